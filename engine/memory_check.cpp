@@ -1,0 +1,54 @@
+#include "engine/memory_check.h"
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+#include "kernels/error.h"
+
+namespace lariat {
+namespace {
+
+// MemAvailable of /proc/meminfo; without it, no limit.
+double free_bytes() {
+  std::ifstream meminfo("/proc/meminfo");
+  std::string line;
+  while (std::getline(meminfo, line)) {
+    std::istringstream fields(line);
+    std::string key;
+    double kib = 0;
+    if (fields >> key >> kib && key == "MemAvailable:") return kib * 1024;
+  }
+  return std::numeric_limits<double>::infinity();
+}
+
+double cache_bytes(Session& session, int64_t length) {
+  const Sequence empty = session.new_sequence();
+  return static_cast<double>(empty.cache().k_bytes_per_position() + empty.cache().v_bytes_per_position()) *
+         static_cast<double>(length);
+}
+
+std::string gibibytes(double bytes) {
+  std::ostringstream out;
+  out.precision(3);
+  out << bytes / (1 << 30) << " GiB";
+  return out.str();
+}
+
+}  // namespace
+
+void check_memory(Session& session, int64_t length, int64_t sequences, const std::string& what) {
+  if (session.backend().name() == "cuda") return;
+  const double wanted = cache_bytes(session, length) * static_cast<double>(sequences), have = free_bytes();
+  if (wanted <= have) return;
+  throw Error(what + ": the KV cache would take " + gibibytes(wanted) + " and " + gibibytes(have) +
+              " of memory are free; use a shorter length or --kv-dtype f16");
+}
+
+int64_t affordable_sequences(Session& session, int64_t length, int64_t wanted) {
+  const double fit = free_bytes() / 4 / cache_bytes(session, length);
+  return std::max<int64_t>(1, fit < static_cast<double>(wanted) ? static_cast<int64_t>(fit) : wanted);
+}
+
+}  // namespace lariat

@@ -1,0 +1,19 @@
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "engine/session.h"
+
+namespace lariat {
+
+// Throws Error when the KV caches of `sequences` sequences of `length` tokens would not fit into the memory
+// that is free now, with `what` (the option and its value) in front, the sizes, and what to do. An operating
+// system that promises more memory than it has would end the program instead, hours later. Only for backends
+// in host memory: a device says so itself when it allocates.
+void check_memory(Session& session, int64_t length, int64_t sequences, const std::string& what);
+
+// How many sequences of `length` tokens may be kept at a time, between 1 and `wanted`: those whose caches
+// take at most a quarter of the free memory.
+int64_t affordable_sequences(Session& session, int64_t length, int64_t wanted);
+
+}  // namespace lariat

@@ -1,0 +1,162 @@
+#include "engine/session.h"
+
+#include <algorithm>
+
+#include "kernels/error.h"
+
+namespace lariat {
+namespace {
+
+// Rows of logits computed at a time: 64 rows of a 128k vocabulary are 33 MB.
+constexpr int64_t kLogitRows = 64;
+
+}  // namespace
+
+Session::Session(const Model& model, Backend& backend, const SessionOptions& options)
+    : model_(model),
+      backend_(backend),
+      options_(options),
+      decoder_(model.config, model.weights, backend, model.compute) {}
+
+Sequence Session::new_sequence() {
+  return Sequence(KvCache(model_.config, backend_, options_.k_dtype, options_.v_dtype));
+}
+
+Sequence Session::fork(const Sequence& other, int64_t length) {
+  Sequence copy = new_sequence();
+  copy.cache_.copy_prefix(other.cache_, std::min(length, other.length()));
+  copy.expected_ = other.expected_;
+  return copy;
+}
+
+RopeFrequencies Session::clock_for(int64_t length) const {
+  const RopeScaling& rope = model_.config.rope;
+  return rope_frequencies(rope, rope_rung(rope, length, options_.rope_rungs));
+}
+
+void Session::check(const Sequence& sequence, std::span<const int32_t> tokens) const {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || tokens[i] >= model_.config.vocab_size) {
+      throw Error("token id " + std::to_string(tokens[i]) + " (at index " + std::to_string(i) +
+                  ") is outside the model's vocabulary of " + std::to_string(model_.config.vocab_size) +
+                  "; the tokenizer and config.json do not match, or the list of ids is wrong");
+    }
+  }
+  const int64_t length = sequence.length() + static_cast<int64_t>(tokens.size());
+  if (options_.max_ctx > 0 && length > options_.max_ctx) {
+    throw Error("the sequence would have " + std::to_string(length) + " tokens and --ctx allows " +
+                std::to_string(options_.max_ctx) + "; shorten the prompt or raise --ctx");
+  }
+}
+
+// Memory and clock for a sequence that is about to have `length` tokens. Cached keys turn before anything
+// attends.
+void Session::enter_length(Sequence& sequence, int64_t length) {
+  sequence.cache_.reserve(length);
+  if (model_.config.rope.depends_on_length()) {
+    const int64_t seen = std::max(length, sequence.expected_);
+    sequence.cache_.set_clock(clock_for(seen), !options_.stale_cache);
+  }
+}
+
+// Tokens [first, first + n) of a prompt, in one forward pass.
+struct Session::Piece {
+  size_t prompt;
+  int64_t first, n;
+};
+
+void Session::run_pieces(std::span<const Prompt> prompts, std::span<const Piece> pieces,
+                         const BatchLogitsFn& on_logits) {
+  std::vector<int32_t> tokens;
+  std::vector<SequenceChunk> chunks;
+  for (const Piece& piece : pieces) {
+    const Prompt& prompt = prompts[piece.prompt];
+    const auto ids = prompt.tokens.subspan(static_cast<size_t>(piece.first), static_cast<size_t>(piece.n));
+    tokens.insert(tokens.end(), ids.begin(), ids.end());
+    KvCache& cache = prompt.sequence->cache_;
+    chunks.push_back({cache.layers(), cache.length(), piece.n, &cache.clock()});
+  }
+  const Matrix hidden = decoder_.forward(tokens, chunks);
+  int64_t begin = 0;  // of the piece, in the pass
+  for (const Piece& piece : pieces) {
+    const Prompt& prompt = prompts[piece.prompt];
+    prompt.sequence->cache_.advance(piece.n);
+    for (int64_t row = std::max<int64_t>(prompt.logits_from - piece.first, 0); row < piece.n;
+         row += kLogitRows) {
+      const Matrix rows = hidden.row_range(begin + row, std::min(kLogitRows, piece.n - row));
+      on_logits(piece.prompt, piece.first + row, decoder_.logits(rows));
+    }
+    begin += piece.n;
+  }
+}
+
+void Session::prefill(std::span<const Prompt> prompts, const BatchLogitsFn& on_logits,
+                      const ProgressFn& progress) {
+  int64_t total = 0, done = 0;
+  for (const Prompt& prompt : prompts) {
+    check(*prompt.sequence, prompt.tokens);
+    total += static_cast<int64_t>(prompt.tokens.size());
+  }
+  for (const Prompt& prompt : prompts) {
+    enter_length(*prompt.sequence, prompt.sequence->length() + static_cast<int64_t>(prompt.tokens.size()));
+  }
+  const int64_t step = options_.prefill_chunk > 0 ? options_.prefill_chunk : std::max<int64_t>(total, 1);
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const auto size = static_cast<int64_t>(prompts[i].tokens.size());
+    for (int64_t first = 0, n = 0; first < size; first += n) {
+      int64_t room = step;
+      for (const Piece& piece : pieces) room -= piece.n;
+      n = std::min(room, size - first);
+      pieces.push_back({i, first, n});
+      done += n;
+      if (n < room && done < total) continue;
+      run_pieces(prompts, pieces, on_logits);
+      pieces.clear();
+      if (progress) progress(done);
+    }
+  }
+}
+
+void Session::prefill(Sequence& sequence, std::span<const int32_t> tokens, int64_t logits_from,
+                      const LogitsFn& on_logits, const ProgressFn& progress) {
+  const Prompt prompt{&sequence, tokens, logits_from};
+  prefill(
+      {&prompt, 1}, [&](size_t, int64_t first, const Matrix& logits) { on_logits(first, logits); }, progress);
+}
+
+std::span<const float> Session::prefill(Sequence& sequence, std::span<const int32_t> tokens,
+                                        const ProgressFn& progress) {
+  if (tokens.empty())
+    throw Error("the prompt has no tokens; give some text, or a model whose tokenizer adds a BOS");
+  std::span<const float> last;
+  prefill(
+      sequence, tokens, static_cast<int64_t>(tokens.size()) - 1,
+      [&](int64_t, const Matrix& logits) { last = to_host(logits); }, progress);
+  return last;
+}
+
+Matrix Session::decode(std::span<Sequence* const> sequences, std::span<const int32_t> tokens) {
+  for (size_t i = 0; i < sequences.size(); ++i) check(*sequences[i], tokens.subspan(i, 1));
+  std::vector<SequenceChunk> chunks;
+  for (Sequence* sequence : sequences) {
+    enter_length(*sequence, sequence->length() + 1);
+    chunks.push_back({sequence->cache_.layers(), sequence->length(), 1, &sequence->cache_.clock()});
+  }
+  const Matrix hidden = decoder_.forward(tokens, chunks);
+  for (Sequence* sequence : sequences) sequence->cache_.advance(1);
+  return decoder_.logits(hidden);
+}
+
+std::span<const float> Session::decode(Sequence& sequence, int32_t token) {
+  Sequence* const one = &sequence;
+  return to_host(decode({&one, 1}, {&token, 1}));
+}
+
+std::span<const float> Session::to_host(const Matrix& logits) {
+  host_logits_.resize(static_cast<size_t>(logits.rows * logits.cols));
+  backend_.copy_out(host_logits_.data(), logits.data, host_logits_.size() * sizeof(float));
+  return host_logits_;
+}
+
+}  // namespace lariat

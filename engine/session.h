@@ -1,0 +1,109 @@
+#pragma once
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/kv_cache.h"
+#include "kernels/backend.h"
+#include "models/decoder.h"
+#include "models/model.h"
+
+namespace lariat {
+
+struct SessionOptions {
+  int64_t max_ctx = 0;          // longest sequence; 0: as long as memory lasts
+  int64_t prefill_chunk = 512;  // tokens per forward pass of a prefill; 0: all at once
+  DType k_dtype = DType::kF16, v_dtype = DType::kF16;
+  int rope_rungs = 4;        // rungs per octave of the ladder; 0: exact, a new clock for every length
+  bool stale_cache = false;  // keep cached keys on the clock they were written with (--rope-cache stale)
+};
+
+// One growing text: its tokens' keys and values, and the clock they are on. Made by Session::new_sequence().
+class Sequence {
+ public:
+  int64_t length() const { return cache_.length(); }
+  const KvCache& cache() const { return cache_; }
+  // Forgets everything after the first `length` tokens. What follows is on the clock of its own length: a
+  // dynamic scale shrinks back when the sequence does.
+  void truncate(int64_t length) { cache_.truncate(length); }
+  // This is the beginning of a text of at least `length` tokens that arrives in pieces: until it is longer,
+  // its clock is that of `length`. Without this a dynamic scale would compute the first pieces on the clock
+  // of a shorter text, and what layers above the first made of them cannot be turned afterwards.
+  void expect(int64_t length) { expected_ = length; }
+
+ private:
+  friend class Session;
+  explicit Sequence(KvCache cache) : cache_(std::move(cache)) {}
+  KvCache cache_;
+  int64_t expected_ = 0;
+};
+
+// What one sequence of a batch is to read, and from which of its tokens on logits are wanted.
+struct Prompt {
+  Sequence* sequence = nullptr;
+  std::span<const int32_t> tokens;
+  int64_t logits_from = 0;
+};
+
+// Runs a model: prefills prompts, decodes token by token, for any number of sequences. Not thread-safe; the
+// backend threads inside.
+class Session {
+ public:
+  Session(const Model& model, Backend& backend, const SessionOptions& options);
+
+  const Model& model() const { return model_; }
+  Backend& backend() { return backend_; }
+  const SessionOptions& options() const { return options_; }
+
+  Sequence new_sequence();
+  // A sequence with the first `length` tokens of `other`, on the clock `other` is on (a copy of its cache),
+  // expecting what `other` expects.
+  Sequence fork(const Sequence& other, int64_t length);
+
+  // Called with consecutive slices of the wanted logits: rows [first, first + logits.rows) of the prompt, f32
+  // [rows, vocab] in backend memory, valid during the call.
+  using LogitsFn = std::function<void(int64_t first, const Matrix& logits)>;
+  using ProgressFn = std::function<void(int64_t tokens_done)>;
+
+  // Appends a prompt to a sequence. The clock is that of the whole length after the prompt (I3), so the
+  // result does not depend on prefill_chunk. Logits are computed for the tokens from index `logits_from` on
+  // and handed to `on_logits` in slices. Throws Error when the sequence would exceed max_ctx or a token id is
+  // out of range, before anything is changed.
+  void prefill(Sequence& sequence, std::span<const int32_t> tokens, int64_t logits_from,
+               const LogitsFn& on_logits, const ProgressFn& progress = {});
+  // Several prompts, each onto a sequence of its own, packed into common forward passes of prefill_chunk
+  // tokens: short prompts share the cost of reading the weights. on_logits also gets the prompt's index;
+  // progress counts the tokens of all prompts.
+  using BatchLogitsFn = std::function<void(size_t prompt, int64_t first, const Matrix& logits)>;
+  void prefill(std::span<const Prompt> prompts, const BatchLogitsFn& on_logits,
+               const ProgressFn& progress = {});
+  // The usual case: the logits of the last token, host memory, valid until the next call.
+  std::span<const float> prefill(Sequence& sequence, std::span<const int32_t> tokens,
+                                 const ProgressFn& progress = {});
+
+  // Appends one token to each sequence, in one forward pass. Logits f32 [sequences.size(), vocab] in backend
+  // memory, valid until the next call. Each sequence's clock is that of its own new length.
+  Matrix decode(std::span<Sequence* const> sequences, std::span<const int32_t> tokens);
+  // One sequence: its logits, host memory, valid until the next call.
+  std::span<const float> decode(Sequence& sequence, int32_t token);
+
+  // The clock for a sequence of `length` tokens: the scaling at the rung of that length.
+  RopeFrequencies clock_for(int64_t length) const;
+
+ private:
+  void check(const Sequence& sequence, std::span<const int32_t> tokens) const;
+  void enter_length(Sequence& sequence, int64_t length);
+  struct Piece;
+  void run_pieces(std::span<const Prompt> prompts, std::span<const Piece> pieces,
+                  const BatchLogitsFn& on_logits);
+  std::span<const float> to_host(const Matrix& logits);
+
+  const Model& model_;
+  Backend& backend_;
+  SessionOptions options_;
+  Decoder decoder_;
+  std::vector<float> host_logits_;
+};
+
+}  // namespace lariat

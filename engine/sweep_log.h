@@ -1,0 +1,63 @@
+#pragma once
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace lariat {
+
+// The results of a sweep, or of one shard of it, as a file of one JSON object per line:
+//
+//   {"lariat_sweep":1,"model":{...},"text":{...},"options":{...},...,"shard":{"index":0,"count":1}}
+//   {"kind":"perplexity","scaling":"yarn","length":1024,"tokens":...,"nll":...,...,"timing":{...}}
+//   {"kind":"passkey","scaling":"yarn","length":1024,"depth":0.5,"trials":5,"correct":4,...}
+//   {"kind":"speed","scaling":"yarn","length":1024,"cache_bytes":...,"timing":{...}}
+//
+// A line is written and flushed when its measurement is done. Everything that depends on the clock on the
+// wall stands under "timing", so that runs can be compared without it.
+struct SweepRecords {
+  nlohmann::ordered_json header;
+  std::vector<nlohmann::ordered_json> records;
+};
+
+// What tells one measurement from the others: "perplexity/yarn/1024", "passkey/yarn/1024/0.5".
+std::string record_key(const nlohmann::ordered_json& record);
+
+// Reads such a file. A line that a killed process left half written at the end is dropped; anything else that
+// is not as above is an Error naming the file and the line. whole_bytes: up to the end of the last whole
+// line.
+SweepRecords read_sweep_log(const std::filesystem::path& file, uint64_t* whole_bytes = nullptr);
+
+// Throws Error naming `file` and what differs when a log with `header` cannot hold results of a sweep with
+// the header `wanted`. Shards may differ.
+void check_same_sweep(const nlohmann::ordered_json& header, const nlohmann::ordered_json& wanted,
+                      const std::filesystem::path& file);
+
+// One log of several (the shards'). A measurement that stands in more than one is taken once; with different
+// results it is an Error.
+SweepRecords merge_sweep_logs(const std::vector<std::filesystem::path>& files);
+
+// Without "timing".
+nlohmann::ordered_json without_timing(nlohmann::ordered_json record);
+
+// Appends to a log. The file is created, or, to resume, read, checked, cut after its last whole line and
+// continued.
+class SweepLog {
+ public:
+  SweepLog(std::filesystem::path file, const nlohmann::ordered_json& header, bool resume);
+  SweepLog(const SweepLog&) = delete;
+  SweepLog& operator=(const SweepLog&) = delete;
+  ~SweepLog();
+
+  const SweepRecords& contents() const { return contents_; }
+  void append(const nlohmann::ordered_json& record);
+
+ private:
+  void write_line(const nlohmann::ordered_json& json);
+  std::filesystem::path file_;
+  int fd_ = -1;
+  SweepRecords contents_;
+};
+
+}  // namespace lariat

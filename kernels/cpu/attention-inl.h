@@ -1,0 +1,79 @@
+// A step of the online softmax and widened copies of the cache, per instruction set: what both attention
+// kernels share.
+#if defined(LARIAT_KERNELS_CPU_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LARIAT_KERNELS_CPU_ATTENTION_INL_H_
+#undef LARIAT_KERNELS_CPU_ATTENTION_INL_H_
+#else
+#define LARIAT_KERNELS_CPU_ATTENTION_INL_H_
+#endif
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/attention_task.h"
+#include "kernels/cpu/exp-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lariat::HWY_NAMESPACE {
+
+// The scores of `row` for positions [base, base + kAttentionKeys) become exp(score - max[row]), zero where
+// the row does not see; max and sum are brought up to date. Returns the factor that what was accumulated
+// before is to be multiplied with.
+HWY_NOINLINE inline float SoftmaxStep(const AttentionTask& task, int64_t row, int64_t base, float* scores) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const F32 d;
+  const auto first = std::clamp<int64_t>(task.begin(row) - base, 0, kAttentionKeys);
+  const auto last = std::clamp<int64_t>(std::min(task.end(row), task.last_key) - base, first, kAttentionKeys);
+  std::fill(scores, scores + first, -kInf);
+  std::fill(scores + last, scores + kAttentionKeys, -kInf);
+
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  VF32 largest = hn::LoadU(d, scores);
+  for (int64_t i = lanes; i < kAttentionKeys; i += lanes) {
+    largest = hn::Max(largest, hn::LoadU(d, scores + i));
+  }
+  const float max = std::max(task.max[row], hn::GetLane(hn::MaxOfLanes(d, largest)));
+  if (max == -kInf) {  // nothing seen so far: exp(-inf - -inf) would be NaN
+    std::fill(scores, scores + kAttentionKeys, 0.0F);
+    return 1.0F;
+  }
+  VF32 sum = hn::Zero(d);
+  for (int64_t i = 0; i < kAttentionKeys; i += lanes) {
+    const VF32 weight = Exp(hn::Sub(hn::LoadU(d, scores + i), hn::Set(d, max)));
+    hn::StoreU(weight, d, scores + i);
+    sum = hn::Add(sum, weight);
+  }
+  const float factor = max == task.max[row] ? 1.0F : std::exp(task.max[row] - max);
+  task.sum[row] = task.sum[row] * factor + hn::GetLane(hn::SumOfLanes(d, sum));
+  task.max[row] = max;
+  return factor;
+}
+
+// Position `base` of the task's head in its block.
+HWY_INLINE void* HeadAt(void* const* blocks, DType dtype, const AttentionTask& task, int64_t base) {
+  const int64_t at = kv_index(task.kv_head, base, 0, task.cache->head_dim);
+  return static_cast<char*>(blocks[base / kKvBlock]) + at * static_cast<int64_t>(size_of(dtype));
+}
+
+// Positions [first, last) of src ([kAttentionKeys][head_dim]) as f32, each padded with zeros to `stride`.
+HWY_NOINLINE inline void Widen(void* src, DType dtype, int64_t first, int64_t last, int64_t head_dim,
+                               int64_t stride, float* out) {
+  const F32 d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  WithDType(src, dtype, [&](const auto* positions) HWY_ATTR {
+    for (int64_t key = first; key < last; ++key) {
+      for (int64_t i = 0; i < stride; i += lanes) {
+        const int64_t count = std::clamp<int64_t>(head_dim - i, 0, lanes);
+        const auto* p = positions + key * head_dim + std::min(i, head_dim);
+        hn::StoreU(count == lanes ? LoadF32(d, p) : LoadTailF32(d, p, static_cast<size_t>(count)), d,
+                   out + key * stride + i);
+      }
+    }
+  });
+}
+
+}  // namespace lariat::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,186 @@
+#include <algorithm>
+#include <limits>
+
+#include "kernels/cpu/attention_task.h"
+
+// The tiles below are arrays of vectors, which vectors of unknown size cannot form. SSSE3 is left out to save
+// compile time.
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/attention_stream.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/cpu/attention-inl.h"
+#include "kernels/cpu/pairs-inl.h"
+#include "kernels/cpu/unroll-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lariat::HWY_NAMESPACE {
+
+constexpr int64_t kLanes = hn::MaxLanes(F32());
+
+// kAttentionKeys positions of one head, of which some row sees [first, last).
+struct Span {
+  int64_t base;         // the first position
+  int64_t first, last;  // relative to base
+  int64_t stride;       // elements from one position to the next: a multiple of the vector length
+};
+
+// Lane i of the result is the sum of the lanes of tile[i]: log2(kCount) rounds of adding neighbours.
+template <int64_t kCount>
+HWY_INLINE VF32 SumsOfLanes(VF32* tile) {
+  if constexpr (kCount > 1) {
+    Unroll<kCount / 2>([&](auto i) LARIAT_INLINE_BODY {
+      const VF32 low = tile[2 * i], high = tile[2 * i + 1];
+      tile[i] = hn::Add(EvenLanes(low, high), OddLanes(low, high));
+    });
+    return SumsOfLanes<kCount / 2>(tile);
+  }
+  return tile[0];
+}
+
+// scores[r][j] = q[r] . keys[j] for kRows query rows; keys are taken so many at a time that the tile has one
+// accumulator per lane of the vector that its sums end up in.
+template <int64_t kRows, typename T>
+HWY_NOINLINE void Scores(const float* q, int64_t q_stride, const T* keys, const Span& span, float* scores) {
+  constexpr int64_t kKeys = kLanes / kRows;
+  const F32 d;
+  HWY_ALIGN float sums[kLanes];
+  for (int64_t key = span.first / 16 * 16; key < span.last; key += kKeys) {
+    const T* k = keys + key * span.stride;
+    VF32 tile[kLanes];
+    Unroll<kLanes>([&](auto i) LARIAT_INLINE_BODY { tile[i] = hn::Zero(d); });
+    for (int64_t i = 0; i < span.stride; i += kLanes) {
+      VF32 query[kRows];
+      Unroll<kRows>([&](auto r) LARIAT_INLINE_BODY { query[r] = hn::LoadU(d, q + r * q_stride + i); });
+      Unroll<kKeys>([&](auto j) LARIAT_INLINE_BODY {
+        const VF32 values = LoadF32(d, k + j * span.stride + i);
+        Unroll<kRows>([&](auto r) LARIAT_INLINE_BODY {
+          tile[r * kKeys + j] = hn::MulAdd(query[r], values, tile[r * kKeys + j]);
+        });
+      });
+    }
+    hn::Store(SumsOfLanes<kLanes>(tile), d, sums);
+    Unroll<kRows>([&](auto r) LARIAT_INLINE_BODY {
+      std::copy_n(sums + r * kKeys, kKeys, scores + r * kAttentionKeys + key);
+    });
+  }
+}
+
+// acc[r] = acc[r] * factors[r] + sum_j weights[r][j] values[j] over kVectors vectors of the head.
+template <int64_t kRows, int64_t kVectors, typename T>
+HWY_NOINLINE void Values(const float* weights, const float* factors, const T* values, const Span& span,
+                         float* acc, int64_t acc_stride) {
+  const F32 d;
+  VF32 tile[kRows * kVectors];
+  Unroll<kRows * kVectors>([&](auto n) LARIAT_INLINE_BODY {
+    constexpr int64_t r = n / kVectors, i = n % kVectors;
+    tile[n] = hn::Mul(hn::LoadU(d, acc + r * acc_stride + i * kLanes), hn::Set(d, factors[r]));
+  });
+  for (int64_t key = span.first; key < span.last; ++key) {
+    const T* v = values + key * span.stride;
+    VF32 weight[kRows];
+    Unroll<kRows>([&](auto r)
+                      LARIAT_INLINE_BODY { weight[r] = hn::Set(d, weights[r * kAttentionKeys + key]); });
+    Unroll<kVectors>([&](auto i) LARIAT_INLINE_BODY {
+      const VF32 value = LoadF32(d, v + i * kLanes);
+      Unroll<kRows>([&](auto r) LARIAT_INLINE_BODY {
+        tile[r * kVectors + i] = hn::MulAdd(weight[r], value, tile[r * kVectors + i]);
+      });
+    });
+  }
+  Unroll<kRows * kVectors>([&](auto n) LARIAT_INLINE_BODY {
+    constexpr int64_t r = n / kVectors, i = n % kVectors;
+    hn::StoreU(tile[n], d, acc + r * acc_stride + i * kLanes);
+  });
+}
+
+// The two products for 4, 2 or 1 rows from `row` on.
+template <typename T>
+void ScoreRows(const AttentionTask& task, const T* keys, const Span& span, int64_t row, int64_t count,
+               float* scores) {
+  const float* q = task.q + row * task.stride;
+  if constexpr (kLanes >= 4) {
+    if (count == 4) return Scores<4>(q, task.stride, keys, span, scores);
+    if (count == 2) return Scores<2>(q, task.stride, keys, span, scores);
+  }
+  Scores<1>(q, task.stride, keys, span, scores);
+}
+
+template <int64_t kVectors, typename T>
+HWY_INLINE void ValueRows(const AttentionTask& task, const float* weights, const float* factors,
+                          const T* values, const Span& span, int64_t count, float* acc) {
+  if (count == 4) return Values<4, kVectors>(weights, factors, values, span, acc, task.stride);
+  if (count == 2) return Values<2, kVectors>(weights, factors, values, span, acc, task.stride);
+  Values<1, kVectors>(weights, factors, values, span, acc, task.stride);
+}
+
+template <typename T>
+void WeighRows(const AttentionTask& task, const float* weights, const float* factors, const T* values,
+               const Span& span, int64_t row, int64_t count) {
+  float* acc = task.acc + row * task.stride;
+  int64_t at = 0;
+  for (; at + 4 * kLanes <= span.stride; at += 4 * kLanes) {
+    ValueRows<4>(task, weights, factors, values + at, span, count, acc + at);
+  }
+  for (; at < span.stride; at += kLanes) {
+    ValueRows<1>(task, weights, factors, values + at, span, count, acc + at);
+  }
+}
+
+// One head's keys and values for a span of positions, in any dtype.
+struct Stored {
+  void* k;
+  void* v;
+  DType k_dtype, v_dtype;
+};
+
+void Attend(const AttentionTask& task, const Stored& stored, const Span& span) {
+  HWY_ALIGN float scores[4 * kAttentionKeys];
+  float factors[4];
+  for (int64_t row = 0, count = 0; row < task.rows; row += count) {
+    const int64_t left = task.rows - row;
+    count = kLanes < 4 ? 1 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+    WithDType(stored.k, stored.k_dtype,
+              [&](const auto* keys) HWY_ATTR { ScoreRows(task, keys, span, row, count, scores); });
+    for (int64_t r = 0; r < count; ++r) {
+      factors[r] = SoftmaxStep(task, row + r, span.base, scores + r * kAttentionKeys);
+    }
+    WithDType(stored.v, stored.v_dtype, [&](const auto* values) HWY_ATTR {
+      WeighRows(task, scores, factors, values, span, row, count);
+    });
+  }
+}
+
+void Stream(const AttentionTask& task) {
+  const KvLayer& cache = *task.cache;
+  const int64_t head_dim = cache.head_dim;
+  const int64_t begin = std::max(task.first_key, task.begin(0));
+  const int64_t end = std::min(task.last_key, task.end(task.rows - 1));
+  for (int64_t base = begin / kAttentionKeys * kAttentionKeys; base < end; base += kAttentionKeys) {
+    Stored stored{HeadAt(cache.k_blocks, cache.k_dtype, task, base),
+                  HeadAt(cache.v_blocks, cache.v_dtype, task, base), cache.k_dtype, cache.v_dtype};
+    Span span{base, std::max(begin - base, int64_t{0}), std::min(end - base, kAttentionKeys), head_dim};
+    if (head_dim % kLanes != 0) {
+      float* k = task.scratch;
+      float* v = task.scratch + kAttentionKeys * task.stride;
+      Widen(stored.k, stored.k_dtype, span.first, span.last, head_dim, task.stride, k);
+      Widen(stored.v, stored.v_dtype, span.first, span.last, head_dim, task.stride, v);
+      stored = {k, v, DType::kF32, DType::kF32};
+      span.stride = task.stride;
+    }
+    Attend(task, stored, span);
+  }
+}
+
+}  // namespace lariat::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lariat {
+HWY_EXPORT(Stream);
+
+void attention_stream(const AttentionTask& task) { HWY_DYNAMIC_DISPATCH(Stream)(task); }
+
+}  // namespace lariat
+#endif  // HWY_ONCE

@@ -1,0 +1,51 @@
+#pragma once
+#include "kernels/backend.h"
+
+namespace lariat {
+
+// Positions that attention works on at a time; divides kKvBlock.
+inline constexpr int64_t kAttentionKeys = 64;
+
+// The share of one thread: query rows of one KV head over a range of positions. Row r is query head
+// kv_head * group + r % group of token r / group. The outcome is left as the online softmax holds it,
+//   max[r], sum[r] = sum_j exp(s[r][j] - max[r]), acc[r] = sum_j exp(s[r][j] - max[r]) V[j],
+// so that ranges can be merged; s already has its scale.
+struct AttentionTask {
+  const KvLayer* cache = nullptr;
+  int64_t kv_head = 0;
+  int64_t group = 1;                    // query heads per KV head
+  int64_t rows = 0;                     // tokens * group
+  int64_t first_position = 0;           // of row 0
+  int64_t window = 0;                   // of AttentionShape
+  int64_t first_key = 0, last_key = 0;  // the range; first_key is a multiple of kAttentionKeys
+  const float* q = nullptr;             // [rows][stride], rotated and scaled, zeros from head_dim on
+  float* max = nullptr;                 // [rows]
+  float* sum = nullptr;                 // [rows]
+  float* acc = nullptr;                 // [rows][stride]
+  int64_t stride = 0;                   // head_dim rounded up to padded_head_dim()
+  float* scratch = nullptr;             // private to the task's thread
+
+  int64_t position(int64_t row) const { return first_position + row / group; }
+  // The positions that a row may see.
+  int64_t begin(int64_t row) const {
+    return window > 0 && position(row) >= window ? position(row) - window + 1 : 0;
+  }
+  int64_t end(int64_t row) const { return position(row) + 1; }
+};
+
+// Rows of q and acc start at multiples of the longest vector.
+constexpr int64_t padded_head_dim(int64_t head_dim) { return (head_dim + 15) / 16 * 16; }
+
+// Query rows that attention_block works on at a time; q, max, sum and acc extend to a multiple of it.
+inline constexpr int64_t kAttentionBlockTile = 6;
+
+// Floats that task.scratch needs, for either kernel.
+constexpr int64_t attention_scratch(int64_t stride) { return 2 * kAttentionKeys * stride; }
+
+// Streams the cache once, straight from its storage type: for the few rows of a decode step.
+void attention_stream(const AttentionTask& task);
+
+// Widens kAttentionKeys positions to f32 once and multiplies them with all rows as a matrix: for a prefill.
+void attention_block(const AttentionTask& task);
+
+}  // namespace lariat

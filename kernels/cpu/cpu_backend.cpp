@@ -1,0 +1,81 @@
+#include "kernels/cpu/cpu_backend.h"
+
+#include <omp.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+#include "hwy/targets.h"
+#include "kernels/cpu/convert_rows.h"
+#include "kernels/cpu/cpu_features.h"
+#include "kernels/error.h"
+
+namespace lariat {
+namespace {
+
+constexpr size_t kHugePage = size_t{2} << 20;
+
+// The processor's own name, where the system tells it.
+std::string cpu_model() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "CPU";
+}
+
+}  // namespace
+
+// Idle OpenMP threads: libgomp lets them spin for a short while after a parallel region (some hundred
+// thousand turns, about a millisecond) and then sleep. That is what this program wants and so is left as it
+// is: the small gaps between the ops of a decode step are bridged without a system call, and a process that
+// waits for input uses no CPU. With more threads than cores libgomp spins for almost no time, by itself.
+CpuBackend::CpuBackend(int threads) : threads_(threads > 0 ? threads : std::max(1, omp_get_num_procs())) {}
+
+std::string CpuBackend::description() const {
+  const std::string plural = threads_ == 1 ? " thread, " : " threads, ";
+  const int64_t best = hwy::SupportedTargets() & -hwy::SupportedTargets();
+  return cpu_model() + ", " + std::to_string(threads_) + plural + hwy::TargetName(best) +
+         (cpu::has_avx512_bf16() ? " + bf16" : "");
+}
+
+Buffer CpuBackend::allocate(size_t bytes) {
+  // Large blocks start on a huge page and ask for huge pages: a KV cache or a converted weight is read in
+  // long streams, which cost noticeably fewer page walks then.
+  const size_t alignment = bytes >= 2 * kHugePage ? kHugePage : 64;
+  const size_t rounded = (std::max<size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
+  void* data = rounded < bytes ? nullptr : std::aligned_alloc(alignment, rounded);
+  if (data == nullptr) {
+    throw Error("no memory for a block of " + std::to_string(bytes >> 20) +
+                " MiB; use a shorter context or a smaller dtype");
+  }
+  if (alignment == kHugePage) madvise(data, rounded, MADV_HUGEPAGE);  // a wish; nothing is lost if refused
+  return {this, data, bytes};
+}
+
+void CpuBackend::release(void* data, size_t) noexcept { std::free(data); }
+
+void CpuBackend::copy_in(void* dst, const void* host_src, size_t bytes) {
+  if (bytes != 0) std::memcpy(dst, host_src, bytes);
+}
+
+void CpuBackend::copy_out(void* host_dst, const void* src, size_t bytes) {
+  if (bytes != 0) std::memcpy(host_dst, src, bytes);
+}
+
+Matrix CpuBackend::load_weight(const Matrix& host, DType dtype) {
+  if (host.dtype == dtype) return host;
+  converted_.push_back(allocate(static_cast<size_t>(host.rows * host.cols) * size_of(dtype)));
+  const Matrix copy(converted_.back().data(), dtype, host.rows, host.cols);
+#pragma omp parallel for num_threads(threads_) schedule(static)
+  for (int64_t row = 0; row < host.rows; ++row) {
+    cpu::convert_rows(host.row_range(row, 1), copy.row_range(row, 1));
+  }
+  return copy;
+}
+
+}  // namespace lariat

@@ -1,0 +1,37 @@
+#pragma once
+#include "kernels/tensor.h"
+
+// The matrix product for many rows of x (prefill). One driver (gemm.cpp) cuts the product into blocks that
+// fit the second-level cache; a GemmKernel multiplies one block. Only x is packed, once per product:
+//
+//   packed x:  panels of `panel` rows, each [k][panel] (16-bit: [k/2][panel][2]), so that a vector holds one
+//              column of x for consecutive rows
+//   w:         read where it lies, one value (16-bit: one pair) of a row broadcast to all lanes
+//
+// Thus a weight is neither copied nor reordered when its dtype is the kernel's, and a mapped file is read
+// once. A tile of w rows by x vectors stays in registers while k runs.
+namespace lariat::cpu {
+
+struct GemmKernel {
+  int64_t panel;   // rows of x that one packed panel holds
+  int64_t w_rows;  // rows of w in a register tile: blocks of w are multiples of it
+  DType dtype;     // of packed x and of w
+  // Packs a block of columns of at most `panel` rows of x. `round`: to bf16 first.
+  void (*pack)(const Matrix& x, bool round, void* packed);
+  // out = packed x times w^T, or added to out. out.rows: the rows that were packed; out.cols = w.rows.
+  void (*multiply)(const void* packed, const Matrix& w, bool accumulate, const Matrix& out);
+};
+
+const GemmKernel& gemm_f32_kernel();   // any processor
+const GemmKernel& gemm_bf16_kernel();  // only where has_avx512_bf16()
+
+// Multiplies and adds in registers alone, with the instruction of the bf16 kernel, `turns` times; returns the
+// operations done. For measure_gemm_peak (bandwidth.h).
+double bf16_multiply_adds(int64_t turns, float* sink);
+
+// out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]), as Backend::matmul has it, and the scratch memory it needs.
+void gemm(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute, const Matrix& out,
+          void* scratch, int threads);
+size_t gemm_scratch_bytes(const Matrix& x, const Matrix& w, DType compute, int threads);
+
+}  // namespace lariat::cpu

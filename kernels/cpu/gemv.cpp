@@ -1,0 +1,116 @@
+#include "kernels/cpu/gemv.h"
+
+#include <algorithm>
+
+#include <algorithm>
+
+#include "kernels/convert.h"
+#include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/gemv_range.h"
+#include "kernels/cpu/parallel.h"
+
+// Arrays of vectors need vectors of a known size.
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/gemv.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lariat::HWY_NAMESPACE {
+
+// X: how x is stored. kX * kW independent sums hide the latency of a fused multiply-add; every sum is made in
+// the same order whatever kX and kW are.
+template <typename X>
+struct Dot {
+  template <int kX, int kW, typename T>
+  static HWY_NOINLINE void block(const Matrix& x, const T* HWY_RESTRICT w, int64_t w_distance,
+                                 float* HWY_RESTRICT out, int64_t out_distance, int64_t out_stride) {
+    const F32 d;
+    const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+    const X* HWY_RESTRICT rows = static_cast<const X*>(x.data);
+    VF32 sum[kX][kW];
+    for (auto& row : sum) {
+      for (auto& s : row) s = hn::Zero(d);
+    }
+    int64_t i = 0;
+    for (; i + lanes <= x.cols; i += lanes) {
+      VF32 weight[kW];
+      for (int b = 0; b < kW; ++b) weight[b] = LoadF32(d, w + b * w_distance + i);
+      for (int a = 0; a < kX; ++a) {
+        const VF32 value = LoadF32(d, rows + a * x.stride + i);
+        for (int b = 0; b < kW; ++b) sum[a][b] = hn::MulAdd(value, weight[b], sum[a][b]);
+      }
+    }
+    if (const auto rest = static_cast<size_t>(x.cols - i); rest != 0) {
+      VF32 weight[kW];
+      for (int b = 0; b < kW; ++b) weight[b] = LoadTailF32(d, w + b * w_distance + i, rest);
+      for (int a = 0; a < kX; ++a) {
+        const VF32 value = LoadTailF32(d, rows + a * x.stride + i, rest);
+        for (int b = 0; b < kW; ++b) sum[a][b] = hn::MulAdd(value, weight[b], sum[a][b]);
+      }
+    }
+    for (int a = 0; a < kX; ++a) {
+      for (int b = 0; b < kW; ++b) {
+        out[a * out_stride + b * out_distance] = hn::GetLane(hn::SumOfLanes(d, sum[a][b]));
+      }
+    }
+  }
+};
+
+// Output columns [first, last).
+void Gemv(const Matrix& x, const Matrix& w, const Matrix& out, int64_t first, int64_t last) {
+  WithDType(w.data, w.dtype, [&](const auto* weights) HWY_ATTR {
+    if (x.dtype == DType::kF32) {
+      cpu::gemv_range<Dot<float>>(x, weights, w.stride, out, first, last);
+    } else {
+      cpu::gemv_range<Dot<hwy::bfloat16_t>>(x, weights, w.stride, out, first, last);
+    }
+  });
+}
+
+}  // namespace lariat::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lariat {
+HWY_EXPORT(Gemv);
+
+namespace cpu {
+namespace {
+
+// Rows of x that stay in the second-level cache while the weights pass by: 32 rows of 8192 floats are 1 MiB.
+constexpr int64_t kRowsInCache = 32;
+
+// Waking a thread is worth it for some 2^17 products, three microseconds of work.
+int team_for(const Matrix& x, const Matrix& w, int threads) {
+  return static_cast<int>(std::clamp<int64_t>((x.rows * w.rows * w.cols) >> 17, 1, threads));
+}
+
+}  // namespace
+
+void gemv(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out, int threads) {
+  const bool bf16 = x.dtype == DType::kBF16 && w.dtype == DType::kBF16 && has_avx512_bf16();
+  const int team = team_for(x, w, threads);
+#pragma omp parallel for num_threads(team) schedule(static)
+  for (int part = 0; part < team; ++part) {
+    const int64_t first = w.rows * part / team, last = w.rows * (part + 1) / team;
+    for (int64_t t = 0; t < x.rows; t += kRowsInCache) {
+      const int64_t rows = std::min(kRowsInCache, x.rows - t);
+      const Matrix some_x = x.row_range(t, rows), some_out = out.row_range(t, rows);
+      if (bf16) {
+        gemv_bf16(some_x, w, some_out, first, last);
+      } else {
+        HWY_DYNAMIC_DISPATCH(Gemv)(some_x, w, some_out, first, last);
+      }
+    }
+    for (int64_t t = 0; bias && t < x.rows; ++t) {
+      for (int64_t o = first; o < last; ++o) out.f32(t)[o] += load_f32(bias.data, bias.dtype, o);
+    }
+  }
+}
+
+}  // namespace cpu
+}  // namespace lariat
+#endif

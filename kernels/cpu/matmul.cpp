@@ -1,0 +1,43 @@
+#include <cassert>
+
+#include "kernels/cpu/convert_rows.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/gemv.h"
+
+namespace lariat {
+namespace {
+
+// `bytes` of scratch, kept by the backend from call to call.
+void* grown(Backend& backend, Buffer& scratch, size_t bytes) {
+  if (scratch.bytes() < bytes) {
+    scratch = Buffer();  // the old block goes first: the two never exist together
+    scratch = backend.allocate(bytes);
+  }
+  return scratch.data();
+}
+
+}  // namespace
+
+void CpuBackend::matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
+                        const Matrix& out) {
+  assert(x.dtype == DType::kF32 && out.dtype == DType::kF32 && x.cols == w.cols);
+  assert(out.rows == x.rows && out.cols == w.rows && (!bias || bias.cols == w.rows));
+  if (x.rows == 0 || w.rows == 0) return;
+  // f32 weights with f32 inputs are how numbers are checked: there every sum is made in the decode product's
+  // order, for any number of rows, so that the split of a prefill changes no bit.
+  const bool one_order = compute == DType::kF32 && w.dtype == DType::kF32;
+  if (x.rows > cpu::kGemvRows && !one_order) {
+    void* scratch = grown(*this, scratch_, cpu::gemm_scratch_bytes(x, w, compute, threads_));
+    cpu::gemm(x, w, bias, compute, out, scratch, threads_);
+  } else if (compute == DType::kBF16) {
+    const auto bytes = static_cast<size_t>(x.rows * x.cols) * size_of(DType::kBF16);
+    const Matrix rounded(grown(*this, scratch_, bytes), DType::kBF16, x.rows, x.cols);
+    cpu::convert_rows(x, rounded);
+    cpu::gemv(rounded, w, bias, out, threads_);
+  } else {
+    cpu::gemv(x, w, bias, out, threads_);
+  }
+}
+
+}  // namespace lariat

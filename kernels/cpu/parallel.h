@@ -1,0 +1,39 @@
+#pragma once
+#include <omp.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace lariat {
+
+// Runs body(first, last) over [0, count), cut into equal ranges of at least `grain` items, one per thread.
+// What fits one range runs on the caller's thread and never wakes the others. body must not throw.
+template <class Body>
+void for_ranges(int threads, int64_t count, int64_t grain, const Body& body) {
+  const int64_t ranges = std::clamp<int64_t>(count / grain, 1, threads);
+  if (ranges == 1) {
+    body(int64_t{0}, count);
+    return;
+  }
+#pragma omp parallel for num_threads(static_cast <int>(ranges)) schedule(static, 1)
+  for (int64_t r = 0; r < ranges; ++r) body(count * r / ranges, count * (r + 1) / ranges);
+}
+
+// Runs body(task, worker) for every task in [0, count), worker < threads being the thread that runs it. A
+// thread that is done takes the next task, in order, so the largest belong first.
+template <class Body>
+void for_tasks(int threads, int64_t count, const Body& body) {
+  const auto team = static_cast<int>(std::min<int64_t>(threads, count));
+  if (team <= 1) {
+    for (int64_t task = 0; task < count; ++task) body(task, 0);
+    return;
+  }
+#pragma omp parallel for num_threads(team) schedule(dynamic, 1)
+  for (int64_t task = 0; task < count; ++task) body(task, omp_get_thread_num());
+}
+
+// Rows per thread so that each has some 2^14 values to work on: a few microseconds, what waking a thread
+// costs.
+inline int64_t row_grain(int64_t cols) { return std::max<int64_t>(1, (int64_t{1} << 14) / (cols + 1)); }
+
+}  // namespace lariat

@@ -1,0 +1,106 @@
+#include "kernels/cpu/rope_angles.h"
+
+#include <algorithm>
+#include <cmath>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/rope_angles.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lariat::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// (cos, sin) = (cos1, sin1) * (cos2, sin2) as complex numbers, in double, stored as T (double or float).
+template <typename T>
+void ComplexProduct(const double* cos1, const double* sin1, const double* cos2, const double* sin2, size_t n,
+                    T* cos, T* sin) {
+  const hn::ScalableTag<double> d;
+  const hn::Rebind<T, decltype(d)> dt;
+  const auto store = [&](auto value, T* p) HWY_ATTR {
+    if constexpr (sizeof(T) == sizeof(double)) {
+      hn::StoreU(value, dt, p);
+    } else {
+      hn::StoreU(hn::DemoteTo(dt, value), dt, p);
+    }
+  };
+  size_t i = 0;
+  for (; i + hn::Lanes(d) <= n; i += hn::Lanes(d)) {
+    const auto c1 = hn::LoadU(d, cos1 + i), s1 = hn::LoadU(d, sin1 + i);
+    const auto c2 = hn::LoadU(d, cos2 + i), s2 = hn::LoadU(d, sin2 + i);
+    store(hn::NegMulAdd(s1, s2, hn::Mul(c1, c2)), cos + i);
+    store(hn::MulAdd(s1, c2, hn::Mul(c1, s2)), sin + i);
+  }
+  for (; i < n; ++i) {
+    cos[i] = static_cast<T>(cos1[i] * cos2[i] - sin1[i] * sin2[i]);
+    sin[i] = static_cast<T>(cos1[i] * sin2[i] + sin1[i] * cos2[i]);
+  }
+}
+
+void ProductF64(const double* cos1, const double* sin1, const double* cos2, const double* sin2, size_t n,
+                double* cos, double* sin) {
+  ComplexProduct(cos1, sin1, cos2, sin2, n, cos, sin);
+}
+
+void ProductF32(const double* cos1, const double* sin1, const double* cos2, const double* sin2, size_t n,
+                float* cos, float* sin) {
+  ComplexProduct(cos1, sin1, cos2, sin2, n, cos, sin);
+}
+
+}  // namespace lariat::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lariat {
+HWY_EXPORT(ProductF64);
+HWY_EXPORT(ProductF32);
+
+RopeAngles::RopeAngles(std::span<const double> freq, int64_t first, int64_t count) : freq_(freq) {
+  for (Rows* rows : {&coarse_, &fine_}) {
+    rows->cos.resize(16 * freq.size());
+    rows->sin.resize(16 * freq.size());
+  }
+  // A single position (every decode step) needs one row of each table, a long run all of them.
+  for (int64_t position = first; position < first + std::min<int64_t>(count, 16); ++position) {
+    set_row(fine_, position % 16, position % 16);
+  }
+  for (int64_t group = first / 16; group <= (first + count - 1) / 16 && group < first / 16 + 16; ++group) {
+    set_row(coarse_, group % 16, 16 * (group % 16));
+  }
+}
+
+void RopeAngles::set_row(Rows& rows, int64_t row, int64_t position) const {
+  const size_t pairs = freq_.size(), at = static_cast<size_t>(row) * pairs;
+  for (size_t j = 0; j < pairs; ++j) {
+    const double angle = static_cast<double>(position) * freq_[j];
+    rows.cos[at + j] = std::cos(angle);
+    rows.sin[at + j] = std::sin(angle);
+  }
+}
+
+void RopeAngles::fill(int64_t first, const Matrix& cos, const Matrix& sin) const {
+  const size_t pairs = freq_.size();
+  Rows start{std::vector<double>(pairs), std::vector<double>(pairs)}, group = start;
+  int64_t current_start = -1, current_group = -1;
+  for (int64_t i = 0; i < cos.rows; ++i) {
+    const int64_t position = first + i;
+    if (position / 256 != current_start) {
+      current_start = position / 256;
+      set_row(start, 0, 256 * current_start);
+    }
+    if (position / 16 != current_group) {
+      current_group = position / 16;
+      const size_t at = static_cast<size_t>(current_group % 16) * pairs;
+      HWY_DYNAMIC_DISPATCH(ProductF64)
+      (start.cos.data(), start.sin.data(), &coarse_.cos[at], &coarse_.sin[at], pairs, group.cos.data(),
+       group.sin.data());
+    }
+    const size_t at = static_cast<size_t>(position % 16) * pairs;
+    HWY_DYNAMIC_DISPATCH(ProductF32)
+    (group.cos.data(), group.sin.data(), &fine_.cos[at], &fine_.sin[at], pairs, cos.f32(i), sin.f32(i));
+  }
+}
+
+}  // namespace lariat
+#endif  // HWY_ONCE

@@ -1,0 +1,34 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/tensor.h"
+
+namespace lariat {
+
+// cos and sin of position * freq for runs of positions, exact to f32 (invariant I4) and without a cosine per
+// value. With p = 256 A + 16 a + b the addition theorem gives
+//   R(p f) = R(256 A f) R(16 a f) R(b f),
+// two complex products in double on top of tables of 16 rows, each entry of which is a cosine of a product in
+// double: within 4e-16 of the exact value at any position. The cut is by absolute position, so a row is the
+// same bit for bit whatever run it is asked for with (I3).
+class RopeAngles {
+ public:
+  // For positions in [first, first + count). freq: not copied.
+  RopeAngles(std::span<const double> freq, int64_t first, int64_t count);
+
+  // Row i of cos and sin (f32) becomes position first + i.
+  void fill(int64_t first, const Matrix& cos, const Matrix& sin) const;
+
+ private:
+  struct Rows {  // [16][pairs]
+    std::vector<double> cos, sin;
+  };
+  void set_row(Rows& rows, int64_t row, int64_t position) const;
+
+  std::span<const double> freq_;
+  Rows coarse_, fine_;  // offsets 16 a and b
+};
+
+}  // namespace lariat

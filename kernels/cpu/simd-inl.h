@@ -1,0 +1,173 @@
+// Vector helpers on top of Highway that more than one op needs: loads that widen any stored dtype to f32, and
+// stores that narrow f32, in agreement with kernels/convert.h bit by bit.
+//
+// Included after hwy/highway.h, between foreach_target.h's passes: once per instruction set.
+#if defined(LARIAT_KERNELS_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LARIAT_KERNELS_CPU_SIMD_INL_H_
+#undef LARIAT_KERNELS_CPU_SIMD_INL_H_
+#else
+#define LARIAT_KERNELS_CPU_SIMD_INL_H_
+#endif
+
+#include <cstring>
+
+#include "hwy/highway.h"
+#include "kernels/tensor.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lariat::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F32 = hn::ScalableTag<float>;  // one full vector of f32, the type all arithmetic is done in
+using VF32 = hn::Vec<F32>;
+
+// The lanes of `value` as bits of the 16-bit storage types, each in the low half of a u32.
+template <class D, class V>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> Bf16Bits(D d, V value) {
+  const hn::RebindToUnsigned<D> du;
+  const auto bits = hn::BitCast(du, value);
+  const auto top = hn::ShiftRight<16>(bits);
+  const auto half_or_just_below = hn::Add(hn::And(top, hn::Set(du, 1)), hn::Set(du, 0x7fff));
+  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, half_or_just_below));
+  const auto nan = hn::RebindMask(du, hn::IsNaN(value));
+  (void)d;
+  return hn::IfThenElse(nan, hn::Or(top, hn::Set(du, 0x40)), rounded);
+}
+
+// f32 rounded to bf16 and widened again (compute = kBF16 of Backend::matmul).
+template <class D, class V>
+HWY_INLINE V RoundToBf16(D d, V value) {
+  return hn::BitCast(d, hn::ShiftLeft<16>(Bf16Bits(d, value)));
+}
+
+// Highway's own f16 conversion uses the hardware where there is one, and is otherwise wrong for infinities
+// and NaNs (1.0.3), so those instruction sets go through integers.
+#if HWY_ARCH_X86 && (HWY_TARGET >= HWY_SSE4 || defined(HWY_DISABLE_F16C))
+#define LARIAT_F16_IN_SOFTWARE 1
+#elif HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
+#define LARIAT_F16_IN_SOFTWARE 1
+#else
+#define LARIAT_F16_IN_SOFTWARE 0
+#endif
+
+#if LARIAT_F16_IN_SOFTWARE
+// The formulas of f16_to_f32 and f32_to_f16 (kernels/convert.h), on u32 lanes.
+template <class D, class VU>
+HWY_INLINE hn::Vec<D> F16BitsToF32(D d, VU half) {
+  const hn::RebindToUnsigned<D> du;
+  const hn::RebindToSigned<D> di;
+  const auto sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(du, 0x8000)));
+  const auto magnitude = hn::And(half, hn::Set(du, 0x7fff));
+  const auto shifted = hn::ShiftLeft<13>(magnitude);
+  const auto normal = hn::Add(shifted, hn::Set(du, (127U - 15U) << 23));
+  const auto special = hn::Add(shifted, hn::Set(du, (255U - 31U) << 23));
+  const auto subnormal =
+      hn::BitCast(du, hn::Mul(hn::ConvertTo(d, hn::BitCast(di, magnitude)), hn::Set(d, 0x1p-24F)));
+  const auto quiet = hn::IfThenElseZero(hn::Gt(magnitude, hn::Set(du, 0x7c00)), hn::Set(du, 0x400000));
+  auto bits = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x400)), subnormal, normal);
+  bits = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x7bff)), hn::Or(special, quiet), bits);
+  return hn::BitCast(d, hn::Or(sign, bits));
+}
+
+template <class D, class V>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> F16Bits(D d, V value) {
+  const hn::RebindToUnsigned<D> du;
+  const auto bits = hn::BitCast(du, value);
+  const auto sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 0x8000));
+  const auto magnitude = hn::And(bits, hn::Set(du, 0x7fffffff));
+  const auto even = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1));
+  const auto rounding = hn::Add(even, hn::Set(du, 0xfff));
+  auto half = hn::ShiftRight<13>(hn::Sub(hn::Add(magnitude, rounding), hn::Set(du, 0x38000000)));
+  const auto half_ulp = hn::Set(d, 0.5F);
+  const auto subnormal =
+      hn::Sub(hn::BitCast(du, hn::Add(hn::BitCast(d, magnitude), half_ulp)), hn::BitCast(du, half_ulp));
+  half = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x38800000)), subnormal, half);
+  half = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x477fefff)), hn::Set(du, 0x7c00), half);
+  const auto payload = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 0x3ff));
+  const auto nan = hn::RebindMask(du, hn::IsNaN(value));
+  return hn::Or(sign, hn::IfThenElse(nan, hn::Or(payload, hn::Set(du, 0x7e00)), half));
+}
+#endif
+
+// Lanes(d) values at p, widened to f32. Any alignment.
+template <class D>
+HWY_INLINE hn::Vec<D> LoadF32(D d, const float* HWY_RESTRICT p) {
+  return hn::LoadU(d, p);
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> LoadF32(D d, const hwy::bfloat16_t* HWY_RESTRICT p) {
+  const hn::Rebind<uint16_t, D> d16;
+  const hn::RebindToUnsigned<D> du;
+  const auto bits = hn::PromoteTo(du, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(p)));
+  return hn::BitCast(d, hn::ShiftLeft<16>(bits));
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> LoadF32(D d, const hwy::float16_t* HWY_RESTRICT p) {
+#if LARIAT_F16_IN_SOFTWARE
+  const hn::Rebind<uint16_t, D> d16;
+  const hn::RebindToUnsigned<D> du;
+  return F16BitsToF32(d, hn::PromoteTo(du, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(p))));
+#else
+  return hn::PromoteTo(d, hn::LoadU(hn::Rebind<hwy::float16_t, D>(), p));
+#endif
+}
+
+// Rounds to nearest even and stores Lanes(d) values.
+template <class D, class V>
+HWY_INLINE void StoreF32(D d, V value, float* HWY_RESTRICT p) {
+  hn::StoreU(value, d, p);
+}
+
+template <class D, class V>
+HWY_INLINE void StoreF32(D d, V value, hwy::bfloat16_t* HWY_RESTRICT p) {
+  const hn::Rebind<uint16_t, D> d16;
+  hn::StoreU(hn::TruncateTo(d16, Bf16Bits(d, value)), d16, reinterpret_cast<uint16_t*>(p));
+}
+
+template <class D, class V>
+HWY_INLINE void StoreF32(D /*d*/, V value, hwy::float16_t* HWY_RESTRICT p) {
+#if LARIAT_F16_IN_SOFTWARE
+  const hn::Rebind<uint16_t, D> d16;
+  hn::StoreU(hn::TruncateTo(d16, F16Bits(D(), value)), d16, reinterpret_cast<uint16_t*>(p));
+#else
+  const hn::Rebind<hwy::float16_t, D> d16;
+  hn::StoreU(hn::DemoteTo(d16, value), d16, p);
+#endif
+}
+
+// The first `count` < Lanes(d) values at p, zeros after them; nothing behind them is touched.
+template <class D, typename T>
+HWY_INLINE hn::Vec<D> LoadTailF32(D d, const T* HWY_RESTRICT p, size_t count) {
+  HWY_ALIGN T lanes[hn::MaxLanes(D())] = {};
+  std::memcpy(lanes, p, count * sizeof(T));
+  return LoadF32(d, lanes);
+}
+
+template <class D, class V, typename T>
+HWY_INLINE void StoreTailF32(D d, V value, T* HWY_RESTRICT p, size_t count) {
+  HWY_ALIGN T lanes[hn::MaxLanes(D())];
+  StoreF32(d, value, lanes);
+  std::memcpy(p, lanes, count * sizeof(T));
+}
+
+// Calls body(pointer to the stored type), so that a loop over any dtype is written once. A lambda needs
+// HWY_ATTR before its brace: it does not inherit the instruction set of the function around it.
+template <class Body>
+HWY_INLINE void WithDType(void* data, DType dtype, const Body& body) {
+  switch (dtype) {
+    case DType::kF32:
+      return body(static_cast<float*>(data));
+    case DType::kF16:
+      return body(static_cast<hwy::float16_t*>(data));
+    case DType::kBF16:
+      return body(static_cast<hwy::bfloat16_t*>(data));
+  }
+}
+
+#undef LARIAT_F16_IN_SOFTWARE
+}  // namespace lariat::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,135 @@
+#include "kernels/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "kernels/error.h"
+
+namespace lariat {
+namespace {
+
+constexpr size_t kPinnedBytes = size_t{16} << 20;
+
+std::string gib(size_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.2f GiB", static_cast<double>(bytes) / (1U << 30));
+  return text;
+}
+
+}  // namespace
+
+std::string cuda_unavailable_reason() { return cuda::unavailable_reason(); }
+
+std::unique_ptr<Backend> make_cuda_backend(int index) { return std::make_unique<CudaBackend>(index); }
+
+CudaBackend::CudaBackend(int device) : device_(cuda::open_device(device)) {
+  stream_ = cuda::stream_create();
+  blas_ = cuda::blas_create(stream_);
+}
+
+CudaBackend::~CudaBackend() {
+  // What returns its memory through release() goes first, while there is a device to return it to.
+  weights_.clear();
+  block_tables_.clear();
+  for (Buffer& buffer : scratch_) buffer = Buffer();
+  for (Pinned& pinned : pinned_) {
+    if (pinned.data == nullptr) continue;
+    cuda::event_destroy(pinned.sent);
+    cuda::pinned_free(pinned.data);
+  }
+  cuda::blas_destroy(blas_);
+  cuda::stream_destroy(stream_);
+}
+
+std::string CudaBackend::description() const {
+  return device_.name + ", sm_" + std::to_string(device_.major) + std::to_string(device_.minor) + ", " +
+         std::to_string(device_.multiprocessors) + " multiprocessors, " + gib(device_.total_bytes);
+}
+
+Buffer CudaBackend::allocate(size_t bytes) {
+  if (bytes == 0) return {};
+  void* data = cuda::device_malloc(bytes);
+  if (data == nullptr) {
+    const cuda::DeviceMemory memory = cuda::device_memory();
+    throw Error("out of memory on " + device_.name + ": " + gib(bytes) + " needed, " + gib(memory.free) +
+                " of " + gib(memory.total) + " free; use a smaller --ctx or --dtype, or --device cpu");
+  }
+  return {this, data, bytes};
+}
+
+void CudaBackend::release(void* data, size_t) noexcept { cuda::device_free(data); }
+
+void CudaBackend::copy_in(void* dst, const void* host_src, size_t bytes) { upload(dst, host_src, bytes); }
+
+void CudaBackend::copy_out(void* host_dst, const void* src, size_t bytes) {
+  cuda::copy_to_host(host_dst, src, bytes, stream_);
+  cuda::stream_synchronize(stream_);
+}
+
+void CudaBackend::copy(void* dst, const void* src, size_t bytes) {
+  cuda::copy_on_device(dst, src, bytes, stream_);
+}
+
+void CudaBackend::upload(void* dst, const void* host_src, size_t bytes) {
+  auto* to = static_cast<char*>(dst);
+  const auto* from = static_cast<const char*>(host_src);
+  while (bytes > 0) {
+    Pinned& pinned = pinned_[next_pinned_++ % pinned_.size()];
+    if (pinned.data == nullptr) {
+      pinned.data = cuda::pinned_malloc(kPinnedBytes);
+      if (pinned.data == nullptr) throw Error("no page-locked host memory left for uploads to the GPU");
+      pinned.sent = cuda::event_create();
+    } else {
+      cuda::event_synchronize(pinned.sent);  // its last chunk has left
+    }
+    const size_t chunk = std::min(bytes, kPinnedBytes);
+    std::memcpy(pinned.data, from, chunk);
+    cuda::copy_to_device(to, pinned.data, chunk, stream_);
+    cuda::event_record(pinned.sent, stream_);
+    to += chunk;
+    from += chunk;
+    bytes -= chunk;
+  }
+}
+
+void CudaBackend::upload_matrix(const Matrix& dst, const Matrix& host) {
+  const size_t row_bytes = static_cast<size_t>(host.cols) * size_of(host.dtype);
+  if (host.stride == host.cols && dst.stride == dst.cols) {
+    return upload(dst.data, host.data, row_bytes * static_cast<size_t>(host.rows));
+  }
+  for (int64_t r = 0; r < host.rows; ++r) {
+    upload(dst.row_range(r, 1).data, host.row_range(r, 1).data, row_bytes);
+  }
+}
+
+Matrix CudaBackend::load_weight(const Matrix& host, DType dtype) {
+  const size_t elements = static_cast<size_t>(host.rows) * static_cast<size_t>(host.cols);
+  weights_.push_back(allocate(elements * size_of(dtype)));
+  const Matrix weight(weights_.back().data(), dtype, host.rows, host.cols);
+  if (host.dtype == dtype) {
+    upload_matrix(weight, host);
+    return weight;
+  }
+  // Panels of rows keep the copy in the host's dtype small.
+  const int64_t panel = std::clamp<int64_t>((8 << 20) / host.cols, 1, host.rows);
+  const Buffer raw = allocate(static_cast<size_t>(panel * host.cols) * size_of(host.dtype));
+  for (int64_t r = 0; r < host.rows; r += panel) {
+    const Matrix rows = host.row_range(r, std::min(panel, host.rows - r));
+    const Matrix staged(raw.data(), host.dtype, rows.rows, rows.cols);
+    upload_matrix(staged, rows);
+    convert(staged, DType::kF32, weight.row_range(r, rows.rows));
+  }
+  return weight;
+}
+
+void* CudaBackend::scratch(Scratch purpose, size_t bytes) {
+  Buffer& buffer = scratch_[static_cast<size_t>(purpose)];
+  if (buffer.bytes() < bytes) {
+    buffer = Buffer();  // free first: both need not fit. Freeing waits for the work that still uses it
+    buffer = allocate(bytes);
+  }
+  return buffer.data();
+}
+
+}  // namespace lariat

@@ -1,0 +1,216 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "kernels/cuda/runtime.h"
+#include "kernels/tensor.h"
+
+// What every kernel file includes: CUDA's own headers under nvcc, the SIMT shim of the tests otherwise, and
+// on top of either the project's 16-bit types, vector loads, warp sums and launch().
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#define LARIAT_SHARED(type, name, count) __shared__ type name[count]
+#define LARIAT_DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
+#else
+#include "kernels/convert.h"
+#include "tests/simt/simt.h"
+
+#define LARIAT_SHARED(type, name, count) \
+  static const char name##_key = 0;      \
+  auto& name = *static_cast<type(*)[count]>(simt::static_shared(&name##_key, sizeof(type[count])))
+#define LARIAT_DYNAMIC_SHARED(name) auto* const name = static_cast<unsigned char*>(simt::dynamic_shared())
+
+struct alignas(8) int2 {
+  int x, y;
+};
+struct alignas(16) uint4 {
+  uint32_t x, y, z, w;
+};
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+#endif
+
+namespace lariat::cuda {
+
+inline constexpr unsigned kFullWarp = 0xffffffffU;
+inline constexpr int kWarpSize = 32;
+
+// --- 16-bit storage; arithmetic is always f32 ---------------------------------------------------------
+struct Half {
+  uint16_t bits;
+};
+struct BFloat16 {
+  uint16_t bits;
+};
+
+#ifdef __CUDACC__
+__device__ __forceinline__ float to_float(Half x) { return __half2float(__ushort_as_half(x.bits)); }
+__device__ __forceinline__ float to_float(BFloat16 x) { return __uint_as_float(uint32_t{x.bits} << 16); }
+__device__ __forceinline__ uint16_t half_bits(float x) { return __half_as_ushort(__float2half_rn(x)); }
+__device__ __forceinline__ uint16_t bfloat16_bits(float x) {
+  return __bfloat16_as_ushort(__float2bfloat16_rn(x));
+}
+__device__ __forceinline__ float bits_to_float(uint32_t x) { return __uint_as_float(x); }
+#else
+inline float to_float(Half x) { return f16_to_f32(x.bits); }
+inline float to_float(BFloat16 x) { return bf16_to_f32(x.bits); }
+inline uint16_t half_bits(float x) { return f32_to_f16(x); }
+inline uint16_t bfloat16_bits(float x) { return f32_to_bf16(x); }
+inline float bits_to_float(uint32_t x) { return std::bit_cast<float>(x); }
+#endif
+__device__ __forceinline__ float to_float(float x) { return x; }
+
+template <class T>
+__device__ __forceinline__ T from_float(float x) {
+  if constexpr (sizeof(T) == 4) {
+    return x;
+  } else if constexpr (std::is_same_v<T, Half>) {
+    return Half{half_bits(x)};
+  } else {
+    return BFloat16{bfloat16_bits(x)};
+  }
+}
+
+// For the cache: what f16 cannot hold becomes +-65504.
+template <class T>
+__device__ __forceinline__ T to_cache(float x) {
+  if constexpr (std::is_same_v<T, Half>) x = x > 65504.0F ? 65504.0F : x < -65504.0F ? -65504.0F : x;
+  return from_float<T>(x);
+}
+
+// Elements of a dtype that is known at run time only: for biases, norms and other small things.
+__device__ __forceinline__ float load_any(const void* data, DType dtype, int64_t i) {
+  if (dtype == DType::kF32) return static_cast<const float*>(data)[i];
+  if (dtype == DType::kF16) return to_float(static_cast<const Half*>(data)[i]);
+  return to_float(static_cast<const BFloat16*>(data)[i]);
+}
+__device__ __forceinline__ void store_to_cache(void* data, DType dtype, int64_t i, float value) {
+  if (dtype == DType::kF32) {
+    static_cast<float*>(data)[i] = value;
+  } else if (dtype == DType::kF16) {
+    static_cast<Half*>(data)[i] = to_cache<Half>(value);
+  } else {
+    static_cast<BFloat16*>(data)[i] = to_cache<BFloat16>(value);
+  }
+}
+__device__ __forceinline__ float rounded_to(DType dtype, float value) {
+  if (dtype == DType::kF16) return to_float(from_float<Half>(value));
+  if (dtype == DType::kBF16) return to_float(from_float<BFloat16>(value));
+  return value;
+}
+
+// Two values side by side in a register, the first in the low half, as mma operands are.
+template <class T>
+__device__ __forceinline__ uint32_t pack2(float low, float high) {
+  return from_float<T>(low).bits | uint32_t{from_float<T>(high).bits} << 16;
+}
+
+// --- 16-byte accesses ------------------------------------------------------------------------------------
+template <class T>
+inline constexpr int kPerVector = 16 / static_cast<int>(sizeof(T));  // elements of T in 16 bytes
+
+__device__ __forceinline__ uint4 load16(const void* address) { return *static_cast<const uint4*>(address); }
+// The same for data that is read once: it should not push anything out of the caches.
+__device__ __forceinline__ uint4 load16_streaming(const void* address) {
+#ifdef __CUDACC__
+  return __ldcs(static_cast<const uint4*>(address));
+#else
+  return load16(address);
+#endif
+}
+__device__ __forceinline__ void store16(void* address, uint4 value) { *static_cast<uint4*>(address) = value; }
+
+template <class T>
+__device__ __forceinline__ void unpack_word(uint32_t word, float* out) {
+  if constexpr (sizeof(T) == 4) {
+    out[0] = bits_to_float(word);
+  } else {
+    out[0] = to_float(T{static_cast<uint16_t>(word & 0xffffU)});
+    out[1] = to_float(T{static_cast<uint16_t>(word >> 16)});
+  }
+}
+
+template <class T>
+__device__ __forceinline__ void unpack16(uint4 v, float (&out)[kPerVector<T>]) {
+  constexpr int kPerWord = kPerVector<T> / 4;
+  unpack_word<T>(v.x, out);
+  unpack_word<T>(v.y, out + kPerWord);
+  unpack_word<T>(v.z, out + 2 * kPerWord);
+  unpack_word<T>(v.w, out + 3 * kPerWord);
+}
+
+// --- warps and blocks ------------------------------------------------------------------------------------
+template <class T>
+__device__ __forceinline__ T warp_sum(T x) {
+#pragma unroll
+  for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2) x += __shfl_xor_sync(kFullWarp, x, lanes);
+  return x;
+}
+
+__device__ __forceinline__ float warp_max(float x) {
+#pragma unroll
+  for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2) x = fmaxf(x, __shfl_xor_sync(kFullWarp, x, lanes));
+  return x;
+}
+
+// The sum over a block of any number of whole warps (up to 32), in every thread. `partial` is shared memory
+// for 32 values; it may be used again at once.
+template <class T>
+__device__ __forceinline__ T block_sum(T x, T* partial) {
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize,
+            lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  x = warp_sum(x);
+  if (lane == 0) partial[warp] = x;
+  __syncthreads();
+  x = lane < static_cast<int>(blockDim.x) / kWarpSize ? partial[lane] : T{0};
+  x = warp_sum(x);
+  __syncthreads();
+  return x;
+}
+
+// The maximum over a block, in every thread; `partial` as above. NaN is passed over.
+__device__ __forceinline__ float block_max(float x, float* partial) {
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize,
+            lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  x = warp_max(x);
+  if (lane == 0) partial[warp] = x;
+  __syncthreads();
+  x = lane < static_cast<int>(blockDim.x) / kWarpSize ? partial[lane] : -INFINITY;
+  x = warp_max(x);
+  __syncthreads();
+  return x;
+}
+
+// --- launching -------------------------------------------------------------------------------------------
+template <class T>
+constexpr T div_up(T a, T b) {
+  return (a + b - 1) / b;
+}
+
+#ifdef __CUDACC__
+template <class... P, class... A>
+void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, Stream stream, A&&... args) {
+  allow_shared_bytes(reinterpret_cast<const void*>(kernel), shared_bytes);
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  check(cudaLaunchKernelEx(&config, kernel, P(std::forward<A>(args))...), "kernel launch");
+}
+#else
+template <class... P, class... A>
+void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, Stream, A&&... args) {
+  simt::launch(kernel, grid, block, shared_bytes, P(std::forward<A>(args))...);
+}
+#endif
+
+}  // namespace lariat::cuda

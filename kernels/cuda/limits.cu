@@ -1,0 +1,81 @@
+#include <algorithm>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/dispatch.h"
+
+// What this device can do at most, measured with work in proportion to its size.
+namespace lariat {
+namespace {
+
+using namespace cuda;
+
+constexpr unsigned kThreads = 256;
+constexpr size_t kReadBytesPerMultiprocessor = size_t{4} << 20;  // together far beyond any L2
+constexpr int64_t kSidePerMultiprocessor = 32;                   // of square matrices: 4224 on 132 of them
+constexpr int kRepeats = 5;
+
+// Grid: eight blocks per multiprocessor; every thread reads 16 bytes at a time, four loads in flight. Bound
+// by memory. `sink` is written in a case that the reader of the result cannot rule out and that never comes.
+__global__ void read_kernel(const uint4* data, int64_t count, uint32_t* sink) {
+  const int64_t step = int64_t{gridDim.x} * kThreads;
+  uint32_t seen = 0;
+#pragma unroll 4
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += step) {
+    const uint4 v = load16_streaming(data + i);
+    seen |= v.x | v.y | v.z | v.w;
+  }
+  if (seen != 0) *sink = seen;
+}
+
+// The shortest of some runs of f, in seconds; 0 when there is no clock (the SIMT shim).
+template <class F>
+double best_seconds(Stream stream, F&& f) {
+  const Event begin = event_create(), end = event_create();
+  f();  // once for first times
+  double best = 0.0;
+  for (int i = 0; i < kRepeats; ++i) {
+    event_record(begin, stream);
+    f();
+    event_record(end, stream);
+    event_synchronize(end);
+    const double seconds = event_seconds(begin, end);
+    best = i == 0 ? seconds : std::min(best, seconds);
+  }
+  event_destroy(begin);
+  event_destroy(end);
+  return best;
+}
+
+double rate(double amount, double seconds) { return seconds > 0.0 ? amount / seconds : 0.0; }
+
+}  // namespace
+
+Limits CudaBackend::measure_limits(DType compute) {
+  const auto multiprocessors = static_cast<size_t>(device_.multiprocessors);
+  Limits limits;
+  {
+    const size_t bytes = kReadBytesPerMultiprocessor * multiprocessors;
+    const Buffer data = allocate(bytes);
+    fill_bytes(data.data(), 0, bytes, stream_);
+    auto* sink = static_cast<uint32_t*>(scratch(Scratch::kResult, sizeof(uint32_t)));
+    const double seconds = best_seconds(stream_, [&] {
+      launch(read_kernel, dim3(8 * to_unsigned(device_.multiprocessors)), dim3(kThreads), 0, stream_,
+             static_cast<const uint4*>(data.data()), static_cast<int64_t>(bytes / sizeof(uint4)), sink);
+    });
+    limits.read_bytes_per_second = rate(static_cast<double>(bytes), seconds);
+  }
+  const int64_t side = kSidePerMultiprocessor * device_.multiprocessors;
+  const auto elements = static_cast<size_t>(side * side);
+  const Buffer x = allocate(elements * size_of(compute)), w = allocate(elements * size_of(compute));
+  const Buffer out = allocate(elements * sizeof(float));
+  fill_bytes(x.data(), 0, x.bytes(), stream_);
+  fill_bytes(w.data(), 0, w.bytes(), stream_);
+  const double seconds = best_seconds(stream_, [&] {
+    cuda::gemm(blas_, Matrix(x.data(), compute, side, side), Matrix(w.data(), compute, side, side),
+               Matrix(out.data(), DType::kF32, side, side));
+  });
+  limits.flops_per_second = rate(2.0 * static_cast<double>(elements) * static_cast<double>(side), seconds);
+  return limits;
+}
+
+}  // namespace lariat

@@ -1,0 +1,123 @@
+#include <algorithm>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/dispatch.h"
+
+namespace lariat {
+namespace {
+
+using namespace cuda;
+
+constexpr unsigned kThreads = 256;
+constexpr int64_t kPanelElements = int64_t{16} << 20;  // of w, converted at a time
+
+// Grid: rows by chunks of 1024 columns; 256 threads, four columns each, a block apart. Bound by memory.
+template <class From, class To>
+__global__ void convert_kernel(const From* from, int64_t from_stride, DType rounding, To* to,
+                               int64_t to_stride, int64_t cols) {
+  const From* row = from + blockIdx.x * from_stride;
+  To* out = to + blockIdx.x * to_stride;
+  for (int j = 0; j < 4; ++j) {
+    const int64_t i = (int64_t{blockIdx.y} * 4 + j) * kThreads + threadIdx.x;
+    if (i < cols) out[i] = from_float<To>(rounded_to(rounding, to_float(row[i])));
+  }
+}
+
+// out[t][o] = out[t][o] * row_scale[t] + bias[o]; either may be null.
+// Grid: rows by chunks of 256 columns. Bound by memory.
+__global__ void finish_kernel(float* out, int64_t stride, int64_t cols, const float* row_scale,
+                              const void* bias, DType bias_dtype) {
+  const int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x;
+  if (i >= cols) return;
+  float value = out[blockIdx.x * stride + i];
+  if (row_scale != nullptr) value *= row_scale[blockIdx.x];
+  if (bias != nullptr) value += load_any(bias, bias_dtype, i);
+  out[blockIdx.x * stride + i] = value;
+}
+
+// x[t] = (high[t] + low[t]) * row_scale[t], row_scale a power of two that brings the row's largest value to
+// [2^14, 2^15): 22 bits of every value that matters survive in two f16.
+// Grid: one block of 256 threads per row. Bound by memory.
+__global__ void split_rows_kernel(const float* x, int64_t stride, Half* high, Half* low, int64_t cols,
+                                  float* row_scale) {
+  LARIAT_SHARED(float, partial, kWarpSize);
+  const float* row = x + blockIdx.x * stride;
+  float largest = 0.0F;
+  for (int64_t i = threadIdx.x; i < cols; i += kThreads) largest = fmaxf(largest, fabsf(row[i]));
+  largest = block_max(largest, partial);
+  const bool usual = largest > 1e-30F && largest < INFINITY;
+  const int exponent = usual ? 14 - ilogbf(largest) : 0;
+  const float scale = ldexpf(1.0F, exponent);
+  for (int64_t i = threadIdx.x; i < cols; i += kThreads) {
+    const float value = row[i] * scale;
+    const Half rounded = from_float<Half>(value);
+    high[blockIdx.x * cols + i] = rounded;
+    low[blockIdx.x * cols + i] = from_float<Half>(value - to_float(rounded));
+  }
+  if (threadIdx.x == 0) row_scale[blockIdx.x] = ldexpf(1.0F, -exponent);
+}
+
+}  // namespace
+
+void CudaBackend::convert(const Matrix& from, DType rounding, const Matrix& to) {
+  const dim3 grid(to_unsigned(from.rows), to_unsigned(div_up<int64_t>(from.cols, int64_t{kThreads} * 4)));
+  with_dtype(from.dtype, [&]<class From>(From) {
+    with_dtype(to.dtype, [&]<class To>(To) {
+      launch(convert_kernel<From, To>, grid, dim3(kThreads), 0, stream_, typed<From>(from), from.stride,
+             rounding, typed<To>(to), to.stride, from.cols);
+    });
+  });
+}
+
+void CudaBackend::matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
+                         const Matrix& out) {
+  if (x.rows == 0) return;
+  if (x.rows <= kGemvTokens) return gemv(x, w, bias, compute, out);
+  const float* row_scale = nullptr;
+  if (compute == DType::kF32 && w.dtype == DType::kF16) {
+    row_scale = gemm_two_terms(x, w, out);
+  } else {
+    gemm(x, w, compute, out);
+  }
+  if (row_scale == nullptr && !bias) return;
+  const dim3 grid(to_unsigned(out.rows), to_unsigned(div_up<int64_t>(out.cols, kThreads)));
+  launch(finish_kernel, grid, dim3(kThreads), 0, stream_, typed<float>(out), out.stride, out.cols, row_scale,
+         bias.data, bias.dtype);
+}
+
+const float* CudaBackend::gemm_two_terms(const Matrix& x, const Matrix& w, const Matrix& out) {
+  const auto elements = static_cast<size_t>(x.rows * x.cols);
+  auto* high = static_cast<Half*>(
+      scratch(Scratch::kGemmX, 2 * elements * sizeof(Half) + static_cast<size_t>(x.rows) * sizeof(float)));
+  Half* low = high + elements;
+  auto* row_scale = reinterpret_cast<float*>(low + elements);
+  launch(split_rows_kernel, dim3(to_unsigned(x.rows)), dim3(kThreads), 0, stream_, typed<float>(x), x.stride,
+         high, low, x.cols, row_scale);
+  cuda::gemm(blas_, Matrix(high, DType::kF16, x.rows, x.cols), w, out);
+  cuda::gemm(blas_, Matrix(low, DType::kF16, x.rows, x.cols), w, out, cuda::Into::kSum);
+  return row_scale;
+}
+
+void CudaBackend::gemm(const Matrix& x, const Matrix& w, DType compute, const Matrix& out) {
+  // The product runs in w's own dtype when x is rounded to it, and otherwise in f32.
+  const DType dtype = w.dtype == compute ? compute : DType::kF32;
+  Matrix rounded = x;
+  if (compute != DType::kF32) {
+    rounded = Matrix(scratch(Scratch::kGemmX, static_cast<size_t>(x.rows * x.cols) * size_of(dtype)), dtype,
+                     x.rows, x.cols);
+    convert(x, compute, rounded);
+  }
+  if (w.dtype == dtype) return cuda::gemm(blas_, rounded, w, out);
+
+  const int64_t panel = std::clamp<int64_t>(kPanelElements / w.cols, 1, w.rows);
+  void* panel_data = scratch(Scratch::kGemmW, static_cast<size_t>(panel * w.cols) * sizeof(float));
+  for (int64_t first = 0; first < w.rows; first += panel) {
+    const int64_t count = std::min(panel, w.rows - first);
+    const Matrix exact(panel_data, DType::kF32, count, w.cols);
+    convert(w.row_range(first, count), DType::kF32, exact);
+    cuda::gemm(blas_, rounded, exact,
+               Matrix(typed<float>(out) + first, DType::kF32, out.rows, count, out.stride));
+  }
+}
+
+}  // namespace lariat

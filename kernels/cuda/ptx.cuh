@@ -1,0 +1,115 @@
+#pragma once
+#include "kernels/cuda/device.h"
+
+// The instructions that C++ has no word for, one function each, with their meaning in plain C++ for the SIMT
+// shim: warp-wide matrix multiply (mma), loading its operands from shared memory (ldmatrix), and copies into
+// shared memory that run beside the computation (cp.async). All exist from sm_80 on.
+//
+// Fragments of D[16][8] += A[16][16] B[16][8], for lane = 4 g + t (PTX ISA, "mma.m16n8k16"):
+//   a[0] A[g][2t, 2t+1]    a[1] A[g+8][2t, 2t+1]    a[2] A[g][2t+8, 2t+9]    a[3] A[g+8][2t+8, 2t+9]
+//   b[0] B[2t, 2t+1][g]    b[1] B[2t+8, 2t+9][g]
+//   d[0] D[g][2t]  d[1] D[g][2t+1]  d[2] D[g+8][2t]  d[3] D[g+8][2t+1]
+namespace lariat::cuda {
+
+#ifdef __CUDACC__
+
+template <class T>
+__device__ __forceinline__ void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  if constexpr (std::is_same_v<T, Half>) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+}
+
+// Four 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 point at the rows of matrix i (16 bytes each);
+// r[i] of lane 4 g + t becomes elements 2t and 2t + 1 of its row g.
+__device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], const void* shared_row) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared_row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+
+// The same, transposed: r[i] of lane 4 g + t becomes elements g of rows 2t and 2t + 1.
+__device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4], const void* shared_row) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared_row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+
+// Copies 16 bytes, or writes 16 zero bytes without reading when `valid` is false; done when its group is.
+__device__ __forceinline__ void cp_async16(void* shared_dst, const void* src, bool valid) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared_dst));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(src), "r"(valid ? 16 : 0)
+               : "memory");
+}
+__device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Until at most kLeft of this thread's groups are in flight.
+template <int kLeft>
+__device__ __forceinline__ void cp_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+}
+
+#else  // the shim
+
+namespace detail {
+
+void simt_ldmatrix_x4(uint32_t* r, const void* shared_row, bool transposed);
+
+struct MmaOperands {
+  uint32_t a[4], b[2];
+};
+
+template <class T>
+float element(uint32_t word, unsigned half) {
+  return to_float(T{static_cast<uint16_t>(word >> (16 * half))});
+}
+
+}  // namespace detail
+
+template <class T>
+void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  const detail::MmaOperands mine = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
+  const simt::Lanes& lanes =
+      simt::exchange("mma", kFullWarp, &mine, sizeof(mine), false, simt::Where::current());
+  const unsigned g = simt::lane_id() / 4, t = simt::lane_id() % 4;
+  for (unsigned k = 0; k < 16; ++k) {
+    const unsigned quad = k % 8 / 2, half = k % 2, upper = k / 8;
+    const auto row = lanes.get<detail::MmaOperands>(4 * g + quad);
+    for (unsigned column = 0; column < 2; ++column) {
+      const auto col = lanes.get<detail::MmaOperands>(4 * (2 * t + column) + quad);
+      const float b = detail::element<T>(col.b[upper], half);
+      d[column] += detail::element<T>(row.a[2 * upper], half) * b;
+      d[2 + column] += detail::element<T>(row.a[2 * upper + 1], half) * b;
+    }
+  }
+}
+
+inline void ldmatrix_x4(uint32_t (&r)[4], const void* shared_row) {
+  detail::simt_ldmatrix_x4(r, shared_row, false);
+}
+inline void ldmatrix_x4_trans(uint32_t (&r)[4], const void* shared_row) {
+  detail::simt_ldmatrix_x4(r, shared_row, true);
+}
+inline void cp_async16(void* shared_dst, const void* src, bool valid) {
+  simt::copy_async(shared_dst, src, 16, !valid);
+}
+inline void cp_async_commit() { simt::commit_copies(); }
+template <int kLeft>
+void cp_async_wait() {
+  simt::wait_copies(kLeft);
+}
+
+#endif
+
+}  // namespace lariat::cuda

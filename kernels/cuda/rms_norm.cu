@@ -1,0 +1,67 @@
+#include <algorithm>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/dispatch.h"
+
+namespace lariat {
+namespace {
+
+using namespace cuda;
+
+struct NormRows {
+  float* x;            // read; with kAdd the residual, which is updated
+  const float* delta;  // kAdd only
+  float* out;          // may be x or delta: a thread reads an element before it writes it, and no other does
+  int64_t x_stride, delta_stride, out_stride, cols;
+};
+
+// out[t] = rms_norm(x[t]) * weight, after x[t] += delta[t] with kAdd.
+// Grid: one block per row; a thread per four elements, up to 1024; 128 bytes of shared memory for the sum.
+// Bound by memory for many rows and by latency for one; the second pass over x hits L1.
+template <class W, bool kAdd>
+__global__ void rms_norm_kernel(NormRows rows, const W* weight, float eps) {
+  LARIAT_SHARED(float, partial, kWarpSize);
+  float* x = rows.x + blockIdx.x * rows.x_stride;
+  float* out = rows.out + blockIdx.x * rows.out_stride;
+  float sum = 0.0F;
+  for (int64_t i = threadIdx.x; i < rows.cols; i += blockDim.x) {
+    float value = x[i];
+    if constexpr (kAdd) {
+      value += rows.delta[blockIdx.x * rows.delta_stride + i];
+      x[i] = value;
+    }
+    sum += value * value;
+  }
+  sum = block_sum(sum, partial);
+  const float scale = 1.0F / sqrtf(sum / static_cast<float>(rows.cols) + eps);
+  for (int64_t i = threadIdx.x; i < rows.cols; i += blockDim.x) {
+    out[i] = x[i] * scale * to_float(weight[i]);
+  }
+}
+
+unsigned threads_for(int64_t cols) {
+  const int64_t wanted = div_up<int64_t>(div_up<int64_t>(cols, 4), kWarpSize) * kWarpSize;
+  return static_cast<unsigned>(std::min<int64_t>(wanted, 1024));
+}
+
+}  // namespace
+
+void CudaBackend::rms_norm(const Matrix& x, const Matrix& weight, float eps, const Matrix& out) {
+  const NormRows rows = {typed<float>(x), nullptr, typed<float>(out), x.stride, 0, out.stride, x.cols};
+  with_dtype(weight.dtype, [&]<class W>(W) {
+    launch(rms_norm_kernel<W, false>, dim3(to_unsigned(x.rows)), dim3(threads_for(x.cols)), 0, stream_, rows,
+           typed<W>(weight), eps);
+  });
+}
+
+void CudaBackend::add_rms_norm(const Matrix& residual, const Matrix& delta, const Matrix& weight, float eps,
+                               const Matrix& out) {
+  const NormRows rows = {typed<float>(residual), typed<float>(delta), typed<float>(out), residual.stride,
+                         delta.stride,           out.stride,          residual.cols};
+  with_dtype(weight.dtype, [&]<class W>(W) {
+    launch(rms_norm_kernel<W, true>, dim3(to_unsigned(residual.rows)), dim3(threads_for(residual.cols)), 0,
+           stream_, rows, typed<W>(weight), eps);
+  });
+}
+
+}  // namespace lariat

@@ -1,0 +1,199 @@
+#include "kernels/cuda/runtime.h"
+
+#include <cublas_v2.h>
+#include <cuda_runtime.h>
+
+#include <mutex>
+#include <unordered_map>
+
+#include "kernels/error.h"
+
+namespace lariat::cuda {
+namespace {
+
+constexpr int kOldest = 80;  // sm_80
+
+[[noreturn]] void fail(cudaError_t status, const char* what) {
+  std::string hint;
+  if (status == cudaErrorNoKernelImageForDevice) hint = " (this lariat was built for other GPUs)";
+  if (status == cudaErrorIllegalAddress || status == cudaErrorLaunchFailure) {
+    hint = " (a kernel failed; run under compute-sanitizer for the place)";
+  }
+  throw Error("CUDA: " + std::string(what) + ": " + cudaGetErrorString(status) + hint);
+}
+
+void require(cudaError_t status, const char* what) {
+  if (status != cudaSuccess) fail(status, what);
+}
+
+void require(cublasStatus_t status, const char* what) {
+  if (status != CUBLAS_STATUS_SUCCESS) {
+    throw Error("cuBLAS: " + std::string(what) + ": " + cublasGetStatusString(status));
+  }
+}
+
+cudaDataType_t blas_type(DType dtype) {
+  return dtype == DType::kF32 ? CUDA_R_32F : dtype == DType::kF16 ? CUDA_R_16F : CUDA_R_16BF;
+}
+
+}  // namespace
+
+void check(int cuda_status, const char* what) { require(static_cast<cudaError_t>(cuda_status), what); }
+
+void allow_shared_bytes(const void* kernel, size_t shared_bytes) {
+  constexpr size_t kDefault = 48 << 10;
+  if (shared_bytes <= kDefault) return;
+  static std::mutex mutex;
+  static std::unordered_map<const void*, size_t> allowed;
+  const std::lock_guard lock(mutex);
+  size_t& limit = allowed[kernel];
+  if (shared_bytes <= limit) return;
+  require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(shared_bytes)),
+          "more shared memory than this GPU has per block");
+  limit = shared_bytes;
+}
+
+// --- the device ------------------------------------------------------------------------------------------
+
+std::string unavailable_reason() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaErrorInsufficientDriver) {
+    int driver = 0;
+    cudaDriverGetVersion(&driver);
+    return driver == 0 ? "no NVIDIA driver is installed"
+                       : "the NVIDIA driver is too old for CUDA " + std::to_string(CUDART_VERSION / 1000);
+  }
+  if (status != cudaSuccess) return cudaGetErrorString(status);
+  if (count == 0) return "no NVIDIA GPU is visible";
+  cudaDeviceProp properties;
+  if (cudaGetDeviceProperties(&properties, 0) != cudaSuccess) return "the GPU does not answer";
+  if (10 * properties.major + properties.minor < kOldest) {
+    return std::string(properties.name) + " is older than compute capability 8.0";
+  }
+  return {};
+}
+
+DeviceInfo open_device(int index) {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
+    throw Error("no usable CUDA device: " + unavailable_reason());
+  }
+  if (index < 0 || index >= count) {
+    throw Error("there is no CUDA device " + std::to_string(index) + ", only " + std::to_string(count));
+  }
+  require(cudaSetDevice(index), "opening the device");
+  cudaDeviceProp properties;
+  require(cudaGetDeviceProperties(&properties, index), "asking the device for its properties");
+  if (10 * properties.major + properties.minor < kOldest) {
+    throw Error(std::string(properties.name) +
+                " is older than compute capability 8.0, the oldest that lariat supports");
+  }
+  DeviceInfo info;
+  info.name = properties.name;
+  info.major = properties.major;
+  info.minor = properties.minor;
+  info.multiprocessors = properties.multiProcessorCount;
+  info.total_bytes = properties.totalGlobalMem;
+  return info;
+}
+
+// --- memory --------------------------------------------------------------------------------------------
+
+void* device_malloc(size_t bytes) {
+  void* data = nullptr;
+  const cudaError_t status = cudaMalloc(&data, bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // not sticky: clear it
+    return nullptr;
+  }
+  require(status, "allocating device memory");
+  return data;
+}
+
+void device_free(void* data) noexcept { cudaFree(data); }
+
+DeviceMemory device_memory() {
+  DeviceMemory memory;
+  require(cudaMemGetInfo(&memory.free, &memory.total), "asking for free memory");
+  return memory;
+}
+
+void* pinned_malloc(size_t bytes) {
+  void* data = nullptr;
+  if (cudaMallocHost(&data, bytes) == cudaSuccess) return data;
+  cudaGetLastError();
+  return nullptr;
+}
+
+void pinned_free(void* data) noexcept { cudaFreeHost(data); }
+
+// --- streams and events ----------------------------------------------------------------------------------
+
+Stream stream_create() {
+  cudaStream_t stream = nullptr;
+  require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream");
+  return stream;
+}
+void stream_destroy(Stream stream) noexcept { cudaStreamDestroy(stream); }
+void stream_synchronize(Stream stream) { require(cudaStreamSynchronize(stream), "waiting for the GPU"); }
+
+Event event_create() {
+  cudaEvent_t event = nullptr;
+  require(cudaEventCreate(&event), "creating an event");
+  return event;
+}
+void event_destroy(Event event) noexcept { cudaEventDestroy(event); }
+void event_record(Event event, Stream stream) {
+  require(cudaEventRecord(event, stream), "recording an event");
+}
+void event_synchronize(Event event) { require(cudaEventSynchronize(event), "waiting for the GPU"); }
+
+double event_seconds(Event begin, Event end) {
+  float milliseconds = 0.0F;
+  require(cudaEventElapsedTime(&milliseconds, begin, end), "reading the GPU's clock");
+  return static_cast<double>(milliseconds) * 1e-3;
+}
+
+void copy_to_device(void* device_dst, const void* host_src, size_t bytes, Stream stream) {
+  require(cudaMemcpyAsync(device_dst, host_src, bytes, cudaMemcpyHostToDevice, stream), "copying to the GPU");
+}
+void copy_to_host(void* host_dst, const void* device_src, size_t bytes, Stream stream) {
+  require(cudaMemcpyAsync(host_dst, device_src, bytes, cudaMemcpyDeviceToHost, stream),
+          "copying from the GPU");
+}
+
+void fill_bytes(void* dst, int byte, size_t bytes, Stream stream) {
+  require(cudaMemsetAsync(dst, byte, bytes, stream), "filling GPU memory");
+}
+void copy_on_device(void* dst, const void* src, size_t bytes, Stream stream) {
+  require(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, stream), "copying on the GPU");
+}
+
+// --- matrix products -------------------------------------------------------------------------------------
+
+Blas blas_create(Stream stream) {
+  cublasHandle_t blas = nullptr;
+  require(cublasCreate(&blas), "starting cuBLAS");
+  require(cublasSetStream(blas, stream), "starting cuBLAS");
+  // f32 products stay f32: no TF32, and no sums in 16 bits on the way.
+  const auto mode =
+      static_cast<cublasMath_t>(CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
+  require(cublasSetMathMode(blas, mode), "starting cuBLAS");
+  return blas;
+}
+
+void blas_destroy(Blas blas) noexcept { cublasDestroy(blas); }
+
+void gemm(Blas blas, const Matrix& x, const Matrix& w, const Matrix& out, Into into) {
+  // cuBLAS is column-major, where out is its own transpose: out^T [m, n] = w [m, k] x^T [k, n].
+  const float one = 1.0F, keep = into == Into::kSum ? 1.0F : 0.0F;
+  require(cublasGemmEx(blas, CUBLAS_OP_T, CUBLAS_OP_N, static_cast<int>(w.rows), static_cast<int>(x.rows),
+                       static_cast<int>(x.cols), &one, w.data, blas_type(w.dtype), static_cast<int>(w.stride),
+                       x.data, blas_type(x.dtype), static_cast<int>(x.stride), &keep, out.data, CUDA_R_32F,
+                       static_cast<int>(out.stride), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+          "matrix product");
+}
+
+}  // namespace lariat::cuda

@@ -1,0 +1,75 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "kernels/tensor.h"
+
+// Everything the backend asks of the CUDA runtime and of cuBLAS, without their headers. runtime.cu is the
+// real thing; tests/simt/runtime_simt.cpp does the same on the host, where device memory is heap memory and
+// every call is finished when it returns.
+struct CUstream_st;
+struct CUevent_st;
+struct cublasContext;
+
+namespace lariat::cuda {
+
+using Stream = CUstream_st*;
+using Event = CUevent_st*;
+using Blas = cublasContext*;
+
+struct DeviceInfo {
+  std::string name;
+  int major = 0, minor = 0;  // compute capability
+  int multiprocessors = 0;
+  size_t total_bytes = 0;
+};
+
+struct DeviceMemory {
+  size_t free = 0, total = 0;
+};
+
+// Why no CUDA device can be used (no driver, driver too old, no GPU), or empty. Never throws.
+std::string unavailable_reason();
+// Makes device `index` current for this thread. Throws Error when there is none or it is older than sm_80.
+DeviceInfo open_device(int index);
+
+// --- memory --------------------------------------------------------------------------------------------
+void* device_malloc(size_t bytes);  // null when there is not enough
+void device_free(void* data) noexcept;
+DeviceMemory device_memory();
+void* pinned_malloc(size_t bytes);  // host memory the copy engine reads directly; null when there is none
+void pinned_free(void* data) noexcept;
+
+// --- streams and events ----------------------------------------------------------------------------------
+Stream stream_create();
+void stream_destroy(Stream stream) noexcept;
+void stream_synchronize(Stream stream);
+Event event_create();
+void event_destroy(Event event) noexcept;
+void event_record(Event event, Stream stream);
+void event_synchronize(Event event);
+double event_seconds(Event begin, Event end);  // both recorded and done; 0 where nothing keeps time
+
+// In the stream's order; the host memory must stay as it is until the stream has come by.
+void copy_to_device(void* device_dst, const void* host_src, size_t bytes, Stream stream);
+void copy_to_host(void* host_dst, const void* device_src, size_t bytes, Stream stream);
+
+void fill_bytes(void* dst, int byte, size_t bytes, Stream stream);
+void copy_on_device(void* dst, const void* src, size_t bytes, Stream stream);
+
+// --- matrix products -------------------------------------------------------------------------------------
+Blas blas_create(Stream stream);
+void blas_destroy(Blas blas) noexcept;
+enum class Into : uint8_t { kEmpty, kSum };  // the product replaces what is in out, or is added to it
+// out[n][m] = sum_k x[n][k] w[m][k], f32 accumulation and result; x and w of the same dtype.
+void gemm(Blas blas, const Matrix& x, const Matrix& w, const Matrix& out, Into into = Into::kEmpty);
+
+#ifdef __CUDACC__
+// Throws Error with CUDA's own words unless `status` is a success. `what` was being done.
+void check(int cuda_status, const char* what);
+// Raises a kernel's limit of dynamic shared memory above the default 48 KiB, once.
+void allow_shared_bytes(const void* kernel, size_t shared_bytes);
+#endif
+
+}  // namespace lariat::cuda

@@ -1,0 +1,37 @@
+#include "kernels/reference/reference_backend.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "kernels/convert.h"
+#include "kernels/error.h"
+
+namespace lariat {
+
+Buffer ReferenceBackend::allocate(size_t bytes) {
+  constexpr size_t kAlignment = 64;
+  const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  void* data = rounded < bytes ? nullptr : std::aligned_alloc(kAlignment, rounded);
+  if (data == nullptr) throw Error("no memory for " + std::to_string(bytes) + " bytes");
+  return {this, data, bytes};
+}
+
+void ReferenceBackend::release(void* data, size_t) noexcept { std::free(data); }
+
+void ReferenceBackend::copy_in(void* dst, const void* host_src, size_t bytes) {
+  if (bytes != 0) std::memcpy(dst, host_src, bytes);
+}
+
+void ReferenceBackend::copy_out(void* host_dst, const void* src, size_t bytes) {
+  if (bytes != 0) std::memcpy(host_dst, src, bytes);
+}
+
+Matrix ReferenceBackend::load_weight(const Matrix& host, DType dtype) {
+  if (host.dtype == dtype) return host;
+  converted_.push_back(allocate(static_cast<size_t>(host.rows * host.cols) * size_of(dtype)));
+  const Matrix copy(converted_.back().data(), dtype, host.rows, host.cols);
+  convert(host, copy);
+  return copy;
+}
+
+}  // namespace lariat

@@ -1,0 +1,37 @@
+#pragma once
+#include <cmath>
+#include <vector>
+
+#include "kernels/convert.h"
+#include "kernels/tensor.h"
+
+// What the reference ops share: elements of any dtype seen as float64, and the rotation of one pair.
+namespace lariat::reference {
+
+inline double get(const Matrix& m, int64_t row, int64_t col) {
+  return load_f32(m.data, m.dtype, row * m.stride + col);
+}
+
+inline void put(const Matrix& m, int64_t row, int64_t col, double value) {
+  store_f32(m.data, m.dtype, row * m.stride + col, static_cast<float>(value));
+}
+
+// x[pair] turned by the angle whose cosine and sine are given; x points at a head.
+inline void rotate_pair(double* x, int64_t pair, int64_t rotary_dim, bool interleaved, double cos,
+                        double sin) {
+  double& first = x[interleaved ? 2 * pair : pair];
+  double& second = x[interleaved ? 2 * pair + 1 : pair + rotary_dim / 2];
+  const double a = first, b = second;
+  first = a * cos - b * sin;
+  second = a * sin + b * cos;
+}
+
+// x / sqrt(mean(x^2) + eps) * weight, in place.
+inline void normalise(std::vector<double>& x, const Matrix& weight, double eps) {
+  double sum_of_squares = 0;
+  for (double value : x) sum_of_squares += value * value;
+  const double factor = 1.0 / std::sqrt(sum_of_squares / static_cast<double>(x.size()) + eps);
+  for (size_t i = 0; i < x.size(); ++i) x[i] *= factor * get(weight, 0, static_cast<int64_t>(i));
+}
+
+}  // namespace lariat::reference

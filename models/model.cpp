@@ -1,0 +1,30 @@
+#include "models/model.h"
+
+namespace lariat {
+namespace {
+
+DType compute_dtype(DType stored) { return stored == DType::kBF16 ? DType::kBF16 : DType::kF32; }
+
+}  // namespace
+
+Model load_model(const std::filesystem::path& dir, const ModelConfig& config, Backend& backend,
+                 std::optional<DType> dtype, const std::function<void(size_t, size_t)>& progress) {
+  Model model;
+  model.config = config;
+  model.checkpoint = std::make_unique<Checkpoint>(Checkpoint::open(dir));
+  model.file_bytes = model.checkpoint->bytes();
+  if (progress) model.checkpoint->populate([&](size_t done) { progress(done, model.file_bytes); });
+  model.weights = load_weights(config, *model.checkpoint, backend, dtype);
+  model.compute = compute_dtype(model.weights.dtype);
+  return model;
+}
+
+Model random_model(const ModelConfig& config, Backend& backend, DType dtype, uint64_t seed) {
+  Model model;
+  model.config = config;
+  model.weights = random_weights(config, backend, dtype, seed, model.random_storage);
+  model.compute = compute_dtype(dtype);
+  return model;
+}
+
+}  // namespace lariat

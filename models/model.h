@@ -1,0 +1,35 @@
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "models/config.h"
+#include "models/safetensors.h"
+#include "models/weights.h"
+
+namespace lariat {
+
+// A checkpoint ready to run on a backend.
+struct Model {
+  ModelConfig config;
+  Weights weights;
+  DType compute = DType::kF32;  // precision of the matrix products' inputs (Backend::matmul)
+  size_t file_bytes = 0;
+
+  // What the weights point into; declared here so that it lives as long as they do.
+  std::unique_ptr<Checkpoint> checkpoint;
+  std::vector<std::vector<std::byte>> random_storage;
+};
+
+// Opens `dir` with a config already read (and its RoPE overridden, if asked). dtype: what the projections are
+// stored as and computed with; unset: the checkpoint's own. bf16 weights compute in bf16; f16 weights are
+// read as they are and compute in f32, which no f16 product would beat on a CPU. progress(bytes read) is
+// called while the files are brought into memory. Throws Error naming the file.
+Model load_model(const std::filesystem::path& dir, const ModelConfig& config, Backend& backend,
+                 std::optional<DType> dtype,
+                 const std::function<void(size_t done, size_t total)>& progress = {});
+
+// A model of the config's shape with reproducible random weights (`lariat bench --random-weights`).
+Model random_model(const ModelConfig& config, Backend& backend, DType dtype, uint64_t seed);
+
+}  // namespace lariat

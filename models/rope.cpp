@@ -1,0 +1,280 @@
+#include "models/rope.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numbers>
+#include <utility>
+
+#include "kernels/error.h"
+
+// The oracle is transformers 5.23, src/transformers/modeling_rope_utils.py; each function below names its
+// counterpart there. Everything is in double where transformers works in float32.
+
+namespace lariat {
+namespace {
+
+constexpr std::array<std::pair<RopeType, std::string_view>, 9> kNames{{
+    {RopeType::kDefault, "default"},
+    {RopeType::kLinear, "linear"},
+    {RopeType::kNtk, "ntk"},
+    {RopeType::kDynamic, "dynamic"},
+    {RopeType::kYarn, "yarn"},
+    {RopeType::kDynamicYarn, "dynamic-yarn"},
+    {RopeType::kLlama3, "llama3"},
+    {RopeType::kLongRope, "longrope"},
+    {RopeType::kProportional, "proportional"},
+}};
+
+using Frequencies = std::vector<double>;
+
+// f_i = theta^(-2i/d), RoFormer (arXiv 2104.09864) section 3.2.2.
+Frequencies powers(double theta, int64_t dim, int64_t count) {
+  Frequencies f(static_cast<size_t>(count));
+  for (size_t i = 0; i < f.size(); ++i)
+    f[i] = 1.0 / std::pow(theta, 2.0 * static_cast<double>(i) / static_cast<double>(dim));
+  return f;
+}
+
+Frequencies divided(Frequencies f, double factor) {
+  for (double& x : f) x /= factor;
+  return f;
+}
+
+// "NTK-aware": theta' = theta * s^(d/(d-2)), so that the slowest pair is stretched by exactly s and the
+// fastest not at all. With s the bracket of _compute_dynamic_ntk_parameters, that function.
+Frequencies ntk(const RopeScaling& rope, double s) {
+  const auto d = static_cast<double>(rope.rotary_dim);
+  return powers(rope.theta * std::pow(s, d / (d - 2.0)), rope.rotary_dim, rope.rotary_dim / 2);
+}
+
+// The bracket of _compute_dynamic_ntk_parameters. It is 1 at L0 and, with a factor of 1, length / L0.
+double dynamic_scale(const RopeScaling& rope, double length) {
+  return rope.factor * length / static_cast<double>(rope.original_ctx) - (rope.factor - 1.0);
+}
+
+// dynamic-yarn's scale: length / L0, at most `factor` when that is more than 1.
+double dynamic_yarn_scale(const RopeScaling& rope, double length) {
+  const double s = length / static_cast<double>(rope.original_ctx);
+  return rope.factor > 1.0 ? std::min(s, rope.factor) : s;
+}
+
+// The share of interpolation of each pair: 0 keeps its frequency, 1 divides it by the scale.
+// find_correction_range and linear_ramp_factor of _compute_yarn_parameters. The paper (arXiv 2309.00071,
+// section 3.2) ramps linearly in the number of turns; its code and transformers ramp in the pair's index.
+// MiniMind clamps `high` at d/2 - 1 instead of d - 1.
+Frequencies yarn_ramp(const RopeScaling& rope) {
+  const auto d = static_cast<double>(rope.rotary_dim);
+  const auto pair_with_turns = [&](double turns) {
+    return d * std::log(static_cast<double>(rope.original_ctx) / (turns * 2.0 * std::numbers::pi)) /
+           (2.0 * std::log(rope.theta));
+  };
+  double low = pair_with_turns(rope.beta_fast), high = pair_with_turns(rope.beta_slow);
+  if (rope.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, d - 1.0);
+  if (low == high) high += 0.001;
+  Frequencies ramp(static_cast<size_t>(rope.rotary_dim / 2));
+  for (size_t i = 0; i < ramp.size(); ++i)
+    ramp[i] = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+  return ramp;
+}
+
+// get_mscale of _compute_yarn_parameters: the temperature 0.1 ln s + 1 of the YaRN paper, section 3.4.
+double yarn_mscale(double s, double weight) { return s <= 1.0 ? 1.0 : 0.1 * weight * std::log(s) + 1.0; }
+
+// _compute_yarn_parameters.
+RopeFrequencies yarn(const RopeScaling& rope, double s) {
+  RopeFrequencies out{powers(rope.theta, rope.rotary_dim, rope.rotary_dim / 2), 1.0};
+  const Frequencies ramp = yarn_ramp(rope);
+  for (size_t i = 0; i < ramp.size(); ++i)
+    out.inv_freq[i] = out.inv_freq[i] / s * ramp[i] + out.inv_freq[i] * (1.0 - ramp[i]);
+  if (rope.attention_factor) {
+    out.attention_factor = *rope.attention_factor;
+  } else if (rope.mscale != 0.0 && rope.mscale_all_dim != 0.0) {
+    out.attention_factor = yarn_mscale(s, rope.mscale) / yarn_mscale(s, rope.mscale_all_dim);
+  } else {
+    out.attention_factor = yarn_mscale(s, 1.0);
+  }
+  return out;
+}
+
+// _compute_llama3_parameters: wavelengths up to L0 / high_freq_factor stay, those beyond L0 / low_freq_factor
+// are divided, a ramp in the number of turns lies between. (NTK-by-parts with alpha = low, beta = high.)
+Frequencies llama3(const RopeScaling& rope) {
+  Frequencies f = powers(rope.theta, rope.rotary_dim, rope.rotary_dim / 2);
+  const auto l0 = static_cast<double>(rope.original_ctx);
+  const double low = rope.low_freq_factor, high = rope.high_freq_factor;
+  for (double& x : f) {
+    const double wavelength = 2.0 * std::numbers::pi / x;
+    if (wavelength < l0 / high) continue;
+    if (wavelength > l0 / low) {
+      x /= rope.factor;
+    } else {
+      const double keep = (l0 / wavelength - low) / (high - low);
+      x = (1.0 - keep) * x / rope.factor + keep * x;
+    }
+  }
+  return f;
+}
+
+// _compute_longrope_parameters. Its attention factor is the same for short and for long sequences.
+RopeFrequencies longrope(const RopeScaling& rope, double length) {
+  const auto l0 = static_cast<double>(rope.original_ctx);
+  const Frequencies& stretch = length > l0 ? rope.long_factor : rope.short_factor;
+  RopeFrequencies out{powers(rope.theta, rope.rotary_dim, rope.rotary_dim / 2), 1.0};
+  for (size_t i = 0; i < out.inv_freq.size(); ++i) out.inv_freq[i] /= stretch[i];
+  if (rope.attention_factor) {
+    out.attention_factor = *rope.attention_factor;
+  } else if (rope.factor > 1.0) {
+    out.attention_factor = std::sqrt(1.0 + std::log(rope.factor) / std::log(l0));
+  }
+  return out;
+}
+
+// _compute_proportional_rope_parameters: the first int(p * head_dim // 2) pairs turn, at the speeds they
+// would have in a head that rotates whole; the others stand still.
+Frequencies proportional(const RopeScaling& rope) {
+  const auto turning =
+      static_cast<int64_t>(std::floor(rope.partial_rotary_factor * static_cast<double>(rope.head_dim) / 2.0));
+  Frequencies f = powers(rope.theta, rope.head_dim, turning);
+  f.resize(static_cast<size_t>(rope.rotary_dim / 2), 0.0);
+  return f;
+}
+
+}  // namespace
+
+std::string_view name_of(RopeType type) {
+  for (const auto& [known, name] : kNames) {
+    if (known == type) return name;
+  }
+  return "?";
+}
+
+std::optional<RopeType> find_rope_type(std::string_view name) {
+  for (const auto& [type, known] : kNames) {
+    if (known == name) return type;
+  }
+  return std::nullopt;
+}
+
+std::string known_rope_types() {
+  std::string list;
+  for (const auto& [type, name] : kNames) list += (list.empty() ? "" : ", ") + std::string(name);
+  return list;
+}
+
+RopeType parse_rope_type(std::string_view name) {
+  if (name == "none") return RopeType::kDefault;
+  if (const auto type = find_rope_type(name)) return *type;
+  throw UsageError("unknown RoPE scaling \"" + std::string(name) + "\"; known: none, " + known_rope_types());
+}
+
+bool RopeScaling::depends_on_length() const {
+  return type == RopeType::kDynamic || type == RopeType::kDynamicYarn || type == RopeType::kLongRope;
+}
+
+RopeFrequencies rope_unscaled(const RopeScaling& rope) {
+  if (rope.type == RopeType::kProportional) return {proportional(rope), 1.0};
+  return {powers(rope.theta, rope.rotary_dim, rope.rotary_dim / 2), 1.0};
+}
+
+RopeFrequencies rope_frequencies(const RopeScaling& rope, double length) {
+  const bool beyond = length > static_cast<double>(rope.original_ctx);
+  switch (rope.type) {
+    case RopeType::kDefault:
+      break;
+    case RopeType::kLinear:
+    case RopeType::kProportional:
+      return {divided(rope_unscaled(rope).inv_freq, rope.factor), 1.0};
+    case RopeType::kNtk:
+      return {ntk(rope, rope.factor), 1.0};
+    case RopeType::kDynamic:
+      if (beyond) return {ntk(rope, dynamic_scale(rope, length)), 1.0};
+      break;
+    case RopeType::kYarn:
+      return yarn(rope, rope.factor);
+    case RopeType::kDynamicYarn:
+      if (beyond) return yarn(rope, dynamic_yarn_scale(rope, length));
+      break;
+    case RopeType::kLlama3:
+      return {llama3(rope), 1.0};
+    case RopeType::kLongRope:
+      return longrope(rope, length);
+  }
+  return rope_unscaled(rope);
+}
+
+double rope_scale(const RopeScaling& rope, double length) {
+  const bool beyond = length > static_cast<double>(rope.original_ctx);
+  switch (rope.type) {
+    case RopeType::kDefault:
+      return 1.0;
+    case RopeType::kDynamic:
+      return beyond ? dynamic_scale(rope, length) : 1.0;
+    case RopeType::kDynamicYarn:
+      return beyond ? dynamic_yarn_scale(rope, length) : 1.0;
+    case RopeType::kLongRope:
+      return beyond ? rope.factor : 1.0;
+    default:
+      return rope.factor;
+  }
+}
+
+double rope_rung(const RopeScaling& rope, int64_t length, int rungs_per_octave) {
+  const auto n = static_cast<double>(length), l0 = static_cast<double>(rope.original_ctx);
+  const bool rounded = rope.type == RopeType::kDynamic || rope.type == RopeType::kDynamicYarn;
+  if (!rounded || length <= rope.original_ctx || rungs_per_octave <= 0) return n;
+  const auto rung = [&](double i) { return l0 * std::exp2(i / rungs_per_octave); };
+  // The logarithm may land on either side of an integer; the rungs themselves decide.
+  double i = std::ceil(rungs_per_octave * std::log2(n / l0));
+  while (rung(i) < n) ++i;
+  while (i > 0 && rung(i - 1) >= n) --i;
+  return rung(i);
+}
+
+std::optional<RopeProblem> find_rope_problem(const RopeScaling& rope) {
+  const auto needs = [](const char* key, const std::string& what) { return RopeProblem{key, what}; };
+  if (rope.rotary_dim < 2 || rope.rotary_dim % 2 != 0 || rope.rotary_dim > rope.head_dim) {
+    return needs("partial_rotary_factor", "rotates " + std::to_string(rope.rotary_dim) + " of " +
+                                              std::to_string(rope.head_dim) +
+                                              " dimensions of a head; expected an even number of at least 2");
+  }
+  if (!std::isfinite(rope.theta) || rope.theta <= 1.0 || rope.theta > 1e15)
+    return needs("rope_theta", "expected a number above 1, at most 1e15");
+  if (!std::isfinite(rope.factor) || rope.factor < 1.0 || rope.factor > 1e6)
+    return needs("factor", "expected a number from 1 to 1000000");
+  if (rope.original_ctx < 1) return needs("original_max_position_embeddings", "expected a positive integer");
+  if (rope.original_ctx > rope.max_position_embeddings) {
+    return needs("original_max_position_embeddings", "the original length " +
+                                                         std::to_string(rope.original_ctx) +
+                                                         " is larger than max_position_embeddings, " +
+                                                         std::to_string(rope.max_position_embeddings));
+  }
+  if ((rope.type == RopeType::kNtk || rope.type == RopeType::kDynamic) && rope.rotary_dim < 4)
+    return needs("rope_type", "NTK scaling needs at least 4 rotary dimensions");
+  if (rope.type == RopeType::kProportional &&
+      rope.partial_rotary_factor * static_cast<double>(rope.head_dim) < 2.0)
+    return needs("partial_rotary_factor", "no pair of the head would rotate");
+  if (rope.type == RopeType::kLlama3 && rope.low_freq_factor <= 0.0)
+    return needs("low_freq_factor", "expected a number above 0");
+  if (rope.type == RopeType::kLlama3 && rope.high_freq_factor <= rope.low_freq_factor)
+    return needs("high_freq_factor", "expected a number above low_freq_factor");
+  if (rope.type == RopeType::kLongRope) {
+    const auto pairs = static_cast<size_t>(rope.rotary_dim / 2);
+    for (const auto& [key, list] :
+         {std::pair("short_factor", &rope.short_factor), std::pair("long_factor", &rope.long_factor)}) {
+      if (list->size() != pairs) {
+        return needs(key, "has " + std::to_string(list->size()) + " values; expected " +
+                              std::to_string(pairs) + ", one for each pair");
+      }
+    }
+    if (rope.original_ctx < 2) return needs("original_max_position_embeddings", "expected at least 2");
+  }
+  return std::nullopt;
+}
+
+}  // namespace lariat

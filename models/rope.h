@@ -1,0 +1,91 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lariat {
+
+enum class RopeType {
+  kDefault,
+  kLinear,
+  kNtk,
+  kDynamic,
+  kYarn,
+  kDynamicYarn,
+  kLlama3,
+  kLongRope,
+  kProportional
+};
+
+std::string_view name_of(
+    RopeType type);  // "default", "linear", "ntk", "dynamic", "yarn", "dynamic-yarn", ...
+std::optional<RopeType> find_rope_type(std::string_view name);  // the inverse
+RopeType parse_rope_type(std::string_view name);  // the same, "none" is "default"; throws UsageError
+std::string known_rope_types();                   // "default, linear, ...", for errors and --help
+
+// A model's rotary embedding and how it is stretched: the closed set of scalings of
+// docs/context-extension.md.
+struct RopeScaling {
+  RopeType type = RopeType::kDefault;
+  int64_t head_dim = 0;
+  double partial_rotary_factor = 1.0;
+  int64_t rotary_dim = 0;  // int(head_dim * partial_rotary_factor), even; proportional: head_dim
+  double theta = 10000.0;
+  bool interleaved = false;  // pairing (x[2i], x[2i+1]) instead of (x[i], x[i + rotary_dim/2])
+  // How far the positions are stretched. dynamic: the slope of its bracket. dynamic-yarn: the largest scale
+  // it may reach; 1: no limit.
+  double factor = 1.0;
+  int64_t original_ctx = 0;  // L0: the context length the model was trained with
+  int64_t max_position_embeddings = 0;
+  // yarn, dynamic-yarn
+  double beta_fast = 32.0, beta_slow = 1.0;
+  std::optional<double> attention_factor;  // longrope too
+  double mscale = 0.0, mscale_all_dim = 0.0;
+  bool truncate = true;
+  // llama3
+  double low_freq_factor = 0.0, high_freq_factor = 0.0;
+  // longrope: rotary_dim / 2 values each
+  std::vector<double> short_factor, long_factor;
+
+  // Whether inv_freq depends on the sequence's length (dynamic, dynamic-yarn, longrope).
+  bool depends_on_length() const;
+  bool operator==(const RopeScaling&) const = default;
+};
+
+// What a scaling amounts to for one sequence length.
+struct RopeFrequencies {
+  std::vector<double> inv_freq;  // rotary_dim / 2 values, radians per position
+  // Multiplies cos and sin of both q and k in transformers; lariat puts its square into the rotated part of
+  // q (I2), so that cached keys are pure rotations.
+  double attention_factor = 1.0;
+  bool operator==(const RopeFrequencies&) const = default;
+};
+
+// Frequencies for a sequence of `length` tokens (a real number, since a rung of the ladder is one).
+// At or below original_ctx a dynamic scaling gives exactly the unscaled values.
+RopeFrequencies rope_frequencies(const RopeScaling& rope, double length);
+
+// The same model without any scaling: theta^(-2i/d), attention factor 1. (A proportional embedding keeps its
+// unrotated pairs.)
+RopeFrequencies rope_unscaled(const RopeScaling& rope);
+
+// By how much a sequence of that length is stretched: what the slowest pair is divided by in linear, ntk,
+// yarn and llama3; the factor for longrope beyond L0.
+double rope_scale(const RopeScaling& rope, double length);
+
+// The length the scale sees (rung ladder): `length` itself at or below L0 or with rungs_per_octave = 0
+// ("exact"); otherwise `length` rounded up to the next L0 * 2^(i / rungs_per_octave). Static scalings do not
+// care; longrope has only two clocks and is not rounded. Two lengths may have the same frequencies: compare
+// those, not the rungs, before re-rotating a cache.
+double rope_rung(const RopeScaling& rope, int64_t length, int rungs_per_octave);
+
+// What is wrong with a scaling, as the config.json key to blame and the rest of the sentence; nullopt when
+// it can be used.
+struct RopeProblem {
+  std::string key, what;
+};
+std::optional<RopeProblem> find_rope_problem(const RopeScaling& rope);
+
+}  // namespace lariat

@@ -1,0 +1,277 @@
+#include "models/rope_config.h"
+
+#include <cmath>
+
+#include "kernels/error.h"
+#include "models/config.h"
+#include "models/json_fields.h"
+
+// Defaults and precedence follow transformers 5.23, modeling_rope_utils.py: RotaryEmbeddingConfigMixin
+// (convert_rope_params_to_dict, standardize_rope_params) and the _compute_*_parameters functions.
+
+namespace lariat {
+namespace {
+
+constexpr double kMaxFactor = 1e6, kMaxTheta = 1e15;
+constexpr int64_t kMaxContext = INT32_MAX;
+
+// "rope_type", formerly "type"; the new name wins (standardize_rope_params).
+RopeType parse_type(const JsonFields& object) {
+  const char* key = object.has("rope_type") ? "rope_type" : "type";
+  const auto name = object.string(key);
+  if (name) {
+    if (const auto type = find_rope_type(*name)) return *type;
+    object.fail(key, "known types: " + known_rope_types());
+  }
+  // transformers would take an object without a type for "default"; with a scaling's parameters in it that
+  // is a scaling silently lost.
+  for (const char* hint : {"factor", "short_factor", "long_factor", "low_freq_factor"}) {
+    if (object.has(hint)) object.fail("rope_type", "expected one of " + known_rope_types());
+  }
+  return RopeType::kDefault;
+}
+
+// Null means max_position_embeddings / L0 for yarn and longrope (_compute_yarn_parameters,
+// _compute_longrope_parameters); longrope may leave the key out too (its validator's optional keys).
+double parse_factor(const JsonFields& object, const RopeScaling& rope) {
+  if (const auto factor = object.number("factor", 1.0, kMaxFactor)) return *factor;
+  const double implied =
+      static_cast<double>(rope.max_position_embeddings) / static_cast<double>(rope.original_ctx);
+  switch (rope.type) {
+    case RopeType::kDefault:
+    case RopeType::kProportional:
+    case RopeType::kDynamicYarn:
+      return 1.0;
+    case RopeType::kLongRope:
+      return implied;
+    case RopeType::kYarn:
+      if (object.present("factor")) return implied;
+      break;
+    default:
+      break;
+  }
+  object.fail("factor", "expected a number from 1 to 1000000");
+}
+
+// yarn, llama3 and longrope take the top-level value, then the object's, then max_position_embeddings
+// (standardize_rope_params). dynamic stretches from max_position_embeddings (_compute_dynamic_ntk_parameters)
+// and the others do not use it; ntk and dynamic-yarn are read like yarn.
+int64_t parse_original_ctx(const JsonFields& object, const RopeContext& context, RopeType type) {
+  const auto own = object.integer("original_max_position_embeddings", 1, kMaxContext);
+  if (type == RopeType::kDynamic) return context.max_position_embeddings;
+  if (context.original_ctx) return *context.original_ctx;
+  return own.value_or(context.max_position_embeddings);
+}
+
+void parse_yarn(const JsonFields& object, RopeScaling& rope) {
+  // A beta of 0 falls back to the default there (`get("beta_fast") or 32`).
+  const auto beta = [&](const char* key, double fallback) {
+    const double given = object.number(key, 0.0, 1e9).value_or(0.0);
+    return given > 0.0 ? given : fallback;
+  };
+  rope.beta_fast = beta("beta_fast", 32.0);
+  rope.beta_slow = beta("beta_slow", 1.0);
+  if (rope.beta_fast < rope.beta_slow) object.fail("beta_fast", "expected at least beta_slow");
+  rope.mscale = object.number("mscale", 0.0, 1e3).value_or(0.0);
+  rope.mscale_all_dim = object.number("mscale_all_dim", 0.0, 1e3).value_or(0.0);
+  rope.truncate = object.boolean("truncate").value_or(true);
+  // The YaRN repository's "finetuned" starts the dynamic scale at max_position_embeddings / L0, which is a
+  // different function from the one implemented here.
+  if (rope.type == RopeType::kDynamicYarn && object.boolean("finetuned").value_or(false))
+    object.fail("finetuned", "dynamic-yarn starts from an unscaled model; use yarn for a fine-tuned one");
+}
+
+// rope_parameters may hold one object per layer type. One clock for all layers is what the engine has, so
+// they must agree. The top-level original length does not reach into them (standardize_rope_params).
+std::optional<RopeScaling> parse_per_layer(const JsonFields& object, const RopeContext& context) {
+  std::optional<RopeScaling> first;
+  std::string first_name;
+  RopeContext nested = context;
+  nested.original_ctx.reset();
+  for (const std::string& name : object.keys()) {
+    if (!object.holds_object(name)) continue;
+    const RopeScaling rope = parse_rope_scaling(*object.object(name), nested);
+    if (!first) {
+      first = rope;
+      first_name = name;
+    } else if (*first != rope) {
+      object.fail(name, "differs from \"" + first_name + "\"; one RoPE for all layers is supported");
+    }
+  }
+  if (!first) return std::nullopt;
+  for (const std::string& name : object.keys()) {
+    if (!object.holds_object(name))
+      object.fail(name, "stands beside the object \"" + first_name + "\"; expected objects only");
+  }
+  return first;
+}
+
+// Which options a key of find_rope_problem comes from.
+std::string option_of(const std::string& key) {
+  if (key == "factor") return "--rope-factor";
+  if (key == "original_max_position_embeddings") return "--rope-original-ctx";
+  if (key == "rope_theta") return "--rope-theta";
+  return "--rope-scaling";
+}
+
+bool needs_factor(RopeType type) {
+  return type == RopeType::kLinear || type == RopeType::kNtk || type == RopeType::kYarn ||
+         type == RopeType::kLlama3 || type == RopeType::kProportional;
+}
+
+RopeContext context_of(const RopeScaling& own) {
+  RopeContext context;
+  context.head_dim = own.head_dim;
+  context.max_position_embeddings = own.max_position_embeddings;
+  context.theta = own.theta;
+  context.partial_rotary_factor = own.partial_rotary_factor;
+  context.interleaved = own.interleaved;
+  return context;
+}
+
+// A preset: a rope_scaling or rope_parameters object, or a config that has one. Of a config all RoPE keys
+// and max_position_embeddings count; the head's size is the model's.
+RopeScaling read_preset(const std::filesystem::path& file, const RopeScaling& own,
+                        std::optional<int64_t> original_ctx) {
+  const nlohmann::json json = read_json_object(file);
+  const JsonFields fields(json, file.string());
+  RopeContext context = context_of(own);
+  context.original_ctx = original_ctx;  // --rope-original-ctx beats the file
+  if (fields.has("rope_scaling") || fields.has("rope_parameters")) return read_rope(fields, context);
+  if (!fields.has("rope_type") && !fields.has("type"))
+    fields.fail("rope_type", "expected a rope_scaling or rope_parameters object, or a config with one");
+  return parse_rope_scaling(fields, context);
+}
+
+RopeScaling with_scaling(const RopeScaling& base, const RopeOptions& options) {
+  if (!options.scaling) {
+    if (options.factor && base.type == RopeType::kDefault) {
+      throw UsageError("--rope-factor: the model has no RoPE scaling; choose one with --rope-scaling (" +
+                       known_rope_types() + ")");
+    }
+    return base;
+  }
+  RopeType type;
+  try {
+    type = parse_rope_type(*options.scaling);
+  } catch (const UsageError& e) {
+    throw UsageError(std::string("--rope-scaling: ") + e.what());
+  }
+  if (options.config && base.type != type) {
+    throw UsageError("--rope-scaling " + *options.scaling + " contradicts --rope-config " +
+                     options.config->string() + ", which holds " + std::string(name_of(base.type)) +
+                     "; give one of them");
+  }
+  if (type == RopeType::kDefault && options.factor)
+    throw UsageError("--rope-factor makes no sense with --rope-scaling " + *options.scaling);
+  if (base.type == type) return base;
+  if (type == RopeType::kLongRope) {
+    throw UsageError(
+        "--rope-scaling longrope needs its lists of factors: give them with --rope-config FILE.json");
+  }
+  if (needs_factor(type) && !options.factor)
+    throw UsageError("--rope-scaling " + *options.scaling + " needs --rope-factor F");
+  return rope_of_type(base, type);
+}
+
+}  // namespace
+
+RopeScaling rope_of_type(const RopeScaling& own, RopeType type) {
+  RopeScaling rope;
+  rope.type = type;
+  rope.head_dim = own.head_dim;
+  rope.partial_rotary_factor = own.partial_rotary_factor;
+  rope.rotary_dim = type == RopeType::kProportional
+                        ? own.head_dim
+                        : static_cast<int64_t>(static_cast<double>(own.head_dim) * own.partial_rotary_factor);
+  rope.theta = own.theta;
+  rope.interleaved = own.interleaved;
+  rope.max_position_embeddings = own.max_position_embeddings;
+  rope.original_ctx = type == RopeType::kDynamic ? own.max_position_embeddings : own.original_ctx;
+  if (type == RopeType::kLlama3) {  // Llama 3.1's own (_compute_llama3_parameters)
+    rope.low_freq_factor = 1.0;
+    rope.high_freq_factor = 4.0;
+  }
+  return rope;
+}
+
+RopeScaling parse_rope_scaling(const JsonFields& object, const RopeContext& context) {
+  if (const auto rope = parse_per_layer(object, context)) return *rope;
+  RopeScaling rope;
+  rope.type = parse_type(object);
+  rope.head_dim = context.head_dim;
+  rope.max_position_embeddings = context.max_position_embeddings;
+  rope.theta = object.number("rope_theta", 0.0, kMaxTheta).value_or(context.theta);
+  rope.interleaved = context.interleaved;
+  rope.partial_rotary_factor =
+      object.number("partial_rotary_factor", 0.0, 1.0).value_or(context.partial_rotary_factor);
+  const auto whole = static_cast<double>(rope.head_dim);
+  rope.rotary_dim = rope.type == RopeType::kProportional
+                        ? rope.head_dim
+                        : static_cast<int64_t>(whole * rope.partial_rotary_factor);
+  rope.original_ctx = parse_original_ctx(object, context, rope.type);
+  if (rope.type != RopeType::kDefault) rope.factor = parse_factor(object, rope);
+  if (rope.type == RopeType::kYarn || rope.type == RopeType::kDynamicYarn) parse_yarn(object, rope);
+  if (rope.type == RopeType::kYarn || rope.type == RopeType::kDynamicYarn ||
+      rope.type == RopeType::kLongRope) {
+    rope.attention_factor = object.number("attention_factor", 1e-6, 1e6);
+  }
+  if (rope.type == RopeType::kLlama3) {
+    for (const char* key : {"low_freq_factor", "high_freq_factor"}) {
+      if (!object.has(key)) object.fail(key, "llama3 scaling needs it");
+    }
+    rope.low_freq_factor = *object.number("low_freq_factor", 0.0, 1e6);
+    rope.high_freq_factor = *object.number("high_freq_factor", 0.0, 1e6);
+  }
+  if (rope.type == RopeType::kLongRope) {
+    for (const char* key : {"short_factor", "long_factor"}) {
+      if (!object.has(key)) object.fail(key, "longrope scaling needs it");
+    }
+    rope.short_factor = *object.numbers("short_factor", 1e-6, 1e6);
+    rope.long_factor = *object.numbers("long_factor", 1e-6, 1e6);
+  }
+  if (const auto problem = find_rope_problem(rope)) {
+    const bool above = context.config != nullptr && !object.has(problem->key);
+    (above ? *context.config : object).fail(problem->key, problem->what);
+  }
+  return rope;
+}
+
+RopeScaling read_rope(const JsonFields& config, RopeContext context) {
+  context.config = &config;
+  context.theta = config.number("rope_theta", 0.0, kMaxTheta).value_or(context.theta);
+  context.partial_rotary_factor =
+      config.number("partial_rotary_factor", 0.0, 1.0).value_or(context.partial_rotary_factor);
+  // "rope_interleave" is what transformers' DeepSeek writes; for the other families there is no such key, and
+  // checkpoints in Meta's pairing are marked with "rope_interleaved".
+  for (const char* key : {"rope_interleave", "rope_interleaved"})
+    context.interleaved = config.boolean(key).value_or(context.interleaved);
+  const auto l0 = config.integer("original_max_position_embeddings", 1, kMaxContext);
+  if (!context.original_ctx) context.original_ctx = l0;
+  if (const auto max = config.integer("max_position_embeddings", 1, kMaxContext))
+    context.max_position_embeddings = *max;
+  // rope_scaling wins unless it is empty: `rope_scaling or self.rope_parameters`.
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const auto object = config.object(key);
+    if (object && !object->keys().empty()) return parse_rope_scaling(*object, context);
+  }
+  static const nlohmann::json kEmpty = nlohmann::json::object();
+  return parse_rope_scaling(JsonFields(kEmpty, config.file()), context);
+}
+
+RopeScaling resolve_rope(const RopeScaling& own, const RopeOptions& options) {
+  const RopeScaling base = options.config ? read_preset(*options.config, own, options.original_ctx) : own;
+  RopeScaling rope = with_scaling(base, options);
+  if (options.factor) rope.factor = *options.factor;
+  if (options.original_ctx) rope.original_ctx = *options.original_ctx;
+  if (options.theta) rope.theta = *options.theta;
+  if (const auto problem = find_rope_problem(rope))
+    throw UsageError(option_of(problem->key) + ": " + problem->what);
+  return rope;
+}
+
+RopeScaling resolve_rope(const ModelConfig& config, const RopeOptions& options) {
+  return resolve_rope(config.rope, options);
+}
+
+}  // namespace lariat

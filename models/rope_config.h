@@ -1,0 +1,58 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "models/rope.h"
+
+namespace lariat {
+
+class JsonFields;
+struct ModelConfig;
+
+// What a rope_scaling object is read against.
+struct RopeContext {
+  int64_t head_dim = 0;
+  int64_t max_position_embeddings = 0;
+  double theta = 10000.0;
+  double partial_rotary_factor = 1.0;
+  bool interleaved = false;
+  // A top-level original_max_position_embeddings, which beats the one inside the object (transformers,
+  // standardize_rope_params; Phi-3 writes it there).
+  std::optional<int64_t> original_ctx;
+  const JsonFields* config = nullptr;  // the file's top level, to blame for a key that stands there
+};
+
+// The members of a rope_scaling / rope_parameters object. Throws Error naming file and key.
+RopeScaling parse_rope_scaling(const JsonFields& object, const RopeContext& context);
+
+// The whole of a config.json's RoPE: rope_theta, partial_rotary_factor, original_max_position_embeddings,
+// rope_interleaved and rope_scaling or rope_parameters. `context` holds what the file may leave open.
+RopeScaling read_rope(const JsonFields& config, RopeContext context);
+
+// The same model with a scaling of another type and that type's defaults: factor 1, the model's L0 (dynamic:
+// max_position_embeddings, as in transformers), Llama 3.1's low and high for llama3, no lists for longrope.
+RopeScaling rope_of_type(const RopeScaling& own, RopeType type);
+
+// --rope-scaling/-factor/-original-ctx/-theta/-config, as given; unset: the model's own.
+struct RopeOptions {
+  std::optional<std::string> scaling{};
+  std::optional<double> factor{};
+  std::optional<int64_t> original_ctx{};
+  std::optional<double> theta{};
+  std::optional<std::filesystem::path> config{};
+};
+
+// The model's RoPE with the options applied, in this order:
+// 1. --rope-config replaces the model's rope_scaling with the file's.
+// 2. --rope-scaling TYPE of another type replaces it with TYPE and that type's defaults; the same type keeps
+//    its parameters. L0 stays the model's, except for dynamic, where it is max_position_embeddings as in
+//    transformers. none or default turns scaling off. linear, ntk, yarn, llama3 and proportional then need
+//    --rope-factor; longrope comes only from a --rope-config.
+// 3. --rope-factor, --rope-original-ctx and --rope-theta replace those numbers.
+// Throws UsageError naming the option, or Error naming the file and the key.
+RopeScaling resolve_rope(const ModelConfig& config, const RopeOptions& options);
+RopeScaling resolve_rope(const RopeScaling& own, const RopeOptions& options);
+
+}  // namespace lariat

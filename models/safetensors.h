@@ -1,0 +1,97 @@
+#pragma once
+#include <cstddef>
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/tensor.h"
+
+namespace lariat {
+
+// A tensor inside a mapped safetensors file.
+struct StoredTensor {
+  std::string name;
+  std::string dtype;           // as the file spells it: "F32", "BF16", "I64", ...
+  std::vector<int64_t> shape;  // empty: a scalar
+  const std::byte* data = nullptr;
+  size_t bytes = 0;
+  std::filesystem::path file;
+
+  // The dtype as lariat computes with it. Throws Error naming file and tensor for anything but F32, F16,
+  // BF16.
+  DType float_dtype() const;
+};
+
+// A read-only memory mapping of a whole file. Throws Error naming the file when it cannot be had.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::filesystem::path& file);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  MappedFile& operator=(MappedFile&&) = delete;
+  ~MappedFile();
+
+  const std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+
+  // Brings the pages into memory, calling progress(bytes so far) now and then.
+  void populate(const std::function<void(size_t)>& progress) const;
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// The weights of a checkpoint folder: model.safetensors, or the shards of model.safetensors.index.json.
+// Files are untrusted: header length, JSON, dtypes, shapes, offsets and overlaps are all checked when opened,
+// so that a StoredTensor in hand lies inside its file and has bytes == product(shape) * element size.
+class Checkpoint {
+ public:
+  // Throws Error naming the file, what is wrong and what to do.
+  static Checkpoint open(const std::filesystem::path& dir);
+  // A single file of any name (test goldens, `lariat logits` output).
+  static Checkpoint open_file(const std::filesystem::path& file);
+
+  const StoredTensor* find(const std::string& name) const;  // nullptr when absent
+  // Throws Error naming file and tensor when it is absent or has another shape.
+  const StoredTensor& get(const std::string& name, const std::vector<int64_t>& shape) const;
+
+  const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
+  size_t bytes() const;  // of all files together
+  void populate(const std::function<void(size_t)>& progress) const;
+
+ private:
+  void add_file(const std::filesystem::path& file);
+  void align(StoredTensor& tensor);
+  std::filesystem::path source_;  // what errors about absent tensors name
+  std::vector<std::unique_ptr<MappedFile>> files_;
+  std::deque<std::vector<std::byte>> aligned_copies_;
+  std::map<std::string, StoredTensor> tensors_;
+};
+
+// Writes one f32 tensor to a safetensors file; the file appears whole or not at all. Throws Error naming the
+// file.
+class SafetensorsWriter {
+ public:
+  SafetensorsWriter(std::filesystem::path file, const std::string& name, std::vector<int64_t> shape);
+  SafetensorsWriter(const SafetensorsWriter&) = delete;
+  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
+  ~SafetensorsWriter();  // without finish(): removes what was written
+
+  void append(const float* values, size_t count);
+  void finish();  // throws when fewer or more values than the shape holds were appended
+
+ private:
+  void write(const void* data, size_t bytes);
+  std::filesystem::path file_, temporary_;
+  int fd_ = -1;
+  size_t expected_ = 0, written_ = 0;  // values
+};
+
+}  // namespace lariat

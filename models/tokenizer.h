@@ -1,0 +1,110 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lariat {
+
+namespace tok {
+struct TokenizerData;
+struct EncoderState;
+class DecodeChain;
+}  // namespace tok
+
+// Text to token ids and back, as the checkpoint's own tokenizer files say. Cheap to copy (copies share the
+// tables); every method is safe to call from several threads at once.
+//
+// tokenizer.json is followed to the letter, so ids equal those of HF `tokenizers` reading the same file (and
+// of transformers 4). transformers 5 rebuilds the pipeline of LlamaTokenizer from the vocabulary instead:
+// there, a text that opens with spaces, and special tokens whose file says "normalized", come out
+// differently. A tokenizer.model alone goes through libsentencepiece, special tokens as in the slow
+// ("legacy") LlamaTokenizer.
+class Tokenizer {
+ public:
+  // `model_dir` holds tokenizer.json or tokenizer.model (the first wins when both are there), and, where the
+  // model has them, tokenizer_config.json, special_tokens_map.json, added_tokens.json, config.json and
+  // generation_config.json. No weights are needed. Throws Error naming file and key: nothing is skipped
+  // silently.
+  static Tokenizer load(const std::filesystem::path& model_dir);
+
+  // Ids of `text`. `add_bos` puts in front what the tokenizer's post-processor or configuration puts there
+  // or, where neither does, the BOS token if there is one. Bytes that are not UTF-8 count as U+FFFD. Time and
+  // memory linear in the text (n log n in its longest word). Throws Error when a pattern of the file
+  // backtracks without measure.
+  std::vector<int32_t> encode(std::string_view text, bool add_bos) const;
+
+  // Text of `ids`. Ids without a token (a padded vocabulary) give nothing, as in HF. Invalid bytes become
+  // U+FFFD. clean_up_tokenization_spaces is ignored, as transformers 5 does for BPE.
+  std::string decode(std::span<const int32_t> ids, bool skip_special = true) const;
+
+  // One more than the largest id, added tokens included. The model's embedding may have more rows.
+  int64_t vocab_size() const;
+  std::optional<int32_t> bos_id() const;
+  // Where a generation ends: eos_token_id of generation_config.json, else of config.json, else the
+  // tokenizer's own. May be empty.
+  std::vector<int32_t> eos_ids() const;
+  // Whether the tokenizer by itself puts a BOS in front of a text: pass it to encode() to do as HF does.
+  bool adds_bos() const;
+
+  // The id of a token as it stands in the vocabulary (an added token: its text).
+  std::optional<int32_t> token_to_id(std::string_view token) const;
+  // A token as it stands in the vocabulary; empty for an id without one.
+  std::string id_to_token(int32_t id) const;
+  bool is_special(int32_t id) const;
+
+ private:
+  friend class StreamEncoder;
+  friend class StreamDecoder;
+  explicit Tokenizer(std::shared_ptr<const tok::TokenizerData> data) : data_(std::move(data)) {}
+  std::shared_ptr<const tok::TokenizerData> data_;
+};
+
+// Encodes a text that comes in pieces, in memory that does not grow with the text: the ids of all calls
+// together equal encode() of the whole. What depends on the text to come is kept until it is here: usually a
+// word; the rest of the section for tokenizers whose rules look further (lstrip/rstrip tokens, a Split by
+// lookbehind, Metaspace).
+class StreamEncoder {
+ public:
+  StreamEncoder(const Tokenizer& tokenizer, bool add_bos);
+  ~StreamEncoder();
+  StreamEncoder(StreamEncoder&&) noexcept;
+  StreamEncoder& operator=(StreamEncoder&&) noexcept;
+
+  // Both append to `out`. After finish() the encoder is at the start of a new text.
+  void push(std::string_view text, std::vector<int32_t>& out);
+  void finish(std::vector<int32_t>& out);
+
+ private:
+  std::unique_ptr<tok::EncoderState> state_;
+};
+
+// Ids of a file, at most `max_tokens` of them, read and encoded in pieces. Throws Error naming the file.
+std::vector<int32_t> encode_file(const Tokenizer& tokenizer, const std::filesystem::path& file, bool add_bos,
+                                 int64_t max_tokens = INT64_MAX);
+
+// Decodes token by token. The texts of all calls together equal decode() of all the ids; each is valid UTF-8.
+class StreamDecoder {
+ public:
+  explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = true);
+  ~StreamDecoder();
+  StreamDecoder(StreamDecoder&&) noexcept;
+  StreamDecoder& operator=(StreamDecoder&&) noexcept;
+
+  // The text that is certain now; may be empty (half a character; with byte fallback, a run of byte tokens).
+  std::string push(int32_t id);
+  // The rest. The decoder is then at the start of a new text.
+  std::string flush();
+
+ private:
+  std::shared_ptr<const tok::TokenizerData> data_;
+  bool skip_special_;
+  std::unique_ptr<tok::DecodeChain> chain_;
+};
+
+}  // namespace lariat

@@ -1,0 +1,65 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace lariat {
+
+// One step through bytes that may or may not be UTF-8.
+struct Utf8Step {
+  enum Kind {
+    kChar,        // a whole character of `length` bytes, its code point in `value`
+    kInvalid,     // `length` bytes that begin no character (the longest prefix that could have)
+    kIncomplete,  // the text ends inside a character that is valid so far
+  };
+  Kind kind;
+  uint32_t length;
+  char32_t value;
+};
+
+// Looks at text[at...]; `at` must be below text.size(). Overlong forms, surrogates and values above U+10FFFF
+// are invalid (Unicode 15, table 3-7).
+Utf8Step utf8_step_beyond_ascii(std::string_view text, size_t at);
+inline Utf8Step utf8_step(std::string_view text, size_t at) {
+  const auto byte = static_cast<uint8_t>(text[at]);
+  return byte < 0x80 ? Utf8Step{Utf8Step::kChar, 1, byte} : utf8_step_beyond_ascii(text, at);
+}
+
+void append_utf8(std::string& out, char32_t c);
+
+// The largest n <= at that does not cut a character of the (valid) text.
+size_t char_start(std::string_view text, size_t at);
+
+// Turns bytes that arrive in pieces into valid UTF-8. Bytes that are no character become U+FFFD: one per
+// longest invalid prefix (as Rust's from_utf8_lossy, hence HF tokenizers), or one per byte (as
+// SentencePiece).
+class Utf8Assembler {
+ public:
+  enum class Replace { kPerPrefix, kPerByte };
+  explicit Utf8Assembler(Replace replace = Replace::kPerPrefix) : replace_(replace) {}
+
+  // Appends what is complete to `out`; an unfinished character at the end (up to 3 bytes) is kept.
+  void push(std::string_view bytes, std::string& out);
+  // Nothing more will come: an unfinished character becomes U+FFFD.
+  void finish(std::string& out);
+
+ private:
+  void convert(std::string_view bytes, bool final, std::string& out);
+  Replace replace_;
+  std::string pending_;
+};
+
+bool is_white_space(char32_t c);  // Unicode White_Space
+bool is_word_char(char32_t c);  // \w of Unicode TR 18: Alphabetic, marks, decimal digits, connectors, joiners
+bool is_numeric(char32_t c);    // general category N*
+
+enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
+
+// `text` must be valid UTF-8. Linear even for long runs of combining marks. Unicode version: utf8proc's.
+std::string normalize(std::string_view text, NormalForm form);
+
+// The largest n such that normalize(text) = normalize(text[0, n)) + normalize(text[n, end)) whatever follows
+// the text; 0 when no such place is known.
+size_t normalization_boundary(std::string_view text);
+
+}  // namespace lariat

@@ -1,0 +1,131 @@
+#include "models/weights.h"
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+
+#include "kernels/error.h"
+
+namespace lariat {
+namespace {
+
+// Where matrices come from: a checkpoint, or a random generator. rows x cols as [out_features, in_features];
+// a vector has one row.
+using Source = std::function<Matrix(const std::string& name, int64_t rows, int64_t cols, bool projection)>;
+
+LayerWeights layer_weights(const ModelConfig& config, const std::string& prefix, const Source& source) {
+  const int64_t hidden = config.hidden_size, inner = config.intermediate_size;
+  const int64_t q_size = config.n_heads * config.head_dim, kv_size = config.n_kv_heads * config.head_dim;
+  const auto matrix = [&](const char* name, int64_t out, int64_t in) {
+    return source(prefix + name + ".weight", out, in, true);
+  };
+  const auto vector = [&](const std::string& name, int64_t size, bool present) {
+    return present ? source(prefix + name, 1, size, false) : Matrix{};
+  };
+  LayerWeights layer;
+  layer.input_norm = vector("input_layernorm.weight", hidden, true);
+  layer.q_proj = matrix("self_attn.q_proj", q_size, hidden);
+  layer.k_proj = matrix("self_attn.k_proj", kv_size, hidden);
+  layer.v_proj = matrix("self_attn.v_proj", kv_size, hidden);
+  layer.o_proj = matrix("self_attn.o_proj", hidden, q_size);
+  layer.qkv.q_bias = vector("self_attn.q_proj.bias", q_size, config.qkv_bias);
+  layer.qkv.k_bias = vector("self_attn.k_proj.bias", kv_size, config.qkv_bias);
+  layer.qkv.v_bias = vector("self_attn.v_proj.bias", kv_size, config.qkv_bias);
+  layer.qkv.q_norm = vector("self_attn.q_norm.weight", config.head_dim, config.qk_norm);
+  layer.qkv.k_norm = vector("self_attn.k_norm.weight", config.head_dim, config.qk_norm);
+  layer.qkv.norm_eps = config.rms_norm_eps;
+  layer.o_bias = vector("self_attn.o_proj.bias", hidden, config.o_bias);
+  layer.post_norm = vector("post_attention_layernorm.weight", hidden, true);
+  layer.gate_proj = matrix("mlp.gate_proj", inner, hidden);
+  layer.up_proj = matrix("mlp.up_proj", inner, hidden);
+  layer.down_proj = matrix("mlp.down_proj", hidden, inner);
+  layer.gate_bias = vector("mlp.gate_proj.bias", inner, config.mlp_bias);
+  layer.up_bias = vector("mlp.up_proj.bias", inner, config.mlp_bias);
+  layer.down_bias = vector("mlp.down_proj.bias", hidden, config.mlp_bias);
+  return layer;
+}
+
+size_t projection_bytes(const Matrix& m) { return static_cast<size_t>(m.rows * m.cols) * size_of(m.dtype); }
+
+Weights all_weights(const ModelConfig& config, const std::string& root, const Source& source) {
+  Weights weights;
+  weights.embed = source(root + "embed_tokens.weight", config.vocab_size, config.hidden_size, true);
+  for (int64_t i = 0; i < config.n_layers; ++i) {
+    weights.layers.push_back(layer_weights(config, root + "layers." + std::to_string(i) + ".", source));
+  }
+  weights.norm = source(root + "norm.weight", 1, config.hidden_size, false);
+  weights.head = config.tie_word_embeddings
+                     ? weights.embed
+                     : source("lm_head.weight", config.vocab_size, config.hidden_size, true);
+  weights.dtype = weights.layers.empty() ? weights.embed.dtype : weights.layers[0].q_proj.dtype;
+  weights.bytes = projection_bytes(weights.head);
+  for (const auto& layer : weights.layers) {
+    for (const Matrix* m : {&layer.q_proj, &layer.k_proj, &layer.v_proj, &layer.o_proj, &layer.gate_proj,
+                            &layer.up_proj, &layer.down_proj}) {
+      weights.bytes += projection_bytes(*m);
+    }
+  }
+  return weights;
+}
+
+// splitmix64 (public domain, Vigna): fast enough to fill gigabytes, and the same everywhere.
+uint64_t next_random(uint64_t& state) {
+  uint64_t z = (state += 0x9E3779B97F4A7C15ULL);
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
+  return z ^ (z >> 31);
+}
+
+// Uniform values in +-2^-e with e chosen so that a random model neither explodes nor vanishes. Built from
+// bits: sign, one of four exponents below 2^-e, and random mantissa, so that each dtype is filled at memory
+// speed.
+void fill_random(std::byte* out, size_t count, DType dtype, int exponent, uint64_t& state) {
+  const int bias = dtype == DType::kF16 ? 15 : 127;
+  const int mantissa_bits = dtype == DType::kF32 ? 23 : dtype == DType::kBF16 ? 7 : 10;
+  const int sign_bit = dtype == DType::kF32 ? 31 : 15;
+  for (size_t i = 0; i < count; ++i) {
+    const uint64_t random = next_random(state);
+    const uint32_t mantissa = static_cast<uint32_t>(random) & ((1U << mantissa_bits) - 1);
+    const uint32_t biased =
+        static_cast<uint32_t>(std::max(1, bias - exponent - static_cast<int>(random >> 62)));
+    const uint32_t bits =
+        (static_cast<uint32_t>(random >> 40) & 1U) << sign_bit | biased << mantissa_bits | mantissa;
+    if (dtype == DType::kF32) {
+      std::memcpy(out + i * 4, &bits, 4);
+    } else {
+      const auto half = static_cast<uint16_t>(bits);
+      std::memcpy(out + i * 2, &half, 2);
+    }
+  }
+}
+
+}  // namespace
+
+Weights load_weights(const ModelConfig& config, const Checkpoint& checkpoint, Backend& backend,
+                     std::optional<DType> dtype) {
+  // AutoModel saves without the "model." prefix, AutoModelForCausalLM with it.
+  const std::string root = checkpoint.find("embed_tokens.weight") != nullptr ? "" : "model.";
+  const Source source = [&](const std::string& name, int64_t rows, int64_t cols, bool projection) {
+    const auto& tensor = projection ? checkpoint.get(name, {rows, cols}) : checkpoint.get(name, {cols});
+    const Matrix host(const_cast<std::byte*>(tensor.data), tensor.float_dtype(), rows, cols);
+    // Norms and biases are tiny and read by f32 code: f32 once and for all.
+    return backend.load_weight(host, projection ? dtype.value_or(host.dtype) : DType::kF32);
+  };
+  return all_weights(config, root, source);
+}
+
+Weights random_weights(const ModelConfig& config, Backend& backend, DType dtype, uint64_t seed,
+                       std::vector<std::vector<std::byte>>& storage) {
+  const Source source = [&](const std::string&, int64_t rows, int64_t cols, bool projection) {
+    const DType stored = projection ? dtype : DType::kF32;
+    const auto count = static_cast<size_t>(rows * cols);
+    auto& bytes = storage.emplace_back(count * size_of(stored));
+    const int exponent =
+        projection ? static_cast<int>(std::lround(std::log2(static_cast<double>(cols)) / 2)) : 0;
+    fill_random(bytes.data(), count, stored, exponent, seed);
+    return backend.load_weight(Matrix(bytes.data(), stored, rows, cols), stored);
+  };
+  return all_weights(config, "model.", source);
+}
+
+}  // namespace lariat

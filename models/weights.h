@@ -1,0 +1,43 @@
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "models/config.h"
+#include "models/safetensors.h"
+
+namespace lariat {
+
+// One decoder layer. Projections are [out_features, in_features]; norms and biases are one f32 row; what a
+// model does not have is an empty Matrix.
+struct LayerWeights {
+  Matrix input_norm;  // [hidden]
+  Matrix q_proj, k_proj, v_proj,
+      o_proj;        // [n_heads*head_dim, hidden], [n_kv_heads*head_dim, hidden] x2, [hidden, ..]
+  Matrix o_bias;     // [hidden]
+  QkvPost qkv;       // biases of q, k, v and the norms over heads
+  Matrix post_norm;  // [hidden]
+  Matrix gate_proj, up_proj, down_proj;  // [intermediate, hidden] x2, [hidden, intermediate]
+  Matrix gate_bias, up_bias, down_bias;
+};
+
+struct Weights {
+  Matrix embed;  // [vocab, hidden]
+  std::vector<LayerWeights> layers;
+  Matrix norm;                // [hidden]
+  Matrix head;                // [vocab, hidden]; the embedding itself when tied
+  DType dtype = DType::kF32;  // of the projections
+  size_t bytes = 0;           // of all matrices a decode step reads (embedding table excluded unless tied)
+};
+
+// Finds every tensor by its Hugging Face name, checks its shape against the config and hands it to the
+// backend. dtype: what the projections are stored as; unset: what the checkpoint holds. Throws Error naming
+// file and tensor for what is missing or has the wrong shape.
+Weights load_weights(const ModelConfig& config, const Checkpoint& checkpoint, Backend& backend,
+                     std::optional<DType> dtype);
+
+// Reproducible random weights of the config's shape, for benchmarks. `storage` keeps them alive.
+Weights random_weights(const ModelConfig& config, Backend& backend, DType dtype, uint64_t seed,
+                       std::vector<std::vector<std::byte>>& storage);
+
+}  // namespace lariat

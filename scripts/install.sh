@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Installs what lariat is built from, on Debian 12 or Ubuntu 24.04 (as root, or with sudo). Every package the project
+# uses is named here and nowhere else. Does nothing, quickly, when all of them are there.
+set -euo pipefail
+
+packages=(
+  g++ cmake ninja-build pkg-config       # the build
+  nlohmann-json3-dev libcli11-dev        # JSON, command line
+  libsentencepiece-dev libpcre2-dev libutf8proc-dev  # tokenizers
+  libhwy-dev libgomp1                    # vectors, threads
+  libgtest-dev libbenchmark-dev          # tests and kernel benchmarks
+)
+[ "${1:-}" = "--ci" ] && packages+=(clang-format clang-tidy libomp-dev python3)
+
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+sudo=""
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo >/dev/null || { echo "install.sh: run as root, or install sudo; missing: ${missing[*]}" >&2; exit 1; }
+  sudo=sudo
+fi
+echo "installing: ${missing[*]}"
+$sudo apt-get update -qq
+$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

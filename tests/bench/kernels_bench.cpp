@@ -1,0 +1,111 @@
+// How fast the CPU ops run: bytes of cache per second where memory is the limit, FLOP/s where arithmetic is.
+#include <benchmark/benchmark.h>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "tests/kernels/tensors.h"
+
+namespace lariat::test {
+namespace {
+
+constexpr int64_t kHeads = 32, kKvHeads = 4, kHeadDim = 64;
+constexpr AttentionShape kShape{kHeads, 0.125F, 0};
+
+// A cache of f16 noise. Values do not matter for speed as long as they are ordinary numbers.
+std::unique_ptr<Cache> noise_cache(Backend& backend, int64_t positions) {
+  auto cache = std::make_unique<Cache>(backend, positions, kKvHeads, kHeadDim, DType::kF16, DType::kF16);
+  Rng rng(1);
+  std::vector<float> values(static_cast<size_t>(positions * kKvHeads * kHeadDim));
+  for (float& value : values) value = static_cast<float>(rng.uniform() - 0.5);
+  cache->set_keys(values);
+  cache->set_values(values);
+  return cache;
+}
+
+void attend(benchmark::State& state, int64_t n, int64_t depth) {
+  CpuBackend cpu(static_cast<int>(state.range(0)));
+  const auto cache = noise_cache(cpu, depth + n);
+  const int64_t cols = kHeads * kHeadDim;
+  const Tensor q(cpu, Rng(2).normals(n * cols), n, cols), out(cpu, n, cols);
+  const Rope rope(cpu, depth, n, frequencies(kHeadDim), false);
+  for (auto _ : state) cpu.attention(q.view(), rope.table, cache->layer(), depth, kShape, out.view());
+}
+
+// One token over `depth` cached ones: K and V are read once.
+void AttentionDecode(benchmark::State& state) {
+  const int64_t depth = state.range(1);
+  attend(state, 1, depth);
+  state.SetBytesProcessed(state.iterations() * (depth + 1) * kKvHeads * kHeadDim * 2 * 2);
+}
+BENCHMARK(AttentionDecode)->ArgsProduct({{1, 2}, {512, 8192, 32768}})->UseRealTime();
+
+// n tokens over nothing: 4 head_dim FLOP for each of the n (n + 1) / 2 pairs of a head.
+void AttentionPrefill(benchmark::State& state) {
+  const int64_t n = state.range(1);
+  attend(state, n, 0);
+  const double flop = 2.0 * static_cast<double>(n * (n + 1)) * kHeads * kHeadDim;
+  state.counters["FLOP/s"] = benchmark::Counter(flop, benchmark::Counter::kIsIterationInvariantRate);
+}
+BENCHMARK(AttentionPrefill)->ArgsProduct({{1, 2}, {512, 2048, 8192}})->UseRealTime();
+
+// Every key of 8 layers read and written once.
+void RerotateKeys(benchmark::State& state) {
+  CpuBackend cpu(static_cast<int>(state.range(0)));
+  const int64_t positions = state.range(1), n_layers = 8;
+  std::vector<std::unique_ptr<Cache>> caches;
+  std::vector<KvLayer> layers;
+  for (int64_t i = 0; i < n_layers; ++i) {
+    caches.push_back(noise_cache(cpu, positions));
+    layers.push_back(caches.back()->layer());
+  }
+  const std::vector<double> delta = frequencies(kHeadDim, 1e6);
+  for (auto _ : state) cpu.rerotate_keys(layers, positions, delta, false);
+  state.SetBytesProcessed(state.iterations() * n_layers * positions * kKvHeads * kHeadDim * 2 * 2);
+}
+BENCHMARK(RerotateKeys)->ArgsProduct({{1, 2}, {2048, 16384}})->UseRealTime();
+
+void RmsNorm(benchmark::State& state) {
+  CpuBackend cpu(static_cast<int>(state.range(0)));
+  const int64_t n = state.range(1), cols = 4096;
+  const Tensor x(cpu, Rng(3).normals(n * cols), n, cols), w(cpu, Rng(4).normals(cols), 1, cols);
+  const Tensor out(cpu, n, cols);
+  for (auto _ : state) cpu.rms_norm(x.view(), w.view(), 1e-5F, out.view());
+  state.SetBytesProcessed(state.iterations() * n * cols * 4 * 2);
+}
+BENCHMARK(RmsNorm)->ArgsProduct({{1, 2}, {1, 512}})->UseRealTime();
+
+void Swiglu(benchmark::State& state) {
+  CpuBackend cpu(static_cast<int>(state.range(0)));
+  const int64_t n = state.range(1), cols = 11008;
+  // silu(1) * (1 + 1/e) = 1: the values do not drift towards denormals from one run to the next.
+  const std::vector<float> ones(static_cast<size_t>(n * cols), 1.0F), inverse(ones.size(), 1.36787944F);
+  const Tensor gate(cpu, ones, n, cols), up(cpu, inverse, n, cols);
+  for (auto _ : state) cpu.swiglu(gate.view(), up.view());
+  state.SetBytesProcessed(state.iterations() * n * cols * 4 * 3);
+}
+BENCHMARK(Swiglu)->ArgsProduct({{1, 2}, {1, 512}})->UseRealTime();
+
+void RopeTable(benchmark::State& state) {
+  CpuBackend cpu(1);
+  const int64_t n = state.range(0);
+  const Tensor cos(cpu, n, kHeadDim / 2), sin(cpu, n, kHeadDim / 2);
+  const std::vector<double> inv_freq = frequencies(kHeadDim);
+  for (auto _ : state) cpu.rope_table(5000, inv_freq, {cos.view(), sin.view(), kHeadDim, false, 1.0F});
+  state.SetItemsProcessed(state.iterations() * n);
+}
+BENCHMARK(RopeTable)->Arg(1)->Arg(512);
+
+// Reading memory at full speed, to compare the others with: the sum of 256 MiB.
+void ReadMemory(benchmark::State& state) {
+  CpuBackend cpu(static_cast<int>(state.range(0)));
+  const int64_t rows = 64, cols = 1 << 20;
+  const Tensor x(cpu, std::vector<float>(static_cast<size_t>(rows * cols), 1.0F), rows, cols);
+  std::vector<int32_t> ids(rows);
+  for (auto _ : state) cpu.argmax(x.view(), ids);
+  state.SetBytesProcessed(state.iterations() * rows * cols * 4);
+}
+BENCHMARK(ReadMemory)->Arg(1)->Arg(2)->UseRealTime();
+
+}  // namespace
+}  // namespace lariat::test
+
+BENCHMARK_MAIN();

@@ -1,0 +1,58 @@
+// Attention on the CUDA backend: the cases that every backend has to pass, through all three kernels.
+#include "tests/cuda/cuda_fixture.h"
+#include "tests/kernels/op_cases.h"
+
+namespace lariat::test {
+namespace {
+
+// Decode splits q and the weights into two 16-bit terms for the tensor cores: what is lost of a bf16 value is
+// 2^-17 of it, of an f16 one 2^-22. Prefill keeps one term, an error like that of the cached keys and values
+// themselves. The errors of the products that make up a score are independent of each other: with |s| up to
+// S they add up to a small part of S times the rounding, taken as S / 2 here.
+double tolerance(const AttentionCase& c) {
+  const auto half_step = [&](DType dtype, bool fine) {
+    return dtype == DType::kF16    ? (fine ? 0x1p-22 : 0x1p-11)
+           : dtype == DType::kBF16 ? (fine ? 0x1p-16 : 0x1p-8)
+                                   : 0;
+  };
+  const bool fine = c.n * (c.n_heads / c.n_kv_heads) <= 32;
+  const double largest_value = c.fill == Fill::kDenormal ? 4e-6 : 4.0;
+  const double largest_score = c.fill == Fill::kHuge ? 5e4 : 5.0;
+  const double small = c.fill == Fill::kDenormal ? 0x1p-24 : 0;  // an f16 weight is a multiple of that
+  return attention_tolerance(c) + largest_value * (half_step(c.k_dtype, fine) * largest_score / 2 +
+                                                   half_step(c.v_dtype, fine) / 2 + small);
+}
+
+// Every case, and the head sizes and types of the tensor-core kernels that the common table leaves out.
+std::vector<AttentionCase> cases() {
+  constexpr DType f16 = DType::kF16, bf16 = DType::kBF16;
+  std::vector<AttentionCase> all = attention_cases();
+  for (int64_t head_dim : {8, 64, 72, 80, 96, 112, 128, 200, 256}) {
+    all.push_back({1, 300, 4, 2, head_dim, head_dim, f16, bf16});
+    all.push_back({70, 130, 2, 1, head_dim, head_dim, f16, f16, 40});
+  }
+  for (int64_t group : {1, 2, 3, 7, 16, 17, 32, 33}) all.push_back({1, 200, group, 1, 64, 64, bf16, bf16});
+  for (int64_t n : {2, 15, 16, 17, 63, 64, 65, 128}) all.push_back({n, 60, 2, 2, 64, 64, f16, f16});
+  return all;
+}
+
+using CudaAttention = OnCudaWith<AttentionCase>;
+TEST_P(CudaAttention, MatchesTheReference) {
+  const AttentionCase& c = GetParam();
+  expect_close(run_attention(*cuda_, c, {c.n}), run_attention(reference_, c, {c.n}), tolerance(c), 0,
+               "attention");
+}
+TEST_P(CudaAttention, DoesNotDependOnChunks) {
+  const AttentionCase& c = GetParam();
+  const int64_t work = c.n * c.n_heads * (c.first_position + c.n) * c.head_dim;
+  if (c.n < 9 || work > 3000000) GTEST_SKIP() << "one chunk, or long";
+  expect_close(run_attention(*cuda_, c, {1, 7, c.n - 8}), run_attention(*cuda_, c, {c.n}), 2 * tolerance(c),
+               0, "attention in chunks");
+}
+INSTANTIATE_TEST_SUITE_P(Cases, CudaAttention, testing::ValuesIn(cases()));
+
+using CudaAttentionShift = OnCuda;
+TEST_F(CudaAttentionShift, OnlyDistancesCount) { check_attention_is_relative(*cuda_); }
+
+}  // namespace
+}  // namespace lariat::test

@@ -1,0 +1,81 @@
+// Memory, uploads and errors of the CUDA backend.
+#include "kernels/error.h"
+#include "tests/cuda/cuda_fixture.h"
+#include "tests/kernels/tensors.h"
+
+namespace lariat::test {
+namespace {
+
+using CudaMemory = OnCuda;
+
+TEST_F(CudaMemory, CopiesThereAndBack) {
+  for (size_t bytes :
+       {size_t{1}, size_t{7}, size_t{4096}, (size_t{40} << 20) + 3}) {  // several pinned buffers
+    std::vector<char> there(bytes), back(bytes);
+    Rng rng(bytes);
+    for (size_t i = 0; i < bytes; i += 97) there[i] = static_cast<char>(rng.next());
+    const Buffer buffer = cuda_->allocate(bytes);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 64, 0U);
+    cuda_->copy_in(buffer.data(), there.data(), bytes);
+    cuda_->copy_out(back.data(), buffer.data(), bytes);
+    EXPECT_EQ(there, back);
+  }
+}
+
+TEST_F(CudaMemory, NothingIsAnEmptyBuffer) { EXPECT_EQ(cuda_->allocate(0).bytes(), 0U); }
+
+TEST_F(CudaMemory, WhatDoesNotFitIsSaid) {
+  try {
+    cuda_->allocate(size_t{1} << 50);
+    FAIL() << "a pebibyte was found";
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    EXPECT_NE(what.find("out of memory"), std::string::npos) << what;
+    EXPECT_NE(what.find("1048576.00 GiB needed"), std::string::npos) << what;
+    EXPECT_NE(what.find("free"), std::string::npos) << what;
+  }
+  EXPECT_EQ(cuda_->allocate(64).bytes(), 64U);  // and life goes on
+}
+
+TEST_F(CudaMemory, WeightsAreConvertedAndPacked) {
+  constexpr int64_t kRows = 37, kCols = 24;
+  Rng rng(5);
+  const std::vector<float> values = rng.normals(kRows * kCols);
+  for (DType from : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (DType to : {DType::kF32, DType::kF16, DType::kBF16}) {
+      for (int64_t gap : {0, 5}) {
+        const Tensor host(reference_, values, kRows, kCols, from, gap);
+        const Matrix loaded = cuda_->load_weight(host.view(), to);
+        ASSERT_EQ(loaded.dtype, to);
+        std::vector<char> bytes(static_cast<size_t>(kRows * loaded.stride) * size_of(to));
+        cuda_->copy_out(bytes.data(), loaded.data, bytes.size());
+        const std::vector<float> expected = host.values();
+        for (int64_t i = 0; i < kRows * kCols; ++i) {
+          float value = expected[static_cast<size_t>(i)];
+          if (to == DType::kF16) value = round_to_f16(value);
+          if (to == DType::kBF16) value = round_to_bf16(value);
+          ASSERT_EQ(load_f32(bytes.data(), to, i / kCols * loaded.stride + i % kCols), value);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaMemory, MeasuresItself) {
+  for (DType compute : {DType::kF32, DType::kBF16}) {
+    const Limits limits = cuda_->measure_limits(compute);
+    // Nothing keeps time under the shim; a GPU moves more than 50 GB/s and computes more than 1 TFLOP/s.
+    const bool timed = limits.read_bytes_per_second > 0;
+    EXPECT_TRUE(!timed || limits.read_bytes_per_second > 5e10);
+    EXPECT_TRUE(!timed || limits.flops_per_second > 1e12);
+  }
+}
+
+TEST_F(CudaMemory, DescribesItself) {
+  EXPECT_EQ(cuda_->name(), "cuda");
+  EXPECT_NE(cuda_->description().find("sm_"), std::string::npos);
+  EXPECT_THROW(make_cuda_backend(1000), Error);
+}
+
+}  // namespace
+}  // namespace lariat::test

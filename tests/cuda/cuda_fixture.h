@@ -1,0 +1,26 @@
+#pragma once
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/reference/reference_backend.h"
+
+namespace lariat::test {
+
+// A CUDA backend on whatever this program was linked with: a GPU (gpu_test) or the SIMT shim (simt_test).
+class OnCuda : public testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string reason = cuda_unavailable_reason();
+    if (!reason.empty()) GTEST_SKIP() << reason;
+    cuda_ = make_cuda_backend();
+  }
+
+  std::unique_ptr<Backend> cuda_;
+  ReferenceBackend reference_;
+};
+
+// The same for the entries of a table of cases.
+template <class Case>
+class OnCudaWith : public OnCuda, public testing::WithParamInterface<Case> {};
+
+}  // namespace lariat::test

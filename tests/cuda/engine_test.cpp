@@ -1,0 +1,82 @@
+// A whole model on the CUDA backend: the logits of transformers for every family, and a cache that changes
+// its clock, against the float64 reference backend.
+#include "tests/cuda/cuda_fixture.h"
+#include "tests/engine/engine_test_util.h"
+
+namespace lariat::test {
+namespace {
+
+// Logits of every token: the first `prefilled` at once, the rest decoded.
+std::vector<float> logits_of(Backend& backend, const Model& model, const SessionOptions& options,
+                             std::span<const int32_t> tokens, size_t prefilled) {
+  Session session(model, backend, options);
+  Sequence sequence = session.new_sequence();
+  std::vector<float> all;
+  session.prefill(sequence, tokens.first(prefilled), 0, [&](int64_t, const Matrix& logits) {
+    const size_t before = all.size(), count = static_cast<size_t>(logits.rows * logits.cols);
+    all.resize(before + count);
+    backend.copy_out(all.data() + before, logits.data, count * sizeof(float));
+  });
+  for (size_t i = prefilled; i < tokens.size(); ++i) {
+    const auto row = session.decode(sequence, tokens[i]);
+    all.insert(all.end(), row.begin(), row.end());
+  }
+  return all;
+}
+
+struct CudaCheckpoint : OnCudaWith<const char*> {};
+
+TEST_P(CudaCheckpoint, LogitsOfTransformers) {
+  const auto dir = checkpoint_dir(GetParam());
+  const Checkpoint golden = Checkpoint::open_file(dir / "golden.safetensors");
+  const std::vector<int32_t> tokens = int_tensor(golden, "tokens");
+  const Model model = open_f32(dir, *cuda_);
+  EXPECT_LE(max_abs_difference(logits_of(*cuda_, model, f32_session(), tokens, tokens.size() - 3),
+                               float_tensor(golden, "logits")),
+            1e-4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, CudaCheckpoint,
+                         testing::Values("llama_mha", "llama_gqa_interleaved", "llama_mqa_tied", "llama_bias",
+                                         "llama_odd", "llama_partial", "llama_llama3", "mistral_window",
+                                         "qwen2_window", "qwen3_yarn_tied", "minimind_yarn"),
+                         [](const auto& test) { return std::string(test.param); });
+
+using CudaEngine = OnCuda;
+
+// The default types: bf16 products, f16 keys, bf16 values. Rounding in other places than transformers may not
+// take the logits further from float32 than transformers' own bfloat16 is.
+TEST_F(CudaEngine, Bf16NoFurtherFromF32ThanTransformers) {
+  const auto dir = checkpoint_dir("llama_bf16");
+  const Checkpoint golden = Checkpoint::open_file(dir / "golden.safetensors");
+  const std::vector<int32_t> tokens = int_tensor(golden, "tokens");
+  const Model model = load_model(dir, load_config(dir), *cuda_, std::nullopt);
+  ASSERT_EQ(model.compute, DType::kBF16);
+  SessionOptions options;
+  options.v_dtype = DType::kBF16;
+  const std::vector<float> exact = float_tensor(golden, "logits");
+  EXPECT_LE(max_abs_difference(logits_of(*cuda_, model, options, tokens, tokens.size() - 3), exact),
+            max_abs_difference(float_tensor(golden, "logits_bf16"), exact));
+}
+
+// A dynamic scale with rungs to climb in prefill and decode: keys are re-rotated on the device.
+TEST_F(CudaEngine, DynamicScaleMovesTheCache) {
+  const auto dir = checkpoint_dir("llama_gqa");
+  ModelConfig config = load_config(dir);
+  config.rope.type = RopeType::kDynamic;
+  config.rope.factor = 2.0;
+  config.rope.original_ctx = 8;
+  const std::vector<int32_t> tokens = int_tensor(Checkpoint::open_file(dir / "golden.safetensors"), "tokens");
+  ASSERT_GT(tokens.size(), 20U);
+  const auto run = [&](Backend& backend, DType k_dtype) {
+    SessionOptions options = f32_session();
+    options.k_dtype = k_dtype;
+    const Model model = load_model(dir, config, backend, DType::kF32);
+    return logits_of(backend, model, options, tokens, 10);
+  };
+  EXPECT_LE(max_abs_difference(run(*cuda_, DType::kF32), run(reference_, DType::kF32)), 1e-4);
+  EXPECT_LE(max_abs_difference(run(*cuda_, DType::kF16), run(reference_, DType::kF16)), 2e-3);
+}
+
+}  // namespace
+}  // namespace lariat::test

@@ -1,0 +1,58 @@
+// Every op but matmul and attention on the CUDA backend: the cases that every backend has to pass.
+#include "tests/cuda/cuda_fixture.h"
+#include "tests/kernels/op_cases.h"
+
+namespace lariat::test {
+namespace {
+
+using CudaRows = OnCudaWith<RowCase>;
+TEST_P(CudaRows, Embed) { check_embed(*cuda_, reference_, GetParam()); }
+TEST_P(CudaRows, RmsNorm) {
+  for (float scale : {1.0F, 1e-4F, 1e4F}) check_rms_norm(*cuda_, reference_, GetParam(), scale);
+}
+TEST_P(CudaRows, AddRmsNorm) { check_add_rms_norm(*cuda_, reference_, GetParam()); }
+TEST_P(CudaRows, Add) { check_add(*cuda_, reference_, GetParam()); }
+TEST_P(CudaRows, Swiglu) {
+  for (float scale : {3.0F, 50.0F}) check_swiglu(*cuda_, reference_, GetParam(), scale);
+}
+TEST_P(CudaRows, Argmax) { check_argmax(*cuda_, reference_, GetParam()); }
+TEST_P(CudaRows, TokenNll) {
+  for (float scale : {4.0F, 40.0F}) check_token_nll(*cuda_, reference_, GetParam(), scale);
+}
+INSTANTIATE_TEST_SUITE_P(Cases, CudaRows, testing::ValuesIn(row_cases()));
+
+using CudaOps = OnCuda;
+TEST_F(CudaOps, ArgmaxOddities) { check_argmax_oddities(*cuda_); }
+TEST_F(CudaOps, TokenNllOddities) { check_token_nll_oddities(*cuda_); }
+TEST_F(CudaOps, ArgmaxOfALargeVocabulary) {
+  check_argmax(*cuda_, reference_, {.rows = 2, .cols = 40000, .dtype = DType::kF32, .gap = 0});
+}
+TEST_F(CudaOps, TokenNllOfManyRows) {  // more than one launch holds
+  check_token_nll(*cuda_, reference_, {.rows = 300, .cols = 11, .dtype = DType::kF32, .gap = 0});
+}
+TEST_F(CudaOps, EmbedOfManyTokens) {
+  check_embed(*cuda_, reference_, {.rows = 600, .cols = 5, .dtype = DType::kBF16, .gap = 0});
+}
+
+using CudaRopeTable = OnCudaWith<RopeTableCase>;
+TEST_P(CudaRopeTable, MatchesExactAngles) { check_rope_table(*cuda_, GetParam()); }
+INSTANTIATE_TEST_SUITE_P(Cases, CudaRopeTable, testing::ValuesIn(rope_table_cases()));
+TEST_F(CudaOps, RopeTableSplit) { check_rope_table_split(*cuda_); }
+
+using CudaQkv = OnCudaWith<QkvCase>;
+TEST_P(CudaQkv, MatchesTheReference) { check_qkv_to_cache(*cuda_, reference_, GetParam()); }
+INSTANTIATE_TEST_SUITE_P(Cases, CudaQkv, testing::ValuesIn(qkv_cases()));
+
+using CudaRerotate = OnCudaWith<RerotateCase>;
+TEST_P(CudaRerotate, MatchesTheReference) { check_rerotate_keys(*cuda_, reference_, GetParam()); }
+INSTANTIATE_TEST_SUITE_P(Cases, CudaRerotate, testing::ValuesIn(rerotate_cases()));
+TEST_F(CudaOps, RotationsCompose) {
+  for (bool interleaved : {false, true}) {
+    check_composition(*cuda_, interleaved, 64);
+    check_composition(*cuda_, interleaved, 20);
+    check_isometry(*cuda_, interleaved);
+  }
+}
+
+}  // namespace
+}  // namespace lariat::test

@@ -1,0 +1,87 @@
+#include "engine/atomic_file.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <string>
+
+#include "kernels/error.h"
+#include "models/json_file.h"
+
+namespace lariat {
+namespace {
+
+namespace fs = std::filesystem;
+
+class AtomicFile : public testing::Test {
+ protected:
+  AtomicFile() : dir_(fs::temp_directory_path() / ("lariat_atomic_" + std::to_string(getpid()))) {
+    fs::create_directories(dir_);
+  }
+  ~AtomicFile() override {
+    std::error_code ec;
+    fs::remove_all(dir_, ec);
+  }
+  size_t files() const {
+    return static_cast<size_t>(std::distance(fs::directory_iterator(dir_), fs::directory_iterator()));
+  }
+  fs::path dir_;
+};
+
+TEST_F(AtomicFile, WritesAndReplaces) {
+  const fs::path file = dir_ / "a.svg";
+  write_file_atomically(file, "one");
+  EXPECT_EQ(read_file(file, 100), "one");
+  write_file_atomically(file, "");
+  EXPECT_EQ(read_file(file, 100), "");
+  EXPECT_EQ(files(), 1U);
+}
+
+TEST_F(AtomicFile, KeepsALinkALink) {
+  write_file_atomically(dir_ / "target", "old");
+  fs::create_symlink("target", dir_ / "link");
+  write_file_atomically(dir_ / "link", "new");
+  EXPECT_TRUE(fs::is_symlink(dir_ / "link"));
+  EXPECT_EQ(read_file(dir_ / "target", 100), "new");
+}
+
+TEST_F(AtomicFile, ErrorsNameTheFile) {
+  for (const fs::path& bad : {dir_, dir_ / "none" / "a.svg"}) {
+    try {
+      write_file_atomically(bad, "x");
+      ADD_FAILURE() << bad;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find(bad.string()), std::string::npos) << e.what();
+    }
+  }
+  EXPECT_EQ(files(), 0U);
+}
+
+// A limit on the size of files fails the write as a full disk does.
+TEST_F(AtomicFile, AFailedWriteLeavesTheOldFile) {
+  const fs::path file = dir_ / "a.svg";
+  write_file_atomically(file, "old");
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small{1000, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  EXPECT_THROW(write_file_atomically(file, std::string(100000, 'x')), Error);
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_EQ(read_file(file, 100), "old");
+  EXPECT_EQ(files(), 1U);
+}
+
+TEST_F(AtomicFile, ADeviceIsWrittenNotReplaced) {
+  write_file_atomically("/dev/null", "gone");
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+  if (fs::exists("/dev/full")) {
+    EXPECT_THROW(write_file_atomically("/dev/full", "x"), Error);
+  }
+}
+
+}  // namespace
+}  // namespace lariat

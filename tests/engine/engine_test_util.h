@@ -1,0 +1,81 @@
+#pragma once
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/session.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/error.h"
+#include "models/model.h"
+
+// What the engine's tests share: the committed golden checkpoints, opened in f32.
+namespace lariat::test {
+
+inline std::filesystem::path golden_dir() {
+  return std::filesystem::path(LARIAT_SOURCE_DIR) / "tests" / "golden";
+}
+inline std::filesystem::path checkpoint_dir(const std::string& name) {
+  return golden_dir() / "checkpoints" / name;
+}
+
+inline SessionOptions f32_session() {
+  SessionOptions options;
+  options.k_dtype = options.v_dtype = DType::kF32;
+  return options;
+}
+
+inline Model open_f32(const std::filesystem::path& dir, Backend& backend) {
+  return load_model(dir, load_config(dir), backend, DType::kF32);
+}
+
+inline std::vector<int32_t> int_tensor(const Checkpoint& file, const std::string& name) {
+  const StoredTensor* tensor = file.find(name);
+  if (tensor == nullptr || tensor->dtype != "I64")
+    throw Error(name + ": not an int64 tensor of the golden file");
+  std::vector<int64_t> wide(tensor->bytes / sizeof(int64_t));
+  std::memcpy(wide.data(), tensor->data, tensor->bytes);
+  return {wide.begin(), wide.end()};
+}
+
+inline std::vector<float> float_tensor(const Checkpoint& file, const std::string& name) {
+  const StoredTensor* tensor = file.find(name);
+  if (tensor == nullptr || tensor->dtype != "F32")
+    throw Error(name + ": not a float32 tensor of the golden file");
+  std::vector<float> values(tensor->bytes / sizeof(float));
+  std::memcpy(values.data(), tensor->data, tensor->bytes);
+  return values;
+}
+
+// Logits of every token, [tokens.size(), vocab]: the first `prefilled` as one prefill, the rest decoded.
+inline std::vector<float> all_logits(Session& session, std::span<const int32_t> tokens, size_t prefilled) {
+  Sequence sequence = session.new_sequence();
+  std::vector<float> all;
+  session.prefill(sequence, tokens.first(prefilled), 0, [&](int64_t, const Matrix& logits) {
+    for (int64_t r = 0; r < logits.rows; ++r)
+      all.insert(all.end(), logits.f32(r), logits.f32(r) + logits.cols);
+  });
+  for (size_t i = prefilled; i < tokens.size(); ++i) {
+    const auto logits = session.decode(sequence, tokens[i]);
+    all.insert(all.end(), logits.begin(), logits.end());
+  }
+  return all;
+}
+
+// The largest |a - b|; NaN when the sizes differ or anything is not a number, so that EXPECT_LE fails.
+inline double max_abs_difference(std::span<const float> a, std::span<const float> b) {
+  if (a.size() != b.size() || a.empty()) return std::nan("");
+  double largest = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double difference = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
+    if (!(difference <= largest)) largest = difference;
+  }
+  return largest;
+}
+
+}  // namespace lariat::test

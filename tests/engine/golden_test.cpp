@@ -1,0 +1,102 @@
+// Every model family against transformers: logits of a one-shot forward pass, and greedy continuations.
+// The numbers are made by tests/golden/make_checkpoints.py.
+#include <algorithm>
+
+#include "engine/generate.h"
+#include "kernels/error.h"
+#include "kernels/reference/reference_backend.h"
+#include "tests/engine/engine_test_util.h"
+
+namespace lariat::test {
+namespace {
+
+constexpr double kLogitsTolerance = 1e-4;  // float32 transformers is itself up to 2.2e-5 from float64 here
+
+class GoldenCheckpoint : public testing::TestWithParam<const char*> {
+ protected:
+  std::filesystem::path dir() const { return checkpoint_dir(GetParam()); }
+  Checkpoint golden() const { return Checkpoint::open_file(dir() / "golden.safetensors"); }
+
+  void expect_logits(Backend& backend, const SessionOptions& options) const {
+    const Checkpoint expected = golden();
+    const std::vector<int32_t> tokens = int_tensor(expected, "tokens");
+    const Model model = open_f32(dir(), backend);
+    Session session(model, backend, options);
+    EXPECT_LE(
+        max_abs_difference(all_logits(session, tokens, tokens.size()), float_tensor(expected, "logits")),
+        kLogitsTolerance);
+  }
+};
+
+TEST_P(GoldenCheckpoint, LogitsOnTheCpu) {
+  for (const int threads : {1, 2}) {
+    CpuBackend backend(threads);
+    expect_logits(backend, f32_session());
+  }
+}
+
+TEST_P(GoldenCheckpoint, LogitsOnTheReference) {
+  ReferenceBackend backend;
+  expect_logits(backend, f32_session());
+}
+
+// Chunks of a prefill, and tokens fed one at a time, see what one shot sees.
+TEST_P(GoldenCheckpoint, TheSplitDoesNotMatter) {
+  CpuBackend backend(2);
+  const std::vector<int32_t> tokens = int_tensor(golden(), "tokens");
+  const Model model = open_f32(dir(), backend);
+  SessionOptions options = f32_session();
+  options.prefill_chunk = 0;
+  Session one_shot(model, backend, options);
+  const std::vector<float> expected = all_logits(one_shot, tokens, tokens.size());
+  for (const int64_t chunk : {1, 7, 64}) {
+    options.prefill_chunk = chunk;
+    Session session(model, backend, options);
+    EXPECT_LE(max_abs_difference(all_logits(session, tokens, tokens.size()), expected), 1e-5)
+        << "chunk " << chunk;
+  }
+  EXPECT_LE(max_abs_difference(all_logits(one_shot, tokens, 5), expected), 1e-5) << "decoded from 5";
+}
+
+TEST_P(GoldenCheckpoint, GreedyTokens) {
+  CpuBackend backend(2);
+  const Checkpoint expected = golden();
+  std::vector<int32_t> prompt = int_tensor(expected, "tokens");
+  prompt.resize(8);
+  const Model model = open_f32(dir(), backend);
+  Session session(model, backend, f32_session());
+  Sequence sequence = session.new_sequence();
+  GenerateOptions options;
+  options.max_new_tokens = 32;
+  const Generation result = generate(session, sequence, prompt, options, [](int32_t) { return true; });
+  EXPECT_EQ(result.tokens, int_tensor(expected, "greedy"));
+  EXPECT_EQ(result.stop_reason, StopReason::kLength);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GoldenCheckpoint,
+                         testing::Values("llama_mha", "llama_gqa", "llama_gqa_interleaved", "llama_mqa_tied",
+                                         "llama_bias", "llama_odd", "llama_partial", "llama_bf16",
+                                         "llama_f16", "llama_sharded", "llama_llama3", "mistral_window",
+                                         "mistral_full", "qwen2", "qwen2_window", "qwen3", "qwen3_yarn_tied",
+                                         "minimind", "minimind_yarn"),
+                         [](const auto& test) { return std::string(test.param); });
+
+// transformers in bfloat16 rounds every intermediate result; lariat rounds the inputs of the matrix products
+// only. Both are judged by the float32 logits: lariat's error may not be larger than transformers' own.
+TEST(GoldenBf16, NoFurtherFromF32ThanTransformers) {
+  CpuBackend backend(2);
+  const auto dir = checkpoint_dir("llama_bf16");
+  const Checkpoint expected = Checkpoint::open_file(dir / "golden.safetensors");
+  const std::vector<int32_t> tokens = int_tensor(expected, "tokens");
+  const Model model = load_model(dir, load_config(dir), backend, std::nullopt);
+  ASSERT_EQ(model.compute, DType::kBF16);
+  SessionOptions options;
+  options.v_dtype = DType::kBF16;
+  Session session(model, backend, options);
+  const std::vector<float> exact = float_tensor(expected, "logits");
+  EXPECT_LE(max_abs_difference(all_logits(session, tokens, tokens.size()), exact),
+            max_abs_difference(float_tensor(expected, "logits_bf16"), exact));
+}
+
+}  // namespace
+}  // namespace lariat::test

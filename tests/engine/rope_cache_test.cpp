@@ -1,0 +1,171 @@
+// The heart of lariat: a cache of rotated keys under a scale that moves. Judged by a cache of unrotated keys
+// that is rotated afresh at every step (UnrotatedBackend), never by lariat itself.
+#include <cstdio>
+
+#include "kernels/error.h"
+#include "models/rope_config.h"
+#include "tests/engine/engine_test_util.h"
+#include "tests/engine/unrotated_backend.h"
+
+namespace lariat::test {
+namespace {
+
+constexpr int64_t kL0 = 64;  // the original context of llama_gqa
+
+std::vector<int32_t> random_tokens(size_t n, int64_t vocab) {
+  std::vector<int32_t> tokens;
+  uint64_t state = 7;
+  for (size_t i = 0; i < n; ++i) {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+    tokens.push_back(static_cast<int32_t>((state >> 33) % static_cast<uint64_t>(vocab)));
+  }
+  return tokens;
+}
+
+Model model_with(const std::string& scaling, Backend& backend) {
+  const auto dir = checkpoint_dir("llama_gqa");
+  ModelConfig config = load_config(dir);
+  RopeOptions options;
+  options.scaling = scaling;
+  options.original_ctx = kL0;
+  config.rope = resolve_rope(config, options);
+  return load_model(dir, config, backend, DType::kF32);
+}
+
+std::vector<float> decode_all(const Model& model, Backend& backend, const SessionOptions& options,
+                              size_t prefilled, size_t n) {
+  Session session(model, backend, options);
+  return all_logits(session, random_tokens(n, model.config.vocab_size), prefilled);
+}
+
+class DynamicCache : public testing::TestWithParam<const char*> {};
+
+TEST_P(DynamicCache, BitIdenticalToNoScalingUpToTheOriginalLength) {
+  CpuBackend backend(1);
+  const Model scaled = model_with(GetParam(), backend), plain = model_with("none", backend);
+  for (const size_t prefilled : {size_t{10}, static_cast<size_t>(kL0)}) {
+    EXPECT_EQ(decode_all(scaled, backend, f32_session(), prefilled, kL0),
+              decode_all(plain, backend, f32_session(), prefilled, kL0));
+  }
+}
+
+TEST_P(DynamicCache, DecodeTo8TimesTheOriginalLengthEqualsUnrotatedKeys) {
+  CpuBackend backend(1);
+  UnrotatedBackend unrotated(backend);
+  const Model model = model_with(GetParam(), backend);
+  for (const int rungs : {4, 1, 8, 0}) {
+    SessionOptions options = f32_session();
+    options.rope_rungs = rungs;
+    // "exact" turns 448 times and rounds every key to f32 each time: 12 times the turns of four rungs.
+    const double tolerance = rungs == 0 ? 2e-4 : 1e-4;
+    EXPECT_LE(max_abs_difference(decode_all(model, backend, options, 40, 8 * kL0),
+                                 decode_all(model, unrotated, options, 40, 8 * kL0)),
+              tolerance)
+        << rungs << " rungs";
+  }
+}
+
+TEST_P(DynamicCache, AStaleCacheIsFarOff) {
+  CpuBackend backend(1);
+  UnrotatedBackend unrotated(backend);
+  const Model model = model_with(GetParam(), backend);
+  SessionOptions stale = f32_session();
+  stale.stale_cache = true;
+  EXPECT_GT(max_abs_difference(decode_all(model, backend, stale, 40, 8 * kL0),
+                               decode_all(model, unrotated, f32_session(), 40, 8 * kL0)),
+            0.1);
+}
+
+TEST_P(DynamicCache, TheSplitOfALongPrefillDoesNotMatter) {
+  CpuBackend backend(1);
+  const Model model = model_with(GetParam(), backend);
+  SessionOptions options = f32_session();
+  options.prefill_chunk = 0;
+  const auto expected = decode_all(model, backend, options, 300, 300);
+  for (const int64_t chunk : {1, 7, 64}) {
+    options.prefill_chunk = chunk;
+    EXPECT_LE(max_abs_difference(decode_all(model, backend, options, 300, 300), expected), 1e-5) << chunk;
+  }
+}
+
+TEST_P(DynamicCache, CountsItsTurnsAndShrinksBack) {
+  CpuBackend backend(1);
+  const Model model = model_with(GetParam(), backend);
+  Session session(model, backend, f32_session());
+  Sequence sequence = session.new_sequence();
+  const auto tokens = random_tokens(8 * kL0, model.config.vocab_size);
+  session.prefill(sequence, std::span(tokens).first(40));
+  for (size_t i = 40; i < tokens.size(); ++i) session.decode(sequence, tokens[i]);
+  EXPECT_EQ(sequence.cache().rerotations().count, 12);  // three octaves of four rungs
+  EXPECT_GT(sequence.cache().rerotations().positions, 12 * kL0);
+
+  // Cut back below the original length, the next token is on the unscaled clock again.
+  sequence.truncate(20);
+  session.decode(sequence, 1);
+  EXPECT_EQ(sequence.cache().clock(), session.clock_for(1));
+  EXPECT_EQ(sequence.cache().rerotations().count, 13);
+}
+
+INSTANTIATE_TEST_SUITE_P(Scalings, DynamicCache, testing::Values("dynamic", "dynamic-yarn"),
+                         [](const auto& test) {
+                           return std::string(test.param) == "dynamic" ? "dynamic" : "dynamic_yarn";
+                         });
+
+TEST(LongRopeCache, SwitchesItsListWhenTheSequenceOutgrowsTheOriginalLength) {
+  CpuBackend backend(1);
+  UnrotatedBackend unrotated(backend);
+  Model model = model_with("none", backend);
+  RopeScaling& rope = model.config.rope;
+  rope.type = RopeType::kLongRope;
+  rope.factor = 4;
+  for (int64_t i = 0; i < rope.rotary_dim / 2; ++i) {
+    rope.short_factor.push_back(1.0 + 0.01 * static_cast<double>(i));
+    rope.long_factor.push_back(1.0 + 0.5 * static_cast<double>(i));
+  }
+  EXPECT_LE(max_abs_difference(decode_all(model, backend, f32_session(), 40, 100),
+                               decode_all(model, unrotated, f32_session(), 40, 100)),
+            1e-4);
+}
+
+// The table of docs/context-extension.md: error of the logits over a decode from 40 tokens to 8 times the
+// original length, relative to the logits' own size, for every cache and ladder. Printed, with bounds that
+// say what is expected: 16-bit caches drift with the number of turns, a stale cache is worse than any of
+// them.
+TEST(Drift, Table) {
+  CpuBackend backend(1);
+  UnrotatedBackend unrotated(backend);
+  std::printf(
+      "| scaling | K cache | 1 rung | 4 rungs | 8 rungs | exact | stale, 4 rungs "
+      "|\n|---|---|---|---|---|---|---|\n");
+  for (const char* scaling : {"dynamic", "dynamic-yarn"}) {
+    const Model model = model_with(scaling, backend);
+    for (const DType k_dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      std::printf("| %s | %s |", scaling, std::string(name_of(k_dtype)).c_str());
+      double errors[5];
+      int column = 0;
+      for (const int rungs : {1, 4, 8, 0, -4}) {
+        SessionOptions options = f32_session();
+        options.rope_rungs = std::abs(rungs);
+        const auto expected = decode_all(model, unrotated, options, 40, 8 * kL0);
+        options.k_dtype = k_dtype;
+        options.stale_cache = rungs < 0;
+        const auto got = decode_all(model, backend, options, 40, 8 * kL0);
+        double error = 0, size = 0;
+        for (size_t i = 0; i < got.size(); ++i) {
+          error += std::pow(static_cast<double>(got[i]) - expected[i], 2);
+          size += std::pow(static_cast<double>(expected[i]), 2);
+        }
+        errors[column] = std::sqrt(error / size);
+        std::printf(" %.1e |", errors[column++]);
+      }
+      std::printf("\n");
+      EXPECT_GT(errors[4], errors[1]) << "stale keys must be worse than turned ones";
+      if (k_dtype != DType::kF32) {
+        EXPECT_GT(errors[3], errors[1]) << "turning at every token must cost precision";
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lariat::test

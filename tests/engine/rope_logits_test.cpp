@@ -1,0 +1,47 @@
+// Every RoPE scaling, below, at and beyond the original length, against transformers' one-shot forward passes
+// (tests/golden/make_rope_logits.py).
+#include <fstream>
+
+#include "models/json_file.h"
+#include "tests/engine/engine_test_util.h"
+
+namespace lariat::test {
+namespace {
+
+// The checkpoint's config with a case's keys put over it, in a folder of its own.
+ModelConfig config_with(const std::filesystem::path& checkpoint, const nlohmann::json& overrides) {
+  nlohmann::json config = read_json(checkpoint / "config.json");
+  config.update(overrides);
+  const auto file = std::filesystem::path(testing::TempDir()) / "rope_logits_config.json";
+  std::ofstream(file) << config;
+  return load_config(file);
+}
+
+TEST(RopeLogits, EveryScalingAtEveryLength) {
+  const nlohmann::json golden = read_json(golden_dir() / "rope" / "logits.json");
+  const Checkpoint expected = Checkpoint::open_file(golden_dir() / "rope" / "logits.safetensors");
+  const auto dir = checkpoint_dir(golden["checkpoint"].get<std::string>());
+  const auto all_tokens = golden["tokens"].get<std::vector<int32_t>>();
+  CpuBackend backend(2);
+  SessionOptions options = f32_session();
+  options.rope_rungs = 0;  // transformers' dynamic scale is that of the length itself
+  ASSERT_GE(golden["cases"].size(), 40U);
+  for (const auto& test : golden["cases"]) {
+    const auto n = test["length"].get<size_t>();
+    const std::span<const int32_t> tokens = std::span(all_tokens).first(n);
+    const Model model = load_model(dir, config_with(dir, test["config"]), backend, DType::kF32);
+    Session session(model, backend, options);
+    const std::vector<float> logits = all_logits(session, tokens, n);
+    const std::vector<float> wanted = float_tensor(expected, test["tensor"].get<std::string>());
+    const auto vocab = static_cast<size_t>(model.config.vocab_size);
+    std::vector<float> got;
+    for (const auto& position : test["positions"]) {
+      const auto row = logits.begin() + static_cast<int64_t>(position.get<size_t>() * vocab);
+      got.insert(got.end(), row, row + static_cast<int64_t>(vocab));
+    }
+    EXPECT_LE(max_abs_difference(got, wanted), 2e-4) << test["tensor"];
+  }
+}
+
+}  // namespace
+}  // namespace lariat::test

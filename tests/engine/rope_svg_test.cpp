@@ -1,0 +1,131 @@
+#include "engine/rope_svg.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/rope_config.h"
+
+namespace lariat {
+namespace {
+
+RopeScaling model(RopeType type, int64_t dim, int64_t l0, double theta = 1e4) {
+  RopeScaling own;
+  own.head_dim = own.rotary_dim = dim;
+  own.theta = theta;
+  own.original_ctx = own.max_position_embeddings = l0;
+  RopeScaling rope = rope_of_type(own, type);
+  if (!rope.depends_on_length() && type != RopeType::kDefault) rope.factor = 4.0;
+  rope.short_factor.assign(static_cast<size_t>(dim / 2), 1.0);
+  rope.long_factor.assign(static_cast<size_t>(dim / 2), 3.0);
+  return rope;
+}
+
+// Tags open and close in order, and every quote is closed within its tag.
+void expect_well_formed(const std::string& svg) {
+  std::vector<std::string> open;
+  size_t at = 0;
+  while ((at = svg.find('<', at)) != std::string::npos) {
+    const size_t end = svg.find('>', at);
+    ASSERT_NE(end, std::string::npos);
+    const std::string tag = svg.substr(at + 1, end - at - 1);
+    EXPECT_EQ(tag.find('<'), std::string::npos) << tag;
+    EXPECT_EQ(std::count(tag.begin(), tag.end(), '"') % 2, 0) << tag;
+    if (tag[0] == '/') {
+      ASSERT_FALSE(open.empty());
+      EXPECT_EQ(open.back(), tag.substr(1));
+      open.pop_back();
+    } else if (tag.back() != '/') {
+      open.push_back(tag.substr(0, tag.find(' ')));
+    }
+    at = end + 1;
+  }
+  EXPECT_TRUE(open.empty());
+  EXPECT_EQ(svg.rfind("<svg ", 0), 0U);
+}
+
+// The number after the next `mark` that stands before one, from `at`, which moves behind it.
+std::optional<double> number_after(const std::string& text, const std::string& mark, size_t& at) {
+  for (; (at = text.find(mark, at)) != std::string::npos;) {
+    at += mark.size();
+    const char next = text[at];
+    if (next == '-' || (next >= '0' && next <= '9')) return std::stod(text.substr(at, 20));
+  }
+  return std::nullopt;
+}
+
+// Everything is inside the picture: numbers finite, labels and curves between its edges.
+void expect_inside(const std::string& svg) {
+  EXPECT_EQ(svg.find("nan"), std::string::npos);
+  EXPECT_EQ(svg.find("inf"), std::string::npos);
+  size_t at = 0;
+  const double width = number_after(svg, "width=\"", at).value();
+  const double height = number_after(svg, "height=\"", at).value();
+  const size_t body = svg.find("</style>");
+  const auto expect_points = [&](const std::string& first, const std::string& then) {
+    int points = 0;
+    for (size_t pos = body;; ++points) {
+      const auto x = number_after(svg, first, pos);
+      if (!x) return points;
+      const double y = number_after(svg, then, pos).value();
+      EXPECT_TRUE(*x >= 0.0 && *x <= width && y >= 0.0 && y <= height) << first << *x << " " << y;
+    }
+  };
+  EXPECT_GT(expect_points("<text x=\"", "y=\""), 20);
+  EXPECT_GT(expect_points("d=\"M", " "), 20);
+  EXPECT_GE(expect_points("L", " "), 100);
+}
+
+TEST(RopeSvg, IsWholeForEveryTypeAndShape) {
+  for (const char* name : {"default", "linear", "ntk", "dynamic", "yarn", "dynamic-yarn", "llama3",
+                           "longrope", "proportional"}) {
+    for (const auto& [dim, l0] : {std::pair<int64_t, int64_t>(8, 512), {128, 8192}, {64, 131072}, {4, 2}}) {
+      SCOPED_TRACE(std::string(name) + " " + std::to_string(dim) + " " + std::to_string(l0));
+      const std::string svg = rope_svg(model(*find_rope_type(name), dim, l0), 3.0 * static_cast<double>(l0));
+      expect_well_formed(svg);
+      expect_inside(svg);
+    }
+  }
+  expect_inside(rope_svg(model(RopeType::kLinear, 2, 4096), 4096));
+  for (const double share : {0.1, 0.25, 0.3}) {  // 0.3 of 16 is no even number of dimensions
+    RopeScaling rope = model(RopeType::kProportional, 16, 4096);
+    rope.partial_rotary_factor = std::max(share, 0.125);
+    expect_inside(rope_svg(rope, 4096));
+  }
+}
+
+TEST(RopeSvg, NamesTheScalingsAndTheChosenOne) {
+  const std::string svg = rope_svg(model(RopeType::kYarn, 128, 4096), 4096);
+  for (const char* text :
+       {"4 times the original context", ">linear<", ">ntk = dynamic<", ">yarn = dynamic-yarn (chosen)<",
+        ">llama3<", "original context 4096", "prefers-color-scheme: dark"}) {
+    EXPECT_NE(svg.find(text), std::string::npos) << text;
+  }
+  EXPECT_EQ(svg.find("http", svg.find("xmlns") + 40), std::string::npos) << "self-contained";
+  EXPECT_NE(rope_svg(model(RopeType::kLongRope, 64, 4096), 8192).find("longrope (chosen)"),
+            std::string::npos);
+}
+
+TEST(RopeDecay, IsOneAtZeroAndTheBoundByHand) {
+  EXPECT_DOUBLE_EQ(rope_decay({1.0, 0.1, 0.01}, 0.0), 1.0);
+  EXPECT_DOUBLE_EQ(sinusoidal_decay(16, 0.0), 1.0);
+  // d = 4: |e^{im}| + |e^{im} + e^{imf}| over 3, the second 2 |cos(m (1 - f) / 2)|.
+  EXPECT_NEAR(rope_decay({1.0, 0.01}, 7.0), (1.0 + 2.0 * std::abs(std::cos(7.0 * 0.99 / 2.0))) / 3.0, 1e-15);
+  EXPECT_NEAR(sinusoidal_decay(2, 3.0), std::abs(std::cos(3.0) + std::cos(0.03)) / 2.0, 1e-15);
+}
+
+// The reason why linear interpolation loses short distances: it moves the whole curve by the factor.
+TEST(RopeDecay, LinearStretchesTheCurve) {
+  const auto rope = model(RopeType::kLinear, 128, 4096);
+  for (const double m : {1.0, 10.0, 1000.0}) {
+    EXPECT_NEAR(rope_decay(rope_frequencies(rope, 1).inv_freq, 4.0 * m),
+                rope_decay(rope_unscaled(rope).inv_freq, m), 1e-9);
+  }
+}
+
+}  // namespace
+}  // namespace lariat

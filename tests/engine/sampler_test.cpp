@@ -1,0 +1,95 @@
+#include "engine/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "kernels/error.h"
+
+namespace lariat::test {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+// softmax: 0.6, 0.3, 0.1
+const std::array<float, 3> kLogits = {std::log(0.6F), std::log(0.3F), std::log(0.1F)};
+
+std::map<int32_t, int> histogram(SamplerOptions options, int draws) {
+  options.temperature = options.temperature > 0 ? options.temperature : 1.0F;
+  Sampler sampler(options);
+  std::map<int32_t, int> counts;
+  for (int i = 0; i < draws; ++i) ++counts[sampler.sample(kLogits, {})];
+  return counts;
+}
+
+TEST(Sampler, GreedyTakesTheFirstOfEquals) {
+  Sampler sampler({});
+  EXPECT_EQ(sampler.sample(std::array{1.0F, 3.0F, 3.0F}, {}), 1);
+  EXPECT_EQ(sampler.sample(std::array{kNan, -kInf, -5.0F}, {}), 2);
+}
+
+TEST(Sampler, NothingFiniteIsAnError) {
+  Sampler sampler({});
+  EXPECT_THROW(sampler.sample(std::array{kNan, kNan}, {}), Error);
+  EXPECT_THROW(sampler.sample(std::array{-kInf, -kInf}, {}), Error);
+  EXPECT_THROW(sampler.sample(std::array{1.0F, kInf}, {}), Error);
+}
+
+TEST(Sampler, DrawsFollowTheProbabilities) {
+  const auto counts = histogram({}, 100000);
+  // Three standard deviations of a binomial: 3 * sqrt(p (1 - p) / n) <= 0.005.
+  EXPECT_NEAR(counts.at(0) / 1e5, 0.6, 0.005);
+  EXPECT_NEAR(counts.at(1) / 1e5, 0.3, 0.005);
+  EXPECT_NEAR(counts.at(2) / 1e5, 0.1, 0.005);
+}
+
+TEST(Sampler, TemperatureSharpensAndFlattens) {
+  SamplerOptions options;
+  options.temperature = 0.5F;  // probabilities squared, normalised: 0.36 / 0.46
+  EXPECT_NEAR(histogram(options, 100000).at(0) / 1e5, 0.36 / 0.46, 0.005);
+}
+
+TEST(Sampler, TopKTopPAndMinPCut) {
+  SamplerOptions options;
+  options.top_k = 2;
+  EXPECT_EQ(histogram(options, 1000).count(2), 0U);
+  options = {};
+  options.top_p = 0.59F;  // the first alone reaches it
+  EXPECT_EQ(histogram(options, 1000).size(), 1U);
+  options.top_p = 0.61F;
+  EXPECT_EQ(histogram(options, 1000).size(), 2U);
+  options = {};
+  options.min_p = 0.4F;  // of the largest, 0.24
+  EXPECT_EQ(histogram(options, 1000).size(), 2U);
+}
+
+TEST(Sampler, PenaltyLowersSeenTokensOnce) {
+  SamplerOptions options;
+  options.repetition_penalty = 2.0F;
+  Sampler sampler(options);
+  EXPECT_EQ(sampler.sample(std::array{3.0F, 2.0F}, std::array<int32_t, 3>{0, 0, 0}), 1);  // 1.5 < 2
+  EXPECT_EQ(sampler.sample(std::array{-1.0F, -1.5F}, std::array<int32_t, 1>{0}), 1);      // -2 < -1.5
+  EXPECT_EQ(sampler.sample(std::array{5.0F, 2.0F}, std::array<int32_t, 2>{0, 0}), 0);  // 2.5 > 2: once only
+}
+
+TEST(Sampler, TheSameSeedGivesTheSameTokens) {
+  SamplerOptions options;
+  options.temperature = 1.0F;
+  options.seed = 42;
+  Sampler a(options), b(options);
+  options.seed = 43;
+  Sampler c(options);
+  int different = 0;
+  for (int i = 0; i < 200; ++i) {
+    const int32_t token = a.sample(kLogits, {});
+    EXPECT_EQ(token, b.sample(kLogits, {}));
+    different += token != c.sample(kLogits, {}) ? 1 : 0;
+  }
+  EXPECT_GT(different, 50);
+}
+
+}  // namespace
+}  // namespace lariat::test

@@ -1,0 +1,266 @@
+#include "engine/sweep.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include "engine/report.h"
+#include "tests/engine/engine_test_util.h"
+
+namespace lariat::test {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+class SweepTest : public testing::Test {
+ protected:
+  SweepTest() : backend_(1), tokenizer_(Tokenizer::load(golden_dir() / "tokenizers" / "llama-mini")) {
+    ModelConfig config = load_config(checkpoint_dir("llama_gqa"));
+    config.vocab_size = tokenizer_.vocab_size();
+    config.rope.original_ctx = config.rope.max_position_embeddings = 512;
+    model_ = random_model(config, backend_, DType::kF32, 5);
+    dir_ = std::filesystem::path(testing::TempDir()) /
+           ("lariat-sweep-" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
+    std::filesystem::remove_all(dir_);
+    std::filesystem::create_directories(dir_);
+    write("text.txt", std::string(40, 'x') + " one two three. " + long_text());
+    options_.scalings = {"none", "linear", "dynamic", "yarn"};
+    options_.lengths = {512, 640};
+    options_.text = dir_ / "text.txt";
+    options_.max_tokens = 800;
+    options_.passkeys.depths = {0, 1};
+    options_.passkeys.trials = 2;
+    options_.speed = false;
+  }
+
+  static std::string long_text() {
+    std::string text;
+    for (int i = 0; i < 400; ++i)
+      text += "The fox number " + std::to_string(i * i % 97) + " jumps over it.\n";
+    return text;
+  }
+
+  void write(const std::string& name, const std::string& text) { std::ofstream(dir_ / name) << text; }
+
+  Sweep sweep() {
+    return Sweep(
+        model_, backend_, tokenizer_, [](const Model&) { return f32_session(); }, options_);
+  }
+
+  SweepRecords run(const std::string& log_name, bool resume = false) {
+    Sweep measured = sweep();
+    measured.check();
+    SweepLog log(dir_ / log_name, measured.header(), resume);
+    EXPECT_TRUE(measured.run(log, {}));
+    return log.contents();
+  }
+
+  // Results in an order and without what depends on the clock on the wall.
+  static std::vector<std::string> comparable(const SweepRecords& log) {
+    std::vector<std::string> lines;
+    for (const auto& record : log.records) lines.push_back(without_timing(record).dump());
+    std::sort(lines.begin(), lines.end());
+    return lines;
+  }
+
+  std::string error_of(const std::function<void()>& action) {
+    try {
+      action();
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  }
+
+  CpuBackend backend_;
+  Tokenizer tokenizer_;
+  Model model_;
+  std::filesystem::path dir_;
+  SweepOptions options_;
+};
+
+TEST_F(SweepTest, MeasuresEveryCellOnce) {
+  options_.speed = true;
+  const SweepRecords log = run("a.jsonl");
+  EXPECT_EQ(log.records.size(), 4U * 2 * (1 + 2 + 1));
+  EXPECT_TRUE(is_complete(log));
+  const SweepTable table = tabulate(log);
+  EXPECT_EQ(table.perplexity.size(), 8U);
+  EXPECT_EQ(table.perplexity_at("yarn", 640)->tokens, 800);
+  EXPECT_EQ(table.passkey_at("yarn", 640)->trials, 4);
+  EXPECT_GT(table.speed_at("none", 512)->prefill_tok_s, 0);
+  EXPECT_EQ(tabulate(read_sweep_log(dir_ / "a.jsonl")).perplexity.size(), 8U);
+  EXPECT_EQ(model_.config.rope.type, RopeType::kDefault);
+}
+
+// Where scalings are the same the results are taken over; measured anew they would be the same numbers.
+TEST_F(SweepTest, TakenOverResultsEqualMeasuredOnes) {
+  const SweepTable together = tabulate(run("all.jsonl"));
+  for (const auto& scaling : options_.scalings) {
+    SweepOptions only = options_;
+    only.scalings = {scaling};
+    Sweep alone(
+        model_, backend_, tokenizer_, [](const Model&) { return f32_session(); }, only);
+    SweepLog log(dir_ / (scaling + ".jsonl"), alone.header(), false);
+    ASSERT_TRUE(alone.run(log, {}));
+    const SweepTable table = tabulate(log.contents());
+    for (const int64_t length : options_.lengths) {
+      EXPECT_EQ(table.perplexity_at(scaling, length)->ppl, together.perplexity_at(scaling, length)->ppl);
+      EXPECT_EQ(table.passkey_at(scaling, length)->correct, together.passkey_at(scaling, length)->correct);
+    }
+  }
+  EXPECT_EQ(together.perplexity_at("none", 512)->ppl, together.perplexity_at("dynamic", 512)->ppl);
+  EXPECT_NE(together.perplexity_at("none", 640)->ppl, together.perplexity_at("dynamic", 640)->ppl);
+}
+
+TEST_F(SweepTest, InterruptedAndResumedGivesTheReportOfOneRun) {
+  const SweepRecords whole = run("whole.jsonl");
+  std::atomic<bool> interrupted{false};
+  options_.interrupted = &interrupted;
+  size_t before = 0;
+  for (int round = 0; round < 40; ++round) {
+    Sweep part = sweep();
+    SweepLog log(dir_ / "parts.jsonl", part.header(), true);
+    EXPECT_GE(log.contents().records.size(), before);
+    before = log.contents().records.size();
+    interrupted = false;
+    int steps = 0;
+    const bool all = part.run(log, [&](const SweepProgress&) { interrupted = ++steps > 6 + round; });
+    if (all) break;
+  }
+  const SweepRecords resumed = read_sweep_log(dir_ / "parts.jsonl");
+  EXPECT_TRUE(is_complete(resumed));
+  EXPECT_EQ(comparable(resumed), comparable(whole));
+  EXPECT_EQ(html_report(tabulate(resumed)), html_report(tabulate(whole)));
+}
+
+TEST_F(SweepTest, AHalfWrittenLastLineIsDroppedAndMeasuredAgain) {
+  const SweepRecords whole = run("log.jsonl");
+  std::string text;
+  {
+    std::ifstream in(dir_ / "log.jsonl");
+    text.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  write("log.jsonl", text.substr(0, text.size() - 25));
+  EXPECT_EQ(read_sweep_log(dir_ / "log.jsonl").records.size(), whole.records.size() - 1);
+  EXPECT_EQ(comparable(run("log.jsonl", true)), comparable(whole));
+  EXPECT_EQ(comparable(read_sweep_log(dir_ / "log.jsonl")), comparable(whole));
+}
+
+TEST_F(SweepTest, ResultsOfAnotherSweepAreRefusedByName) {
+  run("log.jsonl");
+  options_.passkeys.trials = 3;
+  std::string error = error_of([&] { run("log.jsonl", true); });
+  EXPECT_NE(error.find("log.jsonl: holds results of another sweep (passkey.trials: 2 there, 3 here)"),
+            std::string::npos)
+      << error;
+  options_.passkeys.trials = 2;
+  write("text.txt", long_text());
+  error = error_of([&] { run("log.jsonl", true); });
+  EXPECT_NE(error.find("(text.bytes: "), std::string::npos) << error;
+}
+
+TEST_F(SweepTest, BrokenLinesAreNamed) {
+  write("log.jsonl", "{\"lariat_sweep\":1}\n{\"kind\":\"speed\"}\n");
+  EXPECT_NE(
+      error_of([&] { read_sweep_log(dir_ / "log.jsonl"); }).find("log.jsonl: line 2 has no \"scaling\""),
+      std::string::npos);
+  write("log.jsonl", "{\"lariat_sweep\":1}\nnonsense\n{}\n");
+  EXPECT_NE(error_of([&] { read_sweep_log(dir_ / "log.jsonl"); }).find("line 2 is not JSON"),
+            std::string::npos);
+  write("log.jsonl", "{\"results\":[]}\n");
+  EXPECT_NE(error_of([&] { read_sweep_log(dir_ / "log.jsonl"); }).find("does not begin like"),
+            std::string::npos);
+}
+
+TEST_F(SweepTest, ShardsCoverEverythingOnceAndMergeToTheSameReport) {
+  const SweepRecords whole = run("whole.jsonl");
+  std::vector<std::filesystem::path> files;
+  size_t records = 0;
+  options_.shard_count = 3;
+  for (int64_t i = 0; i < 3; ++i) {
+    options_.shard_index = i;
+    const std::string name = "shard" + std::to_string(i) + ".jsonl";
+    const SweepRecords part = run(name);
+    EXPECT_FALSE(is_complete(part));
+    EXPECT_GT(part.records.size(), 2U);
+    records += part.records.size();
+    files.push_back(dir_ / name);
+  }
+  EXPECT_EQ(records, whole.records.size());
+  const SweepRecords merged = merge_sweep_logs(files);
+  EXPECT_TRUE(is_complete(merged));
+  EXPECT_EQ(comparable(merged), comparable(whole));
+  EXPECT_EQ(html_report(tabulate(merged)), html_report(tabulate(whole)));
+  files.push_back(files[0]);  // twice the same is once
+  EXPECT_EQ(merge_sweep_logs(files).records.size(), records);
+}
+
+TEST_F(SweepTest, ScalingsGetTheFactorOfTheirLength) {
+  const Sweep measured = sweep();
+  EXPECT_EQ(measured.scaling_for("yarn", 1024).factor, 2.0);
+  EXPECT_EQ(measured.scaling_for("linear", 256).factor, 1.0);
+  EXPECT_EQ(measured.scaling_for("dynamic", 4096).factor, 2.0);
+  EXPECT_EQ(measured.scaling_for("none", 4096).type, RopeType::kDefault);
+  options_.rope.factor = 8.0;
+  EXPECT_EQ(sweep().scaling_for("ntk", 1024).factor, 8.0);
+  EXPECT_EQ(sweep().scaling_for("none", 1024).type, RopeType::kDefault);
+}
+
+TEST_F(SweepTest, WhatCannotBeMeasuredIsSaidBeforeAnythingIs) {
+  options_.scalings = {"none"};
+  options_.lengths = {512, int64_t{1} << 42};
+  EXPECT_NE(error_of([&] { sweep().check(); }).find("--lengths 4398046511104: the KV cache would take"),
+            std::string::npos);
+  options_.lengths = {512, 1024};
+  EXPECT_NE(error_of([&] { sweep().check(); }).find("text.txt: the text used has 800 tokens"),
+            std::string::npos);
+  options_.lengths = {16};
+  EXPECT_NE(error_of([&] { sweep().check(); }).find("16 tokens is too short"), std::string::npos);
+  options_.lengths = {512};
+  options_.scalings = {"none", "yarm"};
+  EXPECT_NE(error_of([&] { sweep().check(); }).find("\"yarm\""), std::string::npos);
+}
+
+SweepTable hand_made() {
+  SweepTable table;
+  table.model = "m";
+  table.original_ctx = 100;
+  table.lengths = {100, 200, 400};
+  table.depths = {0, 1};
+  table.scalings = {"none", "ntk", "yarn"};
+  const double ppl[3][3] = {{5, 50, 500}, {5, 7, 12}, {5.01, 6, 6.5}};
+  const int64_t keys[3][3] = {{4, 0, 0}, {4, 3, 0}, {4, 4, 0}};
+  for (size_t s = 0; s < 3; ++s) {
+    for (size_t l = 0; l < 3; ++l) {
+      table.perplexity[{table.scalings[s], table.lengths[l]}] = {ppl[s][l], 0.1, 1000};
+      table.passkey[{table.scalings[s], table.lengths[l], 0}] = {4, keys[s][l]};
+    }
+  }
+  return table;
+}
+
+TEST(Conclusions, SayWhoWonWhere) {
+  const auto sentences = conclusions(hand_made());
+  ASSERT_EQ(sentences.size(), 7U);
+  EXPECT_EQ(sentences[0], "At 100 tokens every scaling reads alike (perplexity 5.00).");
+  EXPECT_EQ(sentences[1],
+            "At 200 tokens yarn has the lowest perplexity, 6.00; the unscaled model is worst with 50.0.");
+  EXPECT_EQ(sentences[3], "At 100 tokens every scaling finds 100 % of the passkeys.");
+  EXPECT_EQ(sentences[4], "At 200 tokens yarn finds the most passkeys, 100 %; the unscaled model finds 0 %.");
+  EXPECT_EQ(sentences[5], "At 400 tokens no passkey is found.");
+  EXPECT_EQ(sentences[6],
+            "Beyond the original 100 tokens, yarn wins: lowest perplexity at 2 of 2 lengths, most passkeys "
+            "at the one length measured.");
+}
+
+TEST(Conclusions, OfLittleAreShortOrNone) {
+  SweepTable table = hand_made();
+  table.scalings = {"yarn"};
+  EXPECT_TRUE(conclusions(table).empty());
+  table = hand_made();
+  table.passkey.clear();
+  EXPECT_EQ(conclusions(table).back(), "Beyond the original 100 tokens, yarn reads best at 2 of 2 lengths.");
+}
+
+}  // namespace
+}  // namespace lariat::test

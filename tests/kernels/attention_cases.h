@@ -1,0 +1,169 @@
+#pragma once
+#include <ostream>
+
+#include "tests/kernels/tensors.h"
+
+namespace lariat::test {
+
+enum class Fill {
+  kRandom,
+  kIdenticalKeys,  // every score of a row equal
+  kZeroQueries,    // every score 0
+  kHuge,           // scores of some 10^4: one key takes all
+  kDenormal,       // keys and values below f16's normal range
+};
+
+struct AttentionCase {
+  int64_t n, first_position, n_heads, n_kv_heads, head_dim, rotary_dim;
+  DType k_dtype = DType::kF16, v_dtype = DType::kF16;
+  int64_t window = 0;
+  bool interleaved = false;
+  float q_scale = 1.0F;
+  Fill fill = Fill::kRandom;
+};
+
+inline void PrintTo(const AttentionCase& c, std::ostream* out) {
+  *out << "n " << c.n << " at " << c.first_position << " heads " << c.n_heads << "/" << c.n_kv_heads
+       << " dim " << c.head_dim << "/" << c.rotary_dim << " " << name_of(c.k_dtype) << "/"
+       << name_of(c.v_dtype) << " window " << c.window << (c.interleaved ? " interleaved" : "") << " q_scale "
+       << c.q_scale << " fill " << static_cast<int>(c.fill);
+}
+
+inline std::vector<AttentionCase> attention_cases() {
+  constexpr DType f32 = DType::kF32, f16 = DType::kF16, bf16 = DType::kBF16;
+  std::vector<AttentionCase> cases = {
+      // decode: one token, from the very first position to long contexts
+      {1, 0, 1, 1, 64, 64},
+      {1, 1, 8, 2, 64, 64},
+      {1, 63, 8, 1, 64, 64, f16, bf16},
+      {1, 64, 6, 2, 128, 128, bf16, bf16},
+      {1, 255, 4, 4, 128, 128, f32, f32},
+      {1, 256, 5, 5, 80, 80, f16, f32},
+      {1, 1000, 12, 4, 96, 96, f32, f16},
+      {1, 5000, 32, 4, 64, 64},
+      {1, 5000, 7, 1, 256, 256, f16, bf16},
+      {1, 3000, 3, 1, 8, 8},
+      {1, 777, 2, 1, 34, 34, bf16, f16},
+      {1, 777, 6, 3, 10, 4, f32, bf16, 0, true},
+      // a few tokens at once
+      {2, 511, 8, 2, 64, 64},
+      {3, 200, 9, 3, 40, 40, f16, bf16, 0, true},
+      {5, 1022, 4, 1, 128, 64, bf16, bf16},
+      // prefill, from nothing and over an existing cache
+      {7, 0, 4, 2, 64, 64},
+      {65, 0, 4, 4, 64, 64, f32, f32},
+      {130, 0, 8, 2, 128, 128, f16, bf16},
+      {257, 0, 6, 1, 64, 64, bf16, bf16},
+      {200, 333, 4, 2, 80, 20, f16, f16, 0, true},
+      {100, 1000, 3, 3, 34, 34, f32, f16},
+      {64, 64, 14, 2, 64, 64},
+      {70, 250, 2, 2, 256, 256, bf16, f32},
+      {33, 5, 5, 1, 8, 8},
+      {150, 0, 3, 1, 12, 12, f16, f16, 0, true},
+  };
+  // sliding windows: shorter than a block, across blocks, longer than the sequence
+  for (int64_t window : {1, 2, 17, 64, 100, 4096}) {
+    cases.push_back({1, 700, 4, 2, 64, 64, f16, f16, window});
+    cases.push_back({150, 130, 4, 2, 64, 64, f16, bf16, window});
+  }
+  // YaRN's factor, on all dimensions and on the rotated ones only
+  cases.push_back({1, 400, 4, 2, 64, 64, f16, f16, 0, false, 1.44F});
+  cases.push_back({80, 0, 4, 2, 64, 32, f16, f16, 0, false, 1.44F});
+  for (Fill fill : {Fill::kIdenticalKeys, Fill::kZeroQueries, Fill::kHuge, Fill::kDenormal}) {
+    cases.push_back({1, 900, 4, 2, 64, 64, f16, f16, 0, false, 1.0F, fill});
+    cases.push_back({90, 10, 4, 2, 64, 64, f32, f32, 0, false, 1.0F, fill});
+  }
+  cases.push_back({1, 32767, 2, 1, 64, 64, f16, f16, 0, false, 1.0F, Fill::kIdenticalKeys});
+  return cases;
+}
+
+// The data of a case, the same for every backend and every way of splitting it.
+struct AttentionData {
+  std::vector<float> q, keys, values;
+
+  explicit AttentionData(const AttentionCase& c) {
+    Rng rng(41);
+    const int64_t positions = c.first_position + c.n, per_position = c.n_kv_heads * c.head_dim;
+    const bool huge = c.fill == Fill::kHuge, denormal = c.fill == Fill::kDenormal;
+    q = rng.normals(c.n * c.n_heads * c.head_dim, c.fill == Fill::kZeroQueries ? 0.0F : huge ? 100.0F : 1.0F);
+    keys = rng.normals(positions * per_position, huge ? 100.0F : denormal ? 1e-5F : 1.0F);
+    values = rng.normals(positions * per_position, denormal ? 1e-6F : 1.0F);
+    if (c.fill == Fill::kIdenticalKeys) {
+      for (size_t i = static_cast<size_t>(per_position); i < keys.size(); ++i) {
+        keys[i] = keys[i - static_cast<size_t>(per_position)];
+      }
+    }
+  }
+};
+
+// Runs the tokens in chunks; a chunk sees a cache that holds it and everything before it.
+inline std::vector<float> run_attention(Backend& backend, const AttentionCase& c,
+                                        const std::vector<int64_t>& chunks) {
+  const AttentionData data(c);
+  Cache cache(backend, c.first_position + c.n, c.n_kv_heads, c.head_dim, c.k_dtype, c.v_dtype);
+  cache.set_keys(data.keys);
+  cache.set_values(data.values);
+  const int64_t cols = c.n_heads * c.head_dim;
+  const Tensor q(backend, data.q, c.n, cols, DType::kF32, 6), out(backend, c.n, cols, 3);
+  const AttentionShape shape{c.n_heads, 1.0F / std::sqrt(static_cast<float>(c.head_dim)), c.window};
+  int64_t done = 0;
+  for (int64_t chunk : chunks) {
+    const int64_t first = c.first_position + done;
+    const Rope rope(backend, first, chunk, frequencies(c.rotary_dim), c.interleaved, c.q_scale);
+    backend.attention(q.view().row_range(done, chunk), rope.table, cache.layer(), first, shape,
+                      out.view().row_range(done, chunk));
+    done += chunk;
+  }
+  return out.values();
+}
+
+// A score is a sum of head_dim products in f32: with |s| up to S its error is a few S * 2^-24, and that is
+// the relative error of its weight, hence (times the largest |v|, 4 here) of the result. Random normals have
+// S of about 5; kHuge has 10^4 * 5. The weighted sum itself adds a few 2^-24.
+inline double attention_tolerance(const AttentionCase& c) {
+  const double largest_value = c.fill == Fill::kDenormal ? 4e-6 : 4.0;
+  const double largest_score = c.fill == Fill::kHuge ? 5e4 : 5.0;
+  return largest_value * (1e-6 + 4 * 0x1p-24 * largest_score);
+}
+
+inline void check_attention(Backend& tested, Backend& reference, const AttentionCase& c) {
+  expect_close(run_attention(tested, c, {c.n}), run_attention(reference, c, {c.n}), attention_tolerance(c), 0,
+               "attention");
+}
+
+// The split does not matter (I3): chunks of 1, 7, 64 and the rest against one shot.
+inline void check_attention_chunks(Backend& backend, const AttentionCase& c) {
+  std::vector<int64_t> chunks;
+  int64_t left = c.n;
+  for (int64_t chunk : {int64_t{1}, int64_t{7}, int64_t{64}, c.n}) {
+    if (left == 0) break;
+    chunks.push_back(std::min(chunk, left));
+    left -= chunks.back();
+  }
+  expect_close(run_attention(backend, c, chunks), run_attention(backend, c, {c.n}), attention_tolerance(c), 0,
+               "attention in chunks");
+}
+
+// Only differences of positions count: queries and keys turned by 64 positions more give the same output.
+// (The cache index is what masks; the angles come from the tables alone.)
+inline void check_attention_is_relative(Backend& backend) {
+  const int64_t n = 40, heads = 2, head_dim = 64;
+  Rng rng(42);
+  const auto q_data = rng.normals(n * heads * head_dim), k_data = rng.normals(n * head_dim);
+  const auto v_data = rng.normals(n * head_dim);
+  const auto run = [&](int64_t shift) {
+    const Tensor q(backend, q_data, n, heads * head_dim), out(backend, n, heads * head_dim);
+    const Tensor k(backend, k_data, n, head_dim), v(backend, v_data, n, head_dim);
+    const Rope rope(backend, shift, n, frequencies(head_dim), false);
+    const Cache cache(backend, n, 1, head_dim, DType::kF32, DType::kF32);
+    backend.qkv_to_cache(q.view(), k.view(), v.view(), QkvPost(), rope.table, cache.layer(), 0);
+    backend.attention(q.view(), rope.table, cache.layer(), 0, {heads, 0.125F, 0}, out.view());
+    return out.values();
+  };
+  const std::vector<float> expected = run(0);
+  for (int64_t shift : {1, 511, 8191, 131071, 1000000}) {
+    expect_close(run(shift), expected, 1e-5, 0, "shift " + std::to_string(shift));
+  }
+}
+
+}  // namespace lariat::test

@@ -1,0 +1,73 @@
+#include "kernels/error.h"
+#include "tests/kernels/cpu_fixture.h"
+#include "tests/kernels/op_cases.h"
+
+namespace lariat::test {
+namespace {
+
+using Matmul = CpuOp<MatmulCase>;
+TEST_P(Matmul, MatchesReference) { check_matmul_shapes(cpu_, reference_, param()); }
+TEST_P(Matmul, HonoursStridesAndBias) { check_matmul_strides_and_bias(cpu_, reference_, param()); }
+TEST_P(Matmul, DoesNotDependOnHowRowsAreSplit) { check_matmul_splits(cpu_, param()); }
+TEST_P(Matmul, NanReachesItsRowAndNothingElse) { check_matmul_nan(cpu_, param()); }
+LARIAT_ON_CPU(Matmul, matmul_cases());
+
+// Stronger than the cases ask for: threads share out rows of w, never a sum.
+TEST(CpuMatmul, ThreadsDoNotChangeABit) {
+  CpuBackend one(1), two(2), five(5);
+  for (const MatmulCase& c : matmul_cases()) {
+    for (int64_t m : {1, 6, 70}) {
+      const MatmulProblem problem(c, {m, 101, 300}, true);
+      const std::vector<float> expected = problem.run(one);
+      EXPECT_EQ(problem.run(two), expected);
+      EXPECT_EQ(problem.run(five), expected);
+    }
+  }
+}
+
+// A decode step sees the bits that the same token gives in a small batch.
+TEST(CpuMatmul, FewRowsGiveTheBitsOfOneRow) {
+  CpuBackend cpu(2);
+  for (const MatmulCase& c : matmul_cases()) {
+    const MatmulProblem problem(c, {8, 37, 515}, false);
+    const std::vector<float> together = problem.run(cpu);
+    for (int64_t row = 0; row < 8; ++row) {
+      const std::vector<float> alone = problem.run(cpu, row, 1);
+      EXPECT_EQ(std::vector<float>(together.begin() + row * 37, together.begin() + (row + 1) * 37), alone);
+    }
+  }
+}
+
+TEST(CpuMatmul, MoreRowsThanOneBlock) {
+  CpuBackend cpu(2);
+  ReferenceBackend reference;
+  check_matmul(cpu, reference, {DType::kBF16, DType::kBF16}, {1100, 13, 70});
+  check_matmul(cpu, reference, {DType::kF16, DType::kF32}, {1100, 13, 70});
+}
+
+TEST(CpuLoadWeight, ConvertsWhenTheDtypeDiffersAndOnlyThen) {
+  CpuBackend cpu(2);
+  const std::vector<float> values = Rng(31).normals(5 * 37);
+  const Tensor host(cpu, values, 5, 37, DType::kBF16, 2);
+  EXPECT_EQ(cpu.load_weight(host.view(), DType::kBF16).data, host.view().data);
+  const Matrix wide = cpu.load_weight(host.view(), DType::kF32);
+  ASSERT_EQ(wide.dtype, DType::kF32);
+  const std::vector<float> expected = host.values();
+  for (int64_t i = 0; i < 5 * 37; ++i) {
+    EXPECT_EQ(wide.f32(i / 37)[i % 37], expected[static_cast<size_t>(i)]);
+  }
+}
+
+TEST(CpuAllocate, AlignsAndSaysWhenThereIsNone) {
+  CpuBackend cpu(1);
+  for (size_t bytes : {size_t{0}, size_t{100}, size_t{9} << 20}) {
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(cpu.allocate(bytes).data()) % 64, 0U);
+  }
+  EXPECT_THROW(cpu.allocate(std::numeric_limits<size_t>::max()), Error);
+#ifndef __SANITIZE_ADDRESS__  // its allocator stops the program instead of answering
+  EXPECT_THROW(cpu.allocate(size_t{1} << 60), Error);
+#endif
+}
+
+}  // namespace
+}  // namespace lariat::test

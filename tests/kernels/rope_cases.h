@@ -1,0 +1,256 @@
+#pragma once
+#include <ostream>
+
+#include "tests/kernels/tensors.h"
+
+// Cases of the ops that turn keys: rope_table, qkv_to_cache, rerotate_keys.
+namespace lariat::test {
+
+// --- rope_table: against 80-bit arithmetic ------------------------------------------------------------
+
+struct RopeTableCase {
+  int64_t first_position, count, rotary_dim;
+  double theta = 10000.0;
+};
+
+inline void PrintTo(const RopeTableCase& c, std::ostream* out) {
+  *out << "position " << c.first_position << " count " << c.count << " dim " << c.rotary_dim << " theta "
+       << c.theta;
+}
+
+inline std::vector<RopeTableCase> rope_table_cases() {
+  std::vector<RopeTableCase> cases;
+  for (int64_t position : {0, 1, 511, 8191, 131071, 1000000, 1048575}) {
+    cases.push_back({position, 1, 128});
+    cases.push_back({position, 37, 6, 500000.0});
+    cases.push_back({position, 600, 64});
+  }
+  cases.push_back({255, 2, 2});
+  cases.push_back({15, 1, 256, 1e6});
+  return cases;
+}
+
+// The angle is a product in double: at position 2^20 it is off by up to 2^-33, which is nothing next to the
+// rounding of cos and sin to f32 (2^-25 below 1).
+inline void check_rope_table(Backend& backend, const RopeTableCase& c) {
+  const std::vector<double> inv_freq = frequencies(c.rotary_dim, c.theta);
+  const Rope rope(backend, c.first_position, c.count, inv_freq, false);
+  const std::vector<float> cos = rope.cos.values(), sin = rope.sin.values();
+  double worst = 0;
+  for (size_t i = 0; i < cos.size(); ++i) {
+    const auto position =
+        static_cast<long double>(c.first_position + static_cast<int64_t>(i / inv_freq.size()));
+    const long double angle = position * static_cast<long double>(inv_freq[i % inv_freq.size()]);
+    worst =
+        std::max(worst, static_cast<double>(std::abs(std::cos(angle) - static_cast<long double>(cos[i]))));
+    worst =
+        std::max(worst, static_cast<double>(std::abs(std::sin(angle) - static_cast<long double>(sin[i]))));
+  }
+  EXPECT_LE(worst, 0x1p-25 + 1e-9);
+}
+
+// A row is the same, bit for bit, in a run of one token and in any run (the split does not matter).
+inline void check_rope_table_split(Backend& backend) {
+  const std::vector<double> inv_freq = frequencies(80);
+  const int64_t first = 1000, count = 530;
+  const std::vector<float> whole = Rope(backend, first, count, inv_freq, false).cos.values();
+  for (int64_t at : {0, 1, 23, 24, 255, 256, 300, 529}) {
+    const std::vector<float> row = Rope(backend, first + at, 1, inv_freq, false).cos.values();
+    EXPECT_TRUE(std::equal(row.begin(), row.end(), whole.begin() + at * 40)) << at;
+  }
+}
+
+// --- qkv_to_cache -------------------------------------------------------------------------------------
+
+struct QkvCase {
+  int64_t n, first_position, n_heads, n_kv_heads, head_dim, rotary_dim;
+  bool interleaved = false, bias = false, norm = false;
+  DType k_dtype = DType::kF16, v_dtype = DType::kF16;
+  float scale = 1.0F;  // of k and v
+};
+
+inline void PrintTo(const QkvCase& c, std::ostream* out) {
+  *out << "n " << c.n << " at " << c.first_position << " heads " << c.n_heads << "/" << c.n_kv_heads
+       << " dim " << c.head_dim << "/" << c.rotary_dim << (c.interleaved ? " interleaved" : "")
+       << (c.bias ? " bias" : "") << (c.norm ? " norm" : "") << " " << name_of(c.k_dtype) << "/"
+       << name_of(c.v_dtype) << " scale " << c.scale;
+}
+
+inline std::vector<QkvCase> qkv_cases() {
+  std::vector<QkvCase> cases;
+  for (bool interleaved : {false, true}) {
+    cases.push_back({1, 0, 1, 1, 8, 8, interleaved});
+    cases.push_back({3, 254, 4, 2, 64, 64, interleaved, true, false, DType::kF32, DType::kF32});
+    cases.push_back({300, 100, 6, 2, 128, 128, interleaved, false, true, DType::kF16, DType::kBF16});
+    cases.push_back({5, 511, 3, 3, 80, 20, interleaved, true, true, DType::kBF16, DType::kF16});  // partial
+    cases.push_back({2, 8191, 2, 1, 256, 64, interleaved, true, true});
+    cases.push_back({7, 30, 5, 1, 34, 34, interleaved, true, true, DType::kF32, DType::kBF16});
+    cases.push_back({4, 9, 2, 2, 10, 2, interleaved, false, true, DType::kBF16, DType::kBF16});
+    cases.push_back({40, 0, 2, 2, 48, 48, interleaved, false, false, DType::kF16, DType::kF16, 1e-6F});
+    cases.push_back({40, 0, 2, 2, 48, 48, interleaved, false, false, DType::kF16, DType::kF16, 5e4F});
+  }
+  return cases;
+}
+
+struct QkvResult {
+  std::vector<float> q, keys, values;
+};
+
+inline QkvResult run_qkv(Backend& backend, const QkvCase& c) {
+  Rng rng(21);
+  const int64_t q_cols = c.n_heads * c.head_dim, kv_cols = c.n_kv_heads * c.head_dim;
+  const Tensor q(backend, rng.normals(c.n * q_cols), c.n, q_cols, DType::kF32, 4);
+  const Tensor k(backend, rng.normals(c.n * kv_cols, c.scale), c.n, kv_cols, DType::kF32, 2);
+  const Tensor v(backend, rng.normals(c.n * kv_cols, c.scale), c.n, kv_cols);
+  const Tensor q_bias(backend, rng.normals(q_cols), 1, q_cols, DType::kBF16);
+  const Tensor k_bias(backend, rng.normals(kv_cols), 1, kv_cols, DType::kF16);
+  const Tensor v_bias(backend, rng.normals(kv_cols), 1, kv_cols);
+  const Tensor q_norm(backend, rng.normals(c.head_dim), 1, c.head_dim, DType::kBF16);
+  const Tensor k_norm(backend, rng.normals(c.head_dim), 1, c.head_dim);
+  QkvPost post;
+  if (c.bias) post.q_bias = q_bias.view(), post.k_bias = k_bias.view(), post.v_bias = v_bias.view();
+  if (c.norm) post.q_norm = q_norm.view(), post.k_norm = k_norm.view(), post.norm_eps = 1e-6F;
+  const Rope rope(backend, c.first_position, c.n, frequencies(c.rotary_dim), c.interleaved, 1.7F);
+  const int64_t end = c.first_position + c.n;
+  const Cache cache(backend, end, c.n_kv_heads, c.head_dim, c.k_dtype, c.v_dtype);
+  backend.qkv_to_cache(q.view(), k.view(), v.view(), post, rope.table, cache.layer(), c.first_position);
+  return {q.values(), cache.keys(end), cache.values(end)};
+}
+
+inline void check_qkv_to_cache(Backend& tested, Backend& reference, const QkvCase& c) {
+  const QkvResult actual = run_qkv(tested, c), expected = run_qkv(reference, c);
+  expect_close(actual.q, expected.q, 1e-6, 2e-6, "q");  // the bias may cancel: absolute too
+  // What lies before first_position is NaN on both sides: nothing wrote there.
+  const auto skip = c.first_position * c.n_kv_heads * c.head_dim;
+  const auto written = [&](const std::vector<float>& x) {
+    return std::vector<float>(x.begin() + skip, x.end());
+  };
+  const auto before = [&](const std::vector<float>& x) {
+    return std::vector<float>(x.begin(), x.begin() + skip);
+  };
+  expect_close(before(actual.keys), before(expected.keys), 0, 0, "earlier keys");
+  const double size = c.norm ? 4.0 : 4.0 * c.scale + (c.bias ? 4.0 : 0.0);
+  expect_same_rounding(written(actual.keys), written(expected.keys), c.k_dtype, size, "keys");
+  expect_same_rounding(written(actual.values), written(expected.values), c.v_dtype, size, "values");
+  EXPECT_LE(largest_magnitude(written(actual.keys)), c.k_dtype == DType::kF16 ? 65504.0 : HUGE_VAL);
+  EXPECT_LE(largest_magnitude(written(actual.values)), c.v_dtype == DType::kF16 ? 65504.0 : HUGE_VAL);
+}
+
+// --- rerotate_keys ------------------------------------------------------------------------------------
+
+struct RerotateCase {
+  int64_t n_layers, n_positions, n_kv_heads, head_dim, rotary_dim;
+  bool interleaved = false;
+  DType k_dtype = DType::kF16;
+};
+
+inline void PrintTo(const RerotateCase& c, std::ostream* out) {
+  *out << c.n_layers << " layers, " << c.n_positions << " positions, " << c.n_kv_heads << " heads, dim "
+       << c.head_dim << "/" << c.rotary_dim << (c.interleaved ? " interleaved " : " ") << name_of(c.k_dtype);
+}
+
+inline std::vector<RerotateCase> rerotate_cases() {
+  std::vector<RerotateCase> cases;
+  for (bool interleaved : {false, true}) {
+    for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      cases.push_back({1, 1, 1, 2, 2, interleaved, dtype});
+      cases.push_back({2, 255, 2, 64, 64, interleaved, dtype});
+      cases.push_back({3, 257, 1, 128, 128, interleaved, dtype});
+      cases.push_back({1, 2500, 2, 36, 36, interleaved, dtype});
+      cases.push_back({5, 700, 3, 80, 20, interleaved, dtype});
+    }
+  }
+  return cases;
+}
+
+// The change of frequencies when a dynamic NTK scale steps from 1 to 2: most pairs, by different amounts.
+inline std::vector<double> clock_change(int64_t rotary_dim) {
+  const std::vector<double> before = frequencies(rotary_dim), after = frequencies(rotary_dim, 20221.0);
+  std::vector<double> delta;
+  for (size_t i = 0; i < before.size(); ++i) delta.push_back(after[i] - before[i]);
+  return delta;
+}
+
+inline void check_rerotate_keys(Backend& tested, Backend& reference, const RerotateCase& c) {
+  const int64_t capacity = c.n_positions + 40, per_position = c.n_kv_heads * c.head_dim;
+  const auto run = [&](Backend& backend) {
+    Rng rng(31);
+    std::vector<std::unique_ptr<Cache>> caches;
+    std::vector<KvLayer> layers;
+    for (int64_t layer = 0; layer < c.n_layers; ++layer) {
+      caches.push_back(
+          std::make_unique<Cache>(backend, capacity, c.n_kv_heads, c.head_dim, c.k_dtype, c.k_dtype));
+      caches.back()->set_keys(rng.normals(capacity * per_position));
+      layers.push_back(caches.back()->layer());
+    }
+    backend.rerotate_keys(layers, c.n_positions, clock_change(c.rotary_dim), c.interleaved);
+    std::vector<std::vector<float>> keys;
+    for (const auto& cache : caches) keys.push_back(cache->keys(capacity));
+    return keys;
+  };
+  const auto actual = run(tested), expected = run(reference);
+  const auto split = c.n_positions * per_position;
+  for (size_t layer = 0; layer < actual.size(); ++layer) {
+    const auto &a = actual[layer], &e = expected[layer];
+    expect_same_rounding({a.begin(), a.begin() + split}, {e.begin(), e.begin() + split}, c.k_dtype, 4.0,
+                         "keys");
+    EXPECT_TRUE(std::equal(a.begin() + split, a.end(), e.begin() + split)) << "keys behind n_positions";
+  }
+}
+
+// The keys of one head, f32, at `position`, on the clock of `inv_freq` as qkv_to_cache writes them when the
+// table says `angle_position`.
+inline std::vector<float> rotated_key(Backend& backend, Cache& cache, const std::vector<float>& key,
+                                      int64_t position, int64_t angle_position,
+                                      const std::vector<double>& inv_freq, bool interleaved) {
+  const auto head_dim = static_cast<int64_t>(key.size());
+  const Tensor q(backend, key, 1, head_dim), k(backend, key, 1, head_dim), v(backend, key, 1, head_dim);
+  const Rope rope(backend, angle_position, 1, inv_freq, interleaved);
+  backend.qkv_to_cache(q.view(), k.view(), v.view(), QkvPost(), rope.table, cache.layer(), position);
+  const std::vector<float> keys = cache.keys(position + 1);
+  return {keys.end() - head_dim, keys.end()};
+}
+
+// Turned by p + 100, then by -67, equals turned by p + 33: the two ops agree on directions and pairing.
+inline void check_composition(Backend& backend, bool interleaved, int64_t rotary_dim) {
+  const int64_t head_dim = 64;
+  const std::vector<double> inv_freq = frequencies(rotary_dim);
+  for (int64_t position : {1, 511, 8191, 131071}) {
+    Rng rng(static_cast<uint64_t>(position));
+    const std::vector<float> key = rng.normals(head_dim);
+    Cache cache(backend, position + 1, 1, head_dim, DType::kF32, DType::kF32);
+    const auto expected = rotated_key(backend, cache, key, position, position + 33, inv_freq, interleaved);
+    rotated_key(backend, cache, key, position, position + 100, inv_freq, interleaved);
+    std::vector<double> delta;
+    for (double f : inv_freq) delta.push_back(-67.0 / static_cast<double>(position) * f);
+    backend.rerotate_keys({&cache.layer(), 1}, position + 1, delta, interleaved);
+    const std::vector<float> keys = cache.keys(position + 1);
+    expect_close({keys.end() - head_dim, keys.end()}, expected, 1e-6, 0, "R(-67) R(p + 100)");
+  }
+}
+
+// Twenty steps there and back: no norm changes and the keys return (f32: each step rounds once).
+inline void check_isometry(Backend& backend, bool interleaved) {
+  const int64_t head_dim = 64, count = 600;
+  Cache cache(backend, count, 2, head_dim, DType::kF32, DType::kF32);
+  Rng rng(33);
+  const std::vector<float> before = rng.normals(count * 2 * head_dim);
+  cache.set_keys(before);
+  const std::vector<double> forth = clock_change(head_dim);
+  std::vector<double> back = forth;
+  for (double& f : back) f = -f;
+  for (int i = 0; i < 10; ++i) backend.rerotate_keys({&cache.layer(), 1}, count, forth, interleaved);
+  const std::vector<float> away = cache.keys(count);
+  for (size_t head = 0; head < before.size(); head += head_dim) {
+    double a = 0, b = 0;
+    for (size_t i = head; i < head + head_dim; ++i) {
+      a += static_cast<double>(away[i]) * away[i];
+      b += static_cast<double>(before[i]) * before[i];
+    }
+    EXPECT_NEAR(a / b, 1.0, 1e-6);
+  }
+  for (int i = 0; i < 10; ++i) backend.rerotate_keys({&cache.layer(), 1}, count, back, interleaved);
+  expect_close(cache.keys(count), before, 5e-6, 0, "there and back");
+}
+
+}  // namespace lariat::test

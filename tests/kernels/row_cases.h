@@ -1,0 +1,184 @@
+#pragma once
+#include <ostream>
+
+#include "tests/kernels/tensors.h"
+
+// Cases of the ops that work row by row: embed, rms_norm, add, swiglu, argmax, token_nll.
+namespace lariat::test {
+
+struct RowCase {
+  int64_t rows, cols;
+  DType dtype = DType::kF32;  // of the table or the weight
+  int64_t gap = 0;            // elements between rows
+};
+
+inline void PrintTo(const RowCase& c, std::ostream* out) {
+  *out << c.rows << "x" << c.cols << " " << name_of(c.dtype) << " gap " << c.gap;
+}
+
+// Tiny, odd, around every vector length, and large enough to be shared among threads.
+inline std::vector<RowCase> row_cases() {
+  std::vector<RowCase> cases;
+  for (int64_t cols : {1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 100, 129, 1000}) {
+    cases.push_back({1, cols});
+    cases.push_back({3, cols, DType::kBF16, 5});
+  }
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    cases.push_back({2, 4096, dtype});
+    cases.push_back({37, 2051, dtype, 3});
+    cases.push_back({1, 32003, dtype});
+  }
+  return cases;
+}
+
+// Exact: every widening to f32 is.
+inline void check_embed(Backend& tested, Backend& reference, const RowCase& c) {
+  Rng rng(11);
+  const int64_t vocab = 97;
+  const std::vector<float> table = rng.normals(vocab * c.cols);
+  std::vector<int32_t> tokens(static_cast<size_t>(c.rows));
+  for (int32_t& token : tokens) token = static_cast<int32_t>(rng.next() % vocab);
+  tokens[0] = vocab - 1;
+  const auto run = [&](Backend& backend) {
+    const Tensor weights(backend, table, vocab, c.cols, c.dtype, c.gap);
+    const Tensor out(backend, c.rows, c.cols, c.gap);
+    backend.embed(tokens, weights.view(), out.view());
+    return out.values();
+  };
+  expect_close(run(tested), run(reference), 0, 0, "embed");
+}
+
+// The mean of squares is a sum of positive terms: whatever the order, its relative error stays below
+// cols * 2^-24 and with partial sums per lane far below; half of it reaches the result.
+inline void check_rms_norm(Backend& tested, Backend& reference, const RowCase& c, float scale = 1.0F) {
+  Rng rng(12);
+  const std::vector<float> x = rng.normals(c.rows * c.cols, scale), weight = rng.normals(c.cols);
+  const auto run = [&](Backend& backend, bool in_place) {
+    const Tensor input(backend, x, c.rows, c.cols, DType::kF32, c.gap);
+    const Tensor weights(backend, weight, 1, c.cols, c.dtype);
+    const Tensor out(backend, c.rows, c.cols, c.gap);
+    backend.rms_norm(input.view(), weights.view(), 1e-5F, in_place ? input.view() : out.view());
+    return in_place ? input.values() : out.values();
+  };
+  const std::vector<float> expected = run(reference, false);
+  expect_close(run(tested, false), expected, 0, 2e-6, "rms_norm");
+  expect_close(run(tested, true), expected, 0, 2e-6, "rms_norm in place");
+}
+
+inline void check_add_rms_norm(Backend& tested, Backend& reference, const RowCase& c) {
+  Rng rng(13);
+  const std::vector<float> x = rng.normals(c.rows * c.cols), delta = rng.normals(c.rows * c.cols);
+  const std::vector<float> weight = rng.normals(c.cols);
+  const auto run = [&](Backend& backend, bool in_place) {
+    const Tensor residual(backend, x, c.rows, c.cols, DType::kF32, c.gap);
+    const Tensor change(backend, delta, c.rows, c.cols, DType::kF32, c.gap);
+    const Tensor weights(backend, weight, 1, c.cols, c.dtype), out(backend, c.rows, c.cols);
+    const Matrix& target = in_place ? change.view() : out.view();
+    backend.add_rms_norm(residual.view(), change.view(), weights.view(), 1e-6F, target);
+    return std::pair(residual.values(), in_place ? change.values() : out.values());
+  };
+  const auto expected = run(reference, false);
+  for (bool in_place : {false, true}) {
+    const auto actual = run(tested, in_place);
+    expect_close(actual.first, expected.first, 0, 0, "residual");  // one f32 addition: exact rounding
+    expect_close(actual.second, expected.second, 0, 2e-6, "add_rms_norm");
+  }
+}
+
+inline void check_add(Backend& tested, Backend& reference, const RowCase& c) {
+  Rng rng(14);
+  const std::vector<float> x = rng.normals(c.rows * c.cols), delta = rng.normals(c.rows * c.cols);
+  const auto run = [&](Backend& backend) {
+    const Tensor sum(backend, x, c.rows, c.cols, DType::kF32, c.gap);
+    const Tensor change(backend, delta, c.rows, c.cols);
+    backend.add(sum.view(), change.view());
+    return sum.values();
+  };
+  expect_close(run(tested), run(reference), 0, 0, "add");
+}
+
+// exp within 2 ulp, one addition, one division, one product: some 5 ulp. The absolute part covers gates so
+// negative that silu is below what f32 can hold with full precision.
+inline void check_swiglu(Backend& tested, Backend& reference, const RowCase& c, float scale = 3.0F) {
+  Rng rng(15);
+  const std::vector<float> x = rng.normals(c.rows * c.cols, scale), factor = rng.normals(c.rows * c.cols);
+  const auto run = [&](Backend& backend) {
+    const Tensor gate(backend, x, c.rows, c.cols, DType::kF32, c.gap);
+    const Tensor up(backend, factor, c.rows, c.cols);
+    backend.swiglu(gate.view(), up.view());
+    return gate.values();
+  };
+  expect_close(run(tested), run(reference), 1e-33, 5e-7, "swiglu");
+}
+
+inline std::vector<int32_t> argmax_of(Backend& backend, const std::vector<float>& logits, int64_t rows,
+                                      int64_t gap = 0) {
+  const Tensor input(backend, logits, rows, static_cast<int64_t>(logits.size()) / rows, DType::kF32, gap);
+  std::vector<int32_t> ids(static_cast<size_t>(rows), -1);
+  backend.argmax(input.view(), ids);
+  return ids;
+}
+
+// Values on a coarse grid, so that the largest occurs several times.
+inline void check_argmax(Backend& tested, Backend& reference, const RowCase& c) {
+  Rng rng(16);
+  std::vector<float> logits = rng.normals(c.rows * c.cols);
+  for (float& value : logits) value = std::round(value);
+  EXPECT_EQ(argmax_of(tested, logits, c.rows, c.gap), argmax_of(reference, logits, c.rows, c.gap));
+}
+
+inline void check_argmax_oddities(Backend& backend) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const auto one = [&](const std::vector<float>& row) { return argmax_of(backend, row, 1)[0]; };
+  EXPECT_EQ(one({nan, 1, 2, nan, 2}), 2);
+  EXPECT_EQ(one({nan, nan}), 0);
+  EXPECT_EQ(one({nan, -inf}), 1);
+  EXPECT_EQ(one({-inf, -inf}), 0);
+  EXPECT_EQ(one({1, inf, nan, inf}), 1);
+  EXPECT_EQ(one({-0.0F, 0.0F}), 0);
+  for (size_t n : {5U, 64U, 200U}) {
+    for (size_t at = 0; at < n; ++at) {
+      std::vector<float> row(n, -3.0F);
+      row[at] = -2.0F;
+      row[(at + n / 2) % n] = nan;
+      row[at] = -2.0F;
+      EXPECT_EQ(one(row), static_cast<int32_t>(at)) << n;
+    }
+  }
+}
+
+inline std::vector<double> nll_of(Backend& backend, const std::vector<float>& logits,
+                                  const std::vector<int32_t>& targets, int64_t gap = 0) {
+  const auto rows = static_cast<int64_t>(targets.size());
+  const Tensor input(backend, logits, rows, static_cast<int64_t>(logits.size()) / rows, DType::kF32, gap);
+  std::vector<double> nll(targets.size(), -1);
+  backend.token_nll(input.view(), targets, nll);
+  return nll;
+}
+
+// Each exp(x - max) in f32 (2e-7 with the rounding of x - max, for terms that matter), summed in double.
+inline void check_token_nll(Backend& tested, Backend& reference, const RowCase& c, float scale = 4.0F) {
+  Rng rng(17);
+  const std::vector<float> logits = rng.normals(c.rows * c.cols, scale);
+  std::vector<int32_t> targets(static_cast<size_t>(c.rows));
+  for (int32_t& target : targets) target = static_cast<int32_t>(rng.next() % static_cast<uint64_t>(c.cols));
+  const auto actual = nll_of(tested, logits, targets, c.gap), expected = nll_of(reference, logits, targets);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_NEAR(actual[i], expected[i], 1e-6 + 1e-7 * std::abs(expected[i]));
+  }
+}
+
+inline void check_token_nll_oddities(Backend& backend) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const auto one = [&](const std::vector<float>& row, int32_t t) { return nll_of(backend, row, {t})[0]; };
+  EXPECT_NEAR(one({0, 0, 0, 0}, 3), std::log(4.0), 1e-7);
+  EXPECT_NEAR(one({3e38F, 3e38F}, 0), std::log(2.0), 1e30);  // the largest cancels; no overflow
+  EXPECT_NEAR(one({1000, 0, -1000}, 1), 1000.0, 1e-3);
+  EXPECT_NEAR(one({-inf, 2, 2}, 1), std::log(2.0), 1e-7);  // a forbidden token counts for nothing
+  EXPECT_EQ(one({-inf, 2, 2}, 0), std::numeric_limits<double>::infinity());
+  EXPECT_TRUE(std::isnan(one({-inf, -inf}, 0)));
+  EXPECT_TRUE(std::isnan(one({inf, 0}, 1)));
+  EXPECT_TRUE(std::isnan(one({nan, 0, 1}, 1)));
+}
+
+}  // namespace lariat::test

@@ -1,0 +1,363 @@
+#include "models/config.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "kernels/error.h"
+
+namespace lariat {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+class Config : public testing::Test {
+ protected:
+  Config()
+      : dir_(fs::temp_directory_path() / ("lariat_config_" + std::to_string(getpid()) + "_" +
+                                          testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    fs::create_directories(dir_);
+  }
+  ~Config() override {
+    std::error_code ec;
+    fs::remove_all(dir_, ec);
+  }
+
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(dir_ / name, std::ios::binary) << text;
+  }
+  ModelConfig load(const json& config) const {
+    write("config.json", config.dump());
+    return load_config(dir_);
+  }
+  ModelConfig load(const json& config, const json& changes) const {
+    json merged = config;
+    merged.update(changes);
+    return load(merged);
+  }
+  // The error that loading gives, or "" when it loads.
+  std::string error(const json& config, const json& changes = json::object()) const {
+    try {
+      load(config, changes);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  }
+  void expect_error(const json& config, const json& changes, const std::string& part) const {
+    const std::string what = error(config, changes);
+    EXPECT_NE(what.find(part), std::string::npos)
+        << changes.dump() << " -> '" << what << "', wanted '" << part << "'";
+    EXPECT_NE(what.find((dir_ / "config.json").string()), std::string::npos) << what;
+    EXPECT_EQ(what.find('\n'), std::string::npos) << what;
+  }
+
+  fs::path dir_;
+};
+
+json of(const std::string& name) { return {{"architectures", {name}}}; }
+const json kLlama = of("LlamaForCausalLM"), kMistral = of("MistralForCausalLM"),
+           kQwen2 = of("Qwen2ForCausalLM"), kQwen3 = of("Qwen3ForCausalLM"),
+           kMiniMind = of("MiniMindForCausalLM");
+
+TEST_F(Config, MissingKeysHaveTransformersDefaults) {
+  const ModelConfig llama = load(kLlama);
+  EXPECT_EQ(llama.architecture, Architecture::kLlama);
+  EXPECT_EQ(llama.vocab_size, 32000);
+  EXPECT_EQ(llama.hidden_size, 4096);
+  EXPECT_EQ(llama.intermediate_size, 11008);
+  EXPECT_EQ(llama.n_layers, 32);
+  EXPECT_EQ(llama.n_heads, 32);
+  EXPECT_EQ(llama.n_kv_heads, 32);
+  EXPECT_EQ(llama.head_dim, 128);
+  EXPECT_EQ(llama.max_position_embeddings, 2048);
+  EXPECT_EQ(llama.rms_norm_eps, 1e-6F);
+  EXPECT_FALSE(llama.tie_word_embeddings);
+  EXPECT_FALSE(llama.qkv_bias || llama.o_bias || llama.mlp_bias || llama.qk_norm);
+  EXPECT_EQ(llama.dtype, DType::kF32);
+  EXPECT_EQ(llama.bos_token_id, 1);
+  EXPECT_EQ(llama.eos_token_ids, std::vector<int32_t>{2});
+  EXPECT_EQ(llama.sliding_window, std::vector<int64_t>(32, 0));
+  EXPECT_EQ(llama.rope.type, RopeType::kDefault);
+  EXPECT_EQ(llama.rope.theta, 1e4);
+  EXPECT_EQ(llama.rope.rotary_dim, 128);
+  EXPECT_EQ(llama.rope.original_ctx, 2048);
+
+  const ModelConfig mistral = load(kMistral);
+  EXPECT_EQ(mistral.intermediate_size, 14336);
+  EXPECT_EQ(mistral.n_kv_heads, 8);
+  EXPECT_EQ(mistral.max_position_embeddings, 131072);
+  EXPECT_EQ(mistral.sliding_window, std::vector<int64_t>(32, 4096));
+
+  const ModelConfig qwen2 = load(kQwen2);
+  EXPECT_EQ(qwen2.vocab_size, 151936);
+  EXPECT_EQ(qwen2.intermediate_size, 22016);
+  EXPECT_TRUE(qwen2.qkv_bias);
+  EXPECT_FALSE(qwen2.o_bias);
+  EXPECT_FALSE(qwen2.bos_token_id);
+  EXPECT_TRUE(qwen2.eos_token_ids.empty());
+  EXPECT_EQ(qwen2.sliding_window, std::vector<int64_t>(32, 0));
+
+  const ModelConfig qwen3 =
+      load(kQwen3, {{"hidden_size", 1024}, {"num_attention_heads", 16}, {"num_key_value_heads", 8}});
+  EXPECT_EQ(qwen3.head_dim, 128);
+  EXPECT_TRUE(qwen3.qk_norm);
+  EXPECT_FALSE(qwen3.qkv_bias);
+
+  const ModelConfig minimind = load(kMiniMind);
+  EXPECT_EQ(minimind.vocab_size, 6400);
+  EXPECT_EQ(minimind.hidden_size, 768);
+  EXPECT_EQ(minimind.intermediate_size, 2432);  // ceil(768 pi / 64) * 64
+  EXPECT_EQ(minimind.n_layers, 8);
+  EXPECT_EQ(minimind.n_kv_heads, 4);
+  EXPECT_EQ(minimind.head_dim, 96);
+  EXPECT_EQ(minimind.max_position_embeddings, 32768);
+  EXPECT_TRUE(minimind.tie_word_embeddings);
+  EXPECT_TRUE(minimind.qk_norm);
+  EXPECT_EQ(minimind.rope.theta, 1e6);
+}
+
+TEST_F(Config, ArchitectureMayComeFromModelType) {
+  EXPECT_EQ(load({{"model_type", "qwen3"}}).architecture, Architecture::kQwen3);
+  EXPECT_EQ(load({{"model_type", "minimind"}, {"architectures", nullptr}}).architecture,
+            Architecture::kMiniMind);
+  for (const json& bad :
+       {json{{"architectures", {"GPT2LMHeadModel"}}}, json{{"model_type", "gpt2"}}, json::object()})
+    expect_error(bad, json::object(), "known architectures: LlamaForCausalLM, MistralForCausalLM");
+  expect_error(kLlama, {{"architectures", "LlamaForCausalLM"}}, "expected a list of strings");
+}
+
+TEST_F(Config, HeadsOfEveryKind) {
+  EXPECT_EQ(load(kLlama, {{"num_key_value_heads", 1}}).n_kv_heads, 1);
+  EXPECT_EQ(load(kLlama, {{"num_key_value_heads", 8}}).n_kv_heads, 8);
+  EXPECT_EQ(load(kMistral, {{"num_key_value_heads", nullptr}}).n_kv_heads, 32);
+  EXPECT_EQ(load(kLlama, {{"head_dim", 64}}).head_dim, 64);
+  EXPECT_EQ(load(kLlama, {{"head_dim", nullptr}}).head_dim, 128);
+  EXPECT_EQ(load(kLlama, {{"head_dim", 64}, {"num_attention_heads", 33}}).n_kv_heads, 33);
+  expect_error(kLlama, {{"num_key_value_heads", 5}}, "\"num_key_value_heads\" is 5");
+  expect_error(kLlama, {{"num_key_value_heads", 64}}, "do not divide");
+  expect_error(kLlama, {{"num_attention_heads", 33}}, "\"num_attention_heads\" is 33");
+  expect_error(kLlama, {{"head_dim", 63}}, "\"head_dim\" is 63");
+  expect_error(kLlama, {{"head_dim", 2048}}, "\"head_dim\" is 2048; expected an integer from 2 to 1024");
+  expect_error(kLlama, {{"num_attention_heads", 1}}, "head_dim");
+  expect_error(kLlama, {{"num_attention_heads", 4096}}, "head_dim");
+}
+
+TEST_F(Config, BiasFlagsFollowTheArchitecture) {
+  const json flags = {{"attention_bias", true}, {"mlp_bias", true}};
+  const ModelConfig llama = load(kLlama, flags);
+  EXPECT_TRUE(llama.qkv_bias && llama.o_bias && llama.mlp_bias);
+  const ModelConfig mistral = load(kMistral, flags);
+  EXPECT_FALSE(mistral.qkv_bias || mistral.o_bias || mistral.mlp_bias);
+  const ModelConfig qwen3 = load(kQwen3, flags);
+  EXPECT_TRUE(qwen3.qkv_bias && qwen3.o_bias);
+  EXPECT_FALSE(qwen3.mlp_bias);
+  EXPECT_TRUE(load(kQwen2, {{"attention_bias", false}}).qkv_bias);
+}
+
+TEST_F(Config, SlidingWindows) {
+  using Windows = std::vector<int64_t>;
+  const json three = {{"num_hidden_layers", 3}};
+  const auto windows = [&](const json& base, json changes) {
+    changes.update(three);
+    return load(base, changes).sliding_window;
+  };
+  EXPECT_EQ(windows(kMistral, {{"sliding_window", 16}}), (Windows{16, 16, 16}));
+  EXPECT_EQ(windows(kMistral, {{"sliding_window", nullptr}}), (Windows{0, 0, 0}));
+  EXPECT_EQ(windows(kLlama, {{"sliding_window", 16}}), (Windows{0, 0, 0}));
+  EXPECT_EQ(windows(kQwen2, {{"sliding_window", 16}, {"max_window_layers", 1}}), (Windows{0, 0, 0}));
+  const json used = {{"sliding_window", 16}, {"max_window_layers", 1}, {"use_sliding_window", true}};
+  EXPECT_EQ(windows(kQwen2, used), (Windows{0, 16, 16}));
+  EXPECT_EQ(windows(kQwen3, {{"sliding_window", 16}, {"use_sliding_window", true}}), (Windows{0, 0, 0}));
+  json typed = used;
+  typed["layer_types"] = {"sliding_attention", "full_attention", "attention"};
+  EXPECT_EQ(windows(kQwen3, typed), (Windows{16, 0, 0}));
+  typed["use_sliding_window"] = false;
+  EXPECT_EQ(windows(kQwen3, typed), (Windows{0, 0, 0}));
+  typed["layer_types"] = {"full_attention", "full_attention"};
+  EXPECT_ANY_THROW(windows(kQwen3, typed));
+  typed["layer_types"] = {"full_attention", "full_attention", "chunked_attention"};
+  EXPECT_ANY_THROW(windows(kQwen3, typed));
+  EXPECT_EQ(windows(kLlama, {{"layer_types", {"full_attention", "full_attention", "full_attention"}}}),
+            (Windows{0, 0, 0}));
+  EXPECT_ANY_THROW(
+      windows(kLlama, {{"layer_types", {"full_attention", "full_attention", "sliding_attention"}}}));
+  EXPECT_ANY_THROW(
+      windows(kMistral, {{"layer_types", {"full_attention", "full_attention", "sliding_attention"}}}));
+  expect_error(kMistral, {{"sliding_window", 0}}, "\"sliding_window\" is 0");
+}
+
+TEST_F(Config, Tokens) {
+  EXPECT_EQ(load(kLlama, {{"eos_token_id", {5, 7, 5}}}).eos_token_ids, (std::vector<int32_t>{5, 7}));
+  EXPECT_TRUE(load(kLlama, {{"eos_token_id", nullptr}}).eos_token_ids.empty());
+  EXPECT_FALSE(load(kLlama, {{"bos_token_id", nullptr}}).bos_token_id);
+  expect_error(kLlama, {{"bos_token_id", 32000}}, "\"bos_token_id\" is 32000");
+  expect_error(kLlama, {{"eos_token_id", -1}}, "\"eos_token_id\" is -1");
+  expect_error(kLlama, {{"eos_token_id", {1, "x"}}}, "\"eos_token_id\"");
+}
+
+TEST_F(Config, GenerationConfigAddsItsEndTokens) {
+  write("generation_config.json", R"({"eos_token_id": [2, 9, 11], "temperature": 0.6})");
+  EXPECT_EQ(load(kLlama).eos_token_ids, (std::vector<int32_t>{2, 9, 11}));
+  EXPECT_EQ(load_config(dir_ / "config.json").eos_token_ids.size(), 3U);
+  write("other.json", kLlama.dump());
+  EXPECT_EQ(load_config(dir_ / "other.json").eos_token_ids.size(), 1U);
+  for (const char* bad : {"{", "[]", R"({"eos_token_id": 1.5})", R"({"eos_token_id": 32000})"}) {
+    write("generation_config.json", bad);
+    const std::string what = error(kLlama);
+    EXPECT_NE(what.find("generation_config.json"), std::string::npos) << bad << " -> " << what;
+  }
+}
+
+TEST_F(Config, Dtypes) {
+  EXPECT_EQ(load(kLlama, {{"torch_dtype", "bfloat16"}}).dtype, DType::kBF16);
+  EXPECT_EQ(load(kLlama, {{"dtype", "float16"}}).dtype, DType::kF16);
+  EXPECT_EQ(load(kLlama, {{"dtype", "float32"}, {"torch_dtype", "float16"}}).dtype, DType::kF32);
+  expect_error(kLlama, {{"dtype", "float8_e4m3fn"}}, "\"dtype\" is \"float8_e4m3fn\"; known: float32");
+}
+
+TEST_F(Config, EveryNumberIsBounded) {
+  for (const char* key :
+       {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+        "num_key_value_heads", "head_dim", "max_position_embeddings"}) {
+    for (const json& bad : {json(0), json(-1), json(1.5), json("4"), json(true), json(json::array()),
+                            json(INT64_MAX), json(INT64_MIN), json(UINT64_MAX), json(1e300)}) {
+      expect_error(kLlama, {{key, bad}}, std::string(1, '"').append(key).append("\" is "));
+    }
+  }
+  expect_error(kLlama, {{"num_hidden_layers", 10001}}, "10000");
+  expect_error(kLlama, {{"hidden_size", (1 << 20) + 1}}, "1048576");
+  expect_error(kLlama, {{"vocab_size", (1 << 24) + 1}}, "16777216");
+  expect_error(kLlama, {{"rms_norm_eps", 0}}, "\"rms_norm_eps\" is 0");
+  expect_error(kLlama, {{"rms_norm_eps", "1e-5"}}, "\"rms_norm_eps\"");
+  expect_error(kLlama, {{"tie_word_embeddings", 1}}, "\"tie_word_embeddings\" is 1; expected true or false");
+}
+
+TEST_F(Config, WhatIsNotSupportedIsRefused) {
+  expect_error(kLlama, {{"quantization_config", {{"bits", 4}}}}, "\"quantization_config\"");
+  expect_error(kLlama, {{"hidden_act", "gelu"}}, "\"hidden_act\" is \"gelu\"");
+  expect_error(kMiniMind, {{"use_moe", true}}, "\"use_moe\"");
+  EXPECT_EQ(error(kMiniMind, {{"use_moe", false}, {"quantization_config", nullptr}}), "");
+}
+
+TEST_F(Config, FilesThatAreNotConfigs) {
+  const auto text_error = [&](const std::string& text) {
+    write("config.json", text);
+    try {
+      load_config(dir_);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(text_error("").find("not valid JSON"), std::string::npos);
+  EXPECT_NE(text_error("[1]").find("expected a JSON object"), std::string::npos);
+  EXPECT_NE(text_error("{\"vocab_size\": NaN}").find("not valid JSON"), std::string::npos);
+  EXPECT_NE(text_error(R"({"model_type": "llama", "vocab_size": 1, "vocab_size": 2})").find("stands twice"),
+            std::string::npos);
+  EXPECT_NE(text_error(R"({"a": {"b": [{"c": 1, "c": 1}]}})").find("\"c\" stands twice"), std::string::npos);
+  EXPECT_EQ(text_error(R"({"model_type": "llama", "a": {"b": 1}, "c": {"b": 1}})"), "");
+  fs::remove(dir_ / "config.json");
+  EXPECT_THROW(load_config(dir_), Error);
+  EXPECT_THROW(load_config(dir_ / "nowhere"), Error);
+}
+
+// A config is untrusted: whatever stands in it, it loads or is refused with an Error.
+TEST_F(Config, AnyMutationLoadsOrIsAnError) {
+  const json good = {{"architectures", {"Qwen3ForCausalLM"}},
+                     {"vocab_size", 100},
+                     {"hidden_size", 64},
+                     {"num_attention_heads", 4},
+                     {"num_key_value_heads", 2},
+                     {"num_hidden_layers", 2},
+                     {"head_dim", 16},
+                     {"eos_token_id", {1, 2}},
+                     {"layer_types", {"full_attention", "sliding_attention"}},
+                     {"use_sliding_window", true},
+                     {"rope_scaling",
+                      {{"rope_type", "longrope"},
+                       {"factor", 4.0},
+                       {"original_max_position_embeddings", 1024},
+                       {"short_factor", {1, 1, 1, 1, 1, 1, 1, 1}},
+                       {"long_factor", {1, 1, 1, 2, 2, 2, 2, 2}}}}};
+  const std::string text = good.dump();
+  std::mt19937 random(7);
+  int loaded = 0, refused = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::string mutated = text;
+    for (unsigned n = 1 + random() % 3; n > 0; --n) {
+      const size_t at = random() % mutated.size();
+      static constexpr char kChars[] = "0123456789-+.eE\"{}[],:ntf\\\0\xff ";
+      if (random() % 4 == 0) {
+        mutated.erase(at, 1 + random() % 8);
+      } else {
+        mutated[at] = kChars[random() % (sizeof kChars - 1)];
+      }
+      if (mutated.empty()) mutated.push_back('x');
+    }
+    write("config.json", mutated);
+    try {
+      const ModelConfig config = load_config(dir_);
+      EXPECT_EQ(rope_frequencies(config.rope, 5000).inv_freq.size(),
+                static_cast<size_t>(config.rope.rotary_dim / 2));
+      ++loaded;
+    } catch (const Error& e) {
+      EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos);
+      ++refused;
+    }
+  }
+  EXPECT_GT(loaded, 100);
+  EXPECT_GT(refused, 100);
+}
+
+TEST_F(Config, MiniMindTakesItsScalingFromTheFlag) {
+  EXPECT_EQ(load(kMiniMind).rope.type, RopeType::kDefault);
+  const json on = {{"inference_rope_scaling", true}};
+  const RopeScaling rope = load(kMiniMind, on).rope;
+  EXPECT_EQ(rope.type, RopeType::kYarn);
+  EXPECT_EQ(rope.factor, 16.0);
+  EXPECT_EQ(rope.original_ctx, 2048);
+  EXPECT_EQ(rope.attention_factor, 1.0);
+  EXPECT_EQ(rope.theta, 1e6);
+  json both = on;
+  both["rope_scaling"] = {
+      {"beta_fast", 32},         {"beta_slow", 1}, {"factor", 16}, {"original_max_position_embeddings", 2048},
+      {"attention_factor", 1.0}, {"type", "yarn"}};
+  EXPECT_EQ(load(kMiniMind, both).rope, rope);
+  both["rope_scaling"]["factor"] = 32;
+  expect_error(kMiniMind, both, "inference_rope_scaling");
+  both["rope_scaling"]["factor"] = 16;
+  both["inference_rope_scaling"] = false;
+  expect_error(kMiniMind, both, "inference_rope_scaling");
+  // Its table is never longer than 2048 then (precompute_freqs_cis).
+  EXPECT_EQ(load(kMiniMind, {{"inference_rope_scaling", true}, {"max_position_embeddings", 2048}}).rope.type,
+            RopeType::kDefault);
+}
+
+TEST_F(Config, TheRepositorysConfigsLoad) {
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator(fs::path(LARIAT_SOURCE_DIR) / "configs")) {
+    if (entry.path().extension() != ".json") continue;
+    EXPECT_NO_THROW(load_config(entry.path())) << entry.path();
+    ++count;
+  }
+  EXPECT_GE(count, 7);
+}
+
+TEST_F(Config, TheGoldenCheckpointsLoad) {
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator(fs::path(LARIAT_SOURCE_DIR) / "tests/golden/checkpoints")) {
+    if (!entry.is_directory()) continue;
+    EXPECT_NO_THROW(load_config(entry.path())) << entry.path();
+    ++count;
+  }
+  EXPECT_GE(count, 10);
+}
+
+}  // namespace
+}  // namespace lariat

@@ -1,0 +1,372 @@
+#include "models/rope_config.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "kernels/error.h"
+#include "models/json_fields.h"
+
+namespace lariat {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+RopeContext context() {
+  RopeContext c;
+  c.head_dim = 64;
+  c.max_position_embeddings = 8192;
+  return c;
+}
+
+RopeScaling read(const json& config) { return read_rope(JsonFields(config, "config.json"), context()); }
+RopeScaling scaled(const json& scaling) { return read({{"rope_scaling", scaling}}); }
+
+std::string error(const json& config) {
+  try {
+    read(config);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+void expect_error(const json& scaling, const std::string& key, const std::string& part = "") {
+  const std::string what = error({{"rope_scaling", scaling}});
+  EXPECT_EQ(what.find("config.json: \"rope_scaling." + key + "\""), 0U) << scaling.dump() << " -> " << what;
+  EXPECT_NE(what.find(part), std::string::npos) << what;
+}
+
+TEST(RopeConfig, OldAndNewSpellingsMeanTheSame) {
+  const RopeScaling want =
+      read({{"rope_theta", 5e5}, {"rope_scaling", {{"rope_type", "linear"}, {"factor", 4}}}});
+  EXPECT_EQ(want.type, RopeType::kLinear);
+  EXPECT_EQ(want.theta, 5e5);
+  EXPECT_EQ(want.factor, 4.0);
+  EXPECT_EQ(read({{"rope_theta", 5e5}, {"rope_scaling", {{"type", "linear"}, {"factor", 4.0}}}}), want);
+  const json object = {{"rope_theta", 5e5}, {"rope_type", "linear"}, {"factor", 4.0}};
+  EXPECT_EQ(read({{"rope_parameters", object}}), want);
+  EXPECT_EQ(read({{"rope_parameters", object}, {"rope_scaling", nullptr}, {"rope_theta", 1e4}}), want);
+  EXPECT_EQ(read({{"rope_parameters", object}, {"rope_scaling", json::object()}}), want);
+  EXPECT_EQ(read({{"rope_parameters", {{"full_attention", object}, {"sliding_attention", object}}}}), want);
+}
+
+TEST(RopeConfig, Precedence) {
+  // rope_type over type, rope_scaling over rope_parameters, the object's theta over the top level's.
+  EXPECT_EQ(scaled({{"rope_type", "linear"}, {"type", "yarn"}, {"factor", 2}}).type, RopeType::kLinear);
+  const RopeScaling both =
+      read({{"rope_theta", 1e5},
+            {"rope_scaling", {{"type", "linear"}, {"factor", 2}}},
+            {"rope_parameters", {{"rope_type", "ntk"}, {"factor", 3}, {"rope_theta", 2e5}}}});
+  EXPECT_EQ(both.type, RopeType::kLinear);
+  EXPECT_EQ(both.theta, 1e5);
+  EXPECT_EQ(read({{"rope_theta", 1e5}, {"rope_parameters", {{"rope_theta", 2e5}}}}).theta, 2e5);
+  EXPECT_EQ(read({{"partial_rotary_factor", 0.5}}).rotary_dim, 32);
+  EXPECT_EQ(read({{"partial_rotary_factor", 0.5}, {"rope_parameters", {{"partial_rotary_factor", 0.25}}}})
+                .rotary_dim,
+            16);
+  EXPECT_EQ(read(json::object()).rotary_dim, 64);
+  EXPECT_TRUE(read({{"rope_interleaved", true}}).interleaved);
+  EXPECT_TRUE(read({{"rope_interleave", true}}).interleaved);
+}
+
+TEST(RopeConfig, OriginalLength) {
+  const json yarn = {{"rope_type", "yarn"}, {"factor", 4}};
+  json own = yarn;
+  own["original_max_position_embeddings"] = 2048;
+  EXPECT_EQ(scaled(yarn).original_ctx, 8192);
+  EXPECT_EQ(scaled(own).original_ctx, 2048);
+  // The top level wins for a flat object, and does not reach into nested ones.
+  EXPECT_EQ(read({{"original_max_position_embeddings", 1024}, {"rope_scaling", own}}).original_ctx, 1024);
+  EXPECT_EQ(read({{"original_max_position_embeddings", 1024}, {"rope_parameters", {{"full_attention", own}}}})
+                .original_ctx,
+            2048);
+  // dynamic stretches from max_position_embeddings whatever stands there.
+  own["rope_type"] = "dynamic";
+  EXPECT_EQ(read({{"original_max_position_embeddings", 1024}, {"rope_scaling", own}}).original_ctx, 8192);
+  expect_error({{"rope_type", "yarn"}, {"factor", 4}, {"original_max_position_embeddings", 8193}},
+               "original_max_position_embeddings", "larger than max_position_embeddings, 8192");
+  EXPECT_EQ(error({{"original_max_position_embeddings", 9000}, {"rope_scaling", yarn}})
+                .find("config.json: \"original_max_position_embeddings\" is 9000"),
+            0U);
+  expect_error({{"rope_type", "yarn"}, {"factor", 4}, {"original_max_position_embeddings", 2048.5}},
+               "original_max_position_embeddings");
+}
+
+TEST(RopeConfig, Factors) {
+  for (const char* type : {"linear", "ntk", "dynamic", "yarn", "llama3"}) {
+    expect_error({{"rope_type", type}}, "factor");
+    expect_error({{"rope_type", type}, {"factor", 0.99}}, "factor");
+    expect_error({{"rope_type", type}, {"factor", "4"}}, "factor");
+    expect_error({{"rope_type", type}, {"factor", 1e7}}, "factor");
+  }
+  for (const char* type : {"linear", "ntk", "dynamic"})
+    expect_error({{"rope_type", type}, {"factor", nullptr}}, "factor");
+  EXPECT_EQ(
+      scaled({{"rope_type", "yarn"}, {"factor", nullptr}, {"original_max_position_embeddings", 2048}}).factor,
+      4.0);
+  EXPECT_EQ(scaled({{"rope_type", "dynamic-yarn"}}).factor, 1.0);
+  EXPECT_EQ(scaled({{"rope_type", "dynamic-yarn"}, {"factor", 4}}).factor, 4.0);
+  EXPECT_EQ(scaled({{"rope_type", "proportional"}}).factor, 1.0);
+  EXPECT_EQ(scaled({{"rope_type", "default"}, {"factor", 4}}).factor, 1.0);
+}
+
+TEST(RopeConfig, Yarn) {
+  const RopeScaling rope = scaled({{"rope_type", "yarn"},
+                                   {"factor", 40},
+                                   {"beta_fast", 16},
+                                   {"beta_slow", 2},
+                                   {"mscale", 0.707},
+                                   {"mscale_all_dim", 1.0},
+                                   {"truncate", false},
+                                   {"attention_factor", 1.25}});
+  EXPECT_EQ(rope.beta_fast, 16.0);
+  EXPECT_EQ(rope.beta_slow, 2.0);
+  EXPECT_EQ(rope.mscale, 0.707);
+  EXPECT_EQ(rope.mscale_all_dim, 1.0);
+  EXPECT_FALSE(rope.truncate);
+  EXPECT_EQ(rope.attention_factor, 1.25);
+  const RopeScaling zeros =
+      scaled({{"rope_type", "yarn"}, {"factor", 4}, {"beta_fast", 0}, {"beta_slow", nullptr}});
+  EXPECT_EQ(zeros.beta_fast, 32.0);
+  EXPECT_EQ(zeros.beta_slow, 1.0);
+  expect_error({{"rope_type", "yarn"}, {"factor", 4}, {"beta_fast", 1}, {"beta_slow", 2}}, "beta_fast");
+  expect_error({{"rope_type", "yarn"}, {"factor", 4}, {"attention_factor", 0}}, "attention_factor");
+  expect_error({{"rope_type", "yarn"}, {"factor", 4}, {"truncate", 1}}, "truncate");
+  expect_error({{"rope_type", "dynamic-yarn"}, {"finetuned", true}}, "finetuned");
+}
+
+TEST(RopeConfig, Llama3) {
+  const json good = {{"rope_type", "llama3"},
+                     {"factor", 8},
+                     {"low_freq_factor", 1},
+                     {"high_freq_factor", 4},
+                     {"original_max_position_embeddings", 2048}};
+  EXPECT_EQ(scaled(good).high_freq_factor, 4.0);
+  for (const char* key : {"factor", "low_freq_factor", "high_freq_factor"}) {
+    json bad = good;
+    bad.erase(key);
+    expect_error(bad, key, "is missing");
+    bad[key] = 0;
+    expect_error(bad, key);
+  }
+  json bad = good;
+  bad["high_freq_factor"] = 1;
+  expect_error(bad, "high_freq_factor");
+}
+
+TEST(RopeConfig, LongRope) {
+  const json good = {{"rope_type", "longrope"},
+                     {"short_factor", std::vector<double>(32, 1.0)},
+                     {"long_factor", std::vector<double>(32, 4.0)},
+                     {"original_max_position_embeddings", 2048}};
+  EXPECT_EQ(scaled(good).factor, 4.0);
+  EXPECT_EQ(scaled(good).long_factor[31], 4.0);
+  for (const char* key : {"short_factor", "long_factor"}) {
+    json bad = good;
+    bad.erase(key);
+    expect_error(bad, key);
+    bad[key] = std::vector<double>(31, 1.0);
+    expect_error(bad, key, "has 31 values; expected 32");
+    bad[key] = std::vector<double>(32, 0.0);
+    expect_error(bad, key, "item 0 is 0");
+    bad[key] = "x";
+    expect_error(bad, key);
+  }
+  json partial = good;
+  partial["partial_rotary_factor"] = 0.5;
+  expect_error(partial, "short_factor", "expected 16");
+}
+
+TEST(RopeConfig, NothingIsGuessed) {
+  expect_error({{"rope_type", "su"}, {"factor", 4}}, "rope_type", "known types: default, linear");
+  expect_error({{"type", "none"}}, "type");
+  expect_error({{"type", 3}}, "type");
+  expect_error({{"factor", 4}}, "rope_type", "is missing");
+  EXPECT_NE(error({{"rope_scaling", "yarn"}}).find("\"rope_scaling\" is \"yarn\"; expected an object"),
+            std::string::npos);
+  EXPECT_NE(error({{"rope_theta", 1}}).find("\"rope_theta\" is 1; expected a number above 1"),
+            std::string::npos);
+  EXPECT_NE(error({{"rope_theta", "1e4"}}).find("\"rope_theta\""), std::string::npos);
+  EXPECT_NE(error({{"rope_theta", 1e16}}).find("\"rope_theta\""), std::string::npos);
+  EXPECT_NE(
+      error({{"partial_rotary_factor", 0.02}}).find("\"partial_rotary_factor\" is 0.02; rotates 1 of 64"),
+      std::string::npos);
+  EXPECT_NE(error({{"partial_rotary_factor", 1.5}}).find("\"partial_rotary_factor\""), std::string::npos);
+  EXPECT_NE(error({{"partial_rotary_factor", 0}}).find("\"partial_rotary_factor\""), std::string::npos);
+}
+
+TEST(RopeConfig, LayerTypesMustAgree) {
+  const json a = {{"rope_type", "default"}, {"rope_theta", 1e4}},
+             b = {{"rope_type", "default"}, {"rope_theta", 1e6}};
+  EXPECT_NE(error({{"rope_parameters", {{"full_attention", a}, {"sliding_attention", b}}}})
+                .find("\"rope_parameters.sliding_attention\" is"),
+            std::string::npos);
+  EXPECT_NE(error({{"rope_parameters", {{"full_attention", a}, {"sliding_attention", nullptr}}}})
+                .find("objects only"),
+            std::string::npos);
+}
+
+// --- the command line ---
+
+RopeScaling own(const json& scaling = nullptr) {
+  return read({{"rope_theta", 1e4}, {"rope_scaling", scaling}});
+}
+
+std::string usage_error(const RopeScaling& model, const RopeOptions& options) {
+  try {
+    resolve_rope(model, options);
+  } catch (const UsageError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(RopeOptions, NothingGivenIsTheModelsOwn) {
+  const RopeScaling yarn = own({{"rope_type", "yarn"}, {"factor", 4}, {"beta_fast", 16}});
+  EXPECT_EQ(resolve_rope(yarn, {}), yarn);
+  EXPECT_EQ(resolve_rope(own(), {}), own());
+}
+
+TEST(RopeOptions, AScalingStartsFromItsDefaults) {
+  const json yarn = {
+      {"rope_type", "yarn"}, {"factor", 4}, {"beta_fast", 16}, {"original_max_position_embeddings", 2048}};
+  const RopeScaling linear = resolve_rope(own(yarn), {.scaling = "linear", .factor = 2.0});
+  EXPECT_EQ(linear.type, RopeType::kLinear);
+  EXPECT_EQ(linear.factor, 2.0);
+  EXPECT_EQ(linear.original_ctx, 2048);
+  EXPECT_EQ(linear.beta_fast, 32.0);
+  const RopeScaling dynamic = resolve_rope(own(yarn), {.scaling = "dynamic"});
+  EXPECT_EQ(dynamic.factor, 1.0);
+  EXPECT_EQ(dynamic.original_ctx, 8192);
+  EXPECT_EQ(resolve_rope(own(yarn), {.scaling = "dynamic", .original_ctx = 512}).original_ctx, 512);
+  EXPECT_EQ(resolve_rope(own(yarn), {.scaling = "dynamic-yarn"}).original_ctx, 2048);
+  const RopeScaling llama3 = resolve_rope(own(), {.scaling = "llama3", .factor = 8.0});
+  EXPECT_EQ(llama3.low_freq_factor, 1.0);
+  EXPECT_EQ(llama3.high_freq_factor, 4.0);
+  EXPECT_EQ(resolve_rope(own(), {.theta = 5e5}).theta, 5e5);
+  EXPECT_EQ(resolve_rope(own(yarn), {.factor = 8.0}).factor, 8.0);
+  // The model's own type keeps its parameters.
+  const RopeScaling same = resolve_rope(own(yarn), {.scaling = "yarn", .factor = 8.0});
+  EXPECT_EQ(same.beta_fast, 16.0);
+  EXPECT_EQ(same.factor, 8.0);
+  EXPECT_EQ(resolve_rope(own(yarn), {.scaling = "yarn"}), own(yarn));
+}
+
+TEST(RopeOptions, NoneTurnsScalingOff) {
+  const RopeScaling yarn = own({{"rope_type", "yarn"}, {"factor", 4}});
+  for (const char* word : {"none", "default"}) {
+    const RopeScaling rope = resolve_rope(yarn, {.scaling = word});
+    EXPECT_EQ(rope.type, RopeType::kDefault);
+    EXPECT_EQ(rope_frequencies(rope, 1e6), rope_unscaled(yarn));
+  }
+}
+
+TEST(RopeOptions, ErrorsNameTheOption) {
+  const auto expect = [](const RopeOptions& options, const std::string& part) {
+    const std::string what = usage_error(own(), options);
+    EXPECT_NE(what.find(part), std::string::npos) << what;
+  };
+  for (const char* type : {"linear", "ntk", "yarn", "llama3", "proportional"})
+    expect({.scaling = type}, "--rope-factor");
+  expect({.scaling = "bogus"}, "--rope-scaling: unknown RoPE scaling \"bogus\"; known: none, default");
+  expect({.scaling = "longrope", .factor = 4.0}, "--rope-config");
+  expect({.scaling = "none", .factor = 4.0}, "--rope-factor");
+  expect({.factor = 4.0}, "--rope-factor");
+  expect({.scaling = "yarn", .factor = 0.5}, "--rope-factor");
+  expect({.scaling = "yarn", .factor = std::nan("")}, "--rope-factor");
+  expect({.scaling = "yarn", .factor = 2.0, .original_ctx = 0}, "--rope-original-ctx");
+  expect({.scaling = "yarn", .factor = 2.0, .original_ctx = 8193}, "--rope-original-ctx");
+  expect({.theta = 0.0}, "--rope-theta");
+}
+
+class RopeOptionsFile : public testing::Test {
+ protected:
+  RopeOptionsFile()
+      : file_(fs::temp_directory_path() / ("lariat_rope_" + std::to_string(getpid()) + ".json")) {}
+  ~RopeOptionsFile() override {
+    std::error_code ec;
+    fs::remove(file_, ec);
+  }
+  RopeOptions with(const json& content) const {
+    std::ofstream(file_) << content.dump();
+    RopeOptions options;
+    options.config = file_;
+    return options;
+  }
+  fs::path file_;
+};
+
+TEST_F(RopeOptionsFile, HoldsAnObjectOrAConfig) {
+  const json object = {{"rope_type", "yarn"}, {"factor", 4}, {"beta_fast", 16}, {"rope_theta", 2e4}};
+  const RopeScaling rope = resolve_rope(own(), with(object));
+  EXPECT_EQ(rope.beta_fast, 16.0);
+  EXPECT_EQ(rope.theta, 2e4);
+  EXPECT_EQ(rope.original_ctx, 8192);
+  EXPECT_EQ(resolve_rope(own(), with({{"rope_scaling", object}})), rope);
+  EXPECT_EQ(resolve_rope(own(), with({{"rope_parameters", object}})), rope);
+  RopeOptions more = with(object);
+  more.factor = 8.0;
+  more.original_ctx = 1024;
+  more.theta = 5e5;
+  const RopeScaling changed = resolve_rope(own(), more);
+  EXPECT_EQ(changed.factor, 8.0);
+  EXPECT_EQ(changed.original_ctx, 1024);
+  EXPECT_EQ(changed.theta, 5e5);
+}
+
+TEST_F(RopeOptionsFile, AnOriginalLengthGivenBeatsTheFiles) {
+  RopeOptions options =
+      with({{"rope_type", "yarn"}, {"factor", 4}, {"original_max_position_embeddings", 32768}});
+  EXPECT_THROW(resolve_rope(own(), options), Error);
+  options.original_ctx = 4096;
+  EXPECT_EQ(resolve_rope(own(), options).original_ctx, 4096);
+}
+
+TEST_F(RopeOptionsFile, ErrorsNameTheFile) {
+  const auto expect = [&](const RopeOptions& options, const std::string& part) {
+    try {
+      resolve_rope(own(), options);
+      ADD_FAILURE() << part;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find(file_.string()), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+    }
+  };
+  expect(with({{"rope_type", "yarn"}}), "\"factor\" is missing");
+  expect(with(json::object()), "\"rope_type\" is missing");
+  expect(with({{"hello", 1}}), "\"rope_type\" is missing");
+  expect(with(json::array()), "expected a JSON object");
+  RopeOptions both = with({{"rope_type", "linear"}, {"factor", 4}});
+  both.scaling = "yarn";
+  expect(both, "contradicts");
+  both.scaling = "linear";
+  EXPECT_EQ(resolve_rope(own(), both).factor, 4.0);
+  fs::remove(file_);
+  expect(both, "no such file");
+}
+
+// Every preset works with a model whose geometry it fits.
+TEST(RopePresets, AllOfThemLoad) {
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator(fs::path(LARIAT_SOURCE_DIR) / "configs/rope")) {
+    SCOPED_TRACE(entry.path().string());
+    RopeScaling model;
+    model.head_dim = model.rotary_dim = entry.path().filename().string().starts_with("phi-3") ? 96 : 128;
+    model.max_position_embeddings = model.original_ctx = 131072;
+    RopeOptions options;
+    options.config = entry.path();
+    const RopeScaling rope = resolve_rope(model, options);
+    EXPECT_NE(rope.type, RopeType::kDefault);
+    EXPECT_NE(rope_frequencies(rope, 1 << 20).inv_freq, rope_unscaled(rope).inv_freq);
+    ++count;
+  }
+  EXPECT_GE(count, 8);
+}
+
+}  // namespace
+}  // namespace lariat

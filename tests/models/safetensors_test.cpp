@@ -1,0 +1,119 @@
+#include "models/safetensors.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "kernels/error.h"
+
+namespace lariat::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path temp_file(const std::string& name) { return fs::path(testing::TempDir()) / ("lariat-st-" + name); }
+
+void write_file(const fs::path& file, const std::string& header, const std::string& data) {
+  const uint64_t length = header.size();
+  std::ofstream out(file, std::ios::binary);
+  out.write(reinterpret_cast<const char*>(&length), 8);
+  out << header << data;
+}
+
+std::string error_of(const fs::path& file) {
+  try {
+    Checkpoint::open_file(file);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(Safetensors, WhatTheWriterWritesTheReaderReads) {
+  const auto file = temp_file("roundtrip");
+  const float values[] = {1.5F, -2.0F, 3.25F, 0.0F, 5.0F, 6.0F};
+  SafetensorsWriter writer(file, "logits", {2, 3});
+  writer.append(values, 4);
+  writer.append(values + 4, 2);
+  writer.finish();
+  const Checkpoint checkpoint = Checkpoint::open_file(file);
+  const StoredTensor& tensor = checkpoint.get("logits", {2, 3});
+  EXPECT_EQ(tensor.float_dtype(), DType::kF32);
+  EXPECT_EQ(std::memcmp(tensor.data, values, sizeof values), 0);
+  EXPECT_FALSE(fs::exists(file.string() + ".part"));
+}
+
+TEST(Safetensors, AnUnfinishedFileDoesNotAppear) {
+  const auto file = temp_file("unfinished");
+  fs::remove(file);
+  {
+    SafetensorsWriter writer(file, "logits", {4});
+    const float value = 1;
+    writer.append(&value, 1);
+    EXPECT_THROW(writer.finish(), Error);
+  }
+  EXPECT_FALSE(fs::exists(file));
+  EXPECT_FALSE(fs::exists(file.string() + ".part"));
+}
+
+TEST(Safetensors, DataOnAnOddByteIsRead) {
+  const auto file = temp_file("odd");
+  std::string header = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
+  if (header.size() % 2 == 0) header += ' ';
+  const float values[] = {1.0F, 2.0F};
+  write_file(file, header, std::string(reinterpret_cast<const char*>(values), 8));
+  const Checkpoint checkpoint = Checkpoint::open_file(file);
+  const StoredTensor& tensor = checkpoint.get("a", {2});
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(tensor.data) % 4, 0U);
+  EXPECT_EQ(std::memcmp(tensor.data, values, 8), 0);
+}
+
+TEST(Safetensors, DamagedHeadersAreNamed) {
+  const auto file = temp_file("damaged");
+  const auto error = [&](const std::string& header) {
+    write_file(file, header, "12345678");
+    const std::string what = error_of(file);
+    EXPECT_EQ(what.rfind(file.string(), 0), 0U) << what;
+    return what;
+  };
+  const auto has = [](const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+  };
+  EXPECT_TRUE(has(error("[]"), "not a JSON object"));
+  EXPECT_TRUE(has(error("{\"a\": 1}"), "not an object"));
+  EXPECT_TRUE(has(error(R"({"a":{"shape":[2],"data_offsets":[0,8]}})"), "\"dtype\" is missing"));
+  EXPECT_TRUE(has(error(R"({"a":{"dtype":"X9","shape":[2],"data_offsets":[0,8]}})"), "unknown dtype"));
+  EXPECT_TRUE(has(error(R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})"), "not a size"));
+  EXPECT_TRUE(has(error(R"({"a":{"dtype":"F32","shape":[1.5],"data_offsets":[0,8]}})"), "not a size"));
+  EXPECT_TRUE(
+      has(error(R"({"a":{"dtype":"F32","shape":2,"data_offsets":[0,8]}})"), "list of at most 8 sizes"));
+  EXPECT_TRUE(
+      has(error(R"({"a":{"dtype":"F32","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,4]}})"), "at most 8"));
+  EXPECT_TRUE(has(error(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0]}})"), "two numbers"));
+  EXPECT_TRUE(has(error(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})"), "truncated"));
+  EXPECT_TRUE(has(error(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,16]}})"), "truncated"));
+  EXPECT_TRUE(has(error(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,8]}})"), "do not fit"));
+  EXPECT_TRUE(has(error(R"({"a":{"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,8]}})"),
+                  "not a size"));
+  EXPECT_TRUE(has(error(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+                        R"("b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})"),
+                  "overlap"));
+  EXPECT_TRUE(has(error(std::string(100000, '[')), "nested deeper"));
+}
+
+TEST(Safetensors, ScalarsAndEmptyTensorsAreFine) {
+  const auto file = temp_file("scalar");
+  write_file(file,
+             R"({"__metadata__":{"x":"y"},"a":{"dtype":"F32","shape":[],"data_offsets":[0,4]},)"
+             R"("e":{"dtype":"F32","shape":[0,5],"data_offsets":[2,2]}})",
+             "1234");
+  const Checkpoint checkpoint = Checkpoint::open_file(file);
+  EXPECT_EQ(checkpoint.tensors().size(), 2U);
+  EXPECT_THROW(checkpoint.get("a", {1}), Error);
+  EXPECT_THROW(checkpoint.get("missing", {1}), Error);
+}
+
+}  // namespace
+}  // namespace lariat::test

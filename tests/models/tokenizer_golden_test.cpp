@@ -1,0 +1,121 @@
+// tests/golden/tokenizers: ids and texts from HF tokenizers and SentencePiece; see make_tokenizer_golden.py.
+#include "tests/models/tokenizer_test_util.h"
+
+namespace lariat::test {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+// Compares one tokenizer with its golden: ids and texts, whole and in pieces, and what random ids decode to.
+void check(const Tokenizer& tokenizer, const json& golden, const std::vector<std::string>& texts,
+           const std::string& name) {
+  ASSERT_EQ(golden.at("ids").size(), texts.size());
+  const bool bos = tokenizer.adds_bos();
+  for (size_t i = 0; i < texts.size(); ++i) {
+    SCOPED_TRACE(name + ", text " + std::to_string(i) + ": " + json(texts[i]).dump());
+    const auto want = golden.at("ids")[i].get<std::vector<int32_t>>();
+    const auto got = tokenizer.encode(texts[i], bos);
+    EXPECT_EQ(got, want);
+    for (size_t step : {1, 2, 5, 64})
+      EXPECT_EQ(encode_in_pieces(tokenizer, texts[i], bos, step), want) << step;
+    const auto decoded = golden.at("decoded").value(std::to_string(i), texts[i]);
+    EXPECT_EQ(tokenizer.decode(want), decoded);
+  }
+  for (const json& piece : golden.at("pieces")) {
+    SCOPED_TRACE(name + ", " + piece.dump());
+    const auto ids = piece.at("ids").get<std::vector<int32_t>>();
+    EXPECT_EQ(tokenizer.decode(ids), piece.at("text"));
+    EXPECT_EQ(tokenizer.decode(ids, false), piece.value("text_all", tokenizer.decode(ids, false)));
+    std::string streamed;
+    StreamDecoder decoder(tokenizer, false);
+    for (int32_t id : ids) {
+      const std::string part = decoder.push(id);
+      EXPECT_NO_THROW(json(part).dump()) << "a half character";  // dump() throws on text that is not UTF-8
+      streamed += part;
+    }
+    EXPECT_EQ(streamed + decoder.flush(), tokenizer.decode(ids, false));
+  }
+}
+
+std::vector<std::string> all_texts() { return read_json(golden_dir() / "cases.json"); }
+
+class SmallTokenizer : public testing::TestWithParam<const char*> {};
+
+TEST_P(SmallTokenizer, MatchesItsReference) {
+  const std::string name = GetParam();
+  const Tokenizer tokenizer = Tokenizer::load(golden_dir() / name);
+  check(tokenizer, read_json(golden_dir() / (name + ".golden.json")), all_texts(), name);
+}
+
+INSTANTIATE_TEST_SUITE_P(TokenizerGolden, SmallTokenizer,
+                         testing::Values("llama3-mini", "qwen-mini", "byte-mini", "llama-mini",
+                                         "metaspace-mini", "sp-mini", "sp-unigram-mini"));
+
+TEST(TokenizerGolden, EveryComponentMatchesHf) {
+  const std::vector<std::string> texts = all_texts();
+  const json variants = read_json(golden_dir() / "variants.json");
+  EXPECT_GE(variants.size(), 35u);
+  for (const auto& [name, variant] : variants.items()) {
+    std::vector<std::string> picked;
+    for (size_t i : variant.at("cases").get<std::vector<size_t>>()) picked.push_back(texts.at(i));
+    check(load_changed("byte-mini", variant.at("change")), variant, picked, name);
+  }
+}
+
+struct SharedCase {
+  const char* name;
+  const char* folder;
+  bool adds_bos;
+  int32_t bos, eos;  // -1: none
+  int64_t size;
+};
+
+class SharedTokenizer : public testing::TestWithParam<SharedCase> {};
+
+TEST_P(SharedTokenizer, MatchesItsReference) {
+  const SharedCase& c = GetParam();
+  const fs::path folder = shared_dir() / c.folder;
+  if (!fs::exists(folder)) GTEST_SKIP() << folder << " is not there";
+  const Tokenizer tokenizer = Tokenizer::load(folder);
+  EXPECT_EQ(tokenizer.adds_bos(), c.adds_bos);
+  EXPECT_EQ(tokenizer.bos_id().value_or(-1), c.bos);
+  EXPECT_EQ(tokenizer.eos_ids(), std::vector<int32_t>{c.eos});
+  EXPECT_EQ(tokenizer.vocab_size(), c.size);
+  check(tokenizer, read_json(golden_dir() / (std::string(c.name) + ".golden.json")), all_texts(), c.name);
+}
+
+INSTANTIATE_TEST_SUITE_P(TokenizerGolden, SharedTokenizer,
+                         testing::Values(SharedCase{"llama", "tokenizers/llama", true, 1, 2, 32000},
+                                         SharedCase{"llama2-hf", "tokenizers/llama2-hf", true, 1, 2, 32000},
+                                         SharedCase{"llama3", "tokenizers/llama3", true, 128000, 128009,
+                                                    128256},
+                                         SharedCase{"minimind", "tokenizers/minimind", false, 1, 2, 6400},
+                                         SharedCase{"qwen2", "tokenizers/qwen2", false, -1, 151645, 151646},
+                                         SharedCase{"qwen3", "tokenizers/qwen3", false, -1, 151645, 151669},
+                                         SharedCase{"stories260K", "models/stories260K", true, 1, 2, 512}),
+                         [](const auto& shared) {
+                           std::string name = shared.param.name;
+                           for (char& c : name) {
+                             if (c == '-') c = '_';
+                           }
+                           return name;
+                         });
+
+TEST(TokenizerGolden, TheTextComesBack) {
+  // Byte-level without a normalizer loses nothing; Llama's kind nothing either.
+  for (const char* name : {"llama3-mini", "byte-mini", "llama-mini", "sp-mini"}) {
+    const Tokenizer tokenizer = Tokenizer::load(golden_dir() / name);
+    for (const std::string& text : all_texts()) {
+      if (text.find('<') != std::string::npos || text.find('[') != std::string::npos)
+        continue;  // added tokens
+      if (std::string(name) != "byte-mini" && text.find("\u2581") != std::string::npos && name[0] != 'l')
+        continue;
+      if (std::string(name) == "llama-mini" && text.find("\u2581") != std::string::npos) continue;
+      EXPECT_EQ(tokenizer.decode(tokenizer.encode(text, false)), text) << name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lariat::test

@@ -1,0 +1,206 @@
+#include "models/tokenizer.h"
+
+#include <chrono>
+#include <thread>
+
+#include "models/tokenizer_added.h"
+#include "models/tokenizer_decoder.h"
+#include "models/unicode.h"
+#include "tests/models/tokenizer_test_util.h"
+
+namespace lariat::test {
+namespace {
+
+using nlohmann::json;
+using Ids = std::vector<int32_t>;
+
+Tokenizer small(const std::string& name) { return Tokenizer::load(golden_dir() / name); }
+
+// Text of about `bytes` bytes with words, numbers, several scripts and special tokens.
+std::string long_text(size_t bytes, const std::string& special) {
+  const std::vector<std::string> parts = {
+      "The river ", "carries", " the boats", "\n\n", "  ",     " 12345", "don't",        "河水把船",
+      "\u3001",     "e\u0301", "🙂",       " \t",  "x_y(z)", special,  "\u0928\u093f", "."};
+  std::string text;
+  uint32_t seed = 5;
+  while (text.size() < bytes) text += parts[((seed = seed * 1664525 + 1013904223) >> 16) % parts.size()];
+  return text;
+}
+
+class Streaming : public testing::TestWithParam<const char*> {};
+
+TEST_P(Streaming, PiecesEqualTheWhole) {
+  const Tokenizer tokenizer = small(GetParam());
+  const std::string text = long_text(700'000, "</s><|im_end|>");
+  const Ids whole = tokenizer.encode(text, true);
+  for (size_t step : {997, 65'536, 300'000}) EXPECT_EQ(encode_in_pieces(tokenizer, text, true, step), whole);
+  EXPECT_EQ(decode_one_by_one(tokenizer, whole, true), tokenizer.decode(whole));
+  const TempDir dir;
+  dir.write("text", text);
+  EXPECT_EQ(encode_file(tokenizer, dir.path / "text", true), whole);
+  EXPECT_EQ(encode_file(tokenizer, dir.path / "text", true, 1000), Ids(whole.begin(), whole.begin() + 1000));
+}
+
+// A text of n bytes in one word must not cost n squared; slower than this on any machine would be that.
+TEST_P(Streaming, LongWordsAreNotQuadratic) {
+  const Tokenizer tokenizer = small(GetParam());
+  const auto start = std::chrono::steady_clock::now();
+  for (const char* unit : {"abcdefgh", " ", "\n", "河", "-", "e\u0301", "🙂", "1"}) {
+    std::string text;
+    while (text.size() < 400'000) text += unit;
+    const Ids ids = tokenizer.encode(text, false);
+    EXPECT_EQ(encode_in_pieces(tokenizer, text, false, 4096), ids) << unit;
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(120));
+}
+
+INSTANTIATE_TEST_SUITE_P(Tokenizer, Streaming,
+                         testing::Values("llama3-mini", "qwen-mini", "byte-mini", "llama-mini",
+                                         "metaspace-mini", "sp-mini"));
+
+TEST(Tokenizer, BosAndEos) {
+  const Tokenizer llama3 = small("llama3-mini");
+  EXPECT_TRUE(llama3.adds_bos());
+  EXPECT_EQ(llama3.bos_id(), llama3.token_to_id("<|begin_of_text|>"));
+  EXPECT_EQ(llama3.eos_ids(), Ids{*llama3.token_to_id("<|eot_id|>")});
+  EXPECT_EQ(llama3.encode("", true), Ids{*llama3.bos_id()});
+  EXPECT_TRUE(llama3.encode("", false).empty());
+
+  const Tokenizer qwen = small("qwen-mini");
+  EXPECT_FALSE(qwen.adds_bos());
+  EXPECT_FALSE(qwen.bos_id());
+  EXPECT_EQ(qwen.encode("a", true), qwen.encode("a", false)) << "there is none to add";
+
+  const Tokenizer minimind = small("byte-mini");
+  EXPECT_FALSE(minimind.adds_bos());
+  EXPECT_EQ(minimind.encode("", true), Ids{1}) << "asked for, though not its habit";
+
+  const json template_off = {{"add_bos_token", false}, {"bos_token", "<|begin_of_text|>"}};
+  EXPECT_FALSE(load_changed("llama3-mini", json::object(), template_off).adds_bos());
+  const json on = {{"add_bos_token", true}, {"bos_token", {{"content", "<|im_start|>"}}}};
+  EXPECT_TRUE(load_changed("byte-mini", json::object(), on).adds_bos());
+}
+
+TEST(Tokenizer, EosComesFromTheGenerationConfigFirst) {
+  const TempDir dir;
+  std::filesystem::copy(golden_dir() / "llama3-mini", dir.path, std::filesystem::copy_options::recursive);
+  dir.write("config.json", R"({"eos_token_id": 7})");
+  EXPECT_EQ(Tokenizer::load(dir.path).eos_ids(), Ids{7});
+  dir.write("generation_config.json", R"({"eos_token_id": [3, 9]})");
+  EXPECT_EQ(Tokenizer::load(dir.path).eos_ids(), (Ids{3, 9}));
+  dir.write("generation_config.json", R"({"eos_token_id": null})");
+  EXPECT_EQ(Tokenizer::load(dir.path).eos_ids(), Ids{7});
+  dir.write("config.json", R"({"eos_token_id": -1})");
+  EXPECT_NE(error_of([&] { Tokenizer::load(dir.path); }).find("config.json"), std::string::npos);
+}
+
+TEST(Tokenizer, SentencePieceSettings) {
+  const TempDir dir;
+  std::filesystem::copy(golden_dir() / "sp-mini", dir.path, std::filesystem::copy_options::recursive);
+  EXPECT_TRUE(Tokenizer::load(dir.path).adds_bos());
+  dir.write("tokenizer_config.json", R"({"add_bos_token": false, "added_tokens_decoder":
+      {"420": {"content": "<pad>", "special": true}, "421": {"content": "<b>", "special": false}}})");
+  const Tokenizer tokenizer = Tokenizer::load(dir.path);
+  EXPECT_FALSE(tokenizer.adds_bos());
+  EXPECT_EQ(tokenizer.vocab_size(), 422);
+  Ids want = tokenizer.encode("the", false);
+  want.insert(want.end(), {420, 421});
+  EXPECT_EQ(tokenizer.encode("the<pad><b>", false), want);
+  EXPECT_EQ(tokenizer.decode(want), "the<b>");
+  EXPECT_EQ(tokenizer.decode(want, false), "the<pad><b>");
+}
+
+TEST(Tokenizer, TokensByNameAndId) {
+  const Tokenizer tokenizer = small("byte-mini");
+  EXPECT_EQ(tokenizer.token_to_id("<|im_end|>"), 2);
+  EXPECT_EQ(tokenizer.id_to_token(2), "<|im_end|>");
+  EXPECT_TRUE(tokenizer.is_special(2));
+  EXPECT_FALSE(tokenizer.token_to_id("no such token"));
+  for (int32_t id : {-1, 1 << 30}) {
+    EXPECT_EQ(tokenizer.id_to_token(id), "");
+    EXPECT_EQ(tokenizer.decode(Ids{id}), "");
+  }
+}
+
+TEST(Tokenizer, BytesThatAreNotUtf8CountAsReplacements) {
+  for (const char* name : {"llama3-mini", "llama-mini", "sp-mini"}) {
+    const Tokenizer tokenizer = small(name);
+    EXPECT_EQ(tokenizer.encode("a\xFF\xE4\xB8z", false), tokenizer.encode("a\uFFFD\uFFFDz", false));
+  }
+}
+
+TEST(Tokenizer, SplitSpecialTokensTakesThemAsText) {
+  const Tokenizer tokenizer = load_changed("byte-mini", json::object(), {{"split_special_tokens", true}});
+  const Ids ids = tokenizer.encode("<|im_end|>", false);
+  EXPECT_GT(ids.size(), 1u);
+  EXPECT_EQ(tokenizer.decode(ids), "<|im_end|>");
+}
+
+TEST(Tokenizer, SettingsReplaceTheFlagsOfAddedTokens) {
+  const json config = {
+      {"added_tokens_decoder", {{"2", {{"content", "<|im_end|>"}, {"lstrip", true}, {"special", false}}}}}};
+  const Tokenizer tokenizer = load_changed("byte-mini", json::object(), config);
+  EXPECT_EQ(tokenizer.encode("   <|im_end|>", false), Ids{2});
+  EXPECT_EQ(tokenizer.decode(Ids{2}), "<|im_end|>");
+}
+
+TEST(Tokenizer, ThreadsShareOneTokenizer) {
+  const Tokenizer tokenizer = small("qwen-mini");
+  const std::string text = long_text(50'000, "<|im_end|>");
+  const Ids want = tokenizer.encode(text, false);
+  std::vector<Ids> got(4);
+  std::vector<std::thread> threads;
+  for (Ids& ids : got) threads.emplace_back([&] { ids = tokenizer.encode(text, false); });
+  for (std::thread& thread : threads) thread.join();
+  for (const Ids& ids : got) EXPECT_EQ(ids, want);
+}
+
+TEST(Tokenizer, StreamDecoderHoldsHalfCharactersBack) {
+  const Tokenizer tokenizer = small("byte-mini");
+  const Ids ids = tokenizer.encode("🙂", false);
+  ASSERT_GE(ids.size(), 2u);
+  StreamDecoder decoder(tokenizer);
+  for (size_t i = 0; i + 1 < ids.size(); ++i) EXPECT_EQ(decoder.push(ids[i]), "");
+  EXPECT_EQ(decoder.push(ids.back()), "🙂");
+  EXPECT_EQ(decoder.flush(), "");
+  decoder.push(ids[0]);
+  EXPECT_EQ(decoder.flush(), "\uFFFD");
+  EXPECT_EQ(decoder.push(tokenizer.encode("a", false)[0]), "a") << "a new text after flush()";
+}
+
+TEST(Tokenizer, StripHoldsTheEndBack) {
+  using Kind = tok::DecodeStep::Kind;
+  const std::vector<tok::DecodeStep> steps = {
+      {.kind = Kind::kFuse, .pattern = {}, .content = {}},
+      {.kind = Kind::kStrip, .pattern = {}, .content = "_", .start = 2, .stop = 1}};
+  const auto decode = [&](const std::vector<std::string>& tokens) {
+    tok::DecodeChain chain(steps);
+    std::string out;
+    for (const std::string& token : tokens) chain.push(token, out);
+    chain.finish(out);
+    return out;
+  };
+  EXPECT_EQ(decode({"_", "__a", "_", "_"}), "_a_");
+  EXPECT_EQ(decode({"a_", "_b", "c_"}), "a__bc");
+  EXPECT_EQ(decode({"_"}), "");
+  EXPECT_EQ(decode({}), "");
+}
+
+TEST(Tokenizer, AddedTokensThatShareBeginnings) {
+  tok::AddedTokens added;
+  for (const char* content : {"ab", "abcd", "bc", "x"}) {
+    added.add(content, {.content = content,
+                        .id = static_cast<int32_t>(content[0] * 10 + content[std::strlen(content) - 1])});
+  }
+  size_t consumed = 0;
+  const auto spans = added.split("zabcabcdxx", true, consumed);
+  std::string seen;
+  for (const auto& span : spans) seen += std::to_string(span.begin) + (span.id < 0 ? "t " : "a ");
+  EXPECT_EQ(seen, "0t 1a 3t 4a 8a 9a ");
+  EXPECT_EQ(consumed, 10u);
+  added.split("zab", false, consumed);
+  EXPECT_EQ(consumed, 0u) << "abcd may still come";
+}
+
+}  // namespace
+}  // namespace lariat::test

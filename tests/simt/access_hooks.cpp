@@ -1,0 +1,69 @@
+#include <cstdio>
+#include <cstdlib>
+
+#include "tests/simt/checked.h"
+#include "tests/simt/simt.h"
+
+// The compiler's -fsanitize=thread puts a call before every load and store. The functions it calls normally
+// belong to ThreadSanitizer's library; here they are the shim's eyes: files with kernels are compiled with
+// that flag, the program is linked without it, and each access of a kernel is checked.
+//
+// Without SIMT_CHECKED (an AddressSanitizer build has its own eyes) only the question below is answered.
+// Host code of the same files must not touch device memory; it has nobody to throw to, so it aborts.
+#ifndef SIMT_CHECKED
+namespace simt {
+bool hooks_linked() { return false; }
+bool in_program_data(const void*) { return true; }
+}  // namespace simt
+#else
+
+extern "C" {
+extern const char __executable_start, _end;
+}
+
+namespace simt {
+
+bool hooks_linked() { return true; }
+
+bool in_program_data(const void* address) {
+  const char* byte = static_cast<const char*>(address);
+  return byte >= &__executable_start && byte < &_end;
+}
+
+namespace {
+
+void accessed(const void* address, size_t bytes, Access access) {
+  if (in_kernel()) return check_access(address, bytes, access);
+  if (!touches_device(address, bytes)) return;
+  std::fprintf(stderr, "simt: host code %s device memory\n", access == Access::kRead ? "reads" : "writes");
+  std::abort();
+}
+
+}  // namespace
+}  // namespace simt
+
+// NOLINTBEGIN: names and signatures are the compiler's
+#define SIMT_HOOK(bytes)                                                                          \
+  void __tsan_read##bytes(void* p) { simt::accessed(p, bytes, simt::Access::kRead); }             \
+  void __tsan_write##bytes(void* p) { simt::accessed(p, bytes, simt::Access::kWrite); }           \
+  void __tsan_unaligned_read##bytes(void* p) { simt::accessed(p, bytes, simt::Access::kRead); }   \
+  void __tsan_unaligned_write##bytes(void* p) { simt::accessed(p, bytes, simt::Access::kWrite); } \
+  void __tsan_volatile_read##bytes(void* p) { simt::accessed(p, bytes, simt::Access::kRead); }    \
+  void __tsan_volatile_write##bytes(void* p) { simt::accessed(p, bytes, simt::Access::kWrite); }
+
+extern "C" {
+SIMT_HOOK(1)
+SIMT_HOOK(2)
+SIMT_HOOK(4)
+SIMT_HOOK(8)
+SIMT_HOOK(16)
+void __tsan_read_range(void* p, size_t bytes) { simt::accessed(p, bytes, simt::Access::kRead); }
+void __tsan_write_range(void* p, size_t bytes) { simt::accessed(p, bytes, simt::Access::kWrite); }
+void __tsan_vptr_update(void**, void*) {}
+void __tsan_vptr_read(void**) {}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit(void*) {}
+void __tsan_init() {}
+}
+// NOLINTEND
+#endif

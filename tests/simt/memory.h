@@ -1,0 +1,46 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+// The memories a kernel sees, and who touched them. Device memory is host heap behind a register of
+// allocations; a block's shared memory carries a shadow that remembers the last write and reads of every two
+// bytes.
+#if defined(__SANITIZE_THREAD__)
+#define SIMT_UNCHECKED __attribute__((no_sanitize("thread"), noinline))
+#else
+#define SIMT_UNCHECKED inline
+#endif
+
+namespace simt {
+
+// Device memory: 256-byte aligned and filled with 0xff (NaN in every float format), or null beyond the limit.
+void* device_malloc(size_t bytes);
+void device_free(void* data);
+void set_device_bytes(size_t total);  // pretends that the device is this small
+size_t device_bytes();
+size_t device_bytes_used();
+
+// Whether [address, address + bytes) touches / lies inside a device allocation.
+bool touches_device(const void* address, size_t bytes);
+bool inside_device(const void* address, size_t bytes);
+
+enum class Access : uint8_t { kRead, kWrite };
+
+// Who accesses, and how often the block's and the warp's barriers have opened for that thread so far: two
+// accesses are ordered when one of the barriers both take part in has opened in between.
+struct Clock {
+  uint32_t thread = 0;
+  uint32_t block_epoch = 0;
+  uint32_t warp_epoch = 0;
+};
+
+// The shared memory of the running block.
+void* shared_allocate(size_t bytes);
+void shared_free_all();
+size_t shared_bytes_used();
+bool touches_shared(const void* address, size_t bytes);
+// Records an access to shared memory; what is wrong with it, or empty.
+std::string record_shared(const void* address, size_t bytes, Access access, const Clock& clock);
+
+}  // namespace simt

@@ -1,0 +1,130 @@
+#include "tests/simt/planted.h"
+
+#include <stdexcept>
+#include <vector>
+
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/ptx.cuh"
+
+// One correct kernel and copies of it with a planted bug each: the shim has to catch every one of them.
+namespace simt {
+namespace {
+
+using namespace lariat;
+using namespace lariat::cuda;
+
+enum class Bug {
+  kNone,
+  kLeavesBarrier,
+  kOtherBarrier,
+  kDivergentShuffle,
+  kShuffleOutsideMask,
+  kOtherMask,
+  kMissingBarrier,
+  kMissingWarpBarrier,
+  kOverwritten,
+  kSharedOverrun,
+  kDynamicOverrun,
+  kDeviceOverrun,
+  kUnwrittenShared,
+  kMissingCopyWait,
+  kCopyInFlight,
+  kHostMemory,
+};
+
+// out[block][t] = sum over the block of in[block][t], by shuffles and shared memory.
+template <Bug kBug>
+__global__ void sum_kernel(const float* in, float* out, const float* host) {
+  LARIAT_SHARED(float, partial, 4);
+  LARIAT_SHARED(float, turned, 128);
+  LARIAT_DYNAMIC_SHARED(raw);
+  auto* staged = reinterpret_cast<float*>(raw);  // 128 floats
+  const unsigned t = threadIdx.x, warp = t / 32, lane = t % 32;
+  const float* block_in = in + blockIdx.x * 128;
+
+  if (t % 4 == 0) cp_async16(staged + t, block_in + t, true);
+  cp_async_commit();
+  if (kBug != Bug::kMissingCopyWait && kBug != Bug::kCopyInFlight) cp_async_wait<0>();
+  if (kBug == Bug::kCopyInFlight) return;
+  if (kBug == Bug::kLeavesBarrier && t == 77) return;
+  if (kBug == Bug::kOtherBarrier && t >= 64) {
+    __syncthreads();
+  } else {
+    __syncthreads();
+  }
+
+  turned[t] = staged[t];
+  if (kBug != Bug::kMissingWarpBarrier) __syncwarp();
+  float x = turned[t ^ 1U];
+  if (kBug == Bug::kDynamicOverrun && t == 127) x += staged[t + 1];
+  if (kBug == Bug::kHostMemory) x += host[0];
+
+  if (kBug == Bug::kDivergentShuffle) {
+    if (lane != 5) x += __shfl_xor_sync(kFullWarp, x, 16);
+  } else if (kBug == Bug::kShuffleOutsideMask) {
+    if (lane < 16) x += __shfl_xor_sync(0x0000ffffU, x, 16);
+  } else if (kBug == Bug::kOtherMask) {
+    x += __shfl_xor_sync(lane == 0 ? kFullWarp : 0xfffffffeU, x, 1);
+  }
+  x = warp_sum(x);
+  if (lane == 0 && (kBug != Bug::kUnwrittenShared || warp != 3)) partial[warp] = x;
+  if (kBug != Bug::kMissingBarrier) __syncthreads();
+  const unsigned n = kBug == Bug::kSharedOverrun ? 5 : 4;
+  x = 0.0F;
+  for (unsigned i = 0; i < n; ++i) x += partial[i];
+  if (kBug == Bug::kOverwritten && lane == 0) partial[warp] = 0.0F;
+  out[blockIdx.x * 128 + t + (kBug == Bug::kDeviceOverrun && blockIdx.x == 2 ? 1 : 0)] = x;
+}
+
+template <Bug kBug>
+void run() {
+  constexpr unsigned kBlocks = 3;
+  std::vector<float> host(kBlocks * 128, 1.0F);
+  const size_t bytes = host.size() * sizeof(float);
+  struct Memory {
+    void* data;
+    explicit Memory(size_t n) : data(device_malloc(n)) {}
+    ~Memory() { device_free(data); }
+  } in(bytes), out(bytes);
+  copy_to_device(in.data, host.data(), bytes, nullptr);
+  cuda::launch(sum_kernel<kBug>, dim3(kBlocks), dim3(128), 128 * sizeof(float), nullptr,
+               static_cast<const float*>(in.data), static_cast<float*>(out.data), host.data());
+  copy_to_host(host.data(), out.data, bytes, nullptr);
+  for (float x : host) {
+    if (x != 128.0F) throw std::runtime_error("wrong sum");
+  }
+}
+
+struct Planted {
+  std::string_view name;
+  void (*run)();
+};
+constexpr Planted kPlanted[] = {
+    {"sound", run<Bug::kNone>},
+    {"leaves-barrier", run<Bug::kLeavesBarrier>},
+    {"other-barrier", run<Bug::kOtherBarrier>},
+    {"divergent-shuffle", run<Bug::kDivergentShuffle>},
+    {"shuffle-outside-mask", run<Bug::kShuffleOutsideMask>},
+    {"other-mask", run<Bug::kOtherMask>},
+    {"missing-barrier", run<Bug::kMissingBarrier>},
+    {"missing-warp-barrier", run<Bug::kMissingWarpBarrier>},
+    {"overwritten", run<Bug::kOverwritten>},
+    {"shared-overrun", run<Bug::kSharedOverrun>},
+    {"dynamic-overrun", run<Bug::kDynamicOverrun>},
+    {"device-overrun", run<Bug::kDeviceOverrun>},
+    {"unwritten-shared", run<Bug::kUnwrittenShared>},
+    {"missing-copy-wait", run<Bug::kMissingCopyWait>},
+    {"copy-in-flight", run<Bug::kCopyInFlight>},
+    {"host-memory", run<Bug::kHostMemory>},
+};
+
+}  // namespace
+
+void run_planted(std::string_view name) {
+  for (const Planted& planted : kPlanted) {
+    if (planted.name == name) return planted.run();
+  }
+  throw std::logic_error("no planted kernel of that name");
+}
+
+}  // namespace simt

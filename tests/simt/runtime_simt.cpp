@@ -1,0 +1,97 @@
+#include "kernels/cuda/runtime.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "kernels/convert.h"
+#include "kernels/error.h"
+#include "tests/simt/memory.h"
+
+// kernels/cuda/runtime.h without a GPU: a device made of heap memory on which everything happens at once.
+namespace lariat::cuda {
+namespace {
+
+void expect_device(const void* data, size_t bytes, const char* what) {
+  if (bytes > 0 && !simt::inside_device(data, bytes))
+    throw Error(std::string(what) + " outside device memory");
+}
+void expect_host(const void* data, size_t bytes, const char* what) {
+  if (bytes > 0 && simt::touches_device(data, bytes)) throw Error(std::string(what) + " is device memory");
+}
+void expect_device(const Matrix& m, const char* what) {
+  const size_t elements = static_cast<size_t>((m.rows - 1) * m.stride + m.cols);
+  expect_device(m.data, elements * size_of(m.dtype), what);
+}
+
+}  // namespace
+
+std::string unavailable_reason() { return {}; }
+
+DeviceInfo open_device(int index) {
+  if (index != 0) throw Error("there is no CUDA device " + std::to_string(index));
+  DeviceInfo info;
+  info.name = "SIMT shim";
+  info.major = 8;
+  info.multiprocessors = 4;
+  info.total_bytes = simt::device_bytes();
+  return info;
+}
+
+void* device_malloc(size_t bytes) { return simt::device_malloc(bytes); }
+void device_free(void* data) noexcept { simt::device_free(data); }
+DeviceMemory device_memory() {
+  return {simt::device_bytes() - simt::device_bytes_used(), simt::device_bytes()};
+}
+void* pinned_malloc(size_t bytes) { return std::malloc(bytes); }
+void pinned_free(void* data) noexcept { std::free(data); }
+
+Stream stream_create() { return nullptr; }
+void stream_destroy(Stream) noexcept {}
+void stream_synchronize(Stream) {}
+Event event_create() { return nullptr; }
+void event_destroy(Event) noexcept {}
+void event_record(Event, Stream) {}
+void event_synchronize(Event) {}
+double event_seconds(Event, Event) { return 0.0; }
+
+void copy_to_device(void* device_dst, const void* host_src, size_t bytes, Stream) {
+  expect_device(device_dst, bytes, "copy_to_device: the destination is");
+  expect_host(host_src, bytes, "copy_to_device: the source");
+  if (bytes > 0) std::memcpy(device_dst, host_src, bytes);
+}
+void copy_to_host(void* host_dst, const void* device_src, size_t bytes, Stream) {
+  expect_device(device_src, bytes, "copy_to_host: the source is");
+  expect_host(host_dst, bytes, "copy_to_host: the destination");
+  if (bytes > 0) std::memcpy(host_dst, device_src, bytes);
+}
+
+void fill_bytes(void* dst, int byte, size_t bytes, Stream) {
+  expect_device(dst, bytes, "fill_bytes: the destination is");
+  std::memset(dst, byte, bytes);
+}
+void copy_on_device(void* dst, const void* src, size_t bytes, Stream) {
+  expect_device(dst, bytes, "copy_on_device: the destination is");
+  expect_device(src, bytes, "copy_on_device: the source is");
+  if (bytes > 0) std::memcpy(dst, src, bytes);
+}
+
+Blas blas_create(Stream) { return nullptr; }
+void blas_destroy(Blas) noexcept {}
+void gemm(Blas, const Matrix& x, const Matrix& w, const Matrix& out, Into into) {
+  if (x.dtype != w.dtype || out.dtype != DType::kF32) throw Error("gemm: dtypes");
+  if (x.cols != w.cols || out.rows != x.rows || out.cols != w.rows) throw Error("gemm: shapes");
+  expect_device(x, "gemm: x is");
+  expect_device(w, "gemm: w is");
+  expect_device(out, "gemm: out is");
+  for (int64_t n = 0; n < x.rows; ++n) {
+    for (int64_t m = 0; m < w.rows; ++m) {
+      float sum = into == Into::kSum ? out.f32(n)[m] : 0.0F;
+      for (int64_t k = 0; k < x.cols; ++k) {
+        sum += load_f32(x.data, x.dtype, n * x.stride + k) * load_f32(w.data, w.dtype, m * w.stride + k);
+      }
+      out.f32(n)[m] = sum;
+    }
+  }
+}
+
+}  // namespace lariat::cuda

@@ -1,0 +1,175 @@
+#pragma once
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <source_location>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "tests/simt/memory.h"
+
+// CUDA's execution model on the CPU, for tests: a .cu file that includes this instead of the CUDA headers is
+// plain C++. A launch runs its blocks one after the other; the threads of a block are fibers that run until
+// they meet a barrier or a warp-wide instruction. What a GPU leaves undefined is a simt::Fault here:
+//   - a thread leaves the kernel while others wait at a barrier, or waits at another barrier than they do
+//   - a shuffle, vote or __syncwarp that not all lanes of its mask reach, or reach with different masks
+//   - a shuffle that reads a lane outside its mask
+//   - more threads, blocks or shared memory than a device has
+// and, in files compiled with -fsanitize=thread (see access_hooks.cpp):
+//   - two threads of a block touch one shared byte, one of them writing, with no barrier in between
+//   - a kernel reads shared memory that nobody wrote, or touches host memory, or misses an allocation
+//   - host code touches device memory
+// Every block has its shared arrays freshly allocated, so AddressSanitizer sees an overrun of each.
+namespace simt {
+
+struct Dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  constexpr Dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+  constexpr uint64_t count() const { return uint64_t{x} * y * z; }
+};
+
+using Where = std::source_location;
+
+// A kernel broke a rule; thrown by launch().
+class Fault : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Threads run in index order, or from the last to the first: a missing barrier rarely survives both.
+enum class Order { kForward, kBackward };
+void set_order(Order order);
+
+inline constexpr unsigned kWarp = 32;
+inline constexpr size_t kPayload = 64;  // bytes a lane can hand over in one warp-wide instruction
+
+// What each lane of a warp handed over; valid until the caller's next warp-wide instruction.
+struct Lanes {
+  alignas(16) unsigned char bytes[kWarp][kPayload];
+
+  template <class T>
+  SIMT_UNCHECKED T get(unsigned lane) const {
+    T value;
+    std::memcpy(&value, bytes[lane], sizeof(T));
+    return value;
+  }
+};
+
+void barrier(const Where& where);
+// Waits until every lane in `mask` has come here with the same mask; `memory` orders the warp's shared
+// memory accesses, as __syncwarp does and a shuffle does not.
+const Lanes& exchange(const char* what, unsigned mask, const void* payload, size_t bytes, bool memory,
+                      const Where& where);
+unsigned lane_id();
+[[noreturn]] void fault(const std::string& what);  // in a kernel: ends the launch
+[[noreturn]] void fault_outside_mask(const char* what);
+bool in_kernel();  // and not in one of these functions, called from it
+
+// The block's shared array of that key, allocated when its first thread asks.
+void* static_shared(const void* key, size_t bytes);
+void* dynamic_shared();
+
+// A copy by the asynchronous copy engine: done when its group is waited for. zero_fill: source not read.
+void copy_async(void* shared_dst, const void* src, size_t bytes, bool zero_fill);
+void commit_copies();
+void wait_copies(unsigned groups_left_in_flight);
+
+void run(Dim3 grid, Dim3 block, size_t shared_bytes, void (*body)(void*), void* params, size_t params_bytes);
+
+template <class... P, class... A>
+void launch(void (*kernel)(P...), Dim3 grid, Dim3 block, size_t shared_bytes, A&&... args) {
+  struct Call {
+    void (*kernel)(P...);
+    std::tuple<P...> params;
+  } call{kernel, std::tuple<P...>(std::forward<A>(args)...)};
+  run(
+      grid, block, shared_bytes,
+      [](void* p) {
+        auto* c = static_cast<Call*>(p);
+        std::apply(c->kernel, c->params);
+      },
+      &call, sizeof(call));
+}
+
+template <class T>
+T shuffle(const char* what, unsigned mask, T value, unsigned source, const Where& where) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 8);
+  const Lanes& lanes = exchange(what, mask, &value, sizeof(T), false, where);
+  if (source >= kWarp) return value;
+  if ((mask >> source & 1U) == 0) fault_outside_mask(what);
+  return lanes.get<T>(source);
+}
+
+template <class T, class F>
+T atomic_update(T* address, F&& f) {  // fibers are cooperative: nothing comes in between
+  T old = *address;
+  *address = f(old);
+  return old;
+}
+
+}  // namespace simt
+
+using dim3 = simt::Dim3;
+inline dim3 threadIdx, blockIdx, blockDim, gridDim;  // set by the scheduler at every switch
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __restrict__ __restrict
+#define __launch_bounds__(...)
+#define __grid_constant__
+
+inline void __syncthreads(simt::Where where = simt::Where::current()) { simt::barrier(where); }
+inline void __syncwarp(unsigned mask = 0xffffffffU, simt::Where where = simt::Where::current()) {
+  simt::exchange("__syncwarp", mask, nullptr, 0, true, where);
+}
+template <class T>
+T __shfl_sync(unsigned mask, T value, int source, simt::Where where = simt::Where::current()) {
+  return simt::shuffle("__shfl_sync", mask, value, static_cast<unsigned>(source) % simt::kWarp, where);
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int lanes, simt::Where where = simt::Where::current()) {
+  return simt::shuffle("__shfl_xor_sync", mask, value, simt::lane_id() ^ static_cast<unsigned>(lanes), where);
+}
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, unsigned by, simt::Where where = simt::Where::current()) {
+  return simt::shuffle("__shfl_down_sync", mask, value, simt::lane_id() + by, where);
+}
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned by, simt::Where where = simt::Where::current()) {
+  return simt::shuffle("__shfl_up_sync", mask, value, simt::lane_id() - by, where);
+}
+inline unsigned __ballot_sync(unsigned mask, int predicate, simt::Where where = simt::Where::current()) {
+  const simt::Lanes& lanes =
+      simt::exchange("__ballot_sync", mask, &predicate, sizeof(predicate), false, where);
+  unsigned votes = 0;
+  for (unsigned lane = 0; lane < simt::kWarp; ++lane) {
+    if ((mask >> lane & 1U) != 0 && lanes.get<int>(lane) != 0) votes |= 1U << lane;
+  }
+  return votes;
+}
+inline int __any_sync(unsigned mask, int predicate, simt::Where where = simt::Where::current()) {
+  return __ballot_sync(mask, predicate, where) != 0;
+}
+inline int __all_sync(unsigned mask, int predicate, simt::Where where = simt::Where::current()) {
+  return __ballot_sync(mask, predicate, where) == mask;
+}
+
+template <class T>
+SIMT_UNCHECKED T atomicAdd(T* address, std::type_identity_t<T> value) {
+  return simt::atomic_update(address, [&](T old) { return static_cast<T>(old + value); });
+}
+template <class T>
+SIMT_UNCHECKED T atomicMax(T* address, std::type_identity_t<T> value) {
+  return simt::atomic_update(address, [&](T old) { return std::max(old, value); });
+}
+template <class T>
+SIMT_UNCHECKED T atomicCAS(T* address, std::type_identity_t<T> expected, std::type_identity_t<T> value) {
+  return simt::atomic_update(address, [&](T old) { return old == expected ? value : old; });
+}

@@ -1,0 +1,85 @@
+#include "tests/simt/simt.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/simt/checked.h"
+#include "tests/simt/planted.h"
+
+namespace simt {
+namespace {
+
+// What the fault of a planted kernel says, or "" when it runs to its end. A wrong result is a fault, too.
+std::string outcome(std::string_view name, Order order) {
+  set_order(order);
+  std::string what;
+  try {
+    run_planted(name);
+  } catch (const std::exception& error) {
+    what = error.what();
+  }
+  set_order(Order::kForward);
+  return what;
+}
+
+void expect_caught(std::string_view name, std::string_view words) {
+  for (Order order : {Order::kForward, Order::kBackward}) {
+    const std::string what = outcome(name, order);
+    EXPECT_NE(what.find(words), std::string::npos) << name << ": '" << what << "'";
+  }
+}
+
+TEST(Simt, SoundKernelRuns) {
+  EXPECT_EQ(outcome("sound", Order::kForward), "");
+  EXPECT_EQ(outcome("sound", Order::kBackward), "");
+}
+
+TEST(Simt, BarrierLeft) { expect_caught("leaves-barrier", "thread 77"); }
+TEST(Simt, AnotherBarrier) { expect_caught("other-barrier", "waits at the barrier of planted.cu:"); }
+TEST(Simt, DivergentShuffle) { expect_caught("divergent-shuffle", "divergent __shfl_xor_sync"); }
+TEST(Simt, ShuffleOutsideMask) { expect_caught("shuffle-outside-mask", "__shfl_xor_sync"); }
+TEST(Simt, DifferentMasks) { expect_caught("other-mask", "__shfl_xor_sync"); }
+TEST(Simt, CopyInFlightAtTheEnd) { expect_caught("copy-in-flight", "asynchronous copies in flight"); }
+
+TEST(Simt, SoundKernelRunsAfterAFault) {
+  outcome("leaves-barrier", Order::kForward);
+  EXPECT_EQ(outcome("sound", Order::kForward), "");
+}
+
+// What only the checks of every access see. An AddressSanitizer build ends at the overruns by itself.
+class SimtChecked : public testing::Test {
+  void SetUp() override {
+    if (!hooks_linked()) GTEST_SKIP() << "this build does not check every access";
+  }
+};
+
+TEST_F(SimtChecked, MissingBarrier) { expect_caught("missing-barrier", "shared memory"); }
+TEST_F(SimtChecked, MissingWarpBarrier) { expect_caught("missing-warp-barrier", "shared memory"); }
+TEST_F(SimtChecked, Overwritten) { expect_caught("overwritten", "race on shared memory"); }
+TEST_F(SimtChecked, MissingCopyWait) {
+  expect_caught("missing-copy-wait", "shared memory that nobody wrote");
+}
+TEST_F(SimtChecked, UnwrittenShared) { expect_caught("unwritten-shared", "shared memory that nobody wrote"); }
+TEST_F(SimtChecked, SharedOverrun) { expect_caught("shared-overrun", "outside device memory"); }
+TEST_F(SimtChecked, DynamicOverrun) { expect_caught("dynamic-overrun", "outside device memory"); }
+TEST_F(SimtChecked, DeviceOverrun) { expect_caught("device-overrun", "outside device memory"); }
+TEST_F(SimtChecked, HostMemory) { expect_caught("host-memory", "reads outside device memory"); }
+
+#if defined(__SANITIZE_ADDRESS__)
+TEST(SimtAsanDeathTest, OverrunsAreSeen) {
+  EXPECT_DEATH(run_planted("shared-overrun"), "heap-buffer-overflow");
+  EXPECT_DEATH(run_planted("dynamic-overrun"), "heap-buffer-overflow");
+  EXPECT_DEATH(run_planted("device-overrun"), "heap-buffer-overflow");
+}
+#endif
+
+TEST(Simt, LaunchLimits) {
+  auto empty = +[](int) {};
+  EXPECT_THROW(launch(empty, Dim3(0), Dim3(32), 0, 1), Fault);
+  EXPECT_THROW(launch(empty, Dim3(1), Dim3(1025), 0, 1), Fault);
+  EXPECT_THROW(launch(empty, Dim3(1, 70000), Dim3(32), 0, 1), Fault);
+  EXPECT_THROW(launch(empty, Dim3(1), Dim3(32), 300 << 10, 1), Fault);
+  EXPECT_NO_THROW(launch(empty, Dim3(2, 3, 4), Dim3(4, 4, 2), 0, 1));
+}
+
+}  // namespace
+}  // namespace simt

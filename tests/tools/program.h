@@ -1,0 +1,60 @@
+#pragma once
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+// Runs the built program as a user would.
+namespace lariat::test {
+
+struct Outcome {
+  int code = -1;  // exit code; 128 + n after signal n
+  std::string out, err;
+};
+
+inline std::string slurp(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+// A fresh empty folder for the running test.
+inline std::filesystem::path fresh_dir() {
+  const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+  std::string name = std::string(info->test_suite_name()) + "." + info->name();
+  for (char& c : name) c = c == '/' ? '_' : c;
+  const auto dir = std::filesystem::path(testing::TempDir()) / ("lariat-" + name);
+  std::filesystem::remove_all(dir);
+  std::filesystem::create_directories(dir);
+  return dir;
+}
+
+// arguments: as typed in a shell, quoted where needed.
+inline Outcome run_lariat(const std::string& arguments) {
+  const auto dir = fresh_dir() / "run";
+  std::filesystem::create_directories(dir);
+  const std::string command = std::string(LARIAT_PROGRAM) + " " + arguments + " >" + (dir / "out").string() +
+                              " 2>" + (dir / "err").string() + " </dev/null";
+  const int status = std::system(command.c_str());
+  Outcome outcome;
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  outcome.out = slurp(dir / "out");
+  outcome.err = slurp(dir / "err");
+  return outcome;
+}
+
+// Exactly one line on stderr that starts as the contract says and holds `part`; nothing on stdout.
+inline void expect_error(const Outcome& outcome, int code, const std::string& part) {
+  EXPECT_EQ(outcome.code, code) << outcome.err;
+  EXPECT_EQ(outcome.err.rfind("lariat: error: ", 0), 0U) << outcome.err;
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  EXPECT_NE(outcome.err.find(part), std::string::npos) << "no '" << part << "' in: " << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+}
+
+}  // namespace lariat::test

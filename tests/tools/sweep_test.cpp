@@ -1,0 +1,218 @@
+#include <cmath>
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "engine/sweep_log.h"
+#include "kernels/error.h"
+#include "tests/tools/program.h"
+
+// perplexity, passkey and sweep as a user runs them.
+namespace lariat::test {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::filesystem::path source_dir() { return LARIAT_SOURCE_DIR; }
+std::filesystem::path shared_dir() { return source_dir() / "../shared"; }
+
+class MeasuringTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    model_ = shared_dir() / "models/stories260K";
+    text_ = shared_dir() / "text/tinystories/train.txt";
+    if (!std::filesystem::exists(model_ / "model.safetensors") || !std::filesystem::exists(text_)) {
+      GTEST_SKIP() << "no ../shared with stories260K and its text beside the repository";
+    }
+    dir_ = std::filesystem::path(testing::TempDir()) /
+           ("lariat-measuring-" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
+    std::filesystem::remove_all(dir_);
+    std::filesystem::create_directories(dir_);
+  }
+
+  std::string model() const { return " --model " + model_.string(); }
+  std::string file(const std::string& name) const { return (dir_ / name).string(); }
+  void write(const std::string& name, const std::string& text) { std::ofstream(dir_ / name) << text; }
+  // A sweep small enough for a test, without anything that depends on the clock on the wall.
+  std::string small_sweep(const std::string& report, int max_tokens = 1500) const {
+    return "sweep" + model() + " --file " + text_.string() + " --report " + file(report) +
+           " --scalings none,linear,yarn,dynamic-yarn --lengths 512,640 --depths 0,1"
+           " --trials 2 --no-speed --device cpu --threads 1"
+           " --max-tokens " +
+           std::to_string(max_tokens);
+  }
+
+  static std::vector<std::string> comparable(const std::filesystem::path& log) {
+    std::vector<std::string> lines;
+    for (const auto& record : read_sweep_log(log).records) lines.push_back(without_timing(record).dump());
+    std::sort(lines.begin(), lines.end());
+    return lines;
+  }
+
+  std::filesystem::path model_, text_, dir_;
+};
+
+// tests/golden/perplexity.json, from transformers in float32 with float64 sums.
+TEST_F(MeasuringTest, PerplexityEqualsTheGolden) {
+  std::ifstream in(source_dir() / "tests/golden/perplexity.json");
+  const Json golden = Json::parse(in);
+  int runs = 0;
+  for (const auto& expected : golden["results"]) {
+    std::string command = "perplexity" + model() + " --file " + text_.string() + " --max-tokens " +
+                          golden["text_tokens"].dump() + " --dtype f32 --kv-dtype f32 --json" +
+                          " --device cpu --method " + expected["method"].get<std::string>() + " --ctx " +
+                          expected["ctx"].dump();
+    if (!expected["stride"].is_null()) command += " --stride " + expected["stride"].dump();
+    const Json& config = expected["config"];
+    if (config.contains("rope_scaling")) {
+      command += " --rope-scaling " + config["rope_scaling"]["rope_type"].get<std::string>() +
+                 " --rope-factor " + config["rope_scaling"]["factor"].dump() + " --rope-rungs exact";
+    }
+    const Outcome outcome = run_lariat(command);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const Json result = Json::parse(outcome.out)["results"][0];
+    const auto near = [&](const char* key, double tolerance) {
+      const double ratio = result[key].get<double>() / expected[key].get<double>();
+      EXPECT_NEAR(ratio, 1.0, tolerance)
+          << key << " of " << command << ": " << result[key] << ", golden " << expected[key];
+    };
+    EXPECT_EQ(result["tokens"], expected["tokens"]) << command;
+    EXPECT_EQ(result["stride"], expected["stride"]);
+    near("nll", 1e-4);
+    near("ppl", 1e-4);
+    near("stderr", 1e-3);
+    ++runs;
+  }
+  EXPECT_GE(runs, 12);
+}
+
+TEST_F(MeasuringTest, SeveralLengthsInOnePassEqualEachAlone) {
+  const std::string common = "perplexity" + model() + " --file " + text_.string() +
+                             " --max-tokens 3000 --dtype f32 --kv-dtype f32 --device cpu --json --ctx ";
+  const Json together = Json::parse(run_lariat(common + "300,128,512").out)["results"];
+  ASSERT_EQ(together.size(), 3U);
+  for (const auto& one : together) {
+    const Json alone = Json::parse(run_lariat(common + one["ctx"].dump()).out)["results"][0];
+    EXPECT_EQ(alone["tokens"], one["tokens"]);
+    EXPECT_NEAR(alone["nll"].get<double>() / one["nll"].get<double>(), 1.0, 1e-6);
+    EXPECT_EQ(alone["positions"].size(), one["positions"].size());
+  }
+}
+
+TEST_F(MeasuringTest, TextsThatCannotBeMeasuredAreNamed) {
+  const std::string common = "perplexity" + model() + " --device cpu --file ";
+  write("empty.txt", "");
+  expect_error(run_lariat(common + file("empty.txt")), 1, "empty.txt: the file is empty");
+  write("short.txt", "Once upon a time.");
+  expect_error(run_lariat(common + file("short.txt")), 1, "short.txt: has ");
+  expect_error(run_lariat(common + file("missing.txt")), 1, "missing.txt: cannot be read");
+  expect_error(run_lariat(common + dir_.string()), 1, "is a folder");
+  write("ok.txt", std::string(5000, 'a'));
+  expect_error(run_lariat(common + file("ok.txt") + " --ctx 100000000000"), 1, "the KV cache would take");
+  expect_error(run_lariat(common + file("ok.txt") + " --method cubes"), 2, "cubes");
+  expect_error(run_lariat("passkey" + model() + " --device cpu --lengths 100000000000"), 1, "GiB");
+  expect_error(run_lariat("passkey" + model() + " --device cpu --lengths 20"), 1, "too short");
+}
+
+TEST_F(MeasuringTest, BytesThatAreNotUtf8AreCountedInAWarning) {
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += "Once upon a time. ";
+  write("latin1.txt", text + "caf\xE9 " + text);
+  const Outcome outcome =
+      run_lariat("perplexity" + model() + " --device cpu --ctx 64 --json --file " + file("latin1.txt"));
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_NE(outcome.err.find("latin1.txt: 1 bytes are not UTF-8 (the first at byte 5403)"), std::string::npos)
+      << outcome.err;
+  EXPECT_TRUE(Json::parse(outcome.out)["results"][0]["complete"]);
+}
+
+TEST_F(MeasuringTest, PasskeyKeepsItsContract) {
+  const Outcome outcome =
+      run_lariat("passkey" + model() + " --lengths 600,512 --depths 0,0.5,1 --trials 2 --seed 7 --json" +
+                 " --device cpu --report " + file("passkey.html"));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Json json = Json::parse(outcome.out);
+  ASSERT_EQ(json["results"].size(), 6U);
+  for (const auto& cell : json["results"]) {
+    EXPECT_EQ(cell["trials"], 2);
+    EXPECT_LE(cell["correct"], 2);
+    EXPECT_EQ(cell["answers"].size(), 2U);
+  }
+  EXPECT_TRUE(json["accuracy"].contains("512"));
+  EXPECT_NE(slurp(dir_ / "passkey.html").find("Passkeys found"), std::string::npos);
+}
+
+TEST_F(MeasuringTest, SweepWritesAReportThatSaysWhoWon) {
+  const Outcome outcome = run_lariat(small_sweep("out.html"));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("Beyond the original 512 tokens, "), std::string::npos) << outcome.out;
+  EXPECT_NE(slurp(dir_ / "out.html").find("Which scaling won where"), std::string::npos);
+  EXPECT_EQ(comparable(dir_ / "out.jsonl").size(), 4U * 2 * 3);
+  // Again, without --resume: the earlier results are kept aside.
+  ASSERT_EQ(run_lariat(small_sweep("out.html")).code, 0);
+  EXPECT_TRUE(std::filesystem::exists(dir_ / "out.jsonl.old"));
+  // Another sweep does not continue them.
+  expect_error(run_lariat(small_sweep("out.html") + " --resume --seed 9 --quiet"), 1,
+               "out.jsonl: holds results of another sweep (passkey.seed: 0 there, 9 here)");
+}
+
+TEST_F(MeasuringTest, AKilledSweepResumesToTheSameReport) {
+  ASSERT_EQ(run_lariat(small_sweep("whole.html")).code, 0);
+  const std::string command = std::string(LARIAT_PROGRAM) + " " + small_sweep("part.html") + " --quiet";
+  bool killed = false;
+  for (const int milliseconds : {150, 300, 600, 1200}) {
+    const int status = std::system(("timeout -s KILL " + std::to_string(milliseconds / 1000.0) + " " +
+                                    command + (killed ? " --resume" : "") + " >/dev/null 2>&1")
+                                       .c_str());
+    killed = std::filesystem::exists(dir_ / "part.jsonl");
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) break;
+  }
+  const Outcome outcome = run_lariat(small_sweep("part.html") + " --resume");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(comparable(dir_ / "part.jsonl"), comparable(dir_ / "whole.jsonl"));
+  EXPECT_EQ(slurp(dir_ / "part.html"), slurp(dir_ / "whole.html"));
+}
+
+TEST_F(MeasuringTest, CtrlCKeepsTheResultsSoFar) {
+  const std::string command = std::string(LARIAT_PROGRAM) + " " + small_sweep("out.html", 200000);
+  const int status = std::system(("timeout -s INT 2 " + command + " >/dev/null 2>" + file("err")).c_str());
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 124);  // timeout's own, after the program ended
+  EXPECT_NE(slurp(dir_ / "err").find("keeps the results so far, --resume continues"), std::string::npos)
+      << slurp(dir_ / "err");
+  EXPECT_NO_THROW(read_sweep_log(dir_ / "out.jsonl"));
+  EXPECT_TRUE(std::filesystem::exists(dir_ / "out.html"));
+}
+
+TEST_F(MeasuringTest, MpirunShardsMergeToTheReportOfOneProcess) {
+  if (std::system("command -v mpirun >/dev/null 2>&1") != 0)
+    GTEST_SKIP() << "no mpirun (package openmpi-bin)";
+  ASSERT_EQ(run_lariat(small_sweep("whole.html")).code, 0);
+  const std::string mpirun =
+      "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 " +
+      std::string(LARIAT_PROGRAM) + " " + small_sweep("mpi.html") + " >" + file("mpi.out") + " 2>&1";
+  ASSERT_EQ(std::system(mpirun.c_str()), 0) << slurp(dir_ / "mpi.out");
+  const std::string a = file("mpi.shard-0-of-2.jsonl"), b = file("mpi.shard-1-of-2.jsonl");
+  const auto first = comparable(a), second = comparable(b);
+  EXPECT_GT(first.size(), 4U);
+  EXPECT_GT(second.size(), 4U);
+  EXPECT_EQ(first.size() + second.size(), comparable(dir_ / "whole.jsonl").size());
+  const Outcome merged = run_lariat("sweep --merge " + a + " " + b + " --report " + file("merged.html"));
+  ASSERT_EQ(merged.code, 0) << merged.err;
+  EXPECT_EQ(slurp(dir_ / "merged.html"), slurp(dir_ / "whole.html"));
+  EXPECT_EQ(slurp(dir_ / "mpi.html"), slurp(dir_ / "whole.html"));  // the last shard wrote it by itself
+}
+
+TEST_F(MeasuringTest, SweepRefusesWhatMakesNoSense) {
+  expect_error(run_lariat("sweep" + model()), 2, "--report");
+  expect_error(run_lariat("sweep --report " + file("x.html")), 2, "--model");
+  expect_error(run_lariat(small_sweep("no/such/folder.html")), 1, "there is no folder");
+  expect_error(run_lariat(small_sweep("x.html") + " --shard 2/2"), 2, "--shard 2/2");
+  expect_error(run_lariat(small_sweep("x.html") + " --scalings none,yarm"), 2, "yarm");
+  expect_error(run_lariat(small_sweep("x.html") + " --lengths 4096"), 1,
+               "train.txt: the text used has 1500 tokens");
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "x.html"));
+}
+
+}  // namespace
+}  // namespace lariat::test

@@ -1,0 +1,199 @@
+#include <algorithm>
+#include <chrono>
+#include <iomanip>
+#include <iostream>
+
+#include "kernels/error.h"
+#include "tools/commands.h"
+#include "tools/common.h"
+
+namespace lariat {
+namespace {
+
+struct BenchCommand {
+  CommonOptions common;
+  std::filesystem::path config;
+  bool random_weights = false, json = false;
+  int64_t prompt = 512, gen = 128, reps = 3;
+  std::vector<int64_t> depths{0};
+};
+
+struct BenchResult {
+  std::string test;  // "pp": prefill of n tokens, "tg": n tokens decoded one at a time
+  int64_t n = 0, depth = 0;
+  std::vector<double> tokens_per_second;
+  double bytes_per_token = 0;   // weights and cache a token must read, for "tg"
+  RerotationStats rerotations;  // of one repetition
+  double seconds = 0;           // of the same repetition
+
+  double median() const {
+    std::vector<double> sorted = tokens_per_second;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted[sorted.size() / 2];
+  }
+};
+
+Runtime open(const BenchCommand& command) {
+  if (!command.random_weights) return open_runtime(command.common);
+  ModelConfig config = load_config(command.config);
+  config.rope = resolve_rope(config, command.common.rope);
+  Runtime runtime;
+  runtime.backend = open_backend(command.common);
+  runtime.model = random_model(config, *runtime.backend, storage_dtype(command.common).value_or(config.dtype),
+                               /*seed=*/1);
+  runtime.session = session_options(command.common, runtime.model);
+  return runtime;
+}
+
+std::vector<int32_t> some_tokens(int64_t n, int64_t vocab_size) {
+  std::vector<int32_t> tokens;
+  uint64_t state = 12345;
+  for (int64_t i = 0; i < n; ++i) {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+    tokens.push_back(static_cast<int32_t>((state >> 33) % static_cast<uint64_t>(vocab_size)));
+  }
+  return tokens;
+}
+
+// What one decode step at this length must read: every projection once, and the whole cache.
+double bytes_read(const Model& model, const Sequence& sequence, double length) {
+  const auto per_position =
+      static_cast<double>(sequence.cache().k_bytes_per_position() + sequence.cache().v_bytes_per_position());
+  return static_cast<double>(model.weights.bytes) + per_position * length;
+}
+
+// One repetition: the prompt of `depth` tokens is not timed, what follows is.
+void repeat(const BenchCommand& command, Session& session, BenchResult& result) {
+  const Model& model = session.model();
+  Sequence sequence = session.new_sequence();
+  Progress progress("bench: filling the cache", result.depth, command.common.quiet);
+  const auto check = [&](int64_t done) {
+    if (interrupted()) throw Error("interrupted");
+    progress.update(done);
+  };
+  if (result.depth > 0) session.prefill(sequence, some_tokens(result.depth, model.config.vocab_size), check);
+  progress.clear();
+  const std::vector<int32_t> tokens = some_tokens(result.n, model.config.vocab_size);
+  const RerotationStats before = sequence.cache().rerotations();
+  const auto start = std::chrono::steady_clock::now();
+  if (result.test == "pp") {
+    session.prefill(sequence, tokens, [](int64_t) {
+      if (interrupted()) throw Error("interrupted");
+    });
+  } else {
+    for (const int32_t token : tokens) {
+      if (interrupted()) throw Error("interrupted");
+      session.decode(sequence, token);
+    }
+  }
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  result.tokens_per_second.push_back(static_cast<double>(result.n) / result.seconds);
+  const RerotationStats& after = sequence.cache().rerotations();
+  result.rerotations = {after.count - before.count, after.positions - before.positions,
+                        after.seconds - before.seconds};
+  const double mean_length = static_cast<double>(result.depth) + static_cast<double>(result.n) / 2;
+  result.bytes_per_token = result.test == "tg"
+                               ? bytes_read(model, sequence, mean_length)
+                               : static_cast<double>(model.weights.bytes) / static_cast<double>(result.n);
+}
+
+nlohmann::ordered_json to_json(const BenchResult& r) {
+  const auto [slowest, fastest] = std::minmax_element(r.tokens_per_second.begin(), r.tokens_per_second.end());
+  nlohmann::ordered_json json = {{"test", r.test},
+                                 {"n", r.n},
+                                 {"depth", r.depth},
+                                 {"reps", r.tokens_per_second.size()},
+                                 {"tok_s_median", r.median()},
+                                 {"tok_s_min", *slowest},
+                                 {"tok_s_max", *fastest},
+                                 {"gb_s", r.median() * r.bytes_per_token / 1e9}};
+  json["rerotations"] = {{"count", r.rerotations.count},
+                         {"positions", r.rerotations.positions},
+                         {"seconds", r.rerotations.seconds},
+                         {"share_of_time", r.rerotations.seconds / r.seconds}};
+  return json;
+}
+
+void print_table(const std::vector<BenchResult>& results, const Model& model, const Limits& limits) {
+  std::cout << "test        tok/s (min .. max)          GB/s  of the machine's\n" << std::fixed;
+  for (const auto& r : results) {
+    const auto [slowest, fastest] =
+        std::minmax_element(r.tokens_per_second.begin(), r.tokens_per_second.end());
+    const double gb_s = r.median() * r.bytes_per_token / 1e9;
+    const std::string name =
+        r.test + std::to_string(r.n) + (r.depth > 0 ? "@" + std::to_string(r.depth) : "");
+    std::cout << std::left << std::setw(12) << name << std::setprecision(2) << std::right << std::setw(9)
+              << r.median() << " (" << *slowest << " .. " << *fastest << ")  " << std::setw(8) << gb_s
+              << "  ";
+    if (r.test == "tg") {
+      std::cout << std::setprecision(1) << 100 * gb_s * 1e9 / limits.read_bytes_per_second
+                << "% of read bandwidth";
+    } else {
+      // Two operations per weight and token; attention's share is left out.
+      const double flops = r.median() * 2 * static_cast<double>(model.weights.bytes) /
+                           static_cast<double>(size_of(model.weights.dtype));
+      std::cout << std::setprecision(1) << 100 * flops / limits.flops_per_second << "% of GEMM peak ("
+                << std::setprecision(3) << flops / 1e12 << " TFLOP/s)";
+    }
+    if (r.rerotations.count > 0) {
+      std::cout << std::setprecision(2) << "; " << r.rerotations.count << " re-rotations, "
+                << 100 * r.rerotations.seconds / r.seconds << "% of the time";
+    }
+    std::cout << "\n";
+  }
+  std::cout << std::setprecision(2) << "machine: read " << limits.read_bytes_per_second / 1e9 << " GB/s, "
+            << name_of(model.compute) << " GEMM " << std::setprecision(3) << limits.flops_per_second / 1e12
+            << " TFLOP/s\n";
+}
+
+void run(const BenchCommand& command) {
+  const bool random = command.random_weights && !command.config.empty() && command.common.model.empty();
+  const bool real = !command.random_weights && command.config.empty() && !command.common.model.empty();
+  if (!random && !real) {
+    throw UsageError("bench takes --model DIR, or --config FILE together with --random-weights");
+  }
+  Runtime runtime = open(command);
+  const Limits limits = runtime.backend->measure_limits(runtime.model.compute);
+  Session session(runtime.model, *runtime.backend, runtime.session);
+  std::vector<BenchResult> results;
+  for (const int64_t depth : command.depths) {
+    if (command.prompt > 0) results.push_back({"pp", command.prompt, depth, {}, 0, {}, 0});
+    if (command.gen > 0) results.push_back({"tg", command.gen, depth, {}, 0, {}, 0});
+  }
+  for (auto& result : results) {
+    for (int64_t i = 0; i < command.reps; ++i) repeat(command, session, result);
+  }
+  if (!command.json) {
+    print_table(results, runtime.model, limits);
+    return;
+  }
+  nlohmann::ordered_json json;
+  json["results"] = nlohmann::ordered_json::array();
+  for (const auto& result : results) json["results"].push_back(to_json(result));
+  json["device"] = runtime.backend->description();
+  json["dtype"] = name_of(runtime.model.weights.dtype);
+  json["limits"] = {{"read_gb_s", limits.read_bytes_per_second / 1e9},
+                    {"gemm_tflop_s", limits.flops_per_second / 1e12}};
+  print_json(json);
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app) {
+  auto command = std::make_shared<BenchCommand>();
+  CLI::App& sub = *app.add_subcommand("bench", "Prefill and decode speed beside the machine's limits");
+  add_model_option(sub, command->common, /*required=*/false);
+  sub.add_option("--config", command->config, "a config.json to build a random model from");
+  sub.add_flag("--random-weights", command->random_weights, "weights drawn at random, for --config");
+  sub.add_option("--prompt", command->prompt, "prefill tokens; 0: none")->check(CLI::Range(0, 1 << 24));
+  sub.add_option("--gen", command->gen, "tokens to decode; 0: none")->check(CLI::Range(0, 1 << 24));
+  sub.add_option("--depth", command->depths, "context already in the cache, comma-separated")
+      ->delimiter(',')
+      ->check(CLI::Range(0, 1 << 24));
+  sub.add_option("--reps", command->reps, "repetitions of each test")->check(CLI::Range(1, 1000));
+  sub.add_flag("--json", command->json, "one JSON object on stdout");
+  add_common_options(sub, command->common);
+  sub.callback([command] { run(*command); });
+}
+
+}  // namespace lariat

@@ -1,0 +1,15 @@
+#pragma once
+#include <CLI/CLI.hpp>
+
+// Each adds one subcommand (tools/<name>.cpp) whose callback does the work and throws Error on failure.
+namespace lariat {
+
+void add_generate_command(CLI::App& app);
+void add_tokenize_commands(CLI::App& app);  // tokenize and detokenize
+void add_logits_command(CLI::App& app);
+void add_bench_command(CLI::App& app);
+void add_perplexity_command(CLI::App& app);
+void add_passkey_command(CLI::App& app);
+void add_sweep_command(CLI::App& app);
+
+}  // namespace lariat

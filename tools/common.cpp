@@ -1,0 +1,173 @@
+#include "tools/common.h"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <csignal>
+#include <iostream>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/error.h"
+
+namespace lariat {
+namespace {
+
+std::atomic<bool> g_interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler writes it");
+
+void on_signal(int signal) {
+  g_interrupted = true;
+  std::signal(signal, SIG_DFL);
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+const std::atomic<bool>& interrupted() { return g_interrupted; }
+
+void install_interrupt_handlers() {
+  std::signal(SIGINT, on_signal);
+  std::signal(SIGTERM, on_signal);
+}
+
+void add_model_option(CLI::App& command, CommonOptions& options, bool required) {
+  auto* option = command.add_option("--model", options.model, "Hugging Face checkpoint folder");
+  if (required) option->required();
+}
+
+void add_common_options(CLI::App& command, CommonOptions& options) {
+  command.add_option("--device", options.device, "auto, cpu or cuda")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  command.add_option("--threads", options.threads, "CPU threads; 0: every core")->check(CLI::Range(0, 1024));
+  command
+      .add_option("--dtype", options.dtype,
+                  "what weights are stored as and multiplied in; auto: the checkpoint's own")
+      ->check(CLI::IsMember({"auto", "f32", "bf16", "f16"}));
+  command.add_option("--kv-dtype", options.kv_dtype, "KV cache; auto: f16 keys, values in the model's dtype")
+      ->check(CLI::IsMember({"auto", "f32", "f16", "bf16"}));
+  command.add_option("--ctx", options.ctx, "longest sequence; 0: as long as memory lasts")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
+  command
+      .add_option("--prefill-chunk", options.prefill_chunk, "prompt tokens per forward pass; 0: all at once")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
+  command.add_flag("--quiet", options.quiet, "nothing on stderr but errors");
+  add_rope_options(command, options.rope);
+  add_rope_cache_options(command, options.rope_cache);
+}
+
+std::optional<DType> storage_dtype(const CommonOptions& options) {
+  if (options.dtype == "auto") return std::nullopt;
+  return parse_dtype(options.dtype);
+}
+
+std::unique_ptr<Backend> open_backend(const CommonOptions& options) {
+  if (options.device != "cpu") {
+    const std::string why_not = cuda_unavailable_reason();
+    if (why_not.empty()) return make_cuda_backend();
+    if (options.device == "cuda") throw Error("--device cuda: " + why_not + "; use --device cpu");
+    if (!options.quiet && isatty(STDERR_FILENO) == 1) {
+      std::cerr << "lariat: running on the CPU (" << why_not << ")\n";
+    }
+  }
+  return std::make_unique<CpuBackend>(options.threads);
+}
+
+SessionOptions session_options(const CommonOptions& options, const Model& model) {
+  SessionOptions session;
+  session.max_ctx = options.ctx;
+  session.prefill_chunk = options.prefill_chunk;
+  session.rope_rungs = options.rope_cache.rungs;
+  session.stale_cache = options.rope_cache.stale;
+  const bool every_token_turns = session.rope_rungs == 0 && model.config.rope.depends_on_length();
+  if (options.kv_dtype == "auto") {
+    // A step smaller than half an ulp would be rounded away: turning keys at every token asks for f32.
+    session.k_dtype = every_token_turns ? DType::kF32 : DType::kF16;
+    session.v_dtype = model.weights.dtype;
+  } else {
+    session.k_dtype = session.v_dtype = parse_dtype(options.kv_dtype);
+    if (every_token_turns && session.k_dtype != DType::kF32 && !session.stale_cache && !options.quiet) {
+      std::cerr << "lariat: warning: --rope-rungs exact with " << name_of(session.k_dtype)
+                << " keys rounds small turns away; use --kv-dtype f32\n";
+    }
+  }
+  return session;
+}
+
+Tokenizer open_tokenizer(const CommonOptions& options) {
+  std::error_code ec;
+  if (!std::filesystem::is_directory(options.model, ec)) {
+    throw Error(options.model.string() + ": no such folder; --model takes a Hugging Face checkpoint folder");
+  }
+  return Tokenizer::load(options.model);
+}
+
+Runtime open_runtime(const CommonOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  Runtime runtime;
+  ModelConfig config = load_config(options.model);
+  config.rope = resolve_rope(config, options.rope);
+  runtime.backend = open_backend(options);
+  {
+    Progress progress("loading", 100, options.quiet);
+    const auto show = [&](size_t done, size_t total) {
+      progress.update(static_cast<int64_t>(100 * done / total), std::to_string(total >> 20) + " MiB");
+    };
+    runtime.model = load_model(options.model, config, *runtime.backend, storage_dtype(options), show);
+  }
+  runtime.session = session_options(options, runtime.model);
+  runtime.load_seconds = seconds_since(start);
+  return runtime;
+}
+
+Progress::Progress(std::string label, int64_t total, bool quiet)
+    : label_(std::move(label)), total_(total), visible_(!quiet && isatty(STDERR_FILENO) == 1) {}
+
+void Progress::update(int64_t done, const std::string& note) {
+  const auto now = std::chrono::steady_clock::now();
+  if (!visible_ || (drawn_ && now - last_ < std::chrono::milliseconds(100) && done != total_)) return;
+  last_ = now;
+  drawn_ = true;
+  std::string line = "\r\033[K" + label_ + " ";
+  if (total_ > 0) {
+    constexpr int64_t kWidth = 30;
+    const int64_t filled = kWidth * done / total_;
+    for (int64_t i = 0; i < kWidth; ++i) line += i < filled ? "█" : "░";
+    line += " " + std::to_string(100 * done / total_) + "% ";
+  }
+  std::cerr << line << note << std::flush;
+}
+
+void Progress::clear() {
+  if (drawn_) std::cerr << "\r\033[K" << std::flush;
+  drawn_ = false;
+}
+
+std::vector<int32_t> parse_token_list(const std::string& text, const std::string& where) {
+  std::vector<int32_t> tokens;
+  const char* separators = ", \t\r\n";
+  for (size_t at = text.find_first_not_of(separators); at != std::string::npos;
+       at = text.find_first_not_of(separators, at)) {
+    const size_t end = std::min(text.find_first_of(separators, at), text.size());
+    int32_t id = 0;
+    const auto [stop, error] = std::from_chars(text.data() + at, text.data() + end, id);
+    if (error != std::errc() || stop != text.data() + end || id < 0) {
+      throw Error(where + ": '" + text.substr(at, std::min<size_t>(end - at, 40)) +
+                  "' is not a token id; give numbers separated by commas or spaces");
+    }
+    tokens.push_back(id);
+    at = end;
+  }
+  if (tokens.empty()) throw Error(where + ": no token ids");
+  return tokens;
+}
+
+void print_json(const nlohmann::ordered_json& json) {
+  std::cout << json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n"
+            << std::flush;
+}
+
+}  // namespace lariat

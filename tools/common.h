@@ -1,0 +1,76 @@
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "engine/session.h"
+#include "models/model.h"
+#include "models/tokenizer.h"
+#include "tools/rope_options.h"
+
+// What every subcommand that runs a model shares: its options, opening the model, progress, Ctrl-C.
+namespace lariat {
+
+struct CommonOptions {
+  std::filesystem::path model;
+  std::string device = "auto", dtype = "auto", kv_dtype = "auto";
+  int threads = 0;
+  int64_t ctx = 0, prefill_chunk = 512;
+  RopeOptions rope;
+  RopeCacheOptions rope_cache;
+  bool quiet = false;
+};
+
+void add_model_option(CLI::App& command, CommonOptions& options, bool required = true);
+// --device --threads --dtype --kv-dtype --ctx --prefill-chunk, the RoPE options and --quiet.
+void add_common_options(CLI::App& command, CommonOptions& options);
+
+// A model opened on a backend, and how its sessions are to run.
+struct Runtime {
+  std::unique_ptr<Backend> backend;
+  Model model;
+  SessionOptions session;
+  double load_seconds = 0;
+};
+
+std::unique_ptr<Backend> open_backend(const CommonOptions& options);
+// What --dtype asks for; unset for "auto". Throws UsageError.
+std::optional<DType> storage_dtype(const CommonOptions& options);
+SessionOptions session_options(const CommonOptions& options, const Model& model);
+Tokenizer open_tokenizer(const CommonOptions& options);
+Runtime open_runtime(const CommonOptions& options);
+
+// A line on stderr that is redrawn in place; silent when stderr is not a terminal or --quiet was given.
+class Progress {
+ public:
+  Progress(std::string label, int64_t total, bool quiet);
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  ~Progress() { clear(); }
+  void update(int64_t done, const std::string& note = "");  // draws at most ten times a second
+  void clear();
+
+ private:
+  std::string label_;
+  int64_t total_;
+  bool visible_;
+  bool drawn_ = false;
+  std::chrono::steady_clock::time_point last_{};
+};
+
+// Set by SIGINT and SIGTERM; a second signal ends the program at once.
+const std::atomic<bool>& interrupted();
+void install_interrupt_handlers();
+
+// Token ids separated by commas or whitespace. Throws Error/UsageError naming `where` and the first bad word.
+std::vector<int32_t> parse_token_list(const std::string& text, const std::string& where);
+
+// One JSON object on stdout; bytes that are not UTF-8 become U+FFFD.
+void print_json(const nlohmann::ordered_json& json);
+
+}  // namespace lariat

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""Write a corpus of our own: stories with facts that come back later, and passkey documents.
+
+    make_corpus.py --kind stories --megabytes 20 --out stories.txt
+    make_corpus.py --kind passkey --docs 20000 --out passkey.txt
+    make_corpus.py --kind recall --docs 20000 --out recall.txt
+    make_corpus.py --kind stories --megabytes 1 --split heldout --out stories-heldout.txt
+
+Documents end with a line <|endoftext|>. Document i is drawn from a generator seeded with
+(seed, split, kind, i) alone: the same arguments give the same bytes, a longer corpus starts with
+the shorter one, and the training and held-out parts share no document.
+"""
+import argparse
+import random
+import re
+import sys
+
+import words as w
+from grammar import tell
+
+END = "<|endoftext|>"
+
+TASK = ("There is an important info hidden inside a lot of irrelevant text. Find it and memorize them. "
+        "I will quiz you about the important information there.")
+FILLER = ["The grass is green.", "The sky is blue.", "The sun is yellow.", "Here we go.",
+          "There and back again."]
+INFORMATION = "The pass key is {key}. Remember it. {key} is the pass key."
+QUESTION = "What is the pass key? The pass key is"
+
+
+def rough_tokens(text):
+    """Words, digits, punctuation and line breaks: what the demo's tokenizer makes of this text, nearly."""
+    return len(re.findall(r"\d|[^\W\d]+|[^\w\s]|\n", text))
+
+
+def filler(rng, tokens, sentences):
+    """About `tokens` tokens of filler: whole sentences, cut at a word half of the time.
+
+    Engines differ in where they cut the filler, and in whether the repetitions start anew on both
+    sides of the information, so both vary here.
+    """
+    per_sentence = [rough_tokens(s) for s in sentences]
+    out, total, i = [], 0, 0
+    if rng.random() < 0.3:
+        i = rng.randrange(len(sentences))
+    while total < tokens:
+        out.append(sentences[i % len(sentences)])
+        total += per_sentence[i % len(sentences)]
+        i += 1
+    words = " ".join(out).split(" ")
+    if rng.random() < 0.5:
+        words = words[:max(0, len(words) - rng.randint(0, 4))]
+    return " ".join(words)
+
+
+def passkey(rng, max_tokens):
+    key = rng.randint(1, 50000)
+    kind = rng.random()
+    # A good share fills the window; many are short, because retrieval is learned there first.
+    if kind < 0.35:
+        total = rng.randint(max_tokens - 60, max_tokens)
+    elif kind < 0.7:
+        total = rng.randint(60, max_tokens)
+    else:
+        total = rng.randint(60, 160)
+    depth = rng.choice([0.0, 1.0, rng.random(), rng.random(), rng.random(), rng.random()])
+    sentences = FILLER
+    if rng.random() < 0.15:  # the same task in a haystack of stories
+        sentences = re.split(r"(?<=[.!?]) ", tell(rng, 400).replace("\n", " "))
+    info = INFORMATION.format(key=key)
+    fixed = rough_tokens(TASK + info + QUESTION + str(key)) + 14
+    room = max(0, total - fixed)
+    before = filler(rng, room * depth, sentences) if room * depth >= 1 else ""
+    after = filler(rng, room * (1 - depth), sentences) if room * (1 - depth) >= 1 else ""
+    # At the two ends one of the fillers is empty; whether its empty line is kept varies too.
+    keep_empty = rng.random() < 0.5
+    lines = [TASK, before, info, after, f"{QUESTION} {key}."]
+    return "\n".join(line for line in lines if line or keep_empty)
+
+
+def recall(rng):
+    """Short and dense copying: words and numbers said and said again. A model learns to look back on these
+    first (on words before numbers, since ten digits are easily confused); in passkey documents the few
+    tokens that can be recalled drown in filler."""
+    form = rng.random()
+    if form < 0.5:
+        words = rng.choices(w.OBJECTS + w.COLORS + w.TRAITS + w.WILD + w.DAYS + w.GIRLS + w.BOYS, k=rng.randint(4, 20))
+        line = " ".join(words)
+        return "\n".join([f"Remember these words: {line}."] + [f"Say them again: {line}."] * rng.randint(1, 4))
+    numbers = [rng.randint(1, 10 ** rng.randint(2, 5)) for _ in range(rng.randint(2, 6))]
+    if form < 0.65:
+        line = " ".join(str(n) for n in numbers)
+        return "\n".join([f"Remember these numbers: {line}."] + [f"Say them again: {line}."] * rng.randint(1, 4))
+    if form < 0.75:
+        who = rng.sample(w.GIRLS + w.BOYS, len(numbers))
+        facts = list(zip(who, numbers))
+        said = [f"The pass key of {name} is {n}." for name, n in facts]
+        rng.shuffle(facts)
+        return " ".join(said) + "\n" + " ".join(f"What is the pass key of {name}? It is {n}." for name, n in facts)
+    key = rng.randint(1, 50000)
+    return "\n".join([INFORMATION.format(key=key)] * rng.randint(1, 2) + [f"{QUESTION} {key}."])
+
+
+def story(rng, words):
+    # Lengths from a single scene to several training windows, unless one is asked for.
+    target = words or rng.choice([60, 120, 120, 200, 200, 300, 300, 400, 600, 900])
+    return tell(rng, int(target * (0.7 + 0.6 * rng.random())))
+
+
+def documents(kind, seed, split, passkey_tokens=512, words=None):
+    index = 0
+    while True:
+        rng = random.Random(f"lariat/{seed}/{split}/{kind}/{index}")
+        if kind == "passkey":
+            yield passkey(rng, passkey_tokens)
+        else:
+            yield recall(rng) if kind == "recall" else story(rng, words)
+        index += 1
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    ap.add_argument("--kind", choices=["stories", "passkey", "recall"], default="stories")
+    ap.add_argument("--split", choices=["train", "heldout"], default="train")
+    ap.add_argument("--seed", type=int, default=1)
+    ap.add_argument("--megabytes", type=float, help="stop after this much text")
+    ap.add_argument("--docs", type=int, help="stop after this many documents")
+    ap.add_argument("--passkey-tokens", type=int, default=512, help="longest passkey document, nearly")
+    ap.add_argument("--words", type=int, help="length of a story, within 30%% (a mixture if not given)")
+    ap.add_argument("--out", default="-")
+    args = ap.parse_args()
+    if args.megabytes is None and args.docs is None:
+        ap.error("give --megabytes or --docs")
+    out = sys.stdout.buffer if args.out == "-" else open(args.out, "wb")
+    written = count = 0
+    for doc in documents(args.kind, args.seed, args.split, args.passkey_tokens, args.words):
+        if args.docs is not None and count >= args.docs:
+            break
+        if args.megabytes is not None and written >= args.megabytes * 1e6:
+            break
+        data = f"{doc}\n{END}\n".encode()
+        out.write(data)
+        written += len(data)
+        count += 1
+    out.flush()
+    print(f"{count} documents, {written} bytes", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

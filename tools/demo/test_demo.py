@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""Checks of the corpus generator that need nothing but Python: python3 tools/demo/test_demo.py"""
+import itertools
+import re
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+import make_corpus  # noqa: E402
+
+
+def corpus(*args):
+    return subprocess.run([sys.executable, HERE / "make_corpus.py", *args], check=True, capture_output=True).stdout
+
+
+def texts(kind, split, n, seed=1):
+    return list(itertools.islice(make_corpus.documents(kind, seed, split), n))
+
+
+class Corpus(unittest.TestCase):
+    def test_same_seed_same_bytes(self):
+        for kind in ("stories", "passkey"):
+            first = corpus("--kind", kind, "--docs", "50")
+            self.assertEqual(first, corpus("--kind", kind, "--docs", "50"))
+            self.assertNotEqual(first, corpus("--kind", kind, "--docs", "50", "--seed", "2"))
+            self.assertTrue(corpus("--kind", kind, "--docs", "60").startswith(first))
+
+    def test_splits_share_no_document(self):
+        for kind in ("stories", "passkey"):
+            self.assertFalse(set(texts(kind, "train", 500)) & set(texts(kind, "heldout", 500)))
+
+    def test_a_few_hundred_words(self):
+        words = set(re.findall(r"[A-Za-z]+", " ".join(texts("stories", "train", 2000))))
+        self.assertGreater(len(words), 500)
+        self.assertLess(len(words), 2000)
+
+    def test_every_answer_was_stated_before(self):
+        asked = 0
+        for text in texts("stories", "train", 300):
+            for match in re.finditer(r"What was the secret number of the ([a-z ]+)\? It was (\d+)\.", text):
+                self.assertIn(match[2], text[:match.start()])
+                asked += 1
+        self.assertGreater(asked, 10)
+
+    def test_passkey_form(self):
+        for text in texts("passkey", "train", 300):
+            self.assertTrue(text.startswith(make_corpus.TASK + "\n"))
+            key = re.search(r"\nWhat is the pass key\? The pass key is (\d+)\.$", text)[1]
+            self.assertIn("\n" + make_corpus.INFORMATION.format(key=key) + "\n", text)
+            self.assertTrue(1 <= int(key) <= 50000)
+
+    def test_text_is_plain(self):
+        for text in texts("stories", "train", 1000):
+            self.assertTrue(text.isascii())
+            self.assertNotIn("  ", text)
+            self.assertIsNone(re.search(r"\ba [aeio][a-z]|\ban (?!hour)[^aeiou\W]", text))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,55 @@
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <new>
+
+#include "kernels/error.h"
+#include "tools/commands.h"
+#include "tools/common.h"
+#include "tools/rope.h"
+
+namespace {
+
+// One line, whatever a message was made of.
+std::string one_line(std::string text) {
+  for (char& c : text) {
+    if (c == '\n' || c == '\r') c = ' ';
+  }
+  return text;
+}
+
+int fail(const std::string& what, int code) {
+  std::cout.flush();
+  std::cerr << "lariat: error: " << one_line(what) << "\n";
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("LLaMA-style inference with an honest RoPE cache", "lariat");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "lariat " LARIAT_VERSION);
+  lariat::install_interrupt_handlers();
+  lariat::add_generate_command(app);
+  lariat::add_tokenize_commands(app);
+  lariat::add_logits_command(app);
+  lariat::add_bench_command(app);
+  lariat::add_perplexity_command(app);
+  lariat::add_passkey_command(app);
+  lariat::add_sweep_command(app);
+  lariat::add_rope_command(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& e) {
+    return app.exit(e);  // --help, --version
+  } catch (const CLI::ParseError& e) {
+    return fail(std::string(e.what()) + "; see lariat --help", 2);
+  } catch (const lariat::UsageError& e) {
+    return fail(e.what(), 2);
+  } catch (const std::bad_alloc&) {
+    return fail("out of memory; use a shorter --ctx, --kv-dtype f16 or a smaller model", 1);
+  } catch (const std::exception& e) {
+    return fail(e.what(), 1);
+  }
+  return 0;
+}

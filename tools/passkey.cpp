@@ -1,0 +1,143 @@
+#include "engine/passkey.h"
+
+#include <algorithm>
+#include <iostream>
+
+#include "engine/atomic_file.h"
+#include "engine/report.h"
+#include "engine/writable.h"
+#include "kernels/error.h"
+#include "tools/commands.h"
+#include "tools/common.h"
+#include "tools/measuring.h"
+
+namespace lariat {
+namespace {
+
+struct PasskeyCommand {
+  CommonOptions common;
+  std::vector<int64_t> lengths;
+  PasskeyOptions passkeys;
+  std::filesystem::path report;
+  bool json = false;
+};
+
+nlohmann::ordered_json to_json(const PasskeyCell& cell) {
+  nlohmann::ordered_json answers = nlohmann::ordered_json::array();
+  for (const auto& trial : cell.trials) {
+    answers.push_back({{"key", trial.key}, {"answer", trial.answer}, {"correct", trial.correct}});
+  }
+  return {{"length", cell.length},
+          {"depth", cell.depth},
+          {"trials", cell.trials.size()},
+          {"correct", cell.correct()},
+          {"answers", answers}};
+}
+
+nlohmann::ordered_json to_json(const std::vector<PasskeyCell>& cells, const SweepTable& table,
+                               bool complete) {
+  nlohmann::ordered_json json = {{"results", nlohmann::ordered_json::array()},
+                                 {"accuracy", nlohmann::ordered_json::object()},
+                                 {"complete", complete}};
+  for (const auto& cell : cells) json["results"].push_back(to_json(cell));
+  for (const int64_t length : table.lengths) {
+    const auto value = table.passkey_at(table.scalings[0], length);
+    if (value) json["accuracy"][std::to_string(length)] = value->share();
+  }
+  return json;
+}
+
+SweepTable empty_table(const PasskeyCommand& command, const Runtime& runtime) {
+  const RopeScaling& rope = runtime.model.config.rope;
+  SweepTable table;
+  table.model = std::filesystem::absolute(runtime.model.config.file).parent_path().filename().string();
+  table.original_ctx = rope.original_ctx;
+  table.scalings = {rope.type == RopeType::kDefault ? "none" : std::string(name_of(rope.type))};
+  table.lengths = command.lengths;
+  table.depths = command.passkeys.depths;
+  table.notes = {std::to_string(command.passkeys.trials) + " trials for each length and depth, seed " +
+                 std::to_string(command.passkeys.seed) + "; scaling factor " + compact(rope.factor) + "."};
+  return table;
+}
+
+// The options as they will be used: sorted, without repetitions, with the defaults filled in.
+void complete(PasskeyCommand& command, const Runtime& runtime, const Tokenizer& tokenizer) {
+  const int64_t l0 = runtime.model.config.rope.original_ctx;
+  if (command.lengths.empty()) command.lengths = {std::max<int64_t>(l0 / 2, 1), l0, 2 * l0};
+  std::sort(command.lengths.begin(), command.lengths.end());
+  command.lengths.erase(std::unique(command.lengths.begin(), command.lengths.end()), command.lengths.end());
+  auto& depths = command.passkeys.depths;
+  std::sort(depths.begin(), depths.end());
+  depths.erase(std::unique(depths.begin(), depths.end()), depths.end());
+  command.passkeys.eos_ids = runtime.model.config.eos_token_ids;
+  if (command.passkeys.eos_ids.empty()) command.passkeys.eos_ids = tokenizer.eos_ids();
+  command.passkeys.interrupted = &interrupted();
+}
+
+void run(PasskeyCommand& command) {
+  if (!command.report.empty()) check_writable(command.report);
+  const Tokenizer tokenizer = Tokenizer::load(command.common.model);
+  Runtime runtime = open_runtime(command.common);
+  complete(command, runtime, tokenizer);
+  SweepTable table = empty_table(command, runtime);
+  Session session(runtime.model, *runtime.backend, runtime.session);
+  const TextCodec codec = prompt_codec(tokenizer);
+
+  std::vector<PasskeyCell> cells;
+  const auto on_cell = [&](const PasskeyCell& cell) {
+    table.passkey[{table.scalings[0], cell.length, cell.depth}] = {static_cast<int64_t>(cell.trials.size()),
+                                                                   cell.correct()};
+    cells.push_back(cell);
+  };
+  double total = 0, before = 0;
+  for (const int64_t length : command.lengths) total += static_cast<double>(length);
+  Progress bar("passkey", 1000, command.common.quiet);
+  const Eta eta;
+  bool all = true;
+  for (const int64_t length : command.lengths) {
+    const auto show = [&](double part) {
+      const double done = (before + part * static_cast<double>(length)) / total;
+      const auto value = table.passkey_at(table.scalings[0], length);
+      const std::string found = value ? ", found " + fixed(100 * value->share(), 0) + " %" : "";
+      bar.update(static_cast<int64_t>(1000 * done),
+                 std::to_string(length) + " tokens" + found + "  " + eta.left(done));
+    };
+    all = measure_passkey(session, codec, length, command.passkeys, on_cell, show);
+    if (!all) break;
+    before += static_cast<double>(length);
+  }
+  bar.clear();
+  if (!command.report.empty()) write_file_atomically(command.report, html_report(table));
+  if (command.json) {
+    print_json(to_json(cells, table, all));
+  } else {
+    std::cout << heat_map(table, table.scalings[0]) << std::flush;
+  }
+  if (!all) throw Error("interrupted; the results are those of " + std::to_string(cells.size()) + " cells");
+}
+
+}  // namespace
+
+void add_passkey_command(CLI::App& app) {
+  auto command = std::make_shared<PasskeyCommand>();
+  CLI::App& sub = *app.add_subcommand("passkey", "Find a number hidden in a long text, by length and depth");
+  add_model_option(sub, command->common);
+  sub.add_option("--lengths", command->lengths,
+                 "prompt lengths in tokens, separated by commas; default: half, once and twice the original "
+                 "length")
+      ->delimiter(',')
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  sub.add_option("--depths", command->passkeys.depths,
+                 "where the number stands, 0 (start) to 1 (end); default 0,0.25,0.5,0.75,1")
+      ->delimiter(',')
+      ->check(CLI::Range(0.0, 1.0));
+  sub.add_option("--trials", command->passkeys.trials, "per length and depth; default 5")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  sub.add_option("--seed", command->passkeys.seed, "of the numbers; default 0");
+  sub.add_option("--report", command->report, "write the result as an HTML page");
+  sub.add_flag("--json", command->json, "one JSON object on stdout");
+  add_common_options(sub, command->common);
+  sub.callback([command] { run(*command); });
+}
+
+}  // namespace lariat

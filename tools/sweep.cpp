@@ -1,0 +1,275 @@
+#include "tools/sweep.h"
+
+#include <algorithm>
+#include <iostream>
+
+#include "engine/atomic_file.h"
+#include "engine/report.h"
+#include "engine/sweep.h"
+#include "engine/writable.h"
+#include "kernels/error.h"
+#include "tools/commands.h"
+#include "tools/common.h"
+#include "tools/measuring.h"
+
+namespace lariat {
+namespace {
+
+struct SweepCommand {
+  CommonOptions common;
+  SweepOptions sweep;
+  std::string method = "sliding", shard;
+  std::filesystem::path report, results;
+  std::vector<std::filesystem::path> merge;
+  bool resume = false, json = false, no_perplexity = false, no_passkey = false, no_speed = false;
+};
+
+std::string perplexity_rows(const SweepTable& table) {
+  std::vector<std::vector<std::string>> rows = {{"perplexity"}};
+  for (const int64_t length : table.lengths) rows[0].push_back(std::to_string(length));
+  for (const auto& scaling : table.scalings) {
+    rows.push_back({scaling});
+    for (const int64_t length : table.lengths) {
+      const auto value = table.perplexity_at(scaling, length);
+      rows.back().push_back(value ? compact(value->ppl) + " ± " + compact(value->standard_error) : "-");
+    }
+  }
+  return aligned_table(rows);
+}
+
+std::string speed_rows(const SweepTable& table) {
+  std::vector<std::vector<std::string>> rows = {{"prompt / decode tokens/s, cache"}};
+  for (const int64_t length : table.lengths) rows[0].push_back(std::to_string(length));
+  for (const auto& scaling : table.scalings) {
+    rows.push_back({scaling});
+    for (const int64_t length : table.lengths) {
+      const auto value = table.speed_at(scaling, length);
+      rows.back().push_back(value ? compact(value->prefill_tok_s) + " / " + compact(value->decode_tok_s) +
+                                        ", " + compact(static_cast<double>(value->cache_bytes) / (1 << 20)) +
+                                        " MiB"
+                                  : "-");
+    }
+  }
+  return aligned_table(rows);
+}
+
+void print_text(const SweepTable& table) {
+  std::string text;
+  if (!table.perplexity.empty()) text += perplexity_rows(table) + "\n";
+  if (!table.passkey.empty()) {
+    for (const auto& scaling : table.scalings)
+      text += "passkeys, " + scaling + "\n" + heat_map(table, scaling) + "\n";
+  }
+  if (!table.speed.empty()) text += speed_rows(table) + "\n";
+  for (const auto& sentence : conclusions(table)) text += sentence + "\n";
+  std::cout << text << std::flush;
+}
+
+nlohmann::ordered_json to_json(const SweepRecords& log, const SweepTable& table, bool complete) {
+  nlohmann::ordered_json header = log.header;
+  header.erase("lariat_sweep");
+  header.erase("shard");
+  nlohmann::ordered_json json = {{"sweep", header},
+                                 {"complete", complete},
+                                 {"results", log.records},
+                                 {"conclusions", conclusions(table)}};
+  return json;
+}
+
+// The report and what is printed, of results that may be incomplete.
+void publish(const SweepCommand& command, const SweepRecords& log) {
+  const SweepTable table = tabulate(log);
+  if (!command.report.empty()) write_file_atomically(command.report, html_report(table));
+  if (command.json) {
+    print_json(to_json(log, table, is_complete(log)));
+  } else {
+    print_text(table);
+  }
+}
+
+void merge(const SweepCommand& command) {
+  if (!command.report.empty()) check_writable(command.report);
+  const SweepRecords log = merge_sweep_logs(command.merge);
+  publish(command, log);
+  if (!is_complete(log) && !command.common.quiet) {
+    std::cerr
+        << "lariat: warning: some results are missing; give the files of all shards, each run to its end\n";
+  }
+}
+
+// The text of the demo model stands beside it; other models have none of their own.
+std::filesystem::path text_of(const SweepCommand& command) {
+  if (!command.sweep.text.empty()) return command.sweep.text;
+  const auto beside = command.common.model / "heldout.txt";
+  std::error_code ec;
+  if (std::filesystem::is_regular_file(beside, ec)) return beside;
+  if (!command.no_perplexity && !command.common.quiet) {
+    std::cerr << "lariat: no --file, so no perplexity is measured\n";
+  }
+  return {};
+}
+
+// Not to lose hours of results to a forgotten --resume: an older log is kept under another name.
+void set_aside(const std::filesystem::path& log, bool quiet) {
+  std::error_code ec;
+  if (!std::filesystem::exists(log, ec)) return;
+  const std::filesystem::path old = log.string() + ".old";
+  std::filesystem::rename(log, old, ec);
+  if (!ec && !quiet) {
+    std::cerr << "lariat: earlier results are now " << old.string()
+              << "; --resume would have continued them\n";
+  }
+}
+
+// After its own shard: when all the others are complete too, their one report.
+void publish_shards(const SweepCommand& command, const Sweep& sweep) {
+  const SweepOptions& options = sweep.options();
+  std::vector<std::filesystem::path> files;
+  std::error_code ec;
+  std::string names;
+  for (int64_t i = 0; i < options.shard_count; ++i) {
+    const auto file = log_beside(command.report, i, options.shard_count);
+    names += " " + file.string();
+    if (std::filesystem::exists(file, ec)) files.push_back(file);
+  }
+  if (static_cast<int64_t>(files.size()) == options.shard_count) {
+    const SweepRecords log = merge_sweep_logs(files);
+    if (is_complete(log)) return publish(command, log);
+  }
+  if (!command.common.quiet) {
+    std::cerr << "lariat: shard " << options.shard_index << " of " << options.shard_count
+              << " is done; when all are: lariat sweep --merge" << names << " --report "
+              << command.report.string() << "\n";
+  }
+}
+
+Shard choose_shard(const SweepCommand& command) {
+  const Shard shard =
+      command.shard.empty() ? shard_of_environment(process_environment) : parse_shard(command.shard);
+  if (shard.count > 1 && !command.common.quiet) {
+    std::cerr << "lariat: shard " << shard.index << " of " << shard.count << " (" << shard.source << ")\n";
+  }
+  return shard;
+}
+
+bool measure(const SweepCommand& command, Sweep& sweep, SweepLog& log) {
+  const bool quiet = command.common.quiet || sweep.options().shard_index > 0;
+  Progress bar("sweep", 1000, quiet);
+  const Eta eta;
+  return sweep.run(log, [&](const SweepProgress& at) {
+    bar.update(static_cast<int64_t>(1000 * at.done),
+               std::string(name_of(at.unit.kind)) + ", " + at.unit.scaling + " at " +
+                   std::to_string(at.unit.length) + "  " + eta.left(at.done));
+  });
+}
+
+void check_usage(const SweepCommand& command) {
+  if (command.report.empty()) {
+    throw UsageError(
+        "sweep needs --report OUT.html (the results are kept beside it); see lariat sweep --help");
+  }
+  if (!command.merge.empty()) return;
+  if (command.common.model.empty())
+    throw UsageError("sweep needs --model DIR, or --merge FILES; see lariat sweep --help");
+  if (command.common.rope.scaling || command.common.rope.config) {
+    throw UsageError(
+        "sweep compares several scalings: use --scalings instead of --rope-scaling or --rope-config");
+  }
+}
+
+void run(SweepCommand& command) {
+  check_usage(command);
+  if (!command.merge.empty()) return merge(command);
+  check_writable(command.report);
+  const Shard shard = choose_shard(command);
+  const Tokenizer tokenizer = Tokenizer::load(command.common.model);
+  SweepOptions options = command.sweep;
+  options.rope = command.common.rope;
+  command.common.rope.factor.reset();  // it is for the scalings of the sweep, not for the model as it is
+  options.text = text_of(command);
+  Runtime runtime = open_runtime(command.common);
+  options.method = parse_perplexity_method(command.method);
+  options.perplexity = !command.no_perplexity;
+  options.passkey = !command.no_passkey;
+  options.speed = !command.no_speed;
+  options.shard_index = shard.index;
+  options.shard_count = shard.count;
+  options.interrupted = &interrupted();
+  options.passkeys.eos_ids = runtime.model.config.eos_token_ids;
+  if (options.passkeys.eos_ids.empty()) options.passkeys.eos_ids = tokenizer.eos_ids();
+
+  CommonOptions silent = command.common;
+  silent.quiet = true;
+  Sweep sweep(
+      runtime.model, *runtime.backend, tokenizer,
+      [silent](const Model& model) { return session_options(silent, model); }, options);
+  sweep.check();
+  const auto file =
+      command.results.empty() ? log_beside(command.report, shard.index, shard.count) : command.results;
+  if (!command.resume) set_aside(file, command.common.quiet);
+  SweepLog log(file, sweep.header(), command.resume);
+  const bool all = measure(command, sweep, log);
+  if (shard.count > 1 && command.results.empty()) {
+    if (all) publish_shards(command, sweep);
+  } else if (shard.count == 1) {
+    publish(command, log.contents());
+  }
+  if (!all) throw Error("interrupted; " + file.string() + " keeps the results so far, --resume continues");
+}
+
+void add_measuring_options(CLI::App& sub, SweepCommand& command) {
+  SweepOptions& sweep = command.sweep;
+  sub.add_option("--file", sweep.text,
+                 "text for perplexity; default: heldout.txt in the model's folder, if there is one");
+  sub.add_option(
+         "--scalings", sweep.scalings,
+         "separated by commas; default none,linear,ntk,dynamic,yarn,dynamic-yarn; model: as config.json "
+         "says")
+      ->delimiter(',');
+  sub.add_option("--lengths", sweep.lengths, "in tokens; default 1, 2 and 4 times the original length")
+      ->delimiter(',')
+      ->check(CLI::Range(int64_t{4}, int64_t{1} << 40));
+  sub.add_option("--method", command.method, "of perplexity: sliding (default) or chunks")
+      ->check(CLI::IsMember({"sliding", "chunks"}));
+  sub.add_option("--stride", sweep.stride, "tokens a sliding window moves; default 256")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  sub.add_option("--max-tokens", sweep.max_tokens, "of the text, for perplexity; default 8192, 0: all")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 60));
+  sub.add_option("--depths", sweep.passkeys.depths, "of the passkey; default 0,0.25,0.5,0.75,1")
+      ->delimiter(',')
+      ->check(CLI::Range(0.0, 1.0));
+  sub.add_option("--trials", sweep.passkeys.trials, "passkeys per length and depth; default 5")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  sub.add_option("--seed", sweep.passkeys.seed, "of the passkeys; default 0");
+  sub.add_flag("--no-perplexity", command.no_perplexity, "leave perplexity out");
+  sub.add_flag("--no-passkey", command.no_passkey, "leave passkeys out");
+  sub.add_flag("--no-speed", command.no_speed, "leave speed and memory out");
+}
+
+}  // namespace
+
+std::filesystem::path log_beside(const std::filesystem::path& report, int64_t index, int64_t count) {
+  std::filesystem::path log = report;
+  if (count == 1) return log.replace_extension(".jsonl");
+  return log.replace_extension(".shard-" + std::to_string(index) + "-of-" + std::to_string(count) + ".jsonl");
+}
+
+void add_sweep_command(CLI::App& app) {
+  auto command = std::make_shared<SweepCommand>();
+  CLI::App& sub =
+      *app.add_subcommand("sweep", "Compare RoPE scalings: perplexity, passkeys, speed, by length");
+  add_model_option(sub, command->common, false);
+  sub.add_option("--report", command->report,
+                 "the HTML page to write; results are kept beside it as JSON lines");
+  add_measuring_options(sub, *command);
+  sub.add_option("--results", command->results, "where to keep the results instead");
+  sub.add_flag("--resume", command->resume, "continue an earlier sweep: measure only what its results lack");
+  sub.add_option("--shard", command->shard,
+                 "i/n: measure only the i-th of n parts (default: as mpirun or Slurm say)");
+  sub.add_option("--merge", command->merge, "make one report of the results of several shards");
+  sub.add_flag("--json", command->json, "one JSON object on stdout");
+  add_common_options(sub, command->common);
+  sub.callback([command] { run(*command); });
+}
+
+}  // namespace lariat

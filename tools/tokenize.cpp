@@ -1,0 +1,72 @@
+#include <iostream>
+
+#include "kernels/error.h"
+#include "models/json_file.h"
+#include "tools/commands.h"
+#include "tools/common.h"
+
+namespace lariat {
+namespace {
+
+constexpr uint64_t kMaxTextBytes = uint64_t{4} << 30;
+
+struct TokenizeCommand {
+  CommonOptions common;
+  std::optional<std::string> text;
+  std::filesystem::path file;
+  std::string tokens;
+  bool no_bos = false, json = false;
+};
+
+void tokenize(const TokenizeCommand& command) {
+  const Tokenizer tokenizer = open_tokenizer(command.common);
+  const std::string text = command.text ? *command.text : read_file(command.file, kMaxTextBytes);
+  const std::vector<int32_t> tokens = tokenizer.encode(text, !command.no_bos && tokenizer.adds_bos());
+  if (command.json) {
+    print_json({{"tokens", tokens}});
+    return;
+  }
+  std::string line;
+  for (const int32_t id : tokens) line += (line.empty() ? "" : ",") + std::to_string(id);
+  std::cout << line << "\n";
+}
+
+void detokenize(const TokenizeCommand& command) {
+  const Tokenizer tokenizer = open_tokenizer(command.common);
+  const std::vector<int32_t> tokens = parse_token_list(command.tokens, "--tokens");
+  for (const int32_t id : tokens) {
+    if (id >= tokenizer.vocab_size()) {
+      throw Error("--tokens: id " + std::to_string(id) + " is outside the tokenizer's vocabulary of " +
+                  std::to_string(tokenizer.vocab_size()));
+    }
+  }
+  const std::string text = tokenizer.decode(tokens);
+  if (command.json) {
+    print_json({{"text", text}});
+  } else {
+    std::cout << text << "\n";
+  }
+}
+
+}  // namespace
+
+void add_tokenize_commands(CLI::App& app) {
+  auto command = std::make_shared<TokenizeCommand>();
+  CLI::App& encode = *app.add_subcommand("tokenize", "Text to token ids");
+  add_model_option(encode, command->common);
+  auto* source = encode.add_option_group("text", "what to tokenize");
+  source->add_option("--text", command->text, "the text itself");
+  source->add_option("--file", command->file, "a file with the text");
+  source->require_option(1);
+  encode.add_flag("--no-bos", command->no_bos, "without the beginning-of-text token");
+  encode.add_flag("--json", command->json, "one JSON object on stdout");
+  encode.callback([command] { tokenize(*command); });
+
+  CLI::App& decode = *app.add_subcommand("detokenize", "Token ids to text");
+  add_model_option(decode, command->common);
+  decode.add_option("--tokens", command->tokens, "ids separated by commas")->required();
+  decode.add_flag("--json", command->json, "one JSON object on stdout");
+  decode.callback([command] { detokenize(*command); });
+}
+
+}  // namespace lariat
