@@ -228,6 +228,7 @@ std::vector<SweepUnit> Sweep::units() const {
   }
   std::sort(mine.begin(), mine.end());
   std::vector<SweepUnit> units;
+  units.reserve(mine.size());
   for (const size_t i : mine) units.push_back(all[i]);
   return units;
 }

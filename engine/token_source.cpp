@@ -62,14 +62,14 @@ bool FileTokens::read(std::vector<int32_t>& tokens) {
   in_.read(piece_.data(), static_cast<std::streamsize>(piece_.size()));
   if (in_.bad()) throw Error(file_.string() + ": reading failed");
   const std::string_view piece(piece_.data(), static_cast<size_t>(in_.gcount()));
-  look_for_invalid(piece, !in_);
+  refuse_invalid(piece, !in_);
   bytes_read_ += piece.size();
   encoder_.push(piece, tokens);
   if (!in_) encoder_.finish(tokens);
   return true;
 }
 
-void FileTokens::look_for_invalid(std::string_view piece, bool last) {
+void FileTokens::refuse_invalid(std::string_view piece, bool last) {
   const uintmax_t begin = bytes_read_ - unfinished_.size();
   const std::string text = unfinished_ + std::string(piece);
   unfinished_.clear();
@@ -80,8 +80,8 @@ void FileTokens::look_for_invalid(std::string_view piece, bool last) {
       return;
     }
     if (step.kind != Utf8Step::kChar) {
-      if (invalid_bytes_ == 0) first_invalid_ = begin + at;
-      invalid_bytes_ += step.length;
+      throw Error(file_.string() + ": byte " + std::to_string(begin + at) +
+                  " is not UTF-8; convert the file (iconv -f latin1 -t utf-8, if that is what it is)");
     }
     at += step.length;
   }

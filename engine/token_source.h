@@ -38,28 +38,28 @@ class TokenSource {
 };
 
 // The ids of a file of any size, without a BOS, encoded piece by piece in memory that does not grow with it.
-// Bytes that are not UTF-8 count as U+FFFD for every tokenizer; where they are is kept, for a warning.
+// A number measured on bytes that every tokenizer would read as U+FFFD says nothing about a text, so they are
+// an error.
 class FileTokens {
  public:
   // Throws Error naming the file when it cannot be read or is empty.
   FileTokens(std::filesystem::path file, const Tokenizer& tokenizer, size_t piece_bytes = size_t{1} << 16);
 
-  bool read(std::vector<int32_t>& tokens);  // a TokenSource::Reader
+  // A TokenSource::Reader. Throws Error naming the file and the offset of the first byte that is not UTF-8.
+  bool read(std::vector<int32_t>& tokens);
 
   uintmax_t bytes() const { return bytes_; }  // 0: not known (a pipe)
   uintmax_t bytes_read() const { return bytes_read_; }
-  uintmax_t invalid_bytes() const { return invalid_bytes_; }
-  uintmax_t first_invalid() const { return first_invalid_; }  // its offset in the file
 
  private:
-  void look_for_invalid(std::string_view piece, bool last);
+  void refuse_invalid(std::string_view piece, bool last);
 
   std::filesystem::path file_;
   StreamEncoder encoder_;
   std::ifstream in_;
   std::string piece_;
   std::string unfinished_;  // bytes of a character that goes on in the next piece
-  uintmax_t bytes_ = 0, bytes_read_ = 0, invalid_bytes_ = 0, first_invalid_ = 0;
+  uintmax_t bytes_ = 0, bytes_read_ = 0;
 };
 
 // How much of the text lies before token `position`, 0 ... 1: by tokens when their number is known, else by

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <iostream>
 
 namespace lariat {
 namespace {
@@ -37,13 +36,6 @@ std::string Eta::left(double done) const {
                   static_cast<long long>(seconds % 60));
   }
   return text;
-}
-
-void warn_invalid_utf8(const FileTokens& file, const std::filesystem::path& name, bool quiet) {
-  if (file.invalid_bytes() == 0 || quiet) return;
-  std::cerr << "lariat: warning: " << name.string() << ": " << file.invalid_bytes()
-            << " bytes are not UTF-8 (the first at byte " << file.first_invalid()
-            << ") and were read as U+FFFD; convert the file if it has another encoding\n";
 }
 
 std::string aligned_table(const std::vector<std::vector<std::string>>& rows) {

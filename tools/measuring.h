@@ -5,7 +5,6 @@
 
 #include "engine/passkey_prompt.h"
 #include "engine/sweep_results.h"
-#include "engine/token_source.h"
 #include "models/tokenizer.h"
 #include "tools/common.h"
 
@@ -26,9 +25,6 @@ class Eta {
  private:
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
-
-// One line on stderr about bytes that were not UTF-8, if there were any.
-void warn_invalid_utf8(const FileTokens& file, const std::filesystem::path& name, bool quiet);
 
 // A table for a terminal: columns aligned right (the first: left), two spaces between.
 std::string aligned_table(const std::vector<std::vector<std::string>>& rows);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <iostream>
 
+#include "engine/token_source.h"
 #include "kernels/error.h"
 #include "tools/commands.h"
 #include "tools/common.h"
@@ -91,7 +92,6 @@ void run(const PerplexityCommand& command) {
                    running_values(progress.results) + "  " + eta.left(done));
       });
   bar.clear();
-  warn_invalid_utf8(file, command.file, command.common.quiet);
   if (command.json) {
     nlohmann::ordered_json json = {{"results", nlohmann::ordered_json::array()}};
     for (const auto& result : results) json["results"].push_back(to_json(result));

@@ -51,7 +51,7 @@ RopeScaling scaling_of(const Args& args) {
   return resolve_rope(load_config(args.model), args.rope);
 }
 
-void print_json(const RopeScaling& rope, int64_t length, double seen) {
+void print_rope_json(const RopeScaling& rope, int64_t length, double seen) {
   const RopeFrequencies scaled = rope_frequencies(rope, seen);
   nlohmann::ordered_json out;
   out["type"] = name_of(rope.type);
@@ -126,7 +126,7 @@ void run(const Args& args) {
     std::cerr << "wrote " << args.svg << "\n";
   }
   if (args.json) {
-    print_json(rope, length, seen);
+    print_rope_json(rope, length, seen);
   } else {
     print_table(rope, length, seen);
   }

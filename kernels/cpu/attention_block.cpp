@@ -2,9 +2,6 @@
 
 #include "kernels/cpu/attention_task.h"
 
-// The tiles below are arrays of vectors, which vectors of unknown size cannot form. SSSE3 is left out to save
-// compile time.
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention_block.cpp"
 #include "hwy/foreach_target.h"

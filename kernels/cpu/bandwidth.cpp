@@ -11,7 +11,6 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/error.h"
 
-#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/bandwidth.cpp"
 #include "hwy/foreach_target.h"

@@ -22,7 +22,7 @@ void write_file(const fs::path& file, const std::string& header, const std::stri
   out << header << data;
 }
 
-std::string error_of(const fs::path& file) {
+std::string refusal_of(const fs::path& file) {
   try {
     Checkpoint::open_file(file);
   } catch (const Error& e) {
@@ -74,7 +74,7 @@ TEST(Safetensors, DamagedHeadersAreNamed) {
   const auto file = temp_file("damaged");
   const auto error = [&](const std::string& header) {
     write_file(file, header, "12345678");
-    const std::string what = error_of(file);
+    const std::string what = refusal_of(file);
     EXPECT_EQ(what.rfind(file.string(), 0), 0U) << what;
     return what;
   };
