@@ -35,10 +35,12 @@ Generation generate(Session& session, Sequence& sequence, std::span<const int32_
                     const Session::ProgressFn& progress) {
   Generation result;
   auto start = std::chrono::steady_clock::now();
-  std::span<const float> logits = session.prefill(sequence, prompt, progress);
+  Matrix logits = session.prefill_last(sequence, prompt, progress);
+  session.backend().synchronize();
   result.prefill_seconds = seconds_since(start);
 
-  Sampler sampler(options.sampler);
+  Sampler sampler(options.sampler, session.backend());
+  Sequence* const one = &sequence;
   std::vector<int32_t> history(prompt.begin(), prompt.end());
   const int64_t max_ctx = session.options().max_ctx;
   start = std::chrono::steady_clock::now();
@@ -61,7 +63,7 @@ Generation generate(Session& session, Sequence& sequence, std::span<const int32_
     // The last token wanted needs no logits after it; nor does one that fills the context.
     if (static_cast<int64_t>(result.tokens.size()) == options.max_new_tokens) break;
     if (max_ctx > 0 && sequence.length() >= max_ctx) break;
-    logits = session.decode(sequence, token);
+    logits = session.decode({&one, 1}, {&token, 1});
     ++result.decode_steps;
   }
   result.decode_seconds = seconds_since(start);

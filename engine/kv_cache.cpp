@@ -74,8 +74,10 @@ void KvCache::set_clock(const RopeFrequencies& clock, bool rerotate) {
     // The difference is formed in double: p * (f_new - f_old), never two rounded angles subtracted.
     std::vector<double> delta(clock.inv_freq.size());
     for (size_t i = 0; i < delta.size(); ++i) delta[i] = clock.inv_freq[i] - clock_.inv_freq[i];
+    backend_.synchronize();
     const auto start = std::chrono::steady_clock::now();
     backend_.rerotate_keys(layers_, length_, delta, interleaved_);
+    backend_.synchronize();
     stats_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     stats_.count += 1;
     stats_.positions += length_;

@@ -125,15 +125,20 @@ void Session::prefill(Sequence& sequence, std::span<const int32_t> tokens, int64
       {&prompt, 1}, [&](size_t, int64_t first, const Matrix& logits) { on_logits(first, logits); }, progress);
 }
 
-std::span<const float> Session::prefill(Sequence& sequence, std::span<const int32_t> tokens,
-                                        const ProgressFn& progress) {
+Matrix Session::prefill_last(Sequence& sequence, std::span<const int32_t> tokens,
+                             const ProgressFn& progress) {
   if (tokens.empty())
     throw Error("the prompt has no tokens; give some text, or a model whose tokenizer adds a BOS");
-  std::span<const float> last;
+  Matrix last;
   prefill(
       sequence, tokens, static_cast<int64_t>(tokens.size()) - 1,
-      [&](int64_t, const Matrix& logits) { last = to_host(logits); }, progress);
+      [&](int64_t, const Matrix& logits) { last = logits; }, progress);
   return last;
+}
+
+std::span<const float> Session::prefill(Sequence& sequence, std::span<const int32_t> tokens,
+                                        const ProgressFn& progress) {
+  return to_host(prefill_last(sequence, tokens, progress));
 }
 
 Matrix Session::decode(std::span<Sequence* const> sequences, std::span<const int32_t> tokens) {
@@ -143,9 +148,9 @@ Matrix Session::decode(std::span<Sequence* const> sequences, std::span<const int
     enter_length(*sequence, sequence->length() + 1);
     chunks.push_back({sequence->cache_.layers(), sequence->length(), 1, &sequence->cache_.clock()});
   }
-  const Matrix hidden = decoder_.forward(tokens, chunks);
+  const Matrix logits = decoder_.decode(tokens, chunks);
   for (Sequence* sequence : sequences) sequence->cache_.advance(1);
-  return decoder_.logits(hidden);
+  return logits;
 }
 
 std::span<const float> Session::decode(Sequence& sequence, int32_t token) {

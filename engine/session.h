@@ -78,7 +78,9 @@ class Session {
   using BatchLogitsFn = std::function<void(size_t prompt, int64_t first, const Matrix& logits)>;
   void prefill(std::span<const Prompt> prompts, const BatchLogitsFn& on_logits,
                const ProgressFn& progress = {});
-  // The usual case: the logits of the last token, host memory, valid until the next call.
+  // The usual case: the logits of the last token, f32 [1, vocab] in backend memory, valid until the next
+  // call; and the same in host memory. Throws Error when there are no tokens.
+  Matrix prefill_last(Sequence& sequence, std::span<const int32_t> tokens, const ProgressFn& progress = {});
   std::span<const float> prefill(Sequence& sequence, std::span<const int32_t> tokens,
                                  const ProgressFn& progress = {});
 

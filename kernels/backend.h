@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -81,6 +80,8 @@ struct RopeTable {
   int64_t rotary_dim = 0;
   bool interleaved = false;
   float q_scale = 1.0F;  // attention_factor^2, applied to the rotated dimensions of q only (I2)
+  // Inside Backend::run_step: which of the step's sequences this is. Outside: -1.
+  int64_t step_row = -1;
 };
 
 // What happens to q, k and v between their projections and the cache; an absent matrix means "not in this
@@ -95,6 +96,33 @@ struct AttentionShape {
   int64_t n_heads = 0;         // query heads; a multiple of the cache's n_kv_heads (GQA, arXiv 2305.13245)
   float scale = 0.0F;          // 1 / sqrt(head_dim)
   int64_t sliding_window = 0;  // 0: none; w: token p sees positions (p - w, p]
+};
+
+// How a token is drawn from logits; see Backend::sample.
+struct Sampling {
+  float temperature = 0.0F;  // 0: the likeliest, whatever the rest says
+  int32_t top_k = 0;         // keep the k likeliest; 0: all
+  float top_p = 1.0F;        // keep the likeliest that together reach p (arXiv 1904.09751); 1: all
+  float min_p = 0.0F;        // keep those with p >= min_p * p_max (arXiv 2407.01082); 0: all
+};
+
+// The ops of a step, where the caller has them: not copied, so it may not outlive them.
+class StepOps {
+ public:
+  template <class F>
+  explicit StepOps(const F& ops) : ops_(&ops), call_([](const void* f) { (*static_cast<const F*>(f))(); }) {}
+  void operator()() const { call_(ops_); }
+
+ private:
+  const void* ops_;
+  void (*call_)(const void*);
+};
+
+// One token for each of some sequences: what Backend::run_step runs.
+struct DecodeStep {
+  std::span<const int64_t> positions;                // of the new token, one per sequence
+  std::span<const std::span<const KvLayer>> caches;  // [sequence][layer], with room for it
+  std::span<const uint64_t> constants;               // words that differ when anything else does
 };
 
 // What the hardware can do at most, measured; 0: not measured.
@@ -123,6 +151,18 @@ class Backend {
   // A weight from host memory (which must outlive the backend: usually a mapped file) as this backend's
   // matmul wants it, converted to `dtype` when that differs. The CPU uses equal dtypes in place.
   virtual Matrix load_weight(const Matrix& host, DType dtype) = 0;
+
+  // Returns when everything that was asked for is done; for timing. A CPU always is.
+  virtual void synchronize() {}
+
+  // Runs `ops`, which calls rms_norm, add_rms_norm, add, matmul, qkv_to_cache, attention and swiglu of this
+  // backend, the two with a position with RopeTable::step_row set, and the same ones with the same arguments
+  // whenever `constants` and `caches` are the same and only the positions differ. A backend may then keep
+  // what they did and do it again for other positions without calling `ops`.
+  virtual void run_step(const DecodeStep& step, StepOps ops) {
+    static_cast<void>(step);
+    ops();
+  }
 
   // --- ops ------------------------------------------------------------------------------------------
   // out[t] = table[tokens[t]], converted to f32. tokens: host memory, n ids in [0, table.rows).
@@ -181,6 +221,18 @@ class Backend {
   // index of each row's largest logit (the first of equals; NaN never wins; 0 for a row of nothing but NaN)
   // -> ids, host memory, logits.rows.
   virtual void argmax(const Matrix& logits, std::span<int32_t> ids) = 0;
+
+  // ids[t] = a token drawn from row t with the uniform number u = uniforms[t] in [0, 1). The tokens stand in
+  // the order of falling logits (by id among equals), each with the weight
+  //   w = exp((logit - largest logit) / temperature)                   in double
+  // Kept are the first top_k; of them the shortest beginning that has at least top_p of their weight; of
+  // those the ones with w >= min_p. Drawn is the first at which the running sum of weights, its own included,
+  // exceeds u times the sum of all kept: the same token on every backend, unless u is within rounding of the
+  // border between two. temperature = 0: the first token of all. NaN and -inf are never drawn; -1 for a row
+  // with no finite logit, or with +inf. uniforms (not read when temperature = 0), ids: host memory,
+  // logits.rows.
+  virtual void sample(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
+                      std::span<int32_t> ids) = 0;
 
   // nll[t] = log(sum_v exp(logits[t][v])) - logits[t][targets[t]], accumulated in double. host memory.
   // A logit of -inf counts as probability 0 (nll = inf for such a target); NaN for a row with a NaN, with

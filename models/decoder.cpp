@@ -1,8 +1,18 @@
 #include "models/decoder.h"
 
+#include <atomic>
+#include <bit>
 #include <cmath>
 
 namespace lariat {
+namespace {
+
+uint64_t next_memory_id() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
+}  // namespace
 
 Decoder::Decoder(const ModelConfig& config, const Weights& weights, Backend& backend, DType compute)
     : config_(config), weights_(weights), backend_(backend), compute_(compute) {}
@@ -26,6 +36,7 @@ void Decoder::grow(int64_t n_tokens) {
       buffers_.push_back(backend_.allocate(static_cast<size_t>(n_tokens * cols) * sizeof(float)));
     }
     capacity_ = n_tokens;
+    memory_id_ = next_memory_id();
   }
   n_tokens_ = n_tokens;
   for (size_t i = 0; i < buffers_.size(); ++i) {
@@ -52,9 +63,40 @@ void Decoder::prepare_rope(std::span<const SequenceChunk> chunks) {
 }
 
 Matrix Decoder::forward(std::span<const int32_t> tokens, std::span<const SequenceChunk> chunks) {
+  embed(tokens, chunks);
+  run_layers(chunks);
+  return normed_;
+}
+
+Matrix Decoder::decode(std::span<const int32_t> tokens, std::span<const SequenceChunk> chunks) {
+  const Matrix out = logits_memory(static_cast<int64_t>(tokens.size()));
+  embed(tokens, chunks);
+  std::vector<int64_t> positions;
+  std::vector<std::span<const KvLayer>> caches;
+  std::vector<uint64_t> constants = {memory_id_};
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    positions.push_back(chunks[i].first_position);
+    caches.push_back(chunks[i].layers);
+    rope_[i].step_row = static_cast<int64_t>(i);
+    constants.push_back(std::bit_cast<uint32_t>(rope_[i].q_scale));
+  }
+  const auto ops = [&] {
+    run_layers(chunks);
+    backend_.matmul(normed_, weights_.head, {}, compute_, out);
+  };
+  backend_.run_step({positions, caches, constants}, StepOps(ops));
+  return out;
+}
+
+// The activations at the beginning of the first layer, and the angles of all of them.
+void Decoder::embed(std::span<const int32_t> tokens, std::span<const SequenceChunk> chunks) {
   grow(static_cast<int64_t>(tokens.size()));
   prepare_rope(chunks);
   backend_.embed(tokens, weights_.embed, residual_);
+}
+
+// residual_ in, normed_ out.
+void Decoder::run_layers(std::span<const SequenceChunk> chunks) {
   backend_.rms_norm(residual_, weights_.layers[0].input_norm, config_.rms_norm_eps, normed_);
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     const LayerWeights& layer = weights_.layers[i];
@@ -66,7 +108,6 @@ Matrix Decoder::forward(std::span<const int32_t> tokens, std::span<const Sequenc
     const Matrix& norm = last ? weights_.norm : weights_.layers[i + 1].input_norm;
     backend_.add_rms_norm(residual_, normed_, norm, config_.rms_norm_eps, normed_);
   }
-  return normed_;
 }
 
 // normed_ in, the attention's contribution to the residual out (in normed_).
@@ -100,13 +141,18 @@ void Decoder::mlp_block(const LayerWeights& layer) {
   backend_.matmul(gate_, layer.down_proj, layer.down_bias, compute_, normed_);
 }
 
-Matrix Decoder::logits(const Matrix& hidden_rows) {
-  const size_t bytes = static_cast<size_t>(hidden_rows.rows * config_.vocab_size) * sizeof(float);
+Matrix Decoder::logits_memory(int64_t rows) {
+  const size_t bytes = static_cast<size_t>(rows * config_.vocab_size) * sizeof(float);
   if (logits_buffer_.bytes() < bytes) {
     logits_buffer_ = Buffer();
     logits_buffer_ = backend_.allocate(bytes);
+    memory_id_ = next_memory_id();
   }
-  const Matrix out(logits_buffer_.data(), DType::kF32, hidden_rows.rows, config_.vocab_size);
+  return {logits_buffer_.data(), DType::kF32, rows, config_.vocab_size};
+}
+
+Matrix Decoder::logits(const Matrix& hidden_rows) {
+  const Matrix out = logits_memory(hidden_rows.rows);
   backend_.matmul(hidden_rows, weights_.head, {}, compute_, out);
   return out;
 }

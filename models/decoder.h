@@ -28,12 +28,19 @@ class Decoder {
   // hidden], valid until the next call. Token ids must be in [0, vocab_size).
   Matrix forward(std::span<const int32_t> tokens, std::span<const SequenceChunk> chunks);
 
+  // forward() of one token per chunk and the logits of all of them, f32 [chunks.size(), vocab], valid until
+  // the next call; as a step of the backend, which may have recorded an earlier one (Backend::run_step).
+  Matrix decode(std::span<const int32_t> tokens, std::span<const SequenceChunk> chunks);
+
   // Logits of some rows of forward()'s result: f32 [rows, vocab], valid until the next call.
   Matrix logits(const Matrix& hidden_rows);
 
  private:
   void grow(int64_t n_tokens);
   void prepare_rope(std::span<const SequenceChunk> chunks);
+  void embed(std::span<const int32_t> tokens, std::span<const SequenceChunk> chunks);
+  void run_layers(std::span<const SequenceChunk> chunks);
+  Matrix logits_memory(int64_t rows);
   void attention_block(const LayerWeights& layer, int64_t layer_index, std::span<const SequenceChunk> chunks);
   void mlp_block(const LayerWeights& layer);
 
@@ -48,6 +55,7 @@ class Decoder {
   Matrix residual_, normed_, q_, k_, v_, attended_, gate_, up_, cos_, sin_;
   std::vector<RopeTable> rope_;  // one per chunk
   Buffer logits_buffer_;
+  uint64_t memory_id_ = 0;  // of the activations and logits as they are now, unlike any other decoder's
 };
 
 }  // namespace lariat

@@ -81,9 +81,11 @@ void repeat(const BenchCommand& command, Session& session, BenchResult& result) 
       if (interrupted()) throw Error("interrupted");
     });
   } else {
+    Sequence* const one = &sequence;
     for (const int32_t token : tokens) {
       if (interrupted()) throw Error("interrupted");
-      session.decode(sequence, token);
+      int32_t chosen = 0;  // as in a greedy generation, nothing but the token leaves the backend
+      session.backend().argmax(session.decode({&one, 1}, {&token, 1}), {&chosen, 1});
     }
   }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -7,7 +7,7 @@
 #include <iostream>
 
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/make_cuda_backend.h"
 #include "kernels/error.h"
 
 namespace lariat {

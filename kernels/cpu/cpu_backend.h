@@ -41,6 +41,8 @@ class CpuBackend final : public Backend {
                      std::span<const double> delta_inv_freq, bool interleaved) override;
   void swiglu(const Matrix& gate, const Matrix& up) override;
   void argmax(const Matrix& logits, std::span<int32_t> ids) override;
+  void sample(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
+              std::span<int32_t> ids) override;
   void token_nll(const Matrix& logits, std::span<const int32_t> targets, std::span<double> nll) override;
 
  private:

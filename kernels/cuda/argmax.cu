@@ -1,28 +1,14 @@
-#include <climits>
+#include "kernels/cuda/argmax.cuh"
+
 #include <vector>
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/dispatch.h"
 
 namespace lariat {
+namespace cuda {
 namespace {
 
-using namespace cuda;
-
-// The larger of two candidates, the one in front when they are equal. NaN loses every comparison.
-struct Candidate {
-  float value;
-  int32_t index;
-
-  __device__ void meet(float other_value, int32_t other_index) {
-    if (other_value > value || (other_value == value && other_index < index)) {
-      value = other_value;
-      index = other_index;
-    }
-  }
-};
-
-__device__ __forceinline__ Candidate nobody() { return {-INFINITY, INT32_MAX}; }
+__device__ __forceinline__ Candidate nobody() { return {-INFINITY, kNobody}; }
 
 __device__ __forceinline__ Candidate warp_best(Candidate best) {
 #pragma unroll
@@ -57,28 +43,42 @@ __global__ void argmax_chunk_kernel(const float* logits, int64_t stride, int64_t
   if (lane == 0) chunks[int64_t{blockIdx.x} * gridDim.y + blockIdx.y] = best;
 }
 
-// Grid: one warp per row meets the row's chunks. A row of NaN has no winner and gives 0.
-__global__ void argmax_row_kernel(const Candidate* chunks, int64_t n_chunks, int32_t* ids) {
+// Grid: one warp per row meets the row's chunks.
+__global__ void argmax_row_kernel(const Candidate* chunks, int64_t n_chunks, Candidate* rows) {
   const Candidate* row = chunks + blockIdx.x * n_chunks;
   Candidate best = nobody();
   for (int64_t i = threadIdx.x; i < n_chunks; i += kWarpSize) best.meet(row[i].value, row[i].index);
   best = warp_best(best);
-  if (threadIdx.x == 0) ids[blockIdx.x] = best.index == INT32_MAX ? 0 : best.index;
+  if (threadIdx.x == 0) rows[blockIdx.x] = best;
 }
+
+int64_t chunks_per_row(const Matrix& logits) { return div_up(logits.cols, kColumnsPerBlock); }
 
 }  // namespace
 
-void CudaBackend::argmax(const Matrix& logits, std::span<int32_t> ids) {
-  const int64_t n_chunks = div_up(logits.cols, kColumnsPerBlock);
-  const auto rows = static_cast<size_t>(logits.rows);
-  const size_t chunk_bytes = rows * static_cast<size_t>(n_chunks) * sizeof(Candidate);
-  auto* chunks = static_cast<Candidate*>(scratch(Scratch::kResult, chunk_bytes + rows * sizeof(int32_t)));
-  auto* device_ids = reinterpret_cast<int32_t*>(chunks + rows * static_cast<size_t>(n_chunks));
+size_t argmax_chunks(const Matrix& logits) {
+  return static_cast<size_t>(logits.rows * chunks_per_row(logits));
+}
+
+void launch_argmax(const Matrix& logits, Candidate* chunks, Candidate* best, Stream stream) {
+  const int64_t n_chunks = chunks_per_row(logits);
   launch(argmax_chunk_kernel, dim3(to_unsigned(logits.rows), to_unsigned(n_chunks)), dim3(kThreads), 0,
-         stream_, typed<float>(logits), logits.stride, logits.cols, chunks);
-  launch(argmax_row_kernel, dim3(to_unsigned(logits.rows)), dim3(kWarpSize), 0, stream_, chunks, n_chunks,
-         device_ids);
-  copy_out(ids.data(), device_ids, rows * sizeof(int32_t));
+         stream, typed<float>(logits), logits.stride, logits.cols, chunks);
+  launch(argmax_row_kernel, dim3(to_unsigned(logits.rows)), dim3(kWarpSize), 0, stream, chunks, n_chunks,
+         best);
+}
+
+}  // namespace cuda
+
+void CudaBackend::argmax(const Matrix& logits, std::span<int32_t> ids) {
+  using namespace cuda;
+  const size_t n_chunks = argmax_chunks(logits);
+  std::vector<Candidate> best(static_cast<size_t>(logits.rows));
+  auto* chunks =
+      static_cast<Candidate*>(scratch(Scratch::kResult, (n_chunks + best.size()) * sizeof(Candidate)));
+  launch_argmax(logits, chunks, chunks + n_chunks, stream_);
+  copy_out(best.data(), chunks + n_chunks, best.size() * sizeof(Candidate));
+  for (size_t i = 0; i < best.size(); ++i) ids[i] = best[i].index == kNobody ? 0 : best[i].index;
 }
 
 }  // namespace lariat

@@ -29,8 +29,8 @@ using namespace cuda;
 constexpr float kLog2E = 1.4426950408889634F;
 constexpr int64_t kDecodeRows = 32;  // packed rows up to which the kernel with 16 of them per block is better
 
-Attention describe(const Matrix& q, const RopeTable& rope, const KvLayer& cache, int64_t first_position,
-                   const AttentionShape& shape, const Matrix& out) {
+Attention describe(const Matrix& q, const RopeTable& rope, const KvLayer& cache, const AttentionShape& shape,
+                   const Matrix& out) {
   Attention a = {};
   a.q = typed<float>(q);
   a.q_stride = q.stride;
@@ -47,7 +47,6 @@ Attention describe(const Matrix& q, const RopeTable& rope, const KvLayer& cache,
   a.n_heads = static_cast<int>(shape.n_heads);
   a.n_kv_heads = static_cast<int>(cache.n_kv_heads);
   a.head_dim = static_cast<int>(cache.head_dim);
-  a.first_position = first_position;
   a.n_tokens = q.rows;
   a.window = shape.sliding_window;
   a.out = typed<float>(out);
@@ -61,7 +60,9 @@ Attention describe(const Matrix& q, const RopeTable& rope, const KvLayer& cache,
 void CudaBackend::attention(const Matrix& q, const RopeTable& rope, const KvLayer& cache,
                             int64_t first_position, const AttentionShape& shape, const Matrix& out) {
   if (q.rows == 0) return;
-  Attention a = describe(q, rope, cache, first_position, shape, out);
+  Attention a = describe(q, rope, cache, shape, out);
+  a.first_position = step_position(rope, first_position);
+  a.planned_length = planned_length(rope, first_position + q.rows);
   a.k_blocks = device_blocks(cache.k_blocks, first_position + q.rows);
   a.v_blocks = device_blocks(cache.v_blocks, first_position + q.rows);
 

@@ -27,7 +27,9 @@ struct Attention {
   void* const* v_blocks;
   DType k_dtype, v_dtype;
   int n_heads, n_kv_heads, head_dim;
-  int64_t first_position, n_tokens, window;
+  FirstPosition first_position;
+  int64_t n_tokens, window;
+  int64_t planned_length;  // of the sequence with the new tokens, or a bound above it: what launches plan for
   float* out;
   int64_t out_stride;
   int splits;
@@ -36,6 +38,10 @@ struct Attention {
 
   __host__ __device__ int group() const { return n_heads / n_kv_heads; }
   __host__ __device__ int64_t rows() const { return n_tokens * group(); }
+  // How many keys at most are read for all tokens together, as far as is known when the launch is queued.
+  int64_t planned_keys() const {
+    return window > 0 && planned_length > window + n_tokens - 1 ? window + n_tokens - 1 : planned_length;
+  }
   // The keys that position p sees are [first_key(p), p].
   __host__ __device__ int64_t first_key(int64_t p) const {
     return window > 0 && p >= window ? p - window + 1 : 0;

@@ -4,6 +4,17 @@
 // The attention kernel on tensor cores, made of the steps of attention_tile.cuh, and its launch.
 namespace lariat::cuda {
 
+// The place of a row's elements, and what they are multiplied with.
+struct RowTarget {
+  float* at;
+  float factor;
+
+  __device__ __forceinline__ void write(int d, float x, float y) const {
+    at[d] = x * factor;
+    at[d + 1] = y * factor;
+  }
+};
+
 // Where a finished row goes: to `out`, or as a partial result when the keys are shared between blocks.
 template <class Tile>
 struct RowWriter {
@@ -16,19 +27,10 @@ struct RowWriter {
   __device__ int head(int row) const {
     return kv_head * a.group() + static_cast<int>((first_row + row) % a.group());
   }
-  // Elements d and d + 1 of `row`, not yet divided by the row's sum.
-  __device__ void write(int row, int d, float x, float y, float sum) const {
-    if (d >= a.head_dim) return;
-    float* to = nullptr;
-    if (a.splits > 1) {
-      to = a.partial + state_index(a, split, token(row), head(row)) * a.head_dim + d;
-    } else {
-      to = a.out + token(row) * a.out_stride + int64_t{head(row)} * a.head_dim + d;
-      x /= sum;
-      y /= sum;
-    }
-    to[0] = x;
-    to[1] = y;
+  // Of `row`, whose weights sum up to `sum`. Worked out once per row: the writes are many and unrolled.
+  __device__ RowTarget target(int row, float sum) const {
+    if (a.splits > 1) return {a.partial + state_index(a, split, token(row), head(row)) * a.head_dim, 1.0F};
+    return {a.out + token(row) * a.out_stride + int64_t{head(row)} * a.head_dim, 1.0F / sum};
   }
   __device__ void write_state(int row, float top, float sum) const {
     if (a.splits > 1) a.state[state_index(a, split, token(row), head(row))] = {top, sum};
@@ -43,9 +45,11 @@ __device__ void write_rows(const RowWriter<Tile>& writer, int row_group, const R
   for (int r = 0; r < 2; ++r) {
     const int row = row_group * 16 + g + 8 * r;
     if (!writer.has(row)) continue;
+    const RowTarget target = writer.target(row, state.sum[r]);
 #pragma unroll
     for (int n = 0; n < Tile::kD / 8; ++n) {
-      writer.write(row, n * 8 + 2 * t, state.out[n][2 * r], state.out[n][2 * r + 1], state.sum[r]);
+      const int d = n * 8 + 2 * t;
+      if (d < writer.a.head_dim) target.write(d, state.out[n][2 * r], state.out[n][2 * r + 1]);
     }
     if (t == 0) writer.write_state(row, state.top[r], state.sum[r]);
   }
@@ -74,7 +78,7 @@ __device__ void merge_and_write_rows(const RowWriter<Tile>& writer, const RowSta
   __syncthreads();
   for (int i = thread; i < 16 * Tile::kD / 2; i += Tile::kThreads) {
     const int row = i / (Tile::kD / 2), d = i % (Tile::kD / 2) * 2;
-    if (!writer.has(row)) continue;
+    if (!writer.has(row) || d >= writer.a.head_dim) continue;
     float top = -INFINITY;
     for (int w = 0; w < kWarps; ++w) top = fmaxf(top, states[w * 16 + row].x);
     const float base = top == -INFINITY ? 0.0F : top;
@@ -86,7 +90,7 @@ __device__ void merge_and_write_rows(const RowWriter<Tile>& writer, const RowSta
       x += weight * out[(w * 16 + row) * Tile::kD + d];
       y += weight * out[(w * 16 + row) * Tile::kD + d + 1];
     }
-    writer.write(row, d, x, y, sum);
+    writer.target(row, sum).write(d, x, y);
     if (d == 0) writer.write_state(row, top, sum);
   }
 }
@@ -108,11 +112,12 @@ struct Place {
     split = static_cast<int>(blockIdx.z);
     first_row = int64_t{gridDim.x - 1 - blockIdx.x} * Tile::kRows;
     full = first_row + Tile::kRows <= a.rows();
-    low_position = a.first_position + first_row / a.group();
-    high_position = a.first_position + (full ? first_row + Tile::kRows - 1 : a.rows() - 1) / a.group();
+    const int64_t first_position = a.first_position.get();
+    low_position = first_position + first_row / a.group();
+    high_position = first_position + (full ? first_row + Tile::kRows - 1 : a.rows() - 1) / a.group();
     for (int r = 0; r < 2; ++r) {
       const int64_t row = first_row + row_group * 16 + lane / 4 + 8 * r;
-      positions[r] = row < a.rows() ? a.first_position + row / a.group() : -1;
+      positions[r] = row < a.rows() ? first_position + row / a.group() : -1;
     }
   }
 
@@ -193,8 +198,7 @@ __global__ void __launch_bounds__(Tile::kThreads) attention_mma_kernel(const __g
 template <class Tile>
 int mma_splits(const Attention& a, int multiprocessors) {
   const int64_t blocks = div_up<int64_t>(a.rows(), Tile::kRows) * a.n_kv_heads;
-  const int64_t keys = a.first_position + a.n_tokens - a.first_key(a.first_position);
-  return attention_splits(blocks, div_up<int64_t>(keys, Tile::kKeys), 2, multiprocessors);
+  return attention_splits(blocks, div_up<int64_t>(a.planned_keys(), Tile::kKeys), 2, multiprocessors);
 }
 
 template <class Tile>

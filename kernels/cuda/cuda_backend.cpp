@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "kernels/cuda/make_cuda_backend.h"
 #include "kernels/error.h"
 
 namespace lariat {
@@ -30,6 +31,8 @@ CudaBackend::CudaBackend(int device) : device_(cuda::open_device(device)) {
 
 CudaBackend::~CudaBackend() {
   // What returns its memory through release() goes first, while there is a device to return it to.
+  forget_graph();
+  steps_.positions = Buffer();
   weights_.clear();
   block_tables_.clear();
   for (Buffer& buffer : scratch_) buffer = Buffer();
@@ -70,6 +73,8 @@ void CudaBackend::copy_out(void* host_dst, const void* src, size_t bytes) {
 void CudaBackend::copy(void* dst, const void* src, size_t bytes) {
   cuda::copy_on_device(dst, src, bytes, stream_);
 }
+
+void CudaBackend::synchronize() { cuda::stream_synchronize(stream_); }
 
 void CudaBackend::upload(void* dst, const void* host_src, size_t bytes) {
   auto* to = static_cast<char*>(dst);
@@ -128,6 +133,7 @@ void* CudaBackend::scratch(Scratch purpose, size_t bytes) {
   if (buffer.bytes() < bytes) {
     buffer = Buffer();  // free first: both need not fit. Freeing waits for the work that still uses it
     buffer = allocate(bytes);
+    ++scratch_moves_;
   }
   return buffer.data();
 }

@@ -1,4 +1,4 @@
-#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/make_cuda_backend.h"
 #include "kernels/error.h"
 
 // Stands in for the CUDA backend in a program that was built without it.

@@ -9,8 +9,6 @@
 // What every kernel file includes: CUDA's own headers under nvcc, the SIMT shim of the tests otherwise, and
 // on top of either the project's 16-bit types, vector loads, warp sums and launch().
 #ifdef __CUDACC__
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #define LARIAT_SHARED(type, name, count) __shared__ type name[count]
@@ -52,19 +50,32 @@ struct BFloat16 {
 };
 
 #ifdef __CUDACC__
-__device__ __forceinline__ float to_float(Half x) { return __half2float(__ushort_as_half(x.bits)); }
+// The instructions themselves: CUDA's headers of 16-bit types are long, and each file is compiled four times.
+__device__ __forceinline__ float to_float(Half x) {
+  float value = 0.0F;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(x.bits));
+  return value;
+}
 __device__ __forceinline__ float to_float(BFloat16 x) { return __uint_as_float(uint32_t{x.bits} << 16); }
-__device__ __forceinline__ uint16_t half_bits(float x) { return __half_as_ushort(__float2half_rn(x)); }
+__device__ __forceinline__ uint16_t half_bits(float x) {
+  uint16_t bits = 0;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  return bits;
+}
 __device__ __forceinline__ uint16_t bfloat16_bits(float x) {
-  return __bfloat16_as_ushort(__float2bfloat16_rn(x));
+  uint16_t bits = 0;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  return bits;
 }
 __device__ __forceinline__ float bits_to_float(uint32_t x) { return __uint_as_float(x); }
+__device__ __forceinline__ uint32_t float_bits(float x) { return __float_as_uint(x); }
 #else
 inline float to_float(Half x) { return f16_to_f32(x.bits); }
 inline float to_float(BFloat16 x) { return bf16_to_f32(x.bits); }
 inline uint16_t half_bits(float x) { return f32_to_f16(x); }
 inline uint16_t bfloat16_bits(float x) { return f32_to_bf16(x); }
 inline float bits_to_float(uint32_t x) { return std::bit_cast<float>(x); }
+inline uint32_t float_bits(float x) { return std::bit_cast<uint32_t>(x); }
 #endif
 __device__ __forceinline__ float to_float(float x) { return x; }
 
@@ -188,6 +199,16 @@ __device__ __forceinline__ float block_max(float x, float* partial) {
   __syncthreads();
   return x;
 }
+
+// --- positions -------------------------------------------------------------------------------------------
+// The position of a launch's first token: known when it is queued or, inside a decode step (at != nullptr),
+// read from device memory when it runs, so that the same launch serves every step.
+struct FirstPosition {
+  int64_t value;
+  const int64_t* at;
+
+  __device__ int64_t get() const { return at == nullptr ? value : *at; }
+};
 
 // --- launching -------------------------------------------------------------------------------------------
 template <class T>

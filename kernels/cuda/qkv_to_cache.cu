@@ -28,7 +28,8 @@ struct QkvArgs {
   void* const* v_blocks;
   DType k_dtype, v_dtype;
   int head_dim;
-  int64_t first_position, n_tokens;
+  FirstPosition first_position;
+  int64_t n_tokens;
 };
 
 constexpr int kWarps = 4;
@@ -51,7 +52,7 @@ __device__ void prepare(const HeadRows& s, const float* x, int head, int head_di
 // Writes `row`, rotated for `token`, to its place in the cache's keys.
 __device__ void store_key(const QkvArgs& a, const float* row, int head, int64_t token) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const int64_t position = a.first_position + token;
+  const int64_t position = a.first_position.get() + token;
   void* block = a.k_blocks[position / kKvBlock];
   const int64_t base = kv_index(head, position, 0, a.head_dim);
   const int half = a.rotary_dim / 2;
@@ -97,7 +98,7 @@ __global__ void qkv_to_cache_kernel(const __grid_constant__ QkvArgs a) {
   head -= a.k.heads;
   const float* x = a.v.x + token * a.v.stride + int64_t{head} * a.head_dim;
   prepare(a.v, x, head, a.head_dim, a.norm_eps, row);
-  const int64_t position = a.first_position + token;
+  const int64_t position = a.first_position.get() + token;
   void* block = a.v_blocks[position / kKvBlock];
   const int64_t base = kv_index(head, position, 0, a.head_dim);
   for (int d = lane; d < a.head_dim; d += kWarpSize) store_to_cache(block, a.v_dtype, base + d, row[d]);
@@ -130,7 +131,7 @@ void CudaBackend::qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v
   a.k_dtype = cache.k_dtype;
   a.v_dtype = cache.v_dtype;
   a.head_dim = static_cast<int>(cache.head_dim);
-  a.first_position = first_position;
+  a.first_position = step_position(rope, first_position);
   a.n_tokens = k.rows;
   const int64_t warps = k.rows * (a.q.heads + a.k.heads + a.v.heads);
   const size_t shared_bytes = static_cast<size_t>(kWarps * cache.head_dim) * sizeof(float);

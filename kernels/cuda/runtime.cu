@@ -156,6 +156,31 @@ double event_seconds(Event begin, Event end) {
   return static_cast<double>(milliseconds) * 1e-3;
 }
 
+void capture_begin(Stream stream) {
+  require(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "recording a decode step");
+}
+
+Graph capture_end(Stream stream) {
+  cudaGraph_t graph = nullptr;
+  require(cudaStreamEndCapture(stream, &graph), "recording a decode step");
+  cudaGraphExec_t runnable = nullptr;
+  const cudaError_t status = cudaGraphInstantiate(&runnable, graph, 0);
+  cudaGraphDestroy(graph);
+  require(status, "preparing a decode step");
+  return runnable;
+}
+
+void capture_abandon(Stream stream) noexcept {
+  cudaGraph_t graph = nullptr;
+  if (cudaStreamEndCapture(stream, &graph) == cudaSuccess && graph != nullptr) cudaGraphDestroy(graph);
+  cudaGetLastError();
+}
+
+void graph_launch(Graph graph, Stream stream) {
+  require(cudaGraphLaunch(graph, stream), "running a decode step");
+}
+void graph_destroy(Graph graph) noexcept { cudaGraphExecDestroy(graph); }
+
 void copy_to_device(void* device_dst, const void* host_src, size_t bytes, Stream stream) {
   require(cudaMemcpyAsync(device_dst, host_src, bytes, cudaMemcpyHostToDevice, stream), "copying to the GPU");
 }

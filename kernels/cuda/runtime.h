@@ -10,12 +10,14 @@
 // every call is finished when it returns.
 struct CUstream_st;
 struct CUevent_st;
+struct CUgraphExec_st;
 struct cublasContext;
 
 namespace lariat::cuda {
 
 using Stream = CUstream_st*;
 using Event = CUevent_st*;
+using Graph = CUgraphExec_st*;
 using Blas = cublasContext*;
 
 struct DeviceInfo {
@@ -51,6 +53,16 @@ void event_record(Event event, Stream stream);
 void event_synchronize(Event event);
 double event_seconds(Event begin, Event end);  // both recorded and done; 0 where nothing keeps time
 
+// --- recorded launches -----------------------------------------------------------------------------------
+// Between begin and end, launches on the stream are recorded and not run; nothing else may be asked of the
+// device. The graph then runs all of them, with the arguments they had, any number of times.
+void capture_begin(Stream stream);
+Graph capture_end(Stream stream);
+void capture_abandon(Stream stream) noexcept;
+void graph_launch(Graph graph, Stream stream);
+void graph_destroy(Graph graph) noexcept;
+
+// --- copies ----------------------------------------------------------------------------------------------
 // In the stream's order; the host memory must stay as it is until the stream has come by.
 void copy_to_device(void* device_dst, const void* host_src, size_t bytes, Stream stream);
 void copy_to_host(void* host_dst, const void* device_src, size_t bytes, Stream stream);

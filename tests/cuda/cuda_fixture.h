@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/make_cuda_backend.h"
 #include "kernels/reference/reference_backend.h"
 
 namespace lariat::test {

@@ -1,5 +1,7 @@
 // A whole model on the CUDA backend: the logits of transformers for every family, and a cache that changes
 // its clock, against the float64 reference backend.
+#include "engine/generate.h"
+#include "models/tokenizer.h"
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/engine/engine_test_util.h"
 
@@ -76,6 +78,36 @@ TEST_F(CudaEngine, DynamicScaleMovesTheCache) {
   };
   EXPECT_LE(max_abs_difference(run(*cuda_, DType::kF32), run(reference_, DType::kF32)), 1e-4);
   EXPECT_LE(max_abs_difference(run(*cuda_, DType::kF16), run(reference_, DType::kF16)), 2e-3);
+}
+
+// The demo checkpoint, written on and on by every kernel: a prefill through the matrix products and attention
+// of many rows, decode steps through those of few, and a cache that is turned on the way. Greedy, so that one
+// wrong logit shows in every token after it.
+TEST_F(CudaEngine, DemoWritesWhatTheCpuWrites) {
+  const std::filesystem::path dir = std::filesystem::path(LARIAT_SOURCE_DIR) / "configs" / "demo";
+  ModelConfig config = load_config(dir);
+  config.rope.type = RopeType::kDynamic;
+  config.rope.factor = 4.0;
+  config.rope.original_ctx = 12;
+  const Tokenizer tokenizer = Tokenizer::load(dir);
+  const std::vector<int32_t> prompt =
+      tokenizer.encode("Once upon a time there was a little dog who", tokenizer.adds_bos());
+  ASSERT_GT(prompt.size(), 8U);  // more tokens than go through the product for a few
+  const auto write = [&](Backend& backend) {
+    const Model model = load_model(dir, config, backend, DType::kF32);
+    Session session(model, backend, {});  // f16 keys and values
+    Sequence sequence = session.new_sequence();
+    GenerateOptions options;
+    options.max_new_tokens = 16;
+    std::vector<int32_t> tokens =
+        generate(session, sequence, prompt, options, [](int32_t) { return true; }).tokens;
+    EXPECT_GE(sequence.cache().rerotations().count, 1);
+    return tokens;
+  };
+  CpuBackend cpu(1);
+  const std::vector<int32_t> expected = write(cpu);
+  ASSERT_EQ(expected.size(), 16U);
+  EXPECT_EQ(write(*cuda_), expected);
 }
 
 }  // namespace

@@ -34,6 +34,12 @@ TEST_F(CudaOps, EmbedOfManyTokens) {
   check_embed(*cuda_, reference_, {.rows = 600, .cols = 5, .dtype = DType::kBF16, .gap = 0});
 }
 
+using CudaSample = OnCudaWith<SampleCase>;
+TEST_P(CudaSample, MatchesTheReference) { check_sample(*cuda_, reference_, GetParam()); }
+INSTANTIATE_TEST_SUITE_P(Cases, CudaSample, testing::ValuesIn(sample_cases()));
+TEST_F(CudaOps, SampleDistribution) { check_sample_distribution(*cuda_); }
+TEST_F(CudaOps, SampleOddities) { check_sample_oddities(*cuda_); }
+
 using CudaRopeTable = OnCudaWith<RopeTableCase>;
 TEST_P(CudaRopeTable, MatchesExactAngles) { check_rope_table(*cuda_, GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Cases, CudaRopeTable, testing::ValuesIn(rope_table_cases()));

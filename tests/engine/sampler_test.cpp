@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/error.h"
 
 namespace lariat::test {
@@ -17,22 +18,36 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 // softmax: 0.6, 0.3, 0.1
 const std::array<float, 3> kLogits = {std::log(0.6F), std::log(0.3F), std::log(0.1F)};
 
+// A sampler on the CPU, where logits are host memory.
+class HostSampler {
+ public:
+  explicit HostSampler(const SamplerOptions& options) : sampler_(options, cpu_) {}
+  int32_t sample(std::span<const float> logits, std::span<const int32_t> history) {
+    std::vector<float> copy(logits.begin(), logits.end());
+    return sampler_.sample(Matrix(copy.data(), DType::kF32, 1, static_cast<int64_t>(copy.size())), history);
+  }
+
+ private:
+  CpuBackend cpu_{1};
+  Sampler sampler_;
+};
+
 std::map<int32_t, int> histogram(SamplerOptions options, int draws) {
   options.temperature = options.temperature > 0 ? options.temperature : 1.0F;
-  Sampler sampler(options);
+  HostSampler sampler(options);
   std::map<int32_t, int> counts;
   for (int i = 0; i < draws; ++i) ++counts[sampler.sample(kLogits, {})];
   return counts;
 }
 
 TEST(Sampler, GreedyTakesTheFirstOfEquals) {
-  Sampler sampler({});
+  HostSampler sampler({});
   EXPECT_EQ(sampler.sample(std::array{1.0F, 3.0F, 3.0F}, {}), 1);
   EXPECT_EQ(sampler.sample(std::array{kNan, -kInf, -5.0F}, {}), 2);
 }
 
 TEST(Sampler, NothingFiniteIsAnError) {
-  Sampler sampler({});
+  HostSampler sampler({});
   EXPECT_THROW(sampler.sample(std::array{kNan, kNan}, {}), Error);
   EXPECT_THROW(sampler.sample(std::array{-kInf, -kInf}, {}), Error);
   EXPECT_THROW(sampler.sample(std::array{1.0F, kInf}, {}), Error);
@@ -69,7 +84,7 @@ TEST(Sampler, TopKTopPAndMinPCut) {
 TEST(Sampler, PenaltyLowersSeenTokensOnce) {
   SamplerOptions options;
   options.repetition_penalty = 2.0F;
-  Sampler sampler(options);
+  HostSampler sampler(options);
   EXPECT_EQ(sampler.sample(std::array{3.0F, 2.0F}, std::array<int32_t, 3>{0, 0, 0}), 1);  // 1.5 < 2
   EXPECT_EQ(sampler.sample(std::array{-1.0F, -1.5F}, std::array<int32_t, 1>{0}), 1);      // -2 < -1.5
   EXPECT_EQ(sampler.sample(std::array{5.0F, 2.0F}, std::array<int32_t, 2>{0, 0}), 0);  // 2.5 > 2: once only
@@ -79,9 +94,9 @@ TEST(Sampler, TheSameSeedGivesTheSameTokens) {
   SamplerOptions options;
   options.temperature = 1.0F;
   options.seed = 42;
-  Sampler a(options), b(options);
+  HostSampler a(options), b(options);
   options.seed = 43;
-  Sampler c(options);
+  HostSampler c(options);
   int different = 0;
   for (int i = 0; i < 200; ++i) {
     const int32_t token = a.sample(kLogits, {});

@@ -39,6 +39,10 @@ class UnrotatedBackend final : public Backend {
   }
   void swiglu(const Matrix& gate, const Matrix& up) override { inner_.swiglu(gate, up); }
   void argmax(const Matrix& logits, std::span<int32_t> ids) override { inner_.argmax(logits, ids); }
+  void sample(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
+              std::span<int32_t> ids) override {
+    inner_.sample(logits, how, uniforms, ids);
+  }
   void token_nll(const Matrix& logits, std::span<const int32_t> targets, std::span<double> nll) override {
     inner_.token_nll(logits, targets, nll);
   }

@@ -6,3 +6,4 @@
 #include "tests/kernels/matmul_cases.h"
 #include "tests/kernels/rope_cases.h"
 #include "tests/kernels/row_cases.h"
+#include "tests/kernels/sample_cases.h"

@@ -6,10 +6,20 @@
 #include "kernels/convert.h"
 #include "kernels/error.h"
 #include "tests/simt/memory.h"
+#include "tests/simt/simt.h"
 
 // kernels/cuda/runtime.h without a GPU: a device made of heap memory on which everything happens at once.
+struct CUgraphExec_st {
+  simt::Recording launches;
+};
+
 namespace lariat::cuda {
 namespace {
+
+// A stream that records launches takes nothing else here, as a real one does not take all of it.
+void expect_not_recording(const char* what) {
+  if (simt::recording() != nullptr) throw Error(std::string(what) + " while launches are recorded");
+}
 
 void expect_device(const void* data, size_t bytes, const char* what) {
   if (bytes > 0 && !simt::inside_device(data, bytes))
@@ -37,7 +47,10 @@ DeviceInfo open_device(int index) {
   return info;
 }
 
-void* device_malloc(size_t bytes) { return simt::device_malloc(bytes); }
+void* device_malloc(size_t bytes) {
+  expect_not_recording("device_malloc");
+  return simt::device_malloc(bytes);
+}
 void device_free(void* data) noexcept { simt::device_free(data); }
 DeviceMemory device_memory() {
   return {simt::device_bytes() - simt::device_bytes_used(), simt::device_bytes()};
@@ -47,29 +60,45 @@ void pinned_free(void* data) noexcept { std::free(data); }
 
 Stream stream_create() { return nullptr; }
 void stream_destroy(Stream) noexcept {}
-void stream_synchronize(Stream) {}
+void stream_synchronize(Stream) { expect_not_recording("stream_synchronize"); }
 Event event_create() { return nullptr; }
 void event_destroy(Event) noexcept {}
 void event_record(Event, Stream) {}
 void event_synchronize(Event) {}
 double event_seconds(Event, Event) { return 0.0; }
 
+void capture_begin(Stream) {
+  expect_not_recording("capture_begin");
+  simt::start_recording();
+}
+Graph capture_end(Stream) { return new CUgraphExec_st{simt::stop_recording()}; }
+void capture_abandon(Stream) noexcept { simt::stop_recording(); }
+void graph_launch(Graph graph, Stream) {
+  expect_not_recording("graph_launch");
+  for (const auto& launch : graph->launches) launch();
+}
+void graph_destroy(Graph graph) noexcept { delete graph; }
+
 void copy_to_device(void* device_dst, const void* host_src, size_t bytes, Stream) {
+  expect_not_recording("copy_to_device");
   expect_device(device_dst, bytes, "copy_to_device: the destination is");
   expect_host(host_src, bytes, "copy_to_device: the source");
   if (bytes > 0) std::memcpy(device_dst, host_src, bytes);
 }
 void copy_to_host(void* host_dst, const void* device_src, size_t bytes, Stream) {
+  expect_not_recording("copy_to_host");
   expect_device(device_src, bytes, "copy_to_host: the source is");
   expect_host(host_dst, bytes, "copy_to_host: the destination");
   if (bytes > 0) std::memcpy(host_dst, device_src, bytes);
 }
 
 void fill_bytes(void* dst, int byte, size_t bytes, Stream) {
+  expect_not_recording("fill_bytes");
   expect_device(dst, bytes, "fill_bytes: the destination is");
   std::memset(dst, byte, bytes);
 }
 void copy_on_device(void* dst, const void* src, size_t bytes, Stream) {
+  expect_not_recording("copy_on_device");
   expect_device(dst, bytes, "copy_on_device: the destination is");
   expect_device(src, bytes, "copy_on_device: the source is");
   if (bytes > 0) std::memcpy(dst, src, bytes);
@@ -78,6 +107,7 @@ void copy_on_device(void* dst, const void* src, size_t bytes, Stream) {
 Blas blas_create(Stream) { return nullptr; }
 void blas_destroy(Blas) noexcept {}
 void gemm(Blas, const Matrix& x, const Matrix& w, const Matrix& out, Into into) {
+  expect_not_recording("gemm");
   if (x.dtype != w.dtype || out.dtype != DType::kF32) throw Error("gemm: dtypes");
   if (x.cols != w.cols || out.rows != x.rows || out.cols != w.rows) throw Error("gemm: shapes");
   expect_device(x, "gemm: x is");

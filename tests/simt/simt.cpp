@@ -368,6 +368,21 @@ void run(Dim3 grid, Dim3 block, size_t shared_bytes, void (*body)(void*), void* 
   }
 }
 
+namespace {
+bool g_recording = false;
+Recording g_recorded;
+}  // namespace
+
+void start_recording() {
+  g_recording = true;
+  g_recorded.clear();
+}
+Recording stop_recording() {
+  g_recording = false;
+  return std::move(g_recorded);
+}
+Recording* recording() { return g_recording ? &g_recorded : nullptr; }
+
 // --- the checks of every single access (files compiled with -fsanitize=thread) ---------------------------
 
 void check_access(const void* address, size_t bytes, Access access) {

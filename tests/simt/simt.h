@@ -4,12 +4,14 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <source_location>
 #include <stdexcept>
 #include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "tests/simt/memory.h"
 
@@ -81,19 +83,34 @@ void wait_copies(unsigned groups_left_in_flight);
 
 void run(Dim3 grid, Dim3 block, size_t shared_bytes, void (*body)(void*), void* params, size_t params_bytes);
 
+// Launches with the arguments they had: between start_recording() and stop_recording(), launch() adds to the
+// list and runs nothing.
+using Recording = std::vector<std::function<void()>>;
+void start_recording();
+Recording stop_recording();
+Recording* recording();  // the list that is being written, or null
+
 template <class... P, class... A>
 void launch(void (*kernel)(P...), Dim3 grid, Dim3 block, size_t shared_bytes, A&&... args) {
   struct Call {
     void (*kernel)(P...);
     std::tuple<P...> params;
-  } call{kernel, std::tuple<P...>(std::forward<A>(args)...)};
-  run(
-      grid, block, shared_bytes,
-      [](void* p) {
-        auto* c = static_cast<Call*>(p);
-        std::apply(c->kernel, c->params);
-      },
-      &call, sizeof(call));
+  };
+  Call call{kernel, std::tuple<P...>(std::forward<A>(args)...)};
+  auto start = [grid, block, shared_bytes, call]() mutable {
+    run(
+        grid, block, shared_bytes,
+        [](void* p) {
+          auto* c = static_cast<Call*>(p);
+          std::apply(c->kernel, c->params);
+        },
+        &call, sizeof(call));
+  };
+  if (recording() != nullptr) {
+    recording()->push_back(start);
+  } else {
+    start();
+  }
 }
 
 template <class T>

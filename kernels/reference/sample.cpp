@@ -1,0 +1,70 @@
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "kernels/reference/reference_backend.h"
+#include "kernels/reference/scalar.h"
+
+namespace lariat {
+namespace {
+
+// The finite logits' ids by falling logit; empty when there is none or one is +inf.
+std::vector<int32_t> in_order(const Matrix& logits, int64_t t) {
+  std::vector<int32_t> ids;
+  for (int64_t v = 0; v < logits.cols; ++v) {
+    const double x = reference::get(logits, t, v);
+    if (std::isinf(x) && x > 0) return {};
+    if (std::isfinite(x)) ids.push_back(static_cast<int32_t>(v));
+  }
+  std::stable_sort(ids.begin(), ids.end(), [&](int32_t a, int32_t b) {
+    return reference::get(logits, t, a) > reference::get(logits, t, b);
+  });
+  return ids;
+}
+
+// The weights of those that are kept, in the same order.
+std::vector<double> kept_weights(const std::vector<double>& all, const Sampling& how) {
+  std::vector<double> kept = all;
+  if (how.top_k > 0 && static_cast<size_t>(how.top_k) < kept.size()) {
+    kept.resize(static_cast<size_t>(how.top_k));
+  }
+  if (how.top_p < 1.0F) {
+    const double wanted = static_cast<double>(how.top_p) * std::accumulate(kept.begin(), kept.end(), 0.0);
+    double reached = kept[0];
+    size_t n = 1;
+    while (n < kept.size() && reached < wanted) reached += kept[n++];
+    kept.resize(n);
+  }
+  while (kept.back() < static_cast<double>(how.min_p)) kept.pop_back();
+  return kept;
+}
+
+int32_t sample_row(const Matrix& logits, int64_t t, const Sampling& how, double uniform) {
+  const std::vector<int32_t> ids = in_order(logits, t);
+  if (ids.empty()) return -1;
+  if (how.temperature <= 0.0F) return ids[0];
+  const double largest = reference::get(logits, t, ids[0]);
+  std::vector<double> weights;
+  for (int32_t id : ids) {
+    weights.push_back(
+        std::exp((reference::get(logits, t, id) - largest) / static_cast<double>(how.temperature)));
+  }
+  const std::vector<double> kept = kept_weights(weights, how);
+  const double target = uniform * std::accumulate(kept.begin(), kept.end(), 0.0);
+  double reached = kept[0];
+  size_t i = 0;
+  while (i + 1 < kept.size() && reached <= target) reached += kept[++i];
+  return ids[i];
+}
+
+}  // namespace
+
+void ReferenceBackend::sample(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
+                              std::span<int32_t> ids) {
+  for (int64_t t = 0; t < logits.rows; ++t) {
+    const auto row = static_cast<size_t>(t);
+    ids[row] = sample_row(logits, t, how, uniforms[row]);
+  }
+}
+
+}  // namespace lariat

@@ -1,0 +1,152 @@
+// Decode steps that are recorded once and replayed: the logits of the float64 reference at every position,
+// and the record really is what ran. A kernel that takes its position as an argument of the launch, and not
+// from device memory, goes on with the position of the recorded step and fails here.
+#include <optional>
+
+#include "tests/cuda/cuda_fixture.h"
+#include "tests/engine/engine_test_util.h"
+
+namespace lariat::test {
+namespace {
+
+class CudaStep : public OnCuda {
+ protected:
+  void SetUp() override {
+    OnCuda::SetUp();
+    if (IsSkipped()) return;
+    device_ = dynamic_cast<CudaBackend*>(cuda_.get());
+    ASSERT_NE(device_, nullptr);
+  }
+  CudaBackend::StepCounts counts() const { return device_->step_counts(); }
+
+  CudaBackend* device_ = nullptr;
+};
+
+ModelConfig small_config(const char* name = "llama_gqa") { return load_config(checkpoint_dir(name)); }
+
+// One model on one backend, and a text of made-up tokens that any number of sequences can read.
+struct TestRun {
+  TestRun(Backend& b, const ModelConfig& config, DType kv_dtype, const char* name = "llama_gqa")
+      : backend(b), model(load_model(checkpoint_dir(name), config, b, DType::kF32)), options(f32_session()) {
+    options.k_dtype = options.v_dtype = kv_dtype;
+    session = std::make_unique<Session>(model, backend, options);
+  }
+  int32_t token(int64_t i) const { return static_cast<int32_t>((i * 37 + 11) % model.config.vocab_size); }
+
+  Sequence begin(int64_t length) {
+    Sequence sequence = session->new_sequence();
+    std::vector<int32_t> tokens;
+    for (int64_t i = 0; i < length; ++i) tokens.push_back(token(i));
+    session->prefill_last(sequence, tokens);
+    return sequence;
+  }
+  // The logits after one more token for each.
+  std::vector<float> step(const std::vector<Sequence*>& sequences) {
+    std::vector<int32_t> tokens;
+    for (const Sequence* sequence : sequences) tokens.push_back(token(sequence->length()));
+    const Matrix logits = session->decode(sequences, tokens);
+    std::vector<float> host(static_cast<size_t>(logits.rows * logits.cols));
+    backend.copy_out(host.data(), logits.data, host.size() * sizeof(float));
+    return host;
+  }
+
+  Backend& backend;
+  Model model;
+  SessionOptions options;
+  std::unique_ptr<Session> session;
+};
+
+constexpr double kTolerance = 1e-4;
+// Prefill rounds q and its weights to 16 bits, and after that a cached key may round to the other side. The
+// logits of another position are off by 0.1 and more.
+constexpr double kF16Tolerance = 1e-2;
+
+// f32 keys go through the plain kernel, f16 ones through the tensor cores; the step from 255 to 256 adds a
+// block to the cache and doubles the length that grids are planned for.
+TEST_F(CudaStep, RepeatsTheRecordedStepAtNewPositions) {
+  for (auto [dtype, start, tolerance] : {std::tuple{DType::kF32, 5, kTolerance},
+                                         {DType::kF16, 5, kF16Tolerance},
+                                         {DType::kF16, 251, kF16Tolerance}}) {
+    TestRun tested(*cuda_, small_config(), dtype), expected(reference_, small_config(), dtype);
+    Sequence a = tested.begin(start), b = expected.begin(start);
+    const auto before = counts();
+    for (int i = 0; i < 10; ++i) {
+      EXPECT_LE(max_abs_difference(tested.step({&a}), expected.step({&b})), tolerance)
+          << name_of(dtype) << " keys, position " << b.length() - 1;
+    }
+    const auto after = counts();
+    EXPECT_GE(after.replayed - before.replayed, start == 5 ? 8 : 3);
+    EXPECT_EQ(after.direct + after.recorded + after.replayed,
+              before.direct + before.recorded + before.replayed + 10);
+  }
+}
+
+TEST_F(CudaStep, SlidingWindow) {
+  TestRun tested(*cuda_, small_config("mistral_window"), DType::kF32, "mistral_window");
+  TestRun expected(reference_, small_config("mistral_window"), DType::kF32, "mistral_window");
+  Sequence a = tested.begin(3), b = expected.begin(3);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_LE(max_abs_difference(tested.step({&a}), expected.step({&b})), kTolerance) << i;
+  }
+  EXPECT_GE(counts().replayed, 17);
+}
+
+TEST_F(CudaStep, SequencesOfABatchHavePositionsOfTheirOwn) {
+  TestRun tested(*cuda_, small_config(), DType::kF32), expected(reference_, small_config(), DType::kF32);
+  Sequence a1 = tested.begin(4), a2 = tested.begin(21), b1 = expected.begin(4), b2 = expected.begin(21);
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_LE(max_abs_difference(tested.step({&a1, &a2}), expected.step({&b1, &b2})), kTolerance) << i;
+  }
+  EXPECT_EQ(counts().replayed, 4);
+  for (int i = 0; i < 4; ++i) {  // the same caches and memory, one sequence fewer
+    EXPECT_LE(max_abs_difference(tested.step({&a2}), expected.step({&b2})), kTolerance) << i;
+  }
+  std::vector<Sequence> many;
+  std::vector<Sequence*> all;
+  for (int64_t i = 0; i < 9; ++i) many.push_back(tested.begin(2 + i));
+  for (Sequence& sequence : many) all.push_back(&sequence);
+  const auto before = counts();
+  for (int i = 0; i < 3; ++i) tested.step(all);
+  EXPECT_EQ(counts().replayed, before.replayed);  // more than are recorded
+}
+
+TEST_F(CudaStep, TurnedCachesAndChangedFactorsAreNoticed) {
+  ModelConfig config = small_config();
+  config.rope.type = RopeType::kDynamicYarn;  // keys turn, and the attention factor changes with them
+  config.rope.factor = 4.0;
+  config.rope.original_ctx = 8;
+  TestRun tested(*cuda_, config, DType::kF32), expected(reference_, config, DType::kF32);
+  Sequence a = tested.begin(6), b = expected.begin(6);
+  for (int i = 0; i < 30; ++i) {
+    EXPECT_LE(max_abs_difference(tested.step({&a}), expected.step({&b})), kTolerance) << i;
+  }
+  EXPECT_GE(a.cache().rerotations().count, 4);
+  EXPECT_GE(counts().replayed, 8);
+  EXPECT_GE(counts().recorded, 3);
+}
+
+TEST_F(CudaStep, WhatComesBetweenStepsDoesNotSpoilTheRecord) {
+  TestRun tested(*cuda_, small_config(), DType::kF16), expected(reference_, small_config(), DType::kF16);
+  // optional, for a new cache later
+  std::optional<Sequence> a = tested.begin(4), b = expected.begin(4);
+  const auto compare = [&](const char* when) {
+    EXPECT_LE(max_abs_difference(tested.step({&*a}), expected.step({&*b})), kF16Tolerance) << when;
+  };
+  for (int i = 0; i < 4; ++i) compare("at first");
+  EXPECT_EQ(counts().replayed, 2);
+  {
+    Sequence other = tested.begin(300);  // moves activations, logits and working memory
+    compare("after another prompt");
+    for (int i = 0; i < 3; ++i) tested.step({&other});
+  }
+  for (int i = 0; i < 3; ++i) compare("after another text");
+  a->truncate(2);
+  b->truncate(2);
+  for (int i = 0; i < 3; ++i) compare("after going back");
+  a.emplace(tested.begin(7));
+  b.emplace(expected.begin(7));
+  for (int i = 0; i < 4; ++i) compare("with a new cache");
+}
+
+}  // namespace
+}  // namespace lariat::test
