@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "kernels/error.h"
+#include "kernels/quant.h"
 
 namespace lariat {
 namespace {
@@ -44,6 +45,19 @@ void check_memory(Session& session, int64_t length, int64_t sequences, const std
   if (wanted <= have) return;
   throw Error(what + ": the KV cache would take " + gibibytes(wanted) + " and " + gibibytes(have) +
               " of memory are free; use a shorter length or --kv-dtype f16");
+}
+
+void check_weight_memory(const ModelConfig& config, DType dtype, const Backend& backend) {
+  if (backend.name() == "cuda" || dtype == config.dtype) return;
+  const Weights planned = planned_weights(config, dtype);
+  const bool table = planned.embed.dtype != config.dtype && !config.tie_word_embeddings;
+  const double wanted = static_cast<double>(planned.bytes + (table ? stored_bytes(planned.embed) : 0));
+  const double have = free_bytes();
+  if (wanted <= have) return;
+  const bool narrowest = dtype == DType::kQ4;
+  throw Error(config.file.string() + ": weights as " + std::string(name_of(dtype)) + " would take " +
+              gibibytes(wanted) + " and " + gibibytes(have) + " of memory are free; use " +
+              (narrowest ? "a smaller model" : "a smaller model or --quantize q4"));
 }
 
 int64_t affordable_sequences(Session& session, int64_t length, int64_t wanted) {

@@ -12,6 +12,10 @@ namespace lariat {
 // in host memory: a device says so itself when it allocates.
 void check_memory(Session& session, int64_t length, int64_t sequences, const std::string& what);
 
+// Throws Error when weights converted or quantised to `dtype` at load would not fit into the memory that is
+// free now. Weights used as the checkpoint has them stay in its file, and need no check.
+void check_weight_memory(const ModelConfig& config, DType dtype, const Backend& backend);
+
 // How many sequences of `length` tokens may be kept at a time, between 1 and `wanted`: those whose caches
 // take at most a quarter of the free memory.
 int64_t affordable_sequences(Session& session, int64_t length, int64_t wanted);

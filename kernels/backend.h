@@ -10,7 +10,8 @@
 //
 // Conventions, for every op:
 //  - Matrices are row-major views in the backend's memory; a row is a token unless said otherwise.
-//  - Activations are f32. Weights are [out_features, in_features] in any dtype, as checkpoints store them.
+//  - Activations are f32. Weights are [out_features, in_features] in any dtype, as checkpoints store them;
+//    only matmul takes quantised ones.
 //  - Outputs may not alias inputs unless the comment says so.
 //  - Shapes are the caller's responsibility (models/weights checks them once, at load); ops assert them.
 //  - `reference/` computes each op in float64, one scalar loop per formula; `cpu/` and `cuda/` are tested
@@ -128,7 +129,7 @@ struct DecodeStep {
 // What the hardware can do at most, measured; 0: not measured.
 struct Limits {
   double read_bytes_per_second = 0;  // from main (device) memory
-  double flops_per_second = 0;       // multiply-adds of the dtype asked for, counted as two operations
+  double flops_per_second = 0;       // multiply-adds with such weights, counted as two operations
 };
 
 class Backend {
@@ -138,7 +139,8 @@ class Backend {
   virtual std::string name() const = 0;         // "cpu", "cuda", "reference"
   virtual std::string description() const = 0;  // the hardware, in words, for reports
 
-  virtual Limits measure_limits(DType compute) { return static_cast<void>(compute), Limits{}; }
+  // dtype: what products are computed in, or a quantised dtype of weights.
+  virtual Limits measure_limits(DType dtype) { return static_cast<void>(dtype), Limits{}; }
 
   // --- memory ---------------------------------------------------------------------------------------
   // Uninitialised memory, aligned to 64 bytes. Throws Error (how much was asked for) when there is none.
@@ -149,8 +151,10 @@ class Backend {
   virtual void copy(void* dst, const void* src, size_t bytes) = 0;  // within the backend; no overlap
 
   // A weight from host memory (which must outlive the backend: usually a mapped file) as this backend's
-  // matmul wants it, converted to `dtype` when that differs. The CPU uses equal dtypes in place.
+  // matmul wants it, converted to `dtype` when that differs. The CPU uses equal dtypes in place. Quantised
+  // dtypes (kernels/quant.h) only where quantizes().
   virtual Matrix load_weight(const Matrix& host, DType dtype) = 0;
+  virtual bool quantizes() const { return false; }
 
   // Returns when everything that was asked for is done; for timing. A CPU always is.
   virtual void synchronize() {}
@@ -181,7 +185,8 @@ class Backend {
 
   // out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]), accumulated in f32. bias: one row of w.rows, or empty.
   // compute = kF32: x as it is, w converted exactly. compute = kBF16: x is first rounded to bf16, for any
-  // number of rows, so that a prefill and a decode step see the same numbers.
+  // number of rows, so that a prefill and a decode step see the same numbers. Quantised w: see
+  // kernels/quant.h, whatever compute is.
   virtual void matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
                       const Matrix& out) = 0;
 

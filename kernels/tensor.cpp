@@ -4,7 +4,10 @@
 
 namespace lariat {
 
-size_t size_of(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
+size_t size_of(DType dtype) {
+  if (is_quantized(dtype)) throw Error(std::string(name_of(dtype)) + " values have no size of their own");
+  return dtype == DType::kF32 ? 4 : 2;
+}
 
 std::string_view name_of(DType dtype) {
   switch (dtype) {
@@ -14,6 +17,10 @@ std::string_view name_of(DType dtype) {
       return "f16";
     case DType::kBF16:
       return "bf16";
+    case DType::kQ8:
+      return "q8";
+    case DType::kQ4:
+      return "q4";
   }
   return "?";
 }

@@ -5,14 +5,19 @@
 
 namespace lariat {
 
-enum class DType : uint8_t { kF32, kF16, kBF16 };
+// kQ8 and kQ4 are groups of integers with a scale, for the weights of Backend::matmul only (kernels/quant.h);
+// everything else is in one of the first three.
+enum class DType : uint8_t { kF32, kF16, kBF16, kQ8, kQ4 };
 
-size_t size_of(DType dtype);               // bytes of one element
-std::string_view name_of(DType dtype);     // "f32", "f16", "bf16"
-DType parse_dtype(std::string_view name);  // the inverse; throws UsageError on any other word
+constexpr bool is_quantized(DType dtype) { return dtype == DType::kQ8 || dtype == DType::kQ4; }
+
+size_t size_of(DType dtype);               // bytes of one element; throws Error for a quantised dtype
+std::string_view name_of(DType dtype);     // "f32", "f16", "bf16", "q8", "q4"
+DType parse_dtype(std::string_view name);  // "f32", "f16" or "bf16"; throws UsageError on any other word
 
 // A non-owning row-major matrix in the backend's memory: row r starts at data + r * stride elements.
-// A vector is a matrix of one row.
+// A vector is a matrix of one row. A quantised matrix is one block of memory without rows that could be taken
+// out of it; its stride means nothing.
 struct Matrix {
   void* data = nullptr;
   DType dtype = DType::kF32;

@@ -14,6 +14,8 @@ struct Model {
   ModelConfig config;
   Weights weights;
   DType compute = DType::kF32;  // precision of the matrix products' inputs (Backend::matmul)
+  // What products are limited by (Backend::measure_limits).
+  DType product_dtype() const { return is_quantized(weights.dtype) ? weights.dtype : compute; }
   size_t file_bytes = 0;
 
   // What the weights point into; declared here so that it lives as long as they do.
@@ -23,7 +25,8 @@ struct Model {
 
 // Opens `dir` with a config already read (and its RoPE overridden, if asked). dtype: what the projections are
 // stored as and computed with; unset: the checkpoint's own. bf16 weights compute in bf16; f16 weights are
-// read as they are and compute in f32, which no f16 product would beat on a CPU. progress(bytes read) is
+// read as they are and compute in f32, which no f16 product would beat on a CPU. A quantised dtype is made
+// from whatever floats there are; products are of integers then (kernels/quant.h). progress(bytes read) is
 // called while the files are brought into memory. Throws Error naming the file.
 Model load_model(const std::filesystem::path& dir, const ModelConfig& config, Backend& backend,
                  std::optional<DType> dtype,

@@ -5,22 +5,32 @@
 #include <functional>
 
 #include "kernels/error.h"
+#include "kernels/quant.h"
 
 namespace lariat {
 namespace {
 
+enum class Role { kEmbedding, kProjection, kHead, kVector };
+
 // Where matrices come from: a checkpoint, or a random generator. rows x cols as [out_features, in_features];
 // a vector has one row.
-using Source = std::function<Matrix(const std::string& name, int64_t rows, int64_t cols, bool projection)>;
+using Source = std::function<Matrix(const std::string& name, int64_t rows, int64_t cols, Role role)>;
+
+// What a matrix is stored as when projections are `dtype` and the checkpoint holds `own`.
+DType stored_dtype(Role role, std::optional<DType> dtype, DType own) {
+  if (role == Role::kVector) return DType::kF32;  // tiny and read by f32 code: f32 once and for all
+  if (!dtype || (role == Role::kEmbedding && is_quantized(*dtype))) return own;
+  return role == Role::kHead && is_quantized(*dtype) ? DType::kQ8 : *dtype;
+}
 
 LayerWeights layer_weights(const ModelConfig& config, const std::string& prefix, const Source& source) {
   const int64_t hidden = config.hidden_size, inner = config.intermediate_size;
   const int64_t q_size = config.n_heads * config.head_dim, kv_size = config.n_kv_heads * config.head_dim;
   const auto matrix = [&](const char* name, int64_t out, int64_t in) {
-    return source(prefix + name + ".weight", out, in, true);
+    return source(prefix + name + ".weight", out, in, Role::kProjection);
   };
   const auto vector = [&](const std::string& name, int64_t size, bool present) {
-    return present ? source(prefix + name, 1, size, false) : Matrix{};
+    return present ? source(prefix + name, 1, size, Role::kVector) : Matrix{};
   };
   LayerWeights layer;
   layer.input_norm = vector("input_layernorm.weight", hidden, true);
@@ -45,24 +55,31 @@ LayerWeights layer_weights(const ModelConfig& config, const std::string& prefix,
   return layer;
 }
 
-size_t projection_bytes(const Matrix& m) { return static_cast<size_t>(m.rows * m.cols) * size_of(m.dtype); }
+void count(const Matrix& m, Weights& weights) {
+  weights.bytes += stored_bytes(m);
+  weights.values += m.rows * m.cols;
+}
 
 Weights all_weights(const ModelConfig& config, const std::string& root, const Source& source) {
   Weights weights;
-  weights.embed = source(root + "embed_tokens.weight", config.vocab_size, config.hidden_size, true);
+  const std::string embed = root + "embed_tokens.weight";
+  weights.embed = source(embed, config.vocab_size, config.hidden_size, Role::kEmbedding);
   for (int64_t i = 0; i < config.n_layers; ++i) {
     weights.layers.push_back(layer_weights(config, root + "layers." + std::to_string(i) + ".", source));
   }
-  weights.norm = source(root + "norm.weight", 1, config.hidden_size, false);
-  weights.head = config.tie_word_embeddings
-                     ? weights.embed
-                     : source("lm_head.weight", config.vocab_size, config.hidden_size, true);
+  weights.norm = source(root + "norm.weight", 1, config.hidden_size, Role::kVector);
   weights.dtype = weights.layers.empty() ? weights.embed.dtype : weights.layers[0].q_proj.dtype;
-  weights.bytes = projection_bytes(weights.head);
+  if (config.tie_word_embeddings && !is_quantized(weights.dtype)) {
+    weights.head = weights.embed;
+  } else {
+    weights.head = source(config.tie_word_embeddings ? embed : "lm_head.weight", config.vocab_size,
+                          config.hidden_size, Role::kHead);
+  }
+  count(weights.head, weights);
   for (const auto& layer : weights.layers) {
     for (const Matrix* m : {&layer.q_proj, &layer.k_proj, &layer.v_proj, &layer.o_proj, &layer.gate_proj,
                             &layer.up_proj, &layer.down_proj}) {
-      weights.bytes += projection_bytes(*m);
+      count(*m, weights);
     }
   }
   return weights;
@@ -99,31 +116,50 @@ void fill_random(std::byte* out, size_t count, DType dtype, int exponent, uint64
   }
 }
 
+void check_quantizes(const Backend& backend, std::optional<DType> dtype) {
+  if (dtype && is_quantized(*dtype) && !backend.quantizes()) {
+    throw Error("--quantize " + std::string(name_of(*dtype)) + " does not run on " + backend.name() +
+                " yet; use --device cpu, or leave --quantize out");
+  }
+}
+
 }  // namespace
 
 Weights load_weights(const ModelConfig& config, const Checkpoint& checkpoint, Backend& backend,
                      std::optional<DType> dtype) {
+  check_quantizes(backend, dtype);
   // AutoModel saves without the "model." prefix, AutoModelForCausalLM with it.
   const std::string root = checkpoint.find("embed_tokens.weight") != nullptr ? "" : "model.";
-  const Source source = [&](const std::string& name, int64_t rows, int64_t cols, bool projection) {
-    const auto& tensor = projection ? checkpoint.get(name, {rows, cols}) : checkpoint.get(name, {cols});
+  const Source source = [&](const std::string& name, int64_t rows, int64_t cols, Role role) {
+    const auto& tensor =
+        role == Role::kVector ? checkpoint.get(name, {cols}) : checkpoint.get(name, {rows, cols});
     const Matrix host(const_cast<std::byte*>(tensor.data), tensor.float_dtype(), rows, cols);
-    // Norms and biases are tiny and read by f32 code: f32 once and for all.
-    return backend.load_weight(host, projection ? dtype.value_or(host.dtype) : DType::kF32);
+    return backend.load_weight(host, stored_dtype(role, dtype, host.dtype));
   };
   return all_weights(config, root, source);
 }
 
+Weights planned_weights(const ModelConfig& config, DType dtype) {
+  const Source source = [&](const std::string&, int64_t rows, int64_t cols, Role role) {
+    return Matrix(nullptr, stored_dtype(role, dtype, config.dtype), rows, cols);
+  };
+  return all_weights(config, "", source);
+}
+
 Weights random_weights(const ModelConfig& config, Backend& backend, DType dtype, uint64_t seed,
                        std::vector<std::vector<std::byte>>& storage) {
-  const Source source = [&](const std::string&, int64_t rows, int64_t cols, bool projection) {
-    const DType stored = projection ? dtype : DType::kF32;
-    const auto count = static_cast<size_t>(rows * cols);
-    auto& bytes = storage.emplace_back(count * size_of(stored));
-    const int exponent =
-        projection ? static_cast<int>(std::lround(std::log2(static_cast<double>(cols)) / 2)) : 0;
-    fill_random(bytes.data(), count, stored, exponent, seed);
-    return backend.load_weight(Matrix(bytes.data(), stored, rows, cols), stored);
+  check_quantizes(backend, dtype);
+  const Source source = [&](const std::string&, int64_t rows, int64_t cols, Role role) {
+    const DType stored = stored_dtype(role, dtype, config.dtype);
+    const DType drawn = is_quantized(stored) ? config.dtype : stored;
+    const auto size = static_cast<size_t>(rows * cols);
+    auto& bytes = storage.emplace_back(size * size_of(drawn));
+    const bool vector = role == Role::kVector;
+    const int exponent = vector ? 0 : static_cast<int>(std::lround(std::log2(static_cast<double>(cols)) / 2));
+    fill_random(bytes.data(), size, drawn, exponent, seed);
+    const Matrix weight = backend.load_weight(Matrix(bytes.data(), drawn, rows, cols), stored);
+    if (weight.data != bytes.data()) storage.pop_back();
+    return weight;
   };
   return all_weights(config, "model.", source);
 }

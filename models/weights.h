@@ -27,14 +27,21 @@ struct Weights {
   Matrix norm;                // [hidden]
   Matrix head;                // [vocab, hidden]; the embedding itself when tied
   DType dtype = DType::kF32;  // of the projections
-  size_t bytes = 0;           // of all matrices a decode step reads (embedding table excluded unless tied)
+  // Of all matrices a decode step reads (embedding table excluded unless tied).
+  size_t bytes = 0;
+  int64_t values = 0;  // how many weights these matrices hold: a token costs as many multiply-adds
 };
 
 // Finds every tensor by its Hugging Face name, checks its shape against the config and hands it to the
-// backend. dtype: what the projections are stored as; unset: what the checkpoint holds. Throws Error naming
-// file and tensor for what is missing or has the wrong shape.
+// backend. dtype: what the projections are stored as; unset: what the checkpoint holds. A quantised dtype
+// leaves the embedding table as it is: a token reads one row of it. The head is read whole, tied or not, and
+// is q8 at least: its errors go straight into the logits, and it is a small part. Throws Error naming file
+// and tensor for what is missing or has the wrong shape, and when the backend cannot quantise.
 Weights load_weights(const ModelConfig& config, const Checkpoint& checkpoint, Backend& backend,
                      std::optional<DType> dtype);
+
+// What load_weights(.., dtype) would make of a model of this shape, without its data.
+Weights planned_weights(const ModelConfig& config, DType dtype);
 
 // Reproducible random weights of the config's shape, for benchmarks. `storage` keeps them alive.
 Weights random_weights(const ModelConfig& config, Backend& backend, DType dtype, uint64_t seed,

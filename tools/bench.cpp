@@ -132,8 +132,7 @@ void print_table(const std::vector<BenchResult>& results, const Model& model, co
                 << "% of read bandwidth";
     } else {
       // Two operations per weight and token; attention's share is left out.
-      const double flops = r.median() * 2 * static_cast<double>(model.weights.bytes) /
-                           static_cast<double>(size_of(model.weights.dtype));
+      const double flops = r.median() * 2 * static_cast<double>(model.weights.values);
       std::cout << std::setprecision(1) << 100 * flops / limits.flops_per_second << "% of GEMM peak ("
                 << std::setprecision(3) << flops / 1e12 << " TFLOP/s)";
     }
@@ -144,7 +143,7 @@ void print_table(const std::vector<BenchResult>& results, const Model& model, co
     std::cout << "\n";
   }
   std::cout << std::setprecision(2) << "machine: read " << limits.read_bytes_per_second / 1e9 << " GB/s, "
-            << name_of(model.compute) << " GEMM " << std::setprecision(3) << limits.flops_per_second / 1e12
+            << name_of(model.product_dtype()) << " GEMM " << std::setprecision(3) << limits.flops_per_second / 1e12
             << " TFLOP/s\n";
 }
 
@@ -155,7 +154,7 @@ void run(const BenchCommand& command) {
     throw UsageError("bench takes --model DIR, or --config FILE together with --random-weights");
   }
   Runtime runtime = open(command);
-  const Limits limits = runtime.backend->measure_limits(runtime.model.compute);
+  const Limits limits = runtime.backend->measure_limits(runtime.model.product_dtype());
   Session session(runtime.model, *runtime.backend, runtime.session);
   std::vector<BenchResult> results;
   for (const int64_t depth : command.depths) {

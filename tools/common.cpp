@@ -6,6 +6,7 @@
 #include <csignal>
 #include <iostream>
 
+#include "engine/memory_check.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/make_cuda_backend.h"
 #include "kernels/error.h"
@@ -47,6 +48,10 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
       .add_option("--dtype", options.dtype,
                   "what weights are stored as and multiplied in; auto: the checkpoint's own")
       ->check(CLI::IsMember({"auto", "f32", "bf16", "f16"}));
+  command
+      .add_option("--quantize", options.quantize,
+                  "turn weights into groups of 8 or 4 bit integers while loading: q8, q4 or none")
+      ->check(CLI::IsMember({"none", "q8", "q4"}));
   command.add_option("--kv-dtype", options.kv_dtype, "KV cache; auto: f16 keys, values in the model's dtype")
       ->check(CLI::IsMember({"auto", "f32", "f16", "bf16"}));
   command.add_option("--ctx", options.ctx, "longest sequence; 0: as long as memory lasts")
@@ -60,6 +65,12 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
 }
 
 std::optional<DType> storage_dtype(const CommonOptions& options) {
+  if (options.quantize != "none") {
+    if (options.dtype != "auto") {
+      throw UsageError("--quantize says how weights are stored, so --dtype cannot; leave one of them out");
+    }
+    return options.quantize == "q8" ? DType::kQ8 : DType::kQ4;
+  }
   if (options.dtype == "auto") return std::nullopt;
   return parse_dtype(options.dtype);
 }
@@ -86,7 +97,7 @@ SessionOptions session_options(const CommonOptions& options, const Model& model)
   if (options.kv_dtype == "auto") {
     // A step smaller than half an ulp would be rounded away: turning keys at every token asks for f32.
     session.k_dtype = every_token_turns ? DType::kF32 : DType::kF16;
-    session.v_dtype = model.weights.dtype;
+    session.v_dtype = model.weights.embed.dtype;  // a float, even when projections are quantised
   } else {
     session.k_dtype = session.v_dtype = parse_dtype(options.kv_dtype);
     if (every_token_turns && session.k_dtype != DType::kF32 && !session.stale_cache && !options.quiet) {
@@ -111,12 +122,14 @@ Runtime open_runtime(const CommonOptions& options) {
   ModelConfig config = load_config(options.model);
   config.rope = resolve_rope(config, options.rope);
   runtime.backend = open_backend(options);
+  const std::optional<DType> dtype = storage_dtype(options);
+  if (dtype) check_weight_memory(config, *dtype, *runtime.backend);
   {
     Progress progress("loading", 100, options.quiet);
     const auto show = [&](size_t done, size_t total) {
       progress.update(static_cast<int64_t>(100 * done / total), std::to_string(total >> 20) + " MiB");
     };
-    runtime.model = load_model(options.model, config, *runtime.backend, storage_dtype(options), show);
+    runtime.model = load_model(options.model, config, *runtime.backend, dtype, show);
   }
   runtime.session = session_options(options, runtime.model);
   runtime.load_seconds = seconds_since(start);

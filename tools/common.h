@@ -18,7 +18,7 @@ namespace lariat {
 
 struct CommonOptions {
   std::filesystem::path model;
-  std::string device = "auto", dtype = "auto", kv_dtype = "auto";
+  std::string device = "auto", dtype = "auto", quantize = "none", kv_dtype = "auto";
   int threads = 0;
   int64_t ctx = 0, prefill_chunk = 512;
   RopeOptions rope;
@@ -27,7 +27,7 @@ struct CommonOptions {
 };
 
 void add_model_option(CLI::App& command, CommonOptions& options, bool required = true);
-// --device --threads --dtype --kv-dtype --ctx --prefill-chunk, the RoPE options and --quiet.
+// --device --threads --dtype --quantize --kv-dtype --ctx --prefill-chunk, the RoPE options and --quiet.
 void add_common_options(CLI::App& command, CommonOptions& options);
 
 // A model opened on a backend, and how its sessions are to run.
@@ -39,7 +39,7 @@ struct Runtime {
 };
 
 std::unique_ptr<Backend> open_backend(const CommonOptions& options);
-// What --dtype asks for; unset for "auto". Throws UsageError.
+// What --quantize or --dtype asks for; unset for "auto". Throws UsageError when both are given.
 std::optional<DType> storage_dtype(const CommonOptions& options);
 SessionOptions session_options(const CommonOptions& options, const Model& model);
 Tokenizer open_tokenizer(const CommonOptions& options);

@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/quant_matmul.h"
 #include "kernels/error.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -112,6 +113,10 @@ double measure_read_bandwidth(int threads) {
 double measure_gemm_peak(DType dtype, int threads) {
   constexpr int64_t kTurns = 1000000;
   const bool bf16 = dtype == DType::kBF16 && has_avx512_bf16();
+  const bool bytes = is_quantized(dtype) && has_avx512_vnni();
+  const auto multiply_adds = bf16    ? bf16_multiply_adds
+                             : bytes ? vnni_multiply_adds
+                                     : HWY_DYNAMIC_DISPATCH(MultiplyAdds);
   double best = 0;
   for (int run = 0; run < 8; ++run) {
     double operations = 0;
@@ -119,8 +124,7 @@ double measure_gemm_peak(DType dtype, int threads) {
 #pragma omp parallel num_threads(threads) reduction(+ : operations)
     {
       float sink = 0;
-      operations =
-          bf16 ? bf16_multiply_adds(kTurns, &sink) : HWY_DYNAMIC_DISPATCH(MultiplyAdds)(kTurns, &sink);
+      operations = multiply_adds(kTurns, &sink);
       sum_sink = sink;
     }
     best = std::max(best, operations / (now() - start));

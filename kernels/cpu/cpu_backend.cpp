@@ -11,6 +11,8 @@
 #include "hwy/targets.h"
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/quantize.h"
 #include "kernels/error.h"
 
 namespace lariat {
@@ -69,8 +71,14 @@ void CpuBackend::copy_out(void* host_dst, const void* src, size_t bytes) {
 
 Matrix CpuBackend::load_weight(const Matrix& host, DType dtype) {
   if (host.dtype == dtype) return host;
-  converted_.push_back(allocate(static_cast<size_t>(host.rows * host.cols) * size_of(dtype)));
-  const Matrix copy(converted_.back().data(), dtype, host.rows, host.cols);
+  Matrix copy(nullptr, dtype, host.rows, host.cols);
+  converted_.push_back(allocate(stored_bytes(copy)));
+  copy.data = converted_.back().data();
+  if (is_quantized(dtype)) {
+    for_ranges(threads_, QuantLayout(copy).tiles(), 1,
+               [&](int64_t first, int64_t last) { cpu::quantize_tiles(host, copy, first, last); });
+    return copy;
+  }
 #pragma omp parallel for num_threads(threads_) schedule(static)
   for (int64_t row = 0; row < host.rows; ++row) {
     cpu::convert_rows(host.row_range(row, 1), copy.row_range(row, 1));

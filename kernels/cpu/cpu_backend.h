@@ -16,7 +16,7 @@ class CpuBackend final : public Backend {
   int threads() const { return threads_; }
   std::string name() const override { return "cpu"; }
   std::string description() const override;
-  Limits measure_limits(DType compute) override;  // about a second; see bandwidth.h
+  Limits measure_limits(DType dtype) override;  // about a second; see bandwidth.h
 
   Buffer allocate(size_t bytes) override;
   void release(void* data, size_t bytes) noexcept override;
@@ -24,6 +24,7 @@ class CpuBackend final : public Backend {
   void copy_out(void* host_dst, const void* src, size_t bytes) override;
   void copy(void* dst, const void* src, size_t bytes) override { std::memcpy(dst, src, bytes); }
   Matrix load_weight(const Matrix& host, DType dtype) override;
+  bool quantizes() const override { return true; }
 
   void embed(std::span<const int32_t> tokens, const Matrix& table, const Matrix& out) override;
   void rms_norm(const Matrix& x, const Matrix& weight, float eps, const Matrix& out) override;

@@ -2,14 +2,32 @@
 
 namespace lariat::cpu {
 
-bool has_avx512_bf16() {
 #if defined(__x86_64__)
-  static const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bf16");
-  return has;
-#else
-  return false;
-#endif
+
+namespace {
+
+bool has_avx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl");
 }
+
+}  // namespace
+
+bool has_avx512_bf16() {
+  static const bool has = has_avx512() && __builtin_cpu_supports("avx512bf16");
+  return has;
+}
+
+bool has_avx512_vnni() {
+  static const bool has = has_avx512() && __builtin_cpu_supports("avx512vnni");
+  return has;
+}
+
+#else
+
+bool has_avx512_bf16() { return false; }
+bool has_avx512_vnni() { return false; }
+
+#endif
 
 }  // namespace lariat::cpu

@@ -3,8 +3,8 @@
 
 namespace lariat {
 
-Limits CpuBackend::measure_limits(DType compute) {
-  return {cpu::measure_read_bandwidth(threads_), cpu::measure_gemm_peak(compute, threads_)};
+Limits CpuBackend::measure_limits(DType dtype) {
+  return {cpu::measure_read_bandwidth(threads_), cpu::measure_gemm_peak(dtype, threads_)};
 }
 
 }  // namespace lariat

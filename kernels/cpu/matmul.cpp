@@ -4,26 +4,20 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/gemv.h"
+#include "kernels/cpu/quant_matmul.h"
+#include "kernels/cpu/scratch.h"
 
 namespace lariat {
-namespace {
-
-// `bytes` of scratch, kept by the backend from call to call.
-void* grown(Backend& backend, Buffer& scratch, size_t bytes) {
-  if (scratch.bytes() < bytes) {
-    scratch = Buffer();  // the old block goes first: the two never exist together
-    scratch = backend.allocate(bytes);
-  }
-  return scratch.data();
-}
-
-}  // namespace
 
 void CpuBackend::matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
                         const Matrix& out) {
   assert(x.dtype == DType::kF32 && out.dtype == DType::kF32 && x.cols == w.cols);
   assert(out.rows == x.rows && out.cols == w.rows && (!bias || bias.cols == w.rows));
   if (x.rows == 0 || w.rows == 0) return;
+  if (is_quantized(w.dtype)) {
+    void* scratch = grown(*this, scratch_, cpu::quant_matmul_scratch_bytes(x, w));
+    return cpu::quant_matmul(x, w, bias, out, scratch, threads_);
+  }
   // f32 weights with f32 inputs are how numbers are checked: there every sum is made in the decode product's
   // order, for any number of rows, so that the split of a prefill changes no bit.
   const bool one_order = compute == DType::kF32 && w.dtype == DType::kF32;

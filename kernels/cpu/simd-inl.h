@@ -152,7 +152,7 @@ HWY_INLINE void StoreTailF32(D d, V value, T* HWY_RESTRICT p, size_t count) {
   std::memcpy(p, lanes, count * sizeof(T));
 }
 
-// Calls body(pointer to the stored type), so that a loop over any dtype is written once. A lambda needs
+// Calls body(pointer to the stored type), so that a loop over any float dtype is written once. A lambda needs
 // HWY_ATTR before its brace: it does not inherit the instruction set of the function around it.
 template <class Body>
 HWY_INLINE void WithDType(void* data, DType dtype, const Body& body) {
@@ -163,6 +163,9 @@ HWY_INLINE void WithDType(void* data, DType dtype, const Body& body) {
       return body(static_cast<hwy::float16_t*>(data));
     case DType::kBF16:
       return body(static_cast<hwy::bfloat16_t*>(data));
+    case DType::kQ8:
+    case DType::kQ4:
+      HWY_DASSERT(false);  // the quantised product has its own code (quant_matmul.h)
   }
 }
 

@@ -17,6 +17,9 @@ void with_dtype(DType dtype, F&& f) {
       return f(Half{});
     case DType::kBF16:
       return f(BFloat16{});
+    case DType::kQ8:
+    case DType::kQ4:
+      throw Error("quantised weights do not run on a GPU yet; use --device cpu");
   }
 }
 

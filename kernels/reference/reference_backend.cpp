@@ -5,6 +5,7 @@
 
 #include "kernels/convert.h"
 #include "kernels/error.h"
+#include "kernels/quant.h"
 
 namespace lariat {
 
@@ -28,9 +29,10 @@ void ReferenceBackend::copy_out(void* host_dst, const void* src, size_t bytes) {
 
 Matrix ReferenceBackend::load_weight(const Matrix& host, DType dtype) {
   if (host.dtype == dtype) return host;
-  converted_.push_back(allocate(static_cast<size_t>(host.rows * host.cols) * size_of(dtype)));
-  const Matrix copy(converted_.back().data(), dtype, host.rows, host.cols);
-  convert(host, copy);
+  Matrix copy(nullptr, dtype, host.rows, host.cols);
+  converted_.push_back(allocate(stored_bytes(copy)));
+  copy.data = converted_.back().data();
+  is_quantized(dtype) ? quantize(host, copy) : convert(host, copy);
   return copy;
 }
 

@@ -19,6 +19,7 @@ class ReferenceBackend final : public Backend {
   void copy_out(void* host_dst, const void* src, size_t bytes) override;
   void copy(void* dst, const void* src, size_t bytes) override { std::memcpy(dst, src, bytes); }
   Matrix load_weight(const Matrix& host, DType dtype) override;
+  bool quantizes() const override { return true; }
 
   void embed(std::span<const int32_t> tokens, const Matrix& table, const Matrix& out) override;
   void rms_norm(const Matrix& x, const Matrix& weight, float eps, const Matrix& out) override;

@@ -1,0 +1,245 @@
+#include "kernels/cpu/quantize.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/cpu/convert_rows.h"
+
+// Arrays of vectors need vectors of a known size.
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/quantize.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lariat::HWY_NAMESPACE {
+
+// Lanes are outputs, as in the layout, so that every sum is made in the order of the scalar version. No
+// processor in use has more than 16 lanes of f32, and all have a power of two.
+using DL = hn::CappedTag<float, kQuantRows>;
+using VL = hn::Vec<DL>;
+using DLI = hn::RebindToSigned<DL>;
+using VLI = hn::Vec<DLI>;
+
+// What a group of the outputs in a vector becomes: bf16 scales in the low halves, and values without zero.
+struct GroupLanes {
+  HWY_ALIGN int32_t scale[kQuantRows];
+  HWY_ALIGN int32_t q[kQuantGroup][kQuantRows];
+};
+
+// Largest magnitudes, the first values that have them, and which groups hold only finite values.
+struct Peaks {
+  VL largest, extreme;
+  hn::Mask<DL> finite;
+};
+
+HWY_INLINE Peaks FindPeaks(const float (*w)[kQuantRows], int64_t lane) {
+  const DL d;
+  const VL most = hn::Set(d, hwy::HighestValue<float>());
+  Peaks p{hn::Zero(d), hn::Zero(d), hn::Eq(hn::Zero(d), hn::Zero(d))};
+  for (int64_t i = 0; i < kQuantGroup; ++i) {
+    const VL value = hn::Load(d, w[i] + lane), magnitude = hn::Abs(value);
+    const auto larger = hn::Gt(magnitude, p.largest);
+    p.largest = hn::IfThenElse(larger, magnitude, p.largest);
+    p.extreme = hn::IfThenElse(larger, value, p.extreme);
+    p.finite = hn::And(p.finite, hn::Le(magnitude, most));
+  }
+  return p;
+}
+
+HWY_INLINE void GroupQ8(const float (*w)[kQuantRows], int64_t lane, VL largest, GroupLanes& out) {
+  const DL d;
+  const DLI di;
+  const hn::RebindToUnsigned<DL> du;
+  const auto above = hn::Add(hn::BitCast(du, hn::Div(largest, hn::Set(d, 127.0F))), hn::Set(du, 0xffffU));
+  const auto scale = hn::ShiftRight<16>(above);
+  hn::Store(hn::BitCast(di, scale), di, out.scale + lane);
+  const VL inverse = hn::Div(hn::Set(d, 1.0F), hn::BitCast(d, hn::ShiftLeft<16>(scale)));
+  for (int64_t i = 0; i < kQuantGroup; ++i) {
+    const VL value = hn::Mul(hn::Load(d, w[i] + lane), inverse);
+    hn::Store(hn::NearestInt(value), di, out.q[i] + lane);
+  }
+}
+
+HWY_INLINE void GroupQ4(const float (*w)[kQuantRows], int64_t lane, const Peaks& p, GroupLanes& out) {
+  const DL d;
+  const DLI di;
+  const VL units = hn::Div(hn::Set(d, kQ4Unit), p.largest);
+  const VL direction = hn::IfThenElse(hn::Lt(p.extreme, hn::Zero(d)), hn::Set(d, 1), hn::Set(d, -1));
+  VL best_gain = hn::Set(d, -1), best_step = hn::Zero(d), best_scale = hn::Zero(d);
+  HWY_ALIGN float value[kQuantGroup][hn::MaxLanes(DL())];
+  for (int64_t i = 0; i < kQuantGroup; ++i) {
+    hn::Store(hn::Round(hn::Mul(hn::Load(d, w[i] + lane), units)), d, value[i]);
+  }
+  const auto integer = [&](int64_t i, VL step) HWY_ATTR {
+    const VL q = hn::Round(hn::Mul(hn::Load(d, value[i]), step));
+    return hn::Min(hn::Max(q, hn::Set(d, -8)), hn::Set(d, 7));
+  };
+  for (const float level : kQ4Peaks) {
+    const VL step = hn::Mul(direction, hn::Set(d, level / kQ4Unit));
+    VL wq = hn::Zero(d), qq = hn::Zero(d);
+    for (int64_t i = 0; i < kQuantGroup; ++i) {
+      const VL q = integer(i, step);
+      wq = hn::MulAdd(hn::Load(d, value[i]), q, wq);
+      qq = hn::MulAdd(q, q, qq);
+    }
+    const VL gain = hn::Div(hn::Mul(wq, wq), qq);
+    const auto better = hn::Gt(gain, best_gain);
+    best_gain = hn::IfThenElse(better, gain, best_gain);
+    best_step = hn::IfThenElse(better, step, best_step);
+    best_scale = hn::IfThenElse(better, hn::Div(wq, qq), best_scale);
+  }
+  const VL scale = hn::Mul(best_scale, hn::Div(p.largest, hn::Set(d, kQ4Unit)));
+  hn::Store(hn::BitCast(di, Bf16Bits(d, scale)), di, out.scale + lane);
+  for (int64_t i = 0; i < kQuantGroup; ++i) {
+    hn::Store(hn::NearestInt(integer(i, best_step)), di, out.q[i] + lane);
+  }
+}
+
+// Groups that are all but zero, or not finite: their integers are zero.
+HWY_INLINE void ClearLanes(int64_t lane, const Peaks& p, GroupLanes& out) {
+  const DL d;
+  const DLI di;
+  const auto ordinary = hn::And(hn::Ge(p.largest, hn::Set(d, kQuantSmallest)), p.finite);
+  if (hn::AllTrue(d, ordinary)) return;
+  const auto keep = hn::RebindMask(di, ordinary);
+  const VLI other = hn::IfThenElse(hn::RebindMask(di, p.finite), hn::Zero(di), hn::Set(di, 0x7fc0));
+  hn::Store(hn::IfThenElse(keep, hn::Load(di, out.scale + lane), other), di, out.scale + lane);
+  for (auto& q : out.q) hn::Store(hn::IfThenElseZero(keep, hn::Load(di, q + lane)), di, q + lane);
+}
+
+// Four inputs of each output into the bytes of one 32-bit lane.
+HWY_INLINE VLI Quad(const GroupLanes& group, int64_t quad, int64_t lane, int zero) {
+  const DLI di;
+  const auto byte = [&](int64_t i) HWY_ATTR {
+    return hn::Add(hn::Load(di, group.q[4 * quad + i] + lane), hn::Set(di, zero));
+  };
+  const VLI low = hn::Or(byte(0), hn::ShiftLeft<8>(byte(1)));
+  return hn::Or(low, hn::Or(hn::ShiftLeft<16>(byte(2)), hn::ShiftLeft<24>(byte(3))));
+}
+
+void QuantizeGroup(const float (*w)[kQuantRows], const QuantLayout& layout, uint16_t* scales,
+                   uint8_t* values) {
+  const DLI di;
+  GroupLanes group;
+  auto* words = reinterpret_cast<int32_t*>(values);
+  for (int64_t lane = 0; lane < kQuantRows; lane += static_cast<int64_t>(hn::Lanes(di))) {
+    const Peaks peaks = FindPeaks(w, lane);
+    if (layout.dtype == DType::kQ8) {
+      GroupQ8(w, lane, peaks.largest, group);
+    } else {
+      GroupQ4(w, lane, peaks, group);
+    }
+    ClearLanes(lane, peaks, group);
+    for (int64_t quad = 0; quad < layout.group_bytes() / (4 * kQuantRows); ++quad) {
+      VLI bytes = Quad(group, quad, lane, layout.zero());
+      if (layout.dtype == DType::kQ4) {
+        bytes = hn::Or(bytes, hn::ShiftLeft<4>(Quad(group, quad + 4, lane, layout.zero())));
+      }
+      hn::StoreU(bytes, di, words + quad * kQuantRows + lane);
+    }
+  }
+  for (int64_t r = 0; r < kQuantRows; ++r) scales[r] = static_cast<uint16_t>(group.scale[r]);
+}
+
+// `rows` x `columns` floats of a block, turned around: w[input][output].
+void QuantizeBlock(const float (*w)[kQuantRows], const QuantLayout& layout, uint8_t* block) {
+  for (int64_t g = 0; g < kQuantBlock / kQuantGroup; ++g) {
+    QuantizeGroup(w + g * kQuantGroup, layout, reinterpret_cast<uint16_t*>(block) + g * kQuantRows,
+                  block + layout.scale_bytes() + g * layout.group_bytes());
+  }
+}
+
+// One row of x; columns behind x.cols are zero.
+void QuantizeRow(const float* HWY_RESTRICT x, int64_t cols, int64_t groups, int zero, int8_t* HWY_RESTRICT q,
+                 float* HWY_RESTRICT scales, int32_t* HWY_RESTRICT offsets) {
+  const F32 d;
+  const hn::RebindToSigned<F32> di;
+  const hn::Rebind<int8_t, F32> d8;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const VF32 most = hn::Set(d, hwy::HighestValue<float>());
+  for (int64_t g = 0; g < groups; ++g, q += kQuantGroup) {
+    HWY_ALIGN float tail[kQuantGroup] = {};
+    const float* from = x + g * kQuantGroup;
+    if (const int64_t count = cols - g * kQuantGroup; count < kQuantGroup) {
+      if (count > 0) std::copy(from, from + count, tail);
+      from = tail;
+    }
+    VF32 largest = hn::Zero(d);
+    auto finite = hn::Eq(largest, largest);
+    for (int64_t i = 0; i < kQuantGroup; i += lanes) {
+      const VF32 magnitude = hn::Abs(hn::LoadU(d, from + i));
+      finite = hn::And(finite, hn::Le(magnitude, most));
+      largest = hn::Max(largest, magnitude);
+    }
+    const bool all_finite = hn::AllTrue(d, finite);
+    const float peak = all_finite ? hn::GetLane(hn::MaxOfLanes(d, largest)) : 0.0F;
+    const float inverse = peak < kQuantSmallest ? 0.0F : 127 / peak;
+    auto sum = hn::Zero(di);
+    for (int64_t i = 0; i < kQuantGroup; i += lanes) {
+      const VF32 value = all_finite ? hn::LoadU(d, from + i) : hn::Zero(d);
+      const auto integer = hn::NearestInt(hn::Mul(value, hn::Set(d, inverse)));
+      sum = hn::Add(sum, integer);
+      hn::StoreU(hn::DemoteTo(d8, integer), d8, q + i);
+    }
+    offsets[g] = -zero * hn::GetLane(hn::SumOfLanes(di, sum));
+    const float scale = inverse == 0 ? 0.0F : peak / 127;
+    scales[g] = all_finite ? scale : std::numeric_limits<float>::quiet_NaN();
+  }
+}
+
+}  // namespace lariat::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lariat {
+HWY_EXPORT(QuantizeBlock);
+HWY_EXPORT(QuantizeRow);
+
+namespace cpu {
+
+void quantize_tiles(const Matrix& src, const Matrix& dst, int64_t first, int64_t last) {
+  const QuantLayout layout(dst);
+  alignas(64) float rows[kQuantRows][kQuantBlock], turned[kQuantBlock][kQuantRows];
+  for (int64_t tile = first; tile < last; ++tile) {
+    auto* to = static_cast<uint8_t*>(dst.data) + tile * layout.tile_bytes();
+    const int64_t height = std::min(kQuantRows, src.rows - tile * kQuantRows);
+    for (int64_t col = 0; col < src.cols; col += kQuantBlock, to += layout.block_bytes()) {
+      const int64_t width = std::min(kQuantBlock, src.cols - col);
+      if (height < kQuantRows || width < kQuantBlock) std::fill(rows[0], rows[0] + sizeof(rows) / 4, 0.0F);
+      Matrix from = src.row_range(tile * kQuantRows, height);
+      from.data = static_cast<char*>(from.data) + col * static_cast<int64_t>(size_of(src.dtype));
+      from.cols = width;
+      convert_rows(from, {rows[0], DType::kF32, height, width, kQuantBlock});
+      for (int64_t r = 0; r < kQuantRows; ++r) {
+        for (int64_t c = 0; c < kQuantBlock; ++c) turned[c][r] = rows[r][c];
+      }
+      HWY_DYNAMIC_DISPATCH(QuantizeBlock)(turned, layout, to);
+    }
+  }
+}
+
+QuantRows::QuantRows(void* memory, int64_t rows_, int64_t blocks_) : rows(rows_), blocks(blocks_) {
+  values = static_cast<int8_t*>(memory);
+  scales = reinterpret_cast<float*>(values + rows * columns());
+  offsets = reinterpret_cast<int32_t*>(scales + rows * groups());
+}
+
+size_t QuantRows::bytes(int64_t rows, int64_t blocks) {
+  const int64_t groups = blocks * (kQuantBlock / kQuantGroup);
+  return static_cast<size_t>(rows * (blocks * kQuantBlock + groups * 8));
+}
+
+void quantize_rows(const Matrix& x, int zero, const QuantRows& to, int64_t first, int64_t last) {
+  for (int64_t t = first; t < last; ++t) {
+    HWY_DYNAMIC_DISPATCH(QuantizeRow)
+    (x.f32(t), x.cols, to.groups(), zero, to.values + t * to.columns(), to.scales + t * to.groups(),
+     to.offsets + t * to.groups());
+  }
+}
+
+}  // namespace cpu
+}  // namespace lariat
+#endif

@@ -1,0 +1,215 @@
+#include "kernels/quant.h"
+
+#include <cmath>
+#include <set>
+
+#include "hwy/targets.h"
+#include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/quant_matmul.h"
+#include "tests/kernels/cpu_fixture.h"
+#include "tests/kernels/tensors.h"
+
+namespace lariat::test {
+namespace {
+
+constexpr DType kTypes[] = {DType::kQ8, DType::kQ4};
+
+// Normal weights with everything a checkpoint may hold among them.
+std::vector<float> weights(int64_t rows, int64_t cols, bool strange, uint64_t seed = 5) {
+  std::vector<float> w = Rng(seed).normals(rows * cols, 0.02F);
+  if (!strange) return w;
+  const float kStrange[] = {0.0F, -0.0F, 1e-42F, 1e-33F, 3e38F, -65504.0F, INFINITY, NAN, 0.5F, -0.5F};
+  for (size_t i = 0; i < w.size(); i += 71) w[i] = kStrange[i / 71 % std::size(kStrange)];
+  for (size_t i = 0; i < std::min<size_t>(w.size(), 96); ++i) w[i] = i < 32 ? 0.0F : i < 64 ? 1e-35F : 0.25F;
+  return w;
+}
+
+std::vector<uint8_t> bytes_of(const Matrix& m) {
+  const auto* data = static_cast<const uint8_t*>(m.data);
+  return {data, data + stored_bytes(m)};
+}
+
+TEST(QuantLayout, EveryWeightHasItsOwnBits) {
+  for (const DType dtype : kTypes) {
+    const QuantLayout layout(dtype, 33, 130);
+    std::set<int64_t> taken;
+    for (int64_t r = 0; r < layout.tiles() * kQuantRows; ++r) {
+      for (int64_t c = 0; c < layout.blocks() * kQuantBlock; ++c) {
+        taken.insert(2 * layout.value_at(r, c) + (layout.in_high_nibble(c) ? 1 : 0));
+        if (dtype == DType::kQ8) taken.insert(2 * layout.value_at(r, c) + 1);
+        if (c % kQuantGroup == 0) {
+          for (int64_t i = 0; i < 4; ++i) taken.insert(2 * layout.scale_at(r, c) + i);
+        }
+      }
+    }
+    EXPECT_EQ(taken.size(), 2 * layout.bytes()) << name_of(dtype);
+    EXPECT_EQ(*taken.rbegin(), static_cast<int64_t>(2 * layout.bytes()) - 1);
+  }
+}
+
+TEST(Quantize, TheVectorVersionAgreesBitByBit) {
+  CpuBackend cpu(2);
+  ReferenceBackend reference;
+  for (const DType dtype : kTypes) {
+    for (const DType from : {DType::kF32, DType::kF16, DType::kBF16}) {
+      for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 1}, {16, 64}, {17, 65}, {5, 300}}) {
+        for (const bool strange : {false, true}) {
+          const Tensor host(cpu, weights(rows, cols, strange), rows, cols, from, 3);
+          EXPECT_EQ(bytes_of(cpu.load_weight(host.view(), dtype)),
+                    bytes_of(reference.load_weight(host.view(), dtype)))
+              << name_of(dtype) << " from " << name_of(from) << " " << rows << "x" << cols;
+        }
+      }
+    }
+  }
+}
+
+TEST(Quantize, Q8IsWithinHalfAStep) {
+  CpuBackend cpu(1);
+  const int64_t rows = 7, cols = 200;
+  const std::vector<float> w = weights(rows, cols, false);
+  const Matrix q = cpu.load_weight(Tensor(cpu, w, rows, cols).view(), DType::kQ8);
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < cols; ++c) {
+      float largest = 0;
+      for (int64_t i = c / 32 * 32; i < std::min(c / 32 * 32 + 32, cols); ++i)
+        largest = std::max(largest, std::abs(w[static_cast<size_t>(r * cols + i)]));
+      // a step is at most 1/127 of the largest, rounded up to 8 bits of mantissa
+      const double half_step = largest / 127 * (1 + 0x1p-7) / 2 * (1 + 1e-6);
+      EXPECT_LE(std::abs(dequantized(q, r, c) - w[static_cast<size_t>(r * cols + c)]), half_step);
+    }
+  }
+}
+
+// Q4_0 of llama.cpp: d = extreme / -8, q = min(15, floor(w / d + 8.5)).
+double q4_0_squared_error(const float* w) {
+  const float extreme =
+      *std::max_element(w, w + 32, [](float a, float b) { return std::abs(a) < std::abs(b); });
+  const float d = round_to_f16(extreme / -8), inverse = extreme == 0 ? 0 : 1 / (extreme / -8);
+  double sum = 0;
+  for (int i = 0; i < 32; ++i) {
+    const int q = std::min(15, static_cast<int>(w[i] * inverse + 8.5F)) - 8;
+    sum += std::pow(static_cast<double>(d) * q - w[i], 2);
+  }
+  return sum;
+}
+
+TEST(Quantize, Q4IsCloserThanQ4_0) {
+  CpuBackend cpu(1);
+  const int64_t rows = 64, cols = 256;
+  const std::vector<float> w = weights(rows, cols, false);
+  const Matrix q = cpu.load_weight(Tensor(cpu, w, rows, cols).view(), DType::kQ4);
+  double ours = 0, theirs = 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < cols; ++c) {
+      ours += std::pow(static_cast<double>(dequantized(q, r, c)) - w[static_cast<size_t>(r * cols + c)], 2);
+      if (c % 32 == 0) theirs += q4_0_squared_error(&w[static_cast<size_t>(r * cols + c)]);
+    }
+  }
+  EXPECT_LT(ours, 0.93 * theirs);
+  EXPECT_GT(ours, 0.5 * theirs);  // sixteen levels can do no miracles
+}
+
+struct Product {
+  int64_t m, n, k;
+  bool strange = false, bias = false;
+  int64_t gap = 0;
+};
+
+std::vector<float> run(Backend& backend, DType dtype, const Product& p, int64_t first, int64_t count) {
+  std::vector<float> x = Rng(8).normals(p.m * p.k);
+  x[0] = 40;  // an outlier coarsens its group only
+  if (p.strange && p.m > 1) x[static_cast<size_t>(p.k)] = NAN;
+  const auto begin = x.begin() + first * p.k;
+  const Tensor rows(backend, {begin, begin + count * p.k}, count, p.k, DType::kF32, p.gap);
+  const Tensor host(backend, weights(p.n, p.k, p.strange), p.n, p.k, DType::kF32, p.gap);
+  const Tensor out(backend, count, p.n, p.gap);
+  const Tensor bias = p.bias ? Tensor(backend, Rng(9).normals(p.n), 1, p.n) : Tensor();
+  backend.matmul(rows.view(), backend.load_weight(host.view(), dtype), bias.view(), DType::kF32, out.view());
+  return out.values();
+}
+
+void check(Backend& cpu, Backend& reference, DType dtype, const Product& p) {
+  SCOPED_TRACE(testing::Message() << name_of(dtype) << " m " << p.m << " n " << p.n << " k " << p.k);
+  const std::vector<float> actual = run(cpu, dtype, p, 0, p.m), expected = run(reference, dtype, p, 0, p.m);
+  // Integer sums are exact. Of each group, its scale and its sum are rounded once, 2^-24 each, and of k / 32
+  // groups of typical size |w x| 32^0.5 = 0.02 * 32^0.5 the sums have random signs; the outlier adds a few.
+  const double size = 0.02 * (std::sqrt(static_cast<double>(p.k)) + 40);
+  expect_close(actual, expected, 8 * 0x1p-24 * size, 8 * 0x1p-24, "product");
+}
+
+using QuantMatmul = CpuOp<DType>;
+TEST_P(QuantMatmul, MatchesReference) {
+  constexpr int64_t kSizes[][2] = {{1, 1},   {1, 257},   {3, 31},    {16, 32},  {17, 33},
+                                   {64, 64}, {130, 100}, {257, 250}, {24, 2048}};
+  for (const auto& [n, k] : kSizes) {
+    for (const int64_t m : {1, 2, 3, 4, 5, 6, 7, 13, 40}) check(cpu_, reference_, param(), {m, n, k});
+  }
+}
+TEST_P(QuantMatmul, HonoursStridesAndBias) {
+  for (const int64_t m : {1, 5, 17}) check(cpu_, reference_, param(), {m, 72, 100, false, true, 3});
+}
+TEST_P(QuantMatmul, MoreRowsThanAreQuantisedAtATime) {
+  check(cpu_, reference_, param(), {1030, 13, 70, false, true});
+}
+TEST_P(QuantMatmul, DoesNotChangeABitWhenRowsAreSplit) {
+  const Product p{23, 300, 515};
+  const std::vector<float> whole = run(cpu_, param(), p, 0, p.m);
+  for (int64_t first = 0, count = 1; first < p.m; first += count, count = std::min(count + 1, p.m - first)) {
+    const std::vector<float> part = run(cpu_, param(), p, first, count);
+    EXPECT_EQ(part, std::vector<float>(whole.begin() + first * p.n, whole.begin() + (first + count) * p.n));
+  }
+}
+TEST_P(QuantMatmul, NanReachesItsRowAndItsColumn) {
+  const Product p{3, 40, 71, true};
+  const std::vector<float> actual = run(cpu_, param(), p, 0, p.m),
+                           expected = run(reference_, param(), p, 0, p.m);
+  int64_t numbers = 0;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    EXPECT_EQ(std::isnan(actual[i]), std::isnan(expected[i])) << i;
+    numbers += std::isnan(actual[i]) ? 0 : 1;
+    EXPECT_TRUE(i / 40 != 1 || std::isnan(actual[i])) << i;
+  }
+  EXPECT_GT(numbers, 0);
+}
+LARIAT_ON_CPU(QuantMatmul, kTypes);
+
+// Every instruction set that this processor has, down to none.
+class QuantDot : public testing::TestWithParam<int64_t> {
+ protected:
+  static void use(int64_t targets) {
+    hwy::SetSupportedTargetsForTest(targets);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  }
+  void TearDown() override { use(0); }
+};
+
+// The product of 6 x 230 inputs with 40 outputs by one kernel; weights and inputs quantised on `target` too.
+std::vector<float> by_kernel(DType dtype, void (*kernel)(const cpu::QuantTask&)) {
+  CpuBackend cpu(1);
+  const int64_t n = 40, k = 230, m = 6;
+  const Tensor x(cpu, Rng(3).normals(m * k), m, k), host(cpu, weights(n, k, false), n, k), out(cpu, m, n);
+  const Matrix w = cpu.load_weight(host.view(), dtype);
+  const Buffer memory = cpu.allocate(cpu::quant_matmul_scratch_bytes(x.view(), w));
+  const cpu::QuantRows rows(memory.data(), m, QuantLayout(w).blocks());
+  cpu::quantize_rows(x.view(), QuantLayout(w).zero(), rows, 0, m);
+  for (int64_t tile = 0; tile < 3; ++tile) kernel({rows, 0, m, w, tile, 1, 1, out.view()});
+  return out.values();
+}
+
+TEST_P(QuantDot, GivesTheSameResult) {
+  for (const DType dtype : kTypes) {
+    const std::vector<float> best =
+        by_kernel(dtype, cpu::has_avx512_vnni() ? cpu::quant_dot_vnni : cpu::quant_dot);
+    use(GetParam());
+    const std::vector<float> actual = by_kernel(dtype, cpu::quant_dot);
+    use(0);
+    // Integer sums are exact; without a fused multiply-add the sum of groups is rounded twice as often.
+    expect_close(actual, best, GetParam() <= HWY_AVX2 ? 0 : 1e-6, 0, hwy::TargetName(GetParam()));
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Targets, QuantDot, testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
+                         [](const auto& test) { return std::string(hwy::TargetName(test.param)); });
+
+}  // namespace
+}  // namespace lariat::test
