@@ -143,8 +143,8 @@ void print_table(const std::vector<BenchResult>& results, const Model& model, co
     std::cout << "\n";
   }
   std::cout << std::setprecision(2) << "machine: read " << limits.read_bytes_per_second / 1e9 << " GB/s, "
-            << name_of(model.product_dtype()) << " GEMM " << std::setprecision(3) << limits.flops_per_second / 1e12
-            << " TFLOP/s\n";
+            << name_of(model.product_dtype()) << " GEMM " << std::setprecision(3)
+            << limits.flops_per_second / 1e12 << " TFLOP/s\n";
 }
 
 void run(const BenchCommand& command) {

@@ -5,8 +5,6 @@
 
 #include "kernels/cpu/convert_rows.h"
 
-// Arrays of vectors need vectors of a known size.
-#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/quantize.cpp"
 #include "hwy/foreach_target.h"
