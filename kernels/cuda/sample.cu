@@ -202,8 +202,8 @@ __global__ void weights_kernel(const float* logits, int64_t stride, int64_t cols
   weights[blockIdx.x * cols + i] = static_cast<Amount>(weight + 0.5);
 }
 
-// Grid: one block of 256 threads or, for long rows, 1024 per row, which reads the row some six times per cut, from L2. Bound by what
-// one multiprocessor reads.
+// Grid: one block of 256 threads or, for long rows, 1024 per row, which reads the row some six times per cut,
+// from L2. Bound by what one multiprocessor reads.
 __global__ void __launch_bounds__(kMaxThreads)
     draw_kernel(const DrawArgs a, const __grid_constant__ Uniforms uniforms) {
   LARIAT_SHARED(Board, boards, 1);

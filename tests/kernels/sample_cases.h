@@ -91,8 +91,8 @@ inline void check_sample(Backend& tested, Backend& reference, const SampleCase& 
   expect_same_draws(tested, reference, sample_logits(c), c.how, uniforms, c.gap);
 }
 
-// Evenly spaced numbers instead of random ones: each token comes up as often as its probability says, to within
-// one draw.
+// Evenly spaced numbers instead of random ones: each token comes up as often as its probability says, to
+// within one draw.
 inline void check_sample_distribution(Backend& backend) {
   constexpr int kDraws = 200;
   const std::vector<double> p = {0.05, 0.3, 0.0, 0.25, 0.4};
