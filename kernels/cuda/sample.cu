@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "kernels/cuda/argmax.cuh"
 #include "kernels/cuda/cuda_backend.h"

@@ -1,6 +1,7 @@
 // Decode steps that are recorded once and replayed: the logits of the float64 reference at every position,
 // and the record really is what ran. A kernel that takes its position as an argument of the launch, and not
 // from device memory, goes on with the position of the recorded step and fails here.
+#include <memory>
 #include <optional>
 
 #include "tests/cuda/cuda_fixture.h"

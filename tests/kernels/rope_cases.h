@@ -1,4 +1,5 @@
 #pragma once
+#include <memory>
 #include <ostream>
 
 #include "tests/kernels/tensors.h"
