@@ -141,8 +141,8 @@ void print_table(const std::vector<BenchResult>& results, const Model& model, co
     std::cout << "\n";
   }
   std::cout << std::setprecision(2) << "machine: read " << limits.read_bytes_per_second / 1e9 << " GB/s, "
-            << name_of(model.product_dtype()) << " GEMM " << std::setprecision(3) << limits.flops_per_second / 1e12
-            << " TFLOP/s\n";
+            << name_of(model.product_dtype()) << " GEMM " << std::setprecision(3)
+            << limits.flops_per_second / 1e12 << " TFLOP/s\n";
 }
 
 void run(const BenchCommand& command) {
@@ -171,6 +171,7 @@ void run(const BenchCommand& command) {
   for (const auto& result : results) json["results"].push_back(to_json(result));
   json["device"] = runtime.backend->description();
   json["dtype"] = name_of(runtime.model.weights.dtype);
+  json["quantize"] = runtime.model.quantization();
   json["limits"] = {{"read_gb_s", limits.read_bytes_per_second / 1e9},
                     {"gemm_tflop_s", limits.flops_per_second / 1e12}};
   print_json(json);
