@@ -14,6 +14,10 @@ struct Model {
   ModelConfig config;
   Weights weights;
   DType compute = DType::kF32;  // precision of the matrix products' inputs (Backend::matmul)
+  // As --quantize has it: "none", "q8" or "q4".
+  std::string_view quantization() const {
+    return is_quantized(weights.dtype) ? name_of(weights.dtype) : "none";
+  }
   // What products are limited by (Backend::measure_limits).
   DType product_dtype() const { return is_quantized(weights.dtype) ? weights.dtype : compute; }
   size_t file_bytes = 0;

@@ -173,6 +173,7 @@ void run(const BenchCommand& command) {
   for (const auto& result : results) json["results"].push_back(to_json(result));
   json["device"] = runtime.backend->description();
   json["dtype"] = name_of(runtime.model.weights.dtype);
+  json["quantize"] = runtime.model.quantization();
   json["limits"] = {{"read_gb_s", limits.read_bytes_per_second / 1e9},
                     {"gemm_tflop_s", limits.flops_per_second / 1e12}};
   print_json(json);

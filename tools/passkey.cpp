@@ -56,7 +56,8 @@ SweepTable empty_table(const PasskeyCommand& command, const Runtime& runtime) {
   table.lengths = command.lengths;
   table.depths = command.passkeys.depths;
   table.notes = {std::to_string(command.passkeys.trials) + " trials for each length and depth, seed " +
-                 std::to_string(command.passkeys.seed) + "; scaling factor " + compact(rope.factor) + "."};
+                 std::to_string(command.passkeys.seed) + "; scaling factor " + compact(rope.factor) +
+                 "; weights " + std::string(name_of(runtime.model.weights.dtype)) + "."};
   return table;
 }
 
@@ -109,7 +110,9 @@ void run(PasskeyCommand& command) {
   bar.clear();
   if (!command.report.empty()) write_file_atomically(command.report, html_report(table));
   if (command.json) {
-    print_json(to_json(cells, table, all));
+    nlohmann::ordered_json json = to_json(cells, table, all);
+    json["quantize"] = runtime.model.quantization();
+    print_json(json);
   } else {
     std::cout << heat_map(table, table.scalings[0]) << std::flush;
   }

@@ -95,6 +95,7 @@ void run(const PerplexityCommand& command) {
   if (command.json) {
     nlohmann::ordered_json json = {{"results", nlohmann::ordered_json::array()}};
     for (const auto& result : results) json["results"].push_back(to_json(result));
+    json["quantize"] = runtime.model.quantization();
     print_json(json);
   } else {
     print_table(results);

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/quantize.h"
 #include "tests/kernels/tensors.h"
 
 namespace lariat::test {
@@ -48,6 +49,44 @@ void AttentionPrefill(benchmark::State& state) {
   state.counters["FLOP/s"] = benchmark::Counter(flop, benchmark::Counter::kIsIterationInvariantRate);
 }
 BENCHMARK(AttentionPrefill)->ArgsProduct({{1, 2}, {512, 2048, 8192}})->UseRealTime();
+
+// A product with weights of every dtype: m rows of x times [n, k].
+void multiply(benchmark::State& state, int64_t m, int64_t n, int64_t k) {
+  CpuBackend cpu(static_cast<int>(state.range(0)));
+  const auto dtype = static_cast<DType>(state.range(1));
+  std::vector<float> values(static_cast<size_t>(n * k));
+  Rng rng(5);
+  for (float& value : values) value = static_cast<float>(rng.uniform() - 0.5);
+  const Tensor host(cpu, values, n, k, is_quantized(dtype) ? DType::kBF16 : dtype);
+  const Matrix w = cpu.load_weight(host.view(), dtype);
+  const Tensor x(cpu, Rng(6).normals(m * k), m, k), out(cpu, m, n);
+  const DType compute = dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
+  for (auto _ : state) cpu.matmul(x.view(), w, {}, compute, out.view());
+  state.SetLabel(std::string(name_of(dtype)));
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(stored_bytes(w)));
+  state.counters["FLOP/s"] =
+      benchmark::Counter(2.0 * static_cast<double>(m * n * k), benchmark::Counter::kIsIterationInvariantRate);
+}
+// One row: the weights, too large for any cache, are read once.
+void MatmulDecode(benchmark::State& state) { multiply(state, 1, 40960, 2048); }
+BENCHMARK(MatmulDecode)->ArgsProduct({{1, 2}, {0, 1, 2, 3, 4}})->UseRealTime();
+void MatmulPrefill(benchmark::State& state) { multiply(state, 512, 5632, 2048); }
+BENCHMARK(MatmulPrefill)->ArgsProduct({{1, 2}, {0, 1, 2, 3, 4}})->UseRealTime();
+
+// Loading: bf16 weights to groups of integers.
+void QuantizeWeights(benchmark::State& state) {
+  CpuBackend cpu(static_cast<int>(state.range(0)));
+  const auto dtype = static_cast<DType>(state.range(1));
+  const int64_t rows = 2048, cols = 2048;
+  const Tensor host(cpu, Rng(7).normals(rows * cols), rows, cols, DType::kBF16);
+  Matrix copy(nullptr, dtype, rows, cols);
+  const Buffer memory = cpu.allocate(stored_bytes(copy));
+  copy.data = memory.data();
+  for (auto _ : state) cpu::quantize_tiles(host.view(), copy, 0, QuantLayout(copy).tiles());
+  state.SetLabel(std::string(name_of(dtype)));
+  state.SetItemsProcessed(state.iterations() * rows * cols);
+}
+BENCHMARK(QuantizeWeights)->ArgsProduct({{1}, {3, 4}});
 
 // Every key of 8 layers read and written once.
 void RerotateKeys(benchmark::State& state) {
