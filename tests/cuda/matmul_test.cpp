@@ -14,7 +14,7 @@ void PrintTo(const MatmulCase& c, std::ostream* out) {
   *out << name_of(c.weights) << " weights, " << name_of(c.compute) << " product";
 }
 
-std::vector<MatmulCase> cases() {
+std::vector<MatmulCase> matmul_test_cases() {
   std::vector<MatmulCase> all;
   for (DType weights : {DType::kF32, DType::kF16, DType::kBF16}) {
     for (DType compute : {DType::kF32, DType::kBF16}) all.push_back({weights, compute});
@@ -81,7 +81,7 @@ TEST_P(CudaMatmul, DoesNotDependOnChunks) {
   expect_close(run(*cuda_, s, {1, 3, 8, 12}), run(*cuda_, s, {24}), 2 * tolerance(s), 0, "chunks");
 }
 
-INSTANTIATE_TEST_SUITE_P(DTypes, CudaMatmul, testing::ValuesIn(cases()));
+INSTANTIATE_TEST_SUITE_P(DTypes, CudaMatmul, testing::ValuesIn(matmul_test_cases()));
 
 }  // namespace
 }  // namespace lariat::test
