@@ -6,7 +6,7 @@
     make_corpus.py --kind recall --docs 20000 --out recall.txt
     make_corpus.py --kind stories --megabytes 1 --split heldout --out stories-heldout.txt
 
-Documents end with a line <|endoftext|>. Document i is drawn from a generator seeded with
+Documents end with a line <|endoftext|> (or --end). Document i is drawn from a generator seeded with
 (seed, split, kind, i) alone: the same arguments give the same bytes, a longer corpus starts with
 the shorter one, and the training and held-out parts share no document.
 """
@@ -127,6 +127,7 @@ def main():
     ap.add_argument("--docs", type=int, help="stop after this many documents")
     ap.add_argument("--passkey-tokens", type=int, default=512, help="longest passkey document, nearly")
     ap.add_argument("--words", type=int, help="length of a story, within 30%% (a mixture if not given)")
+    ap.add_argument("--end", default=END, help="line after each document; '' makes it an empty one, for plain text")
     ap.add_argument("--out", default="-")
     args = ap.parse_args()
     if args.megabytes is None and args.docs is None:
@@ -138,7 +139,7 @@ def main():
             break
         if args.megabytes is not None and written >= args.megabytes * 1e6:
             break
-        data = f"{doc}\n{END}\n".encode()
+        data = f"{doc}\n{args.end}\n".encode()
         out.write(data)
         written += len(data)
         count += 1
