@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From a fresh clone to a story: installs what is missing, builds, and runs the demo checkpoint.
-# Quick and harmless when repeated.
+# From a fresh clone to a story and to what context extension does: installs what is missing, builds, and runs the
+# demo checkpoint. Quick and harmless when repeated.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/install.sh
@@ -12,3 +12,17 @@ echo
 echo "== lariat generate --model $model --prompt \"Once upon a time\" --temperature 0.7 --max-new-tokens 200"
 printf 'Once upon a time'
 build/lariat generate --model "$model" --prompt "Once upon a time" --temperature 0.7 --max-new-tokens 200 --seed 1
+
+report=build/demo.html
+sweep=(sweep --model "$model" --scalings none,yarn,dynamic-yarn --lengths 512,2048 --no-speed --report "$report")
+echo
+echo "== lariat ${sweep[*]}"
+# Of what sweep prints, the share of passkeys over all depths is enough here; the page shows them one by one.
+build/lariat "${sweep[@]}" | awk '
+  /^passkeys, /{ name = $2; next }
+  /^depth /    { if (!heading++) printf "%-14s%10s%13s\n", "passkeys found", $2, $3; next }
+  /^all /      { printf "%-14s%8s %%%11s %%\n", name, $2, $4; next }
+  /^([0-9]+ %|$)/{ next }
+  /^At|^Beyond/{ if (!said++) print ""; print; next }
+  { print }'
+echo "The whole report: $report"

@@ -6,7 +6,7 @@
     make_corpus.py --kind recall --docs 20000 --out recall.txt
     make_corpus.py --kind stories --megabytes 1 --split heldout --out stories-heldout.txt
 
-Documents end with a line <|endoftext|>. Document i is drawn from a generator seeded with
+Documents end with a line <|endoftext|> (or --end). Document i is drawn from a generator seeded with
 (seed, split, kind, i) alone: the same arguments give the same bytes, a longer corpus starts with
 the shorter one, and the training and held-out parts share no document.
 """
@@ -53,8 +53,23 @@ def filler(rng, tokens, sentences):
     return " ".join(words)
 
 
-def passkey(rng, max_tokens):
-    key = rng.randint(1, 50000)
+def passkey_number(rng, repeats):
+    """1 to 50000; a share `repeats` of the numbers is made of two or three different digits.
+
+    A model that looks for what followed the last digit finds two places in 38281, and learns to tell them
+    apart only where such numbers are frequent.
+    """
+    if repeats and rng.random() < repeats:
+        digits = rng.sample("0123456789", rng.randint(2, 3))
+        while True:
+            number = "".join(rng.choices(digits, k=rng.choice([3, 4, 5, 5])))
+            if number[0] != "0" and int(number) <= 50000:
+                return int(number)
+    return rng.randint(1, 50000)
+
+
+def passkey(rng, max_tokens, repeats=0.0):
+    key = passkey_number(rng, repeats)
     kind = rng.random()
     # A good share fills the window; many are short, because retrieval is learned there first.
     if kind < 0.35:
@@ -107,12 +122,12 @@ def story(rng, words):
     return tell(rng, int(target * (0.7 + 0.6 * rng.random())))
 
 
-def documents(kind, seed, split, passkey_tokens=512, words=None):
+def documents(kind, seed, split, passkey_tokens=512, words=None, repeats=0.0):
     index = 0
     while True:
         rng = random.Random(f"lariat/{seed}/{split}/{kind}/{index}")
         if kind == "passkey":
-            yield passkey(rng, passkey_tokens)
+            yield passkey(rng, passkey_tokens, repeats)
         else:
             yield recall(rng) if kind == "recall" else story(rng, words)
         index += 1
@@ -126,19 +141,22 @@ def main():
     ap.add_argument("--megabytes", type=float, help="stop after this much text")
     ap.add_argument("--docs", type=int, help="stop after this many documents")
     ap.add_argument("--passkey-tokens", type=int, default=512, help="longest passkey document, nearly")
+    ap.add_argument("--repeats", type=float, default=0.0, help="share of keys made of two or three different digits")
     ap.add_argument("--words", type=int, help="length of a story, within 30%% (a mixture if not given)")
+    ap.add_argument("--end", default=END, help="line after each document; '' makes it an empty one, for plain text")
     ap.add_argument("--out", default="-")
     args = ap.parse_args()
     if args.megabytes is None and args.docs is None:
         ap.error("give --megabytes or --docs")
     out = sys.stdout.buffer if args.out == "-" else open(args.out, "wb")
     written = count = 0
-    for doc in documents(args.kind, args.seed, args.split, args.passkey_tokens, args.words):
+    for doc in documents(args.kind, args.seed, args.split, args.passkey_tokens, args.words,
+                         args.repeats):
         if args.docs is not None and count >= args.docs:
             break
         if args.megabytes is not None and written >= args.megabytes * 1e6:
             break
-        data = f"{doc}\n{END}\n".encode()
+        data = f"{doc}\n{args.end}\n".encode()
         out.write(data)
         written += len(data)
         count += 1

@@ -52,6 +52,20 @@ class Corpus(unittest.TestCase):
             self.assertIn("\n" + make_corpus.INFORMATION.format(key=key) + "\n", text)
             self.assertTrue(1 <= int(key) <= 50000)
 
+    def test_keys_with_repeated_digits(self):
+        def few(repeats):  # share of the keys of five digits that have at most three different ones
+            docs = itertools.islice(make_corpus.documents("passkey", 1, "train", repeats=repeats), 600)
+            keys = [re.search(r"The pass key is (\d+)\.$", text)[1] for text in docs]
+            self.assertTrue(all(1 <= int(key) <= 50000 for key in keys))
+            keys = [key for key in keys if len(key) == 5]
+            return sum(len(set(key)) <= 3 for key in keys) / len(keys)
+        self.assertEqual(few(1.0), 1.0)
+        self.assertLess(few(0.0), 0.4)
+
+    def test_document_ends(self):
+        plain, marked = corpus("--docs", "5", "--end", ""), corpus("--docs", "5")
+        self.assertEqual(plain, marked.replace(make_corpus.END.encode(), b""))
+
     def test_text_is_plain(self):
         for text in texts("stories", "train", 1000):
             self.assertTrue(text.isascii())

@@ -136,13 +136,13 @@ def smoke_args(args):
     """A budget of seconds on a corpus made on the spot."""
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
-    for kind, docs in (("stories", 400), ("passkey", 200)):
+    for kind, docs in (("stories", 200), ("passkey", 100)):
         texts = itertools.islice(make_corpus.documents(kind, args.seed, "train"), docs)
         (out / f"{kind}.txt").write_text("".join(f"{t}\n{END}\n" for t in texts))
     args.data = [f"{out}/stories.txt:0.6", f"{out}/passkey.txt:0.4"]
     args.heldout = [f"{out}/stories.txt"]
-    args.vocab, args.layers, args.batch, args.micro_batch = 768, 2, 4, 2
-    args.tokens, args.no_compile = 60_000, True
+    args.vocab, args.layers, args.batch, args.micro_batch = 768, 2, 2, 2
+    args.tokens, args.no_compile = 25_600, True
     return args
 
 
