@@ -45,6 +45,7 @@ int32_t sample_row(const Matrix& logits, int64_t t, const Sampling& how, double 
   if (how.temperature <= 0.0F) return ids[0];
   const double largest = reference::get(logits, t, ids[0]);
   std::vector<double> weights;
+  weights.reserve(ids.size());
   for (int32_t id : ids) {
     weights.push_back(
         std::exp((reference::get(logits, t, id) - largest) / static_cast<double>(how.temperature)));
