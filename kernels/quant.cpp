@@ -37,31 +37,13 @@ Group q8_group(const float* w, float largest) {
 }
 
 Group q4_group(const float* w, float largest) {
-  // The largest weight goes to the negative end, which has one step more.
   const float* extreme =
       std::find_if(w, w + kQuantGroup, [&](float value) { return std::abs(value) == largest; });
-  const float units = kQ4Unit / largest, direction = std::signbit(*extreme) ? 1.0F : -1.0F;
-  Group best;
-  float best_gain = -1;
-  for (const float level : kQ4Peaks) {
-    const float step = direction * level / kQ4Unit;
-    Group group;
-    float wq = 0, qq = 0;
-    for (size_t i = 0; i < group.q.size(); ++i) {
-      const float value = std::nearbyint(w[i] * units);
-      const float q = std::clamp(std::nearbyint(value * step), -8.0F, 7.0F);
-      group.q[i] = static_cast<int>(q);
-      wq += value * q;
-      qq += q * q;
-    }
-    // sum (w - s q)^2 = sum w^2 - (sum w q)^2 / sum q^2 at the best s
-    if (const float gain = wq * wq / qq; gain > best_gain) {
-      best_gain = gain;
-      group.scale = f32_to_bf16(wq / qq * (largest / kQ4Unit));
-      best = group;
-    }
-  }
-  return best;
+  Group group;
+  group.scale = f32_to_bf16(*extreme / -8);
+  const float inverse = 1 / bf16_to_f32(group.scale);
+  for (size_t i = 0; i < group.q.size(); ++i) group.q[i] = std::clamp(nearest(w[i] * inverse), -8, 7);
+  return group;
 }
 
 Group quantize_group(const float* w, DType dtype) {

@@ -14,9 +14,9 @@
 //   out[t][o] = sum_g scale[o][g] x_scale[t][g] S,        S = sum_{i in g} (q - zero) x_q, an exact integer
 //
 // q8: scale = max |w| / 127 rounded up to bf16, q - zero = round(w / scale): |error| <= scale / 2.
-// q4: q - zero in [-8, 7]. The largest weight is tried at +-kQ4Peaks; for each, scale = sum w q / sum q^2 is
-//     the least-squares fit, and the one with the least squared error is taken (Q4_0 takes 8 without a fit).
-//     Sums are made of weights as multiples of max |w| / 32767, so that they are exact in any order.
+// q4: scale = (the weight of largest magnitude) / -8, so that it is exact to the scale's rounding and the
+//     other sign loses half a step at most; q - zero = round(w / scale) in [-8, 7], as Q4_0. A least-squares
+//     scale has an error 11 % smaller, and a worse perplexity: it shrinks what stands out.
 // Scales are bf16, not f16: no weight that a float checkpoint can hold over- or underflows, the integers are
 // chosen for the scale as it is stored, and a shift widens it. A group whose largest weight is below 2^-100
 // is zero; one with an infinity or a NaN has a NaN scale. The same holds for groups of x.
@@ -36,8 +36,6 @@ inline constexpr int64_t kQuantGroup = 32;  // inputs that share a scale
 inline constexpr int64_t kQuantRows = 16;   // outputs in a tile
 inline constexpr int64_t kQuantBlock = 64;  // inputs in a block of a tile
 inline constexpr float kQuantSmallest = 0x1p-100F;
-inline constexpr float kQ4Unit = 32767;
-inline constexpr std::array<float, 8> kQ4Peaks = {8.0F, 7.0F, 7.25F, 7.5F, 7.75F, 8.25F, 8.5F, 8.75F};
 
 struct QuantLayout {
   DType dtype;  // kQ8 or kQ4

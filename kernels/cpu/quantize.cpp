@@ -61,38 +61,15 @@ HWY_INLINE void GroupQ8(const float (*w)[kQuantRows], int64_t lane, VL largest, 
   }
 }
 
-HWY_INLINE void GroupQ4(const float (*w)[kQuantRows], int64_t lane, const Peaks& p, GroupLanes& out) {
+HWY_INLINE void GroupQ4(const float (*w)[kQuantRows], int64_t lane, VL extreme, GroupLanes& out) {
   const DL d;
   const DLI di;
-  const VL units = hn::Div(hn::Set(d, kQ4Unit), p.largest);
-  const VL direction = hn::IfThenElse(hn::Lt(p.extreme, hn::Zero(d)), hn::Set(d, 1), hn::Set(d, -1));
-  VL best_gain = hn::Set(d, -1), best_step = hn::Zero(d), best_scale = hn::Zero(d);
-  HWY_ALIGN float value[kQuantGroup][hn::MaxLanes(DL())];
+  const auto scale = Bf16Bits(d, hn::Div(extreme, hn::Set(d, -8.0F)));
+  hn::Store(hn::BitCast(di, scale), di, out.scale + lane);
+  const VL inverse = hn::Div(hn::Set(d, 1.0F), hn::BitCast(d, hn::ShiftLeft<16>(scale)));
   for (int64_t i = 0; i < kQuantGroup; ++i) {
-    hn::Store(hn::Round(hn::Mul(hn::Load(d, w[i] + lane), units)), d, value[i]);
-  }
-  const auto integer = [&](int64_t i, VL step) HWY_ATTR {
-    const VL q = hn::Round(hn::Mul(hn::Load(d, value[i]), step));
-    return hn::Min(hn::Max(q, hn::Set(d, -8)), hn::Set(d, 7));
-  };
-  for (const float level : kQ4Peaks) {
-    const VL step = hn::Mul(direction, hn::Set(d, level / kQ4Unit));
-    VL wq = hn::Zero(d), qq = hn::Zero(d);
-    for (int64_t i = 0; i < kQuantGroup; ++i) {
-      const VL q = integer(i, step);
-      wq = hn::MulAdd(hn::Load(d, value[i]), q, wq);
-      qq = hn::MulAdd(q, q, qq);
-    }
-    const VL gain = hn::Div(hn::Mul(wq, wq), qq);
-    const auto better = hn::Gt(gain, best_gain);
-    best_gain = hn::IfThenElse(better, gain, best_gain);
-    best_step = hn::IfThenElse(better, step, best_step);
-    best_scale = hn::IfThenElse(better, hn::Div(wq, qq), best_scale);
-  }
-  const VL scale = hn::Mul(best_scale, hn::Div(p.largest, hn::Set(d, kQ4Unit)));
-  hn::Store(hn::BitCast(di, Bf16Bits(d, scale)), di, out.scale + lane);
-  for (int64_t i = 0; i < kQuantGroup; ++i) {
-    hn::Store(hn::NearestInt(integer(i, best_step)), di, out.q[i] + lane);
+    const VLI q = hn::NearestInt(hn::Mul(hn::Load(d, w[i] + lane), inverse));
+    hn::Store(hn::Min(hn::Max(q, hn::Set(di, -8)), hn::Set(di, 7)), di, out.q[i] + lane);
   }
 }
 
@@ -128,7 +105,7 @@ void QuantizeGroup(const float (*w)[kQuantRows], const QuantLayout& layout, uint
     if (layout.dtype == DType::kQ8) {
       GroupQ8(w, lane, peaks.largest, group);
     } else {
-      GroupQ4(w, lane, peaks, group);
+      GroupQ4(w, lane, peaks.extreme, group);
     }
     ClearLanes(lane, peaks, group);
     for (int64_t quad = 0; quad < layout.group_bytes() / (4 * kQuantRows); ++quad) {

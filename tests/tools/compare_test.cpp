@@ -1,0 +1,82 @@
+// tools/bench/compare.py against programs that only pretend to measure.
+#include "tests/tools/program.h"
+
+namespace lariat::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class CompareScript : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::system("python3 -c '' >/dev/null 2>&1") != 0) GTEST_SKIP() << "python3 is not installed";
+    dir_ = fresh_dir();
+  }
+  std::string script(const std::string& name, const std::string& body) const {
+    std::ofstream(dir_ / name) << "#!/bin/sh\n" << body;
+    fs::permissions(dir_ / name, fs::perms::owner_all);
+    return (dir_ / name).string();
+  }
+  // Speeds 10, 30, 20, ... from run to run: a counter file turns.
+  std::string lariat() const {
+    return script("lariat",
+                  "n=$(cat " + (dir_ / "count").string() + " 2>/dev/null || echo 0); echo $((n + 1)) > " +
+                      (dir_ / "count").string() +
+                      "\ncase $((n % 3)) in 0) s=10;; 1) s=30;; *) s=20;; esac\necho lariat \"$@\" >> " +
+                      (dir_ / "calls").string() +
+                      "\necho '{\"results\":[{\"test\":\"pp\",\"tok_s_median\":'$s'00},{\"test\":\"tg\","
+                      "\"tok_s_median\":'$s'}],\"limits\":{\"read_gb_s\":50,\"gemm_tflop_s\":0.5}}'\n");
+  }
+  std::string peer() const {
+    return script("llama-bench", "echo peer \"$@\" >> " + (dir_ / "calls").string() +
+                                     "\necho '[{\"n_prompt\":512,\"n_gen\":0,\"avg_ts\":1000},"
+                                     "{\"n_prompt\":0,\"n_gen\":64,\"avg_ts\":16}]'\n");
+  }
+  int run(const std::string& arguments) const {
+    const std::string command = "python3 " +
+                                (fs::path(LARIAT_SOURCE_DIR) / "tools/bench/compare.py").string() + " " +
+                                arguments + " >" + (dir_ / "out").string() + " 2>" + (dir_ / "err").string();
+    return WEXITSTATUS(std::system(command.c_str()));
+  }
+  fs::path dir_;
+};
+
+TEST_F(CompareScript, AlternatesAndPrintsMediansAndRatios) {
+  const std::string docs = (dir_ / "performance.md").string();
+  std::ofstream(docs) << "before\n<!-- compare -->\nold\n<!-- /compare -->\nafter\n";
+  ASSERT_EQ(run("--lariat " + lariat() +
+                " --config c.json --dtypes bf16,q8 --threads 2 --rounds 3 --peer llama.cpp=" + peer() +
+                " --gguf q8=/m-q8.gguf --docs " + docs),
+            0)
+      << slurp(dir_ / "err");
+  const std::string out = slurp(dir_ / "out");
+  // bf16 takes the speeds 10, 20, 30 (turns 0, 2, 4), q8 30, 10, 20.
+  EXPECT_NE(out.find("| tg64 | bf16 | 20.0 (10.0 .. 30.0) | - | - |"), std::string::npos) << out;
+  EXPECT_NE(out.find("| tg64 | q8 | 20.0 (10.0 .. 30.0) | 16.0 (16.0 .. 16.0) | 1.25 |"), std::string::npos)
+      << out;
+  EXPECT_NE(out.find("| pp512 | q8 | 2000.0 "), std::string::npos) << out;
+  EXPECT_NE(out.find("read 50.0 GB/s"), std::string::npos) << out;
+  EXPECT_EQ(out.find(dir_.string()), std::string::npos)
+      << "paths of this machine do not belong in a document";
+  const std::string calls = slurp(dir_ / "calls");
+  EXPECT_NE(calls.find("--quantize q8"), std::string::npos);
+  EXPECT_NE(calls.find("--dtype bf16"), std::string::npos);
+  EXPECT_EQ(std::count(calls.begin(), calls.end(), '\n'), 9);  // per round: two of ours, one of theirs
+  const std::string text = slurp(docs);
+  EXPECT_EQ(text.rfind("before\n<!-- compare -->\n`tools/bench/compare.py", 0), 0U) << text;
+  EXPECT_EQ(text.find("old"), std::string::npos);
+  EXPECT_NE(text.find("<!-- /compare -->\nafter\n"), std::string::npos);
+}
+
+TEST_F(CompareScript, SaysWhatIsWrong) {
+  EXPECT_EQ(run("--lariat /no/such --config c.json"), 1);
+  EXPECT_NE(slurp(dir_ / "err").find("/no/such: no such program"), std::string::npos);
+  EXPECT_EQ(run("--lariat " + lariat()), 1);
+  EXPECT_EQ(run("--lariat " + lariat() + " --config c.json --peer nonsense"), 1);
+  EXPECT_NE(slurp(dir_ / "err").find("NAME=PATH"), std::string::npos);
+  EXPECT_EQ(run("--lariat " + script("broken", "exit 3\n") + " --config c.json"), 1);
+  EXPECT_NE(slurp(dir_ / "err").find("ended with 3"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lariat::test
