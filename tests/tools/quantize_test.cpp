@@ -6,7 +6,7 @@
 namespace lariat::test {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 const std::string kDemo = (std::filesystem::path(LARIAT_SOURCE_DIR) / "configs" / "demo").string();
 
 TEST(QuantizeOption, GenerateNamesItAndBeginsAsTheFloatModelDoes) {
