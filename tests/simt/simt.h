@@ -123,7 +123,7 @@ T shuffle(const char* what, unsigned mask, T value, unsigned source, const Where
 }
 
 template <class T, class F>
-T atomic_update(T* address, F&& f) {  // fibers are cooperative: nothing comes in between
+SIMT_UNCHECKED T atomic_update(T* address, F&& f) {  // fibers are cooperative: nothing comes in between
   T old = *address;
   *address = f(old);
   return old;
