@@ -122,13 +122,6 @@ T shuffle(const char* what, unsigned mask, T value, unsigned source, const Where
   return lanes.get<T>(source);
 }
 
-template <class T, class F>
-SIMT_UNCHECKED T atomic_update(T* address, F&& f) {  // fibers are cooperative: nothing comes in between
-  T old = *address;
-  *address = f(old);
-  return old;
-}
-
 }  // namespace simt
 
 using dim3 = simt::Dim3;
@@ -178,15 +171,23 @@ inline int __all_sync(unsigned mask, int predicate, simt::Where where = simt::Wh
   return __ballot_sync(mask, predicate, where) == mask;
 }
 
+// Fibers are cooperative: nothing comes between the read and the write. Each is one function, as the
+// compiler's checks of plain accesses are switched off function by function.
 template <class T>
 SIMT_UNCHECKED T atomicAdd(T* address, std::type_identity_t<T> value) {
-  return simt::atomic_update(address, [&](T old) { return static_cast<T>(old + value); });
+  const T old = *address;
+  *address = static_cast<T>(old + value);
+  return old;
 }
 template <class T>
 SIMT_UNCHECKED T atomicMax(T* address, std::type_identity_t<T> value) {
-  return simt::atomic_update(address, [&](T old) { return std::max(old, value); });
+  const T old = *address;
+  *address = old < value ? value : old;
+  return old;
 }
 template <class T>
 SIMT_UNCHECKED T atomicCAS(T* address, std::type_identity_t<T> expected, std::type_identity_t<T> value) {
-  return simt::atomic_update(address, [&](T old) { return old == expected ? value : old; });
+  const T old = *address;
+  if (old == expected) *address = value;
+  return old;
 }
