@@ -100,7 +100,7 @@ void merge(const SweepCommand& command) {
 // The text of the demo model stands beside it; other models have none of their own.
 std::filesystem::path text_of(const SweepCommand& command) {
   if (!command.sweep.text.empty()) return command.sweep.text;
-  const auto beside = command.common.model / "heldout.txt";
+  std::filesystem::path beside = command.common.model / "heldout.txt";
   std::error_code ec;
   if (std::filesystem::is_regular_file(beside, ec)) return beside;
   if (!command.no_perplexity && !command.common.quiet) {
@@ -144,7 +144,7 @@ void publish_shards(const SweepCommand& command, const Sweep& sweep) {
 }
 
 Shard choose_shard(const SweepCommand& command) {
-  const Shard shard =
+  Shard shard =
       command.shard.empty() ? shard_of_environment(process_environment) : parse_shard(command.shard);
   if (shard.count > 1 && !command.common.quiet) {
     std::cerr << "lariat: shard " << shard.index << " of " << shard.count << " (" << shard.source << ")\n";
