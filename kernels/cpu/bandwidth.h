@@ -10,8 +10,7 @@ double measure_read_bandwidth(int threads);
 
 // Floating-point operations per second of `threads` threads that multiply and add in registers alone, with
 // the widest instruction a matrix product with weights of this dtype may use here (f16 weights are computed
-// in f32, quantised ones in bytes). No
-// product of matrices can be faster. Takes about a tenth of a second.
+// in f32, quantised ones in bytes). No product of matrices can be faster. Takes about a tenth of a second.
 double measure_gemm_peak(DType dtype, int threads);
 
 }  // namespace lariat::cpu

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "kernels/convert.h"
+#include "kernels/cpu/columns.h"
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_features.h"
 
@@ -59,18 +59,6 @@ struct Blocks {
     return copies ? static_cast<size_t>(copy_stride() * w_rows) * size_of(kernel.dtype) : 0;
   }
 };
-
-// The columns [first, first + count) of a host matrix.
-Matrix column_range(const Matrix& m, int64_t first, int64_t count) {
-  return {static_cast<char*>(m.data) + first * static_cast<int64_t>(size_of(m.dtype)), m.dtype, m.rows, count,
-          m.stride};
-}
-
-void add_bias(const Matrix& bias, int64_t first, const Matrix& out) {
-  for (int64_t t = 0; t < out.rows; ++t) {
-    for (int64_t o = 0; o < out.cols; ++o) out.f32(t)[o] += load_f32(bias.data, bias.dtype, first + o);
-  }
-}
 
 // One product of at most kMaxRows rows; called by every thread of a team.
 class Product {
@@ -147,7 +135,7 @@ void gemm(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute, c
       for (int64_t first = 0; first < w.rows; first += step) {
         const int64_t count = std::min(step, w.rows - first);
         product.multiply(first, count, omp_get_thread_num());
-        if (bias) add_bias(bias, first, column_range(part, first, count));
+        add_bias(bias, first, column_range(part, first, count));
       }
     }
   }

@@ -22,7 +22,7 @@ struct Operands {
   const int32_t* x_offsets;
   int64_t columns, groups;
   const uint8_t* w;
-  int64_t distance, blocks;
+  int64_t distance;
 };
 
 template <int kX, int kW>
@@ -134,8 +134,7 @@ void dot_task(const QuantTask& task) {
                       task.x.columns(),
                       groups,
                       static_cast<const uint8_t*>(task.w.data) + task.first_tile * layout.tile_bytes(),
-                      task.tile_distance * layout.tile_bytes(),
-                      layout.blocks()};
+                      task.tile_distance * layout.tile_bytes()};
   __mmask16 stored[kMaxQuantTiles];
   for (int64_t b = 0; b < task.tiles; ++b) {
     const int64_t rest = task.w.rows - (task.first_tile + b * task.tile_distance) * kQuantRows;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/convert.h"
+#include "kernels/cpu/columns.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/parallel.h"
 
@@ -13,12 +13,6 @@ namespace {
 constexpr int64_t kRowsAtATime = 1024;
 // Of w that stay in one core's second-level cache while the rows of x pass by.
 constexpr int64_t kBlockBytes = 320 << 10;
-
-void add_bias(const Matrix& bias, int64_t first, int64_t last, const Matrix& out) {
-  for (int64_t t = 0; bias && t < out.rows; ++t) {
-    for (int64_t o = first; o < last; ++o) out.f32(t)[o] += load_f32(bias.data, bias.dtype, o);
-  }
-}
 
 class Product {
  public:
@@ -57,7 +51,8 @@ class Product {
     has_avx512_vnni() ? quant_dot_vnni(task) : quant_dot(task);
   }
   void finish(int64_t first, int64_t last) const {
-    add_bias(bias_, first * kQuantRows, std::min(last * kQuantRows, out_.cols), out_);
+    const int64_t from = first * kQuantRows, to = std::min(last * kQuantRows, out_.cols);
+    add_bias(bias_, from, column_range(out_, from, to - from));
   }
 
   const QuantRows& x_;

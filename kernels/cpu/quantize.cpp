@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/cpu/columns.h"
 #include "kernels/cpu/convert_rows.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -184,9 +185,7 @@ void quantize_tiles(const Matrix& src, const Matrix& dst, int64_t first, int64_t
     for (int64_t col = 0; col < src.cols; col += kQuantBlock, to += layout.block_bytes()) {
       const int64_t width = std::min(kQuantBlock, src.cols - col);
       if (height < kQuantRows || width < kQuantBlock) std::fill(rows[0], rows[0] + sizeof(rows) / 4, 0.0F);
-      Matrix from = src.row_range(tile * kQuantRows, height);
-      from.data = static_cast<char*>(from.data) + col * static_cast<int64_t>(size_of(src.dtype));
-      from.cols = width;
+      const Matrix from = column_range(src.row_range(tile * kQuantRows, height), col, width);
       convert_rows(from, {rows[0], DType::kF32, height, width, kQuantBlock});
       for (int64_t r = 0; r < kQuantRows; ++r) {
         for (int64_t c = 0; c < kQuantBlock; ++c) turned[c][r] = rows[r][c];

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <vector>
 
@@ -64,7 +65,7 @@ void ReferenceBackend::sample(const Matrix& logits, const Sampling& how, std::sp
                               std::span<int32_t> ids) {
   for (int64_t t = 0; t < logits.rows; ++t) {
     const auto row = static_cast<size_t>(t);
-    ids[row] = sample_row(logits, t, how, uniforms[row]);
+    ids[row] = sample_row(logits, t, how, how.temperature > 0.0F ? uniforms[row] : 0.0);
   }
 }
 

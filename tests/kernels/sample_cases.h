@@ -119,6 +119,10 @@ inline void check_sample_oddities(Backend& backend) {
     EXPECT_EQ(one({nan, 4, -inf}), 1);
     EXPECT_EQ(one({100, 100 + 90, nan}), 1);
   }
+  const Tensor plain(backend, std::vector<float>{1, 3, 2}, 1, 3, DType::kF32, 0);
+  int32_t greedy = -7;
+  backend.sample(plain.view(), {0.0F, 0, 1.0F, 0.0F}, {}, {&greedy, 1});  // reads no uniform number
+  EXPECT_EQ(greedy, 1);
   // -0 and 0 are equal: the first by id, whichever it is.
   EXPECT_EQ(samples_of(backend, {-0.0F, 0.0F}, {1.0F, 1, 1.0F, 0.0F}, {0.9})[0], 0);
   EXPECT_EQ(samples_of(backend, {0.0F, -0.0F}, {1.0F, 0, 0.5F, 0.0F}, {0.9})[0], 0);
