@@ -1,14 +1,11 @@
 #include "engine/generate.h"
 
 #include <algorithm>
-#include <chrono>
+
+#include "engine/stopwatch.h"
 
 namespace lariat {
 namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 bool contains(std::span<const int32_t> ids, int32_t id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
@@ -34,7 +31,7 @@ Generation generate(Session& session, Sequence& sequence, std::span<const int32_
                     const GenerateOptions& options, const std::function<bool(int32_t)>& on_token,
                     const Session::ProgressFn& progress) {
   Generation result;
-  auto start = std::chrono::steady_clock::now();
+  auto start = Stopwatch::now();
   Matrix logits = session.prefill_last(sequence, prompt, progress);
   session.backend().synchronize();
   result.prefill_seconds = seconds_since(start);
@@ -43,7 +40,7 @@ Generation generate(Session& session, Sequence& sequence, std::span<const int32_
   Sequence* const one = &sequence;
   std::vector<int32_t> history(prompt.begin(), prompt.end());
   const int64_t max_ctx = session.options().max_ctx;
-  start = std::chrono::steady_clock::now();
+  start = Stopwatch::now();
   while (static_cast<int64_t>(result.tokens.size()) < options.max_new_tokens) {
     const int32_t token = sampler.sample(logits, history);
     if (contains(options.eos_ids, token)) {

@@ -1,8 +1,8 @@
 #include "engine/kv_cache.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "engine/stopwatch.h"
 #include "kernels/error.h"
 
 namespace lariat {
@@ -75,10 +75,10 @@ void KvCache::set_clock(const RopeFrequencies& clock, bool rerotate) {
     std::vector<double> delta(clock.inv_freq.size());
     for (size_t i = 0; i < delta.size(); ++i) delta[i] = clock.inv_freq[i] - clock_.inv_freq[i];
     backend_.synchronize();
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = Stopwatch::now();
     backend_.rerotate_keys(layers_, length_, delta, interleaved_);
     backend_.synchronize();
-    stats_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    stats_.seconds += seconds_since(start);
     stats_.count += 1;
     stats_.positions += length_;
   }

@@ -4,6 +4,7 @@
 #include <deque>
 
 #include "engine/generate.h"
+#include "engine/interrupt.h"
 #include "engine/memory_check.h"
 #include "kernels/error.h"
 
@@ -16,9 +17,6 @@ int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
   const auto size = static_cast<std::ptrdiff_t>(std::min(a.size(), b.size()));
   return std::mismatch(a.begin(), a.begin() + size, b.begin()).first - a.begin();
 }
-
-// Thrown out of a prefill when the user has had enough; what it was working on is dropped.
-struct Interrupted {};
 
 // The prompts of one depth.
 struct Group {
@@ -77,7 +75,7 @@ class LengthRun {
 
  private:
   void advance(int64_t tokens) {
-    if (options_.interrupted != nullptr && options_.interrupted->load()) throw Interrupted();
+    stop_if(options_.interrupted);
     done_ += tokens;
     if (progress_) progress_(std::min(1.0, static_cast<double>(done_) / static_cast<double>(total_)));
   }

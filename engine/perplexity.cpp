@@ -4,6 +4,7 @@
 #include <cmath>
 #include <deque>
 
+#include "engine/interrupt.h"
 #include "engine/memory_check.h"
 #include "kernels/error.h"
 
@@ -11,9 +12,6 @@ namespace lariat {
 namespace {
 
 constexpr int64_t kMinCtx = 4;
-
-// Thrown out of a prefill when the user has had enough; what was scored until then counts.
-struct Interrupted {};
 
 // Tokens [begin, end) of the text, after a BOS if the model has one; [score_from, end) are scored.
 struct Window {
@@ -144,14 +142,10 @@ class Measurement {
       sequences_[i].expect(static_cast<int64_t>(jobs[i].tokens.size()) + 1);
       prompts.push_back({&sequences_[i], jobs[i].tokens, jobs[i].score_from - jobs[i].begin + bos_ - 1});
     }
-    stop_if_interrupted();
+    stop_if(options_.interrupted);
     session_.prefill(
         prompts, [&](size_t i, int64_t first, const Matrix& logits) { take(jobs[i], first, logits); },
-        [&](int64_t) { stop_if_interrupted(); });
-  }
-
-  void stop_if_interrupted() const {
-    if (options_.interrupted != nullptr && options_.interrupted->load()) throw Interrupted();
+        [&](int64_t) { stop_if(options_.interrupted); });
   }
 
   // The logits of window position p predict token begin + p + 1 - bos_ of the text.
@@ -235,7 +229,7 @@ std::vector<PerplexityResult> measure_perplexity(
       if (progress) progress({measurement.done_up_to, measurement.results});
     }
   } catch (const Interrupted&) {
-    complete = false;
+    complete = false;  // what was scored until then counts
   }
   for (auto& result : measurement.results) result.complete = complete;
   return std::move(measurement.results);

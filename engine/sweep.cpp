@@ -7,20 +7,16 @@
 
 #include "engine/fingerprint.h"
 #include "engine/memory_check.h"
+#include "engine/stopwatch.h"
 #include "kernels/error.h"
 
 namespace lariat {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Clock = std::chrono::steady_clock;
 
 constexpr double kDynamicFactor = 2.0;  // transformers' documentation and tests
 constexpr int kDecodeSteps = 32;        // of a speed measurement
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 bool is_static_scaling(RopeType type) {
   return type == RopeType::kLinear || type == RopeType::kNtk || type == RopeType::kYarn ||
@@ -315,7 +311,7 @@ bool Sweep::run_perplexity(const SweepUnit& unit, Session& session, SweepLog& lo
   options.method = options_.method;
   options.bos = bos_;
   options.interrupted = options_.interrupted;
-  const auto start = Clock::now();
+  const auto start = Stopwatch::now();
   const auto results = measure_perplexity(
       session, source, options_.text.string(), options,
       [&](const PerplexityProgress& at) { progress(share_of_text(at.position, source, file)); });
@@ -340,7 +336,7 @@ bool Sweep::run_passkey(const SweepUnit& unit, Session& session, SweepLog& log,
     record["depth"] = depth;
     return have.contains(record_key(record));
   });
-  auto start = Clock::now();
+  auto start = Stopwatch::now();
   return measure_passkey(
       session, codec_, unit.length, options,
       [&](const PasskeyCell& cell) {
@@ -349,7 +345,7 @@ bool Sweep::run_passkey(const SweepUnit& unit, Session& session, SweepLog& log,
         record["trials"] = cell.trials.size();
         record["correct"] = cell.correct();
         record["timing"] = {{"seconds", seconds_since(start)}};
-        start = Clock::now();
+        start = Stopwatch::now();
         log.append(record);
       },
       progress);
@@ -366,10 +362,10 @@ void Sweep::run_speed(const SweepUnit& unit, Session& session, SweepLog& log) {
     session.decode(warm, tokens[0]);
   }
   Sequence sequence = session.new_sequence();
-  auto start = Clock::now();
+  auto start = Stopwatch::now();
   session.prefill(sequence, tokens);
   const double prefill = seconds_since(start);
-  start = Clock::now();
+  start = Stopwatch::now();
   for (int i = 0; i < kDecodeSteps; ++i)
     session.decode(sequence, tokens[static_cast<size_t>(i) % tokens.size()]);
   const double decode = seconds_since(start);

@@ -1,8 +1,9 @@
 #include <algorithm>
-#include <chrono>
 #include <iomanip>
 #include <iostream>
 
+#include "engine/interrupt.h"
+#include "engine/stopwatch.h"
 #include "kernels/error.h"
 #include "tools/commands.h"
 #include "tools/common.h"
@@ -62,33 +63,35 @@ double bytes_read(const Model& model, const Sequence& sequence, double length) {
   return static_cast<double>(model.weights.bytes) + per_position * length;
 }
 
-// One repetition: the prompt of `depth` tokens is not timed, what follows is.
-void repeat(const BenchCommand& command, Session& session, BenchResult& result) {
+// Makes `sequence` hold `depth` tokens. What it holds already stays: depths are measured in rising order.
+void fill(const BenchCommand& command, Session& session, Sequence& sequence, int64_t depth) {
+  Progress progress("bench: filling the cache", depth, command.common.quiet);
+  const int64_t before = sequence.length();
+  const std::vector<int32_t> tokens = some_tokens(depth - before, session.model().config.vocab_size);
+  session.prefill(sequence, tokens, [&](int64_t done) {
+    stop_if(&interrupted());
+    progress.update(before + done);
+  });
+}
+
+// One repetition, on a copy of the sequence that holds the context.
+void repeat(Session& session, const Sequence& context, BenchResult& result) {
   const Model& model = session.model();
-  Sequence sequence = session.new_sequence();
-  Progress progress("bench: filling the cache", result.depth, command.common.quiet);
-  const auto check = [&](int64_t done) {
-    if (interrupted()) throw Error("interrupted");
-    progress.update(done);
-  };
-  if (result.depth > 0) session.prefill(sequence, some_tokens(result.depth, model.config.vocab_size), check);
-  progress.clear();
+  Sequence sequence = session.fork(context, context.length());
   const std::vector<int32_t> tokens = some_tokens(result.n, model.config.vocab_size);
   const RerotationStats before = sequence.cache().rerotations();
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Stopwatch::now();
   if (result.test == "pp") {
-    session.prefill(sequence, tokens, [](int64_t) {
-      if (interrupted()) throw Error("interrupted");
-    });
+    session.prefill(sequence, tokens, [](int64_t) { stop_if(&interrupted()); });
   } else {
     Sequence* const one = &sequence;
     for (const int32_t token : tokens) {
-      if (interrupted()) throw Error("interrupted");
+      stop_if(&interrupted());
       int32_t chosen = 0;  // as in a greedy generation, nothing but the token leaves the backend
       session.backend().argmax(session.decode({&one, 1}, {&token, 1}), {&chosen, 1});
     }
   }
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  result.seconds = seconds_since(start);
   result.tokens_per_second.push_back(static_cast<double>(result.n) / result.seconds);
   const RerotationStats& after = sequence.cache().rerotations();
   result.rerotations = {after.count - before.count, after.positions - before.positions,
@@ -116,35 +119,56 @@ nlohmann::ordered_json to_json(const BenchResult& r) {
   return json;
 }
 
-void print_table(const std::vector<BenchResult>& results, const Model& model, const Limits& limits) {
-  std::cout << "test        tok/s (min .. max)          GB/s  of the machine's\n" << std::fixed;
-  for (const auto& r : results) {
-    const auto [slowest, fastest] =
-        std::minmax_element(r.tokens_per_second.begin(), r.tokens_per_second.end());
-    const double gb_s = r.median() * r.bytes_per_token / 1e9;
-    const std::string name =
-        r.test + std::to_string(r.n) + (r.depth > 0 ? "@" + std::to_string(r.depth) : "");
-    std::cout << std::left << std::setw(12) << name << std::setprecision(2) << std::right << std::setw(9)
-              << r.median() << " (" << *slowest << " .. " << *fastest << ")  " << std::setw(8) << gb_s
-              << "  ";
-    if (r.test == "tg") {
-      std::cout << std::setprecision(1) << 100 * gb_s * 1e9 / limits.read_bytes_per_second
-                << "% of read bandwidth";
-    } else {
-      // Two operations per weight and token; attention's share is left out.
-      const double flops = r.median() * 2 * static_cast<double>(model.weights.values);
-      std::cout << std::setprecision(1) << 100 * flops / limits.flops_per_second << "% of GEMM peak ("
-                << std::setprecision(3) << flops / 1e12 << " TFLOP/s)";
-    }
-    if (r.rerotations.count > 0) {
-      std::cout << std::setprecision(2) << "; " << r.rerotations.count << " re-rotations, "
-                << 100 * r.rerotations.seconds / r.seconds << "% of the time";
-    }
-    std::cout << "\n";
+void print_heading(const Model& model, const Limits& limits) {
+  std::cout << std::fixed << std::setprecision(2) << "machine: read " << limits.read_bytes_per_second / 1e9
+            << " GB/s, " << name_of(model.product_dtype()) << " GEMM " << std::setprecision(3)
+            << limits.flops_per_second / 1e12 << " TFLOP/s\n"
+            << "test        tok/s (min .. max)          GB/s  of the machine's" << std::endl;
+}
+
+void print_row(const BenchResult& r, const Model& model, const Limits& limits) {
+  const auto [slowest, fastest] = std::minmax_element(r.tokens_per_second.begin(), r.tokens_per_second.end());
+  const double gb_s = r.median() * r.bytes_per_token / 1e9;
+  const std::string name = r.test + std::to_string(r.n) + (r.depth > 0 ? "@" + std::to_string(r.depth) : "");
+  std::cout << std::left << std::setw(12) << name << std::setprecision(2) << std::right << std::setw(9)
+            << r.median() << " (" << *slowest << " .. " << *fastest << ")  " << std::setw(8) << gb_s << "  ";
+  if (r.test == "tg") {
+    std::cout << std::setprecision(1) << 100 * gb_s * 1e9 / limits.read_bytes_per_second
+              << "% of read bandwidth";
+  } else {
+    // Two operations per weight and token; attention's share is left out.
+    const double flops = r.median() * 2 * static_cast<double>(model.weights.values);
+    std::cout << std::setprecision(1) << 100 * flops / limits.flops_per_second << "% of GEMM peak ("
+              << std::setprecision(3) << flops / 1e12 << " TFLOP/s)";
   }
-  std::cout << std::setprecision(2) << "machine: read " << limits.read_bytes_per_second / 1e9 << " GB/s, "
-            << name_of(model.product_dtype()) << " GEMM " << std::setprecision(3)
-            << limits.flops_per_second / 1e12 << " TFLOP/s\n";
+  if (r.rerotations.count > 0) {
+    std::cout << std::setprecision(2) << "; " << r.rerotations.count << " re-rotations, "
+              << 100 * r.rerotations.seconds / r.seconds << "% of the time";
+  }
+  std::cout << std::endl;
+}
+
+void print_results(const std::vector<BenchResult>& results, const Runtime& runtime, const Limits& limits) {
+  nlohmann::ordered_json json;
+  json["results"] = nlohmann::ordered_json::array();
+  for (const auto& result : results) json["results"].push_back(to_json(result));
+  json["device"] = runtime.backend->description();
+  json["dtype"] = name_of(runtime.model.weights.dtype);
+  json["quantize"] = runtime.model.quantization();
+  json["limits"] = {{"read_gb_s", limits.read_bytes_per_second / 1e9},
+                    {"gemm_tflop_s", limits.flops_per_second / 1e12}};
+  print_json(json);
+}
+
+std::vector<BenchResult> wanted_results(const BenchCommand& command) {
+  std::vector<int64_t> depths = command.depths;
+  std::sort(depths.begin(), depths.end());  // each context continues the one before
+  std::vector<BenchResult> wanted;
+  for (const int64_t depth : depths) {
+    if (command.prompt > 0) wanted.push_back({"pp", command.prompt, depth, {}, 0, {}, 0});
+    if (command.gen > 0) wanted.push_back({"tg", command.gen, depth, {}, 0, {}, 0});
+  }
+  return wanted;
 }
 
 void run(const BenchCommand& command) {
@@ -156,27 +180,22 @@ void run(const BenchCommand& command) {
   Runtime runtime = open(command);
   const Limits limits = runtime.backend->measure_limits(runtime.model.product_dtype());
   Session session(runtime.model, *runtime.backend, runtime.session);
+  Sequence context = session.new_sequence();
   std::vector<BenchResult> results;
-  for (const int64_t depth : command.depths) {
-    if (command.prompt > 0) results.push_back({"pp", command.prompt, depth, {}, 0, {}, 0});
-    if (command.gen > 0) results.push_back({"tg", command.gen, depth, {}, 0, {}, 0});
+  bool complete = true;
+  if (!command.json) print_heading(runtime.model, limits);
+  try {
+    for (BenchResult& result : wanted_results(command)) {
+      if (result.depth > context.length()) fill(command, session, context, result.depth);
+      for (int64_t i = 0; i < command.reps; ++i) repeat(session, context, result);
+      if (!command.json) print_row(result, runtime.model, limits);
+      results.push_back(std::move(result));
+    }
+  } catch (const Interrupted&) {
+    complete = false;
   }
-  for (auto& result : results) {
-    for (int64_t i = 0; i < command.reps; ++i) repeat(command, session, result);
-  }
-  if (!command.json) {
-    print_table(results, runtime.model, limits);
-    return;
-  }
-  nlohmann::ordered_json json;
-  json["results"] = nlohmann::ordered_json::array();
-  for (const auto& result : results) json["results"].push_back(to_json(result));
-  json["device"] = runtime.backend->description();
-  json["dtype"] = name_of(runtime.model.weights.dtype);
-  json["quantize"] = runtime.model.quantization();
-  json["limits"] = {{"read_gb_s", limits.read_bytes_per_second / 1e9},
-                    {"gemm_tflop_s", limits.flops_per_second / 1e12}};
-  print_json(json);
+  if (command.json) print_results(results, runtime, limits);
+  if (!complete) throw Error("interrupted; " + std::to_string(results.size()) + " tests were finished");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "engine/memory_check.h"
+#include "engine/stopwatch.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/make_cuda_backend.h"
 #include "kernels/error.h"
@@ -20,10 +21,6 @@ static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler writes i
 void on_signal(int signal) {
   g_interrupted = true;
   std::signal(signal, SIG_DFL);
-}
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 }  // namespace
@@ -117,7 +114,7 @@ Tokenizer open_tokenizer(const CommonOptions& options) {
 }
 
 Runtime open_runtime(const CommonOptions& options) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Stopwatch::now();
   Runtime runtime;
   ModelConfig config = load_config(options.model);
   config.rope = resolve_rope(config, options.rope);
