@@ -1,5 +1,7 @@
 #include "kernels/cpu/cpu_features.h"
 
+#include <hwy/targets.h>
+
 namespace lariat::cpu {
 
 #if defined(__x86_64__)
@@ -7,21 +9,16 @@ namespace lariat::cpu {
 namespace {
 
 bool has_avx512() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl");
+  // Highway's list, so that a test that forbids it AVX-512 forbids it here too.
+  return (hwy::SupportedTargets() & HWY_AVX3) != 0 && __builtin_cpu_supports("avx512f") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 }
 
 }  // namespace
 
-bool has_avx512_bf16() {
-  static const bool has = has_avx512() && __builtin_cpu_supports("avx512bf16");
-  return has;
-}
+bool has_avx512_bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
 
-bool has_avx512_vnni() {
-  static const bool has = has_avx512() && __builtin_cpu_supports("avx512vnni");
-  return has;
-}
+bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
 
 #else
 

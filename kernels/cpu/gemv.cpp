@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include <algorithm>
-
 #include "kernels/convert.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/gemv_range.h"
