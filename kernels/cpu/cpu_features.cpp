@@ -16,9 +16,16 @@ bool has_avx512() {
 
 }  // namespace
 
-bool has_avx512_bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
+// Asked once: the question takes a microsecond, more under a hypervisor.
+bool has_avx512_bf16() {
+  static const bool has = has_avx512() && __builtin_cpu_supports("avx512bf16");
+  return has;
+}
 
-bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
+bool has_avx512_vnni() {
+  static const bool has = has_avx512() && __builtin_cpu_supports("avx512vnni");
+  return has;
+}
 
 #else
 
