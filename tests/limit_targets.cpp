@@ -1,5 +1,5 @@
-// Linked into the tests and benchmarks of CPU code: LARIAT_TEST_TARGET=AVX2 (a name of Highway's) makes them run as on a
-// processor that has nothing newer.
+// Linked into the tests and benchmarks of CPU code: LARIAT_TEST_TARGET=AVX2 (a name of Highway's) makes them
+// run as on a processor that has nothing newer.
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
