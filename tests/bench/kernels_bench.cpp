@@ -13,9 +13,10 @@ namespace {
 constexpr int64_t kHeads = 32, kKvHeads = 4, kHeadDim = 64;
 constexpr AttentionShape kShape{kHeads, 0.125F, 0};
 
-// A cache of f16 noise. Values do not matter for speed as long as they are ordinary numbers.
+// A cache of noise: f16 keys and bf16 values, as a bf16 model has. What the numbers are does not matter for
+// speed as long as they are ordinary.
 std::unique_ptr<Cache> noise_cache(Backend& backend, int64_t positions) {
-  auto cache = std::make_unique<Cache>(backend, positions, kKvHeads, kHeadDim, DType::kF16, DType::kF16);
+  auto cache = std::make_unique<Cache>(backend, positions, kKvHeads, kHeadDim, DType::kF16, DType::kBF16);
   Rng rng(1);
   std::vector<float> values(static_cast<size_t>(positions * kKvHeads * kHeadDim));
   for (float& value : values) value = static_cast<float>(rng.uniform() - 0.5);

@@ -45,8 +45,8 @@ TEST_F(CompareScript, AlternatesAndPrintsMediansAndRatios) {
   const std::string docs = (dir_ / "performance.md").string();
   std::ofstream(docs) << "before\n<!-- compare -->\nold\n<!-- /compare -->\nafter\n";
   ASSERT_EQ(run("--lariat " + lariat() +
-                " --config c.json --dtypes bf16,q8 --threads 2 --rounds 3 --peer llama.cpp=" + peer() +
-                " --gguf q8=/m-q8.gguf --docs " + docs),
+                " --config c.json --dtypes bf16,q8 --threads 2 --rounds 3 --peer 'llama.cpp=" + peer() +
+                " -rtr 1' --gguf q8=/m-q8.gguf --docs " + docs),
             0)
       << slurp(dir_ / "err");
   const std::string out = slurp(dir_ / "out");
@@ -62,6 +62,7 @@ TEST_F(CompareScript, AlternatesAndPrintsMediansAndRatios) {
   EXPECT_NE(calls.find("--quantize q8"), std::string::npos);
   EXPECT_NE(calls.find("--dtype bf16"), std::string::npos);
   EXPECT_EQ(std::count(calls.begin(), calls.end(), '\n'), 9);  // per round: two of ours, one of theirs
+  EXPECT_NE(calls.find("peer -rtr 1 -m /m-q8.gguf"), std::string::npos) << calls;
   const std::string text = slurp(docs);
   EXPECT_EQ(text.rfind("before\n<!-- compare -->\n`tools/bench/compare.py", 0), 0U) << text;
   EXPECT_EQ(text.find("old"), std::string::npos);

@@ -5,7 +5,7 @@
         --peer llama.cpp=/path/llama-bench --gguf bf16=m-bf16.gguf --gguf q8=m-q8_0.gguf --gguf q4=m-q4_0.gguf
 
 Builds and downloads nothing. A peer is a program with llama-bench's options and JSON (llama.cpp, ik_llama.cpp);
-peers are optional and may be several. Every round runs each program once, one after the other, so that what else
+peers are optional and may be several. A peer's own options follow its path: --peer "ik=/path/llama-bench -rtr 1". Every round runs each program once, one after the other, so that what else
 the machine does falls on all of them; medians are over rounds. lariat measures the machine's limits (read
 bandwidth, products in registers) in the same runs. With --docs FILE the table replaces what stands between the
 lines `<!-- compare -->` and `<!-- /compare -->` there, and is added with them where they are missing.
@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import platform
+import shlex
 import statistics
 import subprocess
 import sys
@@ -59,7 +60,7 @@ def lariat_once(args, dtype, depth):
 
 def peer_once(program, gguf, args, depth):
     """llama-bench -o json: one object per test, with n_prompt, n_gen and avg_ts."""
-    command = [program, "-m", gguf, "-t", str(args.threads), "-p", str(args.prompt), "-n", str(args.gen),
+    command = [*shlex.split(program), "-m", gguf, "-t", str(args.threads), "-p", str(args.prompt), "-n", str(args.gen),
                "-r", "1", "-o", "json"]
     if depth > 0:
         command += ["-d", str(depth)]
@@ -129,10 +130,15 @@ def commit():
     return done.stdout.strip() or "unknown"
 
 
+def without_folders(word):
+    """NAME=/some/where/program -x 1 -> NAME=program -x 1; lariat's own paths are relative and stay."""
+    name, equals, path = word.rpartition("=")
+    first, space, rest = path.partition(" ")
+    return name + equals + (os.path.basename(first) if os.path.isabs(first) else first) + space + rest
+
+
 def report(args, speeds, limits):
-    command = "tools/bench/compare.py " + " ".join(
-        os.path.basename(word) if os.path.isabs(word) else
-        "=".join(os.path.basename(part) for part in word.split("=")) if "=" in word else word for word in sys.argv[1:])
+    command = "tools/bench/compare.py " + " ".join(shlex.quote(without_folders(word)) for word in sys.argv[1:])
     load = os.getloadavg()[0]
     return [BEGIN, f"`{command}`", "",
             f"{cpu_model()}, {os.cpu_count()} cores, {args.threads} threads; commit {commit()}; medians of "
@@ -180,7 +186,7 @@ def arguments():
 
 def main():
     args = arguments()
-    for program in [args.lariat, *args.peers.values()]:
+    for program in [args.lariat, *(shlex.split(peer)[0] for peer in args.peers.values())]:
         if not os.access(program, os.X_OK):
             fail(f"{program}: no such program; build it first")
     speeds, limits = measure(args)
