@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "kernels/error.h"
+#include "models/mapping_fault.h"
 #include "models/safetensors.h"
 
 namespace lariat {
@@ -31,9 +32,12 @@ MappedFile::MappedFile(const std::filesystem::path& file) {
       const int error = errno;
       ::close(fd);
       errno = error;
-      throw fail("cannot be mapped into memory");
+      throw fail(error == ENOMEM
+                     ? "cannot be mapped into memory; raise the limit on memory, or use a smaller model"
+                     : "cannot be mapped into memory");
     }
     data_ = static_cast<const std::byte*>(mapped);
+    register_mapping(data_, size_, file);
   }
   ::close(fd);
 }
@@ -42,7 +46,9 @@ MappedFile::MappedFile(MappedFile&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (data_ == nullptr) return;
+  unregister_mapping(data_);
+  ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 void MappedFile::populate(const std::function<void(size_t)>& progress) const {

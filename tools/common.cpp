@@ -1,5 +1,6 @@
 #include "tools/common.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -11,6 +12,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/make_cuda_backend.h"
 #include "kernels/error.h"
+#include "models/mapping_fault.h"
 
 namespace lariat {
 namespace {
@@ -27,9 +29,19 @@ void on_signal(int signal) {
 
 const std::atomic<bool>& interrupted() { return g_interrupted; }
 
-void install_interrupt_handlers() {
-  std::signal(SIGINT, on_signal);
-  std::signal(SIGTERM, on_signal);
+void install_signal_handlers() {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    // What was ignored before stays so: nohup, and jobs that a script puts into the background.
+    if (std::signal(signal, on_signal) == SIG_IGN) std::signal(signal, SIG_IGN);
+  }
+  std::signal(SIGPIPE, SIG_IGN);  // a measurement goes on when nobody reads what it prints
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow any more fails like a full disk
+  install_mapping_fault_handler();
+}
+
+bool stdout_has_no_reader() {
+  pollfd out{STDOUT_FILENO, POLLOUT, 0};
+  return ::poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
 }
 
 void add_model_option(CLI::App& command, CommonOptions& options, bool required) {

@@ -63,9 +63,13 @@ class Progress {
   std::chrono::steady_clock::time_point last_{};
 };
 
-// Set by SIGINT and SIGTERM; a second signal ends the program at once.
+// Set by SIGINT, SIGTERM and SIGHUP (a closed terminal); a second signal ends the program at once.
 const std::atomic<bool>& interrupted();
-void install_interrupt_handlers();
+// For these; and closed pipes, full disks and files that shrink while mapped become errors where they are
+// met.
+void install_signal_handlers();
+// Whether stdout is a pipe that nobody reads any more, as after `| head -1`.
+bool stdout_has_no_reader();
 
 // Token ids separated by commas or whitespace. Throws Error/UsageError naming `where` and the first bad word.
 std::vector<int32_t> parse_token_list(const std::string& text, const std::string& where);

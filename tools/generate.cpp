@@ -76,7 +76,7 @@ void run(GenerateCommand& command) {
   const auto on_token = [&](int32_t id) {
     progress.clear();
     emit(filter.push(decoder.push(id)));
-    return !filter.stopped();
+    return !filter.stopped() && std::cout;
   };
   const auto on_prefill = [&](int64_t done) {
     if (interrupted()) throw Error("interrupted during the prefill; nothing was generated");

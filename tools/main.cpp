@@ -1,4 +1,6 @@
 #include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdio>
 #include <iostream>
 #include <new>
 
@@ -23,13 +25,22 @@ int fail(const std::string& what, int code) {
   return code;
 }
 
+// The results stand on stdout, so a run whose output was lost has failed. A reader that has seen enough is no
+// error: the exit code is the one that SIGPIPE would have left.
+int finish() {
+  std::cout.flush();
+  if (std::cout && std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return 0;
+  if (lariat::stdout_has_no_reader()) return 128 + SIGPIPE;
+  return fail("standard output could not be written; check the space left on its disk", 1);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app("LLaMA-style inference with an honest RoPE cache", "lariat");
   app.require_subcommand(1);
   app.set_version_flag("--version", "lariat " LARIAT_VERSION);
-  lariat::install_interrupt_handlers();
+  lariat::install_signal_handlers();
   lariat::add_generate_command(app);
   lariat::add_tokenize_commands(app);
   lariat::add_logits_command(app);
@@ -41,7 +52,8 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {
-    return app.exit(e);  // --help, --version
+    app.exit(e);  // --help, --version
+    return finish();
   } catch (const CLI::ParseError& e) {
     return fail(std::string(e.what()) + "; see lariat --help", 2);
   } catch (const lariat::UsageError& e) {
@@ -51,5 +63,5 @@ int main(int argc, char** argv) {
   } catch (const std::exception& e) {
     return fail(e.what(), 1);
   }
-  return 0;
+  return finish();
 }

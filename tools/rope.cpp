@@ -130,8 +130,6 @@ void run(const Args& args) {
   } else {
     print_table(rope, length, seen);
   }
-  std::cout.flush();
-  if (std::fflush(stdout) != 0 || !std::cout) throw Error("standard output: cannot be written");
 }
 
 }  // namespace

@@ -7,6 +7,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <latch>
+#include <system_error>
+#include <thread>
+#include <vector>
 
 #include "hwy/targets.h"
 #include "kernels/cpu/convert_rows.h"
@@ -30,13 +34,41 @@ std::string cpu_model() {
   return "CPU";
 }
 
+// Where a thread cannot be had, libgomp ends the program. So they are asked for here first, all at a time,
+// and then started for good.
+void start_team(int threads) {
+  std::vector<std::thread> others;
+  std::latch all_are_there(threads);
+  int missing = 0;
+  while (static_cast<int>(others.size()) < threads - 1 && missing == 0) {
+    try {
+      others.emplace_back([&] { all_are_there.arrive_and_wait(); });
+    } catch (const std::system_error&) {
+      missing = threads - 1 - static_cast<int>(others.size());
+    }
+  }
+  all_are_there.count_down(missing + 1);
+  for (auto& other : others) other.join();
+  if (missing > 0) {
+    throw Error("only " + std::to_string(threads - missing) + " of " + std::to_string(threads) +
+                " threads could be started; use --threads " + std::to_string(std::max(1, threads - missing)) +
+                ", or raise the limit on threads or memory");
+  }
+#pragma omp parallel num_threads(threads)
+  {
+    // Nothing to do yet. The team waits for the next region.
+  }
+}
+
 }  // namespace
 
 // Idle OpenMP threads: libgomp lets them spin for a short while after a parallel region (some hundred
 // thousand turns, about a millisecond) and then sleep. That is what this program wants and so is left as it
 // is: the small gaps between the ops of a decode step are bridged without a system call, and a process that
 // waits for input uses no CPU. With more threads than cores libgomp spins for almost no time, by itself.
-CpuBackend::CpuBackend(int threads) : threads_(threads > 0 ? threads : std::max(1, omp_get_num_procs())) {}
+CpuBackend::CpuBackend(int threads) : threads_(threads > 0 ? threads : std::max(1, omp_get_num_procs())) {
+  start_team(threads_);
+}
 
 std::string CpuBackend::description() const {
   const std::string plural = threads_ == 1 ? " thread, " : " threads, ";
@@ -52,8 +84,10 @@ Buffer CpuBackend::allocate(size_t bytes) {
   const size_t rounded = (std::max<size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
   void* data = rounded < bytes ? nullptr : std::aligned_alloc(alignment, rounded);
   if (data == nullptr) {
-    throw Error("no memory for a block of " + std::to_string(bytes >> 20) +
-                " MiB; use a shorter context or a smaller dtype");
+    const bool large = bytes >= size_t{1} << 20;
+    throw Error("no memory for a block of " + std::to_string(bytes >> (large ? 20 : 10)) +
+                (large ? " MiB" : " KiB") +
+                "; use a shorter context, a smaller --prefill-chunk or a smaller dtype");
   }
   if (alignment == kHugePage) madvise(data, rounded, MADV_HUGEPAGE);  // a wish; nothing is lost if refused
   return {this, data, bytes};

@@ -1,7 +1,5 @@
 #include <cmath>
-#include <csignal>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "engine/sweep_log.h"
 #include "kernels/error.h"
@@ -151,34 +149,6 @@ TEST_F(MeasuringTest, SweepWritesAReportThatSaysWhoWon) {
   // Another sweep does not continue them.
   expect_error(run_lariat(small_sweep("out.html") + " --resume --seed 9 --quiet"), 1,
                "out.jsonl: holds results of another sweep (passkey.seed: 0 there, 9 here)");
-}
-
-TEST_F(MeasuringTest, AKilledSweepResumesToTheSameReport) {
-  ASSERT_EQ(run_lariat(small_sweep("whole.html")).code, 0);
-  const std::string command = std::string(LARIAT_PROGRAM) + " " + small_sweep("part.html") + " --quiet";
-  bool killed = false;
-  for (const int milliseconds : {150, 300, 600, 1200}) {
-    const int status = std::system(("timeout -s KILL " + std::to_string(milliseconds / 1000.0) + " " +
-                                    command + (killed ? " --resume" : "") + " >/dev/null 2>&1")
-                                       .c_str());
-    killed = std::filesystem::exists(dir_ / "part.jsonl");
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) break;
-  }
-  const Outcome outcome = run_lariat(small_sweep("part.html") + " --resume");
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_EQ(comparable(dir_ / "part.jsonl"), comparable(dir_ / "whole.jsonl"));
-  EXPECT_EQ(slurp(dir_ / "part.html"), slurp(dir_ / "whole.html"));
-}
-
-TEST_F(MeasuringTest, CtrlCKeepsTheResultsSoFar) {
-  const std::string command = std::string(LARIAT_PROGRAM) + " " + small_sweep("out.html", 200000);
-  const int status = std::system(("timeout -s INT 2 " + command + " >/dev/null 2>" + file("err")).c_str());
-  ASSERT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 124);  // timeout's own, after the program ended
-  EXPECT_NE(slurp(dir_ / "err").find("keeps the results so far, --resume continues"), std::string::npos)
-      << slurp(dir_ / "err");
-  EXPECT_NO_THROW(read_sweep_log(dir_ / "out.jsonl"));
-  EXPECT_TRUE(std::filesystem::exists(dir_ / "out.html"));
 }
 
 TEST_F(MeasuringTest, MpirunShardsMergeToTheReportOfOneProcess) {

@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Takes the protections out of a copy of the program, one at a time, and shows that a test of `ctest -L faults` fails.
+
+    tests/faults/check_protections.py [NAME...]        default: all of them
+
+Works in build-protections/ (a copy of the sources and a build); the working tree is not touched.
+"""
+import os
+import shutil
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+COPY = os.path.join(ROOT, "build-protections")
+
+# name: (file, what is taken out, what comes instead, the test that must fail)
+PROTECTIONS = {
+    "mapped files": ("tools/common.cpp", "  install_mapping_fault_handler();\n", "", "ChangedFile.*"),
+    "closed pipe, sweep": ("tools/common.cpp", "std::signal(SIGPIPE, SIG_IGN);", "", "Signals.ASweepGoesOn*"),
+    "closed pipe, text": ("tools/generate.cpp", "!filter.stopped() && std::cout", "!filter.stopped()",
+                          "Signals.AReaderThatHasSeenEnough*"),
+    "closed pipe, code": ("tools/main.cpp", "if (lariat::stdout_has_no_reader()) return 128 + SIGPIPE;", "",
+                          "Signals.AReaderThatHasSeenEnough*"),
+    "hang-up": ("tools/common.cpp", "{SIGINT, SIGTERM, SIGHUP}", "{SIGINT, SIGTERM}", "Signals.AClosedTerminal*"),
+    "interrupts": ("tools/common.cpp", "{SIGINT, SIGTERM, SIGHUP}", "{SIGHUP}", "Signals/EndingSignal.*"),
+    "nohup": ("tools/common.cpp", "== SIG_IGN) std::signal(signal, SIG_IGN)", "== SIG_IGN) continue",
+              "Signals.AnIgnoredHangUp*"),
+    "stdout": ("tools/main.cpp", "  return finish();\n}\n", "  return 0;\n}\n", "FullDisk.TextThatCannotBeWritten*"),
+    "file size": ("tools/common.cpp", "std::signal(SIGXFSZ, SIG_IGN);", "", "FullDisk.AFileThatMayNotGrow*"),
+    "temporary file": ("engine/atomic_file.cpp", "temporary += \".tmp\" + std::to_string(::getpid());\n",
+                       "std::filesystem::remove(temporary, ec);\n", "FullDisk.AReportThatDoesNotFit*"),
+    "written lines": ("engine/sweep_log.cpp", "    if (n <= 0)\n", "    if (n <= 0) return;\n    if (n < -1)\n",
+                      "FullDisk.ResultsThatDoNotFit*"),
+    "half a line": ("engine/sweep_log.cpp", "::ftruncate(fd_, static_cast<off_t>(bytes)) != 0", "bytes == 0",
+                    "Signals.AKilledSweep*"),
+    "threads": ("kernels/cpu/cpu_backend.cpp", "  start_team(threads_);\n", "", "OutOfMemory.OfThreads*"),
+    "cache": ("engine/kv_cache.cpp", "} catch (const Error& e) {", "} catch (const std::string& e) {",
+              "OutOfMemory.OfAGrowingCache"),
+    "memory": ("tools/main.cpp", "  } catch (const std::bad_alloc&) {\n"
+               "    return fail(\"out of memory; use a shorter --ctx, --kv-dtype f16 or a smaller model\", 1);\n"
+               "  } catch (const std::exception& e) {", "  } catch (const lariat::Error& e) {", "OutOfMemory.*"),
+    "allocation": ("kernels/cpu/cpu_backend.cpp", "if (data == nullptr) {", "if (bytes == ~size_t{0}) {",
+                   "OutOfMemory.OfAPrefillInOnePiece"),
+}
+
+
+def run(command, **options):
+    return subprocess.run(command, capture_output=True, text=True, **options)
+
+
+def build():
+    done = run(["cmake", "--build", os.path.join(COPY, "build"), "--target", "lariat", "faults_test"])
+    if done.returncode != 0:
+        sys.exit(f"check_protections: does not compile:\n{done.stdout[-3000:]}")
+
+
+def failing(test):
+    done = run([os.path.join(COPY, "build", "faults_test"), f"--gtest_filter={test}"])
+    if "[ RUN " not in done.stdout or "[  SKIPPED ]" in done.stdout:
+        sys.exit(f"check_protections: {test} did not run:\n{done.stdout[-2000:]}")
+    return done.returncode != 0
+
+
+def main():
+    names = sys.argv[1:] or list(PROTECTIONS)
+    os.makedirs(COPY, exist_ok=True)
+    tracked = run(["git", "-C", ROOT, "ls-files", "-z"], check=True).stdout.split("\0")
+    for name in filter(None, tracked):
+        target = os.path.join(COPY, name)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        shutil.copy2(os.path.join(ROOT, name), target)
+    subprocess.run(["cmake", "-S", COPY, "-B", os.path.join(COPY, "build"), "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+                    "-DLARIAT_CUDA=OFF"], check=True, stdout=subprocess.DEVNULL)
+    build()
+    if failing("*"):
+        sys.exit("check_protections: the tests fail with every protection in place")
+    unproven = []
+    for name in names:
+        path, old, new, test = PROTECTIONS[name]
+        path = os.path.join(COPY, path)
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        if old not in text:
+            sys.exit(f"check_protections: {name}: {path} has no {old!r}")
+        try:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text.replace(old, new, 1))
+            build()
+            fails = failing(test)
+        finally:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+        print(f"{'fails without' if fails else 'DOES NOT NOTICE the loss of'} {name}: {test}", flush=True)
+        if not fails:
+            unproven.append(name)
+    sys.exit(1 if unproven else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+// Full disks, and files that change under the program.
+#include <sys/mount.h>
+
+#include "engine/sweep_log.h"
+#include "tests/faults/process.h"
+
+namespace lariat::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A disk of so many kilobytes, mounted at `dir`; only where tests may mount.
+class SmallDisk {
+ public:
+  SmallDisk(fs::path dir, int kilobytes) : dir_(std::move(dir)) {
+    fs::create_directories(dir_);
+    mounted_ = mount("none", dir_.c_str(), "tmpfs", 0, size(kilobytes).c_str()) == 0;
+  }
+  SmallDisk(const SmallDisk&) = delete;
+  SmallDisk& operator=(const SmallDisk&) = delete;
+  ~SmallDisk() {
+    if (mounted_) umount(dir_.c_str());
+  }
+  bool mounted() const { return mounted_; }
+  void grow(int kilobytes) {
+    ASSERT_EQ(mount("none", dir_.c_str(), "tmpfs", MS_REMOUNT, size(kilobytes).c_str()), 0);
+  }
+
+ private:
+  static std::string size(int kilobytes) { return "size=" + std::to_string(kilobytes) + "k"; }
+  fs::path dir_;
+  bool mounted_ = false;
+};
+
+#define SKIP_UNLESS_MOUNTED(disk) \
+  if (!(disk).mounted()) GTEST_SKIP() << "SKIPPED: a small disk can only be mounted by root"
+
+TEST(FullDisk, AReportThatDoesNotFitLeavesTheOldOne) {
+  const fs::path dir = fresh_dir();
+  SmallDisk disk(dir / "disk", 12);
+  SKIP_UNLESS_MOUNTED(disk);
+  std::ofstream(dir / "disk/out.html") << "the report of yesterday";
+  const auto words = with(small_sweep(dir / "disk/out.html"), {"--results", (dir / "out.jsonl").string()});
+  Process sweep(dir / "run", words);
+  expect_one_line(sweep.wait(), "out.html: cannot be written (No space left on device)");
+  EXPECT_EQ(slurp(dir / "disk/out.html"), "the report of yesterday");
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir / "disk"), {}), 1) << "a temporary file is left";
+  disk.grow(1000);
+  Process again(dir / "again", with(words, {"--resume"}));
+  EXPECT_EQ(again.wait().code, 0);
+  EXPECT_NE(slurp(dir / "disk/out.html").find("</html>"), std::string::npos);
+}
+
+TEST(FullDisk, ResultsThatDoNotFitAreNamedAndTheSweepContinuesLater) {
+  const fs::path dir = fresh_dir();
+  const std::string depths = "0,0.2,0.4,0.6,0.8,1";  // more results than a page holds
+  Process whole(dir / "whole", small_sweep(dir / "whole.html", depths));
+  ASSERT_EQ(whole.wait().code, 0);
+  ASSERT_GT(fs::file_size(dir / "whole.jsonl"), 4096U);
+  SmallDisk disk(dir / "disk", 4);
+  SKIP_UNLESS_MOUNTED(disk);
+  const auto words =
+      with(small_sweep(dir / "part.html", depths), {"--results", (dir / "disk/part.jsonl").string()});
+  Process sweep(dir / "run", words);
+  expect_one_line(sweep.wait(), "part.jsonl: writing failed: No space left on device");
+  disk.grow(1000);
+  EXPECT_GE(read_sweep_log(dir / "disk/part.jsonl").records.size(), 2U);
+  Process again(dir / "again", with(words, {"--resume"}));
+  const Outcome resumed = again.wait();
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_EQ(slurp(dir / "part.html"), slurp(dir / "whole.html"));
+}
+
+// A limit on the size of a file, which kills a program that does not expect it.
+TEST(FullDisk, AFileThatMayNotGrowIsAnError) {
+  const fs::path dir = fresh_dir();
+  Process sweep(dir / "run", small_sweep(dir / "out.html"), [] {
+    const rlimit limit{3000, 3000};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  });
+  expect_one_line(sweep.wait(), "File too large");
+}
+
+TEST(FullDisk, TextThatCannotBeWrittenIsAnError) {
+  const fs::path dir = fresh_dir();
+  const std::vector<std::string> words{"generate",         "--model", demo_model().string(), "--prompt", "Once", "--quiet",
+                                       "--max-new-tokens", "100000000", "--ctx", "100000000000", "--ignore-eos", "--device", "cpu"};
+  const auto to_full = [] {
+    const int full = open("/dev/full", O_WRONLY);
+    dup2(full, 1);
+    close(full);
+  };
+  Process story(dir / "story", words, to_full);
+  expect_one_line(story.wait_ten_seconds(), "standard output could not be written");
+  Process rope(dir / "rope", {"rope", "--model", demo_model().string(), "--json"}, to_full);
+  expect_one_line(rope.wait_ten_seconds(), "standard output could not be written");
+}
+
+TEST(ChangedFile, WeightsCutShortWhileInUseAreNamed) {
+  const fs::path dir = fresh_dir(), model = dir / "model";
+  fs::create_directories(model);
+  for (const auto& entry : fs::directory_iterator(demo_model())) {
+    if (entry.is_regular_file()) fs::copy(entry, model / entry.path().filename());
+  }
+  Process story(dir / "run", {"generate", "--model", model.string(), "--prompt", "Once", "--max-new-tokens", "100000000",
+                              "--ctx", "100000000000", "--ignore-eos", "--quiet", "--device", "cpu", "--threads", "2"});
+  ASSERT_TRUE(eventually([&] { return story.out().size() > 50; }));
+  fs::resize_file(model / "model.safetensors", 4096);
+  expect_one_line(story.wait_ten_seconds(), "model.safetensors: could not be read any more: it was cut short");
+}
+
+}  // namespace
+}  // namespace lariat::test

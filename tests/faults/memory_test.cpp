@@ -1,0 +1,81 @@
+// Too little memory, wherever it ends: while the program starts its threads, loads a model, prefills, or grows a cache.
+#include "tests/faults/process.h"
+
+namespace lariat::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::function<void()> with_address_space(int64_t mib) {
+  return [mib] {
+    const rlimit limit{static_cast<rlim_t>(mib) << 20, static_cast<rlim_t>(mib) << 20};
+    setrlimit(RLIMIT_AS, &limit);
+  };
+}
+
+// Where the dynamic linker can just load the program and its libraries, which is not the program's affair.
+int64_t smallest_start(const fs::path& dir) {
+  int64_t fails = 1, works = 1 << 14;
+  while (works - fails > 1) {
+    const int64_t middle = (works + fails) / 2;
+    Process version(dir, {"--version"}, with_address_space(middle));
+    (version.wait().code == 0 ? works : fails) = middle;
+  }
+  return works;
+}
+
+class OutOfMemory : public testing::Test {
+ protected:
+  // The arguments under limits from the smallest on: one line each, until the memory is enough. Returns the lines.
+  std::string errors(const std::vector<std::string>& arguments) {
+    std::string lines;
+    const fs::path dir = fresh_dir();
+    const int64_t start = smallest_start(dir / "start");
+    bool enough = false;
+    for (int64_t more = 0; more < 2000 && !enough; more += 1 + more / 4) {
+      Process process(dir / "run", arguments, with_address_space(start + more));
+      const Outcome outcome = process.wait();
+      enough = outcome.code == 0;
+      if (enough) continue;
+      SCOPED_TRACE(std::to_string(more) + " MiB more than what starts");
+      expect_one_line(outcome, "; ");  // what to do
+      lines += outcome.err;
+    }
+    EXPECT_TRUE(enough) << "2 GB should have been enough";
+    return lines;
+  }
+  std::vector<std::string> generate(const std::string& prompt, const std::string& chunk) {
+    return {"generate", "--model",  demo_model().string(), "--prompt", prompt, "--prefill-chunk", chunk,
+            "--device", "cpu",      "--threads",           "2",        "--max-new-tokens",        "2",
+            "--quiet"};
+  }
+  static std::string words(int count) {
+    std::string text;
+    for (int i = 0; i < count; ++i) text += "word ";
+    return text;
+  }
+};
+
+TEST_F(OutOfMemory, OfThreadsLoadingAndAShortPrompt) {
+  const std::string lines = errors(generate("Once", "512"));
+  EXPECT_NE(lines.find("threads could be started; use --threads 1"), std::string::npos) << lines;
+}
+
+TEST_F(OutOfMemory, OfAGrowingCache) {
+  const std::string lines = errors(generate(words(6000), "512"));
+  EXPECT_NE(lines.find("KV cache: no memory for 6002 positions"), std::string::npos) << lines;
+}
+
+TEST_F(OutOfMemory, OfAPrefillInOnePiece) {
+  const std::string lines = errors(generate(words(4000), "0"));
+  EXPECT_NE(lines.find("no memory for a block of"), std::string::npos) << lines;
+}
+
+TEST_F(OutOfMemory, OfQuantising) {
+  auto words = generate("Once", "512");
+  words.insert(words.end(), {"--quantize", "q8"});
+  EXPECT_NE(errors(words).find("no memory"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lariat::test

@@ -1,0 +1,119 @@
+#pragma once
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "tests/tools/program.h"
+
+// The program as something that can be disturbed while it runs.
+namespace lariat::test {
+
+inline std::filesystem::path demo_model() {
+  return std::filesystem::path(LARIAT_SOURCE_DIR) / "configs" / "demo";
+}
+
+// Waits until the condition holds; false after ten seconds.
+inline bool eventually(const std::function<bool()>& condition) {
+  for (int i = 0; i < 1000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+// lariat, started in the background; output goes to dir/out and dir/err.
+class Process {
+ public:
+  // `prepare` runs in the new process just before the program starts.
+  Process(const std::filesystem::path& dir, const std::vector<std::string>& arguments,
+          const std::function<void()>& prepare = {})
+      : dir_(dir) {
+    std::filesystem::create_directories(dir);
+    pid_ = fork();
+    if (pid_ != 0) return;
+    redirect("/dev/null", O_RDONLY, 0);
+    redirect(dir / "out", O_WRONLY | O_CREAT | O_TRUNC, 1);
+    redirect(dir / "err", O_WRONLY | O_CREAT | O_TRUNC, 2);
+    std::vector<std::string> words{LARIAT_PROGRAM};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    std::vector<char*> argv;
+    for (auto& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) std::signal(signal, SIG_DFL);
+    if (prepare) prepare();
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+  ~Process() {
+    if (pid_ > 0) signal(SIGKILL), wait();
+  }
+
+  void signal(int number) const { kill(pid_, number); }
+  std::string out() const { return slurp(dir_ / "out"); }
+  std::string err() const { return slurp(dir_ / "err"); }
+
+  // Until it ends by itself.
+  Outcome wait() {
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = -1;
+    Outcome outcome;
+    outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    outcome.out = out();
+    outcome.err = err();
+    return outcome;
+  }
+  // The same, but a process that has not ended after ten seconds fails the test (and is killed).
+  Outcome wait_ten_seconds() {
+    siginfo_t info{};
+    const auto has_ended = [&] {
+      return waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid_;
+    };
+    const bool ended = eventually(has_ended);
+    EXPECT_TRUE(ended) << "still running after ten seconds";
+    if (!ended) signal(SIGKILL);
+    return wait();
+  }
+
+ private:
+  static void redirect(const std::filesystem::path& file, int flags, int fd) {
+    const int opened = open(file.c_str(), flags, 0644);
+    dup2(opened, fd);
+    close(opened);
+  }
+  std::filesystem::path dir_;
+  pid_t pid_ = -1;
+};
+
+// A sweep of the demo checkpoint that takes a second or two, with nothing in its report that depends on the clock.
+inline std::vector<std::string> small_sweep(const std::filesystem::path& report,
+                                            const std::string& depths = "0,1") {
+  return {"sweep",     "--model",    demo_model().string(), "--report",  report.string(),
+          "--lengths", "128,256",    "--scalings",          "none,linear,yarn",
+          "--depths",  depths,       "--trials",            "2",         "--max-tokens",
+          "3000",      "--no-speed", "--device",            "cpu",       "--threads",
+          "1",         "--quiet"};
+}
+
+inline std::vector<std::string> with(std::vector<std::string> words, std::initializer_list<std::string> more) {
+  words.insert(words.end(), more);
+  return words;
+}
+
+// One line on stderr, exit code 1, in time.
+inline void expect_one_line(const Outcome& outcome, const std::string& part) {
+  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  EXPECT_EQ(outcome.err.rfind("lariat: error: ", 0), 0U) << outcome.err;
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  EXPECT_NE(outcome.err.find(part), std::string::npos) << "no '" << part << "' in: " << outcome.err;
+}
+
+}  // namespace lariat::test

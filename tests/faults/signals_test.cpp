@@ -1,0 +1,142 @@
+// Signals, closed pipes and closed terminals: what was measured is kept, and what cannot go on ends at once.
+#include <pty.h>
+#include <utmp.h>
+
+#include "engine/sweep_log.h"
+#include "tests/faults/process.h"
+
+namespace lariat::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> endless_story() {
+  return {"generate", "--model",      demo_model().string(), "--prompt", "Once upon a time", "--max-new-tokens", "100000000",
+          "--ctx",    "100000000000", "--ignore-eos",        "--quiet",  "--device",         "cpu",              "--threads", "1"};
+}
+
+bool has_lines(const fs::path& file, int64_t count) {
+  const std::string text = slurp(file);
+  return std::count(text.begin(), text.end(), '\n') >= count;
+}
+
+// The report of a sweep that nobody disturbed.
+std::string whole_report(const fs::path& dir) {
+  Process sweep(dir / "whole", small_sweep(dir / "whole.html"));
+  EXPECT_EQ(sweep.wait().code, 0);
+  return slurp(dir / "whole.html");
+}
+
+void expect_resumes_to(const fs::path& report, const std::string& whole) {
+  Process again(report.parent_path() / "again", with(small_sweep(report), {"--resume"}));
+  const Outcome outcome = again.wait();
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(slurp(report), whole);
+}
+
+class EndingSignal : public testing::TestWithParam<int> {};
+
+TEST_P(EndingSignal, KeepsTheTextOfAGeneration) {
+  const fs::path dir = fresh_dir();
+  Process story(dir, endless_story());
+  ASSERT_TRUE(eventually([&] { return story.out().size() > 100; }));
+  story.signal(GetParam());
+  const Outcome outcome = story.wait_ten_seconds();
+  EXPECT_LT(outcome.code, 128) << "ended by the signal, not by itself";
+  EXPECT_EQ(outcome.out.back(), '\n');  // the last words are written, and the line is ended
+}
+
+TEST_P(EndingSignal, KeepsTheResultsOfASweep) {
+  const fs::path dir = fresh_dir();
+  const std::string whole = whole_report(dir);
+  Process sweep(dir / "run", small_sweep(dir / "part.html"));
+  ASSERT_TRUE(eventually([&] { return has_lines(dir / "part.jsonl", 3); }));
+  sweep.signal(GetParam());
+  expect_one_line(sweep.wait_ten_seconds(), "part.jsonl keeps the results so far, --resume continues");
+  EXPECT_GE(read_sweep_log(dir / "part.jsonl").records.size(), 2U);
+  EXPECT_NE(slurp(dir / "part.html").find("</html>"), std::string::npos) << "a report of what there is";
+  expect_resumes_to(dir / "part.html", whole);
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, EndingSignal, testing::Values(SIGINT, SIGTERM, SIGHUP), [](const auto& test) {
+  return std::string(test.param == SIGINT ? "INT" : test.param == SIGTERM ? "TERM" : "HUP");
+});
+
+TEST(Signals, AnIgnoredHangUpStaysIgnored) {  // nohup lariat sweep ...
+  const fs::path dir = fresh_dir();
+  const std::string whole = whole_report(dir);
+  Process sweep(dir / "run", small_sweep(dir / "part.html"), [] { std::signal(SIGHUP, SIG_IGN); });
+  ASSERT_TRUE(eventually([&] { return has_lines(dir / "part.jsonl", 2); }));
+  sweep.signal(SIGHUP);
+  EXPECT_EQ(sweep.wait().code, 0);
+  EXPECT_EQ(slurp(dir / "part.html"), whole);
+}
+
+TEST(Signals, AKilledSweepResumesToTheSameReport) {
+  const fs::path dir = fresh_dir();
+  const std::string whole = whole_report(dir);
+  for (const int lines : {2, 4, 6}) {
+    Process sweep(dir / "run", with(small_sweep(dir / "part.html"), {"--resume"}));
+    ASSERT_TRUE(eventually([&] { return has_lines(dir / "part.jsonl", lines); }));
+    sweep.signal(SIGKILL);
+    EXPECT_EQ(sweep.wait().code, 128 + SIGKILL);
+    // What a crash of the machine may leave besides: half a line.
+    std::ofstream(dir / "part.jsonl", std::ios::app) << "{\"kind\":\"perpl";
+  }
+  expect_resumes_to(dir / "part.html", whole);
+}
+
+// lariat generate ... | head -1
+TEST(Signals, AReaderThatHasSeenEnoughEndsTheText) {
+  const fs::path dir = fresh_dir();
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  Process story(dir, endless_story(), [&] {
+    dup2(ends[1], 1);
+    close(ends[0]);
+    close(ends[1]);
+  });
+  close(ends[1]);
+  char some[64];
+  ASSERT_GT(read(ends[0], some, sizeof(some)), 0);
+  close(ends[0]);
+  const Outcome outcome = story.wait_ten_seconds();
+  EXPECT_EQ(outcome.code, 128 + SIGPIPE);
+  EXPECT_EQ(outcome.err, "");
+}
+
+TEST(Signals, ASweepGoesOnWithoutAReader) {
+  const fs::path dir = fresh_dir();
+  const std::string whole = whole_report(dir);
+  Process sweep(dir / "run", small_sweep(dir / "part.html"), [] {
+    int ends[2];
+    if (pipe(ends) == 0) dup2(ends[1], 1), close(ends[0]), close(ends[1]);
+  });
+  const Outcome outcome = sweep.wait();
+  EXPECT_EQ(outcome.code, 128 + SIGPIPE);
+  EXPECT_EQ(outcome.err, "");
+  EXPECT_EQ(slurp(dir / "part.html"), whole);
+}
+
+// The window is closed: the terminal is gone, for reading and writing, and SIGHUP comes.
+TEST(Signals, AClosedTerminalLosesNothing) {
+  const fs::path dir = fresh_dir();
+  const std::string whole = whole_report(dir);
+  int terminal = -1, side = -1;
+  ASSERT_EQ(openpty(&terminal, &side, nullptr, nullptr, nullptr), 0);
+  auto words = small_sweep(dir / "part.html");
+  words.pop_back();  // --quiet: on a terminal there is a progress bar
+  Process sweep(dir / "run", words, [&] {
+    close(terminal);
+    login_tty(side);
+  });
+  close(side);
+  ASSERT_TRUE(eventually([&] { return has_lines(dir / "part.jsonl", 3); }));
+  close(terminal);
+  EXPECT_EQ(sweep.wait_ten_seconds().code, 1);
+  EXPECT_GE(read_sweep_log(dir / "part.jsonl").records.size(), 2U);
+  expect_resumes_to(dir / "part.html", whole);
+}
+
+}  // namespace
+}  // namespace lariat::test

@@ -1,0 +1,102 @@
+// Generates and starts again, for as long as it is told, and watches its own memory:
+//
+//   soak MODEL_DIR SECONDS
+//
+// A round is always the same work: prompts of many lengths on sequences that are reset, dropped and forked, under a
+// dynamic scaling, so that every clock and every size of cache and scratch memory occurs in it. After the first rounds
+// everything that is kept has been allocated, and from then on the resident memory at the end of a round may not move
+// by more than 1 %.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <string>
+
+#include "engine/generate.h"
+#include "engine/stopwatch.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "models/model.h"
+
+namespace lariat {
+namespace {
+
+constexpr int64_t kWarmUp = 5;  // rounds
+
+double resident_mb() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t total = 0, resident = 0;
+  statm >> total >> resident;
+  return static_cast<double>(resident * sysconf(_SC_PAGESIZE)) / 1e6;
+}
+
+std::vector<int32_t> prompt_of(int64_t length, int64_t vocab_size) {
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < length; ++i) tokens.push_back(static_cast<int32_t>(i * 31 % vocab_size));
+  return tokens;
+}
+
+int64_t one_round(Session& session, Sequence& kept) {
+  GenerateOptions options;
+  options.max_new_tokens = 40;
+  options.sampler.temperature = 0.8;
+  int64_t tokens = 0;
+  for (const int64_t length : {3, 400, 64, 1100, 700, 1, 300}) {
+    kept.truncate(0);
+    const auto prompt = prompt_of(length, session.model().config.vocab_size);
+    generate(session, kept, prompt, options, [](int32_t) { return true; });
+    Sequence branch = session.fork(kept, length);
+    generate(session, branch, std::span(prompt).first(1), options, [](int32_t) { return true; });
+    Sequence fresh = session.new_sequence();
+    generate(session, fresh, prompt, options, [](int32_t) { return true; });
+    tokens += 2 * length + 1 + 3 * options.max_new_tokens;
+  }
+  return tokens;
+}
+
+int run(const std::string& model_dir, double seconds) {
+  CpuBackend backend(1);
+  ModelConfig config = load_config(model_dir);
+  config.rope.type = RopeType::kDynamic;
+  config.rope.factor = 2;
+  const Model model = load_model(model_dir, config, backend, std::nullopt);
+  Session session(model, backend, {});
+  Sequence kept = session.new_sequence();
+  double lowest = 0, highest = 0, shown = 0;
+  int64_t rounds = 0, tokens = 0;
+  const auto start = Stopwatch::now();
+  while (rounds <= kWarmUp || seconds_since(start) < seconds) {
+    tokens += one_round(session, kept);
+    const double now = resident_mb();
+    lowest = ++rounds <= kWarmUp ? now : std::min(lowest, now);
+    highest = rounds <= kWarmUp ? now : std::max(highest, now);
+    if (rounds == 1 || seconds_since(start) >= shown + 60) {
+      shown = seconds_since(start);
+      std::printf("%6.0f s, round %lld, %lld tokens: %.2f MB\n", shown, static_cast<long long>(rounds),
+                  static_cast<long long>(tokens), now);
+      std::fflush(stdout);
+    }
+  }
+  const double moved = 100 * (highest - lowest) / lowest;
+  std::printf("%lld rounds, %lld tokens, %.0f s: %.2f .. %.2f MB after round %lld, %.2f %%\n",
+              static_cast<long long>(rounds), static_cast<long long>(tokens), seconds_since(start), lowest,
+              highest, static_cast<long long>(kWarmUp), moved);
+  return moved <= 1 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace lariat
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::fprintf(stderr, "usage: soak MODEL_DIR SECONDS\n");
+    return 2;
+  }
+  try {
+    return lariat::run(argv[1], std::stod(argv[2]));
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "soak: %s\n", e.what());
+    return 1;
+  }
+}

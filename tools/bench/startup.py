@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+"""Start-up time and peak memory of lariat, beside the time that reading the checkpoint once takes.
+
+    tools/bench/startup.py --lariat build/lariat --config configs/tinyllama-1.1b.json --tokenizer configs/demo \\
+        --checkpoint DIR --prompts 1,4096 --docs docs/performance.md
+
+DIR becomes a checkpoint folder of that config with random bf16 weights if it is not there yet (an existing one is used
+as it is). "Cold" means that the file's pages were dropped from the page cache before (posix_fadvise), "warm" that they
+are in it; medians are over --rounds. Peak memory is the largest resident set of the process, mapped file included.
+With --docs FILE the tables replace what stands between `<!-- startup -->` and `<!-- /startup -->` there.
+"""
+import argparse
+import glob
+import json
+import os
+import random
+import shutil
+import statistics
+import struct
+import sys
+import time
+
+BEGIN, END = "<!-- startup -->", "<!-- /startup -->"
+BLOCK = 64 << 20
+
+
+def fail(message):
+    sys.exit(f"startup: error: {message}")
+
+
+def tensors(config):
+    """-> [(name, shape)] of a LLaMA checkpoint."""
+    hidden, ffn, vocab = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
+    heads = config["num_attention_heads"]
+    head_dim = config.get("head_dim") or hidden // heads
+    kv = config.get("num_key_value_heads", heads) * head_dim
+    yield "model.embed_tokens.weight", [vocab, hidden]
+    for i in range(config["num_hidden_layers"]):
+        layer = f"model.layers.{i}."
+        yield layer + "input_layernorm.weight", [hidden]
+        yield layer + "post_attention_layernorm.weight", [hidden]
+        for name, shape in (("q", [heads * head_dim, hidden]), ("k", [kv, hidden]), ("v", [kv, hidden]),
+                            ("o", [hidden, heads * head_dim])):
+            yield f"{layer}self_attn.{name}_proj.weight", shape
+        for name, shape in (("gate", [ffn, hidden]), ("up", [ffn, hidden]), ("down", [hidden, ffn])):
+            yield f"{layer}mlp.{name}_proj.weight", shape
+    yield "model.norm.weight", [hidden]
+    if not config.get("tie_word_embeddings", False):
+        yield "lm_head.weight", [vocab, hidden]
+
+
+def make_checkpoint(folder, config_file, tokenizer):
+    with open(config_file, encoding="utf-8") as file:
+        config = json.load(file)
+    header, at = {}, 0
+    for name, shape in tensors(config):
+        size = 2
+        for n in shape:
+            size *= n
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    head = json.dumps(header).encode()
+    head += b" " * (-len(head) % 8)
+    # bf16 of +-0.008 to 0.016: any low byte, a high byte of 0x3c or 0xbc.
+    rng = random.Random(1)
+    block = bytearray(BLOCK)
+    block[0::2] = rng.randbytes(BLOCK // 2)
+    block[1::2] = rng.randbytes(BLOCK // 2).translate(bytes(0x3C | (b & 1) << 7 for b in range(256)))
+    partial = folder + ".partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    os.makedirs(partial)
+    with open(os.path.join(partial, "model.safetensors"), "wb") as file:
+        file.write(struct.pack("<Q", len(head)) + head)
+        for begin in range(0, at, BLOCK):
+            file.write(memoryview(block)[: min(BLOCK, at - begin)])
+    shutil.copy(config_file, os.path.join(partial, "config.json"))
+    for path in glob.glob(os.path.join(tokenizer, "tokenizer*")):
+        shutil.copy(path, partial)
+    os.rename(partial, folder)
+
+
+def drop_pages(path):
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def read_once(path):
+    """Seconds that reading the whole file takes."""
+    start = time.perf_counter()
+    with open(path, "rb", buffering=0) as file:
+        into = memoryview(bytearray(4 << 20))
+        while file.readinto(into) > 0:
+            pass
+    return time.perf_counter() - start
+
+
+def run(args, prompt, new_tokens):
+    """-> seconds from exec to exit, peak resident bytes, lariat's JSON"""
+    with open(os.path.join(args.checkpoint, "prompt.txt"), "w", encoding="utf-8") as file:
+        file.write(prompt)
+    command = [args.lariat, "generate", "--model", args.checkpoint, "--prompt-file", file.name, "--max-new-tokens",
+               str(new_tokens), "--ignore-eos", "--json", "--quiet", "--device", "cpu", "--threads", str(args.threads)]
+    out = os.path.join(args.checkpoint, "out.json")
+    start = time.perf_counter()
+    pid = os.posix_spawn(args.lariat, command, os.environ,
+                         file_actions=[(os.POSIX_SPAWN_OPEN, 1, out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)])
+    _, status, usage = os.wait4(pid, 0)
+    seconds = time.perf_counter() - start
+    if status != 0:
+        fail(f"{' '.join(command)} failed")
+    with open(out, encoding="utf-8") as file:
+        return seconds, usage.ru_maxrss * 1024, json.load(file)
+
+
+def median_of(rounds, measure):
+    return statistics.median(measure() for _ in range(rounds))
+
+
+def startup_table(args, weights):
+    size = os.path.getsize(weights)
+    lines = [f"A file of {size / 1e9:.2f} GB:", "", "| | cold | warm |", "|---|---|---|"]
+    reads, firsts = [], []
+    for cold in (True, False):
+        def measure(action, cold=cold):
+            if cold:
+                drop_pages(weights)
+            return action()
+        if not cold:
+            read_once(weights)
+        reads.append(median_of(args.rounds, lambda: measure(lambda: read_once(weights))))
+        firsts.append(median_of(args.rounds, lambda: measure(lambda: run(args, "a", 1)[0])))
+    lines.append("| reading it once | " + " | ".join(f"{s:.2f} s, {size / s / 1e9:.1f} GB/s" for s in reads) + " |")
+    lines.append("| start to end of a run that writes one token | " + " | ".join(f"{s:.2f} s" for s in firsts) + " |")
+    lines.append("| ratio | " + " | ".join(f"{f / r:.2f}" for f, r in zip(firsts, reads)) + " |")
+    return lines
+
+
+def memory_table(args, weights):
+    with open(os.path.join(args.checkpoint, "config.json"), encoding="utf-8") as file:
+        config = json.load(file)
+    heads = config["num_attention_heads"]
+    head_dim = config.get("head_dim") or config["hidden_size"] // heads
+    per_position = config["num_hidden_layers"] * config.get("num_key_value_heads", heads) * head_dim * 2 * 2
+    size = os.path.getsize(weights)
+    lines = ["| prompt | model | KV cache | peak memory | above both |", "|---|---|---|---|---|"]
+    for tokens in args.prompts:
+        _, peak, out = run(args, "a " * tokens, 8)
+        cache = (out["prompt_tokens"] + 8) * per_position
+        above = peak - size - cache
+        lines.append(f"| {out['prompt_tokens']} tokens | {size / 1e6:.0f} MB | {cache / 1e6:.0f} MB | {peak / 1e6:.0f} MB "
+                     f"| {above / 1e6:+.0f} MB ({100 * above / (size + cache):+.1f} %) |")
+    return lines
+
+
+def write_docs(path, lines):
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    if BEGIN not in text or END not in text:
+        fail(f"{path}: has no lines {BEGIN} and {END}")
+    text = text.split(BEGIN, 1)[0] + "\n".join([BEGIN, *lines, END]) + text.split(END, 1)[1]
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lariat", required=True, help="our program")
+    parser.add_argument("--config", required=True, help="config.json of a LLaMA model")
+    parser.add_argument("--tokenizer", required=True, help="a folder with tokenizer files, of at most as many tokens")
+    parser.add_argument("--checkpoint", required=True, help="the folder to make, or to use when it is there")
+    parser.add_argument("--prompts", default="1,4096", help="prompt lengths for the peak memory, comma-separated")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--docs", help="a markdown file to put the tables into")
+    args = parser.parse_args()
+    args.prompts = [int(n) for n in args.prompts.split(",")]
+    if not os.access(args.lariat, os.X_OK):
+        fail(f"{args.lariat}: no such program; build it first")
+    args.checkpoint = args.checkpoint.rstrip("/")
+    if not os.path.isdir(args.checkpoint):
+        make_checkpoint(args.checkpoint, args.config, args.tokenizer)
+    weights = os.path.join(args.checkpoint, "model.safetensors")
+    lines = startup_table(args, weights) + [""] + memory_table(args, weights)
+    if args.docs:
+        write_docs(args.docs, lines)
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
