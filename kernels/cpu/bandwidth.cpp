@@ -112,9 +112,11 @@ double measure_read_bandwidth(int threads) {
 
 double measure_gemm_peak(DType dtype, int threads) {
   constexpr int64_t kTurns = 1000000;
+  const bool amx = dtype == DType::kBF16 && has_amx_bf16();
   const bool bf16 = dtype == DType::kBF16 && has_avx512_bf16();
   const bool bytes = is_quantized(dtype) && has_avx512_vnni();
-  const auto multiply_adds = bf16    ? bf16_multiply_adds
+  const auto multiply_adds = amx     ? amx_multiply_adds
+                             : bf16  ? bf16_multiply_adds
                              : bytes ? vnni_multiply_adds
                                      : HWY_DYNAMIC_DISPATCH(MultiplyAdds);
   double best = 0;

@@ -74,7 +74,7 @@ std::string CpuBackend::description() const {
   const std::string plural = threads_ == 1 ? " thread, " : " threads, ";
   const int64_t best = hwy::SupportedTargets() & -hwy::SupportedTargets();
   return cpu_model() + ", " + std::to_string(threads_) + plural + hwy::TargetName(best) +
-         (cpu::has_avx512_bf16() ? " + bf16" : "");
+         (cpu::has_avx512_bf16() ? " + bf16" : "") + (cpu::has_amx_bf16() ? " + AMX" : "");
 }
 
 Buffer CpuBackend::allocate(size_t bytes) {

@@ -2,6 +2,14 @@
 
 #include <hwy/targets.h>
 
+#if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdint>
+#endif
+
 namespace lariat::cpu {
 
 #if defined(__x86_64__)
@@ -33,5 +41,43 @@ bool has_avx512_bf16() { return false; }
 bool has_avx512_vnni() { return false; }
 
 #endif
+
+#if defined(__x86_64__) && defined(__linux__)
+
+namespace {
+
+std::string_view request_tiles() {
+  constexpr uint32_t kXsaveInUse = 1U << 27;                   // leaf 1, ECX: XGETBV may be used
+  constexpr uint32_t kBf16 = 1U << 22, kTile = 1U << 24;       // leaf 7, EDX
+  constexpr uint32_t kTileState = 1U << 17 | 1U << 18;         // XCR0: configuration and data
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // arch_prctl(2), Linux 5.16
+  uint32_t a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & (kBf16 | kTile)) != (kBf16 | kTile)) {
+    return "this processor has no AMX for bf16";
+  }
+  if (!has_avx512()) return "a test forbids what came after AVX2";  // every processor with AMX has AVX-512
+  uint32_t state = 0, high = 0;
+  if (__get_cpuid(1, &a, &b, &c, &d) != 0 && (c & kXsaveInUse) != 0) {
+    asm volatile("xgetbv" : "=a"(state), "=d"(high) : "c"(0));
+  }
+  if ((state & kTileState) != kTileState) return "the system does not keep the state of AMX";
+  if (syscall(SYS_arch_prctl, kRequestPermission, kTileData) != 0) return "the kernel refuses the use of AMX";
+  return {};
+}
+
+}  // namespace
+
+std::string_view amx_bf16_unavailable_reason() {
+  static const std::string_view reason = request_tiles();
+  return reason;
+}
+
+#else
+
+std::string_view amx_bf16_unavailable_reason() { return "AMX is used on Linux and x86-64 only"; }
+
+#endif
+
+bool has_amx_bf16() { return amx_bf16_unavailable_reason().empty(); }
 
 }  // namespace lariat::cpu

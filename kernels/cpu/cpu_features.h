@@ -1,4 +1,5 @@
 #pragma once
+#include <string_view>
 
 namespace lariat::cpu {
 
@@ -7,5 +8,11 @@ bool has_avx512_bf16();
 
 // Whether it can run AVX-512 with dot products of bytes.
 bool has_avx512_vnni();
+
+// Whether it can multiply tiles of bf16 (AMX), and whether the kernel lets this process: Linux gives the
+// eight KiB of tiles only to a process that has asked for them, which the first call does for all its
+// threads.
+bool has_amx_bf16();
+std::string_view amx_bf16_unavailable_reason();  // empty when it can
 
 }  // namespace lariat::cpu

@@ -110,15 +110,21 @@ class Product {
   char* scratch_;
 };
 
+bool runs_on_amx(const Matrix& w, DType compute) {
+  return compute == DType::kBF16 && w.dtype == DType::kBF16 && has_amx_bf16();
+}
+
 }  // namespace
 
 size_t gemm_scratch_bytes(const Matrix& x, const Matrix& w, DType compute, int threads) {
+  if (runs_on_amx(w, compute)) return gemm_amx_scratch_bytes(x, w, threads);
   const Blocks blocks(x, w, compute);
   return blocks.packed_bytes() + static_cast<size_t>(threads) * blocks.copy_bytes();
 }
 
 void gemm(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute, const Matrix& out,
           void* scratch, int threads) {
+  if (runs_on_amx(w, compute)) return gemm_amx(x, w, bias, out, scratch, threads);
   const Blocks blocks(x, w, compute);
   // Small blocks when w has few rows, so that every thread gets some; the sums do not depend on the cut.
   const int64_t fair = round_up(ceil_div(w.rows, threads), blocks.kernel.w_rows);

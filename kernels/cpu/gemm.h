@@ -9,7 +9,8 @@
 //   w:         read where it lies, one value (16-bit: one pair) of a row broadcast to all lanes
 //
 // Thus a weight is neither copied nor reordered when its dtype is the kernel's, and a mapped file is read
-// once. A tile of w rows by x vectors stays in registers while k runs.
+// once. A tile of w rows by x vectors stays in registers while k runs. Processors with AMX have a driver of
+// their own for bf16 (gemm_amx), because tiles want other blocks and w packed as well.
 namespace lariat::cpu {
 
 struct GemmKernel {
@@ -28,6 +29,13 @@ const GemmKernel& gemm_bf16_kernel();  // only where has_avx512_bf16()
 // Multiplies and adds in registers alone, with the instruction of the bf16 kernel, `turns` times; returns the
 // operations done. For measure_gemm_peak (bandwidth.h).
 double bf16_multiply_adds(int64_t turns, float* sink);
+
+// The same product as gemm() for w in bf16 and x rounded to it, on tile registers (amx_product.h), and the
+// rate of its instruction. Only where has_amx_bf16().
+void gemm_amx(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out, void* scratch,
+              int threads);
+size_t gemm_amx_scratch_bytes(const Matrix& x, const Matrix& w, int threads);
+double amx_multiply_adds(int64_t turns, float* sink);
 
 // out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]), as Backend::matmul has it, and the scratch memory it needs.
 void gemm(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute, const Matrix& out,

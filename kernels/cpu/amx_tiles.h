@@ -1,0 +1,73 @@
+#pragma once
+#include <cstdint>
+
+// The instructions of AMX that the bf16 product uses. They are written out here because the compilers' own
+// intrinsics are macros, which take no template argument as a tile's number, and because those of GCC before
+// 14 say neither that a load reads memory nor that LDTILECFG reads 64 bytes (GCC bug 114098): stores that
+// prepare the operands may be moved behind them, or dropped.
+//
+// A kernel takes the instructions as a template argument; the tests give it an emulation with the same names
+// (tests/kernels/amx_emulation.h), which runs on any processor.
+namespace lariat::cpu {
+
+// What LDTILECFG reads: the shape of every tile, in bytes per row and rows.
+struct alignas(64) TileConfig {
+  uint8_t palette = 1;
+  uint8_t start_row = 0;
+  uint8_t reserved[14] = {};
+  uint16_t row_bytes[16] = {};
+  uint8_t rows[16] = {};
+};
+static_assert(sizeof(TileConfig) == 64);
+
+constexpr int kTiles = 8;           // registers
+constexpr int64_t kTileRows = 16;   // of the largest tile: 16 rows of 64 bytes
+constexpr int64_t kTilePairs = 16;  // of bf16 in a row, or f32 sums
+constexpr int64_t kTileColumns = 2 * kTilePairs;
+constexpr int64_t kTileBytes = kTileRows * kTileColumns * 2;
+
+// Every tile as large as it can be.
+constexpr TileConfig full_tiles() {
+  TileConfig config;
+  for (int t = 0; t < kTiles; ++t) {
+    config.row_bytes[t] = kTileColumns * 2;
+    config.rows[t] = kTileRows;
+  }
+  return config;
+}
+
+#if defined(__x86_64__)
+
+// Only where has_amx_bf16(). All state belongs to the calling thread.
+struct AmxTiles {
+  static void configure(const TileConfig& config) {
+    asm volatile("ldtilecfg %0" ::"m"(config) : "memory");
+  }
+  // Back to the state of a thread that never had tiles: a switch of threads saves nothing then.
+  static void release() { asm volatile("tilerelease" ::: "memory"); }
+
+  template <int kTo>
+  static void zero() {
+    asm volatile("tilezero %%tmm%c0" ::"i"(kTo));
+  }
+  // stride: bytes from row to row in memory.
+  template <int kTo>
+  static void load(const void* from, int64_t stride) {
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(kTo) : "memory");
+  }
+  template <int kFrom>
+  static void store(void* to, int64_t stride) {
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(stride), "i"(kFrom) : "memory");
+  }
+  // c[m][n] += sum over pairs p of a[m][2p] b[p][2n] + a[m][2p + 1] b[p][2n + 1]; a, b: bf16, c: f32.
+  template <int kC, int kA, int kB>
+  static void dot() {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kC), "i"(kA), "i"(kB));
+  }
+  // Brings a line of 64 bytes into the second-level cache; never faults.
+  static void fetch(const void* line) { __builtin_prefetch(line, 0, 2); }
+};
+
+#endif
+
+}  // namespace lariat::cpu

@@ -1,0 +1,135 @@
+#pragma once
+#include <cfloat>
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+#include "kernels/cpu/amx_tiles.h"
+
+// AmxTiles in plain C++, for processors without it: the tile instructions as Intel's Software Developer's
+// Manual, volume 2, writes them down (LDTILECFG, TILELOADD, TILESTORED, TILEZERO, TILERELEASE, TDPBF16PS).
+// Where the processor raises an exception, this throws; memory is touched by memcpy of exactly the bytes that
+// the instruction touches, so that AddressSanitizer sees it.
+namespace lariat::test {
+
+class TileFault : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct EmulatedTile {
+  int rows = 0;
+  int bytes = 0;  // of a row
+  unsigned char data[16][64] = {};
+};
+
+class EmulatedTiles {
+ public:
+  static void configure(const cpu::TileConfig& config) {
+    const auto refuse = [](bool wrong, const char* what) {
+      if (wrong) throw TileFault(std::string("#GP: LDTILECFG with ") + what);
+    };
+    refuse(config.palette > 1, "an unknown palette");
+    refuse(config.start_row != 0, "a start row");  // legal after an interrupted load only
+    for (uint8_t byte : config.reserved) refuse(byte != 0, "a reserved byte that is not zero");
+    for (int t = 0; t < 16; ++t) {
+      const int rows = config.rows[t], bytes = config.row_bytes[t];
+      refuse(t >= cpu::kTiles && (rows != 0 || bytes != 0), "a tile that does not exist");
+      refuse(rows > 16 || bytes > 64, "a tile that is too large");
+      refuse((rows == 0) != (bytes == 0), "a tile of rows without columns, or columns without rows");
+    }
+    configured_ = config.palette == 1;
+    for (int t = 0; t < cpu::kTiles; ++t) {
+      tiles_[t] = EmulatedTile();
+      if (!configured_) continue;
+      tiles_[t].rows = config.rows[t];
+      tiles_[t].bytes = config.row_bytes[t];
+    }
+  }
+  static void release() {
+    configured_ = false;
+    for (EmulatedTile& tile : tiles_) tile = EmulatedTile();
+  }
+  static bool configured() { return configured_; }  // on this thread
+
+  template <int kTo>
+  static void zero() {
+    EmulatedTile& tile = valid<kTo>("TILEZERO");
+    std::memset(tile.data, 0, sizeof(tile.data));
+  }
+  template <int kTo>
+  static void load(const void* from, int64_t stride) {
+    EmulatedTile& tile = valid<kTo>("TILELOADD");
+    std::memset(tile.data, 0, sizeof(tile.data));
+    for (int r = 0; r < tile.rows; ++r) {
+      std::memcpy(tile.data[r], static_cast<const char*>(from) + r * stride, static_cast<size_t>(tile.bytes));
+    }
+  }
+  template <int kFrom>
+  static void store(void* to, int64_t stride) {
+    const EmulatedTile& tile = valid<kFrom>("TILESTORED");
+    for (int r = 0; r < tile.rows; ++r) {
+      std::memcpy(static_cast<char*>(to) + r * stride, tile.data[r], static_cast<size_t>(tile.bytes));
+    }
+  }
+
+  // The products of the first values of all pairs are summed, and those of the second ones, both from zero
+  // and in order; then the two sums together go to c.
+  template <int kC, int kA, int kB>
+  static void dot() {
+    if (kC == kA || kC == kB || kA == kB) throw TileFault("#UD: TDPBF16PS with one tile in two places");
+    EmulatedTile& c = valid<kC>("TDPBF16PS");
+    const EmulatedTile &a = valid<kA>("TDPBF16PS"), &b = valid<kB>("TDPBF16PS");
+    if (c.bytes % 4 != 0 || a.bytes % 4 != 0 || c.rows != a.rows || c.bytes != b.bytes ||
+        a.bytes / 4 != b.rows) {
+      throw TileFault("#UD: TDPBF16PS of shapes that do not fit");
+    }
+    for (int m = 0; m < c.rows; ++m) {
+      float sums[16][2] = {};
+      for (int k = 0; k < a.bytes / 4; ++k) {
+        for (int n = 0; n < c.bytes / 4; ++n) {
+          for (int i = 0; i < 2; ++i) {
+            sums[n][i] = multiply_add(bf16(a.data[m], 2 * k + i), bf16(b.data[k], 2 * n + i), sums[n][i]);
+          }
+        }
+      }
+      for (int n = 0; n < c.bytes / 4; ++n) {
+        float sum;
+        std::memcpy(&sum, c.data[m] + 4 * n, 4);
+        sum = flushed(flushed(sum) + flushed(sums[n][0] + sums[n][1]));
+        std::memcpy(c.data[m] + 4 * n, &sum, 4);
+      }
+      std::memset(c.data[m] + c.bytes, 0, sizeof(c.data[m]) - static_cast<size_t>(c.bytes));
+    }
+  }
+
+  static void fetch(const void*) {}
+
+ private:
+  template <int kTile>
+  static EmulatedTile& valid(const char* instruction) {
+    static_assert(kTile >= 0 && kTile < cpu::kTiles);
+    if (!configured_) throw TileFault(std::string("#UD: ") + instruction + " before LDTILECFG");
+    if (tiles_[kTile].rows == 0) {
+      throw TileFault(std::string("#UD: ") + instruction + " of tile " + std::to_string(kTile) +
+                      ", which has no shape");
+    }
+    return tiles_[kTile];
+  }
+
+  // Subnormal inputs and results are zero, whatever MXCSR says.
+  static float flushed(float value) { return std::abs(value) < FLT_MIN ? std::copysign(0.0F, value) : value; }
+  static float multiply_add(float a, float b, float c) {
+    return flushed(std::fma(flushed(a), flushed(b), flushed(c)));
+  }
+  static float bf16(const unsigned char* row, int i) {
+    float value = 0;
+    std::memcpy(reinterpret_cast<char*>(&value) + 2, row + 2 * i, 2);
+    return value;
+  }
+
+  static inline thread_local bool configured_ = false;
+  static inline thread_local EmulatedTile tiles_[cpu::kTiles];
+};
+
+}  // namespace lariat::test
