@@ -31,10 +31,10 @@
 // Tiles are packed: 1 KiB without gaps, so that their rows never meet in one set of a cache.
 namespace lariat::cpu {
 
-constexpr int64_t kAmxPanel = 2 * kAmxBlock;         // rows of w
-constexpr int64_t kAmxColumns = 6 * kTileColumns;    // in a block of columns
-constexpr int64_t kAmxRows = 512;                    // of x at a time, and of w in a task, at most
-constexpr int64_t kAmxSmallX = int64_t{768} << 10;   // packed x of this size stays in the second level
+constexpr int64_t kAmxPanel = 2 * kAmxBlock;        // rows of w
+constexpr int64_t kAmxColumns = 6 * kTileColumns;   // in a block of columns
+constexpr int64_t kAmxRows = 512;                   // of x at a time, and of w in a task, at most
+constexpr int64_t kAmxSmallX = int64_t{768} << 10;  // packed x of this size stays in the second level
 constexpr int64_t kAmxPanelBytes = kAmxPanel * kAmxColumns * 2;
 
 // How a product is cut. The sums depend on none of this but kAmxColumns.
@@ -139,8 +139,8 @@ class AmxProduct {
 
   // Packed x: [block of columns][block of 32 rows][tile of columns][2 tiles].
   char* packed_x(int64_t block, int64_t x_block) const {
-    return scratch_ + (block * x_blocks_ * kAmxColumns + x_block * cut_.tiles(block) * kTileColumns) *
-                          kAmxBlock * 2;
+    return scratch_ +
+           (block * x_blocks_ * kAmxColumns + x_block * cut_.tiles(block) * kTileColumns) * kAmxBlock * 2;
   }
 
   // Packed w: [32 rows][tile of columns][2 tiles]; what is missing in the last tiles is zero.

@@ -40,9 +40,7 @@ constexpr TileConfig full_tiles() {
 
 // Only where has_amx_bf16(). All state belongs to the calling thread.
 struct AmxTiles {
-  static void configure(const TileConfig& config) {
-    asm volatile("ldtilecfg %0" ::"m"(config) : "memory");
-  }
+  static void configure(const TileConfig& config) { asm volatile("ldtilecfg %0" ::"m"(config) : "memory"); }
   // Back to the state of a thread that never had tiles: a switch of threads saves nothing then.
   static void release() { asm volatile("tilerelease" ::: "memory"); }
 

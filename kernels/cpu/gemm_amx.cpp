@@ -8,9 +8,8 @@ namespace lariat::cpu {
 
 void gemm_amx(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out, void* scratch,
               int threads) {
-  amx_product<AmxTiles>(x, w, bias, out, scratch, threads, [threads](int64_t count, const auto& body) {
-    for_tasks(threads, count, body);
-  });
+  amx_product<AmxTiles>(x, w, bias, out, scratch, threads,
+                        [threads](int64_t count, const auto& body) { for_tasks(threads, count, body); });
 }
 
 size_t gemm_amx_scratch_bytes(const Matrix& x, const Matrix& w, int threads) {

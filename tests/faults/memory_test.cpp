@@ -1,4 +1,5 @@
-// Too little memory, wherever it ends: while the program starts its threads, loads a model, prefills, or grows a cache.
+// Too little memory, wherever it ends: while the program starts its threads, loads a model, prefills, or
+// grows a cache.
 #include "tests/faults/process.h"
 
 namespace lariat::test {
@@ -26,7 +27,8 @@ int64_t smallest_start(const fs::path& dir) {
 
 class OutOfMemory : public testing::Test {
  protected:
-  // The arguments under limits from the smallest on: one line each, until the memory is enough. Returns the lines.
+  // The arguments under limits from the smallest on: one line each, until the memory is enough. Returns the
+  // lines.
   std::string errors(const std::vector<std::string>& arguments) {
     std::string lines;
     const fs::path dir = fresh_dir();
@@ -45,9 +47,11 @@ class OutOfMemory : public testing::Test {
     return lines;
   }
   std::vector<std::string> generate(const std::string& prompt, const std::string& chunk) {
-    return {"generate", "--model",  demo_model().string(), "--prompt", prompt, "--prefill-chunk", chunk,
-            "--device", "cpu",      "--threads",           "2",        "--max-new-tokens",        "2",
-            "--quiet"};
+    return {"generate",  "--model",  demo_model().string(),
+            "--prompt",  prompt,     "--prefill-chunk",
+            chunk,       "--device", "cpu",
+            "--threads", "2",        "--max-new-tokens",
+            "2",         "--quiet"};
   }
   static std::string words(int count) {
     std::string text;

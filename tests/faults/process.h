@@ -75,7 +75,8 @@ class Process {
   Outcome wait_ten_seconds() {
     siginfo_t info{};
     const auto has_ended = [&] {
-      return waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid_;
+      return waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+             info.si_pid == pid_;
     };
     const bool ended = eventually(has_ended);
     EXPECT_TRUE(ended) << "still running after ten seconds";
@@ -93,17 +94,35 @@ class Process {
   pid_t pid_ = -1;
 };
 
-// A sweep of the demo checkpoint that takes a second or two, with nothing in its report that depends on the clock.
+// A sweep of the demo checkpoint that takes a second or two, with nothing in its report that depends on the
+// clock.
 inline std::vector<std::string> small_sweep(const std::filesystem::path& report,
                                             const std::string& depths = "0,1") {
-  return {"sweep",     "--model",    demo_model().string(), "--report",  report.string(),
-          "--lengths", "128,256",    "--scalings",          "none,linear,yarn",
-          "--depths",  depths,       "--trials",            "2",         "--max-tokens",
-          "3000",      "--no-speed", "--device",            "cpu",       "--threads",
-          "1",         "--quiet"};
+  return {"sweep",
+          "--model",
+          demo_model().string(),
+          "--report",
+          report.string(),
+          "--lengths",
+          "128,256",
+          "--scalings",
+          "none,linear,yarn",
+          "--depths",
+          depths,
+          "--trials",
+          "2",
+          "--max-tokens",
+          "3000",
+          "--no-speed",
+          "--device",
+          "cpu",
+          "--threads",
+          "1",
+          "--quiet"};
 }
 
-inline std::vector<std::string> with(std::vector<std::string> words, std::initializer_list<std::string> more) {
+inline std::vector<std::string> with(std::vector<std::string> words,
+                                     std::initializer_list<std::string> more) {
   words.insert(words.end(), more);
   return words;
 }

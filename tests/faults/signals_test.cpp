@@ -11,8 +11,21 @@ namespace {
 namespace fs = std::filesystem;
 
 std::vector<std::string> endless_story() {
-  return {"generate", "--model",      demo_model().string(), "--prompt", "Once upon a time", "--max-new-tokens", "100000000",
-          "--ctx",    "100000000000", "--ignore-eos",        "--quiet",  "--device",         "cpu",              "--threads", "1"};
+  return {"generate",
+          "--model",
+          demo_model().string(),
+          "--prompt",
+          "Once upon a time",
+          "--max-new-tokens",
+          "100000000",
+          "--ctx",
+          "100000000000",
+          "--ignore-eos",
+          "--quiet",
+          "--device",
+          "cpu",
+          "--threads",
+          "1"};
 }
 
 bool has_lines(const fs::path& file, int64_t count) {
@@ -58,9 +71,10 @@ TEST_P(EndingSignal, KeepsTheResultsOfASweep) {
   expect_resumes_to(dir / "part.html", whole);
 }
 
-INSTANTIATE_TEST_SUITE_P(Signals, EndingSignal, testing::Values(SIGINT, SIGTERM, SIGHUP), [](const auto& test) {
-  return std::string(test.param == SIGINT ? "INT" : test.param == SIGTERM ? "TERM" : "HUP");
-});
+INSTANTIATE_TEST_SUITE_P(
+    Signals, EndingSignal, testing::Values(SIGINT, SIGTERM, SIGHUP), [](const auto& test) {
+      return std::string(test.param == SIGINT ? "INT" : test.param == SIGTERM ? "TERM" : "HUP");
+    });
 
 TEST(Signals, AnIgnoredHangUpStaysIgnored) {  // nohup lariat sweep ...
   const fs::path dir = fresh_dir();

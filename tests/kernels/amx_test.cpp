@@ -51,9 +51,8 @@ using AmxCall = void (*)(const Matrix& x, const Matrix& w, const Matrix& bias, c
 template <class Tiles>
 void emulated_product(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out, void* scratch,
                       int threads) {
-  cpu::amx_product<Tiles>(x, w, bias, out, scratch, threads, [threads](int64_t count, const auto& body) {
-    on_threads(threads, count, body);
-  });
+  cpu::amx_product<Tiles>(x, w, bias, out, scratch, threads,
+                          [threads](int64_t count, const auto& body) { on_threads(threads, count, body); });
 }
 
 // Values in rows `gap` elements apart, in a block that ends with the last row; the gaps hold NaN.
@@ -123,16 +122,16 @@ double worst_error(const MatmulProblem& problem, const std::vector<float>& actua
 // Around the sizes of tiles (16, 32), blocks (32), panels (64) and blocks of columns (192); several tasks;
 // more rows of x than go at a time; and more of packed x than a cache keeps, over several panels.
 constexpr MatmulShape kShapes[] = {
-    {1, 1, 1},      {1, 16, 32},     {9, 1, 257},    {17, 3, 31},    {31, 31, 3},      {16, 16, 32},
-    {32, 32, 64},   {33, 33, 33},    {15, 64, 192},  {48, 65, 193},  {130, 172, 172},  {17, 257, 385},
+    {1, 1, 1},      {1, 16, 32},     {9, 1, 257},    {17, 3, 31},    {31, 31, 3},     {16, 16, 32},
+    {32, 32, 64},   {33, 33, 33},    {15, 64, 192},  {48, 65, 193},  {130, 172, 172}, {17, 257, 385},
     {64, 100, 576}, {130, 31, 2048}, {9, 1030, 200}, {1100, 13, 70}, {512, 130, 800}, {64, 40, 6200}};
 
 void check_shapes(AmxCall multiply) {
   for (const MatmulShape& shape : kShapes) {
     for (int threads : {1, 2, 5}) {
       if (threads != 2 && shape.m * shape.n * shape.k > 10000000) continue;
-      SCOPED_TRACE(testing::Message() << "m " << shape.m << " n " << shape.n << " k " << shape.k
-                                      << " threads " << threads);
+      SCOPED_TRACE(testing::Message()
+                   << "m " << shape.m << " n " << shape.n << " k " << shape.k << " threads " << threads);
       const MatmulProblem problem(kBf16, shape, false);
       ASSERT_LE(worst_error(problem, run_amx(multiply, problem, threads)), 1.0);
     }

@@ -2,10 +2,10 @@
 //
 //   soak MODEL_DIR SECONDS
 //
-// A round is always the same work: prompts of many lengths on sequences that are reset, dropped and forked, under a
-// dynamic scaling, so that every clock and every size of cache and scratch memory occurs in it. After the first rounds
-// everything that is kept has been allocated, and from then on the resident memory at the end of a round may not move
-// by more than 1 %.
+// A round is always the same work: prompts of many lengths on sequences that are reset, dropped and forked,
+// under a dynamic scaling, so that every clock and every size of cache and scratch memory occurs in it. After
+// the first rounds everything that is kept has been allocated, and from then on the resident memory at the
+// end of a round may not move by more than 1 %.
 #include <unistd.h>
 
 #include <algorithm>
