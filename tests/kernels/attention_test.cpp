@@ -16,5 +16,34 @@ TEST(AttentionLaws, OnlyDifferencesOfPositionsCount) {
   check_attention_is_relative(reference);
 }
 
+// A query that sees keys a million positions back.
+TEST(AttentionLaws, HoldForAMillionPositions) {
+  CpuBackend cpu(2);
+  ReferenceBackend reference;
+  check_attention(cpu, reference, {1, 1000000, 2, 1, 8, 8, DType::kF16, DType::kF16});
+}
+
+// Scores beyond f32: a softmax over nothing but -inf has no result (NaN, as in PyTorch), and the heads beside
+// it keep theirs.
+TEST(AttentionLaws, ARowOfNothingButMinusInfinityIsAlone) {
+  for (const int64_t depth : {0, 70, 5000}) {
+    const AttentionCase c{1, depth, 2, 1, 64, 64, DType::kF32, DType::kF32};
+    AttentionData data(c);
+    for (float& key : data.keys) key = -1e30F;
+    for (size_t d = 0; d < data.q.size(); ++d) data.q[d] = d < 64 ? 1e30F : 0.0F;
+    CpuBackend cpu(2);
+    Cache cache(cpu, depth + 1, 1, 64, DType::kF32, DType::kF32);
+    cache.set_keys(data.keys);
+    cache.set_values(std::vector<float>(data.values.size(), 0.5F));
+    const Tensor q(cpu, data.q, 1, 128), out(cpu, 1, 128);
+    // Position 0 of the clock for every key: nothing turns, so every product keeps its sign.
+    const Rope rope(cpu, depth, 1, std::vector<double>(32, 0.0), false, 1.0F);
+    cpu.attention(q.view(), rope.table, cache.layer(), depth, {2, 0.125F, 0}, out.view());
+    const auto values = out.values();
+    for (size_t d = 0; d < 64; ++d) EXPECT_TRUE(std::isnan(values[d])) << "depth " << depth;
+    for (size_t d = 64; d < 128; ++d) EXPECT_NEAR(values[d], 0.5F, 1e-6F) << "depth " << depth;
+  }
+}
+
 }  // namespace
 }  // namespace lariat::test

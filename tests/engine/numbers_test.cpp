@@ -1,0 +1,95 @@
+// What a number may depend on: not the run, not the threads, not how far from the beginning its token stands.
+#include "engine/generate.h"
+#include "kernels/reference/reference_backend.h"
+#include "tests/engine/engine_test_util.h"
+
+namespace lariat::test {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr int64_t kLastPosition = 8191;  // a million checked positions would take minutes
+#else
+constexpr int64_t kLastPosition = 1000000;
+#endif
+
+// As small as a model can be, so that a million positions take seconds in float64 scalar code.
+ModelConfig tiny_config(int64_t window) {
+  ModelConfig config = load_config(checkpoint_dir("llama_gqa"));
+  config.vocab_size = 16;
+  config.hidden_size = config.intermediate_size = config.head_dim = 8;
+  config.n_layers = config.n_heads = config.n_kv_heads = 1;
+  config.sliding_window = {window};
+  config.rope.head_dim = config.rope.rotary_dim = 8;
+  return config;
+}
+
+// The logits of tokens 0, 511, ... of one long text, from prefills that end there.
+std::vector<std::vector<float>> logits_at(const std::vector<int64_t>& positions, const ModelConfig& config,
+                                          Backend& backend) {
+  const Model model = random_model(config, backend, DType::kF32, 5);
+  Session session(model, backend, f32_session());
+  Sequence sequence = session.new_sequence();
+  std::vector<std::vector<float>> all;
+  for (const int64_t position : positions) {
+    std::vector<int32_t> tokens;
+    for (int64_t p = sequence.length(); p <= position; ++p) {
+      tokens.push_back(static_cast<int32_t>(p * p * 31 % config.vocab_size));
+    }
+    const auto logits = session.prefill(sequence, tokens);
+    all.emplace_back(logits.begin(), logits.end());
+  }
+  return all;
+}
+
+TEST(Numbers, FarPositionsEqualFloat64) {
+  std::vector<int64_t> positions;
+  for (const int64_t p : {0, 511, 8191, 131071, 1000000}) {
+    if (p <= kLastPosition) positions.push_back(p);
+  }
+  const ModelConfig config = tiny_config(/*window=*/4);
+  CpuBackend cpu(2);
+  ReferenceBackend reference;
+  const auto actual = logits_at(positions, config, cpu), expected = logits_at(positions, config, reference);
+  for (size_t i = 0; i < positions.size(); ++i) {
+    // Angles are formed in float64 and rounded once, so the error is that of one layer in f32 at any position.
+    EXPECT_LE(max_abs_difference(actual[i], expected[i]), 2e-6) << "position " << positions[i];
+    const auto [low, high] = std::minmax_element(expected[i].begin(), expected[i].end());
+    EXPECT_GT(*high - *low, 1e-3) << "logits that are all alike show nothing";
+  }
+}
+
+std::vector<int32_t> story(int threads, DType dtype, double temperature) {
+  CpuBackend backend(threads);
+  const std::filesystem::path dir = std::filesystem::path(LARIAT_SOURCE_DIR) / "configs" / "demo";
+  const Model model = load_model(dir, load_config(dir), backend, dtype);
+  SessionOptions session_options;
+  if (dtype == DType::kF32) session_options = f32_session();
+  Session session(model, backend, session_options);
+  Sequence sequence = session.new_sequence();
+  GenerateOptions options;
+  options.max_new_tokens = 150;
+  options.sampler.temperature = temperature;
+  options.sampler.seed = 11;
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < 100; ++i) prompt.push_back(5 + i * 7 % 250);
+  return generate(session, sequence, prompt, options, [](int32_t) { return true; }).tokens;
+}
+
+TEST(Numbers, ASeedAndANumberOfThreadsGiveOneText) {
+  for (const int threads : {1, 2, 3}) {
+    EXPECT_EQ(story(threads, DType::kBF16, 1.0), story(threads, DType::kBF16, 1.0)) << threads << " threads";
+  }
+}
+
+TEST(Numbers, InF32TheNumberOfThreadsDoesNotMatter) {
+  const auto one = story(1, DType::kF32, 0), drawn = story(1, DType::kF32, 1.0);
+  EXPECT_EQ(one.size(), 150U);
+  EXPECT_NE(one, drawn);
+  for (const int threads : {2, 3}) {
+    EXPECT_EQ(story(threads, DType::kF32, 0), one) << threads << " threads";
+    EXPECT_EQ(story(threads, DType::kF32, 1.0), drawn) << threads << " threads";
+  }
+}
+
+}  // namespace
+}  // namespace lariat::test
