@@ -8,7 +8,8 @@ Builds and downloads nothing. A peer is a program with llama-bench's options and
 peers are optional and may be several. A peer's own options follow its path: --peer "ik=/path/llama-bench -rtr 1". Every round runs each program once, one after the other, so that what else
 the machine does falls on all of them; medians are over rounds. lariat measures the machine's limits (read
 bandwidth, products in registers) in the same runs. With --docs FILE the table replaces what stands between the
-lines `<!-- compare -->` and `<!-- /compare -->` there, and is added with them where they are missing.
+lines `<!-- compare -->` and `<!-- /compare -->` there (--mark: another word), and is added with them where they are
+missing.
 """
 import argparse
 import json
@@ -18,9 +19,6 @@ import shlex
 import statistics
 import subprocess
 import sys
-
-BEGIN, END = "<!-- compare -->", "<!-- /compare -->"
-
 
 def fail(message):
     sys.exit(f"compare: error: {message}")
@@ -140,19 +138,21 @@ def without_folders(word):
 def report(args, speeds, limits):
     command = "tools/bench/compare.py " + " ".join(shlex.quote(without_folders(word)) for word in sys.argv[1:])
     load = os.getloadavg()[0]
-    return [BEGIN, f"`{command}`", "",
+    return [f"`{command}`", "",
             f"{cpu_model()}, {os.cpu_count()} cores, {args.threads} threads; commit {commit()}; medians of "
             f"{args.rounds} alternating rounds (slowest .. fastest); load average at the end {load:.1f}.",
-            ""] + table(args, speeds, limits) + [END]
+            ""] + table(args, speeds, limits)
 
 
-def write_docs(path, lines):
+def write_docs(path, mark, lines):
+    begin, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
+    lines = [begin, *lines, end]
     text = ""
     if os.path.exists(path):
         with open(path, encoding="utf-8") as file:
             text = file.read()
-    if BEGIN in text and END in text:
-        before, after = text.split(BEGIN, 1)[0], text.split(END, 1)[1]
+    if begin in text and end in text:
+        before, after = text.split(begin, 1)[0], text.split(end, 1)[1]
     else:
         before, after = text + ("\n" if text else ""), "\n"
     with open(path, "w", encoding="utf-8") as file:
@@ -172,6 +172,7 @@ def arguments():
     parser.add_argument("--gen", type=int, default=64)
     parser.add_argument("--depths", default="0", help="context already in the cache, comma-separated")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--mark", default="compare", help="the word of the lines that the table goes between")
     parser.add_argument("--docs", help="a markdown file to put the table into")
     args = parser.parse_args()
     if bool(args.model) == bool(args.config):
@@ -192,7 +193,7 @@ def main():
     speeds, limits = measure(args)
     lines = report(args, speeds, limits)
     if args.docs:
-        write_docs(args.docs, lines)
+        write_docs(args.docs, args.mark, lines)
     print("\n".join(lines))
 
 
