@@ -51,7 +51,8 @@ TEST(Numbers, FarPositionsEqualFloat64) {
   ReferenceBackend reference;
   const auto actual = logits_at(positions, config, cpu), expected = logits_at(positions, config, reference);
   for (size_t i = 0; i < positions.size(); ++i) {
-    // Angles are formed in float64 and rounded once, so the error is that of one layer in f32 at any position.
+    // Angles are formed in float64 and rounded once, so the error is that of one layer in f32 at any
+    // position.
     EXPECT_LE(max_abs_difference(actual[i], expected[i]), 2e-6) << "position " << positions[i];
     const auto [low, high] = std::minmax_element(expected[i].begin(), expected[i].end());
     EXPECT_GT(*high - *low, 1e-3) << "logits that are all alike show nothing";

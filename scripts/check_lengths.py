@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""How long files and functions are: prints the longest, and fails where one is beyond what a reader can hold.
+
+A function fits a screen, a file fits an evening. Formatted sources make functions easy to find: one begins at column 0
+(or 2, in a class), its body opens with a line that ends in "{" and closes with "}" at the column where it began.
+"""
+import re
+import subprocess
+import sys
+
+FILE_LIMIT, FUNCTION_LIMIT, SHOWN = 420, 70, 5
+OTHER = re.compile(r"(namespace|class|struct|union|enum|extern|using|typedef|public|private|protected|HWY_|TEST|INSTANTIATE)\b")
+
+
+def functions(lines):
+    """-> [(length, number of the first line)] of one C++ file."""
+    head = None  # where a declaration that may turn out to be a function began
+    body = None
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        column = len(line) - len(line.lstrip())
+        if body is not None:
+            if column == body[1] and text.startswith("}"):
+                yield number - body[0] + 1, body[0]
+                body = None
+            continue
+        if not text or text.startswith(("//", "#", "}")) or OTHER.match(text):
+            head = None
+        elif column in (0, 2):
+            head = (number, column)
+        if head is not None and text.endswith("{") and "(" in "".join(lines[head[0] - 1 : number]):
+            body, head = head, None
+        elif text.endswith(";"):
+            head = None
+
+
+def main():
+    names = subprocess.run(["git", "ls-files", "*.h", "*.cpp", "*.cu", "*.cuh"], capture_output=True, text=True,
+                           check=True).stdout.split()
+    files, bodies = [], []
+    for name in names:
+        with open(name, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+        files.append((len(lines), name))
+        bodies += [(length, f"{name}:{line}") for length, line in functions(lines)]
+    failed = False
+    for what, found, limit in (("files", files, FILE_LIMIT), ("functions", bodies, FUNCTION_LIMIT)):
+        found.sort(reverse=True)
+        lengths = [length for length, _ in found]
+        print(f"{len(found)} {what}: median {lengths[len(lengths) // 2]} lines, limit {limit}; the longest:")
+        for length, where in found[:SHOWN]:
+            print(f"  {length:4} {where}")
+        failed = failed or lengths[0] > limit
+    sys.exit("check_lengths: beyond the limit; cut it where its parts have names" if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
