@@ -135,7 +135,7 @@ class Cache {
  public:
   Cache(Backend& backend, int64_t capacity, int64_t n_kv_heads, int64_t head_dim, DType k_dtype,
         DType v_dtype)
-      : backend_(&backend), capacity_(capacity) {
+      : backend_(&backend) {
     const auto elements = static_cast<size_t>(n_kv_heads * kKvBlock * head_dim);
     for (int64_t first = 0; first < capacity; first += kKvBlock) {
       k_.push_back(filled(elements * size_of(k_dtype)));
@@ -200,7 +200,6 @@ class Cache {
   }
 
   Backend* backend_;
-  int64_t capacity_;
   std::vector<Buffer> k_, v_;
   std::vector<void*> k_pointers_, v_pointers_;
   KvLayer layer_;
