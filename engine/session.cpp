@@ -143,12 +143,12 @@ std::span<const float> Session::prefill(Sequence& sequence, std::span<const int3
 
 Matrix Session::decode(std::span<Sequence* const> sequences, std::span<const int32_t> tokens) {
   for (size_t i = 0; i < sequences.size(); ++i) check(*sequences[i], tokens.subspan(i, 1));
-  std::vector<SequenceChunk> chunks;
+  chunks_.clear();
   for (Sequence* sequence : sequences) {
     enter_length(*sequence, sequence->length() + 1);
-    chunks.push_back({sequence->cache_.layers(), sequence->length(), 1, &sequence->cache_.clock()});
+    chunks_.push_back({sequence->cache_.layers(), sequence->length(), 1, &sequence->cache_.clock()});
   }
-  const Matrix logits = decoder_.decode(tokens, chunks);
+  const Matrix logits = decoder_.decode(tokens, chunks_);
   for (Sequence* sequence : sequences) sequence->cache_.advance(1);
   return logits;
 }

@@ -105,6 +105,7 @@ class Session {
   Backend& backend_;
   SessionOptions options_;
   Decoder decoder_;
+  std::vector<SequenceChunk> chunks_;  // of a decode step
   std::vector<float> host_logits_;
 };
 

@@ -71,20 +71,20 @@ Matrix Decoder::forward(std::span<const int32_t> tokens, std::span<const Sequenc
 Matrix Decoder::decode(std::span<const int32_t> tokens, std::span<const SequenceChunk> chunks) {
   const Matrix out = logits_memory(static_cast<int64_t>(tokens.size()));
   embed(tokens, chunks);
-  std::vector<int64_t> positions;
-  std::vector<std::span<const KvLayer>> caches;
-  std::vector<uint64_t> constants = {memory_id_};
+  positions_.clear();
+  caches_.clear();
+  constants_.assign(1, memory_id_);
   for (size_t i = 0; i < chunks.size(); ++i) {
-    positions.push_back(chunks[i].first_position);
-    caches.push_back(chunks[i].layers);
+    positions_.push_back(chunks[i].first_position);
+    caches_.push_back(chunks[i].layers);
     rope_[i].step_row = static_cast<int64_t>(i);
-    constants.push_back(std::bit_cast<uint32_t>(rope_[i].q_scale));
+    constants_.push_back(std::bit_cast<uint32_t>(rope_[i].q_scale));
   }
   const auto ops = [&] {
     run_layers(chunks);
     backend_.matmul(normed_, weights_.head, {}, compute_, out);
   };
-  backend_.run_step({positions, caches, constants}, StepOps(ops));
+  backend_.run_step({positions_, caches_, constants_}, StepOps(ops));
   return out;
 }
 

@@ -54,6 +54,10 @@ class Decoder {
   std::vector<Buffer> buffers_;
   Matrix residual_, normed_, q_, k_, v_, attended_, gate_, up_, cos_, sin_;
   std::vector<RopeTable> rope_;  // one per chunk
+  // Of a DecodeStep.
+  std::vector<int64_t> positions_;
+  std::vector<std::span<const KvLayer>> caches_;
+  std::vector<uint64_t> constants_;
   Buffer logits_buffer_;
   uint64_t memory_id_ = 0;  // of the activations and logits as they are now, unlike any other decoder's
 };

@@ -3,6 +3,7 @@
 #include <deque>
 
 #include "kernels/backend.h"
+#include "kernels/cpu/rope_angles.h"
 
 namespace lariat {
 
@@ -49,7 +50,8 @@ class CpuBackend final : public Backend {
  private:
   int threads_;
   std::deque<Buffer> converted_;  // weights whose dtype was changed at load
-  Buffer scratch_;                // grows to the largest matmul's needs, then stays
+  Buffer scratch_;                // grows to the largest op's needs, then stays
+  RopeAngles angles_;
 };
 
 }  // namespace lariat

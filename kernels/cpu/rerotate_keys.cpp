@@ -1,8 +1,6 @@
-#include <vector>
-
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/cpu/rope_angles.h"
+#include "kernels/cpu/scratch.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/rerotate_keys.cpp"
@@ -43,14 +41,19 @@ void CpuBackend::rerotate_keys(std::span<const KvLayer> layers, int64_t n_positi
   if (n_layers == 0 || n_positions == 0 || pairs == 0) return;
   const int64_t n_blocks = (n_positions + kKvBlock - 1) / kKvBlock;
   const int64_t n_groups = n_blocks >= 4 * threads_ ? 1 : std::min<int64_t>(n_layers, threads_);
-  const RopeAngles angles(delta_inv_freq, 0, n_positions);
+  angles_.prepare(delta_inv_freq, 0, n_positions);
   const int threads = n_positions * n_layers < 64 ? 1 : threads_;
-  for_tasks(threads, n_blocks * n_groups, [&](int64_t task, int) {
+  // Of each thread: the angles of a block in f32, and what making them needs.
+  const auto worker_bytes =
+      static_cast<size_t>(pairs) * (2 * kKvBlock * sizeof(float) + RopeAngles::kWork * sizeof(double));
+  auto* memory = static_cast<char*>(grown(*this, scratch_, static_cast<size_t>(threads) * worker_bytes));
+  for_tasks(threads, n_blocks * n_groups, [&](int64_t task, int worker) {
     const int64_t block = task / n_groups, group = task % n_groups;
     const int64_t count = std::min(kKvBlock, n_positions - block * kKvBlock);
-    std::vector<float> table(static_cast<size_t>(2 * count * pairs));
-    const Matrix cos(table.data(), DType::kF32, count, pairs), sin(cos.f32(count), DType::kF32, count, pairs);
-    angles.fill(block * kKvBlock, cos, sin);
+    auto* work = reinterpret_cast<double*>(memory + static_cast<size_t>(worker) * worker_bytes);
+    const Matrix cos(work + RopeAngles::kWork * pairs, DType::kF32, count, pairs);
+    const Matrix sin(cos.f32(count), DType::kF32, count, pairs);
+    angles_.fill(block * kKvBlock, cos, sin, work);
     for (int64_t layer = n_layers * group / n_groups; layer < n_layers * (group + 1) / n_groups; ++layer) {
       HWY_DYNAMIC_DISPATCH(RerotateBlock)
       (layers[static_cast<size_t>(layer)], block, cos, sin, interleaved);

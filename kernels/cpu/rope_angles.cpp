@@ -56,49 +56,55 @@ namespace lariat {
 HWY_EXPORT(ProductF64);
 HWY_EXPORT(ProductF32);
 
-RopeAngles::RopeAngles(std::span<const double> freq, int64_t first, int64_t count) : freq_(freq) {
+void RopeAngles::prepare(std::span<const double> freq, int64_t first, int64_t count) {
+  freq_ = freq;
   for (Rows* rows : {&coarse_, &fine_}) {
     rows->cos.resize(16 * freq.size());
     rows->sin.resize(16 * freq.size());
   }
+  const auto set = [&](Rows& rows, int64_t row, int64_t position) {
+    const size_t at = static_cast<size_t>(row) * freq_.size();
+    set_row(position, &rows.cos[at], &rows.sin[at]);
+  };
   // A single position (every decode step) needs one row of each table, a long run all of them.
   for (int64_t position = first; position < first + std::min<int64_t>(count, 16); ++position) {
-    set_row(fine_, position % 16, position % 16);
+    set(fine_, position % 16, position % 16);
   }
   for (int64_t group = first / 16; group <= (first + count - 1) / 16 && group < first / 16 + 16; ++group) {
-    set_row(coarse_, group % 16, 16 * (group % 16));
+    set(coarse_, group % 16, 16 * (group % 16));
   }
 }
 
-void RopeAngles::set_row(Rows& rows, int64_t row, int64_t position) const {
-  const size_t pairs = freq_.size(), at = static_cast<size_t>(row) * pairs;
-  for (size_t j = 0; j < pairs; ++j) {
+void RopeAngles::set_row(int64_t position, double* cos, double* sin) const {
+  for (size_t j = 0; j < freq_.size(); ++j) {
     const double angle = static_cast<double>(position) * freq_[j];
-    rows.cos[at + j] = std::cos(angle);
-    rows.sin[at + j] = std::sin(angle);
+    cos[j] = std::cos(angle);
+    sin[j] = std::sin(angle);
   }
 }
 
-void RopeAngles::fill(int64_t first, const Matrix& cos, const Matrix& sin) const {
+void RopeAngles::fill(int64_t first, const Matrix& cos, const Matrix& sin, double* work) const {
   const size_t pairs = freq_.size();
-  Rows start{std::vector<double>(pairs), std::vector<double>(pairs)}, group = start;
+  double* const start_cos = work;  // of 256 A
+  double* const start_sin = work + pairs;
+  double* const group_cos = work + 2 * pairs;  // of 256 A + 16 a
+  double* const group_sin = work + 3 * pairs;
   int64_t current_start = -1, current_group = -1;
   for (int64_t i = 0; i < cos.rows; ++i) {
     const int64_t position = first + i;
     if (position / 256 != current_start) {
       current_start = position / 256;
-      set_row(start, 0, 256 * current_start);
+      set_row(256 * current_start, start_cos, start_sin);
     }
     if (position / 16 != current_group) {
       current_group = position / 16;
       const size_t at = static_cast<size_t>(current_group % 16) * pairs;
       HWY_DYNAMIC_DISPATCH(ProductF64)
-      (start.cos.data(), start.sin.data(), &coarse_.cos[at], &coarse_.sin[at], pairs, group.cos.data(),
-       group.sin.data());
+      (start_cos, start_sin, &coarse_.cos[at], &coarse_.sin[at], pairs, group_cos, group_sin);
     }
     const size_t at = static_cast<size_t>(position % 16) * pairs;
     HWY_DYNAMIC_DISPATCH(ProductF32)
-    (group.cos.data(), group.sin.data(), &fine_.cos[at], &fine_.sin[at], pairs, cos.f32(i), sin.f32(i));
+    (group_cos, group_sin, &fine_.cos[at], &fine_.sin[at], pairs, cos.f32(i), sin.f32(i));
   }
 }
 

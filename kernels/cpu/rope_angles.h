@@ -15,17 +15,19 @@ namespace lariat {
 // same bit for bit whatever run it is asked for with (I3).
 class RopeAngles {
  public:
-  // For positions in [first, first + count). freq: not copied.
-  RopeAngles(std::span<const double> freq, int64_t first, int64_t count);
+  // For positions in [first, first + count). freq: not copied. Memory of an earlier call is used again.
+  void prepare(std::span<const double> freq, int64_t first, int64_t count);
 
-  // Row i of cos and sin (f32) becomes position first + i.
-  void fill(int64_t first, const Matrix& cos, const Matrix& sin) const;
+  // Row i of cos and sin (f32) becomes position first + i. work: kWork doubles for each pair, the caller's
+  // alone.
+  static constexpr int64_t kWork = 4;
+  void fill(int64_t first, const Matrix& cos, const Matrix& sin, double* work) const;
 
  private:
   struct Rows {  // [16][pairs]
     std::vector<double> cos, sin;
   };
-  void set_row(Rows& rows, int64_t row, int64_t position) const;
+  void set_row(int64_t position, double* cos, double* sin) const;
 
   std::span<const double> freq_;
   Rows coarse_, fine_;  // offsets 16 a and b

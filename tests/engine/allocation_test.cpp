@@ -1,0 +1,35 @@
+// A decode step works in memory that it has already: nothing is allocated per token.
+#include "tests/engine/count_allocations.h"
+#include "tests/engine/engine_test_util.h"
+
+namespace lariat::test {
+namespace {
+
+TEST(Allocation, ADecodeStepNeedsNone) {
+  const int64_t none = allocations();
+  int* volatile one_int = new int;  // volatile: the pair is not optimised away
+  delete one_int;
+  if (allocations() == none) GTEST_SKIP() << "SKIPPED: a sanitizer has an operator new of its own";
+  const std::filesystem::path dir = std::filesystem::path(LARIAT_SOURCE_DIR) / "configs" / "demo";
+  for (const DType dtype : {DType::kBF16, DType::kQ8}) {
+    CpuBackend backend(2);
+    const Model model = load_model(dir, load_config(dir), backend, dtype);
+    Session session(model, backend, {});
+    Sequence sequence = session.new_sequence();
+    Sequence* const one = &sequence;
+    session.prefill(sequence, std::vector<int32_t>(300, 7));
+    const auto step = [&](int32_t token) {
+      int32_t chosen = 0;
+      backend.argmax(session.decode({&one, 1}, {&token, 1}), {&chosen, 1});
+      return chosen;
+    };
+    int32_t token = step(9);                                    // scratch memory grows once
+    while (sequence.length() % kKvBlock != 1) token = step(token);  // and the cache once per block
+    const int64_t before = allocations();
+    while (sequence.length() % kKvBlock != 0) token = step(token);
+    EXPECT_EQ(allocations() - before, 0) << name_of(dtype);
+  }
+}
+
+}  // namespace
+}  // namespace lariat::test

@@ -1,0 +1,25 @@
+// operator new for all of engine_test, which counts. Compiled by itself, so that no caller sees into it.
+#include "tests/engine/count_allocations.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+namespace {
+std::atomic<int64_t> g_allocations{0};
+}
+
+namespace lariat::test {
+int64_t allocations() { return g_allocations; }
+}  // namespace lariat::test
+
+#if !defined(__SANITIZE_ADDRESS__)
+void* operator new(size_t bytes) {
+  ++g_allocations;
+  void* data = std::malloc(bytes == 0 ? 1 : bytes);
+  if (data == nullptr) throw std::bad_alloc();
+  return data;
+}
+void operator delete(void* data) noexcept { std::free(data); }
+void operator delete(void* data, size_t /*bytes*/) noexcept { std::free(data); }
+#endif
