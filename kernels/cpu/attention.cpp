@@ -184,7 +184,8 @@ void attend_positions(const Call& call, int threads, Buffer& scratch, Backend& b
   const int64_t floats = (work_floats(call, whole.rows) + 15) / 16 * 16;
   auto* memory = static_cast<float*>(
       grown(backend, scratch, static_cast<size_t>(heads * (queries + parts * floats)) * sizeof(float)));
-  static thread_local std::vector<AttentionTask> tasks;  // a decode step allocates nothing
+  static thread_local std::vector<AttentionTask> kept;  // a decode step allocates nothing
+  std::vector<AttentionTask>& tasks = kept;             // this thread's, for the whole team
   tasks.clear();
   for (int64_t i = 0; i < heads * parts; ++i) {
     AttentionTask& task = tasks.emplace_back(call.task(i / parts, 0, n));

@@ -23,7 +23,7 @@ TEST(Allocation, ADecodeStepNeedsNone) {
       backend.argmax(session.decode({&one, 1}, {&token, 1}), {&chosen, 1});
       return chosen;
     };
-    int32_t token = step(9);                                    // scratch memory grows once
+    int32_t token = step(9);                                        // scratch memory grows once
     while (sequence.length() % kKvBlock != 1) token = step(token);  // and the cache once per block
     const int64_t before = allocations();
     while (sequence.length() % kKvBlock != 0) token = step(token);
