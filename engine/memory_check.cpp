@@ -11,18 +11,20 @@
 namespace lariat {
 namespace {
 
-// MemAvailable of /proc/meminfo; without it, no limit.
-double free_bytes() {
+// A line of /proc/meminfo; without it, no limit.
+double meminfo_bytes(const std::string& wanted) {
   std::ifstream meminfo("/proc/meminfo");
   std::string line;
   while (std::getline(meminfo, line)) {
     std::istringstream fields(line);
     std::string key;
     double kib = 0;
-    if (fields >> key >> kib && key == "MemAvailable:") return kib * 1024;
+    if (fields >> key >> kib && key == wanted) return kib * 1024;
   }
   return std::numeric_limits<double>::infinity();
 }
+
+double free_bytes() { return meminfo_bytes("MemAvailable:"); }
 
 double cache_bytes(Session& session, int64_t length) {
   const Sequence empty = session.new_sequence();
@@ -47,15 +49,22 @@ void check_memory(Session& session, int64_t length, int64_t sequences, const std
               " of memory are free; use a shorter length or --kv-dtype f16");
 }
 
-void check_weight_memory(const ModelConfig& config, DType dtype, const Backend& backend) {
-  if (backend.name() == "cuda" || dtype == config.dtype) return;
-  const Weights planned = planned_weights(config, dtype);
+void check_weight_memory(const ModelConfig& config, std::optional<DType> dtype, const Backend& backend) {
+  if (backend.name() == "cuda") return;
+  const DType stored = dtype.value_or(config.dtype);
+  const Weights planned = planned_weights(config, stored);
+  if (stored == config.dtype) {
+    const auto mapped = static_cast<double>(planned.bytes), all = meminfo_bytes("MemTotal:");
+    if (mapped <= all) return;
+    throw Error(config.file.string() + ": the weights take " + gibibytes(mapped) + " and this machine has " +
+                gibibytes(all) + " of memory; use a smaller model or --quantize q4");
+  }
   const bool table = planned.embed.dtype != config.dtype && !config.tie_word_embeddings;
   const double wanted = static_cast<double>(planned.bytes + (table ? stored_bytes(planned.embed) : 0));
   const double have = free_bytes();
   if (wanted <= have) return;
-  const bool narrowest = dtype == DType::kQ4;
-  throw Error(config.file.string() + ": weights as " + std::string(name_of(dtype)) + " would take " +
+  const bool narrowest = stored == DType::kQ4;
+  throw Error(config.file.string() + ": weights as " + std::string(name_of(stored)) + " would take " +
               gibibytes(wanted) + " and " + gibibytes(have) + " of memory are free; use " +
               (narrowest ? "a smaller model" : "a smaller model or --quantize q4"));
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "engine/report_style.h"
 #include "engine/report_svg.h"
@@ -44,11 +45,13 @@ std::string fit(const SweepTable& table, int64_t first_column) {
 std::string perplexity_table(const SweepTable& table) {
   std::string html =
       "<div class=\"scroll\"><table><thead>" + head_of_lengths(table, "perplexity at") + "</thead><tbody>\n";
+  std::map<int64_t, std::vector<std::string>> winners;
+  for (const int64_t length : table.lengths) winners[length] = best_by_perplexity(table, length);
   for (const auto& scaling : table.scalings) {
     html += "<tr>" + row_head(scaling);
     for (const int64_t length : table.lengths) {
       const auto value = table.perplexity_at(scaling, length);
-      const bool best = contains(best_by_perplexity(table, length), scaling);
+      const bool best = contains(winners[length], scaling);
       html += best ? "<td class=\"best\">" : "<td>";
       html += value ? compact(value->ppl) + " <small>± " + compact(value->standard_error) + "</small></td>"
                     : "–</td>";

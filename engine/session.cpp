@@ -1,6 +1,7 @@
 #include "engine/session.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/error.h"
 
@@ -84,7 +85,9 @@ void Session::run_pieces(std::span<const Prompt> prompts, std::span<const Piece>
     for (int64_t row = std::max<int64_t>(prompt.logits_from - piece.first, 0); row < piece.n;
          row += kLogitRows) {
       const Matrix rows = hidden.row_range(begin + row, std::min(kLogitRows, piece.n - row));
-      on_logits(piece.prompt, piece.first + row, decoder_.logits(rows));
+      const Matrix logits = decoder_.logits(rows);
+      look_at_first(logits);
+      on_logits(piece.prompt, piece.first + row, logits);
     }
     begin += piece.n;
   }
@@ -156,6 +159,17 @@ Matrix Session::decode(std::span<Sequence* const> sequences, std::span<const int
 std::span<const float> Session::decode(Sequence& sequence, int32_t token) {
   Sequence* const one = &sequence;
   return to_host(decode({&one, 1}, {&token, 1}));
+}
+
+// The last row, which depends on all of the piece.
+void Session::look_at_first(const Matrix& logits) {
+  if (looked_ || !options_.on_not_finite) return;
+  looked_ = true;
+  const Matrix last = logits.row_range(logits.rows - 1, 1);
+  std::vector<float> host(static_cast<size_t>(last.cols));
+  backend_.copy_out(host.data(), last.data, host.size() * sizeof(float));
+  const bool finite = std::all_of(host.begin(), host.end(), [](float x) { return std::isfinite(x); });
+  if (!finite) options_.on_not_finite();
 }
 
 std::span<const float> Session::to_host(const Matrix& logits) {

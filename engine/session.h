@@ -17,6 +17,10 @@ struct SessionOptions {
   DType k_dtype = DType::kF16, v_dtype = DType::kF16;
   int rope_rungs = 4;        // rungs per octave of the ladder; 0: exact, a new clock for every length
   bool stale_cache = false;  // keep cached keys on the clock they were written with (--rope-cache stale)
+  // Called once, when the session's first logits hold a NaN or an infinite value. Weights are mapped and not
+  // looked at when a model is loaded (that would read all of them before the first token); damage in them
+  // that matters shows here, and only then is it worth looking for (find_not_finite).
+  std::function<void()> on_not_finite;
 };
 
 // One growing text: its tokens' keys and values, and the clock they are on. Made by Session::new_sequence().
@@ -100,6 +104,7 @@ class Session {
   void run_pieces(std::span<const Prompt> prompts, std::span<const Piece> pieces,
                   const BatchLogitsFn& on_logits);
   std::span<const float> to_host(const Matrix& logits);
+  void look_at_first(const Matrix& logits);
 
   const Model& model_;
   Backend& backend_;
@@ -107,6 +112,7 @@ class Session {
   Decoder decoder_;
   std::vector<SequenceChunk> chunks_;  // of a decode step
   std::vector<float> host_logits_;
+  bool looked_ = false;
 };
 
 }  // namespace lariat

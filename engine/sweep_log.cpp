@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 
+#include "engine/sweep_schema.h"
 #include "engine/writable.h"
 #include "kernels/error.h"
 #include "models/json_file.h"
@@ -16,43 +17,22 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr uint64_t kMaxLogBytes = uint64_t{1} << 30;
+// A line of a result has some 400 bytes, the header a few more for each scaling and length.
+constexpr uint64_t kMaxLogBytes = uint64_t{64} << 20;
+constexpr size_t kMaxLineBytes = size_t{64} << 10;
 constexpr int kVersion = 1;
 
 [[noreturn]] void fail(const std::filesystem::path& file, const std::string& what) {
   throw Error(file.string() + ": " + what);
 }
 
-bool is_number(const Json& record, const char* key) {
-  return record.contains(key) && record[key].is_number();
-}
-
-// What is wrong with a record; empty when nothing is.
-std::string problem_of(const Json& record) {
-  if (!record.is_object() || !record.contains("kind") || !record["kind"].is_string()) return "no \"kind\"";
-  if (!record.contains("scaling") || !record["scaling"].is_string()) return "no \"scaling\"";
-  if (!is_number(record, "length")) return "no \"length\"";
-  const std::string kind = record["kind"];
-  std::vector<const char*> wanted;
-  if (kind == "perplexity") {
-    wanted = {"tokens"};  // nll is null when a model gives no finite number
-  } else if (kind == "passkey") {
-    wanted = {"depth", "trials", "correct"};
-  } else if (kind == "speed") {
-    wanted = {"cache_bytes"};
-  } else {
-    return "an unknown kind, \"" + kind + "\"";
-  }
-  for (const char* key : wanted) {
-    if (!is_number(record, key)) return std::string("no \"") + key + "\"";
-  }
-  return "";
-}
-
 Json parse_line(const std::filesystem::path& file, size_t number, std::string_view line) {
   const std::string where = "line " + std::to_string(number);
-  Json json = Json::parse(line, nullptr, false);
-  if (json.is_discarded()) fail(file, where + " is not JSON; remove the line, or the file");
+  if (line.size() > kMaxLineBytes) {
+    fail(file, where + " has " + std::to_string(line.size()) +
+                   " bytes, more than any result; remove it, or the file");
+  }
+  Json json = parse_ordered_json(line, file.string() + ": " + where);
   if (number == 1) {
     if (!json.is_object() || !json.contains("lariat_sweep")) {
       fail(file, "does not begin like the results of a sweep; name another file");
@@ -60,7 +40,7 @@ Json parse_line(const std::filesystem::path& file, size_t number, std::string_vi
     if (json["lariat_sweep"] != kVersion) fail(file, "was written by another version; measure again");
     return json;
   }
-  const std::string problem = problem_of(json);
+  const std::string problem = record_problem(json);
   if (!problem.empty()) fail(file, where + " has " + problem + "; remove the line, or the file");
   return json;
 }
@@ -96,11 +76,15 @@ Json without_timing(Json record) {
 }
 
 SweepRecords read_sweep_log(const std::filesystem::path& file, uint64_t* whole_bytes) {
-  const std::string text = read_file(file, kMaxLogBytes);
+  return parse_sweep_log(read_file(file, kMaxLogBytes), file, whole_bytes);
+}
+
+SweepRecords parse_sweep_log(std::string_view text, const std::filesystem::path& file,
+                             uint64_t* whole_bytes) {
   SweepRecords log;
   size_t at = 0, number = 0;
-  for (size_t end = 0; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
-    Json json = parse_line(file, ++number, std::string_view(text).substr(at, end - at));
+  for (size_t end = 0; (end = text.find('\n', at)) != std::string_view::npos; at = end + 1) {
+    Json json = parse_line(file, ++number, text.substr(at, end - at));
     if (number == 1) {
       log.header = std::move(json);
     } else {
@@ -110,6 +94,11 @@ SweepRecords read_sweep_log(const std::filesystem::path& file, uint64_t* whole_b
   if (number == 0) fail(file, "holds no results; start without --resume");
   if (whole_bytes != nullptr) *whole_bytes = at;
   return log;
+}
+
+void check_header(const Json& header, const std::filesystem::path& file) {
+  const std::string problem = header_problem(header);
+  if (!problem.empty()) fail(file, "line 1 has " + problem + "; measure again");
 }
 
 void check_same_sweep(const Json& header, const Json& wanted, const std::filesystem::path& file) {
@@ -124,7 +113,10 @@ SweepRecords merge_sweep_logs(const std::vector<std::filesystem::path>& files) {
   std::map<std::string, size_t> where;
   for (const auto& file : files) {
     SweepRecords log = read_sweep_log(file);
-    if (merged.header.is_null()) merged.header = log.header;
+    if (merged.header.is_null()) {
+      check_header(log.header, file);
+      merged.header = log.header;
+    }
     check_same_sweep(log.header, merged.header, file);
     for (auto& record : log.records) {
       const auto [found, is_new] = where.try_emplace(record_key(record), merged.records.size());
@@ -141,6 +133,7 @@ SweepRecords merge_sweep_logs(const std::vector<std::filesystem::path>& files) {
 
 SweepLog::SweepLog(std::filesystem::path file, const Json& header, bool resume) : file_(std::move(file)) {
   check_writable(file_);
+  check_header(header, file_);
   std::error_code ec;
   uint64_t bytes = 0;
   resume = resume && std::filesystem::exists(file_, ec) && std::filesystem::file_size(file_, ec) > 0;

@@ -1,6 +1,7 @@
 #pragma once
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -28,6 +29,15 @@ std::string record_key(const nlohmann::ordered_json& record);
 // is not as above is an Error naming the file and the line. whole_bytes: up to the end of the last whole
 // line.
 SweepRecords read_sweep_log(const std::filesystem::path& file, uint64_t* whole_bytes = nullptr);
+
+// The same of text in memory; `file` is what errors name.
+SweepRecords parse_sweep_log(std::string_view text, const std::filesystem::path& file,
+                             uint64_t* whole_bytes = nullptr);
+
+// Throws Error naming `file` when tables and reports cannot be made of logs with this header: something is
+// missing or of the wrong type, or there are more than 10,000 cells. read_sweep_log leaves that open, since a
+// header that is compared with one of this process says better what is wrong.
+void check_header(const nlohmann::ordered_json& header, const std::filesystem::path& file);
 
 // Throws Error naming `file` and what differs when a log with `header` cannot hold results of a sweep with
 // the header `wanted`. Shards may differ.

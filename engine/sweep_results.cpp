@@ -9,6 +9,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// A model that predicts worse than this says nothing, and charts need room for powers of ten.
+constexpr double kMostPerplexity = 1e100;
 constexpr double kTie = 1.005;  // perplexities closer than this are called equal
 
 double number(const Json& record, const char* key) {
@@ -201,8 +203,10 @@ SweepTable tabulate(const SweepRecords& log) {
   for (const auto& record : log.records) {
     const std::pair<std::string, int64_t> cell(record["scaling"], record["length"]);
     if (record["kind"] == "perplexity") {
-      const PerplexityValue value{number(record, "ppl"), number(record, "stderr"), record["tokens"]};
-      if (std::isfinite(value.ppl)) table.perplexity[cell] = value;
+      PerplexityValue value{number(record, "ppl"), number(record, "stderr"), record["tokens"]};
+      if (!(value.standard_error >= 0 && value.standard_error <= kMostPerplexity))
+        value.standard_error = std::nan("");
+      if (value.ppl >= 0.5 && value.ppl <= kMostPerplexity) table.perplexity[cell] = value;
     } else if (record["kind"] == "passkey") {
       table.passkey[{cell.first, cell.second, record["depth"]}] = {record["trials"], record["correct"]};
     } else {

@@ -7,6 +7,7 @@
 
 #include "kernels/error.h"
 #include "models/json_fields.h"
+#include "models/json_file.h"
 #include "models/rope_config.h"
 
 namespace lariat {
@@ -245,10 +246,8 @@ std::string_view name_of(Architecture architecture) {
   return "?";
 }
 
-ModelConfig load_config(const std::filesystem::path& dir) {
-  std::error_code ec;
-  const std::filesystem::path file = std::filesystem::is_directory(dir, ec) ? dir / "config.json" : dir;
-  const nlohmann::json parsed = read_json_object(file);
+ModelConfig parse_config(std::string_view text, const std::filesystem::path& file) {
+  const nlohmann::json parsed = parse_json_object(text, file.string());
   const JsonFields json(parsed, file.string());
   const Defaults& d = find_architecture(json);
   refuse_unsupported(json);
@@ -263,6 +262,13 @@ ModelConfig load_config(const std::filesystem::path& dir) {
   read_tokens(json, d, c);
   c.rope = d.architecture == Architecture::kMiniMind ? read_minimind_rope(json, rope_context(d, c))
                                                      : read_rope(json, rope_context(d, c));
+  return c;
+}
+
+ModelConfig load_config(const std::filesystem::path& dir) {
+  std::error_code ec;
+  const std::filesystem::path file = std::filesystem::is_directory(dir, ec) ? dir / "config.json" : dir;
+  ModelConfig c = parse_config(read_file(file, kMaxConfigBytes), file);
   if (file.filename() == "config.json")
     read_generation_config(file.parent_path() / "generation_config.json", c);
   return c;

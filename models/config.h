@@ -38,4 +38,7 @@ std::string_view name_of(Architecture architecture);  // "LlamaForCausalLM", ...
 // latter is looked for only beside one called config.json). Throws Error naming the file and the key.
 ModelConfig load_config(const std::filesystem::path& dir);
 
+// The same of a config.json's text alone; `file` is what errors name.
+ModelConfig parse_config(std::string_view text, const std::filesystem::path& file);
+
 }  // namespace lariat

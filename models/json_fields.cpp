@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <cstdio>
-#include <set>
 #include <utility>
 
 #include "kernels/error.h"
@@ -12,21 +11,6 @@ namespace lariat {
 namespace {
 
 using nlohmann::json;
-
-constexpr uint64_t kMaxBytes = uint64_t{16} << 20;
-
-// The parser keeps the last of two equal keys; a config that says two things must not be believed either way.
-json parse_unique_keys(const std::string& text, const std::string& file) {
-  std::vector<std::set<std::string>> open;
-  const auto watch = [&](int /*depth*/, json::parse_event_t event, json& value) {
-    if (event == json::parse_event_t::object_start) open.emplace_back();
-    if (event == json::parse_event_t::object_end) open.pop_back();
-    if (event == json::parse_event_t::key && !open.back().insert(value.get<std::string>()).second)
-      throw Error(file + ": the key " + value.dump() + " stands twice in one object; remove one");
-    return true;
-  };
-  return json::parse(text, watch);
-}
 
 std::string shown(const json& value) {
   std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
@@ -63,10 +47,13 @@ std::string range(double lo, double hi) { return "a number from " + shown(lo) + 
 }  // namespace
 
 json read_json_object(const std::filesystem::path& file) {
-  const std::string text = read_file(file, kMaxBytes);
-  const json value = parse_json(text, file.string());  // depth, syntax
-  if (!value.is_object()) throw Error(file.string() + ": holds " + shown(value) + "; expected a JSON object");
-  return parse_unique_keys(text, file.string());
+  return parse_json_object(read_file(file, kMaxConfigBytes), file.string());
+}
+
+json parse_json_object(std::string_view text, const std::string& name) {
+  json value = parse_json(text, name);
+  if (!value.is_object()) throw Error(name + ": holds " + shown(value) + "; expected a JSON object");
+  return value;
 }
 
 JsonFields::JsonFields(const json& object, std::string file, std::string prefix)

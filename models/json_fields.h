@@ -9,9 +9,14 @@
 
 namespace lariat {
 
-// A small JSON file (16 MiB at most) whose outermost value is an object and in which no object names a key
-// twice. Throws Error naming the file.
+inline constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
+
+// A small JSON file (kMaxConfigBytes at most) whose outermost value is an object and in which no object names
+// a key twice. Throws Error naming the file.
 nlohmann::json read_json_object(const std::filesystem::path& file);
+
+// The same for text already in memory; `name` stands for the file in errors.
+nlohmann::json parse_json_object(std::string_view text, const std::string& name);
 
 // The members of one JSON object of a checkpoint. A key that is absent or null reads as nullopt; a value of
 // the wrong type or outside [lo, hi] is an Error of one line that names the file, the key and the value.

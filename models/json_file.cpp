@@ -2,17 +2,22 @@
 
 #include <cstring>
 #include <fstream>
+#include <set>
+#include <vector>
 
 #include "kernels/error.h"
 
 namespace lariat {
 namespace {
 
-constexpr uint64_t kMaxJsonBytes = uint64_t{256} << 20;
+constexpr uint64_t kMaxJsonBytes = uint64_t{64} << 20;
 constexpr int kMaxJsonDepth = 64;
+constexpr size_t kMaxOrderedKeys = 128;
 
 // nlohmann's parser recurses when it destroys deep values, so depth is bounded before it sees the text.
-void check_depth(std::string_view text, const std::string& name) {
+// Returns how many keys the text has if it is JSON: its colons outside strings.
+size_t check_depth(std::string_view text, const std::string& name) {
+  size_t keys = 0;
   int depth = 0;
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -31,8 +36,55 @@ void check_depth(std::string_view text, const std::string& name) {
       }
     } else if (c == ']' || c == '}') {
       --depth;
+    } else if (c == ':') {
+      ++keys;
     }
   }
+  return keys;
+}
+
+template <class Json>
+size_t count_members(const Json& value) {
+  size_t count = value.is_object() ? value.size() : 0;
+  if (value.is_structured()) {
+    for (const auto& inner : value) count += count_members(inner);
+  }
+  return count;
+}
+
+// Only for a text that parses: which key it was.
+[[noreturn]] void name_repeated_key(std::string_view text, const std::string& name) {
+  std::vector<std::set<std::string>> open;
+  const auto watch = [&](int /*depth*/, nlohmann::json::parse_event_t event, nlohmann::json& value) {
+    using Event = nlohmann::json::parse_event_t;
+    if (event == Event::object_start) open.emplace_back();
+    if (event == Event::object_end) open.pop_back();
+    if (event == Event::key && !open.back().insert(value.get<std::string>()).second)
+      throw Error(name + ": the key \"" + value.get<std::string>().substr(0, 60) +
+                  "\" stands twice in one object; remove one");
+    return true;
+  };
+  const nlohmann::json unused = nlohmann::json::parse(text, watch);
+  throw Error(name + ": a key stands twice in one object; remove one");
+}
+
+template <class Json>
+Json parse(std::string_view text, const std::string& name, size_t keys) {
+  Json value;
+  try {
+    value = Json::parse(text);
+  } catch (const nlohmann::json::exception& e) {
+    std::string what = e.what();
+    // nlohmann prefixes "[json.exception.parse_error.101] "; the sentence after it is what helps.
+    if (const size_t end = what.find("] "); end != std::string::npos) what.erase(0, end + 2);
+    for (char& c : what) {
+      if (c == '\n' || c == '\r') c = ' ';
+    }
+    throw Error(name + ": not valid JSON (" + what.substr(0, 200) + ")");
+  }
+  // The parser keeps one of two equal keys, so that members are missing then.
+  if (count_members(value) != keys) name_repeated_key(text, name);
+  return value;
 }
 
 }  // namespace
@@ -61,18 +113,16 @@ std::string read_file(const std::filesystem::path& file, uint64_t max_bytes) {
 }
 
 nlohmann::json parse_json(std::string_view text, const std::string& name) {
-  check_depth(text, name);
-  try {
-    return nlohmann::json::parse(text);
-  } catch (const nlohmann::json::exception& e) {
-    std::string what = e.what();
-    // nlohmann prefixes "[json.exception.parse_error.101] "; the sentence after it is what helps.
-    if (const size_t end = what.find("] "); end != std::string::npos) what.erase(0, end + 2);
-    for (char& c : what) {
-      if (c == '\n' || c == '\r') c = ' ';
-    }
-    throw Error(name + ": not valid JSON (" + what.substr(0, 200) + ")");
+  return parse<nlohmann::json>(text, name, check_depth(text, name));
+}
+
+nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& name) {
+  const size_t keys = check_depth(text, name);
+  if (keys > kMaxOrderedKeys) {
+    throw Error(name + ": " + std::to_string(keys) + " keys, more than the " +
+                std::to_string(kMaxOrderedKeys) + " this kind of file may have");
   }
+  return parse<nlohmann::ordered_json>(text, name, keys);
 }
 
 nlohmann::json read_json(const std::filesystem::path& file) {

@@ -7,11 +7,17 @@
 namespace lariat {
 
 // Reads and parses a JSON file. Throws Error naming the file when it is missing, unreadable, larger than
-// 256 MiB, nested deeper than 64 levels, or not JSON (with the byte where the parser stopped).
+// 64 MiB (twice the largest tokenizer.json known), nested deeper than 64 levels, not JSON (with the byte
+// where the parser stopped), or when an object names a key twice: RFC 8259 leaves open which of the two
+// counts, so that two programs may read two different files.
 nlohmann::json read_json(const std::filesystem::path& file);
 
 // The same for text already in memory; `name` stands for the file in errors.
 nlohmann::json parse_json(std::string_view text, const std::string& name);
+
+// The same with the members of objects in the file's order; at most 128 keys, since looking one up is
+// linear.
+nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& name);
 
 // Whole file as bytes, at most `max_bytes`. Throws Error naming the file.
 std::string read_file(const std::filesystem::path& file, uint64_t max_bytes);

@@ -51,16 +51,17 @@ MappedFile::~MappedFile() {
   ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
-void MappedFile::populate(const std::function<void(size_t)>& progress) const {
+void MappedFile::populate(size_t begin, size_t end, const std::function<void(size_t)>& progress) const {
   constexpr size_t kStep = size_t{64} << 20, kPage = 4096;
-  for (size_t start = 0; start < size_; start += kStep) {
-    const size_t end = std::min(size_, start + kStep);
+  for (size_t start = begin; start < end; start += kStep) {
+    const size_t stop = std::min(end, start + kStep);
     // Ask for the step after this one before waiting for this one, so that the disk never idles.
-    ::madvise(const_cast<std::byte*>(data_) + start, std::min(size_ - start, 2 * kStep), MADV_WILLNEED);
-    for (size_t at = start; at < end; at += kPage) {
+    const size_t page = start / kPage * kPage;
+    ::madvise(const_cast<std::byte*>(data_) + page, std::min(end - page, 2 * kStep), MADV_WILLNEED);
+    for (size_t at = start; at < stop; at += kPage) {
       static_cast<void>(*static_cast<const volatile std::byte*>(data_ + at));
     }
-    progress(end);
+    progress(stop - begin);
   }
 }
 

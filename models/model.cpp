@@ -13,7 +13,9 @@ Model load_model(const std::filesystem::path& dir, const ModelConfig& config, Ba
   model.config = config;
   model.checkpoint = std::make_unique<Checkpoint>(Checkpoint::open(dir));
   model.file_bytes = model.checkpoint->bytes();
-  if (progress) model.checkpoint->populate([&](size_t done) { progress(done, model.file_bytes); });
+  // All of the header is checked against the config before the first weight is read.
+  const std::set<std::string> names = check_weights(config, *model.checkpoint);
+  if (progress) model.checkpoint->populate(names, progress);
   model.weights = load_weights(config, *model.checkpoint, backend, dtype);
   model.compute = compute_dtype(model.weights.dtype);
   return model;

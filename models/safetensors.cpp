@@ -14,6 +14,7 @@ namespace lariat {
 namespace {
 
 constexpr uint64_t kMaxHeaderBytes = uint64_t{100} << 20;  // the limit the reference implementation sets
+constexpr uint64_t kMaxIndexBytes = uint64_t{64} << 20;
 constexpr size_t kMaxRank = 8;
 
 std::string shape_text(const std::vector<int64_t>& shape) {
@@ -61,7 +62,7 @@ uint64_t bytes_for(const std::vector<int64_t>& shape, size_t element, const std:
 
 StoredTensor parse_tensor(const std::string& name, const nlohmann::json& entry, const std::byte* data,
                           uint64_t data_bytes, const std::filesystem::path& file) {
-  const std::string where = file.string() + ": tensor '" + name + "'";
+  const std::string where = file.string() + ": tensor '" + name.substr(0, 200) + "'";
   if (!entry.is_object()) throw Error(where + ": its header entry is not an object; the file is damaged");
   StoredTensor tensor;
   tensor.name = name;
@@ -108,49 +109,62 @@ void check_overlaps(const std::vector<StoredTensor>& tensors) {
   }
 }
 
-std::vector<StoredTensor> parse_file(const MappedFile& mapped, const std::filesystem::path& file) {
+// Bytes that belong to no tensor are those of another file, or of a download that was not finished.
+void check_end(const std::vector<StoredTensor>& tensors, std::span<const std::byte> bytes,
+               uint64_t header_bytes, const std::string& name) {
+  const std::byte* end = bytes.data() + 8 + header_bytes;
+  for (const auto& tensor : tensors) end = std::max(end, tensor.data + tensor.bytes);
+  const auto used = static_cast<size_t>(end - bytes.data());
+  if (used == bytes.size()) return;
+  throw Error(name + ": its tensors end at byte " + std::to_string(used) + " and the file has " +
+              std::to_string(bytes.size()) + "; the file is damaged, download it again");
+}
+
+}  // namespace
+
+std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes,
+                                            const std::filesystem::path& file) {
   const std::string name = file.string();
-  if (mapped.size() < 8) throw Error(name + ": too short for a safetensors file; download it again");
+  if (bytes.size() < 8) throw Error(name + ": too short for a safetensors file; download it again");
   uint64_t header_bytes = 0;
-  std::memcpy(&header_bytes, mapped.data(), 8);
-  if (header_bytes > kMaxHeaderBytes || header_bytes > mapped.size() - 8) {
+  std::memcpy(&header_bytes, bytes.data(), 8);
+  if (header_bytes > kMaxHeaderBytes || header_bytes > bytes.size() - 8) {
     throw Error(name + ": the header claims " + std::to_string(header_bytes) + " bytes and the file has " +
-                std::to_string(mapped.size()) + "; not a safetensors file, or a truncated one");
+                std::to_string(bytes.size()) + "; not a safetensors file, or a truncated one");
   }
-  const std::string_view text(reinterpret_cast<const char*>(mapped.data()) + 8, header_bytes);
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + 8, header_bytes);
   const nlohmann::json header = parse_json(text, name + " (header)");
   if (!header.is_object()) throw Error(name + ": the header is not a JSON object; the file is damaged");
   std::vector<StoredTensor> tensors;
   for (const auto& [key, entry] : header.items()) {
     if (key == "__metadata__") continue;
     tensors.push_back(
-        parse_tensor(key, entry, mapped.data() + 8 + header_bytes, mapped.size() - 8 - header_bytes, file));
+        parse_tensor(key, entry, bytes.data() + 8 + header_bytes, bytes.size() - 8 - header_bytes, file));
   }
   check_overlaps(tensors);
+  check_end(tensors, bytes, header_bytes, name);
   return tensors;
 }
 
-// The shard files an index names, each once. A shard must lie beside its index.
-std::set<std::string> shard_names(const std::filesystem::path& index) {
-  const nlohmann::json json = read_json(index);
+std::set<std::string> parse_safetensors_index(std::string_view text, const std::filesystem::path& file) {
+  const nlohmann::json json = parse_json(text, file.string());
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
-    throw Error(index.string() + ": \"weight_map\" is missing or not an object");
+    throw Error(file.string() + ": \"weight_map\" is missing or not an object");
   }
   std::set<std::string> names;
-  for (const auto& [tensor, file] : json["weight_map"].items()) {
-    if (!file.is_string()) throw Error(index.string() + ": weight_map['" + tensor + "'] is not a file name");
-    const auto name = file.get<std::string>();
-    if (name.empty() || std::filesystem::path(name).filename() != name || name == "..") {
-      std::string what = index.string() + ": weight_map['" + tensor + "'] = \"";
-      what += name + "\" is not a plain file name";
-      throw Error(what);
+  for (const auto& [tensor, shard] : json["weight_map"].items()) {
+    const std::string where = file.string() + ": weight_map['" + tensor.substr(0, 100) + "']";
+    if (!shard.is_string()) throw Error(where + " is not a file name");
+    const auto name = shard.get<std::string>();
+    const bool plain = name != "." && name != ".." && name.find('\0') == std::string::npos &&
+                       std::filesystem::path(name).filename() == name;
+    if (name.empty() || !plain) {
+      throw Error(where + " = \"" + name.substr(0, 100) + "\" is not a plain file name");
     }
     names.insert(name);
   }
   return names;
 }
-
-}  // namespace
 
 DType StoredTensor::float_dtype() const {
   if (dtype == "F32") return DType::kF32;
@@ -173,7 +187,8 @@ Checkpoint Checkpoint::open(const std::filesystem::path& dir) {
     checkpoint.add_file(single);
   } else if (std::filesystem::exists(index, ec)) {
     checkpoint.source_ = index;
-    for (const auto& shard : shard_names(index)) checkpoint.add_file(dir / shard);
+    const std::string text = read_file(index, kMaxIndexBytes);
+    for (const auto& shard : parse_safetensors_index(text, index)) checkpoint.add_file(dir / shard);
   } else {
     throw Error(dir.string() + ": neither model.safetensors nor model.safetensors.index.json is there");
   }
@@ -189,17 +204,18 @@ Checkpoint Checkpoint::open_file(const std::filesystem::path& file) {
 
 void Checkpoint::add_file(const std::filesystem::path& file) {
   files_.push_back(std::make_unique<MappedFile>(file));
-  for (auto& tensor : parse_file(*files_.back(), file)) {
-    align(tensor);
+  const MappedFile& mapped = *files_.back();
+  for (auto& tensor : parse_safetensors({mapped.data(), mapped.size()}, file)) {
     const auto [place, inserted] = tensors_.emplace(tensor.name, tensor);
     if (!inserted) {
-      throw Error(file.string() + ": tensor '" + tensor.name + "' is also in " + place->second.file.string());
+      throw Error(file.string() + ": tensor '" + tensor.name.substr(0, 200) + "' is also in " +
+                  place->second.file.string());
     }
   }
 }
 
 // Old files may start their data on any byte; vectors and sanitizers want elements on their own multiples.
-void Checkpoint::align(StoredTensor& tensor) {
+void Checkpoint::align(StoredTensor& tensor) const {
   const size_t element = element_bytes(tensor.dtype);
   if (element <= 1 || reinterpret_cast<uintptr_t>(tensor.data) % element == 0) return;
   auto& copy = aligned_copies_.emplace_back(tensor.data, tensor.data + tensor.bytes);
@@ -212,6 +228,12 @@ const StoredTensor* Checkpoint::find(const std::string& name) const {
 }
 
 const StoredTensor& Checkpoint::get(const std::string& name, const std::vector<int64_t>& shape) const {
+  const StoredTensor& tensor = check(name, shape);
+  align(tensors_.at(name));
+  return tensor;
+}
+
+const StoredTensor& Checkpoint::check(const std::string& name, const std::vector<int64_t>& shape) const {
   const StoredTensor* tensor = find(name);
   if (tensor == nullptr) {
     throw Error(source_.string() + ": tensor '" + name +
@@ -230,11 +252,38 @@ size_t Checkpoint::bytes() const {
   return total;
 }
 
-void Checkpoint::populate(const std::function<void(size_t)>& progress) const {
-  size_t before = 0;
+void Checkpoint::populate(const std::set<std::string>& names,
+                          const std::function<void(size_t done, size_t total)>& progress) const {
+  constexpr size_t kGap = size_t{1} << 20;  // read along: cheaper than to stop and start again
+  struct Range {
+    const MappedFile* file;
+    size_t begin, end;
+  };
+  std::vector<Range> ranges;
+  size_t total = 0, before = 0;
   for (const auto& file : files_) {
-    file->populate([&](size_t done) { progress(before + done); });
-    before += file->size();
+    std::vector<Range> own;
+    for (const auto& [name, tensor] : tensors_) {
+      const bool inside = tensor.data >= file->data() && tensor.data < file->data() + file->size();
+      if (!inside || !names.contains(name)) continue;
+      const auto begin = static_cast<size_t>(tensor.data - file->data());
+      own.push_back({file.get(), begin, begin + tensor.bytes});
+    }
+    std::sort(own.begin(), own.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+    for (const Range& range : own) {
+      const bool near =
+          !ranges.empty() && ranges.back().file == range.file && range.begin <= ranges.back().end + kGap;
+      if (near) {
+        ranges.back().end = range.end;
+      } else {
+        ranges.push_back(range);
+      }
+    }
+  }
+  for (const Range& range : ranges) total += range.end - range.begin;
+  for (const Range& range : ranges) {
+    range.file->populate(range.begin, range.end, [&](size_t done) { progress(before + done, total); });
+    before += range.end - range.begin;
   }
 }
 

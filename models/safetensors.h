@@ -6,7 +6,10 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/tensor.h"
@@ -27,6 +30,15 @@ struct StoredTensor {
   DType float_dtype() const;
 };
 
+// The tensors of a safetensors file in memory; they point into `bytes`. `file` is what errors name.
+// Everything is checked as Checkpoint says.
+std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes,
+                                            const std::filesystem::path& file);
+
+// The shard files that a model.safetensors.index.json names, each once. Throws Error naming `file`; a shard
+// must lie beside its index.
+std::set<std::string> parse_safetensors_index(std::string_view text, const std::filesystem::path& file);
+
 // A read-only memory mapping of a whole file. Throws Error naming the file when it cannot be had.
 class MappedFile {
  public:
@@ -40,8 +52,8 @@ class MappedFile {
   const std::byte* data() const { return data_; }
   size_t size() const { return size_; }
 
-  // Brings the pages into memory, calling progress(bytes so far) now and then.
-  void populate(const std::function<void(size_t)>& progress) const;
+  // Brings bytes [begin, end) into memory, calling progress(bytes so far) now and then.
+  void populate(size_t begin, size_t end, const std::function<void(size_t)>& progress) const;
 
  private:
   const std::byte* data_ = nullptr;
@@ -59,20 +71,26 @@ class Checkpoint {
   static Checkpoint open_file(const std::filesystem::path& file);
 
   const StoredTensor* find(const std::string& name) const;  // nullptr when absent
-  // Throws Error naming file and tensor when it is absent or has another shape.
+  // Throws Error naming file and tensor when it is absent or has another shape. Reads none of its data.
+  const StoredTensor& check(const std::string& name, const std::vector<int64_t>& shape) const;
+  // The same, with its data on a multiple of its element's size: copied when the file has it elsewhere.
   const StoredTensor& get(const std::string& name, const std::vector<int64_t>& shape) const;
 
   const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
   size_t bytes() const;  // of all files together
-  void populate(const std::function<void(size_t)>& progress) const;
+  // Brings the tensors of these names into memory, in the files' order, calling progress(bytes so far, bytes
+  // of all of them). What a file holds besides them is not read.
+  void populate(const std::set<std::string>& names,
+                const std::function<void(size_t done, size_t total)>& progress) const;
 
  private:
   void add_file(const std::filesystem::path& file);
-  void align(StoredTensor& tensor);
+  void align(StoredTensor& tensor) const;
   std::filesystem::path source_;  // what errors about absent tensors name
   std::vector<std::unique_ptr<MappedFile>> files_;
-  std::deque<std::vector<std::byte>> aligned_copies_;
-  std::map<std::string, StoredTensor> tensors_;
+  // Both change when get() copies a tensor.
+  mutable std::deque<std::vector<std::byte>> aligned_copies_;
+  mutable std::map<std::string, StoredTensor> tensors_;
 };
 
 // Writes one f32 tensor to a safetensors file; the file appears whole or not at all. Throws Error naming the

@@ -23,6 +23,33 @@ void place(Pipeline& pipeline, int32_t id, const std::string& text, bool special
   }
 }
 
+// The table by id is as long as the largest id, so that must not be far beyond what the file pays for. Padded
+// vocabularies leave gaps of some thousands.
+void make_room(Pipeline& pipeline) {
+  constexpr size_t kMaxGap = size_t{1} << 19;
+  size_t count = pipeline.added.size();
+  int32_t largest = 0;
+  std::string name;
+  const auto see = [&](const std::string& token, int32_t id) {
+    if (id < largest) return;
+    largest = id;
+    name = token;
+  };
+  if (pipeline.bpe) {
+    count += pipeline.bpe->vocab().size();
+    for (const auto& [token, id] : pipeline.bpe->vocab()) see(token, id);
+  } else {
+    count += static_cast<size_t>(pipeline.sentencepiece->size());
+    see("", pipeline.sentencepiece->size() - 1);
+  }
+  for (const AddedToken& token : pipeline.added) see(token.content, token.id);
+  if (static_cast<size_t>(largest) >= 2 * count + kMaxGap) {
+    throw Error(pipeline.file + ": token '" + name.substr(0, 60) + "' has the id " + std::to_string(largest) +
+                " and there are " + std::to_string(count) + " tokens; the file is damaged");
+  }
+  pipeline.tokens.resize(static_cast<size_t>(largest) + 1);
+}
+
 }  // namespace
 
 void add_token(Pipeline& pipeline, AddedToken token) {
@@ -38,6 +65,7 @@ void add_token(Pipeline& pipeline, AddedToken token) {
 }
 
 void index_tokens(Pipeline& pipeline) {
+  make_room(pipeline);
   if (pipeline.bpe) {
     for (const auto& [token, id] : pipeline.bpe->vocab()) place(pipeline, id, token, false);
   } else {

@@ -10,9 +10,11 @@
 namespace lariat::tok {
 namespace {
 
-// Enough for any sane split of a text of `n` bytes (a match of a run of spaces backtracks over the run once),
-// and reached within a second by a pattern that backtracks exponentially.
-constexpr uint32_t kMatchLimit = 20'000'000;
+// Steps of backtracking. A sane split stays below kUsualSteps but in runs of thousands of spaces, over which
+// it backtracks once. What a search needs beyond comes out of an account that every encoder opens with
+// kMostSteps (a fraction of a second) and that the text it gets through refills, so that not only one search
+// ends but the sum of them all is linear in the text.
+constexpr uint32_t kUsualSteps = 10'000, kStepsPerByte = 64, kMostSteps = 20'000'000;
 constexpr uint32_t kHeapLimitKib = 256 << 10;
 constexpr size_t kJitStackStart = 64 << 10, kJitStackMax = 16 << 20;
 constexpr size_t kMaxPatternBytes = 64 << 10;
@@ -137,10 +139,10 @@ struct RegexScratch::Impl {
   pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
   pcre2_jit_stack* stack = pcre2_jit_stack_create(kJitStackStart, kJitStackMax, nullptr);
+  uint32_t account = kMostSteps;
 
   Impl() {
     if (!data || !context) throw Error("regular expressions: out of memory");
-    pcre2_set_match_limit(context, kMatchLimit);
     pcre2_set_heap_limit(context, kHeapLimitKib);
     if (stack) pcre2_jit_stack_assign(context, nullptr, stack);
   }
@@ -195,11 +197,11 @@ Regex::~Regex() = default;
 Regex::Regex(Regex&&) noexcept = default;
 Regex& Regex::operator=(Regex&&) noexcept = default;
 
-Regex::Found Regex::find(std::string_view text, size_t from, bool more_to_come, size_t& begin, size_t& end,
-                         RegexScratch& scratch) const {
+int Regex::search(std::string_view text, size_t from, uint32_t partial, uint32_t steps,
+                  RegexScratch& scratch) const {
   RegexScratch::Impl& s = *scratch.impl_;
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
-  const uint32_t partial = more_to_come ? PCRE2_PARTIAL_HARD : 0;
+  pcre2_set_match_limit(s.context, steps);
   int rc = PCRE2_ERROR_JIT_STACKLIMIT;
   if (code_->jit) {
     rc = pcre2_jit_match(code_->code, subject, text.size(), from, partial, s.data, s.context);
@@ -209,11 +211,26 @@ Regex::Found Regex::find(std::string_view text, size_t from, bool more_to_come, 
     rc = pcre2_match(code_->code, subject, text.size(), from, partial | PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
                      s.data, s.context);
   }
+  return rc;
+}
+
+Regex::Found Regex::find(std::string_view text, size_t from, bool more_to_come, size_t& begin, size_t& end,
+                         RegexScratch& scratch) const {
+  RegexScratch::Impl& s = *scratch.impl_;
+  const uint32_t partial = more_to_come ? PCRE2_PARTIAL_HARD : 0;
+  int rc = search(text, from, partial, kUsualSteps, scratch);
+  for (uint32_t steps = 8 * kUsualSteps; rc == PCRE2_ERROR_MATCHLIMIT && s.account > 0; steps *= 8) {
+    steps = std::min(steps, s.account);
+    s.account -= steps;
+    rc = search(text, from, partial, steps, scratch);
+  }
   if (rc == PCRE2_ERROR_NOMATCH) return Found::kNone;
   if (rc < 0 && rc != PCRE2_ERROR_PARTIAL) check_result(rc);
   const PCRE2_SIZE* range = pcre2_get_ovector_pointer(s.data);
   begin = range[0];
   end = range[1];
+  const uint64_t earned = uint64_t{kStepsPerByte} * (end - std::min(from, end));
+  s.account = static_cast<uint32_t>(std::min<uint64_t>(kMostSteps, s.account + earned));
   return rc == PCRE2_ERROR_PARTIAL ? Found::kPartial : Found::kMatch;
 }
 

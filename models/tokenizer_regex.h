@@ -48,6 +48,8 @@ class Regex {
   bool streams() const { return streams_; }
 
  private:
+  int search(std::string_view text, size_t from, uint32_t partial, uint32_t steps,
+             RegexScratch& scratch) const;
   void check_result(int rc) const;
   struct Code;
   std::unique_ptr<Code> code_;

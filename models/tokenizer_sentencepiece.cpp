@@ -4,6 +4,8 @@
 
 #include "kernels/error.h"
 #include "models/json_file.h"
+#include "models/proto_reader.h"
+#include "models/sentencepiece_check.h"
 #include "models/tokenizer_pipeline.h"
 #include "models/unicode.h"
 
@@ -14,55 +16,6 @@ constexpr char32_t kSpaceSymbol = 0x2581;  // what SentencePiece writes for a sp
 constexpr std::string_view kSpacePiece = "\xE2\x96\x81";
 constexpr uint64_t kMaxModelBytes = uint64_t{64} << 20;
 constexpr size_t kMaxCachedWords = size_t{1} << 17, kMaxCachedBytes = 64;
-
-// Reads the fields of one protobuf message: those libsentencepiece does not show.
-class ProtoReader {
- public:
-  explicit ProtoReader(std::string_view bytes) : bytes_(bytes) {}
-
-  // The next field; false at the end or where the message is malformed.
-  bool next() {
-    uint64_t key = 0;
-    if (!varint(key)) return false;
-    field = key >> 3;
-    switch (key & 7) {
-      case 0:
-        return varint(number);
-      case 1:
-        return take(8);
-      case 2: {
-        uint64_t size = 0;
-        return varint(size) && take(size);
-      }
-      case 5:
-        return take(4);
-      default:
-        return false;
-    }
-  }
-
-  uint64_t field = 0, number = 0;
-  std::string_view text;
-
- private:
-  bool varint(uint64_t& value) {
-    value = 0;
-    for (int shift = 0; shift < 64 && !bytes_.empty(); shift += 7) {
-      const auto b = static_cast<uint8_t>(bytes_[0]);
-      bytes_.remove_prefix(1);
-      value |= static_cast<uint64_t>(b & 0x7F) << shift;
-      if (b < 0x80) return true;
-    }
-    return false;
-  }
-  bool take(uint64_t size) {
-    if (size > bytes_.size()) return false;
-    text = bytes_.substr(0, size);
-    bytes_.remove_prefix(size);
-    return true;
-  }
-  std::string_view bytes_;
-};
 
 std::string valid_utf8(std::string_view bytes) {
   std::string out;
@@ -99,13 +52,20 @@ SentencePiece::SentencePiece(const std::string& bytes, const std::string& file)
                 ": a tiktoken vocabulary (lines of base64 and rank), not a SentencePiece model; put the " +
                 "model's tokenizer.json next to it");
   }
-  const auto status = processor_->LoadFromSerializedProto(bytes);
-  if (!status.ok() || processor_->GetPieceSize() <= 0) {
-    throw Error(file + ": not a usable SentencePiece model (" + std::string(status.message()) +
+  const std::string checked = checked_sentencepiece(bytes, file);
+  std::string problem;
+  try {
+    const auto status = processor_->LoadFromSerializedProto(checked);
+    if (!status.ok()) problem = status.message();
+    if (status.ok() && processor_->GetPieceSize() <= 0) problem = "it has no pieces";
+  } catch (const std::exception& e) {  // of its double array
+    problem = e.what();
+  }
+  if (!problem.empty()) {
+    throw Error(file + ": not a usable SentencePiece model (" + problem.substr(0, 200) +
                 "); download it again");
   }
-  if (processor_->GetPieceSize() > kMaxId) throw Error(file + ": more pieces than lariat allows");
-  read_spec(bytes);
+  read_spec(checked);
   find_joints();
 }
 

@@ -85,6 +85,11 @@ Weights all_weights(const ModelConfig& config, const std::string& root, const So
   return weights;
 }
 
+// AutoModel saves without the "model." prefix, AutoModelForCausalLM with it.
+std::string root_of(const Checkpoint& checkpoint) {
+  return checkpoint.find("embed_tokens.weight") != nullptr ? "" : "model.";
+}
+
 // splitmix64 (public domain, Vigna): fast enough to fill gigabytes, and the same everywhere.
 uint64_t next_random(uint64_t& state) {
   uint64_t z = (state += 0x9E3779B97F4A7C15ULL);
@@ -123,20 +128,59 @@ void check_quantizes(const Backend& backend, std::optional<DType> dtype) {
   }
 }
 
+// NaN and infinity have every bit of the exponent set. The file may hold its elements on any byte.
+template <class Bits>
+int64_t count_not_finite(const StoredTensor& tensor, Bits exponent) {
+  int64_t count = 0;
+  for (size_t at = 0; at + sizeof(Bits) <= tensor.bytes; at += sizeof(Bits)) {
+    Bits bits;
+    std::memcpy(&bits, tensor.data + at, sizeof bits);
+    count += (bits & exponent) == exponent ? 1 : 0;
+  }
+  return count;
+}
+
 }  // namespace
+
+std::set<std::string> check_weights(const ModelConfig& config, const Checkpoint& checkpoint) {
+  std::set<std::string> names;
+  const Source source = [&](const std::string& name, int64_t rows, int64_t cols, Role role) {
+    const auto& tensor =
+        role == Role::kVector ? checkpoint.check(name, {cols}) : checkpoint.check(name, {rows, cols});
+    names.insert(name);
+    return Matrix(nullptr, tensor.float_dtype(), rows, cols);
+  };
+  all_weights(config, root_of(checkpoint), source);
+  return names;
+}
 
 Weights load_weights(const ModelConfig& config, const Checkpoint& checkpoint, Backend& backend,
                      std::optional<DType> dtype) {
   check_quantizes(backend, dtype);
-  // AutoModel saves without the "model." prefix, AutoModelForCausalLM with it.
-  const std::string root = checkpoint.find("embed_tokens.weight") != nullptr ? "" : "model.";
   const Source source = [&](const std::string& name, int64_t rows, int64_t cols, Role role) {
     const auto& tensor =
         role == Role::kVector ? checkpoint.get(name, {cols}) : checkpoint.get(name, {rows, cols});
     const Matrix host(const_cast<std::byte*>(tensor.data), tensor.float_dtype(), rows, cols);
     return backend.load_weight(host, stored_dtype(role, dtype, host.dtype));
   };
-  return all_weights(config, root, source);
+  return all_weights(config, root_of(checkpoint), source);
+}
+
+std::optional<NotFinite> find_not_finite(const Checkpoint& checkpoint) {
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    int64_t found = 0;
+    size_t element = 2;
+    if (tensor.dtype == "F32") {
+      found = count_not_finite<uint32_t>(tensor, 0x7F800000U);
+      element = 4;
+    } else if (tensor.dtype == "BF16") {
+      found = count_not_finite<uint16_t>(tensor, 0x7F80U);
+    } else if (tensor.dtype == "F16") {
+      found = count_not_finite<uint16_t>(tensor, 0x7C00U);
+    }
+    if (found > 0) return NotFinite{name, tensor.file, found, static_cast<int64_t>(tensor.bytes / element)};
+  }
+  return std::nullopt;
 }
 
 Weights planned_weights(const ModelConfig& config, DType dtype) {

@@ -1,5 +1,8 @@
 #pragma once
+#include <filesystem>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -39,6 +42,19 @@ struct Weights {
 // and tensor for what is missing or has the wrong shape, and when the backend cannot quantise.
 Weights load_weights(const ModelConfig& config, const Checkpoint& checkpoint, Backend& backend,
                      std::optional<DType> dtype);
+
+// Checks what load_weights would, reads nothing, and returns the names of the tensors it would read.
+std::set<std::string> check_weights(const ModelConfig& config, const Checkpoint& checkpoint);
+
+// The first tensor, by name, that holds NaN or infinite values.
+struct NotFinite {
+  std::string tensor;
+  std::filesystem::path file;
+  int64_t values = 0, of = 0;  // so many of so many
+};
+// Reads every float tensor up to that one, which takes as long as reading the file: look when something is
+// wrong.
+std::optional<NotFinite> find_not_finite(const Checkpoint& checkpoint);
 
 // What load_weights(.., dtype) would make of a model of this shape, without its data.
 Weights planned_weights(const ModelConfig& config, DType dtype);

@@ -10,7 +10,7 @@ packages=(
   libhwy-dev libgomp1                    # vectors, threads
   libgtest-dev libbenchmark-dev          # tests and kernel benchmarks
 )
-[ "${1:-}" = "--ci" ] && packages+=(clang-format clang-tidy clang libomp-dev python3 gcovr)
+[ "${1:-}" = "--ci" ] && packages+=(clang-format clang-tidy clang libclang-rt-dev libomp-dev python3 gcovr)
 
 missing=()
 for package in "${packages[@]}"; do

@@ -3,9 +3,9 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <csignal>
 #include <iostream>
+#include <utility>
 
 #include "engine/memory_check.h"
 #include "engine/stopwatch.h"
@@ -13,6 +13,7 @@
 #include "kernels/cuda/make_cuda_backend.h"
 #include "kernels/error.h"
 #include "models/mapping_fault.h"
+#include "models/unicode.h"
 
 namespace lariat {
 namespace {
@@ -117,6 +118,21 @@ SessionOptions session_options(const CommonOptions& options, const Model& model)
   return session;
 }
 
+std::function<void()> warn_not_finite(const CommonOptions& options, const Model& model) {
+  if (options.quiet || model.checkpoint == nullptr) return {};
+  return [checkpoint = model.checkpoint.get(), file = model.config.file.string()] {
+    static bool warned = false;
+    if (std::exchange(warned, true)) return;
+    std::string line = "lariat: warning: " + file + ": the logits are not finite";
+    if (const auto found = find_not_finite(*checkpoint)) {
+      line = "lariat: warning: " + found->file.string() + ": tensor '" + found->tensor.substr(0, 200) +
+             "' holds " + std::to_string(found->values) + " NaN or infinite values of " +
+             std::to_string(found->of);
+    }
+    std::cerr << one_line(line) << "; what follows is worth nothing\n";
+  };
+}
+
 Tokenizer open_tokenizer(const CommonOptions& options) {
   std::error_code ec;
   if (!std::filesystem::is_directory(options.model, ec)) {
@@ -132,7 +148,7 @@ Runtime open_runtime(const CommonOptions& options) {
   config.rope = resolve_rope(config, options.rope);
   runtime.backend = open_backend(options);
   const std::optional<DType> dtype = storage_dtype(options);
-  if (dtype) check_weight_memory(config, *dtype, *runtime.backend);
+  check_weight_memory(config, dtype, *runtime.backend);
   {
     Progress progress("loading", 100, options.quiet);
     const auto show = [&](size_t done, size_t total) {
@@ -141,6 +157,7 @@ Runtime open_runtime(const CommonOptions& options) {
     runtime.model = load_model(options.model, config, *runtime.backend, dtype, show);
   }
   runtime.session = session_options(options, runtime.model);
+  runtime.session.on_not_finite = warn_not_finite(options, runtime.model);
   runtime.load_seconds = seconds_since(start);
   return runtime;
 }
@@ -168,23 +185,16 @@ void Progress::clear() {
   drawn_ = false;
 }
 
-std::vector<int32_t> parse_token_list(const std::string& text, const std::string& where) {
-  std::vector<int32_t> tokens;
-  const char* separators = ", \t\r\n";
-  for (size_t at = text.find_first_not_of(separators); at != std::string::npos;
-       at = text.find_first_not_of(separators, at)) {
-    const size_t end = std::min(text.find_first_of(separators, at), text.size());
-    int32_t id = 0;
-    const auto [stop, error] = std::from_chars(text.data() + at, text.data() + end, id);
-    if (error != std::errc() || stop != text.data() + end || id < 0) {
-      throw Error(where + ": '" + text.substr(at, std::min<size_t>(end - at, 40)) +
-                  "' is not a token id; give numbers separated by commas or spaces");
-    }
-    tokens.push_back(id);
-    at = end;
+std::string one_line(std::string text) {
+  constexpr size_t kMost = 4000;
+  if (text.size() > kMost) {
+    const size_t rest = text.size() - kMost / 4;
+    text = text.substr(0, char_start(text, kMost / 2)) + " ... " + text.substr(char_start(text, rest));
   }
-  if (tokens.empty()) throw Error(where + ": no token ids");
-  return tokens;
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = ' ';
+  }
+  return text;
 }
 
 void print_json(const nlohmann::ordered_json& json) {

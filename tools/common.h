@@ -42,6 +42,9 @@ std::unique_ptr<Backend> open_backend(const CommonOptions& options);
 // What --quantize or --dtype asks for; unset for "auto". Throws UsageError when both are given.
 std::optional<DType> storage_dtype(const CommonOptions& options);
 SessionOptions session_options(const CommonOptions& options, const Model& model);
+// For SessionOptions::on_not_finite: warns once of the first tensor that holds NaN or infinite values;
+// nothing with --quiet.
+std::function<void()> warn_not_finite(const CommonOptions& options, const Model& model);
 Tokenizer open_tokenizer(const CommonOptions& options);
 Runtime open_runtime(const CommonOptions& options);
 
@@ -71,8 +74,9 @@ void install_signal_handlers();
 // Whether stdout is a pipe that nobody reads any more, as after `| head -1`.
 bool stdout_has_no_reader();
 
-// Token ids separated by commas or whitespace. Throws Error/UsageError naming `where` and the first bad word.
-std::vector<int32_t> parse_token_list(const std::string& text, const std::string& where);
+// A message for a terminal, whatever names out of a file it holds: one line of at most some 4000 bytes
+// without control characters, which could move the cursor or retitle the window.
+std::string one_line(std::string text);
 
 // One JSON object on stdout; bytes that are not UTF-8 become U+FFFD.
 void print_json(const nlohmann::ordered_json& json);

@@ -1,3 +1,4 @@
+#include "engine/token_list.h"
 #include "kernels/error.h"
 #include "models/json_file.h"
 #include "tools/commands.h"

@@ -11,17 +11,9 @@
 
 namespace {
 
-// One line, whatever a message was made of.
-std::string one_line(std::string text) {
-  for (char& c : text) {
-    if (c == '\n' || c == '\r') c = ' ';
-  }
-  return text;
-}
-
 int fail(const std::string& what, int code) {
   std::cout.flush();
-  std::cerr << "lariat: error: " << one_line(what) << "\n";
+  std::cerr << "lariat: error: " << lariat::one_line(what) << "\n";
   return code;
 }
 

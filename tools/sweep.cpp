@@ -202,7 +202,12 @@ void run(SweepCommand& command) {
   silent.quiet = true;
   Sweep sweep(
       runtime.model, *runtime.backend, tokenizer,
-      [silent](const Model& model) { return session_options(silent, model); }, options);
+      [&](const Model& model) {
+        SessionOptions session = session_options(silent, model);
+        session.on_not_finite = warn_not_finite(command.common, model);
+        return session;
+      },
+      options);
   sweep.check();
   const auto file =
       command.results.empty() ? log_beside(command.report, shard.index, shard.count) : command.results;

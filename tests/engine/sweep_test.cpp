@@ -161,15 +161,85 @@ TEST_F(SweepTest, ResultsOfAnotherSweepAreRefusedByName) {
 
 TEST_F(SweepTest, BrokenLinesAreNamed) {
   write("log.jsonl", "{\"lariat_sweep\":1}\n{\"kind\":\"speed\"}\n");
-  EXPECT_NE(
-      error_of([&] { read_sweep_log(dir_ / "log.jsonl"); }).find("log.jsonl: line 2 has no \"scaling\""),
-      std::string::npos);
+  EXPECT_NE(error_of([&] {
+              read_sweep_log(dir_ / "log.jsonl");
+            }).find("log.jsonl: line 2 has no usable \"scaling\""),
+            std::string::npos);
   write("log.jsonl", "{\"lariat_sweep\":1}\nnonsense\n{}\n");
-  EXPECT_NE(error_of([&] { read_sweep_log(dir_ / "log.jsonl"); }).find("line 2 is not JSON"),
+  EXPECT_NE(error_of([&] { read_sweep_log(dir_ / "log.jsonl"); }).find("log.jsonl: line 2: not valid JSON"),
             std::string::npos);
   write("log.jsonl", "{\"results\":[]}\n");
   EXPECT_NE(error_of([&] { read_sweep_log(dir_ / "log.jsonl"); }).find("does not begin like"),
             std::string::npos);
+}
+
+TEST_F(SweepTest, WhatReportsAreMadeOfIsChecked) {
+  const SweepRecords good = run("log.jsonl");
+  const auto problem = [&](const char* pointer, const nlohmann::json& value) {
+    auto header = good.header;
+    header[nlohmann::ordered_json::json_pointer(pointer)] = value;
+    return error_of([&] { check_header(header, "log.jsonl"); });
+  };
+  EXPECT_EQ(problem("/lariat_sweep", 1), "");
+  const std::vector<std::pair<const char*, nlohmann::json>> cases = {
+      {"/model", nullptr},
+      {"/model/name", 1},
+      {"/text", 1},
+      {"/text", nullptr},
+      {"/original_ctx", 0},
+      {"/original_ctx", 1e300},
+      {"/scalings", "yarn"},
+      {"/scalings/0", 1},
+      {"/lengths", nlohmann::json::array()},
+      {"/lengths/0", 0},
+      {"/lengths/0", 1.5},
+      {"/perplexity/measured", 1},
+      {"/passkey/depths/0", 2},
+      {"/passkey/depths/0", "x"},
+      {"/passkey/trials", nullptr},
+      {"/speed", nullptr},
+      {"/options/backend", 1},
+      {"/options/factor", "x"},
+      {"/options", nullptr},
+      {"/options/stale_cache", 0},
+      {"/scalings", std::vector<std::string>(101, "yarn")}};
+  for (const auto& [pointer, value] : cases) {
+    const std::string what = problem(pointer, value);
+    EXPECT_EQ(what.rfind("log.jsonl: line 1 has no usable \"", 0), 0U) << pointer << ": " << what;
+  }
+  // Bounded: a report has a cell for each combination.
+  EXPECT_EQ(problem("/lengths", std::vector<int64_t>(100, 512)).find("line 1 has 1") == std::string::npos,
+            good.header["scalings"].size() * 100 * good.header["passkey"]["depths"].size() <= 10'000);
+
+  const auto lines = [&](const std::string& record) {
+    return error_of([&] { parse_sweep_log("{\"lariat_sweep\":1}\n" + record + "\n", "log.jsonl"); });
+  };
+  EXPECT_EQ(lines(R"({"kind":"perplexity","scaling":"none","length":512,"tokens":9})"), "");
+  for (const char* bad :
+       {R"({"kind":"perplexity","scaling":"none","length":1e300,"tokens":9})",
+        R"({"kind":"perplexity","scaling":"none","length":512,"tokens":9,"depth":"x"})",
+        R"({"kind":"passkey","scaling":"none","length":512,"depth":7,"trials":1,"correct":1})",
+        R"({"kind":"passkey","scaling":"none","length":512,"depth":1,"trials":1,"correct":2})",
+        R"({"kind":"speed","scaling":"none","length":512,"cache_bytes":-1})"}) {
+    EXPECT_EQ(lines(bad).rfind("log.jsonl: line 2 has no usable \"", 0), 0U) << bad << lines(bad);
+  }
+}
+
+// Perplexities that no chart can have an axis for.
+TEST_F(SweepTest, ValuesBeyondMeasureAreLeftOut) {
+  SweepRecords log = run("log.jsonl");
+  for (auto& record : log.records) {
+    if (record["kind"] != "perplexity") continue;
+    record["ppl"] = 1.5e308;
+    record["stderr"] = -1e308;
+  }
+  EXPECT_TRUE(tabulate(log).perplexity.empty());
+  for (const double ppl : {0.0, -1.0, 1e-300}) {
+    for (auto& record : log.records) record["ppl"] = ppl;
+    EXPECT_TRUE(tabulate(log).perplexity.empty());
+  }
+  for (auto& record : log.records) record["ppl"] = record["length"] == log.header["lengths"][0] ? 0.75 : 1e99;
+  EXPECT_LT(html_report(tabulate(log)).size(), 200'000U);
 }
 
 TEST_F(SweepTest, ShardsCoverEverythingOnceAndMergeToTheSameReport) {

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Builds the fuzz targets of tests/fuzz with libFuzzer, runs them and prints one table. Fails when one of them fails.
+#
+#   scripts/fuzz.sh [SECONDS_PER_TARGET] [TARGET...]      default: 60, every target
+#
+# A target fails when it crashes, breaks a promise, leaks, lets anything but a lariat::Error out, takes more than a
+# second for one input, or asks for more than 64 MB at once (inputs have 16 KB at most, so that is twice the file and
+# 64 MB). The input is then in build-fuzz/failures/; once fixed, it belongs into tests/fuzz/regressions/TARGET/.
+# What was found to reach new code stays in build-fuzz/corpus/ and is where the next run begins.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+seconds=${1:-60}
+shift || true
+build=build-fuzz
+targets=("$@")
+[ ${#targets[@]} -gt 0 ] ||
+  mapfile -t targets < <(sed -n 's/^set(targets \(.*\))$/\1/p' tests/fuzz/CMakeLists.txt | tr ' ' '\n')
+
+command -v clang++ >/dev/null || { echo "fuzz.sh: clang++ is missing; run scripts/install.sh --ci" >&2; exit 1; }
+CC=clang CXX=clang++ cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DLARIAT_FUZZ=ON -DLARIAT_CUDA=OFF >/dev/null
+cmake --build "$build" --target "${targets[@]/#/fuzz_}"
+
+one() {  # target
+  local target=$1 limit=16384 regressions=tests/fuzz/regressions/$1
+  [ "$target" = text ] && limit=512  # every byte of it goes through four encoders and decoders
+  mkdir -p "$build/corpus/$target" "$build/failures/$target"
+  rm -rf "$build/seeds/$target" "$build/failures/$target"/*
+  tests/fuzz/seeds.sh "$target" "$build/seeds/$target"
+  local folders=("$build/corpus/$target" "$build/seeds/$target")
+  [ -d "$regressions" ] && folders+=("$regressions")
+  # A small quarantine: freed memory that ASan keeps counts as used.
+  ASAN_OPTIONS=quarantine_size_mb=32 "$build/fuzz_$target" -max_total_time="$seconds" -max_len="$limit" -timeout=1 \
+    -malloc_limit_mb=64 -rss_limit_mb=512 -print_final_stats=1 -artifact_prefix="$build/failures/$target/" \
+    "${folders[@]}" >"$build/$target.log" 2>&1 || true
+}
+export -f one
+export build seconds
+printf '%s\n' "${targets[@]}" | xargs -P 2 -I{} bash -euo pipefail -c 'one {}'
+
+failed=0
+printf '%-16s %12s %8s %8s %9s\n' target executions seconds edges failures
+for target in "${targets[@]}"; do
+  log=$build/$target.log
+  count=$(find "$build/failures/$target" -type f ! -name 'slow-unit-*' | wc -l)
+  grep -q '^Done ' "$log" || count=$((count > 0 ? count : 1))
+  runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log" | tail -n 1)
+  took=$(sed -n 's/^Done [0-9]* runs in \([0-9]*\) second.*/\1/p' "$log")
+  edges=$(grep -o 'cov: [0-9]*' "$log" | tail -n 1 | cut -d' ' -f2)
+  printf '%-16s %12s %8s %8s %9s\n' "$target" "${runs:--}" "${took:--}" "${edges:--}" "$count"
+  [ "$count" -eq 0 ] || failed=1
+done
+if [ $failed -ne 0 ]; then
+  echo "what failed:"
+  find "$build/failures" -type f ! -name 'slow-unit-*'
+  for target in "${targets[@]}"; do
+    grep -hE '^(==[0-9]+==ERROR|SUMMARY|promise broken|terminate|  what)' "$build/$target.log" || true
+  done
+fi
+exit $failed

@@ -1,0 +1,41 @@
+// config.json -> ModelConfig -> RopeScaling -> inv_freq.
+#include "models/config.h"
+
+#include <cmath>
+
+#include "models/rope.h"
+#include "models/weights.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace {
+
+using namespace lariat;
+
+void check_rope(const RopeScaling& rope, double length) {
+  const RopeFrequencies f = rope_frequencies(rope, length);
+  fuzz::require(f.inv_freq.size() == static_cast<size_t>(rope.rotary_dim / 2), "a frequency for each pair");
+  for (const double x : f.inv_freq)
+    fuzz::require(std::isfinite(x) && x >= 0, "inv_freq that is no frequency");
+  fuzz::require(std::isfinite(f.attention_factor) && f.attention_factor > 0, "attention_factor out of range");
+  fuzz::require(rope_scale(rope, length) >= 1.0, "a scale below 1");
+}
+
+}  // namespace
+
+FUZZ_TARGET(config) {
+  fuzz::accepted([&] {
+    const ModelConfig config = parse_config(input, "config.json");
+    fuzz::require(config.sliding_window.size() == static_cast<size_t>(config.n_layers),
+                  "a window for each layer");
+    for (const int32_t id : config.eos_token_ids)
+      fuzz::require(id >= 0 && id < config.vocab_size, "an eos_token_id outside the vocabulary");
+    for (const int64_t length : {int64_t{1}, config.rope.original_ctx, config.rope.original_ctx + 1,
+                                 config.max_position_embeddings, 4 * config.max_position_embeddings}) {
+      check_rope(config.rope, static_cast<double>(length));
+      const double rung = rope_rung(config.rope, length, 8);
+      fuzz::require(rung >= static_cast<double>(length), "a rung below the length");
+      check_rope(config.rope, rung);
+    }
+    if (config.n_layers <= 100) planned_weights(config, config.dtype);  // sizes are multiplied here
+  });
+}

@@ -1,0 +1,86 @@
+#include "tests/fuzz/fuzz.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+
+#include "models/unicode.h"
+
+namespace lariat::fuzz {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Folder {
+  fs::path path;
+  Folder() {
+    std::error_code ec;
+    const fs::path memory = "/dev/shm";
+    std::string name =
+        ((fs::is_directory(memory, ec) ? memory : fs::temp_directory_path()) / "lariat-fuzz-XXXXXX").string();
+    require(::mkdtemp(name.data()) != nullptr, "no folder for temporary files");
+    path = name;
+  }
+  ~Folder() {
+    std::error_code ec;
+    fs::remove_all(path, ec);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+};
+
+}  // namespace
+
+void require(bool kept, const std::string& what) {
+  if (kept) return;
+  std::fprintf(stderr, "promise broken: %s\n", what.c_str());
+  std::abort();
+}
+
+fs::path fresh_folder() {
+  static const Folder folder;
+  for (const auto& entry : fs::directory_iterator(folder.path)) fs::remove(entry.path());
+  return folder.path;
+}
+
+void write(const fs::path& file, std::string_view bytes) {
+  std::ofstream out(file, std::ios::binary | std::ios::trunc);
+  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  out.close();
+  require(out.good(), "a temporary file could not be written");
+}
+
+bool is_utf8(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Step step = utf8_step(text, at);
+    if (step.kind != Utf8Step::kChar) return false;
+    at += step.length;
+  }
+  return true;
+}
+
+std::string round_trip(const Tokenizer& tokenizer, std::string_view text, size_t step) {
+  const std::vector<int32_t> ids = tokenizer.encode(text, tokenizer.adds_bos());
+  for (const int32_t id : ids)
+    require(id >= 0 && id < tokenizer.vocab_size(), "an id outside the vocabulary");
+
+  std::vector<int32_t> in_pieces;
+  StreamEncoder encoder(tokenizer, tokenizer.adds_bos());
+  for (size_t at = 0; at < text.size(); at += step) encoder.push(text.substr(at, step), in_pieces);
+  encoder.finish(in_pieces);
+  require(in_pieces == ids, "other ids when the text comes in pieces");
+
+  std::string one_by_one;
+  StreamDecoder decoder(tokenizer, false);
+  for (const int32_t id : ids) one_by_one += decoder.push(id);
+  one_by_one += decoder.flush();
+  require(is_utf8(one_by_one), "decoded text that is not UTF-8");
+  require(is_utf8(tokenizer.decode(ids)), "decoded text that is not UTF-8 without special tokens");
+  require(tokenizer.decode(ids, false) == one_by_one, "another text when ids come one by one");
+  return one_by_one;
+}
+
+}  // namespace lariat::fuzz

@@ -1,0 +1,36 @@
+// The header of a .safetensors file, and model.safetensors.index.json.
+#include "models/safetensors.h"
+
+#include "tests/fuzz/fuzz.h"
+
+namespace {
+
+using namespace lariat;
+
+void check_tensor(const StoredTensor& tensor, std::string_view input) {
+  const auto* begin = reinterpret_cast<const std::byte*>(input.data());
+  fuzz::require(tensor.data >= begin + 8 && tensor.data + tensor.bytes <= begin + input.size(),
+                "a tensor outside its file");
+  uint64_t values = 1;
+  for (const int64_t size : tensor.shape) {
+    fuzz::require(size >= 0, "a negative size");
+    values *= static_cast<uint64_t>(size);
+  }
+  fuzz::require(values == 0 || tensor.bytes % values == 0, "bytes that do not fit the shape");
+  fuzz::accepted([&] { tensor.float_dtype(); });
+}
+
+}  // namespace
+
+FUZZ_TARGET(safetensors) {
+  fuzz::accepted([&] {
+    const auto bytes = std::as_bytes(std::span(input));
+    for (const StoredTensor& tensor : parse_safetensors(bytes, "model.safetensors"))
+      check_tensor(tensor, input);
+  });
+  fuzz::accepted([&] {
+    for (const auto& name : parse_safetensors_index(input, "index.json")) {
+      fuzz::require(!name.empty() && name.find('/') == std::string::npos, "a shard outside the folder");
+    }
+  });
+}

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# tests/fuzz/seeds.sh TARGET FOLDER: puts seeds for a fuzz target into FOLDER, made of the committed goldens.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+golden=$here/../golden
+target=$1 out=$2
+mkdir -p "$out"
+
+# Of a .safetensors file: the header, and zeros for its data.
+headers() {
+  local file n
+  for file in "$golden"/checkpoints/llama_sharded/*-of-*.safetensors; do
+    n=$(od -An -tu8 -N8 "$file" | tr -d ' ')
+    { head -c $((8 + n)) "$file"; head -c $(($(stat -c %s "$file") - 8 - n)) /dev/zero; } >"$out/$(basename "$file")"
+  done
+}
+
+case $target in
+  safetensors)
+    headers
+    cp "$golden"/checkpoints/llama_sharded/model.safetensors.index.json "$out/"
+    ;;
+  config)
+    for file in "$golden"/checkpoints/*/config.json; do cp "$file" "$out/$(basename "$(dirname "$file")")"; done
+    # Every kind of scaling, as the objects of rope/frequencies.json have them.
+    grep -o '"rope_scaling": *{[^{}]*}' "$golden/rope/frequencies.json" | sort -u | head -n 40 | nl -w1 -s' ' |
+      while read -r n scaling; do
+        echo "{\"model_type\": \"llama\", \"max_position_embeddings\": 65536, $scaling}" >"$out/scaling-$n"
+      done
+    ;;
+  tokenizer_json)
+    for dir in "$golden"/tokenizers/*-mini; do
+      [ -f "$dir/tokenizer.json" ] || continue
+      { cat "$dir/tokenizer.json"; printf '\0'; cat "$dir/tokenizer_config.json"; printf '\0{"eos_token_id": [1, 2]}'; } \
+        >"$out/$(basename "$dir")"
+    done
+    ;;
+  sentencepiece)
+    for file in "$golden"/tokenizers/*/tokenizer.model; do cp "$file" "$out/$(basename "$(dirname "$file")")"; done
+    # What no golden has: rules of its own for the normalizer (41 -> 61, 42 43 -> 62 63 64, FF21 -> 41, E9 -> 65 301),
+    # and user-defined pieces. spm_train --input=docs/context-extension.md --vocab_size=120 --model_type=unigram
+    # --normalization_rule_tsv=RULES --user_defined_symbols="<u>,<us>"
+    cp "$here/seeds/sentencepiece-charsmap.model" "$out/charsmap"
+    ;;
+  text)
+    # The first byte chooses the tokenizer: \0 ... \6.
+    for n in 0 1 2 3 4 5 6; do
+      { printf "\\x$n"; head -c 600 "$golden/tokenizers/cases.json"; } >"$out/cases-$n"
+      { printf "\\x$n"; printf 'Hello  world, it'"'"'s 2026.\n\n\t<s>[ab]\xe2\x96\x81x \xe6\xb2\xb3\xe5\xb7\x9d e\xcc\x81\xcc\xa3 \xf0\x9f\x98\x80 \xff\xfe'; } >"$out/words-$n"
+    done
+    ;;
+  token_list)
+    echo '1,2,3 4	5,2147483647' >"$out/list"
+    echo '-1, 99999999999 x' >"$out/bad"
+    ;;
+  sweep_log)
+    cat >"$out/log" <<'JSON'
+{"lariat_sweep":1,"model":{"name":"m","fingerprint":"0"},"text":{"name":"t","bytes":9,"fingerprint":"1"},"original_ctx":64,"scalings":["none","dynamic-yarn"],"lengths":[64,128],"perplexity":{"measured":true,"method":"sliding","stride":32,"max_tokens":512},"passkey":{"measured":true,"depths":[0.0,0.5],"trials":2,"seed":0},"speed":{"measured":true},"options":{"backend":"cpu","dtype":"f32","k_dtype":"f16","v_dtype":"f32","factor":null,"theta":10000.0,"rungs":8,"stale_cache":false},"shard":{"index":0,"count":1}}
+{"kind":"perplexity","scaling":"none","length":64,"tokens":512,"nll":2.5,"ppl":12.2,"stderr":0.4,"timing":{"seconds":1.5}}
+{"kind":"perplexity","scaling":"dynamic-yarn","length":64,"tokens":512,"nll":2.5,"ppl":12.2,"stderr":0.4}
+{"kind":"perplexity","scaling":"none","length":128,"tokens":512,"nll":6.0,"ppl":403.0,"stderr":9.5}
+{"kind":"perplexity","scaling":"dynamic-yarn","length":128,"tokens":512,"nll":null,"ppl":null,"stderr":null}
+{"kind":"passkey","scaling":"none","length":64,"depth":0.5,"trials":2,"correct":2}
+{"kind":"passkey","scaling":"dynamic-yarn","length":128,"depth":0.0,"trials":2,"correct":1}
+{"kind":"speed","scaling":"none","length":64,"cache_bytes":65536,"timing":{"prefill_tok_s":100.5,"decode_tok_s":20.25}}
+JSON
+    ;;
+  *)
+    echo "seeds.sh: no target $target" >&2
+    exit 2
+    ;;
+esac

@@ -1,0 +1,133 @@
+// What parsers in memory refuse: damage that the library behind them would take on trust.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+
+#include "models/sentencepiece_check.h"
+#include "tests/models/tokenizer_test_util.h"
+
+namespace lariat::test {
+namespace {
+
+using tok::checked_sentencepiece;
+
+// One field of a protobuf message: a string, a float or a number below 128.
+std::string text_field(int number, const std::string& text) {
+  std::string out(1, static_cast<char>(number << 3 | 2));
+  for (size_t size = text.size(); true; size >>= 7) {
+    out += static_cast<char>((size & 0x7F) | (size > 0x7F ? 0x80 : 0));
+    if (size <= 0x7F) break;
+  }
+  return out + text;
+}
+std::string float_field(int number, float value) {
+  std::string out(5, static_cast<char>(number << 3 | 5));
+  std::memcpy(out.data() + 1, &value, sizeof value);
+  return out;
+}
+std::string number_field(int number, char value) { return {static_cast<char>(number << 3), value}; }
+
+std::string piece(const std::string& text, float score = 0, char type = 1) {
+  return text_field(1, text_field(1, text) + float_field(2, score) + number_field(3, type));
+}
+
+std::string refusal(const std::string& model) {
+  try {
+    checked_sentencepiece(model, "tokenizer.model");
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+void expect_refusal(const std::string& model, const std::string& part) {
+  const std::string what = refusal(model);
+  EXPECT_EQ(what.rfind("tokenizer.model: not a usable SentencePiece model (", 0), 0U) << what;
+  EXPECT_NE(what.find(part), std::string::npos) << what;
+}
+
+TEST(HostileSentencePiece, Pieces) {
+  EXPECT_EQ(refusal(piece("<unk>", 0, 2) + piece("a", -1.5F)), "");
+  expect_refusal(piece(""), "piece 0 is empty");
+  expect_refusal(piece("a") + piece(std::string("\0b", 2)), "piece 1 holds a NUL");
+  expect_refusal(piece(std::string(600, 'a')), "piece 0 is longer than 512 bytes");
+  expect_refusal(piece(std::string(6000, 'a')), "piece 0 is too long");
+  for (const float score :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -1e30F})
+    expect_refusal(piece("a", score), "the score of piece 0 is not finite");
+  std::string nested;
+  for (size_t i = 1; i <= 60; ++i) nested += piece(std::string(i, 'a'), 0, 4);
+  EXPECT_EQ(refusal(nested + piece("b", 0, 4)), "");
+  expect_refusal(nested + piece(std::string(61, 'a'), 0, 4), "user-defined pieces begin with each other");
+}
+
+TEST(HostileSentencePiece, Messages) {
+  expect_refusal(piece("a").substr(0, 5), "ends inside a field");
+  expect_refusal("\x0B", "ends inside a field");  // a group
+  expect_refusal(text_field(1, "\x0A\x7F"), "piece 0 is damaged");
+  expect_refusal(text_field(2, "\x0A\x7F"), "trainer_spec is damaged");
+  expect_refusal(text_field(3, "\x0A\x7F"), "normalizer_spec is damaged");
+  // Self tests (4), the denormalizer (5) and what nobody knows are left out.
+  EXPECT_EQ(
+      checked_sentencepiece(text_field(4, "x") + piece("a") + text_field(5, "y") + text_field(9, "z"), "f"),
+      piece("a"));
+}
+
+std::string with_charsmap(uint32_t trie_bytes, const std::vector<uint32_t>& units,
+                          const std::string& replacements) {
+  std::string blob(4 + 4 * units.size(), '\0');
+  std::memcpy(blob.data(), &trie_bytes, 4);
+  std::memcpy(blob.data() + 4, units.data(), 4 * units.size());
+  return text_field(3, text_field(2, blob + replacements));
+}
+
+TEST(HostileSentencePiece, Charsmaps) {
+  const std::string nul(1, '\0');
+  const auto unit = [](uint32_t offset, uint32_t label, bool leaf) {
+    return offset << 10 | (leaf ? 1U << 8 : 0) | label;
+  };
+  std::vector<uint32_t> trie(512, 1U << 31);  // labels that no byte is
+  trie[0] = unit(256, 0, false);              // the root's children stand at 256 ^ label
+  trie[256 ^ 'a'] = unit(128, 'a', true);     // and the value of "a" at 256 ^ 'a' ^ 128
+  trie[256 ^ 'a' ^ 128] = 1U << 31 | 2;       // the third byte of the replacements
+  EXPECT_EQ(refusal(with_charsmap(2048, trie, "x" + nul + "y" + nul)), "");
+  expect_refusal(with_charsmap(2048, trie, nul + nul), "points outside its replacements");
+  expect_refusal(with_charsmap(2048, trie, "x" + nul + "y"), "does not end");
+  expect_refusal(with_charsmap(2048, trie, std::string(300, 'x') + nul), "too long");
+  expect_refusal(with_charsmap(2048, trie, ""), "the size of its charsmap");
+  expect_refusal(with_charsmap(2049, trie, nul), "the size of its charsmap");
+  expect_refusal(with_charsmap(0xFFFFFC00U, trie, nul), "the size of its charsmap");
+  auto far = trie;
+  far[256 ^ 'a'] = unit(4096, 'a', false);
+  expect_refusal(with_charsmap(2048, far, nul + nul + nul), "points outside itself");
+  auto endless = trie;
+  endless[256 ^ 'a'] = unit('a', 'a', false);  // back to 256: "aaaa..."
+  expect_refusal(with_charsmap(2048, endless, nul + nul + nul), "rules of more than 32 bytes");
+}
+
+// Not all charsmaps are hostile: this one says 41 -> 61, 42 43 -> 62 63 64, FF21 -> 41 (tests/fuzz/seeds.sh).
+TEST(HostileSentencePiece, ACharsmapThatHoldsWorks) {
+  const TempDir dir;
+  std::filesystem::copy(
+      std::filesystem::path(LARIAT_SOURCE_DIR) / "tests/fuzz/seeds/sentencepiece-charsmap.model",
+      dir.path / "tokenizer.model");
+  const Tokenizer tokenizer = Tokenizer::load(dir.path);
+  EXPECT_EQ(tokenizer.encode("the BCs", false), tokenizer.encode("the bcds", false));
+  EXPECT_EQ(tokenizer.encode("A", false), tokenizer.encode("a", false));
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("BC <us>x", false), false), "bcd <us>x");
+}
+
+TEST(HostileJson, AKeyTwiceIsNamed) {
+  const auto error = [](const std::string& text) { return error_of([&] { parse_json(text, "file"); }); };
+  EXPECT_EQ(error(R"({"a": {"b": 1, "b": 2}})"),
+            "file: the key \"b\" stands twice in one object; remove one");
+  EXPECT_EQ(error(R"([{"a": 1}, {"a": [{"c:{": ":", "\u0061": 1, "a": 2}]}])"),
+            "file: the key \"a\" stands twice in one object; remove one");
+  EXPECT_NO_THROW(parse_json(R"({"a": {"a": {"a": ":::\\\":"}}, "b": {"a": 1}})", "file"));
+  EXPECT_EQ(error_of([&] { parse_ordered_json(R"({"a": 1, "b": 2, "a": 1})", "file"); }),
+            "file: the key \"a\" stands twice in one object; remove one");
+}
+
+}  // namespace
+}  // namespace lariat::test
