@@ -1,5 +1,6 @@
 #include "models/json_file.h"
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <set>
@@ -12,12 +13,15 @@ namespace {
 
 constexpr uint64_t kMaxJsonBytes = uint64_t{64} << 20;
 constexpr int kMaxJsonDepth = 64;
+// Four times what the largest vocabularies known need (256 k tokens, 600 k merges in lists of two).
+constexpr size_t kMaxKeys = size_t{1} << 21, kMaxValues = size_t{1} << 23;
 constexpr size_t kMaxOrderedKeys = 128;
 
-// nlohmann's parser recurses when it destroys deep values, so depth is bounded before it sees the text.
-// Returns how many keys the text has if it is JSON: its colons outside strings.
-size_t check_depth(std::string_view text, const std::string& name) {
-  size_t keys = 0;
+// nlohmann's parser recurses when it destroys deep values, and makes some 16 to 100 bytes of each value in
+// the text, so depth and number are bounded before it sees it. Returns how many keys the text has if it is
+// JSON: its colons outside strings.
+size_t check_outline(std::string_view text, const std::string& name) {
+  size_t keys = 0, commas = 0;
   int depth = 0;
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -38,7 +42,13 @@ size_t check_depth(std::string_view text, const std::string& name) {
       --depth;
     } else if (c == ':') {
       ++keys;
+    } else if (c == ',') {
+      ++commas;
     }
+  }
+  if (keys > kMaxKeys || commas > kMaxValues) {
+    throw Error(name + ": " + std::to_string(std::max(keys, commas)) +
+                " values in one file, more than any checkpoint has");
   }
   return keys;
 }
@@ -113,11 +123,11 @@ std::string read_file(const std::filesystem::path& file, uint64_t max_bytes) {
 }
 
 nlohmann::json parse_json(std::string_view text, const std::string& name) {
-  return parse<nlohmann::json>(text, name, check_depth(text, name));
+  return parse<nlohmann::json>(text, name, check_outline(text, name));
 }
 
 nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& name) {
-  const size_t keys = check_depth(text, name);
+  const size_t keys = check_outline(text, name);
   if (keys > kMaxOrderedKeys) {
     throw Error(name + ": " + std::to_string(keys) + " keys, more than the " +
                 std::to_string(kMaxOrderedKeys) + " this kind of file may have");

@@ -7,9 +7,9 @@
 namespace lariat {
 
 // Reads and parses a JSON file. Throws Error naming the file when it is missing, unreadable, larger than
-// 64 MiB (twice the largest tokenizer.json known), nested deeper than 64 levels, not JSON (with the byte
-// where the parser stopped), or when an object names a key twice: RFC 8259 leaves open which of the two
-// counts, so that two programs may read two different files.
+// 64 MiB (twice the largest tokenizer.json known), nested deeper than 64 levels, of more than 8 million
+// values, not JSON (with the byte where the parser stopped), or when an object names a key twice: RFC 8259
+// leaves open which of the two counts, so that two programs may read two different files.
 nlohmann::json read_json(const std::filesystem::path& file);
 
 // The same for text already in memory; `name` stands for the file in errors.

@@ -6,15 +6,18 @@
 #include <algorithm>
 
 #include "kernels/error.h"
+#include "models/unicode.h"
 
 namespace lariat::tok {
 namespace {
 
-// Steps of backtracking. A sane split stays below kUsualSteps but in runs of thousands of spaces, over which
-// it backtracks once. What a search needs beyond comes out of an account that every encoder opens with
-// kMostSteps (a fraction of a second) and that the text it gets through refills, so that not only one search
-// ends but the sum of them all is linear in the text.
+// A sane split backtracks less than kUsualSteps, looks ahead less than kWindow bytes, and exceeds either only
+// in runs of thousands of spaces or letters, which it then gets through at once. What a search needs beyond
+// comes out of an account that every encoder opens with kMostSteps (a fraction of a second) and that the text
+// it gets through refills, so that not only each search ends but the sum of them all is linear in the text.
+// (PCRE2's own limit does not count the characters that a repeat runs over.)
 constexpr uint32_t kUsualSteps = 10'000, kStepsPerByte = 64, kMostSteps = 20'000'000;
+constexpr size_t kWindow = 1024;
 constexpr uint32_t kHeapLimitKib = 256 << 10;
 constexpr size_t kJitStackStart = 64 << 10, kJitStackMax = 16 << 20;
 constexpr size_t kMaxPatternBytes = 64 << 10;
@@ -214,24 +217,45 @@ int Regex::search(std::string_view text, size_t from, uint32_t partial, uint32_t
   return rc;
 }
 
+int Regex::search_within_account(std::string_view text, size_t from, uint32_t partial,
+                                 RegexScratch& scratch) const {
+  uint32_t& account = scratch.impl_->account;
+  int rc = search(text, from, partial, kUsualSteps, scratch);
+  for (uint32_t steps = 8 * kUsualSteps; rc == PCRE2_ERROR_MATCHLIMIT && account > 0; steps *= 8) {
+    steps = std::min(steps, account);
+    account -= steps;
+    rc = search(text, from, partial, steps, scratch);
+  }
+  return rc;
+}
+
 Regex::Found Regex::find(std::string_view text, size_t from, bool more_to_come, size_t& begin, size_t& end,
                          RegexScratch& scratch) const {
   RegexScratch::Impl& s = *scratch.impl_;
-  const uint32_t partial = more_to_come ? PCRE2_PARTIAL_HARD : 0;
-  int rc = search(text, from, partial, kUsualSteps, scratch);
-  for (uint32_t steps = 8 * kUsualSteps; rc == PCRE2_ERROR_MATCHLIMIT && s.account > 0; steps *= 8) {
-    steps = std::min(steps, s.account);
-    s.account -= steps;
-    rc = search(text, from, partial, steps, scratch);
+  uint64_t looked_ahead = 0;  // bytes, beyond the usual
+  int rc = 0;
+  for (size_t window = kWindow;; window *= 8) {
+    const bool whole = text.size() - from <= window;
+    const size_t size = whole ? text.size() : char_start(text, from + window);
+    const bool cut = more_to_come || !whole;
+    rc = search_within_account(text.substr(0, size), from, cut ? PCRE2_PARTIAL_HARD : 0, scratch);
+    // A match that did not touch the end of its window is one whatever follows.
+    if (whole || (rc != PCRE2_ERROR_NOMATCH && rc != PCRE2_ERROR_PARTIAL)) break;
+    looked_ahead += std::min(8 * window, text.size() - from);
   }
   if (rc == PCRE2_ERROR_NOMATCH) return Found::kNone;
   if (rc < 0 && rc != PCRE2_ERROR_PARTIAL) check_result(rc);
   const PCRE2_SIZE* range = pcre2_get_ovector_pointer(s.data);
   begin = range[0];
   end = range[1];
-  const uint64_t earned = uint64_t{kStepsPerByte} * (end - std::min(from, end));
-  s.account = static_cast<uint32_t>(std::min<uint64_t>(kMostSteps, s.account + earned));
-  return rc == PCRE2_ERROR_PARTIAL ? Found::kPartial : Found::kMatch;
+  if (rc == PCRE2_ERROR_PARTIAL) return Found::kPartial;
+  const uint64_t account = s.account + uint64_t{kStepsPerByte} * (end - std::min(from, end));
+  if (looked_ahead > account) {
+    throw Error(where_ +
+                ": the pattern looks too far ahead on this text; use a pattern whose repeats end sooner");
+  }
+  s.account = static_cast<uint32_t>(std::min<uint64_t>(kMostSteps, account - looked_ahead));
+  return Found::kMatch;
 }
 
 void Regex::check_result(int rc) const {

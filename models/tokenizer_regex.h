@@ -39,7 +39,8 @@ class Regex {
     kPartial,  // only with more_to_come: what follows the text decides; begin: where the undecided match
                // starts
   };
-  // The first match that begins at or after `from`. Throws Error when the pattern backtracks without measure.
+  // The first match that begins at or after `from`. Throws Error when the pattern backtracks or
+  // looks ahead without measure.
   Found find(std::string_view text, size_t from, bool more_to_come, size_t& begin, size_t& end,
              RegexScratch& scratch) const;
 
@@ -50,6 +51,8 @@ class Regex {
  private:
   int search(std::string_view text, size_t from, uint32_t partial, uint32_t steps,
              RegexScratch& scratch) const;
+  int search_within_account(std::string_view text, size_t from, uint32_t partial,
+                            RegexScratch& scratch) const;
   void check_result(int rc) const;
   struct Code;
   std::unique_ptr<Code> code_;

@@ -4,9 +4,9 @@
 #   scripts/fuzz.sh [SECONDS_PER_TARGET] [TARGET...]      default: 60, every target
 #
 # A target fails when it crashes, breaks a promise, leaks, lets anything but a lariat::Error out, takes more than a
-# second for one input, or asks for more than 64 MB at once (inputs have 16 KB at most, so that is twice the file and
-# 64 MB). The input is then in build-fuzz/failures/; once fixed, it belongs into tests/fuzz/regressions/TARGET/.
-# What was found to reach new code stays in build-fuzz/corpus/ and is where the next run begins.
+# second of CPU time for one input, or asks for more than 64 MB at once (inputs have 16 KB at most, so that is twice
+# the file and 64 MB). The input is then in build-fuzz/failures/; once fixed, it belongs into
+# tests/fuzz/regressions/TARGET/. What was found to reach new code stays in build-fuzz/corpus/ and is where the next run begins.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
@@ -29,7 +29,7 @@ one() {  # target
   local folders=("$build/corpus/$target" "$build/seeds/$target")
   [ -d "$regressions" ] && folders+=("$regressions")
   # A small quarantine: freed memory that ASan keeps counts as used.
-  ASAN_OPTIONS=quarantine_size_mb=32 "$build/fuzz_$target" -max_total_time="$seconds" -max_len="$limit" -timeout=1 \
+  ASAN_OPTIONS=quarantine_size_mb=32 "$build/fuzz_$target" -max_total_time="$seconds" -max_len="$limit" -timeout=20 \
     -malloc_limit_mb=64 -rss_limit_mb=512 -print_final_stats=1 -artifact_prefix="$build/failures/$target/" \
     "${folders[@]}" >"$build/$target.log" 2>&1 || true
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 
 #include "models/unicode.h"
@@ -38,6 +39,18 @@ void require(bool kept, const std::string& what) {
   if (kept) return;
   std::fprintf(stderr, "promise broken: %s\n", what.c_str());
   std::abort();
+}
+
+void run(Target target, std::string_view input) {
+  constexpr double kMostSeconds = 1.0;
+  const auto cpu_seconds = [] {
+    timespec now{};
+    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  };
+  const double start = cpu_seconds();
+  target(input);
+  require(cpu_seconds() - start <= kMostSeconds, "more than a second for one input");
 }
 
 fs::path fresh_folder() {

@@ -43,7 +43,7 @@ int replay(const std::string& name, const std::vector<fs::path>& paths) {
       require(in.good(), file.string() + " cannot be read");
       const std::string bytes(std::istreambuf_iterator<char>(in), {});
       std::fprintf(stderr, "%s\n", file.c_str());  // before it may crash
-      target->second(bytes);
+      run(target->second, bytes);
       ++count;
     }
   }

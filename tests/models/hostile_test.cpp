@@ -118,6 +118,13 @@ TEST(HostileSentencePiece, ACharsmapThatHoldsWorks) {
   EXPECT_EQ(tokenizer.decode(tokenizer.encode("BC <us>x", false), false), "bcd <us>x");
 }
 
+TEST(HostileJson, MoreValuesThanMemoryShouldHold) {
+  std::string text = "[";
+  for (int i = 0; i < 9'000'000; ++i) text += "0,";
+  EXPECT_EQ(error_of([&] { parse_json(text + "0]", "file"); }),
+            "file: 9000000 values in one file, more than any checkpoint has");
+}
+
 TEST(HostileJson, AKeyTwiceIsNamed) {
   const auto error = [](const std::string& text) { return error_of([&] { parse_json(text, "file"); }); };
   EXPECT_EQ(error(R"({"a": {"b": 1, "b": 2}})"),

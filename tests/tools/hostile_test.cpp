@@ -223,6 +223,19 @@ TEST_F(Hostile, APatternThatBacktracks) {
   expect_error(tokenize(text), 1, says);
 }
 
+// Which runs over all that follows for every character that it then takes.
+TEST_F(Hostile, APatternThatLooksAhead) {
+  const Json split = {{"type", "Split"}, {"pattern", {{"Regex", "[^x]*x|."}}}, {"behavior", "Isolated"}};
+  change("tokenizer.json", "/pre_tokenizer",
+         {{"type", "Sequence"},
+          {"pretokenizers",
+           {split, {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}});
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += std::string(5000, 'a') + "x";  // long words are fine
+  EXPECT_EQ(tokenize(text).code, 0);
+  expect_error(tokenize(std::string(1 << 20, 'a')), 1, "the pattern looks too far ahead on this text");
+}
+
 TEST_F(Hostile, IdsOfATokenizer) {
   const Json good = read("tokenizer.json");
   for (const Json& id :
