@@ -1,6 +1,7 @@
 // Files made to hurt, through the program: each is one clear line, and none is read, allocated or waited for.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
