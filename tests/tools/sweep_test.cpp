@@ -58,8 +58,8 @@ TEST_F(MeasuringTest, PerplexityEqualsTheGolden) {
   for (const auto& expected : golden["results"]) {
     std::string command = "perplexity" + model() + " --file " + text_.string() + " --max-tokens " +
                           golden["text_tokens"].dump() + " --dtype f32 --kv-dtype f32 --json" +
-                          " --device cpu --threads 1 --method " + expected["method"].get<std::string>() + " --ctx " +
-                          expected["ctx"].dump();
+                          " --device cpu --threads 1 --method " + expected["method"].get<std::string>() +
+                          " --ctx " + expected["ctx"].dump();
     if (!expected["stride"].is_null()) command += " --stride " + expected["stride"].dump();
     const Json& config = expected["config"];
     if (config.contains("rope_scaling")) {
@@ -85,8 +85,9 @@ TEST_F(MeasuringTest, PerplexityEqualsTheGolden) {
 }
 
 TEST_F(MeasuringTest, SeveralLengthsInOnePassEqualEachAlone) {
-  const std::string common = "perplexity" + model() + " --file " + text_.string() +
-                             " --max-tokens 3000 --dtype f32 --kv-dtype f32 --device cpu --threads 1 --json --ctx ";
+  const std::string common =
+      "perplexity" + model() + " --file " + text_.string() +
+      " --max-tokens 3000 --dtype f32 --kv-dtype f32 --device cpu --threads 1 --json --ctx ";
   const Json together = Json::parse(run_lariat(common + "300,128,512").out)["results"];
   ASSERT_EQ(together.size(), 3U);
   for (const auto& one : together) {
