@@ -5,7 +5,7 @@
 // A round is always the same work: prompts of many lengths on sequences that are reset, dropped and forked,
 // under a dynamic scaling, so that every clock and every size of cache and scratch memory occurs in it. After
 // the first rounds everything that is kept has been allocated, and from then on the resident memory at the
-// end of a round may not move by more than 1 %.
+// end of a round may not move by more than 1 % or a megabyte.
 #include <unistd.h>
 
 #include <algorithm>
@@ -82,7 +82,9 @@ int run(const std::string& model_dir, double seconds) {
   std::printf("%lld rounds, %lld tokens, %.0f s: %.2f .. %.2f MB after round %lld, %.2f %%\n",
               static_cast<long long>(rounds), static_cast<long long>(tokens), seconds_since(start), lowest,
               highest, static_cast<long long>(kWarmUp), moved);
-  return moved <= 1 ? 0 : 1;
+  // Of the demo checkpoint's 24 MB one percent is less than the half megabyte that the allocator may take
+  // once more, some rounds later than the rest; what leaks goes on, and a megabyte does not last it long.
+  return moved <= 1 || highest - lowest < 1 ? 0 : 1;
 }
 
 }  // namespace
