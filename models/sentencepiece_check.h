@@ -10,12 +10,10 @@ namespace lariat::tok {
 //
 // It trusts, and reads out of bounds, aborts or runs on without end where they do not hold:
 // - pieces hold no NUL (its tries are built of C strings), are short, and none is a prefix of many others
-// (its matcher
-//   keeps 64 results);
+//   (its matcher keeps 64 results);
 // - scores are finite (they order a priority queue);
 // - the double array of a normalizer's charsmap stays within itself, its replacements end, and no rule is
-// longer than
-//   the 32 prefixes that normalizing keeps.
+//   longer than the 32 prefixes that normalizing keeps.
 // Left out are the self tests, which run at load and print, and the denormalizer, which lariat does not use.
 std::string checked_sentencepiece(std::string_view bytes, const std::string& file);
 

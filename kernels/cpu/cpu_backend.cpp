@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <fstream>
 #include <latch>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -38,12 +38,13 @@ std::string cpu_model() {
 // and then started for good.
 void start_team(int threads) {
   std::vector<std::thread> others;
+  others.reserve(static_cast<size_t>(threads));  // nothing may be thrown past threads that wait
   std::latch all_are_there(threads);
   int missing = 0;
   while (static_cast<int>(others.size()) < threads - 1 && missing == 0) {
     try {
       others.emplace_back([&] { all_are_there.arrive_and_wait(); });
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {  // no thread, or no memory for one
       missing = threads - 1 - static_cast<int>(others.size());
     }
   }

@@ -69,6 +69,14 @@ class Hostile : public testing::Test {
     const uint64_t length = header.size();
     put(dir_ / "model.safetensors", std::string(reinterpret_cast<const char*>(&length), 8) + header + data);
   }
+  // The tokenizer cuts texts into the matches of this pattern.
+  void split_by(const char* pattern) const {
+    const Json split = {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}};
+    change("tokenizer.json", "/pre_tokenizer",
+           {{"type", "Sequence"},
+            {"pretokenizers",
+             {split, {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}});
+  }
   // Makes a file long without giving it bytes; false where the file system cannot.
   bool stretch(const char* name, int64_t bytes) const {
     return ::truncate((dir_ / name).c_str(), bytes) == 0;
@@ -209,11 +217,7 @@ TEST_F(Hostile, NotFiniteWeights) {
 }
 
 TEST_F(Hostile, APatternThatBacktracks) {
-  const Json split = {{"type", "Split"}, {"pattern", {{"Regex", "(a+)+b|."}}}, {"behavior", "Isolated"}};
-  change("tokenizer.json", "/pre_tokenizer",
-         {{"type", "Sequence"},
-          {"pretokenizers",
-           {split, {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}});
+  split_by("(a+)+b|.");
   EXPECT_EQ(tokenize("aab aaab").code, 0);
   const std::string says =
       "tokenizer.json: key 'pre_tokenizer.pretokenizers[0].pattern.Regex': the pattern backtracks";
@@ -226,11 +230,7 @@ TEST_F(Hostile, APatternThatBacktracks) {
 
 // Which runs over all that follows for every character that it then takes.
 TEST_F(Hostile, APatternThatLooksAhead) {
-  const Json split = {{"type", "Split"}, {"pattern", {{"Regex", "[^x]*x|."}}}, {"behavior", "Isolated"}};
-  change("tokenizer.json", "/pre_tokenizer",
-         {{"type", "Sequence"},
-          {"pretokenizers",
-           {split, {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}});
+  split_by("[^x]*x|.");
   std::string text;
   for (int i = 0; i < 200; ++i) text += std::string(5000, 'a') + "x";  // long words are fine
   EXPECT_EQ(tokenize(text).code, 0);

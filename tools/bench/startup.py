@@ -20,7 +20,8 @@ import struct
 import sys
 import time
 
-BEGIN, END = "<!-- startup -->", "<!-- /startup -->"
+import compare  # beside this file
+
 BLOCK = 64 << 20
 
 
@@ -153,16 +154,6 @@ def memory_table(args, weights):
     return lines
 
 
-def write_docs(path, lines):
-    with open(path, encoding="utf-8") as file:
-        text = file.read()
-    if BEGIN not in text or END not in text:
-        fail(f"{path}: has no lines {BEGIN} and {END}")
-    text = text.split(BEGIN, 1)[0] + "\n".join([BEGIN, *lines, END]) + text.split(END, 1)[1]
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lariat", required=True, help="our program")
@@ -183,7 +174,7 @@ def main():
     weights = os.path.join(args.checkpoint, "model.safetensors")
     lines = startup_table(args, weights) + [""] + memory_table(args, weights)
     if args.docs:
-        write_docs(args.docs, lines)
+        compare.write_docs(args.docs, "startup", lines)
     print("\n".join(lines))
 
 
