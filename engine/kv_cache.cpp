@@ -4,6 +4,7 @@
 
 #include "engine/stopwatch.h"
 #include "kernels/error.h"
+#include "kernels/integers.h"
 
 namespace lariat {
 
@@ -42,7 +43,7 @@ size_t KvCache::bytes() const {
 }
 
 void KvCache::reserve(int64_t positions) {
-  const auto wanted = static_cast<size_t>((positions + kKvBlock - 1) / kKvBlock);
+  const auto wanted = static_cast<size_t>(ceil_div(positions, kKvBlock));
   const auto block_elements = static_cast<size_t>(n_kv_heads_ * kKvBlock * head_dim_);
   while (k_blocks_[0].size() < wanted) {
     std::vector<Buffer> block;  // allocated whole before any of it is used
@@ -89,7 +90,7 @@ void KvCache::truncate(int64_t length) { length_ = std::min(length_, length); }
 
 void KvCache::copy_prefix(const KvCache& from, int64_t length) {
   reserve(length);
-  const auto blocks = static_cast<size_t>((length + kKvBlock - 1) / kKvBlock);
+  const auto blocks = static_cast<size_t>(ceil_div(length, kKvBlock));
   const auto block_elements = static_cast<size_t>(n_kv_heads_ * kKvBlock * head_dim_);
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     for (size_t b = 0; b < blocks; ++b) {

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "kernels/integers.h"
 #include "kernels/tensor.h"
 
 // Weights in groups of small integers (DType::kQ8, kQ4), made at load from any float matrix. 32 consecutive
@@ -44,8 +45,8 @@ struct QuantLayout {
   explicit QuantLayout(const Matrix& m) : dtype(m.dtype), rows(m.rows), cols(m.cols) {}
   QuantLayout(DType dtype_, int64_t rows_, int64_t cols_) : dtype(dtype_), rows(rows_), cols(cols_) {}
 
-  int64_t tiles() const { return (rows + kQuantRows - 1) / kQuantRows; }
-  int64_t blocks() const { return (cols + kQuantBlock - 1) / kQuantBlock; }
+  int64_t tiles() const { return ceil_div(rows, kQuantRows); }
+  int64_t blocks() const { return ceil_div(cols, kQuantBlock); }
   int64_t scale_bytes() const { return kQuantBlock / kQuantGroup * kQuantRows * 2; }
   int64_t group_bytes() const { return kQuantRows * kQuantGroup / (dtype == DType::kQ8 ? 1 : 2); }
   int64_t block_bytes() const { return scale_bytes() + kQuantBlock / kQuantGroup * group_bytes(); }

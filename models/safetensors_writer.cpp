@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/error.h"
+#include "kernels/integers.h"
 #include "models/json_file.h"
 #include "models/safetensors.h"
 
@@ -18,7 +19,7 @@ SafetensorsWriter::SafetensorsWriter(std::filesystem::path file, const std::stri
   const nlohmann::json header = {
       {name, {{"dtype", "F32"}, {"shape", shape}, {"data_offsets", {0, expected_ * 4}}}}};
   std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');  // data starts on 8 bytes
+  text.resize(round_up<size_t>(text.size(), 8), ' ');  // data starts on 8 bytes
   fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd_ < 0) throw Error(temporary_.string() + ": cannot be written (" + std::strerror(errno) + ")");
   const uint64_t header_bytes = text.size();

@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/gemm_tile.h"
+#include "kernels/integers.h"
 #include "kernels/tensor.h"
 
 // What the product on tiles (amx_product.h) does with one block of 2 x 2 tiles of sums, and how it gets the
@@ -40,7 +41,7 @@ class FetchAhead {
         rows_(rows),
         bytes_(bytes),
         stride_(stride),
-        step_((rows + steps - 1) / steps) {}
+        step_(ceil_div(rows, steps)) {}
 
   void step() {
     const int64_t rows = std::min(step_, rows_);

@@ -5,6 +5,7 @@
 #include "kernels/cpu/amx_block.h"
 #include "kernels/cpu/columns.h"
 #include "kernels/cpu/convert_rows.h"
+#include "kernels/integers.h"
 
 // The product of bf16 matrices for many rows of x on tile registers (TDPBF16PS). Rows of w are the rows of a
 // tile's left operand, as they lie in memory; rows of x are the columns of its right operand, which wants
@@ -42,14 +43,11 @@ struct AmxCut {
   int64_t k, x_rows, w_rows;  // w_rows: of w in a task
   bool small_x;
 
-  static constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-  static constexpr int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
-
   AmxCut(const Matrix& x, const Matrix& w, int threads) : k(w.cols) {
     x_rows = round_up(ceil_div(x.rows, ceil_div(x.rows, kAmxRows)), kAmxBlock);
     small_x = packed_bytes() <= kAmxSmallX;
     // Without x to wait for, w is best read along its rows.
-    const int64_t tasks = round_up(ceil_div(w.rows, small_x ? kAmxPanel : kAmxRows), threads);
+    const int64_t tasks = round_up<int64_t>(ceil_div(w.rows, small_x ? kAmxPanel : kAmxRows), threads);
     w_rows = round_up(ceil_div(w.rows, tasks), kAmxBlock);
   }
 
@@ -75,11 +73,11 @@ class AmxProduct {
         bias_(bias),
         out_(out),
         scratch_(scratch),
-        x_blocks_(cut.ceil_div(x.rows, kAmxBlock)) {}
+        x_blocks_(ceil_div(x.rows, kAmxBlock)) {}
 
   // First every task of packing, then every one of multiplying, in any order and by any thread.
   int64_t pack_tasks() const { return x_blocks_ * cut_.column_blocks(); }
-  int64_t multiply_tasks() const { return cut_.ceil_div(w_.rows, cut_.w_rows); }
+  int64_t multiply_tasks() const { return ceil_div(w_.rows, cut_.w_rows); }
 
   void pack(int64_t task) const {
     const int64_t block = task / x_blocks_, first = task % x_blocks_ * kAmxBlock;
@@ -105,7 +103,7 @@ class AmxProduct {
     char* panel = scratch_ + cut_.packed_bytes() + thread * cut_.thread_bytes();
     Tiles::configure(full_tiles());
     for (int64_t block = 0; block < cut_.column_blocks(); ++block) {
-      Fetch x_ahead = next_x(block, cut_.ceil_div(count, kAmxBlock) * x_blocks_);
+      Fetch x_ahead = next_x(block, ceil_div(count, kAmxBlock) * x_blocks_);
       for (int64_t p = 0; p < count; p += kAmxPanel) {
         pack_w(block, first + p, std::min(kAmxPanel, count - p), panel);
         multiply_panel(block, first, count, p, panel, x_ahead);
@@ -146,7 +144,7 @@ class AmxProduct {
   // Packed w: [32 rows][tile of columns][2 tiles]; what is missing in the last tiles is zero.
   void pack_w(int64_t block, int64_t first, int64_t count, char* to) const {
     const int64_t tiles = cut_.tiles(block), bytes = cut_.columns(block) * 2;
-    for (int64_t r = 0; r < cut_.round_up(count, kAmxBlock); ++r) {
+    for (int64_t r = 0; r < round_up(count, kAmxBlock); ++r) {
       const char* from = w_at(block, first + std::min(r, count - 1));
       char* row = to + (r / kAmxBlock * tiles * 2 + r / kTileRows % 2) * kTileBytes + r % kTileRows * 64;
       for (int64_t t = 0; t < tiles; ++t, row += 2 * kTileBytes) {
@@ -168,7 +166,7 @@ class AmxProduct {
   // What follows the panel at row first + p: the next panel, or the first one of the next block of columns.
   Fetch next_w(int64_t block, int64_t first, int64_t count, int64_t p) const {
     const int64_t rows = std::min(kAmxPanel, count - p);
-    const int64_t steps = cut_.ceil_div(rows, kAmxBlock) * x_blocks_;
+    const int64_t steps = ceil_div(rows, kAmxBlock) * x_blocks_;
     const bool last = p + kAmxPanel >= count;
     if (last && block + 1 == cut_.column_blocks()) return {};
     const int64_t next_block = last ? block + 1 : block, next = last ? 0 : p + kAmxPanel;

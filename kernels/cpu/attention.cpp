@@ -6,6 +6,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/scratch.h"
+#include "kernels/integers.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention.cpp"
@@ -86,9 +87,7 @@ struct Call {
   }
 };
 
-int64_t padded_rows(int64_t rows) {
-  return (rows + kAttentionBlockTile - 1) / kAttentionBlockTile * kAttentionBlockTile;
-}
+int64_t padded_rows(int64_t rows) { return round_up(rows, kAttentionBlockTile); }
 int64_t query_floats(const Call& call, int64_t rows) { return padded_rows(rows) * call.stride; }
 int64_t work_floats(const Call& call, int64_t rows) {
   return padded_rows(rows) * (call.stride + 2) + attention_scratch(call.stride);
@@ -153,9 +152,9 @@ int64_t tokens_per_task(const Call& call) { return std::max<int64_t>(1, kTaskRow
 
 void attend_tokens(const Call& call, int threads, Buffer& scratch, Backend& backend) {
   const int64_t tokens = tokens_per_task(call), heads = call.cache.n_kv_heads;
-  const int64_t chunks = (call.q.rows + tokens - 1) / tokens;
+  const int64_t chunks = ceil_div(call.q.rows, tokens);
   const int64_t queries = query_floats(call, tokens * call.group);
-  const int64_t floats = (queries + work_floats(call, tokens * call.group) + 15) / 16 * 16;
+  const int64_t floats = round_up<int64_t>(queries + work_floats(call, tokens * call.group), 16);
   auto* memory =
       static_cast<float*>(grown(backend, scratch, static_cast<size_t>(threads * floats) * sizeof(float)));
   for_tasks(threads, chunks * heads, [&](int64_t i, int worker) {
@@ -176,12 +175,12 @@ void attend_positions(const Call& call, int threads, Buffer& scratch, Backend& b
   // Waking a thread is worth it for some 2^18 products.
   const int64_t work = heads * length * whole.rows * call.stride;
   const int team = static_cast<int>(std::clamp<int64_t>(work >> 18, 1, threads));
-  const int64_t wanted = team == 1 ? 1 : (4 * team + heads - 1) / heads;
+  const int64_t wanted = team == 1 ? 1 : ceil_div<int64_t>(4 * team, heads);
   const int64_t parts = std::clamp<int64_t>(length / kKvBlock, 1, wanted);
-  const int64_t step = ((length + parts - 1) / parts + kAttentionKeys - 1) / kAttentionKeys * kAttentionKeys;
+  const int64_t step = round_up(ceil_div(length, parts), kAttentionKeys);
 
   const int64_t queries = query_floats(call, whole.rows);
-  const int64_t floats = (work_floats(call, whole.rows) + 15) / 16 * 16;
+  const int64_t floats = round_up<int64_t>(work_floats(call, whole.rows), 16);
   auto* memory = static_cast<float*>(
       grown(backend, scratch, static_cast<size_t>(heads * (queries + parts * floats)) * sizeof(float)));
   static thread_local std::vector<AttentionTask> kept;  // a decode step allocates nothing

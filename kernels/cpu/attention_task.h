@@ -1,5 +1,6 @@
 #pragma once
 #include "kernels/backend.h"
+#include "kernels/integers.h"
 
 namespace lariat {
 
@@ -34,7 +35,7 @@ struct AttentionTask {
 };
 
 // Rows of q and acc start at multiples of the longest vector.
-constexpr int64_t padded_head_dim(int64_t head_dim) { return (head_dim + 15) / 16 * 16; }
+constexpr int64_t padded_head_dim(int64_t head_dim) { return round_up<int64_t>(head_dim, 16); }
 
 // Query rows that attention_block works on at a time; q, max, sum and acc extend to a multiple of it.
 inline constexpr int64_t kAttentionBlockTile = 6;

@@ -18,6 +18,7 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/quantize.h"
 #include "kernels/error.h"
+#include "kernels/integers.h"
 
 namespace lariat {
 namespace {
@@ -82,7 +83,7 @@ Buffer CpuBackend::allocate(size_t bytes) {
   // Large blocks start on a huge page and ask for huge pages: a KV cache or a converted weight is read in
   // long streams, which cost noticeably fewer page walks then.
   const size_t alignment = bytes >= 2 * kHugePage ? kHugePage : 64;
-  const size_t rounded = (std::max<size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
+  const size_t rounded = round_up(std::max<size_t>(bytes, 1), alignment);
   void* data = rounded < bytes ? nullptr : std::aligned_alloc(alignment, rounded);
   if (data == nullptr) {
     const bool large = bytes >= size_t{1} << 20;

@@ -7,6 +7,7 @@
 #include "kernels/cpu/columns.h"
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_features.h"
+#include "kernels/integers.h"
 
 namespace lariat::cpu {
 namespace {
@@ -16,9 +17,6 @@ namespace {
 constexpr int64_t kPanelBytes = 192 << 10;
 constexpr int64_t kWeightBytes = 320 << 10;
 constexpr int64_t kMaxRows = 1024;  // of x at a time: bounds the packed copy
-
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-constexpr int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
 // How a product is cut: `columns` of x and w at a time, `w_rows` rows of w at a time.
 struct Blocks {
@@ -34,7 +32,7 @@ struct Blocks {
         copies(w.dtype != kernel.dtype || rows_collide(w)) {
     const auto element = static_cast<int64_t>(size_of(kernel.dtype));
     const int64_t parts = std::max<int64_t>(1, ceil_div(k * kernel.panel * element, kPanelBytes));
-    columns = std::max<int64_t>(64, round_up(ceil_div(k, parts), 64));
+    columns = std::max<int64_t>(64, round_up<int64_t>(ceil_div(k, parts), 64));
     const int64_t groups = kWeightBytes / (columns * element * kernel.w_rows);
     w_rows = std::max<int64_t>(1, groups) * kernel.w_rows;
   }
@@ -127,7 +125,7 @@ void gemm(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute, c
   if (runs_on_amx(w, compute)) return gemm_amx(x, w, bias, out, scratch, threads);
   const Blocks blocks(x, w, compute);
   // Small blocks when w has few rows, so that every thread gets some; the sums do not depend on the cut.
-  const int64_t fair = round_up(ceil_div(w.rows, threads), blocks.kernel.w_rows);
+  const int64_t fair = round_up(ceil_div<int64_t>(w.rows, threads), blocks.kernel.w_rows);
   const int64_t step = std::min(blocks.w_rows, fair);
   for (int64_t top = 0; top < x.rows; top += kMaxRows) {
     const int64_t rows = std::min(kMaxRows, x.rows - top);

@@ -5,6 +5,7 @@
 #include "kernels/cpu/columns.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/integers.h"
 
 namespace lariat::cpu {
 namespace {
@@ -39,7 +40,7 @@ class Product {
   }
 
   int64_t tiles_per_block(int threads) const {
-    const int64_t fair = (layout_.tiles() + threads - 1) / threads;
+    const int64_t fair = ceil_div<int64_t>(layout_.tiles(), threads);
     const int64_t fit = std::max<int64_t>(2, kBlockBytes / layout_.tile_bytes() / 2 * 2);
     return std::clamp<int64_t>(fair, 1, fit);
   }
@@ -90,7 +91,7 @@ void quant_matmul(const Matrix& x, const Matrix& w, const Matrix& bias, const Ma
       continue;
     }
     const int64_t step = product.tiles_per_block(team);
-    for_tasks(team, (layout.tiles() + step - 1) / step, [&](int64_t task, int) {
+    for_tasks(team, ceil_div(layout.tiles(), step), [&](int64_t task, int) {
       product.block(task * step, std::min((task + 1) * step, layout.tiles()));
     });
   }

@@ -1,6 +1,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/scratch.h"
+#include "kernels/integers.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/rerotate_keys.cpp"
@@ -39,7 +40,7 @@ void CpuBackend::rerotate_keys(std::span<const KvLayer> layers, int64_t n_positi
   const auto n_layers = static_cast<int64_t>(layers.size()),
              pairs = static_cast<int64_t>(delta_inv_freq.size());
   if (n_layers == 0 || n_positions == 0 || pairs == 0) return;
-  const int64_t n_blocks = (n_positions + kKvBlock - 1) / kKvBlock;
+  const int64_t n_blocks = ceil_div(n_positions, kKvBlock);
   const int64_t n_groups = n_blocks >= 4 * threads_ ? 1 : std::min<int64_t>(n_layers, threads_);
   angles_.prepare(delta_inv_freq, 0, n_positions);
   const int threads = n_positions * n_layers < 64 ? 1 : threads_;

@@ -52,7 +52,7 @@ __global__ void argmax_row_kernel(const Candidate* chunks, int64_t n_chunks, Can
   if (threadIdx.x == 0) rows[blockIdx.x] = best;
 }
 
-int64_t chunks_per_row(const Matrix& logits) { return div_up(logits.cols, kColumnsPerBlock); }
+int64_t chunks_per_row(const Matrix& logits) { return ceil_div(logits.cols, kColumnsPerBlock); }
 
 }  // namespace
 

@@ -15,7 +15,7 @@ bool tensor_cores_support(DType k_dtype, DType v_dtype, int64_t head_dim) {
 
 int attention_splits(int64_t blocks, int64_t key_tiles, int64_t min_tiles, int multiprocessors) {
   constexpr int64_t kMaxSplits = 64;
-  const int64_t wanted = div_up<int64_t>(int64_t{2} * multiprocessors, blocks);
+  const int64_t wanted = ceil_div<int64_t>(int64_t{2} * multiprocessors, blocks);
   const int64_t possible = std::min(kMaxSplits, key_tiles / min_tiles);
   return static_cast<int>(std::clamp<int64_t>(std::min(wanted, possible), 1, kMaxSplits));
 }

@@ -197,13 +197,13 @@ __global__ void __launch_bounds__(Tile::kThreads) attention_mma_kernel(const __g
 
 template <class Tile>
 int mma_splits(const Attention& a, int multiprocessors) {
-  const int64_t blocks = div_up<int64_t>(a.rows(), Tile::kRows) * a.n_kv_heads;
-  return attention_splits(blocks, div_up<int64_t>(a.planned_keys(), Tile::kKeys), 2, multiprocessors);
+  const int64_t blocks = ceil_div<int64_t>(a.rows(), Tile::kRows) * a.n_kv_heads;
+  return attention_splits(blocks, ceil_div<int64_t>(a.planned_keys(), Tile::kKeys), 2, multiprocessors);
 }
 
 template <class Tile>
 void launch_mma(const Attention& a, Stream stream) {
-  const dim3 grid(to_unsigned(div_up<int64_t>(a.rows(), Tile::kRows)), static_cast<unsigned>(a.n_kv_heads),
+  const dim3 grid(to_unsigned(ceil_div<int64_t>(a.rows(), Tile::kRows)), static_cast<unsigned>(a.n_kv_heads),
                   static_cast<unsigned>(a.splits));
   launch(attention_mma_kernel<Tile>, grid, dim3(Tile::kThreads), Tile::kSharedBytes, stream, a);
 }

@@ -70,7 +70,7 @@ __global__ void attention_plain_kernel(const __grid_constant__ Attention a) {
   __syncthreads();
 
   const int64_t position = a.first_position.get() + token, first = a.first_key(position);
-  const int64_t share = div_up<int64_t>(position + 1 - first, a.splits);
+  const int64_t share = ceil_div<int64_t>(position + 1 - first, a.splits);
   const int64_t begin = first + split * share;
   const int64_t end = begin + share < position + 1 ? begin + share : position + 1;
   PlainState state;
@@ -105,7 +105,7 @@ __global__ void attention_plain_kernel(const __grid_constant__ Attention a) {
 }  // namespace
 
 int plain_splits(const Attention& a, int multiprocessors) {
-  return attention_splits(a.n_tokens * a.n_heads, div_up(a.planned_keys(), kMinKeys), 1, multiprocessors);
+  return attention_splits(a.n_tokens * a.n_heads, ceil_div(a.planned_keys(), kMinKeys), 1, multiprocessors);
 }
 
 void launch_attention_plain(Attention a, Stream stream) {

@@ -59,8 +59,8 @@ __device__ __forceinline__ KeyRange key_range(const Attention& a, int64_t low_po
                                               int split) {
   const int64_t first = a.first_key(low_position) / Tile::kKeys * Tile::kKeys;
   const int64_t end = high_position + 1;
-  const int64_t tiles = div_up<int64_t>(end - first, Tile::kKeys);
-  const int64_t share = div_up<int64_t>(tiles, a.splits) * Tile::kKeys;
+  const int64_t tiles = ceil_div<int64_t>(end - first, Tile::kKeys);
+  const int64_t share = ceil_div<int64_t>(tiles, a.splits) * Tile::kKeys;
   const int64_t mine = first + split * share;
   return {mine, mine + share < end ? mine + share : end};
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/cuda/runtime.h"
+#include "kernels/integers.h"
 #include "kernels/tensor.h"
 
 // What every kernel file includes: CUDA's own headers under nvcc, the SIMT shim of the tests otherwise, and
@@ -211,11 +212,6 @@ struct FirstPosition {
 };
 
 // --- launching -------------------------------------------------------------------------------------------
-template <class T>
-constexpr T div_up(T a, T b) {
-  return (a + b - 1) / b;
-}
-
 #ifdef __CUDACC__
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, Stream stream, A&&... args) {

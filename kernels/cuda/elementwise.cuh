@@ -32,7 +32,7 @@ __global__ void elementwise_kernel(float* x, int64_t x_stride, const float* y, i
 template <class Op>
 void launch_elementwise(const Matrix& x, const Matrix& y, Op op, Stream stream) {
   constexpr unsigned kThreads = 256;
-  const auto chunks = to_unsigned(div_up<int64_t>(x.cols, int64_t{kThreads} * 4));
+  const auto chunks = to_unsigned(ceil_div<int64_t>(x.cols, int64_t{kThreads} * 4));
   const dim3 grid(to_unsigned(x.rows), chunks);
   const bool vector = x.cols % 4 == 0 && rows_aligned16(x) && rows_aligned16(y);
   launch(vector ? elementwise_kernel<Op, true> : elementwise_kernel<Op, false>, grid, dim3(kThreads), 0,

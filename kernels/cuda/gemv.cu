@@ -29,10 +29,10 @@ struct GemvShape {
 // The one place that decides a launch: a warp per two rows, or several warps per two rows when there are too
 // few rows to have sixteen warps on every multiprocessor, which is what it takes to keep memory busy.
 GemvShape gemv_shape(int64_t rows, int multiprocessors) {
-  const int64_t row_groups = div_up<int64_t>(rows, kRows);
+  const int64_t row_groups = ceil_div<int64_t>(rows, kRows);
   int parts = 1;
   while (parts < kWarps && row_groups * parts < int64_t{16} * multiprocessors) parts *= 2;
-  return {parts, dim3(to_unsigned(div_up<int64_t>(row_groups, kWarps / parts)))};
+  return {parts, dim3(to_unsigned(ceil_div<int64_t>(row_groups, kWarps / parts)))};
 }
 
 // Columns [i, i + kStep) of one row of w, of any type, as floats.

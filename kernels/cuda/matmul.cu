@@ -60,7 +60,7 @@ __global__ void split_rows_kernel(const float* x, int64_t stride, Half* high, Ha
 }  // namespace
 
 void CudaBackend::convert(const Matrix& from, DType rounding, const Matrix& to) {
-  const dim3 grid(to_unsigned(from.rows), to_unsigned(div_up<int64_t>(from.cols, int64_t{kThreads} * 4)));
+  const dim3 grid(to_unsigned(from.rows), to_unsigned(ceil_div<int64_t>(from.cols, int64_t{kThreads} * 4)));
   with_dtype(from.dtype, [&]<class From>(From) {
     with_dtype(to.dtype, [&]<class To>(To) {
       launch(convert_kernel<From, To>, grid, dim3(kThreads), 0, stream_, typed<From>(from), from.stride,
@@ -80,7 +80,7 @@ void CudaBackend::matmul(const Matrix& x, const Matrix& w, const Matrix& bias, D
     gemm(x, w, compute, out);
   }
   if (row_scale == nullptr && !bias) return;
-  const dim3 grid(to_unsigned(out.rows), to_unsigned(div_up<int64_t>(out.cols, kThreads)));
+  const dim3 grid(to_unsigned(out.rows), to_unsigned(ceil_div<int64_t>(out.cols, kThreads)));
   launch(finish_kernel, grid, dim3(kThreads), 0, stream_, typed<float>(out), out.stride, out.cols, row_scale,
          bias.data, bias.dtype);
 }

@@ -135,7 +135,7 @@ void CudaBackend::qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v
   a.n_tokens = k.rows;
   const int64_t warps = k.rows * (a.q.heads + a.k.heads + a.v.heads);
   const size_t shared_bytes = static_cast<size_t>(kWarps * cache.head_dim) * sizeof(float);
-  launch(qkv_to_cache_kernel, dim3(to_unsigned(div_up<int64_t>(warps, kWarps))), dim3(kWarps * kWarpSize),
+  launch(qkv_to_cache_kernel, dim3(to_unsigned(ceil_div<int64_t>(warps, kWarps))), dim3(kWarps * kWarpSize),
          shared_bytes, stream_, a);
 }
 

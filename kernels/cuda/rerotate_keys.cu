@@ -82,14 +82,14 @@ __global__ void rerotate_keys_kernel(const __grid_constant__ KeyLayers layers,
 
 // Shares of the layers: as few as give every multiprocessor eight blocks.
 unsigned layer_shares(int64_t blocks, int n_layers, int multiprocessors) {
-  const int64_t wanted = div_up<int64_t>(int64_t{8} * multiprocessors, blocks);
+  const int64_t wanted = ceil_div<int64_t>(int64_t{8} * multiprocessors, blocks);
   return static_cast<unsigned>(std::clamp<int64_t>(wanted, 1, n_layers));
 }
 
 template <class T, int kPairs>
 void launch_rerotate(const KeyLayers& layers, const PairFrequencies& delta, const RotationShape& shape,
                      int multiprocessors, Stream stream) {
-  const int64_t blocks = div_up<int64_t>(shape.n_positions * (shape.pairs / kPairs), kThreads);
+  const int64_t blocks = ceil_div<int64_t>(shape.n_positions * (shape.pairs / kPairs), kThreads);
   launch(rerotate_keys_kernel<T, kPairs>,
          dim3(to_unsigned(blocks), layer_shares(blocks, shape.n_layers, multiprocessors)), dim3(kThreads), 0,
          stream, layers, delta, shape);

@@ -40,7 +40,7 @@ __global__ void rms_norm_kernel(NormRows rows, const W* weight, float eps) {
 }
 
 unsigned threads_for(int64_t cols) {
-  const int64_t wanted = div_up<int64_t>(div_up<int64_t>(cols, 4), kWarpSize) * kWarpSize;
+  const int64_t wanted = ceil_div<int64_t>(ceil_div<int64_t>(cols, 4), kWarpSize) * kWarpSize;
   return static_cast<unsigned>(std::min<int64_t>(wanted, 1024));
 }
 

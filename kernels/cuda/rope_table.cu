@@ -26,7 +26,7 @@ void CudaBackend::rope_table(int64_t first_position, std::span<const double> inv
                              const RopeTable& table) {
   constexpr unsigned kThreads = 128;
   const auto pairs = static_cast<int64_t>(inv_freq.size());
-  launch(rope_table_kernel, dim3(to_unsigned(div_up<int64_t>(table.cos.rows * pairs, kThreads))),
+  launch(rope_table_kernel, dim3(to_unsigned(ceil_div<int64_t>(table.cos.rows * pairs, kThreads))),
          dim3(kThreads), 0, stream_, pair_frequencies(inv_freq), pairs, first_position, table.cos.rows,
          typed<float>(table.cos), table.cos.stride, typed<float>(table.sin), table.sin.stride);
 }

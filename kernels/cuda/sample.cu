@@ -164,7 +164,7 @@ __device__ int32_t walk(const Row& row, bool by_weight, Amount target, Board& bo
     __syncthreads();
   }
   // Those left are equal: by id, a run of ids per thread.
-  const int64_t share = div_up<int64_t>(row.cols, blockDim.x);
+  const int64_t share = ceil_div<int64_t>(row.cols, blockDim.x);
   const int64_t first = threadIdx.x * share;
   const int64_t end = first + share < row.cols ? first + share : row.cols;
   const auto amount_at = [&](int64_t i) -> Amount {
@@ -252,7 +252,7 @@ void CudaBackend::sample(const Matrix& logits, const Sampling& how, std::span<co
     return;
   }
   const double one = std::ldexp(1.0, 62 - static_cast<int>(std::bit_width(cols)));
-  const dim3 grid(to_unsigned(logits.rows), to_unsigned(div_up<int64_t>(logits.cols, kWeightThreads)));
+  const dim3 grid(to_unsigned(logits.rows), to_unsigned(ceil_div<int64_t>(logits.cols, kWeightThreads)));
   launch(weights_kernel, grid, dim3(kWeightThreads), 0, stream_, typed<float>(logits), logits.stride,
          logits.cols, best, static_cast<double>(how.temperature), one, weights);
   const dim3 block(logits.cols > 8192 ? kMaxThreads : kDigits);

@@ -5,13 +5,14 @@
 
 #include "kernels/convert.h"
 #include "kernels/error.h"
+#include "kernels/integers.h"
 #include "kernels/quant.h"
 
 namespace lariat {
 
 Buffer ReferenceBackend::allocate(size_t bytes) {
   constexpr size_t kAlignment = 64;
-  const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const size_t rounded = round_up(bytes, kAlignment);
   void* data = rounded < bytes ? nullptr : std::aligned_alloc(kAlignment, rounded);
   if (data == nullptr) throw Error("no memory for " + std::to_string(bytes) + " bytes");
   return {this, data, bytes};
