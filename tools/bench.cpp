@@ -15,8 +15,8 @@ struct BenchCommand {
   CommonOptions common;
   std::filesystem::path config;
   bool random_weights = false, json = false;
-  int64_t prompt = 512, gen = 128, reps = 3;
-  std::vector<int64_t> depths{0};
+  int64_t gen = 128, reps = 3;
+  std::vector<int64_t> prompts{512}, depths{0};
 };
 
 struct BenchResult {
@@ -80,6 +80,7 @@ void repeat(Session& session, const Sequence& context, BenchResult& result) {
   Sequence sequence = session.fork(context, context.length());
   const std::vector<int32_t> tokens = some_tokens(result.n, model.config.vocab_size);
   const RerotationStats before = sequence.cache().rerotations();
+  session.backend().synchronize();  // copying the context is not what is measured
   const auto start = Stopwatch::now();
   if (result.test == "pp") {
     session.prefill(sequence, tokens, [](int64_t) { stop_if(&interrupted()); });
@@ -91,6 +92,7 @@ void repeat(Session& session, const Sequence& context, BenchResult& result) {
       session.backend().argmax(session.decode({&one, 1}, {&token, 1}), {&chosen, 1});
     }
   }
+  session.backend().synchronize();
   result.seconds = seconds_since(start);
   result.tokens_per_second.push_back(static_cast<double>(result.n) / result.seconds);
   const RerotationStats& after = sequence.cache().rerotations();
@@ -165,7 +167,9 @@ std::vector<BenchResult> wanted_results(const BenchCommand& command) {
   std::sort(depths.begin(), depths.end());  // each context continues the one before
   std::vector<BenchResult> wanted;
   for (const int64_t depth : depths) {
-    if (command.prompt > 0) wanted.push_back({"pp", command.prompt, depth, {}, 0, {}, 0});
+    for (const int64_t prompt : command.prompts) {
+      if (prompt > 0) wanted.push_back({"pp", prompt, depth, {}, 0, {}, 0});
+    }
     if (command.gen > 0) wanted.push_back({"tg", command.gen, depth, {}, 0, {}, 0});
   }
   return wanted;
@@ -206,7 +210,9 @@ void add_bench_command(CLI::App& app) {
   add_model_option(sub, command->common, /*required=*/false);
   sub.add_option("--config", command->config, "a config.json to build a random model from");
   sub.add_flag("--random-weights", command->random_weights, "weights drawn at random, for --config");
-  sub.add_option("--prompt", command->prompt, "prefill tokens; 0: none")->check(CLI::Range(0, 1 << 24));
+  sub.add_option("--prompt", command->prompts, "prefill tokens, comma-separated; 0: none")
+      ->delimiter(',')
+      ->check(CLI::Range(0, 1 << 24));
   sub.add_option("--gen", command->gen, "tokens to decode; 0: none")->check(CLI::Range(0, 1 << 24));
   sub.add_option("--depth", command->depths, "context already in the cache, comma-separated")
       ->delimiter(',')

@@ -22,6 +22,15 @@ TEST_F(CudaMemory, CopiesThereAndBack) {
   }
 }
 
+// What they are is the device's affair; the SIMT shim has no clock, and none of the two.
+TEST_F(CudaMemory, LimitsAreMeasured) {
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    const Limits limits = cuda_->measure_limits(dtype);
+    EXPECT_TRUE(std::isfinite(limits.read_bytes_per_second) && std::isfinite(limits.flops_per_second));
+    EXPECT_EQ(limits.read_bytes_per_second > 0, limits.flops_per_second > 0);
+  }
+}
+
 TEST_F(CudaMemory, NothingIsAnEmptyBuffer) { EXPECT_EQ(cuda_->allocate(0).bytes(), 0U); }
 
 TEST_F(CudaMemory, WhatDoesNotFitIsSaid) {
