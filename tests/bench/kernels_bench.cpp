@@ -1,11 +1,9 @@
 // How fast the CPU ops run: bytes of cache per second where memory is the limit, FLOP/s where arithmetic is.
 #include <benchmark/benchmark.h>
 
-#include <memory>
-
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/quantize.h"
-#include "tests/kernels/tensors.h"
+#include "tests/bench/noise_cache.h"
 
 namespace lariat::test {
 namespace {
@@ -13,25 +11,13 @@ namespace {
 constexpr int64_t kHeads = 32, kKvHeads = 4, kHeadDim = 64;
 constexpr AttentionShape kShape{kHeads, 0.125F, 0};
 
-// A cache of noise: f16 keys and bf16 values, as a bf16 model has. What the numbers are does not matter for
-// speed as long as they are ordinary.
-std::unique_ptr<Cache> noise_cache(Backend& backend, int64_t positions) {
-  auto cache = std::make_unique<Cache>(backend, positions, kKvHeads, kHeadDim, DType::kF16, DType::kBF16);
-  Rng rng(1);
-  std::vector<float> values(static_cast<size_t>(positions * kKvHeads * kHeadDim));
-  for (float& value : values) value = static_cast<float>(rng.uniform() - 0.5);
-  cache->set_keys(values);
-  cache->set_values(values);
-  return cache;
-}
-
 void attend(benchmark::State& state, int64_t n, int64_t depth) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
-  const auto cache = noise_cache(cpu, depth + n);
+  const NoiseCache cache(cpu, depth + n, kKvHeads, kHeadDim);
   const int64_t cols = kHeads * kHeadDim;
   const Tensor q(cpu, Rng(2).normals(n * cols), n, cols), out(cpu, n, cols);
   const Rope rope(cpu, depth, n, frequencies(kHeadDim), false);
-  for (auto _ : state) cpu.attention(q.view(), rope.table, cache->layer(), depth, kShape, out.view());
+  for (auto _ : state) cpu.attention(q.view(), rope.table, cache.layer(), depth, kShape, out.view());
 }
 
 // One token over `depth` cached ones: K and V are read once.
@@ -93,10 +79,10 @@ BENCHMARK(QuantizeWeights)->ArgsProduct({{1}, {3, 4}});
 void RerotateKeys(benchmark::State& state) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
   const int64_t positions = state.range(1), n_layers = 8;
-  std::vector<std::unique_ptr<Cache>> caches;
+  std::vector<std::unique_ptr<NoiseCache>> caches;
   std::vector<KvLayer> layers;
   for (int64_t i = 0; i < n_layers; ++i) {
-    caches.push_back(noise_cache(cpu, positions));
+    caches.push_back(std::make_unique<NoiseCache>(cpu, positions, kKvHeads, kHeadDim));
     layers.push_back(caches.back()->layer());
   }
   const std::vector<double> delta = frequencies(kHeadDim, 1e6);

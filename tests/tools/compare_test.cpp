@@ -69,6 +69,22 @@ TEST_F(CompareScript, AlternatesAndPrintsMediansAndRatios) {
   EXPECT_NE(text.find("<!-- /compare -->\nafter\n"), std::string::npos);
 }
 
+// The cores are near, then far; then they move during a run, which is done again.
+TEST_F(CompareScript, TellsNearCoresFromFarOnes) {
+  const std::string count = (dir_ / "probes").string();
+  const std::string probe =
+      script("core_hop", "n=$(cat " + count + " 2>/dev/null || echo 0); echo $((n + 1)) > " + count +
+                             "\ncase $n in 0|1|4) echo 15.2;; *) echo 151;; esac\n");
+  ASSERT_EQ(run("--lariat " + lariat() + " --config c.json --dtypes bf16 --rounds 3 --probe " + probe), 0)
+      << slurp(dir_ / "err");
+  const std::string out = slurp(dir_ / "out"), calls = slurp(dir_ / "calls");
+  EXPECT_EQ(std::count(calls.begin(), calls.end(), '\n'),
+            4);  // 10 near, 30 far, 20 that does not count, 10 far
+  EXPECT_NE(out.find("| tg64 | bf16 | near | 10.0 (10.0 .. 10.0; 1) |"), std::string::npos) << out;
+  EXPECT_NE(out.find("| tg64 | bf16 | far | 20.0 (10.0 .. 30.0; 2) |"), std::string::npos) << out;
+  EXPECT_NE(out.find("bf16 near: read 50.0 GB/s"), std::string::npos) << out;
+}
+
 TEST_F(CompareScript, SaysWhatIsWrong) {
   EXPECT_EQ(run("--lariat /no/such --config c.json"), 1);
   EXPECT_NE(slurp(dir_ / "err").find("/no/such: no such program"), std::string::npos);

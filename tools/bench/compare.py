@@ -5,11 +5,16 @@
         --peer llama.cpp=/path/llama-bench --gguf bf16=m-bf16.gguf --gguf q8=m-q8_0.gguf --gguf q4=m-q4_0.gguf
 
 Builds and downloads nothing. A peer is a program with llama-bench's options and JSON (llama.cpp, ik_llama.cpp);
-peers are optional and may be several. A peer's own options follow its path: --peer "ik=/path/llama-bench -rtr 1". Every round runs each program once, one after the other, so that what else
-the machine does falls on all of them; medians are over rounds. lariat measures the machine's limits (read
-bandwidth, products in registers) in the same runs. With --docs FILE the table replaces what stands between the
-lines `<!-- compare -->` and `<!-- /compare -->` there (--mark: another word), and is added with them where they are
-missing.
+peers are optional and may be several. A peer's own options follow its path: --peer "ik=/path/llama-bench -rtr 1". Every
+round runs each program once, one after the other, so that what else the machine does falls on all of them; medians are
+over rounds. lariat measures the machine's limits (read bandwidth, products in registers) in the same runs.
+
+The two cores of a virtual machine may share one core complex, and its path to memory, or have one each, and the host
+changes that at any moment. With --probe build/core_hop, the cores are asked before and after each run; one that began and
+ended in different places is done again, and the table has a row for each place.
+
+With --docs FILE the table replaces what stands between the lines `<!-- compare -->` and `<!-- /compare -->` there
+(--mark: another word), and is added with them where they are missing.
 """
 import argparse
 import json
@@ -19,6 +24,10 @@ import shlex
 import statistics
 import subprocess
 import sys
+
+NEAR_NS = 80  # a hop within a core complex takes 15 to 30 ns, one to another complex 150
+TRIES = 4     # of a run during which the cores changed places
+
 
 def fail(message):
     sys.exit(f"compare: error: {message}")
@@ -65,48 +74,88 @@ def peer_once(program, gguf, args, depth):
     return {"pp" if test["n_prompt"] > 0 else "tg": test["avg_ts"] for test in run_json(command)}
 
 
+def place(args):
+    """Where the two cores are to each other: "near", "far", or "" when nobody asks."""
+    if not args.probe:
+        return ""
+    done = subprocess.run([args.probe], capture_output=True, text=True)
+    if done.returncode != 0:
+        fail(f"{args.probe}: {done.stderr.strip()}")
+    return "near" if float(done.stdout) < NEAR_NS else "far"
+
+
+def in_one_place(args, run):
+    """-> what run() returns, and where the cores were; "moved" if they never stayed."""
+    for _ in range(TRIES):
+        before = place(args)
+        result = run()
+        if place(args) == before:
+            return result, before
+    return result, "moved"
+
+
 def measure(args):
-    """-> {(program, dtype, depth, test): [tokens per second]}, {(dtype, name): best limit}"""
+    """-> {(program, dtype, depth, test, place): [tokens per second]}, {(dtype, name, place): best limit}"""
     speeds, limits = {}, {}
+
+    def keep(program, dtype, depth, run):
+        tests, where = in_one_place(args, run)
+        if program == "lariat":
+            tests, here = tests
+            for name, value in here.items():
+                limits[dtype, name, where] = max(value, limits.get((dtype, name, where), 0))
+        for test, speed in tests.items():
+            speeds.setdefault((program, dtype, depth, test, where), []).append(speed)
+
     for round_number in range(args.rounds):
         for dtype in args.dtypes:
             for depth in args.depths:
-                results, here = lariat_once(args, dtype, depth)
-                for name, value in here.items():
-                    limits[dtype, name] = max(value, limits.get((dtype, name), 0))
-                programs = {"lariat": results}
+                keep("lariat", dtype, depth, lambda: lariat_once(args, dtype, depth))
                 for peer, program in args.peers.items():
                     if dtype in args.ggufs:
-                        programs[peer] = peer_once(program, args.ggufs[dtype], args, depth)
-                for program, tests in programs.items():
-                    for test, speed in tests.items():
-                        speeds.setdefault((program, dtype, depth, test), []).append(speed)
+                        keep(peer, dtype, depth, lambda: peer_once(program, args.ggufs[dtype], args, depth))
         print(f"compare: round {round_number + 1} of {args.rounds}", file=sys.stderr)
     return speeds, limits
 
 
+def cell(args, rates):
+    if not rates:
+        return "-"
+    counted = f"; {len(rates)}" if args.probe else ""
+    return f"{statistics.median(rates):.1f} ({min(rates):.1f} .. {max(rates):.1f}{counted})"
+
+
+def row(args, speeds, key, name):
+    """One line of the table, or None where lariat has no figure. key: (dtype, depth, test, place)"""
+    ours = speeds.get(("lariat", *key))
+    if not ours:
+        return None
+    theirs = [speeds.get((peer, *key)) for peer in args.peers]
+    cells = [name, key[0]] + ([key[3]] if args.probe else []) + [cell(args, t) for t in (ours, *theirs)]
+    cells += [f"{statistics.median(ours) / statistics.median(t):.2f}" if t else "-" for t in theirs]
+    return "| " + " | ".join(cells) + " |"
+
+
 def table(args, speeds, limits):
-    peers = list(args.peers)
-    heads = ["test", "weights", "lariat tok/s"] + [f"{peer} tok/s" for peer in peers]
-    heads += [f"lariat / {peer}" for peer in peers]
+    heads = ["test", "weights"] + (["cores"] if args.probe else []) + ["lariat tok/s"]
+    heads += [f"{peer} tok/s" for peer in args.peers] + [f"lariat / {peer}" for peer in args.peers]
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     sizes = {"pp": args.prompt, "tg": args.gen}
+    places = ["near", "far", "moved"] if args.probe else [""]
     for depth in args.depths:
         for test in ("pp", "tg"):
             for dtype in args.dtypes:
-                rates = speeds.get(("lariat", dtype, depth, test))
-                if rates is None:
-                    continue
-                ours = statistics.median(rates)
-                row = [f"{test}{sizes[test]}" + (f"@{depth}" if depth else ""), dtype,
-                       f"{ours:.1f} ({min(rates):.1f} .. {max(rates):.1f})"]
-                theirs = [speeds.get((peer, dtype, depth, test)) for peer in peers]
-                row += [f"{statistics.median(t):.1f} ({min(t):.1f} .. {max(t):.1f})" if t else "-" for t in theirs]
-                row += [f"{ours / statistics.median(t):.2f}" if t else "-" for t in theirs]
-                lines.append("| " + " | ".join(row) + " |")
+                for where in places:
+                    name = f"{test}{sizes[test]}" + (f"@{depth}" if depth else "")
+                    line = row(args, speeds, (dtype, depth, test, where), name)
+                    lines += [line] if line else []
     names = {"read_gb_s": "read {:.1f} GB/s", "gemm_tflop_s": "products {:.3f} TFLOP/s"}
-    measured = [f"{dtype}: " + ", ".join(names[name].format(limits[dtype, name]) for name in names)
-                for dtype in args.dtypes]
+    measured = []
+    for dtype in args.dtypes:
+        for where in places:
+            if (dtype, "read_gb_s", where) in limits:
+                rates = ", ".join(names[name].format(limits[dtype, name, where]) for name in names)
+                measured.append(f"{dtype}{' ' + where if where else ''}: {rates}")
     lines += ["", "Limits measured in the same runs (best): " + "; ".join(measured) + "."]
     return lines
 
@@ -140,7 +189,7 @@ def report(args, speeds, limits):
     load = os.getloadavg()[0]
     return [f"`{command}`", "",
             f"{cpu_model()}, {os.cpu_count()} cores, {args.threads} threads; commit {commit()}; medians of "
-            f"{args.rounds} alternating rounds (slowest .. fastest); load average at the end {load:.1f}.",
+            f"{args.rounds} alternating rounds (slowest .. fastest{'; how many' if args.probe else ''}); load average at the end {load:.1f}.",
             ""] + table(args, speeds, limits)
 
 
@@ -172,6 +221,7 @@ def arguments():
     parser.add_argument("--gen", type=int, default=64)
     parser.add_argument("--depths", default="0", help="context already in the cache, comma-separated")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--probe", help="build/core_hop: tell runs with near cores from runs with far ones")
     parser.add_argument("--mark", default="compare", help="the word of the lines that the table goes between")
     parser.add_argument("--docs", help="a markdown file to put the table into")
     args = parser.parse_args()
@@ -187,7 +237,8 @@ def arguments():
 
 def main():
     args = arguments()
-    for program in [args.lariat, *(shlex.split(peer)[0] for peer in args.peers.values())]:
+    for program in [args.lariat, *(shlex.split(peer)[0] for peer in args.peers.values()),
+                    *([args.probe] if args.probe else [])]:
         if not os.access(program, os.X_OK):
             fail(f"{program}: no such program; build it first")
     speeds, limits = measure(args)

@@ -1,0 +1,83 @@
+// How fast the CUDA ops run on the shapes of Llama-3.1-8B: bytes of cache per second where memory is the limit, FLOP/s
+// where arithmetic is. tools/bench/gpu.sh runs it beside PyTorch.
+#include <benchmark/benchmark.h>
+
+#include "kernels/cuda/make_cuda_backend.h"
+#include "tests/bench/noise_cache.h"
+
+namespace lariat::test {
+namespace {
+
+constexpr int64_t kHeads = 32, kKvHeads = 8, kHeadDim = 128;
+constexpr AttentionShape kShape{kHeads, 0.0883883F, 0};  // 1 / sqrt(128)
+constexpr int64_t kBatch = 16;                           // ops between two waits for the device
+
+Backend& gpu() {
+  static const std::unique_ptr<Backend> backend = make_cuda_backend();
+  return *backend;
+}
+
+// Calls op again and again; work: what one call does, in `unit`.
+template <class Op>
+void repeat(benchmark::State& state, double work, const char* unit, const Op& op) {
+  op();  // what is done once: tables sent, working memory taken
+  gpu().synchronize();
+  while (state.KeepRunningBatch(kBatch)) {
+    for (int64_t i = 0; i < kBatch; ++i) op();
+    gpu().synchronize();
+  }
+  state.counters[unit] = benchmark::Counter(work, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+void attend(benchmark::State& state, int64_t n, int64_t depth, double work, const char* unit) {
+  const NoiseCache cache(gpu(), depth + n, kKvHeads, kHeadDim);
+  const int64_t cols = kHeads * kHeadDim;
+  const Tensor q(gpu(), Rng(2).normals(n * cols), n, cols), out(gpu(), n, cols);
+  const Rope rope(gpu(), depth, n, frequencies(kHeadDim), false);
+  repeat(state, work, unit,
+         [&] { gpu().attention(q.view(), rope.table, cache.layer(), depth, kShape, out.view()); });
+}
+
+// One token over `depth` cached ones: K and V are read once.
+void AttentionDecode(benchmark::State& state) {
+  const int64_t depth = state.range(0);
+  attend(state, 1, depth, static_cast<double>((depth + 1) * kKvHeads * kHeadDim * 2 * 2), "B/s");
+}
+BENCHMARK(AttentionDecode)->Arg(8192)->Arg(32768)->Arg(131072)->UseRealTime();
+
+// n tokens over nothing: 4 head_dim FLOP for each of the n (n + 1) / 2 pairs of a head.
+void AttentionPrefill(benchmark::State& state) {
+  const int64_t n = state.range(0);
+  attend(state, n, 0, 2.0 * static_cast<double>(n * (n + 1)) * kHeads * kHeadDim, "FLOP/s");
+}
+BENCHMARK(AttentionPrefill)->Arg(512)->Arg(2048)->Arg(8192)->Arg(32768)->UseRealTime();
+
+// Every key of four layers read and written once.
+void RerotateKeys(benchmark::State& state) {
+  const int64_t positions = state.range(0);
+  constexpr int kLayers = 4;
+  std::vector<std::unique_ptr<NoiseCache>> caches;
+  std::vector<KvLayer> layers;
+  for (int i = 0; i < kLayers; ++i) {
+    caches.push_back(std::make_unique<NoiseCache>(gpu(), positions, kKvHeads, kHeadDim));
+    layers.push_back(caches.back()->layer());
+  }
+  const std::vector<double> delta = frequencies(kHeadDim, 1e6);
+  repeat(state, static_cast<double>(kLayers * positions * kKvHeads * kHeadDim * 2 * 2), "B/s",
+         [&] { gpu().rerotate_keys(layers, positions, delta, false); });
+}
+BENCHMARK(RerotateKeys)->Arg(8192)->Arg(131072)->UseRealTime();
+
+}  // namespace
+}  // namespace lariat::test
+
+int main(int argc, char** argv) {
+  const std::string reason = lariat::cuda_unavailable_reason();
+  if (!reason.empty()) {
+    std::fprintf(stderr, "cuda_bench: error: %s\n", reason.c_str());
+    return 1;
+  }
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+}

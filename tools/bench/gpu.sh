@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# On a machine with an NVIDIA GPU: how fast the CUDA backend is, as shares of what the machine can do at most, and beside
+# PyTorch and transformers on the same shapes in the same call. Random bf16 weights of configs/. The whole log, with the
+# GPU, its driver, the commit and each command, goes to docs/gpu/bench-<commit>.log.
+#
+#   tools/bench/gpu.sh [BUILD_DIR]     default: build, which must hold lariat and cuda_bench
+#   MODELS                             names of configs/*.json
+#   PROMPTS, DEPTHS, GEN               tokens to prefill, tokens already in the cache, tokens to decode
+#   PYTHON                             a python3 with torch and transformers; without one, lariat is measured alone
+#   DEVICE=cpu                         tries the script itself where there is no GPU
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 1
+build=${1:-build}
+models=${MODELS:-llama-3.1-8b llama-2-7b tinyllama-1.1b}
+prompts=${PROMPTS:-512,2048,8192,32768}
+depths=${DEPTHS:-0,8192,32768,131072}
+gen=${GEN:-64}
+python=${PYTHON:-python3}
+device=${DEVICE:-cuda}
+
+die() {
+  echo "gpu.sh: $*" >&2
+  exit 1
+}
+gpu="none: DEVICE=$device"
+if [ "$device" = cuda ]; then
+  command -v nvidia-smi >/dev/null || die "no GPU: nvidia-smi is not installed; nothing was measured"
+  gpu=$(nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.mem --format=csv,noheader 2>&1) ||
+    die "no GPU: $gpu; nothing was measured"
+  [ -x "$build/cuda_bench" ] || die "$build/cuda_bench is missing; build the target benchmarks first"
+fi
+[ -x "$build/lariat" ] || die "$build/lariat is missing; build with -DLARIAT_CUDA=ON first"
+
+commit=$(git rev-parse --short HEAD)
+[ -z "$(git status --porcelain --untracked-files=no)" ] || commit="$commit-changed"
+log=docs/gpu/bench-$commit.log
+[ "$device" = cuda ] || log=$build/gpu-bench-$device.log
+mkdir -p "$(dirname "$log")"
+failed=0
+
+say() { echo "$*" | tee -a "$log"; }
+
+measure() {  # a command; its output goes to the log and to the terminal
+  local start=$SECONDS
+  say ""
+  say "\$ $*"
+  "$@" 2>&1 | tee -a "$log"
+  if [ "${PIPESTATUS[0]}" -ne 0 ]; then
+    say "FAILED"
+    failed=1
+  fi
+  say "($((SECONDS - start)) s)"
+}
+
+# Depths beyond a model's memory: K and V of Llama 2 take half a megabyte per token.
+depths_of() {
+  case $1 in
+    llama-2-7b) tr ',' '\n' <<<"$depths" | awk '$1 <= 32768' | paste -sd, ;;
+    *) echo "$depths" ;;
+  esac
+}
+
+: >"$log"
+say "GPU, driver, memory, clocks: $gpu"
+say "commit: $commit   command: tools/bench/gpu.sh ${*:-}   date: $(date -u +%Y-%m-%dT%H:%MZ)"
+peer=1
+"$python" -c 'import torch, transformers' 2>/dev/null || { peer=0; say "PyTorch or transformers: not installed, not measured"; }
+
+first=1
+for model in $models; do
+  config=configs/$model.json
+  [ -f "$config" ] || die "$config: no such file"
+  at=$(depths_of "$model")
+  lariat=("$build/lariat" bench --config "$config" --random-weights --device "$device" --dtype bf16 --quiet)
+  measure "${lariat[@]}" --prompt 0 --gen "$gen" --depth "$at"
+  measure "${lariat[@]}" --prompt "$prompts" --gen 0
+  if [ $first = 1 ] && [ "$device" = cuda ]; then
+    measure "$build/cuda_bench" --benchmark_min_time=0.2 --benchmark_repetitions=3 \
+      --benchmark_report_aggregates_only=true --benchmark_counters_tabular=true
+  fi
+  # shellcheck disable=SC2086  # PEER_OPTIONS are several words
+  [ $peer = 0 ] || measure "$python" tools/bench/torch_peer.py --config "$config" --device "$device" \
+    --prompts "$prompts" --depths "$at" --gen "$gen" ${PEER_OPTIONS:-}
+  first=0
+done
+say ""
+say "log: $log"
+exit $failed
