@@ -74,15 +74,17 @@ void fill(const BenchCommand& command, Session& session, Sequence& sequence, int
   });
 }
 
-// One repetition, on a copy of the sequence that holds the context.
-void repeat(Session& session, const Sequence& context, BenchResult& result) {
-  const Model& model = session.model();
+// n tokens of a test on a copy of the sequence that holds the context: that copy, and how long they took.
+struct TestRun {
+  Sequence sequence;
+  double seconds;
+};
+TestRun run_test(Session& session, const Sequence& context, const std::string& test, int64_t n) {
+  const std::vector<int32_t> tokens = some_tokens(n, session.model().config.vocab_size);
   Sequence sequence = session.fork(context, context.length());
-  const std::vector<int32_t> tokens = some_tokens(result.n, model.config.vocab_size);
-  const RerotationStats before = sequence.cache().rerotations();
   session.backend().synchronize();  // copying the context is not what is measured
   const auto start = Stopwatch::now();
-  if (result.test == "pp") {
+  if (test == "pp") {
     session.prefill(sequence, tokens, [](int64_t) { stop_if(&interrupted()); });
   } else {
     Sequence* const one = &sequence;
@@ -93,11 +95,23 @@ void repeat(Session& session, const Sequence& context, BenchResult& result) {
     }
   }
   session.backend().synchronize();
-  result.seconds = seconds_since(start);
-  result.tokens_per_second.push_back(static_cast<double>(result.n) / result.seconds);
-  const RerotationStats& after = sequence.cache().rerotations();
-  result.rerotations = {after.count - before.count, after.positions - before.positions,
-                        after.seconds - before.seconds};
+  const double seconds = seconds_since(start);
+  return {std::move(sequence), seconds};
+}
+
+// What is done once: working memory taken, threads started. A forward pass, or a few tokens; not counted.
+void warm_up(Session& session, const Sequence& context, const BenchResult& result) {
+  const int64_t chunk = session.options().prefill_chunk;
+  const int64_t enough = result.test == "tg" ? 4 : chunk > 0 ? chunk : result.n;
+  run_test(session, context, result.test, std::min(result.n, enough));
+}
+
+void repeat(Session& session, const Sequence& context, BenchResult& result) {
+  const Model& model = session.model();
+  const auto [sequence, seconds] = run_test(session, context, result.test, result.n);
+  result.seconds = seconds;
+  result.tokens_per_second.push_back(static_cast<double>(result.n) / seconds);
+  result.rerotations = sequence.cache().rerotations();
   const double mean_length = static_cast<double>(result.depth) + static_cast<double>(result.n) / 2;
   result.bytes_per_token = result.test == "tg"
                                ? bytes_read(model, sequence, mean_length)
@@ -191,6 +205,7 @@ void run(const BenchCommand& command) {
   try {
     for (BenchResult& result : wanted_results(command)) {
       if (result.depth > context.length()) fill(command, session, context, result.depth);
+      warm_up(session, context, result);
       for (int64_t i = 0; i < command.reps; ++i) repeat(session, context, result);
       if (!command.json) print_row(result, runtime.model, limits);
       results.push_back(std::move(result));

@@ -1,5 +1,5 @@
-// How fast the CUDA ops run on the shapes of Llama-3.1-8B: bytes of cache per second where memory is the limit, FLOP/s
-// where arithmetic is. tools/bench/gpu.sh runs it beside PyTorch.
+// How fast the CUDA ops run on the shapes of Llama-3.1-8B: bytes of cache per second where memory is the
+// limit, FLOP/s where arithmetic is. tools/bench/gpu.sh runs it beside PyTorch.
 #include <benchmark/benchmark.h>
 
 #include "kernels/cuda/make_cuda_backend.h"

@@ -7,8 +7,8 @@
 
 namespace lariat::test {
 
-// The KV cache of one layer, filled with noise: f16 keys and bf16 values, as a bf16 model has. What the numbers are does
-// not matter for speed as long as they are ordinary, so every block holds the same ones.
+// The KV cache of one layer, filled with noise: f16 keys and bf16 values, as a bf16 model has. What the
+// numbers are does not matter for speed as long as they are ordinary, so every block holds the same ones.
 class NoiseCache {
  public:
   NoiseCache(Backend& backend, int64_t positions, int64_t n_kv_heads, int64_t head_dim) {

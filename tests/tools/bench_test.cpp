@@ -7,9 +7,9 @@ namespace lariat::test {
 namespace {
 
 using Json = nlohmann::ordered_json;
-const std::string kBench =
-    "bench --model " + (std::filesystem::path(LARIAT_SOURCE_DIR) / "configs" / "demo").string() +
-    " --device cpu --threads 1 --json ";
+const std::string kBench = "bench --model " +
+                           (std::filesystem::path(LARIAT_SOURCE_DIR) / "configs" / "demo").string() +
+                           " --device cpu --threads 1 --json ";
 
 TEST(Bench, MeasuresEveryPromptAtEveryDepth) {
   const Outcome outcome = run_lariat(kBench + "--prompt 8,3 --gen 2 --depth 5,0 --reps 3");
