@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <iomanip>
 #include <iostream>
 
@@ -23,10 +24,14 @@ struct BenchResult {
   std::string test;  // "pp": prefill of n tokens, "tg": n tokens decoded one at a time
   int64_t n = 0, depth = 0;
   std::vector<double> tokens_per_second;
-  double bytes_per_token = 0;   // weights and cache a token must read, for "tg"
-  RerotationStats rerotations;  // of one repetition
-  double seconds = 0;           // of the same repetition
+  double bytes_per_token = 0;              // weights and cache a token must read, for "tg"
+  RerotationStats rerotations;             // of one repetition
+  double seconds = 0;                      // of the same repetition
+  double read_before = 0, read_after = 0;  // the machine's bandwidth around the test, bytes per second
 
+  double read_limit() const { return (read_before + read_after) / 2; }
+  // On a shared machine bandwidth comes and goes; a share of it then means little.
+  bool limit_moved() const { return std::abs(read_after - read_before) > 0.15 * read_limit(); }
   double median() const {
     std::vector<double> sorted = tokens_per_second;
     std::sort(sorted.begin(), sorted.end());
@@ -127,7 +132,8 @@ nlohmann::ordered_json to_json(const BenchResult& r) {
                                  {"tok_s_median", r.median()},
                                  {"tok_s_min", *slowest},
                                  {"tok_s_max", *fastest},
-                                 {"gb_s", r.median() * r.bytes_per_token / 1e9}};
+                                 {"gb_s", r.median() * r.bytes_per_token / 1e9},
+                                 {"limit_gb_s", {r.read_before / 1e9, r.read_after / 1e9}}};
   json["rerotations"] = {{"count", r.rerotations.count},
                          {"positions", r.rerotations.positions},
                          {"seconds", r.rerotations.seconds},
@@ -149,8 +155,10 @@ void print_row(const BenchResult& r, const Model& model, const Limits& limits) {
   std::cout << std::left << std::setw(12) << name << std::setprecision(2) << std::right << std::setw(9)
             << r.median() << " (" << *slowest << " .. " << *fastest << ")  " << std::setw(8) << gb_s << "  ";
   if (r.test == "tg") {
-    std::cout << std::setprecision(1) << 100 * gb_s * 1e9 / limits.read_bytes_per_second
-              << "% of read bandwidth";
+    std::cout << std::setprecision(1) << 100 * gb_s * 1e9 / r.read_limit() << "% of read bandwidth";
+    if (r.limit_moved()) {
+      std::cout << ", which went from " << r.read_before / 1e9 << " to " << r.read_after / 1e9 << " GB/s";
+    }
   } else {
     // Two operations per weight and token; attention's share is left out.
     const double flops = r.median() * 2 * static_cast<double>(model.weights.values);
@@ -182,9 +190,9 @@ std::vector<BenchResult> wanted_results(const BenchCommand& command) {
   std::vector<BenchResult> wanted;
   for (const int64_t depth : depths) {
     for (const int64_t prompt : command.prompts) {
-      if (prompt > 0) wanted.push_back({"pp", prompt, depth, {}, 0, {}, 0});
+      if (prompt > 0) wanted.push_back({"pp", prompt, depth, {}, 0, {}});
     }
-    if (command.gen > 0) wanted.push_back({"tg", command.gen, depth, {}, 0, {}, 0});
+    if (command.gen > 0) wanted.push_back({"tg", command.gen, depth, {}, 0, {}});
   }
   return wanted;
 }
@@ -196,7 +204,9 @@ void run(const BenchCommand& command) {
     throw UsageError("bench takes --model DIR, or --config FILE together with --random-weights");
   }
   Runtime runtime = open(command);
-  const Limits limits = runtime.backend->measure_limits(runtime.model.product_dtype());
+  const auto measure = [&] { return runtime.backend->measure_limits(runtime.model.product_dtype()); };
+  const Limits limits = measure();
+  double bandwidth = limits.read_bytes_per_second;
   Session session(runtime.model, *runtime.backend, runtime.session);
   Sequence context = session.new_sequence();
   std::vector<BenchResult> results;
@@ -207,6 +217,8 @@ void run(const BenchCommand& command) {
       if (result.depth > context.length()) fill(command, session, context, result.depth);
       warm_up(session, context, result);
       for (int64_t i = 0; i < command.reps; ++i) repeat(session, context, result);
+      result.read_before = bandwidth;
+      result.read_after = bandwidth = measure().read_bytes_per_second;
       if (!command.json) print_row(result, runtime.model, limits);
       results.push_back(std::move(result));
     }

@@ -23,6 +23,8 @@ TEST(Bench, MeasuresEveryPromptAtEveryDepth) {
     EXPECT_LE(result["tok_s_min"], result["tok_s_median"]);
     EXPECT_LE(result["tok_s_median"], result["tok_s_max"]);
     EXPECT_GT(result["gb_s"], 0);
+    EXPECT_EQ(result["limit_gb_s"].size(), 2U);
+    EXPECT_GT(result["limit_gb_s"][1], 0);
   }
   EXPECT_EQ(tests, (std::vector<std::string>{"pp8@0", "pp3@0", "tg2@0", "pp8@5", "pp3@5", "tg2@5"}));
 }
