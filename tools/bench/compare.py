@@ -66,12 +66,12 @@ def lariat_once(args, dtype, depth):
 
 
 def peer_once(program, gguf, args, depth):
-    """llama-bench -o json: one object per test, with n_prompt, n_gen and avg_ts."""
+    """llama-bench -o json: one object per test, with n_prompt, n_gen and avg_ts. It measures no limits."""
     command = [*shlex.split(program), "-m", gguf, "-t", str(args.threads), "-p", str(args.prompt), "-n", str(args.gen),
                "-r", "1", "-o", "json"]
     if depth > 0:
         command += ["-d", str(depth)]
-    return {"pp" if test["n_prompt"] > 0 else "tg": test["avg_ts"] for test in run_json(command)}
+    return {"pp" if test["n_prompt"] > 0 else "tg": test["avg_ts"] for test in run_json(command)}, {}
 
 
 def place(args):
@@ -99,11 +99,9 @@ def measure(args):
     speeds, limits = {}, {}
 
     def keep(program, dtype, depth, run):
-        tests, where = in_one_place(args, run)
-        if program == "lariat":
-            tests, here = tests
-            for name, value in here.items():
-                limits[dtype, name, where] = max(value, limits.get((dtype, name, where), 0))
+        (tests, measured), where = in_one_place(args, run)
+        for name, value in measured.items():
+            limits[dtype, name, where] = max(value, limits.get((dtype, name, where), 0))
         for test, speed in tests.items():
             speeds.setdefault((program, dtype, depth, test, where), []).append(speed)
 
@@ -126,13 +124,12 @@ def cell(args, rates):
 
 
 def row(args, speeds, key, name):
-    """One line of the table, or None where lariat has no figure. key: (dtype, depth, test, place)"""
-    ours = speeds.get(("lariat", *key))
-    if not ours:
+    """One line of the table, or None where nobody has a figure. key: (dtype, depth, test, place)"""
+    ours, *theirs = [speeds.get((program, *key)) for program in ("lariat", *args.peers)]
+    if not ours and not any(theirs):
         return None
-    theirs = [speeds.get((peer, *key)) for peer in args.peers]
     cells = [name, key[0]] + ([key[3]] if args.probe else []) + [cell(args, t) for t in (ours, *theirs)]
-    cells += [f"{statistics.median(ours) / statistics.median(t):.2f}" if t else "-" for t in theirs]
+    cells += [f"{statistics.median(ours) / statistics.median(t):.2f}" if ours and t else "-" for t in theirs]
     return "| " + " | ".join(cells) + " |"
 
 
