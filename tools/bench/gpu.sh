@@ -6,7 +6,9 @@
 #   tools/bench/gpu.sh [BUILD_DIR]     default: build, which must hold lariat and cuda_bench
 #   MODELS                             names of configs/*.json
 #   PROMPTS, DEPTHS, GEN               tokens to prefill, tokens already in the cache, tokens to decode
+#   CHUNK                              lariat's prompt tokens per forward pass
 #   PYTHON                             a python3 with torch and transformers; without one, lariat is measured alone
+#   PEER_OPTIONS                       further options of tools/bench/torch_peer.py
 #   DEVICE=cpu                         tries the script itself where there is no GPU
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
@@ -15,6 +17,7 @@ models=${MODELS:-llama-3.1-8b llama-2-7b tinyllama-1.1b}
 prompts=${PROMPTS:-512,2048,8192,32768}
 depths=${DEPTHS:-0,8192,32768,131072}
 gen=${GEN:-64}
+chunk=${CHUNK:-4096}  # larger products than the default of 512, for a device that has the memory
 python=${PYTHON:-python3}
 device=${DEVICE:-cuda}
 
@@ -71,7 +74,8 @@ for model in $models; do
   config=configs/$model.json
   [ -f "$config" ] || die "$config: no such file"
   at=$(depths_of "$model")
-  lariat=("$build/lariat" bench --config "$config" --random-weights --device "$device" --dtype bf16 --quiet)
+  lariat=("$build/lariat" bench --config "$config" --random-weights --device "$device" --dtype bf16
+    --prefill-chunk "$chunk" --quiet)
   measure "${lariat[@]}" --prompt 0 --gen "$gen" --depth "$at"
   measure "${lariat[@]}" --prompt "$prompts" --gen 0
   if [ $first = 1 ] && [ "$device" = cuda ]; then
