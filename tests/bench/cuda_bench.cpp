@@ -2,6 +2,10 @@
 // limit, FLOP/s where arithmetic is. tools/bench/gpu.sh runs it beside PyTorch.
 #include <benchmark/benchmark.h>
 
+#include <cstdio>
+#include <memory>
+#include <string>
+
 #include "kernels/cuda/make_cuda_backend.h"
 #include "tests/bench/noise_cache.h"
 

@@ -1,6 +1,8 @@
 // How fast the CPU ops run: bytes of cache per second where memory is the limit, FLOP/s where arithmetic is.
 #include <benchmark/benchmark.h>
 
+#include <memory>
+
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/quantize.h"
 #include "tests/bench/noise_cache.h"
