@@ -8,7 +8,7 @@
 
 namespace lariat {
 
-KvCache::KvCache(const ModelConfig& config, Backend& backend, DType k_dtype, DType v_dtype)
+KvCache::KvCache(const ModelSpec& config, Backend& backend, DType k_dtype, DType v_dtype)
     : backend_(backend),
       k_dtype_(k_dtype),
       v_dtype_(v_dtype),
@@ -43,8 +43,8 @@ size_t KvCache::bytes() const {
 }
 
 void KvCache::reserve(int64_t positions) {
-  const auto wanted = static_cast<size_t>(ceil_div(positions, kKvBlock));
-  const auto block_elements = static_cast<size_t>(n_kv_heads_ * kKvBlock * head_dim_);
+  const auto wanted = static_cast<size_t>(ceil_div(positions, kKvPage));
+  const auto block_elements = static_cast<size_t>(n_kv_heads_ * kKvPage * head_dim_);
   while (k_blocks_[0].size() < wanted) {
     std::vector<Buffer> block;  // allocated whole before any of it is used
     try {
@@ -70,7 +70,7 @@ void KvCache::reserve(int64_t positions) {
   }
 }
 
-void KvCache::set_clock(const RopeFrequencies& clock, bool rerotate) {
+void KvCache::set_frequencies(const RopeFrequencies& clock, bool rerotate) {
   if (rerotate && length_ > 0 && clock.inv_freq != clock_.inv_freq) {
     // The difference is formed in double: p * (f_new - f_old), never two rounded angles subtracted.
     std::vector<double> delta(clock.inv_freq.size());
@@ -90,8 +90,8 @@ void KvCache::truncate(int64_t length) { length_ = std::min(length_, length); }
 
 void KvCache::copy_prefix(const KvCache& from, int64_t length) {
   reserve(length);
-  const auto blocks = static_cast<size_t>(ceil_div(length, kKvBlock));
-  const auto block_elements = static_cast<size_t>(n_kv_heads_ * kKvBlock * head_dim_);
+  const auto blocks = static_cast<size_t>(ceil_div(length, kKvPage));
+  const auto block_elements = static_cast<size_t>(n_kv_heads_ * kKvPage * head_dim_);
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     for (size_t b = 0; b < blocks; ++b) {
       backend_.copy(k_blocks_[layer][b], from.k_blocks_[layer][b], block_elements * size_of(k_dtype_));

@@ -15,10 +15,10 @@ struct RerotationStats {
 };
 
 // The KV cache of one sequence: rotated keys that always know which clock (inv_freq) they are on.
-// Memory grows with the sequence, kKvBlock positions at a time (layout: KvLayer in kernels/backend.h).
+// Memory grows with the sequence, kKvPage positions at a time (layout: KvLayer in kernels/backend.h).
 class KvCache {
  public:
-  KvCache(const ModelConfig& config, Backend& backend, DType k_dtype, DType v_dtype);
+  KvCache(const ModelSpec& config, Backend& backend, DType k_dtype, DType v_dtype);
 
   int64_t length() const { return length_; }  // positions filled
   std::span<const KvLayer> layers() const { return layers_; }
@@ -34,7 +34,7 @@ class KvCache {
 
   // Puts the cache on a clock. With rerotate = true the cached keys follow, in place (I1); with false they
   // stay as they are (`--rope-cache stale`). A clock that differs only in attention_factor moves no key (I2).
-  void set_clock(const RopeFrequencies& clock, bool rerotate);
+  void set_frequencies(const RopeFrequencies& clock, bool rerotate);
 
   void advance(int64_t n) { length_ += n; }               // n positions after length() have been written
   void truncate(int64_t length);                          // forgets what follows; keeps the memory

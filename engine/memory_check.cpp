@@ -49,7 +49,7 @@ void check_memory(Session& session, int64_t length, int64_t sequences, const std
               " of memory are free; use a shorter length or --kv-dtype f16");
 }
 
-void check_weight_memory(const ModelConfig& config, std::optional<DType> dtype, const Backend& backend) {
+void check_weight_memory(const ModelSpec& config, std::optional<DType> dtype, const Backend& backend) {
   if (backend.name() == "cuda") return;
   const DType stored = dtype.value_or(config.dtype);
   const Weights planned = planned_weights(config, stored);

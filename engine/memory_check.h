@@ -17,7 +17,7 @@ void check_memory(Session& session, int64_t length, int64_t sequences, const std
 // free now. Weights used as the checkpoint has them (dtype unset, or its own) stay in its file: they need no
 // memory of their own, but all of them for every token, so that more of them than the machine has memory at
 // all is an Error too, before any is read.
-void check_weight_memory(const ModelConfig& config, std::optional<DType> dtype, const Backend& backend);
+void check_weight_memory(const ModelSpec& config, std::optional<DType> dtype, const Backend& backend);
 
 // How many sequences of `length` tokens may be kept at a time, between 1 and `wanted`: those whose caches
 // take at most a quarter of the free memory.

@@ -17,10 +17,10 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
     : model_(model),
       backend_(backend),
       options_(options),
-      decoder_(model.config, model.weights, backend, model.compute) {}
+      decoder_(model.spec, model.weights, backend, model.compute) {}
 
 Sequence Session::new_sequence() {
-  return Sequence(KvCache(model_.config, backend_, options_.k_dtype, options_.v_dtype));
+  return Sequence(KvCache(model_.spec, backend_, options_.k_dtype, options_.v_dtype));
 }
 
 Sequence Session::fork(const Sequence& other, int64_t length) {
@@ -30,16 +30,16 @@ Sequence Session::fork(const Sequence& other, int64_t length) {
   return copy;
 }
 
-RopeFrequencies Session::clock_for(int64_t length) const {
-  const RopeScaling& rope = model_.config.rope;
-  return rope_frequencies(rope, rope_rung(rope, length, options_.rope_rungs));
+RopeFrequencies Session::frequencies_for(int64_t length) const {
+  const RopeScaling& rope = model_.spec.rope;
+  return rope_frequencies(rope, rope_step_length(rope, length, options_.rope_steps));
 }
 
 void Session::check(const Sequence& sequence, std::span<const int32_t> tokens) const {
   for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < 0 || tokens[i] >= model_.config.vocab_size) {
+    if (tokens[i] < 0 || tokens[i] >= model_.spec.vocab_size) {
       throw Error("token id " + std::to_string(tokens[i]) + " (at index " + std::to_string(i) +
-                  ") is outside the model's vocabulary of " + std::to_string(model_.config.vocab_size) +
+                  ") is outside the model's vocabulary of " + std::to_string(model_.spec.vocab_size) +
                   "; the tokenizer and config.json do not match, or the list of ids is wrong");
     }
   }
@@ -54,9 +54,9 @@ void Session::check(const Sequence& sequence, std::span<const int32_t> tokens) c
 // attends.
 void Session::enter_length(Sequence& sequence, int64_t length) {
   sequence.cache_.reserve(length);
-  if (model_.config.rope.depends_on_length()) {
+  if (model_.spec.rope.depends_on_length()) {
     const int64_t seen = std::max(length, sequence.expected_);
-    sequence.cache_.set_clock(clock_for(seen), !options_.stale_cache);
+    sequence.cache_.set_frequencies(frequencies_for(seen), !options_.stale_cache);
   }
 }
 
@@ -86,7 +86,7 @@ void Session::run_pieces(std::span<const Prompt> prompts, std::span<const Piece>
          row += kLogitRows) {
       const Matrix rows = hidden.row_range(begin + row, std::min(kLogitRows, piece.n - row));
       const Matrix logits = decoder_.logits(rows);
-      look_at_first(logits);
+      check_finite_once(logits);
       on_logits(piece.prompt, piece.first + row, logits);
     }
     begin += piece.n;
@@ -162,9 +162,9 @@ std::span<const float> Session::decode(Sequence& sequence, int32_t token) {
 }
 
 // The last row, which depends on all of the piece.
-void Session::look_at_first(const Matrix& logits) {
-  if (looked_ || !options_.on_not_finite) return;
-  looked_ = true;
+void Session::check_finite_once(const Matrix& logits) {
+  if (finite_checked_ || !options_.on_not_finite) return;
+  finite_checked_ = true;
   const Matrix last = logits.row_range(logits.rows - 1, 1);
   std::vector<float> host(static_cast<size_t>(last.cols));
   backend_.copy_out(host.data(), last.data, host.size() * sizeof(float));

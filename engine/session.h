@@ -15,7 +15,7 @@ struct SessionOptions {
   int64_t max_ctx = 0;          // longest sequence; 0: as long as memory lasts
   int64_t prefill_chunk = 512;  // tokens per forward pass of a prefill; 0: all at once
   DType k_dtype = DType::kF16, v_dtype = DType::kF16;
-  int rope_rungs = 4;        // rungs per octave of the ladder; 0: exact, a new clock for every length
+  int rope_steps = 4;        // rungs per octave of the ladder; 0: exact, a new clock for every length
   bool stale_cache = false;  // keep cached keys on the clock they were written with (--rope-cache stale)
   // Called once, when the session's first logits hold a NaN or an infinite value. Weights are mapped and not
   // looked at when a model is loaded (that would read all of them before the first token); damage in them
@@ -95,7 +95,7 @@ class Session {
   std::span<const float> decode(Sequence& sequence, int32_t token);
 
   // The clock for a sequence of `length` tokens: the scaling at the rung of that length.
-  RopeFrequencies clock_for(int64_t length) const;
+  RopeFrequencies frequencies_for(int64_t length) const;
 
  private:
   void check(const Sequence& sequence, std::span<const int32_t> tokens) const;
@@ -104,7 +104,7 @@ class Session {
   void run_pieces(std::span<const Prompt> prompts, std::span<const Piece> pieces,
                   const BatchLogitsFn& on_logits);
   std::span<const float> to_host(const Matrix& logits);
-  void look_at_first(const Matrix& logits);
+  void check_finite_once(const Matrix& logits);
 
   const Model& model_;
   Backend& backend_;
@@ -112,7 +112,7 @@ class Session {
   Decoder decoder_;
   std::vector<SequenceChunk> chunks_;  // of a decode step
   std::vector<float> host_logits_;
-  bool looked_ = false;
+  bool finite_checked_ = false;
 };
 
 }  // namespace lariat

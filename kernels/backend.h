@@ -48,12 +48,12 @@ class Buffer {
 };
 
 // Positions per block of the KV cache. A block is what the cache grows by.
-inline constexpr int64_t kKvBlock = 256;
+inline constexpr int64_t kKvPage = 256;
 
-// One layer of one sequence's KV cache. K and V have the same layout, in blocks of kKvBlock positions:
+// One layer of one sequence's KV cache. K and V have the same layout, in blocks of kKvPage positions:
 //
-//   k_blocks[position / kKvBlock] -> [n_kv_heads][kKvBlock][head_dim]   (k_dtype)
-//   v_blocks[position / kKvBlock] -> [n_kv_heads][kKvBlock][head_dim]   (v_dtype)
+//   k_blocks[position / kKvPage] -> [n_kv_heads][kKvPage][head_dim]   (k_dtype)
+//   v_blocks[position / kKvPage] -> [n_kv_heads][kKvPage][head_dim]   (v_dtype)
 //
 // so the keys of one head are contiguous inside a block. Keys are stored rotated (invariant I1) and never
 // scaled (I2). The pointer arrays are host memory; the blocks are backend memory.
@@ -68,7 +68,7 @@ struct KvLayer {
 
 // The one index function of the cache: element (head, position, d) inside position's block.
 constexpr int64_t kv_index(int64_t head, int64_t position, int64_t d, int64_t head_dim) {
-  return (head * kKvBlock + position % kKvBlock) * head_dim + d;
+  return (head * kKvPage + position % kKvPage) * head_dim + d;
 }
 
 // cos and sin of position * inv_freq for a run of tokens: f32 [n_tokens, rotary_dim / 2] each.
@@ -87,13 +87,13 @@ struct RopeTable {
 
 // What happens to q, k and v between their projections and the cache; an absent matrix means "not in this
 // model".
-struct QkvPost {
+struct QkvEpilogue {
   Matrix q_bias, k_bias, v_bias;  // one row of n_heads (n_kv_heads) * head_dim
   Matrix q_norm, k_norm;          // one row of head_dim: RMSNorm over each head (Qwen3)
   float norm_eps = 0.0F;
 };
 
-struct AttentionShape {
+struct AttentionParams {
   int64_t n_heads = 0;         // query heads; a multiple of the cache's n_kv_heads (GQA, arXiv 2305.13245)
   float scale = 0.0F;          // 1 / sqrt(head_dim)
   int64_t sliding_window = 0;  // 0: none; w: token p sees positions (p - w, p]
@@ -201,7 +201,7 @@ class Backend {
   //   cache.V[position] = v + v_bias                              (rounded to v_dtype)
   // What f16 cannot hold becomes +-65504: one infinity in the cache would turn every later token into NaN.
   // q: f32 [n, n_heads * head_dim]; k, v: f32 [n, n_kv_heads * head_dim] (may be overwritten).
-  virtual void qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvPost& post,
+  virtual void qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& post,
                             const RopeTable& rope, const KvLayer& cache, int64_t first_position) = 0;
 
   // Causal attention of n new tokens over the cache, which already holds them. Token i is at position
@@ -211,7 +211,7 @@ class Backend {
   // One pass with a running maximum (online softmax, arXiv 1805.02867; FlashAttention, arXiv 2205.14135).
   // q, out: f32 [n, n_heads * head_dim].
   virtual void attention(const Matrix& q, const RopeTable& rope, const KvLayer& cache, int64_t first_position,
-                         const AttentionShape& shape, const Matrix& out) = 0;
+                         const AttentionParams& shape, const Matrix& out) = 0;
 
   // Turns cached keys onto a new clock, in place (I1): for every layer, head and position p < n_positions,
   //   K[p] = R(p * delta_inv_freq) K[p],   delta_inv_freq = new inv_freq - old inv_freq  (double, host

@@ -73,7 +73,7 @@ void refuse_unsupported(const JsonFields& json) {
     json.fail("use_moe", "mixture-of-experts models are not supported");
 }
 
-void read_shape(const JsonFields& json, const Defaults& d, ModelConfig& c) {
+void read_shape(const JsonFields& json, const Defaults& d, ModelSpec& c) {
   c.vocab_size = json.integer("vocab_size", 1, kMaxVocab).value_or(d.vocab);
   c.hidden_size = json.integer("hidden_size", 1, kMaxHidden).value_or(d.hidden);
   const int64_t intermediate =
@@ -108,7 +108,7 @@ void read_shape(const JsonFields& json, const Defaults& d, ModelConfig& c) {
 }
 
 // The layers themselves: models/*/modeling_*.py. A Qwen2 always has its q, k and v biases, a Mistral none.
-void read_layers(const JsonFields& json, ModelConfig& c) {
+void read_layers(const JsonFields& json, ModelSpec& c) {
   const bool attention_bias = json.boolean("attention_bias").value_or(false);
   const bool mlp_bias = json.boolean("mlp_bias").value_or(false);
   switch (c.architecture) {
@@ -133,7 +133,7 @@ void read_layers(const JsonFields& json, ModelConfig& c) {
 
 // The window of every layer, 0 for full attention. Mistral: one for all. Qwen: layer_types, or the layers
 // from max_window_layers on; only with use_sliding_window.
-void read_windows(const JsonFields& json, const Defaults& d, ModelConfig& c) {
+void read_windows(const JsonFields& json, const Defaults& d, ModelSpec& c) {
   const bool qwen = c.architecture == Architecture::kQwen2 || c.architecture == Architecture::kQwen3;
   int64_t window = 0;
   if (d.sliding_window != 0) {
@@ -167,7 +167,7 @@ void read_windows(const JsonFields& json, const Defaults& d, ModelConfig& c) {
   }
 }
 
-void read_dtype(const JsonFields& json, ModelConfig& c) {
+void read_dtype(const JsonFields& json, ModelSpec& c) {
   const char* key = json.has("dtype") ? "dtype" : "torch_dtype";  // "if both are provided, keep dtype"
   const std::string name = json.string(key).value_or("float32");
   if (name == "float32") {
@@ -181,7 +181,7 @@ void read_dtype(const JsonFields& json, ModelConfig& c) {
   }
 }
 
-void add_eos(const JsonFields& json, ModelConfig& c) {
+void add_eos(const JsonFields& json, ModelSpec& c) {
   for (const int64_t id :
        json.integers("eos_token_id", 0, c.vocab_size - 1).value_or(std::vector<int64_t>{})) {
     const auto token = static_cast<int32_t>(id);
@@ -190,7 +190,7 @@ void add_eos(const JsonFields& json, ModelConfig& c) {
   }
 }
 
-void read_tokens(const JsonFields& json, const Defaults& d, ModelConfig& c) {
+void read_tokens(const JsonFields& json, const Defaults& d, ModelSpec& c) {
   if (const auto bos = json.integer("bos_token_id", 0, c.vocab_size - 1)) {
     c.bos_token_id = static_cast<int32_t>(*bos);
   } else if (!json.present("bos_token_id") && d.bos >= 0 && d.bos < c.vocab_size) {
@@ -201,7 +201,7 @@ void read_tokens(const JsonFields& json, const Defaults& d, ModelConfig& c) {
     c.eos_token_ids.push_back(static_cast<int32_t>(d.eos));
 }
 
-RopeContext rope_context(const Defaults& d, const ModelConfig& c) {
+RopeContext rope_context(const Defaults& d, const ModelSpec& c) {
   RopeContext context;
   context.head_dim = c.head_dim;
   context.max_position_embeddings = c.max_position_embeddings;
@@ -230,7 +230,7 @@ RopeScaling read_minimind_rope(const JsonFields& json, const RopeContext& contex
   return meant;
 }
 
-void read_generation_config(const std::filesystem::path& file, ModelConfig& c) {
+void read_generation_config(const std::filesystem::path& file, ModelSpec& c) {
   std::error_code ec;
   if (!std::filesystem::exists(file, ec)) return;
   const nlohmann::json json = read_json_object(file);
@@ -246,13 +246,13 @@ std::string_view name_of(Architecture architecture) {
   return "?";
 }
 
-ModelConfig parse_config(std::string_view text, const std::filesystem::path& file) {
+ModelSpec parse_config(std::string_view text, const std::filesystem::path& file) {
   const nlohmann::json parsed = parse_json_object(text, file.string());
   const JsonFields json(parsed, file.string());
   const Defaults& d = find_architecture(json);
   refuse_unsupported(json);
 
-  ModelConfig c;
+  ModelSpec c;
   c.file = file;
   c.architecture = d.architecture;
   read_shape(json, d, c);
@@ -265,10 +265,10 @@ ModelConfig parse_config(std::string_view text, const std::filesystem::path& fil
   return c;
 }
 
-ModelConfig load_config(const std::filesystem::path& dir) {
+ModelSpec load_config(const std::filesystem::path& dir) {
   std::error_code ec;
   const std::filesystem::path file = std::filesystem::is_directory(dir, ec) ? dir / "config.json" : dir;
-  ModelConfig c = parse_config(read_file(file, kMaxConfigBytes), file);
+  ModelSpec c = parse_config(read_file(file, kMaxConfigBytes), file);
   if (file.filename() == "config.json")
     read_generation_config(file.parent_path() / "generation_config.json", c);
   return c;

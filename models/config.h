@@ -13,8 +13,8 @@ namespace lariat {
 enum class Architecture { kLlama, kMistral, kQwen2, kQwen3, kMiniMind };
 
 // Everything a decoder needs to know about a checkpoint, read from its config.json (and the token ids from
-// generation_config.json when there is one). Every field has been checked: a ModelConfig in hand is usable.
-struct ModelConfig {
+// generation_config.json when there is one). Every field has been checked: a ModelSpec in hand is usable.
+struct ModelSpec {
   std::filesystem::path file;  // where it was read from, for error messages
   Architecture architecture = Architecture::kLlama;
   int64_t vocab_size = 0, hidden_size = 0, intermediate_size = 0;
@@ -36,9 +36,9 @@ std::string_view name_of(Architecture architecture);  // "LlamaForCausalLM", ...
 
 // `dir` holds config.json and perhaps generation_config.json; or `dir` is a config file itself (then the
 // latter is looked for only beside one called config.json). Throws Error naming the file and the key.
-ModelConfig load_config(const std::filesystem::path& dir);
+ModelSpec load_config(const std::filesystem::path& dir);
 
 // The same of a config.json's text alone; `file` is what errors name.
-ModelConfig parse_config(std::string_view text, const std::filesystem::path& file);
+ModelSpec parse_config(std::string_view text, const std::filesystem::path& file);
 
 }  // namespace lariat

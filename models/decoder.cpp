@@ -14,7 +14,7 @@ uint64_t next_memory_id() {
 
 }  // namespace
 
-Decoder::Decoder(const ModelConfig& config, const Weights& weights, Backend& backend, DType compute)
+Decoder::Decoder(const ModelSpec& config, const Weights& weights, Backend& backend, DType compute)
     : config_(config), weights_(weights), backend_(backend), compute_(compute) {}
 
 void Decoder::grow(int64_t n_tokens) {
@@ -101,7 +101,7 @@ void Decoder::run_layers(std::span<const SequenceChunk> chunks) {
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     const LayerWeights& layer = weights_.layers[i];
     attention_block(layer, static_cast<int64_t>(i), chunks);
-    backend_.add_rms_norm(residual_, normed_, layer.post_norm, config_.rms_norm_eps, normed_);
+    backend_.add_rms_norm(residual_, normed_, layer.ffn_norm, config_.rms_norm_eps, normed_);
     mlp_block(layer);
     // The norm that follows is the next layer's, or the model's last.
     const bool last = i + 1 == weights_.layers.size();
@@ -116,9 +116,9 @@ void Decoder::attention_block(const LayerWeights& layer, int64_t layer_index,
   backend_.matmul(normed_, layer.q_proj, {}, compute_, q_);
   backend_.matmul(normed_, layer.k_proj, {}, compute_, k_);
   backend_.matmul(normed_, layer.v_proj, {}, compute_, v_);
-  const AttentionShape shape{config_.n_heads,
-                             static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim))),
-                             config_.sliding_window[static_cast<size_t>(layer_index)]};
+  const AttentionParams shape{config_.n_heads,
+                              static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim))),
+                              config_.sliding_window[static_cast<size_t>(layer_index)]};
   int64_t row = 0;
   for (size_t i = 0; i < chunks.size(); ++i) {
     const SequenceChunk& chunk = chunks[i];

@@ -21,7 +21,7 @@ struct SequenceChunk {
 class Decoder {
  public:
   // compute: precision of the matrix products' inputs, see Backend::matmul.
-  Decoder(const ModelConfig& config, const Weights& weights, Backend& backend, DType compute);
+  Decoder(const ModelSpec& config, const Weights& weights, Backend& backend, DType compute);
 
   // Runs the tokens of all chunks, concatenated in order, through every layer, writing their keys and values
   // into the chunks' caches. Returns the final hidden states after the last norm, f32 [tokens.size(),
@@ -44,7 +44,7 @@ class Decoder {
   void attention_block(const LayerWeights& layer, int64_t layer_index, std::span<const SequenceChunk> chunks);
   void mlp_block(const LayerWeights& layer);
 
-  const ModelConfig& config_;
+  const ModelSpec& config_;
   const Weights& weights_;
   Backend& backend_;
   DType compute_;

@@ -7,10 +7,10 @@ DType compute_dtype(DType stored) { return stored == DType::kBF16 ? DType::kBF16
 
 }  // namespace
 
-Model load_model(const std::filesystem::path& dir, const ModelConfig& config, Backend& backend,
+Model load_model(const std::filesystem::path& dir, const ModelSpec& config, Backend& backend,
                  std::optional<DType> dtype, const std::function<void(size_t, size_t)>& progress) {
   Model model;
-  model.config = config;
+  model.spec = config;
   model.checkpoint = std::make_unique<Checkpoint>(Checkpoint::open(dir));
   model.file_bytes = model.checkpoint->bytes();
   // All of the header is checked against the config before the first weight is read.
@@ -21,9 +21,9 @@ Model load_model(const std::filesystem::path& dir, const ModelConfig& config, Ba
   return model;
 }
 
-Model random_model(const ModelConfig& config, Backend& backend, DType dtype, uint64_t seed) {
+Model random_model(const ModelSpec& config, Backend& backend, DType dtype, uint64_t seed) {
   Model model;
-  model.config = config;
+  model.spec = config;
   model.weights = random_weights(config, backend, dtype, seed, model.random_storage);
   model.compute = compute_dtype(dtype);
   return model;

@@ -11,7 +11,7 @@ namespace lariat {
 
 // A checkpoint ready to run on a backend.
 struct Model {
-  ModelConfig config;
+  ModelSpec spec;
   Weights weights;
   DType compute = DType::kF32;  // precision of the matrix products' inputs (Backend::matmul)
   // As --quantize has it: "none", "q8" or "q4".
@@ -32,11 +32,11 @@ struct Model {
 // read as they are and compute in f32, which no f16 product would beat on a CPU. A quantised dtype is made
 // from whatever floats there are; products are of integers then (kernels/quant.h). progress(bytes read) is
 // called while the files are brought into memory. Throws Error naming the file.
-Model load_model(const std::filesystem::path& dir, const ModelConfig& config, Backend& backend,
+Model load_model(const std::filesystem::path& dir, const ModelSpec& config, Backend& backend,
                  std::optional<DType> dtype,
                  const std::function<void(size_t done, size_t total)>& progress = {});
 
 // A model of the config's shape with reproducible random weights (`lariat bench --random-weights`).
-Model random_model(const ModelConfig& config, Backend& backend, DType dtype, uint64_t seed);
+Model random_model(const ModelSpec& config, Backend& backend, DType dtype, uint64_t seed);
 
 }  // namespace lariat

@@ -224,13 +224,13 @@ double rope_scale(const RopeScaling& rope, double length) {
   }
 }
 
-double rope_rung(const RopeScaling& rope, int64_t length, int rungs_per_octave) {
+double rope_step_length(const RopeScaling& rope, int64_t length, int steps_per_octave) {
   const auto n = static_cast<double>(length), l0 = static_cast<double>(rope.original_ctx);
   const bool rounded = rope.type == RopeType::kDynamic || rope.type == RopeType::kDynamicYarn;
-  if (!rounded || length <= rope.original_ctx || rungs_per_octave <= 0) return n;
-  const auto rung = [&](double i) { return l0 * std::exp2(i / rungs_per_octave); };
+  if (!rounded || length <= rope.original_ctx || steps_per_octave <= 0) return n;
+  const auto rung = [&](double i) { return l0 * std::exp2(i / steps_per_octave); };
   // The logarithm may land on either side of an integer; the rungs themselves decide.
-  double i = std::ceil(rungs_per_octave * std::log2(n / l0));
+  double i = std::ceil(steps_per_octave * std::log2(n / l0));
   while (rung(i) < n) ++i;
   while (i > 0 && rung(i - 1) >= n) --i;
   return rung(i);

@@ -75,11 +75,11 @@ RopeFrequencies rope_unscaled(const RopeScaling& rope);
 // yarn and llama3; the factor for longrope beyond L0.
 double rope_scale(const RopeScaling& rope, double length);
 
-// The length the scale sees (rung ladder): `length` itself at or below L0 or with rungs_per_octave = 0
-// ("exact"); otherwise `length` rounded up to the next L0 * 2^(i / rungs_per_octave). Static scalings do not
+// The length the scale sees (rung ladder): `length` itself at or below L0 or with steps_per_octave = 0
+// ("exact"); otherwise `length` rounded up to the next L0 * 2^(i / steps_per_octave). Static scalings do not
 // care; longrope has only two clocks and is not rounded. Two lengths may have the same frequencies: compare
 // those, not the rungs, before re-rotating a cache.
-double rope_rung(const RopeScaling& rope, int64_t length, int rungs_per_octave);
+double rope_step_length(const RopeScaling& rope, int64_t length, int steps_per_octave);
 
 // What is wrong with a scaling, as the config.json key to blame and the rest of the sentence; nullopt when
 // it can be used.

@@ -270,7 +270,7 @@ RopeScaling resolve_rope(const RopeScaling& own, const RopeOptions& options) {
   return rope;
 }
 
-RopeScaling resolve_rope(const ModelConfig& config, const RopeOptions& options) {
+RopeScaling resolve_rope(const ModelSpec& config, const RopeOptions& options) {
   return resolve_rope(config.rope, options);
 }
 

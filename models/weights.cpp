@@ -23,7 +23,7 @@ DType stored_dtype(Role role, std::optional<DType> dtype, DType own) {
   return role == Role::kHead && is_quantized(*dtype) ? DType::kQ8 : *dtype;
 }
 
-LayerWeights layer_weights(const ModelConfig& config, const std::string& prefix, const Source& source) {
+LayerWeights layer_weights(const ModelSpec& config, const std::string& prefix, const Source& source) {
   const int64_t hidden = config.hidden_size, inner = config.intermediate_size;
   const int64_t q_size = config.n_heads * config.head_dim, kv_size = config.n_kv_heads * config.head_dim;
   const auto matrix = [&](const char* name, int64_t out, int64_t in) {
@@ -45,7 +45,7 @@ LayerWeights layer_weights(const ModelConfig& config, const std::string& prefix,
   layer.qkv.k_norm = vector("self_attn.k_norm.weight", config.head_dim, config.qk_norm);
   layer.qkv.norm_eps = config.rms_norm_eps;
   layer.o_bias = vector("self_attn.o_proj.bias", hidden, config.o_bias);
-  layer.post_norm = vector("post_attention_layernorm.weight", hidden, true);
+  layer.ffn_norm = vector("post_attention_layernorm.weight", hidden, true);
   layer.gate_proj = matrix("mlp.gate_proj", inner, hidden);
   layer.up_proj = matrix("mlp.up_proj", inner, hidden);
   layer.down_proj = matrix("mlp.down_proj", hidden, inner);
@@ -60,7 +60,7 @@ void count(const Matrix& m, Weights& weights) {
   weights.values += m.rows * m.cols;
 }
 
-Weights all_weights(const ModelConfig& config, const std::string& root, const Source& source) {
+Weights all_weights(const ModelSpec& config, const std::string& root, const Source& source) {
   Weights weights;
   const std::string embed = root + "embed_tokens.weight";
   weights.embed = source(embed, config.vocab_size, config.hidden_size, Role::kEmbedding);
@@ -142,7 +142,7 @@ int64_t count_not_finite(const StoredTensor& tensor, Bits exponent) {
 
 }  // namespace
 
-std::set<std::string> check_weights(const ModelConfig& config, const Checkpoint& checkpoint) {
+std::set<std::string> check_weights(const ModelSpec& config, const Checkpoint& checkpoint) {
   std::set<std::string> names;
   const Source source = [&](const std::string& name, int64_t rows, int64_t cols, Role role) {
     const auto& tensor =
@@ -154,7 +154,7 @@ std::set<std::string> check_weights(const ModelConfig& config, const Checkpoint&
   return names;
 }
 
-Weights load_weights(const ModelConfig& config, const Checkpoint& checkpoint, Backend& backend,
+Weights load_weights(const ModelSpec& config, const Checkpoint& checkpoint, Backend& backend,
                      std::optional<DType> dtype) {
   check_quantizes(backend, dtype);
   const Source source = [&](const std::string& name, int64_t rows, int64_t cols, Role role) {
@@ -183,14 +183,14 @@ std::optional<NotFinite> find_not_finite(const Checkpoint& checkpoint) {
   return std::nullopt;
 }
 
-Weights planned_weights(const ModelConfig& config, DType dtype) {
+Weights planned_weights(const ModelSpec& config, DType dtype) {
   const Source source = [&](const std::string&, int64_t rows, int64_t cols, Role role) {
     return Matrix(nullptr, stored_dtype(role, dtype, config.dtype), rows, cols);
   };
   return all_weights(config, "", source);
 }
 
-Weights random_weights(const ModelConfig& config, Backend& backend, DType dtype, uint64_t seed,
+Weights random_weights(const ModelSpec& config, Backend& backend, DType dtype, uint64_t seed,
                        std::vector<std::vector<std::byte>>& storage) {
   check_quantizes(backend, dtype);
   const Source source = [&](const std::string&, int64_t rows, int64_t cols, Role role) {

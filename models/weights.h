@@ -16,10 +16,10 @@ namespace lariat {
 struct LayerWeights {
   Matrix input_norm;  // [hidden]
   Matrix q_proj, k_proj, v_proj,
-      o_proj;        // [n_heads*head_dim, hidden], [n_kv_heads*head_dim, hidden] x2, [hidden, ..]
-  Matrix o_bias;     // [hidden]
-  QkvPost qkv;       // biases of q, k, v and the norms over heads
-  Matrix post_norm;  // [hidden]
+      o_proj;       // [n_heads*head_dim, hidden], [n_kv_heads*head_dim, hidden] x2, [hidden, ..]
+  Matrix o_bias;    // [hidden]
+  QkvEpilogue qkv;  // biases of q, k, v and the norms over heads
+  Matrix ffn_norm;  // [hidden]
   Matrix gate_proj, up_proj, down_proj;  // [intermediate, hidden] x2, [hidden, intermediate]
   Matrix gate_bias, up_bias, down_bias;
 };
@@ -40,11 +40,11 @@ struct Weights {
 // leaves the embedding table as it is: a token reads one row of it. The head is read whole, tied or not, and
 // is q8 at least: its errors go straight into the logits, and it is a small part. Throws Error naming file
 // and tensor for what is missing or has the wrong shape, and when the backend cannot quantise.
-Weights load_weights(const ModelConfig& config, const Checkpoint& checkpoint, Backend& backend,
+Weights load_weights(const ModelSpec& config, const Checkpoint& checkpoint, Backend& backend,
                      std::optional<DType> dtype);
 
 // Checks what load_weights would, reads nothing, and returns the names of the tensors it would read.
-std::set<std::string> check_weights(const ModelConfig& config, const Checkpoint& checkpoint);
+std::set<std::string> check_weights(const ModelSpec& config, const Checkpoint& checkpoint);
 
 // The first tensor, by name, that holds NaN or infinite values.
 struct NotFinite {
@@ -57,10 +57,10 @@ struct NotFinite {
 std::optional<NotFinite> find_not_finite(const Checkpoint& checkpoint);
 
 // What load_weights(.., dtype) would make of a model of this shape, without its data.
-Weights planned_weights(const ModelConfig& config, DType dtype);
+Weights planned_weights(const ModelSpec& config, DType dtype);
 
 // Reproducible random weights of the config's shape, for benchmarks. `storage` keeps them alive.
-Weights random_weights(const ModelConfig& config, Backend& backend, DType dtype, uint64_t seed,
+Weights random_weights(const ModelSpec& config, Backend& backend, DType dtype, uint64_t seed,
                        std::vector<std::vector<std::byte>>& storage);
 
 }  // namespace lariat

@@ -41,7 +41,7 @@ struct BenchResult {
 
 Runtime open(const BenchCommand& command) {
   if (!command.random_weights) return open_runtime(command.common);
-  ModelConfig config = load_config(command.config);
+  ModelSpec config = load_config(command.config);
   config.rope = resolve_rope(config, command.common.rope);
   Runtime runtime;
   runtime.backend = open_backend(command.common);
@@ -72,7 +72,7 @@ double bytes_read(const Model& model, const Sequence& sequence, double length) {
 void fill(const BenchCommand& command, Session& session, Sequence& sequence, int64_t depth) {
   Progress progress("bench: filling the cache", depth, command.common.quiet);
   const int64_t before = sequence.length();
-  const std::vector<int32_t> tokens = some_tokens(depth - before, session.model().config.vocab_size);
+  const std::vector<int32_t> tokens = some_tokens(depth - before, session.model().spec.vocab_size);
   session.prefill(sequence, tokens, [&](int64_t done) {
     stop_if(&interrupted());
     progress.update(before + done);
@@ -85,7 +85,7 @@ struct TestRun {
   double seconds;
 };
 TestRun run_test(Session& session, const Sequence& context, const std::string& test, int64_t n) {
-  const std::vector<int32_t> tokens = some_tokens(n, session.model().config.vocab_size);
+  const std::vector<int32_t> tokens = some_tokens(n, session.model().spec.vocab_size);
   Sequence sequence = session.fork(context, context.length());
   session.backend().synchronize();  // copying the context is not what is measured
   const auto start = Stopwatch::now();

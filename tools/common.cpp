@@ -13,7 +13,7 @@
 #include "kernels/cuda/make_cuda_backend.h"
 #include "kernels/error.h"
 #include "models/mapping_fault.h"
-#include "models/unicode.h"
+#include "models/text/unicode.h"
 
 namespace lariat {
 namespace {
@@ -101,16 +101,16 @@ SessionOptions session_options(const CommonOptions& options, const Model& model)
   SessionOptions session;
   session.max_ctx = options.ctx;
   session.prefill_chunk = options.prefill_chunk;
-  session.rope_rungs = options.rope_cache.rungs;
+  session.rope_steps = options.rope_cache.rungs;
   session.stale_cache = options.rope_cache.stale;
-  const bool every_token_turns = session.rope_rungs == 0 && model.config.rope.depends_on_length();
+  const bool steps_every_token = session.rope_steps == 0 && model.spec.rope.depends_on_length();
   if (options.kv_dtype == "auto") {
     // A step smaller than half an ulp would be rounded away: turning keys at every token asks for f32.
-    session.k_dtype = every_token_turns ? DType::kF32 : DType::kF16;
+    session.k_dtype = steps_every_token ? DType::kF32 : DType::kF16;
     session.v_dtype = model.weights.embed.dtype;  // a float, even when projections are quantised
   } else {
     session.k_dtype = session.v_dtype = parse_dtype(options.kv_dtype);
-    if (every_token_turns && session.k_dtype != DType::kF32 && !session.stale_cache && !options.quiet) {
+    if (steps_every_token && session.k_dtype != DType::kF32 && !session.stale_cache && !options.quiet) {
       std::cerr << "lariat: warning: --rope-rungs exact with " << name_of(session.k_dtype)
                 << " keys rounds small turns away; use --kv-dtype f32\n";
     }
@@ -120,7 +120,7 @@ SessionOptions session_options(const CommonOptions& options, const Model& model)
 
 std::function<void()> warn_not_finite(const CommonOptions& options, const Model& model) {
   if (options.quiet || model.checkpoint == nullptr) return {};
-  return [checkpoint = model.checkpoint.get(), file = model.config.file.string()] {
+  return [checkpoint = model.checkpoint.get(), file = model.spec.file.string()] {
     static bool warned = false;
     if (std::exchange(warned, true)) return;
     std::string line = "lariat: warning: " + file + ": the logits are not finite";
@@ -144,7 +144,7 @@ Tokenizer open_tokenizer(const CommonOptions& options) {
 Runtime open_runtime(const CommonOptions& options) {
   const auto start = Stopwatch::now();
   Runtime runtime;
-  ModelConfig config = load_config(options.model);
+  ModelSpec config = load_config(options.model);
   config.rope = resolve_rope(config, options.rope);
   runtime.backend = open_backend(options);
   const std::optional<DType> dtype = storage_dtype(options);

@@ -10,7 +10,7 @@
 
 #include "engine/session.h"
 #include "models/model.h"
-#include "models/tokenizer.h"
+#include "models/text/tokenizer.h"
 #include "tools/rope_options.h"
 
 // What every subcommand that runs a model shares: its options, opening the model, progress, Ctrl-C.

@@ -33,7 +33,7 @@ std::string prompt_text(const GenerateCommand& command) {
 nlohmann::ordered_json report(const Generation& result, const std::string& text, size_t prompt_tokens,
                               const Runtime& runtime, const Sequence& sequence) {
   const auto rate = [](double n, double seconds) { return seconds > 0 ? n / seconds : 0.0; };
-  const RopeScaling& rope = runtime.model.config.rope;
+  const RopeScaling& rope = runtime.model.spec.rope;
   const RerotationStats& turned = sequence.cache().rerotations();
   return {{"prompt_tokens", prompt_tokens},
           {"tokens", result.tokens},
@@ -56,7 +56,7 @@ void run(GenerateCommand& command) {
   Runtime runtime = open_runtime(command.common);
   const std::vector<int32_t> prompt = tokenizer.encode(text, tokenizer.adds_bos());
   if (!command.ignore_eos) {
-    command.generate.eos_ids = runtime.model.config.eos_token_ids;
+    command.generate.eos_ids = runtime.model.spec.eos_token_ids;
     if (command.generate.eos_ids.empty()) command.generate.eos_ids = tokenizer.eos_ids();
   }
   command.generate.interrupted = &interrupted();

@@ -1,4 +1,4 @@
-#include "engine/token_list.h"
+#include "engine/eval/token_list.h"
 #include "kernels/error.h"
 #include "models/json_file.h"
 #include "tools/commands.h"
@@ -26,7 +26,7 @@ void run(const LogitsCommand& command) {
   Runtime runtime = open_runtime(command.common);
   Session session(runtime.model, *runtime.backend, runtime.session);
   Sequence sequence = session.new_sequence();
-  SafetensorsWriter writer(command.out, "logits", {n, runtime.model.config.vocab_size});
+  SafetensorsWriter writer(command.out, "logits", {n, runtime.model.spec.vocab_size});
   const std::span<const int32_t> all(tokens);
   std::vector<float> host;
   session.prefill(sequence, all.first(static_cast<size_t>(decode_from)), 0,

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/passkey_prompt.h"
-#include "engine/sweep_results.h"
-#include "models/tokenizer.h"
+#include "engine/eval/passkey_prompt.h"
+#include "engine/eval/sweep_results.h"
+#include "models/text/tokenizer.h"
 #include "tools/common.h"
 
 // What perplexity, passkey and sweep share on the command line.

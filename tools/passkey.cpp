@@ -1,10 +1,10 @@
-#include "engine/passkey.h"
+#include "engine/eval/passkey.h"
 
 #include <algorithm>
 #include <iostream>
 
 #include "engine/atomic_file.h"
-#include "engine/report.h"
+#include "engine/eval/report.h"
 #include "engine/writable.h"
 #include "kernels/error.h"
 #include "tools/commands.h"
@@ -48,9 +48,9 @@ nlohmann::ordered_json to_json(const std::vector<PasskeyCell>& cells, const Swee
 }
 
 SweepTable empty_table(const PasskeyCommand& command, const Runtime& runtime) {
-  const RopeScaling& rope = runtime.model.config.rope;
+  const RopeScaling& rope = runtime.model.spec.rope;
   SweepTable table;
-  table.model = std::filesystem::absolute(runtime.model.config.file).parent_path().filename().string();
+  table.model = std::filesystem::absolute(runtime.model.spec.file).parent_path().filename().string();
   table.original_ctx = rope.original_ctx;
   table.scalings = {rope.type == RopeType::kDefault ? "none" : std::string(name_of(rope.type))};
   table.lengths = command.lengths;
@@ -63,14 +63,14 @@ SweepTable empty_table(const PasskeyCommand& command, const Runtime& runtime) {
 
 // The options as they will be used: sorted, without repetitions, with the defaults filled in.
 void complete(PasskeyCommand& command, const Runtime& runtime, const Tokenizer& tokenizer) {
-  const int64_t l0 = runtime.model.config.rope.original_ctx;
+  const int64_t l0 = runtime.model.spec.rope.original_ctx;
   if (command.lengths.empty()) command.lengths = {std::max<int64_t>(l0 / 2, 1), l0, 2 * l0};
   std::sort(command.lengths.begin(), command.lengths.end());
   command.lengths.erase(std::unique(command.lengths.begin(), command.lengths.end()), command.lengths.end());
   auto& depths = command.passkeys.depths;
   std::sort(depths.begin(), depths.end());
   depths.erase(std::unique(depths.begin(), depths.end()), depths.end());
-  command.passkeys.eos_ids = runtime.model.config.eos_token_ids;
+  command.passkeys.eos_ids = runtime.model.spec.eos_token_ids;
   if (command.passkeys.eos_ids.empty()) command.passkeys.eos_ids = tokenizer.eos_ids();
   command.passkeys.interrupted = &interrupted();
 }

@@ -1,9 +1,9 @@
-#include "engine/perplexity.h"
+#include "engine/eval/perplexity.h"
 
 #include <cmath>
 #include <iostream>
 
-#include "engine/token_source.h"
+#include "engine/eval/token_source.h"
 #include "kernels/error.h"
 #include "tools/commands.h"
 #include "tools/common.h"
@@ -74,7 +74,7 @@ void run(const PerplexityCommand& command) {
   Runtime runtime = open_runtime(command.common);
   PerplexityOptions options;
   options.ctx = command.ctx;
-  if (options.ctx.empty()) options.ctx = {std::min(runtime.model.config.rope.original_ctx, kDefaultCtx)};
+  if (options.ctx.empty()) options.ctx = {std::min(runtime.model.spec.rope.original_ctx, kDefaultCtx)};
   options.stride = command.stride;
   options.method = parse_perplexity_method(command.method);
   options.bos = text_bos(tokenizer);

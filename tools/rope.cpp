@@ -12,7 +12,7 @@
 #include <string>
 
 #include "engine/atomic_file.h"
-#include "engine/rope_svg.h"
+#include "engine/eval/rope_svg.h"
 #include "kernels/error.h"
 #include "models/config.h"
 #include "models/rope_config.h"
@@ -119,7 +119,7 @@ void run(const Args& args) {
   const int64_t length = args.length.value_or(std::max(rope.original_ctx, rope.max_position_embeddings));
   if (length < 1 || length > INT32_MAX)
     throw UsageError("--length: expected an integer from 1 to " + std::to_string(INT32_MAX));
-  const double seen = rope_rung(rope, length, args.cache.rungs);
+  const double seen = rope_step_length(rope, length, args.cache.rungs);
   // The picture first: a reader of the table that closes the pipe early does not lose it.
   if (!args.svg.empty()) {
     write_file_atomically(args.svg, rope_svg(rope, seen));

@@ -7,12 +7,12 @@
 namespace lariat {
 namespace {
 
-constexpr int kMaxRungs = 64;
+constexpr int kMaxSteps = 64;
 
-int parse_rungs(const std::string& text) {
+int parse_steps(const std::string& text) {
   if (text == "exact") return 0;
   int rungs = -1;
-  if (!CLI::detail::lexical_cast(text, rungs) || rungs < 0 || rungs > kMaxRungs)
+  if (!CLI::detail::lexical_cast(text, rungs) || rungs < 0 || rungs > kMaxSteps)
     throw UsageError("--rope-rungs is \"" + text + "\"; expected exact or an integer from 1 to 64");
   return rungs;
 }
@@ -47,7 +47,7 @@ void add_rope_options(CLI::App& sub, RopeOptions& out) {
 
 void add_rope_cache_options(CLI::App& sub, RopeCacheOptions& out) {
   sub.add_option_function<std::string>(
-         "--rope-rungs", [&out](const std::string& text) { out.rungs = parse_rungs(text); },
+         "--rope-rungs", [&out](const std::string& text) { out.rungs = parse_steps(text); },
          "rungs per octave on which a dynamic scale moves, or exact (default: 4)")
       ->type_name("R|exact")
       ->group("RoPE");

@@ -4,8 +4,8 @@
 #include <iostream>
 
 #include "engine/atomic_file.h"
-#include "engine/report.h"
-#include "engine/sweep.h"
+#include "engine/eval/report.h"
+#include "engine/eval/sweep.h"
 #include "engine/writable.h"
 #include "kernels/error.h"
 #include "tools/commands.h"
@@ -195,7 +195,7 @@ void run(SweepCommand& command) {
   options.shard_index = shard.index;
   options.shard_count = shard.count;
   options.interrupted = &interrupted();
-  options.passkeys.eos_ids = runtime.model.config.eos_token_ids;
+  options.passkeys.eos_ids = runtime.model.spec.eos_token_ids;
   if (options.passkeys.eos_ids.empty()) options.passkeys.eos_ids = tokenizer.eos_ids();
 
   CommonOptions silent = command.common;

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/shard.h"
+#include "engine/eval/shard.h"
 
 namespace lariat {
 

@@ -1,6 +1,6 @@
 #include <iostream>
 
-#include "engine/token_list.h"
+#include "engine/eval/token_list.h"
 #include "kernels/error.h"
 #include "models/json_file.h"
 #include "tools/commands.h"

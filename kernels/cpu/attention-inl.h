@@ -53,7 +53,7 @@ HWY_NOINLINE inline float SoftmaxStep(const AttentionTask& task, int64_t row, in
 // Position `base` of the task's head in its block.
 HWY_INLINE void* HeadAt(void* const* blocks, DType dtype, const AttentionTask& task, int64_t base) {
   const int64_t at = kv_index(task.kv_head, base, 0, task.cache->head_dim);
-  return static_cast<char*>(blocks[base / kKvBlock]) + at * static_cast<int64_t>(size_of(dtype));
+  return static_cast<char*>(blocks[base / kKvPage]) + at * static_cast<int64_t>(size_of(dtype));
 }
 
 // Positions [first, last) of src ([kAttentionKeys][head_dim]) as f32, each padded with zeros to `stride`.

@@ -66,7 +66,7 @@ struct Call {
   const RopeTable& rope;
   const KvLayer& cache;
   int64_t first_position;
-  const AttentionShape& shape;
+  const AttentionParams& shape;
   const Matrix& out;
 
   int64_t group = shape.n_heads / cache.n_kv_heads;
@@ -176,7 +176,7 @@ void attend_positions(const Call& call, int threads, Buffer& scratch, Backend& b
   const int64_t work = heads * length * whole.rows * call.stride;
   const int team = static_cast<int>(std::clamp<int64_t>(work >> 18, 1, threads));
   const int64_t wanted = team == 1 ? 1 : ceil_div<int64_t>(4 * team, heads);
-  const int64_t parts = std::clamp<int64_t>(length / kKvBlock, 1, wanted);
+  const int64_t parts = std::clamp<int64_t>(length / kKvPage, 1, wanted);
   const int64_t step = round_up(ceil_div(length, parts), kAttentionKeys);
 
   const int64_t queries = query_floats(call, whole.rows);
@@ -208,7 +208,7 @@ void attend_positions(const Call& call, int threads, Buffer& scratch, Backend& b
 }  // namespace
 
 void CpuBackend::attention(const Matrix& q, const RopeTable& rope, const KvLayer& cache,
-                           int64_t first_position, const AttentionShape& shape, const Matrix& out) {
+                           int64_t first_position, const AttentionParams& shape, const Matrix& out) {
   if (q.rows == 0) return;
   const Call call{q, rope, cache, first_position, shape, out};
   if (q.rows >= 2 * tokens_per_task(call)) {

@@ -4,7 +4,7 @@
 
 namespace lariat {
 
-// Positions that attention works on at a time; divides kKvBlock.
+// Positions that attention works on at a time; divides kKvPage.
 inline constexpr int64_t kAttentionKeys = 64;
 
 // The share of one thread: query rows of one KV head over a range of positions. Row r is query head
@@ -17,7 +17,7 @@ struct AttentionTask {
   int64_t group = 1;                    // query heads per KV head
   int64_t rows = 0;                     // tokens * group
   int64_t first_position = 0;           // of row 0
-  int64_t window = 0;                   // of AttentionShape
+  int64_t window = 0;                   // of AttentionParams
   int64_t first_key = 0, last_key = 0;  // the range; first_key is a multiple of kAttentionKeys
   const float* q = nullptr;             // [rows][stride], rotated and scaled, zeros from head_dim on
   float* max = nullptr;                 // [rows]

@@ -35,10 +35,10 @@ class CpuBackend final : public Backend {
   void matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
               const Matrix& out) override;
   void rope_table(int64_t first_position, std::span<const double> inv_freq, const RopeTable& table) override;
-  void qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvPost& post,
+  void qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& post,
                     const RopeTable& rope, const KvLayer& cache, int64_t first_position) override;
   void attention(const Matrix& q, const RopeTable& rope, const KvLayer& cache, int64_t first_position,
-                 const AttentionShape& shape, const Matrix& out) override;
+                 const AttentionParams& shape, const Matrix& out) override;
   void rerotate_keys(std::span<const KvLayer> layers, int64_t n_positions,
                      std::span<const double> delta_inv_freq, bool interleaved) override;
   void swiglu(const Matrix& gate, const Matrix& up) override;

@@ -35,7 +35,7 @@ void Prepare(float* row, size_t cols, size_t head_dim, const Matrix& bias, const
 void StoreKeys(const float* row, const float* cos, const float* sin, const RopeTable& rope,
                const KvLayer& cache, int64_t position) {
   const auto head_dim = static_cast<size_t>(cache.head_dim), rotary = static_cast<size_t>(rope.rotary_dim);
-  WithDType(cache.k_blocks[position / kKvBlock], cache.k_dtype, [&](auto* block) HWY_ATTR {
+  WithDType(cache.k_blocks[position / kKvPage], cache.k_dtype, [&](auto* block) HWY_ATTR {
     for (int64_t head = 0; head < cache.n_kv_heads; ++head, row += head_dim) {
       auto* key = block + kv_index(head, position, 0, cache.head_dim);
       Rotate(row, cos, sin, rotary / 2, rope.interleaved, key);
@@ -46,15 +46,16 @@ void StoreKeys(const float* row, const float* cos, const float* sin, const RopeT
 
 void StoreValues(const float* row, const KvLayer& cache, int64_t position) {
   const auto head_dim = static_cast<size_t>(cache.head_dim);
-  WithDType(cache.v_blocks[position / kKvBlock], cache.v_dtype, [&](auto* block) HWY_ATTR {
+  WithDType(cache.v_blocks[position / kKvPage], cache.v_dtype, [&](auto* block) HWY_ATTR {
     for (int64_t head = 0; head < cache.n_kv_heads; ++head, row += head_dim) {
       StoreRow(row, head_dim, block + kv_index(head, position, 0, cache.head_dim));
     }
   });
 }
 
-void QkvTokens(const Matrix& q, const Matrix& k, const Matrix& v, const QkvPost& post, const RopeTable& rope,
-               const KvLayer& cache, int64_t first_position, int64_t first, int64_t last) {
+void QkvTokens(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& post,
+               const RopeTable& rope, const KvLayer& cache, int64_t first_position, int64_t first,
+               int64_t last) {
   const auto head_dim = static_cast<size_t>(cache.head_dim);
   const auto q_cols = static_cast<size_t>(q.cols), kv_cols = static_cast<size_t>(k.cols);
   for (int64_t i = first; i < last; ++i) {
@@ -73,7 +74,7 @@ HWY_AFTER_NAMESPACE();
 namespace lariat {
 HWY_EXPORT(QkvTokens);
 
-void CpuBackend::qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvPost& post,
+void CpuBackend::qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& post,
                               const RopeTable& rope, const KvLayer& cache, int64_t first_position) {
   for_ranges(threads_, q.rows, row_grain(q.cols + k.cols + v.cols), [&](int64_t first, int64_t last) {
     HWY_DYNAMIC_DISPATCH(QkvTokens)(q, k, v, post, rope, cache, first_position, first, last);

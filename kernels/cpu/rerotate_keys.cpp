@@ -40,21 +40,21 @@ void CpuBackend::rerotate_keys(std::span<const KvLayer> layers, int64_t n_positi
   const auto n_layers = static_cast<int64_t>(layers.size()),
              pairs = static_cast<int64_t>(delta_inv_freq.size());
   if (n_layers == 0 || n_positions == 0 || pairs == 0) return;
-  const int64_t n_blocks = ceil_div(n_positions, kKvBlock);
+  const int64_t n_blocks = ceil_div(n_positions, kKvPage);
   const int64_t n_groups = n_blocks >= 4 * threads_ ? 1 : std::min<int64_t>(n_layers, threads_);
   angles_.prepare(delta_inv_freq, 0, n_positions);
   const int threads = n_positions * n_layers < 64 ? 1 : threads_;
   // Of each thread: the angles of a block in f32, and what making them needs.
   const auto worker_bytes =
-      static_cast<size_t>(pairs) * (2 * kKvBlock * sizeof(float) + RopeAngles::kWork * sizeof(double));
+      static_cast<size_t>(pairs) * (2 * kKvPage * sizeof(float) + RopeAngles::kWork * sizeof(double));
   auto* memory = static_cast<char*>(grown(*this, scratch_, static_cast<size_t>(threads) * worker_bytes));
   for_tasks(threads, n_blocks * n_groups, [&](int64_t task, int worker) {
     const int64_t block = task / n_groups, group = task % n_groups;
-    const int64_t count = std::min(kKvBlock, n_positions - block * kKvBlock);
+    const int64_t count = std::min(kKvPage, n_positions - block * kKvPage);
     auto* work = reinterpret_cast<double*>(memory + static_cast<size_t>(worker) * worker_bytes);
     const Matrix cos(work + RopeAngles::kWork * pairs, DType::kF32, count, pairs);
     const Matrix sin(cos.f32(count), DType::kF32, count, pairs);
-    angles_.fill(block * kKvBlock, cos, sin, work);
+    angles_.fill(block * kKvPage, cos, sin, work);
     for (int64_t layer = n_layers * group / n_groups; layer < n_layers * (group + 1) / n_groups; ++layer) {
       HWY_DYNAMIC_DISPATCH(RerotateBlock)
       (layers[static_cast<size_t>(layer)], block, cos, sin, interleaved);

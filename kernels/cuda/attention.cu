@@ -29,7 +29,7 @@ using namespace cuda;
 constexpr float kLog2E = 1.4426950408889634F;
 constexpr int64_t kDecodeRows = 32;  // packed rows up to which the kernel with 16 of them per block is better
 
-Attention describe(const Matrix& q, const RopeTable& rope, const KvLayer& cache, const AttentionShape& shape,
+Attention describe(const Matrix& q, const RopeTable& rope, const KvLayer& cache, const AttentionParams& shape,
                    const Matrix& out) {
   Attention a = {};
   a.q = typed<float>(q);
@@ -58,7 +58,7 @@ Attention describe(const Matrix& q, const RopeTable& rope, const KvLayer& cache,
 }  // namespace
 
 void CudaBackend::attention(const Matrix& q, const RopeTable& rope, const KvLayer& cache,
-                            int64_t first_position, const AttentionShape& shape, const Matrix& out) {
+                            int64_t first_position, const AttentionParams& shape, const Matrix& out) {
   if (q.rows == 0) return;
   Attention a = describe(q, rope, cache, shape, out);
   a.first_position = step_position(rope, first_position);

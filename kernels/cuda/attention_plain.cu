@@ -34,8 +34,8 @@ template <int kPerLane>
 __device__ __forceinline__ void add_key(const Attention& a, const float* query, int kv_head, int64_t key,
                                         PlainState& state, float (&out)[kPerLane]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const void* keys = a.k_blocks[key / kKvBlock];
-  const void* values = a.v_blocks[key / kKvBlock];
+  const void* keys = a.k_blocks[key / kKvPage];
+  const void* values = a.v_blocks[key / kKvPage];
   const int64_t base = kv_index(kv_head, key, 0, a.head_dim);
   float score = 0.0F;
   for (int d = lane; d < a.head_dim; d += kWarpSize) {

@@ -36,7 +36,7 @@ struct AttentionTile {
   // The key tiles can take the place of the query once that is in registers, the merge that of the tiles.
   static constexpr size_t kTileOffset = kQueryInRegisters && kKeyWarps == 1 ? 0 : kQueryBytes;
   static constexpr size_t kSharedBytes = kTileOffset + 2 * kStages * kTileBytes;
-  static_assert(kWarpKeys % 16 == 0 && kKvBlock % kKeys == 0);
+  static_assert(kWarpKeys % 16 == 0 && kKvPage % kKeys == 0);
   static_assert(kSharedBytes <= (99 << 10));  // what a block may have on the smallest of sm_8x
   static_assert(kTileOffset > 0 || kQueryBytes <= 2 * kStages * kTileBytes);
 };
@@ -103,7 +103,7 @@ template <class Tile, class T>
 __device__ __forceinline__ void load_tile(void* const* blocks, const Attention& a, int kv_head, int64_t first,
                                           int64_t end, T* tile) {
   constexpr int kChunks = Tile::kD / 8;
-  const T* from = static_cast<const T*>(blocks[first / kKvBlock]) + kv_index(kv_head, first, 0, a.head_dim);
+  const T* from = static_cast<const T*>(blocks[first / kKvPage]) + kv_index(kv_head, first, 0, a.head_dim);
   for (int i = static_cast<int>(threadIdx.x); i < Tile::kKeys * kChunks; i += Tile::kThreads) {
     const int key = i / kChunks, d = i % kChunks * 8;
     const bool valid = first + key < end && d < a.head_dim;
@@ -173,8 +173,8 @@ __device__ __forceinline__ void score_keys(const QueryFragments<Tile>& fragments
 
 // Hides the keys that a row does not see. positions: of the lane's two rows; a padding row's is -1.
 template <class Tile>
-__device__ __forceinline__ void hide_keys(const Attention& a, const int64_t (&positions)[2],
-                                          int64_t first_key, float (&scores)[Tile::kWarpKeys / 8][4]) {
+__device__ __forceinline__ void apply_mask(const Attention& a, const int64_t (&positions)[2],
+                                           int64_t first_key, float (&scores)[Tile::kWarpKeys / 8][4]) {
   const int t = static_cast<int>(threadIdx.x) % 4;
 #pragma unroll
   for (int n = 0; n < Tile::kWarpKeys / 8; ++n) {
@@ -189,7 +189,8 @@ __device__ __forceinline__ void hide_keys(const Attention& a, const int64_t (&po
 // Scores become weights exp2(score - top) under the new running maximum, and what was summed under the old
 // one shrinks.
 template <class Tile>
-__device__ __forceinline__ void soften(float (&scores)[Tile::kWarpKeys / 8][4], RowState<Tile>& state) {
+__device__ __forceinline__ void online_softmax_update(float (&scores)[Tile::kWarpKeys / 8][4],
+                                                      RowState<Tile>& state) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float top = state.top[r];

@@ -23,7 +23,7 @@ __global__ void store_pointers_kernel(void** table, const __grid_constant__ Poin
 }  // namespace
 
 void* const* CudaBackend::device_blocks(void* const* host_blocks, int64_t n_positions) {
-  const auto n_blocks = static_cast<size_t>(ceil_div(n_positions, kKvBlock));
+  const auto n_blocks = static_cast<size_t>(ceil_div(n_positions, kKvPage));
   ++table_clock_;
   if (block_tables_.size() >= kMaxTables) {
     std::erase_if(block_tables_,

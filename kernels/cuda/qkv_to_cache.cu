@@ -53,7 +53,7 @@ __device__ void prepare(const HeadRows& s, const float* x, int head, int head_di
 __device__ void store_key(const QkvArgs& a, const float* row, int head, int64_t token) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int64_t position = a.first_position.get() + token;
-  void* block = a.k_blocks[position / kKvBlock];
+  void* block = a.k_blocks[position / kKvPage];
   const int64_t base = kv_index(head, position, 0, a.head_dim);
   const int half = a.rotary_dim / 2;
   for (int pair = lane; pair < half; pair += kWarpSize) {
@@ -99,7 +99,7 @@ __global__ void qkv_to_cache_kernel(const __grid_constant__ QkvArgs a) {
   const float* x = a.v.x + token * a.v.stride + int64_t{head} * a.head_dim;
   prepare(a.v, x, head, a.head_dim, a.norm_eps, row);
   const int64_t position = a.first_position.get() + token;
-  void* block = a.v_blocks[position / kKvBlock];
+  void* block = a.v_blocks[position / kKvPage];
   const int64_t base = kv_index(head, position, 0, a.head_dim);
   for (int d = lane; d < a.head_dim; d += kWarpSize) store_to_cache(block, a.v_dtype, base + d, row[d]);
 }
@@ -111,7 +111,7 @@ HeadRows head_rows(const Matrix& x, int64_t head_dim, const Matrix& bias, const 
 
 }  // namespace
 
-void CudaBackend::qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvPost& post,
+void CudaBackend::qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& post,
                                const RopeTable& rope, const KvLayer& cache, int64_t first_position) {
   const int64_t n_positions = first_position + k.rows;
   QkvArgs a = {};

@@ -68,7 +68,7 @@ __global__ void rerotate_keys_kernel(const __grid_constant__ KeyLayers layers,
   }
   for (int layer = static_cast<int>(blockIdx.y); layer < shape.n_layers;
        layer += static_cast<int>(gridDim.y)) {
-    T* block = static_cast<T*>(layers.blocks[layer][position / kKvBlock]);
+    T* block = static_cast<T*>(layers.blocks[layer][position / kKvPage]);
     for (int head = 0; head < shape.n_heads; ++head) {
       T* key = block + kv_index(head, position, 0, shape.head_dim);
       if (shape.interleaved) {

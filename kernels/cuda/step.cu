@@ -13,7 +13,7 @@ namespace {
 
 using namespace cuda;
 
-constexpr int64_t kShortest = kKvBlock;
+constexpr int64_t kShortest = kKvPage;
 
 using Positions = ByValue<int64_t, CudaBackend::kGemvTokens>;
 

@@ -22,7 +22,7 @@ std::vector<double> rotated_query(const Matrix& q, int64_t token, int64_t head, 
 }
 
 double cached(void* const* blocks, DType dtype, int64_t head, int64_t position, int64_t d, int64_t head_dim) {
-  return load_f32(blocks[position / kKvBlock], dtype, kv_index(head, position, d, head_dim));
+  return load_f32(blocks[position / kKvPage], dtype, kv_index(head, position, d, head_dim));
 }
 
 // Softmax of scores, in place.
@@ -36,7 +36,7 @@ void softmax(std::vector<double>& scores) {
 }  // namespace
 
 void ReferenceBackend::attention(const Matrix& q, const RopeTable& rope, const KvLayer& cache,
-                                 int64_t first_position, const AttentionShape& shape, const Matrix& out) {
+                                 int64_t first_position, const AttentionParams& shape, const Matrix& out) {
   const int64_t head_dim = cache.head_dim, group = shape.n_heads / cache.n_kv_heads;
   for (int64_t i = 0; i < q.rows; ++i) {
     const int64_t position = first_position + i;

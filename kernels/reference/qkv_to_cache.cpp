@@ -30,8 +30,9 @@ void store_head(const std::vector<double>& values, void* block, DType dtype, int
 
 }  // namespace
 
-void ReferenceBackend::qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvPost& post,
-                                    const RopeTable& rope, const KvLayer& cache, int64_t first_position) {
+void ReferenceBackend::qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v,
+                                    const QkvEpilogue& post, const RopeTable& rope, const KvLayer& cache,
+                                    int64_t first_position) {
   const int64_t head_dim = cache.head_dim;
   for (int64_t i = 0; i < q.rows; ++i) {
     for (int64_t head = 0; head < q.cols / head_dim; ++head) {
@@ -47,9 +48,9 @@ void ReferenceBackend::qkv_to_cache(const Matrix& q, const Matrix& k, const Matr
         reference::rotate_pair(key.data(), pair, rope.rotary_dim, rope.interleaved,
                                reference::get(rope.cos, i, pair), reference::get(rope.sin, i, pair));
       }
-      store_head(key, cache.k_blocks[position / kKvBlock], cache.k_dtype, head, position);
+      store_head(key, cache.k_blocks[position / kKvPage], cache.k_dtype, head, position);
       const auto value = prepared_head(v, i, head, head_dim, post.v_bias, Matrix(), 0.0);
-      store_head(value, cache.v_blocks[position / kKvBlock], cache.v_dtype, head, position);
+      store_head(value, cache.v_blocks[position / kKvPage], cache.v_dtype, head, position);
     }
   }
 }

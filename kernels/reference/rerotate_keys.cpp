@@ -32,7 +32,7 @@ void ReferenceBackend::rerotate_keys(std::span<const KvLayer> layers, int64_t n_
   for (const KvLayer& layer : layers) {
     for (int64_t position = 0; position < n_positions; ++position) {
       for (int64_t head = 0; head < layer.n_kv_heads; ++head) {
-        rerotate_key(layer.k_blocks[position / kKvBlock], layer, head, position, delta_inv_freq, interleaved);
+        rerotate_key(layer.k_blocks[position / kKvPage], layer, head, position, delta_inv_freq, interleaved);
       }
     }
   }

@@ -11,7 +11,7 @@ namespace lariat::test {
 namespace {
 
 constexpr int64_t kHeads = 32, kKvHeads = 4, kHeadDim = 64;
-constexpr AttentionShape kShape{kHeads, 0.125F, 0};
+constexpr AttentionParams kShape{kHeads, 0.125F, 0};
 
 void attend(benchmark::State& state, int64_t n, int64_t depth) {
   CpuBackend cpu(static_cast<int>(state.range(0)));

@@ -11,9 +11,9 @@ namespace lariat::test {
 class NoiseCache {
  public:
   NoiseCache(Backend& backend, int64_t positions, int64_t n_kv_heads, int64_t head_dim) {
-    const int64_t elements = n_kv_heads * kKvBlock * head_dim;
+    const int64_t elements = n_kv_heads * kKvPage * head_dim;
     const std::vector<char> keys = noise(elements, DType::kF16), values = noise(elements, DType::kBF16);
-    for (int64_t first = 0; first < positions; first += kKvBlock) {
+    for (int64_t first = 0; first < positions; first += kKvPage) {
       k_pointers_.push_back(block(backend, keys));
       v_pointers_.push_back(block(backend, values));
     }

@@ -1,7 +1,7 @@
 // A whole model on the CUDA backend: the logits of transformers for every family, and a cache that changes
 // its clock, against the float64 reference backend.
 #include "engine/generate.h"
-#include "models/tokenizer.h"
+#include "models/text/tokenizer.h"
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/engine/engine_test_util.h"
 
@@ -64,7 +64,7 @@ TEST_F(CudaEngine, Bf16NoFurtherFromF32ThanTransformers) {
 // A dynamic scale with rungs to climb in prefill and decode: keys are re-rotated on the device.
 TEST_F(CudaEngine, DynamicScaleMovesTheCache) {
   const auto dir = checkpoint_dir("llama_gqa");
-  ModelConfig config = load_config(dir);
+  ModelSpec config = load_config(dir);
   config.rope.type = RopeType::kDynamic;
   config.rope.factor = 2.0;
   config.rope.original_ctx = 8;
@@ -85,7 +85,7 @@ TEST_F(CudaEngine, DynamicScaleMovesTheCache) {
 // wrong logit shows in every token after it.
 TEST_F(CudaEngine, DemoWritesWhatTheCpuWrites) {
   const std::filesystem::path dir = std::filesystem::path(LARIAT_SOURCE_DIR) / "configs" / "demo";
-  ModelConfig config = load_config(dir);
+  ModelSpec config = load_config(dir);
   config.rope.type = RopeType::kDynamic;
   config.rope.factor = 4.0;
   config.rope.original_ctx = 12;

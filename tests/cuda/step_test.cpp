@@ -23,16 +23,16 @@ class CudaStep : public OnCuda {
   CudaBackend* device_ = nullptr;
 };
 
-ModelConfig small_config(const char* name = "llama_gqa") { return load_config(checkpoint_dir(name)); }
+ModelSpec small_config(const char* name = "llama_gqa") { return load_config(checkpoint_dir(name)); }
 
 // One model on one backend, and a text of made-up tokens that any number of sequences can read.
 struct TestRun {
-  TestRun(Backend& b, const ModelConfig& config, DType kv_dtype, const char* name = "llama_gqa")
+  TestRun(Backend& b, const ModelSpec& config, DType kv_dtype, const char* name = "llama_gqa")
       : backend(b), model(load_model(checkpoint_dir(name), config, b, DType::kF32)), options(f32_session()) {
     options.k_dtype = options.v_dtype = kv_dtype;
     session = std::make_unique<Session>(model, backend, options);
   }
-  int32_t token(int64_t i) const { return static_cast<int32_t>((i * 37 + 11) % model.config.vocab_size); }
+  int32_t token(int64_t i) const { return static_cast<int32_t>((i * 37 + 11) % model.spec.vocab_size); }
 
   Sequence begin(int64_t length) {
     Sequence sequence = session->new_sequence();
@@ -112,7 +112,7 @@ TEST_F(CudaStep, SequencesOfABatchHavePositionsOfTheirOwn) {
 }
 
 TEST_F(CudaStep, TurnedCachesAndChangedFactorsAreNoticed) {
-  ModelConfig config = small_config();
+  ModelSpec config = small_config();
   config.rope.type = RopeType::kDynamicYarn;  // keys turn, and the attention factor changes with them
   config.rope.factor = 4.0;
   config.rope.original_ctx = 8;

@@ -23,10 +23,10 @@ TEST(Allocation, ADecodeStepNeedsNone) {
       backend.argmax(session.decode({&one, 1}, {&token, 1}), {&chosen, 1});
       return chosen;
     };
-    int32_t token = step(9);                                        // scratch memory grows once
-    while (sequence.length() % kKvBlock != 1) token = step(token);  // and the cache once per block
+    int32_t token = step(9);                                       // scratch memory grows once
+    while (sequence.length() % kKvPage != 1) token = step(token);  // and the cache once per block
     const int64_t before = allocations();
-    while (sequence.length() % kKvBlock != 0) token = step(token);
+    while (sequence.length() % kKvPage != 0) token = step(token);
     EXPECT_EQ(allocations() - before, 0) << name_of(dtype);
   }
 }

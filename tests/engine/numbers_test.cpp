@@ -13,8 +13,8 @@ constexpr int64_t kLastPosition = 1000000;
 #endif
 
 // As small as a model can be, so that a million positions take seconds in float64 scalar code.
-ModelConfig tiny_config(int64_t window) {
-  ModelConfig config = load_config(checkpoint_dir("llama_gqa"));
+ModelSpec tiny_config(int64_t window) {
+  ModelSpec config = load_config(checkpoint_dir("llama_gqa"));
   config.vocab_size = 16;
   config.hidden_size = config.intermediate_size = config.head_dim = 8;
   config.n_layers = config.n_heads = config.n_kv_heads = 1;
@@ -24,7 +24,7 @@ ModelConfig tiny_config(int64_t window) {
 }
 
 // The logits of tokens 0, 511, ... of one long text, from prefills that end there.
-std::vector<std::vector<float>> logits_at(const std::vector<int64_t>& positions, const ModelConfig& config,
+std::vector<std::vector<float>> logits_at(const std::vector<int64_t>& positions, const ModelSpec& config,
                                           Backend& backend) {
   const Model model = random_model(config, backend, DType::kF32, 5);
   Session session(model, backend, f32_session());
@@ -46,7 +46,7 @@ TEST(Numbers, FarPositionsEqualFloat64) {
   for (const int64_t p : {0, 511, 8191, 131071, 1000000}) {
     if (p <= kLastPosition) positions.push_back(p);
   }
-  const ModelConfig config = tiny_config(/*window=*/4);
+  const ModelSpec config = tiny_config(/*window=*/4);
   CpuBackend cpu(2);
   ReferenceBackend reference;
   const auto actual = logits_at(positions, config, cpu), expected = logits_at(positions, config, reference);

@@ -1,11 +1,11 @@
-#include "engine/passkey.h"
+#include "engine/eval/passkey.h"
 
 #include <algorithm>
 #include <set>
 
 #include "engine/generate.h"
 #include "models/rope_config.h"
-#include "models/tokenizer.h"
+#include "models/text/tokenizer.h"
 #include "tests/engine/engine_test_util.h"
 
 namespace lariat::test {
@@ -143,8 +143,8 @@ class PasskeyRunTest : public testing::TestWithParam<std::string> {
     RopeOptions options;
     options.scaling = GetParam();
     if (GetParam() != "none") options.factor = 2.0;
-    model_.config.rope = resolve_rope(model_.config, options);
-    codec_ = toy_codec(4, static_cast<int32_t>(model_.config.vocab_size));
+    model_.spec.rope = resolve_rope(model_.spec, options);
+    codec_ = toy_codec(4, static_cast<int32_t>(model_.spec.vocab_size));
     options_.trials = 2;
     options_.depths = {0, 0.6, 1};
   }
@@ -204,10 +204,10 @@ TEST(ExpectedLength, PiecesOnTheClockOfTheWholeEqualOneShot) {
   Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
   RopeOptions rope;
   rope.scaling = "dynamic-yarn";
-  model.config.rope = resolve_rope(model.config, rope);
+  model.spec.rope = resolve_rope(model.spec, rope);
   Session session(model, backend, f32_session());
   std::vector<int32_t> tokens;
-  for (int32_t i = 0; i < 300; ++i) tokens.push_back(i * 37 % static_cast<int32_t>(model.config.vocab_size));
+  for (int32_t i = 0; i < 300; ++i) tokens.push_back(i * 37 % static_cast<int32_t>(model.spec.vocab_size));
   const auto last = [&](int64_t expected) {
     Sequence first = session.new_sequence();
     first.expect(expected);

@@ -1,4 +1,4 @@
-#include "engine/perplexity.h"
+#include "engine/eval/perplexity.h"
 
 #include <algorithm>
 #include <cmath>
@@ -30,7 +30,7 @@ class Oracle {
   Oracle(const std::filesystem::path& dir, const RopeScaling& rope, std::vector<int32_t> text,
          std::optional<int32_t> bos)
       : model_(open_f32(dir, backend_)), text_(std::move(text)), bos_(bos) {
-    model_.config.rope = rope;
+    model_.spec.rope = rope;
   }
 
   Sums sliding(int64_t ctx, int64_t stride) {
@@ -66,10 +66,10 @@ class Oracle {
   // Scores window[first], ...
   void add(const std::vector<int32_t>& window, int64_t first, Sums& sums) {
     SessionOptions options = f32_session();
-    options.rope_rungs = 0;
+    options.rope_steps = 0;
     Session session(model_, backend_, options);
     const std::vector<float> logits = all_logits(session, window, window.size());
-    const auto vocab = static_cast<size_t>(model_.config.vocab_size);
+    const auto vocab = static_cast<size_t>(model_.spec.vocab_size);
     for (auto i = static_cast<size_t>(first); i < window.size(); ++i) {
       double total = 0;
       const float* row = &logits[(i - 1) * vocab];
@@ -118,11 +118,11 @@ class PerplexityTest : public testing::TestWithParam<Case> {
     options.scaling = GetParam().scaling;
     if (options.scaling != "none") options.factor = 2.0;
     options.original_ctx = 32;
-    model_.config.rope = resolve_rope(model_.config, options);
-    text_ = random_tokens(GetParam().text, model_.config.vocab_size);
+    model_.spec.rope = resolve_rope(model_.spec, options);
+    text_ = random_tokens(GetParam().text, model_.spec.vocab_size);
     if (GetParam().bos) bos_ = 1;
     session_options_ = f32_session();
-    session_options_.rope_rungs = 0;
+    session_options_.rope_steps = 0;
     session_options_.prefill_chunk = GetParam().prefill_chunk;
   }
 
@@ -146,7 +146,7 @@ TEST_P(PerplexityTest, SlidingEqualsOnePassPerWindowInFloat64) {
   options.ctx = {24, 64, 16};
   options.stride = 20;  // more than the shortest window holds
   const auto results = measure(options);
-  Oracle oracle(dir_, model_.config.rope, text_, bos_);
+  Oracle oracle(dir_, model_.spec.rope, text_, bos_);
   ASSERT_EQ(results.size(), 3U);
   for (const auto& result : results) expect_equal(result, oracle.sliding(result.ctx, options.stride));
   EXPECT_EQ(results[2].stride, 20);
@@ -157,7 +157,7 @@ TEST_P(PerplexityTest, ChunksEqualOnePassPerWindowInFloat64) {
   options.ctx = {16, 32, 25};
   options.method = PerplexityMethod::kChunks;
   const auto results = measure(options);
-  Oracle oracle(dir_, model_.config.rope, text_, bos_);
+  Oracle oracle(dir_, model_.spec.rope, text_, bos_);
   for (const auto& result : results) expect_equal(result, oracle.chunks(result.ctx));
 }
 
@@ -180,7 +180,7 @@ class PerplexityErrorTest : public testing::Test {
 
   std::string error_of(int64_t ctx, int64_t tokens) {
     Session session(model_, backend_, f32_session());
-    TokenSource source(random_tokens(tokens, model_.config.vocab_size));
+    TokenSource source(random_tokens(tokens, model_.spec.vocab_size));
     PerplexityOptions options;
     options.ctx = {ctx};
     options.bos = 1;
@@ -211,7 +211,7 @@ TEST_F(PerplexityErrorTest, AWindowBeyondMemoryIsRefusedAtOnce) {
 
 TEST_F(PerplexityErrorTest, InterruptionKeepsWhatWasMeasured) {
   Session session(model_, backend_, f32_session());
-  TokenSource source(random_tokens(4000, model_.config.vocab_size));
+  TokenSource source(random_tokens(4000, model_.spec.vocab_size));
   PerplexityOptions options;
   options.ctx = {600};
   options.bos = 1;

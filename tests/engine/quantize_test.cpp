@@ -2,10 +2,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "engine/eval/perplexity.h"
 #include "engine/memory_check.h"
-#include "engine/perplexity.h"
 #include "kernels/reference/reference_backend.h"
-#include "models/tokenizer.h"
+#include "models/text/tokenizer.h"
 #include "tests/engine/engine_test_util.h"
 #include "tests/engine/unrotated_backend.h"
 
@@ -104,7 +104,7 @@ TEST_P(QuantizedFamily, RunsAsOnTheReference) {
     EXPECT_EQ(on_cpu.weights.dtype, dtype);
     EXPECT_EQ(on_cpu.weights.head.dtype, DType::kQ8);
     EXPECT_FALSE(is_quantized(on_cpu.weights.embed.dtype));
-    EXPECT_EQ(on_cpu.weights.bytes, planned_weights(on_cpu.config, dtype).bytes);
+    EXPECT_EQ(on_cpu.weights.bytes, planned_weights(on_cpu.spec, dtype).bytes);
     Session a(on_cpu, cpu, f32_session()), b(on_reference, reference, f32_session());
     const std::vector<float> actual = all_logits(a, some, 16), expected = all_logits(b, some, some.size());
     // Where an input lies half way between two integers, one ulp decides which it becomes: a difference of
@@ -133,7 +133,7 @@ TEST(Quantize, ABackendThatCannotSaysSoBeforeItLoadsAnything) {
 
 TEST(Quantize, WeightsBeyondMemoryAreRefused) {
   CpuBackend cpu(1);
-  ModelConfig config = load_config(kDemo);
+  ModelSpec config = load_config(kDemo);
   for (const DType dtype : kTypes) EXPECT_NO_THROW(check_weight_memory(config, dtype, cpu));
   config.n_layers = 4;
   config.intermediate_size = int64_t{1} << 40;

@@ -1,4 +1,4 @@
-#include "engine/report.h"
+#include "engine/eval/report.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <regex>
 
-#include "engine/report_svg.h"
+#include "engine/eval/report_svg.h"
 
 namespace lariat {
 namespace {

@@ -24,7 +24,7 @@ std::vector<int32_t> random_tokens(size_t n, int64_t vocab) {
 
 Model model_with(const std::string& scaling, Backend& backend) {
   const auto dir = checkpoint_dir("llama_gqa");
-  ModelConfig config = load_config(dir);
+  ModelSpec config = load_config(dir);
   RopeOptions options;
   options.scaling = scaling;
   options.original_ctx = kL0;
@@ -35,7 +35,7 @@ Model model_with(const std::string& scaling, Backend& backend) {
 std::vector<float> decode_all(const Model& model, Backend& backend, const SessionOptions& options,
                               size_t prefilled, size_t n) {
   Session session(model, backend, options);
-  return all_logits(session, random_tokens(n, model.config.vocab_size), prefilled);
+  return all_logits(session, random_tokens(n, model.spec.vocab_size), prefilled);
 }
 
 class DynamicCache : public testing::TestWithParam<const char*> {};
@@ -55,7 +55,7 @@ TEST_P(DynamicCache, DecodeTo8TimesTheOriginalLengthEqualsUnrotatedKeys) {
   const Model model = model_with(GetParam(), backend);
   for (const int rungs : {4, 1, 8, 0}) {
     SessionOptions options = f32_session();
-    options.rope_rungs = rungs;
+    options.rope_steps = rungs;
     // "exact" turns 448 times and rounds every key to f32 each time: 12 times the turns of four rungs.
     const double tolerance = rungs == 0 ? 2e-4 : 1e-4;
     EXPECT_LE(max_abs_difference(decode_all(model, backend, options, 40, 8 * kL0),
@@ -93,7 +93,7 @@ TEST_P(DynamicCache, CountsItsTurnsAndShrinksBack) {
   const Model model = model_with(GetParam(), backend);
   Session session(model, backend, f32_session());
   Sequence sequence = session.new_sequence();
-  const auto tokens = random_tokens(8 * kL0, model.config.vocab_size);
+  const auto tokens = random_tokens(8 * kL0, model.spec.vocab_size);
   session.prefill(sequence, std::span(tokens).first(40));
   for (size_t i = 40; i < tokens.size(); ++i) session.decode(sequence, tokens[i]);
   EXPECT_EQ(sequence.cache().rerotations().count, 12);  // three octaves of four rungs
@@ -102,7 +102,7 @@ TEST_P(DynamicCache, CountsItsTurnsAndShrinksBack) {
   // Cut back below the original length, the next token is on the unscaled clock again.
   sequence.truncate(20);
   session.decode(sequence, 1);
-  EXPECT_EQ(sequence.cache().clock(), session.clock_for(1));
+  EXPECT_EQ(sequence.cache().clock(), session.frequencies_for(1));
   EXPECT_EQ(sequence.cache().rerotations().count, 13);
 }
 
@@ -115,7 +115,7 @@ TEST(LongRopeCache, SwitchesItsListWhenTheSequenceOutgrowsTheOriginalLength) {
   CpuBackend backend(1);
   UnrotatedBackend unrotated(backend);
   Model model = model_with("none", backend);
-  RopeScaling& rope = model.config.rope;
+  RopeScaling& rope = model.spec.rope;
   rope.type = RopeType::kLongRope;
   rope.factor = 4;
   for (int64_t i = 0; i < rope.rotary_dim / 2; ++i) {
@@ -145,7 +145,7 @@ TEST(Drift, Table) {
       int column = 0;
       for (const int rungs : {1, 4, 8, 0, -4}) {
         SessionOptions options = f32_session();
-        options.rope_rungs = std::abs(rungs);
+        options.rope_steps = std::abs(rungs);
         const auto expected = decode_all(model, unrotated, options, 40, 8 * kL0);
         options.k_dtype = k_dtype;
         options.stale_cache = rungs < 0;

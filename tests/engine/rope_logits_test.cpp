@@ -9,7 +9,7 @@ namespace lariat::test {
 namespace {
 
 // The checkpoint's config with a case's keys put over it, in a folder of its own.
-ModelConfig config_with(const std::filesystem::path& checkpoint, const nlohmann::json& overrides) {
+ModelSpec config_with(const std::filesystem::path& checkpoint, const nlohmann::json& overrides) {
   nlohmann::json config = read_json(checkpoint / "config.json");
   config.update(overrides);
   const auto file = std::filesystem::path(testing::TempDir()) / "rope_logits_config.json";
@@ -24,7 +24,7 @@ TEST(RopeLogits, EveryScalingAtEveryLength) {
   const auto all_tokens = golden["tokens"].get<std::vector<int32_t>>();
   CpuBackend backend(2);
   SessionOptions options = f32_session();
-  options.rope_rungs = 0;  // transformers' dynamic scale is that of the length itself
+  options.rope_steps = 0;  // transformers' dynamic scale is that of the length itself
   ASSERT_GE(golden["cases"].size(), 40U);
   for (const auto& test : golden["cases"]) {
     const auto n = test["length"].get<size_t>();
@@ -33,7 +33,7 @@ TEST(RopeLogits, EveryScalingAtEveryLength) {
     Session session(model, backend, options);
     const std::vector<float> logits = all_logits(session, tokens, n);
     const std::vector<float> wanted = float_tensor(expected, test["tensor"].get<std::string>());
-    const auto vocab = static_cast<size_t>(model.config.vocab_size);
+    const auto vocab = static_cast<size_t>(model.spec.vocab_size);
     std::vector<float> got;
     for (const auto& position : test["positions"]) {
       const auto row = logits.begin() + static_cast<int64_t>(position.get<size_t>() * vocab);

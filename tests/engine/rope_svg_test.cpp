@@ -1,4 +1,4 @@
-#include "engine/rope_svg.h"
+#include "engine/eval/rope_svg.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 #include "engine/generate.h"
 #include "kernels/error.h"
 #include "models/json_file.h"
-#include "models/tokenizer.h"
+#include "models/text/tokenizer.h"
 #include "tests/engine/engine_test_util.h"
 
 namespace lariat::test {
@@ -19,7 +19,7 @@ class SessionTest : public testing::Test {
 TEST_F(SessionTest, RefusesTokensOutsideTheVocabularyBeforeAnythingChanges) {
   Session session(model_, backend_, f32_session());
   Sequence sequence = session.new_sequence();
-  const std::vector<int32_t> good = {1, 2, 3}, bad = {1, static_cast<int32_t>(model_.config.vocab_size)};
+  const std::vector<int32_t> good = {1, 2, 3}, bad = {1, static_cast<int32_t>(model_.spec.vocab_size)};
   session.prefill(sequence, good);
   EXPECT_THROW(session.prefill(sequence, bad), Error);
   EXPECT_THROW(session.decode(sequence, -1), Error);
@@ -97,7 +97,7 @@ TEST_F(SessionTest, CacheMemoryGrowsWithTheSequence) {
   EXPECT_EQ(sequence.cache().bytes(), 0U);
   session.prefill(sequence, std::vector<int32_t>(10, 1));
   const size_t one_block = sequence.cache().bytes();
-  session.prefill(sequence, std::vector<int32_t>(kKvBlock, 1));
+  session.prefill(sequence, std::vector<int32_t>(kKvPage, 1));
   EXPECT_EQ(sequence.cache().bytes(), 2 * one_block);
 }
 

@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "engine/shard.h"
+#include "engine/eval/shard.h"
 #include "kernels/error.h"
 
 namespace lariat {

@@ -1,9 +1,9 @@
-#include "engine/sweep.h"
+#include "engine/eval/sweep.h"
 
 #include <algorithm>
 #include <fstream>
 
-#include "engine/report.h"
+#include "engine/eval/report.h"
 #include "tests/engine/engine_test_util.h"
 
 namespace lariat::test {
@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 class SweepTest : public testing::Test {
  protected:
   SweepTest() : backend_(1), tokenizer_(Tokenizer::load(golden_dir() / "tokenizers" / "llama-mini")) {
-    ModelConfig config = load_config(checkpoint_dir("llama_gqa"));
+    ModelSpec config = load_config(checkpoint_dir("llama_gqa"));
     config.vocab_size = tokenizer_.vocab_size();
     config.rope.original_ctx = config.rope.max_position_embeddings = 512;
     model_ = random_model(config, backend_, DType::kF32, 5);
@@ -89,7 +89,7 @@ TEST_F(SweepTest, MeasuresEveryCellOnce) {
   EXPECT_EQ(table.passkey_at("yarn", 640)->trials, 4);
   EXPECT_GT(table.speed_at("none", 512)->prefill_tok_s, 0);
   EXPECT_EQ(tabulate(read_sweep_log(dir_ / "a.jsonl")).perplexity.size(), 8U);
-  EXPECT_EQ(model_.config.rope.type, RopeType::kDefault);
+  EXPECT_EQ(model_.spec.rope.type, RopeType::kDefault);
 }
 
 // Where scalings are the same the results are taken over; measured anew they would be the same numbers.

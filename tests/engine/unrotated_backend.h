@@ -52,7 +52,7 @@ class UnrotatedBackend final : public Backend {
     inner_.rope_table(first_position, inv_freq, table);
   }
 
-  void qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvPost& post,
+  void qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& post,
                     const RopeTable& rope, const KvLayer& cache, int64_t first_position) override {
     const auto size = static_cast<size_t>(q.rows * rope.rotary_dim / 2);
     std::vector<float> ones(size, 1.0F), zeros(size, 0.0F);
@@ -63,10 +63,10 @@ class UnrotatedBackend final : public Backend {
   }
 
   void attention(const Matrix& q, const RopeTable& rope, const KvLayer& cache, int64_t first_position,
-                 const AttentionShape& shape, const Matrix& out) override {
+                 const AttentionParams& shape, const Matrix& out) override {
     const int64_t n_positions = first_position + q.rows;
-    const auto n_blocks = static_cast<size_t>((n_positions + kKvBlock - 1) / kKvBlock);
-    const auto block_floats = static_cast<size_t>(cache.n_kv_heads * kKvBlock * cache.head_dim);
+    const auto n_blocks = static_cast<size_t>((n_positions + kKvPage - 1) / kKvPage);
+    const auto block_floats = static_cast<size_t>(cache.n_kv_heads * kKvPage * cache.head_dim);
     std::vector<std::vector<float>> rotated(n_blocks);
     std::vector<void*> k_blocks;
     for (size_t b = 0; b < n_blocks; ++b) {
@@ -87,7 +87,7 @@ class UnrotatedBackend final : public Backend {
   void rotate(const KvLayer& cache, int64_t position, const RopeTable& rope) const {
     const int64_t half = rope.rotary_dim / 2;
     for (int64_t head = 0; head < cache.n_kv_heads; ++head) {
-      float* key = static_cast<float*>(cache.k_blocks[position / kKvBlock]) +
+      float* key = static_cast<float*>(cache.k_blocks[position / kKvPage]) +
                    kv_index(head, position, 0, cache.head_dim);
       for (int64_t i = 0; i < half; ++i) {
         float& a = rope.interleaved ? key[2 * i] : key[i];

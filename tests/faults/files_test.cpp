@@ -1,7 +1,7 @@
 // Full disks, and files that change under the program.
 #include <sys/mount.h>
 
-#include "engine/sweep_log.h"
+#include "engine/eval/sweep_log.h"
 #include "tests/faults/process.h"
 
 namespace lariat::test {

@@ -2,7 +2,7 @@
 #include <pty.h>
 #include <utmp.h>
 
-#include "engine/sweep_log.h"
+#include "engine/eval/sweep_log.h"
 #include "tests/faults/process.h"
 
 namespace lariat::test {

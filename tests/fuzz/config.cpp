@@ -1,4 +1,4 @@
-// config.json -> ModelConfig -> RopeScaling -> inv_freq.
+// config.json -> ModelSpec -> RopeScaling -> inv_freq.
 #include "models/config.h"
 
 #include <cmath>
@@ -24,7 +24,7 @@ void check_rope(const RopeScaling& rope, double length) {
 
 FUZZ_TARGET(config) {
   fuzz::accepted([&] {
-    const ModelConfig config = parse_config(input, "config.json");
+    const ModelSpec config = parse_config(input, "config.json");
     fuzz::require(config.sliding_window.size() == static_cast<size_t>(config.n_layers),
                   "a window for each layer");
     for (const int32_t id : config.eos_token_ids)
@@ -32,7 +32,7 @@ FUZZ_TARGET(config) {
     for (const int64_t length : {int64_t{1}, config.rope.original_ctx, config.rope.original_ctx + 1,
                                  config.max_position_embeddings, 4 * config.max_position_embeddings}) {
       check_rope(config.rope, static_cast<double>(length));
-      const double rung = rope_rung(config.rope, length, 8);
+      const double rung = rope_step_length(config.rope, length, 8);
       fuzz::require(rung >= static_cast<double>(length), "a rung below the length");
       check_rope(config.rope, rung);
     }

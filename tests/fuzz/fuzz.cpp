@@ -8,7 +8,7 @@
 #include <ctime>
 #include <fstream>
 
-#include "models/unicode.h"
+#include "models/text/unicode.h"
 
 namespace lariat::fuzz {
 namespace {

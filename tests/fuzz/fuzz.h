@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "kernels/error.h"
-#include "models/tokenizer.h"
+#include "models/text/tokenizer.h"
 
 // What a fuzz target is made of. A target is one function of some bytes, FUZZ_TARGET(name): libFuzzer calls
 // it in a build with LARIAT_FUZZ, and `fuzz_replay` calls it with files in every other build.

@@ -1,8 +1,8 @@
 // The JSON lines of a sweep, as --resume and --merge read them, up to the report made of them.
-#include "engine/sweep_log.h"
+#include "engine/eval/sweep_log.h"
 
-#include "engine/report.h"
-#include "engine/sweep_results.h"
+#include "engine/eval/report.h"
+#include "engine/eval/sweep_results.h"
 #include "tests/fuzz/fuzz.h"
 
 FUZZ_TARGET(sweep_log) {

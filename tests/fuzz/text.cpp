@@ -2,7 +2,7 @@
 // the rest is the text.
 #include <array>
 
-#include "models/unicode.h"
+#include "models/text/unicode.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

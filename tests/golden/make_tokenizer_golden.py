@@ -459,7 +459,7 @@ def make_shared(shared, texts):
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         golden = golden_json(tokenizer, texts, low=259 if name == "llama2-hf" else None)
         write(OUT / f"{name}.golden.json", golden)
-        if name != "llama2-hf":  # transformers 5 rebuilds LlamaTokenizer's pipeline: see models/tokenizer.h
+        if name != "llama2-hf":  # transformers 5 rebuilds LlamaTokenizer's pipeline: see models/text/tokenizer.h
             fast = AutoTokenizer.from_pretrained(str(folder))
             for text, ids in zip(texts, golden["ids"]):
                 assert fast(text)["input_ids"] == ids, (name, text)

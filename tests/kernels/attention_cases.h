@@ -105,7 +105,7 @@ inline std::vector<float> run_attention(Backend& backend, const AttentionCase& c
   cache.set_values(data.values);
   const int64_t cols = c.n_heads * c.head_dim;
   const Tensor q(backend, data.q, c.n, cols, DType::kF32, 6), out(backend, c.n, cols, 3);
-  const AttentionShape shape{c.n_heads, 1.0F / std::sqrt(static_cast<float>(c.head_dim)), c.window};
+  const AttentionParams shape{c.n_heads, 1.0F / std::sqrt(static_cast<float>(c.head_dim)), c.window};
   int64_t done = 0;
   for (int64_t chunk : chunks) {
     const int64_t first = c.first_position + done;
@@ -156,7 +156,7 @@ inline void check_attention_is_relative(Backend& backend) {
     const Tensor k(backend, k_data, n, head_dim), v(backend, v_data, n, head_dim);
     const Rope rope(backend, shift, n, frequencies(head_dim), false);
     const Cache cache(backend, n, 1, head_dim, DType::kF32, DType::kF32);
-    backend.qkv_to_cache(q.view(), k.view(), v.view(), QkvPost(), rope.table, cache.layer(), 0);
+    backend.qkv_to_cache(q.view(), k.view(), v.view(), QkvEpilogue(), rope.table, cache.layer(), 0);
     backend.attention(q.view(), rope.table, cache.layer(), 0, {heads, 0.125F, 0}, out.view());
     return out.values();
   };

@@ -108,7 +108,7 @@ inline QkvResult run_qkv(Backend& backend, const QkvCase& c) {
   const Tensor v_bias(backend, rng.normals(kv_cols), 1, kv_cols);
   const Tensor q_norm(backend, rng.normals(c.head_dim), 1, c.head_dim, DType::kBF16);
   const Tensor k_norm(backend, rng.normals(c.head_dim), 1, c.head_dim);
-  QkvPost post;
+  QkvEpilogue post;
   if (c.bias) post.q_bias = q_bias.view(), post.k_bias = k_bias.view(), post.v_bias = v_bias.view();
   if (c.norm) post.q_norm = q_norm.view(), post.k_norm = k_norm.view(), post.norm_eps = 1e-6F;
   const Rope rope(backend, c.first_position, c.n, frequencies(c.rotary_dim), c.interleaved, 1.7F);
@@ -165,7 +165,7 @@ inline std::vector<RerotateCase> rerotate_cases() {
 }
 
 // The change of frequencies when a dynamic NTK scale steps from 1 to 2: most pairs, by different amounts.
-inline std::vector<double> clock_change(int64_t rotary_dim) {
+inline std::vector<double> frequency_change(int64_t rotary_dim) {
   const std::vector<double> before = frequencies(rotary_dim), after = frequencies(rotary_dim, 20221.0);
   std::vector<double> delta;
   for (size_t i = 0; i < before.size(); ++i) delta.push_back(after[i] - before[i]);
@@ -184,7 +184,7 @@ inline void check_rerotate_keys(Backend& tested, Backend& reference, const Rerot
       caches.back()->set_keys(rng.normals(capacity * per_position));
       layers.push_back(caches.back()->layer());
     }
-    backend.rerotate_keys(layers, c.n_positions, clock_change(c.rotary_dim), c.interleaved);
+    backend.rerotate_keys(layers, c.n_positions, frequency_change(c.rotary_dim), c.interleaved);
     std::vector<std::vector<float>> keys;
     for (const auto& cache : caches) keys.push_back(cache->keys(capacity));
     return keys;
@@ -207,7 +207,7 @@ inline std::vector<float> rotated_key(Backend& backend, Cache& cache, const std:
   const auto head_dim = static_cast<int64_t>(key.size());
   const Tensor q(backend, key, 1, head_dim), k(backend, key, 1, head_dim), v(backend, key, 1, head_dim);
   const Rope rope(backend, angle_position, 1, inv_freq, interleaved);
-  backend.qkv_to_cache(q.view(), k.view(), v.view(), QkvPost(), rope.table, cache.layer(), position);
+  backend.qkv_to_cache(q.view(), k.view(), v.view(), QkvEpilogue(), rope.table, cache.layer(), position);
   const std::vector<float> keys = cache.keys(position + 1);
   return {keys.end() - head_dim, keys.end()};
 }
@@ -237,7 +237,7 @@ inline void check_isometry(Backend& backend, bool interleaved) {
   Rng rng(33);
   const std::vector<float> before = rng.normals(count * 2 * head_dim);
   cache.set_keys(before);
-  const std::vector<double> forth = clock_change(head_dim);
+  const std::vector<double> forth = frequency_change(head_dim);
   std::vector<double> back = forth;
   for (double& f : back) f = -f;
   for (int i = 0; i < 10; ++i) backend.rerotate_keys({&cache.layer(), 1}, count, forth, interleaved);

@@ -136,8 +136,8 @@ class Cache {
   Cache(Backend& backend, int64_t capacity, int64_t n_kv_heads, int64_t head_dim, DType k_dtype,
         DType v_dtype)
       : backend_(&backend) {
-    const auto elements = static_cast<size_t>(n_kv_heads * kKvBlock * head_dim);
-    for (int64_t first = 0; first < capacity; first += kKvBlock) {
+    const auto elements = static_cast<size_t>(n_kv_heads * kKvPage * head_dim);
+    for (int64_t first = 0; first < capacity; first += kKvPage) {
       k_.push_back(filled(elements * size_of(k_dtype)));
       v_.push_back(filled(elements * size_of(v_dtype)));
       k_pointers_.push_back(k_.back().data());
@@ -169,7 +169,7 @@ class Cache {
 
   template <class Visit>
   void for_each(int64_t block, int64_t count, const Visit& visit) const {
-    for (int64_t p = block * kKvBlock; p < std::min(count, (block + 1) * kKvBlock); ++p) {
+    for (int64_t p = block * kKvPage; p < std::min(count, (block + 1) * kKvPage); ++p) {
       for (int64_t i = 0; i < per_position(); ++i) {
         visit(kv_index(i / layer_.head_dim, p, i % layer_.head_dim, layer_.head_dim),
               static_cast<size_t>(p * per_position() + i));

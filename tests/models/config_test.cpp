@@ -31,11 +31,11 @@ class Config : public testing::Test {
   void write(const std::string& name, const std::string& text) const {
     std::ofstream(dir_ / name, std::ios::binary) << text;
   }
-  ModelConfig load(const json& config) const {
+  ModelSpec load(const json& config) const {
     write("config.json", config.dump());
     return load_config(dir_);
   }
-  ModelConfig load(const json& config, const json& changes) const {
+  ModelSpec load(const json& config, const json& changes) const {
     json merged = config;
     merged.update(changes);
     return load(merged);
@@ -66,7 +66,7 @@ const json kLlama = of("LlamaForCausalLM"), kMistral = of("MistralForCausalLM"),
            kMiniMind = of("MiniMindForCausalLM");
 
 TEST_F(Config, MissingKeysHaveTransformersDefaults) {
-  const ModelConfig llama = load(kLlama);
+  const ModelSpec llama = load(kLlama);
   EXPECT_EQ(llama.architecture, Architecture::kLlama);
   EXPECT_EQ(llama.vocab_size, 32000);
   EXPECT_EQ(llama.hidden_size, 4096);
@@ -88,13 +88,13 @@ TEST_F(Config, MissingKeysHaveTransformersDefaults) {
   EXPECT_EQ(llama.rope.rotary_dim, 128);
   EXPECT_EQ(llama.rope.original_ctx, 2048);
 
-  const ModelConfig mistral = load(kMistral);
+  const ModelSpec mistral = load(kMistral);
   EXPECT_EQ(mistral.intermediate_size, 14336);
   EXPECT_EQ(mistral.n_kv_heads, 8);
   EXPECT_EQ(mistral.max_position_embeddings, 131072);
   EXPECT_EQ(mistral.sliding_window, std::vector<int64_t>(32, 4096));
 
-  const ModelConfig qwen2 = load(kQwen2);
+  const ModelSpec qwen2 = load(kQwen2);
   EXPECT_EQ(qwen2.vocab_size, 151936);
   EXPECT_EQ(qwen2.intermediate_size, 22016);
   EXPECT_TRUE(qwen2.qkv_bias);
@@ -103,13 +103,13 @@ TEST_F(Config, MissingKeysHaveTransformersDefaults) {
   EXPECT_TRUE(qwen2.eos_token_ids.empty());
   EXPECT_EQ(qwen2.sliding_window, std::vector<int64_t>(32, 0));
 
-  const ModelConfig qwen3 =
+  const ModelSpec qwen3 =
       load(kQwen3, {{"hidden_size", 1024}, {"num_attention_heads", 16}, {"num_key_value_heads", 8}});
   EXPECT_EQ(qwen3.head_dim, 128);
   EXPECT_TRUE(qwen3.qk_norm);
   EXPECT_FALSE(qwen3.qkv_bias);
 
-  const ModelConfig minimind = load(kMiniMind);
+  const ModelSpec minimind = load(kMiniMind);
   EXPECT_EQ(minimind.vocab_size, 6400);
   EXPECT_EQ(minimind.hidden_size, 768);
   EXPECT_EQ(minimind.intermediate_size, 2432);  // ceil(768 pi / 64) * 64
@@ -150,11 +150,11 @@ TEST_F(Config, HeadsOfEveryKind) {
 
 TEST_F(Config, BiasFlagsFollowTheArchitecture) {
   const json flags = {{"attention_bias", true}, {"mlp_bias", true}};
-  const ModelConfig llama = load(kLlama, flags);
+  const ModelSpec llama = load(kLlama, flags);
   EXPECT_TRUE(llama.qkv_bias && llama.o_bias && llama.mlp_bias);
-  const ModelConfig mistral = load(kMistral, flags);
+  const ModelSpec mistral = load(kMistral, flags);
   EXPECT_FALSE(mistral.qkv_bias || mistral.o_bias || mistral.mlp_bias);
-  const ModelConfig qwen3 = load(kQwen3, flags);
+  const ModelSpec qwen3 = load(kQwen3, flags);
   EXPECT_TRUE(qwen3.qkv_bias && qwen3.o_bias);
   EXPECT_FALSE(qwen3.mlp_bias);
   EXPECT_TRUE(load(kQwen2, {{"attention_bias", false}}).qkv_bias);
@@ -302,7 +302,7 @@ TEST_F(Config, AnyMutationLoadsOrIsAnError) {
     }
     write("config.json", mutated);
     try {
-      const ModelConfig config = load_config(dir_);
+      const ModelSpec config = load_config(dir_);
       EXPECT_EQ(rope_frequencies(config.rope, 5000).inv_freq.size(),
                 static_cast<size_t>(config.rope.rotary_dim / 2));
       ++loaded;

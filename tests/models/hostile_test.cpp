@@ -4,7 +4,7 @@
 #include <cstring>
 #include <limits>
 
-#include "models/sentencepiece_check.h"
+#include "models/text/sentencepiece_check.h"
 #include "tests/models/tokenizer_test_util.h"
 
 namespace lariat::test {

@@ -237,43 +237,43 @@ TEST(Rope, OnlyThreeTypesLookAtTheLength) {
   }
 }
 
-TEST(RopeRung, IsTheLengthItselfWhereNothingIsRounded) {
+TEST(RopeStep, IsTheLengthItselfWhereNothingIsRounded) {
   const auto rope = model(RopeType::kDynamic, 2.0);
-  EXPECT_EQ(rope_rung(rope, 1, 4), 1.0);
-  EXPECT_EQ(rope_rung(rope, 4096, 4), 4096.0);
-  EXPECT_EQ(rope_rung(rope, 5000, 0), 5000.0);
+  EXPECT_EQ(rope_step_length(rope, 1, 4), 1.0);
+  EXPECT_EQ(rope_step_length(rope, 4096, 4), 4096.0);
+  EXPECT_EQ(rope_step_length(rope, 5000, 0), 5000.0);
   for (const RopeType type : {RopeType::kDefault, RopeType::kYarn, RopeType::kLongRope, RopeType::kLlama3})
-    EXPECT_EQ(rope_rung(model(type, 2.0), 5000, 4), 5000.0);
+    EXPECT_EQ(rope_step_length(model(type, 2.0), 5000, 4), 5000.0);
 }
 
-TEST(RopeRung, RoundsUpToTheNextRung) {
+TEST(RopeStep, RoundsUpToTheNextRung) {
   const auto rope = model(RopeType::kDynamicYarn);
-  EXPECT_EQ(rope_rung(rope, 4097, 1), 8192.0);
-  EXPECT_EQ(rope_rung(rope, 8193, 1), 16384.0);
-  EXPECT_DOUBLE_EQ(rope_rung(rope, 4097, 4), 4096.0 * std::pow(2.0, 0.25));
-  EXPECT_DOUBLE_EQ(rope_rung(rope, 5793, 4), 4096.0 * std::pow(2.0, 0.75));  // 4096 sqrt 2 = 5792.6
-  EXPECT_DOUBLE_EQ(rope_rung(rope, 5792, 4), 4096.0 * std::sqrt(2.0));
+  EXPECT_EQ(rope_step_length(rope, 4097, 1), 8192.0);
+  EXPECT_EQ(rope_step_length(rope, 8193, 1), 16384.0);
+  EXPECT_DOUBLE_EQ(rope_step_length(rope, 4097, 4), 4096.0 * std::pow(2.0, 0.25));
+  EXPECT_DOUBLE_EQ(rope_step_length(rope, 5793, 4), 4096.0 * std::pow(2.0, 0.75));  // 4096 sqrt 2 = 5792.6
+  EXPECT_DOUBLE_EQ(rope_step_length(rope, 5792, 4), 4096.0 * std::sqrt(2.0));
 }
 
-TEST(RopeRung, ALengthOnARungStaysOnIt) {
+TEST(RopeStep, ALengthOnARungStaysOnIt) {
   for (const int64_t l0 : {1, 3, 10, 511, 512, 2048, 4095, 4096, 131072, 1000003}) {
     const auto rope = model(RopeType::kDynamic, 1.0, l0);
     for (int r = 1; r <= 64; ++r) {
       for (int octave = 0; octave <= 12; ++octave) {
         const int64_t length = l0 << octave;
-        EXPECT_EQ(rope_rung(rope, length, r), static_cast<double>(length)) << l0 << " " << r;
+        EXPECT_EQ(rope_step_length(rope, length, r), static_cast<double>(length)) << l0 << " " << r;
       }
     }
   }
 }
 
-TEST(RopeRung, IsTheSmallestRungThatHoldsTheLength) {
+TEST(RopeStep, IsTheSmallestRungThatHoldsTheLength) {
   for (const int64_t l0 : {5, 512, 3000}) {
     const auto rope = model(RopeType::kDynamic, 1.0, l0);
     for (const int r : {1, 3, 4, 8, 64}) {
       double last = static_cast<double>(l0);
       for (int64_t n = l0 + 1; n < 20 * l0; ++n) {
-        const double rung = rope_rung(rope, n, r);
+        const double rung = rope_step_length(rope, n, r);
         ASSERT_GE(rung, static_cast<double>(n));
         ASSERT_LT(rung * std::exp2(-1.0 / r) * (1 - 1e-12), static_cast<double>(n));
         ASSERT_GE(rung, last);

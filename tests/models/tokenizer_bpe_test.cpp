@@ -1,9 +1,9 @@
-#include "models/tokenizer_bpe.h"
+#include "models/text/tokenizer_bpe.h"
 
 #include <map>
 #include <random>
 
-#include "models/unicode.h"
+#include "models/text/unicode.h"
 #include "tests/models/tokenizer_test_util.h"
 
 namespace lariat::test {

@@ -1,11 +1,11 @@
-#include "models/tokenizer.h"
+#include "models/text/tokenizer.h"
 
 #include <chrono>
 #include <thread>
 
-#include "models/tokenizer_added.h"
-#include "models/tokenizer_decoder.h"
-#include "models/unicode.h"
+#include "models/text/tokenizer_added.h"
+#include "models/text/tokenizer_decoder.h"
+#include "models/text/unicode.h"
 #include "tests/models/tokenizer_test_util.h"
 
 namespace lariat::test {

@@ -10,7 +10,7 @@
 
 #include "kernels/error.h"
 #include "models/json_file.h"
-#include "models/tokenizer.h"
+#include "models/text/tokenizer.h"
 
 namespace lariat::test {
 

@@ -1,4 +1,4 @@
-#include "models/unicode.h"
+#include "models/text/unicode.h"
 
 #include <gtest/gtest.h>
 

@@ -44,7 +44,7 @@ int64_t one_round(Session& session, Sequence& kept) {
   int64_t tokens = 0;
   for (const int64_t length : {3, 400, 64, 1100, 700, 1, 300}) {
     kept.truncate(0);
-    const auto prompt = prompt_of(length, session.model().config.vocab_size);
+    const auto prompt = prompt_of(length, session.model().spec.vocab_size);
     generate(session, kept, prompt, options, [](int32_t) { return true; });
     Sequence branch = session.fork(kept, length);
     generate(session, branch, std::span(prompt).first(1), options, [](int32_t) { return true; });
@@ -57,7 +57,7 @@ int64_t one_round(Session& session, Sequence& kept) {
 
 int run(const std::string& model_dir, double seconds) {
   CpuBackend backend(1);
-  ModelConfig config = load_config(model_dir);
+  ModelSpec config = load_config(model_dir);
   config.rope.type = RopeType::kDynamic;
   config.rope.factor = 2;
   const Model model = load_model(model_dir, config, backend, std::nullopt);

@@ -90,7 +90,7 @@ TEST_F(RopeCommand, JsonHoldsTheFrequenciesOfTheLength) {
       run(kHead + "--rope-scaling dynamic --rope-factor 2 --length 6000 --rope-rungs 4 --json").out);
   EXPECT_EQ(rung["length"], 6000);
   EXPECT_EQ(rung["inv_freq"].get<std::vector<double>>(),
-            rope_frequencies(rope, rope_rung(rope, 6000, 4)).inv_freq);
+            rope_frequencies(rope, rope_step_length(rope, 6000, 4)).inv_freq);
 }
 
 TEST_F(RopeCommand, AModelBringsItsOwnScaling) {

@@ -1,7 +1,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "engine/sweep_log.h"
+#include "engine/eval/sweep_log.h"
 #include "kernels/error.h"
 #include "tests/tools/program.h"
 

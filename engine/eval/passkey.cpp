@@ -1,0 +1,153 @@
+#include "engine/eval/passkey.h"
+
+#include <algorithm>
+#include <deque>
+
+#include "engine/generate.h"
+#include "engine/interrupt.h"
+#include "engine/memory_check.h"
+#include "kernels/error.h"
+
+namespace lariat {
+namespace {
+
+constexpr int64_t kShared = kKvPage;
+
+int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
+  const auto size = static_cast<std::ptrdiff_t>(std::min(a.size(), b.size()));
+  return std::mismatch(a.begin(), a.begin() + size, b.begin()).first - a.begin();
+}
+
+// The prompts of one depth.
+struct Group {
+  double depth = 0;
+  std::vector<int64_t> keys;
+  std::vector<std::vector<int32_t>> prompts;
+  int64_t shared = 0;  // ids that all of them begin with, in whole blocks
+};
+
+Group make_group(const PasskeyPrompts& maker, int64_t length, double depth, const PasskeyOptions& options) {
+  Group group;
+  group.depth = depth;
+  int64_t shared = length - 1;  // at least the last token is each prompt's own: its logits are the answer
+  for (int64_t trial = 0; trial < options.trials; ++trial) {
+    group.keys.push_back(PasskeyPrompts::key_for(options.seed, length, depth, trial));
+    group.prompts.push_back(maker.build(length, depth, group.keys.back()));
+    shared = std::min(shared, common_prefix(group.prompts.front(), group.prompts.back()));
+  }
+  group.shared = shared / kShared * kShared;
+  return group;
+}
+
+class LengthRun {
+ public:
+  LengthRun(Session& session, const TextCodec& codec, int64_t length, const PasskeyOptions& options,
+            const PasskeyProgressFn& progress)
+      : session_(session),
+        codec_(codec),
+        length_(length),
+        options_(options),
+        progress_(progress),
+        base_(session.new_sequence()) {
+    base_.expect(length);
+    const PasskeyPrompts maker(codec);
+    std::vector<double> depths = options.depths;
+    std::sort(depths.begin(), depths.end());  // the shared beginning only grows
+    for (const double depth : depths) groups_.push_back(make_group(maker, length, depth, options));
+    for (const auto& group : groups_) {
+      total_ += (length - group.shared) * static_cast<int64_t>(group.prompts.size());
+    }
+    if (!groups_.empty()) total_ += groups_.back().shared;
+  }
+
+  void run(const PasskeyCellFn& on_cell) {
+    for (const auto& group : groups_) {
+      PasskeyCell cell{length_, group.depth, {}};
+      extend_base(group);
+      const auto trials = static_cast<int64_t>(group.prompts.size());
+      const int64_t batch = affordable_sequences(session_, length_ + options_.max_new_tokens, trials);
+      for (int64_t first = 0; first < trials; first += batch) {
+        answer(group, first, std::min(batch, trials - first), cell);
+      }
+      on_cell(cell);
+    }
+  }
+
+ private:
+  void advance(int64_t tokens) {
+    stop_if(options_.interrupted);
+    done_ += tokens;
+    if (progress_) progress_(std::min(1.0, static_cast<double>(done_) / static_cast<double>(total_)));
+  }
+
+  // Makes the base hold what all prompts of the group begin with.
+  void extend_base(const Group& group) {
+    const std::span<const int32_t> wanted =
+        std::span(group.prompts.front()).first(static_cast<size_t>(group.shared));
+    base_.truncate(common_prefix(base_tokens_, wanted) / kShared * kShared);
+    while (base_.length() < group.shared) {
+      session_.prefill(base_, wanted.subspan(static_cast<size_t>(base_.length()), kShared), kShared,
+                       [](int64_t, const Matrix&) {});
+      advance(kShared);
+    }
+    base_tokens_.assign(wanted.begin(), wanted.end());
+  }
+
+  void answer(const Group& group, int64_t first, int64_t count, PasskeyCell& cell) {
+    std::deque<Sequence> sequences;
+    std::vector<Sequence*> pointers;
+    std::vector<Prompt> prompts;
+    for (int64_t i = first; i < first + count; ++i) {
+      sequences.push_back(session_.fork(base_, group.shared));
+      pointers.push_back(&sequences.back());
+      const std::span<const int32_t> rest =
+          std::span(group.prompts[static_cast<size_t>(i)]).subspan(static_cast<size_t>(group.shared));
+      prompts.push_back({pointers.back(), rest, static_cast<int64_t>(rest.size()) - 1});
+    }
+    std::vector<int32_t> next(static_cast<size_t>(count));
+    int64_t before = 0;
+    session_.prefill(
+        prompts,
+        [&](size_t i, int64_t, const Matrix& logits) {
+          session_.backend().argmax(logits, std::span(next).subspan(i, 1));
+        },
+        [&](int64_t tokens) { advance(tokens - std::exchange(before, tokens)); });
+    const auto answers =
+        generate_greedy_batch(session_, pointers, next, options_.max_new_tokens, options_.eos_ids);
+    for (size_t i = 0; i < answers.size(); ++i) {
+      const int64_t key = group.keys[static_cast<size_t>(first) + i];
+      std::string text = codec_.decode(answers[i]);
+      const bool correct = answers_key(text, key);
+      cell.trials.push_back({key, std::move(text), correct});
+    }
+  }
+
+  Session& session_;
+  const TextCodec& codec_;
+  int64_t length_;
+  const PasskeyOptions& options_;
+  const PasskeyProgressFn& progress_;
+  std::vector<Group> groups_;
+  Sequence base_;
+  std::vector<int32_t> base_tokens_;
+  int64_t total_ = 0, done_ = 0;
+};
+
+}  // namespace
+
+int64_t PasskeyCell::correct() const {
+  return std::count_if(trials.begin(), trials.end(), [](const PasskeyTrial& trial) { return trial.correct; });
+}
+
+bool measure_passkey(Session& session, const TextCodec& codec, int64_t length, const PasskeyOptions& options,
+                     const PasskeyCellFn& on_cell, const PasskeyProgressFn& progress) {
+  check_memory(session, length, 2, "a passkey length of " + std::to_string(length));
+  try {
+    LengthRun(session, codec, length, options, progress).run(on_cell);
+  } catch (const Interrupted&) {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace lariat

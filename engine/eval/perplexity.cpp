@@ -1,0 +1,238 @@
+#include "engine/eval/perplexity.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+
+#include "engine/interrupt.h"
+#include "engine/memory_check.h"
+#include "kernels/error.h"
+
+namespace lariat {
+namespace {
+
+constexpr int64_t kMinCtx = 4;
+
+// Tokens [begin, end) of the text, after a BOS if the model has one; [score_from, end) are scored.
+struct Window {
+  int64_t begin, end, score_from;
+};
+
+// The windows of one length, one after the other, over a text whose length shows itself on the way.
+class Windows {
+ public:
+  Windows(const PerplexityOptions& options, int64_t ctx)
+      : sliding_(options.method == PerplexityMethod::kSliding),
+        bos_(options.bos ? 1 : 0),
+        ctx_(ctx),
+        holds_(ctx - bos_),
+        step_(sliding_ ? std::min(options.stride, ctx - 1) : ctx) {}
+
+  std::optional<Window> next(TokenSource& text) {
+    if (ended_) return std::nullopt;
+    const int64_t begin = index_++ * step_;
+    if (!sliding_) {
+      // Position i of a chunk is token begin + i - bos_ of the text.
+      ended_ = text.count(begin + holds_) < begin + holds_;
+      if (ended_) return std::nullopt;
+      return Window{begin, begin + holds_, begin + ctx_ / 2 + 1 - bos_};
+    }
+    const int64_t end = text.count(begin + holds_);
+    const int64_t score_from = begin == 0 ? 1 - bos_ : scored_;
+    scored_ = end;
+    ended_ = !text.has(end);
+    return Window{begin, end, score_from};
+  }
+
+ private:
+  bool sliding_;
+  int64_t bos_, ctx_, holds_, step_;
+  int64_t index_ = 0, scored_ = 0;
+  bool ended_ = false;
+};
+
+// One pass over a window, and the results it feeds (several lengths, when they share it).
+struct Job {
+  struct Part {
+    size_t result;
+    Window window;
+  };
+  int64_t begin = 0, end = 0, score_from = 0;
+  std::vector<Part> parts;
+  std::vector<int32_t> tokens;  // BOS and all but the last, whose logits predict nothing that is scored
+};
+
+class Measurement {
+ public:
+  Measurement(Session& session, TokenSource& text, const PerplexityOptions& options)
+      : session_(session),
+        text_(text),
+        options_(options),
+        bos_(options.bos ? 1 : 0),
+        shares_(!session.model().spec.rope.depends_on_length()) {
+    for (const int64_t ctx : options.ctx) {
+      windows_.emplace_back(options, ctx);
+      next_.push_back(windows_.back().next(text));
+      PerplexityResult result;
+      result.ctx = ctx;
+      result.method = options.method;
+      result.stride = options.method == PerplexityMethod::kSliding ? options.stride : 0;
+      const int64_t buckets = std::clamp<int64_t>(options.buckets, 1, ctx);
+      for (int64_t i = 0; i < buckets; ++i) {
+        result.positions.push_back({ctx * i / buckets, ctx * (i + 1) / buckets, 0, 0});
+      }
+      results.push_back(std::move(result));
+    }
+  }
+
+  // Runs a batch of windows; false when there are none left.
+  bool step() {
+    const int64_t room = session_.options().prefill_chunk;
+    std::vector<Job> jobs;
+    for (int64_t tokens = 0; tokens == 0 || tokens < room;) {
+      auto more = next_jobs();
+      if (more.empty()) break;
+      for (auto& job : more) {
+        tokens += static_cast<int64_t>(job.tokens.size());
+        jobs.push_back(std::move(job));
+      }
+    }
+    if (jobs.empty()) return false;
+    run(jobs);
+    done_up_to = jobs.back().begin;
+    text_.forget(jobs.back().begin);
+    return true;
+  }
+
+  std::vector<PerplexityResult> results;
+  int64_t done_up_to = 0;
+
+ private:
+  // The passes for the windows with the smallest begin, of whatever length.
+  std::vector<Job> next_jobs() {
+    int64_t begin = -1;
+    for (const auto& window : next_) {
+      if (window && (begin < 0 || window->begin < begin)) begin = window->begin;
+    }
+    std::vector<Job> jobs;
+    for (size_t i = 0; i < next_.size(); ++i) {
+      if (!next_[i] || next_[i]->begin != begin) continue;
+      const Window window = *next_[i];
+      if (jobs.empty() || !shares_) jobs.push_back({begin, window.end, window.score_from, {}, {}});
+      Job& job = jobs.back();
+      job.end = std::max(job.end, window.end);
+      job.score_from = std::min(job.score_from, window.score_from);
+      job.parts.push_back({i, window});
+    }
+    for (auto& job : jobs) {
+      if (bos_ != 0) job.tokens.push_back(*options_.bos);
+      const auto ids = text_.range(job.begin, std::max(job.begin, job.end - 1));
+      job.tokens.insert(job.tokens.end(), ids.begin(), ids.end());
+      for (const auto& part : job.parts) next_[part.result] = windows_[part.result].next(text_);
+    }
+    return jobs;
+  }
+
+  void run(const std::vector<Job>& jobs) {
+    while (sequences_.size() < jobs.size()) sequences_.push_back(session_.new_sequence());
+    std::vector<Prompt> prompts;
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      sequences_[i].truncate(0);
+      // A dynamic scale is that of the whole window, its last token included.
+      sequences_[i].expect(static_cast<int64_t>(jobs[i].tokens.size()) + 1);
+      prompts.push_back({&sequences_[i], jobs[i].tokens, jobs[i].score_from - jobs[i].begin + bos_ - 1});
+    }
+    stop_if(options_.interrupted);
+    session_.prefill(
+        prompts, [&](size_t i, int64_t first, const Matrix& logits) { take(jobs[i], first, logits); },
+        [&](int64_t) { stop_if(options_.interrupted); });
+  }
+
+  // The logits of window position p predict token begin + p + 1 - bos_ of the text.
+  void take(const Job& job, int64_t position, const Matrix& logits) {
+    const int64_t token = job.begin + position + 1 - bos_;
+    losses_.resize(static_cast<size_t>(logits.rows));
+    session_.backend().token_nll(logits, text_.range(token, token + logits.rows), losses_);
+    for (int64_t row = 0; row < logits.rows; ++row) {
+      score(job, token + row, losses_[static_cast<size_t>(row)]);
+    }
+  }
+
+  void score(const Job& job, int64_t token, double loss) {
+    for (const auto& [index, window] : job.parts) {
+      if (token < window.score_from || token >= window.end) continue;
+      PerplexityResult& result = results[index];
+      result.tokens += 1;
+      result.nll += loss;
+      result.squares += loss * loss;
+      const int64_t at = token - window.begin + bos_;
+      const auto buckets = static_cast<int64_t>(result.positions.size());
+      // The bucket i with ctx * i / buckets <= at < ctx * (i + 1) / buckets.
+      const int64_t i = ((at + 1) * buckets - 1) / result.ctx;
+      result.positions[static_cast<size_t>(i)].tokens += 1;
+      result.positions[static_cast<size_t>(i)].nll += loss;
+    }
+  }
+
+  Session& session_;
+  TokenSource& text_;
+  const PerplexityOptions& options_;
+  int64_t bos_;
+  bool shares_;
+  std::vector<Windows> windows_;             // one per length
+  std::vector<std::optional<Window>> next_;  // the next window of each length
+  std::deque<Sequence> sequences_;
+  std::vector<double> losses_;
+};
+
+}  // namespace
+
+std::string_view name_of(PerplexityMethod method) {
+  return method == PerplexityMethod::kSliding ? "sliding" : "chunks";
+}
+
+PerplexityMethod parse_perplexity_method(std::string_view name) {
+  if (name == "sliding") return PerplexityMethod::kSliding;
+  if (name == "chunks") return PerplexityMethod::kChunks;
+  throw UsageError("unknown perplexity method \"" + std::string(name) + "\"; known: sliding, chunks");
+}
+
+double PerplexityResult::ppl() const {
+  return tokens == 0 ? std::nan("") : std::exp(nll / static_cast<double>(tokens));
+}
+
+double PerplexityResult::standard_error() const {
+  if (tokens < 2) return std::nan("");
+  const auto n = static_cast<double>(tokens);
+  const double mean = nll / n, variance = std::max(squares / n - mean * mean, 0.0);
+  return ppl() * std::sqrt(variance / (n - 1));
+}
+
+std::vector<PerplexityResult> measure_perplexity(
+    Session& session, TokenSource& text, const std::string& text_name, const PerplexityOptions& options,
+    const std::function<void(const PerplexityProgress&)>& progress) {
+  if (options.stride < 1) throw UsageError("--stride must be at least 1");
+  for (const int64_t ctx : options.ctx) {
+    if (ctx < kMinCtx) throw UsageError("--ctx " + std::to_string(ctx) + ": a window has at least 4 tokens");
+    check_memory(session, ctx, 1, "--ctx " + std::to_string(ctx));
+    const int64_t holds = ctx - (options.bos ? 1 : 0), have = text.count(holds);
+    if (have < holds) {
+      throw Error(text_name + ": has " + std::to_string(have) + " tokens and one window of --ctx " +
+                  std::to_string(ctx) + " holds " + std::to_string(holds) +
+                  "; use a longer text or a smaller --ctx");
+    }
+  }
+  Measurement measurement(session, text, options);
+  bool complete = true;
+  try {
+    while (measurement.step()) {
+      if (progress) progress({measurement.done_up_to, measurement.results});
+    }
+  } catch (const Interrupted&) {
+    complete = false;  // what was scored until then counts
+  }
+  for (auto& result : measurement.results) result.complete = complete;
+  return std::move(measurement.results);
+}
+
+}  // namespace lariat

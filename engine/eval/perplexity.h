@@ -1,0 +1,77 @@
+#pragma once
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/eval/token_source.h"
+#include "engine/session.h"
+
+namespace lariat {
+
+// How a text is cut into windows of ctx tokens. t[0], t[1], ... are its tokens without a BOS.
+//
+// sliding  A window is the BOS (when the model has one; ctx counts it) and the tokens after k * s, with
+//          s = min(stride, what a window holds but one). The first window scores all its tokens that have
+//          something before them, each later one those that no earlier window held: every token is scored
+//          once, with the most context it can have. The last window is the one that reaches the end of the
+//          text, and may be shorter. (Press et al., arXiv 2012.15613; the curves of arXiv 2306.15595 and
+//          of the YaRN repository.)
+// chunks   BOS, t[0], t[1], ... is cut into disjoint chunks of ctx; a shorter rest is dropped. A chunk's
+//          first token is replaced by the BOS, and its positions ctx/2 + 1 ... ctx - 1 are scored, as
+//          llama.cpp does.
+enum class PerplexityMethod { kSliding, kChunks };
+std::string_view name_of(PerplexityMethod method);  // "sliding", "chunks"
+PerplexityMethod parse_perplexity_method(std::string_view name);
+
+struct PerplexityOptions {
+  std::vector<int64_t> ctx;  // lengths of window to measure
+  int64_t stride = 256;
+  PerplexityMethod method = PerplexityMethod::kSliding;
+  std::optional<int32_t> bos;  // unset: the model has none
+  int buckets = 32;            // of positions in the window, for PerplexityResult::positions
+  const std::atomic<bool>* interrupted = nullptr;
+};
+
+// The losses of the scored tokens at window positions [from, to).
+struct PositionBucket {
+  int64_t from = 0, to = 0;
+  int64_t tokens = 0;
+  double nll = 0;  // their sum
+};
+
+struct PerplexityResult {
+  int64_t ctx = 0, stride = 0;  // stride as asked for; 0 for chunks
+  PerplexityMethod method = PerplexityMethod::kSliding;
+  int64_t tokens = 0;  // n, the scored ones
+  double nll = 0;      // sum of -ln p(token | its window so far), in nats
+  double squares = 0;  // sum of the squared losses
+  std::vector<PositionBucket> positions;
+  bool complete = false;  // false: interrupted
+
+  double ppl() const;             // exp(nll / n)
+  double standard_error() const;  // ppl * sqrt((mean(loss^2) - mean(loss)^2) / (n - 1))
+};
+
+struct PerplexityProgress {
+  int64_t position = 0;  // tokens of the text whose windows are done
+  const std::vector<PerplexityResult>& results;
+};
+
+// Measures a text at every length of options.ctx in one pass over it.
+//
+// What windows can share: the state of a token is made of everything before it, so windows that begin at
+// different tokens have nothing in common above the embeddings (each begins with its own BOS, and the same
+// token sees another past) and no cache can serve two of them. Windows of different lengths that begin at
+// the *same* token are prefixes of each other: under a scaling that does not depend on the length, one pass
+// over the longest gives the losses of all, and the shorter lengths cost nothing. Under a dynamic scaling
+// each length has its own clock and its own pass. Windows that share nothing run in one batch instead.
+//
+// Throws Error, naming `text_name`, when the text is shorter than one window, and when a window is longer
+// than memory allows.
+std::vector<PerplexityResult> measure_perplexity(
+    Session& session, TokenSource& text, const std::string& text_name, const PerplexityOptions& options,
+    const std::function<void(const PerplexityProgress&)>& progress = {});
+
+}  // namespace lariat

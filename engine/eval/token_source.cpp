@@ -1,0 +1,101 @@
+#include "engine/eval/token_source.h"
+
+#include <algorithm>
+
+#include "kernels/error.h"
+#include "models/text/unicode.h"
+
+namespace lariat {
+
+TokenSource::TokenSource(Reader reader, int64_t max_tokens)
+    : reader_(std::move(reader)), max_tokens_(max_tokens) {}
+
+TokenSource::TokenSource(std::vector<int32_t> tokens)
+    : TokenSource([](std::vector<int32_t>&) { return false; }) {
+  tokens_ = std::move(tokens);
+}
+
+bool TokenSource::has(int64_t index) {
+  while (index >= known() && !ended_) {
+    ended_ = !reader_(tokens_);
+    if (max_tokens_ > 0 && known() >= max_tokens_) {
+      tokens_.resize(static_cast<size_t>(max_tokens_ - first_));
+      ended_ = true;
+    }
+  }
+  return index < known();
+}
+
+int64_t TokenSource::count(int64_t limit) {
+  if (limit > 0) has(limit - 1);
+  return std::min(known(), limit);
+}
+
+std::span<const int32_t> TokenSource::range(int64_t begin, int64_t end) const {
+  return std::span(tokens_).subspan(static_cast<size_t>(begin - first_), static_cast<size_t>(end - begin));
+}
+
+void TokenSource::forget(int64_t before) {
+  const int64_t gone = std::min(before, known()) - first_;
+  if (gone < static_cast<int64_t>(tokens_.size() / 2)) return;  // moved seldom enough to cost nothing
+  tokens_.erase(tokens_.begin(), tokens_.begin() + gone);
+  first_ += gone;
+}
+
+FileTokens::FileTokens(std::filesystem::path file, const Tokenizer& tokenizer, size_t piece_bytes)
+    : file_(std::move(file)), encoder_(tokenizer, false), piece_(piece_bytes, '\0') {
+  std::error_code ec;
+  if (std::filesystem::is_directory(file_, ec)) {
+    throw Error(file_.string() + ": is a folder; name a text file");
+  }
+  in_.open(file_, std::ios::binary);
+  if (!in_) throw Error(file_.string() + ": cannot be read; check the name and its permissions");
+  bytes_ = std::filesystem::file_size(file_, ec);
+  if (ec) bytes_ = 0;
+  if (in_.peek() == std::ifstream::traits_type::eof()) {
+    throw Error(file_.string() + ": the file is empty; name one with text in it");
+  }
+}
+
+bool FileTokens::read(std::vector<int32_t>& tokens) {
+  if (!in_) return false;
+  in_.read(piece_.data(), static_cast<std::streamsize>(piece_.size()));
+  if (in_.bad()) throw Error(file_.string() + ": reading failed");
+  const std::string_view piece(piece_.data(), static_cast<size_t>(in_.gcount()));
+  refuse_invalid(piece, !in_);
+  bytes_read_ += piece.size();
+  encoder_.push(piece, tokens);
+  if (!in_) encoder_.finish(tokens);
+  return true;
+}
+
+void FileTokens::refuse_invalid(std::string_view piece, bool last) {
+  const uintmax_t begin = bytes_read_ - unfinished_.size();
+  const std::string text = unfinished_ + std::string(piece);
+  unfinished_.clear();
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Step step = utf8_step(text, at);
+    if (step.kind == Utf8Step::kIncomplete && !last) {
+      unfinished_ = text.substr(at);
+      return;
+    }
+    if (step.kind != Utf8Step::kChar) {
+      throw Error(file_.string() + ": byte " + std::to_string(begin + at) +
+                  " is not UTF-8; convert the file (iconv -f latin1 -t utf-8, if that is what it is)");
+    }
+    at += step.length;
+  }
+}
+
+double share_of_text(int64_t position, const TokenSource& source, const FileTokens& file) {
+  auto total = static_cast<double>(source.known());
+  if (!source.ended()) {
+    if (file.bytes() > 0 && file.bytes_read() > 0) {
+      total *= static_cast<double>(file.bytes()) / static_cast<double>(file.bytes_read());
+    }
+    if (source.max_tokens() > 0) total = std::min(total, static_cast<double>(source.max_tokens()));
+  }
+  return total > 0 ? std::min(1.0, static_cast<double>(position) / total) : 0.0;
+}
+
+}  // namespace lariat

@@ -1,0 +1,166 @@
+#include "models/text/sentencepiece_check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "kernels/error.h"
+#include "models/text/proto_reader.h"
+
+// Field numbers: sentencepiece_model.proto. Sizes of libsentencepiece's buffers: normalizer.h, normalizer.cc
+// (0.1.97).
+
+namespace lariat::tok {
+namespace {
+
+constexpr size_t kMaxPieces = size_t{1} << 20;
+constexpr size_t kMaxPieceBytes = 512;  // looked up at every position of a text, and taken apart recursively
+constexpr size_t kMaxUserDepth = 60;    // of user-defined pieces that begin with each other: kResultSize = 64
+constexpr size_t kMaxRuleBytes = 32;    // Normalizer::kMaxTrieResultsSize
+constexpr size_t kMaxTrieUnits = size_t{1} << 17;  // twice those of nmt_nfkc_cf, the largest known
+constexpr size_t kMaxReplacement = 256;
+constexpr float kMaxScore = 1e9F;  // sums over a text stay finite
+constexpr uint64_t kUserDefined = 4;
+
+class Checker {
+ public:
+  explicit Checker(const std::string& file) : file_(file) {}
+
+  std::string run(std::string_view bytes) {
+    std::string kept;
+    kept.reserve(bytes.size());
+    ProtoReader model(bytes);
+    while (model.next()) {
+      if (model.wire != 2) continue;
+      if (model.field == 1) {
+        piece(model.text);
+      } else if (model.field == 2) {
+        whole(model.text, "trainer_spec");
+      } else if (model.field == 3) {
+        normalizer(model.text);
+      } else {
+        continue;
+      }
+      kept += model.whole;
+    }
+    if (model.damaged()) fail("it ends inside a field, or holds one that is none");
+    check_nesting();
+    return kept;
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const {
+    throw Error(file_ + ": not a usable SentencePiece model (" + what + "); download it again");
+  }
+
+  void whole(std::string_view bytes, const char* name) const {
+    ProtoReader message(bytes);
+    while (message.next()) {
+    }
+    if (message.damaged()) fail(std::string(name) + " is damaged");
+  }
+
+  // SentencePiece: piece = 1, score = 2, type = 3.
+  void piece(std::string_view bytes) {
+    const std::string name = "piece " + std::to_string(pieces_);
+    if (++pieces_ > kMaxPieces) fail("more than " + std::to_string(kMaxPieces) + " pieces");
+    if (bytes.size() > 2 * kMaxPieceBytes) fail(name + " is too long");
+    std::string_view text;
+    uint64_t type = 1;
+    ProtoReader message(bytes);
+    while (message.next()) {
+      if (message.field == 1 && message.wire == 2) text = message.text;
+      if (message.field == 2 && message.wire == 5) {
+        float score = 0;
+        std::memcpy(&score, message.text.data(), sizeof score);
+        if (!(std::abs(score) <= kMaxScore)) fail("the score of " + name + " is not finite, or beyond 1e9");
+      }
+      if (message.field == 3 && message.wire == 0) type = message.number;
+    }
+    if (message.damaged()) fail(name + " is damaged");
+    if (text.empty()) fail(name + " is empty");
+    if (text.size() > kMaxPieceBytes)
+      fail(name + " is longer than " + std::to_string(kMaxPieceBytes) + " bytes");
+    if (text.find('\0') != std::string_view::npos) fail(name + " holds a NUL");
+    if (type == kUserDefined) user_defined_.emplace_back(text);
+  }
+
+  // NormalizerSpec: precompiled_charsmap = 2.
+  void normalizer(std::string_view bytes) const {
+    ProtoReader message(bytes);
+    while (message.next()) {
+      if (message.field == 2 && message.wire == 2 && !message.text.empty()) charsmap(message.text);
+    }
+    if (message.damaged()) fail("normalizer_spec is damaged");
+  }
+
+  void check_nesting() {
+    std::sort(user_defined_.begin(), user_defined_.end());
+    std::vector<std::string_view> open;  // each begins with the one before
+    for (const std::string_view text : user_defined_) {
+      while (!open.empty() && !text.starts_with(open.back())) open.pop_back();
+      open.push_back(text);
+      if (open.size() > kMaxUserDepth) fail("more than 60 user-defined pieces begin with each other");
+    }
+  }
+
+  // A charsmap: bytes of the double array (4), the array, replacements that end with a NUL each. A key's
+  // value is where its replacement begins. Units: darts-clone, darts.h, DoubleArrayUnit.
+  void charsmap(std::string_view blob) const {
+    uint32_t trie_bytes = 0;
+    if (blob.size() > 4) std::memcpy(&trie_bytes, blob.data(), 4);
+    const size_t units = trie_bytes / 4;
+    if (blob.size() <= 4 || trie_bytes % 1024 != 0 || units == 0 || units > kMaxTrieUnits ||
+        trie_bytes >= blob.size() - 4) {
+      fail("the size of its charsmap is damaged");
+    }
+    std::vector<uint32_t> array(units);
+    std::memcpy(array.data(), blob.data() + 4, trie_bytes);
+    const std::string_view replacements = blob.substr(4 + trie_bytes);
+    if (replacements.back() != '\0') fail("the last replacement of its charsmap does not end");
+    for (size_t at = 0; at < replacements.size();) {
+      const size_t end = replacements.find('\0', at);
+      if (end - at > kMaxReplacement) fail("a replacement of its charsmap is too long");
+      at = end + 1;
+    }
+    check_trie(array, replacements.size());
+  }
+
+  // Level by level from the root: what a key of so many bytes can reach.
+  void check_trie(const std::vector<uint32_t>& array, size_t replacement_bytes) const {
+    std::vector<uint32_t> level = {0}, next;
+    for (size_t depth = 0; !level.empty(); ++depth) {
+      std::vector<bool> seen(array.size());
+      next.clear();
+      for (const uint32_t at : level) {
+        const uint32_t unit = array[at];
+        const size_t base = at ^ ((unit >> 10) << ((unit & (1U << 9)) >> 6));
+        if ((base | 0xFF) >= array.size()) fail("its charsmap points outside itself");
+        const bool has_leaf = ((unit >> 8) & 1) == 1;
+        if (has_leaf && (array[base] & 0x7FFFFFFFU) >= replacement_bytes)
+          fail("its charsmap points outside its replacements");
+        for (uint32_t label = 0; label < 256; ++label) {
+          const size_t child = base ^ label;
+          if ((array[child] & 0x800000FFU) != label || seen[child]) continue;
+          seen[child] = true;
+          next.push_back(static_cast<uint32_t>(child));
+        }
+      }
+      if (depth == kMaxRuleBytes && !next.empty()) fail("its charsmap has rules of more than 32 bytes");
+      level.swap(next);
+    }
+  }
+
+  const std::string& file_;
+  size_t pieces_ = 0;
+  std::vector<std::string_view> user_defined_;
+};
+
+}  // namespace
+
+std::string checked_sentencepiece(std::string_view bytes, const std::string& file) {
+  return Checker(file).run(bytes);
+}
+
+}  // namespace lariat::tok

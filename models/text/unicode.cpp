@@ -1,0 +1,231 @@
+#include "models/text/unicode.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/error.h"
+
+namespace lariat {
+namespace {
+
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+
+// The length of the character that a lead byte opens (0: none does) and the range of its second byte.
+struct Lead {
+  uint32_t length;
+  uint8_t low, high;
+};
+
+Lead lead_of(uint8_t b) {
+  if (b >= 0xC2 && b <= 0xDF) return {2, 0x80, 0xBF};
+  if (b == 0xE0) return {3, 0xA0, 0xBF};
+  if (b == 0xED) return {3, 0x80, 0x9F};
+  if (b >= 0xE1 && b <= 0xEF) return {3, 0x80, 0xBF};
+  if (b == 0xF0) return {4, 0x90, 0xBF};
+  if (b == 0xF4) return {4, 0x80, 0x8F};
+  if (b >= 0xF1 && b <= 0xF3) return {4, 0x80, 0xBF};
+  return {0, 0, 0};
+}
+
+// Characters before which a normalised text may always be cut: they start a composition or take no part in
+// one. A list of blocks that covers what long texts consist of; any other character is just not used as a
+// cut.
+bool opens_normalization(char32_t c) {
+  return c < 0x300 || (c >= 0x370 && c <= 0x482) || (c >= 0x48A && c <= 0x590) ||
+         (c >= 0x5D0 && c <= 0x5EA) || (c >= 0x620 && c <= 0x64A) || (c >= 0x1E00 && c <= 0x1FFF) ||
+         (c >= 0x2000 && c <= 0x20CF) || (c >= 0x2100 && c <= 0x2CEE) || (c >= 0x3000 && c <= 0x3029) ||
+         (c >= 0x3041 && c <= 0x3096) || (c >= 0x30A0 && c <= 0x30FF) || (c >= 0x3400 && c <= 0xA66E) ||
+         (c >= 0xAC00 && c <= 0xD7A3) || (c >= 0xFF00 && c <= 0xFF60) || (c >= 0x1F000 && c <= 0x1FAFF) ||
+         (c >= 0x20000 && c <= 0x2FFFF);
+}
+
+void decompose(std::string_view text, int options, std::vector<utf8proc_int32_t>& out) {
+  int last_boundclass = 0;
+  for (size_t i = 0; i < text.size();) {
+    const Utf8Step step = utf8_step(text, i);
+    if (step.kind != Utf8Step::kChar) throw Error("text to normalise: not UTF-8; a bug, please report it");
+    i += step.length;
+    utf8proc_int32_t buffer[32];  // the longest decomposition (U+FDFA) has 18
+    const auto n = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(step.value), buffer, 32,
+                                           static_cast<utf8proc_option_t>(options), &last_boundclass);
+    if (n < 0 || n > 32) throw Error("text to normalise: utf8proc failed; a bug, please report it");
+    out.insert(out.end(), buffer, buffer + n);
+  }
+}
+
+// Canonical ordering by a stable sort of each run of marks: utf8proc's own pass is quadratic in a run's
+// length.
+void order_marks(std::vector<utf8proc_int32_t>& code_points) {
+  const auto combining_class = [](utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; };
+  auto it = code_points.begin();
+  while (it != code_points.end()) {
+    const auto first =
+        std::find_if(it, code_points.end(), [&](utf8proc_int32_t c) { return combining_class(c) != 0; });
+    it = std::find_if(first, code_points.end(), [&](utf8proc_int32_t c) { return combining_class(c) == 0; });
+    std::stable_sort(first, it, [&](utf8proc_int32_t a, utf8proc_int32_t b) {
+      return combining_class(a) < combining_class(b);
+    });
+  }
+}
+
+void normalize_part(std::string_view text, NormalForm form, std::string& out) {
+  const bool compat = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
+  const bool compose = form == NormalForm::kNfc || form == NormalForm::kNfkc;
+  std::vector<utf8proc_int32_t> code_points;
+  code_points.reserve(text.size());
+  decompose(text, UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compat ? UTF8PROC_COMPAT : 0), code_points);
+  order_marks(code_points);
+  auto count = static_cast<utf8proc_ssize_t>(code_points.size());
+  if (compose) {
+    count = utf8proc_normalize_utf32(code_points.data(), count,
+                                     static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+  }
+  for (utf8proc_ssize_t i = 0; i < count; ++i) {
+    append_utf8(out, static_cast<char32_t>(code_points[static_cast<size_t>(i)]));
+  }
+}
+
+}  // namespace
+
+Utf8Step utf8_step_beyond_ascii(std::string_view text, size_t at) {
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
+  const uint8_t b0 = byte(at);
+  const Lead lead = lead_of(b0);
+  if (lead.length == 0) return {Utf8Step::kInvalid, 1, 0};
+  char32_t value = b0 & (0x7Fu >> lead.length);
+  for (uint32_t k = 1; k < lead.length; ++k) {
+    if (at + k == text.size()) return {Utf8Step::kIncomplete, k, 0};
+    const uint8_t b = byte(at + k);
+    const uint8_t low = k == 1 ? lead.low : 0x80, high = k == 1 ? lead.high : 0xBF;
+    if (b < low || b > high) return {Utf8Step::kInvalid, k, 0};
+    value = (value << 6) | (b & 0x3Fu);
+  }
+  return {Utf8Step::kChar, lead.length, value};
+}
+
+void append_utf8(std::string& out, char32_t c) {
+  const auto put = [&](char32_t b) { out += static_cast<char>(static_cast<uint8_t>(b)); };
+  if (c < 0x80) {
+    put(c);
+  } else if (c < 0x800) {
+    put(0xC0 | (c >> 6));
+    put(0x80 | (c & 0x3F));
+  } else if (c < 0x10000) {
+    put(0xE0 | (c >> 12));
+    put(0x80 | ((c >> 6) & 0x3F));
+    put(0x80 | (c & 0x3F));
+  } else {
+    put(0xF0 | (c >> 18));
+    put(0x80 | ((c >> 12) & 0x3F));
+    put(0x80 | ((c >> 6) & 0x3F));
+    put(0x80 | (c & 0x3F));
+  }
+}
+
+size_t char_start(std::string_view text, size_t at) {
+  while (at > 0 && at < text.size() && (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80) --at;
+  return at;
+}
+
+void Utf8Assembler::push(std::string_view bytes, std::string& out) {
+  if (pending_.empty()) return convert(bytes, false, out);
+  const std::string joined = std::move(pending_) + std::string(bytes);
+  pending_.clear();
+  convert(joined, false, out);
+}
+
+void Utf8Assembler::finish(std::string& out) {
+  const std::string rest = std::move(pending_);
+  pending_.clear();
+  convert(rest, true, out);
+}
+
+void Utf8Assembler::convert(std::string_view bytes, bool final, std::string& out) {
+  size_t good = 0;  // bytes[good, i) is valid and not yet copied
+  for (size_t i = 0; i < bytes.size();) {
+    const Utf8Step step = utf8_step(bytes, i);
+    if (step.kind == Utf8Step::kChar) {
+      i += step.length;
+      continue;
+    }
+    out.append(bytes.substr(good, i - good));
+    if (step.kind == Utf8Step::kIncomplete && !final) {
+      pending_ = bytes.substr(i);
+      return;
+    }
+    out += kReplacement;
+    i += replace_ == Replace::kPerByte ? 1 : step.length;
+    good = i;
+  }
+  out.append(bytes.substr(good));
+}
+
+bool is_white_space(char32_t c) {
+  return (c >= 0x9 && c <= 0xD) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
+}
+
+bool is_word_char(char32_t c) {
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC:
+      return true;
+    default:
+      break;
+  }
+  // Alphabetic symbols (circled and squared letters) and the two joiners.
+  return (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
+         (c >= 0x1F170 && c <= 0x1F189) || c == 0x200C || c == 0x200D;
+}
+
+bool is_numeric(char32_t c) {
+  if (c < 0x80) return c >= '0' && c <= '9';
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
+  return category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL ||
+         category == UTF8PROC_CATEGORY_NO;
+}
+
+std::string normalize(std::string_view text, NormalForm form) {
+  // Below U+0300 every character is its own NFC (UTF-8 lead bytes below 0xCC), and ASCII is its own
+  // everything. Only what stands from the character before any other up to the next of these is worth the
+  // work.
+  const uint8_t unchanged_below = form == NormalForm::kNfc ? 0xCC : 0x80;
+  const auto changes = [&](char c) { return static_cast<uint8_t>(c) >= unchanged_below; };
+  std::string out;
+  out.reserve(text.size());
+  size_t done = 0;
+  while (done < text.size()) {
+    const auto rest = text.begin() + static_cast<std::ptrdiff_t>(done);
+    size_t begin = static_cast<size_t>(std::find_if(rest, text.end(), changes) - text.begin());
+    if (begin == text.size()) break;
+    size_t end = begin;
+    while (end < text.size() && changes(text[end])) end += utf8_step(text, end).length;
+    if (begin > done) begin = char_start(text, begin - 1);
+    out.append(text.substr(done, begin - done));
+    normalize_part(text.substr(begin, end - begin), form, out);
+    done = end;
+  }
+  return out.append(text.substr(done));
+}
+
+size_t normalization_boundary(std::string_view text) {
+  for (size_t at = text.size(); at > 0;) {
+    at = char_start(text, at - 1);
+    if (opens_normalization(utf8_step(text, at).value)) return at;
+  }
+  return 0;
+}
+
+}  // namespace lariat
