@@ -37,7 +37,8 @@ function(lariat_add_cuda target)
     return()
   endif()
   file(GLOB CUDA_KERNELS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cu)
-  target_sources(${target} PRIVATE ${CUDA_KERNELS} ${CMAKE_SOURCE_DIR}/kernels/cuda/cuda_backend.cpp)
+  target_sources(${target} PRIVATE ${CUDA_KERNELS} ${CMAKE_SOURCE_DIR}/kernels/cuda/cuda_backend.cpp
+                                   ${CMAKE_SOURCE_DIR}/kernels/cuda/launch_queue.cpp)
   target_compile_definitions(${target} PUBLIC LARIAT_HAS_CUDA=1)
   target_compile_options(${target} PRIVATE
     "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Werror>")

@@ -27,42 +27,72 @@ std::string_view name_of(StopReason reason) {
   return "?";
 }
 
+void decode_loop(Session& session, std::span<Sequence* const> sequences, std::vector<int32_t> next,
+                 const ChooseFn& choose) {
+  std::vector<size_t> live;  // of these, those that go on; next[j] is the token of sequence live[j]
+  std::vector<Sequence*> batch;
+  for (size_t i = 0; i < sequences.size(); ++i) live.push_back(i);
+  const auto drop_ended = [&] {
+    size_t kept = 0;
+    batch.clear();
+    for (size_t j = 0; j < live.size(); ++j) {
+      if (next[j] == kEnd) continue;
+      live[kept] = live[j];
+      next[kept++] = next[j];
+      batch.push_back(sequences[live[j]]);
+    }
+    live.resize(kept);
+    next.resize(kept);
+  };
+  drop_ended();
+  while (!live.empty()) {
+    const Matrix logits = session.decode(batch, next);
+    choose(logits, live, next);
+    drop_ended();
+  }
+}
+
 Generation generate(Session& session, Sequence& sequence, std::span<const int32_t> prompt,
                     const GenerateOptions& options, const std::function<bool(int32_t)>& on_token,
                     const Session::ProgressFn& progress) {
   Generation result;
   auto start = Stopwatch::now();
-  Matrix logits = session.prefill_last(sequence, prompt, progress);
+  const Matrix prompt_logits = session.prefill_last(sequence, prompt, progress);
   session.backend().synchronize();
   result.prefill_seconds = seconds_since(start);
 
   Sampler sampler(options.sampler, session.backend());
-  Sequence* const one = &sequence;
   std::vector<int32_t> history(prompt.begin(), prompt.end());
   const int64_t max_ctx = session.options().max_ctx;
-  start = Stopwatch::now();
-  while (static_cast<int64_t>(result.tokens.size()) < options.max_new_tokens) {
+  // The token to feed after these logits, or kEnd.
+  const auto accept = [&](const Matrix& logits) {
+    if (options.max_new_tokens <= 0) return kEnd;
     const int32_t token = sampler.sample(logits, history);
     if (contains(options.eos_ids, token)) {
       result.stop_reason = StopReason::kEos;
-      break;
+      return kEnd;
     }
     result.tokens.push_back(token);
     history.push_back(token);
     if (!on_token(token)) {
       result.stop_reason = StopReason::kStop;
-      break;
+      return kEnd;
     }
     if (options.interrupted != nullptr && options.interrupted->load()) {
       result.stop_reason = StopReason::kInterrupted;
-      break;
+      return kEnd;
     }
     // The last token wanted needs no logits after it; nor does one that fills the context.
-    if (static_cast<int64_t>(result.tokens.size()) == options.max_new_tokens) break;
-    if (max_ctx > 0 && sequence.length() >= max_ctx) break;
-    logits = session.decode({&one, 1}, {&token, 1});
-    ++result.decode_steps;
-  }
+    if (static_cast<int64_t>(result.tokens.size()) == options.max_new_tokens) return kEnd;
+    return max_ctx > 0 && sequence.length() >= max_ctx ? kEnd : token;
+  };
+  start = Stopwatch::now();
+  Sequence* const one = &sequence;
+  decode_loop(session, {&one, 1}, {accept(prompt_logits)},
+              [&](const Matrix& logits, std::span<const size_t>, std::span<int32_t> next) {
+                ++result.decode_steps;
+                next[0] = accept(logits);
+              });
   result.decode_seconds = seconds_since(start);
   return result;
 }
@@ -72,31 +102,18 @@ std::vector<std::vector<int32_t>> generate_greedy_batch(Session& session,
                                                         std::span<const int32_t> next, int64_t max_new_tokens,
                                                         std::span<const int32_t> eos_ids) {
   std::vector<std::vector<int32_t>> texts(sequences.size());
-  std::vector<size_t> live;  // those that go on
-  std::vector<int32_t> tokens(next.begin(), next.end());
-  const auto accept = [&](size_t i) {
-    if (contains(eos_ids, tokens[i])) return false;
-    texts[i].push_back(tokens[i]);
-    return static_cast<int64_t>(texts[i].size()) < max_new_tokens;
+  const auto accept = [&](size_t i, int32_t token) {
+    if (max_new_tokens <= 0 || contains(eos_ids, token)) return kEnd;
+    texts[i].push_back(token);
+    return static_cast<int64_t>(texts[i].size()) < max_new_tokens ? token : kEnd;
   };
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    if (max_new_tokens > 0 && accept(i)) live.push_back(i);
-  }
-  while (!live.empty()) {
-    std::vector<Sequence*> batch;
-    std::vector<int32_t> fed, chosen(live.size());
-    for (const size_t i : live) {
-      batch.push_back(sequences[i]);
-      fed.push_back(tokens[i]);
-    }
-    session.backend().argmax(session.decode(batch, fed), chosen);
-    std::vector<size_t> still;
-    for (size_t j = 0; j < live.size(); ++j) {
-      tokens[live[j]] = chosen[j];
-      if (accept(live[j])) still.push_back(live[j]);
-    }
-    live = std::move(still);
-  }
+  std::vector<int32_t> first;
+  for (size_t i = 0; i < sequences.size(); ++i) first.push_back(accept(i, next[i]));
+  decode_loop(session, sequences, std::move(first),
+              [&](const Matrix& logits, std::span<const size_t> live, std::span<int32_t> chosen) {
+                session.backend().argmax(logits, chosen);
+                for (size_t j = 0; j < live.size(); ++j) chosen[j] = accept(live[j], chosen[j]);
+              });
   return texts;
 }
 

@@ -1,5 +1,7 @@
 #include "engine/kv_cache.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "engine/stopwatch.h"
@@ -8,98 +10,95 @@
 
 namespace lariat {
 
-KvCache::KvCache(const ModelSpec& config, Backend& backend, DType k_dtype, DType v_dtype)
-    : backend_(backend),
-      k_dtype_(k_dtype),
-      v_dtype_(v_dtype),
-      n_layers_(config.n_layers),
-      n_kv_heads_(config.n_kv_heads),
-      head_dim_(config.head_dim),
-      interleaved_(config.rope.interleaved),
-      clock_(rope_frequencies(config.rope, 0)),
-      k_blocks_(static_cast<size_t>(n_layers_)),
-      v_blocks_(static_cast<size_t>(n_layers_)),
-      layers_(static_cast<size_t>(n_layers_)) {
-  for (auto& layer : layers_) {
-    layer.k_dtype = k_dtype;
-    layer.v_dtype = v_dtype;
-    layer.n_kv_heads = n_kv_heads_;
-    layer.head_dim = head_dim_;
+KvPool::KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_dtype) : backend_(backend) {
+  for (const LayerSpec& layer : spec.layers) {
+    const AttentionSpec& attention = layer.attention;
+    geometry_.add_layer(attention.n_kv_heads, attention.head_dim, k_dtype, v_dtype);
+    const auto values = static_cast<size_t>(attention.n_kv_heads * attention.head_dim);
+    k_bytes_ += values * size_of(k_dtype);
+    v_bytes_ += values * size_of(v_dtype);
   }
 }
 
-size_t KvCache::k_bytes_per_position() const {
-  return static_cast<size_t>(n_layers_ * n_kv_heads_ * head_dim_) * size_of(k_dtype_);
+KvPool::Page::Page(KvPool& pool, Buffer memory) : pool_(pool), memory_(std::move(memory)) { ++pool_.pages_; }
+
+std::shared_ptr<KvPool::Page> KvPool::allocate() {
+  return std::make_shared<Page>(*this, backend_.allocate(geometry_.page_bytes));
 }
 
-size_t KvCache::v_bytes_per_position() const {
-  return static_cast<size_t>(n_layers_ * n_kv_heads_ * head_dim_) * size_of(v_dtype_);
-}
-
-size_t KvCache::bytes() const {
-  size_t total = 0;
-  for (const auto& buffer : buffers_) total += buffer.bytes();
-  return total;
-}
+KvCache::KvCache(KvPool& pool, RopeFrequencies frequencies)
+    : pool_(&pool), frequencies_(std::move(frequencies)) {}
 
 void KvCache::reserve(int64_t positions) {
   const auto wanted = static_cast<size_t>(ceil_div(positions, kKvPage));
-  const auto block_elements = static_cast<size_t>(n_kv_heads_ * kKvPage * head_dim_);
-  while (k_blocks_[0].size() < wanted) {
-    std::vector<Buffer> block;  // allocated whole before any of it is used
-    try {
-      for (int64_t i = 0; i < n_layers_; ++i) {
-        block.push_back(backend_.allocate(block_elements * size_of(k_dtype_)));
-        block.push_back(backend_.allocate(block_elements * size_of(v_dtype_)));
-      }
-    } catch (const Error& e) {
-      const size_t mib = wanted * block_elements * (size_of(k_dtype_) + size_of(v_dtype_)) *
-                             static_cast<size_t>(n_layers_) >>
-                         20;
-      throw Error("KV cache: no memory for " + std::to_string(positions) + " positions (" +
-                  std::to_string(mib) + " MiB; " + std::to_string(bytes() >> 20) +
-                  " MiB in use): " + e.what() + "; use a shorter --ctx or --kv-dtype f16");
+  try {
+    own_pages(static_cast<size_t>(length_ / kKvPage), std::min(wanted, pages_.size()));
+    while (pages_.size() < wanted) {
+      pages_.push_back(pool_->allocate());
+      table_.push_back(pages_.back()->data());
     }
-    for (size_t i = 0; i < static_cast<size_t>(n_layers_); ++i) {
-      k_blocks_[i].push_back(block[2 * i].data());
-      v_blocks_[i].push_back(block[2 * i + 1].data());
-      layers_[i].k_blocks = k_blocks_[i].data();
-      layers_[i].v_blocks = v_blocks_[i].data();
-    }
-    for (auto& buffer : block) buffers_.push_back(std::move(buffer));
+  } catch (const Error& e) {
+    throw Error(fmt::format("KV cache: no memory for {} positions ({} MiB; {} MiB in use): {}", positions,
+                            wanted * pool_->geometry().page_bytes >> 20, pool_->bytes() >> 20, e.what()),
+                Remedy::kSmallerCache);
   }
 }
 
-void KvCache::set_frequencies(const RopeFrequencies& clock, bool rerotate) {
-  if (rerotate && length_ > 0 && clock.inv_freq != clock_.inv_freq) {
-    // The difference is formed in double: p * (f_new - f_old), never two rounded angles subtracted.
-    std::vector<double> delta(clock.inv_freq.size());
-    for (size_t i = 0; i < delta.size(); ++i) delta[i] = clock.inv_freq[i] - clock_.inv_freq[i];
-    backend_.synchronize();
-    const auto start = Stopwatch::now();
-    backend_.rerotate_keys(layers_, length_, delta, interleaved_);
-    backend_.synchronize();
-    stats_.seconds += seconds_since(start);
-    stats_.count += 1;
-    stats_.positions += length_;
+// Copies those of the pages [first, last) that another cache holds too.
+void KvCache::own_pages(size_t first, size_t last) {
+  for (size_t i = first; i < last; ++i) {
+    if (pages_[i].use_count() == 1) continue;
+    std::shared_ptr<KvPool::Page> copy = pool_->allocate();
+    pool_->backend().copy(copy->data(), pages_[i]->data(), pool_->geometry().page_bytes);
+    table_[i] = copy->data();
+    pages_[i] = std::move(copy);
   }
-  clock_ = clock;
 }
 
 void KvCache::truncate(int64_t length) { length_ = std::min(length_, length); }
 
-void KvCache::copy_prefix(const KvCache& from, int64_t length) {
-  reserve(length);
-  const auto blocks = static_cast<size_t>(ceil_div(length, kKvPage));
-  const auto block_elements = static_cast<size_t>(n_kv_heads_ * kKvPage * head_dim_);
-  for (size_t layer = 0; layer < layers_.size(); ++layer) {
-    for (size_t b = 0; b < blocks; ++b) {
-      backend_.copy(k_blocks_[layer][b], from.k_blocks_[layer][b], block_elements * size_of(k_dtype_));
-      backend_.copy(v_blocks_[layer][b], from.v_blocks_[layer][b], block_elements * size_of(v_dtype_));
+void KvCache::share_prefix(const KvCache& from, int64_t length) {
+  const auto n = static_cast<std::ptrdiff_t>(ceil_div(length, kKvPage));
+  pages_.assign(from.pages_.begin(), from.pages_.begin() + n);
+  table_.assign(from.table_.begin(), from.table_.begin() + n);
+  length_ = length;
+  frequencies_ = from.frequencies_;
+}
+
+void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
+                     std::span<const RopeFrequencies> frequencies, bool interleaved, bool rerotate) {
+  std::vector<std::vector<double>> deltas;
+  std::vector<KvCache*> moved;
+  int64_t positions = 0;
+  for (size_t i = 0; i < caches.size(); ++i) {
+    KvCache& cache = *caches[i];
+    const std::vector<double>&before = cache.frequencies_.inv_freq, &after = frequencies[i].inv_freq;
+    if (rerotate && cache.length_ > 0 && after != before) {
+      cache.own_pages(0, static_cast<size_t>(ceil_div(cache.length_, kKvPage)));
+      // The difference is formed in double: p * (f_new - f_old), never two rounded angles subtracted.
+      std::vector<double>& delta = deltas.emplace_back(after.size());
+      for (size_t j = 0; j < delta.size(); ++j) delta[j] = after[j] - before[j];
+      moved.push_back(&cache);
+      positions += cache.length_;
     }
   }
-  length_ = length;
-  clock_ = from.clock_;
+  if (!moved.empty()) {
+    std::vector<KeyRotation> rotations;
+    for (size_t i = 0; i < moved.size(); ++i) {
+      rotations.push_back({moved[i]->pages(), moved[i]->length_, deltas[i]});
+    }
+    pool.backend().synchronize();
+    const auto start = Stopwatch::now();
+    pool.backend().rerotate_keys(rotations, pool.geometry().layers, interleaved);
+    pool.backend().synchronize();
+    const double seconds = seconds_since(start);
+    for (KvCache* cache : moved) {
+      cache->stats_.count += 1;
+      cache->stats_.positions += cache->length_;
+      cache->stats_.seconds += seconds * static_cast<double>(cache->length_) / static_cast<double>(positions);
+    }
+  }
+  for (size_t i = 0; i < caches.size(); ++i) caches[i]->frequencies_ = frequencies[i];
 }
 
 }  // namespace lariat

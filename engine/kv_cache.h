@@ -1,56 +1,98 @@
 #pragma once
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "kernels/backend.h"
-#include "models/config.h"
+#include "models/spec.h"
 
 namespace lariat {
 
-// How often the keys of a cache were moved to a new clock, and what that cost.
+// Where the pages of a session's caches come from: their common geometry (KvGeometry in kernels/backend.h),
+// and how many are in use. Must outlive them.
+class KvPool {
+ public:
+  KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_dtype);
+  KvPool(const KvPool&) = delete;  // pages point at it
+  KvPool& operator=(const KvPool&) = delete;
+
+  // One page, freed by the last cache that holds it.
+  class Page {
+   public:
+    Page(KvPool& pool, Buffer memory);
+    Page(const Page&) = delete;
+    Page& operator=(const Page&) = delete;
+    ~Page() { --pool_.pages_; }
+    void* data() const { return memory_.data(); }
+
+   private:
+    KvPool& pool_;
+    Buffer memory_;
+  };
+  std::shared_ptr<Page> allocate();  // throws Error when the backend has no memory left
+
+  const KvGeometry& geometry() const { return geometry_; }
+  Backend& backend() const { return backend_; }
+  int64_t pages() const { return pages_; }  // in use
+  size_t bytes() const { return static_cast<size_t>(pages_) * geometry_.page_bytes; }
+  size_t k_bytes_per_position() const { return k_bytes_; }  // of all layers
+  size_t v_bytes_per_position() const { return v_bytes_; }
+
+ private:
+  Backend& backend_;
+  KvGeometry geometry_;
+  size_t k_bytes_ = 0, v_bytes_ = 0;
+  int64_t pages_ = 0;
+};
+
+// How often the keys of a cache were re-rotated, and what that cost.
 struct RerotationStats {
   int64_t count = 0;      // re-rotations of the whole cache
   int64_t positions = 0;  // positions rewritten, summed over re-rotations
   double seconds = 0;
 };
 
-// The KV cache of one sequence: rotated keys that always know which clock (inv_freq) they are on.
-// Memory grows with the sequence, kKvPage positions at a time (layout: KvLayer in kernels/backend.h).
+// The KV cache of one sequence: rotated keys, which always know the RoPE frequencies that they are rotated
+// with. It grows by pages of kKvPage positions. Pages may be shared with other caches; one that is to be
+// written is copied first.
 class KvCache {
  public:
-  KvCache(const ModelSpec& config, Backend& backend, DType k_dtype, DType v_dtype);
+  KvCache(KvPool& pool, RopeFrequencies frequencies);
 
-  int64_t length() const { return length_; }  // positions filled
-  std::span<const KvLayer> layers() const { return layers_; }
-  const RopeFrequencies& clock() const { return clock_; }
+  int64_t length() const { return length_; }            // positions filled
+  void* const* pages() const { return table_.data(); }  // as in StepSequence
+  const RopeFrequencies& frequencies() const { return frequencies_; }
   const RerotationStats& rerotations() const { return stats_; }
-  size_t bytes() const;  // allocated for keys and values
-  size_t k_bytes_per_position() const;
-  size_t v_bytes_per_position() const;
+  // Of all its pages, shared ones included.
+  size_t bytes() const { return pages_.size() * pool_->geometry().page_bytes; }
 
-  // Room for `positions` positions in every layer. Throws Error saying how much memory the cache has and
-  // wants; the cache is then as before.
+  // Pages for positions up to `positions`, those from length() on its own, to be written. Throws Error saying
+  // how much memory the cache has and wants; the cache then holds what it held.
   void reserve(int64_t positions);
 
-  // Puts the cache on a clock. With rerotate = true the cached keys follow, in place (I1); with false they
-  // stay as they are (`--rope-cache stale`). A clock that differs only in attention_factor moves no key (I2).
-  void set_frequencies(const RopeFrequencies& clock, bool rerotate);
-
-  void advance(int64_t n) { length_ += n; }               // n positions after length() have been written
-  void truncate(int64_t length);                          // forgets what follows; keeps the memory
-  void copy_prefix(const KvCache& from, int64_t length);  // becomes the first `length` positions of `from`
+  void advance(int64_t n) { length_ += n; }  // n positions after length() have been written
+  void truncate(int64_t length);             // forgets what follows; keeps the memory
+  // Becomes the first `length` positions of `from`, sharing its pages.
+  void share_prefix(const KvCache& from, int64_t length);
 
  private:
-  Backend& backend_;
-  DType k_dtype_, v_dtype_;
-  int64_t n_layers_, n_kv_heads_, head_dim_;
-  bool interleaved_;
+  friend void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
+                              std::span<const RopeFrequencies> frequencies, bool interleaved, bool rerotate);
+  void own_pages(size_t first, size_t last);
+
+  KvPool* pool_;
   int64_t length_ = 0;
-  RopeFrequencies clock_;
+  RopeFrequencies frequencies_;
   RerotationStats stats_;
-  std::vector<Buffer> buffers_;                          // [block][layer][k, v] in order of allocation
-  std::vector<std::vector<void*>> k_blocks_, v_blocks_;  // [layer][block]
-  std::vector<KvLayer> layers_;
+  std::vector<std::shared_ptr<KvPool::Page>> pages_;
+  std::vector<void*> table_;  // their addresses
 };
+
+// Gives each cache its new RoPE frequencies. With rerotate = true the cached keys follow, in place, all of
+// them in one call of the backend; with false they stay as they are (a stale cache). Frequencies that differ
+// only in attention_factor move no key. Throws Error when shared pages have to be copied and there is no
+// memory.
+void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
+                     std::span<const RopeFrequencies> frequencies, bool interleaved, bool rerotate);
 
 }  // namespace lariat

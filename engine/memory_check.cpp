@@ -27,8 +27,8 @@ double meminfo_bytes(const std::string& wanted) {
 double free_bytes() { return meminfo_bytes("MemAvailable:"); }
 
 double cache_bytes(Session& session, int64_t length) {
-  const Sequence empty = session.new_sequence();
-  return static_cast<double>(empty.cache().k_bytes_per_position() + empty.cache().v_bytes_per_position()) *
+  const KvPool& pool = session.pool();
+  return static_cast<double>(pool.k_bytes_per_position() + pool.v_bytes_per_position()) *
          static_cast<double>(length);
 }
 
@@ -46,27 +46,28 @@ void check_memory(Session& session, int64_t length, int64_t sequences, const std
   const double wanted = cache_bytes(session, length) * static_cast<double>(sequences), have = free_bytes();
   if (wanted <= have) return;
   throw Error(what + ": the KV cache would take " + gibibytes(wanted) + " and " + gibibytes(have) +
-              " of memory are free; use a shorter length or --kv-dtype f16");
+                  " of memory are free",
+              Remedy::kSmallerCache);
 }
 
-void check_weight_memory(const ModelSpec& config, std::optional<DType> dtype, const Backend& backend) {
+void check_weight_memory(const ModelSpec& spec, std::optional<DType> dtype, const Backend& backend) {
   if (backend.name() == "cuda") return;
-  const DType stored = dtype.value_or(config.dtype);
-  const Weights planned = planned_weights(config, stored);
-  if (stored == config.dtype) {
+  const DType stored = dtype.value_or(spec.dtype);
+  const Weights planned = planned_weights(spec, stored);
+  if (stored == spec.dtype) {
     const auto mapped = static_cast<double>(planned.bytes), all = meminfo_bytes("MemTotal:");
     if (mapped <= all) return;
-    throw Error(config.file.string() + ": the weights take " + gibibytes(mapped) + " and this machine has " +
-                gibibytes(all) + " of memory; use a smaller model or --quantize q4");
+    throw Error(spec.file.string() + ": the weights take " + gibibytes(mapped) + " and this machine has " +
+                    gibibytes(all) + " of memory",
+                Remedy::kSmallerWeights);
   }
-  const bool table = planned.embed.dtype != config.dtype && !config.tie_word_embeddings;
+  const bool table = planned.embed.dtype != spec.dtype && !spec.tie_word_embeddings;
   const double wanted = static_cast<double>(planned.bytes + (table ? stored_bytes(planned.embed) : 0));
   const double have = free_bytes();
   if (wanted <= have) return;
-  const bool narrowest = stored == DType::kQ4;
-  throw Error(config.file.string() + ": weights as " + std::string(name_of(stored)) + " would take " +
-              gibibytes(wanted) + " and " + gibibytes(have) + " of memory are free; use " +
-              (narrowest ? "a smaller model" : "a smaller model or --quantize q4"));
+  throw Error(spec.file.string() + ": weights as " + std::string(name_of(stored)) + " would take " +
+                  gibibytes(wanted) + " and " + gibibytes(have) + " of memory are free",
+              Remedy::kSmallerWeights);
 }
 
 int64_t affordable_sequences(Session& session, int64_t length, int64_t wanted) {

@@ -14,10 +14,10 @@ namespace lariat {
 void check_memory(Session& session, int64_t length, int64_t sequences, const std::string& what);
 
 // Throws Error when weights converted or quantised to `dtype` at load would not fit into the memory that is
-// free now. Weights used as the checkpoint has them (dtype unset, or its own) stay in its file: they need no
-// memory of their own, but all of them for every token, so that more of them than the machine has memory at
-// all is an Error too, before any is read.
-void check_weight_memory(const ModelSpec& config, std::optional<DType> dtype, const Backend& backend);
+// free now. Weights used as the checkpoint has them (dtype unset, or its own) are mapped, not copied; but
+// every token reads all of them, so more of them than the machine has RAM is an Error too, before any is
+// read.
+void check_weight_memory(const ModelSpec& spec, std::optional<DType> dtype, const Backend& backend);
 
 // How many sequences of `length` tokens may be kept at a time, between 1 and `wanted`: those whose caches
 // take at most a quarter of the free memory.

@@ -14,7 +14,8 @@ int32_t Sampler::sample(const Matrix& logits, std::span<const int32_t> history) 
   int32_t id = -1;
   backend_.sample(logits, options_, {&uniform, 1}, {&id, 1});
   if (id < 0) {
-    throw Error("the model's output is not a number; its weights are damaged or too large for this --dtype");
+    throw Error("the model's output is not a number; its weights are damaged or too large for the dtype",
+                Remedy::kOtherDtype);
   }
   return id;
 }

@@ -17,22 +17,21 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
     : model_(model),
       backend_(backend),
       options_(options),
-      decoder_(model.spec, model.weights, backend, model.compute) {}
+      rope_(options.rope.value_or(model.spec.rope)),
+      pool_(model.spec, backend, options.k_dtype, options.v_dtype),
+      decoder_(model.spec, model.weights, rope_, pool_.geometry(), backend, model.compute) {}
 
-Sequence Session::new_sequence() {
-  return Sequence(KvCache(model_.spec, backend_, options_.k_dtype, options_.v_dtype));
-}
+Sequence Session::new_sequence() { return Sequence(KvCache(pool_, rope_frequencies(rope_, 0))); }
 
 Sequence Session::fork(const Sequence& other, int64_t length) {
   Sequence copy = new_sequence();
-  copy.cache_.copy_prefix(other.cache_, std::min(length, other.length()));
+  copy.cache_.share_prefix(other.cache_, std::min(length, other.length()));
   copy.expected_ = other.expected_;
   return copy;
 }
 
 RopeFrequencies Session::frequencies_for(int64_t length) const {
-  const RopeScaling& rope = model_.spec.rope;
-  return rope_frequencies(rope, rope_step_length(rope, length, options_.rope_steps));
+  return rope_frequencies(rope_, rope_step_length(rope_, length, options_.rope_steps));
 }
 
 void Session::check(const Sequence& sequence, std::span<const int32_t> tokens) const {
@@ -45,19 +44,35 @@ void Session::check(const Sequence& sequence, std::span<const int32_t> tokens) c
   }
   const int64_t length = sequence.length() + static_cast<int64_t>(tokens.size());
   if (options_.max_ctx > 0 && length > options_.max_ctx) {
-    throw Error("the sequence would have " + std::to_string(length) + " tokens and --ctx allows " +
-                std::to_string(options_.max_ctx) + "; shorten the prompt or raise --ctx");
+    throw Error("the sequence would have " + std::to_string(length) + " tokens and the context allows " +
+                    std::to_string(options_.max_ctx),
+                Remedy::kLongerContext);
   }
 }
 
-// Memory and clock for a sequence that is about to have `length` tokens. Cached keys turn before anything
-// attends.
-void Session::enter_length(Sequence& sequence, int64_t length) {
-  sequence.cache_.reserve(length);
-  if (model_.spec.rope.depends_on_length()) {
-    const int64_t seen = std::max(length, sequence.expected_);
-    sequence.cache_.set_frequencies(frequencies_for(seen), !options_.stale_cache);
+// Memory and RoPE frequencies for sequences that are about to have these lengths. Cached keys are re-rotated
+// before anything attends.
+void Session::enter_lengths(std::span<Sequence* const> sequences, std::span<const int64_t> lengths) {
+  for (size_t i = 0; i < sequences.size(); ++i) sequences[i]->cache_.reserve(lengths[i]);
+  if (!rope_.depends_on_length()) return;
+  std::vector<KvCache*> caches;
+  std::vector<RopeFrequencies> frequencies;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    caches.push_back(&sequences[i]->cache_);
+    frequencies.push_back(frequencies_for(std::max(lengths[i], sequences[i]->expected_)));
   }
+  set_frequencies(pool_, caches, frequencies, rope_.interleaved, !options_.stale_cache);
+}
+
+void Session::add_to_step(const Sequence& sequence, std::span<const int32_t> tokens) {
+  const KvCache& cache = sequence.cache_;
+  const RopeFrequencies& frequencies = cache.frequencies();
+  step_.tokens.insert(step_.tokens.end(), tokens.begin(), tokens.end());
+  step_.sequences.push_back({cache.length(), static_cast<int64_t>(tokens.size()), cache.pages()});
+  // transformers multiplies cos and sin of q and of k by the attention factor; keys here are pure rotations,
+  // so q carries both.
+  const double factor = frequencies.attention_factor;
+  step_.frequencies.push_back({frequencies.inv_freq, static_cast<float>(factor * factor)});
 }
 
 // Tokens [first, first + n) of a prompt, in one forward pass.
@@ -68,16 +83,13 @@ struct Session::Piece {
 
 void Session::run_pieces(std::span<const Prompt> prompts, std::span<const Piece> pieces,
                          const BatchLogitsFn& on_logits) {
-  std::vector<int32_t> tokens;
-  std::vector<SequenceChunk> chunks;
+  step_.clear();
   for (const Piece& piece : pieces) {
     const Prompt& prompt = prompts[piece.prompt];
-    const auto ids = prompt.tokens.subspan(static_cast<size_t>(piece.first), static_cast<size_t>(piece.n));
-    tokens.insert(tokens.end(), ids.begin(), ids.end());
-    KvCache& cache = prompt.sequence->cache_;
-    chunks.push_back({cache.layers(), cache.length(), piece.n, &cache.clock()});
+    add_to_step(*prompt.sequence,
+                prompt.tokens.subspan(static_cast<size_t>(piece.first), static_cast<size_t>(piece.n)));
   }
-  const Matrix hidden = decoder_.forward(tokens, chunks);
+  const Matrix hidden = decoder_.forward(step_);
   int64_t begin = 0;  // of the piece, in the pass
   for (const Piece& piece : pieces) {
     const Prompt& prompt = prompts[piece.prompt];
@@ -96,13 +108,16 @@ void Session::run_pieces(std::span<const Prompt> prompts, std::span<const Piece>
 void Session::prefill(std::span<const Prompt> prompts, const BatchLogitsFn& on_logits,
                       const ProgressFn& progress) {
   int64_t total = 0, done = 0;
+  std::vector<Sequence*> sequences;
+  std::vector<int64_t> lengths;
   for (const Prompt& prompt : prompts) {
     check(*prompt.sequence, prompt.tokens);
-    total += static_cast<int64_t>(prompt.tokens.size());
+    const auto size = static_cast<int64_t>(prompt.tokens.size());
+    total += size;
+    sequences.push_back(prompt.sequence);
+    lengths.push_back(prompt.sequence->length() + size);
   }
-  for (const Prompt& prompt : prompts) {
-    enter_length(*prompt.sequence, prompt.sequence->length() + static_cast<int64_t>(prompt.tokens.size()));
-  }
+  enter_lengths(sequences, lengths);
   const int64_t step = options_.prefill_chunk > 0 ? options_.prefill_chunk : std::max<int64_t>(total, 1);
   std::vector<Piece> pieces;
   for (size_t i = 0; i < prompts.size(); ++i) {
@@ -146,12 +161,12 @@ std::span<const float> Session::prefill(Sequence& sequence, std::span<const int3
 
 Matrix Session::decode(std::span<Sequence* const> sequences, std::span<const int32_t> tokens) {
   for (size_t i = 0; i < sequences.size(); ++i) check(*sequences[i], tokens.subspan(i, 1));
-  chunks_.clear();
-  for (Sequence* sequence : sequences) {
-    enter_length(*sequence, sequence->length() + 1);
-    chunks_.push_back({sequence->cache_.layers(), sequence->length(), 1, &sequence->cache_.clock()});
-  }
-  const Matrix logits = decoder_.decode(tokens, chunks_);
+  lengths_.clear();
+  for (const Sequence* sequence : sequences) lengths_.push_back(sequence->length() + 1);
+  enter_lengths(sequences, lengths_);
+  step_.clear();
+  for (size_t i = 0; i < sequences.size(); ++i) add_to_step(*sequences[i], tokens.subspan(i, 1));
+  const Matrix logits = decoder_.logits(decoder_.forward(step_));
   for (Sequence* sequence : sequences) sequence->cache_.advance(1);
   return logits;
 }

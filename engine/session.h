@@ -1,6 +1,6 @@
 #pragma once
 #include <functional>
-#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,25 +15,30 @@ struct SessionOptions {
   int64_t max_ctx = 0;          // longest sequence; 0: as long as memory lasts
   int64_t prefill_chunk = 512;  // tokens per forward pass of a prefill; 0: all at once
   DType k_dtype = DType::kF16, v_dtype = DType::kF16;
-  int rope_steps = 4;        // rungs per octave of the ladder; 0: exact, a new clock for every length
-  bool stale_cache = false;  // keep cached keys on the clock they were written with (--rope-cache stale)
+  // How RoPE is stretched; unset: as the model's own config has it.
+  std::optional<RopeScaling> rope{};
+  // Steps per octave in which a dynamic scale moves; 0: exact, new frequencies for every length.
+  int rope_steps = 4;
+  bool stale_cache = false;  // leave cached keys as they were rotated when the frequencies change
   // Called once, when the session's first logits hold a NaN or an infinite value. Weights are mapped and not
   // looked at when a model is loaded (that would read all of them before the first token); damage in them
   // that matters shows here, and only then is it worth looking for (find_not_finite).
   std::function<void()> on_not_finite;
 };
 
-// One growing text: its tokens' keys and values, and the clock they are on. Made by Session::new_sequence().
+// One growing text: its tokens' keys and values. Made by Session::new_sequence(); the session must outlive
+// it.
 class Sequence {
  public:
   int64_t length() const { return cache_.length(); }
   const KvCache& cache() const { return cache_; }
-  // Forgets everything after the first `length` tokens. What follows is on the clock of its own length: a
-  // dynamic scale shrinks back when the sequence does.
+  // Forgets everything after the first `length` tokens. What follows has the RoPE frequencies of its own
+  // length: a dynamic scale shrinks back when the sequence does.
   void truncate(int64_t length) { cache_.truncate(length); }
   // This is the beginning of a text of at least `length` tokens that arrives in pieces: until it is longer,
-  // its clock is that of `length`. Without this a dynamic scale would compute the first pieces on the clock
-  // of a shorter text, and what layers above the first made of them cannot be turned afterwards.
+  // its RoPE frequencies are those of `length`. Without this a dynamic scale would compute the first pieces
+  // with the frequencies of a shorter text, and what layers above the first made of them no re-rotation can
+  // change afterwards.
   void expect(int64_t length) { expected_ = length; }
 
  private:
@@ -55,14 +60,19 @@ struct Prompt {
 class Session {
  public:
   Session(const Model& model, Backend& backend, const SessionOptions& options);
+  Session(const Session&) = delete;  // its sequences point at its pool
+  Session& operator=(const Session&) = delete;
 
   const Model& model() const { return model_; }
   Backend& backend() { return backend_; }
   const SessionOptions& options() const { return options_; }
+  const RopeScaling& rope() const { return rope_; }  // the options', or the model's
+  const KvPool& pool() const { return pool_; }
 
   Sequence new_sequence();
-  // A sequence with the first `length` tokens of `other`, on the clock `other` is on (a copy of its cache),
-  // expecting what `other` expects.
+  // A sequence with the first `length` tokens of `other` and its RoPE frequencies, expecting what `other`
+  // expects. It shares the pages of its cache: nothing is copied until one of the two writes to one, as a
+  // re-rotation does.
   Sequence fork(const Sequence& other, int64_t length);
 
   // Called with consecutive slices of the wanted logits: rows [first, first + logits.rows) of the prompt, f32
@@ -70,10 +80,10 @@ class Session {
   using LogitsFn = std::function<void(int64_t first, const Matrix& logits)>;
   using ProgressFn = std::function<void(int64_t tokens_done)>;
 
-  // Appends a prompt to a sequence. The clock is that of the whole length after the prompt (I3), so the
-  // result does not depend on prefill_chunk. Logits are computed for the tokens from index `logits_from` on
-  // and handed to `on_logits` in slices. Throws Error when the sequence would exceed max_ctx or a token id is
-  // out of range, before anything is changed.
+  // Appends a prompt to a sequence. The RoPE frequencies are those of the whole length after the prompt, so
+  // the result does not depend on prefill_chunk. Logits are computed for the tokens from index `logits_from`
+  // on and handed to `on_logits` in slices. Throws Error when the sequence would exceed max_ctx or a token id
+  // is out of range, before anything is changed.
   void prefill(Sequence& sequence, std::span<const int32_t> tokens, int64_t logits_from,
                const LogitsFn& on_logits, const ProgressFn& progress = {});
   // Several prompts, each onto a sequence of its own, packed into common forward passes of prefill_chunk
@@ -89,17 +99,22 @@ class Session {
                                  const ProgressFn& progress = {});
 
   // Appends one token to each sequence, in one forward pass. Logits f32 [sequences.size(), vocab] in backend
-  // memory, valid until the next call. Each sequence's clock is that of its own new length.
+  // memory, valid until the next call. Each sequence has the RoPE frequencies of its own new length.
   Matrix decode(std::span<Sequence* const> sequences, std::span<const int32_t> tokens);
   // One sequence: its logits, host memory, valid until the next call.
   std::span<const float> decode(Sequence& sequence, int32_t token);
 
-  // The clock for a sequence of `length` tokens: the scaling at the rung of that length.
+  // The RoPE frequencies of a sequence of `length` tokens: the scaling at that length's step.
   RopeFrequencies frequencies_for(int64_t length) const;
+
+  // From now on, every layer shows what it makes of the tokens that are read (models/trace.h); empty: no
+  // longer.
+  void observe(TraceFn trace) { decoder_.observe(std::move(trace)); }
 
  private:
   void check(const Sequence& sequence, std::span<const int32_t> tokens) const;
-  void enter_length(Sequence& sequence, int64_t length);
+  void enter_lengths(std::span<Sequence* const> sequences, std::span<const int64_t> lengths);
+  void add_to_step(const Sequence& sequence, std::span<const int32_t> tokens);
   struct Piece;
   void run_pieces(std::span<const Prompt> prompts, std::span<const Piece> pieces,
                   const BatchLogitsFn& on_logits);
@@ -109,8 +124,11 @@ class Session {
   const Model& model_;
   Backend& backend_;
   SessionOptions options_;
+  RopeScaling rope_;
+  KvPool pool_;
   Decoder decoder_;
-  std::vector<SequenceChunk> chunks_;  // of a decode step
+  Step step_;
+  std::vector<int64_t> lengths_;  // of a decode step
   std::vector<float> host_logits_;
   bool finite_checked_ = false;
 };

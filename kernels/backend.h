@@ -3,6 +3,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "kernels/tensor.h"
 
@@ -13,9 +14,10 @@
 //  - Activations are f32. Weights are [out_features, in_features] in any dtype, as checkpoints store them;
 //    only matmul takes quantised ones.
 //  - Outputs may not alias inputs unless the comment says so.
-//  - Shapes are the caller's responsibility (models/weights checks them once, at load); ops assert them.
+//  - Shapes are the caller's responsibility: models/weights checks them once, at load.
 //  - `reference/` computes each op in float64, one scalar loop per formula; `cpu/` and `cuda/` are tested
-//    against it (tests/kernels). The three versions of an op live in files of the same name.
+//    against it (tests/kernels). The versions of an op live in files of the same name, or in row_ops and
+//    rope.
 namespace lariat {
 
 class Backend;
@@ -47,42 +49,87 @@ class Buffer {
   size_t bytes_ = 0;
 };
 
-// Positions per block of the KV cache. A block is what the cache grows by.
-inline constexpr int64_t kKvPage = 256;
-
-// One layer of one sequence's KV cache. K and V have the same layout, in blocks of kKvPage positions:
-//
-//   k_blocks[position / kKvPage] -> [n_kv_heads][kKvPage][head_dim]   (k_dtype)
-//   v_blocks[position / kKvPage] -> [n_kv_heads][kKvPage][head_dim]   (v_dtype)
-//
-// so the keys of one head are contiguous inside a block. Keys are stored rotated (invariant I1) and never
-// scaled (I2). The pointer arrays are host memory; the blocks are backend memory.
-struct KvLayer {
-  void* const* k_blocks = nullptr;
-  void* const* v_blocks = nullptr;
-  DType k_dtype = DType::kF16;
-  DType v_dtype = DType::kF16;
-  int64_t n_kv_heads = 0;
-  int64_t head_dim = 0;
+// A weight as a backend's matmul wants it: memory owns what was made for it, and is empty where `matrix` is
+// the host's own memory, used in place.
+struct Weight {
+  Matrix matrix;
+  Buffer memory;
 };
 
-// The one index function of the cache: element (head, position, d) inside position's block.
+// The sequences of a step, and where their keys and values are. A step is one forward pass: its matrices hold
+// the new tokens of all its sequences, one sequence after the other.
+//
+// Positions per page of the KV cache. A page is one block of backend memory that holds the keys and values of
+// *all* layers for kKvPage consecutive positions of a sequence; the cache grows, is shared and is copied by
+// pages.
+inline constexpr int64_t kKvPage = 256;
+
+// The part of one layer in every page of a cache:
+//
+//   page + k_offset -> [n_kv_heads][kKvPage][head_dim]   (k_dtype)
+//   page + v_offset -> [n_kv_heads][kKvPage][head_dim]   (v_dtype)
+//
+// so the keys of one head are contiguous inside a page. Keys are stored rotated and without the attention
+// factor.
+struct KvLayer {
+  int64_t n_kv_heads = 0;
+  int64_t head_dim = 0;
+  DType k_dtype = DType::kF16;
+  DType v_dtype = DType::kF16;
+  size_t k_offset = 0, v_offset = 0;  // bytes, multiples of 64
+
+  void* keys(void* page) const { return static_cast<char*>(page) + k_offset; }
+  void* values(void* page) const { return static_cast<char*>(page) + v_offset; }
+};
+
+// The one index function of the cache: element (head, position, d) of keys(page) or values(page).
 constexpr int64_t kv_index(int64_t head, int64_t position, int64_t d, int64_t head_dim) {
   return (head * kKvPage + position % kKvPage) * head_dim + d;
 }
 
-// cos and sin of position * inv_freq for a run of tokens: f32 [n_tokens, rotary_dim / 2] each.
-// Dimensions at and above rotary_dim are not rotated (partial_rotary_factor).
+// What a page holds: one KvLayer per layer of the model, and its size.
+struct KvGeometry {
+  std::vector<KvLayer> layers;
+  size_t page_bytes = 0;
+
+  // Appends a layer behind those that are there.
+  void add_layer(int64_t n_kv_heads, int64_t head_dim, DType k_dtype, DType v_dtype);
+};
+
+// One sequence's part in a step.
+struct StepSequence {
+  int64_t first_position = 0;  // of its first new token
+  int64_t n_tokens = 0;        // new ones; their rows follow those of the sequences before
+  // Its page table, shared by all layers: host array of pages in the backend's memory, the page of a position
+  // at [position / kKvPage], up to that of the last new token.
+  void* const* pages = nullptr;
+};
+
+// The RoPE frequencies of one sequence of a step.
+struct SequenceRope {
+  std::span<const double> inv_freq;  // rotary_dim / 2 values, radians per position; host memory
+  float q_scale = 1.0F;              // attention_factor^2: see RopeTable::q_scale
+};
+
+// cos and sin of position * inv_freq for every token of a step: f32 [tokens, rotary_dim / 2] each, in the
+// backend's memory. Dimensions at and above rotary_dim are not rotated (partial_rotary_factor).
 //   half-split  (interleaved = false, HF checkpoints): pair i is (x[i], x[i + rotary_dim/2])
 //   interleaved (Meta, GPT-J):                          pair i is (x[2i], x[2i + 1])
 //   (a, b) -> (a cos - b sin, a sin + b cos)
 struct RopeTable {
   Matrix cos, sin;
+  // f32 [tokens, 1]: what the rotated dimensions of q are multiplied with. transformers multiplies cos and
+  // sin of q and of k by the attention factor; keys here are pure rotations, so q carries its square.
+  Matrix q_scale;
   int64_t rotary_dim = 0;
   bool interleaved = false;
-  float q_scale = 1.0F;  // attention_factor^2, applied to the rotated dimensions of q only (I2)
-  // Inside Backend::run_step: which of the step's sequences this is. Outside: -1.
-  int64_t step_row = -1;
+};
+
+// Cached keys of one sequence that are to follow a change of its RoPE frequencies.
+struct KeyRotation {
+  void* const* pages = nullptr;            // as in StepSequence
+  int64_t n_positions = 0;                 // from 0 on
+  std::span<const double> delta_inv_freq;  // new inv_freq - old inv_freq; host memory
 };
 
 // What happens to q, k and v between their projections and the cache; an absent matrix means "not in this
@@ -105,25 +152,6 @@ struct Sampling {
   int32_t top_k = 0;         // keep the k likeliest; 0: all
   float top_p = 1.0F;        // keep the likeliest that together reach p (arXiv 1904.09751); 1: all
   float min_p = 0.0F;        // keep those with p >= min_p * p_max (arXiv 2407.01082); 0: all
-};
-
-// The ops of a step, where the caller has them: not copied, so it may not outlive them.
-class StepOps {
- public:
-  template <class F>
-  explicit StepOps(const F& ops) : ops_(&ops), call_([](const void* f) { (*static_cast<const F*>(f))(); }) {}
-  void operator()() const { call_(ops_); }
-
- private:
-  const void* ops_;
-  void (*call_)(const void*);
-};
-
-// One token for each of some sequences: what Backend::run_step runs.
-struct DecodeStep {
-  std::span<const int64_t> positions;                // of the new token, one per sequence
-  std::span<const std::span<const KvLayer>> caches;  // [sequence][layer], with room for it
-  std::span<const uint64_t> constants;               // words that differ when anything else does
 };
 
 // What the hardware can do at most, measured; 0: not measured.
@@ -150,23 +178,14 @@ class Backend {
   virtual void copy_out(void* host_dst, const void* src, size_t bytes) = 0;
   virtual void copy(void* dst, const void* src, size_t bytes) = 0;  // within the backend; no overlap
 
-  // A weight from host memory (which must outlive the backend: usually a mapped file) as this backend's
-  // matmul wants it, converted to `dtype` when that differs. The CPU uses equal dtypes in place. Quantised
-  // dtypes (kernels/quant.h) only where quantizes().
-  virtual Matrix load_weight(const Matrix& host, DType dtype) = 0;
+  // A weight from host memory (which must outlive it: usually a mapped file) as this backend's matmul wants
+  // it, converted to `dtype` when that differs. The CPU uses equal dtypes in place. Quantised dtypes
+  // (kernels/quant.h) only where quantizes(). The backend must outlive the weight.
+  virtual Weight load_weight(const Matrix& host, DType dtype) = 0;
   virtual bool quantizes() const { return false; }
 
   // Returns when everything that was asked for is done; for timing. A CPU always is.
   virtual void synchronize() {}
-
-  // Runs `ops`, which calls rms_norm, add_rms_norm, add, matmul, qkv_to_cache, attention and swiglu of this
-  // backend, the two with a position with RopeTable::step_row set, and the same ones with the same arguments
-  // whenever `constants` and `caches` are the same and only the positions differ. A backend may then keep
-  // what they did and do it again for other positions without calling `ops`.
-  virtual void run_step(const DecodeStep& step, StepOps ops) {
-    static_cast<void>(step);
-    ops();
-  }
 
   // --- ops ------------------------------------------------------------------------------------------
   // out[t] = table[tokens[t]], converted to f32. tokens: host memory, n ids in [0, table.rows).
@@ -180,9 +199,6 @@ class Backend {
   virtual void add_rms_norm(const Matrix& residual, const Matrix& delta, const Matrix& weight, float eps,
                             const Matrix& out) = 0;
 
-  // x[t] += delta[t]
-  virtual void add(const Matrix& x, const Matrix& delta) = 0;
-
   // out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]), accumulated in f32. bias: one row of w.rows, or empty.
   // compute = kF32: x as it is, w converted exactly. compute = kBF16: x is first rounded to bf16, for any
   // number of rows, so that a prefill and a decode step see the same numbers. Quantised w: see
@@ -190,35 +206,40 @@ class Backend {
   virtual void matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
                       const Matrix& out) = 0;
 
-  // table.cos/sin[i][j] = cos/sin((first_position + i) * inv_freq[j]): the product in double, reduced in
-  // double, then rounded to f32 (I4). inv_freq: host memory, rotary_dim / 2 values.
-  virtual void rope_table(int64_t first_position, std::span<const double> inv_freq,
-                          const RopeTable& table) = 0;
+  // From here to the next call, these are the sequences of rope_table, qkv_to_cache and attention, in the
+  // order of their rows. What the spans and page tables point to stays as it is until then.
+  virtual void begin_step(std::span<const StepSequence> sequences) = 0;
 
-  // For token i at first_position + i, per head:
+  // For token i of sequence s at position p: table.cos/sin[row][j] = cos/sin(p * ropes[s].inv_freq[j]), the
+  // product in double, reduced in double, then rounded to f32; table.q_scale[row] = ropes[s].q_scale. One
+  // entry of `ropes` per sequence of the step. A model with several RoPE tables calls this once for each.
+  virtual void rope_table(std::span<const SequenceRope> ropes, const RopeTable& table) = 0;
+
+  // For every token of the step, at position p of its sequence, per head:
   //   q += q_bias; q = rms_norm(q, q_norm)                       in place, not rotated: attention does that
-  //   k = rope(rms_norm(k + k_bias, k_norm)); cache.K[position] = k (rounded to k_dtype)
-  //   cache.V[position] = v + v_bias                              (rounded to v_dtype)
-  // What f16 cannot hold becomes +-65504: one infinity in the cache would turn every later token into NaN.
-  // q: f32 [n, n_heads * head_dim]; k, v: f32 [n, n_kv_heads * head_dim] (may be overwritten).
-  virtual void qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& post,
-                            const RopeTable& rope, const KvLayer& cache, int64_t first_position) = 0;
+  //   k = rope(rms_norm(k + k_bias, k_norm)); K[p] = k           (rounded to k_dtype)
+  //   V[p] = v + v_bias                                          (rounded to v_dtype)
+  // where K and V are `layer`'s part of the sequence's pages. What f16 cannot hold becomes +-65504: one
+  // infinity in the cache would make every later token NaN. q: f32 [tokens, n_heads * head_dim]; k, v: f32
+  // [tokens, n_kv_heads * head_dim] (may be overwritten).
+  virtual void qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& epilogue,
+                            const RopeTable& rope, const KvLayer& layer) = 0;
 
-  // Causal attention of n new tokens over the cache, which already holds them. Token i is at position
-  // p = first_position + i; head h reads KV head h / (n_heads / n_kv_heads):
-  //   q' = rope(q[i][h]), its rotated dimensions times rope.q_scale
-  //   out[i][h] = softmax_j(shape.scale * q' . K[j]) V[j],   j in [max(0, p - window + 1), p]
+  // Causal attention of the step's tokens over their sequences' caches, which already hold them. For the
+  // token at position p of its sequence, head h reads KV head h / (n_heads / n_kv_heads):
+  //   q' = rope(q[row][h]), its rotated dimensions times rope.q_scale[row]
+  //   out[row][h] = softmax_j(params.scale * q' . K[j]) V[j],   j in [max(0, p - window + 1), p]
   // One pass with a running maximum (online softmax, arXiv 1805.02867; FlashAttention, arXiv 2205.14135).
-  // q, out: f32 [n, n_heads * head_dim].
-  virtual void attention(const Matrix& q, const RopeTable& rope, const KvLayer& cache, int64_t first_position,
-                         const AttentionParams& shape, const Matrix& out) = 0;
+  // q, out: f32 [tokens, n_heads * head_dim].
+  virtual void attention(const Matrix& q, const RopeTable& rope, const KvLayer& layer,
+                         const AttentionParams& params, const Matrix& out) = 0;
 
-  // Turns cached keys onto a new clock, in place (I1): for every layer, head and position p < n_positions,
-  //   K[p] = R(p * delta_inv_freq) K[p],   delta_inv_freq = new inv_freq - old inv_freq  (double, host
-  //   memory)
+  // Re-rotates cached keys in place: for every sequence, every one of `layers`, head and position p <
+  // n_positions,
+  //   K[p] = R(p * delta_inv_freq) K[p]
   // angles in double; keys read, rotated in f32 and rounded back to k_dtype.
-  virtual void rerotate_keys(std::span<const KvLayer> layers, int64_t n_positions,
-                             std::span<const double> delta_inv_freq, bool interleaved) = 0;
+  virtual void rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
+                             bool interleaved) = 0;
 
   // gate[t][i] = silu(gate[t][i]) * up[t][i], silu(x) = x / (1 + exp(-x)) (SwiGLU, arXiv 2002.05202).
   virtual void swiglu(const Matrix& gate, const Matrix& up) = 0;

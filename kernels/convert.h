@@ -4,10 +4,10 @@
 
 #include "kernels/tensor.h"
 
-// The one place where f32, f16 and bf16 turn into each other, one value at a time. Every widening is exact;
-// every narrowing rounds to nearest, ties to even; a NaN stays a NaN (quiet, its sign and what fits of its
-// payload kept); what is too large becomes an infinity. The vector versions (kernels/cpu/simd-inl.h) and the
-// device versions must agree with these bit by bit.
+// The one place where f32, f16 and bf16 are converted to each other, one value at a time. Every widening is
+// exact; every narrowing rounds to nearest, ties to even; a NaN stays a NaN (quiet, its sign and what fits of
+// its payload kept); what is too large becomes an infinity. The vector versions (kernels/cpu/simd-inl.h) and
+// the device versions must agree with these bit by bit.
 namespace lariat {
 
 constexpr float bf16_to_f32(uint16_t value) {
@@ -71,6 +71,12 @@ inline void store_f32(void* data, DType dtype, int64_t index, float value) {
 }
 
 // dst = src, element by element, between host matrices of the same shape.
-void convert(const Matrix& src, const Matrix& dst);
+inline void convert(const Matrix& src, const Matrix& dst) {
+  for (int64_t r = 0; r < src.rows; ++r) {
+    for (int64_t c = 0; c < src.cols; ++c) {
+      store_f32(dst.data, dst.dtype, r * dst.stride + c, load_f32(src.data, src.dtype, r * src.stride + c));
+    }
+  }
+}
 
 }  // namespace lariat

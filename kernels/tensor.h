@@ -36,6 +36,11 @@ struct Matrix {
     return {static_cast<char*>(data) + first * stride * static_cast<int64_t>(size_of(dtype)), dtype, count,
             cols, stride};
   }
+  // Columns [first, first + count), sharing the storage.
+  Matrix column_range(int64_t first, int64_t count) const {
+    return {static_cast<char*>(data) + first * static_cast<int64_t>(size_of(dtype)), dtype, rows, count,
+            stride};
+  }
   // Row r of a matrix that the caller knows to be f32 in host memory.
   float* f32(int64_t r = 0) const { return static_cast<float*>(data) + r * stride; }
 };

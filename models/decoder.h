@@ -3,63 +3,68 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "models/config.h"
+#include "models/spec.h"
+#include "models/trace.h"
 #include "models/weights.h"
 
 namespace lariat {
 
-// The new tokens of one sequence in a forward pass.
-struct SequenceChunk {
-  std::span<const KvLayer> layers;  // its cache, one per layer, with room for the new positions
-  int64_t first_position = 0;
-  int64_t n_tokens = 0;
-  const RopeFrequencies* clock = nullptr;  // what its cached keys are on
+// One forward pass: the new tokens of all its sequences, one sequence after the other.
+struct Step {
+  std::vector<int32_t> tokens;            // ids in [0, vocab_size)
+  std::vector<StepSequence> sequences;    // with room in their pages for the new positions
+  std::vector<SequenceRope> frequencies;  // of each sequence; what its cached keys are rotated with
+
+  void clear();
 };
 
-// The forward pass of a LLaMA-style decoder over a backend. Owns the activations, which grow to the largest
-// batch seen and are reused; allocates nothing otherwise.
+// The forward pass of a decoder, as its ModelSpec describes it, over a backend. Owns the activations.
 class Decoder {
  public:
-  // compute: precision of the matrix products' inputs, see Backend::matmul.
-  Decoder(const ModelSpec& config, const Weights& weights, Backend& backend, DType compute);
+  // rope: the pairs of a head that are rotated, and how they are paired. geometry: what a page of the cache
+  // holds. compute: precision of the matrix products' inputs, see Backend::matmul. All that is passed by
+  // reference must outlive the decoder.
+  Decoder(const ModelSpec& spec, const Weights& weights, const RopeScaling& rope, const KvGeometry& geometry,
+          Backend& backend, DType compute);
 
-  // Runs the tokens of all chunks, concatenated in order, through every layer, writing their keys and values
-  // into the chunks' caches. Returns the final hidden states after the last norm, f32 [tokens.size(),
-  // hidden], valid until the next call. Token ids must be in [0, vocab_size).
-  Matrix forward(std::span<const int32_t> tokens, std::span<const SequenceChunk> chunks);
+  // From now on, every layer shows what it makes (empty: no longer).
+  void observe(TraceFn trace) { trace_ = std::move(trace); }
 
-  // forward() of one token per chunk and the logits of all of them, f32 [chunks.size(), vocab], valid until
-  // the next call; as a step of the backend, which may have recorded an earlier one (Backend::run_step).
-  Matrix decode(std::span<const int32_t> tokens, std::span<const SequenceChunk> chunks);
+  // Runs a step's tokens through every layer, writing their keys and values into the sequences' pages.
+  // Returns the final hidden states after the last norm, f32 [tokens, hidden], valid until the next call.
+  Matrix forward(const Step& step);
 
   // Logits of some rows of forward()'s result: f32 [rows, vocab], valid until the next call.
   Matrix logits(const Matrix& hidden_rows);
 
  private:
-  void grow(int64_t n_tokens);
-  void prepare_rope(std::span<const SequenceChunk> chunks);
-  void embed(std::span<const int32_t> tokens, std::span<const SequenceChunk> chunks);
-  void run_layers(std::span<const SequenceChunk> chunks);
-  Matrix logits_memory(int64_t rows);
-  void attention_block(const LayerWeights& layer, int64_t layer_index, std::span<const SequenceChunk> chunks);
-  void mlp_block(const LayerWeights& layer);
+  // Activations for up to `rows` tokens, and logits.
+  struct Workspace {
+    int64_t rows = 0, logit_rows = 0;
+    Buffer residual, normed, q, k, v, attended, gate, up, cos, sin, q_scale, logits;
+  };
+  void grow(Workspace& memory, int64_t rows);
+  void use(Workspace& memory, int64_t n_tokens);
+  void attention_block(size_t index, const Step& step);
+  void ffn_block(size_t index);
 
-  const ModelSpec& config_;
+  const ModelSpec& spec_;
   const Weights& weights_;
+  const RopeScaling& rope_;
+  const KvGeometry& geometry_;
   Backend& backend_;
   DType compute_;
 
-  // Activations of the current batch, views into buffers_.
-  int64_t capacity_ = 0, n_tokens_ = 0;
-  std::vector<Buffer> buffers_;
-  Matrix residual_, normed_, q_, k_, v_, attended_, gate_, up_, cos_, sin_;
-  std::vector<RopeTable> rope_;  // one per chunk
-  // Of a DecodeStep.
-  std::vector<int64_t> positions_;
-  std::vector<std::span<const KvLayer>> caches_;
-  std::vector<uint64_t> constants_;
-  Buffer logits_buffer_;
-  uint64_t memory_id_ = 0;  // of the activations and logits as they are now, unlike any other decoder's
+  // A step of a few tokens, as decoding is, has memory of its own that never moves, so that a backend may
+  // record it; the rest grows to the largest step seen.
+  Workspace few_, many_;
+  // The present step's activations: views into one of the two. q, k, v, attended, gate and up are as wide as
+  // the widest layer's; a layer takes its columns.
+  Matrix residual_, normed_;
+  Workspace* current_ = nullptr;
+  int64_t n_tokens_ = 0;
+  RopeTable table_;
+  TraceFn trace_;
 };
 
 }  // namespace lariat

@@ -1,7 +1,8 @@
 #include "models/json_fields.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
-#include <cstdio>
 #include <utility>
 
 #include "kernels/error.h"
@@ -15,12 +16,6 @@ using nlohmann::json;
 std::string shown(const json& value) {
   std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
   if (text.size() > 60) text = text.substr(0, 57) + "...";
-  return text;
-}
-
-std::string shown(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.10g", value);
   return text;
 }
 
@@ -38,11 +33,8 @@ std::optional<double> number_in(const json& value, double lo, double hi) {
   return std::isfinite(d) && d >= lo && d <= hi ? std::optional(d) : std::nullopt;
 }
 
-std::string range(int64_t lo, int64_t hi) {
-  return "an integer from " + std::to_string(lo) + " to " + std::to_string(hi);
-}
-
-std::string range(double lo, double hi) { return "a number from " + shown(lo) + " to " + shown(hi); }
+std::string range(int64_t lo, int64_t hi) { return fmt::format("an integer from {} to {}", lo, hi); }
+std::string range(double lo, double hi) { return fmt::format("a number from {:.10g} to {:.10g}", lo, hi); }
 
 }  // namespace
 
@@ -52,13 +44,28 @@ json read_json_object(const std::filesystem::path& file) {
 
 json parse_json_object(std::string_view text, const std::string& name) {
   json value = parse_json(text, name);
-  if (!value.is_object()) throw Error(name + ": holds " + shown(value) + "; expected a JSON object");
+  const JsonFields checked(value, name);
   return value;
 }
 
-JsonFields::JsonFields(const json& object, std::string file, std::string prefix)
-    : object_(&object), file_(std::move(file)), prefix_(std::move(prefix)) {
-  if (!object.is_object()) throw Error(file_ + ": holds " + shown(object) + "; expected a JSON object");
+std::string JsonFields::with_value(const std::string& file, const std::string& path, const json* value,
+                                   const std::string& what) {
+  if (path.empty() && value != nullptr)
+    return fmt::format("{}: holds {}; expected a JSON object", file, shown(*value));
+  if (value == nullptr) return fmt::format("{}: \"{}\" is missing; {}", file, path, what);
+  return fmt::format("{}: \"{}\" is {}; {}", file, path, shown(*value), what);
+}
+
+std::string JsonFields::with_key(const std::string& file, const std::string& path, const json* /*value*/,
+                                 const std::string& what) {
+  return fmt::format("{}: key '{}': {}", file, path.empty() ? "(top level)" : path, what);
+}
+
+JsonFields::JsonFields(const json& object, std::string file, std::string prefix, Wording wording)
+    : object_(&object), file_(std::move(file)), prefix_(std::move(prefix)), wording_(wording) {
+  if (object.is_object()) return;
+  if (!prefix_.empty()) prefix_.pop_back();  // its dot
+  throw Error(wording_(file_, prefix_, &object, "expected an object"));
 }
 
 const json* JsonFields::find(std::string_view key) const {
@@ -67,88 +74,85 @@ const json* JsonFields::find(std::string_view key) const {
 }
 
 bool JsonFields::present(std::string_view key) const { return object_->contains(std::string(key)); }
-bool JsonFields::has(std::string_view key) const { return find(key) != nullptr; }
 
 void JsonFields::fail(std::string_view key, const std::string& what) const {
+  const auto it = object_->find(std::string(key));
+  throw Error(wording_(file_, path(key), it == object_->end() ? nullptr : &*it, what));
+}
+
+// `convert` gives nullopt for a value that is not `expected`.
+template <class T, class Convert>
+std::optional<T> JsonFields::read(std::string_view key, const Convert& convert,
+                                  const std::string& expected) const {
   const json* value = find(key);
-  std::string line = file_ + ": \"" + prefix_ + std::string(key) + "\" ";
-  if (value != nullptr) {
-    line += "is " + shown(*value) + "; ";
-  } else {
-    line += present(key) ? "is null; " : "is missing; ";
-  }
-  throw Error(line + what);
+  if (value == nullptr) return std::nullopt;
+  std::optional<T> got = convert(*value);
+  if (!got) fail(key, "expected " + expected);
+  return got;
 }
 
 std::optional<int64_t> JsonFields::integer(std::string_view key, int64_t lo, int64_t hi) const {
-  const json* value = find(key);
-  if (value == nullptr) return std::nullopt;
-  const auto got = integer_in(*value, lo, hi);
-  if (!got) fail(key, "expected " + range(lo, hi));
-  return got;
+  return read<int64_t>(
+      key, [&](const json& v) { return integer_in(v, lo, hi); }, range(lo, hi));
 }
 
 std::optional<double> JsonFields::number(std::string_view key, double lo, double hi) const {
-  const json* value = find(key);
-  if (value == nullptr) return std::nullopt;
-  const auto got = number_in(*value, lo, hi);
-  if (!got) fail(key, "expected " + range(lo, hi));
-  return got;
+  return read<double>(
+      key, [&](const json& v) { return number_in(v, lo, hi); }, range(lo, hi));
 }
 
 std::optional<bool> JsonFields::boolean(std::string_view key) const {
-  const json* value = find(key);
-  if (value == nullptr) return std::nullopt;
-  if (!value->is_boolean()) fail(key, "expected true or false");
-  return value->get<bool>();
+  const auto convert = [](const json& v) {
+    return v.is_boolean() ? std::optional(v.get<bool>()) : std::nullopt;
+  };
+  return read<bool>(key, convert, "true or false");
 }
 
 std::optional<std::string> JsonFields::string(std::string_view key) const {
+  const auto convert = [](const json& v) {
+    return v.is_string() ? std::optional(v.get<std::string>()) : std::nullopt;
+  };
+  return read<std::string>(key, convert, "a string");
+}
+
+const json* JsonFields::list(std::string_view key, const char* of) const {
   const json* value = find(key);
-  if (value == nullptr) return std::nullopt;
-  if (!value->is_string()) fail(key, "expected a string");
-  return value->get<std::string>();
+  if (value != nullptr && !value->is_array()) fail(key, fmt::format("expected a list of {}", of));
+  return value;
 }
 
 std::optional<std::vector<double>> JsonFields::numbers(std::string_view key, double lo, double hi) const {
-  const json* value = find(key);
-  if (value == nullptr) return std::nullopt;
-  if (!value->is_array()) fail(key, "expected a list of numbers");
-  std::vector<double> list;
-  for (const json& item : *value) {
+  const json* items = list(key, "numbers");
+  if (items == nullptr) return std::nullopt;
+  std::vector<double> numbers;
+  for (const json& item : *items) {
     const auto got = number_in(item, lo, hi);
     if (!got)
-      fail(key, "item " + std::to_string(list.size()) + " is " + shown(item) + ", expected " + range(lo, hi));
-    list.push_back(*got);
+      fail(key, fmt::format("item {} is {}, expected {}", numbers.size(), shown(item), range(lo, hi)));
+    numbers.push_back(*got);
   }
-  return list;
+  return numbers;
 }
 
 std::optional<std::vector<std::string>> JsonFields::strings(std::string_view key) const {
-  const json* value = find(key);
-  if (value == nullptr) return std::nullopt;
-  if (!value->is_array()) fail(key, "expected a list of strings");
-  std::vector<std::string> list;
-  for (const json& item : *value) {
-    if (!item.is_string()) fail(key, "item " + std::to_string(list.size()) + " is not a string");
-    list.push_back(item.get<std::string>());
+  const json* items = list(key, "strings");
+  if (items == nullptr) return std::nullopt;
+  std::vector<std::string> strings;
+  for (const json& item : *items) {
+    if (!item.is_string()) fail(key, fmt::format("item {} is not a string", strings.size()));
+    strings.push_back(item.get<std::string>());
   }
-  return list;
+  return strings;
 }
 
 std::optional<std::vector<int64_t>> JsonFields::integers(std::string_view key, int64_t lo, int64_t hi) const {
   const json* value = find(key);
   if (value == nullptr) return std::nullopt;
   std::vector<int64_t> list;
-  const auto take = [&](const json& item) {
+  for (const json& item : value->is_array() ? *value : json::array({*value})) {
     const auto got = integer_in(item, lo, hi);
-    if (!got) fail(key, "expected " + range(lo, hi) + ", or a list of such integers");
+    if (!got) fail(key, fmt::format("expected {}, or a list of such integers", range(lo, hi)));
     list.push_back(*got);
-  };
-  if (value->is_array()) {
-    for (const json& item : *value) take(item);
-  } else {
-    take(*value);
   }
   return list;
 }
@@ -157,7 +161,16 @@ std::optional<JsonFields> JsonFields::object(std::string_view key) const {
   const json* value = find(key);
   if (value == nullptr) return std::nullopt;
   if (!value->is_object()) fail(key, "expected an object");
-  return JsonFields(*value, file_, prefix_ + std::string(key) + ".");
+  return JsonFields(*value, file_, path(key) + ".", wording_);
+}
+
+std::optional<std::vector<JsonFields>> JsonFields::objects(std::string_view key) const {
+  const json* items = list(key, "objects");
+  if (items == nullptr) return std::nullopt;
+  std::vector<JsonFields> objects;
+  for (const json& item : *items)
+    objects.emplace_back(item, file_, fmt::format("{}[{}].", path(key), objects.size()), wording_);
+  return objects;
 }
 
 std::vector<std::string> JsonFields::keys() const {

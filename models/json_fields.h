@@ -18,15 +18,31 @@ nlohmann::json read_json_object(const std::filesystem::path& file);
 // The same for text already in memory; `name` stands for the file in errors.
 nlohmann::json parse_json_object(std::string_view text, const std::string& name);
 
-// The members of one JSON object of a checkpoint. A key that is absent or null reads as nullopt; a value of
-// the wrong type or outside [lo, hi] is an Error of one line that names the file, the key and the value.
+// The members of one JSON object of an untrusted file. A key that is absent or null reads as nullopt, or is
+// an Error where it is needed; a value of the wrong type or outside [lo, hi] is an Error of one line that
+// names the file and the key.
 class JsonFields {
  public:
-  // `prefix` names the object inside the file: "rope_scaling." or "".
-  JsonFields(const nlohmann::json& object, std::string file, std::string prefix = "");
+  // The line that an Error is made of: something is wrong with the member `path` ("rope_scaling.factor",
+  // "decoder.decoders[3].type"; "": the object itself) of `file`, whose value is null where there is none.
+  using Wording = std::string (*)(const std::string& file, const std::string& path,
+                                  const nlohmann::json* value, const std::string& what);
+  // FILE: "PATH" is VALUE; WHAT
+  static std::string with_value(const std::string& file, const std::string& path, const nlohmann::json* value,
+                                const std::string& what);
+  // FILE: key 'PATH': WHAT. For files whose values are too long to show.
+  static std::string with_key(const std::string& file, const std::string& path, const nlohmann::json* value,
+                              const std::string& what);
+
+  // `object` must outlive this. `prefix` names it inside the file: "rope_scaling." or "". Throws Error when
+  // it is no object.
+  JsonFields(const nlohmann::json& object, std::string file, std::string prefix = "",
+             Wording wording = with_value);
 
   bool present(std::string_view key) const;  // there, null included
-  bool has(std::string_view key) const;      // there and not null
+  bool has(std::string_view key) const { return find(key) != nullptr; }
+  const nlohmann::json* find(std::string_view key) const;  // nullptr: absent or null
+
   std::optional<int64_t> integer(std::string_view key, int64_t lo, int64_t hi) const;
   std::optional<double> number(std::string_view key, double lo, double hi) const;
   std::optional<bool> boolean(std::string_view key) const;
@@ -36,19 +52,43 @@ class JsonFields {
   // One integer or a list of them, as eos_token_id may be.
   std::optional<std::vector<int64_t>> integers(std::string_view key, int64_t lo, int64_t hi) const;
   std::optional<JsonFields> object(std::string_view key) const;
+  std::optional<std::vector<JsonFields>> objects(std::string_view key) const;  // a list of objects
+
+  // The same where the file is of no use without the key.
+  int64_t need_integer(std::string_view key, int64_t lo, int64_t hi) const {
+    return need(key, integer(key, lo, hi), "an integer");
+  }
+  double need_number(std::string_view key, double lo, double hi) const {
+    return need(key, number(key, lo, hi), "a number");
+  }
+  bool need_boolean(std::string_view key) const { return need(key, boolean(key), "true or false"); }
+  std::string need_string(std::string_view key) const { return need(key, string(key), "a string"); }
+  JsonFields need_object(std::string_view key) const { return need(key, object(key), "an object"); }
+  std::vector<JsonFields> need_objects(std::string_view key) const {
+    return need(key, objects(key), "a list of objects");
+  }
 
   std::vector<std::string> keys() const;
   bool holds_object(std::string_view key) const;
   const std::string& file() const { return file_; }
+  std::string path(std::string_view key) const { return prefix_ + std::string(key); }
 
-  // "FILE: "key" is VALUE; <what>", or without the value when the key is absent.
+  // Throws Error in the wording of this object's file.
   [[noreturn]] void fail(std::string_view key, const std::string& what) const;
 
  private:
-  const nlohmann::json* find(std::string_view key) const;
+  template <class T, class Convert>
+  std::optional<T> read(std::string_view key, const Convert& convert, const std::string& expected) const;
+  template <class T>
+  T need(std::string_view key, std::optional<T> value, const char* expected) const {
+    if (!value) fail(key, std::string("expected ") + expected);
+    return *std::move(value);
+  }
+  const nlohmann::json* list(std::string_view key, const char* of) const;  // nullptr: absent or null
 
-  const nlohmann::json* object_;  // outlives this
+  const nlohmann::json* object_;
   std::string file_, prefix_;
+  Wording wording_;
 };
 
 }  // namespace lariat

@@ -1,5 +1,7 @@
 #include "models/json_file.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <fstream>
@@ -35,8 +37,8 @@ size_t check_outline(std::string_view text, const std::string& name) {
       in_string = true;
     } else if (c == '[' || c == '{') {
       if (++depth > kMaxJsonDepth) {
-        throw Error(name + ": JSON nested deeper than " + std::to_string(kMaxJsonDepth) +
-                    " levels; not a checkpoint's file");
+        throw Error(fmt::format("{}: JSON nested deeper than {} levels; not a checkpoint's file", name,
+                                kMaxJsonDepth));
       }
     } else if (c == ']' || c == '}') {
       --depth;
@@ -47,8 +49,8 @@ size_t check_outline(std::string_view text, const std::string& name) {
     }
   }
   if (keys > kMaxKeys || commas > kMaxValues) {
-    throw Error(name + ": " + std::to_string(std::max(keys, commas)) +
-                " values in one file, more than any checkpoint has");
+    throw Error(
+        fmt::format("{}: {} values in one file, more than any checkpoint has", name, std::max(keys, commas)));
   }
   return keys;
 }
@@ -70,8 +72,8 @@ size_t count_members(const Json& value) {
     if (event == Event::object_start) open.emplace_back();
     if (event == Event::object_end) open.pop_back();
     if (event == Event::key && !open.back().insert(value.get<std::string>()).second)
-      throw Error(name + ": the key \"" + value.get<std::string>().substr(0, 60) +
-                  "\" stands twice in one object; remove one");
+      throw Error(fmt::format("{}: the key \"{:.60}\" stands twice in one object; remove one", name,
+                              value.get<std::string>()));
     return true;
   };
   const nlohmann::json unused = nlohmann::json::parse(text, watch);
@@ -90,7 +92,7 @@ Json parse(std::string_view text, const std::string& name, size_t keys) {
     for (char& c : what) {
       if (c == '\n' || c == '\r') c = ' ';
     }
-    throw Error(name + ": not valid JSON (" + what.substr(0, 200) + ")");
+    throw Error(fmt::format("{}: not valid JSON ({})", name, what.substr(0, 200)));
   }
   // The parser keeps one of two equal keys, so that members are missing then.
   if (count_members(value) != keys) name_repeated_key(text, name);
@@ -105,20 +107,20 @@ std::string read_file(const std::filesystem::path& file, uint64_t max_bytes) {
   if (!std::filesystem::exists(status)) throw Error(file.string() + ": no such file; check the path");
   if (std::filesystem::is_directory(status)) throw Error(file.string() + ": is a folder, not a file");
   std::ifstream in(file, std::ios::binary);
-  if (!in) throw Error(file.string() + ": cannot be opened (" + std::strerror(errno) + ")");
+  if (!in) throw Error(fmt::format("{}: cannot be opened ({})", file.string(), std::strerror(errno)));
   const uint64_t size = std::filesystem::file_size(file, ec);
   if (!ec && size > max_bytes) {
-    throw Error(file.string() + ": " + std::to_string(size) + " bytes, more than the " +
-                std::to_string(max_bytes) + " this kind of file may have");
+    throw Error(fmt::format("{}: {} bytes, more than the {} this kind of file may have", file.string(), size,
+                            max_bytes));
   }
   std::string text;
   char chunk[1 << 16];
   while (in.read(chunk, sizeof chunk) || in.gcount() > 0) {
     text.append(chunk, static_cast<size_t>(in.gcount()));
     if (text.size() > max_bytes)
-      throw Error(file.string() + ": larger than " + std::to_string(max_bytes) + " bytes");
+      throw Error(fmt::format("{}: larger than {} bytes", file.string(), max_bytes));
   }
-  if (in.bad()) throw Error(file.string() + ": reading failed (" + std::strerror(errno) + ")");
+  if (in.bad()) throw Error(fmt::format("{}: reading failed ({})", file.string(), std::strerror(errno)));
   return text;
 }
 
@@ -129,8 +131,8 @@ nlohmann::json parse_json(std::string_view text, const std::string& name) {
 nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& name) {
   const size_t keys = check_outline(text, name);
   if (keys > kMaxOrderedKeys) {
-    throw Error(name + ": " + std::to_string(keys) + " keys, more than the " +
-                std::to_string(kMaxOrderedKeys) + " this kind of file may have");
+    throw Error(
+        fmt::format("{}: {} keys, more than the {} this kind of file may have", name, keys, kMaxOrderedKeys));
   }
   return parse<nlohmann::ordered_json>(text, name, keys);
 }

@@ -7,24 +7,24 @@ DType compute_dtype(DType stored) { return stored == DType::kBF16 ? DType::kBF16
 
 }  // namespace
 
-Model load_model(const std::filesystem::path& dir, const ModelSpec& config, Backend& backend,
+Model load_model(const std::filesystem::path& dir, const ModelSpec& spec, Backend& backend,
                  std::optional<DType> dtype, const std::function<void(size_t, size_t)>& progress) {
   Model model;
-  model.spec = config;
+  model.spec = spec;
   model.checkpoint = std::make_unique<Checkpoint>(Checkpoint::open(dir));
   model.file_bytes = model.checkpoint->bytes();
   // All of the header is checked against the config before the first weight is read.
-  const std::set<std::string> names = check_weights(config, *model.checkpoint);
+  const std::set<std::string> names = check_weights(spec, *model.checkpoint);
   if (progress) model.checkpoint->populate(names, progress);
-  model.weights = load_weights(config, *model.checkpoint, backend, dtype);
+  model.weights = load_weights(spec, *model.checkpoint, backend, dtype);
   model.compute = compute_dtype(model.weights.dtype);
   return model;
 }
 
-Model random_model(const ModelSpec& config, Backend& backend, DType dtype, uint64_t seed) {
+Model random_model(const ModelSpec& spec, Backend& backend, DType dtype, uint64_t seed) {
   Model model;
-  model.spec = config;
-  model.weights = random_weights(config, backend, dtype, seed, model.random_storage);
+  model.spec = spec;
+  model.weights = random_weights(spec, backend, dtype, seed, model.random_storage);
   model.compute = compute_dtype(dtype);
   return model;
 }

@@ -3,13 +3,14 @@
 #include <memory>
 #include <optional>
 
-#include "models/config.h"
 #include "models/safetensors.h"
+#include "models/spec.h"
 #include "models/weights.h"
 
 namespace lariat {
 
-// A checkpoint ready to run on a backend.
+// A checkpoint ready to run on a backend, which must outlive it. Nothing changes it once it is loaded: how
+// far its RoPE is stretched belongs to a session.
 struct Model {
   ModelSpec spec;
   Weights weights;
@@ -27,16 +28,16 @@ struct Model {
   std::vector<std::vector<std::byte>> random_storage;
 };
 
-// Opens `dir` with a config already read (and its RoPE overridden, if asked). dtype: what the projections are
+// Opens `dir` with its config already read. dtype: what the projections are
 // stored as and computed with; unset: the checkpoint's own. bf16 weights compute in bf16; f16 weights are
 // read as they are and compute in f32, which no f16 product would beat on a CPU. A quantised dtype is made
 // from whatever floats there are; products are of integers then (kernels/quant.h). progress(bytes read) is
 // called while the files are brought into memory. Throws Error naming the file.
-Model load_model(const std::filesystem::path& dir, const ModelSpec& config, Backend& backend,
+Model load_model(const std::filesystem::path& dir, const ModelSpec& spec, Backend& backend,
                  std::optional<DType> dtype,
                  const std::function<void(size_t done, size_t total)>& progress = {});
 
-// A model of the config's shape with reproducible random weights (`lariat bench --random-weights`).
-Model random_model(const ModelSpec& config, Backend& backend, DType dtype, uint64_t seed);
+// A model of the spec's shape with reproducible random weights (`lariat bench --random-weights`).
+Model random_model(const ModelSpec& spec, Backend& backend, DType dtype, uint64_t seed);
 
 }  // namespace lariat

@@ -228,12 +228,12 @@ double rope_step_length(const RopeScaling& rope, int64_t length, int steps_per_o
   const auto n = static_cast<double>(length), l0 = static_cast<double>(rope.original_ctx);
   const bool rounded = rope.type == RopeType::kDynamic || rope.type == RopeType::kDynamicYarn;
   if (!rounded || length <= rope.original_ctx || steps_per_octave <= 0) return n;
-  const auto rung = [&](double i) { return l0 * std::exp2(i / steps_per_octave); };
-  // The logarithm may land on either side of an integer; the rungs themselves decide.
+  const auto step = [&](double i) { return l0 * std::exp2(i / steps_per_octave); };
+  // The logarithm may land on either side of an integer; the steps themselves decide.
   double i = std::ceil(steps_per_octave * std::log2(n / l0));
-  while (rung(i) < n) ++i;
-  while (i > 0 && rung(i - 1) >= n) --i;
-  return rung(i);
+  while (step(i) < n) ++i;
+  while (i > 0 && step(i - 1) >= n) --i;
+  return step(i);
 }
 
 std::optional<RopeProblem> find_rope_problem(const RopeScaling& rope) {

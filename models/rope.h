@@ -58,12 +58,12 @@ struct RopeScaling {
 struct RopeFrequencies {
   std::vector<double> inv_freq;  // rotary_dim / 2 values, radians per position
   // Multiplies cos and sin of both q and k in transformers; lariat puts its square into the rotated part of
-  // q (I2), so that cached keys are pure rotations.
+  // q, so that cached keys are pure rotations.
   double attention_factor = 1.0;
   bool operator==(const RopeFrequencies&) const = default;
 };
 
-// Frequencies for a sequence of `length` tokens (a real number, since a rung of the ladder is one).
+// Frequencies for a sequence of `length` tokens (a real number, since the length of a scale step is one).
 // At or below original_ctx a dynamic scaling gives exactly the unscaled values.
 RopeFrequencies rope_frequencies(const RopeScaling& rope, double length);
 
@@ -75,10 +75,10 @@ RopeFrequencies rope_unscaled(const RopeScaling& rope);
 // yarn and llama3; the factor for longrope beyond L0.
 double rope_scale(const RopeScaling& rope, double length);
 
-// The length the scale sees (rung ladder): `length` itself at or below L0 or with steps_per_octave = 0
-// ("exact"); otherwise `length` rounded up to the next L0 * 2^(i / steps_per_octave). Static scalings do not
-// care; longrope has only two clocks and is not rounded. Two lengths may have the same frequencies: compare
-// those, not the rungs, before re-rotating a cache.
+// The length that a dynamic scale sees: `length` itself at or below L0 or with steps_per_octave = 0
+// ("exact"); otherwise `length` rounded up to the next scale step, L0 * 2^(i / steps_per_octave). Static
+// scalings do not care; longrope has only two sets of frequencies and is not rounded. Two lengths may have
+// the same frequencies: compare those, not the steps, before re-rotating a cache.
 double rope_step_length(const RopeScaling& rope, int64_t length, int steps_per_octave);
 
 // What is wrong with a scaling, as the config.json key to blame and the rest of the sentence; nullopt when

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "kernels/error.h"
-#include "models/config.h"
 #include "models/json_fields.h"
 
 // Defaults and precedence follow transformers 5.23, modeling_rope_utils.py: RotaryEmbeddingConfigMixin
@@ -81,7 +80,7 @@ void parse_yarn(const JsonFields& object, RopeScaling& rope) {
     object.fail("finetuned", "dynamic-yarn starts from an unscaled model; use yarn for a fine-tuned one");
 }
 
-// rope_parameters may hold one object per layer type. One clock for all layers is what the engine has, so
+// rope_parameters may hold one object per layer type. One RoPE for all layers is what the engine has, so
 // they must agree. The top-level original length does not reach into them (standardize_rope_params).
 std::optional<RopeScaling> parse_per_layer(const JsonFields& object, const RopeContext& context) {
   std::optional<RopeScaling> first;
@@ -268,10 +267,6 @@ RopeScaling resolve_rope(const RopeScaling& own, const RopeOptions& options) {
   if (const auto problem = find_rope_problem(rope))
     throw UsageError(option_of(problem->key) + ": " + problem->what);
   return rope;
-}
-
-RopeScaling resolve_rope(const ModelSpec& config, const RopeOptions& options) {
-  return resolve_rope(config.rope, options);
 }
 
 }  // namespace lariat

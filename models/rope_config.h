@@ -9,7 +9,6 @@
 namespace lariat {
 
 class JsonFields;
-struct ModelSpec;
 
 // What a rope_scaling object is read against.
 struct RopeContext {
@@ -52,7 +51,6 @@ struct RopeOptions {
 //    --rope-factor; longrope comes only from a --rope-config.
 // 3. --rope-factor, --rope-original-ctx and --rope-theta replace those numbers.
 // Throws UsageError naming the option, or Error naming the file and the key.
-RopeScaling resolve_rope(const ModelSpec& config, const RopeOptions& options);
 RopeScaling resolve_rope(const RopeScaling& own, const RopeOptions& options);
 
 }  // namespace lariat

@@ -3,6 +3,9 @@
 // {"name": {"dtype", "shape", "data_offsets": [begin, end)}}, then the data.
 #include "models/safetensors.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -18,12 +21,7 @@ constexpr uint64_t kMaxIndexBytes = uint64_t{64} << 20;
 constexpr size_t kMaxRank = 8;
 
 std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) {
-    if (i > 0) text += ", ";
-    text += std::to_string(shape[i]);
-  }
-  return text + "]";
+  return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
 size_t element_bytes(const std::string& dtype) {
@@ -54,7 +52,7 @@ uint64_t bytes_for(const std::vector<int64_t>& shape, size_t element, const std:
   uint64_t total = element;
   for (const int64_t size : shape) {
     if (__builtin_mul_overflow(total, static_cast<uint64_t>(size), &total)) {
-      throw Error(where + ": shape " + shape_text(shape) + " overflows; the file is damaged");
+      throw Error(fmt::format("{}: shape {} overflows; the file is damaged", where, shape_text(shape)));
     }
   }
   return total;
@@ -62,7 +60,7 @@ uint64_t bytes_for(const std::vector<int64_t>& shape, size_t element, const std:
 
 StoredTensor parse_tensor(const std::string& name, const nlohmann::json& entry, const std::byte* data,
                           uint64_t data_bytes, const std::filesystem::path& file) {
-  const std::string where = file.string() + ": tensor '" + name.substr(0, 200) + "'";
+  const std::string where = fmt::format("{}: tensor '{:.200}'", file.string(), name);
   if (!entry.is_object()) throw Error(where + ": its header entry is not an object; the file is damaged");
   StoredTensor tensor;
   tensor.name = name;
@@ -72,7 +70,7 @@ StoredTensor parse_tensor(const std::string& name, const nlohmann::json& entry, 
     throw Error(where + ": \"dtype\" is missing; the file is damaged");
   tensor.dtype = dtype->get<std::string>();
   const size_t element = element_bytes(tensor.dtype);
-  if (element == 0) throw Error(where + ": unknown dtype \"" + tensor.dtype.substr(0, 40) + "\"");
+  if (element == 0) throw Error(fmt::format("{}: unknown dtype \"{:.40}\"", where, tensor.dtype));
   tensor.shape = parse_shape(entry, where);
   const auto offsets = entry.find("data_offsets");
   if (offsets == entry.end() || !offsets->is_array() || offsets->size() != 2 ||
@@ -82,12 +80,13 @@ StoredTensor parse_tensor(const std::string& name, const nlohmann::json& entry, 
   const auto begin = (*offsets)[0].get<uint64_t>();
   const auto end = (*offsets)[1].get<uint64_t>();
   if (begin > end || end > data_bytes) {
-    throw Error(where + ": its data ends at byte " + std::to_string(end) + " of " +
-                std::to_string(data_bytes) + "; the file is truncated or damaged, download it again");
+    throw Error(
+        fmt::format("{}: its data ends at byte {} of {}; the file is truncated or damaged, download it again",
+                    where, end, data_bytes));
   }
   if (end - begin != bytes_for(tensor.shape, element, where)) {
-    throw Error(where + ": " + std::to_string(end - begin) + " bytes do not fit shape " +
-                shape_text(tensor.shape) + " of " + tensor.dtype + "; the file is damaged");
+    throw Error(fmt::format("{}: {} bytes do not fit shape {} of {}; the file is damaged", where, end - begin,
+                            shape_text(tensor.shape), tensor.dtype));
   }
   tensor.data = data + begin;
   tensor.bytes = end - begin;
@@ -103,21 +102,22 @@ void check_overlaps(const std::vector<StoredTensor>& tensors) {
   for (size_t i = 1; i < by_address.size(); ++i) {
     const auto& before = *by_address[i - 1];
     if (before.data + before.bytes > by_address[i]->data) {
-      throw Error(before.file.string() + ": tensors '" + before.name + "' and '" + by_address[i]->name +
-                  "' overlap; the file is damaged");
+      throw Error(fmt::format("{}: tensors '{}' and '{}' overlap; the file is damaged", before.file.string(),
+                              before.name, by_address[i]->name));
     }
   }
 }
 
-// Bytes that belong to no tensor are those of another file, or of a download that was not finished.
+// Bytes behind the last tensor: the header is of another file, or the download was not finished.
 void check_end(const std::vector<StoredTensor>& tensors, std::span<const std::byte> bytes,
                uint64_t header_bytes, const std::string& name) {
   const std::byte* end = bytes.data() + 8 + header_bytes;
   for (const auto& tensor : tensors) end = std::max(end, tensor.data + tensor.bytes);
   const auto used = static_cast<size_t>(end - bytes.data());
   if (used == bytes.size()) return;
-  throw Error(name + ": its tensors end at byte " + std::to_string(used) + " and the file has " +
-              std::to_string(bytes.size()) + "; the file is damaged, download it again");
+  throw Error(fmt::format(
+      "{}: its tensors end at byte {} and the file has {}; the file is damaged, download it again", name,
+      used, bytes.size()));
 }
 
 }  // namespace
@@ -129,8 +129,9 @@ std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes,
   uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, bytes.data(), 8);
   if (header_bytes > kMaxHeaderBytes || header_bytes > bytes.size() - 8) {
-    throw Error(name + ": the header claims " + std::to_string(header_bytes) + " bytes and the file has " +
-                std::to_string(bytes.size()) + "; not a safetensors file, or a truncated one");
+    throw Error(fmt::format(
+        "{}: the header claims {} bytes and the file has {}; not a safetensors file, or a truncated one",
+        name, header_bytes, bytes.size()));
   }
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + 8, header_bytes);
   const nlohmann::json header = parse_json(text, name + " (header)");
@@ -153,13 +154,13 @@ std::set<std::string> parse_safetensors_index(std::string_view text, const std::
   }
   std::set<std::string> names;
   for (const auto& [tensor, shard] : json["weight_map"].items()) {
-    const std::string where = file.string() + ": weight_map['" + tensor.substr(0, 100) + "']";
+    const std::string where = fmt::format("{}: weight_map['{:.100}']", file.string(), tensor);
     if (!shard.is_string()) throw Error(where + " is not a file name");
     const auto name = shard.get<std::string>();
     const bool plain = name != "." && name != ".." && name.find('\0') == std::string::npos &&
                        std::filesystem::path(name).filename() == name;
     if (name.empty() || !plain) {
-      throw Error(where + " = \"" + name.substr(0, 100) + "\" is not a plain file name");
+      throw Error(fmt::format("{} = \"{:.100}\" is not a plain file name", where, name));
     }
     names.insert(name);
   }
@@ -170,8 +171,8 @@ DType StoredTensor::float_dtype() const {
   if (dtype == "F32") return DType::kF32;
   if (dtype == "F16") return DType::kF16;
   if (dtype == "BF16") return DType::kBF16;
-  throw Error(file.string() + ": tensor '" + name + "' is " + dtype +
-              "; lariat runs F32, F16 and BF16 weights");
+  throw Error(fmt::format("{}: tensor '{}' is {}; lariat runs F32, F16 and BF16 weights", file.string(), name,
+                          dtype));
 }
 
 Checkpoint Checkpoint::open(const std::filesystem::path& dir) {
@@ -208,8 +209,8 @@ void Checkpoint::add_file(const std::filesystem::path& file) {
   for (auto& tensor : parse_safetensors({mapped.data(), mapped.size()}, file)) {
     const auto [place, inserted] = tensors_.emplace(tensor.name, tensor);
     if (!inserted) {
-      throw Error(file.string() + ": tensor '" + tensor.name.substr(0, 200) + "' is also in " +
-                  place->second.file.string());
+      throw Error(fmt::format("{}: tensor '{:.200}' is also in {}", file.string(), tensor.name,
+                              place->second.file.string()));
     }
   }
 }
@@ -236,12 +237,12 @@ const StoredTensor& Checkpoint::get(const std::string& name, const std::vector<i
 const StoredTensor& Checkpoint::check(const std::string& name, const std::vector<int64_t>& shape) const {
   const StoredTensor* tensor = find(name);
   if (tensor == nullptr) {
-    throw Error(source_.string() + ": tensor '" + name +
-                "' is missing; the checkpoint and config.json do not match");
+    throw Error(fmt::format("{}: tensor '{}' is missing; the checkpoint and config.json do not match",
+                            source_.string(), name));
   }
   if (tensor->shape != shape) {
-    throw Error(tensor->file.string() + ": tensor '" + name + "' has shape " + shape_text(tensor->shape) +
-                ", config.json asks for " + shape_text(shape));
+    throw Error(fmt::format("{}: tensor '{}' has shape {}, config.json asks for {}", tensor->file.string(),
+                            name, shape_text(tensor->shape), shape_text(shape)));
   }
   return *tensor;
 }

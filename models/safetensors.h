@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/tensor.h"
+#include "models/mapped_file.h"
 
 namespace lariat {
 
@@ -38,27 +39,6 @@ std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes,
 // The shard files that a model.safetensors.index.json names, each once. Throws Error naming `file`; a shard
 // must lie beside its index.
 std::set<std::string> parse_safetensors_index(std::string_view text, const std::filesystem::path& file);
-
-// A read-only memory mapping of a whole file. Throws Error naming the file when it cannot be had.
-class MappedFile {
- public:
-  explicit MappedFile(const std::filesystem::path& file);
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-  MappedFile& operator=(MappedFile&&) = delete;
-  ~MappedFile();
-
-  const std::byte* data() const { return data_; }
-  size_t size() const { return size_; }
-
-  // Brings bytes [begin, end) into memory, calling progress(bytes so far) now and then.
-  void populate(size_t begin, size_t end, const std::function<void(size_t)>& progress) const;
-
- private:
-  const std::byte* data_ = nullptr;
-  size_t size_ = 0;
-};
 
 // The weights of a checkpoint folder: model.safetensors, or the shards of model.safetensors.index.json.
 // Files are untrusted: header length, JSON, dtypes, shapes, offsets and overlaps are all checked when opened,

@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -21,7 +22,8 @@ SafetensorsWriter::SafetensorsWriter(std::filesystem::path file, const std::stri
   std::string text = header.dump();
   text.resize(round_up<size_t>(text.size(), 8), ' ');  // data starts on 8 bytes
   fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd_ < 0) throw Error(temporary_.string() + ": cannot be written (" + std::strerror(errno) + ")");
+  if (fd_ < 0)
+    throw Error(fmt::format("{}: cannot be written ({})", temporary_.string(), std::strerror(errno)));
   const uint64_t header_bytes = text.size();
   write(&header_bytes, sizeof header_bytes);
   write(text.data(), text.size());
@@ -39,7 +41,8 @@ void SafetensorsWriter::write(const void* data, size_t bytes) {
     const ssize_t n = ::write(fd_, at, bytes);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
-      throw Error(file_.string() + ": writing failed (" + std::strerror(errno) + "); nothing was kept");
+      throw Error(
+          fmt::format("{}: writing failed ({}); nothing was kept", file_.string(), std::strerror(errno)));
     }
     at += n;
     bytes -= static_cast<size_t>(n);
@@ -57,7 +60,7 @@ void SafetensorsWriter::finish() {
   if (closed != 0 || ::rename(temporary_.c_str(), file_.c_str()) != 0) {
     const int error = errno;
     ::unlink(temporary_.c_str());
-    throw Error(file_.string() + ": cannot be written (" + std::strerror(error) + ")");
+    throw Error(fmt::format("{}: cannot be written ({})", file_.string(), std::strerror(error)));
   }
 }
 

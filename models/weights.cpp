@@ -1,5 +1,7 @@
 #include "models/weights.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -23,36 +25,47 @@ DType stored_dtype(Role role, std::optional<DType> dtype, DType own) {
   return role == Role::kHead && is_quantized(*dtype) ? DType::kQ8 : *dtype;
 }
 
-LayerWeights layer_weights(const ModelSpec& config, const std::string& prefix, const Source& source) {
-  const int64_t hidden = config.hidden_size, inner = config.intermediate_size;
-  const int64_t q_size = config.n_heads * config.head_dim, kv_size = config.n_kv_heads * config.head_dim;
-  const auto matrix = [&](const char* name, int64_t out, int64_t in) {
+LayerWeights layer_weights(const ModelSpec& spec, size_t index, const std::string& root,
+                           const Source& source) {
+  const AttentionSpec& attention = spec.layers[index].attention;
+  const FeedForwardSpec& ffn = spec.layers[index].feed_forward;
+  const TensorNames& names = spec.names;
+  const std::string prefix = root + fmt::format(fmt::runtime(names.layer), index);
+  const int64_t hidden = spec.hidden_size, inner = ffn.intermediate_size;
+  const int64_t q_size = attention.n_heads * attention.head_dim,
+                kv_size = attention.n_kv_heads * attention.head_dim;
+  const auto matrix = [&](const std::string& name, int64_t out, int64_t in) {
     return source(prefix + name + ".weight", out, in, Role::kProjection);
   };
-  const auto vector = [&](const std::string& name, int64_t size, bool present) {
-    return present ? source(prefix + name, 1, size, Role::kVector) : Matrix{};
+  const auto vector = [&](const std::string& name, const char* kind, int64_t size, bool present = true) {
+    return present ? source(prefix + name + kind, 1, size, Role::kVector) : Matrix{};
   };
   LayerWeights layer;
-  layer.input_norm = vector("input_layernorm.weight", hidden, true);
-  layer.q_proj = matrix("self_attn.q_proj", q_size, hidden);
-  layer.k_proj = matrix("self_attn.k_proj", kv_size, hidden);
-  layer.v_proj = matrix("self_attn.v_proj", kv_size, hidden);
-  layer.o_proj = matrix("self_attn.o_proj", hidden, q_size);
-  layer.qkv.q_bias = vector("self_attn.q_proj.bias", q_size, config.qkv_bias);
-  layer.qkv.k_bias = vector("self_attn.k_proj.bias", kv_size, config.qkv_bias);
-  layer.qkv.v_bias = vector("self_attn.v_proj.bias", kv_size, config.qkv_bias);
-  layer.qkv.q_norm = vector("self_attn.q_norm.weight", config.head_dim, config.qk_norm);
-  layer.qkv.k_norm = vector("self_attn.k_norm.weight", config.head_dim, config.qk_norm);
-  layer.qkv.norm_eps = config.rms_norm_eps;
-  layer.o_bias = vector("self_attn.o_proj.bias", hidden, config.o_bias);
-  layer.ffn_norm = vector("post_attention_layernorm.weight", hidden, true);
-  layer.gate_proj = matrix("mlp.gate_proj", inner, hidden);
-  layer.up_proj = matrix("mlp.up_proj", inner, hidden);
-  layer.down_proj = matrix("mlp.down_proj", hidden, inner);
-  layer.gate_bias = vector("mlp.gate_proj.bias", inner, config.mlp_bias);
-  layer.up_bias = vector("mlp.up_proj.bias", inner, config.mlp_bias);
-  layer.down_bias = vector("mlp.down_proj.bias", hidden, config.mlp_bias);
+  layer.attention_norm = vector(names.attention_norm, ".weight", hidden);
+  layer.q_proj = matrix(names.q, q_size, hidden);
+  layer.k_proj = matrix(names.k, kv_size, hidden);
+  layer.v_proj = matrix(names.v, kv_size, hidden);
+  layer.o_proj = matrix(names.o, hidden, q_size);
+  layer.qkv.q_bias = vector(names.q, ".bias", q_size, attention.qkv_bias);
+  layer.qkv.k_bias = vector(names.k, ".bias", kv_size, attention.qkv_bias);
+  layer.qkv.v_bias = vector(names.v, ".bias", kv_size, attention.qkv_bias);
+  layer.qkv.q_norm = vector(names.q_norm, ".weight", attention.head_dim, attention.qk_norm);
+  layer.qkv.k_norm = vector(names.k_norm, ".weight", attention.head_dim, attention.qk_norm);
+  layer.qkv.norm_eps = spec.norm_eps;
+  layer.o_bias = vector(names.o, ".bias", hidden, attention.o_bias);
+  layer.ffn_norm = vector(names.ffn_norm, ".weight", hidden);
+  layer.gate_proj = matrix(names.gate, inner, hidden);
+  layer.up_proj = matrix(names.up, inner, hidden);
+  layer.down_proj = matrix(names.down, hidden, inner);
+  layer.gate_bias = vector(names.gate, ".bias", inner, ffn.bias);
+  layer.up_bias = vector(names.up, ".bias", inner, ffn.bias);
+  layer.down_bias = vector(names.down, ".bias", hidden, ffn.bias);
   return layer;
+}
+
+Matrix keep(Weight weight, std::vector<Buffer>& memory) {
+  if (weight.memory.data() != nullptr) memory.push_back(std::move(weight.memory));
+  return weight.matrix;
 }
 
 void count(const Matrix& m, Weights& weights) {
@@ -60,20 +73,19 @@ void count(const Matrix& m, Weights& weights) {
   weights.values += m.rows * m.cols;
 }
 
-Weights all_weights(const ModelSpec& config, const std::string& root, const Source& source) {
+Weights all_weights(const ModelSpec& spec, const std::string& root, const Source& source) {
   Weights weights;
-  const std::string embed = root + "embed_tokens.weight";
-  weights.embed = source(embed, config.vocab_size, config.hidden_size, Role::kEmbedding);
-  for (int64_t i = 0; i < config.n_layers; ++i) {
-    weights.layers.push_back(layer_weights(config, root + "layers." + std::to_string(i) + ".", source));
-  }
-  weights.norm = source(root + "norm.weight", 1, config.hidden_size, Role::kVector);
-  weights.dtype = weights.layers.empty() ? weights.embed.dtype : weights.layers[0].q_proj.dtype;
-  if (config.tie_word_embeddings && !is_quantized(weights.dtype)) {
+  const std::string embed = root + spec.names.embed + ".weight";
+  weights.embed = source(embed, spec.vocab_size, spec.hidden_size, Role::kEmbedding);
+  for (size_t i = 0; i < spec.layers.size(); ++i)
+    weights.layers.push_back(layer_weights(spec, i, root, source));
+  weights.norm = source(root + spec.names.norm + ".weight", 1, spec.hidden_size, Role::kVector);
+  weights.dtype = weights.layers[0].q_proj.dtype;
+  if (spec.tie_word_embeddings && !is_quantized(weights.dtype)) {
     weights.head = weights.embed;
   } else {
-    weights.head = source(config.tie_word_embeddings ? embed : "lm_head.weight", config.vocab_size,
-                          config.hidden_size, Role::kHead);
+    weights.head = source(spec.tie_word_embeddings ? embed : spec.names.head + ".weight", spec.vocab_size,
+                          spec.hidden_size, Role::kHead);
   }
   count(weights.head, weights);
   for (const auto& layer : weights.layers) {
@@ -86,8 +98,8 @@ Weights all_weights(const ModelSpec& config, const std::string& root, const Sour
 }
 
 // AutoModel saves without the "model." prefix, AutoModelForCausalLM with it.
-std::string root_of(const Checkpoint& checkpoint) {
-  return checkpoint.find("embed_tokens.weight") != nullptr ? "" : "model.";
+std::string root_of(const Checkpoint& checkpoint, const ModelSpec& spec) {
+  return checkpoint.find(spec.names.embed + ".weight") != nullptr ? "" : "model.";
 }
 
 // splitmix64 (public domain, Vigna): fast enough to fill gigabytes, and the same everywhere.
@@ -98,9 +110,8 @@ uint64_t next_random(uint64_t& state) {
   return z ^ (z >> 31);
 }
 
-// Uniform values in +-2^-e with e chosen so that a random model neither explodes nor vanishes. Built from
-// bits: sign, one of four exponents below 2^-e, and random mantissa, so that each dtype is filled at memory
-// speed.
+// Values of either sign below 2^-exponent: random sign and mantissa, and one of four exponents with equal
+// chances, put together from bits, so that each dtype is filled at memory speed.
 void fill_random(std::byte* out, size_t count, DType dtype, int exponent, uint64_t& state) {
   const int bias = dtype == DType::kF16 ? 15 : 127;
   const int mantissa_bits = dtype == DType::kF32 ? 23 : dtype == DType::kBF16 ? 7 : 10;
@@ -123,8 +134,8 @@ void fill_random(std::byte* out, size_t count, DType dtype, int exponent, uint64
 
 void check_quantizes(const Backend& backend, std::optional<DType> dtype) {
   if (dtype && is_quantized(*dtype) && !backend.quantizes()) {
-    throw Error("--quantize " + std::string(name_of(*dtype)) + " does not run on " + backend.name() +
-                " yet; use --device cpu, or leave --quantize out");
+    throw Error("weights in " + std::string(name_of(*dtype)) + " do not run on " + backend.name() + " yet",
+                Remedy::kNotQuantized);
   }
 }
 
@@ -142,7 +153,7 @@ int64_t count_not_finite(const StoredTensor& tensor, Bits exponent) {
 
 }  // namespace
 
-std::set<std::string> check_weights(const ModelSpec& config, const Checkpoint& checkpoint) {
+std::set<std::string> check_weights(const ModelSpec& spec, const Checkpoint& checkpoint) {
   std::set<std::string> names;
   const Source source = [&](const std::string& name, int64_t rows, int64_t cols, Role role) {
     const auto& tensor =
@@ -150,20 +161,23 @@ std::set<std::string> check_weights(const ModelSpec& config, const Checkpoint& c
     names.insert(name);
     return Matrix(nullptr, tensor.float_dtype(), rows, cols);
   };
-  all_weights(config, root_of(checkpoint), source);
+  all_weights(spec, root_of(checkpoint, spec), source);
   return names;
 }
 
-Weights load_weights(const ModelSpec& config, const Checkpoint& checkpoint, Backend& backend,
+Weights load_weights(const ModelSpec& spec, const Checkpoint& checkpoint, Backend& backend,
                      std::optional<DType> dtype) {
   check_quantizes(backend, dtype);
+  std::vector<Buffer> memory;
   const Source source = [&](const std::string& name, int64_t rows, int64_t cols, Role role) {
     const auto& tensor =
         role == Role::kVector ? checkpoint.get(name, {cols}) : checkpoint.get(name, {rows, cols});
     const Matrix host(const_cast<std::byte*>(tensor.data), tensor.float_dtype(), rows, cols);
-    return backend.load_weight(host, stored_dtype(role, dtype, host.dtype));
+    return keep(backend.load_weight(host, stored_dtype(role, dtype, host.dtype)), memory);
   };
-  return all_weights(config, root_of(checkpoint), source);
+  Weights weights = all_weights(spec, root_of(checkpoint, spec), source);
+  weights.memory = std::move(memory);
+  return weights;
 }
 
 std::optional<NotFinite> find_not_finite(const Checkpoint& checkpoint) {
@@ -183,29 +197,32 @@ std::optional<NotFinite> find_not_finite(const Checkpoint& checkpoint) {
   return std::nullopt;
 }
 
-Weights planned_weights(const ModelSpec& config, DType dtype) {
+Weights planned_weights(const ModelSpec& spec, DType dtype) {
   const Source source = [&](const std::string&, int64_t rows, int64_t cols, Role role) {
-    return Matrix(nullptr, stored_dtype(role, dtype, config.dtype), rows, cols);
+    return Matrix(nullptr, stored_dtype(role, dtype, spec.dtype), rows, cols);
   };
-  return all_weights(config, "", source);
+  return all_weights(spec, "", source);
 }
 
-Weights random_weights(const ModelSpec& config, Backend& backend, DType dtype, uint64_t seed,
+Weights random_weights(const ModelSpec& spec, Backend& backend, DType dtype, uint64_t seed,
                        std::vector<std::vector<std::byte>>& storage) {
   check_quantizes(backend, dtype);
+  std::vector<Buffer> memory;
   const Source source = [&](const std::string&, int64_t rows, int64_t cols, Role role) {
-    const DType stored = stored_dtype(role, dtype, config.dtype);
-    const DType drawn = is_quantized(stored) ? config.dtype : stored;
+    const DType stored = stored_dtype(role, dtype, spec.dtype);
+    const DType drawn = is_quantized(stored) ? spec.dtype : stored;
     const auto size = static_cast<size_t>(rows * cols);
     auto& bytes = storage.emplace_back(size * size_of(drawn));
     const bool vector = role == Role::kVector;
     const int exponent = vector ? 0 : static_cast<int>(std::lround(std::log2(static_cast<double>(cols)) / 2));
     fill_random(bytes.data(), size, drawn, exponent, seed);
-    const Matrix weight = backend.load_weight(Matrix(bytes.data(), drawn, rows, cols), stored);
-    if (weight.data != bytes.data()) storage.pop_back();
-    return weight;
+    Weight weight = backend.load_weight(Matrix(bytes.data(), drawn, rows, cols), stored);
+    if (weight.matrix.data != bytes.data()) storage.pop_back();
+    return keep(std::move(weight), memory);
   };
-  return all_weights(config, "model.", source);
+  Weights weights = all_weights(spec, "model.", source);
+  weights.memory = std::move(memory);
+  return weights;
 }
 
 }  // namespace lariat

@@ -5,7 +5,7 @@ set -euo pipefail
 
 packages=(
   g++ cmake ninja-build pkg-config       # the build
-  nlohmann-json3-dev libcli11-dev        # JSON, command line
+  nlohmann-json3-dev libcli11-dev libfmt-dev  # JSON, command line, text
   libsentencepiece-dev libpcre2-dev libutf8proc-dev  # tokenizers
   libhwy-dev libgomp1                    # vectors, threads
   libgtest-dev libbenchmark-dev          # tests and kernel benchmarks

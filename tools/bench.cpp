@@ -1,11 +1,11 @@
+#include <fmt/ostream.h>
+
 #include <algorithm>
 #include <cmath>
-#include <iomanip>
 #include <iostream>
 
 #include "engine/interrupt.h"
-#include "engine/stopwatch.h"
-#include "kernels/error.h"
+#include "models/config.h"
 #include "tools/commands.h"
 #include "tools/common.h"
 
@@ -32,6 +32,8 @@ struct BenchResult {
   double read_limit() const { return (read_before + read_after) / 2; }
   // On a shared machine bandwidth comes and goes; a share of it then means little.
   bool limit_moved() const { return std::abs(read_after - read_before) > 0.15 * read_limit(); }
+  double slowest() const { return *std::min_element(tokens_per_second.begin(), tokens_per_second.end()); }
+  double fastest() const { return *std::max_element(tokens_per_second.begin(), tokens_per_second.end()); }
   double median() const {
     std::vector<double> sorted = tokens_per_second;
     std::sort(sorted.begin(), sorted.end());
@@ -41,13 +43,13 @@ struct BenchResult {
 
 Runtime open(const BenchCommand& command) {
   if (!command.random_weights) return open_runtime(command.common);
-  ModelSpec config = load_config(command.config);
-  config.rope = resolve_rope(config, command.common.rope);
+  const ModelSpec config = load_config(command.config);
+  const RopeScaling rope = resolve_rope(config.rope, command.common.rope);
   Runtime runtime;
   runtime.backend = open_backend(command.common);
   runtime.model = random_model(config, *runtime.backend, storage_dtype(command.common).value_or(config.dtype),
                                /*seed=*/1);
-  runtime.session = session_options(command.common, runtime.model);
+  runtime.session = session_options(command.common, runtime.model, rope);
   return runtime;
 }
 
@@ -62,10 +64,10 @@ std::vector<int32_t> some_tokens(int64_t n, int64_t vocab_size) {
 }
 
 // What one decode step at this length must read: every projection once, and the whole cache.
-double bytes_read(const Model& model, const Sequence& sequence, double length) {
-  const auto per_position =
-      static_cast<double>(sequence.cache().k_bytes_per_position() + sequence.cache().v_bytes_per_position());
-  return static_cast<double>(model.weights.bytes) + per_position * length;
+double bytes_read(const Session& session, double length) {
+  const KvPool& pool = session.pool();
+  const auto per_position = static_cast<double>(pool.k_bytes_per_position() + pool.v_bytes_per_position());
+  return static_cast<double>(session.model().weights.bytes) + per_position * length;
 }
 
 // Makes `sequence` hold `depth` tokens. What it holds already stays: depths are measured in rising order.
@@ -119,19 +121,18 @@ void repeat(Session& session, const Sequence& context, BenchResult& result) {
   result.rerotations = sequence.cache().rerotations();
   const double mean_length = static_cast<double>(result.depth) + static_cast<double>(result.n) / 2;
   result.bytes_per_token = result.test == "tg"
-                               ? bytes_read(model, sequence, mean_length)
+                               ? bytes_read(session, mean_length)
                                : static_cast<double>(model.weights.bytes) / static_cast<double>(result.n);
 }
 
 nlohmann::ordered_json to_json(const BenchResult& r) {
-  const auto [slowest, fastest] = std::minmax_element(r.tokens_per_second.begin(), r.tokens_per_second.end());
   nlohmann::ordered_json json = {{"test", r.test},
                                  {"n", r.n},
                                  {"depth", r.depth},
                                  {"reps", r.tokens_per_second.size()},
                                  {"tok_s_median", r.median()},
-                                 {"tok_s_min", *slowest},
-                                 {"tok_s_max", *fastest},
+                                 {"tok_s_min", r.slowest()},
+                                 {"tok_s_max", r.fastest()},
                                  {"gb_s", r.median() * r.bytes_per_token / 1e9},
                                  {"limit_gb_s", {r.read_before / 1e9, r.read_after / 1e9}}};
   json["rerotations"] = {{"count", r.rerotations.count},
@@ -142,32 +143,32 @@ nlohmann::ordered_json to_json(const BenchResult& r) {
 }
 
 void print_heading(const Model& model, const Limits& limits) {
-  std::cout << std::fixed << std::setprecision(2) << "machine: read " << limits.read_bytes_per_second / 1e9
-            << " GB/s, " << name_of(model.product_dtype()) << " GEMM " << std::setprecision(3)
-            << limits.flops_per_second / 1e12 << " TFLOP/s\n"
-            << "test        tok/s (min .. max)          GB/s  of the machine's" << std::endl;
+  fmt::print(std::cout, "machine: read {:.2f} GB/s, {} GEMM {:.3f} TFLOP/s\n",
+             limits.read_bytes_per_second / 1e9, name_of(model.product_dtype()),
+             limits.flops_per_second / 1e12);
+  std::cout << "test        tok/s (min .. max)          GB/s  of the machine's" << std::endl;
 }
 
 void print_row(const BenchResult& r, const Model& model, const Limits& limits) {
-  const auto [slowest, fastest] = std::minmax_element(r.tokens_per_second.begin(), r.tokens_per_second.end());
   const double gb_s = r.median() * r.bytes_per_token / 1e9;
-  const std::string name = r.test + std::to_string(r.n) + (r.depth > 0 ? "@" + std::to_string(r.depth) : "");
-  std::cout << std::left << std::setw(12) << name << std::setprecision(2) << std::right << std::setw(9)
-            << r.median() << " (" << *slowest << " .. " << *fastest << ")  " << std::setw(8) << gb_s << "  ";
+  const std::string name = fmt::format("{}{}{}", r.test, r.n, r.depth > 0 ? fmt::format("@{}", r.depth) : "");
+  fmt::print(std::cout, "{:<12}{:9.2f} ({:.2f} .. {:.2f})  {:8.2f}  ", name, r.median(), r.slowest(),
+             r.fastest(), gb_s);
   if (r.test == "tg") {
-    std::cout << std::setprecision(1) << 100 * gb_s * 1e9 / r.read_limit() << "% of read bandwidth";
+    fmt::print(std::cout, "{:.1f}% of read bandwidth", 100 * gb_s * 1e9 / r.read_limit());
     if (r.limit_moved()) {
-      std::cout << ", which went from " << r.read_before / 1e9 << " to " << r.read_after / 1e9 << " GB/s";
+      fmt::print(std::cout, ", which went from {:.1f} to {:.1f} GB/s", r.read_before / 1e9,
+                 r.read_after / 1e9);
     }
   } else {
     // Two operations per weight and token; attention's share is left out.
     const double flops = r.median() * 2 * static_cast<double>(model.weights.values);
-    std::cout << std::setprecision(1) << 100 * flops / limits.flops_per_second << "% of GEMM peak ("
-              << std::setprecision(3) << flops / 1e12 << " TFLOP/s)";
+    fmt::print(std::cout, "{:.1f}% of GEMM peak ({:.3f} TFLOP/s)", 100 * flops / limits.flops_per_second,
+               flops / 1e12);
   }
   if (r.rerotations.count > 0) {
-    std::cout << std::setprecision(2) << "; " << r.rerotations.count << " re-rotations, "
-              << 100 * r.rerotations.seconds / r.seconds << "% of the time";
+    fmt::print(std::cout, "; {} re-rotations, {:.2f}% of the time", r.rerotations.count,
+               100 * r.rerotations.seconds / r.seconds);
   }
   std::cout << std::endl;
 }
@@ -226,7 +227,7 @@ void run(const BenchCommand& command) {
     complete = false;
   }
   if (command.json) print_results(results, runtime, limits);
-  if (!complete) throw Error("interrupted; " + std::to_string(results.size()) + " tests were finished");
+  if (!complete) throw Error(fmt::format("interrupted; {} tests were finished", results.size()));
 }
 
 }  // namespace

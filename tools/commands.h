@@ -11,5 +11,6 @@ void add_bench_command(CLI::App& app);
 void add_perplexity_command(CLI::App& app);
 void add_passkey_command(CLI::App& app);
 void add_sweep_command(CLI::App& app);
+void add_rope_command(CLI::App& app);
 
 }  // namespace lariat

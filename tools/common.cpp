@@ -1,5 +1,6 @@
 #include "tools/common.h"
 
+#include <fmt/ostream.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -8,11 +9,10 @@
 #include <utility>
 
 #include "engine/memory_check.h"
-#include "engine/stopwatch.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/make_cuda_backend.h"
-#include "kernels/error.h"
-#include "models/mapping_fault.h"
+#include "models/config.h"
+#include "models/mapped_file.h"
 #include "models/text/unicode.h"
 
 namespace lariat {
@@ -24,6 +24,25 @@ static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler writes i
 void on_signal(int signal) {
   g_interrupted = true;
   std::signal(signal, SIG_DFL);
+}
+
+constexpr int kMaxSteps = 64;
+
+int parse_steps(const std::string& option, const std::string& text) {
+  if (text == "exact") return 0;
+  int steps = -1;
+  if (!CLI::detail::lexical_cast(text, steps) || steps < 0 || steps > kMaxSteps) {
+    throw UsageError(
+        fmt::format("{} is \"{}\"; expected exact or an integer from 1 to {}", option, text, kMaxSteps));
+  }
+  return steps;
+}
+
+bool parse_stale(const std::string& text) {
+  if (text != "consistent" && text != "stale") {
+    throw UsageError(fmt::format("--rope-cache is \"{}\"; expected consistent or stale", text));
+  }
+  return text == "stale";
 }
 
 }  // namespace
@@ -74,6 +93,49 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
   add_rope_cache_options(command, options.rope_cache);
 }
 
+void add_rope_options(CLI::App& command, RopeOptions& options) {
+  const std::string group = "RoPE";
+  command
+      .add_option("--rope-scaling", options.scaling,
+                  "none, " + known_rope_types() + " (default: the model's own)")
+      ->type_name("TYPE")
+      ->group(group);
+  command
+      .add_option("--rope-factor", options.factor,
+                  "how many times the original context; dynamic-yarn: the largest scale")
+      ->type_name("F")
+      ->group(group);
+  command
+      .add_option("--rope-original-ctx", options.original_ctx, "context length the model was trained with")
+      ->type_name("N")
+      ->group(group);
+  command.add_option("--rope-theta", options.theta, "base of the frequencies")->type_name("T")->group(group);
+  command
+      .add_option_function<std::string>(
+          "--rope-config", [&options](const std::string& file) { options.config = file; },
+          "JSON file with a rope_scaling or rope_parameters object")
+      ->type_name("FILE")
+      ->group(group);
+}
+
+void add_rope_cache_options(CLI::App& command, RopeCacheOptions& options) {
+  const std::string group = "RoPE", hidden;
+  for (const std::string name : {"--rope-steps", "--rope-rungs"}) {
+    command
+        .add_option_function<std::string>(
+            name, [&options, name](const std::string& text) { options.steps = parse_steps(name, text); },
+            "steps per octave in which a dynamic scale moves, or exact (default: 4)")
+        ->type_name("R|exact")
+        ->group(name == "--rope-steps" ? group : hidden);
+  }
+  command
+      .add_option_function<std::string>(
+          "--rope-cache", [&options](const std::string& text) { options.stale = parse_stale(text); },
+          "consistent: re-rotate cached keys when the scale moves; stale: leave them (default: consistent)")
+      ->type_name("MODE")
+      ->group(group);
+}
+
 std::optional<DType> storage_dtype(const CommonOptions& options) {
   if (options.quantize != "none") {
     if (options.dtype != "auto") {
@@ -91,28 +153,31 @@ std::unique_ptr<Backend> open_backend(const CommonOptions& options) {
     if (why_not.empty()) return make_cuda_backend();
     if (options.device == "cuda") throw Error("--device cuda: " + why_not + "; use --device cpu");
     if (!options.quiet && isatty(STDERR_FILENO) == 1) {
-      std::cerr << "lariat: running on the CPU (" << why_not << ")\n";
+      fmt::print(std::cerr, "lariat: running on the CPU ({})\n", why_not);
     }
   }
   return std::make_unique<CpuBackend>(options.threads);
 }
 
-SessionOptions session_options(const CommonOptions& options, const Model& model) {
+SessionOptions session_options(const CommonOptions& options, const Model& model, const RopeScaling& rope) {
   SessionOptions session;
+  session.rope = rope;
   session.max_ctx = options.ctx;
   session.prefill_chunk = options.prefill_chunk;
-  session.rope_steps = options.rope_cache.rungs;
+  session.rope_steps = options.rope_cache.steps;
   session.stale_cache = options.rope_cache.stale;
-  const bool steps_every_token = session.rope_steps == 0 && model.spec.rope.depends_on_length();
+  const bool steps_every_token = session.rope_steps == 0 && rope.depends_on_length();
   if (options.kv_dtype == "auto") {
-    // A step smaller than half an ulp would be rounded away: turning keys at every token asks for f32.
+    // A step smaller than half an ulp would be rounded away: re-rotating at every token asks for f32.
     session.k_dtype = steps_every_token ? DType::kF32 : DType::kF16;
     session.v_dtype = model.weights.embed.dtype;  // a float, even when projections are quantised
   } else {
     session.k_dtype = session.v_dtype = parse_dtype(options.kv_dtype);
     if (steps_every_token && session.k_dtype != DType::kF32 && !session.stale_cache && !options.quiet) {
-      std::cerr << "lariat: warning: --rope-rungs exact with " << name_of(session.k_dtype)
-                << " keys rounds small turns away; use --kv-dtype f32\n";
+      fmt::print(std::cerr,
+                 "lariat: warning: --rope-steps exact with {} keys rounds small rotations away; use "
+                 "--kv-dtype f32\n",
+                 name_of(session.k_dtype));
     }
   }
   return session;
@@ -123,13 +188,12 @@ std::function<void()> warn_not_finite(const CommonOptions& options, const Model&
   return [checkpoint = model.checkpoint.get(), file = model.spec.file.string()] {
     static bool warned = false;
     if (std::exchange(warned, true)) return;
-    std::string line = "lariat: warning: " + file + ": the logits are not finite";
+    std::string what = file + ": the logits are not finite";
     if (const auto found = find_not_finite(*checkpoint)) {
-      line = "lariat: warning: " + found->file.string() + ": tensor '" + found->tensor.substr(0, 200) +
-             "' holds " + std::to_string(found->values) + " NaN or infinite values of " +
-             std::to_string(found->of);
+      what = fmt::format("{}: tensor '{}' holds {} NaN or infinite values of {}", found->file.string(),
+                         found->tensor.substr(0, 200), found->values, found->of);
     }
-    std::cerr << one_line(line) << "; what follows is worth nothing\n";
+    fmt::print(std::cerr, "lariat: warning: {}; what follows is worth nothing\n", one_line(what));
   };
 }
 
@@ -144,8 +208,8 @@ Tokenizer open_tokenizer(const CommonOptions& options) {
 Runtime open_runtime(const CommonOptions& options) {
   const auto start = Stopwatch::now();
   Runtime runtime;
-  ModelSpec config = load_config(options.model);
-  config.rope = resolve_rope(config, options.rope);
+  const ModelSpec config = load_config(options.model);
+  const RopeScaling rope = resolve_rope(config.rope, options.rope);
   runtime.backend = open_backend(options);
   const std::optional<DType> dtype = storage_dtype(options);
   check_weight_memory(config, dtype, *runtime.backend);
@@ -156,33 +220,67 @@ Runtime open_runtime(const CommonOptions& options) {
     };
     runtime.model = load_model(options.model, config, *runtime.backend, dtype, show);
   }
-  runtime.session = session_options(options, runtime.model);
+  runtime.session = session_options(options, runtime.model, rope);
   runtime.session.on_not_finite = warn_not_finite(options, runtime.model);
   runtime.load_seconds = seconds_since(start);
   return runtime;
+}
+
+std::vector<int32_t> eos_ids(const Model& model, const Tokenizer& tokenizer) {
+  return model.spec.eos_token_ids.empty() ? tokenizer.eos_ids() : model.spec.eos_token_ids;
 }
 
 Progress::Progress(std::string label, int64_t total, bool quiet)
     : label_(std::move(label)), total_(total), visible_(!quiet && isatty(STDERR_FILENO) == 1) {}
 
 void Progress::update(int64_t done, const std::string& note) {
-  const auto now = std::chrono::steady_clock::now();
+  const auto now = Stopwatch::now();
   if (!visible_ || (drawn_ && now - last_ < std::chrono::milliseconds(100) && done != total_)) return;
   last_ = now;
   drawn_ = true;
-  std::string line = "\r\033[K" + label_ + " ";
+  std::string bar;
   if (total_ > 0) {
     constexpr int64_t kWidth = 30;
     const int64_t filled = kWidth * done / total_;
-    for (int64_t i = 0; i < kWidth; ++i) line += i < filled ? "█" : "░";
-    line += " " + std::to_string(100 * done / total_) + "% ";
+    for (int64_t i = 0; i < kWidth; ++i) bar += i < filled ? "█" : "░";
+    bar += fmt::format(" {}% ", 100 * done / total_);
   }
-  std::cerr << line << note << std::flush;
+  fmt::print(std::cerr, "\r\033[K{} {}{}", label_, bar, note);
 }
 
 void Progress::clear() {
-  if (drawn_) std::cerr << "\r\033[K" << std::flush;
+  if (drawn_) fmt::print(std::cerr, "\r\033[K");
   drawn_ = false;
+}
+
+std::string advice(const Error& error) {
+  switch (error.remedy()) {
+    case Remedy::kNone:
+      return "";
+    case Remedy::kLessMemory:
+      return "; use a shorter context, a smaller --prefill-chunk or a smaller dtype";
+    case Remedy::kSmallerCache:
+      return "; use a shorter length (--ctx) or --kv-dtype f16";
+    case Remedy::kSmallerWeights:
+      return "; use a smaller model or --quantize q4";
+    case Remedy::kGpuMemory:
+      return "; use a smaller --ctx or --dtype, or --device cpu";
+    case Remedy::kLongerContext:
+      return "; shorten the prompt or raise --ctx";
+    case Remedy::kLongerText:
+      return "; use a longer text, a larger --max-tokens or shorter windows (--ctx, for a sweep --lengths)";
+    case Remedy::kFewerThreads:
+      return "; use fewer --threads, or raise the limit on threads or memory";
+    case Remedy::kOtherDtype:
+      return "; use another --dtype";
+    case Remedy::kNotQuantized:
+      return "; use --device cpu, or leave --quantize out";
+    case Remedy::kShardByHand:
+      return "; unset it or use --shard";
+    case Remedy::kFreshLog:
+      return "; start without --resume";
+  }
+  return "";
 }
 
 std::string one_line(std::string text) {

@@ -1,6 +1,5 @@
 #pragma once
 #include <atomic>
-#include <chrono>
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
@@ -9,12 +8,20 @@
 #include <string>
 
 #include "engine/session.h"
+#include "engine/stopwatch.h"
+#include "kernels/error.h"
 #include "models/model.h"
+#include "models/rope_config.h"
 #include "models/text/tokenizer.h"
-#include "tools/rope_options.h"
 
 // What every subcommand that runs a model shares: its options, opening the model, progress, Ctrl-C.
 namespace lariat {
+
+// How a cache of rotated keys follows a scale that moves.
+struct RopeCacheOptions {
+  int steps = 4;       // --rope-steps: scale steps per octave; 0: "exact", a new scale for every token
+  bool stale = false;  // --rope-cache stale: keys keep the scale they were written with, as in transformers
+};
 
 struct CommonOptions {
   std::filesystem::path model;
@@ -29,6 +36,10 @@ struct CommonOptions {
 void add_model_option(CLI::App& command, CommonOptions& options, bool required = true);
 // --device --threads --dtype --quantize --kv-dtype --ctx --prefill-chunk, the RoPE options and --quiet.
 void add_common_options(CLI::App& command, CommonOptions& options);
+// --rope-scaling, --rope-factor, --rope-original-ctx, --rope-theta, --rope-config. Parsing throws UsageError.
+void add_rope_options(CLI::App& command, RopeOptions& options);
+// --rope-steps (and --rope-rungs, its older name) and --rope-cache.
+void add_rope_cache_options(CLI::App& command, RopeCacheOptions& options);
 
 // A model opened on a backend, and how its sessions are to run.
 struct Runtime {
@@ -41,12 +52,14 @@ struct Runtime {
 std::unique_ptr<Backend> open_backend(const CommonOptions& options);
 // What --quantize or --dtype asks for; unset for "auto". Throws UsageError when both are given.
 std::optional<DType> storage_dtype(const CommonOptions& options);
-SessionOptions session_options(const CommonOptions& options, const Model& model);
+SessionOptions session_options(const CommonOptions& options, const Model& model, const RopeScaling& rope);
 // For SessionOptions::on_not_finite: warns once of the first tensor that holds NaN or infinite values;
 // nothing with --quiet.
 std::function<void()> warn_not_finite(const CommonOptions& options, const Model& model);
 Tokenizer open_tokenizer(const CommonOptions& options);
 Runtime open_runtime(const CommonOptions& options);
+// Where a generation ends: the ids of config.json, else the tokenizer's.
+std::vector<int32_t> eos_ids(const Model& model, const Tokenizer& tokenizer);
 
 // A line on stderr that is redrawn in place; silent when stderr is not a terminal or --quiet was given.
 class Progress {
@@ -63,7 +76,7 @@ class Progress {
   int64_t total_;
   bool visible_;
   bool drawn_ = false;
-  std::chrono::steady_clock::time_point last_{};
+  Stopwatch::time_point last_{};
 };
 
 // Set by SIGINT, SIGTERM and SIGHUP (a closed terminal); a second signal ends the program at once.
@@ -73,6 +86,9 @@ const std::atomic<bool>& interrupted();
 void install_signal_handlers();
 // Whether stdout is a pipe that nobody reads any more, as after `| head -1`.
 bool stdout_has_no_reader();
+
+// Which option helps against an error: "; raise --ctx", or "" where none does.
+std::string advice(const Error& error);
 
 // A message for a terminal, whatever names out of a file it holds: one line of at most some 4000 bytes
 // without control characters, which could move the cursor or retitle the window.

@@ -2,7 +2,6 @@
 
 #include <iostream>
 
-#include "kernels/error.h"
 #include "models/json_file.h"
 #include "tools/commands.h"
 #include "tools/common.h"
@@ -33,21 +32,22 @@ std::string prompt_text(const GenerateCommand& command) {
 nlohmann::ordered_json report(const Generation& result, const std::string& text, size_t prompt_tokens,
                               const Runtime& runtime, const Sequence& sequence) {
   const auto rate = [](double n, double seconds) { return seconds > 0 ? n / seconds : 0.0; };
-  const RopeScaling& rope = runtime.model.spec.rope;
-  const RerotationStats& turned = sequence.cache().rerotations();
-  return {{"prompt_tokens", prompt_tokens},
-          {"tokens", result.tokens},
-          {"text", text},
-          {"stop_reason", name_of(result.stop_reason)},
-          {"quantize", runtime.model.quantization()},
-          {"timings",
-           {{"load_s", runtime.load_seconds},
-            {"prefill_s", result.prefill_seconds},
-            {"prefill_tok_s", rate(static_cast<double>(prompt_tokens), result.prefill_seconds)},
-            {"decode_s", result.decode_seconds},
-            {"decode_tok_s", rate(static_cast<double>(result.decode_steps), result.decode_seconds)},
-            {"rerotation_s", turned.seconds}}},
-          {"rope", {{"type", name_of(rope.type)}, {"factor", rope.factor}, {"rerotations", turned.count}}}};
+  const RopeScaling& rope = *runtime.session.rope;
+  const RerotationStats& rerotations = sequence.cache().rerotations();
+  return {
+      {"prompt_tokens", prompt_tokens},
+      {"tokens", result.tokens},
+      {"text", text},
+      {"stop_reason", name_of(result.stop_reason)},
+      {"quantize", runtime.model.quantization()},
+      {"timings",
+       {{"load_s", runtime.load_seconds},
+        {"prefill_s", result.prefill_seconds},
+        {"prefill_tok_s", rate(static_cast<double>(prompt_tokens), result.prefill_seconds)},
+        {"decode_s", result.decode_seconds},
+        {"decode_tok_s", rate(static_cast<double>(result.decode_steps), result.decode_seconds)},
+        {"rerotation_s", rerotations.seconds}}},
+      {"rope", {{"type", name_of(rope.type)}, {"factor", rope.factor}, {"rerotations", rerotations.count}}}};
 }
 
 void run(GenerateCommand& command) {
@@ -55,10 +55,7 @@ void run(GenerateCommand& command) {
   const Tokenizer tokenizer = open_tokenizer(command.common);
   Runtime runtime = open_runtime(command.common);
   const std::vector<int32_t> prompt = tokenizer.encode(text, tokenizer.adds_bos());
-  if (!command.ignore_eos) {
-    command.generate.eos_ids = runtime.model.spec.eos_token_ids;
-    if (command.generate.eos_ids.empty()) command.generate.eos_ids = tokenizer.eos_ids();
-  }
+  if (!command.ignore_eos) command.generate.eos_ids = eos_ids(runtime.model, tokenizer);
   command.generate.interrupted = &interrupted();
 
   Session session(runtime.model, *runtime.backend, runtime.session);

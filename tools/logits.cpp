@@ -1,5 +1,4 @@
-#include "engine/eval/token_list.h"
-#include "kernels/error.h"
+#include "engine/eval/token_source.h"
 #include "models/json_file.h"
 #include "tools/commands.h"
 #include "tools/common.h"

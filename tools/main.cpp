@@ -1,19 +1,19 @@
+#include <fmt/ostream.h>
 #include <CLI/CLI.hpp>
+
 #include <csignal>
 #include <cstdio>
 #include <iostream>
 #include <new>
 
-#include "kernels/error.h"
 #include "tools/commands.h"
 #include "tools/common.h"
-#include "tools/rope.h"
 
 namespace {
 
 int fail(const std::string& what, int code) {
   std::cout.flush();
-  std::cerr << "lariat: error: " << lariat::one_line(what) << "\n";
+  fmt::print(std::cerr, "lariat: error: {}\n", lariat::one_line(what));
   return code;
 }
 
@@ -29,7 +29,7 @@ int finish() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("LLaMA-style inference with an honest RoPE cache", "lariat");
+  CLI::App app("LLaMA-style inference with a consistent RoPE cache", "lariat");
   app.require_subcommand(1);
   app.set_version_flag("--version", "lariat " LARIAT_VERSION);
   lariat::install_signal_handlers();
@@ -49,7 +49,9 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return fail(std::string(e.what()) + "; see lariat --help", 2);
   } catch (const lariat::UsageError& e) {
-    return fail(e.what(), 2);
+    return fail(e.what() + lariat::advice(e), 2);
+  } catch (const lariat::Error& e) {
+    return fail(e.what() + lariat::advice(e), 1);
   } catch (const std::bad_alloc&) {
     return fail("out of memory; use a shorter --ctx, --kv-dtype f16 or a smaller model", 1);
   } catch (const std::exception& e) {

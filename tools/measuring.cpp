@@ -1,7 +1,8 @@
 #include "tools/measuring.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
-#include <cstdio>
 
 namespace lariat {
 namespace {
@@ -12,30 +13,47 @@ size_t width(const std::string& text) {
       text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
 }
 
-}  // namespace
-
-std::optional<int32_t> text_bos(const Tokenizer& tokenizer) {
-  return tokenizer.adds_bos() ? tokenizer.bos_id() : std::nullopt;
+// A share as a block, darker for more, with the counts: "██ 5/5", "▒▒ 2/5".
+std::string heat_block(const RetrievalValue& value) {
+  static constexpr const char* kShades[] = {"·", "░", "▒", "▓", "█"};
+  const double share = value.share();
+  const int shade = share >= 1 ? 4 : share <= 0 ? 0 : 1 + static_cast<int>(share * 3);
+  return fmt::format("{0}{0} {1}/{2}", kShades[shade], value.correct, value.trials);
 }
 
-TextCodec prompt_codec(const Tokenizer& tokenizer) {
-  return {[tokenizer](std::string_view text) { return tokenizer.encode(text, tokenizer.adds_bos()); },
-          [tokenizer](std::span<const int32_t> ids) { return tokenizer.decode(ids); }};
+}  // namespace
+
+void add_perplexity_options(CLI::App& command, std::string& method, int64_t& stride, int64_t& max_tokens,
+                            const std::string& most) {
+  command
+      .add_option("--method", method,
+                  "sliding (default): each token once, with the most context it can have; chunks: disjoint "
+                  "windows, their second half")
+      ->check(CLI::IsMember({"sliding", "chunks"}));
+  command.add_option("--stride", stride, "tokens a sliding window moves; default 256")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  command.add_option("--max-tokens", max_tokens, "use only the text's first so many tokens; " + most)
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 60));
+}
+
+void add_passkey_options(CLI::App& command, PasskeyOptions& options) {
+  command
+      .add_option("--depths", options.depths,
+                  "where the passkey stands, 0 (start) to 1 (end); default 0,0.25,0.5,0.75,1")
+      ->delimiter(',')
+      ->check(CLI::Range(0.0, 1.0));
+  command.add_option("--trials", options.trials, "passkeys per length and depth; default 5")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  command.add_option("--seed", options.seed, "of the passkeys; default 0");
 }
 
 std::string Eta::left(double done) const {
-  const double spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  const double spent = seconds_since(start_);
   if (done <= 0.0 || spent < 1.0) return "";
   const auto seconds = static_cast<int64_t>(spent * (1.0 - done) / done);
-  char text[48];
-  if (seconds >= 3600) {
-    std::snprintf(text, sizeof text, "%lld:%02lld:%02lld left", static_cast<long long>(seconds / 3600),
-                  static_cast<long long>(seconds / 60 % 60), static_cast<long long>(seconds % 60));
-  } else {
-    std::snprintf(text, sizeof text, "%lld:%02lld left", static_cast<long long>(seconds / 60),
-                  static_cast<long long>(seconds % 60));
-  }
-  return text;
+  const std::string minutes = seconds >= 3600 ? fmt::format("{}:{:02}", seconds / 3600, seconds / 60 % 60)
+                                              : std::to_string(seconds / 60);
+  return fmt::format("{}:{:02} left", minutes, seconds % 60);
 }
 
 std::string aligned_table(const std::vector<std::vector<std::string>>& rows) {
@@ -57,26 +75,11 @@ std::string aligned_table(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
-std::string fixed(double value, int digits) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", digits, value);
-  return text;
-}
-
-std::string heat_block(const RetrievalValue& value) {
-  static constexpr const char* kShades[] = {"·", "░", "▒", "▓", "█"};
-  const double share = value.share();
-  const int shade = share >= 1 ? 4 : share <= 0 ? 0 : 1 + static_cast<int>(share * 3);
-  const char* block = kShades[shade];
-  return std::string(block) + block + " " + std::to_string(value.correct) + "/" +
-         std::to_string(value.trials);
-}
-
 std::string heat_map(const SweepTable& table, const std::string& scaling) {
   std::vector<std::vector<std::string>> rows = {{"depth"}};
   for (const int64_t length : table.lengths) rows[0].push_back(std::to_string(length));
   for (const double depth : table.depths) {
-    rows.push_back({fixed(100 * depth, 0) + " %"});
+    rows.push_back({fmt::format("{:.0f} %", 100 * depth)});
     for (const int64_t length : table.lengths) {
       const auto value = table.passkey_at(scaling, length, depth);
       rows.back().push_back(value ? heat_block(*value) : "-");
@@ -85,7 +88,7 @@ std::string heat_map(const SweepTable& table, const std::string& scaling) {
   rows.push_back({"all"});
   for (const int64_t length : table.lengths) {
     const auto value = table.passkey_at(scaling, length);
-    rows.back().push_back(value ? fixed(100 * value->share(), 0) + " %" : "-");
+    rows.back().push_back(value ? fmt::format("{:.0f} %", 100 * value->share()) : "-");
   }
   return aligned_table(rows);
 }

@@ -1,21 +1,20 @@
 #pragma once
-#include <chrono>
+#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
-#include "engine/eval/passkey_prompt.h"
-#include "engine/eval/sweep_results.h"
-#include "models/text/tokenizer.h"
-#include "tools/common.h"
+#include "engine/eval/passkey.h"
+#include "engine/eval/report.h"
+#include "engine/stopwatch.h"
 
 // What perplexity, passkey and sweep share on the command line.
 namespace lariat {
 
-// The BOS that the model's texts begin with; unset when the tokenizer puts none there.
-std::optional<int32_t> text_bos(const Tokenizer& tokenizer);
-
-// Encodes as prompts are, BOS included.
-TextCodec prompt_codec(const Tokenizer& tokenizer);
+// --method, --stride and --max-tokens of a perplexity; `most`: the default of --max-tokens, in words.
+void add_perplexity_options(CLI::App& command, std::string& method, int64_t& stride, int64_t& max_tokens,
+                            const std::string& most);
+// --depths, --trials and --seed.
+void add_passkey_options(CLI::App& command, PasskeyOptions& options);
 
 // Time left, from the share that is done: "1:05 left", or "" while too little is done to tell.
 class Eta {
@@ -23,16 +22,11 @@ class Eta {
   std::string left(double done) const;
 
  private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  Stopwatch::time_point start_ = Stopwatch::now();
 };
 
 // A table for a terminal: columns aligned right (the first: left), two spaces between.
 std::string aligned_table(const std::vector<std::vector<std::string>>& rows);
-
-std::string fixed(double value, int digits);
-
-// A share as a block, darker for more, with the counts: "█ 5/5", "▒ 2/5".
-std::string heat_block(const RetrievalValue& value);
 
 // Passkeys found by depth (rows) and length (columns) under one scaling, for a terminal.
 std::string heat_map(const SweepTable& table, const std::string& scaling);

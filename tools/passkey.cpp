@@ -1,12 +1,12 @@
 #include "engine/eval/passkey.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <iostream>
 
 #include "engine/atomic_file.h"
 #include "engine/eval/report.h"
-#include "engine/writable.h"
-#include "kernels/error.h"
 #include "tools/commands.h"
 #include "tools/common.h"
 #include "tools/measuring.h"
@@ -48,30 +48,29 @@ nlohmann::ordered_json to_json(const std::vector<PasskeyCell>& cells, const Swee
 }
 
 SweepTable empty_table(const PasskeyCommand& command, const Runtime& runtime) {
-  const RopeScaling& rope = runtime.model.spec.rope;
+  const RopeScaling& rope = *runtime.session.rope;
   SweepTable table;
   table.model = std::filesystem::absolute(runtime.model.spec.file).parent_path().filename().string();
   table.original_ctx = rope.original_ctx;
   table.scalings = {rope.type == RopeType::kDefault ? "none" : std::string(name_of(rope.type))};
   table.lengths = command.lengths;
   table.depths = command.passkeys.depths;
-  table.notes = {std::to_string(command.passkeys.trials) + " trials for each length and depth, seed " +
-                 std::to_string(command.passkeys.seed) + "; scaling factor " + compact(rope.factor) +
-                 "; weights " + std::string(name_of(runtime.model.weights.dtype)) + "."};
+  table.notes = {fmt::format("{} trials for each length and depth, seed {}; scaling factor {}; weights {}.",
+                             command.passkeys.trials, command.passkeys.seed, compact(rope.factor),
+                             name_of(runtime.model.weights.dtype))};
   return table;
 }
 
 // The options as they will be used: sorted, without repetitions, with the defaults filled in.
 void complete(PasskeyCommand& command, const Runtime& runtime, const Tokenizer& tokenizer) {
-  const int64_t l0 = runtime.model.spec.rope.original_ctx;
+  const int64_t l0 = runtime.session.rope->original_ctx;
   if (command.lengths.empty()) command.lengths = {std::max<int64_t>(l0 / 2, 1), l0, 2 * l0};
   std::sort(command.lengths.begin(), command.lengths.end());
   command.lengths.erase(std::unique(command.lengths.begin(), command.lengths.end()), command.lengths.end());
   auto& depths = command.passkeys.depths;
   std::sort(depths.begin(), depths.end());
   depths.erase(std::unique(depths.begin(), depths.end()), depths.end());
-  command.passkeys.eos_ids = runtime.model.spec.eos_token_ids;
-  if (command.passkeys.eos_ids.empty()) command.passkeys.eos_ids = tokenizer.eos_ids();
+  command.passkeys.eos_ids = eos_ids(runtime.model, tokenizer);
   command.passkeys.interrupted = &interrupted();
 }
 
@@ -99,9 +98,9 @@ void run(PasskeyCommand& command) {
     const auto show = [&](double part) {
       const double done = (before + part * static_cast<double>(length)) / total;
       const auto value = table.passkey_at(table.scalings[0], length);
-      const std::string found = value ? ", found " + fixed(100 * value->share(), 0) + " %" : "";
+      const std::string found = value ? fmt::format(", found {:.0f} %", 100 * value->share()) : "";
       bar.update(static_cast<int64_t>(1000 * done),
-                 std::to_string(length) + " tokens" + found + "  " + eta.left(done));
+                 fmt::format("{} tokens{}  {}", length, found, eta.left(done)));
     };
     all = measure_passkey(session, codec, length, command.passkeys, on_cell, show);
     if (!all) break;
@@ -116,7 +115,7 @@ void run(PasskeyCommand& command) {
   } else {
     std::cout << heat_map(table, table.scalings[0]) << std::flush;
   }
-  if (!all) throw Error("interrupted; the results are those of " + std::to_string(cells.size()) + " cells");
+  if (!all) throw Error(fmt::format("interrupted; the results are those of {} cells", cells.size()));
 }
 
 }  // namespace
@@ -130,13 +129,7 @@ void add_passkey_command(CLI::App& app) {
                  "length")
       ->delimiter(',')
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  sub.add_option("--depths", command->passkeys.depths,
-                 "where the number stands, 0 (start) to 1 (end); default 0,0.25,0.5,0.75,1")
-      ->delimiter(',')
-      ->check(CLI::Range(0.0, 1.0));
-  sub.add_option("--trials", command->passkeys.trials, "per length and depth; default 5")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  sub.add_option("--seed", command->passkeys.seed, "of the numbers; default 0");
+  add_passkey_options(sub, command->passkeys);
   sub.add_option("--report", command->report, "write the result as an HTML page");
   sub.add_flag("--json", command->json, "one JSON object on stdout");
   add_common_options(sub, command->common);

@@ -1,10 +1,9 @@
 #include "engine/eval/perplexity.h"
 
-#include <cmath>
+#include <fmt/core.h>
+
 #include <iostream>
 
-#include "engine/eval/token_source.h"
-#include "kernels/error.h"
 #include "tools/commands.h"
 #include "tools/common.h"
 #include "tools/measuring.h"
@@ -24,25 +23,21 @@ struct PerplexityCommand {
   bool json = false;
 };
 
-// JSON has no NaN: a value that does not exist yet is null.
-nlohmann::ordered_json number(double value) {
-  return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
-}
-
+// What does not exist yet is NaN, which JSON writes as null.
 nlohmann::ordered_json to_json(const PerplexityResult& result) {
   nlohmann::ordered_json positions = nlohmann::ordered_json::array();
   for (const auto& bucket : result.positions) {
     const double loss = bucket.nll / static_cast<double>(bucket.tokens);
     positions.push_back(
-        {{"from", bucket.from}, {"to", bucket.to}, {"tokens", bucket.tokens}, {"loss", number(loss)}});
+        {{"from", bucket.from}, {"to", bucket.to}, {"tokens", bucket.tokens}, {"loss", loss}});
   }
   nlohmann::ordered_json json = {{"ctx", result.ctx},
                                  {"stride", nullptr},
                                  {"method", name_of(result.method)},
                                  {"tokens", result.tokens},
                                  {"nll", result.nll},
-                                 {"ppl", number(result.ppl())},
-                                 {"stderr", number(result.standard_error())},
+                                 {"ppl", result.ppl()},
+                                 {"stderr", result.standard_error()},
                                  {"complete", result.complete},
                                  {"positions", positions}};
   if (result.stride > 0) json["stride"] = result.stride;
@@ -53,8 +48,9 @@ void print_table(const std::vector<PerplexityResult>& results) {
   std::vector<std::vector<std::string>> rows = {{"ctx", "stride", "tokens", "nats/token", "perplexity", ""}};
   for (const auto& result : results) {
     rows.push_back({std::to_string(result.ctx), result.stride > 0 ? std::to_string(result.stride) : "-",
-                    std::to_string(result.tokens), fixed(result.nll / static_cast<double>(result.tokens), 4),
-                    fixed(result.ppl(), 4), "± " + fixed(result.standard_error(), 4)});
+                    std::to_string(result.tokens),
+                    fmt::format("{:.4f}", result.nll / static_cast<double>(result.tokens)),
+                    fmt::format("{:.4f}", result.ppl()), fmt::format("± {:.4f}", result.standard_error())});
   }
   std::cout << aligned_table(rows) << std::flush;
 }
@@ -62,8 +58,7 @@ void print_table(const std::vector<PerplexityResult>& results) {
 std::string running_values(const std::vector<PerplexityResult>& results) {
   std::string text;
   for (const auto& result : results) {
-    text += (text.empty() ? "" : "  ") + std::string("ppl(") + std::to_string(result.ctx) + ") " +
-            fixed(result.ppl(), 3);
+    text += fmt::format("{}ppl({}) {:.3f}", text.empty() ? "" : "  ", result.ctx, result.ppl());
   }
   return text;
 }
@@ -74,7 +69,7 @@ void run(const PerplexityCommand& command) {
   Runtime runtime = open_runtime(command.common);
   PerplexityOptions options;
   options.ctx = command.ctx;
-  if (options.ctx.empty()) options.ctx = {std::min(runtime.model.spec.rope.original_ctx, kDefaultCtx)};
+  if (options.ctx.empty()) options.ctx = {std::min(runtime.session.rope->original_ctx, kDefaultCtx)};
   options.stride = command.stride;
   options.method = parse_perplexity_method(command.method);
   options.bos = text_bos(tokenizer);
@@ -101,8 +96,8 @@ void run(const PerplexityCommand& command) {
     print_table(results);
   }
   if (!results.front().complete) {
-    throw Error("interrupted; the numbers are of the first " + std::to_string(results.front().tokens) +
-                " tokens scored");
+    throw Error(
+        fmt::format("interrupted; the numbers are of the first {} tokens scored", results.front().tokens));
   }
 }
 
@@ -120,14 +115,7 @@ void add_perplexity_command(CLI::App& app) {
                  "most 2048")
       ->delimiter(',')
       ->check(CLI::Range(int64_t{4}, int64_t{1} << 40));
-  sub.add_option("--stride", command->stride, "tokens a sliding window moves; default 256")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  sub.add_option("--method", command->method,
-                 "sliding (default): each token once, with the most context it can have; chunks: disjoint "
-                 "windows, their second half")
-      ->check(CLI::IsMember({"sliding", "chunks"}));
-  sub.add_option("--max-tokens", command->max_tokens, "use only the text's first so many tokens; 0: all")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 60));
+  add_perplexity_options(sub, command->method, command->stride, command->max_tokens, "0 (default): all");
   sub.add_option("--buckets", command->buckets, "of window positions in the JSON's losses; default 32")
       ->check(CLI::Range(1, 1 << 20));
   sub.add_flag("--json", command->json, "one JSON object on stdout");

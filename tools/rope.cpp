@@ -1,22 +1,15 @@
-#include "tools/rope.h"
+#include <fmt/ostream.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
-#include <filesystem>
 #include <iostream>
-#include <memory>
-#include <nlohmann/json.hpp>
 #include <numbers>
-#include <optional>
-#include <string>
 
 #include "engine/atomic_file.h"
 #include "engine/eval/rope_svg.h"
-#include "kernels/error.h"
 #include "models/config.h"
-#include "models/rope_config.h"
-#include "tools/rope_options.h"
+#include "tools/commands.h"
+#include "tools/common.h"
 
 namespace lariat {
 namespace {
@@ -26,7 +19,7 @@ struct Args {
   std::optional<int64_t> head_dim, length;
   bool json = false;
   RopeOptions rope;
-  RopeCacheOptions cache{.rungs = 0, .stale = false};  // the formula itself, unless --rope-rungs is given
+  RopeCacheOptions cache{.steps = 0, .stale = false};  // the formula itself, unless --rope-steps is given
 };
 
 // A model that is nothing but a head: --head-dim, --rope-theta and --rope-original-ctx.
@@ -34,10 +27,9 @@ RopeScaling bare_head(const Args& args) {
   if (!args.head_dim || !args.rope.theta || !args.rope.original_ctx)
     throw UsageError("rope needs --model DIR, or --head-dim, --rope-theta and --rope-original-ctx");
   if (*args.head_dim < 2 || *args.head_dim > 1024 || *args.head_dim % 2 != 0)
-    throw UsageError("--head-dim is " + std::to_string(*args.head_dim) +
-                     "; expected an even number from 2 to 1024");
+    throw UsageError(fmt::format("--head-dim is {}; expected an even number from 2 to 1024", *args.head_dim));
   if (*args.rope.original_ctx < 1 || *args.rope.original_ctx > INT32_MAX)
-    throw UsageError("--rope-original-ctx: expected an integer from 1 to " + std::to_string(INT32_MAX));
+    throw UsageError(fmt::format("--rope-original-ctx: expected an integer from 1 to {}", INT32_MAX));
   RopeScaling rope;
   rope.head_dim = rope.rotary_dim = *args.head_dim;
   rope.theta = *args.rope.theta;
@@ -48,25 +40,23 @@ RopeScaling bare_head(const Args& args) {
 RopeScaling scaling_of(const Args& args) {
   if (args.model.empty()) return resolve_rope(bare_head(args), args.rope);
   if (args.head_dim) throw UsageError("--head-dim goes without --model; the model has its own");
-  return resolve_rope(load_config(args.model), args.rope);
+  return resolve_rope(load_config(args.model).rope, args.rope);
 }
 
 void print_rope_json(const RopeScaling& rope, int64_t length, double seen) {
   const RopeFrequencies scaled = rope_frequencies(rope, seen);
-  nlohmann::ordered_json out;
-  out["type"] = name_of(rope.type);
-  out["rotary_dim"] = rope.rotary_dim;
-  out["theta"] = rope.theta;
-  out["factor"] = rope.factor;
-  out["original_ctx"] = rope.original_ctx;
-  out["length"] = length;
-  out["attention_factor"] = scaled.attention_factor;
-  out["inv_freq"] = scaled.inv_freq;
-  out["inv_freq_unscaled"] = rope_unscaled(rope).inv_freq;
-  std::cout << out.dump() << "\n";
+  print_json({{"type", name_of(rope.type)},
+              {"rotary_dim", rope.rotary_dim},
+              {"theta", rope.theta},
+              {"factor", rope.factor},
+              {"original_ctx", rope.original_ctx},
+              {"length", length},
+              {"attention_factor", scaled.attention_factor},
+              {"inv_freq", scaled.inv_freq},
+              {"inv_freq_unscaled", rope_unscaled(rope).inv_freq}});
 }
 
-// 0: keeps its speed, 1: in between, 2: slowed by the whole scale, 3: does not turn at all.
+// 0: keeps its speed, 1: in between, 2: slowed by the whole scale, 3: does not rotate at all.
 int kind_of(double before, double after, double scale) {
   if (before == 0.0) return 3;
   const double ratio = after / before;
@@ -74,19 +64,18 @@ int kind_of(double before, double after, double scale) {
   return ratio <= (1.0 + 1e-9) / scale ? 2 : 1;
 }
 
-constexpr std::array<const char*, 4> kKinds{"none", "partly", "fully", "not turning"};
+constexpr std::array<const char*, 4> kKinds{"none", "partly", "fully", "not rotating"};
 
 void print_heading(const RopeScaling& rope, int64_t length, double seen, double attention_factor) {
-  std::printf("%s", std::string(name_of(rope.type)).c_str());
-  if (rope.factor != 1.0) std::printf(", factor %.6g", rope.factor);
-  std::printf(": theta %.10g, %lld of %lld dimensions rotate, original context %lld\n", rope.theta,
-              static_cast<long long>(rope.rotary_dim), static_cast<long long>(rope.head_dim),
-              static_cast<long long>(rope.original_ctx));
-  std::printf("length %lld", static_cast<long long>(length));
-  if (seen != static_cast<double>(length)) std::printf(" (on the rung of %.1f)", seen);
-  std::printf(": scale %.6g, attention factor %.6g\n", rope_scale(rope, seen), attention_factor);
+  const std::string factor = rope.factor != 1.0 ? fmt::format(", factor {:.6g}", rope.factor) : "";
+  fmt::print(std::cout, "{}{}: theta {:.10g}, {} of {} dimensions rotate, original context {}\n",
+             name_of(rope.type), factor, rope.theta, rope.rotary_dim, rope.head_dim, rope.original_ctx);
+  const bool stepped = seen != static_cast<double>(length);
+  fmt::print(std::cout, "length {}{}: scale {:.6g}, attention factor {:.6g}\n", length,
+             stepped ? fmt::format(" (on the scale step of {:.1f})", seen) : "", rope_scale(rope, seen),
+             attention_factor);
   if (rope.depends_on_length() && length <= rope.original_ctx)
-    std::printf("(up to the original context nothing is stretched; see a longer --length)\n");
+    std::cout << "(up to the original context nothing is stretched; see a longer --length)\n";
 }
 
 void print_table(const RopeScaling& rope, int64_t length, double seen) {
@@ -94,8 +83,12 @@ void print_table(const RopeScaling& rope, int64_t length, double seen) {
   const auto plain = rope_unscaled(rope).inv_freq;
   const double scale = rope_scale(rope, seen), l0 = static_cast<double>(rope.original_ctx);
   print_heading(rope, length, seen, scaled.attention_factor);
-  std::printf("\n%4s  %14s  %14s  %8s  %12s  %12s  %s\n", "pair", "inv_freq", "scaled", "ratio", "wavelength",
-              "turns in L0", "interpolated");
+  const auto row = [](const auto&... cells) {
+    fmt::print(std::cout, "{:>4}  {:>14}  {:>14}  {:>8}  {:>12}  {:>12}  {}\n", cells...);
+  };
+  const auto digits = [](double value, int n) { return fmt::format("{:.{}g}", value, n); };
+  std::cout << "\n";
+  row("pair", "inv_freq", "scaled", "ratio", "wavelength", "turns in L0", "interpolated");
   std::array<int, 4> count{};
   for (size_t i = 0; i < plain.size(); ++i) {
     const double before = plain[i], after = scaled.inv_freq[i];
@@ -103,27 +96,27 @@ void print_table(const RopeScaling& rope, int64_t length, double seen) {
     ++count[static_cast<size_t>(kind)];
     const char* word = kKinds[static_cast<size_t>(kind)];
     if (kind == 3) {
-      std::printf("%4zu  %14d  %14d  %8s  %12s  %12d  %s\n", i, 0, 0, "-", "-", 0, word);
+      row(i, 0, 0, "-", "-", 0, word);
       continue;
     }
-    std::printf("%4zu  %14.8g  %14.8g  %8.5f  %12.6g  %12.6g  %s\n", i, before, after, after / before,
-                2.0 * std::numbers::pi / before, l0 * before / (2.0 * std::numbers::pi), word);
+    row(i, digits(before, 8), digits(after, 8), fmt::format("{:.5f}", after / before),
+        digits(2.0 * std::numbers::pi / before, 6), digits(l0 * before / (2.0 * std::numbers::pi), 6), word);
   }
-  std::printf("\ninterpolated: %d none, %d partly, %d fully", count[0], count[1], count[2]);
-  if (count[3] > 0) std::printf("; %d pairs do not turn", count[3]);
-  std::printf("\n");
+  fmt::print(std::cout, "\ninterpolated: {} none, {} partly, {} fully", count[0], count[1], count[2]);
+  if (count[3] > 0) fmt::print(std::cout, "; {} pairs do not rotate", count[3]);
+  std::cout << "\n";
 }
 
 void run(const Args& args) {
   const RopeScaling rope = scaling_of(args);
   const int64_t length = args.length.value_or(std::max(rope.original_ctx, rope.max_position_embeddings));
   if (length < 1 || length > INT32_MAX)
-    throw UsageError("--length: expected an integer from 1 to " + std::to_string(INT32_MAX));
-  const double seen = rope_step_length(rope, length, args.cache.rungs);
+    throw UsageError(fmt::format("--length: expected an integer from 1 to {}", INT32_MAX));
+  const double seen = rope_step_length(rope, length, args.cache.steps);
   // The picture first: a reader of the table that closes the pipe early does not lose it.
   if (!args.svg.empty()) {
     write_file_atomically(args.svg, rope_svg(rope, seen));
-    std::cerr << "wrote " << args.svg << "\n";
+    fmt::print(std::cerr, "wrote {}\n", args.svg);
   }
   if (args.json) {
     print_rope_json(rope, length, seen);

@@ -1,13 +1,11 @@
-#include "tools/sweep.h"
+#include "engine/eval/sweep.h"
 
-#include <algorithm>
+#include <fmt/ostream.h>
+
 #include <iostream>
 
 #include "engine/atomic_file.h"
 #include "engine/eval/report.h"
-#include "engine/eval/sweep.h"
-#include "engine/writable.h"
-#include "kernels/error.h"
 #include "tools/commands.h"
 #include "tools/common.h"
 #include "tools/measuring.h"
@@ -24,33 +22,34 @@ struct SweepCommand {
   bool resume = false, json = false, no_perplexity = false, no_passkey = false, no_speed = false;
 };
 
-std::string perplexity_rows(const SweepTable& table) {
-  std::vector<std::vector<std::string>> rows = {{"perplexity"}};
+// A row for each scaling, a column for each length.
+template <class Cell>
+std::string rows_by_length(const SweepTable& table, const std::string& title, const Cell& cell) {
+  std::vector<std::vector<std::string>> rows = {{title}};
   for (const int64_t length : table.lengths) rows[0].push_back(std::to_string(length));
   for (const auto& scaling : table.scalings) {
     rows.push_back({scaling});
-    for (const int64_t length : table.lengths) {
-      const auto value = table.perplexity_at(scaling, length);
-      rows.back().push_back(value ? compact(value->ppl) + " ± " + compact(value->standard_error) : "-");
-    }
+    for (const int64_t length : table.lengths) rows.back().push_back(cell(scaling, length));
   }
   return aligned_table(rows);
 }
 
+std::string perplexity_rows(const SweepTable& table) {
+  return rows_by_length(table, "perplexity", [&](const std::string& scaling, int64_t length) {
+    const auto value = table.perplexity_at(scaling, length);
+    if (!value) return std::string("-");
+    return fmt::format("{} ± {}", compact(value->ppl), compact(value->standard_error));
+  });
+}
+
 std::string speed_rows(const SweepTable& table) {
-  std::vector<std::vector<std::string>> rows = {{"prompt / decode tokens/s, cache"}};
-  for (const int64_t length : table.lengths) rows[0].push_back(std::to_string(length));
-  for (const auto& scaling : table.scalings) {
-    rows.push_back({scaling});
-    for (const int64_t length : table.lengths) {
-      const auto value = table.speed_at(scaling, length);
-      rows.back().push_back(value ? compact(value->prefill_tok_s) + " / " + compact(value->decode_tok_s) +
-                                        ", " + compact(static_cast<double>(value->cache_bytes) / (1 << 20)) +
-                                        " MiB"
-                                  : "-");
-    }
-  }
-  return aligned_table(rows);
+  const char* title = "prompt / decode tokens/s, cache";
+  return rows_by_length(table, title, [&](const std::string& scaling, int64_t length) {
+    const auto value = table.speed_at(scaling, length);
+    if (!value) return std::string("-");
+    return fmt::format("{} / {}, {} MiB", compact(value->prefill_tok_s), compact(value->decode_tok_s),
+                       compact(static_cast<double>(value->cache_bytes) / (1 << 20)));
+  });
 }
 
 void print_text(const SweepTable& table) {
@@ -58,7 +57,7 @@ void print_text(const SweepTable& table) {
   if (!table.perplexity.empty()) text += perplexity_rows(table) + "\n";
   if (!table.passkey.empty()) {
     for (const auto& scaling : table.scalings)
-      text += "passkeys, " + scaling + "\n" + heat_map(table, scaling) + "\n";
+      text += fmt::format("passkeys, {}\n{}\n", scaling, heat_map(table, scaling));
   }
   if (!table.speed.empty()) text += speed_rows(table) + "\n";
   for (const auto& sentence : conclusions(table)) text += sentence + "\n";
@@ -69,11 +68,10 @@ nlohmann::ordered_json to_json(const SweepRecords& log, const SweepTable& table,
   nlohmann::ordered_json header = log.header;
   header.erase("lariat_sweep");
   header.erase("shard");
-  nlohmann::ordered_json json = {{"sweep", header},
-                                 {"complete", complete},
-                                 {"results", log.records},
-                                 {"conclusions", conclusions(table)}};
-  return json;
+  return {{"sweep", header},
+          {"complete", complete},
+          {"results", log.records},
+          {"conclusions", conclusions(table)}};
 }
 
 // The report and what is printed, of results that may be incomplete.
@@ -116,9 +114,16 @@ void set_aside(const std::filesystem::path& log, bool quiet) {
   const std::filesystem::path old = log.string() + ".old";
   std::filesystem::rename(log, old, ec);
   if (!ec && !quiet) {
-    std::cerr << "lariat: earlier results are now " << old.string()
-              << "; --resume would have continued them\n";
+    fmt::print(std::cerr, "lariat: earlier results are now {}; --resume would have continued them\n",
+               old.string());
   }
+}
+
+// The log beside a report: "out.html" -> "out.jsonl", of a shard "out.shard-0-of-4.jsonl".
+std::filesystem::path log_beside(const std::filesystem::path& report, int64_t index, int64_t count) {
+  std::filesystem::path log = report;
+  if (count == 1) return log.replace_extension(".jsonl");
+  return log.replace_extension(fmt::format(".shard-{}-of-{}.jsonl", index, count));
 }
 
 // After its own shard: when all the others are complete too, their one report.
@@ -137,17 +142,21 @@ void publish_shards(const SweepCommand& command, const Sweep& sweep) {
     if (is_complete(log)) return publish(command, log);
   }
   if (!command.common.quiet) {
-    std::cerr << "lariat: shard " << options.shard_index << " of " << options.shard_count
-              << " is done; when all are: lariat sweep --merge" << names << " --report "
-              << command.report.string() << "\n";
+    fmt::print(std::cerr,
+               "lariat: shard {} of {} is done; when all are: lariat sweep --merge{} --report {}\n",
+               options.shard_index, options.shard_count, names, command.report.string());
   }
 }
 
 Shard choose_shard(const SweepCommand& command) {
-  Shard shard =
-      command.shard.empty() ? shard_of_environment(process_environment) : parse_shard(command.shard);
+  const auto given = parse_shard(command.shard);
+  if (!given && !command.shard.empty()) {
+    throw UsageError(fmt::format("--shard {}: give i/n with i from 0 to n - 1, such as 0/4", command.shard));
+  }
+  const Shard shard = given ? *given : shard_of_environment(process_environment);
   if (shard.count > 1 && !command.common.quiet) {
-    std::cerr << "lariat: shard " << shard.index << " of " << shard.count << " (" << shard.source << ")\n";
+    fmt::print(std::cerr, "lariat: shard {} of {} ({})\n", shard.index, shard.count,
+               given ? "--shard" : shard.source);
   }
   return shard;
 }
@@ -158,8 +167,8 @@ bool measure(const SweepCommand& command, Sweep& sweep, SweepLog& log) {
   const Eta eta;
   return sweep.run(log, [&](const SweepProgress& at) {
     bar.update(static_cast<int64_t>(1000 * at.done),
-               std::string(name_of(at.unit.kind)) + ", " + at.unit.scaling + " at " +
-                   std::to_string(at.unit.length) + "  " + eta.left(at.done));
+               fmt::format("{}, {} at {}  {}", name_of(at.unit.kind), at.unit.scaling, at.unit.length,
+                           eta.left(at.done)));
   });
 }
 
@@ -195,16 +204,15 @@ void run(SweepCommand& command) {
   options.shard_index = shard.index;
   options.shard_count = shard.count;
   options.interrupted = &interrupted();
-  options.passkeys.eos_ids = runtime.model.spec.eos_token_ids;
-  if (options.passkeys.eos_ids.empty()) options.passkeys.eos_ids = tokenizer.eos_ids();
+  options.passkeys.eos_ids = eos_ids(runtime.model, tokenizer);
 
   CommonOptions silent = command.common;
   silent.quiet = true;
   Sweep sweep(
       runtime.model, *runtime.backend, tokenizer,
-      [&](const Model& model) {
-        SessionOptions session = session_options(silent, model);
-        session.on_not_finite = warn_not_finite(command.common, model);
+      [&](const RopeScaling& rope) {
+        SessionOptions session = session_options(silent, runtime.model, rope);
+        session.on_not_finite = warn_not_finite(command.common, runtime.model);
         return session;
       },
       options);
@@ -234,30 +242,14 @@ void add_measuring_options(CLI::App& sub, SweepCommand& command) {
   sub.add_option("--lengths", sweep.lengths, "in tokens; default 1, 2 and 4 times the original length")
       ->delimiter(',')
       ->check(CLI::Range(int64_t{4}, int64_t{1} << 40));
-  sub.add_option("--method", command.method, "of perplexity: sliding (default) or chunks")
-      ->check(CLI::IsMember({"sliding", "chunks"}));
-  sub.add_option("--stride", sweep.stride, "tokens a sliding window moves; default 256")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  sub.add_option("--max-tokens", sweep.max_tokens, "of the text, for perplexity; default 8192, 0: all")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 60));
-  sub.add_option("--depths", sweep.passkeys.depths, "of the passkey; default 0,0.25,0.5,0.75,1")
-      ->delimiter(',')
-      ->check(CLI::Range(0.0, 1.0));
-  sub.add_option("--trials", sweep.passkeys.trials, "passkeys per length and depth; default 5")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  sub.add_option("--seed", sweep.passkeys.seed, "of the passkeys; default 0");
+  add_perplexity_options(sub, command.method, sweep.stride, sweep.max_tokens, "default 8192, 0: all");
+  add_passkey_options(sub, sweep.passkeys);
   sub.add_flag("--no-perplexity", command.no_perplexity, "leave perplexity out");
   sub.add_flag("--no-passkey", command.no_passkey, "leave passkeys out");
   sub.add_flag("--no-speed", command.no_speed, "leave speed and memory out");
 }
 
 }  // namespace
-
-std::filesystem::path log_beside(const std::filesystem::path& report, int64_t index, int64_t count) {
-  std::filesystem::path log = report;
-  if (count == 1) return log.replace_extension(".jsonl");
-  return log.replace_extension(".shard-" + std::to_string(index) + "-of-" + std::to_string(count) + ".jsonl");
-}
 
 void add_sweep_command(CLI::App& app) {
   auto command = std::make_shared<SweepCommand>();

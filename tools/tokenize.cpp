@@ -1,7 +1,8 @@
+#include <fmt/ranges.h>
+
 #include <iostream>
 
-#include "engine/eval/token_list.h"
-#include "kernels/error.h"
+#include "engine/eval/token_source.h"
 #include "models/json_file.h"
 #include "tools/commands.h"
 #include "tools/common.h"
@@ -27,9 +28,7 @@ void tokenize(const TokenizeCommand& command) {
     print_json({{"tokens", tokens}});
     return;
   }
-  std::string line;
-  for (const int32_t id : tokens) line += (line.empty() ? "" : ",") + std::to_string(id);
-  std::cout << line << "\n";
+  std::cout << fmt::format("{}\n", fmt::join(tokens, ","));
 }
 
 void detokenize(const TokenizeCommand& command) {
@@ -37,8 +36,8 @@ void detokenize(const TokenizeCommand& command) {
   const std::vector<int32_t> tokens = parse_token_list(command.tokens, "--tokens");
   for (const int32_t id : tokens) {
     if (id >= tokenizer.vocab_size()) {
-      throw Error("--tokens: id " + std::to_string(id) + " is outside the tokenizer's vocabulary of " +
-                  std::to_string(tokenizer.vocab_size()));
+      throw Error(fmt::format("--tokens: id {} is outside the tokenizer's vocabulary of {}", id,
+                              tokenizer.vocab_size()));
     }
   }
   const std::string text = tokenizer.decode(tokens);

@@ -1,5 +1,7 @@
 #include "engine/eval/passkey.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <deque>
 
@@ -11,8 +13,6 @@
 namespace lariat {
 namespace {
 
-constexpr int64_t kShared = kKvPage;
-
 int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
   const auto size = static_cast<std::ptrdiff_t>(std::min(a.size(), b.size()));
   return std::mismatch(a.begin(), a.begin() + size, b.begin()).first - a.begin();
@@ -23,7 +23,7 @@ struct Group {
   double depth = 0;
   std::vector<int64_t> keys;
   std::vector<std::vector<int32_t>> prompts;
-  int64_t shared = 0;  // ids that all of them begin with, in whole blocks
+  int64_t shared = 0;  // ids that all of them begin with, in whole pages
 };
 
 Group make_group(const PasskeyPrompts& maker, int64_t length, double depth, const PasskeyOptions& options) {
@@ -35,7 +35,7 @@ Group make_group(const PasskeyPrompts& maker, int64_t length, double depth, cons
     group.prompts.push_back(maker.build(length, depth, group.keys.back()));
     shared = std::min(shared, common_prefix(group.prompts.front(), group.prompts.back()));
   }
-  group.shared = shared / kShared * kShared;
+  group.shared = shared / kKvPage * kKvPage;
   return group;
 }
 
@@ -84,11 +84,11 @@ class LengthRun {
   void extend_base(const Group& group) {
     const std::span<const int32_t> wanted =
         std::span(group.prompts.front()).first(static_cast<size_t>(group.shared));
-    base_.truncate(common_prefix(base_tokens_, wanted) / kShared * kShared);
+    base_.truncate(common_prefix(base_tokens_, wanted) / kKvPage * kKvPage);
     while (base_.length() < group.shared) {
-      session_.prefill(base_, wanted.subspan(static_cast<size_t>(base_.length()), kShared), kShared,
+      session_.prefill(base_, wanted.subspan(static_cast<size_t>(base_.length()), kKvPage), kKvPage,
                        [](int64_t, const Matrix&) {});
-      advance(kShared);
+      advance(kKvPage);
     }
     base_tokens_.assign(wanted.begin(), wanted.end());
   }
@@ -141,7 +141,7 @@ int64_t PasskeyCell::correct() const {
 
 bool measure_passkey(Session& session, const TextCodec& codec, int64_t length, const PasskeyOptions& options,
                      const PasskeyCellFn& on_cell, const PasskeyProgressFn& progress) {
-  check_memory(session, length, 2, "a passkey length of " + std::to_string(length));
+  check_memory(session, length, 2, fmt::format("a passkey length of {}", length));
   try {
     LengthRun(session, codec, length, options, progress).run(on_cell);
   } catch (const Interrupted&) {

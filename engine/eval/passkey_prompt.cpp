@@ -1,8 +1,9 @@
-#include "engine/eval/passkey_prompt.h"
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "engine/eval/passkey.h"
 #include "kernels/error.h"
 
 namespace lariat {
@@ -49,11 +50,15 @@ std::string filler(size_t bytes) {
 
 }  // namespace
 
+TextCodec prompt_codec(const Tokenizer& tokenizer) {
+  return {[tokenizer](std::string_view text) { return tokenizer.encode(text, tokenizer.adds_bos()); },
+          [tokenizer](std::span<const int32_t> ids) { return tokenizer.decode(ids); }};
+}
+
 std::string PasskeyPrompts::text(size_t before, size_t after, int64_t key) {
-  const std::string k = std::to_string(key);
   std::string text(kTask);
   if (before > 0) text.append("\n").append(filler(before));
-  text += "\nThe pass key is " + k + ". Remember it. " + k + " is the pass key.";
+  text += fmt::format("\nThe pass key is {0}. Remember it. {0} is the pass key.", key);
   if (after > 0) text.append("\n").append(filler(after));
   text.append("\n").append(kQuestion);
   return text;
@@ -124,8 +129,9 @@ bool PasskeyPrompts::meet(int64_t length, int64_t key, bool move_before, Cuts& c
 std::vector<int32_t> PasskeyPrompts::build(int64_t length, double depth, int64_t key) const {
   const int64_t bare = measure({0, 0}, key);
   if (length < bare) {
-    throw Error("a passkey prompt of " + std::to_string(length) + " tokens is too short: without filler it " +
-                "has " + std::to_string(bare) + "; use a larger length");
+    throw Error(fmt::format(
+        "a passkey prompt of {} tokens is too short: without filler it has {}; use a larger length", length,
+        bare));
   }
   const int64_t filler_tokens = length - bare;
   const auto before = static_cast<int64_t>(std::llround(depth * static_cast<double>(filler_tokens)));
@@ -158,8 +164,9 @@ std::vector<int32_t> PasskeyPrompts::cut_inside_words(int64_t length, int64_t ke
       if (static_cast<int64_t>(ids.size()) == length) return ids;
     }
   }
-  throw Error("no passkey prompt of exactly " + std::to_string(length) +
-              " tokens exists for this tokenizer; use a length a few tokens away");
+  throw Error(fmt::format(
+      "no passkey prompt of exactly {} tokens exists for this tokenizer; use a length a few tokens away",
+      length));
 }
 
 std::string_view first_integer(std::string_view text) {

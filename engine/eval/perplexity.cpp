@@ -1,5 +1,7 @@
 #include "engine/eval/perplexity.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <deque>
@@ -69,7 +71,7 @@ class Measurement {
         text_(text),
         options_(options),
         bos_(options.bos ? 1 : 0),
-        shares_(!session.model().spec.rope.depends_on_length()) {
+        shares_(!session.rope().depends_on_length()) {
     for (const int64_t ctx : options.ctx) {
       windows_.emplace_back(options, ctx);
       next_.push_back(windows_.back().next(text));
@@ -211,15 +213,15 @@ double PerplexityResult::standard_error() const {
 std::vector<PerplexityResult> measure_perplexity(
     Session& session, TokenSource& text, const std::string& text_name, const PerplexityOptions& options,
     const std::function<void(const PerplexityProgress&)>& progress) {
-  if (options.stride < 1) throw UsageError("--stride must be at least 1");
+  if (options.stride < 1) throw Error("a stride is at least 1");
   for (const int64_t ctx : options.ctx) {
-    if (ctx < kMinCtx) throw UsageError("--ctx " + std::to_string(ctx) + ": a window has at least 4 tokens");
-    check_memory(session, ctx, 1, "--ctx " + std::to_string(ctx));
+    const std::string window = fmt::format("a window of {} tokens", ctx);
+    if (ctx < kMinCtx) throw Error(fmt::format("{} is too short; it has at least {}", window, kMinCtx));
+    check_memory(session, ctx, 1, window);
     const int64_t holds = ctx - (options.bos ? 1 : 0), have = text.count(holds);
     if (have < holds) {
-      throw Error(text_name + ": has " + std::to_string(have) + " tokens and one window of --ctx " +
-                  std::to_string(ctx) + " holds " + std::to_string(holds) +
-                  "; use a longer text or a smaller --ctx");
+      throw Error(fmt::format("{}: has {} tokens and {} holds {} of them", text_name, have, window, holds),
+                  Remedy::kLongerText);
     }
   }
   Measurement measurement(session, text, options);

@@ -66,10 +66,10 @@ struct PerplexityProgress {
 // token sees another past) and no cache can serve two of them. Windows of different lengths that begin at
 // the *same* token are prefixes of each other: under a scaling that does not depend on the length, one pass
 // over the longest gives the losses of all, and the shorter lengths cost nothing. Under a dynamic scaling
-// each length has its own clock and its own pass. Windows that share nothing run in one batch instead.
+// each length has its own frequencies and its own pass. Windows that share nothing run in one batch instead.
 //
-// Throws Error, naming `text_name`, when the text is shorter than one window, and when a window is longer
-// than memory allows.
+// Throws Error, naming `text_name`, when the text is shorter than one window, when a window is longer than
+// memory allows or has fewer than 4 tokens, and when the stride is less than 1.
 std::vector<PerplexityResult> measure_perplexity(
     Session& session, TokenSource& text, const std::string& text_name, const PerplexityOptions& options,
     const std::function<void(const PerplexityProgress&)>& progress = {});

@@ -1,13 +1,85 @@
 #pragma once
+#include <map>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
 
-#include "engine/eval/sweep_results.h"
+#include "engine/eval/sweep_log.h"
 
 namespace lariat {
+
+struct PerplexityValue {
+  double ppl = 0, standard_error = 0;
+  int64_t tokens = 0;
+};
+
+struct RetrievalValue {
+  int64_t trials = 0, correct = 0;
+  double share() const { return trials > 0 ? static_cast<double>(correct) / static_cast<double>(trials) : 0; }
+};
+
+struct SpeedValue {
+  double prefill_tok_s = 0, decode_tok_s = 0;
+  int64_t cache_bytes = 0;
+};
+
+// What was measured, by scaling, length and depth: the input of tables, reports and conclusions. Cells may be
+// missing (an interrupted sweep, a loss that is not finite).
+struct SweepTable {
+  std::string model, text;  // names; an empty text: no perplexity
+  int64_t original_ctx = 0;
+  std::vector<std::string> scalings;
+  std::vector<int64_t> lengths;
+  std::vector<double> depths;
+  std::vector<std::string> notes;  // how it was measured, in words
+  std::map<std::pair<std::string, int64_t>, PerplexityValue> perplexity;
+  std::map<std::tuple<std::string, int64_t, double>, RetrievalValue> passkey;
+  std::map<std::pair<std::string, int64_t>, SpeedValue> speed;
+
+  std::optional<PerplexityValue> perplexity_at(const std::string& scaling, int64_t length) const;
+  std::optional<RetrievalValue> passkey_at(const std::string& scaling, int64_t length, double depth) const;
+  // All depths together.
+  std::optional<RetrievalValue> passkey_at(const std::string& scaling, int64_t length) const;
+  std::optional<SpeedValue> speed_at(const std::string& scaling, int64_t length) const;
+};
+
+SweepTable tabulate(const SweepRecords& log);
+
+// The scalings whose perplexity at a length is within half a percent of the lowest; empty: none measured.
+std::vector<std::string> best_by_perplexity(const SweepTable& table, int64_t length);
+// Those that found the most keys; empty: none measured, or none found.
+std::vector<std::string> best_by_passkey(const SweepTable& table, int64_t length);
+
+// Which scaling won where, in plain sentences: one per length and measurement, the last one over all lengths
+// beyond the original.
+std::vector<std::string> conclusions(const SweepTable& table);
+
+// "a", "a and b", "a, b and c".
+std::string joined(const std::vector<std::string>& words);
+
+// 3 or 4 significant digits, without an exponent below a million.
+std::string compact(double value);
 
 // The results as one HTML page that needs nothing else: style and pictures (SVG) stand inside, no scripts.
 // Readable in light and dark, on a phone and on paper. Made of the table alone: the same table gives the same
 // bytes. Parts that were not measured are left out.
 std::string html_report(const SweepTable& table);
+
+// --- the pictures of a report ---
+// Colours are CSS variables of the page: --c0 ... --c9 for the scalings, --ink, --soft and --grid for text
+// and lines, --heat for filled cells.
+
+// Index of a scaling's colour: its own wherever it appears.
+int colour_of(const std::string& scaling);
+
+// Perplexity by length, one line per scaling, on log axes where the values ask for it. Labels stand at the
+// lines' ends, moved apart where lines meet. width: of the picture in CSS pixels, so that text keeps its size
+// on a narrow page.
+std::string perplexity_chart(const SweepTable& table, int width, int height);
+
+// Share of passkeys found by length (columns) and depth (rows) under one scaling.
+std::string passkey_map(const SweepTable& table, const std::string& scaling);
 
 }  // namespace lariat

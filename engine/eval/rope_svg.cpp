@@ -1,13 +1,14 @@
 #include "engine/eval/rope_svg.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <complex>
-#include <cstdarg>
-#include <cstdio>
 #include <numbers>
 #include <utility>
 
+#include "engine/eval/chart.h"
 #include "models/rope_config.h"
 
 namespace lariat {
@@ -21,70 +22,37 @@ struct Series {
   std::vector<double> inv_freq;
 };
 
-std::string format(const char* pattern, ...) __attribute__((format(printf, 1, 2)));
-std::string format(const char* pattern, ...) {
-  char text[512];
-  va_list args;
-  va_start(args, pattern);
-  std::vsnprintf(text, sizeof text, pattern, args);
-  va_end(args);
-  return text;
-}
-
 // 4096, 65 536: figures in groups of three with thin spaces.
 std::string grouped(double value) {
-  std::string digits = format("%.0f", value);
+  std::string digits = fmt::format("{:.0f}", value);
   for (auto i = static_cast<int>(digits.size()) - 3; i > 0 && digits.size() > 4; i -= 3)
     digits.insert(static_cast<size_t>(i), "\u2009");
   return digits;
 }
 
-// --- the picture's pieces ---
+using Points = std::vector<std::pair<double, double>>;
 
-struct Axis {
-  double lo, hi;
-  bool log = false;
-  double at(double v) const { return log ? std::log(v / lo) / std::log(hi / lo) : (v - lo) / (hi - lo); }
-};
+std::string heading(const Chart& chart, const std::string& title, const std::string& note) {
+  return svg_text(chart.left, chart.top - 30, "start", "head", title) +
+         svg_text(chart.left, chart.top - 12, "start", "note", note);
+}
 
-struct Panel {
-  double x, y, w, h;
-  Axis across, up;
-  std::string svg{};
+std::string pair_ticks(const Chart& chart) {
+  std::string svg;
+  const int last = static_cast<int>(chart.across.high), step = std::max(1, (last + 3) / 4);
+  for (int pair = 0; pair <= last; pair += step) svg += chart.tick_across(pair, std::to_string(pair));
+  return svg + svg_text(chart.right, chart.bottom + 36, "end", "note", "pair");
+}
 
-  double px(double v) const { return x + w * across.at(v); }
-  double py(double v) const { return y + h * (1.0 - up.at(v)); }
-
-  void text(double tx, double ty, const char* style, const std::string& words) {
-    svg += format("<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", tx, ty, style) + words + "</text>\n";
+// value(inv_freq, pair) of every pair that rotates, by pair.
+template <typename F>
+std::string pair_curve(const Chart& chart, const Series& series, const F& value) {
+  Points points;
+  for (size_t i = 0; i < series.inv_freq.size(); ++i) {
+    if (series.inv_freq[i] > 0.0) points.emplace_back(static_cast<double>(i), value(series.inv_freq[i], i));
   }
-  void head(const std::string& title, const std::string& note) {
-    text(x, y - 30, "head", title);
-    text(x, y - 12, "note", note);
-  }
-  void tick_x(double v, const std::string& label) {
-    svg += format("<path class=\"grid\" d=\"M%.1f %.1fV%.1f\"/>\n", px(v), y, y + h);
-    text(px(v), y + h + 18, "tick mid", label);
-  }
-  void tick_y(double v, const std::string& label) {
-    svg += format("<path class=\"grid\" d=\"M%.1f %.1fH%.1f\"/>\n", x, py(v), x + w);
-    text(x - 8, py(v) + 4, "tick end", label);
-  }
-  void pair_ticks() {
-    const int last = static_cast<int>(across.hi), step = std::max(1, (last + 3) / 4);
-    for (int pair = 0; pair <= last; pair += step) tick_x(pair, std::to_string(pair));
-    text(x + w, y + h + 36, "note end", "pair");
-  }
-  void curve(const std::string& style, const std::vector<std::pair<double, double>>& points) {
-    svg += "<path class=\"curve " + style + "\" d=\"";
-    const char* step = "M";
-    for (const auto& [vx, vy] : points) {
-      svg += format("%s%.1f %.1f", step, px(vx), py(vy));
-      step = "L";
-    }
-    svg += "\"/>\n";
-  }
-};
+  return chart.curve("curve " + series.style, points);
+}
 
 // For light and dark pages, alone or embedded, and for viewers without CSS variables. Curves that lie on each
 // other differ in their dashes.
@@ -92,7 +60,6 @@ const char* const kStyle = R"(<style>
 text { font: 13px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill: #1f2328; }
 .title { font-size: 21px; font-weight: 650; } .head { font-size: 15px; font-weight: 650; }
 .note, .tick, .sub { fill: #59636e; } .tick, .mark { font-size: 12px; }
-.mid { text-anchor: middle; } .end { text-anchor: end; }
 .mark { paint-order: stroke; stroke: #ffffff; stroke-width: 4px; stroke-linejoin: round; }
 .paper { fill: #ffffff; } .grid { stroke: #e4e8ec; fill: none; }
 .rule { stroke: #59636e; stroke-dasharray: 3 3; fill: none; }
@@ -128,7 +95,7 @@ double factor_of(const RopeScaling& rope, double length) {
 
 // Every type that is made of a factor alone, at `factor`, and `rope` itself at `length`.
 std::vector<Series> make_series(const RopeScaling& rope, double length, double factor) {
-  RopeScaling whole = rope;  // a proportional head counts all its pairs, turning or not
+  RopeScaling whole = rope;  // a proportional head counts all its pairs, rotating or not
   if (rope.type == RopeType::kProportional) whole.partial_rotary_factor = 1.0;
   std::vector<Series> all{
       {"no scaling", "plain", rope_unscaled(rope_of_type(whole, RopeType::kDefault)).inv_freq}};
@@ -157,7 +124,7 @@ std::vector<Series> make_series(const RopeScaling& rope, double length, double f
   return all;
 }
 
-std::string draw_ratios(const std::vector<Series>& all, double x, double y, double w, double h) {
+std::string draw_ratios(const std::vector<Series>& all, Chart chart) {
   const auto& plain = all.front().inv_freq;
   double low = 0.5;
   for (const Series& s : all) {
@@ -165,62 +132,51 @@ std::string draw_ratios(const std::vector<Series>& all, double x, double y, doub
       if (s.inv_freq[i] > 0.0) low = std::min(low, s.inv_freq[i] / plain[i]);
     }
   }
-  const auto last = static_cast<double>(std::max<size_t>(plain.size() - 1, 1));
-  Panel panel{x, y, w, h, {0.0, last}, {low / 1.12, 1.12, true}};
-  panel.head("How much each pair is slowed", "its frequency over the unscaled one; fast pairs left");
+  chart.across.high = static_cast<double>(std::max<size_t>(plain.size() - 1, 1));
+  chart.up = {low / 1.12, 1.12, true};
+  std::string svg =
+      heading(chart, "How much each pair is slowed", "its frequency over the unscaled one; fast pairs left");
   const double octaves = std::ceil(-std::log2(low) - 1e-9), step = std::max(1.0, std::ceil(octaves / 6.0));
   for (double o = 0.0; std::exp2(-o) >= low / 1.1; o += step)
-    panel.tick_y(std::exp2(-o), o == 0.0 ? "1" : "1/" + format("%.0f", std::exp2(o)));
-  panel.pair_ticks();
+    svg += chart.tick_up(std::exp2(-o), o == 0.0 ? "1" : fmt::format("1/{:.0f}", std::exp2(o)));
+  svg += pair_ticks(chart);
   for (const Series& s : all) {
-    std::vector<std::pair<double, double>> points;
-    for (size_t i = 0; i < s.inv_freq.size(); ++i) {
-      if (s.inv_freq[i] > 0.0) points.emplace_back(static_cast<double>(i), s.inv_freq[i] / plain[i]);
-    }
-    panel.curve(s.style, points);
+    svg += pair_curve(chart, s, [&](double inv_freq, size_t pair) { return inv_freq / plain[pair]; });
   }
-  return panel.svg;
+  return svg;
 }
 
-std::string draw_wavelengths(const std::vector<Series>& all, double l0, double reach, double x, double y,
-                             double w, double h) {
+std::string draw_wavelengths(const std::vector<Series>& all, double l0, double reach, Chart chart) {
+  const auto wavelength = [](double inv_freq, size_t) { return 2.0 * std::numbers::pi / inv_freq; };
   double longest = reach * 1.6;
   for (const Series& s : all) {
     for (const double f : s.inv_freq) {
-      if (f > 0.0) longest = std::max(longest, 2.0 * std::numbers::pi / f);
+      if (f > 0.0) longest = std::max(longest, wavelength(f, 0));
     }
   }
-  const auto last = static_cast<double>(std::max<size_t>(all.front().inv_freq.size() - 1, 1));
-  Panel panel{x, y, w, h, {0.0, last}, {std::min(4.0, l0 / 1.5), longest * 1.3, true}};
-  panel.head("Wavelengths", "tokens per turn, on a logarithmic scale");
+  chart.across.high = static_cast<double>(std::max<size_t>(all.front().inv_freq.size() - 1, 1));
+  chart.up = {std::min(4.0, l0 / 1.5), longest * 1.3, true};
+  std::string svg = heading(chart, "Wavelengths", "tokens per full rotation, on a logarithmic scale");
   for (double v = 10.0; v <= longest * 1.3; v *= 10.0)
-    panel.tick_y(v, v < 1e4   ? format("%.0f", v)
-                    : v < 1e6 ? format("%.0fk", v / 1e3)
-                    : v < 1e9 ? format("%.0fM", v / 1e6)
-                              : format("%.0e", v));
-  panel.pair_ticks();
-  for (const double v : {l0, reach})
-    panel.svg += format("<path class=\"rule\" d=\"M%.1f %.1fH%.1f\"/>\n", x, panel.py(v), x + w);
-  for (const Series& s : all) {
-    std::vector<std::pair<double, double>> points;
-    for (size_t i = 0; i < s.inv_freq.size(); ++i) {
-      if (s.inv_freq[i] > 0.0)
-        points.emplace_back(static_cast<double>(i), 2.0 * std::numbers::pi / s.inv_freq[i]);
-    }
-    panel.curve(s.style, points);
-  }
+    svg += chart.tick_up(v, v < 1e4   ? fmt::format("{:.0f}", v)
+                            : v < 1e6 ? fmt::format("{:.0f}k", v / 1e3)
+                            : v < 1e9 ? fmt::format("{:.0f}M", v / 1e6)
+                                      : fmt::format("{:.0e}", v));
+  svg += pair_ticks(chart);
+  for (const double v : {l0, reach}) svg += chart.across_at(v, "rule");
+  for (const Series& s : all) svg += pair_curve(chart, s, wavelength);
   // Where the curves are not: slow pairs lie above the original context, fast ones below the stretched one.
-  panel.text(x + w - 8, panel.py(l0) + 16, "mark end", "original " + grouped(l0));
-  panel.text(x + 8, panel.py(reach) - 7, "mark", "stretched to " + grouped(reach));
-  return panel.svg;
+  svg += svg_text(chart.right - 8, chart.y(l0) + 16, "end", "mark", "original " + grouped(l0));
+  return svg +
+         svg_text(chart.left + 8, chart.y(reach) - 7, "start", "mark", "stretched to " + grouped(reach));
 }
 
 // A curve over distances 1..reach, log-spaced. The bound wiggles faster than a pixel; each point is the mean
 // over the distances within an eighth of it.
 template <typename F>
-std::vector<std::pair<double, double>> over_distances(double reach, const F& decay) {
+Points over_distances(double reach, const F& decay) {
   constexpr int kPoints = 160, kMost = 24;
-  std::vector<std::pair<double, double>> points;
+  Points points;
   for (int i = 0; i < kPoints; ++i) {
     const double at = std::pow(reach, static_cast<double>(i) / (kPoints - 1));
     const double from = std::ceil(at / 1.125 - 1e-9), to = std::max(from, std::floor(at * 1.125));
@@ -233,29 +189,34 @@ std::vector<std::pair<double, double>> over_distances(double reach, const F& dec
   return points;
 }
 
-std::string draw_decay(const std::vector<Series>& all, double l0, double reach, double x, double y, double w,
-                       double h) {
-  Panel panel{x, y, w, h, {1.0, reach, true}, {0.0, 1.0}};
-  panel.head("Long-range decay",
-             "bound on what reaches over a distance (RoFormer, section 3.4.3), relative to distance 0");
-  for (const double v : {0.0, 0.25, 0.5, 0.75, 1.0}) panel.tick_y(v, format("%.2f", v));
-  for (double v = 1.0; v <= reach; v *= 10.0) panel.tick_x(v, grouped(v));
-  panel.text(x + w, y + h + 38, "note end", "distance in tokens");
-  panel.svg += format("<path class=\"rule\" d=\"M%.1f %.1fV%.1f\"/>\n", panel.px(l0), y, y + h);
-  const bool room = panel.px(l0) > x + 200.0;  // left of its line, unless that is at the panel's edge
-  panel.text(panel.px(l0) + (room ? -6 : 6), y + 14, room ? "mark end" : "mark",
-             "original context " + grouped(l0));
-  panel.svg += format("<path class=\"rule\" d=\"M%.1f %.1fV%.1f\"/>\n", x + w, y, y + h);
-  panel.text(x + w - 6, y + 32, "mark end", "stretched to " + grouped(reach));
+std::string draw_decay(const std::vector<Series>& all, double l0, double reach, Chart chart) {
+  chart.across = {1.0, reach, true};
+  std::string svg =
+      heading(chart, "Long-range decay",
+              "bound on what reaches over a distance (RoFormer, section 3.4.3), relative to distance 0");
+  for (const double v : {0.0, 0.25, 0.5, 0.75, 1.0}) svg += chart.tick_up(v, fmt::format("{:.2f}", v));
+  for (double v = 1.0; v <= reach; v *= 10.0) svg += chart.tick_across(v, grouped(v));
+  svg += svg_text(chart.right, chart.bottom + 38, "end", "note", "distance in tokens");
+  svg += chart.up_at(l0, "rule");
+  const double x = chart.x(l0);
+  const bool room = x > chart.left + 200.0;  // left of its line, unless that is at the panel's edge
+  svg += svg_text(x + (room ? -6 : 6), chart.top + 14, room ? "end" : "start", "mark",
+                  "original context " + grouped(l0));
+  svg += chart.up_at(reach, "rule");
+  svg += svg_text(chart.right - 6, chart.top + 32, "end", "mark", "stretched to " + grouped(reach));
   const size_t pairs = all.front().inv_freq.size();
-  panel.curve("sinus", over_distances(reach, [&](double m) { return sinusoidal_decay(pairs, m); }));
-  for (const Series& s : all)
-    panel.curve(s.style, over_distances(reach, [&](double m) { return rope_decay(s.inv_freq, m); }));
-  return panel.svg;
+  svg +=
+      chart.curve("curve sinus", over_distances(reach, [&](double m) { return sinusoidal_decay(pairs, m); }));
+  for (const Series& s : all) {
+    svg += chart.curve("curve " + s.style,
+                       over_distances(reach, [&](double m) { return rope_decay(s.inv_freq, m); }));
+  }
+  return svg;
 }
 
-// Labels in rows; returns the height used. A character of 13 px system-ui is 7 px wide on average.
-std::string draw_legend(const std::vector<Series>& all, double y, double& bottom) {
+// Labels in rows, the first at `y`, which becomes the last one's. A character of 13 px system-ui is 7 px wide
+// on average.
+std::string draw_legend(const std::vector<Series>& all, double& y) {
   std::string svg;
   double x = kLeft;
   const auto item = [&](const std::string& style, const std::string& label) {
@@ -264,13 +225,12 @@ std::string draw_legend(const std::vector<Series>& all, double y, double& bottom
       x = kLeft;
       y += 24.0;
     }
-    svg += format("<path class=\"curve %s\" d=\"M%.1f %.1fh26\"/>\n", style.c_str(), x, y - 4.5);
-    svg += format("<text x=\"%.1f\" y=\"%.1f\">", x + 34.0, y) + label + "</text>\n";
+    svg += svg_line(x, y - 4.5, x + 26, y - 4.5, "curve " + style);
+    svg += svg_text(x + 34.0, y, "start", "label", label);
     x += width;
   };
   for (const Series& s : all) item(s.style, s.label);
   item("sinus", "sinusoidal positions (decay only)");
-  bottom = y;
   return svg;
 }
 
@@ -298,29 +258,24 @@ std::string rope_svg(const RopeScaling& rope, double length) {
   const double factor = factor_of(rope, length), l0 = static_cast<double>(rope.original_ctx);
   const double reach = std::max(factor * l0, 10.0);
   const std::vector<Series> all = make_series(rope, length, factor);
-  std::string body;
-  double legend = 0.0;
-  body += format(
-      "<text x=\"%.0f\" y=\"42\" class=\"title\">RoPE scalings at %.4g times the original context</text>\n",
-      kLeft, factor);
-  body +=
-      format("<text x=\"%.0f\" y=\"66\" class=\"sub\">%lld rotary dimensions, theta %.10g, original context ",
-             kLeft, static_cast<long long>(rope.rotary_dim), rope.theta) +
-      grouped(l0) + "</text>\n";
-  body += draw_legend(all, 98.0, legend);
+  std::string body = svg_text(kLeft, 42, "start", "title",
+                              fmt::format("RoPE scalings at {:.4g} times the original context", factor)) +
+                     svg_text(kLeft, 66, "start", "sub",
+                              fmt::format("{} rotary dimensions, theta {:.10g}, original context {}",
+                                          rope.rotary_dim, rope.theta, grouped(l0)));
+  double legend = 98.0;
+  body += draw_legend(all, legend);
   const double top = legend + 62.0, height = 250.0;
-  body += draw_ratios(all, kLeft, top, 380.0, height);
-  body += draw_wavelengths(all, l0, reach, 576.0, top, 380.0, height);
+  body += draw_ratios(all, {kLeft, top, kLeft + 380.0, top + height});
+  body += draw_wavelengths(all, l0, reach, {kRight - 380.0, top, kRight, top + height});
   const double second = top + height + 104.0;
-  body += draw_decay(all, l0, reach, kLeft, second, kRight - kLeft, 280.0);
+  body += draw_decay(all, l0, reach, {kLeft, second, kRight, second + 280.0});
   const double bottom = second + 280.0 + 56.0;
-  return format(
-             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
-             "height=\"%.0f\" "
-             "role=\"img\" aria-label=\"RoPE scalings compared\">\n",
-             kWidth, bottom, kWidth, bottom) +
-         kStyle + format("<rect class=\"paper\" width=\"%.0f\" height=\"%.0f\"/>\n", kWidth, bottom) + body +
-         "</svg>\n";
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
+      "height=\"{1:.0f}\" role=\"img\" aria-label=\"RoPE scalings compared\">\n"
+      "{2}<rect class=\"paper\" width=\"{0:.0f}\" height=\"{1:.0f}\"/>\n{3}</svg>\n",
+      kWidth, bottom, kStyle, body);
 }
 
 }  // namespace lariat

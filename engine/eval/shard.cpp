@@ -1,8 +1,9 @@
-#include "engine/eval/shard.h"
+#include <fmt/core.h>
 
 #include <charconv>
 #include <cstdlib>
 
+#include "engine/eval/sweep.h"
 #include "kernels/error.h"
 
 namespace lariat {
@@ -19,7 +20,8 @@ std::optional<int64_t> read(const Environment& environment, const std::string& n
   const auto text = environment(name.c_str());
   if (!text) return std::nullopt;
   if (const auto value = whole_number(*text)) return value;
-  throw Error("environment variable " + name + " is '" + *text + "', not a number; unset it or use --shard");
+  throw Error(fmt::format("environment variable {} is '{}', not a number", name, *text),
+              Remedy::kShardByHand);
 }
 
 }  // namespace
@@ -30,13 +32,12 @@ std::optional<std::string> process_environment(const char* name) {
   return value;
 }
 
-Shard parse_shard(const std::string& text) {
+std::optional<Shard> parse_shard(const std::string& text) {
   const size_t slash = text.find('/');
-  if (slash != std::string::npos) {
-    const auto index = whole_number(text.substr(0, slash)), count = whole_number(text.substr(slash + 1));
-    if (index && count && *index >= 0 && *index < *count) return {*index, *count, "--shard"};
-  }
-  throw UsageError("--shard " + text + ": give i/n with i from 0 to n - 1, such as 0/4");
+  if (slash == std::string::npos) return std::nullopt;
+  const auto index = whole_number(text.substr(0, slash)), count = whole_number(text.substr(slash + 1));
+  if (!index || !count || *index < 0 || *index >= *count) return std::nullopt;
+  return Shard{*index, *count, {}};
 }
 
 Shard shard_of_environment(const Environment& environment) {
@@ -56,12 +57,12 @@ Shard shard_of_environment(const Environment& environment) {
     if (!index || !count) continue;
     const int64_t first = launcher.first == nullptr ? 0 : read(environment, launcher.first).value_or(0);
     if (*count < 1 || *index < first || *index - first >= *count) {
-      throw Error(std::string(launcher.index) + "=" + std::to_string(*index) + " does not fit " +
-                  launcher.count + "=" + std::to_string(*count) +
-                  "; number array tasks one by one, or use --shard");
+      throw Error(fmt::format("{}={} does not fit {}={}; array tasks must be numbered one by one",
+                              launcher.index, *index, launcher.count, *count),
+                  Remedy::kShardByHand);
     }
     if (*count == 1) continue;
-    return {*index - first, *count, std::string(launcher.index) + " and " + launcher.count};
+    return {*index - first, *count, fmt::format("{} and {}", launcher.index, launcher.count)};
   }
   return {};
 }

@@ -1,11 +1,11 @@
 #include "engine/eval/sweep.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <set>
 
-#include "engine/eval/fingerprint.h"
 #include "engine/memory_check.h"
 #include "engine/stopwatch.h"
 #include "kernels/error.h"
@@ -23,26 +23,15 @@ bool is_static_scaling(RopeType type) {
          type == RopeType::kLlama3 || type == RopeType::kProportional;
 }
 
-Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-
 Json new_record(const SweepUnit& unit) {
   return {{"kind", name_of(unit.kind)}, {"scaling", unit.scaling}, {"length", unit.length}};
 }
 
-// Puts the model's own scaling back, whatever happens.
-class ScalingGuard {
- public:
-  ScalingGuard(Model& model, RopeScaling scaling) : model_(model), own_(model.spec.rope) {
-    model_.spec.rope = std::move(scaling);
-  }
-  ScalingGuard(const ScalingGuard&) = delete;
-  ScalingGuard& operator=(const ScalingGuard&) = delete;
-  ~ScalingGuard() { model_.spec.rope = own_; }
-
- private:
-  Model& model_;
-  RopeScaling own_;
-};
+// The scaling of config.json, where its theta and original length are as the options say.
+RopeScaling own_scaling(const Model& model, RopeOptions options) {
+  options.factor.reset();  // it is for the scalings that the sweep names
+  return resolve_rope(model.spec.rope, options);
+}
 
 template <class T>
 void sort_unique(std::vector<T>& values) {
@@ -89,16 +78,16 @@ std::string_view name_of(SweepUnit::Kind kind) {
                                               : "speed";
 }
 
-Sweep::Sweep(Model& model, Backend& backend, const Tokenizer& tokenizer,
-             std::function<SessionOptions(const Model&)> session_options, const SweepOptions& options)
+Sweep::Sweep(const Model& model, Backend& backend, const Tokenizer& tokenizer,
+             std::function<SessionOptions(const RopeScaling&)> session_options, const SweepOptions& options)
     : model_(model),
       backend_(backend),
       session_options_(std::move(session_options)),
       options_(options),
-      own_(model.spec.rope),
-      codec_{[tokenizer](std::string_view text) { return tokenizer.encode(text, tokenizer.adds_bos()); },
-             [tokenizer](std::span<const int32_t> ids) { return tokenizer.decode(ids); }},
-      tokenizer_(tokenizer) {
+      own_(own_scaling(model, options.rope)),
+      codec_(prompt_codec(tokenizer)),
+      tokenizer_(tokenizer),
+      bos_(text_bos(tokenizer)) {
   if (!options_.rope.original_ctx) options_.rope.original_ctx = own_.original_ctx;
   const int64_t l0 = *options_.rope.original_ctx;
   if (options_.lengths.empty()) options_.lengths = {l0, 2 * l0, 4 * l0};
@@ -111,7 +100,6 @@ Sweep::Sweep(Model& model, Backend& backend, const Tokenizer& tokenizer,
   }
   options_.perplexity = options_.perplexity && !options_.text.empty();
   options_.passkeys.interrupted = options_.interrupted;
-  if (tokenizer.adds_bos()) bos_ = tokenizer.bos_id();
 }
 
 RopeScaling Sweep::scaling_for(const std::string& name, int64_t length) const {
@@ -127,7 +115,7 @@ RopeScaling Sweep::scaling_for(const std::string& name, int64_t length) const {
 }
 
 Json Sweep::header() const {
-  const SessionOptions session = session_options_(model_);
+  const SessionOptions session = session_options_(own_);
   const auto dir = std::filesystem::absolute(model_.spec.file).parent_path();
   Json text = nullptr;
   if (options_.perplexity) {
@@ -161,7 +149,7 @@ Json Sweep::header() const {
             {"v_dtype", name_of(session.v_dtype)},
             {"factor", factor},
             {"theta", own_.theta},
-            {"rungs", session.rope_steps},
+            {"steps_per_octave", session.rope_steps},
             {"stale_cache", session.stale_cache}}},
           {"shard", {{"index", options_.shard_index}, {"count", options_.shard_count}}}};
 }
@@ -171,22 +159,25 @@ void Sweep::check() {
   for (const auto& scaling : options_.scalings) {
     for (const int64_t length : options_.lengths) scaling_for(scaling, length);
   }
-  Session session(model_, backend_, session_options_(model_));
+  Session session(model_, backend_, session_options_(own_));
   const int64_t most = longest + kDecodeSteps, limit = session.options().max_ctx;
   if (limit > 0 && most > limit) {
-    throw Error("--lengths " + std::to_string(longest) + " needs a --ctx of " + std::to_string(most) +
-                " (its answer included); raise --ctx or leave it out");
+    throw Error(
+        fmt::format(
+            "a length of {} needs sequences of {} tokens (its answer included), more than the {} allowed",
+            longest, most, limit),
+        Remedy::kLongerContext);
   }
-  check_memory(session, most, options_.passkey ? 2 : 1, "--lengths " + std::to_string(longest));
+  check_memory(session, most, options_.passkey ? 2 : 1, fmt::format("a length of {}", longest));
   if (options_.passkey) PasskeyPrompts(codec_).build(shortest, 0.5, 50000);
   if (options_.perplexity) {
     FileTokens file(options_.text, tokenizer_);
     TokenSource source([&](std::vector<int32_t>& tokens) { return file.read(tokens); }, options_.max_tokens);
     const int64_t holds = longest - (bos_ ? 1 : 0), have = source.count(holds);
     if (have < holds) {
-      throw Error(options_.text.string() + ": the text used has " + std::to_string(have) +
-                  " tokens and the longest window holds " + std::to_string(holds) +
-                  "; use a longer text, a larger --max-tokens or smaller --lengths");
+      throw Error(fmt::format("{}: the text used has {} tokens and the longest window holds {}",
+                              options_.text.string(), have, holds),
+                  Remedy::kLongerText);
     }
   }
 }
@@ -253,15 +244,14 @@ bool Sweep::run_unit(const SweepUnit& unit, SweepLog& log, const std::function<v
   }
   if (options_.interrupted != nullptr && options_.interrupted->load()) return false;
   if (copy_equal(unit, log)) return true;
-  const ScalingGuard guard(model_, scaling_for(unit.scaling, unit.length));
-  Session session(model_, backend_, session_options_(model_));
+  Session session(model_, backend_, session_options_(scaling_for(unit.scaling, unit.length)));
   if (unit.kind == SweepUnit::Kind::kPerplexity) return run_perplexity(unit, session, log, progress);
   if (unit.kind == SweepUnit::Kind::kPasskey) return run_passkey(unit, session, log, progress);
   run_speed(unit, session, log);
   return true;
 }
 
-// Scalings that turn every key and query of a unit alike give the same numbers: up to the original length a
+// Scalings that rotate every key and query of a unit alike give the same numbers: up to the original length a
 // dynamic scaling is none, and so is a factor of 1. Such a unit takes over what was measured.
 bool Sweep::copy_equal(const SweepUnit& unit, SweepLog& log) const {
   if (unit.kind == SweepUnit::Kind::kSpeed) return false;
@@ -289,12 +279,12 @@ bool Sweep::copy_equal(const SweepUnit& unit, SweepLog& log) const {
 // A scale moves in one direction as a sequence grows, so that the ends of the unit's lengths tell all.
 bool Sweep::same_frequencies(const SweepUnit& unit, const std::string& other) const {
   const RopeScaling a = scaling_for(unit.scaling, unit.length), b = scaling_for(other, unit.length);
-  const int rungs = session_options_(model_).rope_steps;
+  const int steps = session_options_(own_).rope_steps;
   const bool grows = unit.kind == SweepUnit::Kind::kPasskey;  // the answer comes after the prompt
   const int64_t longest = unit.length + (grows ? options_.passkeys.max_new_tokens : 0);
   for (const int64_t length : {int64_t{1}, longest}) {
-    if (rope_frequencies(a, rope_step_length(a, length, rungs)) !=
-        rope_frequencies(b, rope_step_length(b, length, rungs))) {
+    if (rope_frequencies(a, rope_step_length(a, length, steps)) !=
+        rope_frequencies(b, rope_step_length(b, length, steps))) {
       return false;
     }
   }
@@ -319,9 +309,9 @@ bool Sweep::run_perplexity(const SweepUnit& unit, Session& session, SweepLog& lo
   if (!result.complete) return false;
   Json record = new_record(unit);
   record["tokens"] = result.tokens;
-  record["nll"] = finite(result.nll);
-  record["ppl"] = finite(result.ppl());
-  record["stderr"] = finite(result.standard_error());
+  record["nll"] = result.nll;  // JSON has null for what is not finite
+  record["ppl"] = result.ppl();
+  record["stderr"] = result.standard_error();
   record["timing"] = {{"seconds", seconds_since(start)}};
   log.append(record);
   return true;

@@ -15,6 +15,27 @@
 
 namespace lariat {
 
+// Which part of a work this process does.
+struct Shard {
+  int64_t index = 0, count = 1;
+  std::string source;  // the environment variables that say so, if any
+};
+
+// The value of an environment variable, if it is set.
+using Environment = std::function<std::optional<std::string>(const char*)>;
+std::optional<std::string> process_environment(const char* name);
+
+// Of "i/n", i from 0 to n - 1; unset for any other text.
+std::optional<Shard> parse_shard(const std::string& text);
+
+// Of the environment that launchers set, the first that is there:
+//   mpirun (Open MPI)            OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE
+//   mpirun, mpiexec (PMI)        PMI_RANK, PMI_SIZE
+//   Slurm job array              SLURM_ARRAY_TASK_ID, _MIN, _COUNT (ids one apart)
+//   srun                         SLURM_PROCID, SLURM_NTASKS
+// One process of one is not a shard. Throws Error when a variable is not a number in its range.
+Shard shard_of_environment(const Environment& environment);
+
 struct SweepOptions {
   std::vector<std::string> scalings = {"none", "linear", "ntk", "dynamic", "yarn", "dynamic-yarn"};
   std::vector<int64_t> lengths;  // empty: 1, 2 and 4 times the model's original length
@@ -54,10 +75,9 @@ struct SweepProgress {
 // Every trial, text and length is the same for every scaling, so cells may be compared one to one.
 class Sweep {
  public:
-  // session_options: of a session of the model as it is at the call. `model` is given another RopeScaling for
-  // each cell and has its own again when a call returns.
-  Sweep(Model& model, Backend& backend, const Tokenizer& tokenizer,
-        std::function<SessionOptions(const Model&)> session_options, const SweepOptions& options);
+  // session_options: of a session whose `rope` is the scaling given; each cell opens its own.
+  Sweep(const Model& model, Backend& backend, const Tokenizer& tokenizer,
+        std::function<SessionOptions(const RopeScaling&)> session_options, const SweepOptions& options);
 
   const SweepOptions& options() const { return options_; }  // with the lengths filled in
   // Identifies the sweep: the first line of its log.
@@ -84,11 +104,11 @@ class Sweep {
                    const std::function<void(double)>& progress);
   void run_speed(const SweepUnit& unit, Session& session, SweepLog& log);
 
-  Model& model_;
+  const Model& model_;
   Backend& backend_;
-  std::function<SessionOptions(const Model&)> session_options_;
+  std::function<SessionOptions(const RopeScaling&)> session_options_;
   SweepOptions options_;
-  RopeScaling own_;
+  RopeScaling own_;  // the model's, with the theta and original_ctx of the options
   TextCodec codec_;
   Tokenizer tokenizer_;
   std::optional<int32_t> bos_;

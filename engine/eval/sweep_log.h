@@ -15,8 +15,8 @@ namespace lariat {
 //   {"kind":"passkey","scaling":"yarn","length":1024,"depth":0.5,"trials":5,"correct":4,...}
 //   {"kind":"speed","scaling":"yarn","length":1024,"cache_bytes":...,"timing":{...}}
 //
-// A line is written and flushed when its measurement is done. Everything that depends on the clock on the
-// wall stands under "timing", so that runs can be compared without it.
+// A line is written and flushed when its measurement is done. Everything that depends on how fast
+// the machine is stands under "timing", so that runs can be compared without it.
 struct SweepRecords {
   nlohmann::ordered_json header;
   std::vector<nlohmann::ordered_json> records;
@@ -47,6 +47,12 @@ void check_same_sweep(const nlohmann::ordered_json& header, const nlohmann::orde
 // One log of several (the shards'). A measurement that stands in more than one is taken once; with different
 // results it is an Error.
 SweepRecords merge_sweep_logs(const std::vector<std::filesystem::path>& files);
+
+// 16 hex digits that tell files apart (FNV-1a, 64 bits); not a defence against someone who wants a collision.
+// Of a whole file. Throws Error naming it when it cannot be read.
+std::string file_fingerprint(const std::filesystem::path& file);
+// Of a checkpoint folder: config and tokenizer files whole; of the weights names, sizes and both ends.
+std::string model_fingerprint(const std::filesystem::path& dir);
 
 // Without "timing".
 nlohmann::ordered_json without_timing(nlohmann::ordered_json record);

@@ -1,11 +1,37 @@
 #include "engine/eval/token_source.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <charconv>
 
 #include "kernels/error.h"
 #include "models/text/unicode.h"
 
 namespace lariat {
+
+std::vector<int32_t> parse_token_list(std::string_view text, const std::string& where) {
+  std::vector<int32_t> tokens;
+  const char* separators = ", \t\r\n";
+  for (size_t at = text.find_first_not_of(separators); at != std::string_view::npos;
+       at = text.find_first_not_of(separators, at)) {
+    const size_t end = std::min(text.find_first_of(separators, at), text.size());
+    int32_t id = 0;
+    const auto [stop, error] = std::from_chars(text.data() + at, text.data() + end, id);
+    if (error != std::errc() || stop != text.data() + end || id < 0) {
+      throw Error(fmt::format("{}: '{}' is not a token id; give numbers separated by commas or spaces", where,
+                              text.substr(at, std::min<size_t>(end - at, 40))));
+    }
+    tokens.push_back(id);
+    at = end;
+  }
+  if (tokens.empty()) throw Error(where + ": no token ids");
+  return tokens;
+}
+
+std::optional<int32_t> text_bos(const Tokenizer& tokenizer) {
+  return tokenizer.adds_bos() ? tokenizer.bos_id() : std::nullopt;
+}
 
 TokenSource::TokenSource(Reader reader, int64_t max_tokens)
     : reader_(std::move(reader)), max_tokens_(max_tokens) {}
@@ -80,8 +106,9 @@ void FileTokens::refuse_invalid(std::string_view piece, bool last) {
       return;
     }
     if (step.kind != Utf8Step::kChar) {
-      throw Error(file_.string() + ": byte " + std::to_string(begin + at) +
-                  " is not UTF-8; convert the file (iconv -f latin1 -t utf-8, if that is what it is)");
+      throw Error(fmt::format(
+          "{}: byte {} is not UTF-8; convert the file (iconv -f latin1 -t utf-8, if that is what it is)",
+          file_.string(), begin + at));
     }
     at += step.length;
   }

@@ -3,13 +3,22 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/text/tokenizer.h"
 
 namespace lariat {
+
+// Token ids separated by commas or whitespace, at least one. Throws Error naming `where` and the first word
+// that is none.
+std::vector<int32_t> parse_token_list(std::string_view text, const std::string& where);
+
+// The BOS that the model's texts begin with; unset when the tokenizer puts none there.
+std::optional<int32_t> text_bos(const Tokenizer& tokenizer);
 
 // A text's tokens, read as far as they are asked for: t[0], t[1], ... Those before forget() are gone.
 class TokenSource {

@@ -12,7 +12,7 @@
 #include <limits>
 
 #include "kernels/cpu/attention_task.h"
-#include "kernels/cpu/exp-inl.h"
+#include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
@@ -50,10 +50,21 @@ HWY_NOINLINE inline float SoftmaxStep(const AttentionTask& task, int64_t row, in
   return factor;
 }
 
-// Position `base` of the task's head in its block.
-HWY_INLINE void* HeadAt(void* const* blocks, DType dtype, const AttentionTask& task, int64_t base) {
-  const int64_t at = kv_index(task.kv_head, base, 0, task.cache->head_dim);
-  return static_cast<char*>(blocks[base / kKvPage]) + at * static_cast<int64_t>(size_of(dtype));
+// One head's keys and values from some position on, in any dtype.
+struct Stored {
+  void* k;
+  void* v;
+  DType k_dtype, v_dtype;
+};
+
+// Position `base` of the task's head in its page.
+HWY_INLINE Stored StoredAt(const AttentionTask& task, int64_t base) {
+  const KvLayer& layer = *task.layer;
+  void* const page = task.pages[base / kKvPage];
+  const int64_t at = kv_index(task.kv_head, base, 0, layer.head_dim);
+  return {static_cast<char*>(layer.keys(page)) + at * static_cast<int64_t>(size_of(layer.k_dtype)),
+          static_cast<char*>(layer.values(page)) + at * static_cast<int64_t>(size_of(layer.v_dtype)),
+          layer.k_dtype, layer.v_dtype};
 }
 
 // Positions [first, last) of src ([kAttentionKeys][head_dim]) as f32, each padded with zeros to `stride`.

@@ -5,7 +5,6 @@
 #include "kernels/cpu/attention_task.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/cpu/scratch.h"
 #include "kernels/integers.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -25,11 +24,11 @@ void Scale(float* x, size_t n, float factor) {
 }
 
 // One query head, rotated and scaled, followed by zeros up to `padded`.
-void PrepareQuery(const float* q, const float* cos, const float* sin, const RopeTable& rope, float scale,
-                  size_t head_dim, size_t padded, float* out) {
+void PrepareQuery(const float* q, const RopeTable& rope, int64_t row, float scale, size_t head_dim,
+                  size_t padded, float* out) {
   const auto rotary = static_cast<size_t>(rope.rotary_dim);
-  Rotate(q, cos, sin, rotary / 2, rope.interleaved, out);
-  Scale(out, rotary, scale * rope.q_scale);
+  Rotate(q, rope.cos.f32(row), rope.sin.f32(row), rotary / 2, rope.interleaved, out);
+  Scale(out, rotary, scale * *rope.q_scale.f32(row));
   StoreRow(q + rotary, head_dim - rotary, out + rotary);
   Scale(out + rotary, head_dim - rotary, scale);
   for (size_t i = head_dim; i < padded; ++i) out[i] = 0.0F;
@@ -60,68 +59,71 @@ constexpr int64_t kBlockRows = 24;
 // Query rows of one task of a prefill: enough to widen each block for, few enough to stay in the L2 cache.
 constexpr int64_t kTaskRows = 192;
 
-// One call of attention, and how it is cut into tasks.
+// Waking a thread is worth it for some 2^18 products.
+int team_for(int64_t products, int threads) {
+  return static_cast<int>(std::clamp<int64_t>(products >> 18, 1, threads));
+}
+
+// One call of attention.
 struct Call {
   const Matrix& q;
   const RopeTable& rope;
-  const KvLayer& cache;
-  int64_t first_position;
-  const AttentionParams& shape;
+  const KvLayer& layer;
+  const AttentionParams& params;
   const Matrix& out;
 
-  int64_t group = shape.n_heads / cache.n_kv_heads;
-  int64_t stride = padded_head_dim(cache.head_dim);
+  int64_t group = params.n_heads / layer.n_kv_heads;
+  int64_t stride = padded_head_dim(layer.head_dim);
+};
 
-  // Tokens [first, first + count) and the query heads of one KV head, over all positions so far.
-  AttentionTask task(int64_t kv_head, int64_t first, int64_t count) const {
-    AttentionTask result;
-    result.cache = &cache;
-    result.kv_head = kv_head;
-    result.group = group;
-    result.rows = count * group;
-    result.first_position = first_position + first;
-    result.window = shape.sliding_window;
-    result.last_key = result.first_position + count;
-    result.stride = stride;
-    return result;
-  }
+// A task and where its rows belong.
+struct Share {
+  AttentionTask task;
+  int64_t first_row = 0;          // of the step: the task's first token
+  int64_t part = 0, n_parts = 1;  // which part of the positions its rows see; 1: all of them
+  int64_t memory = 0;             // of a part: where its floats begin
+};
+
+// How a call is cut. A part keeps what it has summed up until all parts of its rows are done, in memory of
+// its own; tasks over all positions work in their thread's memory, one after the other.
+struct Plan {
+  std::vector<Share> shares;
+  int64_t part_floats = 0;    // of all parts together
+  int64_t worker_floats = 0;  // of the largest task over all positions
+  int64_t products = 0;       // multiply-adds of the call, roughly
 };
 
 int64_t padded_rows(int64_t rows) { return round_up(rows, kAttentionBlockTile); }
-int64_t query_floats(const Call& call, int64_t rows) { return padded_rows(rows) * call.stride; }
-int64_t work_floats(const Call& call, int64_t rows) {
-  return padded_rows(rows) * (call.stride + 2) + attention_scratch(call.stride);
+
+// The memory of a task: queries, accumulators, maxima and sums of its rows, and scratch.
+int64_t task_floats(const Call& call, int64_t rows) {
+  return round_up<int64_t>(2 * padded_rows(rows) * (call.stride + 1) + attention_scratch(call.stride), 16);
 }
 
-// Gives a task work_floats() of memory and a clean start.
-void attach(AttentionTask& task, float* memory) {
-  const int64_t rows = padded_rows(task.rows);
-  task.acc = memory;
-  task.max = task.acc + rows * task.stride;
+// Gives a task its memory, its query rows and a clean start.
+void prepare(const Call& call, Share& share, float* memory) {
+  AttentionTask& task = share.task;
+  const int64_t head_dim = call.layer.head_dim, rows = padded_rows(task.rows);
+  for (int64_t row = 0; row < task.rows; ++row) {
+    const int64_t token = share.first_row + row / call.group,
+                  head = task.kv_head * call.group + row % call.group;
+    HWY_DYNAMIC_DISPATCH(PrepareQuery)
+    (call.q.f32(token) + head * head_dim, call.rope, token, call.params.scale, static_cast<size_t>(head_dim),
+     static_cast<size_t>(call.stride), memory + row * call.stride);
+  }
+  std::fill(memory + task.rows * call.stride, memory + 2 * rows * call.stride, 0.0F);
+  task.q = memory;
+  task.acc = memory + rows * call.stride;
+  task.max = task.acc + rows * call.stride;
   task.sum = task.max + rows;
   task.scratch = task.sum + rows;
-  std::fill(task.acc, task.acc + rows * task.stride, 0.0F);
   std::fill(task.max, task.max + rows, -kInf);
   std::fill(task.sum, task.sum + rows, 0.0F);
 }
 
-// Gives a task its query rows, in query_floats() of memory.
-void prepare_queries(const Call& call, AttentionTask& task, float* memory) {
-  const int64_t head_dim = call.cache.head_dim, first = task.first_position - call.first_position;
-  for (int64_t row = 0; row < task.rows; ++row) {
-    const int64_t token = first + row / call.group, head = task.kv_head * call.group + row % call.group;
-    HWY_DYNAMIC_DISPATCH(PrepareQuery)
-    (call.q.f32(token) + head * head_dim, call.rope.cos.f32(token), call.rope.sin.f32(token), call.rope,
-     call.shape.scale, static_cast<size_t>(head_dim), static_cast<size_t>(call.stride),
-     memory + row * call.stride);
-  }
-  std::fill(memory + task.rows * call.stride, memory + padded_rows(task.rows) * call.stride, 0.0F);
-  task.q = memory;
-}
-
 void run(const AttentionTask& task) {
   // Over an f32 cache, which is how numbers are checked, every row is summed in one order (see matmul.cpp).
-  const bool one_order = task.cache->k_dtype == DType::kF32 && task.cache->v_dtype == DType::kF32;
+  const bool one_order = task.layer->k_dtype == DType::kF32 && task.layer->v_dtype == DType::kF32;
   if (task.rows >= kBlockRows && !one_order) {
     attention_block(task);
   } else {
@@ -130,92 +132,124 @@ void run(const AttentionTask& task) {
 }
 
 // out = sum of the parts / sum of their sums, each part brought onto the common maximum.
-void write_rows(const Call& call, const AttentionTask* parts, int64_t n_parts) {
-  const int64_t head_dim = call.cache.head_dim;
-  for (int64_t row = 0; row < parts[0].rows; ++row) {
+void write_rows(const Call& call, const Share* parts) {
+  const int64_t head_dim = call.layer.head_dim, n_parts = parts->n_parts;
+  for (int64_t row = 0; row < parts->task.rows; ++row) {
     float max = -kInf, sum = 0.0F;
-    for (int64_t p = 0; p < n_parts; ++p) max = std::max(max, parts[p].max[row]);
-    const auto factor = [&](int64_t p) { return std::exp(parts[p].max[row] - max); };
-    for (int64_t p = 0; p < n_parts; ++p) sum += factor(p) * parts[p].sum[row];
-    const int64_t token = parts[0].position(row) - call.first_position;
-    float* out = call.out.f32(token) + (parts[0].kv_head * call.group + row % call.group) * head_dim;
+    for (int64_t p = 0; p < n_parts; ++p) max = std::max(max, parts[p].task.max[row]);
+    const auto factor = [&](int64_t p) { return std::exp(parts[p].task.max[row] - max); };
+    for (int64_t p = 0; p < n_parts; ++p) sum += factor(p) * parts[p].task.sum[row];
+    float* out = call.out.f32(parts->first_row + row / call.group) +
+                 (parts->task.kv_head * call.group + row % call.group) * head_dim;
     std::fill(out, out + head_dim, 0.0F);
     for (int64_t p = 0; p < n_parts; ++p) {
       HWY_DYNAMIC_DISPATCH(AddScaled)
-      (out, parts[p].acc + row * call.stride, factor(p) / sum, static_cast<size_t>(head_dim));
+      (out, parts[p].task.acc + row * call.stride, factor(p) / sum, static_cast<size_t>(head_dim));
     }
   }
 }
 
-// Many tokens: each task takes some of them over all positions. The last tokens see most and come first.
-int64_t tokens_per_task(const Call& call) { return std::max<int64_t>(1, kTaskRows / call.group); }
-
-void attend_tokens(const Call& call, int threads, Buffer& scratch, Backend& backend) {
-  const int64_t tokens = tokens_per_task(call), heads = call.cache.n_kv_heads;
-  const int64_t chunks = ceil_div(call.q.rows, tokens);
-  const int64_t queries = query_floats(call, tokens * call.group);
-  const int64_t floats = round_up<int64_t>(queries + work_floats(call, tokens * call.group), 16);
-  auto* memory =
-      static_cast<float*>(grown(backend, scratch, static_cast<size_t>(threads * floats) * sizeof(float)));
-  for_tasks(threads, chunks * heads, [&](int64_t i, int worker) {
-    const int64_t first = (chunks - 1 - i / heads) * tokens;
-    AttentionTask task = call.task(i % heads, first, std::min(tokens, call.q.rows - first));
-    prepare_queries(call, task, memory + worker * floats);
-    attach(task, memory + worker * floats + queries);
-    run(task);
-    write_rows(call, &task, 1);
-  });
+// Tokens [first, first + count) of a sequence whose rows start at first_row, and the query heads of one KV
+// head, over all positions so far.
+Share share_of(const Call& call, const StepSequence& sequence, int64_t first_row, int64_t kv_head,
+               int64_t first, int64_t count) {
+  Share share;
+  share.task.layer = &call.layer;
+  share.task.pages = sequence.pages;
+  share.task.kv_head = kv_head;
+  share.task.group = call.group;
+  share.task.rows = count * call.group;
+  share.task.first_position = sequence.first_position + first;
+  share.task.window = call.params.sliding_window;
+  share.task.last_key = share.task.first_position + count;
+  share.task.stride = call.stride;
+  share.first_row = first_row + first;
+  return share;
 }
 
-// Few tokens: the positions are split among the threads, and the parts merged.
-void attend_positions(const Call& call, int threads, Buffer& scratch, Backend& backend) {
-  const int64_t heads = call.cache.n_kv_heads, n = call.q.rows;
-  const AttentionTask whole = call.task(0, 0, n);
+int64_t tokens_per_task(const Call& call) { return std::max<int64_t>(1, kTaskRows / call.group); }
+
+// Many tokens: each task takes some of them over all positions. The last tokens see most and come first.
+void plan_tokens(const Call& call, const StepSequence& sequence, int64_t first_row, Plan& plan) {
+  const int64_t tokens = tokens_per_task(call), heads = call.layer.n_kv_heads;
+  for (int64_t chunk = ceil_div(sequence.n_tokens, tokens) - 1; chunk >= 0; --chunk) {
+    const int64_t first = chunk * tokens, count = std::min(tokens, sequence.n_tokens - first);
+    for (int64_t head = 0; head < heads; ++head) {
+      plan.shares.push_back(share_of(call, sequence, first_row, head, first, count));
+    }
+  }
+  plan.worker_floats = std::max(plan.worker_floats, task_floats(call, tokens * call.group));
+  const int64_t positions = sequence.first_position + sequence.n_tokens;
+  plan.products += heads * positions * sequence.n_tokens * call.group * call.stride;
+}
+
+// Few tokens: the positions are split as if the threads had nothing else to do, so that a sequence gives the
+// same alone and beside others.
+void plan_positions(const Call& call, const StepSequence& sequence, int64_t first_row, int threads,
+                    Plan& plan) {
+  const int64_t heads = call.layer.n_kv_heads;
+  const AttentionTask whole = share_of(call, sequence, first_row, 0, 0, sequence.n_tokens).task;
   const int64_t first = whole.begin(0) / kAttentionKeys * kAttentionKeys, length = whole.last_key - first;
-  // Waking a thread is worth it for some 2^18 products.
-  const int64_t work = heads * length * whole.rows * call.stride;
-  const int team = static_cast<int>(std::clamp<int64_t>(work >> 18, 1, threads));
+  const int64_t products = heads * length * whole.rows * call.stride;
+  const int64_t team = team_for(products, threads);
   const int64_t wanted = team == 1 ? 1 : ceil_div<int64_t>(4 * team, heads);
   const int64_t parts = std::clamp<int64_t>(length / kKvPage, 1, wanted);
   const int64_t step = round_up(ceil_div(length, parts), kAttentionKeys);
-
-  const int64_t queries = query_floats(call, whole.rows);
-  const int64_t floats = round_up<int64_t>(work_floats(call, whole.rows), 16);
-  auto* memory = static_cast<float*>(
-      grown(backend, scratch, static_cast<size_t>(heads * (queries + parts * floats)) * sizeof(float)));
-  static thread_local std::vector<AttentionTask> kept;  // a decode step allocates nothing
-  std::vector<AttentionTask>& tasks = kept;             // this thread's, for the whole team
-  tasks.clear();
+  const int64_t floats = task_floats(call, whole.rows);
   for (int64_t i = 0; i < heads * parts; ++i) {
-    AttentionTask& task = tasks.emplace_back(call.task(i / parts, 0, n));
-    task.first_key = first + i % parts * step;
-    task.last_key = std::min(task.last_key, task.first_key + step);
-    if (i % parts == 0) {
-      prepare_queries(call, task, memory);
-      memory += queries;
-    } else {
-      task.q = tasks[static_cast<size_t>(i - 1)].q;
-    }
-    attach(task, memory);
-    memory += floats;
+    Share& share =
+        plan.shares.emplace_back(share_of(call, sequence, first_row, i / parts, 0, sequence.n_tokens));
+    share.part = i % parts;
+    share.n_parts = parts;
+    share.task.first_key = first + share.part * step;
+    share.task.last_key = std::min(share.task.last_key, share.task.first_key + step);
+    share.memory = plan.part_floats;
+    if (parts > 1) plan.part_floats += floats;
   }
-  for_tasks(team, heads * parts, [&](int64_t i, int) { run(tasks[static_cast<size_t>(i)]); });
-  for (int64_t head = 0; head < heads; ++head) {
-    write_rows(call, &tasks[static_cast<size_t>(head * parts)], parts);
+  if (parts == 1) plan.worker_floats = std::max(plan.worker_floats, floats);
+  plan.products += products;
+}
+
+void make_plan(const Call& call, std::span<const StepSequence> step, int threads, Plan& plan) {
+  plan.shares.clear();
+  plan.part_floats = plan.worker_floats = plan.products = 0;
+  for (const bool many : {true, false}) {  // the larger tasks first
+    int64_t row = 0;
+    for (const StepSequence& sequence : step) {
+      if (sequence.n_tokens > 0 && many == (sequence.n_tokens >= 2 * tokens_per_task(call))) {
+        many ? plan_tokens(call, sequence, row, plan) : plan_positions(call, sequence, row, threads, plan);
+      }
+      row += sequence.n_tokens;
+    }
   }
 }
 
 }  // namespace
 
-void CpuBackend::attention(const Matrix& q, const RopeTable& rope, const KvLayer& cache,
-                           int64_t first_position, const AttentionParams& shape, const Matrix& out) {
-  if (q.rows == 0) return;
-  const Call call{q, rope, cache, first_position, shape, out};
-  if (q.rows >= 2 * tokens_per_task(call)) {
-    attend_tokens(call, threads_, scratch_, *this);
-  } else {
-    attend_positions(call, threads_, scratch_, *this);
-  }
+void CpuBackend::attention(const Matrix& q, const RopeTable& rope, const KvLayer& layer,
+                           const AttentionParams& params, const Matrix& out) {
+  const Call call{q, rope, layer, params, out};
+  static thread_local Plan kept;  // a decode step allocates nothing
+  Plan& plan = kept;              // this thread's, for the whole team
+  make_plan(call, step_, threads_, plan);
+  const auto n_shares = static_cast<int64_t>(plan.shares.size());
+  const int team = team_for(plan.products, threads_);
+  const int64_t floats = plan.part_floats + team * plan.worker_floats;
+  auto* memory = static_cast<float*>(scratch(static_cast<size_t>(floats) * sizeof(float)));
+  for_tasks(team, n_shares, [&](int64_t i, int worker) {
+    Share& share = plan.shares[static_cast<size_t>(i)];
+    const bool all = share.n_parts == 1;
+    prepare(call, share, memory + (all ? plan.part_floats + worker * plan.worker_floats : share.memory));
+    run(share.task);
+    if (all) write_rows(call, &share);
+  });
+  if (plan.part_floats == 0) return;
+  for_ranges(threads_, n_shares, row_grain(plan.part_floats / n_shares), [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const Share& share = plan.shares[static_cast<size_t>(i)];
+      if (share.n_parts > 1 && share.part == 0) write_rows(call, &share);
+    }
+  });
 }
 
 }  // namespace lariat

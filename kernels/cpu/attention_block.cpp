@@ -7,8 +7,6 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/attention-inl.h"
-#include "kernels/cpu/pairs-inl.h"
-#include "kernels/cpu/unroll-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
@@ -48,8 +46,9 @@ HWY_NOINLINE void Multiply(const float* HWY_RESTRICT a, int64_t a_stride, const 
   });
 }
 
-// kLanes vectors become the columns of what they were the rows of: in each of log2(kLanes) rounds the lowest
-// bit of the lane number becomes the highest of the row number, and the other way round.
+// Transposes a kLanes x kLanes matrix that lies in kLanes vectors, in registers. Each of the log2(kLanes)
+// rounds sorts the even lanes of all vectors before the odd ones, which rotates the bits of (row, lane) by
+// one place; after all rounds the two have changed places.
 template <int64_t kRounds = kLanes>
 HWY_INLINE void Transpose(VF32* tile) {
   if constexpr (kRounds > 1) {
@@ -99,7 +98,7 @@ HWY_NOINLINE void AttendTile(const AttentionTask& task, const WideBlock& block, 
   HWY_ALIGN float scores[kRows * kAttentionKeys];
   const float* q = task.q + row * task.stride;
   for (int64_t key = 0; key < block.last; key += kWide * kLanes) {
-    Multiply<kWide>(q, task.stride, block.keys + key, kAttentionKeys, task.cache->head_dim, nullptr,
+    Multiply<kWide>(q, task.stride, block.keys + key, kAttentionKeys, task.layer->head_dim, nullptr,
                     scores + key, kAttentionKeys);
   }
   float factors[kRows];
@@ -126,7 +125,7 @@ HWY_NOINLINE void AttendTile(const AttentionTask& task, const WideBlock& block, 
 }
 
 void Block(const AttentionTask& task) {
-  const KvLayer& cache = *task.cache;
+  const int64_t head_dim = task.layer->head_dim;
   float* keys = task.scratch;
   float* values = task.scratch + kAttentionKeys * task.stride;
   const int64_t begin = std::max(task.first_key, task.begin(0));
@@ -134,10 +133,9 @@ void Block(const AttentionTask& task) {
   for (int64_t base = begin / kAttentionKeys * kAttentionKeys; base < end; base += kAttentionKeys) {
     const WideBlock block{keys, values, base, std::max(begin - base, int64_t{0}),
                           std::min(end - base, kAttentionKeys)};
-    WithDType(HeadAt(cache.k_blocks, cache.k_dtype, task, base), cache.k_dtype,
-              [&](const auto* k) HWY_ATTR { WidenTransposed(k, cache.head_dim, keys); });
-    Widen(HeadAt(cache.v_blocks, cache.v_dtype, task, base), cache.v_dtype, block.first, block.last,
-          cache.head_dim, task.stride, values);
+    const Stored stored = StoredAt(task, base);
+    WithDType(stored.k, stored.k_dtype, [&](const auto* k) HWY_ATTR { WidenTransposed(k, head_dim, keys); });
+    Widen(stored.v, stored.v_dtype, block.first, block.last, head_dim, task.stride, values);
     // Earlier tokens do not see this block yet, later ones may have it behind their window.
     const int64_t first_row = std::max<int64_t>(0, base - task.first_position) * task.group;
     const int64_t behind = base + kAttentionKeys - 1 + task.window - task.first_position;

@@ -8,8 +8,6 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/attention-inl.h"
-#include "kernels/cpu/pairs-inl.h"
-#include "kernels/cpu/unroll-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
@@ -125,13 +123,6 @@ void WeighRows(const AttentionTask& task, const float* weights, const float* fac
   }
 }
 
-// One head's keys and values for a span of positions, in any dtype.
-struct Stored {
-  void* k;
-  void* v;
-  DType k_dtype, v_dtype;
-};
-
 void Attend(const AttentionTask& task, const Stored& stored, const Span& span) {
   HWY_ALIGN float scores[4 * kAttentionKeys];
   float factors[4];
@@ -150,13 +141,11 @@ void Attend(const AttentionTask& task, const Stored& stored, const Span& span) {
 }
 
 void Stream(const AttentionTask& task) {
-  const KvLayer& cache = *task.cache;
-  const int64_t head_dim = cache.head_dim;
+  const int64_t head_dim = task.layer->head_dim;
   const int64_t begin = std::max(task.first_key, task.begin(0));
   const int64_t end = std::min(task.last_key, task.end(task.rows - 1));
   for (int64_t base = begin / kAttentionKeys * kAttentionKeys; base < end; base += kAttentionKeys) {
-    Stored stored{HeadAt(cache.k_blocks, cache.k_dtype, task, base),
-                  HeadAt(cache.v_blocks, cache.v_dtype, task, base), cache.k_dtype, cache.v_dtype};
+    Stored stored = StoredAt(task, base);
     Span span{base, std::max(begin - base, int64_t{0}), std::min(end - base, kAttentionKeys), head_dim};
     if (head_dim % kLanes != 0) {
       float* k = task.scratch;

@@ -12,7 +12,8 @@ inline constexpr int64_t kAttentionKeys = 64;
 //   max[r], sum[r] = sum_j exp(s[r][j] - max[r]), acc[r] = sum_j exp(s[r][j] - max[r]) V[j],
 // so that ranges can be merged; s already has its scale.
 struct AttentionTask {
-  const KvLayer* cache = nullptr;
+  const KvLayer* layer = nullptr;
+  void* const* pages = nullptr;  // of StepSequence
   int64_t kv_head = 0;
   int64_t group = 1;                    // query heads per KV head
   int64_t rows = 0;                     // tokens * group

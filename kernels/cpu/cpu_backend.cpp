@@ -16,7 +16,7 @@
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/cpu/quantize.h"
+#include "kernels/cpu/quant_matmul.h"
 #include "kernels/error.h"
 #include "kernels/integers.h"
 
@@ -35,8 +35,8 @@ std::string cpu_model() {
   return "CPU";
 }
 
-// Where a thread cannot be had, libgomp ends the program. So they are asked for here first, all at a time,
-// and then started for good.
+// libgomp aborts the program if it cannot create a thread. So probe first: hold as many threads at a time as
+// the team will have, throw Error if one cannot be created, and only then let OpenMP start its team.
 void start_team(int threads) {
   std::vector<std::thread> others;
   others.reserve(static_cast<size_t>(threads));  // nothing may be thrown past threads that wait
@@ -53,8 +53,8 @@ void start_team(int threads) {
   for (auto& other : others) other.join();
   if (missing > 0) {
     throw Error("only " + std::to_string(threads - missing) + " of " + std::to_string(threads) +
-                " threads could be started; use --threads " + std::to_string(std::max(1, threads - missing)) +
-                ", or raise the limit on threads or memory");
+                    " threads could be started",
+                Remedy::kFewerThreads);
   }
 #pragma omp parallel num_threads(threads)
   {
@@ -65,7 +65,7 @@ void start_team(int threads) {
 }  // namespace
 
 // Idle OpenMP threads: libgomp lets them spin for a short while after a parallel region (some hundred
-// thousand turns, about a millisecond) and then sleep. That is what this program wants and so is left as it
+// thousand rounds, about a millisecond) and then sleep. That is what this program wants and so is left as it
 // is: the small gaps between the ops of a decode step are bridged without a system call, and a process that
 // waits for input uses no CPU. With more threads than cores libgomp spins for almost no time, by itself.
 CpuBackend::CpuBackend(int threads) : threads_(threads > 0 ? threads : std::max(1, omp_get_num_procs())) {
@@ -87,9 +87,9 @@ Buffer CpuBackend::allocate(size_t bytes) {
   void* data = rounded < bytes ? nullptr : std::aligned_alloc(alignment, rounded);
   if (data == nullptr) {
     const bool large = bytes >= size_t{1} << 20;
-    throw Error("no memory for a block of " + std::to_string(bytes >> (large ? 20 : 10)) +
-                (large ? " MiB" : " KiB") +
-                "; use a shorter context, a smaller --prefill-chunk or a smaller dtype");
+    throw Error(
+        "no memory for a block of " + std::to_string(bytes >> (large ? 20 : 10)) + (large ? " MiB" : " KiB"),
+        Remedy::kLessMemory);
   }
   if (alignment == kHugePage) madvise(data, rounded, MADV_HUGEPAGE);  // a wish; nothing is lost if refused
   return {this, data, bytes};
@@ -105,21 +105,28 @@ void CpuBackend::copy_out(void* host_dst, const void* src, size_t bytes) {
   if (bytes != 0) std::memcpy(host_dst, src, bytes);
 }
 
-Matrix CpuBackend::load_weight(const Matrix& host, DType dtype) {
-  if (host.dtype == dtype) return host;
+void* CpuBackend::scratch(size_t bytes) {
+  if (scratch_.bytes() < bytes) {
+    scratch_ = Buffer();  // the old block goes first: the two never exist together
+    scratch_ = allocate(bytes);
+  }
+  return scratch_.data();
+}
+
+Weight CpuBackend::load_weight(const Matrix& host, DType dtype) {
+  if (host.dtype == dtype) return {host, Buffer()};
   Matrix copy(nullptr, dtype, host.rows, host.cols);
-  converted_.push_back(allocate(stored_bytes(copy)));
-  copy.data = converted_.back().data();
+  Buffer memory = allocate(stored_bytes(copy));
+  copy.data = memory.data();
   if (is_quantized(dtype)) {
     for_ranges(threads_, QuantLayout(copy).tiles(), 1,
                [&](int64_t first, int64_t last) { cpu::quantize_tiles(host, copy, first, last); });
-    return copy;
+  } else {
+    for_ranges(threads_, host.rows, 1, [&](int64_t first, int64_t last) {
+      cpu::convert_rows(host.row_range(first, last - first), copy.row_range(first, last - first));
+    });
   }
-#pragma omp parallel for num_threads(threads_) schedule(static)
-  for (int64_t row = 0; row < host.rows; ++row) {
-    cpu::convert_rows(host.row_range(row, 1), copy.row_range(row, 1));
-  }
-  return copy;
+  return {copy, std::move(memory)};
 }
 
 }  // namespace lariat

@@ -1,6 +1,5 @@
 #pragma once
 #include <cstring>
-#include <deque>
 
 #include "kernels/backend.h"
 #include "kernels/cpu/rope_angles.h"
@@ -17,30 +16,30 @@ class CpuBackend final : public Backend {
   int threads() const { return threads_; }
   std::string name() const override { return "cpu"; }
   std::string description() const override;
-  Limits measure_limits(DType dtype) override;  // about a second; see bandwidth.h
+  Limits measure_limits(DType dtype) override;  // about a second
 
   Buffer allocate(size_t bytes) override;
   void release(void* data, size_t bytes) noexcept override;
   void copy_in(void* dst, const void* host_src, size_t bytes) override;
   void copy_out(void* host_dst, const void* src, size_t bytes) override;
   void copy(void* dst, const void* src, size_t bytes) override { std::memcpy(dst, src, bytes); }
-  Matrix load_weight(const Matrix& host, DType dtype) override;
+  Weight load_weight(const Matrix& host, DType dtype) override;
   bool quantizes() const override { return true; }
 
   void embed(std::span<const int32_t> tokens, const Matrix& table, const Matrix& out) override;
   void rms_norm(const Matrix& x, const Matrix& weight, float eps, const Matrix& out) override;
   void add_rms_norm(const Matrix& residual, const Matrix& delta, const Matrix& weight, float eps,
                     const Matrix& out) override;
-  void add(const Matrix& x, const Matrix& delta) override;
   void matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
               const Matrix& out) override;
-  void rope_table(int64_t first_position, std::span<const double> inv_freq, const RopeTable& table) override;
-  void qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& post,
-                    const RopeTable& rope, const KvLayer& cache, int64_t first_position) override;
-  void attention(const Matrix& q, const RopeTable& rope, const KvLayer& cache, int64_t first_position,
-                 const AttentionParams& shape, const Matrix& out) override;
-  void rerotate_keys(std::span<const KvLayer> layers, int64_t n_positions,
-                     std::span<const double> delta_inv_freq, bool interleaved) override;
+  void begin_step(std::span<const StepSequence> sequences) override { step_ = sequences; }
+  void rope_table(std::span<const SequenceRope> ropes, const RopeTable& table) override;
+  void qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& epilogue,
+                    const RopeTable& rope, const KvLayer& layer) override;
+  void attention(const Matrix& q, const RopeTable& rope, const KvLayer& layer, const AttentionParams& params,
+                 const Matrix& out) override;
+  void rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
+                     bool interleaved) override;
   void swiglu(const Matrix& gate, const Matrix& up) override;
   void argmax(const Matrix& logits, std::span<int32_t> ids) override;
   void sample(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
@@ -48,10 +47,13 @@ class CpuBackend final : public Backend {
   void token_nll(const Matrix& logits, std::span<const int32_t> targets, std::span<double> nll) override;
 
  private:
+  // At least `bytes` of memory for the op that runs; what it holds is lost with the next call.
+  void* scratch(size_t bytes);
+
   int threads_;
-  std::deque<Buffer> converted_;  // weights whose dtype was changed at load
-  Buffer scratch_;                // grows to the largest op's needs, then stays
-  RopeAngles angles_;
+  std::span<const StepSequence> step_;
+  Buffer scratch_;                  // grows to the largest op's needs, then stays
+  std::vector<RopeAngles> angles_;  // one per sequence
 };
 
 }  // namespace lariat

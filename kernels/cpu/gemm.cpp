@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/columns.h"
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/integers.h"
@@ -69,7 +68,7 @@ class Product {
   void pack(int64_t task, bool round) const {
     const int64_t block = task / blocks_.panels(x_.rows), panel = task % blocks_.panels(x_.rows);
     const Matrix rows = x_.row_range(panel * blocks_.kernel.panel, panel_rows(panel));
-    blocks_.kernel.pack(column_range(rows, block * blocks_.columns, block_columns(block)), round,
+    blocks_.kernel.pack(rows.column_range(block * blocks_.columns, block_columns(block)), round,
                         packed(block, panel));
   }
 
@@ -77,11 +76,11 @@ class Product {
   // the panels of x pass by.
   void multiply(int64_t first, int64_t count, int thread) const {
     for (int64_t block = 0; block < blocks_.column_blocks(); ++block) {
-      Matrix w = column_range(w_.row_range(first, count), block * blocks_.columns, block_columns(block));
+      Matrix w = w_.row_range(first, count).column_range(block * blocks_.columns, block_columns(block));
       if (blocks_.copies) w = copied(w, thread);
       for (int64_t panel = 0; panel < blocks_.panels(x_.rows); ++panel) {
         const Matrix rows = out_.row_range(panel * blocks_.kernel.panel, panel_rows(panel));
-        blocks_.kernel.multiply(packed(block, panel), w, block > 0, column_range(rows, first, count));
+        blocks_.kernel.multiply(packed(block, panel), w, block > 0, rows.column_range(first, count));
       }
     }
   }
@@ -139,7 +138,7 @@ void gemm(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute, c
       for (int64_t first = 0; first < w.rows; first += step) {
         const int64_t count = std::min(step, w.rows - first);
         product.multiply(first, count, omp_get_thread_num());
-        add_bias(bias, first, column_range(part, first, count));
+        add_bias(bias, first, part.column_range(first, count));
       }
     }
   }

@@ -26,16 +26,30 @@ struct GemmKernel {
 const GemmKernel& gemm_f32_kernel();   // any processor
 const GemmKernel& gemm_bf16_kernel();  // only where has_avx512_bf16()
 
-// Multiplies and adds in registers alone, with the instruction of the bf16 kernel, `turns` times; returns the
-// operations done. For measure_gemm_peak (bandwidth.h).
-double bf16_multiply_adds(int64_t turns, float* sink);
+// Writes (or adds) a register tile to the output. A kernel's vectors run over rows of x, the output's rows
+// over rows of w: tile[o * tile_stride + t] -> out[t * out_stride + o].
+inline void store_transposed(const float* __restrict tile, int64_t tile_stride, int64_t x_rows,
+                             int64_t w_rows, bool accumulate, float* __restrict out, int64_t out_stride) {
+  for (int64_t t = 0; t < x_rows; ++t) {
+    float* to = out + t * out_stride;
+    if (accumulate) {
+      for (int64_t o = 0; o < w_rows; ++o) to[o] += tile[o * tile_stride + t];
+    } else {
+      for (int64_t o = 0; o < w_rows; ++o) to[o] = tile[o * tile_stride + t];
+    }
+  }
+}
+
+// Multiplies and adds in registers alone, with the instruction of the bf16 kernel: `repetitions` of a dozen
+// independent ones. Returns the operations done. For CpuBackend::measure_limits.
+double bf16_multiply_adds(int64_t repetitions, float* sink);
 
 // The same product as gemm() for w in bf16 and x rounded to it, on tile registers (amx_product.h), and the
 // rate of its instruction. Only where has_amx_bf16().
 void gemm_amx(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out, void* scratch,
               int threads);
 size_t gemm_amx_scratch_bytes(const Matrix& x, const Matrix& w, int threads);
-double amx_multiply_adds(int64_t turns, float* sink);
+double amx_multiply_adds(int64_t repetitions, float* sink);
 
 // out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]), as Backend::matmul has it, and the scratch memory it needs.
 void gemm(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute, const Matrix& out,

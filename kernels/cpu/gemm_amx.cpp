@@ -16,7 +16,7 @@ size_t gemm_amx_scratch_bytes(const Matrix& x, const Matrix& w, int threads) {
   return amx_scratch_bytes(x, w, threads);
 }
 
-double amx_multiply_adds(int64_t turns, float* sink) {
+double amx_multiply_adds(int64_t repetitions, float* sink) {
   alignas(64) char tile[kTileBytes];
   std::memset(tile, 0x3c, sizeof(tile));  // 0.0115
   AmxTiles::configure(full_tiles());
@@ -28,7 +28,7 @@ double amx_multiply_adds(int64_t turns, float* sink) {
   AmxTiles::load<5>(tile, 64);
   AmxTiles::load<6>(tile, 64);
   AmxTiles::load<7>(tile, 64);
-  const int64_t rounds = turns / 8;  // of 64 cycles: the other kernels' turns take about ten
+  const int64_t rounds = repetitions / 8;  // of 64 cycles; the other kernels' repetitions take about ten
   for (int64_t r = 0; r < rounds; ++r) {
     AmxTiles::dot<0, 4, 6>();
     AmxTiles::dot<1, 4, 7>();

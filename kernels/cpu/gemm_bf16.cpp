@@ -4,7 +4,6 @@
 #include "kernels/convert.h"
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/gemm.h"
-#include "kernels/cpu/gemm_tile.h"
 #include "kernels/error.h"
 
 // AVX-512 with VDPBF16PS: twice the multiply-adds of an f32 FMA per instruction. The instruction treats
@@ -112,17 +111,17 @@ const GemmKernel& gemm_bf16_kernel() {
   return kernel;
 }
 
-LARIAT_AVX512_BF16 double bf16_multiply_adds(int64_t turns, float* sink) {
+LARIAT_AVX512_BF16 double bf16_multiply_adds(int64_t repetitions, float* sink) {
   constexpr int kSums = 12;
   __m512 sum[kSums];
   for (auto& s : sum) s = _mm512_setzero_ps();
   const auto x = (__m512bh)_mm512_set1_epi32(0x3c003c00);
-  for (int64_t t = 0; t < turns; ++t) {
+  for (int64_t t = 0; t < repetitions; ++t) {
     for (auto& s : sum) s = _mm512_dpbf16_ps(s, x, x);
   }
   for (int i = 1; i < kSums; ++i) sum[0] = _mm512_add_ps(sum[0], sum[i]);
   *sink = _mm512_cvtss_f32(sum[0]);
-  return 4.0 * kSums * kLanes * static_cast<double>(turns);
+  return 4.0 * kSums * kLanes * static_cast<double>(repetitions);
 }
 
 }  // namespace lariat::cpu

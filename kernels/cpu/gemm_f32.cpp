@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "kernels/cpu/gemm.h"
-#include "kernels/cpu/gemm_tile.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/gemm_f32.cpp"

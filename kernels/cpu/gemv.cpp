@@ -2,9 +2,8 @@
 
 #include <algorithm>
 
-#include "kernels/convert.h"
+#include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_features.h"
-#include "kernels/cpu/gemv_range.h"
 #include "kernels/cpu/parallel.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -101,9 +100,7 @@ void gemv(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& ou
         HWY_DYNAMIC_DISPATCH(Gemv)(some_x, w, some_out, first, last);
       }
     }
-    for (int64_t t = 0; bias && t < x.rows; ++t) {
-      for (int64_t o = first; o < last; ++o) out.f32(t)[o] += load_f32(bias.data, bias.dtype, o);
-    }
+    add_bias(bias, first, out.column_range(first, last - first));
   }
 }
 

@@ -1,4 +1,6 @@
 #pragma once
+#include <algorithm>
+
 #include "kernels/tensor.h"
 
 namespace lariat::cpu {
@@ -14,5 +16,50 @@ void gemv(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& ou
 
 // Output columns [first, last) of a product of bf16 with bf16; only where has_avx512_bf16().
 void gemv_bf16(const Matrix& x, const Matrix& w, const Matrix& out, int64_t first, int64_t last);
+
+// The order in which a thread walks its share of the weights, common to all instruction sets.
+//
+// Dot::block<kX, kW>(x, w, w_distance, out, out_distance, out_stride) multiplies kX rows of x with kW rows of
+// w that lie w_distance elements apart; the products go to out[a * out_stride + b * out_distance].
+
+// All rows of x against the same kW rows of w. From the second block of x on, w is in a cache.
+template <typename Dot, int kW, typename T>
+void dot_rows(const Matrix& x, const T* w, int64_t w_distance, float* out, int64_t out_distance,
+              int64_t out_stride) {
+  for (int64_t a = 0; a < x.rows; a += 4) {
+    float* to = out + a * out_stride;
+    const int64_t rows = std::min<int64_t>(4, x.rows - a);
+    const Matrix part = x.row_range(a, rows);
+    switch (rows) {
+      case 1:
+        Dot::template block<1, kW>(part, w, w_distance, to, out_distance, out_stride);
+        break;
+      case 2:
+        Dot::template block<2, kW>(part, w, w_distance, to, out_distance, out_stride);
+        break;
+      case 3:
+        Dot::template block<3, kW>(part, w, w_distance, to, out_distance, out_stride);
+        break;
+      default:
+        Dot::template block<4, kW>(part, w, w_distance, to, out_distance, out_stride);
+    }
+  }
+}
+
+// Output columns [first, last), in kStreams runs of neighbouring rows side by side: each run is one long
+// sequential stream for the memory system. Four neighbouring rows at a time would be short streams that start
+// anew with every row, which reads a third slower (measured: 42 against 67 GB/s with two threads).
+template <typename Dot, typename T>
+void gemv_range(const Matrix& x, const T* w, int64_t w_stride, const Matrix& out, int64_t first,
+                int64_t last) {
+  constexpr int kStreams = 4;
+  const int64_t run = (last - first) / kStreams;
+  for (int64_t o = first; o < first + run; ++o) {
+    dot_rows<Dot, kStreams>(x, w + o * w_stride, run * w_stride, out.f32() + o, run, out.stride);
+  }
+  for (int64_t o = first + run * kStreams; o < last; ++o) {
+    dot_rows<Dot, 1>(x, w + o * w_stride, w_stride, out.f32() + o, 1, out.stride);
+  }
+}
 
 }  // namespace lariat::cpu

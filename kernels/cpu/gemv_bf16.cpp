@@ -1,5 +1,4 @@
 #include "kernels/cpu/gemv.h"
-#include "kernels/cpu/gemv_range.h"
 #include "kernels/error.h"
 
 // bf16 times bf16 without a conversion (AVX-512 BF16). Not for the arithmetic, which waits for memory anyway:

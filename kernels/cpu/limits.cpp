@@ -1,10 +1,145 @@
-#include "kernels/cpu/bandwidth.h"
-#include "kernels/cpu/cpu_backend.h"
+#include <omp.h>
+#include <sys/mman.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/quant_matmul.h"
+#include "kernels/error.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/limits.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lariat::HWY_NAMESPACE {
+
+// Reads `bytes` bytes in kStreams equal runs side by side, and returns a value that depends on all of them.
+template <int kStreams>
+uint64_t ReadStreams(const uint64_t* data, size_t bytes) {
+  const hn::ScalableTag<uint64_t> d;
+  constexpr size_t kStep = 256 / sizeof(uint64_t);
+  const size_t run = bytes / sizeof(uint64_t) / kStreams / kStep * kStep;
+  auto sum = hn::Zero(d), other = hn::Zero(d);
+  for (size_t i = 0; i < run; i += kStep) {
+    for (size_t s = 0; s < kStreams; ++s) {
+      const uint64_t* from = data + s * run + i;
+      for (size_t j = 0; j < kStep; j += 2 * hn::Lanes(d)) {
+        sum = hn::Add(sum, hn::LoadU(d, from + j));
+        other = hn::Add(other, hn::LoadU(d, from + j + hn::Lanes(d)));
+      }
+    }
+  }
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(sum, other)));
+}
+
+uint64_t Read(const uint64_t* data, size_t bytes, int streams) {
+  switch (streams) {
+    case 1:
+      return ReadStreams<1>(data, bytes);
+    case 2:
+      return ReadStreams<2>(data, bytes);
+    case 4:
+      return ReadStreams<4>(data, bytes);
+    default:
+      return ReadStreams<8>(data, bytes);
+  }
+}
+
+// bf16_multiply_adds (gemm.h) in f32.
+double MultiplyAdds(int64_t repetitions, float* sink) {
+  constexpr int kSums = 12;  // enough to hide a latency of four or six cycles, few enough for 16 registers
+  const F32 d;
+  VF32 sum[kSums], x = hn::Set(d, 1e-3F), y = hn::Set(d, 1e-4F);
+  for (auto& s : sum) s = hn::Zero(d);
+  for (int64_t t = 0; t < repetitions; ++t) {
+    for (auto& s : sum) s = hn::MulAdd(s, x, y);  // a chain: no compiler can shorten it
+  }
+  for (int i = 1; i < kSums; ++i) sum[0] = hn::Add(sum[0], sum[i]);
+  *sink = hn::GetLane(hn::SumOfLanes(d, sum[0]));
+  return 2.0 * kSums * static_cast<double>(hn::Lanes(d)) * static_cast<double>(repetitions);
+}
+
+}  // namespace lariat::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace lariat {
+HWY_EXPORT(Read);
+HWY_EXPORT(MultiplyAdds);
+
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+volatile uint64_t read_sink;  // what is written here cannot be optimised away
+volatile float sum_sink;
+
+// Bytes per second that `threads` threads read from memory: a buffer of at least 1 GiB, far larger than any
+// cache, in several streams per thread; the best of several runs. Takes about a second.
+double measure_read_bandwidth(int threads) {
+  constexpr size_t kBytes = size_t{1100} << 20;  // no power of two: streams must not meet in one bank
+  void* data = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) throw Error("no memory to measure the read bandwidth: 1.1 GiB are needed");
+  madvise(data, kBytes, MADV_HUGEPAGE);
+  std::memset(data, 1, kBytes);  // untouched pages would all be the one page of zeros
+  const size_t share = kBytes / static_cast<size_t>(threads) / 4096 * 4096;
+  double best = 0;
+  for (int run = 0; run < 16; ++run) {
+    size_t bytes = 0;
+    const double start = now();
+#pragma omp parallel num_threads(threads) reduction(+ : bytes)
+    {
+      const char* mine = static_cast<char*>(data) + share * static_cast<size_t>(omp_get_thread_num());
+      read_sink = HWY_DYNAMIC_DISPATCH(Read)(reinterpret_cast<const uint64_t*>(mine), share, 1 << run % 4);
+      bytes = share;
+    }
+    best = std::max(best, static_cast<double>(bytes) / (now() - start));
+  }
+  munmap(data, kBytes);
+  return best;
+}
+
+// Floating-point operations per second of `threads` threads that multiply and add in registers alone, with
+// the widest instruction a matrix product with weights of this dtype may use here (f16 weights are computed
+// in f32, quantised ones in bytes). No product of matrices can be faster. Takes about a tenth of a second.
+double measure_gemm_peak(DType dtype, int threads) {
+  constexpr int64_t kRepetitions = 1000000;
+  const bool amx = dtype == DType::kBF16 && cpu::has_amx_bf16();
+  const bool bf16 = dtype == DType::kBF16 && cpu::has_avx512_bf16();
+  const bool bytes = is_quantized(dtype) && cpu::has_avx512_vnni();
+  const auto multiply_adds = amx     ? cpu::amx_multiply_adds
+                             : bf16  ? cpu::bf16_multiply_adds
+                             : bytes ? cpu::vnni_multiply_adds
+                                     : HWY_DYNAMIC_DISPATCH(MultiplyAdds);
+  double best = 0;
+  for (int run = 0; run < 8; ++run) {
+    double operations = 0;
+    const double start = now();
+#pragma omp parallel num_threads(threads) reduction(+ : operations)
+    {
+      float sink = 0;
+      operations = multiply_adds(kRepetitions, &sink);
+      sum_sink = sink;
+    }
+    best = std::max(best, operations / (now() - start));
+  }
+  return best;
+}
+
+}  // namespace
 
 Limits CpuBackend::measure_limits(DType dtype) {
-  return {cpu::measure_read_bandwidth(threads_), cpu::measure_gemm_peak(dtype, threads_)};
+  return {measure_read_bandwidth(threads_), measure_gemm_peak(dtype, threads_)};
 }
 
 }  // namespace lariat
+#endif

@@ -5,7 +5,6 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/gemv.h"
 #include "kernels/cpu/quant_matmul.h"
-#include "kernels/cpu/scratch.h"
 
 namespace lariat {
 
@@ -15,18 +14,18 @@ void CpuBackend::matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DT
   assert(out.rows == x.rows && out.cols == w.rows && (!bias || bias.cols == w.rows));
   if (x.rows == 0 || w.rows == 0) return;
   if (is_quantized(w.dtype)) {
-    void* scratch = grown(*this, scratch_, cpu::quant_matmul_scratch_bytes(x, w));
-    return cpu::quant_matmul(x, w, bias, out, scratch, threads_);
+    void* memory = scratch(cpu::quant_matmul_scratch_bytes(x, w));
+    return cpu::quant_matmul(x, w, bias, out, memory, threads_);
   }
   // f32 weights with f32 inputs are how numbers are checked: there every sum is made in the decode product's
   // order, for any number of rows, so that the split of a prefill changes no bit.
   const bool one_order = compute == DType::kF32 && w.dtype == DType::kF32;
   if (x.rows > cpu::kGemvRows && !one_order) {
-    void* scratch = grown(*this, scratch_, cpu::gemm_scratch_bytes(x, w, compute, threads_));
-    cpu::gemm(x, w, bias, compute, out, scratch, threads_);
+    void* memory = scratch(cpu::gemm_scratch_bytes(x, w, compute, threads_));
+    cpu::gemm(x, w, bias, compute, out, memory, threads_);
   } else if (compute == DType::kBF16) {
     const auto bytes = static_cast<size_t>(x.rows * x.cols) * size_of(DType::kBF16);
-    const Matrix rounded(grown(*this, scratch_, bytes), DType::kBF16, x.rows, x.cols);
+    const Matrix rounded(scratch(bytes), DType::kBF16, x.rows, x.cols);
     cpu::convert_rows(x, rounded);
     cpu::gemv(rounded, w, bias, out, threads_);
   } else {

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
+
+#include "kernels/backend.h"
 
 namespace lariat {
 
@@ -35,5 +38,16 @@ void for_tasks(int threads, int64_t count, const Body& body) {
 // Rows per thread so that each has some 2^14 values to work on: a few microseconds, what waking a thread
 // costs.
 inline int64_t row_grain(int64_t cols) { return std::max<int64_t>(1, (int64_t{1} << 14) / (cols + 1)); }
+
+// The rows [first, last) of a step, sequence by sequence: body(index of the sequence, first row, its
+// position, how many rows).
+template <class Body>
+void for_sequences(std::span<const StepSequence> step, int64_t first, int64_t last, const Body& body) {
+  int64_t begin = 0;  // the sequence's first row
+  for (size_t s = 0; s < step.size(); begin += step[s++].n_tokens) {
+    const int64_t from = std::max(first, begin), to = std::min(last, begin + step[s].n_tokens);
+    if (from < to) body(s, from, step[s].first_position + from - begin, to - from);
+  }
+}
 
 }  // namespace lariat

@@ -31,40 +31,40 @@ void Prepare(float* row, size_t cols, size_t head_dim, const Matrix& bias, const
   });
 }
 
-// One token's keys, prepared: rotated and rounded into their places in the cache.
+// One token's keys, prepared: rotated and rounded into their places in the page of its position.
 void StoreKeys(const float* row, const float* cos, const float* sin, const RopeTable& rope,
-               const KvLayer& cache, int64_t position) {
-  const auto head_dim = static_cast<size_t>(cache.head_dim), rotary = static_cast<size_t>(rope.rotary_dim);
-  WithDType(cache.k_blocks[position / kKvPage], cache.k_dtype, [&](auto* block) HWY_ATTR {
-    for (int64_t head = 0; head < cache.n_kv_heads; ++head, row += head_dim) {
-      auto* key = block + kv_index(head, position, 0, cache.head_dim);
+               const KvLayer& layer, void* page, int64_t position) {
+  const auto head_dim = static_cast<size_t>(layer.head_dim), rotary = static_cast<size_t>(rope.rotary_dim);
+  WithDType(layer.keys(page), layer.k_dtype, [&](auto* keys) HWY_ATTR {
+    for (int64_t head = 0; head < layer.n_kv_heads; ++head, row += head_dim) {
+      auto* key = keys + kv_index(head, position, 0, layer.head_dim);
       Rotate(row, cos, sin, rotary / 2, rope.interleaved, key);
       StoreRow(row + rotary, head_dim - rotary, key + rotary);
     }
   });
 }
 
-void StoreValues(const float* row, const KvLayer& cache, int64_t position) {
-  const auto head_dim = static_cast<size_t>(cache.head_dim);
-  WithDType(cache.v_blocks[position / kKvPage], cache.v_dtype, [&](auto* block) HWY_ATTR {
-    for (int64_t head = 0; head < cache.n_kv_heads; ++head, row += head_dim) {
-      StoreRow(row, head_dim, block + kv_index(head, position, 0, cache.head_dim));
+void StoreValues(const float* row, const KvLayer& layer, void* page, int64_t position) {
+  const auto head_dim = static_cast<size_t>(layer.head_dim);
+  WithDType(layer.values(page), layer.v_dtype, [&](auto* values) HWY_ATTR {
+    for (int64_t head = 0; head < layer.n_kv_heads; ++head, row += head_dim) {
+      StoreRow(row, head_dim, values + kv_index(head, position, 0, layer.head_dim));
     }
   });
 }
 
-void QkvTokens(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& post,
-               const RopeTable& rope, const KvLayer& cache, int64_t first_position, int64_t first,
-               int64_t last) {
-  const auto head_dim = static_cast<size_t>(cache.head_dim);
+// Row `row` of the step: the token at `position` of its sequence.
+void QkvToken(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& epilogue,
+              const RopeTable& rope, const KvLayer& layer, void* const* pages, int64_t row,
+              int64_t position) {
+  const auto head_dim = static_cast<size_t>(layer.head_dim);
   const auto q_cols = static_cast<size_t>(q.cols), kv_cols = static_cast<size_t>(k.cols);
-  for (int64_t i = first; i < last; ++i) {
-    Prepare(q.f32(i), q_cols, head_dim, post.q_bias, post.q_norm, post.norm_eps);
-    Prepare(k.f32(i), kv_cols, head_dim, post.k_bias, post.k_norm, post.norm_eps);
-    StoreKeys(k.f32(i), rope.cos.f32(i), rope.sin.f32(i), rope, cache, first_position + i);
-    Prepare(v.f32(i), kv_cols, head_dim, post.v_bias, Matrix(), 0.0F);
-    StoreValues(v.f32(i), cache, first_position + i);
-  }
+  void* const page = pages[position / kKvPage];
+  Prepare(q.f32(row), q_cols, head_dim, epilogue.q_bias, epilogue.q_norm, epilogue.norm_eps);
+  Prepare(k.f32(row), kv_cols, head_dim, epilogue.k_bias, epilogue.k_norm, epilogue.norm_eps);
+  StoreKeys(k.f32(row), rope.cos.f32(row), rope.sin.f32(row), rope, layer, page, position);
+  Prepare(v.f32(row), kv_cols, head_dim, epilogue.v_bias, Matrix(), 0.0F);
+  StoreValues(v.f32(row), layer, page, position);
 }
 
 }  // namespace lariat::HWY_NAMESPACE
@@ -72,12 +72,17 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace lariat {
-HWY_EXPORT(QkvTokens);
+HWY_EXPORT(QkvToken);
 
-void CpuBackend::qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& post,
-                              const RopeTable& rope, const KvLayer& cache, int64_t first_position) {
+void CpuBackend::qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& epilogue,
+                              const RopeTable& rope, const KvLayer& layer) {
   for_ranges(threads_, q.rows, row_grain(q.cols + k.cols + v.cols), [&](int64_t first, int64_t last) {
-    HWY_DYNAMIC_DISPATCH(QkvTokens)(q, k, v, post, rope, cache, first_position, first, last);
+    for_sequences(step_, first, last, [&](size_t s, int64_t row, int64_t position, int64_t count) {
+      for (int64_t i = 0; i < count; ++i) {
+        HWY_DYNAMIC_DISPATCH(QkvToken)
+        (q, k, v, epilogue, rope, layer, step_[s].pages, row + i, position + i);
+      }
+    });
   });
 }
 

@@ -8,7 +8,6 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/simd-inl.h"
-#include "kernels/cpu/unroll-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {

@@ -158,19 +158,19 @@ void quant_dot_vnni(const QuantTask& task) {
   task.w.dtype == DType::kQ8 ? dot_task<DType::kQ8>(task) : dot_task<DType::kQ4>(task);
 }
 
-LARIAT_VNNI double vnni_multiply_adds(int64_t turns, float* sink) {
+LARIAT_VNNI double vnni_multiply_adds(int64_t repetitions, float* sink) {
   constexpr int kSums = 12;
   __m512i sum[kSums];
   for (auto& s : sum) s = _mm512_setzero_si512();
   const __m512i x = _mm512_set1_epi8(1);
-  for (int64_t t = 0; t < turns; ++t) {
+  for (int64_t t = 0; t < repetitions; ++t) {
     for (auto& s : sum) s = _mm512_dpbusd_epi32(s, x, x);
   }
   for (int i = 1; i < kSums; ++i) sum[0] = _mm512_add_epi32(sum[0], sum[i]);
   int32_t lanes[kQuantRows];
   _mm512_storeu_si512(lanes, sum[0]);
   *sink = static_cast<float>(lanes[0]);
-  return 2.0 * kSums * 64 * static_cast<double>(turns);
+  return 2.0 * kSums * 64 * static_cast<double>(repetitions);
 }
 
 }  // namespace lariat::cpu

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/columns.h"
+#include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/integers.h"
@@ -53,7 +53,7 @@ class Product {
   }
   void finish(int64_t first, int64_t last) const {
     const int64_t from = first * kQuantRows, to = std::min(last * kQuantRows, out_.cols);
-    add_bias(bias_, from, column_range(out_, from, to - from));
+    add_bias(bias_, from, out_.column_range(from, to - from));
   }
 
   const QuantRows& x_;

@@ -1,9 +1,31 @@
 #pragma once
-#include "kernels/cpu/quantize.h"
+#include "kernels/quant.h"
 
 // The product with quantised weights (formulas and layout: kernels/quant.h), for one row of x and for many:
 // one kernel, so that every row gets the same sums in the same order however a prefill is split.
 namespace lariat::cpu {
+
+// Tiles [first, last) of dst (quantised) from src (floats, same shape): quantize() of kernels/quant.h, bit by
+// bit.
+void quantize_tiles(const Matrix& src, const Matrix& dst, int64_t first, int64_t last);
+
+// Rows of x as the quantised product reads them. Columns are padded with zeros to whole blocks.
+struct QuantRows {
+  int8_t* values = nullptr;    // [rows][blocks * kQuantBlock]
+  float* scales = nullptr;     // [rows][groups]
+  int32_t* offsets = nullptr;  // [rows][groups]: -zero * sum of the group's values
+  int64_t rows = 0, blocks = 0;
+
+  int64_t columns() const { return blocks * kQuantBlock; }
+  int64_t groups() const { return blocks * (kQuantBlock / kQuantGroup); }
+
+  // Views of `memory`, aligned to 64 bytes, of bytes(rows, blocks).
+  QuantRows(void* memory, int64_t rows_, int64_t blocks_);
+  static size_t bytes(int64_t rows, int64_t blocks);
+};
+
+// Rows [first, last) of x (f32) -> to; zero: of the weights (QuantLayout::zero).
+void quantize_rows(const Matrix& x, int zero, const QuantRows& to, int64_t first, int64_t last);
 
 // Some rows of x times some tiles of w: tiles first_tile, first_tile + tile_distance, ...; out holds these
 // rows of x and all columns. At most kMaxQuantRows rows and kMaxQuantTiles tiles.
@@ -22,9 +44,8 @@ inline constexpr int64_t kMaxQuantRows = 6, kFewQuantRows = 3;
 void quant_dot(const QuantTask& task);       // any processor
 void quant_dot_vnni(const QuantTask& task);  // only where has_avx512_vnni()
 
-// Multiplies and adds in registers alone, with the instruction of the kernel above, `turns` times; returns
-// the operations done. For measure_gemm_peak (bandwidth.h).
-double vnni_multiply_adds(int64_t turns, float* sink);
+// bf16_multiply_adds (gemm.h) with the instruction of the kernel above.
+double vnni_multiply_adds(int64_t repetitions, float* sink);
 
 // out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]), w quantised, and the scratch memory it needs.
 void quant_matmul(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out, void* scratch,

@@ -1,9 +1,8 @@
-#include "kernels/cpu/quantize.h"
+#include "kernels/cpu/quant_matmul.h"
 
 #include <algorithm>
 #include <limits>
 
-#include "kernels/cpu/columns.h"
 #include "kernels/cpu/convert_rows.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -120,7 +119,7 @@ void QuantizeGroup(const float (*w)[kQuantRows], const QuantLayout& layout, uint
   for (int64_t r = 0; r < kQuantRows; ++r) scales[r] = static_cast<uint16_t>(group.scale[r]);
 }
 
-// `rows` x `columns` floats of a block, turned around: w[input][output].
+// `rows` x `columns` floats of a block, transposed: w[input][output].
 void QuantizeBlock(const float (*w)[kQuantRows], const QuantLayout& layout, uint8_t* block) {
   for (int64_t g = 0; g < kQuantBlock / kQuantGroup; ++g) {
     QuantizeGroup(w + g * kQuantGroup, layout, reinterpret_cast<uint16_t*>(block) + g * kQuantRows,
@@ -178,19 +177,19 @@ namespace cpu {
 
 void quantize_tiles(const Matrix& src, const Matrix& dst, int64_t first, int64_t last) {
   const QuantLayout layout(dst);
-  alignas(64) float rows[kQuantRows][kQuantBlock], turned[kQuantBlock][kQuantRows];
+  alignas(64) float rows[kQuantRows][kQuantBlock], transposed[kQuantBlock][kQuantRows];
   for (int64_t tile = first; tile < last; ++tile) {
     auto* to = static_cast<uint8_t*>(dst.data) + tile * layout.tile_bytes();
     const int64_t height = std::min(kQuantRows, src.rows - tile * kQuantRows);
     for (int64_t col = 0; col < src.cols; col += kQuantBlock, to += layout.block_bytes()) {
       const int64_t width = std::min(kQuantBlock, src.cols - col);
       if (height < kQuantRows || width < kQuantBlock) std::fill(rows[0], rows[0] + sizeof(rows) / 4, 0.0F);
-      const Matrix from = column_range(src.row_range(tile * kQuantRows, height), col, width);
+      const Matrix from = src.row_range(tile * kQuantRows, height).column_range(col, width);
       convert_rows(from, {rows[0], DType::kF32, height, width, kQuantBlock});
       for (int64_t r = 0; r < kQuantRows; ++r) {
-        for (int64_t c = 0; c < kQuantBlock; ++c) turned[c][r] = rows[r][c];
+        for (int64_t c = 0; c < kQuantBlock; ++c) transposed[c][r] = rows[r][c];
       }
-      HWY_DYNAMIC_DISPATCH(QuantizeBlock)(turned, layout, to);
+      HWY_DYNAMIC_DISPATCH(QuantizeBlock)(transposed, layout, to);
     }
   }
 }

@@ -7,12 +7,12 @@
 
 namespace lariat {
 
-// cos and sin of position * freq for runs of positions, exact to f32 (invariant I4) and without a cosine per
+// cos and sin of position * freq for runs of positions, exact to f32 and without a cosine per
 // value. With p = 256 A + 16 a + b the addition theorem gives
 //   R(p f) = R(256 A f) R(16 a f) R(b f),
 // two complex products in double on top of tables of 16 rows, each entry of which is a cosine of a product in
 // double: within 4e-16 of the exact value at any position. The cut is by absolute position, so a row is the
-// same bit for bit whatever run it is asked for with (I3).
+// same bit for bit whatever run it is asked for with.
 class RopeAngles {
  public:
   // For positions in [first, first + count). freq: not copied. Memory of an earlier call is used again.

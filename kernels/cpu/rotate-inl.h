@@ -8,13 +8,13 @@
 
 #include <type_traits>
 
-#include "kernels/cpu/pairs-inl.h"
+#include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
 // What goes into the cache. f16 has too little range for some models' keys: what is beyond it becomes the
-// largest f16, since one infinity in the cache would turn every later token into NaN. A NaN stays a NaN (x86
+// largest f16, since one infinity in the cache would make every later token NaN. A NaN stays a NaN (x86
 // returns the second operand when one is NaN).
 template <typename T>
 HWY_INLINE VF32 Saturated(VF32 value) {
@@ -49,7 +49,7 @@ HWY_INLINE void StoreRow(const float* x, size_t n, T* out) {
   for (size_t i = 0; i < n; i += lanes) StoreUpTo(LoadUpTo(x + i, n - i), out + i, n - i);
 }
 
-// out[0, 2 * pairs) = x[0, 2 * pairs) with pair i turned by (cos[i], sin[i]). out may be x.
+// out[0, 2 * pairs) = x[0, 2 * pairs) with pair i rotated by the angle of (cos[i], sin[i]). out may be x.
 template <typename TIn, typename TOut>
 HWY_INLINE void RotateHalfSplit(const TIn* x, const float* cos, const float* sin, size_t pairs, TOut* out) {
   const size_t lanes = hn::Lanes(F32());
@@ -66,15 +66,15 @@ template <typename TIn, typename TOut>
 HWY_INLINE void RotateInterleaved(const TIn* x, const float* cos, const float* sin, size_t pairs, TOut* out) {
   const F32 d;
   const size_t lanes = hn::Lanes(d);
-  HWY_ALIGN float turned[2 * hn::MaxLanes(F32())];
+  HWY_ALIGN float rotated[2 * hn::MaxLanes(F32())];
   for (size_t i = 0; i < pairs; i += lanes) {
     const size_t count = HWY_MIN(pairs - i, lanes), values = 2 * count;
     const VF32 low = LoadUpTo(x + 2 * i, values);
     const VF32 high = values > lanes ? LoadUpTo(x + 2 * i + lanes, values - lanes) : hn::Zero(d);
     const VF32 a = EvenLanes(low, high), b = OddLanes(low, high);
     const VF32 c = LoadUpTo(cos + i, count), s = LoadUpTo(sin + i, count);
-    hn::StoreInterleaved2(hn::NegMulAdd(b, s, hn::Mul(a, c)), hn::MulAdd(b, c, hn::Mul(a, s)), d, turned);
-    StoreRow(turned, values, out + 2 * i);
+    hn::StoreInterleaved2(hn::NegMulAdd(b, s, hn::Mul(a, c)), hn::MulAdd(b, c, hn::Mul(a, s)), d, rotated);
+    StoreRow(rotated, values, out + 2 * i);
   }
 }
 

@@ -28,62 +28,82 @@ using namespace cuda;
 
 constexpr float kLog2E = 1.4426950408889634F;
 constexpr int64_t kDecodeRows = 32;  // packed rows up to which the kernel with 16 of them per block is better
+constexpr unsigned kMergeThreads = 128;
 
-Attention describe(const Matrix& q, const RopeTable& rope, const KvLayer& cache, const AttentionParams& shape,
-                   const Matrix& out) {
-  Attention a = {};
+// Grid: one block per (row, head); 128 threads stride over the head's dimensions. Bound by latency: a few
+// dozen partial results at most.
+__global__ void merge_kernel(const __grid_constant__ Attention a) {
+  const int64_t row = blockIdx.x / static_cast<unsigned>(a.n_heads);
+  const int head = static_cast<int>(blockIdx.x % static_cast<unsigned>(a.n_heads));
+  float top = -INFINITY;
+  for (int s = 0; s < a.splits; ++s) top = fmaxf(top, a.state[state_index(a, s, row, head)].x);
+  for (int d = static_cast<int>(threadIdx.x); d < a.head_dim; d += kMergeThreads) {
+    float sum = 0.0F, x = 0.0F;
+    for (int s = 0; s < a.splits; ++s) {
+      const int64_t index = state_index(a, s, row, head);
+      const float weight = exp2f(a.state[index].x - top);
+      sum += weight * a.state[index].y;
+      x += weight * a.partial[index * a.head_dim + d];
+    }
+    a.out[row * a.out_stride + int64_t{head} * a.head_dim + d] = x / sum;
+  }
+}
+
+Attention describe(const Matrix& q, const RopeTable& rope, const KvLayer& layer,
+                   const AttentionParams& params, const Step& step, const Matrix& out) {
+  Attention a = zeroed<Attention>();
   a.q = typed<float>(q);
   a.q_stride = q.stride;
   a.cos = typed<float>(rope.cos);
   a.sin = typed<float>(rope.sin);
+  a.q_scale = typed<float>(rope.q_scale);
   a.cos_stride = rope.cos.stride;
   a.sin_stride = rope.sin.stride;
+  a.q_scale_stride = rope.q_scale.stride;
   a.rotary_dim = static_cast<int>(rope.rotary_dim);
   a.interleaved = rope.interleaved;
-  a.scale = shape.scale * kLog2E;
-  a.rotated_scale = a.scale * rope.q_scale;
-  a.k_dtype = cache.k_dtype;
-  a.v_dtype = cache.v_dtype;
-  a.n_heads = static_cast<int>(shape.n_heads);
-  a.n_kv_heads = static_cast<int>(cache.n_kv_heads);
-  a.head_dim = static_cast<int>(cache.head_dim);
-  a.n_tokens = q.rows;
-  a.window = shape.sliding_window;
+  a.scale = params.scale * kLog2E;
+  a.step = step;
+  a.k_offset = static_cast<int64_t>(layer.k_offset);
+  a.v_offset = static_cast<int64_t>(layer.v_offset);
+  a.k_dtype = layer.k_dtype;
+  a.v_dtype = layer.v_dtype;
+  a.n_heads = static_cast<int>(params.n_heads);
+  a.n_kv_heads = static_cast<int>(layer.n_kv_heads);
+  a.head_dim = static_cast<int>(layer.head_dim);
+  a.n_rows = q.rows;
+  a.window = params.sliding_window;
   a.out = typed<float>(out);
   a.out_stride = out.stride;
-  a.splits = 1;
   return a;
 }
 
 }  // namespace
 
-void CudaBackend::attention(const Matrix& q, const RopeTable& rope, const KvLayer& cache,
-                            int64_t first_position, const AttentionParams& shape, const Matrix& out) {
+void CudaBackend::attention(const Matrix& q, const RopeTable& rope, const KvLayer& layer,
+                            const AttentionParams& params, const Matrix& out) {
   if (q.rows == 0) return;
-  Attention a = describe(q, rope, cache, shape, out);
-  a.first_position = step_position(rope, first_position);
-  a.planned_length = planned_length(rope, first_position + q.rows);
-  a.k_blocks = device_blocks(cache.k_blocks, first_position + q.rows);
-  a.v_blocks = device_blocks(cache.v_blocks, first_position + q.rows);
+  Attention a = describe(q, rope, layer, params, on_device(step_), out);
+  AttentionPlan plan = {step_.count, step_.longest, step_.planned_length, device_.multiprocessors};
+  if (a.window > 0) plan.keys = std::min(plan.keys, a.window + plan.tokens - 1);
 
   const bool tensor_cores = tensor_cores_support(a.k_dtype, a.v_dtype, a.head_dim);
-  const bool decode = tensor_cores && a.rows() <= kDecodeRows;
-  const int multiprocessors = device_.multiprocessors;
-  a.splits = decode         ? decode_splits(a, multiprocessors)
-             : tensor_cores ? prefill_splits(a, multiprocessors)
-                            : plain_splits(a, multiprocessors);
+  const AttentionKernel& kernel = !tensor_cores                           ? kAttentionPlain
+                                  : plan.tokens * a.group() > kDecodeRows ? kAttentionPrefill
+                                                                          : kAttentionDecode;
+  a.splits = kernel.splits(a, plan);
   if (a.splits > 1) {
-    const auto rows = static_cast<size_t>(a.splits * a.n_tokens * a.n_heads);
-    const size_t state_bytes = rows * sizeof(float2);
-    auto* memory = static_cast<char*>(
-        scratch(Scratch::kAttention, state_bytes + rows * static_cast<size_t>(a.head_dim) * sizeof(float)));
+    const auto results = static_cast<size_t>(a.splits * a.n_rows * a.n_heads);
+    const size_t state_bytes = results * sizeof(float2);
+    auto* memory = static_cast<char*>(scratch(
+        Scratch::kAttention, state_bytes + results * static_cast<size_t>(a.head_dim) * sizeof(float)));
     a.state = reinterpret_cast<float2*>(memory);
     a.partial = reinterpret_cast<float*>(memory + state_bytes);
   }
-  (decode         ? launch_attention_decode
-   : tensor_cores ? launch_attention_prefill
-                  : launch_attention_plain)(a, stream_);
-  if (a.splits > 1) launch_attention_merge(a, stream_);
+  kernel.launch(a, plan, queue_);
+  if (a.splits > 1) {
+    launch(merge_kernel, dim3(to_unsigned(a.n_rows * a.n_heads)), dim3(kMergeThreads), 0, queue_, a);
+  }
 }
 
 }  // namespace lariat

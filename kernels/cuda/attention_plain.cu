@@ -15,12 +15,12 @@ struct PlainState {
   float top = -INFINITY, sum = 0.0F;
 };
 
-// The head's q of that token, rotated and scaled, by the whole block.
-__device__ void load_plain_query(const Attention& a, int64_t token, int head, float* query) {
-  const float* q = a.q + token * a.q_stride + int64_t{head} * a.head_dim;
+// The head's q of that row, rotated and scaled, by the whole block.
+__device__ void load_plain_query(const Attention& a, int64_t row, int head, float* query) {
+  const float* q = a.q + row * a.q_stride + int64_t{head} * a.head_dim;
   for (int pair = static_cast<int>(threadIdx.x); pair < a.rotary_dim / 2; pair += kWarps * kWarpSize) {
     const int2 d = pair_dims(a, pair);
-    const float2 value = rotated_pair(a, q, token, pair);
+    const float2 value = rotated_pair(a, q, row, pair);
     query[d.x] = value.x;
     query[d.y] = value.y;
   }
@@ -31,11 +31,11 @@ __device__ void load_plain_query(const Attention& a, int64_t token, int head, fl
 
 // One key and its value join the warp's result; lane l holds dimensions l, l + 32, ...
 template <int kPerLane>
-__device__ __forceinline__ void add_key(const Attention& a, const float* query, int kv_head, int64_t key,
-                                        PlainState& state, float (&out)[kPerLane]) {
+__device__ __forceinline__ void add_key(const Attention& a, const float* query, int kv_head, void* page,
+                                        int64_t key, PlainState& state, float (&out)[kPerLane]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const void* keys = a.k_blocks[key / kKvPage];
-  const void* values = a.v_blocks[key / kKvPage];
+  const void* keys = in_page(page, a.k_offset);
+  const void* values = in_page(page, a.v_offset);
   const int64_t base = kv_index(kv_head, key, 0, a.head_dim);
   float score = 0.0F;
   for (int d = lane; d < a.head_dim; d += kWarpSize) {
@@ -53,7 +53,7 @@ __device__ __forceinline__ void add_key(const Attention& a, const float* query, 
   }
 }
 
-// Grid: x = token * n_heads + head, y = splits; 4 warps take keys in turn and meet at the end. Shared memory:
+// Grid: x = row * n_heads + head, y = splits; 4 warps take keys in turn and meet at the end. Shared memory:
 // q and each warp's result, 5 head_dim floats. Bound by the latency of one key after the other.
 template <int kPerLane>
 __global__ void attention_plain_kernel(const __grid_constant__ Attention a) {
@@ -63,20 +63,22 @@ __global__ void attention_plain_kernel(const __grid_constant__ Attention a) {
   float* results = query + a.head_dim;  // [kWarps][head_dim]
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize,
             lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const int64_t token = blockIdx.x / static_cast<unsigned>(a.n_heads);
+  const int64_t row = blockIdx.x / static_cast<unsigned>(a.n_heads);
   const int head = static_cast<int>(blockIdx.x % static_cast<unsigned>(a.n_heads));
   const int split = static_cast<int>(blockIdx.y);
-  load_plain_query(a, token, head, query);
+  load_plain_query(a, row, head, query);
   __syncthreads();
 
-  const int64_t position = a.first_position.get() + token, first = a.first_key(position);
+  const StepRow at = a.step.row(row);
+  void* const* pages = a.step.pages(at.sequence);
+  const int64_t position = at.position, first = a.first_key(position);
   const int64_t share = ceil_div<int64_t>(position + 1 - first, a.splits);
   const int64_t begin = first + split * share;
   const int64_t end = begin + share < position + 1 ? begin + share : position + 1;
   PlainState state;
   float out[kPerLane] = {};
   for (int64_t key = begin + warp; key < end; key += kWarps) {
-    add_key<kPerLane>(a, query, head / a.group(), key, state, out);
+    add_key<kPerLane>(a, query, head / a.group(), pages[key / kKvPage], key, state, out);
   }
   for (int j = 0; j < kPerLane; ++j) {
     const int d = lane + j * kWarpSize;
@@ -89,31 +91,33 @@ __global__ void attention_plain_kernel(const __grid_constant__ Attention a) {
   for (int w = 0; w < kWarps; ++w) top = fmaxf(top, states[w].top);
   const float base = top == -INFINITY ? 0.0F : top;
   for (int w = 0; w < kWarps; ++w) sum += exp2f(states[w].top - base) * states[w].sum;
-  const int64_t index = state_index(a, split, token, head);
+  const int64_t index = state_index(a, split, row, head);
   for (int d = static_cast<int>(threadIdx.x); d < a.head_dim; d += kWarps * kWarpSize) {
     float x = 0.0F;
     for (int w = 0; w < kWarps; ++w) x += exp2f(states[w].top - base) * results[w * a.head_dim + d];
     if (a.splits > 1) {
       a.partial[index * a.head_dim + d] = x;
     } else {
-      a.out[token * a.out_stride + int64_t{head} * a.head_dim + d] = x / sum;
+      a.out[row * a.out_stride + int64_t{head} * a.head_dim + d] = x / sum;
     }
   }
   if (a.splits > 1 && threadIdx.x == 0) a.state[index] = {top, sum};
 }
 
-}  // namespace
-
-int plain_splits(const Attention& a, int multiprocessors) {
-  return attention_splits(a.n_tokens * a.n_heads, ceil_div(a.planned_keys(), kMinKeys), 1, multiprocessors);
+int splits(const Attention& a, const AttentionPlan& plan) {
+  return attention_splits(a.n_rows * a.n_heads, ceil_div(plan.keys, kMinKeys), 1, plan.multiprocessors);
 }
 
-void launch_attention_plain(Attention a, Stream stream) {
+void launch_plain(const Attention& a, const AttentionPlan&, LaunchQueue& queue) {
   if (a.head_dim > kMaxDim) throw Error("the CUDA backend has attention for heads of up to 512 dimensions");
-  const dim3 grid(to_unsigned(a.n_tokens * a.n_heads), static_cast<unsigned>(a.splits));
+  const dim3 grid(to_unsigned(a.n_rows * a.n_heads), static_cast<unsigned>(a.splits));
   const size_t shared_bytes = static_cast<size_t>((kWarps + 1) * a.head_dim) * sizeof(float);
   launch(a.head_dim <= 128 ? attention_plain_kernel<4> : attention_plain_kernel<kMaxDim / kWarpSize>, grid,
-         dim3(kWarps * kWarpSize), shared_bytes, stream, a);
+         dim3(kWarps * kWarpSize), shared_bytes, queue, a);
 }
+
+}  // namespace
+
+const AttentionKernel kAttentionPlain = {splits, launch_plain};
 
 }  // namespace lariat::cuda

@@ -74,20 +74,31 @@ __device__ __forceinline__ void store_query(typename Tile::Key* to, float value)
   if constexpr (Tile::kFine) to[Tile::kQueryElements] = from_float<K>(value - to_float(high));
 }
 
+// A sequence's tokens as packed rows of one KV head.
+struct PackedRows {
+  int64_t first_token_row;  // of the sequence, in q and out
+  int64_t first;            // packed row of the tile
+  int64_t count;            // of packed rows in the sequence
+  int group, kv_head;
+
+  __device__ bool has(int row) const { return first + row < count; }
+  __device__ int64_t token_row(int row) const { return first_token_row + (first + row) / group; }
+  __device__ int head(int row) const { return kv_head * group + static_cast<int>((first + row) % group); }
+};
+
 // The tile's rows of q, rotated and scaled; zeros beyond the last row.
 template <class Tile>
-__device__ void load_query(const Attention& a, int64_t first_row, int kv_head, typename Tile::Key* query) {
-  const int pairs = a.rotary_dim / 2, rest = Tile::kD - a.rotary_dim, group = a.group();
+__device__ void load_query(const Attention& a, const PackedRows& rows, typename Tile::Key* query) {
+  const int pairs = a.rotary_dim / 2, rest = Tile::kD - a.rotary_dim;
   for (int i = static_cast<int>(threadIdx.x); i < Tile::kRows * (pairs + rest); i += Tile::kThreads) {
     const int row = i / (pairs + rest), item = i % (pairs + rest);
-    const bool real = first_row + row < a.rows();
-    const int64_t token = real ? (first_row + row) / group : 0;
-    const int head = kv_head * group + static_cast<int>((first_row + row) % group);
-    const float* q = a.q + token * a.q_stride + int64_t{head} * a.head_dim;
+    const bool real = rows.has(row);
+    const int64_t token_row = real ? rows.token_row(row) : rows.first_token_row;
+    const float* q = a.q + token_row * a.q_stride + int64_t{rows.head(row)} * a.head_dim;
     typename Tile::Key* to = query + row * Tile::kPitch;
     if (item < pairs) {
       const int2 d = pair_dims(a, item);
-      const float2 value = real ? rotated_pair(a, q, token, item) : float2{0.0F, 0.0F};
+      const float2 value = real ? rotated_pair(a, q, token_row, item) : float2{0.0F, 0.0F};
       store_query<Tile>(to + d.x, value.x);
       store_query<Tile>(to + d.y, value.y);
     } else {
@@ -97,17 +108,18 @@ __device__ void load_query(const Attention& a, int64_t first_row, int kv_head, t
   }
 }
 
-// Starts copying keys (or values) [first, first + kKeys) of a head, which lie in one block of the cache, to
-// shared memory: zeros at and beyond `end`, where the cache may hold anything, and beyond head_dim.
+// Starts copying keys (or values) [first, first + kKeys) of a head, which lie in one page, to shared memory:
+// zeros at and beyond `end`, where the cache may hold anything, and beyond head_dim. part: where the layer's
+// keys (values) begin in that page.
 template <class Tile, class T>
-__device__ __forceinline__ void load_tile(void* const* blocks, const Attention& a, int kv_head, int64_t first,
+__device__ __forceinline__ void load_tile(const T* part, int head_dim, int kv_head, int64_t first,
                                           int64_t end, T* tile) {
   constexpr int kChunks = Tile::kD / 8;
-  const T* from = static_cast<const T*>(blocks[first / kKvPage]) + kv_index(kv_head, first, 0, a.head_dim);
+  const T* from = part + kv_index(kv_head, first, 0, head_dim);
   for (int i = static_cast<int>(threadIdx.x); i < Tile::kKeys * kChunks; i += Tile::kThreads) {
     const int key = i / kChunks, d = i % kChunks * 8;
-    const bool valid = first + key < end && d < a.head_dim;
-    cp_async16(tile + key * Tile::kPitch + d, from + (valid ? key * a.head_dim + d : 0), valid);
+    const bool valid = first + key < end && d < head_dim;
+    cp_async16(tile + key * Tile::kPitch + d, from + (valid ? key * head_dim + d : 0), valid);
   }
 }
 
@@ -171,7 +183,7 @@ __device__ __forceinline__ void score_keys(const QueryFragments<Tile>& fragments
   }
 }
 
-// Hides the keys that a row does not see. positions: of the lane's two rows; a padding row's is -1.
+// Masks the keys that a row does not see. positions: of the lane's two rows; a padding row's is -1.
 template <class Tile>
 __device__ __forceinline__ void apply_mask(const Attention& a, const int64_t (&positions)[2],
                                            int64_t first_key, float (&scores)[Tile::kWarpKeys / 8][4]) {

@@ -24,25 +24,17 @@ std::string cuda_unavailable_reason() { return cuda::unavailable_reason(); }
 
 std::unique_ptr<Backend> make_cuda_backend(int index) { return std::make_unique<CudaBackend>(index); }
 
-CudaBackend::CudaBackend(int device) : device_(cuda::open_device(device)) {
-  stream_ = cuda::stream_create();
-  blas_ = cuda::blas_create(stream_);
-}
+CudaBackend::CudaBackend(int device)
+    : device_(cuda::open_device(device)), blas_(cuda::blas_create(queue_.flushed())) {}
 
 CudaBackend::~CudaBackend() {
-  // What returns its memory through release() goes first, while there is a device to return it to.
-  forget_graph();
-  steps_.positions = Buffer();
-  weights_.clear();
-  block_tables_.clear();
-  for (Buffer& buffer : scratch_) buffer = Buffer();
+  queue_.drop();
   for (Pinned& pinned : pinned_) {
     if (pinned.data == nullptr) continue;
     cuda::event_destroy(pinned.sent);
     cuda::pinned_free(pinned.data);
   }
   cuda::blas_destroy(blas_);
-  cuda::stream_destroy(stream_);
 }
 
 std::string CudaBackend::description() const {
@@ -61,20 +53,23 @@ Buffer CudaBackend::allocate(size_t bytes) {
   return {this, data, bytes};
 }
 
-void CudaBackend::release(void* data, size_t) noexcept { cuda::device_free(data); }
+void CudaBackend::release(void* data, size_t) noexcept {
+  queue_.flush_noexcept();  // launches that use the memory; freeing then waits for them
+  cuda::device_free(data);
+}
 
 void CudaBackend::copy_in(void* dst, const void* host_src, size_t bytes) { upload(dst, host_src, bytes); }
 
 void CudaBackend::copy_out(void* host_dst, const void* src, size_t bytes) {
-  cuda::copy_to_host(host_dst, src, bytes, stream_);
-  cuda::stream_synchronize(stream_);
+  cuda::copy_to_host(host_dst, src, bytes, stream());
+  cuda::stream_synchronize(stream());
 }
 
 void CudaBackend::copy(void* dst, const void* src, size_t bytes) {
-  cuda::copy_on_device(dst, src, bytes, stream_);
+  cuda::copy_on_device(dst, src, bytes, stream());
 }
 
-void CudaBackend::synchronize() { cuda::stream_synchronize(stream_); }
+void CudaBackend::synchronize() { cuda::stream_synchronize(stream()); }
 
 void CudaBackend::upload(void* dst, const void* host_src, size_t bytes) {
   auto* to = static_cast<char*>(dst);
@@ -90,8 +85,8 @@ void CudaBackend::upload(void* dst, const void* host_src, size_t bytes) {
     }
     const size_t chunk = std::min(bytes, kPinnedBytes);
     std::memcpy(pinned.data, from, chunk);
-    cuda::copy_to_device(to, pinned.data, chunk, stream_);
-    cuda::event_record(pinned.sent, stream_);
+    cuda::copy_to_device(to, pinned.data, chunk, stream());
+    cuda::event_record(pinned.sent, stream());
     to += chunk;
     from += chunk;
     bytes -= chunk;
@@ -108,12 +103,13 @@ void CudaBackend::upload_matrix(const Matrix& dst, const Matrix& host) {
   }
 }
 
-Matrix CudaBackend::load_weight(const Matrix& host, DType dtype) {
+Weight CudaBackend::load_weight(const Matrix& host, DType dtype) {
   const size_t elements = static_cast<size_t>(host.rows) * static_cast<size_t>(host.cols);
-  weights_.push_back(allocate(elements * size_of(dtype)));
-  const Matrix weight(weights_.back().data(), dtype, host.rows, host.cols);
+  Weight weight;
+  weight.memory = allocate(elements * size_of(dtype));
+  weight.matrix = Matrix(weight.memory.data(), dtype, host.rows, host.cols);
   if (host.dtype == dtype) {
-    upload_matrix(weight, host);
+    upload_matrix(weight.matrix, host);
     return weight;
   }
   // Panels of rows keep the copy in the host's dtype small.
@@ -123,7 +119,7 @@ Matrix CudaBackend::load_weight(const Matrix& host, DType dtype) {
     const Matrix rows = host.row_range(r, std::min(panel, host.rows - r));
     const Matrix staged(raw.data(), host.dtype, rows.rows, rows.cols);
     upload_matrix(staged, rows);
-    convert(staged, DType::kF32, weight.row_range(r, rows.rows));
+    convert(staged, DType::kF32, weight.matrix.row_range(r, rows.rows));
   }
   return weight;
 }
@@ -133,7 +129,6 @@ void* CudaBackend::scratch(Scratch purpose, size_t bytes) {
   if (buffer.bytes() < bytes) {
     buffer = Buffer();  // free first: both need not fit. Freeing waits for the work that still uses it
     buffer = allocate(bytes);
-    ++scratch_moves_;
   }
   return buffer.data();
 }

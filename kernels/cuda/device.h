@@ -1,40 +1,28 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 
+#include "kernels/backend.h"
+#include "kernels/convert.h"
+#include "kernels/cuda/launch_queue.h"
 #include "kernels/cuda/runtime.h"
+#include "kernels/error.h"
 #include "kernels/integers.h"
-#include "kernels/tensor.h"
 
-// What every kernel file includes: CUDA's own headers under nvcc, the SIMT shim of the tests otherwise, and
-// on top of either the project's 16-bit types, vector loads, warp sums and launch().
+// What every kernel file includes: CUDA's own headers under nvcc, and on top of them the project's 16-bit
+// types, vector loads, warp sums, the sequences of a step and launch(). Any other compiler needs a header
+// that gives CUDA's words a meaning in C++, brought in by its command line (-include).
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
 
 #define LARIAT_SHARED(type, name, count) __shared__ type name[count]
 #define LARIAT_DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
-#else
-#include "kernels/convert.h"
-#include "tests/simt/simt.h"
-
-#define LARIAT_SHARED(type, name, count) \
-  static const char name##_key = 0;      \
-  auto& name = *static_cast<type(*)[count]>(simt::static_shared(&name##_key, sizeof(type[count])))
-#define LARIAT_DYNAMIC_SHARED(name) auto* const name = static_cast<unsigned char*>(simt::dynamic_shared())
-
-struct alignas(8) int2 {
-  int x, y;
-};
-struct alignas(16) uint4 {
-  uint32_t x, y, z, w;
-};
-struct alignas(8) float2 {
-  float x, y;
-};
-struct alignas(16) float4 {
-  float x, y, z, w;
-};
+#elif !defined(LARIAT_SHARED)
+#error "a .cu file is for nvcc, or for a compiler that is given a header with CUDA's words"
 #endif
 
 namespace lariat::cuda {
@@ -201,15 +189,96 @@ __device__ __forceinline__ float block_max(float x, float* partial) {
   return x;
 }
 
-// --- positions -------------------------------------------------------------------------------------------
-// The position of a launch's first token: known when it is queued or, inside a decode step (at != nullptr),
-// read from device memory when it runs, so that the same launch serves every step.
-struct FirstPosition {
-  int64_t value;
-  const int64_t* at;
-
-  __device__ int64_t get() const { return at == nullptr ? value : *at; }
+// --- the sequences of a step -----------------------------------------------------------------------------
+// A sequence's part in a step: its new tokens are rows [first_row, first_row + n_tokens) of the matrices.
+struct Sequence {
+  int64_t first_position, first_row, n_tokens;
 };
+
+// A row of a step: one new token.
+struct StepRow {
+  int64_t sequence, position;
+};
+
+// Positions, lengths and page tables lie in device memory and no kernel takes one of them as an argument: the
+// same launch serves every step, which is what makes it worth recording.
+struct Step {
+  const Sequence* sequences;  // [count], in the order of their rows
+  void* const* page_tables;   // [count][pitch]
+  int64_t pitch, count;
+
+  __device__ void* const* pages(int64_t sequence) const { return page_tables + sequence * pitch; }
+  __device__ void* page(const StepRow& at) const { return pages(at.sequence)[at.position / kKvPage]; }
+  // The sequence of a row is the last one that begins at or before it.
+  __device__ StepRow row(int64_t row) const {
+    int64_t low = 0, high = count;
+    while (high - low > 1) {
+      const int64_t middle = low + (high - low) / 2;
+      (sequences[middle].first_row <= row ? low : high) = middle;
+    }
+    return {low, sequences[low].first_position + row - sequences[low].first_row};
+  }
+};
+
+// A layer's part of a page.
+template <class T = void>
+__device__ __forceinline__ T* in_page(void* page, int64_t offset) {
+  return reinterpret_cast<T*>(static_cast<char*>(page) + offset);
+}
+
+// --- on the host: from what is known at run time to template arguments -----------------------------------
+// Calls f(T{}) with the element type of `dtype`.
+template <class F>
+void with_dtype(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::kF32:
+      return f(float{});
+    case DType::kF16:
+      return f(Half{});
+    case DType::kBF16:
+      return f(BFloat16{});
+    case DType::kQ8:
+    case DType::kQ4:
+      throw Error("quantised weights do not run on a GPU yet; use --device cpu");
+  }
+}
+
+template <class T>
+T* typed(const Matrix& m) {
+  return static_cast<T*>(m.data);
+}
+
+// Whether every row of m starts at a multiple of 16 bytes.
+inline bool rows_aligned16(const Matrix& m) {
+  return reinterpret_cast<uintptr_t>(m.data) % 16 == 0 &&
+         (m.rows <= 1 || m.stride * static_cast<int64_t>(size_of(m.dtype)) % 16 == 0);
+}
+
+// Host values that travel as a kernel argument: no copy to device memory to wait for.
+template <class T, int kN>
+struct ByValue {
+  T value[kN];
+};
+
+template <class T, int kN, class Span>
+ByValue<T, kN> by_value(const Span& values, size_t first, size_t count) {
+  ByValue<T, kN> out = {};
+  for (size_t i = 0; i < count; ++i) out.value[i] = static_cast<T>(values[first + i]);
+  return out;
+}
+
+inline unsigned to_unsigned(int64_t x) { return static_cast<unsigned>(x); }
+
+// An argument of a launch that is queued. Queued launches are compared with earlier ones byte by byte, so the
+// bytes between the members have to be the same every time, too: all zero here, and the members are assigned
+// one by one. (Were they not, nothing would be wrong but that no launch is ever recognised.)
+template <class T>
+T zeroed() {
+  static_assert(std::is_trivially_copyable_v<T>);
+  T argument;
+  std::memset(&argument, 0, sizeof(T));
+  return argument;
+}
 
 // --- launching -------------------------------------------------------------------------------------------
 #ifdef __CUDACC__
@@ -229,5 +298,45 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, St
   simt::launch(kernel, grid, block, shared_bytes, P(std::forward<A>(args))...);
 }
 #endif
+
+// Launches what the overload below has packed.
+template <class... P>
+void launch_packed(const QueuedLaunch& queued, const std::byte* packed, Stream stream) {
+  std::tuple<P...> arguments;
+  std::apply(
+      [&](P&... argument) {
+        ((std::memcpy(&argument, packed, sizeof(P)), packed += sizeof(P)), ...);
+        launch(reinterpret_cast<void (*)(P...)>(queued.kernel),
+               dim3(queued.grid[0], queued.grid[1], queued.grid[2]),
+               dim3(queued.block[0], queued.block[1], queued.block[2]), queued.shared_bytes, stream,
+               argument...);
+      },
+      arguments);
+}
+
+template <class P, class A>
+void pack(std::byte*& to, const A& argument) {
+  if constexpr (std::is_same_v<P, A>) {
+    std::memcpy(to, &argument, sizeof(P));  // a struct with the bytes between its members
+  } else {
+    const P converted(argument);
+    std::memcpy(to, &converted, sizeof(P));
+  }
+  to += sizeof(P);
+}
+
+// Queues the launch: it runs when the queue is flushed, with copies of the arguments.
+template <class... P, class... A>
+void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, LaunchQueue& queue,
+            A&&... args) {
+  static_assert((std::is_trivially_copyable_v<P> && ...));
+  std::byte* to = queue.add({launch_packed<P...>,
+                             reinterpret_cast<void (*)()>(kernel),
+                             {grid.x, grid.y, grid.z},
+                             {block.x, block.y, block.z},
+                             shared_bytes},
+                            (sizeof(P) + ...));
+  (pack<P>(to, args), ...);
+}
 
 }  // namespace lariat::cuda

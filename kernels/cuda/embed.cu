@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/device.h"
 
 namespace lariat {
 namespace {
@@ -27,7 +27,7 @@ void CudaBackend::embed(std::span<const int32_t> tokens, const Matrix& table, co
     const size_t count = std::min<size_t>(kTokensPerLaunch, tokens.size() - first);
     float* to = typed<float>(out) + static_cast<int64_t>(first) * out.stride;
     with_dtype(table.dtype, [&]<class T>(T) {
-      launch(embed_kernel<T>, dim3(static_cast<unsigned>(count)), dim3(256), 0, stream_,
+      launch(embed_kernel<T>, dim3(static_cast<unsigned>(count)), dim3(256), 0, stream(),
              by_value<int32_t, kTokensPerLaunch>(tokens, first, count), typed<T>(table), table.stride, to,
              out.stride, table.cols);
     });

@@ -1,5 +1,5 @@
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/device.h"
 
 // Matrix products of a few tokens: every weight is read once, at the speed of memory.
 namespace lariat {
@@ -124,12 +124,12 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) gemv_kernel(const Gemv g) {
 }
 
 template <class W, int kTokens, int kStep>
-void launch_gemv(const Gemv& g, dim3 grid, DType compute, Stream stream) {
+void launch_gemv(const Gemv& g, dim3 grid, DType compute, LaunchQueue& queue) {
   const dim3 block(kWarps * kWarpSize);
   if constexpr (kTokens == 1) {
-    with_dtype(compute, [&]<class C>(C) { launch(gemv_kernel<W, C, 1, kStep>, grid, block, 0, stream, g); });
+    with_dtype(compute, [&]<class C>(C) { launch(gemv_kernel<W, C, 1, kStep>, grid, block, 0, queue, g); });
   } else {  // x has been rounded already
-    launch(gemv_kernel<W, float, kTokens, kStep>, grid, block, 0, stream, g);
+    launch(gemv_kernel<W, float, kTokens, kStep>, grid, block, 0, queue, g);
   }
 }
 
@@ -146,28 +146,29 @@ void CudaBackend::gemv(const Matrix& x, const Matrix& w, const Matrix& bias, DTy
     convert(x, compute, rounded);
   }
   const GemvShape shape = gemv_shape(w.rows, device_.multiprocessors);
-  const Gemv g = {w.data,
-                  typed<float>(rounded),
-                  bias.data,
-                  bias.dtype,
-                  typed<float>(out),
-                  w.stride,
-                  rounded.stride,
-                  out.stride,
-                  w.rows,
-                  w.cols,
-                  static_cast<int>(x.rows),
-                  shape.parts};
+  Gemv g = zeroed<Gemv>();
+  g.w = w.data;
+  g.x = typed<float>(rounded);
+  g.bias = bias.data;
+  g.bias_dtype = bias.dtype;
+  g.out = typed<float>(out);
+  g.w_stride = w.stride;
+  g.x_stride = rounded.stride;
+  g.out_stride = out.stride;
+  g.rows = w.rows;
+  g.cols = w.cols;
+  g.tokens = static_cast<int>(x.rows);
+  g.parts = shape.parts;
   with_dtype(w.dtype, [&]<class W>(W) {
     constexpr int kVector = kPerVector<W>;
     if (!aligned) {
-      launch_gemv<W, kGemvTokens, 1>(g, shape.grid, compute, stream_);
+      launch_gemv<W, kGemvTokens, 1>(g, shape.grid, compute, queue_);
     } else if (x.rows == 1) {
-      launch_gemv<W, 1, kVector>(g, shape.grid, compute, stream_);
+      launch_gemv<W, 1, kVector>(g, shape.grid, compute, queue_);
     } else if (x.rows <= 4) {
-      launch_gemv<W, 4, kVector>(g, shape.grid, compute, stream_);
+      launch_gemv<W, 4, kVector>(g, shape.grid, compute, queue_);
     } else {
-      launch_gemv<W, kGemvTokens, kVector>(g, shape.grid, compute, stream_);
+      launch_gemv<W, kGemvTokens, kVector>(g, shape.grid, compute, queue_);
     }
   });
 }

@@ -3,7 +3,7 @@
 
 #include "kernels/convert.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/device.h"
 
 // What this device can do at most, measured with work in proportion to its size.
 namespace lariat {
@@ -77,10 +77,10 @@ Limits CudaBackend::measure_limits(DType compute) {
   {
     const size_t bytes = kReadBytesPerMultiprocessor * multiprocessors;
     const Buffer data = allocate(bytes);
-    fill_bytes(data.data(), 0, bytes, stream_);
+    fill_bytes(data.data(), 0, bytes, stream());
     auto* sink = static_cast<uint32_t*>(scratch(Scratch::kResult, sizeof(uint32_t)));
-    const double seconds = best_seconds(stream_, [&] {
-      launch(read_kernel, dim3(8 * to_unsigned(device_.multiprocessors)), dim3(kThreads), 0, stream_,
+    const double seconds = best_seconds(stream(), [&] {
+      launch(read_kernel, dim3(8 * to_unsigned(device_.multiprocessors)), dim3(kThreads), 0, stream(),
              static_cast<const uint4*>(data.data()), static_cast<int64_t>(bytes / sizeof(uint4)), sink);
     });
     limits.read_bytes_per_second = rate(static_cast<double>(bytes), seconds);
@@ -91,8 +91,8 @@ Limits CudaBackend::measure_limits(DType compute) {
   const Buffer out = allocate(elements * sizeof(float));
   fill_noise(*this, x, compute);
   fill_noise(*this, w, compute);
-  const double seconds = best_seconds(stream_, [&] {
-    cuda::gemm(blas_, Matrix(x.data(), compute, side, side), Matrix(w.data(), compute, side, side),
+  const double seconds = best_seconds(stream(), [&] {
+    cuda::gemm(blas(), Matrix(x.data(), compute, side, side), Matrix(w.data(), compute, side, side),
                Matrix(out.data(), DType::kF32, side, side));
   });
   limits.flops_per_second = rate(2.0 * static_cast<double>(elements) * static_cast<double>(side), seconds);

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/device.h"
 
 namespace lariat {
 namespace {
@@ -63,7 +63,7 @@ void CudaBackend::convert(const Matrix& from, DType rounding, const Matrix& to) 
   const dim3 grid(to_unsigned(from.rows), to_unsigned(ceil_div<int64_t>(from.cols, int64_t{kThreads} * 4)));
   with_dtype(from.dtype, [&]<class From>(From) {
     with_dtype(to.dtype, [&]<class To>(To) {
-      launch(convert_kernel<From, To>, grid, dim3(kThreads), 0, stream_, typed<From>(from), from.stride,
+      launch(convert_kernel<From, To>, grid, dim3(kThreads), 0, queue_, typed<From>(from), from.stride,
              rounding, typed<To>(to), to.stride, from.cols);
     });
   });
@@ -81,7 +81,7 @@ void CudaBackend::matmul(const Matrix& x, const Matrix& w, const Matrix& bias, D
   }
   if (row_scale == nullptr && !bias) return;
   const dim3 grid(to_unsigned(out.rows), to_unsigned(ceil_div<int64_t>(out.cols, kThreads)));
-  launch(finish_kernel, grid, dim3(kThreads), 0, stream_, typed<float>(out), out.stride, out.cols, row_scale,
+  launch(finish_kernel, grid, dim3(kThreads), 0, queue_, typed<float>(out), out.stride, out.cols, row_scale,
          bias.data, bias.dtype);
 }
 
@@ -91,10 +91,10 @@ const float* CudaBackend::gemm_two_terms(const Matrix& x, const Matrix& w, const
       scratch(Scratch::kGemmX, 2 * elements * sizeof(Half) + static_cast<size_t>(x.rows) * sizeof(float)));
   Half* low = high + elements;
   auto* row_scale = reinterpret_cast<float*>(low + elements);
-  launch(split_rows_kernel, dim3(to_unsigned(x.rows)), dim3(kThreads), 0, stream_, typed<float>(x), x.stride,
+  launch(split_rows_kernel, dim3(to_unsigned(x.rows)), dim3(kThreads), 0, queue_, typed<float>(x), x.stride,
          high, low, x.cols, row_scale);
-  cuda::gemm(blas_, Matrix(high, DType::kF16, x.rows, x.cols), w, out);
-  cuda::gemm(blas_, Matrix(low, DType::kF16, x.rows, x.cols), w, out, cuda::Into::kSum);
+  cuda::gemm(blas(), Matrix(high, DType::kF16, x.rows, x.cols), w, out);
+  cuda::gemm(blas(), Matrix(low, DType::kF16, x.rows, x.cols), w, out, cuda::Into::kSum);
   return row_scale;
 }
 
@@ -107,7 +107,7 @@ void CudaBackend::gemm(const Matrix& x, const Matrix& w, DType compute, const Ma
                      x.rows, x.cols);
     convert(x, compute, rounded);
   }
-  if (w.dtype == dtype) return cuda::gemm(blas_, rounded, w, out);
+  if (w.dtype == dtype) return cuda::gemm(blas(), rounded, w, out);
 
   const int64_t panel = std::clamp<int64_t>(kPanelElements / w.cols, 1, w.rows);
   void* panel_data = scratch(Scratch::kGemmW, static_cast<size_t>(panel * w.cols) * sizeof(float));
@@ -115,7 +115,7 @@ void CudaBackend::gemm(const Matrix& x, const Matrix& w, DType compute, const Ma
     const int64_t count = std::min(panel, w.rows - first);
     const Matrix exact(panel_data, DType::kF32, count, w.cols);
     convert(w.row_range(first, count), DType::kF32, exact);
-    cuda::gemm(blas_, rounded, exact,
+    cuda::gemm(blas(), rounded, exact,
                Matrix(typed<float>(out) + first, DType::kF32, out.rows, count, out.stride));
   }
 }

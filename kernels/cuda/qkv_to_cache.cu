@@ -1,5 +1,5 @@
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/device.h"
 
 namespace lariat {
 namespace {
@@ -24,12 +24,11 @@ struct QkvArgs {
   int64_t cos_stride, sin_stride;
   int rotary_dim;
   bool interleaved;
-  void* const* k_blocks;
-  void* const* v_blocks;
+  Step step;
+  int64_t k_offset, v_offset;  // in a page
   DType k_dtype, v_dtype;
   int head_dim;
-  FirstPosition first_position;
-  int64_t n_tokens;
+  int64_t n_rows;
 };
 
 constexpr int kWarps = 4;
@@ -49,94 +48,101 @@ __device__ void prepare(const HeadRows& s, const float* x, int head, int head_di
   for (int d = lane; d < head_dim; d += kWarpSize) row[d] *= scale * load_any(s.norm, s.norm_dtype, d);
 }
 
-// Writes `row`, rotated for `token`, to its place in the cache's keys.
-__device__ void store_key(const QkvArgs& a, const float* row, int head, int64_t token) {
+// Writes `x`, a head of the step's row `row`, rotated to its place in the cache's keys.
+__device__ void store_key(const QkvArgs& a, const float* x, int head, int64_t row) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const int64_t position = a.first_position.get() + token;
-  void* block = a.k_blocks[position / kKvPage];
-  const int64_t base = kv_index(head, position, 0, a.head_dim);
+  const StepRow at = a.step.row(row);
+  void* keys = in_page(a.step.page(at), a.k_offset);
+  const int64_t base = kv_index(head, at.position, 0, a.head_dim);
   const int half = a.rotary_dim / 2;
   for (int pair = lane; pair < half; pair += kWarpSize) {
     const int first = a.interleaved ? 2 * pair : pair;
     const int second = a.interleaved ? 2 * pair + 1 : pair + half;
-    const float c = a.cos[token * a.cos_stride + pair], s = a.sin[token * a.sin_stride + pair];
-    store_to_cache(block, a.k_dtype, base + first, row[first] * c - row[second] * s);
-    store_to_cache(block, a.k_dtype, base + second, row[first] * s + row[second] * c);
+    const float c = a.cos[row * a.cos_stride + pair], s = a.sin[row * a.sin_stride + pair];
+    store_to_cache(keys, a.k_dtype, base + first, x[first] * c - x[second] * s);
+    store_to_cache(keys, a.k_dtype, base + second, x[first] * s + x[second] * c);
   }
   for (int d = a.rotary_dim + lane; d < a.head_dim; d += kWarpSize) {
-    store_to_cache(block, a.k_dtype, base + d, row[d]);
+    store_to_cache(keys, a.k_dtype, base + d, x[d]);
   }
 }
 
-// Grid: one warp per token and head of q, k and v (of q only when it has a bias or a norm); 4 warps a block;
+// Grid: one warp per row and head of q, k and v (of q only when it has a bias or a norm); 4 warps a block;
 // shared memory: one head per warp. Bound by memory, and by latency for a single token.
 __global__ void qkv_to_cache_kernel(const __grid_constant__ QkvArgs a) {
   LARIAT_DYNAMIC_SHARED(raw);
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize,
             lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  float* row = reinterpret_cast<float*>(raw) + warp * a.head_dim;
+  float* prepared = reinterpret_cast<float*>(raw) + warp * a.head_dim;
   const int heads = a.q.heads + a.k.heads + a.v.heads;
   const int64_t index = int64_t{blockIdx.x} * kWarps + warp;
-  const int64_t token = index / heads;
+  const int64_t row = index / heads;
   int head = static_cast<int>(index % heads);
-  if (token >= a.n_tokens) return;
+  if (row >= a.n_rows) return;
 
   if (head < a.q.heads) {
-    float* x = a.q.x + token * a.q.stride + int64_t{head} * a.head_dim;
-    prepare(a.q, x, head, a.head_dim, a.norm_eps, row);
-    for (int d = lane; d < a.head_dim; d += kWarpSize) x[d] = row[d];
+    float* x = a.q.x + row * a.q.stride + int64_t{head} * a.head_dim;
+    prepare(a.q, x, head, a.head_dim, a.norm_eps, prepared);
+    for (int d = lane; d < a.head_dim; d += kWarpSize) x[d] = prepared[d];
     return;
   }
   head -= a.q.heads;
   if (head < a.k.heads) {
-    const float* x = a.k.x + token * a.k.stride + int64_t{head} * a.head_dim;
-    prepare(a.k, x, head, a.head_dim, a.norm_eps, row);
+    const float* x = a.k.x + row * a.k.stride + int64_t{head} * a.head_dim;
+    prepare(a.k, x, head, a.head_dim, a.norm_eps, prepared);
     __syncwarp();  // a pair's halves were written by different lanes
-    store_key(a, row, head, token);
+    store_key(a, prepared, head, row);
     return;
   }
   head -= a.k.heads;
-  const float* x = a.v.x + token * a.v.stride + int64_t{head} * a.head_dim;
-  prepare(a.v, x, head, a.head_dim, a.norm_eps, row);
-  const int64_t position = a.first_position.get() + token;
-  void* block = a.v_blocks[position / kKvPage];
-  const int64_t base = kv_index(head, position, 0, a.head_dim);
-  for (int d = lane; d < a.head_dim; d += kWarpSize) store_to_cache(block, a.v_dtype, base + d, row[d]);
+  const float* x = a.v.x + row * a.v.stride + int64_t{head} * a.head_dim;
+  prepare(a.v, x, head, a.head_dim, a.norm_eps, prepared);
+  const StepRow at = a.step.row(row);
+  void* values = in_page(a.step.page(at), a.v_offset);
+  const int64_t base = kv_index(head, at.position, 0, a.head_dim);
+  for (int d = lane; d < a.head_dim; d += kWarpSize) {
+    store_to_cache(values, a.v_dtype, base + d, prepared[d]);
+  }
 }
 
-HeadRows head_rows(const Matrix& x, int64_t head_dim, const Matrix& bias, const Matrix& norm) {
-  return {typed<float>(x), x.stride,  static_cast<int>(x.cols / head_dim), bias.data, bias.dtype,
-          norm.data,       norm.dtype};
+void describe(const Matrix& x, int64_t head_dim, const Matrix& bias, const Matrix& norm, HeadRows& rows) {
+  rows.x = typed<float>(x);
+  rows.stride = x.stride;
+  rows.heads = static_cast<int>(x.cols / head_dim);
+  rows.bias = bias.data;
+  rows.bias_dtype = bias.dtype;
+  rows.norm = norm.data;
+  rows.norm_dtype = norm.dtype;
 }
 
 }  // namespace
 
-void CudaBackend::qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& post,
-                               const RopeTable& rope, const KvLayer& cache, int64_t first_position) {
-  const int64_t n_positions = first_position + k.rows;
-  QkvArgs a = {};
-  a.q = head_rows(q, cache.head_dim, post.q_bias, post.q_norm);
-  if (!post.q_bias && !post.q_norm) a.q.heads = 0;
-  a.k = head_rows(k, cache.head_dim, post.k_bias, post.k_norm);
-  a.v = head_rows(v, cache.head_dim, post.v_bias, Matrix());
-  a.norm_eps = post.norm_eps;
+void CudaBackend::qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& epilogue,
+                               const RopeTable& rope, const KvLayer& layer) {
+  if (k.rows == 0) return;
+  QkvArgs a = zeroed<QkvArgs>();
+  describe(q, layer.head_dim, epilogue.q_bias, epilogue.q_norm, a.q);
+  if (!epilogue.q_bias && !epilogue.q_norm) a.q.heads = 0;
+  describe(k, layer.head_dim, epilogue.k_bias, epilogue.k_norm, a.k);
+  describe(v, layer.head_dim, epilogue.v_bias, Matrix(), a.v);
+  a.norm_eps = epilogue.norm_eps;
   a.cos = typed<float>(rope.cos);
   a.sin = typed<float>(rope.sin);
   a.cos_stride = rope.cos.stride;
   a.sin_stride = rope.sin.stride;
   a.rotary_dim = static_cast<int>(rope.rotary_dim);
   a.interleaved = rope.interleaved;
-  a.k_blocks = device_blocks(cache.k_blocks, n_positions);
-  a.v_blocks = device_blocks(cache.v_blocks, n_positions);
-  a.k_dtype = cache.k_dtype;
-  a.v_dtype = cache.v_dtype;
-  a.head_dim = static_cast<int>(cache.head_dim);
-  a.first_position = step_position(rope, first_position);
-  a.n_tokens = k.rows;
+  a.step = on_device(step_);
+  a.k_offset = static_cast<int64_t>(layer.k_offset);
+  a.v_offset = static_cast<int64_t>(layer.v_offset);
+  a.k_dtype = layer.k_dtype;
+  a.v_dtype = layer.v_dtype;
+  a.head_dim = static_cast<int>(layer.head_dim);
+  a.n_rows = k.rows;
   const int64_t warps = k.rows * (a.q.heads + a.k.heads + a.v.heads);
-  const size_t shared_bytes = static_cast<size_t>(kWarps * cache.head_dim) * sizeof(float);
+  const size_t shared_bytes = static_cast<size_t>(kWarps * layer.head_dim) * sizeof(float);
   launch(qkv_to_cache_kernel, dim3(to_unsigned(ceil_div<int64_t>(warps, kWarps))), dim3(kWarps * kWarpSize),
-         shared_bytes, stream_, a);
+         shared_bytes, queue_, a);
 }
 
 }  // namespace lariat

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/device.h"
 
 namespace lariat {
 namespace {
@@ -11,14 +11,13 @@ using namespace cuda;
 constexpr int kLayersPerLaunch = 64;
 constexpr unsigned kThreads = 128;
 
-struct KeyLayers {
-  void* const* blocks[kLayersPerLaunch];
-};
+using KeyOffsets = ByValue<int64_t, kLayersPerLaunch>;  // of each layer's keys in a page
 
-struct RotationShape {
+struct Rotation {
+  Step step;            // a sequence's n_tokens are its cached positions
+  const double* delta;  // [sequences][pairs]
   int n_layers, n_heads, head_dim, pairs;
   bool interleaved;
-  int64_t n_positions;
 };
 
 // The elements of kPairs neighbouring pairs are two runs of kPairs: half-split, the firsts and, rotary_dim /
@@ -47,34 +46,37 @@ __device__ __forceinline__ void rotate(T* low_address, T* high_address, const fl
   *high = runs[1];
 }
 
-// One thread per (position, kPairs pairs): the angle costs a sincos in double, and then serves every layer
-// and head. Grid: x = positions * pairs / kPairs / 128, y = shares of the layers, when x alone is too little
-// to fill the device. Bound by memory: every key is read and written once.
+// One thread per (sequence, position, kPairs pairs): the angle costs a sincos in double, and then serves
+// every layer and head. Grid: x = positions of the longest sequence * pairs / kPairs / 128, times sequences;
+// y = shares of the layers, when x alone is too little to fill the device. Bound by memory: every key is read
+// and written once.
 template <class T, int kPairs>
-__global__ void rerotate_keys_kernel(const __grid_constant__ KeyLayers layers,
-                                     const __grid_constant__ PairFrequencies delta, RotationShape shape) {
-  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  const int64_t groups = shape.pairs / kPairs;
+__global__ void rerotate_keys_kernel(const __grid_constant__ KeyOffsets layers, Rotation r) {
+  const auto count = static_cast<unsigned>(r.step.count);
+  const unsigned sequence = blockIdx.x % count;
+  const int64_t i = int64_t{blockIdx.x / count} * kThreads + threadIdx.x;
+  const int64_t groups = r.pairs / kPairs;
   const int64_t position = i / groups;
   const int pair = static_cast<int>(i % groups) * kPairs;
-  if (position >= shape.n_positions) return;
+  if (position >= r.step.sequences[sequence].n_tokens) return;
+  const double* delta = r.delta + int64_t{sequence} * r.pairs + pair;
   float c[kPairs], s[kPairs];
 #pragma unroll
   for (int j = 0; j < kPairs; ++j) {
     double sine = 0.0, cosine = 0.0;
-    sincos(static_cast<double>(position) * delta.value[pair + j], &sine, &cosine);
+    sincos(static_cast<double>(position) * delta[j], &sine, &cosine);
     s[j] = static_cast<float>(sine);
     c[j] = static_cast<float>(cosine);
   }
-  for (int layer = static_cast<int>(blockIdx.y); layer < shape.n_layers;
-       layer += static_cast<int>(gridDim.y)) {
-    T* block = static_cast<T*>(layers.blocks[layer][position / kKvPage]);
-    for (int head = 0; head < shape.n_heads; ++head) {
-      T* key = block + kv_index(head, position, 0, shape.head_dim);
-      if (shape.interleaved) {
+  void* page = r.step.page({sequence, position});
+  for (int layer = static_cast<int>(blockIdx.y); layer < r.n_layers; layer += static_cast<int>(gridDim.y)) {
+    T* keys = in_page<T>(page, layers.value[layer]);
+    for (int head = 0; head < r.n_heads; ++head) {
+      T* key = keys + kv_index(head, position, 0, r.head_dim);
+      if (r.interleaved) {
         rotate<true>(key + 2 * pair, key + 2 * pair + kPairs, c, s);
       } else {
-        rotate<false>(key + pair, key + pair + shape.pairs, c, s);
+        rotate<false>(key + pair, key + pair + r.pairs, c, s);
       }
     }
   }
@@ -87,25 +89,34 @@ unsigned layer_shares(int64_t blocks, int n_layers, int multiprocessors) {
 }
 
 template <class T, int kPairs>
-void launch_rerotate(const KeyLayers& layers, const PairFrequencies& delta, const RotationShape& shape,
-                     int multiprocessors, Stream stream) {
-  const int64_t blocks = ceil_div<int64_t>(shape.n_positions * (shape.pairs / kPairs), kThreads);
+void launch_rerotate(const KeyOffsets& layers, const Rotation& r, int64_t longest, int multiprocessors,
+                     Stream stream) {
+  const int64_t blocks = ceil_div<int64_t>(longest * (r.pairs / kPairs), kThreads) * r.step.count;
   launch(rerotate_keys_kernel<T, kPairs>,
-         dim3(to_unsigned(blocks), layer_shares(blocks, shape.n_layers, multiprocessors)), dim3(kThreads), 0,
-         stream, layers, delta, shape);
+         dim3(to_unsigned(blocks), layer_shares(blocks, r.n_layers, multiprocessors)), dim3(kThreads), 0,
+         stream, layers, r);
 }
 
 }  // namespace
 
-void CudaBackend::rerotate_keys(std::span<const KvLayer> layers, int64_t n_positions,
-                                std::span<const double> delta_inv_freq, bool interleaved) {
-  if (n_positions == 0 || delta_inv_freq.empty()) return;
-  const PairFrequencies delta = pair_frequencies(delta_inv_freq);
-  const auto pairs = static_cast<int>(delta_inv_freq.size());
+void CudaBackend::rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
+                                bool interleaved) {
+  std::vector<StepSequence> cached;
+  std::vector<double> delta;
+  for (const KeyRotation& s : sequences) {
+    if (s.n_positions == 0 || s.delta_inv_freq.empty()) continue;
+    cached.push_back({0, s.n_positions, s.pages});
+    delta.insert(delta.end(), s.delta_inv_freq.begin(), s.delta_inv_freq.end());
+  }
+  if (cached.empty()) return;
+  send_sequences(rotations_, cached);
+  reserve(rotations_.frequencies, delta.size());
+  send(rotations_.frequencies, 0, delta.data(), delta.size());
+  const auto pairs = static_cast<int>(delta.size() / cached.size());
   for (size_t first = 0; first < layers.size();) {
     // A run of layers of one shape, as many as an argument holds: usually all of them.
     const KvLayer& model = layers[first];
-    KeyLayers blocks = {};
+    KeyOffsets offsets = {};
     int count = 0;
     for (; first < layers.size() && count < kLayersPerLaunch; ++first, ++count) {
       const KvLayer& layer = layers[first];
@@ -113,15 +124,19 @@ void CudaBackend::rerotate_keys(std::span<const KvLayer> layers, int64_t n_posit
           layer.n_kv_heads != model.n_kv_heads) {
         break;
       }
-      blocks.blocks[count] = device_blocks(layer.k_blocks, n_positions);
+      offsets.value[count] = static_cast<int64_t>(layer.k_offset);
     }
-    const RotationShape shape = {
-        count,      static_cast<int>(model.n_kv_heads), static_cast<int>(model.head_dim), pairs, interleaved,
-        n_positions};
+    const Rotation rotation = {on_device(rotations_),
+                               static_cast<const double*>(rotations_.frequencies.device.data()),
+                               count,
+                               static_cast<int>(model.n_kv_heads),
+                               static_cast<int>(model.head_dim),
+                               pairs,
+                               interleaved};
     const bool aligned = pairs % 4 == 0 && model.head_dim % 8 == 0;
     with_dtype(model.k_dtype, [&]<class T>(T) {
-      (aligned ? launch_rerotate<T, 4> : launch_rerotate<T, 1>)(blocks, delta, shape, device_.multiprocessors,
-                                                                stream_);
+      (aligned ? launch_rerotate<T, 4> : launch_rerotate<T, 1>)(offsets, rotation, rotations_.longest,
+                                                                device_.multiprocessors, stream());
     });
   }
 }

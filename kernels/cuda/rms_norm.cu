@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/device.h"
 
 namespace lariat {
 namespace {
@@ -49,7 +49,7 @@ unsigned threads_for(int64_t cols) {
 void CudaBackend::rms_norm(const Matrix& x, const Matrix& weight, float eps, const Matrix& out) {
   const NormRows rows = {typed<float>(x), nullptr, typed<float>(out), x.stride, 0, out.stride, x.cols};
   with_dtype(weight.dtype, [&]<class W>(W) {
-    launch(rms_norm_kernel<W, false>, dim3(to_unsigned(x.rows)), dim3(threads_for(x.cols)), 0, stream_, rows,
+    launch(rms_norm_kernel<W, false>, dim3(to_unsigned(x.rows)), dim3(threads_for(x.cols)), 0, queue_, rows,
            typed<W>(weight), eps);
   });
 }
@@ -60,7 +60,7 @@ void CudaBackend::add_rms_norm(const Matrix& residual, const Matrix& delta, cons
                          delta.stride,           out.stride,          residual.cols};
   with_dtype(weight.dtype, [&]<class W>(W) {
     launch(rms_norm_kernel<W, true>, dim3(to_unsigned(residual.rows)), dim3(threads_for(residual.cols)), 0,
-           stream_, rows, typed<W>(weight), eps);
+           queue_, rows, typed<W>(weight), eps);
   });
 }
 

@@ -1,13 +1,15 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <vector>
 
-#include "kernels/cuda/argmax.cuh"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/device.h"
 
-// Drawing tokens without sorting: in the order of falling logits, every cut and the draw itself is the first
-// token at which a running sum (of tokens or of weights) reaches a target, and that is found digit by digit,
-// as a radix sort would, following only the digit in which the target lies.
+// Tokens from logits: argmax, and top-k, top-p and multinomial sampling by radix select. Each of the three
+// looks for the first token, in the order of falling logits, at which a running sum (of tokens or of weights)
+// reaches a target. Nothing is sorted: as in a radix sort the sum is taken by digits of the logit, and only
+// the digit in which the target lies is looked into further.
 //
 // Weights are integers, exp((logit - largest) / temperature) times a power of two such that the sum of a row
 // fits into 62 bits: sums of integers do not depend on their order, so a draw is the same in every run. For
@@ -16,6 +18,81 @@ namespace lariat {
 namespace {
 
 using namespace cuda;
+
+constexpr int32_t kNobody = INT32_MAX;  // the index of a candidate that nobody has met
+
+// The larger of two logits, the one in front when they are equal. NaN loses every comparison.
+struct Candidate {
+  float value;
+  int32_t index;
+
+  __device__ void meet(float other_value, int32_t other_index) {
+    if (other_value > value || (other_value == value && other_index < index)) {
+      value = other_value;
+      index = other_index;
+    }
+  }
+};
+
+__device__ __forceinline__ Candidate nobody() { return {-INFINITY, kNobody}; }
+
+__device__ __forceinline__ Candidate warp_best(Candidate best) {
+#pragma unroll
+  for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2) {
+    const float value = __shfl_xor_sync(kFullWarp, best.value, lanes);
+    const int32_t index = __shfl_xor_sync(kFullWarp, best.index, lanes);
+    best.meet(value, index);
+  }
+  return best;
+}
+
+constexpr unsigned kArgmaxThreads = 256;
+constexpr int64_t kColumnsPerBlock = 8192;
+
+// Grid: rows by chunks of 8192 columns, so that one row of a large vocabulary keeps many multiprocessors
+// busy. 256 threads; bound by memory. Writes one candidate per chunk.
+__global__ void argmax_chunk_kernel(const float* logits, int64_t stride, int64_t cols, Candidate* chunks) {
+  LARIAT_SHARED(Candidate, warps, kArgmaxThreads / kWarpSize);
+  const float* row = logits + blockIdx.x * stride;
+  const int64_t first = blockIdx.y * kColumnsPerBlock;
+  const int64_t end = first + kColumnsPerBlock < cols ? first + kColumnsPerBlock : cols;
+  Candidate best = nobody();
+  for (int64_t i = first + threadIdx.x; i < end; i += kArgmaxThreads)
+    best.meet(row[i], static_cast<int32_t>(i));
+  best = warp_best(best);
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize,
+            lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  if (lane == 0) warps[warp] = best;
+  __syncthreads();
+  if (warp != 0) return;
+  best = lane < static_cast<int>(kArgmaxThreads) / kWarpSize ? warps[lane] : nobody();
+  best = warp_best(best);
+  if (lane == 0) chunks[int64_t{blockIdx.x} * gridDim.y + blockIdx.y] = best;
+}
+
+// Grid: one warp per row meets the row's chunks.
+__global__ void argmax_row_kernel(const Candidate* chunks, int64_t n_chunks, Candidate* rows) {
+  const Candidate* row = chunks + blockIdx.x * n_chunks;
+  Candidate best = nobody();
+  for (int64_t i = threadIdx.x; i < n_chunks; i += kWarpSize) best.meet(row[i].value, row[i].index);
+  best = warp_best(best);
+  if (threadIdx.x == 0) rows[blockIdx.x] = best;
+}
+
+int64_t chunks_per_row(const Matrix& logits) { return ceil_div(logits.cols, kColumnsPerBlock); }
+
+size_t argmax_chunks(const Matrix& logits) {
+  return static_cast<size_t>(logits.rows * chunks_per_row(logits));
+}
+
+// best[t] = the largest of row t, or kNobody of a row of NaN. chunks: argmax_chunks(logits) candidates.
+void launch_argmax(const Matrix& logits, Candidate* chunks, Candidate* best, Stream stream) {
+  const int64_t n_chunks = chunks_per_row(logits);
+  launch(argmax_chunk_kernel, dim3(to_unsigned(logits.rows), to_unsigned(n_chunks)), dim3(kArgmaxThreads), 0,
+         stream, typed<float>(logits), logits.stride, logits.cols, chunks);
+  launch(argmax_row_kernel, dim3(to_unsigned(logits.rows)), dim3(kWarpSize), 0, stream, chunks, n_chunks,
+         best);
+}
 
 using Amount = unsigned long long;  // a number of tokens or a sum of weights, as atomicAdd knows it
 
@@ -233,6 +310,16 @@ __global__ void __launch_bounds__(kMaxThreads)
 
 }  // namespace
 
+void CudaBackend::argmax(const Matrix& logits, std::span<int32_t> ids) {
+  const size_t n_chunks = argmax_chunks(logits);
+  std::vector<Candidate> best(static_cast<size_t>(logits.rows));
+  auto* chunks =
+      static_cast<Candidate*>(scratch(Scratch::kResult, (n_chunks + best.size()) * sizeof(Candidate)));
+  launch_argmax(logits, chunks, chunks + n_chunks, stream());
+  copy_out(best.data(), chunks + n_chunks, best.size() * sizeof(Candidate));
+  for (size_t i = 0; i < best.size(); ++i) ids[i] = best[i].index == kNobody ? 0 : best[i].index;
+}
+
 void CudaBackend::sample(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
                          std::span<int32_t> ids) {
   const auto rows = static_cast<size_t>(logits.rows), cols = static_cast<size_t>(logits.cols);
@@ -244,7 +331,7 @@ void CudaBackend::sample(const Matrix& logits, const Sampling& how, std::span<co
   auto* weights = reinterpret_cast<Amount*>(memory);
   auto* best = reinterpret_cast<Candidate*>(memory + weight_bytes);
   Candidate* chunks = best + rows;
-  launch_argmax(logits, chunks, best, stream_);
+  launch_argmax(logits, chunks, best, stream());
   if (greedy) {
     std::vector<Candidate> found(rows);
     copy_out(found.data(), best, rows * sizeof(Candidate));
@@ -253,7 +340,7 @@ void CudaBackend::sample(const Matrix& logits, const Sampling& how, std::span<co
   }
   const double one = std::ldexp(1.0, 62 - static_cast<int>(std::bit_width(cols)));
   const dim3 grid(to_unsigned(logits.rows), to_unsigned(ceil_div<int64_t>(logits.cols, kWeightThreads)));
-  launch(weights_kernel, grid, dim3(kWeightThreads), 0, stream_, typed<float>(logits), logits.stride,
+  launch(weights_kernel, grid, dim3(kWeightThreads), 0, stream(), typed<float>(logits), logits.stride,
          logits.cols, best, static_cast<double>(how.temperature), one, weights);
   const dim3 block(logits.cols > 8192 ? kMaxThreads : kDigits);
   auto* device_ids = reinterpret_cast<int32_t*>(best + candidates);
@@ -267,7 +354,7 @@ void CudaBackend::sample(const Matrix& logits, const Sampling& how, std::span<co
                            how,
                            one,
                            device_ids + first};
-    launch(draw_kernel, dim3(static_cast<unsigned>(count)), block, 0, stream_, args,
+    launch(draw_kernel, dim3(static_cast<unsigned>(count)), block, 0, stream(), args,
            by_value<double, kRowsPerLaunch>(uniforms, first, count));
   }
   copy_out(ids.data(), device_ids, rows * sizeof(int32_t));

@@ -1,110 +1,91 @@
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/device.h"
 
-// Decode steps: a hundred small launches whose queueing costs more than they take, recorded once as a CUDA
-// graph and queued as one from then on. What changes at every step, the positions, lies in device memory;
-// what changes now and then (the tables of cache blocks, a length that wants more blocks per grid, the
-// clock's attention factor, working memory that moved) is in the key of the record.
+// The sequences of a step on their way to device memory.
 namespace lariat {
 namespace {
 
 using namespace cuda;
 
-constexpr int64_t kShortest = kKvPage;
+constexpr int kWordsPerLaunch = 256;
+constexpr size_t kSequenceWords = sizeof(Sequence) / sizeof(uint64_t);
 
-using Positions = ByValue<int64_t, CudaBackend::kGemvTokens>;
+using Words = ByValue<uint64_t, kWordsPerLaunch>;
 
-// One block; thread i stores position i.
-__global__ void store_positions_kernel(int64_t* to, const __grid_constant__ Positions positions, int count) {
+// One block; thread i stores word i.
+__global__ void store_words_kernel(uint64_t* to, const __grid_constant__ Words words, int count) {
   const int i = static_cast<int>(threadIdx.x);
-  if (i < count) to[i] = positions.value[i];
-}
-
-// Grids are planned for a length of two to a power, so that a record lasts until the sequence has doubled.
-int64_t step_length(int64_t length) {
-  return std::max(kShortest, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(length))));
+  if (i < count) to[i] = words.value[i];
 }
 
 }  // namespace
 
-FirstPosition CudaBackend::step_position(const RopeTable& rope, int64_t first_position) const {
-  if (!steps_.inside || rope.step_row < 0) return {first_position, nullptr};
-  // No kernel may take the value: the next step has another.
-  return {INT64_MIN, static_cast<const int64_t*>(steps_.positions.data()) + rope.step_row};
+void CudaBackend::reserve(Mirror& mirror, size_t words) {
+  if (mirror.host.size() >= words) return;
+  words = std::bit_ceil(std::max<size_t>(words, kWordsPerLaunch));
+  mirror.device = Buffer();
+  mirror.device = allocate(words * sizeof(uint64_t));
+  mirror.host.assign(words, ~uint64_t{0});  // what is on the device, word for word
+  fill_bytes(mirror.device.data(), 0xff, mirror.device.bytes(), stream());
 }
 
-int64_t CudaBackend::planned_length(const RopeTable& rope, int64_t length) const {
-  return steps_.inside && rope.step_row >= 0 ? step_length(length) : length;
-}
-
-// All that a recorded launch holds and another step may have differently. Brings the tables of cache blocks
-// up to date, which the launches of a record take for granted.
-std::vector<uint64_t> CudaBackend::step_key(const DecodeStep& step) {
-  std::vector<uint64_t> key(step.constants.begin(), step.constants.end());
-  key.push_back(scratch_moves_);
-  for (size_t i = 0; i < step.positions.size(); ++i) {
-    const int64_t length = step.positions[i] + 1;
-    key.push_back(static_cast<uint64_t>(step_length(length)));
-    for (const KvLayer& layer : step.caches[i]) {
-      for (void* const* blocks : {layer.k_blocks, layer.v_blocks}) {
-        key.push_back(reinterpret_cast<uintptr_t>(device_blocks(blocks, length)));
-      }
-    }
-  }
-  return key;
-}
-
-void CudaBackend::forget_graph() noexcept {
-  if (steps_.graph != nullptr) graph_destroy(steps_.graph);
-  steps_.graph = nullptr;
-  steps_.graph_key.clear();
-}
-
-void CudaBackend::record_step(StepOps ops) {
-  forget_graph();
-  capture_begin(stream_);
-  try {
-    ops();
-  } catch (...) {
-    capture_abandon(stream_);
-    throw;
-  }
-  steps_.graph = capture_end(stream_);
-}
-
-void CudaBackend::run_step(const DecodeStep& step, StepOps ops) {
-  if (step.positions.size() > kGemvTokens)
-    return ops();  // enough work per launch; and cuBLAS has its own memory
-  if (steps_.positions.bytes() == 0) steps_.positions = allocate(sizeof(Positions));
-  launch(store_positions_kernel, dim3(1), dim3(kWarpSize), 0, stream_,
-         static_cast<int64_t*>(steps_.positions.data()),
-         by_value<int64_t, kGemvTokens>(step.positions, 0, step.positions.size()),
-         static_cast<int>(step.positions.size()));
-  struct Inside {
-    bool& flag;
-    explicit Inside(bool& f) : flag(f) { flag = true; }
-    ~Inside() { flag = false; }
+void CudaBackend::send(Mirror& mirror, size_t at, const void* words, size_t count) {
+  const auto* bytes = static_cast<const std::byte*>(words);
+  const auto word = [&](size_t i) {
+    uint64_t value = 0;
+    std::memcpy(&value, bytes + i * sizeof(value), sizeof(value));
+    return value;
   };
-  std::vector<uint64_t> key = step_key(step);
-  if (steps_.graph != nullptr && key == steps_.graph_key) {
-    ++steps_.counts.replayed;
-  } else if (key != steps_.last_key) {
-    // The first of its kind: there may be no second, and it may need memory that a record cannot allocate.
-    const Inside inside(steps_.inside);
-    ops();
-    ++steps_.counts.direct;
-    steps_.last_key = step_key(step);
-    return;
-  } else {
-    const Inside inside(steps_.inside);
-    record_step(ops);
-    steps_.graph_key = std::move(key);
-    ++steps_.counts.recorded;
+  size_t first = 0, end = count;
+  while (first < end && word(first) == mirror.host[at + first]) ++first;
+  while (end > first && word(end - 1) == mirror.host[at + end - 1]) --end;
+  for (; first < end; first += kWordsPerLaunch) {
+    Words chunk = {};
+    const size_t n = std::min<size_t>(kWordsPerLaunch, end - first);
+    for (size_t i = 0; i < n; ++i) chunk.value[i] = mirror.host[at + first + i] = word(first + i);
+    launch(store_words_kernel, dim3(1), dim3(kWordsPerLaunch), 0, stream(),
+           static_cast<uint64_t*>(mirror.device.data()) + at + first, chunk, static_cast<int>(n));
   }
-  graph_launch(steps_.graph, stream_);
+}
+
+void CudaBackend::send_sequences(SequenceTables& tables, std::span<const StepSequence> sequences) {
+  std::vector<Sequence> described;
+  int64_t rows = 0, longest = 0, length = kKvPage;
+  for (const StepSequence& s : sequences) {
+    described.push_back({s.first_position, rows, s.n_tokens});
+    rows += s.n_tokens;
+    longest = std::max(longest, s.n_tokens);
+    length = std::max(length, s.first_position + s.n_tokens);
+  }
+  tables.count = static_cast<int64_t>(sequences.size());
+  tables.rows = rows;
+  tables.longest = longest;
+  // Two to a power: what was recorded lasts until the sequence has doubled.
+  tables.planned_length = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(length)));
+  tables.pitch = std::max(tables.pitch, tables.planned_length / kKvPage);
+  reserve(tables.sequences, sequences.size() * kSequenceWords);
+  send(tables.sequences, 0, described.data(), sequences.size() * kSequenceWords);
+  const auto pitch = static_cast<size_t>(tables.pitch);
+  reserve(tables.pages, sequences.size() * pitch);
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    if (sequences[i].pages == nullptr) continue;  // of a step that has no use for them
+    const int64_t positions = sequences[i].first_position + sequences[i].n_tokens;
+    send(tables.pages, i * pitch, sequences[i].pages, static_cast<size_t>(ceil_div(positions, kKvPage)));
+  }
+}
+
+Step CudaBackend::on_device(const SequenceTables& tables) {
+  return {static_cast<const Sequence*>(tables.sequences.device.data()),
+          static_cast<void* const*>(tables.pages.device.data()), tables.pitch, tables.count};
+}
+
+void CudaBackend::begin_step(std::span<const StepSequence> sequences) {
+  queue_.flush();  // the launches of the step before, also where nothing has to be sent
+  send_sequences(step_, sequences);
 }
 
 }  // namespace lariat

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/device.h"
 
 namespace lariat {
 namespace {
@@ -38,7 +38,7 @@ void CudaBackend::token_nll(const Matrix& logits, std::span<const int32_t> targe
   for (size_t first = 0; first < rows; first += kRowsPerLaunch) {
     const size_t count = std::min<size_t>(kRowsPerLaunch, rows - first);
     const float* from = typed<float>(logits) + static_cast<int64_t>(first) * logits.stride;
-    launch(token_nll_kernel, dim3(static_cast<unsigned>(count)), dim3(kThreads), 0, stream_, from,
+    launch(token_nll_kernel, dim3(static_cast<unsigned>(count)), dim3(kThreads), 0, stream(), from,
            logits.stride, logits.cols, by_value<int32_t, kRowsPerLaunch>(targets, first, count),
            result + first);
   }

@@ -6,23 +6,20 @@
 namespace lariat {
 namespace {
 
-// rope(q[token][head]), its rotated dimensions times rope.q_scale.
+// rope(q[token][head]), its rotated dimensions times rope.q_scale[token].
 std::vector<double> rotated_query(const Matrix& q, int64_t token, int64_t head, int64_t head_dim,
                                   const RopeTable& rope) {
   std::vector<double> query(static_cast<size_t>(head_dim));
   for (int64_t d = 0; d < head_dim; ++d) {
     query[static_cast<size_t>(d)] = reference::get(q, token, head * head_dim + d);
   }
+  const double scale = reference::get(rope.q_scale, token, 0);
   for (int64_t pair = 0; pair < rope.rotary_dim / 2; ++pair) {
     reference::rotate_pair(query.data(), pair, rope.rotary_dim, rope.interleaved,
-                           rope.q_scale * reference::get(rope.cos, token, pair),
-                           rope.q_scale * reference::get(rope.sin, token, pair));
+                           scale * reference::get(rope.cos, token, pair),
+                           scale * reference::get(rope.sin, token, pair));
   }
   return query;
-}
-
-double cached(void* const* blocks, DType dtype, int64_t head, int64_t position, int64_t d, int64_t head_dim) {
-  return load_f32(blocks[position / kKvPage], dtype, kv_index(head, position, d, head_dim));
 }
 
 // Softmax of scores, in place.
@@ -33,34 +30,48 @@ void softmax(std::vector<double>& scores) {
   for (double& score : scores) score /= sum;
 }
 
+// One head of one token at `position`: softmax over the positions it sees, then their values' weighted sum.
+void attend(std::span<const double> query, const StepSequence& sequence, int64_t position,
+            const KvLayer& layer, int64_t kv_head, const AttentionParams& params, std::span<double> out) {
+  const int64_t window = params.sliding_window, head_dim = layer.head_dim;
+  const int64_t first = window > 0 ? std::max<int64_t>(0, position - window + 1) : 0;
+  std::vector<double> weights;
+  for (int64_t j = first; j <= position; ++j) {
+    const void* keys = layer.keys(sequence.pages[j / kKvPage]);
+    double score = 0;
+    for (int64_t d = 0; d < head_dim; ++d) {
+      score +=
+          query[static_cast<size_t>(d)] * load_f32(keys, layer.k_dtype, kv_index(kv_head, j, d, head_dim));
+    }
+    weights.push_back(params.scale * score);
+  }
+  softmax(weights);
+  for (int64_t d = 0; d < head_dim; ++d) {
+    double sum = 0;
+    for (int64_t j = first; j <= position; ++j) {
+      const void* values = layer.values(sequence.pages[j / kKvPage]);
+      sum += weights[static_cast<size_t>(j - first)] *
+             load_f32(values, layer.v_dtype, kv_index(kv_head, j, d, head_dim));
+    }
+    out[static_cast<size_t>(d)] = sum;
+  }
+}
+
 }  // namespace
 
-void ReferenceBackend::attention(const Matrix& q, const RopeTable& rope, const KvLayer& cache,
-                                 int64_t first_position, const AttentionParams& shape, const Matrix& out) {
-  const int64_t head_dim = cache.head_dim, group = shape.n_heads / cache.n_kv_heads;
-  for (int64_t i = 0; i < q.rows; ++i) {
-    const int64_t position = first_position + i;
-    const int64_t first =
-        shape.sliding_window > 0 ? std::max<int64_t>(0, position - shape.sliding_window + 1) : 0;
-    for (int64_t head = 0; head < shape.n_heads; ++head) {
-      const std::vector<double> query = rotated_query(q, i, head, head_dim, rope);
-      std::vector<double> weights;
-      for (int64_t j = first; j <= position; ++j) {
-        double score = 0;
+void ReferenceBackend::attention(const Matrix& q, const RopeTable& rope, const KvLayer& layer,
+                                 const AttentionParams& params, const Matrix& out) {
+  const int64_t head_dim = layer.head_dim, group = params.n_heads / layer.n_kv_heads;
+  std::vector<double> sums(static_cast<size_t>(head_dim));
+  int64_t row = 0;
+  for (const StepSequence& sequence : step_) {
+    for (int64_t i = 0; i < sequence.n_tokens; ++i, ++row) {
+      for (int64_t head = 0; head < params.n_heads; ++head) {
+        attend(rotated_query(q, row, head, head_dim, rope), sequence, sequence.first_position + i, layer,
+               head / group, params, sums);
         for (int64_t d = 0; d < head_dim; ++d) {
-          score += query[static_cast<size_t>(d)] *
-                   cached(cache.k_blocks, cache.k_dtype, head / group, j, d, head_dim);
+          reference::put(out, row, head * head_dim + d, sums[static_cast<size_t>(d)]);
         }
-        weights.push_back(shape.scale * score);
-      }
-      softmax(weights);
-      for (int64_t d = 0; d < head_dim; ++d) {
-        double sum = 0;
-        for (int64_t j = first; j <= position; ++j) {
-          sum += weights[static_cast<size_t>(j - first)] *
-                 cached(cache.v_blocks, cache.v_dtype, head / group, j, d, head_dim);
-        }
-        reference::put(out, i, head * head_dim + d, sum);
       }
     }
   }

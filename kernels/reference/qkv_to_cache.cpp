@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "kernels/reference/reference_backend.h"
 #include "kernels/reference/scalar.h"
 
@@ -19,38 +17,34 @@ std::vector<double> prepared_head(const Matrix& x, int64_t token, int64_t head, 
   return values;
 }
 
-void store_head(const std::vector<double>& values, void* block, DType dtype, int64_t head, int64_t position) {
-  const double largest = dtype == DType::kF16 ? 65504.0 : HUGE_VAL;
-  const auto head_dim = static_cast<int64_t>(values.size());
-  for (int64_t d = 0; d < head_dim; ++d) {
-    const double value = std::clamp(values[static_cast<size_t>(d)], -largest, largest);
-    store_f32(block, dtype, kv_index(head, position, d, head_dim), static_cast<float>(value));
-  }
-}
-
 }  // namespace
 
 void ReferenceBackend::qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v,
-                                    const QkvEpilogue& post, const RopeTable& rope, const KvLayer& cache,
-                                    int64_t first_position) {
-  const int64_t head_dim = cache.head_dim;
-  for (int64_t i = 0; i < q.rows; ++i) {
-    for (int64_t head = 0; head < q.cols / head_dim; ++head) {
-      const auto values = prepared_head(q, i, head, head_dim, post.q_bias, post.q_norm, post.norm_eps);
-      for (int64_t d = 0; d < head_dim; ++d) {
-        reference::put(q, i, head * head_dim + d, values[static_cast<size_t>(d)]);
+                                    const QkvEpilogue& epilogue, const RopeTable& rope,
+                                    const KvLayer& layer) {
+  const int64_t head_dim = layer.head_dim;
+  int64_t row = 0;
+  for (const StepSequence& sequence : step_) {
+    for (int64_t i = 0; i < sequence.n_tokens; ++i, ++row) {
+      for (int64_t head = 0; head < q.cols / head_dim; ++head) {
+        const auto values =
+            prepared_head(q, row, head, head_dim, epilogue.q_bias, epilogue.q_norm, epilogue.norm_eps);
+        for (int64_t d = 0; d < head_dim; ++d) {
+          reference::put(q, row, head * head_dim + d, values[static_cast<size_t>(d)]);
+        }
       }
-    }
-    const int64_t position = first_position + i;
-    for (int64_t head = 0; head < cache.n_kv_heads; ++head) {
-      auto key = prepared_head(k, i, head, head_dim, post.k_bias, post.k_norm, post.norm_eps);
-      for (int64_t pair = 0; pair < rope.rotary_dim / 2; ++pair) {
-        reference::rotate_pair(key.data(), pair, rope.rotary_dim, rope.interleaved,
-                               reference::get(rope.cos, i, pair), reference::get(rope.sin, i, pair));
+      const int64_t position = sequence.first_position + i;
+      void* page = sequence.pages[position / kKvPage];
+      for (int64_t head = 0; head < layer.n_kv_heads; ++head) {
+        auto key = prepared_head(k, row, head, head_dim, epilogue.k_bias, epilogue.k_norm, epilogue.norm_eps);
+        for (int64_t pair = 0; pair < rope.rotary_dim / 2; ++pair) {
+          reference::rotate_pair(key.data(), pair, rope.rotary_dim, rope.interleaved,
+                                 reference::get(rope.cos, row, pair), reference::get(rope.sin, row, pair));
+        }
+        reference::store_head(key, layer.keys(page), layer.k_dtype, head, position);
+        const auto value = prepared_head(v, row, head, head_dim, epilogue.v_bias, Matrix(), 0.0);
+        reference::store_head(value, layer.values(page), layer.v_dtype, head, position);
       }
-      store_head(key, cache.k_blocks[position / kKvPage], cache.k_dtype, head, position);
-      const auto value = prepared_head(v, i, head, head_dim, post.v_bias, Matrix(), 0.0);
-      store_head(value, cache.v_blocks[position / kKvPage], cache.v_dtype, head, position);
     }
   }
 }

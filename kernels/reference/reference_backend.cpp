@@ -28,13 +28,13 @@ void ReferenceBackend::copy_out(void* host_dst, const void* src, size_t bytes) {
   if (bytes != 0) std::memcpy(host_dst, src, bytes);
 }
 
-Matrix ReferenceBackend::load_weight(const Matrix& host, DType dtype) {
-  if (host.dtype == dtype) return host;
+Weight ReferenceBackend::load_weight(const Matrix& host, DType dtype) {
+  if (host.dtype == dtype) return {host, Buffer()};
   Matrix copy(nullptr, dtype, host.rows, host.cols);
-  converted_.push_back(allocate(stored_bytes(copy)));
-  copy.data = converted_.back().data();
+  Buffer memory = allocate(stored_bytes(copy));
+  copy.data = memory.data();
   is_quantized(dtype) ? quantize(host, copy) : convert(host, copy);
-  return copy;
+  return {copy, std::move(memory)};
 }
 
 }  // namespace lariat

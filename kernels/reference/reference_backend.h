@@ -1,6 +1,5 @@
 #pragma once
 #include <cstring>
-#include <deque>
 
 #include "kernels/backend.h"
 
@@ -18,23 +17,23 @@ class ReferenceBackend final : public Backend {
   void copy_in(void* dst, const void* host_src, size_t bytes) override;
   void copy_out(void* host_dst, const void* src, size_t bytes) override;
   void copy(void* dst, const void* src, size_t bytes) override { std::memcpy(dst, src, bytes); }
-  Matrix load_weight(const Matrix& host, DType dtype) override;
+  Weight load_weight(const Matrix& host, DType dtype) override;
   bool quantizes() const override { return true; }
 
   void embed(std::span<const int32_t> tokens, const Matrix& table, const Matrix& out) override;
   void rms_norm(const Matrix& x, const Matrix& weight, float eps, const Matrix& out) override;
   void add_rms_norm(const Matrix& residual, const Matrix& delta, const Matrix& weight, float eps,
                     const Matrix& out) override;
-  void add(const Matrix& x, const Matrix& delta) override;
   void matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
               const Matrix& out) override;
-  void rope_table(int64_t first_position, std::span<const double> inv_freq, const RopeTable& table) override;
-  void qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& post,
-                    const RopeTable& rope, const KvLayer& cache, int64_t first_position) override;
-  void attention(const Matrix& q, const RopeTable& rope, const KvLayer& cache, int64_t first_position,
-                 const AttentionParams& shape, const Matrix& out) override;
-  void rerotate_keys(std::span<const KvLayer> layers, int64_t n_positions,
-                     std::span<const double> delta_inv_freq, bool interleaved) override;
+  void begin_step(std::span<const StepSequence> sequences) override { step_ = sequences; }
+  void rope_table(std::span<const SequenceRope> ropes, const RopeTable& table) override;
+  void qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& epilogue,
+                    const RopeTable& rope, const KvLayer& layer) override;
+  void attention(const Matrix& q, const RopeTable& rope, const KvLayer& layer, const AttentionParams& params,
+                 const Matrix& out) override;
+  void rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
+                     bool interleaved) override;
   void swiglu(const Matrix& gate, const Matrix& up) override;
   void argmax(const Matrix& logits, std::span<int32_t> ids) override;
   void sample(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
@@ -42,7 +41,7 @@ class ReferenceBackend final : public Backend {
   void token_nll(const Matrix& logits, std::span<const int32_t> targets, std::span<double> nll) override;
 
  private:
-  std::deque<Buffer> converted_;
+  std::span<const StepSequence> step_;
 };
 
 }  // namespace lariat

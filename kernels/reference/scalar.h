@@ -1,11 +1,13 @@
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "kernels/backend.h"
 #include "kernels/convert.h"
-#include "kernels/tensor.h"
 
-// What the reference ops share: elements of any dtype seen as float64, and the rotation of one pair.
+// What the reference ops share: elements of any dtype seen as float64, the rotation of one pair, a head's
+// norm and place.
 namespace lariat::reference {
 
 inline double get(const Matrix& m, int64_t row, int64_t col) {
@@ -16,7 +18,7 @@ inline void put(const Matrix& m, int64_t row, int64_t col, double value) {
   store_f32(m.data, m.dtype, row * m.stride + col, static_cast<float>(value));
 }
 
-// x[pair] turned by the angle whose cosine and sine are given; x points at a head.
+// x[pair] rotated by the angle whose cosine and sine are given; x points at a head.
 inline void rotate_pair(double* x, int64_t pair, int64_t rotary_dim, bool interleaved, double cos,
                         double sin) {
   double& first = x[interleaved ? 2 * pair : pair];
@@ -32,6 +34,17 @@ inline void normalise(std::vector<double>& x, const Matrix& weight, double eps) 
   for (double value : x) sum_of_squares += value * value;
   const double factor = 1.0 / std::sqrt(sum_of_squares / static_cast<double>(x.size()) + eps);
   for (size_t i = 0; i < x.size(); ++i) x[i] *= factor * get(weight, 0, static_cast<int64_t>(i));
+}
+
+// Writes one head of the cache; what f16 cannot hold becomes +-65504.
+inline void store_head(const std::vector<double>& values, void* keys_or_values, DType dtype, int64_t head,
+                       int64_t position) {
+  const double largest = dtype == DType::kF16 ? 65504.0 : HUGE_VAL;
+  const auto head_dim = static_cast<int64_t>(values.size());
+  for (int64_t d = 0; d < head_dim; ++d) {
+    const double value = std::clamp(values[static_cast<size_t>(d)], -largest, largest);
+    store_f32(keys_or_values, dtype, kv_index(head, position, d, head_dim), static_cast<float>(value));
+  }
 }
 
 }  // namespace lariat::reference

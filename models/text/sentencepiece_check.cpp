@@ -1,4 +1,4 @@
-#include "models/text/sentencepiece_check.h"
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/error.h"
-#include "models/text/proto_reader.h"
+#include "models/text/sentencepiece.h"
 
 // Field numbers: sentencepiece_model.proto. Sizes of libsentencepiece's buffers: normalizer.h, normalizer.cc
 // (0.1.97).
@@ -23,48 +23,103 @@ constexpr size_t kMaxReplacement = 256;
 constexpr float kMaxScore = 1e9F;  // sums over a text stay finite
 constexpr uint64_t kUserDefined = 4;
 
+// Walks the fields of one protobuf message (encoding: protobuf.dev/programming-guides/encoding). Groups,
+// which no message here has, count as damage.
+class ProtoReader {
+ public:
+  explicit ProtoReader(std::string_view bytes) : bytes_(bytes) {}
+
+  // The next field; false at the end or where the message is damaged.
+  bool next() {
+    const std::string_view start = bytes_;
+    uint64_t key = 0;
+    if (damaged_ || bytes_.empty()) return false;
+    damaged_ = !varint(key) || key > UINT32_MAX || !value(key & 7);
+    field = key >> 3;
+    wire = static_cast<int>(key & 7);
+    whole = start.substr(0, start.size() - bytes_.size());
+    return !damaged_;
+  }
+  bool damaged() const { return damaged_; }
+
+  uint64_t field = 0;  // its number
+  int wire = 0;        // 0: number; 1, 5: 8 or 4 bytes in text; 2: text
+  uint64_t number = 0;
+  std::string_view text;
+  std::string_view whole;  // the field with its key
+
+ private:
+  bool value(uint64_t type) {
+    uint64_t size = 0;
+    if (type == 0) return varint(number);
+    if (type == 1) return take(8);
+    if (type == 2) return varint(size) && take(size);
+    return type == 5 && take(4);
+  }
+  bool varint(uint64_t& value) {
+    value = 0;
+    for (int shift = 0; shift < 64 && !bytes_.empty(); shift += 7) {
+      const auto b = static_cast<uint8_t>(bytes_[0]);
+      bytes_.remove_prefix(1);
+      value |= static_cast<uint64_t>(b & 0x7F) << shift;
+      if (b < 0x80) return true;
+    }
+    return false;
+  }
+  bool take(uint64_t size) {
+    if (size > bytes_.size()) return false;
+    text = bytes_.substr(0, size);
+    bytes_.remove_prefix(size);
+    return true;
+  }
+
+  std::string_view bytes_;
+  bool damaged_ = false;
+};
+
 class Checker {
  public:
   explicit Checker(const std::string& file) : file_(file) {}
 
-  std::string run(std::string_view bytes) {
-    std::string kept;
-    kept.reserve(bytes.size());
+  CheckedSentencePiece run(std::string_view bytes) {
+    model_.bytes.reserve(bytes.size());
     ProtoReader model(bytes);
     while (model.next()) {
       if (model.wire != 2) continue;
       if (model.field == 1) {
         piece(model.text);
       } else if (model.field == 2) {
-        whole(model.text, "trainer_spec");
+        trainer(model.text);
       } else if (model.field == 3) {
         normalizer(model.text);
       } else {
         continue;
       }
-      kept += model.whole;
+      model_.bytes += model.whole;
     }
     if (model.damaged()) fail("it ends inside a field, or holds one that is none");
     check_nesting();
-    return kept;
+    return std::move(model_);
   }
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw Error(file_ + ": not a usable SentencePiece model (" + what + "); download it again");
+    throw Error(fmt::format("{}: not a usable SentencePiece model ({}); download it again", file_, what));
   }
 
-  void whole(std::string_view bytes, const char* name) const {
+  // TrainerSpec: model_type = 3, where 2 is BPE.
+  void trainer(std::string_view bytes) {
     ProtoReader message(bytes);
     while (message.next()) {
+      if (message.field == 3 && message.wire == 0) model_.bpe = message.number == 2;
     }
-    if (message.damaged()) fail(std::string(name) + " is damaged");
+    if (message.damaged()) fail("trainer_spec is damaged");
   }
 
   // SentencePiece: piece = 1, score = 2, type = 3.
   void piece(std::string_view bytes) {
-    const std::string name = "piece " + std::to_string(pieces_);
-    if (++pieces_ > kMaxPieces) fail("more than " + std::to_string(kMaxPieces) + " pieces");
+    const std::string name = fmt::format("piece {}", pieces_);
+    if (++pieces_ > kMaxPieces) fail(fmt::format("more than {} pieces", kMaxPieces));
     if (bytes.size() > 2 * kMaxPieceBytes) fail(name + " is too long");
     std::string_view text;
     uint64_t type = 1;
@@ -80,17 +135,24 @@ class Checker {
     }
     if (message.damaged()) fail(name + " is damaged");
     if (text.empty()) fail(name + " is empty");
-    if (text.size() > kMaxPieceBytes)
-      fail(name + " is longer than " + std::to_string(kMaxPieceBytes) + " bytes");
+    if (text.size() > kMaxPieceBytes) fail(fmt::format("{} is longer than {} bytes", name, kMaxPieceBytes));
     if (text.find('\0') != std::string_view::npos) fail(name + " holds a NUL");
     if (type == kUserDefined) user_defined_.emplace_back(text);
   }
 
-  // NormalizerSpec: precompiled_charsmap = 2.
-  void normalizer(std::string_view bytes) const {
+  // NormalizerSpec: precompiled_charsmap = 2, add_dummy_prefix = 3, remove_extra_whitespaces = 4,
+  // escape_whitespaces = 5.
+  void normalizer(std::string_view bytes) {
     ProtoReader message(bytes);
     while (message.next()) {
-      if (message.field == 2 && message.wire == 2 && !message.text.empty()) charsmap(message.text);
+      if (message.field == 2 && message.wire == 2) {
+        model_.plain_normalizer = message.text.empty();
+        if (!message.text.empty()) charsmap(message.text);
+      }
+      if (message.wire != 0) continue;
+      if (message.field == 3) model_.dummy_prefix = message.number != 0;
+      if (message.field == 4) model_.removes_spaces = message.number != 0;
+      if (message.field == 5) model_.escapes_spaces = message.number != 0;
     }
     if (message.damaged()) fail("normalizer_spec is damaged");
   }
@@ -153,13 +215,14 @@ class Checker {
   }
 
   const std::string& file_;
+  CheckedSentencePiece model_;
   size_t pieces_ = 0;
   std::vector<std::string_view> user_defined_;
 };
 
 }  // namespace
 
-std::string checked_sentencepiece(std::string_view bytes, const std::string& file) {
+CheckedSentencePiece checked_sentencepiece(std::string_view bytes, const std::string& file) {
   return Checker(file).run(bytes);
 }
 

@@ -12,7 +12,7 @@
 namespace lariat {
 
 namespace tok {
-struct TokenizerData;
+struct Pipeline;
 struct EncoderState;
 class DecodeChain;
 }  // namespace tok
@@ -28,9 +28,8 @@ class DecodeChain;
 class Tokenizer {
  public:
   // `model_dir` holds tokenizer.json or tokenizer.model (the first wins when both are there), and, where the
-  // model has them, tokenizer_config.json, special_tokens_map.json, added_tokens.json, config.json and
-  // generation_config.json. No weights are needed. Throws Error naming file and key: nothing is skipped
-  // silently.
+  // model has them, tokenizer_config.json, special_tokens_map.json and added_tokens.json. No weights are
+  // needed. Throws Error naming file and key: nothing is skipped silently.
   static Tokenizer load(const std::filesystem::path& model_dir);
 
   // Ids of `text`. `add_bos` puts in front what the tokenizer's post-processor or configuration puts there
@@ -46,8 +45,8 @@ class Tokenizer {
   // One more than the largest id, added tokens included. The model's embedding may have more rows.
   int64_t vocab_size() const;
   std::optional<int32_t> bos_id() const;
-  // Where a generation ends: eos_token_id of generation_config.json, else of config.json, else the
-  // tokenizer's own. May be empty.
+  // The tokenizer's own end-of-text token, or nothing: where a generation ends when neither
+  // generation_config.json nor config.json says it (ModelSpec::eos_token_ids).
   std::vector<int32_t> eos_ids() const;
   // Whether the tokenizer by itself puts a BOS in front of a text: pass it to encode() to do as HF does.
   bool adds_bos() const;
@@ -61,8 +60,8 @@ class Tokenizer {
  private:
   friend class StreamEncoder;
   friend class StreamDecoder;
-  explicit Tokenizer(std::shared_ptr<const tok::TokenizerData> data) : data_(std::move(data)) {}
-  std::shared_ptr<const tok::TokenizerData> data_;
+  explicit Tokenizer(std::shared_ptr<const tok::Pipeline> pipeline) : pipeline_(std::move(pipeline)) {}
+  std::shared_ptr<const tok::Pipeline> pipeline_;
 };
 
 // Encodes a text that comes in pieces, in memory that does not grow with the text: the ids of all calls
@@ -102,7 +101,7 @@ class StreamDecoder {
   std::string flush();
 
  private:
-  std::shared_ptr<const tok::TokenizerData> data_;
+  std::shared_ptr<const tok::Pipeline> pipeline_;
   bool skip_special_;
   std::unique_ptr<tok::DecodeChain> chain_;
 };

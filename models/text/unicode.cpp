@@ -106,22 +106,21 @@ Utf8Step utf8_step_beyond_ascii(std::string_view text, size_t at) {
 }
 
 void append_utf8(std::string& out, char32_t c) {
-  const auto put = [&](char32_t b) { out += static_cast<char>(static_cast<uint8_t>(b)); };
-  if (c < 0x80) {
-    put(c);
-  } else if (c < 0x800) {
-    put(0xC0 | (c >> 6));
-    put(0x80 | (c & 0x3F));
-  } else if (c < 0x10000) {
-    put(0xE0 | (c >> 12));
-    put(0x80 | ((c >> 6) & 0x3F));
-    put(0x80 | (c & 0x3F));
-  } else {
-    put(0xF0 | (c >> 18));
-    put(0x80 | ((c >> 12) & 0x3F));
-    put(0x80 | ((c >> 6) & 0x3F));
-    put(0x80 | (c & 0x3F));
+  utf8proc_uint8_t bytes[4];
+  const auto n = utf8proc_encode_char(static_cast<utf8proc_int32_t>(c), bytes);
+  out.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(n));
+}
+
+std::string replace_all(std::string_view text, std::string_view pattern, std::string_view content) {
+  std::string out;
+  out.reserve(text.size());
+  size_t at = 0;
+  for (size_t hit; (hit = text.find(pattern, at)) != std::string_view::npos; at = hit + pattern.size()) {
+    out.append(text.substr(at, hit - at));
+    out.append(content);
   }
+  out.append(text.substr(at));
+  return out;
 }
 
 size_t char_start(std::string_view text, size_t at) {
@@ -169,38 +168,24 @@ bool is_white_space(char32_t c) {
 }
 
 bool is_word_char(char32_t c) {
-  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_PC:
-      return true;
-    default:
-      break;
-  }
-  // Alphabetic symbols (circled and squared letters) and the two joiners.
-  return (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
-         (c >= 0x1F170 && c <= 0x1F189) || c == 0x200C || c == 0x200D;
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
+  // L*, M*, Nd and Nl stand in a row; of N*, only No is no part of a word.
+  if (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_NL) return true;
+  // Connectors, alphabetic symbols (circled and squared letters) and the two joiners.
+  return category == UTF8PROC_CATEGORY_PC || (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
+         (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189) || c == 0x200C || c == 0x200D;
 }
 
 bool is_numeric(char32_t c) {
   if (c < 0x80) return c >= '0' && c <= '9';
   const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
-  return category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL ||
-         category == UTF8PROC_CATEGORY_NO;
+  return category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO;
 }
 
 std::string normalize(std::string_view text, NormalForm form) {
-  // Below U+0300 every character is its own NFC (UTF-8 lead bytes below 0xCC), and ASCII is its own
-  // everything. Only what stands from the character before any other up to the next of these is worth the
-  // work.
+  // Below U+0300 every character is its own NFC (UTF-8 lead bytes below 0xCC), and ASCII is its own in every
+  // form. So only runs of other characters are normalised, each with the one character before it, which may
+  // compose with the first.
   const uint8_t unchanged_below = form == NormalForm::kNfc ? 0xCC : 0x80;
   const auto changes = [&](char c) { return static_cast<uint8_t>(c) >= unchanged_below; };
   std::string out;

@@ -38,8 +38,10 @@ void attend(benchmark::State& state, int64_t n, int64_t depth, double work, cons
   const int64_t cols = kHeads * kHeadDim;
   const Tensor q(gpu(), Rng(2).normals(n * cols), n, cols), out(gpu(), n, cols);
   const Rope rope(gpu(), depth, n, frequencies(kHeadDim), false);
+  const StepSequence step{depth, n, cache.pages()};
+  gpu().begin_step({&step, 1});
   repeat(state, work, unit,
-         [&] { gpu().attention(q.view(), rope.table, cache.layer(), depth, kShape, out.view()); });
+         [&] { gpu().attention(q.view(), rope.table, cache.layer(), kShape, out.view()); });
 }
 
 // One token over `depth` cached ones: K and V are read once.
@@ -60,15 +62,12 @@ BENCHMARK(AttentionPrefill)->Arg(512)->Arg(2048)->Arg(8192)->Arg(32768)->UseReal
 void RerotateKeys(benchmark::State& state) {
   const int64_t positions = state.range(0);
   constexpr int kLayers = 4;
-  std::vector<std::unique_ptr<NoiseCache>> caches;
-  std::vector<KvLayer> layers;
-  for (int i = 0; i < kLayers; ++i) {
-    caches.push_back(std::make_unique<NoiseCache>(gpu(), positions, kKvHeads, kHeadDim));
-    layers.push_back(caches.back()->layer());
-  }
+  const NoiseCache cache(gpu(), positions, kKvHeads, kHeadDim, kLayers);
   const std::vector<double> delta = frequencies(kHeadDim, 1e6);
-  repeat(state, static_cast<double>(kLayers * positions * kKvHeads * kHeadDim * 2 * 2), "B/s",
-         [&] { gpu().rerotate_keys(layers, positions, delta, false); });
+  const KeyRotation rotation{cache.pages(), positions, delta};
+  repeat(state, static_cast<double>(kLayers * positions * kKvHeads * kHeadDim * 2 * 2), "B/s", [&] {
+    gpu().rerotate_keys({&rotation, 1}, cache.layers(), false);
+  });
 }
 BENCHMARK(RerotateKeys)->Arg(8192)->Arg(131072)->UseRealTime();
 

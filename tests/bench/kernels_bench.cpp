@@ -1,10 +1,8 @@
 // How fast the CPU ops run: bytes of cache per second where memory is the limit, FLOP/s where arithmetic is.
 #include <benchmark/benchmark.h>
 
-#include <memory>
-
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/quantize.h"
+#include "kernels/cpu/quant_matmul.h"
 #include "tests/bench/noise_cache.h"
 
 namespace lariat::test {
@@ -13,13 +11,21 @@ namespace {
 constexpr int64_t kHeads = 32, kKvHeads = 4, kHeadDim = 64;
 constexpr AttentionParams kShape{kHeads, 0.125F, 0};
 
-void attend(benchmark::State& state, int64_t n, int64_t depth) {
+// n tokens behind `depth` cached ones, for each of some sequences.
+void attend(benchmark::State& state, int64_t n, int64_t depth, size_t sequences = 1) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
-  const NoiseCache cache(cpu, depth + n, kKvHeads, kHeadDim);
-  const int64_t cols = kHeads * kHeadDim;
-  const Tensor q(cpu, Rng(2).normals(n * cols), n, cols), out(cpu, n, cols);
-  const Rope rope(cpu, depth, n, frequencies(kHeadDim), false);
-  for (auto _ : state) cpu.attention(q.view(), rope.table, cache.layer(), depth, kShape, out.view());
+  std::vector<NoiseCache> caches;
+  std::vector<StepSequence> step;
+  for (size_t s = 0; s < sequences; ++s) {
+    caches.emplace_back(cpu, depth + n, kKvHeads, kHeadDim);
+    step.push_back({depth, n, caches.back().pages()});
+  }
+  const int64_t cols = kHeads * kHeadDim, rows = n * static_cast<int64_t>(sequences);
+  const Tensor q(cpu, Rng(2).normals(rows * cols), rows, cols), out(cpu, rows, cols);
+  const std::vector<double> inv_freq = frequencies(kHeadDim);
+  cpu.begin_step(step);
+  const Rope rope(cpu, rows, std::vector<SequenceRope>(sequences, {inv_freq, 1.0F}), false);
+  for (auto _ : state) cpu.attention(q.view(), rope.table, caches[0].layer(), kShape, out.view());
 }
 
 // One token over `depth` cached ones: K and V are read once.
@@ -29,6 +35,14 @@ void AttentionDecode(benchmark::State& state) {
   state.SetBytesProcessed(state.iterations() * (depth + 1) * kKvHeads * kHeadDim * 2 * 2);
 }
 BENCHMARK(AttentionDecode)->ArgsProduct({{1, 2}, {512, 8192, 32768}})->UseRealTime();
+
+// The same for eight sequences in one step.
+void AttentionDecodeBatch(benchmark::State& state) {
+  const int64_t depth = state.range(1);
+  attend(state, 1, depth, 8);
+  state.SetBytesProcessed(state.iterations() * 8 * (depth + 1) * kKvHeads * kHeadDim * 2 * 2);
+}
+BENCHMARK(AttentionDecodeBatch)->ArgsProduct({{1, 2}, {512, 8192}})->UseRealTime();
 
 // n tokens over nothing: 4 head_dim FLOP for each of the n (n + 1) / 2 pairs of a head.
 void AttentionPrefill(benchmark::State& state) {
@@ -47,7 +61,8 @@ void multiply(benchmark::State& state, int64_t m, int64_t n, int64_t k) {
   Rng rng(5);
   for (float& value : values) value = static_cast<float>(rng.uniform() - 0.5);
   const Tensor host(cpu, values, n, k, is_quantized(dtype) ? DType::kBF16 : dtype);
-  const Matrix w = cpu.load_weight(host.view(), dtype);
+  const Weight weight = cpu.load_weight(host.view(), dtype);
+  const Matrix& w = weight.matrix;
   const Tensor x(cpu, Rng(6).normals(m * k), m, k), out(cpu, m, n);
   const DType compute = dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
   for (auto _ : state) cpu.matmul(x.view(), w, {}, compute, out.view());
@@ -81,14 +96,10 @@ BENCHMARK(QuantizeWeights)->ArgsProduct({{1}, {3, 4}});
 void RerotateKeys(benchmark::State& state) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
   const int64_t positions = state.range(1), n_layers = 8;
-  std::vector<std::unique_ptr<NoiseCache>> caches;
-  std::vector<KvLayer> layers;
-  for (int64_t i = 0; i < n_layers; ++i) {
-    caches.push_back(std::make_unique<NoiseCache>(cpu, positions, kKvHeads, kHeadDim));
-    layers.push_back(caches.back()->layer());
-  }
+  const NoiseCache cache(cpu, positions, kKvHeads, kHeadDim, n_layers);
   const std::vector<double> delta = frequencies(kHeadDim, 1e6);
-  for (auto _ : state) cpu.rerotate_keys(layers, positions, delta, false);
+  const KeyRotation rotation{cache.pages(), positions, delta};
+  for (auto _ : state) cpu.rerotate_keys({&rotation, 1}, cache.layers(), false);
   state.SetBytesProcessed(state.iterations() * n_layers * positions * kKvHeads * kHeadDim * 2 * 2);
 }
 BENCHMARK(RerotateKeys)->ArgsProduct({{1, 2}, {2048, 16384}})->UseRealTime();
@@ -117,9 +128,10 @@ BENCHMARK(Swiglu)->ArgsProduct({{1, 2}, {1, 512}})->UseRealTime();
 void RopeTable(benchmark::State& state) {
   CpuBackend cpu(1);
   const int64_t n = state.range(0);
-  const Tensor cos(cpu, n, kHeadDim / 2), sin(cpu, n, kHeadDim / 2);
   const std::vector<double> inv_freq = frequencies(kHeadDim);
-  for (auto _ : state) cpu.rope_table(5000, inv_freq, {cos.view(), sin.view(), kHeadDim, false, 1.0F});
+  const SequenceRope frequencies_of_all{inv_freq, 1.0F};
+  const Rope rope(cpu, 5000, n, inv_freq, false);
+  for (auto _ : state) cpu.rope_table({&frequencies_of_all, 1}, rope.table);
   state.SetItemsProcessed(state.iterations() * n);
 }
 BENCHMARK(RopeTable)->Arg(1)->Arg(512);

@@ -1,48 +1,40 @@
 #pragma once
-#include <vector>
-
-#include "kernels/convert.h"
 #include "tests/kernels/tensors.h"
 
 namespace lariat::test {
 
-// The KV cache of one layer, filled with noise: f16 keys and bf16 values, as a bf16 model has. What the
-// numbers are does not matter for speed as long as they are ordinary, so every block holds the same ones.
+// A KV cache filled with noise: f16 keys and bf16 values, as a bf16 model has. What the numbers are does not
+// matter for speed as long as they are ordinary, so every page holds the same ones.
 class NoiseCache {
  public:
-  NoiseCache(Backend& backend, int64_t positions, int64_t n_kv_heads, int64_t head_dim) {
-    const int64_t elements = n_kv_heads * kKvPage * head_dim;
-    const std::vector<char> keys = noise(elements, DType::kF16), values = noise(elements, DType::kBF16);
-    for (int64_t first = 0; first < positions; first += kKvPage) {
-      k_pointers_.push_back(block(backend, keys));
-      v_pointers_.push_back(block(backend, values));
+  NoiseCache(Backend& backend, int64_t positions, int64_t n_kv_heads, int64_t head_dim,
+             int64_t n_layers = 1) {
+    for (int64_t i = 0; i < n_layers; ++i) {
+      geometry_.add_layer(n_kv_heads, head_dim, DType::kF16, DType::kBF16);
     }
-    layer_ = {k_pointers_.data(), v_pointers_.data(), DType::kF16, DType::kBF16, n_kv_heads, head_dim};
+    std::vector<char> page(geometry_.page_bytes);
+    Rng rng(1);
+    for (const KvLayer& layer : geometry_.layers) {
+      for (int64_t i = 0; i < n_kv_heads * kKvPage * head_dim; ++i) {
+        store_f32(layer.keys(page.data()), layer.k_dtype, i, static_cast<float>(rng.uniform() - 0.5));
+        store_f32(layer.values(page.data()), layer.v_dtype, i, static_cast<float>(rng.uniform() - 0.5));
+      }
+    }
+    for (int64_t first = 0; first < positions; first += kKvPage) {
+      memory_.push_back(backend.allocate(page.size()));
+      backend.copy_in(memory_.back().data(), page.data(), page.size());
+      pages_.push_back(memory_.back().data());
+    }
   }
-  NoiseCache(const NoiseCache&) = delete;  // layer() points into this object
-  NoiseCache& operator=(const NoiseCache&) = delete;
 
-  const KvLayer& layer() const { return layer_; }
+  const KvLayer& layer() const { return geometry_.layers[0]; }
+  std::span<const KvLayer> layers() const { return geometry_.layers; }
+  void* const* pages() const { return pages_.data(); }
 
  private:
-  static std::vector<char> noise(int64_t elements, DType dtype) {
-    std::vector<char> bytes(static_cast<size_t>(elements) * size_of(dtype));
-    Rng rng(1);
-    for (int64_t i = 0; i < elements; ++i) {
-      store_f32(bytes.data(), dtype, i, static_cast<float>(rng.uniform() - 0.5));
-    }
-    return bytes;
-  }
-
-  void* block(Backend& backend, const std::vector<char>& bytes) {
-    buffers_.push_back(backend.allocate(bytes.size()));
-    backend.copy_in(buffers_.back().data(), bytes.data(), bytes.size());
-    return buffers_.back().data();
-  }
-
-  std::vector<Buffer> buffers_;
-  std::vector<void*> k_pointers_, v_pointers_;
-  KvLayer layer_;
+  KvGeometry geometry_;
+  std::vector<Buffer> memory_;
+  std::vector<void*> pages_;
 };
 
 }  // namespace lariat::test

@@ -9,19 +9,19 @@ namespace {
 // 2^-17 of it, of an f16 one 2^-22. Prefill keeps one term, an error like that of the cached keys and values
 // themselves. The errors of the products that make up a score are independent of each other: with |s| up to
 // S they add up to a small part of S times the rounding, taken as S / 2 here.
-double tolerance(const AttentionCase& c) {
-  const auto half_step = [&](DType dtype, bool fine) {
+double tolerance(const AttentionCase& c, bool fine) {
+  const auto half_step = [&](DType dtype) {
     return dtype == DType::kF16    ? (fine ? 0x1p-22 : 0x1p-11)
            : dtype == DType::kBF16 ? (fine ? 0x1p-16 : 0x1p-8)
                                    : 0;
   };
-  const bool fine = c.n * (c.n_heads / c.n_kv_heads) <= 32;
   const double largest_value = c.fill == Fill::kDenormal ? 4e-6 : 4.0;
   const double largest_score = c.fill == Fill::kHuge ? 5e4 : 5.0;
   const double small = c.fill == Fill::kDenormal ? 0x1p-24 : 0;  // an f16 weight is a multiple of that
-  return attention_tolerance(c) + largest_value * (half_step(c.k_dtype, fine) * largest_score / 2 +
-                                                   half_step(c.v_dtype, fine) / 2 + small);
+  return attention_tolerance(c) +
+         largest_value * (half_step(c.k_dtype) * largest_score / 2 + half_step(c.v_dtype) / 2 + small);
 }
+double tolerance(const AttentionCase& c) { return tolerance(c, c.n * (c.n_heads / c.n_kv_heads) <= 32); }
 
 // Every case, and the head sizes and types of the tensor-core kernels that the common table leaves out.
 std::vector<AttentionCase> cases() {
@@ -50,6 +50,31 @@ TEST_P(CudaAttention, DoesNotDependOnChunks) {
                0, "attention in chunks");
 }
 INSTANTIATE_TEST_SUITE_P(Cases, CudaAttention, testing::ValuesIn(cases()));
+
+// The sequence with most rows decides on the kernel for all of a step.
+using CudaStepOps = OnCudaWith<StepCase>;
+TEST_P(CudaStepOps, MatchTheReference) {
+  int64_t longest = 0;
+  for (const auto& piece : GetParam().pieces) longest = std::max(longest, piece.n);
+  const bool fine = longest * (GetParam().n_heads / GetParam().n_kv_heads) <= 32;
+  check_step_attention(
+      *cuda_, reference_, GetParam(),
+      fine ? +[](const AttentionCase& c) { return tolerance(c, true); }
+           : +[](const AttentionCase& c) { return tolerance(c, false); });
+}
+TEST_P(CudaStepOps, RerotationMatchesTheReference) { check_step_rerotation(*cuda_, reference_, GetParam()); }
+INSTANTIATE_TEST_SUITE_P(Cases, CudaStepOps, testing::ValuesIn(step_cases()));
+
+using CudaManySequences = OnCuda;
+// More than go in one launch argument.
+TEST_F(CudaManySequences, MatchTheReference) {
+  StepCase c;
+  for (int64_t i = 0; i < 100; ++i) c.pieces.push_back({i * 7 % 300, 1 + i % 3});
+  c.n_layers = 2;
+  c.head_dim = c.rotary_dim = 16;
+  check_step_attention(*cuda_, reference_, c, [](const AttentionCase& one) { return tolerance(one, true); });
+  check_step_rerotation(*cuda_, reference_, c);
+}
 
 using CudaAttentionShift = OnCuda;
 TEST_F(CudaAttentionShift, OnlyDistancesCount) { check_attention_is_relative(*cuda_); }

@@ -1,8 +1,9 @@
-// A whole model on the CUDA backend: the logits of transformers for every family, and a cache that changes
-// its clock, against the float64 reference backend.
+// A whole model on the CUDA backend: the logits of transformers for every family, a cache that is re-rotated,
+// against the float64 reference backend, and a batch against separate runs.
 #include "engine/generate.h"
 #include "models/text/tokenizer.h"
 #include "tests/cuda/cuda_fixture.h"
+#include "tests/engine/batch_cases.h"
 #include "tests/engine/engine_test_util.h"
 
 namespace lariat::test {
@@ -61,19 +62,24 @@ TEST_F(CudaEngine, Bf16NoFurtherFromF32ThanTransformers) {
             max_abs_difference(float_tensor(golden, "logits_bf16"), exact));
 }
 
-// A dynamic scale with rungs to climb in prefill and decode: keys are re-rotated on the device.
+RopeScaling dynamic_scaling(const ModelSpec& spec, double factor, int64_t original_ctx) {
+  RopeScaling rope = spec.rope;
+  rope.type = RopeType::kDynamic;
+  rope.factor = factor;
+  rope.original_ctx = original_ctx;
+  return rope;
+}
+
+// A dynamic scale with steps to take in prefill and decode: keys are re-rotated on the device.
 TEST_F(CudaEngine, DynamicScaleMovesTheCache) {
   const auto dir = checkpoint_dir("llama_gqa");
-  ModelSpec config = load_config(dir);
-  config.rope.type = RopeType::kDynamic;
-  config.rope.factor = 2.0;
-  config.rope.original_ctx = 8;
   const std::vector<int32_t> tokens = int_tensor(Checkpoint::open_file(dir / "golden.safetensors"), "tokens");
   ASSERT_GT(tokens.size(), 20U);
   const auto run = [&](Backend& backend, DType k_dtype) {
     SessionOptions options = f32_session();
     options.k_dtype = k_dtype;
-    const Model model = load_model(dir, config, backend, DType::kF32);
+    const Model model = open_f32(dir, backend);
+    options.rope = dynamic_scaling(model.spec, 2.0, 8);
     return logits_of(backend, model, options, tokens, 10);
   };
   EXPECT_LE(max_abs_difference(run(*cuda_, DType::kF32), run(reference_, DType::kF32)), 1e-4);
@@ -81,21 +87,19 @@ TEST_F(CudaEngine, DynamicScaleMovesTheCache) {
 }
 
 // The demo checkpoint, written on and on by every kernel: a prefill through the matrix products and attention
-// of many rows, decode steps through those of few, and a cache that is turned on the way. Greedy, so that one
-// wrong logit shows in every token after it.
+// of many rows, decode steps through those of few, and a cache that is re-rotated on the way. Greedy, so that
+// one wrong logit shows in every token after it.
 TEST_F(CudaEngine, DemoWritesWhatTheCpuWrites) {
   const std::filesystem::path dir = std::filesystem::path(LARIAT_SOURCE_DIR) / "configs" / "demo";
-  ModelSpec config = load_config(dir);
-  config.rope.type = RopeType::kDynamic;
-  config.rope.factor = 4.0;
-  config.rope.original_ctx = 12;
   const Tokenizer tokenizer = Tokenizer::load(dir);
   const std::vector<int32_t> prompt =
       tokenizer.encode("Once upon a time there was a little dog who", tokenizer.adds_bos());
   ASSERT_GT(prompt.size(), 8U);  // more tokens than go through the product for a few
   const auto write = [&](Backend& backend) {
-    const Model model = load_model(dir, config, backend, DType::kF32);
-    Session session(model, backend, {});  // f16 keys and values
+    const Model model = open_f32(dir, backend);
+    SessionOptions session_options;  // f16 keys and values
+    session_options.rope = dynamic_scaling(model.spec, 4.0, 12);
+    Session session(model, backend, session_options);
     Sequence sequence = session.new_sequence();
     GenerateOptions options;
     options.max_new_tokens = 16;
@@ -109,6 +113,8 @@ TEST_F(CudaEngine, DemoWritesWhatTheCpuWrites) {
   ASSERT_EQ(expected.size(), 16U);
   EXPECT_EQ(write(*cuda_), expected);
 }
+
+TEST_F(CudaEngine, BatchEqualsSeparateRuns) { check_batch_equals_separate_runs(*cuda_, f32_session()); }
 
 }  // namespace
 }  // namespace lariat::test

@@ -11,7 +11,6 @@ TEST_P(CudaRows, RmsNorm) {
   for (float scale : {1.0F, 1e-4F, 1e4F}) check_rms_norm(*cuda_, reference_, GetParam(), scale);
 }
 TEST_P(CudaRows, AddRmsNorm) { check_add_rms_norm(*cuda_, reference_, GetParam()); }
-TEST_P(CudaRows, Add) { check_add(*cuda_, reference_, GetParam()); }
 TEST_P(CudaRows, Swiglu) {
   for (float scale : {3.0F, 50.0F}) check_swiglu(*cuda_, reference_, GetParam(), scale);
 }

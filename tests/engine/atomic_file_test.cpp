@@ -1,9 +1,11 @@
 #include "engine/atomic_file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <filesystem>
 #include <string>
@@ -58,6 +60,21 @@ TEST_F(AtomicFile, ErrorsNameTheFile) {
     }
   }
   EXPECT_EQ(files(), 0U);
+}
+
+// A pipe that is full and may not block: the part that fits is written, then the error is returned.
+TEST(WriteAll, WritesUntilAnError) {
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_NONBLOCK | O_CLOEXEC), 0);
+  EXPECT_EQ(write_all(ends[1], ""), 0);
+  EXPECT_EQ(write_all(ends[1], "abc"), 0);
+  char read_back[4] = {};
+  EXPECT_EQ(::read(ends[0], read_back, sizeof read_back), 3);
+  EXPECT_EQ(std::string(read_back), "abc");
+  EXPECT_EQ(write_all(ends[1], std::string(size_t{8} << 20, 'x')), EAGAIN);
+  ::close(ends[0]);
+  ::close(ends[1]);
+  EXPECT_EQ(write_all(ends[1], "x"), EBADF);
 }
 
 // A limit on the size of files fails the write as a full disk does.

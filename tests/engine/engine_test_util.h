@@ -12,7 +12,9 @@
 #include "engine/session.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/error.h"
+#include "models/config.h"
 #include "models/model.h"
+#include "models/rope_config.h"
 
 // What the engine's tests share: the committed golden checkpoints, opened in f32.
 namespace lariat::test {
@@ -30,8 +32,10 @@ inline SessionOptions f32_session() {
   return options;
 }
 
-inline Model open_f32(const std::filesystem::path& dir, Backend& backend) {
-  return load_model(dir, load_config(dir), backend, DType::kF32);
+inline Model open_f32(const std::filesystem::path& dir, Backend& backend, const RopeOptions& rope = {}) {
+  ModelSpec spec = load_config(dir);
+  spec.rope = resolve_rope(spec.rope, rope);
+  return load_model(dir, spec, backend, DType::kF32);
 }
 
 inline std::vector<int32_t> int_tensor(const Checkpoint& file, const std::string& name) {

@@ -16,9 +16,14 @@ constexpr int64_t kLastPosition = 1000000;
 ModelSpec tiny_config(int64_t window) {
   ModelSpec config = load_config(checkpoint_dir("llama_gqa"));
   config.vocab_size = 16;
-  config.hidden_size = config.intermediate_size = config.head_dim = 8;
-  config.n_layers = config.n_heads = config.n_kv_heads = 1;
-  config.sliding_window = {window};
+  config.hidden_size = 8;
+  config.layers.resize(1);
+  config.layers[0].feed_forward.intermediate_size = 8;
+  AttentionSpec& attention = config.layers[0].attention;
+  attention.head_dim = 8;
+  attention.n_heads = attention.n_kv_heads = 1;
+  attention.scale = static_cast<float>(1.0 / std::sqrt(8.0));
+  attention.sliding_window = window;
   config.rope.head_dim = config.rope.rotary_dim = 8;
   return config;
 }

@@ -137,13 +137,17 @@ TEST(PasskeyPromptsTest, RealTokenizersMeetTheLengthToo) {
   }
 }
 
+RopeOptions scaled_by_two(const std::string& scaling) {
+  RopeOptions options;
+  options.scaling = scaling;
+  if (scaling != "none") options.factor = 2.0;
+  return options;
+}
+
 class PasskeyRunTest : public testing::TestWithParam<std::string> {
  protected:
-  PasskeyRunTest() : backend_(1), model_(open_f32(checkpoint_dir("llama_gqa"), backend_)) {
-    RopeOptions options;
-    options.scaling = GetParam();
-    if (GetParam() != "none") options.factor = 2.0;
-    model_.spec.rope = resolve_rope(model_.spec, options);
+  PasskeyRunTest()
+      : backend_(1), model_(open_f32(checkpoint_dir("llama_gqa"), backend_, scaled_by_two(GetParam()))) {
     codec_ = toy_codec(4, static_cast<int32_t>(model_.spec.vocab_size));
     options_.trials = 2;
     options_.depths = {0, 0.6, 1};
@@ -158,7 +162,7 @@ class PasskeyRunTest : public testing::TestWithParam<std::string> {
   }
 
   CpuBackend backend_;
-  Model model_;
+  const Model model_;
   TextCodec codec_;
   PasskeyOptions options_;
 };
@@ -199,12 +203,11 @@ INSTANTIATE_TEST_SUITE_P(Scalings, PasskeyRunTest, testing::Values("none", "yarn
                          });
 
 // A text in pieces, told what it will become, equals the text at once; not told, it does not.
-TEST(ExpectedLength, PiecesOnTheClockOfTheWholeEqualOneShot) {
+TEST(ExpectedLength, PiecesWithTheFrequenciesOfTheWholeEqualOneShot) {
   CpuBackend backend(1);
-  Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
   RopeOptions rope;
   rope.scaling = "dynamic-yarn";
-  model.spec.rope = resolve_rope(model.spec, rope);
+  const Model model = open_f32(checkpoint_dir("llama_gqa"), backend, rope);
   Session session(model, backend, f32_session());
   std::vector<int32_t> tokens;
   for (int32_t i = 0; i < 300; ++i) tokens.push_back(i * 37 % static_cast<int32_t>(model.spec.vocab_size));

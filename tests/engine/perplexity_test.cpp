@@ -29,8 +29,9 @@ class Oracle {
  public:
   Oracle(const std::filesystem::path& dir, const RopeScaling& rope, std::vector<int32_t> text,
          std::optional<int32_t> bos)
-      : model_(open_f32(dir, backend_)), text_(std::move(text)), bos_(bos) {
-    model_.spec.rope = rope;
+      : model_(open_f32(dir, backend_)), text_(std::move(text)), bos_(bos), options_(f32_session()) {
+    options_.rope = rope;
+    options_.rope_steps = 0;
   }
 
   Sums sliding(int64_t ctx, int64_t stride) {
@@ -65,9 +66,7 @@ class Oracle {
  private:
   // Scores window[first], ...
   void add(const std::vector<int32_t>& window, int64_t first, Sums& sums) {
-    SessionOptions options = f32_session();
-    options.rope_steps = 0;
-    Session session(model_, backend_, options);
+    Session session(model_, backend_, options_);
     const std::vector<float> logits = all_logits(session, window, window.size());
     const auto vocab = static_cast<size_t>(model_.spec.vocab_size);
     for (auto i = static_cast<size_t>(first); i < window.size(); ++i) {
@@ -82,9 +81,10 @@ class Oracle {
   }
 
   ReferenceBackend backend_;
-  Model model_;
+  const Model model_;
   std::vector<int32_t> text_;
   std::optional<int32_t> bos_;
+  SessionOptions options_;
 };
 
 void expect_equal(const PerplexityResult& result, const Sums& sums) {
@@ -118,10 +118,10 @@ class PerplexityTest : public testing::TestWithParam<Case> {
     options.scaling = GetParam().scaling;
     if (options.scaling != "none") options.factor = 2.0;
     options.original_ctx = 32;
-    model_.spec.rope = resolve_rope(model_.spec, options);
+    session_options_ = f32_session();
+    session_options_.rope = resolve_rope(model_.spec.rope, options);
     text_ = random_tokens(GetParam().text, model_.spec.vocab_size);
     if (GetParam().bos) bos_ = 1;
-    session_options_ = f32_session();
     session_options_.rope_steps = 0;
     session_options_.prefill_chunk = GetParam().prefill_chunk;
   }
@@ -135,7 +135,7 @@ class PerplexityTest : public testing::TestWithParam<Case> {
 
   CpuBackend backend_;
   std::filesystem::path dir_;
-  Model model_;
+  const Model model_;
   std::vector<int32_t> text_;
   std::optional<int32_t> bos_;
   SessionOptions session_options_;
@@ -146,7 +146,7 @@ TEST_P(PerplexityTest, SlidingEqualsOnePassPerWindowInFloat64) {
   options.ctx = {24, 64, 16};
   options.stride = 20;  // more than the shortest window holds
   const auto results = measure(options);
-  Oracle oracle(dir_, model_.spec.rope, text_, bos_);
+  Oracle oracle(dir_, *session_options_.rope, text_, bos_);
   ASSERT_EQ(results.size(), 3U);
   for (const auto& result : results) expect_equal(result, oracle.sliding(result.ctx, options.stride));
   EXPECT_EQ(results[2].stride, 20);
@@ -157,7 +157,7 @@ TEST_P(PerplexityTest, ChunksEqualOnePassPerWindowInFloat64) {
   options.ctx = {16, 32, 25};
   options.method = PerplexityMethod::kChunks;
   const auto results = measure(options);
-  Oracle oracle(dir_, model_.spec.rope, text_, bos_);
+  Oracle oracle(dir_, *session_options_.rope, text_, bos_);
   for (const auto& result : results) expect_equal(result, oracle.chunks(result.ctx));
 }
 
@@ -200,13 +200,13 @@ TEST_F(PerplexityErrorTest, ATextShorterThanOneWindowIsNamedWithBothLengths) {
   EXPECT_EQ(error_of(32, 31), "");
   const std::string error = error_of(32, 30);
   EXPECT_NE(error.find("short.txt: has 30 tokens"), std::string::npos) << error;
-  EXPECT_NE(error.find("--ctx 32 holds 31"), std::string::npos) << error;
+  EXPECT_NE(error.find("a window of 32 tokens holds 31"), std::string::npos) << error;
 }
 
 TEST_F(PerplexityErrorTest, AWindowBeyondMemoryIsRefusedAtOnce) {
   const std::string error = error_of(int64_t{1} << 45, 10);
-  EXPECT_NE(error.find("--ctx 35184372088832: the KV cache would take"), std::string::npos) << error;
-  EXPECT_NE(error.find("shorter length"), std::string::npos) << error;
+  EXPECT_NE(error.find("a window of 35184372088832 tokens: the KV cache would take"), std::string::npos)
+      << error;
 }
 
 TEST_F(PerplexityErrorTest, InterruptionKeepsWhatWasMeasured) {

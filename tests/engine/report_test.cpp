@@ -6,8 +6,6 @@
 #include <cmath>
 #include <regex>
 
-#include "engine/eval/report_svg.h"
-
 namespace lariat {
 namespace {
 

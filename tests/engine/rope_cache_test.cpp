@@ -23,13 +23,10 @@ std::vector<int32_t> random_tokens(size_t n, int64_t vocab) {
 }
 
 Model model_with(const std::string& scaling, Backend& backend) {
-  const auto dir = checkpoint_dir("llama_gqa");
-  ModelSpec config = load_config(dir);
   RopeOptions options;
   options.scaling = scaling;
   options.original_ctx = kL0;
-  config.rope = resolve_rope(config, options);
-  return load_model(dir, config, backend, DType::kF32);
+  return open_f32(checkpoint_dir("llama_gqa"), backend, options);
 }
 
 std::vector<float> decode_all(const Model& model, Backend& backend, const SessionOptions& options,
@@ -53,15 +50,16 @@ TEST_P(DynamicCache, DecodeTo8TimesTheOriginalLengthEqualsUnrotatedKeys) {
   CpuBackend backend(1);
   UnrotatedBackend unrotated(backend);
   const Model model = model_with(GetParam(), backend);
-  for (const int rungs : {4, 1, 8, 0}) {
+  for (const int steps : {4, 1, 8, 0}) {
     SessionOptions options = f32_session();
-    options.rope_steps = rungs;
-    // "exact" turns 448 times and rounds every key to f32 each time: 12 times the turns of four rungs.
-    const double tolerance = rungs == 0 ? 2e-4 : 1e-4;
+    options.rope_steps = steps;
+    // "exact" re-rotates 448 times and rounds every key to f32 each time: 37 times as often as four steps per
+    // octave.
+    const double tolerance = steps == 0 ? 2e-4 : 1e-4;
     EXPECT_LE(max_abs_difference(decode_all(model, backend, options, 40, 8 * kL0),
                                  decode_all(model, unrotated, options, 40, 8 * kL0)),
               tolerance)
-        << rungs << " rungs";
+        << steps << " steps per octave";
   }
 }
 
@@ -88,7 +86,7 @@ TEST_P(DynamicCache, TheSplitOfALongPrefillDoesNotMatter) {
   }
 }
 
-TEST_P(DynamicCache, CountsItsTurnsAndShrinksBack) {
+TEST_P(DynamicCache, CountsItsRerotationsAndShrinksBack) {
   CpuBackend backend(1);
   const Model model = model_with(GetParam(), backend);
   Session session(model, backend, f32_session());
@@ -96,13 +94,13 @@ TEST_P(DynamicCache, CountsItsTurnsAndShrinksBack) {
   const auto tokens = random_tokens(8 * kL0, model.spec.vocab_size);
   session.prefill(sequence, std::span(tokens).first(40));
   for (size_t i = 40; i < tokens.size(); ++i) session.decode(sequence, tokens[i]);
-  EXPECT_EQ(sequence.cache().rerotations().count, 12);  // three octaves of four rungs
+  EXPECT_EQ(sequence.cache().rerotations().count, 12);  // three octaves of four steps
   EXPECT_GT(sequence.cache().rerotations().positions, 12 * kL0);
 
-  // Cut back below the original length, the next token is on the unscaled clock again.
+  // Cut back below the original length, the next token has the unscaled frequencies again.
   sequence.truncate(20);
   session.decode(sequence, 1);
-  EXPECT_EQ(sequence.cache().clock(), session.frequencies_for(1));
+  EXPECT_EQ(sequence.cache().frequencies(), session.frequencies_for(1));
   EXPECT_EQ(sequence.cache().rerotations().count, 13);
 }
 
@@ -114,28 +112,30 @@ INSTANTIATE_TEST_SUITE_P(Scalings, DynamicCache, testing::Values("dynamic", "dyn
 TEST(LongRopeCache, SwitchesItsListWhenTheSequenceOutgrowsTheOriginalLength) {
   CpuBackend backend(1);
   UnrotatedBackend unrotated(backend);
-  Model model = model_with("none", backend);
-  RopeScaling& rope = model.spec.rope;
+  const Model model = model_with("none", backend);
+  RopeScaling rope = model.spec.rope;
   rope.type = RopeType::kLongRope;
   rope.factor = 4;
   for (int64_t i = 0; i < rope.rotary_dim / 2; ++i) {
     rope.short_factor.push_back(1.0 + 0.01 * static_cast<double>(i));
     rope.long_factor.push_back(1.0 + 0.5 * static_cast<double>(i));
   }
-  EXPECT_LE(max_abs_difference(decode_all(model, backend, f32_session(), 40, 100),
-                               decode_all(model, unrotated, f32_session(), 40, 100)),
+  SessionOptions options = f32_session();
+  options.rope = rope;
+  EXPECT_LE(max_abs_difference(decode_all(model, backend, options, 40, 100),
+                               decode_all(model, unrotated, options, 40, 100)),
             1e-4);
 }
 
 // The table of docs/context-extension.md: error of the logits over a decode from 40 tokens to 8 times the
-// original length, relative to the logits' own size, for every cache and ladder. Printed, with bounds that
-// say what is expected: 16-bit caches drift with the number of turns, a stale cache is worse than any of
-// them.
+// original length, relative to the logits' own size, for every cache and number of scale steps per octave.
+// Printed, with bounds that say what is expected: 16-bit caches drift with the number of re-rotations, a
+// stale cache is worse than any of them.
 TEST(Drift, Table) {
   CpuBackend backend(1);
   UnrotatedBackend unrotated(backend);
   std::printf(
-      "| scaling | K cache | 1 rung | 4 rungs | 8 rungs | exact | stale, 4 rungs "
+      "| scaling | K cache | 1 step | 4 steps | 8 steps | exact | stale, 4 steps "
       "|\n|---|---|---|---|---|---|---|\n");
   for (const char* scaling : {"dynamic", "dynamic-yarn"}) {
     const Model model = model_with(scaling, backend);
@@ -143,12 +143,12 @@ TEST(Drift, Table) {
       std::printf("| %s | %s |", scaling, std::string(name_of(k_dtype)).c_str());
       double errors[5];
       int column = 0;
-      for (const int rungs : {1, 4, 8, 0, -4}) {
+      for (const int steps : {1, 4, 8, 0, -4}) {
         SessionOptions options = f32_session();
-        options.rope_steps = std::abs(rungs);
+        options.rope_steps = std::abs(steps);
         const auto expected = decode_all(model, unrotated, options, 40, 8 * kL0);
         options.k_dtype = k_dtype;
-        options.stale_cache = rungs < 0;
+        options.stale_cache = steps < 0;
         const auto got = decode_all(model, backend, options, 40, 8 * kL0);
         double error = 0, size = 0;
         for (size_t i = 0; i < got.size(); ++i) {
@@ -159,9 +159,9 @@ TEST(Drift, Table) {
         std::printf(" %.1e |", errors[column++]);
       }
       std::printf("\n");
-      EXPECT_GT(errors[4], errors[1]) << "stale keys must be worse than turned ones";
+      EXPECT_GT(errors[4], errors[1]) << "stale keys must be worse than re-rotated ones";
       if (k_dtype != DType::kF32) {
-        EXPECT_GT(errors[3], errors[1]) << "turning at every token must cost precision";
+        EXPECT_GT(errors[3], errors[1]) << "a re-rotation at every token must cost precision";
       }
     }
   }

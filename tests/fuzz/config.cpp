@@ -25,17 +25,16 @@ void check_rope(const RopeScaling& rope, double length) {
 FUZZ_TARGET(config) {
   fuzz::accepted([&] {
     const ModelSpec config = parse_config(input, "config.json");
-    fuzz::require(config.sliding_window.size() == static_cast<size_t>(config.n_layers),
-                  "a window for each layer");
+    fuzz::require(!config.layers.empty(), "a window for each layer");
     for (const int32_t id : config.eos_token_ids)
       fuzz::require(id >= 0 && id < config.vocab_size, "an eos_token_id outside the vocabulary");
     for (const int64_t length : {int64_t{1}, config.rope.original_ctx, config.rope.original_ctx + 1,
                                  config.max_position_embeddings, 4 * config.max_position_embeddings}) {
       check_rope(config.rope, static_cast<double>(length));
-      const double rung = rope_step_length(config.rope, length, 8);
-      fuzz::require(rung >= static_cast<double>(length), "a rung below the length");
-      check_rope(config.rope, rung);
+      const double step = rope_step_length(config.rope, length, 8);
+      fuzz::require(step >= static_cast<double>(length), "a scale step below the length");
+      check_rope(config.rope, step);
     }
-    if (config.n_layers <= 100) planned_weights(config, config.dtype);  // sizes are multiplied here
+    if (config.layers.size() <= 100) planned_weights(config, config.dtype);  // sizes are multiplied here
   });
 }

@@ -2,7 +2,6 @@
 #include "engine/eval/sweep_log.h"
 
 #include "engine/eval/report.h"
-#include "engine/eval/sweep_results.h"
 #include "tests/fuzz/fuzz.h"
 
 FUZZ_TARGET(sweep_log) {

@@ -13,7 +13,7 @@ Writes tests/golden/rope/logits.json: {"checkpoint", "tokens": [256 ids], "cases
                     inv_freq and attention factor are still transformers' own
                 "formula": for types transformers lacks, inv_freq and attention factor of rope_formulas.py (float64,
                     cast to float32) put into Llama's rotary embedding
-Float32, eager attention. A dynamic type's scale is that of n itself, not of a rung above n.
+Float32, eager attention. A dynamic type's scale is that of n itself, not of a scale step above n.
 The same logits hold for checkpoints/llama_gqa_interleaved where the whole head rotates.
 """
 

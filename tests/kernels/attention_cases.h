@@ -105,12 +105,14 @@ inline std::vector<float> run_attention(Backend& backend, const AttentionCase& c
   cache.set_values(data.values);
   const int64_t cols = c.n_heads * c.head_dim;
   const Tensor q(backend, data.q, c.n, cols, DType::kF32, 6), out(backend, c.n, cols, 3);
-  const AttentionParams shape{c.n_heads, 1.0F / std::sqrt(static_cast<float>(c.head_dim)), c.window};
+  const AttentionParams params{c.n_heads, 1.0F / std::sqrt(static_cast<float>(c.head_dim)), c.window};
   int64_t done = 0;
   for (int64_t chunk : chunks) {
     const int64_t first = c.first_position + done;
     const Rope rope(backend, first, chunk, frequencies(c.rotary_dim), c.interleaved, c.q_scale);
-    backend.attention(q.view().row_range(done, chunk), rope.table, cache.layer(), first, shape,
+    const StepSequence step = cache.sequence(first, chunk);
+    backend.begin_step({&step, 1});
+    backend.attention(q.view().row_range(done, chunk), rope.table, cache.layer(), params,
                       out.view().row_range(done, chunk));
     done += chunk;
   }
@@ -131,7 +133,7 @@ inline void check_attention(Backend& tested, Backend& reference, const Attention
                "attention");
 }
 
-// The split does not matter (I3): chunks of 1, 7, 64 and the rest against one shot.
+// The split does not matter: chunks of 1, 7, 64 and the rest against one shot.
 inline void check_attention_chunks(Backend& backend, const AttentionCase& c) {
   std::vector<int64_t> chunks;
   int64_t left = c.n;
@@ -144,7 +146,7 @@ inline void check_attention_chunks(Backend& backend, const AttentionCase& c) {
                "attention in chunks");
 }
 
-// Only differences of positions count: queries and keys turned by 64 positions more give the same output.
+// Only differences of positions count: queries and keys rotated by some positions more give the same output.
 // (The cache index is what masks; the angles come from the tables alone.)
 inline void check_attention_is_relative(Backend& backend) {
   const int64_t n = 40, heads = 2, head_dim = 64;
@@ -156,8 +158,10 @@ inline void check_attention_is_relative(Backend& backend) {
     const Tensor k(backend, k_data, n, head_dim), v(backend, v_data, n, head_dim);
     const Rope rope(backend, shift, n, frequencies(head_dim), false);
     const Cache cache(backend, n, 1, head_dim, DType::kF32, DType::kF32);
-    backend.qkv_to_cache(q.view(), k.view(), v.view(), QkvEpilogue(), rope.table, cache.layer(), 0);
-    backend.attention(q.view(), rope.table, cache.layer(), 0, {heads, 0.125F, 0}, out.view());
+    const StepSequence step = cache.sequence(0, n);
+    backend.begin_step({&step, 1});
+    backend.qkv_to_cache(q.view(), k.view(), v.view(), QkvEpilogue(), rope.table, cache.layer());
+    backend.attention(q.view(), rope.table, cache.layer(), {heads, 0.125F, 0}, out.view());
     return out.values();
   };
   const std::vector<float> expected = run(0);

@@ -36,9 +36,11 @@ TEST(AttentionLaws, ARowOfNothingButMinusInfinityIsAlone) {
     cache.set_keys(data.keys);
     cache.set_values(std::vector<float>(data.values.size(), 0.5F));
     const Tensor q(cpu, data.q, 1, 128), out(cpu, 1, 128);
-    // Position 0 of the clock for every key: nothing turns, so every product keeps its sign.
+    // Frequency 0: nothing is rotated, so every product keeps its sign.
     const Rope rope(cpu, depth, 1, std::vector<double>(32, 0.0), false, 1.0F);
-    cpu.attention(q.view(), rope.table, cache.layer(), depth, {2, 0.125F, 0}, out.view());
+    const StepSequence step = cache.sequence(depth, 1);
+    cpu.begin_step({&step, 1});
+    cpu.attention(q.view(), rope.table, cache.layer(), {2, 0.125F, 0}, out.view());
     const auto values = out.values();
     for (size_t d = 0; d < 64; ++d) EXPECT_TRUE(std::isnan(values[d])) << "depth " << depth;
     for (size_t d = 64; d < 128; ++d) EXPECT_NEAR(values[d], 0.5F, 1e-6F) << "depth " << depth;

@@ -106,7 +106,7 @@ inline void check_matmul_strides_and_bias(Backend& tested, Backend& reference, c
   }
 }
 
-// A chunked prefill must give what one shot gives (invariant I3), up to rounding; and rows that are computed
+// A chunked prefill must give what one shot gives, up to rounding; and rows that are computed
 // one by one must be what they are in any small batch.
 inline void check_matmul_splits(Backend& tested, const MatmulCase& c) {
   const MatmulProblem problem(c, {66, 172, 512}, false);

@@ -49,8 +49,12 @@ TEST(CpuLoadWeight, ConvertsWhenTheDtypeDiffersAndOnlyThen) {
   CpuBackend cpu(2);
   const std::vector<float> values = Rng(31).normals(5 * 37);
   const Tensor host(cpu, values, 5, 37, DType::kBF16, 2);
-  EXPECT_EQ(cpu.load_weight(host.view(), DType::kBF16).data, host.view().data);
-  const Matrix wide = cpu.load_weight(host.view(), DType::kF32);
+  const Weight same = cpu.load_weight(host.view(), DType::kBF16);
+  EXPECT_EQ(same.matrix.data, host.view().data);
+  EXPECT_EQ(same.memory.data(), nullptr);
+  const Weight owner = cpu.load_weight(host.view(), DType::kF32);
+  const Matrix& wide = owner.matrix;
+  EXPECT_EQ(wide.data, owner.memory.data());
   ASSERT_EQ(wide.dtype, DType::kF32);
   const std::vector<float> expected = host.values();
   for (int64_t i = 0; i < 5 * 37; ++i) {

@@ -7,3 +7,4 @@
 #include "tests/kernels/rope_cases.h"
 #include "tests/kernels/row_cases.h"
 #include "tests/kernels/sample_cases.h"
+#include "tests/kernels/step_cases.h"

@@ -55,8 +55,8 @@ TEST(Quantize, TheVectorVersionAgreesBitByBit) {
       for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 1}, {16, 64}, {17, 65}, {5, 300}}) {
         for (const bool strange : {false, true}) {
           const Tensor host(cpu, weights(rows, cols, strange), rows, cols, from, 3);
-          EXPECT_EQ(bytes_of(cpu.load_weight(host.view(), dtype)),
-                    bytes_of(reference.load_weight(host.view(), dtype)))
+          EXPECT_EQ(bytes_of(cpu.load_weight(host.view(), dtype).matrix),
+                    bytes_of(reference.load_weight(host.view(), dtype).matrix))
               << name_of(dtype) << " from " << name_of(from) << " " << rows << "x" << cols;
         }
       }
@@ -68,7 +68,7 @@ TEST(Quantize, Q8IsWithinHalfAStep) {
   CpuBackend cpu(1);
   const int64_t rows = 7, cols = 200;
   const std::vector<float> w = weights(rows, cols, false);
-  const Matrix q = cpu.load_weight(Tensor(cpu, w, rows, cols).view(), DType::kQ8);
+  const Weight q = cpu.load_weight(Tensor(cpu, w, rows, cols).view(), DType::kQ8);
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < cols; ++c) {
       float largest = 0;
@@ -76,7 +76,7 @@ TEST(Quantize, Q8IsWithinHalfAStep) {
         largest = std::max(largest, std::abs(w[static_cast<size_t>(r * cols + i)]));
       // a step is at most 1/127 of the largest, rounded up to 8 bits of mantissa
       const double half_step = largest / 127 * (1 + 0x1p-7) / 2 * (1 + 1e-6);
-      EXPECT_LE(std::abs(dequantized(q, r, c) - w[static_cast<size_t>(r * cols + c)]), half_step);
+      EXPECT_LE(std::abs(dequantized(q.matrix, r, c) - w[static_cast<size_t>(r * cols + c)]), half_step);
     }
   }
 }
@@ -86,14 +86,14 @@ TEST(Quantize, Q4IsWithinHalfAStepExceptAtTheShortEnd) {
   CpuBackend cpu(1);
   const int64_t rows = 64, cols = 256;
   const std::vector<float> w = weights(rows, cols, false);
-  const Matrix q = cpu.load_weight(Tensor(cpu, w, rows, cols).view(), DType::kQ4);
+  const Weight q = cpu.load_weight(Tensor(cpu, w, rows, cols).view(), DType::kQ4);
   int64_t clipped = 0;
   for (int64_t i = 0; i < rows * cols; ++i) {
     const auto* group = &w[static_cast<size_t>(i / 32 * 32)];
     const float extreme =
         *std::max_element(group, group + 32, [](float a, float b) { return std::abs(a) < std::abs(b); });
     const double step = std::abs(extreme) / 8.0 * (1 + 0x1p-8), value = w[static_cast<size_t>(i)];
-    const double error = std::abs(dequantized(q, i / cols, i % cols) - value);
+    const double error = std::abs(dequantized(q.matrix, i / cols, i % cols) - value);
     EXPECT_LE(error, value / extreme < -7.5 / 8 ? 1.03 * step : 0.53 * step) << i;  // 8 steps of 2^-8 more
     clipped += error > 0.53 * step ? 1 : 0;
   }
@@ -115,7 +115,8 @@ std::vector<float> run(Backend& backend, DType dtype, const Product& p, int64_t 
   const Tensor host(backend, weights(p.n, p.k, p.strange), p.n, p.k, DType::kF32, p.gap);
   const Tensor out(backend, count, p.n, p.gap);
   const Tensor bias = p.bias ? Tensor(backend, Rng(9).normals(p.n), 1, p.n) : Tensor();
-  backend.matmul(rows.view(), backend.load_weight(host.view(), dtype), bias.view(), DType::kF32, out.view());
+  const Weight w = backend.load_weight(host.view(), dtype);
+  backend.matmul(rows.view(), w.matrix, bias.view(), DType::kF32, out.view());
   return out.values();
 }
 
@@ -179,7 +180,8 @@ std::vector<float> by_kernel(DType dtype, void (*kernel)(const cpu::QuantTask&))
   CpuBackend cpu(1);
   const int64_t n = 40, k = 230, m = 6;
   const Tensor x(cpu, Rng(3).normals(m * k), m, k), host(cpu, weights(n, k, false), n, k), out(cpu, m, n);
-  const Matrix w = cpu.load_weight(host.view(), dtype);
+  const Weight weight = cpu.load_weight(host.view(), dtype);
+  const Matrix& w = weight.matrix;
   const Buffer memory = cpu.allocate(cpu::quant_matmul_scratch_bytes(x.view(), w));
   const cpu::QuantRows rows(memory.data(), m, QuantLayout(w).blocks());
   cpu::quantize_rows(x.view(), QuantLayout(w).zero(), rows, 0, m);

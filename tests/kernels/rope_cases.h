@@ -1,10 +1,9 @@
 #pragma once
-#include <memory>
 #include <ostream>
 
 #include "tests/kernels/tensors.h"
 
-// Cases of the ops that turn keys: rope_table, qkv_to_cache, rerotate_keys.
+// Cases of the ops that rotate keys: rope_table, qkv_to_cache, rerotate_keys.
 namespace lariat::test {
 
 // --- rope_table: against 80-bit arithmetic ------------------------------------------------------------
@@ -108,13 +107,16 @@ inline QkvResult run_qkv(Backend& backend, const QkvCase& c) {
   const Tensor v_bias(backend, rng.normals(kv_cols), 1, kv_cols);
   const Tensor q_norm(backend, rng.normals(c.head_dim), 1, c.head_dim, DType::kBF16);
   const Tensor k_norm(backend, rng.normals(c.head_dim), 1, c.head_dim);
-  QkvEpilogue post;
-  if (c.bias) post.q_bias = q_bias.view(), post.k_bias = k_bias.view(), post.v_bias = v_bias.view();
-  if (c.norm) post.q_norm = q_norm.view(), post.k_norm = k_norm.view(), post.norm_eps = 1e-6F;
+  QkvEpilogue epilogue;
+  if (c.bias)
+    epilogue.q_bias = q_bias.view(), epilogue.k_bias = k_bias.view(), epilogue.v_bias = v_bias.view();
+  if (c.norm) epilogue.q_norm = q_norm.view(), epilogue.k_norm = k_norm.view(), epilogue.norm_eps = 1e-6F;
   const Rope rope(backend, c.first_position, c.n, frequencies(c.rotary_dim), c.interleaved, 1.7F);
   const int64_t end = c.first_position + c.n;
   const Cache cache(backend, end, c.n_kv_heads, c.head_dim, c.k_dtype, c.v_dtype);
-  backend.qkv_to_cache(q.view(), k.view(), v.view(), post, rope.table, cache.layer(), c.first_position);
+  const StepSequence step = cache.sequence(c.first_position, c.n);
+  backend.begin_step({&step, 1});
+  backend.qkv_to_cache(q.view(), k.view(), v.view(), epilogue, rope.table, cache.layer());
   return {q.values(), cache.keys(end), cache.values(end)};
 }
 
@@ -172,21 +174,24 @@ inline std::vector<double> frequency_change(int64_t rotary_dim) {
   return delta;
 }
 
+// All layers of one sequence.
+inline void rerotate(Backend& backend, const Cache& cache, int64_t n_positions,
+                     const std::vector<double>& delta, bool interleaved) {
+  const KeyRotation rotation{cache.pages(), n_positions, delta};
+  backend.rerotate_keys({&rotation, 1}, cache.layers(), interleaved);
+}
+
 inline void check_rerotate_keys(Backend& tested, Backend& reference, const RerotateCase& c) {
   const int64_t capacity = c.n_positions + 40, per_position = c.n_kv_heads * c.head_dim;
   const auto run = [&](Backend& backend) {
     Rng rng(31);
-    std::vector<std::unique_ptr<Cache>> caches;
-    std::vector<KvLayer> layers;
-    for (int64_t layer = 0; layer < c.n_layers; ++layer) {
-      caches.push_back(
-          std::make_unique<Cache>(backend, capacity, c.n_kv_heads, c.head_dim, c.k_dtype, c.k_dtype));
-      caches.back()->set_keys(rng.normals(capacity * per_position));
-      layers.push_back(caches.back()->layer());
-    }
-    backend.rerotate_keys(layers, c.n_positions, frequency_change(c.rotary_dim), c.interleaved);
+    Cache cache(backend, capacity, c.n_kv_heads, c.head_dim, c.k_dtype, c.k_dtype, c.n_layers);
+    for (size_t i = 0; i < cache.layers().size(); ++i)
+      cache.set_keys(rng.normals(capacity * per_position), i);
+    const std::vector<double> delta = frequency_change(c.rotary_dim);
+    rerotate(backend, cache, c.n_positions, delta, c.interleaved);
     std::vector<std::vector<float>> keys;
-    for (const auto& cache : caches) keys.push_back(cache->keys(capacity));
+    for (size_t i = 0; i < cache.layers().size(); ++i) keys.push_back(cache.keys(capacity, i));
     return keys;
   };
   const auto actual = run(tested), expected = run(reference);
@@ -199,20 +204,21 @@ inline void check_rerotate_keys(Backend& tested, Backend& reference, const Rerot
   }
 }
 
-// The keys of one head, f32, at `position`, on the clock of `inv_freq` as qkv_to_cache writes them when the
-// table says `angle_position`.
+// The keys of one head, f32, at `position`, as qkv_to_cache writes them when the table says `angle_position`.
 inline std::vector<float> rotated_key(Backend& backend, Cache& cache, const std::vector<float>& key,
                                       int64_t position, int64_t angle_position,
                                       const std::vector<double>& inv_freq, bool interleaved) {
   const auto head_dim = static_cast<int64_t>(key.size());
   const Tensor q(backend, key, 1, head_dim), k(backend, key, 1, head_dim), v(backend, key, 1, head_dim);
   const Rope rope(backend, angle_position, 1, inv_freq, interleaved);
-  backend.qkv_to_cache(q.view(), k.view(), v.view(), QkvEpilogue(), rope.table, cache.layer(), position);
+  const StepSequence step = cache.sequence(position, 1);
+  backend.begin_step({&step, 1});
+  backend.qkv_to_cache(q.view(), k.view(), v.view(), QkvEpilogue(), rope.table, cache.layer());
   const std::vector<float> keys = cache.keys(position + 1);
   return {keys.end() - head_dim, keys.end()};
 }
 
-// Turned by p + 100, then by -67, equals turned by p + 33: the two ops agree on directions and pairing.
+// Rotated by p + 100, then by -67, equals rotated by p + 33: the two ops agree on directions and pairing.
 inline void check_composition(Backend& backend, bool interleaved, int64_t rotary_dim) {
   const int64_t head_dim = 64;
   const std::vector<double> inv_freq = frequencies(rotary_dim);
@@ -224,7 +230,7 @@ inline void check_composition(Backend& backend, bool interleaved, int64_t rotary
     rotated_key(backend, cache, key, position, position + 100, inv_freq, interleaved);
     std::vector<double> delta;
     for (double f : inv_freq) delta.push_back(-67.0 / static_cast<double>(position) * f);
-    backend.rerotate_keys({&cache.layer(), 1}, position + 1, delta, interleaved);
+    rerotate(backend, cache, position + 1, delta, interleaved);
     const std::vector<float> keys = cache.keys(position + 1);
     expect_close({keys.end() - head_dim, keys.end()}, expected, 1e-6, 0, "R(-67) R(p + 100)");
   }
@@ -240,7 +246,7 @@ inline void check_isometry(Backend& backend, bool interleaved) {
   const std::vector<double> forth = frequency_change(head_dim);
   std::vector<double> back = forth;
   for (double& f : back) f = -f;
-  for (int i = 0; i < 10; ++i) backend.rerotate_keys({&cache.layer(), 1}, count, forth, interleaved);
+  for (int i = 0; i < 10; ++i) rerotate(backend, cache, count, forth, interleaved);
   const std::vector<float> away = cache.keys(count);
   for (size_t head = 0; head < before.size(); head += head_dim) {
     double a = 0, b = 0;
@@ -250,7 +256,7 @@ inline void check_isometry(Backend& backend, bool interleaved) {
     }
     EXPECT_NEAR(a / b, 1.0, 1e-6);
   }
-  for (int i = 0; i < 10; ++i) backend.rerotate_keys({&cache.layer(), 1}, count, back, interleaved);
+  for (int i = 0; i < 10; ++i) rerotate(backend, cache, count, back, interleaved);
   expect_close(cache.keys(count), before, 5e-6, 0, "there and back");
 }
 

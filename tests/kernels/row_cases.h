@@ -3,7 +3,7 @@
 
 #include "tests/kernels/tensors.h"
 
-// Cases of the ops that work row by row: embed, rms_norm, add, swiglu, argmax, token_nll.
+// Cases of the ops that work row by row: embed, rms_norm, swiglu, argmax, token_nll.
 namespace lariat::test {
 
 struct RowCase {
@@ -83,18 +83,6 @@ inline void check_add_rms_norm(Backend& tested, Backend& reference, const RowCas
     expect_close(actual.first, expected.first, 0, 0, "residual");  // one f32 addition: exact rounding
     expect_close(actual.second, expected.second, 0, 2e-6, "add_rms_norm");
   }
-}
-
-inline void check_add(Backend& tested, Backend& reference, const RowCase& c) {
-  Rng rng(14);
-  const std::vector<float> x = rng.normals(c.rows * c.cols), delta = rng.normals(c.rows * c.cols);
-  const auto run = [&](Backend& backend) {
-    const Tensor sum(backend, x, c.rows, c.cols, DType::kF32, c.gap);
-    const Tensor change(backend, delta, c.rows, c.cols);
-    backend.add(sum.view(), change.view());
-    return sum.values();
-  };
-  expect_close(run(tested), run(reference), 0, 0, "add");
 }
 
 // exp within 2 ulp, one addition, one division, one product: some 5 ulp. The absolute part covers gates so

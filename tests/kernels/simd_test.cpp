@@ -1,6 +1,9 @@
-// kernels/cpu/simd-inl.h against kernels/convert.h, bit by bit, on every instruction set this machine has.
+// kernels/cpu/simd-inl.h against kernels/convert.h, bit by bit, and its exp against double, on every
+// instruction set this machine has.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -38,6 +41,11 @@ void Widen(DType dtype, const uint16_t* from, float* to, size_t count) {
   dtype == DType::kF16 ? WidenAs<hwy::float16_t>(from, to, count) : WidenAs<hwy::bfloat16_t>(from, to, count);
 }
 
+void ExpOf(const float* from, float* to, size_t count) {
+  const F32 d;
+  for (size_t i = 0; i < count; i += hn::Lanes(d)) hn::StoreU(Exp(hn::LoadU(d, from + i)), d, to + i);
+}
+
 int64_t CurrentTarget() { return HWY_TARGET; }
 
 void Narrow(DType dtype, const float* from, uint16_t* to, size_t count) {
@@ -52,6 +60,7 @@ HWY_AFTER_NAMESPACE();
 namespace lariat {
 HWY_EXPORT(Widen);
 HWY_EXPORT(Narrow);
+HWY_EXPORT(ExpOf);
 HWY_EXPORT(CurrentTarget);
 
 namespace {
@@ -98,6 +107,31 @@ TEST_P(Simd, NarrowsAsTheScalarCodeDoes) {
       ASSERT_EQ(narrow[i], expected) << name_of(dtype) << " of bits " << std::bit_cast<uint32_t>(values[i]);
     }
   }
+}
+
+// A softmax, silu or token loss with a NaN in it must show it.
+TEST_P(Simd, ExpIsWithinTwoUlpAndKeepsNan) {
+  std::vector<float> x;
+  for (uint32_t bits = 0x2f800000; bits < 0x42b00000; bits += 0x301) x.push_back(std::bit_cast<float>(bits));
+  for (size_t i = x.size(); i > 0; --i) x.push_back(-x[i - 1]);  // [-88, 88] without what is next to 0
+  for (float special : {0.0F, -0.0F, 88.0F, -87.3F, -87.4F, -1000.0F, -HUGE_VALF, NAN}) x.push_back(special);
+  x.resize((x.size() + 63) / 64 * 64);
+  std::vector<float> y(x.size());
+  HWY_DYNAMIC_DISPATCH(ExpOf)(x.data(), y.data(), x.size());
+  double worst = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double exact = std::exp(static_cast<double>(x[i]));
+    if (std::isnan(x[i])) {
+      EXPECT_TRUE(std::isnan(y[i]));
+    } else if (x[i] < -87.3F) {
+      EXPECT_EQ(y[i], 0.0F) << x[i];
+    } else {
+      int exponent = 0;
+      std::frexp(exact, &exponent);
+      worst = std::max(worst, std::abs(y[i] - exact) / std::ldexp(1.0, exponent - 24));
+    }
+  }
+  EXPECT_LE(worst, 2.0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, Simd, testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),

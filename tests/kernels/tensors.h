@@ -5,7 +5,9 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -130,93 +132,118 @@ inline void expect_same_rounding(const std::vector<float>& actual, const std::ve
   EXPECT_LE(different, 1 + actual.size() / 50) << what << ": too many values round differently";
 }
 
-// The KV cache of one layer, in blocks, as the engine lays it out.
+// The KV cache of one sequence, in pages, as the engine lays it out. Every bit is set at first: a NaN in
+// every dtype, for what nothing may read.
 class Cache {
  public:
-  Cache(Backend& backend, int64_t capacity, int64_t n_kv_heads, int64_t head_dim, DType k_dtype,
-        DType v_dtype)
-      : backend_(&backend) {
-    const auto elements = static_cast<size_t>(n_kv_heads * kKvPage * head_dim);
+  Cache(Backend& backend, int64_t capacity, KvGeometry geometry)
+      : backend_(&backend), geometry_(std::move(geometry)) {
+    const std::vector<char> pattern(geometry_.page_bytes, '\xff');
     for (int64_t first = 0; first < capacity; first += kKvPage) {
-      k_.push_back(filled(elements * size_of(k_dtype)));
-      v_.push_back(filled(elements * size_of(v_dtype)));
-      k_pointers_.push_back(k_.back().data());
-      v_pointers_.push_back(v_.back().data());
+      memory_.push_back(backend.allocate(pattern.size()));
+      backend.copy_in(memory_.back().data(), pattern.data(), pattern.size());
+      pages_.push_back(memory_.back().data());
     }
-    layer_ = {k_pointers_.data(), v_pointers_.data(), k_dtype, v_dtype, n_kv_heads, head_dim};
   }
-  Cache(const Cache&) = delete;  // layer() points into this object
-  Cache& operator=(const Cache&) = delete;
+  // Of layers that are all the same.
+  Cache(Backend& backend, int64_t capacity, int64_t n_kv_heads, int64_t head_dim, DType k_dtype,
+        DType v_dtype, int64_t n_layers = 1)
+      : Cache(backend, capacity, same_layers(n_kv_heads, head_dim, k_dtype, v_dtype, n_layers)) {}
 
-  const KvLayer& layer() const { return layer_; }
+  const KvLayer& layer(size_t index = 0) const { return geometry_.layers[index]; }
+  std::span<const KvLayer> layers() const { return geometry_.layers; }
+  void* const* pages() const { return pages_.data(); }
+  StepSequence sequence(int64_t first_position, int64_t n_tokens) const {
+    return {first_position, n_tokens, pages()};
+  }
 
-  // [position][head][d], for positions [0, count).
-  std::vector<float> keys(int64_t count) const { return read(k_, layer_.k_dtype, count); }
-  std::vector<float> values(int64_t count) const { return read(v_, layer_.v_dtype, count); }
-  void set_keys(const std::vector<float>& keys) { write(k_, layer_.k_dtype, keys); }
-  void set_values(const std::vector<float>& values) { write(v_, layer_.v_dtype, values); }
+  // [position][head][d] of one layer, for positions [0, count).
+  std::vector<float> keys(int64_t count, size_t index = 0) const { return read(count, index, true); }
+  std::vector<float> values(int64_t count, size_t index = 0) const { return read(count, index, false); }
+  void set_keys(const std::vector<float>& keys, size_t index = 0) { write(keys, index, true); }
+  void set_values(const std::vector<float>& values, size_t index = 0) { write(values, index, false); }
 
  private:
-  // All bits set: a NaN in every dtype, for positions that nothing may read.
-  Buffer filled(size_t bytes) {
-    const std::vector<char> pattern(bytes, '\xff');
-    Buffer buffer = backend_->allocate(bytes);
-    backend_->copy_in(buffer.data(), pattern.data(), bytes);
-    return buffer;
-  }
-
-  int64_t per_position() const { return layer_.n_kv_heads * layer_.head_dim; }
-
-  template <class Visit>
-  void for_each(int64_t block, int64_t count, const Visit& visit) const {
-    for (int64_t p = block * kKvPage; p < std::min(count, (block + 1) * kKvPage); ++p) {
-      for (int64_t i = 0; i < per_position(); ++i) {
-        visit(kv_index(i / layer_.head_dim, p, i % layer_.head_dim, layer_.head_dim),
-              static_cast<size_t>(p * per_position() + i));
-      }
-    }
-  }
-
-  std::vector<float> read(const std::vector<Buffer>& blocks, DType dtype, int64_t count) const {
-    std::vector<float> result(static_cast<size_t>(count * per_position()));
-    for (size_t b = 0; b < blocks.size(); ++b) {
-      std::vector<char> bytes(blocks[b].bytes());
-      backend_->copy_out(bytes.data(), blocks[b].data(), bytes.size());
-      for_each(static_cast<int64_t>(b), count,
-               [&](int64_t at, size_t i) { result[i] = load_f32(bytes.data(), dtype, at); });
-    }
+  static KvGeometry same_layers(int64_t n_kv_heads, int64_t head_dim, DType k_dtype, DType v_dtype,
+                                int64_t n_layers) {
+    KvGeometry result;
+    for (int64_t i = 0; i < n_layers; ++i) result.add_layer(n_kv_heads, head_dim, k_dtype, v_dtype);
     return result;
   }
 
-  void write(const std::vector<Buffer>& blocks, DType dtype, const std::vector<float>& values) {
-    const int64_t count = static_cast<int64_t>(values.size()) / per_position();
-    for (size_t b = 0; b < blocks.size(); ++b) {
-      std::vector<char> bytes(blocks[b].bytes());
-      backend_->copy_out(bytes.data(), blocks[b].data(), bytes.size());
-      for_each(static_cast<int64_t>(b), count,
-               [&](int64_t at, size_t i) { store_f32(bytes.data(), dtype, at, values[i]); });
-      backend_->copy_in(blocks[b].data(), bytes.data(), bytes.size());
+  // visit(keys or values of a page, on the host; where in them; where in [position][head][d]).
+  template <class Visit>
+  void for_each(int64_t count, size_t index, bool keys, bool back, const Visit& visit) const {
+    const KvLayer& layer = geometry_.layers[index];
+    const int64_t per_position = layer.n_kv_heads * layer.head_dim;
+    std::vector<char> bytes(geometry_.page_bytes);
+    for (int64_t first = 0; first < count; first += kKvPage) {
+      void* const page = pages_[static_cast<size_t>(first / kKvPage)];
+      backend_->copy_out(bytes.data(), page, bytes.size());
+      void* const part = keys ? layer.keys(bytes.data()) : layer.values(bytes.data());
+      for (int64_t p = first; p < std::min(count, first + kKvPage); ++p) {
+        for (int64_t i = 0; i < per_position; ++i) {
+          visit(part, kv_index(i / layer.head_dim, p, i % layer.head_dim, layer.head_dim),
+                static_cast<size_t>(p * per_position + i));
+        }
+      }
+      if (back) backend_->copy_in(page, bytes.data(), bytes.size());
     }
   }
 
+  std::vector<float> read(int64_t count, size_t index, bool keys) const {
+    const KvLayer& layer = geometry_.layers[index];
+    const DType dtype = keys ? layer.k_dtype : layer.v_dtype;
+    std::vector<float> result(static_cast<size_t>(count * layer.n_kv_heads * layer.head_dim));
+    for_each(count, index, keys, false,
+             [&](const void* part, int64_t at, size_t i) { result[i] = load_f32(part, dtype, at); });
+    return result;
+  }
+
+  void write(const std::vector<float>& values, size_t index, bool keys) {
+    const KvLayer& layer = geometry_.layers[index];
+    const DType dtype = keys ? layer.k_dtype : layer.v_dtype;
+    const int64_t count = static_cast<int64_t>(values.size()) / (layer.n_kv_heads * layer.head_dim);
+    for_each(count, index, keys, true,
+             [&](void* part, int64_t at, size_t i) { store_f32(part, dtype, at, values[i]); });
+  }
+
   Backend* backend_;
-  std::vector<Buffer> k_, v_;
-  std::vector<void*> k_pointers_, v_pointers_;
-  KvLayer layer_;
+  KvGeometry geometry_;
+  std::vector<Buffer> memory_;
+  std::vector<void*> pages_;
 };
 
-// cos and sin in a backend's memory for positions [first, first + count).
+// The RoPE table of a step, in a backend's memory.
 struct Rope {
-  Tensor cos, sin;
+  Tensor cos, sin, q_scale;
   RopeTable table;
 
-  Rope(Backend& backend, int64_t first, int64_t count, const std::vector<double>& inv_freq, bool interleaved,
-       float q_scale = 1.0F)
-      : cos(backend, count, static_cast<int64_t>(inv_freq.size())),
-        sin(backend, count, static_cast<int64_t>(inv_freq.size())),
-        table{cos.view(), sin.view(), static_cast<int64_t>(2 * inv_freq.size()), interleaved, q_scale} {
-    backend.rope_table(first, inv_freq, table);
+  // For the sequences of the last begin_step, which have `rows` tokens.
+  Rope(Backend& backend, int64_t rows, std::span<const SequenceRope> ropes, bool interleaved)
+      : Rope(backend, rows, static_cast<int64_t>(ropes[0].inv_freq.size()), interleaved) {
+    backend.rope_table(ropes, table);
   }
+  // For positions [first, first + count) of one sequence; begins a step of its own, which has no cache.
+  Rope(Backend& backend, int64_t first, int64_t count, const std::vector<double>& inv_freq, bool interleaved,
+       float scale = 1.0F)
+      : Rope(backend, count, static_cast<int64_t>(inv_freq.size()), interleaved) {
+    pages_.resize(static_cast<size_t>((first + count) / kKvPage + 1));
+    step_ = {{first, count, pages_.data()}};
+    backend.begin_step(step_);
+    const SequenceRope rope{inv_freq, scale};
+    backend.rope_table({&rope, 1}, table);
+  }
+
+ private:
+  Rope(Backend& backend, int64_t rows, int64_t pairs, bool interleaved)
+      : cos(backend, rows, pairs),
+        sin(backend, rows, pairs),
+        q_scale(backend, rows, 1),
+        table{cos.view(), sin.view(), q_scale.view(), 2 * pairs, interleaved} {}
+
+  std::vector<void*> pages_;
+  std::vector<StepSequence> step_;
 };
 
 inline std::vector<double> frequencies(int64_t rotary_dim, double theta = 10000.0) {

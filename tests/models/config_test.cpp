@@ -65,67 +65,73 @@ const json kLlama = of("LlamaForCausalLM"), kMistral = of("MistralForCausalLM"),
            kQwen2 = of("Qwen2ForCausalLM"), kQwen3 = of("Qwen3ForCausalLM"),
            kMiniMind = of("MiniMindForCausalLM");
 
+std::vector<int64_t> windows_of(const ModelSpec& spec) {
+  std::vector<int64_t> windows;
+  for (const LayerSpec& layer : spec.layers) windows.push_back(layer.attention.sliding_window);
+  return windows;
+}
+
 TEST_F(Config, MissingKeysHaveTransformersDefaults) {
   const ModelSpec llama = load(kLlama);
-  EXPECT_EQ(llama.architecture, Architecture::kLlama);
+  EXPECT_EQ(llama.family, "LlamaForCausalLM");
   EXPECT_EQ(llama.vocab_size, 32000);
   EXPECT_EQ(llama.hidden_size, 4096);
-  EXPECT_EQ(llama.intermediate_size, 11008);
-  EXPECT_EQ(llama.n_layers, 32);
-  EXPECT_EQ(llama.n_heads, 32);
-  EXPECT_EQ(llama.n_kv_heads, 32);
-  EXPECT_EQ(llama.head_dim, 128);
+  EXPECT_EQ(llama.layers[0].feed_forward.intermediate_size, 11008);
+  EXPECT_EQ(llama.layers.size(), 32U);
+  EXPECT_EQ(llama.layers[0].attention.n_heads, 32);
+  EXPECT_EQ(llama.layers[0].attention.n_kv_heads, 32);
+  EXPECT_EQ(llama.layers[0].attention.head_dim, 128);
   EXPECT_EQ(llama.max_position_embeddings, 2048);
-  EXPECT_EQ(llama.rms_norm_eps, 1e-6F);
+  EXPECT_EQ(llama.norm_eps, 1e-6F);
   EXPECT_FALSE(llama.tie_word_embeddings);
-  EXPECT_FALSE(llama.qkv_bias || llama.o_bias || llama.mlp_bias || llama.qk_norm);
+  EXPECT_FALSE(llama.layers[0].attention.qkv_bias || llama.layers[0].attention.o_bias ||
+               llama.layers[0].feed_forward.bias || llama.layers[0].attention.qk_norm);
   EXPECT_EQ(llama.dtype, DType::kF32);
   EXPECT_EQ(llama.bos_token_id, 1);
   EXPECT_EQ(llama.eos_token_ids, std::vector<int32_t>{2});
-  EXPECT_EQ(llama.sliding_window, std::vector<int64_t>(32, 0));
+  EXPECT_EQ(windows_of(llama), std::vector<int64_t>(32, 0));
   EXPECT_EQ(llama.rope.type, RopeType::kDefault);
   EXPECT_EQ(llama.rope.theta, 1e4);
   EXPECT_EQ(llama.rope.rotary_dim, 128);
   EXPECT_EQ(llama.rope.original_ctx, 2048);
 
   const ModelSpec mistral = load(kMistral);
-  EXPECT_EQ(mistral.intermediate_size, 14336);
-  EXPECT_EQ(mistral.n_kv_heads, 8);
+  EXPECT_EQ(mistral.layers[0].feed_forward.intermediate_size, 14336);
+  EXPECT_EQ(mistral.layers[0].attention.n_kv_heads, 8);
   EXPECT_EQ(mistral.max_position_embeddings, 131072);
-  EXPECT_EQ(mistral.sliding_window, std::vector<int64_t>(32, 4096));
+  EXPECT_EQ(windows_of(mistral), std::vector<int64_t>(32, 4096));
 
   const ModelSpec qwen2 = load(kQwen2);
   EXPECT_EQ(qwen2.vocab_size, 151936);
-  EXPECT_EQ(qwen2.intermediate_size, 22016);
-  EXPECT_TRUE(qwen2.qkv_bias);
-  EXPECT_FALSE(qwen2.o_bias);
+  EXPECT_EQ(qwen2.layers[0].feed_forward.intermediate_size, 22016);
+  EXPECT_TRUE(qwen2.layers[0].attention.qkv_bias);
+  EXPECT_FALSE(qwen2.layers[0].attention.o_bias);
   EXPECT_FALSE(qwen2.bos_token_id);
   EXPECT_TRUE(qwen2.eos_token_ids.empty());
-  EXPECT_EQ(qwen2.sliding_window, std::vector<int64_t>(32, 0));
+  EXPECT_EQ(windows_of(qwen2), std::vector<int64_t>(32, 0));
 
   const ModelSpec qwen3 =
       load(kQwen3, {{"hidden_size", 1024}, {"num_attention_heads", 16}, {"num_key_value_heads", 8}});
-  EXPECT_EQ(qwen3.head_dim, 128);
-  EXPECT_TRUE(qwen3.qk_norm);
-  EXPECT_FALSE(qwen3.qkv_bias);
+  EXPECT_EQ(qwen3.layers[0].attention.head_dim, 128);
+  EXPECT_TRUE(qwen3.layers[0].attention.qk_norm);
+  EXPECT_FALSE(qwen3.layers[0].attention.qkv_bias);
 
   const ModelSpec minimind = load(kMiniMind);
   EXPECT_EQ(minimind.vocab_size, 6400);
   EXPECT_EQ(minimind.hidden_size, 768);
-  EXPECT_EQ(minimind.intermediate_size, 2432);  // ceil(768 pi / 64) * 64
-  EXPECT_EQ(minimind.n_layers, 8);
-  EXPECT_EQ(minimind.n_kv_heads, 4);
-  EXPECT_EQ(minimind.head_dim, 96);
+  EXPECT_EQ(minimind.layers[0].feed_forward.intermediate_size, 2432);  // ceil(768 pi / 64) * 64
+  EXPECT_EQ(minimind.layers.size(), 8U);
+  EXPECT_EQ(minimind.layers[0].attention.n_kv_heads, 4);
+  EXPECT_EQ(minimind.layers[0].attention.head_dim, 96);
   EXPECT_EQ(minimind.max_position_embeddings, 32768);
   EXPECT_TRUE(minimind.tie_word_embeddings);
-  EXPECT_TRUE(minimind.qk_norm);
+  EXPECT_TRUE(minimind.layers[0].attention.qk_norm);
   EXPECT_EQ(minimind.rope.theta, 1e6);
 }
 
 TEST_F(Config, ArchitectureMayComeFromModelType) {
-  EXPECT_EQ(load({{"model_type", "qwen3"}}).architecture, Architecture::kQwen3);
-  EXPECT_EQ(load({{"model_type", "minimind"}, {"architectures", nullptr}}).architecture,
-            Architecture::kMiniMind);
+  EXPECT_EQ(load({{"model_type", "qwen3"}}).family, "Qwen3ForCausalLM");
+  EXPECT_EQ(load({{"model_type", "minimind"}, {"architectures", nullptr}}).family, "MiniMindForCausalLM");
   for (const json& bad :
        {json{{"architectures", {"GPT2LMHeadModel"}}}, json{{"model_type", "gpt2"}}, json::object()})
     expect_error(bad, json::object(), "known architectures: LlamaForCausalLM, MistralForCausalLM");
@@ -133,12 +139,12 @@ TEST_F(Config, ArchitectureMayComeFromModelType) {
 }
 
 TEST_F(Config, HeadsOfEveryKind) {
-  EXPECT_EQ(load(kLlama, {{"num_key_value_heads", 1}}).n_kv_heads, 1);
-  EXPECT_EQ(load(kLlama, {{"num_key_value_heads", 8}}).n_kv_heads, 8);
-  EXPECT_EQ(load(kMistral, {{"num_key_value_heads", nullptr}}).n_kv_heads, 32);
-  EXPECT_EQ(load(kLlama, {{"head_dim", 64}}).head_dim, 64);
-  EXPECT_EQ(load(kLlama, {{"head_dim", nullptr}}).head_dim, 128);
-  EXPECT_EQ(load(kLlama, {{"head_dim", 64}, {"num_attention_heads", 33}}).n_kv_heads, 33);
+  EXPECT_EQ(load(kLlama, {{"num_key_value_heads", 1}}).layers[0].attention.n_kv_heads, 1);
+  EXPECT_EQ(load(kLlama, {{"num_key_value_heads", 8}}).layers[0].attention.n_kv_heads, 8);
+  EXPECT_EQ(load(kMistral, {{"num_key_value_heads", nullptr}}).layers[0].attention.n_kv_heads, 32);
+  EXPECT_EQ(load(kLlama, {{"head_dim", 64}}).layers[0].attention.head_dim, 64);
+  EXPECT_EQ(load(kLlama, {{"head_dim", nullptr}}).layers[0].attention.head_dim, 128);
+  EXPECT_EQ(load(kLlama, {{"head_dim", 64}, {"num_attention_heads", 33}}).layers[0].attention.n_kv_heads, 33);
   expect_error(kLlama, {{"num_key_value_heads", 5}}, "\"num_key_value_heads\" is 5");
   expect_error(kLlama, {{"num_key_value_heads", 64}}, "do not divide");
   expect_error(kLlama, {{"num_attention_heads", 33}}, "\"num_attention_heads\" is 33");
@@ -151,13 +157,15 @@ TEST_F(Config, HeadsOfEveryKind) {
 TEST_F(Config, BiasFlagsFollowTheArchitecture) {
   const json flags = {{"attention_bias", true}, {"mlp_bias", true}};
   const ModelSpec llama = load(kLlama, flags);
-  EXPECT_TRUE(llama.qkv_bias && llama.o_bias && llama.mlp_bias);
+  EXPECT_TRUE(llama.layers[0].attention.qkv_bias && llama.layers[0].attention.o_bias &&
+              llama.layers[0].feed_forward.bias);
   const ModelSpec mistral = load(kMistral, flags);
-  EXPECT_FALSE(mistral.qkv_bias || mistral.o_bias || mistral.mlp_bias);
+  EXPECT_FALSE(mistral.layers[0].attention.qkv_bias || mistral.layers[0].attention.o_bias ||
+               mistral.layers[0].feed_forward.bias);
   const ModelSpec qwen3 = load(kQwen3, flags);
-  EXPECT_TRUE(qwen3.qkv_bias && qwen3.o_bias);
-  EXPECT_FALSE(qwen3.mlp_bias);
-  EXPECT_TRUE(load(kQwen2, {{"attention_bias", false}}).qkv_bias);
+  EXPECT_TRUE(qwen3.layers[0].attention.qkv_bias && qwen3.layers[0].attention.o_bias);
+  EXPECT_FALSE(qwen3.layers[0].feed_forward.bias);
+  EXPECT_TRUE(load(kQwen2, {{"attention_bias", false}}).layers[0].attention.qkv_bias);
 }
 
 TEST_F(Config, SlidingWindows) {
@@ -165,7 +173,7 @@ TEST_F(Config, SlidingWindows) {
   const json three = {{"num_hidden_layers", 3}};
   const auto windows = [&](const json& base, json changes) {
     changes.update(three);
-    return load(base, changes).sliding_window;
+    return windows_of(load(base, changes));
   };
   EXPECT_EQ(windows(kMistral, {{"sliding_window", 16}}), (Windows{16, 16, 16}));
   EXPECT_EQ(windows(kMistral, {{"sliding_window", nullptr}}), (Windows{0, 0, 0}));
@@ -201,12 +209,16 @@ TEST_F(Config, Tokens) {
   expect_error(kLlama, {{"eos_token_id", {1, "x"}}}, "\"eos_token_id\"");
 }
 
-TEST_F(Config, GenerationConfigAddsItsEndTokens) {
+TEST_F(Config, EndTokensAreThoseOfTheGenerationConfigWhereItHasSome) {
   write("generation_config.json", R"({"eos_token_id": [2, 9, 11], "temperature": 0.6})");
   EXPECT_EQ(load(kLlama).eos_token_ids, (std::vector<int32_t>{2, 9, 11}));
   EXPECT_EQ(load_config(dir_ / "config.json").eos_token_ids.size(), 3U);
   write("other.json", kLlama.dump());
   EXPECT_EQ(load_config(dir_ / "other.json").eos_token_ids.size(), 1U);
+  write("generation_config.json", R"({"eos_token_id": [3, 9]})");
+  EXPECT_EQ(load(kLlama, {{"eos_token_id", 7}}).eos_token_ids, (std::vector<int32_t>{3, 9}));
+  write("generation_config.json", R"({"eos_token_id": null})");
+  EXPECT_EQ(load(kLlama, {{"eos_token_id", 7}}).eos_token_ids, (std::vector<int32_t>{7}));
   for (const char* bad : {"{", "[]", R"({"eos_token_id": 1.5})", R"({"eos_token_id": 32000})"}) {
     write("generation_config.json", bad);
     const std::string what = error(kLlama);

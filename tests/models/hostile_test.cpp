@@ -4,7 +4,7 @@
 #include <cstring>
 #include <limits>
 
-#include "models/text/sentencepiece_check.h"
+#include "models/text/sentencepiece.h"
 #include "tests/models/tokenizer_test_util.h"
 
 namespace lariat::test {
@@ -70,8 +70,21 @@ TEST(HostileSentencePiece, Messages) {
   expect_refusal(text_field(3, "\x0A\x7F"), "normalizer_spec is damaged");
   // Self tests (4), the denormalizer (5) and what nobody knows are left out.
   EXPECT_EQ(
-      checked_sentencepiece(text_field(4, "x") + piece("a") + text_field(5, "y") + text_field(9, "z"), "f"),
+      checked_sentencepiece(text_field(4, "x") + piece("a") + text_field(5, "y") + text_field(9, "z"), "f")
+          .bytes,
       piece("a"));
+}
+
+TEST(HostileSentencePiece, WhatASpecSays) {
+  const auto plain = checked_sentencepiece(piece("a"), "f");
+  EXPECT_FALSE(plain.bpe);
+  EXPECT_TRUE(plain.plain_normalizer && plain.dummy_prefix && plain.removes_spaces && plain.escapes_spaces);
+  const auto bpe =
+      checked_sentencepiece(piece("a") + text_field(2, number_field(3, 2)) +
+                                text_field(3, number_field(3, 0) + number_field(4, 0) + number_field(5, 0)),
+                            "f");
+  EXPECT_TRUE(bpe.bpe);
+  EXPECT_FALSE(bpe.dummy_prefix || bpe.removes_spaces || bpe.escapes_spaces);
 }
 
 std::string with_charsmap(uint32_t trie_bytes, const std::vector<uint32_t>& units,

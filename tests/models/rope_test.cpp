@@ -246,7 +246,7 @@ TEST(RopeStep, IsTheLengthItselfWhereNothingIsRounded) {
     EXPECT_EQ(rope_step_length(model(type, 2.0), 5000, 4), 5000.0);
 }
 
-TEST(RopeStep, RoundsUpToTheNextRung) {
+TEST(RopeStep, RoundsUpToTheNextStep) {
   const auto rope = model(RopeType::kDynamicYarn);
   EXPECT_EQ(rope_step_length(rope, 4097, 1), 8192.0);
   EXPECT_EQ(rope_step_length(rope, 8193, 1), 16384.0);
@@ -255,7 +255,7 @@ TEST(RopeStep, RoundsUpToTheNextRung) {
   EXPECT_DOUBLE_EQ(rope_step_length(rope, 5792, 4), 4096.0 * std::sqrt(2.0));
 }
 
-TEST(RopeStep, ALengthOnARungStaysOnIt) {
+TEST(RopeStep, ALengthOnAStepStaysOnIt) {
   for (const int64_t l0 : {1, 3, 10, 511, 512, 2048, 4095, 4096, 131072, 1000003}) {
     const auto rope = model(RopeType::kDynamic, 1.0, l0);
     for (int r = 1; r <= 64; ++r) {
@@ -267,17 +267,17 @@ TEST(RopeStep, ALengthOnARungStaysOnIt) {
   }
 }
 
-TEST(RopeStep, IsTheSmallestRungThatHoldsTheLength) {
+TEST(RopeStep, IsTheSmallestStepThatHoldsTheLength) {
   for (const int64_t l0 : {5, 512, 3000}) {
     const auto rope = model(RopeType::kDynamic, 1.0, l0);
     for (const int r : {1, 3, 4, 8, 64}) {
       double last = static_cast<double>(l0);
       for (int64_t n = l0 + 1; n < 20 * l0; ++n) {
-        const double rung = rope_step_length(rope, n, r);
-        ASSERT_GE(rung, static_cast<double>(n));
-        ASSERT_LT(rung * std::exp2(-1.0 / r) * (1 - 1e-12), static_cast<double>(n));
-        ASSERT_GE(rung, last);
-        last = rung;
+        const double step = rope_step_length(rope, n, r);
+        ASSERT_GE(step, static_cast<double>(n));
+        ASSERT_LT(step * std::exp2(-1.0 / r) * (1 - 1e-12), static_cast<double>(n));
+        ASSERT_GE(step, last);
+        last = step;
       }
     }
   }

@@ -1,4 +1,4 @@
-#include "models/text/tokenizer_bpe.h"
+#include "models/text/bpe.h"
 
 #include <map>
 #include <random>

@@ -1,4 +1,4 @@
-#include "models/text/tokenizer_regex.h"
+#include "models/text/regex.h"
 
 #include "tests/models/tokenizer_test_util.h"
 

@@ -3,8 +3,8 @@
 #include <chrono>
 #include <thread>
 
-#include "models/text/tokenizer_added.h"
-#include "models/text/tokenizer_decoder.h"
+#include "models/text/added_tokens.h"
+#include "models/text/decoder.h"
 #include "models/text/unicode.h"
 #include "tests/models/tokenizer_test_util.h"
 
@@ -81,17 +81,16 @@ TEST(Tokenizer, BosAndEos) {
   EXPECT_TRUE(load_changed("byte-mini", json::object(), on).adds_bos());
 }
 
-TEST(Tokenizer, EosComesFromTheGenerationConfigFirst) {
+TEST(Tokenizer, EosIsTheTokenizersOwn) {
   const TempDir dir;
   std::filesystem::copy(golden_dir() / "llama3-mini", dir.path, std::filesystem::copy_options::recursive);
-  dir.write("config.json", R"({"eos_token_id": 7})");
-  EXPECT_EQ(Tokenizer::load(dir.path).eos_ids(), Ids{7});
-  dir.write("generation_config.json", R"({"eos_token_id": [3, 9]})");
-  EXPECT_EQ(Tokenizer::load(dir.path).eos_ids(), (Ids{3, 9}));
-  dir.write("generation_config.json", R"({"eos_token_id": null})");
-  EXPECT_EQ(Tokenizer::load(dir.path).eos_ids(), Ids{7});
+  // What these say belongs to the model: see ModelSpec::eos_token_ids.
   dir.write("config.json", R"({"eos_token_id": -1})");
-  EXPECT_NE(error_of([&] { Tokenizer::load(dir.path); }).find("config.json"), std::string::npos);
+  dir.write("generation_config.json", R"({"eos_token_id": [3, 9]})");
+  const Tokenizer tokenizer = Tokenizer::load(dir.path);
+  EXPECT_EQ(tokenizer.eos_ids(), Ids{*tokenizer.token_to_id("<|eot_id|>")});
+  const json none = {{"eos_token", nullptr}};
+  EXPECT_TRUE(load_changed("llama3-mini", json::object(), none).eos_ids().empty());
 }
 
 TEST(Tokenizer, SentencePieceSettings) {

@@ -15,9 +15,10 @@
 
 #include "tests/simt/memory.h"
 
-// CUDA's execution model on the CPU, for tests: a .cu file that includes this instead of the CUDA headers is
-// plain C++. A launch runs its blocks one after the other; the threads of a block are fibers that run until
-// they meet a barrier or a warp-wide instruction. What a GPU leaves undefined is a simt::Fault here:
+// CUDA's execution model on the CPU, for tests: a .cu file that is compiled with this in front (-include), in
+// place of the CUDA headers, is plain C++. A launch runs its blocks one after the other; the threads of a
+// block are fibers that run until they meet a barrier or a warp-wide instruction. What a GPU leaves undefined
+// is a simt::Fault here:
 //   - a thread leaves the kernel while others wait at a barrier, or waits at another barrier than they do
 //   - a shuffle, vote or __syncwarp that not all lanes of its mask reach, or reach with different masks
 //   - a shuffle that reads a lane outside its mask
@@ -134,6 +135,24 @@ inline dim3 threadIdx, blockIdx, blockDim, gridDim;  // set by the scheduler at 
 #define __restrict__ __restrict
 #define __launch_bounds__(...)
 #define __grid_constant__
+
+#define LARIAT_SHARED(type, name, count) \
+  static const char name##_key = 0;      \
+  auto& name = *static_cast<type(*)[count]>(simt::static_shared(&name##_key, sizeof(type[count])))
+#define LARIAT_DYNAMIC_SHARED(name) auto* const name = static_cast<unsigned char*>(simt::dynamic_shared())
+
+struct alignas(8) int2 {
+  int x, y;
+};
+struct alignas(16) uint4 {
+  uint32_t x, y, z, w;
+};
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
 
 inline void __syncthreads(simt::Where where = simt::Where::current()) { simt::barrier(where); }
 inline void __syncwarp(unsigned mask = 0xffffffffU, simt::Where where = simt::Where::current()) {

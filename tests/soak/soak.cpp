@@ -3,7 +3,7 @@
 //   soak MODEL_DIR SECONDS
 //
 // A round is always the same work: prompts of many lengths on sequences that are reset, dropped and forked,
-// under a dynamic scaling, so that every clock and every size of cache and scratch memory occurs in it. After
+// under a dynamic scaling, so that every set of RoPE frequencies and every size of cache and scratch memory occurs in it. After
 // the first rounds everything that is kept has been allocated, and from then on the resident memory at the
 // end of a round may not move by more than 1 % or a megabyte.
 #include <unistd.h>
@@ -18,6 +18,7 @@
 #include "engine/stopwatch.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "models/model.h"
+#include "models/config.h"
 
 namespace lariat {
 namespace {

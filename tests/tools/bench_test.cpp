@@ -30,7 +30,8 @@ TEST(Bench, MeasuresEveryPromptAtEveryDepth) {
 }
 
 TEST(Bench, ReportsTheRerotationsOfADynamicScale) {
-  // The demo checkpoint was trained at 512 tokens: with four rungs per octave the second one begins at 609.
+  // The demo checkpoint was trained at 512 tokens: with four scale steps per octave the second one begins at
+  // 609.
   const Outcome outcome =
       run_lariat(kBench + "--rope-scaling dynamic --rope-factor 4 --prompt 0 --gen 8 --depth 605 --reps 1");
   ASSERT_EQ(outcome.code, 0) << outcome.err;

@@ -161,7 +161,9 @@ TEST_F(Damaged, TokensThatAreNone) {
 }
 
 TEST_F(Damaged, PromptLongerThanTheContext) {
-  expect_error(logits("--tokens 1,2,3,4 --ctx 3"), 1, "--ctx allows 3");
+  expect_error(logits("--tokens 1,2,3,4 --ctx 3"), 1, "the sequence would have 4 tokens");
+  SetUp();
+  expect_error(logits("--tokens 1,2,3,4 --ctx 3"), 1, "; shorten the prompt or raise --ctx");
 }
 
 TEST_F(Damaged, PromptFileEmptyOrMissing) {

@@ -275,7 +275,7 @@ TEST_F(Hostile, LinesOfALog) {
   std::string keys = "{";
   for (int i = 0; i < 5000; ++i) keys += "\"" + std::to_string(i) + "\":1,";
   expect_error(merge(first + keys + "\"x\":1}\n"), 1, "log.jsonl: line 2: 5001 keys, more than the ");
-  expect_error(merge(first), 1, "log.jsonl: line 1 has no usable \"model.name\"");
+  expect_error(merge(first), 1, "log.jsonl: line 1: \"model\" is missing");
 }
 
 }  // namespace

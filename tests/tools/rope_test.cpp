@@ -86,10 +86,10 @@ TEST_F(RopeCommand, JsonHoldsTheFrequenciesOfTheLength) {
   rope.original_ctx = rope.max_position_embeddings = 4096;
   EXPECT_EQ(got["inv_freq"].get<std::vector<double>>(), rope_frequencies(rope, 6000).inv_freq);
   EXPECT_EQ(got["inv_freq_unscaled"].get<std::vector<double>>(), rope_unscaled(rope).inv_freq);
-  const json rung = json::parse(
-      run(kHead + "--rope-scaling dynamic --rope-factor 2 --length 6000 --rope-rungs 4 --json").out);
-  EXPECT_EQ(rung["length"], 6000);
-  EXPECT_EQ(rung["inv_freq"].get<std::vector<double>>(),
+  const json step = json::parse(
+      run(kHead + "--rope-scaling dynamic --rope-factor 2 --length 6000 --rope-steps 4 --json").out);
+  EXPECT_EQ(step["length"], 6000);
+  EXPECT_EQ(step["inv_freq"].get<std::vector<double>>(),
             rope_frequencies(rope, rope_step_length(rope, 6000, 4)).inv_freq);
 }
 
@@ -119,8 +119,8 @@ TEST_F(RopeCommand, TheTableCountsItsPairs) {
   EXPECT_NE(run(kHead + "--rope-scaling linear --rope-factor 2").out.find("0 none, 0 partly, 64 fully"),
             std::string::npos);
   EXPECT_NE(run(kHead).out.find("64 none, 0 partly, 0 fully"), std::string::npos);
-  EXPECT_NE(run(kHead + "--rope-scaling dynamic-yarn --length 5000 --rope-rungs 4")
-                .out.find("(on the rung of 5792.6)"),
+  EXPECT_NE(run(kHead + "--rope-scaling dynamic-yarn --length 5000 --rope-steps 4")
+                .out.find("(on the scale step of 5792.6)"),
             std::string::npos);
 }
 
@@ -143,9 +143,10 @@ TEST_F(RopeCommand, WrongUsageIs2) {
   expect_failure(kHead + "--rope-scaling bogus", 2, "known: none, default");
   expect_failure(kHead + "--rope-scaling longrope --rope-factor 4", 2, "--rope-config");
   expect_failure(kHead + "--rope-factor 4", 2, "--rope-scaling");
-  expect_failure(kHead + "--rope-rungs 65", 2, "--rope-rungs");
-  expect_failure(kHead + "--rope-rungs -1", 2, "--rope-rungs");
-  expect_failure(kHead + "--rope-rungs four", 2, "--rope-rungs");
+  expect_failure(kHead + "--rope-steps 65", 2, "--rope-steps");
+  expect_failure(kHead + "--rope-steps -1", 2, "--rope-steps");
+  expect_failure(kHead + "--rope-steps four", 2, "--rope-steps");
+  expect_failure(kHead + "--rope-rungs four", 2, "--rope-rungs");  // its older name
   expect_failure(kHead + "--rope-cache fresh", 2, "--rope-cache");
   expect_failure(kHead + "--length 0", 2, "--length");
 }

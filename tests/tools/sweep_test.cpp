@@ -31,7 +31,7 @@ class MeasuringTest : public testing::Test {
   std::string model() const { return " --model " + model_.string(); }
   std::string file(const std::string& name) const { return (dir_ / name).string(); }
   void write(const std::string& name, const std::string& text) { std::ofstream(dir_ / name) << text; }
-  // A sweep small enough for a test, without anything that depends on the clock on the wall.
+  // A sweep small enough for a test, without anything that depends on how fast the machine is.
   std::string small_sweep(const std::string& report, int max_tokens = 1500) const {
     return "sweep" + model() + " --file " + text_.string() + " --report " + file(report) +
            " --scalings none,linear,yarn,dynamic-yarn --lengths 512,640 --depths 0,1"
@@ -64,7 +64,7 @@ TEST_F(MeasuringTest, PerplexityEqualsTheGolden) {
     const Json& config = expected["config"];
     if (config.contains("rope_scaling")) {
       command += " --rope-scaling " + config["rope_scaling"]["rope_type"].get<std::string>() +
-                 " --rope-factor " + config["rope_scaling"]["factor"].dump() + " --rope-rungs exact";
+                 " --rope-factor " + config["rope_scaling"]["factor"].dump() + " --rope-steps exact";
     }
     const Outcome outcome = run_lariat(command);
     ASSERT_EQ(outcome.code, 0) << outcome.err;
@@ -104,10 +104,12 @@ TEST_F(MeasuringTest, TextsThatCannotBeMeasuredAreNamed) {
   expect_error(run_lariat(common + file("empty.txt")), 1, "empty.txt: the file is empty");
   write("short.txt", "Once upon a time.");
   expect_error(run_lariat(common + file("short.txt")), 1, "short.txt: has ");
+  expect_error(run_lariat(common + file("short.txt")), 1, "; use a longer text");
   expect_error(run_lariat(common + file("missing.txt")), 1, "missing.txt: cannot be read");
   expect_error(run_lariat(common + dir_.string()), 1, "is a folder");
   write("ok.txt", std::string(5000, 'a'));
   expect_error(run_lariat(common + file("ok.txt") + " --ctx 100000000000"), 1, "the KV cache would take");
+  expect_error(run_lariat(common + file("ok.txt") + " --ctx 100000000000"), 1, "or --kv-dtype f16");
   expect_error(run_lariat(common + file("ok.txt") + " --method cubes"), 2, "cubes");
   expect_error(run_lariat("passkey" + model() + " --device cpu --lengths 100000000000"), 1, "GiB");
   expect_error(run_lariat("passkey" + model() + " --device cpu --lengths 20"), 1, "too short");

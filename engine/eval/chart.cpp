@@ -1,0 +1,110 @@
+#include "engine/eval/chart.h"
+
+#include <fmt/core.h>
+
+#include <cmath>
+
+namespace lariat {
+
+std::string xml_escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '&':
+        out += "&amp;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        if (static_cast<unsigned char>(c) >= 0x20 || c == '\n') out += c;
+    }
+  }
+  return out;
+}
+
+std::string svg_number(double value) {
+  std::string digits = fmt::format("{:.1f}", value);
+  if (digits.ends_with(".0")) digits.resize(digits.size() - 2);
+  return digits;
+}
+
+std::string svg_text(double x, double y, std::string_view anchor, std::string_view style,
+                     std::string_view text) {
+  return fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"{}\" class=\"{}\">{}</text>\n", svg_number(x),
+                     svg_number(y), anchor, style, xml_escaped(text));
+}
+
+std::string svg_path(std::string_view style, const std::vector<std::pair<double, double>>& points) {
+  std::string path;
+  for (const auto& [x, y] : points) {
+    path += fmt::format("{}{} {}", path.empty() ? "M" : "L", svg_number(x), svg_number(y));
+  }
+  return fmt::format("<path class=\"{}\" d=\"{}\"/>\n", style, path);
+}
+
+double Axis::at(double value) const {
+  if (low == high) return 0.5;
+  return logarithmic ? std::log(value / low) / std::log(high / low) : (value - low) / (high - low);
+}
+
+std::vector<double> Axis::round_numbers() const {
+  std::vector<double> ticks;
+  if (logarithmic) {
+    const double decades = std::log10(high / low);
+    for (double ten = std::pow(10.0, std::floor(std::log10(low))); ten <= high; ten *= 10) {
+      for (const double digit : {1.0, 2.0, 5.0}) {
+        if (decades > 3 && digit != 1.0) continue;
+        if (digit * ten >= low && digit * ten <= high) ticks.push_back(digit * ten);
+      }
+    }
+    if (ticks.size() >= 3 && ticks.size() <= 9) return ticks;
+    ticks.clear();
+    if (decades > 3) {
+      const double step = std::ceil(decades / 6);
+      for (double e = std::ceil(std::log10(low)); e <= std::log10(high); e += step) {
+        ticks.push_back(std::pow(10.0, e));
+      }
+      return ticks;
+    }
+  }
+  const double span = high - low, ten = std::pow(10.0, std::floor(std::log10(span / 3)));
+  double step = ten;
+  for (const double digit : {2.0, 5.0, 10.0}) {
+    if (span / step > 6) step = digit * ten;
+  }
+  for (double i = std::ceil(low / step); i * step <= high * (1 + 1e-12); ++i) ticks.push_back(i * step);
+  return ticks;
+}
+
+std::string Chart::across_at(double value, std::string_view style) const {
+  return svg_line(left, y(value), right, y(value), style);
+}
+
+std::string Chart::up_at(double value, std::string_view style) const {
+  return svg_line(x(value), top, x(value), bottom, style);
+}
+
+std::string Chart::tick_across(double value, std::string_view label) const {
+  return up_at(value, "grid") + svg_text(x(value), bottom + 18, "middle", "tick", label);
+}
+
+std::string Chart::tick_up(double value, std::string_view label) const {
+  return across_at(value, "grid") + svg_text(left - 8, y(value) + 4, "end", "tick", label);
+}
+
+std::string Chart::curve(std::string_view style, std::vector<std::pair<double, double>> values) const {
+  for (auto& [across_value, up_value] : values) {
+    across_value = x(across_value);
+    up_value = y(up_value);
+  }
+  return svg_path(style, values);
+}
+
+}  // namespace lariat

@@ -1,0 +1,49 @@
+#pragma once
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+// What the pictures of `lariat rope` and of reports are made of: SVG elements, axes, curves.
+namespace lariat {
+
+std::string xml_escaped(std::string_view text);
+
+// Pixels: one decimal, none where it would be 0.
+std::string svg_number(double value);
+// anchor: start, middle or end, the point of the text that stands at x. The text is escaped here.
+std::string svg_text(double x, double y, std::string_view anchor, std::string_view style,
+                     std::string_view text);
+std::string svg_path(std::string_view style, const std::vector<std::pair<double, double>>& points);
+inline std::string svg_line(double x1, double y1, double x2, double y2, std::string_view style) {
+  return svg_path(style, {{x1, y1}, {x2, y2}});
+}
+
+struct Axis {
+  double low = 0, high = 1;
+  bool logarithmic = false;
+  double at(double value) const;  // 0 at low, 1 at high; 0.5 when they are the same
+  // Round numbers on it: 1, 2 and 5 times powers of ten when it is logarithmic, else equal steps of such a
+  // number.
+  std::vector<double> round_numbers() const;
+};
+
+// A rectangle of a picture, in pixels from the picture's corner, with an axis along two of its sides.
+struct Chart {
+  double left, top, right, bottom;
+  Axis across{}, up{};
+  double inset = 0;  // how far inside the rectangle the ends of `across` lie
+
+  double x(double value) const { return left + inset + across.at(value) * (right - left - 2 * inset); }
+  double y(double value) const { return bottom - up.at(value) * (bottom - top); }
+  // Lines through the whole rectangle.
+  std::string across_at(double value, std::string_view style) const;
+  std::string up_at(double value, std::string_view style) const;
+  // A grid line and what stands beside it.
+  std::string tick_across(double value, std::string_view label) const;
+  std::string tick_up(double value, std::string_view label) const;
+  // Through points given in the units of the axes.
+  std::string curve(std::string_view style, std::vector<std::pair<double, double>> values) const;
+};
+
+}  // namespace lariat

@@ -1,0 +1,20 @@
+#include "kernels/backend.h"
+
+#include "kernels/integers.h"
+
+namespace lariat {
+
+void KvGeometry::add_layer(int64_t n_kv_heads, int64_t head_dim, DType k_dtype, DType v_dtype) {
+  const auto values = static_cast<size_t>(n_kv_heads * kKvPage * head_dim);
+  const auto take = [&](DType dtype) {
+    const size_t offset = page_bytes;
+    page_bytes += round_up<size_t>(values * size_of(dtype), 64);
+    return offset;
+  };
+  KvLayer layer{n_kv_heads, head_dim, k_dtype, v_dtype};
+  layer.k_offset = take(k_dtype);
+  layer.v_offset = take(v_dtype);
+  layers.push_back(layer);
+}
+
+}  // namespace lariat

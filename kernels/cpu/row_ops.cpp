@@ -1,0 +1,190 @@
+// The ops that work row by row, threaded over rows.
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/convert_rows.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/parallel.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/row_ops.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/cpu/norm-inl.h"
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lariat::HWY_NAMESPACE {
+
+void RmsNormRows(const Matrix& x, const Matrix& weight, float eps, const Matrix& out, int64_t first,
+                 int64_t last) {
+  const auto n = static_cast<size_t>(x.cols);
+  WithDType(weight.data, weight.dtype, [&](const auto* w) HWY_ATTR {
+    for (int64_t t = first; t < last; ++t) {
+      const float* row = x.f32(t);
+      ScaleRow(row, w, n, NormFactor(SumOfSquares(row, n), n, eps), out.f32(t));
+    }
+  });
+}
+
+// The addition and the sum of squares share one pass over the row.
+void AddRmsNormRows(const Matrix& residual, const Matrix& delta, const Matrix& weight, float eps,
+                    const Matrix& out, int64_t first, int64_t last) {
+  const auto n = static_cast<size_t>(residual.cols);
+  WithDType(weight.data, weight.dtype, [&](const auto* w) HWY_ATTR {
+    for (int64_t t = first; t < last; ++t) {
+      float* row = residual.f32(t);
+      const float sum = AddSumOfSquares(row, delta.f32(t), n);
+      ScaleRow(row, w, n, NormFactor(sum, n, eps), out.f32(t));
+    }
+  });
+}
+
+// exp(-x) is capped below f32's largest value; what silu then gives for x < -88 differs from the exact value
+// by less than 1e-35.
+HWY_INLINE VF32 SiluTimes(VF32 x, VF32 up) {
+  const F32 d;
+  const VF32 denominator = hn::Add(hn::Set(d, 1.0F), Exp(hn::Min(hn::Set(d, 88.0F), hn::Neg(x))));
+  return hn::Mul(hn::Div(x, denominator), up);
+}
+
+void SwigluRow(float* gate, const float* up, size_t n) {
+  const F32 d;
+  size_t i = 0;
+  for (; i + hn::Lanes(d) <= n; i += hn::Lanes(d)) {
+    hn::StoreU(SiluTimes(hn::LoadU(d, gate + i), hn::LoadU(d, up + i)), d, gate + i);
+  }
+  if (i == n) return;
+  const VF32 tail = SiluTimes(LoadTailF32(d, gate + i, n - i), LoadTailF32(d, up + i, n - i));
+  StoreTailF32(d, tail, gate + i, n - i);
+}
+
+// The largest value of a row. NaN never wins; -inf for a row without a number. (Highway's Max treats NaN
+// differently on each instruction set, a comparison does not.)
+HWY_INLINE float MaxOfRow(const float* x, size_t n) {
+  const F32 d;
+  const size_t lanes = hn::Lanes(d);
+  const auto larger = [](VF32 value, VF32 best)
+                          HWY_ATTR { return hn::IfThenElse(hn::Gt(value, best), value, best); };
+  VF32 best0 = hn::Set(d, -std::numeric_limits<float>::infinity()), best1 = best0;
+  size_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    best0 = larger(hn::LoadU(d, x + i), best0);
+    best1 = larger(hn::LoadU(d, x + i + lanes), best1);
+  }
+  float best = hn::GetLane(hn::MaxOfLanes(d, hn::Max(best0, best1)));
+  for (; i < n; ++i) best = x[i] > best ? x[i] : best;
+  return best;
+}
+
+// The largest value first, then the first place that holds it: two simple passes, the second mostly short.
+int32_t ArgmaxRow(const float* x, size_t n) {
+  const F32 d;
+  const float largest = MaxOfRow(x, n);
+  const VF32 wanted = hn::Set(d, largest);
+  size_t i = 0;
+  for (; i + hn::Lanes(d) <= n; i += hn::Lanes(d)) {
+    const intptr_t lane = hn::FindFirstTrue(d, hn::Eq(hn::LoadU(d, x + i), wanted));
+    if (lane >= 0) return static_cast<int32_t>(i) + static_cast<int32_t>(lane);
+  }
+  for (; i < n; ++i) {
+    if (x[i] == largest) return static_cast<int32_t>(i);
+  }
+  return 0;  // nothing but NaN
+}
+
+// sum of exp(x - largest): each term in f32, the sum in double.
+double SumExp(const float* x, size_t n, float largest) {
+  const F32 d;
+  const hn::ScalableTag<double> d64;
+  const hn::Rebind<float, decltype(d64)> d32;
+  const size_t lanes = hn::Lanes(d);
+  const VF32 shift = hn::Set(d, largest);
+  HWY_ALIGN float terms[hn::MaxLanes(F32())];
+  auto sum = hn::Zero(d64);
+  const auto accumulate = [&]() HWY_ATTR {
+    for (size_t i = 0; i < lanes; i += hn::Lanes(d64)) {
+      sum = hn::Add(sum, hn::PromoteTo(d64, hn::LoadU(d32, terms + i)));
+    }
+  };
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::Store(Exp(hn::Sub(hn::LoadU(d, x + i), shift)), d, terms);
+    accumulate();
+  }
+  if (i < n) {
+    const VF32 tail = Exp(hn::Sub(LoadTailF32(d, x + i, n - i), shift));
+    hn::Store(hn::IfThenElseZero(hn::FirstN(d, n - i), tail), d, terms);
+    accumulate();
+  }
+  return hn::GetLane(hn::SumOfLanes(d64, sum));
+}
+
+double NllRow(const float* logits, size_t n, int32_t target) {
+  const float largest = MaxOfRow(logits, n);
+  return static_cast<double>(largest) + std::log(SumExp(logits, n, largest)) -
+         static_cast<double>(logits[target]);
+}
+
+}  // namespace lariat::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lariat {
+HWY_EXPORT(RmsNormRows);
+HWY_EXPORT(AddRmsNormRows);
+HWY_EXPORT(SwigluRow);
+HWY_EXPORT(ArgmaxRow);
+HWY_EXPORT(NllRow);
+
+void CpuBackend::embed(std::span<const int32_t> tokens, const Matrix& table, const Matrix& out) {
+  const auto n = static_cast<int64_t>(tokens.size());
+  for_ranges(threads_, n, row_grain(table.cols), [&](int64_t first, int64_t last) {
+    for (int64_t t = first; t < last; ++t) {
+      cpu::convert_rows(table.row_range(tokens[static_cast<size_t>(t)], 1), out.row_range(t, 1));
+    }
+  });
+}
+
+void CpuBackend::rms_norm(const Matrix& x, const Matrix& weight, float eps, const Matrix& out) {
+  for_ranges(threads_, x.rows, row_grain(x.cols), [&](int64_t first, int64_t last) {
+    HWY_DYNAMIC_DISPATCH(RmsNormRows)(x, weight, eps, out, first, last);
+  });
+}
+
+void CpuBackend::add_rms_norm(const Matrix& residual, const Matrix& delta, const Matrix& weight, float eps,
+                              const Matrix& out) {
+  for_ranges(threads_, residual.rows, row_grain(residual.cols), [&](int64_t first, int64_t last) {
+    HWY_DYNAMIC_DISPATCH(AddRmsNormRows)(residual, delta, weight, eps, out, first, last);
+  });
+}
+
+void CpuBackend::swiglu(const Matrix& gate, const Matrix& up) {
+  for_ranges(threads_, gate.rows, row_grain(gate.cols), [&](int64_t first, int64_t last) {
+    for (int64_t t = first; t < last; ++t) {
+      HWY_DYNAMIC_DISPATCH(SwigluRow)(gate.f32(t), up.f32(t), static_cast<size_t>(gate.cols));
+    }
+  });
+}
+
+void CpuBackend::argmax(const Matrix& logits, std::span<int32_t> ids) {
+  for_ranges(threads_, logits.rows, row_grain(logits.cols), [&](int64_t first, int64_t last) {
+    for (int64_t t = first; t < last; ++t) {
+      ids[static_cast<size_t>(t)] =
+          HWY_DYNAMIC_DISPATCH(ArgmaxRow)(logits.f32(t), static_cast<size_t>(logits.cols));
+    }
+  });
+}
+
+void CpuBackend::token_nll(const Matrix& logits, std::span<const int32_t> targets, std::span<double> nll) {
+  for_ranges(threads_, logits.rows, row_grain(logits.cols), [&](int64_t first, int64_t last) {
+    for (int64_t t = first; t < last; ++t) {
+      const auto token = static_cast<size_t>(t);
+      nll[token] =
+          HWY_DYNAMIC_DISPATCH(NllRow)(logits.f32(t), static_cast<size_t>(logits.cols), targets[token]);
+    }
+  });
+}
+
+}  // namespace lariat
+#endif  // HWY_ONCE

@@ -1,0 +1,53 @@
+// The ops that make and apply angles: rope_table and rerotate_keys.
+#include "kernels/reference/reference_backend.h"
+#include "kernels/reference/scalar.h"
+
+namespace lariat {
+namespace {
+
+void rerotate_key(void* keys, const KvLayer& layer, int64_t head, int64_t position,
+                  std::span<const double> delta_inv_freq, bool interleaved) {
+  std::vector<double> key(static_cast<size_t>(layer.head_dim));
+  for (int64_t d = 0; d < layer.head_dim; ++d) {
+    key[static_cast<size_t>(d)] = load_f32(keys, layer.k_dtype, kv_index(head, position, d, layer.head_dim));
+  }
+  for (size_t pair = 0; pair < delta_inv_freq.size(); ++pair) {
+    const double angle = static_cast<double>(position) * delta_inv_freq[pair];
+    reference::rotate_pair(key.data(), static_cast<int64_t>(pair),
+                           static_cast<int64_t>(2 * delta_inv_freq.size()), interleaved, std::cos(angle),
+                           std::sin(angle));
+  }
+  reference::store_head(key, keys, layer.k_dtype, head, position);
+}
+
+}  // namespace
+
+void ReferenceBackend::rope_table(std::span<const SequenceRope> ropes, const RopeTable& table) {
+  int64_t row = 0;
+  for (size_t s = 0; s < step_.size(); ++s) {
+    for (int64_t i = 0; i < step_[s].n_tokens; ++i, ++row) {
+      for (size_t j = 0; j < ropes[s].inv_freq.size(); ++j) {
+        const double angle = static_cast<double>(step_[s].first_position + i) * ropes[s].inv_freq[j];
+        reference::put(table.cos, row, static_cast<int64_t>(j), std::cos(angle));
+        reference::put(table.sin, row, static_cast<int64_t>(j), std::sin(angle));
+      }
+      reference::put(table.q_scale, row, 0, ropes[s].q_scale);
+    }
+  }
+}
+
+void ReferenceBackend::rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
+                                     bool interleaved) {
+  for (const KeyRotation& sequence : sequences) {
+    for (const KvLayer& layer : layers) {
+      for (int64_t position = 0; position < sequence.n_positions; ++position) {
+        void* keys = layer.keys(sequence.pages[position / kKvPage]);
+        for (int64_t head = 0; head < layer.n_kv_heads; ++head) {
+          rerotate_key(keys, layer, head, position, sequence.delta_inv_freq, interleaved);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace lariat

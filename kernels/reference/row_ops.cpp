@@ -1,0 +1,68 @@
+// The ops that work row by row.
+#include <algorithm>
+
+#include "kernels/reference/reference_backend.h"
+#include "kernels/reference/scalar.h"
+
+namespace lariat {
+
+void ReferenceBackend::embed(std::span<const int32_t> tokens, const Matrix& table, const Matrix& out) {
+  for (size_t t = 0; t < tokens.size(); ++t) {
+    for (int64_t i = 0; i < table.cols; ++i) {
+      reference::put(out, static_cast<int64_t>(t), i, reference::get(table, tokens[t], i));
+    }
+  }
+}
+
+void ReferenceBackend::rms_norm(const Matrix& x, const Matrix& weight, float eps, const Matrix& out) {
+  std::vector<double> row(static_cast<size_t>(x.cols));
+  for (int64_t t = 0; t < x.rows; ++t) {
+    for (int64_t i = 0; i < x.cols; ++i) row[static_cast<size_t>(i)] = reference::get(x, t, i);
+    reference::normalise(row, weight, eps);
+    for (int64_t i = 0; i < x.cols; ++i) reference::put(out, t, i, row[static_cast<size_t>(i)]);
+  }
+}
+
+void ReferenceBackend::add_rms_norm(const Matrix& residual, const Matrix& delta, const Matrix& weight,
+                                    float eps, const Matrix& out) {
+  for (int64_t t = 0; t < residual.rows; ++t) {
+    for (int64_t i = 0; i < residual.cols; ++i) {
+      reference::put(residual, t, i, reference::get(residual, t, i) + reference::get(delta, t, i));
+    }
+  }
+  rms_norm(residual, weight, eps, out);
+}
+
+void ReferenceBackend::swiglu(const Matrix& gate, const Matrix& up) {
+  for (int64_t t = 0; t < gate.rows; ++t) {
+    for (int64_t i = 0; i < gate.cols; ++i) {
+      const double x = reference::get(gate, t, i);
+      reference::put(gate, t, i, x / (1.0 + std::exp(-x)) * reference::get(up, t, i));
+    }
+  }
+}
+
+void ReferenceBackend::argmax(const Matrix& logits, std::span<int32_t> ids) {
+  for (int64_t t = 0; t < logits.rows; ++t) {
+    int64_t best = -1;
+    for (int64_t v = 0; v < logits.cols; ++v) {
+      const double value = reference::get(logits, t, v);
+      if (!std::isnan(value) && (best < 0 || value > reference::get(logits, t, best))) best = v;
+    }
+    ids[static_cast<size_t>(t)] = static_cast<int32_t>(best < 0 ? 0 : best);  // a row of NaN: 0
+  }
+}
+
+void ReferenceBackend::token_nll(const Matrix& logits, std::span<const int32_t> targets,
+                                 std::span<double> nll) {
+  for (int64_t t = 0; t < logits.rows; ++t) {
+    double largest = -HUGE_VAL;
+    for (int64_t v = 0; v < logits.cols; ++v) largest = std::max(largest, reference::get(logits, t, v));
+    double sum = 0;
+    for (int64_t v = 0; v < logits.cols; ++v) sum += std::exp(reference::get(logits, t, v) - largest);
+    const auto token = static_cast<size_t>(t);
+    nll[token] = largest + std::log(sum) - reference::get(logits, t, targets[token]);
+  }
+}
+
+}  // namespace lariat

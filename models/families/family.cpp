@@ -1,0 +1,148 @@
+#include "models/families/family.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "models/rope_config.h"
+
+namespace lariat {
+namespace {
+
+constexpr std::array<Family, 5> kFamilies{{
+    {"LlamaForCausalLM", "llama", read_llama},
+    {"MistralForCausalLM", "mistral", read_mistral},
+    {"Qwen2ForCausalLM", "qwen2", read_qwen2},
+    {"Qwen3ForCausalLM", "qwen3", read_qwen3},
+    {"MiniMindForCausalLM", "minimind", read_minimind},
+}};
+
+// Things that would be computed wrongly, not merely differently, if they were passed over.
+void refuse_unsupported(const JsonFields& config) {
+  if (config.has("quantization_config"))
+    config.fail("quantization_config",
+                "quantized checkpoints are not supported; use one in f32, f16 or bf16");
+  if (config.string("hidden_act").value_or("silu") != "silu")
+    config.fail("hidden_act", "only silu is supported");
+  if (config.boolean("use_moe").value_or(false))
+    config.fail("use_moe", "mixture-of-experts models are not supported");
+}
+
+int64_t read_head_dim(const JsonFields& config, const Defaults& d, int64_t hidden_size, int64_t n_heads) {
+  if (!config.has("head_dim") && d.head_dim == 0 && hidden_size % n_heads != 0) {
+    config.fail("num_attention_heads", std::to_string(n_heads) + " heads do not divide hidden_size " +
+                                           std::to_string(hidden_size) + ", and there is no head_dim");
+  }
+  const int64_t head_dim = config.integer("head_dim", 2, kMaxHeadDim)
+                               .value_or(d.head_dim != 0 ? d.head_dim : hidden_size / n_heads);
+  if (head_dim % 2 != 0 || head_dim < 2 || head_dim > kMaxHeadDim) {
+    config.fail("head_dim", "the size of a head, " + std::to_string(head_dim) +
+                                ", must be even and from 2 to " + std::to_string(kMaxHeadDim));
+  }
+  return head_dim;
+}
+
+AttentionSpec read_attention(const JsonFields& config, const Defaults& d, int64_t hidden_size) {
+  AttentionSpec a;
+  a.n_heads = config.integer("num_attention_heads", 1, kMaxHeads).value_or(d.n_heads);
+  // A null is "as many as heads" even where a missing key is not (Mistral, Qwen, MiniMind: __post_init__).
+  const bool as_heads = d.n_kv_heads == 0 || config.present("num_key_value_heads");
+  a.n_kv_heads =
+      config.integer("num_key_value_heads", 1, kMaxHeads).value_or(as_heads ? a.n_heads : d.n_kv_heads);
+  if (a.n_heads % a.n_kv_heads != 0) {
+    config.fail("num_key_value_heads", std::to_string(a.n_kv_heads) + " key heads do not divide " +
+                                           std::to_string(a.n_heads) + " attention heads");
+  }
+  a.head_dim = read_head_dim(config, d, hidden_size, a.n_heads);
+  a.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(a.head_dim)));
+  return a;
+}
+
+DType read_dtype(const JsonFields& config) {
+  const char* key = config.has("dtype") ? "dtype" : "torch_dtype";  // "if both are provided, keep dtype"
+  const std::string name = config.string(key).value_or("float32");
+  if (name == "float32") return DType::kF32;
+  if (name == "float16") return DType::kF16;
+  if (name == "bfloat16") return DType::kBF16;
+  config.fail(key, "known: float32, float16, bfloat16");
+}
+
+void read_tokens(const JsonFields& config, const Defaults& d, ModelSpec& spec) {
+  const auto in_vocabulary = [&](std::optional<int64_t> id) { return id && *id < spec.vocab_size; };
+  if (const auto bos = config.integer("bos_token_id", 0, spec.vocab_size - 1)) {
+    spec.bos_token_id = static_cast<int32_t>(*bos);
+  } else if (!config.present("bos_token_id") && in_vocabulary(d.bos_token_id)) {
+    spec.bos_token_id = static_cast<int32_t>(*d.bos_token_id);
+  }
+  add_eos_tokens(config, spec);
+  if (!config.present("eos_token_id") && in_vocabulary(d.eos_token_id))
+    spec.eos_token_ids.push_back(static_cast<int32_t>(*d.eos_token_id));
+}
+
+}  // namespace
+
+std::span<const Family> families() { return kFamilies; }
+
+ModelSpec read_decoder(const JsonFields& config, const Defaults& d) {
+  refuse_unsupported(config);
+  ModelSpec spec;
+  spec.vocab_size = config.integer("vocab_size", 1, kMaxVocab).value_or(d.vocab_size);
+  spec.hidden_size = config.integer("hidden_size", 1, kMaxHidden).value_or(d.hidden_size);
+  LayerSpec layer;
+  layer.feed_forward.intermediate_size =
+      config.integer("intermediate_size", 1, kMaxIntermediate).value_or(d.intermediate_size);
+  const int64_t n_layers = config.integer("num_hidden_layers", 1, kMaxLayers).value_or(d.n_layers);
+  layer.attention = read_attention(config, d, spec.hidden_size);
+  spec.layers.assign(static_cast<size_t>(n_layers), layer);
+  spec.max_position_embeddings =
+      config.integer("max_position_embeddings", 1, kMaxContext).value_or(d.max_position_embeddings);
+  spec.norm_eps = static_cast<float>(config.number("rms_norm_eps", 1e-30, 1.0).value_or(1e-6));
+  spec.tie_word_embeddings = config.boolean("tie_word_embeddings").value_or(d.tie_word_embeddings);
+  spec.dtype = read_dtype(config);
+  read_tokens(config, d, spec);
+  RopeContext context;
+  context.head_dim = layer.attention.head_dim;
+  context.max_position_embeddings = spec.max_position_embeddings;
+  context.theta = d.rope_theta;
+  spec.rope = read_rope(config, context);
+  return spec;
+}
+
+void add_eos_tokens(const JsonFields& config, ModelSpec& spec) {
+  const auto ids = config.integers("eos_token_id", 0, spec.vocab_size - 1);
+  for (const int64_t id : ids.value_or(std::vector<int64_t>{})) {
+    const auto token = static_cast<int32_t>(id);
+    if (std::find(spec.eos_token_ids.begin(), spec.eos_token_ids.end(), token) == spec.eos_token_ids.end())
+      spec.eos_token_ids.push_back(token);
+  }
+}
+
+int64_t read_window(const JsonFields& config, int64_t missing) {
+  const auto window = config.integer("sliding_window", 1, kMaxContext);
+  return window.value_or(config.present("sliding_window") ? 0 : missing);
+}
+
+std::vector<bool> read_sliding_layers(const JsonFields& config, size_t n_layers) {
+  const auto types = config.strings("layer_types");
+  if (!types) return {};
+  if (types->size() != n_layers)
+    config.fail("layer_types", "expected one entry for each of " + std::to_string(n_layers) + " layers");
+  std::vector<bool> sliding;
+  for (const std::string& type : *types) {
+    sliding.push_back(type == "sliding_attention");
+    if (!sliding.back() && type != "full_attention" && type != "attention")
+      config.fail("layer_types", "\"" + type + "\" is unknown; known: full_attention, sliding_attention");
+  }
+  return sliding;
+}
+
+void check_sliding_layers(const JsonFields& config, const ModelSpec& spec) {
+  const std::vector<bool> sliding = read_sliding_layers(config, spec.layers.size());
+  for (size_t i = 0; i < sliding.size(); ++i) {
+    if (sliding[i] == (spec.layers[i].attention.sliding_window != 0)) continue;
+    config.fail("layer_types", "this architecture has one kind of attention, and entry " + std::to_string(i) +
+                                   " is of the other");
+  }
+}
+
+}  // namespace lariat

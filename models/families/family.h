@@ -1,0 +1,65 @@
+#pragma once
+#include <span>
+#include <string_view>
+
+#include "models/json_fields.h"
+#include "models/spec.h"
+
+// The families of checkpoints that run. Each is one file of this folder: what its config.json keys mean, with
+// the defaults of those it may leave out, and how its tensors are called where they are not called as Llama's
+// are.
+namespace lariat {
+
+struct Family {
+  std::string_view name;                        // in "architectures"
+  std::string_view model_type;                  // where that is missing
+  ModelSpec (*read)(const JsonFields& config);  // throws Error naming file and key
+};
+
+std::span<const Family> families();
+
+ModelSpec read_llama(const JsonFields& config);
+ModelSpec read_mistral(const JsonFields& config);
+ModelSpec read_qwen2(const JsonFields& config);
+ModelSpec read_qwen3(const JsonFields& config);
+ModelSpec read_minimind(const JsonFields& config);
+
+// --- what families share -----------------------------------------------------------------------------------
+
+// Bounds of what is accepted. The largest product of three, layers * hidden * vocab, is below 2^58, so that
+// sizes made of them cannot overflow.
+inline constexpr int64_t kMaxLayers = 10000, kMaxHidden = 1 << 20, kMaxIntermediate = 1 << 24;
+inline constexpr int64_t kMaxVocab = 1 << 24, kMaxHeads = 1 << 16, kMaxHeadDim = 1024,
+                         kMaxContext = INT32_MAX;
+
+// What a key of config.json means when it is missing.
+struct Defaults {
+  int64_t vocab_size = 32000, hidden_size = 4096, intermediate_size = 11008;
+  int64_t n_layers = 32, n_heads = 32;
+  int64_t n_kv_heads = 0;  // 0: as many as heads
+  int64_t head_dim = 0;    // 0: hidden_size / heads
+  int64_t max_position_embeddings = 2048;
+  bool tie_word_embeddings = false;
+  std::optional<int64_t> bos_token_id, eos_token_id;
+  double rope_theta = 10000.0;
+};
+
+// The keys that every decoder of the Llama kind has: shape, dtype, token ids and RoPE. All layers are equal,
+// without biases, head norms and windows: the family adds those. Refuses settings that no family runs.
+ModelSpec read_decoder(const JsonFields& config, const Defaults& defaults);
+
+// Adds the object's eos_token_id (one or a list) to the spec's, each once.
+void add_eos_tokens(const JsonFields& config, ModelSpec& spec);
+
+// The `sliding_window` key: null is none (0), a missing key is `missing`.
+int64_t read_window(const JsonFields& config, int64_t missing);
+
+// `layer_types`: whether each layer has a sliding window; empty when the key is not there. Throws Error for
+// an unknown type or a wrong number of entries.
+std::vector<bool> read_sliding_layers(const JsonFields& config, size_t n_layers);
+
+// Throws Error where `layer_types` contradicts a model whose layers are all of one kind: transformers ignores
+// the key there and warns; the author of such a file meant another model.
+void check_sliding_layers(const JsonFields& config, const ModelSpec& spec);
+
+}  // namespace lariat

@@ -1,0 +1,54 @@
+#include <cmath>
+#include <numbers>
+
+#include "models/families/family.h"
+#include "models/rope_config.h"
+
+// MiniMind (model/model_minimind.py of its repository, MiniMindConfig).
+namespace lariat {
+namespace {
+
+// MiniMindConfig overwrites rope_scaling: with inference_rope_scaling it is the object below, else nothing;
+// precompute_freqs_cis then scales only when max_position_embeddings exceeds 2048. A file that also holds
+// another scaling says two things.
+RopeScaling meant_scaling(const JsonFields& config, const RopeScaling& written) {
+  RopeScaling meant = rope_of_type(written, RopeType::kDefault);
+  meant.original_ctx = meant.max_position_embeddings;
+  if (config.boolean("inference_rope_scaling").value_or(false) && meant.max_position_embeddings > 2048) {
+    meant.type = RopeType::kYarn;
+    meant.factor = 16.0;
+    meant.original_ctx = 2048;
+    meant.attention_factor = 1.0;
+  }
+  if (written.type != RopeType::kDefault && written != meant) {
+    config.fail(config.has("rope_scaling") ? "rope_scaling" : "rope_parameters",
+                "MiniMind takes its scaling from inference_rope_scaling alone; remove one (or use "
+                "--rope-config)");
+  }
+  return meant;
+}
+
+}  // namespace
+
+ModelSpec read_minimind(const JsonFields& config) {
+  Defaults defaults;
+  defaults.vocab_size = 6400;
+  defaults.hidden_size = 768;
+  defaults.n_layers = defaults.n_heads = 8;
+  defaults.n_kv_heads = 4;
+  defaults.max_position_embeddings = 32768;
+  defaults.tie_word_embeddings = true;
+  defaults.bos_token_id = 1;
+  defaults.eos_token_id = 2;
+  defaults.rope_theta = 1e6;
+  const int64_t hidden = config.integer("hidden_size", 1, kMaxHidden).value_or(defaults.hidden_size);
+  defaults.intermediate_size =
+      static_cast<int64_t>(std::ceil(static_cast<double>(hidden) * std::numbers::pi / 64)) * 64;
+  ModelSpec spec = read_decoder(config, defaults);
+  for (LayerSpec& layer : spec.layers) layer.attention.qk_norm = true;
+  spec.rope = meant_scaling(config, spec.rope);
+  check_sliding_layers(config, spec);
+  return spec;
+}
+
+}  // namespace lariat

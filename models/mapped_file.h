@@ -1,0 +1,36 @@
+#pragma once
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+
+namespace lariat {
+
+// A read-only memory mapping of a whole file. Throws Error naming the file when it cannot be had.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::filesystem::path& file);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  MappedFile& operator=(MappedFile&&) = delete;
+  ~MappedFile();
+
+  const std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+
+  // Brings bytes [begin, end) into memory, calling progress(bytes so far) now and then.
+  void populate(size_t begin, size_t end, const std::function<void(size_t)>& progress) const;
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// A mapped file that becomes shorter while it is used, or whose disk fails, raises SIGBUS where it is read.
+// From this call on, SIGBUS inside a MappedFile ends the program with one line that names the file, and exit
+// code 1. Nothing that was written is lost by that: files are written as a whole or line by line. Any other
+// SIGBUS ends the program as before. (The handler knows the first thousand mappings; more than that are not
+// named.)
+void install_mapping_fault_handler();
+
+}  // namespace lariat

@@ -1,0 +1,111 @@
+#include "models/text/added_tokens.h"
+
+#include <algorithm>
+
+#include "models/text/unicode.h"
+
+namespace lariat::tok {
+namespace {
+
+uint64_t edge(uint64_t node, char byte) { return (node << 8) | static_cast<uint8_t>(byte); }
+
+char32_t char_before(std::string_view text, size_t at) {
+  return utf8_step(text, char_start(text, at - 1)).value;
+}
+
+// Where the white space that ends at `at` begins.
+size_t space_begin(std::string_view text, size_t at) {
+  while (at > 0) {
+    const size_t start = char_start(text, at - 1);
+    if (!is_white_space(utf8_step(text, start).value)) break;
+    at = start;
+  }
+  return at;
+}
+
+size_t space_end(std::string_view text, size_t at) {
+  while (at < text.size()) {
+    const Utf8Step step = utf8_step(text, at);
+    if (!is_white_space(step.value)) break;
+    at += step.length;
+  }
+  return at;
+}
+
+}  // namespace
+
+void AddedTokens::add(const std::string& pattern, const AddedToken& token) {
+  if (pattern.empty()) return;  // the normalizer left nothing of it: never found
+  if (token_at_.empty()) token_at_.push_back(-1);
+  uint64_t node = 0;
+  for (char byte : pattern) {
+    uint64_t next = children_.find(edge(node, byte));
+    if (next == FlatMap::kNone) {
+      next = token_at_.size();
+      token_at_.push_back(-1);
+      children_.set(edge(node, byte), next);
+    }
+    node = next;
+  }
+  token_at_[node] = static_cast<int32_t>(tokens_.size());
+  tokens_.push_back(token);
+  first_byte_[static_cast<uint8_t>(pattern[0])] = true;
+  longest_ = std::max(longest_, pattern.size());
+  looks_around_ |= token.single_word || token.lstrip || token.rstrip;
+}
+
+int32_t AddedTokens::longest_at(std::string_view text, size_t at, size_t& end) const {
+  int32_t found = -1;
+  uint64_t node = 0;
+  for (size_t i = at; i < text.size(); ++i) {
+    node = children_.find(edge(node, text[i]));
+    if (node == FlatMap::kNone) break;
+    if (token_at_[node] >= 0) {
+      found = token_at_[node];
+      end = i + 1;
+    }
+  }
+  return found;
+}
+
+bool AddedTokens::stands_alone(std::string_view text, size_t begin, size_t end) const {
+  return (begin == 0 || !is_word_char(char_before(text, begin))) &&
+         (end == text.size() || !is_word_char(utf8_step(text, end).value));
+}
+
+std::vector<AddedTokens::Span> AddedTokens::split(std::string_view text, bool final, size_t& consumed) const {
+  std::vector<Span> spans;
+  consumed = final || empty() ? text.size() : 0;
+  if (empty()) {
+    if (!text.empty()) spans.push_back({0, text.size(), -1});
+    return spans;
+  }
+  if (!final && looks_around_) return spans;  // a decision may need any amount of what follows
+  // A token that begins below `limit` lies inside the text.
+  const size_t limit = final ? text.size() : text.size() < longest_ ? 0 : text.size() - longest_ + 1;
+  size_t start = 0;  // of the text that is not in a span yet
+  size_t at = 0;
+  while (at < limit) {
+    size_t end = 0;
+    int32_t index = -1;
+    if (first_byte_[static_cast<uint8_t>(text[at])]) index = longest_at(text, at, end);
+    if (index < 0) {
+      ++at;
+      continue;
+    }
+    const AddedToken& token = tokens_[static_cast<size_t>(index)];
+    size_t begin = at;
+    at = end;
+    if (token.single_word && !stands_alone(text, begin, end)) continue;
+    if (token.lstrip) begin = std::max(space_begin(text, begin), start);
+    if (token.rstrip) end = space_end(text, end);
+    if (start < begin) spans.push_back({start, begin, -1});
+    spans.push_back({begin, end, token.id});
+    start = end;
+  }
+  consumed = final ? text.size() : std::max(start, char_start(text, std::max(at, start)));
+  if (start < consumed) spans.push_back({start, consumed, -1});
+  return spans;
+}
+
+}  // namespace lariat::tok

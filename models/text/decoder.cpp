@@ -1,0 +1,192 @@
+#include "models/text/decoder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "kernels/error.h"
+#include "models/text/bpe.h"
+
+namespace lariat::tok {
+namespace {
+
+using Kind = DecodeStep::Kind;
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+// Of one token: a chain of replacements could double it again and again.
+constexpr size_t kMaxReplaced = size_t{1} << 20;
+
+// The byte that a token <0xNN> spells, or -1.
+int fallback_byte(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
+  unsigned byte = 0;
+  const auto [end, error] = std::from_chars(&token[3], &token[5], byte, 16);
+  return error == std::errc() && end == &token[5] ? static_cast<int>(byte) : -1;
+}
+
+}  // namespace
+
+DecodeChain::DecodeChain(const std::vector<DecodeStep>& steps) {
+  bool fused = false;
+  for (const DecodeStep& step : steps) {
+    const auto replace =
+        step.keep_good_bytes ? Utf8Assembler::Replace::kPerByte : Utf8Assembler::Replace::kPerPrefix;
+    states_.push_back(
+        {.step = &step, .fused = fused, .strip_left = step.start, .run = {}, .utf8 = Utf8Assembler(replace)});
+    fused |= step.kind == Kind::kFuse || step.kind == Kind::kByteLevel;
+  }
+}
+
+void DecodeChain::feed(size_t index, std::string_view token, std::string& out) {
+  if (index == states_.size()) {
+    out += token;
+    return;
+  }
+  State& state = states_[index];
+  switch (state.step->kind) {
+    case Kind::kReplace: {
+      const std::string text = replace_all(token, state.step->pattern, state.step->content);
+      if (text.size() > std::max(kMaxReplaced, token.size())) {
+        throw Error(fmt::format(
+            "the tokenizer's decoder makes {} bytes of one token; use another tokenizer.json", text.size()));
+      }
+      feed(index + 1, text, out);
+      break;
+    }
+    case Kind::kByteFallback:
+      byte_fallback(index, token, out);
+      break;
+    case Kind::kFuse:
+      feed(index + 1, token, out);
+      break;
+    case Kind::kStrip:
+      state.fused ? strip_stream(index, token, out) : strip_token(index, token, out);
+      break;
+    case Kind::kMetaspace:
+      metaspace(index, token, out);
+      break;
+    case Kind::kByteLevel:
+      byte_level(index, token, out);
+      break;
+    case Kind::kJoin:
+      if (state.seen++ > 0) feed(index + 1, state.step->content, out);
+      feed(index + 1, token, out);
+      break;
+  }
+}
+
+void DecodeChain::finish(std::string& out) {
+  for (size_t i = 0; i < states_.size(); ++i) {
+    const Kind kind = states_[i].step->kind;
+    if (kind == Kind::kByteFallback) end_run(i, out);
+    if (kind == Kind::kByteLevel) {
+      std::string text;
+      states_[i].utf8.finish(text);
+      if (!text.empty()) feed(i + 1, text, out);
+    }
+  }
+}
+
+void DecodeChain::byte_fallback(size_t index, std::string_view token, std::string& out) {
+  State& state = states_[index];
+  const int byte = fallback_byte(token);
+  if (byte < 0) {
+    end_run(index, out);
+    feed(index + 1, token, out);
+    return;
+  }
+  const char c = static_cast<char>(byte);
+  if (!state.step->keep_good_bytes) {
+    state.run += c;
+    return;
+  }
+  std::string text;
+  state.utf8.push({&c, 1}, text);
+  if (!text.empty()) feed(index + 1, text, out);
+}
+
+void DecodeChain::end_run(size_t index, std::string& out) {
+  State& state = states_[index];
+  std::string text;
+  if (state.step->keep_good_bytes) {
+    state.utf8.finish(text);
+  } else if (!state.run.empty()) {
+    const std::string run = std::move(state.run);
+    state.run.clear();
+    bool good = true;
+    for (size_t at = 0; good && at < run.size();) {
+      const Utf8Step c = utf8_step(run, at);
+      good = c.kind == Utf8Step::kChar;
+      at += c.length;
+    }
+    if (good) {
+      text = run;
+    } else {
+      for (size_t i = 0; i < run.size(); ++i) feed(index + 1, kReplacement, out);
+    }
+  }
+  if (!text.empty()) feed(index + 1, text, out);
+}
+
+void DecodeChain::byte_level(size_t index, std::string_view token, std::string& out) {
+  std::string bytes;
+  for (size_t at = 0; at < token.size();) {
+    const Utf8Step c = utf8_step(token, at);
+    const int byte = alphabet_to_byte(c.value);
+    if (byte < 0) {  // an added token outside the alphabet stands for itself
+      bytes = token;
+      break;
+    }
+    bytes += static_cast<char>(byte);
+    at += c.length;
+  }
+  std::string text;
+  states_[index].utf8.push(bytes, text);
+  if (!text.empty()) feed(index + 1, text, out);
+}
+
+void DecodeChain::metaspace(size_t index, std::string_view token, std::string& out) {
+  State& state = states_[index];
+  const bool drop = state.seen++ == 0 && state.step->drop_first;
+  feed(index + 1, replace_all(token, state.step->pattern, drop ? "" : " "), out);
+}
+
+void DecodeChain::strip_token(size_t index, std::string_view token, std::string& out) {
+  const DecodeStep& step = *states_[index].step;
+  const size_t size = step.content.size();
+  for (size_t i = 0; i < step.start && token.starts_with(step.content); ++i) token.remove_prefix(size);
+  for (size_t i = 0; i < step.stop && token.ends_with(step.content); ++i) token.remove_suffix(size);
+  feed(index + 1, token, out);
+}
+
+// The one token arrives in pieces: its front is stripped as it comes, and what may be its end is held back.
+void DecodeChain::strip_stream(size_t index, std::string_view text, std::string& out) {
+  State& state = states_[index];
+  const DecodeStep& step = *state.step;
+  while (state.strip_left > 0 && !text.empty()) {
+    if (!text.starts_with(step.content)) {
+      state.strip_left = 0;
+      break;
+    }
+    text.remove_prefix(step.content.size());
+    --state.strip_left;
+  }
+  if (text.empty()) return;
+  size_t ending = 0;
+  std::string_view body = text;
+  while (body.ends_with(step.content)) {
+    body.remove_suffix(step.content.size());
+    ++ending;
+  }
+  std::string ready;
+  if (!body.empty()) {
+    for (; state.held > 0; --state.held) ready += step.content;
+    ready += body;
+  }
+  state.held += ending;
+  // Only the last `stop` may go; at the end they are simply never passed on.
+  for (; state.held > step.stop; --state.held) ready += step.content;
+  if (!ready.empty()) feed(index + 1, ready, out);
+}
+
+}  // namespace lariat::tok

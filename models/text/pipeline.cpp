@@ -1,0 +1,142 @@
+#include "models/text/pipeline.h"
+
+#include <fmt/format.h>
+
+#include "kernels/error.h"
+
+namespace lariat::tok {
+namespace {
+
+// NFKC makes at most 11 bytes of one; a chain of replacements could otherwise double a text again and again.
+constexpr size_t kMaxGrowth = 64;
+
+void place(Pipeline& pipeline, int32_t id, const std::string& text, bool special) {
+  Pipeline::Token& token = pipeline.tokens.at(static_cast<size_t>(id));
+  if (token.known && token.text != text) {
+    throw Error(
+        fmt::format("{}: id {} belongs to both '{:.60}' and '{:.60}'; the tokenizer files contradict "
+                    "each other",
+                    pipeline.file, id, token.text, text));
+  }
+  token = {text, true, special};
+  const auto [it, fresh] = pipeline.ids.emplace(text, id);
+  if (!fresh && it->second != id) {
+    throw Error(
+        fmt::format("{}: token '{:.60}' has the ids {} and {}; the tokenizer files contradict each "
+                    "other",
+                    pipeline.file, text, it->second, id));
+  }
+}
+
+// Sizes the table by id. A small file that names a huge id must not make a huge table: ids may go up to twice
+// the number of tokens and a gap (padded vocabularies leave gaps of some thousands).
+void make_room(Pipeline& pipeline) {
+  constexpr size_t kMaxGap = size_t{1} << 19;
+  size_t count = pipeline.added.size();
+  int32_t largest = 0;
+  std::string name;
+  const auto see = [&](const std::string& token, int32_t id) {
+    if (id < largest) return;
+    largest = id;
+    name = token;
+  };
+  if (pipeline.bpe) {
+    count += pipeline.bpe->vocab().size();
+    for (const auto& [token, id] : pipeline.bpe->vocab()) see(token, id);
+  } else {
+    count += static_cast<size_t>(pipeline.sentencepiece->size());
+    see("", pipeline.sentencepiece->size() - 1);
+  }
+  for (const AddedToken& token : pipeline.added) see(token.content, token.id);
+  if (static_cast<size_t>(largest) >= 2 * count + kMaxGap) {
+    throw Error(fmt::format("{}: token '{:.60}' has the id {} and there are {} tokens; the file is damaged",
+                            pipeline.file, name, largest, count));
+  }
+  pipeline.tokens.resize(static_cast<size_t>(largest) + 1);
+}
+
+}  // namespace
+
+Normalizer::Normalizer(std::vector<NormalizeStep> steps) : steps_(std::move(steps)) {
+  bool replaces = false;
+  for (const NormalizeStep& step : steps_) {
+    has_form_ |= step.kind == NormalizeStep::Kind::kForm;
+    if (step.kind != NormalizeStep::Kind::kReplace) continue;
+    replaces = true;
+    // A longer pattern could lie across the cut.
+    if (utf8_step(step.pattern, 0).length != step.pattern.size()) streams_ = false;
+  }
+  // A replacement could turn a safe place for a cut into an unsafe one.
+  if (has_form_ && replaces) streams_ = false;
+}
+
+std::string Normalizer::apply(std::string_view text, bool at_start) const {
+  std::string out(text);
+  for (const NormalizeStep& step : steps_) {
+    switch (step.kind) {
+      case NormalizeStep::Kind::kForm:
+        out = normalize(out, step.form);
+        break;
+      case NormalizeStep::Kind::kPrepend:
+        if (at_start && !out.empty()) out.insert(0, step.content);
+        break;
+      case NormalizeStep::Kind::kReplace:
+        out = replace_all(out, step.pattern, step.content);
+        break;
+    }
+    if (out.size() > kMaxGrowth * (text.size() + 1024)) {
+      throw Error(
+          fmt::format("the tokenizer's normalizer makes a text more than {} times longer; use another "
+                      "tokenizer.json",
+                      kMaxGrowth));
+    }
+  }
+  return out;
+}
+
+size_t Normalizer::certain_prefix(std::string_view text) const {
+  if (!streams_) return 0;
+  return has_form_ ? normalization_boundary(text) : text.size();
+}
+
+void add_token(Pipeline& pipeline, AddedToken token) {
+  const auto [it, fresh] =
+      pipeline.added_index.emplace(token.content, static_cast<int32_t>(pipeline.added.size()));
+  if (fresh) {
+    pipeline.added.push_back(std::move(token));
+    return;
+  }
+  AddedToken& old = pipeline.added[static_cast<size_t>(it->second)];
+  token.id = old.id;
+  old = std::move(token);
+}
+
+void index_tokens(Pipeline& pipeline) {
+  make_room(pipeline);
+  if (pipeline.bpe) {
+    for (const auto& [token, id] : pipeline.bpe->vocab()) place(pipeline, id, token, false);
+  } else {
+    const SentencePiece& model = *pipeline.sentencepiece;
+    for (int32_t id = 0; id < model.size(); ++id) {
+      const std::string piece = model.piece(id);
+      // Pieces that differ only in invalid bytes would look the same; only their text counts.
+      if (!pipeline.ids.contains(piece)) place(pipeline, id, piece, model.is_control(id));
+    }
+  }
+  for (const AddedToken& token : pipeline.added) {
+    place(pipeline, token.id, token.content, token.special);
+    if (token.special && pipeline.split_special) continue;
+    if (token.normalized && !pipeline.sentencepiece) {
+      pipeline.normalized_added.add(pipeline.normalizer.apply(token.content, true), token);
+    } else {
+      pipeline.raw_added.add(token.content, token);
+    }
+  }
+  for (int32_t id : pipeline.template_prefix) {
+    const auto at = static_cast<size_t>(id);
+    if (at >= pipeline.tokens.size() || !pipeline.tokens[at].known)
+      throw Error(fmt::format("{}: key 'post_processor': id {} is not a token", pipeline.file, id));
+  }
+}
+
+}  // namespace lariat::tok

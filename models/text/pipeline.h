@@ -1,0 +1,95 @@
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/text/added_tokens.h"
+#include "models/text/bpe.h"
+#include "models/text/decoder.h"
+#include "models/text/pretokenizer.h"
+#include "models/text/sentencepiece.h"
+
+namespace lariat {
+class JsonFields;
+}
+
+namespace lariat::tok {
+
+// Ids are below this, so that tables indexed by id stay small whatever a file says.
+constexpr int64_t kMaxId = int64_t{1} << 24;
+
+// One component of a "normalizer", in the order of the file.
+struct NormalizeStep {
+  enum class Kind { kForm, kPrepend, kReplace };
+  Kind kind;
+  NormalForm form = NormalForm::kNfc;  // kForm
+  std::string pattern{};               // kReplace: literal, not empty
+  std::string content{};               // kPrepend, kReplace
+};
+
+// The "normalizer" of a tokenizer.json.
+class Normalizer {
+ public:
+  Normalizer() = default;
+  explicit Normalizer(std::vector<NormalizeStep> steps);
+
+  // `at_start`: whether the text opens its section, which is where Prepend applies (not to an empty text).
+  std::string apply(std::string_view text, bool at_start) const;
+
+  // How much of the text may be normalised now although more follows. 0: nothing is certain yet.
+  size_t certain_prefix(std::string_view text) const;
+
+ private:
+  std::vector<NormalizeStep> steps_;
+  bool has_form_ = false;
+  bool streams_ = true;
+};
+
+// What a Tokenizer holds: its parts in the order a text passes through them (added tokens, normalizer, added
+// tokens in normalised form, then either pre-tokenizer and BPE or SentencePiece), and the way back.
+struct Pipeline {
+  struct Token {
+    std::string text;  // as in the vocabulary file
+    bool known = false;
+    bool special = false;
+  };
+
+  std::string file;  // for error messages
+  std::vector<AddedToken> added;
+  StringMap added_index;  // content -> place in `added`
+  Normalizer normalizer;
+  PreTokenizer pre_tokenizer;
+  std::optional<Bpe> bpe;  // or
+  std::optional<SentencePiece> sentencepiece;
+  std::vector<DecodeStep> decode_steps;
+  std::vector<int32_t> template_prefix;  // what the post-processor puts in front of a text
+  bool split_special = false;            // special tokens in a text are text
+
+  // Made from the above by index_tokens().
+  std::vector<Token> tokens;  // by id
+  StringMap ids;
+  AddedTokens raw_added, normalized_added;
+
+  // Of the settings beside the vocabulary.
+  std::optional<int32_t> bos, eos;
+  bool adds_bos = false;
+  std::vector<int32_t> prefix;  // what add_bos puts in front
+};
+
+// Fills `pipeline` from a tokenizer.json. Throws Error naming the file and the key.
+void load_tokenizer_json(const std::filesystem::path& file, Pipeline& pipeline);
+
+// The same from a SentencePiece tokenizer.model.
+void load_sentencepiece(const std::filesystem::path& file, Pipeline& pipeline);
+
+// An AddedToken as JSON writes it, without its id. Throws Error naming the file and the key.
+AddedToken read_added_token(const JsonFields& fields);
+
+// Adds a token, or replaces the flags of the one of the same content (which keeps its id).
+void add_token(Pipeline& pipeline, AddedToken token);
+
+// Checks that the added tokens do not contradict the vocabulary and builds the tables. Throws Error.
+void index_tokens(Pipeline& pipeline);
+
+}  // namespace lariat::tok

@@ -1,0 +1,153 @@
+#include "models/text/sentencepiece.h"
+
+#include <fmt/format.h>
+#include <sentencepiece_processor.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/error.h"
+#include "models/json_file.h"
+#include "models/text/pipeline.h"
+#include "models/text/unicode.h"
+
+namespace lariat::tok {
+namespace {
+
+constexpr char32_t kSpaceSymbol = 0x2581;  // what SentencePiece writes for a space
+constexpr std::string_view kSpacePiece = "\xE2\x96\x81";
+constexpr uint64_t kMaxModelBytes = uint64_t{64} << 20;
+constexpr size_t kMaxCachedWords = size_t{1} << 17, kMaxCachedBytes = 64;
+
+std::string valid_utf8(std::string_view bytes) {
+  std::string out;
+  Utf8Assembler assembler;
+  assembler.push(bytes, out);
+  assembler.finish(out);
+  return out;
+}
+
+// Meta's Llama 3 ships its tiktoken vocabulary under the same name: lines of "base64 rank".
+bool looks_like_tiktoken(std::string_view bytes) {
+  const std::string_view line = bytes.substr(0, bytes.find('\n'));
+  const size_t space = line.find(' ');
+  if (space == 0 || space == std::string_view::npos || space + 1 == line.size()) return false;
+  const auto is_base64 = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '+' || c == '/' || c == '=';
+  };
+  const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || c == '\r'; };
+  return std::all_of(line.begin(), line.begin() + static_cast<std::ptrdiff_t>(space), is_base64) &&
+         std::all_of(line.begin() + static_cast<std::ptrdiff_t>(space) + 1, line.end(), is_digit);
+}
+
+}  // namespace
+
+SentencePiece::SentencePiece(const std::string& bytes, const std::string& file) : file_(file) {
+  if (looks_like_tiktoken(bytes)) {
+    throw Error(file +
+                ": a tiktoken vocabulary (lines of base64 and rank), not a SentencePiece model; put the " +
+                "model's tokenizer.json next to it");
+  }
+  spec_ = checked_sentencepiece(bytes, file);
+  const auto processor = std::make_shared<sentencepiece::SentencePieceProcessor>();
+  std::string problem;
+  try {
+    const auto status = processor->LoadFromSerializedProto(std::exchange(spec_.bytes, {}));
+    if (!status.ok()) problem = status.message();
+    if (status.ok() && processor->GetPieceSize() <= 0) problem = "it has no pieces";
+  } catch (const std::exception& e) {  // its double array may throw
+    problem = e.what();
+  }
+  if (!problem.empty()) {
+    throw Error(
+        fmt::format("{}: not a usable SentencePiece model ({:.200}); download it again", file, problem));
+  }
+  processor_ = processor;
+  find_joints();
+}
+
+// When no piece holds a space after another character, no merge crosses the place before a space, and the
+// words of a text can be encoded (and remembered) one by one: a word without its space gets the same space
+// back as the dummy prefix.
+void SentencePiece::find_joints() {
+  space_id_ = processor_->PieceToId(kSpacePiece);
+  cuttable_ = spec_.bpe && spec_.plain_normalizer && spec_.dummy_prefix && !spec_.removes_spaces &&
+              spec_.escapes_spaces && processor_->IdToPiece(space_id_) == kSpacePiece;
+  for (int32_t id = 0; id < size() && cuttable_; ++id) {
+    if (processor_->IsControl(id) || processor_->IsUnknown(id) || processor_->IsByte(id)) continue;
+    const std::string text = piece(id);
+    char32_t left = 0;
+    for (size_t at = 0; at < text.size();) {
+      const Utf8Step c = utf8_step(text, at);
+      if (at > 0 && c.value == kSpaceSymbol) before_space_.insert(left);
+      left = c.value;
+      at += c.length;
+    }
+    if (before_space_.size() > 16) cuttable_ = false;  // not a vocabulary of words
+  }
+}
+
+size_t SentencePiece::encode_prefix(std::string_view text, bool at_start, bool final, Scratch& scratch,
+                                    std::vector<int32_t>& out) const {
+  size_t done = 0;
+  for (size_t at = 1; cuttable_ && (at = text.find(' ', at)) != std::string_view::npos; ++at) {
+    char32_t left = utf8_step(text, char_start(text, at - 1)).value;
+    if (left == ' ') left = kSpaceSymbol;
+    if (before_space_.contains(left)) continue;
+    encode_word(text.substr(done, at - done), at_start && done == 0, scratch, out);
+    done = at;
+  }
+  if (!final) return done;
+  if (done < text.size()) encode_word(text.substr(done), at_start && done == 0, scratch, out);
+  return text.size();
+}
+
+void SentencePiece::encode_word(std::string_view word, bool at_start, Scratch& scratch,
+                                std::vector<int32_t>& out) const {
+  if (!at_start) word.remove_prefix(1);  // the space that the dummy prefix is going to be
+  if (word.empty()) {
+    out.push_back(space_id_);
+    return;
+  }
+  if (const auto it = scratch.words.find(word); it != scratch.words.end()) {
+    out.insert(out.end(), it->second.begin(), it->second.end());
+    return;
+  }
+  std::vector<int> ids;
+  const auto status = processor_->Encode(word, &ids);
+  if (!status.ok()) {
+    throw Error(fmt::format("{}: SentencePiece could not encode the text ({})", file_, status.message()));
+  }
+  out.insert(out.end(), ids.begin(), ids.end());
+  if (word.size() > kMaxCachedBytes) return;
+  if (scratch.words.size() >= kMaxCachedWords) scratch.words.clear();
+  scratch.words.emplace(std::string(word), std::vector<int32_t>(ids.begin(), ids.end()));
+}
+
+int32_t SentencePiece::size() const { return processor_->GetPieceSize(); }
+std::string SentencePiece::piece(int32_t id) const { return valid_utf8(processor_->IdToPiece(id)); }
+bool SentencePiece::is_control(int32_t id) const {
+  return processor_->IsControl(id) || processor_->IsUnknown(id);
+}
+int32_t SentencePiece::bos() const { return processor_->bos_id(); }
+int32_t SentencePiece::eos() const { return processor_->eos_id(); }
+
+void load_sentencepiece(const std::filesystem::path& file, Pipeline& pipeline) {
+  pipeline.file = file.string();
+  SentencePiece& model = pipeline.sentencepiece.emplace(read_file(file, kMaxModelBytes), pipeline.file);
+  for (int32_t id = 0; id < model.size(); ++id) {
+    if (!model.is_control(id) || model.piece(id).empty()) continue;
+    // As the slow LlamaTokenizer: control pieces are tokens wherever they stand in a text.
+    add_token(pipeline, {.content = model.piece(id), .id = id, .normalized = false, .special = true});
+  }
+  using Kind = DecodeStep::Kind;
+  const size_t strip = model.strips_all_leading_space() ? std::string::npos
+                       : model.strips_leading_space()   ? 1
+                                                        : 0;
+  pipeline.decode_steps = {{.kind = Kind::kReplace, .pattern = std::string(kSpacePiece), .content = " "},
+                           {.kind = Kind::kByteFallback, .keep_good_bytes = true},
+                           {.kind = Kind::kFuse},
+                           {.kind = Kind::kStrip, .content = " ", .start = strip}};
+}
+
+}  // namespace lariat::tok

@@ -1,0 +1,36 @@
+#pragma once
+#include <functional>
+#include <span>
+#include <string>
+
+#include "kernels/backend.h"
+
+namespace lariat {
+
+// Sees what each layer makes of a step's tokens: called with f32 rows in host memory, one per token, valid
+// during the call. Names are "layers.I." and one of
+//   q             after biases and head norms, before RoPE    [n_heads * head_dim]
+//   k, v          as the cache has them (k rotated)           [n_kv_heads * head_dim]
+//   scores_max    the largest score of each head              [n_heads]
+//   attention     the attention's contribution                [hidden]
+//   feed_forward  the feed-forward's contribution             [hidden]
+//   output        the residual after the layer                [hidden]
+// It costs a copy of all of them and is meant for comparing a model with another implementation of it.
+using TraceFn = std::function<void(const std::string& name, int64_t cols, std::span<const float> rows)>;
+
+// Hands a matrix in backend memory to `trace`.
+void trace_matrix(Backend& backend, const TraceFn& trace, const std::string& name, const Matrix& matrix);
+
+// What a layer's attention works with, once qkv_to_cache is done.
+struct AttentionView {
+  const Matrix& q;
+  const RopeTable& rope;
+  std::span<const StepSequence> sequences;
+  const KvLayer& cache;
+  const AttentionParams& params;
+};
+// Hands q, k, v and scores_max to `trace`; `prefix` is "layers.I.".
+void trace_attention(Backend& backend, const TraceFn& trace, const std::string& prefix,
+                     const AttentionView& view);
+
+}  // namespace lariat

@@ -1,0 +1,186 @@
+// Launches that are collected, recorded and replayed: the same ops again and again, at other positions, in
+// other pages and with other work in between, against the float64 reference. A kernel that took what changes
+// as an argument of its launch would go on with that of the recorded step and fail here.
+#include <memory>
+
+#include "tests/cuda/cuda_fixture.h"
+#include "tests/kernels/op_cases.h"
+
+namespace lariat::test {
+namespace {
+
+constexpr int64_t kHeads = 4, kKvHeads = 2, kHeadDim = 32, kDim = kHeads * kHeadDim;
+constexpr int64_t kKvDim = kKvHeads * kHeadDim, kCapacity = 600;
+constexpr size_t kLayers = 2;
+constexpr double kTolerance = 1e-4;  // f32 all through; another position is off by 0.1 and more
+
+// Two layers without a model: weights, activations and the caches of some sequences on one backend.
+class Layers {
+ public:
+  Layers(Backend& backend, std::vector<int64_t> lengths)
+      : backend_(backend),
+        lengths_(std::move(lengths)),
+        rows_(static_cast<int64_t>(lengths_.size())),
+        w_q_(weight(1, kDim)),
+        w_k_(weight(2, kKvDim)),
+        w_v_(weight(3, kKvDim)),
+        norm_(weight(4, 1)),
+        x_(backend, rows_, kDim),
+        normed_(backend, rows_, kDim),
+        q_(backend, rows_, kDim),
+        k_(backend, rows_, kKvDim),
+        v_(backend, rows_, kKvDim),
+        out_(backend, rows_, kDim),
+        cos_(backend, rows_, kHeadDim / 2),
+        sin_(backend, rows_, kHeadDim / 2),
+        q_scale_(backend, rows_, 1) {
+    for (size_t i = 0; i < lengths_.size(); ++i) add_cache(i);
+  }
+
+  // One token for each sequence; the last layer's output.
+  std::vector<float> step(double theta = 10000.0, float scale = 1.0F) {
+    std::vector<StepSequence> sequences;
+    for (size_t i = 0; i < lengths_.size(); ++i) sequences.push_back(caches_[i]->sequence(lengths_[i]++, 1));
+    const std::vector<double> inv_freq = frequencies(kHeadDim, theta);
+    const std::vector<SequenceRope> ropes(sequences.size(), {inv_freq, scale});
+    const std::vector<float> input = Rng(static_cast<uint64_t>(lengths_[0])).normals(rows_ * kDim);
+    backend_.copy_in(x_.view().data, input.data(), input.size() * sizeof(float));
+    const RopeTable rope{cos_.view(), sin_.view(), q_scale_.view(), kHeadDim, false};
+    backend_.begin_step(sequences);
+    backend_.rope_table(ropes, rope);
+    for (size_t layer = 0; layer < kLayers; ++layer) {
+      backend_.rms_norm(x_.view(), norm_.view(), 1e-5F, normed_.view());
+      backend_.matmul(normed_.view(), w_q_.view(), Matrix(), DType::kF32, q_.view());
+      backend_.matmul(normed_.view(), w_k_.view(), Matrix(), DType::kF32, k_.view());
+      backend_.matmul(normed_.view(), w_v_.view(), Matrix(), DType::kF32, v_.view());
+      const KvLayer& part = caches_[0]->layer(layer);
+      backend_.qkv_to_cache(q_.view(), k_.view(), v_.view(), QkvEpilogue(), rope, part);
+      backend_.attention(q_.view(), rope, part, {kHeads, 0.17F, 0}, out_.view());
+      backend_.add_rms_norm(x_.view(), out_.view(), norm_.view(), 1e-5F, normed_.view());
+      backend_.swiglu(normed_.view(), x_.view());
+    }
+    return normed_.values();
+  }
+
+  // The same keys and values in other pages.
+  void move_cache(size_t i) {
+    const std::unique_ptr<Cache> old = std::move(caches_[i]);
+    add_cache(i);
+    for (size_t layer = 0; layer < kLayers; ++layer) {
+      caches_[i]->set_keys(old->keys(lengths_[i], layer), layer);
+      caches_[i]->set_values(old->values(lengths_[i], layer), layer);
+    }
+  }
+  void rerotate(const std::vector<double>& delta) {
+    std::vector<KeyRotation> rotations;
+    for (size_t i = 0; i < caches_.size(); ++i)
+      rotations.push_back({caches_[i]->pages(), lengths_[i], delta});
+    backend_.rerotate_keys(rotations, caches_[0]->layers(), false);
+  }
+
+ private:
+  Tensor weight(uint64_t seed, int64_t rows) {
+    return {backend_, Rng(seed).normals(rows * kDim, 0.1F), rows, kDim};
+  }
+  void add_cache(size_t i) {
+    caches_.resize(std::max(caches_.size(), i + 1));
+    caches_[i] = std::make_unique<Cache>(backend_, kCapacity, kKvHeads, kHeadDim, DType::kF32, DType::kF32,
+                                         static_cast<int64_t>(kLayers));
+    for (size_t layer = 0; layer < kLayers; ++layer) {
+      caches_[i]->set_keys(Rng(i + 10).normals(kCapacity * kKvDim), layer);
+      caches_[i]->set_values(Rng(i + 20).normals(kCapacity * kKvDim), layer);
+    }
+  }
+
+  Backend& backend_;
+  std::vector<int64_t> lengths_;
+  int64_t rows_;
+  Tensor w_q_, w_k_, w_v_, norm_;
+  Tensor x_, normed_, q_, k_, v_, out_, cos_, sin_, q_scale_;
+  std::vector<std::unique_ptr<Cache>> caches_;
+};
+
+class CudaQueue : public OnCuda {
+ protected:
+  CudaBackend::StepCounts counts() const { return dynamic_cast<CudaBackend&>(*cuda_).step_counts(); }
+};
+
+TEST_F(CudaQueue, ReplaysAtNewPositionsForOneAndForEightSequences) {
+  for (const std::vector<int64_t>& lengths :
+       {std::vector<int64_t>{5}, {252}, {3, 250, 17, 100, 255, 1, 30, 254}}) {
+    Layers tested(*cuda_, lengths), expected(reference_, lengths);
+    const auto before = counts();
+    for (int i = 0; i < 8; ++i)
+      expect_close(tested.step(), expected.step(), kTolerance, 0, std::to_string(i));
+    const auto after = counts();
+    // The first step may take memory that the second has; a doubled length is another record.
+    EXPECT_GE(after.replayed - before.replayed, lengths[0] == 5 ? 5 : 2);
+    EXPECT_EQ(after.direct + after.recorded + after.replayed,
+              before.direct + before.recorded + before.replayed + 8);
+  }
+}
+
+TEST_F(CudaQueue, OtherPagesFrequenciesAndFactorsNeedNoNewRecord) {
+  Layers tested(*cuda_, {40, 7}), expected(reference_, {40, 7});
+  const auto compare = [&](const char* when, double theta = 10000.0, float scale = 1.0F) {
+    expect_close(tested.step(theta, scale), expected.step(theta, scale), kTolerance, 0, when);
+  };
+  for (int i = 0; i < 4; ++i) compare("at first");
+  const auto before = counts();
+  EXPECT_GE(before.replayed, 1);
+  tested.move_cache(1);
+  compare("in other pages");
+  const std::vector<double> delta = frequency_change(kHeadDim);
+  tested.rerotate(delta);
+  expected.rerotate(delta);
+  compare("re-rotated", 20221.0);
+  compare("with an attention factor", 20221.0, 1.4F);
+  EXPECT_EQ(counts().replayed, before.replayed + 3);
+}
+
+TEST_F(CudaQueue, WhatComesBetweenDoesNotSpoilTheRecord) {
+  Layers tested(*cuda_, {12, 90}), expected(reference_, {12, 90});
+  for (int i = 0; i < 4; ++i) expect_close(tested.step(), expected.step(), kTolerance, 0, "at first");
+  const auto before = counts();
+  {
+    Layers other(*cuda_, {300}), other_expected(reference_, {300});  // grows working memory
+    expect_close(other.step(), other_expected.step(), kTolerance, 0, "the other");
+    expect_close(tested.step(), expected.step(), kTolerance, 0, "after a step of others");
+    for (int i = 0; i < 3; ++i) {
+      expect_close(other.step(), other_expected.step(), kTolerance, 0, "the other again");
+    }
+  }
+  for (int i = 0; i < 4; ++i) expect_close(tested.step(), expected.step(), kTolerance, 0, "at last");
+  EXPECT_GE(counts().replayed, before.replayed + 2);
+}
+
+// Nothing collected runs after its memory is gone, and nothing collected is lost.
+TEST_F(CudaQueue, FreedMemoryHasBeenUsedBefore) {
+  const std::vector<float> values = Rng(3).normals(256);
+  const Tensor out(*cuda_, 1, 256), ones(*cuda_, std::vector<float>(256, 1.0F), 1, 256);
+  {
+    const Tensor x(*cuda_, values, 1, 256);
+    cuda_->rms_norm(x.view(), ones.view(), 0.0F, out.view());
+  }
+  const Tensor x(reference_, values, 1, 256), expected(reference_, 1, 256);
+  const Tensor host_ones(reference_, std::vector<float>(256, 1.0F), 1, 256);
+  reference_.rms_norm(x.view(), host_ones.view(), 0.0F, expected.view());
+  expect_close(out.values(), expected.values(), 1e-5, 0, "rms_norm");
+}
+
+// A launch that fails is reported by the first call that waits, or that waits after memory was freed, and the
+// backend goes on.
+TEST_F(CudaQueue, AFailedLaunchIsReportedOnce) {
+  for (bool freed : {false, true}) {
+    const std::vector<float> values = Rng(4).normals(64);
+    const Tensor x(*cuda_, values, 1, 64), ones(*cuda_, std::vector<float>(64, 1.0F), 1, 64);
+    cuda_->rms_norm(x.view().row_range(0, 0), ones.view(), 0.0F, x.view());  // a grid of no blocks
+    if (freed) cuda_->allocate(64);                                          // and freed
+    EXPECT_ANY_THROW(cuda_->synchronize());
+    EXPECT_NO_THROW(cuda_->synchronize());
+    EXPECT_EQ(x.values(), values);
+  }
+}
+
+}  // namespace
+}  // namespace lariat::test

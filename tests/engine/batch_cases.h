@@ -1,0 +1,51 @@
+#pragma once
+#include <memory>
+
+#include "engine/generate.h"
+#include "tests/engine/engine_test_util.h"
+
+// Several sequences in one step against each alone, on any backend.
+namespace lariat::test {
+
+// Eight texts of different lengths: within one page of the cache, at its edge, and over several.
+inline std::vector<std::vector<int32_t>> batch_prompts(int64_t vocab_size) {
+  std::vector<std::vector<int32_t>> prompts;
+  for (const int64_t length : {1, 2, 7, 30, 255, 256, 257, 300}) {
+    std::vector<int32_t>& prompt = prompts.emplace_back();
+    for (int64_t i = 0; i < length; ++i)
+      prompt.push_back(static_cast<int32_t>((i * 37 + length) % vocab_size));
+  }
+  return prompts;
+}
+
+// The greedy continuation of each prompt, n tokens, decoded `together` at a time.
+inline std::vector<std::vector<int32_t>> greedy_texts(Session& session,
+                                                      std::vector<std::vector<int32_t>> texts,
+                                                      size_t together, int64_t n) {
+  std::vector<std::vector<int32_t>> all;
+  for (size_t first = 0; first < texts.size(); first += together) {
+    std::vector<Sequence> sequences;
+    std::vector<Sequence*> batch;
+    std::vector<int32_t> next;
+    for (size_t i = first; i < first + together; ++i) {
+      sequences.push_back(session.new_sequence());
+      int32_t token = 0;
+      session.backend().argmax(session.prefill_last(sequences.back(), texts[i]), {&token, 1});
+      next.push_back(token);
+    }
+    for (Sequence& sequence : sequences) batch.push_back(&sequence);
+    for (auto& text : generate_greedy_batch(session, batch, next, n, {})) all.push_back(std::move(text));
+  }
+  return all;
+}
+
+inline void check_batch_equals_separate_runs(Backend& backend, const SessionOptions& options) {
+  const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
+  Session session(model, backend, options);
+  const auto prompts = batch_prompts(model.spec.vocab_size);
+  const auto alone = greedy_texts(session, prompts, 1, 12), together = greedy_texts(session, prompts, 8, 12);
+  EXPECT_EQ(together, alone);
+  EXPECT_NE(alone[3], alone[7]) << "texts that are all alike show nothing";
+}
+
+}  // namespace lariat::test

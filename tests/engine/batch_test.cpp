@@ -1,0 +1,108 @@
+// Several sequences in one step: the tokens of separate runs, in as many calls as one sequence needs; and
+// forks, which share their pages until one of them writes.
+#include "kernels/reference/reference_backend.h"
+#include "tests/engine/batch_cases.h"
+#include "tests/engine/forwarding_backend.h"
+
+namespace lariat::test {
+namespace {
+
+// Scaled from 64 tokens on, so that most of the batch has RoPE frequencies of its own.
+SessionOptions dynamic_session(const Model& model) {
+  RopeOptions rope;
+  rope.scaling = "dynamic-yarn";
+  SessionOptions options = f32_session();
+  options.rope = resolve_rope(model.spec.rope, rope);
+  return options;
+}
+
+TEST(Batch, EightSequencesDecodeTheTokensOfSeparateRuns) {
+  CpuBackend cpu(2);
+  ReferenceBackend reference;
+  for (Backend* backend : {static_cast<Backend*>(&cpu), static_cast<Backend*>(&reference)}) {
+    SCOPED_TRACE(backend->name());
+    check_batch_equals_separate_runs(*backend, f32_session());
+    check_batch_equals_separate_runs(*backend,
+                                     dynamic_session(open_f32(checkpoint_dir("llama_gqa"), *backend)));
+  }
+  check_batch_equals_separate_runs(cpu, {});  // 16-bit caches
+}
+
+TEST(Batch, CallsPerStepDoNotDependOnTheNumberOfSequences) {
+  CpuBackend cpu(1);
+  ForwardingBackend counting(cpu);
+  const Model model = open_f32(checkpoint_dir("llama_gqa"), counting);
+  Session session(model, counting, f32_session());
+  const auto prompts = batch_prompts(model.spec.vocab_size);
+  std::vector<Sequence> sequences;
+  for (const auto& prompt : prompts) {
+    sequences.push_back(session.new_sequence());
+    session.prefill(sequences.back(), prompt);
+  }
+  const auto calls = [&](size_t n) {
+    std::vector<Sequence*> batch;
+    for (size_t i = 0; i < n; ++i) batch.push_back(&sequences[i]);
+    const std::vector<int32_t> tokens(n, 3);
+    const int64_t before = counting.ops();
+    session.decode(batch, tokens);
+    return counting.ops() - before;
+  };
+  const int64_t one = calls(1);
+  // Per layer: 7 products, 2 norms, qkv to cache, attention, swiglu. Beside them: the step, its angles, the
+  // embedding, the first norm, the head.
+  EXPECT_EQ(one, 12 * static_cast<int64_t>(model.spec.layers.size()) + 5);
+  EXPECT_EQ(calls(8), one);
+}
+
+std::vector<int32_t> some_text(int64_t n, int64_t vocab_size) {
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < n; ++i) tokens.push_back(static_cast<int32_t>(i * i % 251 % vocab_size));
+  return tokens;
+}
+
+TEST(Fork, OfALongSequenceAllocatesNothing) {
+  CpuBackend cpu(2);
+  ForwardingBackend watched(cpu);
+  const Model model = load_model(checkpoint_dir("llama_gqa"), load_config(checkpoint_dir("llama_gqa")),
+                                 watched, DType::kBF16);
+  Session session(model, watched, {});
+  Sequence original = session.new_sequence();
+  session.prefill(original, some_text(10000, model.spec.vocab_size));
+  const int64_t pages = session.pool().pages(), allocations = watched.allocations();
+  EXPECT_EQ(pages, 40);  // of 256 positions
+  Sequence fork = session.fork(original, 10000);
+  EXPECT_EQ(watched.allocations(), allocations);
+  EXPECT_EQ(session.pool().pages(), pages);
+  for (int64_t i = 0; i < pages; ++i) EXPECT_EQ(fork.cache().pages()[i], original.cache().pages()[i]);
+
+  // The first token copies the one page that it is written to.
+  session.decode(fork, 5);
+  EXPECT_EQ(session.pool().pages(), pages + 1);
+  EXPECT_EQ(fork.cache().pages()[38], original.cache().pages()[38]);
+  EXPECT_NE(fork.cache().pages()[39], original.cache().pages()[39]);
+}
+
+TEST(Fork, RerotatedLeavesTheOtherAsItWas) {
+  CpuBackend cpu(2);
+  const Model model = open_f32(checkpoint_dir("llama_gqa"), cpu);
+  Session session(model, cpu, dynamic_session(model));
+  const auto text = some_text(300, model.spec.vocab_size);
+  const auto next_logits = [&](Sequence& sequence) {
+    const auto logits = session.decode(sequence, 9);
+    return std::vector<float>(logits.begin(), logits.end());
+  };
+  Sequence untouched = session.new_sequence();
+  session.prefill(untouched, text);
+  const std::vector<float> expected = next_logits(untouched);
+
+  Sequence original = session.new_sequence();
+  session.prefill(original, text);
+  Sequence fork = session.fork(original, 300);
+  session.prefill(fork, some_text(200, model.spec.vocab_size));  // beyond the next scale step
+  EXPECT_EQ(fork.cache().rerotations().count, 1);
+  EXPECT_EQ(original.cache().rerotations().count, 0);
+  EXPECT_EQ(next_logits(original), expected);
+}
+
+}  // namespace
+}  // namespace lariat::test

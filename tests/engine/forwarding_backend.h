@@ -1,0 +1,77 @@
+#pragma once
+#include <string>
+
+#include "kernels/backend.h"
+
+namespace lariat::test {
+
+// Another backend, and how many ops were asked of it. For tests that watch a backend, or change some of its
+// ops.
+class ForwardingBackend : public Backend {
+ public:
+  explicit ForwardingBackend(Backend& inner) : inner_(inner) {}
+
+  int64_t ops() const { return ops_; }
+  int64_t allocations() const { return allocations_; }
+
+  std::string name() const override { return inner_.name(); }
+  std::string description() const override { return inner_.description(); }
+  Buffer allocate(size_t bytes) override { return ++allocations_, inner_.allocate(bytes); }
+  void release(void* data, size_t bytes) noexcept override { inner_.release(data, bytes); }
+  void copy_in(void* dst, const void* src, size_t bytes) override { inner_.copy_in(dst, src, bytes); }
+  void copy_out(void* dst, const void* src, size_t bytes) override { inner_.copy_out(dst, src, bytes); }
+  void copy(void* dst, const void* src, size_t bytes) override { inner_.copy(dst, src, bytes); }
+  Weight load_weight(const Matrix& host, DType dtype) override { return inner_.load_weight(host, dtype); }
+  bool quantizes() const override { return inner_.quantizes(); }
+  void synchronize() override { inner_.synchronize(); }
+
+  void embed(std::span<const int32_t> tokens, const Matrix& table, const Matrix& out) override {
+    counted().embed(tokens, table, out);
+  }
+  void rms_norm(const Matrix& x, const Matrix& weight, float eps, const Matrix& out) override {
+    counted().rms_norm(x, weight, eps, out);
+  }
+  void add_rms_norm(const Matrix& residual, const Matrix& delta, const Matrix& weight, float eps,
+                    const Matrix& out) override {
+    counted().add_rms_norm(residual, delta, weight, eps, out);
+  }
+  void matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
+              const Matrix& out) override {
+    counted().matmul(x, w, bias, compute, out);
+  }
+  void begin_step(std::span<const StepSequence> sequences) override { counted().begin_step(sequences); }
+  void rope_table(std::span<const SequenceRope> ropes, const RopeTable& table) override {
+    counted().rope_table(ropes, table);
+  }
+  void qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& epilogue,
+                    const RopeTable& rope, const KvLayer& layer) override {
+    counted().qkv_to_cache(q, k, v, epilogue, rope, layer);
+  }
+  void attention(const Matrix& q, const RopeTable& rope, const KvLayer& layer, const AttentionParams& params,
+                 const Matrix& out) override {
+    counted().attention(q, rope, layer, params, out);
+  }
+  void rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
+                     bool interleaved) override {
+    counted().rerotate_keys(sequences, layers, interleaved);
+  }
+  void swiglu(const Matrix& gate, const Matrix& up) override { counted().swiglu(gate, up); }
+  void argmax(const Matrix& logits, std::span<int32_t> ids) override { counted().argmax(logits, ids); }
+  void sample(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
+              std::span<int32_t> ids) override {
+    counted().sample(logits, how, uniforms, ids);
+  }
+  void token_nll(const Matrix& logits, std::span<const int32_t> targets, std::span<double> nll) override {
+    counted().token_nll(logits, targets, nll);
+  }
+
+ protected:
+  Backend& inner_;
+
+ private:
+  Backend& counted() { return ++ops_, inner_; }
+
+  int64_t ops_ = 0, allocations_ = 0;
+};
+
+}  // namespace lariat::test

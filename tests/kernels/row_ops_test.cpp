@@ -1,0 +1,66 @@
+// The ops that work row by row.
+#include "tests/kernels/cpu_fixture.h"
+#include "tests/kernels/op_cases.h"
+
+namespace lariat::test {
+namespace {
+
+using Embed = CpuOp<RowCase>;
+TEST_P(Embed, MatchesReference) { check_embed(cpu_, reference_, param()); }
+LARIAT_ON_CPU(Embed, row_cases());
+
+using RmsNorm = CpuOp<RowCase>;
+TEST_P(RmsNorm, MatchesReference) { check_rms_norm(cpu_, reference_, param()); }
+LARIAT_ON_CPU(RmsNorm, row_cases());
+TEST_P(RmsNorm, AddedMatchesReference) { check_add_rms_norm(cpu_, reference_, param()); }
+
+// Activations of the size that some models' residual streams reach, and tiny ones where eps dominates.
+TEST(RmsNormSizes, LargeAndSmall) {
+  CpuBackend cpu(1);
+  ReferenceBackend reference;
+  for (float scale : {1e-8F, 1e4F, 1e12F}) check_rms_norm(cpu, reference, {2, 515}, scale);
+}
+
+using Swiglu = CpuOp<RowCase>;
+TEST_P(Swiglu, MatchesReference) { check_swiglu(cpu_, reference_, param()); }
+LARIAT_ON_CPU(Swiglu, row_cases());
+
+TEST(SwigluSizes, LargeAndSmall) {
+  CpuBackend cpu(1);
+  ReferenceBackend reference;
+  for (float scale : {1e-20F, 40.0F, 1e4F}) check_swiglu(cpu, reference, {2, 515}, scale);
+}
+
+using Argmax = CpuOp<RowCase>;
+TEST_P(Argmax, MatchesReference) { check_argmax(cpu_, reference_, param()); }
+LARIAT_ON_CPU(Argmax, row_cases());
+
+TEST(ArgmaxOddities, Cpu) {
+  CpuBackend cpu(1);
+  check_argmax_oddities(cpu);
+}
+TEST(ArgmaxOddities, Reference) {
+  ReferenceBackend reference;
+  check_argmax_oddities(reference);
+}
+
+using TokenNll = CpuOp<RowCase>;
+TEST_P(TokenNll, MatchesReference) { check_token_nll(cpu_, reference_, param()); }
+LARIAT_ON_CPU(TokenNll, row_cases());
+
+TEST(TokenNllSizes, LargeAndSmall) {
+  CpuBackend cpu(1);
+  ReferenceBackend reference;
+  for (float scale : {0.0F, 1e-3F, 30.0F}) check_token_nll(cpu, reference, {2, 515}, scale);
+}
+TEST(TokenNllOddities, Cpu) {
+  CpuBackend cpu(1);
+  check_token_nll_oddities(cpu);
+}
+TEST(TokenNllOddities, Reference) {
+  ReferenceBackend reference;
+  check_token_nll_oddities(reference);
+}
+
+}  // namespace
+}  // namespace lariat::test

@@ -1,0 +1,216 @@
+#pragma once
+#include <ostream>
+
+#include "tests/kernels/attention_cases.h"
+#include "tests/kernels/rope_cases.h"
+
+// Cases of steps with several sequences: every op that knows of sequences, against the reference, and against
+// each sequence in a step of its own.
+namespace lariat::test {
+
+struct StepCase {
+  struct Piece {
+    int64_t first_position, n;
+    double theta = 10000.0;
+    float q_scale = 1.0F;
+  };
+  std::vector<Piece> pieces;  // one per sequence
+  int64_t n_heads = 4, n_kv_heads = 2, head_dim = 64, rotary_dim = 64;
+  DType k_dtype = DType::kF16, v_dtype = DType::kF16;
+  int64_t window = 0;
+  bool interleaved = false;
+  int64_t n_layers = 3;  // in a page; attention reads the last, qkv_to_cache writes the first
+
+  int64_t rows() const {
+    int64_t total = 0;
+    for (const Piece& piece : pieces) total += piece.n;
+    return total;
+  }
+  AttentionCase attention_case(size_t piece) const {
+    return {pieces[piece].n, pieces[piece].first_position,
+            n_heads,         n_kv_heads,
+            head_dim,        rotary_dim,
+            k_dtype,         v_dtype,
+            window,          interleaved};
+  }
+};
+
+inline void PrintTo(const StepCase& c, std::ostream* out) {
+  for (const auto& piece : c.pieces) *out << piece.n << " at " << piece.first_position << ", ";
+  PrintTo(c.attention_case(0), out);
+}
+
+inline std::vector<StepCase> step_cases() {
+  constexpr DType f32 = DType::kF32, f16 = DType::kF16, bf16 = DType::kBF16;
+  return {
+      // decode: one sequence, equal and mixed lengths, across the ends of pages
+      {{{77, 1}}},
+      {{{40, 1}, {40, 1}}},
+      {{{0, 1}, {255, 1}, {256, 1}, {1000, 1}, {63, 1}, {64, 1}, {5000, 1}, {511, 1}}},
+      {{{3000, 1, 1e6, 1.44F}, {9, 1}, {700, 1, 5e5, 1.1F}}, 8, 2, 128, 128, f16, bf16},
+      {{{800, 1}, {1, 1}, {2100, 1}}, 7, 1, 80, 20, bf16, f16, 0, true},
+      {{{300, 1, 1e6}, {600, 1}}, 6, 3, 34, 34, f32, f32, 0, false, 1},
+      {{{900, 1}, {30, 1}, {129, 1}}, 4, 2, 64, 64, f16, f16, 100},
+      // prefill beside decode, and short pieces
+      {{{0, 150}, {400, 1}}},
+      {{{512, 1, 1e6, 1.2F}, {100, 230}, {0, 3}, {2000, 1}}, 6, 2, 64, 32, f16, bf16},
+      {{{0, 7}, {250, 9}, {60, 2}}, 5, 5, 40, 40, bf16, bf16, 0, true},
+      {{{20, 200}, {0, 210, 1e6}, {700, 1}}, 4, 2, 64, 64, f16, bf16, 64},
+      {{{10, 120}, {333, 1}}, 3, 1, 12, 12, f32, f32},
+      {{{0, 120, 1e5}, {90, 100}}, 14, 2, 256, 256, bf16, f32, 0, true},
+  };
+}
+
+// All that a step wrote; rows in the order of the step.
+struct StepResult {
+  std::vector<float> cos, sin, q_scale, q, out;
+  std::vector<std::vector<float>> keys, values;  // per sequence: of its new tokens, in the first layer
+};
+
+// The caches of a case before its step, and the rows of its new tokens.
+struct StepData {
+  std::vector<std::vector<float>> keys, values;  // per sequence, of the last layer: all positions
+  std::vector<float> q, k, v;
+
+  explicit StepData(const StepCase& c) {
+    Rng rng(51);
+    const int64_t per_position = c.n_kv_heads * c.head_dim;
+    for (const auto& piece : c.pieces) {
+      keys.push_back(rng.normals((piece.first_position + piece.n) * per_position));
+      values.push_back(rng.normals((piece.first_position + piece.n) * per_position));
+    }
+    q = rng.normals(c.rows() * c.n_heads * c.head_dim);
+    k = rng.normals(c.rows() * per_position);
+    v = rng.normals(c.rows() * per_position);
+  }
+};
+
+// The step of the sequences [first, first + count) of the case.
+inline StepResult run_step(Backend& backend, const StepCase& c, size_t first, size_t count) {
+  const StepData data(c);
+  const auto last_layer = static_cast<size_t>(c.n_layers - 1);
+  std::vector<Cache> caches;
+  std::vector<StepSequence> sequences;
+  std::vector<std::vector<double>> inv_freq;
+  std::vector<SequenceRope> ropes;
+  int64_t skipped = 0, rows = 0;
+  for (size_t i = 0; i < first; ++i) skipped += c.pieces[i].n;
+  for (size_t i = first; i < first + count; ++i) {
+    const auto& piece = c.pieces[i];
+    caches.emplace_back(backend, piece.first_position + piece.n, c.n_kv_heads, c.head_dim, c.k_dtype,
+                        c.v_dtype, c.n_layers);
+    caches.back().set_keys(data.keys[i], last_layer);
+    caches.back().set_values(data.values[i], last_layer);
+    sequences.push_back(caches.back().sequence(piece.first_position, piece.n));
+    inv_freq.push_back(frequencies(c.rotary_dim, piece.theta));
+    ropes.push_back({inv_freq.back(), piece.q_scale});
+    rows += piece.n;
+  }
+  const auto tensor = [&](const std::vector<float>& all, int64_t cols, int64_t gap) {
+    const auto from = all.begin() + skipped * cols;
+    return Tensor(backend, {from, from + rows * cols}, rows, cols, DType::kF32, gap);
+  };
+  const int64_t q_cols = c.n_heads * c.head_dim, kv_cols = c.n_kv_heads * c.head_dim;
+  const Tensor q = tensor(data.q, q_cols, 6), k = tensor(data.k, kv_cols, 0), v = tensor(data.v, kv_cols, 2);
+  const Tensor out(backend, rows, q_cols, 3);
+
+  backend.begin_step(sequences);
+  const Rope rope(backend, rows, ropes, c.interleaved);
+  // With one layer, what qkv_to_cache writes is not what attention is to read: it goes first.
+  const AttentionParams params{c.n_heads, 1.0F / std::sqrt(static_cast<float>(c.head_dim)), c.window};
+  backend.attention(q.view(), rope.table, caches[0].layer(last_layer), params, out.view());
+  backend.qkv_to_cache(q.view(), k.view(), v.view(), QkvEpilogue(), rope.table, caches[0].layer());
+
+  StepResult result{
+      rope.cos.values(), rope.sin.values(), rope.q_scale.values(), q.values(), out.values(), {}, {}};
+  for (size_t i = 0; i < count; ++i) {
+    const auto& piece = c.pieces[first + i];
+    const auto skip = piece.first_position * c.n_kv_heads * c.head_dim;
+    const auto keys = caches[i].keys(piece.first_position + piece.n);
+    const auto values = caches[i].values(piece.first_position + piece.n);
+    result.keys.emplace_back(keys.begin() + skip, keys.end());
+    result.values.emplace_back(values.begin() + skip, values.end());
+  }
+  return result;
+}
+
+// rope_table, qkv_to_cache and attention of the whole step. tolerance: of one sequence's attention.
+inline void check_step_attention(Backend& tested, Backend& reference, const StepCase& c,
+                                 double (*tolerance)(const AttentionCase&) = attention_tolerance) {
+  const StepResult actual = run_step(tested, c, 0, c.pieces.size());
+  const StepResult expected = run_step(reference, c, 0, c.pieces.size());
+  expect_close(actual.cos, expected.cos, 0x1p-24, 0, "cos");
+  expect_close(actual.sin, expected.sin, 0x1p-24, 0, "sin");
+  expect_close(actual.q_scale, expected.q_scale, 0, 0, "q_scale");
+  expect_close(actual.q, expected.q, 0, 0, "q, which has neither bias nor norm");
+  int64_t row = 0;
+  for (size_t i = 0; i < c.pieces.size(); ++i) {
+    const std::string name = " of sequence " + std::to_string(i);
+    expect_same_rounding(actual.keys[i], expected.keys[i], c.k_dtype, 4.0, "keys" + name);
+    expect_same_rounding(actual.values[i], expected.values[i], c.v_dtype, 4.0, "values" + name);
+    const int64_t cols = c.n_heads * c.head_dim, begin = row * cols, end = begin + c.pieces[i].n * cols;
+    expect_close({actual.out.begin() + begin, actual.out.begin() + end},
+                 {expected.out.begin() + begin, expected.out.begin() + end}, tolerance(c.attention_case(i)),
+                 0, "attention" + name);
+    row += c.pieces[i].n;
+  }
+}
+
+// A sequence in a step with others gives what it gives alone, bit for bit.
+inline void check_step_alone(Backend& backend, const StepCase& c) {
+  const StepResult together = run_step(backend, c, 0, c.pieces.size());
+  StepResult apart;
+  const auto append = [](std::vector<float>& all, const std::vector<float>& part) {
+    all.insert(all.end(), part.begin(), part.end());
+  };
+  for (size_t i = 0; i < c.pieces.size(); ++i) {
+    const StepResult alone = run_step(backend, c, i, 1);
+    append(apart.cos, alone.cos);
+    append(apart.sin, alone.sin);
+    append(apart.out, alone.out);
+    expect_close(together.keys[i], alone.keys[0], 0, 0, "keys");
+    expect_close(together.values[i], alone.values[0], 0, 0, "values");
+  }
+  expect_close(together.cos, apart.cos, 0, 0, "cos");
+  expect_close(together.sin, apart.sin, 0, 0, "sin");
+  expect_close(together.out, apart.out, 0, 0, "attention");
+}
+
+// All layers of all sequences at once, each by a change of frequencies of its own, up to its first new token.
+inline void check_step_rerotation(Backend& tested, Backend& reference, const StepCase& c) {
+  const int64_t per_position = c.n_kv_heads * c.head_dim;
+  const auto run = [&](Backend& backend) {
+    Rng rng(52);
+    std::vector<Cache> caches;
+    std::vector<std::vector<double>> deltas;
+    std::vector<KeyRotation> rotations;
+    for (size_t i = 0; i < c.pieces.size(); ++i) {
+      const int64_t held = c.pieces[i].first_position, capacity = held + c.pieces[i].n;
+      caches.emplace_back(backend, capacity, c.n_kv_heads, c.head_dim, c.k_dtype, c.v_dtype, c.n_layers);
+      for (size_t layer = 0; layer < caches.back().layers().size(); ++layer) {
+        caches.back().set_keys(rng.normals(capacity * per_position), layer);
+      }
+      deltas.push_back(frequency_change(c.rotary_dim));
+      for (double& delta : deltas.back()) delta *= static_cast<double>(i) - 0.5;
+      rotations.push_back({caches.back().pages(), held, deltas.back()});
+    }
+    backend.rerotate_keys(rotations, caches[0].layers(), c.interleaved);
+    std::vector<std::vector<float>> keys;  // [sequence][layer], then what must not have changed
+    for (size_t i = 0; i < caches.size(); ++i) {
+      const int64_t held = c.pieces[i].first_position;
+      for (size_t layer = 0; layer < caches[i].layers().size(); ++layer) {
+        keys.push_back(caches[i].keys(held + c.pieces[i].n, layer));
+        keys.emplace_back(keys.back().begin() + held * per_position, keys.back().end());
+        keys[keys.size() - 2].resize(static_cast<size_t>(held * per_position));
+      }
+    }
+    return keys;
+  };
+  const auto actual = run(tested), expected = run(reference);
+  for (size_t i = 0; i < actual.size(); i += 2) {
+    expect_same_rounding(actual[i], expected[i], c.k_dtype, 4.0, "keys " + std::to_string(i / 2));
+    expect_close(actual[i + 1], expected[i + 1], 0, 0, "keys behind n_positions");
+  }
+}
+
+}  // namespace lariat::test
