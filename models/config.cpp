@@ -42,7 +42,8 @@ ModelSpec load_config(const std::filesystem::path& dir) {
   if (file.filename() == "config.json" && std::filesystem::exists(generation, ec)) {
     const nlohmann::json json = read_json_object(generation);
     const JsonFields fields(json, generation.string());
-    // What a checkpoint says about generating beats what it says about the model, as in transformers' generate().
+    // What a checkpoint says about generating beats what it says about the model, as in transformers'
+    // generate().
     if (fields.has("eos_token_id")) spec.eos_token_ids.clear();
     add_eos_tokens(fields, spec);
   }

@@ -73,20 +73,25 @@ class Checkpoint {
   mutable std::map<std::string, StoredTensor> tensors_;
 };
 
-// Writes one f32 tensor to a safetensors file; the file appears whole or not at all. Throws Error naming the
+struct NamedShape {
+  std::string name;
+  std::vector<int64_t> shape;
+};
+
+// Writes f32 tensors to a safetensors file; the file appears whole or not at all. Throws Error naming the
 // file.
 class SafetensorsWriter {
  public:
-  SafetensorsWriter(std::filesystem::path file, const std::string& name, std::vector<int64_t> shape);
+  SafetensorsWriter(std::filesystem::path file, const std::vector<NamedShape>& tensors);
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
   ~SafetensorsWriter();  // without finish(): removes what was written
 
-  void append(const float* values, size_t count);
-  void finish();  // throws when fewer or more values than the shape holds were appended
+  void append(std::span<const float> values);  // of all tensors, one after the other
+  void finish();  // throws when fewer or more values than the shapes hold were appended
 
  private:
-  void write(const void* data, size_t bytes);
+  void write(std::string_view bytes);
   std::filesystem::path file_, temporary_;
   int fd_ = -1;
   size_t expected_ = 0, written_ = 0;  // values

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iostream>
 
+#include "engine/generate.h"
 #include "engine/interrupt.h"
 #include "models/config.h"
 #include "tools/commands.h"
@@ -95,11 +96,14 @@ TestRun run_test(Session& session, const Sequence& context, const std::string& t
     session.prefill(sequence, tokens, [](int64_t) { stop_if(&interrupted()); });
   } else {
     Sequence* const one = &sequence;
-    for (const int32_t token : tokens) {
+    size_t fed = 0;
+    const auto next_token = [&](const Matrix& logits, std::span<const size_t>, std::span<int32_t> next) {
       stop_if(&interrupted());
-      int32_t chosen = 0;  // as in a greedy generation, nothing but the token leaves the backend
-      session.backend().argmax(session.decode({&one, 1}, {&token, 1}), {&chosen, 1});
-    }
+      session.backend().argmax(logits,
+                               next);  // as in a greedy generation, nothing but the token leaves the backend
+      next[0] = ++fed < tokens.size() ? tokens[fed] : kEnd;
+    };
+    decode_loop(session, {&one, 1}, {tokens[0]}, next_token);
   }
   session.backend().synchronize();
   const double seconds = seconds_since(start);

@@ -1,4 +1,8 @@
+#include <map>
+
 #include "engine/eval/token_source.h"
+#include "engine/generate.h"
+#include "models/atomic_file.h"
 #include "models/json_file.h"
 #include "tools/commands.h"
 #include "tools/common.h"
@@ -11,9 +15,22 @@ constexpr uint64_t kMaxTokenFileBytes = uint64_t{1} << 30;
 struct LogitsCommand {
   CommonOptions common;
   std::string tokens;
-  std::filesystem::path tokens_file, out;
+  std::filesystem::path tokens_file, out, trace;
   std::optional<int64_t> decode_from;
 };
+
+// What the layers showed, by name: its width, and a row for each token.
+using Trace = std::map<std::string, std::pair<int64_t, std::vector<float>>>;
+
+void write_trace(const std::filesystem::path& file, const Trace& trace) {
+  std::vector<NamedShape> shapes;
+  for (const auto& [name, rows] : trace) {
+    shapes.push_back({name, {static_cast<int64_t>(rows.second.size()) / rows.first, rows.first}});
+  }
+  SafetensorsWriter writer(file, shapes);
+  for (const auto& [name, rows] : trace) writer.append(rows.second);
+  writer.finish();
+}
 
 void run(const LogitsCommand& command) {
   const std::vector<int32_t> tokens =
@@ -25,21 +42,34 @@ void run(const LogitsCommand& command) {
   Runtime runtime = open_runtime(command.common);
   Session session(runtime.model, *runtime.backend, runtime.session);
   Sequence sequence = session.new_sequence();
-  SafetensorsWriter writer(command.out, "logits", {n, runtime.model.spec.vocab_size});
-  const std::span<const int32_t> all(tokens);
-  std::vector<float> host;
-  session.prefill(sequence, all.first(static_cast<size_t>(decode_from)), 0,
-                  [&](int64_t, const Matrix& logits) {
-                    host.resize(static_cast<size_t>(logits.rows * logits.cols));
-                    runtime.backend->copy_out(host.data(), logits.data, host.size() * sizeof(float));
-                    writer.append(host.data(), host.size());
-                  });
-  for (int64_t i = decode_from; i < n; ++i) {
-    if (interrupted()) throw Error("interrupted; " + command.out.string() + " was not written");
-    const auto logits = session.decode(sequence, tokens[static_cast<size_t>(i)]);
-    writer.append(logits.data(), logits.size());
+  Trace trace;
+  if (!command.trace.empty()) {
+    check_writable(command.trace);
+    session.observe([&](const std::string& name, int64_t cols, std::span<const float> rows) {
+      auto& [width, values] = trace[name];
+      width = cols;
+      values.insert(values.end(), rows.begin(), rows.end());
+    });
   }
+  SafetensorsWriter writer(command.out, {{"logits", {n, runtime.model.spec.vocab_size}}});
+  std::vector<float> host;
+  const auto write = [&](const Matrix& logits) {
+    if (interrupted()) throw Error("interrupted; " + command.out.string() + " was not written");
+    host.resize(static_cast<size_t>(logits.rows * logits.cols));
+    runtime.backend->copy_out(host.data(), logits.data, host.size() * sizeof(float));
+    writer.append(host);
+  };
+  session.prefill(sequence, std::span(tokens).first(static_cast<size_t>(decode_from)), 0,
+                  [&](int64_t, const Matrix& logits) { write(logits); });
+  const auto token_at = [&](int64_t i) { return i < n ? tokens[static_cast<size_t>(i)] : kEnd; };
+  Sequence* const one = &sequence;
+  decode_loop(session, {&one, 1}, {token_at(decode_from)},
+              [&](const Matrix& logits, std::span<const size_t>, std::span<int32_t> next) {
+                write(logits);
+                next[0] = token_at(sequence.length());
+              });
   writer.finish();
+  if (!command.trace.empty()) write_trace(command.trace, trace);
 }
 
 }  // namespace
@@ -56,6 +86,9 @@ void add_logits_command(CLI::App& app) {
   sub.add_option("--decode-from", command->decode_from, "feed the tokens from this index on one at a time")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   sub.add_option("--out", command->out, "tensor \"logits\", float32 [n_tokens, vocab]")->required();
+  sub.add_option("--trace", command->trace,
+                 "a safetensors file of what each layer makes of each token: q, k, v, scores_max, attention, "
+                 "feed_forward, output");
   add_common_options(sub, command->common);
   sub.callback([command] { run(*command); });
 }

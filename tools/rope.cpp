@@ -5,7 +5,7 @@
 #include <iostream>
 #include <numbers>
 
-#include "engine/atomic_file.h"
+#include "models/atomic_file.h"
 #include "engine/eval/rope_svg.h"
 #include "models/config.h"
 #include "tools/commands.h"

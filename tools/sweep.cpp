@@ -4,7 +4,7 @@
 
 #include <iostream>
 
-#include "engine/atomic_file.h"
+#include "models/atomic_file.h"
 #include "engine/eval/report.h"
 #include "tools/commands.h"
 #include "tools/common.h"

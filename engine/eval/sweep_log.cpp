@@ -11,7 +11,7 @@
 #include <limits>
 #include <map>
 
-#include "engine/atomic_file.h"
+#include "models/atomic_file.h"
 #include "kernels/error.h"
 #include "models/json_fields.h"
 #include "models/json_file.h"

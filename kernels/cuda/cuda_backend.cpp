@@ -48,7 +48,8 @@ Buffer CudaBackend::allocate(size_t bytes) {
   if (data == nullptr) {
     const cuda::DeviceMemory memory = cuda::device_memory();
     throw Error("out of memory on " + device_.name + ": " + gib(bytes) + " needed, " + gib(memory.free) +
-                " of " + gib(memory.total) + " free; use a smaller --ctx or --dtype, or --device cpu");
+                    " of " + gib(memory.total) + " free",
+                Remedy::kGpuMemory);
   }
   return {this, data, bytes};
 }

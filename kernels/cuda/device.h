@@ -239,7 +239,7 @@ void with_dtype(DType dtype, F&& f) {
       return f(BFloat16{});
     case DType::kQ8:
     case DType::kQ4:
-      throw Error("quantised weights do not run on a GPU yet; use --device cpu");
+      throw Error("quantised weights do not run on a GPU yet", Remedy::kNotQuantized);
   }
 }
 

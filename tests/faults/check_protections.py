@@ -27,7 +27,7 @@ PROTECTIONS = {
               "Signals.AnIgnoredHangUp*"),
     "stdout": ("tools/main.cpp", "  return finish();\n}\n", "  return 0;\n}\n", "FullDisk.TextThatCannotBeWritten*"),
     "file size": ("tools/common.cpp", "std::signal(SIGXFSZ, SIG_IGN);", "", "FullDisk.AFileThatMayNotGrow*"),
-    "temporary file": ("engine/atomic_file.cpp", "temporary += \".tmp\" + std::to_string(::getpid());\n",
+    "temporary file": ("models/atomic_file.cpp", "temporary += \".tmp\" + std::to_string(::getpid());\n",
                        "std::filesystem::remove(temporary, ec);\n", "FullDisk.AReportThatDoesNotFit*"),
     "written lines": ("engine/eval/sweep_log.cpp", "    if (n <= 0)\n", "    if (n <= 0) return;\n    if (n < -1)\n",
                       "FullDisk.ResultsThatDoNotFit*"),

@@ -34,14 +34,15 @@ std::string refusal_of(const fs::path& file) {
 TEST(Safetensors, WhatTheWriterWritesTheReaderReads) {
   const auto file = temp_file("roundtrip");
   const float values[] = {1.5F, -2.0F, 3.25F, 0.0F, 5.0F, 6.0F};
-  SafetensorsWriter writer(file, "logits", {2, 3});
-  writer.append(values, 4);
-  writer.append(values + 4, 2);
+  SafetensorsWriter writer(file, {{"logits", {2, 2}}, {"last", {2}}});
+  writer.append({values, 3});
+  writer.append({values + 3, 3});
   writer.finish();
   const Checkpoint checkpoint = Checkpoint::open_file(file);
-  const StoredTensor& tensor = checkpoint.get("logits", {2, 3});
-  EXPECT_EQ(tensor.float_dtype(), DType::kF32);
-  EXPECT_EQ(std::memcmp(tensor.data, values, sizeof values), 0);
+  const StoredTensor &logits = checkpoint.get("logits", {2, 2}), &last = checkpoint.get("last", {2});
+  EXPECT_EQ(logits.float_dtype(), DType::kF32);
+  EXPECT_EQ(std::memcmp(logits.data, values, 4 * sizeof(float)), 0);
+  EXPECT_EQ(std::memcmp(last.data, values + 4, 2 * sizeof(float)), 0);
   EXPECT_FALSE(fs::exists(file.string() + ".part"));
 }
 
@@ -49,9 +50,9 @@ TEST(Safetensors, AnUnfinishedFileDoesNotAppear) {
   const auto file = temp_file("unfinished");
   fs::remove(file);
   {
-    SafetensorsWriter writer(file, "logits", {4});
+    SafetensorsWriter writer(file, {{"logits", {4}}});
     const float value = 1;
-    writer.append(&value, 1);
+    writer.append({&value, 1});
     EXPECT_THROW(writer.finish(), Error);
   }
   EXPECT_FALSE(fs::exists(file));

@@ -1,4 +1,4 @@
-#include "engine/atomic_file.h"
+#include "models/atomic_file.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

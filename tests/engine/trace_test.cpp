@@ -1,0 +1,63 @@
+// What every layer makes of a text, tensor by tensor, against transformers (tests/golden/make_traces.py):
+// someone who adds a family sees here in which layer and op it first differs.
+#include <map>
+
+#include "kernels/reference/reference_backend.h"
+#include "tests/engine/engine_test_util.h"
+
+namespace lariat::test {
+namespace {
+
+class LayerTrace : public testing::TestWithParam<const char*> {};
+
+TEST_P(LayerTrace, EqualsTransformers) {
+  const auto dir = checkpoint_dir(GetParam());
+  const Checkpoint golden = Checkpoint::open_file(dir / "trace.safetensors");
+  const auto tokens = int_tensor(Checkpoint::open_file(dir / "golden.safetensors"), "tokens");
+  CpuBackend cpu(1);
+  ReferenceBackend reference;
+  for (Backend* backend : {static_cast<Backend*>(&cpu), static_cast<Backend*>(&reference)}) {
+    const Model model = open_f32(dir, *backend);
+    Session session(model, *backend, f32_session());
+    std::map<std::string, std::vector<float>> seen;
+    session.observe([&](const std::string& name, int64_t cols, std::span<const float> rows) {
+      EXPECT_EQ(static_cast<int64_t>(rows.size()) % cols, 0) << name;
+      seen[name].insert(seen[name].end(), rows.begin(), rows.end());
+    });
+    Sequence sequence = session.new_sequence();
+    session.prefill(sequence, std::span(tokens).first(20));
+    for (size_t i = 20; i < 24; ++i) session.decode(sequence, tokens[i]);
+    EXPECT_EQ(seen.size(), 7 * model.spec.layers.size());
+    for (const auto& [name, rows] : seen) {
+      const std::vector<float> expected = float_tensor(golden, name);
+      double size = 0;
+      for (const float value : expected) size = std::max(size, std::abs(static_cast<double>(value)));
+      EXPECT_LE(max_abs_difference(rows, expected), 1e-5 * std::max(1.0, size))
+          << backend->name() << " " << name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, LayerTrace,
+                         testing::Values("llama_gqa", "llama_bias", "mistral_window", "qwen2_window", "qwen3",
+                                         "minimind"),
+                         [](const auto& test) { return std::string(test.param); });
+
+TEST(LayerTraceOff, CostsAndChangesNothing) {
+  CpuBackend backend(1);
+  const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
+  Session session(model, backend, f32_session());
+  const std::vector<int32_t> tokens = {1, 2, 3, 4, 5};
+  const std::vector<float> plain = all_logits(session, tokens, 3);
+  int64_t calls = 0;
+  session.observe([&](const std::string&, int64_t, std::span<const float>) { ++calls; });
+  EXPECT_EQ(all_logits(session, tokens, 3), plain);
+  const int64_t per_step = 7 * static_cast<int64_t>(model.spec.layers.size());
+  EXPECT_EQ(calls, 3 * per_step);
+  session.observe({});
+  EXPECT_EQ(all_logits(session, tokens, 3), plain);
+  EXPECT_EQ(calls, 3 * per_step);
+}
+
+}  // namespace
+}  // namespace lariat::test
