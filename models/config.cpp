@@ -1,42 +1,143 @@
 #include "models/config.h"
 
+#include <cmath>
+#include <cstdlib>
+
 #include "models/families/family.h"
+#include "models/families/gate.h"
 #include "models/json_file.h"
+#include "models/rope_config.h"
 
 namespace lariat {
 namespace {
 
-const Family& find_family(const JsonFields& json) {
-  std::string known;
-  for (const Family& family : families()) known += (known.empty() ? "" : ", ") + std::string(family.name);
-  if (const auto names = json.strings("architectures"); names && !names->empty()) {
-    for (const Family& family : families()) {
-      if (names->front() == family.name) return family;
-    }
-    json.fail("architectures", "known architectures: " + known);
-  }
-  const auto type = json.string("model_type");
+// The family that a config names; nullptr when it names none that runs.
+const Family* named_family(const JsonFields& json) {
+  std::string name, type;
+  if (const auto names = json.strings("architectures"); names && !names->empty()) name = names->front();
+  if (name.empty()) type = json.string("model_type").value_or("");
   for (const Family& family : families()) {
-    if (type == family.model_type) return family;
+    if (family.name == name || family.model_type == type || (!name.empty() && family.alias == name))
+      return &family;
   }
-  json.fail(type ? "model_type" : "architectures", "known architectures: " + known);
+  return nullptr;
+}
+
+const Family& find_family(const JsonFields& json) {
+  const Family* family = named_family(json);
+  if (family == nullptr) {
+    std::string known;
+    for (const Family& each : families()) known += (known.empty() ? "" : ", ") + std::string(each.name);
+    json.fail(!json.has("architectures") && json.has("model_type") ? "model_type" : "architectures",
+              "known architectures: " + known);
+  }
+  if (json.string("model_type").value_or(std::string(family->model_type)) != family->model_type) {
+    json.fail("model_type", "\"architectures\" says " + std::string(family->name) + ", whose type is " +
+                                std::string(family->model_type) + "; correct the one that is wrong");
+  }
+  return *family;
+}
+
+// Python writes NaN and Infinity, which JSON does not have, and numbers may exceed a double. They become
+// texts: an error where a number is read, and nothing where nobody reads.
+std::string with_quoted_infinities(std::string_view text) {
+  std::string out;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string || (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-')) {
+      if (c == '"') in_string = !in_string;
+      out += c;
+      if (in_string && c == '\\' && i + 1 < text.size()) out += text[++i];
+      continue;
+    }
+    const size_t end = std::min(text.find_first_of(",]} \t\r\n:\"[{", i), text.size());
+    const std::string word(text.substr(i, end - i));
+    const bool no_json = word == "NaN" || word == "Infinity" || word == "-Infinity";
+    char* rest = nullptr;
+    const bool too_large = word.find_first_not_of("0123456789+-.eE") == std::string::npos &&
+                           std::isinf(std::strtod(word.c_str(), &rest)) && *rest == '\0';
+    out += no_json || too_large ? '"' + word + '"' : word;
+    i = end - 1;
+  }
+  return out;
+}
+
+nlohmann::json parse(std::string_view text, const std::filesystem::path& file) {
+  return parse_json_object(with_quoted_infinities(text), file.string());
+}
+
+std::filesystem::path config_file(const std::filesystem::path& dir) {
+  std::error_code ec;
+  return std::filesystem::is_directory(dir, ec) ? dir / "config.json" : dir;
+}
+
+// The decoder's part of a config, for its RoPE alone. Models of several parts keep it in an object.
+nlohmann::json rope_part(nlohmann::json config, const std::string& file) {
+  if (!config.contains("hidden_size") && JsonFields(config, file).object("text_config"))
+    config = nlohmann::json(config["text_config"]);
+  for (const char* name : {"rope_scaling", "rope_parameters"}) {
+    if (!config.contains(name) || !config[name].is_object()) continue;
+    nlohmann::json& object = config[name];
+    // Sections of rows and columns, which only images have: for text the plain rotation, as in transformers.
+    for (const char* key : {"type", "rope_type"}) {
+      if (object.contains(key) && object[key] == "mrope") object[key] = "default";
+    }
+    object.erase("llama_4_scaling_beta");  // of the scores, not of the rotation
+  }
+  return config;
+}
+
+// The keys of RoPE and of the head: what a family reads of it has its defaults and follows its rules.
+nlohmann::json only_rope_keys(const nlohmann::json& config) {
+  nlohmann::json rope = {{"num_key_value_heads", nullptr}};
+  for (const char* key :
+       {"head_dim", "hidden_size", "num_attention_heads", "max_position_embeddings", "rope_theta",
+        "rope_scaling", "rope_parameters", "partial_rotary_factor", "original_max_position_embeddings",
+        "rope_interleave", "rope_interleaved", "inference_rope_scaling"}) {
+    if (config.contains(key)) rope[key] = config[key];
+  }
+  return rope;
+}
+
+// Of a family that lariat does not run, and whose defaults it does not know.
+RopeScaling foreign_rope(const JsonFields& json, std::vector<std::string>& warnings) {
+  RopeContext context;
+  // The part of a head that DeepSeek's attention rotates, else the whole of it.
+  const char* dim = json.has("qk_rope_head_dim") ? "qk_rope_head_dim" : "head_dim";
+  if (const auto head_dim = json.integer(dim, 2, kMaxHeadDim)) {
+    context.head_dim = *head_dim;
+  } else {
+    const auto hidden = json.integer("hidden_size", 1, kMaxHidden);
+    const auto heads = json.integer("num_attention_heads", 1, kMaxHeads);
+    if (!hidden || !heads) json.fail("head_dim", "expected it, or hidden_size and num_attention_heads");
+    context.head_dim = *hidden / *heads;
+    if (context.head_dim > kMaxHeadDim)
+      json.fail("hidden_size", "the size of a head would be above " + std::to_string(kMaxHeadDim));
+  }
+  if (!json.has("max_position_embeddings")) json.fail("max_position_embeddings", "expected an integer");
+  if (json.has("rope_local_base_freq"))
+    warnings.push_back(
+        json.message("rope_local_base_freq", "not shown; layers with a window have this base"));
+  return read_rope(json, context);
 }
 
 }  // namespace
 
 ModelSpec parse_config(std::string_view text, const std::filesystem::path& file) {
-  const nlohmann::json parsed = parse_json_object(text, file.string());
+  const nlohmann::json parsed = parse(text, file);
   const JsonFields json(parsed, file.string());
   const Family& family = find_family(json);
   ModelSpec spec = family.read(json);
   spec.file = file;
   spec.family = family.name;
+  check_keys(json, family.model_type, spec);
   return spec;
 }
 
 ModelSpec load_config(const std::filesystem::path& dir) {
   std::error_code ec;
-  const std::filesystem::path file = std::filesystem::is_directory(dir, ec) ? dir / "config.json" : dir;
+  const std::filesystem::path file = config_file(dir);
   ModelSpec spec = parse_config(read_file(file, kMaxConfigBytes), file);
   const std::filesystem::path generation = file.parent_path() / "generation_config.json";
   if (file.filename() == "config.json" && std::filesystem::exists(generation, ec)) {
@@ -48,6 +149,18 @@ ModelSpec load_config(const std::filesystem::path& dir) {
     add_eos_tokens(fields, spec);
   }
   return spec;
+}
+
+RopeScaling load_rope(const std::filesystem::path& dir, std::vector<std::string>& warnings) {
+  const std::filesystem::path file = config_file(dir);
+  const nlohmann::json config = rope_part(parse(read_file(file, kMaxConfigBytes), file), file.string());
+  const JsonFields json(config, file.string());
+  const Family* family = named_family(json);
+  if (family == nullptr) return foreign_rope(json, warnings);
+  const nlohmann::json rope = only_rope_keys(config);
+  ModelSpec spec = family->read(JsonFields(rope, file.string()));
+  warnings = std::move(spec.warnings);
+  return spec.rope;
 }
 
 }  // namespace lariat

@@ -10,7 +10,11 @@ namespace lariat {
 // config.json). Throws Error naming the file and the key.
 ModelSpec load_config(const std::filesystem::path& dir);
 
-// The same of a config.json's text alone; `file` is what errors name.
+// The RoPE of a config.json of any family that writes the usual keys: rope_theta, rope_scaling or
+// rope_parameters, and the size of a head. What lariat would not run is not looked at.
+RopeScaling load_rope(const std::filesystem::path& dir, std::vector<std::string>& warnings);
+
+// load_config of a config.json's text alone; `file` is what errors name.
 ModelSpec parse_config(std::string_view text, const std::filesystem::path& file);
 
 }  // namespace lariat

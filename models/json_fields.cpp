@@ -75,9 +75,13 @@ const json* JsonFields::find(std::string_view key) const {
 
 bool JsonFields::present(std::string_view key) const { return object_->contains(std::string(key)); }
 
-void JsonFields::fail(std::string_view key, const std::string& what) const {
+std::string JsonFields::message(std::string_view key, const std::string& what) const {
   const auto it = object_->find(std::string(key));
-  throw Error(wording_(file_, path(key), it == object_->end() ? nullptr : &*it, what));
+  return wording_(file_, path(key), it == object_->end() ? nullptr : &*it, what);
+}
+
+void JsonFields::fail(std::string_view key, const std::string& what) const {
+  throw Error(message(key, what));
 }
 
 // `convert` gives nullopt for a value that is not `expected`.

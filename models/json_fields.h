@@ -73,7 +73,8 @@ class JsonFields {
   const std::string& file() const { return file_; }
   std::string path(std::string_view key) const { return prefix_ + std::string(key); }
 
-  // Throws Error in the wording of this object's file.
+  // What is wrong, in the wording of this object's file; fail() throws it as an Error.
+  std::string message(std::string_view key, const std::string& what) const;
   [[noreturn]] void fail(std::string_view key, const std::string& what) const;
 
  private:

@@ -14,9 +14,9 @@ Model load_model(const std::filesystem::path& dir, const ModelSpec& spec, Backen
   model.checkpoint = std::make_unique<Checkpoint>(Checkpoint::open(dir));
   model.file_bytes = model.checkpoint->bytes();
   // All of the header is checked against the config before the first weight is read.
-  const std::set<std::string> names = check_weights(spec, *model.checkpoint);
+  const std::set<std::string> names = check_weights(model.spec, *model.checkpoint);
   if (progress) model.checkpoint->populate(names, progress);
-  model.weights = load_weights(spec, *model.checkpoint, backend, dtype);
+  model.weights = load_weights(model.spec, *model.checkpoint, backend, dtype);
   model.compute = compute_dtype(model.weights.dtype);
   return model;
 }

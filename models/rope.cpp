@@ -245,15 +245,12 @@ std::optional<RopeProblem> find_rope_problem(const RopeScaling& rope) {
   }
   if (!std::isfinite(rope.theta) || rope.theta <= 1.0 || rope.theta > 1e15)
     return needs("rope_theta", "expected a number above 1, at most 1e15");
-  if (!std::isfinite(rope.factor) || rope.factor < 1.0 || rope.factor > 1e6)
+  // transformers runs a yarn below 1; a longrope's may be what original and maximal length imply.
+  const bool shrinks = rope.type == RopeType::kYarn || rope.type == RopeType::kLongRope;
+  const double least = shrinks ? 1e-6 : 1.0;
+  if (!std::isfinite(rope.factor) || rope.factor < least || rope.factor > 1e6)
     return needs("factor", "expected a number from 1 to 1000000");
   if (rope.original_ctx < 1) return needs("original_max_position_embeddings", "expected a positive integer");
-  if (rope.original_ctx > rope.max_position_embeddings) {
-    return needs("original_max_position_embeddings", "the original length " +
-                                                         std::to_string(rope.original_ctx) +
-                                                         " is larger than max_position_embeddings, " +
-                                                         std::to_string(rope.max_position_embeddings));
-  }
   if ((rope.type == RopeType::kNtk || rope.type == RopeType::kDynamic) && rope.rotary_dim < 4)
     return needs("rope_type", "NTK scaling needs at least 4 rotary dimensions");
   if (rope.type == RopeType::kProportional &&

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/error.h"
+#include "models/families/gate.h"
 #include "models/json_fields.h"
 
 // Defaults and precedence follow transformers 5.23, modeling_rope_utils.py: RotaryEmbeddingConfigMixin
@@ -11,8 +12,20 @@
 namespace lariat {
 namespace {
 
-constexpr double kMaxFactor = 1e6, kMaxTheta = 1e15;
+constexpr double kMinFactor = 1e-6, kMaxFactor = 1e6, kMaxTheta = 1e15;
 constexpr int64_t kMaxContext = INT32_MAX;
+
+void warn(const JsonFields& object, const RopeContext& context, std::string_view key,
+          const std::string& what) {
+  if (context.warnings != nullptr) context.warnings->push_back(object.message(key, what));
+}
+
+// The base of the frequencies. A null is no number in transformers either, where a missing key has a default.
+double read_theta(const JsonFields& object, double missing) {
+  if (object.present("rope_theta") && !object.has("rope_theta"))
+    object.fail("rope_theta", "expected a number above 1; remove the key for the default of 10000");
+  return object.number("rope_theta", 0.0, kMaxTheta).value_or(missing);
+}
 
 // "rope_type", formerly "type"; the new name wins (standardize_rope_params).
 RopeType parse_type(const JsonFields& object) {
@@ -32,8 +45,14 @@ RopeType parse_type(const JsonFields& object) {
 
 // Null means max_position_embeddings / L0 for yarn and longrope (_compute_yarn_parameters,
 // _compute_longrope_parameters); longrope may leave the key out too (its validator's optional keys).
-double parse_factor(const JsonFields& object, const RopeScaling& rope) {
-  if (const auto factor = object.number("factor", 1.0, kMaxFactor)) return *factor;
+// A factor of yarn or longrope below 1 is one that transformers warns of and runs.
+double parse_factor(const JsonFields& object, const RopeContext& context, const RopeScaling& rope) {
+  const bool shrinks = rope.type == RopeType::kYarn || rope.type == RopeType::kLongRope;
+  const double least = shrinks ? kMinFactor : 1.0;
+  if (const auto factor = object.number("factor", least, kMaxFactor)) {
+    if (*factor < 1.0) warn(object, context, "factor", "below 1 it draws positions together");
+    return *factor;
+  }
   const double implied =
       static_cast<double>(rope.max_position_embeddings) / static_cast<double>(rope.original_ctx);
   switch (rope.type) {
@@ -56,8 +75,17 @@ double parse_factor(const JsonFields& object, const RopeScaling& rope) {
 // (standardize_rope_params). dynamic stretches from max_position_embeddings (_compute_dynamic_ntk_parameters)
 // and the others do not use it; ntk and dynamic-yarn are read like yarn.
 int64_t parse_original_ctx(const JsonFields& object, const RopeContext& context, RopeType type) {
-  const auto own = object.integer("original_max_position_embeddings", 1, kMaxContext);
-  if (type == RopeType::kDynamic) return context.max_position_embeddings;
+  const char* key = "original_max_position_embeddings";
+  const auto own = object.integer(key, 1, kMaxContext);
+  if (type == RopeType::kDynamic) {
+    const int64_t max = context.max_position_embeddings;
+    if (own.value_or(max) != max || context.original_ctx.value_or(max) != max) {
+      warn(own || context.config == nullptr ? object : *context.config, context, key,
+           "dynamic scaling starts only at max_position_embeddings, " + std::to_string(max) +
+               ", as in transformers; --rope-original-ctx sets where");
+    }
+    return max;
+  }
   if (context.original_ctx) return *context.original_ctx;
   return own.value_or(context.max_position_embeddings);
 }
@@ -128,6 +156,11 @@ RopeContext context_of(const RopeScaling& own) {
   return context;
 }
 
+std::string longer_than_trained(const RopeScaling& rope) {
+  return "the original length " + std::to_string(rope.original_ctx) +
+         " is larger than max_position_embeddings, " + std::to_string(rope.max_position_embeddings);
+}
+
 // A preset: a rope_scaling or rope_parameters object, or a config that has one. Of a config all RoPE keys
 // and max_position_embeddings count; the head's size is the model's.
 RopeScaling read_preset(const std::filesystem::path& file, const RopeScaling& own,
@@ -136,10 +169,14 @@ RopeScaling read_preset(const std::filesystem::path& file, const RopeScaling& ow
   const JsonFields fields(json, file.string());
   RopeContext context = context_of(own);
   context.original_ctx = original_ctx;  // --rope-original-ctx beats the file
-  if (fields.has("rope_scaling") || fields.has("rope_parameters")) return read_rope(fields, context);
-  if (!fields.has("rope_type") && !fields.has("type"))
+  const bool is_config = fields.has("rope_scaling") || fields.has("rope_parameters");
+  if (!is_config && !fields.has("rope_type") && !fields.has("type"))
     fields.fail("rope_type", "expected a rope_scaling or rope_parameters object, or a config with one");
-  return parse_rope_scaling(fields, context);
+  const RopeScaling rope = is_config ? read_rope(fields, context) : parse_rope_scaling(fields, context);
+  // A preset for a model of longer training, unlike a model's own scaling, does not fit.
+  if (rope.original_ctx > rope.max_position_embeddings)
+    throw Error(file.string() + ": \"original_max_position_embeddings\": " + longer_than_trained(rope));
+  return rope;
 }
 
 RopeScaling with_scaling(const RopeScaling& base, const RopeOptions& options) {
@@ -196,11 +233,12 @@ RopeScaling rope_of_type(const RopeScaling& own, RopeType type) {
 
 RopeScaling parse_rope_scaling(const JsonFields& object, const RopeContext& context) {
   if (const auto rope = parse_per_layer(object, context)) return *rope;
+  check_rope_keys(object, context.warnings);
   RopeScaling rope;
   rope.type = parse_type(object);
   rope.head_dim = context.head_dim;
   rope.max_position_embeddings = context.max_position_embeddings;
-  rope.theta = object.number("rope_theta", 0.0, kMaxTheta).value_or(context.theta);
+  rope.theta = read_theta(object, context.theta);
   rope.interleaved = context.interleaved;
   rope.partial_rotary_factor =
       object.number("partial_rotary_factor", 0.0, 1.0).value_or(context.partial_rotary_factor);
@@ -209,7 +247,7 @@ RopeScaling parse_rope_scaling(const JsonFields& object, const RopeContext& cont
                         ? rope.head_dim
                         : static_cast<int64_t>(whole * rope.partial_rotary_factor);
   rope.original_ctx = parse_original_ctx(object, context, rope.type);
-  if (rope.type != RopeType::kDefault) rope.factor = parse_factor(object, rope);
+  if (rope.type != RopeType::kDefault) rope.factor = parse_factor(object, context, rope);
   if (rope.type == RopeType::kYarn || rope.type == RopeType::kDynamicYarn) parse_yarn(object, rope);
   if (rope.type == RopeType::kYarn || rope.type == RopeType::kDynamicYarn ||
       rope.type == RopeType::kLongRope) {
@@ -237,25 +275,37 @@ RopeScaling parse_rope_scaling(const JsonFields& object, const RopeContext& cont
 }
 
 RopeScaling read_rope(const JsonFields& config, RopeContext context) {
+  static const nlohmann::json kEmpty = nlohmann::json::object();
   context.config = &config;
-  context.theta = config.number("rope_theta", 0.0, kMaxTheta).value_or(context.theta);
+  // rope_scaling wins unless it is empty: `rope_scaling or self.rope_parameters`.
+  JsonFields object(kEmpty, config.file());
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    const auto given = config.object(key);
+    if (given && !given->keys().empty()) object = *given;
+  }
+  if (!object.has("rope_theta") || config.has("rope_theta"))
+    context.theta = read_theta(config, context.theta);
   context.partial_rotary_factor =
       config.number("partial_rotary_factor", 0.0, 1.0).value_or(context.partial_rotary_factor);
   // "rope_interleave" is what transformers' DeepSeek writes; for the other families there is no such key, and
   // checkpoints in Meta's pairing are marked with "rope_interleaved".
-  for (const char* key : {"rope_interleave", "rope_interleaved"})
+  for (const char* key : {"rope_interleave", "rope_interleaved"}) {
     context.interleaved = config.boolean(key).value_or(context.interleaved);
+    if (config.boolean(key).value_or(false))
+      warn(config, context, key, "heeded: pairs are (2i, 2i + 1); transformers ignores the key here");
+  }
   const auto l0 = config.integer("original_max_position_embeddings", 1, kMaxContext);
   if (!context.original_ctx) context.original_ctx = l0;
   if (const auto max = config.integer("max_position_embeddings", 1, kMaxContext))
     context.max_position_embeddings = *max;
-  // rope_scaling wins unless it is empty: `rope_scaling or self.rope_parameters`.
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    const auto object = config.object(key);
-    if (object && !object->keys().empty()) return parse_rope_scaling(*object, context);
+  const RopeScaling rope = parse_rope_scaling(object, context);
+  if (rope.partial_rotary_factor < 1.0 && rope.type != RopeType::kProportional) {
+    const char* key = "partial_rotary_factor";
+    warn(object.has(key) ? object : config, context, key,
+         "heeded: " + std::to_string(rope.rotary_dim) + " of " + std::to_string(rope.head_dim) +
+             " dimensions rotate; transformers ignores the key here, or fails with a scaling");
   }
-  static const nlohmann::json kEmpty = nlohmann::json::object();
-  return parse_rope_scaling(JsonFields(kEmpty, config.file()), context);
+  return rope;
 }
 
 RopeScaling resolve_rope(const RopeScaling& own, const RopeOptions& options) {
@@ -264,6 +314,11 @@ RopeScaling resolve_rope(const RopeScaling& own, const RopeOptions& options) {
   if (options.factor) rope.factor = *options.factor;
   if (options.original_ctx) rope.original_ctx = *options.original_ctx;
   if (options.theta) rope.theta = *options.theta;
+  // Both are taken from a checkpoint; who asks for them has mistaken the option.
+  if (options.factor && *options.factor < 1.0)
+    throw UsageError("--rope-factor: expected a number from 1 to 1000000");
+  if (options.original_ctx && *options.original_ctx > rope.max_position_embeddings)
+    throw UsageError("--rope-original-ctx: " + longer_than_trained(rope));
   if (const auto problem = find_rope_problem(rope))
     throw UsageError(option_of(problem->key) + ": " + problem->what);
   return rope;

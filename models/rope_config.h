@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "models/rope.h"
 
@@ -20,10 +21,14 @@ struct RopeContext {
   // A top-level original_max_position_embeddings, which beats the one inside the object (transformers,
   // standardize_rope_params; Phi-3 writes it there).
   std::optional<int64_t> original_ctx;
-  const JsonFields* config = nullptr;  // the file's top level, to blame for a key that stands there
+  const JsonFields* config = nullptr;            // the file's top level, to blame for a key that stands there
+  std::vector<std::string>* warnings = nullptr;  // where lines go that a user should know; null: nowhere
 };
 
-// The members of a rope_scaling / rope_parameters object. Throws Error naming file and key.
+// The members of a rope_scaling / rope_parameters object. A yarn factor below 1 and an original length
+// above max_position_embeddings are taken, as transformers takes them (people lower the latter to save
+// memory).
+// Throws Error naming file and key.
 RopeScaling parse_rope_scaling(const JsonFields& object, const RopeContext& context);
 
 // The whole of a config.json's RoPE: rope_theta, partial_rotary_factor, original_max_position_embeddings,

@@ -58,6 +58,8 @@ struct ModelSpec {
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;  // of generation_config.json, else of config.json
   TensorNames names;
+  // What a user should know of the checkpoint and can go on with: a line each, naming file and key or tensor.
+  std::vector<std::string> warnings;
 };
 
 }  // namespace lariat

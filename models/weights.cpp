@@ -8,6 +8,7 @@
 
 #include "kernels/error.h"
 #include "kernels/quant.h"
+#include "models/families/gate.h"
 
 namespace lariat {
 namespace {
@@ -73,19 +74,36 @@ void count(const Matrix& m, Weights& weights) {
   weights.values += m.rows * m.cols;
 }
 
-Weights all_weights(const ModelSpec& spec, const std::string& root, const Source& source) {
+// Full names of the tensors outside the layers, and what those of the layers begin with.
+struct Layout {
+  std::string root, embed, head;
+};
+
+// AutoModel saves without the "model." prefix, AutoModelForCausalLM with it. Where embedding and head are one
+// matrix, a checkpoint may hold it under either name.
+Layout layout_of(const ModelSpec& spec, const Checkpoint* checkpoint) {
+  const TensorNames& names = spec.names;
+  const auto stored = [&](const std::string& name) {
+    return checkpoint != nullptr && checkpoint->find(name) != nullptr;
+  };
+  const std::string embed = names.embed + ".weight", head = names.head + ".weight";
+  const std::string root = stored(embed) || stored(names.norm + ".weight") ? "" : "model.";
+  if (!spec.tie_word_embeddings) return {root, root + embed, head};
+  const std::string one = !stored(root + embed) && stored(head) ? head : root + embed;
+  return {root, one, one};
+}
+
+Weights all_weights(const ModelSpec& spec, const Layout& layout, const Source& source) {
   Weights weights;
-  const std::string embed = root + spec.names.embed + ".weight";
-  weights.embed = source(embed, spec.vocab_size, spec.hidden_size, Role::kEmbedding);
+  weights.embed = source(layout.embed, spec.vocab_size, spec.hidden_size, Role::kEmbedding);
   for (size_t i = 0; i < spec.layers.size(); ++i)
-    weights.layers.push_back(layer_weights(spec, i, root, source));
-  weights.norm = source(root + spec.names.norm + ".weight", 1, spec.hidden_size, Role::kVector);
+    weights.layers.push_back(layer_weights(spec, i, layout.root, source));
+  weights.norm = source(layout.root + spec.names.norm + ".weight", 1, spec.hidden_size, Role::kVector);
   weights.dtype = weights.layers[0].q_proj.dtype;
   if (spec.tie_word_embeddings && !is_quantized(weights.dtype)) {
     weights.head = weights.embed;
   } else {
-    weights.head = source(spec.tie_word_embeddings ? embed : spec.names.head + ".weight", spec.vocab_size,
-                          spec.hidden_size, Role::kHead);
+    weights.head = source(layout.head, spec.vocab_size, spec.hidden_size, Role::kHead);
   }
   count(weights.head, weights);
   for (const auto& layer : weights.layers) {
@@ -97,9 +115,23 @@ Weights all_weights(const ModelSpec& spec, const std::string& root, const Source
   return weights;
 }
 
-// AutoModel saves without the "model." prefix, AutoModelForCausalLM with it.
-std::string root_of(const Checkpoint& checkpoint, const ModelSpec& spec) {
-  return checkpoint.find(spec.names.embed + ".weight") != nullptr ? "" : "model.";
+// A tied model whose checkpoint holds a head as well: where the two differ, transformers 5 leaves them apart
+// (modeling_utils.py, tie_weights). Returns the head's name where they are equal, so that it needs no
+// reading.
+std::string compare_tied(ModelSpec& spec, const Checkpoint& checkpoint) {
+  if (!spec.tie_word_embeddings) return "";
+  const StoredTensor* embed = checkpoint.find(layout_of(spec, &checkpoint).embed);
+  const StoredTensor* head = checkpoint.find(spec.names.head + ".weight");
+  if (embed == nullptr || head == nullptr || embed == head) return "";
+  if (embed->dtype == head->dtype && embed->shape == head->shape &&
+      std::memcmp(embed->data, head->data, embed->bytes) == 0) {
+    return head->name;
+  }
+  spec.tie_word_embeddings = false;
+  spec.warnings.push_back(head->file.string() + ": tensor '" + head->name + "' differs from '" + embed->name +
+                          "', so the two are not tied, as in transformers, though " + spec.file.string() +
+                          " says \"tie_word_embeddings\"");
+  return "";
 }
 
 // splitmix64 (public domain, Vigna): fast enough to fill gigabytes, and the same everywhere.
@@ -153,7 +185,9 @@ int64_t count_not_finite(const StoredTensor& tensor, Bits exponent) {
 
 }  // namespace
 
-std::set<std::string> check_weights(const ModelSpec& spec, const Checkpoint& checkpoint) {
+std::set<std::string> check_weights(ModelSpec& spec, const Checkpoint& checkpoint) {
+  refuse_foreign_tensors(checkpoint);
+  const std::string equal_head = compare_tied(spec, checkpoint);
   std::set<std::string> names;
   const Source source = [&](const std::string& name, int64_t rows, int64_t cols, Role role) {
     const auto& tensor =
@@ -161,7 +195,10 @@ std::set<std::string> check_weights(const ModelSpec& spec, const Checkpoint& che
     names.insert(name);
     return Matrix(nullptr, tensor.float_dtype(), rows, cols);
   };
-  all_weights(spec, root_of(checkpoint, spec), source);
+  all_weights(spec, layout_of(spec, &checkpoint), source);
+  std::set<std::string> accounted = names;
+  accounted.insert(equal_head);
+  check_unread_tensors(spec, checkpoint, accounted);
   return names;
 }
 
@@ -175,7 +212,7 @@ Weights load_weights(const ModelSpec& spec, const Checkpoint& checkpoint, Backen
     const Matrix host(const_cast<std::byte*>(tensor.data), tensor.float_dtype(), rows, cols);
     return keep(backend.load_weight(host, stored_dtype(role, dtype, host.dtype)), memory);
   };
-  Weights weights = all_weights(spec, root_of(checkpoint, spec), source);
+  Weights weights = all_weights(spec, layout_of(spec, &checkpoint), source);
   weights.memory = std::move(memory);
   return weights;
 }
@@ -201,7 +238,7 @@ Weights planned_weights(const ModelSpec& spec, DType dtype) {
   const Source source = [&](const std::string&, int64_t rows, int64_t cols, Role role) {
     return Matrix(nullptr, stored_dtype(role, dtype, spec.dtype), rows, cols);
   };
-  return all_weights(spec, "", source);
+  return all_weights(spec, layout_of(spec, nullptr), source);
 }
 
 Weights random_weights(const ModelSpec& spec, Backend& backend, DType dtype, uint64_t seed,
@@ -220,7 +257,7 @@ Weights random_weights(const ModelSpec& spec, Backend& backend, DType dtype, uin
     if (weight.matrix.data != bytes.data()) storage.pop_back();
     return keep(std::move(weight), memory);
   };
-  Weights weights = all_weights(spec, "model.", source);
+  Weights weights = all_weights(spec, layout_of(spec, nullptr), source);
   weights.memory = std::move(memory);
   return weights;
 }

@@ -46,8 +46,11 @@ struct Weights {
 Weights load_weights(const ModelSpec& spec, const Checkpoint& checkpoint, Backend& backend,
                      std::optional<DType> dtype);
 
-// Checks what load_weights would, reads nothing, and returns the names of the tensors it would read.
-std::set<std::string> check_weights(const ModelSpec& spec, const Checkpoint& checkpoint);
+// Checks what load_weights would, and returns the names of the tensors it would read. Throws Error naming
+// file and tensor for one that nobody would read and that could change the result (models/families/gate.h).
+// Reads nothing, but for a tied model that has a head too: where that differs from the embedding, the spec is
+// no longer tied and has a warning.
+std::set<std::string> check_weights(ModelSpec& spec, const Checkpoint& checkpoint);
 
 // The first tensor, by name, that holds NaN or infinite values.
 struct NotFinite {

@@ -50,6 +50,7 @@ Runtime open(const BenchCommand& command) {
   runtime.backend = open_backend(command.common);
   runtime.model = random_model(config, *runtime.backend, storage_dtype(command.common).value_or(config.dtype),
                                /*seed=*/1);
+  print_warnings(config.warnings, command.common.quiet);
   runtime.session = session_options(command.common, runtime.model, rope);
   return runtime;
 }

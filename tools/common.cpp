@@ -12,6 +12,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/make_cuda_backend.h"
 #include "models/config.h"
+#include "models/families/gate.h"
 #include "models/mapped_file.h"
 #include "models/text/unicode.h"
 
@@ -197,7 +198,13 @@ std::function<void()> warn_not_finite(const CommonOptions& options, const Model&
   };
 }
 
+void print_warnings(const std::vector<std::string>& lines, bool quiet) {
+  if (quiet) return;
+  for (const std::string& line : lines) std::cerr << "lariat: warning: " << one_line(line) << "\n";
+}
+
 Tokenizer open_tokenizer(const CommonOptions& options) {
+  refuse_other_formats(options.model);
   std::error_code ec;
   if (!std::filesystem::is_directory(options.model, ec)) {
     throw Error(options.model.string() + ": no such folder; --model takes a Hugging Face checkpoint folder");
@@ -208,6 +215,7 @@ Tokenizer open_tokenizer(const CommonOptions& options) {
 Runtime open_runtime(const CommonOptions& options) {
   const auto start = Stopwatch::now();
   Runtime runtime;
+  refuse_other_formats(options.model);
   const ModelSpec config = load_config(options.model);
   const RopeScaling rope = resolve_rope(config.rope, options.rope);
   runtime.backend = open_backend(options);
@@ -220,6 +228,7 @@ Runtime open_runtime(const CommonOptions& options) {
     };
     runtime.model = load_model(options.model, config, *runtime.backend, dtype, show);
   }
+  print_warnings(runtime.model.spec.warnings, options.quiet);
   runtime.session = session_options(options, runtime.model, rope);
   runtime.session.on_not_finite = warn_not_finite(options, runtime.model);
   runtime.load_seconds = seconds_since(start);

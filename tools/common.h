@@ -56,6 +56,8 @@ SessionOptions session_options(const CommonOptions& options, const Model& model,
 // For SessionOptions::on_not_finite: warns once of the first tensor that holds NaN or infinite values;
 // nothing with --quiet.
 std::function<void()> warn_not_finite(const CommonOptions& options, const Model& model);
+// Each on a line of stderr as "lariat: warning: ..."; nothing with --quiet.
+void print_warnings(const std::vector<std::string>& lines, bool quiet);
 Tokenizer open_tokenizer(const CommonOptions& options);
 Runtime open_runtime(const CommonOptions& options);
 // Where a generation ends: the ids of config.json, else the tokenizer's.

@@ -1,5 +1,6 @@
 #include "engine/generate.h"
 
+#include <algorithm>
 #include <iostream>
 
 #include "models/json_file.h"
@@ -50,6 +51,41 @@ nlohmann::ordered_json report(const Generation& result, const std::string& text,
       {"rope", {{"type", name_of(rope.type)}, {"factor", rope.factor}, {"rerotations", rerotations.count}}}};
 }
 
+// The longest sequence that the model and its scaling are meant for; none for scalings that go on growing.
+std::optional<int64_t> reach_of(const RopeScaling& rope) {
+  const bool grows =
+      rope.type == RopeType::kDynamic || (rope.type == RopeType::kDynamicYarn && rope.factor <= 1.0);
+  if (grows) return std::nullopt;
+  if (rope.type == RopeType::kDefault) return rope.max_position_embeddings;
+  return std::max(rope.max_position_embeddings,
+                  static_cast<int64_t>(rope.factor * static_cast<double>(rope.original_ctx)));
+}
+
+void warn_of_prompt(const GenerateCommand& command, const Runtime& runtime, const Tokenizer& tokenizer,
+                    const std::vector<int32_t>& prompt) {
+  std::vector<std::string> warnings;
+  const bool adds = tokenizer.adds_bos() && prompt.size() > 1 && prompt[0] == tokenizer.bos_id();
+  if (adds && prompt[1] == prompt[0]) {
+    warnings.push_back(
+        "the prompt begins with the beginning-of-text token, and the tokenizer puts it there as "
+        "well, as in transformers; leave it out of the prompt");
+  }
+  const RopeScaling& rope = *runtime.session.rope;
+  const auto n = static_cast<int64_t>(prompt.size());
+  int64_t end = n + command.generate.max_new_tokens;
+  if (runtime.session.max_ctx > 0) end = std::min(end, runtime.session.max_ctx);
+  if (const auto reach = reach_of(rope); reach && end > *reach) {
+    const bool scaled = rope.type != RopeType::kDefault;
+    warnings.push_back(
+        "the prompt has " + std::to_string(n) + " tokens and may grow to " + std::to_string(end) +
+        ", and the model is made for " + std::to_string(*reach) +
+        (scaled ? " with its scaling; use a larger --rope-factor"
+                : " without RoPE scaling; use --rope-scaling dynamic, or yarn with --rope-factor") +
+        ", or fewer --max-new-tokens");
+  }
+  print_warnings(warnings, command.common.quiet);
+}
+
 void run(GenerateCommand& command) {
   const std::string text = prompt_text(command);
   const Tokenizer tokenizer = open_tokenizer(command.common);
@@ -57,6 +93,7 @@ void run(GenerateCommand& command) {
   const std::vector<int32_t> prompt = tokenizer.encode(text, tokenizer.adds_bos());
   if (!command.ignore_eos) command.generate.eos_ids = eos_ids(runtime.model, tokenizer);
   command.generate.interrupted = &interrupted();
+  warn_of_prompt(command, runtime, tokenizer, prompt);
 
   Session session(runtime.model, *runtime.backend, runtime.session);
   Sequence sequence = session.new_sequence();

@@ -5,9 +5,10 @@
 #include <iostream>
 #include <numbers>
 
-#include "models/atomic_file.h"
 #include "engine/eval/rope_svg.h"
+#include "models/atomic_file.h"
 #include "models/config.h"
+#include "models/families/gate.h"
 #include "tools/commands.h"
 #include "tools/common.h"
 
@@ -40,7 +41,12 @@ RopeScaling bare_head(const Args& args) {
 RopeScaling scaling_of(const Args& args) {
   if (args.model.empty()) return resolve_rope(bare_head(args), args.rope);
   if (args.head_dim) throw UsageError("--head-dim goes without --model; the model has its own");
-  return resolve_rope(load_config(args.model).rope, args.rope);
+  if (!std::filesystem::exists(std::filesystem::path(args.model) / "config.json"))
+    refuse_other_formats(args.model);
+  std::vector<std::string> warnings;
+  const RopeScaling own = load_rope(args.model, warnings);
+  print_warnings(warnings, /*quiet=*/false);
+  return resolve_rope(own, args.rope);
 }
 
 void print_rope_json(const RopeScaling& rope, int64_t length, double seen) {
@@ -130,7 +136,8 @@ void run(const Args& args) {
 void add_rope_command(CLI::App& app) {
   auto args = std::make_shared<Args>();
   CLI::App* sub = app.add_subcommand("rope", "Show what a RoPE scaling does to a model's frequencies");
-  sub->add_option("--model", args->model, "checkpoint folder (its config.json is enough) or a config file")
+  sub->add_option("--model", args->model,
+                  "checkpoint folder (its config.json is enough) or a config file, of any family")
       ->type_name("DIR");
   sub->add_option("--head-dim", args->head_dim, "instead of a model: size of a head")->type_name("D");
   sub->add_option("--length", args->length, "length of the sequence (default: the model's maximum)")

@@ -10,25 +10,37 @@ namespace lariat {
 namespace {
 
 constexpr std::array<Family, 5> kFamilies{{
-    {"LlamaForCausalLM", "llama", read_llama},
+    {"LlamaForCausalLM", "llama", read_llama, "LLaMAForCausalLM"},  // as the first conversions spelt it
     {"MistralForCausalLM", "mistral", read_mistral},
     {"Qwen2ForCausalLM", "qwen2", read_qwen2},
     {"Qwen3ForCausalLM", "qwen3", read_qwen3},
     {"MiniMindForCausalLM", "minimind", read_minimind},
 }};
 
-// Things that would be computed wrongly, not merely differently, if they were passed over.
-void refuse_unsupported(const JsonFields& config) {
-  if (config.has("quantization_config"))
-    config.fail("quantization_config",
-                "quantized checkpoints are not supported; use one in f32, f16 or bf16");
-  if (config.string("hidden_act").value_or("silu") != "silu")
-    config.fail("hidden_act", "only silu is supported");
-  if (config.boolean("use_moe").value_or(false))
-    config.fail("use_moe", "mixture-of-experts models are not supported");
+// MLX writes "quantization", all others "quantization_config" with their name in it.
+void refuse_quantized(const JsonFields& config) {
+  for (const char* key : {"quantization_config", "quantization"}) {
+    if (!config.has(key)) continue;
+    std::string kind = "a quantised checkpoint";
+    if (const auto object = config.holds_object(key) ? config.object(key) : std::nullopt) {
+      const bool named = object->has("quant_method") && object->find("quant_method")->is_string();
+      kind = "a checkpoint quantised by " + (named ? *object->string("quant_method") : "MLX or alike");
+    }
+    config.fail(key, kind.substr(0, 60) +
+                         ", whose weights lariat does not read; use the one in f32, f16 or " +
+                         "bf16 that it was made from, if need be with --quantize q8 or q4");
+  }
+}
+
+void check_activation(const JsonFields& config) {
+  const std::string name = config.string("hidden_act").value_or("silu");
+  if (name != "silu" && name != "swish")
+    config.fail("hidden_act", "only silu, also called swish, is supported; use another model");
 }
 
 int64_t read_head_dim(const JsonFields& config, const Defaults& d, int64_t hidden_size, int64_t n_heads) {
+  if (d.head_dim != 0 && config.present("head_dim") && !config.has("head_dim"))
+    config.fail("head_dim", "expected an integer; transformers has no default for null here");
   if (!config.has("head_dim") && d.head_dim == 0 && hidden_size % n_heads != 0) {
     config.fail("num_attention_heads", std::to_string(n_heads) + " heads do not divide hidden_size " +
                                            std::to_string(hidden_size) + ", and there is no head_dim");
@@ -61,16 +73,35 @@ AttentionSpec read_attention(const JsonFields& config, const Defaults& d, int64_
 DType read_dtype(const JsonFields& config) {
   const char* key = config.has("dtype") ? "dtype" : "torch_dtype";  // "if both are provided, keep dtype"
   const std::string name = config.string(key).value_or("float32");
-  if (name == "float32") return DType::kF32;
+  if (name == "float32" || name == "auto")
+    return DType::kF32;  // auto: as the tensors are, whatever those are
   if (name == "float16") return DType::kF16;
   if (name == "bfloat16") return DType::kBF16;
   config.fail(key, "known: float32, float16, bfloat16");
 }
 
+// Token ids that can occur; for others a warning: -1 stands for "none" in many files, and what lies beyond
+// the vocabulary is never produced.
+std::vector<int32_t> read_ids(const JsonFields& config, const char* key, ModelSpec& spec) {
+  std::vector<int32_t> ids;
+  bool ignored = false;
+  for (const int64_t id : config.integers(key, INT32_MIN, INT32_MAX).value_or(std::vector<int64_t>{})) {
+    const bool known = id >= 0 && id < spec.vocab_size;
+    ignored |= !known;
+    if (known) ids.push_back(static_cast<int32_t>(id));
+  }
+  if (ignored) {
+    spec.warnings.push_back(config.message(
+        key, "ids outside the vocabulary of " + std::to_string(spec.vocab_size) + " are ignored"));
+  }
+  return ids;
+}
+
 void read_tokens(const JsonFields& config, const Defaults& d, ModelSpec& spec) {
   const auto in_vocabulary = [&](std::optional<int64_t> id) { return id && *id < spec.vocab_size; };
-  if (const auto bos = config.integer("bos_token_id", 0, spec.vocab_size - 1)) {
-    spec.bos_token_id = static_cast<int32_t>(*bos);
+  if (config.integer("bos_token_id", INT32_MIN, INT32_MAX)) {
+    const std::vector<int32_t> ids = read_ids(config, "bos_token_id", spec);
+    if (!ids.empty()) spec.bos_token_id = ids.front();
   } else if (!config.present("bos_token_id") && in_vocabulary(d.bos_token_id)) {
     spec.bos_token_id = static_cast<int32_t>(*d.bos_token_id);
   }
@@ -84,7 +115,8 @@ void read_tokens(const JsonFields& config, const Defaults& d, ModelSpec& spec) {
 std::span<const Family> families() { return kFamilies; }
 
 ModelSpec read_decoder(const JsonFields& config, const Defaults& d) {
-  refuse_unsupported(config);
+  refuse_quantized(config);
+  check_activation(config);
   ModelSpec spec;
   spec.vocab_size = config.integer("vocab_size", 1, kMaxVocab).value_or(d.vocab_size);
   spec.hidden_size = config.integer("hidden_size", 1, kMaxHidden).value_or(d.hidden_size);
@@ -104,14 +136,13 @@ ModelSpec read_decoder(const JsonFields& config, const Defaults& d) {
   context.head_dim = layer.attention.head_dim;
   context.max_position_embeddings = spec.max_position_embeddings;
   context.theta = d.rope_theta;
+  context.warnings = &spec.warnings;
   spec.rope = read_rope(config, context);
   return spec;
 }
 
 void add_eos_tokens(const JsonFields& config, ModelSpec& spec) {
-  const auto ids = config.integers("eos_token_id", 0, spec.vocab_size - 1);
-  for (const int64_t id : ids.value_or(std::vector<int64_t>{})) {
-    const auto token = static_cast<int32_t>(id);
+  for (const int32_t token : read_ids(config, "eos_token_id", spec)) {
     if (std::find(spec.eos_token_ids.begin(), spec.eos_token_ids.end(), token) == spec.eos_token_ids.end())
       spec.eos_token_ids.push_back(token);
   }

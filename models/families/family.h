@@ -14,6 +14,7 @@ struct Family {
   std::string_view name;                        // in "architectures"
   std::string_view model_type;                  // where that is missing
   ModelSpec (*read)(const JsonFields& config);  // throws Error naming file and key
+  std::string_view alias{};                     // another spelling of the name
 };
 
 std::span<const Family> families();
@@ -48,7 +49,8 @@ struct Defaults {
 // without biases, head norms and windows: the family adds those. Refuses settings that no family runs.
 ModelSpec read_decoder(const JsonFields& config, const Defaults& defaults);
 
-// Adds the object's eos_token_id (one or a list) to the spec's, each once.
+// Adds the object's eos_token_id (one or a list) to the spec's, each once; a warning for those outside the
+// vocabulary.
 void add_eos_tokens(const JsonFields& config, ModelSpec& spec);
 
 // The `sliding_window` key: null is none (0), a missing key is `missing`.

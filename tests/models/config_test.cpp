@@ -136,6 +136,9 @@ TEST_F(Config, ArchitectureMayComeFromModelType) {
        {json{{"architectures", {"GPT2LMHeadModel"}}}, json{{"model_type", "gpt2"}}, json::object()})
     expect_error(bad, json::object(), "known architectures: LlamaForCausalLM, MistralForCausalLM");
   expect_error(kLlama, {{"architectures", "LlamaForCausalLM"}}, "expected a list of strings");
+  EXPECT_EQ(load(of("LLaMAForCausalLM")).family, "LlamaForCausalLM");
+  expect_error(kLlama, {{"model_type", "mistral"}},
+               "\"model_type\" is \"mistral\"; \"architectures\" says Llama");
 }
 
 TEST_F(Config, HeadsOfEveryKind) {
@@ -186,7 +189,7 @@ TEST_F(Config, SlidingWindows) {
   typed["layer_types"] = {"sliding_attention", "full_attention", "attention"};
   EXPECT_EQ(windows(kQwen3, typed), (Windows{16, 0, 0}));
   typed["use_sliding_window"] = false;
-  EXPECT_EQ(windows(kQwen3, typed), (Windows{0, 0, 0}));
+  EXPECT_ANY_THROW(windows(kQwen3, typed));  // transformers' mask finds no window and fails
   typed["layer_types"] = {"full_attention", "full_attention"};
   EXPECT_ANY_THROW(windows(kQwen3, typed));
   typed["layer_types"] = {"full_attention", "full_attention", "chunked_attention"};
@@ -204,8 +207,17 @@ TEST_F(Config, Tokens) {
   EXPECT_EQ(load(kLlama, {{"eos_token_id", {5, 7, 5}}}).eos_token_ids, (std::vector<int32_t>{5, 7}));
   EXPECT_TRUE(load(kLlama, {{"eos_token_id", nullptr}}).eos_token_ids.empty());
   EXPECT_FALSE(load(kLlama, {{"bos_token_id", nullptr}}).bos_token_id);
-  expect_error(kLlama, {{"bos_token_id", 32000}}, "\"bos_token_id\" is 32000");
-  expect_error(kLlama, {{"eos_token_id", -1}}, "\"eos_token_id\" is -1");
+  // Ids that never occur.
+  EXPECT_FALSE(load(kLlama, {{"bos_token_id", 32000}}).bos_token_id);
+  EXPECT_TRUE(load(kLlama, {{"eos_token_id", -1}}).eos_token_ids.empty());
+  EXPECT_EQ(load(kLlama, {{"eos_token_id", {2, -1, 32000}}}).eos_token_ids, std::vector<int32_t>{2});
+  const auto warnings = load(kLlama, {{"eos_token_id", {2, 32000}}}).warnings;
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings[0].find("\"eos_token_id\" is [2,32000]; ids outside the vocabulary of 32000"),
+            std::string::npos)
+      << warnings[0];
+  expect_error(kLlama, {{"bos_token_id", {1, 2}}}, "\"bos_token_id\" is [1,2]");
+  expect_error(kLlama, {{"bos_token_id", 1.5}}, "\"bos_token_id\" is 1.5");
   expect_error(kLlama, {{"eos_token_id", {1, "x"}}}, "\"eos_token_id\"");
 }
 
@@ -219,7 +231,10 @@ TEST_F(Config, EndTokensAreThoseOfTheGenerationConfigWhereItHasSome) {
   EXPECT_EQ(load(kLlama, {{"eos_token_id", 7}}).eos_token_ids, (std::vector<int32_t>{3, 9}));
   write("generation_config.json", R"({"eos_token_id": null})");
   EXPECT_EQ(load(kLlama, {{"eos_token_id", 7}}).eos_token_ids, (std::vector<int32_t>{7}));
-  for (const char* bad : {"{", "[]", R"({"eos_token_id": 1.5})", R"({"eos_token_id": 32000})"}) {
+  write("generation_config.json", R"({"eos_token_id": 32000})");
+  EXPECT_EQ(load(kLlama).warnings.size(), 1U);
+  EXPECT_NE(load(kLlama).warnings[0].find("generation_config.json"), std::string::npos);
+  for (const char* bad : {"{", "[]", R"({"eos_token_id": 1.5})"}) {
     write("generation_config.json", bad);
     const std::string what = error(kLlama);
     EXPECT_NE(what.find("generation_config.json"), std::string::npos) << bad << " -> " << what;
@@ -230,6 +245,7 @@ TEST_F(Config, Dtypes) {
   EXPECT_EQ(load(kLlama, {{"torch_dtype", "bfloat16"}}).dtype, DType::kBF16);
   EXPECT_EQ(load(kLlama, {{"dtype", "float16"}}).dtype, DType::kF16);
   EXPECT_EQ(load(kLlama, {{"dtype", "float32"}, {"torch_dtype", "float16"}}).dtype, DType::kF32);
+  EXPECT_EQ(load(kLlama, {{"torch_dtype", "auto"}}).dtype, DType::kF32);
   expect_error(kLlama, {{"dtype", "float8_e4m3fn"}}, "\"dtype\" is \"float8_e4m3fn\"; known: float32");
 }
 
@@ -252,6 +268,7 @@ TEST_F(Config, EveryNumberIsBounded) {
 
 TEST_F(Config, WhatIsNotSupportedIsRefused) {
   expect_error(kLlama, {{"quantization_config", {{"bits", 4}}}}, "\"quantization_config\"");
+  EXPECT_EQ(error(kLlama, {{"hidden_act", "swish"}}), "");
   expect_error(kLlama, {{"hidden_act", "gelu"}}, "\"hidden_act\" is \"gelu\"");
   expect_error(kMiniMind, {{"use_moe", true}}, "\"use_moe\"");
   EXPECT_EQ(error(kMiniMind, {{"use_moe", false}, {"quantization_config", nullptr}}), "");
@@ -269,7 +286,7 @@ TEST_F(Config, FilesThatAreNotConfigs) {
   };
   EXPECT_NE(text_error("").find("not valid JSON"), std::string::npos);
   EXPECT_NE(text_error("[1]").find("expected a JSON object"), std::string::npos);
-  EXPECT_NE(text_error("{\"vocab_size\": NaN}").find("not valid JSON"), std::string::npos);
+  EXPECT_NE(text_error("{\"vocab_size\": nan}").find("not valid JSON"), std::string::npos);
   EXPECT_NE(text_error(R"({"model_type": "llama", "vocab_size": 1, "vocab_size": 2})").find("stands twice"),
             std::string::npos);
   EXPECT_NE(text_error(R"({"a": {"b": [{"c": 1, "c": 1}]}})").find("\"c\" stands twice"), std::string::npos);
@@ -277,6 +294,29 @@ TEST_F(Config, FilesThatAreNotConfigs) {
   fs::remove(dir_ / "config.json");
   EXPECT_THROW(load_config(dir_), Error);
   EXPECT_THROW(load_config(dir_ / "nowhere"), Error);
+}
+
+// Python writes them; only who reads such a key is troubled.
+TEST_F(Config, NumbersThatJsonDoesNotHave) {
+  const auto with = [&](const std::string& member) {
+    write("config.json", R"({"model_type": "llama", "a\\\"b": "Infinity: NaN", )" + member + "}");
+    try {
+      load_config(dir_);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  for (const char* value :
+       {"Infinity", "-Infinity", "NaN", "1e400", "-1e400", "[0.0, Infinity]", "{\"x\":NaN}"}) {
+    EXPECT_EQ(with(std::string("\"time_step_limit\": ") + value), "") << value;
+    EXPECT_NE(with(std::string("\"vocab_size\": ") + value).find("\"vocab_size\" is "), std::string::npos)
+        << value;
+    EXPECT_NE(with(std::string("\"rope_theta\": ") + value).find("\"rope_theta\" is "), std::string::npos)
+        << value;
+  }
+  EXPECT_NE(with("\"x\": Infinit").find("not valid JSON"), std::string::npos);
+  EXPECT_NE(with("\"x\": 1e400e").find("not valid JSON"), std::string::npos);
 }
 
 // A config is untrusted: whatever stands in it, it loads or is refused with an Error.

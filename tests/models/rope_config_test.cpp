@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/error.h"
+#include "models/config.h"
 #include "models/json_fields.h"
 
 namespace lariat {
@@ -88,11 +89,11 @@ TEST(RopeConfig, OriginalLength) {
   // dynamic stretches from max_position_embeddings whatever stands there.
   own["rope_type"] = "dynamic";
   EXPECT_EQ(read({{"original_max_position_embeddings", 1024}, {"rope_scaling", own}}).original_ctx, 8192);
-  expect_error({{"rope_type", "yarn"}, {"factor", 4}, {"original_max_position_embeddings", 8193}},
-               "original_max_position_embeddings", "larger than max_position_embeddings, 8192");
-  EXPECT_EQ(error({{"original_max_position_embeddings", 9000}, {"rope_scaling", yarn}})
-                .find("config.json: \"original_max_position_embeddings\" is 9000"),
-            0U);
+  // max_position_embeddings may have been lowered to save memory.
+  own["rope_type"] = "yarn";
+  own["original_max_position_embeddings"] = 8193;
+  EXPECT_EQ(scaled(own).original_ctx, 8193);
+  EXPECT_EQ(read({{"original_max_position_embeddings", 9000}, {"rope_scaling", yarn}}).original_ctx, 9000);
   expect_error({{"rope_type", "yarn"}, {"factor", 4}, {"original_max_position_embeddings", 2048.5}},
                "original_max_position_embeddings");
 }
@@ -100,7 +101,7 @@ TEST(RopeConfig, OriginalLength) {
 TEST(RopeConfig, Factors) {
   for (const char* type : {"linear", "ntk", "dynamic", "yarn", "llama3"}) {
     expect_error({{"rope_type", type}}, "factor");
-    expect_error({{"rope_type", type}, {"factor", 0.99}}, "factor");
+    if (std::string(type) != "yarn") expect_error({{"rope_type", type}, {"factor", 0.99}}, "factor");
     expect_error({{"rope_type", type}, {"factor", "4"}}, "factor");
     expect_error({{"rope_type", type}, {"factor", 1e7}}, "factor");
   }
@@ -109,6 +110,8 @@ TEST(RopeConfig, Factors) {
   EXPECT_EQ(
       scaled({{"rope_type", "yarn"}, {"factor", nullptr}, {"original_max_position_embeddings", 2048}}).factor,
       4.0);
+  EXPECT_EQ(scaled({{"rope_type", "yarn"}, {"factor", 0.5}}).factor, 0.5);  // transformers warns and runs it
+  EXPECT_EQ(rope_frequencies(scaled({{"rope_type", "yarn"}, {"factor", 0.5}}), 1).attention_factor, 1.0);
   EXPECT_EQ(scaled({{"rope_type", "dynamic-yarn"}}).factor, 1.0);
   EXPECT_EQ(scaled({{"rope_type", "dynamic-yarn"}, {"factor", 4}}).factor, 4.0);
   EXPECT_EQ(scaled({{"rope_type", "proportional"}}).factor, 1.0);
@@ -198,6 +201,14 @@ TEST(RopeConfig, NothingIsGuessed) {
       std::string::npos);
   EXPECT_NE(error({{"partial_rotary_factor", 1.5}}).find("\"partial_rotary_factor\""), std::string::npos);
   EXPECT_NE(error({{"partial_rotary_factor", 0}}).find("\"partial_rotary_factor\""), std::string::npos);
+}
+
+TEST(RopeConfig, ThetaOfNull) {
+  EXPECT_NE(error({{"rope_theta", nullptr}}).find("\"rope_theta\" is null"), std::string::npos);
+  EXPECT_NE(
+      error({{"rope_parameters", {{"rope_theta", nullptr}}}}).find("\"rope_parameters.rope_theta\" is null"),
+      std::string::npos);
+  EXPECT_EQ(read({{"rope_theta", nullptr}, {"rope_parameters", {{"rope_theta", 2e5}}}}).theta, 2e5);
 }
 
 TEST(RopeConfig, LayerTypesMustAgree) {
@@ -348,6 +359,39 @@ TEST_F(RopeOptionsFile, ErrorsNameTheFile) {
   EXPECT_EQ(resolve_rope(own(), both).factor, 4.0);
   fs::remove(file_);
   expect(both, "no such file");
+}
+
+TEST_F(RopeOptionsFile, OfAConfigOfAnyFamily) {
+  std::vector<std::string> warnings;
+  const auto rope = [&](const json& config) {
+    warnings.clear();
+    return load_rope(*with(config).config, warnings);
+  };
+  const json gemma = {{"architectures", {"Gemma3ForCausalLM"}},
+                      {"head_dim", 256},
+                      {"rope_theta", 1e6},
+                      {"max_position_embeddings", 32768},
+                      {"rope_local_base_freq", 1e4},
+                      {"hidden_act", "gelu"}};
+  EXPECT_EQ(rope(gemma).rotary_dim, 256);
+  EXPECT_EQ(warnings.size(), 1U);
+  const json plain = {{"hidden_size", 512}, {"num_attention_heads", 8}, {"max_position_embeddings", 64}};
+  EXPECT_EQ(rope(plain).rotary_dim, 64);
+  EXPECT_EQ(rope({{"head_dim", 576}, {"qk_rope_head_dim", 64}, {"max_position_embeddings", 64}}).head_dim,
+            64);
+  const json vision = {{"text_config", {{"model_type", "llama"}, {"rope_theta", 5e5}}},
+                       {"model_type", "llava"}};
+  EXPECT_EQ(rope(vision).theta, 5e5);
+  EXPECT_EQ(rope(vision).head_dim, 128);
+  // A family's defaults and rules hold where it is known, and what else its config says does not matter.
+  EXPECT_EQ(rope({{"model_type", "minimind"}, {"inference_rope_scaling", true}, {"use_moe", true}}).type,
+            RopeType::kYarn);
+  EXPECT_EQ(
+      rope({{"model_type", "qwen2"}, {"rope_scaling", {{"type", "mrope"}, {"mrope_section", {16, 24, 24}}}}})
+          .type,
+      RopeType::kDefault);
+  EXPECT_THROW(rope({{"model_type", "x"}, {"rope_theta", 1e4}}), Error);
+  EXPECT_THROW(rope({{"model_type", "x"}, {"head_dim", 64}}), Error);
 }
 
 // Every preset works with a model whose geometry it fits.

@@ -305,8 +305,10 @@ TEST(RopeProblem, NamesTheKeyToBlame) {
   rope.low_freq_factor = 0.0;
   EXPECT_EQ(key(rope), "low_freq_factor");
   rope = model(RopeType::kYarn, 2.0);
-  rope.max_position_embeddings = 4095;
-  EXPECT_EQ(key(rope), "original_max_position_embeddings");
+  rope.max_position_embeddings = 4095;  // as people who save memory write it
+  EXPECT_EQ(key(rope), "none");
+  rope.factor = 0.5;
+  EXPECT_EQ(key(rope), "none");
 }
 
 }  // namespace

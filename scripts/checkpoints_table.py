@@ -1,0 +1,263 @@
+#!/usr/bin/env python3
+"""Writes docs/checkpoints.md: what lariat says to checkpoints that are something else than they seem.
+
+    scripts/checkpoints_table.py build/lariat [FOLDER_OF_CONFIGS] > docs/checkpoints.md
+
+Each row is a run of the program on a tiny checkpoint of tests/golden that was changed in one place, or, in the second
+table, on a config of the folder with its shapes cut down and weights of zeros. Needs no package.
+"""
+
+import json
+import math
+import pathlib
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+GOLDEN = ROOT / "tests" / "golden" / "checkpoints"
+DEMO = ROOT / "configs" / "demo"
+
+
+def read_tensors(file):
+    data = file.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    header.pop("__metadata__", None)
+    body = data[8 + length :]
+    return {name: (t["dtype"], t["shape"], body[slice(*t["data_offsets"])]) for name, t in header.items()}
+
+
+def write_tensors(file, tensors):
+    """tensors: name -> (dtype, shape, bytes, or None for zeros that take no room on the disk)."""
+    header, at = {}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        size = len(data) if data is not None else math.prod(shape) * {"F32": 4, "BF16": 2, "F16": 2}[dtype]
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    with open(file, "wb") as out:
+        out.write(struct.pack("<Q", len(text)) + text)
+        for name, (_, _, data) in tensors.items():
+            if data is not None:
+                out.seek(8 + len(text) + header[name]["data_offsets"][0])
+                out.write(data)
+        out.truncate(8 + len(text) + at)
+
+
+class Program:
+    def __init__(self, path, folder):
+        self.path, self.folder = pathlib.Path(path).resolve(), folder
+
+    def run(self, *args):
+        done = subprocess.run([self.path, *map(str, args)], capture_output=True, text=True, check=False)
+        return done.returncode, done.stderr.replace(str(self.folder), "DIR").strip()
+
+    def logits(self, model):
+        return self.run("logits", "--device", "cpu", "--model", model, "--tokens", "1,2,3", "--out", self.folder / "out")
+
+
+def changed(folder, base, config=None, add=None, drop=()):
+    """A copy of a golden checkpoint with keys of its config and tensors replaced; None takes a tensor out."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    keys = json.loads((GOLDEN / base / "config.json").read_text()) | (config or {})
+    (folder / "config.json").write_text(json.dumps({k: v for k, v in keys.items() if k not in drop}))
+    tensors = read_tensors(GOLDEN / base / "model.safetensors")
+    for name, value in (add or {}).items():
+        if value is None:
+            del tensors[name]
+        else:
+            tensors[name] = tensors[value] if isinstance(value, str) else ("F32", value, None)
+    write_tensors(folder / "model.safetensors", tensors)
+    return folder
+
+
+LAYER = "model.layers.0."
+EMBED, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+# (what it is, golden checkpoint, keys, tensors)
+GATE = [
+    ("a bias that no key speaks of", "llama_gqa", {}, {LAYER + "self_attn.q_proj.bias": [64]}),
+    ("a bias that the family never has", "qwen2", {}, {LAYER + "self_attn.o_proj.bias": [32]}),
+    ("norms of q and k", "llama_gqa", {}, {LAYER + "self_attn.q_norm.weight": [16]}),
+    ("post-norms", "llama_gqa", {}, {LAYER + "post_feedforward_layernorm.weight": [32]}),
+    ("attention sinks", "llama_gqa", {}, {LAYER + "self_attn.sinks": [4]}),
+    ("a bias of the head", "llama_gqa", {}, {"lm_head.bias": [61]}),
+    ("LoRA tensors", "llama_gqa", {}, {LAYER + "self_attn.q_proj.lora_A.weight": [4, 32]}),
+    ("weight_scale", "llama_gqa", {}, {LAYER + "self_attn.q_proj.weight_scale": [64]}),
+    ("surplus layers", "llama_gqa", {"num_hidden_layers": 1}, {}),
+    ("rotary_emb.inv_freq", "llama_gqa", {}, {LAYER + "self_attn.rotary_emb.inv_freq": [8]}),
+    ("a vision tower", "llama_gqa", {}, {"vision_tower.a": [4], "vision_tower.b": [4]}),
+    ("tied, and an equal head", "llama_mqa_tied", {}, {HEAD: EMBED}),
+    ("tied, and another head", "llama_mqa_tied", {}, {HEAD: [64, 32]}),
+    ("architectures against model_type", "llama_gqa", {"model_type": "qwen2"}, {}),
+    ("is_causal", "llama_gqa", {"is_causal": False}, {}),
+    ("a multiplier of Granite", "llama_gqa", {"embedding_multiplier": 12.0}, {}),
+    ("the same, neutral", "llama_gqa", {"embedding_multiplier": 1.0}, {}),
+    ("a multiplier of MiniCPM", "llama_gqa", {"scale_depth": 1.4}, {}),
+    ("a soft-cap", "llama_gqa", {"attn_logit_softcapping": 50.0}, {}),
+    ("layers without RoPE", "llama_gqa", {"no_rope_layers": [1, 0]}, {}),
+    ("experts", "llama_gqa", {"num_local_experts": 8}, {}),
+    ("clip_qkv", "llama_gqa", {"clip_qkv": 8.0}, {}),
+    ("ALiBi", "llama_gqa", {"alibi": True}, {}),
+    ("hidden_activation", "llama_gqa", {"hidden_activation": "gelu_pytorch_tanh"}, {}),
+    ("dual chunk attention", "qwen2", {"dual_chunk_attention_config": {"chunk_size": 262144}}, {}),
+    ("attn_factor", "llama_gqa", {"rope_parameters": YARN | {"attn_factor": 1.5}}, {}),
+    ("llama_4_scaling_beta", "llama_gqa", {"rope_parameters": YARN | {"llama_4_scaling_beta": 0.1}}, {}),
+    ("layer_types against use_sliding_window", "qwen3", {"use_sliding_window": False}, {}),
+    ("auto_map", "llama_gqa", {"auto_map": {"AutoModelForCausalLM": "modeling_x.X"}}, {}),
+    ("rope_theta of null", "llama_bias", {"rope_theta": None}, {}),
+]
+WARNINGS = [
+    ("rope_interleaved on a Llama", "llama_gqa", {"rope_interleaved": True}, {}),
+    ("partial_rotary_factor on a Llama", "llama_gqa", {"partial_rotary_factor": 0.5}, {}),
+    ("partial_rotary_factor on a Qwen2", "qwen2", {"partial_rotary_factor": 0.5}, {}),
+    ("dynamic beside an original length", "llama_gqa",
+     {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 32}}, {}),
+    ("a window that Llama ignores", "llama_gqa", {"sliding_window": 16}, {}),
+]  # fmt: skip
+TOO_STRICT = [
+    ("hidden_act swish", "llama_gqa", {"hidden_act": "swish"}, {}),
+    ("an original length above max_position_embeddings", "qwen3_yarn_tied", {"max_position_embeddings": 16}, {}),
+    ("a yarn factor below 1", "llama_gqa", {"rope_parameters": YARN | {"factor": 0.5}}, {}),
+    ("eos of -1", "llama_gqa", {"eos_token_id": -1}, {}),
+    ("bos beyond the vocabulary", "llama_gqa", {"bos_token_id": 61}, {}),
+    ("torch_dtype auto", "llama_gqa", {"torch_dtype": "auto"}, {}),
+    ("an infinite number in a key nobody reads", "llama_gqa", {"time_step_limit": [0.0, math.inf]}, {}),
+    ("tied, and only lm_head.weight", "llama_mqa_tied", {}, {HEAD: EMBED, EMBED: None}),
+    ("LLaMAForCausalLM", "llama_gqa", {"architectures": ["LLaMAForCausalLM"]}, {}),
+]
+QUANTISED = [
+    ("a GPTQ checkpoint", "llama_gqa", {"quantization_config": {"quant_method": "gptq", "bits": 4}}, {}),
+    ("an AWQ checkpoint", "llama_gqa", {"quantization_config": {"quant_method": "awq", "bits": 4}}, {}),
+    ("an FP8 checkpoint", "llama_gqa", {"quantization_config": {"quant_method": "fp8"}}, {}),
+    ("an MLX checkpoint", "llama_gqa", {"quantization": {"group_size": 64, "bits": 4}}, {}),
+]
+
+
+def row(what, code, text):
+    lines = "<br>".join(f"`{line}`" for line in text.replace("|", "\\|").splitlines())
+    print(f"| {what} | {lines or 'nothing: it runs'} | {code} |")
+
+
+def heading(text):
+    print(f"\n## {text}\n\n| checkpoint | what lariat prints on stderr | exit code |\n|---|---|---|")
+
+
+def mutations(program, rows):
+    for what, base, config, add in rows:
+        row(what, *program.logits(changed(program.folder / "model", base, config, add)))
+
+
+def prompts(program):
+    model = program.folder / "model"
+    for what, text, more in [
+        ("a generation past the trained context", "The sea", ["--max-new-tokens", 600]),
+        ("the same with a scaling", "The sea", ["--max-new-tokens", 600, "--rope-scaling", "dynamic"]),
+        ("a prompt that begins with BOS", "<s>The sea", ["--max-new-tokens", 4]),
+    ]:
+        shutil.rmtree(model, ignore_errors=True)
+        shutil.copytree(DEMO, model)
+        row(what, *program.run("generate", "--device", "cpu", "--model", model, "--prompt", text, *more))
+
+
+def formats(program):
+    model = program.folder / "model"
+
+    def fresh():
+        return changed(model, "llama_gqa")
+
+    (fresh() / "model.safetensors").rename(model / "pytorch_model.bin")
+    row("a folder with only pytorch_model.bin", *program.logits(model))
+    fresh()
+    (model / "model.safetensors").unlink()
+    (model / "model-q4.gguf").write_bytes(b"GGUF\3\0\0\0")
+    row("a folder with a GGUF file", *program.logits(model))
+    row("a GGUF file", *program.logits(model / "model-q4.gguf"))
+    fresh()
+    (model / "adapter_config.json").write_text('{"base_model_name_or_path": "some/base"}')
+    row("a LoRA adapter", *program.logits(model))
+    changed(model / "snapshots" / "0a1b2c3d", "llama_gqa")
+    (model / "config.json").unlink()
+    (model / "adapter_config.json").unlink()
+    row("the folder above a snapshot", *program.logits(model))
+    mutations(program, QUANTISED)
+
+
+def cut_down(config):
+    """The config with shapes of a few numbers, and its tensors: all else stays as it stands."""
+    keys = dict(config)
+    heads = keys.get("num_attention_heads", 32)
+    dim = keys.get("head_dim") or (128 if keys.get("model_type") == "qwen3" else keys.get("hidden_size", 4096) // heads)
+    kv = keys.get("num_key_value_heads", heads)
+    keys |= {"head_dim": dim, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2}
+    if isinstance(keys.get("layer_types"), list):
+        keys["layer_types"] = keys["layer_types"][:2]
+    vocab = keys.get("vocab_size", 32000)
+    shapes = {EMBED: [vocab, 16], "model.norm.weight": [16]}
+    if not keys.get("tie_word_embeddings", False):
+        shapes[HEAD] = [vocab, 16]
+    for layer in ("model.layers.0.", "model.layers.1."):
+        for name, out in (("q", heads), ("k", kv), ("v", kv)):
+            shapes[layer + f"self_attn.{name}_proj.weight"] = [out * dim, 16]
+            if keys.get("model_type") == "qwen2":
+                shapes[layer + f"self_attn.{name}_proj.bias"] = [out * dim]
+        shapes[layer + "self_attn.o_proj.weight"] = [16, heads * dim]
+        for name in ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"):
+            shapes[layer + name + ".weight"] = [16, 16]
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            shapes[layer + name + ".weight"] = [16]
+        if keys.get("model_type") == "qwen3":
+            shapes |= {layer + f"self_attn.{x}_norm.weight": [dim] for x in "qk"}
+    return keys, {name: ("BF16", shape, None) for name, shape in shapes.items()}
+
+
+def configs(program, folder):
+    print("\n## Configs of public repositories\n")
+    print("The shapes are cut down and the weights are zeros; every other key is as it was published. The last column is the")
+    print("first line of `lariat rope --model`, which takes any family.\n")
+    print("| config | result | line on stderr | RoPE |\n|---|---|---|---|")
+    model = program.folder / "model"
+    counts = {}
+    for file in sorted(folder.glob("*.json")):
+        shutil.rmtree(model, ignore_errors=True)
+        model.mkdir()
+        (model / "config.json").write_text(file.read_text())
+        rope = subprocess.run([program.path, "rope", "--model", model], capture_output=True, text=True, check=False)
+        keys, tensors = cut_down(json.loads(file.read_text()))
+        (model / "config.json").write_text(json.dumps(keys))
+        write_tensors(model / "model.safetensors", tensors)
+        code, text = program.logits(model)
+        result = "refused" if code else "warned" if text else "run"
+        counts[result] = counts.get(result, 0) + 1
+        first = (rope.stdout.splitlines() or [rope.stderr.strip()])[0]
+        print(f"| {file.stem} | {result} | {'`' + text + '`' if text else ''} | {first} |")
+    print("\n" + ", ".join(f"{n} {result}" for result, n in sorted(counts.items())) + ".")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        program = Program(sys.argv[1], pathlib.Path(name).resolve())
+        print("# What lariat says to a checkpoint\n")
+        print("Nothing that changes a model's result passes in silence: it is computed as transformers 5.23 does, or refused, or")
+        print("warned of. The lines below are the program's own (`scripts/checkpoints_table.py build/lariat ../shared/configs`")
+        print("writes this file; `DIR` stands for the folder); the keys are those of `models/families/gate.cpp`, and")
+        print("`tests/models/gate_test.cpp` walks them all.")
+        heading("Refused, or accounted for")
+        mutations(program, GATE)
+        heading("Warnings")
+        mutations(program, WARNINGS)
+        prompts(program)
+        heading("Accepted")
+        mutations(program, TOO_STRICT)
+        heading("Not a checkpoint that runs")
+        formats(program)
+        if len(sys.argv) > 2:
+            configs(program, pathlib.Path(sys.argv[2]))
+
+
+if __name__ == "__main__":
+    main()
