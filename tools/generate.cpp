@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <utility>
 
 #include "models/json_file.h"
 #include "tools/commands.h"
@@ -93,7 +94,6 @@ void run(GenerateCommand& command) {
   const std::vector<int32_t> prompt = tokenizer.encode(text, tokenizer.adds_bos());
   if (!command.ignore_eos) command.generate.eos_ids = eos_ids(runtime.model, tokenizer);
   command.generate.interrupted = &interrupted();
-  warn_of_prompt(command, runtime, tokenizer, prompt);
 
   Session session(runtime.model, *runtime.backend, runtime.session);
   Sequence sequence = session.new_sequence();
@@ -112,9 +112,13 @@ void run(GenerateCommand& command) {
     emit(filter.push(decoder.push(id)));
     return !filter.stopped() && std::cout;
   };
+  bool warned = false;
   const auto on_prefill = [&](int64_t done) {
     if (interrupted()) throw Error("interrupted during the prefill; nothing was generated");
     progress.update(done);
+    if (std::exchange(warned, true)) return;  // once, and after what can be wrong with the prompt's tokens
+    progress.clear();
+    warn_of_prompt(command, runtime, tokenizer, prompt);
   };
   const Generation result = generate(session, sequence, prompt, command.generate, on_token, on_prefill);
   emit(filter.push(decoder.flush()));

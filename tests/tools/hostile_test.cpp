@@ -149,7 +149,7 @@ TEST_F(Hostile, NumbersOfAConfig) {
       {"head_dim", {0, -16, 3, 1 << 20}},
       {"max_position_embeddings", {0, -1, int64_t{1} << 62, 1e300}},
       {"rms_norm_eps", {0, -1, 1e300, "nan"}},
-      {"eos_token_id", {-1, int64_t{1} << 31, Json::array({1, int64_t{1} << 40})}}};
+      {"eos_token_id", {int64_t{1} << 31, Json::array({1, int64_t{1} << 40})}}};
   for (const auto& [key, values] : cases) {
     for (const Json& value : values) {
       Json config = good;

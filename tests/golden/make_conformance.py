@@ -1,0 +1,421 @@
+"""How far lariat is from transformers: every scaling x family, one pass and decoding, and real settings' frequencies.
+
+    python tests/golden/make_conformance.py --lariat build/lariat [--configs FOLDER]
+
+Writes docs/conformance.md down to its section about other engines, which is written by hand and stays, and exits with 1
+if a difference exceeds its limit. --configs adds the frequencies of every config file (*.json) of a folder. The models
+are tests/golden/checkpoints with a scaling put into a copy of their config.json; all is float32: transformers with
+eager attention, lariat with f32 weights and caches and one thread.
+
+The consistent cache has no counterpart in transformers, whose cached keys keep the frequencies that they were written
+with. `unrotated_keys` makes one: it stores keys before RoPE and rotates all of them afresh at every step. Where
+transformers lacks a type, frequencies and attention factor of rope_formulas.py are put into its rotary embedding.
+"""
+
+import argparse
+import contextlib
+import copy
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+import tiny_models as tiny
+from make_rope_golden import from_transformers
+from rope_formulas import rope
+
+REPOSITORY = tiny.GOLDEN.parent.parent
+ORIGINAL = 64
+LENGTHS = (48, 64, 65, 320)  # of one pass: below, at, just beyond and far beyond the original context
+PREFILL, DECODED = 40, 160  # decode: tokens given at once, and in all
+STEPS = 4  # scale steps per octave: lariat's default
+STEPPED = ("dynamic", "dynamic-yarn")
+BY_LENGTH = (*STEPPED, "longrope")  # frequencies change while a sequence grows
+# transformers is within 1.0e-4 of float64 and lariat within 3e-5 (the last rows of the table); twice their sum, for
+# CPUs that sum in another order. A factor or an attention factor wrong by 0.1 % costs 0.025 and more.
+LOGIT_LIMIT = 3e-4
+FREQUENCY_LIMIT = 1e-6  # relative; transformers' frequencies are float32
+BY_HAND = "## Where other engines differ"  # from this line on the document is written by hand
+ROPE_KEYS = ("rope_scaling", "rope_parameters", "rope_theta", "partial_rotary_factor", "max_position_embeddings",
+             "original_max_position_embeddings")  # fmt: skip
+FAMILIES = {
+    "Llama": ("llama_gqa", LlamaConfig),
+    "Mistral": ("mistral_window", MistralConfig),
+    "Qwen2": ("qwen2", Qwen2Config),
+    "Qwen3": ("qwen3", Qwen3Config),
+    "MiniMind": ("minimind", Qwen3Config),  # Qwen3's arithmetic; transformers does not know the name
+}
+# The head of the models that a preset of configs/rope is for; 128 where it is for any.
+HEAD_DIMS = {"deepseek-v2": 64, "gpt-oss": 64, "phi-3.5-mini-128k": 96}
+
+
+@dataclass
+class Case:
+    """One model under one scaling, for both programs."""
+
+    family: str
+    config: dict  # of config.json, with the scaling as rope_parameters
+    weights: dict
+    folder: Path  # what lariat opens
+    options: list  # what lariat needs beside it
+
+    @property
+    def kind(self):
+        return self.config["rope_parameters"]["rope_type"]
+
+
+def scalings(pairs):
+    """(rope_parameters without theta, max_position_embeddings) of each scaling, for heads of that many pairs."""
+    original = {"original_max_position_embeddings": ORIGINAL}
+    longrope = {"short_factor": [round(1 + 0.1 * i, 3) for i in range(pairs)],
+                "long_factor": [round(1 + 3.2 * (i / (pairs - 1)) ** 2, 3) for i in range(pairs)]}  # fmt: skip
+    longest = 4 * ORIGINAL
+    return [
+        ({"rope_type": "default"}, ORIGINAL),
+        ({"rope_type": "linear", "factor": 4.0}, longest),
+        ({"rope_type": "ntk", "factor": 4.0}, longest),
+        ({"rope_type": "dynamic", "factor": 4.0}, ORIGINAL),
+        ({"rope_type": "yarn", "factor": 4.0} | original, longest),
+        ({"rope_type": "dynamic-yarn"} | original, longest),
+        ({"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0} | original, longest),
+        ({"rope_type": "longrope"} | longrope | original, longest),
+        ({"rope_type": "proportional", "partial_rotary_factor": 0.5}, longest),
+    ]
+
+
+def make_case(family, scaling, longest, folder):
+    source = tiny.CHECKPOINTS / FAMILIES[family][0]
+    original = json.loads((source / "config.json").read_text())
+    theta = original.get("rope_theta") or original["rope_parameters"]["rope_theta"]
+    config = {key: value for key, value in original.items() if key not in ROPE_KEYS}
+    config |= {"max_position_embeddings": longest, "rope_parameters": {"rope_theta": theta} | scaling}
+    folder.mkdir(exist_ok=True)
+    (folder / "model.safetensors").unlink(missing_ok=True)
+    (folder / "model.safetensors").symlink_to(source / "model.safetensors")
+    options, written = [], config
+    if family == "MiniMind":  # its config.json has no place for a scaling
+        written = {key: value for key, value in config.items() if key != "rope_parameters"} | {"rope_theta": theta}
+        if scaling["rope_type"] != "default":
+            tiny.write_json(folder / "rope.json", config["rope_parameters"])
+            options = ["--rope-config", folder / "rope.json"]
+    tiny.write_json(folder / "config.json", written)
+    return Case(family, config, load_file(source / "model.safetensors"), folder, options)
+
+
+def run_lariat(program, case, tokens, *options):
+    """Logits [n, vocab] of lariat."""
+    out = case.folder / "logits.safetensors"
+    command = [program, "logits", "--model", case.folder, "--tokens", ",".join(map(str, tokens)), "--out", out,
+               "--device", "cpu", "--threads", "1", "--dtype", "f32", "--kv-dtype", "f32", *case.options,
+               *options]  # fmt: skip
+    result = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        sys.exit(f"{case.family}, {case.kind}: {result.stderr.strip()}")
+    return load_file(out)["logits"]
+
+
+def make_model(case, *, as_it_is):
+    """transformers' model: with its own scaling, or with plain RoPE into which `set_frequencies` puts others."""
+    config = copy.deepcopy(case.config)
+    if not as_it_is:
+        config["rope_parameters"] = {"rope_theta": config["rope_parameters"]["rope_theta"], "rope_type": "default"}
+    for key in ("architectures", "model_type"):
+        config.pop(key)
+    model = tiny.build(FAMILIES[case.family][1](**config), 0)
+    model.load_state_dict(case.weights, strict=not config["tie_word_embeddings"])
+    return model
+
+
+def known(kind):
+    """Whether transformers has the type."""
+    return kind == "default" or kind in ROPE_INIT_FUNCTIONS
+
+
+def set_frequencies(model, case, length):
+    """Puts in those of `length`: transformers' where it knows the type."""
+    inv_freq, factor = (from_transformers if known(case.kind) else rope)(case.config, length)
+    model.model.rotary_emb.inv_freq = torch.tensor(np.asarray(inv_freq), dtype=torch.float32)
+    model.model.rotary_emb.attention_scaling = factor
+
+
+def in_double(case, tokens):
+    """One pass with everything in float64, angles and frequencies included."""
+    model = make_model(case, as_it_is=False).double()
+    inv_freq, factor = rope(case.config, len(tokens))
+
+    def rotary(x, position_ids):
+        angles = position_ids[..., None].double() * torch.tensor(inv_freq)
+        angles = torch.cat((angles, angles), dim=-1)
+        return angles.cos() * factor, angles.sin() * factor
+
+    model.model.rotary_emb.forward = rotary
+    return tiny.one_shot(model, tokens)
+
+
+def one_pass(case, tokens):
+    model = make_model(case, as_it_is=known(case.kind))
+    if not known(case.kind):
+        set_frequencies(model, case, len(tokens))
+    return tiny.one_shot(model, tokens)
+
+
+@contextlib.contextmanager
+def unrotated_keys(model):
+    """Runs `model` with a cache of keys before RoPE; attention rotates all of them with the frequencies of now."""
+    module = sys.modules[type(model).__module__]
+    rotate, attend = module.apply_rotary_pos_emb, module.eager_attention_forward
+    newest = [0]  # the largest position of the present step
+
+    def rotate_query(q, k, cos, sin, unsqueeze_dim=1):
+        return rotate(q, q, cos, sin, unsqueeze_dim)[0], k
+
+    def attend_rotated(layer, query, key, value, *rest, **more):
+        positions = torch.arange(newest[0] + 1 - key.shape[2], newest[0] + 1)  # a window drops the oldest
+        cos, sin = model.model.rotary_emb(key, positions[None])
+        return attend(layer, query, rotate(key, key, cos, sin)[0], value, *rest, **more)
+
+    def remember(_, positional, named):
+        newest[0] = int(named["position_ids"].max())
+
+    hook = model.model.register_forward_pre_hook(remember, with_kwargs=True)
+    module.apply_rotary_pos_emb, module.eager_attention_forward = rotate_query, attend_rotated
+    try:
+        yield
+    finally:
+        module.apply_rotary_pos_emb, module.eager_attention_forward = rotate, attend
+        hook.remove()
+
+
+def step_length(length, steps):
+    """The length that a scale step stands for: the smallest ORIGINAL * 2^(i / steps) that is not below `length`."""
+    if not steps or length <= ORIGINAL:
+        return length
+    return min(s for i in range(10 * steps) if (s := ORIGINAL * 2 ** (i / steps)) >= length)
+
+
+def decode(case, tokens, *, consistent, steps=0):
+    """PREFILL tokens at once and the rest one by one, with transformers' own cache or one of unrotated keys."""
+    as_it_is = not consistent and known(case.kind)
+    model = make_model(case, as_it_is=as_it_is)
+    cache, rows = None, []
+    with unrotated_keys(model) if consistent else contextlib.nullcontext():
+        for start, end in [(0, PREFILL)] + [(i, i + 1) for i in range(PREFILL, len(tokens))]:
+            if not as_it_is:
+                set_frequencies(model, case, step_length(end, steps))
+            result = model(input_ids=torch.tensor([tokens[start:end]]), position_ids=torch.arange(start, end)[None],
+                           past_key_values=cache, use_cache=True)  # fmt: skip
+            cache = result.past_key_values
+            rows.append(result.logits[0])
+    return torch.cat(rows)
+
+
+def worst(a, b):
+    return (a - b).abs().max().item()
+
+
+def decode_differences(program, case, tokens, exact):
+    decoding = ["--decode-from", PREFILL]
+    reference = decode(case, tokens, consistent=case.kind in BY_LENGTH)
+    found = {"decode": worst(run_lariat(program, case, tokens, *exact, *decoding), reference)}
+    if case.kind in STEPPED:
+        ours = run_lariat(program, case, tokens, "--rope-steps", STEPS, *decoding)
+        found["steps"] = worst(ours, decode(case, tokens, consistent=True, steps=STEPS))
+    if case.kind in BY_LENGTH and known(case.kind):
+        stale = decode(case, tokens, consistent=False)
+        ours = run_lariat(program, case, tokens, *exact, *decoding, "--rope-cache", "stale")
+        found |= {"stale": worst(ours, stale), "cost": worst(stale, reference)}
+    return found
+
+
+def differences(program, case, tokens):
+    """{column: largest difference of the logits} of one cell, and the logits' standard deviation."""
+    exact = ["--rope-steps", "exact"] if case.kind in STEPPED else []
+    found = {"pass": 0.0}
+    for n in LENGTHS:
+        oracle, ours = one_pass(case, tokens[:n]), run_lariat(program, case, tokens[:n], *exact)
+        found["pass"] = max(found["pass"], worst(ours, oracle))
+    double = in_double(case, tokens)
+    found |= {"oracle": worst(oracle, double), "lariat": worst(ours, double)}
+    return found | decode_differences(program, case, tokens[:DECODED], exact), oracle.std().item()
+
+
+def logit_table(program):
+    """({scaling: {family: differences}}, {family: standard deviation})"""
+    table, spread = {}, {}
+    with tempfile.TemporaryDirectory() as folder:
+        for family, (checkpoint, _) in FAMILIES.items():
+            shape = json.loads((tiny.CHECKPOINTS / checkpoint / "config.json").read_text())
+            head_dim = shape.get("head_dim") or shape["hidden_size"] // shape["num_attention_heads"]
+            generator = torch.Generator().manual_seed(64)
+            tokens = torch.randint(shape["vocab_size"], [max(LENGTHS)], generator=generator).tolist()
+            for scaling, longest in scalings(head_dim // 2):
+                case = make_case(family, scaling, longest, Path(folder) / "model")
+                found, deviation = differences(program, case, tokens)
+                table.setdefault(case.kind, {})[family] = found
+                if case.kind == "default":
+                    spread[family] = deviation
+                print(f"{family:9} {case.kind:13}", *(f"{k} {v:.1e}" for k, v in found.items()))
+    return table, spread
+
+
+def lariat_rope(program, options, length):
+    """What `lariat rope --json` prints, or None with the reason on stdout where lariat refuses."""
+    command = map(str, [program, "rope", "--json", "--length", length, *options])
+    result = subprocess.run(list(command), capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        print("not compared:", result.stderr.strip())
+    return json.loads(result.stdout) if result.returncode == 0 else None
+
+
+def settings(folders):
+    """(name, config for the oracle, options for lariat) of every public setting."""
+    for file in sorted((REPOSITORY / "configs/rope").glob("*.json")):
+        preset = json.loads(file.read_text())
+        head_dim = HEAD_DIMS.get(file.stem, 128)
+        theta = preset.get("rope_theta", 10000.0)
+        original = preset.get("original_max_position_embeddings", 4096)
+        config = {"hidden_size": head_dim, "num_attention_heads": 1, "max_position_embeddings": original,
+                  "rope_parameters": {"rope_theta": theta} | preset}  # fmt: skip
+        yield f"configs/rope/{file.name}", config, ["--head-dim", head_dim, "--rope-theta", theta,
+                                                    "--rope-original-ctx", original, "--rope-config", file]  # fmt: skip
+    for folder in [REPOSITORY / "configs", *folders]:
+        shown = "configs" if folder.parent == REPOSITORY else "/".join(folder.parts[-2:])
+        for file in sorted(folder.glob("*.json")):
+            config = json.loads(file.read_text())
+            shape = ("hidden_size", "num_attention_heads", "head_dim")
+            relevant = {key: config[key] for key in (*shape, *ROPE_KEYS) if config.get(key) is not None}
+            if "qk_rope_head_dim" in config:  # the part of a head that DeepSeek rotates
+                relevant["head_dim"] = config["qk_rope_head_dim"]
+            scaling = config.get("rope_scaling") or {}
+            if "max_position_embeddings" in config and scaling.get("type") != "mrope":  # no nested or 3-D positions
+                yield f"{shown}/{file.name}", relevant, ["--model", file]
+
+
+def frequency_rows(program, folders):
+    """[name, type, lengths, (relative difference of frequencies, of attention factors), oracle] of every setting."""
+    for name, config, options in settings(folders):
+        scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
+        longest, key = config["max_position_embeddings"], "original_max_position_embeddings"
+        original = config.get(key) or scaling.get(key) or longest
+        lengths = sorted({original, original + 1, max(4 * original, longest)})
+        largest = [0.0, 0.0]
+        for length in lengths:
+            ours = lariat_rope(program, options, length)
+            if ours is None:
+                break
+            oracle = from_transformers(config, length)
+            inv_freq, factor = oracle or rope(config, length)
+            mine = np.array(ours["inv_freq"])
+            if len(mine) != len(inv_freq):
+                sys.exit(f"{name}: lariat has {len(mine)} frequencies, transformers {len(inv_freq)}")
+            relative = np.abs(mine - inv_freq) / np.where(inv_freq == 0, 1, inv_freq)
+            largest = [max(largest[0], relative.max().item()), max(largest[1], abs(ours["attention_factor"] - factor))]
+        else:
+            yield name, ours["type"], ", ".join(map(str, lengths)), largest, "transformers" if oracle else "formula"
+
+
+def number(value):
+    return "0" if value == 0 else f"{value:.1e}"
+
+
+def logit_lines(table, spread):
+    def row(*cells):
+        return "| " + " | ".join(cells) + " |"
+
+    def largest(column):
+        return [number(max(cells[family][column] for cells in table.values())) for family in FAMILIES]
+
+    lines = [row("scaling", "mode", "oracle", *FAMILIES), "|---" * (3 + len(FAMILIES)) + "|"]
+    for kind, cells in table.items():
+        own = "T" if known(kind) else "F"
+        cached = own + ", U" * (kind in BY_LENGTH)
+        modes = {"pass": ("one pass", own), "decode": ("decode", cached),
+                 "steps": (f"decode, {STEPS} scale steps per octave", cached),
+                 "stale": ("decode, `--rope-cache stale`", own)}  # fmt: skip
+        for column, mode in modes.items():
+            if column in cells["Llama"]:
+                lines.append(row(kind, *mode, *(number(cell[column]) for cell in cells.values())))
+    lines.append(row("all", "one pass: lariat", "float64", *largest("lariat")))
+    lines.append(row("all", "one pass: transformers", "float64", *largest("oracle")))
+    lines.append(row("default", "standard deviation of the logits", "", *(f"{s:.1f}" for s in spread.values())))
+    return lines
+
+
+def stale_cost(table):
+    costs = {kind: [cell["cost"] for cell in cells.values() if "cost" in cell] for kind, cells in table.items()}
+    return ", ".join(f"{min(found):.1f} to {max(found):.1f} under {kind}" for kind, found in costs.items() if found)
+
+
+def write_document(path, table, spread, rows, extra):
+    lengths = ", ".join(map(str, LENGTHS))
+    head = f"""# Conformance
+
+    pip install -r tests/golden/requirements.txt
+    python tests/golden/make_conformance.py --lariat build/lariat{extra}
+
+writes this page in about a minute on one core; this one was made with {tiny.VERSIONS}.
+
+A number is the largest difference found between logits of `lariat logits` and of transformers, both in float32, over
+all tokens and the whole vocabulary. The last rows say how far both are from float64 and how large logits are: what is
+below {LOGIT_LIMIT:g} is rounding, and the script fails above it; a factor wrong by 0.1 % costs 0.025 or more. (Last
+digits depend on the CPU.)
+
+## Logits
+
+The models are the tiny ones of `tests/golden/checkpoints`, with {ORIGINAL} trained positions. *One pass*: sequences of
+{lengths} tokens, each given at once. *Decode*: {PREFILL} tokens at once and the next {DECODED - PREFILL} one at a time.
+Dynamic scales follow the exact length (`--rope-steps exact`) but where steps are named. Oracles:
+
+- **T**: transformers as it is, with its own cache.
+- **F**: the same with frequencies and attention factor of `tests/golden/rope_formulas.py`, for types it lacks.
+- **U**: a cache of unrotated keys in transformers' model, all rotated afresh at every step. Its own cache goes stale
+  when frequencies change.
+
+Mistral has a window of 16 tokens, and so has one of Qwen3's layers; MiniMind is run as the Qwen3 that it is.
+"""
+    stale = f"""
+Most of a difference is transformers' rounding of angles, which it forms in float32 (lariat: in float64).
+
+`--rope-cache stale` leaves cached keys as they were written. It agrees with what transformers' cache does, and both are
+far from U: the largest difference of a logit is {stale_cost(table)}.
+
+## Frequencies of real settings
+
+`lariat rope --json` against transformers' `ROPE_INIT_FUNCTIONS` or, for types it lacks, `rope_formulas.py`: largest
+relative difference of a frequency (transformers computes them in float32, the others in float64) and largest
+difference of the attention factor.
+
+| setting | type | lengths | frequencies | attention factor | oracle |
+|---|---|---|---|---|---|"""
+    lines = [head, *logit_lines(table, spread), stale]
+    for name, kind, asked, found, oracle in rows:
+        lines.append(f"| {name} | {kind} | {asked} | {number(found[0])} | {number(found[1])} | {oracle} |")
+    kept = path.read_text().partition(BY_HAND)[2] if path.exists() else "\n"
+    path.write_text("\n".join([*lines, "", BY_HAND]) + kept)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--lariat", type=Path, default=REPOSITORY / "build/lariat")
+    parser.add_argument("--configs", type=Path, nargs="*", default=[], help="folders of more config.json files")
+    parser.add_argument("--out", type=Path, default=REPOSITORY / "docs/conformance.md")
+    args = parser.parse_args()
+    rows = list(frequency_rows(args.lariat, args.configs))
+    table, spread = logit_table(args.lariat)
+    write_document(args.out, table, spread, rows, "".join(f" --configs {folder}" for folder in args.configs))
+    logits = max(v for cells in table.values() for cell in cells.values() for k, v in cell.items() if k != "cost")
+    frequency, factor = (max(row[3][i] for row in rows) for i in (0, 1))
+    print(f"largest difference: logits {logits:.1e}, frequencies {frequency:.1e}, attention factor {factor:.1e}")
+    sys.exit(not (logits <= LOGIT_LIMIT and max(frequency, factor) <= FREQUENCY_LIMIT))
+
+
+if __name__ == "__main__":
+    main()
