@@ -203,6 +203,10 @@ class Backend {
   // compute = kF32: x as it is, w converted exactly. compute = kBF16: x is first rounded to bf16, for any
   // number of rows, so that a prefill and a decode step see the same numbers. Quantised w: see
   // kernels/quant.h, whatever compute is.
+  // Splitting the rows: on the CPU a row's bits depend on neither the other rows nor the threads, but float w
+  // have two kernels with two orders of summation, for up to 8 rows and for more. Between the two, and
+  // anywhere on a GPU, a sum of k products may differ by what f32 accumulation costs: 2^-24 sum |x_i w_i| is
+  // its standard deviation (tests/kernels/matmul_cases.h). Quantised w: the same bits for any number of rows.
   virtual void matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
                       const Matrix& out) = 0;
 
@@ -230,6 +234,10 @@ class Backend {
   //   q' = rope(q[row][h]), its rotated dimensions times rope.q_scale[row]
   //   out[row][h] = softmax_j(params.scale * q' . K[j]) V[j],   j in [max(0, p - window + 1), p]
   // One pass with a running maximum (online softmax, arXiv 1805.02867; FlashAttention, arXiv 2205.14135).
+  // Splitting the tokens: on one CPU thread a row's bits depend only on which of two kernels the sequence's
+  // rows go through, for fewer than 24 rows (tokens x query heads per KV head) or for more. Several threads
+  // share out the positions of a sequence with fewer than 384 rows from position 512 on, and merging the
+  // parts rounds again. Otherwise the difference is that of f32 sums in another order, as in matmul.
   // q, out: f32 [tokens, n_heads * head_dim].
   virtual void attention(const Matrix& q, const RopeTable& rope, const KvLayer& layer,
                          const AttentionParams& params, const Matrix& out) = 0;

@@ -79,6 +79,7 @@ struct Call {
 // A task and where its rows belong.
 struct Share {
   AttentionTask task;
+  bool block = false;             // by attention_block
   int64_t first_row = 0;          // of the step: the task's first token
   int64_t part = 0, n_parts = 1;  // which part of the positions its rows see; 1: all of them
   int64_t memory = 0;             // of a part: where its floats begin
@@ -121,16 +122,6 @@ void prepare(const Call& call, Share& share, float* memory) {
   std::fill(task.sum, task.sum + rows, 0.0F);
 }
 
-void run(const AttentionTask& task) {
-  // Over an f32 cache, which is how numbers are checked, every row is summed in one order (see matmul.cpp).
-  const bool one_order = task.layer->k_dtype == DType::kF32 && task.layer->v_dtype == DType::kF32;
-  if (task.rows >= kBlockRows && !one_order) {
-    attention_block(task);
-  } else {
-    attention_stream(task);
-  }
-}
-
 // out = sum of the parts / sum of their sums, each part brought onto the common maximum.
 void write_rows(const Call& call, const Share* parts) {
   const int64_t head_dim = call.layer.head_dim, n_parts = parts->n_parts;
@@ -149,6 +140,11 @@ void write_rows(const Call& call, const Share* parts) {
   }
 }
 
+// All rows that a sequence has in the step go through one kernel, however they are cut into tasks.
+bool takes_blocks(const Call& call, const StepSequence& sequence) {
+  return sequence.n_tokens * call.group >= kBlockRows;
+}
+
 // Tokens [first, first + count) of a sequence whose rows start at first_row, and the query heads of one KV
 // head, over all positions so far.
 Share share_of(const Call& call, const StepSequence& sequence, int64_t first_row, int64_t kv_head,
@@ -163,6 +159,7 @@ Share share_of(const Call& call, const StepSequence& sequence, int64_t first_row
   share.task.window = call.params.sliding_window;
   share.task.last_key = share.task.first_position + count;
   share.task.stride = call.stride;
+  share.block = takes_blocks(call, sequence);
   share.first_row = first_row + first;
   return share;
 }
@@ -232,6 +229,10 @@ void CpuBackend::attention(const Matrix& q, const RopeTable& rope, const KvLayer
   static thread_local Plan kept;  // a decode step allocates nothing
   Plan& plan = kept;              // this thread's, for the whole team
   make_plan(call, step_, threads_, plan);
+  for (const StepSequence& sequence : step_) {
+    if (sequence.n_tokens > 0)
+      ++(takes_blocks(call, sequence) ? paths_.attention_block : paths_.attention_stream);
+  }
   const auto n_shares = static_cast<int64_t>(plan.shares.size());
   const int team = team_for(plan.products, threads_);
   const int64_t floats = plan.part_floats + team * plan.worker_floats;
@@ -240,7 +241,7 @@ void CpuBackend::attention(const Matrix& q, const RopeTable& rope, const KvLayer
     Share& share = plan.shares[static_cast<size_t>(i)];
     const bool all = share.n_parts == 1;
     prepare(call, share, memory + (all ? plan.part_floats + worker * plan.worker_floats : share.memory));
-    run(share.task);
+    share.block ? attention_block(share.task) : attention_stream(share.task);
     if (all) write_rows(call, &share);
   });
   if (plan.part_floats == 0) return;

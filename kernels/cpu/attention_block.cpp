@@ -46,22 +46,6 @@ HWY_NOINLINE void Multiply(const float* HWY_RESTRICT a, int64_t a_stride, const 
   });
 }
 
-// Transposes a kLanes x kLanes matrix that lies in kLanes vectors, in registers. Each of the log2(kLanes)
-// rounds sorts the even lanes of all vectors before the odd ones, which rotates the bits of (row, lane) by
-// one place; after all rounds the two have changed places.
-template <int64_t kRounds = kLanes>
-HWY_INLINE void Transpose(VF32* tile) {
-  if constexpr (kRounds > 1) {
-    VF32 other[kLanes];
-    Unroll<kLanes / 2>([&](auto i) LARIAT_INLINE_BODY {
-      other[i] = EvenLanes(tile[2 * i], tile[2 * i + 1]);
-      other[i + kLanes / 2] = OddLanes(tile[2 * i], tile[2 * i + 1]);
-    });
-    Unroll<kLanes>([&](auto i) LARIAT_INLINE_BODY { tile[i] = other[i]; });
-    Transpose<kRounds / 2>(tile);
-  }
-}
-
 // out[i][key] = src[key][i] as f32, for all kAttentionKeys positions (src: [kAttentionKeys][head_dim]) and
 // head_dim rounded up to whole vectors. Positions that are not in the cache yet give columns nobody uses.
 template <typename T>

@@ -6,6 +6,13 @@
 
 namespace lariat {
 
+// How often each of the two kernels of an op was chosen, for tests that assert what they went through:
+// products of float weights (one per call), and attention (one per call and sequence).
+struct CpuPaths {
+  int64_t gemv = 0, gemm = 0;
+  int64_t attention_stream = 0, attention_block = 0;
+};
+
 // The embedded default: plain host memory, Highway for vectors (best instruction set chosen at run time),
 // OpenMP for threads. One op per file in this folder.
 class CpuBackend final : public Backend {
@@ -14,6 +21,7 @@ class CpuBackend final : public Backend {
   explicit CpuBackend(int threads = 0);
 
   int threads() const { return threads_; }
+  const CpuPaths& paths() const { return paths_; }  // since this backend was made
   std::string name() const override { return "cpu"; }
   std::string description() const override;
   Limits measure_limits(DType dtype) override;  // about a second
@@ -51,6 +59,7 @@ class CpuBackend final : public Backend {
   void* scratch(size_t bytes);
 
   int threads_;
+  CpuPaths paths_;
   std::span<const StepSequence> step_;
   Buffer scratch_;                  // grows to the largest op's needs, then stays
   std::vector<RopeAngles> angles_;  // one per sequence

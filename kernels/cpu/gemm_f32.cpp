@@ -25,19 +25,24 @@ constexpr int64_t PanelWidth(int64_t rows) { return rows > kTileLanes ? kTilePan
 
 // packed[column][row] = x[row][column]; absent rows are zero.
 void PackF32(const Matrix& x, bool round, void* packed) {
-  constexpr int64_t kColumns = 64;  // at a time, so that the scattered stores stay in the first-level cache
   const F32 d;
   const int64_t width = PanelWidth(x.rows);
-  for (int64_t first = 0; first < x.cols; first += kColumns) {
-    const int64_t columns = std::min(kColumns, x.cols - first);
-    float* block = static_cast<float*>(packed) + first * width;
-    for (int64_t r = 0; r < width; ++r) {
-      HWY_ALIGN float row[kColumns] = {};
-      if (r < x.rows) std::copy_n(x.f32(r) + first, columns, row);
-      for (int64_t c = 0; round && c < columns; c += kTileLanes) {
-        hn::Store(RoundToBf16(d, hn::Load(d, row + c)), d, row + c);
-      }
-      for (int64_t c = 0; c < columns; ++c) block[c * width + r] = row[c];
+  for (int64_t column = 0; column < x.cols; column += kTileLanes) {
+    const int64_t columns = std::min(kTileLanes, x.cols - column);
+    float* to = static_cast<float*>(packed) + column * width;
+    for (int64_t row = 0; row < width; row += kTileLanes, to += kTileLanes) {
+      VF32 tile[kTileLanes];
+      Unroll<kTileLanes>([&](auto r) LARIAT_INLINE_BODY {
+        const int64_t at = row + r;
+        tile[r] = at >= x.rows            ? hn::Zero(d)
+                  : columns == kTileLanes ? hn::LoadU(d, x.f32(at) + column)
+                                          : LoadTailF32(d, x.f32(at) + column, static_cast<size_t>(columns));
+        if (round) tile[r] = RoundToBf16(d, tile[r]);
+      });
+      Transpose(tile);
+      Unroll<kTileLanes>([&](auto c) LARIAT_INLINE_BODY {
+        if (c < columns) hn::StoreU(tile[c], d, to + c * width);
+      });
     }
   }
 }

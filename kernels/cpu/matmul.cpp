@@ -17,13 +17,13 @@ void CpuBackend::matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DT
     void* memory = scratch(cpu::quant_matmul_scratch_bytes(x, w));
     return cpu::quant_matmul(x, w, bias, out, memory, threads_);
   }
-  // f32 weights with f32 inputs are how numbers are checked: there every sum is made in the decode product's
-  // order, for any number of rows, so that the split of a prefill changes no bit.
-  const bool one_order = compute == DType::kF32 && w.dtype == DType::kF32;
-  if (x.rows > cpu::kGemvRows && !one_order) {
+  if (x.rows > cpu::kGemvRows) {
+    ++paths_.gemm;
     void* memory = scratch(cpu::gemm_scratch_bytes(x, w, compute, threads_));
-    cpu::gemm(x, w, bias, compute, out, memory, threads_);
-  } else if (compute == DType::kBF16) {
+    return cpu::gemm(x, w, bias, compute, out, memory, threads_);
+  }
+  ++paths_.gemv;
+  if (compute == DType::kBF16) {
     const auto bytes = static_cast<size_t>(x.rows * x.cols) * size_of(DType::kBF16);
     const Matrix rounded(scratch(bytes), DType::kBF16, x.rows, x.cols);
     cpu::convert_rows(x, rounded);

@@ -232,6 +232,23 @@ HWY_INLINE void Unroll(const Body& body) {
   }
 }
 
+// Transposes the square matrix whose rows lie in as many vectors as one has lanes, in registers. Each of the
+// log2(lanes) rounds sorts the even lanes of all vectors before the odd ones, which rotates the bits of (row,
+// lane) by one place; after all rounds the two have changed places.
+template <int64_t kRounds = hn::MaxLanes(F32())>
+HWY_INLINE void Transpose(VF32* tile) {
+  constexpr int64_t kLanes = hn::MaxLanes(F32());
+  if constexpr (kRounds > 1) {
+    VF32 other[kLanes];
+    Unroll<kLanes / 2>([&](auto i) LARIAT_INLINE_BODY {
+      other[i] = EvenLanes(tile[2 * i], tile[2 * i + 1]);
+      other[i + kLanes / 2] = OddLanes(tile[2 * i], tile[2 * i + 1]);
+    });
+    Unroll<kLanes>([&](auto i) LARIAT_INLINE_BODY { tile[i] = other[i]; });
+    Transpose<kRounds / 2>(tile);
+  }
+}
+
 #undef LARIAT_F16_IN_SOFTWARE
 }  // namespace lariat::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

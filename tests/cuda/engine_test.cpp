@@ -4,7 +4,11 @@
 #include "models/text/tokenizer.h"
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/engine/batch_cases.h"
-#include "tests/engine/engine_test_util.h"
+#include "tests/engine/long_golden.h"
+
+namespace lariat::cuda {
+bool tensor_cores_support(DType k_dtype, DType v_dtype, int64_t head_dim);  // attention.cuh
+}
 
 namespace lariat::test {
 namespace {
@@ -44,6 +48,28 @@ INSTANTIATE_TEST_SUITE_P(Families, CudaCheckpoint,
                                          "llama_odd", "llama_partial", "llama_llama3", "mistral_window",
                                          "qwen2_window", "qwen3_yarn_tied", "minimind_yarn"),
                          [](const auto& test) { return std::string(test.param); });
+
+// The caches that a user has by default, in 16 bits, go through the tensor-core attention: 312 tokens at once
+// through that for many, the last 8 one by one through that for few. It rounds queries and softmax weights to
+// the cache's dtype, as transformers does. (f32 caches, above, go through the plain kernel, for any number of
+// tokens.)
+struct CudaLongPrompt : OnCudaWith<LongCase> {};
+
+TEST_P(CudaLongPrompt, LogitsOfTransformers) {
+  const LongGolden golden(GetParam());
+  const Model model = open_long(GetParam(), *cuda_);
+  const SessionOptions options = long_session(GetParam());
+  const int64_t head_dim = model.spec.layers[0].attention.head_dim;
+  EXPECT_TRUE(cuda::tensor_cores_support(options.k_dtype, options.v_dtype, head_dim))
+      << "as attention() asks";
+  const size_t at_once = golden.tokens.size() - 8;
+  EXPECT_LE(max_abs_difference(golden.kept(logits_of(*cuda_, model, options, golden.tokens, at_once)),
+                               golden.exact),
+            golden.tolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, CudaLongPrompt, testing::ValuesIn(long_cases({DType::kBF16, DType::kF16})),
+                         long_case_name);
 
 using CudaEngine = OnCuda;
 

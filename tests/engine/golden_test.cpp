@@ -40,7 +40,8 @@ TEST_P(GoldenCheckpoint, LogitsOnTheReference) {
   expect_logits(backend, f32_session());
 }
 
-// Chunks of a prefill, and tokens fed one at a time, see what one shot sees.
+// Chunks of a prefill, and tokens fed one at a time, see what one shot sees: bit by bit where they go through
+// the same kernels (LongPrompt has more of that).
 TEST_P(GoldenCheckpoint, TheSplitDoesNotMatter) {
   CpuBackend backend(2);
   const std::vector<int32_t> tokens = int_tensor(golden(), "tokens");
@@ -49,13 +50,15 @@ TEST_P(GoldenCheckpoint, TheSplitDoesNotMatter) {
   options.prefill_chunk = 0;
   Session one_shot(model, backend, options);
   const std::vector<float> expected = all_logits(one_shot, tokens, tokens.size());
-  for (const int64_t chunk : {1, 7, 64}) {
+  for (const int64_t chunk : {1, 7, 32}) {
     options.prefill_chunk = chunk;
     Session session(model, backend, options);
-    EXPECT_LE(max_abs_difference(all_logits(session, tokens, tokens.size()), expected), 1e-5)
+    EXPECT_LE(max_abs_difference(all_logits(session, tokens, tokens.size()), expected),
+              chunk == 32 ? 0.0 : kSumOrderTolerance)
         << "chunk " << chunk;
   }
-  EXPECT_LE(max_abs_difference(all_logits(one_shot, tokens, 5), expected), 1e-5) << "decoded from 5";
+  EXPECT_LE(max_abs_difference(all_logits(one_shot, tokens, 5), expected), kSumOrderTolerance)
+      << "decoded from 5";
 }
 
 TEST_P(GoldenCheckpoint, GreedyTokens) {

@@ -4,10 +4,34 @@
 namespace lariat::test {
 namespace {
 
+// n tokens, three at a time.
+std::vector<int64_t> few_at_a_time(int64_t n) {
+  std::vector<int64_t> chunks(static_cast<size_t>(n / 3), 3);
+  if (n % 3 != 0) chunks.push_back(n % 3);
+  return chunks;
+}
+
 using Attention = CpuOp<AttentionCase>;
 TEST_P(Attention, MatchesReference) { check_attention(cpu_, reference_, param()); }
 TEST_P(Attention, SplitDoesNotMatter) { check_attention_chunks(cpu_, param()); }
 LARIAT_ON_CPU(Attention, attention_cases());
+
+// Stronger than SplitDoesNotMatter: where chunks go through one kernel, a row has one order of summation,
+// however many rows are beside it. One thread: several share out the positions of a short chunk, and merge.
+TEST(CpuAttention, ChunksThroughOneKernelGiveTheSameBits) {
+  CpuBackend cpu(1);
+  for (const AttentionCase& c : attention_cases()) {
+    const int64_t block = 24 * c.n_kv_heads / c.n_heads + 1;  // tokens: at least 24 rows per KV head
+    if (c.n < 2 * block) continue;
+    SCOPED_TRACE(testing::PrintToString(c));
+    const CpuPaths before = cpu.paths();
+    EXPECT_EQ(run_attention(cpu, c, {block, c.n - block}), run_attention(cpu, c, {c.n}));
+    EXPECT_EQ(cpu.paths().attention_block - before.attention_block, 3);
+    EXPECT_EQ(run_attention(cpu, c, std::vector<int64_t>(static_cast<size_t>(c.n), 1)),
+              run_attention(cpu, c, few_at_a_time(c.n)));
+    EXPECT_EQ(cpu.paths().attention_block - before.attention_block, 3);
+  }
+}
 
 TEST(AttentionLaws, OnlyDifferencesOfPositionsCount) {
   CpuBackend cpu(2);

@@ -38,6 +38,21 @@ TEST(CpuMatmul, FewRowsGiveTheBitsOfOneRow) {
   }
 }
 
+// And a chunk of a prompt those that it gives within the whole prompt, as long as both are products of many
+// rows; 3073 columns are summed in more than one block.
+TEST(CpuMatmul, ManyRowsGiveTheBitsOfAnyOtherMany) {
+  CpuBackend cpu(2);
+  for (const MatmulCase& c : matmul_cases()) {
+    const MatmulProblem problem(c, {70, 37, 3073}, true);
+    const std::vector<float> together = problem.run(cpu);
+    for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, 9}, {9, 33}, {61, 9}}) {
+      const auto begin = together.begin() + first * 37;
+      EXPECT_EQ(problem.run(cpu, first, count), std::vector<float>(begin, begin + count * 37));
+    }
+  }
+  EXPECT_EQ(cpu.paths().gemv, 0);
+}
+
 TEST(CpuMatmul, MoreRowsThanOneBlock) {
   CpuBackend cpu(2);
   ReferenceBackend reference;

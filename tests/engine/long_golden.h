@@ -1,0 +1,112 @@
+#pragma once
+#include <array>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "kernels/convert.h"
+#include "models/json_file.h"
+#include "tests/engine/engine_test_util.h"
+
+// Prompts of 320 tokens for a checkpoint of each family (tests/golden/make_long_golden.py): long enough for
+// every kernel that takes many tokens at once, on any backend.
+namespace lariat::test {
+
+inline constexpr std::array kLongNames = {"llama_gqa", "mistral_window", "mistral_full",
+                                          "qwen2",     "qwen3",          "minimind"};
+
+// A checkpoint, and the dtype that its weights are rounded to.
+struct LongCase {
+  const char* name;
+  DType weights;
+};
+
+inline void PrintTo(const LongCase& c, std::ostream* out) { *out << c.name << " " << name_of(c.weights); }
+
+inline std::vector<LongCase> long_cases(std::initializer_list<DType> dtypes) {
+  std::vector<LongCase> cases;
+  for (const char* name : kLongNames) {
+    for (const DType dtype : dtypes) cases.push_back({name, dtype});
+  }
+  return cases;
+}
+
+inline std::string long_case_name(const testing::TestParamInfo<LongCase>& test) {
+  return std::string(test.param.name) + "_" + std::string(name_of(test.param.weights));
+}
+
+// What transformers says: `exact` is computed in float32 with the rounded weights.
+struct LongGolden {
+  std::vector<int32_t> tokens, positions;
+  std::vector<float> exact;  // [positions, vocab]
+  // The largest error of a logit. In 16 bits: that of transformers' own run in the weights' dtype, which
+  // rounds every intermediate result. lariat rounds fewer of them and none coarser: the keys and values it
+  // caches and, with bf16 weights, the inputs of the products (f16 keys round finer than bf16 ones). In f32:
+  // float32 transformers is itself up to 2.2e-5 from float64 on these checkpoints.
+  double tolerance;
+
+  explicit LongGolden(const LongCase& c) {
+    const Checkpoint file = Checkpoint::open_file(golden_dir() / "long.safetensors");
+    const std::string name = c.name, dtype(name_of(c.weights));
+    tokens = int_tensor(file, name + ".tokens");
+    positions = int_tensor(file, "positions");
+    exact = float_tensor(file, name + "." + dtype);
+    tolerance = c.weights == DType::kF32
+                    ? 1e-4
+                    : max_abs_difference(float_tensor(file, name + "." + dtype + ".own"), exact);
+  }
+
+  // The kept rows of the logits of all tokens.
+  std::vector<float> kept(std::span<const float> logits) const {
+    const size_t vocab = exact.size() / positions.size();
+    std::vector<float> rows;
+    for (const int32_t position : positions) {
+      const auto row = logits.subspan(static_cast<size_t>(position) * vocab, vocab);
+      rows.insert(rows.end(), row.begin(), row.end());
+    }
+    return rows;
+  }
+};
+
+// A folder with the checkpoint as it would have been saved in `dtype`: every tensor rounded.
+inline std::filesystem::path rounded_checkpoint(const LongCase& c) {
+  const std::string dtype(name_of(c.weights)), kind = c.weights == DType::kF16 ? "F16" : "BF16";
+  const auto source = checkpoint_dir(c.name);
+  if (c.weights == DType::kF32) return source;
+  const auto folder = std::filesystem::path(testing::TempDir()) / (std::string(c.name) + "_" + dtype);
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "config.json") << read_json(source / "config.json");
+
+  nlohmann::json header;
+  std::vector<uint16_t> values;
+  const Checkpoint stored = Checkpoint::open(source);
+  for (const auto& [name, tensor] : stored.tensors()) {
+    const size_t first = values.size() * 2, count = tensor.bytes / size_of(tensor.float_dtype());
+    for (size_t i = 0; i < count; ++i) {
+      const float value = load_f32(tensor.data, tensor.float_dtype(), static_cast<int64_t>(i));
+      values.push_back(c.weights == DType::kF16 ? f32_to_f16(value) : f32_to_bf16(value));
+    }
+    header[name] = {{"dtype", kind}, {"shape", tensor.shape}, {"data_offsets", {first, values.size() * 2}}};
+  }
+  const std::string text = header.dump();
+  const uint64_t length = text.size();
+  std::ofstream file(folder / "model.safetensors", std::ios::binary);
+  file.write(reinterpret_cast<const char*>(&length), sizeof length).write(text.data(), text.size());
+  file.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size() * 2));
+  return folder;
+}
+
+// As `lariat` opens it with no options but f32 for all in the case of f32.
+inline Model open_long(const LongCase& c, Backend& backend) {
+  const auto dir = rounded_checkpoint(c);
+  const bool f32 = c.weights == DType::kF32;
+  return load_model(dir, load_config(dir), backend, f32 ? std::optional(DType::kF32) : std::nullopt);
+}
+
+inline SessionOptions long_session(const LongCase& c) {
+  SessionOptions options;  // f16 keys
+  options.v_dtype = c.weights;
+  if (c.weights == DType::kF32) options.k_dtype = DType::kF32;
+  return options;
+}
+
+}  // namespace lariat::test

@@ -1,0 +1,89 @@
+// Every family through every kernel of the CPU that a user can reach: 320 tokens at once (GEMM and block
+// attention) and one at a time (the decode product and streaming attention), in f32 and in 16-bit weights
+// with the caches that they have by default, with and without a window; and what holds when a prompt is
+// split. LARIAT_TEST_TARGET runs the same with older instruction sets.
+#include "tests/engine/long_golden.h"
+
+namespace lariat::test {
+namespace {
+
+class LongPrompt : public testing::TestWithParam<LongCase> {
+ protected:
+  LongPrompt() : golden_(GetParam()) {}
+
+  // Logits of all tokens: `prefilled` of them in chunks, the rest decoded.
+  std::vector<float> run(CpuBackend& backend, int64_t chunk, size_t prefilled = 320) const {
+    const Model model = open_long(GetParam(), backend);
+    SessionOptions options = long_session(GetParam());
+    options.prefill_chunk = chunk;
+    Session session(model, backend, options);
+    return all_logits(session, golden_.tokens, prefilled);
+  }
+  void expect_golden(std::span<const float> logits) const {
+    EXPECT_LE(max_abs_difference(golden_.kept(logits), golden_.exact), golden_.tolerance);
+  }
+  int64_t layers() const {
+    return static_cast<int64_t>(load_config(checkpoint_dir(GetParam().name)).layers.size());
+  }
+
+  const LongGolden golden_;
+};
+
+TEST_P(LongPrompt, AtOnceThroughGemmAndBlockAttention) {
+  for (const int threads : {1, 2}) {
+    CpuBackend backend(threads);
+    expect_golden(run(backend, 0));
+    EXPECT_EQ(backend.paths().gemm, 7 * layers() + 5) << "7 a layer, and the head for 64 rows at a time";
+    EXPECT_EQ(backend.paths().gemv, 0);
+    EXPECT_EQ(backend.paths().attention_block, layers());
+    EXPECT_EQ(backend.paths().attention_stream, 0);
+  }
+}
+
+TEST_P(LongPrompt, TokenByTokenThroughGemvAndStreamingAttention) {
+  CpuBackend backend(1);
+  expect_golden(run(backend, 0, 1));
+  EXPECT_EQ(backend.paths().gemv, 320 * (7 * layers() + 1));
+  EXPECT_EQ(backend.paths().gemm, 0);
+  EXPECT_EQ(backend.paths().attention_stream, 320 * layers());
+  EXPECT_EQ(backend.paths().attention_block, 0);
+}
+
+// A cache that block attention has filled and streaming attention reads, and the other way round.
+TEST_P(LongPrompt, PrefilledAndDecoded) {
+  CpuBackend backend(2);
+  expect_golden(run(backend, 64, 290));
+  expect_golden(run(backend, 5, 20));
+  EXPECT_GT(backend.paths().attention_block, 0);
+  EXPECT_GT(backend.paths().attention_stream, 0);
+}
+
+// The promise about splitting a prompt (kernels/backend.h): chunks that go through the same kernels give the
+// same bits...
+TEST_P(LongPrompt, ChunksThroughTheSameKernelsGiveTheSameBits) {
+  CpuBackend backend(2);
+  const std::vector<float> expected = run(backend, 0);
+  for (const int64_t chunk : {16, 32, 64, 100, 160}) {
+    EXPECT_EQ(run(backend, chunk), expected) << "chunk " << chunk;
+  }
+  EXPECT_EQ(backend.paths().gemv + backend.paths().attention_stream, 0);
+}
+
+// ...and others what their sums' other order makes of them. In 16 bits one such last bit may turn the
+// rounding of a key, a value or the input of a product, which then is off by as much as the rounding itself:
+// both runs are within the tolerance of the exact logits and so at most twice that apart.
+TEST_P(LongPrompt, OtherChunksAreWithinRounding) {
+  CpuBackend backend(2);
+  const std::vector<float> expected = run(backend, 0);
+  const double tolerance = GetParam().weights == DType::kF32 ? kSumOrderTolerance : 2 * golden_.tolerance;
+  for (const int64_t chunk : {1, 7, 19}) {
+    EXPECT_LE(max_abs_difference(run(backend, chunk), expected), tolerance) << "chunk " << chunk;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, LongPrompt,
+                         testing::ValuesIn(long_cases({DType::kF32, DType::kBF16, DType::kF16})),
+                         long_case_name);
+
+}  // namespace
+}  // namespace lariat::test
