@@ -7,7 +7,6 @@
 #include "engine/generate.h"
 #include "engine/interrupt.h"
 #include "models/config.h"
-#include "tools/commands.h"
 #include "tools/common.h"
 
 namespace lariat {

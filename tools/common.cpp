@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <iostream>
+#include <map>
 #include <utility>
 
 #include "engine/memory_check.h"
@@ -27,6 +28,7 @@ void on_signal(int signal) {
   std::signal(signal, SIG_DFL);
 }
 
+constexpr const char* kRopeGroup = "RoPE";  // in the help
 constexpr int kMaxSteps = 64;
 
 int parse_steps(const std::string& option, const std::string& text) {
@@ -95,46 +97,33 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
 }
 
 void add_rope_options(CLI::App& command, RopeOptions& options) {
-  const std::string group = "RoPE";
-  command
-      .add_option("--rope-scaling", options.scaling,
-                  "none, " + known_rope_types() + " (default: the model's own)")
-      ->type_name("TYPE")
-      ->group(group);
-  command
-      .add_option("--rope-factor", options.factor,
-                  "how many times the original context; dynamic-yarn: the largest scale")
-      ->type_name("F")
-      ->group(group);
-  command
-      .add_option("--rope-original-ctx", options.original_ctx, "context length the model was trained with")
-      ->type_name("N")
-      ->group(group);
-  command.add_option("--rope-theta", options.theta, "base of the frequencies")->type_name("T")->group(group);
-  command
-      .add_option_function<std::string>(
-          "--rope-config", [&options](const std::string& file) { options.config = file; },
-          "JSON file with a rope_scaling or rope_parameters object")
-      ->type_name("FILE")
-      ->group(group);
+  const auto add = [&](const char* name, auto& value, const char* type, const std::string& description) {
+    command.add_option(name, value, description)->type_name(type)->group(kRopeGroup);
+  };
+  add("--rope-scaling", options.scaling, "TYPE",
+      "none, " + known_rope_types() + " (default: the model's own)");
+  add("--rope-factor", options.factor, "F",
+      "how many times the original context; dynamic-yarn: the largest scale");
+  add("--rope-original-ctx", options.original_ctx, "N", "context length the model was trained with");
+  add("--rope-theta", options.theta, "T", "base of the frequencies");
+  add("--rope-config", options.config, "FILE", "JSON file with a rope_scaling or rope_parameters object");
 }
 
 void add_rope_cache_options(CLI::App& command, RopeCacheOptions& options) {
-  const std::string group = "RoPE", hidden;
   for (const std::string name : {"--rope-steps", "--rope-rungs"}) {
     command
         .add_option_function<std::string>(
             name, [&options, name](const std::string& text) { options.steps = parse_steps(name, text); },
             "steps per octave in which a dynamic scale moves, or exact (default: 4)")
         ->type_name("R|exact")
-        ->group(name == "--rope-steps" ? group : hidden);
+        ->group(name == "--rope-steps" ? kRopeGroup : "");
   }
   command
       .add_option_function<std::string>(
           "--rope-cache", [&options](const std::string& text) { options.stale = parse_stale(text); },
           "consistent: re-rotate cached keys when the scale moves; stale: leave them (default: consistent)")
       ->type_name("MODE")
-      ->group(group);
+      ->group(kRopeGroup);
 }
 
 std::optional<DType> storage_dtype(const CommonOptions& options) {
@@ -161,12 +150,12 @@ std::unique_ptr<Backend> open_backend(const CommonOptions& options) {
 }
 
 SessionOptions session_options(const CommonOptions& options, const Model& model, const RopeScaling& rope) {
-  SessionOptions session;
-  session.rope = rope;
-  session.max_ctx = options.ctx;
-  session.prefill_chunk = options.prefill_chunk;
-  session.rope_steps = options.rope_cache.steps;
-  session.stale_cache = options.rope_cache.stale;
+  SessionOptions session{.max_ctx = options.ctx,
+                         .prefill_chunk = options.prefill_chunk,
+                         .rope = rope,
+                         .rope_steps = options.rope_cache.steps,
+                         .stale_cache = options.rope_cache.stale,
+                         .on_not_finite = {}};
   const bool steps_every_token = session.rope_steps == 0 && rope.depends_on_length();
   if (options.kv_dtype == "auto") {
     // A step smaller than half an ulp would be rounded away: re-rotating at every token asks for f32.
@@ -263,33 +252,21 @@ void Progress::clear() {
 }
 
 std::string advice(const Error& error) {
-  switch (error.remedy()) {
-    case Remedy::kNone:
-      return "";
-    case Remedy::kLessMemory:
-      return "; use a shorter context, a smaller --prefill-chunk or a smaller dtype";
-    case Remedy::kSmallerCache:
-      return "; use a shorter length (--ctx) or --kv-dtype f16";
-    case Remedy::kSmallerWeights:
-      return "; use a smaller model or --quantize q4";
-    case Remedy::kGpuMemory:
-      return "; use a smaller --ctx or --dtype, or --device cpu";
-    case Remedy::kLongerContext:
-      return "; shorten the prompt or raise --ctx";
-    case Remedy::kLongerText:
-      return "; use a longer text, a larger --max-tokens or shorter windows (--ctx, for a sweep --lengths)";
-    case Remedy::kFewerThreads:
-      return "; use fewer --threads, or raise the limit on threads or memory";
-    case Remedy::kOtherDtype:
-      return "; use another --dtype";
-    case Remedy::kNotQuantized:
-      return "; use --device cpu, or leave --quantize out";
-    case Remedy::kShardByHand:
-      return "; unset it or use --shard";
-    case Remedy::kFreshLog:
-      return "; start without --resume";
-  }
-  return "";
+  static const std::map<Remedy, const char*> kAdvice = {
+      {Remedy::kLessMemory, "; use a shorter context, a smaller --prefill-chunk or a smaller dtype"},
+      {Remedy::kSmallerCache, "; use a shorter length (--ctx) or --kv-dtype f16"},
+      {Remedy::kSmallerWeights, "; use a smaller model or --quantize q4"},
+      {Remedy::kGpuMemory, "; use a smaller --ctx or --dtype, or --device cpu"},
+      {Remedy::kLongerContext, "; shorten the prompt or raise --ctx"},
+      {Remedy::kLongerText,
+       "; use a longer text, a larger --max-tokens or shorter windows (--ctx, for a sweep --lengths)"},
+      {Remedy::kFewerThreads, "; use fewer --threads, or raise the limit on threads or memory"},
+      {Remedy::kOtherDtype, "; use another --dtype"},
+      {Remedy::kNotQuantized, "; use --device cpu, or leave --quantize out"},
+      {Remedy::kShardByHand, "; unset it or use --shard"},
+      {Remedy::kFreshLog, "; start without --resume"}};
+  const auto found = kAdvice.find(error.remedy());
+  return found == kAdvice.end() ? "" : found->second;
 }
 
 std::string one_line(std::string text) {

@@ -14,8 +14,18 @@
 #include "models/rope_config.h"
 #include "models/text/tokenizer.h"
 
-// What every subcommand that runs a model shares: its options, opening the model, progress, Ctrl-C.
+// The subcommands, and what those that run a model share: options, opening the model, progress, Ctrl-C.
 namespace lariat {
+
+// Each adds one subcommand (tools/<name>.cpp) whose callback does the work and throws Error on failure.
+void add_generate_command(CLI::App& app);
+void add_tokenize_commands(CLI::App& app);  // tokenize and detokenize
+void add_logits_command(CLI::App& app);
+void add_bench_command(CLI::App& app);
+void add_perplexity_command(CLI::App& app);
+void add_passkey_command(CLI::App& app);
+void add_sweep_command(CLI::App& app);
+void add_rope_command(CLI::App& app);
 
 // How a cache of rotated keys follows a scale that moves.
 struct RopeCacheOptions {

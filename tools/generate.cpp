@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "models/json_file.h"
-#include "tools/commands.h"
 #include "tools/common.h"
 #include "tools/stop_filter.h"
 

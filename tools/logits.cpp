@@ -4,7 +4,6 @@
 #include "engine/generate.h"
 #include "models/atomic_file.h"
 #include "models/json_file.h"
-#include "tools/commands.h"
 #include "tools/common.h"
 
 namespace lariat {

@@ -6,7 +6,6 @@
 #include <iostream>
 #include <new>
 
-#include "tools/commands.h"
 #include "tools/common.h"
 
 namespace {

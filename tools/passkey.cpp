@@ -7,7 +7,6 @@
 
 #include "models/atomic_file.h"
 #include "engine/eval/report.h"
-#include "tools/commands.h"
 #include "tools/common.h"
 #include "tools/measuring.h"
 

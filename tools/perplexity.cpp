@@ -4,7 +4,6 @@
 
 #include <iostream>
 
-#include "tools/commands.h"
 #include "tools/common.h"
 #include "tools/measuring.h"
 

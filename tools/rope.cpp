@@ -9,7 +9,6 @@
 #include "models/atomic_file.h"
 #include "models/config.h"
 #include "models/families/gate.h"
-#include "tools/commands.h"
 #include "tools/common.h"
 
 namespace lariat {

@@ -4,7 +4,6 @@
 
 #include "engine/eval/token_source.h"
 #include "models/json_file.h"
-#include "tools/commands.h"
 #include "tools/common.h"
 
 namespace lariat {

@@ -2,28 +2,21 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace lariat {
 
 std::string xml_escaped(std::string_view text) {
+  static constexpr std::pair<char, const char*> kEntities[] = {
+      {'<', "&lt;"}, {'>', "&gt;"}, {'&', "&amp;"}, {'"', "&quot;"}};
   std::string out;
   for (const char c : text) {
-    switch (c) {
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '&':
-        out += "&amp;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) >= 0x20 || c == '\n') out += c;
+    const auto* entity = std::ranges::find(kEntities, c, &std::pair<char, const char*>::first);
+    if (entity != std::end(kEntities)) {
+      out += entity->second;
+    } else if (static_cast<unsigned char>(c) >= 0x20 || c == '\n') {
+      out += c;
     }
   }
   return out;

@@ -133,10 +133,8 @@ std::string perplexity_section(const SweepTable& table) {
   if (table.perplexity.empty()) return "";
   return fmt::format(
       "<section><h2>Perplexity by context length</h2>\n<p>Lower is better: how many tokens the model "
-      "hesitates "
-      "between, on average, when it reads {}.</p>\n<div class=\"wide\">{}</div>\n<div "
-      "class=\"narrow\">{}</div>\n"
-      "{}</section>\n",
+      "hesitates between, on average, when it reads {}.</p>\n"
+      "<div class=\"wide\">{}</div>\n<div class=\"narrow\">{}</div>\n{}</section>\n",
       xml_escaped(table.text), perplexity_chart(table, 980, 420), perplexity_chart(table, 360, 340),
       perplexity_table(table));
 }
@@ -145,8 +143,8 @@ std::string passkey_section(const SweepTable& table) {
   if (table.passkey.empty()) return "";
   std::string html =
       "<section><h2>Passkeys found</h2>\n<p>A number is hidden in filler text and asked for at the end. "
-      "Columns: "
-      "the prompt's length; rows: where the number stands, from the beginning (0 %) to the end (100 %).</p>\n"
+      "Columns: the prompt's length; rows: where the number stands, from the beginning (0 %) to the end "
+      "(100 %).</p>\n"
       "<div class=\"maps\"" +
       fit(table, 80) + ">\n";
   for (const auto& scaling : table.scalings) {
@@ -176,9 +174,8 @@ std::string speed_section(const SweepTable& table) {
   };
   const auto mebibytes = [](int64_t bytes) { return compact(static_cast<double>(bytes) / (1 << 20)); };
   return "<section class=\"speed\"><h2>Speed and memory</h2>\n<p>Tokens per second of a prompt of that "
-         "length, and "
-         "of the 32 tokens decoded after it, one sequence; memory of its KV cache.</p>\n<div "
-         "class=\"tables\"" +
+         "length, and of the 32 tokens decoded after it, one sequence; memory of its KV cache.</p>\n"
+         "<div class=\"tables\"" +
          fit(table, 125) + ">" +
          group("prompt, tokens/s", [&](const SpeedValue& v) { return rate(v.prefill_tok_s); }) +
          group("decode, tokens/s", [&](const SpeedValue& v) { return rate(v.decode_tok_s); }) +

@@ -93,6 +93,15 @@ Values shares_found(const SweepTable& table, int64_t length) {
 
 bool is_less(const Values::value_type& a, const Values::value_type& b) { return a.second < b.second; }
 
+template <class Wanted>
+std::vector<std::string> names_where(const Values& values, const Wanted& wanted) {
+  std::vector<std::string> names;
+  for (const auto& [scaling, value] : values) {
+    if (wanted(value)) names.push_back(scaling);
+  }
+  return names;
+}
+
 // One sentence on who reads a length best.
 std::string perplexity_sentence(const SweepTable& table, int64_t length) {
   const Values values = perplexities(table, length);
@@ -221,22 +230,14 @@ SweepTable tabulate(const SweepRecords& log) {
 
 std::vector<std::string> best_by_perplexity(const SweepTable& table, int64_t length) {
   const Values values = perplexities(table, length);
-  const auto lowest = std::min_element(values.begin(), values.end(), is_less);
-  std::vector<std::string> best;
-  for (const auto& [scaling, ppl] : values) {
-    if (ppl <= lowest->second * kTie) best.push_back(scaling);
-  }
-  return best;
+  const auto lowest = std::ranges::min_element(values, is_less);
+  return names_where(values, [&](double ppl) { return ppl <= lowest->second * kTie; });
 }
 
 std::vector<std::string> best_by_passkey(const SweepTable& table, int64_t length) {
   const Values values = shares_found(table, length);
-  const auto most = std::max_element(values.begin(), values.end(), is_less);
-  std::vector<std::string> best;
-  for (const auto& [scaling, share] : values) {
-    if (share > 0 && share == most->second) best.push_back(scaling);
-  }
-  return best;
+  const auto most = std::ranges::max_element(values, is_less);
+  return names_where(values, [&](double share) { return share > 0 && share == most->second; });
 }
 
 std::vector<std::string> conclusions(const SweepTable& table) {

@@ -56,6 +56,10 @@ std::vector<std::string> keys_wanted(const SweepUnit& unit, const std::vector<do
   return keys;
 }
 
+bool holds_all(const std::set<std::string>& have, const std::vector<std::string>& wanted) {
+  return std::ranges::all_of(wanted, [&](const std::string& key) { return have.contains(key); });
+}
+
 std::vector<SweepUnit> all_units(const std::vector<std::string>& scalings,
                                  const std::vector<int64_t>& lengths, bool perplexity, bool passkey,
                                  bool speed) {
@@ -237,11 +241,7 @@ bool Sweep::run(SweepLog& log, const std::function<void(const SweepProgress&)>& 
 }
 
 bool Sweep::run_unit(const SweepUnit& unit, SweepLog& log, const std::function<void(double)>& progress) {
-  const std::set<std::string> have = keys_of(log.contents());
-  const auto wanted = keys_wanted(unit, options_.passkeys.depths);
-  if (std::all_of(wanted.begin(), wanted.end(), [&](const auto& key) { return have.contains(key); })) {
-    return true;
-  }
+  if (holds_all(keys_of(log.contents()), keys_wanted(unit, options_.passkeys.depths))) return true;
   if (options_.interrupted != nullptr && options_.interrupted->load()) return false;
   if (copy_equal(unit, log)) return true;
   Session session(model_, backend_, session_options_(scaling_for(unit.scaling, unit.length)));
@@ -295,12 +295,11 @@ bool Sweep::run_perplexity(const SweepUnit& unit, Session& session, SweepLog& lo
                            const std::function<void(double)>& progress) {
   FileTokens file(options_.text, tokenizer_);
   TokenSource source([&](std::vector<int32_t>& tokens) { return file.read(tokens); }, options_.max_tokens);
-  PerplexityOptions options;
-  options.ctx = {unit.length};
-  options.stride = options_.stride;
-  options.method = options_.method;
-  options.bos = bos_;
-  options.interrupted = options_.interrupted;
+  const PerplexityOptions options{.ctx = {unit.length},
+                                  .stride = options_.stride,
+                                  .method = options_.method,
+                                  .bos = bos_,
+                                  .interrupted = options_.interrupted};
   const auto start = Stopwatch::now();
   const auto results = measure_perplexity(
       session, source, options_.text.string(), options,
@@ -373,9 +372,8 @@ bool is_complete(const SweepRecords& log) {
   const auto units = all_units(header["scalings"], header["lengths"], header["perplexity"]["measured"],
                                header["passkey"]["measured"], header["speed"]["measured"]);
   const auto have = keys_of(log);
-  return std::all_of(units.begin(), units.end(), [&](const SweepUnit& unit) {
-    const auto wanted = keys_wanted(unit, header["passkey"]["depths"]);
-    return std::all_of(wanted.begin(), wanted.end(), [&](const auto& key) { return have.contains(key); });
+  return std::ranges::all_of(units, [&](const SweepUnit& unit) {
+    return holds_all(have, keys_wanted(unit, header["passkey"]["depths"]));
   });
 }
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <limits>
 #include <map>
 
@@ -15,6 +14,7 @@
 #include "kernels/error.h"
 #include "models/json_fields.h"
 #include "models/json_file.h"
+#include "models/mapped_file.h"
 
 namespace lariat {
 namespace {
@@ -31,6 +31,7 @@ constexpr int kVersion = 1;
 constexpr size_t kMaxList = 100, kMaxCells = 10'000;
 // Sums of these stay within 64 bits and are exact in double.
 constexpr int64_t kMaxCount = int64_t{1} << 50;
+constexpr double kMostNumber = std::numeric_limits<double>::max();
 
 [[noreturn]] void fail(const std::filesystem::path& file, const std::string& what,
                        Remedy remedy = Remedy::kNone) {
@@ -38,37 +39,6 @@ constexpr int64_t kMaxCount = int64_t{1} << 50;
 }
 
 // --- the members that tables and reports read: there, of their type and in their bounds ---
-
-template <class T>
-T required(const JsonFields& fields, const char* key, const std::optional<T>& value, const char* expected) {
-  if (!value) fields.fail(key, std::string("expected ") + expected);
-  return *value;
-}
-
-JsonFields part(const JsonFields& fields, const char* key) {
-  return required(fields, key, fields.object(key), "an object");
-}
-
-std::string text(const JsonFields& fields, const char* key) {
-  return required(fields, key, fields.string(key), "a string");
-}
-
-bool flag(const JsonFields& fields, const char* key) {
-  return required(fields, key, fields.boolean(key), "true or false");
-}
-
-int64_t count(const JsonFields& fields, const char* key, int64_t low = 0) {
-  return required(fields, key, fields.integer(key, low, kMaxCount), "a count");
-}
-
-double share(const JsonFields& fields, const char* key) {
-  return required(fields, key, fields.number(key, 0.0, 1.0), "a number from 0 to 1");
-}
-
-std::optional<double> number(const JsonFields& fields, const char* key) {
-  constexpr double kMost = std::numeric_limits<double>::max();
-  return fields.number(key, -kMost, kMost);
-}
 
 template <class T>
 size_t list(const JsonFields& fields, const char* key, const std::optional<std::vector<T>>& values) {
@@ -79,28 +49,28 @@ size_t list(const JsonFields& fields, const char* key, const std::optional<std::
 }
 
 void check_fields(const JsonFields& header) {
-  text(part(header, "model"), "name");
+  header.need_object("model").need_string("name");
   if (!header.present("text")) header.fail("text", "expected an object or null");
-  if (header.has("text")) text(part(header, "text"), "name");
-  count(header, "original_ctx", 1);
+  if (header.has("text")) header.need_object("text").need_string("name");
+  header.need_integer("original_ctx", 1, kMaxCount);
+  size_t cells = list(header, "scalings", header.strings("scalings"));
   header.integers("lengths", 1, kMaxCount);
-  size_t cells = list(header, "scalings", header.strings("scalings")) *
-                 list(header, "lengths", header.numbers("lengths", 1, static_cast<double>(kMaxCount)));
-  const JsonFields perplexity = part(header, "perplexity"), passkey = part(header, "passkey");
-  if (flag(perplexity, "measured") && !header.has("text")) header.fail("text", "expected an object");
-  text(perplexity, "method");
-  count(perplexity, "stride");
-  required(perplexity, "max_tokens", number(perplexity, "max_tokens"), "a number");
-  flag(passkey, "measured");
+  cells *= list(header, "lengths", header.numbers("lengths", 1, static_cast<double>(kMaxCount)));
+  const JsonFields perplexity = header.need_object("perplexity"), passkey = header.need_object("passkey");
+  if (perplexity.need_boolean("measured")) header.need_object("text");
+  perplexity.need_string("method");
+  perplexity.need_integer("stride", 0, kMaxCount);
+  perplexity.need_number("max_tokens", -kMostNumber, kMostNumber);
+  passkey.need_boolean("measured");
   cells *= list(passkey, "depths", passkey.numbers("depths", 0.0, 1.0));
-  count(passkey, "trials");
-  required(passkey, "seed", number(passkey, "seed"), "a number");
-  flag(part(header, "speed"), "measured");
-  const JsonFields options = part(header, "options");
-  for (const char* key : {"backend", "dtype", "k_dtype", "v_dtype"}) text(options, key);
+  passkey.need_integer("trials", 0, kMaxCount);
+  passkey.need_number("seed", -kMostNumber, kMostNumber);
+  header.need_object("speed").need_boolean("measured");
+  const JsonFields options = header.need_object("options");
+  for (const char* key : {"backend", "dtype", "k_dtype", "v_dtype"}) options.need_string(key);
   if (!options.present("factor")) options.fail("factor", "expected a number or null");
-  number(options, "factor");
-  flag(options, "stale_cache");
+  options.number("factor", -kMostNumber, kMostNumber);
+  options.need_boolean("stale_cache");
   if (cells > kMaxCells) {
     throw Error(fmt::format("{} has {} cells (scalings x lengths x depths), more than {}", header.file(),
                             cells, kMaxCells));
@@ -108,16 +78,17 @@ void check_fields(const JsonFields& header) {
 }
 
 void check_record(const JsonFields& record) {
-  const std::string kind = text(record, "kind");
-  text(record, "scaling");
-  count(record, "length", 1);
-  if (kind == "passkey" || record.present("depth")) share(record, "depth");
+  const std::string kind = record.need_string("kind");
+  record.need_string("scaling");
+  record.need_integer("length", 1, kMaxCount);
+  if (kind == "passkey" || record.present("depth")) record.need_number("depth", 0.0, 1.0);
   if (kind == "perplexity") {  // nll is null when a model gives no finite number
-    count(record, "tokens");
+    record.need_integer("tokens", 0, kMaxCount);
   } else if (kind == "speed") {
-    count(record, "cache_bytes");
+    record.need_integer("cache_bytes", 0, kMaxCount);
   } else if (kind == "passkey") {
-    if (count(record, "correct") > count(record, "trials"))
+    const int64_t trials = record.need_integer("trials", 0, kMaxCount);
+    if (record.need_integer("correct", 0, kMaxCount) > trials)
       record.fail("correct", "expected at most \"trials\"");
   } else {
     record.fail("kind", "expected perplexity, passkey or speed");
@@ -181,36 +152,20 @@ std::string first_difference(const Json& a, const Json& b, const std::string& pa
 
 // --- fingerprints ---
 
-constexpr std::streamoff kEnds = 1 << 20;  // bytes of either end of a file of weights
+constexpr size_t kEnds = size_t{1} << 20;  // bytes of either end of a file of weights
 
-class Hash {
- public:
-  void add(const char* data, size_t bytes) {
-    for (size_t i = 0; i < bytes; ++i)
-      value_ = (value_ ^ static_cast<unsigned char>(data[i])) * 0x100000001B3U;
+struct Hash {
+  uint64_t value = 0xCBF29CE484222325U;
+
+  void add(std::string_view bytes) {
+    for (const char c : bytes) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001B3U;
   }
-  void add(const std::string& name) { add(name.c_str(), name.size() + 1); }
-  std::string hex() const { return fmt::format("{:016x}", value_); }
-
- private:
-  uint64_t value_ = 0xCBF29CE484222325U;
+  void add_name(const std::string& name) { add({name.c_str(), name.size() + 1}); }
+  std::string hex() const { return fmt::format("{:016x}", value); }
 };
 
-std::ifstream open(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw Error(file.string() + ": cannot be read; check the name and its permissions");
-  return in;
-}
-
-// At most `bytes` from where the stream stands.
-void add_stream(std::ifstream& in, uintmax_t bytes, Hash& hash) {
-  std::vector<char> buffer(1 << 16);
-  while (bytes > 0 && in) {
-    in.read(buffer.data(), static_cast<std::streamsize>(std::min<uintmax_t>(bytes, buffer.size())));
-    const auto n = static_cast<size_t>(in.gcount());
-    hash.add(buffer.data(), n);
-    bytes -= n;
-  }
+std::string_view contents(const MappedFile& file) {
+  return {reinterpret_cast<const char*>(file.data()), file.size()};
 }
 
 }  // namespace
@@ -229,8 +184,7 @@ Json without_timing(Json record) {
 
 std::string file_fingerprint(const std::filesystem::path& file) {
   Hash hash;
-  std::ifstream in = open(file);
-  add_stream(in, UINTMAX_MAX, hash);
+  hash.add(contents(MappedFile(file)));
   return hash.hex();
 }
 
@@ -245,15 +199,15 @@ std::string model_fingerprint(const std::filesystem::path& dir) {
   std::sort(files.begin(), files.end());
   Hash hash;
   for (const auto& file : files) {
-    std::ifstream in = open(file);
-    const auto size = std::filesystem::file_size(file);
-    hash.add(file.filename().string());
-    hash.add(std::to_string(size));
-    const bool weights = file.extension() == ".safetensors" && size > 2 * static_cast<uintmax_t>(kEnds);
-    add_stream(in, weights ? static_cast<uintmax_t>(kEnds) : size, hash);
-    if (weights) {
-      in.seekg(-kEnds, std::ios::end);
-      add_stream(in, static_cast<uintmax_t>(kEnds), hash);
+    const MappedFile mapped(file);
+    const std::string_view bytes = contents(mapped);
+    hash.add_name(file.filename().string());
+    hash.add_name(std::to_string(bytes.size()));
+    if (file.extension() == ".safetensors" && bytes.size() > 2 * kEnds) {
+      hash.add(bytes.substr(0, kEnds));
+      hash.add(bytes.substr(bytes.size() - kEnds));
+    } else {
+      hash.add(bytes);
     }
   }
   return hash.hex();

@@ -39,7 +39,7 @@ struct RowWriter {
 // kKeyWarps = 1: each warp has its rows to itself.
 template <class Tile>
 __device__ void write_rows(const RowWriter& writer, int row_group, const RowState<Tile>& state) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize, g = lane / 4, t = lane % 4;
+  const int lane = lane_index(), g = lane / 4, t = lane % 4;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = row_group * 16 + g + 8 * r;
@@ -105,8 +105,7 @@ struct Place {
   int64_t positions[2];  // of the lane's two rows; -1 for padding, which sees nothing
 
   __device__ explicit Place(const Attention& a) {
-    const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
-    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+    const int warp = warp_index(), lane = lane_index();
     row_group = warp % Tile::kRowGroups;
     key_group = warp / Tile::kRowGroups;
     split = static_cast<int>(blockIdx.z);

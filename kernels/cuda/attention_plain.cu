@@ -33,7 +33,7 @@ __device__ void load_plain_query(const Attention& a, int64_t row, int head, floa
 template <int kPerLane>
 __device__ __forceinline__ void add_key(const Attention& a, const float* query, int kv_head, void* page,
                                         int64_t key, PlainState& state, float (&out)[kPerLane]) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int lane = lane_index();
   const void* keys = in_page(page, a.k_offset);
   const void* values = in_page(page, a.v_offset);
   const int64_t base = kv_index(kv_head, key, 0, a.head_dim);
@@ -61,8 +61,7 @@ __global__ void attention_plain_kernel(const __grid_constant__ Attention a) {
   LARIAT_SHARED(PlainState, states, kWarps);
   auto* query = reinterpret_cast<float*>(raw);
   float* results = query + a.head_dim;  // [kWarps][head_dim]
-  const int warp = static_cast<int>(threadIdx.x) / kWarpSize,
-            lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int warp = warp_index(), lane = lane_index();
   const int64_t row = blockIdx.x / static_cast<unsigned>(a.n_heads);
   const int head = static_cast<int>(blockIdx.x % static_cast<unsigned>(a.n_heads));
   const int split = static_cast<int>(blockIdx.y);

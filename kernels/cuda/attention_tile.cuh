@@ -133,7 +133,7 @@ struct QueryFragments {
 template <class Tile>
 __device__ __forceinline__ void load_query_fragment(const typename Tile::Key* query, int row_group, int step,
                                                     uint32_t (&a)[4]) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int lane = lane_index();
   ldmatrix_x4(a, query + (row_group * 16 + lane % 16) * Tile::kPitch + step * 16 + lane / 16 * 8);
 }
 
@@ -156,7 +156,7 @@ __device__ __forceinline__ void score_keys(const QueryFragments<Tile>& fragments
                                            const typename Tile::Key* query, int row_group,
                                            const typename Tile::Key* keys,
                                            float (&scores)[Tile::kWarpKeys / 8][4]) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int lane = lane_index();
   const typename Tile::Key* lane_row = keys + (lane / 16 * 8 + lane % 8) * Tile::kPitch + lane / 8 % 2 * 8;
 #pragma unroll
   for (int step = 0; step < Tile::kD / 16; ++step) {
@@ -245,7 +245,7 @@ template <class Tile>
 __device__ __forceinline__ void add_values(const float (&weights)[Tile::kWarpKeys / 8][4],
                                            const typename Tile::Value* values, RowState<Tile>& state) {
   using V = typename Tile::Value;
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int lane = lane_index();
   const V* lane_row = values + lane % 16 * Tile::kPitch + lane / 16 * 8;
 #pragma unroll
   for (int pair = 0; pair < Tile::kWarpKeys / 16; ++pair) {

@@ -70,13 +70,9 @@ __device__ __forceinline__ float to_float(float x) { return x; }
 
 template <class T>
 __device__ __forceinline__ T from_float(float x) {
-  if constexpr (sizeof(T) == 4) {
-    return x;
-  } else if constexpr (std::is_same_v<T, Half>) {
-    return Half{half_bits(x)};
-  } else {
-    return BFloat16{bfloat16_bits(x)};
-  }
+  if constexpr (std::is_same_v<T, float>) return x;
+  if constexpr (std::is_same_v<T, Half>) return Half{half_bits(x)};
+  if constexpr (std::is_same_v<T, BFloat16>) return BFloat16{bfloat16_bits(x)};
 }
 
 // For the cache: what f16 cannot hold becomes +-65504.
@@ -148,6 +144,9 @@ __device__ __forceinline__ void unpack16(uint4 v, float (&out)[kPerVector<T>]) {
 }
 
 // --- warps and blocks ------------------------------------------------------------------------------------
+__device__ __forceinline__ int warp_index() { return static_cast<int>(threadIdx.x) / kWarpSize; }
+__device__ __forceinline__ int lane_index() { return static_cast<int>(threadIdx.x) % kWarpSize; }
+
 template <class T>
 __device__ __forceinline__ T warp_sum(T x) {
 #pragma unroll
@@ -161,32 +160,26 @@ __device__ __forceinline__ float warp_max(float x) {
   return x;
 }
 
-// The sum over a block of any number of whole warps (up to 32), in every thread. `partial` is shared memory
-// for 32 values; it may be used again at once.
-template <class T>
-__device__ __forceinline__ T block_sum(T x, T* partial) {
-  const int warp = static_cast<int>(threadIdx.x) / kWarpSize,
-            lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  x = warp_sum(x);
-  if (lane == 0) partial[warp] = x;
+// What `combine_warp` makes of x over a block of any number of whole warps (up to 32), in every thread;
+// `neutral` changes nothing. `partial` is shared memory for 32 values; it may be used again at once.
+template <class T, class F>
+__device__ __forceinline__ T block_reduce(T x, T neutral, T* partial, const F& combine_warp) {
+  x = combine_warp(x);
+  if (lane_index() == 0) partial[warp_index()] = x;
   __syncthreads();
-  x = lane < static_cast<int>(blockDim.x) / kWarpSize ? partial[lane] : T{0};
-  x = warp_sum(x);
+  x = combine_warp(lane_index() < static_cast<int>(blockDim.x) / kWarpSize ? partial[lane_index()] : neutral);
   __syncthreads();
   return x;
 }
 
-// The maximum over a block, in every thread; `partial` as above. NaN is passed over.
+template <class T>
+__device__ __forceinline__ T block_sum(T x, T* partial) {
+  return block_reduce(x, T{0}, partial, [](T value) { return warp_sum(value); });
+}
+
+// NaN is passed over.
 __device__ __forceinline__ float block_max(float x, float* partial) {
-  const int warp = static_cast<int>(threadIdx.x) / kWarpSize,
-            lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  x = warp_max(x);
-  if (lane == 0) partial[warp] = x;
-  __syncthreads();
-  x = lane < static_cast<int>(blockDim.x) / kWarpSize ? partial[lane] : -INFINITY;
-  x = warp_max(x);
-  __syncthreads();
-  return x;
+  return block_reduce(x, -INFINITY, partial, [](float value) { return warp_max(value); });
 }
 
 // --- the sequences of a step -----------------------------------------------------------------------------

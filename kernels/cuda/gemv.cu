@@ -66,7 +66,7 @@ template <class W, class C, int kTokens, int kStep>
 __device__ __forceinline__ void accumulate(const Gemv& g, int64_t first_row, int part,
                                            float (&sum)[kRows][kTokens]) {
   const auto* w = static_cast<const W*>(g.w);
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int lane = lane_index();
   const int64_t step = int64_t{g.parts} * kWarpSize * kStep;
 #pragma unroll 4
   for (int64_t i = (int64_t{part} * kWarpSize + lane) * kStep; i < g.cols; i += step) {
@@ -98,8 +98,7 @@ template <class W, class C, int kTokens, int kStep>
 __global__ void __launch_bounds__(kWarps* kWarpSize) gemv_kernel(const Gemv g) {
   constexpr int kSums = kRows * kTokens;
   LARIAT_SHARED(float, partial, kWarps* kSums);
-  const int warp = static_cast<int>(threadIdx.x) / kWarpSize,
-            lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int warp = warp_index(), lane = lane_index();
   const int part = warp % g.parts;
   const int64_t groups_per_block = kWarps / g.parts;
   const int64_t first_row = (blockIdx.x * groups_per_block + warp / g.parts) * kRows;

@@ -23,8 +23,6 @@ std::byte* LaunchQueue::add(QueuedLaunch launch, size_t bytes) {
   return collected_.arguments.data() + launch.arguments;
 }
 
-void LaunchQueue::drop() noexcept { collected_.clear(); }
-
 void LaunchQueue::run(const List& list) {
   for (const QueuedLaunch& launch : list.launches) {
     launch.run(launch, list.arguments.data() + launch.arguments, stream_);

@@ -46,7 +46,7 @@ class LaunchQueue {
   void flush();
   // The same where nothing can be thrown: the next flush() throws what this one could not.
   void flush_noexcept() noexcept;
-  void drop() noexcept;  // forgets what was collected
+  void drop() noexcept { collected_.clear(); }  // forgets what was collected
 
   // The stream, behind everything collected. The only way to it, so that nothing overtakes.
   Stream flushed() {

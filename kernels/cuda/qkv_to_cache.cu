@@ -35,7 +35,7 @@ constexpr int kWarps = 4;
 
 // row = norm(x + bias), by one warp.
 __device__ void prepare(const HeadRows& s, const float* x, int head, int head_dim, float eps, float* row) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int lane = lane_index();
   float sum = 0.0F;
   for (int d = lane; d < head_dim; d += kWarpSize) {
     float value = x[d];
@@ -50,7 +50,7 @@ __device__ void prepare(const HeadRows& s, const float* x, int head, int head_di
 
 // Writes `x`, a head of the step's row `row`, rotated to its place in the cache's keys.
 __device__ void store_key(const QkvArgs& a, const float* x, int head, int64_t row) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int lane = lane_index();
   const StepRow at = a.step.row(row);
   void* keys = in_page(a.step.page(at), a.k_offset);
   const int64_t base = kv_index(head, at.position, 0, a.head_dim);
@@ -71,8 +71,7 @@ __device__ void store_key(const QkvArgs& a, const float* x, int head, int64_t ro
 // shared memory: one head per warp. Bound by memory, and by latency for a single token.
 __global__ void qkv_to_cache_kernel(const __grid_constant__ QkvArgs a) {
   LARIAT_DYNAMIC_SHARED(raw);
-  const int warp = static_cast<int>(threadIdx.x) / kWarpSize,
-            lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int warp = warp_index(), lane = lane_index();
   float* prepared = reinterpret_cast<float*>(raw) + warp * a.head_dim;
   const int heads = a.q.heads + a.k.heads + a.v.heads;
   const int64_t index = int64_t{blockIdx.x} * kWarps + warp;

@@ -39,29 +39,28 @@ __global__ void rms_norm_kernel(NormRows rows, const W* weight, float eps) {
   }
 }
 
-unsigned threads_for(int64_t cols) {
-  const int64_t wanted = ceil_div<int64_t>(ceil_div<int64_t>(cols, 4), kWarpSize) * kWarpSize;
-  return static_cast<unsigned>(std::min<int64_t>(wanted, 1024));
+template <bool kAdd>
+void launch_rms_norm(const NormRows& rows, int64_t n_rows, const Matrix& weight, float eps,
+                     LaunchQueue& queue) {
+  const int64_t threads = ceil_div<int64_t>(ceil_div<int64_t>(rows.cols, 4), kWarpSize) * kWarpSize;
+  with_dtype(weight.dtype, [&]<class W>(W) {
+    launch(rms_norm_kernel<W, kAdd>, dim3(to_unsigned(n_rows)),
+           dim3(to_unsigned(std::min<int64_t>(threads, 1024))), 0, queue, rows, typed<W>(weight), eps);
+  });
 }
 
 }  // namespace
 
 void CudaBackend::rms_norm(const Matrix& x, const Matrix& weight, float eps, const Matrix& out) {
-  const NormRows rows = {typed<float>(x), nullptr, typed<float>(out), x.stride, 0, out.stride, x.cols};
-  with_dtype(weight.dtype, [&]<class W>(W) {
-    launch(rms_norm_kernel<W, false>, dim3(to_unsigned(x.rows)), dim3(threads_for(x.cols)), 0, queue_, rows,
-           typed<W>(weight), eps);
-  });
+  launch_rms_norm<false>({typed<float>(x), nullptr, typed<float>(out), x.stride, 0, out.stride, x.cols},
+                         x.rows, weight, eps, queue_);
 }
 
 void CudaBackend::add_rms_norm(const Matrix& residual, const Matrix& delta, const Matrix& weight, float eps,
                                const Matrix& out) {
-  const NormRows rows = {typed<float>(residual), typed<float>(delta), typed<float>(out), residual.stride,
-                         delta.stride,           out.stride,          residual.cols};
-  with_dtype(weight.dtype, [&]<class W>(W) {
-    launch(rms_norm_kernel<W, true>, dim3(to_unsigned(residual.rows)), dim3(threads_for(residual.cols)), 0,
-           queue_, rows, typed<W>(weight), eps);
-  });
+  launch_rms_norm<true>({typed<float>(residual), typed<float>(delta), typed<float>(out), residual.stride,
+                         delta.stride, out.stride, residual.cols},
+                        residual.rows, weight, eps, queue_);
 }
 
 }  // namespace lariat

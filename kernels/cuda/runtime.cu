@@ -13,17 +13,14 @@ namespace {
 
 constexpr int kOldest = 80;  // sm_80
 
-[[noreturn]] void fail(cudaError_t status, const char* what) {
+void require(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
   std::string hint;
   if (status == cudaErrorNoKernelImageForDevice) hint = " (this lariat was built for other GPUs)";
   if (status == cudaErrorIllegalAddress || status == cudaErrorLaunchFailure) {
     hint = " (a kernel failed; run under compute-sanitizer for the place)";
   }
   throw Error("CUDA: " + std::string(what) + ": " + cudaGetErrorString(status) + hint);
-}
-
-void require(cudaError_t status, const char* what) {
-  if (status != cudaSuccess) fail(status, what);
 }
 
 void require(cublasStatus_t status, const char* what) {
@@ -90,13 +87,8 @@ DeviceInfo open_device(int index) {
     throw Error(std::string(properties.name) +
                 " is older than compute capability 8.0, the oldest that lariat supports");
   }
-  DeviceInfo info;
-  info.name = properties.name;
-  info.major = properties.major;
-  info.minor = properties.minor;
-  info.multiprocessors = properties.multiProcessorCount;
-  info.total_bytes = properties.totalGlobalMem;
-  return info;
+  return {properties.name, properties.major, properties.minor, properties.multiProcessorCount,
+          properties.totalGlobalMem};
 }
 
 // --- memory --------------------------------------------------------------------------------------------

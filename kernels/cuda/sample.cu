@@ -60,8 +60,7 @@ __global__ void argmax_chunk_kernel(const float* logits, int64_t stride, int64_t
   for (int64_t i = first + threadIdx.x; i < end; i += kArgmaxThreads)
     best.meet(row[i], static_cast<int32_t>(i));
   best = warp_best(best);
-  const int warp = static_cast<int>(threadIdx.x) / kWarpSize,
-            lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int warp = warp_index(), lane = lane_index();
   if (lane == 0) warps[warp] = best;
   __syncthreads();
   if (warp != 0) return;

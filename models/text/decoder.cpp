@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "kernels/error.h"
 #include "models/text/bpe.h"
@@ -22,6 +23,12 @@ int fallback_byte(std::string_view token) {
   unsigned byte = 0;
   const auto [end, error] = std::from_chars(&token[3], &token[5], byte, 16);
   return error == std::errc() && end == &token[5] ? static_cast<int>(byte) : -1;
+}
+
+bool is_utf8(std::string_view text) {
+  size_t at = 0;
+  while (at < text.size() && utf8_step(text, at).kind == Utf8Step::kChar) at += utf8_step(text, at).length;
+  return at == text.size();
 }
 
 }  // namespace
@@ -111,15 +118,8 @@ void DecodeChain::end_run(size_t index, std::string& out) {
   if (state.step->keep_good_bytes) {
     state.utf8.finish(text);
   } else if (!state.run.empty()) {
-    const std::string run = std::move(state.run);
-    state.run.clear();
-    bool good = true;
-    for (size_t at = 0; good && at < run.size();) {
-      const Utf8Step c = utf8_step(run, at);
-      good = c.kind == Utf8Step::kChar;
-      at += c.length;
-    }
-    if (good) {
+    const std::string run = std::exchange(state.run, std::string());
+    if (is_utf8(run)) {
       text = run;
     } else {
       for (size_t i = 0; i < run.size(); ++i) feed(index + 1, kReplacement, out);

@@ -1,5 +1,3 @@
-#include <fstream>
-
 #include "kernels/error.h"
 #include "models/text/pipeline.h"
 #include "models/text/tokenizer.h"
@@ -26,11 +24,13 @@ struct EncoderState {
   void reset();
   void open_text(std::vector<int32_t>& out);
   void take_raw(bool final, std::vector<int32_t>& out);
+  // Cuts the added tokens out of `text`, and passes what lies between them on: next(text, whether it ends).
+  template <class Next>
+  void cut_tokens(const AddedTokens& tokens, std::string& text, bool final, std::vector<int32_t>& out,
+                  const Next& next);
   void take_section(std::string_view text, bool final, std::vector<int32_t>& out);
-  void take_normalized(bool final, std::vector<int32_t>& out);
   void take_piece(std::string_view text, bool final, std::vector<int32_t>& out);
   size_t encode_piece(bool final, std::vector<int32_t>& out);
-  void token(int32_t id, std::vector<int32_t>& out);
 
   std::shared_ptr<const Pipeline> shared_;
   const Pipeline& pipeline_;
@@ -82,23 +82,26 @@ void EncoderState::finish(std::vector<int32_t>& out) {
   reset();
 }
 
-void EncoderState::token(int32_t id, std::vector<int32_t>& out) {
-  out.push_back(id);
-  first_ = false;
+template <class Next>
+void EncoderState::cut_tokens(const AddedTokens& tokens, std::string& text, bool final,
+                              std::vector<int32_t>& out, const Next& next) {
+  size_t consumed = 0;
+  for (const AddedTokens::Span& span : tokens.split(text, final, consumed)) {
+    if (span.id < 0) {
+      next(std::string_view(text).substr(span.begin, span.end - span.begin), false);
+      continue;
+    }
+    next({}, true);
+    out.push_back(span.id);
+    first_ = false;
+  }
+  text.erase(0, consumed);
+  if (final) next({}, true);
 }
 
 void EncoderState::take_raw(bool final, std::vector<int32_t>& out) {
-  size_t consumed = 0;
-  for (const AddedTokens::Span& span : pipeline_.raw_added.split(raw_, final, consumed)) {
-    if (span.id >= 0) {
-      take_section({}, true, out);
-      token(span.id, out);
-    } else {
-      take_section(std::string_view(raw_).substr(span.begin, span.end - span.begin), false, out);
-    }
-  }
-  raw_.erase(0, consumed);
-  if (final) take_section({}, true, out);
+  cut_tokens(pipeline_.raw_added, raw_, final, out,
+             [&](std::string_view text, bool ends) { take_section(text, ends, out); });
 }
 
 void EncoderState::take_section(std::string_view text, bool final, std::vector<int32_t>& out) {
@@ -110,22 +113,9 @@ void EncoderState::take_section(std::string_view text, bool final, std::vector<i
     section_.erase(0, certain);
     section_open_ = true;
   }
-  take_normalized(final, out);
+  cut_tokens(pipeline_.normalized_added, normalized_, final, out,
+             [&](std::string_view piece, bool ends) { take_piece(piece, ends, out); });
   if (final) section_open_ = false;
-}
-
-void EncoderState::take_normalized(bool final, std::vector<int32_t>& out) {
-  size_t consumed = 0;
-  for (const AddedTokens::Span& span : pipeline_.normalized_added.split(normalized_, final, consumed)) {
-    if (span.id >= 0) {
-      take_piece({}, true, out);
-      token(span.id, out);
-    } else {
-      take_piece(std::string_view(normalized_).substr(span.begin, span.end - span.begin), false, out);
-    }
-  }
-  normalized_.erase(0, consumed);
-  if (final) take_piece({}, true, out);
 }
 
 void EncoderState::take_piece(std::string_view text, bool final, std::vector<int32_t>& out) {
@@ -164,10 +154,8 @@ size_t EncoderState::encode_piece(bool final, std::vector<int32_t>& out) {
 namespace lariat {
 
 StreamEncoder::StreamEncoder(const Tokenizer& tokenizer, bool add_bos)
-    : state_(std::make_unique<tok::EncoderState>(tokenizer.pipeline_, add_bos)) {}
-StreamEncoder::~StreamEncoder() = default;
-StreamEncoder::StreamEncoder(StreamEncoder&&) noexcept = default;
-StreamEncoder& StreamEncoder::operator=(StreamEncoder&&) noexcept = default;
+    : state_(new tok::EncoderState(tokenizer.pipeline_, add_bos),
+             [](tok::EncoderState* state) { delete state; }) {}
 void StreamEncoder::push(std::string_view text, std::vector<int32_t>& out) { state_->push(text, out); }
 void StreamEncoder::finish(std::vector<int32_t>& out) { state_->finish(out); }
 
@@ -176,26 +164,6 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_bos) cons
   StreamEncoder encoder(*this, add_bos);
   encoder.push(text, ids);
   encoder.finish(ids);
-  return ids;
-}
-
-std::vector<int32_t> encode_file(const Tokenizer& tokenizer, const std::filesystem::path& file, bool add_bos,
-                                 int64_t max_tokens) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in || std::filesystem::is_directory(file))
-    throw Error(file.string() + ": cannot be opened; check the path");
-  const auto limit = static_cast<size_t>(max_tokens < 0 ? 0 : max_tokens);
-  std::vector<int32_t> ids;
-  StreamEncoder encoder(tokenizer, add_bos);
-  std::vector<char> chunk(size_t{1} << 18);
-  while (ids.size() < limit) {
-    in.read(chunk.data(), static_cast<std::streamsize>(chunk.size()));
-    if (in.bad()) throw Error(file.string() + ": reading failed");
-    if (in.gcount() == 0) break;
-    encoder.push({chunk.data(), static_cast<size_t>(in.gcount())}, ids);
-  }
-  if (ids.size() < limit) encoder.finish(ids);
-  if (ids.size() > limit) ids.resize(limit);
   return ids;
 }
 

@@ -133,8 +133,7 @@ void index_tokens(Pipeline& pipeline) {
     }
   }
   for (int32_t id : pipeline.template_prefix) {
-    const auto at = static_cast<size_t>(id);
-    if (at >= pipeline.tokens.size() || !pipeline.tokens[at].known)
+    if (pipeline.token(id) == nullptr)
       throw Error(fmt::format("{}: key 'post_processor': id {} is not a token", pipeline.file, id));
   }
 }

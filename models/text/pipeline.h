@@ -75,6 +75,11 @@ struct Pipeline {
   std::optional<int32_t> bos, eos;
   bool adds_bos = false;
   std::vector<int32_t> prefix;  // what add_bos puts in front
+
+  const Token* token(int32_t id) const {  // nullptr: an id without one
+    const auto at = static_cast<size_t>(id);
+    return id >= 0 && at < tokens.size() && tokens[at].known ? &tokens[at] : nullptr;
+  }
 };
 
 // Fills `pipeline` from a tokenizer.json. Throws Error naming the file and the key.

@@ -53,32 +53,27 @@ Pieces merge_pieces(Pieces pieces, SplitBehavior behavior) {
 }
 
 // Walks over the non-overlapping matches of a regex; an empty match right after a match does not count.
-class Matches {
- public:
-  Matches(const Regex& regex, std::string_view text, size_t from, bool more_to_come, RegexScratch& scratch)
-      : regex_(regex), text_(text), from_(from), more_(more_to_come), scratch_(scratch) {}
+struct Matches {
+  const Regex& regex;
+  std::string_view text;
+  size_t from;
+  bool more_to_come;
+  RegexScratch& scratch;
+  size_t last_end = 0;
+  bool any = false;
 
   Regex::Found next(size_t& begin, size_t& end) {
-    while (from_ <= text_.size()) {
-      const Regex::Found found = regex_.find(text_, from_, more_, begin, end, scratch_);
+    while (from <= text.size()) {
+      const Regex::Found found = regex.find(text, from, more_to_come, begin, end, scratch);
       if (found != Regex::Found::kMatch) return found;
-      const bool repeated = begin == end && any_ && end == last_end_;
-      last_end_ = from_ = end;
-      any_ = true;
+      const bool repeated = begin == end && any && end == last_end;
+      last_end = from = end;
+      any = true;
       if (!repeated) return found;
-      from_ += end < text_.size() ? utf8_step(text_, end).length : 1;
+      from += end < text.size() ? utf8_step(text, end).length : 1;
     }
     return Regex::Found::kNone;
   }
-
- private:
-  const Regex& regex_;
-  std::string_view text_;
-  size_t from_;
-  bool more_;
-  RegexScratch& scratch_;
-  size_t last_end_ = 0;
-  bool any_ = false;
 };
 
 // Every match and the text between matches, in order, covering the text.
@@ -91,7 +86,7 @@ Pieces find_pieces(const PreTokenizeStep& step, std::string_view text, RegexScra
     done = end;
   };
   if (step.regex) {
-    Matches matches(*step.regex, text, 0, false, scratch);
+    Matches matches{*step.regex, text, 0, false, scratch};
     size_t begin = 0, end = 0;
     while (matches.next(begin, end) == Regex::Found::kMatch) add(begin, end);
   } else if (step.kind == Kind::kDigits) {
@@ -111,25 +106,24 @@ Pieces find_pieces(const PreTokenizeStep& step, std::string_view text, RegexScra
 }
 
 // Passes a text through the steps from one on and its words on to a sink.
-class Splitter {
- public:
-  Splitter(const std::vector<PreTokenizeStep>& steps, RegexScratch& scratch, const PreTokenizer::Sink& sink)
-      : steps_(steps), scratch_(scratch), sink_(sink) {}
+struct Splitter {
+  const std::vector<PreTokenizeStep>& steps;
+  RegexScratch& scratch;
+  const PreTokenizer::Sink& sink;
 
   void run(size_t index, std::string_view piece, bool first) const {
     if (piece.empty()) return;
-    if (index == steps_.size()) return sink_(piece);
-    const PreTokenizeStep& step = steps_[index];
+    if (index == steps.size()) return sink(piece);
+    const PreTokenizeStep& step = steps[index];
     if (step.kind == Kind::kMetaspace) return metaspace(index, piece, first);
     if (step.kind == Kind::kByteLevel && step.add_prefix_space && index > 0 && piece[0] != ' ')
       return split(index, std::string(1, ' ').append(piece), first);
     split(index, piece, first);
   }
 
- private:
   void metaspace(size_t index, std::string_view piece, bool first) const {
     using Prepend = PreTokenizeStep::Prepend;
-    const PreTokenizeStep& step = steps_[index];
+    const PreTokenizeStep& step = steps[index];
     std::string text = replace_all(piece, " ", step.literal);
     const bool prepend = step.prepend == Prepend::kAlways || (step.prepend == Prepend::kFirst && first);
     if (prepend && !text.starts_with(step.literal)) text.insert(0, step.literal);
@@ -138,17 +132,13 @@ class Splitter {
   }
 
   void split(size_t index, std::string_view text, bool first) const {
-    const PreTokenizeStep& step = steps_[index];
+    const PreTokenizeStep& step = steps[index];
     if (step.kind == Kind::kByteLevel && !step.regex) return run(index + 1, text, first);
-    for (const Piece& piece : merge_pieces(find_pieces(step, text, scratch_), step.behavior)) {
+    for (const Piece& piece : merge_pieces(find_pieces(step, text, scratch), step.behavior)) {
       if (!piece.match)
         run(index + 1, text.substr(piece.begin, piece.end - piece.begin), first && piece.begin == 0);
     }
   }
-
-  const std::vector<PreTokenizeStep>& steps_;
-  RegexScratch& scratch_;
-  const PreTokenizer::Sink& sink_;
 };
 
 }  // namespace
@@ -162,7 +152,7 @@ size_t PreTokenizer::consume(std::string_view text, bool first, bool final, Prog
                              RegexScratch& scratch, const Sink& sink) const {
   if (text.empty()) return 0;
   const PreTokenizeStep& step = steps_[0];
-  const Splitter splitter(steps_, scratch, sink);
+  const Splitter splitter{steps_, scratch, sink};
   // Whether the first step decides each piece by what stands in and right after it.
   const bool streams =
       step.regex && step.regex->streams() &&
@@ -180,7 +170,7 @@ size_t PreTokenizer::consume(std::string_view text, bool first, bool final, Prog
     if (end > done && !drop) splitter.run(1, text.substr(done, end - done), first && done == 0);
     done = end;
   };
-  Matches matches(*step.regex, text, progress.resume, !final, scratch);
+  Matches matches{*step.regex, text, progress.resume, !final, scratch};
   size_t begin = 0, end = 0;
   Regex::Found found;
   while ((found = matches.next(begin, end)) == Regex::Found::kMatch) {

@@ -131,37 +131,27 @@ class Translator {
 }  // namespace
 
 struct RegexScratch::Impl {
-  pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
-  pcre2_match_context* context = pcre2_match_context_create(nullptr);
-  pcre2_jit_stack* stack = pcre2_jit_stack_create(kJitStackStart, kJitStackMax, nullptr);
+  template <class T>
+  using Owned = std::unique_ptr<T, void (*)(T*)>;
+
+  Owned<pcre2_match_data> data{pcre2_match_data_create(1, nullptr), pcre2_match_data_free};
+  Owned<pcre2_match_context> context{pcre2_match_context_create(nullptr), pcre2_match_context_free};
+  Owned<pcre2_jit_stack> stack{pcre2_jit_stack_create(kJitStackStart, kJitStackMax, nullptr),
+                               pcre2_jit_stack_free};
   uint32_t budget = kMostSteps;  // steps
 
   Impl() {
     if (!data || !context) throw Error("regular expressions: out of memory");
-    pcre2_set_heap_limit(context, kHeapLimitKib);
-    if (stack) pcre2_jit_stack_assign(context, nullptr, stack);
+    pcre2_set_heap_limit(context.get(), kHeapLimitKib);
+    if (stack) pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
   }
-  ~Impl() {
-    pcre2_jit_stack_free(stack);
-    pcre2_match_context_free(context);
-    pcre2_match_data_free(data);
-  }
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
 };
 
-RegexScratch::RegexScratch() : impl_(std::make_unique<Impl>()) {}
-RegexScratch::~RegexScratch() = default;
-RegexScratch::RegexScratch(RegexScratch&&) noexcept = default;
-RegexScratch& RegexScratch::operator=(RegexScratch&&) noexcept = default;
+RegexScratch::RegexScratch() : impl_(new Impl, [](Impl* impl) { delete impl; }) {}
 
 struct Regex::Code {
-  pcre2_code* code = nullptr;
-  bool jit = false;
-  Code() = default;
-  ~Code() { pcre2_code_free(code); }
-  Code(const Code&) = delete;
-  Code& operator=(const Code&) = delete;
+  std::unique_ptr<pcre2_code, void (*)(pcre2_code*)> pattern;
+  bool jit;
 };
 
 Regex::Regex(const std::string& pattern, std::string where) : where_(std::move(where)) {
@@ -173,35 +163,35 @@ Regex::Regex(const std::string& pattern, std::string where) : where_(std::move(w
   const std::string translated = translator.run();
   int error = 0;
   PCRE2_SIZE offset = 0;
-  const auto made = std::make_shared<Code>();
-  made->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                             PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
-                             &offset, nullptr);
-  if (!made->code) {
+  pcre2_code* const code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                                         PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
+                                         &error, &offset, nullptr);
+  if (code == nullptr) {
     throw Error(fmt::format("{}: not a usable pattern ({} at byte {} of {})", where_, pcre_message(error),
                             offset, translated.substr(0, 200)));
   }
-  made->jit = pcre2_jit_compile(made->code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD) == 0;
+  const bool jit = pcre2_jit_compile(code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD) == 0;
+  code_ = std::make_shared<Code>(Code{{code, pcre2_code_free}, jit});
   uint32_t behind = 0, empty = 0;
-  pcre2_pattern_info(made->code, PCRE2_INFO_MAXLOOKBEHIND, &behind);
-  pcre2_pattern_info(made->code, PCRE2_INFO_MATCHEMPTY, &empty);
+  pcre2_pattern_info(code, PCRE2_INFO_MAXLOOKBEHIND, &behind);
+  pcre2_pattern_info(code, PCRE2_INFO_MATCHEMPTY, &empty);
   streams_ = behind == 0 && empty == 0 && !translator.anchors_lines();
-  code_ = made;
 }
 
 int Regex::search(std::string_view text, size_t from, uint32_t partial, uint32_t steps,
                   RegexScratch& scratch) const {
   RegexScratch::Impl& s = *scratch.impl_;
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
-  pcre2_set_match_limit(s.context, steps);
+  pcre2_set_match_limit(s.context.get(), steps);
   int rc = PCRE2_ERROR_JIT_STACKLIMIT;
   if (code_->jit) {
-    rc = pcre2_jit_match(code_->code, subject, text.size(), from, partial, s.data, s.context);
+    rc = pcre2_jit_match(code_->pattern.get(), subject, text.size(), from, partial, s.data.get(),
+                         s.context.get());
   }
   if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
     // The check of the whole subject at every call would make a split quadratic; callers pass valid UTF-8.
-    rc = pcre2_match(code_->code, subject, text.size(), from, partial | PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
-                     s.data, s.context);
+    rc = pcre2_match(code_->pattern.get(), subject, text.size(), from,
+                     partial | PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, s.data.get(), s.context.get());
   }
   return rc;
 }
@@ -234,7 +224,7 @@ Regex::Found Regex::find(std::string_view text, size_t from, bool more_to_come, 
   }
   if (rc == PCRE2_ERROR_NOMATCH) return Found::kNone;
   if (rc < 0 && rc != PCRE2_ERROR_PARTIAL) check_result(rc);
-  const PCRE2_SIZE* range = pcre2_get_ovector_pointer(s.data);
+  const PCRE2_SIZE* range = pcre2_get_ovector_pointer(s.data.get());
   begin = range[0];
   end = range[1];
   if (rc == PCRE2_ERROR_PARTIAL) return Found::kPartial;

@@ -10,14 +10,11 @@ namespace lariat::tok {
 class RegexScratch {
  public:
   RegexScratch();
-  ~RegexScratch();
-  RegexScratch(RegexScratch&&) noexcept;
-  RegexScratch& operator=(RegexScratch&&) noexcept;
 
  private:
   friend class Regex;
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<Impl, void (*)(Impl*)> impl_;
 };
 
 // A pattern of a tokenizer.json (Oniguruma, Ruby syntax) run by PCRE2 over valid UTF-8.

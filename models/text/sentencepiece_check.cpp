@@ -107,13 +107,19 @@ class Checker {
     throw Error(fmt::format("{}: not a usable SentencePiece model ({}); download it again", file_, what));
   }
 
+  // Calls visit(message) at each field of the message `name`.
+  template <class F>
+  void each_field(std::string_view bytes, const std::string& name, const F& visit) const {
+    ProtoReader message(bytes);
+    while (message.next()) visit(message);
+    if (message.damaged()) fail(name + " is damaged");
+  }
+
   // TrainerSpec: model_type = 3, where 2 is BPE.
   void trainer(std::string_view bytes) {
-    ProtoReader message(bytes);
-    while (message.next()) {
+    each_field(bytes, "trainer_spec", [&](const ProtoReader& message) {
       if (message.field == 3 && message.wire == 0) model_.bpe = message.number == 2;
-    }
-    if (message.damaged()) fail("trainer_spec is damaged");
+    });
   }
 
   // SentencePiece: piece = 1, score = 2, type = 3.
@@ -123,8 +129,7 @@ class Checker {
     if (bytes.size() > 2 * kMaxPieceBytes) fail(name + " is too long");
     std::string_view text;
     uint64_t type = 1;
-    ProtoReader message(bytes);
-    while (message.next()) {
+    each_field(bytes, name, [&](const ProtoReader& message) {
       if (message.field == 1 && message.wire == 2) text = message.text;
       if (message.field == 2 && message.wire == 5) {
         float score = 0;
@@ -132,8 +137,7 @@ class Checker {
         if (!(std::abs(score) <= kMaxScore)) fail("the score of " + name + " is not finite, or beyond 1e9");
       }
       if (message.field == 3 && message.wire == 0) type = message.number;
-    }
-    if (message.damaged()) fail(name + " is damaged");
+    });
     if (text.empty()) fail(name + " is empty");
     if (text.size() > kMaxPieceBytes) fail(fmt::format("{} is longer than {} bytes", name, kMaxPieceBytes));
     if (text.find('\0') != std::string_view::npos) fail(name + " holds a NUL");
@@ -143,18 +147,16 @@ class Checker {
   // NormalizerSpec: precompiled_charsmap = 2, add_dummy_prefix = 3, remove_extra_whitespaces = 4,
   // escape_whitespaces = 5.
   void normalizer(std::string_view bytes) {
-    ProtoReader message(bytes);
-    while (message.next()) {
+    each_field(bytes, "normalizer_spec", [&](const ProtoReader& message) {
       if (message.field == 2 && message.wire == 2) {
         model_.plain_normalizer = message.text.empty();
         if (!message.text.empty()) charsmap(message.text);
       }
-      if (message.wire != 0) continue;
+      if (message.wire != 0) return;
       if (message.field == 3) model_.dummy_prefix = message.number != 0;
       if (message.field == 4) model_.removes_spaces = message.number != 0;
       if (message.field == 5) model_.escapes_spaces = message.number != 0;
-    }
-    if (message.damaged()) fail("normalizer_spec is damaged");
+    });
   }
 
   void check_nesting() {

@@ -141,36 +141,31 @@ std::optional<int32_t> Tokenizer::token_to_id(std::string_view token) const {
 }
 
 std::string Tokenizer::id_to_token(int32_t id) const {
-  const auto& tokens = pipeline_->tokens;
-  return id < 0 || static_cast<size_t>(id) >= tokens.size() ? "" : tokens[static_cast<size_t>(id)].text;
+  const Pipeline::Token* token = pipeline_->token(id);
+  return token == nullptr ? "" : token->text;
 }
 
 bool Tokenizer::is_special(int32_t id) const {
-  const auto& tokens = pipeline_->tokens;
-  return id >= 0 && static_cast<size_t>(id) < tokens.size() && tokens[static_cast<size_t>(id)].special;
+  const Pipeline::Token* token = pipeline_->token(id);
+  return token != nullptr && token->special;
 }
 
 StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special)
     : pipeline_(tokenizer.pipeline_),
       skip_special_(skip_special),
-      chain_(std::make_unique<tok::DecodeChain>(pipeline_->decode_steps)) {}
-StreamDecoder::~StreamDecoder() = default;
-StreamDecoder::StreamDecoder(StreamDecoder&&) noexcept = default;
-StreamDecoder& StreamDecoder::operator=(StreamDecoder&&) noexcept = default;
+      chain_(new tok::DecodeChain(pipeline_->decode_steps), [](tok::DecodeChain* chain) { delete chain; }) {}
 
 std::string StreamDecoder::push(int32_t id) {
   std::string out;
-  const auto& tokens = pipeline_->tokens;
-  if (id < 0 || static_cast<size_t>(id) >= tokens.size()) return out;
-  const tok::Pipeline::Token& token = tokens[static_cast<size_t>(id)];
-  if (token.known && !(skip_special_ && token.special)) chain_->push(token.text, out);
+  const Pipeline::Token* token = pipeline_->token(id);
+  if (token != nullptr && !(skip_special_ && token->special)) chain_->push(token->text, out);
   return out;
 }
 
 std::string StreamDecoder::flush() {
   std::string out;
   chain_->finish(out);
-  chain_ = std::make_unique<tok::DecodeChain>(pipeline_->decode_steps);
+  *chain_ = tok::DecodeChain(pipeline_->decode_steps);
   return out;
 }
 

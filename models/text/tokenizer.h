@@ -71,29 +71,19 @@ class Tokenizer {
 class StreamEncoder {
  public:
   StreamEncoder(const Tokenizer& tokenizer, bool add_bos);
-  ~StreamEncoder();
-  StreamEncoder(StreamEncoder&&) noexcept;
-  StreamEncoder& operator=(StreamEncoder&&) noexcept;
 
   // Both append to `out`. After finish() the encoder is at the start of a new text.
   void push(std::string_view text, std::vector<int32_t>& out);
   void finish(std::vector<int32_t>& out);
 
  private:
-  std::unique_ptr<tok::EncoderState> state_;
+  std::unique_ptr<tok::EncoderState, void (*)(tok::EncoderState*)> state_;
 };
-
-// Ids of a file, at most `max_tokens` of them, read and encoded in pieces. Throws Error naming the file.
-std::vector<int32_t> encode_file(const Tokenizer& tokenizer, const std::filesystem::path& file, bool add_bos,
-                                 int64_t max_tokens = INT64_MAX);
 
 // Decodes token by token. The texts of all calls together equal decode() of all the ids; each is valid UTF-8.
 class StreamDecoder {
  public:
   explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = true);
-  ~StreamDecoder();
-  StreamDecoder(StreamDecoder&&) noexcept;
-  StreamDecoder& operator=(StreamDecoder&&) noexcept;
 
   // The text that is certain now; may be empty (half a character; with byte fallback, a run of byte tokens).
   std::string push(int32_t id);
@@ -103,7 +93,7 @@ class StreamDecoder {
  private:
   std::shared_ptr<const tok::Pipeline> pipeline_;
   bool skip_special_;
-  std::unique_ptr<tok::DecodeChain> chain_;
+  std::unique_ptr<tok::DecodeChain, void (*)(tok::DecodeChain*)> chain_;
 };
 
 }  // namespace lariat

@@ -102,10 +102,6 @@ TEST(TokenizerErrors, FilesThatAreNotThere) {
   const TempDir dir;
   EXPECT_NE(error_of([&] { Tokenizer::load(dir.path); }).find("no tokenizer.json and no tokenizer.model"),
             std::string::npos);
-  EXPECT_NE(error_of([&] {
-              encode_file(Tokenizer::load(golden_dir() / "byte-mini"), dir.path / "x", false);
-            }).find("/x:"),
-            std::string::npos);
 }
 
 TEST(TokenizerErrors, DamagedFiles) {

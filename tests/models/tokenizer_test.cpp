@@ -35,10 +35,6 @@ TEST_P(Streaming, PiecesEqualTheWhole) {
   const Ids whole = tokenizer.encode(text, true);
   for (size_t step : {997, 65'536, 300'000}) EXPECT_EQ(encode_in_pieces(tokenizer, text, true, step), whole);
   EXPECT_EQ(decode_one_by_one(tokenizer, whole, true), tokenizer.decode(whole));
-  const TempDir dir;
-  dir.write("text", text);
-  EXPECT_EQ(encode_file(tokenizer, dir.path / "text", true), whole);
-  EXPECT_EQ(encode_file(tokenizer, dir.path / "text", true, 1000), Ids(whole.begin(), whole.begin() + 1000));
 }
 
 // A text of n bytes in one word must not cost n squared; slower than this on any machine would be that.
