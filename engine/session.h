@@ -81,7 +81,8 @@ class Session {
   using ProgressFn = std::function<void(int64_t tokens_done)>;
 
   // Appends a prompt to a sequence. The RoPE frequencies are those of the whole length after the prompt, so
-  // the result does not depend on prefill_chunk. Logits are computed for the tokens from index `logits_from`
+  // the result does not depend on prefill_chunk but for the rounding that kernels/backend.h states (matmul,
+  // attention). Logits are computed for the tokens from index `logits_from`
   // on and handed to `on_logits` in slices. Throws Error when the sequence would exceed max_ctx or a token id
   // is out of range, before anything is changed.
   void prefill(Sequence& sequence, std::span<const int32_t> tokens, int64_t logits_from,

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <iostream>
 
-#include "models/atomic_file.h"
 #include "engine/eval/report.h"
+#include "models/atomic_file.h"
 #include "tools/common.h"
 #include "tools/measuring.h"
 

@@ -4,8 +4,8 @@
 
 #include <iostream>
 
-#include "models/atomic_file.h"
 #include "engine/eval/report.h"
+#include "models/atomic_file.h"
 #include "tools/common.h"
 #include "tools/measuring.h"
 

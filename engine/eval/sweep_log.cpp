@@ -10,8 +10,8 @@
 #include <limits>
 #include <map>
 
-#include "models/atomic_file.h"
 #include "kernels/error.h"
+#include "models/atomic_file.h"
 #include "models/json_fields.h"
 #include "models/json_file.h"
 #include "models/mapped_file.h"

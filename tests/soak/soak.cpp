@@ -3,9 +3,9 @@
 //   soak MODEL_DIR SECONDS
 //
 // A round is always the same work: prompts of many lengths on sequences that are reset, dropped and forked,
-// under a dynamic scaling, so that every set of RoPE frequencies and every size of cache and scratch memory occurs in it. After
-// the first rounds everything that is kept has been allocated, and from then on the resident memory at the
-// end of a round may not move by more than 1 % or a megabyte.
+// under a dynamic scaling, so that every set of RoPE frequencies and every size of cache and scratch memory
+// occurs in it. After the first rounds everything that is kept has been allocated, and from then on the
+// resident memory at the end of a round may not move by more than 1 % or a megabyte.
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,8 +17,8 @@
 #include "engine/generate.h"
 #include "engine/stopwatch.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "models/model.h"
 #include "models/config.h"
+#include "models/model.h"
 
 namespace lariat {
 namespace {

@@ -1,6 +1,8 @@
 #pragma once
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -28,7 +30,7 @@ inline std::filesystem::path fresh_dir() {
   const auto* info = testing::UnitTest::GetInstance()->current_test_info();
   std::string name = std::string(info->test_suite_name()) + "." + info->name();
   for (char& c : name) c = c == '/' ? '_' : c;
-  const auto dir = std::filesystem::path(testing::TempDir()) / ("lariat-" + name);
+  const auto dir = std::filesystem::path(testing::TempDir()) / fmt::format("lariat-{}-{}", getpid(), name);
   std::filesystem::remove_all(dir);
   std::filesystem::create_directories(dir);
   return dir;
