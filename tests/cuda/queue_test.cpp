@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kHeads = 4, kKvHeads = 2, kHeadDim = 32, kDim = kHeads * kHeadDim;
 constexpr int64_t kKvDim = kKvHeads * kHeadDim, kCapacity = 600;
 constexpr size_t kLayers = 2;
-constexpr double kTolerance = 1e-4;  // f32 all through; another position is off by 0.1 and more
+constexpr double kQueueTolerance = 1e-4;  // f32 all through; another position is off by 0.1 and more
 
 // Two layers without a model: weights, activations and the caches of some sequences on one backend.
 class Layers {
@@ -111,7 +111,7 @@ TEST_F(CudaQueue, ReplaysAtNewPositionsForOneAndForEightSequences) {
     Layers tested(*cuda_, lengths), expected(reference_, lengths);
     const auto before = counts();
     for (int i = 0; i < 8; ++i)
-      expect_close(tested.step(), expected.step(), kTolerance, 0, std::to_string(i));
+      expect_close(tested.step(), expected.step(), kQueueTolerance, 0, std::to_string(i));
     const auto after = counts();
     // The first step may take memory that the second has; a doubled length is another record.
     EXPECT_GE(after.replayed - before.replayed, lengths[0] == 5 ? 5 : 2);
@@ -123,7 +123,7 @@ TEST_F(CudaQueue, ReplaysAtNewPositionsForOneAndForEightSequences) {
 TEST_F(CudaQueue, OtherPagesFrequenciesAndFactorsNeedNoNewRecord) {
   Layers tested(*cuda_, {40, 7}), expected(reference_, {40, 7});
   const auto compare = [&](const char* when, double theta = 10000.0, float scale = 1.0F) {
-    expect_close(tested.step(theta, scale), expected.step(theta, scale), kTolerance, 0, when);
+    expect_close(tested.step(theta, scale), expected.step(theta, scale), kQueueTolerance, 0, when);
   };
   for (int i = 0; i < 4; ++i) compare("at first");
   const auto before = counts();
@@ -140,17 +140,17 @@ TEST_F(CudaQueue, OtherPagesFrequenciesAndFactorsNeedNoNewRecord) {
 
 TEST_F(CudaQueue, WhatComesBetweenDoesNotSpoilTheRecord) {
   Layers tested(*cuda_, {12, 90}), expected(reference_, {12, 90});
-  for (int i = 0; i < 4; ++i) expect_close(tested.step(), expected.step(), kTolerance, 0, "at first");
+  for (int i = 0; i < 4; ++i) expect_close(tested.step(), expected.step(), kQueueTolerance, 0, "at first");
   const auto before = counts();
   {
     Layers other(*cuda_, {300}), other_expected(reference_, {300});  // grows working memory
-    expect_close(other.step(), other_expected.step(), kTolerance, 0, "the other");
-    expect_close(tested.step(), expected.step(), kTolerance, 0, "after a step of others");
+    expect_close(other.step(), other_expected.step(), kQueueTolerance, 0, "the other");
+    expect_close(tested.step(), expected.step(), kQueueTolerance, 0, "after a step of others");
     for (int i = 0; i < 3; ++i) {
-      expect_close(other.step(), other_expected.step(), kTolerance, 0, "the other again");
+      expect_close(other.step(), other_expected.step(), kQueueTolerance, 0, "the other again");
     }
   }
-  for (int i = 0; i < 4; ++i) expect_close(tested.step(), expected.step(), kTolerance, 0, "at last");
+  for (int i = 0; i < 4; ++i) expect_close(tested.step(), expected.step(), kQueueTolerance, 0, "at last");
   EXPECT_GE(counts().replayed, before.replayed + 2);
 }
 
