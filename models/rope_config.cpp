@@ -172,7 +172,7 @@ RopeScaling read_preset(const std::filesystem::path& file, const RopeScaling& ow
   const bool is_config = fields.has("rope_scaling") || fields.has("rope_parameters");
   if (!is_config && !fields.has("rope_type") && !fields.has("type"))
     fields.fail("rope_type", "expected a rope_scaling or rope_parameters object, or a config with one");
-  const RopeScaling rope = is_config ? read_rope(fields, context) : parse_rope_scaling(fields, context);
+  RopeScaling rope = is_config ? read_rope(fields, context) : parse_rope_scaling(fields, context);
   // A preset for a model of longer training, unlike a model's own scaling, does not fit.
   if (rope.original_ctx > rope.max_position_embeddings)
     throw Error(file.string() + ": \"original_max_position_embeddings\": " + longer_than_trained(rope));
@@ -298,7 +298,7 @@ RopeScaling read_rope(const JsonFields& config, RopeContext context) {
   if (!context.original_ctx) context.original_ctx = l0;
   if (const auto max = config.integer("max_position_embeddings", 1, kMaxContext))
     context.max_position_embeddings = *max;
-  const RopeScaling rope = parse_rope_scaling(object, context);
+  RopeScaling rope = parse_rope_scaling(object, context);
   if (rope.partial_rotary_factor < 1.0 && rope.type != RopeType::kProportional) {
     const char* key = "partial_rotary_factor";
     warn(object.has(key) ? object : config, context, key,

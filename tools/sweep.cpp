@@ -152,7 +152,7 @@ Shard choose_shard(const SweepCommand& command) {
   if (!given && !command.shard.empty()) {
     throw UsageError(fmt::format("--shard {}: give i/n with i from 0 to n - 1, such as 0/4", command.shard));
   }
-  const Shard shard = given ? *given : shard_of_environment(process_environment);
+  Shard shard = given ? *given : shard_of_environment(process_environment);
   if (shard.count > 1 && !command.common.quiet) {
     fmt::print(std::cerr, "lariat: shard {} of {} ({})\n", shard.index, shard.count,
                given ? "--shard" : shard.source);

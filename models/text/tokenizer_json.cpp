@@ -264,7 +264,7 @@ BpeSpec read_model(const JsonFields& model) {
   BpeSpec spec;
   if (model.has("type")) read_name(model, "type", {"BPE"});
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    if (model.string(key).value_or("") != "") model.fail(key, "only null or \"\" is supported");
+    if (!model.string(key).value_or("").empty()) model.fail(key, "only null or \"\" is supported");
   }
   const nlohmann::json* dropout = model.find("dropout");
   if (dropout != nullptr && *dropout != 0) model.fail("dropout", "only null or 0 is supported");
