@@ -382,7 +382,7 @@ Dynamic scales follow the exact length (`--rope-steps exact`) but where steps ar
 Mistral has a window of 16 tokens, and so has one of Qwen3's layers; MiniMind is run as the Qwen3 that it is.
 """
     stale = f"""
-By the rows of float64, transformers is the farther of the two in every family; it forms angles in float32, lariat in
+Where the rows of float64 differ much, transformers is the farther of the two; it forms angles in float32, lariat in
 float64.
 
 `--rope-cache stale` leaves cached keys as they were written. It agrees with what transformers' cache does, and both are
