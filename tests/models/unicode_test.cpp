@@ -58,7 +58,9 @@ TEST(Unicode, LongRunsOfMarksAreLinear) {
   for (int i = 0; i < 200'000; ++i) marks += "\u0301\u0323";  // descending classes: the worst order
   const auto start = std::chrono::steady_clock::now();
   const std::string out = normalize(marks, NormalForm::kNfc);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  // A fraction of a second; seconds under a sanitizer on a busy machine. Quadratic, 400,000 marks would take
+  // minutes.
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
   EXPECT_EQ(out.substr(0, 3), "\u1eb9");
   EXPECT_GT(out.size(), 100'000u);
 }
