@@ -166,28 +166,47 @@ def reloaded_logits(folder, tokens, dtype):
     return tiny.one_shot(model, tokens)
 
 
-def make(case, first_seed):
-    config = make_config(case)
+def draw(case, config, first_seed, count, build=tiny.build, as_oracle=lambda model: model):
+    """The first seed from `first_seed` on that will do, its model, the model that computes for it, and the golden."""
     for seed in itertools.count(first_seed):
-        model = tiny.build(config, seed)
+        model = build(config, seed)
         for parameter in model.parameters():  # as saved, upcast; model.to(dtype) would round inv_freq too
             parameter.copy_(parameter.to(case.dtype))
         tokens = torch.randint(config.vocab_size, [64], generator=torch.Generator().manual_seed(seed)).tolist()
-        oracle = as_phi3(model) if "partial_rotary_factor" in case.changes else model
-        continuation, margin = tiny.greedy(oracle, tokens[:8], 32)
+        oracle = as_oracle(model)
+        continuation, margin = tiny.greedy(oracle, tokens[:8], count, 0.05)
         if margin > 0.05 and len(set(continuation)) >= 12:
             break
     golden = {"tokens": torch.tensor(tokens), "logits": tiny.one_shot(oracle, tokens),
               "greedy": torch.tensor(continuation), "greedy_margin": torch.tensor([margin])}  # fmt: skip
+    return seed, model, oracle, golden
+
+
+def empty_folder(name):
+    folder = tiny.CHECKPOINTS / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def report(case, folder, golden):
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    print(f"{case.name:18} {size // 1024:4} KiB  greedy margin {golden['greedy_margin'].item():.3f}"
+          f"  logits std {golden['logits'].std().item():.2f}", end="  ")  # fmt: skip
+
+
+def make(case, first_seed):
+    config = make_config(case)
+    partial = "partial_rotary_factor" in case.changes
+    seed, model, oracle, golden = draw(case, config, first_seed, 32, as_oracle=as_phi3 if partial else lambda x: x)
+    tokens = golden["tokens"].tolist()
     weights = {name: tensor.to(case.dtype) for name, tensor in model.state_dict().items()}
     if config.tie_word_embeddings:
         del weights["lm_head.weight"]
     if oracle is not model:
         check_patched_llama(model, oracle, tokens)
 
-    folder = tiny.CHECKPOINTS / case.name
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    folder = empty_folder(case.name)
     tiny.write_json(folder / "config.json", config_json(case, config))
     tiny.save_weights(folder, weights, case.shards)
     if oracle is model and case.layout is not minimind:
@@ -196,16 +215,15 @@ def make(case, first_seed):
     if case.name == "llama_bf16":
         golden["logits_bf16"] = reloaded_logits(folder, tokens, torch.bfloat16).float()
     save_file(golden, folder / "golden.safetensors", {"made_with": f"{tiny.VERSIONS}, seed {seed}"})
-    return folder, seed, golden
+    report(case, folder, golden)
+    print(f"seed {seed}")
 
 
 def make_interleaved(source, target):
     """`source` with q_proj and k_proj rows in interleaved order: the same function, hence the same golden."""
     case = next(case for case in CASES if case.name == source)
     config = make_config(case)
-    folder = tiny.CHECKPOINTS / target
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
+    folder = empty_folder(target)
     weights = load_file(tiny.CHECKPOINTS / source / "model.safetensors")
     golden = load_file(tiny.CHECKPOINTS / source / "golden.safetensors")
     for name in weights:
@@ -223,10 +241,7 @@ def make_interleaved(source, target):
 
 def main():
     for index, case in enumerate(CASES):
-        folder, seed, golden = make(case, 1000 * (index + 1))
-        size = sum(file.stat().st_size for file in folder.iterdir())
-        print(f"{case.name:18} seed {seed:6}  {size // 1024:4} KiB  greedy margin {golden['greedy_margin'].item():.3f}"
-              f"  logits std {golden['logits'].std().item():.2f}")  # fmt: skip
+        make(case, 1000 * (index + 1))
     make_interleaved("llama_gqa", "llama_gqa_interleaved")
 
 

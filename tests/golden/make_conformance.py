@@ -24,8 +24,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
-from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 import tiny_models as tiny
@@ -39,19 +39,28 @@ PREFILL, DECODED = 40, 160  # decode: tokens given at once, and in all
 STEPS = 4  # scale steps per octave: lariat's default
 STEPPED = ("dynamic", "dynamic-yarn")
 BY_LENGTH = (*STEPPED, "longrope")  # frequencies change while a sequence grows
-# transformers is within 1.0e-4 of float64 and lariat within 3e-5 (the last rows of the table); twice their sum, for
-# CPUs that sum in another order. A factor or an attention factor wrong by 0.1 % costs 0.025 and more.
+# transformers is within 1.0e-4 of float64 and lariat within 5e-5 (the last rows of the table); twice their sum, for
+# CPUs that sum in another order. A factor wrong by 0.1 % must move logits by more.
 LOGIT_LIMIT = 3e-4
 FREQUENCY_LIMIT = 1e-6  # relative; transformers' frequencies are float32
 BY_HAND = "## Where other engines differ"  # from this line on the document is written by hand
 ROPE_KEYS = ("rope_scaling", "rope_parameters", "rope_theta", "partial_rotary_factor", "max_position_embeddings",
              "original_max_position_embeddings")  # fmt: skip
 FAMILIES = {
-    "Llama": ("llama_gqa", LlamaConfig),
-    "Mistral": ("mistral_window", MistralConfig),
-    "Qwen2": ("qwen2", Qwen2Config),
-    "Qwen3": ("qwen3", Qwen3Config),
-    "MiniMind": ("minimind", Qwen3Config),  # Qwen3's arithmetic; transformers does not know the name
+    "Llama": "llama_gqa",
+    "Mistral": "mistral_window",
+    "Qwen2": "qwen2",
+    "Qwen3": "qwen3",
+    "MiniMind": "minimind",
+    "Phi-3": "phi3",
+    "Gemma": "gemma",
+    "Gemma 2": "gemma2",
+    "Gemma 3": "gemma3",
+    "SmolLM3": "smollm3",
+    "Granite": "granite",
+    "OLMo 2": "olmo2",
+    "Olmo 3": "olmo3",
+    "Ministral 3": "ministral3",
 }
 # The head of the models that a preset of configs/rope is for; 128 where it is for any.
 HEAD_DIMS = {"deepseek-v2": 64, "gpt-oss": 64, "phi-3.5-mini-128k": 96}
@@ -62,7 +71,8 @@ class Case:
     """One model under one scaling, for both programs."""
 
     family: str
-    config: dict  # of config.json, with the scaling as rope_parameters
+    config: dict  # as transformers takes it, with the scaling as rope_parameters
+    local_theta: float | None  # of layers with a window, where those have a RoPE of their own, never scaled
     weights: dict
     folder: Path  # what lariat opens
     options: list  # what lariat needs beside it
@@ -70,6 +80,18 @@ class Case:
     @property
     def kind(self):
         return self.config["rope_parameters"]["rope_type"]
+
+    @property
+    def known(self):
+        """Whether transformers has the type, in this family."""
+        return known(self.kind) and (self.family != "Phi-3" or self.kind in ("default", "longrope"))
+
+    def layered(self, parameters):
+        """rope_parameters of a config."""
+        if self.local_theta is None:
+            return parameters
+        local = {"rope_type": "default", "rope_theta": self.local_theta}
+        return {"full_attention": parameters, "sliding_attention": local}
 
 
 def scalings(pairs):
@@ -92,22 +114,30 @@ def scalings(pairs):
 
 
 def make_case(family, scaling, longest, folder):
-    source = tiny.CHECKPOINTS / FAMILIES[family][0]
-    original = json.loads((source / "config.json").read_text())
-    theta = original.get("rope_theta") or original["rope_parameters"]["rope_theta"]
+    source = tiny.CHECKPOINTS / FAMILIES[family]
+    written = json.loads((source / "config.json").read_text())
+    original, weights = tiny.as_transformers(written, load_file(source / "model.safetensors"))
+    rope = AutoConfig.for_model(**copy.deepcopy(original)).rope_parameters
+    local, rope = rope.get("sliding_attention", {}).get("rope_theta"), rope.get("full_attention", rope)
+    parameters = {key: rope[key] for key in ("rope_theta", "llama_4_scaling_beta") if key in rope} | scaling
     config = {key: value for key, value in original.items() if key not in ROPE_KEYS}
-    config |= {"max_position_embeddings": longest, "rope_parameters": {"rope_theta": theta} | scaling}
+    config |= {"max_position_embeddings": longest, "rope_parameters": parameters}
+    if family == "Phi-3":  # it has a default of 4096 there, which beats the one inside the dictionary
+        config["original_max_position_embeddings"] = ORIGINAL
+    if "llama_4_scaling_beta" in rope:  # which is scaled by the position over this
+        parameters["original_max_position_embeddings"] = ORIGINAL
+    case = Case(family, config, local, weights, folder, [])
+    config = config | {"rope_parameters": case.layered(parameters)}
     folder.mkdir(exist_ok=True)
-    (folder / "model.safetensors").unlink(missing_ok=True)
-    (folder / "model.safetensors").symlink_to(source / "model.safetensors")
-    options, written = [], config
+    save_file(weights, folder / "model.safetensors")
     if family == "MiniMind":  # its config.json has no place for a scaling
-        written = {key: value for key, value in config.items() if key != "rope_parameters"} | {"rope_theta": theta}
+        config = {key: value for key, value in written.items() if key not in ROPE_KEYS}
+        config |= {"max_position_embeddings": longest, "rope_theta": parameters["rope_theta"]}
         if scaling["rope_type"] != "default":
-            tiny.write_json(folder / "rope.json", config["rope_parameters"])
-            options = ["--rope-config", folder / "rope.json"]
-    tiny.write_json(folder / "config.json", written)
-    return Case(family, config, load_file(source / "model.safetensors"), folder, options)
+            tiny.write_json(folder / "rope.json", parameters)
+            case.options = ["--rope-config", folder / "rope.json"]
+    tiny.write_json(folder / "config.json", config)
+    return case
 
 
 def run_lariat(program, case, tokens, *options):
@@ -125,12 +155,14 @@ def run_lariat(program, case, tokens, *options):
 def make_model(case, *, as_it_is):
     """transformers' model: with its own scaling, or with plain RoPE into which `set_frequencies` puts others."""
     config = copy.deepcopy(case.config)
+    parameters = config["rope_parameters"]
     if not as_it_is:
-        config["rope_parameters"] = {"rope_theta": config["rope_parameters"]["rope_theta"], "rope_type": "default"}
-    for key in ("architectures", "model_type"):
-        config.pop(key)
-    model = tiny.build(FAMILIES[case.family][1](**config), 0)
-    model.load_state_dict(case.weights, strict=not config["tie_word_embeddings"])
+        kept = ("rope_theta", "llama_4_scaling_beta", "original_max_position_embeddings")
+        parameters = {key: parameters[key] for key in kept if key in parameters} | {"rope_type": "default"}
+    config["rope_parameters"] = case.layered(parameters)
+    del config["architectures"]
+    model = tiny.build(AutoConfig.for_model(**config), 0)
+    model.load_state_dict(case.weights, strict=not model.config.tie_word_embeddings)
     return model
 
 
@@ -142,16 +174,18 @@ def known(kind):
 def set_frequencies(model, case, length):
     """Puts in those of `length`: transformers' where it knows the type."""
     inv_freq, factor = (from_transformers if known(case.kind) else rope)(case.config, length)
-    model.model.rotary_emb.inv_freq = torch.tensor(np.asarray(inv_freq), dtype=torch.float32)
-    model.model.rotary_emb.attention_scaling = factor
+    which = "" if case.local_theta is None else "full_attention_"
+    setattr(model.model.rotary_emb, which + "inv_freq", torch.tensor(np.asarray(inv_freq), dtype=torch.float32))
+    setattr(model.model.rotary_emb, which + "attention_scaling", factor)
 
 
 def in_double(case, tokens):
     """One pass with everything in float64, angles and frequencies included."""
     model = make_model(case, as_it_is=False).double()
-    inv_freq, factor = rope(case.config, len(tokens))
+    local = case.config | {"rope_parameters": {"rope_type": "default", "rope_theta": case.local_theta}}
 
-    def rotary(x, position_ids):
+    def rotary(x, position_ids, layer_type=None):
+        inv_freq, factor = rope(local if layer_type == "sliding_attention" else case.config, len(tokens))
         angles = position_ids[..., None].double() * torch.tensor(inv_freq)
         angles = torch.cat((angles, angles), dim=-1)
         return angles.cos() * factor, angles.sin() * factor
@@ -161,8 +195,8 @@ def in_double(case, tokens):
 
 
 def one_pass(case, tokens):
-    model = make_model(case, as_it_is=known(case.kind))
-    if not known(case.kind):
+    model = make_model(case, as_it_is=case.known)
+    if not case.known:
         set_frequencies(model, case, len(tokens))
     return tiny.one_shot(model, tokens)
 
@@ -173,14 +207,18 @@ def unrotated_keys(model):
     module = sys.modules[type(model).__module__]
     rotate, attend = module.apply_rotary_pos_emb, module.eager_attention_forward
     newest = [0]  # the largest position of the present step
+    layered = "full_attention" in model.config.rope_parameters
 
     def rotate_query(q, k, cos, sin, unsqueeze_dim=1):
         return rotate(q, q, cos, sin, unsqueeze_dim)[0], k
 
     def attend_rotated(layer, query, key, value, *rest, **more):
         positions = torch.arange(newest[0] + 1 - key.shape[2], newest[0] + 1)  # a window drops the oldest
-        cos, sin = model.model.rotary_emb(key, positions[None])
-        return attend(layer, query, rotate(key, key, cos, sin)[0], value, *rest, **more)
+        if getattr(layer, "use_rope", True):  # SmolLM3
+            own = [model.config.layer_types[layer.layer_idx]] if layered else []
+            cos, sin = model.model.rotary_emb(key, positions[None], *own)
+            key = rotate(key, key, cos, sin)[0]
+        return attend(layer, query, key, value, *rest, **more)
 
     def remember(_, positional, named):
         newest[0] = int(named["position_ids"].max())
@@ -203,7 +241,7 @@ def step_length(length, steps):
 
 def decode(case, tokens, *, consistent, steps=0):
     """PREFILL tokens at once and the rest one by one, with transformers' own cache or one of unrotated keys."""
-    as_it_is = not consistent and known(case.kind)
+    as_it_is = not consistent and case.known
     model = make_model(case, as_it_is=as_it_is)
     cache, rows = None, []
     with unrotated_keys(model) if consistent else contextlib.nullcontext():
@@ -228,7 +266,7 @@ def decode_differences(program, case, tokens, exact):
     if case.kind in STEPPED:
         ours = run_lariat(program, case, tokens, "--rope-steps", STEPS, *decoding)
         found["steps"] = worst(ours, decode(case, tokens, consistent=True, steps=STEPS))
-    if case.kind in BY_LENGTH and known(case.kind):
+    if case.kind in BY_LENGTH and case.known:
         stale = decode(case, tokens, consistent=False)
         ours = run_lariat(program, case, tokens, *exact, *decoding, "--rope-cache", "stale")
         found |= {"stale": worst(ours, stale), "cost": worst(stale, reference)}
@@ -247,22 +285,37 @@ def differences(program, case, tokens):
     return found | decode_differences(program, case, tokens[:DECODED], exact), oracle.std().item()
 
 
+def cost_of_a_thousandth(program, family, scaling, longest, folder, tokens):
+    """How far logits move when the factor, or longrope's attention factor, is wrong by 0.1 %; None without either."""
+    kind, key = scaling["rope_type"], "factor" if "factor" in scaling else "attention_factor"
+    if key == "attention_factor" and kind != "longrope":
+        return None
+    case = make_case(family, scaling, longest, folder)
+    value = scaling.get(key) or rope(case.config, len(tokens))[1]
+    exact = ["--rope-steps", "exact"] if kind in STEPPED else []
+    return worst(*(run_lariat(program, make_case(family, scaling | {key: v}, longest, folder), tokens, *exact)
+                   for v in (value, 1.001 * value)))  # fmt: skip
+
+
 def logit_table(program):
     """({scaling: {family: differences}}, {family: standard deviation})"""
     table, spread = {}, {}
     with tempfile.TemporaryDirectory() as folder:
-        for family, (checkpoint, _) in FAMILIES.items():
+        for family, checkpoint in FAMILIES.items():
             shape = json.loads((tiny.CHECKPOINTS / checkpoint / "config.json").read_text())
+            shape = shape.get("text_config", shape)
             head_dim = shape.get("head_dim") or shape["hidden_size"] // shape["num_attention_heads"]
             generator = torch.Generator().manual_seed(64)
             tokens = torch.randint(shape["vocab_size"], [max(LENGTHS)], generator=generator).tolist()
             for scaling, longest in scalings(head_dim // 2):
                 case = make_case(family, scaling, longest, Path(folder) / "model")
                 found, deviation = differences(program, case, tokens)
+                wrong = cost_of_a_thousandth(program, family, scaling, longest, case.folder, tokens)
+                found |= {} if wrong is None else {"wrong": wrong}
                 table.setdefault(case.kind, {})[family] = found
                 if case.kind == "default":
                     spread[family] = deviation
-                print(f"{family:9} {case.kind:13}", *(f"{k} {v:.1e}" for k, v in found.items()))
+                print(f"{family:11} {case.kind:13}", *(f"{k} {v:.1e}" for k, v in found.items()))
     return table, spread
 
 
@@ -330,8 +383,9 @@ def logit_lines(table, spread):
     def row(*cells):
         return "| " + " | ".join(cells) + " |"
 
-    def largest(column):
-        return [number(max(cells[family][column] for cells in table.values())) for family in FAMILIES]
+    def over_types(which, column):
+        found = {family: [cells[family].get(column) for cells in table.values()] for family in FAMILIES}
+        return [number(which(v for v in values if v is not None)) for values in found.values()]
 
     lines = [row("scaling", "mode", "oracle", *FAMILIES), "|---" * (3 + len(FAMILIES)) + "|"]
     for kind, cells in table.items():
@@ -342,9 +396,11 @@ def logit_lines(table, spread):
                  "stale": ("decode, `--rope-cache stale`", own)}  # fmt: skip
         for column, mode in modes.items():
             if column in cells["Llama"]:
-                lines.append(row(kind, *mode, *(number(cell[column]) for cell in cells.values())))
-    lines.append(row("all", "one pass: lariat", "float64", *largest("lariat")))
-    lines.append(row("all", "one pass: transformers", "float64", *largest("oracle")))
+                numbers = (number(cell[column]) if column in cell else "–" for cell in cells.values())
+                lines.append(row(kind, *mode, *numbers))
+    lines.append(row("all", "one pass: lariat", "float64", *over_types(max, "lariat")))
+    lines.append(row("all", "one pass: transformers", "float64", *over_types(max, "oracle")))
+    lines.append(row("all", "one pass: what a factor wrong by 0.1 % costs at least", "", *over_types(min, "wrong")))
     lines.append(row("default", "standard deviation of the logits", "", *(f"{s:.1f}" for s in spread.values())))
     return lines
 
@@ -361,12 +417,12 @@ def write_document(path, table, spread, rows, extra):
     pip install -r tests/golden/requirements.txt
     python tests/golden/make_conformance.py --lariat build/lariat{extra}
 
-writes this page in about a minute on one core; this one was made with {tiny.VERSIONS}.
+writes this page in under three minutes on one core; this one was made with {tiny.VERSIONS}.
 
 A number is the largest difference found between logits of `lariat logits` and of transformers, both in float32, over
-all tokens and the whole vocabulary. The last rows say how far both are from float64 and how large logits are: what is
-below {LOGIT_LIMIT:g} is rounding, and the script fails above it; a factor wrong by 0.1 % costs 0.025 or more. (Last
-digits depend on the CPU.)
+all tokens and the whole vocabulary. The last rows say how far both are from float64, how far logits move when a factor
+(longrope: the attention factor) is wrong by 0.1 %, and how large logits are: what is below {LOGIT_LIMIT:g} is rounding, and
+the script fails above it. (Last digits depend on the CPU.)
 
 ## Logits
 
@@ -375,11 +431,15 @@ The models are the tiny ones of `tests/golden/checkpoints`, with {ORIGINAL} trai
 Dynamic scales follow the exact length (`--rope-steps exact`) but where steps are named. Oracles:
 
 - **T**: transformers as it is, with its own cache.
-- **F**: the same with frequencies and attention factor of `tests/golden/rope_formulas.py`, for types it lacks.
+- **F**: the same with frequencies and attention factor put in: those of `tests/golden/rope_formulas.py` for types it
+  lacks, its own for those that its Phi-3 does not take (all but longrope).
 - **U**: a cache of unrotated keys in transformers' model, all rotated afresh at every step. Its own cache goes stale
   when frequencies change.
 
-Mistral has a window of 16 tokens, and so has one of Qwen3's layers; MiniMind is run as the Qwen3 that it is.
+Windows are of 16 tokens: in all layers of Mistral, one of Qwen3, and some of Gemma 2, Gemma 3 and Olmo 3; in the last
+two, layers with a window have a plain RoPE of their own, and only the others are scaled. One layer of SmolLM3 has no
+RoPE; Ministral 3 scales queries by position as well. MiniMind is run as the Qwen3 that it is. What transformers lacks
+altogether (InternLM, Baichuan) is in [models.md](models.md). A dash: transformers has no such run.
 """
     stale = f"""
 Where the rows of float64 differ much, transformers is the farther of the two; it forms angles in float32, lariat in
@@ -412,7 +472,8 @@ def main():
     rows = list(frequency_rows(args.lariat, args.configs))
     table, spread = logit_table(args.lariat)
     write_document(args.out, table, spread, rows, "".join(f" --configs {folder}" for folder in args.configs))
-    logits = max(v for cells in table.values() for cell in cells.values() for k, v in cell.items() if k != "cost")
+    effects = ("cost", "wrong")  # not differences from an oracle
+    logits = max(v for cells in table.values() for cell in cells.values() for k, v in cell.items() if k not in effects)
     frequency, factor = (max(row[3][i] for row in rows) for i in (0, 1))
     print(f"largest difference: logits {logits:.1e}, frequencies {frequency:.1e}, attention factor {factor:.1e}")
     sys.exit(not (logits <= LOGIT_LIMIT and max(frequency, factor) <= FREQUENCY_LIMIT))

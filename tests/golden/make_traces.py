@@ -2,60 +2,51 @@
 
     python tests/golden/make_traces.py
 
-One checkpoint of each family, the first 24 tokens of its golden.safetensors, float32, eager attention. Tensors, each
-float32 [24, width], are called as `lariat logits --trace` calls them (models/trace.h): layers.I.q (after biases and
-head norms, before RoPE), .k (rotated), .v, .scores_max, .attention, .feed_forward, .output.
+One checkpoint of each kind of layer, the first 24 tokens of its golden.safetensors, float32, eager attention. Tensors,
+each float32 [24, width], are called as `lariat logits --trace` calls them (models/trace.h): layers.I.q (after biases
+and head norms, before RoPE and a scale by position), .k (rotated), .v, .scores_max (scaled and capped), .attention and
+.feed_forward (before a norm or multiplier of what they return), .output.
 """
 
 import importlib
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 import tiny_models as tiny
 
-NAMES = ["llama_gqa", "llama_bias", "mistral_window", "qwen2_window", "qwen3", "minimind"]
+NAMES = ["llama_gqa", "llama_bias", "mistral_window", "qwen2_window", "qwen3", "minimind", "phi3", "gemma2", "gemma3",
+         "smollm3", "granite", "olmo2", "olmo3", "internlm2", "ministral3"]  # fmt: skip
 TOKENS = 24
 
 
-def load(name):
-    folder = tiny.CHECKPOINTS / name
-    if name != "minimind":
-        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
-    # MiniMind's arithmetic is Qwen3's (tests/golden/README.md).
-    saved = tiny.json.loads((folder / "config.json").read_text())
-    kept = ("head_dim", "hidden_size", "intermediate_size", "max_position_embeddings", "num_attention_heads",
-            "num_hidden_layers", "num_key_value_heads", "rms_norm_eps", "rope_theta", "tie_word_embeddings",
-            "vocab_size")  # fmt: skip
-    config = Qwen3Config(**{key: saved[key] for key in kept}, attn_implementation="eager")
-    model = Qwen3ForCausalLM(config).float().eval()
-    missing, unexpected = model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
-    assert not unexpected and missing in ([], ["lm_head.weight"]), (missing, unexpected)
-    model.tie_weights()
-    return model
-
-
-def scores_max(q, k, layer):
-    """The largest score that each query head of each token sees: [tokens, heads]."""
-    attention = layer.self_attn
+def scores_max(q, k, mask, scaling, softcap):
+    """The largest score that each query head of each token sees, of q [heads, tokens, head_dim]: [tokens, heads]."""
     k = k.repeat_interleave(q.shape[0] // k.shape[0], dim=0)
-    scores = attention.scaling * q @ k.transpose(1, 2)
-    position = torch.arange(q.shape[1])
-    distance = position[:, None] - position[None, :]
-    # Qwen's attention knows its layer's window; Mistral has one for all, in the config.
-    window = getattr(attention, "sliding_window", getattr(attention.config, "sliding_window", None)) or q.shape[1]
-    return scores.masked_fill((distance < 0) | (distance >= window), -torch.inf).amax(-1).T
+    scores = scaling * q @ k.transpose(1, 2)
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    return scores.masked_fill(mask < 0, -torch.inf).amax(-1).T
 
 
 def trace(model, tokens):
     module = importlib.import_module(type(model).__module__)
-    plain, rotations, found = module.apply_rotary_pos_emb, [], {}
+    rotary, attend = module.apply_rotary_pos_emb, module.eager_attention_forward
+    unrotated, found = [], {}
 
-    def rotary(q, k, *args, **kwargs):
-        rotated = plain(q, k, *args, **kwargs)
-        rotations.append((q[0], *(x[0] for x in rotated)))
-        return rotated
+    def rows(heads):
+        return heads[0].transpose(0, 1).flatten(1)
+
+    def seen_rotary(q, k, *args, **kwargs):
+        unrotated.append(q)
+        return rotary(q, k, *args, **kwargs)
+
+    def seen_attend(layer, q, k, v, mask, scaling, softcap=None, **kwargs):
+        name = f"layers.{layer.layer_idx}"
+        found[f"{name}.q"] = rows(unrotated.pop() if unrotated else q)  # a layer without RoPE rotates nothing
+        found[f"{name}.k"], found[f"{name}.v"] = rows(k), rows(v)
+        found[f"{name}.scores_max"] = scores_max(q[0], k[0], mask[0, 0], scaling, softcap)
+        return attend(layer, q, k, v, mask, scaling=scaling, softcap=softcap, **kwargs)
 
     def keep(name):
         def hook(_, __, output):
@@ -65,27 +56,22 @@ def trace(model, tokens):
 
     hooks = []
     for i, layer in enumerate(model.model.layers):
-        for what, part in (("attention", layer.self_attn), ("feed_forward", layer.mlp), ("output", layer),
-                           ("v", layer.self_attn.v_proj)):  # fmt: skip
+        for what, part in (("attention", layer.self_attn), ("feed_forward", layer.mlp), ("output", layer)):
             hooks.append(part.register_forward_hook(keep(f"layers.{i}.{what}")))
-    module.apply_rotary_pos_emb = rotary
+    module.apply_rotary_pos_emb, module.eager_attention_forward = seen_rotary, seen_attend
     try:
         model(input_ids=torch.tensor([tokens]), use_cache=False)
     finally:
-        module.apply_rotary_pos_emb = plain
+        module.apply_rotary_pos_emb, module.eager_attention_forward = rotary, attend
         for hook in hooks:
             hook.remove()
-    for i, (q, q_rotated, k_rotated) in enumerate(rotations):
-        found[f"layers.{i}.q"] = q.transpose(0, 1).flatten(1)
-        found[f"layers.{i}.k"] = k_rotated.transpose(0, 1).flatten(1)
-        found[f"layers.{i}.scores_max"] = scores_max(q_rotated, k_rotated, model.model.layers[i])
     return {name: rows.contiguous().clone() for name, rows in found.items()}
 
 
 def main():
     for name in NAMES:
         tokens = load_file(tiny.CHECKPOINTS / name / "golden.safetensors")["tokens"][:TOKENS].tolist()
-        tensors = trace(load(name), tokens)
+        tensors = trace(tiny.load(tiny.CHECKPOINTS / name, torch.float32), tokens)
         assert all(len(rows) == TOKENS and rows.isfinite().all() for rows in tensors.values())
         save_file(tensors, tiny.CHECKPOINTS / name / "trace.safetensors", metadata={"made_by": tiny.VERSIONS})
         print(name, sum(rows.numel() for rows in tensors.values()) * 4, "bytes")

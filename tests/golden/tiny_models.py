@@ -4,11 +4,12 @@ import contextlib
 import copy
 import json
 import math
+import tempfile
 from pathlib import Path
 
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 from transformers.models.llama import modeling_llama
 from transformers.models.phi3 import modeling_phi3
@@ -29,7 +30,8 @@ def build(config, seed):
     Norm weights scatter around 1 (q_norm and k_norm around 1.5) and biases around 0, so that forgetting one of them
     shows. Weights are drawn in sorted name order from one generator: the same seed gives the same checkpoint.
     """
-    model = AutoModelForCausalLM.from_config(copy.deepcopy(config), attn_implementation="eager").float().eval()
+    options = dict(dtype=torch.float32, attn_implementation="eager")  # else buffers are rounded to config.dtype
+    model = AutoModelForCausalLM.from_config(copy.deepcopy(config), **options).eval()
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in sorted(model.named_parameters()):
         noise = torch.randn(parameter.shape, generator=generator)
@@ -52,13 +54,18 @@ def one_shot(model, tokens):
     return model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0]
 
 
-def greedy(model, prompt, count):
-    """`count` argmax continuations of `prompt` (a fresh forward pass per token) and the smallest top-1 margin."""
+def greedy(model, prompt, count, least=0.0):
+    """`count` argmax continuations of `prompt` (a fresh forward pass per token) and the smallest top-1 margin.
+
+    Fewer where a margin is below `least`.
+    """
     tokens, margin = list(prompt), math.inf
     for _ in range(count):
         best = one_shot(model, tokens)[-1].topk(2)
         margin = min(margin, (best.values[0] - best.values[1]).item())
         tokens.append(best.indices[0].item())
+        if margin < least:
+            break
     return tokens[len(prompt) :], margin
 
 
@@ -93,6 +100,71 @@ def interleave_rows(weight, head_dim):
     """Rows of a q_proj or k_proj weight (or bias) from half-split to interleaved order, head by head."""
     heads = weight.reshape(-1, 2, head_dim // 2, *weight.shape[1:])
     return heads.transpose(1, 2).reshape(weight.shape).contiguous()
+
+
+def split_rows(packed, config):
+    """InternLM2's wqkv or Baichuan's W_pack as q, k and v.
+
+    wqkv has one block of rows for each KV head: its query heads, its key, its value. W_pack has q, k, v one below the
+    other.
+    """
+    heads = config["num_attention_heads"]
+    if config["model_type"] == "baichuan":
+        return packed.chunk(3)
+    groups = heads // config["num_key_value_heads"]
+    blocks = packed.unflatten(0, (-1, groups + 2, config["hidden_size"] // heads))
+    return [blocks[:, part].flatten(0, -2).contiguous() for part in (slice(groups), groups, groups + 1)]
+
+
+INTERNLM2_NAMES = {"tok_embeddings": "embed_tokens", "attention.wo": "self_attn.o_proj",
+                   "attention_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
+                   "feed_forward.w1": "mlp.gate_proj", "feed_forward.w3": "mlp.up_proj",
+                   "feed_forward.w2": "mlp.down_proj"}  # fmt: skip
+
+
+def as_transformers(config, weights):
+    """The text model of a folder under the names by which transformers knows it: (config, weights).
+
+    What transformers lacks is a Llama (or Qwen3) under names of its own; of an image model this takes the text part.
+    """
+    config, weights = dict(config), dict(weights)
+    kind, architecture = config["model_type"], None
+    if kind == "minimind":
+        architecture = "Qwen3" if any("q_norm" in name for name in weights) else "Llama"
+    elif kind == "phi3" and (config.get("rope_scaling") or {}).get("type") == "su":
+        config["rope_scaling"] = config["rope_scaling"] | {"type": "longrope"}  # which Phi3Config takes it for
+    elif kind == "internlm":
+        architecture, config["attention_bias"] = "Llama", config["bias"]
+    elif kind in ("internlm2", "baichuan"):
+        architecture = "Llama"
+        for name in [name for name in weights if "wqkv" in name or "W_pack" in name]:
+            layer = ".".join(name.split(".")[:3])
+            for part, rows in zip("qkv", split_rows(weights.pop(name), config)):
+                weights[f"{layer}.self_attn.{part}_proj.weight"] = rows
+        for theirs, ours in INTERNLM2_NAMES.items():
+            weights = {name.replace(theirs, ours): rows for name, rows in weights.items()}
+        if kind == "internlm2":
+            weights["lm_head.weight"] = weights.pop("output.weight")
+    elif kind == "mistral3":
+        architecture, config = "Ministral3", config["text_config"]
+        text = "language_model."
+        weights = {name.removeprefix(text): rows for name, rows in weights.items() if name.startswith(text)}
+    if architecture:
+        config.pop("auto_map", None)
+        config |= {"architectures": [f"{architecture}ForCausalLM"], "model_type": architecture.lower()}
+    return config, weights
+
+
+def load(folder, dtype, rounded=torch.float32):
+    """transformers' text model of a checkpoint's folder, its weights rounded to `rounded`, computing in `dtype`."""
+    config = json.loads((folder / "config.json").read_text())
+    config, weights = as_transformers(config, load_file(folder / "model.safetensors"))
+    with tempfile.TemporaryDirectory() as name:
+        write_json(Path(name) / "config.json", config)
+        save_weights(Path(name), {name: tensor.to(rounded) for name, tensor in weights.items()})
+        model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, attn_implementation="eager").eval()
+    assert all(x.dtype == torch.float32 for name, x in model.named_buffers() if "inv_freq" in name)
+    return model
 
 
 def write_json(path, value):
