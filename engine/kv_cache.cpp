@@ -14,6 +14,7 @@ KvPool::KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_d
   for (const LayerSpec& layer : spec.layers) {
     const AttentionSpec& attention = layer.attention;
     geometry_.add_layer(attention.n_kv_heads, attention.head_dim, k_dtype, v_dtype);
+    if (attention.rope == LayerRope::kGlobal) rotated_layers_.push_back(geometry_.layers.back());
     const auto values = static_cast<size_t>(attention.n_kv_heads * attention.head_dim);
     k_bytes_ += values * size_of(k_dtype);
     v_bytes_ += values * size_of(v_dtype);
@@ -89,7 +90,7 @@ void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
     }
     pool.backend().synchronize();
     const auto start = Stopwatch::now();
-    pool.backend().rerotate_keys(rotations, pool.geometry().layers, interleaved);
+    pool.backend().rerotate_keys(rotations, pool.rotated_layers(), interleaved);
     pool.backend().synchronize();
     const double seconds = seconds_since(start);
     for (KvCache* cache : moved) {

@@ -32,6 +32,8 @@ class KvPool {
   std::shared_ptr<Page> allocate();  // throws Error when the backend has no memory left
 
   const KvGeometry& geometry() const { return geometry_; }
+  // The layers whose keys are rotated with the sequence's RoPE frequencies, not with a local table or none.
+  std::span<const KvLayer> rotated_layers() const { return rotated_layers_; }
   Backend& backend() const { return backend_; }
   int64_t pages() const { return pages_; }  // in use
   size_t bytes() const { return static_cast<size_t>(pages_) * geometry_.page_bytes; }
@@ -41,6 +43,7 @@ class KvPool {
  private:
   Backend& backend_;
   KvGeometry geometry_;
+  std::vector<KvLayer> rotated_layers_;
   size_t k_bytes_ = 0, v_bytes_ = 0;
   int64_t pages_ = 0;
 };

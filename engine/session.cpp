@@ -18,6 +18,7 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
       backend_(backend),
       options_(options),
       rope_(options.rope.value_or(model.spec.rope)),
+      local_frequencies_(rope_frequencies(model.spec.local_rope.value_or(rope_), 0)),
       pool_(model.spec, backend, options.k_dtype, options.v_dtype),
       decoder_(model.spec, model.weights, rope_, pool_.geometry(), backend, model.compute) {}
 
@@ -71,8 +72,12 @@ void Session::add_to_step(const Sequence& sequence, std::span<const int32_t> tok
   step_.sequences.push_back({cache.length(), static_cast<int64_t>(tokens.size()), cache.pages()});
   // transformers multiplies cos and sin of q and of k by the attention factor; keys here are pure rotations,
   // so q carries both.
-  const double factor = frequencies.attention_factor;
-  step_.frequencies.push_back({frequencies.inv_freq, static_cast<float>(factor * factor)});
+  const auto with_scale = [&](const RopeFrequencies& of) {
+    return SequenceRope{of.inv_freq, static_cast<float>(of.attention_factor * of.attention_factor),
+                        model_.spec.query_log_beta, model_.spec.query_log_ctx};
+  };
+  step_.frequencies.push_back(with_scale(frequencies));
+  if (model_.spec.local_rope) step_.local_frequencies.push_back(with_scale(local_frequencies_));
 }
 
 // Tokens [first, first + n) of a prompt, in one forward pass.

@@ -126,6 +126,7 @@ class Session {
   Backend& backend_;
   SessionOptions options_;
   RopeScaling rope_;
+  RopeFrequencies local_frequencies_;  // where the model has a local RoPE
   KvPool pool_;
   Decoder decoder_;
   Step step_;

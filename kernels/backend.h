@@ -1,4 +1,5 @@
 #pragma once
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -109,6 +110,15 @@ struct StepSequence {
 struct SequenceRope {
   std::span<const double> inv_freq;  // rotary_dim / 2 values, radians per position; host memory
   float q_scale = 1.0F;              // attention_factor^2: see RopeTable::q_scale
+  // Llama 4's scaling of queries by their position p: q_scale * (1 + log_beta * ln(1 + floor(p / log_ctx))).
+  double log_beta = 0.0;  // 0: none
+  int64_t log_ctx = 1;
+
+  float q_scale_at(int64_t position) const {
+    if (log_beta == 0.0) return q_scale;
+    const auto lengths = static_cast<double>(position / log_ctx);
+    return static_cast<float>(q_scale * (1.0 + log_beta * std::log1p(lengths)));
+  }
 };
 
 // cos and sin of position * inv_freq for every token of a step: f32 [tokens, rotary_dim / 2] each, in the
@@ -144,6 +154,13 @@ struct AttentionParams {
   int64_t n_heads = 0;         // query heads; a multiple of the cache's n_kv_heads (GQA, arXiv 2305.13245)
   float scale = 0.0F;          // 1 / sqrt(head_dim)
   int64_t sliding_window = 0;  // 0: none; w: token p sees positions (p - w, p]
+  float softcap = 0.0F;        // c: a score s becomes c tanh(s / c) (Gemma 2, arXiv 2408.00118); 0: as it is
+};
+
+// What a gated feed-forward block does with its gate.
+enum class Activation : uint8_t {
+  kSilu,      // x / (1 + exp(-x)): SwiGLU
+  kGeluTanh,  // 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))): GeGLU as Gemma has it
 };
 
 // How a token is drawn from logits; see Backend::sample.
@@ -188,16 +205,18 @@ class Backend {
   virtual void synchronize() {}
 
   // --- ops ------------------------------------------------------------------------------------------
-  // out[t] = table[tokens[t]], converted to f32. tokens: host memory, n ids in [0, table.rows).
-  virtual void embed(std::span<const int32_t> tokens, const Matrix& table, const Matrix& out) = 0;
+  // out[t] = scale * table[tokens[t]], converted to f32. tokens: host memory, n ids in [0, table.rows).
+  virtual void embed(std::span<const int32_t> tokens, const Matrix& table, float scale,
+                     const Matrix& out) = 0;
 
   // out[t] = x[t] / sqrt(mean(x[t]^2) + eps) * weight (arXiv 1910.07467). weight: one row of x.cols.
   // out may be x.
   virtual void rms_norm(const Matrix& x, const Matrix& weight, float eps, const Matrix& out) = 0;
 
-  // residual[t] += delta[t]; out[t] = rms_norm(residual[t]). out may be delta.
-  virtual void add_rms_norm(const Matrix& residual, const Matrix& delta, const Matrix& weight, float eps,
-                            const Matrix& out) = 0;
+  // residual[t] += scale * delta[t]; out[t] = rms_norm(residual[t]). out may be delta. No weight: there is no
+  // norm, and out is not written.
+  virtual void add_rms_norm(const Matrix& residual, const Matrix& delta, float scale, const Matrix& weight,
+                            float eps, const Matrix& out) = 0;
 
   // out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]), accumulated in f32. bias: one row of w.rows, or empty.
   // compute = kF32: x as it is, w converted exactly. compute = kBF16: x is first rounded to bf16, for any
@@ -215,8 +234,9 @@ class Backend {
   virtual void begin_step(std::span<const StepSequence> sequences) = 0;
 
   // For token i of sequence s at position p: table.cos/sin[row][j] = cos/sin(p * ropes[s].inv_freq[j]), the
-  // product in double, reduced in double, then rounded to f32; table.q_scale[row] = ropes[s].q_scale. One
+  // product in double, reduced in double, then rounded to f32; table.q_scale[row] as SequenceRope says. One
   // entry of `ropes` per sequence of the step. A model with several RoPE tables calls this once for each.
+  // q_scale of a table that rotates nothing need not be written.
   virtual void rope_table(std::span<const SequenceRope> ropes, const RopeTable& table) = 0;
 
   // For every token of the step, at position p of its sequence, per head:
@@ -232,7 +252,7 @@ class Backend {
   // Causal attention of the step's tokens over their sequences' caches, which already hold them. For the
   // token at position p of its sequence, head h reads KV head h / (n_heads / n_kv_heads):
   //   q' = rope(q[row][h]), its rotated dimensions times rope.q_scale[row]
-  //   out[row][h] = softmax_j(params.scale * q' . K[j]) V[j],   j in [max(0, p - window + 1), p]
+  //   out[row][h] = softmax_j(cap(params.scale * q' . K[j])) V[j],   j in [max(0, p - window + 1), p]
   // One pass with a running maximum (online softmax, arXiv 1805.02867; FlashAttention, arXiv 2205.14135).
   // Splitting the tokens: on one CPU thread a row's bits depend only on which of two kernels the sequence's
   // rows go through, for fewer than 24 rows (tokens x query heads per KV head) or for more. Several threads
@@ -249,8 +269,11 @@ class Backend {
   virtual void rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
                              bool interleaved) = 0;
 
-  // gate[t][i] = silu(gate[t][i]) * up[t][i], silu(x) = x / (1 + exp(-x)) (SwiGLU, arXiv 2002.05202).
-  virtual void swiglu(const Matrix& gate, const Matrix& up) = 0;
+  // gate[t][i] = activation(gate[t][i]) * up[t][i] (gated linear units, arXiv 2002.05202).
+  virtual void glu(const Matrix& gate, const Matrix& up, Activation activation) = 0;
+
+  // x[t][i] = scale * x[t][i], and then, with a cap above 0, cap * tanh(x[t][i] / cap): of logits.
+  virtual void soft_cap(const Matrix& x, float scale, float cap) = 0;
 
   // index of each row's largest logit (the first of equals; NaN never wins; 0 for a row of nothing but NaN)
   // -> ids, host memory, logits.rows.

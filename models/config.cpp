@@ -1,5 +1,7 @@
 #include "models/config.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <cstdlib>
 
@@ -11,13 +13,18 @@
 namespace lariat {
 namespace {
 
+// Of the text part of a model with images, transformers says "qwen2_vl_text".
+bool is_type(const Family& family, const std::string& type) {
+  return type == family.model_type || type == std::string(family.model_type) + "_text";
+}
+
 // The family that a config names; nullptr when it names none that runs.
 const Family* named_family(const JsonFields& json) {
   std::string name, type;
   if (const auto names = json.strings("architectures"); names && !names->empty()) name = names->front();
   if (name.empty()) type = json.string("model_type").value_or("");
   for (const Family& family : families()) {
-    if (family.name == name || family.model_type == type || (!name.empty() && family.alias == name))
+    if (family.name == name || is_type(family, type) || (!name.empty() && family.alias == name))
       return &family;
   }
   return nullptr;
@@ -31,7 +38,7 @@ const Family& find_family(const JsonFields& json) {
     json.fail(!json.has("architectures") && json.has("model_type") ? "model_type" : "architectures",
               "known architectures: " + known);
   }
-  if (json.string("model_type").value_or(std::string(family->model_type)) != family->model_type) {
+  if (!is_type(*family, json.string("model_type").value_or(std::string(family->model_type)))) {
     json.fail("model_type", "\"architectures\" says " + std::string(family->name) + ", whose type is " +
                                 std::string(family->model_type) + "; correct the one that is wrong");
   }
@@ -72,29 +79,29 @@ std::filesystem::path config_file(const std::filesystem::path& dir) {
   return std::filesystem::is_directory(dir, ec) ? dir / "config.json" : dir;
 }
 
-// The decoder's part of a config, for its RoPE alone. Models of several parts keep it in an object.
-nlohmann::json rope_part(nlohmann::json config, const std::string& file) {
-  if (!config.contains("hidden_size") && JsonFields(config, file).object("text_config"))
-    config = nlohmann::json(config["text_config"]);
-  for (const char* name : {"rope_scaling", "rope_parameters"}) {
-    if (!config.contains(name) || !config[name].is_object()) continue;
-    nlohmann::json& object = config[name];
-    // Sections of rows and columns, which only images have: for text the plain rotation, as in transformers.
-    for (const char* key : {"type", "rope_type"}) {
-      if (object.contains(key) && object[key] == "mrope") object[key] = "default";
-    }
-    object.erase("llama_4_scaling_beta");  // of the scores, not of the rotation
+// A config, or of a model with an image part the object that holds its decoder's.
+struct TextPart {
+  nlohmann::json json;
+  std::string prefix;
+};
+
+TextPart text_part(nlohmann::json config, const std::string& file) {
+  if (!JsonFields(config, file).object("text_config")) return {std::move(config), ""};
+  nlohmann::json text = config["text_config"];
+  for (const char* key : {"tie_word_embeddings", "dtype", "torch_dtype", "bos_token_id", "eos_token_id",
+                          "quantization_config", "quantization"}) {
+    if (!text.contains(key) && config.contains(key)) text[key] = config[key];
   }
-  return config;
+  return {std::move(text), "text_config."};
 }
 
 // The keys of RoPE and of the head: what a family reads of it has its defaults and follows its rules.
 nlohmann::json only_rope_keys(const nlohmann::json& config) {
   nlohmann::json rope = {{"num_key_value_heads", nullptr}};
-  for (const char* key :
-       {"head_dim", "hidden_size", "num_attention_heads", "max_position_embeddings", "rope_theta",
-        "rope_scaling", "rope_parameters", "partial_rotary_factor", "original_max_position_embeddings",
-        "rope_interleave", "rope_interleaved", "inference_rope_scaling"}) {
+  for (const char* key : {"head_dim", "hidden_size", "num_attention_heads", "max_position_embeddings",
+                          "rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor",
+                          "original_max_position_embeddings", "rope_interleave", "rope_interleaved",
+                          "rope_local_base_freq", "inference_rope_scaling", "rotary", "bias"}) {
     if (config.contains(key)) rope[key] = config[key];
   }
   return rope;
@@ -116,6 +123,8 @@ RopeScaling foreign_rope(const JsonFields& json, std::vector<std::string>& warni
       json.fail("hidden_size", "the size of a head would be above " + std::to_string(kMaxHeadDim));
   }
   if (!json.has("max_position_embeddings")) json.fail("max_position_embeddings", "expected an integer");
+  context.rules.heeds = "llama_4_scaling_beta";  // of the scores, not of the rotation
+  context.warnings = &warnings;
   if (json.has("rope_local_base_freq"))
     warnings.push_back(
         json.message("rope_local_base_freq", "not shown; layers with a window have this base"));
@@ -125,13 +134,13 @@ RopeScaling foreign_rope(const JsonFields& json, std::vector<std::string>& warni
 }  // namespace
 
 ModelSpec parse_config(std::string_view text, const std::filesystem::path& file) {
-  const nlohmann::json parsed = parse(text, file);
-  const JsonFields json(parsed, file.string());
+  const TextPart part = text_part(parse(text, file), file.string());
+  const JsonFields json(part.json, file.string(), part.prefix);
   const Family& family = find_family(json);
   ModelSpec spec = family.read(json);
   spec.file = file;
   spec.family = family.name;
-  check_keys(json, family.model_type, spec);
+  check_keys(json, family.model_type, family.heeds, spec);
   return spec;
 }
 
@@ -153,13 +162,19 @@ ModelSpec load_config(const std::filesystem::path& dir) {
 
 RopeScaling load_rope(const std::filesystem::path& dir, std::vector<std::string>& warnings) {
   const std::filesystem::path file = config_file(dir);
-  const nlohmann::json config = rope_part(parse(read_file(file, kMaxConfigBytes), file), file.string());
-  const JsonFields json(config, file.string());
+  const TextPart part = text_part(parse(read_file(file, kMaxConfigBytes), file), file.string());
+  const JsonFields json(part.json, file.string(), part.prefix);
   const Family* family = named_family(json);
   if (family == nullptr) return foreign_rope(json, warnings);
-  const nlohmann::json rope = only_rope_keys(config);
-  ModelSpec spec = family->read(JsonFields(rope, file.string()));
+  const nlohmann::json rope = only_rope_keys(part.json);
+  ModelSpec spec = family->read(JsonFields(rope, file.string(), part.prefix));
   warnings = std::move(spec.warnings);
+  if (spec.local_rope) {
+    warnings.push_back(file.string() +
+                       fmt::format(": layers with a window have a RoPE of their own, which is "
+                                   "not shown: {}, theta {:.10g}",
+                                   name_of(spec.local_rope->type), spec.local_rope->theta));
+  }
   return spec.rope;
 }
 

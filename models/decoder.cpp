@@ -24,6 +24,7 @@ void Step::clear() {
   tokens.clear();
   sequences.clear();
   frequencies.clear();
+  local_frequencies.clear();
 }
 
 Decoder::Decoder(const ModelSpec& spec, const Weights& weights, const RopeScaling& rope,
@@ -40,20 +41,21 @@ void Decoder::grow(Workspace& memory, int64_t rows) {
     for (const LayerSpec& layer : spec_.layers) largest = std::max(largest, size(layer));
     return largest;
   };
-  const int64_t hidden = spec_.hidden_size, pairs = rope_.rotary_dim / 2;
-  const std::pair<Buffer*, int64_t> activations[] = {{&memory.residual, hidden},
-                                                     {&memory.normed, hidden},
-                                                     {&memory.q, widest(q_size)},
-                                                     {&memory.k, widest(kv_size)},
-                                                     {&memory.v, widest(kv_size)},
-                                                     {&memory.attended, widest(q_size)},
-                                                     {&memory.gate, widest(inner_size)},
-                                                     {&memory.up, widest(inner_size)},
-                                                     {&memory.cos, pairs},
-                                                     {&memory.sin, pairs},
-                                                     {&memory.q_scale, 1}};
-  for (const auto& [buffer, cols] : activations) {
-    *buffer = backend_.allocate(static_cast<size_t>(rows * cols) * sizeof(float));
+  const int64_t hidden = spec_.hidden_size;
+  const std::pair<Buffer*, int64_t> activations[] = {
+      {&memory.residual, hidden},         {&memory.normed, hidden},        {&memory.q, widest(q_size)},
+      {&memory.k, widest(kv_size)},       {&memory.v, widest(kv_size)},    {&memory.attended, widest(q_size)},
+      {&memory.gate, widest(inner_size)}, {&memory.up, widest(inner_size)}};
+  const auto allocate = [&](Buffer& buffer, int64_t cols) {
+    buffer = backend_.allocate(static_cast<size_t>(rows * cols) * sizeof(float));
+  };
+  for (const auto& [buffer, cols] : activations) allocate(*buffer, cols);
+  const RopeScaling* const ropes[] = {&rope_, spec_.local_rope ? &*spec_.local_rope : nullptr};
+  for (size_t i = 0; i < memory.angles.size(); ++i) {
+    if (ropes[i] == nullptr) continue;
+    allocate(memory.angles[i].cos, ropes[i]->rotary_dim / 2);
+    allocate(memory.angles[i].sin, ropes[i]->rotary_dim / 2);
+    allocate(memory.angles[i].q_scale, 1);
   }
   memory.rows = rows;
 }
@@ -64,9 +66,16 @@ void Decoder::use(Workspace& memory, int64_t n_tokens) {
   n_tokens_ = n_tokens;
   residual_ = f32(memory.residual, n_tokens, spec_.hidden_size);
   normed_ = f32(memory.normed, n_tokens, spec_.hidden_size);
-  const int64_t pairs = rope_.rotary_dim / 2;
-  table_ = {f32(memory.cos, n_tokens, pairs), f32(memory.sin, n_tokens, pairs),
-            f32(memory.q_scale, n_tokens, 1), rope_.rotary_dim, rope_.interleaved};
+}
+
+// What a layer's q and k are rotated with; of no RoPE, a table of no pairs.
+RopeTable Decoder::table_of(LayerRope rope) const {
+  const bool local = rope == LayerRope::kLocal;
+  const RopeScaling& scaling = local ? *spec_.local_rope : rope_;
+  const Workspace::Angles& angles = current_->angles[local ? 1 : 0];
+  const int64_t rotary_dim = rope == LayerRope::kNone ? 0 : scaling.rotary_dim;
+  return {f32(angles.cos, n_tokens_, rotary_dim / 2), f32(angles.sin, n_tokens_, rotary_dim / 2),
+          f32(angles.q_scale, n_tokens_, 1), rotary_dim, scaling.interleaved};
 }
 
 Matrix Decoder::forward(const Step& step) {
@@ -75,26 +84,36 @@ Matrix Decoder::forward(const Step& step) {
   grow(memory, n_tokens);
   use(memory, n_tokens);
   backend_.begin_step(step.sequences);
-  backend_.rope_table(step.frequencies, table_);
-  backend_.embed(step.tokens, weights_.embed, residual_);
+  backend_.rope_table(step.frequencies, table_of(LayerRope::kGlobal));
+  if (spec_.local_rope) backend_.rope_table(step.local_frequencies, table_of(LayerRope::kLocal));
+  backend_.embed(step.tokens, weights_.embed, weights_.embedding_multiplier, residual_);
 
-  backend_.rms_norm(residual_, weights_.layers[0].attention_norm, spec_.norm_eps, normed_);
+  const Matrix& first = weights_.layers[0].attention_norm;
+  if (first) backend_.rms_norm(residual_, first, spec_.norm_eps, normed_);
   for (size_t i = 0; i < spec_.layers.size(); ++i) {
+    const LayerWeights& layer = weights_.layers[i];
     attention_block(i, step);
     if (trace_) trace_matrix(backend_, trace_, prefix(i) + "attention", normed_);
-    backend_.add_rms_norm(residual_, normed_, weights_.layers[i].ffn_norm, spec_.norm_eps, normed_);
+    add_to_residual(spec_.layers[i], layer.attention_post_norm, layer.ffn_norm);
     ffn_block(i);
     if (trace_) trace_matrix(backend_, trace_, prefix(i) + "feed_forward", normed_);
-    // The norm that follows is the next layer's, or the model's last.
     const bool last = i + 1 == spec_.layers.size();
-    const Matrix& norm = last ? weights_.norm : weights_.layers[i + 1].attention_norm;
-    backend_.add_rms_norm(residual_, normed_, norm, spec_.norm_eps, normed_);
+    add_to_residual(spec_.layers[i], layer.ffn_post_norm,
+                    last ? weights_.norm : weights_.layers[i + 1].attention_norm);
     if (trace_) trace_matrix(backend_, trace_, prefix(i) + "output", residual_);
   }
   return normed_;
 }
 
-// normed_ in, the attention's contribution to the residual out (in normed_).
+// A block's contribution (normed_) joins the residual; the norm in front of what follows, the next block or
+// the model's end, goes along.
+void Decoder::add_to_residual(const LayerSpec& layer, const Matrix& post_norm, const Matrix& next_norm) {
+  if (post_norm) backend_.rms_norm(normed_, post_norm, spec_.norm_eps, normed_);
+  backend_.add_rms_norm(residual_, normed_, layer.residual_multiplier, next_norm, spec_.norm_eps, normed_);
+}
+
+// The residual, normalised where the layer has a norm in front, in; the attention's contribution out (in
+// normed_).
 void Decoder::attention_block(size_t index, const Step& step) {
   const LayerSpec& layer = spec_.layers[index];
   const LayerWeights& weights = weights_.layers[index];
@@ -102,26 +121,32 @@ void Decoder::attention_block(size_t index, const Step& step) {
                attended = f32(current_->attended, n_tokens_, q.cols);
   const Matrix k = f32(current_->k, n_tokens_, kv_size(layer)),
                v = f32(current_->v, n_tokens_, kv_size(layer));
-  backend_.matmul(normed_, weights.q_proj, {}, compute_, q);
-  backend_.matmul(normed_, weights.k_proj, {}, compute_, k);
-  backend_.matmul(normed_, weights.v_proj, {}, compute_, v);
+  const Matrix& in = layer.norm_before ? normed_ : residual_;
+  backend_.matmul(in, weights.q_proj, {}, compute_, q);
+  backend_.matmul(in, weights.k_proj, {}, compute_, k);
+  backend_.matmul(in, weights.v_proj, {}, compute_, v);
+  if (weights.q_norm) backend_.rms_norm(q, weights.q_norm, spec_.norm_eps, q);
+  if (weights.k_norm) backend_.rms_norm(k, weights.k_norm, spec_.norm_eps, k);
   const KvLayer& cache = geometry_.layers[index];
-  backend_.qkv_to_cache(q, k, v, weights.qkv, table_, cache);
-  const AttentionParams params{layer.attention.n_heads, layer.attention.scale,
-                               layer.attention.sliding_window};
-  if (trace_) trace_attention(backend_, trace_, prefix(index), {q, table_, step.sequences, cache, params});
-  backend_.attention(q, table_, cache, params, attended);
+  const RopeTable table = table_of(layer.attention.rope);
+  backend_.qkv_to_cache(q, k, v, weights.qkv, table, cache);
+  const AttentionParams params{layer.attention.n_heads, layer.attention.scale, layer.attention.sliding_window,
+                               layer.attention.softcap};
+  if (trace_) trace_attention(backend_, trace_, prefix(index), {q, table, step.sequences, cache, params});
+  backend_.attention(q, table, cache, params, attended);
   backend_.matmul(attended, weights.o_proj, weights.o_bias, compute_, normed_);
 }
 
-// normed_ in, the feed-forward's contribution to the residual out (in normed_).
+// The same for the feed-forward.
 void Decoder::ffn_block(size_t index) {
+  const LayerSpec& layer = spec_.layers[index];
   const LayerWeights& weights = weights_.layers[index];
-  const int64_t inner = inner_size(spec_.layers[index]);
+  const int64_t inner = inner_size(layer);
+  const Matrix& in = layer.norm_before ? normed_ : residual_;
   const Matrix gate = f32(current_->gate, n_tokens_, inner), up = f32(current_->up, n_tokens_, inner);
-  backend_.matmul(normed_, weights.gate_proj, weights.gate_bias, compute_, gate);
-  backend_.matmul(normed_, weights.up_proj, weights.up_bias, compute_, up);
-  backend_.swiglu(gate, up);
+  backend_.matmul(in, weights.gate_proj, weights.gate_bias, compute_, gate);
+  backend_.matmul(in, weights.up_proj, weights.up_bias, compute_, up);
+  backend_.glu(gate, up, layer.feed_forward.activation);
   backend_.matmul(gate, weights.down_proj, weights.down_bias, compute_, normed_);
 }
 
@@ -135,6 +160,8 @@ Matrix Decoder::logits(const Matrix& hidden_rows) {
   }
   const Matrix out = f32(memory.logits, hidden_rows.rows, spec_.vocab_size);
   backend_.matmul(hidden_rows, weights_.head, {}, compute_, out);
+  if (spec_.logits_multiplier != 1.0F || spec_.logits_softcap > 0.0F)
+    backend_.soft_cap(out, spec_.logits_multiplier, spec_.logits_softcap);
   return out;
 }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <span>
 #include <vector>
 
@@ -11,9 +12,10 @@ namespace lariat {
 
 // One forward pass: the new tokens of all its sequences, one sequence after the other.
 struct Step {
-  std::vector<int32_t> tokens;            // ids in [0, vocab_size)
-  std::vector<StepSequence> sequences;    // with room in their pages for the new positions
-  std::vector<SequenceRope> frequencies;  // of each sequence; what its cached keys are rotated with
+  std::vector<int32_t> tokens;                  // ids in [0, vocab_size)
+  std::vector<StepSequence> sequences;          // with room in their pages for the new positions
+  std::vector<SequenceRope> frequencies;        // of each sequence; what its cached keys are rotated with
+  std::vector<SequenceRope> local_frequencies;  // likewise, of layers with ModelSpec::local_rope
 
   void clear();
 };
@@ -41,10 +43,17 @@ class Decoder {
   // Activations for up to `rows` tokens, and logits.
   struct Workspace {
     int64_t rows = 0, logit_rows = 0;
-    Buffer residual, normed, q, k, v, attended, gate, up, cos, sin, q_scale, logits;
+    Buffer residual, normed, q, k, v, attended, gate, up, logits;
+    // Of the RoPE tables, in the order of LayerRope.
+    struct Angles {
+      Buffer cos, sin, q_scale;
+    };
+    std::array<Angles, 2> angles;
   };
   void grow(Workspace& memory, int64_t rows);
   void use(Workspace& memory, int64_t n_tokens);
+  RopeTable table_of(LayerRope rope) const;
+  void add_to_residual(const LayerSpec& layer, const Matrix& post_norm, const Matrix& next_norm);
   void attention_block(size_t index, const Step& step);
   void ffn_block(size_t index);
 
@@ -63,7 +72,6 @@ class Decoder {
   Matrix residual_, normed_;
   Workspace* current_ = nullptr;
   int64_t n_tokens_ = 0;
-  RopeTable table_;
   TraceFn trace_;
 };
 

@@ -27,11 +27,30 @@ double read_theta(const JsonFields& object, double missing) {
   return object.number("rope_theta", 0.0, kMaxTheta).value_or(missing);
 }
 
+// M-RoPE shares a head's pairs out among time, row and column, which for text are all the position.
+void check_sections(const JsonFields& object, const RopeContext& context) {
+  int64_t pairs = 0;
+  for (const int64_t section :
+       object.integers("mrope_section", 0, kMaxContext).value_or(std::vector<int64_t>{}))
+    pairs += section;
+  if (pairs != 0 && 2 * pairs != context.head_dim)
+    object.fail("mrope_section", "the sections have " + std::to_string(pairs) + " pairs, and a head has " +
+                                     std::to_string(context.head_dim / 2));
+}
+
 // "rope_type", formerly "type"; the new name wins (standardize_rope_params).
-RopeType parse_type(const JsonFields& object) {
+RopeType parse_type(const JsonFields& object, const RopeContext& context) {
   const char* key = object.has("rope_type") ? "rope_type" : "type";
   const auto name = object.string(key);
   if (name) {
+    if (*name == "mrope") {
+      check_sections(object, context);
+      warn(object, context, key,
+           "for text it is no scaling; rows and columns of images have angles of their own");
+      return RopeType::kDefault;
+    }
+    // Phi-3's first files called longrope "su", and before that "yarn" (configuration_phi3.py).
+    if (*name == "su" || (*name == "yarn" && object.has("short_factor"))) return RopeType::kLongRope;
     if (const auto type = find_rope_type(*name)) return *type;
     object.fail(key, "known types: " + known_rope_types());
   }
@@ -233,9 +252,9 @@ RopeScaling rope_of_type(const RopeScaling& own, RopeType type) {
 
 RopeScaling parse_rope_scaling(const JsonFields& object, const RopeContext& context) {
   if (const auto rope = parse_per_layer(object, context)) return *rope;
-  check_rope_keys(object, context.warnings);
+  check_rope_keys(object, context.rules.heeds, context.warnings);
   RopeScaling rope;
-  rope.type = parse_type(object);
+  rope.type = parse_type(object, context);
   rope.head_dim = context.head_dim;
   rope.max_position_embeddings = context.max_position_embeddings;
   rope.theta = read_theta(object, context.theta);
@@ -295,17 +314,41 @@ RopeScaling read_rope(const JsonFields& config, RopeContext context) {
       warn(config, context, key, "heeded: pairs are (2i, 2i + 1); transformers ignores the key here");
   }
   const auto l0 = config.integer("original_max_position_embeddings", 1, kMaxContext);
-  if (!context.original_ctx) context.original_ctx = l0;
+  if (!context.original_ctx) context.original_ctx = l0 ? l0 : context.rules.original_ctx;
   if (const auto max = config.integer("max_position_embeddings", 1, kMaxContext))
     context.max_position_embeddings = *max;
   RopeScaling rope = parse_rope_scaling(object, context);
-  if (rope.partial_rotary_factor < 1.0 && rope.type != RopeType::kProportional) {
+  if (rope.partial_rotary_factor < 1.0 && rope.type != RopeType::kProportional && !context.rules.partial) {
     const char* key = "partial_rotary_factor";
     warn(object.has(key) ? object : config, context, key,
          "heeded: " + std::to_string(rope.rotary_dim) + " of " + std::to_string(rope.head_dim) +
              " dimensions rotate; transformers ignores the key here, or fails with a scaling");
   }
   return rope;
+}
+
+LayeredRope read_layered_rope(const JsonFields& config, const RopeContext& context, double local_theta) {
+  nlohmann::json full = nlohmann::json::object(), sliding = full;
+  if (const auto given = config.object("rope_parameters")) {
+    for (const std::string& key : given->keys()) {
+      if (key != "full_attention" && key != "sliding_attention")
+        given->fail(key, "expected objects full_attention and sliding_attention alone");
+    }
+    if (given->has("full_attention")) full = *given->find("full_attention");
+    if (given->has("sliding_attention")) sliding = *given->find("sliding_attention");
+  }
+  if (config.object("rope_scaling")) full.update(*config.find("rope_scaling"));
+  const auto read = [&](const nlohmann::json& object, const char* name, double theta) {
+    const JsonFields fields(object, config.file(), std::string("rope_parameters.") + name + ".");
+    RopeContext own = context;
+    own.theta = theta;
+    return parse_rope_scaling(fields, own);
+  };
+  LayeredRope ropes{read(full, "full_attention", read_theta(config, context.theta)),
+                    read(sliding, "sliding_attention", local_theta)};
+  if (ropes.local.depends_on_length())
+    config.fail("rope_parameters", "a sliding_attention whose RoPE depends on the length is not supported");
+  return ropes;
 }
 
 RopeScaling resolve_rope(const RopeScaling& own, const RopeOptions& options) {

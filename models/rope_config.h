@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/rope.h"
@@ -10,6 +11,13 @@
 namespace lariat {
 
 class JsonFields;
+
+// Where families differ in how they read the keys of RoPE.
+struct RopeRules {
+  std::optional<int64_t> original_ctx;  // of a config that has no such key at its top level (Phi-3)
+  bool partial = false;                 // partial_rotary_factor is a key of this family, in transformers too
+  std::string_view heeds{};             // keys of models/families/gate.h that the family implements
+};
 
 // What a rope_scaling object is read against.
 struct RopeContext {
@@ -21,6 +29,7 @@ struct RopeContext {
   // A top-level original_max_position_embeddings, which beats the one inside the object (transformers,
   // standardize_rope_params; Phi-3 writes it there).
   std::optional<int64_t> original_ctx;
+  RopeRules rules{};
   const JsonFields* config = nullptr;            // the file's top level, to blame for a key that stands there
   std::vector<std::string>* warnings = nullptr;  // where lines go that a user should know; null: nowhere
 };
@@ -34,6 +43,14 @@ RopeScaling parse_rope_scaling(const JsonFields& object, const RopeContext& cont
 // The whole of a config.json's RoPE: rope_theta, partial_rotary_factor, original_max_position_embeddings,
 // rope_interleaved and rope_scaling or rope_parameters. `context` holds what the file may leave open.
 RopeScaling read_rope(const JsonFields& config, RopeContext context);
+
+// The RoPE of a model whose layers with a window have one of their own: rope_parameters holds an object for
+// each ("full_attention", "sliding_attention"), or the older keys speak of the first. The second has
+// `local_theta` where nothing else is said, and may not depend on the length.
+struct LayeredRope {
+  RopeScaling global, local;
+};
+LayeredRope read_layered_rope(const JsonFields& config, const RopeContext& context, double local_theta);
 
 // The same model with a scaling of another type and that type's defaults: factor 1, the model's L0 (dynamic:
 // max_position_embeddings, as in transformers), Llama 3.1's low and high for llama3, no lists for longrope.

@@ -4,44 +4,60 @@
 #include <string>
 #include <vector>
 
-#include "kernels/tensor.h"
+#include "kernels/backend.h"
 #include "models/rope.h"
 
 // What a model is, as plain data: all in which the decoders of the families differ. A family
 // (models/families) makes a ModelSpec of a config.json; models/decoder interprets it and knows no family.
 namespace lariat {
 
+// RMSNorm of q and k before RoPE: over each head (Qwen 3), or over all heads together (OLMo 2).
+enum class QkNorm : uint8_t { kNone, kPerHead, kAllHeads };
+
+// Which of the model's RoPE tables a layer's q and k are rotated with: ModelSpec::rope, ::local_rope or none.
+enum class LayerRope : uint8_t { kGlobal, kLocal, kNone };
+
 struct AttentionSpec {
   int64_t n_heads = 0, n_kv_heads = 0;  // n_kv_heads divides n_heads
   int64_t head_dim = 0;                 // of q, k and v
   bool qkv_bias = false, o_bias = false;
-  bool qk_norm = false;        // RMSNorm over each head of q and k, before RoPE
+  QkNorm qk_norm = QkNorm::kNone;
+  LayerRope rope = LayerRope::kGlobal;
   float scale = 0.0F;          // of the scores
+  float softcap = 0.0F;        // of the scores (AttentionParams::softcap); 0: none
   int64_t sliding_window = 0;  // 0: full attention; w: a token sees the w positions that end at its own
 };
 
-// down(silu(gate x) * up x)
+// down(activation(gate x) * up x)
 struct FeedForwardSpec {
   int64_t intermediate_size = 0;
+  Activation activation = Activation::kSilu;
   bool bias = false;  // of gate, up and down
 };
 
-// A decoder layer: x += attention(norm(x)); x += feed_forward(norm(x)), with RMSNorm.
+// A decoder layer: x += m after(attention(before(x))); x += m after(feed_forward(before(x))), where before
+// and after are RMSNorms of their own, or nothing.
 struct LayerSpec {
   AttentionSpec attention;
   FeedForwardSpec feed_forward;
+  bool norm_before = true, norm_after = false;
+  float residual_multiplier = 1.0F;  // m
 };
 
 // How a checkpoint calls its tensors; those of a layer begin with `layer`, in which {} is its index. A
-// projection or norm is name + ".weight", its bias name + ".bias". All but the head stand behind "model.", or
-// behind nothing in files that AutoModel saved.
+// projection or norm is name + ".weight", its bias name + ".bias". What all but the head stand behind,
+// "model." mostly, is found in the checkpoint (models/weights.cpp). Projections of one name are rows of one
+// tensor: all of q, then of k, then of v, or by KV head (below); all of gate, then of up.
 struct TensorNames {
   std::string embed = "embed_tokens", norm = "norm", head = "lm_head";
   std::string layer = "layers.{}.";
   std::string attention_norm = "input_layernorm", ffn_norm = "post_attention_layernorm";
+  std::string attention_post_norm = "post_attention_layernorm";
+  std::string ffn_post_norm = "post_feedforward_layernorm";
   std::string q = "self_attn.q_proj", k = "self_attn.k_proj", v = "self_attn.v_proj", o = "self_attn.o_proj";
   std::string q_norm = "self_attn.q_norm", k_norm = "self_attn.k_norm";
   std::string gate = "mlp.gate_proj", up = "mlp.up_proj", down = "mlp.down_proj";
+  bool qkv_by_kv_head = false;  // for each KV head: its query heads, its key, its value (InternLM 2)
 };
 
 // Every field has been checked: a ModelSpec in hand is usable.
@@ -51,10 +67,19 @@ struct ModelSpec {
   int64_t vocab_size = 0, hidden_size = 0;
   int64_t max_position_embeddings = 0;
   float norm_eps = 0.0F;
+  bool norm_plus_one = false;        // norms multiply with 1 + weight (Gemma)
   bool tie_word_embeddings = false;  // the head is the embedding table
-  std::vector<LayerSpec> layers;     // at least one
+  bool qk_norm_if_stored = false;    // a checkpoint without norms of q and k is an older kind (MiniMind)
+  float embedding_multiplier = 1.0F;
+  bool round_embedding_multiplier = false;  // to the dtype of the embeddings (Gemma)
+  float logits_multiplier = 1.0F;
+  float logits_softcap = 0.0F;    // c: logits become c tanh(logits / c); 0: as they are
+  std::vector<LayerSpec> layers;  // at least one
   RopeScaling rope;
-  DType dtype = DType::kF32;  // torch_dtype / dtype: what the checkpoint says that it holds
+  std::optional<RopeScaling> local_rope;  // of LayerRope::kLocal; no scaling of it depends on the length
+  double query_log_beta = 0.0;            // SequenceRope::log_beta; 0: none
+  int64_t query_log_ctx = 1;              // SequenceRope::log_ctx
+  DType dtype = DType::kF32;              // torch_dtype / dtype: what the checkpoint says that it holds
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;  // of generation_config.json, else of config.json
   TensorNames names;

@@ -1,6 +1,7 @@
 #include "models/trace.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -91,7 +92,8 @@ void trace_attention(Backend& backend, const TraceFn& trace, const std::string& 
           for (int64_t d = 0; d < layer.head_dim; ++d) score += query[static_cast<size_t>(d)] * key[d];
           largest = std::max(largest, score);
         }
-        scores_max.push_back(static_cast<float>(largest));
+        const double cap = view.params.softcap;
+        scores_max.push_back(static_cast<float>(cap > 0 ? cap * std::tanh(largest / cap) : largest));
       }
     }
   }

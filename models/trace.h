@@ -9,12 +9,12 @@ namespace lariat {
 
 // Sees what each layer makes of a step's tokens: called with f32 rows in host memory, one per token, valid
 // during the call. Names are "layers.I." and one of
-//   q             after biases and head norms, before RoPE    [n_heads * head_dim]
-//   k, v          as the cache has them (k rotated)           [n_kv_heads * head_dim]
-//   scores_max    the largest score of each head              [n_heads]
-//   attention     the attention's contribution                [hidden]
-//   feed_forward  the feed-forward's contribution             [hidden]
-//   output        the residual after the layer                [hidden]
+//   q             after biases and head norms, before RoPE           [n_heads * head_dim]
+//   k, v          as cached: k rotated, without attention factor     [n_kv_heads * head_dim]
+//   scores_max    the largest score of each head, capped             [n_heads]
+//   attention     what attention makes, before a norm behind it      [hidden]
+//   feed_forward  likewise the feed-forward                          [hidden]
+//   output        the residual after the layer                       [hidden]
 // It costs a copy of all of them and is meant for comparing a model with another implementation of it.
 using TraceFn = std::function<void(const std::string& name, int64_t cols, std::span<const float> rows)>;
 

@@ -14,12 +14,13 @@ namespace lariat {
 // One decoder layer. Projections are [out_features, in_features]; norms and biases are one f32 row; what a
 // model does not have is an empty Matrix.
 struct LayerWeights {
-  Matrix attention_norm;  // [hidden]
+  Matrix attention_norm, attention_post_norm;  // [hidden]
   Matrix q_proj, k_proj, v_proj,
-      o_proj;       // [heads*head_dim, hidden], [kv heads*head_dim, hidden] x2, [hidden, ..]
-  Matrix o_bias;    // [hidden]
-  QkvEpilogue qkv;  // biases of q, k, v and the norms over heads
-  Matrix ffn_norm;  // [hidden]
+      o_proj;                      // [heads*head_dim, hidden], [kv heads*head_dim, hidden] x2, [hidden, ..]
+  Matrix o_bias;                   // [hidden]
+  QkvEpilogue qkv;                 // biases of q, k, v and the norms over each head
+  Matrix q_norm, k_norm;           // over all heads together: [heads*head_dim], [kv heads*head_dim]
+  Matrix ffn_norm, ffn_post_norm;  // [hidden]
   Matrix gate_proj, up_proj, down_proj;  // [intermediate, hidden] x2, [hidden, intermediate]
   Matrix gate_bias, up_bias, down_bias;
 };
@@ -32,6 +33,7 @@ struct Weights {
   Matrix norm;                // [hidden]
   Matrix head;                // [vocab, hidden]; the embedding itself when tied
   DType dtype = DType::kF32;  // of the projections
+  float embedding_multiplier = 1.0F;
   // Of all matrices a decode step reads (embedding table excluded unless tied).
   size_t bytes = 0;
   int64_t values = 0;  // how many weights these matrices hold: a token costs as many multiply-adds

@@ -25,10 +25,13 @@ HWY_NOINLINE inline float SoftmaxStep(const AttentionTask& task, int64_t row, in
   const F32 d;
   const auto first = std::clamp<int64_t>(task.begin(row) - base, 0, kAttentionKeys);
   const auto last = std::clamp<int64_t>(std::min(task.end(row), task.last_key) - base, first, kAttentionKeys);
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = 0; task.softcap > 0.0F && i < kAttentionKeys; i += lanes) {
+    hn::StoreU(SoftCap(hn::LoadU(d, scores + i), task.softcap), d, scores + i);
+  }
   std::fill(scores, scores + first, -kInf);
   std::fill(scores + last, scores + kAttentionKeys, -kInf);
 
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   VF32 largest = hn::LoadU(d, scores);
   for (int64_t i = lanes; i < kAttentionKeys; i += lanes) {
     largest = hn::Max(largest, hn::LoadU(d, scores + i));

@@ -157,6 +157,7 @@ Share share_of(const Call& call, const StepSequence& sequence, int64_t first_row
   share.task.rows = count * call.group;
   share.task.first_position = sequence.first_position + first;
   share.task.window = call.params.sliding_window;
+  share.task.softcap = call.params.softcap;
   share.task.last_key = share.task.first_position + count;
   share.task.stride = call.stride;
   share.block = takes_blocks(call, sequence);

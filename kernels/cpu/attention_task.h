@@ -10,7 +10,7 @@ inline constexpr int64_t kAttentionKeys = 64;
 // The share of one thread: query rows of one KV head over a range of positions. Row r is query head
 // kv_head * group + r % group of token r / group. The outcome is left as the online softmax holds it,
 //   max[r], sum[r] = sum_j exp(s[r][j] - max[r]), acc[r] = sum_j exp(s[r][j] - max[r]) V[j],
-// so that ranges can be merged; s already has its scale.
+// so that ranges can be merged; s is what SoftmaxStep makes of the scaled product.
 struct AttentionTask {
   const KvLayer* layer = nullptr;
   void* const* pages = nullptr;  // of StepSequence
@@ -19,6 +19,7 @@ struct AttentionTask {
   int64_t rows = 0;                     // tokens * group
   int64_t first_position = 0;           // of row 0
   int64_t window = 0;                   // of AttentionParams
+  float softcap = 0.0F;                 // likewise
   int64_t first_key = 0, last_key = 0;  // the range; first_key is a multiple of kAttentionKeys
   const float* q = nullptr;             // [rows][stride], rotated and scaled, zeros from head_dim on
   float* max = nullptr;                 // [rows]

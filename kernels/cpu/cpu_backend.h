@@ -34,9 +34,9 @@ class CpuBackend final : public Backend {
   Weight load_weight(const Matrix& host, DType dtype) override;
   bool quantizes() const override { return true; }
 
-  void embed(std::span<const int32_t> tokens, const Matrix& table, const Matrix& out) override;
+  void embed(std::span<const int32_t> tokens, const Matrix& table, float scale, const Matrix& out) override;
   void rms_norm(const Matrix& x, const Matrix& weight, float eps, const Matrix& out) override;
-  void add_rms_norm(const Matrix& residual, const Matrix& delta, const Matrix& weight, float eps,
+  void add_rms_norm(const Matrix& residual, const Matrix& delta, float scale, const Matrix& weight, float eps,
                     const Matrix& out) override;
   void matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
               const Matrix& out) override;
@@ -48,7 +48,8 @@ class CpuBackend final : public Backend {
                  const Matrix& out) override;
   void rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
                      bool interleaved) override;
-  void swiglu(const Matrix& gate, const Matrix& up) override;
+  void glu(const Matrix& gate, const Matrix& up, Activation activation) override;
+  void soft_cap(const Matrix& x, float scale, float cap) override;
   void argmax(const Matrix& logits, std::span<int32_t> ids) override;
   void sample(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
               std::span<int32_t> ids) override;

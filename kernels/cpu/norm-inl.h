@@ -43,16 +43,17 @@ HWY_INLINE float SumOfSquares(const float* x, size_t n) {
   });
 }
 
-// x += delta; the sum of squares of the result.
-HWY_INLINE float AddSumOfSquares(float* x, const float* delta, size_t n) {
+// x += scale * delta; the sum of squares of the result.
+HWY_INLINE float AddSumOfSquares(float* x, const float* delta, float scale, size_t n) {
   const F32 d;
+  const VF32 factor = hn::Set(d, scale);
   return SumSquares(n, [&](size_t i, size_t count) HWY_ATTR {
     if (count == hn::Lanes(d)) {
-      const VF32 sum = hn::Add(hn::LoadU(d, x + i), hn::LoadU(d, delta + i));
+      const VF32 sum = hn::MulAdd(hn::LoadU(d, delta + i), factor, hn::LoadU(d, x + i));
       hn::StoreU(sum, d, x + i);
       return sum;
     }
-    const VF32 sum = hn::Add(LoadTailF32(d, x + i, count), LoadTailF32(d, delta + i, count));
+    const VF32 sum = hn::MulAdd(LoadTailF32(d, delta + i, count), factor, LoadTailF32(d, x + i, count));
     StoreTailF32(d, sum, x + i, count);
     return sum;
   });

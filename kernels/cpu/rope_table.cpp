@@ -122,7 +122,7 @@ void CpuBackend::rope_table(std::span<const SequenceRope> ropes, const RopeTable
   auto* work = static_cast<double*>(scratch(static_cast<size_t>(threads_ * work_size) * sizeof(double)));
   for_ranges(threads_, table.cos.rows, row_grain(pairs), [&](int64_t first, int64_t last) {
     for_sequences(step_, first, last, [&](size_t s, int64_t row, int64_t position, int64_t count) {
-      for (int64_t i = row; i < row + count; ++i) *table.q_scale.f32(i) = ropes[s].q_scale;
+      for (int64_t i = 0; i < count; ++i) *table.q_scale.f32(row + i) = ropes[s].q_scale_at(position + i);
       if (pairs == 0) return;  // a model without RoPE
       angles_[s].fill(position, table.cos.row_range(row, count), table.sin.row_range(row, count),
                       work + omp_get_thread_num() * work_size);

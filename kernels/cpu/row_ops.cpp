@@ -11,7 +11,7 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/norm-inl.h"
-#include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/rotate-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
@@ -28,35 +28,55 @@ void RmsNormRows(const Matrix& x, const Matrix& weight, float eps, const Matrix&
 }
 
 // The addition and the sum of squares share one pass over the row.
-void AddRmsNormRows(const Matrix& residual, const Matrix& delta, const Matrix& weight, float eps,
+void AddRmsNormRows(const Matrix& residual, const Matrix& delta, float scale, const Matrix& weight, float eps,
                     const Matrix& out, int64_t first, int64_t last) {
   const auto n = static_cast<size_t>(residual.cols);
+  const auto add = [&](int64_t t)
+                       HWY_ATTR { return AddSumOfSquares(residual.f32(t), delta.f32(t), scale, n); };
+  if (!weight) {
+    for (int64_t t = first; t < last; ++t) add(t);
+    return;
+  }
   WithDType(weight.data, weight.dtype, [&](const auto* w) HWY_ATTR {
     for (int64_t t = first; t < last; ++t) {
-      float* row = residual.f32(t);
-      const float sum = AddSumOfSquares(row, delta.f32(t), n);
-      ScaleRow(row, w, n, NormFactor(sum, n, eps), out.f32(t));
+      ScaleRow(residual.f32(t), w, n, NormFactor(add(t), n, eps), out.f32(t));
     }
   });
 }
 
-// exp(-x) is capped below f32's largest value; what silu then gives for x < -88 differs from the exact value
-// by less than 1e-35.
-HWY_INLINE VF32 SiluTimes(VF32 x, VF32 up) {
+// x / (1 + exp(-z)) * up. exp(-z) is capped below f32's largest value; what that gives for z < -88 differs
+// from the exact value by less than 1e-35.
+HWY_INLINE VF32 GateTimes(VF32 x, VF32 z, VF32 up) {
   const F32 d;
-  const VF32 denominator = hn::Add(hn::Set(d, 1.0F), Exp(hn::Min(hn::Set(d, 88.0F), hn::Neg(x))));
+  const VF32 denominator = hn::Add(hn::Set(d, 1.0F), Exp(hn::Min(hn::Set(d, 88.0F), hn::Neg(z))));
   return hn::Mul(hn::Div(x, denominator), up);
 }
 
-void SwigluRow(float* gate, const float* up, size_t n) {
+// Silu: z = x. Gelu: (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)), so z = 2 u = 2 sqrt(2 / pi) (x + 0.044715 x^3).
+HWY_INLINE VF32 Gated(VF32 x, VF32 up, Activation activation) {
+  const F32 d;
+  if (activation == Activation::kSilu) return GateTimes(x, x, up);
+  const VF32 slope = hn::MulAdd(hn::Mul(x, x), hn::Set(d, 1.59576912F * 0.044715F), hn::Set(d, 1.59576912F));
+  return GateTimes(x, hn::Mul(x, slope), up);
+}
+
+void GluRow(float* gate, const float* up, size_t n, Activation activation) {
   const F32 d;
   size_t i = 0;
   for (; i + hn::Lanes(d) <= n; i += hn::Lanes(d)) {
-    hn::StoreU(SiluTimes(hn::LoadU(d, gate + i), hn::LoadU(d, up + i)), d, gate + i);
+    hn::StoreU(Gated(hn::LoadU(d, gate + i), hn::LoadU(d, up + i), activation), d, gate + i);
   }
   if (i == n) return;
-  const VF32 tail = SiluTimes(LoadTailF32(d, gate + i, n - i), LoadTailF32(d, up + i, n - i));
+  const VF32 tail = Gated(LoadTailF32(d, gate + i, n - i), LoadTailF32(d, up + i, n - i), activation);
   StoreTailF32(d, tail, gate + i, n - i);
+}
+
+void SoftCapRow(float* x, size_t n, float scale, float cap) {
+  const F32 d;
+  for (size_t i = 0; i < n; i += hn::Lanes(d)) {
+    const VF32 value = hn::Mul(LoadUpTo(x + i, n - i), hn::Set(d, scale));
+    StoreUpTo(cap > 0.0F ? SoftCap(value, cap) : value, x + i, n - i);
+  }
 }
 
 // The largest value of a row. NaN never wins; -inf for a row without a number. (Highway's Max treats NaN
@@ -133,15 +153,18 @@ HWY_AFTER_NAMESPACE();
 namespace lariat {
 HWY_EXPORT(RmsNormRows);
 HWY_EXPORT(AddRmsNormRows);
-HWY_EXPORT(SwigluRow);
+HWY_EXPORT(GluRow);
+HWY_EXPORT(SoftCapRow);
 HWY_EXPORT(ArgmaxRow);
 HWY_EXPORT(NllRow);
 
-void CpuBackend::embed(std::span<const int32_t> tokens, const Matrix& table, const Matrix& out) {
+void CpuBackend::embed(std::span<const int32_t> tokens, const Matrix& table, float scale, const Matrix& out) {
   const auto n = static_cast<int64_t>(tokens.size());
   for_ranges(threads_, n, row_grain(table.cols), [&](int64_t first, int64_t last) {
     for (int64_t t = first; t < last; ++t) {
       cpu::convert_rows(table.row_range(tokens[static_cast<size_t>(t)], 1), out.row_range(t, 1));
+      if (scale != 1.0F)
+        HWY_DYNAMIC_DISPATCH(SoftCapRow)(out.f32(t), static_cast<size_t>(out.cols), scale, 0.0F);
     }
   });
 }
@@ -152,17 +175,25 @@ void CpuBackend::rms_norm(const Matrix& x, const Matrix& weight, float eps, cons
   });
 }
 
-void CpuBackend::add_rms_norm(const Matrix& residual, const Matrix& delta, const Matrix& weight, float eps,
-                              const Matrix& out) {
+void CpuBackend::add_rms_norm(const Matrix& residual, const Matrix& delta, float scale, const Matrix& weight,
+                              float eps, const Matrix& out) {
   for_ranges(threads_, residual.rows, row_grain(residual.cols), [&](int64_t first, int64_t last) {
-    HWY_DYNAMIC_DISPATCH(AddRmsNormRows)(residual, delta, weight, eps, out, first, last);
+    HWY_DYNAMIC_DISPATCH(AddRmsNormRows)(residual, delta, scale, weight, eps, out, first, last);
   });
 }
 
-void CpuBackend::swiglu(const Matrix& gate, const Matrix& up) {
+void CpuBackend::glu(const Matrix& gate, const Matrix& up, Activation activation) {
   for_ranges(threads_, gate.rows, row_grain(gate.cols), [&](int64_t first, int64_t last) {
     for (int64_t t = first; t < last; ++t) {
-      HWY_DYNAMIC_DISPATCH(SwigluRow)(gate.f32(t), up.f32(t), static_cast<size_t>(gate.cols));
+      HWY_DYNAMIC_DISPATCH(GluRow)(gate.f32(t), up.f32(t), static_cast<size_t>(gate.cols), activation);
+    }
+  });
+}
+
+void CpuBackend::soft_cap(const Matrix& x, float scale, float cap) {
+  for_ranges(threads_, x.rows, row_grain(x.cols), [&](int64_t first, int64_t last) {
+    for (int64_t t = first; t < last; ++t) {
+      HWY_DYNAMIC_DISPATCH(SoftCapRow)(x.f32(t), static_cast<size_t>(x.cols), scale, cap);
     }
   });
 }

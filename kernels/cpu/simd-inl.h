@@ -199,6 +199,16 @@ HWY_INLINE VF32 Exp(VF32 x) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3F)), hn::Mul(exp_r, power));
 }
 
+// cap * tanh(x / cap), by tanh(y) = 1 - 2 / (1 + exp(2 y)): off by cap * 5 * 2^-24 at most. A NaN stays a
+// NaN, for which Min would not do: without vectors it takes the other argument.
+HWY_INLINE VF32 SoftCap(VF32 x, float cap) {
+  const F32 d;
+  const VF32 one = hn::Set(d, 1.0F), two = hn::Set(d, 2.0F), largest = hn::Set(d, 88.0F);
+  const VF32 argument = hn::Mul(x, hn::Set(d, 2.0F / cap));
+  const VF32 power = Exp(hn::IfThenElse(hn::Gt(argument, largest), largest, argument));
+  return hn::Mul(hn::Set(d, cap), hn::Sub(one, hn::Div(two, hn::Add(one, power))));
+}
+
 // The even (odd) lanes of low, then those of high. A vector of one lane (the scalar target, where Highway has
 // no ConcatEven) has no odd lane: low is taken for the even one and high for the odd one.
 HWY_INLINE VF32 EvenLanes(VF32 low, VF32 high) {

@@ -63,6 +63,8 @@ Attention describe(const Matrix& q, const RopeTable& rope, const KvLayer& layer,
   a.rotary_dim = static_cast<int>(rope.rotary_dim);
   a.interleaved = rope.interleaved;
   a.scale = params.scale * kLog2E;
+  a.softcap = params.softcap * kLog2E;
+  a.softcap_slope = params.softcap > 0.0F ? 2.0F / params.softcap : 0.0F;
   a.step = step;
   a.k_offset = static_cast<int64_t>(layer.k_offset);
   a.v_offset = static_cast<int64_t>(layer.v_offset);

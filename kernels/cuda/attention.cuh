@@ -27,6 +27,7 @@ struct Attention {
   float2* state;
   int n_heads, n_kv_heads, head_dim, rotary_dim, splits;
   float scale;  // of the dimensions that are not rotated; those that are have q_scale as well
+  float softcap, softcap_slope;  // of the scores, in their units, and 2 log2(e) / softcap; 0: none
   DType k_dtype, v_dtype;
   bool interleaved;
 
@@ -64,6 +65,17 @@ __device__ __forceinline__ int64_t state_index(const Attention& a, int split, in
   return (split * a.n_rows + row) * a.n_heads + head;
 }
 
+// softcap * tanh(x / softcap), by tanh(y) = 1 - 2 / (1 + exp(2 y)): off by softcap * 8 * 2^-24 at most. The
+// quick division, as that of IEEE takes registers from the kernels, also where there is no cap.
+__device__ __forceinline__ float capped_score(const Attention& a, float x) {
+  const float divisor = 1.0F + exp2f(x * a.softcap_slope);
+#ifdef __CUDACC__
+  return a.softcap - __fdividef(2.0F * a.softcap, divisor);
+#else
+  return a.softcap - 2.0F * a.softcap / divisor;
+#endif
+}
+
 // How many blocks share the keys of one tile: enough for two blocks on every multiprocessor, as long as each
 // has `min_tiles` key tiles to work on.
 int attention_splits(int64_t blocks, int64_t key_tiles, int64_t min_tiles, int multiprocessors);
@@ -74,8 +86,8 @@ struct AttentionKernel {
   void (*launch)(const Attention& a, const AttentionPlan& plan, LaunchQueue& queue);
 };
 extern const AttentionKernel kAttentionPlain;
-// On tensor cores, where tensor_cores_support(): for few and for many packed rows of a sequence.
+// On tensor cores, where tensor_cores_support() (cuda_backend.h): for few and for many packed rows of a
+// sequence.
 extern const AttentionKernel kAttentionDecode, kAttentionPrefill;
-bool tensor_cores_support(DType k_dtype, DType v_dtype, int64_t head_dim);
 
 }  // namespace lariat::cuda

@@ -42,6 +42,7 @@ __device__ __forceinline__ void add_key(const Attention& a, const float* query, 
     score += query[d] * load_any(keys, a.k_dtype, base + d);
   }
   score = warp_sum(score);
+  if (a.softcap > 0.0F) score = capped_score(a, score);
   const float top = fmaxf(state.top, score);
   const float shrink = exp2f(state.top - top), weight = exp2f(score - top);
   state.sum = state.sum * shrink + weight;

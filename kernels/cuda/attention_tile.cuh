@@ -183,6 +183,15 @@ __device__ __forceinline__ void score_keys(const QueryFragments<Tile>& fragments
   }
 }
 
+template <class Tile>
+__device__ __forceinline__ void cap_scores(const Attention& a, float (&scores)[Tile::kWarpKeys / 8][4]) {
+#pragma unroll
+  for (int n = 0; n < Tile::kWarpKeys / 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) scores[n][i] = capped_score(a, scores[n][i]);
+  }
+}
+
 // Masks the keys that a row does not see. positions: of the lane's two rows; a padding row's is -1.
 template <class Tile>
 __device__ __forceinline__ void apply_mask(const Attention& a, const int64_t (&positions)[2],

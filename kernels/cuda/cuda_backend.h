@@ -11,7 +11,9 @@ namespace lariat {
 
 namespace cuda {
 struct Step;
-}
+// Whether attention over such a cache runs on tensor cores: 16-bit keys and values of a head size that fits.
+bool tensor_cores_support(DType k_dtype, DType v_dtype, int64_t head_dim);
+}  // namespace cuda
 
 // NVIDIA GPUs from sm_80 on. cuBLAS for prefill matrix products, own kernels for everything else, one op per
 // file in this folder. Work is queued on one stream; only what returns host values (copy_out, argmax, sample,
@@ -40,9 +42,9 @@ class CudaBackend final : public Backend {
   using StepCounts = cuda::LaunchQueue::Counts;
   const StepCounts& step_counts() const { return queue_.counts(); }  // of the steps so far
 
-  void embed(std::span<const int32_t> tokens, const Matrix& table, const Matrix& out) override;
+  void embed(std::span<const int32_t> tokens, const Matrix& table, float scale, const Matrix& out) override;
   void rms_norm(const Matrix& x, const Matrix& weight, float eps, const Matrix& out) override;
-  void add_rms_norm(const Matrix& residual, const Matrix& delta, const Matrix& weight, float eps,
+  void add_rms_norm(const Matrix& residual, const Matrix& delta, float scale, const Matrix& weight, float eps,
                     const Matrix& out) override;
   void matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
               const Matrix& out) override;
@@ -54,7 +56,8 @@ class CudaBackend final : public Backend {
                  const Matrix& out) override;
   void rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
                      bool interleaved) override;
-  void swiglu(const Matrix& gate, const Matrix& up) override;
+  void glu(const Matrix& gate, const Matrix& up, Activation activation) override;
+  void soft_cap(const Matrix& x, float scale, float cap) override;
   void argmax(const Matrix& logits, std::span<int32_t> ids) override;
   void sample(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
               std::span<int32_t> ids) override;
@@ -83,6 +86,9 @@ class CudaBackend final : public Backend {
     Mirror sequences;    // [count] cuda::Sequence
     Mirror pages;        // [count][pitch]
     Mirror frequencies;  // doubles, rows as the op needs them
+    // Taken by the tables of this step so far: a model's second one stands behind its first, so that neither
+    // is sent again at every step.
+    size_t frequency_words = 0;
     int64_t count = 0, pitch = 0;
     int64_t rows = 0;            // new tokens of all sequences
     int64_t longest = 0;         // new tokens of the sequence that has most of them

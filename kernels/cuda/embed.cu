@@ -14,22 +14,23 @@ using Tokens = ByValue<int32_t, kTokensPerLaunch>;
 // Grid: one block per token; 256 threads stride over its row. Bound by memory (one row read, one written).
 template <class T>
 __global__ void embed_kernel(const __grid_constant__ Tokens tokens, const T* table, int64_t table_stride,
-                             float* out, int64_t out_stride, int64_t cols) {
+                             float scale, float* out, int64_t out_stride, int64_t cols) {
   const T* row = table + tokens.value[blockIdx.x] * table_stride;
   float* to = out + blockIdx.x * out_stride;
-  for (int64_t i = threadIdx.x; i < cols; i += blockDim.x) to[i] = to_float(row[i]);
+  for (int64_t i = threadIdx.x; i < cols; i += blockDim.x) to[i] = scale * to_float(row[i]);
 }
 
 }  // namespace
 
-void CudaBackend::embed(std::span<const int32_t> tokens, const Matrix& table, const Matrix& out) {
+void CudaBackend::embed(std::span<const int32_t> tokens, const Matrix& table, float scale,
+                        const Matrix& out) {
   for (size_t first = 0; first < tokens.size(); first += kTokensPerLaunch) {
     const size_t count = std::min<size_t>(kTokensPerLaunch, tokens.size() - first);
     float* to = typed<float>(out) + static_cast<int64_t>(first) * out.stride;
     with_dtype(table.dtype, [&]<class T>(T) {
       launch(embed_kernel<T>, dim3(static_cast<unsigned>(count)), dim3(256), 0, stream(),
-             by_value<int32_t, kTokensPerLaunch>(tokens, first, count), typed<T>(table), table.stride, to,
-             out.stride, table.cols);
+             by_value<int32_t, kTokensPerLaunch>(tokens, first, count), typed<T>(table), table.stride, scale,
+             to, out.stride, table.cols);
     });
   }
 }

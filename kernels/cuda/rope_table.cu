@@ -11,7 +11,10 @@ struct Rows {
   int64_t cos_stride, sin_stride, q_scale_stride;
 };
 
-// frequencies: [sequences][pairs + 1], the last of a row is the sequence's q_scale.
+// Behind the pairs of a row of frequencies.
+constexpr int64_t kScaleWords = 3;  // q_scale, log_beta, log_ctx of the sequence
+
+// frequencies: [sequences][pairs + kScaleWords].
 // One thread per (row, pair). Bound by double arithmetic; a table serves every layer of a step.
 __global__ void rope_table_kernel(Step step, int64_t n_rows, const double* frequencies, int64_t pairs,
                                   Rows rows) {
@@ -19,12 +22,19 @@ __global__ void rope_table_kernel(Step step, int64_t n_rows, const double* frequ
   const int64_t row = i / pairs, pair = i % pairs;
   if (row >= n_rows) return;
   const StepRow at = step.row(row);
-  const double* inv_freq = frequencies + at.sequence * (pairs + 1);
+  const double* inv_freq = frequencies + at.sequence * (pairs + kScaleWords);
   double sine = 0.0, cosine = 0.0;
   sincos(static_cast<double>(at.position) * inv_freq[pair], &sine, &cosine);
   rows.cos[row * rows.cos_stride + pair] = static_cast<float>(cosine);
   rows.sin[row * rows.sin_stride + pair] = static_cast<float>(sine);
-  if (pair == 0) rows.q_scale[row * rows.q_scale_stride] = static_cast<float>(inv_freq[pairs]);
+  if (pair > 0) return;
+  double scale = inv_freq[pairs];
+  const double log_beta = inv_freq[pairs + 1];
+  if (log_beta != 0.0) {
+    const int64_t lengths = at.position / static_cast<int64_t>(inv_freq[pairs + 2]);
+    scale *= 1.0 + log_beta * log1p(static_cast<double>(lengths));
+  }
+  rows.q_scale[row * rows.q_scale_stride] = static_cast<float>(scale);
 }
 
 }  // namespace
@@ -36,13 +46,16 @@ void CudaBackend::rope_table(std::span<const SequenceRope> ropes, const RopeTabl
   std::vector<double> frequencies;
   for (const SequenceRope& rope : ropes) {
     frequencies.insert(frequencies.end(), rope.inv_freq.begin(), rope.inv_freq.end());
-    frequencies.push_back(static_cast<double>(rope.q_scale));
+    frequencies.insert(frequencies.end(),
+                       {static_cast<double>(rope.q_scale), rope.log_beta, static_cast<double>(rope.log_ctx)});
   }
-  reserve(step_.frequencies, frequencies.size());
-  send(step_.frequencies, 0, frequencies.data(), frequencies.size());
+  const size_t at = step_.frequency_words;
+  step_.frequency_words += frequencies.size();
+  reserve(step_.frequencies, step_.frequency_words);
+  send(step_.frequencies, at, frequencies.data(), frequencies.size());
   launch(rope_table_kernel, dim3(to_unsigned(ceil_div<int64_t>(step_.rows * pairs, kThreads))),
          dim3(kThreads), 0, stream(), on_device(step_), step_.rows,
-         static_cast<const double*>(step_.frequencies.device.data()), pairs,
+         static_cast<const double*>(step_.frequencies.device.data()) + at, pairs,
          Rows{typed<float>(table.cos), typed<float>(table.sin), typed<float>(table.q_scale), table.cos.stride,
               table.sin.stride, table.q_scale.stride});
 }

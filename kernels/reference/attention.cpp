@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/reference/reference_backend.h"
 #include "kernels/reference/scalar.h"
@@ -43,7 +44,8 @@ void attend(std::span<const double> query, const StepSequence& sequence, int64_t
       score +=
           query[static_cast<size_t>(d)] * load_f32(keys, layer.k_dtype, kv_index(kv_head, j, d, head_dim));
     }
-    weights.push_back(params.scale * score);
+    score *= params.scale;
+    weights.push_back(params.softcap > 0.0F ? params.softcap * std::tanh(score / params.softcap) : score);
   }
   softmax(weights);
   for (int64_t d = 0; d < head_dim; ++d) {

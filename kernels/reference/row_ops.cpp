@@ -1,15 +1,18 @@
 // The ops that work row by row.
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 
 #include "kernels/reference/reference_backend.h"
 #include "kernels/reference/scalar.h"
 
 namespace lariat {
 
-void ReferenceBackend::embed(std::span<const int32_t> tokens, const Matrix& table, const Matrix& out) {
+void ReferenceBackend::embed(std::span<const int32_t> tokens, const Matrix& table, float scale,
+                             const Matrix& out) {
   for (size_t t = 0; t < tokens.size(); ++t) {
     for (int64_t i = 0; i < table.cols; ++i) {
-      reference::put(out, static_cast<int64_t>(t), i, reference::get(table, tokens[t], i));
+      reference::put(out, static_cast<int64_t>(t), i, scale * reference::get(table, tokens[t], i));
     }
   }
 }
@@ -23,21 +26,36 @@ void ReferenceBackend::rms_norm(const Matrix& x, const Matrix& weight, float eps
   }
 }
 
-void ReferenceBackend::add_rms_norm(const Matrix& residual, const Matrix& delta, const Matrix& weight,
-                                    float eps, const Matrix& out) {
+void ReferenceBackend::add_rms_norm(const Matrix& residual, const Matrix& delta, float scale,
+                                    const Matrix& weight, float eps, const Matrix& out) {
   for (int64_t t = 0; t < residual.rows; ++t) {
     for (int64_t i = 0; i < residual.cols; ++i) {
-      reference::put(residual, t, i, reference::get(residual, t, i) + reference::get(delta, t, i));
+      reference::put(residual, t, i, reference::get(residual, t, i) + scale * reference::get(delta, t, i));
     }
   }
-  rms_norm(residual, weight, eps, out);
+  if (weight) rms_norm(residual, weight, eps, out);
 }
 
-void ReferenceBackend::swiglu(const Matrix& gate, const Matrix& up) {
+void ReferenceBackend::glu(const Matrix& gate, const Matrix& up, Activation activation) {
+  const auto activate = [&](double x) {
+    // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)), which keeps its digits where tanh(u) is close to -1.
+    const double z = activation == Activation::kSilu
+                         ? x
+                         : 2.0 * std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x);
+    return x / (1.0 + std::exp(-z));
+  };
   for (int64_t t = 0; t < gate.rows; ++t) {
     for (int64_t i = 0; i < gate.cols; ++i) {
-      const double x = reference::get(gate, t, i);
-      reference::put(gate, t, i, x / (1.0 + std::exp(-x)) * reference::get(up, t, i));
+      reference::put(gate, t, i, activate(reference::get(gate, t, i)) * reference::get(up, t, i));
+    }
+  }
+}
+
+void ReferenceBackend::soft_cap(const Matrix& x, float scale, float cap) {
+  for (int64_t t = 0; t < x.rows; ++t) {
+    for (int64_t i = 0; i < x.cols; ++i) {
+      const double value = scale * reference::get(x, t, i);
+      reference::put(x, t, i, cap > 0.0F ? cap * std::tanh(value / cap) : value);
     }
   }
 }

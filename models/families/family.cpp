@@ -9,12 +9,30 @@
 namespace lariat {
 namespace {
 
-constexpr std::array<Family, 5> kFamilies{{
-    {"LlamaForCausalLM", "llama", read_llama, "LLaMAForCausalLM"},  // as the first conversions spelt it
+constexpr std::array<Family, 19> kFamilies{{
+    {"LlamaForCausalLM", "llama", read_llama, "", "LLaMAForCausalLM"},  // as the first conversions spelt it
     {"MistralForCausalLM", "mistral", read_mistral},
     {"Qwen2ForCausalLM", "qwen2", read_qwen2},
     {"Qwen3ForCausalLM", "qwen3", read_qwen3},
     {"MiniMindForCausalLM", "minimind", read_minimind},
+    {"Ministral3ForCausalLM", "ministral3", read_ministral3},
+    {"Qwen2VLForConditionalGeneration", "qwen2_vl", read_qwen2_vl},
+    {"Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", read_qwen2_vl},
+    {"Phi3ForCausalLM", "phi3", read_phi3},
+    {"GemmaForCausalLM", "gemma", read_gemma, "hidden_activation"},
+    {"Gemma2ForCausalLM", "gemma2", read_gemma2,
+     "hidden_activation query_pre_attn_scalar attn_logit_softcapping final_logit_softcapping"},
+    {"Gemma3ForCausalLM", "gemma3_text", read_gemma3,
+     "hidden_activation query_pre_attn_scalar final_logit_softcapping sliding_window_pattern "
+     "rope_local_base_freq"},
+    {"SmolLM3ForCausalLM", "smollm3", read_smollm3, "no_rope_layers no_rope_layer_interval"},
+    {"GraniteForCausalLM", "granite", read_granite,
+     "embedding_multiplier residual_multiplier attention_multiplier logits_scaling"},
+    {"Olmo2ForCausalLM", "olmo2", read_olmo2},
+    {"Olmo3ForCausalLM", "olmo3", read_olmo3},
+    {"InternLMForCausalLM", "internlm", read_internlm},
+    {"InternLM2ForCausalLM", "internlm2", read_internlm2},
+    {"BaiChuanForCausalLM", "baichuan", read_baichuan},
 }};
 
 // MLX writes "quantization", all others "quantization_config" with their name in it.
@@ -32,10 +50,12 @@ void refuse_quantized(const JsonFields& config) {
   }
 }
 
-void check_activation(const JsonFields& config) {
-  const std::string name = config.string("hidden_act").value_or("silu");
-  if (name != "silu" && name != "swish")
-    config.fail("hidden_act", "only silu, also called swish, is supported; use another model");
+Activation read_activation(const JsonFields& config, const Defaults& d) {
+  const std::string name = config.string(d.activation_key).value_or(d.activation);
+  if (name == "silu" || name == "swish") return Activation::kSilu;
+  if (name == "gelu_pytorch_tanh") return Activation::kGeluTanh;
+  config.fail(d.activation_key,
+              "only silu, also called swish, and gelu_pytorch_tanh are supported; use another model");
 }
 
 int64_t read_head_dim(const JsonFields& config, const Defaults& d, int64_t hidden_size, int64_t n_heads) {
@@ -116,11 +136,11 @@ std::span<const Family> families() { return kFamilies; }
 
 ModelSpec read_decoder(const JsonFields& config, const Defaults& d) {
   refuse_quantized(config);
-  check_activation(config);
   ModelSpec spec;
   spec.vocab_size = config.integer("vocab_size", 1, kMaxVocab).value_or(d.vocab_size);
   spec.hidden_size = config.integer("hidden_size", 1, kMaxHidden).value_or(d.hidden_size);
   LayerSpec layer;
+  layer.feed_forward.activation = read_activation(config, d);
   layer.feed_forward.intermediate_size =
       config.integer("intermediate_size", 1, kMaxIntermediate).value_or(d.intermediate_size);
   const int64_t n_layers = config.integer("num_hidden_layers", 1, kMaxLayers).value_or(d.n_layers);
@@ -128,7 +148,7 @@ ModelSpec read_decoder(const JsonFields& config, const Defaults& d) {
   spec.layers.assign(static_cast<size_t>(n_layers), layer);
   spec.max_position_embeddings =
       config.integer("max_position_embeddings", 1, kMaxContext).value_or(d.max_position_embeddings);
-  spec.norm_eps = static_cast<float>(config.number("rms_norm_eps", 1e-30, 1.0).value_or(1e-6));
+  spec.norm_eps = static_cast<float>(config.number("rms_norm_eps", 1e-30, 1.0).value_or(d.norm_eps));
   spec.tie_word_embeddings = config.boolean("tie_word_embeddings").value_or(d.tie_word_embeddings);
   spec.dtype = read_dtype(config);
   read_tokens(config, d, spec);
@@ -136,8 +156,15 @@ ModelSpec read_decoder(const JsonFields& config, const Defaults& d) {
   context.head_dim = layer.attention.head_dim;
   context.max_position_embeddings = spec.max_position_embeddings;
   context.theta = d.rope_theta;
+  context.rules = d.rope;
   context.warnings = &spec.warnings;
-  spec.rope = read_rope(config, context);
+  if (d.local_rope_theta) {
+    LayeredRope ropes = read_layered_rope(config, context, *d.local_rope_theta);
+    spec.rope = std::move(ropes.global);
+    spec.local_rope = std::move(ropes.local);
+  } else {
+    spec.rope = read_rope(config, context);
+  }
   return spec;
 }
 
@@ -165,6 +192,25 @@ std::vector<bool> read_sliding_layers(const JsonFields& config, size_t n_layers)
       config.fail("layer_types", "\"" + type + "\" is unknown; known: full_attention, sliding_attention");
   }
   return sliding;
+}
+
+void read_mixed_windows(const JsonFields& config, int64_t window, int64_t every, ModelSpec& spec) {
+  const std::vector<bool> sliding = read_sliding_layers(config, spec.layers.size());
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    AttentionSpec& attention = spec.layers[i].attention;
+    const bool slides = sliding.empty() ? static_cast<int64_t>(i + 1) % every != 0 : sliding[i];
+    attention.sliding_window = slides ? window : 0;
+    if (slides && spec.local_rope) attention.rope = LayerRope::kLocal;
+  }
+}
+
+void read_biases(const JsonFields& config, bool has_mlp_bias, ModelSpec& spec) {
+  const bool attention = config.boolean("attention_bias").value_or(false);
+  const bool mlp = has_mlp_bias && config.boolean("mlp_bias").value_or(false);
+  for (LayerSpec& layer : spec.layers) {
+    layer.attention.qkv_bias = layer.attention.o_bias = attention;
+    layer.feed_forward.bias = mlp;
+  }
 }
 
 void check_sliding_layers(const JsonFields& config, const ModelSpec& spec) {

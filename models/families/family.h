@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "models/json_fields.h"
+#include "models/rope_config.h"
 #include "models/spec.h"
 
 // The families of checkpoints that run. Each is one file of this folder: what its config.json keys mean, with
@@ -14,6 +15,7 @@ struct Family {
   std::string_view name;                        // in "architectures"
   std::string_view model_type;                  // where that is missing
   ModelSpec (*read)(const JsonFields& config);  // throws Error naming file and key
+  std::string_view heeds{};                     // keys of models/families/gate.h that it implements
   std::string_view alias{};                     // another spelling of the name
 };
 
@@ -24,6 +26,19 @@ ModelSpec read_mistral(const JsonFields& config);
 ModelSpec read_qwen2(const JsonFields& config);
 ModelSpec read_qwen3(const JsonFields& config);
 ModelSpec read_minimind(const JsonFields& config);
+ModelSpec read_ministral3(const JsonFields& config);
+ModelSpec read_qwen2_vl(const JsonFields& config);
+ModelSpec read_phi3(const JsonFields& config);
+ModelSpec read_gemma(const JsonFields& config);
+ModelSpec read_gemma2(const JsonFields& config);
+ModelSpec read_gemma3(const JsonFields& config);
+ModelSpec read_smollm3(const JsonFields& config);
+ModelSpec read_granite(const JsonFields& config);
+ModelSpec read_olmo2(const JsonFields& config);
+ModelSpec read_olmo3(const JsonFields& config);
+ModelSpec read_internlm(const JsonFields& config);
+ModelSpec read_internlm2(const JsonFields& config);
+ModelSpec read_baichuan(const JsonFields& config);
 
 // --- what families share -----------------------------------------------------------------------------------
 
@@ -40,9 +55,14 @@ struct Defaults {
   int64_t n_kv_heads = 0;  // 0: as many as heads
   int64_t head_dim = 0;    // 0: hidden_size / heads
   int64_t max_position_embeddings = 2048;
+  double norm_eps = 1e-6;
   bool tie_word_embeddings = false;
   std::optional<int64_t> bos_token_id, eos_token_id;
   double rope_theta = 10000.0;
+  std::optional<double> local_rope_theta;  // layers with a window have a RoPE of their own
+  RopeRules rope{};
+  const char* activation_key = "hidden_act";
+  const char* activation = "silu";
 };
 
 // The keys that every decoder of the Llama kind has: shape, dtype, token ids and RoPE. All layers are equal,
@@ -59,6 +79,13 @@ int64_t read_window(const JsonFields& config, int64_t missing);
 // `layer_types`: whether each layer has a sliding window; empty when the key is not there. Throws Error for
 // an unknown type or a wrong number of entries.
 std::vector<bool> read_sliding_layers(const JsonFields& config, size_t n_layers);
+
+// Gives the layers of `layer_types` that slide, or all but each `every`-th when the key is not there, the
+// window, and the model's local RoPE where it has one.
+void read_mixed_windows(const JsonFields& config, int64_t window, int64_t every, ModelSpec& spec);
+
+// attention_bias of all four projections; mlp_bias, where the family has that key.
+void read_biases(const JsonFields& config, bool has_mlp_bias, ModelSpec& spec);
 
 // Throws Error where `layer_types` contradicts a model whose layers are all of one kind: transformers ignores
 // the key there and warns; the author of such a file meant another model.

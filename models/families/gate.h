@@ -33,12 +33,14 @@ std::span<const KeyRule> key_rules();
 std::span<const KeyRule> rope_key_rules();
 
 // Refuses keys of config.json by key_rules(); warns of those that the family, here as in transformers, passes
-// over and that another family would not. `model_type` is the family's.
-void check_keys(const JsonFields& config, std::string_view model_type, ModelSpec& spec);
+// over and that another family would not. `model_type` is the family's; `heeds` are the keys, separated by
+// spaces, that it implements.
+void check_keys(const JsonFields& config, std::string_view model_type, std::string_view heeds,
+                ModelSpec& spec);
 
 // The same for a rope_scaling or rope_parameters object. A key that nobody is known to read is a warning, as
 // in transformers.
-void check_rope_keys(const JsonFields& object, std::vector<std::string>* warnings);
+void check_rope_keys(const JsonFields& object, std::string_view heeds, std::vector<std::string>* warnings);
 
 // Refuses tensors of weights that are stored in another way (quantised, LoRA): to be called first, since
 // those that the model reads are missing then.

@@ -45,7 +45,9 @@ ModelSpec read_minimind(const JsonFields& config) {
   defaults.intermediate_size =
       static_cast<int64_t>(std::ceil(static_cast<double>(hidden) * std::numbers::pi / 64)) * 64;
   ModelSpec spec = read_decoder(config, defaults);
-  for (LayerSpec& layer : spec.layers) layer.attention.qk_norm = true;
+  // Weights from before 2026-03-24 have no norms of q and k; nothing in the config says so.
+  for (LayerSpec& layer : spec.layers) layer.attention.qk_norm = QkNorm::kPerHead;
+  spec.qk_norm_if_stored = true;
   spec.rope = meant_scaling(config, spec.rope);
   check_sliding_layers(config, spec);
   return spec;

@@ -18,4 +18,31 @@ ModelSpec read_mistral(const JsonFields& config) {
   return spec;
 }
 
+// Ministral 3: queries grow with the logarithm of their position (models/ministral3/modeling_ministral3.py,
+// get_llama_4_attn_scale).
+ModelSpec read_ministral3(const JsonFields& config) {
+  Defaults defaults;
+  defaults.vocab_size = 131072;
+  defaults.intermediate_size = 14336;
+  defaults.n_layers = 34;
+  defaults.n_kv_heads = 8;
+  defaults.head_dim = 128;
+  defaults.max_position_embeddings = 262144;
+  defaults.norm_eps = 1e-5;
+  defaults.bos_token_id = 1;
+  defaults.eos_token_id = 2;
+  defaults.rope.heeds = "llama_4_scaling_beta";
+  ModelSpec spec = read_decoder(config, defaults);
+  const int64_t window = read_window(config, 0);
+  for (LayerSpec& layer : spec.layers) layer.attention.sliding_window = window;
+  check_sliding_layers(config, spec);
+  const auto rope = config.object(config.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
+  if (!rope) config.fail("rope_parameters", "expected an object");
+  spec.query_log_beta = rope->number("llama_4_scaling_beta", 0.0, 1e3).value_or(0.0);
+  spec.query_log_ctx = spec.rope.original_ctx;
+  if (spec.query_log_beta != 0.0 && spec.rope.rotary_dim != spec.rope.head_dim)
+    rope->fail("llama_4_scaling_beta", "heads are rotated in part, and then lariat does not scale queries");
+  return spec;
+}
+
 }  // namespace lariat

@@ -1,7 +1,7 @@
 #include "models/families/family.h"
 
-// Qwen 2, 2.5 and 3 (transformers 5.23, models/qwen2/configuration_qwen2.py,
-// models/qwen3/configuration_qwen3.py).
+// Qwen 2, 2.5, 3 and the text side of 2-VL (transformers 5.23, models/qwen2/configuration_qwen2.py,
+// models/qwen3/configuration_qwen3.py, models/qwen2_vl/configuration_qwen2_vl.py).
 namespace lariat {
 namespace {
 
@@ -31,14 +31,24 @@ void read_windows(const JsonFields& config, ModelSpec& spec) {
   }
 }
 
-}  // namespace
-
 // Always with biases of q, k and v, and of nothing else.
-ModelSpec read_qwen2(const JsonFields& config) {
-  ModelSpec spec = read_decoder(config, qwen_defaults());
+ModelSpec read_with_biases(const JsonFields& config, const Defaults& defaults) {
+  ModelSpec spec = read_decoder(config, defaults);
   for (LayerSpec& layer : spec.layers) layer.attention.qkv_bias = true;
   read_windows(config, spec);
   return spec;
+}
+
+}  // namespace
+
+ModelSpec read_qwen2(const JsonFields& config) { return read_with_biases(config, qwen_defaults()); }
+
+// The text side of Qwen 2-VL and 2.5-VL: in text the three positions of M-RoPE are one, and it is RoPE.
+ModelSpec read_qwen2_vl(const JsonFields& config) {
+  Defaults defaults = qwen_defaults();
+  defaults.vocab_size = 152064;
+  defaults.norm_eps = 1e-5;
+  return read_with_biases(config, defaults);
 }
 
 // With norms over the heads of q and k.
@@ -46,11 +56,8 @@ ModelSpec read_qwen3(const JsonFields& config) {
   Defaults defaults = qwen_defaults();
   defaults.head_dim = 128;
   ModelSpec spec = read_decoder(config, defaults);
-  const bool bias = config.boolean("attention_bias").value_or(false);
-  for (LayerSpec& layer : spec.layers) {
-    layer.attention.qkv_bias = layer.attention.o_bias = bias;
-    layer.attention.qk_norm = true;
-  }
+  read_biases(config, /*has_mlp_bias=*/false, spec);
+  for (LayerSpec& layer : spec.layers) layer.attention.qk_norm = QkNorm::kPerHead;
   read_windows(config, spec);
   return spec;
 }

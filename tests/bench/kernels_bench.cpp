@@ -114,16 +114,16 @@ void RmsNorm(benchmark::State& state) {
 }
 BENCHMARK(RmsNorm)->ArgsProduct({{1, 2}, {1, 512}})->UseRealTime();
 
-void Swiglu(benchmark::State& state) {
+void Glu(benchmark::State& state) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
   const int64_t n = state.range(1), cols = 11008;
   // silu(1) * (1 + 1/e) = 1: the values do not drift towards denormals from one run to the next.
   const std::vector<float> ones(static_cast<size_t>(n * cols), 1.0F), inverse(ones.size(), 1.36787944F);
   const Tensor gate(cpu, ones, n, cols), up(cpu, inverse, n, cols);
-  for (auto _ : state) cpu.swiglu(gate.view(), up.view());
+  for (auto _ : state) cpu.glu(gate.view(), up.view(), Activation::kSilu);
   state.SetBytesProcessed(state.iterations() * n * cols * 4 * 3);
 }
-BENCHMARK(Swiglu)->ArgsProduct({{1, 2}, {1, 512}})->UseRealTime();
+BENCHMARK(Glu)->ArgsProduct({{1, 2}, {1, 512}})->UseRealTime();
 
 void RopeTable(benchmark::State& state) {
   CpuBackend cpu(1);

@@ -78,6 +78,7 @@ TEST_F(CudaManySequences, MatchTheReference) {
 
 using CudaAttentionShift = OnCuda;
 TEST_F(CudaAttentionShift, OnlyDistancesCount) { check_attention_is_relative(*cuda_); }
+TEST_F(CudaAttentionShift, NothingIsRotatedWithoutRope) { check_attention_without_rope(*cuda_); }
 
 }  // namespace
 }  // namespace lariat::test

@@ -6,13 +6,24 @@ namespace lariat::test {
 namespace {
 
 using CudaRows = OnCudaWith<RowCase>;
-TEST_P(CudaRows, Embed) { check_embed(*cuda_, reference_, GetParam()); }
+TEST_P(CudaRows, Embed) {
+  for (float scale : {1.0F, 45.25483F}) check_embed(*cuda_, reference_, GetParam(), scale);
+}
 TEST_P(CudaRows, RmsNorm) {
   for (float scale : {1.0F, 1e-4F, 1e4F}) check_rms_norm(*cuda_, reference_, GetParam(), scale);
 }
-TEST_P(CudaRows, AddRmsNorm) { check_add_rms_norm(*cuda_, reference_, GetParam()); }
-TEST_P(CudaRows, Swiglu) {
-  for (float scale : {3.0F, 50.0F}) check_swiglu(*cuda_, reference_, GetParam(), scale);
+TEST_P(CudaRows, AddRmsNorm) {
+  for (float scale : {1.0F, 0.22F}) check_add_rms_norm(*cuda_, reference_, GetParam(), scale);
+}
+TEST_P(CudaRows, Glu) {
+  for (float scale : {3.0F, 50.0F}) {
+    check_glu(*cuda_, reference_, GetParam(), Activation::kSilu, scale);
+    check_glu(*cuda_, reference_, GetParam(), Activation::kGeluTanh, scale);
+  }
+}
+TEST_P(CudaRows, SoftCap) {
+  check_soft_cap(*cuda_, reference_, GetParam(), 0.125F, 0.0F);
+  check_soft_cap(*cuda_, reference_, GetParam(), 1.0F, 30.0F);
 }
 TEST_P(CudaRows, Argmax) { check_argmax(*cuda_, reference_, GetParam()); }
 TEST_P(CudaRows, TokenNll) {
@@ -21,6 +32,13 @@ TEST_P(CudaRows, TokenNll) {
 INSTANTIATE_TEST_SUITE_P(Cases, CudaRows, testing::ValuesIn(row_cases()));
 
 using CudaOps = OnCuda;
+TEST_F(CudaOps, GluLargeAndSmall) {
+  for (float scale : {1e-20F, 1e4F}) {
+    check_glu(*cuda_, reference_, {2, 515}, Activation::kSilu, scale);
+    check_glu(*cuda_, reference_, {2, 515}, Activation::kGeluTanh, scale);
+  }
+}
+TEST_F(CudaOps, SoftCapOddities) { check_soft_cap_oddities(*cuda_); }
 TEST_F(CudaOps, ArgmaxOddities) { check_argmax_oddities(*cuda_); }
 TEST_F(CudaOps, TokenNllOddities) { check_token_nll_oddities(*cuda_); }
 TEST_F(CudaOps, ArgmaxOfALargeVocabulary) {

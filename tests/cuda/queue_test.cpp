@@ -11,10 +11,11 @@ namespace {
 
 constexpr int64_t kHeads = 4, kKvHeads = 2, kHeadDim = 32, kDim = kHeads * kHeadDim;
 constexpr int64_t kKvDim = kKvHeads * kHeadDim, kCapacity = 600;
-constexpr size_t kLayers = 2;
+constexpr int64_t kLayers = 2;
 constexpr double kQueueTolerance = 1e-4;  // f32 all through; another position is off by 0.1 and more
 
-// Two layers without a model: weights, activations and the caches of some sequences on one backend.
+// Two layers without a model, each with a RoPE table of its own: weights, activations and the caches of some
+// sequences on one backend.
 class Layers {
  public:
   Layers(Backend& backend, std::vector<int64_t> lengths)
@@ -31,9 +32,9 @@ class Layers {
         k_(backend, rows_, kKvDim),
         v_(backend, rows_, kKvDim),
         out_(backend, rows_, kDim),
-        cos_(backend, rows_, kHeadDim / 2),
-        sin_(backend, rows_, kHeadDim / 2),
-        q_scale_(backend, rows_, 1) {
+        cos_(backend, kLayers * rows_, kHeadDim / 2),
+        sin_(backend, kLayers * rows_, kHeadDim / 2),
+        q_scale_(backend, kLayers * rows_, 1) {
     for (size_t i = 0; i < lengths_.size(); ++i) add_cache(i);
   }
 
@@ -42,22 +43,27 @@ class Layers {
     std::vector<StepSequence> sequences;
     for (size_t i = 0; i < lengths_.size(); ++i) sequences.push_back(caches_[i]->sequence(lengths_[i]++, 1));
     const std::vector<double> inv_freq = frequencies(kHeadDim, theta);
+    const std::vector<double> local = frequencies(kHeadDim, 500.0);
     const std::vector<SequenceRope> ropes(sequences.size(), {inv_freq, scale});
+    const std::vector<SequenceRope> local_ropes(sequences.size(), {local, 1.0F, 0.5, 3});
     const std::vector<float> input = Rng(static_cast<uint64_t>(lengths_[0])).normals(rows_ * kDim);
     backend_.copy_in(x_.view().data, input.data(), input.size() * sizeof(float));
-    const RopeTable rope{cos_.view(), sin_.view(), q_scale_.view(), kHeadDim, false};
     backend_.begin_step(sequences);
-    backend_.rope_table(ropes, rope);
-    for (size_t layer = 0; layer < kLayers; ++layer) {
+    backend_.rope_table(ropes, table(0));
+    backend_.rope_table(local_ropes, table(1));
+    for (int64_t layer = 0; layer < kLayers; ++layer) {
+      const RopeTable rope = table(layer);
       backend_.rms_norm(x_.view(), norm_.view(), 1e-5F, normed_.view());
       backend_.matmul(normed_.view(), w_q_.view(), Matrix(), DType::kF32, q_.view());
       backend_.matmul(normed_.view(), w_k_.view(), Matrix(), DType::kF32, k_.view());
       backend_.matmul(normed_.view(), w_v_.view(), Matrix(), DType::kF32, v_.view());
-      const KvLayer& part = caches_[0]->layer(layer);
+      const KvLayer& part = caches_[0]->layer(static_cast<size_t>(layer));
       backend_.qkv_to_cache(q_.view(), k_.view(), v_.view(), QkvEpilogue(), rope, part);
-      backend_.attention(q_.view(), rope, part, {kHeads, 0.17F, 0}, out_.view());
-      backend_.add_rms_norm(x_.view(), out_.view(), norm_.view(), 1e-5F, normed_.view());
-      backend_.swiglu(normed_.view(), x_.view());
+      backend_.attention(q_.view(), rope, part, {kHeads, 0.17F, 0, 20.0F}, out_.view());
+      backend_.add_rms_norm(x_.view(), out_.view(), 0.8F, norm_.view(), 1e-5F, normed_.view());
+      backend_.glu(normed_.view(), x_.view(), layer == 0 ? Activation::kSilu : Activation::kGeluTanh);
+      backend_.add_rms_norm(x_.view(), normed_.view(), 0.9F, Matrix(), 0.0F, Matrix());
+      backend_.soft_cap(x_.view(), 1.1F, 9.0F);
     }
     return normed_.values();
   }
@@ -66,7 +72,7 @@ class Layers {
   void move_cache(size_t i) {
     const std::unique_ptr<Cache> old = std::move(caches_[i]);
     add_cache(i);
-    for (size_t layer = 0; layer < kLayers; ++layer) {
+    for (size_t layer = 0; layer < size_t{kLayers}; ++layer) {
       caches_[i]->set_keys(old->keys(lengths_[i], layer), layer);
       caches_[i]->set_values(old->values(lengths_[i], layer), layer);
     }
@@ -79,14 +85,18 @@ class Layers {
   }
 
  private:
+  RopeTable table(int64_t layer) const {
+    const auto rows = [&](const Tensor& all) { return all.view().row_range(layer * rows_, rows_); };
+    return {rows(cos_), rows(sin_), rows(q_scale_), kHeadDim, false};
+  }
   Tensor weight(uint64_t seed, int64_t rows) {
     return {backend_, Rng(seed).normals(rows * kDim, 0.1F), rows, kDim};
   }
   void add_cache(size_t i) {
     caches_.resize(std::max(caches_.size(), i + 1));
-    caches_[i] = std::make_unique<Cache>(backend_, kCapacity, kKvHeads, kHeadDim, DType::kF32, DType::kF32,
-                                         static_cast<int64_t>(kLayers));
-    for (size_t layer = 0; layer < kLayers; ++layer) {
+    caches_[i] =
+        std::make_unique<Cache>(backend_, kCapacity, kKvHeads, kHeadDim, DType::kF32, DType::kF32, kLayers);
+    for (size_t layer = 0; layer < size_t{kLayers}; ++layer) {
       caches_[i]->set_keys(Rng(i + 10).normals(kCapacity * kKvDim), layer);
       caches_[i]->set_values(Rng(i + 20).normals(kCapacity * kKvDim), layer);
     }

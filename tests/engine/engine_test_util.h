@@ -57,9 +57,9 @@ inline std::vector<float> float_tensor(const Checkpoint& file, const std::string
 }
 
 // What may lie between two f32 runs that sum in different orders (a prompt in chunks of a few tokens goes
-// through other kernels than one at once): float32 transformers is up to 2.2e-5 from float64 on the golden
-// checkpoints, and so may each of the two be.
-inline constexpr double kSumOrderTolerance = 4.4e-5;
+// through other kernels than one at once): float32 transformers is up to 3.1e-5 from float64 on the golden
+// checkpoints' longest prompts (2.4e-5 on the short ones), and so may each of the two be.
+inline constexpr double kSumOrderTolerance = 6.2e-5;
 
 // Logits of every token, [tokens.size(), vocab]: the first `prefilled` as one prefill, the rest decoded.
 inline std::vector<float> all_logits(Session& session, std::span<const int32_t> tokens, size_t prefilled) {

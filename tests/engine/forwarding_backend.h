@@ -25,15 +25,15 @@ class ForwardingBackend : public Backend {
   bool quantizes() const override { return inner_.quantizes(); }
   void synchronize() override { inner_.synchronize(); }
 
-  void embed(std::span<const int32_t> tokens, const Matrix& table, const Matrix& out) override {
-    counted().embed(tokens, table, out);
+  void embed(std::span<const int32_t> tokens, const Matrix& table, float scale, const Matrix& out) override {
+    counted().embed(tokens, table, scale, out);
   }
   void rms_norm(const Matrix& x, const Matrix& weight, float eps, const Matrix& out) override {
     counted().rms_norm(x, weight, eps, out);
   }
-  void add_rms_norm(const Matrix& residual, const Matrix& delta, const Matrix& weight, float eps,
+  void add_rms_norm(const Matrix& residual, const Matrix& delta, float scale, const Matrix& weight, float eps,
                     const Matrix& out) override {
-    counted().add_rms_norm(residual, delta, weight, eps, out);
+    counted().add_rms_norm(residual, delta, scale, weight, eps, out);
   }
   void matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
               const Matrix& out) override {
@@ -55,7 +55,10 @@ class ForwardingBackend : public Backend {
                      bool interleaved) override {
     counted().rerotate_keys(sequences, layers, interleaved);
   }
-  void swiglu(const Matrix& gate, const Matrix& up) override { counted().swiglu(gate, up); }
+  void glu(const Matrix& gate, const Matrix& up, Activation activation) override {
+    counted().glu(gate, up, activation);
+  }
+  void soft_cap(const Matrix& x, float scale, float cap) override { counted().soft_cap(x, scale, cap); }
   void argmax(const Matrix& logits, std::span<int32_t> ids) override { counted().argmax(logits, ids); }
   void sample(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
               std::span<int32_t> ids) override {

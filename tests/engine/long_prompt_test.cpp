@@ -19,15 +19,20 @@ class LongPrompt : public testing::TestWithParam<LongCase> {
     Session session(model, backend, options);
     return all_logits(session, golden_.tokens, prefilled);
   }
-  void expect_golden(std::span<const float> logits) const {
-    EXPECT_LE(max_abs_difference(golden_.kept(logits), golden_.exact), golden_.tolerance);
-  }
+  void expect_golden(std::span<const float> logits) const { golden_.expect(logits); }
   int64_t layers() const {
     return static_cast<int64_t>(load_config(checkpoint_dir(GetParam().name)).layers.size());
   }
 
   const LongGolden golden_;
 };
+
+class LongDynamicPrompt : public LongPrompt {};
+
+TEST_P(LongDynamicPrompt, AtOnce) {
+  CpuBackend backend(2);
+  expect_golden(run(backend, 0));
+}
 
 TEST_P(LongPrompt, AtOnceThroughGemmAndBlockAttention) {
   for (const int threads : {1, 2}) {
@@ -82,7 +87,11 @@ TEST_P(LongPrompt, OtherChunksAreWithinRounding) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, LongPrompt,
-                         testing::ValuesIn(long_cases({DType::kF32, DType::kBF16, DType::kF16})),
+                         testing::ValuesIn(long_cases(kLongNames, {DType::kF32, DType::kBF16, DType::kF16})),
+                         long_case_name);
+INSTANTIATE_TEST_SUITE_P(Families, LongDynamicPrompt,
+                         testing::ValuesIn(long_cases(kLongDynamicNames,
+                                                      {DType::kF32, DType::kBF16, DType::kF16})),
                          long_case_name);
 
 }  // namespace

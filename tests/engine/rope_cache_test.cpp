@@ -1,5 +1,7 @@
 // The heart of lariat: a cache of rotated keys under a scale that moves. Judged by a cache of unrotated keys
 // that is rotated afresh at every step (UnrotatedBackend), never by lariat itself.
+#include <fmt/format.h>
+
 #include <cstdio>
 
 #include "kernels/error.h"
@@ -109,6 +111,31 @@ INSTANTIATE_TEST_SUITE_P(Scalings, DynamicCache, testing::Values("dynamic", "dyn
                          [](const auto& test) {
                            return std::string(test.param) == "dynamic" ? "dynamic" : "dynamic_yarn";
                          });
+
+// Every family whose layers differ from Llama's, decoded far past its trained context: with its own scaling,
+// and with a dynamic one, which re-rotates the keys of the layers with the model's RoPE and leaves those with
+// a local one, or with none, alone.
+class FamilyCache : public testing::TestWithParam<const char*> {};
+
+TEST_P(FamilyCache, DecodePastTheTrainedContextEqualsUnrotatedKeys) {
+  CpuBackend backend(1);
+  UnrotatedBackend unrotated(backend);
+  for (const char* scaling : {"", "dynamic-yarn"}) {
+    RopeOptions options;
+    if (*scaling != '\0') options.scaling = scaling;
+    const Model model = open_f32(checkpoint_dir(GetParam()), backend, options);
+    const auto n = static_cast<size_t>(4 * model.spec.max_position_embeddings);
+    const auto expected = decode_all(model, unrotated, f32_session(), 40, n);
+    const double difference = max_abs_difference(decode_all(model, backend, f32_session(), 40, n), expected);
+    EXPECT_LE(difference, 1e-4) << scaling;
+    RecordProperty(*scaling == 0 ? "own" : "dynamic", fmt::format("{:.1e}", difference));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, FamilyCache,
+                         testing::Values("phi3", "phi4_mini", "gemma", "gemma2", "gemma3", "smollm3",
+                                         "granite", "olmo2", "olmo3", "internlm2", "ministral3"),
+                         [](const auto& test) { return std::string(test.param); });
 
 TEST(LongRopeCache, SwitchesItsListWhenTheSequenceOutgrowsTheOriginalLength) {
   CpuBackend backend(1);

@@ -1,6 +1,7 @@
 #pragma once
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <vector>
 
 #include "tests/engine/forwarding_backend.h"
@@ -22,8 +23,9 @@ class UnrotatedBackend final : public ForwardingBackend {
   }
 
   void rope_table(std::span<const SequenceRope> ropes, const RopeTable& table) override {
-    inv_freq_.clear();
-    for (const SequenceRope& rope : ropes) inv_freq_.emplace_back(rope.inv_freq.begin(), rope.inv_freq.end());
+    Frequencies& inv_freq = inv_freq_[table.cos.data];
+    inv_freq.clear();
+    for (const SequenceRope& rope : ropes) inv_freq.emplace_back(rope.inv_freq.begin(), rope.inv_freq.end());
     inner_.rope_table(ropes, table);
   }
 
@@ -47,6 +49,7 @@ class UnrotatedBackend final : public ForwardingBackend {
     std::vector<std::vector<float>> copies;
     std::vector<std::vector<void*>> tables;
     std::vector<StepSequence> sequences = sequences_;
+    const Frequencies& inv_freq = inv_freq_[rope.cos.data];
     for (size_t s = 0; s < sequences.size(); ++s) {
       StepSequence& sequence = sequences[s];
       const int64_t n_positions = sequence.first_position + sequence.n_tokens;
@@ -59,7 +62,7 @@ class UnrotatedBackend final : public ForwardingBackend {
         table.push_back(copy.data());
       }
       for (int64_t p = 0; p < n_positions; ++p)
-        rotate(rotated, table[static_cast<size_t>(p / kKvPage)], p, s, rope);
+        rotate(rotated, table[static_cast<size_t>(p / kKvPage)], p, s, rope, inv_freq);
       sequence.pages = table.data();
     }
     inner_.begin_step(sequences);
@@ -71,15 +74,17 @@ class UnrotatedBackend final : public ForwardingBackend {
   }  // nothing to rotate
 
  private:
-  void rotate(const KvLayer& layer, void* page, int64_t position, size_t sequence,
-              const RopeTable& rope) const {
+  using Frequencies = std::vector<std::vector<double>>;  // of each sequence
+
+  static void rotate(const KvLayer& layer, void* page, int64_t position, size_t sequence,
+                     const RopeTable& rope, const Frequencies& inv_freq) {
     const int64_t half = rope.rotary_dim / 2;
     for (int64_t head = 0; head < layer.n_kv_heads; ++head) {
       float* key = static_cast<float*>(layer.keys(page)) + kv_index(head, position, 0, layer.head_dim);
       for (int64_t i = 0; i < half; ++i) {
         float& a = rope.interleaved ? key[2 * i] : key[i];
         float& b = rope.interleaved ? key[2 * i + 1] : key[i + half];
-        const double angle = static_cast<double>(position) * inv_freq_[sequence][static_cast<size_t>(i)];
+        const double angle = static_cast<double>(position) * inv_freq[sequence][static_cast<size_t>(i)];
         const double x = a, y = b;
         a = static_cast<float>(x * std::cos(angle) - y * std::sin(angle));
         b = static_cast<float>(x * std::sin(angle) + y * std::cos(angle));
@@ -87,8 +92,8 @@ class UnrotatedBackend final : public ForwardingBackend {
     }
   }
 
-  std::vector<StepSequence> sequences_;        // of the step
-  std::vector<std::vector<double>> inv_freq_;  // of each of them
+  std::vector<StepSequence> sequences_;          // of the step
+  std::map<const void*, Frequencies> inv_freq_;  // of each table, by where its cosines are
 };
 
 }  // namespace lariat::test

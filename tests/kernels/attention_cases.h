@@ -20,13 +20,14 @@ struct AttentionCase {
   bool interleaved = false;
   float q_scale = 1.0F;
   Fill fill = Fill::kRandom;
+  float softcap = 0.0F;
 };
 
 inline void PrintTo(const AttentionCase& c, std::ostream* out) {
   *out << "n " << c.n << " at " << c.first_position << " heads " << c.n_heads << "/" << c.n_kv_heads
        << " dim " << c.head_dim << "/" << c.rotary_dim << " " << name_of(c.k_dtype) << "/"
        << name_of(c.v_dtype) << " window " << c.window << (c.interleaved ? " interleaved" : "") << " q_scale "
-       << c.q_scale << " fill " << static_cast<int>(c.fill);
+       << c.q_scale << " fill " << static_cast<int>(c.fill) << " softcap " << c.softcap;
 }
 
 inline std::vector<AttentionCase> attention_cases() {
@@ -74,6 +75,19 @@ inline std::vector<AttentionCase> attention_cases() {
     cases.push_back({90, 10, 4, 2, 64, 64, f32, f32, 0, false, 1.0F, fill});
   }
   cases.push_back({1, 32767, 2, 1, 64, 64, f16, f16, 0, false, 1.0F, Fill::kIdenticalKeys});
+  // no RoPE: neither a rotation nor its factor
+  cases.push_back({1, 300, 4, 2, 64, 0, f16, f16, 0, false, 1.44F});
+  cases.push_back({3, 250, 4, 2, 34, 0, f32, bf16, 0, true, 1.44F});
+  cases.push_back({70, 20, 4, 2, 128, 0, f16, bf16, 0, false, 1.44F});
+  // a soft cap far above the scores, within them, and far below them
+  for (float softcap : {50.0F, 2.0F}) {
+    cases.push_back({1, 700, 4, 2, 64, 64, f16, f16, 0, false, 1.0F, Fill::kRandom, softcap});
+    cases.push_back({2, 300, 8, 4, 256, 256, f16, bf16, 100, false, 1.0F, Fill::kRandom, softcap});
+    cases.push_back({100, 130, 4, 2, 64, 64, bf16, bf16, 0, false, 1.0F, Fill::kRandom, softcap});
+    cases.push_back({90, 0, 2, 1, 256, 256, f16, bf16, 40, false, 1.0F, Fill::kRandom, softcap});
+    cases.push_back({40, 250, 3, 1, 34, 34, f32, f32, 64, false, 1.0F, Fill::kRandom, softcap});
+    cases.push_back({1, 900, 4, 2, 64, 64, f32, f32, 0, false, 1.0F, Fill::kHuge, softcap});
+  }
   return cases;
 }
 
@@ -105,7 +119,8 @@ inline std::vector<float> run_attention(Backend& backend, const AttentionCase& c
   cache.set_values(data.values);
   const int64_t cols = c.n_heads * c.head_dim;
   const Tensor q(backend, data.q, c.n, cols, DType::kF32, 6), out(backend, c.n, cols, 3);
-  const AttentionParams params{c.n_heads, 1.0F / std::sqrt(static_cast<float>(c.head_dim)), c.window};
+  const AttentionParams params{c.n_heads, 1.0F / std::sqrt(static_cast<float>(c.head_dim)), c.window,
+                               c.softcap};
   int64_t done = 0;
   for (int64_t chunk : chunks) {
     const int64_t first = c.first_position + done;
@@ -121,11 +136,13 @@ inline std::vector<float> run_attention(Backend& backend, const AttentionCase& c
 
 // A score is a sum of head_dim products in f32: with |s| up to S its error is a few S * 2^-24, and that is
 // the relative error of its weight, hence (times the largest |v|, 4 here) of the result. Random normals have
-// S of about 5; kHuge has 10^4 * 5. The weighted sum itself adds a few 2^-24.
+// S of about 5; kHuge has 10^4 * 5. The weighted sum itself adds a few 2^-24. A soft cap magnifies no error
+// of a score, and adds 8 * 2^-24 of itself: 5 (check_soft_cap), and 3 where the quotient is only good to 2
+// ulp.
 inline double attention_tolerance(const AttentionCase& c) {
   const double largest_value = c.fill == Fill::kDenormal ? 4e-6 : 4.0;
   const double largest_score = c.fill == Fill::kHuge ? 5e4 : 5.0;
-  return largest_value * (1e-6 + 4 * 0x1p-24 * largest_score);
+  return largest_value * (1e-6 + 0x1p-24 * (4 * largest_score + 8 * c.softcap));
 }
 
 inline void check_attention(Backend& tested, Backend& reference, const AttentionCase& c) {
@@ -144,6 +161,32 @@ inline void check_attention_chunks(Backend& backend, const AttentionCase& c) {
   }
   expect_close(run_attention(backend, c, chunks), run_attention(backend, c, {c.n}), attention_tolerance(c), 0,
                "attention in chunks");
+}
+
+// A table of which nothing is rotated, though it has angles and a factor: what frequencies of 0 give.
+inline void check_attention_without_rope(Backend& backend) {
+  const int64_t n = 70, heads = 4, kv_heads = 2, head_dim = 64;
+  Rng rng(43);
+  const auto q_data = rng.normals(n * heads * head_dim), k_data = rng.normals(n * kv_heads * head_dim);
+  const auto v_data = rng.normals(n * kv_heads * head_dim);
+  const auto run = [&](const std::vector<double>& inv_freq, float q_scale, int64_t rotary_dim, DType dtype) {
+    const Tensor q(backend, q_data, n, heads * head_dim), out(backend, n, heads * head_dim);
+    const Tensor k(backend, k_data, n, kv_heads * head_dim), v(backend, v_data, n, kv_heads * head_dim);
+    Rope rope(backend, 0, n, inv_freq, false, q_scale);
+    rope.table.rotary_dim = rotary_dim;
+    const Cache cache(backend, n, kv_heads, head_dim, dtype, dtype);
+    const StepSequence step = cache.sequence(0, n);
+    backend.begin_step({&step, 1});
+    backend.qkv_to_cache(q.view(), k.view(), v.view(), QkvEpilogue(), rope.table, cache.layer());
+    backend.attention(q.view(), rope.table, cache.layer(), {heads, 0.125F}, out.view());
+    return std::pair(cache.keys(n), out.values());
+  };
+  for (DType dtype : {DType::kF32, DType::kF16}) {
+    const auto expected = run(std::vector<double>(head_dim / 2, 0.0), 1.0F, head_dim, dtype);
+    const auto actual = run(frequencies(head_dim), 1.7F, 0, dtype);
+    expect_close(actual.first, expected.first, 0, 0, "keys");
+    expect_close(actual.second, expected.second, 1e-6, 0, "attention");
+  }
 }
 
 // Only differences of positions count: queries and keys rotated by some positions more give the same output.

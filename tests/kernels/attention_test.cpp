@@ -40,6 +40,13 @@ TEST(AttentionLaws, OnlyDifferencesOfPositionsCount) {
   check_attention_is_relative(reference);
 }
 
+TEST(AttentionLaws, NothingIsRotatedWithoutRope) {
+  CpuBackend cpu(2);
+  check_attention_without_rope(cpu);
+  ReferenceBackend reference;
+  check_attention_without_rope(reference);
+}
+
 // A query that sees keys a million positions back.
 TEST(AttentionLaws, HoldForAMillionPositions) {
   CpuBackend cpu(2);

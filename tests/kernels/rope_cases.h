@@ -84,6 +84,7 @@ inline std::vector<QkvCase> qkv_cases() {
     cases.push_back({300, 100, 6, 2, 128, 128, interleaved, false, true, DType::kF16, DType::kBF16});
     cases.push_back({5, 511, 3, 3, 80, 20, interleaved, true, true, DType::kBF16, DType::kF16});  // partial
     cases.push_back({2, 8191, 2, 1, 256, 64, interleaved, true, true});
+    cases.push_back({3, 255, 4, 2, 64, 0, interleaved, true, true});  // no RoPE
     cases.push_back({7, 30, 5, 1, 34, 34, interleaved, true, true, DType::kF32, DType::kBF16});
     cases.push_back({4, 9, 2, 2, 10, 2, interleaved, false, true, DType::kBF16, DType::kBF16});
     cases.push_back({40, 0, 2, 2, 48, 48, interleaved, false, false, DType::kF16, DType::kF16, 1e-6F});

@@ -1,9 +1,10 @@
 #pragma once
+#include <numbers>
 #include <ostream>
 
 #include "tests/kernels/tensors.h"
 
-// Cases of the ops that work row by row: embed, rms_norm, swiglu, argmax, token_nll.
+// Cases of the ops that work row by row: embed, rms_norm, glu, soft_cap, argmax, token_nll.
 namespace lariat::test {
 
 struct RowCase {
@@ -31,8 +32,8 @@ inline std::vector<RowCase> row_cases() {
   return cases;
 }
 
-// Exact: every widening to f32 is.
-inline void check_embed(Backend& tested, Backend& reference, const RowCase& c) {
+// Exact: every widening to f32 is, and one product rounds once.
+inline void check_embed(Backend& tested, Backend& reference, const RowCase& c, float scale = 1.0F) {
   Rng rng(11);
   const int64_t vocab = 97;
   const std::vector<float> table = rng.normals(vocab * c.cols);
@@ -42,7 +43,7 @@ inline void check_embed(Backend& tested, Backend& reference, const RowCase& c) {
   const auto run = [&](Backend& backend) {
     const Tensor weights(backend, table, vocab, c.cols, c.dtype, c.gap);
     const Tensor out(backend, c.rows, c.cols, c.gap);
-    backend.embed(tokens, weights.view(), out.view());
+    backend.embed(tokens, weights.view(), scale, out.view());
     return out.values();
   };
   expect_close(run(tested), run(reference), 0, 0, "embed");
@@ -65,38 +66,99 @@ inline void check_rms_norm(Backend& tested, Backend& reference, const RowCase& c
   expect_close(run(tested, true), expected, 0, 2e-6, "rms_norm in place");
 }
 
-inline void check_add_rms_norm(Backend& tested, Backend& reference, const RowCase& c) {
+// The sum is one fused operation, or a product and an addition that round one after the other; scale 1 leaves
+// one rounding. The norm is judged by the sum that it was given.
+inline void check_add_rms_norm(Backend& tested, Backend& reference, const RowCase& c, float scale = 1.0F) {
   Rng rng(13);
   const std::vector<float> x = rng.normals(c.rows * c.cols), delta = rng.normals(c.rows * c.cols);
   const std::vector<float> weight = rng.normals(c.cols);
-  const auto run = [&](Backend& backend, bool in_place) {
+  const auto run = [&](Backend& backend, bool norm, bool in_place) {
     const Tensor residual(backend, x, c.rows, c.cols, DType::kF32, c.gap);
     const Tensor change(backend, delta, c.rows, c.cols, DType::kF32, c.gap);
     const Tensor weights(backend, weight, 1, c.cols, c.dtype), out(backend, c.rows, c.cols);
-    const Matrix& target = in_place ? change.view() : out.view();
-    backend.add_rms_norm(residual.view(), change.view(), weights.view(), 1e-6F, target);
+    backend.add_rms_norm(residual.view(), change.view(), scale, norm ? weights.view() : Matrix(), 1e-6F,
+                         in_place ? change.view() : out.view());
     return std::pair(residual.values(), in_place ? change.values() : out.values());
   };
-  const auto expected = run(reference, false);
-  for (bool in_place : {false, true}) {
-    const auto actual = run(tested, in_place);
-    expect_close(actual.first, expected.first, 0, 0, "residual");  // one f32 addition: exact rounding
-    expect_close(actual.second, expected.second, 0, 2e-6, "add_rms_norm");
+  const auto normed = [&](const std::vector<float>& sum) {
+    const Tensor residual(reference, sum, c.rows, c.cols), weights(reference, weight, 1, c.cols, c.dtype);
+    reference.rms_norm(residual.view(), weights.view(), 1e-6F, residual.view());
+    return residual.values();
+  };
+  const std::vector<float> untouched(x.size(), std::numeric_limits<float>::quiet_NaN());
+  const auto expected = run(reference, false, false);
+  const double rounding = scale == 1.0F ? 0 : 0x1p-24;
+  for (bool norm : {true, false}) {
+    for (bool in_place : {false, true}) {
+      const auto actual = run(tested, norm, in_place);
+      expect_close(actual.first, expected.first, rounding * scale * largest_magnitude(delta), 2 * rounding,
+                   "residual");
+      expect_close(actual.second,
+                   norm       ? normed(actual.first)
+                   : in_place ? delta
+                              : untouched,
+                   0, norm ? 2e-6 : 0, "add_rms_norm");
+    }
   }
 }
 
-// exp within 2 ulp, one addition, one division, one product: some 5 ulp. The absolute part covers gates so
-// negative that silu is below what f32 can hold with full precision.
-inline void check_swiglu(Backend& tested, Backend& reference, const RowCase& c, float scale = 3.0F) {
+// exp within 2 ulp, one addition, one division, one product: some 5 ulp. What is exponentiated is the gate
+// itself for silu, and for gelu a polynomial z good to four roundings, its coefficients' included: they move
+// exp(-z) by 4 * 2^-24 |z|, and the result with it where z < 0. The absolute part covers gates so negative
+// that the result is below what f32 can hold with full precision.
+inline void check_glu(Backend& tested, Backend& reference, const RowCase& c, Activation activation,
+                      float scale = 3.0F) {
   Rng rng(15);
   const std::vector<float> x = rng.normals(c.rows * c.cols, scale), factor = rng.normals(c.rows * c.cols);
   const auto run = [&](Backend& backend) {
     const Tensor gate(backend, x, c.rows, c.cols, DType::kF32, c.gap);
     const Tensor up(backend, factor, c.rows, c.cols);
-    backend.swiglu(gate.view(), up.view());
+    backend.glu(gate.view(), up.view(), activation);
     return gate.values();
   };
-  expect_close(run(tested), run(reference), 1e-33, 5e-7, "swiglu");
+  const std::vector<float> actual = run(tested), expected = run(reference);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double g = x[i], z = 2 * std::sqrt(2 / std::numbers::pi) * (g + 0.044715 * g * g * g);
+    const double argument = activation == Activation::kSilu ? 0 : 4 * 0x1p-24 * std::max(0.0, -z);
+    ASSERT_NEAR(actual[i], expected[i],
+                1e-33 + (5e-7 + argument) * std::abs(static_cast<double>(expected[i])))
+        << "glu: element " << i << ", gate " << x[i] << ", up " << factor[i];
+  }
+}
+
+// tanh(y) = 1 - 2 / (1 + exp(2 y)), in units of 2^-24: at y = 0 an exponential within 2 ulp moves it by 2,
+// the sum by 1, quotient, difference and the product with the cap by half of one each; below, the exponential
+// counts less and the sum up to 2. Absolute: a small y has no more digits than that.
+inline void check_soft_cap(Backend& tested, Backend& reference, const RowCase& c, float scale, float cap) {
+  Rng rng(18);
+  const std::vector<float> logits = rng.normals(c.rows * c.cols, 40.0F);
+  const auto run = [&](Backend& backend) {
+    const Tensor x(backend, logits, c.rows, c.cols, DType::kF32, c.gap);
+    backend.soft_cap(x.view(), scale, cap);
+    return x.values();
+  };
+  expect_close(run(tested), run(reference), cap * 5 * 0x1p-24, 0, "soft_cap");
+}
+
+inline void check_soft_cap_oddities(Backend& backend) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const auto capped = [&](const std::vector<float>& row, float cap) {
+    const Tensor x(backend, row, 1, static_cast<int64_t>(row.size()));
+    backend.soft_cap(x.view(), 0.5F, cap);
+    return x.values();
+  };
+  const std::vector<float> row = {inf, -inf, nan, 3e38F, -3e38F, 1e6F, -1e6F, 0.0F, 1e-30F};
+  const std::vector<float> bounded = {30, -30, nan, 30, -30, 30, -30, 0, 0};
+  expect_close(capped(row, 30.0F), bounded, 1e-5, 0, "with a cap");
+  const std::vector<float> halved = {inf, -inf, nan, 1.5e38F, -1.5e38F, 5e5F, -5e5F, 0.0F, 5e-31F};
+  expect_close(capped(row, 0.0F), halved, 0, 0, "without a cap");
+  for (size_t n : {5U, 64U, 200U}) {  // a NaN in any place of a vector, and in it alone
+    for (size_t at = 0; at < n; ++at) {
+      std::vector<float> values(n, 60.0F), expected(n, 30.0F * std::tanh(1.0F));
+      values[at] = expected[at] = nan;
+      expect_close(capped(values, 30.0F), expected, 1e-5, 0, "with one NaN");
+    }
+  }
 }
 
 inline std::vector<int32_t> argmax_of(Backend& backend, const std::vector<float>& logits, int64_t rows,

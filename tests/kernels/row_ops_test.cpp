@@ -7,12 +7,15 @@ namespace {
 
 using Embed = CpuOp<RowCase>;
 TEST_P(Embed, MatchesReference) { check_embed(cpu_, reference_, param()); }
+TEST_P(Embed, ScaledMatchesReference) { check_embed(cpu_, reference_, param(), 45.25483F); }
 LARIAT_ON_CPU(Embed, row_cases());
 
 using RmsNorm = CpuOp<RowCase>;
 TEST_P(RmsNorm, MatchesReference) { check_rms_norm(cpu_, reference_, param()); }
 LARIAT_ON_CPU(RmsNorm, row_cases());
-TEST_P(RmsNorm, AddedMatchesReference) { check_add_rms_norm(cpu_, reference_, param()); }
+TEST_P(RmsNorm, AddedMatchesReference) {
+  for (float scale : {1.0F, 0.22F}) check_add_rms_norm(cpu_, reference_, param(), scale);
+}
 
 // Activations of the size that some models' residual streams reach, and tiny ones where eps dominates.
 TEST(RmsNormSizes, LargeAndSmall) {
@@ -21,14 +24,34 @@ TEST(RmsNormSizes, LargeAndSmall) {
   for (float scale : {1e-8F, 1e4F, 1e12F}) check_rms_norm(cpu, reference, {2, 515}, scale);
 }
 
-using Swiglu = CpuOp<RowCase>;
-TEST_P(Swiglu, MatchesReference) { check_swiglu(cpu_, reference_, param()); }
-LARIAT_ON_CPU(Swiglu, row_cases());
+using Glu = CpuOp<RowCase>;
+TEST_P(Glu, SiluMatchesReference) { check_glu(cpu_, reference_, param(), Activation::kSilu); }
+TEST_P(Glu, GeluMatchesReference) { check_glu(cpu_, reference_, param(), Activation::kGeluTanh); }
+LARIAT_ON_CPU(Glu, row_cases());
 
-TEST(SwigluSizes, LargeAndSmall) {
+TEST(GluSizes, LargeAndSmall) {
   CpuBackend cpu(1);
   ReferenceBackend reference;
-  for (float scale : {1e-20F, 40.0F, 1e4F}) check_swiglu(cpu, reference, {2, 515}, scale);
+  for (float scale : {1e-20F, 40.0F, 1e4F}) {
+    check_glu(cpu, reference, {2, 515}, Activation::kSilu, scale);
+    check_glu(cpu, reference, {2, 515}, Activation::kGeluTanh, scale);
+  }
+}
+
+using SoftCap = CpuOp<RowCase>;
+TEST_P(SoftCap, MatchesReference) {
+  check_soft_cap(cpu_, reference_, param(), 0.125F, 0.0F);
+  check_soft_cap(cpu_, reference_, param(), 1.0F, 30.0F);
+}
+LARIAT_ON_CPU(SoftCap, row_cases());
+
+TEST(SoftCapOddities, Cpu) {
+  CpuBackend cpu(1);
+  check_soft_cap_oddities(cpu);
+}
+TEST(SoftCapOddities, Reference) {
+  ReferenceBackend reference;
+  check_soft_cap_oddities(reference);
 }
 
 using Argmax = CpuOp<RowCase>;

@@ -1,5 +1,5 @@
-// kernels/cpu/simd-inl.h against kernels/convert.h, bit by bit, and its exp against double, on every
-// instruction set this machine has.
+// kernels/cpu/simd-inl.h against kernels/convert.h, bit by bit, and its exp and soft cap against double, on
+// every instruction set this machine has.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -46,6 +46,13 @@ void ExpOf(const float* from, float* to, size_t count) {
   for (size_t i = 0; i < count; i += hn::Lanes(d)) hn::StoreU(Exp(hn::LoadU(d, from + i)), d, to + i);
 }
 
+void SoftCapOf(const float* from, float* to, size_t count, float cap) {
+  const F32 d;
+  for (size_t i = 0; i < count; i += hn::Lanes(d)) {
+    hn::StoreU(SoftCap(hn::LoadU(d, from + i), cap), d, to + i);
+  }
+}
+
 int64_t CurrentTarget() { return HWY_TARGET; }
 
 void Narrow(DType dtype, const float* from, uint16_t* to, size_t count) {
@@ -61,6 +68,7 @@ namespace lariat {
 HWY_EXPORT(Widen);
 HWY_EXPORT(Narrow);
 HWY_EXPORT(ExpOf);
+HWY_EXPORT(SoftCapOf);
 HWY_EXPORT(CurrentTarget);
 
 namespace {
@@ -132,6 +140,26 @@ TEST_P(Simd, ExpIsWithinTwoUlpAndKeepsNan) {
     }
   }
   EXPECT_LE(worst, 2.0);
+}
+
+TEST_P(Simd, SoftCapIsWithinItsBoundAndKeepsNan) {
+  std::vector<float> x;
+  for (uint32_t bits = 0; bits < 0x7f800000; bits += 0x3001) x.push_back(std::bit_cast<float>(bits));
+  for (size_t i = x.size(); i > 0; --i) x.push_back(-x[i - 1]);
+  for (float special : {HUGE_VALF, -HUGE_VALF, NAN}) x.push_back(special);
+  x.resize((x.size() + 63) / 64 * 64);
+  std::vector<float> y(x.size());
+  for (float cap : {0.5F, 30.0F, 50.0F}) {
+    HWY_DYNAMIC_DISPATCH(SoftCapOf)(x.data(), y.data(), x.size(), cap);
+    double worst = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      EXPECT_EQ(std::isnan(x[i]), std::isnan(y[i])) << x[i];
+      if (!std::isnan(x[i])) {
+        worst = std::max(worst, std::abs(y[i] - cap * std::tanh(static_cast<double>(x[i]) / cap)));
+      }
+    }
+    EXPECT_LE(worst, cap * 5 * 0x1p-24);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, Simd, testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),

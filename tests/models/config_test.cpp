@@ -85,7 +85,7 @@ TEST_F(Config, MissingKeysHaveTransformersDefaults) {
   EXPECT_EQ(llama.norm_eps, 1e-6F);
   EXPECT_FALSE(llama.tie_word_embeddings);
   EXPECT_FALSE(llama.layers[0].attention.qkv_bias || llama.layers[0].attention.o_bias ||
-               llama.layers[0].feed_forward.bias || llama.layers[0].attention.qk_norm);
+               llama.layers[0].feed_forward.bias || llama.layers[0].attention.qk_norm != QkNorm::kNone);
   EXPECT_EQ(llama.dtype, DType::kF32);
   EXPECT_EQ(llama.bos_token_id, 1);
   EXPECT_EQ(llama.eos_token_ids, std::vector<int32_t>{2});
@@ -113,7 +113,7 @@ TEST_F(Config, MissingKeysHaveTransformersDefaults) {
   const ModelSpec qwen3 =
       load(kQwen3, {{"hidden_size", 1024}, {"num_attention_heads", 16}, {"num_key_value_heads", 8}});
   EXPECT_EQ(qwen3.layers[0].attention.head_dim, 128);
-  EXPECT_TRUE(qwen3.layers[0].attention.qk_norm);
+  EXPECT_EQ(qwen3.layers[0].attention.qk_norm, QkNorm::kPerHead);
   EXPECT_FALSE(qwen3.layers[0].attention.qkv_bias);
 
   const ModelSpec minimind = load(kMiniMind);
@@ -125,7 +125,7 @@ TEST_F(Config, MissingKeysHaveTransformersDefaults) {
   EXPECT_EQ(minimind.layers[0].attention.head_dim, 96);
   EXPECT_EQ(minimind.max_position_embeddings, 32768);
   EXPECT_TRUE(minimind.tie_word_embeddings);
-  EXPECT_TRUE(minimind.layers[0].attention.qk_norm);
+  EXPECT_EQ(minimind.layers[0].attention.qk_norm, QkNorm::kPerHead);
   EXPECT_EQ(minimind.rope.theta, 1e6);
 }
 

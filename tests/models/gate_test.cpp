@@ -32,9 +32,10 @@ std::string fingerprint(const Model& model) {
                                  s.tie_word_embeddings, s.bos_token_id.value_or(-1), s.eos_token_ids.size());
   for (const LayerSpec& layer : s.layers) {
     const AttentionSpec& a = layer.attention;
-    text += fmt::format(" | {} {} {} {} {} {} {} {} {} {}", a.n_heads, a.n_kv_heads, a.head_dim, a.qkv_bias,
-                        a.o_bias, a.qk_norm, a.scale, a.sliding_window, layer.feed_forward.intermediate_size,
-                        layer.feed_forward.bias);
+    const FeedForwardSpec& f = layer.feed_forward;
+    text += fmt::format(" | {} {} {} {} {} {} {} {} {} {} {} {}", a.n_heads, a.n_kv_heads, a.head_dim,
+                        a.qkv_bias, a.o_bias, static_cast<int>(a.qk_norm), static_cast<int>(a.rope), a.scale,
+                        a.sliding_window, f.intermediate_size, static_cast<int>(f.activation), f.bias);
   }
   for (const double length : {1.0, 100.0, 5000.0}) {
     const RopeFrequencies f = rope_frequencies(s.rope, length);
@@ -399,8 +400,8 @@ TEST_F(Gate, TheTableOfKeys) {
     for (const json& value : neutral_values(rule.neutral)) check(equal(kLlama, {{key, value}}));
     for (const json& value : other_values(rule.neutral)) {
       check(refused(kLlama, {{key, value}}));
-      check(refused(kLlama, {{key, value}},
-                    std::string(rule.what) + ", which lariat does not do; remove the key"));
+      const std::string what(rule.what);
+      check(refused(kLlama, {{key, value}}, what + ", which lariat does not do in this architecture"));
     }
   }
   for (const KeyRule& rule : rope_key_rules()) {

@@ -186,7 +186,9 @@ TEST(RopeConfig, LongRope) {
 }
 
 TEST(RopeConfig, NothingIsGuessed) {
-  expect_error({{"rope_type", "su"}, {"factor", 4}}, "rope_type", "known types: default, linear");
+  expect_error({{"rope_type", "sun"}, {"factor", 4}}, "rope_type", "known types: default, linear");
+  expect_error({{"rope_type", "su"}, {"factor", 4}}, "short_factor", "longrope scaling needs it");
+  expect_error({{"type", "mrope"}, {"mrope_section", {1, 2}}}, "mrope_section", "the sections have 3 pairs");
   expect_error({{"type", "none"}}, "type");
   expect_error({{"type", 3}}, "type");
   expect_error({{"factor", 4}}, "rope_type", "is missing");

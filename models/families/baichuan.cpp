@@ -1,0 +1,19 @@
+#include "models/families/family.h"
+
+namespace lariat {
+
+// Baichuan-7B, the first: a Llama with q, k and v in one tensor (configuration_baichuan.py of its
+// repository). Baichuan-13B (ALiBi) and Baichuan 2 (a normalised head) spell their architecture differently.
+ModelSpec read_baichuan(const JsonFields& config) {
+  Defaults defaults;
+  defaults.vocab_size = 64000;
+  defaults.max_position_embeddings = 4096;
+  defaults.bos_token_id = 1;
+  defaults.eos_token_id = 2;
+  ModelSpec spec = read_decoder(config, defaults);
+  check_sliding_layers(config, spec);
+  spec.names.q = spec.names.k = spec.names.v = "self_attn.W_pack";
+  return spec;
+}
+
+}  // namespace lariat

@@ -1,0 +1,95 @@
+#include <cmath>
+
+#include "models/families/family.h"
+
+// Gemma 1, 2 and 3 (transformers 5.23, models/gemma, gemma2 and gemma3). Norms multiply with 1 + weight,
+// embeddings with sqrt(hidden_size), rounded to their dtype.
+namespace lariat {
+namespace {
+
+Defaults gemma_defaults() {
+  Defaults defaults;
+  defaults.vocab_size = 256000;
+  defaults.n_layers = 26;
+  defaults.n_heads = 8;
+  defaults.n_kv_heads = 4;
+  defaults.hidden_size = 2304;
+  defaults.intermediate_size = 9216;
+  defaults.head_dim = 256;
+  defaults.max_position_embeddings = 8192;
+  defaults.tie_word_embeddings = true;
+  defaults.bos_token_id = 2;
+  defaults.eos_token_id = 1;
+  defaults.activation_key = "hidden_activation";
+  defaults.activation = "gelu_pytorch_tanh";
+  return defaults;
+}
+
+ModelSpec read_common(const JsonFields& config, const Defaults& defaults) {
+  ModelSpec spec = read_decoder(config, defaults);
+  spec.norm_plus_one = true;
+  spec.embedding_multiplier = static_cast<float>(std::sqrt(static_cast<double>(spec.hidden_size)));
+  spec.round_embedding_multiplier = true;
+  read_biases(config, /*has_mlp_bias=*/false, spec);
+  return spec;
+}
+
+// A cap that null switches off.
+float read_cap(const JsonFields& config, const char* key, double missing) {
+  const double cap = config.number(key, 1e-3, 1e6).value_or(config.present(key) ? 0.0 : missing);
+  return static_cast<float>(cap);
+}
+
+// What Gemma 2 and 3 share.
+void read_second(const JsonFields& config, ModelSpec& spec) {
+  const double scalar = config.number("query_pre_attn_scalar", 1e-3, 1e6).value_or(256.0);
+  for (LayerSpec& layer : spec.layers) {
+    layer.norm_after = true;
+    layer.attention.scale = static_cast<float>(1.0 / std::sqrt(scalar));
+  }
+  spec.names.ffn_norm = "pre_feedforward_layernorm";
+}
+
+}  // namespace
+
+// The first release wrote "gelu" and meant the tanh form (configuration_gemma.py, __post_init__).
+ModelSpec read_gemma(const JsonFields& config) {
+  Defaults defaults = gemma_defaults();
+  defaults.hidden_size = 3072;
+  defaults.intermediate_size = 24576;
+  defaults.n_layers = 28;
+  defaults.n_heads = defaults.n_kv_heads = 16;
+  const bool gelu = config.string("hidden_act").value_or("gelu") == "gelu";
+  defaults.activation_key = gelu ? "" : "hidden_act";
+  ModelSpec spec = read_common(config, defaults);
+  check_sliding_layers(config, spec);
+  return spec;
+}
+
+ModelSpec read_gemma2(const JsonFields& config) {
+  ModelSpec spec = read_common(config, gemma_defaults());
+  read_second(config, spec);
+  const float cap = read_cap(config, "attn_logit_softcapping", 50.0);
+  for (LayerSpec& layer : spec.layers) layer.attention.softcap = cap;
+  spec.logits_softcap = read_cap(config, "final_logit_softcapping", 30.0);
+  read_mixed_windows(config, read_window(config, 4096), 2, spec);
+  return spec;
+}
+
+// Layers with a window have a RoPE of their own; q and k are normalised.
+ModelSpec read_gemma3(const JsonFields& config) {
+  Defaults defaults = gemma_defaults();
+  defaults.vocab_size = 262208;
+  defaults.max_position_embeddings = 131072;
+  defaults.rope_theta = 1e6;
+  defaults.local_rope_theta = config.number("rope_local_base_freq", 1.0, 1e15).value_or(1e4);
+  ModelSpec spec = read_common(config, defaults);
+  read_second(config, spec);
+  for (LayerSpec& layer : spec.layers) layer.attention.qk_norm = QkNorm::kPerHead;
+  spec.logits_softcap = read_cap(config, "final_logit_softcapping", 0.0);
+  const int64_t every = config.integer("sliding_window_pattern", 1, kMaxLayers).value_or(6);
+  read_mixed_windows(config, read_window(config, 4096), every, spec);
+  return spec;
+}
+
+}  // namespace lariat

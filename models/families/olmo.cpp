@@ -1,0 +1,42 @@
+#include "models/families/family.h"
+
+// OLMo 2 and 3: norms behind attention and feed-forward instead of in front, and one over all heads of q and
+// of k (transformers 5.23, models/olmo2 and olmo3).
+namespace lariat {
+namespace {
+
+ModelSpec read_olmo(const JsonFields& config, Defaults defaults) {
+  defaults.vocab_size = 50304;
+  defaults.norm_eps = 1e-5;
+  defaults.eos_token_id = 50279;
+  ModelSpec spec = read_decoder(config, defaults);
+  if (config.boolean("attention_bias").value_or(false))
+    config.fail("attention_bias",
+                "biases in front of these norms are not supported; no published model has them");
+  for (LayerSpec& layer : spec.layers) {
+    layer.norm_before = false;
+    layer.norm_after = true;
+    layer.attention.qk_norm = QkNorm::kAllHeads;
+  }
+  return spec;
+}
+
+}  // namespace
+
+ModelSpec read_olmo2(const JsonFields& config) {
+  ModelSpec spec = read_olmo(config, Defaults());
+  check_sliding_layers(config, spec);
+  return spec;
+}
+
+// Three of four layers have a window; only the others are scaled.
+ModelSpec read_olmo3(const JsonFields& config) {
+  Defaults defaults;
+  defaults.rope_theta = 5e5;
+  defaults.local_rope_theta = 5e5;  // whatever "rope_theta" is (convert_rope_params_to_dict)
+  ModelSpec spec = read_olmo(config, defaults);
+  read_mixed_windows(config, read_window(config, 4096), 4, spec);
+  return spec;
+}
+
+}  // namespace lariat

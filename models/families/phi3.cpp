@@ -1,0 +1,29 @@
+#include "models/families/family.h"
+
+namespace lariat {
+
+// Phi-3, 3.5 and 4-mini: a Llama whose projections are fused, rotated in part where the config says so
+// (transformers 5.23, models/phi3/configuration_phi3.py).
+ModelSpec read_phi3(const JsonFields& config) {
+  Defaults defaults;
+  defaults.vocab_size = 32064;
+  defaults.hidden_size = 3072;
+  defaults.intermediate_size = 8192;
+  defaults.max_position_embeddings = 4096;
+  defaults.norm_eps = 1e-5;
+  defaults.bos_token_id = 1;
+  defaults.eos_token_id = 32000;
+  // Where only the object has the original length, transformers takes this one instead
+  // (standardize_rope_params).
+  defaults.rope.original_ctx = 4096;
+  defaults.rope.partial = true;
+  ModelSpec spec = read_decoder(config, defaults);
+  const int64_t window = read_window(config, 0);
+  for (LayerSpec& layer : spec.layers) layer.attention.sliding_window = window;
+  check_sliding_layers(config, spec);
+  spec.names.q = spec.names.k = spec.names.v = "self_attn.qkv_proj";
+  spec.names.gate = spec.names.up = "mlp.gate_up_proj";
+  return spec;
+}
+
+}  // namespace lariat
