@@ -10,6 +10,7 @@ table, on a config of the folder with its shapes cut down and weights of zeros. 
 import json
 import math
 import pathlib
+import re
 import shutil
 import struct
 import subprocess
@@ -95,18 +96,28 @@ GATE = [
     ("tied, and another head", "llama_mqa_tied", {}, {HEAD: [64, 32]}),
     ("architectures against model_type", "llama_gqa", {"model_type": "qwen2"}, {}),
     ("is_causal", "llama_gqa", {"is_causal": False}, {}),
-    ("a multiplier of Granite", "llama_gqa", {"embedding_multiplier": 12.0}, {}),
+    ("a multiplier of Granite, on a Llama", "llama_gqa", {"embedding_multiplier": 12.0}, {}),
     ("the same, neutral", "llama_gqa", {"embedding_multiplier": 1.0}, {}),
+    ("the same, on a Granite", "granite", {"embedding_multiplier": 12.0}, {}),
     ("a multiplier of MiniCPM", "llama_gqa", {"scale_depth": 1.4}, {}),
-    ("a soft-cap", "llama_gqa", {"attn_logit_softcapping": 50.0}, {}),
-    ("layers without RoPE", "llama_gqa", {"no_rope_layers": [1, 0]}, {}),
+    ("a soft-cap of Gemma 2, on a Llama", "llama_gqa", {"attn_logit_softcapping": 50.0}, {}),
+    ("the same, on a Gemma 3", "gemma3", {"attn_logit_softcapping": 50.0}, {}),
+    ("the same, on a Gemma 2", "gemma2", {"attn_logit_softcapping": 50.0}, {}),
+    ("layers without RoPE, on a Llama", "llama_gqa", {"no_rope_layers": [1, 0]}, {}),
+    ("the same, on a SmolLM3", "smollm3", {"no_rope_layers": [1, 0, 1, 1]}, {}),
     ("experts", "llama_gqa", {"num_local_experts": 8}, {}),
     ("clip_qkv", "llama_gqa", {"clip_qkv": 8.0}, {}),
     ("ALiBi", "llama_gqa", {"alibi": True}, {}),
-    ("hidden_activation", "llama_gqa", {"hidden_activation": "gelu_pytorch_tanh"}, {}),
+    ("hidden_activation, on a Llama", "llama_gqa", {"hidden_activation": "gelu_pytorch_tanh"}, {}),
     ("dual chunk attention", "qwen2", {"dual_chunk_attention_config": {"chunk_size": 262144}}, {}),
     ("attn_factor", "llama_gqa", {"rope_parameters": YARN | {"attn_factor": 1.5}}, {}),
-    ("llama_4_scaling_beta", "llama_gqa", {"rope_parameters": YARN | {"llama_4_scaling_beta": 0.1}}, {}),
+    ("llama_4_scaling_beta, on a Llama", "llama_gqa", {"rope_parameters": YARN | {"llama_4_scaling_beta": 0.1}}, {}),
+    ("biases in front of OLMo 2's norms", "olmo2", {"attention_bias": True}, {}),
+    ("biases of InternLM 2's fused projections", "internlm2", {"bias": True}, {}),
+    ("a Gemma 3 for embeddings", "gemma3", {"use_bidirectional_attention": True}, {}),
+    ("norms of q and k that are missing", "gemma3", {}, {LAYER + "self_attn.q_norm.weight": None}),
+    ("the same, on a MiniMind", "minimind", {}, {f"model.layers.{i}.self_attn.{x}_norm.weight": None
+                                                 for i in range(2) for x in "qk"}),
     ("layer_types against use_sliding_window", "qwen3", {"use_sliding_window": False}, {}),
     ("auto_map", "llama_gqa", {"auto_map": {"AutoModelForCausalLM": "modeling_x.X"}}, {}),
     ("rope_theta of null", "llama_bias", {"rope_theta": None}, {}),
@@ -118,6 +129,9 @@ WARNINGS = [
     ("dynamic beside an original length", "llama_gqa",
      {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 32}}, {}),
     ("a window that Llama ignores", "llama_gqa", {"sliding_window": 16}, {}),
+    ("biases that Phi-3 ignores", "phi3", {"attention_bias": True}, {}),
+    ("a switch for windows that Phi-3 ignores", "phi3_window", {"use_sliding_window": False}, {}),
+    ("an image model of which the text runs", "qwen2_vl", {}, {}),
 ]  # fmt: skip
 TOO_STRICT = [
     ("hidden_act swish", "llama_gqa", {"hidden_act": "swish"}, {}),
@@ -187,38 +201,75 @@ def formats(program):
     mutations(program, QUANTISED)
 
 
+# What the layers of a family have beside or instead of Llama's tensors.
+BEHIND = ["post_attention_layernorm", "post_feedforward_layernorm"]
+NORMS = {
+    "gemma2": ["input_layernorm", "pre_feedforward_layernorm", *BEHIND],
+    "gemma3_text": ["input_layernorm", "pre_feedforward_layernorm", *BEHIND],
+    "olmo2": BEHIND,
+    "internlm2": ["attention_norm", "ffn_norm"],
+}
+
+
+def layer_shapes(kind, heads, kv, dim):
+    """{name: shape} of a layer of model_type `kind` with hidden and intermediate size 16."""
+    q, k = heads * dim, kv * dim
+    shapes = {name + ".weight": [16] for name in NORMS.get(kind, ["input_layernorm", "post_attention_layernorm"])}
+    if kind == "internlm2":
+        return shapes | {"attention.wqkv.weight": [q + 2 * k, 16], "attention.wo.weight": [16, q]} | {
+            f"feed_forward.w{i}.weight": [16, 16] for i in (1, 2, 3)}  # fmt: skip
+    shapes |= {"self_attn.o_proj.weight": [16, q], "mlp.down_proj.weight": [16, 16]}
+    if kind == "phi3":
+        return shapes | {"self_attn.qkv_proj.weight": [q + 2 * k, 16], "mlp.gate_up_proj.weight": [32, 16]}
+    shapes |= {"mlp.gate_proj.weight": [16, 16], "mlp.up_proj.weight": [16, 16]}
+    for name, out in (("q", q), ("k", k), ("v", k)):
+        shapes[f"self_attn.{name}_proj.weight"] = [out, 16]
+        if kind in ("qwen2", "qwen2_vl", "qwen2_5_vl"):
+            shapes[f"self_attn.{name}_proj.bias"] = [out]
+    if kind in ("qwen3", "gemma3_text"):
+        shapes |= {f"self_attn.{name}_norm.weight": [dim] for name in "qk"}
+    if kind == "olmo2":
+        shapes |= {"self_attn.q_norm.weight": [q], "self_attn.k_norm.weight": [k]}
+    return shapes
+
+
 def cut_down(config):
     """The config with shapes of a few numbers, and its tensors: all else stays as it stands."""
-    keys = dict(config)
-    heads = keys.get("num_attention_heads", 32)
-    dim = keys.get("head_dim") or (128 if keys.get("model_type") == "qwen3" else keys.get("hidden_size", 4096) // heads)
+    inner = "text_config" in config  # of a model with an image part
+    keys = dict(config["text_config"] if inner else config)
+    kind, heads = keys.get("model_type"), keys.get("num_attention_heads", 32)
+    dim = keys.get("head_dim") or (128 if kind == "qwen3" else keys.get("hidden_size", 4096) // heads)
     kv = keys.get("num_key_value_heads", heads)
     keys |= {"head_dim": dim, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2}
     if isinstance(keys.get("layer_types"), list):
         keys["layer_types"] = keys["layer_types"][:2]
-    vocab = keys.get("vocab_size", 32000)
-    shapes = {EMBED: [vocab, 16], "model.norm.weight": [16]}
-    if not keys.get("tie_word_embeddings", False):
-        shapes[HEAD] = [vocab, 16]
-    for layer in ("model.layers.0.", "model.layers.1."):
-        for name, out in (("q", heads), ("k", kv), ("v", kv)):
-            shapes[layer + f"self_attn.{name}_proj.weight"] = [out * dim, 16]
-            if keys.get("model_type") == "qwen2":
-                shapes[layer + f"self_attn.{name}_proj.bias"] = [out * dim]
-        shapes[layer + "self_attn.o_proj.weight"] = [16, heads * dim]
-        for name in ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"):
-            shapes[layer + name + ".weight"] = [16, 16]
-        for name in ("input_layernorm", "post_attention_layernorm"):
-            shapes[layer + name + ".weight"] = [16]
-        if keys.get("model_type") == "qwen3":
-            shapes |= {layer + f"self_attn.{x}_norm.weight": [dim] for x in "qk"}
-    return keys, {name: ("BF16", shape, None) for name, shape in shapes.items()}
+    vocab, (embed, head) = keys.get("vocab_size", 32000), (EMBED, HEAD)
+    if kind == "internlm2":
+        embed, head = "model.tok_embeddings.weight", "output.weight"
+    shapes = {embed: [vocab, 16], "model.norm.weight": [16]}
+    if not keys.get("tie_word_embeddings", config.get("tie_word_embeddings", kind.startswith("gemma"))):
+        shapes[head] = [vocab, 16]
+    for layer in range(2):
+        shapes |= {f"model.layers.{layer}.{name}": shape for name, shape in layer_shapes(kind, heads, kv, dim).items()}
+    if inner:
+        shapes = {"language_model." + name: shape for name, shape in shapes.items()}
+    if "vision_config" in config:
+        shapes |= {("vision_tower." if inner else "visual.") + name: [4] for name in "ab"}
+    return config | {"text_config": keys} if inner else keys, {n: ("BF16", shape, None) for n, shape in shapes.items()}
+
+
+def first_rope_line(program, model):
+    """Of `lariat rope`, with what it says on stderr of layers that have another."""
+    rope = subprocess.run([program.path, "rope", "--model", model], capture_output=True, text=True, check=False)
+    line = (rope.stdout.splitlines() or [rope.stderr.strip()])[0]
+    other = re.search("have a RoPE of their own, which is not shown: (.*)", rope.stderr)
+    return f"{line}; in layers with a window {other[1]}" if other else line
 
 
 def configs(program, folder):
     print("\n## Configs of public repositories\n")
-    print("The shapes are cut down and the weights are zeros; every other key is as it was published. The last column is the")
-    print("first line of `lariat rope --model`, which takes any family.\n")
+    print("The shapes are cut down and the weights are zeros; every other key is as it was published. The last column is")
+    print("the first line of `lariat rope --model`, which takes any family. … is the list of [models.md](models.md#not-run).\n")
     print("| config | result | line on stderr | RoPE |\n|---|---|---|---|")
     model = program.folder / "model"
     counts = {}
@@ -226,15 +277,16 @@ def configs(program, folder):
         shutil.rmtree(model, ignore_errors=True)
         model.mkdir()
         (model / "config.json").write_text(file.read_text())
-        rope = subprocess.run([program.path, "rope", "--model", model], capture_output=True, text=True, check=False)
+        rope = first_rope_line(program, model)
         keys, tensors = cut_down(json.loads(file.read_text()))
         (model / "config.json").write_text(json.dumps(keys))
         write_tensors(model / "model.safetensors", tensors)
         code, text = program.logits(model)
         result = "refused" if code else "warned" if text else "run"
         counts[result] = counts.get(result, 0) + 1
-        first = (rope.stdout.splitlines() or [rope.stderr.strip()])[0]
-        print(f"| {file.stem} | {result} | {'`' + text + '`' if text else ''} | {first} |")
+        text = re.sub("known architectures: .*", "known architectures: …", text)
+        lines = "<br>".join(f"`{line}`" for line in text.splitlines())
+        print(f"| {file.stem} | {result} | {lines} | {rope} |")
     print("\n" + ", ".join(f"{n} {result}" for result, n in sorted(counts.items())) + ".")
 
 

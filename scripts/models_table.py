@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Measures every family against transformers, on the tiny checkpoints of tests/golden, for docs/models.md.
+
+    pip install numpy safetensors
+    build/engine_test --gtest_filter='*FamilyCache*' --gtest_output=xml:family.xml
+    scripts/models_table.py build/lariat family.xml
+
+Rewrites what stands below "## Measured" in docs/models.md, and exits with 1 where a number misses its aim. Rows: the
+checkpoints of tests/golden/long.safetensors, and all others of make_families.py. Without the XML file the last two
+columns stay empty.
+"""
+
+import json
+import pathlib
+import re
+import sys
+import tempfile
+import textwrap
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+from safetensors.numpy import load_file
+
+import checkpoints_table as checkpoints
+
+FAMILIES = checkpoints.ROOT / "models" / "families"
+DOCUMENT = checkpoints.ROOT / "docs" / "models.md"
+MEASURED = "## Measured\n"
+AIM = 2e-4  # of the largest difference over the largest logit
+F32 = ["--dtype", "f32", "--kv-dtype", "f32"]
+# (model, its architecture, why it is no family here)
+OTHERS = [
+    ("Baichuan-13B, Baichuan 2", "BaichuanForCausalLM", "ALiBi, a head of normalised rows (7B: BaiChuan…)"),
+    ("Orion", "OrionForCausalLM", "LayerNorm with biases"),
+    ("OLMo 1", "OlmoForCausalLM", "LayerNorm without weights"),
+    ("StableLM 2", "StableLmForCausalLM", "LayerNorm with biases"),
+    ("Phi-3-small", "Phi3SmallForCausalLM", "block-sparse attention"),
+    ("Phi-3.5-MoE", "PhiMoEForCausalLM", "experts, LayerNorm"),
+    ("Mixtral", "MixtralForCausalLM", "experts"),
+    ("Qwen3-30B-A3B", "Qwen3MoeForCausalLM", "experts"),
+    ("Granite 3 MoE", "GraniteMoeForCausalLM", "experts"),
+]
+TEXT = """
+    build/engine_test --gtest_filter='*FamilyCache*' --gtest_output=xml:family.xml
+    scripts/models_table.py build/lariat family.xml
+
+write this section in a few seconds. The models are the tiny random ones of `tests/golden/checkpoints`; weights and
+caches are f32, on one thread of a CPU, whose kind decides the last digits.
+
+- *Difference*: the largest of a logit between `lariat logits` and transformers in float32, at 12 positions of a prompt
+  of 320 tokens (`tests/golden/long.safetensors`) or at all 64 of a shorter one (`golden.safetensors`).
+- *Ratio*: that over the largest logit; the script fails above {aim:g}.
+- *Greedy*: how many tokens of transformers' greedy text are the likeliest for lariat too, decoding along that text;
+  where all are, lariat writes the same text (`tests/engine/golden_test.cpp` generates it), and else the script fails.
+- *Cache*: the largest difference of a logit between lariat's cache and one of unrotated keys, rotated afresh at every
+  step, decoding from token 40 to four times the trained context: with the model's own RoPE, and with `--rope-scaling
+  dynamic-yarn`. The test fails above 1e-4.
+
+{measured}
+
+## Not run
+
+These look alike, and their names stand in no table of lariat's; the same command writes the lines.
+
+{refused}
+
+where … is
+
+{known}
+"""
+def families():
+    """{architecture or model_type: (rank, file)} of the table in family.cpp."""
+    defined = {name: file for file in FAMILIES.glob("*.cpp")
+               for name in re.findall(r"^ModelSpec (read_\w+)", file.read_text(), re.M)}  # fmt: skip
+    rows = re.findall(r'\{"(\w+)", "(\w+)", (read_\w+)', (FAMILIES / "family.cpp").read_text())
+    return {key: (rank, defined[read]) for rank, (*keys, read) in enumerate(rows) for key in keys}
+
+
+def family_of(name, known):
+    """(rank, file, architecture) of a golden checkpoint; of a model with images its text part's."""
+    config = json.loads((checkpoints.GOLDEN / name / "config.json").read_text())
+    architecture = config["architectures"][0]
+    for part in (config, config.get("text_config", {})):
+        for key in (*part.get("architectures", []), part.get("model_type")):
+            if key in known:
+                return *known[key], architecture
+    sys.exit(f"{name}: no family runs it")
+
+
+def logits(program, name, tokens, *options):
+    out = program.folder / "out.safetensors"
+    ids = ",".join(map(str, tokens))
+    code, text = program.run("logits", "--device", "cpu", "--threads", 1, "--quiet", *F32, *options,
+                             "--model", checkpoints.GOLDEN / name, "--tokens", ids, "--out", out)  # fmt: skip
+    if code:
+        sys.exit(f"{name}: {text}")
+    return load_file(out)["logits"]
+
+
+def greedy_agreement(program, name, golden):
+    """Decodes along the golden text: (how many of its tokens are the likeliest, of how many)."""
+    prompt, greedy = golden["tokens"][:8].tolist(), golden["greedy"].tolist()
+    rows = logits(program, name, prompt + greedy[:-1], "--decode-from", len(prompt))
+    return int((rows[len(prompt) - 1 :].argmax(1) == greedy).sum()), len(greedy)
+
+
+def measure(program, name, golden, long):
+    """(whether all is well, cells: tokens, largest difference, largest logit, their ratio, greedy)"""
+    if f"{name}.f32" in long:
+        tokens, expected, kept = long[f"{name}.tokens"].tolist(), long[f"{name}.f32"], long["positions"]
+    else:
+        tokens, expected, kept = golden["tokens"].tolist(), golden["logits"], slice(None)
+    found = logits(program, name, tokens)[kept]
+    difference, scale = np.abs(found - expected).max(), np.abs(expected).max()
+    agree, count = greedy_agreement(program, name, golden)
+    good = difference <= AIM * scale and agree == count
+    return good, [len(tokens), f"{difference:.1e}", f"{scale:.1f}", f"{difference / scale:.1e}", f"{agree} of {count}"]
+
+
+def cache_differences(file):
+    """{checkpoint: [its own RoPE, dynamic-yarn]} as the test wrote them."""
+    found = {}
+    for case in ElementTree.parse(file).iter("testcase"):
+        values = {item.get("name"): item.get("value") for item in case.iter("property")}
+        found[case.get("name").split("/")[-1]] = [values["own"], values["dynamic"]]
+    return found
+
+
+def measured_rows(program, cache):
+    """(whether all is well, the table's rows in the order of family.cpp)"""
+    known = families()
+    long = load_file(checkpoints.ROOT / "tests" / "golden" / "long.safetensors")
+    rows, well = [], True
+    for folder in sorted(checkpoints.GOLDEN.iterdir()):
+        golden = load_file(folder / "golden.safetensors")
+        if f"{folder.name}.f32" in long or len(golden["greedy"]) > 32:  # make_families.py keeps 64
+            rank, file, architecture = family_of(folder.name, known)
+            good, cells = measure(program, folder.name, golden, long)
+            lines = f"{file.name}, {len(file.read_text().splitlines())}"
+            rows.append((rank, [folder.name, architecture, lines, *cells, *cache.get(folder.name, ["", ""])]))
+            well = well and good
+    return well, [cells for _, cells in sorted(rows, key=lambda row: row[0])]
+
+
+def refused_rows(program):
+    """[name, reason, what lariat prints] of OTHERS; the list of those that it knows stands below the table."""
+    rows, known = [], ""
+    for name, architecture, reason in OTHERS:
+        model = checkpoints.changed(program.folder / "model", "llama_gqa", {"architectures": [architecture]})
+        code, text = program.logits(model)
+        if not code:
+            sys.exit(f"{architecture} runs")
+        text, _, known = text.partition("; known architectures: ")
+        rows.append([name, reason, f"`{text}; known architectures: …`"])
+    return rows, known
+
+
+def table(head, rows):
+    return "\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in [head, ["---"] * len(head), *rows])
+
+
+def main():
+    cache = cache_differences(sys.argv[2]) if len(sys.argv) > 2 else {}
+    with tempfile.TemporaryDirectory() as name:
+        program = checkpoints.Program(sys.argv[1], pathlib.Path(name).resolve())
+        well, rows = measured_rows(program, cache)
+        refused, known = refused_rows(program)
+    head = ["checkpoint", "architecture", "file of models/families/, lines", "tokens", "difference", "largest logit",
+            "ratio", "greedy", "cache, own RoPE", "cache, dynamic-yarn"]  # fmt: skip
+    text = DOCUMENT.read_text().partition(MEASURED)[0] + MEASURED + TEXT.format(
+        measured=table(head, rows), refused=table(["model", "why", "what lariat prints on stderr"], refused),
+        known=textwrap.indent(textwrap.fill(known, 110), "    "), aim=AIM)  # fmt: skip
+    DOCUMENT.write_text(text)
+    sys.exit(not well)
+
+
+if __name__ == "__main__":
+    main()
