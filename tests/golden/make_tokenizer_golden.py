@@ -303,6 +303,20 @@ def metaspace_mini(llama):
     return spec, {"bos_token": "<s>", "eos_token": "</s>"}
 
 
+def gemma_mini(llama):
+    """The same vocabulary as Gemma has its own: no space in front, and a pattern that finds nothing to split at."""
+    spec = json.loads(json.dumps(llama))
+    spec["normalizer"] = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    spec["pre_tokenizer"] = {
+        "type": "Split",
+        "pattern": {"String": " "},
+        "behavior": "MergedWithPrevious",
+        "invert": False,
+    }
+    spec["decoder"]["decoders"] = spec["decoder"]["decoders"][:3]
+    return spec, {"bos_token": "<s>", "eos_token": "</s>"}
+
+
 def variants():
     """Keys of byte-mini/tokenizer.json to replace; every component and flag appears at least once."""
     byte = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
@@ -394,6 +408,7 @@ def make_small(texts):
         "byte-mini": byte_mini(),
         "llama-mini": (llama, llama_config),
         "metaspace-mini": metaspace_mini(llama),
+        "gemma-mini": gemma_mini(llama),
     }
     for name, (spec, config) in small.items():
         write(OUT / name / "tokenizer.json", spec)
@@ -401,7 +416,7 @@ def make_small(texts):
         tokenizer = Tokenizer.from_file(str(OUT / name / "tokenizer.json"))
         write(
             OUT / f"{name}.golden.json",
-            golden_json(tokenizer, texts, low=259 if name == "llama-mini" else None),
+            golden_json(tokenizer, texts, low=259 if name in ("llama-mini", "gemma-mini") else None),
         )
     base = small["byte-mini"][0]
     results = {}

@@ -50,7 +50,7 @@ TEST_P(SmallTokenizer, MatchesItsReference) {
 
 INSTANTIATE_TEST_SUITE_P(TokenizerGolden, SmallTokenizer,
                          testing::Values("llama3-mini", "qwen-mini", "byte-mini", "llama-mini",
-                                         "metaspace-mini", "sp-mini", "sp-unigram-mini"));
+                                         "metaspace-mini", "gemma-mini", "sp-mini", "sp-unigram-mini"));
 
 TEST(TokenizerGolden, EveryComponentMatchesHf) {
   const std::vector<std::string> texts = all_texts();

@@ -52,7 +52,7 @@ TEST_P(Streaming, LongWordsAreNotQuadratic) {
 
 INSTANTIATE_TEST_SUITE_P(Tokenizer, Streaming,
                          testing::Values("llama3-mini", "qwen-mini", "byte-mini", "llama-mini",
-                                         "metaspace-mini", "sp-mini"));
+                                         "metaspace-mini", "gemma-mini", "sp-mini"));
 
 TEST(Tokenizer, BosAndEos) {
   const Tokenizer llama3 = small("llama3-mini");
