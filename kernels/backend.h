@@ -116,8 +116,8 @@ struct SequenceRope {
 
   float q_scale_at(int64_t position) const {
     if (log_beta == 0.0) return q_scale;
-    const auto lengths = static_cast<double>(position / log_ctx);
-    return static_cast<float>(q_scale * (1.0 + log_beta * std::log1p(lengths)));
+    const int64_t lengths = position / log_ctx;
+    return static_cast<float>(q_scale * (1.0 + log_beta * std::log1p(static_cast<double>(lengths))));
   }
 };
 

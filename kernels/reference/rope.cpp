@@ -31,9 +31,9 @@ void ReferenceBackend::rope_table(std::span<const SequenceRope> ropes, const Rop
         reference::put(table.cos, row, static_cast<int64_t>(j), std::cos(angle));
         reference::put(table.sin, row, static_cast<int64_t>(j), std::sin(angle));
       }
-      const auto lengths = static_cast<double>((step_[s].first_position + i) / ropes[s].log_ctx);
-      reference::put(table.q_scale, row, 0,
-                     ropes[s].q_scale * (1.0 + ropes[s].log_beta * std::log1p(lengths)));
+      const int64_t lengths = (step_[s].first_position + i) / ropes[s].log_ctx;
+      const double growth = ropes[s].log_beta * std::log1p(static_cast<double>(lengths));
+      reference::put(table.q_scale, row, 0, ropes[s].q_scale * (1.0 + growth));
     }
   }
 }
