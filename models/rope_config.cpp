@@ -293,15 +293,20 @@ RopeScaling parse_rope_scaling(const JsonFields& object, const RopeContext& cont
   return rope;
 }
 
-RopeScaling read_rope(const JsonFields& config, RopeContext context) {
+// `rope_scaling or self.rope_parameters`.
+JsonFields rope_object(const JsonFields& config) {
   static const nlohmann::json kEmpty = nlohmann::json::object();
-  context.config = &config;
-  // rope_scaling wins unless it is empty: `rope_scaling or self.rope_parameters`.
   JsonFields object(kEmpty, config.file());
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     const auto given = config.object(key);
     if (given && !given->keys().empty()) object = *given;
   }
+  return object;
+}
+
+RopeScaling read_rope(const JsonFields& config, RopeContext context) {
+  context.config = &config;
+  const JsonFields object = rope_object(config);
   if (!object.has("rope_theta") || config.has("rope_theta"))
     context.theta = read_theta(config, context.theta);
   context.partial_rotary_factor =

@@ -40,6 +40,10 @@ struct RopeContext {
 // Throws Error naming file and key.
 RopeScaling parse_rope_scaling(const JsonFields& object, const RopeContext& context);
 
+// The object of a config.json that describes its RoPE: rope_scaling, unless it is empty, before
+// rope_parameters; without members where there is neither.
+JsonFields rope_object(const JsonFields& config);
+
 // The whole of a config.json's RoPE: rope_theta, partial_rotary_factor, original_max_position_embeddings,
 // rope_interleaved and rope_scaling or rope_parameters. `context` holds what the file may leave open.
 RopeScaling read_rope(const JsonFields& config, RopeContext context);

@@ -194,6 +194,12 @@ std::vector<bool> read_sliding_layers(const JsonFields& config, size_t n_layers)
   return sliding;
 }
 
+void read_one_window(const JsonFields& config, int64_t missing, ModelSpec& spec) {
+  const int64_t window = read_window(config, missing);
+  for (LayerSpec& layer : spec.layers) layer.attention.sliding_window = window;
+  check_sliding_layers(config, spec);
+}
+
 void read_mixed_windows(const JsonFields& config, int64_t window, int64_t every, ModelSpec& spec) {
   const std::vector<bool> sliding = read_sliding_layers(config, spec.layers.size());
   for (size_t i = 0; i < spec.layers.size(); ++i) {

@@ -80,6 +80,9 @@ int64_t read_window(const JsonFields& config, int64_t missing);
 // an unknown type or a wrong number of entries.
 std::vector<bool> read_sliding_layers(const JsonFields& config, size_t n_layers);
 
+// One window for all layers, read as above. Throws Error where `layer_types` says otherwise.
+void read_one_window(const JsonFields& config, int64_t missing, ModelSpec& spec);
+
 // Gives the layers of `layer_types` that slide, or all but each `every`-th when the key is not there, the
 // window, and the model's local RoPE where it has one.
 void read_mixed_windows(const JsonFields& config, int64_t window, int64_t every, ModelSpec& spec);

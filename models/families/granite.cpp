@@ -2,14 +2,9 @@
 
 namespace lariat {
 
-// Granite 3: a Llama with four multipliers (transformers 5.23, models/granite).
+// Granite 3: a Llama, in its defaults too, with four multipliers (transformers 5.23, models/granite).
 ModelSpec read_granite(const JsonFields& config) {
-  Defaults defaults;
-  defaults.bos_token_id = 1;
-  defaults.eos_token_id = 2;
-  ModelSpec spec = read_decoder(config, defaults);
-  read_biases(config, /*has_mlp_bias=*/true, spec);
-  check_sliding_layers(config, spec);
+  ModelSpec spec = read_llama(config);
   const auto multiplier = [&](const char* key, double least) {
     return config.number(key, least, 1e6).value_or(1.0);
   };

@@ -12,9 +12,7 @@ ModelSpec read_mistral(const JsonFields& config) {
   defaults.bos_token_id = 1;
   defaults.eos_token_id = 2;
   ModelSpec spec = read_decoder(config, defaults);
-  const int64_t window = read_window(config, 4096);
-  for (LayerSpec& layer : spec.layers) layer.attention.sliding_window = window;
-  check_sliding_layers(config, spec);
+  read_one_window(config, 4096, spec);
   return spec;
 }
 
@@ -33,15 +31,13 @@ ModelSpec read_ministral3(const JsonFields& config) {
   defaults.eos_token_id = 2;
   defaults.rope.heeds = "llama_4_scaling_beta";
   ModelSpec spec = read_decoder(config, defaults);
-  const int64_t window = read_window(config, 0);
-  for (LayerSpec& layer : spec.layers) layer.attention.sliding_window = window;
-  check_sliding_layers(config, spec);
-  const auto rope = config.object(config.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
-  if (!rope) config.fail("rope_parameters", "expected an object");
-  spec.query_log_beta = rope->number("llama_4_scaling_beta", 0.0, 1e3).value_or(0.0);
+  read_one_window(config, 0, spec);
+  const JsonFields rope = rope_object(config);
+  if (rope.keys().empty()) config.fail("rope_parameters", "expected an object");
+  spec.query_log_beta = rope.number("llama_4_scaling_beta", 0.0, 1e3).value_or(0.0);
   spec.query_log_ctx = spec.rope.original_ctx;
   if (spec.query_log_beta != 0.0 && spec.rope.rotary_dim != spec.rope.head_dim)
-    rope->fail("llama_4_scaling_beta", "heads are rotated in part, and then lariat does not scale queries");
+    rope.fail("llama_4_scaling_beta", "heads are rotated in part, and then lariat does not scale queries");
   return spec;
 }
 

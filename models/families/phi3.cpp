@@ -18,9 +18,7 @@ ModelSpec read_phi3(const JsonFields& config) {
   defaults.rope.original_ctx = 4096;
   defaults.rope.partial = true;
   ModelSpec spec = read_decoder(config, defaults);
-  const int64_t window = read_window(config, 0);
-  for (LayerSpec& layer : spec.layers) layer.attention.sliding_window = window;
-  check_sliding_layers(config, spec);
+  read_one_window(config, 0, spec);
   spec.names.q = spec.names.k = spec.names.v = "self_attn.qkv_proj";
   spec.names.gate = spec.names.up = "mlp.gate_up_proj";
   return spec;
