@@ -1,22 +1,27 @@
 """What every layer makes of a text, by transformers: tests/golden/checkpoints/NAME/trace.safetensors.
 
-    python tests/golden/make_traces.py
+    python tests/golden/make_traces.py [NAME...]
 
 One checkpoint of each kind of layer, the first 24 tokens of its golden.safetensors, float32, eager attention. Tensors,
 each float32 [24, width], are called as `lariat logits --trace` calls them (models/trace.h): layers.I.q (after biases
 and head norms, before RoPE and a scale by position), .k (rotated), .v, .scores_max (scaled and capped), .attention and
-.feed_forward (before a norm or multiplier of what they return), .output.
+.feed_forward (before a norm or multiplier of what they return), .output. Latent attention (DeepSeek) has no q, k and v
+that every implementation would form: those are left out.
 """
 
 import importlib
+import sys
 
 import torch
 from safetensors.torch import load_file, save_file
 
+from transformers.models.bloom import modeling_bloom
+
 import tiny_models as tiny
 
 NAMES = ["llama_gqa", "llama_bias", "mistral_window", "qwen2_window", "qwen3", "minimind", "phi3", "gemma2", "gemma3",
-         "smollm3", "granite", "olmo2", "olmo3", "internlm2", "ministral3"]  # fmt: skip
+         "smollm3", "granite", "olmo2", "olmo3", "internlm2", "ministral3", "gpt_neox", "bloom", "qwen3_moe",
+         "deepseek_v2"]  # fmt: skip
 TOKENS = 24
 
 
@@ -29,13 +34,38 @@ def scores_max(q, k, mask, scaling, softcap):
     return scores.masked_fill(mask < 0, -torch.inf).amax(-1).T
 
 
+def rows(heads):
+    """The heads [1, heads, tokens, head_dim] of each token side by side."""
+    return heads[0].transpose(0, 1).flatten(1)
+
+
+def parts(model):
+    """What computes attention, feed_forward and output of each layer: [(modules by name), ...]."""
+    if model.config.model_type == "bloom":  # whose blocks add the residual within
+        return [dict(attention=x.self_attention.dense, feed_forward=x.mlp.dense_4h_to_h, output=x)
+                for x in model.transformer.h]  # fmt: skip
+    return [dict(attention=getattr(x, "self_attn", None) or x.attention, feed_forward=x.mlp, output=x)
+            for x in model.base_model.layers]  # fmt: skip
+
+
+def bloom_attention(model, layer, fused):
+    """q, k, v and scores_max of a Bloom layer from its fused [1, tokens, heads * 3 * head_dim]: slopes * (j - i)."""
+    attention = model.transformer.h[layer].self_attention
+    q, k, v = attention._reshape(fused)
+    distance = torch.arange(q.shape[2])
+    distance = distance[None, :] - distance[:, None]
+    slopes = modeling_bloom._get_alibi_slopes(attention.num_heads, "cpu")
+    scores = attention.inv_norm_factor * q[0] @ k[0].transpose(1, 2) + slopes[:, None, None] * distance
+    return {"q": rows(q), "k": rows(k), "v": rows(v),
+            "scores_max": scores.masked_fill(distance > 0, -torch.inf).amax(-1).T}  # fmt: skip
+
+
 def trace(model, tokens):
     module = importlib.import_module(type(model).__module__)
-    rotary, attend = module.apply_rotary_pos_emb, module.eager_attention_forward
+    rotary = getattr(module, "apply_rotary_pos_emb", None)
+    attend = getattr(module, "eager_attention_forward", None)
+    latent = hasattr(model.config, "kv_lora_rank")
     unrotated, found = [], {}
-
-    def rows(heads):
-        return heads[0].transpose(0, 1).flatten(1)
 
     def seen_rotary(q, k, *args, **kwargs):
         unrotated.append(q)
@@ -43,8 +73,9 @@ def trace(model, tokens):
 
     def seen_attend(layer, q, k, v, mask, scaling, softcap=None, **kwargs):
         name = f"layers.{layer.layer_idx}"
-        found[f"{name}.q"] = rows(unrotated.pop() if unrotated else q)  # a layer without RoPE rotates nothing
-        found[f"{name}.k"], found[f"{name}.v"] = rows(k), rows(v)
+        if not latent:
+            found[f"{name}.q"] = rows(unrotated.pop() if unrotated else q)  # a layer without RoPE rotates nothing
+            found[f"{name}.k"], found[f"{name}.v"] = rows(k), rows(v)
         found[f"{name}.scores_max"] = scores_max(q[0], k[0], mask[0, 0], scaling, softcap)
         return attend(layer, q, k, v, mask, scaling=scaling, softcap=softcap, **kwargs)
 
@@ -55,9 +86,13 @@ def trace(model, tokens):
         return hook
 
     hooks = []
-    for i, layer in enumerate(model.model.layers):
-        for what, part in (("attention", layer.self_attn), ("feed_forward", layer.mlp), ("output", layer)):
+    for i, layer in enumerate(parts(model)):
+        for what, part in layer.items():
             hooks.append(part.register_forward_hook(keep(f"layers.{i}.{what}")))
+        if model.config.model_type == "bloom":
+            fused = model.transformer.h[i].self_attention.query_key_value
+            hooks.append(fused.register_forward_hook(lambda _, __, output, i=i: found.update(
+                {f"layers.{i}.{name}": value for name, value in bloom_attention(model, i, output).items()})))
     module.apply_rotary_pos_emb, module.eager_attention_forward = seen_rotary, seen_attend
     try:
         model(input_ids=torch.tensor([tokens]), use_cache=False)
@@ -69,7 +104,7 @@ def trace(model, tokens):
 
 
 def main():
-    for name in NAMES:
+    for name in sys.argv[1:] or NAMES:
         tokens = load_file(tiny.CHECKPOINTS / name / "golden.safetensors")["tokens"][:TOKENS].tolist()
         tensors = trace(tiny.load(tiny.CHECKPOINTS / name, torch.float32), tokens)
         assert all(len(rows) == TOKENS and rows.isfinite().all() for rows in tensors.values())

@@ -12,11 +12,14 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 from transformers.models.llama import modeling_llama
+from transformers.models.mpt import modeling_mpt
 from transformers.models.phi3 import modeling_phi3
 
 GOLDEN = Path(__file__).resolve().parent
 CHECKPOINTS = GOLDEN / "checkpoints"
 VERSIONS = f"transformers {transformers.__version__}, torch {torch.__version__.split('+')[0]}"
+
+EMBEDDINGS = ("embed_tokens", "embed_in", "word_embeddings.", "wte")
 
 torch.set_num_threads(1)
 torch.set_grad_enabled(False)
@@ -28,25 +31,81 @@ def build(config, seed):
     """A float32 model of `config` with random weights that make every tensor matter and spread the logits well.
 
     Norm weights scatter around 1 (q_norm and k_norm around 1.5) and biases around 0, so that forgetting one of them
-    shows. Weights are drawn in sorted name order from one generator: the same seed gives the same checkpoint.
+    shows; so does the correction of DeepSeek-V3's routers, a buffer. Weights are drawn in sorted name order from one
+    generator: the same seed gives the same checkpoint.
     """
     options = dict(dtype=torch.float32, attn_implementation="eager")  # else buffers are rounded to config.dtype
     model = AutoModelForCausalLM.from_config(copy.deepcopy(config), **options).eval()
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in sorted(model.named_parameters()):
         noise = torch.randn(parameter.shape, generator=generator)
-        if "norm" in name:
+        if name.endswith("bias"):
+            parameter.copy_(0.4 * noise)
+        elif "norm" in name or "ln_f" in name:
             center = 1.5 if "q_norm" in name or "k_norm" in name else 1.0
             parameter.copy_(center + 0.25 * noise)
-        elif name.endswith("bias"):
-            parameter.copy_(0.4 * noise)
-        elif "embed_tokens" in name:
+        elif any(part in name for part in EMBEDDINGS):
             tied = config.tie_word_embeddings
             parameter.copy_(noise * (2.5 / math.sqrt(config.hidden_size) if tied else 1.0))
         else:
             gain = 3.0 if "lm_head" in name else 1.6 if "q_proj" in name or "k_proj" in name else 1.2
-            parameter.copy_(noise * (gain / math.sqrt(parameter.shape[1])))
+            parameter.copy_(noise * (gain / math.sqrt(parameter.shape[-1])))
+    for name, correction in sorted(model.named_buffers()):
+        if "e_score_correction_bias" in name:
+            correction.copy_(0.1 * torch.randn(correction.shape, generator=generator))
+    return as_published(model)
+
+
+def as_published(model):
+    """`model`, its experts run one by one, doing what transformers reads and does not do.
+
+    That is MPT's alibi_bias_max: there it is always 8.
+    """
+    model.config._experts_implementation = "eager"
+    if model.config.model_type == "mpt":
+        most = model.config.attn_config.alibi_bias_max
+        model.transformer.build_mpt_alibi_tensor = (
+            lambda heads, length, device=None: modeling_mpt.build_mpt_alibi_tensor(heads, length, most, device)
+        )
     return model
+
+
+def router_gap(router, logits):
+    """How far each token's choice of experts is from another one: the last chosen score less the first not chosen.
+
+    logits: [tokens, experts], the router's. Scores are what it chooses by, DeepSeek's groups first: the logits, whose
+    order softmax keeps, or DeepSeek-V3's corrected sigmoids.
+    """
+    groups, kept = getattr(router, "num_group", None), getattr(router, "topk_group", None)
+    if hasattr(router, "e_score_correction_bias"):
+        scores = logits.sigmoid() + router.e_score_correction_bias
+        of_group = lambda members: members.topk(2, dim=-1).values.sum(-1)  # noqa: E731
+    else:
+        scores = logits
+        of_group = lambda members: members.amax(-1)  # noqa: E731
+        groups = groups if getattr(router, "topk_method", None) == "group_limited_greedy" else None
+    gap = torch.full(scores.shape[:1], math.inf)
+    if groups and kept < groups:
+        members = scores.unflatten(-1, (groups, -1))
+        best = of_group(members).sort(descending=True)
+        gap = best.values[:, kept - 1] - best.values[:, kept]
+        members = members.scatter(1, best.indices[:, kept:, None].expand(-1, -1, members.shape[-1]), -math.inf)
+        scores = members.flatten(1)
+    ordered = scores.sort(descending=True).values
+    return torch.minimum(gap, ordered[:, router.top_k - 1] - ordered[:, router.top_k])
+
+
+def router_gaps(model, tokens):
+    """The smallest router_gap of all layers for each of `tokens`: [tokens]; infinite without experts."""
+    gaps = [torch.full([len(tokens)], math.inf)]
+    routers = [part for part in model.modules() if type(part).__name__.lower().endswith("topkrouter")]
+    hooks = [part.register_forward_hook(lambda part, _, output: gaps.append(router_gap(part, output[0].float())))
+             for part in routers]  # fmt: skip
+    one_shot(model, tokens)
+    for hook in hooks:
+        hook.remove()
+    assert len(gaps) == 1 + len(routers)
+    return torch.stack(gaps).amin(0)
 
 
 def one_shot(model, tokens):
@@ -163,6 +222,7 @@ def load(folder, dtype, rounded=torch.float32):
         write_json(Path(name) / "config.json", config)
         save_weights(Path(name), {name: tensor.to(rounded) for name, tensor in weights.items()})
         model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, attn_implementation="eager").eval()
+        as_published(model)
     assert all(x.dtype == torch.float32 for name, x in model.named_buffers() if "inv_freq" in name)
     return model
 
