@@ -1,15 +1,28 @@
 #!/usr/bin/env python3
-"""Checks of the corpus generator that need nothing but Python: python3 tools/demo/test_demo.py"""
+"""Checks of the demo's tools: python3 tools/demo/test_demo.py
+
+Those of the corpus generator need nothing but Python, those of models PyTorch and transformers too.
+"""
 import itertools
+import math
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 import make_corpus  # noqa: E402
+
+try:
+    import torch
+    import transformers
+
+    import positions
+except ImportError:
+    torch = None
 
 
 def corpus(*args):
@@ -71,6 +84,79 @@ class Corpus(unittest.TestCase):
             self.assertTrue(text.isascii())
             self.assertNotIn("  ", text)
             self.assertIsNone(re.search(r"\ba [aeio][a-z]|\ban (?!hour)[^aeiou\W]", text))
+
+
+def body(kind, seed=1):
+    """A body whose every parameter matters: no zeros, no ones."""
+    torch.manual_seed(seed)
+    model = positions.Body(positions.BodyConfig(kind, vocab_size=96, hidden_size=64, num_hidden_layers=2,
+                                                max_position_embeddings=16))
+    for p in model.parameters():
+        torch.nn.init.normal_(p, mean=0.1 if p.dim() == 1 else 0.0, std=0.3)
+    return model.eval()
+
+
+@unittest.skipIf(torch is None, "needs torch, safetensors, sentencepiece and transformers")
+class Positions(unittest.TestCase):
+    ids = [[i * 7 % 96 for i in range(48)]]  # three times the training length
+
+    def exported(self, kind):
+        """(logits of the model, logits of transformers' from the exported folder, its class)."""
+        model = body(kind)
+        with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+            tokenizer = Path(folder) / "any.model"
+            tokenizer.write_bytes(b"")
+            positions.export_body(model, tokenizer, Path(folder) / "hf")
+            theirs, missing = transformers.AutoModelForCausalLM.from_pretrained(
+                Path(folder) / "hf", dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+            self.assertFalse(any(missing[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys")), missing)
+            ids = torch.tensor(self.ids)
+            return model(ids), theirs.eval()(ids).logits, type(theirs).__name__
+
+    def test_exports_are_what_was_trained(self):
+        for kind, name in (("rope", "GPTNeoXForCausalLM"), ("alibi", "BloomForCausalLM")):
+            ours, theirs, loaded = self.exported(kind)
+            self.assertEqual(loaded, name)
+            self.assertGreater(ours.std(), 0.1)
+            self.assertLess((ours - theirs).abs().max() / ours.abs().max(), 1e-5, name)
+
+    def test_only_positions_differ(self):
+        models = {}
+        for kind in positions.KINDS:
+            torch.manual_seed(3)
+            models[kind] = positions.Body(positions.BodyConfig(kind)).state_dict()
+        self.assertEqual(set(models["learned"]) - set(models["rope"]), {"embed_positions.weight"})
+        for kind in positions.KINDS:
+            for name, p in models["rope"].items():
+                self.assertTrue(torch.equal(p, models[kind][name]), f"{kind} {name}")
+
+    def test_positions_by_their_formulas(self):
+        wave = positions.sinusoids(50, 8)  # arXiv 1706.03762, section 3.5
+        self.assertAlmostEqual(wave[7, 2].item(), math.sin(7 / 10000 ** (2 / 8)), places=6)
+        self.assertAlmostEqual(wave[7, 3].item(), math.cos(7 / 10000 ** (2 / 8)), places=6)
+        bias = positions.alibi_bias(8, 5)  # arXiv 2108.12409, section 3
+        self.assertEqual(bias[0, 4].tolist(), [-2.0, -1.5, -1.0, -0.5, 0.0])
+        self.assertEqual(bias[7, 4, 0].item(), -4 / 256)
+        self.assertEqual(bias[3, 1].tolist()[2:], [-math.inf] * 3)
+
+    def test_a_table_ends(self):
+        model = body("learned")
+        self.assertEqual(model(torch.tensor([self.ids[0][:16]])).shape, (1, 16, 96))
+        with self.assertRaisesRegex(ValueError, "end at 16"):
+            model(torch.tensor([self.ids[0][:17]]))
+
+    def test_chunks_score_their_second_half(self):
+        model, ctx = body("alibi"), 8
+        tokens = self.ids[0][:30]  # with the BOS three chunks of 8 and a rest
+        losses = positions.chunk_losses(model, tokens, ctx)
+        expected = []
+        for start in (0, 8, 16):
+            chunk = torch.tensor([[positions.BOS] + tokens[start:start + 7]])
+            logp = model(chunk).log_softmax(-1)
+            expected += [-logp[0, i - 1, chunk[0, i]].item() for i in (5, 6, 7)]
+        self.assertEqual(len(losses), len(expected))
+        for a, b in zip(losses.tolist(), expected):
+            self.assertAlmostEqual(a, b, places=4)
 
 
 if __name__ == "__main__":

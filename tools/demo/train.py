@@ -3,6 +3,7 @@
 
     train.py --data stories.txt:0.5 --data passkey.txt:0.3:0.2 --data other.txt:0.2 --out run --minutes 80
     train.py --smoke --out /tmp/smoke     corpus, tokenizer, a few steps, export and reload, in a minute
+    train.py --positions alibi ...        a model that differs from its siblings in positions alone (positions.py)
 
 Each text file holds documents ended by a line <|endoftext|>. The number after the colon is the file's share
 of the draws that fill the training windows; a second one, the megabytes of it that train the tokenizer (1.5 if
@@ -24,6 +25,7 @@ import torch.nn.functional as F
 import evaluate
 import export
 import make_corpus
+import positions
 from model import Config, Llama, rotation
 from muon import Muon
 from tokens import END, encode_file, load_tokenizer, read_documents, train_tokenizer
@@ -115,6 +117,7 @@ def parse_args():
     ap.add_argument("--answer-weight", type=float, default=8, help="of the tokens that answer the passkey question")
     ap.add_argument("--vocab", type=int, default=2048)
     ap.add_argument("--layers", type=int, default=4)
+    ap.add_argument("--positions", choices=positions.KINDS, help="train this kind of a GPT-NeoX-like body, in f32")
     ap.add_argument("--init", help="start from an exported folder's weights and tokenizer")
     ap.add_argument("--rope", default=None, choices=[None, "yarn"], help="train under this RoPE scaling")
     ap.add_argument("--factor", type=float, default=1.0)
@@ -125,6 +128,8 @@ def parse_args():
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--smoke", action="store_true", help="everything once, tiny")
     args = ap.parse_args()
+    if args.positions and (args.init or args.rope):
+        ap.error("--positions goes without --init and --rope")
     if args.smoke:
         return smoke_args(args)
     if not args.data or (args.minutes is None and args.tokens is None):
@@ -170,6 +175,13 @@ def prepare(args, out):
 def report(model, tokenizer, heldout, args):
     model.eval()
     parts = []
+    if args.positions:
+        for name, docs in heldout.items():
+            tokens = tokenizer.encode("\n".join(docs))
+            ppl, error = positions.perplexity(positions.chunk_losses(model, tokens, args.length))
+            parts.append(f"{name} perplexity {ppl:.3f} +- {error:.3f}")
+        model.train()
+        return " | ".join(parts)
     for name, docs in heldout.items():
         edges = [0, 64, 128, 256, 512, 1024, 2048]
         long_enough = [e for e in edges if e <= args.length and
@@ -186,6 +198,15 @@ def report(model, tokenizer, heldout, args):
     return " | ".join(parts)
 
 
+def new_model(args, vocab_size):
+    if args.positions:
+        return positions.Body(positions.BodyConfig(args.positions, vocab_size, num_hidden_layers=args.layers,
+                                                   max_position_embeddings=args.length))
+    if args.init:
+        return evaluate.load_model(args.init)[0]
+    return Llama(Config(vocab_size=vocab_size, num_hidden_layers=args.layers))
+
+
 def main():
     args = parse_args()
     torch.manual_seed(args.seed)
@@ -194,8 +215,7 @@ def main():
     if args.init and not (out / "tokenizer.model").exists():
         (out / "tokenizer.model").write_bytes((Path(args.init) / "tokenizer.model").read_bytes())
     tokenizer, windows, heldout = prepare(args, out)
-    model = evaluate.load_model(args.init)[0] if args.init else \
-        Llama(Config(vocab_size=tokenizer.vocab_size(), num_hidden_layers=args.layers))
+    model = new_model(args, tokenizer.vocab_size())
     model.train().to(args.device)
     optimizers = make_optimizers(model, args.lr)
     state = {"step": 0, "tokens": 0, "seconds": 0.0}
@@ -210,12 +230,13 @@ def main():
         print(f"resumed at step {state['step']}", flush=True)
     print(f"{sum(p.numel() for p in model.parameters())} parameters", flush=True)
 
-    cos, sin = (x.to(args.device) for x in rotation(model.c, args.length, args.rope, args.factor))
+    inputs = () if args.positions else \
+        [x.to(args.device) for x in rotation(model.c, args.length, args.rope, args.factor)]
 
     question_end = tokenizer.encode(make_corpus.QUESTION)[-5:]
 
     def loss_of(x, y, weights):
-        each = F.cross_entropy(model(x, cos, sin).float().flatten(0, 1), y.flatten(), reduction="none")
+        each = F.cross_entropy(model(x, *inputs).float().flatten(0, 1), y.flatten(), reduction="none")
         return (each * weights.flatten()).mean()
     step_loss = loss_of if args.no_compile else torch.compile(loss_of)
 
@@ -242,7 +263,7 @@ def main():
             x, y = windows.batch(args.micro_batch)
             weights = answer_weights(x, question_end, args.answer_weight)
             x, y, weights = (t.to(args.device) for t in (x, y, weights))
-            with torch.autocast(args.device, dtype=torch.bfloat16):
+            with torch.autocast(args.device, dtype=torch.bfloat16, enabled=not args.positions):
                 loss = step_loss(x, y, weights)
             (loss / accumulate).backward()
             total += loss.item() / accumulate
@@ -273,7 +294,9 @@ def main():
     share = windows.drawn / max(1, windows.drawn.sum())
     print(f"done: {state}, loss {running:.4f}, token shares {share.round(3).tolist()}", flush=True)
     print(f"final: {report(model, tokenizer, heldout, args)}", flush=True)
-    if args.smoke:
+    if args.positions in ("rope", "alibi"):  # lariat runs no absolute positions
+        positions.export_body(model, out / "tokenizer.model", out / "hf")
+    if args.smoke and not args.positions:
         export.export(out, out / "hf")
         evaluate.load_model(out / "hf")
         print("smoke: ok")

@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Perplexity by kind of positions at 1, 2 and 4 times the training length, as a Markdown table and a picture.
+
+    compare_positions.py --runs build/positions --text build/positions/heldout.txt --svg docs/positions.svg
+
+--runs holds what `train.py --positions` wrote for each kind. lariat measures rope and alibi; sinusoidal and learned,
+which it does not run, are measured here in PyTorch, on the same windows of the same tokens.
+"""
+import argparse
+import json
+import math
+import subprocess
+from pathlib import Path
+
+import positions
+from tokens import load_tokenizer
+
+TIMES = [1, 2, 4]
+SCALINGS = ["none", "linear", "ntk", "yarn", "dynamic-yarn"]
+
+
+def by_lariat(lariat, folder, text, ctx, *rope):
+    command = [lariat, "perplexity", "--model", folder, "--file", text, "--ctx", str(ctx), "--method", "chunks",
+               "--max-tokens", "0", "--dtype", "f32", "--kv-dtype", "f32", "--device", "cpu", "--json", "--quiet", *rope]
+    result = json.loads(subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True).stdout)
+    return result["results"][0]["ppl"], result["results"][0]["stderr"], result["results"][0]["tokens"]
+
+
+def by_torch(model, tokens, ctx):
+    losses = positions.chunk_losses(model, tokens, ctx)
+    return *positions.perplexity(losses), len(losses)
+
+
+def check_alike(lariat, torch_, name):
+    """The two programs must score the same tokens, to the same result."""
+    if lariat[2] != torch_[2] or abs(lariat[0] / torch_[0] - 1) > 1e-3:
+        raise SystemExit(f"{name}: lariat says {lariat}, PyTorch {torch_}")
+
+
+def measure(args):
+    """[(name, [(perplexity, standard error) by length, None beyond a table's end])]"""
+    runs = Path(args.runs)
+    tokens = load_tokenizer(runs / "rope" / "tokenizer.model").encode(Path(args.text).read_text())
+    models = {kind: positions.load_body(runs / kind) for kind in positions.KINDS}
+    trained = models["rope"].c.max_position_embeddings
+    lengths = [trained * n for n in TIMES]
+    rows = []
+    for scaling in SCALINGS:
+        options = [["--rope-scaling", scaling] for _ in lengths]
+        if scaling in ("linear", "ntk", "yarn"):
+            options = [o + ["--rope-factor", str(n)] for o, n in zip(options, TIMES)]
+        cells = [by_lariat(args.lariat, runs / "rope" / "hf", args.text, n, *o) for n, o in zip(lengths, options)]
+        rows.append(("RoPE" if scaling == "none" else f"RoPE, {scaling}", cells))
+    rows.append(("ALiBi", [by_lariat(args.lariat, runs / "alibi" / "hf", args.text, n) for n in lengths]))
+    for row, kind in ((rows[0], "rope"), (rows[-1], "alibi")):
+        for cell, n in zip(row[1], lengths):
+            check_alike(cell, by_torch(models[kind], tokens, n), f"{kind} at {n}")
+    rows.append(("sinusoidal", [by_torch(models["sinusoidal"], tokens, n) for n in lengths]))
+    rows.append(("learned", [by_torch(models["learned"], tokens, n) if n <= trained else None for n in lengths]))
+    return lengths, rows
+
+
+def table(lengths, rows):
+    lines = ["| positions | " + " | ".join(map(str, lengths)) + " |", "|---" * (len(lengths) + 1) + "|"]
+    for name, cells in rows:
+        lines.append(f"| {name} | " + " | ".join(f"{c[0]:.2f} ± {c[1]:.2f}" if c else "none" for c in cells) + " |")
+    return "\n".join(lines)
+
+
+STYLE = """<style>
+text { font: 13px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill: #1f2328; }
+.head { font-size: 15px; font-weight: 650; } .note, .tick { fill: #59636e; } .tick { font-size: 12px; }
+.paper { fill: #ffffff; } .grid { stroke: #e4e8ec; } .curve { fill: none; stroke-width: 2.2; stroke-linejoin: round; }
+.c0 { stroke: #8a939d; } .c1 { stroke: #d9480f; } .c2 { stroke: #2563eb; } .c3 { stroke: #0b8f83; }
+.c4 { stroke: #8b35d6; stroke-dasharray: 7 6; } .c5 { stroke: #1f2328; } .c6 { stroke: #be185d; }
+.c7 { stroke: #a16207; stroke-width: 9; stroke-linecap: round; }
+@media (prefers-color-scheme: dark) {
+text { fill: #e6e9ed; } .note, .tick { fill: #9aa4af; } .paper { fill: #0f1318; } .grid { stroke: #262d35; }
+.c1 { stroke: #ff9a4d; } .c2 { stroke: #7aa9ff; } .c3 { stroke: #34d3c3; } .c4 { stroke: #c893ff; }
+.c5 { stroke: #e6e9ed; } .c6 { stroke: #ff7ab8; } .c7 { stroke: #eab308; }
+}
+</style>
+"""
+
+
+def picture(lengths, rows):
+    """Perplexity, logarithmic, by length; names at the curves' ends, moved apart."""
+    left, right, top, bottom, width, height = 60, 440, 66, 380, 640, 436
+    finite = [c[0] for _, cells in rows for c in cells if c]
+    high = math.log(max(finite) * 1.2)
+    low = math.log(min(finite) / 1.15)
+
+    def x(i):
+        return left + (right - left) * i / (len(lengths) - 1)
+
+    def y(value):
+        return bottom - (bottom - top) * (math.log(value) - low) / (high - low)
+
+    def text(at_x, at_y, anchor, style, words):
+        return f'<text x="{at_x:.1f}" y="{at_y:.1f}" text-anchor="{anchor}" class="{style}">{words}</text>\n'
+
+    svg = text(left, 28, "start", "head", "Perplexity beyond the training length")
+    svg += text(left, 47, "start", "note", f"trained on {lengths[0]} tokens; only the positions differ")
+    for value in (2, 3, 5, 10, 20, 50, 100, 200, 500, 1000):
+        if low <= math.log(value) <= high:
+            svg += f'<path class="grid" d="M{left} {y(value):.1f}H{right}"/>\n'
+            svg += text(left - 8, y(value) + 4, "end", "tick", value)
+    for i, n in enumerate(lengths):
+        svg += text(x(i), bottom + 20, "middle", "tick", n)
+    svg += text(right, bottom + 42, "end", "note", "tokens in a window")
+    ends = []
+    for i, (name, cells) in enumerate(rows):
+        points = [(x(k), y(c[0])) for k, c in enumerate(cells) if c]
+        path = "L".join(f"{a:.1f} {b:.1f}" for a, b in points)
+        if cells[-1]:
+            ends.append((points[-1][1], i, name))
+        else:  # a dot, and its name where no curve is
+            path = f"{path}h0.01M{left + 16} {top + 12}h0.01"
+            svg += text(left + 28, top + 16, "start", "label", f"{name}, none beyond {lengths[0]}")
+        svg += f'<path class="curve c{i}" d="M{path}"/>\n'
+    room = bottom
+    for end, i, name in sorted(ends, reverse=True):  # from below, each a line above the one before
+        at = min(end, room)
+        room = at - 18
+        svg += f'<path class="curve c{i}" d="M{right} {end:.1f}L{right + 14} {at:.1f}h18"/>\n'
+        svg += text(right + 40, at + 4, "start", "label", name)
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+            f'role="img" aria-label="Perplexity by length and kind of positions">\n{STYLE}'
+            f'<rect class="paper" width="{width}" height="{height}"/>\n{svg}</svg>\n')
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    ap.add_argument("--runs", required=True, help="folder with a run of train.py for each kind")
+    ap.add_argument("--text", required=True, help="held-out text")
+    ap.add_argument("--lariat", default="build/lariat", help="the program")
+    ap.add_argument("--svg", help="also draw the table into this file")
+    args = ap.parse_args()
+    lengths, rows = measure(args)
+    print(table(lengths, rows), flush=True)
+    if args.svg:
+        Path(args.svg).write_text(picture(lengths, rows))
+
+
+if __name__ == "__main__":
+    main()
