@@ -22,6 +22,13 @@ std::string xml_escaped(std::string_view text) {
   return out;
 }
 
+std::string grouped(double value) {
+  std::string digits = fmt::format("{:.0f}", value);
+  for (auto i = static_cast<int>(digits.size()) - 3; i > 0 && digits.size() > 4; i -= 3)
+    digits.insert(static_cast<size_t>(i), "\u2009");
+  return digits;
+}
+
 std::string svg_number(double value) {
   std::string digits = fmt::format("{:.1f}", value);
   if (digits.ends_with(".0")) digits.resize(digits.size() - 2);
@@ -34,7 +41,7 @@ std::string svg_text(double x, double y, std::string_view anchor, std::string_vi
                      svg_number(y), anchor, style, xml_escaped(text));
 }
 
-std::string svg_path(std::string_view style, const std::vector<std::pair<double, double>>& points) {
+std::string svg_path(std::string_view style, const Points& points) {
   std::string path;
   for (const auto& [x, y] : points) {
     path += fmt::format("{}{} {}", path.empty() ? "M" : "L", svg_number(x), svg_number(y));
@@ -92,12 +99,17 @@ std::string Chart::tick_up(double value, std::string_view label) const {
   return across_at(value, "grid") + svg_text(left - 8, y(value) + 4, "end", "tick", label);
 }
 
-std::string Chart::curve(std::string_view style, std::vector<std::pair<double, double>> values) const {
+std::string Chart::curve(std::string_view style, Points values) const {
   for (auto& [across_value, up_value] : values) {
     across_value = x(across_value);
     up_value = y(up_value);
   }
   return svg_path(style, values);
+}
+
+std::string svg_heading(const Chart& chart, std::string_view title, std::string_view note) {
+  return svg_text(chart.left, chart.top - 30, "start", "head", title) +
+         svg_text(chart.left, chart.top - 12, "start", "note", note);
 }
 
 }  // namespace lariat

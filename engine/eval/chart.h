@@ -9,12 +9,16 @@ namespace lariat {
 
 std::string xml_escaped(std::string_view text);
 
+// 4096, 65 536: figures in groups of three with thin spaces.
+std::string grouped(double value);
+
 // Pixels: one decimal, none where it would be 0.
 std::string svg_number(double value);
 // anchor: start, middle or end, the point of the text that stands at x. The text is escaped here.
 std::string svg_text(double x, double y, std::string_view anchor, std::string_view style,
                      std::string_view text);
-std::string svg_path(std::string_view style, const std::vector<std::pair<double, double>>& points);
+using Points = std::vector<std::pair<double, double>>;
+std::string svg_path(std::string_view style, const Points& points);
 inline std::string svg_line(double x1, double y1, double x2, double y2, std::string_view style) {
   return svg_path(style, {{x1, y1}, {x2, y2}});
 }
@@ -43,7 +47,10 @@ struct Chart {
   std::string tick_across(double value, std::string_view label) const;
   std::string tick_up(double value, std::string_view label) const;
   // Through points given in the units of the axes.
-  std::string curve(std::string_view style, std::vector<std::pair<double, double>> values) const;
+  std::string curve(std::string_view style, Points values) const;
 };
+
+// A title and a remark above it.
+std::string svg_heading(const Chart& chart, std::string_view title, std::string_view note);
 
 }  // namespace lariat

@@ -22,21 +22,6 @@ struct Series {
   std::vector<double> inv_freq;
 };
 
-// 4096, 65 536: figures in groups of three with thin spaces.
-std::string grouped(double value) {
-  std::string digits = fmt::format("{:.0f}", value);
-  for (auto i = static_cast<int>(digits.size()) - 3; i > 0 && digits.size() > 4; i -= 3)
-    digits.insert(static_cast<size_t>(i), "\u2009");
-  return digits;
-}
-
-using Points = std::vector<std::pair<double, double>>;
-
-std::string heading(const Chart& chart, const std::string& title, const std::string& note) {
-  return svg_text(chart.left, chart.top - 30, "start", "head", title) +
-         svg_text(chart.left, chart.top - 12, "start", "note", note);
-}
-
 std::string pair_ticks(const Chart& chart) {
   std::string svg;
   const int last = static_cast<int>(chart.across.high), step = std::max(1, (last + 3) / 4);
@@ -68,11 +53,14 @@ text { font: 13px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", s
 .llama3 { stroke: #8b35d6; stroke-dasharray: 8 5; } .own { stroke: #be185d; }
 .chosen { stroke-width: 3.4; }
 .sinus { stroke: #8a939d; stroke-dasharray: 2 5; }
+.ink { stroke: #1f2328; stroke-width: 1.6; } .table { fill: #59636e; fill-opacity: 0.14; }
+.map { shape-rendering: crispEdges; } .hot { fill: #0b7285; } .cold { fill: #d9480f; }
 @media (prefers-color-scheme: dark) {
 text { fill: #e6e9ed; } .note, .tick, .sub { fill: #9aa4af; } .paper { fill: #0f1318; } .mark { stroke: #0f1318; }
 .grid { stroke: #262d35; } .rule { stroke: #9aa4af; } .plain, .sinus { stroke: #7d8893; }
 .linear { stroke: #ff9a4d; } .ntk { stroke: #7aa9ff; } .yarn { stroke: #34d3c3; } .llama3 { stroke: #c893ff; }
-.own { stroke: #ff7ab8; }
+.own { stroke: #ff7ab8; } .ink { stroke: #e6e9ed; } .table { fill: #9aa4af; } .hot { fill: #3bc9db; }
+.cold { fill: #ff9a4d; }
 }
 </style>
 )";
@@ -124,6 +112,14 @@ std::vector<Series> make_series(const RopeScaling& rope, double length, double f
   return all;
 }
 
+// The class of the curve that is `rope` itself.
+std::string chosen_style(const std::vector<Series>& all) {
+  for (const Series& s : all) {
+    if (s.style.ends_with(" chosen")) return s.style;
+  }
+  return all.front().style;
+}
+
 std::string draw_ratios(const std::vector<Series>& all, Chart chart) {
   const auto& plain = all.front().inv_freq;
   double low = 0.5;
@@ -134,8 +130,8 @@ std::string draw_ratios(const std::vector<Series>& all, Chart chart) {
   }
   chart.across.high = static_cast<double>(std::max<size_t>(plain.size() - 1, 1));
   chart.up = {low / 1.12, 1.12, true};
-  std::string svg =
-      heading(chart, "How much each pair is slowed", "its frequency over the unscaled one; fast pairs left");
+  std::string svg = svg_heading(chart, "How much each pair is slowed",
+                                "its frequency over the unscaled one; fast pairs left");
   const double octaves = std::ceil(-std::log2(low) - 1e-9), step = std::max(1.0, std::ceil(octaves / 6.0));
   for (double o = 0.0; std::exp2(-o) >= low / 1.1; o += step)
     svg += chart.tick_up(std::exp2(-o), o == 0.0 ? "1" : fmt::format("1/{:.0f}", std::exp2(o)));
@@ -156,7 +152,7 @@ std::string draw_wavelengths(const std::vector<Series>& all, double l0, double r
   }
   chart.across.high = static_cast<double>(std::max<size_t>(all.front().inv_freq.size() - 1, 1));
   chart.up = {std::min(4.0, l0 / 1.5), longest * 1.3, true};
-  std::string svg = heading(chart, "Wavelengths", "tokens per full rotation, on a logarithmic scale");
+  std::string svg = svg_heading(chart, "Wavelengths", "tokens per full rotation, on a logarithmic scale");
   for (double v = 10.0; v <= longest * 1.3; v *= 10.0)
     svg += chart.tick_up(v, v < 1e4   ? fmt::format("{:.0f}", v)
                             : v < 1e6 ? fmt::format("{:.0f}k", v / 1e3)
@@ -171,29 +167,11 @@ std::string draw_wavelengths(const std::vector<Series>& all, double l0, double r
          svg_text(chart.left + 8, chart.y(reach) - 7, "start", "mark", "stretched to " + grouped(reach));
 }
 
-// A curve over distances 1..reach, log-spaced. The bound wiggles faster than a pixel; each point is the mean
-// over the distances within an eighth of it.
-template <typename F>
-Points over_distances(double reach, const F& decay) {
-  constexpr int kPoints = 160, kMost = 24;
-  Points points;
-  for (int i = 0; i < kPoints; ++i) {
-    const double at = std::pow(reach, static_cast<double>(i) / (kPoints - 1));
-    const double from = std::ceil(at / 1.125 - 1e-9), to = std::max(from, std::floor(at * 1.125));
-    const int n = static_cast<int>(std::min<double>(kMost, to - from + 1.0));
-    if (n == 1 && at != 1.0 && points.back().first == from) continue;
-    double sum = 0.0;
-    for (int k = 0; k < n; ++k) sum += decay(n == 1 ? from : from + std::floor((to - from) * k / (n - 1)));
-    points.emplace_back(n == 1 ? std::min(from, reach) : at, sum / n);
-  }
-  return points;
-}
-
 std::string draw_decay(const std::vector<Series>& all, double l0, double reach, Chart chart) {
   chart.across = {1.0, reach, true};
   std::string svg =
-      heading(chart, "Long-range decay",
-              "bound on what reaches over a distance (RoFormer, section 3.4.3), relative to distance 0");
+      svg_heading(chart, "Long-range decay",
+                  "bound on what reaches over a distance (RoFormer, section 3.4.3), relative to distance 0");
   for (const double v : {0.0, 0.25, 0.5, 0.75, 1.0}) svg += chart.tick_up(v, fmt::format("{:.2f}", v));
   for (double v = 1.0; v <= reach; v *= 10.0) svg += chart.tick_across(v, grouped(v));
   svg += svg_text(chart.right, chart.bottom + 38, "end", "note", "distance in tokens");
@@ -236,6 +214,21 @@ std::string draw_legend(const std::vector<Series>& all, double& y) {
 
 }  // namespace
 
+Points over_distances(double reach, const std::function<double(double)>& decay) {
+  constexpr int kPoints = 160, kMost = 24;
+  Points points;
+  for (int i = 0; i < kPoints; ++i) {
+    const double at = std::pow(reach, static_cast<double>(i) / (kPoints - 1));
+    const double from = std::ceil(at / 1.125 - 1e-9), to = std::max(from, std::floor(at * 1.125));
+    const int n = static_cast<int>(std::min<double>(kMost, to - from + 1.0));
+    if (n == 1 && at != 1.0 && points.back().first == from) continue;
+    double sum = 0.0;
+    for (int k = 0; k < n; ++k) sum += decay(n == 1 ? from : from + std::floor((to - from) * k / (n - 1)));
+    points.emplace_back(n == 1 ? std::min(from, reach) : at, sum / n);
+  }
+  return points;
+}
+
 double rope_decay(const std::vector<double>& inv_freq, double distance) {
   std::complex<double> sum = 0.0;
   double total = 0.0;
@@ -270,7 +263,9 @@ std::string rope_svg(const RopeScaling& rope, double length) {
   body += draw_wavelengths(all, l0, reach, {kRight - 380.0, top, kRight, top + height});
   const double second = top + height + 104.0;
   body += draw_decay(all, l0, reach, {kLeft, second, kRight, second + 280.0});
-  const double bottom = second + 280.0 + 56.0;
+  double bottom = second + 280.0 + 104.0;
+  body += positions_svg(rope, chosen_style(all), length, reach, kLeft, kRight, bottom);
+  bottom += 44.0;
   return fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
       "height=\"{1:.0f}\" role=\"img\" aria-label=\"RoPE scalings compared\">\n"

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/rope_config.h"
@@ -106,6 +108,9 @@ TEST(RopeSvg, NamesTheScalingsAndTheChosenOne) {
     EXPECT_NE(svg.find(text), std::string::npos) << text;
   }
   EXPECT_EQ(svg.find("http", svg.find("xmlns") + 40), std::string::npos) << "self-contained";
+  for (const char* text :
+       {">Sinusoidal<", ">Learned<", ">none<", ">T5<", ">ALiBi<", ">RoPE<", ">100 tokens<"})
+    EXPECT_NE(svg.find(text), std::string::npos) << text;
   EXPECT_NE(rope_svg(model(RopeType::kLongRope, 64, 4096), 8192).find("longrope (chosen)"),
             std::string::npos);
 }
@@ -116,6 +121,93 @@ TEST(RopeDecay, IsOneAtZeroAndTheBoundByHand) {
   // d = 4: |e^{im}| + |e^{im} + e^{imf}| over 3, the second 2 |cos(m (1 - f) / 2)|.
   EXPECT_NEAR(rope_decay({1.0, 0.01}, 7.0), (1.0 + 2.0 * std::abs(std::cos(7.0 * 0.99 / 2.0))) / 3.0, 1e-15);
   EXPECT_NEAR(sinusoidal_decay(2, 3.0), std::abs(std::cos(3.0) + std::cos(0.03)) / 2.0, 1e-15);
+}
+
+// Numbers of transformers 5.23: T5Attention._relative_position_bucket(-distance, bidirectional=False,
+// num_buckets=32, max_distance=128).
+TEST(PositionScores, BucketsAreThoseOfT5) {
+  for (const auto& [distance, bucket] : {std::pair<int64_t, int>(0, 0),
+                                         {1, 1},
+                                         {8, 8},
+                                         {15, 15},
+                                         {16, 16},
+                                         {18, 16},
+                                         {19, 17},
+                                         {23, 18},
+                                         {24, 19},
+                                         {31, 21},
+                                         {40, 23},
+                                         {50, 24},
+                                         {63, 26},
+                                         {64, 26},
+                                         {91, 29},
+                                         {99, 30},
+                                         {112, 30},
+                                         {113, 31},
+                                         {127, 31},
+                                         {128, 31},
+                                         {100000, 31}}) {
+    EXPECT_EQ(t5_bucket(distance), bucket) << distance;
+  }
+}
+
+TEST(PositionScores, AlibiHalvesByItsSlope) {
+  EXPECT_DOUBLE_EQ(alibi_weight(1, 8, 0.0), 1.0);
+  EXPECT_DOUBLE_EQ(alibi_weight(1, 8, 2.0), std::exp(-1.0));
+  EXPECT_DOUBLE_EQ(alibi_weight(8, 8, 256.0), std::exp(-1.0));
+  EXPECT_DOUBLE_EQ(alibi_weight(3, 16, 10.0), std::exp(-10.0 / std::pow(2.0, 1.5)));
+}
+
+// q . R(m) k for q = k = (1, 0, 1, 0, ...), the first of each pair: what is left of it, over |q|^2.
+TEST(PositionScores, RotationLeavesTheMeanCosine) {
+  EXPECT_DOUBLE_EQ(rotary_score({1.0, 0.1, 0.01}, 0.0), 1.0);
+  EXPECT_NEAR(rotary_score({1.0, 0.01}, 7.0), (std::cos(7.0) + std::cos(0.07)) / 2.0, 1e-15);
+  EXPECT_NEAR(rotary_score({1.0, 0.0}, 7.0), std::cos(7.0), 1e-15) << "of the pairs that rotate";
+}
+
+TEST(PositionScores, StripesAreMeansOverTheirDistances) {
+  const auto rope = model(RopeType::kYarn, 64, 512);
+  const auto inv_freq = rope_frequencies(rope, 2048).inv_freq;
+  for (const int64_t tokens : {100, 1000, 10000}) {
+    const auto stripes = rotary_stripes(inv_freq, tokens, 100);
+    ASSERT_EQ(stripes.size(), 100U);
+    for (const int64_t i : {0, 1, 37, 99}) {
+      double sum = 0.0;
+      for (int64_t m = i * tokens / 100; m < (i + 1) * tokens / 100; ++m)
+        sum += rotary_score(inv_freq, static_cast<double>(m));
+      EXPECT_NEAR(stripes[static_cast<size_t>(i)], sum / static_cast<double>(tokens / 100), 1e-12)
+          << tokens << " " << i;
+    }
+  }
+}
+
+// The stripes of a map cover its half below the diagonal once, and lie beside each other.
+TEST(PositionScores, AMapIsCausalAndWhole) {
+  const std::string svg = rope_svg(model(RopeType::kDynamicYarn, 64, 512), 2048);
+  size_t at = 0;
+  int maps = 0;
+  for (; (at = svg.find("class=\"map\"", at)) != std::string::npos; ++maps) {
+    const size_t end = svg.find("</g>", at);
+    int edge = 0;
+    for (size_t path = at; (path = svg.find("d=\"M0 ", path)) < end;) {
+      std::istringstream numbers(svg.substr(path + 6, 40));
+      char letter = 0;
+      int from = 0, right = 0, bottom = 0, next_right = 0, left = 0, to = 0;
+      numbers >> from >> letter >> right >> bottom >> letter >> next_right >> letter >> left >> to;
+      EXPECT_EQ(from, edge);
+      EXPECT_TRUE(right == 100 - from && bottom == 100 && next_right == 100 - to && left == 0) << from;
+      EXPECT_GT(to, from);
+      edge = to;
+      path += 6;
+    }
+    EXPECT_EQ(edge, 100);
+    at = end;
+  }
+  EXPECT_EQ(maps, 3);
+  // A dynamic scale is that of each map's length.
+  EXPECT_NE(svg.find(">not stretched<"), std::string::npos);
+  EXPECT_NE(svg.find(">scale 1.953<"), std::string::npos);
+  EXPECT_NE(svg.find(">scale 19.53<"), std::string::npos);
 }
 
 // The reason why linear interpolation loses short distances: it moves the whole curve by the factor.
