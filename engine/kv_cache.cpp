@@ -10,14 +10,19 @@
 
 namespace lariat {
 
-KvPool::KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_dtype) : backend_(backend) {
+KvPool::KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_dtype)
+    : backend_(backend), mrope_axes_(spec.mrope_axes) {
   for (const LayerSpec& layer : spec.layers) {
     const AttentionSpec& attention = layer.attention;
-    geometry_.add_layer(attention.n_kv_heads, attention.head_dim, k_dtype, v_dtype);
+    if (attention.latent) {
+      geometry_.add_latent_layer(attention.head_dim, k_dtype);
+    } else {
+      geometry_.add_layer(attention.n_kv_heads, attention.head_dim, k_dtype, v_dtype);
+    }
     if (attention.rope == LayerRope::kGlobal) rotated_layers_.push_back(geometry_.layers.back());
     const auto values = static_cast<size_t>(attention.n_kv_heads * attention.head_dim);
     k_bytes_ += values * size_of(k_dtype);
-    v_bytes_ += values * size_of(v_dtype);
+    if (!attention.latent) v_bytes_ += values * size_of(v_dtype);
   }
 }
 
@@ -56,7 +61,27 @@ void KvCache::own_pages(size_t first, size_t last) {
   }
 }
 
-void KvCache::truncate(int64_t length) { length_ = std::min(length_, length); }
+void KvCache::place(std::span<const int32_t> positions) {
+  for (auto i = static_cast<int32_t>(positions_.size() / 3); i < length_; ++i)
+    positions_.insert(positions_.end(), 3, i);
+  positions_.resize(static_cast<size_t>(3 * length_));
+  positions_.insert(positions_.end(), positions.begin(), positions.end());
+}
+
+std::span<const int32_t> KvCache::positions(int64_t length) {
+  if (positions_.empty()) return {};
+  const auto wanted = static_cast<size_t>(3 * length);
+  if (positions_.size() < wanted) {
+    int32_t next = *std::max_element(positions_.begin(), positions_.end()) + 1;
+    for (; positions_.size() < wanted; ++next) positions_.insert(positions_.end(), 3, next);
+  }
+  return std::span(positions_).first(wanted);
+}
+
+void KvCache::truncate(int64_t length) {
+  length_ = std::min(length_, length);
+  positions_.resize(std::min(positions_.size(), static_cast<size_t>(3 * length_)));
+}
 
 void KvCache::share_prefix(const KvCache& from, int64_t length) {
   const auto n = static_cast<std::ptrdiff_t>(ceil_div(length, kKvPage));
@@ -64,6 +89,9 @@ void KvCache::share_prefix(const KvCache& from, int64_t length) {
   table_.assign(from.table_.begin(), from.table_.begin() + n);
   length_ = length;
   frequencies_ = from.frequencies_;
+  positions_.assign(
+      from.positions_.begin(),
+      from.positions_.begin() + std::min<std::ptrdiff_t>(std::ssize(from.positions_), 3 * length));
 }
 
 void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
@@ -86,7 +114,8 @@ void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
   if (!moved.empty()) {
     std::vector<KeyRotation> rotations;
     for (size_t i = 0; i < moved.size(); ++i) {
-      rotations.push_back({moved[i]->pages(), moved[i]->length_, deltas[i]});
+      rotations.push_back({moved[i]->pages(), moved[i]->length_, deltas[i],
+                           moved[i]->positions(moved[i]->length_), pool.mrope_axes()});
     }
     pool.backend().synchronize();
     const auto start = Stopwatch::now();

@@ -34,6 +34,7 @@ class KvPool {
   const KvGeometry& geometry() const { return geometry_; }
   // The layers whose keys are rotated with the sequence's RoPE frequencies, not with a local table or none.
   std::span<const KvLayer> rotated_layers() const { return rotated_layers_; }
+  std::span<const uint8_t> mrope_axes() const { return mrope_axes_; }  // ModelSpec::mrope_axes
   Backend& backend() const { return backend_; }
   int64_t pages() const { return pages_; }  // in use
   size_t bytes() const { return static_cast<size_t>(pages_) * geometry_.page_bytes; }
@@ -44,6 +45,7 @@ class KvPool {
   Backend& backend_;
   KvGeometry geometry_;
   std::vector<KvLayer> rotated_layers_;
+  std::vector<uint8_t> mrope_axes_;
   size_t k_bytes_ = 0, v_bytes_ = 0;
   int64_t pages_ = 0;
 };
@@ -73,6 +75,12 @@ class KvCache {
   // how much memory the cache has and wants; the cache then holds what it held.
   void reserve(int64_t positions);
 
+  // M-RoPE: three positions (time, height, width) for each of the tokens that come next; what follows them
+  // goes on in all three from one above the largest so far. Without this a token's positions are its place.
+  void place(std::span<const int32_t> positions);
+  // Of the tokens before `length`, three each; empty where nothing was placed. May extend what place() gave.
+  std::span<const int32_t> positions(int64_t length);
+
   void advance(int64_t n) { length_ += n; }  // n positions after length() have been written
   void truncate(int64_t length);             // forgets what follows; keeps the memory
   // Becomes the first `length` positions of `from`, sharing its pages.
@@ -87,6 +95,7 @@ class KvCache {
   int64_t length_ = 0;
   RopeFrequencies frequencies_;
   RerotationStats stats_;
+  std::vector<int32_t> positions_;  // of place()
   std::vector<std::shared_ptr<KvPool::Page>> pages_;
   std::vector<void*> table_;  // their addresses
 };

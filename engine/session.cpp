@@ -20,7 +20,12 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
       rope_(options.rope.value_or(model.spec.rope)),
       local_frequencies_(rope_frequencies(model.spec.local_rope.value_or(rope_), 0)),
       pool_(model.spec, backend, options.k_dtype, options.v_dtype),
-      decoder_(model.spec, model.weights, rope_, pool_.geometry(), backend, model.compute) {}
+      decoder_(model.spec, model.weights, rope_, pool_.geometry(), backend, model.compute) {
+  if (!model.spec.has_rope() && rope_.type != RopeType::kDefault) {
+    throw Error(model.spec.file.string() + ": a " + model.spec.family +
+                " has no RoPE that could be stretched; its positions are ALiBi, a bias by distance");
+  }
+}
 
 Sequence Session::new_sequence() { return Sequence(KvCache(pool_, rope_frequencies(rope_, 0))); }
 
@@ -60,23 +65,44 @@ void Session::enter_lengths(std::span<Sequence* const> sequences, std::span<cons
   std::vector<RopeFrequencies> frequencies;
   for (size_t i = 0; i < sequences.size(); ++i) {
     caches.push_back(&sequences[i]->cache_);
-    frequencies.push_back(frequencies_for(std::max(lengths[i], sequences[i]->expected_)));
+    int64_t length = lengths[i];  // as RoPE sees it: one above the largest position
+    if (const auto positions = sequences[i]->cache_.positions(length); !positions.empty())
+      length = *std::max_element(positions.begin(), positions.end()) + 1;
+    frequencies.push_back(frequencies_for(std::max(length, sequences[i]->expected_)));
   }
   set_frequencies(pool_, caches, frequencies, rope_.interleaved, !options_.stale_cache);
 }
 
-void Session::add_to_step(const Sequence& sequence, std::span<const int32_t> tokens) {
-  const KvCache& cache = sequence.cache_;
+void Session::place(Sequence& sequence, std::span<const int32_t> positions) {
+  if (model_.spec.mrope_axes.empty())
+    throw Error(model_.spec.file.string() + ": a " + model_.spec.family +
+                " has no M-RoPE; a token of it has one position");
+  for (const int32_t position : positions) {
+    if (position < 0 || position == INT32_MAX)
+      throw Error("the positions hold " + std::to_string(position) + "; expected numbers from 0 on");
+  }
+  sequence.cache_.place(positions);
+}
+
+void Session::add_to_step(Sequence& sequence, std::span<const int32_t> tokens) {
+  KvCache& cache = sequence.cache_;
   const RopeFrequencies& frequencies = cache.frequencies();
   step_.tokens.insert(step_.tokens.end(), tokens.begin(), tokens.end());
   step_.sequences.push_back({cache.length(), static_cast<int64_t>(tokens.size()), cache.pages()});
   // transformers multiplies cos and sin of q and of k by the attention factor; keys here are pure rotations,
   // so q carries both.
   const auto with_scale = [&](const RopeFrequencies& of) {
-    return SequenceRope{of.inv_freq, static_cast<float>(of.attention_factor * of.attention_factor),
-                        model_.spec.query_log_beta, model_.spec.query_log_ctx};
+    SequenceRope rope{of.inv_freq, static_cast<float>(of.attention_factor * of.attention_factor)};
+    rope.log_beta = model_.spec.query_log_beta;
+    rope.log_ctx = model_.spec.query_log_ctx;
+    return rope;
   };
   step_.frequencies.push_back(with_scale(frequencies));
+  const auto n_tokens = static_cast<int64_t>(tokens.size());
+  if (const auto positions = cache.positions(cache.length() + n_tokens); !positions.empty()) {
+    step_.frequencies.back().positions = positions.last(3 * tokens.size());
+    step_.frequencies.back().axes = model_.spec.mrope_axes;
+  }
   if (model_.spec.local_rope) step_.local_frequencies.push_back(with_scale(local_frequencies_));
 }
 

@@ -75,6 +75,11 @@ class Session {
   // re-rotation does.
   Sequence fork(const Sequence& other, int64_t length);
 
+  // Gives the tokens that `sequence` reads next their positions of M-RoPE: time, height and width of each,
+  // one token after the other (KvCache::place). Throws Error when the model has no M-RoPE, or for a negative
+  // one.
+  void place(Sequence& sequence, std::span<const int32_t> positions);
+
   // Called with consecutive slices of the wanted logits: rows [first, first + logits.rows) of the prompt, f32
   // [rows, vocab] in backend memory, valid during the call.
   using LogitsFn = std::function<void(int64_t first, const Matrix& logits)>;
@@ -115,7 +120,7 @@ class Session {
  private:
   void check(const Sequence& sequence, std::span<const int32_t> tokens) const;
   void enter_lengths(std::span<Sequence* const> sequences, std::span<const int64_t> lengths);
-  void add_to_step(const Sequence& sequence, std::span<const int32_t> tokens);
+  void add_to_step(Sequence& sequence, std::span<const int32_t> tokens);
   struct Piece;
   void run_pieces(std::span<const Prompt> prompts, std::span<const Piece> pieces,
                   const BatchLogitsFn& on_logits);

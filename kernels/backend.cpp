@@ -17,4 +17,11 @@ void KvGeometry::add_layer(int64_t n_kv_heads, int64_t head_dim, DType k_dtype, 
   layers.push_back(layer);
 }
 
+void KvGeometry::add_latent_layer(int64_t head_dim, DType dtype) {
+  KvLayer layer{1, head_dim, dtype, dtype};
+  layer.k_offset = layer.v_offset = page_bytes;
+  page_bytes += round_up<size_t>(static_cast<size_t>(kKvPage * head_dim) * size_of(dtype), 64);
+  layers.push_back(layer);
+}
+
 }  // namespace lariat

@@ -13,7 +13,7 @@
 // Conventions, for every op:
 //  - Matrices are row-major views in the backend's memory; a row is a token unless said otherwise.
 //  - Activations are f32. Weights are [out_features, in_features] in any dtype, as checkpoints store them;
-//    only matmul takes quantised ones.
+//    only matmul and expert_matmul take quantised ones.
 //  - Outputs may not alias inputs unless the comment says so.
 //  - Shapes are the caller's responsibility: models/weights checks them once, at load.
 //  - `reference/` computes each op in float64, one scalar loop per formula; `cpu/` and `cuda/` are tested
@@ -57,6 +57,18 @@ struct Weight {
   Buffer memory;
 };
 
+// A norm over a row x of n values. No weight: there is none.
+//   RMSNorm (arXiv 1910.07467):             x / sqrt(mean(x^2) + eps) * weight
+//   LayerNorm (arXiv 1607.06450), centred:  (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight
+// and + bias, where there is one.
+struct Norm {
+  Matrix weight, bias;  // one row of n each
+  float eps = 0.0F;
+  bool centred = false;
+
+  explicit operator bool() const { return static_cast<bool>(weight); }
+};
+
 // The sequences of a step, and where their keys and values are. A step is one forward pass: its matrices hold
 // the new tokens of all its sequences, one sequence after the other.
 //
@@ -77,7 +89,7 @@ struct KvLayer {
   int64_t head_dim = 0;
   DType k_dtype = DType::kF16;
   DType v_dtype = DType::kF16;
-  size_t k_offset = 0, v_offset = 0;  // bytes, multiples of 64
+  size_t k_offset = 0, v_offset = 0;  // bytes, multiples of 64; equal where the values are the keys (MLA)
 
   void* keys(void* page) const { return static_cast<char*>(page) + k_offset; }
   void* values(void* page) const { return static_cast<char*>(page) + v_offset; }
@@ -95,6 +107,8 @@ struct KvGeometry {
 
   // Appends a layer behind those that are there.
   void add_layer(int64_t n_kv_heads, int64_t head_dim, DType k_dtype, DType v_dtype);
+  // Likewise, one that stores a row of `head_dim` values per position, which is key and value in one.
+  void add_latent_layer(int64_t head_dim, DType dtype);
 };
 
 // One sequence's part in a step.
@@ -110,6 +124,11 @@ struct StepSequence {
 struct SequenceRope {
   std::span<const double> inv_freq;  // rotary_dim / 2 values, radians per position; host memory
   float q_scale = 1.0F;              // attention_factor^2: see RopeTable::q_scale
+  // M-RoPE (arXiv 2409.12191): token i of the step's new ones stands at the three positions [3 i .. 3 i + 2]
+  // of `positions` (time, height, width), and pair j turns by number axes[j] of them. Both empty: by the
+  // token's position in the sequence. Host memory.
+  std::span<const int32_t> positions{};
+  std::span<const uint8_t> axes{};  // one per pair
   // Llama 4's scaling of queries by their position p: q_scale * (1 + log_beta * ln(1 + floor(p / log_ctx))).
   double log_beta = 0.0;  // 0: none
   int64_t log_ctx = 1;
@@ -140,6 +159,9 @@ struct KeyRotation {
   void* const* pages = nullptr;            // as in StepSequence
   int64_t n_positions = 0;                 // from 0 on
   std::span<const double> delta_inv_freq;  // new inv_freq - old inv_freq; host memory
+  // Of M-RoPE, as in SequenceRope, for all n_positions tokens.
+  std::span<const int32_t> positions{};
+  std::span<const uint8_t> axes{};
 };
 
 // What happens to q, k and v between their projections and the cache; an absent matrix means "not in this
@@ -148,6 +170,7 @@ struct QkvEpilogue {
   Matrix q_bias, k_bias, v_bias;  // one row of n_heads (n_kv_heads) * head_dim
   Matrix q_norm, k_norm;          // one row of head_dim: RMSNorm over each head (Qwen3)
   float norm_eps = 0.0F;
+  float clip = 0.0F;  // c: q, k and v are brought into [-c, c] behind their biases (MPT, OLMo); 0: not
 };
 
 struct AttentionParams {
@@ -155,12 +178,37 @@ struct AttentionParams {
   float scale = 0.0F;          // 1 / sqrt(head_dim)
   int64_t sliding_window = 0;  // 0: none; w: token p sees positions (p - w, p]
   float softcap = 0.0F;        // c: a score s becomes c tanh(s / c) (Gemma 2, arXiv 2408.00118); 0: as it is
+  // ALiBi (arXiv 2108.12409): slopes[h] * (j - p) joins the score of the token at p for the one at j, the
+  // distance as an integer. f32, one row of n_heads, in the backend's memory; empty: none.
+  Matrix slopes{};
 };
 
-// What a gated feed-forward block does with its gate.
+// What a feed-forward block does with its gate, or, without a gate, with its inner values.
 enum class Activation : uint8_t {
   kSilu,      // x / (1 + exp(-x)): SwiGLU
   kGeluTanh,  // 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))): GeGLU as Gemma has it
+  kGelu,      // 0.5 x (1 + erf(x / sqrt(2))), arXiv 1606.08415
+};
+
+// How a token finds its experts from the router's logits l, one per expert. Its scores are s = softmax(l), or
+// sigmoid(l). Choosing goes by s + choice_bias: of n_groups equal runs of experts only the kept_groups best
+// take part (the best: by their largest value, or with a choice_bias by the sum of their two largest;
+// DeepSeek-V2 and V3, arXiv 2405.04434, 2412.19437), and of those the n_chosen experts with the largest
+// value, the first of equals, in falling order. An expert's weight is its s: divided by the sum of the chosen
+// ones' where `normalise`, then times `scale`.
+struct Router {
+  int64_t n_chosen = 1;
+  bool sigmoid = false;
+  Matrix choice_bias{};  // f32, one row of n_experts, in the backend's memory; empty: zeros
+  int64_t n_groups = 1, kept_groups = 1;
+  bool normalise = false;
+  float scale = 1.0F;
+};
+
+// Which experts each token of a step goes to, and with what weight; stays in the backend's memory.
+struct Routing {
+  int32_t* experts = nullptr;  // [tokens][n_chosen], each in [0, n_experts)
+  Matrix weights;              // f32 [tokens, n_chosen]
 };
 
 // How a token is drawn from logits; see Backend::sample.
@@ -209,14 +257,13 @@ class Backend {
   virtual void embed(std::span<const int32_t> tokens, const Matrix& table, float scale,
                      const Matrix& out) = 0;
 
-  // out[t] = x[t] / sqrt(mean(x[t]^2) + eps) * weight (arXiv 1910.07467). weight: one row of x.cols.
-  // out may be x.
-  virtual void rms_norm(const Matrix& x, const Matrix& weight, float eps, const Matrix& out) = 0;
+  // out[t] = norm(x[t]). out may be x.
+  virtual void norm(const Matrix& x, const Norm& norm, const Matrix& out) = 0;
 
-  // residual[t] += scale * delta[t]; out[t] = rms_norm(residual[t]). out may be delta. No weight: there is no
-  // norm, and out is not written.
-  virtual void add_rms_norm(const Matrix& residual, const Matrix& delta, float scale, const Matrix& weight,
-                            float eps, const Matrix& out) = 0;
+  // residual[t] += scale * delta[t]; out[t] = norm(residual[t]). out may be delta. No norm: out is not
+  // written.
+  virtual void add_norm(const Matrix& residual, const Matrix& delta, float scale, const Norm& norm,
+                        const Matrix& out) = 0;
 
   // out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]), accumulated in f32. bias: one row of w.rows, or empty.
   // compute = kF32: x as it is, w converted exactly. compute = kBF16: x is first rounded to bf16, for any
@@ -240,10 +287,11 @@ class Backend {
   virtual void rope_table(std::span<const SequenceRope> ropes, const RopeTable& table) = 0;
 
   // For every token of the step, at position p of its sequence, per head:
-  //   q += q_bias; q = rms_norm(q, q_norm)                       in place, not rotated: attention does that
-  //   k = rope(rms_norm(k + k_bias, k_norm)); K[p] = k           (rounded to k_dtype)
-  //   V[p] = v + v_bias                                          (rounded to v_dtype)
-  // where K and V are `layer`'s part of the sequence's pages. What f16 cannot hold becomes +-65504: one
+  //   q = rms_norm(clip(q + q_bias), q_norm)                     in place, not rotated: attention does that
+  //   k = rope(rms_norm(clip(k + k_bias), k_norm)); K[p] = k     (rounded to k_dtype)
+  //   V[p] = clip(v + v_bias)                                    (rounded to v_dtype)
+  // where K and V are `layer`'s part of the sequence's pages. No v: values are not stored (MLA, whose
+  // attention reads the keys for values too). What f16 cannot hold becomes +-65504: one
   // infinity in the cache would make every later token NaN. q: f32 [tokens, n_heads * head_dim]; k, v: f32
   // [tokens, n_kv_heads * head_dim] (may be overwritten).
   virtual void qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& epilogue,
@@ -252,7 +300,8 @@ class Backend {
   // Causal attention of the step's tokens over their sequences' caches, which already hold them. For the
   // token at position p of its sequence, head h reads KV head h / (n_heads / n_kv_heads):
   //   q' = rope(q[row][h]), its rotated dimensions times rope.q_scale[row]
-  //   out[row][h] = softmax_j(cap(params.scale * q' . K[j])) V[j],   j in [max(0, p - window + 1), p]
+  //   s_j = cap(params.scale * q' . K[j]) + params.slopes[h] * (j - p)
+  //   out[row][h] = softmax_j(s_j) V[j],   j in [max(0, p - window + 1), p]
   // One pass with a running maximum (online softmax, arXiv 1805.02867; FlashAttention, arXiv 2205.14135).
   // Splitting the tokens: on one CPU thread a row's bits depend only on which of two kernels the sequence's
   // rows go through, for fewer than 24 rows (tokens x query heads per KV head) or for more. Several threads
@@ -264,13 +313,28 @@ class Backend {
 
   // Re-rotates cached keys in place: for every sequence, every one of `layers`, head and position p <
   // n_positions,
-  //   K[p] = R(p * delta_inv_freq) K[p]
+  //   K[p] = R(p * delta_inv_freq) K[p]     (with M-RoPE the positions of the token at p for p)
   // angles in double; keys read, rotated in f32 and rounded back to k_dtype.
   virtual void rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
                              bool interleaved) = 0;
 
-  // gate[t][i] = activation(gate[t][i]) * up[t][i] (gated linear units, arXiv 2002.05202).
+  // gate[t][i] = activation(gate[t][i]) * up[t][i] (gated linear units, arXiv 2002.05202). No up: without the
+  // product.
   virtual void glu(const Matrix& gate, const Matrix& up, Activation activation) = 0;
+
+  // The experts of every token, from the router's logits, f32 [tokens, n_experts <= 512]. A row of NaN
+  // chooses experts all the same.
+  virtual void route(const Matrix& logits, const Router& router, const Routing& routing) = 0;
+
+  // out[t n + j] = experts[routing.experts[t n + j]] x[t n + j], n = n_chosen, for all tokens and choices;
+  // with routing.weights.rows rows x[t] takes the place of x[t n + j]. experts: matrices of one shape and
+  // dtype; of routing.weights only the shape is used; the rest as in matmul, whose two kernels are chosen by
+  // the number of rows that an expert gets. Only the weights of chosen experts are read.
+  virtual void expert_matmul(const Matrix& x, std::span<const Matrix> experts, const Routing& routing,
+                             DType compute, const Matrix& out) = 0;
+
+  // out[t] = (add ? out[t] : 0) + sum_j routing.weights[t][j] x[t n + j], in the order of j.
+  virtual void combine_experts(const Matrix& x, const Routing& routing, bool add, const Matrix& out) = 0;
 
   // x[t][i] = scale * x[t][i], and then, with a cap above 0, cap * tanh(x[t][i] / cap): of logits.
   virtual void soft_cap(const Matrix& x, float scale, float cap) = 0;

@@ -12,9 +12,28 @@ Matrix f32(const Buffer& buffer, int64_t rows, int64_t cols) {
   return {buffer.data(), DType::kF32, rows, cols};
 }
 
+using Size = int64_t (*)(const LayerSpec&);
+
 int64_t q_size(const LayerSpec& layer) { return layer.attention.n_heads * layer.attention.head_dim; }
 int64_t kv_size(const LayerSpec& layer) { return layer.attention.n_kv_heads * layer.attention.head_dim; }
-int64_t inner_size(const LayerSpec& layer) { return layer.feed_forward.intermediate_size; }
+int64_t n_chosen(const LayerSpec& layer) {
+  const ExpertsSpec& experts = layer.feed_forward.experts;
+  return experts.n > 0 ? experts.router.n_chosen : 0;
+}
+int64_t inner_size(const LayerSpec& layer) {
+  return std::max(layer.feed_forward.intermediate_size,
+                  n_chosen(layer) * layer.feed_forward.experts.intermediate_size);
+}
+// What latent attention needs for each head at a time: a part of its query, or its values.
+int64_t heads_size(const LayerSpec& layer) {
+  const LatentSpec& latent = layer.attention.latent;
+  return layer.attention.n_heads * std::max(latent.nope_dim, latent.v_dim);
+}
+
+// Row t of [tokens, heads * size] as rows t * heads + h of [tokens * heads, size].
+Matrix by_head(const Matrix& matrix, int64_t n_heads) {
+  return {matrix.data, matrix.dtype, matrix.rows * n_heads, matrix.cols / n_heads};
+}
 
 std::string prefix(size_t layer) { return "layers." + std::to_string(layer) + "."; }
 
@@ -31,25 +50,48 @@ Decoder::Decoder(const ModelSpec& spec, const Weights& weights, const RopeScalin
                  const KvGeometry& geometry, Backend& backend, DType compute)
     : spec_(spec), weights_(weights), rope_(rope), geometry_(geometry), backend_(backend), compute_(compute) {
   grow(few_, kFewTokens);
+  if (spec.scores_take_mscale) score_scale_ = static_cast<float>(rope_score_scale(rope));
+  const size_t bytes = spec.alibi_slopes.size() * sizeof(float);
+  if (bytes == 0) return;
+  slopes_ = backend.allocate(bytes);
+  backend.copy_in(slopes_.data(), spec.alibi_slopes.data(), bytes);
 }
 
 void Decoder::grow(Workspace& memory, int64_t rows) {
   if (rows <= memory.rows) return;
   memory = Workspace();  // the old memory goes first: the two never exist together
-  const auto widest = [&](int64_t (*size)(const LayerSpec&)) {
+  const auto widest = [&](Size size) {
     int64_t largest = 0;
     for (const LayerSpec& layer : spec_.layers) largest = std::max(largest, size(layer));
     return largest;
   };
-  const int64_t hidden = spec_.hidden_size;
-  const std::pair<Buffer*, int64_t> activations[] = {
-      {&memory.residual, hidden},         {&memory.normed, hidden},        {&memory.q, widest(q_size)},
-      {&memory.k, widest(kv_size)},       {&memory.v, widest(kv_size)},    {&memory.attended, widest(q_size)},
-      {&memory.gate, widest(inner_size)}, {&memory.up, widest(inner_size)}};
   const auto allocate = [&](Buffer& buffer, int64_t cols) {
-    buffer = backend_.allocate(static_cast<size_t>(rows * cols) * sizeof(float));
+    if (cols > 0) buffer = backend_.allocate(static_cast<size_t>(rows * cols) * sizeof(float));
   };
-  for (const auto& [buffer, cols] : activations) allocate(*buffer, cols);
+  const int64_t hidden = spec_.hidden_size, chosen = widest(n_chosen);
+  for (Buffer* buffer : {&memory.residual, &memory.normed}) allocate(*buffer, hidden);
+  const std::pair<Buffer*, Size> activations[] = {
+      {&memory.q, q_size},
+      {&memory.k, kv_size},
+      {&memory.v, kv_size},
+      {&memory.attended, q_size},
+      {&memory.gate, inner_size},
+      {&memory.up, inner_size},
+      {&memory.latent_q, [](const LayerSpec& layer) { return layer.attention.latent.q_rank; }},
+      {&memory.heads, heads_size},
+      {&memory.router, [](const LayerSpec& layer) { return layer.feed_forward.experts.n; }},
+      {&memory.expert_ids, n_chosen},
+      {&memory.expert_weights, n_chosen}};
+  for (const auto& [buffer, size] : activations) allocate(*buffer, widest(size));
+  allocate(memory.experts, chosen * hidden);
+  allocate(memory.parallel, spec_.layers[0].parallel ? hidden : 0);
+  if (memory.heads.data() != nullptr) {  // row t * n_heads + h belongs to head h
+    const int64_t n_heads = spec_.layers[0].attention.n_heads;
+    std::vector<int32_t> ids(static_cast<size_t>(rows * n_heads));
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(static_cast<int64_t>(i) % n_heads);
+    memory.head_ids = backend_.allocate(ids.size() * sizeof(int32_t));
+    backend_.copy_in(memory.head_ids.data(), ids.data(), ids.size() * sizeof(int32_t));
+  }
   const RopeScaling* const ropes[] = {&rope_, spec_.local_rope ? &*spec_.local_rope : nullptr};
   for (size_t i = 0; i < memory.angles.size(); ++i) {
     if (ropes[i] == nullptr) continue;
@@ -88,66 +130,154 @@ Matrix Decoder::forward(const Step& step) {
   if (spec_.local_rope) backend_.rope_table(step.local_frequencies, table_of(LayerRope::kLocal));
   backend_.embed(step.tokens, weights_.embed, weights_.embedding_multiplier, residual_);
 
-  const Matrix& first = weights_.layers[0].attention_norm;
-  if (first) backend_.rms_norm(residual_, first, spec_.norm_eps, normed_);
-  for (size_t i = 0; i < spec_.layers.size(); ++i) {
-    const LayerWeights& layer = weights_.layers[i];
-    attention_block(i, step);
-    if (trace_) trace_matrix(backend_, trace_, prefix(i) + "attention", normed_);
-    add_to_residual(spec_.layers[i], layer.attention_post_norm, layer.ffn_norm);
-    ffn_block(i);
-    if (trace_) trace_matrix(backend_, trace_, prefix(i) + "feed_forward", normed_);
-    const bool last = i + 1 == spec_.layers.size();
-    add_to_residual(spec_.layers[i], layer.ffn_post_norm,
-                    last ? weights_.norm : weights_.layers[i + 1].attention_norm);
-    if (trace_) trace_matrix(backend_, trace_, prefix(i) + "output", residual_);
-  }
+  if (spec_.embedding_norm) backend_.norm(residual_, weights_.embedding_norm, residual_);
+
+  const Norm& first = weights_.layers[0].attention_norm;
+  if (first) backend_.norm(residual_, first, normed_);
+  for (size_t i = 0; i < spec_.layers.size(); ++i) layer(i, step);
   return normed_;
 }
 
-// A block's contribution (normed_) joins the residual; the norm in front of what follows, the next block or
-// the model's end, goes along.
-void Decoder::add_to_residual(const LayerSpec& layer, const Matrix& post_norm, const Matrix& next_norm) {
-  if (post_norm) backend_.rms_norm(normed_, post_norm, spec_.norm_eps, normed_);
-  backend_.add_rms_norm(residual_, normed_, layer.residual_multiplier, next_norm, spec_.norm_eps, normed_);
-}
-
-// The residual, normalised where the layer has a norm in front, in; the attention's contribution out (in
-// normed_).
-void Decoder::attention_block(size_t index, const Step& step) {
+// In: the residual, and in normed_ what the norm in front of the layer makes of it. Out: likewise for what
+// follows, the next layer or the model's end.
+void Decoder::layer(size_t index, const Step& step) {
   const LayerSpec& layer = spec_.layers[index];
   const LayerWeights& weights = weights_.layers[index];
+  const Matrix& in = layer.norm_before ? normed_ : residual_;
+  const Matrix parallel = layer.parallel ? f32(current_->parallel, n_tokens_, spec_.hidden_size) : Matrix();
+  if (layer.parallel) backend_.norm(residual_, weights.ffn_norm, parallel);
+  attention_block(index, in, step);
+  if (trace_) trace_matrix(backend_, trace_, prefix(index) + "attention", normed_);
+  add_to_residual(layer, weights.attention_post_norm, layer.parallel ? Norm() : weights.ffn_norm);
+  ffn_block(index, layer.parallel ? parallel : in);
+  if (trace_) trace_matrix(backend_, trace_, prefix(index) + "feed_forward", normed_);
+  const bool last = index + 1 == spec_.layers.size();
+  add_to_residual(layer, weights.ffn_post_norm,
+                  last ? weights_.norm : weights_.layers[index + 1].attention_norm);
+  if (trace_) trace_matrix(backend_, trace_, prefix(index) + "output", residual_);
+}
+
+// A block's contribution (normed_) joins the residual; the norm in front of what follows goes along.
+void Decoder::add_to_residual(const LayerSpec& layer, const Norm& post_norm, const Norm& next_norm) {
+  if (post_norm) backend_.norm(normed_, post_norm, normed_);
+  backend_.add_norm(residual_, normed_, layer.residual_multiplier, next_norm, normed_);
+}
+
+// The attention's contribution goes to normed_, which may be `in`.
+void Decoder::attention_block(size_t index, const Matrix& in, const Step& step) {
+  const LayerSpec& layer = spec_.layers[index];
+  const LayerWeights& weights = weights_.layers[index];
+  const AttentionSpec& spec = layer.attention;
   const Matrix q = f32(current_->q, n_tokens_, q_size(layer)),
                attended = f32(current_->attended, n_tokens_, q.cols);
+  spec.latent ? latent_project(index, in, q) : project(index, in, q);
+  const KvLayer& cache = geometry_.layers[index];
+  const RopeTable table = table_of(spec.rope);
+  AttentionParams params{spec.n_heads, spec.scale * score_scale_, spec.sliding_window, spec.softcap, {}};
+  if (slopes_.data() != nullptr) params.slopes = f32(slopes_, 1, spec.n_heads);
+  if (trace_) trace_attention(backend_, trace_, prefix(index), {q, table, step.sequences, cache, params});
+  backend_.attention(q, table, cache, params, attended);
+  backend_.matmul(spec.latent ? latent_values(index, attended) : attended, weights.o_proj, weights.o_bias,
+                  compute_, normed_);
+}
+
+// Queries to q, keys and values into the cache.
+void Decoder::project(size_t index, const Matrix& in, const Matrix& q) {
+  const LayerSpec& layer = spec_.layers[index];
+  const LayerWeights& weights = weights_.layers[index];
   const Matrix k = f32(current_->k, n_tokens_, kv_size(layer)),
                v = f32(current_->v, n_tokens_, kv_size(layer));
-  const Matrix& in = layer.norm_before ? normed_ : residual_;
   backend_.matmul(in, weights.q_proj, {}, compute_, q);
   backend_.matmul(in, weights.k_proj, {}, compute_, k);
   backend_.matmul(in, weights.v_proj, {}, compute_, v);
-  if (weights.q_norm) backend_.rms_norm(q, weights.q_norm, spec_.norm_eps, q);
-  if (weights.k_norm) backend_.rms_norm(k, weights.k_norm, spec_.norm_eps, k);
-  const KvLayer& cache = geometry_.layers[index];
-  const RopeTable table = table_of(layer.attention.rope);
-  backend_.qkv_to_cache(q, k, v, weights.qkv, table, cache);
-  const AttentionParams params{layer.attention.n_heads, layer.attention.scale, layer.attention.sliding_window,
-                               layer.attention.softcap};
-  if (trace_) trace_attention(backend_, trace_, prefix(index), {q, table, step.sequences, cache, params});
-  backend_.attention(q, table, cache, params, attended);
-  backend_.matmul(attended, weights.o_proj, weights.o_bias, compute_, normed_);
+  if (weights.q_norm) backend_.norm(q, weights.q_norm, q);
+  if (weights.k_norm) backend_.norm(k, weights.k_norm, k);
+  backend_.qkv_to_cache(q, k, v, weights.qkv, table_of(layer.attention.rope), geometry_.layers[index]);
 }
 
-// The same for the feed-forward.
-void Decoder::ffn_block(size_t index) {
-  const LayerSpec& layer = spec_.layers[index];
+// The same for latent attention. Each head has products of its own, which are those of experts: the head is
+// the expert that its row goes to.
+void Decoder::latent_project(size_t index, const Matrix& in, const Matrix& q) {
+  const AttentionSpec& spec = spec_.layers[index].attention;
+  const LatentSpec& latent = spec.latent;
+  const LatentWeights& weights = weights_.layers[index].latent;
+  const Matrix shared_q = f32(current_->latent_q, n_tokens_, latent.q_rank);
+  if (latent.q_rank > 0) {
+    backend_.matmul(in, weights.q_a, {}, compute_, shared_q);
+    backend_.norm(shared_q, weights.q_a_norm, shared_q);
+  }
+  const Matrix& from = latent.q_rank > 0 ? shared_q : in;
+  const Routing heads = head_routing(spec.n_heads);
+  const Matrix q_heads = by_head(q, spec.n_heads);
+  const Matrix nope = f32(current_->heads, n_tokens_ * spec.n_heads, latent.nope_dim);
+  backend_.expert_matmul(from, weights.q_rope, heads, compute_, q_heads.column_range(0, latent.rope_dim));
+  backend_.expert_matmul(from, weights.q_nope, heads, compute_, nope);
+  backend_.expert_matmul(nope, weights.k_up, heads, compute_,
+                         q_heads.column_range(latent.rope_dim, latent.kv_rank));
+  const Matrix k = f32(current_->k, n_tokens_, spec.head_dim);
+  const Matrix row = k.column_range(latent.rope_dim, latent.kv_rank);
+  backend_.matmul(in, weights.kv_a_rope, {}, compute_, k.column_range(0, latent.rope_dim));
+  backend_.matmul(in, weights.kv_a, {}, compute_, row);
+  backend_.norm(row, weights.kv_a_norm, row);
+  backend_.qkv_to_cache(q, k, {}, {}, table_of(spec.rope), geometry_.layers[index]);
+}
+
+// What latent attention gives, a sum of cached rows for each head, as the heads' values.
+Matrix Decoder::latent_values(size_t index, const Matrix& attended) {
+  const AttentionSpec& spec = spec_.layers[index].attention;
+  const Matrix values = f32(current_->heads, n_tokens_, spec.n_heads * spec.latent.v_dim);
+  const Matrix rows = by_head(attended, spec.n_heads).column_range(spec.latent.rope_dim, spec.latent.kv_rank);
+  backend_.expert_matmul(rows, weights_.layers[index].latent.v_up, head_routing(spec.n_heads), compute_,
+                         by_head(values, spec.n_heads));
+  return values;
+}
+
+Routing Decoder::head_routing(int64_t n_heads) const {
+  return {static_cast<int32_t*>(current_->head_ids.data()),
+          Matrix(nullptr, DType::kF32, n_tokens_, n_heads)};  // no weights: nothing is combined
+}
+
+// The feed-forward's contribution goes to normed_, which may be `in`.
+void Decoder::ffn_block(size_t index, const Matrix& in) {
+  const FeedForwardSpec& spec = spec_.layers[index].feed_forward;
   const LayerWeights& weights = weights_.layers[index];
-  const int64_t inner = inner_size(layer);
-  const Matrix& in = layer.norm_before ? normed_ : residual_;
-  const Matrix gate = f32(current_->gate, n_tokens_, inner), up = f32(current_->up, n_tokens_, inner);
-  backend_.matmul(in, weights.gate_proj, weights.gate_bias, compute_, gate);
+  if (spec.experts.n == 0) return inner_block(spec, weights, in);
+  const int64_t n = spec.experts.router.n_chosen;
+  const Routing routing{static_cast<int32_t*>(current_->expert_ids.data()),
+                        f32(current_->expert_weights, n_tokens_, n)};
+  const Matrix experts = f32(current_->experts, n_tokens_ * n, spec_.hidden_size);
+  expert_block(spec, weights.experts, in, routing, experts);
+  const bool shared = spec.intermediate_size > 0;
+  if (shared) inner_block(spec, weights, in);
+  backend_.combine_experts(experts, routing, shared, normed_);
+}
+
+// The feed-forward that every token goes through.
+void Decoder::inner_block(const FeedForwardSpec& spec, const LayerWeights& weights, const Matrix& in) {
+  const Matrix gate = f32(current_->gate, n_tokens_, spec.intermediate_size),
+               up = f32(current_->up, n_tokens_, spec.intermediate_size);
   backend_.matmul(in, weights.up_proj, weights.up_bias, compute_, up);
-  backend_.glu(gate, up, layer.feed_forward.activation);
-  backend_.matmul(gate, weights.down_proj, weights.down_bias, compute_, normed_);
+  if (spec.gated) backend_.matmul(in, weights.gate_proj, weights.gate_bias, compute_, gate);
+  const Matrix& inner = spec.gated ? gate : up;
+  backend_.glu(inner, spec.gated ? up : Matrix(), spec.activation);
+  backend_.matmul(inner, weights.down_proj, weights.down_bias, compute_, normed_);
+}
+
+// What each token's experts make of it, row by choice, not yet weighed. The router is not rounded to 16 bits:
+// that would choose other experts.
+void Decoder::expert_block(const FeedForwardSpec& spec, const ExpertWeights& weights, const Matrix& in,
+                           const Routing& routing, const Matrix& out) {
+  const Matrix logits = f32(current_->router, n_tokens_, spec.experts.n);
+  Router router = spec.experts.router;
+  router.choice_bias = weights.choice_bias;
+  backend_.matmul(in, weights.router, {}, DType::kF32, logits);
+  backend_.route(logits, router, routing);
+  const Matrix gate = f32(current_->gate, out.rows, spec.experts.intermediate_size),
+               up = f32(current_->up, out.rows, spec.experts.intermediate_size);
+  backend_.expert_matmul(in, weights.gate, routing, compute_, gate);
+  backend_.expert_matmul(in, weights.up, routing, compute_, up);
+  backend_.glu(gate, up, spec.activation);
+  backend_.expert_matmul(gate, weights.down, routing, compute_, out);
 }
 
 Matrix Decoder::logits(const Matrix& hidden_rows) {

@@ -43,7 +43,9 @@ class Decoder {
   // Activations for up to `rows` tokens, and logits.
   struct Workspace {
     int64_t rows = 0, logit_rows = 0;
-    Buffer residual, normed, q, k, v, attended, gate, up, logits;
+    Buffer residual, normed, parallel, q, k, v, attended, gate, up, logits;
+    Buffer latent_q, heads, head_ids;                    // of latent attention
+    Buffer router, experts, expert_ids, expert_weights;  // of experts
     // Of the RoPE tables, in the order of LayerRope.
     struct Angles {
       Buffer cos, sin, q_scale;
@@ -53,9 +55,17 @@ class Decoder {
   void grow(Workspace& memory, int64_t rows);
   void use(Workspace& memory, int64_t n_tokens);
   RopeTable table_of(LayerRope rope) const;
-  void add_to_residual(const LayerSpec& layer, const Matrix& post_norm, const Matrix& next_norm);
-  void attention_block(size_t index, const Step& step);
-  void ffn_block(size_t index);
+  void layer(size_t index, const Step& step);
+  void add_to_residual(const LayerSpec& layer, const Norm& post_norm, const Norm& next_norm);
+  void attention_block(size_t index, const Matrix& in, const Step& step);
+  void project(size_t index, const Matrix& in, const Matrix& q);
+  void latent_project(size_t index, const Matrix& in, const Matrix& q);
+  Routing head_routing(int64_t n_heads) const;
+  Matrix latent_values(size_t index, const Matrix& attended);
+  void ffn_block(size_t index, const Matrix& in);
+  void inner_block(const FeedForwardSpec& spec, const LayerWeights& weights, const Matrix& in);
+  void expert_block(const FeedForwardSpec& spec, const ExpertWeights& weights, const Matrix& in,
+                    const Routing& routing, const Matrix& out);
 
   const ModelSpec& spec_;
   const Weights& weights_;
@@ -67,8 +77,10 @@ class Decoder {
   // A step of a few tokens, as decoding is, has memory of its own that never moves, so that a backend may
   // record it; the rest grows to the largest step seen.
   Workspace few_, many_;
-  // The present step's activations: views into one of the two. q, k, v, attended, gate and up are as wide as
-  // the widest layer's; a layer takes its columns.
+  Buffer slopes_;             // of ALiBi
+  float score_scale_ = 1.0F;  // of all layers' scores
+  // The present step's activations: views into one of the two. The others are as wide as the widest layer's;
+  // a layer takes its columns.
   Matrix residual_, normed_;
   Workspace* current_ = nullptr;
   int64_t n_tokens_ = 0;

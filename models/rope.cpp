@@ -274,4 +274,10 @@ std::optional<RopeProblem> find_rope_problem(const RopeScaling& rope) {
   return std::nullopt;
 }
 
+double rope_score_scale(const RopeScaling& rope) {
+  if (rope.type != RopeType::kYarn || rope.mscale_all_dim == 0.0) return 1.0;
+  const double temperature = yarn_mscale(rope.factor, rope.mscale_all_dim);
+  return temperature * temperature;
+}
+
 }  // namespace lariat

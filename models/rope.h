@@ -67,6 +67,10 @@ struct RopeFrequencies {
 // At or below original_ctx a dynamic scaling gives exactly the unscaled values.
 RopeFrequencies rope_frequencies(const RopeScaling& rope, double length);
 
+// DeepSeek's part of YaRN that multiplies all scores, the rotated part and the other: the square of the
+// temperature for mscale_all_dim; 1 for other scalings (transformers 5.23, yarn_apply_mscale).
+double rope_score_scale(const RopeScaling& rope);
+
 // The same model without any scaling: theta^(-2i/d), attention factor 1. (A proportional embedding keeps its
 // unrotated pairs.)
 RopeFrequencies rope_unscaled(const RopeScaling& rope);

@@ -313,9 +313,10 @@ RopeScaling read_rope(const JsonFields& config, RopeContext context) {
       config.number("partial_rotary_factor", 0.0, 1.0).value_or(context.partial_rotary_factor);
   // "rope_interleave" is what transformers' DeepSeek writes; for the other families there is no such key, and
   // checkpoints in Meta's pairing are marked with "rope_interleaved".
+  context.interleaved = context.rules.interleaved.value_or(context.interleaved);
   for (const char* key : {"rope_interleave", "rope_interleaved"}) {
     context.interleaved = config.boolean(key).value_or(context.interleaved);
-    if (config.boolean(key).value_or(false))
+    if (config.boolean(key).value_or(false) && !context.rules.interleaved)
       warn(config, context, key, "heeded: pairs are (2i, 2i + 1); transformers ignores the key here");
   }
   const auto l0 = config.integer("original_max_position_embeddings", 1, kMaxContext);

@@ -17,38 +17,67 @@ enum class QkNorm : uint8_t { kNone, kPerHead, kAllHeads };
 // Which of the model's RoPE tables a layer's q and k are rotated with: ModelSpec::rope, ::local_rope or none.
 enum class LayerRope : uint8_t { kGlobal, kLocal, kNone };
 
+// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434). A token's keys and values are products of one
+// normed row of kv_rank values, and of rope_dim values that all heads share and that alone are rotated; head
+// h has the key (rotated values, U_h row) and the value V_h row. Cached is only (rotated values, row): since
+// q . U_h row = (U_h^T q) . row, attention runs over that as one KV head whose values are its keys, and V_h
+// is applied to what it gives ("absorbed").
+struct LatentSpec {
+  int64_t q_rank = 0;   // of a normed row that queries are made of likewise; 0: of the layer's input
+  int64_t kv_rank = 0;  // 0: no latent attention
+  int64_t rope_dim = 0, nope_dim = 0, v_dim = 0;  // of each head: rotated, not rotated, values
+  float norm_eps = 1e-6F;                         // of the rows
+
+  explicit operator bool() const { return kv_rank > 0; }
+};
+
 struct AttentionSpec {
   int64_t n_heads = 0, n_kv_heads = 0;  // n_kv_heads divides n_heads
-  int64_t head_dim = 0;                 // of q, k and v
+  int64_t head_dim = 0;                 // of q, k and v; with `latent` of what is cached: rope_dim + kv_rank
+  LatentSpec latent;
   bool qkv_bias = false, o_bias = false;
   QkNorm qk_norm = QkNorm::kNone;
   LayerRope rope = LayerRope::kGlobal;
   float scale = 0.0F;          // of the scores
+  float clip = 0.0F;           // of q, k and v (QkvEpilogue::clip)
   float softcap = 0.0F;        // of the scores (AttentionParams::softcap); 0: none
   int64_t sliding_window = 0;  // 0: full attention; w: a token sees the w positions that end at its own
 };
 
-// down(activation(gate x) * up x)
+// Experts: feed-forwards of which each token takes those that a router finds for it (arXiv 2401.04088).
+struct ExpertsSpec {
+  int64_t n = 0;  // 0: none
+  int64_t intermediate_size = 0;
+  Router router;             // without its choice_bias
+  bool choice_bias = false;  // it has one
+};
+
+// down(activation(gate x) * up x), or down(activation(up x)) where it is not gated. Experts join it, or stand
+// for it where intermediate_size is 0.
 struct FeedForwardSpec {
   int64_t intermediate_size = 0;
   Activation activation = Activation::kSilu;
+  bool gated = true;
   bool bias = false;  // of gate, up and down
+  ExpertsSpec experts;
 };
 
 // A decoder layer: x += m after(attention(before(x))); x += m after(feed_forward(before(x))), where before
-// and after are RMSNorms of their own, or nothing.
+// and after are norms of their own, or nothing. Parallel: both read the x that the layer was given.
 struct LayerSpec {
   AttentionSpec attention;
   FeedForwardSpec feed_forward;
-  bool norm_before = true, norm_after = false;
+  bool norm_before = true, norm_after = false, parallel = false;
   float residual_multiplier = 1.0F;  // m
 };
 
 // How a checkpoint calls its tensors; those of a layer begin with `layer`, in which {} is its index. A
-// projection or norm is name + ".weight", its bias name + ".bias". What all but the head stand behind,
-// "model." mostly, is found in the checkpoint (models/weights.cpp). Projections of one name are rows of one
-// tensor: all of q, then of k, then of v, or by KV head (below); all of gate, then of up.
+// projection or norm is name + ".weight", its bias name + ".bias"; of an expert {} is its index. What all but
+// the head stand behind, `root` or another, is found in the checkpoint (models/weights.cpp). Projections of
+// one name are rows of one tensor: all of q, then of k, then of v, or by KV head (below); all of gate, then
+// of up.
 struct TensorNames {
+  std::string root = "model.";
   std::string embed = "embed_tokens", norm = "norm", head = "lm_head";
   std::string layer = "layers.{}.";
   std::string attention_norm = "input_layernorm", ffn_norm = "post_attention_layernorm";
@@ -58,6 +87,15 @@ struct TensorNames {
   std::string q_norm = "self_attn.q_norm", k_norm = "self_attn.k_norm";
   std::string gate = "mlp.gate_proj", up = "mlp.up_proj", down = "mlp.down_proj";
   bool qkv_by_kv_head = false;  // for each KV head: its query heads, its key, its value (InternLM 2)
+  std::string embedding_norm = "";
+  std::string q_a = "self_attn.q_a_proj", q_a_norm = "self_attn.q_a_layernorm", q_b = "self_attn.q_b_proj";
+  std::string kv_a = "self_attn.kv_a_proj_with_mqa", kv_a_norm = "self_attn.kv_a_layernorm";
+  std::string kv_b = "self_attn.kv_b_proj";
+  std::string shared_gate = "mlp.shared_experts.gate_proj", shared_up = "mlp.shared_experts.up_proj";
+  std::string shared_down = "mlp.shared_experts.down_proj";  // of gate, up and down in layers with experts
+  std::string router = "mlp.gate", choice_bias = "mlp.gate.e_score_correction_bias";
+  std::string expert_gate = "mlp.experts.{}.gate_proj", expert_up = "mlp.experts.{}.up_proj";
+  std::string expert_down = "mlp.experts.{}.down_proj";
 };
 
 // Every field has been checked: a ModelSpec in hand is usable.
@@ -67,24 +105,35 @@ struct ModelSpec {
   int64_t vocab_size = 0, hidden_size = 0;
   int64_t max_position_embeddings = 0;
   float norm_eps = 0.0F;
-  bool norm_plus_one = false;        // norms multiply with 1 + weight (Gemma)
-  bool tie_word_embeddings = false;  // the head is the embedding table
-  bool qk_norm_if_stored = false;    // a checkpoint without norms of q and k is an older kind (MiniMind)
+  bool layer_norm = false, norm_bias = false;  // norms are LayerNorms; they have biases
+  bool embedding_norm = false;                 // a norm behind the embedding (BLOOM)
+  bool norm_plus_one = false;                  // norms multiply with 1 + weight (Gemma)
+  bool tie_word_embeddings = false;            // the head is the embedding table
+  bool qk_norm_if_stored = false;  // a checkpoint without norms of q and k is an older kind (MiniMind)
   float embedding_multiplier = 1.0F;
   bool round_embedding_multiplier = false;  // to the dtype of the embeddings (Gemma)
   float logits_multiplier = 1.0F;
-  float logits_softcap = 0.0F;    // c: logits become c tanh(logits / c); 0: as they are
-  std::vector<LayerSpec> layers;  // at least one
-  RopeScaling rope;
+  float logits_softcap = 0.0F;      // c: logits become c tanh(logits / c); 0: as they are
+  std::vector<LayerSpec> layers;    // at least one
+  std::vector<float> alibi_slopes;  // one per head, for AttentionParams::slopes; empty: no ALiBi
+  RopeScaling rope;                 // of a model without RoPE: LayerRope::kNone in all layers, and unused
+  // DeepSeek's YaRN: scores are multiplied with the square of its temperature for mscale_all_dim.
+  bool scores_take_mscale = false;
+  // M-RoPE: which of a token's three positions (time, height, width) turns each pair; empty: not such a
+  // model.
+  std::vector<uint8_t> mrope_axes;
   std::optional<RopeScaling> local_rope;  // of LayerRope::kLocal; no scaling of it depends on the length
   double query_log_beta = 0.0;            // SequenceRope::log_beta; 0: none
   int64_t query_log_ctx = 1;              // SequenceRope::log_ctx
   DType dtype = DType::kF32;              // torch_dtype / dtype: what the checkpoint says that it holds
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;  // of generation_config.json, else of config.json
+  int64_t n_unread_layers = 0;         // behind `layers` in the checkpoint: predictors of further tokens
   TensorNames names;
   // What a user should know of the checkpoint and can go on with: a line each, naming file and key or tensor.
   std::vector<std::string> warnings;
+
+  bool has_rope() const { return alibi_slopes.empty(); }
 };
 
 }  // namespace lariat

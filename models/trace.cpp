@@ -68,6 +68,8 @@ void trace_attention(Backend& backend, const TraceFn& trace, const std::string& 
   const std::vector<float> q = to_host(backend, view.q), cos = to_host(backend, view.rope.cos);
   const std::vector<float> sin = to_host(backend, view.rope.sin),
                            q_scale = to_host(backend, view.rope.q_scale);
+  const std::vector<float> slopes = view.params.slopes ? to_host(backend, view.params.slopes)
+                                                       : std::vector<float>(static_cast<size_t>(n_heads));
   std::vector<float> k, v, scores_max;
   int64_t row = 0;
   for (const StepSequence& sequence : view.sequences) {
@@ -90,10 +92,12 @@ void trace_attention(Backend& backend, const TraceFn& trace, const std::string& 
           const float* key = keys.data() + j * per_position + kv_head * layer.head_dim;
           double score = 0;
           for (int64_t d = 0; d < layer.head_dim; ++d) score += query[static_cast<size_t>(d)] * key[d];
-          largest = std::max(largest, score);
+          const double cap = view.params.softcap;
+          if (cap > 0) score = cap * std::tanh(score / cap);
+          largest = std::max(largest,
+                             score + slopes[static_cast<size_t>(head)] * static_cast<double>(j - position));
         }
-        const double cap = view.params.softcap;
-        scores_max.push_back(static_cast<float>(cap > 0 ? cap * std::tanh(largest / cap) : largest));
+        scores_max.push_back(static_cast<float>(largest));
       }
     }
   }

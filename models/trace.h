@@ -11,10 +11,11 @@ namespace lariat {
 // during the call. Names are "layers.I." and one of
 //   q             after biases and head norms, before RoPE           [n_heads * head_dim]
 //   k, v          as cached: k rotated, without attention factor     [n_kv_heads * head_dim]
-//   scores_max    the largest score of each head, capped             [n_heads]
+//   scores_max    the largest score of each head, capped, with ALiBi [n_heads]
 //   attention     what attention makes, before a norm behind it      [hidden]
 //   feed_forward  likewise the feed-forward                          [hidden]
 //   output        the residual after the layer                       [hidden]
+// Of latent attention q, k and v are what attention runs over: rows, not heads (LatentSpec).
 // It costs a copy of all of them and is meant for comparing a model with another implementation of it.
 using TraceFn = std::function<void(const std::string& name, int64_t cols, std::span<const float> rows)>;
 

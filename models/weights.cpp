@@ -4,109 +4,23 @@
 
 #include <cmath>
 #include <cstring>
-#include <functional>
 
 #include "kernels/convert.h"
 #include "kernels/error.h"
 #include "kernels/quant.h"
 #include "models/families/gate.h"
+#include "models/weight_source.h"
 
 namespace lariat {
 namespace {
 
-enum class Role { kEmbedding, kProjection, kHead, kVector, kNorm };
-
-bool is_vector(Role role) { return role == Role::kVector || role == Role::kNorm; }
-
-// Rows of a tensor of `of` rows: `run` from `first` on, then from first + stride, and so on until there are
-// as many as wanted.
-struct RowRange {
-  int64_t of = 0, first = 0, run = 0, stride = 0;
-};
-
-// A matrix of a model. rows x cols as [out_features, in_features]; a vector has one row.
-struct Wanted {
-  std::string name;
-  int64_t rows = 0, cols = 0;
-  Role role = Role::kVector;
-  RowRange part;  // where of > rows: which of the tensor's rows
-};
-
-// Where matrices come from: a checkpoint, or a random generator.
-using Source = std::function<Matrix(const Wanted& wanted)>;
-
 // What a matrix is stored as when projections are `dtype` and the checkpoint holds `own`.
 DType stored_dtype(Role role, std::optional<DType> dtype, DType own) {
   if (is_vector(role)) return DType::kF32;  // tiny and read by f32 code: f32 once and for all
+  if (role == Role::kRouter) return own;    // small, and an error in it chooses another expert
   if (!dtype || (role == Role::kEmbedding && is_quantized(*dtype))) return own;
   return role == Role::kHead && is_quantized(*dtype) ? DType::kQ8 : *dtype;
 }
-
-// Reads the tensors of one layer.
-struct LayerReader {
-  const ModelSpec& spec;
-  const LayerSpec& layer;
-  const Source& source;
-  std::string prefix;
-
-  const AttentionSpec& attention = layer.attention;
-  int64_t hidden = spec.hidden_size, inner = layer.feed_forward.intermediate_size;
-  int64_t q_size = attention.n_heads * attention.head_dim,
-          kv_size = attention.n_kv_heads * attention.head_dim;
-
-  Matrix matrix(const std::string& name, int64_t out, int64_t in, const RowRange& part = {}) const {
-    return source({prefix + name + ".weight", out, in, Role::kProjection, part});
-  }
-  Matrix norm(const std::string& name, int64_t size, bool present = true) const {
-    return present ? source({prefix + name + ".weight", 1, size, Role::kNorm, {}}) : Matrix{};
-  }
-  Matrix bias(const std::string& name, int64_t size, bool present) const {
-    return present ? source({prefix + name + ".bias", 1, size, Role::kVector, {}}) : Matrix{};
-  }
-
-  // Of q (0), k (1) or v (2), where the three are one tensor.
-  RowRange qkv_part(int which) const {
-    const TensorNames& names = spec.names;
-    if (names.q != names.k) return {};
-    const int64_t all = q_size + 2 * kv_size, size = which == 0 ? q_size : kv_size;
-    if (!names.qkv_by_kv_head) return {all, which == 0 ? 0 : q_size + (which - 1) * kv_size, size, all};
-    const int64_t groups = attention.n_kv_heads, q_run = q_size / groups, run = size / groups;
-    return {all, which == 0 ? 0 : q_run + (which - 1) * run, run, all / groups};
-  }
-
-  void read_attention(LayerWeights& to) const {
-    const TensorNames& names = spec.names;
-    to.attention_norm = norm(names.attention_norm, hidden, layer.norm_before);
-    to.q_proj = matrix(names.q, q_size, hidden, qkv_part(0));
-    to.k_proj = matrix(names.k, kv_size, hidden, qkv_part(1));
-    to.v_proj = matrix(names.v, kv_size, hidden, qkv_part(2));
-    to.o_proj = matrix(names.o, hidden, q_size);
-    to.qkv.q_bias = bias(names.q, q_size, attention.qkv_bias);
-    to.qkv.k_bias = bias(names.k, kv_size, attention.qkv_bias);
-    to.qkv.v_bias = bias(names.v, kv_size, attention.qkv_bias);
-    to.o_bias = bias(names.o, hidden, attention.o_bias);
-    const bool heads = attention.qk_norm == QkNorm::kPerHead, all = attention.qk_norm == QkNorm::kAllHeads;
-    to.qkv.q_norm = norm(names.q_norm, attention.head_dim, heads);
-    to.qkv.k_norm = norm(names.k_norm, attention.head_dim, heads);
-    to.qkv.norm_eps = spec.norm_eps;
-    to.q_norm = norm(names.q_norm, q_size, all);
-    to.k_norm = norm(names.k_norm, kv_size, all);
-    to.attention_post_norm = norm(names.attention_post_norm, hidden, layer.norm_after);
-  }
-
-  void read_feed_forward(LayerWeights& to) const {
-    const TensorNames& names = spec.names;
-    const bool bias_too = layer.feed_forward.bias, fused = names.gate == names.up;
-    to.ffn_norm = norm(names.ffn_norm, hidden, layer.norm_before);
-    to.gate_proj = matrix(names.gate, inner, hidden, fused ? RowRange{2 * inner, 0, inner, 0} : RowRange{});
-    to.up_proj = matrix(names.up, inner, hidden, fused ? RowRange{2 * inner, inner, inner, 0} : RowRange{});
-    to.down_proj = matrix(names.down, hidden, inner);
-    to.gate_bias = bias(names.gate, inner, bias_too);
-    to.up_bias = bias(names.up, inner, bias_too);
-    to.down_bias = bias(names.down, hidden, bias_too);
-    to.ffn_post_norm = norm(names.ffn_post_norm, hidden, layer.norm_after);
-  }
-};
 
 Matrix keep(Weight weight, std::vector<Buffer>& memory) {
   if (weight.memory.data() != nullptr) memory.push_back(std::move(weight.memory));
@@ -124,9 +38,28 @@ Matrix keep_copy(const Matrix& host, DType dtype, Backend& backend, std::vector<
   return keep(std::move(weight), memory);
 }
 
-void count(const Matrix& m, Weights& weights) {
+// A matrix of which a token reads the part chosen / of.
+void count(const Matrix& m, Weights& weights, int64_t chosen = 1, int64_t of = 1) {
   weights.bytes += stored_bytes(m);
-  weights.values += m.rows * m.cols;
+  weights.token_bytes += stored_bytes(m) * static_cast<size_t>(chosen) / static_cast<size_t>(of);
+  weights.values += m.rows * m.cols * chosen / of;
+}
+
+void count_layer(const LayerSpec& spec, const LayerWeights& layer, Weights& weights) {
+  const LatentWeights& latent = layer.latent;
+  const ExpertWeights& experts = layer.experts;
+  for (const Matrix* m :
+       {&layer.q_proj, &layer.k_proj, &layer.v_proj, &layer.o_proj, &layer.gate_proj, &layer.up_proj,
+        &layer.down_proj, &latent.q_a, &latent.kv_a_rope, &latent.kv_a, &experts.router}) {
+    count(*m, weights);
+  }
+  for (const auto* heads : {&latent.q_rope, &latent.q_nope, &latent.k_up, &latent.v_up}) {
+    for (const Matrix& m : *heads) count(m, weights);
+  }
+  for (const auto* all : {&experts.gate, &experts.up, &experts.down}) {
+    for (const Matrix& m : *all)
+      count(m, weights, spec.feed_forward.experts.router.n_chosen, spec.feed_forward.experts.n);
+  }
 }
 
 // Full names of the tensors outside the layers, and what those of the layers begin with.
@@ -143,7 +76,7 @@ Layout layout_of(const ModelSpec& spec, const Checkpoint* checkpoint) {
     return checkpoint != nullptr && checkpoint->find(name) != nullptr;
   };
   Layout layout;
-  layout.root = "model.";
+  layout.root = names.root;
   for (const char* root : {"", "model.language_model.", "language_model.model."}) {
     if (stored(root + names.embed + ".weight") || stored(root + names.norm + ".weight")) layout.root = root;
   }
@@ -158,16 +91,6 @@ Layout layout_of(const ModelSpec& spec, const Checkpoint* checkpoint) {
   return layout;
 }
 
-LayerWeights layer_weights(const ModelSpec& spec, size_t index, const std::string& root,
-                           const Source& source) {
-  const LayerReader reader{spec, spec.layers[index], source,
-                           root + fmt::format(fmt::runtime(spec.names.layer), index)};
-  LayerWeights layer;
-  reader.read_attention(layer);
-  reader.read_feed_forward(layer);
-  return layer;
-}
-
 float embedding_multiplier(const ModelSpec& spec, DType dtype) {
   if (!spec.round_embedding_multiplier) return spec.embedding_multiplier;
   float rounded = 0.0F;
@@ -180,27 +103,25 @@ Weights all_weights(const ModelSpec& spec, const Layout& layout, const Source& s
   weights.embed = source({layout.embed, spec.vocab_size, spec.hidden_size, Role::kEmbedding, {}});
   weights.embedding_multiplier = embedding_multiplier(spec, weights.embed.dtype);
   for (size_t i = 0; i < spec.layers.size(); ++i)
-    weights.layers.push_back(layer_weights(spec, i, layout.root, source));
-  weights.norm = source({layout.root + spec.names.norm + ".weight", 1, spec.hidden_size, Role::kNorm, {}});
-  weights.dtype = weights.layers[0].q_proj.dtype;
+    weights.layers.push_back(read_layer(spec, i, layout.root, source));
+  weights.norm = read_norm(spec, layout.root + spec.names.norm, spec.hidden_size, source);
+  if (spec.embedding_norm)
+    weights.embedding_norm =
+        read_norm(spec, layout.root + spec.names.embedding_norm, spec.hidden_size, source);
+  weights.dtype = weights.layers[0].o_proj.dtype;
   if (spec.tie_word_embeddings && !is_quantized(weights.dtype)) {
     weights.head = weights.embed;
   } else {
     weights.head = source({layout.head, spec.vocab_size, spec.hidden_size, Role::kHead, {}});
   }
   count(weights.head, weights);
-  for (const auto& layer : weights.layers) {
-    for (const Matrix* m : {&layer.q_proj, &layer.k_proj, &layer.v_proj, &layer.o_proj, &layer.gate_proj,
-                            &layer.up_proj, &layer.down_proj}) {
-      count(*m, weights);
-    }
-  }
+  for (size_t i = 0; i < weights.layers.size(); ++i) count_layer(spec.layers[i], weights.layers[i], weights);
   return weights;
 }
 
 // The shape of the tensor that a wanted matrix is, or is rows of.
 std::vector<int64_t> stored_shape(const Wanted& wanted) {
-  if (is_vector(wanted.role)) return {wanted.cols};
+  if (is_vector(wanted.role)) return {std::max(wanted.cols, wanted.part.of)};
   return {std::max(wanted.rows, wanted.part.of), wanted.cols};
 }
 
@@ -208,6 +129,10 @@ std::vector<int64_t> stored_shape(const Wanted& wanted) {
 Matrix rows_of(const StoredTensor& tensor, const Wanted& wanted, std::vector<std::byte>& gathered) {
   const RowRange& part = wanted.part;
   const DType dtype = tensor.float_dtype();
+  if (is_vector(wanted.role) && part.of > 0) {  // a column of rows of one element
+    const Matrix column = rows_of(tensor, {wanted.name, wanted.cols, 1, Role::kProjection, part}, gathered);
+    return {column.data, dtype, 1, wanted.cols};
+  }
   const Matrix whole(const_cast<std::byte*>(tensor.data), dtype, std::max(wanted.rows, part.of), wanted.cols);
   if (part.of == 0 || part.run == wanted.rows) return whole.row_range(part.first, wanted.rows);
   const size_t run_bytes = static_cast<size_t>(part.run * wanted.cols) * size_of(dtype);
@@ -216,6 +141,26 @@ Matrix rows_of(const StoredTensor& tensor, const Wanted& wanted, std::vector<std
     gathered.insert(gathered.end(), from, from + run_bytes);
   }
   return {gathered.data(), dtype, wanted.rows, wanted.cols};
+}
+
+// A matrix whose place and dtype are known, in the shape that is handed out.
+Matrix shaped(const Wanted& wanted, void* data, DType dtype) {
+  return wanted.transposed ? Matrix(data, dtype, wanted.cols, wanted.rows)
+                           : Matrix(data, dtype, wanted.rows, wanted.cols);
+}
+
+Matrix transposed(const Matrix& matrix, std::vector<std::byte>& storage) {
+  const size_t element = size_of(matrix.dtype);
+  std::vector<std::byte> out(static_cast<size_t>(matrix.rows * matrix.cols) * element);
+  const auto* from = static_cast<const std::byte*>(matrix.data);
+  for (int64_t row = 0; row < matrix.rows; ++row) {
+    for (int64_t col = 0; col < matrix.cols; ++col) {
+      std::memcpy(out.data() + static_cast<size_t>(col * matrix.rows + row) * element,
+                  from + static_cast<size_t>(row * matrix.stride + col) * element, element);
+    }
+  }
+  storage = std::move(out);
+  return {storage.data(), matrix.dtype, matrix.cols, matrix.rows};
 }
 
 // The norm's weight as f32, plus one.
@@ -311,7 +256,7 @@ std::set<std::string> check_weights(ModelSpec& spec, const Checkpoint& checkpoin
   const Source source = [&](const Wanted& wanted) {
     const StoredTensor& tensor = checkpoint.check(wanted.name, stored_shape(wanted));
     names.insert(wanted.name);
-    return Matrix(nullptr, tensor.float_dtype(), wanted.rows, wanted.cols);
+    return shaped(wanted, nullptr, tensor.float_dtype());
   };
   const Layout layout = layout_of(spec, &checkpoint);
   if (spec.qk_norm_if_stored) forget_absent_qk_norms(spec, layout, checkpoint);
@@ -333,7 +278,8 @@ Weights load_weights(const ModelSpec& spec, const Checkpoint& checkpoint, Backen
       return keep_copy(Matrix(values.data(), DType::kF32, 1, wanted.cols), DType::kF32, backend, memory);
     }
     std::vector<std::byte> gathered;
-    const Matrix host = rows_of(tensor, wanted, gathered);
+    Matrix host = rows_of(tensor, wanted, gathered);
+    if (wanted.transposed) host = transposed(host, gathered);
     const DType stored = stored_dtype(wanted.role, dtype, host.dtype);
     return gathered.empty() ? keep(backend.load_weight(host, stored), memory)
                             : keep_copy(host, stored, backend, memory);
@@ -362,7 +308,7 @@ std::optional<NotFinite> find_not_finite(const Checkpoint& checkpoint) {
 
 Weights planned_weights(const ModelSpec& spec, DType dtype) {
   const Source source = [&](const Wanted& wanted) {
-    return Matrix(nullptr, stored_dtype(wanted.role, dtype, spec.dtype), wanted.rows, wanted.cols);
+    return shaped(wanted, nullptr, stored_dtype(wanted.role, dtype, spec.dtype));
   };
   return all_weights(spec, layout_of(spec, nullptr), source);
 }
@@ -379,7 +325,7 @@ Weights random_weights(const ModelSpec& spec, Backend& backend, DType dtype, uin
     const double width = std::sqrt(static_cast<double>(wanted.cols));
     fill_random(bytes.data(), size, drawn,
                 is_vector(wanted.role) ? 0 : static_cast<int>(std::lround(std::log2(width))), seed);
-    Weight weight = backend.load_weight(Matrix(bytes.data(), drawn, wanted.rows, wanted.cols), stored);
+    Weight weight = backend.load_weight(shaped(wanted, bytes.data(), drawn), stored);
     if (weight.matrix.data != bytes.data()) storage.pop_back();
     return keep(std::move(weight), memory);
   };

@@ -11,32 +11,52 @@
 
 namespace lariat {
 
+// Of latent attention (LatentSpec); vectors have a matrix for each head.
+struct LatentWeights {
+  Matrix q_a;  // [q_rank, hidden], or nothing: then q_in is hidden, else q_rank
+  Norm q_a_norm;
+  std::vector<Matrix> q_rope, q_nope;  // [rope_dim, q_in], [nope_dim, q_in]
+  Matrix kv_a_rope, kv_a;              // [rope_dim, hidden], [kv_rank, hidden]
+  Norm kv_a_norm;
+  std::vector<Matrix> k_up, v_up;  // U_h^T [kv_rank, nope_dim], V_h [v_dim, kv_rank]
+};
+
+// Of a layer's experts; vectors have a matrix for each.
+struct ExpertWeights {
+  Matrix router, choice_bias;          // [experts, hidden], [experts]
+  std::vector<Matrix> gate, up, down;  // as those of a feed-forward
+};
+
 // One decoder layer. Projections are [out_features, in_features]; norms and biases are one f32 row; what a
 // model does not have is an empty Matrix.
 struct LayerWeights {
-  Matrix attention_norm, attention_post_norm;  // [hidden]
+  Norm attention_norm, attention_post_norm;  // [hidden]
   Matrix q_proj, k_proj, v_proj,
-      o_proj;                      // [heads*head_dim, hidden], [kv heads*head_dim, hidden] x2, [hidden, ..]
-  Matrix o_bias;                   // [hidden]
-  QkvEpilogue qkv;                 // biases of q, k, v and the norms over each head
-  Matrix q_norm, k_norm;           // over all heads together: [heads*head_dim], [kv heads*head_dim]
-  Matrix ffn_norm, ffn_post_norm;  // [hidden]
+      o_proj;                    // [heads*head_dim, hidden], [kv heads*head_dim, hidden] x2, [hidden, ..]
+  Matrix o_bias;                 // [hidden]
+  QkvEpilogue qkv;               // biases of q, k, v and the norms over each head
+  Norm q_norm, k_norm;           // over all heads together: [heads*head_dim], [kv heads*head_dim]
+  LatentWeights latent;          // in place of q_proj, k_proj and v_proj
+  Norm ffn_norm, ffn_post_norm;  // [hidden]
   Matrix gate_proj, up_proj, down_proj;  // [intermediate, hidden] x2, [hidden, intermediate]
   Matrix gate_bias, up_bias, down_bias;
+  ExpertWeights experts;
 };
 
 // A model's weights as a backend has them. Matrices point into `memory`, or into the checkpoint (or random
 // values) that they were made from, where the backend uses those in place.
 struct Weights {
   Matrix embed;  // [vocab, hidden]
+  Norm embedding_norm;
   std::vector<LayerWeights> layers;
-  Matrix norm;                // [hidden]
+  Norm norm;                  // [hidden]
   Matrix head;                // [vocab, hidden]; the embedding itself when tied
   DType dtype = DType::kF32;  // of the projections
   float embedding_multiplier = 1.0F;
-  // Of all matrices a decode step reads (embedding table excluded unless tied).
-  size_t bytes = 0;
-  int64_t values = 0;  // how many weights these matrices hold: a token costs as many multiply-adds
+  // Of all matrices that a step may read (embedding table excluded unless tied), and of those that one token
+  // reads, which leaves out the experts that it does not go to.
+  size_t bytes = 0, token_bytes = 0;
+  int64_t values = 0;  // how many weights the latter hold: a token costs as many multiply-adds
   std::vector<Buffer> memory;
 };
 

@@ -68,7 +68,7 @@ std::vector<int32_t> some_tokens(int64_t n, int64_t vocab_size) {
 double bytes_read(const Session& session, double length) {
   const KvPool& pool = session.pool();
   const auto per_position = static_cast<double>(pool.k_bytes_per_position() + pool.v_bytes_per_position());
-  return static_cast<double>(session.model().weights.bytes) + per_position * length;
+  return static_cast<double>(session.model().weights.token_bytes) + per_position * length;
 }
 
 // Makes `sequence` hold `depth` tokens. What it holds already stays: depths are measured in rising order.

@@ -1,4 +1,7 @@
+#include <fmt/format.h>
+
 #include <map>
+#include <sstream>
 
 #include "engine/eval/token_source.h"
 #include "engine/generate.h"
@@ -14,7 +17,7 @@ constexpr uint64_t kMaxTokenFileBytes = uint64_t{1} << 30;
 struct LogitsCommand {
   CommonOptions common;
   std::string tokens;
-  std::filesystem::path tokens_file, out, trace;
+  std::filesystem::path tokens_file, positions, out, trace;
   std::optional<int64_t> decode_from;
 };
 
@@ -31,6 +34,29 @@ void write_trace(const std::filesystem::path& file, const Trace& trace) {
   writer.finish();
 }
 
+// Three rows, of time, height and width, each with a number for every token -> three numbers for each token.
+std::vector<int32_t> read_positions(const std::filesystem::path& file, size_t n_tokens) {
+  std::istringstream lines(read_file(file, kMaxTokenFileBytes));
+  std::vector<std::vector<int32_t>> rows;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find_first_not_of(" \t\r") != std::string::npos)
+      rows.push_back(parse_token_list(line, file.string()));
+  }
+  if (rows.size() != 3)
+    throw Error(
+        fmt::format("{}: {} rows; expected three, of time, height and width", file.string(), rows.size()));
+  std::vector<int32_t> positions;
+  for (const auto& row : rows) {
+    if (row.size() != n_tokens) {
+      throw Error(fmt::format("{}: a row of {} numbers for {} tokens; expected one for each", file.string(),
+                              row.size(), n_tokens));
+    }
+  }
+  for (size_t i = 0; i < n_tokens; ++i)
+    positions.insert(positions.end(), {rows[0][i], rows[1][i], rows[2][i]});
+  return positions;
+}
+
 void run(const LogitsCommand& command) {
   const std::vector<int32_t> tokens =
       command.tokens_file.empty() ? parse_token_list(command.tokens, "--tokens")
@@ -41,6 +67,7 @@ void run(const LogitsCommand& command) {
   Runtime runtime = open_runtime(command.common);
   Session session(runtime.model, *runtime.backend, runtime.session);
   Sequence sequence = session.new_sequence();
+  if (!command.positions.empty()) session.place(sequence, read_positions(command.positions, tokens.size()));
   Trace trace;
   if (!command.trace.empty()) {
     check_writable(command.trace);
@@ -84,6 +111,8 @@ void add_logits_command(CLI::App& app) {
   source->require_option(1);
   sub.add_option("--decode-from", command->decode_from, "feed the tokens from this index on one at a time")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
+  sub.add_option("--positions", command->positions,
+                 "M-RoPE: a file of three rows, each token's position in time, height and width");
   sub.add_option("--out", command->out, "tensor \"logits\", float32 [n_tokens, vocab]")->required();
   sub.add_option("--trace", command->trace,
                  "a safetensors file of what each layer makes of each token: q, k, v, scores_max, attention, "

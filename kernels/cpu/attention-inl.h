@@ -17,6 +17,15 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
+// ALiBi: scores[i] += slope * (first + i). A distance is an integer, and exact in f32 up to 2^24.
+HWY_INLINE void AddDistances(float slope, int64_t first, float* scores) {
+  const F32 d;
+  for (int64_t i = 0; i < kAttentionKeys; i += static_cast<int64_t>(hn::Lanes(d))) {
+    const VF32 distances = hn::Iota(d, static_cast<float>(first + i));
+    hn::StoreU(hn::MulAdd(hn::Set(d, slope), distances, hn::LoadU(d, scores + i)), d, scores + i);
+  }
+}
+
 // The scores of `row` for positions [base, base + kAttentionKeys) become exp(score - max[row]), zero where
 // the row does not see; max and sum are brought up to date. Returns the factor that what was accumulated
 // before is to be multiplied with.
@@ -28,6 +37,9 @@ HWY_NOINLINE inline float SoftmaxStep(const AttentionTask& task, int64_t row, in
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t i = 0; task.softcap > 0.0F && i < kAttentionKeys; i += lanes) {
     hn::StoreU(SoftCap(hn::LoadU(d, scores + i), task.softcap), d, scores + i);
+  }
+  if (task.slopes != nullptr) {
+    AddDistances(task.slopes[row % task.group], base - task.position(row), scores);
   }
   std::fill(scores, scores + first, -kInf);
   std::fill(scores + last, scores + kAttentionKeys, -kInf);

@@ -158,6 +158,7 @@ Share share_of(const Call& call, const StepSequence& sequence, int64_t first_row
   share.task.first_position = sequence.first_position + first;
   share.task.window = call.params.sliding_window;
   share.task.softcap = call.params.softcap;
+  if (call.params.slopes) share.task.slopes = call.params.slopes.f32() + kv_head * call.group;
   share.task.last_key = share.task.first_position + count;
   share.task.stride = call.stride;
   share.block = takes_blocks(call, sequence);

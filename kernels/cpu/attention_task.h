@@ -20,6 +20,7 @@ struct AttentionTask {
   int64_t first_position = 0;           // of row 0
   int64_t window = 0;                   // of AttentionParams
   float softcap = 0.0F;                 // likewise
+  const float* slopes = nullptr;        // of ALiBi: one per query head of the group; null: none
   int64_t first_key = 0, last_key = 0;  // the range; first_key is a multiple of kAttentionKeys
   const float* q = nullptr;             // [rows][stride], rotated and scaled, zeros from head_dim on
   float* max = nullptr;                 // [rows]

@@ -7,10 +7,22 @@
 namespace lariat {
 
 // How often each of the two kernels of an op was chosen, for tests that assert what they went through:
-// products of float weights (one per call), and attention (one per call and sequence).
+// products of float weights (one per call, or per expert), and attention (one per call and sequence).
 struct CpuPaths {
   int64_t gemv = 0, gemm = 0;
   int64_t attention_stream = 0, attention_block = 0;
+};
+
+// The rows of an expert_matmul by expert; those of expert e are rows[first[e]] to rows[first[e + 1] - 1].
+struct ExpertRows {
+  std::vector<int32_t> first, rows;
+  std::vector<int32_t> few;  // the experts whose rows are worth a gemv: some, but not many
+
+  void sort(std::span<const int32_t> chosen, size_t n_experts);
+  int64_t count(size_t expert) const { return first[expert + 1] - first[expert]; }
+  std::span<const int32_t> of(size_t expert) const {
+    return std::span(rows).subspan(static_cast<size_t>(first[expert]), static_cast<size_t>(count(expert)));
+  }
 };
 
 // The embedded default: plain host memory, Highway for vectors (best instruction set chosen at run time),
@@ -35,9 +47,9 @@ class CpuBackend final : public Backend {
   bool quantizes() const override { return true; }
 
   void embed(std::span<const int32_t> tokens, const Matrix& table, float scale, const Matrix& out) override;
-  void rms_norm(const Matrix& x, const Matrix& weight, float eps, const Matrix& out) override;
-  void add_rms_norm(const Matrix& residual, const Matrix& delta, float scale, const Matrix& weight, float eps,
-                    const Matrix& out) override;
+  void norm(const Matrix& x, const Norm& norm, const Matrix& out) override;
+  void add_norm(const Matrix& residual, const Matrix& delta, float scale, const Norm& norm,
+                const Matrix& out) override;
   void matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
               const Matrix& out) override;
   void begin_step(std::span<const StepSequence> sequences) override { step_ = sequences; }
@@ -49,6 +61,10 @@ class CpuBackend final : public Backend {
   void rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
                      bool interleaved) override;
   void glu(const Matrix& gate, const Matrix& up, Activation activation) override;
+  void route(const Matrix& logits, const Router& router, const Routing& routing) override;
+  void expert_matmul(const Matrix& x, std::span<const Matrix> experts, const Routing& routing, DType compute,
+                     const Matrix& out) override;
+  void combine_experts(const Matrix& x, const Routing& routing, bool add, const Matrix& out) override;
   void soft_cap(const Matrix& x, float scale, float cap) override;
   void argmax(const Matrix& logits, std::span<int32_t> ids) override;
   void sample(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
@@ -58,12 +74,16 @@ class CpuBackend final : public Backend {
  private:
   // At least `bytes` of memory for the op that runs; what it holds is lost with the next call.
   void* scratch(size_t bytes);
+  void expert_gemm(const Matrix& x, const Matrix& w, std::span<const int32_t> ids, DType compute,
+                   const Matrix& out);
 
   int threads_;
   CpuPaths paths_;
   std::span<const StepSequence> step_;
   Buffer scratch_;                  // grows to the largest op's needs, then stays
   std::vector<RopeAngles> angles_;  // one per sequence
+  ExpertRows expert_rows_;
+  Buffer gathered_;  // the rows of one expert, and its outputs; grows like scratch_
 };
 
 }  // namespace lariat

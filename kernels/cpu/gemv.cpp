@@ -85,21 +85,25 @@ int team_for(const Matrix& x, const Matrix& w, int threads) {
 
 }  // namespace
 
-void gemv(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out, int threads) {
+void gemv_columns(const Matrix& x, const Matrix& w, const Matrix& out, int64_t first, int64_t last) {
   const bool bf16 = x.dtype == DType::kBF16 && w.dtype == DType::kBF16 && has_avx512_bf16();
+  for (int64_t t = 0; t < x.rows; t += kRowsInCache) {
+    const int64_t rows = std::min(kRowsInCache, x.rows - t);
+    const Matrix some_x = x.row_range(t, rows), some_out = out.row_range(t, rows);
+    if (bf16) {
+      gemv_bf16(some_x, w, some_out, first, last);
+    } else {
+      HWY_DYNAMIC_DISPATCH(Gemv)(some_x, w, some_out, first, last);
+    }
+  }
+}
+
+void gemv(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out, int threads) {
   const int team = team_for(x, w, threads);
 #pragma omp parallel for num_threads(team) schedule(static)
   for (int part = 0; part < team; ++part) {
     const int64_t first = w.rows * part / team, last = w.rows * (part + 1) / team;
-    for (int64_t t = 0; t < x.rows; t += kRowsInCache) {
-      const int64_t rows = std::min(kRowsInCache, x.rows - t);
-      const Matrix some_x = x.row_range(t, rows), some_out = out.row_range(t, rows);
-      if (bf16) {
-        gemv_bf16(some_x, w, some_out, first, last);
-      } else {
-        HWY_DYNAMIC_DISPATCH(Gemv)(some_x, w, some_out, first, last);
-      }
-    }
+    gemv_columns(x, w, out, first, last);
     add_bias(bias, first, out.column_range(first, last - first));
   }
 }

@@ -14,7 +14,10 @@ inline constexpr int64_t kGemvRows = 8;
 // number of threads.
 void gemv(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out, int threads);
 
-// Output columns [first, last) of a product of bf16 with bf16; only where has_avx512_bf16().
+// Output columns [first, last) of the same without a bias, on the calling thread.
+void gemv_columns(const Matrix& x, const Matrix& w, const Matrix& out, int64_t first, int64_t last);
+
+// The same for bf16 with bf16; only where has_avx512_bf16().
 void gemv_bf16(const Matrix& x, const Matrix& w, const Matrix& out, int64_t first, int64_t last);
 
 // The order in which a thread walks its share of the weights, common to all instruction sets.

@@ -1,4 +1,4 @@
-// RMSNorm over one row or one head, per instruction set: what rms_norm and the q/k norms share.
+// Norms over one row or one head, per instruction set: what the op and the q/k norms share.
 #if defined(LARIAT_KERNELS_CPU_NORM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LARIAT_KERNELS_CPU_NORM_INL_H_
 #undef LARIAT_KERNELS_CPU_NORM_INL_H_
@@ -6,9 +6,10 @@
 #define LARIAT_KERNELS_CPU_NORM_INL_H_
 #endif
 
+#include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/rotate-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
@@ -75,6 +76,61 @@ HWY_INLINE void ScaleRow(const float* x, const T* weight, size_t n, float factor
   if (i == n) return;
   const VF32 tail = hn::Mul(hn::Mul(LoadTailF32(d, x + i, n - i), f), LoadTailF32(d, weight + i, n - i));
   StoreTailF32(d, tail, out + i, n - i);
+}
+
+// The sums of x - shift and of its square.
+struct Moments {
+  float sum, squares;
+};
+
+HWY_INLINE Moments MomentsAround(const float* x, size_t n, float shift) {
+  const F32 d;
+  const size_t lanes = hn::Lanes(d);
+  const VF32 s = hn::Set(d, shift);
+  VF32 sum0 = hn::Zero(d), sum1 = sum0, squares0 = sum0, squares1 = sum0;
+  size_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    const VF32 a = hn::Sub(hn::LoadU(d, x + i), s), b = hn::Sub(hn::LoadU(d, x + i + lanes), s);
+    sum0 = hn::Add(sum0, a);
+    sum1 = hn::Add(sum1, b);
+    squares0 = hn::MulAdd(a, a, squares0);
+    squares1 = hn::MulAdd(b, b, squares1);
+  }
+  for (; i < n; i += lanes) {
+    const VF32 a =
+        hn::IfThenElseZero(hn::FirstN(d, HWY_MIN(lanes, n - i)), hn::Sub(LoadUpTo(x + i, n - i), s));
+    sum0 = hn::Add(sum0, a);
+    squares0 = hn::MulAdd(a, a, squares0);
+  }
+  return {hn::GetLane(hn::SumOfLanes(d, hn::Add(sum0, sum1))),
+          hn::GetLane(hn::SumOfLanes(d, hn::Add(squares0, squares1)))};
+}
+
+// LayerNorm without its bias; out may be x. The corrected two-pass algorithm (Chan, Golub and LeVeque, The
+// American Statistician 37, 1983): what x - mean still sums up to is the rounding of the mean, which both the
+// variance and the values are rid of. So a mean that is large against the spread does no harm.
+template <typename T>
+HWY_NOINLINE void LayerNormRow(const float* x, const T* weight, size_t n, float eps, float* out) {
+  const F32 d;
+  const auto count = static_cast<float>(n);
+  const float mean = MomentsAround(x, n, 0.0F).sum / count;
+  const Moments moments = MomentsAround(x, n, mean);
+  const float rest = moments.sum / count;
+  const float factor = NormFactor(std::max(0.0F, moments.squares - moments.sum * rest), n, eps);
+  const VF32 m = hn::Set(d, mean), r = hn::Set(d, rest), f = hn::Set(d, factor);
+  for (size_t i = 0; i < n; i += hn::Lanes(d)) {
+    const VF32 centred = hn::Sub(hn::Sub(LoadUpTo(x + i, n - i), m), r);
+    StoreUpTo(hn::Mul(hn::Mul(centred, f), LoadUpTo(weight + i, n - i)), out + i, n - i);
+  }
+}
+
+HWY_NOINLINE inline void AddBias(float* x, const Matrix& bias, size_t n) {
+  const F32 d;
+  WithDType(bias.data, bias.dtype, [&](const auto* b) HWY_ATTR {
+    for (size_t i = 0; i < n; i += hn::Lanes(d)) {
+      StoreUpTo(hn::Add(LoadUpTo(x + i, n - i), LoadUpTo(b + i, n - i)), x + i, n - i);
+    }
+  });
 }
 
 }  // namespace lariat::HWY_NAMESPACE

@@ -6,27 +6,27 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/norm-inl.h"
-#include "kernels/cpu/rotate-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-void AddBias(float* x, const Matrix& bias, size_t n) {
+void Clip(float* x, float clip, size_t n) {
   const F32 d;
-  WithDType(bias.data, bias.dtype, [&](const auto* b) HWY_ATTR {
-    for (size_t i = 0; i < n; i += hn::Lanes(d)) {
-      StoreUpTo(hn::Add(LoadUpTo(x + i, n - i), LoadUpTo(b + i, n - i)), x + i, n - i);
-    }
-  });
+  for (size_t i = 0; i < n; i += hn::Lanes(d)) {
+    StoreUpTo(hn::Clamp(LoadUpTo(x + i, n - i), hn::Set(d, -clip), hn::Set(d, clip)), x + i, n - i);
+  }
 }
 
-// Bias over the whole row, then RMSNorm over each head, where the model has them.
-void Prepare(float* row, size_t cols, size_t head_dim, const Matrix& bias, const Matrix& norm, float eps) {
+// Bias and limits over the whole row, then RMSNorm over each head, where the model has them.
+void Prepare(float* row, size_t cols, size_t head_dim, const Matrix& bias, const Matrix& norm,
+             const QkvEpilogue& epilogue) {
   if (bias) AddBias(row, bias, cols);
+  if (epilogue.clip > 0.0F) Clip(row, epilogue.clip, cols);
   if (!norm) return;
   WithDType(norm.data, norm.dtype, [&](const auto* weight) HWY_ATTR {
     for (float* head = row; head < row + cols; head += head_dim) {
-      ScaleRow(head, weight, head_dim, NormFactor(SumOfSquares(head, head_dim), head_dim, eps), head);
+      ScaleRow(head, weight, head_dim, NormFactor(SumOfSquares(head, head_dim), head_dim, epilogue.norm_eps),
+               head);
     }
   });
 }
@@ -60,10 +60,11 @@ void QkvToken(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilog
   const auto head_dim = static_cast<size_t>(layer.head_dim);
   const auto q_cols = static_cast<size_t>(q.cols), kv_cols = static_cast<size_t>(k.cols);
   void* const page = pages[position / kKvPage];
-  Prepare(q.f32(row), q_cols, head_dim, epilogue.q_bias, epilogue.q_norm, epilogue.norm_eps);
-  Prepare(k.f32(row), kv_cols, head_dim, epilogue.k_bias, epilogue.k_norm, epilogue.norm_eps);
+  Prepare(q.f32(row), q_cols, head_dim, epilogue.q_bias, epilogue.q_norm, epilogue);
+  Prepare(k.f32(row), kv_cols, head_dim, epilogue.k_bias, epilogue.k_norm, epilogue);
   StoreKeys(k.f32(row), rope.cos.f32(row), rope.sin.f32(row), rope, layer, page, position);
-  Prepare(v.f32(row), kv_cols, head_dim, epilogue.v_bias, Matrix(), 0.0F);
+  if (!v) return;
+  Prepare(v.f32(row), kv_cols, head_dim, epilogue.v_bias, Matrix(), epilogue);
   StoreValues(v.f32(row), layer, page, position);
 }
 

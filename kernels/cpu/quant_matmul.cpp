@@ -74,6 +74,14 @@ size_t quant_matmul_scratch_bytes(const Matrix& x, const Matrix& w) {
   return QuantRows::bytes(std::min(x.rows, kRowsAtATime), QuantLayout(w).blocks());
 }
 
+void quant_tiles(const QuantRows& x, const Matrix& w, const Matrix& out, int64_t first, int64_t last) {
+  const Matrix no_bias;
+  const Product product(x, w, no_bias, out);
+  if (x.rows <= kFewQuantRows) return product.stream(first, last);
+  const int64_t step = product.tiles_per_block(1);
+  for (; first < last; first += step) product.block(first, std::min(first + step, last));
+}
+
 void quant_matmul(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out, void* scratch,
                   int threads) {
   for (int64_t top = 0; top < x.rows; top += kRowsAtATime) {

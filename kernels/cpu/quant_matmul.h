@@ -44,6 +44,9 @@ inline constexpr int64_t kMaxQuantRows = 6, kFewQuantRows = 3;
 void quant_dot(const QuantTask& task);       // any processor
 void quant_dot_vnni(const QuantTask& task);  // only where has_avx512_vnni()
 
+// Tiles [first, last) of w times all rows of x, on the calling thread.
+void quant_tiles(const QuantRows& x, const Matrix& w, const Matrix& out, int64_t first, int64_t last);
+
 // bf16_multiply_adds (gemm.h) with the instruction of the kernel above.
 double vnni_multiply_adds(int64_t repetitions, float* sink);
 

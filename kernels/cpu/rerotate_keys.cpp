@@ -46,7 +46,8 @@ void CpuBackend::rerotate_keys(std::span<const KeyRotation> sequences, std::span
   int64_t total_pages = 0, pairs = 0, positions = 0;
   for (size_t s = 0; s < sequences.size(); ++s) {
     if (n_pages(sequences[s]) == 0) continue;
-    angles_[s].prepare(sequences[s].delta_inv_freq, 0, sequences[s].n_positions);
+    if (sequences[s].positions.empty())
+      angles_[s].prepare(sequences[s].delta_inv_freq, 0, sequences[s].n_positions);
     total_pages += n_pages(sequences[s]);
     pairs = std::max(pairs, static_cast<int64_t>(sequences[s].delta_inv_freq.size()));
     positions += sequences[s].n_positions;
@@ -68,7 +69,12 @@ void CpuBackend::rerotate_keys(std::span<const KeyRotation> sequences, std::span
     auto* work = reinterpret_cast<double*>(memory + static_cast<size_t>(worker) * worker_bytes);
     const Matrix cos(work + RopeAngles::kWork * cols, DType::kF32, count, cols);
     const Matrix sin(cos.f32(count), DType::kF32, count, cols);
-    angles_[s].fill(page * kKvPage, cos, sin, work);
+    if (sequence.positions.empty()) {
+      angles_[s].fill(page * kKvPage, cos, sin, work);
+    } else {
+      fill_multi_axis(sequence.delta_inv_freq, sequence.positions.data() + 3 * page * kKvPage, sequence.axes,
+                      cos, sin);
+    }
     for (int64_t layer = n_layers * group / n_groups; layer < n_layers * (group + 1) / n_groups; ++layer) {
       HWY_DYNAMIC_DISPATCH(RerotatePage)
       (layers[static_cast<size_t>(layer)], sequence.pages[page], cos, sin, interleaved);

@@ -33,4 +33,9 @@ class RopeAngles {
   Rows coarse_, fine_;  // offsets 16 a and b
 };
 
+// The same with M-RoPE: row i of cos and sin is that of the three positions [3 i .. 3 i + 2], pair j turning
+// by number axes[j] of them. A cosine per value.
+void fill_multi_axis(std::span<const double> freq, const int32_t* positions, std::span<const uint8_t> axes,
+                     const Matrix& cos, const Matrix& sin);
+
 }  // namespace lariat

@@ -111,11 +111,22 @@ void RopeAngles::fill(int64_t first, const Matrix& cos, const Matrix& sin, doubl
   }
 }
 
+void fill_multi_axis(std::span<const double> freq, const int32_t* positions, std::span<const uint8_t> axes,
+                     const Matrix& cos, const Matrix& sin) {
+  for (int64_t i = 0; i < cos.rows; ++i, positions += 3) {
+    for (size_t j = 0; j < freq.size(); ++j) {
+      const double angle = static_cast<double>(positions[axes[j]]) * freq[j];
+      cos.f32(i)[j] = static_cast<float>(std::cos(angle));
+      sin.f32(i)[j] = static_cast<float>(std::sin(angle));
+    }
+  }
+}
+
 void CpuBackend::rope_table(std::span<const SequenceRope> ropes, const RopeTable& table) {
   const int64_t pairs = table.cos.cols;
   if (angles_.size() < ropes.size()) angles_.resize(ropes.size());
   for (size_t s = 0; s < ropes.size(); ++s) {
-    if (step_[s].n_tokens > 0 && pairs > 0)
+    if (step_[s].n_tokens > 0 && pairs > 0 && ropes[s].positions.empty())
       angles_[s].prepare(ropes[s].inv_freq, step_[s].first_position, step_[s].n_tokens);
   }
   const int64_t work_size = RopeAngles::kWork * pairs;
@@ -124,8 +135,13 @@ void CpuBackend::rope_table(std::span<const SequenceRope> ropes, const RopeTable
     for_sequences(step_, first, last, [&](size_t s, int64_t row, int64_t position, int64_t count) {
       for (int64_t i = 0; i < count; ++i) *table.q_scale.f32(row + i) = ropes[s].q_scale_at(position + i);
       if (pairs == 0) return;  // a model without RoPE
-      angles_[s].fill(position, table.cos.row_range(row, count), table.sin.row_range(row, count),
-                      work + omp_get_thread_num() * work_size);
+      const Matrix cos = table.cos.row_range(row, count), sin = table.sin.row_range(row, count);
+      if (ropes[s].positions.empty()) {
+        angles_[s].fill(position, cos, sin, work + omp_get_thread_num() * work_size);
+      } else {
+        const int32_t* positions = ropes[s].positions.data() + 3 * (position - step_[s].first_position);
+        fill_multi_axis(ropes[s].inv_freq, positions, ropes[s].axes, cos, sin);
+      }
     });
   });
 }

@@ -26,7 +26,6 @@ namespace {
 
 using namespace cuda;
 
-constexpr float kLog2E = 1.4426950408889634F;
 constexpr int64_t kDecodeRows = 32;  // packed rows up to which the kernel with 16 of them per block is better
 constexpr unsigned kMergeThreads = 128;
 
@@ -65,6 +64,7 @@ Attention describe(const Matrix& q, const RopeTable& rope, const KvLayer& layer,
   a.scale = params.scale * kLog2E;
   a.softcap = params.softcap * kLog2E;
   a.softcap_slope = params.softcap > 0.0F ? 2.0F / params.softcap : 0.0F;
+  a.slopes = typed<float>(params.slopes);
   a.step = step;
   a.k_offset = static_cast<int64_t>(layer.k_offset);
   a.v_offset = static_cast<int64_t>(layer.v_offset);

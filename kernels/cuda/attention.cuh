@@ -15,6 +15,8 @@
 // and merge_kernel (attention.cu) puts them together.
 namespace lariat::cuda {
 
+inline constexpr float kLog2E = 1.4426950408889634F;
+
 struct Attention {
   const float* q;
   const float *cos, *sin, *q_scale;
@@ -25,6 +27,7 @@ struct Attention {
   int64_t n_rows, window;
   float* partial;
   float2* state;
+  const float* slopes;  // of ALiBi, one per head, for scores in units of e; or null
   int n_heads, n_kv_heads, head_dim, rotary_dim, splits;
   float scale;  // of the dimensions that are not rotated; those that are have q_scale as well
   float softcap, softcap_slope;  // of the scores, in their units, and 2 log2(e) / softcap; 0: none

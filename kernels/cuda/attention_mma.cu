@@ -162,6 +162,10 @@ __device__ __forceinline__ void walk_keys(const Attention& a, const Place<Tile>&
     float scores[Tile::kWarpKeys / 8][4] = {};
     score_keys<Tile>(fragments, query, place.row_group, keys, scores);
     if (a.softcap > 0.0F) cap_scores<Tile>(a, scores);
+    if (a.slopes != nullptr) {
+      add_distances<Tile>(a, place.rows, place.row_group * 16 + lane_index() / 4, place.positions,
+                          first + offset, scores);
+    }
     if (!place.all_visible(a, first)) apply_mask<Tile>(a, place.positions, first + offset, scores);
     online_softmax_update<Tile>(scores, state);
     add_values<Tile>(scores, values, state);

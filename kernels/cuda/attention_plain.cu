@@ -1,12 +1,12 @@
 #include "kernels/cuda/attention.cuh"
 
 // Attention for what the tensor cores do not take: f32 keys or values, head sizes that are no multiple of 8
-// or above 256. Scalar loads, any dtype, f32 arithmetic.
+// or above 256 (MLA's latent row). Scalar loads, any dtype, f32 arithmetic.
 namespace lariat::cuda {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr int kMaxDim = 512;
+constexpr int kMaxDim = 576;  // MLA with 512 + 64
 
 // Keys per split below which another split would not pay.
 constexpr int64_t kMinKeys = 64;
@@ -29,10 +29,12 @@ __device__ void load_plain_query(const Attention& a, int64_t row, int head, floa
   }
 }
 
-// One key and its value join the warp's result; lane l holds dimensions l, l + 32, ...
+// One key and its value join the warp's result; lane l holds dimensions l, l + 32, ... distance: of the key
+// from the query's position, 0 or less; slope: of ALiBi, in units of log2.
 template <int kPerLane>
 __device__ __forceinline__ void add_key(const Attention& a, const float* query, int kv_head, void* page,
-                                        int64_t key, PlainState& state, float (&out)[kPerLane]) {
+                                        int64_t key, float slope, int distance, PlainState& state,
+                                        float (&out)[kPerLane]) {
   const int lane = lane_index();
   const void* keys = in_page(page, a.k_offset);
   const void* values = in_page(page, a.v_offset);
@@ -43,6 +45,7 @@ __device__ __forceinline__ void add_key(const Attention& a, const float* query, 
   }
   score = warp_sum(score);
   if (a.softcap > 0.0F) score = capped_score(a, score);
+  if (a.slopes != nullptr) score += slope * static_cast<float>(distance);
   const float top = fmaxf(state.top, score);
   const float shrink = exp2f(state.top - top), weight = exp2f(score - top);
   state.sum = state.sum * shrink + weight;
@@ -75,10 +78,12 @@ __global__ void attention_plain_kernel(const __grid_constant__ Attention a) {
   const int64_t share = ceil_div<int64_t>(position + 1 - first, a.splits);
   const int64_t begin = first + split * share;
   const int64_t end = begin + share < position + 1 ? begin + share : position + 1;
+  const float slope = a.slopes == nullptr ? 0.0F : a.slopes[head] * kLog2E;
   PlainState state;
   float out[kPerLane] = {};
   for (int64_t key = begin + warp; key < end; key += kWarps) {
-    add_key<kPerLane>(a, query, head / a.group(), pages[key / kKvPage], key, state, out);
+    add_key<kPerLane>(a, query, head / a.group(), pages[key / kKvPage], key, slope,
+                      static_cast<int>(key - position), state, out);
   }
   for (int j = 0; j < kPerLane; ++j) {
     const int d = lane + j * kWarpSize;
@@ -109,7 +114,7 @@ int splits(const Attention& a, const AttentionPlan& plan) {
 }
 
 void launch_plain(const Attention& a, const AttentionPlan&, LaunchQueue& queue) {
-  if (a.head_dim > kMaxDim) throw Error("the CUDA backend has attention for heads of up to 512 dimensions");
+  if (a.head_dim > kMaxDim) throw Error("the CUDA backend has attention for heads of up to 576 dimensions");
   const dim3 grid(to_unsigned(a.n_rows * a.n_heads), static_cast<unsigned>(a.splits));
   const size_t shared_bytes = static_cast<size_t>((kWarps + 1) * a.head_dim) * sizeof(float);
   launch(a.head_dim <= 128 ? attention_plain_kernel<4> : attention_plain_kernel<kMaxDim / kWarpSize>, grid,

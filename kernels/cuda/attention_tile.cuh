@@ -192,6 +192,26 @@ __device__ __forceinline__ void cap_scores(const Attention& a, float (&scores)[T
   }
 }
 
+// ALiBi: adds slope * (key - position), of the lane's two rows from `row` and `row` + 8 on. What it needs of
+// a row is worked out here for every tile: kept over the tiles, it would take registers from all that have
+// none.
+template <class Tile>
+__device__ __forceinline__ void add_distances(const Attention& a, const PackedRows& rows, int row,
+                                              const int64_t (&positions)[2], int64_t first_key,
+                                              float (&scores)[Tile::kWarpKeys / 8][4]) {
+  const int t = static_cast<int>(threadIdx.x) % 4;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float slope = a.slopes[rows.head(row + 8 * r)] * kLog2E;
+    const float distance = static_cast<float>(static_cast<int>(first_key + 2 * t - positions[r]));
+#pragma unroll
+    for (int n = 0; n < Tile::kWarpKeys / 8; ++n) {
+      scores[n][2 * r] += slope * (distance + static_cast<float>(n * 8));
+      scores[n][2 * r + 1] += slope * (distance + static_cast<float>(n * 8 + 1));
+    }
+  }
+}
+
 // Masks the keys that a row does not see. positions: of the lane's two rows; a padding row's is -1.
 template <class Tile>
 __device__ __forceinline__ void apply_mask(const Attention& a, const int64_t (&positions)[2],

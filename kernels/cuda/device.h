@@ -2,9 +2,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "kernels/backend.h"
 #include "kernels/convert.h"
@@ -143,6 +145,33 @@ __device__ __forceinline__ void unpack16(uint4 v, float (&out)[kPerVector<T>]) {
   unpack_word<T>(v.w, out + 3 * kPerWord);
 }
 
+// kStep neighbouring weights of any type as floats, read once; and as many inputs of a product with them.
+// kStep: 1, or what 16 bytes of weights hold.
+template <class W, int kStep>
+__device__ __forceinline__ void load_weights(const W* address, float (&out)[kStep]) {
+  if constexpr (kStep == 1) {
+    out[0] = to_float(*address);
+  } else {
+    unpack16<W>(load16_streaming(address), out);
+  }
+}
+
+template <int kStep>
+__device__ __forceinline__ void load_x(const float* address, float (&out)[kStep]) {
+  if constexpr (kStep == 1) {
+    out[0] = *address;
+  } else {
+#pragma unroll
+    for (int i = 0; i < kStep; i += 4) {
+      const float4 v = *reinterpret_cast<const float4*>(address + i);
+      out[i] = v.x;
+      out[i + 1] = v.y;
+      out[i + 2] = v.z;
+      out[i + 3] = v.w;
+    }
+  }
+}
+
 // --- warps and blocks ------------------------------------------------------------------------------------
 __device__ __forceinline__ int warp_index() { return static_cast<int>(threadIdx.x) / kWarpSize; }
 __device__ __forceinline__ int lane_index() { return static_cast<int>(threadIdx.x) % kWarpSize; }
@@ -212,6 +241,38 @@ struct Step {
     return {low, sequences[low].first_position + row - sequences[low].first_row};
   }
 };
+
+// The positions of M-RoPE for all rows of an op, as doubles like the frequencies they lie behind. axes is
+// null where no sequence has any: then a row's one position counts.
+struct AxisPositions {
+  const double* axes = nullptr;       // [sequences][pairs]
+  const double* positions = nullptr;  // [rows][3]
+
+  __device__ double at(int64_t sequence, int64_t pairs, int64_t row, int64_t pair) const {
+    return positions[3 * row + static_cast<int64_t>(axes[sequence * pairs + pair])];
+  }
+};
+
+// Appends the two to `words`, on the host; nothing, and false, where no sequence has any. A sequence without
+// them beside one that has some gets its tokens' own position three times. Rope: SequenceRope or KeyRotation.
+template <class Rope>
+bool append_axis_positions(std::span<const Rope> ropes, std::span<const StepSequence> sequences, size_t pairs,
+                           std::vector<double>& words) {
+  bool any = false;
+  for (const Rope& rope : ropes) any = any || !rope.positions.empty();
+  if (!any) return false;
+  for (const Rope& rope : ropes) {
+    for (size_t j = 0; j < pairs; ++j) words.push_back(rope.axes.empty() ? 0.0 : rope.axes[j]);
+  }
+  for (size_t s = 0; s < ropes.size(); ++s) {
+    for (int64_t i = 0; i < 3 * sequences[s].n_tokens; ++i) {
+      const bool own = ropes[s].positions.empty();
+      words.push_back(static_cast<double>(own ? sequences[s].first_position + i / 3
+                                              : int64_t{ropes[s].positions[static_cast<size_t>(i)]}));
+    }
+  }
+  return true;
+}
 
 // A layer's part of a page.
 template <class T = void>

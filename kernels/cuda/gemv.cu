@@ -35,32 +35,6 @@ GemvShape gemv_shape(int64_t rows, int multiprocessors) {
   return {parts, dim3(to_unsigned(ceil_div<int64_t>(row_groups, kWarps / parts)))};
 }
 
-// Columns [i, i + kStep) of one row of w, of any type, as floats.
-template <class W, int kStep>
-__device__ __forceinline__ void load_weights(const W* address, float (&out)[kStep]) {
-  if constexpr (kStep == 1) {
-    out[0] = to_float(*address);
-  } else {
-    unpack16<W>(load16_streaming(address), out);
-  }
-}
-
-template <int kStep>
-__device__ __forceinline__ void load_x(const float* address, float (&out)[kStep]) {
-  if constexpr (kStep == 1) {
-    out[0] = *address;
-  } else {
-#pragma unroll
-    for (int i = 0; i < kStep; i += 4) {
-      const float4 v = *reinterpret_cast<const float4*>(address + i);
-      out[i] = v.x;
-      out[i + 1] = v.y;
-      out[i + 2] = v.z;
-      out[i + 3] = v.w;
-    }
-  }
-}
-
 // The part of kRows x kTokens dot products that falls to this lane. C: what x is rounded to.
 template <class W, class C, int kTokens, int kStep>
 __device__ __forceinline__ void accumulate(const Gemv& g, int64_t first_row, int part,

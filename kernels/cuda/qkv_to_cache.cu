@@ -18,8 +18,8 @@ struct HeadRows {
 };
 
 struct QkvArgs {
-  HeadRows q, k, v;  // q.heads is 0 when q has neither bias nor norm
-  float norm_eps;
+  HeadRows q, k, v;  // q.heads is 0 when nothing happens to q
+  float norm_eps, clip;
   const float *cos, *sin;
   int64_t cos_stride, sin_stride;
   int rotary_dim;
@@ -33,18 +33,20 @@ struct QkvArgs {
 
 constexpr int kWarps = 4;
 
-// row = norm(x + bias), by one warp.
-__device__ void prepare(const HeadRows& s, const float* x, int head, int head_dim, float eps, float* row) {
+// row = norm(clip(x + bias)), by one warp.
+__device__ void prepare(const QkvArgs& a, const HeadRows& s, const float* x, int head, float* row) {
+  const int head_dim = a.head_dim;
   const int lane = lane_index();
   float sum = 0.0F;
   for (int d = lane; d < head_dim; d += kWarpSize) {
     float value = x[d];
     if (s.bias != nullptr) value += load_any(s.bias, s.bias_dtype, int64_t{head} * head_dim + d);
+    if (a.clip > 0.0F) value = fminf(fmaxf(value, -a.clip), a.clip);
     row[d] = value;
     sum += value * value;
   }
   if (s.norm == nullptr) return;
-  const float scale = 1.0F / sqrtf(warp_sum(sum) / static_cast<float>(head_dim) + eps);
+  const float scale = 1.0F / sqrtf(warp_sum(sum) / static_cast<float>(head_dim) + a.norm_eps);
   for (int d = lane; d < head_dim; d += kWarpSize) row[d] *= scale * load_any(s.norm, s.norm_dtype, d);
 }
 
@@ -67,7 +69,7 @@ __device__ void store_key(const QkvArgs& a, const float* x, int head, int64_t ro
   }
 }
 
-// Grid: one warp per row and head of q, k and v (of q only when it has a bias or a norm); 4 warps a block;
+// Grid: one warp per row and head of q, k and v (of q only when something happens to it); 4 warps a block;
 // shared memory: one head per warp. Bound by memory, and by latency for a single token.
 __global__ void qkv_to_cache_kernel(const __grid_constant__ QkvArgs a) {
   LARIAT_DYNAMIC_SHARED(raw);
@@ -81,21 +83,21 @@ __global__ void qkv_to_cache_kernel(const __grid_constant__ QkvArgs a) {
 
   if (head < a.q.heads) {
     float* x = a.q.x + row * a.q.stride + int64_t{head} * a.head_dim;
-    prepare(a.q, x, head, a.head_dim, a.norm_eps, prepared);
+    prepare(a, a.q, x, head, prepared);
     for (int d = lane; d < a.head_dim; d += kWarpSize) x[d] = prepared[d];
     return;
   }
   head -= a.q.heads;
   if (head < a.k.heads) {
     const float* x = a.k.x + row * a.k.stride + int64_t{head} * a.head_dim;
-    prepare(a.k, x, head, a.head_dim, a.norm_eps, prepared);
+    prepare(a, a.k, x, head, prepared);
     __syncwarp();  // a pair's halves were written by different lanes
     store_key(a, prepared, head, row);
     return;
   }
   head -= a.k.heads;
   const float* x = a.v.x + row * a.v.stride + int64_t{head} * a.head_dim;
-  prepare(a.v, x, head, a.head_dim, a.norm_eps, prepared);
+  prepare(a, a.v, x, head, prepared);
   const StepRow at = a.step.row(row);
   void* values = in_page(a.step.page(at), a.v_offset);
   const int64_t base = kv_index(head, at.position, 0, a.head_dim);
@@ -121,10 +123,11 @@ void CudaBackend::qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v
   if (k.rows == 0) return;
   QkvArgs a = zeroed<QkvArgs>();
   describe(q, layer.head_dim, epilogue.q_bias, epilogue.q_norm, a.q);
-  if (!epilogue.q_bias && !epilogue.q_norm) a.q.heads = 0;
+  if (!epilogue.q_bias && !epilogue.q_norm && epilogue.clip == 0.0F) a.q.heads = 0;
   describe(k, layer.head_dim, epilogue.k_bias, epilogue.k_norm, a.k);
   describe(v, layer.head_dim, epilogue.v_bias, Matrix(), a.v);
   a.norm_eps = epilogue.norm_eps;
+  a.clip = epilogue.clip;
   a.cos = typed<float>(rope.cos);
   a.sin = typed<float>(rope.sin);
   a.cos_stride = rope.cos.stride;

@@ -16,6 +16,7 @@ using KeyOffsets = ByValue<int64_t, kLayersPerLaunch>;  // of each layer's keys 
 struct Rotation {
   Step step;            // a sequence's n_tokens are its cached positions
   const double* delta;  // [sequences][pairs]
+  AxisPositions axes;
   int n_layers, n_heads, head_dim, pairs;
   bool interleaved;
 };
@@ -49,8 +50,8 @@ __device__ __forceinline__ void rotate(T* low_address, T* high_address, const fl
 // One thread per (sequence, position, kPairs pairs): the angle costs a sincos in double, and then serves
 // every layer and head. Grid: x = positions of the longest sequence * pairs / kPairs / 128, times sequences;
 // y = shares of the layers, when x alone is too little to fill the device. Bound by memory: every key is read
-// and written once.
-template <class T, int kPairs>
+// and written once. kMultiAxis: M-RoPE.
+template <class T, int kPairs, bool kMultiAxis>
 __global__ void rerotate_keys_kernel(const __grid_constant__ KeyOffsets layers, Rotation r) {
   const auto count = static_cast<unsigned>(r.step.count);
   const unsigned sequence = blockIdx.x % count;
@@ -63,8 +64,11 @@ __global__ void rerotate_keys_kernel(const __grid_constant__ KeyOffsets layers, 
   float c[kPairs], s[kPairs];
 #pragma unroll
   for (int j = 0; j < kPairs; ++j) {
-    double sine = 0.0, cosine = 0.0;
-    sincos(static_cast<double>(position) * delta[j], &sine, &cosine);
+    double sine = 0.0, cosine = 0.0, at = static_cast<double>(position);
+    if constexpr (kMultiAxis) {
+      at = r.axes.at(sequence, r.pairs, r.step.sequences[sequence].first_row + position, pair + j);
+    }
+    sincos(at * delta[j], &sine, &cosine);
     s[j] = static_cast<float>(sine);
     c[j] = static_cast<float>(cosine);
   }
@@ -92,27 +96,36 @@ template <class T, int kPairs>
 void launch_rerotate(const KeyOffsets& layers, const Rotation& r, int64_t longest, int multiprocessors,
                      Stream stream) {
   const int64_t blocks = ceil_div<int64_t>(longest * (r.pairs / kPairs), kThreads) * r.step.count;
-  launch(rerotate_keys_kernel<T, kPairs>,
-         dim3(to_unsigned(blocks), layer_shares(blocks, r.n_layers, multiprocessors)), dim3(kThreads), 0,
-         stream, layers, r);
+  launch(
+      r.axes.axes == nullptr ? rerotate_keys_kernel<T, kPairs, false> : rerotate_keys_kernel<T, kPairs, true>,
+      dim3(to_unsigned(blocks), layer_shares(blocks, r.n_layers, multiprocessors)), dim3(kThreads), 0, stream,
+      layers, r);
 }
 
 }  // namespace
 
 void CudaBackend::rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
                                 bool interleaved) {
+  std::vector<KeyRotation> kept;
   std::vector<StepSequence> cached;
   std::vector<double> delta;
   for (const KeyRotation& s : sequences) {
     if (s.n_positions == 0 || s.delta_inv_freq.empty()) continue;
+    kept.push_back(s);
     cached.push_back({0, s.n_positions, s.pages});
     delta.insert(delta.end(), s.delta_inv_freq.begin(), s.delta_inv_freq.end());
   }
   if (cached.empty()) return;
+  const size_t n_deltas = delta.size();
+  const auto pairs = static_cast<int>(n_deltas / cached.size());
+  const bool multi_axis =
+      append_axis_positions(std::span<const KeyRotation>(kept), cached, static_cast<size_t>(pairs), delta);
   send_sequences(rotations_, cached);
   reserve(rotations_.frequencies, delta.size());
   send(rotations_.frequencies, 0, delta.data(), delta.size());
-  const auto pairs = static_cast<int>(delta.size() / cached.size());
+  const auto* words = static_cast<const double*>(rotations_.frequencies.device.data());
+  const AxisPositions axes =
+      multi_axis ? AxisPositions{words + n_deltas, words + 2 * n_deltas} : AxisPositions{};
   for (size_t first = 0; first < layers.size();) {
     // A run of layers of one shape, as many as an argument holds: usually all of them.
     const KvLayer& model = layers[first];
@@ -127,7 +140,8 @@ void CudaBackend::rerotate_keys(std::span<const KeyRotation> sequences, std::spa
       offsets.value[count] = static_cast<int64_t>(layer.k_offset);
     }
     const Rotation rotation = {on_device(rotations_),
-                               static_cast<const double*>(rotations_.frequencies.device.data()),
+                               words,
+                               axes,
                                count,
                                static_cast<int>(model.n_kv_heads),
                                static_cast<int>(model.head_dim),

@@ -16,15 +16,17 @@ constexpr int64_t kScaleWords = 3;  // q_scale, log_beta, log_ctx of the sequenc
 
 // frequencies: [sequences][pairs + kScaleWords].
 // One thread per (row, pair). Bound by double arithmetic; a table serves every layer of a step.
-__global__ void rope_table_kernel(Step step, int64_t n_rows, const double* frequencies, int64_t pairs,
-                                  Rows rows) {
+__global__ void rope_table_kernel(Step step, int64_t n_rows, const double* frequencies, AxisPositions axes,
+                                  int64_t pairs, Rows rows) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const int64_t row = i / pairs, pair = i % pairs;
   if (row >= n_rows) return;
   const StepRow at = step.row(row);
   const double* inv_freq = frequencies + at.sequence * (pairs + kScaleWords);
   double sine = 0.0, cosine = 0.0;
-  sincos(static_cast<double>(at.position) * inv_freq[pair], &sine, &cosine);
+  const double position =
+      axes.axes == nullptr ? static_cast<double>(at.position) : axes.at(at.sequence, pairs, row, pair);
+  sincos(position * inv_freq[pair], &sine, &cosine);
   rows.cos[row * rows.cos_stride + pair] = static_cast<float>(cosine);
   rows.sin[row * rows.sin_stride + pair] = static_cast<float>(sine);
   if (pair > 0) return;
@@ -49,13 +51,16 @@ void CudaBackend::rope_table(std::span<const SequenceRope> ropes, const RopeTabl
     frequencies.insert(frequencies.end(),
                        {static_cast<double>(rope.q_scale), rope.log_beta, static_cast<double>(rope.log_ctx)});
   }
+  const size_t axes_at = frequencies.size(), n_axes = ropes.size() * static_cast<size_t>(pairs);
+  const bool axes = append_axis_positions(ropes, begun_, static_cast<size_t>(pairs), frequencies);
   const size_t at = step_.frequency_words;
   step_.frequency_words += frequencies.size();
   reserve(step_.frequencies, step_.frequency_words);
   send(step_.frequencies, at, frequencies.data(), frequencies.size());
+  const double* words = static_cast<const double*>(step_.frequencies.device.data()) + at;
   launch(rope_table_kernel, dim3(to_unsigned(ceil_div<int64_t>(step_.rows * pairs, kThreads))),
-         dim3(kThreads), 0, stream(), on_device(step_), step_.rows,
-         static_cast<const double*>(step_.frequencies.device.data()) + at, pairs,
+         dim3(kThreads), 0, stream(), on_device(step_), step_.rows, words,
+         axes ? AxisPositions{words + axes_at, words + axes_at + n_axes} : AxisPositions{}, pairs,
          Rows{typed<float>(table.cos), typed<float>(table.sin), typed<float>(table.q_scale), table.cos.stride,
               table.sin.stride, table.q_scale.stride});
 }

@@ -85,6 +85,7 @@ Step CudaBackend::on_device(const SequenceTables& tables) {
 
 void CudaBackend::begin_step(std::span<const StepSequence> sequences) {
   queue_.flush();  // the launches of the step before, also where nothing has to be sent
+  begun_ = sequences;
   send_sequences(step_, sequences);
   step_.frequency_words = 0;
 }

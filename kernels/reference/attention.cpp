@@ -33,7 +33,9 @@ void softmax(std::vector<double>& scores) {
 
 // One head of one token at `position`: softmax over the positions it sees, then their values' weighted sum.
 void attend(std::span<const double> query, const StepSequence& sequence, int64_t position,
-            const KvLayer& layer, int64_t kv_head, const AttentionParams& params, std::span<double> out) {
+            const KvLayer& layer, int64_t head, const AttentionParams& params, std::span<double> out) {
+  const int64_t kv_head = head / (params.n_heads / layer.n_kv_heads);
+  const double slope = params.slopes ? reference::get(params.slopes, 0, head) : 0.0;
   const int64_t window = params.sliding_window, head_dim = layer.head_dim;
   const int64_t first = window > 0 ? std::max<int64_t>(0, position - window + 1) : 0;
   std::vector<double> weights;
@@ -45,7 +47,8 @@ void attend(std::span<const double> query, const StepSequence& sequence, int64_t
           query[static_cast<size_t>(d)] * load_f32(keys, layer.k_dtype, kv_index(kv_head, j, d, head_dim));
     }
     score *= params.scale;
-    weights.push_back(params.softcap > 0.0F ? params.softcap * std::tanh(score / params.softcap) : score);
+    if (params.softcap > 0.0F) score = params.softcap * std::tanh(score / params.softcap);
+    weights.push_back(score + slope * static_cast<double>(j - position));
   }
   softmax(weights);
   for (int64_t d = 0; d < head_dim; ++d) {
@@ -63,14 +66,14 @@ void attend(std::span<const double> query, const StepSequence& sequence, int64_t
 
 void ReferenceBackend::attention(const Matrix& q, const RopeTable& rope, const KvLayer& layer,
                                  const AttentionParams& params, const Matrix& out) {
-  const int64_t head_dim = layer.head_dim, group = params.n_heads / layer.n_kv_heads;
+  const int64_t head_dim = layer.head_dim;
   std::vector<double> sums(static_cast<size_t>(head_dim));
   int64_t row = 0;
   for (const StepSequence& sequence : step_) {
     for (int64_t i = 0; i < sequence.n_tokens; ++i, ++row) {
       for (int64_t head = 0; head < params.n_heads; ++head) {
         attend(rotated_query(q, row, head, head_dim, rope), sequence, sequence.first_position + i, layer,
-               head / group, params, sums);
+               head, params, sums);
         for (int64_t d = 0; d < head_dim; ++d) {
           reference::put(out, row, head * head_dim + d, sums[static_cast<size_t>(d)]);
         }

@@ -4,16 +4,19 @@
 namespace lariat {
 namespace {
 
-// Head `head` of row `token`: biased and normalised, where the model does that.
+// Head `head` of row `token`: biased, limited and normalised, where the model does that.
 std::vector<double> prepared_head(const Matrix& x, int64_t token, int64_t head, int64_t head_dim,
-                                  const Matrix& bias, const Matrix& norm, double eps) {
+                                  const Matrix& bias, const Matrix& norm, const QkvEpilogue& epilogue) {
   std::vector<double> values(static_cast<size_t>(head_dim));
   for (int64_t d = 0; d < head_dim; ++d) {
     const int64_t column = head * head_dim + d;
     values[static_cast<size_t>(d)] =
         reference::get(x, token, column) + (bias ? reference::get(bias, 0, column) : 0.0);
   }
-  if (norm) reference::normalise(values, norm, eps);
+  for (double& value : values) {
+    if (epilogue.clip > 0.0F) value = std::clamp<double>(value, -epilogue.clip, epilogue.clip);
+  }
+  if (norm) reference::normalise(values, norm, epilogue.norm_eps);
   return values;
 }
 
@@ -27,8 +30,7 @@ void ReferenceBackend::qkv_to_cache(const Matrix& q, const Matrix& k, const Matr
   for (const StepSequence& sequence : step_) {
     for (int64_t i = 0; i < sequence.n_tokens; ++i, ++row) {
       for (int64_t head = 0; head < q.cols / head_dim; ++head) {
-        const auto values =
-            prepared_head(q, row, head, head_dim, epilogue.q_bias, epilogue.q_norm, epilogue.norm_eps);
+        const auto values = prepared_head(q, row, head, head_dim, epilogue.q_bias, epilogue.q_norm, epilogue);
         for (int64_t d = 0; d < head_dim; ++d) {
           reference::put(q, row, head * head_dim + d, values[static_cast<size_t>(d)]);
         }
@@ -36,13 +38,14 @@ void ReferenceBackend::qkv_to_cache(const Matrix& q, const Matrix& k, const Matr
       const int64_t position = sequence.first_position + i;
       void* page = sequence.pages[position / kKvPage];
       for (int64_t head = 0; head < layer.n_kv_heads; ++head) {
-        auto key = prepared_head(k, row, head, head_dim, epilogue.k_bias, epilogue.k_norm, epilogue.norm_eps);
+        auto key = prepared_head(k, row, head, head_dim, epilogue.k_bias, epilogue.k_norm, epilogue);
         for (int64_t pair = 0; pair < rope.rotary_dim / 2; ++pair) {
           reference::rotate_pair(key.data(), pair, rope.rotary_dim, rope.interleaved,
                                  reference::get(rope.cos, row, pair), reference::get(rope.sin, row, pair));
         }
         reference::store_head(key, layer.keys(page), layer.k_dtype, head, position);
-        const auto value = prepared_head(v, row, head, head_dim, epilogue.v_bias, Matrix(), 0.0);
+        if (!v) continue;
+        const auto value = prepared_head(v, row, head, head_dim, epilogue.v_bias, Matrix(), epilogue);
         reference::store_head(value, layer.values(page), layer.v_dtype, head, position);
       }
     }

@@ -21,9 +21,9 @@ class ReferenceBackend final : public Backend {
   bool quantizes() const override { return true; }
 
   void embed(std::span<const int32_t> tokens, const Matrix& table, float scale, const Matrix& out) override;
-  void rms_norm(const Matrix& x, const Matrix& weight, float eps, const Matrix& out) override;
-  void add_rms_norm(const Matrix& residual, const Matrix& delta, float scale, const Matrix& weight, float eps,
-                    const Matrix& out) override;
+  void norm(const Matrix& x, const Norm& norm, const Matrix& out) override;
+  void add_norm(const Matrix& residual, const Matrix& delta, float scale, const Norm& norm,
+                const Matrix& out) override;
   void matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
               const Matrix& out) override;
   void begin_step(std::span<const StepSequence> sequences) override { step_ = sequences; }
@@ -35,6 +35,10 @@ class ReferenceBackend final : public Backend {
   void rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
                      bool interleaved) override;
   void glu(const Matrix& gate, const Matrix& up, Activation activation) override;
+  void route(const Matrix& logits, const Router& router, const Routing& routing) override;
+  void expert_matmul(const Matrix& x, std::span<const Matrix> experts, const Routing& routing, DType compute,
+                     const Matrix& out) override;
+  void combine_experts(const Matrix& x, const Routing& routing, bool add, const Matrix& out) override;
   void soft_cap(const Matrix& x, float scale, float cap) override;
   void argmax(const Matrix& logits, std::span<int32_t> ids) override;
   void sample(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,

@@ -6,13 +6,17 @@ namespace lariat {
 namespace {
 
 void rerotate_key(void* keys, const KvLayer& layer, int64_t head, int64_t position,
-                  std::span<const double> delta_inv_freq, bool interleaved) {
+                  const KeyRotation& rotation, bool interleaved) {
+  const std::span<const double> delta_inv_freq = rotation.delta_inv_freq;
   std::vector<double> key(static_cast<size_t>(layer.head_dim));
   for (int64_t d = 0; d < layer.head_dim; ++d) {
     key[static_cast<size_t>(d)] = load_f32(keys, layer.k_dtype, kv_index(head, position, d, layer.head_dim));
   }
   for (size_t pair = 0; pair < delta_inv_freq.size(); ++pair) {
-    const double angle = static_cast<double>(position) * delta_inv_freq[pair];
+    const int64_t at = rotation.positions.empty()
+                           ? position
+                           : rotation.positions[static_cast<size_t>(3 * position + rotation.axes[pair])];
+    const double angle = static_cast<double>(at) * delta_inv_freq[pair];
     reference::rotate_pair(key.data(), static_cast<int64_t>(pair),
                            static_cast<int64_t>(2 * delta_inv_freq.size()), interleaved, std::cos(angle),
                            std::sin(angle));
@@ -27,7 +31,11 @@ void ReferenceBackend::rope_table(std::span<const SequenceRope> ropes, const Rop
   for (size_t s = 0; s < step_.size(); ++s) {
     for (int64_t i = 0; i < step_[s].n_tokens; ++i, ++row) {
       for (size_t j = 0; j < ropes[s].inv_freq.size(); ++j) {
-        const double angle = static_cast<double>(step_[s].first_position + i) * ropes[s].inv_freq[j];
+        const SequenceRope& rope = ropes[s];
+        const int64_t position = rope.positions.empty()
+                                     ? step_[s].first_position + i
+                                     : rope.positions[static_cast<size_t>(3 * i + rope.axes[j])];
+        const double angle = static_cast<double>(position) * rope.inv_freq[j];
         reference::put(table.cos, row, static_cast<int64_t>(j), std::cos(angle));
         reference::put(table.sin, row, static_cast<int64_t>(j), std::sin(angle));
       }
@@ -45,7 +53,7 @@ void ReferenceBackend::rerotate_keys(std::span<const KeyRotation> sequences, std
       for (int64_t position = 0; position < sequence.n_positions; ++position) {
         void* keys = layer.keys(sequence.pages[position / kKvPage]);
         for (int64_t head = 0; head < layer.n_kv_heads; ++head) {
-          rerotate_key(keys, layer, head, position, sequence.delta_inv_freq, interleaved);
+          rerotate_key(keys, layer, head, position, sequence, interleaved);
         }
       }
     }

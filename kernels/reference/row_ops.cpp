@@ -17,27 +17,35 @@ void ReferenceBackend::embed(std::span<const int32_t> tokens, const Matrix& tabl
   }
 }
 
-void ReferenceBackend::rms_norm(const Matrix& x, const Matrix& weight, float eps, const Matrix& out) {
+void ReferenceBackend::norm(const Matrix& x, const Norm& norm, const Matrix& out) {
   std::vector<double> row(static_cast<size_t>(x.cols));
   for (int64_t t = 0; t < x.rows; ++t) {
-    for (int64_t i = 0; i < x.cols; ++i) row[static_cast<size_t>(i)] = reference::get(x, t, i);
-    reference::normalise(row, weight, eps);
-    for (int64_t i = 0; i < x.cols; ++i) reference::put(out, t, i, row[static_cast<size_t>(i)]);
+    double mean = 0;
+    for (int64_t i = 0; norm.centred && i < x.cols; ++i) {
+      mean += reference::get(x, t, i) / static_cast<double>(x.cols);
+    }
+    for (int64_t i = 0; i < x.cols; ++i) row[static_cast<size_t>(i)] = reference::get(x, t, i) - mean;
+    reference::normalise(row, norm.weight, norm.eps);
+    for (int64_t i = 0; i < x.cols; ++i) {
+      const double bias = norm.bias ? reference::get(norm.bias, 0, i) : 0.0;
+      reference::put(out, t, i, row[static_cast<size_t>(i)] + bias);
+    }
   }
 }
 
-void ReferenceBackend::add_rms_norm(const Matrix& residual, const Matrix& delta, float scale,
-                                    const Matrix& weight, float eps, const Matrix& out) {
+void ReferenceBackend::add_norm(const Matrix& residual, const Matrix& delta, float scale, const Norm& norm,
+                                const Matrix& out) {
   for (int64_t t = 0; t < residual.rows; ++t) {
     for (int64_t i = 0; i < residual.cols; ++i) {
       reference::put(residual, t, i, reference::get(residual, t, i) + scale * reference::get(delta, t, i));
     }
   }
-  if (weight) rms_norm(residual, weight, eps, out);
+  if (norm) this->norm(residual, norm, out);
 }
 
 void ReferenceBackend::glu(const Matrix& gate, const Matrix& up, Activation activation) {
   const auto activate = [&](double x) {
+    if (activation == Activation::kGelu) return 0.5 * x * std::erfc(-x / std::numbers::sqrt2);
     // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)), which keeps its digits where tanh(u) is close to -1.
     const double z = activation == Activation::kSilu
                          ? x
@@ -46,7 +54,8 @@ void ReferenceBackend::glu(const Matrix& gate, const Matrix& up, Activation acti
   };
   for (int64_t t = 0; t < gate.rows; ++t) {
     for (int64_t i = 0; i < gate.cols; ++i) {
-      reference::put(gate, t, i, activate(reference::get(gate, t, i)) * reference::get(up, t, i));
+      const double factor = up ? reference::get(up, t, i) : 1.0;
+      reference::put(gate, t, i, activate(reference::get(gate, t, i)) * factor);
     }
   }
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 
 #include "models/rope_config.h"
@@ -9,7 +10,11 @@
 namespace lariat {
 namespace {
 
-constexpr std::array<Family, 19> kFamilies{{
+constexpr std::string_view kDeepseekKeys =
+    "kv_lora_rank q_lora_rank v_head_dim n_routed_experts n_shared_experts num_experts_per_tok "
+    "moe_intermediate_size";
+
+constexpr std::array<Family, 28> kFamilies{{
     {"LlamaForCausalLM", "llama", read_llama, "", "LLaMAForCausalLM"},  // as the first conversions spelt it
     {"MistralForCausalLM", "mistral", read_mistral},
     {"Qwen2ForCausalLM", "qwen2", read_qwen2},
@@ -33,7 +38,28 @@ constexpr std::array<Family, 19> kFamilies{{
     {"InternLMForCausalLM", "internlm", read_internlm},
     {"InternLM2ForCausalLM", "internlm2", read_internlm2},
     {"BaiChuanForCausalLM", "baichuan", read_baichuan},
+    {"GPTNeoXForCausalLM", "gpt_neox", read_gpt_neox, "use_parallel_residual rotary_pct rotary_emb_base"},
+    {"BloomForCausalLM", "bloom", read_bloom, "", "", false},
+    {"MptForCausalLM", "mpt", read_mpt, "attn_config", "MPTForCausalLM", false},
+    {"MixtralForCausalLM", "mixtral", read_mixtral, "num_local_experts num_experts_per_tok"},
+    {"Qwen3MoeForCausalLM", "qwen3_moe", read_qwen3_moe,
+     "num_experts num_local_experts num_experts_per_tok moe_intermediate_size"},
+    {"Qwen3VLForConditionalGeneration", "qwen3_vl", read_qwen3_vl},
+    {"DeepseekV2ForCausalLM", "deepseek_v2", read_deepseek_v2, kDeepseekKeys},
+    {"DeepseekV3ForCausalLM", "deepseek_v3", read_deepseek_v3, kDeepseekKeys},
+    {"MiniCPM3ForCausalLM", "minicpm3", read_minicpm3,
+     "kv_lora_rank q_lora_rank v_head_dim scale_emb scale_depth dim_model_base"},
 }};
+
+// Of the names of a key the one that the file has, else the first.
+std::string_view present_key(const JsonFields& config, std::string_view names) {
+  for (size_t at = 0; at <= names.size();) {
+    const size_t end = std::min(names.find('|', at), names.size());
+    if (config.has(names.substr(at, end - at))) return names.substr(at, end - at);
+    at = end + 1;
+  }
+  return names.substr(0, names.find('|'));
+}
 
 // MLX writes "quantization", all others "quantization_config" with their name in it.
 void refuse_quantized(const JsonFields& config) {
@@ -53,30 +79,36 @@ void refuse_quantized(const JsonFields& config) {
 Activation read_activation(const JsonFields& config, const Defaults& d) {
   const std::string name = config.string(d.activation_key).value_or(d.activation);
   if (name == "silu" || name == "swish") return Activation::kSilu;
-  if (name == "gelu_pytorch_tanh") return Activation::kGeluTanh;
+  for (const char* tanh : {"gelu_pytorch_tanh", "gelu_new", "gelu_fast"}) {
+    if (name == tanh) return Activation::kGeluTanh;
+  }
+  if (name == "gelu") return Activation::kGelu;
   config.fail(d.activation_key,
-              "only silu, also called swish, and gelu_pytorch_tanh are supported; use another model");
+              "only silu, also called swish, gelu, gelu_new, gelu_fast and gelu_pytorch_tanh are supported; "
+              "use another model");
 }
 
 int64_t read_head_dim(const JsonFields& config, const Defaults& d, int64_t hidden_size, int64_t n_heads) {
-  if (d.head_dim != 0 && config.present("head_dim") && !config.has("head_dim"))
-    config.fail("head_dim", "expected an integer; transformers has no default for null here");
-  if (!config.has("head_dim") && d.head_dim == 0 && hidden_size % n_heads != 0) {
-    config.fail("num_attention_heads", std::to_string(n_heads) + " heads do not divide hidden_size " +
-                                           std::to_string(hidden_size) + ", and there is no head_dim");
+  const std::string_view key = d.keys.head_dim;
+  if (d.head_dim != 0 && config.present(key) && !config.has(key))
+    config.fail(key, "expected an integer; transformers has no default for null here");
+  if (!config.has(key) && d.head_dim == 0 && hidden_size % n_heads != 0) {
+    config.fail(present_key(config, d.keys.n_heads),
+                std::to_string(n_heads) + " heads do not divide hidden_size " + std::to_string(hidden_size) +
+                    ", and there is no head_dim");
   }
-  const int64_t head_dim = config.integer("head_dim", 2, kMaxHeadDim)
-                               .value_or(d.head_dim != 0 ? d.head_dim : hidden_size / n_heads);
+  const int64_t head_dim =
+      config.integer(key, 2, kMaxHeadDim).value_or(d.head_dim != 0 ? d.head_dim : hidden_size / n_heads);
   if (head_dim % 2 != 0 || head_dim < 2 || head_dim > kMaxHeadDim) {
-    config.fail("head_dim", "the size of a head, " + std::to_string(head_dim) +
-                                ", must be even and from 2 to " + std::to_string(kMaxHeadDim));
+    config.fail(key, "the size of a head, " + std::to_string(head_dim) + ", must be even and from 2 to " +
+                         std::to_string(kMaxHeadDim));
   }
   return head_dim;
 }
 
 AttentionSpec read_attention(const JsonFields& config, const Defaults& d, int64_t hidden_size) {
   AttentionSpec a;
-  a.n_heads = config.integer("num_attention_heads", 1, kMaxHeads).value_or(d.n_heads);
+  a.n_heads = config.integer(present_key(config, d.keys.n_heads), 1, kMaxHeads).value_or(d.n_heads);
   // A null is "as many as heads" even where a missing key is not (Mistral, Qwen, MiniMind: __post_init__).
   const bool as_heads = d.n_kv_heads == 0 || config.present("num_key_value_heads");
   a.n_kv_heads =
@@ -138,17 +170,22 @@ ModelSpec read_decoder(const JsonFields& config, const Defaults& d) {
   refuse_quantized(config);
   ModelSpec spec;
   spec.vocab_size = config.integer("vocab_size", 1, kMaxVocab).value_or(d.vocab_size);
-  spec.hidden_size = config.integer("hidden_size", 1, kMaxHidden).value_or(d.hidden_size);
+  const auto integer = [&](std::string_view names, int64_t hi, int64_t missing) {
+    return config.integer(present_key(config, names), 1, hi).value_or(missing);
+  };
+  spec.hidden_size = integer(d.keys.hidden_size, kMaxHidden, d.hidden_size);
   LayerSpec layer;
   layer.feed_forward.activation = read_activation(config, d);
   layer.feed_forward.intermediate_size =
-      config.integer("intermediate_size", 1, kMaxIntermediate).value_or(d.intermediate_size);
-  const int64_t n_layers = config.integer("num_hidden_layers", 1, kMaxLayers).value_or(d.n_layers);
+      integer(d.keys.intermediate_size, kMaxIntermediate,
+              d.intermediate_size > 0 ? d.intermediate_size : 4 * spec.hidden_size);
+  const int64_t n_layers = integer(d.keys.n_layers, kMaxLayers, d.n_layers);
   layer.attention = read_attention(config, d, spec.hidden_size);
   spec.layers.assign(static_cast<size_t>(n_layers), layer);
   spec.max_position_embeddings =
-      config.integer("max_position_embeddings", 1, kMaxContext).value_or(d.max_position_embeddings);
-  spec.norm_eps = static_cast<float>(config.number("rms_norm_eps", 1e-30, 1.0).value_or(d.norm_eps));
+      integer(d.keys.max_position_embeddings, kMaxContext, d.max_position_embeddings);
+  spec.norm_eps = static_cast<float>(
+      config.number(present_key(config, d.keys.norm_eps), 1e-30, 1.0).value_or(d.norm_eps));
   spec.tie_word_embeddings = config.boolean("tie_word_embeddings").value_or(d.tie_word_embeddings);
   spec.dtype = read_dtype(config);
   read_tokens(config, d, spec);
@@ -156,6 +193,7 @@ ModelSpec read_decoder(const JsonFields& config, const Defaults& d) {
   context.head_dim = layer.attention.head_dim;
   context.max_position_embeddings = spec.max_position_embeddings;
   context.theta = d.rope_theta;
+  context.partial_rotary_factor = d.partial_rotary_factor;
   context.rules = d.rope;
   context.warnings = &spec.warnings;
   if (d.local_rope_theta) {
@@ -166,6 +204,24 @@ ModelSpec read_decoder(const JsonFields& config, const Defaults& d) {
     spec.rope = read_rope(config, context);
   }
   return spec;
+}
+
+void use_alibi(double bias_max, ModelSpec& spec) {
+  const auto n_heads = static_cast<uint64_t>(spec.layers.front().attention.n_heads);
+  const auto n = static_cast<double>(std::bit_floor(n_heads));
+  for (uint64_t h = 0; h < n_heads; ++h) {
+    const auto head = static_cast<double>(h);
+    const double i = head < n ? head + 1 : head - n + 0.5;
+    spec.alibi_slopes.push_back(static_cast<float>(std::exp2(-bias_max * i / n)));
+  }
+  for (LayerSpec& layer : spec.layers) layer.attention.rope = LayerRope::kNone;
+}
+
+void use_experts(const ExpertsSpec& experts, ModelSpec& spec) {
+  for (LayerSpec& layer : spec.layers) {
+    layer.feed_forward.experts = experts;
+    layer.feed_forward.intermediate_size = 0;
+  }
 }
 
 void add_eos_tokens(const JsonFields& config, ModelSpec& spec) {

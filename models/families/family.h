@@ -17,6 +17,7 @@ struct Family {
   ModelSpec (*read)(const JsonFields& config);  // throws Error naming file and key
   std::string_view heeds{};                     // keys of models/families/gate.h that it implements
   std::string_view alias{};                     // another spelling of the name
+  bool has_rope = true;
 };
 
 std::span<const Family> families();
@@ -39,6 +40,15 @@ ModelSpec read_olmo3(const JsonFields& config);
 ModelSpec read_internlm(const JsonFields& config);
 ModelSpec read_internlm2(const JsonFields& config);
 ModelSpec read_baichuan(const JsonFields& config);
+ModelSpec read_gpt_neox(const JsonFields& config);
+ModelSpec read_bloom(const JsonFields& config);
+ModelSpec read_mpt(const JsonFields& config);
+ModelSpec read_mixtral(const JsonFields& config);
+ModelSpec read_qwen3_moe(const JsonFields& config);
+ModelSpec read_qwen3_vl(const JsonFields& config);
+ModelSpec read_deepseek_v2(const JsonFields& config);
+ModelSpec read_deepseek_v3(const JsonFields& config);
+ModelSpec read_minicpm3(const JsonFields& config);
 
 // --- what families share -----------------------------------------------------------------------------------
 
@@ -46,10 +56,19 @@ ModelSpec read_baichuan(const JsonFields& config);
 // sizes made of them cannot overflow.
 inline constexpr int64_t kMaxLayers = 10000, kMaxHidden = 1 << 20, kMaxIntermediate = 1 << 24;
 inline constexpr int64_t kMaxVocab = 1 << 24, kMaxHeads = 1 << 16, kMaxHeadDim = 1024,
-                         kMaxContext = INT32_MAX;
+                         kMaxContext = INT32_MAX, kMaxExperts = 512;
+
+// How a family calls the keys that every decoder has; of several, separated by |, the first that is there.
+struct KeyNames {
+  std::string_view hidden_size = "hidden_size", intermediate_size = "intermediate_size";
+  std::string_view n_layers = "num_hidden_layers", n_heads = "num_attention_heads";
+  std::string_view max_position_embeddings = "max_position_embeddings", norm_eps = "rms_norm_eps";
+  std::string_view head_dim = "head_dim";
+};
 
 // What a key of config.json means when it is missing.
 struct Defaults {
+  KeyNames keys{};
   int64_t vocab_size = 32000, hidden_size = 4096, intermediate_size = 11008;
   int64_t n_layers = 32, n_heads = 32;
   int64_t n_kv_heads = 0;  // 0: as many as heads
@@ -58,7 +77,7 @@ struct Defaults {
   double norm_eps = 1e-6;
   bool tie_word_embeddings = false;
   std::optional<int64_t> bos_token_id, eos_token_id;
-  double rope_theta = 10000.0;
+  double rope_theta = 10000.0, partial_rotary_factor = 1.0;
   std::optional<double> local_rope_theta;  // layers with a window have a RoPE of their own
   RopeRules rope{};
   const char* activation_key = "hidden_act";
@@ -68,6 +87,14 @@ struct Defaults {
 // The keys that every decoder of the Llama kind has: shape, dtype, token ids and RoPE. All layers are equal,
 // without biases, head norms and windows: the family adds those. Refuses settings that no family runs.
 ModelSpec read_decoder(const JsonFields& config, const Defaults& defaults);
+
+// No RoPE but ALiBi (arXiv 2108.12409): 2^(-bias_max i / n) for heads i = 1 .. n, where n is the largest
+// power of two up to n_heads, and for the heads beyond the odd i of twice as many (transformers 5.23,
+// build_alibi_tensor and build_mpt_alibi_tensor).
+void use_alibi(double bias_max, ModelSpec& spec);
+
+// Every layer becomes one of experts.
+void use_experts(const ExpertsSpec& experts, ModelSpec& spec);
 
 // Adds the object's eos_token_id (one or a list) to the spec's, each once; a warning for those outside the
 // vocabulary.

@@ -114,17 +114,24 @@ struct PassedOver {
   std::string_view key, neutral, model_types, what;
 };
 constexpr PassedOver kPassedOver[] = {
-    {"sliding_window", "", "llama minimind gemma granite olmo2 internlm internlm2 baichuan",
+    {"sliding_window", "",
+     "llama minimind gemma granite olmo2 internlm internlm2 baichuan gpt_neox bloom mpt deepseek_v2 "
+     "deepseek_v3 "
+     "minicpm3",
      "ignored, as in transformers: this architecture attends to all positions"},
     {"use_sliding_window", "true", "mistral ministral3 phi3",
      "ignored, as in transformers: sliding_window alone decides"},
-    {"attention_bias", "false", "mistral ministral3 minimind phi3 internlm internlm2 baichuan",
+    {"attention_bias", "false",
+     "mistral ministral3 minimind phi3 internlm internlm2 baichuan bloom mpt mixtral",
      "ignored, as in transformers: no such biases here"},
     {"mlp_bias", "false",
      "mistral ministral3 qwen2 qwen2_vl qwen2_5_vl qwen3 minimind phi3 gemma gemma2 gemma3_text olmo2 olmo3 "
-     "internlm internlm2 baichuan",
+     "internlm internlm2 baichuan gpt_neox bloom mpt mixtral qwen3_moe",
      "ignored, as in transformers: no such biases here"},
-    {"auto_map", "", "llama mistral qwen2 qwen3 gemma gemma2 gemma3_text granite smollm3 olmo2 olmo3",
+    {"auto_map", "",
+     "llama mistral qwen2 qwen3 gemma gemma2 gemma3_text granite smollm3 olmo2 olmo3 gpt_neox bloom mpt "
+     "mixtral "
+     "qwen3_moe deepseek_v2 deepseek_v3 minicpm3",
      "code that lariat never runs: if it computes something else than transformers' class, so does the "
      "model"},
 };

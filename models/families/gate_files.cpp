@@ -190,6 +190,10 @@ void check_unread_tensors(ModelSpec& spec, const Checkpoint& checkpoint, const s
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     // Transformers 4.31 and older stored the frequencies, which follow from the config, with each layer.
     if (read.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
+    const bool mask = name.ends_with(".attention.bias") || name.ends_with(".attention.masked_bias");
+    if (mask && spec.family == "GPTNeoXForCausalLM") continue;  // of causal attention, stored likewise
+    const int64_t beyond = layer_of(name) - static_cast<int64_t>(spec.layers.size());
+    if (beyond >= 0 && beyond < spec.n_unread_layers) continue;
     if (is_vision(name)) {
       if (of_vision++ == 0) vision = &tensor;
     } else if (count++ == 0) {

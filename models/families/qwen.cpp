@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "models/families/family.h"
 
 // Qwen 2, 2.5, 3 and the text side of 2-VL (transformers 5.23, models/qwen2/configuration_qwen2.py,
@@ -39,26 +41,83 @@ ModelSpec read_with_biases(const JsonFields& config, const Defaults& defaults) {
   return spec;
 }
 
-}  // namespace
-
-ModelSpec read_qwen2(const JsonFields& config) { return read_with_biases(config, qwen_defaults()); }
-
-// The text side of Qwen 2-VL and 2.5-VL: in text the three positions of M-RoPE are one, and it is RoPE.
-ModelSpec read_qwen2_vl(const JsonFields& config) {
-  Defaults defaults = qwen_defaults();
-  defaults.vocab_size = 152064;
-  defaults.norm_eps = 1e-5;
-  return read_with_biases(config, defaults);
+// The pairs of M-RoPE: mrope_section tells how many go by time, height and width; one after the other, or in
+// turn, time first and alone where the others have run out (transformers 5.23,
+// apply_multimodal_rotary_pos_emb of models/qwen2_vl, apply_interleaved_mrope of models/qwen3_vl).
+void read_axes(const JsonFields& config, const std::vector<int64_t>& missing, bool interleaved,
+               ModelSpec& spec) {
+  const JsonFields object = rope_object(config);
+  const auto sections = object.integers("mrope_section", 0, kMaxHeadDim).value_or(missing);
+  const int64_t pairs = spec.rope.rotary_dim / 2;
+  if (sections.size() != 3) object.fail("mrope_section", "expected three numbers of pairs");
+  if (sections[0] + sections[1] + sections[2] != pairs) return;  // of a model for text alone
+  for (int64_t pair = 0; pair < pairs; ++pair) {
+    const auto axis = static_cast<size_t>(pair % 3);
+    const bool of_axis = pair < 3 * sections[axis];
+    const bool before_width = pair < sections[0] + sections[1];
+    const size_t in_order = pair < sections[0] ? 0 : before_width ? 1 : 2;
+    spec.mrope_axes.push_back(static_cast<uint8_t>(interleaved ? (of_axis ? axis : 0) : in_order));
+  }
 }
 
 // With norms over the heads of q and k.
-ModelSpec read_qwen3(const JsonFields& config) {
-  Defaults defaults = qwen_defaults();
-  defaults.head_dim = 128;
+ModelSpec read_with_head_norms(const JsonFields& config, const Defaults& defaults) {
   ModelSpec spec = read_decoder(config, defaults);
   read_biases(config, /*has_mlp_bias=*/false, spec);
   for (LayerSpec& layer : spec.layers) layer.attention.qk_norm = QkNorm::kPerHead;
   read_windows(config, spec);
+  return spec;
+}
+
+}  // namespace
+
+ModelSpec read_qwen2(const JsonFields& config) { return read_with_biases(config, qwen_defaults()); }
+
+// The text side of Qwen 2-VL and 2.5-VL.
+ModelSpec read_qwen2_vl(const JsonFields& config) {
+  Defaults defaults = qwen_defaults();
+  defaults.vocab_size = 152064;
+  defaults.norm_eps = 1e-5;
+  ModelSpec spec = read_with_biases(config, defaults);
+  read_axes(config, {16, 24, 24}, false, spec);
+  return spec;
+}
+
+ModelSpec read_qwen3(const JsonFields& config) {
+  Defaults defaults = qwen_defaults();
+  defaults.head_dim = 128;
+  return read_with_head_norms(config, defaults);
+}
+
+// Qwen 3 with experts in all layers, or in every decoder_sparse_step-th, but for mlp_only_layers
+// (models/qwen3_moe).
+ModelSpec read_qwen3_moe(const JsonFields& config) {
+  Defaults defaults = qwen_defaults();
+  defaults.hidden_size = 2048;
+  defaults.intermediate_size = 6144;
+  defaults.n_layers = 24;
+  defaults.n_kv_heads = 4;
+  ModelSpec spec = read_with_head_norms(config, defaults);
+  ExpertsSpec experts;
+  const char* key = config.has("num_local_experts") ? "num_local_experts" : "num_experts";
+  experts.n = config.integer(key, 1, kMaxExperts).value_or(128);
+  experts.intermediate_size = config.integer("moe_intermediate_size", 1, kMaxIntermediate).value_or(768);
+  experts.router.n_chosen = config.integer("num_experts_per_tok", 1, experts.n).value_or(8);
+  experts.router.normalise = config.boolean("norm_topk_prob").value_or(false);
+  const auto step = static_cast<size_t>(config.integer("decoder_sparse_step", 1, kMaxLayers).value_or(1));
+  const auto dense = config.integers("mlp_only_layers", 0, kMaxLayers).value_or(std::vector<int64_t>{});
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    if ((i + 1) % step != 0 || std::count(dense.begin(), dense.end(), static_cast<int64_t>(i)) > 0) continue;
+    spec.layers[i].feed_forward.experts = experts;
+    spec.layers[i].feed_forward.intermediate_size = 0;
+  }
+  return spec;
+}
+
+// The text side of Qwen 3-VL.
+ModelSpec read_qwen3_vl(const JsonFields& config) {
+  ModelSpec spec = read_qwen3(config);
+  read_axes(config, {24, 20, 20}, true, spec);
   return spec;
 }
 

@@ -9,7 +9,7 @@ namespace lariat::test {
 namespace {
 
 constexpr int64_t kHeads = 32, kKvHeads = 4, kHeadDim = 64;
-constexpr AttentionParams kShape{kHeads, 0.125F, 0};
+constexpr AttentionParams kShape{.n_heads = kHeads, .scale = 0.125F, .slopes = {}};
 
 // n tokens behind `depth` cached ones, for each of some sequences.
 void attend(benchmark::State& state, int64_t n, int64_t depth, size_t sequences = 1) {
@@ -77,6 +77,32 @@ BENCHMARK(MatmulDecode)->ArgsProduct({{1, 2}, {0, 1, 2, 3, 4}})->UseRealTime();
 void MatmulPrefill(benchmark::State& state) { multiply(state, 512, 5632, 2048); }
 BENCHMARK(MatmulPrefill)->ArgsProduct({{1, 2}, {0, 1, 2, 3, 4}})->UseRealTime();
 
+// The same for a token of a model with experts: its products with 8 of as many experts of [n, 2048] as weigh
+// what MatmulDecode reads, another 8 each time.
+void ExpertsDecode(benchmark::State& state) {
+  CpuBackend cpu(static_cast<int>(state.range(0)));
+  const auto dtype = static_cast<DType>(state.range(1));
+  const int64_t n = state.range(2), k = 2048, n_chosen = 8;
+  const Tensor host(cpu, Rng(5).normals(n * k), n, k, dtype == DType::kF16 ? DType::kBF16 : DType::kF16);
+  std::vector<Weight> weights;
+  std::vector<Matrix> experts;
+  while (static_cast<int64_t>(experts.size()) * n < 40960) {
+    weights.push_back(cpu.load_weight(host.view(), dtype));  // converted: a copy
+    experts.push_back(weights.back().matrix);
+  }
+  const Tensor x(cpu, Rng(6).normals(k), 1, k), out(cpu, n_chosen, n), shares(cpu, 1, n_chosen);
+  const DType compute = dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
+  std::vector<int32_t> chosen = {0, 1, 2, 3, 4, 5, 6, 7};
+  const auto n_experts = static_cast<int32_t>(experts.size());
+  for (auto _ : state) {
+    cpu.expert_matmul(x.view(), experts, {chosen.data(), shares.view()}, compute, out.view());
+    for (int32_t& e : chosen) e = (e + 8) % n_experts;
+  }
+  state.SetLabel(std::string(name_of(dtype)));
+  state.SetBytesProcessed(state.iterations() * n_chosen * static_cast<int64_t>(stored_bytes(experts[0])));
+}
+BENCHMARK(ExpertsDecode)->ArgsProduct({{1, 2}, {1, 2, 3, 4}, {640, 5120}})->UseRealTime();
+
 // Loading: bf16 weights to groups of integers.
 void QuantizeWeights(benchmark::State& state) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
@@ -104,15 +130,19 @@ void RerotateKeys(benchmark::State& state) {
 }
 BENCHMARK(RerotateKeys)->ArgsProduct({{1, 2}, {2048, 16384}})->UseRealTime();
 
-void RmsNorm(benchmark::State& state) {
+void normalise(benchmark::State& state, bool centred) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
   const int64_t n = state.range(1), cols = 4096;
   const Tensor x(cpu, Rng(3).normals(n * cols), n, cols), w(cpu, Rng(4).normals(cols), 1, cols);
   const Tensor out(cpu, n, cols);
-  for (auto _ : state) cpu.rms_norm(x.view(), w.view(), 1e-5F, out.view());
+  const Norm norm{w.view(), centred ? w.view() : Matrix(), 1e-5F, centred};
+  for (auto _ : state) cpu.norm(x.view(), norm, out.view());
   state.SetBytesProcessed(state.iterations() * n * cols * 4 * 2);
 }
+void RmsNorm(benchmark::State& state) { normalise(state, false); }
 BENCHMARK(RmsNorm)->ArgsProduct({{1, 2}, {1, 512}})->UseRealTime();
+void LayerNorm(benchmark::State& state) { normalise(state, true); }  // and a bias
+BENCHMARK(LayerNorm)->ArgsProduct({{1, 2}, {1, 512}})->UseRealTime();
 
 void Glu(benchmark::State& state) {
   CpuBackend cpu(static_cast<int>(state.range(0)));

@@ -9,17 +9,18 @@ using CudaRows = OnCudaWith<RowCase>;
 TEST_P(CudaRows, Embed) {
   for (float scale : {1.0F, 45.25483F}) check_embed(*cuda_, reference_, GetParam(), scale);
 }
-TEST_P(CudaRows, RmsNorm) {
-  for (float scale : {1.0F, 1e-4F, 1e4F}) check_rms_norm(*cuda_, reference_, GetParam(), scale);
+TEST_P(CudaRows, Norm) {
+  for (NormKind kind : kNormKinds) {
+    for (float scale : {1.0F, 1e-4F, 1e4F}) check_norm(*cuda_, reference_, GetParam(), kind, scale);
+  }
 }
-TEST_P(CudaRows, AddRmsNorm) {
-  for (float scale : {1.0F, 0.22F}) check_add_rms_norm(*cuda_, reference_, GetParam(), scale);
+TEST_P(CudaRows, AddNorm) {
+  for (NormKind kind : kNormKinds) {
+    for (float scale : {1.0F, 0.22F}) check_add_norm(*cuda_, reference_, GetParam(), kind, scale);
+  }
 }
 TEST_P(CudaRows, Glu) {
-  for (float scale : {3.0F, 50.0F}) {
-    check_glu(*cuda_, reference_, GetParam(), Activation::kSilu, scale);
-    check_glu(*cuda_, reference_, GetParam(), Activation::kGeluTanh, scale);
-  }
+  for (float scale : {3.0F, 50.0F}) check_glu(*cuda_, reference_, GetParam(), scale);
 }
 TEST_P(CudaRows, SoftCap) {
   check_soft_cap(*cuda_, reference_, GetParam(), 0.125F, 0.0F);
@@ -32,12 +33,11 @@ TEST_P(CudaRows, TokenNll) {
 INSTANTIATE_TEST_SUITE_P(Cases, CudaRows, testing::ValuesIn(row_cases()));
 
 using CudaOps = OnCuda;
+TEST_F(CudaOps, NormOfALargeMean) { check_norm_large_mean(*cuda_, reference_); }
 TEST_F(CudaOps, GluLargeAndSmall) {
-  for (float scale : {1e-20F, 1e4F}) {
-    check_glu(*cuda_, reference_, {2, 515}, Activation::kSilu, scale);
-    check_glu(*cuda_, reference_, {2, 515}, Activation::kGeluTanh, scale);
-  }
+  for (float scale : {1e-20F, 1e4F}) check_glu(*cuda_, reference_, {2, 515}, scale);
 }
+TEST_F(CudaOps, GeluEverywhere) { check_gelu_range(*cuda_, reference_); }
 TEST_F(CudaOps, SoftCapOddities) { check_soft_cap_oddities(*cuda_); }
 TEST_F(CudaOps, ArgmaxOddities) { check_argmax_oddities(*cuda_); }
 TEST_F(CudaOps, TokenNllOddities) { check_token_nll_oddities(*cuda_); }
@@ -61,6 +61,8 @@ using CudaRopeTable = OnCudaWith<RopeTableCase>;
 TEST_P(CudaRopeTable, MatchesExactAngles) { check_rope_table(*cuda_, GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Cases, CudaRopeTable, testing::ValuesIn(rope_table_cases()));
 TEST_F(CudaOps, RopeTableSplit) { check_rope_table_split(*cuda_); }
+
+TEST_F(CudaOps, RopeTableAxes) { check_rope_table_axes(*cuda_); }
 
 using CudaQkv = OnCudaWith<QkvCase>;
 TEST_P(CudaQkv, MatchesTheReference) { check_qkv_to_cache(*cuda_, reference_, GetParam()); }

@@ -26,6 +26,8 @@ class Layers {
         w_k_(weight(2, kKvDim)),
         w_v_(weight(3, kKvDim)),
         norm_(weight(4, 1)),
+        bias_(weight(5, 1)),
+        slopes_(backend, alibi_slopes(kHeads), 1, kHeads),
         x_(backend, rows_, kDim),
         normed_(backend, rows_, kDim),
         q_(backend, rows_, kDim),
@@ -45,24 +47,35 @@ class Layers {
     const std::vector<double> inv_freq = frequencies(kHeadDim, theta);
     const std::vector<double> local = frequencies(kHeadDim, 500.0);
     const std::vector<SequenceRope> ropes(sequences.size(), {inv_freq, scale});
-    const std::vector<SequenceRope> local_ropes(sequences.size(), {local, 1.0F, 0.5, 3});
+    std::vector<SequenceRope> local_ropes;  // of M-RoPE, but for the first sequence
+    std::vector<std::vector<int32_t>> positions;
+    const std::vector<uint8_t> axes = axes_of(local.size(), true);
+    for (const StepSequence& sequence : sequences) {
+      positions.push_back(axis_positions(sequence.first_position, 1));
+      local_ropes.push_back({.inv_freq = local, .log_beta = 0.5, .log_ctx = 3});
+      if (local_ropes.size() > 1)
+        local_ropes.back().positions = positions.back(), local_ropes.back().axes = axes;
+    }
     const std::vector<float> input = Rng(static_cast<uint64_t>(lengths_[0])).normals(rows_ * kDim);
     backend_.copy_in(x_.view().data, input.data(), input.size() * sizeof(float));
     backend_.begin_step(sequences);
     backend_.rope_table(ropes, table(0));
     backend_.rope_table(local_ropes, table(1));
+    const Norm rms_norm{norm_.view(), Matrix(), 1e-5F}, layer_norm{norm_.view(), bias_.view(), 1e-5F, true};
     for (int64_t layer = 0; layer < kLayers; ++layer) {
       const RopeTable rope = table(layer);
-      backend_.rms_norm(x_.view(), norm_.view(), 1e-5F, normed_.view());
+      backend_.norm(x_.view(), layer == 0 ? rms_norm : layer_norm, normed_.view());
       backend_.matmul(normed_.view(), w_q_.view(), Matrix(), DType::kF32, q_.view());
       backend_.matmul(normed_.view(), w_k_.view(), Matrix(), DType::kF32, k_.view());
       backend_.matmul(normed_.view(), w_v_.view(), Matrix(), DType::kF32, v_.view());
       const KvLayer& part = caches_[0]->layer(static_cast<size_t>(layer));
       backend_.qkv_to_cache(q_.view(), k_.view(), v_.view(), QkvEpilogue(), rope, part);
-      backend_.attention(q_.view(), rope, part, {kHeads, 0.17F, 0, 20.0F}, out_.view());
-      backend_.add_rms_norm(x_.view(), out_.view(), 0.8F, norm_.view(), 1e-5F, normed_.view());
+      const Matrix slopes = layer == 0 ? Matrix() : slopes_.view();
+      backend_.attention(q_.view(), rope, part, {kHeads, 0.17F, 0, 20.0F, slopes}, out_.view());
+      backend_.add_norm(x_.view(), out_.view(), 0.8F, rms_norm, normed_.view());
       backend_.glu(normed_.view(), x_.view(), layer == 0 ? Activation::kSilu : Activation::kGeluTanh);
-      backend_.add_rms_norm(x_.view(), normed_.view(), 0.9F, Matrix(), 0.0F, Matrix());
+      backend_.glu(normed_.view(), Matrix(), Activation::kGelu);
+      backend_.add_norm(x_.view(), normed_.view(), 0.9F, Norm(), Matrix());
       backend_.soft_cap(x_.view(), 1.1F, 9.0F);
     }
     return normed_.values();
@@ -105,7 +118,7 @@ class Layers {
   Backend& backend_;
   std::vector<int64_t> lengths_;
   int64_t rows_;
-  Tensor w_q_, w_k_, w_v_, norm_;
+  Tensor w_q_, w_k_, w_v_, norm_, bias_, slopes_;
   Tensor x_, normed_, q_, k_, v_, out_, cos_, sin_, q_scale_;
   std::vector<std::unique_ptr<Cache>> caches_;
 };
@@ -170,12 +183,12 @@ TEST_F(CudaQueue, FreedMemoryHasBeenUsedBefore) {
   const Tensor out(*cuda_, 1, 256), ones(*cuda_, std::vector<float>(256, 1.0F), 1, 256);
   {
     const Tensor x(*cuda_, values, 1, 256);
-    cuda_->rms_norm(x.view(), ones.view(), 0.0F, out.view());
+    cuda_->norm(x.view(), {ones.view(), Matrix()}, out.view());
   }
   const Tensor x(reference_, values, 1, 256), expected(reference_, 1, 256);
   const Tensor host_ones(reference_, std::vector<float>(256, 1.0F), 1, 256);
-  reference_.rms_norm(x.view(), host_ones.view(), 0.0F, expected.view());
-  expect_close(out.values(), expected.values(), 1e-5, 0, "rms_norm");
+  reference_.norm(x.view(), {host_ones.view(), Matrix()}, expected.view());
+  expect_close(out.values(), expected.values(), 1e-5, 0, "norm");
 }
 
 // A launch that fails is reported by the first call that waits, or that waits after memory was freed, and the
@@ -184,8 +197,8 @@ TEST_F(CudaQueue, AFailedLaunchIsReportedOnce) {
   for (bool freed : {false, true}) {
     const std::vector<float> values = Rng(4).normals(64);
     const Tensor x(*cuda_, values, 1, 64), ones(*cuda_, std::vector<float>(64, 1.0F), 1, 64);
-    cuda_->rms_norm(x.view().row_range(0, 0), ones.view(), 0.0F, x.view());  // a grid of no blocks
-    if (freed) cuda_->allocate(64);                                          // and freed
+    cuda_->norm(x.view().row_range(0, 0), {ones.view(), Matrix()}, x.view());  // a grid of no blocks
+    if (freed) cuda_->allocate(64);                                            // and freed
     EXPECT_ANY_THROW(cuda_->synchronize());
     EXPECT_NO_THROW(cuda_->synchronize());
     EXPECT_EQ(x.values(), values);

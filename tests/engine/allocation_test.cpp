@@ -10,8 +10,13 @@ TEST(Allocation, ADecodeStepNeedsNone) {
   int* volatile one_int = new int;  // volatile: the pair is not optimised away
   delete one_int;
   if (allocations() == none) GTEST_SKIP() << "SKIPPED: a sanitizer has an operator new of its own";
-  const std::filesystem::path dir = std::filesystem::path(LARIAT_SOURCE_DIR) / "configs" / "demo";
-  for (const DType dtype : {DType::kBF16, DType::kQ8}) {
+  const std::filesystem::path demo = std::filesystem::path(LARIAT_SOURCE_DIR) / "configs" / "demo";
+  const std::pair<std::filesystem::path, DType> cases[] = {{demo, DType::kBF16},
+                                                           {demo, DType::kQ8},
+                                                           {checkpoint_dir("mixtral"), DType::kBF16},
+                                                           {checkpoint_dir("qwen3_moe"), DType::kQ8},
+                                                           {checkpoint_dir("deepseek_v2"), DType::kF32}};
+  for (const auto& [dir, dtype] : cases) {
     CpuBackend backend(2);
     const Model model = load_model(dir, load_config(dir), backend, dtype);
     Session session(model, backend, {});
@@ -27,7 +32,7 @@ TEST(Allocation, ADecodeStepNeedsNone) {
     while (sequence.length() % kKvPage != 1) token = step(token);  // and the cache once per block
     const int64_t before = allocations();
     while (sequence.length() % kKvPage != 0) token = step(token);
-    EXPECT_EQ(allocations() - before, 0) << name_of(dtype);
+    EXPECT_EQ(allocations() - before, 0) << dir << " " << name_of(dtype);
   }
 }
 

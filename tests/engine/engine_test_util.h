@@ -62,8 +62,11 @@ inline std::vector<float> float_tensor(const Checkpoint& file, const std::string
 inline constexpr double kSumOrderTolerance = 6.2e-5;
 
 // Logits of every token, [tokens.size(), vocab]: the first `prefilled` as one prefill, the rest decoded.
-inline std::vector<float> all_logits(Session& session, std::span<const int32_t> tokens, size_t prefilled) {
+// positions: as Session::place takes them; empty: none placed.
+inline std::vector<float> all_logits(Session& session, std::span<const int32_t> tokens, size_t prefilled,
+                                     std::span<const int32_t> positions = {}) {
   Sequence sequence = session.new_sequence();
+  if (!positions.empty()) session.place(sequence, positions);
   std::vector<float> all;
   session.prefill(sequence, tokens.first(prefilled), 0, [&](int64_t, const Matrix& logits) {
     for (int64_t r = 0; r < logits.rows; ++r)

@@ -28,12 +28,10 @@ class ForwardingBackend : public Backend {
   void embed(std::span<const int32_t> tokens, const Matrix& table, float scale, const Matrix& out) override {
     counted().embed(tokens, table, scale, out);
   }
-  void rms_norm(const Matrix& x, const Matrix& weight, float eps, const Matrix& out) override {
-    counted().rms_norm(x, weight, eps, out);
-  }
-  void add_rms_norm(const Matrix& residual, const Matrix& delta, float scale, const Matrix& weight, float eps,
-                    const Matrix& out) override {
-    counted().add_rms_norm(residual, delta, scale, weight, eps, out);
+  void norm(const Matrix& x, const Norm& norm, const Matrix& out) override { counted().norm(x, norm, out); }
+  void add_norm(const Matrix& residual, const Matrix& delta, float scale, const Norm& norm,
+                const Matrix& out) override {
+    counted().add_norm(residual, delta, scale, norm, out);
   }
   void matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
               const Matrix& out) override {
@@ -57,6 +55,16 @@ class ForwardingBackend : public Backend {
   }
   void glu(const Matrix& gate, const Matrix& up, Activation activation) override {
     counted().glu(gate, up, activation);
+  }
+  void route(const Matrix& logits, const Router& router, const Routing& routing) override {
+    counted().route(logits, router, routing);
+  }
+  void expert_matmul(const Matrix& x, std::span<const Matrix> experts, const Routing& routing, DType compute,
+                     const Matrix& out) override {
+    counted().expert_matmul(x, experts, routing, compute, out);
+  }
+  void combine_experts(const Matrix& x, const Routing& routing, bool add, const Matrix& out) override {
+    counted().combine_experts(x, routing, add, out);
   }
   void soft_cap(const Matrix& x, float scale, float cap) override { counted().soft_cap(x, scale, cap); }
   void argmax(const Matrix& logits, std::span<int32_t> ids) override { counted().argmax(logits, ids); }

@@ -15,6 +15,11 @@ inline constexpr std::array kLongNames = {"llama_gqa", "mistral_window", "mistra
                                           "qwen3",     "minimind",       "phi3_window",  "gemma",
                                           "gemma2",    "gemma3",         "smollm3",      "granite",
                                           "olmo2",     "olmo3",          "ministral3",   "minimind_plain"};
+// Those with other products than Llama's seven in each layer, and those of them with experts: a router's
+// choice may turn on the last bit of 16, and then everything differs.
+inline constexpr std::array kLongOtherNames = {"gpt_neox", "gpt_neox_serial", "bloom", "mpt"};
+inline constexpr std::array kLongExpertNames = {"mixtral", "qwen3_moe", "deepseek_v2", "deepseek_v2_full",
+                                                "deepseek_v3"};
 // Those whose RoPE frequencies follow the length: all 320 tokens at once is what transformers computes.
 inline constexpr std::array kLongDynamicNames = {"phi3", "phi4_mini", "internlm2"};
 
@@ -100,6 +105,7 @@ inline std::filesystem::path rounded_checkpoint(const LongCase& c) {
   std::vector<uint16_t> values;
   const Checkpoint stored = Checkpoint::open(source);
   for (const auto& [name, tensor] : stored.tensors()) {
+    if (tensor.dtype == "BOOL") continue;  // the mask of old GPT-NeoX files, which nobody reads
     const size_t first = values.size() * 2, count = tensor.bytes / size_of(tensor.float_dtype());
     for (size_t i = 0; i < count; ++i) {
       const float value = load_f32(tensor.data, tensor.float_dtype(), static_cast<int64_t>(i));

@@ -86,6 +86,27 @@ TEST_P(LongPrompt, OtherChunksAreWithinRounding) {
   }
 }
 
+class LongOtherPrompt : public LongPrompt {};
+
+TEST_P(LongOtherPrompt, AtOnceInChunksAndTokenByToken) {
+  CpuBackend backend(2);
+  const std::vector<float> at_once = run(backend, 0);
+  expect_golden(at_once);
+  EXPECT_EQ(backend.paths().attention_block, layers());
+  const bool experts = load_config(checkpoint_dir(GetParam().name)).layers.back().feed_forward.experts.n > 0;
+  EXPECT_LE(max_abs_difference(run(backend, 64), at_once), experts ? kSumOrderTolerance : 0.0)
+      << "an expert's rows go through one kernel or another, by how many of them a chunk has";
+  expect_golden(run(backend, 64, 290));
+  expect_golden(run(backend, 7));
+  EXPECT_GT(backend.paths().attention_stream, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, LongOtherPrompt,
+                         testing::ValuesIn(long_cases(kLongOtherNames,
+                                                      {DType::kF32, DType::kBF16, DType::kF16})),
+                         long_case_name);
+INSTANTIATE_TEST_SUITE_P(Experts, LongOtherPrompt,
+                         testing::ValuesIn(long_cases(kLongExpertNames, {DType::kF32})), long_case_name);
 INSTANTIATE_TEST_SUITE_P(Families, LongPrompt,
                          testing::ValuesIn(long_cases(kLongNames, {DType::kF32, DType::kBF16, DType::kF16})),
                          long_case_name);

@@ -134,8 +134,31 @@ TEST_P(FamilyCache, DecodePastTheTrainedContextEqualsUnrotatedKeys) {
 
 INSTANTIATE_TEST_SUITE_P(Families, FamilyCache,
                          testing::Values("phi3", "phi4_mini", "gemma", "gemma2", "gemma3", "smollm3",
-                                         "granite", "olmo2", "olmo3", "internlm2", "ministral3"),
+                                         "granite", "olmo2", "olmo3", "internlm2", "ministral3", "gpt_neox",
+                                         "gpt_neox_serial", "mixtral", "qwen3_moe", "deepseek_v2",
+                                         "deepseek_v2_full", "deepseek_v3", "minicpm3"),
                          [](const auto& test) { return std::string(test.param); });
+
+// M-RoPE under a scale that moves: keys turn by the three positions of their tokens.
+TEST(PlacedCache, DecodePastTheTrainedContextEqualsUnrotatedKeys) {
+  CpuBackend backend(1);
+  UnrotatedBackend unrotated(backend);
+  for (const char* name : {"qwen2_vl", "qwen3_vl"}) {
+    RopeOptions scaling;
+    scaling.scaling = "dynamic-yarn";
+    scaling.original_ctx = 32;
+    const Model model = open_f32(checkpoint_dir(name), backend, scaling);
+    const std::vector<int32_t> tokens = random_tokens(size_t{150}, model.spec.vocab_size);
+    std::vector<int32_t> positions;  // ten words, an image of six rows and eight columns, words
+    for (int32_t i = 0; i < 10; ++i) positions.insert(positions.end(), 3, i);
+    for (int32_t i = 0; i < 48; ++i) positions.insert(positions.end(), {10, 10 + i / 8, 10 + i % 8});
+    const auto run = [&](Backend& on) {
+      Session session(model, on, f32_session());
+      return all_logits(session, tokens, 60, positions);
+    };
+    EXPECT_LE(max_abs_difference(run(backend), run(unrotated)), 1e-4) << name;
+  }
+}
 
 TEST(LongRopeCache, SwitchesItsListWhenTheSequenceOutgrowsTheOriginalLength) {
   CpuBackend backend(1);

@@ -26,6 +26,11 @@ class UnrotatedBackend final : public ForwardingBackend {
     Frequencies& inv_freq = inv_freq_[table.cos.data];
     inv_freq.clear();
     for (const SequenceRope& rope : ropes) inv_freq.emplace_back(rope.inv_freq.begin(), rope.inv_freq.end());
+    if (!ropes.empty() && !ropes[0].positions.empty()) {  // of one sequence alone
+      positions_.resize(static_cast<size_t>(3 * sequences_[0].first_position));
+      positions_.insert(positions_.end(), ropes[0].positions.begin(), ropes[0].positions.end());
+      axes_ = ropes[0].axes;
+    }
     inner_.rope_table(ropes, table);
   }
 
@@ -76,15 +81,18 @@ class UnrotatedBackend final : public ForwardingBackend {
  private:
   using Frequencies = std::vector<std::vector<double>>;  // of each sequence
 
-  static void rotate(const KvLayer& layer, void* page, int64_t position, size_t sequence,
-                     const RopeTable& rope, const Frequencies& inv_freq) {
+  void rotate(const KvLayer& layer, void* page, int64_t position, size_t sequence, const RopeTable& rope,
+              const Frequencies& inv_freq) const {
     const int64_t half = rope.rotary_dim / 2;
     for (int64_t head = 0; head < layer.n_kv_heads; ++head) {
       float* key = static_cast<float*>(layer.keys(page)) + kv_index(head, position, 0, layer.head_dim);
       for (int64_t i = 0; i < half; ++i) {
         float& a = rope.interleaved ? key[2 * i] : key[i];
         float& b = rope.interleaved ? key[2 * i + 1] : key[i + half];
-        const double angle = static_cast<double>(position) * inv_freq[sequence][static_cast<size_t>(i)];
+        const auto pair = static_cast<size_t>(i);
+        const int64_t at =
+            axes_.empty() ? position : positions_[static_cast<size_t>(3 * position) + axes_[pair]];
+        const double angle = static_cast<double>(at) * inv_freq[sequence][pair];
         const double x = a, y = b;
         a = static_cast<float>(x * std::cos(angle) - y * std::sin(angle));
         b = static_cast<float>(x * std::sin(angle) + y * std::cos(angle));
@@ -92,7 +100,9 @@ class UnrotatedBackend final : public ForwardingBackend {
     }
   }
 
-  std::vector<StepSequence> sequences_;          // of the step
+  std::vector<StepSequence> sequences_;  // of the step
+  std::vector<int32_t> positions_;       // of M-RoPE, of all tokens so far
+  std::span<const uint8_t> axes_;
   std::map<const void*, Frequencies> inv_freq_;  // of each table, by where its cosines are
 };
 

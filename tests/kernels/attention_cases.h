@@ -21,13 +21,51 @@ struct AttentionCase {
   float q_scale = 1.0F;
   Fill fill = Fill::kRandom;
   float softcap = 0.0F;
+  bool alibi = false;
+  bool latent = false;  // the values are the keys
 };
 
 inline void PrintTo(const AttentionCase& c, std::ostream* out) {
   *out << "n " << c.n << " at " << c.first_position << " heads " << c.n_heads << "/" << c.n_kv_heads
        << " dim " << c.head_dim << "/" << c.rotary_dim << " " << name_of(c.k_dtype) << "/"
        << name_of(c.v_dtype) << " window " << c.window << (c.interleaved ? " interleaved" : "") << " q_scale "
-       << c.q_scale << " fill " << static_cast<int>(c.fill) << " softcap " << c.softcap;
+       << c.q_scale << " fill " << static_cast<int>(c.fill) << " softcap " << c.softcap
+       << (c.alibi ? " alibi" : "") << (c.latent ? " latent" : "");
+}
+
+inline void add_bias_and_latent_cases(std::vector<AttentionCase>& cases) {
+  constexpr DType f32 = DType::kF32, f16 = DType::kF16, bf16 = DType::kBF16;
+  // ALiBi: grouped heads of any number, windows, all ways through the kernels, far from the start
+  for (AttentionCase c : std::vector<AttentionCase>{{1, 0, 4, 4, 64, 0},
+                                                    {1, 700, 4, 2, 64, 0},
+                                                    {1, 700, 12, 3, 128, 0, f16, bf16},
+                                                    {1, 5000, 7, 1, 80, 0, bf16, bf16},
+                                                    {1, 1000, 6, 6, 256, 0, f16, bf16},
+                                                    {1, 100000, 2, 1, 8, 0, f16, f16, 300},
+                                                    {3, 400, 5, 5, 34, 0, f32, f32},
+                                                    {5, 300, 4, 4, 12, 0, bf16, f32, 64},
+                                                    {2, 60, 3, 1, 64, 64, f16, bf16},  // beside RoPE
+                                                    {150, 130, 12, 4, 64, 0, f16, bf16},
+                                                    {150, 130, 4, 2, 64, 0, f16, f16, 100},
+                                                    {70, 250, 2, 2, 256, 0, bf16, bf16},
+                                                    {90, 0, 7, 7, 96, 0},
+                                                    {100, 200, 3, 1, 34, 0, f32, f16, 17}}) {
+    c.alibi = true;
+    cases.push_back(c);
+    c.softcap = 2.0F;
+    if (c.n == 2 || c.n == 90) cases.push_back(c);
+  }
+  // MLA: one row per position, 64 of it rotated, for all heads and for keys and values alike
+  for (AttentionCase c : std::vector<AttentionCase>{{1, 0, 1, 1, 576, 64, f16, f16},
+                                                    {1, 300, 16, 1, 576, 64, f16, f16},
+                                                    {2, 255, 40, 1, 576, 64, bf16, bf16},
+                                                    {1, 140, 4, 1, 288, 32, f32, f32},
+                                                    {9, 60, 3, 1, 576, 64, f32, f32},
+                                                    {5, 250, 8, 1, 64, 16, f16, f16},
+                                                    {40, 30, 4, 1, 64, 16, bf16, bf16}}) {
+    c.interleaved = c.latent = true;
+    cases.push_back(c);
+  }
 }
 
 inline std::vector<AttentionCase> attention_cases() {
@@ -88,7 +126,18 @@ inline std::vector<AttentionCase> attention_cases() {
     cases.push_back({40, 250, 3, 1, 34, 34, f32, f32, 64, false, 1.0F, Fill::kRandom, softcap});
     cases.push_back({1, 900, 4, 2, 64, 64, f32, f32, 0, false, 1.0F, Fill::kHuge, softcap});
   }
+  add_bias_and_latent_cases(cases);
   return cases;
+}
+
+// The slopes of the ALiBi paper, for head counts that are no power of two as well: 2^(-8 (h + 1) / n_heads).
+inline std::vector<float> alibi_slopes(int64_t n_heads) {
+  std::vector<float> slopes;
+  for (int64_t h = 1; h <= n_heads; ++h) {
+    slopes.push_back(
+        static_cast<float>(std::exp2(-8.0 * static_cast<double>(h) / static_cast<double>(n_heads))));
+  }
+  return slopes;
 }
 
 // The data of a case, the same for every backend and every way of splitting it.
@@ -114,13 +163,20 @@ struct AttentionData {
 inline std::vector<float> run_attention(Backend& backend, const AttentionCase& c,
                                         const std::vector<int64_t>& chunks) {
   const AttentionData data(c);
-  Cache cache(backend, c.first_position + c.n, c.n_kv_heads, c.head_dim, c.k_dtype, c.v_dtype);
+  KvGeometry geometry;
+  if (c.latent) {
+    geometry.add_latent_layer(c.head_dim, c.k_dtype);
+  } else {
+    geometry.add_layer(c.n_kv_heads, c.head_dim, c.k_dtype, c.v_dtype);
+  }
+  Cache cache(backend, c.first_position + c.n, geometry);
   cache.set_keys(data.keys);
-  cache.set_values(data.values);
+  if (!c.latent) cache.set_values(data.values);
+  const Tensor slopes(backend, alibi_slopes(c.n_heads), 1, c.n_heads);
   const int64_t cols = c.n_heads * c.head_dim;
   const Tensor q(backend, data.q, c.n, cols, DType::kF32, 6), out(backend, c.n, cols, 3);
   const AttentionParams params{c.n_heads, 1.0F / std::sqrt(static_cast<float>(c.head_dim)), c.window,
-                               c.softcap};
+                               c.softcap, c.alibi ? slopes.view() : Matrix()};
   int64_t done = 0;
   for (int64_t chunk : chunks) {
     const int64_t first = c.first_position + done;
@@ -138,7 +194,8 @@ inline std::vector<float> run_attention(Backend& backend, const AttentionCase& c
 // the relative error of its weight, hence (times the largest |v|, 4 here) of the result. Random normals have
 // S of about 5; kHuge has 10^4 * 5. The weighted sum itself adds a few 2^-24. A soft cap magnifies no error
 // of a score, and adds 8 * 2^-24 of itself: 5 (check_soft_cap), and 3 where the quotient is only good to 2
-// ulp.
+// ulp. ALiBi's distances make a score b smaller and its error b * 2^-24 larger, but the weight falls by
+// exp(-b).
 inline double attention_tolerance(const AttentionCase& c) {
   const double largest_value = c.fill == Fill::kDenormal ? 4e-6 : 4.0;
   const double largest_score = c.fill == Fill::kHuge ? 5e4 : 5.0;
@@ -163,6 +220,39 @@ inline void check_attention_chunks(Backend& backend, const AttentionCase& c) {
                "attention in chunks");
 }
 
+// With queries of 0 ALiBi alone weighs the values: by exp(-slope * distance), over their sum.
+inline void check_alibi_weights(Backend& backend, DType dtype, double tolerance) {
+  const int64_t n = 90, heads = 3, head_dim = 8;
+  std::vector<float> one_hot;
+  for (int64_t i = 0; i < n * head_dim; ++i) {
+    one_hot.push_back(i / head_dim % head_dim == i % head_dim ? 1.0F : 0.0F);
+  }
+  const std::vector<float> slopes = {1.0F, 0.0625F, 0.00390625F};
+  const Tensor q(backend, std::vector<float>(static_cast<size_t>(n * heads * head_dim)), n, heads * head_dim);
+  const Tensor out(backend, n, heads * head_dim), slope(backend, slopes, 1, heads);
+  Cache cache(backend, n, 1, head_dim, dtype, dtype);
+  cache.set_keys(one_hot);
+  cache.set_values(one_hot);
+  const Rope rope(backend, 0, n, {}, false);
+  const StepSequence step = cache.sequence(0, n);
+  backend.begin_step({&step, 1});
+  backend.attention(q.view(), rope.table, cache.layer(),
+                    {.n_heads = heads, .scale = 0.125F, .slopes = slope.view()}, out.view());
+  std::vector<float> expected;
+  for (int64_t p = 0; p < n; ++p) {
+    for (const float m : slopes) {
+      double sum = 0, of_dim[head_dim] = {};
+      for (int64_t j = 0; j <= p; ++j) {
+        const double weight = std::exp(-static_cast<double>(m) * static_cast<double>(p - j));
+        sum += weight;
+        of_dim[j % head_dim] += weight;
+      }
+      for (const double weight : of_dim) expected.push_back(static_cast<float>(weight / sum));
+    }
+  }
+  expect_close(out.values(), expected, tolerance, 0, "ALiBi's weights");
+}
+
 // A table of which nothing is rotated, though it has angles and a factor: what frequencies of 0 give.
 inline void check_attention_without_rope(Backend& backend) {
   const int64_t n = 70, heads = 4, kv_heads = 2, head_dim = 64;
@@ -178,7 +268,8 @@ inline void check_attention_without_rope(Backend& backend) {
     const StepSequence step = cache.sequence(0, n);
     backend.begin_step({&step, 1});
     backend.qkv_to_cache(q.view(), k.view(), v.view(), QkvEpilogue(), rope.table, cache.layer());
-    backend.attention(q.view(), rope.table, cache.layer(), {heads, 0.125F}, out.view());
+    backend.attention(q.view(), rope.table, cache.layer(), {.n_heads = heads, .scale = 0.125F, .slopes = {}},
+                      out.view());
     return std::pair(cache.keys(n), out.values());
   };
   for (DType dtype : {DType::kF32, DType::kF16}) {
@@ -204,7 +295,8 @@ inline void check_attention_is_relative(Backend& backend) {
     const StepSequence step = cache.sequence(0, n);
     backend.begin_step({&step, 1});
     backend.qkv_to_cache(q.view(), k.view(), v.view(), QkvEpilogue(), rope.table, cache.layer());
-    backend.attention(q.view(), rope.table, cache.layer(), {heads, 0.125F, 0}, out.view());
+    backend.attention(q.view(), rope.table, cache.layer(), {.n_heads = heads, .scale = 0.125F, .slopes = {}},
+                      out.view());
     return out.values();
   };
   const std::vector<float> expected = run(0);

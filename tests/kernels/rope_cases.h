@@ -60,20 +60,70 @@ inline void check_rope_table_split(Backend& backend) {
   }
 }
 
+// Positions of M-RoPE for tokens [first, first + count): a text, then an image of 5 x 7 patches, and so on.
+inline std::vector<int32_t> axis_positions(int64_t first, int64_t count) {
+  std::vector<int32_t> positions;
+  for (int64_t p = first; p < first + count; ++p) {
+    const auto token = static_cast<int32_t>(p), in_image = token % 50;
+    const int32_t start = in_image < 35 ? token - in_image : token;
+    positions.insert(positions.end(), {start, in_image < 35 ? start + in_image / 7 : token,
+                                       in_image < 35 ? start + in_image % 7 : token});
+  }
+  return positions;
+}
+
+// Which of the three each pair turns by: sections as in Qwen2-VL, or in turn as in Qwen3-VL.
+inline std::vector<uint8_t> axes_of(size_t pairs, bool in_turn) {
+  std::vector<uint8_t> axes;
+  for (size_t j = 0; j < pairs; ++j) {
+    axes.push_back(static_cast<uint8_t>(in_turn ? j % 3 : j < pairs / 4 ? 0 : j < pairs * 5 / 8 ? 1 : 2));
+  }
+  return axes;
+}
+
+// M-RoPE against 80-bit arithmetic, beside a sequence that has none. Queries are scaled by their place in the
+// text all the same.
+inline void check_rope_table_axes(Backend& backend) {
+  const std::vector<double> inv_freq = frequencies(96);
+  const size_t pairs = inv_freq.size();
+  for (const bool in_turn : {false, true}) {
+    const std::vector<uint8_t> axes = axes_of(pairs, in_turn);
+    const std::vector<void*> pages(2000);
+    const std::vector<StepSequence> step = {{300, 5, pages.data()}, {90001, 123, pages.data()}};
+    const std::vector<int32_t> positions = axis_positions(90001, 123);
+    const std::vector<SequenceRope> ropes = {{inv_freq, 1.5F}, {inv_freq, 1.0F, positions, axes, 0.1, 300}};
+    backend.begin_step(step);
+    const Rope rope(backend, 128, ropes, false);
+    const std::vector<float> cos = rope.cos.values(), sin = rope.sin.values();
+    const std::vector<float> q_scale = rope.q_scale.values();
+    for (size_t row = 0; row < 128; ++row) {
+      for (size_t j = 0; j < pairs; ++j) {
+        const auto at = row < 5 ? static_cast<int32_t>(300 + row) : positions[3 * (row - 5) + axes[j]];
+        const long double angle = static_cast<long double>(at) * static_cast<long double>(inv_freq[j]);
+        ASSERT_NEAR(cos[row * pairs + j], static_cast<double>(std::cos(angle)), 0x1p-25 + 1e-9) << row;
+        ASSERT_NEAR(sin[row * pairs + j], static_cast<double>(std::sin(angle)), 0x1p-25 + 1e-9) << row;
+      }
+      const auto in_text = static_cast<int64_t>(90001 + row - 5);
+      ASSERT_EQ(q_scale[row], row < 5 ? 1.5F : ropes[1].q_scale_at(in_text)) << row;
+    }
+  }
+}
+
 // --- qkv_to_cache -------------------------------------------------------------------------------------
 
 struct QkvCase {
   int64_t n, first_position, n_heads, n_kv_heads, head_dim, rotary_dim;
   bool interleaved = false, bias = false, norm = false;
   DType k_dtype = DType::kF16, v_dtype = DType::kF16;
-  float scale = 1.0F;  // of k and v
+  float scale = 1.0F;   // of k and v
+  bool latent = false;  // one row that is key and value, and no v
 };
 
 inline void PrintTo(const QkvCase& c, std::ostream* out) {
   *out << "n " << c.n << " at " << c.first_position << " heads " << c.n_heads << "/" << c.n_kv_heads
        << " dim " << c.head_dim << "/" << c.rotary_dim << (c.interleaved ? " interleaved" : "")
        << (c.bias ? " bias" : "") << (c.norm ? " norm" : "") << " " << name_of(c.k_dtype) << "/"
-       << name_of(c.v_dtype) << " scale " << c.scale;
+       << name_of(c.v_dtype) << " scale " << c.scale << (c.latent ? " latent" : "");
 }
 
 inline std::vector<QkvCase> qkv_cases() {
@@ -89,6 +139,9 @@ inline std::vector<QkvCase> qkv_cases() {
     cases.push_back({4, 9, 2, 2, 10, 2, interleaved, false, true, DType::kBF16, DType::kBF16});
     cases.push_back({40, 0, 2, 2, 48, 48, interleaved, false, false, DType::kF16, DType::kF16, 1e-6F});
     cases.push_back({40, 0, 2, 2, 48, 48, interleaved, false, false, DType::kF16, DType::kF16, 5e4F});
+    for (DType dtype : {DType::kF16, DType::kBF16, DType::kF32}) {
+      cases.push_back({3, 254, 16, 1, 576, 64, interleaved, false, false, dtype, dtype, 1.0F, true});
+    }
   }
   return cases;
 }
@@ -114,10 +167,17 @@ inline QkvResult run_qkv(Backend& backend, const QkvCase& c) {
   if (c.norm) epilogue.q_norm = q_norm.view(), epilogue.k_norm = k_norm.view(), epilogue.norm_eps = 1e-6F;
   const Rope rope(backend, c.first_position, c.n, frequencies(c.rotary_dim), c.interleaved, 1.7F);
   const int64_t end = c.first_position + c.n;
-  const Cache cache(backend, end, c.n_kv_heads, c.head_dim, c.k_dtype, c.v_dtype);
+  KvGeometry geometry;
+  if (c.latent) {
+    geometry.add_latent_layer(c.head_dim, c.k_dtype);
+  } else {
+    geometry.add_layer(c.n_kv_heads, c.head_dim, c.k_dtype, c.v_dtype);
+  }
+  const Cache cache(backend, end, geometry);
   const StepSequence step = cache.sequence(c.first_position, c.n);
   backend.begin_step({&step, 1});
-  backend.qkv_to_cache(q.view(), k.view(), v.view(), epilogue, rope.table, cache.layer());
+  backend.qkv_to_cache(q.view(), k.view(), c.latent ? Matrix() : v.view(), epilogue, rope.table,
+                       cache.layer());
   return {q.values(), cache.keys(end), cache.values(end)};
 }
 
@@ -146,11 +206,13 @@ struct RerotateCase {
   int64_t n_layers, n_positions, n_kv_heads, head_dim, rotary_dim;
   bool interleaved = false;
   DType k_dtype = DType::kF16;
+  bool multi_axis = false;  // M-RoPE
 };
 
 inline void PrintTo(const RerotateCase& c, std::ostream* out) {
   *out << c.n_layers << " layers, " << c.n_positions << " positions, " << c.n_kv_heads << " heads, dim "
-       << c.head_dim << "/" << c.rotary_dim << (c.interleaved ? " interleaved " : " ") << name_of(c.k_dtype);
+       << c.head_dim << "/" << c.rotary_dim << (c.interleaved ? " interleaved " : " ") << name_of(c.k_dtype)
+       << (c.multi_axis ? " multi-axis" : "");
 }
 
 inline std::vector<RerotateCase> rerotate_cases() {
@@ -162,6 +224,9 @@ inline std::vector<RerotateCase> rerotate_cases() {
       cases.push_back({3, 257, 1, 128, 128, interleaved, dtype});
       cases.push_back({1, 2500, 2, 36, 36, interleaved, dtype});
       cases.push_back({5, 700, 3, 80, 20, interleaved, dtype});
+      cases.push_back({2, 300, 1, 576, 64, interleaved, dtype});
+      cases.push_back({2, 700, 2, 64, 64, interleaved, dtype, true});
+      cases.push_back({1, 300, 1, 36, 30, interleaved, dtype, true});
     }
   }
   return cases;
@@ -190,7 +255,11 @@ inline void check_rerotate_keys(Backend& tested, Backend& reference, const Rerot
     for (size_t i = 0; i < cache.layers().size(); ++i)
       cache.set_keys(rng.normals(capacity * per_position), i);
     const std::vector<double> delta = frequency_change(c.rotary_dim);
-    rerotate(backend, cache, c.n_positions, delta, c.interleaved);
+    const std::vector<int32_t> positions = axis_positions(0, c.n_positions);
+    const std::vector<uint8_t> axes = axes_of(delta.size(), c.interleaved);
+    KeyRotation rotation{cache.pages(), c.n_positions, delta};
+    if (c.multi_axis) rotation.positions = positions, rotation.axes = axes;
+    backend.rerotate_keys({&rotation, 1}, cache.layers(), c.interleaved);
     std::vector<std::vector<float>> keys;
     for (size_t i = 0; i < cache.layers().size(); ++i) keys.push_back(cache.keys(capacity, i));
     return keys;

@@ -16,6 +16,16 @@ TEST(RopeTableSplit, DoesNotMatter) {
   check_rope_table_split(two);
 }
 
+TEST(RopeTableAxes, Cpu) {
+  CpuBackend one(1), two(2);
+  check_rope_table_axes(one);
+  check_rope_table_axes(two);
+}
+TEST(RopeTableAxes, Reference) {
+  ReferenceBackend reference;
+  check_rope_table_axes(reference);
+}
+
 using QkvToCache = CpuOp<QkvCase>;
 TEST_P(QkvToCache, MatchesReference) { check_qkv_to_cache(cpu_, reference_, param()); }
 LARIAT_ON_CPU(QkvToCache, qkv_cases());

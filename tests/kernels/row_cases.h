@@ -4,7 +4,7 @@
 
 #include "tests/kernels/tensors.h"
 
-// Cases of the ops that work row by row: embed, rms_norm, glu, soft_cap, argmax, token_nll.
+// Cases of the ops that work row by row: embed, norm, glu, soft_cap, argmax, token_nll.
 namespace lariat::test {
 
 struct RowCase {
@@ -49,81 +49,144 @@ inline void check_embed(Backend& tested, Backend& reference, const RowCase& c, f
   expect_close(run(tested), run(reference), 0, 0, "embed");
 }
 
+struct NormKind {
+  bool centred = false, bias = false;
+};
+inline constexpr NormKind kNormKinds[] = {{}, {.bias = true}, {.centred = true}, {true, true}};
+
+inline void PrintTo(const NormKind& k, std::ostream* out) {
+  *out << (k.centred ? "LayerNorm" : "RMSNorm") << (k.bias ? " with bias" : "");
+}
+
+// The norm of a case in one backend's memory.
+struct NormData {
+  Tensor weight, bias;
+  Norm norm;
+
+  NormData(Backend& backend, const RowCase& c, NormKind kind, float eps)
+      : weight(backend, Rng(121).normals(c.cols), 1, c.cols, c.dtype),
+        bias(backend, Rng(122).normals(c.cols), 1, c.cols, c.dtype == DType::kF32 ? DType::kF16 : c.dtype),
+        norm{weight.view(), kind.bias ? bias.view() : Matrix(), eps, kind.centred} {}
+};
+
 // The mean of squares is a sum of positive terms: whatever the order, its relative error stays below
-// cols * 2^-24 and with partial sums per lane far below; half of it reaches the result.
-inline void check_rms_norm(Backend& tested, Backend& reference, const RowCase& c, float scale = 1.0F) {
-  Rng rng(12);
-  const std::vector<float> x = rng.normals(c.rows * c.cols, scale), weight = rng.normals(c.cols);
+// cols * 2^-24 and with partial sums per lane far below; half of it reaches the result. What is left of the
+// mean in a centred value is of the size of a value's own rounding, 2^-24 of the largest, and the bias may
+// cancel what it is added to: both are absolute, for values up to 4 times weights up to 4.
+inline void expect_normed(const std::vector<float>& actual, const std::vector<float>& expected, NormKind kind,
+                          const std::string& what) {
+  expect_close(actual, expected, kind.centred || kind.bias ? 16 * 4 * 0x1p-24 : 0, 2e-6,
+               what + " " + testing::PrintToString(kind));
+}
+
+inline void check_norm(Backend& tested, Backend& reference, const RowCase& c, NormKind kind,
+                       float scale = 1.0F, float mean = 0.0F) {
+  std::vector<float> x = Rng(12).normals(c.rows * c.cols, scale);
+  for (float& value : x) value += mean;
   const auto run = [&](Backend& backend, bool in_place) {
     const Tensor input(backend, x, c.rows, c.cols, DType::kF32, c.gap);
-    const Tensor weights(backend, weight, 1, c.cols, c.dtype);
+    const NormData data(backend, c, kind, 1e-5F);
     const Tensor out(backend, c.rows, c.cols, c.gap);
-    backend.rms_norm(input.view(), weights.view(), 1e-5F, in_place ? input.view() : out.view());
+    backend.norm(input.view(), data.norm, in_place ? input.view() : out.view());
     return in_place ? input.values() : out.values();
   };
   const std::vector<float> expected = run(reference, false);
-  expect_close(run(tested, false), expected, 0, 2e-6, "rms_norm");
-  expect_close(run(tested, true), expected, 0, 2e-6, "rms_norm in place");
+  expect_normed(run(tested, false), expected, kind, "norm");
+  expect_normed(run(tested, true), expected, kind, "norm in place");
+}
+
+// Means far beyond the spread: the mean of the squares less the square of the mean would have no digit left,
+// and the rounding of the mean to f32 is itself a part of the spread.
+inline void check_norm_large_mean(Backend& tested, Backend& reference) {
+  for (const RowCase& c : {RowCase{1, 3}, {2, 64}, {2, 515, DType::kBF16}, {3, 4097, DType::kF16, 3}}) {
+    for (const float mean : {30.0F, -1e4F, 3e6F}) {
+      check_norm(tested, reference, c, {true, true}, 1.0F, mean);
+      check_norm(tested, reference, c, {.centred = true}, 100.0F, mean);
+    }
+  }
 }
 
 // The sum is one fused operation, or a product and an addition that round one after the other; scale 1 leaves
 // one rounding. The norm is judged by the sum that it was given.
-inline void check_add_rms_norm(Backend& tested, Backend& reference, const RowCase& c, float scale = 1.0F) {
+inline void check_add_norm(Backend& tested, Backend& reference, const RowCase& c, NormKind kind,
+                           float scale = 1.0F) {
   Rng rng(13);
   const std::vector<float> x = rng.normals(c.rows * c.cols), delta = rng.normals(c.rows * c.cols);
-  const std::vector<float> weight = rng.normals(c.cols);
   const auto run = [&](Backend& backend, bool norm, bool in_place) {
     const Tensor residual(backend, x, c.rows, c.cols, DType::kF32, c.gap);
     const Tensor change(backend, delta, c.rows, c.cols, DType::kF32, c.gap);
-    const Tensor weights(backend, weight, 1, c.cols, c.dtype), out(backend, c.rows, c.cols);
-    backend.add_rms_norm(residual.view(), change.view(), scale, norm ? weights.view() : Matrix(), 1e-6F,
-                         in_place ? change.view() : out.view());
+    const Tensor out(backend, c.rows, c.cols);
+    const NormData data(backend, c, kind, 1e-6F);
+    backend.add_norm(residual.view(), change.view(), scale, norm ? data.norm : Norm(),
+                     in_place ? change.view() : out.view());
     return std::pair(residual.values(), in_place ? change.values() : out.values());
   };
   const auto normed = [&](const std::vector<float>& sum) {
-    const Tensor residual(reference, sum, c.rows, c.cols), weights(reference, weight, 1, c.cols, c.dtype);
-    reference.rms_norm(residual.view(), weights.view(), 1e-6F, residual.view());
+    const Tensor residual(reference, sum, c.rows, c.cols);
+    reference.norm(residual.view(), NormData(reference, c, kind, 1e-6F).norm, residual.view());
     return residual.values();
   };
   const std::vector<float> untouched(x.size(), std::numeric_limits<float>::quiet_NaN());
   const auto expected = run(reference, false, false);
   const double rounding = scale == 1.0F ? 0 : 0x1p-24;
-  for (bool norm : {true, false}) {
-    for (bool in_place : {false, true}) {
-      const auto actual = run(tested, norm, in_place);
-      expect_close(actual.first, expected.first, rounding * scale * largest_magnitude(delta), 2 * rounding,
+  for (bool in_place : {false, true}) {
+    const auto actual = run(tested, true, in_place), added = run(tested, false, in_place);
+    for (const auto& residual : {actual.first, added.first}) {
+      expect_close(residual, expected.first, rounding * scale * largest_magnitude(delta), 2 * rounding,
                    "residual");
-      expect_close(actual.second,
-                   norm       ? normed(actual.first)
-                   : in_place ? delta
-                              : untouched,
-                   0, norm ? 2e-6 : 0, "add_rms_norm");
     }
+    expect_normed(actual.second, normed(actual.first), kind, "add_norm");
+    expect_close(added.second, in_place ? delta : untouched, 0, 0, "no norm");
   }
 }
 
 // exp within 2 ulp, one addition, one division, one product: some 5 ulp. What is exponentiated is the gate
-// itself for silu, and for gelu a polynomial z good to four roundings, its coefficients' included: they move
-// exp(-z) by 4 * 2^-24 |z|, and the result with it where z < 0. The absolute part covers gates so negative
-// that the result is below what f32 can hold with full precision.
-inline void check_glu(Backend& tested, Backend& reference, const RowCase& c, Activation activation,
-                      float scale = 3.0F) {
-  Rng rng(15);
-  const std::vector<float> x = rng.normals(c.rows * c.cols, scale), factor = rng.normals(c.rows * c.cols);
+// itself for silu, and for gelu with tanh a polynomial z good to four roundings, its coefficients' included:
+// they move exp(-z) by 4 * 2^-24 |z|, and the result with it where z < 0. Gelu with erf has two exponentials
+// and a polynomial of ten terms, some 12 ulp, however far down its tail. The absolute part covers gates so
+// negative that the result is below what f32 can hold with full precision.
+inline double glu_tolerance(Activation activation, double gate, double expected) {
+  const double z = 2 * std::sqrt(2 / std::numbers::pi) * (gate + 0.044715 * gate * gate * gate);
+  if (activation == Activation::kGelu) return 1e-37 + 7e-7 * std::abs(expected);
+  const double argument = activation == Activation::kSilu ? 0 : 4 * 0x1p-24 * std::max(0.0, -z);
+  return 1e-33 + (5e-7 + argument) * std::abs(expected);
+}
+
+inline void check_glu_of(Backend& tested, Backend& reference, const RowCase& c, Activation activation,
+                         const std::vector<float>& x, bool gated) {
+  const std::vector<float> factor = Rng(115).normals(c.rows * c.cols);
   const auto run = [&](Backend& backend) {
     const Tensor gate(backend, x, c.rows, c.cols, DType::kF32, c.gap);
     const Tensor up(backend, factor, c.rows, c.cols);
-    backend.glu(gate.view(), up.view(), activation);
+    backend.glu(gate.view(), gated ? up.view() : Matrix(), activation);
     return gate.values();
   };
   const std::vector<float> actual = run(tested), expected = run(reference);
   for (size_t i = 0; i < x.size(); ++i) {
-    const double g = x[i], z = 2 * std::sqrt(2 / std::numbers::pi) * (g + 0.044715 * g * g * g);
-    const double argument = activation == Activation::kSilu ? 0 : 4 * 0x1p-24 * std::max(0.0, -z);
-    ASSERT_NEAR(actual[i], expected[i],
-                1e-33 + (5e-7 + argument) * std::abs(static_cast<double>(expected[i])))
-        << "glu: element " << i << ", gate " << x[i] << ", up " << factor[i];
+    ASSERT_NEAR(actual[i], expected[i], glu_tolerance(activation, x[i], expected[i]))
+        << "glu: element " << i << ", gate " << x[i] << ", up " << factor[i] << (gated ? "" : " (none)");
   }
+}
+
+inline void check_glu(Backend& tested, Backend& reference, const RowCase& c, float scale = 3.0F) {
+  const std::vector<float> x = Rng(15).normals(c.rows * c.cols, scale);
+  for (Activation activation : {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu}) {
+    for (bool gated : {true, false}) check_glu_of(tested, reference, c, activation, x, gated);
+  }
+}
+
+// Gelu from one end of f32 to the other: both tails, where they end, around zero, and what is no number.
+inline void check_gelu_range(Backend& tested, Backend& reference) {
+  std::vector<float> x = {0.0F,   -0.0F, 1e-30F, -1e-30F, 1e-5F, -1e-5F, 13.4F,
+                          -13.4F, 30.0F, -30.0F, -1e4F,   1e30F, -1e30F, 3e38F};
+  for (int i = -15 * 256; i <= 15 * 256; ++i) x.push_back(static_cast<float>(i) / 256.0F + 0.0007F);
+  const RowCase c{1, static_cast<int64_t>(x.size())};
+  check_glu_of(tested, reference, c, Activation::kGelu, x, false);
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> odd = {inf, nan, 1.0F, nan, -1.0F};
+  const Tensor gate(tested, odd, 1, 5);
+  tested.glu(gate.view(), Matrix(), Activation::kGelu);
+  expect_close(gate.values(), {inf, nan, 0.841344746F, nan, -0.158655254F}, 0, 7e-7, "gelu");
 }
 
 // tanh(y) = 1 - 2 / (1 + exp(2 y)), in units of 2^-24: at y = 0 an exponential within 2 ulp moves it by 2,

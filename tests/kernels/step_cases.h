@@ -15,6 +15,7 @@ struct StepCase {
     float q_scale = 1.0F;
     double log_beta = 0.0;
     int64_t log_ctx = 1;
+    bool multi_axis = false;  // M-RoPE
   };
   std::vector<Piece> pieces;  // one per sequence
   int64_t n_heads = 4, n_kv_heads = 2, head_dim = 64, rotary_dim = 64;
@@ -22,6 +23,7 @@ struct StepCase {
   int64_t window = 0;
   bool interleaved = false;
   int64_t n_layers = 3;  // in a page; attention reads the last, qkv_to_cache writes the first
+  bool alibi = false;
 
   int64_t rows() const {
     int64_t total = 0;
@@ -29,11 +31,20 @@ struct StepCase {
     return total;
   }
   AttentionCase attention_case(size_t piece) const {
-    return {pieces[piece].n, pieces[piece].first_position,
-            n_heads,         n_kv_heads,
-            head_dim,        rotary_dim,
-            k_dtype,         v_dtype,
-            window,          interleaved};
+    return {pieces[piece].n,
+            pieces[piece].first_position,
+            n_heads,
+            n_kv_heads,
+            head_dim,
+            rotary_dim,
+            k_dtype,
+            v_dtype,
+            window,
+            interleaved,
+            1.0F,
+            Fill::kRandom,
+            0.0F,
+            alibi};
   }
 };
 
@@ -60,6 +71,12 @@ inline std::vector<StepCase> step_cases() {
       {{{60, 70, 1e6, 1.0F, 0.2, 64}, {900, 3, 1e4, 1.0F, 0.2, 300}, {0, 20}}, 4, 2, 64, 64, f16, bf16},
       {{{200, 60, 1e4, 1.44F}, {700, 1}, {0, 3}}, 4, 2, 64, 0},
       {{{900, 1}, {30, 1}, {129, 1}}, 4, 2, 64, 64, f16, f16, 100},
+      // M-RoPE, of some sequences or of all; and ALiBi
+      {{{900, 1, 1e4, 1.0F, 0.0, 1, true}, {256, 1}, {70, 1, 1e6, 1.2F, 0.0, 1, true}}},
+      {{{10, 40, 1e4, 1.0F, 0.0, 1, true}, {300, 1, 1e4, 1.0F, 0.1, 64, true}}, 4, 2, 80, 48},
+      {{{900, 1}, {30, 1}, {129, 1}}, 6, 2, 64, 0, f16, f16, 0, false, 3, true},
+      {{{100, 60}, {700, 1}, {0, 3}}, 5, 5, 64, 0, f16, bf16, 100, false, 3, true},
+      {{{100, 9}, {500, 1}}, 3, 1, 34, 0, f32, f32, 0, false, 2, true},
       // prefill beside decode, and short pieces
       {{{0, 150}, {400, 1}}},
       {{{512, 1, 1e6, 1.2F}, {100, 230}, {0, 3}, {2000, 1}}, 6, 2, 64, 32, f16, bf16},
@@ -102,6 +119,8 @@ inline StepResult run_step(Backend& backend, const StepCase& c, size_t first, si
   std::vector<Cache> caches;
   std::vector<StepSequence> sequences;
   std::vector<std::vector<double>> inv_freq, local_inv_freq;
+  std::vector<std::vector<int32_t>> positions;
+  const std::vector<uint8_t> axes = axes_of(static_cast<size_t>(c.rotary_dim / 2), c.n_heads % 2 == 0);
   std::vector<SequenceRope> ropes, local_ropes;
   int64_t skipped = 0, rows = 0;
   for (size_t i = 0; i < first; ++i) skipped += c.pieces[i].n;
@@ -113,7 +132,12 @@ inline StepResult run_step(Backend& backend, const StepCase& c, size_t first, si
     caches.back().set_values(data.values[i], last_layer);
     sequences.push_back(caches.back().sequence(piece.first_position, piece.n));
     inv_freq.push_back(frequencies(c.rotary_dim, piece.theta));
-    ropes.push_back({inv_freq.back(), piece.q_scale, piece.log_beta, piece.log_ctx});
+    positions.push_back(axis_positions(piece.first_position, piece.n));
+    ropes.push_back({.inv_freq = inv_freq.back(),
+                     .q_scale = piece.q_scale,
+                     .log_beta = piece.log_beta,
+                     .log_ctx = piece.log_ctx});
+    if (piece.multi_axis) ropes.back().positions = positions.back(), ropes.back().axes = axes;
     local_inv_freq.push_back(frequencies(c.rotary_dim / 4 * 2, piece.theta / 10));
     local_ropes.push_back({local_inv_freq.back()});
     rows += piece.n;
@@ -129,7 +153,9 @@ inline StepResult run_step(Backend& backend, const StepCase& c, size_t first, si
   backend.begin_step(sequences);
   const Rope rope(backend, rows, ropes, c.interleaved), local(backend, rows, local_ropes, c.interleaved);
   // With one layer, what qkv_to_cache writes is not what attention is to read: it goes first.
-  const AttentionParams params{c.n_heads, 1.0F / std::sqrt(static_cast<float>(c.head_dim)), c.window};
+  const Tensor slopes(backend, alibi_slopes(c.n_heads), 1, c.n_heads);
+  const AttentionParams params{c.n_heads, 1.0F / std::sqrt(static_cast<float>(c.head_dim)), c.window, 0.0F,
+                               c.alibi ? slopes.view() : Matrix()};
   backend.attention(q.view(), rope.table, caches[0].layer(last_layer), params, out.view());
   backend.qkv_to_cache(q.view(), k.view(), v.view(), QkvEpilogue(), local.table, caches[0].layer());
 
@@ -196,6 +222,8 @@ inline void check_step_rerotation(Backend& tested, Backend& reference, const Ste
     Rng rng(52);
     std::vector<Cache> caches;
     std::vector<std::vector<double>> deltas;
+    std::vector<std::vector<int32_t>> positions;
+    const std::vector<uint8_t> axes = axes_of(static_cast<size_t>(c.rotary_dim / 2), c.n_heads % 2 == 0);
     std::vector<KeyRotation> rotations;
     for (size_t i = 0; i < c.pieces.size(); ++i) {
       const int64_t held = c.pieces[i].first_position, capacity = held + c.pieces[i].n;
@@ -206,6 +234,8 @@ inline void check_step_rerotation(Backend& tested, Backend& reference, const Ste
       deltas.push_back(frequency_change(c.rotary_dim));
       for (double& delta : deltas.back()) delta *= static_cast<double>(i) - 0.5;
       rotations.push_back({caches.back().pages(), held, deltas.back()});
+      positions.push_back(axis_positions(0, held));
+      if (c.pieces[i].multi_axis) rotations.back().positions = positions.back(), rotations.back().axes = axes;
     }
     backend.rerotate_keys(rotations, caches[0].layers(), c.interleaved);
     std::vector<std::vector<float>> keys;  // [sequence][layer], then what must not have changed

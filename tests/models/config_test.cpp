@@ -269,7 +269,7 @@ TEST_F(Config, EveryNumberIsBounded) {
 TEST_F(Config, WhatIsNotSupportedIsRefused) {
   expect_error(kLlama, {{"quantization_config", {{"bits", 4}}}}, "\"quantization_config\"");
   EXPECT_EQ(error(kLlama, {{"hidden_act", "swish"}}), "");
-  expect_error(kLlama, {{"hidden_act", "gelu"}}, "\"hidden_act\" is \"gelu\"");
+  expect_error(kLlama, {{"hidden_act", "relu"}}, "\"hidden_act\" is \"relu\"");
   expect_error(kMiniMind, {{"use_moe", true}}, "\"use_moe\"");
   EXPECT_EQ(error(kMiniMind, {{"use_moe", false}, {"quantization_config", nullptr}}), "");
 }

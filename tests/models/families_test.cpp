@@ -184,13 +184,95 @@ TEST(Families, ConfigsInConfigs) {
   EXPECT_THROW(parse_config(quantised.dump(), "config.json"), Error);
 }
 
+TEST(Families, GptNeoX) {
+  const ModelSpec spec = read("gpt_neox");
+  EXPECT_TRUE(spec.layer_norm && spec.norm_bias && spec.layers[0].parallel);
+  EXPECT_FALSE(spec.layers[0].feed_forward.gated);
+  EXPECT_EQ(spec.layers[0].feed_forward.activation, Activation::kGelu);
+  EXPECT_EQ(4 * spec.rope.rotary_dim, spec.rope.head_dim);
+  EXPECT_EQ(read("gpt_neox", {{"rotary_emb_base", 5e4}}).rope.theta, 5e4);
+  EXPECT_FALSE(read("gpt_neox_serial").layers[0].parallel);
+  EXPECT_EQ(read("gpt_neox_serial").rope.type, RopeType::kYarn);
+  EXPECT_FALSE(read("gpt_neox", {{"attention_bias", false}}).layers[0].attention.qkv_bias);
+}
+
+// The slopes of the paper (arXiv 2108.12409, section 3 and its code for other numbers of heads).
+TEST(Families, AlibiSlopes) {
+  const ModelSpec three = read("bloom_prefixed");
+  const std::vector<float> expected = {1.0F / 16, 1.0F / 256, 1.0F / 4};
+  EXPECT_EQ(three.alibi_slopes, expected);
+  EXPECT_FALSE(three.has_rope());
+  EXPECT_EQ(read("mpt_max16").alibi_slopes, (std::vector<float>{1.0F / 256, 1.0F / 65536, 1.0F / 16}));
+  EXPECT_EQ(read("mpt_max16").layers[0].attention.clip, 1.5F);
+}
+
+TEST(Families, BloomAndMpt) {
+  EXPECT_TRUE(read("bloom").embedding_norm && read("bloom").norm_bias);
+  EXPECT_FALSE(read("mpt").norm_bias);
+  EXPECT_EQ(read("mpt").layers[0].feed_forward.intermediate_size, 4 * read("mpt").hidden_size);
+  expect_refused("bloom", {{"apply_residual_connection_post_layernorm", true}}, "residual connection");
+  expect_refused("mpt", {{"no_bias", false}}, "no_bias");
+  expect_refused("mpt", {{"expansion_ratio", 2}}, "expansion_ratio");
+  expect_refused("mpt", {{"logit_scale", 0.5}}, "logit_scale");
+  for (const char* key : {"qk_ln", "prefix_lm"})
+    expect_refused("mpt", {{"attn_config", {{key, true}}}}, std::string("attn_config.") + key);
+  expect_refused("mpt", {{"attn_config", {{"alibi", false}}}}, "attn_config.alibi");
+  expect_refused("mpt", {{"attn_config", {{"attn_type", "multiquery_attention"}}}}, "attn_type");
+}
+
+TEST(Families, Experts) {
+  const FeedForwardSpec mixtral = read("mixtral").layers[0].feed_forward;
+  EXPECT_TRUE(mixtral.experts.router.normalise);
+  EXPECT_EQ(mixtral.intermediate_size, 0);
+  EXPECT_FALSE(read("qwen3_moe_step").layers[1].feed_forward.experts.router.normalise);
+  EXPECT_EQ(read("qwen3_moe_step").layers[0].feed_forward.experts.n, 0) << "every second layer";
+  EXPECT_EQ(read("qwen3_moe").layers[1].feed_forward.experts.n, 0) << "mlp_only_layers";
+  EXPECT_GT(read("qwen3_moe").layers[0].feed_forward.experts.n, 0);
+  expect_refused("mixtral", {{"num_experts_per_tok", 1000}}, "num_experts_per_tok");
+  expect_refused("mixtral", {{"num_local_experts", 100000}}, "num_local_experts");
+}
+
+TEST(Families, LatentAttention) {
+  const ModelSpec v2 = read("deepseek_v2");
+  const AttentionSpec& attention = v2.layers[0].attention;
+  EXPECT_TRUE(attention.latent && v2.rope.interleaved && v2.scores_take_mscale);
+  EXPECT_EQ(attention.head_dim, attention.latent.kv_rank + attention.latent.rope_dim);
+  EXPECT_EQ(attention.n_kv_heads, 1);
+  EXPECT_EQ(attention.latent.q_rank, 0);
+  EXPECT_EQ(v2.layers[0].feed_forward.experts.n, 0) << "first_k_dense_replace";
+  EXPECT_GT(v2.layers[1].feed_forward.intermediate_size, 0) << "shared experts";
+  const Router full = read("deepseek_v2_full").layers.back().feed_forward.experts.router;
+  EXPECT_EQ(full.n_groups, 4);
+  EXPECT_EQ(full.scale, 16.0F);
+  const ModelSpec v3 = read("deepseek_v3");
+  EXPECT_TRUE(v3.layers.back().feed_forward.experts.router.sigmoid);
+  EXPECT_FALSE(read("deepseek_v3", {{"rope_interleave", false}}).rope.interleaved);
+  EXPECT_FALSE(read("minicpm3").rope.interleaved);
+  expect_refused("deepseek_v2", {{"norm_topk_prob", true}}, "norm_topk_prob");
+  expect_refused("deepseek_v2", {{"attention_bias", true}}, "attention_bias");
+  expect_refused("deepseek_v2", {{"topk_method", "best"}}, "topk_method");
+  expect_refused("deepseek_v2", {{"scoring_func", "sigmoid"}}, "scoring_func");
+  expect_refused("deepseek_v2", {{"kv_lora_rank", 1020}}, "kv_lora_rank");
+  expect_refused("deepseek_v3", {{"n_group", 5}}, "n_group");
+  expect_refused("deepseek_v3", {{"moe_layer_freq", 2}}, "moe_layer_freq");
+}
+
+TEST(Families, PairsOfImages) {
+  const std::vector<uint8_t> in_order = read("qwen2_vl").mrope_axes;
+  EXPECT_TRUE(std::is_sorted(in_order.begin(), in_order.end()));
+  EXPECT_EQ(in_order.back(), 2);
+  EXPECT_EQ(read("qwen3_vl").mrope_axes, (std::vector<uint8_t>{0, 1, 2, 0, 1, 2, 0, 0}));
+  EXPECT_TRUE(read("qwen3").mrope_axes.empty());
+}
+
 // The real configs of these families, where they are at hand.
 TEST(Families, RealConfigsOpen) {
   const fs::path shared = fs::path(LARIAT_SOURCE_DIR).parent_path() / "shared" / "configs";
   if (!fs::exists(shared)) GTEST_SKIP() << "SKIPPED: no ../shared/configs";
   for (const char* name :
        {"mlc_ministral3_3b_2512", "mlc_olmo2_7b", "ome_gemma3_text", "ome_gemma_2_2b_it", "ome_gemma_7b",
-        "ome_internlm2_7b", "ome_llava_1.5_7b_hf", "ome_phi3", "ome_qwen2.5_vl_7b", "ome_qwen2_vl_2b"}) {
+        "ome_internlm2_7b", "ome_llava_1.5_7b_hf", "ome_phi3", "ome_qwen2.5_vl_7b", "ome_qwen2_vl_2b",
+        "mlc_deepseek_v2_lite", "ome_deepseek_v3", "ome_minicpm3_4b", "ome_mixtral", "ome_qwen3_30b"}) {
     const fs::path file = shared / (std::string(name) + ".json");
     EXPECT_NO_THROW(parse_config(read_file(file, 1 << 20), file)) << name;
   }

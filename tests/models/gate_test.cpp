@@ -215,7 +215,7 @@ std::vector<Mutation> foreign_keys() {
       refused(kLlama, {{"clip_qkv", 8.0}}),
       refused(kLlama, {{"alibi", true}}),
       refused(kLlama, {{"hidden_activation", "gelu_pytorch_tanh"}}),
-      refused(kLlama, {{"hidden_act", "gelu"}}),
+      refused(kLlama, {{"hidden_act", "relu"}}),
       refused(kQwen2, {{"dual_chunk_attention_config", {{"chunk_size", 262144}}}}),
       refused(kLlama, {{"is_causal", false}}),
       refused(kLlama, {{"use_qk_norm", true}}),

@@ -1,0 +1,339 @@
+#include <algorithm>
+#include <cfloat>
+#include <string>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/device.h"
+
+// The ops of experts. What the routing says stays in device memory: no launch depends on it, so that a
+// recorded step serves every token.
+namespace lariat {
+namespace {
+
+using namespace cuda;
+
+constexpr int kThreads = 128;
+constexpr int kWarps = kThreads / kWarpSize;
+
+// --- route -----------------------------------------------------------------------------------------------
+constexpr int kMaxExperts = 512;
+constexpr int32_t kNobody = INT32_MAX;
+
+struct Route {
+  const float* logits;
+  const float* bias;  // or null
+  int32_t* experts;
+  float* weights;
+  int64_t logits_stride, weights_stride;
+  int n_experts, n_chosen, n_groups, kept_groups;
+  float scale;
+  bool sigmoid, normalise;
+};
+
+// Index of the first of the largest of n values, by a warp. NaNs are passed over; kNobody of nothing else.
+__device__ int32_t first_of_largest(const float* values, int n) {
+  float best = 0.0F;
+  int32_t index = kNobody;
+  const auto meet = [&](float value, int32_t i) {
+    if (i == kNobody || value != value) return;
+    if (index == kNobody || value > best || (value == best && i < index)) {
+      best = value;
+      index = i;
+    }
+  };
+  for (int i = lane_index(); i < n; i += kWarpSize) meet(values[i], i);
+#pragma unroll
+  for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2) {
+    const float value = __shfl_xor_sync(kFullWarp, best, lanes);
+    const int32_t i = __shfl_xor_sync(kFullWarp, index, lanes);
+    meet(value, i);
+  }
+  return index;
+}
+
+// The same, taken out of the values, which all of the warp may read again.
+__device__ int32_t take_largest(float* values, int n) {
+  const int32_t index = first_of_largest(values, n);
+  __syncwarp();  // all have read
+  if (lane_index() == 0) values[index] = NAN;
+  __syncwarp();
+  return index;
+}
+
+// The softmax or sigmoid of the logits -> scores, and what is compared to choose -> choice: without a bias
+// the logits themselves, which stand in the same order. As finite values, so that sums of two are no NaN.
+__device__ void score(const Route& r, const float* logits, float* scores, float* choice) {
+  float largest = -INFINITY, sum = 0.0F;
+  for (int e = lane_index(); e < r.n_experts; e += kWarpSize) largest = fmaxf(largest, logits[e]);
+  largest = warp_max(largest);
+  for (int e = lane_index(); e < r.n_experts; e += kWarpSize) {
+    scores[e] = r.sigmoid ? 1.0F / (1.0F + expf(-logits[e])) : expf(logits[e] - largest);
+    sum += scores[e];
+  }
+  sum = warp_sum(sum);
+  for (int e = lane_index(); e < r.n_experts; e += kWarpSize) {
+    if (!r.sigmoid) scores[e] /= sum;
+    const float value = r.bias == nullptr ? logits[e] : scores[e] + r.bias[e];
+    choice[e] = value > FLT_MAX ? FLT_MAX : value >= -FLT_MAX ? value : -FLT_MAX;
+  }
+  __syncwarp();
+}
+
+// Experts of groups that take no part: -inf. best: shared memory for the groups' values.
+__device__ void leave_groups(const Route& r, float* choice, float* best) {
+  const int size = r.n_experts / r.n_groups;
+  for (int g = lane_index(); g < r.n_groups; g += kWarpSize) {
+    float first = -INFINITY, second = -INFINITY;
+    for (int i = 0; i < size; ++i) {
+      const float value = choice[g * size + i];
+      second = fmaxf(second, fminf(first, value));
+      first = fmaxf(first, value);
+    }
+    best[g] = r.bias != nullptr && size > 1 ? first + second : first;
+  }
+  __syncwarp();
+  for (int i = 0; i < r.kept_groups; ++i) take_largest(best, r.n_groups);
+  for (int e = lane_index(); e < r.n_experts; e += kWarpSize) {
+    if (best[e / size] == best[e / size]) choice[e] = -INFINITY;  // not taken
+  }
+  __syncwarp();
+}
+
+// Grid: one warp per token; 8 KiB of shared memory. Bound by latency: n_chosen searches of the experts.
+__global__ void route_kernel(const __grid_constant__ Route r) {
+  LARIAT_SHARED(float, scores, kMaxExperts);
+  LARIAT_SHARED(float, choice, kMaxExperts);
+  LARIAT_SHARED(float, groups, kMaxExperts);
+  LARIAT_SHARED(int32_t, chosen, kMaxExperts);
+  score(r, r.logits + blockIdx.x * r.logits_stride, scores, choice);
+  if (r.kept_groups < r.n_groups) leave_groups(r, choice, groups);
+  float sum = 0.0F;
+  for (int j = 0; j < r.n_chosen; ++j) {
+    const int32_t e = take_largest(choice, r.n_experts);
+    if (lane_index() == 0) chosen[j] = e;
+    sum += scores[e];
+  }
+  __syncwarp();
+  for (int j = lane_index(); j < r.n_chosen; j += kWarpSize) {
+    r.experts[int64_t{blockIdx.x} * r.n_chosen + j] = chosen[j];
+    r.weights[blockIdx.x * r.weights_stride + j] = scores[chosen[j]] / (r.normalise ? sum : 1.0F) * r.scale;
+  }
+}
+
+// --- expert_matmul ---------------------------------------------------------------------------------------
+constexpr int kPointers = 256;  // experts per launch: 2 KiB of the 4 that its arguments may take
+constexpr int kRows = 2;        // of the weights, per warp, as in gemv.cu
+constexpr int kWindow = 1024;   // rows of the routing that are looked through at a time
+
+using Experts = ByValue<const void*, kPointers>;  // [n][k] each
+
+struct ExpertProduct {
+  const int32_t* chosen;  // [rows]
+  const float* x;
+  float* out;
+  int64_t w_stride, x_stride, out_stride, rows, n, k;
+  int per_x;         // rows of out per row of x
+  int first, count;  // the experts of this launch
+  bool by_row;       // blockIdx.y is a row, whose expert it is; otherwise an expert
+};
+
+// The outputs of kRows rows of w for kTokens of the rows `ids`. C: what x is rounded to.
+template <class W, class C, int kTokens, int kStep>
+__device__ __forceinline__ void multiply(const ExpertProduct& p, const W* w, int64_t first_row,
+                                         const int32_t* ids, int n_ids) {
+  const float* x[kTokens];
+#pragma unroll
+  for (int t = 0; t < kTokens; ++t) x[t] = p.x + ids[t < n_ids ? t : n_ids - 1] / p.per_x * p.x_stride;
+  float sum[kRows][kTokens] = {};
+#pragma unroll 4
+  for (int64_t i = lane_index() * kStep; i < p.k; i += kWarpSize * kStep) {
+    float weights[kRows][kStep];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const int64_t row = first_row + r < p.n ? first_row + r : p.n - 1;
+      load_weights<W, kStep>(w + row * p.w_stride + i, weights[r]);
+    }
+#pragma unroll
+    for (int t = 0; t < kTokens; ++t) {
+      float values[kStep];
+      load_x<kStep>(x[t] + i, values);
+#pragma unroll
+      for (int j = 0; j < kStep; ++j) {
+        const float value = to_float(from_float<C>(values[j]));
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) sum[r][t] += value * weights[r][j];
+      }
+    }
+  }
+  float mine = 0.0F;  // of lane r * kTokens + t
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+    for (int t = 0; t < kTokens; ++t) {
+      const float total = warp_sum(sum[r][t]);
+      if (lane_index() == r * kTokens + t) mine = total;
+    }
+  }
+  const int token = lane_index() % kTokens;
+  const int64_t row = first_row + lane_index() / kTokens;
+  if (lane_index() < kRows * kTokens && token < n_ids && row < p.n)
+    p.out[ids[token] * p.out_stride + row] = mine;
+}
+
+// Grid: x = 8 rows of the weights; y = the rows of out, or, where there are fewer of them, the experts. A
+// block looks for all rows that chose its expert, and multiplies up to kTokens of them with its weights at a
+// time; of the rows of one expert the first one's block does it. 128 threads; 4 KiB of shared memory. Bound
+// by memory for few tokens: the weights of chosen experts are read once.
+template <class W, class C, int kTokens, int kStep>
+__global__ void __launch_bounds__(kThreads)
+    expert_matmul_kernel(const __grid_constant__ ExpertProduct p, const __grid_constant__ Experts experts) {
+  LARIAT_SHARED(int32_t, ids, kWindow);
+  LARIAT_SHARED(int, found, 2);  // how many of them, and whether one stands before this block's row
+  const auto slot = static_cast<int64_t>(blockIdx.y);
+  const int32_t expert = p.by_row ? p.chosen[slot] : p.first + static_cast<int32_t>(slot);
+  if (expert < p.first || expert >= p.first + p.count) return;
+  const W* w = static_cast<const W*>(experts.value[expert - p.first]);
+  const int64_t first_row = (int64_t{blockIdx.x} * kWarps + warp_index()) * kRows;
+  for (int64_t window = 0; window < p.rows; window += kWindow) {
+    if (threadIdx.x == 0) found[0] = found[1] = 0;
+    __syncthreads();
+    const int64_t end = window + kWindow < p.rows ? window + kWindow : p.rows;
+    for (int64_t i = window + threadIdx.x; i < end; i += kThreads) {
+      if (p.chosen[i] != expert) continue;
+      ids[atomicAdd(&found[0], 1)] = static_cast<int32_t>(i);
+      if (p.by_row && i < slot) atomicMax(&found[1], 1);
+    }
+    __syncthreads();
+    if (found[1] != 0) return;
+    const int count = found[0];
+    for (int at = 0; at < count && first_row < p.n; at += kTokens) {
+      multiply<W, C, kTokens, kStep>(p, w, first_row, ids + at, count - at < kTokens ? count - at : kTokens);
+    }
+    __syncthreads();
+  }
+}
+
+template <class W, int kTokens, int kStep>
+void launch_experts(const ExpertProduct& p, const Experts& experts, DType compute, LaunchQueue& queue) {
+  const dim3 grid(to_unsigned(ceil_div<int64_t>(p.n, kWarps * kRows)),
+                  to_unsigned(p.by_row ? p.rows : p.count));
+  if constexpr (kTokens == 1) {
+    with_dtype(compute, [&]<class C>(C) {
+      launch(expert_matmul_kernel<W, C, 1, kStep>, grid, dim3(kThreads), 0, queue, p, experts);
+    });
+  } else {  // x has been rounded already
+    launch(expert_matmul_kernel<W, float, kTokens, kStep>, grid, dim3(kThreads), 0, queue, p, experts);
+  }
+}
+
+// --- combine_experts -------------------------------------------------------------------------------------
+constexpr unsigned kCombineThreads = 256;
+
+struct Combine {
+  const float* x;
+  const float* weights;
+  float* out;
+  int64_t x_stride, weights_stride, out_stride, cols;
+  int n_chosen;
+  bool add;
+};
+
+// Grid: rows by chunks of 256 columns, one thread per element. Bound by memory.
+__global__ void combine_experts_kernel(const __grid_constant__ Combine c) {
+  const int64_t i = int64_t{blockIdx.y} * kCombineThreads + threadIdx.x;
+  if (i >= c.cols) return;
+  const float* x = c.x + int64_t{blockIdx.x} * c.n_chosen * c.x_stride + i;
+  float* out = c.out + blockIdx.x * c.out_stride + i;
+  float sum = c.add ? *out : 0.0F;
+  for (int j = 0; j < c.n_chosen; ++j)
+    sum += c.weights[blockIdx.x * c.weights_stride + j] * x[j * c.x_stride];
+  *out = sum;
+}
+
+}  // namespace
+
+void CudaBackend::route(const Matrix& logits, const Router& router, const Routing& routing) {
+  if (logits.cols > kMaxExperts) {
+    throw Error(std::to_string(logits.cols) + " experts; at most " + std::to_string(kMaxExperts) + " can be");
+  }
+  if (logits.rows == 0) return;
+  Route r = zeroed<Route>();
+  r.logits = typed<float>(logits);
+  r.bias = typed<float>(router.choice_bias);
+  r.experts = routing.experts;
+  r.weights = typed<float>(routing.weights);
+  r.logits_stride = logits.stride;
+  r.weights_stride = routing.weights.stride;
+  r.n_experts = static_cast<int>(logits.cols);
+  r.n_chosen = static_cast<int>(router.n_chosen);
+  r.n_groups = static_cast<int>(router.n_groups);
+  r.kept_groups = static_cast<int>(router.kept_groups);
+  r.scale = router.scale;
+  r.sigmoid = router.sigmoid;
+  r.normalise = router.normalise;
+  launch(route_kernel, dim3(to_unsigned(logits.rows)), dim3(kWarpSize), 0, queue_, r);
+}
+
+void CudaBackend::expert_matmul(const Matrix& x, std::span<const Matrix> experts, const Routing& routing,
+                                DType compute, const Matrix& out) {
+  if (out.rows == 0) return;
+  const Matrix& model = experts[0];
+  const int64_t tokens = routing.weights.rows;
+  const bool aligned = model.cols % (16 / static_cast<int64_t>(size_of(model.dtype))) == 0 &&
+                       x.cols % 4 == 0 && rows_aligned16(x) &&
+                       std::all_of(experts.begin(), experts.end(), rows_aligned16);
+  Matrix rounded = x;
+  if ((tokens > 1 || !aligned) && compute != DType::kF32) {  // else x is rounded on the way
+    rounded = Matrix(scratch(Scratch::kGemmX, static_cast<size_t>(x.rows * x.cols) * sizeof(float)),
+                     DType::kF32, x.rows, x.cols);
+    convert(x, compute, rounded);
+  }
+  ExpertProduct p = zeroed<ExpertProduct>();
+  p.chosen = routing.experts;
+  p.x = typed<float>(rounded);
+  p.out = typed<float>(out);
+  p.w_stride = model.stride;
+  p.x_stride = rounded.stride;
+  p.out_stride = out.stride;
+  p.rows = out.rows;
+  p.n = model.rows;
+  p.k = model.cols;
+  p.per_x = static_cast<int>(out.rows / x.rows);
+  p.by_row = out.rows <= std::min<int64_t>(static_cast<int64_t>(experts.size()), kWindow);
+  for (size_t first = 0; first < experts.size(); first += kPointers) {
+    Experts pointers = {};
+    p.first = static_cast<int>(first);
+    p.count = static_cast<int>(std::min<size_t>(kPointers, experts.size() - first));
+    for (int e = 0; e < p.count; ++e) pointers.value[e] = experts[first + static_cast<size_t>(e)].data;
+    with_dtype(model.dtype, [&]<class W>(W) {
+      constexpr int kVector = kPerVector<W>;
+      if (!aligned) {
+        launch_experts<W, kGemvTokens, 1>(p, pointers, compute, queue_);
+      } else if (tokens == 1) {
+        launch_experts<W, 1, kVector>(p, pointers, compute, queue_);
+      } else if (tokens <= 4) {
+        launch_experts<W, 4, kVector>(p, pointers, compute, queue_);
+      } else {
+        launch_experts<W, kGemvTokens, kVector>(p, pointers, compute, queue_);
+      }
+    });
+  }
+}
+
+void CudaBackend::combine_experts(const Matrix& x, const Routing& routing, bool add, const Matrix& out) {
+  if (out.rows == 0) return;
+  Combine c = zeroed<Combine>();
+  c.x = typed<float>(x);
+  c.weights = typed<float>(routing.weights);
+  c.out = typed<float>(out);
+  c.x_stride = x.stride;
+  c.weights_stride = routing.weights.stride;
+  c.out_stride = out.stride;
+  c.cols = out.cols;
+  c.n_chosen = static_cast<int>(routing.weights.cols);
+  c.add = add;
+  const dim3 grid(to_unsigned(out.rows), to_unsigned(ceil_div<int64_t>(out.cols, kCombineThreads)));
+  launch(combine_experts_kernel, grid, dim3(kCombineThreads), 0, queue_, c);
+}
+
+}  // namespace lariat

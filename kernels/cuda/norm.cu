@@ -1,0 +1,112 @@
+#include <algorithm>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/device.h"
+
+namespace lariat {
+namespace {
+
+using namespace cuda;
+
+struct NormArgs {
+  float* x;            // read; with kAdd the residual, which is updated
+  const float* delta;  // kAdd only
+  float* out;          // may be x or delta: a thread reads an element before it writes it, and no other does
+  const void *weight, *bias;  // null: no norm, and x alone changes; no bias
+  int64_t x_stride, delta_stride, out_stride, cols;
+  DType bias_dtype;
+  float delta_scale, eps;
+};
+
+// What x is to be multiplied with once the mean, here in two parts, is taken from it.
+struct Moments {
+  float mean, rest, scale;
+};
+
+// Of a row whose values add up to `sum`. The corrected two-pass algorithm (Chan, Golub and LeVeque, The
+// American Statistician 37, 1983): what x - mean still sums up to is the rounding of the mean, which both the
+// variance and the values are rid of. So a mean that is large against the spread does no harm.
+__device__ __forceinline__ Moments centred_moments(const float* x, float sum, float cols, const NormArgs& a,
+                                                   float* partial) {
+  Moments m = {sum / cols, 0.0F, 0.0F};
+  float left = 0.0F, squares = 0.0F;
+  for (int64_t i = threadIdx.x; i < a.cols; i += blockDim.x) {
+    const float value = x[i] - m.mean;
+    left += value;
+    squares += value * value;
+  }
+  left = block_sum(left, partial);
+  squares = block_sum(squares, partial);
+  m.rest = left / cols;
+  m.scale = 1.0F / sqrtf(fmaxf(0.0F, squares - left * m.rest) / cols + a.eps);
+  return m;
+}
+
+// out[t] = norm(x[t]), after x[t] += delta_scale * delta[t] with kAdd.
+// Grid: one block per row; a thread per four elements, up to 1024; 128 bytes of shared memory for the sums.
+// Bound by memory for many rows and by latency for one; the further passes over x hit L1.
+template <class W, bool kAdd, bool kCentred>
+__global__ void norm_kernel(const __grid_constant__ NormArgs a) {
+  LARIAT_SHARED(float, partial, kWarpSize);
+  float* x = a.x + blockIdx.x * a.x_stride;
+  float* out = a.out + blockIdx.x * a.out_stride;
+  const W* weight = static_cast<const W*>(a.weight);
+  float sum = 0.0F;  // of the values, or of their squares
+  for (int64_t i = threadIdx.x; i < a.cols; i += blockDim.x) {
+    float value = x[i];
+    if constexpr (kAdd) {
+      value += a.delta_scale * a.delta[blockIdx.x * a.delta_stride + i];
+      x[i] = value;
+    }
+    sum += kCentred ? value : value * value;
+  }
+  if (weight == nullptr) return;
+  sum = block_sum(sum, partial);
+  const float cols = static_cast<float>(a.cols);
+  Moments m = {0.0F, 0.0F, 0.0F};
+  if constexpr (kCentred) {
+    m = centred_moments(x, sum, cols, a, partial);
+  } else {
+    m.scale = 1.0F / sqrtf(sum / cols + a.eps);
+  }
+  for (int64_t i = threadIdx.x; i < a.cols; i += blockDim.x) {
+    const float value = (x[i] - m.mean - m.rest) * m.scale * to_float(weight[i]);
+    out[i] = a.bias == nullptr ? value : value + load_any(a.bias, a.bias_dtype, i);
+  }
+}
+
+template <bool kAdd>
+void launch_norm(const Matrix& x, const Matrix& delta, float scale, const Norm& norm, const Matrix& out,
+                 LaunchQueue& queue) {
+  NormArgs a = zeroed<NormArgs>();
+  a.x = typed<float>(x);
+  a.delta = typed<float>(delta);
+  a.out = typed<float>(out);
+  a.weight = norm.weight.data;
+  a.bias = norm.bias.data;
+  a.x_stride = x.stride;
+  a.delta_stride = delta.stride;
+  a.out_stride = out.stride;
+  a.cols = x.cols;
+  a.bias_dtype = norm.bias.dtype;
+  a.delta_scale = scale;
+  a.eps = norm.eps;
+  const int64_t threads = ceil_div<int64_t>(ceil_div<int64_t>(x.cols, 4), kWarpSize) * kWarpSize;
+  with_dtype(norm.weight.dtype, [&]<class W>(W) {
+    launch(norm.centred ? norm_kernel<W, kAdd, true> : norm_kernel<W, kAdd, false>, dim3(to_unsigned(x.rows)),
+           dim3(to_unsigned(std::min<int64_t>(threads, 1024))), 0, queue, a);
+  });
+}
+
+}  // namespace
+
+void CudaBackend::norm(const Matrix& x, const Norm& norm, const Matrix& out) {
+  launch_norm<false>(x, Matrix(), 0.0F, norm, out, queue_);
+}
+
+void CudaBackend::add_norm(const Matrix& residual, const Matrix& delta, float scale, const Norm& norm,
+                           const Matrix& out) {
+  launch_norm<true>(residual, delta, scale, norm, out, queue_);
+}
+
+}  // namespace lariat
