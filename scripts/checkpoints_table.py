@@ -211,22 +211,57 @@ NORMS = {
 }
 
 
-def layer_shapes(kind, heads, kv, dim):
-    """{name: shape} of a layer of model_type `kind` with hidden and intermediate size 16."""
+def latent_shapes(keys, heads):
+    """Of attention with kv_lora_rank (DeepSeek, MiniCPM3)."""
+    rope, nope, rank, of_q = (keys.get(key) for key in ("qk_rope_head_dim", "qk_nope_head_dim", "kv_lora_rank", "q_lora_rank"))
+    v = keys.get("v_head_dim") or 16 // heads or 1
+    shapes = {"kv_a_proj_with_mqa": [rank + rope, 16], "kv_a_layernorm": [rank], "kv_b_proj": [heads * (nope + v), rank],
+              "o_proj": [16, heads * v]}  # fmt: skip
+    if of_q:
+        shapes |= {"q_a_proj": [of_q, 16], "q_a_layernorm": [of_q], "q_b_proj": [heads * (nope + rope), of_q]}
+    else:
+        shapes["q_proj"] = [heads * (nope + rope), 16]
+    return {f"self_attn.{name}.weight": shape for name, shape in shapes.items()}
+
+
+def expert_shapes(kind, keys, layer):
+    """Of the feed-forward of a layer with experts; nothing where it is dense."""
+    n = keys.get("n_routed_experts") or keys.get("num_local_experts") or keys.get("num_experts")
+    if not n or layer < keys.get("first_k_dense_replace", 0):
+        return {}
+    block, gate, up, down = ("block_sparse_moe", "w1", "w3", "w2") if kind == "mixtral" else (
+        "mlp", "gate_proj", "up_proj", "down_proj")  # fmt: skip
+    shapes = {f"{block}.gate.weight": [n, 16]}
+    if keys.get("topk_method") == "noaux_tc":
+        shapes["mlp.gate.e_score_correction_bias"] = [n]
+    for e in range(n):
+        shapes |= {f"{block}.experts.{e}.{name}.weight": [16, 16] for name in (gate, up, down)}
+    if shared := 16 * keys.get("n_shared_experts", 0):
+        shapes |= {f"mlp.shared_experts.{name}_proj.weight": [shared, 16] for name in ("gate", "up")}
+        shapes["mlp.shared_experts.down_proj.weight"] = [16, shared]
+    return shapes
+
+
+def layer_shapes(kind, heads, kv, dim, experts, latent):
+    """{name: shape} of a layer of model_type `kind` with hidden and intermediate size 16; experts, latent: its own."""
     q, k = heads * dim, kv * dim
     shapes = {name + ".weight": [16] for name in NORMS.get(kind, ["input_layernorm", "post_attention_layernorm"])}
     if kind == "internlm2":
         return shapes | {"attention.wqkv.weight": [q + 2 * k, 16], "attention.wo.weight": [16, q]} | {
             f"feed_forward.w{i}.weight": [16, 16] for i in (1, 2, 3)}  # fmt: skip
-    shapes |= {"self_attn.o_proj.weight": [16, q], "mlp.down_proj.weight": [16, 16]}
+    shapes |= experts or {"mlp.down_proj.weight": [16, 16]}
+    shapes |= latent or {"self_attn.o_proj.weight": [16, q]}
     if kind == "phi3":
         return shapes | {"self_attn.qkv_proj.weight": [q + 2 * k, 16], "mlp.gate_up_proj.weight": [32, 16]}
-    shapes |= {"mlp.gate_proj.weight": [16, 16], "mlp.up_proj.weight": [16, 16]}
+    if not experts:
+        shapes |= {"mlp.gate_proj.weight": [16, 16], "mlp.up_proj.weight": [16, 16]}
+    if latent:
+        return shapes
     for name, out in (("q", q), ("k", k), ("v", k)):
         shapes[f"self_attn.{name}_proj.weight"] = [out, 16]
         if kind in ("qwen2", "qwen2_vl", "qwen2_5_vl"):
             shapes[f"self_attn.{name}_proj.bias"] = [out]
-    if kind in ("qwen3", "gemma3_text"):
+    if kind in ("qwen3", "qwen3_moe", "gemma3_text"):
         shapes |= {f"self_attn.{name}_norm.weight": [dim] for name in "qk"}
     if kind == "olmo2":
         shapes |= {"self_attn.q_norm.weight": [q], "self_attn.k_norm.weight": [k]}
@@ -240,7 +275,11 @@ def cut_down(config):
     kind, heads = keys.get("model_type"), keys.get("num_attention_heads", 32)
     dim = keys.get("head_dim") or (128 if kind == "qwen3" else keys.get("hidden_size", 4096) // heads)
     kv = keys.get("num_key_value_heads", heads)
+    latent = latent_shapes(keys, heads) if "kv_lora_rank" in keys else {}
     keys |= {"head_dim": dim, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2}
+    keys |= {key: least for key, least in (("moe_intermediate_size", 16), ("first_k_dense_replace", 1)) if key in keys}
+    if latent:
+        keys["v_head_dim"] = keys.get("v_head_dim") or 16 // heads or 1
     if isinstance(keys.get("layer_types"), list):
         keys["layer_types"] = keys["layer_types"][:2]
     vocab, (embed, head) = keys.get("vocab_size", 32000), (EMBED, HEAD)
@@ -250,7 +289,9 @@ def cut_down(config):
     if not keys.get("tie_word_embeddings", config.get("tie_word_embeddings", kind.startswith("gemma"))):
         shapes[head] = [vocab, 16]
     for layer in range(2):
-        shapes |= {f"model.layers.{layer}.{name}": shape for name, shape in layer_shapes(kind, heads, kv, dim).items()}
+        experts = expert_shapes(kind, keys, layer)
+        shapes |= {f"model.layers.{layer}.{name}": shape
+                   for name, shape in layer_shapes(kind, heads, kv, dim, experts, latent).items()}  # fmt: skip
     if inner:
         shapes = {"language_model." + name: shape for name, shape in shapes.items()}
     if "vision_config" in config:
