@@ -10,6 +10,8 @@ namespace {
 
 // Rows of logits computed at a time: 64 rows of a 128k vocabulary are 33 MB.
 constexpr int64_t kLogitRows = 64;
+// Of a placed token: what follows it counts on.
+constexpr int32_t kMaxPosition = 1 << 30;
 
 }  // namespace
 
@@ -77,8 +79,9 @@ void Session::place(Sequence& sequence, std::span<const int32_t> positions) {
   if (model_.spec.mrope_axes.empty())
     throw Error(model_.spec.file.string() + ": a " + model_.spec.family +
                 " has no M-RoPE; a token of it has one position");
+  if (positions.size() % 3 != 0) throw Error("the positions are no three for each token");
   for (const int32_t position : positions) {
-    if (position < 0 || position == INT32_MAX)
+    if (position < 0 || position > kMaxPosition)
       throw Error("the positions hold " + std::to_string(position) + "; expected numbers from 0 on");
   }
   sequence.cache_.place(positions);

@@ -39,6 +39,7 @@ class Sequence {
   // its RoPE frequencies are those of `length`. Without this a dynamic scale would compute the first pieces
   // with the frequencies of a shorter text, and what layers above the first made of them no re-rotation can
   // change afterwards.
+  // Where tokens are placed (Session::place) the length is one above the largest position.
   void expect(int64_t length) { expected_ = length; }
 
  private:

@@ -156,6 +156,7 @@ ModelSpec parse_config(std::string_view text, const std::filesystem::path& file)
   const JsonFields json(part.json, file.string(), part.prefix);
   const Family& family = find_family(json);
   ModelSpec spec = family.read(json);
+  check_experts(json, spec);
   spec.file = file;
   spec.family = family.name;
   check_keys(json, family.model_type, family.heeds, spec);

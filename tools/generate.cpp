@@ -80,7 +80,9 @@ void warn_of_prompt(const GenerateCommand& command, const Runtime& runtime, cons
         "the prompt has " + std::to_string(n) + " tokens and may grow to " + std::to_string(end) +
         ", and the model is made for " + std::to_string(*reach) +
         (scaled ? " with its scaling; use a larger --rope-factor"
-                : " without RoPE scaling; use --rope-scaling dynamic, or yarn with --rope-factor") +
+         : !runtime.model.spec.has_rope()
+             ? ""
+             : " without RoPE scaling; use --rope-scaling dynamic, or yarn with --rope-factor") +
         ", or fewer --max-new-tokens");
   }
   print_warnings(warnings, command.common.quiet);

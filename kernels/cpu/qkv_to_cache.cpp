@@ -10,10 +10,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
+// A NaN stays one: of Min and Max x86 returns the second operand then.
 void Clip(float* x, float clip, size_t n) {
   const F32 d;
   for (size_t i = 0; i < n; i += hn::Lanes(d)) {
-    StoreUpTo(hn::Clamp(LoadUpTo(x + i, n - i), hn::Set(d, -clip), hn::Set(d, clip)), x + i, n - i);
+    const VF32 below = hn::Max(hn::Set(d, -clip), LoadUpTo(x + i, n - i));
+    StoreUpTo(hn::Min(hn::Set(d, clip), below), x + i, n - i);
   }
 }
 

@@ -67,7 +67,8 @@ __device__ void score(const Route& r, const float* logits, float* scores, float*
   for (int e = lane_index(); e < r.n_experts; e += kWarpSize) largest = fmaxf(largest, logits[e]);
   largest = warp_max(largest);
   for (int e = lane_index(); e < r.n_experts; e += kWarpSize) {
-    scores[e] = r.sigmoid ? 1.0F / (1.0F + expf(-logits[e])) : expf(logits[e] - largest);
+    const float power = expf(r.sigmoid ? -fabsf(logits[e]) : logits[e] - largest);  // 1 at most
+    scores[e] = !r.sigmoid ? power : (logits[e] < 0.0F ? power : 1.0F) / (1.0F + power);
     sum += scores[e];
   }
   sum = warp_sum(sum);

@@ -5,8 +5,8 @@
 namespace lariat::cuda {
 namespace {
 
-// Fewer are not worth a graph: between two cuBLAS products of a prefill there are three at most. More are not
-// one step of any model.
+// Fewer are not worth a graph: between two cuBLAS products of a prefill there are three at most, or with
+// experts a dozen, which are compared for nothing. More are not one step of any model.
 constexpr size_t kFewest = 8, kMost = 8192;
 
 }  // namespace

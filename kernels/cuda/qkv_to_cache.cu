@@ -41,7 +41,7 @@ __device__ void prepare(const QkvArgs& a, const HeadRows& s, const float* x, int
   for (int d = lane; d < head_dim; d += kWarpSize) {
     float value = x[d];
     if (s.bias != nullptr) value += load_any(s.bias, s.bias_dtype, int64_t{head} * head_dim + d);
-    if (a.clip > 0.0F) value = fminf(fmaxf(value, -a.clip), a.clip);
+    if (a.clip > 0.0F) value = value > a.clip ? a.clip : value < -a.clip ? -a.clip : value;
     row[d] = value;
     sum += value * value;
   }

@@ -26,8 +26,11 @@ std::vector<double> scores_of(const Matrix& logits, int64_t token, bool sigmoid)
   return scores;
 }
 
-// NaN in place of an order would leave a sort without one.
-double in_order(double value) { return std::isnan(value) ? -std::numeric_limits<double>::max() : value; }
+// Finite: NaN would leave a sort without an order, and so would the sum of two infinities.
+double in_order(double value) {
+  constexpr double kLargest = std::numeric_limits<double>::max();
+  return std::isnan(value) ? -kLargest : std::clamp(value, -kLargest, kLargest);
+}
 
 // Indices of the `count` largest values, the first of equals, in falling order.
 std::vector<size_t> largest_of(const std::vector<double>& values, int64_t count) {

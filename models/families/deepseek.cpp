@@ -7,7 +7,7 @@
 namespace lariat {
 namespace {
 
-// Sizes of the parts of latent attention; the file may leave none of them out.
+// Sizes of the parts of latent attention. A file without q_lora_rank has no such part, as one with null.
 void read_latent(const JsonFields& config, int64_t v_dim, ModelSpec& spec) {
   LatentSpec latent;
   const auto size = [&](const char* key, int64_t least) { return config.need_integer(key, least, 1 << 16); };
@@ -38,8 +38,14 @@ void read_latent(const JsonFields& config, int64_t v_dim, ModelSpec& spec) {
 // for hidden_size / heads.
 ModelSpec read_with_latent(const JsonFields& config, Defaults defaults, int64_t v_dim) {
   defaults.keys.head_dim = "qk_rope_head_dim";
-  defaults.head_dim = 64;
+  if (defaults.head_dim == 0) defaults.head_dim = 64;
   ModelSpec spec = read_decoder(config, defaults);
+  spec.scores_take_mscale = true;
+  if (spec.rope.type == RopeType::kDynamicYarn && spec.rope.mscale_all_dim != 0.0)
+    rope_object(config).fail("mscale_all_dim", "with dynamic-yarn it is not supported; remove the key");
+  if (v_dim == 0 && !config.has("v_head_dim") &&
+      spec.hidden_size % spec.layers.front().attention.n_heads != 0)
+    config.fail("num_attention_heads", "does not divide hidden_size, and there is no v_head_dim");
   read_latent(config, v_dim > 0 ? v_dim : spec.hidden_size / spec.layers.front().attention.n_heads, spec);
   return spec;
 }
@@ -98,7 +104,6 @@ ModelSpec read_deepseek_v2(const JsonFields& config) {
   defaults.eos_token_id = 2;
   defaults.rope.interleaved = true;
   ModelSpec spec = read_with_latent(config, defaults, 128);
-  spec.scores_take_mscale = true;
   const ExpertDefaults d{64, 2, 1407, 0, 1.0};
   ExpertsSpec experts = read_experts(config, d);
   expect_word(config, "scoring_func", "softmax");
@@ -127,7 +132,6 @@ ModelSpec read_deepseek_v3(const JsonFields& config) {
   defaults.eos_token_id = 1;
   defaults.rope.interleaved = true;
   ModelSpec spec = read_with_latent(config, defaults, 128);
-  spec.scores_take_mscale = true;
   const ExpertDefaults d{256, 1, 2048, 3, 2.5};
   ExpertsSpec experts = read_experts(config, d);
   expect_word(config, "scoring_func", "sigmoid");
@@ -149,18 +153,21 @@ ModelSpec read_minicpm3(const JsonFields& config) {
   defaults.n_layers = 62;
   defaults.n_heads = 40;
   defaults.max_position_embeddings = 32768;
+  defaults.head_dim = 32;
   defaults.norm_eps = 1e-5;
   defaults.tie_word_embeddings = true;
   ModelSpec spec = read_with_latent(config, defaults, 0);
-  const auto multiplier = [&](const char* key, double missing) {
-    return config.number(key, 1e-6, 1e6).value_or(missing);
+  // A null is none, a missing key has a default.
+  const auto multiplier = [&](const char* key, double missing, double none) {
+    return config.number(key, 1e-6, 1e6).value_or(config.present(key) ? none : missing);
   };
   const auto hidden = static_cast<double>(spec.hidden_size),
              n_layers = static_cast<double>(spec.layers.size());
-  spec.embedding_multiplier = static_cast<float>(multiplier("scale_emb", 12.0));
-  spec.logits_multiplier = static_cast<float>(multiplier("dim_model_base", 256.0) / hidden);
+  spec.embedding_multiplier = static_cast<float>(multiplier("scale_emb", 12.0, 1.0));
+  spec.logits_multiplier = static_cast<float>(multiplier("dim_model_base", 256.0, hidden) / hidden);
   for (LayerSpec& layer : spec.layers)
-    layer.residual_multiplier = static_cast<float>(multiplier("scale_depth", 1.4) / std::sqrt(n_layers));
+    layer.residual_multiplier =
+        static_cast<float>(multiplier("scale_depth", 1.4, std::sqrt(n_layers)) / std::sqrt(n_layers));
   return spec;
 }
 

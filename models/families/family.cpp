@@ -217,6 +217,23 @@ void use_alibi(double bias_max, ModelSpec& spec) {
   for (LayerSpec& layer : spec.layers) layer.attention.rope = LayerRope::kNone;
 }
 
+void check_experts(const JsonFields& config, const ModelSpec& spec) {
+  int64_t matrices = 0;
+  for (const LayerSpec& layer : spec.layers) {
+    const ExpertsSpec& experts = layer.feed_forward.experts;
+    matrices += experts.n + (layer.attention.latent ? layer.attention.n_heads : 0);
+    if (std::max(experts.n * experts.intermediate_size, layer.feed_forward.intermediate_size) >
+        kMaxIntermediate) {
+      config.fail("moe_intermediate_size",
+                  "a layer's experts would be wider than " + std::to_string(kMaxIntermediate) + " together");
+    }
+  }
+  if (matrices > kMaxMatrices) {
+    config.fail("num_hidden_layers", std::to_string(matrices) + " experts and heads in all layers; at most " +
+                                         std::to_string(kMaxMatrices) + " can be");
+  }
+}
+
 void use_experts(const ExpertsSpec& experts, ModelSpec& spec) {
   for (LayerSpec& layer : spec.layers) {
     layer.feed_forward.experts = experts;

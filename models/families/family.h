@@ -52,11 +52,12 @@ ModelSpec read_minicpm3(const JsonFields& config);
 
 // --- what families share -----------------------------------------------------------------------------------
 
-// Bounds of what is accepted. The largest product of three, layers * hidden * vocab, is below 2^58, so that
-// sizes made of them cannot overflow.
+// Bounds of what is accepted. All experts of a layer together are no wider than kMaxIntermediate
+// (check_experts), and the largest product, layers * hidden * intermediate, is below 2^58, so that sizes made
+// of them cannot overflow.
 inline constexpr int64_t kMaxLayers = 10000, kMaxHidden = 1 << 20, kMaxIntermediate = 1 << 24;
 inline constexpr int64_t kMaxVocab = 1 << 24, kMaxHeads = 1 << 16, kMaxHeadDim = 1024,
-                         kMaxContext = INT32_MAX, kMaxExperts = 512;
+                         kMaxContext = INT32_MAX, kMaxExperts = 512, kMaxMatrices = 1 << 18;
 
 // How a family calls the keys that every decoder has; of several, separated by |, the first that is there.
 struct KeyNames {
@@ -92,6 +93,10 @@ ModelSpec read_decoder(const JsonFields& config, const Defaults& defaults);
 // power of two up to n_heads, and for the heads beyond the odd i of twice as many (transformers 5.23,
 // build_alibi_tensor and build_mpt_alibi_tensor).
 void use_alibi(double bias_max, ModelSpec& spec);
+
+// Throws Error where the experts of a layer are wider than a feed-forward may be, or where experts and heads
+// of latent attention, each of which is a matrix, are too many.
+void check_experts(const JsonFields& config, const ModelSpec& spec);
 
 // Every layer becomes one of experts.
 void use_experts(const ExpertsSpec& experts, ModelSpec& spec);

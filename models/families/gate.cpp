@@ -131,7 +131,7 @@ constexpr PassedOver kPassedOver[] = {
     {"auto_map", "",
      "llama mistral qwen2 qwen3 gemma gemma2 gemma3_text granite smollm3 olmo2 olmo3 gpt_neox bloom mpt "
      "mixtral "
-     "qwen3_moe deepseek_v2 deepseek_v3 minicpm3",
+     "qwen3_moe deepseek_v2 deepseek_v3 minicpm3 qwen3_vl",
      "code that lariat never runs: if it computes something else than transformers' class, so does the "
      "model"},
 };

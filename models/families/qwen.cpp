@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "models/families/family.h"
 
 // Qwen 2, 2.5, 3 and the text side of 2-VL (transformers 5.23, models/qwen2/configuration_qwen2.py,
@@ -65,7 +63,6 @@ ModelSpec read_with_head_norms(const JsonFields& config, const Defaults& default
   ModelSpec spec = read_decoder(config, defaults);
   read_biases(config, /*has_mlp_bias=*/false, spec);
   for (LayerSpec& layer : spec.layers) layer.attention.qk_norm = QkNorm::kPerHead;
-  read_windows(config, spec);
   return spec;
 }
 
@@ -77,6 +74,7 @@ ModelSpec read_qwen2(const JsonFields& config) { return read_with_biases(config,
 ModelSpec read_qwen2_vl(const JsonFields& config) {
   Defaults defaults = qwen_defaults();
   defaults.vocab_size = 152064;
+  defaults.rope_theta = 1e6;
   defaults.norm_eps = 1e-5;
   ModelSpec spec = read_with_biases(config, defaults);
   read_axes(config, {16, 24, 24}, false, spec);
@@ -86,7 +84,9 @@ ModelSpec read_qwen2_vl(const JsonFields& config) {
 ModelSpec read_qwen3(const JsonFields& config) {
   Defaults defaults = qwen_defaults();
   defaults.head_dim = 128;
-  return read_with_head_norms(config, defaults);
+  ModelSpec spec = read_with_head_norms(config, defaults);
+  read_windows(config, spec);
+  return spec;
 }
 
 // Qwen 3 with experts in all layers, or in every decoder_sparse_step-th, but for mlp_only_layers
@@ -105,18 +105,30 @@ ModelSpec read_qwen3_moe(const JsonFields& config) {
   experts.router.n_chosen = config.integer("num_experts_per_tok", 1, experts.n).value_or(8);
   experts.router.normalise = config.boolean("norm_topk_prob").value_or(false);
   const auto step = static_cast<size_t>(config.integer("decoder_sparse_step", 1, kMaxLayers).value_or(1));
-  const auto dense = config.integers("mlp_only_layers", 0, kMaxLayers).value_or(std::vector<int64_t>{});
+  std::vector<bool> dense(spec.layers.size());
+  for (const int64_t layer :
+       config.integers("mlp_only_layers", 0, kMaxLayers).value_or(std::vector<int64_t>{})) {
+    if (layer < std::ssize(dense)) dense[static_cast<size_t>(layer)] = true;
+  }
+  // One window for all layers, unlike Qwen 3's.
+  const bool slides = config.boolean("use_sliding_window").value_or(false);
   for (size_t i = 0; i < spec.layers.size(); ++i) {
-    if ((i + 1) % step != 0 || std::count(dense.begin(), dense.end(), static_cast<int64_t>(i)) > 0) continue;
+    spec.layers[i].attention.sliding_window = slides ? read_window(config, 4096) : 0;
+    if ((i + 1) % step != 0 || dense[i]) continue;
     spec.layers[i].feed_forward.experts = experts;
     spec.layers[i].feed_forward.intermediate_size = 0;
   }
+  check_sliding_layers(config, spec);
   return spec;
 }
 
-// The text side of Qwen 3-VL.
+// The text side of Qwen 3-VL, which has no windows.
 ModelSpec read_qwen3_vl(const JsonFields& config) {
-  ModelSpec spec = read_qwen3(config);
+  Defaults defaults = qwen_defaults();
+  defaults.head_dim = 128;
+  defaults.max_position_embeddings = 128000;
+  defaults.rope_theta = 5e5;
+  ModelSpec spec = read_with_head_norms(config, defaults);
   read_axes(config, {24, 20, 20}, true, spec);
   return spec;
 }

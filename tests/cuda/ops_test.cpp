@@ -67,6 +67,7 @@ TEST_F(CudaOps, RopeTableAxes) { check_rope_table_axes(*cuda_); }
 using CudaQkv = OnCudaWith<QkvCase>;
 TEST_P(CudaQkv, MatchesTheReference) { check_qkv_to_cache(*cuda_, reference_, GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Cases, CudaQkv, testing::ValuesIn(qkv_cases()));
+TEST_F(CudaOps, ClipKeepsNaN) { check_clip_keeps_nan(*cuda_); }
 
 using CudaRerotate = OnCudaWith<RerotateCase>;
 TEST_P(CudaRerotate, MatchesTheReference) { check_rerotate_keys(*cuda_, reference_, GetParam()); }

@@ -249,7 +249,8 @@ inline std::vector<ExpertShape> expert_shapes() {
       {31, 7, 3, 19, 130},
       {31, 7, 3, 130, 19, false},
       {70, 5, 2, 24, 72, true, 8},
-      {1, 300, 40, 5, 8},  // more experts than one launch has pointers of
+      {1, 300, 40, 5, 8},   // more experts than one launch has pointers of,
+      {10, 300, 40, 5, 8},  // and fewer than rows
       {3, 16, 4, 96, 1032},
   };
 }

@@ -117,13 +117,14 @@ struct QkvCase {
   DType k_dtype = DType::kF16, v_dtype = DType::kF16;
   float scale = 1.0F;   // of k and v
   bool latent = false;  // one row that is key and value, and no v
+  float clip = 0.0F;
 };
 
 inline void PrintTo(const QkvCase& c, std::ostream* out) {
   *out << "n " << c.n << " at " << c.first_position << " heads " << c.n_heads << "/" << c.n_kv_heads
        << " dim " << c.head_dim << "/" << c.rotary_dim << (c.interleaved ? " interleaved" : "")
        << (c.bias ? " bias" : "") << (c.norm ? " norm" : "") << " " << name_of(c.k_dtype) << "/"
-       << name_of(c.v_dtype) << " scale " << c.scale << (c.latent ? " latent" : "");
+       << name_of(c.v_dtype) << " scale " << c.scale << (c.latent ? " latent" : "") << " clip " << c.clip;
 }
 
 inline std::vector<QkvCase> qkv_cases() {
@@ -139,6 +140,10 @@ inline std::vector<QkvCase> qkv_cases() {
     cases.push_back({4, 9, 2, 2, 10, 2, interleaved, false, true, DType::kBF16, DType::kBF16});
     cases.push_back({40, 0, 2, 2, 48, 48, interleaved, false, false, DType::kF16, DType::kF16, 1e-6F});
     cases.push_back({40, 0, 2, 2, 48, 48, interleaved, false, false, DType::kF16, DType::kF16, 5e4F});
+    cases.push_back(
+        {9, 250, 6, 3, 50, 20, interleaved, false, false, DType::kF32, DType::kF16, 1.0F, false, 0.5F});
+    cases.push_back(
+        {3, 250, 4, 2, 64, 64, interleaved, true, true, DType::kF32, DType::kF32, 1.0F, false, 1.5F});
     for (DType dtype : {DType::kF16, DType::kBF16, DType::kF32}) {
       cases.push_back({3, 254, 16, 1, 576, 64, interleaved, false, false, dtype, dtype, 1.0F, true});
     }
@@ -165,6 +170,7 @@ inline QkvResult run_qkv(Backend& backend, const QkvCase& c) {
   if (c.bias)
     epilogue.q_bias = q_bias.view(), epilogue.k_bias = k_bias.view(), epilogue.v_bias = v_bias.view();
   if (c.norm) epilogue.q_norm = q_norm.view(), epilogue.k_norm = k_norm.view(), epilogue.norm_eps = 1e-6F;
+  epilogue.clip = c.clip;
   const Rope rope(backend, c.first_position, c.n, frequencies(c.rotary_dim), c.interleaved, 1.7F);
   const int64_t end = c.first_position + c.n;
   KvGeometry geometry;
@@ -179,6 +185,24 @@ inline QkvResult run_qkv(Backend& backend, const QkvCase& c) {
   backend.qkv_to_cache(q.view(), k.view(), c.latent ? Matrix() : v.view(), epilogue, rope.table,
                        cache.layer());
   return {q.values(), cache.keys(end), cache.values(end)};
+}
+
+// A limit hides no NaN: the model's owner is told of it (Session's on_not_finite).
+inline void check_clip_keeps_nan(Backend& backend) {
+  const Tensor x(backend, {1.0F, std::nanf(""), -3.0F, 3.0F}, 1, 4);
+  KvGeometry geometry;
+  geometry.add_layer(1, 4, DType::kF32, DType::kF32);
+  const Cache cache(backend, 1, geometry);
+  const StepSequence step = cache.sequence(0, 1);
+  backend.begin_step({&step, 1});
+  const Rope rope(backend, 0, 1, frequencies(4), false, 1.0F);
+  QkvEpilogue epilogue;
+  epilogue.clip = 2.0F;
+  const Tensor k(backend, {1.0F, 2.0F, 3.0F, 4.0F}, 1, 4), v(backend, {1.0F, 2.0F, 3.0F, 4.0F}, 1, 4);
+  backend.qkv_to_cache(x.view(), k.view(), v.view(), epilogue, rope.table, cache.layer());
+  const std::vector<float> q = x.values();
+  EXPECT_TRUE(std::isnan(q[1]));
+  EXPECT_EQ((std::vector<float>{q[0], q[2], q[3]}), (std::vector<float>{1.0F, -2.0F, 2.0F}));
 }
 
 inline void check_qkv_to_cache(Backend& tested, Backend& reference, const QkvCase& c) {

@@ -30,6 +30,13 @@ using QkvToCache = CpuOp<QkvCase>;
 TEST_P(QkvToCache, MatchesReference) { check_qkv_to_cache(cpu_, reference_, param()); }
 LARIAT_ON_CPU(QkvToCache, qkv_cases());
 
+TEST(QkvClip, KeepsNaN) {
+  CpuBackend cpu(1);
+  ReferenceBackend reference;
+  for (Backend* backend : {static_cast<Backend*>(&cpu), static_cast<Backend*>(&reference)})
+    check_clip_keeps_nan(*backend);
+}
+
 using RerotateKeys = CpuOp<RerotateCase>;
 TEST_P(RerotateKeys, MatchesReference) { check_rerotate_keys(cpu_, reference_, param()); }
 LARIAT_ON_CPU(RerotateKeys, rerotate_cases());

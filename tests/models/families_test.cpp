@@ -228,6 +228,9 @@ TEST(Families, Experts) {
   EXPECT_EQ(read("qwen3_moe_step").layers[0].feed_forward.experts.n, 0) << "every second layer";
   EXPECT_EQ(read("qwen3_moe").layers[1].feed_forward.experts.n, 0) << "mlp_only_layers";
   EXPECT_GT(read("qwen3_moe").layers[0].feed_forward.experts.n, 0);
+  EXPECT_EQ(windows(read("qwen3_moe", {{"use_sliding_window", true}, {"sliding_window", 9}})),
+            std::vector<int64_t>(read("qwen3_moe").layers.size(), 9))
+      << "all layers, unlike Qwen 3";
   expect_refused("mixtral", {{"num_experts_per_tok", 1000}}, "num_experts_per_tok");
   expect_refused("mixtral", {{"num_local_experts", 100000}}, "num_local_experts");
 }
@@ -248,12 +251,23 @@ TEST(Families, LatentAttention) {
   EXPECT_TRUE(v3.layers.back().feed_forward.experts.router.sigmoid);
   EXPECT_FALSE(read("deepseek_v3", {{"rope_interleave", false}}).rope.interleaved);
   EXPECT_FALSE(read("minicpm3").rope.interleaved);
+  json without = config_of("minicpm3");
+  without["scale_depth"] = without["dim_model_base"] = nullptr;
+  const ModelSpec plain = parse_config(without.dump(), "config.json");
+  EXPECT_EQ(plain.layers[0].residual_multiplier, 1.0F);
+  EXPECT_EQ(plain.logits_multiplier, 1.0F);
   expect_refused("deepseek_v2", {{"norm_topk_prob", true}}, "norm_topk_prob");
   expect_refused("deepseek_v2", {{"attention_bias", true}}, "attention_bias");
   expect_refused("deepseek_v2", {{"topk_method", "best"}}, "topk_method");
   expect_refused("deepseek_v2", {{"scoring_func", "sigmoid"}}, "scoring_func");
   expect_refused("deepseek_v2", {{"kv_lora_rank", 1020}}, "kv_lora_rank");
   expect_refused("deepseek_v3", {{"n_group", 5}}, "n_group");
+  expect_refused("deepseek_v3", {{"num_attention_heads", 65536}, {"num_hidden_layers", 10000}},
+                 "experts and heads in all layers");
+  expect_refused("deepseek_v2", {{"moe_intermediate_size", 1 << 24}}, "moe_intermediate_size");
+  expect_refused("deepseek_v2", {{"rope_scaling", {{"type", "dynamic-yarn"}, {"mscale_all_dim", 0.7}}}},
+                 "mscale_all_dim");
+  expect_refused("minicpm3", {{"v_head_dim", nullptr}, {"num_attention_heads", 64}}, "num_attention_heads");
   expect_refused("deepseek_v3", {{"moe_layer_freq", 2}}, "moe_layer_freq");
 }
 
