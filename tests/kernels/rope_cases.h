@@ -193,9 +193,9 @@ inline void check_clip_keeps_nan(Backend& backend) {
   KvGeometry geometry;
   geometry.add_layer(1, 4, DType::kF32, DType::kF32);
   const Cache cache(backend, 1, geometry);
+  const Rope rope(backend, 0, 1, frequencies(4), false, 1.0F);
   const StepSequence step = cache.sequence(0, 1);
   backend.begin_step({&step, 1});
-  const Rope rope(backend, 0, 1, frequencies(4), false, 1.0F);
   QkvEpilogue epilogue;
   epilogue.clip = 2.0F;
   const Tensor k(backend, {1.0F, 2.0F, 3.0F, 4.0F}, 1, 4), v(backend, {1.0F, 2.0F, 3.0F, 4.0F}, 1, 4);
