@@ -318,10 +318,11 @@ def image_positions(before, frames, rows, cols, after, steps=(1, 20, 400)):
 
 
 def write_mrope(name):
-    """checkpoints/NAME/mrope.safetensors: tokens [48], positions [3, 48], logits [48, vocab] and those of plain text."""
+    """checkpoints/NAME/mrope.safetensors: tokens [320], positions [3, 320], logits [320, vocab]."""
     folder = tiny.CHECKPOINTS / name
-    positions = image_positions(9, 2, 3, 5, 9)
-    tokens = load_file(folder / "golden.safetensors")["tokens"][: positions.shape[1]]
+    positions = image_positions(100, 4, 5, 6, 100)
+    short = load_file(folder / "golden.safetensors")
+    tokens = short["tokens"].repeat(5)
     model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
 
     def run(axes):
@@ -329,8 +330,8 @@ def write_mrope(name):
         return model.lm_head(hidden.last_hidden_state)[0]
 
     text = torch.arange(len(tokens)).expand(3, -1)
-    plain = load_file(folder / "golden.safetensors")["logits"][: len(tokens)]
-    assert (run(text) - plain).abs().max() < 1e-4
+    plain = run(text)
+    assert (plain[:64] - short["logits"]).abs().max() < 1e-4
     logits = run(positions)
     assert all((run(positions[list(order)]) - logits).abs().max() > 0.1 for order in ((1, 0, 2), (0, 2, 1)))
     golden = {"tokens": tokens, "positions": positions.contiguous(), "logits": logits}
