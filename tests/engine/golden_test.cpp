@@ -92,8 +92,8 @@ INSTANTIATE_TEST_SUITE_P(Families, GoldenCheckpoint,
                                          "deepseek_v2_full", "deepseek_v3", "minicpm3"),
                          [](const auto& test) { return std::string(test.param); });
 
-// Three positions for each token, as an image in the text gives them. Here they go up to some 3,000, where
-// the float32 angles of transformers are off by 1e-4 (docs/context-extension.md); lariat's are exact.
+// Three positions for each token, as an image in the text gives them. Here they go up to 2,200, where the
+// float32 angles of transformers are off by up to 1e-4; lariat's are exact.
 constexpr double kPlacedTolerance = 3e-4;
 
 class GoldenPositions : public testing::TestWithParam<const char*> {};
