@@ -124,7 +124,7 @@ Matrix Decoder::forward(const Step& step) {
   grow(memory, n_tokens);
   use(memory, n_tokens);
   backend_.begin_step(step.sequences);
-  backend_.rope_table(step.frequencies, table_of(LayerRope::kGlobal));
+  if (spec_.has_rope()) backend_.rope_table(step.frequencies, table_of(LayerRope::kGlobal));
   if (spec_.local_rope) backend_.rope_table(step.local_frequencies, table_of(LayerRope::kLocal));
   backend_.embed(step.tokens, weights_.embed, weights_.embedding_multiplier, residual_);
 
