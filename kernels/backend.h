@@ -293,9 +293,13 @@ class Backend {
   // where K and V are `layer`'s part of the sequence's pages. No v: values are not stored (MLA, whose
   // attention reads the keys for values too). What f16 cannot hold becomes +-65504: one
   // infinity in the cache would make every later token NaN. q: f32 [tokens, n_heads * head_dim]; k, v: f32
-  // [tokens, n_kv_heads * head_dim] (may be overwritten).
+  // [tokens, n_kv_heads * head_dim] (may be overwritten). No q: nothing happens to queries.
   virtual void qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& epilogue,
                             const RopeTable& rope, const KvLayer& layer) = 0;
+
+  // What qkv_to_cache stored, for a `layer` of one KV head and the step's tokens: out[t n + c][d] =
+  // K[p][first + d], n copies for each token, c < n. f32 [tokens * n, up to head_dim].
+  virtual void keys_from_cache(const KvLayer& layer, int64_t first, const Matrix& out) = 0;
 
   // Causal attention of the step's tokens over their sequences' caches, which already hold them. For the
   // token at position p of its sequence, head h reads KV head h / (n_heads / n_kv_heads):
@@ -307,7 +311,8 @@ class Backend {
   // rows go through, for fewer than 24 rows (tokens x query heads per KV head) or for more. Several threads
   // share out the positions of a sequence with fewer than 384 rows from position 512 on, and merging the
   // parts rounds again. Otherwise the difference is that of f32 sums in another order, as in matmul.
-  // q, out: f32 [tokens, n_heads * head_dim].
+  // q: f32 [tokens, n_heads * head_dim]; out: f32 [tokens, n_heads * value_dim], value_dim <= head_dim: the
+  // first value_dim numbers of each V[j] (latent attention, whose heads have shorter values than keys).
   virtual void attention(const Matrix& q, const RopeTable& rope, const KvLayer& layer,
                          const AttentionParams& params, const Matrix& out) = 0;
 

@@ -14,7 +14,10 @@ Matrix f32(const Buffer& buffer, int64_t rows, int64_t cols) {
 
 using Size = int64_t (*)(const LayerSpec&);
 
-int64_t q_size(const LayerSpec& layer) { return layer.attention.n_heads * layer.attention.head_dim; }
+int64_t q_size(const LayerSpec& layer) {
+  const AttentionSpec& attention = layer.attention;
+  return attention.n_heads * std::max(attention.head_dim, attention.latent.query_dim());
+}
 int64_t kv_size(const LayerSpec& layer) { return layer.attention.n_kv_heads * layer.attention.head_dim; }
 int64_t n_chosen(const LayerSpec& layer) {
   const ExpertsSpec& experts = layer.feed_forward.experts;
@@ -28,11 +31,6 @@ int64_t inner_size(const LayerSpec& layer) {
 int64_t heads_size(const LayerSpec& layer) {
   const LatentSpec& latent = layer.attention.latent;
   return layer.attention.n_heads * std::max(latent.nope_dim, latent.v_dim);
-}
-
-// Row t of [tokens, heads * size] as rows t * heads + h of [tokens * heads, size].
-Matrix by_head(const Matrix& matrix, int64_t n_heads) {
-  return {matrix.data, matrix.dtype, matrix.rows * n_heads, matrix.cols / n_heads};
 }
 
 std::string prefix(size_t layer) { return "layers." + std::to_string(layer) + "."; }
@@ -126,7 +124,7 @@ Matrix Decoder::forward(const Step& step) {
   grow(memory, n_tokens);
   use(memory, n_tokens);
   backend_.begin_step(step.sequences);
-  backend_.rope_table(step.frequencies, table_of(LayerRope::kGlobal));
+  if (spec_.has_rope()) backend_.rope_table(step.frequencies, table_of(LayerRope::kGlobal));
   if (spec_.local_rope) backend_.rope_table(step.local_frequencies, table_of(LayerRope::kLocal));
   backend_.embed(step.tokens, weights_.embed, weights_.embedding_multiplier, residual_);
 
@@ -168,17 +166,30 @@ void Decoder::attention_block(size_t index, const Matrix& in, const Step& step) 
   const LayerSpec& layer = spec_.layers[index];
   const LayerWeights& weights = weights_.layers[index];
   const AttentionSpec& spec = layer.attention;
-  const Matrix q = f32(current_->q, n_tokens_, q_size(layer)),
-               attended = f32(current_->attended, n_tokens_, q.cols);
-  spec.latent ? latent_project(index, in, q) : project(index, in, q);
-  const KvLayer& cache = geometry_.layers[index];
-  const RopeTable table = table_of(spec.rope);
+  const bool by_head = spec.latent && heads_are_cheaper(index, step);
+  const Matrix q =
+      f32(current_->q, n_tokens_, spec.n_heads * (by_head ? spec.latent.query_dim() : spec.head_dim));
+  if (spec.latent) {
+    latent_query(index, in, q, !by_head);
+    latent_to_cache(index, in);
+  } else {
+    project(index, in, q);
+  }
   AttentionParams params{spec.n_heads, spec.scale * score_scale_, spec.sliding_window, spec.softcap, {}};
   if (slopes_.data() != nullptr) params.slopes = f32(slopes_, 1, spec.n_heads);
+  const Matrix values = by_head ? attend_by_head(index, q, params, step) : attend(index, q, params, step);
+  backend_.matmul(values, weights.o_proj, weights.o_bias, compute_, normed_);
+}
+
+// Attention over the cache as it is.
+Matrix Decoder::attend(size_t index, const Matrix& q, const AttentionParams& params, const Step& step) {
+  const AttentionSpec& spec = spec_.layers[index].attention;
+  const Matrix attended = f32(current_->attended, n_tokens_, q.cols);
+  const KvLayer& cache = geometry_.layers[index];
+  const RopeTable table = table_of(spec.rope);
   if (trace_) trace_attention(backend_, trace_, prefix(index), {q, table, step.sequences, cache, params});
   backend_.attention(q, table, cache, params, attended);
-  backend_.matmul(spec.latent ? latent_values(index, attended) : attended, weights.o_proj, weights.o_bias,
-                  compute_, normed_);
+  return spec.latent ? latent_values(index, attended) : attended;
 }
 
 // Queries to q, keys and values into the cache.
@@ -193,48 +204,6 @@ void Decoder::project(size_t index, const Matrix& in, const Matrix& q) {
   if (weights.q_norm) backend_.norm(q, weights.q_norm, q);
   if (weights.k_norm) backend_.norm(k, weights.k_norm, k);
   backend_.qkv_to_cache(q, k, v, weights.qkv, table_of(layer.attention.rope), geometry_.layers[index]);
-}
-
-// The same for latent attention. Each head has products of its own, which are those of experts: the head is
-// the expert that its row goes to.
-void Decoder::latent_project(size_t index, const Matrix& in, const Matrix& q) {
-  const AttentionSpec& spec = spec_.layers[index].attention;
-  const LatentSpec& latent = spec.latent;
-  const LatentWeights& weights = weights_.layers[index].latent;
-  const Matrix shared_q = f32(current_->latent_q, n_tokens_, latent.q_rank);
-  if (latent.q_rank > 0) {
-    backend_.matmul(in, weights.q_a, {}, compute_, shared_q);
-    backend_.norm(shared_q, weights.q_a_norm, shared_q);
-  }
-  const Matrix& from = latent.q_rank > 0 ? shared_q : in;
-  const Routing heads = head_routing(spec.n_heads);
-  const Matrix q_heads = by_head(q, spec.n_heads);
-  const Matrix nope = f32(current_->heads, n_tokens_ * spec.n_heads, latent.nope_dim);
-  backend_.expert_matmul(from, weights.q_rope, heads, compute_, q_heads.column_range(0, latent.rope_dim));
-  backend_.expert_matmul(from, weights.q_nope, heads, compute_, nope);
-  backend_.expert_matmul(nope, weights.k_up, heads, compute_,
-                         q_heads.column_range(latent.rope_dim, latent.kv_rank));
-  const Matrix k = f32(current_->k, n_tokens_, spec.head_dim);
-  const Matrix row = k.column_range(latent.rope_dim, latent.kv_rank);
-  backend_.matmul(in, weights.kv_a_rope, {}, compute_, k.column_range(0, latent.rope_dim));
-  backend_.matmul(in, weights.kv_a, {}, compute_, row);
-  backend_.norm(row, weights.kv_a_norm, row);
-  backend_.qkv_to_cache(q, k, {}, {}, table_of(spec.rope), geometry_.layers[index]);
-}
-
-// What latent attention gives, a sum of cached rows for each head, as the heads' values.
-Matrix Decoder::latent_values(size_t index, const Matrix& attended) {
-  const AttentionSpec& spec = spec_.layers[index].attention;
-  const Matrix values = f32(current_->heads, n_tokens_, spec.n_heads * spec.latent.v_dim);
-  const Matrix rows = by_head(attended, spec.n_heads).column_range(spec.latent.rope_dim, spec.latent.kv_rank);
-  backend_.expert_matmul(rows, weights_.layers[index].latent.v_up, head_routing(spec.n_heads), compute_,
-                         by_head(values, spec.n_heads));
-  return values;
-}
-
-Routing Decoder::head_routing(int64_t n_heads) const {
-  return {static_cast<int32_t*>(current_->head_ids.data()),
-          Matrix(nullptr, DType::kF32, n_tokens_, n_heads)};  // no weights: nothing is combined
 }
 
 // The feed-forward's contribution goes to normed_, which may be `in`.

@@ -59,9 +59,15 @@ class Decoder {
   void add_to_residual(const LayerSpec& layer, const Norm& post_norm, const Norm& next_norm);
   void attention_block(size_t index, const Matrix& in, const Step& step);
   void project(size_t index, const Matrix& in, const Matrix& q);
-  void latent_project(size_t index, const Matrix& in, const Matrix& q);
-  Routing head_routing(int64_t n_heads) const;
+  Matrix attend(size_t index, const Matrix& q, const AttentionParams& params, const Step& step);
+  // Latent attention (latent_attention.cpp).
+  void latent_query(size_t index, const Matrix& in, const Matrix& q, bool absorbed);
+  void latent_to_cache(size_t index, const Matrix& in);
   Matrix latent_values(size_t index, const Matrix& attended);
+  bool heads_are_cheaper(size_t index, const Step& step) const;
+  Matrix attend_by_head(size_t index, const Matrix& q, const AttentionParams& params, const Step& step);
+  void make_room(size_t index, const Step& step);
+  void make_heads(size_t index, int64_t first_head, const Step& step);
   void ffn_block(size_t index, const Matrix& in);
   void inner_block(const FeedForwardSpec& spec, const LayerWeights& weights, const Matrix& in);
   void expert_block(const FeedForwardSpec& spec, const ExpertWeights& weights, const Matrix& in,
@@ -77,6 +83,14 @@ class Decoder {
   // A step of a few tokens, as decoding is, has memory of its own that never moves, so that a backend may
   // record it; the rest grows to the largest step seen.
   Workspace few_, many_;
+  // Keys and values of some heads of latent attention, made for one layer and step.
+  struct MadeHeads {
+    int64_t n_heads = 0;
+    KvGeometry geometry;  // one layer
+    Buffer pages, rows, k, v, head_ids;
+    std::vector<void*> tables;
+    std::vector<StepSequence> sequences;  // the step's, with these pages
+  } made_;
   Buffer slopes_;             // of ALiBi
   float score_scale_ = 1.0F;  // of all layers' scores
   // The present step's activations: views into one of the two. The others are as wide as the widest layer's;

@@ -85,7 +85,8 @@ struct LayerReader {
     const std::string& q = l.q_rank > 0 ? names.q_b : names.q;
     latent.q_nope = head_rows(q, q_run, 0, l.nope_dim, q_in);
     latent.q_rope = head_rows(q, q_run, l.nope_dim, l.rope_dim, q_in);
-    latent.k_up = head_rows(names.kv_b, kv_run, 0, l.nope_dim, l.kv_rank, true);
+    latent.k_up = head_rows(names.kv_b, kv_run, 0, l.nope_dim, l.kv_rank);
+    latent.k_absorb = head_rows(names.kv_b, kv_run, 0, l.nope_dim, l.kv_rank, true);
     latent.v_up = head_rows(names.kv_b, kv_run, l.nope_dim, l.v_dim, l.kv_rank);
     const int64_t all = l.kv_rank + l.rope_dim;
     latent.kv_a = matrix(names.kv_a, l.kv_rank, hidden, {all, 0, l.kv_rank, all});

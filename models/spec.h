@@ -20,13 +20,16 @@ enum class LayerRope : uint8_t { kGlobal, kLocal, kNone };
 // Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434). A token's keys and values are products of one
 // normed row of kv_rank values, and of rope_dim values that all heads share and that alone are rotated; head
 // h has the key (rotated values, U_h row) and the value V_h row. Cached is only (rotated values, row): since
-// q . U_h row = (U_h^T q) . row, attention runs over that as one KV head whose values are its keys, and V_h
-// is applied to what it gives ("absorbed").
+// q . U_h row = (U_h^T q) . row, attention can run over that as one KV head whose values are its keys, with
+// V_h applied to what it gives ("absorbed"); a long step makes keys and values of all heads from the rows
+// instead, where that costs less (models/latent_attention.cpp).
 struct LatentSpec {
   int64_t q_rank = 0;   // of a normed row that queries are made of likewise; 0: of the layer's input
   int64_t kv_rank = 0;  // 0: no latent attention
   int64_t rope_dim = 0, nope_dim = 0, v_dim = 0;  // of each head: rotated, not rotated, values
   float norm_eps = 1e-6F;                         // of the rows
+
+  int64_t query_dim() const { return rope_dim + nope_dim; }  // of a head that is not absorbed
 
   explicit operator bool() const { return kv_rank > 0; }
 };

@@ -15,7 +15,8 @@ namespace lariat {
 //   attention     what attention makes, before a norm behind it      [hidden]
 //   feed_forward  likewise the feed-forward                          [hidden]
 //   output        the residual after the layer                       [hidden]
-// Of latent attention q, k and v are what attention runs over: rows, not heads (LatentSpec).
+// Of latent attention q, k and v are what attention runs over: rows, not heads (LatentSpec), in long steps
+// too while someone looks.
 // It costs a copy of all of them and is meant for comparing a model with another implementation of it.
 using TraceFn = std::function<void(const std::string& name, int64_t cols, std::span<const float> rows)>;
 

@@ -53,9 +53,10 @@ void count_layer(const LayerSpec& spec, const LayerWeights& layer, Weights& weig
         &layer.down_proj, &latent.q_a, &latent.kv_a_rope, &latent.kv_a, &experts.router}) {
     count(*m, weights);
   }
-  for (const auto* heads : {&latent.q_rope, &latent.q_nope, &latent.k_up, &latent.v_up}) {
+  for (const auto* heads : {&latent.q_rope, &latent.q_nope, &latent.k_absorb, &latent.v_up}) {
     for (const Matrix& m : *heads) count(m, weights);
   }
+  for (const Matrix& m : latent.k_up) count(m, weights, 0);  // of long steps alone
   for (const auto* all : {&experts.gate, &experts.up, &experts.down}) {
     for (const Matrix& m : *all)
       count(m, weights, spec.feed_forward.experts.router.n_chosen, spec.feed_forward.experts.n);

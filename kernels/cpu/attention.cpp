@@ -74,6 +74,7 @@ struct Call {
 
   int64_t group = params.n_heads / layer.n_kv_heads;
   int64_t stride = padded_head_dim(layer.head_dim);
+  int64_t value_dim = out.cols / params.n_heads;
 };
 
 // A task and where its rows belong.
@@ -124,18 +125,18 @@ void prepare(const Call& call, Share& share, float* memory) {
 
 // out = sum of the parts / sum of their sums, each part brought onto the common maximum.
 void write_rows(const Call& call, const Share* parts) {
-  const int64_t head_dim = call.layer.head_dim, n_parts = parts->n_parts;
+  const int64_t value_dim = call.value_dim, n_parts = parts->n_parts;
   for (int64_t row = 0; row < parts->task.rows; ++row) {
     float max = -kInf, sum = 0.0F;
     for (int64_t p = 0; p < n_parts; ++p) max = std::max(max, parts[p].task.max[row]);
     const auto factor = [&](int64_t p) { return std::exp(parts[p].task.max[row] - max); };
     for (int64_t p = 0; p < n_parts; ++p) sum += factor(p) * parts[p].task.sum[row];
     float* out = call.out.f32(parts->first_row + row / call.group) +
-                 (parts->task.kv_head * call.group + row % call.group) * head_dim;
-    std::fill(out, out + head_dim, 0.0F);
+                 (parts->task.kv_head * call.group + row % call.group) * value_dim;
+    std::fill(out, out + value_dim, 0.0F);
     for (int64_t p = 0; p < n_parts; ++p) {
       HWY_DYNAMIC_DISPATCH(AddScaled)
-      (out, parts[p].task.acc + row * call.stride, factor(p) / sum, static_cast<size_t>(head_dim));
+      (out, parts[p].task.acc + row * call.stride, factor(p) / sum, static_cast<size_t>(value_dim));
     }
   }
 }
@@ -161,6 +162,7 @@ Share share_of(const Call& call, const StepSequence& sequence, int64_t first_row
   if (call.params.slopes) share.task.slopes = call.params.slopes.f32() + kv_head * call.group;
   share.task.last_key = share.task.first_position + count;
   share.task.stride = call.stride;
+  share.task.value_stride = padded_head_dim(call.value_dim);
   share.block = takes_blocks(call, sequence);
   share.first_row = first_row + first;
   return share;

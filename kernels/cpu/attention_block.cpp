@@ -100,10 +100,10 @@ HWY_NOINLINE void AttendTile(const AttentionTask& task, const WideBlock& block, 
   float* acc = task.acc + row * task.stride;
   const int64_t depth = block.last - block.first;
   int64_t i = 0;
-  for (; i + kWide * kLanes <= task.stride; i += kWide * kLanes) {
+  for (; i + kWide * kLanes <= task.value_stride; i += kWide * kLanes) {
     Multiply<kWide>(weights, kAttentionKeys, values + i, task.stride, depth, factors, acc + i, task.stride);
   }
-  for (; i < task.stride; i += kLanes) {
+  for (; i < task.value_stride; i += kLanes) {
     Multiply<1>(weights, kAttentionKeys, values + i, task.stride, depth, factors, acc + i, task.stride);
   }
 }

@@ -27,6 +27,7 @@ struct AttentionTask {
   float* sum = nullptr;                 // [rows]
   float* acc = nullptr;                 // [rows][stride]
   int64_t stride = 0;                   // head_dim rounded up to padded_head_dim()
+  int64_t value_stride = 0;             // likewise the numbers of V[j] that are wanted
   float* scratch = nullptr;             // private to the task's thread
 
   int64_t position(int64_t row) const { return first_position + row / group; }

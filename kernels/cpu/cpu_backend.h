@@ -56,6 +56,7 @@ class CpuBackend final : public Backend {
   void rope_table(std::span<const SequenceRope> ropes, const RopeTable& table) override;
   void qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& epilogue,
                     const RopeTable& rope, const KvLayer& layer) override;
+  void keys_from_cache(const KvLayer& layer, int64_t first, const Matrix& out) override;
   void attention(const Matrix& q, const RopeTable& rope, const KvLayer& layer, const AttentionParams& params,
                  const Matrix& out) override;
   void rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,

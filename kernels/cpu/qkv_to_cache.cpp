@@ -62,12 +62,27 @@ void QkvToken(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilog
   const auto head_dim = static_cast<size_t>(layer.head_dim);
   const auto q_cols = static_cast<size_t>(q.cols), kv_cols = static_cast<size_t>(k.cols);
   void* const page = pages[position / kKvPage];
-  Prepare(q.f32(row), q_cols, head_dim, epilogue.q_bias, epilogue.q_norm, epilogue);
+  if (q) Prepare(q.f32(row), q_cols, head_dim, epilogue.q_bias, epilogue.q_norm, epilogue);
   Prepare(k.f32(row), kv_cols, head_dim, epilogue.k_bias, epilogue.k_norm, epilogue);
   StoreKeys(k.f32(row), rope.cos.f32(row), rope.sin.f32(row), rope, layer, page, position);
   if (!v) return;
   Prepare(v.f32(row), kv_cols, head_dim, epilogue.v_bias, Matrix(), epilogue);
   StoreValues(v.f32(row), layer, page, position);
+}
+
+// Numbers [first, first + out.cols) of the key at `position` to rows [row, row + copies) of out.
+void LoadKey(const KvLayer& layer, void* page, int64_t position, int64_t first, const Matrix& out,
+             int64_t row, int64_t copies) {
+  const F32 d;
+  const auto cols = static_cast<size_t>(out.cols);
+  WithDType(layer.keys(page), layer.k_dtype, [&](const auto* keys) HWY_ATTR {
+    const auto* key = keys + kv_index(0, position, first, layer.head_dim);
+    for (size_t i = 0; i < cols; i += hn::Lanes(d)) {
+      const size_t count = std::min(cols - i, hn::Lanes(d));
+      const VF32 values = count == hn::Lanes(d) ? LoadF32(d, key + i) : LoadTailF32(d, key + i, count);
+      for (int64_t copy = 0; copy < copies; ++copy) StoreUpTo(values, out.f32(row + copy) + i, count);
+    }
+  });
 }
 
 }  // namespace lariat::HWY_NAMESPACE
@@ -76,14 +91,31 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace lariat {
 HWY_EXPORT(QkvToken);
+HWY_EXPORT(LoadKey);
 
 void CpuBackend::qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& epilogue,
                               const RopeTable& rope, const KvLayer& layer) {
-  for_ranges(threads_, q.rows, row_grain(q.cols + k.cols + v.cols), [&](int64_t first, int64_t last) {
+  for_ranges(threads_, k.rows, row_grain(q.cols + k.cols + v.cols), [&](int64_t first, int64_t last) {
     for_sequences(step_, first, last, [&](size_t s, int64_t row, int64_t position, int64_t count) {
       for (int64_t i = 0; i < count; ++i) {
         HWY_DYNAMIC_DISPATCH(QkvToken)
         (q, k, v, epilogue, rope, layer, step_[s].pages, row + i, position + i);
+      }
+    });
+  });
+}
+
+void CpuBackend::keys_from_cache(const KvLayer& layer, int64_t first, const Matrix& out) {
+  int64_t tokens = 0;
+  for (const StepSequence& sequence : step_) tokens += sequence.n_tokens;
+  if (tokens == 0) return;
+  const int64_t copies = out.rows / tokens;
+  for_ranges(threads_, tokens, row_grain(copies * out.cols), [&](int64_t begin, int64_t end) {
+    for_sequences(step_, begin, end, [&](size_t s, int64_t row, int64_t position, int64_t count) {
+      for (int64_t i = 0; i < count; ++i) {
+        HWY_DYNAMIC_DISPATCH(LoadKey)
+        (layer, step_[s].pages[(position + i) / kKvPage], position + i, first, out, (row + i) * copies,
+         copies);
       }
     });
   });

@@ -36,7 +36,7 @@ __global__ void merge_kernel(const __grid_constant__ Attention a) {
   const int head = static_cast<int>(blockIdx.x % static_cast<unsigned>(a.n_heads));
   float top = -INFINITY;
   for (int s = 0; s < a.splits; ++s) top = fmaxf(top, a.state[state_index(a, s, row, head)].x);
-  for (int d = static_cast<int>(threadIdx.x); d < a.head_dim; d += kMergeThreads) {
+  for (int d = static_cast<int>(threadIdx.x); d < a.value_dim; d += kMergeThreads) {
     float sum = 0.0F, x = 0.0F;
     for (int s = 0; s < a.splits; ++s) {
       const int64_t index = state_index(a, s, row, head);
@@ -44,7 +44,7 @@ __global__ void merge_kernel(const __grid_constant__ Attention a) {
       sum += weight * a.state[index].y;
       x += weight * a.partial[index * a.head_dim + d];
     }
-    a.out[row * a.out_stride + int64_t{head} * a.head_dim + d] = x / sum;
+    a.out[row * a.out_stride + int64_t{head} * a.value_dim + d] = x / sum;
   }
 }
 
@@ -73,6 +73,7 @@ Attention describe(const Matrix& q, const RopeTable& rope, const KvLayer& layer,
   a.n_heads = static_cast<int>(params.n_heads);
   a.n_kv_heads = static_cast<int>(layer.n_kv_heads);
   a.head_dim = static_cast<int>(layer.head_dim);
+  a.value_dim = static_cast<int>(out.cols / params.n_heads);
   a.n_rows = q.rows;
   a.window = params.sliding_window;
   a.out = typed<float>(out);
@@ -89,7 +90,7 @@ void CudaBackend::attention(const Matrix& q, const RopeTable& rope, const KvLaye
   AttentionPlan plan = {step_.count, step_.longest, step_.planned_length, device_.multiprocessors};
   if (a.window > 0) plan.keys = std::min(plan.keys, a.window + plan.tokens - 1);
 
-  const bool tensor_cores = tensor_cores_support(a.k_dtype, a.v_dtype, a.head_dim);
+  const bool tensor_cores = tensor_cores_support(a.k_dtype, a.v_dtype, a.head_dim) && a.value_dim % 8 == 0;
   const AttentionKernel& kernel = !tensor_cores                           ? kAttentionPlain
                                   : plan.tokens * a.group() > kDecodeRows ? kAttentionPrefill
                                                                           : kAttentionDecode;

@@ -29,7 +29,8 @@ struct Attention {
   float2* state;
   const float* slopes;  // of ALiBi, one per head, for scores in units of e; or null
   int n_heads, n_kv_heads, head_dim, rotary_dim, splits;
-  float scale;  // of the dimensions that are not rotated; those that are have q_scale as well
+  int value_dim;  // how many numbers of each value are wanted
+  float scale;    // of the dimensions that are not rotated; those that are have q_scale as well
   float softcap, softcap_slope;  // of the scores, in their units, and 2 log2(e) / softcap; 0: none
   DType k_dtype, v_dtype;
   bool interleaved;

@@ -29,7 +29,7 @@ struct RowWriter {
   // Of `row`, whose weights sum up to `sum`. Worked out once per row: the writes are many and unrolled.
   __device__ RowTarget target(int row, float sum) const {
     if (a.splits > 1) return {a.partial + partial(row) * a.head_dim, 1.0F};
-    return {a.out + rows.token_row(row) * a.out_stride + int64_t{rows.head(row)} * a.head_dim, 1.0F / sum};
+    return {a.out + rows.token_row(row) * a.out_stride + int64_t{rows.head(row)} * a.value_dim, 1.0F / sum};
   }
   __device__ void write_state(int row, float top, float sum) const {
     if (a.splits > 1) a.state[partial(row)] = {top, sum};
@@ -48,7 +48,7 @@ __device__ void write_rows(const RowWriter& writer, int row_group, const RowStat
 #pragma unroll
     for (int n = 0; n < Tile::kD / 8; ++n) {
       const int d = n * 8 + 2 * t;
-      if (d < writer.a.head_dim) target.write(d, state.out[n][2 * r], state.out[n][2 * r + 1]);
+      if (d < writer.a.value_dim) target.write(d, state.out[n][2 * r], state.out[n][2 * r + 1]);
     }
     if (t == 0) writer.write_state(row, state.top[r], state.sum[r]);
   }
@@ -77,7 +77,7 @@ __device__ void merge_and_write_rows(const RowWriter& writer, const RowState<Til
   __syncthreads();
   for (int i = thread; i < 16 * Tile::kD / 2; i += Tile::kThreads) {
     const int row = i / (Tile::kD / 2), d = i % (Tile::kD / 2) * 2;
-    if (!writer.rows.has(row) || d >= writer.a.head_dim) continue;
+    if (!writer.rows.has(row) || d >= writer.a.value_dim) continue;
     float top = -INFINITY;
     for (int w = 0; w < kWarps; ++w) top = fmaxf(top, states[w * 16 + row].x);
     const float base = top == -INFINITY ? 0.0F : top;

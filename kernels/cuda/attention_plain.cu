@@ -97,13 +97,13 @@ __global__ void attention_plain_kernel(const __grid_constant__ Attention a) {
   const float base = top == -INFINITY ? 0.0F : top;
   for (int w = 0; w < kWarps; ++w) sum += exp2f(states[w].top - base) * states[w].sum;
   const int64_t index = state_index(a, split, row, head);
-  for (int d = static_cast<int>(threadIdx.x); d < a.head_dim; d += kWarps * kWarpSize) {
+  for (int d = static_cast<int>(threadIdx.x); d < a.value_dim; d += kWarps * kWarpSize) {
     float x = 0.0F;
     for (int w = 0; w < kWarps; ++w) x += exp2f(states[w].top - base) * results[w * a.head_dim + d];
     if (a.splits > 1) {
       a.partial[index * a.head_dim + d] = x;
     } else {
-      a.out[row * a.out_stride + int64_t{head} * a.head_dim + d] = x / sum;
+      a.out[row * a.out_stride + int64_t{head} * a.value_dim + d] = x / sum;
     }
   }
   if (a.splits > 1 && threadIdx.x == 0) a.state[index] = {top, sum};

@@ -106,6 +106,27 @@ __global__ void qkv_to_cache_kernel(const __grid_constant__ QkvArgs a) {
   }
 }
 
+struct KeyArgs {
+  Step step;
+  int64_t k_offset, out_stride, n_rows;
+  float* out;
+  DType k_dtype;
+  int head_dim, first, cols, copies;
+};
+
+// Grid: one warp per token; 4 warps a block. Bound by memory.
+__global__ void keys_from_cache_kernel(const __grid_constant__ KeyArgs a) {
+  const int64_t row = int64_t{blockIdx.x} * kWarps + warp_index();
+  if (row >= a.n_rows) return;
+  const StepRow at = a.step.row(row);
+  const void* keys = in_page(a.step.page(at), a.k_offset);
+  const int64_t base = kv_index(0, at.position, a.first, a.head_dim);
+  for (int d = lane_index(); d < a.cols; d += kWarpSize) {
+    const float value = load_any(keys, a.k_dtype, base + d);
+    for (int64_t to = row * a.copies; to < (row + 1) * a.copies; ++to) a.out[to * a.out_stride + d] = value;
+  }
+}
+
 void describe(const Matrix& x, int64_t head_dim, const Matrix& bias, const Matrix& norm, HeadRows& rows) {
   rows.x = typed<float>(x);
   rows.stride = x.stride;
@@ -145,6 +166,23 @@ void CudaBackend::qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v
   const size_t shared_bytes = static_cast<size_t>(kWarps * layer.head_dim) * sizeof(float);
   launch(qkv_to_cache_kernel, dim3(to_unsigned(ceil_div<int64_t>(warps, kWarps))), dim3(kWarps * kWarpSize),
          shared_bytes, queue_, a);
+}
+
+void CudaBackend::keys_from_cache(const KvLayer& layer, int64_t first, const Matrix& out) {
+  if (step_.rows == 0) return;
+  KeyArgs a = zeroed<KeyArgs>();
+  a.step = on_device(step_);
+  a.k_offset = static_cast<int64_t>(layer.k_offset);
+  a.k_dtype = layer.k_dtype;
+  a.head_dim = static_cast<int>(layer.head_dim);
+  a.first = static_cast<int>(first);
+  a.out = typed<float>(out);
+  a.out_stride = out.stride;
+  a.cols = static_cast<int>(out.cols);
+  a.n_rows = step_.rows;
+  a.copies = static_cast<int>(out.rows / step_.rows);
+  launch(keys_from_cache_kernel, dim3(to_unsigned(ceil_div<int64_t>(a.n_rows, kWarps))),
+         dim3(kWarps * kWarpSize), 0, queue_, a);
 }
 
 }  // namespace lariat

@@ -36,7 +36,8 @@ void attend(std::span<const double> query, const StepSequence& sequence, int64_t
             const KvLayer& layer, int64_t head, const AttentionParams& params, std::span<double> out) {
   const int64_t kv_head = head / (params.n_heads / layer.n_kv_heads);
   const double slope = params.slopes ? reference::get(params.slopes, 0, head) : 0.0;
-  const int64_t window = params.sliding_window, head_dim = layer.head_dim;
+  const int64_t window = params.sliding_window, head_dim = layer.head_dim,
+                value_dim = static_cast<int64_t>(out.size());
   const int64_t first = window > 0 ? std::max<int64_t>(0, position - window + 1) : 0;
   std::vector<double> weights;
   for (int64_t j = first; j <= position; ++j) {
@@ -51,7 +52,7 @@ void attend(std::span<const double> query, const StepSequence& sequence, int64_t
     weights.push_back(score + slope * static_cast<double>(j - position));
   }
   softmax(weights);
-  for (int64_t d = 0; d < head_dim; ++d) {
+  for (int64_t d = 0; d < value_dim; ++d) {
     double sum = 0;
     for (int64_t j = first; j <= position; ++j) {
       const void* values = layer.values(sequence.pages[j / kKvPage]);
@@ -66,16 +67,16 @@ void attend(std::span<const double> query, const StepSequence& sequence, int64_t
 
 void ReferenceBackend::attention(const Matrix& q, const RopeTable& rope, const KvLayer& layer,
                                  const AttentionParams& params, const Matrix& out) {
-  const int64_t head_dim = layer.head_dim;
-  std::vector<double> sums(static_cast<size_t>(head_dim));
+  const int64_t head_dim = layer.head_dim, value_dim = out.cols / params.n_heads;
+  std::vector<double> sums(static_cast<size_t>(value_dim));
   int64_t row = 0;
   for (const StepSequence& sequence : step_) {
     for (int64_t i = 0; i < sequence.n_tokens; ++i, ++row) {
       for (int64_t head = 0; head < params.n_heads; ++head) {
         attend(rotated_query(q, row, head, head_dim, rope), sequence, sequence.first_position + i, layer,
                head, params, sums);
-        for (int64_t d = 0; d < head_dim; ++d) {
-          reference::put(out, row, head * head_dim + d, sums[static_cast<size_t>(d)]);
+        for (int64_t d = 0; d < value_dim; ++d) {
+          reference::put(out, row, head * value_dim + d, sums[static_cast<size_t>(d)]);
         }
       }
     }

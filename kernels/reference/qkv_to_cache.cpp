@@ -52,4 +52,21 @@ void ReferenceBackend::qkv_to_cache(const Matrix& q, const Matrix& k, const Matr
   }
 }
 
+void ReferenceBackend::keys_from_cache(const KvLayer& layer, int64_t first, const Matrix& out) {
+  int64_t tokens = 0, token = 0;
+  for (const StepSequence& sequence : step_) tokens += sequence.n_tokens;
+  for (const StepSequence& sequence : step_) {
+    for (int64_t i = 0; i < sequence.n_tokens; ++i, ++token) {
+      const int64_t position = sequence.first_position + i, copies = out.rows / tokens;
+      const void* keys = layer.keys(sequence.pages[position / kKvPage]);
+      for (int64_t row = token * copies; row < (token + 1) * copies; ++row) {
+        for (int64_t d = 0; d < out.cols; ++d) {
+          const int64_t at = kv_index(0, position, first + d, layer.head_dim);
+          reference::put(out, row, d, load_f32(keys, layer.k_dtype, at));
+        }
+      }
+    }
+  }
+}
+
 }  // namespace lariat

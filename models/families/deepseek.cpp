@@ -88,11 +88,8 @@ void use_shared_experts(const JsonFields& config, const ExpertDefaults& d, const
     config.fail("moe_layer_freq", "only 1 is supported; no published model has another");
   const int64_t shared = config.integer("n_shared_experts", 0, kMaxExperts).value_or(d.shared);
   const int64_t dense = config.integer("first_k_dense_replace", 0, kMaxLayers).value_or(d.first_dense);
-  for (size_t i = static_cast<size_t>(dense); i < spec.layers.size(); ++i) {
-    FeedForwardSpec& feed_forward = spec.layers[i].feed_forward;
-    feed_forward.experts = experts;
-    feed_forward.intermediate_size = shared * experts.intermediate_size;
-  }
+  for (size_t i = static_cast<size_t>(dense); i < spec.layers.size(); ++i)
+    use_experts(experts, shared, spec.layers[i]);
 }
 
 }  // namespace

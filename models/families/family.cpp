@@ -234,11 +234,9 @@ void check_experts(const JsonFields& config, const ModelSpec& spec) {
   }
 }
 
-void use_experts(const ExpertsSpec& experts, ModelSpec& spec) {
-  for (LayerSpec& layer : spec.layers) {
-    layer.feed_forward.experts = experts;
-    layer.feed_forward.intermediate_size = 0;
-  }
+void use_experts(const ExpertsSpec& experts, int64_t n_shared, LayerSpec& layer) {
+  layer.feed_forward.experts = experts;
+  layer.feed_forward.intermediate_size = n_shared * experts.intermediate_size;
 }
 
 void add_eos_tokens(const JsonFields& config, ModelSpec& spec) {

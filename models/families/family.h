@@ -98,8 +98,8 @@ void use_alibi(double bias_max, ModelSpec& spec);
 // of latent attention, each of which is a matrix, are too many.
 void check_experts(const JsonFields& config, const ModelSpec& spec);
 
-// Every layer becomes one of experts.
-void use_experts(const ExpertsSpec& experts, ModelSpec& spec);
+// The layer becomes one of experts, beside `n_shared` of their size for every token.
+void use_experts(const ExpertsSpec& experts, int64_t n_shared, LayerSpec& layer);
 
 // Adds the object's eos_token_id (one or a list) to the spec's, each once; a warning for those outside the
 // vocabulary.

@@ -19,7 +19,7 @@ ModelSpec read_mixtral(const JsonFields& config) {
   experts.intermediate_size = spec.layers.front().feed_forward.intermediate_size;
   experts.router.n_chosen = config.integer("num_experts_per_tok", 1, experts.n).value_or(2);
   experts.router.normalise = true;
-  use_experts(experts, spec);
+  for (LayerSpec& layer : spec.layers) use_experts(experts, 0, layer);
   spec.names.router = "block_sparse_moe.gate";
   spec.names.expert_gate = "block_sparse_moe.experts.{}.w1";
   spec.names.expert_up = "block_sparse_moe.experts.{}.w3";

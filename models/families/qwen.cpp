@@ -114,9 +114,7 @@ ModelSpec read_qwen3_moe(const JsonFields& config) {
   const bool slides = config.boolean("use_sliding_window").value_or(false);
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     spec.layers[i].attention.sliding_window = slides ? read_window(config, 4096) : 0;
-    if ((i + 1) % step != 0 || dense[i]) continue;
-    spec.layers[i].feed_forward.experts = experts;
-    spec.layers[i].feed_forward.intermediate_size = 0;
+    if ((i + 1) % step == 0 && !dense[i]) use_experts(experts, 0, spec.layers[i]);
   }
   check_sliding_layers(config, spec);
   return spec;

@@ -45,6 +45,9 @@ class ForwardingBackend : public Backend {
                     const RopeTable& rope, const KvLayer& layer) override {
     counted().qkv_to_cache(q, k, v, epilogue, rope, layer);
   }
+  void keys_from_cache(const KvLayer& layer, int64_t first, const Matrix& out) override {
+    counted().keys_from_cache(layer, first, out);
+  }
   void attention(const Matrix& q, const RopeTable& rope, const KvLayer& layer, const AttentionParams& params,
                  const Matrix& out) override {
     counted().attention(q, rope, layer, params, out);

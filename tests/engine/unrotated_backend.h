@@ -36,11 +36,11 @@ class UnrotatedBackend final : public ForwardingBackend {
 
   void qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& epilogue,
                     const RopeTable& rope, const KvLayer& layer) override {
-    const auto size = static_cast<size_t>(q.rows * rope.rotary_dim / 2);
+    const auto size = static_cast<size_t>(k.rows * rope.rotary_dim / 2);
     std::vector<float> ones(size, 1.0F), zeros(size, 0.0F);
     RopeTable still = rope;
-    still.cos = Matrix(ones.data(), DType::kF32, q.rows, rope.rotary_dim / 2);
-    still.sin = Matrix(zeros.data(), DType::kF32, q.rows, rope.rotary_dim / 2);
+    still.cos = Matrix(ones.data(), DType::kF32, k.rows, rope.rotary_dim / 2);
+    still.sin = Matrix(zeros.data(), DType::kF32, k.rows, rope.rotary_dim / 2);
     inner_.qkv_to_cache(q, k, v, epilogue, still, layer);
   }
 

@@ -22,7 +22,8 @@ struct AttentionCase {
   Fill fill = Fill::kRandom;
   float softcap = 0.0F;
   bool alibi = false;
-  bool latent = false;  // the values are the keys
+  bool latent = false;    // the values are the keys
+  int64_t value_dim = 0;  // how many numbers of a value are wanted; 0: all
 };
 
 inline void PrintTo(const AttentionCase& c, std::ostream* out) {
@@ -30,7 +31,7 @@ inline void PrintTo(const AttentionCase& c, std::ostream* out) {
        << " dim " << c.head_dim << "/" << c.rotary_dim << " " << name_of(c.k_dtype) << "/"
        << name_of(c.v_dtype) << " window " << c.window << (c.interleaved ? " interleaved" : "") << " q_scale "
        << c.q_scale << " fill " << static_cast<int>(c.fill) << " softcap " << c.softcap
-       << (c.alibi ? " alibi" : "") << (c.latent ? " latent" : "");
+       << (c.alibi ? " alibi" : "") << (c.latent ? " latent" : "") << " values of " << c.value_dim;
 }
 
 inline void add_bias_and_latent_cases(std::vector<AttentionCase>& cases) {
@@ -64,6 +65,16 @@ inline void add_bias_and_latent_cases(std::vector<AttentionCase>& cases) {
                                                     {5, 250, 8, 1, 64, 16, f16, f16},
                                                     {40, 30, 4, 1, 64, 16, bf16, bf16}}) {
     c.interleaved = c.latent = true;
+    cases.push_back(c);
+  }
+  // its heads made from the rows: values shorter than keys
+  for (AttentionCase c : std::vector<AttentionCase>{{1, 300, 4, 4, 192, 64, f16, f16},
+                                                    {1, 3000, 2, 2, 192, 64, f16, f16},
+                                                    {30, 250, 5, 5, 96, 32, bf16, bf16},
+                                                    {150, 130, 3, 3, 192, 64, f16, f16},
+                                                    {70, 250, 2, 2, 192, 64, f32, f32}}) {
+    c.interleaved = true;
+    c.value_dim = c.head_dim == 96 ? 60 : 128;  // 60: no multiple of a vector, nor of 8
     cases.push_back(c);
   }
 }
@@ -174,7 +185,8 @@ inline std::vector<float> run_attention(Backend& backend, const AttentionCase& c
   if (!c.latent) cache.set_values(data.values);
   const Tensor slopes(backend, alibi_slopes(c.n_heads), 1, c.n_heads);
   const int64_t cols = c.n_heads * c.head_dim;
-  const Tensor q(backend, data.q, c.n, cols, DType::kF32, 6), out(backend, c.n, cols, 3);
+  const int64_t out_cols = c.value_dim > 0 ? c.n_heads * c.value_dim : cols;
+  const Tensor q(backend, data.q, c.n, cols, DType::kF32, 6), out(backend, c.n, out_cols, 3);
   const AttentionParams params{c.n_heads, 1.0F / std::sqrt(static_cast<float>(c.head_dim)), c.window,
                                c.softcap, c.alibi ? slopes.view() : Matrix()};
   int64_t done = 0;

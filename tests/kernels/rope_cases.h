@@ -153,6 +153,7 @@ inline std::vector<QkvCase> qkv_cases() {
 
 struct QkvResult {
   std::vector<float> q, keys, values;
+  std::vector<float> read;  // of one KV head: numbers [1, head_dim) of the step's keys, three times each
 };
 
 inline QkvResult run_qkv(Backend& backend, const QkvCase& c) {
@@ -184,7 +185,13 @@ inline QkvResult run_qkv(Backend& backend, const QkvCase& c) {
   backend.begin_step({&step, 1});
   backend.qkv_to_cache(q.view(), k.view(), c.latent ? Matrix() : v.view(), epilogue, rope.table,
                        cache.layer());
-  return {q.values(), cache.keys(end), cache.values(end)};
+  std::vector<float> read;
+  if (c.n_kv_heads == 1) {
+    const Tensor out(backend, 3 * c.n, c.head_dim - 1, 5);
+    backend.keys_from_cache(cache.layer(), 1, out.view());
+    read = out.values();
+  }
+  return {q.values(), cache.keys(end), cache.values(end), read};
 }
 
 // A limit hides no NaN: the model's owner is told of it (Session's on_not_finite).
@@ -220,6 +227,10 @@ inline void check_qkv_to_cache(Backend& tested, Backend& reference, const QkvCas
   const double size = c.norm ? 4.0 : 4.0 * c.scale + (c.bias ? 4.0 : 0.0);
   expect_same_rounding(written(actual.keys), written(expected.keys), c.k_dtype, size, "keys");
   expect_same_rounding(written(actual.values), written(expected.values), c.v_dtype, size, "values");
+  for (size_t i = 0, cols = static_cast<size_t>(c.head_dim - 1); i < actual.read.size(); ++i) {
+    const size_t token = i / cols / 3;
+    ASSERT_EQ(actual.read[i], written(actual.keys)[token * (cols + 1) + 1 + i % cols]) << i;
+  }
   EXPECT_LE(largest_magnitude(written(actual.keys)), c.k_dtype == DType::kF16 ? 65504.0 : HUGE_VAL);
   EXPECT_LE(largest_magnitude(written(actual.values)), c.v_dtype == DType::kF16 ? 65504.0 : HUGE_VAL);
 }
