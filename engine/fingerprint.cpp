@@ -11,8 +11,16 @@
 namespace lariat {
 namespace {
 
-constexpr uint64_t kOffset = 0xCBF29CE484222325U, kPrime = 0x100000001B3U;
-constexpr size_t kSample = 256;  // bytes, of a tensor's beginning, middle and end
+constexpr uint64_t kStart = 0xCBF29CE484222325U;
+constexpr uint64_t kOdd = 0x9E3779B97F4A7C15U;  // 2^64 / golden ratio: its bits look like chance
+constexpr size_t kSample = 256;                 // bytes, of a tensor's beginning, middle and end
+
+// One to one in either argument, so that no change within one word is lost. A product carries upwards only:
+// the shift brings its upper bits down.
+uint64_t mix(uint64_t sum, uint64_t word) {
+  const uint64_t product = (sum ^ word) * kOdd;
+  return product ^ (product >> 32);
+}
 
 // Numbers and words, one after the other.
 class Summary {
@@ -32,7 +40,7 @@ class Summary {
   std::string hex() const { return fmt::format("{:016x}", sum_); }
 
  private:
-  uint64_t sum_ = kOffset;
+  uint64_t sum_ = kStart;
 };
 
 void add_layer(Summary& summary, const LayerSpec& layer) {
@@ -80,11 +88,11 @@ void add_tensor(Summary& summary, const StoredTensor& tensor) {
 uint64_t checksum(std::span<const std::byte> bytes) {
   constexpr size_t kLanes = 8, kBlock = kLanes * sizeof(uint64_t);
   uint64_t lanes[kLanes];
-  std::fill_n(lanes, kLanes, kOffset);
+  std::fill_n(lanes, kLanes, kStart);
   const auto add_block = [&](const std::byte* block) {
     uint64_t words[kLanes];
     std::memcpy(words, block, kBlock);
-    for (size_t i = 0; i < kLanes; ++i) lanes[i] = (lanes[i] ^ words[i]) * kPrime;
+    for (size_t i = 0; i < kLanes; ++i) lanes[i] = mix(lanes[i], words[i]);
   };
   const size_t whole = bytes.size() / kBlock * kBlock;
   for (size_t at = 0; at < whole; at += kBlock) add_block(bytes.data() + at);
@@ -93,18 +101,12 @@ uint64_t checksum(std::span<const std::byte> bytes) {
     std::memcpy(rest, bytes.data() + whole, bytes.size() - whole);
     add_block(rest);
   }
-  uint64_t sum = (kOffset ^ bytes.size()) * kPrime;
-  for (const uint64_t lane : lanes) {
-    sum = (sum ^ lane) * kPrime;
-    sum ^= sum >> 32;  // multiplication carries upwards only
-  }
+  uint64_t sum = mix(kStart, bytes.size());
+  for (const uint64_t lane : lanes) sum = mix(sum, lane);
   return sum;
 }
 
-void add_to_checksum(uint64_t& sum, std::span<const std::byte> bytes) {
-  sum = (sum ^ checksum(bytes)) * kPrime;
-  sum ^= sum >> 32;
-}
+void add_to_checksum(uint64_t& sum, std::span<const std::byte> bytes) { sum = mix(sum, checksum(bytes)); }
 
 std::string model_fingerprint(const Model& model) {
   if (model.checkpoint == nullptr)

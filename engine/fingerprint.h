@@ -12,7 +12,7 @@
 // files to look the same.
 namespace lariat {
 
-// FNV-1a over words of 64 bits in eight interleaved streams, which runs as fast as memory is read. Any change
+// Words of 64 bits, each multiplied into one of eight interleaved sums: as fast as memory is read. Any change
 // within one word changes it.
 uint64_t checksum(std::span<const std::byte> bytes);
 // Of several pieces: each adds to what came before it.

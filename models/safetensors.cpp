@@ -145,6 +145,9 @@ std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes,
         name, header_bytes, bytes.size()));
   }
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + 8, header_bytes);
+  // The JSON parser would end there and pass over what follows.
+  if (text.find('\0') != std::string_view::npos)
+    throw Error(name + ": a zero byte in the header; the file is damaged, download it again");
   const nlohmann::json header = parse_json(text, name + " (header)");
   if (!header.is_object()) throw Error(name + ": the header is not a JSON object; the file is damaged");
   std::vector<StoredTensor> tensors;
