@@ -281,7 +281,9 @@ std::string advice(const Error& error) {
       {Remedy::kOtherDtype, "; use another --dtype"},
       {Remedy::kNotQuantized, "; use --device cpu, or leave --quantize out"},
       {Remedy::kShardByHand, "; unset it or use --shard"},
-      {Remedy::kFreshLog, "; start without --resume"}};
+      {Remedy::kFreshLog, "; start without --resume"},
+      {Remedy::kSavedCache, "; use the --kv-dtype that it was saved with"},
+      {Remedy::kSavedWeights, "; use the --dtype or --quantize that it was saved with"}};
   const auto found = kAdvice.find(error.remedy());
   return found == kAdvice.end() ? "" : found->second;
 }
