@@ -60,7 +60,8 @@ std::span<const std::byte> bytes_of(const std::vector<T>& values) {
 }  // namespace
 
 void save_context(Session& session, const Sequence& sequence, std::span<const int32_t> tokens,
-                  const std::filesystem::path& model_dir, const std::filesystem::path& file) {
+                  const std::filesystem::path& model_dir, const std::filesystem::path& file,
+                  const std::string& note) {
   const KvCache& cache = sequence.cache();
   if (static_cast<int64_t>(tokens.size()) != cache.length())
     throw Error(fmt::format("{}: {} tokens for a cache of {}; a context is saved with its own", file.string(),
@@ -74,7 +75,8 @@ void save_context(Session& session, const Sequence& sequence, std::span<const in
                        sequence.expected(),
                        cache.frequencies(),
                        {tokens.begin(), tokens.end()},
-                       {cache.placed().begin(), cache.placed().end()}};
+                       {cache.placed().begin(), cache.placed().end()},
+                       note};
   const KvGeometry& geometry = session.pool().geometry();
   SafetensorsWriter writer(file, context_tensors(geometry, record, file),
                            {context_metadata(record), kFilePage});
@@ -118,7 +120,8 @@ SavedContext load_context(Session& session, const std::filesystem::path& model_d
       session.backend().copy_in(contents.pages.back()->data(), parsed.pages.data() + at, page_bytes);
     }
   }
-  return {session.restore(std::move(contents), record.expected), std::move(record.tokens)};
+  return {session.restore(std::move(contents), record.expected), std::move(record.tokens),
+          std::move(record.note)};
 }
 
 }  // namespace lariat

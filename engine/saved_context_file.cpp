@@ -137,16 +137,18 @@ void check_values(const Reader& file, const ContextRecord& record, int64_t vocab
 
 Metadata context_metadata(const ContextRecord& record) {
   const ContextIdentity& identity = record.identity;
-  return {{"format", kFormat},
-          {"model", identity.model},
-          {"tokenizer", identity.tokenizer},
-          {"weights", identity.weights},
-          {"keys", identity.keys},
-          {"values", identity.values},
-          {"rope", identity.rope},
-          {"scaling", record.scaling},
-          {"length", std::to_string(record.length())},
-          {"expected", std::to_string(record.expected)}};
+  Metadata metadata = {{"format", kFormat},
+                       {"model", identity.model},
+                       {"tokenizer", identity.tokenizer},
+                       {"weights", identity.weights},
+                       {"keys", identity.keys},
+                       {"values", identity.values},
+                       {"rope", identity.rope},
+                       {"scaling", record.scaling},
+                       {"length", std::to_string(record.length())},
+                       {"expected", std::to_string(record.expected)}};
+  if (!record.note.empty()) metadata["note"] = record.note;
+  return metadata;
 }
 
 std::vector<NamedShape> context_tensors(const KvGeometry& geometry, const ContextRecord& record,
@@ -192,6 +194,7 @@ ParsedContext parse_saved_context(std::span<const std::byte> bytes, const std::f
   record.identity = check_identity(reader, expected.identity);
   record.scaling = reader.text("scaling");
   record.expected = reader.number("expected", kMaxLength);
+  if (reader.metadata().contains("note")) record.note = reader.text("note");
   const int64_t length = reader.number("length", kMaxLength);
   const auto size_of_list = [&](const std::string& name) {
     const auto found = reader.tensors().find(name);

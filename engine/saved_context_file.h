@@ -29,6 +29,7 @@ struct ContextRecord {
   int64_t expected = 0;  // Sequence::expect
   RopeFrequencies frequencies;
   std::vector<int32_t> tokens, placed;  // placed: KvCache::placed
+  std::string note;                     // SavedContext::note
 
   int64_t length() const { return static_cast<int64_t>(tokens.size()); }
 };
