@@ -15,7 +15,7 @@ namespace lariat {
 struct SavedContext {
   Sequence sequence;
   std::vector<int32_t> tokens;  // that its cache holds
-  std::string note;             // what its writer had to say of it
+  std::string note{};           // what its writer had to say of it
 };
 
 // Writes the cache of a sequence, and the tokens that it holds: tokens.size() == sequence.length(). The file

@@ -125,7 +125,7 @@ void LineReader::State::open_editor() {
 LineReader::Outcome LineReader::State::read_edited(std::string& line) {
   std::fflush(nullptr);
   g_redraw = false;
-  el_resize(editor);
+  el_wset(editor, EL_PREP_TERM, 1);  // before the prompt: what is typed at its sight is not echoed twice
   int length = 0;
   const wchar_t* text = el_wgets(editor, &length);
   if (interrupted()) {

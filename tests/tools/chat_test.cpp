@@ -78,12 +78,12 @@ class ChatProgram : public testing::Test {
 
 TEST_F(ChatProgram, ThreeTurnsOnATerminalAndOneInterrupted) {
   make_endless();
-  const std::string n = "600";
-  Terminal terminal(chat({"--ctx", "4000", "-n", n}));
+  const std::string more = "-n 600 --rope-scaling yarn --rope-factor 8";
+  Terminal terminal(chat({"-n", "600", "--rope-scaling", "yarn", "--rope-factor", "8"}));
   EXPECT_NE(terminal.until("> ").find("/help"), std::string::npos);
 
   const std::string first = terminal.say("Once upon a time");
-  EXPECT_EQ(first, generate(rendered({"Once upon a time"}, ""), "-n " + n).out);
+  EXPECT_EQ(first, generate(rendered({"Once upon a time"}, ""), more).out);
   EXPECT_GT(first.size(), 1000U);
 
   terminal.type("And then?\n");
@@ -98,7 +98,7 @@ TEST_F(ChatProgram, ThreeTurnsOnATerminalAndOneInterrupted) {
   const std::string third = terminal.say("Why?");
   const std::string all =
       rendered({"Once upon a time", first.substr(0, first.size() - 1), "And then?", second, "Why?"}, "");
-  const std::string expected = generate(all, "-n " + n + " --ctx 4000").out;
+  const std::string expected = generate(all, more).out;
   EXPECT_LT(second.size(), expected.size());
   EXPECT_EQ(third, expected);
 

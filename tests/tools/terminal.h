@@ -4,7 +4,10 @@
 #include <termios.h>
 #include <utmp.h>
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
+#include <stdexcept>
 #include <vector>
 
 #include "tests/tools/program.h"
@@ -48,9 +51,10 @@ class Terminal {
   }
   void signal(int number) const { kill(pid_, number); }
 
-  // What comes on the screen up to `part` (which is not in it), lines ending with \n; fails after 30 seconds.
+  // What comes on the screen up to `part` (which is not in it), lines ending with \n; fails after a minute.
   std::string until(const std::string& part) {
-    for (int i = 0; i < 300; ++i) {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (std::chrono::steady_clock::now() < deadline) {
       if (const size_t at = pending_.find(part); at != std::string::npos) {
         const std::string text = pending_.substr(0, at);
         pending_.erase(0, at + part.size());
@@ -71,14 +75,15 @@ class Terminal {
   // Waits for its end: the exit code, or 128 + the signal. The rest of the screen is in rest().
   int wait() {
     int status = 0;
-    for (int i = 0; i < 300; ++i) {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (std::chrono::steady_clock::now() < deadline) {
       read_some(100);
       if (waitpid(pid_, &status, WNOHANG) != pid_) continue;
       pid_ = -1;
       read_some(0);
       return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     }
-    ADD_FAILURE() << "still running after thirty seconds; on the screen: " << pending_;
+    ADD_FAILURE() << "still running after a minute; on the screen: " << pending_;
     return -1;
   }
   std::string rest() const { return pending_; }
@@ -92,6 +97,8 @@ class Terminal {
   }
 
  private:
+  static constexpr std::chrono::seconds kPatience{60};
+
   termios attributes() const {
     termios now{};
     tcgetattr(side_, &now);
