@@ -201,8 +201,7 @@ bool run_command(Chat& chat, const std::string& line) {
   } else if (name == "/stats") {
     std::cerr << describe_last_answer(chat);
   } else {
-    throw Error("there is no command " + name +
-                     "; /help lists them, a space before it makes it a message");
+    throw Error("there is no command " + name + "; /help lists them, a space before it makes it a message");
   }
   return true;
 }
