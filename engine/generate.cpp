@@ -62,7 +62,8 @@ Generation generate(Session& session, Sequence& sequence, std::span<const int32_
   result.prefill_seconds = seconds_since(start);
 
   Sampler sampler(options.sampler, session.backend());
-  std::vector<int32_t> history(prompt.begin(), prompt.end());
+  std::vector<int32_t> history(options.cached.begin(), options.cached.end());
+  history.insert(history.end(), prompt.begin(), prompt.end());
   const int64_t max_ctx = session.options().max_ctx;
   // The token to feed after these logits, or kEnd.
   const auto accept = [&](const Matrix& logits) {

@@ -1,6 +1,7 @@
 #pragma once
 #include <atomic>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@ struct GenerateOptions {
   int64_t max_new_tokens = 128;
   std::vector<int32_t> eos_ids;  // end the text; empty: none does (--ignore-eos)
   SamplerOptions sampler;
+  std::span<const int32_t> cached;  // the tokens that the sequence holds before the prompt, for the penalty
   const std::atomic<bool>* interrupted = nullptr;  // looked at after every token (Ctrl-C)
 };
 

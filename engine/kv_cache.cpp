@@ -26,7 +26,15 @@ KvPool::KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_d
   }
 }
 
-KvPool::Page::Page(KvPool& pool, Buffer memory) : pool_(pool), memory_(std::move(memory)) { ++pool_.pages_; }
+KvPool::Page::Page(KvPool& pool, Buffer memory)
+    : pool_(pool), memory_(std::move(memory)), data_(memory_.data()) {
+  ++pool_.pages_;
+}
+
+KvPool::Page::Page(KvPool& pool, void* data, std::shared_ptr<const void> owner)
+    : pool_(pool), owner_(std::move(owner)), data_(data) {
+  ++pool_.pages_;
+}
 
 std::shared_ptr<KvPool::Page> KvPool::allocate() {
   return std::make_shared<Page>(*this, backend_.allocate(geometry_.page_bytes));
@@ -80,6 +88,7 @@ std::span<const int32_t> KvCache::positions(int64_t length) {
 
 void KvCache::truncate(int64_t length) {
   length_ = std::min(length_, length);
+  consistent_ = consistent_ || length_ == 0;
   positions_.resize(std::min(positions_.size(), static_cast<size_t>(3 * length_)));
 }
 
@@ -89,9 +98,20 @@ void KvCache::share_prefix(const KvCache& from, int64_t length) {
   table_.assign(from.table_.begin(), from.table_.begin() + n);
   length_ = length;
   frequencies_ = from.frequencies_;
+  consistent_ = from.consistent_ || length == 0;
   positions_.assign(
       from.positions_.begin(),
       from.positions_.begin() + std::min<std::ptrdiff_t>(std::ssize(from.positions_), 3 * length));
+}
+
+void KvCache::restore(Contents contents) {
+  pages_ = std::move(contents.pages);
+  table_.clear();
+  for (const auto& page : pages_) table_.push_back(page->data());
+  length_ = contents.length;
+  frequencies_ = std::move(contents.frequencies);
+  positions_ = std::move(contents.placed);
+  consistent_ = true;
 }
 
 void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
@@ -102,7 +122,10 @@ void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
   for (size_t i = 0; i < caches.size(); ++i) {
     KvCache& cache = *caches[i];
     const std::vector<double>&before = cache.frequencies_.inv_freq, &after = frequencies[i].inv_freq;
-    if (rerotate && cache.length_ > 0 && after != before) {
+    if (cache.length_ == 0 || after == before) continue;
+    if (!rerotate) {
+      cache.consistent_ = false;
+    } else {
       cache.own_pages(0, static_cast<size_t>(ceil_div(cache.length_, kKvPage)));
       // The difference is formed in double: p * (f_new - f_old), never two rounded angles subtracted.
       std::vector<double>& delta = deltas.emplace_back(after.size());

@@ -16,18 +16,22 @@ class KvPool {
   KvPool(const KvPool&) = delete;  // pages point at it
   KvPool& operator=(const KvPool&) = delete;
 
-  // One page, freed by the last cache that holds it.
+  // One page, freed by the last cache that holds it. It lies in memory of the backend's, or in memory that
+  // `owner` keeps (a mapped file).
   class Page {
    public:
     Page(KvPool& pool, Buffer memory);
+    Page(KvPool& pool, void* data, std::shared_ptr<const void> owner);
     Page(const Page&) = delete;
     Page& operator=(const Page&) = delete;
     ~Page() { --pool_.pages_; }
-    void* data() const { return memory_.data(); }
+    void* data() const { return data_; }
 
    private:
     KvPool& pool_;
     Buffer memory_;
+    std::shared_ptr<const void> owner_;
+    void* data_;
   };
   std::shared_ptr<Page> allocate();  // throws Error when the backend has no memory left
 
@@ -36,7 +40,7 @@ class KvPool {
   std::span<const KvLayer> rotated_layers() const { return rotated_layers_; }
   std::span<const uint8_t> mrope_axes() const { return mrope_axes_; }  // ModelSpec::mrope_axes
   Backend& backend() const { return backend_; }
-  int64_t pages() const { return pages_; }  // in use
+  int64_t pages() const { return pages_; }  // in use, those in mapped files included
   size_t bytes() const { return static_cast<size_t>(pages_) * geometry_.page_bytes; }
   size_t k_bytes_per_position() const { return k_bytes_; }  // of all layers
   size_t v_bytes_per_position() const { return v_bytes_; }
@@ -67,6 +71,9 @@ class KvCache {
   int64_t length() const { return length_; }            // positions filled
   void* const* pages() const { return table_.data(); }  // as in StepSequence
   const RopeFrequencies& frequencies() const { return frequencies_; }
+  // Whether all its keys are rotated with them; not after a change that left the keys as they were (a stale
+  // cache).
+  bool consistent() const { return consistent_; }
   const RerotationStats& rerotations() const { return stats_; }
   // Of all its pages, shared ones included.
   size_t bytes() const { return pages_.size() * pool_->geometry().page_bytes; }
@@ -81,10 +88,22 @@ class KvCache {
   // Of the tokens before `length`, three each; empty where nothing was placed. May extend what place() gave.
   std::span<const int32_t> positions(int64_t length);
 
+  // The same as place() gave them and as far as they were counted on: fewer or more than length() may need.
+  std::span<const int32_t> placed() const { return positions_; }
+
   void advance(int64_t n) { length_ += n; }  // n positions after length() have been written
   void truncate(int64_t length);             // forgets what follows; keeps the memory
   // Becomes the first `length` positions of `from`, sharing its pages.
   void share_prefix(const KvCache& from, int64_t length);
+  // What makes a cache: pages for `length` positions, the frequencies that their keys are rotated with, and
+  // placed().
+  struct Contents {
+    std::vector<std::shared_ptr<KvPool::Page>> pages;
+    int64_t length = 0;
+    RopeFrequencies frequencies;
+    std::vector<int32_t> placed;
+  };
+  void restore(Contents contents);
 
  private:
   friend void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
@@ -94,6 +113,7 @@ class KvCache {
   KvPool* pool_;
   int64_t length_ = 0;
   RopeFrequencies frequencies_;
+  bool consistent_ = true;
   RerotationStats stats_;
   std::vector<int32_t> positions_;  // of place()
   std::vector<std::shared_ptr<KvPool::Page>> pages_;

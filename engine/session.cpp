@@ -38,6 +38,18 @@ Sequence Session::fork(const Sequence& other, int64_t length) {
   return copy;
 }
 
+Sequence Session::restore(KvCache::Contents contents, int64_t expected) {
+  Sequence sequence = new_sequence();
+  sequence.cache_.restore(std::move(contents));
+  sequence.expected_ = expected;
+  if (!rope_.depends_on_length()) {
+    KvCache* const cache = &sequence.cache_;
+    const RopeFrequencies own = frequencies_for(sequence.length());
+    set_frequencies(pool_, {&cache, 1}, {&own, 1}, rope_.interleaved, !options_.stale_cache);
+  }
+  return sequence;
+}
+
 RopeFrequencies Session::frequencies_for(int64_t length) const {
   return rope_frequencies(rope_, rope_step_length(rope_, length, options_.rope_steps));
 }

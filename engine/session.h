@@ -41,6 +41,7 @@ class Sequence {
   // change afterwards.
   // Where tokens are placed (Session::place) the length is one above the largest position.
   void expect(int64_t length) { expected_ = length; }
+  int64_t expected() const { return expected_; }
 
  private:
   friend class Session;
@@ -69,12 +70,19 @@ class Session {
   const SessionOptions& options() const { return options_; }
   const RopeScaling& rope() const { return rope_; }  // the options', or the model's
   const KvPool& pool() const { return pool_; }
+  KvPool& pool() { return pool_; }
 
   Sequence new_sequence();
   // A sequence with the first `length` tokens of `other` and its RoPE frequencies, expecting what `other`
   // expects. It shares the pages of its cache: nothing is copied until one of the two writes to one, as a
   // re-rotation does.
   Sequence fork(const Sequence& other, int64_t length);
+
+  // A sequence with such a cache, whose pages are of pool(). Its keys are brought to this session's RoPE
+  // frequencies: at once under a scaling that does not depend on the length, else when the next tokens
+  // arrive, with which the length is known. (A stale cache leaves them as they are.) expected: as
+  // Sequence::expect. Throws Error when there is no memory.
+  Sequence restore(KvCache::Contents contents, int64_t expected);
 
   // Gives the tokens that `sequence` reads next their positions of M-RoPE: time, height and width of each,
   // one token after the other (KvCache::place). Throws Error when the model has no M-RoPE, or for a negative

@@ -19,6 +19,8 @@ enum class Remedy {
   kNotQuantized,    // a backend that does not run quantised weights
   kShardByHand,     // a launcher's variables that make no sense
   kFreshLog,        // results that cannot be continued
+  kSavedCache,      // a saved context whose cache has other dtypes
+  kSavedWeights,    // a saved context made with weights of another dtype
 };
 
 // What went wrong at run time: one line naming the file (or the value), what is wrong and what to do.

@@ -6,26 +6,11 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "kernels/error.h"
 
 namespace lariat {
-namespace {
-
-[[noreturn]] void fail(const std::filesystem::path& file, const char* what, int error) {
-  throw Error(file.string() + ": " + what + " (" + std::strerror(error) +
-              "); check the folder, its permissions and the space left");
-}
-
-// 0, or errno. Closing is where some file systems report a full disk.
-int write_file(const std::filesystem::path& file, int flags, std::string_view content) {
-  const int fd = ::open(file.c_str(), flags | O_WRONLY | O_CLOEXEC, 0666);
-  if (fd < 0) return errno;
-  const int error = write_all(fd, content);
-  return ::close(fd) != 0 && error == 0 ? errno : error;
-}
-
-}  // namespace
 
 int write_all(int fd, std::string_view content) {
   while (!content.empty()) {
@@ -37,30 +22,65 @@ int write_all(int fd, std::string_view content) {
   return 0;
 }
 
-void write_file_atomically(const std::filesystem::path& file, std::string_view content) {
+AtomicFile::AtomicFile(std::filesystem::path file) : file_(std::move(file)), target_(file_) {
   std::error_code ec;
-  const auto status = std::filesystem::status(file, ec);
-  if (std::filesystem::is_directory(status)) throw Error(file.string() + ": is a folder; give a file name");
+  const auto status = std::filesystem::status(file_, ec);
+  if (std::filesystem::is_directory(status)) throw Error(file_.string() + ": is a folder; give a file name");
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
-    if (const int error = write_file(file, 0, content)) fail(file, "cannot be written", error);
-    return;
+    fd_ = ::open(file_.c_str(), O_WRONLY | O_CLOEXEC);
+  } else {
+    // A symbolic link stays one: its target is what gets replaced.
+    const std::filesystem::path real = std::filesystem::weakly_canonical(file_, ec);
+    if (!ec) target_ = real;
+    temporary_ = target_;
+    temporary_ += ".tmp" + std::to_string(::getpid());
+    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   }
-  // A symbolic link stays one: its target is what gets replaced.
-  const std::filesystem::path real = std::filesystem::weakly_canonical(file, ec);
-  const std::filesystem::path target = ec ? file : real;
-  std::filesystem::path temporary = target;
-  temporary += ".tmp" + std::to_string(::getpid());
-  const int error = write_file(temporary, O_CREAT | O_EXCL, content);
-  if (error != 0) {
-    if (error != EEXIST) std::filesystem::remove(temporary, ec);
-    fail(file, "cannot be written", error);
+  if (fd_ < 0) {
+    const int error = errno;
+    temporary_.clear();  // not ours
+    fail("cannot be written", error);
   }
-  std::filesystem::rename(temporary, target, ec);
-  if (ec) {
-    const int code = ec.value();
-    std::filesystem::remove(temporary, ec);
-    fail(file, "cannot be replaced", code);
-  }
+}
+
+AtomicFile::~AtomicFile() { close_and_remove(); }
+
+void AtomicFile::close_and_remove() noexcept {
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  temporary_.clear();
+}
+
+void AtomicFile::fail(const char* what, int error) {
+  close_and_remove();
+  throw Error(file_.string() + ": " + what + " (" + std::strerror(error) +
+              "); check the folder, its permissions and the space left");
+}
+
+void AtomicFile::write(std::string_view bytes) {
+  if (const int error = write_all(fd_, bytes)) fail("cannot be written", error);
+}
+
+void AtomicFile::commit(bool durable) {
+  // A pipe or a device has nothing to flush and says EINVAL or EROFS.
+  if (durable && !temporary_.empty() && ::fsync(fd_) != 0) fail("cannot be written", errno);
+  // Closing is where some file systems report a full disk.
+  if (::close(std::exchange(fd_, -1)) != 0) fail("cannot be written", errno);
+  if (temporary_.empty()) return;
+  if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail("cannot be replaced", errno);
+  temporary_.clear();
+  if (!durable) return;
+  const auto folder = target_.has_parent_path() ? target_.parent_path() : std::filesystem::path(".");
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;  // the file is there; when its name reaches the disk is up to the system
+  ::fsync(fd);
+  ::close(fd);
+}
+
+void write_file_atomically(const std::filesystem::path& file, std::string_view content) {
+  AtomicFile out(file);
+  out.write(content);
+  out.commit();
 }
 
 void check_writable(const std::filesystem::path& file) {

@@ -17,13 +17,14 @@ constexpr uint64_t kMaxJsonBytes = uint64_t{64} << 20;
 constexpr int kMaxJsonDepth = 64;
 // Four times what the largest vocabularies known need (256 k tokens, 600 k merges in lists of two).
 constexpr size_t kMaxKeys = size_t{1} << 21, kMaxValues = size_t{1} << 23;
-constexpr size_t kMaxOrderedKeys = 128;
+constexpr size_t kMaxOrderedKeys = 128;  // of one object
 
 // nlohmann's parser recurses when it destroys deep values, and makes some 16 to 100 bytes of each value in
 // the text, so depth and number are bounded before it sees it. Returns how many keys the text has if it is
-// JSON: its colons outside strings.
-size_t check_outline(std::string_view text, const std::string& name) {
+// JSON, its colons outside strings, and in `most` how many of them one object has.
+size_t check_outline(std::string_view text, const std::string& name, size_t* most = nullptr) {
   size_t keys = 0, commas = 0;
+  size_t keys_of[kMaxJsonDepth + 1] = {};  // by depth
   int depth = 0;
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -40,10 +41,12 @@ size_t check_outline(std::string_view text, const std::string& name) {
         throw Error(fmt::format("{}: JSON nested deeper than {} levels; not a checkpoint's file", name,
                                 kMaxJsonDepth));
       }
+      if (depth > 0) keys_of[depth] = 0;
     } else if (c == ']' || c == '}') {
       --depth;
     } else if (c == ':') {
       ++keys;
+      if (most && depth > 0) *most = std::max(*most, ++keys_of[depth]);
     } else if (c == ',') {
       ++commas;
     }
@@ -129,10 +132,11 @@ nlohmann::json parse_json(std::string_view text, const std::string& name) {
 }
 
 nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& name) {
-  const size_t keys = check_outline(text, name);
-  if (keys > kMaxOrderedKeys) {
-    throw Error(
-        fmt::format("{}: {} keys, more than the {} this kind of file may have", name, keys, kMaxOrderedKeys));
+  size_t most = 0;
+  const size_t keys = check_outline(text, name, &most);
+  if (most > kMaxOrderedKeys) {
+    throw Error(fmt::format("{}: {} keys in one object, more than the {} this kind of file may have", name,
+                            most, kMaxOrderedKeys));
   }
   return parse<nlohmann::ordered_json>(text, name, keys);
 }

@@ -15,8 +15,8 @@ nlohmann::json read_json(const std::filesystem::path& file);
 // The same for text already in memory; `name` stands for the file in errors.
 nlohmann::json parse_json(std::string_view text, const std::string& name);
 
-// The same with the members of objects in the file's order; at most 128 keys, since looking one up is
-// linear.
+// The same with the members of objects in the file's order; at most 128 keys in one object, since looking one
+// up is linear.
 nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& name);
 
 // Whole file as bytes, at most `max_bytes`. Throws Error naming the file.

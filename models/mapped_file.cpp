@@ -80,7 +80,7 @@ void install_mapping_fault_handler() {
   ::sigaction(SIGBUS, &action, nullptr);
 }
 
-MappedFile::MappedFile(const std::filesystem::path& file) {
+MappedFile::MappedFile(const std::filesystem::path& file, Access access) {
   const auto fail = [&](const char* what) {
     return Error(fmt::format("{}: {} ({})", file.string(), what, std::strerror(errno)));
   };
@@ -93,7 +93,10 @@ MappedFile::MappedFile(const std::filesystem::path& file) {
   }
   size_ = static_cast<size_t>(status.st_size);
   if (size_ > 0) {
-    void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
+    // NORESERVE: of a private mapping only what is written takes memory, which is rarely all of it.
+    const bool own = access == Access::kPrivate;
+    void* mapped = ::mmap(nullptr, size_, own ? PROT_READ | PROT_WRITE : PROT_READ,
+                          own ? MAP_PRIVATE | MAP_NORESERVE : MAP_PRIVATE, fd, 0);
     if (mapped == MAP_FAILED) {
       const int error = errno;
       ::close(fd);
@@ -115,6 +118,10 @@ MappedFile::~MappedFile() {
   if (data_ == nullptr) return;
   unregister_mapping(data_);
   ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+void MappedFile::prefetch() const {
+  if (size_ > 0) ::madvise(const_cast<std::byte*>(data_), size_, MADV_WILLNEED);
 }
 
 void MappedFile::populate(size_t begin, size_t end, const std::function<void(size_t)>& progress) const {

@@ -1,14 +1,18 @@
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 
 namespace lariat {
 
-// A read-only memory mapping of a whole file. Throws Error naming the file when it cannot be had.
+// A memory mapping of a whole file, to be read or, with kPrivate, to be written as well: what is written is
+// this mapping's own, page by page, and never reaches the file. Throws Error naming the file when it cannot
+// be had.
 class MappedFile {
  public:
-  explicit MappedFile(const std::filesystem::path& file);
+  enum class Access : uint8_t { kRead, kPrivate };
+  explicit MappedFile(const std::filesystem::path& file, Access access = Access::kRead);
   MappedFile(MappedFile&& other) noexcept;
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
@@ -16,10 +20,13 @@ class MappedFile {
   ~MappedFile();
 
   const std::byte* data() const { return data_; }
+  std::byte* writable_data() const { return const_cast<std::byte*>(data_); }  // of kPrivate
   size_t size() const { return size_; }
 
   // Brings bytes [begin, end) into memory, calling progress(bytes so far) now and then.
   void populate(size_t begin, size_t end, const std::function<void(size_t)>& progress) const;
+  // Has the system begin to read all of it, and returns.
+  void prefetch() const;
 
  private:
   const std::byte* data_ = nullptr;

@@ -16,20 +16,11 @@
 namespace lariat {
 namespace {
 
-constexpr uint64_t kMaxHeaderBytes = uint64_t{100} << 20;  // the limit the reference implementation sets
 constexpr uint64_t kMaxIndexBytes = uint64_t{64} << 20;
 constexpr size_t kMaxRank = 8;
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
-}
-
-size_t element_bytes(const std::string& dtype) {
-  static const std::map<std::string, size_t> kSizes = {
-      {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"I16", 2}, {"U16", 2}, {"F16", 2},
-      {"BF16", 2}, {"I32", 4}, {"U32", 4}, {"F32", 4},     {"I64", 8},     {"U64", 8}, {"F64", 8}};
-  const auto found = kSizes.find(dtype);
-  return found == kSizes.end() ? 0 : found->second;
 }
 
 std::vector<int64_t> parse_shape(const nlohmann::json& entry, const std::string& where) {
@@ -69,7 +60,7 @@ StoredTensor parse_tensor(const std::string& name, const nlohmann::json& entry, 
   if (dtype == entry.end() || !dtype->is_string())
     throw Error(where + ": \"dtype\" is missing; the file is damaged");
   tensor.dtype = dtype->get<std::string>();
-  const size_t element = element_bytes(tensor.dtype);
+  const size_t element = safetensors_element_bytes(tensor.dtype);
   if (element == 0) throw Error(fmt::format("{}: unknown dtype \"{:.40}\"", where, tensor.dtype));
   tensor.shape = parse_shape(entry, where);
   const auto offsets = entry.find("data_offsets");
@@ -120,25 +111,51 @@ void check_end(const std::vector<StoredTensor>& tensors, std::span<const std::by
       used, bytes.size()));
 }
 
+std::map<std::string, std::string> parse_metadata(const nlohmann::json& entry, const std::string& name) {
+  std::map<std::string, std::string> metadata;
+  if (!entry.is_object()) throw Error(name + ": \"__metadata__\" is not an object; the file is damaged");
+  for (const auto& [key, value] : entry.items()) {
+    if (!value.is_string())
+      throw Error(fmt::format("{}: __metadata__['{:.100}'] is not a text; the file is damaged", name, key));
+    metadata[key] = value.get<std::string>();
+  }
+  return metadata;
+}
+
 }  // namespace
 
+size_t safetensors_element_bytes(const std::string& dtype) {
+  static const std::map<std::string, size_t> kSizes = {
+      {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"I16", 2}, {"U16", 2}, {"F16", 2},
+      {"BF16", 2}, {"I32", 4}, {"U32", 4}, {"F32", 4},     {"I64", 8},     {"U64", 8}, {"F64", 8}};
+  const auto found = kSizes.find(dtype);
+  return found == kSizes.end() ? 0 : found->second;
+}
+
 std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes,
-                                            const std::filesystem::path& file) {
+                                            const std::filesystem::path& file,
+                                            std::map<std::string, std::string>* metadata) {
   const std::string name = file.string();
   if (bytes.size() < 8) throw Error(name + ": too short for a safetensors file; download it again");
   uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, bytes.data(), 8);
-  if (header_bytes > kMaxHeaderBytes || header_bytes > bytes.size() - 8) {
+  if (header_bytes > kMaxSafetensorsHeader || header_bytes > bytes.size() - 8) {
     throw Error(fmt::format(
         "{}: the header claims {} bytes and the file has {}; not a safetensors file, or a truncated one",
         name, header_bytes, bytes.size()));
   }
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + 8, header_bytes);
+  // The JSON parser would end there and pass over what follows.
+  if (text.find('\0') != std::string_view::npos)
+    throw Error(name + ": a zero byte in the header; the file is damaged, download it again");
   const nlohmann::json header = parse_json(text, name + " (header)");
   if (!header.is_object()) throw Error(name + ": the header is not a JSON object; the file is damaged");
   std::vector<StoredTensor> tensors;
   for (const auto& [key, entry] : header.items()) {
-    if (key == "__metadata__") continue;
+    if (key == "__metadata__") {
+      if (metadata != nullptr) *metadata = parse_metadata(entry, name);
+      continue;
+    }
     tensors.push_back(
         parse_tensor(key, entry, bytes.data() + 8 + header_bytes, bytes.size() - 8 - header_bytes, file));
   }
@@ -217,7 +234,7 @@ void Checkpoint::add_file(const std::filesystem::path& file) {
 
 // Old files may start their data on any byte; vectors and sanitizers want elements on their own multiples.
 void Checkpoint::align(StoredTensor& tensor) const {
-  const size_t element = element_bytes(tensor.dtype);
+  const size_t element = safetensors_element_bytes(tensor.dtype);
   if (element <= 1 || reinterpret_cast<uintptr_t>(tensor.data) % element == 0) return;
   auto& copy = aligned_copies_.emplace_back(tensor.data, tensor.data + tensor.bytes);
   tensor.data = copy.data();

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <filesystem>
 #include <functional>
@@ -13,9 +14,14 @@
 #include <vector>
 
 #include "kernels/tensor.h"
+#include "models/atomic_file.h"
 #include "models/mapped_file.h"
 
 namespace lariat {
+
+inline constexpr uint64_t kMaxSafetensorsHeader = uint64_t{100} << 20;  // as the reference implementation
+// Of a dtype as files spell it; 0 for one that does not exist.
+size_t safetensors_element_bytes(const std::string& dtype);
 
 // A tensor inside a mapped safetensors file.
 struct StoredTensor {
@@ -32,9 +38,11 @@ struct StoredTensor {
 };
 
 // The tensors of a safetensors file in memory; they point into `bytes`. `file` is what errors name.
-// Everything is checked as Checkpoint says.
+// Everything is checked as Checkpoint says. metadata: takes what stands under "__metadata__", whose values
+// must be texts.
 std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes,
-                                            const std::filesystem::path& file);
+                                            const std::filesystem::path& file,
+                                            std::map<std::string, std::string>* metadata = nullptr);
 
 // The shard files that a model.safetensors.index.json names, each once. Throws Error naming `file`; a shard
 // must lie beside its index.
@@ -76,25 +84,32 @@ class Checkpoint {
 struct NamedShape {
   std::string name;
   std::vector<int64_t> shape;
+  std::string dtype = "F32";  // as the file spells it
 };
 
-// Writes f32 tensors to a safetensors file; the file appears whole or not at all. Throws Error naming the
-// file.
+// Of a safetensors file, beside its tensors.
+struct SafetensorsLayout {
+  std::map<std::string, std::string> metadata{};  // "__metadata__"
+  size_t alignment = 8;                           // the data begin at a multiple of it
+};
+
+// Writes tensors to a safetensors file, in the order in which they are named; the file appears whole or not
+// at all (AtomicFile). Throws Error naming the file.
 class SafetensorsWriter {
  public:
-  SafetensorsWriter(std::filesystem::path file, const std::vector<NamedShape>& tensors);
-  SafetensorsWriter(const SafetensorsWriter&) = delete;
-  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
-  ~SafetensorsWriter();  // without finish(): removes what was written
+  SafetensorsWriter(const std::filesystem::path& file, const std::vector<NamedShape>& tensors,
+                    const SafetensorsLayout& layout = {});
 
-  void append(std::span<const float> values);  // of all tensors, one after the other
-  void finish();  // throws when fewer or more values than the shapes hold were appended
+  // The data of all tensors, one after the other.
+  void append(std::span<const std::byte> bytes);
+  void append(std::span<const float> values) { append(std::as_bytes(values)); }
+  // Throws when fewer or more bytes than the shapes hold were appended. durable: as AtomicFile::commit.
+  void finish(bool durable = false);
 
  private:
-  void write(std::string_view bytes);
-  std::filesystem::path file_, temporary_;
-  int fd_ = -1;
-  size_t expected_ = 0, written_ = 0;  // values
+  std::string name_;
+  AtomicFile file_;
+  size_t expected_ = 0, written_ = 0;  // bytes
 };
 
 }  // namespace lariat

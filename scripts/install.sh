@@ -7,6 +7,7 @@ packages=(
   g++ cmake ninja-build pkg-config       # the build
   nlohmann-json3-dev libcli11-dev libfmt-dev  # JSON, command line, text
   libsentencepiece-dev libpcre2-dev libutf8proc-dev  # tokenizers
+  libedit-dev                            # the lines of a chat
   libhwy-dev libgomp1                    # vectors, threads
   libgtest-dev libbenchmark-dev          # tests and kernel benchmarks
 )

@@ -20,12 +20,22 @@
 namespace lariat {
 namespace {
 
-std::atomic<bool> g_interrupted{false};
-static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler writes it");
+std::atomic<bool> g_interrupted{false}, g_second_ends{true};
+std::atomic<int> g_signal{0};  // which it was; SIGINT only if it was nothing else
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free,
+              "a signal handler writes them");
 
 void on_signal(int signal) {
+  if (signal != SIGINT || g_signal == 0) g_signal = signal;
   g_interrupted = true;
-  std::signal(signal, SIG_DFL);
+  if (g_second_ends) std::signal(signal, SIG_DFL);
+}
+
+void wait_for_signals() {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    // What was ignored before stays so: nohup, and jobs that a script puts into the background.
+    if (std::signal(signal, on_signal) == SIG_IGN) std::signal(signal, SIG_IGN);
+  }
 }
 
 constexpr const char* kRopeGroup = "RoPE";  // in the help
@@ -52,11 +62,16 @@ bool parse_stale(const std::string& text) {
 
 const std::atomic<bool>& interrupted() { return g_interrupted; }
 
+int rearm_signals(bool second_ends) {
+  g_second_ends = second_ends;
+  g_interrupted = false;  // first: a signal that comes now is returned
+  const int signal = g_signal.exchange(0);
+  wait_for_signals();
+  return signal;
+}
+
 void install_signal_handlers() {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    // What was ignored before stays so: nohup, and jobs that a script puts into the background.
-    if (std::signal(signal, on_signal) == SIG_IGN) std::signal(signal, SIG_IGN);
-  }
+  wait_for_signals();
   std::signal(SIGPIPE, SIG_IGN);  // a measurement goes on when nobody reads what it prints
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow any more fails like a full disk
   install_mapping_fault_handler();
@@ -68,7 +83,7 @@ bool stdout_has_no_reader() {
 }
 
 void add_model_option(CLI::App& command, CommonOptions& options, bool required) {
-  auto* option = command.add_option("--model", options.model, "Hugging Face checkpoint folder");
+  auto* option = command.add_option("-m,--model", options.model, "Hugging Face checkpoint folder");
   if (required) option->required();
 }
 
@@ -266,7 +281,9 @@ std::string advice(const Error& error) {
       {Remedy::kOtherDtype, "; use another --dtype"},
       {Remedy::kNotQuantized, "; use --device cpu, or leave --quantize out"},
       {Remedy::kShardByHand, "; unset it or use --shard"},
-      {Remedy::kFreshLog, "; start without --resume"}};
+      {Remedy::kFreshLog, "; start without --resume"},
+      {Remedy::kSavedCache, "; use the --kv-dtype that it was saved with"},
+      {Remedy::kSavedWeights, "; use the --dtype or --quantize that it was saved with"}};
   const auto found = kAdvice.find(error.remedy());
   return found == kAdvice.end() ? "" : found->second;
 }

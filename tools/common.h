@@ -19,6 +19,7 @@ namespace lariat {
 
 // Each adds one subcommand (tools/<name>.cpp) whose callback does the work and throws Error on failure.
 void add_generate_command(CLI::App& app);
+void add_chat_command(CLI::App& app);
 void add_tokenize_commands(CLI::App& app);  // tokenize and detokenize
 void add_logits_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
@@ -96,6 +97,9 @@ const std::atomic<bool>& interrupted();
 // For these; and closed pipes, full disks and files that shrink while mapped become errors where they are
 // met.
 void install_signal_handlers();
+// The signal that set interrupted() (0: none), which is then waited for again. second_ends = false: a second
+// one does not end the program either, as while a line is edited the terminal has to be given back first.
+int rearm_signals(bool second_ends);
 // Whether stdout is a pipe that nobody reads any more, as after `| head -1`.
 bool stdout_has_no_reader();
 

@@ -1,12 +1,16 @@
 #include "engine/generate.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iostream>
-#include <utility>
 
+#include "engine/chat.h"
+#include "engine/interrupt.h"
+#include "engine/stop_filter.h"
+#include "models/atomic_file.h"
 #include "models/json_file.h"
-#include "tools/common.h"
-#include "tools/stop_filter.h"
+#include "tools/generating.h"
 
 namespace lariat {
 namespace {
@@ -16,69 +20,119 @@ constexpr uint64_t kMaxPromptBytes = uint64_t{1} << 30;
 struct GenerateCommand {
   CommonOptions common;
   std::optional<std::string> prompt;
-  std::filesystem::path prompt_file;
-  GenerateOptions generate;
-  std::vector<std::string> stop;
-  bool ignore_eos = false, json = false;
+  std::optional<std::filesystem::path> prompt_file;  // "-": stdin
+  WritingOptions writing;
+  bool chat = false, raw = false, escape = false, ignore_eos = false, json = false;
 };
+
+// A text in which \n, \t, \\, \" and \uXXXX stand for what they stand for in JSON.
+std::string unescaped(const std::string& text) {
+  std::string quoted = "\"";
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (text[i] == '\\' && i + 1 < text.size()) {
+      quoted += text.substr(i++, 2);
+    } else if (text[i] == '"' || byte < 0x20) {
+      quoted += fmt::format("\\u{:04x}", byte);
+    } else {
+      quoted += text[i];
+    }
+  }
+  const auto parsed = nlohmann::json::parse(quoted + "\"", nullptr, false);
+  if (!parsed.is_string())
+    throw UsageError("--escape: a backslash in '" + text + "' is not followed by n, t, \\, \" or uXXXX");
+  return parsed.get<std::string>();
+}
+
+void check_usage(GenerateCommand& command) {
+  WritingOptions& writing = command.writing;
+  command.chat = command.chat || !writing.system.empty();
+  if (command.chat && command.raw)
+    throw UsageError("--raw is the prompt as it is, so it has no --chat and no --system; leave one out");
+  const bool prompt = command.prompt || command.prompt_file;
+  if (!prompt && (command.chat || writing.load_cache.empty()))
+    throw UsageError("there is nothing to continue; give --prompt or --prompt-file");
+  if (command.escape) {
+    if (command.prompt) command.prompt = unescaped(*command.prompt);
+    writing.system = unescaped(writing.system);
+    for (std::string& stop : writing.stop) stop = unescaped(stop);
+  }
+  if (!writing.save_cache.empty()) check_writable(writing.save_cache);
+}
 
 std::string prompt_text(const GenerateCommand& command) {
   if (command.prompt) return *command.prompt;
-  std::string text = read_file(command.prompt_file, kMaxPromptBytes);
-  if (text.empty())
-    throw Error(command.prompt_file.string() + ": the prompt file is empty; put some text in it");
+  const bool standard = *command.prompt_file == "-";
+  std::string text = read_file(standard ? "/dev/stdin" : *command.prompt_file, kMaxPromptBytes);
+  if (text.empty()) {
+    throw Error((standard ? "standard input" : command.prompt_file->string()) +
+                ": the prompt file is empty; put some text in it");
+  }
   return text;
 }
 
-nlohmann::ordered_json report(const Generation& result, const std::string& text, size_t prompt_tokens,
-                              const Runtime& runtime, const Sequence& sequence) {
-  const auto rate = [](double n, double seconds) { return seconds > 0 ? n / seconds : 0.0; };
+// What a generation has come to.
+struct Written {
+  Generation generation;
+  std::string text;
+  int64_t cached = 0, prompt = 0;  // tokens that were in the cache, and that were read
+  RerotationStats rerotations;
+};
+
+nlohmann::ordered_json report(const GenerateCommand& command, const Written& written,
+                              const Runtime& runtime) {
+  const auto rate = [](int64_t n, double seconds) {
+    return seconds > 0 ? static_cast<double>(n) / seconds : 0.0;
+  };
   const RopeScaling& rope = *runtime.session.rope;
-  const RerotationStats& rerotations = sequence.cache().rerotations();
-  return {
-      {"prompt_tokens", prompt_tokens},
-      {"tokens", result.tokens},
-      {"text", text},
-      {"stop_reason", name_of(result.stop_reason)},
-      {"quantize", runtime.model.quantization()},
-      {"timings",
-       {{"load_s", runtime.load_seconds},
-        {"prefill_s", result.prefill_seconds},
-        {"prefill_tok_s", rate(static_cast<double>(prompt_tokens), result.prefill_seconds)},
-        {"decode_s", result.decode_seconds},
-        {"decode_tok_s", rate(static_cast<double>(result.decode_steps), result.decode_seconds)},
-        {"rerotation_s", rerotations.seconds}}},
-      {"rope", {{"type", name_of(rope.type)}, {"factor", rope.factor}, {"rerotations", rerotations.count}}}};
+  const Generation& result = written.generation;
+  nlohmann::ordered_json json;
+  if (!command.writing.load_cache.empty()) json["cached_tokens"] = written.cached;
+  json.update({{"prompt_tokens", written.prompt},
+               {"tokens", result.tokens},
+               {"text", written.text},
+               {"stop_reason", name_of(result.stop_reason)},
+               {"quantize", runtime.model.quantization()},
+               {"timings",
+                {{"load_s", runtime.load_seconds},
+                 {"prefill_s", result.prefill_seconds},
+                 {"prefill_tok_s", rate(written.prompt, result.prefill_seconds)},
+                 {"decode_s", result.decode_seconds},
+                 {"decode_tok_s", rate(result.decode_steps, result.decode_seconds)},
+                 {"rerotation_s", written.rerotations.seconds}}},
+               {"rope",
+                {{"type", name_of(rope.type)},
+                 {"factor", rope.factor},
+                 {"rerotations", written.rerotations.count}}}});
+  return json;
 }
 
-// The longest sequence that the model and its scaling are meant for; none for scalings that go on growing.
-std::optional<int64_t> reach_of(const RopeScaling& rope) {
-  const bool grows =
-      rope.type == RopeType::kDynamic || (rope.type == RopeType::kDynamicYarn && rope.factor <= 1.0);
-  if (grows) return std::nullopt;
-  if (rope.type == RopeType::kDefault) return rope.max_position_embeddings;
-  return std::max(rope.max_position_embeddings,
-                  static_cast<int64_t>(rope.factor * static_cast<double>(rope.original_ctx)));
-}
-
+// What may be wrong with a prompt of these tokens behind `cached` others.
 void warn_of_prompt(const GenerateCommand& command, const Runtime& runtime, const Tokenizer& tokenizer,
-                    const std::vector<int32_t>& prompt) {
+                    std::span<const int32_t> prompt, int64_t cached) {
   std::vector<std::string> warnings;
-  const bool adds = tokenizer.adds_bos() && prompt.size() > 1 && prompt[0] == tokenizer.bos_id();
-  if (adds && prompt[1] == prompt[0]) {
+  const bool begins = !prompt.empty() && prompt[0] == tokenizer.bos_id();
+  if (begins && cached == 0 && tokenizer.adds_bos() && prompt.size() > 1 && prompt[1] == prompt[0]) {
     warnings.push_back(
         "the prompt begins with the beginning-of-text token, and the tokenizer puts it there as "
         "well, as in transformers; leave it out of the prompt");
   }
+  if (begins && cached > 0) {
+    warnings.push_back(
+        "the prompt begins with the beginning-of-text token, and stands behind a text that has begun; leave "
+        "it "
+        "out of the prompt");
+  }
   const RopeScaling& rope = *runtime.session.rope;
-  const auto n = static_cast<int64_t>(prompt.size());
-  int64_t end = n + command.generate.max_new_tokens;
+  const int64_t n = cached + std::ssize(prompt);
+  int64_t end = n + command.writing.generate.max_new_tokens;
   if (runtime.session.max_ctx > 0) end = std::min(end, runtime.session.max_ctx);
   if (const auto reach = reach_of(rope); reach && end > *reach) {
     const bool scaled = rope.type != RopeType::kDefault;
     warnings.push_back(
-        "the prompt has " + std::to_string(n) + " tokens and may grow to " + std::to_string(end) +
-        ", and the model is made for " + std::to_string(*reach) +
+        (cached > 0 ? "context and prompt have " : "the prompt has ") + std::to_string(n) +
+        " tokens and may grow to " + std::to_string(end) + ", and the model is made for " +
+        std::to_string(*reach) +
         (scaled ? " with its scaling; use a larger --rope-factor"
          : !runtime.model.spec.has_rope()
              ? ""
@@ -88,44 +142,133 @@ void warn_of_prompt(const GenerateCommand& command, const Runtime& runtime, cons
   print_warnings(warnings, command.common.quiet);
 }
 
-void run(GenerateCommand& command) {
-  const std::string text = prompt_text(command);
-  const Tokenizer tokenizer = open_tokenizer(command.common);
-  Runtime runtime = open_runtime(command.common);
-  const std::vector<int32_t> prompt = tokenizer.encode(text, tokenizer.adds_bos());
-  if (!command.ignore_eos) command.generate.eos_ids = eos_ids(runtime.model, tokenizer);
-  command.generate.interrupted = &interrupted();
+// One run of the program.
+struct Run {
+  const GenerateCommand& command;
+  const Tokenizer& tokenizer;
+  const Runtime& runtime;
+  Session& session;
+  std::optional<Progress> progress{};
 
-  Session session(runtime.model, *runtime.backend, runtime.session);
-  Sequence sequence = session.new_sequence();
-  // The decoder has seen the prompt, so that a leading space of the first new word is kept.
-  StreamDecoder decoder(tokenizer);
-  for (const int32_t id : prompt) decoder.push(id);
-  StopFilter filter(command.stop);
-  std::string generated;
-  const auto emit = [&](const std::string& piece) {
-    generated += piece;
+  bool show(const std::string& piece) {
+    if (progress) progress->clear();
     if (!command.json) std::cout << piece << std::flush;
-  };
-  Progress progress("prefill", static_cast<int64_t>(prompt.size()), command.common.quiet);
-  const auto on_token = [&](int32_t id) {
-    progress.clear();
-    emit(filter.push(decoder.push(id)));
-    return !filter.stopped() && std::cout;
-  };
-  bool warned = false;
-  const auto on_prefill = [&](int64_t done) {
+    return std::cout.good();
+  }
+  // Warns once, and after what can be wrong with the prompt's tokens has been found.
+  void prefilled(int64_t done, std::span<const int32_t> prompt, int64_t cached) {
     if (interrupted()) throw Error("interrupted during the prefill; nothing was generated");
-    progress.update(done);
-    if (std::exchange(warned, true)) return;  // once, and after what can be wrong with the prompt's tokens
-    progress.clear();
-    warn_of_prompt(command, runtime, tokenizer, prompt);
+    if (!progress) {
+      warn_of_prompt(command, runtime, tokenizer, prompt, cached);
+      progress.emplace("prefill", std::ssize(prompt), command.common.quiet);
+    }
+    progress->update(done);
+  }
+  SavedContext context() const {
+    const std::filesystem::path& file = command.writing.load_cache;
+    if (file.empty()) return {session.new_sequence(), {}, {}};
+    return load_context(session, command.common.model, file);
+  }
+  void save(const Sequence& sequence, std::span<const int32_t> tokens, const std::string& note) const {
+    const std::filesystem::path& file = command.writing.save_cache;
+    if (!file.empty()) save_context(session, sequence, tokens, command.common.model, file, note);
+  }
+};
+
+// The prompt as it is, behind the context if there is one. Without a prompt the context's last token is read
+// again, as it brings the logits.
+Written continue_text(Run& run, const std::optional<std::string>& text) {
+  const GenerateCommand& command = run.command;
+  SavedContext context = run.context();
+  std::vector<int32_t>& tokens = context.tokens;
+  Sequence& sequence = context.sequence;
+  std::vector<int32_t> prompt;
+  if (text) {
+    prompt = run.tokenizer.encode(*text, tokens.empty() && run.tokenizer.adds_bos());
+  } else if (!tokens.empty()) {
+    prompt.push_back(tokens.back());
+    tokens.pop_back();
+    sequence.truncate(std::ssize(tokens));
+  }
+  Written written;
+  written.cached = std::ssize(tokens);
+  written.prompt = std::ssize(prompt);
+  GenerateOptions options = command.writing.generate;
+  options.cached = tokens;
+  // The decoder has seen all of it, so that a leading space of the first new word is kept.
+  StreamDecoder decoder(run.tokenizer);
+  for (const auto* ids : {&tokens, &prompt}) {
+    for (const int32_t id : *ids) decoder.push(id);
+  }
+  StopFilter filter(command.writing.stop);
+  const auto show = [&](const std::string& piece) {
+    written.text += piece;
+    return run.show(piece);
   };
-  const Generation result = generate(session, sequence, prompt, command.generate, on_token, on_prefill);
-  emit(filter.push(decoder.flush()));
-  emit(filter.flush());
+  written.generation = generate(
+      run.session, sequence, prompt, options,
+      [&](int32_t id) { return show(filter.push(decoder.push(id))) && !filter.stopped(); },
+      [&](int64_t done) { run.prefilled(done, prompt, written.cached); });
+  show(filter.push(decoder.flush()));
+  show(filter.flush());
+  written.rerotations = sequence.cache().rerotations();
+  if (command.writing.save_cache.empty()) return written;
+  // With the last token, which nothing has read yet, unless the context is full.
+  const std::vector<int32_t>& added = written.generation.tokens;
+  tokens.insert(tokens.end(), prompt.begin(), prompt.end());
+  tokens.insert(tokens.end(), added.begin(), added.end());
+  const int64_t most = run.session.options().max_ctx;
+  if (most == 0 || std::ssize(tokens) <= most) {
+    const auto unread = std::span<const int32_t>(tokens).subspan(static_cast<size_t>(sequence.length()));
+    if (!unread.empty()) run.session.prefill_last(sequence, unread);
+  }
+  tokens.resize(static_cast<size_t>(sequence.length()));
+  run.save(sequence, tokens, "");
+  return written;
+}
+
+// The prompt as a user's message, in the conversation that the context holds if there is one.
+Written answer_message(Run& run, const ChatTemplate& chat_template, const std::string& message) {
+  const WritingOptions& writing = run.command.writing;
+  Conversation conversation(run.session, run.tokenizer, chat_template);
+  if (!writing.load_cache.empty()) conversation.restore(run.context(), writing.load_cache.string());
+  if (!writing.system.empty()) conversation.set_system(writing.system);
+  const auto on_prefill = [&](int64_t done, int64_t total) {
+    const std::span<const int32_t> all = conversation.tokens();
+    run.prefilled(done, all.last(static_cast<size_t>(total)), std::ssize(all) - total);
+  };
+  try {
+    const Answer answer = conversation.answer(
+        message, {writing.generate, writing.stop}, [&](const std::string& piece) { return run.show(piece); },
+        on_prefill);
+    run.save(conversation.sequence(), conversation.tokens(), conversation.note());
+    return {answer.generation, answer.text, answer.reused, answer.read,
+            conversation.sequence().cache().rerotations()};
+  } catch (const Interrupted&) {
+    throw Error("interrupted during the prefill; nothing was generated");
+  }
+}
+
+void run(GenerateCommand& command) {
+  check_usage(command);
+  std::optional<std::string> text;
+  if (command.prompt || command.prompt_file) text = prompt_text(command);
+  const Tokenizer tokenizer = open_tokenizer(command.common);
+  std::optional<ChatTemplate> chat_template;
+  if (command.chat) chat_template = open_chat_template(command.common);
+  Runtime runtime = open_runtime(command.common);
+  GenerateOptions& options = command.writing.generate;
+  if (!command.ignore_eos) {
+    options.eos_ids = chat_template ? answer_end_ids(runtime.model, tokenizer, *chat_template)
+                                    : eos_ids(runtime.model, tokenizer);
+  }
+  options.interrupted = &interrupted();
+  Session session(runtime.model, *runtime.backend, runtime.session);
+  Run one{command, tokenizer, runtime, session};
+  const Written written =
+      chat_template ? answer_message(one, *chat_template, *text) : continue_text(one, text);
   if (command.json) {
-    print_json(report(result, generated, prompt.size(), runtime, sequence));
+    print_json(report(command, written, runtime));
   } else {
     std::cout << "\n";
   }
@@ -138,26 +281,15 @@ void add_generate_command(CLI::App& app) {
   CLI::App& sub = *app.add_subcommand("generate", "Continue a prompt");
   add_model_option(sub, command->common);
   auto* source = sub.add_option_group("prompt", "what to continue");
-  source->add_option("--prompt", command->prompt, "the text itself");
-  source->add_option("--prompt-file", command->prompt_file, "a file with the text");
-  source->require_option(1);
-  sub.add_option("--max-new-tokens", command->generate.max_new_tokens, "default 128")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
-  SamplerOptions& sampler = command->generate.sampler;
-  sub.add_option("--temperature", sampler.temperature, "0 (default): always the likeliest token")
-      ->check(CLI::Range(0.0, 1000.0));
-  sub.add_option("--top-k", sampler.top_k, "keep the k likeliest; 0: all")->check(CLI::Range(0, 1 << 30));
-  sub.add_option("--top-p", sampler.top_p, "keep the likeliest that together reach p")
-      ->check(CLI::Range(0.0, 1.0));
-  sub.add_option("--min-p", sampler.min_p, "keep those with p >= min-p * largest")
-      ->check(CLI::Range(0.0, 1.0));
-  sub.add_option("--repetition-penalty", sampler.repetition_penalty, "1: none")
-      ->check(CLI::Range(0.01, 100.0));
-  sub.add_option("--seed", sampler.seed, "of the random numbers; default 0");
-  sub.add_option("--stop", command->stop, "end at this text (repeatable; not printed)")
-      ->take_all()
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  source->add_option("-p,--prompt", command->prompt, "the text itself");
+  source->add_option("--prompt-file", command->prompt_file, "a file with the text; -: standard input");
+  source->require_option(0, 1);  // --load-cache is something to continue, too
+  sub.add_flag("--chat", command->chat, "the prompt is a user's message, put into the model's chat template");
+  sub.add_flag("--raw", command->raw, "the prompt as it is (default)");
+  sub.add_flag(
+      "--escape", command->escape,
+      "in --prompt, --system and --stop, \\n, \\t, \\\\, \\\" and \\uXXXX are what they are in JSON");
+  add_writing_options(sub, command->writing, "default 128");
   sub.add_flag("--ignore-eos", command->ignore_eos, "go on after the end-of-text token");
   sub.add_flag("--json", command->json, "one JSON object on stdout");
   add_common_options(sub, command->common);

@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "lariat " LARIAT_VERSION);
   lariat::install_signal_handlers();
   lariat::add_generate_command(app);
+  lariat::add_chat_command(app);
   lariat::add_tokenize_commands(app);
   lariat::add_logits_command(app);
   lariat::add_bench_command(app);

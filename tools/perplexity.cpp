@@ -4,6 +4,8 @@
 
 #include <iostream>
 
+#include "engine/saved_context.h"
+#include "models/atomic_file.h"
 #include "tools/common.h"
 #include "tools/measuring.h"
 
@@ -19,6 +21,8 @@ struct PerplexityCommand {
   int64_t stride = 256, max_tokens = 0;
   std::string method = "sliding";
   int buckets = 32;
+  std::filesystem::path load_cache, save_cache;
+  bool windows = false;  // one of --ctx, --stride and --method was given
   bool json = false;
 };
 
@@ -62,7 +66,52 @@ std::string running_values(const std::vector<PerplexityResult>& results) {
   return text;
 }
 
+// What a run of either kind works with.
+struct Measuring {
+  const PerplexityCommand& command;
+  Session session;
+  TokenSource source;
+  PerplexityOptions options;
+};
+
+std::vector<PerplexityResult> measure_windows(Measuring& on, FileTokens& file) {
+  Progress bar("perplexity", 1000, on.command.common.quiet);
+  const Eta eta;
+  return measure_perplexity(on.session, on.source, on.command.file.string(), on.options,
+                            [&](const PerplexityProgress& progress) {
+                              const double done = share_of_text(progress.position, on.source, file);
+                              bar.update(static_cast<int64_t>(1000 * done),
+                                         running_values(progress.results) + "  " + eta.left(done));
+                            });
+}
+
+// The text behind a saved context, or from its beginning; and what was read then is saved.
+PerplexityResult measure_behind_context(Measuring& on, size_t& context_tokens) {
+  const PerplexityCommand& command = on.command;
+  SavedContext context{on.session.new_sequence(), {}};
+  if (!command.load_cache.empty())
+    context = load_context(on.session, command.common.model, command.load_cache);
+  context_tokens = context.tokens.size();
+  Progress bar("perplexity", 1000, command.common.quiet);
+  const Eta eta;
+  PerplexityResult result = measure_continuation(
+      on.session, context.sequence, context.tokens, on.source, command.file.string(), on.options,
+      [&](int64_t done, int64_t of) {
+        bar.update(1000 * done / of, eta.left(static_cast<double>(done) / static_cast<double>(of)));
+      });
+  bar.clear();
+  if (result.complete && !command.save_cache.empty())
+    save_context(on.session, context.sequence, context.tokens, command.common.model, command.save_cache);
+  return result;
+}
+
 void run(const PerplexityCommand& command) {
+  const bool one_piece = !command.load_cache.empty() || !command.save_cache.empty();
+  if (one_piece && command.windows) {
+    throw UsageError(
+        "--load-cache and --save-cache score the text in one piece; leave out --ctx, --stride and --method");
+  }
+  if (!command.save_cache.empty()) check_writable(command.save_cache);
   const Tokenizer tokenizer = Tokenizer::load(command.common.model);
   FileTokens file(command.file, tokenizer);
   Runtime runtime = open_runtime(command.common);
@@ -75,28 +124,32 @@ void run(const PerplexityCommand& command) {
   options.buckets = command.buckets;
   options.interrupted = &interrupted();
 
-  Session session(runtime.model, *runtime.backend, runtime.session);
-  TokenSource source([&](std::vector<int32_t>& tokens) { return file.read(tokens); }, command.max_tokens);
-  Progress bar("perplexity", 1000, command.common.quiet);
-  const Eta eta;
-  const auto results = measure_perplexity(
-      session, source, command.file.string(), options, [&](const PerplexityProgress& progress) {
-        const double done = share_of_text(progress.position, source, file);
-        bar.update(static_cast<int64_t>(1000 * done),
-                   running_values(progress.results) + "  " + eta.left(done));
-      });
-  bar.clear();
+  Measuring on{
+      command,
+      {runtime.model, *runtime.backend, runtime.session},
+      TokenSource([&](std::vector<int32_t>& tokens) { return file.read(tokens); }, command.max_tokens),
+      std::move(options)};
+  size_t context_tokens = 0;
+  std::vector<PerplexityResult> results;
+  if (one_piece) {
+    results.push_back(measure_behind_context(on, context_tokens));
+  } else {
+    results = measure_windows(on, file);
+  }
   if (command.json) {
     nlohmann::ordered_json json = {{"results", nlohmann::ordered_json::array()}};
     for (const auto& result : results) json["results"].push_back(to_json(result));
+    if (one_piece) json["context_tokens"] = context_tokens;
     json["quantize"] = runtime.model.quantization();
     print_json(json);
   } else {
     print_table(results);
   }
   if (!results.front().complete) {
-    throw Error(
-        fmt::format("interrupted; the numbers are of the first {} tokens scored", results.front().tokens));
+    const bool unsaved = !command.save_cache.empty();
+    throw Error(fmt::format("interrupted; the numbers are of the first {} tokens scored{}",
+                            results.front().tokens,
+                            unsaved ? ", and " + command.save_cache.string() + " was not written" : ""));
   }
 }
 
@@ -117,8 +170,15 @@ void add_perplexity_command(CLI::App& app) {
   add_perplexity_options(sub, command->method, command->stride, command->max_tokens, "0 (default): all");
   sub.add_option("--buckets", command->buckets, "of window positions in the JSON's losses; default 32")
       ->check(CLI::Range(1, 1 << 20));
+  sub.add_option("--load-cache", command->load_cache,
+                 "score the text in one piece, as what follows this saved context");
+  sub.add_option("--save-cache", command->save_cache,
+                 "score the text in one piece, and save the context that it makes");
   sub.add_flag("--json", command->json, "one JSON object on stdout");
-  sub.callback([command] { run(*command); });
+  sub.callback([command, &sub] {
+    command->windows = sub.count("--ctx") + sub.count("--stride") + sub.count("--method") > 0;
+    run(*command);
+  });
 }
 
 }  // namespace lariat

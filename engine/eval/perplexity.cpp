@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <limits>
 
 #include "engine/interrupt.h"
 #include "engine/memory_check.h"
@@ -53,6 +54,26 @@ class Windows {
   bool ended_ = false;
 };
 
+// Buckets of equal size for positions [from, to).
+void make_buckets(PerplexityResult& result, int64_t from, int64_t to, int wanted) {
+  const int64_t span = to - from, buckets = std::clamp<int64_t>(wanted, 1, span);
+  for (int64_t i = 0; i < buckets; ++i)
+    result.positions.push_back({from + span * i / buckets, from + span * (i + 1) / buckets, 0, 0});
+}
+
+// The loss of the token at position `at`.
+void add_loss(PerplexityResult& result, int64_t at, double loss) {
+  result.tokens += 1;
+  result.nll += loss;
+  result.squares += loss * loss;
+  const int64_t from = result.positions.front().from, span = result.positions.back().to - from;
+  const auto buckets = static_cast<int64_t>(result.positions.size());
+  // The bucket i with span * i / buckets <= at - from < span * (i + 1) / buckets.
+  const int64_t i = ((at - from + 1) * buckets - 1) / span;
+  result.positions[static_cast<size_t>(i)].tokens += 1;
+  result.positions[static_cast<size_t>(i)].nll += loss;
+}
+
 // One pass over a window, and the results it feeds (several lengths, when they share it).
 struct Job {
   struct Part {
@@ -79,10 +100,7 @@ class Measurement {
       result.ctx = ctx;
       result.method = options.method;
       result.stride = options.method == PerplexityMethod::kSliding ? options.stride : 0;
-      const int64_t buckets = std::clamp<int64_t>(options.buckets, 1, ctx);
-      for (int64_t i = 0; i < buckets; ++i) {
-        result.positions.push_back({ctx * i / buckets, ctx * (i + 1) / buckets, 0, 0});
-      }
+      make_buckets(result, 0, ctx, options.buckets);
       results.push_back(std::move(result));
     }
   }
@@ -163,16 +181,7 @@ class Measurement {
   void score(const Job& job, int64_t token, double loss) {
     for (const auto& [index, window] : job.parts) {
       if (token < window.score_from || token >= window.end) continue;
-      PerplexityResult& result = results[index];
-      result.tokens += 1;
-      result.nll += loss;
-      result.squares += loss * loss;
-      const int64_t at = token - window.begin + bos_;
-      const auto buckets = static_cast<int64_t>(result.positions.size());
-      // The bucket i with ctx * i / buckets <= at < ctx * (i + 1) / buckets.
-      const int64_t i = ((at + 1) * buckets - 1) / result.ctx;
-      result.positions[static_cast<size_t>(i)].tokens += 1;
-      result.positions[static_cast<size_t>(i)].nll += loss;
+      add_loss(results[index], token - window.begin + bos_, loss);
     }
   }
 
@@ -190,7 +199,15 @@ class Measurement {
 }  // namespace
 
 std::string_view name_of(PerplexityMethod method) {
-  return method == PerplexityMethod::kSliding ? "sliding" : "chunks";
+  switch (method) {
+    case PerplexityMethod::kSliding:
+      return "sliding";
+    case PerplexityMethod::kChunks:
+      return "chunks";
+    case PerplexityMethod::kContinuation:
+      return "continuation";
+  }
+  return "?";
 }
 
 PerplexityMethod parse_perplexity_method(std::string_view name) {
@@ -235,6 +252,50 @@ std::vector<PerplexityResult> measure_perplexity(
   }
   for (auto& result : measurement.results) result.complete = complete;
   return std::move(measurement.results);
+}
+
+PerplexityResult measure_continuation(Session& session, Sequence& sequence, std::vector<int32_t>& tokens,
+                                      TokenSource& text, const std::string& text_name,
+                                      const PerplexityOptions& options,
+                                      const std::function<void(int64_t done, int64_t of)>& progress) {
+  const int64_t n = text.count(std::numeric_limits<int64_t>::max());
+  if (tokens.empty() && options.bos) tokens.push_back(*options.bos);
+  const auto before = static_cast<int64_t>(tokens.size()), total = before + n;
+  sequence.truncate(std::max<int64_t>(before - 1, 0));
+  const int64_t first = sequence.length();  // of the tokens that are read now
+  if (n == 0 || total < 2)
+    throw Error(fmt::format("{}: has {} tokens, none of them with something before it", text_name, n),
+                Remedy::kLongerText);
+  check_memory(session, total, 1, fmt::format("{}: a context of {} tokens", text_name, total));
+  const auto more = text.range(0, n);
+  tokens.insert(tokens.end(), more.begin(), more.end());
+  PerplexityResult result;
+  result.ctx = total;
+  result.method = PerplexityMethod::kContinuation;
+  make_buckets(result, first + 1, total, options.buckets);
+  std::vector<double> losses;
+  // Row r of the logits predicts the token at first + r + 1; the last row none that is known.
+  const auto take = [&](int64_t row, const Matrix& logits) {
+    const int64_t at = first + row + 1, count = std::min(logits.rows, total - at);
+    if (count <= 0) return;
+    losses.resize(static_cast<size_t>(count));
+    session.backend().token_nll(
+        logits.row_range(0, count),
+        std::span(tokens).subspan(static_cast<size_t>(at), static_cast<size_t>(count)), losses);
+    for (int64_t i = 0; i < count; ++i) add_loss(result, at + i, losses[static_cast<size_t>(i)]);
+  };
+  result.complete = true;
+  try {
+    stop_if(options.interrupted);
+    session.prefill(sequence, std::span(tokens).subspan(static_cast<size_t>(first)), 0, take,
+                    [&](int64_t done) {
+                      if (progress) progress(done, total - first);
+                      stop_if(options.interrupted);
+                    });
+  } catch (const Interrupted&) {
+    result.complete = false;  // what was scored until then counts
+  }
+  return result;
 }
 
 }  // namespace lariat

@@ -21,8 +21,10 @@ namespace lariat {
 // chunks   BOS, t[0], t[1], ... is cut into disjoint chunks of ctx; a shorter rest is dropped. A chunk's
 //          first token is replaced by the BOS, and its positions ctx/2 + 1 ... ctx - 1 are scored, as
 //          llama.cpp does.
-enum class PerplexityMethod { kSliding, kChunks };
-std::string_view name_of(PerplexityMethod method);  // "sliding", "chunks"
+// continuation  No windows: see measure_continuation.
+enum class PerplexityMethod { kSliding, kChunks, kContinuation };
+std::string_view name_of(PerplexityMethod method);  // "sliding", "chunks", "continuation"
+// Of the first two. Throws UsageError on any other word.
 PerplexityMethod parse_perplexity_method(std::string_view name);
 
 struct PerplexityOptions {
@@ -42,7 +44,7 @@ struct PositionBucket {
 };
 
 struct PerplexityResult {
-  int64_t ctx = 0, stride = 0;  // stride as asked for; 0 for chunks
+  int64_t ctx = 0, stride = 0;  // stride as asked for; 0 where there is none
   PerplexityMethod method = PerplexityMethod::kSliding;
   int64_t tokens = 0;  // n, the scored ones
   double nll = 0;      // sum of -ln p(token | its window so far), in nats
@@ -73,5 +75,16 @@ struct PerplexityProgress {
 std::vector<PerplexityResult> measure_perplexity(
     Session& session, TokenSource& text, const std::string& text_name, const PerplexityOptions& options,
     const std::function<void(const PerplexityProgress&)>& progress = {});
+
+// The whole text in one piece, as what follows the tokens of a sequence (none: a BOS, when the model has
+// one). Every token that has something before it is scored, with all of it; the result's ctx is the length of
+// the sequence, which ends up holding all tokens, and so does `tokens`. The last token that the sequence
+// comes with is read again: what it predicts is not kept. Of the options ctx, stride and method do not
+// count. progress(tokens read, of all). Throws Error, naming `text_name`, when there is nothing to score or
+// not enough memory.
+PerplexityResult measure_continuation(Session& session, Sequence& sequence, std::vector<int32_t>& tokens,
+                                      TokenSource& text, const std::string& text_name,
+                                      const PerplexityOptions& options,
+                                      const std::function<void(int64_t done, int64_t of)>& progress = {});
 
 }  // namespace lariat

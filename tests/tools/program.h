@@ -36,12 +36,12 @@ inline std::filesystem::path fresh_dir() {
   return dir;
 }
 
-// arguments: as typed in a shell, quoted where needed.
-inline Outcome run_lariat(const std::string& arguments) {
+// arguments: as typed in a shell, quoted where needed. input: a file that is its standard input.
+inline Outcome run_lariat(const std::string& arguments, const std::filesystem::path& input = "/dev/null") {
   const auto dir = fresh_dir() / "run";
   std::filesystem::create_directories(dir);
   const std::string command = std::string(LARIAT_PROGRAM) + " " + arguments + " >" + (dir / "out").string() +
-                              " 2>" + (dir / "err").string() + " </dev/null";
+                              " 2>" + (dir / "err").string() + " <" + input.string();
   const int status = std::system(command.c_str());
   Outcome outcome;
   outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

@@ -1,4 +1,4 @@
-#include "tools/stop_filter.h"
+#include "engine/stop_filter.h"
 
 #include <gtest/gtest.h>
 

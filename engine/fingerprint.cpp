@@ -1,0 +1,133 @@
+#include "engine/fingerprint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/error.h"
+#include "models/mapped_file.h"
+
+namespace lariat {
+namespace {
+
+constexpr uint64_t kStart = 0xCBF29CE484222325U;
+constexpr uint64_t kOdd = 0x9E3779B97F4A7C15U;  // 2^64 / golden ratio: its bits look like chance
+constexpr size_t kSample = 256;                 // bytes, of a tensor's beginning, middle and end
+
+// One to one in either argument, so that no change within one word is lost. A product carries upwards only:
+// the shift brings its upper bits down.
+uint64_t mix(uint64_t sum, uint64_t word) {
+  const uint64_t product = (sum ^ word) * kOdd;
+  return product ^ (product >> 32);
+}
+
+// Numbers and words, one after the other.
+class Summary {
+ public:
+  template <class... Numbers>
+  void add(Numbers... numbers) {
+    const double values[] = {static_cast<double>(numbers)...};
+    add_to_checksum(sum_, std::as_bytes(std::span(values)));
+  }
+  template <class Number>
+  void add_all(const std::vector<Number>& numbers) {
+    add(numbers.size());
+    for (const Number number : numbers) add(number);
+  }
+  void add_bytes(std::span<const std::byte> bytes) { add_to_checksum(sum_, bytes); }
+  void add_text(std::string_view text) { add_to_checksum(sum_, text); }
+  std::string hex() const { return fmt::format("{:016x}", sum_); }
+
+ private:
+  uint64_t sum_ = kStart;
+};
+
+void add_layer(Summary& summary, const LayerSpec& layer) {
+  const AttentionSpec& a = layer.attention;
+  summary.add(a.n_heads, a.n_kv_heads, a.head_dim, a.qkv_bias, a.o_bias, a.qk_norm, a.rope, a.scale, a.clip,
+              a.softcap, a.sliding_window);
+  const LatentSpec& latent = a.latent;
+  summary.add(latent.q_rank, latent.kv_rank, latent.rope_dim, latent.nope_dim, latent.v_dim, latent.norm_eps);
+  const FeedForwardSpec& f = layer.feed_forward;
+  const ExpertsSpec& experts = f.experts;
+  const Router& router = experts.router;
+  summary.add(f.intermediate_size, f.activation, f.gated, f.bias, experts.n, experts.intermediate_size,
+              experts.choice_bias, router.n_chosen, router.sigmoid, router.n_groups, router.kept_groups,
+              router.normalise, router.scale);
+  summary.add(layer.norm_before, layer.norm_after, layer.parallel, layer.residual_multiplier);
+}
+
+// What of a config shapes the computation. Its RoPE scaling does not count: a saved context names its
+// frequencies itself. Those of local layers do, whose keys are never re-rotated.
+void add_spec(Summary& summary, const ModelSpec& spec) {
+  summary.add_text(spec.family);
+  summary.add(spec.vocab_size, spec.hidden_size, spec.norm_eps, spec.layer_norm, spec.norm_bias,
+              spec.embedding_norm, spec.norm_plus_one, spec.tie_word_embeddings, spec.embedding_multiplier,
+              spec.round_embedding_multiplier, spec.logits_multiplier, spec.logits_softcap,
+              spec.query_log_beta, spec.query_log_ctx, spec.layers.size());
+  for (const LayerSpec& layer : spec.layers) add_layer(summary, layer);
+  summary.add_all(spec.alibi_slopes);
+  summary.add_all(spec.mrope_axes);
+  if (spec.local_rope) summary.add_all(rope_frequencies(*spec.local_rope, 0).inv_freq);
+}
+
+void add_tensor(Summary& summary, const StoredTensor& tensor) {
+  summary.add_text(tensor.name);
+  summary.add_text(tensor.dtype);
+  summary.add_all(tensor.shape);
+  const std::span data(tensor.data, tensor.bytes);
+  const size_t n = std::min(kSample, data.size());
+  summary.add_bytes(data.first(n));
+  summary.add_bytes(data.subspan((data.size() - n) / 2, n));
+  summary.add_bytes(data.last(n));
+}
+
+}  // namespace
+
+uint64_t checksum(std::span<const std::byte> bytes) {
+  constexpr size_t kLanes = 8, kBlock = kLanes * sizeof(uint64_t);
+  uint64_t lanes[kLanes];
+  std::fill_n(lanes, kLanes, kStart);
+  const auto add_block = [&](const std::byte* block) {
+    uint64_t words[kLanes];
+    std::memcpy(words, block, kBlock);
+    for (size_t i = 0; i < kLanes; ++i) lanes[i] = mix(lanes[i], words[i]);
+  };
+  const size_t whole = bytes.size() / kBlock * kBlock;
+  for (size_t at = 0; at < whole; at += kBlock) add_block(bytes.data() + at);
+  if (whole < bytes.size()) {
+    std::byte rest[kBlock] = {};
+    std::memcpy(rest, bytes.data() + whole, bytes.size() - whole);
+    add_block(rest);
+  }
+  uint64_t sum = mix(kStart, bytes.size());
+  for (const uint64_t lane : lanes) sum = mix(sum, lane);
+  return sum;
+}
+
+void add_to_checksum(uint64_t& sum, std::span<const std::byte> bytes) { sum = mix(sum, checksum(bytes)); }
+
+std::string model_fingerprint(const Model& model) {
+  if (model.checkpoint == nullptr)
+    throw Error(model.spec.file.string() + ": random weights have no files that a saved context could name");
+  Summary summary;
+  add_spec(summary, model.spec);
+  for (const auto& [name, tensor] : model.checkpoint->tensors()) add_tensor(summary, tensor);
+  return summary.hex();
+}
+
+std::string tokenizer_fingerprint(const std::filesystem::path& model_dir) {
+  for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
+    const std::filesystem::path file = model_dir / name;
+    std::error_code ec;
+    if (!std::filesystem::exists(file, ec)) continue;
+    const MappedFile mapped(file);
+    Summary summary;
+    summary.add_bytes({mapped.data(), mapped.size()});
+    return summary.hex();
+  }
+  return "none";
+}
+
+}  // namespace lariat

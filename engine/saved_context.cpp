@@ -1,0 +1,127 @@
+#include "engine/saved_context.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <memory>
+
+#include "engine/fingerprint.h"
+#include "engine/saved_context_file.h"
+#include "kernels/error.h"
+#include "kernels/integers.h"
+#include "models/mapped_file.h"
+
+namespace lariat {
+namespace {
+
+constexpr size_t kFilePage = 4096;  // where pages of a mapping begin: the data shall, too
+
+ContextIdentity identity_of(const Session& session, const std::filesystem::path& model_dir) {
+  const RopeScaling& rope = session.rope();
+  const Model& model = session.model();
+  ContextIdentity identity;
+  identity.model = model_fingerprint(model);
+  identity.tokenizer = tokenizer_fingerprint(model_dir);
+  identity.weights = name_of(model.weights.dtype);
+  identity.keys = name_of(session.options().k_dtype);
+  identity.values = name_of(session.options().v_dtype);
+  identity.rope = !model.spec.has_rope() ? "no pairs"
+                                         : fmt::format("{} pairs, {}", rope.rotary_dim / 2,
+                                                       rope.interleaved ? "interleaved" : "half-split");
+  return identity;
+}
+
+// The scaling in words.
+std::string describe(const RopeScaling& rope) {
+  return fmt::format("{}, factor {}, theta {}, original context {}", name_of(rope.type), rope.factor,
+                     rope.theta, rope.original_ctx);
+}
+
+// Zeros from position `filled` of a page on: what was there is of no token.
+void clear_rest(std::span<std::byte> page, const KvGeometry& geometry, int64_t filled) {
+  for (const KvLayer& layer : geometry.layers) {
+    const auto clear = [&](size_t offset, DType dtype) {
+      for (int64_t head = 0; head < layer.n_kv_heads; ++head) {
+        const auto from = static_cast<size_t>(kv_index(head, filled, 0, layer.head_dim));
+        const auto to = static_cast<size_t>(kv_index(head + 1, 0, 0, layer.head_dim));
+        std::memset(page.data() + offset + from * size_of(dtype), 0, (to - from) * size_of(dtype));
+      }
+    };
+    clear(layer.k_offset, layer.k_dtype);
+    if (layer.v_offset != layer.k_offset) clear(layer.v_offset, layer.v_dtype);
+  }
+}
+
+template <class T>
+std::span<const std::byte> bytes_of(const std::vector<T>& values) {
+  return std::as_bytes(std::span(values));
+}
+
+}  // namespace
+
+void save_context(Session& session, const Sequence& sequence, std::span<const int32_t> tokens,
+                  const std::filesystem::path& model_dir, const std::filesystem::path& file,
+                  const std::string& note) {
+  const KvCache& cache = sequence.cache();
+  if (static_cast<int64_t>(tokens.size()) != cache.length())
+    throw Error(fmt::format("{}: {} tokens for a cache of {}; a context is saved with its own", file.string(),
+                            tokens.size(), cache.length()));
+  if (!cache.consistent())
+    throw Error(file.string() +
+                ": a stale cache cannot be saved: its keys are rotated with several RoPE frequencies, which "
+                "nobody knows any more");
+  ContextRecord record{identity_of(session, model_dir),
+                       describe(session.rope()),
+                       sequence.expected(),
+                       cache.frequencies(),
+                       {tokens.begin(), tokens.end()},
+                       {cache.placed().begin(), cache.placed().end()},
+                       note};
+  const KvGeometry& geometry = session.pool().geometry();
+  SafetensorsWriter writer(file, context_tensors(geometry, record, file),
+                           {context_metadata(record), kFilePage});
+  std::vector<std::byte> page(geometry.page_bytes);
+  std::vector<uint64_t> checksums;
+  for (int64_t first = 0; first < cache.length(); first += kKvPage) {
+    session.backend().copy_out(page.data(), cache.pages()[first / kKvPage], page.size());
+    if (cache.length() - first < kKvPage) clear_rest(page, geometry, cache.length() - first);
+    checksums.push_back(checksum(page));
+    writer.append(page);
+  }
+  checksums.push_back(context_checksum(record));
+  writer.append(bytes_of(record.frequencies.inv_freq));
+  writer.append(std::as_bytes(std::span(&record.frequencies.attention_factor, 1)));
+  writer.append(bytes_of(checksums));
+  writer.append(bytes_of(record.tokens));
+  writer.append(bytes_of(record.placed));
+  writer.finish(true);
+}
+
+SavedContext load_context(Session& session, const std::filesystem::path& model_dir,
+                          const std::filesystem::path& file) {
+  const bool in_host_memory = session.backend().name() != "cuda";
+  const auto mapped = std::make_shared<MappedFile>(
+      file, in_host_memory ? MappedFile::Access::kPrivate : MappedFile::Access::kRead);
+  mapped->prefetch();
+  KvPool& pool = session.pool();
+  const size_t page_bytes = pool.geometry().page_bytes;
+  const ContextExpectations expected = {identity_of(session, model_dir), pool.geometry(),
+                                        session.frequencies_for(0).inv_freq.size(),
+                                        session.model().spec.vocab_size, session.options().max_ctx};
+  ParsedContext parsed = parse_saved_context({mapped->data(), mapped->size()}, file, expected);
+  ContextRecord& record = parsed.record;
+  KvCache::Contents contents{{}, record.length(), std::move(record.frequencies), std::move(record.placed)};
+  for (size_t at = 0; at < parsed.pages.size(); at += page_bytes) {
+    if (in_host_memory) {
+      std::byte* page = mapped->writable_data() + (parsed.pages.data() - mapped->data()) + at;
+      contents.pages.push_back(std::make_shared<KvPool::Page>(pool, page, mapped));
+    } else {
+      contents.pages.push_back(pool.allocate());
+      session.backend().copy_in(contents.pages.back()->data(), parsed.pages.data() + at, page_bytes);
+    }
+  }
+  return {session.restore(std::move(contents), record.expected), std::move(record.tokens),
+          std::move(record.note)};
+}
+
+}  // namespace lariat

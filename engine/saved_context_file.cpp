@@ -1,0 +1,231 @@
+#include "engine/saved_context_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+
+#include "engine/fingerprint.h"
+#include "kernels/error.h"
+#include "kernels/integers.h"
+
+namespace lariat {
+namespace {
+
+constexpr const char* kFormat = "lariat context 1";
+constexpr size_t kMaxTensors = 500'000;    // their header is 60 MB of JSON
+constexpr int32_t kMaxPosition = 1 << 30;  // of Session::place
+constexpr int64_t kMaxLength = int64_t{1} << 40;
+
+using Metadata = std::map<std::string, std::string>;
+
+std::string stored_name(DType dtype) {
+  return dtype == DType::kF32 ? "F32" : dtype == DType::kF16 ? "F16" : "BF16";
+}
+
+// What a file says of itself.
+class Reader {
+ public:
+  Reader(std::span<const std::byte> bytes, const std::filesystem::path& file) : file_(file) {
+    for (StoredTensor& tensor : parse_safetensors(bytes, file, &metadata_)) {
+      std::string name = tensor.name;
+      tensors_.emplace(std::move(name), std::move(tensor));
+    }
+  }
+
+  [[noreturn]] void fail(const std::string& what, Remedy remedy = Remedy::kNone) const {
+    throw Error(file_.string() + ": " + what, remedy);
+  }
+  [[noreturn]] void damaged(const std::string& what) const {
+    fail(what + "; the saved context is damaged, make it again");
+  }
+
+  const std::string& text(const std::string& key) const {
+    const auto found = metadata_.find(key);
+    if (found == metadata_.end()) damaged("\"" + key + "\" is missing in its header");
+    return found->second;
+  }
+  int64_t number(const std::string& key, int64_t most) const {
+    const std::string& digits = text(key);
+    int64_t value = -1;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (error != std::errc() || end != digits.data() + digits.size() || value < 0 || value > most)
+      damaged(fmt::format("\"{}\" in its header is \"{:.40}\"", key, digits));
+    return value;
+  }
+  const Metadata& metadata() const { return metadata_; }
+  const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
+
+  template <class T>
+  std::vector<T> values(const std::string& name) const {
+    const StoredTensor& tensor = tensors_.at(name);
+    std::vector<T> values(tensor.bytes / sizeof(T));
+    if (!values.empty()) std::memcpy(values.data(), tensor.data, tensor.bytes);
+    return values;
+  }
+
+ private:
+  const std::filesystem::path& file_;
+  Metadata metadata_;
+  std::map<std::string, StoredTensor> tensors_;
+};
+
+ContextIdentity check_identity(const Reader& file, const ContextIdentity& own) {
+  const auto format = file.metadata().find("format");
+  if (format == file.metadata().end() || !format->second.starts_with("lariat context "))
+    file.fail("is no saved context; give a file that --save-cache wrote");
+  if (format->second != kFormat)
+    file.fail(fmt::format("\"{:.40}\" is of another version of lariat, this one reads \"{}\"; save it again",
+                          format->second, kFormat));
+  const ContextIdentity saved = {file.text("model"), file.text("tokenizer"), file.text("weights"),
+                                 file.text("keys"),  file.text("values"),    file.text("rope")};
+  if (saved.model != own.model)
+    file.fail("is a context of another model; load it with the model that it was saved with");
+  if (saved.tokenizer != own.tokenizer)
+    file.fail("was saved with another tokenizer of this model; its tokens would mean something else");
+  if (saved.weights != own.weights)
+    file.fail(fmt::format("saved with {:.20} weights, and this run has {}", saved.weights, own.weights),
+              Remedy::kSavedWeights);
+  if (saved.keys != own.keys || saved.values != own.values)
+    file.fail(fmt::format("saved with {:.20} keys and {:.20} values, and this run has {} and {}", saved.keys,
+                          saved.values, own.keys, own.values),
+              Remedy::kSavedCache);
+  if (saved.rope != own.rope)
+    file.fail(
+        fmt::format("its keys are rotated in {:.60}, and this run rotates {}; no re-rotation makes one "
+                    "of the other",
+                    saved.rope, own.rope));
+  return saved;
+}
+
+// Every tensor where context_tensors puts it, and no other. Returns where the first one begins.
+const std::byte* check_tensors(const Reader& file, const std::vector<NamedShape>& wanted) {
+  const std::byte* begin = nullptr;
+  size_t offset = 0;
+  for (const NamedShape& shape : wanted) {
+    const auto found = file.tensors().find(shape.name);
+    if (found == file.tensors().end()) file.damaged("tensor '" + shape.name + "' is missing");
+    const StoredTensor& tensor = found->second;
+    if (begin == nullptr) begin = tensor.data;
+    if (tensor.dtype != shape.dtype || tensor.shape != shape.shape || tensor.data != begin + offset)
+      file.damaged("tensor '" + shape.name + "' has another dtype, shape or place than its header says");
+    offset += tensor.bytes;
+  }
+  if (file.tensors().size() != wanted.size()) file.damaged("it has tensors of no saved context");
+  return begin;
+}
+
+void check_values(const Reader& file, const ContextRecord& record, int64_t vocab_size) {
+  for (const int32_t token : record.tokens) {
+    if (token < 0 || token >= vocab_size)
+      file.damaged(fmt::format("token id {} is outside the vocabulary of {}", token, vocab_size));
+  }
+  for (const int32_t position : record.placed) {
+    if (position < 0 || position > kMaxPosition)
+      file.damaged(fmt::format("a token's position is {}", position));
+  }
+  const RopeFrequencies& frequencies = record.frequencies;
+  const auto usable = [](double x) { return std::isfinite(x) && x >= 0; };
+  if (!std::all_of(frequencies.inv_freq.begin(), frequencies.inv_freq.end(), usable) ||
+      !usable(frequencies.attention_factor))
+    file.damaged("its RoPE frequencies are not finite numbers from 0 on");
+}
+
+}  // namespace
+
+Metadata context_metadata(const ContextRecord& record) {
+  const ContextIdentity& identity = record.identity;
+  Metadata metadata = {{"format", kFormat},
+                       {"model", identity.model},
+                       {"tokenizer", identity.tokenizer},
+                       {"weights", identity.weights},
+                       {"keys", identity.keys},
+                       {"values", identity.values},
+                       {"rope", identity.rope},
+                       {"scaling", record.scaling},
+                       {"length", std::to_string(record.length())},
+                       {"expected", std::to_string(record.expected)}};
+  if (!record.note.empty()) metadata["note"] = record.note;
+  return metadata;
+}
+
+std::vector<NamedShape> context_tensors(const KvGeometry& geometry, const ContextRecord& record,
+                                        const std::filesystem::path& file) {
+  const int64_t n_pages = ceil_div(record.length(), kKvPage);
+  if (static_cast<size_t>(n_pages) > kMaxTensors / (2 * geometry.layers.size()))
+    throw Error(fmt::format("{}: {} tokens of {} layers are more than a saved context can hold",
+                            file.string(), record.length(), geometry.layers.size()));
+  std::vector<NamedShape> tensors;
+  for (int64_t page = 0; page < n_pages; ++page) {
+    for (size_t i = 0; i < geometry.layers.size(); ++i) {
+      const KvLayer& layer = geometry.layers[i];
+      const std::string name = fmt::format("page.{}.layer.{}.", page, i);
+      const std::vector<int64_t> shape = {layer.n_kv_heads, kKvPage, layer.head_dim};
+      tensors.push_back({name + "keys", shape, stored_name(layer.k_dtype)});
+      if (layer.v_offset != layer.k_offset)
+        tensors.push_back({name + "values", shape, stored_name(layer.v_dtype)});
+    }
+  }
+  tensors.push_back({"inv_freq", {static_cast<int64_t>(record.frequencies.inv_freq.size())}, "F64"});
+  tensors.push_back({"attention_factor", {1}, "F64"});
+  tensors.push_back({"checksums", {n_pages + 1}, "U64"});
+  tensors.push_back({"tokens", {record.length()}, "I32"});
+  tensors.push_back({"positions", {static_cast<int64_t>(record.placed.size() / 3), 3}, "I32"});
+  return tensors;
+}
+
+uint64_t context_checksum(const ContextRecord& record) {
+  uint64_t sum = 0;
+  for (const auto& [key, value] : context_metadata(record)) add_to_checksum(sum, value);
+  add_to_checksum(sum, std::as_bytes(std::span(record.frequencies.inv_freq)));
+  add_to_checksum(sum, std::as_bytes(std::span(&record.frequencies.attention_factor, 1)));
+  add_to_checksum(sum, std::as_bytes(std::span(record.tokens)));
+  add_to_checksum(sum, std::as_bytes(std::span(record.placed)));
+  return sum;
+}
+
+ParsedContext parse_saved_context(std::span<const std::byte> bytes, const std::filesystem::path& file,
+                                  const ContextExpectations& expected) {
+  const Reader reader(bytes, file);
+  ParsedContext parsed;
+  ContextRecord& record = parsed.record;
+  record.identity = check_identity(reader, expected.identity);
+  record.scaling = reader.text("scaling");
+  record.expected = reader.number("expected", kMaxLength);
+  if (reader.metadata().contains("note")) record.note = reader.text("note");
+  const int64_t length = reader.number("length", kMaxLength);
+  const auto size_of_list = [&](const std::string& name) {
+    const auto found = reader.tensors().find(name);
+    return found == reader.tensors().end() || found->second.shape.empty() ? 0 : found->second.shape[0];
+  };
+  // The sizes of what is read are those of the file's tensors, which lie inside it.
+  if (size_of_list("tokens") != length) reader.damaged("it has not as many tokens as its header says");
+  if (expected.max_ctx > 0 && length > expected.max_ctx)
+    reader.fail(fmt::format("has {} tokens and the context allows {}", length, expected.max_ctx),
+                Remedy::kLongerContext);
+  record.tokens.resize(static_cast<size_t>(length));
+  record.placed.resize(static_cast<size_t>(3 * size_of_list("positions")));
+  record.frequencies.inv_freq.resize(expected.n_frequencies);
+  const std::byte* begin = check_tensors(reader, context_tensors(expected.geometry, record, file));
+  // Pages are used where they lie.
+  if ((begin - bytes.data()) % 64 != 0) reader.damaged("its pages do not begin at a multiple of 64 bytes");
+  record.tokens = reader.values<int32_t>("tokens");
+  record.placed = reader.values<int32_t>("positions");
+  record.frequencies.inv_freq = reader.values<double>("inv_freq");
+  record.frequencies.attention_factor = reader.values<double>("attention_factor").front();
+  check_values(reader, record, expected.vocab_size);
+  const auto checksums = reader.values<uint64_t>("checksums");
+  if (checksums.back() != context_checksum(record)) reader.damaged("its tokens or header were changed");
+  const size_t page_bytes = expected.geometry.page_bytes;
+  parsed.pages = {begin, (checksums.size() - 1) * page_bytes};
+  for (size_t i = 0; i + 1 < checksums.size(); ++i) {
+    if (checksum(parsed.pages.subspan(i * page_bytes, page_bytes)) != checksums[i])
+      reader.damaged(fmt::format("the keys and values of tokens {} to {} were changed", i * kKvPage,
+                                 (i + 1) * kKvPage - 1));
+  }
+  return parsed;
+}
+
+}  // namespace lariat

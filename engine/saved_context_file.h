@@ -1,0 +1,66 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "models/rope.h"
+#include "models/safetensors.h"
+
+// The file of a saved context: docs/saved-contexts.md.
+namespace lariat {
+
+// What a file and the session that loads it must agree on.
+struct ContextIdentity {
+  std::string model, tokenizer;       // engine/fingerprint.h
+  std::string weights, keys, values;  // dtypes
+  std::string rope;                   // how many dimensions of a head are rotated, and which form a pair
+  bool operator==(const ContextIdentity&) const = default;
+};
+
+// All that it holds beside the pages.
+struct ContextRecord {
+  ContextIdentity identity;
+  std::string scaling;   // for people
+  int64_t expected = 0;  // Sequence::expect
+  RopeFrequencies frequencies;
+  std::vector<int32_t> tokens, placed;  // placed: KvCache::placed
+  std::string note;                     // SavedContext::note
+
+  int64_t length() const { return static_cast<int64_t>(tokens.size()); }
+};
+
+std::map<std::string, std::string> context_metadata(const ContextRecord& record);
+// The file's tensors in their order: those of the pages, which lie as a KvPool's page does, then inv_freq,
+// attention_factor, checksums, tokens and positions. Throws Error naming `file` for more than a file can
+// have.
+std::vector<NamedShape> context_tensors(const KvGeometry& geometry, const ContextRecord& record,
+                                        const std::filesystem::path& file);
+// Of everything but the pages and the checksums.
+uint64_t context_checksum(const ContextRecord& record);
+
+// A file in memory; `pages` points into it, one behind the other.
+struct ParsedContext {
+  ContextRecord record;
+  std::span<const std::byte> pages;
+};
+
+// What must be there for a session whose sequences are like this.
+struct ContextExpectations {
+  ContextIdentity identity;
+  const KvGeometry& geometry;
+  size_t n_frequencies = 0;  // inv_freq's
+  int64_t vocab_size = 0;
+  int64_t max_ctx = 0;  // 0: no limit
+};
+
+// Throws Error, naming `file`, for a file that is damaged, another's, or longer than max_ctx. Reads all of
+// it: every page has a checksum.
+ParsedContext parse_saved_context(std::span<const std::byte> bytes, const std::filesystem::path& file,
+                                  const ContextExpectations& expected);
+
+}  // namespace lariat

@@ -1,0 +1,153 @@
+#include "models/text/chat_template.h"
+
+#include <fmt/format.h>
+
+#include "kernels/error.h"
+#include "models/json_file.h"
+#include "models/text/jinja_eval.h"
+
+namespace lariat {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr uint64_t kMaxTemplateBytes = uint64_t{1} << 20;
+
+[[noreturn]] void fail(const std::string& file, const jinja::Failure& failure) {
+  if (failure.line == 0) throw Error(fmt::format("{}: {}", file, failure.what()));
+  throw Error(fmt::format("{}: line {}: {}", file, failure.line, failure.what()));
+}
+
+// Of an object, what stands under `key`: a text, or the "content" of an added token.
+std::optional<std::string> token_text(const json& object, const char* key) {
+  const auto at = object.find(key);
+  if (at == object.end()) return std::nullopt;
+  if (at->is_string()) return at->get<std::string>();
+  if (!at->is_object()) return std::nullopt;
+  const auto content = at->find("content");
+  if (content == at->end() || !content->is_string()) return std::nullopt;
+  return content->get<std::string>();
+}
+
+// As transformers has them in special_tokens_map.
+void add_special_tokens(const json& object, ordered_json& variables) {
+  for (const char* key :
+       {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
+    if (auto text = token_text(object, key)) variables[key] = *std::move(text);
+  }
+}
+
+// A "chat_template": a text, or several with names.
+std::optional<std::string> template_text(const json& object, const std::string& file) {
+  const auto at = object.find("chat_template");
+  if (at == object.end() || at->is_null()) return std::nullopt;
+  if (at->is_string()) return at->get<std::string>();
+  if (at->is_object() && at->contains("default") && at->at("default").is_string())
+    return at->at("default").get<std::string>();
+  for (const json& entry : at->is_array() ? *at : json::array()) {
+    if (entry.is_object() && entry.value("name", json()) == "default" &&
+        entry.value("template", json()).is_string())
+      return entry.at("template").get<std::string>();
+  }
+  throw Error(file + ": key 'chat_template': expected a text or a list with a template named \"default\"");
+}
+
+json read_object(const fs::path& file) {
+  json value = fs::exists(file) ? read_json(file) : json::object();
+  if (!value.is_object()) throw Error(file.string() + ": expected a JSON object");
+  return value;
+}
+
+// Without members that are null; and a message's reasoning under its three names, as transformers does.
+ordered_json prepared(const ordered_json& messages) {
+  ordered_json out = ordered_json::array();
+  for (const ordered_json& message : messages) {
+    ordered_json kept = ordered_json::object(), reasoning;
+    for (const char* key : {"reasoning_content", "thinking", "reasoning"}) {
+      if (reasoning.is_null() && message.contains(key)) reasoning = message.at(key);
+    }
+    if (!reasoning.is_null()) kept["thinking"] = reasoning;
+    for (const auto& [key, value] : message.items()) {
+      if (!value.is_null()) kept[key] = value;
+    }
+    if (!reasoning.is_null()) kept["reasoning_content"] = reasoning;
+    out.push_back(std::move(kept));
+  }
+  return out;
+}
+
+std::string where(const fs::path& file, size_t message) {
+  return fmt::format("{}: message {}", file.string(), message + 1);
+}
+
+}  // namespace
+
+std::optional<ChatTemplate> ChatTemplate::load(const fs::path& model_dir) {
+  const fs::path config_file = model_dir / "tokenizer_config.json";
+  const json config = read_object(config_file);
+  ordered_json variables = ordered_json::object();
+  add_special_tokens(config, variables);
+  if (!config.contains("added_tokens_decoder"))
+    add_special_tokens(read_object(model_dir / "special_tokens_map.json"), variables);
+
+  if (const fs::path file = model_dir / "chat_template.jinja"; fs::exists(file))
+    return parse(read_file(file, kMaxTemplateBytes), file, std::move(variables));
+  for (const char* name : {"tokenizer_config.json", "chat_template.json"}) {
+    const fs::path file = model_dir / name;
+    const auto text = template_text(file == config_file ? config : read_object(file), file.string());
+    if (text) return parse(*text, file.string() + ": chat_template", std::move(variables));
+  }
+  return std::nullopt;
+}
+
+ChatTemplate ChatTemplate::parse(std::string_view source, const fs::path& file, ordered_json variables) {
+  ChatTemplate made;
+  made.file_ = file.string();
+  made.variables_ = std::move(variables);
+  try {
+    made.program_ = std::make_shared<const jinja::Program>(jinja::parse(source));
+  } catch (const jinja::Failure& failure) {
+    fail(made.file_, failure);
+  }
+  return made;
+}
+
+std::string ChatTemplate::render(const ordered_json& messages, bool add_generation_prompt,
+                                 const ordered_json& variables, std::optional<std::time_t> now) const {
+  if (!messages.is_array() || messages.empty()) throw Error("a chat template needs at least one message");
+  jinja::Context cx({}, now ? *now : std::time(nullptr));
+  try {
+    std::vector<std::pair<std::string, jinja::Value>> values;
+    values.emplace_back("messages", jinja::from_json(cx, prepared(messages)));
+    values.emplace_back("add_generation_prompt", jinja::boolean(add_generation_prompt));
+    for (const ordered_json* source : {&variables, &variables_}) {  // the first of a name counts
+      for (const auto& [key, value] : source->items()) values.emplace_back(key, jinja::from_json(cx, value));
+    }
+    for (const char* absent : {"tools", "documents"}) values.emplace_back(absent, jinja::none());
+    return jinja::render(*program_, cx, values);
+  } catch (const jinja::Failure& failure) {
+    fail(file_, failure);
+  }
+}
+
+ordered_json parse_messages(std::string_view text, const fs::path& file) {
+  ordered_json messages = parse_ordered_json(text, file.string());
+  if (!messages.is_array() || messages.empty())
+    throw Error(file.string() + ": expected a list of messages, [{\"role\": \"user\", \"content\": \"…\"}]");
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const ordered_json& message = messages[i];
+    if (!message.is_object()) throw Error(where(file, i) + " is no object with \"role\" and \"content\"");
+    if (!message.contains("role") || !message.at("role").is_string())
+      throw Error(where(file, i) + ": expected a \"role\": \"system\", \"user\" or \"assistant\"");
+    const bool content = message.contains("content");
+    if (content && !message.at("content").is_string() && !message.at("content").is_array() &&
+        !message.at("content").is_null())
+      throw Error(where(file, i) + ": \"content\" is neither a text nor a list");
+    if (!content && message.size() == 1) throw Error(where(file, i) + " has no \"content\"");
+  }
+  return messages;
+}
+
+}  // namespace lariat

@@ -1,0 +1,50 @@
+#pragma once
+#include <ctime>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace lariat {
+
+namespace jinja {
+struct Program;
+}
+
+// A model's chat template: messages to the text that the model was trained on, byte for byte as
+// apply_chat_template of transformers 5.23 makes it. Templates are Jinja; what of it is known is said in
+// docs/models.md and by the errors. Cheap to copy, safe to use from several threads.
+class ChatTemplate {
+ public:
+  // The template of a checkpoint's folder: chat_template.jinja, else "chat_template" of tokenizer_config.json
+  // (a text, or a list of {name, template}: the one named "default"), else chat_template.json. Its variables
+  // are the special tokens of tokenizer_config.json and, where that lists no added tokens,
+  // special_tokens_map.json. Unset when the folder has none. Throws Error naming the file and the template's
+  // line.
+  static std::optional<ChatTemplate> load(const std::filesystem::path& model_dir);
+
+  // `file` stands for the template in errors; `variables` is an object.
+  static ChatTemplate parse(std::string_view source, const std::filesystem::path& file,
+                            nlohmann::ordered_json variables);
+
+  // The text of `messages`, an array of {"role": …, "content": …, …} as parse_messages returns it.
+  // `variables`: further ones, as the keyword arguments of apply_chat_template (enable_thinking, …). `now`:
+  // what strftime_now tells in local time; the present without it. Linear in the messages. Throws Error when
+  // the template refuses the messages or does what lariat does not know or allow, naming its file and line.
+  std::string render(const nlohmann::ordered_json& messages, bool add_generation_prompt,
+                     const nlohmann::ordered_json& variables = {}, std::optional<std::time_t> now = {}) const;
+
+ private:
+  ChatTemplate() = default;
+  std::shared_ptr<const jinja::Program> program_;
+  std::string file_;
+  nlohmann::ordered_json variables_;
+};
+
+// Checks a JSON text, a list of {"role": text, "content": text or list, …}, and returns it. Throws Error that
+// names `file`, the message and what is wrong with it.
+nlohmann::ordered_json parse_messages(std::string_view text, const std::filesystem::path& file);
+
+}  // namespace lariat

@@ -1,0 +1,75 @@
+#pragma once
+#include <array>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/text/jinja_syntax.h"
+#include "models/text/jinja_value.h"
+
+// What expressions are made of, apart from scopes: each throws Failure where Python or Jinja would raise, and
+// for what lariat does not know.
+namespace lariat::jinja {
+
+struct Call {
+  std::vector<Value> args;         // of a filter or test: the input first
+  std::vector<std::string> names;  // of the last args
+};
+
+// The arguments of a call bound to parameters as Python does it; nullptr for those not given.
+class Arguments {
+ public:
+  static constexpr size_t kMost = 5;
+  // `what` is called, in errors; the first `required` parameters have no default.
+  Arguments(const Call& call, std::string_view what, std::initializer_list<std::string_view> parameters,
+            size_t required);
+  const Value* operator[](size_t i) const { return bound_[i]; }
+  int64_t integer(size_t i, int64_t otherwise) const;
+  bool boolean(size_t i, bool otherwise) const;
+  const std::string* text(size_t i) const;  // nullptr: not given or none
+
+ private:
+  std::string what_;
+  std::array<const Value*, kMost> bound_{};
+};
+
+// jinja_operators.cpp
+Value arithmetic(Context& cx, std::string_view symbol, Value a, const Value& b);
+Value negative(const Value& v);
+bool compare(Context& cx, std::string_view symbol, const Value& a, const Value& b);
+Value attribute(Context& cx, const Value& object, const std::string& name);
+Value item(Context& cx, const Value& object, const Value& key);
+void set_attribute(Context& cx, const Value& space, const std::string& name, const Value& value);
+Value slice(Context& cx, const Value& object, const Value& start, const Value& stop, const Value& step);
+
+// jinja_filters.cpp, jinja_tests.cpp
+Value apply_filter(Context& cx, const std::string& name, const Call& call);
+bool apply_test(Context& cx, const std::string& name, const Call& call);
+
+// jinja_methods.cpp: of texts, dicts, lists and tuples
+bool has_method(const Value& self, std::string_view name);  // those that Python has, known here or not
+bool changes_its_object(const Value& self, std::string_view name);  // what the sandbox refuses
+Value call_method(Context& cx, const Value& self, const std::string& name, const Call& call);
+
+// The first `limit` of them replaced, all when that is negative; as str.replace.
+std::string replace(Context& cx, const std::string& text, const std::string& old, const std::string& with,
+                    int64_t limit);
+
+// jinja_functions.cpp: range, dict, namespace, raise_exception, strftime_now
+std::optional<Value> find_function(std::string_view name);
+Value call_function(Context& cx, const Value& function, const Call& call);
+// As json.dumps; `indent` below 0: on one line.
+struct JsonStyle {
+  bool ascii = false, sort_keys = false;
+  std::optional<std::string> indent;
+  std::string item_separator = ", ", key_separator = ": ";
+};
+std::string to_json(Context& cx, const Value& v, const JsonStyle& style);
+
+// The text that the template makes of `variables`.
+std::string render(const Program& program, Context& cx,
+                   const std::vector<std::pair<std::string, Value>>& variables);
+
+}  // namespace lariat::jinja

@@ -1,0 +1,157 @@
+#pragma once
+#include <cstdint>
+#include <ctime>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+// The values of a chat template: Python's, as far as templates can tell.
+namespace lariat::jinja {
+
+// What is wrong with a template or its input. The interpreter adds the line where it is not known yet (0).
+struct Failure : std::runtime_error {
+  explicit Failure(const std::string& what, int at_line = 0) : std::runtime_error(what), line(at_line) {}
+  int line;
+};
+
+// What a rendering may use. A conversation of 1,000 messages takes some 200,000 steps; every byte of a text
+// that is made, copied or searched counts, so that memory and time are bounded by the same number.
+struct Limits {
+  uint64_t steps = 4'000'000;
+  uint64_t bytes = uint64_t{256} << 20;
+  uint64_t text_bytes = uint64_t{32} << 20;  // of one text, the output included
+};
+
+// A rendering in progress: what it has used and the time that strftime_now tells.
+class Context {
+ public:
+  explicit Context(const Limits& limits, std::time_t time) : now(time), limits_(limits) {}
+  void step(uint64_t n = 1) {
+    if ((steps_ += n) > limits_.steps)
+      throw Failure("the template takes more steps than any chat needs; is it endless?");
+  }
+  void charge(uint64_t bytes) {
+    if ((bytes_ += bytes) > limits_.bytes) throw Failure("the template makes more text than any chat needs");
+  }
+  // Before a text of that size is made.
+  void reserve_text(uint64_t bytes) { reserve_text(bytes, bytes); }
+  // The same where only some of its bytes are new.
+  void reserve_text(uint64_t bytes, uint64_t fresh) {
+    if (bytes > limits_.text_bytes) throw Failure("the template makes a text longer than any chat needs");
+    charge(fresh);
+  }
+
+  const std::time_t now;
+
+ private:
+  Limits limits_;
+  uint64_t steps_ = 0, bytes_ = 0;
+};
+
+enum class Kind : uint8_t {
+  kUndefined,  // Jinja's: prints as "", has no attributes; its Text says what was not there
+  kNone,
+  kBool,
+  kInteger,
+  kFloat,
+  kText,
+  kMarkup,  // what `safe` and `escape` make: a text that can only be printed and compared
+  kList,
+  kTuple,
+  kRange,
+  kView,      // what keys(), values() and items() of a dict return
+  kIterator,  // what map, select, ... make: can be gone through once
+  kDict,
+  kNamespace,
+  kMacro,
+  kLoop,      // the variable `loop`
+  kMethod,    // a method of a value, not called yet
+  kFunction,  // of the environment: range, namespace, ...
+};
+
+struct Value {
+  Kind kind = Kind::kUndefined;
+  union {
+    int64_t integer = 0;  // kInteger; kFunction: which
+    bool boolean;
+    double real;
+  };
+  std::shared_ptr<void> object;  // a Text, Sequence, Dict, Method; of the interpreter: a Macro or Loop
+
+  template <class T>
+  T& as() const {
+    return *static_cast<T*>(object.get());
+  }
+  bool is(Kind other) const { return kind == other; }
+};
+
+using Text = std::string;  // valid UTF-8
+
+struct Sequence {
+  std::vector<Value> items;
+  std::string name;  // kRange: how it prints; kView: "dict_items", ...
+  size_t taken = 0;  // kIterator: how many items are gone
+  int depth = 1;     // of containers in it, itself included
+  bool plain = true;
+};
+
+struct Dict {
+  std::vector<std::pair<Value, Value>> members;  // in order; looked up one by one, which counts as steps
+  int depth = 1;
+  bool plain = true;
+};
+
+struct Method {
+  Value self;
+  std::string name;
+};
+
+Value none();
+Value boolean(bool b);
+Value integer(int64_t i);
+Value real(double d);
+Value undefined(std::string what);
+Value constant_text(std::string text);  // not counted: part of the template
+Value make_text(Context& cx, std::string text);
+Value make_markup(Context& cx, std::string text);
+Value make_sequence(Context& cx, Kind kind, std::vector<Value> items, std::string name = "");
+Value make_dict(Context& cx, std::vector<std::pair<Value, Value>> members = {});
+Value from_json(Context& cx, const nlohmann::ordered_json& json);
+
+inline bool is_text(const Value& v) { return v.kind == Kind::kText; }
+inline const std::string& text_of(const Value& v) { return v.as<Text>(); }  // kText, kMarkup, kUndefined
+bool is_sequence(const Value& v);                                           // kList ... kIterator
+inline const std::vector<Value>& items_of(const Value& v) { return v.as<Sequence>().items; }
+bool is_number(const Value& v);    // Python's: bool, int, float
+bool is_integral(const Value& v);  // bool, int
+int64_t integral(const Value& v);  // of those
+double to_double(const Value& v);  // of a number
+// Whether it holds nothing that refers back to a scope or may change: what a namespace may hold, so that no
+// value can hold itself.
+bool is_plain(const Value& v);
+
+const char* type_name(const Value& v);  // as Python's errors call it
+bool truth(const Value& v);
+std::string to_text(Context& cx, const Value& v);  // Python's str()
+std::string repr(Context& cx, const Value& v);
+std::string float_repr(double d);
+// Python's ==, and what sorts before what; order() throws Failure where Python has none.
+bool equal(Context& cx, const Value& a, const Value& b);
+int order(Context& cx, const Value& a, const Value& b, std::string_view symbol = "<");
+bool contains(Context& cx, const Value& container, const Value& item);
+int64_t length(Context& cx, const Value& v);
+// Its items as a sequence; throws Failure when it cannot be iterated. Takes all of an iterator.
+Value to_sequence(Context& cx, const Value& v);
+
+Value* find(Context& cx, const Dict& dict, const Value& key);
+Value* find(Context& cx, const Dict& dict, std::string_view key);
+void put(Context& cx, Dict& dict, const Value& key, const Value& value);
+
+// Throws Failure saying what is undefined; for operations that Jinja refuses on such.
+[[noreturn]] void fail_undefined(const Value& v);
+
+}  // namespace lariat::jinja

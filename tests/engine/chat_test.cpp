@@ -1,0 +1,321 @@
+// A conversation: what the cache holds is what the template makes of the messages, whatever happened before.
+#include "engine/chat.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+
+#include "engine/interrupt.h"
+#include "tests/engine/engine_test_util.h"
+
+namespace lariat::test {
+namespace {
+
+namespace fs = std::filesystem;
+using Messages = nlohmann::ordered_json;
+
+// Every message between markers; what an assistant said ends with the end-of-text token.
+constexpr const char* kPlain =
+    "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>\n{{ m['content'] }}{{ eos_token if m['role'] "
+    "== "
+    "'assistant' else '' }}\n{% endfor %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}";
+// As templates of models that think do: of earlier answers only the end is kept. And no system.
+constexpr const char* kForgetful =
+    "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'system' %}{{ raise_exception('no system "
+    "here') "
+    "}}{% endif %}<|{{ m['role'] }}|>\n{% if m['role'] == 'assistant' and not loop.last %}{{ "
+    "m['content'].split(' ')[-1] }}{% else %}{{ m['content'] }}{% endif %}\n{% endfor %}{% if "
+    "add_generation_prompt %}<|assistant|>\n{% endif %}";
+
+class ChatTest : public testing::Test {
+ protected:
+  ChatTest() : dir_(fs::temp_directory_path() / ("lariat_chat_" + std::to_string(getpid()))) {
+    fs::remove_all(dir_);
+    fs::create_directories(dir_);
+    for (const auto& entry : fs::directory_iterator(demo())) {
+      fs::create_symlink(entry.path(), dir_ / entry.path().filename());
+    }
+    options_.generate.max_new_tokens = 24;
+    options_.generate.eos_ids = {2};
+  }
+  ~ChatTest() override { fs::remove_all(dir_); }
+
+  static fs::path demo() { return fs::path(LARIAT_SOURCE_DIR) / "configs" / "demo"; }
+  ChatTemplate chat_template(const char* text) const {
+    std::ofstream(dir_ / "chat_template.jinja") << text;
+    return ChatTemplate::load(dir_).value();
+  }
+  Answer say(Conversation& conversation, const std::string& text) const {
+    return conversation.answer(text, options_, [](const std::string&) { return true; });
+  }
+  // What the model answers to these messages when nothing of them is in a cache.
+  std::vector<int32_t> fresh_answer(const ChatTemplate& rendering, Messages messages,
+                                    const std::string& text) {
+    messages.push_back({{"role", "user"}, {"content", text}});
+    Session session(model_, backend_, session_options_);
+    Sequence sequence = session.new_sequence();
+    const auto prompt = tokenizer_.encode(rendering.render(messages, true), false);
+    return generate(session, sequence, prompt, options_.generate, [](int32_t) { return true; }).tokens;
+  }
+  // The cache holds a beginning of what the messages are rendered to.
+  void expect_consistent(const Conversation& conversation, const ChatTemplate& rendering) const {
+    EXPECT_EQ(std::ssize(conversation.tokens()), conversation.sequence().length());
+    const auto all = tokenizer_.encode(rendering.render(conversation.messages(), false), false);
+    ASSERT_LE(conversation.tokens().size(), all.size());
+    EXPECT_TRUE(std::equal(conversation.tokens().begin(), conversation.tokens().end(), all.begin()));
+  }
+
+  fs::path dir_;
+  CpuBackend backend_{1};
+  Model model_ = open_f32(demo(), backend_);
+  Tokenizer tokenizer_ = Tokenizer::load(demo());
+  SessionOptions session_options_ = f32_session();
+  AnswerOptions options_;
+};
+
+const std::vector<std::string> kTurns = {"Once upon a time", "And then?", "What is the pass key?"};
+
+TEST_F(ChatTest, EveryAnswerIsThatOfAFreshReading) {
+  const ChatTemplate rendering = chat_template(kPlain);
+  Session session(model_, backend_, session_options_);
+  Conversation conversation(session, tokenizer_, rendering);
+  int64_t length = 0;
+  for (const std::string& turn : kTurns) {
+    const auto expected = fresh_answer(rendering, conversation.messages(), turn);
+    const Answer answer = say(conversation, turn);
+    EXPECT_EQ(answer.generation.tokens, expected);
+    EXPECT_EQ(answer.reused, length) << "all that was there stays";
+    EXPECT_GT(answer.read, 0);
+    expect_consistent(conversation, rendering);
+    length = conversation.sequence().length();
+  }
+  EXPECT_EQ(conversation.messages().size(), 6U);
+}
+
+TEST_F(ChatTest, ATemplateMayForgetWhatWasSaid) {
+  const ChatTemplate rendering = chat_template(kForgetful);
+  Session session(model_, backend_, session_options_);
+  Conversation conversation(session, tokenizer_, rendering);
+  int64_t length = 0;
+  for (const std::string& turn : kTurns) {
+    const auto expected = fresh_answer(rendering, conversation.messages(), turn);
+    const Answer answer = say(conversation, turn);
+    EXPECT_EQ(answer.generation.tokens, expected);
+    if (length > 0) {
+      EXPECT_LT(answer.reused, length) << "the answer before is another now";
+      EXPECT_GT(answer.reused, 5) << "but not what stands before it";
+    }
+    length = conversation.sequence().length();
+  }
+}
+
+TEST_F(ChatTest, AnInterruptedAnswerStays) {
+  const ChatTemplate rendering = chat_template(kPlain);
+  Session session(model_, backend_, session_options_);
+  Conversation conversation(session, tokenizer_, rendering);
+  std::atomic<bool> interrupted{false};
+  options_.generate.interrupted = &interrupted;
+  std::string shown;
+  const Answer answer = conversation.answer(kTurns[0], options_, [&](const std::string& piece) {
+    shown += piece;
+    interrupted = shown.size() > 20;
+    return true;
+  });
+  EXPECT_EQ(answer.generation.stop_reason, StopReason::kInterrupted);
+  EXPECT_LT(answer.generation.tokens.size(), 24U);
+  EXPECT_EQ(conversation.messages().back().at("content"), shown);
+  EXPECT_EQ(answer.text, shown);
+  expect_consistent(conversation, rendering);
+  interrupted = false;
+  const auto expected = fresh_answer(rendering, conversation.messages(), kTurns[1]);
+  EXPECT_EQ(say(conversation, kTurns[1]).generation.tokens, expected);
+}
+
+TEST_F(ChatTest, AMessageInterruptedBeforeItsAnswerIsForgotten) {
+  const ChatTemplate rendering = chat_template(kPlain);
+  session_options_.prefill_chunk = 8;
+  Session session(model_, backend_, session_options_);
+  Conversation conversation(session, tokenizer_, rendering);
+  say(conversation, kTurns[0]);
+  const Messages before = conversation.messages();
+  std::atomic<bool> interrupted{true};
+  options_.generate.interrupted = &interrupted;
+  EXPECT_THROW(say(conversation, kTurns[1]), Interrupted);
+  EXPECT_EQ(conversation.messages(), before);
+  EXPECT_EQ(std::ssize(conversation.tokens()), conversation.sequence().length());
+  interrupted = false;
+  const auto expected = fresh_answer(rendering, before, kTurns[2]);
+  EXPECT_EQ(say(conversation, kTurns[2]).generation.tokens, expected);
+}
+
+TEST_F(ChatTest, AFullContextKeepsTheConversation) {
+  const ChatTemplate rendering = chat_template(kPlain);
+  session_options_.max_ctx = 90;
+  Session session(model_, backend_, session_options_);
+  Conversation conversation(session, tokenizer_, rendering);
+  say(conversation, kTurns[0]);
+  const Messages before = conversation.messages();
+  const std::string much(200, 'a');
+  EXPECT_THROW(say(conversation, much), Error);
+  EXPECT_EQ(conversation.messages(), before);
+  expect_consistent(conversation, rendering);
+  options_.generate.max_new_tokens = 1000;
+  const Answer answer = say(conversation, "And");
+  EXPECT_LE(conversation.sequence().length(), 90);
+  EXPECT_EQ(conversation.messages().back().at("content"), answer.text);
+  conversation.reset();
+  EXPECT_EQ(conversation.sequence().length(), 0);
+  options_.generate.max_new_tokens = 10;
+  EXPECT_EQ(say(conversation, kTurns[0]).generation.tokens,
+            fresh_answer(rendering, Messages::array(), kTurns[0]));
+}
+
+TEST_F(ChatTest, TheSystemsMessageComesFirstAndStays) {
+  const ChatTemplate rendering = chat_template(kPlain);
+  Session session(model_, backend_, session_options_);
+  Conversation conversation(session, tokenizer_, rendering);
+  conversation.set_system("Be brief.");
+  say(conversation, kTurns[0]);
+  conversation.set_system("Be long.");
+  ASSERT_EQ(conversation.messages().size(), 3U);
+  EXPECT_EQ(conversation.messages()[0], Messages({{"role", "system"}, {"content", "Be long."}}));
+  const auto expected = fresh_answer(rendering, conversation.messages(), kTurns[1]);
+  EXPECT_EQ(say(conversation, kTurns[1]).generation.tokens, expected);
+  conversation.reset();
+  ASSERT_EQ(conversation.messages().size(), 1U);
+  conversation.set_system("");
+  EXPECT_TRUE(conversation.messages().empty());
+}
+
+TEST_F(ChatTest, ATemplateMayRefuseASystem) {
+  const ChatTemplate rendering = chat_template(kForgetful);
+  Session session(model_, backend_, session_options_);
+  Conversation conversation(session, tokenizer_, rendering);
+  say(conversation, kTurns[0]);
+  const Messages before = conversation.messages();
+  EXPECT_THROW(conversation.set_system("Be brief."), Error);
+  EXPECT_EQ(conversation.messages(), before);
+}
+
+TEST_F(ChatTest, AStopStringIsNoPartOfTheAnswer) {
+  const ChatTemplate rendering = chat_template(kPlain);
+  Session session(model_, backend_, session_options_);
+  Conversation whole(session, tokenizer_, rendering), cut(session, tokenizer_, rendering);
+  const std::string text = say(whole, kTurns[0]).text;
+  ASSERT_GT(text.size(), 20U);
+  options_.stop = {text.substr(10, 4)};
+  const Answer answer = say(cut, kTurns[0]);
+  EXPECT_EQ(answer.generation.stop_reason, StopReason::kStop);
+  EXPECT_EQ(answer.text, text.substr(0, text.find(options_.stop[0])));
+  EXPECT_EQ(cut.messages().back().at("content"), answer.text);
+  options_.stop.clear();
+  const auto expected = fresh_answer(rendering, cut.messages(), kTurns[1]);
+  EXPECT_EQ(say(cut, kTurns[1]).generation.tokens, expected);
+}
+
+TEST_F(ChatTest, ThePenaltyIsThatOfTheWholeConversation) {
+  const ChatTemplate rendering = chat_template(kPlain);
+  options_.generate.sampler.repetition_penalty = 1.3F;
+  Session session(model_, backend_, session_options_);
+  Conversation conversation(session, tokenizer_, rendering);
+  for (const std::string& turn : kTurns) {
+    const auto expected = fresh_answer(rendering, conversation.messages(), turn);
+    EXPECT_EQ(say(conversation, turn).generation.tokens, expected);
+  }
+}
+
+TEST_F(ChatTest, GoesOnAfterItWasPutAway) {
+  const ChatTemplate rendering = chat_template(kPlain);
+  Session session(model_, backend_, session_options_);
+  Conversation conversation(session, tokenizer_, rendering);
+  conversation.set_system("Be \"brief\".");
+  say(conversation, kTurns[0]);
+  const fs::path file = dir_ / "context";
+  save_context(session, conversation.sequence(), conversation.tokens(), demo(), file, conversation.note());
+  const Answer expected = say(conversation, kTurns[1]);
+
+  Session later(model_, backend_, session_options_);
+  Conversation loaded(later, tokenizer_, rendering);
+  loaded.restore(load_context(later, demo(), file), file.string());
+  const Answer answer = say(loaded, kTurns[1]);
+  EXPECT_EQ(answer.generation.tokens, expected.generation.tokens);
+  EXPECT_EQ(answer.reused, expected.reused);
+  EXPECT_EQ(loaded.messages(), conversation.messages());
+}
+
+// A text that another command has read, and a conversation about it: the text begins once, and stays.
+TEST_F(ChatTest, StandsBehindATextThatIsNoConversation) {
+  const ChatTemplate rendering = chat_template(kPlain);
+  Session session(model_, backend_, session_options_);
+  const auto text = tokenizer_.encode("Once upon a time there was a boy.", true);
+  Sequence sequence = session.new_sequence();
+  session.prefill(sequence, text);
+  Conversation conversation(session, tokenizer_, rendering);
+  conversation.restore({std::move(sequence), text, ""}, "context");
+  EXPECT_TRUE(conversation.messages().empty());
+  const auto n = std::ssize(text);
+  const int32_t bos = tokenizer_.bos_id().value();
+  for (const std::string& turn : {kTurns[0], kTurns[1]}) {
+    EXPECT_GE(say(conversation, turn).reused, n);
+    EXPECT_EQ(std::count(conversation.tokens().begin(), conversation.tokens().end(), bos), 1);
+    EXPECT_TRUE(std::equal(text.begin(), text.end(), conversation.tokens().begin()));
+  }
+  conversation.reset();
+  EXPECT_EQ(conversation.tokens(), text);
+}
+
+TEST_F(ChatTest, ANoteThatIsNoneIsRefused) {
+  const ChatTemplate rendering = chat_template(kPlain);
+  Session session(model_, backend_, session_options_);
+  for (const char* note :
+       {"x", "{}", R"({"before": 2, "messages": "[]"})", R"({"before": 0, "messages": "{}"})",
+        R"({"before": 0, "messages": "[1]"})", R"({"before": -1, "messages": "[]"})"}) {
+    Conversation conversation(session, tokenizer_, rendering);
+    Sequence sequence = session.new_sequence();
+    session.prefill(sequence, std::vector<int32_t>{1});
+    try {
+      conversation.restore({std::move(sequence), {1}, note}, "some.context");
+      FAIL() << note;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("some.context"), std::string::npos) << e.what();
+    }
+    EXPECT_EQ(conversation.sequence().length(), 0);
+  }
+}
+
+// Beyond the trained context, with a scale that grows.
+TEST_F(ChatTest, ADynamicScaleFollowsTheConversation) {
+  const ChatTemplate rendering = chat_template(kPlain);
+  RopeOptions rope;
+  rope.scaling = "dynamic-yarn";
+  rope.original_ctx = 64;
+  session_options_.rope = resolve_rope(model_.spec.rope, rope);
+  Session session(model_, backend_, session_options_);
+  Conversation conversation(session, tokenizer_, rendering);
+  for (int i = 0; i < 6; ++i) say(conversation, kTurns[static_cast<size_t>(i) % 3]);
+  const int64_t length = conversation.sequence().length();
+  EXPECT_GT(length, 128);
+  EXPECT_GT(conversation.sequence().cache().rerotations().count, 2);
+  EXPECT_EQ(conversation.sequence().cache().frequencies(), session.frequencies_for(length));
+  expect_consistent(conversation, rendering);
+  conversation.reset();  // and shrinks back
+  EXPECT_EQ(say(conversation, "Hello").generation.tokens,
+            fresh_answer(rendering, Messages::array(), "Hello"));
+}
+
+TEST_F(ChatTest, TheTemplateSaysWhereATurnEnds) {
+  EXPECT_EQ(end_of_turn_id(tokenizer_, chat_template(kPlain)), tokenizer_.token_to_id("</s>"));
+  EXPECT_EQ(end_of_turn_id(tokenizer_, chat_template(kForgetful)), std::nullopt);
+  const fs::path llama3 = golden_dir() / "tokenizers" / "llama3-mini";
+  const Tokenizer tokenizer = Tokenizer::load(llama3);
+  const ChatTemplate rendering = chat_template(
+      "{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n{{ m.content "
+      "}}<|eot_id|>{% "
+      "endfor %}");
+  ASSERT_TRUE(tokenizer.token_to_id("<|eot_id|>").has_value());
+  EXPECT_EQ(end_of_turn_id(tokenizer, rendering), tokenizer.token_to_id("<|eot_id|>"));
+}
+
+}  // namespace
+}  // namespace lariat::test

@@ -1,0 +1,107 @@
+// Perplexity of a text in one piece, behind a context or without one.
+#include "engine/eval/perplexity.h"
+#include "tests/engine/saved_context_util.h"
+
+namespace lariat::test {
+namespace {
+
+class Continuation : public ContextFolder {
+ protected:
+  Continuation()
+      : backend_(1),
+        model_dir_(checkpoint_dir("llama_gqa")),
+        model_(open_f32(model_dir_, backend_)),
+        session_(model_, backend_, f32_session()) {
+    options_.bos = 1;
+    options_.buckets = 7;
+  }
+  PerplexityResult measure(Sequence& sequence, std::vector<int32_t>& tokens, std::span<const int32_t> text) {
+    TokenSource source(std::vector<int32_t>(text.begin(), text.end()));
+    return measure_continuation(session_, sequence, tokens, source, "text", options_);
+  }
+  CpuBackend backend_;
+  std::filesystem::path model_dir_;
+  Model model_;
+  Session session_;
+  PerplexityOptions options_;
+};
+
+// Read by hand: every token from the logits of those before it.
+TEST_F(Continuation, ScoresEveryTokenBehindTheBos) {
+  const auto text = some_tokens(80, model_.spec.vocab_size);
+  Sequence sequence = session_.new_sequence();
+  std::vector<int32_t> tokens;
+  const PerplexityResult result = measure(sequence, tokens, text);
+  EXPECT_EQ(result.tokens, 80);
+  EXPECT_EQ(result.ctx, 81);
+  EXPECT_EQ(sequence.length(), 81);
+  EXPECT_EQ(tokens.front(), 1);
+  EXPECT_EQ(tokens.size(), 81U);
+  Sequence by_hand = session_.new_sequence();
+  double nll = 0;
+  for (size_t i = 0; i + 1 < tokens.size(); ++i) {
+    const auto logits = session_.decode(by_hand, tokens[i]);
+    double sum = 0;
+    for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
+    nll += std::log(sum) - logits[static_cast<size_t>(tokens[i + 1])];
+  }
+  EXPECT_NEAR(result.nll, nll, 80 * kSumOrderTolerance);
+  // Buckets hold every loss once, over the positions that were scored.
+  ASSERT_EQ(result.positions.size(), 7U);
+  EXPECT_EQ(result.positions.front().from, 1);
+  EXPECT_EQ(result.positions.back().to, 81);
+  double of_buckets = 0;
+  int64_t count = 0;
+  for (const auto& bucket : result.positions) {
+    EXPECT_EQ(bucket.tokens, bucket.to - bucket.from);
+    of_buckets += bucket.nll;
+    count += bucket.tokens;
+  }
+  EXPECT_EQ(count, 80);
+  EXPECT_NEAR(of_buckets, result.nll, 1e-9);
+}
+
+// In two parts with the context put away between them: no token is lost or scored twice.
+TEST_F(Continuation, InTwoPartsIsTheWhole) {
+  const auto text = some_tokens(400, model_.spec.vocab_size);
+  Sequence whole = session_.new_sequence(), first = session_.new_sequence();
+  std::vector<int32_t> all, some;
+  const PerplexityResult at_once = measure(whole, all, text);
+  const PerplexityResult head = measure(first, some, std::span(text).first(250));
+  save_context(session_, first, some, model_dir_, dir_ / "context");
+  SavedContext context = load_context(session_, model_dir_, dir_ / "context");
+  const PerplexityResult tail = measure(context.sequence, context.tokens, std::span(text).subspan(250));
+  EXPECT_EQ(head.tokens + tail.tokens, at_once.tokens);
+  EXPECT_EQ(tail.tokens, 150);
+  EXPECT_EQ(tail.positions.front().from, 251);
+  EXPECT_NEAR(head.nll + tail.nll, at_once.nll, 400 * kSumOrderTolerance);
+  EXPECT_EQ(context.tokens, all);
+  EXPECT_EQ(context.sequence.length(), whole.length());
+}
+
+TEST_F(Continuation, WithoutABosTheFirstTokenHasNothingBeforeIt) {
+  options_.bos.reset();
+  const auto text = some_tokens(9, model_.spec.vocab_size);
+  Sequence sequence = session_.new_sequence();
+  std::vector<int32_t> tokens;
+  EXPECT_EQ(measure(sequence, tokens, text).tokens, 8);
+  EXPECT_EQ(sequence.length(), 9);
+  Sequence other = session_.new_sequence();
+  std::vector<int32_t> one, none;
+  EXPECT_THROW(measure(other, one, std::span(text).first(1)), Error);
+  EXPECT_THROW(measure(other, none, {}), Error);
+  EXPECT_THROW(measure(sequence, tokens, {}), Error);
+}
+
+TEST_F(Continuation, InterruptedKeepsWhatWasScored) {
+  const std::atomic<bool> interrupted = true;
+  options_.interrupted = &interrupted;
+  Sequence sequence = session_.new_sequence();
+  std::vector<int32_t> tokens;
+  const PerplexityResult result = measure(sequence, tokens, some_tokens(20, model_.spec.vocab_size));
+  EXPECT_FALSE(result.complete);
+  EXPECT_EQ(result.tokens, 0);
+}
+
+}  // namespace
+}  // namespace lariat::test

@@ -1,0 +1,299 @@
+// The file of a saved context: what it looks like, what of it is refused, and what becomes of it when saving
+// does not come to its end.
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "engine/fingerprint.h"
+#include "engine/saved_context_file.h"
+#include "tests/engine/forwarding_backend.h"
+#include "tests/engine/saved_context_util.h"
+
+namespace lariat::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ContextFile : public ContextFolder {
+ protected:
+  ContextFile()
+      : backend_(1),
+        model_dir_(checkpoint_dir("llama_gqa")),
+        model_(open_f32(model_dir_, backend_)),
+        tokens_(some_tokens(300, model_.spec.vocab_size)),
+        file_(dir_ / "context") {
+    options_ = f32_session();
+    options_.k_dtype = DType::kF16;
+    Session session(model_, backend_, options_);
+    save(session, file_);
+    bytes_ = bytes_of_file(file_);
+    std::memcpy(&header_bytes_, bytes_.data(), sizeof header_bytes_);
+  }
+
+  void save(Session& session, const fs::path& file) {
+    Sequence sequence = session.new_sequence();
+    session.prefill(sequence, tokens_);
+    save_context(session, sequence, tokens_, model_dir_, file);
+  }
+
+  // One line that begins with the name of the file, or "" when it is loaded.
+  std::string refusal(const SessionOptions& options, const Model& model, const fs::path& dir,
+                      const fs::path& file) {
+    Session session(model, backend_, options);
+    try {
+      load_context(session, dir, file);
+    } catch (const Error& e) {
+      const std::string what = e.what();
+      EXPECT_TRUE(what.starts_with(file.string())) << what;
+      EXPECT_EQ(what.find('\n'), std::string::npos) << what;
+      EXPECT_EQ(session.pool().pages(), 0);
+      return what;
+    }
+    return "";
+  }
+  std::string refusal(const fs::path& file) { return refusal(options_, model_, model_dir_, file); }
+  std::string refusal_of_bytes(const std::string& bytes) {
+    const fs::path file = dir_ / "changed";
+    std::ofstream(file, std::ios::binary) << bytes;
+    return refusal(file);
+  }
+
+  CpuBackend backend_;
+  fs::path model_dir_;
+  Model model_;
+  std::vector<int32_t> tokens_;
+  fs::path file_;
+  SessionOptions options_;
+  std::string bytes_;
+  uint64_t header_bytes_ = 0;
+};
+
+TEST_F(ContextFile, IsASafetensorsFileThatOthersRead) {
+  EXPECT_EQ((8 + header_bytes_) % 4096, 0U);
+  const Checkpoint file = Checkpoint::open_file(file_);
+  EXPECT_EQ(file.tensors().size(), 2U * 2 * 2 + 5);
+  for (const char* page : {"page.0.", "page.1."}) {
+    for (const char* layer : {"layer.0.", "layer.1."}) {
+      EXPECT_EQ(file.check(std::string(page) + layer + "keys", {2, kKvPage, 16}).dtype, "F16");
+      EXPECT_EQ(file.check(std::string(page) + layer + "values", {2, kKvPage, 16}).dtype, "F32");
+    }
+  }
+  EXPECT_EQ(file.check("inv_freq", {8}).dtype, "F64");
+  EXPECT_EQ(file.check("tokens", {300}).dtype, "I32");
+  // Positions 300 and on are of no token.
+  const auto values = float_tensor(file, "page.1.layer.1.values");
+  for (int64_t head = 0; head < 2; ++head) {
+    for (int64_t position = 300; position < 2 * kKvPage; ++position) {
+      for (int64_t d = 0; d < 16; ++d)
+        ASSERT_EQ(values[static_cast<size_t>(kv_index(head, position, d, 16))], 0.0F);
+    }
+    EXPECT_NE(values[static_cast<size_t>(kv_index(head, 299, 0, 16))], 0.0F);
+  }
+}
+
+TEST_F(ContextFile, IsTheSameEveryTime) {
+  Session session(model_, backend_, options_);
+  save(session, dir_ / "again");
+  EXPECT_EQ(bytes_of_file(dir_ / "again"), bytes_);
+}
+
+// Cut anywhere: in the length of the header, in the header, between and inside tensors, before the last byte.
+TEST_F(ContextFile, CutShortIsRefused) {
+  const size_t data = 8 + header_bytes_;
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{7}, size_t{8}, size_t{9}, size_t{100}, data - 1,
+                            data, data + 1, data + 16384, data + 16385, (data + bytes_.size()) / 2,
+                            bytes_.size() - 1201, bytes_.size() - 4, bytes_.size() - 1}) {
+    EXPECT_NE(refusal_of_bytes(bytes_.substr(0, size)), "") << size;
+  }
+  EXPECT_NE(refusal_of_bytes(bytes_ + "x"), "");
+  EXPECT_EQ(refusal_of_bytes(bytes_), "");
+}
+
+// One bit of each byte: of all of the header, and of some of the data, those of the short tensors behind the
+// pages among them.
+TEST_F(ContextFile, ChangedAnywhereIsRefused) {
+  const Session session(model_, backend_, options_);
+  std::map<std::string, std::string> said;
+  parse_safetensors(std::as_bytes(std::span(bytes_)), file_, &said);
+  const ContextExpectations expected = {
+      {said["model"], said["tokenizer"], said["weights"], said["keys"], said["values"], said["rope"]},
+      session.pool().geometry(),
+      8,
+      model_.spec.vocab_size,
+      0};
+  const size_t data = 8 + header_bytes_;
+  std::vector<size_t> places;
+  for (size_t at = 0; at < data; ++at) places.push_back(at);
+  for (size_t at = data; at < bytes_.size(); at += 1021) places.push_back(at);
+  for (size_t at = bytes_.size() - 1300; at < bytes_.size(); ++at) places.push_back(at);
+  std::string changed = bytes_;
+  const auto parse = [&] { parse_saved_context(std::as_bytes(std::span(changed)), file_, expected); };
+  EXPECT_NO_THROW(parse());
+  for (const size_t at : places) {
+    changed[at] = static_cast<char>(bytes_[at] ^ (1 << (at % 8)));
+    EXPECT_THROW(parse(), Error) << "byte " << at;
+    changed[at] = bytes_[at];
+  }
+}
+
+TEST_F(ContextFile, OfSomethingElseIsRefused) {
+  EXPECT_NE(refusal(model_dir_ / "model.safetensors").find("is no saved context"), std::string::npos);
+  EXPECT_NE(refusal(model_dir_ / "config.json").find("not a safetensors file"), std::string::npos);
+  EXPECT_NE(refusal(dir_ / "none").find("cannot be opened"), std::string::npos);
+  EXPECT_NE(refusal(dir_).find("is not a regular file"), std::string::npos);
+  std::string other = bytes_;
+  other.replace(other.find("lariat context 1"), 16, "lariat context 9");
+  EXPECT_NE(refusal_of_bytes(other).find("another version"), std::string::npos);
+}
+
+TEST_F(ContextFile, OfAnotherModelOrTokenizerIsRefused) {
+  const Model other = open_f32(checkpoint_dir("llama_mha"), backend_);
+  EXPECT_NE(refusal(options_, other, checkpoint_dir("llama_mha"), file_).find("of another model"),
+            std::string::npos);
+  // One weight of the same model.
+  const fs::path copy = dir_ / "model";
+  fs::copy(model_dir_, copy);
+  std::string weights = bytes_of_file(copy / "model.safetensors");
+  weights[weights.size() - 1] = static_cast<char>(weights[weights.size() - 1] ^ 1);
+  std::ofstream(copy / "model.safetensors", std::ios::binary) << weights;
+  const Model tuned = open_f32(copy, backend_);
+  EXPECT_NE(refusal(options_, tuned, copy, file_).find("of another model"), std::string::npos);
+  fs::remove_all(copy);
+  fs::copy(model_dir_, copy);
+  std::ofstream(copy / "tokenizer.json") << "{}";
+  const Model same = open_f32(copy, backend_);
+  EXPECT_NE(refusal(options_, same, copy, file_).find("another tokenizer"), std::string::npos);
+  fs::remove(copy / "tokenizer.json");
+  EXPECT_EQ(refusal(options_, same, copy, file_), "");
+}
+
+// Of the config only what shapes the computation counts: its scaling may change.
+TEST_F(ContextFile, OfAModelWithAnEditedConfig) {
+  const fs::path copy = dir_ / "model";
+  fs::copy(model_dir_, copy);
+  auto config = nlohmann::json::parse(bytes_of_file(copy / "config.json"));
+  config["max_position_embeddings"] = 128;
+  config["rope_parameters"] = {{"rope_type", "dynamic"}, {"factor", 2.0}, {"rope_theta", 10000.0}};
+  std::ofstream(copy / "config.json") << config.dump();
+  EXPECT_EQ(refusal(options_, open_f32(copy, backend_), copy, file_), "");
+  config["rms_norm_eps"] = 1e-5;
+  std::ofstream(copy / "config.json") << config.dump();
+  EXPECT_NE(refusal(options_, open_f32(copy, backend_), copy, file_).find("another model"),
+            std::string::npos);
+}
+
+TEST_F(ContextFile, ForOtherDtypesIsRefused) {
+  EXPECT_NE(refusal(f32_session(), model_, model_dir_, file_)
+                .find("saved with f16 keys and f32 values, and this run has f32 and f32"),
+            std::string::npos);
+  const Model q8 = load_model(model_dir_, load_config(model_dir_), backend_, DType::kQ8);
+  EXPECT_NE(refusal(options_, q8, model_dir_, file_).find("saved with f32 weights, and this run has q8"),
+            std::string::npos);
+}
+
+TEST_F(ContextFile, LongerThanTheContextOrRotatedOtherwiseIsRefused) {
+  SessionOptions shorter = options_;
+  shorter.max_ctx = 299;
+  EXPECT_NE(refusal(shorter, model_, model_dir_, file_).find("has 300 tokens and the context allows 299"),
+            std::string::npos);
+  shorter.max_ctx = 300;
+  EXPECT_EQ(refusal(shorter, model_, model_dir_, file_), "");
+  SessionOptions interleaved = options_;
+  interleaved.rope = model_.spec.rope;
+  interleaved.rope->interleaved = true;
+  EXPECT_NE(
+      refusal(interleaved, model_, model_dir_, file_)
+          .find("its keys are rotated in 8 pairs, half-split, and this run rotates 8 pairs, interleaved"),
+      std::string::npos);
+}
+
+TEST_F(ContextFile, OfRandomWeightsIsNotSaved) {
+  const Model random = random_model(load_config(model_dir_), backend_, DType::kF32, 1);
+  Session session(random, backend_, f32_session());
+  EXPECT_THROW(save(session, dir_ / "random"), Error);
+  EXPECT_FALSE(fs::exists(dir_ / "random"));
+}
+
+TEST_F(ContextFile, NeedsTheTokensOfItsCache) {
+  Session session(model_, backend_, options_);
+  Sequence sequence = session.new_sequence();
+  session.prefill(sequence, tokens_);
+  EXPECT_THROW(save_context(session, sequence, std::span(tokens_).first(299), model_dir_, dir_ / "fewer"),
+               Error);
+  EXPECT_EQ(files(), 1U);
+}
+
+// A limit on the size of files fails the write as a full disk does: in the header, in a page, at the end.
+TEST_F(ContextFile, AFullDiskLeavesTheOldFile) {
+  std::signal(SIGXFSZ, SIG_IGN);
+  Session session(model_, backend_, f32_session());
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  for (const size_t room : {size_t{100}, size_t{20000}, bytes_.size()}) {
+    const rlimit small{room, before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+    EXPECT_THROW(save(session, file_), Error) << room;
+    setrlimit(RLIMIT_FSIZE, &before);
+    EXPECT_EQ(bytes_of_file(file_), bytes_) << room;
+    EXPECT_EQ(files(), 1U) << room;
+  }
+  if (fs::exists("/dev/full")) {
+    EXPECT_THROW(save(session, "/dev/full"), Error);
+    EXPECT_TRUE(fs::is_character_file("/dev/full"));
+  }
+  EXPECT_THROW(save(session, dir_ / "no folder" / "context"), Error);
+  EXPECT_THROW(save(session, dir_), Error);
+}
+
+// Ends the process, as kill -9 does, when the second page is copied out: in the middle of a save.
+class KilledWhileSaving final : public ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+  void copy_out(void* dst, const void* src, size_t bytes) override {
+    if (++copied_ == 2) std::raise(SIGKILL);
+    inner_.copy_out(dst, src, bytes);
+  }
+
+ private:
+  int copied_ = 0;
+};
+
+TEST_F(ContextFile, KilledWhileSavingLeavesTheOldFile) {
+  KilledWhileSaving killer(backend_);
+  Session session(model_, killer, options_);
+  Sequence sequence = session.new_sequence();
+  session.prefill(sequence, tokens_, static_cast<int64_t>(tokens_.size()), {});
+  const pid_t child = fork();
+  if (child == 0) {
+    save_context(session, sequence, tokens_, model_dir_, file_);
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+  EXPECT_EQ(files(), 2U) << "what it had written stands beside it";
+  EXPECT_EQ(bytes_of_file(file_), bytes_);
+  EXPECT_EQ(refusal(file_), "");
+  Session again(model_, backend_, options_);
+  save(again, file_);
+  EXPECT_EQ(bytes_of_file(file_), bytes_);
+}
+
+// Every single bit counts, and so do order and length.
+TEST(Checksum, OfEveryBit) {
+  std::string text(200, 'a');
+  const auto sum = [](std::string_view of) { return checksum(std::as_bytes(std::span(of))); };
+  std::vector<uint64_t> sums = {sum(text), sum(text + 'a'), sum(text.substr(1)), sum(text + '\0'), sum("")};
+  for (size_t bit = 0; bit < 8 * text.size(); ++bit) {
+    std::string changed = text;
+    changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << (bit % 8)));
+    sums.push_back(sum(changed));
+  }
+  std::sort(sums.begin(), sums.end());
+  EXPECT_EQ(std::adjacent_find(sums.begin(), sums.end()), sums.end());
+}
+
+}  // namespace
+}  // namespace lariat::test

@@ -1,0 +1,311 @@
+// A context that was saved and loaded goes on as if it had never been away, and under another scaling as
+// docs/saved-contexts.md says.
+#include "engine/saved_context.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "kernels/reference/reference_backend.h"
+#include "tests/engine/saved_context_util.h"
+#include "tests/engine/unrotated_backend.h"
+
+namespace lariat::test {
+namespace {
+
+constexpr size_t kSaved = 400, kMore = 40;
+
+struct Away {
+  const char* checkpoint;
+  const char* scaling;  // "": the model's own
+  DType keys, values;
+};
+
+// The same in words, as a test's name.
+std::string name_of_case(const testing::TestParamInfo<Away>& test) {
+  std::string name = fmt::format("{}_{}_{}_{}", test.param.checkpoint, test.param.scaling,
+                                 name_of(test.param.keys), name_of(test.param.values));
+  for (char& c : name) c = c == '-' ? '_' : c;
+  return name;
+}
+
+class ContextAway : public ContextFolder, public testing::WithParamInterface<Away> {};
+
+SessionOptions options_of(const Away& away, const Model& model) {
+  SessionOptions options = scaled_session(model, away.scaling);
+  options.k_dtype = away.keys;
+  options.v_dtype = away.values;
+  return options;
+}
+
+// Bit for bit: nothing of what a token sees has changed.
+TEST_P(ContextAway, GoesOnAsIfItHadNotBeen) {
+  CpuBackend backend(1);
+  const auto dir = checkpoint_dir(GetParam().checkpoint);
+  const Model model = load_model(dir, load_config(dir), backend, std::nullopt);
+  const SessionOptions options = options_of(GetParam(), model);
+  const auto tokens = some_tokens(kSaved + kMore, model.spec.vocab_size);
+  const auto head = std::span(tokens).first(kSaved), tail = std::span(tokens).subspan(kSaved);
+  Session session(model, backend, options);
+  Sequence sequence = session.new_sequence();
+  session.prefill(sequence, head);
+  save_context(session, sequence, head, dir, dir_ / "context");
+  const std::string saved = bytes_of_file(dir_ / "context");
+  const auto expected = decode_logits(session, sequence, tail);
+
+  Session later(model, backend, options);
+  {
+    SavedContext context = load_context(later, dir, dir_ / "context");
+    EXPECT_EQ(context.tokens, std::vector<int32_t>(head.begin(), head.end()));
+    EXPECT_EQ(context.sequence.length(), static_cast<int64_t>(kSaved));
+    EXPECT_EQ(later.pool().pages(), 2);
+    EXPECT_EQ(decode_logits(later, context.sequence, tail), expected);
+    EXPECT_EQ(context.sequence.cache().frequencies(), sequence.cache().frequencies());
+  }
+  EXPECT_EQ(later.pool().pages(), 0);
+  EXPECT_EQ(bytes_of_file(dir_ / "context"), saved) << "the file was changed";
+}
+
+// MLA, a scale that takes a step between 400 and 440 tokens, layers with a RoPE of their own or a window,
+// ALiBi, 16-bit caches.
+INSTANTIATE_TEST_SUITE_P(Cases, ContextAway,
+                         testing::Values(Away{"llama_gqa", "", DType::kF32, DType::kF32},
+                                         Away{"llama_gqa", "", DType::kF16, DType::kF32},
+                                         Away{"llama_bf16", "", DType::kF16, DType::kBF16},
+                                         Away{"llama_bf16", "dynamic-yarn", DType::kF16, DType::kBF16},
+                                         Away{"llama_gqa_interleaved", "dynamic", DType::kF32, DType::kF32},
+                                         Away{"deepseek_v2", "", DType::kF32, DType::kF32},
+                                         Away{"deepseek_v2", "dynamic-yarn", DType::kF16, DType::kF16},
+                                         Away{"gemma3", "dynamic-yarn", DType::kF16, DType::kF32},
+                                         Away{"bloom", "", DType::kF16, DType::kF32}),
+                         name_of_case);
+
+class Context : public ContextFolder {
+ protected:
+  Context()
+      : backend_(1), dir_of_model_(checkpoint_dir("llama_gqa")), model_(open_f32(dir_of_model_, backend_)) {}
+
+  // The first n of `tokens`, read and saved.
+  void save(Session& session, const std::string& name, std::span<const int32_t> tokens) {
+    Sequence sequence = session.new_sequence();
+    session.prefill(sequence, tokens);
+    save_context(session, sequence, tokens, dir_of_model_, dir_ / name);
+  }
+  SavedContext load(Session& session, const std::string& name) {
+    return load_context(session, dir_of_model_, dir_ / name);
+  }
+  CpuBackend backend_;
+  std::filesystem::path dir_of_model_;
+  Model model_;
+};
+
+TEST_F(Context, OnTheReferenceBackend) {
+  ReferenceBackend reference;
+  const Model model = open_f32(dir_of_model_, reference);
+  const auto tokens = some_tokens(30, model.spec.vocab_size);
+  Session session(model, reference, scaled_session(model, "dynamic-yarn"));
+  Sequence sequence = session.new_sequence();
+  const auto head = std::span(tokens).first(20), tail = std::span(tokens).subspan(20);
+  session.prefill(sequence, head);
+  save_context(session, sequence, head, dir_of_model_, dir_ / "context");
+  SavedContext context = load(session, "context");
+  EXPECT_EQ(decode_logits(session, context.sequence, tail), decode_logits(session, sequence, tail));
+}
+
+// Positions of three parts, some of them of tokens that are still to come.
+TEST_F(Context, WithPlacedTokens) {
+  const auto dir = checkpoint_dir("qwen2_vl");
+  const Model model = open_f32(dir, backend_);
+  Session session(model, backend_, scaled_session(model, "dynamic-yarn"));
+  const auto tokens = some_tokens(150, model.spec.vocab_size);
+  std::vector<int32_t> positions;  // ten words, an image of six rows and eight columns, words
+  for (int32_t i = 0; i < 10; ++i) positions.insert(positions.end(), 3, i);
+  for (int32_t i = 0; i < 48; ++i) positions.insert(positions.end(), {10, 10 + i / 8, 10 + i % 8});
+  for (const size_t n : {size_t{30}, size_t{90}}) {
+    const auto head = std::span(tokens).first(n), tail = std::span(tokens).subspan(n);
+    Sequence sequence = session.new_sequence();
+    session.place(sequence, positions);
+    session.prefill(sequence, head);
+    save_context(session, sequence, head, dir, dir_ / "context");
+    SavedContext context = load_context(session, dir, dir_ / "context");
+    EXPECT_EQ(decode_logits(session, context.sequence, tail), decode_logits(session, sequence, tail)) << n;
+  }
+}
+
+// Of a sequence whose pages others share; and the loaded one is shared, cut back and saved again itself.
+TEST_F(Context, OfForks) {
+  const auto tokens = some_tokens(330, model_.spec.vocab_size);
+  const auto head = std::span(tokens).first(300), tail = std::span(tokens).subspan(300);
+  Session session(model_, backend_, scaled_session(model_, "dynamic-yarn"));
+  Sequence first = session.new_sequence();
+  session.prefill(first, tokens);
+  Sequence fork = session.fork(first, 300);
+  save_context(session, fork, head, dir_of_model_, dir_ / "context");
+  const auto expected = decode_logits(session, fork, tail);
+  SavedContext context = load(session, "context");
+  Sequence of_loaded = session.fork(context.sequence, 300);
+  EXPECT_EQ(decode_logits(session, of_loaded, tail), expected);
+  EXPECT_EQ(decode_logits(session, context.sequence, tail), expected);
+  context.sequence.truncate(300);
+  save_context(session, context.sequence, head, dir_of_model_, dir_ / "again");
+  SavedContext again = load(session, "again");
+  EXPECT_EQ(again.tokens, context.tokens);
+  // Cut back behind a scale step, its keys went through two more re-rotations.
+  EXPECT_LE(max_abs_difference(decode_logits(session, again.sequence, tail), expected), 1e-4);
+}
+
+TEST_F(Context, SavesOverTheFileThatItWasLoadedFrom) {
+  const auto tokens = some_tokens(310, model_.spec.vocab_size);
+  const auto head = std::span(tokens).first(300), tail = std::span(tokens).subspan(300);
+  Session session(model_, backend_, f32_session());
+  save(session, "context", head);
+  SavedContext context = load(session, "context");
+  const auto expected = decode_logits(session, context.sequence, tail);
+  save_context(session, context.sequence, tokens, dir_of_model_, dir_ / "context");
+  context.sequence.truncate(300);
+  EXPECT_EQ(decode_logits(session, context.sequence, tail), expected);
+  EXPECT_EQ(load(session, "context").tokens, tokens);
+}
+
+TEST_F(Context, OfNoTokens) {
+  Session session(model_, backend_, f32_session());
+  save_context(session, session.new_sequence(), {}, dir_of_model_, dir_ / "context");
+  SavedContext context = load(session, "context");
+  EXPECT_EQ(context.sequence.length(), 0);
+  Sequence fresh = session.new_sequence();
+  const std::vector<int32_t> tokens = {1, 2, 3};
+  EXPECT_EQ(decode_logits(session, context.sequence, tokens), decode_logits(session, fresh, tokens));
+}
+
+// The pages are those of the file: loading, and reading on within the last page, allocates none.
+TEST_F(Context, IsMappedAndNotCopied) {
+  ForwardingBackend counting(backend_);
+  Session session(model_, counting, f32_session());
+  const auto tokens = some_tokens(300, model_.spec.vocab_size);
+  save(session, "context", tokens);
+  const int64_t before = counting.allocations();
+  SavedContext context = load(session, "context");
+  EXPECT_EQ(counting.allocations(), before);
+  EXPECT_EQ(context.sequence.cache().bytes(), 2 * session.pool().geometry().page_bytes);
+}
+
+TEST_F(Context, KeepsWhatItExpects) {
+  const auto tokens = some_tokens(100, model_.spec.vocab_size);
+  Session session(model_, backend_, scaled_session(model_, "dynamic"));
+  Sequence sequence = session.new_sequence();
+  sequence.expect(250);
+  session.prefill(sequence, tokens);
+  save_context(session, sequence, tokens, dir_of_model_, dir_ / "context");
+  SavedContext context = load(session, "context");
+  EXPECT_EQ(context.sequence.expected(), 250);
+  EXPECT_EQ(decode_logits(session, context.sequence, tokens), decode_logits(session, sequence, tokens));
+}
+
+// --- another scaling ---
+
+double relative_error(std::span<const float> got, std::span<const float> expected) {
+  double error = 0, size = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    error += std::pow(static_cast<double>(got[i]) - expected[i], 2);
+    size += std::pow(static_cast<double>(expected[i]), 2);
+  }
+  return std::sqrt(error / size);
+}
+
+struct Change {
+  const char* from;
+  double from_factor;
+  const char* to;
+  double to_factor;
+};
+// All ways between a static and a dynamic scaling and none, and back.
+constexpr Change kChanges[] = {{"yarn", 4, "dynamic-yarn", 0}, {"dynamic-yarn", 0, "yarn", 4},
+                               {"none", 0, "yarn", 8},         {"yarn", 4, "none", 0},
+                               {"linear", 2, "dynamic", 0},    {"dynamic", 0, "dynamic-yarn", 0}};
+
+// The keys of layer 0 are made of embeddings, which know no scaling: after the re-rotation they are those of
+// a cache made under the new one.
+TEST_F(Context, UnderAnotherScalingLayer0HasTheKeysMadeUnderIt) {
+  const auto tokens = some_tokens(kSaved + 1, model_.spec.vocab_size);
+  const auto head = std::span(tokens).first(kSaved);
+  const KvLayer layer = Session(model_, backend_, f32_session()).pool().geometry().layers[0];
+  const auto values = static_cast<size_t>(layer.n_kv_heads * kKvPage * layer.head_dim);
+  for (const Change& change : kChanges) {
+    Session before(model_, backend_, scaled_session(model_, change.from, change.from_factor));
+    Session after(model_, backend_, scaled_session(model_, change.to, change.to_factor));
+    save(before, "context", head);
+    SavedContext context = load(after, "context");
+    Sequence fresh = after.new_sequence();
+    after.prefill(fresh, head);
+    for (Sequence* sequence : {&context.sequence, &fresh}) after.decode(*sequence, tokens.back());
+    EXPECT_EQ(context.sequence.cache().frequencies(), fresh.cache().frequencies());
+    EXPECT_EQ(context.sequence.cache().rerotations().count, 1) << change.from << " " << change.to;
+    const auto keys = [&](const Sequence& sequence) {
+      return std::span(static_cast<const float*>(layer.keys(sequence.cache().pages()[0])), values);
+    };
+    EXPECT_LE(max_abs_difference(keys(context.sequence), keys(fresh)), 2e-6)
+        << change.from << " " << change.to;
+  }
+}
+
+TEST_F(Context, AStaleCacheLeavesItsKeysAndIsNotSaved) {
+  const auto tokens = some_tokens(100, model_.spec.vocab_size);
+  Session yarn(model_, backend_, scaled_session(model_, "yarn", 4));
+  save(yarn, "context", tokens);
+  SessionOptions options = scaled_session(model_, "none");
+  options.stale_cache = true;
+  Session stale(model_, backend_, options);
+  SavedContext context = load(stale, "context");
+  EXPECT_EQ(context.sequence.cache().rerotations().count, 0);
+  EXPECT_EQ(context.sequence.cache().frequencies(), stale.frequencies_for(100));
+  EXPECT_THROW(save_context(stale, context.sequence, tokens, dir_of_model_, dir_ / "stale"), Error);
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "stale"));
+}
+
+// The table of docs/saved-contexts.md: 400 tokens read under one scaling, 40 more under another. Error of
+// their logits, relative to the logits' own size, against
+//   unrotated  the same context, saved as keys that are not rotated and rotated afresh under the new scaling:
+//              what re-rotating must give, up to rounding
+//   read anew  the context read again under the new scaling: another thing in every layer but the first,
+//              whose keys and values were made of what attention saw under the old frequencies
+TEST_F(Context, TableOfScalings) {
+  UnrotatedBackend unrotated(backend_);
+  const auto tokens = some_tokens(kSaved + kMore, model_.spec.vocab_size);
+  const auto head = std::span(tokens).first(kSaved), tail = std::span(tokens).subspan(kSaved);
+  std::printf(
+      "| read under | continued under | to unrotated keys, f32 | f16 | bf16 | to the context read anew, f32 "
+      "|\n"
+      "|---|---|---|---|---|---|\n");
+  for (const Change& change : kChanges) {
+    const auto continued = [&](Backend& backend, DType keys) {
+      SessionOptions from = scaled_session(model_, change.from, change.from_factor);
+      SessionOptions to = scaled_session(model_, change.to, change.to_factor);
+      from.k_dtype = to.k_dtype = keys;
+      Session before(model_, backend, from), after(model_, backend, to);
+      save(before, "context", head);
+      SavedContext context = load(after, "context");
+      return decode_logits(after, context.sequence, tail);
+    };
+    Session after(model_, backend_, scaled_session(model_, change.to, change.to_factor));
+    Sequence fresh = after.new_sequence();
+    after.prefill(fresh, head);
+    const auto anew = decode_logits(after, fresh, tail);
+    const auto exact = continued(unrotated, DType::kF32), got = continued(backend_, DType::kF32);
+    const auto words = [](const char* name, double factor) {
+      return factor > 0 ? fmt::format("{} {}", name, factor) : std::string(name);
+    };
+    const double f32 = relative_error(got, exact);
+    const double f16 = relative_error(continued(backend_, DType::kF16), exact);
+    const double bf16 = relative_error(continued(backend_, DType::kBF16), exact);
+    const double to_anew = relative_error(got, anew);
+    std::printf("| %s | %s | %.1e | %.1e | %.1e | %.1e |\n", words(change.from, change.from_factor).c_str(),
+                words(change.to, change.to_factor).c_str(), f32, f16, bf16, to_anew);
+    EXPECT_LE(f32, 2e-6);   // some rounding of f32, as of the caches in docs/context-extension.md
+    EXPECT_LE(f16, 2e-3);   // of f16: 2^-11 for each of three roundings of every key
+    EXPECT_LE(bf16, 2e-2);  // of bf16: 2^-8 likewise
+    EXPECT_GT(to_anew, 100 * f32) << "deeper layers must know the old frequencies";
+  }
+}
+
+}  // namespace
+}  // namespace lariat::test

@@ -1,0 +1,69 @@
+#pragma once
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "engine/saved_context.h"
+#include "tests/engine/engine_test_util.h"
+
+// What the tests of saved contexts share.
+namespace lariat::test {
+
+inline std::vector<int32_t> some_tokens(size_t n, int64_t vocab, uint64_t state = 7) {
+  std::vector<int32_t> tokens;
+  for (size_t i = 0; i < n; ++i) {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+    tokens.push_back(static_cast<int32_t>((state >> 33) % static_cast<uint64_t>(vocab)));
+  }
+  return tokens;
+}
+
+inline std::string bytes_of_file(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+// A folder for the files of a test.
+class ContextFolder : public testing::Test {
+ protected:
+  ContextFolder()
+      : dir_(std::filesystem::temp_directory_path() / ("lariat_context_" + std::to_string(getpid()))) {
+    std::filesystem::remove_all(dir_);
+    std::filesystem::create_directories(dir_);
+  }
+  ~ContextFolder() override {
+    std::error_code ec;
+    std::filesystem::remove_all(dir_, ec);
+  }
+  size_t files() const {
+    return static_cast<size_t>(
+        std::distance(std::filesystem::directory_iterator(dir_), std::filesystem::directory_iterator()));
+  }
+  std::filesystem::path dir_;
+};
+
+inline SessionOptions scaled_session(const Model& model, const std::string& scaling, double factor = 0) {
+  RopeOptions options;
+  if (!scaling.empty()) options.scaling = scaling;
+  if (factor > 0) options.factor = factor;
+  if (!scaling.empty() && scaling != "none") options.original_ctx = 64;
+  SessionOptions session = f32_session();
+  session.rope = resolve_rope(model.spec.rope, options);
+  return session;
+}
+
+// The logits of tokens that are decoded one by one.
+inline std::vector<float> decode_logits(Session& session, Sequence& sequence,
+                                        std::span<const int32_t> tokens) {
+  std::vector<float> all;
+  for (const int32_t token : tokens) {
+    const auto logits = session.decode(sequence, token);
+    all.insert(all.end(), logits.begin(), logits.end());
+  }
+  return all;
+}
+
+}  // namespace lariat::test

@@ -1,0 +1,92 @@
+// --save-cache and --load-cache of perplexity, as a user types them.
+#include <nlohmann/json.hpp>
+
+#include "tests/tools/program.h"
+
+namespace lariat::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class PerplexityCache : public testing::Test {
+ protected:
+  // Not of fresh_dir(), which run_lariat() empties.
+  PerplexityCache()
+      : dir_(fs::path(testing::TempDir()) / fmt::format("lariat-cache-{}", getpid())),
+        context_(dir_ / "context") {
+    fs::create_directories(dir_);
+    const std::string text = slurp(fs::path(LARIAT_SOURCE_DIR) / "configs" / "demo" / "heldout.txt");
+    std::ofstream(dir_ / "first.txt") << text.substr(0, 1500);
+    std::ofstream(dir_ / "second.txt") << text.substr(1500, 500);
+  }
+  ~PerplexityCache() override {
+    std::error_code ec;
+    fs::remove_all(dir_, ec);
+  }
+  Outcome run(const std::string& file, const std::string& options) const {
+    return run_lariat(fmt::format("perplexity --model {}/configs/demo --device cpu --threads 1 --file {} {}",
+                                  LARIAT_SOURCE_DIR, (dir_ / file).string(), options));
+  }
+  nlohmann::json json(const std::string& file, const std::string& options) const {
+    const Outcome outcome = run(file, options + " --json");
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out);
+  }
+  fs::path dir_, context_;
+};
+
+TEST_F(PerplexityCache, ATextBehindASavedContext) {
+  const std::string save = "--save-cache " + context_.string(), load = "--load-cache " + context_.string();
+  const auto first = json("first.txt", save), alone = json("second.txt", "--save-cache /dev/null");
+  const int64_t n = first["results"][0]["ctx"];
+  EXPECT_EQ(first["context_tokens"], 0);
+  EXPECT_EQ(first["results"][0]["method"], "continuation");
+  const std::string saved = slurp(context_);
+  const auto behind = json("second.txt", load);
+  EXPECT_EQ(behind["context_tokens"], n);
+  EXPECT_EQ(behind["results"][0]["tokens"], behind["results"][0]["ctx"].get<int64_t>() - n);
+  // What comes before a text helps to predict it.
+  EXPECT_LT(behind["results"][0]["nll"].get<double>(), alone["results"][0]["nll"].get<double>());
+  EXPECT_EQ(slurp(context_), saved);
+  // Onto itself: the context grows.
+  const auto grown = json("second.txt", load + " " + save);
+  EXPECT_EQ(grown["results"], behind["results"]);
+  EXPECT_EQ(json("second.txt", load)["context_tokens"], behind["results"][0]["ctx"]);
+}
+
+// The keys follow the other scaling; left as they are they would be worth little.
+TEST_F(PerplexityCache, UnderAnotherScaling) {
+  ASSERT_EQ(run("first.txt", "--rope-scaling yarn --rope-factor 4 --save-cache " + context_.string()).code,
+            0);
+  const std::string load = "--load-cache " + context_.string();
+  const auto nll = [&](const std::string& options) {
+    return json("second.txt", load + " " + options)["results"][0]["nll"].get<double>();
+  };
+  const double same = nll("--rope-scaling yarn --rope-factor 4");
+  const double linear = nll("--rope-scaling linear --rope-factor 1.3");
+  const double stale = nll("--rope-scaling linear --rope-factor 1.3 --rope-cache stale");
+  EXPECT_LT(same, stale);
+  EXPECT_LT(linear, stale);
+}
+
+TEST_F(PerplexityCache, ErrorsAreOneLine) {
+  const std::string context = context_.string(), save = "--save-cache " + context,
+                    load = "--load-cache " + context;
+  for (const char* windows : {"--ctx 64", "--stride 32", "--method chunks"})
+    expect_error(run("first.txt", save + " " + windows), 2, "leave out --ctx, --stride and --method");
+  expect_error(run("first.txt", load), 1, "context: cannot be opened");
+  expect_error(run("first.txt", "--save-cache " + (dir_ / "none" / "c").string()), 1, "there is no folder");
+  expect_error(run("first.txt", "--save-cache /dev/full"), 1, "/dev/full: cannot be written");
+  ASSERT_EQ(run("first.txt", save).code, 0);
+  expect_error(run("second.txt", load + " --kv-dtype f32"), 1,
+               "saved with f16 keys and bf16 values, and this run has f32 and f32; use the --kv-dtype");
+  expect_error(run("second.txt", load + " --quantize q4"), 1,
+               "saved with bf16 weights, and this run has q4; use the --dtype or --quantize");
+  fs::resize_file(context_, fs::file_size(context_) / 2);
+  expect_error(run("second.txt", load), 1, "the file is truncated or damaged");
+  std::ofstream(context_) << "something else";
+  expect_error(run("second.txt", load), 1, "context: the header claims");
+}
+
+}  // namespace
+}  // namespace lariat::test

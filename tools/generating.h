@@ -1,0 +1,34 @@
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/generate.h"
+#include "engine/saved_context.h"
+#include "models/text/chat_template.h"
+#include "tools/common.h"
+
+// What the subcommands share that write text: generate and chat.
+namespace lariat {
+
+struct WritingOptions {
+  GenerateOptions generate;
+  std::vector<std::string> stop;
+  std::string system;
+  std::filesystem::path save_cache, load_cache;
+};
+
+// --max-new-tokens, --temperature and the rest of the sampling, --stop, --system, --save-cache, --load-cache.
+// `most` says in the help how many tokens are written by default.
+void add_writing_options(CLI::App& command, WritingOptions& options, const std::string& most);
+
+// The longest sequence that the model and its scaling are meant for; none for scalings that go on growing.
+std::optional<int64_t> reach_of(const RopeScaling& rope);
+
+// Throws Error when the checkpoint has no chat template.
+ChatTemplate open_chat_template(const CommonOptions& options);
+// Where an answer ends: eos_ids(), and what the template puts behind a message.
+std::vector<int32_t> answer_end_ids(const Model& model, const Tokenizer& tokenizer,
+                                    const ChatTemplate& chat_template);
+
+}  // namespace lariat

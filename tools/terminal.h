@@ -1,0 +1,26 @@
+#pragma once
+#include <memory>
+#include <string>
+
+namespace lariat {
+
+// Lines of stdin: as they come or, on a terminal, edited (libedit, with the user's ~/.editrc) and with a
+// history that lasts as long as the program. The terminal is in libedit's mode only inside read().
+class LineReader {
+ public:
+  explicit LineReader(bool edited);
+  LineReader(const LineReader&) = delete;
+  LineReader& operator=(const LineReader&) = delete;
+  ~LineReader();
+
+  enum class Outcome { kLine, kOver, kSignal };  // kOver: of the input, or Ctrl-D; kSignal: see interrupted()
+  // The next line without its end, as valid UTF-8; the prompt is shown only where lines are edited. What was
+  // typed before a signal is forgotten.
+  Outcome read(const std::string& prompt, std::string& line);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lariat
