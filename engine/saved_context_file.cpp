@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <string_view>
 
 #include "engine/fingerprint.h"
 #include "kernels/error.h"
@@ -25,11 +26,25 @@ std::string stored_name(DType dtype) {
   return dtype == DType::kF32 ? "F32" : dtype == DType::kF16 ? "F16" : "BF16";
 }
 
+std::vector<StoredTensor> parse(std::span<const std::byte> bytes, const std::filesystem::path& file,
+                                Metadata& metadata) {
+  try {
+    return parse_safetensors(bytes, file, &metadata);
+  } catch (const Error& e) {
+    // What helps against a damaged checkpoint does not help here.
+    constexpr std::string_view kOfCheckpoints = "download it again";
+    std::string what = e.what();
+    if (const size_t at = what.find(kOfCheckpoints); at != std::string::npos)
+      what.replace(at, kOfCheckpoints.size(), "make it again");
+    throw Error(what);
+  }
+}
+
 // What a file says of itself.
 class Reader {
  public:
   Reader(std::span<const std::byte> bytes, const std::filesystem::path& file) : file_(file) {
-    for (StoredTensor& tensor : parse_safetensors(bytes, file, &metadata_)) {
+    for (StoredTensor& tensor : parse(bytes, file, metadata_)) {
       std::string name = tensor.name;
       tensors_.emplace(std::move(name), std::move(tensor));
     }

@@ -64,6 +64,11 @@ case $target in
 {"kind":"speed","scaling":"none","length":64,"cache_bytes":65536,"timing":{"prefill_tok_s":100.5,"decode_tok_s":20.25}}
 JSON
     ;;
+  saved_context)
+    # Three tokens, two of them placed; and the beginning of the same.
+    cp "$here/seeds/saved_context" "$out/three"
+    head -c 1500 "$here/seeds/saved_context" >"$out/cut"
+    ;;
   *)
     echo "seeds.sh: no target $target" >&2
     exit 2

@@ -1,0 +1,82 @@
+// Time to the first token of a prompt, and of the same context when it was put away:
+//
+//   python tests/bench/make_random_checkpoint.py configs/tinyllama-1.1b.json MODEL
+//   ninja -C build context_bench && build/tests/context_bench MODEL 8192 FILE
+//
+// Cold: the file has to come from the disk (its pages are dropped from the system's cache first).
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "engine/saved_context.h"
+#include "engine/stopwatch.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/error.h"
+#include "models/config.h"
+
+namespace {
+
+using namespace lariat;
+
+void drop_from_cache(const std::filesystem::path& file) {
+  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+  ::close(fd);
+}
+
+// The next token behind a context that is loaded: its logits say that all of it was there.
+void load(Session& session, const std::filesystem::path& dir, const std::filesystem::path& file,
+          const std::string& how, std::span<const float> expected) {
+  const auto start = Stopwatch::now();
+  SavedContext context = load_context(session, dir, file);
+  const double loaded = seconds_since(start);
+  const auto logits = session.decode(context.sequence, 1);
+  const double first = seconds_since(start);
+  const bool same = std::equal(logits.begin(), logits.end(), expected.begin(), expected.end());
+  fmt::print("load, {}: {:.3f} s, first token after {:.3f} s; {} logits\n", how, loaded, first,
+             same ? "the same" : "OTHER");
+}
+
+void run(const std::filesystem::path& dir, int64_t n, const std::filesystem::path& file) {
+  CpuBackend backend;
+  const Model model = load_model(dir, load_config(dir), backend, std::nullopt, [](size_t, size_t) {});
+  SessionOptions options;
+  options.v_dtype = model.weights.embed.dtype;  // as the program has it
+  Session session(model, backend, options);
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < n; ++i) tokens.push_back(static_cast<int32_t>(i * 7919 % model.spec.vocab_size));
+  Sequence sequence = session.new_sequence();
+  auto start = Stopwatch::now();
+  session.prefill(sequence, tokens);
+  const double prefill = seconds_since(start);
+  fmt::print("{}; {} tokens\nread: first token after {:.3f} s\n", backend.description(), n, prefill);
+  start = Stopwatch::now();
+  save_context(session, sequence, tokens, dir, file);
+  fmt::print("save: {:.3f} s, {} MiB\n", seconds_since(start), std::filesystem::file_size(file) >> 20);
+  const auto row = session.decode(sequence, 1);
+  const std::vector<float> expected(row.begin(), row.end());
+  for (int i = 0; i < 3; ++i) {
+    drop_from_cache(file);
+    load(session, dir, file, "cold", expected);
+    load(session, dir, file, "warm", expected);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 4) {
+    std::fputs("context_bench MODEL_DIR TOKENS FILE\n", stderr);
+    return 2;
+  }
+  try {
+    run(argv[1], std::atoll(argv[2]), argv[3]);
+  } catch (const Error& e) {
+    fmt::print(stderr, "{}\n", e.what());
+    return 1;
+  }
+  return 0;
+}
