@@ -6,6 +6,7 @@
 
 #include "models/json_file.h"
 #include "tools/common.h"
+#include "tools/help.h"
 #include "tools/stop_filter.h"
 
 namespace lariat {
@@ -136,30 +137,34 @@ void run(GenerateCommand& command) {
 void add_generate_command(CLI::App& app) {
   auto command = std::make_shared<GenerateCommand>();
   CLI::App& sub = *app.add_subcommand("generate", "Continue a prompt");
+  describe(sub, kUseCommands, "lariat generate --model DIR --prompt \"Once upon a time\" --temperature 0.7");
   add_model_option(sub, command->common);
   auto* source = sub.add_option_group("prompt", "what to continue");
   source->add_option("--prompt", command->prompt, "the text itself");
-  source->add_option("--prompt-file", command->prompt_file, "a file with the text");
+  source->add_option("--prompt-file", command->prompt_file, "a file with the text")->type_name("FILE");
   source->require_option(1);
-  sub.add_option("--max-new-tokens", command->generate.max_new_tokens, "default 128")
+  sub.add_option("--max-new-tokens", command->generate.max_new_tokens, "tokens to write at most")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
+  begin_group(sub, kSamplingOptions);
   SamplerOptions& sampler = command->generate.sampler;
-  sub.add_option("--temperature", sampler.temperature, "0 (default): always the likeliest token")
+  sub.add_option("--temperature", sampler.temperature, "0: always the likeliest token")
       ->check(CLI::Range(0.0, 1000.0));
   sub.add_option("--top-k", sampler.top_k, "keep the k likeliest; 0: all")->check(CLI::Range(0, 1 << 30));
   sub.add_option("--top-p", sampler.top_p, "keep the likeliest that together reach p")
       ->check(CLI::Range(0.0, 1.0));
   sub.add_option("--min-p", sampler.min_p, "keep those with p >= min-p * largest")
       ->check(CLI::Range(0.0, 1.0));
-  sub.add_option("--repetition-penalty", sampler.repetition_penalty, "1: none")
+  sub.add_option("--repetition-penalty", sampler.repetition_penalty,
+                 "divides the scores of tokens that were there before; 1: none")
       ->check(CLI::Range(0.01, 100.0));
-  sub.add_option("--seed", sampler.seed, "of the random numbers; default 0");
+  sub.add_option("--seed", sampler.seed, "seed of the random numbers");
+  begin_group(sub, kMainOptions);
   sub.add_option("--stop", command->stop, "end at this text (repeatable; not printed)")
       ->take_all()
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   sub.add_flag("--ignore-eos", command->ignore_eos, "go on after the end-of-text token");
-  sub.add_flag("--json", command->json, "one JSON object on stdout");
+  sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   add_common_options(sub, command->common);
   sub.callback([command] { run(*command); });
 }
