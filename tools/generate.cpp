@@ -11,6 +11,7 @@
 #include "models/atomic_file.h"
 #include "models/json_file.h"
 #include "tools/generating.h"
+#include "tools/help.h"
 
 namespace lariat {
 namespace {
