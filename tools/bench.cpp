@@ -8,6 +8,7 @@
 #include "engine/interrupt.h"
 #include "models/config.h"
 #include "tools/common.h"
+#include "tools/help.h"
 
 namespace lariat {
 namespace {
@@ -239,18 +240,22 @@ void run(const BenchCommand& command) {
 void add_bench_command(CLI::App& app) {
   auto command = std::make_shared<BenchCommand>();
   CLI::App& sub = *app.add_subcommand("bench", "Prefill and decode speed beside the machine's limits");
+  describe(sub, kMeasureCommands,
+           "lariat bench --config configs/tinyllama-1.1b.json --random-weights --prompt 512 --gen 64");
+  set_usage(sub, "--model DIR [options]\n--config FILE --random-weights [options]");
   add_model_option(sub, command->common, /*required=*/false);
-  sub.add_option("--config", command->config, "a config.json to build a random model from");
+  sub.add_option("--config", command->config, "a config.json to build a random model from")
+      ->type_name("FILE");
   sub.add_flag("--random-weights", command->random_weights, "weights drawn at random, for --config");
-  sub.add_option("--prompt", command->prompts, "prefill tokens, comma-separated; 0: none")
+  sub.add_option("--prompt", command->prompts, "prompts to read, in tokens; 0: none")
       ->delimiter(',')
       ->check(CLI::Range(0, 1 << 24));
   sub.add_option("--gen", command->gen, "tokens to decode; 0: none")->check(CLI::Range(0, 1 << 24));
-  sub.add_option("--depth", command->depths, "context already in the cache, comma-separated")
+  sub.add_option("--depth", command->depths, "tokens already in the cache")
       ->delimiter(',')
       ->check(CLI::Range(0, 1 << 24));
   sub.add_option("--reps", command->reps, "repetitions of each test")->check(CLI::Range(1, 1000));
-  sub.add_flag("--json", command->json, "one JSON object on stdout");
+  sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   add_common_options(sub, command->common);
   sub.callback([command] { run(*command); });
 }

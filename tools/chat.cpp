@@ -10,6 +10,7 @@
 #include "engine/interrupt.h"
 #include "models/atomic_file.h"
 #include "tools/generating.h"
+#include "tools/help.h"
 #include "tools/terminal.h"
 
 namespace lariat {
@@ -314,11 +315,14 @@ void run(ChatCommand& command) {
 void add_chat_command(CLI::App& app) {
   auto command = std::make_shared<ChatCommand>();
   CLI::App& sub = *app.add_subcommand("chat", "Converse with an instruct model");
+  describe(sub, kUseCommands, "lariat chat --model DIR --system \"Answer briefly.\" --temperature 0.7");
   add_model_option(sub, command->common);
   command->writing.generate.max_new_tokens = int64_t{1} << 40;
-  add_writing_options(sub, command->writing, "of an answer; default: until the model ends it");
-  sub.add_flag("--json", command->json, "one JSON object on stdout per answer");
+  add_writing_options(sub, command->writing, "until the model ends its answer");
+  sub.add_flag("--json", command->json, "one JSON object on stdout per answer")->group(kOutputOptions);
   add_common_options(sub, command->common);
+  sub.get_option("--ctx")->description(
+      "longest conversation; 0: as far as the model's positions are made to go");
   sub.callback([command] { run(*command); });
 }
 

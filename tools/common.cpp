@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <iostream>
 #include <map>
@@ -16,6 +17,7 @@
 #include "models/families/gate.h"
 #include "models/mapped_file.h"
 #include "models/text/unicode.h"
+#include "tools/help.h"
 
 namespace lariat {
 namespace {
@@ -38,7 +40,6 @@ void wait_for_signals() {
   }
 }
 
-constexpr const char* kRopeGroup = "RoPE";  // in the help
 constexpr int kMaxSteps = 64;
 
 int parse_steps(const std::string& option, const std::string& text) {
@@ -83,12 +84,17 @@ bool stdout_has_no_reader() {
 }
 
 void add_model_option(CLI::App& command, CommonOptions& options, bool required) {
-  auto* option = command.add_option("-m,--model", options.model, "Hugging Face checkpoint folder");
+  auto* option =
+      command.add_option("-m,--model", options.model, "Hugging Face checkpoint folder")->type_name("DIR");
   if (required) option->required();
 }
 
 void add_common_options(CLI::App& command, CommonOptions& options) {
-  command.add_option("--device", options.device, "auto, cpu or cuda")
+  begin_group(command, kRopeOptions);
+  add_rope_options(command, options.rope);
+  add_rope_cache_options(command, options.rope_cache);
+  begin_group(command, kMemoryOptions);
+  command.add_option("--device", options.device, "where to run; auto: on a GPU if there is one")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   command.add_option("--threads", options.threads, "CPU threads; 0: every core")->check(CLI::Range(0, 1024));
   command
@@ -97,7 +103,7 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
       ->check(CLI::IsMember({"auto", "f32", "bf16", "f16"}));
   command
       .add_option("--quantize", options.quantize,
-                  "turn weights into groups of 8 or 4 bit integers while loading: q8, q4 or none")
+                  "turn weights into groups of 8 or 4 bit integers while loading")
       ->check(CLI::IsMember({"none", "q8", "q4"}));
   command.add_option("--kv-dtype", options.kv_dtype, "KV cache; auto: f16 keys, values in the model's dtype")
       ->check(CLI::IsMember({"auto", "f32", "f16", "bf16"}));
@@ -106,21 +112,31 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
   command
       .add_option("--prefill-chunk", options.prefill_chunk, "prompt tokens per forward pass; 0: all at once")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
+  begin_group(command, kOutputOptions);
   command.add_flag("--quiet", options.quiet, "nothing on stderr but errors");
-  add_rope_options(command, options.rope);
-  add_rope_cache_options(command, options.rope_cache);
+  begin_group(command, kMainOptions);
+}
+
+std::string rope_type_choices() {
+  std::string choices = known_rope_types();  // "default, linear, ntk, ..."
+  choices.replace(0, choices.find(','), "none");
+  std::erase(choices, ' ');
+  std::replace(choices.begin(), choices.end(), ',', '|');
+  return choices;
 }
 
 void add_rope_options(CLI::App& command, RopeOptions& options) {
-  const auto add = [&](const char* name, auto& value, const char* type, const std::string& description) {
-    command.add_option(name, value, description)->type_name(type)->group(kRopeGroup);
+  const auto add = [&](const char* name, auto& value, const std::string& type,
+                       const std::string& description) {
+    return command.add_option(name, value, description)->type_name(type);
   };
-  add("--rope-scaling", options.scaling, "TYPE",
-      "none, " + known_rope_types() + " (default: the model's own)");
+  add("--rope-scaling", options.scaling, rope_type_choices(),
+      "how positions beyond the trained context are reached")
+      ->default_str("the model's own");
   add("--rope-factor", options.factor, "F",
       "how many times the original context; dynamic-yarn: the largest scale");
   add("--rope-original-ctx", options.original_ctx, "N", "context length the model was trained with");
-  add("--rope-theta", options.theta, "T", "base of the frequencies");
+  add("--rope-theta", options.theta, "F", "base of the frequencies");
   add("--rope-config", options.config, "FILE", "JSON file with a rope_scaling or rope_parameters object");
 }
 
@@ -129,16 +145,17 @@ void add_rope_cache_options(CLI::App& command, RopeCacheOptions& options) {
     command
         .add_option_function<std::string>(
             name, [&options, name](const std::string& text) { options.steps = parse_steps(name, text); },
-            "steps per octave in which a dynamic scale moves, or exact (default: 4)")
-        ->type_name("R|exact")
-        ->group(name == "--rope-steps" ? kRopeGroup : "");
+            "steps per octave in which a dynamic scale moves")
+        ->type_name("N|exact")
+        ->default_str(options.steps == 0 ? "exact" : std::to_string(options.steps));
   }
   command
       .add_option_function<std::string>(
           "--rope-cache", [&options](const std::string& text) { options.stale = parse_stale(text); },
-          "consistent: re-rotate cached keys when the scale moves; stale: leave them (default: consistent)")
-      ->type_name("MODE")
-      ->group(kRopeGroup);
+          "consistent: re-rotate cached keys when the scale moves; stale: leave them")
+      ->type_name("consistent|stale")
+      ->default_str(options.stale ? "stale" : "consistent");
+  command.get_option("--rope-rungs")->group("");  // its older name, hidden
 }
 
 std::optional<DType> storage_dtype(const CommonOptions& options) {

@@ -45,8 +45,11 @@ struct CommonOptions {
 };
 
 void add_model_option(CLI::App& command, CommonOptions& options, bool required = true);
-// --device --threads --dtype --quantize --kv-dtype --ctx --prefill-chunk, the RoPE options and --quiet.
+// The RoPE options, --device --threads --dtype --quantize --kv-dtype --ctx --prefill-chunk, and --quiet, each
+// in its group of the help (tools/help.h).
 void add_common_options(CLI::App& command, CommonOptions& options);
+// The types that --rope-scaling knows, as a type of the help: "none|linear|ntk|...".
+std::string rope_type_choices();
 // --rope-scaling, --rope-factor, --rope-original-ctx, --rope-theta, --rope-config. Parsing throws UsageError.
 void add_rope_options(CLI::App& command, RopeOptions& options);
 // --rope-steps (and --rope-rungs, its older name) and --rope-cache.

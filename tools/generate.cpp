@@ -11,6 +11,7 @@
 #include "models/atomic_file.h"
 #include "models/json_file.h"
 #include "tools/generating.h"
+#include "tools/help.h"
 
 namespace lariat {
 namespace {
@@ -279,19 +280,24 @@ void run(GenerateCommand& command) {
 void add_generate_command(CLI::App& app) {
   auto command = std::make_shared<GenerateCommand>();
   CLI::App& sub = *app.add_subcommand("generate", "Continue a prompt");
+  describe(sub, kUseCommands, "lariat generate --model DIR --prompt \"Once upon a time\" --temperature 0.7");
+  set_usage(
+      sub,
+      "--model DIR (--prompt TEXT | --prompt-file FILE) [options]\n--model DIR --load-cache FILE [options]");
   add_model_option(sub, command->common);
   auto* source = sub.add_option_group("prompt", "what to continue");
   source->add_option("-p,--prompt", command->prompt, "the text itself");
-  source->add_option("--prompt-file", command->prompt_file, "a file with the text; -: standard input");
+  source->add_option("--prompt-file", command->prompt_file, "a file with the text; -: standard input")
+      ->type_name("FILE");
   source->require_option(0, 1);  // --load-cache is something to continue, too
   sub.add_flag("--chat", command->chat, "the prompt is a user's message, put into the model's chat template");
-  sub.add_flag("--raw", command->raw, "the prompt as it is (default)");
+  sub.add_flag("--raw", command->raw, "the prompt as it is, which is the default");
   sub.add_flag(
       "--escape", command->escape,
       "in --prompt, --system and --stop, \\n, \\t, \\\\, \\\" and \\uXXXX are what they are in JSON");
-  add_writing_options(sub, command->writing, "default 128");
+  add_writing_options(sub, command->writing);
   sub.add_flag("--ignore-eos", command->ignore_eos, "go on after the end-of-text token");
-  sub.add_flag("--json", command->json, "one JSON object on stdout");
+  sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   add_common_options(sub, command->common);
   sub.callback([command] { run(*command); });
 }

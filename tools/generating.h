@@ -19,8 +19,8 @@ struct WritingOptions {
 };
 
 // --max-new-tokens, --temperature and the rest of the sampling, --stop, --system, --save-cache, --load-cache.
-// `most` says in the help how many tokens are written by default.
-void add_writing_options(CLI::App& command, WritingOptions& options, const std::string& most);
+// `most`: how many tokens are written by default, in words; "": as the number says.
+void add_writing_options(CLI::App& command, WritingOptions& options, const std::string& most = "");
 
 // The longest sequence that the model and its scaling are meant for; none for scalings that go on growing.
 std::optional<int64_t> reach_of(const RopeScaling& rope);

@@ -4,11 +4,22 @@
 #include <csignal>
 #include <cstdio>
 #include <iostream>
+#include <memory>
 #include <new>
 
 #include "tools/common.h"
+#include "tools/help.h"
 
 namespace {
+
+// For who types nothing but the name.
+constexpr const char* kGettingStarted =
+    R"(lariat runs Hugging Face checkpoint folders as they are. With one in DIR:
+  lariat generate --model DIR --prompt "Once upon a time"    continue a text
+  lariat rope --model DIR                                    show how far its context reaches
+  lariat sweep --model DIR --report sweep.html               find what carries it further
+lariat --help lists the commands, lariat COMMAND --help a command's options.
+)";
 
 int fail(const std::string& what, int code) {
   std::cout.flush();
@@ -28,23 +39,25 @@ int finish() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("LLaMA-style inference with a consistent RoPE cache", "lariat");
-  app.require_subcommand(1);
-  app.set_version_flag("--version", "lariat " LARIAT_VERSION);
   lariat::install_signal_handlers();
-  lariat::add_generate_command(app);
-  lariat::add_chat_command(app);
-  lariat::add_tokenize_commands(app);
-  lariat::add_logits_command(app);
-  lariat::add_bench_command(app);
-  lariat::add_perplexity_command(app);
-  lariat::add_passkey_command(app);
-  lariat::add_sweep_command(app);
-  lariat::add_rope_command(app);
+  const std::unique_ptr<CLI::App> app = lariat::make_app();
+  const std::string first = argc > 1 ? argv[1] : "";
+  if (argc < 2) {
+    std::cerr << kGettingStarted;
+    return 2;  // a script that forgot the command has not succeeded
+  }
+  if (first == "__complete") {
+    lariat::print_completions(*app, {argv + 2, argv + argc}, std::cout);
+    return finish();
+  }
+  if (first == "__man") {
+    lariat::print_man_page(*app, std::cout);
+    return finish();
+  }
   try {
-    app.parse(argc, argv);
+    app->parse(argc, argv);
   } catch (const CLI::Success& e) {
-    app.exit(e);  // --help, --version
+    app->exit(e);  // --help, --version
     return finish();
   } catch (const CLI::ParseError& e) {
     return fail(std::string(e.what()) + "; see lariat --help", 2);

@@ -27,24 +27,22 @@ void add_perplexity_options(CLI::App& command, std::string& method, int64_t& str
                             const std::string& most) {
   command
       .add_option("--method", method,
-                  "sliding (default): each token once, with the most context it can have; chunks: disjoint "
+                  "sliding: each token once, with the most context it can have; chunks: disjoint "
                   "windows, their second half")
       ->check(CLI::IsMember({"sliding", "chunks"}));
-  command.add_option("--stride", stride, "tokens a sliding window moves; default 256")
+  command.add_option("--stride", stride, "tokens a sliding window moves")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   command.add_option("--max-tokens", max_tokens, "use only the text's first so many tokens; " + most)
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 60));
 }
 
 void add_passkey_options(CLI::App& command, PasskeyOptions& options) {
-  command
-      .add_option("--depths", options.depths,
-                  "where the passkey stands, 0 (start) to 1 (end); default 0,0.25,0.5,0.75,1")
+  command.add_option("--depths", options.depths, "where the passkey stands, 0 (start) to 1 (end)")
       ->delimiter(',')
       ->check(CLI::Range(0.0, 1.0));
-  command.add_option("--trials", options.trials, "passkeys per length and depth; default 5")
+  command.add_option("--trials", options.trials, "passkeys per length and depth")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  command.add_option("--seed", options.seed, "of the passkeys; default 0");
+  command.add_option("--seed", options.seed, "of the passkeys");
 }
 
 std::string Eta::left(double done) const {

@@ -8,6 +8,7 @@
 #include "engine/eval/report.h"
 #include "models/atomic_file.h"
 #include "tools/common.h"
+#include "tools/help.h"
 #include "tools/measuring.h"
 
 namespace lariat {
@@ -122,15 +123,17 @@ void run(PasskeyCommand& command) {
 void add_passkey_command(CLI::App& app) {
   auto command = std::make_shared<PasskeyCommand>();
   CLI::App& sub = *app.add_subcommand("passkey", "Find a number hidden in a long text, by length and depth");
+  describe(
+      sub, kMeasureCommands,
+      "lariat passkey --model DIR --lengths 2048,8192 --rope-scaling dynamic-yarn --report passkey.html");
   add_model_option(sub, command->common);
-  sub.add_option("--lengths", command->lengths,
-                 "prompt lengths in tokens, separated by commas; default: half, once and twice the original "
-                 "length")
+  sub.add_option("--lengths", command->lengths, "prompt lengths in tokens")
       ->delimiter(',')
+      ->default_str("half, once and twice the original length")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   add_passkey_options(sub, command->passkeys);
-  sub.add_option("--report", command->report, "write the result as an HTML page");
-  sub.add_flag("--json", command->json, "one JSON object on stdout");
+  sub.add_option("--report", command->report, "write the result as an HTML page")->type_name("FILE");
+  sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   add_common_options(sub, command->common);
   sub.callback([command] { run(*command); });
 }

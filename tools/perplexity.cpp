@@ -7,6 +7,7 @@
 #include "engine/saved_context.h"
 #include "models/atomic_file.h"
 #include "tools/common.h"
+#include "tools/help.h"
 #include "tools/measuring.h"
 
 namespace lariat {
@@ -158,23 +159,25 @@ void run(const PerplexityCommand& command) {
 void add_perplexity_command(CLI::App& app) {
   auto command = std::make_shared<PerplexityCommand>();
   CLI::App& sub = *app.add_subcommand("perplexity", "How well a model predicts a text, by context length");
+  describe(sub, kMeasureCommands, "lariat perplexity --model DIR --file book.txt --ctx 2048,8192");
   add_model_option(sub, command->common);
-  sub.add_option("--file", command->file, "the text, of any size")->required();
+  sub.add_option("--file", command->file, "the text, of any size")->type_name("FILE")->required();
   add_common_options(sub, command->common);
   sub.remove_option(sub.get_option("--ctx"));  // here: a list of lengths to measure
-  sub.add_option("--ctx", command->ctx,
-                 "tokens per window, several separated by commas; default: the model's original length, at "
-                 "most 2048")
+  sub.add_option("--ctx", command->ctx, "tokens per window")
       ->delimiter(',')
+      ->default_str("the model's original length, at most 2048")
       ->check(CLI::Range(int64_t{4}, int64_t{1} << 40));
-  add_perplexity_options(sub, command->method, command->stride, command->max_tokens, "0 (default): all");
-  sub.add_option("--buckets", command->buckets, "of window positions in the JSON's losses; default 32")
+  add_perplexity_options(sub, command->method, command->stride, command->max_tokens, "0: all");
+  sub.add_option("--buckets", command->buckets, "of window positions in the JSON's losses")
       ->check(CLI::Range(1, 1 << 20));
   sub.add_option("--load-cache", command->load_cache,
-                 "score the text in one piece, as what follows this saved context");
+                 "score the text in one piece, as what follows this saved context")
+      ->type_name("FILE");
   sub.add_option("--save-cache", command->save_cache,
-                 "score the text in one piece, and save the context that it makes");
-  sub.add_flag("--json", command->json, "one JSON object on stdout");
+                 "score the text in one piece, and save the context that it makes")
+      ->type_name("FILE");
+  sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   sub.callback([command, &sub] {
     command->windows = sub.count("--ctx") + sub.count("--stride") + sub.count("--method") > 0;
     run(*command);

@@ -10,6 +10,7 @@
 #include "models/config.h"
 #include "models/families/gate.h"
 #include "tools/common.h"
+#include "tools/help.h"
 
 namespace lariat {
 namespace {
@@ -135,14 +136,16 @@ void run(const Args& args) {
 void add_rope_command(CLI::App& app) {
   auto args = std::make_shared<Args>();
   CLI::App* sub = app.add_subcommand("rope", "Show what a RoPE scaling does to a model's frequencies");
+  describe(*sub, kLookCommands, "lariat rope --model DIR --rope-scaling yarn --rope-factor 4 --svg rope.svg");
+  set_usage(*sub, "--model DIR [options]\n--head-dim N --rope-theta F --rope-original-ctx N [options]");
   sub->add_option("--model", args->model,
                   "checkpoint folder (its config.json is enough) or a config file, of any family")
-      ->type_name("DIR");
-  sub->add_option("--head-dim", args->head_dim, "instead of a model: size of a head")->type_name("D");
-  sub->add_option("--length", args->length, "length of the sequence (default: the model's maximum)")
-      ->type_name("N");
-  sub->add_option("--svg", args->svg, "also draw the scalings into this file")->type_name("OUT.svg");
-  sub->add_flag("--json", args->json, "one JSON object instead of the table");
+      ->type_name("DIR|FILE");
+  sub->add_option("--head-dim", args->head_dim, "instead of a model: size of a head")->type_name("N");
+  sub->add_option("--length", args->length, "length of the sequence")->default_str("the model's maximum");
+  sub->add_option("--svg", args->svg, "also draw the scalings into this file")->type_name("FILE");
+  sub->add_flag("--json", args->json, "one JSON object instead of the table")->group(kOutputOptions);
+  begin_group(*sub, kRopeOptions);
   add_rope_options(*sub, args->rope);
   add_rope_cache_options(*sub, args->cache);
   sub->callback([args] { run(*args); });

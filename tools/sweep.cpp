@@ -7,6 +7,7 @@
 #include "engine/eval/report.h"
 #include "models/atomic_file.h"
 #include "tools/common.h"
+#include "tools/help.h"
 #include "tools/measuring.h"
 
 namespace lariat {
@@ -230,41 +231,56 @@ void run(SweepCommand& command) {
 }
 
 void add_measuring_options(CLI::App& sub, SweepCommand& command) {
+  begin_group(sub, "Measuring");
   SweepOptions& sweep = command.sweep;
-  sub.add_option("--file", sweep.text,
-                 "text for perplexity; default: heldout.txt in the model's folder, if there is one");
-  sub.add_option(
-         "--scalings", sweep.scalings,
-         "separated by commas; default none,linear,ntk,dynamic,yarn,dynamic-yarn; model: as config.json "
-         "says")
-      ->delimiter(',');
-  sub.add_option("--lengths", sweep.lengths, "in tokens; default 1, 2 and 4 times the original length")
-      ->delimiter(',')
-      ->check(CLI::Range(int64_t{4}, int64_t{1} << 40));
-  add_perplexity_options(sub, command.method, sweep.stride, sweep.max_tokens, "default 8192, 0: all");
+  add_perplexity_options(sub, command.method, sweep.stride, sweep.max_tokens, "0: all");
   add_passkey_options(sub, sweep.passkeys);
   sub.add_flag("--no-perplexity", command.no_perplexity, "leave perplexity out");
   sub.add_flag("--no-passkey", command.no_passkey, "leave passkeys out");
   sub.add_flag("--no-speed", command.no_speed, "leave speed and memory out");
 }
 
+void add_run_options(CLI::App& sub, SweepCommand& command) {
+  begin_group(sub, "Long runs");
+  sub.add_option("--results", command.results, "where to keep the results instead")->type_name("FILE");
+  sub.add_flag("--resume", command.resume, "continue an earlier sweep: measure only what its results lack");
+  sub.add_option("--shard", command.shard, "measure only the I-th of N parts, I from 0")
+      ->type_name("I/N")
+      ->default_str("as mpirun or Slurm say");
+  sub.add_option("--merge", command.merge, "make one report of the results of several shards")
+      ->type_name("FILE");
+}
+
 }  // namespace
 
 void add_sweep_command(CLI::App& app) {
   auto command = std::make_shared<SweepCommand>();
+  SweepOptions& sweep = command->sweep;
   CLI::App& sub =
       *app.add_subcommand("sweep", "Compare RoPE scalings: perplexity, passkeys, speed, by length");
+  describe(sub, kMeasureCommands,
+           "lariat sweep --model DIR --file book.txt --lengths 4096,16384 --report sweep.html");
+  set_usage(sub, "--model DIR --report FILE [options]\n--merge FILE ... --report FILE");
   add_model_option(sub, command->common, false);
   sub.add_option("--report", command->report,
-                 "the HTML page to write; results are kept beside it as JSON lines");
+                 "the HTML page to write; results are kept beside it as JSON lines")
+      ->type_name("FILE");
+  sub.add_option("--file", sweep.text,
+                 "text for perplexity; without: heldout.txt in the model's folder, if there is one")
+      ->type_name("FILE");
+  sub.add_option("--scalings", sweep.scalings, "what to compare; model: as config.json says")
+      ->delimiter(',')
+      ->type_name("model|" + rope_type_choices());
+  sub.add_option("--lengths", sweep.lengths, "in tokens")
+      ->delimiter(',')
+      ->default_str("1, 2 and 4 times the original length")
+      ->check(CLI::Range(int64_t{4}, int64_t{1} << 40));
   add_measuring_options(sub, *command);
-  sub.add_option("--results", command->results, "where to keep the results instead");
-  sub.add_flag("--resume", command->resume, "continue an earlier sweep: measure only what its results lack");
-  sub.add_option("--shard", command->shard,
-                 "i/n: measure only the i-th of n parts (default: as mpirun or Slurm say)");
-  sub.add_option("--merge", command->merge, "make one report of the results of several shards");
-  sub.add_flag("--json", command->json, "one JSON object on stdout");
+  add_run_options(sub, *command);
+  sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   add_common_options(sub, command->common);
+  // Refused with a reason (check_usage), so the help does not offer them.
+  for (const char* name : {"--rope-scaling", "--rope-config"}) sub.get_option(name)->group("");
   sub.callback([command] { run(*command); });
 }
 

@@ -5,6 +5,7 @@
 #include "engine/eval/token_source.h"
 #include "models/json_file.h"
 #include "tools/common.h"
+#include "tools/help.h"
 
 namespace lariat {
 namespace {
@@ -52,19 +53,23 @@ void detokenize(const TokenizeCommand& command) {
 void add_tokenize_commands(CLI::App& app) {
   auto command = std::make_shared<TokenizeCommand>();
   CLI::App& encode = *app.add_subcommand("tokenize", "Text to token ids");
+  describe(encode, kLookCommands, "lariat tokenize --model DIR --text \"Once upon a time\"");
   add_model_option(encode, command->common);
   auto* source = encode.add_option_group("text", "what to tokenize");
   source->add_option("--text", command->text, "the text itself");
-  source->add_option("--file", command->file, "a file with the text");
+  source->add_option("--file", command->file, "a file with the text")->type_name("FILE");
   source->require_option(1);
   encode.add_flag("--no-bos", command->no_bos, "without the beginning-of-text token");
-  encode.add_flag("--json", command->json, "one JSON object on stdout");
+  encode.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   encode.callback([command] { tokenize(*command); });
 
   CLI::App& decode = *app.add_subcommand("detokenize", "Token ids to text");
+  describe(decode, kLookCommands, "lariat detokenize --model DIR --tokens 9038,2501,263,931");
   add_model_option(decode, command->common);
-  decode.add_option("--tokens", command->tokens, "ids separated by commas")->required();
-  decode.add_flag("--json", command->json, "one JSON object on stdout");
+  decode.add_option("--tokens", command->tokens, "token ids separated by commas")
+      ->type_name("N,N,...")
+      ->required();
+  decode.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   decode.callback([command] { detokenize(*command); });
 }
 

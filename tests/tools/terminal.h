@@ -56,7 +56,7 @@ class Terminal {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (std::chrono::steady_clock::now() < deadline) {
       if (const size_t at = pending_.find(part); at != std::string::npos) {
-        const std::string text = pending_.substr(0, at);
+        std::string text = pending_.substr(0, at);
         pending_.erase(0, at + part.size());
         return text;
       }

@@ -1,0 +1,37 @@
+# `cmake --install`: the program, its completions and its man page; the library, its headers and a CMake package.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+install(TARGETS lariat)
+install(FILES scripts/completion/lariat.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
+        RENAME lariat)
+install(FILES scripts/completion/_lariat DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+
+# The man page is what the program says of itself.
+if(NOT CMAKE_CROSSCOMPILING)
+  add_custom_command(OUTPUT lariat.1 COMMAND lariat __man > lariat.1 DEPENDS lariat VERBATIM)
+  add_custom_target(lariat_man ALL DEPENDS lariat.1)
+  install(FILES ${CMAKE_BINARY_DIR}/lariat.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+endif()
+
+# The sources say "engine/session.h", and so does who uses them: include/lariat is the folder to look in. Of the backends
+# there is only what makes one.
+set(LARIAT_INCLUDE_DIR ${CMAKE_INSTALL_INCLUDEDIR}/lariat)
+install(DIRECTORY kernels models engine DESTINATION ${LARIAT_INCLUDE_DIR} FILES_MATCHING PATTERN "*.h"
+        REGEX "kernels/(cpu|cuda|reference)$" EXCLUDE)
+install(FILES kernels/cpu/cpu_backend.h kernels/cpu/rope_angles.h DESTINATION ${LARIAT_INCLUDE_DIR}/kernels/cpu)
+install(FILES kernels/cuda/make_cuda_backend.h DESTINATION ${LARIAT_INCLUDE_DIR}/kernels/cuda)
+
+add_library(lariat_library INTERFACE)
+target_link_libraries(lariat_library INTERFACE lariat_engine)
+target_include_directories(lariat_library INTERFACE $<INSTALL_INTERFACE:${LARIAT_INCLUDE_DIR}>)
+set_target_properties(lariat_library PROPERTIES EXPORT_NAME lariat)
+install(TARGETS lariat_kernels lariat_models lariat_engine lariat_library EXPORT lariatTargets)
+
+set(LARIAT_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/lariat)
+install(EXPORT lariatTargets NAMESPACE lariat:: DESTINATION ${LARIAT_PACKAGE_DIR})
+configure_package_config_file(cmake/lariatConfig.cmake.in lariatConfig.cmake
+                              INSTALL_DESTINATION ${LARIAT_PACKAGE_DIR} NO_SET_AND_CHECK_MACRO)
+write_basic_package_version_file(lariatConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/lariatConfig.cmake ${CMAKE_BINARY_DIR}/lariatConfigVersion.cmake
+        DESTINATION ${LARIAT_PACKAGE_DIR})

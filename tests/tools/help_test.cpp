@@ -1,0 +1,215 @@
+// What a user reads before anything runs: help, completion, the man page.
+#include "tools/help.h"
+
+#include <algorithm>
+#include <set>
+
+#include "tests/tools/program.h"
+
+namespace lariat::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kCompletion = fs::path(LARIAT_SOURCE_DIR) / "scripts" / "completion";
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+// Parses "lariat COMMAND ..." as the program does, and throws as it does, but runs nothing.
+void parse_dry(const std::string& line) {
+  struct Parsed {};
+  const std::string program = "lariat ";
+  ASSERT_EQ(line.rfind(program, 0), 0U) << line;
+  const auto app = make_app();
+  for (const CLI::App* command : commands_of(*app)) {
+    app->get_subcommand(command->get_name())->parse_complete_callback([] { throw Parsed{}; });
+  }
+  try {
+    app->parse(line.substr(program.size()));
+    FAIL() << line << " has no command";
+  } catch (const Parsed&) {  // with all that the command requires
+    if (const auto unknown = app->remaining(true); !unknown.empty())
+      throw CLI::ExtrasError("lariat", unknown);
+  }
+}
+
+// The exit code of a shell's command line.
+int shell(const std::string& line) { return WEXITSTATUS(std::system(line.c_str())); }
+bool have(const std::string& program) { return shell("command -v " + program + " >/dev/null") == 0; }
+
+TEST(Help, OfNothingIsFiveLinesThatWork) {
+  const Outcome alone = run_lariat("");
+  EXPECT_EQ(alone.code, 2);
+  EXPECT_EQ(alone.out, "");
+  const auto lines = lines_of(alone.err);
+  ASSERT_EQ(lines.size(), 5U) << alone.err;
+  for (size_t i = 1; i < 4; ++i) {
+    const std::string call = lines[i].substr(2, lines[i].find("    ", 2) - 2);
+    EXPECT_NO_THROW(parse_dry(call)) << call;
+  }
+}
+
+TEST(Help, OfTheProgramListsEveryCommandUnderItsGroup) {
+  const Outcome help = run_lariat("--help");
+  EXPECT_EQ(help.code, 0);
+  const auto app = make_app();
+  std::set<std::string> groups;
+  for (const CLI::App* command : commands_of(*app)) {
+    const size_t group = help.out.find("\n" + command->get_group() + ":\n");
+    ASSERT_NE(group, std::string::npos) << command->get_group();
+    const size_t line = help.out.find("\n  " + command->get_name() + " ", group);
+    ASSERT_NE(line, std::string::npos) << command->get_name();
+    EXPECT_EQ(help.out.substr(group + 1, line - group - 1).find("\n\n"), std::string::npos)
+        << command->get_name() << " stands outside " << command->get_group();
+    groups.insert(command->get_group());
+  }
+  EXPECT_EQ(groups, (std::set<std::string>{kUseCommands, kMeasureCommands, kLookCommands}));
+}
+
+TEST(Help, OfACommandIsPlain) {
+  const auto app = make_app();
+  for (const CLI::App* command : commands_of(*app)) {
+    const Outcome help = run_lariat(command->get_name() + " --help");
+    EXPECT_EQ(help.code, 0);
+    for (const char* raw : {"INT", "FLOAT", ":{", " in [", "(default", "default ", "--rope-rungs"}) {
+      EXPECT_EQ(help.out.find(raw), std::string::npos) << raw << " in " << help.out;
+    }
+    for (const std::string& line : lines_of(help.out)) EXPECT_LE(line.size(), 100U) << line;
+    for (const OptionGroup& group : option_groups(*command)) {
+      EXPECT_NE(help.out.find("\n" + group.name + ":\n"), std::string::npos) << group.name;
+      for (const CLI::Option* option : group.options) {
+        const std::string heading = option_heading(*option);
+        EXPECT_NE(help.out.find(heading), std::string::npos) << heading;
+        if (option->get_items_expected_max() == 0 || option->get_required()) continue;
+        std::string value = option->get_default_str();
+        value.erase(0, value.find_first_not_of('['));
+        value.erase(std::min(value.find(']'), value.size()));
+        if (value.empty()) continue;
+        EXPECT_NE(help.out.find("[default: " + value + "]", help.out.find(heading)), std::string::npos)
+            << heading << " in " << help.out;
+      }
+    }
+  }
+}
+
+TEST(Help, SaysWhatGenerateTakes) {
+  const std::string help = run_lariat("generate --help").out;
+  for (const char* part : {"--max-new-tokens N ", "[default: 128]", "--device auto|cpu|cuda ", "--model DIR ",
+                           "[required]", "(--prompt TEXT | --prompt-file FILE)",
+                           "--rope-cache consistent|stale", "[default: the model's own]"}) {
+    EXPECT_NE(help.find(part), std::string::npos) << part << " is not in\n" << help;
+  }
+}
+
+TEST(Help, ExamplesParse) {
+  const auto app = make_app();
+  for (const CLI::App* command : commands_of(*app)) {
+    const std::string example = command->get_footer();
+    EXPECT_EQ(example.rfind("lariat " + command->get_name() + " ", 0), 0U) << command->get_name();
+    EXPECT_NO_THROW(parse_dry(example)) << example;
+    EXPECT_NE(command->help().find("\nExample:\n  " + example + "\n"), std::string::npos);
+  }
+  EXPECT_THROW(parse_dry("lariat generate --model DIR --promt x"), CLI::ParseError);
+  EXPECT_THROW(parse_dry("lariat generate --prompt x"), CLI::ParseError);
+}
+
+TEST(Help, PlainTypesLeaveErrorsAsTheyAre) {
+  expect_error(run_lariat("generate --model x --prompt y --max-new-tokens abc"), 2, "1099511627776");
+  expect_error(run_lariat("generate --model x --prompt y --top-p 1.5"), 2, "1.5 not in range");
+  expect_error(run_lariat("generate --model x --prompt y --device tpu"), 2, "tpu not in {auto,cpu,cuda}");
+  expect_error(run_lariat("generate --model x --prompt y --max-new-tokens"), 2, "1 required N missing");
+}
+
+// What bash offers for the words of a command line, the last of which is being typed.
+std::vector<std::string> bash_offers(const std::vector<std::string>& words) {
+  const fs::path script = fs::path(testing::TempDir()) / fmt::format("lariat-{}-complete.sh", getpid());
+  std::string list;
+  for (const std::string& word : words) list += " '" + word + "'";
+  std::ofstream(script) << "source '" << (kCompletion / "lariat.bash").string()
+                        << "'\ncompopt() { echo compopt \"$@\"; }\nCOMP_WORDS=('" << LARIAT_PROGRAM << "'"
+                        << list << ")\nCOMP_CWORD=" << words.size()
+                        << "\n_lariat\nprintf '%s\\n' \"${COMPREPLY[@]}\"\n";
+  const fs::path out = script.string() + ".out";
+  EXPECT_EQ(shell("bash --norc " + script.string() + " >" + out.string()), 0);
+  auto offers = lines_of(slurp(out));
+  std::erase(offers, "");
+  std::sort(offers.begin(), offers.end());
+  fs::remove(script);
+  fs::remove(out);
+  return offers;
+}
+
+using Words = std::vector<std::string>;
+
+TEST(Completion, OffersCommandsOptionsAndValues) {
+  EXPECT_EQ(bash_offers({"pe"}), Words{"perplexity"});
+  EXPECT_EQ(bash_offers({""}).size(), commands_of(*make_app()).size());
+  EXPECT_EQ(bash_offers({"--v"}), Words{"--version"});
+  EXPECT_EQ(bash_offers({"generate", "--max"}), Words{"--max-new-tokens"});
+  EXPECT_EQ(bash_offers({"generate", "--device", ""}), (Words{"auto", "cpu", "cuda"}));
+  EXPECT_EQ(bash_offers({"generate", "--device", "=", "c"}), (Words{"cpu", "cuda"}));  // --device=c
+  EXPECT_EQ(bash_offers({"generate", "--device", "="}), (Words{"auto", "cpu", "cuda"}));
+  EXPECT_EQ(bash_offers({"rope", "--rope-steps", ""}), Words{"exact"});
+  EXPECT_EQ(bash_offers({"sweep", "--scalings", "none,dynamic-"}), Words{"none,dynamic-yarn"});
+  EXPECT_EQ(bash_offers({"generate", "--max-new-tokens", ""}), Words{});
+  EXPECT_EQ(bash_offers({"no-such-command", "--"}), Words{});
+}
+
+TEST(Completion, OffersAnOptionOnceAndNoHiddenOne) {
+  EXPECT_EQ(bash_offers({"generate", "--device", "cpu", "--dev"}), Words{});
+  EXPECT_EQ(bash_offers({"generate", "--stop", "x", "--sto"}), Words{"--stop"});
+  EXPECT_EQ(bash_offers({"generate", "--rope-r"}), Words{});
+  EXPECT_EQ(bash_offers({"sweep", "--rope-sc"}), Words{});
+}
+
+// Which names a value has is for bash to find: the function says of what.
+TEST(Completion, LeavesFilesAndFoldersToBash) {
+  EXPECT_EQ(bash_offers({"generate", "--model", "a"}), Words{"compopt -o dirnames"});
+  EXPECT_EQ(bash_offers({"generate", "--prompt-file", "a"}), Words{"compopt -o default"});
+  EXPECT_EQ(bash_offers({"sweep", "--merge", "x.jsonl", "a"}), Words{"compopt -o default"});
+}
+
+TEST(Completion, IsValidZsh) {
+  if (!have("zsh")) GTEST_SKIP() << "there is no zsh here";
+  EXPECT_EQ(shell("zsh -n " + (kCompletion / "_lariat").string()), 0);
+}
+
+TEST(ManPage, TellsOfEveryOption) {
+  const std::string page = run_lariat("__man").out;
+  for (const char* section :
+       {"NAME", "SYNOPSIS", "DESCRIPTION", "COMMANDS", "EXIT STATUS", "EXAMPLES", "FILES"}) {
+    EXPECT_NE(page.find(std::string("\n.SH ") + section + "\n"), std::string::npos) << section;
+  }
+  const auto app = make_app();
+  for (const CLI::App* command : commands_of(*app)) {
+    const size_t start = page.find("\n.SS " + command->get_name() + "\n");
+    ASSERT_NE(start, std::string::npos) << command->get_name();
+    const std::string part = page.substr(start, page.find("\n.S", start + 1) - start);
+    for (const OptionGroup& group : option_groups(*command)) {
+      for (const CLI::Option* option : group.options) {
+        std::string name;
+        for (const char c : "--" + option->get_lnames()[0]) name += c == '-' ? "\\-" : std::string(1, c);
+        EXPECT_NE(part.find(name), std::string::npos) << name << " of " << command->get_name();
+      }
+    }
+  }
+}
+
+TEST(ManPage, IsValidTroff) {
+  if (!have("groff")) GTEST_SKIP() << "there is no groff here";
+  const fs::path dir = fs::path(testing::TempDir()) / fmt::format("lariat-{}-man", getpid());
+  fs::create_directories(dir);
+  const std::string page = (dir / "lariat.1").string();
+  EXPECT_EQ(shell(std::string(LARIAT_PROGRAM) + " __man >" + page), 0);
+  EXPECT_EQ(shell("groff -man -ww -b -Tutf8 -z " + page + " 2>" + page + ".err"), 0);
+  EXPECT_EQ(slurp(page + ".err"), "");
+  fs::remove_all(dir);
+}
+
+}  // namespace
+}  // namespace lariat::test

@@ -1,0 +1,94 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "tools/help.h"
+
+namespace lariat {
+namespace {
+
+bool is_option(const std::string& word) { return word.size() > 1 && word[0] == '-'; }
+
+bool begins_with(const std::string& text, const std::string& start) { return text.rfind(start, 0) == 0; }
+
+void candidate(std::ostream& out, const std::string& word, const std::string& text) {
+  out << word << "\t" << text << "\n";
+}
+
+// The values that a type tells of: "auto|cpu|cuda" three words, "DIR" folders, "N" none.
+void print_values(const CLI::Option& option, const std::string& current, std::ostream& out) {
+  const std::string type = plain_type(option);
+  std::string before;  // of a list: what stands before the value after the last comma
+  if (option.get_delimiter() == ',') before = current.substr(0, current.rfind(',') + 1);
+  std::istringstream values(type.substr(0, type.find_first_of(", ")));
+  for (std::string value; std::getline(values, value, '|');) {
+    if (value == "FILE") out << ":file\n";
+    if (value == "DIR") out << ":dir\n";
+    const bool literal =
+        std::none_of(value.begin(), value.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
+    if (literal && begins_with(before + value, current)) candidate(out, before + value, "");
+  }
+}
+
+void print_options(const CLI::App& command, const std::vector<std::string>& given, const std::string& current,
+                   std::ostream& out) {
+  for (const OptionGroup& group : option_groups(command)) {
+    for (const CLI::Option* option : group.options) {
+      const bool repeatable = option->get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
+      const auto same = [&](const std::string& word) { return is_option(word) && option->check_name(word); };
+      if (!repeatable && std::any_of(given.begin(), given.end(), same)) continue;
+      for (const std::string& name : option->get_lnames()) {
+        if (begins_with("--" + name, current)) candidate(out, "--" + name, option->get_description());
+      }
+    }
+  }
+}
+
+const CLI::Option* find_option(const CLI::App& command, const std::string& word) {
+  for (const OptionGroup& group : option_groups(command)) {
+    for (const CLI::Option* option : group.options) {
+      if (option->check_name(word)) return option;
+    }
+  }
+  return nullptr;
+}
+
+// The option whose value the word after `words` is; nullptr when an option's name has to come next.
+const CLI::Option* option_waiting(const CLI::App& command, const std::vector<std::string>& words) {
+  size_t values = 0;
+  for (auto word = words.rbegin(); word != words.rend(); ++word, ++values) {
+    if (!is_option(*word)) continue;
+    const CLI::Option* option = find_option(command, *word);
+    if (option == nullptr) return nullptr;
+    // --merge A B C: several words follow an option that takes any number.
+    return values < static_cast<size_t>(option->get_items_expected_max()) ? option : nullptr;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void print_completions(const CLI::App& app, const std::vector<std::string>& words, std::ostream& out) {
+  // bash cuts --option=value into three words, and one of "=" may be the last.
+  std::vector<std::string> before = words;
+  std::string current;
+  if (!before.empty()) {
+    current = before.back() == "=" ? "" : before.back();
+    if (before.back() != "=") before.pop_back();
+  }
+  std::erase(before, "=");
+  const CLI::App* command = &app;
+  for (const CLI::App* sub : commands_of(app)) {
+    if (!before.empty() && sub->get_name() == before[0]) command = sub;
+    if (before.empty() && begins_with(sub->get_name(), current)) {
+      candidate(out, sub->get_name(), sub->get_description());
+    }
+  }
+  if (command == &app && !before.empty()) return;  // after a command that does not exist
+  const CLI::Option* waiting = is_option(current) ? nullptr : option_waiting(*command, before);
+  if (waiting != nullptr) return print_values(*waiting, current, out);
+  if (command != &app || is_option(current)) print_options(*command, before, current, out);
+}
+
+}  // namespace lariat
