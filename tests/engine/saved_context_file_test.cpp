@@ -45,7 +45,7 @@ class ContextFile : public ContextFolder {
     try {
       load_context(session, dir, file);
     } catch (const Error& e) {
-      const std::string what = e.what();
+      std::string what = e.what();
       EXPECT_TRUE(what.starts_with(file.string())) << what;
       EXPECT_EQ(what.find('\n'), std::string::npos) << what;
       EXPECT_EQ(session.pool().pages(), 0);
