@@ -90,12 +90,12 @@ class Reader {
 ContextIdentity check_identity(const Reader& file, const ContextIdentity& own) {
   const auto format = file.metadata().find("format");
   if (format == file.metadata().end() || !format->second.starts_with("lariat context "))
-    file.fail("is no saved context; give a file that --save-cache wrote");
+    file.fail("is no saved context; give a file that was written as one");
   if (format->second != kFormat)
     file.fail(fmt::format("\"{:.40}\" is of another version of lariat, this one reads \"{}\"; save it again",
                           format->second, kFormat));
-  const ContextIdentity saved = {file.text("model"), file.text("tokenizer"), file.text("weights"),
-                                 file.text("keys"),  file.text("values"),    file.text("rope")};
+  ContextIdentity saved = {file.text("model"), file.text("tokenizer"), file.text("weights"),
+                           file.text("keys"),  file.text("values"),    file.text("rope")};
   if (saved.model != own.model)
     file.fail("is a context of another model; load it with the model that it was saved with");
   if (saved.tokenizer != own.tokenizer)

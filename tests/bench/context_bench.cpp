@@ -3,13 +3,16 @@
 //   python tests/bench/make_random_checkpoint.py configs/tinyllama-1.1b.json MODEL
 //   ninja -C build context_bench && build/tests/context_bench MODEL 8192 FILE
 //
-// Cold: the file has to come from the disk (its pages are dropped from the system's cache first).
+// Seconds of the clock and, which a busy machine changes less, of all processors together (run it with
+// OMP_WAIT_POLICY=passive). Cold: the file has to come from the disk (its pages are dropped from the system's
+// cache first).
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 
 #include "engine/saved_context.h"
 #include "engine/stopwatch.h"
@@ -27,16 +30,26 @@ void drop_from_cache(const std::filesystem::path& file) {
   ::close(fd);
 }
 
+struct Elapsed {
+  Stopwatch::time_point start = Stopwatch::now();
+  std::clock_t cpu = std::clock();
+
+  std::string text() const {
+    const double cpu_seconds = static_cast<double>(std::clock() - cpu) / CLOCKS_PER_SEC;
+    return fmt::format("{:.3f} s ({:.3f} s of processors)", seconds_since(start), cpu_seconds);
+  }
+};
+
 // The next token behind a context that is loaded: its logits say that all of it was there.
 void load(Session& session, const std::filesystem::path& dir, const std::filesystem::path& file,
           const std::string& how, std::span<const float> expected) {
-  const auto start = Stopwatch::now();
+  const Elapsed elapsed;
   SavedContext context = load_context(session, dir, file);
-  const double loaded = seconds_since(start);
+  const std::string loaded = elapsed.text();
   const auto logits = session.decode(context.sequence, 1);
-  const double first = seconds_since(start);
+  const std::string first = elapsed.text();
   const bool same = std::equal(logits.begin(), logits.end(), expected.begin(), expected.end());
-  fmt::print("load, {}: {:.3f} s, first token after {:.3f} s; {} logits\n", how, loaded, first,
+  fmt::print("load, {}: {}, first token after {}; {} logits\n", how, loaded, first,
              same ? "the same" : "OTHER");
 }
 
@@ -49,13 +62,12 @@ void run(const std::filesystem::path& dir, int64_t n, const std::filesystem::pat
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < n; ++i) tokens.push_back(static_cast<int32_t>(i * 7919 % model.spec.vocab_size));
   Sequence sequence = session.new_sequence();
-  auto start = Stopwatch::now();
+  const Elapsed reading;
   session.prefill(sequence, tokens);
-  const double prefill = seconds_since(start);
-  fmt::print("{}; {} tokens\nread: first token after {:.3f} s\n", backend.description(), n, prefill);
-  start = Stopwatch::now();
+  fmt::print("{}; {} tokens\nread: first token after {}\n", backend.description(), n, reading.text());
+  const Elapsed saving;
   save_context(session, sequence, tokens, dir, file);
-  fmt::print("save: {:.3f} s, {} MiB\n", seconds_since(start), std::filesystem::file_size(file) >> 20);
+  fmt::print("save: {}, {} MiB\n", saving.text(), std::filesystem::file_size(file) >> 20);
   const auto row = session.decode(sequence, 1);
   const std::vector<float> expected(row.begin(), row.end());
   for (int i = 0; i < 3; ++i) {
