@@ -69,6 +69,12 @@ JSON
     cp "$here/seeds/saved_context" "$out/three"
     head -c 1500 "$here/seeds/saved_context" >"$out/cut"
     ;;
+  chat_template)
+    # The features of the goldens, a line each.
+    sed -n 's/^{"source":"\(.*\)","\(text\|error\)":".*/\1/p' "$golden/chat_templates.json" |
+      sed 's/\\\\/\x01/g; s/\\"/"/g; s/\\n/\x02/g; s/\x01/\\/g' | nl -w1 -s$'\t' |
+      while IFS=$'\t' read -r n source; do printf '%s' "$source" | tr '\002' '\n' >"$out/feature-$n"; done
+    ;;
   *)
     echo "seeds.sh: no target $target" >&2
     exit 2
