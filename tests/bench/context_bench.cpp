@@ -1,7 +1,7 @@
 // Time to the first token of a prompt, and of the same context when it was put away:
 //
 //   python tests/bench/make_random_checkpoint.py configs/tinyllama-1.1b.json MODEL
-//   ninja -C build context_bench && build/tests/context_bench MODEL 8192 FILE
+//   ninja -C build context_bench && build/context_bench MODEL 8192 FILE
 //
 // Seconds of the clock and, which a busy machine changes less, of all processors together (run it with
 // OMP_WAIT_POLICY=passive). Cold: the file has to come from the disk (its pages are dropped from the system's
