@@ -4,6 +4,7 @@
 
 #include "engine/eval/token_source.h"
 #include "models/json_file.h"
+#include "models/text/chat_template.h"
 #include "tools/common.h"
 #include "tools/help.h"
 
@@ -11,16 +12,37 @@ namespace lariat {
 namespace {
 
 constexpr uint64_t kMaxTextBytes = uint64_t{4} << 30;
+constexpr uint64_t kMaxMessagesBytes = uint64_t{64} << 20;
 
 struct TokenizeCommand {
   CommonOptions common;
   std::optional<std::string> text;
-  std::filesystem::path file;
+  std::filesystem::path file, messages;
   std::string tokens;
-  bool no_bos = false, json = false;
+  bool no_bos = false, no_generation_prompt = false, json = false;
 };
 
+// The messages of a file as the model's chat template puts them, and the ids of that. The template writes its
+// special tokens itself, the BOS as well.
+void tokenize_messages(const TokenizeCommand& command) {
+  const auto chat_template = ChatTemplate::load(command.common.model);
+  if (!chat_template) {
+    throw Error(command.common.model.string() +
+                ": no chat template (chat_template.jinja, or \"chat_template\" in tokenizer_config.json); "
+                "use --text or --file");
+  }
+  const auto messages = parse_messages(read_file(command.messages, kMaxMessagesBytes), command.messages);
+  const std::string text = chat_template->render(messages, !command.no_generation_prompt);
+  const std::vector<int32_t> tokens = open_tokenizer(command.common).encode(text, false);
+  if (command.json) {
+    print_json({{"text", text}, {"tokens", tokens}});
+  } else {
+    std::cout << fmt::format("{}\n{}\n", text, fmt::join(tokens, ","));
+  }
+}
+
 void tokenize(const TokenizeCommand& command) {
+  if (!command.messages.empty()) return tokenize_messages(command);
   const Tokenizer tokenizer = open_tokenizer(command.common);
   const std::string text = command.text ? *command.text : read_file(command.file, kMaxTextBytes);
   const std::vector<int32_t> tokens = tokenizer.encode(text, !command.no_bos && tokenizer.adds_bos());
@@ -58,8 +80,18 @@ void add_tokenize_commands(CLI::App& app) {
   auto* source = encode.add_option_group("text", "what to tokenize");
   source->add_option("--text", command->text, "the text itself");
   source->add_option("--file", command->file, "a file with the text")->type_name("FILE");
+  auto* messages =
+      source
+          ->add_option("--messages", command->messages,
+                       "a file with a JSON list of {role, content}; the model's chat template makes "
+                       "the text, which is printed before its ids")
+          ->type_name("FILE");
   source->require_option(1);
   encode.add_flag("--no-bos", command->no_bos, "without the beginning-of-text token");
+  encode
+      .add_flag("--no-generation-prompt", command->no_generation_prompt,
+                "with --messages: without the opening of the assistant's answer")
+      ->needs(messages);
   encode.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   encode.callback([command] { tokenize(*command); });
 

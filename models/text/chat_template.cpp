@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "kernels/error.h"
 #include "models/json_file.h"
 #include "models/text/jinja_eval.h"
@@ -16,8 +18,10 @@ using nlohmann::ordered_json;
 constexpr uint64_t kMaxTemplateBytes = uint64_t{1} << 20;
 
 [[noreturn]] void fail(const std::string& file, const jinja::Failure& failure) {
-  if (failure.line == 0) throw Error(fmt::format("{}: {}", file, failure.what()));
-  throw Error(fmt::format("{}: line {}: {}", file, failure.line, failure.what()));
+  std::string what = failure.what();
+  std::replace(what.begin(), what.end(), '\n', ' ');  // raise_exception may say more than one line
+  if (failure.line == 0) throw Error(fmt::format("{}: {}", file, what));
+  throw Error(fmt::format("{}: line {}: {}", file, failure.line, what));
 }
 
 // Of an object, what stands under `key`: a text, or the "content" of an added token.

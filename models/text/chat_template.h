@@ -14,8 +14,9 @@ struct Program;
 }
 
 // A model's chat template: messages to the text that the model was trained on, byte for byte as
-// apply_chat_template of transformers 5.23 makes it. Templates are Jinja; what of it is known is said in
-// docs/models.md and by the errors. Cheap to copy, safe to use from several threads.
+// apply_chat_template of transformers 5.23 makes it. Templates are programs, in Jinja; what lariat does not
+// know of it is an error, of syntax at once and else where a rendering comes to it. Cheap to copy, safe to
+// use from several threads.
 class ChatTemplate {
  public:
   // The template of a checkpoint's folder: chat_template.jinja, else "chat_template" of tokenizer_config.json

@@ -44,7 +44,9 @@ Value item(Context& cx, const Value& object, const Value& key);
 void set_attribute(Context& cx, const Value& space, const std::string& name, const Value& value);
 Value slice(Context& cx, const Value& object, const Value& start, const Value& stop, const Value& step);
 
-// jinja_filters.cpp, jinja_tests.cpp
+// jinja_filters.cpp, jinja_list_filters.cpp, jinja_tests.cpp
+using Filter = Value (*)(Context&, const Call&);
+Filter find_list_filter(std::string_view name);  // nullptr: none of that name
 Value apply_filter(Context& cx, const std::string& name, const Call& call);
 bool apply_test(Context& cx, const std::string& name, const Call& call);
 

@@ -209,6 +209,7 @@ void set_attribute(Context& cx, const Value& space, const std::string& name, con
 
 Value item(Context& cx, const Value& object, const Value& key) {
   if (object.is(Kind::kUndefined)) fail_undefined(object);
+  if (object.is(Kind::kMarkup)) throw Failure("items of a 'Markup' are not available here");
   if (object.is(Kind::kDict)) {
     if (const Value* value = find(cx, object.as<Dict>(), key)) return *value;
   } else if (is_integral(key) && (is_text(object) || is_sequence(object)) && !object.is(Kind::kView) &&
@@ -243,7 +244,7 @@ Value slice(Context& cx, const Value& object, const Value& start, const Value& s
   cx.charge(items_of(object).size() * sizeof(Value));
   for (const int64_t i : picked(static_cast<int64_t>(items_of(object).size()), start, stop, step))
     items.push_back(items_of(object)[static_cast<size_t>(i)]);
-  return make_sequence(cx, object.is(Kind::kTuple) ? Kind::kTuple : Kind::kList, std::move(items));
+  return make_sequence(cx, object.kind, std::move(items));  // a range without its name cannot be printed
 }
 
 }  // namespace lariat::jinja

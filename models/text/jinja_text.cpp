@@ -161,7 +161,7 @@ std::vector<std::string_view> split(std::string_view text, const std::string* se
   while (!text.empty()) {
     size_t end = 0;
     if (limit >= 0 && static_cast<int64_t>(parts.size()) >= limit) {
-      parts.push_back(strip(text, nullptr, false, true));
+      parts.push_back(text);
       break;
     }
     while (end < text.size() && !is_python_space(utf8_step(text, end).value))
@@ -188,7 +188,7 @@ std::vector<std::string_view> split_right(std::string_view text, const std::stri
       start = at + separator->size();
       end = at;
     } else if (static_cast<int64_t>(parts.size()) >= limit) {
-      parts.push_back(strip(text, nullptr, true, false));
+      parts.push_back(text);
       break;
     } else {
       for (start = text.size(); start > 0; start = previous_char(text, start)) {

@@ -139,7 +139,7 @@ bool truth(const Value& v);
 std::string to_text(Context& cx, const Value& v);  // Python's str()
 std::string repr(Context& cx, const Value& v);
 std::string float_repr(double d);
-// Python's ==, and what sorts before what; order() throws Failure where Python has none.
+// jinja_compare.cpp: Python's ==, and what sorts before what; order() throws Failure where Python has none.
 bool equal(Context& cx, const Value& a, const Value& b);
 int order(Context& cx, const Value& a, const Value& b, std::string_view symbol = "<");
 bool contains(Context& cx, const Value& container, const Value& item);

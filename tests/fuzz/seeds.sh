@@ -64,6 +64,12 @@ case $target in
 {"kind":"speed","scaling":"none","length":64,"cache_bytes":65536,"timing":{"prefill_tok_s":100.5,"decode_tok_s":20.25}}
 JSON
     ;;
+  chat_template)
+    # The features of the goldens, a line each.
+    sed -n 's/^{"source":"\(.*\)","\(text\|error\)":".*/\1/p' "$golden/chat_templates.json" |
+      sed 's/\\\\/\x01/g; s/\\"/"/g; s/\\n/\x02/g; s/\x01/\\/g' | nl -w1 -s$'\t' |
+      while IFS=$'\t' read -r n source; do printf '%s' "$source" | tr '\002' '\n' >"$out/feature-$n"; done
+    ;;
   *)
     echo "seeds.sh: no target $target" >&2
     exit 2

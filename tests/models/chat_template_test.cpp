@@ -1,0 +1,301 @@
+// tests/golden/chat_templates.json: what transformers renders and refuses; see make_chat_templates.py.
+#include "models/text/chat_template.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <ctime>
+#include <fstream>
+#include <map>
+
+#include "kernels/error.h"
+#include "models/json_file.h"
+#include "models/text/tokenizer.h"
+
+namespace lariat::test {
+namespace {
+
+using nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+const ordered_json& golden() {
+  static const ordered_json kGolden = ordered_json::parse(
+      read_file(fs::path(LARIAT_SOURCE_DIR) / "tests" / "golden" / "chat_templates.json", 1 << 20));
+  return kGolden;
+}
+
+// The goldens' time: 2024-07-06 15:04:05, wherever the test runs.
+std::time_t golden_time() {
+  std::tm local{};
+  local.tm_year = 124;
+  local.tm_mon = 6;
+  local.tm_mday = 6;
+  local.tm_hour = 15;
+  local.tm_min = 4;
+  local.tm_sec = 5;
+  local.tm_isdst = -1;
+  return std::mktime(&local);
+}
+
+std::string one_line_of(std::string text) {
+  for (char& c : text) c = c == '\n' ? ' ' : c;
+  return text;
+}
+
+template <class Body>
+std::string refusal(const Body& body) {
+  try {
+    body();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+// The same text, or refused where transformers refuses, with the template's own words where it has some.
+void expect_same(const ordered_json& want, const std::string& source, const ordered_json& messages,
+                 bool prompt, const ordered_json& variables) {
+  std::string got;
+  const std::string error = refusal([&] {
+    const auto chat = ChatTemplate::parse(source, "chat.jinja", golden().at("tokens"));
+    got = chat.render(messages, prompt, variables, golden_time());
+  });
+  if (want.contains("text")) {
+    EXPECT_EQ(error, "");
+    EXPECT_EQ(got, want.at("text").get<std::string>());
+  } else {
+    EXPECT_EQ(error.rfind("chat.jinja: line ", 0), 0U) << "'" << error << "' from " << got;
+    EXPECT_NE(error.find(one_line_of(want.at("error"))), std::string::npos) << error;
+    EXPECT_EQ(error.find('\n'), std::string::npos);
+  }
+}
+
+TEST(ChatTemplateGolden, EveryShapeRendersAsInTransformers) {
+  EXPECT_GE(golden().at("cases").size(), 480U);
+  for (const auto& want : golden().at("cases")) {
+    const std::string name = want.at("template"), conversation = want.at("conversation");
+    SCOPED_TRACE(name + ", " + conversation + (want.at("prompt").get<bool>() ? ", prompt" : ""));
+    expect_same(want, golden().at("templates").at(name), golden().at("conversations").at(conversation),
+                want.at("prompt"), want.value("variables", ordered_json::object()));
+  }
+}
+
+TEST(ChatTemplateGolden, EveryFeatureRendersAsInTransformers) {
+  EXPECT_GE(golden().at("features").size(), 230U);
+  for (const auto& want : golden().at("features")) {
+    SCOPED_TRACE(want.at("source"));
+    expect_same(want, want.at("source"), golden().at("conversations").at("one"), false,
+                golden().at("variables"));
+  }
+}
+
+// The texts by the sum of their ids times their places, which any difference changes.
+TEST(ChatTemplateGolden, SharedTokenizersGiveTheSameIds) {
+  const fs::path shared = fs::path(LARIAT_SOURCE_DIR) / ".." / "shared";
+  std::map<std::string, std::pair<ChatTemplate, Tokenizer>> opened;
+  size_t checked = 0;
+  for (const auto& want : golden().at("shared")) {
+    const fs::path folder = shared / want.at("folder").get<std::string>();
+    if (!fs::exists(folder)) continue;
+    const std::string conversation = want.at("conversation");
+    SCOPED_TRACE(fmt::format("{}, {}", want.at("folder").get<std::string>(), conversation));
+    auto at = opened.find(folder.string());
+    if (at == opened.end())
+      at = opened.try_emplace(folder.string(), *ChatTemplate::load(folder), Tokenizer::load(folder)).first;
+    std::string text;
+    const std::string error = refusal([&] {
+      text = at->second.first.render(golden().at("conversations").at(conversation), want.at("prompt"),
+                                     want.at("variables"), golden_time());
+    });
+    ++checked;
+    if (want.contains("error")) {
+      EXPECT_NE(error, "") << text;
+      continue;
+    }
+    int64_t sum = 0, n = 0;
+    for (const int32_t id : at->second.second.encode(text, false)) sum += ++n * id;
+    EXPECT_EQ(sum, want.at("ids")) << error << text;
+  }
+  if (checked == 0) GTEST_SKIP() << "SKIPPED: no ../shared/tokenizers";
+  RecordProperty("checked", static_cast<int>(checked));
+}
+
+// Of this process: neighbours on the machine do not count.
+double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+std::string render(const std::string& source) {
+  const ordered_json messages = {{{"role", "user"}, {"content", "hello"}}};
+  return ChatTemplate::parse(source, "t", ordered_json::object()).render(messages, true);
+}
+
+TEST(ChatTemplate, ErrorsNameFileAndLine) {
+  const auto error = [](const std::string& source) { return refusal([&] { render(source); }); };
+  EXPECT_EQ(error("a\n\n{{ 1|foo }}").rfind("t: line 3: unknown filter 'foo'; lariat knows", 0), 0U);
+  EXPECT_EQ(error("{% for m in messages %}\n{{ m.content.x.y }}\n{% endfor %}"),
+            "t: line 2: a 'str' has no attribute 'x'");
+  EXPECT_EQ(error("\n{% call f() %}{% endcall %}").rfind("t: line 2: unknown tag 'call'", 0), 0U);
+  EXPECT_EQ(error("{{ 'a'.encode() }}"), "t: line 1: the method 'encode' of a text is not supported");
+  EXPECT_EQ(error("{{ 9223372036854775807 + 1 }}"), "t: line 1: an integer that does not fit into 64 bits");
+  EXPECT_EQ(error("{{ 99999999999999999999 }}"), "t: line 1: the number 99999999999999999999 is too large");
+  EXPECT_EQ(error("\xFF"), "t: line 1: bytes that are not UTF-8");
+  EXPECT_EQ(error("\n{% if messages %}\n{{ raise_exception('No.') }}{% endif %}"),
+            "t: line 3: the template refuses the conversation: No.");
+  EXPECT_EQ(error("{{ cycler(1) }}"), "t: line 1: the function 'cycler' is not supported");
+  // What lariat does not know is no error where it is not reached.
+  EXPECT_EQ(render("{% if false %}{{ 1|foo }}{{ 'a'.encode() }}{% endif %}ok"), "ok");
+}
+
+// Templates that would take ages or all memory end soon with an error.
+TEST(ChatTemplate, HostileTemplatesEnd) {
+  std::string nested, sum = "1", brackets, deep_list = "{% set x = [] %}";
+  for (int i = 0; i < 8; ++i) nested += "{% for a in range(100000) %}";
+  for (int i = 0; i < 100'000; ++i) sum += "+1";
+  brackets.assign(100'000, '(');
+  for (int i = 0; i < 200; ++i) deep_list += "{% set x = [x] %}";
+  std::string doubling = "{% set x = 'ab' %}";
+  for (int i = 0; i < 60; ++i) doubling += "{% set x = x + x %}";
+  std::string endfors;
+  for (int i = 0; i < 8; ++i) endfors += "{% endfor %}";
+  const std::string loop_end = "{% endfor %}";
+  const std::vector<std::string> sources = {
+      nested + "x" + endfors,
+      nested + endfors,
+      doubling,
+      "{{ " + sum + " }}",
+      "{{ " + brackets + " }}",
+      "{{ " + std::string(100'000, '-') + "1 }}",
+      deep_list + "{{ x }}",
+      "{% set ns = namespace(x=[]) %}{% for i in range(100000) %}{% set ns.x = [ns.x] %}" + loop_end,
+      "{% set ns = namespace(x=[0]) %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}" + loop_end,
+      "{% set ns = namespace(x=[0]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}" + loop_end +
+          "{{ ns.x }}",
+      "{% set ns = namespace(x=[0]) %}{% for i in range(50) %}{% set ns.x = [ns.x, ns.x] %}" + loop_end +
+          "{{ ns.x == ns.x|list }}{{ ns.x|tojson }}",
+      "{{ 'x' * 1000000000000 }}",
+      "{{ [1] * 9223372036854775807 }}",
+      "{{ ('x' * 1000000)|replace('', 'y' * 1000) }}",
+      "{{ ('x' * 30000000)|list }}",
+      "{{ ('x' * 1000000).split('x')|join('y' * 1000) }}",
+      "{% for i in range(100000) %}{{ 'x' * 100000 }}" + loop_end,
+      "{{ range(0, 1000000000)|list }}",
+      "{{ ('a' * 1000000).rfind('a' * 500000 ~ 'b') }}{{ ('a' * 1000000).rsplit('a' * 5000 ~ 'b', 1) }}",
+      "{{ dict([(1, 1)] * 100000) }}{{ range(100000)|unique|list }}",
+      "{{ [1, 2]|tojson(indent=1000000000) }}",
+      "{% macro m(n) %}{{ m(n) }}{{ m(n) }}{% endmacro %}{{ m(1) }}",
+      "{% macro m(n) %}{% if n %}{{ m(n - 1) ~ m(n - 1) }}{% endif %}{% endmacro %}{{ m(40) }}",
+      "{{ 2 ** 10000000000 }}",
+      "{{ 'a'.zfill(10000000000) }}",
+      "{% set ns = namespace() %}{% macro m() %}{% endmacro %}{% set ns.m = m %}",
+      "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}",
+  };
+  for (const std::string& source : sources) {
+    SCOPED_TRACE(source.substr(0, 200));
+    const double start = cpu_seconds();
+    EXPECT_NE(refusal([&] { render(source); }), "");
+    // A third of a second at most by measurement; sanitizers take ten times as long.
+    EXPECT_LT(cpu_seconds() - start, 10);
+  }
+}
+
+// Eight times the messages take eight times the time, not 64.
+TEST(ChatTemplate, ALongConversationIsLinear) {
+  for (const char* name : {"chatml", "qwen3", "mistral", "macros"}) {
+    const std::string source = golden().at("templates").at(name);
+    const auto chat = ChatTemplate::parse(source, name, golden().at("tokens"));
+    std::string text;
+    const auto seconds = [&](int messages) {
+      ordered_json all = ordered_json::array();
+      for (int i = 0; i < messages; ++i)
+        all.push_back(
+            {{"role", i % 2 ? "assistant" : "user"}, {"content", fmt::format("Message {} of many.", i)}});
+      double best = 1e9;
+      for (int run = 0; run < 5; ++run) {
+        const auto start = std::chrono::steady_clock::now();
+        text = chat.render(all, true);
+        best =
+            std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      }
+      return best;
+    };
+    const double few = seconds(500), many = seconds(4000);
+    EXPECT_NE(text.find("Message 3999 of many."), std::string::npos);
+    // Four times of what is linear, for caches that overflow and neighbours.
+    EXPECT_LT(many, 32 * few) << name;
+    RecordProperty(std::string("ms_500_") + name, fmt::format("{:.2f}", 1e3 * few));
+  }
+}
+
+class ChatTemplateFolder : public testing::Test {
+ protected:
+  ChatTemplateFolder() : dir_(fs::path(testing::TempDir()) / fmt::format("lariat-chat-{}", ::getpid())) {
+    fs::create_directories(dir_);
+  }
+  ~ChatTemplateFolder() override { fs::remove_all(dir_); }
+  void put(const char* name, const std::string& text) const {
+    std::ofstream(dir_ / name, std::ios::binary) << text;
+  }
+  std::string rendered() const {
+    const auto chat = ChatTemplate::load(dir_);
+    return chat ? chat->render({{{"role", "user"}, {"content", "hi"}}}, false) : "(none)";
+  }
+  fs::path dir_;
+};
+
+TEST_F(ChatTemplateFolder, FilesAreTakenInTransformersOrder) {
+  EXPECT_EQ(rendered(), "(none)");
+  put("tokenizer_config.json",
+      R"({"bos_token": "<s>", "eos_token": {"content": "</s>"}, "pad_token": null})");
+  EXPECT_EQ(rendered(), "(none)");
+  put("chat_template.json", R"({"chat_template": "json{{ bos_token }}"})");
+  EXPECT_EQ(rendered(), "json<s>");
+  put("tokenizer_config.json",
+      R"({"bos_token": "<s>", "eos_token": {"content": "</s>"}, "added_tokens_decoder": {},
+    "chat_template": "config{{ bos_token }}{{ eos_token }}{{ pad_token is defined }}{{ unk_token }}"})");
+  put("special_tokens_map.json", R"({"eos_token": "<other>", "unk_token": {"content": "<unk>"}})");
+  EXPECT_EQ(rendered(), "config<s></s>False") << "the map is of no account beside added_tokens_decoder";
+  put("tokenizer_config.json", R"({"bos_token": "<s>", "eos_token": "</s>",
+    "chat_template": [{"name": "rag", "template": "x"}, {"name": "default", "template": "list{{ eos_token }}{{ unk_token }}"}]})");
+  EXPECT_EQ(rendered(), "list<other><unk>");
+  put("chat_template.jinja", "jinja{{ bos_token }}\n");
+  EXPECT_EQ(rendered(), "jinja<s>");
+}
+
+TEST_F(ChatTemplateFolder, DamageIsNamed) {
+  const auto error = [&] { return refusal([&] { rendered(); }); };
+  put("tokenizer_config.json", R"({"chat_template": "a\n{{ }}"})");
+  EXPECT_EQ(error(), (dir_ / "tokenizer_config.json").string() +
+                         ": chat_template: line 2: expected an expression, found '}}'");
+  put("tokenizer_config.json", R"({"chat_template": [{"name": "rag", "template": "x"}]})");
+  EXPECT_NE(error().find("tokenizer_config.json: key 'chat_template': expected a text or a list"),
+            std::string::npos);
+  put("chat_template.jinja", "\n\n{% if %}");
+  EXPECT_EQ(error(),
+            (dir_ / "chat_template.jinja").string() + ": line 3: expected an expression, found '%}'");
+}
+
+TEST(Messages, AreCheckedAndNamed) {
+  const auto error = [](const std::string& text) { return refusal([&] { parse_messages(text, "m.json"); }); };
+  EXPECT_EQ(
+      error(
+          R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": null, "tool_calls": []}])"),
+      "");
+  EXPECT_EQ(error(R"([{"role": "user", "content": [{"type": "text", "text": "a"}]}])"), "");
+  EXPECT_EQ(error("[1").rfind("m.json: not valid JSON", 0), 0U);
+  EXPECT_EQ(error("{}").rfind("m.json: expected a list of messages", 0), 0U);
+  EXPECT_EQ(error("[]").rfind("m.json: expected a list of messages", 0), 0U);
+  EXPECT_EQ(error(R"([{"role": "user", "content": "a"}, 5])"),
+            "m.json: message 2 is no object with \"role\" and \"content\"");
+  EXPECT_EQ(error(R"([{"content": "a"}])"),
+            "m.json: message 1: expected a \"role\": \"system\", \"user\" or \"assistant\"");
+  EXPECT_EQ(error(R"([{"role": "user"}])"), "m.json: message 1 has no \"content\"");
+  EXPECT_EQ(error(R"([{"role": "user", "content": 5}])"),
+            "m.json: message 1: \"content\" is neither a text nor a list");
+  EXPECT_EQ(error(R"([{"role": "user", "role": "x", "content": ""}])"),
+            "m.json: the key \"role\" stands twice in one object; remove one");
+  EXPECT_EQ(refusal([] { ChatTemplate::parse("x", "t", {}).render(ordered_json::array(), false); }),
+            "a chat template needs at least one message");
+}
+
+}  // namespace
+}  // namespace lariat::test

@@ -1,0 +1,82 @@
+// lariat tokenize --messages.
+#include <nlohmann/json.hpp>
+
+#include "tests/tools/program.h"
+
+namespace lariat::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A tokenizer of the goldens with a chat template, and messages.
+class TokenizeMessages : public testing::Test {
+ protected:
+  TokenizeMessages() : dir_(fresh_dir() / "model") {
+    fs::create_directories(dir_);
+    for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
+      fs::copy_file(fs::path(LARIAT_SOURCE_DIR) / "tests" / "golden" / "tokenizers" / "llama3-mini" / name,
+                    dir_ / name);
+    config_ = nlohmann::json::parse(slurp(dir_ / "tokenizer_config.json"));
+    put("messages.json",
+        R"([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Ünï {x}"}])");
+  }
+  void put(const char* name, const std::string& text) const {
+    std::ofstream(dir_ / name, std::ios::binary) << text;
+  }
+  std::string command(const std::string& options) const {
+    return "tokenize --model " + dir_.string() + " " + options;
+  }
+  std::string messages(const std::string& options) const {
+    return command("--messages " + (dir_ / "messages.json").string() + " " + options);
+  }
+  fs::path dir_;
+  nlohmann::json config_;
+};
+
+TEST_F(TokenizeMessages, PrintsTheTextAndItsIds) {
+  put("chat_template.jinja",
+      "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
+      "{% if add_generation_prompt %}[assistant]{% endif %}\n");
+  const std::string bos = config_.at("bos_token").is_string()
+                              ? config_.at("bos_token").get<std::string>()
+                              : config_.at("bos_token").at("content").get<std::string>();
+  const std::string text = bos + "[system] Be brief.\n[user] Ünï {x}\n";
+
+  const Outcome with_prompt = run_lariat(messages("--json"));
+  ASSERT_EQ(with_prompt.code, 0) << with_prompt.err;
+  const auto json = nlohmann::json::parse(with_prompt.out);
+  EXPECT_EQ(json.size(), 2U);
+  EXPECT_EQ(json.at("text"), text + "[assistant]");
+
+  const Outcome without = run_lariat(messages("--json --no-generation-prompt"));
+  EXPECT_EQ(nlohmann::json::parse(without.out).at("text"), text);
+
+  // The template's BOS is the only one, and it is the token, not its letters.
+  put("text", text + "[assistant]");
+  const Outcome plain = run_lariat(command("--no-bos --json --file " + (dir_ / "text").string()));
+  EXPECT_EQ(nlohmann::json::parse(plain.out).at("tokens"), json.at("tokens"));
+  const Outcome bos_id = run_lariat(command("--no-bos --json --text '" + bos + "'"));
+  const auto ids = nlohmann::json::parse(bos_id.out).at("tokens");
+  ASSERT_EQ(ids.size(), 1U);
+  EXPECT_EQ(json.at("tokens").at(0), ids.at(0));
+  EXPECT_NE(json.at("tokens").at(1), ids.at(0));
+
+  const Outcome lines = run_lariat(messages(""));
+  const std::string list = json.at("tokens").dump();
+  EXPECT_EQ(lines.out, text + "[assistant]\n" + list.substr(1, list.size() - 2) + "\n");
+}
+
+TEST_F(TokenizeMessages, RefusalsAreOneLine) {
+  expect_error(run_lariat(messages("")), 1, "no chat template (chat_template.jinja, or \"chat_template\" in");
+  put("chat_template.jinja", "{{ messages[0].content }}\n{{ raise_exception('One at\na time') }}");
+  expect_error(run_lariat(messages("")), 1,
+               "chat_template.jinja: line 2: the template refuses the conversation: One at a time");
+  put("messages.json", "[{\"role\": \"user\"}]");
+  expect_error(run_lariat(messages("")), 1, "messages.json: message 1 has no \"content\"");
+  expect_error(run_lariat(command("--messages nowhere.json")), 1, "nowhere.json: no such file");
+  expect_error(run_lariat(command("--text a --no-generation-prompt")), 2, "--messages");
+  expect_error(run_lariat(messages("--text a")), 2, "");
+}
+
+}  // namespace
+}  // namespace lariat::test
