@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <string_view>
 
 #include "engine/fingerprint.h"
 #include "kernels/error.h"
@@ -25,11 +26,25 @@ std::string stored_name(DType dtype) {
   return dtype == DType::kF32 ? "F32" : dtype == DType::kF16 ? "F16" : "BF16";
 }
 
+std::vector<StoredTensor> parse(std::span<const std::byte> bytes, const std::filesystem::path& file,
+                                Metadata& metadata) {
+  try {
+    return parse_safetensors(bytes, file, &metadata);
+  } catch (const Error& e) {
+    // What helps against a damaged checkpoint does not help here.
+    constexpr std::string_view kOfCheckpoints = "download it again";
+    std::string what = e.what();
+    if (const size_t at = what.find(kOfCheckpoints); at != std::string::npos)
+      what.replace(at, kOfCheckpoints.size(), "make it again");
+    throw Error(what);
+  }
+}
+
 // What a file says of itself.
 class Reader {
  public:
   Reader(std::span<const std::byte> bytes, const std::filesystem::path& file) : file_(file) {
-    for (StoredTensor& tensor : parse_safetensors(bytes, file, &metadata_)) {
+    for (StoredTensor& tensor : parse(bytes, file, metadata_)) {
       std::string name = tensor.name;
       tensors_.emplace(std::move(name), std::move(tensor));
     }
@@ -75,12 +90,12 @@ class Reader {
 ContextIdentity check_identity(const Reader& file, const ContextIdentity& own) {
   const auto format = file.metadata().find("format");
   if (format == file.metadata().end() || !format->second.starts_with("lariat context "))
-    file.fail("is no saved context; give a file that --save-cache wrote");
+    file.fail("is no saved context; give a file that was written as one");
   if (format->second != kFormat)
     file.fail(fmt::format("\"{:.40}\" is of another version of lariat, this one reads \"{}\"; save it again",
                           format->second, kFormat));
-  const ContextIdentity saved = {file.text("model"), file.text("tokenizer"), file.text("weights"),
-                                 file.text("keys"),  file.text("values"),    file.text("rope")};
+  ContextIdentity saved = {file.text("model"), file.text("tokenizer"), file.text("weights"),
+                           file.text("keys"),  file.text("values"),    file.text("rope")};
   if (saved.model != own.model)
     file.fail("is a context of another model; load it with the model that it was saved with");
   if (saved.tokenizer != own.tokenizer)

@@ -1,13 +1,16 @@
 // The file of a saved context: what it looks like, what of it is refused, and what becomes of it when saving
 // does not come to its end.
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <csignal>
 #include <nlohmann/json.hpp>
 
 #include "engine/fingerprint.h"
 #include "engine/saved_context_file.h"
+#include "models/mapped_file.h"
 #include "tests/engine/forwarding_backend.h"
 #include "tests/engine/saved_context_util.h"
 
@@ -45,7 +48,7 @@ class ContextFile : public ContextFolder {
     try {
       load_context(session, dir, file);
     } catch (const Error& e) {
-      const std::string what = e.what();
+      std::string what = e.what();
       EXPECT_TRUE(what.starts_with(file.string())) << what;
       EXPECT_EQ(what.find('\n'), std::string::npos) << what;
       EXPECT_EQ(session.pool().pages(), 0);
@@ -279,6 +282,29 @@ TEST_F(ContextFile, KilledWhileSavingLeavesTheOldFile) {
   Session again(model_, backend_, options_);
   save(again, file_);
   EXPECT_EQ(bytes_of_file(file_), bytes_);
+}
+
+// Somebody cuts the file short while its pages are a cache: one line that names it, as for weights.
+TEST_F(ContextFile, CutShortWhileInUseEndsTheProgramWithOneLine) {
+  const fs::path said = dir_ / "said";
+  const pid_t child = fork();
+  if (child == 0) {
+    const int fd = ::open(said.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    ::dup2(fd, STDERR_FILENO);
+    install_mapping_fault_handler();
+    Session session(model_, backend_, options_);
+    SavedContext context = load_context(session, model_dir_, file_);
+    fs::resize_file(file_, 4096);
+    session.decode(context.sequence, 1);
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  const std::string line = bytes_of_file(said);
+  EXPECT_EQ(line.rfind("lariat: error: " + file_.string() + ": could not be read any more", 0), 0U) << line;
+  EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1) << line;
 }
 
 // Every single bit counts, and so do order and length.

@@ -70,6 +70,11 @@ JSON
       sed 's/\\\\/\x01/g; s/\\"/"/g; s/\\n/\x02/g; s/\x01/\\/g' | nl -w1 -s$'\t' |
       while IFS=$'\t' read -r n source; do printf '%s' "$source" | tr '\002' '\n' >"$out/feature-$n"; done
     ;;
+  saved_context)
+    # Three tokens, two of them placed; and the beginning of the same.
+    cp "$here/seeds/saved_context" "$out/three"
+    head -c 1500 "$here/seeds/saved_context" >"$out/cut"
+    ;;
   *)
     echo "seeds.sh: no target $target" >&2
     exit 2

@@ -18,12 +18,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class AtomicFile : public testing::Test {
+class AtomicFiles : public testing::Test {
  protected:
-  AtomicFile() : dir_(fs::temp_directory_path() / ("lariat_atomic_" + std::to_string(getpid()))) {
+  AtomicFiles() : dir_(fs::temp_directory_path() / ("lariat_atomic_" + std::to_string(getpid()))) {
     fs::create_directories(dir_);
   }
-  ~AtomicFile() override {
+  ~AtomicFiles() override {
     std::error_code ec;
     fs::remove_all(dir_, ec);
   }
@@ -33,7 +33,7 @@ class AtomicFile : public testing::Test {
   fs::path dir_;
 };
 
-TEST_F(AtomicFile, WritesAndReplaces) {
+TEST_F(AtomicFiles, WritesAndReplaces) {
   const fs::path file = dir_ / "a.svg";
   write_file_atomically(file, "one");
   EXPECT_EQ(read_file(file, 100), "one");
@@ -42,7 +42,25 @@ TEST_F(AtomicFile, WritesAndReplaces) {
   EXPECT_EQ(files(), 1U);
 }
 
-TEST_F(AtomicFile, KeepsALinkALink) {
+TEST_F(AtomicFiles, AppearsWhenItIsCommitted) {
+  const fs::path file = dir_ / "a.svg";
+  write_file_atomically(file, "old");
+  {
+    AtomicFile unfinished(file);
+    unfinished.write("half of it");
+    EXPECT_EQ(files(), 2U);
+  }
+  EXPECT_EQ(read_file(file, 100), "old");
+  EXPECT_EQ(files(), 1U);
+  AtomicFile out(file);
+  out.write("all ");
+  out.write("of it");
+  out.commit(true);
+  EXPECT_EQ(read_file(file, 100), "all of it");
+  EXPECT_EQ(files(), 1U);
+}
+
+TEST_F(AtomicFiles, KeepsALinkALink) {
   write_file_atomically(dir_ / "target", "old");
   fs::create_symlink("target", dir_ / "link");
   write_file_atomically(dir_ / "link", "new");
@@ -50,7 +68,7 @@ TEST_F(AtomicFile, KeepsALinkALink) {
   EXPECT_EQ(read_file(dir_ / "target", 100), "new");
 }
 
-TEST_F(AtomicFile, ErrorsNameTheFile) {
+TEST_F(AtomicFiles, ErrorsNameTheFile) {
   for (const fs::path& bad : {dir_, dir_ / "none" / "a.svg"}) {
     try {
       write_file_atomically(bad, "x");
@@ -78,7 +96,7 @@ TEST(WriteAll, WritesUntilAnError) {
 }
 
 // A limit on the size of files fails the write as a full disk does.
-TEST_F(AtomicFile, AFailedWriteLeavesTheOldFile) {
+TEST_F(AtomicFiles, AFailedWriteLeavesTheOldFile) {
   const fs::path file = dir_ / "a.svg";
   write_file_atomically(file, "old");
   std::signal(SIGXFSZ, SIG_IGN);
@@ -92,7 +110,7 @@ TEST_F(AtomicFile, AFailedWriteLeavesTheOldFile) {
   EXPECT_EQ(files(), 1U);
 }
 
-TEST_F(AtomicFile, ADeviceIsWrittenNotReplaced) {
+TEST_F(AtomicFiles, ADeviceIsWrittenNotReplaced) {
   write_file_atomically("/dev/null", "gone");
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
   if (fs::exists("/dev/full")) {

@@ -31,6 +31,14 @@ std::string refusal_of(const fs::path& file) {
   return "no error";
 }
 
+// The file itself, and temporary ones.
+int files_named_after(const fs::path& file) {
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator(file.parent_path()))
+    count += entry.path().filename().string().starts_with(file.filename().string()) ? 1 : 0;
+  return count;
+}
+
 TEST(Safetensors, WhatTheWriterWritesTheReaderReads) {
   const auto file = temp_file("roundtrip");
   const float values[] = {1.5F, -2.0F, 3.25F, 0.0F, 5.0F, 6.0F};
@@ -43,7 +51,44 @@ TEST(Safetensors, WhatTheWriterWritesTheReaderReads) {
   EXPECT_EQ(logits.float_dtype(), DType::kF32);
   EXPECT_EQ(std::memcmp(logits.data, values, 4 * sizeof(float)), 0);
   EXPECT_EQ(std::memcmp(last.data, values + 4, 2 * sizeof(float)), 0);
-  EXPECT_FALSE(fs::exists(file.string() + ".part"));
+  EXPECT_EQ(files_named_after(file), 1);
+}
+
+TEST(Safetensors, WritesOtherDtypesMetadataAndAlignedData) {
+  const auto file = temp_file("layout");
+  const uint16_t halves[] = {0x3C00, 0x4000, 0x4200};
+  const double wide = 0.1;
+  SafetensorsWriter writer(file, {{"halves", {3}, "F16"}, {"wide", {}, "F64"}}, {{{"k", "v \" é"}}, 4096});
+  writer.append(std::as_bytes(std::span(halves)));
+  writer.append(std::as_bytes(std::span(&wide, 1)));
+  writer.finish(true);
+  const MappedFile mapped(file);
+  std::map<std::string, std::string> metadata;
+  const auto tensors = parse_safetensors({mapped.data(), mapped.size()}, file, &metadata);
+  ASSERT_EQ(tensors.size(), 2U);
+  EXPECT_EQ(tensors[0].data - mapped.data(), 4096);
+  EXPECT_EQ(std::memcmp(tensors[0].data, halves, sizeof halves), 0);
+  EXPECT_EQ(tensors[1].dtype, "F64");
+  EXPECT_EQ(std::memcmp(tensors[1].data, &wide, sizeof wide), 0);
+  EXPECT_EQ(metadata, (std::map<std::string, std::string>{{"k", "v \" é"}}));
+}
+
+TEST(Safetensors, MetadataAreTextsAndTheHeaderHasNoZeroByte) {
+  std::map<std::string, std::string> metadata;
+  const auto refuses = [&](std::string header) {
+    const uint64_t size = header.size();
+    header.insert(0, reinterpret_cast<const char*>(&size), sizeof size);
+    try {
+      parse_safetensors(std::as_bytes(std::span(header)), "file", &metadata);
+    } catch (const Error&) {
+      return true;
+    }
+    return false;
+  };
+  EXPECT_FALSE(refuses(R"({"__metadata__":{"a":"b"}} )"));
+  EXPECT_TRUE(refuses(R"({"__metadata__":{"a":1}})"));
+  EXPECT_TRUE(refuses(R"({"__metadata__":["a"]})"));
+  EXPECT_TRUE(refuses(std::string("{}\0", 3)));
 }
 
 TEST(Safetensors, AnUnfinishedFileDoesNotAppear) {
@@ -56,7 +101,7 @@ TEST(Safetensors, AnUnfinishedFileDoesNotAppear) {
     EXPECT_THROW(writer.finish(), Error);
   }
   EXPECT_FALSE(fs::exists(file));
-  EXPECT_FALSE(fs::exists(file.string() + ".part"));
+  EXPECT_EQ(files_named_after(file), 0);
 }
 
 TEST(Safetensors, DataOnAnOddByteIsRead) {

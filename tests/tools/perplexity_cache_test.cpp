@@ -83,7 +83,7 @@ TEST_F(PerplexityCache, ErrorsAreOneLine) {
   expect_error(run("second.txt", load + " --quantize q4"), 1,
                "saved with bf16 weights, and this run has q4; use the --dtype or --quantize");
   fs::resize_file(context_, fs::file_size(context_) / 2);
-  expect_error(run("second.txt", load), 1, "the file is truncated or damaged");
+  expect_error(run("second.txt", load), 1, "the file is truncated or damaged, make it again");
   std::ofstream(context_) << "something else";
   expect_error(run("second.txt", load), 1, "context: the header claims");
 }

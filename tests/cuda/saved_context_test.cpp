@@ -1,0 +1,40 @@
+// A saved context on a device: pages go there and come back as they were.
+#include "engine/saved_context.h"
+
+#include "tests/cuda/cuda_fixture.h"
+#include "tests/engine/saved_context_util.h"
+
+namespace lariat::test {
+namespace {
+
+struct CudaContext : OnCuda {
+  ~CudaContext() override {
+    std::error_code ec;
+    std::filesystem::remove(file_, ec);
+  }
+  std::filesystem::path file_ =
+      std::filesystem::temp_directory_path() / ("lariat_cuda_context_" + std::to_string(getpid()));
+};
+
+// The same bits as without, over a scale step; and a file of the device is one of the host.
+TEST_F(CudaContext, GoesOnAsIfItHadNotBeenAway) {
+  const auto dir = checkpoint_dir("llama_gqa");
+  const Model model = open_f32(dir, *cuda_), on_host = open_f32(dir, reference_);
+  const auto tokens = some_tokens(30, model.spec.vocab_size);
+  const auto head = std::span(tokens).first(20), tail = std::span(tokens).subspan(20);
+  SessionOptions options = scaled_session(model, "dynamic-yarn");
+  options.rope->original_ctx = 16;
+  Session session(model, *cuda_, options), host_session(on_host, reference_, options);
+  Sequence sequence = session.new_sequence();
+  session.prefill(sequence, head);
+  save_context(session, sequence, head, dir, file_);
+  const auto expected = decode_logits(session, sequence, tail);
+  SavedContext context = load_context(session, dir, file_);
+  EXPECT_EQ(decode_logits(session, context.sequence, tail), expected);
+  EXPECT_GT(context.sequence.cache().rerotations().count, 0);
+  SavedContext host_context = load_context(host_session, dir, file_);
+  EXPECT_LE(max_abs_difference(decode_logits(host_session, host_context.sequence, tail), expected), 1e-4);
+}
+
+}  // namespace
+}  // namespace lariat::test

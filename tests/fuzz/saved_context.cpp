@@ -1,0 +1,35 @@
+// The file of a saved context, for a model of one layer.
+#include "engine/saved_context_file.h"
+
+#include <cmath>
+
+#include "tests/fuzz/fuzz.h"
+
+FUZZ_TARGET(saved_context) {
+  using namespace lariat;
+  KvGeometry geometry;
+  geometry.add_layer(1, 2, DType::kF16, DType::kF16);
+  const ContextExpectations expected = {
+      {"0123456789abcdef", "fedcba9876543210", "f32", "f16", "f16", "1 pairs, half-split"},
+      geometry,
+      1,
+      10,
+      1000};
+  const auto bytes = std::as_bytes(std::span(input));
+  fuzz::accepted([&] {
+    const ParsedContext parsed = parse_saved_context(bytes, "context.safetensors", expected);
+    const ContextRecord& record = parsed.record;
+    const auto pages = static_cast<size_t>((record.length() + kKvPage - 1) / kKvPage);
+    fuzz::require(parsed.pages.size() == pages * geometry.page_bytes, "not as many pages as tokens need");
+    fuzz::require(
+        parsed.pages.empty() || (parsed.pages.data() >= bytes.data() &&
+                                 parsed.pages.data() + parsed.pages.size() <= bytes.data() + bytes.size()),
+        "pages outside the file");
+    for (const int32_t token : record.tokens)
+      fuzz::require(token >= 0 && token < 10, "a token of no vocabulary");
+    for (const int32_t position : record.placed) fuzz::require(position >= 0, "a negative position");
+    fuzz::require(record.length() <= 1000 && record.placed.size() % 3 == 0, "a length that was not allowed");
+    fuzz::require(record.frequencies.inv_freq.size() == 1 && std::isfinite(record.frequencies.inv_freq[0]),
+                  "RoPE frequencies that cannot be used");
+  });
+}
