@@ -135,7 +135,7 @@ nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::stri
   size_t most = 0;
   const size_t keys = check_outline(text, name, &most);
   if (most > kMaxOrderedKeys) {
-    throw Error(fmt::format("{}: {} keys in one object, more than the {} this kind of file may have", name,
+    throw Error(fmt::format("{}: {} keys, more than the {} that an object of such a file may have", name,
                             most, kMaxOrderedKeys));
   }
   return parse<nlohmann::ordered_json>(text, name, keys);

@@ -59,7 +59,7 @@ Value int_filter(Context& cx, const Call& call) {
   const Arguments args(call, "int", {"value", "default", "base"}, 1);
   if (args.integer(2, 10) != 10) throw Failure("int of another base than 10 is not supported");
   const Value& v = *args[0];
-  const Value otherwise = args[1] ? *args[1] : integer(0);
+  Value otherwise = args[1] ? *args[1] : integer(0);
   if (v.is(Kind::kUndefined)) fail_undefined(v);
   if (is_integral(v)) return integer(integral(v));
   std::optional<double> number;

@@ -104,6 +104,7 @@ std::vector<Value> sorted(Context& cx, const std::vector<Value>& items, std::vec
     return reverse ? order(cx, keys[b], keys[a]) < 0 : order(cx, keys[a], keys[b]) < 0;
   });
   std::vector<Value> out;
+  out.reserve(places.size());
   for (const size_t i : places) out.push_back(items[i]);
   return out;
 }

@@ -11,7 +11,7 @@ namespace fs = std::filesystem;
 // A tokenizer of the goldens with a chat template, and messages.
 class TokenizeMessages : public testing::Test {
  protected:
-  TokenizeMessages() : dir_(fresh_dir() / "model") {
+  TokenizeMessages() : dir_(fs::path(testing::TempDir()) / fmt::format("lariat-tokenize-{}", getpid())) {
     fs::create_directories(dir_);
     for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
       fs::copy_file(fs::path(LARIAT_SOURCE_DIR) / "tests" / "golden" / "tokenizers" / "llama3-mini" / name,
@@ -20,6 +20,7 @@ class TokenizeMessages : public testing::Test {
     put("messages.json",
         R"([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Ünï {x}"}])");
   }
+  ~TokenizeMessages() override { fs::remove_all(dir_); }
   void put(const char* name, const std::string& text) const {
     std::ofstream(dir_ / name, std::ios::binary) << text;
   }
