@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kGettingStarted =
     R"(lariat runs Hugging Face checkpoint folders as they are. With one in DIR:
   lariat generate --model DIR --prompt "Once upon a time"    continue a text
-  lariat rope --model DIR                                    show how far its context reaches
+  lariat chat --model DIR                                    talk to it
   lariat sweep --model DIR --report sweep.html               find what carries it further
 lariat --help lists the commands, lariat COMMAND --help a command's options.
 )";
