@@ -23,6 +23,7 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
       local_frequencies_(rope_frequencies(model.spec.local_rope.value_or(rope_), 0)),
       pool_(model.spec, backend, options.k_dtype, options.v_dtype),
       decoder_(model.spec, model.weights, rope_, pool_.geometry(), backend, model.compute) {
+  decoder_.set_latent_workspace(options.latent_workspace);
   if (!model.spec.has_rope() && rope_.type != RopeType::kDefault) {
     throw Error(model.spec.file.string() + ": a " + model.spec.family +
                 " has no RoPE that could be stretched; its positions are ALiBi, a bias by distance");

@@ -19,6 +19,7 @@ struct SessionOptions {
   std::optional<RopeScaling> rope{};
   // Steps per octave in which a dynamic scale moves; 0: exact, new frequencies for every length.
   int rope_steps = 4;
+  int64_t latent_workspace = int64_t{128} << 20;  // bytes (Decoder::set_latent_workspace)
   bool stale_cache = false;  // leave cached keys as they were rotated when the frequencies change
   // Called once, when the session's first logits hold a NaN or an infinite value. Weights are mapped and not
   // looked at when a model is loaded (that would read all of them before the first token); damage in them
@@ -96,9 +97,9 @@ class Session {
 
   // Appends a prompt to a sequence. The RoPE frequencies are those of the whole length after the prompt, so
   // the result does not depend on prefill_chunk but for the rounding that kernels/backend.h states (matmul,
-  // attention). Logits are computed for the tokens from index `logits_from`
-  // on and handed to `on_logits` in slices. Throws Error when the sequence would exceed max_ctx or a token id
-  // is out of range, before anything is changed.
+  // attention), and with latent attention for one to the cache's dtype (Decoder::heads_are_cheaper). Logits
+  // are computed for the tokens from index `logits_from` on and handed to `on_logits` in slices. Throws Error
+  // when the sequence would exceed max_ctx or a token id is out of range, before anything is changed.
   void prefill(Sequence& sequence, std::span<const int32_t> tokens, int64_t logits_from,
                const LogitsFn& on_logits, const ProgressFn& progress = {});
   // Several prompts, each onto a sequence of its own, packed into common forward passes of prefill_chunk

@@ -32,6 +32,10 @@ class Decoder {
   // From now on, every layer shows what it makes (empty: no longer).
   void observe(TraceFn trace) { trace_ = std::move(trace); }
 
+  // How much memory the keys and values that a long step of latent attention makes may take
+  // (latent_attention.cpp). Heads are made by as many at a time as fit; where one does not, none is made.
+  void set_latent_workspace(int64_t bytes) { latent_workspace_ = bytes; }
+
   // Runs a step's tokens through every layer, writing their keys and values into the sequences' pages.
   // Returns the final hidden states after the last norm, f32 [tokens, hidden], valid until the next call.
   Matrix forward(const Step& step);
@@ -85,12 +89,13 @@ class Decoder {
   Workspace few_, many_;
   // Keys and values of some heads of latent attention, made for one layer and step.
   struct MadeHeads {
-    int64_t n_heads = 0;
-    KvGeometry geometry;  // one layer
+    int64_t n_heads = 0, n_rows = 0;  // how many positions are made at a time
+    KvGeometry geometry;              // one layer
     Buffer pages, rows, k, v, head_ids;
     std::vector<void*> tables;
     std::vector<StepSequence> sequences;  // the step's, with these pages
   } made_;
+  int64_t latent_workspace_ = 0;
   Buffer slopes_;             // of ALiBi
   float score_scale_ = 1.0F;  // of all layers' scores
   // The present step's activations: views into one of the two. The others are as wide as the widest layer's;

@@ -9,10 +9,11 @@
 namespace lariat {
 namespace {
 
-// What the made keys and values of a step may take; heads are made by as many at a time as fit.
-constexpr int64_t kMadeBytes = int64_t{128} << 20;
-// Positions whose rows are read, multiplied and stored at a time.
+// Positions whose rows are read, multiplied and stored at a time: at most so many, and for all heads together
+// no more memory than this.
 constexpr int64_t kMadeRows = 1024;
+constexpr int64_t kMadeRowBytes = int64_t{32} << 20;
+constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
 
 Matrix f32(const Buffer& buffer, int64_t rows, int64_t cols) {
   return {buffer.data(), DType::kF32, rows, cols};
@@ -30,6 +31,19 @@ Routing head_routing(const Buffer& head_ids, int64_t rows, int64_t n_heads) {
 
 int64_t n_pages(const StepSequence& sequence) {
   return ceil_div(sequence.first_position + sequence.n_tokens, kKvPage);
+}
+
+int64_t n_pages(const Step& step) {
+  int64_t pages = 0;
+  for (const StepSequence& sequence : step.sequences) pages += n_pages(sequence);
+  return pages;
+}
+
+// Of keys and values of `n` heads.
+KvGeometry geometry_of(const AttentionSpec& spec, int64_t n, DType dtype) {
+  KvGeometry geometry;
+  geometry.add_layer(n, spec.latent.query_dim(), dtype, dtype);
+  return geometry;
 }
 
 // Makes `buffer` at least so large, by powers of two, since a prompt's chunks want more each time.
@@ -91,12 +105,15 @@ Matrix Decoder::latent_values(size_t index, const Matrix& attended) {
 // Whether keys and values made for each head cost a step fewer multiply-adds. Absorbed attention works on
 // whole rows, twice, and applies U_h and V_h to each new token; the other way they are applied to each
 // position. Quantised weights stay absorbed: U_h and U_h^T are rounded in groups of their own, and a prompt
-// is to see the weights that decoding sees.
+// is to see the weights that decoding sees. The two forms round differently: one the sums that queries are
+// multiplied into, the other, to the cache's dtype, keys and values.
 bool Decoder::heads_are_cheaper(size_t index, const Step& step) const {
   const AttentionSpec& spec = spec_.layers[index].attention;
   const LatentSpec& latent = spec.latent;
   if (n_tokens_ <= few_.rows || trace_ || latent.v_dim > latent.query_dim()) return false;
-  if (is_quantized(weights_.layers[index].latent.k_up[0].dtype)) return false;
+  if (!weights_.layers[index].latent.k_up[0]) return false;
+  const KvGeometry one_head = geometry_of(spec, 1, geometry_.layers[index].k_dtype);
+  if (n_pages(step) * static_cast<int64_t>(one_head.page_bytes) > latent_workspace_) return false;
   double pairs = 0, positions = 0;
   for (const StepSequence& sequence : step.sequences) {
     const auto first = static_cast<double>(sequence.first_position),
@@ -113,35 +130,32 @@ bool Decoder::heads_are_cheaper(size_t index, const Step& step) const {
 void Decoder::make_room(size_t index, const Step& step) {
   const AttentionSpec& spec = spec_.layers[index].attention;
   const DType dtype = geometry_.layers[index].k_dtype;
-  const int64_t head_dim = spec.latent.query_dim();
-  int64_t pages = 0;
-  for (const StepSequence& sequence : step.sequences) pages += n_pages(sequence);
-  const auto of_heads = [&](int64_t n) {
-    KvGeometry geometry;
-    geometry.add_layer(n, head_dim, dtype, dtype);
-    return geometry;
-  };
+  const int64_t pages = n_pages(step);
   int64_t n_heads = spec.n_heads;  // halved and so on: always a divisor
-  const auto bytes = [&] { return pages * static_cast<int64_t>(of_heads(n_heads).page_bytes); };
-  for (int64_t parts = 2; bytes() > kMadeBytes && n_heads > 1; ++parts) {
+  const auto bytes = [&] {
+    return pages * static_cast<int64_t>(geometry_of(spec, n_heads, dtype).page_bytes);
+  };
+  for (int64_t parts = 2; bytes() > latent_workspace_ && n_heads > 1; ++parts) {
     if (spec.n_heads % parts == 0) n_heads = spec.n_heads / parts;
   }
-  made_.geometry = of_heads(n_heads);
+  made_.geometry = geometry_of(spec, n_heads, dtype);
   make_larger(made_.pages, bytes(), backend_);
-  const auto floats = static_cast<int64_t>(sizeof(float));
-  make_larger(made_.rows, kMadeRows * spec.latent.kv_rank * floats, backend_);
-  make_larger(made_.k, kMadeRows * n_heads * head_dim * floats, backend_);
+  const int64_t cols = n_heads * spec.latent.query_dim();
+  const int64_t rows = std::clamp<int64_t>(kMadeRowBytes / (2 * cols * kFloat), 1, kMadeRows);
+  make_larger(made_.rows, rows * spec.latent.kv_rank * kFloat, backend_);
+  make_larger(made_.k, rows * cols * kFloat, backend_);
   // A value is shorter than a key: what fills it up is never written, nor wanted, but not to be NaN.
-  if (make_larger(made_.v, kMadeRows * n_heads * head_dim * floats, backend_)) {
+  if (make_larger(made_.v, rows * cols * kFloat, backend_)) {
     const std::vector<std::byte> zeros(made_.v.bytes());
     backend_.copy_in(made_.v.data(), zeros.data(), zeros.size());
   }
-  if (make_larger(made_.head_ids, kMadeRows * n_heads * 4, backend_) || made_.n_heads != n_heads) {
-    std::vector<int32_t> ids(static_cast<size_t>(kMadeRows * n_heads));
+  if (make_larger(made_.head_ids, rows * n_heads * kFloat, backend_) || made_.n_heads != n_heads) {
+    std::vector<int32_t> ids(static_cast<size_t>(rows * n_heads));
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i % static_cast<size_t>(n_heads));
     backend_.copy_in(made_.head_ids.data(), ids.data(), ids.size() * sizeof(int32_t));
   }
   made_.n_heads = n_heads;
+  made_.n_rows = rows;
   made_.tables.clear();
   for (int64_t page = 0; page < pages; ++page) {
     made_.tables.push_back(static_cast<std::byte*>(made_.pages.data()) +
@@ -167,8 +181,8 @@ void Decoder::make_heads(size_t index, int64_t first_head, const Step& step) {
   };
   for (size_t s = 0; s < step.sequences.size(); ++s) {
     const int64_t end = step.sequences[s].first_position + step.sequences[s].n_tokens;
-    for (int64_t first = 0; first < end; first += kMadeRows) {
-      const int64_t count = std::min(kMadeRows, end - first);
+    for (int64_t first = 0; first < end; first += made_.n_rows) {
+      const int64_t count = std::min(made_.n_rows, end - first);
       const Matrix rows = f32(made_.rows, count, latent.kv_rank), k = f32(made_.k, count, cols),
                    v = f32(made_.v, count, cols);
       const Matrix k_heads = by_head(k, n_heads);

@@ -74,19 +74,19 @@ struct LayerReader {
     }
     const int64_t q_run = l.nope_dim + l.rope_dim, kv_run = l.nope_dim + l.v_dim;
     const auto head_rows = [&](const std::string& name, int64_t run, int64_t first, int64_t count, int64_t in,
-                               bool transposed = false) {
+                               Role role = Role::kProjection, bool transposed = false) {
       std::vector<Matrix> rows;
       for (int64_t h = 0; h < heads; ++h) {
         const RowRange part{heads * run, h * run + first, count, count};
-        rows.push_back(source({prefix + name + ".weight", count, in, Role::kProjection, part, transposed}));
+        rows.push_back(source({prefix + name + ".weight", count, in, role, part, transposed}));
       }
       return rows;
     };
     const std::string& q = l.q_rank > 0 ? names.q_b : names.q;
     latent.q_nope = head_rows(q, q_run, 0, l.nope_dim, q_in);
     latent.q_rope = head_rows(q, q_run, l.nope_dim, l.rope_dim, q_in);
-    latent.k_up = head_rows(names.kv_b, kv_run, 0, l.nope_dim, l.kv_rank);
-    latent.k_absorb = head_rows(names.kv_b, kv_run, 0, l.nope_dim, l.kv_rank, true);
+    latent.k_up = head_rows(names.kv_b, kv_run, 0, l.nope_dim, l.kv_rank, Role::kLongSteps);
+    latent.k_absorb = head_rows(names.kv_b, kv_run, 0, l.nope_dim, l.kv_rank, Role::kProjection, true);
     latent.v_up = head_rows(names.kv_b, kv_run, l.nope_dim, l.v_dim, l.kv_rank);
     const int64_t all = l.kv_rank + l.rope_dim;
     latent.kv_a = matrix(names.kv_a, l.kv_rank, hidden, {all, 0, l.kv_rank, all});

@@ -8,7 +8,8 @@
 // What models/weights.cpp and models/layer_weights.cpp share: how a model asks for its matrices.
 namespace lariat {
 
-enum class Role { kEmbedding, kProjection, kRouter, kHead, kVector, kNorm };
+// kLongSteps: a projection that only long steps use, absent (an empty matrix) where weights are quantised.
+enum class Role { kEmbedding, kProjection, kLongSteps, kRouter, kHead, kVector, kNorm };
 
 inline bool is_vector(Role role) { return role == Role::kVector || role == Role::kNorm; }
 

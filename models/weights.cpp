@@ -22,6 +22,8 @@ DType stored_dtype(Role role, std::optional<DType> dtype, DType own) {
   return role == Role::kHead && is_quantized(*dtype) ? DType::kQ8 : *dtype;
 }
 
+bool left_out(Role role, DType stored) { return role == Role::kLongSteps && is_quantized(stored); }
+
 Matrix keep(Weight weight, std::vector<Buffer>& memory) {
   if (weight.memory.data() != nullptr) memory.push_back(std::move(weight.memory));
   return weight.matrix;
@@ -280,8 +282,9 @@ Weights load_weights(const ModelSpec& spec, const Checkpoint& checkpoint, Backen
     }
     std::vector<std::byte> gathered;
     Matrix host = rows_of(tensor, wanted, gathered);
-    if (wanted.transposed) host = transposed(host, gathered);
     const DType stored = stored_dtype(wanted.role, dtype, host.dtype);
+    if (left_out(wanted.role, stored)) return Matrix();
+    if (wanted.transposed) host = transposed(host, gathered);
     return gathered.empty() ? keep(backend.load_weight(host, stored), memory)
                             : keep_copy(host, stored, backend, memory);
   };
@@ -310,7 +313,8 @@ std::optional<NotFinite> find_not_finite(const Checkpoint& checkpoint) {
 
 Weights planned_weights(const ModelSpec& spec, DType dtype) {
   const Source source = [&](const Wanted& wanted) {
-    return shaped(wanted, nullptr, stored_dtype(wanted.role, dtype, spec.dtype));
+    const DType stored = stored_dtype(wanted.role, dtype, spec.dtype);
+    return left_out(wanted.role, stored) ? Matrix() : shaped(wanted, nullptr, stored);
   };
   return all_weights(spec, layout_of(spec, nullptr), source);
 }
@@ -321,13 +325,19 @@ Weights random_weights(const ModelSpec& spec, Backend& backend, DType dtype, uin
   std::vector<Buffer> memory;
   const Source source = [&](const Wanted& wanted) {
     const DType stored = stored_dtype(wanted.role, dtype, spec.dtype);
+    if (left_out(wanted.role, stored)) return Matrix();
     const DType drawn = is_quantized(stored) ? spec.dtype : stored;
     const auto size = static_cast<size_t>(wanted.rows * wanted.cols);
     auto& bytes = storage.emplace_back(size * size_of(drawn));
     const double width = std::sqrt(static_cast<double>(wanted.cols));
+    // Of a tensor's rows always the same ones, however often and in what shape they are asked for.
+    uint64_t state = seed + static_cast<uint64_t>(wanted.part.first);
+    for (const char c : wanted.name) state = next_random(state) ^ static_cast<uint64_t>(c);
     fill_random(bytes.data(), size, drawn,
-                is_vector(wanted.role) ? 0 : static_cast<int>(std::lround(std::log2(width))), seed);
-    Weight weight = backend.load_weight(shaped(wanted, bytes.data(), drawn), stored);
+                is_vector(wanted.role) ? 0 : static_cast<int>(std::lround(std::log2(width))), state);
+    Matrix host(bytes.data(), drawn, wanted.rows, wanted.cols);
+    if (wanted.transposed) host = transposed(host, bytes);
+    Weight weight = backend.load_weight(host, stored);
     if (weight.matrix.data != bytes.data()) storage.pop_back();
     return keep(std::move(weight), memory);
   };

@@ -18,8 +18,8 @@ struct LatentWeights {
   std::vector<Matrix> q_rope, q_nope;  // [rope_dim, q_in], [nope_dim, q_in]
   Matrix kv_a_rope, kv_a;              // [rope_dim, hidden], [kv_rank, hidden]
   Norm kv_a_norm;
-  std::vector<Matrix> k_up, v_up;  // U_h [nope_dim, kv_rank], V_h [v_dim, kv_rank]
-  std::vector<Matrix> k_absorb;    // U_h^T [kv_rank, nope_dim]
+  std::vector<Matrix> k_absorb, v_up;  // U_h^T [kv_rank, nope_dim], V_h [v_dim, kv_rank]
+  std::vector<Matrix> k_up;            // U_h [nope_dim, kv_rank]; nothing where weights are quantised
 };
 
 // Of a layer's experts; vectors have a matrix for each.

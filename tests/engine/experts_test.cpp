@@ -63,53 +63,106 @@ class MadeHeadsBackend final : public ForwardingBackend {
   }
 };
 
-class LatentHeads : public testing::TestWithParam<const char*> {};
-
-// A long step makes keys and values from the cached rows, a short one multiplies queries instead, and who
-// looks at the layers gets the latter: the same logits, whatever the pieces, alone and beside others.
-TEST_P(LatentHeads, EqualAbsorbedAttention) {
-  CpuBackend cpu(1);
-  MadeHeadsBackend backend(cpu);
-  const Model model = open_f32(checkpoint_dir(GetParam()), backend);
+std::vector<int32_t> varied_tokens(const Model& model, int32_t n) {
   std::vector<int32_t> tokens;
-  for (int32_t i = 0; i < 300; ++i)
+  for (int32_t i = 0; i < n; ++i)
     tokens.push_back((i * 37 + i / 7) % static_cast<int32_t>(model.spec.vocab_size));
-  const auto n_layers = static_cast<int>(model.spec.layers.size());
-  SessionOptions options = f32_session();
+  return tokens;
+}
 
-  Session absorbed(model, backend, options);
-  absorbed.observe([](const std::string&, int64_t, std::span<const float>) {});
-  const std::vector<float> expected = all_logits(absorbed, tokens, tokens.size());
-  EXPECT_EQ(backend.made, 0);
-
-  for (const int64_t chunk : {0, 64, 7}) {
-    backend.made = backend.absorbed = 0;
-    options.prefill_chunk = chunk;
-    Session session(model, backend, options);
-    EXPECT_LE(max_abs_difference(all_logits(session, tokens, tokens.size()), expected), kSumOrderTolerance);
-    EXPECT_EQ(backend.made, chunk == 7 ? 0 : n_layers * (chunk == 0 ? 1 : 5)) << chunk;
-    EXPECT_EQ(backend.absorbed, chunk == 7 ? n_layers * 43 : 0) << chunk;
+class LatentHeads : public testing::TestWithParam<const char*> {
+ protected:
+  // Logits of absorbed attention, whatever the step.
+  std::vector<float> absorbed(SessionOptions options, std::span<const int32_t> tokens) {
+    options.latent_workspace = 0;
+    Session session(model_, backend_, options);
+    return all_logits(session, tokens, tokens.size());
   }
 
+  CpuBackend cpu_{1};
+  MadeHeadsBackend backend_{cpu_};
+  Model model_ = open_f32(checkpoint_dir(GetParam()), backend_);
+  int n_layers_ = static_cast<int>(model_.spec.layers.size());
+};
+
+// A long step makes keys and values from the cached rows, a short one multiplies queries instead: the same
+// logits, whatever the pieces.
+TEST_P(LatentHeads, EqualAbsorbedAttention) {
+  const std::vector<int32_t> tokens = varied_tokens(model_, 300);
+  SessionOptions options = f32_session();
+  const std::vector<float> expected = absorbed(options, tokens);
+  EXPECT_EQ(backend_.made, 0);
+  for (const int64_t chunk : {0, 64, 7}) {
+    backend_.made = backend_.absorbed = 0;
+    options.prefill_chunk = chunk;
+    Session session(model_, backend_, options);
+    EXPECT_LE(max_abs_difference(all_logits(session, tokens, tokens.size()), expected), kSumOrderTolerance);
+    EXPECT_EQ(backend_.made, chunk == 7 ? 0 : n_layers_ * (chunk == 0 ? 1 : 5)) << chunk;
+    EXPECT_EQ(backend_.absorbed, chunk == 7 ? n_layers_ * 43 : 0) << chunk;
+  }
+}
+
+// Two sequences in one step, one of them over several pages.
+TEST_P(LatentHeads, OfSeveralSequences) {
+  const std::vector<int32_t> tokens = varied_tokens(model_, 300);
+  SessionOptions options = f32_session();
   options.prefill_chunk = 0;
-  Session session(model, backend, options);
+  const std::vector<float> expected = absorbed(options, tokens);
+  Session session(model_, backend_, options);
   Sequence first = session.new_sequence(), second = session.new_sequence();
   const std::span<const int32_t> all = tokens;
-  session.prefill(second, all.first(270));  // two pages
-  backend.made = 0;
+  session.prefill(second, all.first(270));
+  backend_.made = 0;
   const Prompt prompts[] = {{&first, all, 0}, {&second, all.subspan(270), 0}};
-  const auto vocab = static_cast<size_t>(model.spec.vocab_size);
-  std::vector<float> last(vocab * tokens.size()), behind(vocab * 30);
+  const auto vocab = static_cast<size_t>(model_.spec.vocab_size);
+  std::vector<float> whole(vocab * tokens.size()), behind(vocab * 30);
   session.prefill(prompts, [&](size_t prompt, int64_t row, const Matrix& logits) {
-    std::vector<float>& to = prompt == 0 ? last : behind;
-    std::copy_n(logits.f32(), static_cast<size_t>(logits.rows) * vocab,
-                to.data() + static_cast<size_t>(row) * vocab);
+    float* to = (prompt == 0 ? whole : behind).data() + static_cast<size_t>(row) * vocab;
+    std::copy_n(logits.f32(), static_cast<size_t>(logits.rows) * vocab, to);
   });
-  EXPECT_EQ(backend.made, n_layers);
-  EXPECT_LE(max_abs_difference(last, expected), kSumOrderTolerance);
+  EXPECT_EQ(backend_.made, n_layers_);
+  EXPECT_LE(max_abs_difference(whole, expected), kSumOrderTolerance);
   EXPECT_LE(max_abs_difference(behind, std::span(expected).last(behind.size())), kSumOrderTolerance);
 }
 
+// More positions than are made at a time, for two of the four heads at a time; and where not even one fits.
+TEST_P(LatentHeads, InParts) {
+  const std::vector<int32_t> tokens = varied_tokens(model_, 1200);
+  SessionOptions options = f32_session();
+  options.prefill_chunk = 0;
+  const std::vector<float> expected = absorbed(options, tokens);
+  const LatentSpec& latent = model_.spec.layers[0].attention.latent;
+  const int64_t one_head = 5 * kKvPage * 2 * latent.query_dim() * static_cast<int64_t>(sizeof(float));
+  for (const int64_t workspace : {2 * one_head, one_head - 1}) {
+    options.latent_workspace = workspace;
+    Session session(model_, backend_, options);
+    backend_.made = 0;
+    EXPECT_LE(max_abs_difference(all_logits(session, tokens, tokens.size()), expected), kSumOrderTolerance);
+    EXPECT_EQ(backend_.made, workspace < one_head ? 0 : 2 * n_layers_);
+  }
+}
+
+class LatentRounding : public LatentHeads {};
+
+// Made keys and values are rounded to the cache's dtype, as those of other models are.
+TEST_P(LatentRounding, CostsAsMuchAsThatOfTheRows) {
+  const std::vector<int32_t> tokens = varied_tokens(model_, 300);
+  const std::vector<float> exact = absorbed(f32_session(), tokens);
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    SessionOptions options = f32_session();
+    options.k_dtype = options.v_dtype = dtype;
+    Session session(model_, backend_, options);
+    const double rows_alone = max_abs_difference(absorbed(options, tokens), exact);
+    const double made = max_abs_difference(all_logits(session, tokens, tokens.size()), exact);
+    // Two roundings of independent values in place of one: sqrt(2) of its error, and luck in the largest.
+    EXPECT_LE(made, 2.5 * rows_alone) << name_of(dtype);
+    EXPECT_GT(rows_alone, 0.0);
+  }
+}
+
+// The one without experts: which of them a token goes to can change with a rounding.
+INSTANTIATE_TEST_SUITE_P(Families, LatentRounding, testing::Values("minicpm3"),
+                         [](const auto& test) { return std::string(test.param); });
 INSTANTIATE_TEST_SUITE_P(Families, LatentHeads,
                          testing::Values("deepseek_v2", "deepseek_v2_full", "deepseek_v3", "minicpm3"),
                          [](const auto& test) { return std::string(test.param); });
