@@ -48,8 +48,9 @@ std::vector<int32_t> Conversation::rendered() const {
 std::span<const int32_t> Conversation::keep_common(std::vector<int32_t> wanted) {
   const auto same = std::mismatch(tokens_.begin(), tokens_.end(), wanted.begin(), wanted.end()).first;
   const size_t most = wanted.empty() ? 0 : wanted.size() - 1;
-  const size_t kept = std::min(static_cast<size_t>(same - tokens_.begin()), most);
-  sequence_.truncate(static_cast<int64_t>(kept));
+  const auto common = static_cast<size_t>(same - tokens_.begin()), kept = std::min(common, most);
+  sequence_.truncate(static_cast<int64_t>(common));
+  sequence_.rewind(static_cast<int64_t>(kept));
   tokens_ = std::move(wanted);
   return std::span<const int32_t>(tokens_).subspan(kept);
 }

@@ -87,9 +87,14 @@ std::span<const int32_t> KvCache::positions(int64_t length) {
 }
 
 void KvCache::truncate(int64_t length) {
+  if (length >= length_) return;
+  rewind(length);
+  positions_.resize(std::min(positions_.size(), static_cast<size_t>(3 * length_)));
+}
+
+void KvCache::rewind(int64_t length) {
   length_ = std::min(length_, length);
   consistent_ = consistent_ || length_ == 0;
-  positions_.resize(std::min(positions_.size(), static_cast<size_t>(3 * length_)));
 }
 
 void KvCache::share_prefix(const KvCache& from, int64_t length) {
@@ -99,9 +104,8 @@ void KvCache::share_prefix(const KvCache& from, int64_t length) {
   length_ = length;
   frequencies_ = from.frequencies_;
   consistent_ = from.consistent_ || length == 0;
-  positions_.assign(
-      from.positions_.begin(),
-      from.positions_.begin() + std::min<std::ptrdiff_t>(std::ssize(from.positions_), 3 * length));
+  positions_ = from.positions_;
+  if (length < from.length_) positions_.resize(std::min(positions_.size(), static_cast<size_t>(3 * length)));
 }
 
 void KvCache::restore(Contents contents) {

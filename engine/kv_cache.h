@@ -92,8 +92,12 @@ class KvCache {
   std::span<const int32_t> placed() const { return positions_; }
 
   void advance(int64_t n) { length_ += n; }  // n positions after length() have been written
-  void truncate(int64_t length);             // forgets what follows; keeps the memory
-  // Becomes the first `length` positions of `from`, sharing its pages.
+  // Forgets what follows, the positions of place() too; keeps the memory. Not shorter than it is: no change.
+  void truncate(int64_t length);
+  // What follows is to be read again, the same tokens: each has the positions that it had.
+  void rewind(int64_t length);
+  // Becomes the first `length` positions of `from`, sharing its pages; all of them: with what place() gave
+  // the tokens that come next.
   void share_prefix(const KvCache& from, int64_t length);
   // What makes a cache: pages for `length` positions, the frequencies that their keys are rotated with, and
   // placed().

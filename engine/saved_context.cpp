@@ -105,9 +105,9 @@ SavedContext load_context(Session& session, const std::filesystem::path& model_d
   mapped->prefetch();
   KvPool& pool = session.pool();
   const size_t page_bytes = pool.geometry().page_bytes;
-  const ContextExpectations expected = {identity_of(session, model_dir), pool.geometry(),
-                                        session.frequencies_for(0).inv_freq.size(),
-                                        session.model().spec.vocab_size, session.options().max_ctx};
+  const ContextExpectations expected = {
+      identity_of(session, model_dir), pool.geometry(),           session.frequencies_for(0).inv_freq.size(),
+      session.model().spec.vocab_size, session.options().max_ctx, !pool.mrope_axes().empty()};
   ParsedContext parsed = parse_saved_context({mapped->data(), mapped->size()}, file, expected);
   ContextRecord& record = parsed.record;
   KvCache::Contents contents{{}, record.length(), std::move(record.frequencies), std::move(record.placed)};

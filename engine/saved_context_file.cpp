@@ -115,6 +115,21 @@ ContextIdentity check_identity(const Reader& file, const ContextIdentity& own) {
   return saved;
 }
 
+// How many tokens a list of numbers is of: the rows of an I32 [n] (columns = 1) or [n, columns]. The shape is
+// checked before anything of its size is allocated: where another one is 0, a size may be any number without
+// a byte in the file.
+int64_t rows_of(const Reader& file, const std::string& name, int64_t columns) {
+  const auto found = file.tensors().find(name);
+  if (found == file.tensors().end()) file.damaged("tensor '" + name + "' is missing");
+  const StoredTensor& tensor = found->second;
+  const int64_t rows = static_cast<int64_t>(tensor.bytes / sizeof(int32_t)) / columns;
+  std::vector<int64_t> shape = {rows};
+  if (columns > 1) shape.push_back(columns);
+  if (tensor.dtype != "I32" || tensor.shape != shape)
+    file.damaged("tensor '" + name + "' has another dtype or shape than that of a saved context");
+  return rows;
+}
+
 // Every tensor where context_tensors puts it, and no other. Returns where the first one begins.
 const std::byte* check_tensors(const Reader& file, const std::vector<NamedShape>& wanted) {
   const std::byte* begin = nullptr;
@@ -211,17 +226,16 @@ ParsedContext parse_saved_context(std::span<const std::byte> bytes, const std::f
   record.expected = reader.number("expected", kMaxLength);
   if (reader.metadata().contains("note")) record.note = reader.text("note");
   const int64_t length = reader.number("length", kMaxLength);
-  const auto size_of_list = [&](const std::string& name) {
-    const auto found = reader.tensors().find(name);
-    return found == reader.tensors().end() || found->second.shape.empty() ? 0 : found->second.shape[0];
-  };
   // The sizes of what is read are those of the file's tensors, which lie inside it.
-  if (size_of_list("tokens") != length) reader.damaged("it has not as many tokens as its header says");
+  if (rows_of(reader, "tokens", 1) != length) reader.damaged("it has not as many tokens as its header says");
+  const int64_t placed = rows_of(reader, "positions", 3);
+  if (placed > 0 && !expected.has_mrope)
+    reader.damaged("its tokens have positions of M-RoPE, which its model has not");
   if (expected.max_ctx > 0 && length > expected.max_ctx)
     reader.fail(fmt::format("has {} tokens and the context allows {}", length, expected.max_ctx),
                 Remedy::kLongerContext);
   record.tokens.resize(static_cast<size_t>(length));
-  record.placed.resize(static_cast<size_t>(3 * size_of_list("positions")));
+  record.placed.resize(static_cast<size_t>(3 * placed));
   record.frequencies.inv_freq.resize(expected.n_frequencies);
   const std::byte* begin = check_tensors(reader, context_tensors(expected.geometry, record, file));
   // Pages are used where they lie.

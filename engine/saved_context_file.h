@@ -55,7 +55,8 @@ struct ContextExpectations {
   const KvGeometry& geometry;
   size_t n_frequencies = 0;  // inv_freq's
   int64_t vocab_size = 0;
-  int64_t max_ctx = 0;  // 0: no limit
+  int64_t max_ctx = 0;     // 0: no limit
+  bool has_mrope = false;  // else no token was placed (Session::place)
 };
 
 // Throws Error, naming `file`, for a file that is damaged, another's, or longer than max_ctx. Reads all of

@@ -36,6 +36,9 @@ class Sequence {
   // Forgets everything after the first `length` tokens. What follows has the RoPE frequencies of its own
   // length: a dynamic scale shrinks back when the sequence does.
   void truncate(int64_t length) { cache_.truncate(length); }
+  // Goes back to the first `length` tokens, to read those that follow again (for their logits): the same
+  // ones, which keep the positions that Session::place gave them and those behind them.
+  void rewind(int64_t length) { cache_.rewind(length); }
   // This is the beginning of a text of at least `length` tokens that arrives in pieces: until it is longer,
   // its RoPE frequencies are those of `length`. Without this a dynamic scale would compute the first pieces
   // with the frequencies of a shorter text, and what layers above the first made of them no re-rotation can

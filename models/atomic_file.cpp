@@ -1,6 +1,7 @@
 #include "models/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,6 +12,11 @@
 #include "kernels/error.h"
 
 namespace lariat {
+namespace {
+
+constexpr int kMaxLeftBehind = 1000;  // temporary files of one name
+
+}  // namespace
 
 int write_all(int fd, std::string_view content) {
   while (!content.empty()) {
@@ -32,15 +38,30 @@ AtomicFile::AtomicFile(std::filesystem::path file) : file_(std::move(file)), tar
     // A symbolic link stays one: its target is what gets replaced.
     const std::filesystem::path real = std::filesystem::weakly_canonical(file_, ec);
     if (!ec) target_ = real;
-    temporary_ = target_;
-    temporary_ += ".tmp" + std::to_string(::getpid());
-    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    open_temporary();
   }
   if (fd_ < 0) {
     const int error = errno;
     temporary_.clear();  // not ours
     fail("cannot be written", error);
   }
+}
+
+void AtomicFile::open_temporary() {
+  struct stat old {};
+  const bool replaces = ::stat(target_.c_str(), &old) == 0;
+  const mode_t mode = replaces ? old.st_mode & 0777 : 0666;
+  // In a container every run may have the same process number, and a killed one leaves its temporary file. It
+  // may as well be that of a process in another container, which is still writing: so it stays.
+  for (int i = 0; i < kMaxLeftBehind; ++i) {
+    temporary_ = target_;
+    temporary_ += ".tmp" + std::to_string(::getpid()) + (i > 0 ? "." + std::to_string(i) : "");
+    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (fd_ >= 0 || errno != EEXIST) break;
+  }
+  // What the umask took away. Where a file system knows no modes that fails, and does no harm: open() gave no
+  // more than the old ones.
+  if (fd_ >= 0 && replaces) static_cast<void>(::fchmod(fd_, mode));
 }
 
 AtomicFile::~AtomicFile() { close_and_remove(); }

@@ -10,9 +10,11 @@ namespace lariat {
 int write_all(int fd, std::string_view content);
 
 // A file that appears whole or not at all: what is written goes into a temporary file beside it, which
-// commit() puts in its place. Whatever ends the program before that leaves what was there. A symbolic link
-// stays one; something that is not a regular file (a pipe, a device) is written to directly. Everything
-// throws Error naming the file.
+// commit() puts in its place. Whatever ends the program before that leaves what was there; if it is a signal,
+// the temporary file (NAME.tmp<process>) stays too. A file that is replaced keeps its permissions, a new one
+// has those that the umask leaves. A symbolic link to a file stays one, and the file is replaced; one that
+// leads nowhere is replaced itself. Something that is not a regular file (a pipe, a device) is written to
+// directly. Everything throws Error naming the file.
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path file);
@@ -26,6 +28,7 @@ class AtomicFile {
   void commit(bool durable = false);
 
  private:
+  void open_temporary();  // leaves errno where fd_ stays -1
   void close_and_remove() noexcept;
   [[noreturn]] void fail(const char* what, int error);
 

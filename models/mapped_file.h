@@ -25,7 +25,8 @@ class MappedFile {
 
   // Brings bytes [begin, end) into memory, calling progress(bytes so far) now and then.
   void populate(size_t begin, size_t end, const std::function<void(size_t)>& progress) const;
-  // Has the system begin to read all of it, and returns.
+  // Asks the system to begin reading it, and returns. Of a large file Linux takes only the beginning, as much
+  // as the disk's read-ahead allows; the rest is read as it is used.
   void prefetch() const;
 
  private:

@@ -189,7 +189,7 @@ Written continue_text(Run& run, const std::optional<std::string>& text) {
   } else if (!tokens.empty()) {
     prompt.push_back(tokens.back());
     tokens.pop_back();
-    sequence.truncate(std::ssize(tokens));
+    sequence.rewind(std::ssize(tokens));
   }
   Written written;
   written.cached = std::ssize(tokens);

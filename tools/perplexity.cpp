@@ -86,24 +86,16 @@ std::vector<PerplexityResult> measure_windows(Measuring& on, FileTokens& file) {
                             });
 }
 
-// The text behind a saved context, or from its beginning; and what was read then is saved.
-PerplexityResult measure_behind_context(Measuring& on, size_t& context_tokens) {
+// The text behind the context, which grows by it.
+PerplexityResult measure_behind_context(Measuring& on, SavedContext& context) {
   const PerplexityCommand& command = on.command;
-  SavedContext context{on.session.new_sequence(), {}};
-  if (!command.load_cache.empty())
-    context = load_context(on.session, command.common.model, command.load_cache);
-  context_tokens = context.tokens.size();
   Progress bar("perplexity", 1000, command.common.quiet);
   const Eta eta;
-  PerplexityResult result = measure_continuation(
-      on.session, context.sequence, context.tokens, on.source, command.file.string(), on.options,
-      [&](int64_t done, int64_t of) {
-        bar.update(1000 * done / of, eta.left(static_cast<double>(done) / static_cast<double>(of)));
-      });
-  bar.clear();
-  if (result.complete && !command.save_cache.empty())
-    save_context(on.session, context.sequence, context.tokens, command.common.model, command.save_cache);
-  return result;
+  return measure_continuation(on.session, context.sequence, context.tokens, on.source, command.file.string(),
+                              on.options, [&](int64_t done, int64_t of) {
+                                bar.update(1000 * done / of,
+                                           eta.left(static_cast<double>(done) / static_cast<double>(of)));
+                              });
 }
 
 void run(const PerplexityCommand& command) {
@@ -130,10 +122,13 @@ void run(const PerplexityCommand& command) {
       {runtime.model, *runtime.backend, runtime.session},
       TokenSource([&](std::vector<int32_t>& tokens) { return file.read(tokens); }, command.max_tokens),
       std::move(options)};
-  size_t context_tokens = 0;
+  SavedContext context{on.session.new_sequence(), {}};
+  if (!command.load_cache.empty())
+    context = load_context(on.session, command.common.model, command.load_cache);
+  const size_t context_tokens = context.tokens.size();
   std::vector<PerplexityResult> results;
   if (one_piece) {
-    results.push_back(measure_behind_context(on, context_tokens));
+    results.push_back(measure_behind_context(on, context));
   } else {
     results = measure_windows(on, file);
   }
@@ -152,6 +147,9 @@ void run(const PerplexityCommand& command) {
                             results.front().tokens,
                             unsaved ? ", and " + command.save_cache.string() + " was not written" : ""));
   }
+  // Last: an error here does not lose the results.
+  if (!command.save_cache.empty())
+    save_context(on.session, context.sequence, context.tokens, command.common.model, command.save_cache);
 }
 
 }  // namespace

@@ -261,7 +261,7 @@ PerplexityResult measure_continuation(Session& session, Sequence& sequence, std:
   const int64_t n = text.count(std::numeric_limits<int64_t>::max());
   if (tokens.empty() && options.bos) tokens.push_back(*options.bos);
   const auto before = static_cast<int64_t>(tokens.size()), total = before + n;
-  sequence.truncate(std::max<int64_t>(before - 1, 0));
+  sequence.rewind(std::max<int64_t>(before - 1, 0));
   const int64_t first = sequence.length();  // of the tokens that are read now
   if (n == 0 || total < 2)
     throw Error(fmt::format("{}: has {} tokens, none of them with something before it", text_name, n),

@@ -5,6 +5,19 @@
 namespace lariat::test {
 namespace {
 
+// Of the tokens from index `first` on, each from the logits of those before it, which are read one by one.
+double nll_by_hand(Session& session, Sequence& sequence, std::span<const int32_t> tokens, size_t first) {
+  double nll = 0;
+  for (size_t i = 0; i + 1 < tokens.size(); ++i) {
+    const auto logits = session.decode(sequence, tokens[i]);
+    if (i + 1 < first) continue;
+    double sum = 0;
+    for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
+    nll += std::log(sum) - logits[static_cast<size_t>(tokens[i + 1])];
+  }
+  return nll;
+}
+
 class Continuation : public ContextFolder {
  protected:
   Continuation()
@@ -38,14 +51,7 @@ TEST_F(Continuation, ScoresEveryTokenBehindTheBos) {
   EXPECT_EQ(tokens.front(), 1);
   EXPECT_EQ(tokens.size(), 81U);
   Sequence by_hand = session_.new_sequence();
-  double nll = 0;
-  for (size_t i = 0; i + 1 < tokens.size(); ++i) {
-    const auto logits = session_.decode(by_hand, tokens[i]);
-    double sum = 0;
-    for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
-    nll += std::log(sum) - logits[static_cast<size_t>(tokens[i + 1])];
-  }
-  EXPECT_NEAR(result.nll, nll, 80 * kSumOrderTolerance);
+  EXPECT_NEAR(result.nll, nll_by_hand(session_, by_hand, tokens, 1), 80 * kSumOrderTolerance);
   // Buckets hold every loss once, over the positions that were scored.
   ASSERT_EQ(result.positions.size(), 7U);
   EXPECT_EQ(result.positions.front().from, 1);
@@ -77,6 +83,24 @@ TEST_F(Continuation, InTwoPartsIsTheWhole) {
   EXPECT_NEAR(head.nll + tail.nll, at_once.nll, 400 * kSumOrderTolerance);
   EXPECT_EQ(context.tokens, all);
   EXPECT_EQ(context.sequence.length(), whole.length());
+}
+
+// The context's last token is read again, where it was placed.
+TEST_F(Continuation, BehindPlacedTokensIsTheWhole) {
+  const Model model = open_f32(checkpoint_dir("qwen2_vl"), backend_);
+  Session session(model, backend_, f32_session());
+  const auto all = some_tokens(60, model.spec.vocab_size);
+  const auto head = std::span(all).first(30), tail = std::span(all).subspan(30);
+  std::vector<int32_t> positions;  // an image of five rows and eight columns, ten of them to come
+  for (int32_t i = 0; i < 40; ++i) positions.insert(positions.end(), {0, i / 8, i % 8});
+  Sequence sequence = session.new_sequence(), by_hand = session.new_sequence();
+  for (Sequence* of : {&sequence, &by_hand}) session.place(*of, positions);
+  session.prefill(sequence, head);
+  std::vector<int32_t> tokens(head.begin(), head.end());
+  TokenSource source(std::vector<int32_t>(tail.begin(), tail.end()));
+  const PerplexityResult result = measure_continuation(session, sequence, tokens, source, "text", options_);
+  EXPECT_EQ(result.tokens, 30);
+  EXPECT_NEAR(result.nll, nll_by_hand(session, by_hand, all, 30), 30 * kSumOrderTolerance);
 }
 
 TEST_F(Continuation, WithoutABosTheFirstTokenHasNothingBeforeIt) {

@@ -63,6 +63,15 @@ class ContextFile : public ContextFolder {
     return refusal(file);
   }
 
+  ContextExpectations expectations(const Session& session) const {
+    std::map<std::string, std::string> said;
+    parse_safetensors(std::as_bytes(std::span(bytes_)), file_, &said);
+    return {{said["model"], said["tokenizer"], said["weights"], said["keys"], said["values"], said["rope"]},
+            session.pool().geometry(),
+            8,
+            model_.spec.vocab_size};
+  }
+
   CpuBackend backend_;
   fs::path model_dir_;
   Model model_;
@@ -118,14 +127,7 @@ TEST_F(ContextFile, CutShortIsRefused) {
 // pages among them.
 TEST_F(ContextFile, ChangedAnywhereIsRefused) {
   const Session session(model_, backend_, options_);
-  std::map<std::string, std::string> said;
-  parse_safetensors(std::as_bytes(std::span(bytes_)), file_, &said);
-  const ContextExpectations expected = {
-      {said["model"], said["tokenizer"], said["weights"], said["keys"], said["values"], said["rope"]},
-      session.pool().geometry(),
-      8,
-      model_.spec.vocab_size,
-      0};
+  const ContextExpectations expected = expectations(session);
   const size_t data = 8 + header_bytes_;
   std::vector<size_t> places;
   for (size_t at = 0; at < data; ++at) places.push_back(at);
@@ -139,6 +141,54 @@ TEST_F(ContextFile, ChangedAnywhereIsRefused) {
     EXPECT_THROW(parse(), Error) << "byte " << at;
     changed[at] = bytes_[at];
   }
+}
+
+// A shape with a 0 in it may claim any size without a byte of data: nothing is allocated for it.
+TEST_F(ContextFile, HugeListsOfNothingAreRefused) {
+  const auto header = nlohmann::json::parse(bytes_.substr(8, header_bytes_));
+  const auto forged = [&](int64_t length, const nlohmann::json& tokens, const nlohmann::json& positions) {
+    nlohmann::json changed = {{"__metadata__", header["__metadata__"]}};
+    changed["__metadata__"]["length"] = std::to_string(length);
+    for (const auto& [name, shape] : {std::pair("tokens", tokens), std::pair("positions", positions)})
+      changed[name] = {{"dtype", "I32"}, {"shape", shape}, {"data_offsets", {0, 0}}};
+    const std::string text = changed.dump();
+    const uint64_t size = text.size();
+    return refusal_of_bytes(std::string(reinterpret_cast<const char*>(&size), sizeof size) + text);
+  };
+  const int64_t many = int64_t{1} << 36;
+  EXPECT_NE(forged(many, {many, 0}, {0, 3}).find("tensor 'tokens' has another dtype or shape"),
+            std::string::npos);
+  EXPECT_NE(forged(0, {0}, {many, 0}).find("tensor 'positions' has another dtype or shape"),
+            std::string::npos);
+  EXPECT_NE(forged(0, {0}, {0}).find("tensor 'positions'"), std::string::npos);
+  EXPECT_NE(forged(0, nlohmann::json::array(), {0, 3}).find("tensor 'tokens'"), std::string::npos);
+}
+
+// A file whose checksums are right, and which says what a saved context of this model never says.
+TEST_F(ContextFile, WithPositionsOfMropeForAModelWithoutIsRefused) {
+  const Session session(model_, backend_, options_);
+  ParsedContext parsed = parse_saved_context(std::as_bytes(std::span(bytes_)), file_, expectations(session));
+  ContextRecord& record = parsed.record;
+  const KvGeometry& geometry = session.pool().geometry();
+  const auto write = [&](const fs::path& file) {
+    SafetensorsWriter writer(file, context_tensors(geometry, record, file), {context_metadata(record), 4096});
+    std::vector<uint64_t> checksums;
+    for (size_t at = 0; at < parsed.pages.size(); at += geometry.page_bytes)
+      checksums.push_back(checksum(parsed.pages.subspan(at, geometry.page_bytes)));
+    checksums.push_back(context_checksum(record));
+    writer.append(parsed.pages);
+    writer.append(std::as_bytes(std::span(record.frequencies.inv_freq)));
+    writer.append(std::as_bytes(std::span(&record.frequencies.attention_factor, 1)));
+    writer.append(std::as_bytes(std::span(checksums)));
+    writer.append(std::as_bytes(std::span(record.tokens)));
+    writer.append(std::as_bytes(std::span(record.placed)));
+    writer.finish(false);
+  };
+  write(dir_ / "same");
+  EXPECT_EQ(bytes_of_file(dir_ / "same"), bytes_);
+  for (int32_t i = 0; i < 310; ++i) record.placed.insert(record.placed.end(), {i, i, i + 1});
+  write(dir_ / "placed");
+  EXPECT_NE(refusal(dir_ / "placed").find("positions of M-RoPE, which its model has not"), std::string::npos);
 }
 
 TEST_F(ContextFile, OfSomethingElseIsRefused) {

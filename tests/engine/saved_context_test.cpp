@@ -128,7 +128,30 @@ TEST_F(Context, WithPlacedTokens) {
     session.prefill(sequence, head);
     save_context(session, sequence, head, dir, dir_ / "context");
     SavedContext context = load_context(session, dir, dir_ / "context");
-    EXPECT_EQ(decode_logits(session, context.sequence, tail), decode_logits(session, sequence, tail)) << n;
+    const auto expected = decode_logits(session, sequence, tail);
+    Sequence fork = session.fork(context.sequence, context.sequence.length());
+    EXPECT_EQ(decode_logits(session, context.sequence, tail), expected) << n;
+    EXPECT_EQ(decode_logits(session, fork, tail), expected) << "of a fork, " << n;
+  }
+}
+
+// The last token is read again for its logits: it and those behind it stay where they were placed.
+TEST_F(Context, ReadsPlacedTokensAgain) {
+  const Model model = open_f32(checkpoint_dir("qwen2_vl"), backend_);
+  Session session(model, backend_, f32_session());
+  const auto tokens = some_tokens(40, model.spec.vocab_size);
+  std::vector<int32_t> positions;  // an image of six rows and six columns
+  for (int32_t i = 0; i < 36; ++i) positions.insert(positions.end(), {0, i / 6, i % 6});
+  for (const size_t n : {size_t{20}, size_t{36}, size_t{40}}) {
+    Sequence sequence = session.new_sequence(), again = session.new_sequence();
+    session.place(sequence, positions);
+    const auto expected = decode_logits(session, sequence, tokens);
+    session.place(again, positions);
+    decode_logits(session, again, std::span(tokens).first(n));
+    again.rewind(static_cast<int64_t>(n) - 1);
+    const auto tail = std::span(tokens).subspan(n - 1);
+    const auto got = decode_logits(session, again, tail);
+    EXPECT_EQ(got, std::vector<float>(expected.end() - std::ssize(got), expected.end())) << n;
   }
 }
 
@@ -186,7 +209,13 @@ TEST_F(Context, IsMappedAndNotCopied) {
   const int64_t before = counting.allocations();
   SavedContext context = load(session, "context");
   EXPECT_EQ(counting.allocations(), before);
-  EXPECT_EQ(context.sequence.cache().bytes(), 2 * session.pool().geometry().page_bytes);
+  const KvCache& cache = context.sequence.cache();
+  EXPECT_EQ(cache.bytes(), 2 * session.pool().geometry().page_bytes);
+  const std::vector<void*> pages(cache.pages(), cache.pages() + 2);
+  const int64_t in_use = session.pool().pages();
+  session.decode(context.sequence, tokens.front());
+  EXPECT_EQ(std::vector<void*>(cache.pages(), cache.pages() + 2), pages);
+  EXPECT_EQ(session.pool().pages(), in_use);
 }
 
 TEST_F(Context, KeepsWhatItExpects) {

@@ -2,6 +2,7 @@
 """Takes the protections out of a copy of the program, one at a time, and shows that a test of `ctest -L faults` fails.
 
     tests/faults/check_protections.py [NAME...]        default: all of them
+    tests/faults/check_protections.py --match          only says which of them the sources no longer have so
 
 Works in build-protections/ (a copy of the sources and a build); the working tree is not touched.
 """
@@ -17,7 +18,7 @@ COPY = os.path.join(ROOT, "build-protections")
 PROTECTIONS = {
     "mapped files": ("tools/common.cpp", "  install_mapping_fault_handler();\n", "", "ChangedFile.*"),
     "closed pipe, sweep": ("tools/common.cpp", "std::signal(SIGPIPE, SIG_IGN);", "", "Signals.ASweepGoesOn*"),
-    "closed pipe, text": ("tools/generate.cpp", "!filter.stopped() && std::cout", "!filter.stopped()",
+    "closed pipe, text": ("tools/generate.cpp", "return std::cout.good();", "return true;",
                           "Signals.AReaderThatHasSeenEnough*"),
     "closed pipe, code": ("tools/main.cpp", "if (lariat::stdout_has_no_reader()) return 128 + SIGPIPE;", "",
                           "Signals.AReaderThatHasSeenEnough*"),
@@ -27,9 +28,10 @@ PROTECTIONS = {
               "Signals.AnIgnoredHangUp*"),
     "stdout": ("tools/main.cpp", "  return finish();\n}\n", "  return 0;\n}\n", "FullDisk.TextThatCannotBeWritten*"),
     "file size": ("tools/common.cpp", "std::signal(SIGXFSZ, SIG_IGN);", "", "FullDisk.AFileThatMayNotGrow*"),
-    "temporary file": ("models/atomic_file.cpp", "temporary += \".tmp\" + std::to_string(::getpid());\n",
-                       "std::filesystem::remove(temporary, ec);\n", "FullDisk.AReportThatDoesNotFit*"),
-    "written lines": ("engine/eval/sweep_log.cpp", "    if (n <= 0)\n", "    if (n <= 0) return;\n    if (n < -1)\n",
+    "temporary file": ("models/atomic_file.cpp", 
+                       "    temporary_ += \".tmp\" + std::to_string(::getpid()) + (i > 0 ? \".\" + std::to_string(i) : \"\");\n",
+                       "    ::unlink(temporary_.c_str());\n", "FullDisk.AReportThatDoesNotFit*"),
+    "written lines": ("models/atomic_file.cpp", "if (n <= 0) return n < 0 ? errno : EIO;", "if (n <= 0) return 0;",
                       "FullDisk.ResultsThatDoNotFit*"),
     "half a line": ("engine/eval/sweep_log.cpp", "::ftruncate(fd_, static_cast<off_t>(bytes)) != 0", "bytes == 0",
                     "Signals.AKilledSweep*"),
@@ -62,8 +64,21 @@ def failing(test):
     return done.returncode != 0
 
 
+def unmatched(names):
+    for name in names:
+        path, old, _, _ = PROTECTIONS[name]
+        with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+            if (count := file.read().count(old)) != 1:
+                yield f"{name}: {path} has {count} times {old!r}"
+
+
 def main():
-    names = sys.argv[1:] or list(PROTECTIONS)
+    only_match = sys.argv[1:] == ["--match"]
+    names = list(PROTECTIONS) if only_match else sys.argv[1:] or list(PROTECTIONS)
+    if problems := list(unmatched(names)):
+        sys.exit("check_protections: " + "\n".join(problems))
+    if only_match:
+        return
     os.makedirs(COPY, exist_ok=True)
     tracked = run(["git", "-C", ROOT, "ls-files", "-z"], check=True).stdout.split("\0")
     for name in filter(None, tracked):
@@ -81,8 +96,6 @@ def main():
         path = os.path.join(COPY, path)
         with open(path, encoding="utf-8") as file:
             text = file.read()
-        if old not in text:
-            sys.exit(f"check_protections: {name}: {path} has no {old!r}")
         try:
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text.replace(old, new, 1))

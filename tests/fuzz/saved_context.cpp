@@ -14,7 +14,8 @@ FUZZ_TARGET(saved_context) {
       geometry,
       1,
       10,
-      1000};
+      1000,
+      true};
   const auto bytes = std::as_bytes(std::span(input));
   fuzz::accepted([&] {
     const ParsedContext parsed = parse_saved_context(bytes, "context.safetensors", expected);

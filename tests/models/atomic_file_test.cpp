@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -66,6 +67,56 @@ TEST_F(AtomicFiles, KeepsALinkALink) {
   write_file_atomically(dir_ / "link", "new");
   EXPECT_TRUE(fs::is_symlink(dir_ / "link"));
   EXPECT_EQ(read_file(dir_ / "target", 100), "new");
+}
+
+TEST_F(AtomicFiles, ALinkThatLeadsNowhereIsReplaced) {
+  fs::create_symlink("nothing", dir_ / "link");
+  write_file_atomically(dir_ / "link", "new");
+  EXPECT_FALSE(fs::is_symlink(dir_ / "link"));
+  EXPECT_EQ(read_file(dir_ / "link", 100), "new");
+  EXPECT_EQ(files(), 1U);
+}
+
+// A killed process leaves its temporary file, and another one with the same number comes, as in a container.
+TEST_F(AtomicFiles, LeavesTemporaryFilesOfOthers) {
+  const fs::path file = dir_ / "a.svg";
+  const std::string left = file.string() + ".tmp" + std::to_string(getpid());
+  write_file_atomically(left, "half");
+  write_file_atomically(file, "one");
+  write_file_atomically(left + ".1", "another half");
+  write_file_atomically(file, "two");
+  EXPECT_EQ(read_file(file, 100), "two");
+  EXPECT_EQ(read_file(left, 100), "half");
+  EXPECT_EQ(read_file(left + ".1", 100), "another half");
+  EXPECT_EQ(files(), 3U);
+}
+
+TEST_F(AtomicFiles, KeepsThePermissionsOfAFileThatItReplaces) {
+  const auto mode = [&](const char* name) {
+    struct stat status {};
+    EXPECT_EQ(::stat((dir_ / name).c_str(), &status), 0);
+    return status.st_mode & 07777;
+  };
+  const mode_t before = ::umask(027);
+  write_file_atomically(dir_ / "new", "x");
+  EXPECT_EQ(mode("new"), 0640U);
+  fs::create_symlink("new", dir_ / "link");
+  for (const mode_t bits : {0600U, 0666U, 0400U}) {  // narrower and wider than the umask leaves
+    ASSERT_EQ(::chmod((dir_ / "new").c_str(), bits), 0);
+    for (const char* name : {"new", "link"}) {
+      AtomicFile out(dir_ / name);
+      for (const auto& entry : fs::directory_iterator(dir_)) {
+        const std::string temporary = entry.path().filename();
+        if (temporary.find(".tmp") != std::string::npos) {
+          EXPECT_EQ(mode(temporary.c_str()), bits);
+        }
+      }
+      out.write("y");
+      out.commit();
+      EXPECT_EQ(mode("new"), bits) << name;
+    }
+  }
+  ::umask(before);
 }
 
 TEST_F(AtomicFiles, ErrorsNameTheFile) {
