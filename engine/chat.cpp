@@ -125,7 +125,8 @@ void Conversation::restore(SavedContext context, const std::string& file) {
     const nlohmann::json note = parse_json_object(context.note, file);
     const JsonFields fields(note, file);
     before = static_cast<size_t>(fields.need_integer("before", 0, std::ssize(context.tokens)));
-    messages = parse_messages(fields.need_string("messages"), file);
+    const std::string text = fields.need_string("messages");
+    if (text != "[]") messages = parse_messages(text, file);  // it takes no empty list; here nothing was said
   }
   sequence_ = std::move(context.sequence);
   tokens_ = std::move(context.tokens);
@@ -148,7 +149,10 @@ std::optional<int32_t> end_of_turn_id(const Tokenizer& tokenizer, const ChatTemp
   const size_t at = text.rfind(mark);
   if (at == std::string::npos) return std::nullopt;
   for (const int32_t id : tokenizer.encode(std::string_view(text).substr(at + mark.size()), false)) {
-    if (tokenizer.is_special(id)) return id;
+    // Some files do not call the mark special. Runs of white space may be added tokens, too.
+    const bool marks =
+        tokenizer.is_added(id) && tokenizer.id_to_token(id).find_first_not_of(" \t\r\n") != text.npos;
+    if (tokenizer.is_special(id) || marks) return id;
   }
   return std::nullopt;
 }

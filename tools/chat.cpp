@@ -3,6 +3,7 @@
 #include <fmt/ostream.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <iostream>
 #include <utility>
@@ -53,12 +54,17 @@ void notice(const Chat& chat, const std::string& text) {
   if (!chat.command.common.quiet) fmt::print(std::cerr, "lariat: {}\n", one_line(text));
 }
 
+// The tokens that the model was trained with, where nothing carries it beyond them yet but could; else 0.
+int64_t extensible_context(const Chat& chat) {
+  const RopeScaling& rope = chat.session.rope();
+  const bool extensible = chat.spec.has_rope() && rope.type == RopeType::kDefault;
+  return extensible ? std::max<int64_t>(rope.max_position_embeddings, 0) : 0;
+}
+
 // Near the end of what the model was trained for, once: how to go on beyond it.
 void propose_scaling(Chat& chat) {
-  const RopeScaling& rope = chat.session.rope();
-  const int64_t trained = rope.max_position_embeddings, length = std::ssize(chat.conversation.tokens());
-  if (chat.proposed || !chat.spec.has_rope() || rope.type != RopeType::kDefault || trained <= 0) return;
-  if (length < trained / 8 * 7) return;
+  const int64_t trained = extensible_context(chat), length = std::ssize(chat.conversation.tokens());
+  if (chat.proposed || trained == 0 || length < trained / 8 * 7) return;
   chat.proposed = true;
   notice(chat,
          fmt::format("the conversation has {} of the {} tokens that the model was trained with; /save it "
@@ -91,7 +97,8 @@ void explain_end(Chat& chat, const Answer& answer) {
                        "a longer one",
                        limit));
   }
-  if (generation.stop_reason == StopReason::kInterrupted) notice(chat, "stopped; what was said stays");
+  if (generation.stop_reason == StopReason::kInterrupted && chat.terminal)
+    notice(chat, "stopped; what was said stays");
   propose_scaling(chat);
 }
 
@@ -249,40 +256,54 @@ Input read_input(LineReader& lines, bool terminal) {
   return input;
 }
 
+// What helps against an error, a message longer than the context included.
+std::string way_on(const Chat& chat, const Error& error) {
+  const bool full = error.remedy() == Remedy::kLongerContext;
+  std::string text = full && chat.terminal ? "; /reset forgets the conversation" : advice(error);
+  const int64_t trained = extensible_context(chat), limit = chat.session.options().max_ctx;
+  if (full && trained > 0 && limit >= trained) {
+    text += fmt::format(
+        "; --rope-scaling dynamic-yarn goes beyond the {} tokens that the model was trained with", trained);
+  }
+  return text;
+}
+
 // False: the conversation ends.
 bool take_turn(Chat& chat, const Input& input) {
   try {
     if (!input.verbatim && is_command(input.text)) return run_command(chat, input.text);
     if (trimmed(input.text).empty()) return true;
-    if (const int signal = rearm_signals(true); signal != 0 && signal != SIGINT) return false;
     answer(chat, input.text);
   } catch (const Interrupted&) {
-    if (chat.terminal) std::cerr << "\n";  // behind the ^C that the terminal shows
+    if (!chat.terminal) return false;
+    std::cerr << "\n";  // behind the ^C that the terminal shows
     notice(chat, "stopped before the answer began; the message is forgotten");
   } catch (const Error& e) {
     if (std::exchange(chat.in_line, false)) std::cout << "\n" << std::flush;
-    if (!chat.terminal) throw;
-    const bool full = e.remedy() == Remedy::kLongerContext;
-    fmt::print(std::cerr, "lariat: error: {}\n",
-               one_line(e.what() + (full ? "; /reset forgets the conversation" : advice(e))));
+    if (!chat.terminal) throw Error(e.what() + way_on(chat, e));
+    fmt::print(std::cerr, "lariat: error: {}\n", one_line(e.what() + way_on(chat, e)));
   }
   return std::cout.good();
 }
 
-void converse(Chat& chat) {
+// The signal that ended it, or 0.
+int converse(Chat& chat) {
   LineReader lines(chat.terminal);
-  for (bool goes_on = true; goes_on;) {
+  // A Ctrl-C on a terminal ends a line or an answer.
+  const auto ends = [&](int signal) { return signal != 0 && (signal != SIGINT || !chat.terminal); };
+  for (;;) {
     const Input input = read_input(lines, chat.terminal);
     const bool is_line = input.outcome == LineReader::Outcome::kLine;
-    goes_on = is_line && take_turn(chat, input);
     if (chat.terminal && !is_line) std::cerr << "\n";  // the prompt's line has no end yet
-    const int signal = rearm_signals(false);
-    if (signal == SIGINT && chat.terminal) {
-      if (!is_line) notice(chat, "Ctrl-D or /exit ends the conversation");
-      goes_on = goes_on || input.outcome == LineReader::Outcome::kSignal;
-    } else if (signal != 0) {
-      goes_on = false;
-    }
+    const int before = rearm_signals(true);  // while something is done, a second one ends the program
+    if (ends(before)) return before;
+    if (before == SIGINT) notice(chat, "Ctrl-D or /exit ends the conversation");
+    bool goes_on = input.outcome != LineReader::Outcome::kOver || before != 0;
+    if (is_line && before == 0) goes_on = take_turn(chat, input);
+    const int during = rearm_signals(false);
+    if (ends(during)) return during;
+    if (during != 0) lines.forget();
+    if (!goes_on) return 0;
   }
 }
 
@@ -306,8 +327,21 @@ void run(ChatCommand& command) {
   if (!command.writing.system.empty()) chat.conversation.set_system(command.writing.system);
   if (terminal) notice(chat, "/help lists the commands, Ctrl-D ends the conversation");
   if (rearm_signals(false) != 0) throw Error("interrupted before the conversation began");
-  converse(chat);
-  if (!save_to.empty()) save(chat, save_to);
+  const auto finish = [&] {
+    rearm_signals(true);  // a file may take for ever to write
+    if (!save_to.empty()) save(chat, save_to);
+  };
+  int signal = 0;
+  try {
+    signal = converse(chat);
+  } catch (const std::exception&) {
+    finish();
+    throw;
+  }
+  finish();
+  if (signal != 0 && !terminal)
+    throw Error(
+        fmt::format("interrupted after {} answers; start again with the turns that remain", chat.answers));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "engine/stop_filter.h"
 #include "models/atomic_file.h"
 #include "models/json_file.h"
+#include "models/text/unicode.h"
 #include "tools/generating.h"
 #include "tools/help.h"
 
@@ -26,8 +27,18 @@ struct GenerateCommand {
   bool chat = false, raw = false, escape = false, ignore_eos = false, json = false;
 };
 
+// Bytes that are not UTF-8 become U+FFFD, as for the tokenizer.
+std::string as_utf8(const std::string& text) {
+  std::string valid;
+  Utf8Assembler characters;
+  characters.push(text, valid);
+  characters.finish(valid);
+  return valid;
+}
+
 // A text in which \n, \t, \\, \" and \uXXXX stand for what they stand for in JSON.
-std::string unescaped(const std::string& text) {
+std::string unescaped(const std::string& argument) {
+  const std::string text = as_utf8(argument);
   std::string quoted = "\"";
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
@@ -61,10 +72,21 @@ void check_usage(GenerateCommand& command) {
   if (!writing.save_cache.empty()) check_writable(writing.save_cache);
 }
 
+std::string read_stdin() {
+  std::string text;
+  char chunk[1 << 16];
+  while (std::cin.read(chunk, sizeof(chunk)) || std::cin.gcount() > 0) {
+    text.append(chunk, static_cast<size_t>(std::cin.gcount()));
+    if (text.size() > kMaxPromptBytes)
+      throw Error(fmt::format("standard input: larger than {} bytes", kMaxPromptBytes));
+  }
+  return text;
+}
+
 std::string prompt_text(const GenerateCommand& command) {
   if (command.prompt) return *command.prompt;
   const bool standard = *command.prompt_file == "-";
-  std::string text = read_file(standard ? "/dev/stdin" : *command.prompt_file, kMaxPromptBytes);
+  std::string text = standard ? read_stdin() : read_file(*command.prompt_file, kMaxPromptBytes);
   if (text.empty()) {
     throw Error((standard ? "standard input" : command.prompt_file->string()) +
                 ": the prompt file is empty; put some text in it");
@@ -108,29 +130,15 @@ nlohmann::ordered_json report(const GenerateCommand& command, const Written& wri
   return json;
 }
 
-// What may be wrong with a prompt of these tokens behind `cached` others.
-void warn_of_prompt(const GenerateCommand& command, const Runtime& runtime, const Tokenizer& tokenizer,
-                    std::span<const int32_t> prompt, int64_t cached) {
-  std::vector<std::string> warnings;
-  const bool begins = !prompt.empty() && prompt[0] == tokenizer.bos_id();
-  if (begins && cached == 0 && tokenizer.adds_bos() && prompt.size() > 1 && prompt[1] == prompt[0]) {
-    warnings.push_back(
-        "the prompt begins with the beginning-of-text token, and the tokenizer puts it there as "
-        "well, as in transformers; leave it out of the prompt");
-  }
-  if (begins && cached > 0) {
-    warnings.push_back(
-        "the prompt begins with the beginning-of-text token, and stands behind a text that has begun; leave "
-        "it "
-        "out of the prompt");
-  }
+// A text that may go on beyond what the model is made for: `prompt` tokens behind `cached` others.
+void warn_of_length(const GenerateCommand& command, const Runtime& runtime, int64_t cached, int64_t prompt) {
   const RopeScaling& rope = *runtime.session.rope;
-  const int64_t n = cached + std::ssize(prompt);
+  const int64_t n = cached + prompt;
   int64_t end = n + command.writing.generate.max_new_tokens;
   if (runtime.session.max_ctx > 0) end = std::min(end, runtime.session.max_ctx);
   if (const auto reach = reach_of(rope); reach && end > *reach) {
     const bool scaled = rope.type != RopeType::kDefault;
-    warnings.push_back(
+    const std::string warning =
         (cached > 0 ? "context and prompt have " : "the prompt has ") + std::to_string(n) +
         " tokens and may grow to " + std::to_string(end) + ", and the model is made for " +
         std::to_string(*reach) +
@@ -138,9 +146,9 @@ void warn_of_prompt(const GenerateCommand& command, const Runtime& runtime, cons
          : !runtime.model.spec.has_rope()
              ? ""
              : " without RoPE scaling; use --rope-scaling dynamic, or yarn with --rope-factor") +
-        ", or fewer --max-new-tokens");
+        ", or fewer --max-new-tokens";
+    print_warnings({warning}, command.common.quiet);
   }
-  print_warnings(warnings, command.common.quiet);
 }
 
 // One run of the program.
@@ -156,11 +164,11 @@ struct Run {
     if (!command.json) std::cout << piece << std::flush;
     return std::cout.good();
   }
-  // Warns once, and after what can be wrong with the prompt's tokens has been found.
+  // Warns once, and after what is wrong with the prompt's tokens has been found.
   void prefilled(int64_t done, std::span<const int32_t> prompt, int64_t cached) {
     if (interrupted()) throw Error("interrupted during the prefill; nothing was generated");
     if (!progress) {
-      warn_of_prompt(command, runtime, tokenizer, prompt, cached);
+      warn_of_length(command, runtime, cached, std::ssize(prompt));
       progress.emplace("prefill", std::ssize(prompt), command.common.quiet);
     }
     progress->update(done);
@@ -176,6 +184,14 @@ struct Run {
   }
 };
 
+// A text begins once, whether the prompt, the tokenizer or the text before it says so.
+void drop_second_bos(std::vector<int32_t>& prompt, const Tokenizer& tokenizer, bool begun) {
+  const auto bos = tokenizer.bos_id();
+  const auto first = std::find_if(prompt.begin(), prompt.end(), [&](int32_t id) { return id != bos; });
+  const bool keeps = !begun && first != prompt.begin();
+  prompt.erase(prompt.begin() + (keeps ? 1 : 0), first);
+}
+
 // The prompt as it is, behind the context if there is one. Without a prompt the context's last token is read
 // again, as it brings the logits.
 Written continue_text(Run& run, const std::optional<std::string>& text) {
@@ -186,7 +202,9 @@ Written continue_text(Run& run, const std::optional<std::string>& text) {
   std::vector<int32_t> prompt;
   if (text) {
     prompt = run.tokenizer.encode(*text, tokens.empty() && run.tokenizer.adds_bos());
-  } else if (!tokens.empty()) {
+    drop_second_bos(prompt, run.tokenizer, !tokens.empty());
+  }
+  if (prompt.empty() && !tokens.empty()) {
     prompt.push_back(tokens.back());
     tokens.pop_back();
     sequence.rewind(std::ssize(tokens));

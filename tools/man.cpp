@@ -72,6 +72,9 @@ The weights, in one file or in several. They are mapped, and used in place.
 The tokenizer. It is enough for
 .BR "lariat tokenize" " and " "lariat detokenize" .
 .TP
+.IR chat_template.jinja ", " chat_template.json
+The chat template, where it is not in tokenizer_config.json.
+.TP
 .I generation_config.json
 Which tokens end a text.
 )";

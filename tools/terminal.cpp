@@ -4,10 +4,12 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <clocale>
 #include <csignal>
 #include <cstdio>
+#include <utility>
 
 #include "models/text/unicode.h"
 #include "tools/common.h"
@@ -47,6 +49,7 @@ struct LineReader::State {
   Utf8Assembler characters;
   std::string input;  // valid UTF-8 that was not used yet
   bool ended = false;
+  bool typed_ahead = false;  // what comes next was typed before the terminal was in libedit's mode
 
   void open_editor();
   // Waits for input; false: a signal came, or the input has ended.
@@ -69,6 +72,8 @@ bool LineReader::State::fill() {
     const ssize_t n = ::read(STDIN_FILENO, bytes, sizeof(bytes));
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     ended = n <= 0;
+    // Ctrl-D, as the terminal keeps it while it is in its own mode.
+    if (!ended && std::exchange(typed_ahead, false)) std::replace(bytes, bytes + n, '\0', '\x04');
     if (ended) {
       characters.finish(input);
     } else {
@@ -125,9 +130,13 @@ void LineReader::State::open_editor() {
 LineReader::Outcome LineReader::State::read_edited(std::string& line) {
   std::fflush(nullptr);
   g_redraw = false;
+  const auto on_quit = std::signal(SIGQUIT, [](int) { std::raise(SIGTERM); });  // gives the terminal back
   el_wset(editor, EL_PREP_TERM, 1);  // before the prompt: what is typed at its sight is not echoed twice
+  pollfd in{STDIN_FILENO, POLLIN, 0};
+  typed_ahead = ::poll(&in, 1, 0) == 1;
   int length = 0;
   const wchar_t* text = el_wgets(editor, &length);
+  std::signal(SIGQUIT, on_quit);
   if (interrupted()) {
     input.clear();
     return Outcome::kSignal;
@@ -143,14 +152,17 @@ LineReader::Outcome LineReader::State::read_edited(std::string& line) {
 
 LineReader::Outcome LineReader::State::read_plain(std::string& line) {
   line.clear();
-  while (fill()) {
+  bool whole = false;
+  while (!whole && fill()) {
     const size_t end = input.find('\n');
+    whole = end != std::string::npos;
     line += input.substr(0, end);
-    input.erase(0, end == std::string::npos ? end : end + 1);
-    if (end != std::string::npos) return Outcome::kLine;
+    input.erase(0, whole ? end + 1 : end);
   }
-  if (interrupted()) return Outcome::kSignal;
-  return line.empty() ? Outcome::kOver : Outcome::kLine;  // a last line may lack its end
+  if (!whole && interrupted()) return Outcome::kSignal;
+  if (!whole && line.empty()) return Outcome::kOver;  // a last line may lack its end
+  if (!line.empty() && line.back() == '\r') line.pop_back();
+  return Outcome::kLine;
 }
 
 LineReader::LineReader(bool edited) : state_(std::make_unique<State>()) {
@@ -161,6 +173,8 @@ LineReader::~LineReader() {
   if (state_->editor != nullptr) el_end(state_->editor);
   if (state_->history != nullptr) history_wend(state_->history);
 }
+
+void LineReader::forget() { state_->input.clear(); }
 
 LineReader::Outcome LineReader::read(const std::string& prompt, std::string& line) {
   if (state_->editor == nullptr) return state_->read_plain(line);

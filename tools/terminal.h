@@ -14,9 +14,11 @@ class LineReader {
   ~LineReader();
 
   enum class Outcome { kLine, kOver, kSignal };  // kOver: of the input, or Ctrl-D; kSignal: see interrupted()
-  // The next line without its end, as valid UTF-8; the prompt is shown only where lines are edited. What was
-  // typed before a signal is forgotten.
+  // The next line without its end (\n or \r\n), as valid UTF-8; the prompt is shown only where lines are
+  // edited. What was typed before a signal is forgotten.
   Outcome read(const std::string& prompt, std::string& line);
+  // What was typed or pasted ahead, and not read yet, is no line any more.
+  void forget();
 
  private:
   struct State;

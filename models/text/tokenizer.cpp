@@ -1,5 +1,7 @@
 #include "models/text/tokenizer.h"
 
+#include <algorithm>
+
 #include "kernels/error.h"
 #include "models/json_fields.h"
 #include "models/json_file.h"
@@ -148,6 +150,11 @@ std::string Tokenizer::id_to_token(int32_t id) const {
 bool Tokenizer::is_special(int32_t id) const {
   const Pipeline::Token* token = pipeline_->token(id);
   return token != nullptr && token->special;
+}
+
+bool Tokenizer::is_added(int32_t id) const {
+  const auto& added = pipeline_->added;
+  return std::any_of(added.begin(), added.end(), [&](const AddedToken& token) { return token.id == id; });
 }
 
 StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special)

@@ -56,6 +56,8 @@ class Tokenizer {
   // A token as it stands in the vocabulary; empty for an id without one.
   std::string id_to_token(int32_t id) const;
   bool is_special(int32_t id) const;
+  // Whether it was added to the vocabulary, to be found in a text as it is: a marker, special or not.
+  bool is_added(int32_t id) const;
 
  private:
   friend class StreamEncoder;

@@ -284,6 +284,29 @@ TEST_F(ChatTest, ANoteThatIsNoneIsRefused) {
   }
 }
 
+TEST_F(ChatTest, AConversationWithoutMessagesGoesOn) {
+  const ChatTemplate rendering = chat_template(kPlain);
+  session_options_.prefill_chunk = 8;
+  Session session(model_, backend_, session_options_);
+  Conversation conversation(session, tokenizer_, rendering), loaded(session, tokenizer_, rendering);
+  // A message that was forgotten leaves tokens, and these are not to stand before the messages.
+  std::atomic<int> chunks{0};
+  std::atomic<bool> interrupted{false};
+  options_.generate.interrupted = &interrupted;
+  const auto later = [&](int64_t, int64_t) { interrupted = ++chunks > 1; };
+  EXPECT_THROW(conversation.answer(
+                   std::string(80, 'a'), options_, [](const std::string&) { return true; }, later),
+               Interrupted);
+  ASSERT_GT(conversation.tokens().size(), 0U);
+  const fs::path file = dir_ / "context";
+  save_context(session, conversation.sequence(), conversation.tokens(), demo(), file, conversation.note());
+  loaded.restore(load_context(session, demo(), file), file.string());
+  EXPECT_TRUE(loaded.messages().empty());
+  interrupted = false;
+  EXPECT_EQ(say(loaded, kTurns[0]).generation.tokens, fresh_answer(rendering, Messages::array(), kTurns[0]));
+  expect_consistent(loaded, rendering);
+}
+
 // Beyond the trained context, with a scale that grows.
 TEST_F(ChatTest, ADynamicScaleFollowsTheConversation) {
   const ChatTemplate rendering = chat_template(kPlain);
@@ -315,6 +338,15 @@ TEST_F(ChatTest, TheTemplateSaysWhereATurnEnds) {
       "endfor %}");
   ASSERT_TRUE(tokenizer.token_to_id("<|eot_id|>").has_value());
   EXPECT_EQ(end_of_turn_id(tokenizer, rendering), tokenizer.token_to_id("<|eot_id|>"));
+  // A file may not call it special.
+  const fs::path changed = dir_ / "tokenizer";
+  fs::create_directories(changed);
+  nlohmann::json file = nlohmann::json::parse(std::ifstream(llama3 / "tokenizer.json"));
+  for (auto& token : file.at("added_tokens")) token["special"] = false;
+  std::ofstream(changed / "tokenizer.json") << file;
+  const Tokenizer plain = Tokenizer::load(changed);
+  ASSERT_FALSE(plain.is_special(tokenizer.token_to_id("<|eot_id|>").value()));
+  EXPECT_EQ(end_of_turn_id(plain, rendering), tokenizer.token_to_id("<|eot_id|>"));
 }
 
 }  // namespace

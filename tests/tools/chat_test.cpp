@@ -1,80 +1,13 @@
-// lariat chat as a person uses it on a terminal and a script in a pipe, and what generate has of it.
-#include <algorithm>
-#include <nlohmann/json.hpp>
+// lariat chat as a person uses it on a terminal and a script in a pipe.
+#include <sys/stat.h>
 
-#include "tests/tools/terminal.h"
+#include <algorithm>
+#include <thread>
+
+#include "tests/tools/chat_program.h"
 
 namespace lariat::test {
 namespace {
-
-namespace fs = std::filesystem;
-
-constexpr const char* kTemplate =
-    "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>\n{{ m['content'] }}{{ eos_token }}\n{% endfor "
-    "%}"
-    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}";
-
-// What kTemplate makes of messages (the last one is the user's), without its BOS.
-std::string rendered(const std::vector<std::string>& messages, const std::string& end = "</s>") {
-  std::string text;
-  for (size_t i = 0; i < messages.size(); ++i)
-    text += (i % 2 == 0 ? "<|user|>\n" : "<|assistant|>\n") + messages[i] + end + "\n";
-  return text + "<|assistant|>\n";
-}
-
-class ChatProgram : public testing::Test {
- protected:
-  ChatProgram()
-      : dir_(fs::path(testing::TempDir()) / fmt::format("lariat-chat-{}", getpid())), model_(dir_ / "model") {
-    fs::remove_all(dir_);
-    fs::create_directories(model_);
-    for (const auto& entry : fs::directory_iterator(fs::path(LARIAT_SOURCE_DIR) / "configs" / "demo"))
-      fs::create_symlink(entry.path(), model_ / entry.path().filename());
-    write(model_ / "chat_template.jinja", kTemplate);
-  }
-  ~ChatProgram() override { fs::remove_all(dir_); }
-
-  static void write(const fs::path& file, const std::string& text) {
-    fs::remove(file);
-    std::ofstream(file, std::ios::binary) << text;
-  }
-  // From now on no answer ends by itself: nothing that the model writes is an end of the text or of a turn.
-  void make_endless() const {
-    write(model_ / "chat_template.jinja",
-          "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>\n{{ m['content'] }}\n{% endfor %}"
-          "{% if add_generation_prompt %}<|assistant|>\n{% endif %}");
-    nlohmann::json config = nlohmann::json::parse(slurp(model_ / "config.json"));
-    config["eos_token_id"] = 0;
-    write(model_ / "config.json", config.dump());
-    write(model_ / "generation_config.json", R"({"bos_token_id": 1, "eos_token_id": 0})");
-  }
-  static std::vector<std::string> words(const std::vector<std::string>& more) {
-    std::vector<std::string> all = {"--device", "cpu", "--threads",  "1",
-                                    "--dtype",  "f32", "--kv-dtype", "f32"};
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
-  }
-  std::vector<std::string> chat(const std::vector<std::string>& more) const {
-    std::vector<std::string> all = words(more);
-    all.insert(all.begin(), {"chat", "-m", model_.string()});
-    return all;
-  }
-  Outcome pipe(const std::string& input, const std::string& more) const {
-    write(dir_ / "input", input);
-    std::string line;
-    for (const std::string& word : chat({})) line += word + " ";
-    return run_lariat(line + more, dir_ / "input");
-  }
-  Outcome generate(const std::string& prompt, const std::string& more) const {
-    write(dir_ / "prompt", prompt);
-    std::string line =
-        "generate -m " + model_.string() + " --quiet --prompt-file " + (dir_ / "prompt").string();
-    for (const std::string& word : words({})) line += " " + word;
-    return run_lariat(line + " " + more);
-  }
-
-  fs::path dir_, model_;
-};
 
 TEST_F(ChatProgram, ThreeTurnsOnATerminalAndOneInterrupted) {
   make_endless();
@@ -89,7 +22,7 @@ TEST_F(ChatProgram, ThreeTurnsOnATerminalAndOneInterrupted) {
   terminal.type("And then?\n");
   terminal.until("And then?\n");
   const std::string beginning = terminal.until(" ");  // the answer has begun
-  terminal.type("\x03");
+  terminal.interrupt();
   std::string second = beginning + " " + terminal.until("^C");  // as the terminal shows the key
   second += terminal.until("\nlariat: stopped; what was said stays\n> ");
   const std::string context = terminal.say("/context");
@@ -132,7 +65,16 @@ TEST_F(ChatProgram, ASignalEndsItAndGivesTheTerminalBack) {
     terminal.signal(SIGTERM);
     EXPECT_EQ(terminal.wait(), 0);
     EXPECT_TRUE(terminal.restored());
-    EXPECT_TRUE(fs::exists(dir_ / "at-prompt"));
+    EXPECT_NE(pipe("/context\n", "--load-cache " + (dir_ / "at-prompt").string()).err.find("0 messages"),
+              std::string::npos)
+        << "nothing was said";
+  }
+  {
+    Terminal terminal(chat({}));
+    terminal.until("> ");
+    terminal.type("\x1c");  // SIGQUIT
+    EXPECT_EQ(terminal.wait(), 0);
+    EXPECT_TRUE(terminal.restored());
   }
   Terminal terminal(chat({"--ctx", "100000", "--save-cache", (dir_ / "in-answer").string()}));
   terminal.until("> ");
@@ -142,7 +84,50 @@ TEST_F(ChatProgram, ASignalEndsItAndGivesTheTerminalBack) {
   terminal.signal(SIGHUP);
   EXPECT_EQ(terminal.wait(), 0);
   EXPECT_TRUE(terminal.restored());
-  EXPECT_TRUE(fs::exists(dir_ / "in-answer")) << "what was said is kept";
+  const Outcome later = pipe("/context\n", "--ctx 100000 --load-cache " + (dir_ / "in-answer").string());
+  EXPECT_NE(later.err.find("2 messages"), std::string::npos) << "what was said is kept: " << later.err;
+}
+
+TEST_F(ChatProgram, CtrlCBeforeTheAnswerForgetsTheMessage) {
+  Terminal terminal(chat({"-n", "8", "--prefill-chunk", "1"}));
+  terminal.until("> ");
+  std::string message;
+  while (message.size() < 600) message += "zyx ";
+  terminal.type("\"\"\"" + message + "\"\"\"\nand this\nand that\n");  // as if pasted
+  terminal.until("reading");
+  terminal.interrupt();
+  terminal.until("stopped before the answer began; the message is forgotten\n> ");
+  EXPECT_NE(terminal.say("/context").find("0 messages"), std::string::npos);
+  EXPECT_EQ(terminal.say("/stats"), "no answer yet\n") << "the lines after it are forgotten, too";
+  const std::string answer = terminal.say("Hello");
+  EXPECT_NE(answer.find(generate(rendered({"Hello"}), "-n 8").out), std::string::npos) << answer;
+  terminal.type("\x04");
+  EXPECT_EQ(terminal.wait(), 0);
+}
+
+TEST_F(ChatProgram, CtrlDWhileAnAnswerIsWrittenEndsTheConversation) {
+  make_endless();
+  Terminal terminal(chat({"-n", "300"}));
+  terminal.until("> ");
+  terminal.type("Once\n");
+  terminal.until("Once\n");
+  terminal.until(" ");
+  terminal.type("\x04");
+  EXPECT_EQ(terminal.wait(), 0);
+}
+
+TEST_F(ChatProgram, ASecondSignalEndsACommand) {
+  ASSERT_EQ(mkfifo((dir_ / "fifo").c_str(), 0600), 0);  // nobody reads it
+  Terminal terminal(chat({"-n", "4"}));
+  terminal.until("> ");
+  terminal.type("/save " + (dir_ / "fifo").string() + "\n");
+  terminal.until("fifo\n");
+  for (int i = 0; i < 2; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    terminal.signal(SIGTERM);
+  }
+  terminal.wait();
+  EXPECT_TRUE(terminal.restored());
 }
 
 TEST_F(ChatProgram, MessagesOfSeveralLines) {
@@ -179,7 +164,7 @@ TEST_F(ChatProgram, CommandsOnATerminal) {
   EXPECT_NE(context.find("5 messages\ntrained context  64 tokens\n"), std::string::npos) << context;
   EXPECT_NE(context.find("scaling          dynamic-yarn\nscale            1."), std::string::npos) << context;
   EXPECT_EQ(context.find("re-rotations     0"), std::string::npos) << context;
-  EXPECT_NE(terminal.say("/reset"), first);
+  EXPECT_EQ(terminal.say("/reset"), "");
   EXPECT_NE(terminal.say("/context").find("0 tokens, 1 messages"), std::string::npos);
   EXPECT_NE(terminal.say("/load " + file).find("3 messages"), std::string::npos);
   EXPECT_EQ(terminal.say("And then?"), second);
@@ -226,6 +211,60 @@ TEST_F(ChatProgram, OneTurnPerLineInAPipe) {
     messages.push_back(answer.substr(0, answer.size() - 1));
   }
   EXPECT_EQ(outcome.out, expected);
+  const Outcome windows = pipe("Once upon a time\r\n\r\nAnd then?\r\n/etc/passwd\r\nthe last\r", "-n 10");
+  EXPECT_EQ(windows.out, expected);
+}
+
+// Whatever ends it, what was said is put away.
+TEST_F(ChatProgram, AnErrorInAPipeKeepsTheConversation) {
+  const std::string file = (dir_ / "context").string();
+  const Outcome outcome = pipe("Hello\n/nonsense\nAnd then?\n", "-n 5 --save-cache " + file);
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.err.find("there is no command /nonsense"), std::string::npos) << outcome.err;
+  EXPECT_NE(pipe("/context\n", "--load-cache " + file).err.find("2 messages"), std::string::npos);
+}
+
+TEST_F(ChatProgram, AnInterruptedPipeHasFailed) {
+  make_endless();
+  const std::string file = (dir_ / "context").string(), out = (dir_ / "out").string(),
+                    err = (dir_ / "err").string();
+  write(dir_ / "input", "Once upon a time\nAnd then?\n");
+  std::string line;
+  for (const std::string& word : chat({"--ctx", "1000000", "--save-cache", file})) line += " " + word;
+  // The answer has no end, so it is under way once some of it is there.
+  const std::string script = std::string(LARIAT_PROGRAM) + line + " <" + (dir_ / "input").string() + " >" +
+                             out + " 2>" + err + " & while [ ! -s " + out +
+                             " ]; do sleep 0.1; done; kill -TERM $!; wait $!";
+  const int status = std::system(script.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_EQ(slurp(err),
+            "lariat: error: interrupted after 1 answers; start again with the turns that remain\n");
+  EXPECT_NE(pipe("/context\n", "--ctx 1000000 --load-cache " + file).err.find("2 messages"),
+            std::string::npos);
+}
+
+TEST_F(ChatProgram, AContextWithoutMessagesGoesOn) {
+  const std::string file = (dir_ / "context").string(), load = "-n 6 --load-cache " + file;
+  const Outcome expected = pipe("Hello\n", "-n 6");
+  for (const char* nothing : {"", "Hello\n/reset\n"}) {
+    EXPECT_EQ(pipe(nothing, "-n 6 --save-cache " + file).code, 0);
+    const Outcome later = pipe("Hello\n", load);
+    EXPECT_EQ(later.code, 0) << later.err;
+    EXPECT_EQ(later.out, expected.out);
+  }
+  ASSERT_EQ(generate("Once upon a time", "-n 0 --save-cache " + file).code, 0);
+  const Outcome behind = pipe("Hello\n", load);
+  EXPECT_EQ(pipe("", load + " --save-cache " + file).code, 0);
+  const Outcome again = pipe("Hello\n", load);
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(again.out, behind.out);
+}
+
+TEST_F(ChatProgram, AMessageLongerThanTheTrainedContext) {
+  std::string message;
+  while (message.size() < 4000) message += "zyx ";
+  expect_error(pipe(message + "\n", ""), 1,
+               "raise --ctx; --rope-scaling dynamic-yarn goes beyond the 512 tokens");
 }
 
 TEST_F(ChatProgram, CommandsAndMistakesInAPipe) {
@@ -241,70 +280,6 @@ TEST_F(ChatProgram, CommandsAndMistakesInAPipe) {
   EXPECT_EQ(pipe("", "").code, 0);
   fs::remove(model_ / "chat_template.jinja");
   expect_error(pipe("Hello\n", ""), 1, "there is no chat template");
-}
-
-TEST_F(ChatProgram, AConversationGoesOnInAnotherRun) {
-  const std::string file = (dir_ / "context").string();
-  const Outcome whole = pipe("Once upon a time\nAnd then?\n", "-n 10 --system Brief.");
-  const Outcome first = pipe("Once upon a time\n", "-n 10 --system Brief. --save-cache " + file);
-  EXPECT_EQ(first.code, 0) << first.err;
-  const Outcome second = pipe("And then?\n", "-n 10 --load-cache " + file);
-  EXPECT_EQ(second.code, 0) << second.err;
-  EXPECT_EQ(first.out + second.out, whole.out);
-  // and in generate
-  EXPECT_EQ(first.out + generate("And then?", "-n 10 --chat --load-cache " + file).out, whole.out);
-}
-
-TEST_F(ChatProgram, GenerateAnswersAMessage) {
-  const Outcome chat = generate("Hello \"you\"", "--chat -n 20 --json");
-  const Outcome raw = generate(rendered({"Hello \"you\""}), "--raw -n 20 --json");
-  ASSERT_EQ(chat.code, 0) << chat.err;
-  const auto a = nlohmann::json::parse(chat.out), b = nlohmann::json::parse(raw.out);
-  EXPECT_EQ(a.at("tokens"), b.at("tokens"));
-  EXPECT_EQ(a.at("prompt_tokens"), b.at("prompt_tokens")) << "one BOS in both";
-  const std::string model = "generate -m " + model_.string() + " ";
-  expect_error(run_lariat(model + "-p x --chat --raw"), 2, "--raw");
-  expect_error(run_lariat(model + "-p x --raw --system y"), 2, "--raw");
-  expect_error(run_lariat(model + "--chat"), 2, "--prompt");
-  expect_error(run_lariat(model), 2, "--prompt");
-  fs::remove(model_ / "chat_template.jinja");
-  expect_error(run_lariat(model + "-p x --chat"), 1, "there is no chat template");
-}
-
-TEST_F(ChatProgram, AnAnswerEndsWithTheTurn) {
-  // The model's own end-of-text token is another, so only the template tells.
-  make_endless();
-  write(model_ / "chat_template.jinja", kTemplate);
-  const auto json = nlohmann::json::parse(generate("What is the pass key?", "--chat -n 400 --json").out);
-  EXPECT_EQ(json.at("stop_reason"), "eos");
-  EXPECT_LT(json.at("tokens").size(), 400U);
-}
-
-TEST_F(ChatProgram, GenerateGoesOnFromAContext) {
-  const std::string file = (dir_ / "context").string();
-  const std::string whole = generate("Once upon a time", "-n 60").out;
-  const std::string first = generate("Once upon a time", "-n 25 --save-cache " + file).out;
-  std::string line = "generate --quiet -m " + model_.string() + " -n 35 --load-cache " + file;
-  for (const std::string& word : words({})) line += " " + word;
-  EXPECT_EQ(first.substr(0, first.size() - 1) + run_lariat(line).out, whole);
-  // A prompt stands behind it, without a BOS.
-  const Outcome more = run_lariat(line + " --json -p 'and then'");
-  ASSERT_EQ(more.code, 0) << more.err;
-  const Outcome tokens =
-      run_lariat("tokenize --json --no-bos --model " + model_.string() + " --text 'and then'");
-  EXPECT_EQ(nlohmann::json::parse(more.out).at("prompt_tokens"),
-            nlohmann::json::parse(tokens.out).at("tokens").size());
-}
-
-TEST_F(ChatProgram, PromptsWithEscapesAndFromStdin) {
-  const std::string model = "generate --quiet -n 8 -m " + model_.string() + " ";
-  const std::string expected = run_lariat(model + "-p 'A \"b\"\n\tcé\\'").out;
-  EXPECT_EQ(run_lariat(model + R"(--escape -p 'A "b"\n\tc\u00e9\\')").out, expected);
-  expect_error(run_lariat(model + R"(--escape -p 'a\q')"), 2, "--escape");
-  expect_error(run_lariat(model + R"(--escape -p 'a\')"), 2, "--escape");
-  write(dir_ / "input", "A \"b\"\n\tcé\\");
-  EXPECT_EQ(run_lariat(model + "--prompt-file -", dir_ / "input").out, expected);
-  expect_error(run_lariat(model + "--prompt-file -"), 1, "standard input: the prompt file is empty");
 }
 
 }  // namespace

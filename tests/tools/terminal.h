@@ -50,8 +50,18 @@ class Terminal {
     EXPECT_EQ(write(screen_, keys.data(), keys.size()), std::ssize(keys));
   }
   void signal(int number) const { kill(pid_, number); }
+  // Types Ctrl-C. The program stands still meanwhile, however fast it is: with the key the terminal throws
+  // away what it has not shown yet.
+  void interrupt() {
+    signal(SIGSTOP);
+    EXPECT_EQ(waitpid(pid_, nullptr, WUNTRACED), pid_);
+    read_some(100);
+    type("\x03");
+    signal(SIGCONT);
+  }
 
-  // What comes on the screen up to `part` (which is not in it), lines ending with \n; fails after a minute.
+  // What comes on the screen up to `part` (which is not in it), lines ending with \n; fails when
+  // it does not come for long.
   std::string until(const std::string& part) {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (std::chrono::steady_clock::now() < deadline) {
@@ -83,7 +93,7 @@ class Terminal {
       read_some(0);
       return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     }
-    ADD_FAILURE() << "still running after a minute; on the screen: " << pending_;
+    ADD_FAILURE() << "still running; on the screen: " << pending_;
     return -1;
   }
   std::string rest() const { return pending_; }
@@ -97,7 +107,7 @@ class Terminal {
   }
 
  private:
-  static constexpr std::chrono::seconds kPatience{60};
+  static constexpr std::chrono::seconds kPatience{300};
 
   termios attributes() const {
     termios now{};

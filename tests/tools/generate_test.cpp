@@ -1,0 +1,88 @@
+// lariat generate: messages, contexts that were put away, and prompts.
+#include "tests/tools/chat_program.h"
+
+namespace lariat::test {
+namespace {
+
+TEST_F(ChatProgram, AConversationGoesOnInAnotherRun) {
+  const std::string file = (dir_ / "context").string();
+  const Outcome whole = pipe("Once upon a time\nAnd then?\n", "-n 10 --system Brief.");
+  const Outcome first = pipe("Once upon a time\n", "-n 10 --system Brief. --save-cache " + file);
+  EXPECT_EQ(first.code, 0) << first.err;
+  const Outcome second = pipe("And then?\n", "-n 10 --load-cache " + file);
+  EXPECT_EQ(second.code, 0) << second.err;
+  EXPECT_EQ(first.out + second.out, whole.out);
+  // and in generate
+  EXPECT_EQ(first.out + generate("And then?", "-n 10 --chat --load-cache " + file).out, whole.out);
+}
+
+TEST_F(ChatProgram, GenerateAnswersAMessage) {
+  const Outcome chat = generate("Hello \"you\"", "--chat -n 20 --json");
+  const Outcome raw = generate(rendered({"Hello \"you\""}), "--raw -n 20 --json");
+  ASSERT_EQ(chat.code, 0) << chat.err;
+  const auto a = nlohmann::json::parse(chat.out), b = nlohmann::json::parse(raw.out);
+  EXPECT_EQ(a.at("tokens"), b.at("tokens"));
+  EXPECT_EQ(a.at("prompt_tokens"), b.at("prompt_tokens")) << "one BOS in both";
+  const std::string model = "generate -m " + model_.string() + " ";
+  expect_error(run_lariat(model + "-p x --chat --raw"), 2, "--raw");
+  expect_error(run_lariat(model + "-p x --raw --system y"), 2, "--raw");
+  expect_error(run_lariat(model + "--chat"), 2, "--prompt");
+  expect_error(run_lariat(model), 2, "--prompt");
+  fs::remove(model_ / "chat_template.jinja");
+  expect_error(run_lariat(model + "-p x --chat"), 1, "there is no chat template");
+}
+
+TEST_F(ChatProgram, AnAnswerEndsWithTheTurn) {
+  // The model's own end-of-text token is another, so only the template tells.
+  make_endless();
+  write(model_ / "chat_template.jinja", kTemplate);
+  const auto json = nlohmann::json::parse(generate("What is the pass key?", "--chat -n 400 --json").out);
+  EXPECT_EQ(json.at("stop_reason"), "eos");
+  EXPECT_LT(json.at("tokens").size(), 400U);
+}
+
+TEST_F(ChatProgram, GenerateGoesOnFromAContext) {
+  const std::string file = (dir_ / "context").string();
+  const std::string whole = generate("Once upon a time", "-n 60").out;
+  const std::string first = generate("Once upon a time", "-n 25 --save-cache " + file).out;
+  std::string line = "generate --quiet -m " + model_.string() + " -n 35 --load-cache " + file;
+  for (const std::string& word : words({})) line += " " + word;
+  EXPECT_EQ(first.substr(0, first.size() - 1) + run_lariat(line).out, whole);
+  // A prompt stands behind it, without a BOS.
+  const Outcome more = run_lariat(line + " --json -p 'and then'");
+  ASSERT_EQ(more.code, 0) << more.err;
+  const Outcome tokens =
+      run_lariat("tokenize --json --no-bos --model " + model_.string() + " --text 'and then'");
+  EXPECT_EQ(nlohmann::json::parse(more.out).at("prompt_tokens"),
+            nlohmann::json::parse(tokens.out).at("tokens").size());
+}
+
+TEST_F(ChatProgram, NeverASecondBos) {
+  const Outcome once = generate("Once upon a time", "-n 10 --json");
+  const Outcome twice = generate("<s>Once upon a time", "-n 10 --json");
+  const auto a = nlohmann::json::parse(once.out), b = nlohmann::json::parse(twice.out);
+  EXPECT_EQ(a.at("prompt_tokens"), b.at("prompt_tokens"));
+  EXPECT_EQ(a.at("tokens"), b.at("tokens"));
+  const std::string file = (dir_ / "context").string();
+  ASSERT_EQ(generate("Once upon", "-n 0 --save-cache " + file).code, 0);
+  const Outcome behind = generate("a time", "-n 10 --json --load-cache " + file);
+  const Outcome begun = generate("<s>a time", "-n 10 --json --load-cache " + file);
+  const auto c = nlohmann::json::parse(behind.out), d = nlohmann::json::parse(begun.out);
+  EXPECT_EQ(c.at("prompt_tokens"), d.at("prompt_tokens"));
+  EXPECT_EQ(c.at("tokens"), d.at("tokens"));
+}
+
+TEST_F(ChatProgram, PromptsWithEscapesAndFromStdin) {
+  const std::string model = "generate --quiet -n 8 -m " + model_.string() + " ";
+  const std::string expected = run_lariat(model + "-p 'A \"b\"\n\tcé\\'").out;
+  EXPECT_EQ(run_lariat(model + R"(--escape -p 'A "b"\n\tc\u00e9\\')").out, expected);
+  EXPECT_EQ(run_lariat(model + "--escape -p 'a\xff'").out, run_lariat(model + "-p 'a\xff'").out);
+  expect_error(run_lariat(model + R"(--escape -p 'a\q')"), 2, "--escape");
+  expect_error(run_lariat(model + R"(--escape -p 'a\')"), 2, "--escape");
+  write(dir_ / "input", "A \"b\"\n\tcé\\");
+  EXPECT_EQ(run_lariat(model + "--prompt-file -", dir_ / "input").out, expected);
+  expect_error(run_lariat(model + "--prompt-file -"), 1, "standard input: the prompt file is empty");
+}
+
+}  // namespace
+}  // namespace lariat::test
