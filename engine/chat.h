@@ -75,8 +75,8 @@ class Conversation {
   std::vector<int32_t> before_;  // what stands before the first message
 };
 
-// The special or added token that the template puts behind an assistant's message, if it puts one there: where an
-// answer ends. It need not be the end-of-text token of the model's configuration.
+// The special or added token that the template puts behind an assistant's message, if it puts one there:
+// where an answer ends. It need not be the end-of-text token of the model's configuration.
 std::optional<int32_t> end_of_turn_id(const Tokenizer& tokenizer, const ChatTemplate& chat_template);
 
 }  // namespace lariat

@@ -126,7 +126,7 @@ TEST_F(ChatProgram, ASecondSignalEndsACommand) {
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
     terminal.signal(SIGTERM);
   }
-  terminal.wait();
+  EXPECT_EQ(terminal.wait(), 128 + SIGTERM);
   EXPECT_TRUE(terminal.restored());
 }
 

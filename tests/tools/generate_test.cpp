@@ -81,6 +81,13 @@ TEST_F(ChatProgram, PromptsWithEscapesAndFromStdin) {
   expect_error(run_lariat(model + R"(--escape -p 'a\')"), 2, "--escape");
   write(dir_ / "input", "A \"b\"\n\tcé\\");
   EXPECT_EQ(run_lariat(model + "--prompt-file -", dir_ / "input").out, expected);
+  // Of a file that a script has begun to read, the rest.
+  write(dir_ / "input", "a line\nA \"b\"\n\tcé\\");
+  const std::string script = "{ read -r line; " + std::string(LARIAT_PROGRAM) + " " + model +
+                             "--prompt-file -; } <" + (dir_ / "input").string() + " >" +
+                             (dir_ / "out").string();
+  EXPECT_EQ(std::system(script.c_str()), 0);
+  EXPECT_EQ(slurp(dir_ / "out"), expected);
   expect_error(run_lariat(model + "--prompt-file -"), 1, "standard input: the prompt file is empty");
 }
 
