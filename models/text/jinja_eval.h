@@ -44,31 +44,19 @@ Value item(Context& cx, const Value& object, const Value& key);
 void set_attribute(Context& cx, const Value& space, const std::string& name, const Value& value);
 Value slice(Context& cx, const Value& object, const Value& start, const Value& stop, const Value& step);
 
-// jinja_filters.cpp, jinja_list_filters.cpp, jinja_tests.cpp
-using Filter = Value (*)(Context&, const Call&);
-Filter find_list_filter(std::string_view name);  // nullptr: none of that name
+// jinja_filters.cpp
 Value apply_filter(Context& cx, const std::string& name, const Call& call);
 bool apply_test(Context& cx, const std::string& name, const Call& call);
 
-// jinja_methods.cpp: of texts, dicts, lists and tuples
+// jinja_calls.cpp: methods of texts, dicts, lists and tuples
 bool has_method(const Value& self, std::string_view name);  // those that Python has, known here or not
-bool changes_its_object(const Value& self, std::string_view name);  // what the sandbox refuses
 Value call_method(Context& cx, const Value& self, const std::string& name, const Call& call);
-
-// The first `limit` of them replaced, all when that is negative; as str.replace.
-std::string replace(Context& cx, const std::string& text, const std::string& old, const std::string& with,
-                    int64_t limit);
-
-// jinja_functions.cpp: range, dict, namespace, raise_exception, strftime_now
+enum class Case { kUpper, kLower, kTitle, kCapitalize };
+Value change_case(Context& cx, const std::string& text, Case how);
+Value replace(Context& cx, const std::string& text, const std::string& old, const std::string& with);
+// and functions: range, dict, namespace, raise_exception, strftime_now
 std::optional<Value> find_function(std::string_view name);
 Value call_function(Context& cx, const Value& function, const Call& call);
-// As json.dumps; `indent` below 0: on one line.
-struct JsonStyle {
-  bool ascii = false, sort_keys = false;
-  std::optional<std::string> indent;
-  std::string item_separator = ", ", key_separator = ": ";
-};
-std::string to_json(Context& cx, const Value& v, const JsonStyle& style);
 
 // The text that the template makes of `variables`.
 std::string render(const Program& program, Context& cx,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "models/text/jinja_syntax.h"
@@ -47,32 +48,20 @@ class ExpressionParser {
   }
   bool skip(std::string_view symbol) { return accept(at_symbol(symbol)); }
   bool skip_name(std::string_view name) { return accept(at_name(name)); }
-  void expect(std::string_view symbol) {
-    if (!skip(symbol)) fail(fmt::format("expected '{}', found {}", symbol, describe()));
+  void need(bool found, std::string_view what) const {
+    if (!found) fail(fmt::format("expected {}, found {}", what, describe()));
   }
-  void expect_name(std::string_view name) {
-    if (!skip_name(name)) fail(fmt::format("expected '{}', found {}", name, describe()));
-  }
-  void expect(Token::Kind kind) {
-    if (!accept(now().kind == kind)) fail(fmt::format("expected the tag's end, found {}", describe()));
-  }
+  void expect(std::string_view symbol) { need(skip(symbol), fmt::format("'{}'", symbol)); }
+  void expect(Token::Kind kind) { need(accept(now().kind == kind), "the tag's end"); }
   std::string name() {
-    if (now().kind != Token::Kind::kName) fail(fmt::format("expected a name, found {}", describe()));
+    need(now().kind == Token::Kind::kName, "a name");
     return next().text;
   }
   std::string describe() const {
-    switch (now().kind) {
-      case Token::Kind::kEnd:
-        return "the end of the template";
-      case Token::Kind::kClose:
-        return "'%}'";
-      case Token::Kind::kPrintClose:
-        return "'}}'";
-      case Token::Kind::kText:
-        return "a text";
-      default:
-        return fmt::format("'{:.40}'", now().text);
-    }
+    if (now().kind == Token::Kind::kEnd) return "the end of the template";
+    if (now().kind == Token::Kind::kClose) return "'%}'";
+    if (now().kind == Token::Kind::kPrintClose) return "'}}'";
+    return now().kind == Token::Kind::kText ? "a text" : fmt::format("'{:.40}'", now().text);
   }
 
   // Trees.
@@ -86,14 +75,10 @@ class ExpressionParser {
     e.args = std::move(args);
     return e;
   }
-  static std::vector<Expression> list(Expression a) {
+  template <class... Expressions>
+  static std::vector<Expression> list(Expressions... parts) {
     std::vector<Expression> all;
-    all.push_back(std::move(a));
-    return all;
-  }
-  static std::vector<Expression> list(Expression a, Expression b) {
-    std::vector<Expression> all = list(std::move(a));
-    all.push_back(std::move(b));
+    (all.push_back(std::move(parts)), ...);
     return all;
   }
   Expression constant(Value value) const {
@@ -102,38 +87,271 @@ class ExpressionParser {
     return e;
   }
 
-  Expression expression();
-  Expression disjunction();
-  Expression conjunction();
-  Expression negation();
-  std::string comparison_operator();
-  Expression comparison();
-  // Jinja's levels, loosest first: + -, ~, * / // %, **. All of them group to the left, ** as well.
-  Expression arithmetic(size_t level);
-  Expression unary(bool with_filters);
-  Expression primary();
+  Expression expression() {
+    const Nesting nesting(*this);
+    Expression e = disjunction();
+    while (at_name("if")) {
+      const int line = next().line;
+      std::vector<Expression> args = list(disjunction(), std::move(e));
+      if (skip_name("else")) args.push_back(expression());
+      e = node(Op::kConditional, line, std::move(args));
+    }
+    return e;
+  }
+
+  Expression disjunction() {
+    Expression e = conjunction();
+    while (at_name("or")) {
+      const int line = next().line;
+      e = node(Op::kOr, line, list(std::move(e), conjunction()));
+    }
+    return e;
+  }
+
+  Expression conjunction() {
+    Expression e = negation();
+    while (at_name("and")) {
+      const int line = next().line;
+      e = node(Op::kAnd, line, list(std::move(e), negation()));
+    }
+    return e;
+  }
+
+  Expression negation() {
+    if (!at_name("not")) return comparison();
+    const Nesting nesting(*this);
+    const int line = next().line;
+    return node(Op::kNot, line, list(negation()));
+  }
+
+  std::string comparison_operator() {
+    for (const char* symbol : {"==", "!=", "<=", ">=", "<", ">"}) {
+      if (skip(symbol)) return symbol;
+    }
+    if (skip_name("in")) return "in";
+    if (!at_name("not") || !is(ahead(), Token::Kind::kName, "in")) return "";
+    next();
+    next();
+    return "not in";
+  }
+
+  Expression comparison() {
+    const int line = now().line;
+    std::vector<Expression> args = list(arithmetic(0));
+    std::vector<std::string> operators;
+    for (std::string op = comparison_operator(); !op.empty(); op = comparison_operator()) {
+      operators.push_back(std::move(op));
+      args.push_back(arithmetic(0));
+    }
+    if (operators.empty()) return std::move(args[0]);
+    Expression e = node(Op::kCompare, line, std::move(args));
+    e.names = std::move(operators);
+    return e;
+  }
+
+  // Jinja's levels, loosest first. All of them group to the left, ** as well.
+  Expression arithmetic(size_t level) {
+    static const std::vector<std::vector<std::string_view>> kLevels = {
+        {"+", "-"}, {"~"}, {"*", "/", "//", "%"}, {"**"}};
+    if (level == kLevels.size()) return unary(true);
+    Expression e = arithmetic(level + 1);
+    const auto& symbols = kLevels[level];
+    while (now().kind == Token::Kind::kSymbol &&
+           std::find(symbols.begin(), symbols.end(), now().text) != symbols.end()) {
+      const Token& symbol = next();
+      const Op kind = symbol.text == "~" ? Op::kConcat : Op::kArithmetic;
+      e = node(kind, symbol.line, list(std::move(e), arithmetic(level + 1)), symbol.text);
+    }
+    return e;
+  }
+
+  Expression unary(bool with_filters) {
+    const Nesting nesting(*this);
+    Expression e;
+    if (at_symbol("-") || at_symbol("+")) {
+      const Token& sign = next();
+      e = node(sign.text == "-" ? Op::kNegative : Op::kPositive, sign.line, list(unary(false)));
+    } else {
+      e = primary();
+    }
+    e = postfix(std::move(e));
+    while (with_filters) {
+      if (skip("|")) {
+        const int line = now().line;
+        e = node(Op::kFilter, line, list(std::move(e)), name());
+        if (at_symbol("(")) arguments(e);
+      } else if (at_name("is")) {
+        e = test(std::move(e));
+      } else if (at_symbol("(")) {
+        e = call(std::move(e));
+      } else {
+        break;
+      }
+    }
+    return e;
+  }
+
+  Expression primary() {
+    const Token& token = now();
+    if (token.kind == Token::Kind::kName) {
+      const std::string& word = next().text;
+      if (word == "true" || word == "True") return constant(boolean(true));
+      if (word == "false" || word == "False") return constant(boolean(false));
+      if (word == "none" || word == "None") return constant(none());
+      return node(Op::kName, token.line, {}, word);
+    }
+    if (token.kind == Token::Kind::kText) {
+      std::string text;
+      while (now().kind == Token::Kind::kText) text += next().text;
+      return constant(constant_text(std::move(text)));
+    }
+    if (token.kind == Token::Kind::kNumber) return constant(next().value);
+    if (skip("(")) {
+      Expression e = tuple(true, "", true);
+      expect(")");
+      return e;
+    }
+    if (at_symbol("[")) return node(Op::kList, token.line, items("]"));
+    if (at_symbol("{")) return node(Op::kDict, token.line, items("}"));
+    fail("expected an expression, found " + describe());
+  }
+
   // [a, b] or {a: b, c: d}, from the opening bracket on.
-  std::vector<Expression> items(std::string_view close);
-  // An expression, or several with commas between them, which is a tuple. `end`: the name that ends it as
-  // well.
-  Expression tuple(bool with_condition, std::string_view end, bool in_parentheses, bool target = false);
-  Expression postfix(Expression e);
-  Expression subscript(Expression object);
+  std::vector<Expression> items(std::string_view close) {
+    std::vector<Expression> all;
+    next();
+    while (!at_symbol(close)) {
+      if (!all.empty()) expect(",");
+      if (at_symbol(close)) break;
+      all.push_back(expression());
+      if (close != "}") continue;
+      expect(":");
+      all.push_back(expression());
+    }
+    expect(close);
+    return all;
+  }
+
+  // An expression, or several with commas between them, which is a tuple. `end`: the name that ends it too.
+  Expression tuple(bool with_condition, std::string_view end, bool in_parentheses, bool target = false) {
+    const int line = now().line;
+    std::vector<Expression> all;
+    bool is_tuple = false;
+    for (;;) {
+      if (is_tuple) expect(",");
+      const bool closed = now().kind == Token::Kind::kPrintClose || now().kind == Token::Kind::kClose ||
+                          at_symbol(")") || (!end.empty() && at_name(end));
+      if (closed) break;
+      all.push_back(target ? this->target() : with_condition ? expression() : disjunction());
+      if (!at_symbol(",")) break;
+      is_tuple = true;
+    }
+    if (!is_tuple && all.size() == 1) return std::move(all[0]);
+    need(is_tuple || in_parentheses, "an expression");
+    return node(Op::kTuple, line, std::move(all));
+  }
+
+  Expression postfix(Expression e) {
+    for (;;) {
+      const int line = now().line;
+      if (skip(".")) {
+        if (now().kind == Token::Kind::kNumber) {
+          e = node(Op::kItem, line, list(std::move(e), constant(next().value)));
+        } else {
+          e = node(Op::kAttribute, line, list(std::move(e)), name());
+        }
+      } else if (at_symbol("[")) {
+        e = subscript(std::move(e));
+      } else if (at_symbol("(")) {
+        e = call(std::move(e));
+      } else {
+        return e;
+      }
+    }
+  }
+
+  Expression subscript(Expression object) {
+    const int line = next().line;
+    std::vector<Expression> parts = list(std::move(object));
+    need(!at_symbol("]"), "an expression");
+    bool slice = false;
+    do {
+      parts.push_back(at_symbol(":") || at_symbol("]") ? constant(none()) : expression());
+    } while (parts.size() < 4 && skip(":") && (slice = true));
+    expect("]");
+    if (!slice) return node(Op::kItem, line, std::move(parts));
+    while (parts.size() < 4) parts.push_back(constant(none()));
+    return node(Op::kSlice, line, std::move(parts));
+  }
+
   // The arguments in parentheses, behind those that `e` has already.
-  void arguments(std::vector<Expression>& args, std::vector<std::string>& names);
-  Expression call(Expression callee);
-  // "| name(...)", the bar included.
-  Expression filter(Expression input);
-  Expression filter_named(Expression input);
-  Expression test(Expression input);
+  void arguments(Expression& e) {
+    expect("(");
+    bool first = true;
+    while (!at_symbol(")")) {
+      if (!first) expect(",");
+      if (at_symbol(")")) break;
+      first = false;
+      if (at_symbol("*") || at_symbol("**")) fail("*arguments and **arguments are not supported");
+      if (now().kind == Token::Kind::kName && is(ahead(), Token::Kind::kSymbol, "=")) {
+        e.names.push_back(name());
+        next();
+      } else if (!e.names.empty()) {
+        fail("an argument without a name behind one with a name");
+      }
+      add(e, expression());
+    }
+    expect(")");
+  }
+
+  void add(Expression& e, Expression arg) const {
+    e.depth = std::max(e.depth, arg.depth + 1);
+    if (e.depth > kMaxTreeDepth) fail(fmt::format("an expression of more than {} steps", kMaxTreeDepth));
+    e.args.push_back(std::move(arg));
+  }
+
+  Expression call(Expression callee) {
+    Expression e = node(Op::kCall, now().line, list(std::move(callee)));
+    arguments(e);
+    return e;
+  }
+
+  Expression test(Expression input) {
+    const int line = next().line;
+    const bool negated = skip_name("not");
+    Expression e = node(Op::kTest, line, list(std::move(input)), name());
+    const bool word =
+        now().kind == Token::Kind::kName && !at_name("else") && !at_name("or") && !at_name("and");
+    if (at_symbol("(")) {
+      arguments(e);
+    } else if (word || now().kind == Token::Kind::kText || now().kind == Token::Kind::kNumber ||
+               at_symbol("[") || at_symbol("{")) {
+      if (at_name("is")) fail("tests with 'is' cannot follow each other");
+      add(e, postfix(primary()));
+    }
+    return negated ? node(Op::kNot, line, list(std::move(e))) : std::move(e);
+  }
+
   // What can be assigned to: a name, an attribute of a namespace, or a tuple of them.
-  Expression target();
-  // The filters of "| a | b" behind `e`.
-  Expression filters(Expression e);
+  Expression target() {
+    const Nesting nesting(*this);
+    if (skip("(")) {
+      Expression e = tuple(false, "", true, true);
+      expect(")");
+      return e;
+    }
+    const int line = now().line;
+    const std::string variable = name();
+    for (const char* reserved : {"true", "True", "false", "False", "none", "None"}) {
+      if (variable == reserved) fail(fmt::format("'{}' cannot be assigned to", variable));
+    }
+    Expression e = node(Op::kName, line, {}, variable);
+    return skip(".") ? node(Op::kAttribute, line, list(std::move(e)), name()) : std::move(e);
+  }
 
   std::vector<Token> tokens_;
   size_t at_ = 0;
-  int depth_ = 0;
+  int depth_ = 0;  // of what is around the present place
 };
 
 }  // namespace lariat::jinja

@@ -1,12 +1,11 @@
+// Filters and tests.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
-#include <unordered_map>
 
 #include "models/text/jinja_eval.h"
-#include "models/text/jinja_text.h"
+#include "models/text/unicode.h"
 
 namespace lariat::jinja {
 namespace {
@@ -14,103 +13,13 @@ namespace {
 constexpr int64_t kMaxIndent = 256;
 
 Value json_filter(Context& cx, const Call& call) {
-  const Arguments args(call, "tojson", {"value", "ensure_ascii", "indent", "separators", "sort_keys"}, 1);
-  JsonStyle style{.ascii = args.boolean(1, false), .sort_keys = args.boolean(4, false), .indent = {}};
-  if (args[2] && !args[2]->is(Kind::kNone)) {
-    if (is_text(*args[2])) {
-      style.indent = text_of(*args[2]);
-    } else {
-      style.indent =
-          std::string(static_cast<size_t>(std::clamp<int64_t>(args.integer(2, 0), 0, kMaxIndent + 1)), ' ');
-    }
-    if (style.indent->size() > kMaxIndent) throw Failure("tojson with an indent of more than 256 bytes");
-    style.item_separator = ",";
-  }
-  if (args[3] && !args[3]->is(Kind::kNone)) {
-    const Value both = to_sequence(cx, *args[3]);
-    if (items_of(both).size() != 2 || !is_text(items_of(both)[0]) || !is_text(items_of(both)[1]))
-      throw Failure("tojson: separators are two texts");
-    style.item_separator = text_of(items_of(both)[0]);
-    style.key_separator = text_of(items_of(both)[1]);
-    if (style.item_separator.size() + style.key_separator.size() > kMaxIndent)
-      throw Failure("tojson with separators of more than 256 bytes");
-  }
-  return make_text(cx, to_json(cx, *args[0], style));
-}
-
-// Python's float() of a text; nothing where it refuses.
-std::optional<double> parse_float(std::string_view text) {
-  std::string digits(strip(text, nullptr, true, true));
-  if (!digits.empty() && digits[0] == '+') digits.erase(0, 1);
-  double value = 0;
-  const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  const bool hexadecimal = digits.find_first_of("xX") != digits.npos;
-  const bool whole = result.ptr == digits.data() + digits.size() && digits.find('(') == digits.npos;
-  if (result.ec != std::errc() || !whole || digits.empty() || hexadecimal) return std::nullopt;
-  return value;
-}
-
-std::optional<int64_t> truncate(double d) {
-  if (!(std::fabs(d) < 9.2e18)) return std::nullopt;
-  return static_cast<int64_t>(d);
-}
-
-Value int_filter(Context& cx, const Call& call) {
-  const Arguments args(call, "int", {"value", "default", "base"}, 1);
-  if (args.integer(2, 10) != 10) throw Failure("int of another base than 10 is not supported");
-  const Value& v = *args[0];
-  Value otherwise = args[1] ? *args[1] : integer(0);
-  if (v.is(Kind::kUndefined)) fail_undefined(v);
-  if (is_integral(v)) return integer(integral(v));
-  std::optional<double> number;
-  if (v.is(Kind::kFloat)) number = v.real;
-  if (is_text(v)) {
-    cx.charge(text_of(v).size());
-    std::string digits(strip(text_of(v), nullptr, true, true));
-    if (!digits.empty() && digits[0] == '+') digits.erase(0, 1);
-    int64_t whole = 0;
-    const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), whole);
-    if (result.ptr == digits.data() + digits.size() && result.ec == std::errc()) return integer(whole);
-    if (result.ec == std::errc::result_out_of_range)
-      throw Failure("int: a number that does not fit into 64 bits");
-    number = parse_float(text_of(v));
-  }
-  if (!number) return otherwise;
-  const auto whole = truncate(*number);
-  if (!whole && std::isfinite(*number)) throw Failure("int: a number that does not fit into 64 bits");
-  return whole ? integer(*whole) : otherwise;
-}
-
-Value float_filter(Context&, const Call& call) {
-  const Arguments args(call, "float", {"value", "default"}, 1);
-  const Value& v = *args[0];
-  if (v.is(Kind::kUndefined)) fail_undefined(v);
-  if (is_number(v)) return real(to_double(v));
-  const auto number = is_text(v) ? parse_float(text_of(v)) : std::nullopt;
-  return number ? real(*number) : args[1] ? *args[1] : real(0);
-}
-
-Value round_filter(Context&, const Call& call) {
-  const Arguments args(call, "round", {"value", "precision", "method"}, 1);
-  if (args[0]->is(Kind::kUndefined)) fail_undefined(*args[0]);
-  if (!is_number(*args[0])) throw Failure(fmt::format("round of a '{}'", type_name(*args[0])));
-  const int64_t precision = args.integer(1, 0);
-  const std::string* method = args.text(2);
-  if (precision < 0 || precision > 15 || (method && *method != "common"))
-    throw Failure("round knows 0 to 15 digits and the method 'common'");
-  if (is_integral(*args[0])) return integer(integral(*args[0]));
-  if (!std::isfinite(args[0]->real)) return *args[0];
-  const std::string digits = fmt::format("{:.{}f}", args[0]->real, precision);
-  double rounded = 0;
-  std::from_chars(digits.data(), digits.data() + digits.size(), rounded);
-  return real(rounded);
-}
-
-Value abs_filter(Context&, const Call& call) {
-  const Arguments args(call, "abs", {"value"}, 1);
-  const Value& v = *args[0];
-  if (v.is(Kind::kFloat)) return real(std::fabs(v.real));
-  return is_integral(v) && integral(v) >= 0 ? integer(integral(v)) : negative(v);
+  const Arguments args(call, "tojson", {"value", "ensure_ascii", "indent"}, 1);
+  if (args.boolean(1, false)) throw Failure("tojson with ensure_ascii is not supported");
+  const bool lines = args[2] && !args[2]->is(Kind::kNone);
+  const int64_t indent = lines ? args.integer(2, 0) : -1;
+  if (lines && (indent < 0 || indent > kMaxIndent))
+    throw Failure(fmt::format("tojson with an indent that is not 0 to {}", kMaxIndent));
+  return make_text(cx, to_json(cx, *args[0], indent));
 }
 
 Value default_filter(Context& cx, const Call& call) {
@@ -119,34 +28,10 @@ Value default_filter(Context& cx, const Call& call) {
   return args[1] ? *args[1] : make_text(cx, "");
 }
 
-Value indent_filter(Context& cx, const Call& call) {
-  const Arguments args(call, "indent", {"s", "width", "first", "blank"}, 1);
-  const std::string* given = args[1] && is_text(*args[1]) ? args.text(1) : nullptr;
-  const int64_t width = given ? 0 : std::clamp<int64_t>(args.integer(1, 4), 0, kMaxIndent + 1);
-  const std::string space = given ? *given : std::string(static_cast<size_t>(width), ' ');
-  if (space.size() > kMaxIndent) throw Failure("indent by more than 256 bytes");
-  if (args[0]->is(Kind::kUndefined)) fail_undefined(*args[0]);
-  if (!args.text(0)) throw Failure("indent needs a text");
-  const std::string text = *args.text(0) + "\n";
-  cx.charge(8 * text.size());
-  std::string out = args.boolean(2, false) ? space : "";
-  const auto lines = split_lines(text, false);
-  for (size_t i = 0; i < lines.size(); ++i) {
-    if (i > 0) out += '\n';
-    if (i > 0 && (args.boolean(3, false) || !lines[i].empty())) out += space;
-    cx.reserve_text(out.size(), lines[i].size() + space.size());
-    out += lines[i];
-  }
-  return make_text(cx, std::move(out));
-}
-
-// Filters of a text and nothing else.
-template <std::string (*change)(std::string_view)>
-Value of_text(Context& cx, const Call& call) {
+template <Case how>
+Value case_filter(Context& cx, const Call& call) {
   const Arguments args(call, "the filter", {"s"}, 1);
-  const std::string text = to_text(cx, *args[0]);
-  cx.charge(8 * text.size());
-  return make_text(cx, change(text));
+  return change_case(cx, to_text(cx, *args[0]), how);
 }
 
 Value trim_filter(Context& cx, const Call& call) {
@@ -158,61 +43,257 @@ Value trim_filter(Context& cx, const Call& call) {
 }
 
 Value replace_filter(Context& cx, const Call& call) {
-  const Arguments args(call, "replace", {"s", "old", "new", "count"}, 3);
-  const int64_t count = args[3] && args[3]->is(Kind::kNone) ? -1 : args.integer(3, -1);
-  return make_text(cx,
-                   replace(cx, to_text(cx, *args[0]), to_text(cx, *args[1]), to_text(cx, *args[2]), count));
+  const Arguments args(call, "replace", {"s", "old", "new"}, 3);
+  return replace(cx, to_text(cx, *args[0]), to_text(cx, *args[1]), to_text(cx, *args[2]));
 }
 
-Value escape_filter(Context& cx, const Call& call) {
-  const Arguments args(call, "escape", {"s"}, 1);
-  if (args[0]->is(Kind::kMarkup)) return *args[0];
-  const std::string text = to_text(cx, *args[0]);
-  cx.charge(5 * text.size());
-  return make_markup(cx, escape_html(text));
+// The first `n` arguments, which were given by place, gone.
+Call behind(const Call& call, size_t n) {
+  return {{call.args.begin() + static_cast<std::ptrdiff_t>(n), call.args.end()}, call.names};
 }
 
-const std::unordered_map<std::string_view, Filter>& filters() {
-  static const std::unordered_map<std::string_view, Filter> kFilters = {
-      {"abs", abs_filter},
-      {"attr",
-       [](Context& cx, const Call& call) {
-         const Arguments args(call, "attr", {"obj", "name"}, 2);
-         if (!args.text(1)) throw Failure("attr needs a name");
-         return args[0]->is(Kind::kDict) ? undefined("a dict has no such attribute")
-                                         : attribute(cx, *args[0], *args.text(1));
-       }},
-      {"capitalize", of_text<capitalize>},
-      {"d", default_filter},
-      {"default", default_filter},
-      {"e", escape_filter},
-      {"escape", escape_filter},
-      {"float", float_filter},
-      {"indent", indent_filter},
-      {"int", int_filter},
-      {"lower", of_text<lower>},
-      {"replace", replace_filter},
-      {"round", round_filter},
-      {"safe", [](Context& cx, const Call& call) { return make_markup(cx, to_text(cx, call.args.at(0))); }},
-      {"string", [](Context& cx, const Call& call) { return make_text(cx, to_text(cx, call.args.at(0))); }},
-      {"title", of_text<filter_title>},
-      {"tojson", json_filter},
-      {"trim", trim_filter},
-      {"upper", of_text<upper>},
-  };
-  return kFilters;
+size_t by_place(const Call& call) { return call.args.size() - call.names.size(); }
+
+// An attribute or index; as attribute= takes them.
+Value part_of(Context& cx, const Value& value, const Value& key, const Value* otherwise = nullptr) {
+  if (is_text(key) && text_of(key).find_first_of(".0123456789") != std::string::npos)
+    throw Failure("an attribute with dots or digits is not supported");
+  Value part = item(cx, value, key);
+  return otherwise && !otherwise->is(Kind::kNone) && part.is(Kind::kUndefined) ? *otherwise : part;
+}
+
+Value join_filter(Context& cx, const Call& call) {
+  const Arguments args(call, "join", {"value", "d", "attribute"}, 1);
+  const std::string between = args[1] ? to_text(cx, *args[1]) : "";
+  const Value input = to_sequence(cx, *args[0]);
+  std::string out;
+  for (const Value& v : items_of(input)) {
+    const bool by_attribute = args[2] && !args[2]->is(Kind::kNone);
+    const std::string text = to_text(cx, by_attribute ? part_of(cx, v, *args[2]) : v);
+    cx.reserve_text(out.size() + text.size() + between.size(), text.size() + between.size());
+    if (&v != &items_of(input).front()) out += between;
+    out += text;
+  }
+  return make_text(cx, std::move(out));
+}
+
+Value map_filter(Context& cx, const Call& call) {
+  const Value input = to_sequence(cx, call.args.at(0));
+  std::vector<Value> out;
+  if (by_place(call) == 1) {
+    const Arguments args(call, "map", {"value", "attribute", "default"}, 2);
+    for (const Value& v : items_of(input)) out.push_back(part_of(cx, v, *args[1], args[2]));
+  } else {
+    if (!is_text(call.args[1])) throw Failure("map needs the name of a filter");
+    Call inner = behind(call, 1);
+    for (const Value& v : items_of(input)) {
+      inner.args[0] = v;
+      out.push_back(apply_filter(cx, text_of(call.args[1]), inner));
+    }
+  }
+  return make_sequence(cx, Kind::kIterator, std::move(out));
+}
+
+template <bool keep, bool by_attribute>
+Value pick(Context& cx, const Call& call) {
+  const size_t first = by_attribute ? 2 : 1;
+  if (by_attribute && by_place(call) < 2) throw Failure("selectattr and rejectattr need an attribute");
+  const bool tests = by_place(call) > first;
+  if (tests && !is_text(call.args[first])) throw Failure("select and reject need the name of a test");
+  Call inner = tests ? behind(call, first) : Call{};
+  std::vector<Value> out;
+  const Value input = to_sequence(cx, call.args[0]);
+  for (const Value& v : items_of(input)) {
+    const Value seen = by_attribute ? part_of(cx, v, call.args[1]) : v;
+    if (tests) inner.args[0] = seen;
+    if ((tests ? apply_test(cx, text_of(call.args[first]), inner) : truth(seen)) == keep) out.push_back(v);
+  }
+  return make_sequence(cx, Kind::kIterator, std::move(out));
+}
+
+// What a value is sorted by: a text in lower case.
+Value sort_key(Context& cx, const Value& v) {
+  return is_text(v) ? change_case(cx, text_of(v), Case::kLower) : v;
+}
+
+Value sort_filter(Context& cx, const Call& call) {
+  const Arguments args(call, "sort", {"value"}, 1);
+  const Value input = to_sequence(cx, *args[0]);
+  std::vector<std::pair<Value, Value>> keyed;
+  for (const Value& v : items_of(input)) keyed.emplace_back(sort_key(cx, v), v);
+  std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
+    cx.step();
+    return compare(cx, "<", a.first, b.first);
+  });
+  std::vector<Value> out;
+  for (auto& [key, value] : keyed) out.push_back(std::move(value));
+  return make_sequence(cx, Kind::kList, std::move(out));
+}
+
+Value unique_filter(Context& cx, const Call& call) {
+  const Arguments args(call, "unique", {"value"}, 1);
+  const Value input = to_sequence(cx, *args[0]);
+  std::vector<Value> out, keys;
+  for (const Value& v : items_of(input)) {
+    Value key = sort_key(cx, v);
+    if (std::any_of(keys.begin(), keys.end(), [&](const Value& known) { return equal(cx, known, key); }))
+      continue;
+    keys.push_back(std::move(key));
+    out.push_back(v);
+  }
+  return make_sequence(cx, Kind::kIterator, std::move(out));
+}
+
+template <bool last>
+Value end_filter(Context& cx, const Call& call) {
+  const Arguments args(call, "first or last", {"seq"}, 1);
+  if (last && args[0]->is(Kind::kIterator)) throw Failure("last of a generator; make it a list first");
+  const Value all = to_sequence(cx, *args[0]);
+  if (items_of(all).empty()) return undefined("no first or last item, as the sequence is empty");
+  return last ? items_of(all).back() : items_of(all).front();
+}
+
+Value reverse_filter(Context& cx, const Call& call) {
+  const Arguments args(call, "reverse", {"value"}, 1);
+  if (is_text(*args[0])) return slice(cx, *args[0], none(), none(), integer(-1));
+  const Value all = to_sequence(cx, *args[0]);
+  std::vector<Value> items(items_of(all).rbegin(), items_of(all).rend());
+  return make_sequence(cx, Kind::kIterator, std::move(items));
+}
+
+Value items_filter(Context& cx, const Call& call) {
+  const Arguments args(call, "items", {"value"}, 1);
+  if (args[0]->is(Kind::kUndefined)) return make_sequence(cx, Kind::kIterator, {});
+  if (!args[0]->is(Kind::kDict))
+    throw Failure(fmt::format("items of a '{}'; it needs a dict", type_name(*args[0])));
+  Value items = call_method(cx, *args[0], "items", {});
+  items.kind = Kind::kIterator;
+  return items;
+}
+
+Value list_filter(Context& cx, const Call& call) {
+  const Arguments args(call, "list", {"value"}, 1);
+  return make_sequence(cx, Kind::kList, items_of(to_sequence(cx, *args[0])));
+}
+
+using Filter = Value (*)(Context&, const Call&);
+
+constexpr Filter kLength = [](Context& cx, const Call& call) {
+  const Arguments args(call, "length", {"value"}, 1);
+  return integer(length(cx, *args[0]));
+};
+constexpr Filter kString = [](Context& cx, const Call& call) {
+  const Arguments args(call, "string", {"value"}, 1);
+  return make_text(cx, to_text(cx, *args[0]));
+};
+
+constexpr std::pair<std::string_view, Filter> kFilters[] = {
+    {"capitalize", case_filter<Case::kCapitalize>},
+    {"count", kLength},
+    {"d", default_filter},
+    {"default", default_filter},
+    {"first", end_filter<false>},
+    {"items", items_filter},
+    {"join", join_filter},
+    {"last", end_filter<true>},
+    {"length", kLength},
+    {"list", list_filter},
+    {"lower", case_filter<Case::kLower>},
+    {"map", map_filter},
+    {"reject", pick<false, false>},
+    {"rejectattr", pick<false, true>},
+    {"replace", replace_filter},
+    {"reverse", reverse_filter},
+    {"select", pick<true, false>},
+    {"selectattr", pick<true, true>},
+    {"sort", sort_filter},
+    {"string", kString},
+    {"title", case_filter<Case::kTitle>},
+    {"tojson", json_filter},
+    {"trim", trim_filter},
+    {"unique", unique_filter},
+    {"upper", case_filter<Case::kUpper>},
+};
+
+using Test = bool (*)(const Value&);
+
+int64_t need_integer(const Value& v) {
+  if (v.is(Kind::kUndefined)) fail_undefined(v);
+  if (!is_integral(v)) throw Failure(fmt::format("an integer is needed, not a '{}'", type_name(v)));
+  return integral(v);
+}
+
+template <Kind kind>
+bool is_kind(const Value& v) {
+  return v.kind == kind;
+}
+template <bool truth>
+bool is_bool(const Value& v) {
+  return v.is(Kind::kBool) && v.boolean == truth;
+}
+// A comparison by its sign or name.
+constexpr std::pair<std::string_view, std::string_view> kComparisons[] = {
+    {"eq", "=="}, {"equalto", "=="}, {"ne", "!="}, {"lt", "<"},  {"le", "<="}, {"gt", ">"},  {"ge", ">="},
+    {"==", "=="}, {"!=", "!="},      {"<", "<"},   {"<=", "<="}, {">", ">"},   {">=", ">="}, {"in", "in"}};
+
+constexpr std::pair<std::string_view, Test> kTests[] = {
+    {"defined", [](const Value& v) { return !v.is(Kind::kUndefined); }},
+    {"undefined", is_kind<Kind::kUndefined>},
+    {"none", is_kind<Kind::kNone>},
+    {"boolean", is_kind<Kind::kBool>},
+    {"true", is_bool<true>},
+    {"false", is_bool<false>},
+    {"integer", is_kind<Kind::kInteger>},
+    {"float", is_kind<Kind::kFloat>},
+    {"number", [](const Value& v) { return is_number(v); }},
+    {"string", is_kind<Kind::kText>},
+    {"mapping", is_kind<Kind::kDict>},
+    // Jinja's: what has a length and can be indexed. A dict is one, and so is what is undefined.
+    {"sequence",
+     [](const Value& v) {
+       if (v.is(Kind::kView)) throw Failure("'is sequence' of a range or view is not supported");
+       return is_text(v) || v.is(Kind::kList) || v.is(Kind::kTuple) || v.is(Kind::kDict) ||
+              v.is(Kind::kUndefined);
+     }},
+    {"iterable",
+     [](const Value& v) {
+       return is_text(v) || is_sequence(v) || v.is(Kind::kDict) || v.is(Kind::kUndefined) ||
+              v.is(Kind::kLoop);
+     }},
+    {"odd", [](const Value& v) { return need_integer(v) % 2 != 0; }},
+    {"even", [](const Value& v) { return need_integer(v) % 2 == 0; }},
+};
+
+// What stands under a name in one of the tables.
+template <class Table>
+const auto* in_table(const Table& table, std::string_view name) {
+  const auto* found = std::find_if(std::begin(table), std::end(table),
+                                   [&](const auto& entry) { return entry.first == name; });
+  return found == std::end(table) ? nullptr : &found->second;
 }
 
 }  // namespace
 
 Value apply_filter(Context& cx, const std::string& name, const Call& call) {
-  const auto found = filters().find(name);
-  const Filter filter = found == filters().end() ? find_list_filter(name) : found->second;
-  if (filter) return filter(cx, call);
+  if (const Filter* filter = in_table(kFilters, name)) return (*filter)(cx, call);
   throw Failure(
       fmt::format("unknown filter '{:.40}'; lariat knows trim, tojson, join, map, select, default, items "
                   "and other filters of Jinja",
                   name));
+}
+
+bool apply_test(Context& cx, const std::string& name, const Call& call) {
+  const Test* test = in_table(kTests, name);
+  const std::string_view* symbol = in_table(kComparisons, name);
+  if (!test && !symbol) {
+    throw Failure(
+        fmt::format("unknown test '{:.40}'; lariat knows defined, none, string, mapping, sequence, number, "
+                    "eq, in and other tests of Jinja",
+                    name));
+  }
+  if (!call.names.empty() || call.args.size() != (test ? 1 : 2))
+    throw Failure(fmt::format("the test '{}' takes {}", name, test ? "no argument" : "one argument"));
+  return test ? (*test)(call.args[0]) : compare(cx, *symbol, call.args[0], call.args[1]);
 }
 
 }  // namespace lariat::jinja

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 
 #include "models/text/jinja_syntax.h"
-#include "models/text/jinja_text.h"
 #include "models/text/unicode.h"
 
 namespace lariat::jinja {
@@ -118,7 +116,6 @@ class Lexer {
     const int opened = line_;
     take(sign ? 3 : 2);
     if (kind == '#') return comment(opened);
-    if (kind == '%' && raw()) return;
     add(kind == '%' ? Token::Kind::kOpen : Token::Kind::kPrintOpen, "");
     tag(kind == '%');
   }
@@ -129,44 +126,6 @@ class Lexer {
     const bool sign = end > at_ && (source_[end - 1] == '-' || source_[end - 1] == '+');
     take(end - at_ - (sign ? 1 : 0));
     close("#}", true);
-  }
-
-  // Behind "{%": a raw block, whose text is data.
-  bool raw() {
-    const size_t start = at_;
-    const int line = line_;
-    take_space();
-    const bool is_raw = sees("raw");
-    if (is_raw) take(3);
-    take_space();
-    if (!is_raw || (!sees("%}") && !sees("-%}"))) {
-      at_ = start;
-      line_ = line;
-      return false;
-    }
-    const bool trims = sees("-");
-    take(trims ? 3 : 2);
-    if (trims) take_space();
-    const bool line_start = at_line_start_;
-    for (size_t end = at_; (end = source_.find("{%", end)) != std::string_view::npos; end += 2) {
-      const char sign = sign_at(end + 2);
-      const size_t begin = at_;
-      const int begin_line = line_;
-      take(end + (sign ? 3 : 2) - at_);
-      take_space();
-      bool ends = sees("endraw");
-      if (ends) take(6);
-      take_space();
-      const size_t behind = at_;
-      ends = ends && (sees("%}") || sees("-%}") || sees("+%}"));
-      at_ = begin;
-      line_ = begin_line;
-      if (!ends) continue;
-      add_data(end, sign, true, line_start);
-      take(behind - at_);
-      return close("%}", true);
-    }
-    throw Failure("{% raw %} without {% endraw %}", line);
   }
 
   void tag(bool block) {
@@ -185,6 +144,9 @@ class Lexer {
         while (at_ + n < source_.size() && is_name_char(source_[at_ + n])) ++n;
         add(Token::Kind::kName, std::string(source_.substr(at_, n)));
         take(n);
+        const size_t last = tokens_.size() - 1;
+        if (tokens_[last].text == "raw" && tokens_[last - 1].kind == Token::Kind::kOpen)
+          fail("{% raw %} is not supported");
       } else if (c == '\'' || c == '"') {
         quoted(c);
       } else {
@@ -212,44 +174,31 @@ class Lexer {
     take(text.size());
   }
 
-  // How many characters from `at` on are digits, single underscores between them included.
   size_t digits(size_t at) const {
     size_t n = 0;
-    while (at + n < source_.size() && (is_digit_char(source_[at + n]) ||
-                                       (n > 0 && source_[at + n] == '_' && at + n + 1 < source_.size() &&
-                                        is_digit_char(source_[at + n + 1]))))
-      ++n;
+    while (at + n < source_.size() && is_digit_char(source_[at + n])) ++n;
     return n;
   }
 
+  // 12 or 1.5; not hexadecimal, with underscores or an exponent. Behind a dot, a whole one: a.0.1
   void number() {
     const bool after_dot = at_ > 0 && source_[at_ - 1] == '.';
     size_t n = digits(at_);
-    bool is_float = false;
-    if (!after_dot && at_ + n < source_.size() && source_[at_ + n] == '.') {
-      const size_t fraction = digits(at_ + n + 1);
-      is_float = fraction > 0;
-      if (is_float) n += 1 + fraction;
-    }
-    if (!after_dot && at_ + n < source_.size() && (source_[at_ + n] | 0x20) == 'e') {
-      const size_t sign = sign_at(at_ + n + 1) ? 1 : 0, exponent = digits(at_ + n + 1 + sign);
-      is_float = is_float || exponent > 0;
-      if (exponent > 0) n += 1 + sign + exponent;
-    }
-    std::string text(source_.substr(at_, n));
-    std::erase(text, '_');
-    const bool leading_zero = text.size() > 1 && text[0] == '0' && text.find_first_not_of('0') != text.npos;
-    const char next = at_ + n < source_.size() ? source_[at_ + n] : '\0';
-    if ((!is_float && leading_zero) || (text == "0" && next != '\0' && std::strchr("xXoObB", next)))
-      fail("only decimal numbers are supported");
+    const bool point = !after_dot && at_ + n < source_.size() && source_[at_ + n] == '.';
+    const size_t fraction = point ? digits(at_ + n + 1) : 0;
+    if (fraction > 0) n += 1 + fraction;
+    const std::string text(source_.substr(at_, n));
+    const bool leading_zero = fraction == 0 && text[0] == '0' && text.find_first_not_of('0') != text.npos;
+    if (leading_zero || (at_ + n < source_.size() && is_name_char(source_[at_ + n])))
+      fail("only plain decimal numbers are supported");
     Token token{.kind = Token::Kind::kNumber, .line = line_, .text = text, .value = {}};
+    const char* end = text.data() + text.size();
     int64_t whole = 0;
     double fractional = 0;
-    const char* end = text.data() + text.size();
-    const auto result =
-        is_float ? std::from_chars(text.data(), end, fractional) : std::from_chars(text.data(), end, whole);
+    const auto result = fraction > 0 ? std::from_chars(text.data(), end, fractional)
+                                     : std::from_chars(text.data(), end, whole);
     if (result.ec != std::errc()) fail(fmt::format("the number {:.40} is too large", text));
-    token.value = is_float ? real(fractional) : integer(whole);
+    token.value = fraction > 0 ? real(fractional) : integer(whole);
     tokens_.push_back(std::move(token));
     take(n);
   }
@@ -275,15 +224,10 @@ class Lexer {
       if (const size_t known = kFrom.find(c); known != kFrom.npos) {
         out += kTo[known];
       } else if (width > 0) {
-        append_utf8(out, code_point(text.substr(i + 1, width), 16, width));
+        append_utf8(out, code_point(text.substr(i + 1, width), width));
         i += width;
-      } else if (c >= '0' && c <= '7') {
-        size_t n = 1;
-        while (n < 3 && i + n < text.size() && text[i + n] >= '0' && text[i + n] <= '7') ++n;
-        append_utf8(out, code_point(text.substr(i, n), 8, n));
-        i += n - 1;
-      } else if (c == 'N' || (c & 0x80)) {
-        fail(fmt::format("the escape '\\{}' is not supported", c == 'N' ? "N" : "x.."));
+      } else if (is_digit_char(c) || c == 'N' || (c & 0x80)) {
+        fail("an escape in a text that is not supported");
       } else if (c != '\n') {
         out += '\\';
         out += c;
@@ -292,9 +236,9 @@ class Lexer {
     return out;
   }
 
-  char32_t code_point(std::string_view digits, int base, size_t width) const {
+  char32_t code_point(std::string_view digits, size_t width) const {
     uint32_t value = 0;
-    const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
+    const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
     if (result.ec != std::errc() || result.ptr != digits.data() + width || digits.size() != width ||
         value > 0x10FFFF || (value >= 0xD800 && value < 0xE000))
       fail("an escape in a text that is no character");

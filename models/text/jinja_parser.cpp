@@ -10,21 +10,18 @@ namespace {
 
 constexpr size_t kMaxParameters = 64;
 
+using Body = std::vector<Statement>;
+
 class Parser : ExpressionParser {
  public:
   explicit Parser(std::vector<Token> tokens) : ExpressionParser(std::move(tokens)) {}
-
-  Program run() {
-    Program program;
-    program.body = block({});
-    return program;
-  }
+  Program run() { return {block({})}; }
 
  private:
   // Statements up to a tag of one of these names, which comes next; up to the end when there are none.
-  std::vector<Statement> block(const std::vector<std::string_view>& ends) {
+  Body block(const std::vector<std::string_view>& ends) {
     const Nesting nesting(*this);
-    std::vector<Statement> body;
+    Body body;
     for (;;) {
       const Token& token = now();
       if (token.kind == Token::Kind::kEnd) {
@@ -49,10 +46,18 @@ class Parser : ExpressionParser {
   }
 
   // A body between a tag's end and the tag that closes it, whose name is taken.
-  std::vector<Statement> body_until(std::string_view end) {
+  Body body_until(std::string_view end) {
     expect(Token::Kind::kClose);
-    std::vector<Statement> body = block({end});
+    Body body = block({end});
     next();
+    return body;
+  }
+
+  // A body that becomes a function: loops around it are not its own.
+  Body without_loops(std::string_view end) {
+    const int loops = std::exchange(loops_, 0);
+    Body body = body_until(end);
+    loops_ = loops;
     return body;
   }
 
@@ -70,13 +75,6 @@ class Parser : ExpressionParser {
     if (word == "for") return for_tag(line);
     if (word == "set") return set_tag(line);
     if (word == "macro") return macro_tag(line);
-    if (word == "with") return with_tag(line);
-    if (word == "filter") {
-      Statement s = statement(Statement::Kind::kFilter, line);
-      s.exprs.push_back(filters(filter_named(node(Expression::Kind::kBody, line))));
-      s.bodies.push_back(body_until("endfilter"));
-      return s;
-    }
     if (word == "generation") {
       Statement s = statement(Statement::Kind::kGeneration, line);
       s.bodies.push_back(without_loops("endgeneration"));
@@ -86,11 +84,10 @@ class Parser : ExpressionParser {
       if (loops_ == 0) throw Failure(fmt::format("{{% {} %}} outside a loop", word), line);
       return statement(word == "break" ? Statement::Kind::kBreak : Statement::Kind::kContinue, line);
     }
-    throw Failure(
-        fmt::format("unknown tag '{:.40}'; lariat knows if, for, set, macro, with, filter, generation, "
-                    "break, continue and raw",
-                    word),
-        line);
+    throw Failure(fmt::format("unknown tag '{:.40}'; lariat knows if, for, set, macro, generation, break "
+                              "and continue",
+                              word),
+                  line);
   }
 
   Statement if_tag(int line) {
@@ -108,7 +105,7 @@ class Parser : ExpressionParser {
   Statement for_tag(int line) {
     Statement s = statement(Statement::Kind::kFor, line);
     s.exprs.push_back(tuple(false, "in", false, true));
-    expect_name("in");
+    need(skip_name("in"), "'in'");
     s.exprs.push_back(tuple(false, "recursive", false));
     if (skip_name("if")) s.exprs.push_back(expression());
     if (at_name("recursive")) fail("recursive loops are not supported");
@@ -125,20 +122,11 @@ class Parser : ExpressionParser {
     s.exprs.push_back(tuple(false, "", false, true));
     if (skip("=")) {
       s.exprs.push_back(tuple(true, "", false));
-      return s;
+    } else {
+      if (at_symbol("|")) fail("{% set %} of a block with filters is not supported");
+      s.bodies.push_back(body_until("endset"));
     }
-    s.kind = Statement::Kind::kSetBlock;
-    s.exprs.push_back(filters(node(Expression::Kind::kBody, line)));
-    s.bodies.push_back(body_until("endset"));
     return s;
-  }
-
-  // A body that becomes a function: loops around it are not its own.
-  std::vector<Statement> without_loops(std::string_view end) {
-    const int loops = std::exchange(loops_, 0);
-    std::vector<Statement> body = body_until(end);
-    loops_ = loops;
-    return body;
   }
 
   Statement macro_tag(int line) {
@@ -166,18 +154,6 @@ class Parser : ExpressionParser {
           throw Failure(fmt::format("'{}' in a macro is not supported", word), tokens_[i].line);
       }
     }
-    return s;
-  }
-
-  Statement with_tag(int line) {
-    Statement s = statement(Statement::Kind::kWith, line);
-    while (now().kind != Token::Kind::kClose) {
-      if (!s.exprs.empty()) expect(",");
-      s.exprs.push_back(target());
-      expect("=");
-      s.exprs.push_back(expression());
-    }
-    s.bodies.push_back(body_until("endwith"));
     return s;
   }
 

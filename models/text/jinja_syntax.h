@@ -16,7 +16,7 @@ struct Token {
   Value value;       // kNumber
 };
 
-// With trim_blocks and lstrip_blocks, as transformers has them, and comments and raw blocks resolved.
+// With trim_blocks and lstrip_blocks, as transformers has them, and without comments.
 std::vector<Token> tokenize(std::string_view source);
 
 struct Expression {
@@ -41,7 +41,6 @@ struct Expression {
     kConcat,       // ~
     kCompare,      // args: n + 1 values; names: n operators
     kConditional,  // args: condition, value[, otherwise]
-    kBody,         // the text of the block that a filter stands for
   };
   Kind kind = Kind::kConstant;
   int line = 0, depth = 1;
@@ -57,11 +56,8 @@ struct Statement {
     kPrint,       // exprs: value
     kIf,          // exprs: conditions; bodies: one each, and one more for else
     kFor,         // exprs: target, iterable[, condition]; bodies: loop, else
-    kSet,         // exprs: target, value
-    kSetBlock,    // exprs: target, value (of kBody); bodies: text
-    kFilter,      // exprs: value (of kBody); bodies: text
+    kSet,         // exprs: target[, value]; bodies: text, without a value
     kMacro,       // text: name; names: parameters; exprs: defaults of the last ones; bodies
-    kWith,        // exprs: target, value, target, ...; bodies
     kGeneration,  // bodies
     kBreak,
     kContinue,

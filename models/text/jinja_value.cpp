@@ -1,10 +1,13 @@
 #include "models/text/jinja_value.h"
 
 #include <fmt/format.h>
+#include <utf8proc.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 
-#include "models/text/jinja_text.h"
+#include "models/text/unicode.h"
 
 namespace lariat::jinja {
 namespace {
@@ -14,10 +17,11 @@ constexpr uint64_t kItemBytes = sizeof(Value);
 
 int depth_of(const Value& v) {
   if (is_sequence(v)) return v.as<Sequence>().depth;
-  return v.is(Kind::kDict) || v.is(Kind::kNamespace) ? v.as<Dict>().depth : 0;
+  return v.is(Kind::kDict) ? v.as<Dict>().depth : 0;
 }
 
 void contain(const Value& v, int& depth, bool& plain) {
+  if (v.is(Kind::kNamespace)) throw Failure("a namespace in a list or dict is not supported");
   depth = std::max(depth, depth_of(v) + 1);
   if (depth > kMaxDepth) throw Failure(fmt::format("lists or dicts nested deeper than {} levels", kMaxDepth));
   plain = plain && is_plain(v);
@@ -25,58 +29,140 @@ void contain(const Value& v, int& depth, bool& plain) {
 
 template <class T>
 Value with_object(Kind kind, std::shared_ptr<T> object) {
-  Value v;
-  v.kind = kind;
-  v.object = std::move(object);
-  return v;
+  return {.kind = kind, .integer = 0, .object = std::move(object)};
 }
 
 Value with_text(Kind kind, std::string text) {
   return with_object(kind, std::make_shared<Text>(std::move(text)));
 }
 
-template <class Members, class Print>
-std::string list_of(Context& cx, const char* open, const Members& members, const char* close,
-                    const Print& print) {
-  std::string out = open;
-  for (const auto& member : members) {
-    if (&member != &members.front()) out += ", ";
-    const std::string part = print(member);
-    cx.charge(part.size());
-    out += part;
+std::string text_repr(std::string_view text) {
+  const char quote = text.find('\'') != text.npos && text.find('"') == text.npos ? '"' : '\'';
+  std::string out(1, quote);
+  for (const std::string_view part : chars(text)) {
+    const char32_t c = utf8_step(part, 0).value;
+    const auto kind = utf8proc_category(static_cast<utf8proc_int32_t>(c));
+    const bool hidden = kind == UTF8PROC_CATEGORY_CN || kind >= UTF8PROC_CATEGORY_ZS;  // Z* and C*
+    if (c == '\n' || c == '\r' || c == '\t') {
+      out += c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t";
+    } else if (c != ' ' && hidden) {
+      throw Failure(fmt::format("a list or dict with the character U+{:04X} cannot be printed; use tojson",
+                                static_cast<uint32_t>(c)));
+    } else {
+      if (c == static_cast<char32_t>(quote) || c == '\\') out += '\\';
+      out += part;
+    }
   }
-  return out + close;
+  return out + quote;
 }
+
+bool equal_dicts(Context& cx, const Dict& a, const Dict& b) {
+  if (a.members.size() != b.members.size()) return false;
+  return std::all_of(a.members.begin(), a.members.end(), [&](const auto& member) {
+    const Value* other = find(cx, b, member.first);
+    return other && equal(cx, member.second, *other);
+  });
+}
+
+std::string float_repr(double d) {
+  std::string out = fmt::format("{}", d);
+  if (out.find_first_of(".en") == std::string::npos) out += ".0";  // n: of inf and nan
+  return out;
+}
+
+std::string text_json(std::string_view text) {
+  std::string out = "\"";
+  for (const char byte : text) {
+    static constexpr std::string_view kPlain = "\"\\\n\r\t\f\b", kEscaped = "\"\\nrtfb";
+    if (const size_t known = kPlain.find(byte); known != kPlain.npos) {
+      out += '\\';
+      out += kEscaped[known];
+    } else if (static_cast<uint8_t>(byte) < 0x20) {
+      out += fmt::format("\\u{:04x}", static_cast<uint32_t>(byte));
+    } else {
+      out += byte;
+    }
+  }
+  return out + '"';
+}
+
+// A value as Python's repr() or json.dumps(), with an indent or, below 0, on one line.
+class Writer {
+ public:
+  Writer(Context& cx, bool json, int64_t indent) : cx_(cx), json_(json), indent_(indent) {}
+
+  std::string run(const Value& v) {
+    write(v);
+    return std::move(out_);
+  }
+
+ private:
+  void new_line() {
+    if (indent_ < 0) return;
+    const auto width = static_cast<size_t>(indent_ * depth_);
+    cx_.charge(width);
+    out_ += '\n' + std::string(width, ' ');
+  }
+
+  template <class Items, class Write>
+  void write_all(const char* open, const char* close, const Items& items, const Write& write_one) {
+    out_ += open;
+    ++depth_;
+    for (const auto& item : items) {
+      if (&item != &items.front()) out_ += indent_ < 0 ? ", " : ",";
+      new_line();
+      write_one(item);
+    }
+    --depth_;
+    if (!items.empty()) new_line();
+    out_ += close;
+  }
+
+  std::string scalar(const Value& v) const {
+    if (v.is(Kind::kNone)) return json_ ? "null" : "None";
+    if (v.is(Kind::kBool)) return json_ ? (v.boolean ? "true" : "false") : (v.boolean ? "True" : "False");
+    if (v.is(Kind::kInteger)) return std::to_string(v.integer);
+    if (v.is(Kind::kUndefined) && !json_) return "Undefined";
+    if (v.is(Kind::kFloat) && (!json_ || std::isfinite(v.real))) return float_repr(v.real);
+    if (!is_text(v)) throw Failure(fmt::format("a '{}' cannot be printed or is no JSON", type_name(v)));
+    cx_.reserve_text(6 * text_of(v).size());
+    return json_ ? text_json(text_of(v)) : text_repr(text_of(v));
+  }
+
+  void write(const Value& v) {
+    cx_.step();
+    const size_t before = out_.size();
+    const auto one = [&](const Value& item) { write(item); };
+    if (v.is(Kind::kList) || (v.is(Kind::kTuple) && json_)) {
+      write_all("[", "]", items_of(v), one);
+    } else if (v.is(Kind::kTuple)) {
+      write_all("(", items_of(v).size() == 1 ? ",)" : ")", items_of(v), one);
+    } else if (v.is(Kind::kDict)) {
+      write_all("{", "}", v.as<Dict>().members, [&](const auto& member) {
+        if (json_ && !is_text(member.first)) throw Failure("tojson of a dict with keys that are not texts");
+        write(member.first);
+        out_ += ": ";
+        write(member.second);
+      });
+    } else {
+      out_ += scalar(v);
+    }
+    cx_.reserve_text(out_.size(), out_.size() - before);
+  }
+
+  Context& cx_;
+  bool json_;
+  int64_t indent_;
+  std::string out_;
+  int depth_ = 0;
+};
 
 }  // namespace
 
-Value none() {
-  Value v;
-  v.kind = Kind::kNone;
-  return v;
-}
-
-Value boolean(bool b) {
-  Value v;
-  v.kind = Kind::kBool;
-  v.boolean = b;
-  return v;
-}
-
-Value integer(int64_t i) {
-  Value v;
-  v.kind = Kind::kInteger;
-  v.integer = i;
-  return v;
-}
-
-Value real(double d) {
-  Value v;
-  v.kind = Kind::kFloat;
-  v.real = d;
-  return v;
-}
-
+Value none() { return {.kind = Kind::kNone, .integer = 0}; }
+Value boolean(bool b) { return {.kind = Kind::kBool, .boolean = b}; }
+Value integer(int64_t i) { return {.kind = Kind::kInteger, .integer = i}; }
+Value real(double d) { return {.kind = Kind::kFloat, .real = d}; }
 Value undefined(std::string what) { return with_text(Kind::kUndefined, std::move(what)); }
 Value constant_text(std::string text) { return with_text(Kind::kText, std::move(text)); }
 
@@ -85,17 +171,11 @@ Value make_text(Context& cx, std::string text) {
   return with_text(Kind::kText, std::move(text));
 }
 
-Value make_markup(Context& cx, std::string text) {
-  cx.reserve_text(text.size() + kItemBytes);
-  return with_text(Kind::kMarkup, std::move(text));
-}
-
-Value make_sequence(Context& cx, Kind kind, std::vector<Value> items, std::string name) {
+Value make_sequence(Context& cx, Kind kind, std::vector<Value> items) {
   cx.charge((items.size() + 2) * kItemBytes);
   auto sequence = std::make_shared<Sequence>();
   for (const Value& item : items) contain(item, sequence->depth, sequence->plain);
   sequence->items = std::move(items);
-  sequence->name = std::move(name);
   return with_object(kind, std::move(sequence));
 }
 
@@ -133,6 +213,10 @@ bool is_number(const Value& v) { return is_integral(v) || v.is(Kind::kFloat); }
 int64_t integral(const Value& v) { return v.is(Kind::kBool) ? static_cast<int64_t>(v.boolean) : v.integer; }
 double to_double(const Value& v) { return v.is(Kind::kFloat) ? v.real : static_cast<double>(integral(v)); }
 
+long double exact(const Value& v) {
+  return v.is(Kind::kFloat) ? static_cast<long double>(v.real) : static_cast<long double>(integral(v));
+}
+
 bool is_plain(const Value& v) {
   if (is_sequence(v)) return v.as<Sequence>().plain;
   if (v.is(Kind::kDict)) return v.as<Dict>().plain;
@@ -140,127 +224,50 @@ bool is_plain(const Value& v) {
 }
 
 const char* type_name(const Value& v) {
-  switch (v.kind) {
-    case Kind::kUndefined:
-      return "Undefined";
-    case Kind::kNone:
-      return "NoneType";
-    case Kind::kBool:
-      return "bool";
-    case Kind::kInteger:
-      return "int";
-    case Kind::kFloat:
-      return "float";
-    case Kind::kText:
-      return "str";
-    case Kind::kMarkup:
-      return "Markup";
-    case Kind::kList:
-      return "list";
-    case Kind::kTuple:
-      return "tuple";
-    case Kind::kRange:
-      return "range";
-    case Kind::kView:
-      return v.as<Sequence>().name.c_str();
-    case Kind::kIterator:
-      return "generator";
-    case Kind::kDict:
-      return "dict";
-    case Kind::kNamespace:
-      return "Namespace";
-    case Kind::kMacro:
-      return "Macro";
-    case Kind::kLoop:
-      return "LoopContext";
-    case Kind::kMethod:
-      return "method";
-    case Kind::kFunction:
-      return "function";
-  }
-  return "";
+  static constexpr const char* kNames[] = {"Undefined", "NoneType",  "bool",  "int",         "float",
+                                           "str",       "list",      "tuple", "view",        "generator",
+                                           "dict",      "Namespace", "Macro", "LoopContext", "function"};
+  return kNames[static_cast<size_t>(v.kind)];
 }
 
 bool truth(const Value& v) {
-  switch (v.kind) {
-    case Kind::kUndefined:
-    case Kind::kNone:
-      return false;
-    case Kind::kBool:
-      return v.boolean;
-    case Kind::kInteger:
-      return v.integer != 0;
-    case Kind::kFloat:
-      return v.real != 0;
-    case Kind::kText:
-    case Kind::kMarkup:
-      return !text_of(v).empty();
-    case Kind::kList:
-    case Kind::kTuple:
-    case Kind::kRange:
-    case Kind::kView:
-      return !items_of(v).empty();
-    case Kind::kDict:
-      return !v.as<Dict>().members.empty();
-    default:
-      return true;
-  }
-}
-
-std::string float_repr(double d) {
-  std::string out = fmt::format("{}", d);
-  if (out.find_first_of(".en") == std::string::npos) out += ".0";  // n: of inf and nan
-  return out;
+  if (v.is(Kind::kUndefined) || v.is(Kind::kNone)) return false;
+  if (is_number(v)) return to_double(v) != 0;
+  if (is_text(v)) return !text_of(v).empty();
+  if (v.is(Kind::kDict)) return !v.as<Dict>().members.empty();
+  return !is_sequence(v) || v.is(Kind::kIterator) || !items_of(v).empty();
 }
 
 std::string to_text(Context& cx, const Value& v) {
   if (v.is(Kind::kUndefined)) return "";
-  if (!is_text(v) && !v.is(Kind::kMarkup)) return repr(cx, v);
+  if (!is_text(v)) return Writer(cx, false, -1).run(v);
   cx.reserve_text(text_of(v).size());
   return text_of(v);
 }
 
-std::string repr(Context& cx, const Value& v) {
+std::string to_json(Context& cx, const Value& v, int64_t indent) { return Writer(cx, true, indent).run(v); }
+
+bool equal(Context& cx, const Value& a, const Value& b) {
   cx.step();
-  const auto one = [&](const Value& item) { return repr(cx, item); };
-  switch (v.kind) {
-    case Kind::kUndefined:
-      return "Undefined";
-    case Kind::kNone:
-      return "None";
-    case Kind::kBool:
-      return v.boolean ? "True" : "False";
-    case Kind::kInteger:
-      return std::to_string(v.integer);
-    case Kind::kFloat:
-      return float_repr(v.real);
-    case Kind::kText:
-      cx.reserve_text(4 * text_of(v).size());
-      return text_repr(text_of(v));
-    case Kind::kList:
-      return list_of(cx, "[", items_of(v), "]", one);
-    case Kind::kTuple:
-      return list_of(cx, "(", items_of(v), items_of(v).size() == 1 ? ",)" : ")", one);
-    case Kind::kRange:
-      if (v.as<Sequence>().name.empty()) throw Failure("a part of a range cannot be printed");
-      return v.as<Sequence>().name;
-    case Kind::kView:
-      return v.as<Sequence>().name + list_of(cx, "([", items_of(v), "])", one);
-    case Kind::kDict:
-    case Kind::kNamespace: {
-      const std::string members = list_of(cx, "{", v.as<Dict>().members, "}", [&](const auto& member) {
-        return one(member.first) + ": " + one(member.second);
-      });
-      return v.is(Kind::kDict) ? members : "<Namespace " + members + ">";
-    }
-    default:
-      throw Failure(fmt::format("a {} cannot be printed", type_name(v)));
+  if (is_number(a) && is_number(b)) return exact(a) == exact(b);
+  if (a.kind != b.kind) return false;
+  if (a.is(Kind::kUndefined) || a.is(Kind::kNone)) return true;
+  if (is_text(a)) {
+    if (text_of(a).size() != text_of(b).size()) return false;
+    cx.charge(text_of(a).size());
+    return text_of(a) == text_of(b);
   }
+  if (a.is(Kind::kList) || a.is(Kind::kTuple)) {
+    return std::equal(items_of(a).begin(), items_of(a).end(), items_of(b).begin(), items_of(b).end(),
+                      [&](const Value& p, const Value& q) { return equal(cx, p, q); });
+  }
+  if (a.is(Kind::kDict)) return equal_dicts(cx, a.as<Dict>(), b.as<Dict>());
+  throw Failure(fmt::format("'==' between two values of '{}' is not supported", type_name(a)));
 }
 
 int64_t length(Context& cx, const Value& v) {
   if (v.is(Kind::kUndefined)) return 0;
-  if (is_text(v) || v.is(Kind::kMarkup)) {
+  if (is_text(v)) {
     cx.charge(text_of(v).size());
     return count_chars(text_of(v));
   }
@@ -273,9 +280,9 @@ int64_t length(Context& cx, const Value& v) {
 Value to_sequence(Context& cx, const Value& v) {
   std::vector<Value> items;
   if (v.is(Kind::kIterator)) {
-    auto& sequence = v.as<Sequence>();
-    items.assign(sequence.items.begin() + static_cast<std::ptrdiff_t>(sequence.taken), sequence.items.end());
-    sequence.taken = sequence.items.size();
+    if (std::exchange(v.as<Sequence>().taken, true))
+      throw Failure("what a filter made is gone through twice; make it a list first");
+    return v;
   } else if (is_sequence(v)) {
     return v;
   } else if (is_text(v)) {
@@ -321,5 +328,45 @@ void put(Context& cx, Dict& dict, const Value& key, const Value& value) {
 }
 
 void fail_undefined(const Value& v) { throw Failure(v.object ? text_of(v) : "a value is undefined"); }
+
+bool is_python_space(char32_t c) { return is_white_space(c) || (c >= 0x1C && c <= 0x1F); }
+
+int64_t count_chars(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
+}
+
+std::vector<std::string_view> chars(std::string_view text) {
+  std::vector<std::string_view> all;
+  for (size_t at = 0; at < text.size();) {
+    all.push_back(text.substr(at, utf8_step(text, at).length));
+    at += all.back().size();
+  }
+  return all;
+}
+
+size_t find_in(std::string_view text, std::string_view part, size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  if (part.empty()) return from;
+  const void* at = ::memmem(text.data() + from, text.size() - from, part.data(), part.size());
+  return at ? static_cast<size_t>(static_cast<const char*>(at) - text.data()) : std::string_view::npos;
+}
+
+std::string_view strip(std::string_view text, const std::string* set, bool left, bool right) {
+  const auto goes = [&](std::string_view part) {
+    return set ? set->find(part) != std::string::npos : is_python_space(utf8_step(part, 0).value);
+  };
+  size_t begin = 0, end = text.size();
+  while (left && begin < end) {
+    const size_t n = utf8_step(text, begin).length;
+    if (!goes(text.substr(begin, n))) break;
+    begin += n;
+  }
+  while (right && begin < end) {
+    const size_t start = char_start(text, end - 1);
+    if (!goes(text.substr(start, end - start))) break;
+    end = start;
+  }
+  return text.substr(begin, end - begin);
+}
 
 }  // namespace lariat::jinja

@@ -59,17 +59,14 @@ enum class Kind : uint8_t {
   kInteger,
   kFloat,
   kText,
-  kMarkup,  // what `safe` and `escape` make: a text that can only be printed and compared
   kList,
   kTuple,
-  kRange,
-  kView,      // what keys(), values() and items() of a dict return
+  kView,      // a range, or what keys(), values() and items() of a dict return: can be gone through
   kIterator,  // what map, select, ... make: can be gone through once
   kDict,
   kNamespace,
   kMacro,
   kLoop,      // the variable `loop`
-  kMethod,    // a method of a value, not called yet
   kFunction,  // of the environment: range, namespace, ...
 };
 
@@ -80,7 +77,7 @@ struct Value {
     bool boolean;
     double real;
   };
-  std::shared_ptr<void> object;  // a Text, Sequence, Dict, Method; of the interpreter: a Macro or Loop
+  std::shared_ptr<void> object = {};  // a Text, Sequence, Dict; of the interpreter: a Macro or Loop
 
   template <class T>
   T& as() const {
@@ -93,9 +90,8 @@ using Text = std::string;  // valid UTF-8
 
 struct Sequence {
   std::vector<Value> items;
-  std::string name;  // kRange: how it prints; kView: "dict_items", ...
-  size_t taken = 0;  // kIterator: how many items are gone
-  int depth = 1;     // of containers in it, itself included
+  bool taken = false;  // kIterator: gone through
+  int depth = 1;       // of containers in it, itself included
   bool plain = true;
 };
 
@@ -105,11 +101,6 @@ struct Dict {
   bool plain = true;
 };
 
-struct Method {
-  Value self;
-  std::string name;
-};
-
 Value none();
 Value boolean(bool b);
 Value integer(int64_t i);
@@ -117,19 +108,20 @@ Value real(double d);
 Value undefined(std::string what);
 Value constant_text(std::string text);  // not counted: part of the template
 Value make_text(Context& cx, std::string text);
-Value make_markup(Context& cx, std::string text);
-Value make_sequence(Context& cx, Kind kind, std::vector<Value> items, std::string name = "");
+Value make_sequence(Context& cx, Kind kind, std::vector<Value> items);
 Value make_dict(Context& cx, std::vector<std::pair<Value, Value>> members = {});
 Value from_json(Context& cx, const nlohmann::ordered_json& json);
 
 inline bool is_text(const Value& v) { return v.kind == Kind::kText; }
-inline const std::string& text_of(const Value& v) { return v.as<Text>(); }  // kText, kMarkup, kUndefined
+inline const std::string& text_of(const Value& v) { return v.as<Text>(); }  // kText, kUndefined
 bool is_sequence(const Value& v);                                           // kList ... kIterator
 inline const std::vector<Value>& items_of(const Value& v) { return v.as<Sequence>().items; }
 bool is_number(const Value& v);    // Python's: bool, int, float
 bool is_integral(const Value& v);  // bool, int
 int64_t integral(const Value& v);  // of those
 double to_double(const Value& v);  // of a number
+// The same on x86-64 and AArch64, whose long double holds every int64 and every double.
+long double exact(const Value& v);
 // Whether it holds nothing that refers back to a scope or may change: what a namespace may hold, so that no
 // value can hold itself.
 bool is_plain(const Value& v);
@@ -137,14 +129,11 @@ bool is_plain(const Value& v);
 const char* type_name(const Value& v);  // as Python's errors call it
 bool truth(const Value& v);
 std::string to_text(Context& cx, const Value& v);  // Python's str()
-std::string repr(Context& cx, const Value& v);
-std::string float_repr(double d);
-// jinja_compare.cpp: Python's ==, and what sorts before what; order() throws Failure where Python has none.
-bool equal(Context& cx, const Value& a, const Value& b);
-int order(Context& cx, const Value& a, const Value& b, std::string_view symbol = "<");
-bool contains(Context& cx, const Value& container, const Value& item);
+// As json.dumps with ensure_ascii=False; `indent` below 0: on one line.
+std::string to_json(Context& cx, const Value& v, int64_t indent);
+bool equal(Context& cx, const Value& a, const Value& b);  // Python's ==
 int64_t length(Context& cx, const Value& v);
-// Its items as a sequence; throws Failure when it cannot be iterated. Takes all of an iterator.
+// Its items as a sequence; throws Failure when it cannot be iterated, or is an iterator for the second time.
 Value to_sequence(Context& cx, const Value& v);
 
 Value* find(Context& cx, const Dict& dict, const Value& key);
@@ -153,5 +142,13 @@ void put(Context& cx, Dict& dict, const Value& key, const Value& value);
 
 // Throws Failure saying what is undefined; for operations that Jinja refuses on such.
 [[noreturn]] void fail_undefined(const Value& v);
+
+// Texts as Python's str has them: indices count code points. All are valid UTF-8.
+bool is_python_space(char32_t c);  // what str.isspace() and strip() take for whitespace
+int64_t count_chars(std::string_view text);
+std::vector<std::string_view> chars(std::string_view text);
+size_t find_in(std::string_view text, std::string_view part, size_t from = 0);  // linear; npos
+// strip() and its kin: whitespace when `set` is null, else the characters in it.
+std::string_view strip(std::string_view text, const std::string* set, bool left, bool right);
 
 }  // namespace lariat::jinja

@@ -1,0 +1,319 @@
+// What can be called: methods of texts, dicts and lists, and functions.
+#include <fmt/format.h>
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <span>
+
+#include "models/text/jinja_eval.h"
+#include "models/text/unicode.h"
+
+namespace lariat::jinja {
+namespace {
+
+constexpr int64_t kMaxRange = 100'000;  // as in Jinja's sandbox
+
+// What Python has. An attribute of another name is undefined, which templates ask for.
+constexpr std::string_view kOfText[] = {
+    "capitalize", "casefold",     "center",       "count",   "encode",     "endswith",    "expandtabs",
+    "find",       "format",       "format_map",   "index",   "isalnum",    "isalpha",     "isascii",
+    "isdecimal",  "isdigit",      "isidentifier", "islower", "isnumeric",  "isprintable", "isspace",
+    "istitle",    "isupper",      "join",         "ljust",   "lower",      "lstrip",      "maketrans",
+    "partition",  "removeprefix", "removesuffix", "replace", "rfind",      "rindex",      "rjust",
+    "rpartition", "rsplit",       "rstrip",       "split",   "splitlines", "startswith",  "strip",
+    "swapcase",   "title",        "translate",    "upper",   "zfill"};
+constexpr std::string_view kOfDict[] = {"clear", "copy",    "fromkeys",   "get",    "items", "keys",
+                                        "pop",   "popitem", "setdefault", "update", "values"};
+constexpr std::string_view kOfList[] = {"append", "clear", "copy",   "count",   "extend", "index",
+                                        "insert", "pop",   "remove", "reverse", "sort"};
+constexpr std::string_view kOfTuple[] = {"count", "index"};
+
+std::span<const std::string_view> methods_of(const Value& v) {
+  if (is_text(v)) return kOfText;
+  if (v.is(Kind::kDict)) return kOfDict;
+  if (v.is(Kind::kList)) return kOfList;
+  if (v.is(Kind::kTuple) || v.is(Kind::kView)) return kOfTuple;
+  return {};
+}
+
+const std::string& text_argument(const Arguments& args, size_t i, const std::string& name) {
+  const std::string* text = args.text(i);
+  if (!text) throw Failure(name + " needs a text");
+  return *text;
+}
+
+// On whitespace or on a separator (not empty), at most `limit` times when that is not negative.
+std::vector<std::string_view> split(std::string_view text, const std::string* separator, int64_t limit) {
+  std::vector<std::string_view> parts;
+  if (separator) {
+    size_t from = 0;
+    for (int64_t n = 0; limit < 0 || n < limit; ++n) {
+      const size_t at = find_in(text, *separator, from);
+      if (at == std::string_view::npos) break;
+      parts.push_back(text.substr(from, at - from));
+      from = at + separator->size();
+    }
+    parts.push_back(text.substr(from));
+    return parts;
+  }
+  text = strip(text, nullptr, true, false);
+  while (!text.empty()) {
+    size_t end = 0;
+    if (limit >= 0 && static_cast<int64_t>(parts.size()) >= limit) {
+      parts.push_back(text);
+      break;
+    }
+    while (end < text.size() && !is_python_space(utf8_step(text, end).value))
+      end += utf8_step(text, end).length;
+    parts.push_back(text.substr(0, end));
+    text = strip(text.substr(end), nullptr, true, false);
+  }
+  return parts;
+}
+
+Value split_method(Context& cx, const std::string& self, const Call& call) {
+  const Arguments args(call, "split", {"sep", "maxsplit"}, 0);
+  const std::string* separator = args.text(0);
+  if (separator && separator->empty()) throw Failure("split at an empty text");
+  const int64_t limit = args.integer(1, -1);
+  cx.charge(self.size());
+  if (!separator || separator->size() == 1)  // each part costs a value
+    cx.step(std::min<uint64_t>(self.size() / 16, static_cast<uint64_t>(limit < 0 ? INT64_MAX : limit)));
+  const auto parts = split(self, separator, limit);
+  cx.charge(parts.size() * sizeof(std::string_view));
+  std::vector<Value> items;
+  items.reserve(parts.size());
+  for (const std::string_view part : parts) items.push_back(make_text(cx, std::string(part)));
+  return make_sequence(cx, Kind::kList, std::move(items));
+}
+
+Value strip_method(Context& cx, const std::string& self, const std::string& name, const Call& call) {
+  const Arguments args(call, name, {"chars"}, 0);
+  const std::string* set = args.text(0);
+  if (set) cx.charge(self.size() * (1 + set->size() / 16));
+  return make_text(cx, std::string(strip(self, set, name != "rstrip", name != "lstrip")));
+}
+
+// The other case of a character, where it is one character, wherever it stands.
+char32_t other_case(char32_t c, bool up) {
+  // Unicode's SpecialCasing, and a few beside it; and title case, which differs from upper case.
+  const bool special = c == 0xDF || c == 0x130 || c == 0x149 || c == 0x1F0 || c == 0x390 || c == 0x3A3 ||
+                       c == 0x3B0 || c == 0x587 || (c >= 0x1E96 && c <= 0x1E9A) ||
+                       (c >= 0x1F50 && c <= 0x1FFC) || (c >= 0xFB00 && c <= 0xFB17);
+  if (special)
+    throw Failure(fmt::format("the other case of U+{:04X} is not known here", static_cast<uint32_t>(c)));
+  const auto code = static_cast<utf8proc_int32_t>(c);
+  return static_cast<char32_t>(up ? utf8proc_toupper(code) : utf8proc_tolower(code));
+}
+
+Value text_method(Context& cx, const std::string& self, const std::string& name, const Call& call) {
+  if (name == "split") return split_method(cx, self, call);
+  if (name == "strip" || name == "lstrip" || name == "rstrip") return strip_method(cx, self, name, call);
+  if (name == "startswith" || name == "endswith") {
+    const Arguments args(call, name, {"prefix"}, 1);
+    const std::string& part = text_argument(args, 0, name);
+    cx.charge(part.size());
+    return boolean(name == "startswith" ? self.starts_with(part) : self.ends_with(part));
+  }
+  if (name == "find") {
+    const Arguments args(call, name, {"sub"}, 1);
+    cx.charge(self.size());
+    const size_t at = find_in(self, text_argument(args, 0, name));
+    return integer(at == self.npos ? -1 : count_chars(std::string_view(self).substr(0, at)));
+  }
+  if (name == "replace") {
+    const Arguments args(call, name, {"old", "new"}, 2);
+    return replace(cx, self, text_argument(args, 0, name), text_argument(args, 1, name));
+  }
+  static constexpr std::pair<std::string_view, Case> kCases[] = {{"upper", Case::kUpper},
+                                                                 {"lower", Case::kLower},
+                                                                 {"title", Case::kTitle},
+                                                                 {"capitalize", Case::kCapitalize}};
+  for (const auto& [known, how] : kCases) {
+    if (name != known) continue;
+    const Arguments args(call, name, {}, 0);
+    return change_case(cx, self, how);
+  }
+  throw Failure(fmt::format("the method '{}' of a text is not supported", name));
+}
+
+Value dict_method(Context& cx, const Value& self, const std::string& name, const Call& call) {
+  const auto& members = self.as<Dict>().members;
+  if (name == "get") {
+    const Arguments args(call, name, {"key", "default"}, 1);
+    const Value* found = find(cx, self.as<Dict>(), *args[0]);
+    return found ? *found : args[1] ? *args[1] : none();
+  }
+  if (name != "items" && name != "keys" && name != "values")
+    throw Failure(fmt::format("the method '{}' of a dict is not supported", name));
+  const Arguments args(call, name, {}, 0);
+  std::vector<Value> items;
+  for (const auto& [key, value] : members)
+    items.push_back(name == "keys"     ? key
+                    : name == "values" ? value
+                                       : make_sequence(cx, Kind::kTuple, {key, value}));
+  return make_sequence(cx, Kind::kView, std::move(items));
+}
+
+enum Function : int64_t { kRange, kDict, kNamespace, kRaiseException, kStrftimeNow };
+constexpr std::string_view kNames[] = {"range", "dict", "namespace", "raise_exception", "strftime_now"};
+
+Value range(Context& cx, const Call& call) {
+  const Arguments args(call, "range", {"start", "stop", "step"}, 1);
+  const int64_t first = args.integer(0, 0), start = args[1] ? first : 0,
+                stop = args[1] ? args.integer(1, 0) : first;
+  const int64_t step = args.integer(2, 1);
+  if (step == 0) throw Failure("range in steps of zero");
+  std::vector<Value> items;
+  for (int64_t i = start; step > 0 ? i < stop : i > stop;) {
+    if (static_cast<int64_t>(items.size()) == kMaxRange) throw Failure("a range of more than 100000 numbers");
+    items.push_back(integer(i));
+    if (__builtin_add_overflow(i, step, &i)) break;
+  }
+  return make_sequence(cx, Kind::kView, std::move(items));
+}
+
+// dict(mapping, name=value, ...), and namespace() the same way.
+void fill(Context& cx, const Value& made, const Call& call) {
+  const size_t by_place = call.args.size() - call.names.size();
+  if (by_place > 1 || (by_place == 1 && !call.args[0].is(Kind::kDict)))
+    throw Failure("dict and namespace take one dict at most, and arguments with a name");
+  const auto add = [&](const Value& key, const Value& value) {
+    if (made.is(Kind::kDict)) return put(cx, made.as<Dict>(), key, value);
+    if (!is_text(key)) throw Failure("a namespace needs names");
+    set_attribute(cx, made, text_of(key), value);
+  };
+  if (by_place == 1) {
+    for (const auto& [key, value] : call.args[0].as<Dict>().members) add(key, value);
+  }
+  for (size_t i = 0; i < call.names.size(); ++i) add(make_text(cx, call.names[i]), call.args[by_place + i]);
+}
+
+// Local time; %f is 000000, and %z and %Z are empty, as of a Python time without a zone.
+std::string format_time(std::string format, std::time_t now) {
+  for (const auto& [code, content] : {std::pair{"%f", "000000"}, std::pair{"%z", ""}, std::pair{"%Z", ""}})
+    format = replace_all(format, code, content);
+  if (format.size() > 256 || format.find('\0') != std::string::npos)
+    throw Failure("strftime_now: a format of more than 256 bytes, or with a zero byte");
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  char buffer[1 << 14];
+  return {buffer, std::strftime(buffer, sizeof buffer, format.c_str(), &local)};
+}
+
+}  // namespace
+
+Arguments::Arguments(const Call& call, std::string_view what,
+                     std::initializer_list<std::string_view> parameters, size_t required)
+    : what_(what) {
+  const size_t by_place = call.args.size() - call.names.size();
+  if (by_place > parameters.size())
+    throw Failure(fmt::format("{} takes {} arguments at most here", what, parameters.size()));
+  for (size_t i = 0; i < by_place; ++i) bound_[i] = &call.args[i];
+  for (size_t i = 0; i < call.names.size(); ++i) {
+    const auto* at = std::find(parameters.begin(), parameters.end(), call.names[i]);
+    if (at == parameters.end() || bound_[static_cast<size_t>(at - parameters.begin())])
+      throw Failure(fmt::format("{} takes no argument '{:.60}' here", what, call.names[i]));
+    bound_[static_cast<size_t>(at - parameters.begin())] = &call.args[by_place + i];
+  }
+  for (size_t i = 0; i < required; ++i) {
+    if (!bound_[i]) throw Failure(fmt::format("{} needs its argument '{}'", what, parameters.begin()[i]));
+  }
+}
+
+int64_t Arguments::integer(size_t i, int64_t otherwise) const {
+  if (!bound_[i]) return otherwise;
+  if (bound_[i]->is(Kind::kUndefined)) fail_undefined(*bound_[i]);
+  if (!is_integral(*bound_[i]))
+    throw Failure(fmt::format("{} of a '{}'; it needs an integer", what_, type_name(*bound_[i])));
+  return integral(*bound_[i]);
+}
+
+bool Arguments::boolean(size_t i, bool otherwise) const { return bound_[i] ? truth(*bound_[i]) : otherwise; }
+
+const std::string* Arguments::text(size_t i) const {
+  if (!bound_[i] || bound_[i]->is(Kind::kNone)) return nullptr;
+  if (bound_[i]->is(Kind::kUndefined)) fail_undefined(*bound_[i]);
+  if (!is_text(*bound_[i]))
+    throw Failure(fmt::format("{} of a '{}'; it needs a text", what_, type_name(*bound_[i])));
+  return &text_of(*bound_[i]);
+}
+
+bool has_method(const Value& self, std::string_view name) {
+  const auto known = methods_of(self);
+  return std::find(known.begin(), known.end(), name) != known.end();
+}
+
+Value call_method(Context& cx, const Value& self, const std::string& name, const Call& call) {
+  if (is_text(self)) return text_method(cx, text_of(self), name, call);
+  if (self.is(Kind::kDict)) return dict_method(cx, self, name, call);
+  throw Failure(fmt::format("the method '{}' of a '{}' is not supported", name, type_name(self)));
+}
+
+Value change_case(Context& cx, const std::string& text, Case how) {
+  cx.charge(8 * text.size());
+  std::string out;
+  bool word = false;  // the character before is a letter
+  for (const std::string_view part : chars(text)) {
+    const char32_t c = utf8_step(part, 0).value;
+    const bool title = how == Case::kTitle || how == Case::kCapitalize;
+    const bool letter = (c | 0x20) >= 'a' && (c | 0x20) <= 'z';
+    // Title case of other characters differs from upper case, and the filter's words from the method's.
+    if (title && !letter && (how == Case::kTitle || c >= 0x80) && !(c < 0x80 && is_python_space(c)))
+      throw Failure("title and capitalize of other characters than English letters are not supported");
+    const bool up =
+        how == Case::kUpper || (how == Case::kTitle && !word) || (how == Case::kCapitalize && out.empty());
+    append_utf8(out, other_case(c, up));
+    word = letter;
+  }
+  return make_text(cx, std::move(out));
+}
+
+Value replace(Context& cx, const std::string& text, const std::string& old, const std::string& with) {
+  if (old.empty()) throw Failure("replace of an empty text is not supported");
+  cx.charge(text.size());
+  std::string out;
+  size_t from = 0;
+  for (size_t at; (at = find_in(text, old, from)) != text.npos; from = at + old.size()) {
+    cx.reserve_text(out.size() + at - from + with.size(), with.size());
+    out.append(text, from, at - from) += with;
+  }
+  return make_text(cx, out.append(text, from));
+}
+
+std::optional<Value> find_function(std::string_view name) {
+  const auto* at = std::find(std::begin(kNames), std::end(kNames), name);
+  if (at == std::end(kNames)) {
+    for (const char* other : {"lipsum", "cycler", "joiner"}) {
+      if (name == other) throw Failure(fmt::format("the function '{}' is not supported", name));
+    }
+    return std::nullopt;
+  }
+  Value function = integer(at - std::begin(kNames));
+  function.kind = Kind::kFunction;
+  return function;
+}
+
+Value call_function(Context& cx, const Value& function, const Call& call) {
+  switch (function.integer) {
+    case Function::kRange:
+      return range(cx, call);
+    case Function::kDict:
+    case Function::kNamespace: {
+      Value made = make_dict(cx);
+      if (function.integer == Function::kNamespace) made.kind = Kind::kNamespace;
+      fill(cx, made, call);
+      return made;
+    }
+    case Function::kRaiseException: {
+      const Arguments args(call, "raise_exception", {"message"}, 1);
+      throw Failure("the template refuses the conversation: " + to_text(cx, *args[0]));
+    }
+    default: {
+      const Arguments args(call, "strftime_now", {"format"}, 1);
+      return make_text(cx, format_time(text_argument(args, 0, "strftime_now"), cx.now));
+    }
+  }
+}
+
+}  // namespace lariat::jinja
