@@ -148,6 +148,7 @@ Value dict_method(Context& cx, const Value& self, const std::string& name, const
     throw Failure(fmt::format("the method '{}' of a dict is not supported", name));
   const Arguments args(call, name, {}, 0);
   std::vector<Value> items;
+  items.reserve(members.size());
   for (const auto& [key, value] : members)
     items.push_back(name == "keys"     ? key
                     : name == "values" ? value

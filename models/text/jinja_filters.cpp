@@ -126,6 +126,7 @@ Value sort_filter(Context& cx, const Call& call) {
     return compare(cx, "<", a.first, b.first);
   });
   std::vector<Value> out;
+  out.reserve(keyed.size());
   for (auto& [key, value] : keyed) out.push_back(std::move(value));
   return make_sequence(cx, Kind::kList, std::move(out));
 }
