@@ -121,9 +121,6 @@ TEST(ChatTemplateGolden, SharedTokenizersGiveTheSameIds) {
   RecordProperty("checked", static_cast<int>(checked));
 }
 
-// Of this process: neighbours on the machine do not count.
-double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
-
 std::string render(const std::string& source) {
   const ordered_json messages = {{{"role", "user"}, {"content", "hello"}}};
   return ChatTemplate::parse(source, "t", ordered_json::object()).render(messages, true);
@@ -191,7 +188,7 @@ TEST(ChatTemplate, WhatIsNotKnownIsNamed) {
   }
 }
 
-// Templates that would take ages or all memory end soon with an error.
+// Templates that would take ages or all memory end with an error: steps and bytes are counted.
 TEST(ChatTemplate, HostileTemplatesEnd) {
   std::string nested, sum = "1", brackets, deep_list = "{% set x = [] %}";
   for (int i = 0; i < 8; ++i) nested += "{% for a in range(100000) %}";
@@ -236,38 +233,21 @@ TEST(ChatTemplate, HostileTemplatesEnd) {
   };
   for (const std::string& source : sources) {
     SCOPED_TRACE(source.substr(0, 200));
-    const double start = cpu_seconds();
     EXPECT_NE(refusal([&] { render(source); }), "");
-    // A third of a second at most by measurement; sanitizers take ten times as long.
-    EXPECT_LT(cpu_seconds() - start, 10);
   }
 }
 
-// Eight times the messages take eight times the time, not 64.
-TEST(ChatTemplate, ALongConversationIsLinear) {
+// A long conversation is no hostile template: a template quadratic in its messages would exceed the steps.
+TEST(ChatTemplate, ALongConversationIsWithinTheLimits) {
+  ordered_json all = ordered_json::array();
+  for (int i = 0; i < 4000; ++i)
+    all.push_back(
+        {{"role", i % 2 ? "assistant" : "user"}, {"content", fmt::format("Message {} of many.", i)}});
   for (const char* name : {"chatml", "qwen3", "mistral", "macros"}) {
     const std::string source = golden().at("templates").at(name);
-    const auto chat = ChatTemplate::parse(source, name, golden().at("tokens"));
-    std::string text;
-    const auto seconds = [&](int messages) {
-      ordered_json all = ordered_json::array();
-      for (int i = 0; i < messages; ++i)
-        all.push_back(
-            {{"role", i % 2 ? "assistant" : "user"}, {"content", fmt::format("Message {} of many.", i)}});
-      double best = 1e9;
-      for (int run = 0; run < 5; ++run) {
-        const auto start = std::chrono::steady_clock::now();
-        text = chat.render(all, true);
-        best =
-            std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-      }
-      return best;
-    };
-    const double few = seconds(500), many = seconds(4000);
-    EXPECT_NE(text.find("Message 3999 of many."), std::string::npos);
-    // Four times of what is linear, for caches that overflow and neighbours.
-    EXPECT_LT(many, 32 * few) << name;
-    RecordProperty(std::string("ms_500_") + name, fmt::format("{:.2f}", 1e3 * few));
+    const std::string text = ChatTemplate::parse(source, name, golden().at("tokens")).render(all, true);
+    for (const char* message : {"Message 0 of many.", "Message 3999 of many."})
+      EXPECT_NE(text.find(message), std::string::npos) << name;
   }
 }
 
