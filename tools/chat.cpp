@@ -214,10 +214,6 @@ bool run_command(Chat& chat, const std::string& line) {
   return true;
 }
 
-bool ends_with(const std::string& text, std::string_view end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
 struct Input {
   LineReader::Outcome outcome = LineReader::Outcome::kLine;
   std::string text;
@@ -237,21 +233,21 @@ Input read_input(LineReader& lines, bool terminal) {
   std::string& text = input.text;
   input.outcome = lines.read("> ", text);
   if (!terminal || input.outcome != LineReader::Outcome::kLine) return input;
-  if (text.rfind(kQuotes, 0) == 0) {
+  if (text.starts_with(kQuotes)) {
     text.erase(0, kQuotes.size());
-    while (!ends_with(text, kQuotes) && input.outcome == LineReader::Outcome::kLine) text += "\n" + more();
+    while (!text.ends_with(kQuotes) && input.outcome == LineReader::Outcome::kLine) text += "\n" + more();
     input.verbatim = true;
     if (input.outcome != LineReader::Outcome::kLine) return input;
     text.erase(text.size() - kQuotes.size());
-    if (text.rfind('\n', 0) == 0) text.erase(0, 1);
-    if (ends_with(text, "\n")) text.pop_back();
+    if (text.starts_with('\n')) text.erase(0, 1);
+    if (text.ends_with("\n")) text.pop_back();
   }
-  while (!input.verbatim && ends_with(text, "\\")) {
+  while (!input.verbatim && text.ends_with("\\")) {
     // every line but the last ends so
     do {
       text.back() = '\n';
       text += more();
-    } while (ends_with(text, "\\") && input.outcome == LineReader::Outcome::kLine);
+    } while (text.ends_with("\\") && input.outcome == LineReader::Outcome::kLine);
   }
   return input;
 }

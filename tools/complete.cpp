@@ -10,8 +10,6 @@ namespace {
 
 bool is_option(const std::string& word) { return word.size() > 1 && word[0] == '-'; }
 
-bool begins_with(const std::string& text, const std::string& start) { return text.rfind(start, 0) == 0; }
-
 void candidate(std::ostream& out, const std::string& word, const std::string& text) {
   out << word << "\t" << text << "\n";
 }
@@ -27,7 +25,7 @@ void print_values(const CLI::Option& option, const std::string& current, std::os
     if (value == "DIR") out << ":dir\n";
     const bool literal =
         std::none_of(value.begin(), value.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
-    if (literal && begins_with(before + value, current)) candidate(out, before + value, "");
+    if (literal && (before + value).starts_with(current)) candidate(out, before + value, "");
   }
 }
 
@@ -39,7 +37,7 @@ void print_options(const CLI::App& command, const std::vector<std::string>& give
       const auto same = [&](const std::string& word) { return is_option(word) && option->check_name(word); };
       if (!repeatable && std::any_of(given.begin(), given.end(), same)) continue;
       for (const std::string& name : option->get_lnames()) {
-        if (begins_with("--" + name, current)) candidate(out, "--" + name, option->get_description());
+        if (("--" + name).starts_with(current)) candidate(out, "--" + name, option->get_description());
       }
     }
   }
@@ -81,7 +79,7 @@ void print_completions(const CLI::App& app, const std::vector<std::string>& word
   const CLI::App* command = &app;
   for (const CLI::App* sub : commands_of(app)) {
     if (!before.empty() && sub->get_name() == before[0]) command = sub;
-    if (before.empty() && begins_with(sub->get_name(), current)) {
+    if (before.empty() && sub->get_name().starts_with(current)) {
       candidate(out, sub->get_name(), sub->get_description());
     }
   }
