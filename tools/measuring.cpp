@@ -24,12 +24,16 @@ std::string heat_block(const RetrievalValue& value) {
 }  // namespace
 
 void add_perplexity_options(CLI::App& command, std::string& method, int64_t& stride, int64_t& max_tokens,
-                            const std::string& most) {
-  command
-      .add_option("--method", method,
-                  "sliding: each token once, with the most context it can have; chunks: disjoint "
-                  "windows, their second half")
-      ->check(CLI::IsMember({"sliding", "chunks"}));
+                            const std::string& most, bool growing) {
+  std::vector<std::string> methods = {"sliding", "chunks"};
+  std::string meaning =
+      "sliding: each token once, with the most context it can have; chunks: disjoint windows, their second "
+      "half";
+  if (growing) {
+    methods.emplace_back("growing");
+    meaning += "; growing: from the first token on, as a conversation grows, to --ctx";
+  }
+  command.add_option("--method", method, meaning)->check(CLI::IsMember(methods));
   command.add_option("--stride", stride, "tokens a sliding window moves")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   command.add_option("--max-tokens", max_tokens, "use only the text's first so many tokens; " + most)

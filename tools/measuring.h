@@ -10,9 +10,10 @@
 // What perplexity, passkey and sweep share on the command line.
 namespace lariat {
 
-// --method, --stride and --max-tokens of a perplexity; `most`: the default of --max-tokens, in words.
+// --method, --stride and --max-tokens of a perplexity; `most`: the default of --max-tokens, in words;
+// growing: whether that is a method too.
 void add_perplexity_options(CLI::App& command, std::string& method, int64_t& stride, int64_t& max_tokens,
-                            const std::string& most);
+                            const std::string& most, bool growing = false);
 // --depths, --trials and --seed.
 void add_passkey_options(CLI::App& command, PasskeyOptions& options);
 

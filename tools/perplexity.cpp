@@ -1,7 +1,8 @@
-#include "engine/eval/perplexity.h"
+#include "engine/eval/growing.h"
 
 #include <fmt/core.h>
 
+#include <cmath>
 #include <iostream>
 
 #include "engine/saved_context.h"
@@ -19,11 +20,11 @@ struct PerplexityCommand {
   CommonOptions common;
   std::filesystem::path file;
   std::vector<int64_t> ctx;
-  int64_t stride = 256, max_tokens = 0;
+  int64_t stride = 256, step = 32, max_tokens = 0;
   std::string method = "sliding";
   int buckets = 32;
   std::filesystem::path load_cache, save_cache;
-  bool windows = false;  // one of --ctx, --stride and --method was given
+  bool windows = false;  // one of --ctx, --stride, --step and --method was given
   bool json = false;
 };
 
@@ -45,10 +46,25 @@ nlohmann::ordered_json to_json(const PerplexityResult& result) {
                                  {"complete", result.complete},
                                  {"positions", positions}};
   if (result.stride > 0) json["stride"] = result.stride;
+  if (result.step > 0) json["step"] = result.step;
   return json;
 }
 
+// By position: what a context that grows is read for.
+void print_growing(const PerplexityResult& result) {
+  std::vector<std::vector<std::string>> rows = {{"positions", "tokens", "nats/token", "perplexity"}};
+  for (const auto& [from, to, tokens, nll] : result.positions) {
+    const double loss = nll / static_cast<double>(tokens);
+    rows.push_back({fmt::format("{} - {}", from, to - 1), std::to_string(tokens), fmt::format("{:.4f}", loss),
+                    fmt::format("{:.4f}", std::exp(loss))});
+  }
+  std::cout << aligned_table(rows) << "\n";
+}
+
 void print_table(const std::vector<PerplexityResult>& results) {
+  for (const auto& result : results) {
+    if (result.method == PerplexityMethod::kGrowing) print_growing(result);
+  }
   std::vector<std::vector<std::string>> rows = {{"ctx", "stride", "tokens", "nats/token", "perplexity", ""}};
   for (const auto& result : results) {
     rows.push_back({std::to_string(result.ctx), result.stride > 0 ? std::to_string(result.stride) : "-",
@@ -86,6 +102,15 @@ std::vector<PerplexityResult> measure_windows(Measuring& on, FileTokens& file) {
                             });
 }
 
+std::vector<PerplexityResult> measure_growing(Measuring& on) {
+  Progress bar("perplexity", 1000, on.command.common.quiet);
+  const Eta eta;
+  return measure_growing(
+      on.session, on.source, on.command.file.string(), on.options, [&](int64_t done, int64_t of) {
+        bar.update(1000 * done / of, eta.left(static_cast<double>(done) / static_cast<double>(of)));
+      });
+}
+
 // The text behind the context, which grows by it.
 PerplexityResult measure_behind_context(Measuring& on, SavedContext& context) {
   const PerplexityCommand& command = on.command;
@@ -102,7 +127,8 @@ void run(const PerplexityCommand& command) {
   const bool one_piece = !command.load_cache.empty() || !command.save_cache.empty();
   if (one_piece && command.windows) {
     throw UsageError(
-        "--load-cache and --save-cache score the text in one piece; leave out --ctx, --stride and --method");
+        "--load-cache and --save-cache score the text in one piece; leave out --ctx, --stride, --step and "
+        "--method");
   }
   if (!command.save_cache.empty()) check_writable(command.save_cache);
   const Tokenizer tokenizer = Tokenizer::load(command.common.model);
@@ -110,9 +136,12 @@ void run(const PerplexityCommand& command) {
   Runtime runtime = open_runtime(command.common);
   PerplexityOptions options;
   options.ctx = command.ctx;
-  if (options.ctx.empty()) options.ctx = {std::min(runtime.session.rope->original_ctx, kDefaultCtx)};
-  options.stride = command.stride;
   options.method = parse_perplexity_method(command.method);
+  const bool growing = options.method == PerplexityMethod::kGrowing;
+  const int64_t l0 = runtime.session.rope->original_ctx;
+  if (options.ctx.empty()) options.ctx = {growing ? 2 * l0 : std::min(l0, kDefaultCtx)};
+  options.stride = command.stride;
+  options.step = command.step;
   options.bos = text_bos(tokenizer);
   options.buckets = command.buckets;
   options.interrupted = &interrupted();
@@ -130,7 +159,7 @@ void run(const PerplexityCommand& command) {
   if (one_piece) {
     results.push_back(measure_behind_context(on, context));
   } else {
-    results = measure_windows(on, file);
+    results = growing ? measure_growing(on) : measure_windows(on, file);
   }
   if (command.json) {
     nlohmann::ordered_json json = {{"results", nlohmann::ordered_json::array()}};
@@ -164,10 +193,14 @@ void add_perplexity_command(CLI::App& app) {
   sub.remove_option(sub.get_option("--ctx"));  // here: a list of lengths to measure
   sub.add_option("--ctx", command->ctx, "tokens per window")
       ->delimiter(',')
-      ->default_str("the model's original length, at most 2048")
+      ->default_str("the model's original length, at most 2048; growing: twice that length")
       ->check(CLI::Range(int64_t{4}, int64_t{1} << 40));
-  add_perplexity_options(sub, command->method, command->stride, command->max_tokens, "0: all");
-  sub.add_option("--buckets", command->buckets, "of window positions in the JSON's losses")
+  add_perplexity_options(sub, command->method, command->stride, command->max_tokens,
+                         "0: all; growing: one context, N times --ctx: N of them", true);
+  sub.add_option("--step", command->step, "tokens that a growing context reads at a time")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  sub.add_option("--buckets", command->buckets,
+                 "of positions, whose losses the JSON holds and growing prints")
       ->check(CLI::Range(1, 1 << 20));
   sub.add_option("--load-cache", command->load_cache,
                  "score the text in one piece, as what follows this saved context")
@@ -177,7 +210,8 @@ void add_perplexity_command(CLI::App& app) {
       ->type_name("FILE");
   sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   sub.callback([command, &sub] {
-    command->windows = sub.count("--ctx") + sub.count("--stride") + sub.count("--method") > 0;
+    command->windows =
+        sub.count("--ctx") + sub.count("--stride") + sub.count("--step") + sub.count("--method") > 0;
     run(*command);
   });
 }

@@ -14,8 +14,6 @@
 namespace lariat {
 namespace {
 
-constexpr int64_t kMinCtx = 4;
-
 // Tokens [begin, end) of the text, after a BOS if the model has one; [score_from, end) are scored.
 struct Window {
   int64_t begin, end, score_from;
@@ -54,26 +52,6 @@ class Windows {
   bool ended_ = false;
 };
 
-// Buckets of equal size for positions [from, to).
-void make_buckets(PerplexityResult& result, int64_t from, int64_t to, int wanted) {
-  const int64_t span = to - from, buckets = std::clamp<int64_t>(wanted, 1, span);
-  for (int64_t i = 0; i < buckets; ++i)
-    result.positions.push_back({from + span * i / buckets, from + span * (i + 1) / buckets, 0, 0});
-}
-
-// The loss of the token at position `at`.
-void add_loss(PerplexityResult& result, int64_t at, double loss) {
-  result.tokens += 1;
-  result.nll += loss;
-  result.squares += loss * loss;
-  const int64_t from = result.positions.front().from, span = result.positions.back().to - from;
-  const auto buckets = static_cast<int64_t>(result.positions.size());
-  // The bucket i with span * i / buckets <= at - from < span * (i + 1) / buckets.
-  const int64_t i = ((at - from + 1) * buckets - 1) / span;
-  result.positions[static_cast<size_t>(i)].tokens += 1;
-  result.positions[static_cast<size_t>(i)].nll += loss;
-}
-
 // One pass over a window, and the results it feeds (several lengths, when they share it).
 struct Job {
   struct Part {
@@ -96,11 +74,10 @@ class Measurement {
     for (const int64_t ctx : options.ctx) {
       windows_.emplace_back(options, ctx);
       next_.push_back(windows_.back().next(text));
-      PerplexityResult result;
+      auto result = PerplexityResult::with_buckets(0, ctx, options.buckets);
       result.ctx = ctx;
       result.method = options.method;
       result.stride = options.method == PerplexityMethod::kSliding ? options.stride : 0;
-      make_buckets(result, 0, ctx, options.buckets);
       results.push_back(std::move(result));
     }
   }
@@ -181,7 +158,7 @@ class Measurement {
   void score(const Job& job, int64_t token, double loss) {
     for (const auto& [index, window] : job.parts) {
       if (token < window.score_from || token >= window.end) continue;
-      add_loss(results[index], token - window.begin + bos_, loss);
+      results[index].add(token - window.begin + bos_, loss);
     }
   }
 
@@ -204,6 +181,8 @@ std::string_view name_of(PerplexityMethod method) {
       return "sliding";
     case PerplexityMethod::kChunks:
       return "chunks";
+    case PerplexityMethod::kGrowing:
+      return "growing";
     case PerplexityMethod::kContinuation:
       return "continuation";
   }
@@ -213,7 +192,29 @@ std::string_view name_of(PerplexityMethod method) {
 PerplexityMethod parse_perplexity_method(std::string_view name) {
   if (name == "sliding") return PerplexityMethod::kSliding;
   if (name == "chunks") return PerplexityMethod::kChunks;
-  throw UsageError("unknown perplexity method \"" + std::string(name) + "\"; known: sliding, chunks");
+  if (name == "growing") return PerplexityMethod::kGrowing;
+  throw UsageError("unknown perplexity method \"" + std::string(name) +
+                   "\"; known: sliding, chunks, growing");
+}
+
+PerplexityResult PerplexityResult::with_buckets(int64_t from, int64_t to, int wanted) {
+  PerplexityResult result;
+  const int64_t span = to - from, buckets = std::clamp<int64_t>(wanted, 1, span);
+  for (int64_t i = 0; i < buckets; ++i)
+    result.positions.push_back({from + span * i / buckets, from + span * (i + 1) / buckets, 0, 0});
+  return result;
+}
+
+void PerplexityResult::add(int64_t position, double loss) {
+  tokens += 1;
+  nll += loss;
+  squares += loss * loss;
+  const int64_t from = positions.front().from, span = positions.back().to - from;
+  const auto buckets = static_cast<int64_t>(positions.size());
+  // The bucket i with span * i / buckets <= position - from < span * (i + 1) / buckets.
+  PositionBucket& bucket = positions[static_cast<size_t>(((position - from + 1) * buckets - 1) / span)];
+  bucket.tokens += 1;
+  bucket.nll += loss;
 }
 
 double PerplexityResult::ppl() const {
@@ -227,12 +228,11 @@ double PerplexityResult::standard_error() const {
   return ppl() * std::sqrt(variance / (n - 1));
 }
 
-std::vector<PerplexityResult> measure_perplexity(
-    Session& session, TokenSource& text, const std::string& text_name, const PerplexityOptions& options,
-    const std::function<void(const PerplexityProgress&)>& progress) {
-  if (options.stride < 1) throw Error("a stride is at least 1");
+void check_windows(Session& session, TokenSource& text, const std::string& text_name,
+                   const PerplexityOptions& options, const std::string& what) {
+  constexpr int64_t kMinCtx = 4;
   for (const int64_t ctx : options.ctx) {
-    const std::string window = fmt::format("a window of {} tokens", ctx);
+    const std::string window = fmt::format("a {} of {} tokens", what, ctx);
     if (ctx < kMinCtx) throw Error(fmt::format("{} is too short; it has at least {}", window, kMinCtx));
     check_memory(session, ctx, 1, window);
     const int64_t holds = ctx - (options.bos ? 1 : 0), have = text.count(holds);
@@ -241,6 +241,13 @@ std::vector<PerplexityResult> measure_perplexity(
                   Remedy::kLongerText);
     }
   }
+}
+
+std::vector<PerplexityResult> measure_perplexity(
+    Session& session, TokenSource& text, const std::string& text_name, const PerplexityOptions& options,
+    const std::function<void(const PerplexityProgress&)>& progress) {
+  if (options.stride < 1) throw Error("a stride is at least 1");
+  check_windows(session, text, text_name, options, "window");
   Measurement measurement(session, text, options);
   bool complete = true;
   try {
@@ -269,10 +276,9 @@ PerplexityResult measure_continuation(Session& session, Sequence& sequence, std:
   check_memory(session, total, 1, fmt::format("{}: a context of {} tokens", text_name, total));
   const auto more = text.range(0, n);
   tokens.insert(tokens.end(), more.begin(), more.end());
-  PerplexityResult result;
+  auto result = PerplexityResult::with_buckets(first + 1, total, options.buckets);
   result.ctx = total;
   result.method = PerplexityMethod::kContinuation;
-  make_buckets(result, first + 1, total, options.buckets);
   std::vector<double> losses;
   // Row r of the logits predicts the token at first + r + 1; the last row none that is known.
   const auto take = [&](int64_t row, const Matrix& logits) {
@@ -282,7 +288,7 @@ PerplexityResult measure_continuation(Session& session, Sequence& sequence, std:
     session.backend().token_nll(
         logits.row_range(0, count),
         std::span(tokens).subspan(static_cast<size_t>(at), static_cast<size_t>(count)), losses);
-    for (int64_t i = 0; i < count; ++i) add_loss(result, at + i, losses[static_cast<size_t>(i)]);
+    for (int64_t i = 0; i < count; ++i) result.add(at + i, losses[static_cast<size_t>(i)]);
   };
   result.complete = true;
   try {

@@ -21,15 +21,17 @@ namespace lariat {
 // chunks   BOS, t[0], t[1], ... is cut into disjoint chunks of ctx; a shorter rest is dropped. A chunk's
 //          first token is replaced by the BOS, and its positions ctx/2 + 1 ... ctx - 1 are scored, as
 //          llama.cpp does.
+// growing  No windows: a context that grows (engine/eval/growing.h).
 // continuation  No windows: see measure_continuation.
-enum class PerplexityMethod { kSliding, kChunks, kContinuation };
-std::string_view name_of(PerplexityMethod method);  // "sliding", "chunks", "continuation"
-// Of the first two. Throws UsageError on any other word.
+enum class PerplexityMethod { kSliding, kChunks, kGrowing, kContinuation };
+std::string_view name_of(PerplexityMethod method);  // "sliding", "chunks", "growing", "continuation"
+// Of the first three. Throws UsageError on any other word.
 PerplexityMethod parse_perplexity_method(std::string_view name);
 
 struct PerplexityOptions {
   std::vector<int64_t> ctx;  // lengths of window to measure
   int64_t stride = 256;
+  int64_t step = 32;  // of a growing context
   PerplexityMethod method = PerplexityMethod::kSliding;
   std::optional<int32_t> bos;  // unset: the model has none
   int buckets = 32;            // of positions in the window, for PerplexityResult::positions
@@ -44,13 +46,17 @@ struct PositionBucket {
 };
 
 struct PerplexityResult {
-  int64_t ctx = 0, stride = 0;  // stride as asked for; 0 where there is none
+  int64_t ctx = 0, stride = 0, step = 0;  // as asked for; 0 where there is none
   PerplexityMethod method = PerplexityMethod::kSliding;
   int64_t tokens = 0;  // n, the scored ones
   double nll = 0;      // sum of -ln p(token | its window so far), in nats
   double squares = 0;  // sum of the squared losses
   std::vector<PositionBucket> positions;
   bool complete = false;  // false: interrupted
+
+  // A result without losses, with buckets of (nearly) equal size for the positions [from, to).
+  static PerplexityResult with_buckets(int64_t from, int64_t to, int wanted);
+  void add(int64_t position, double loss);
 
   double ppl() const;             // exp(nll / n)
   double standard_error() const;  // ppl * sqrt((mean(loss^2) - mean(loss)^2) / (n - 1))
@@ -75,6 +81,11 @@ struct PerplexityProgress {
 std::vector<PerplexityResult> measure_perplexity(
     Session& session, TokenSource& text, const std::string& text_name, const PerplexityOptions& options,
     const std::function<void(const PerplexityProgress&)>& progress = {});
+
+// Throws Error when one of options.ctx, the length of a `what` ("window"), has fewer than 4 tokens, does not
+// fit into memory, or holds more than the text has.
+void check_windows(Session& session, TokenSource& text, const std::string& text_name,
+                   const PerplexityOptions& options, const std::string& what);
 
 // The whole text in one piece, as what follows the tokens of a sequence (none: a BOS, when the model has
 // one). Every token that has something before it is scored, with all of it; the result's ctx is the length of
