@@ -1,0 +1,168 @@
+#include "engine/eval/growing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "models/json_file.h"
+#include "models/rope_config.h"
+#include "tests/engine/engine_test_util.h"
+
+namespace lariat::test {
+namespace {
+
+// The loss of each position, one bucket per token; position 0 has none.
+std::vector<double> losses_by_position(const PerplexityResult& result) {
+  std::vector<double> losses;
+  for (const auto& bucket : result.positions) losses.push_back(bucket.nll);
+  return losses;
+}
+
+double largest_gap(const std::vector<double>& a, const std::vector<double>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double gap = 0;
+  for (size_t i = 0; i < a.size(); ++i) gap = std::max(gap, std::abs(a[i] - b[i]));
+  return gap;
+}
+
+class GrowingTest : public testing::Test {
+ protected:
+  GrowingTest() : backend_(2), model_(open_f32(checkpoint_dir("llama_gqa"), backend_)) {
+    std::mt19937 random(5);
+    for (int i = 0; i < 512; ++i)
+      tokens_.push_back(static_cast<int32_t>(random() % static_cast<uint32_t>(model_.spec.vocab_size)));
+  }
+
+  SessionOptions options_for(const std::string& scaling, int steps = 4, bool stale = false) const {
+    RopeOptions rope;
+    rope.scaling = scaling;
+    if (scaling == "yarn" || scaling == "dynamic") rope.factor = 2.0;
+    SessionOptions options = f32_session();
+    options.rope = resolve_rope(model_.spec.rope, rope);
+    options.rope_steps = steps;
+    options.stale_cache = stale;
+    return options;
+  }
+
+  // Of the first `ctx` tokens, by position.
+  std::vector<double> grown(const SessionOptions& session_options, int64_t ctx, int64_t step) {
+    Session session(model_, backend_, session_options);
+    TokenSource text(tokens_);
+    PerplexityOptions options{.ctx = {ctx}, .step = step, .buckets = static_cast<int>(ctx)};
+    return losses_by_position(measure_growing(session, text, "text", options).front());
+  }
+
+  CpuBackend backend_;
+  const Model model_;
+  std::vector<int32_t> tokens_;
+};
+
+TEST_F(GrowingTest, TokenByTokenIsDecoding) {
+  constexpr int64_t kCtx = 256;
+  for (const bool stale : {false, true}) {
+    for (const char* scaling : {"none", "yarn", "dynamic", "dynamic-yarn"}) {
+      const SessionOptions options = options_for(scaling, 4, stale);
+      Session session(model_, backend_, options);
+      const auto logits = all_logits(session, std::span(tokens_).first(kCtx), 1);
+      const auto vocab = static_cast<size_t>(model_.spec.vocab_size);
+      std::vector<double> expected = {0};
+      for (size_t i = 1; i < kCtx; ++i) {
+        const auto row = std::span(logits).subspan((i - 1) * vocab, vocab);
+        double total = 0;
+        for (const float x : row) total += std::exp(static_cast<double>(x));
+        expected.push_back(std::log(total) - static_cast<double>(row[static_cast<size_t>(tokens_[i])]));
+      }
+      EXPECT_LT(largest_gap(grown(options, kCtx, 1), expected), 1e-4) << scaling << (stale ? " stale" : "");
+    }
+  }
+}
+
+// 256 tokens behind a context of 64: eight scale steps, which none of these steps meets by itself.
+TEST_F(GrowingTest, AnyStepGivesTheLossesOfStepOne) {
+  for (const bool stale : {false, true}) {
+    for (const char* scaling : {"none", "yarn", "dynamic", "dynamic-yarn"}) {
+      const SessionOptions options = options_for(scaling, 4, stale);
+      const auto expected = grown(options, 256, 1);
+      for (const int64_t step : {7, 32, 100, 1000})
+        EXPECT_LT(largest_gap(grown(options, 256, step), expected), 1e-4) << scaling << " step " << step;
+    }
+  }
+}
+
+TEST_F(GrowingTest, AScaleThatMovesAtEveryTokenIsThatOfTheStepsEnd) {
+  const SessionOptions options = options_for("dynamic", 0);
+  EXPECT_GT(largest_gap(grown(options, 256, 32), grown(options, 256, 1)), 1e-3);
+}
+
+TEST_F(GrowingTest, FloatsEqualTheFloat64FormulasWithKeysRotatedAgainAndLeft) {
+  const auto golden = read_json(golden_dir() / "growing.json");
+  tokens_ = golden["tokens"].get<std::vector<int32_t>>();
+  ASSERT_EQ(golden["original_ctx"], model_.spec.rope.original_ctx);
+  std::vector<double> means;
+  for (const auto& item : golden["cases"]) {
+    const bool stale = item["stale"].get<bool>();
+    const SessionOptions options =
+        options_for(item["scaling"].get<std::string>(), golden["steps_per_octave"].get<int>(), stale);
+    auto expected = item["losses"].get<std::vector<double>>();
+    expected.insert(expected.begin(), 0.0);  // the first token has nothing before it
+    const auto size = static_cast<int64_t>(tokens_.size());
+    const double gap = largest_gap(grown(options, size, 32), expected);
+    EXPECT_LT(gap, 2e-4) << item["scaling"] << " stale " << stale;
+    means.push_back(expected.back());
+  }
+  ASSERT_EQ(means.size(), 4U);
+  EXPECT_GT(std::abs(means[0] - means[1]), 1e-2);  // the two caches are two things
+}
+
+TEST_F(GrowingTest, StretchesAreContextsOfTheirOwn) {
+  const SessionOptions session_options = options_for("dynamic-yarn");
+  const auto measure = [&](std::vector<int32_t> tokens, int64_t max_tokens, std::optional<int32_t> bos) {
+    Session session(model_, backend_, session_options);
+    TokenSource text(
+        [&](std::vector<int32_t>& out) {
+          out.insert(out.end(), tokens.begin(), tokens.end());
+          return false;
+        },
+        max_tokens);
+    const PerplexityOptions options{.ctx = {64, 128}, .step = 16, .bos = bos, .buckets = 8};
+    return measure_growing(session, text, "text", options);
+  };
+  const int64_t holds = 127;  // beside a BOS
+  const auto both = measure(tokens_, 2 * holds + 50, 1);
+  const auto one = measure(tokens_, 0, 1), two = measure({tokens_.begin() + holds, tokens_.end()}, holds, 1);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(one[i].tokens, one[i].ctx - 1);
+    EXPECT_EQ(both[i].tokens, 2 * (both[i].ctx - 1));
+    EXPECT_NEAR(both[i].nll, one[i].nll + two[i].nll, 1e-4 * both[i].nll);
+    EXPECT_TRUE(both[i].complete);
+  }
+  EXPECT_EQ(measure(tokens_, 0, std::nullopt)[1].tokens, 127);
+}
+
+TEST_F(GrowingTest, InterruptionKeepsWhatWasScored) {
+  Session session(model_, backend_, options_for("dynamic"));
+  TokenSource text(tokens_);
+  std::atomic<bool> interrupted{false};
+  const PerplexityOptions options{.ctx = {300}, .step = 10, .interrupted = &interrupted};
+  const auto results = measure_growing(session, text, "text", options,
+                                       [&](int64_t done, int64_t) { interrupted = done >= 50; });
+  EXPECT_FALSE(results[0].complete);
+  EXPECT_EQ(results[0].tokens, 50);
+}
+
+TEST_F(GrowingTest, AContextTheTextCannotFillIsAnError) {
+  Session session(model_, backend_, options_for("none"));
+  TokenSource text(tokens_);
+  try {
+    measure_growing(session, text, "short.txt", {.ctx = {513}});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("short.txt: has 512 tokens and a context of 513 tokens holds 513"),
+              std::string::npos)
+        << e.what();
+  }
+  EXPECT_THROW(measure_growing(session, text, "text", {.ctx = {64}, .step = 0}), Error);
+}
+
+}  // namespace
+}  // namespace lariat::test
