@@ -8,6 +8,9 @@
 
 namespace lariat {
 
+// The largest position that a token may be placed at: those that follow count on.
+inline constexpr int32_t kMaxPosition = 1 << 30;
+
 // Where the pages of a session's caches come from: their common geometry (KvGeometry in kernels/backend.h),
 // and how many are in use. Must outlive them.
 class KvPool {

@@ -16,8 +16,7 @@ namespace lariat {
 namespace {
 
 constexpr const char* kFormat = "lariat context 1";
-constexpr size_t kMaxTensors = 500'000;    // their header is 60 MB of JSON
-constexpr int32_t kMaxPosition = 1 << 30;  // of Session::place
+constexpr size_t kMaxTensors = 500'000;  // their header is 60 MB of JSON
 constexpr int64_t kMaxLength = int64_t{1} << 40;
 
 using Metadata = std::map<std::string, std::string>;

@@ -10,8 +10,6 @@ namespace {
 
 // Rows of logits computed at a time: 64 rows of a 128k vocabulary are 33 MB.
 constexpr int64_t kLogitRows = 64;
-// Of a placed token: what follows it counts on.
-constexpr int32_t kMaxPosition = 1 << 30;
 
 }  // namespace
 

@@ -8,10 +8,6 @@ namespace {
 // Tokens of a step whose memory is fixed.
 constexpr int64_t kFewTokens = 8;
 
-Matrix f32(const Buffer& buffer, int64_t rows, int64_t cols) {
-  return {buffer.data(), DType::kF32, rows, cols};
-}
-
 using Size = int64_t (*)(const LayerSpec&);
 
 int64_t q_size(const LayerSpec& layer) {

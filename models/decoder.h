@@ -10,6 +10,11 @@
 
 namespace lariat {
 
+// The first rows * cols floats of a buffer.
+inline Matrix f32(const Buffer& buffer, int64_t rows, int64_t cols) {
+  return {buffer.data(), DType::kF32, rows, cols};
+}
+
 // One forward pass: the new tokens of all its sequences, one sequence after the other.
 struct Step {
   std::vector<int32_t> tokens;                  // ids in [0, vocab_size)

@@ -15,10 +15,6 @@ constexpr int64_t kMadeRows = 1024;
 constexpr int64_t kMadeRowBytes = int64_t{32} << 20;
 constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
 
-Matrix f32(const Buffer& buffer, int64_t rows, int64_t cols) {
-  return {buffer.data(), DType::kF32, rows, cols};
-}
-
 // Row t of [tokens, heads * size] as rows t * heads + h of [tokens * heads, size].
 Matrix by_head(const Matrix& matrix, int64_t n_heads) {
   return {matrix.data, matrix.dtype, matrix.rows * n_heads, matrix.cols / n_heads};

@@ -34,7 +34,7 @@ struct PerplexityOptions {
   int64_t step = 32;  // of a growing context
   PerplexityMethod method = PerplexityMethod::kSliding;
   std::optional<int32_t> bos{};  // unset: the model has none
-  int buckets = 32;            // of positions in the window, for PerplexityResult::positions
+  int buckets = 32;              // of positions in the window, for PerplexityResult::positions
   const std::atomic<bool>* interrupted = nullptr;
 };
 
