@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "engine/fingerprint.h"
+#include "engine/kv_cache.h"
 #include "kernels/error.h"
 #include "kernels/integers.h"
 
