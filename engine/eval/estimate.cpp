@@ -1,0 +1,90 @@
+#include "engine/eval/estimate.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "engine/eval/chart.h"
+#include "engine/stopwatch.h"
+
+namespace lariat {
+namespace {
+
+constexpr int64_t kProbeTokens = 256, kProbeDepth = 4096;
+constexpr int kProbePasses = 4;
+
+// A context of zeros, on the frequencies that the tokens read next will have, so that none is re-rotated.
+Sequence zeros(Session& session, int64_t length, int64_t grows_to) {
+  KvCache::Contents contents;
+  const std::vector<std::byte> page(session.pool().geometry().page_bytes);
+  for (int64_t at = 0; at < length; at += kKvPage) {
+    contents.pages.push_back(session.pool().allocate());
+    session.backend().copy_in(contents.pages.back()->data(), page.data(), page.size());
+  }
+  contents.length = length;
+  contents.frequencies = session.frequencies_for(grows_to);
+  return session.restore(std::move(contents), grows_to);
+}
+
+}  // namespace
+
+WorkRate measure_rate(Session& session, int64_t longest) {
+  const int64_t count = std::clamp<int64_t>(longest / 2, 1, kProbeTokens);
+  const int64_t depth = std::clamp<int64_t>(longest - count, 0, kProbeDepth);
+  std::vector<int32_t> tokens(static_cast<size_t>(count));
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    tokens[i] = static_cast<int32_t>(i * 7919 % static_cast<size_t>(session.model().spec.vocab_size));
+  }
+  const auto time_of = [&](int64_t behind, int64_t logits_from) {
+    Sequence sequence = zeros(session, behind, behind + count);
+    session.backend().synchronize();
+    const auto start = Stopwatch::now();
+    session.prefill(sequence, tokens, logits_from, [](int64_t, const Matrix&) {});
+    session.backend().synchronize();
+    return seconds_since(start);
+  };
+  time_of(0, count - 1);  // threads and packed weights
+  const double first = time_of(0, count - 1), all = time_of(0, 0), deep = time_of(depth, count - 1);
+  Sequence sequence = session.new_sequence();
+  session.decode(sequence, tokens[0]);
+  const auto start = Stopwatch::now();
+  for (int i = 0; i < kProbePasses; ++i) session.decode(sequence, tokens[0]);
+  const double one = seconds_since(start) / kProbePasses;
+
+  const auto n = static_cast<double>(count);
+  WorkRate rate;
+  rate.position = depth > 0 ? std::max(0.0, deep - first) / (n * static_cast<double>(depth)) : 0;
+  rate.logits = std::max(0.0, all - first) / n;
+  rate.token = std::max(0.0, first - one) / n;
+  rate.pass = std::max(0.0, one - rate.token - rate.logits);
+  return rate;
+}
+
+double seconds_for(const WorkRate& rate, int64_t from, int64_t to, int64_t step, int64_t scored) {
+  const auto tokens = static_cast<double>(std::max<int64_t>(to - from, 0));
+  const double passes = step > 0 ? tokens / static_cast<double>(step) : 1.0;
+  const double positions = tokens * static_cast<double>(from + to) / 2;
+  if (tokens == 0) return 0;
+  return passes * rate.pass + tokens * rate.token + positions * rate.position +
+         static_cast<double>(scored) * rate.logits;
+}
+
+std::string spoken_duration(double seconds) {
+  seconds = std::min(seconds, 1e12);
+  if (seconds < 90) return fmt::format("{:.0f} s", std::max(seconds, 1.0));
+  const auto minutes = static_cast<int64_t>(std::lround(seconds / 60));
+  return minutes < 90 ? fmt::format("{} min", minutes)
+                      : fmt::format("{} h {} min", minutes / 60, minutes % 60);
+}
+
+std::string spoken_work(double tokens, double seconds, double cache_bytes) {
+  const double mebibytes = cache_bytes / (1 << 20);
+  return fmt::format("{} tokens through the model: about {}, up to {} of KV cache", grouped(tokens),
+                     spoken_duration(seconds),
+                     mebibytes < 1024 ? fmt::format("{:.0f} MiB", std::ceil(mebibytes))
+                                      : fmt::format("{:.1f} GiB", mebibytes / 1024));
+}
+
+}  // namespace lariat
