@@ -19,7 +19,9 @@ struct SweepCommand {
   std::string method = "sliding", shard;
   std::filesystem::path report, results;
   std::vector<std::filesystem::path> merge;
-  bool resume = false, json = false, no_perplexity = false, no_passkey = false, no_speed = false;
+  double budget_minutes = 0;
+  bool resume = false, json = false;
+  bool no_growing = false, no_perplexity = false, no_passkey = false, no_speed = false;
 };
 
 // A row for each scaling, a column for each length.
@@ -42,6 +44,22 @@ std::string perplexity_rows(const SweepTable& table) {
   });
 }
 
+std::string growing_rows(const SweepTable& table) {
+  const auto ranges = growing_ranges(table);
+  std::vector<std::vector<std::string>> rows = {{"growing"}};
+  for (const auto& range : ranges) rows[0].push_back(range.name());
+  for (const auto& column : table.growing_columns) {
+    const auto found = table.growing.find(column);
+    if (found == table.growing.end()) continue;
+    rows.push_back({found->second.label});
+    for (const auto& range : ranges) {
+      const auto value = growing_perplexity(table, column, range);
+      rows.back().push_back(value ? compact(*value) : "-");
+    }
+  }
+  return aligned_table(rows);
+}
+
 std::string speed_rows(const SweepTable& table) {
   const char* title = "prompt / decode tokens/s, cache";
   return rows_by_length(table, title, [&](const std::string& scaling, int64_t length) {
@@ -54,6 +72,7 @@ std::string speed_rows(const SweepTable& table) {
 
 void print_text(const SweepTable& table) {
   std::string text;
+  if (!table.growing.empty()) text += growing_rows(table) + "\n";
   if (!table.perplexity.empty()) text += perplexity_rows(table) + "\n";
   if (!table.passkey.empty()) {
     for (const auto& scaling : table.scalings)
@@ -101,7 +120,7 @@ std::filesystem::path text_of(const SweepCommand& command) {
   std::filesystem::path beside = command.common.model / "heldout.txt";
   std::error_code ec;
   if (std::filesystem::is_regular_file(beside, ec)) return beside;
-  if (!command.no_perplexity && !command.common.quiet) {
+  if (!(command.no_perplexity && command.no_growing) && !command.common.quiet) {
     std::cerr << "lariat: no --file, so no perplexity is measured\n";
   }
   return {};
@@ -161,8 +180,20 @@ Shard choose_shard(const SweepCommand& command) {
   return shard;
 }
 
+// What a run will take, on one line.
+void announce(const Sweep& sweep, const SweepLog& log) {
+  const SweepEstimate work = sweep.estimate(log.contents());
+  if (work.units == 0) return;
+  const double budget = sweep.options().budget;
+  fmt::print(std::cerr, "lariat: {} measurements, {}{}\n", work.units,
+             spoken_work(work.tokens, work.seconds, work.cache_bytes),
+             budget > 0 ? fmt::format("; {} are given", spoken_duration(budget)) : "");
+}
+
 bool measure(const SweepCommand& command, Sweep& sweep, SweepLog& log) {
-  const bool quiet = command.common.quiet || sweep.options().shard_index > 0;
+  const bool silent = command.common.quiet, quiet = silent || sweep.options().shard_index > 0;
+  if (!silent || sweep.options().budget > 0) sweep.set_rate(sweep.probe());
+  if (!silent) announce(sweep, log);
   Progress bar("sweep", 1000, quiet);
   const Eta eta;
   return sweep.run(log, [&](const SweepProgress& at) {
@@ -170,6 +201,14 @@ bool measure(const SweepCommand& command, Sweep& sweep, SweepLog& log) {
                fmt::format("{}, {} at {}  {}", name_of(at.unit.kind), at.unit.scaling, at.unit.length,
                            eta.left(at.done)));
   });
+}
+
+// Of this shard's part.
+void say_left_out(const Sweep& sweep, const SweepLog& log) {
+  const std::string missing = left_out(log.contents(), sweep.units());
+  if (missing.empty()) return;
+  fmt::print(std::cerr, "lariat: not measured within {}: {}; --resume goes on with them\n",
+             spoken_duration(sweep.options().budget), missing);
 }
 
 void check_usage(const SweepCommand& command) {
@@ -198,9 +237,11 @@ void run(SweepCommand& command) {
   options.text = text_of(command);
   Runtime runtime = open_runtime(command.common);
   options.method = parse_perplexity_method(command.method);
+  options.growing = !command.no_growing;
   options.perplexity = !command.no_perplexity;
   options.passkey = !command.no_passkey;
   options.speed = !command.no_speed;
+  options.budget = 60 * command.budget_minutes;
   options.shard_index = shard.index;
   options.shard_count = shard.count;
   options.interrupted = &interrupted();
@@ -227,6 +268,7 @@ void run(SweepCommand& command) {
   } else if (shard.count == 1) {
     publish(command, log.contents());
   }
+  if (all && options.budget > 0 && !command.common.quiet) say_left_out(sweep, log);
   if (!all) throw Error("interrupted; " + file.string() + " keeps the results so far, --resume continues");
 }
 
@@ -235,6 +277,9 @@ void add_measuring_options(CLI::App& sub, SweepCommand& command) {
   SweepOptions& sweep = command.sweep;
   add_perplexity_options(sub, command.method, sweep.stride, sweep.max_tokens, "0: all");
   add_passkey_options(sub, sweep.passkeys);
+  sub.add_option("--growing-step", sweep.growing_step, "tokens that the growing context reads at a time")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  sub.add_flag("--no-growing", command.no_growing, "leave the growing context out");
   sub.add_flag("--no-perplexity", command.no_perplexity, "leave perplexity out");
   sub.add_flag("--no-passkey", command.no_passkey, "leave passkeys out");
   sub.add_flag("--no-speed", command.no_speed, "leave speed and memory out");
@@ -244,6 +289,11 @@ void add_run_options(CLI::App& sub, SweepCommand& command) {
   begin_group(sub, "Long runs");
   sub.add_option("--results", command.results, "where to keep the results instead")->type_name("FILE");
   sub.add_flag("--resume", command.resume, "continue an earlier sweep: measure only what its results lack");
+  sub.add_option("--budget", command.budget_minutes,
+                 "begin nothing that would end later; the most telling measurements come first")
+      ->type_name("MINUTES")
+      ->default_str("no limit")
+      ->check(CLI::PositiveNumber);
   sub.add_option("--shard", command.shard, "measure only the I-th of N parts, I from 0")
       ->type_name("I/N")
       ->default_str("as mpirun or Slurm say");

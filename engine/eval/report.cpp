@@ -139,6 +139,38 @@ std::string perplexity_section(const SweepTable& table) {
       perplexity_table(table));
 }
 
+std::string growing_table(const SweepTable& table, const std::vector<PositionRange>& ranges) {
+  std::string html = "<div class=\"scroll\"><table><thead><tr><th scope=\"col\">perplexity of positions</th>";
+  for (const auto& range : ranges) html += fmt::format("<th scope=\"col\">{}</th>", range.name());
+  html += "</tr>\n</thead><tbody>\n";
+  for (const auto& column : table.growing_columns) {
+    const auto found = table.growing.find(column);
+    const std::string label = found == table.growing.end() ? column : found->second.label;
+    html += fmt::format("<tr><th scope=\"row\"><span class=\"swatch c{}\"></span>{}</th>",
+                        colour_of(scaling_of(column)), xml_escaped(label));
+    for (const auto& range : ranges) {
+      const auto value = growing_perplexity(table, column, range);
+      const char* style = contains(best_growing(table, range), column) ? " class=\"best\"" : "";
+      html += fmt::format("<td{}>{}</td>", style, value ? compact(*value) : "–");
+    }
+    html += "</tr>\n";
+  }
+  return html + "</tbody></table></div>\n";
+}
+
+std::string growing_section(const SweepTable& table) {
+  const auto ranges = growing_ranges(table);
+  if (ranges.empty()) return "";
+  return fmt::format(
+      "<section><h2>A context that grows</h2>\n<p>{} read once from its first token on, as a conversation or "
+      "a long answer grows: each token is predicted from the cache as it is at that moment. Stale (dashed): "
+      "when the scale moves, cached keys stay as they were rotated. Static scalings have the factor of the "
+      "whole length from the beginning.</p>\n"
+      "<div class=\"wide\">{}</div>\n<div class=\"narrow\">{}</div>\n{}</section>\n",
+      xml_escaped(table.text), growing_chart(table, 980, 420), growing_chart(table, 360, 340),
+      growing_table(table, ranges));
+}
+
 std::string passkey_section(const SweepTable& table) {
   if (table.passkey.empty()) return "";
   std::string html =
@@ -207,8 +239,8 @@ std::string html_report(const SweepTable& table) {
       "<style>{1}{2}</style>\n</head>\n<body>\n<main>\n<header><h1>{0}</h1>\n"
       "<p>Trained for {3} tokens; measured at {4}.</p></header>\n",
       title, kStyle, colour_rules(), table.original_ctx, joined(lengths));
-  html +=
-      perplexity_section(table) + passkey_section(table) + speed_section(table) + conclusion_section(table);
+  html += growing_section(table) + perplexity_section(table) + passkey_section(table) + speed_section(table) +
+          conclusion_section(table);
   html += "<div class=\"notes\">\n";
   for (const auto& note : table.notes) html += "<p>" + xml_escaped(note) + "</p>\n";
   return html + "</div>\n</main>\n</body>\n</html>\n";

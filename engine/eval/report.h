@@ -6,9 +6,13 @@
 #include <tuple>
 #include <vector>
 
-#include "engine/eval/sweep_log.h"
+#include "engine/eval/sweep.h"
 
 namespace lariat {
+
+// Perplexities closer than this are called equal; worse than that a model says nothing, and charts need room
+// for powers of ten.
+inline constexpr double kTie = 1.005, kMostPerplexity = 1e100;
 
 struct PerplexityValue {
   double ppl = 0, standard_error = 0;
@@ -25,6 +29,12 @@ struct SpeedValue {
   int64_t cache_bytes = 0;
 };
 
+// A column of a growing context, by position.
+struct GrowingValue {
+  std::string label;  // "yarn ×4": with the factor of a static scaling
+  std::vector<PositionBucket> positions;
+};
+
 // What was measured, by scaling, length and depth: the input of tables, reports and conclusions. Cells may be
 // missing (an interrupted sweep, a loss that is not finite).
 struct SweepTable {
@@ -37,6 +47,8 @@ struct SweepTable {
   std::map<std::pair<std::string, int64_t>, PerplexityValue> perplexity;
   std::map<std::tuple<std::string, int64_t, double>, RetrievalValue> passkey;
   std::map<std::pair<std::string, int64_t>, SpeedValue> speed;
+  std::vector<std::string> growing_columns;  // scalings, and those with stale keys (sweep_log.h)
+  std::map<std::string, GrowingValue> growing;
 
   std::optional<PerplexityValue> perplexity_at(const std::string& scaling, int64_t length) const;
   std::optional<RetrievalValue> passkey_at(const std::string& scaling, int64_t length, double depth) const;
@@ -47,14 +59,38 @@ struct SweepTable {
 
 SweepTable tabulate(const SweepRecords& log);
 
+// What a log lacks of these units, or nothing: "speed at 512; perplexity at 1024 (linear and ntk)".
+std::string left_out(const SweepRecords& log, const std::vector<SweepUnit>& units);
+
+// --- a growing context ---
+
+struct PositionRange {
+  int64_t from = 0, to = 0;
+  std::string name() const { return (from > 0 ? std::to_string(from) + "–" : "up to ") + std::to_string(to); }
+};
+// Up to the original length, up to twice it and up to the end, as near as ends of buckets come; empty:
+// nothing was measured.
+std::vector<PositionRange> growing_ranges(const SweepTable& table);
+// Of all positions inside the range; unset: not measured, or not finite.
+std::optional<double> growing_perplexity(const SweepTable& table, const std::string& column,
+                                         const PositionRange& range);
+// The columns within half a percent of the lowest.
+std::vector<std::string> best_growing(const SweepTable& table, const PositionRange& range);
+// What growing costs the scalings that follow the length, with and without stale keys; and what the others
+// cost before the original length.
+std::vector<std::string> growing_conclusions(const SweepTable& table);
+
 // The scalings whose perplexity at a length is within half a percent of the lowest; empty: none measured.
 std::vector<std::string> best_by_perplexity(const SweepTable& table, int64_t length);
 // Those that found the most keys; empty: none measured, or none found.
 std::vector<std::string> best_by_passkey(const SweepTable& table, int64_t length);
 
-// Which scaling won where, in plain sentences: one per length and measurement, the last one over all lengths
-// beyond the original.
+// Which scaling won where, in plain sentences: one per length and measurement, two of the growing context,
+// the last one over all lengths beyond the original.
 std::vector<std::string> conclusions(const SweepTable& table);
+
+// A scaling's name inside a sentence, where "none" would be misread.
+std::string spoken(const std::string& scaling);
 
 // "a", "a and b", "a, b and c".
 std::string joined(const std::vector<std::string>& words);
@@ -78,6 +114,9 @@ int colour_of(const std::string& scaling);
 // lines' ends, moved apart where lines meet. width: of the picture in CSS pixels, so that text keeps its size
 // on a narrow page.
 std::string perplexity_chart(const SweepTable& table, int width, int height);
+
+// Perplexity by position while the context grows, stale keys dashed.
+std::string growing_chart(const SweepTable& table, int width, int height);
 
 // Share of passkeys found by length (columns) and depth (rows) under one scaling.
 std::string passkey_map(const SweepTable& table, const std::string& scaling);

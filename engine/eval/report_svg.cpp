@@ -34,49 +34,68 @@ double error_of(const PerplexityValue& value) {
 
 std::string tick_label(double tick) { return tick >= 1e6 ? compact(tick) : fmt::format("{:g}", tick); }
 
+// A line of a chart: values by length or position.
+struct Series {
+  std::string name, label;  // the whole name, and what stands at the line's end
+  int colour = 0;
+  bool dashed = false, dots = true;
+  std::vector<std::pair<double, PerplexityValue>> points;
+};
+
+// What a chart shows.
+struct Curves {
+  std::string title, across_name;
+  Axis across;
+  std::vector<int64_t> ticks;
+  int64_t original_ctx = 0;
+  std::vector<Series> series;
+};
+
 class PerplexityChart {
  public:
-  PerplexityChart(const SweepTable& table, int width, int height)
-      : table_(table), width_(width), height_(height), chart_{20, 34, width - 118.0, height - 46.0} {
+  PerplexityChart(Curves curves, int width, int height)
+      : curves_(std::move(curves)), width_(width), height_(height), chart_{20, 34, 0, height - 46.0} {
     Axis& up = chart_.up;
     up = {HUGE_VAL, 0};
-    for (const auto& [key, value] : table.perplexity) {
-      up.low = std::min(up.low, std::max(value.ppl - error_of(value), value.ppl / 2));
-      up.high = std::max(up.high, value.ppl + error_of(value));
+    size_t longest = 12;  // characters
+    for (const auto& series : curves_.series) {
+      longest = std::max(longest, series.label.size());
+      for (const auto& [at, value] : series.points) {
+        up.low = std::min(up.low, std::max(value.ppl - error_of(value), value.ppl / 2));
+        up.high = std::max(up.high, value.ppl + error_of(value));
+      }
     }
+    if (up.high == 0) up = {1, 10};  // no points
     up.logarithmic = up.high > 3 * up.low;
     const double margin =
         up.logarithmic ? std::pow(up.high / up.low, 0.05) : 0.06 * std::max(up.high - up.low, 0.01 * up.high);
     up.low = up.logarithmic ? up.low / margin : std::max(up.low - margin, 0.0);
     up.high = up.logarithmic ? up.high * margin : up.high + margin;
-    chart_.across = {static_cast<double>(table.lengths.front()), static_cast<double>(table.lengths.back()),
-                     true};
+    chart_.across = curves_.across;
     chart_.inset = 12;
+    chart_.right = width - 22 - 8.0 * static_cast<double>(longest);
     for (const double tick : up.round_numbers())
       chart_.left = std::max(chart_.left, 20 + 7.2 * static_cast<double>(tick_label(tick).size()));
   }
 
   std::string draw() const {
-    std::string svg =
-        fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"Perplexity by context length\">\n",
-                    width_, height_);
+    std::string svg = fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">\n", width_,
+                                  height_, curves_.title);
     svg += axes();
     std::vector<std::pair<double, size_t>> labels;
-    for (size_t i = 0; i < table_.scalings.size(); ++i) {
-      const auto points = points_of(table_.scalings[i]);
-      if (points.empty()) continue;
-      svg += curve(table_.scalings[i], points);
-      labels.emplace_back(y(points.back().second.ppl), i);
+    for (size_t i = 0; i < curves_.series.size(); ++i) {
+      const Series& series = curves_.series[i];
+      if (series.points.empty()) continue;
+      svg += curve(series);
+      labels.emplace_back(y(series.points.back().second.ppl), i);
     }
     spread(labels, chart_.top + 4, chart_.bottom);
-    for (const auto& [at, i] : labels) svg += end_label(table_.scalings[i], at);
+    for (const auto& [at, i] : labels) svg += end_label(curves_.series[i], at);
     return svg + "</svg>\n";
   }
 
  private:
-  using Points = std::vector<std::pair<int64_t, PerplexityValue>>;
-
-  double x(int64_t length) const { return chart_.x(static_cast<double>(length)); }
+  double x(double at) const { return chart_.x(at); }
   double y(double ppl) const { return chart_.y(std::clamp(ppl, chart_.up.low, chart_.up.high)); }
 
   std::string axes() const {
@@ -84,60 +103,53 @@ class PerplexityChart {
     std::string svg;
     for (const double tick : chart_.up.round_numbers()) svg += chart_.tick_up(tick, tick_label(tick));
     double last = -HUGE_VAL;
-    for (const int64_t length : table_.lengths) {
-      svg += svg_line(x(length), bottom, x(length), bottom + 5, "axis");
-      const std::string name = std::to_string(length);
+    for (const int64_t tick : curves_.ticks) {
+      const double at = x(static_cast<double>(tick));
+      svg += svg_line(at, bottom, at, bottom + 5, "axis");
+      const std::string name = std::to_string(tick);
       const double half = 3.8 * static_cast<double>(name.size());
-      if (x(length) - half < last + 6) continue;  // no room beside the one before
-      svg += svg_text(x(length), bottom + 20, "middle", "tick", name);
-      last = x(length) + half;
+      if (at - half < last + 6) continue;  // no room beside the one before
+      svg += svg_text(at, bottom + 20, "middle", "tick", name);
+      last = at + half;
     }
     svg += svg_line(left, bottom, right, bottom, "axis");
-    svg += svg_text((left + right) / 2, bottom + 39, "middle", "name", "context length (tokens)");
+    svg += svg_text((left + right) / 2, bottom + 39, "middle", "name", curves_.across_name);
     svg += svg_text(left - 8, top - 12, "start", "name",
                     chart_.up.logarithmic ? "perplexity (log scale)" : "perplexity");
-    if (table_.original_ctx > table_.lengths.front() && table_.original_ctx < table_.lengths.back()) {
-      svg += chart_.up_at(static_cast<double>(table_.original_ctx), "origin");
-      svg += svg_text(x(table_.original_ctx) + 5, top + 12, "start", "tick", "trained length");
+    const auto trained = static_cast<double>(curves_.original_ctx);
+    if (trained > chart_.across.low && trained < chart_.across.high) {
+      svg += chart_.up_at(trained, "origin");
+      svg += svg_text(x(trained) + 5, top + 12, "start", "tick", "trained length");
     }
     return svg;
   }
 
-  Points points_of(const std::string& scaling) const {
-    Points points;
-    for (const int64_t length : table_.lengths) {
-      if (const auto value = table_.perplexity_at(scaling, length)) points.emplace_back(length, *value);
-    }
-    return points;
-  }
-
-  std::string curve(const std::string& scaling, const Points& points) const {
-    // Dynamic scalings are dashed: they often lie on the static ones.
-    const char* dashed = scaling.starts_with("dynamic") ? " dashed" : "";
-    std::string title = xml_escaped(scaling), marks;
+  std::string curve(const Series& series) const {
+    std::string title = xml_escaped(series.name), marks;
     std::vector<std::pair<double, double>> line;
-    for (const auto& [length, value] : points) {
-      const double error = error_of(value), at = x(length);
-      title += fmt::format("\n{}: {}", length, compact(value.ppl));
+    for (const auto& [across, value] : series.points) {
+      const double error = error_of(value), at = x(across);
+      title += fmt::format("\n{:.0f}: {}", across, compact(value.ppl));
       line.emplace_back(at, y(value.ppl));
+      if (!series.dots) continue;
       marks += svg_line(at, y(value.ppl - error), at, y(value.ppl + error), "error") +
                fmt::format("<circle cx=\"{}\" cy=\"{}\" r=\"3.5\" class=\"dot\"/>\n", svg_number(at),
                            svg_number(y(value.ppl)));
     }
-    return fmt::format("<g class=\"c{}{}\"><title>{}</title>\n{}{}</g>\n", colour_of(scaling), dashed, title,
-                       svg_path("curve", line), marks);
+    return fmt::format("<g class=\"c{}{}\"><title>{}</title>\n{}{}</g>\n", series.colour,
+                       series.dashed ? " dashed" : "", title, svg_path("curve", line), marks);
   }
 
-  std::string end_label(const std::string& scaling, double at) const {
-    const auto [length, value] = points_of(scaling).back();
-    const double from = x(length) + 5, height = y(value.ppl), to = chart_.right + 6;
+  std::string end_label(const Series& series, double at) const {
+    const auto& [across, value] = series.points.back();
+    const double from = x(across) + 5, height = y(value.ppl), to = chart_.right + 6;
     return fmt::format(
-        "<g class=\"c{}\">{}{}</g>\n", colour_of(scaling),
+        "<g class=\"c{}\">{}{}</g>\n", series.colour,
         svg_path("leader", {{from, height}, {std::max(from, chart_.right - 4), height}, {to, at}}),
-        svg_text(to + 4, at + 4, "start", "series", scaling));
+        svg_text(to + 4, at + 4, "start", "series", series.label));
   }
 
-  const SweepTable& table_;
+  Curves curves_;
   int width_, height_;
   Chart chart_;
 };
@@ -169,7 +181,54 @@ int colour_of(const std::string& scaling) {
 }
 
 std::string perplexity_chart(const SweepTable& table, int width, int height) {
-  return PerplexityChart(table, width, height).draw();
+  const auto first = static_cast<double>(table.lengths.front()),
+             last = static_cast<double>(table.lengths.back());
+  Curves curves{"Perplexity by context length",
+                "context length (tokens)",
+                {first, last, true},
+                table.lengths,
+                table.original_ctx,
+                {}};
+  for (const auto& scaling : table.scalings) {
+    // Dynamic scalings are dashed: they often lie on the static ones.
+    Series series{scaling, scaling, colour_of(scaling), scaling.starts_with("dynamic"), true, {}};
+    for (const int64_t length : table.lengths) {
+      if (const auto value = table.perplexity_at(scaling, length))
+        series.points.emplace_back(static_cast<double>(length), *value);
+    }
+    curves.series.push_back(std::move(series));
+  }
+  return PerplexityChart(std::move(curves), width, height).draw();
+}
+
+std::string growing_chart(const SweepTable& table, int width, int height) {
+  const auto last = static_cast<double>(table.lengths.back());
+  Curves curves{"Perplexity by position in a growing context",
+                "position (tokens)",
+                {0, last, false},
+                table.lengths,
+                table.original_ctx,
+                {}};
+  const bool narrow = width < 600;
+  for (const auto& column : table.growing_columns) {
+    const auto found = table.growing.find(column);
+    if (found == table.growing.end()) continue;
+    const auto& [label, positions] = found->second;
+    // A narrow picture has no room for the whole name; the colour tells whose stale keys they are.
+    Series series{label,
+                  narrow && is_stale(column) ? "stale" : label,
+                  colour_of(scaling_of(column)),
+                  is_stale(column),
+                  false,
+                  {}};
+    for (const auto& [from, to, tokens, nll] : positions) {
+      const auto value = growing_perplexity(table, column, {from, to});
+      if (value)
+        series.points.emplace_back(static_cast<double>(from + to) / 2, PerplexityValue{*value, 0, tokens});
+    }
+    curves.series.push_back(std::move(series));
+  }
+  return PerplexityChart(std::move(curves), width, height).draw();
 }
 
 std::string passkey_map(const SweepTable& table, const std::string& scaling) {

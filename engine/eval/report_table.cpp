@@ -10,10 +10,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A model that predicts worse than this says nothing, and charts need room for powers of ten.
-constexpr double kMostPerplexity = 1e100;
-constexpr double kTie = 1.005;  // perplexities closer than this are called equal
-
 double number(const Json& record, const char* key) {
   return record.contains(key) && record[key].is_number() ? record[key].get<double>() : std::nan("");
 }
@@ -31,7 +27,8 @@ auto find(const Map& map, const Key& key) -> std::optional<typename Map::mapped_
   return found->second;
 }
 
-std::vector<std::string> notes_of(const Json& header) {
+std::vector<std::string> notes_of(const SweepRecords& log) {
+  const Json& header = log.header;
   const auto text = [](const Json& value) {
     return value.is_string() ? value.get<std::string>() : value.dump();
   };
@@ -47,6 +44,12 @@ std::vector<std::string> notes_of(const Json& header) {
     notes.push_back(fmt::format("Perplexity of {}, {}{}; bars are one standard error.",
                                 text(header["text"]["name"]), windows, most));
   }
+  const Json& growing = header["growing"];
+  if (growing["measured"]) {
+    notes.push_back(
+        fmt::format("The growing context reads {} {} tokens at a time, as far as perplexity does.",
+                    text(header["text"]["name"]), text(growing["step"])));
+  }
   const Json& passkey = header["passkey"];
   if (passkey["measured"]) {
     notes.push_back(fmt::format(
@@ -61,13 +64,24 @@ std::vector<std::string> notes_of(const Json& header) {
       options["stale_cache"] ? ", with cached keys left stale." : "."));
   notes.push_back(fmt::format("Backend {}, weights {}, keys {}, values {}.", text(options["backend"]),
                               text(options["dtype"]), text(options["k_dtype"]), text(options["v_dtype"])));
+  if (const std::string missing = left_out(log, all_units(header)); !missing.empty())
+    notes.push_back("Not measured: " + missing + ".");
   return notes;
 }
 
-// A scaling's name inside a sentence, where "none" would be misread.
-std::string spoken(const std::string& scaling) { return scaling == "none" ? "the unscaled model" : scaling; }
+GrowingValue growing_value(const Json& record) {
+  GrowingValue value{record["scaling"], {}};
+  const double factor = number(record, "factor");
+  if (!std::isnan(factor)) value.label += fmt::format(" ×{:g}", factor);
+  for (const auto& bucket : record["positions"]) {
+    const int64_t tokens = bucket["tokens"];
+    value.positions.push_back(
+        {bucket["from"], bucket["to"], tokens, static_cast<double>(tokens) * number(bucket, "loss")});
+  }
+  return value;
+}
 
-std::string spoken(std::vector<std::string> scalings) {
+std::string spoken_all(std::vector<std::string> scalings) {
   for (auto& scaling : scalings) scaling = spoken(scaling);
   return joined(scalings);
 }
@@ -113,7 +127,7 @@ std::string perplexity_sentence(const SweepTable& table, int64_t length) {
     return fmt::format("At {} tokens every scaling reads alike (perplexity {}).", length, lowest);
   }
   return fmt::format("At {} tokens {} {} the lowest perplexity, {}; {} is worst with {}.", length,
-                     spoken(best), best.size() == 1 ? "has" : "have", lowest, spoken(worst),
+                     spoken_all(best), best.size() == 1 ? "has" : "have", lowest, spoken(worst),
                      compact(highest));
 }
 
@@ -127,7 +141,7 @@ std::string passkey_sentence(const SweepTable& table, int64_t length) {
   if (best.size() == values.size()) {
     return fmt::format("At {} tokens every scaling finds {} of the passkeys.", length, percent(most));
   }
-  return fmt::format("At {} tokens {} {} the most passkeys, {}; {} finds {}.", length, spoken(best),
+  return fmt::format("At {} tokens {} {} the most passkeys, {}; {} finds {}.", length, spoken_all(best),
                      best.size() == 1 ? "finds" : "find", percent(most), spoken(last), percent(least));
 }
 
@@ -160,7 +174,7 @@ std::string overall_sentence(const SweepTable& table) {
   const Winners read = winners(table, best_by_perplexity), found = winners(table, best_by_passkey);
   if (table.scalings.size() < 2 || (read.names.empty() && found.names.empty())) return "";
   const auto verb = [](const Winners& by, const char* word) {
-    return fmt::format("{} {}{}", spoken(by.names), word, by.names.size() == 1 ? "s" : "");
+    return fmt::format("{} {}{}", spoken_all(by.names), word, by.names.size() == 1 ? "s" : "");
   };
   std::string sentence = fmt::format("Beyond the original {} tokens, ", table.original_ctx);
   if (read.names == found.names) {
@@ -210,7 +224,8 @@ SweepTable tabulate(const SweepRecords& log) {
   table.scalings = header["scalings"].get<std::vector<std::string>>();
   table.lengths = header["lengths"].get<std::vector<int64_t>>();
   table.depths = header["passkey"]["depths"].get<std::vector<double>>();
-  table.notes = notes_of(header);
+  table.notes = notes_of(log);
+  if (header["growing"]["measured"]) table.growing_columns = header["growing"]["columns"];
   for (const auto& record : log.records) {
     const std::pair<std::string, int64_t> cell(record["scaling"], record["length"]);
     if (record["kind"] == "perplexity") {
@@ -220,6 +235,8 @@ SweepTable tabulate(const SweepRecords& log) {
       if (value.ppl >= 0.5 && value.ppl <= kMostPerplexity) table.perplexity[cell] = value;
     } else if (record["kind"] == "passkey") {
       table.passkey[{cell.first, cell.second, record["depth"]}] = {record["trials"], record["correct"]};
+    } else if (record["kind"] == "growing") {
+      if (cell.second == table.lengths.back()) table.growing[cell.first] = growing_value(record);
     } else {
       table.speed[cell] = {timing(record, "prefill_tok_s"), timing(record, "decode_tok_s"),
                            record["cache_bytes"]};
@@ -247,9 +264,29 @@ std::vector<std::string> conclusions(const SweepTable& table) {
   };
   for (const int64_t length : table.lengths) add(perplexity_sentence(table, length));
   for (const int64_t length : table.lengths) add(passkey_sentence(table, length));
+  for (auto& sentence : growing_conclusions(table)) add(std::move(sentence));
   add(overall_sentence(table));
   return sentences;
 }
+
+std::string left_out(const SweepRecords& log, const std::vector<SweepUnit>& units) {
+  const auto missing = missing_units(log, units);
+  std::string text;
+  for (auto unit = missing.begin(); unit != missing.end();) {
+    const auto is_of = [&](const SweepUnit& other) {
+      return other.kind == unit->kind && other.length == unit->length;
+    };
+    const auto end = std::find_if_not(unit, missing.end(), is_of);
+    std::vector<std::string> names;
+    for (auto each = unit; each != end; ++each) names.push_back(each->scaling);
+    text += fmt::format("{}{} at {}", text.empty() ? "" : "; ", name_of(unit->kind), unit->length);
+    if (std::ranges::count_if(units, is_of) > end - unit) text += " (" + joined(names) + ")";
+    unit = end;
+  }
+  return text;
+}
+
+std::string spoken(const std::string& scaling) { return scaling == "none" ? "the unscaled model" : scaling; }
 
 std::string joined(const std::vector<std::string>& words) {
   std::string text;

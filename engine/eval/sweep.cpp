@@ -3,9 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
-#include <set>
 
+#include "engine/eval/growing.h"
 #include "engine/memory_check.h"
 #include "engine/stopwatch.h"
 #include "kernels/error.h"
@@ -16,15 +17,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kDynamicFactor = 2.0;  // transformers' documentation and tests
-constexpr int kDecodeSteps = 32;        // of a speed measurement
+constexpr int kGrowingBuckets = 16;     // of positions
 
 bool is_static_scaling(RopeType type) {
   return type == RopeType::kLinear || type == RopeType::kNtk || type == RopeType::kYarn ||
          type == RopeType::kLlama3 || type == RopeType::kProportional;
-}
-
-Json new_record(const SweepUnit& unit) {
-  return {{"kind", name_of(unit.kind)}, {"scaling", unit.scaling}, {"length", unit.length}};
 }
 
 // The scaling of config.json, where its theta and original length are as the options say.
@@ -39,48 +36,16 @@ void sort_unique(std::vector<T>& values) {
   values.erase(std::unique(values.begin(), values.end()), values.end());
 }
 
-std::set<std::string> keys_of(const SweepRecords& log) {
-  std::set<std::string> keys;
-  for (const auto& record : log.records) keys.insert(record_key(record));
-  return keys;
-}
-
-std::vector<std::string> keys_wanted(const SweepUnit& unit, const std::vector<double>& depths) {
-  Json record = new_record(unit);
-  if (unit.kind != SweepUnit::Kind::kPasskey) return {record_key(record)};
-  std::vector<std::string> keys;
-  for (const double depth : depths) {
-    record["depth"] = depth;
-    keys.push_back(record_key(record));
-  }
-  return keys;
-}
-
-bool holds_all(const std::set<std::string>& have, const std::vector<std::string>& wanted) {
-  return std::ranges::all_of(wanted, [&](const std::string& key) { return have.contains(key); });
-}
-
-std::vector<SweepUnit> all_units(const std::vector<std::string>& scalings,
-                                 const std::vector<int64_t>& lengths, bool perplexity, bool passkey,
-                                 bool speed) {
-  std::vector<SweepUnit> units;
-  for (const int64_t length : lengths) {
-    for (const auto& scaling : scalings) {
-      if (perplexity) units.push_back({SweepUnit::Kind::kPerplexity, scaling, length});
-      if (passkey) units.push_back({SweepUnit::Kind::kPasskey, scaling, length});
-      if (speed) units.push_back({SweepUnit::Kind::kSpeed, scaling, length});
-    }
-  }
-  return units;
+// What all measurements of losses say.
+void add_losses(Json& record, const PerplexityResult& result, Stopwatch::time_point start) {
+  record["tokens"] = result.tokens;
+  record["nll"] = result.nll;  // JSON has null for what is not finite
+  record["ppl"] = result.ppl();
+  record["stderr"] = result.standard_error();
+  record["timing"] = {{"seconds", seconds_since(start)}};
 }
 
 }  // namespace
-
-std::string_view name_of(SweepUnit::Kind kind) {
-  return kind == SweepUnit::Kind::kPerplexity ? "perplexity"
-         : kind == SweepUnit::Kind::kPasskey  ? "passkey"
-                                              : "speed";
-}
 
 Sweep::Sweep(const Model& model, Backend& backend, const Tokenizer& tokenizer,
              std::function<SessionOptions(const RopeScaling&)> session_options, const SweepOptions& options)
@@ -89,6 +54,7 @@ Sweep::Sweep(const Model& model, Backend& backend, const Tokenizer& tokenizer,
       session_options_(std::move(session_options)),
       options_(options),
       own_(own_scaling(model, options.rope)),
+      session_(session_options_(own_)),
       codec_(prompt_codec(tokenizer)),
       tokenizer_(tokenizer),
       bos_(text_bos(tokenizer)) {
@@ -103,6 +69,7 @@ Sweep::Sweep(const Model& model, Backend& backend, const Tokenizer& tokenizer,
                 names.end());
   }
   options_.perplexity = options_.perplexity && !options_.text.empty();
+  options_.growing = options_.growing && !options_.text.empty();
   options_.passkeys.interrupted = options_.interrupted;
 }
 
@@ -118,23 +85,23 @@ RopeScaling Sweep::scaling_for(const std::string& name, int64_t length) const {
   return resolve_rope(own_, rope);
 }
 
-Json Sweep::header() const {
-  const SessionOptions session = session_options_(own_);
-  const auto dir = std::filesystem::absolute(model_.spec.file).parent_path();
-  Json text = nullptr;
-  if (options_.perplexity) {
-    text = {{"name", options_.text.filename().string()},
-            {"bytes", std::filesystem::file_size(options_.text)},
-            {"fingerprint", file_fingerprint(options_.text)}};
+// The part of the header that says what is measured.
+Json Sweep::plan() const {
+  const int64_t longest = options_.lengths.back();
+  Json growing = {{"measured", options_.growing}};
+  if (options_.growing) {
+    std::vector<std::string> columns;
+    for (const auto& scaling : options_.scalings) {
+      columns.push_back(scaling);
+      if (!session_.stale_cache && scaling_for(scaling, longest).depends_on_length())
+        columns.push_back(scaling + std::string(kStale));
+    }
+    growing["step"] = options_.growing_step;
+    growing["columns"] = columns;
   }
-  Json factor = nullptr;
-  if (options_.rope.factor) factor = *options_.rope.factor;
-  return {{"lariat_sweep", 1},
-          {"model", {{"name", dir.filename().string()}, {"fingerprint", model_fingerprint(dir)}}},
-          {"text", text},
-          {"original_ctx", *options_.rope.original_ctx},
-          {"scalings", options_.scalings},
+  return {{"scalings", options_.scalings},
           {"lengths", options_.lengths},
+          {"growing", growing},
           {"perplexity",
            {{"measured", options_.perplexity},
             {"method", name_of(options_.method)},
@@ -145,17 +112,34 @@ Json Sweep::header() const {
             {"depths", options_.passkeys.depths},
             {"trials", options_.passkeys.trials},
             {"seed", options_.passkeys.seed}}},
-          {"speed", {{"measured", options_.speed}}},
-          {"options",
-           {{"backend", backend_.name()},
-            {"dtype", name_of(model_.weights.dtype)},
-            {"k_dtype", name_of(session.k_dtype)},
-            {"v_dtype", name_of(session.v_dtype)},
-            {"factor", factor},
-            {"theta", own_.theta},
-            {"steps_per_octave", session.rope_steps},
-            {"stale_cache", session.stale_cache}}},
-          {"shard", {{"index", options_.shard_index}, {"count", options_.shard_count}}}};
+          {"speed", {{"measured", options_.speed}}}};
+}
+
+Json Sweep::header() const {
+  const auto dir = std::filesystem::absolute(model_.spec.file).parent_path();
+  Json text = nullptr;
+  if (options_.perplexity || options_.growing) {
+    text = {{"name", options_.text.filename().string()},
+            {"bytes", std::filesystem::file_size(options_.text)},
+            {"fingerprint", file_fingerprint(options_.text)}};
+  }
+  Json factor = nullptr;
+  if (options_.rope.factor) factor = *options_.rope.factor;
+  Json header = {{"lariat_sweep", 1},
+                 {"model", {{"name", dir.filename().string()}, {"fingerprint", model_fingerprint(dir)}}},
+                 {"text", text},
+                 {"original_ctx", *options_.rope.original_ctx}};
+  header.update(plan());
+  header["options"] = {{"backend", backend_.name()},
+                       {"dtype", name_of(model_.weights.dtype)},
+                       {"k_dtype", name_of(session_.k_dtype)},
+                       {"v_dtype", name_of(session_.v_dtype)},
+                       {"factor", factor},
+                       {"theta", own_.theta},
+                       {"steps_per_octave", session_.rope_steps},
+                       {"stale_cache", session_.stale_cache}};
+  header["shard"] = {{"index", options_.shard_index}, {"count", options_.shard_count}};
+  return header;
 }
 
 void Sweep::check() {
@@ -163,8 +147,8 @@ void Sweep::check() {
   for (const auto& scaling : options_.scalings) {
     for (const int64_t length : options_.lengths) scaling_for(scaling, length);
   }
-  Session session(model_, backend_, session_options_(own_));
-  const int64_t most = longest + kDecodeSteps, limit = session.options().max_ctx;
+  Session session(model_, backend_, session_);
+  const int64_t most = longest + kSpeedSteps, limit = session.options().max_ctx;
   if (limit > 0 && most > limit) {
     throw Error(
         fmt::format(
@@ -174,7 +158,7 @@ void Sweep::check() {
   }
   check_memory(session, most, options_.passkey ? 2 : 1, fmt::format("a length of {}", longest));
   if (options_.passkey) PasskeyPrompts(codec_).build(shortest, 0.5, 50000);
-  if (options_.perplexity) {
+  if (options_.perplexity || options_.growing) {
     FileTokens file(options_.text, tokenizer_);
     TokenSource source([&](std::vector<int32_t>& tokens) { return file.read(tokens); }, options_.max_tokens);
     const int64_t holds = longest - (bos_ ? 1 : 0), have = source.count(holds);
@@ -186,77 +170,63 @@ void Sweep::check() {
   }
 }
 
-// A guess at the work, in tokens through the model; attention adds its share on long sequences.
-double Sweep::cost(const SweepUnit& unit) const {
-  const auto length = static_cast<double>(unit.length);
-  double tokens = length + kDecodeSteps;
-  if (unit.kind == SweepUnit::Kind::kPasskey) {
-    tokens = 0.7 * length * static_cast<double>(options_.passkeys.depths.size()) *
-             static_cast<double>(options_.passkeys.trials);
-  } else if (unit.kind == SweepUnit::Kind::kPerplexity) {
-    const bool sliding = options_.method == PerplexityMethod::kSliding;
-    const double overlap = sliding ? std::max(1.0, length / static_cast<double>(options_.stride)) : 1.0;
-    tokens = overlap * static_cast<double>(options_.max_tokens > 0 ? options_.max_tokens : 1 << 20);
-  }
-  return tokens * (1.0 + length / 8192.0);
-}
-
-std::vector<SweepUnit> Sweep::units() const {
-  std::vector<SweepUnit> all =
-      all_units(options_.scalings, options_.lengths, options_.perplexity, options_.passkey, options_.speed);
-  if (options_.shard_count == 1) return all;
-  // The most expensive first, each to the shard with the least to do; every shard computes the same plan.
-  std::vector<size_t> order(all.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return cost(all[a]) > cost(all[b]); });
-  std::vector<double> load(static_cast<size_t>(options_.shard_count));
-  std::vector<size_t> mine;
-  for (const size_t i : order) {
-    const auto least = std::min_element(load.begin(), load.end());
-    if (least - load.begin() == options_.shard_index) mine.push_back(i);
-    *least += cost(all[i]);
-  }
-  std::sort(mine.begin(), mine.end());
-  std::vector<SweepUnit> units;
-  units.reserve(mine.size());
-  for (const size_t i : mine) units.push_back(all[i]);
-  return units;
-}
-
 bool Sweep::run(SweepLog& log, const std::function<void(const SweepProgress&)>& progress) {
+  const auto start = Stopwatch::now();
   const std::vector<SweepUnit> mine = units();
-  double total = 0, done = 0;
-  for (const auto& unit : mine) total += cost(unit);
-  for (const auto& unit : mine) {
-    const double share = cost(unit) / total;
+  const std::vector<bool> wanted = to_measure(mine, log.contents());
+  std::vector<double> costs;
+  costs.reserve(mine.size());
+  for (size_t i = 0; i < mine.size(); ++i) costs.push_back(wanted[i] ? seconds_of(mine[i], rate_) : 0.0);
+  const double total = std::max(std::accumulate(costs.begin(), costs.end(), 0.0), 1e-9);
+  double done = 0;
+  for (size_t i = 0; i < mine.size(); ++i) {
     const auto report = [&](double part) {
-      if (progress) progress({unit, std::min(1.0, done + share * part)});
+      if (progress) progress({mine[i], std::min(1.0, (done + costs[i] * part) / total)});
     };
     report(0);
-    if (!run_unit(unit, log, report)) return false;
-    done += share;
+    const double left = options_.budget > 0 ? options_.budget - seconds_since(start) : HUGE_VAL;
+    if (!run_unit(mine[i], log, left, report)) return false;
+    done += costs[i];
   }
   return true;
 }
 
-bool Sweep::run_unit(const SweepUnit& unit, SweepLog& log, const std::function<void(double)>& progress) {
-  if (holds_all(keys_of(log.contents()), keys_wanted(unit, options_.passkeys.depths))) return true;
+bool Sweep::run_unit(const SweepUnit& unit, SweepLog& log, double left,
+                     const std::function<void(double)>& progress) {
+  if (holds(record_keys(log.contents()), unit, options_.passkeys.depths)) return true;
   if (options_.interrupted != nullptr && options_.interrupted->load()) return false;
   if (copy_equal(unit, log)) return true;
-  Session session(model_, backend_, session_options_(scaling_for(unit.scaling, unit.length)));
-  if (unit.kind == SweepUnit::Kind::kPerplexity) return run_perplexity(unit, session, log, progress);
-  if (unit.kind == SweepUnit::Kind::kPasskey) return run_passkey(unit, session, log, progress);
+  if (seconds_of(unit, rate_) > left) return true;  // left out
+  SessionOptions options = session_options_(scaling_for(scaling_of(unit.scaling), unit.length));
+  options.stale_cache = options.stale_cache || is_stale(unit.scaling);
+  Session session(model_, backend_, options);
+  switch (unit.kind) {
+    case SweepUnit::Kind::kGrowing:
+      return run_growing(unit, session, log, progress);
+    case SweepUnit::Kind::kPasskey:
+      return run_passkey(unit, session, log, progress);
+    case SweepUnit::Kind::kPerplexity:
+      return run_perplexity(unit, session, log, progress);
+    case SweepUnit::Kind::kSpeed:
+      break;
+  }
   run_speed(unit, session, log);
   return true;
 }
 
 // Scalings that rotate every key and query of a unit alike give the same numbers: up to the original length a
-// dynamic scaling is none, and so is a factor of 1. Such a unit takes over what was measured.
+// dynamic scaling is none, and so is a factor of 1.
+bool Sweep::equal(const SweepUnit& unit, const std::string& other) const {
+  if (unit.kind == SweepUnit::Kind::kSpeed || is_stale(unit.scaling) || other == unit.scaling) return false;
+  return same_frequencies(unit, other);
+}
+
+// Takes over what was measured of an equal unit.
 bool Sweep::copy_equal(const SweepUnit& unit, SweepLog& log) const {
-  if (unit.kind == SweepUnit::Kind::kSpeed) return false;
+  const bool by_depth = unit.kind == SweepUnit::Kind::kPasskey;
+  const size_t wanted = by_depth ? options_.passkeys.depths.size() : 1;
   for (const auto& other : options_.scalings) {
-    if (other == unit.scaling || !same_frequencies(unit, other)) continue;
+    if (!equal(unit, other)) continue;
     std::vector<Json> records;
     for (const auto& record : log.contents().records) {
       if (record["kind"] != name_of(unit.kind) || record["scaling"] != other ||
@@ -266,8 +236,8 @@ bool Sweep::copy_equal(const SweepUnit& unit, SweepLog& log) const {
       records.push_back(without_timing(record));
       records.back()["scaling"] = unit.scaling;
     }
-    if (records.size() != keys_wanted(unit, options_.passkeys.depths).size()) continue;
-    const auto have = keys_of(log.contents());
+    if (records.size() != wanted) continue;
+    const auto have = record_keys(log.contents());
     for (const auto& record : records) {
       if (!have.contains(record_key(record))) log.append(record);
     }
@@ -279,7 +249,7 @@ bool Sweep::copy_equal(const SweepUnit& unit, SweepLog& log) const {
 // A scale moves in one direction as a sequence grows, so that the ends of the unit's lengths tell all.
 bool Sweep::same_frequencies(const SweepUnit& unit, const std::string& other) const {
   const RopeScaling a = scaling_for(unit.scaling, unit.length), b = scaling_for(other, unit.length);
-  const int steps = session_options_(own_).rope_steps;
+  const int steps = session_.rope_steps;
   const bool grows = unit.kind == SweepUnit::Kind::kPasskey;  // the answer comes after the prompt
   const int64_t longest = unit.length + (grows ? options_.passkeys.max_new_tokens : 0);
   for (const int64_t length : {int64_t{1}, longest}) {
@@ -307,18 +277,46 @@ bool Sweep::run_perplexity(const SweepUnit& unit, Session& session, SweepLog& lo
   const PerplexityResult& result = results.front();
   if (!result.complete) return false;
   Json record = new_record(unit);
-  record["tokens"] = result.tokens;
-  record["nll"] = result.nll;  // JSON has null for what is not finite
-  record["ppl"] = result.ppl();
-  record["stderr"] = result.standard_error();
-  record["timing"] = {{"seconds", seconds_since(start)}};
+  add_losses(record, result, start);
+  log.append(record);
+  return true;
+}
+
+bool Sweep::run_growing(const SweepUnit& unit, Session& session, SweepLog& log,
+                        const std::function<void(double)>& progress) {
+  FileTokens file(options_.text, tokenizer_);
+  TokenSource source([&](std::vector<int32_t>& tokens) { return file.read(tokens); }, options_.max_tokens);
+  PerplexityOptions options;
+  options.ctx = {unit.length};
+  options.step = options_.growing_step;
+  options.bos = bos_;
+  options.buckets = kGrowingBuckets;
+  options.interrupted = options_.interrupted;
+  const auto start = Stopwatch::now();
+  const auto results = measure_growing(
+      session, source, options_.text.string(), options,
+      [&](int64_t done, int64_t of) { progress(static_cast<double>(done) / static_cast<double>(of)); });
+  const PerplexityResult& result = results.front();
+  if (!result.complete) return false;
+  Json record = new_record(unit);
+  const RopeScaling& rope = session.rope();
+  if (is_static_scaling(rope.type) && rope.factor > 1) record["factor"] = rope.factor;
+  Json positions = Json::array();
+  for (const auto& bucket : result.positions) {
+    positions.push_back({{"from", bucket.from},
+                         {"to", bucket.to},
+                         {"tokens", bucket.tokens},
+                         {"loss", bucket.nll / static_cast<double>(bucket.tokens)}});
+  }
+  add_losses(record, result, start);
+  record["positions"] = std::move(positions);
   log.append(record);
   return true;
 }
 
 bool Sweep::run_passkey(const SweepUnit& unit, Session& session, SweepLog& log,
                         const std::function<void(double)>& progress) {
-  const auto have = keys_of(log.contents());
+  const auto have = record_keys(log.contents());
   PasskeyOptions options = options_.passkeys;
   std::erase_if(options.depths, [&](double depth) {
     Json record = new_record(unit);
@@ -355,26 +353,16 @@ void Sweep::run_speed(const SweepUnit& unit, Session& session, SweepLog& log) {
   session.prefill(sequence, tokens);
   const double prefill = seconds_since(start);
   start = Stopwatch::now();
-  for (int i = 0; i < kDecodeSteps; ++i)
+  for (int i = 0; i < kSpeedSteps; ++i)
     session.decode(sequence, tokens[static_cast<size_t>(i) % tokens.size()]);
   const double decode = seconds_since(start);
   Json record = new_record(unit);
   record["cache_bytes"] = sequence.cache().bytes();
   record["rerotations"] = sequence.cache().rerotations().count;
   record["timing"] = {{"prefill_tok_s", static_cast<double>(unit.length) / prefill},
-                      {"decode_tok_s", kDecodeSteps / decode},
+                      {"decode_tok_s", kSpeedSteps / decode},
                       {"rerotation_s", sequence.cache().rerotations().seconds}};
   log.append(record);
-}
-
-bool is_complete(const SweepRecords& log) {
-  const Json& header = log.header;
-  const auto units = all_units(header["scalings"], header["lengths"], header["perplexity"]["measured"],
-                               header["passkey"]["measured"], header["speed"]["measured"]);
-  const auto have = keys_of(log);
-  return std::ranges::all_of(units, [&](const SweepUnit& unit) {
-    return holds_all(have, keys_wanted(unit, header["passkey"]["depths"]));
-  });
 }
 
 }  // namespace lariat

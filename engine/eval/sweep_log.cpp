@@ -66,6 +66,12 @@ void check_fields(const JsonFields& header) {
   passkey.need_integer("trials", 0, kMaxCount);
   passkey.need_number("seed", -kMostNumber, kMostNumber);
   header.need_object("speed").need_boolean("measured");
+  const JsonFields growing = header.need_object("growing");
+  if (growing.need_boolean("measured")) {
+    header.need_object("text");
+    growing.need_integer("step", 1, kMaxCount);
+    list(growing, "columns", growing.strings("columns"));
+  }
   const JsonFields options = header.need_object("options");
   for (const char* key : {"backend", "dtype", "k_dtype", "v_dtype"}) options.need_string(key);
   if (!options.present("factor")) options.fail("factor", "expected a number or null");
@@ -77,6 +83,17 @@ void check_fields(const JsonFields& header) {
   }
 }
 
+void check_positions(const JsonFields& record) {
+  const auto positions = record.need_objects("positions");
+  if (positions.size() > kMaxList) record.fail("positions", fmt::format("expected at most {}", kMaxList));
+  for (const JsonFields& bucket : positions) {
+    const int64_t from = bucket.need_integer("from", 0, kMaxCount - 1);
+    bucket.need_integer("to", from + 1, kMaxCount);
+    bucket.need_integer("tokens", 0, kMaxCount);
+    bucket.number("loss", -kMostNumber, kMostNumber);  // null where there is no finite one
+  }
+}
+
 void check_record(const JsonFields& record) {
   const std::string kind = record.need_string("kind");
   record.need_string("scaling");
@@ -84,6 +101,9 @@ void check_record(const JsonFields& record) {
   if (kind == "passkey" || record.present("depth")) record.need_number("depth", 0.0, 1.0);
   if (kind == "perplexity") {  // nll is null when a model gives no finite number
     record.need_integer("tokens", 0, kMaxCount);
+  } else if (kind == "growing") {
+    record.number("factor", -kMostNumber, kMostNumber);
+    check_positions(record);
   } else if (kind == "speed") {
     record.need_integer("cache_bytes", 0, kMaxCount);
   } else if (kind == "passkey") {
@@ -91,7 +111,7 @@ void check_record(const JsonFields& record) {
     if (record.need_integer("correct", 0, kMaxCount) > trials)
       record.fail("correct", "expected at most \"trials\"");
   } else {
-    record.fail("kind", "expected perplexity, passkey or speed");
+    record.fail("kind", "expected growing, perplexity, passkey or speed");
   }
 }
 
@@ -106,8 +126,9 @@ void check_line(const Check& check, const Json& line, const std::string& where, 
   }
 }
 
-// A header written when scale steps were called rungs.
-void rename_rungs(Json& header) {
+// A header written before growing contexts were measured, or when scale steps were called rungs.
+void bring_up_to_date(Json& header) {
+  if (!header.contains("growing")) header["growing"] = {{"measured", false}};
   if (!header.contains("options") || !header["options"].is_object()) return;
   Json& options = header["options"];
   if (!options.contains("rungs")) return;
@@ -130,7 +151,7 @@ Json parse_line(const std::filesystem::path& file, size_t line_number, std::stri
     fail(file, "does not begin like the results of a sweep; name another file");
   }
   if (json["lariat_sweep"] != kVersion) fail(file, "was written by another version; measure again");
-  rename_rungs(json);
+  bring_up_to_date(json);
   return json;
 }
 
@@ -170,11 +191,22 @@ std::string_view contents(const MappedFile& file) {
 
 }  // namespace
 
+std::string scaling_of(std::string_view column) {
+  if (is_stale(column)) column.remove_suffix(kStale.size());
+  return std::string(column);
+}
+
 std::string record_key(const Json& record) {
   std::string key = record["kind"].get<std::string>() + "/" + record["scaling"].get<std::string>() + "/" +
                     record["length"].dump();
   if (record.contains("depth")) key += "/" + Json(record["depth"].get<double>()).dump();
   return key;
+}
+
+std::set<std::string> record_keys(const SweepRecords& log) {
+  std::set<std::string> keys;
+  for (const auto& record : log.records) keys.insert(record_key(record));
+  return keys;
 }
 
 Json without_timing(Json record) {

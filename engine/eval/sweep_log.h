@@ -1,5 +1,6 @@
 #pragma once
 #include <filesystem>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,7 @@ namespace lariat {
 // The results of a sweep, or of one shard of it, as a file of one JSON object per line:
 //
 //   {"lariat_sweep":1,"model":{...},"text":{...},"options":{...},...,"shard":{"index":0,"count":1}}
+//   {"kind":"growing","scaling":"dynamic stale","length":2048,"positions":[{"from":0,"to":128,...},...],...}
 //   {"kind":"perplexity","scaling":"yarn","length":1024,"tokens":...,"nll":...,...,"timing":{...}}
 //   {"kind":"passkey","scaling":"yarn","length":1024,"depth":0.5,"trials":5,"correct":4,...}
 //   {"kind":"speed","scaling":"yarn","length":1024,"cache_bytes":...,"timing":{...}}
@@ -22,8 +24,15 @@ struct SweepRecords {
   std::vector<nlohmann::ordered_json> records;
 };
 
+// Columns of a growing context are scalings, and "dynamic stale": with cached keys left as they were written.
+inline constexpr std::string_view kStale = " stale";
+inline bool is_stale(std::string_view column) { return column.ends_with(kStale); }
+std::string scaling_of(std::string_view column);
+
 // What tells one measurement from the others: "perplexity/yarn/1024", "passkey/yarn/1024/0.5".
 std::string record_key(const nlohmann::ordered_json& record);
+
+std::set<std::string> record_keys(const SweepRecords& log);
 
 // Reads such a file. A line that a killed process left half written at the end is dropped; anything else that
 // is not as above is an Error naming the file and the line. whole_bytes: up to the end of the last whole

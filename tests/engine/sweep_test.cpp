@@ -47,10 +47,16 @@ class SweepTest : public testing::Test {
 
   void write(const std::string& name, const std::string& text) { std::ofstream(dir_ / name) << text; }
 
+  std::string read(const std::string& name) {
+    std::ifstream in(dir_ / name);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+
   Sweep sweep() { return Sweep(model_, backend_, tokenizer_, f32_session_with, options_); }
 
   SweepRecords run(const std::string& log_name, bool resume = false) {
     Sweep measured = sweep();
+    measured.set_rate({.token = 1000});  // nothing here takes as long
     measured.check();
     SweepLog log(dir_ / log_name, measured.header(), resume);
     EXPECT_TRUE(measured.run(log, {}));
@@ -84,7 +90,7 @@ class SweepTest : public testing::Test {
 TEST_F(SweepTest, MeasuresEveryCellOnce) {
   options_.speed = true;
   const SweepRecords log = run("a.jsonl");
-  EXPECT_EQ(log.records.size(), 4U * 2 * (1 + 2 + 1));
+  EXPECT_EQ(log.records.size(), 5U + 4U * 2 * (1 + 2 + 1));
   EXPECT_TRUE(is_complete(log));
   const SweepTable table = tabulate(log);
   EXPECT_EQ(table.perplexity.size(), 8U);
@@ -95,9 +101,119 @@ TEST_F(SweepTest, MeasuresEveryCellOnce) {
   EXPECT_EQ(model_.spec.rope.type, RopeType::kDefault);
 }
 
+nlohmann::ordered_json growing_record(const SweepRecords& log, const std::string& column) {
+  for (const auto& record : log.records) {
+    if (record["kind"] == "growing" && record["scaling"] == column) return without_timing(record);
+  }
+  return nullptr;
+}
+
+TEST_F(SweepTest, AGrowingContextIsMeasuredToTheLongestWithAndWithoutStaleKeys) {
+  options_.perplexity = options_.passkey = false;
+  const SweepRecords log = run("a.jsonl");
+  const std::vector<std::string> columns = {"none", "linear", "dynamic", "dynamic stale", "yarn"};
+  EXPECT_EQ(log.header["growing"]["columns"], columns);
+  const SweepTable table = tabulate(log);
+  EXPECT_EQ(table.growing_columns, columns);
+  EXPECT_EQ(table.growing.at("yarn").label, "yarn ×1.25");
+  EXPECT_EQ(table.growing.at("dynamic stale").label, "dynamic stale");
+  int64_t at = 0;
+  for (const auto& bucket : table.growing.at("dynamic").positions) {
+    EXPECT_EQ(bucket.from, at);
+    at = bucket.to;
+  }
+  EXPECT_EQ(at, 640);
+  const auto ranges = growing_ranges(table);
+  ASSERT_EQ(ranges.size(), 2U);
+  EXPECT_EQ(ranges[0].to, 520);  // the end of 40 positions that is nearest to 512
+  // Up to the original length a dynamic scaling is none, and there is nothing yet to be stale.
+  const PositionRange before{0, 480}, after = ranges[1];
+  for (const char* column : {"dynamic", "dynamic stale"})
+    EXPECT_EQ(growing_perplexity(table, column, before), growing_perplexity(table, "none", before));
+  EXPECT_NE(growing_perplexity(table, "dynamic stale", after), growing_perplexity(table, "dynamic", after));
+
+  // Where all caches are stale there are no second columns, and the first ones are those.
+  options_.scalings = {"dynamic"};
+  Sweep stale(
+      model_, backend_, tokenizer_,
+      [](const RopeScaling& rope) {
+        SessionOptions session = f32_session_with(rope);
+        session.stale_cache = true;
+        return session;
+      },
+      options_);
+  SweepLog stale_log(dir_ / "stale.jsonl", stale.header(), false);
+  ASSERT_TRUE(stale.run(stale_log, {}));
+  ASSERT_EQ(stale_log.contents().records.size(), 1U);
+  EXPECT_EQ(growing_record(stale_log.contents(), "dynamic")["nll"],
+            growing_record(log, "dynamic stale")["nll"]);
+}
+
+// Up to the original length all columns are one: only stale ones are measured again.
+TEST_F(SweepTest, EqualGrowingContextsAreTakenOver) {
+  options_.perplexity = options_.passkey = false;
+  options_.lengths = {512};
+  const SweepRecords log = run("a.jsonl");
+  std::vector<std::string> measured;
+  for (const auto& record : log.records) {
+    if (record.contains("timing")) measured.push_back(record["scaling"]);
+    EXPECT_EQ(record["nll"], log.records[0]["nll"]);
+  }
+  EXPECT_EQ(log.records.size(), 5U);
+  EXPECT_EQ(measured, (std::vector<std::string>{"none", "dynamic stale"}));
+}
+
+// The most telling first; nothing begins that its estimate puts beyond the budget; the rest can follow.
+TEST_F(SweepTest, ABudgetLeavesOutWhatDoesNotFit) {
+  const SweepRecords whole = run("whole.jsonl");
+  const auto units = sweep().units();
+  EXPECT_EQ(units.front(), (SweepUnit{SweepUnit::Kind::kGrowing, "none", 640}));
+  EXPECT_EQ(units[5], (SweepUnit{SweepUnit::Kind::kPasskey, "none", 640}));
+  EXPECT_EQ(units.back(), (SweepUnit{SweepUnit::Kind::kPerplexity, "yarn", 512}));
+  // At 1000 seconds per token: passkeys at 640 read 640 and 2 * 640 and 2 * 2 * 10 tokens.
+  options_.budget = 1'900'000;
+  const SweepRecords part = run("part.jsonl");
+  EXPECT_EQ(left_out(part, units), "passkey at 640");
+  EXPECT_FALSE(is_complete(part));
+  EXPECT_EQ(tabulate(part).notes.back(), "Not measured: passkey at 640.");
+  EXPECT_NE(html_report(tabulate(part)).find("Not measured: passkey at 640."), std::string::npos);
+  options_.budget = 0;
+  EXPECT_EQ(comparable(run("part.jsonl", true)), comparable(whole));
+}
+
+TEST_F(SweepTest, AnEstimateCountsWhatWillBeMeasured) {
+  Sweep measured = sweep();
+  measured.set_rate({.token = 2});
+  const SweepRecords nothing{measured.header(), {}};
+  const SweepEstimate before = measured.estimate(nothing);
+  const SweepRecords log = run("a.jsonl");
+  double records = 0;  // those of passkeys come in pairs
+  for (const auto& record : log.records)
+    records += !record.contains("timing") ? 0 : record["kind"] == "passkey" ? 0.5 : 1;
+  EXPECT_EQ(static_cast<double>(before.units), records);
+  EXPECT_DOUBLE_EQ(before.seconds, 2 * before.tokens);
+  // Three contexts of 640 and 32 decoded tokens: two trials and what they begin with.
+  Session session(model_, backend_, f32_session_with(model_.spec.rope));
+  const size_t position = session.pool().k_bytes_per_position() + session.pool().v_bytes_per_position();
+  EXPECT_EQ(before.cache_bytes, static_cast<double>(3 * (640 + 32) * position));
+  EXPECT_EQ(measured.estimate(log).units, 0);
+}
+
+TEST_F(SweepTest, LogsOfBeforeGrowingContextsAreRead) {
+  options_.growing = options_.passkey = false;
+  run("log.jsonl");
+  std::string text = read("log.jsonl");
+  const std::string member = "\"growing\":{\"measured\":false},";
+  ASSERT_NE(text.find(member), std::string::npos);
+  write("log.jsonl", text.erase(text.find(member), member.size()));
+  EXPECT_TRUE(is_complete(merge_sweep_logs({dir_ / "log.jsonl"})));
+  EXPECT_EQ(run("log.jsonl", true).records.size(), 8U);
+}
+
 // Where scalings are the same the results are taken over; measured anew they would be the same numbers.
 TEST_F(SweepTest, TakenOverResultsEqualMeasuredOnes) {
-  const SweepTable together = tabulate(run("all.jsonl"));
+  const SweepRecords all = run("all.jsonl");
+  const SweepTable together = tabulate(all);
   for (const auto& scaling : options_.scalings) {
     SweepOptions only = options_;
     only.scalings = {scaling};
@@ -109,6 +225,8 @@ TEST_F(SweepTest, TakenOverResultsEqualMeasuredOnes) {
       EXPECT_EQ(table.perplexity_at(scaling, length)->ppl, together.perplexity_at(scaling, length)->ppl);
       EXPECT_EQ(table.passkey_at(scaling, length)->correct, together.passkey_at(scaling, length)->correct);
     }
+    for (const auto& column : table.growing_columns)
+      EXPECT_EQ(growing_record(log.contents(), column), growing_record(all, column));
   }
   EXPECT_EQ(together.perplexity_at("none", 512)->ppl, together.perplexity_at("dynamic", 512)->ppl);
   EXPECT_NE(together.perplexity_at("none", 640)->ppl, together.perplexity_at("dynamic", 640)->ppl);
@@ -137,11 +255,7 @@ TEST_F(SweepTest, InterruptedAndResumedGivesTheReportOfOneRun) {
 
 TEST_F(SweepTest, AHalfWrittenLastLineIsDroppedAndMeasuredAgain) {
   const SweepRecords whole = run("log.jsonl");
-  std::string text;
-  {
-    std::ifstream in(dir_ / "log.jsonl");
-    text.assign(std::istreambuf_iterator<char>(in), {});
-  }
+  std::string text = read("log.jsonl");
   write("log.jsonl", text.substr(0, text.size() - 25));
   EXPECT_EQ(read_sweep_log(dir_ / "log.jsonl").records.size(), whole.records.size() - 1);
   EXPECT_EQ(comparable(run("log.jsonl", true)), comparable(whole));
@@ -199,6 +313,11 @@ TEST_F(SweepTest, WhatReportsAreMadeOfIsChecked) {
       {"/passkey/depths/0", "x"},
       {"/passkey/trials", nullptr},
       {"/speed", nullptr},
+      {"/growing", nullptr},
+      {"/growing/measured", 1},
+      {"/growing/step", 0},
+      {"/growing/columns", nlohmann::json::array()},
+      {"/growing/columns/0", 1},
       {"/options/backend", 1},
       {"/options/factor", "x"},
       {"/options", nullptr},
@@ -221,7 +340,12 @@ TEST_F(SweepTest, WhatReportsAreMadeOfIsChecked) {
         R"({"kind":"perplexity","scaling":"none","length":512,"tokens":9,"depth":"x"})",
         R"({"kind":"passkey","scaling":"none","length":512,"depth":7,"trials":1,"correct":1})",
         R"({"kind":"passkey","scaling":"none","length":512,"depth":1,"trials":1,"correct":2})",
-        R"({"kind":"speed","scaling":"none","length":512,"cache_bytes":-1})"}) {
+        R"({"kind":"speed","scaling":"none","length":512,"cache_bytes":-1})",
+        R"({"kind":"growing","scaling":"none","length":512})",
+        R"({"kind":"growing","scaling":"none","length":512,"positions":[7]})",
+        R"({"kind":"growing","scaling":"none","length":512,"positions":[{"from":4,"to":4,"tokens":1}]})",
+        R"({"kind":"growing","scaling":"none","length":512,"positions":[{"from":0,"to":4,"tokens":-1}]})",
+        R"({"kind":"growing","scaling":"none","length":512,"factor":"x","positions":[]})"}) {
     EXPECT_EQ(lines(bad).rfind("log.jsonl: line 2: \"", 0), 0U) << bad << lines(bad);
   }
 }
@@ -290,47 +414,6 @@ TEST_F(SweepTest, WhatCannotBeMeasuredIsSaidBeforeAnythingIs) {
   options_.lengths = {512};
   options_.scalings = {"none", "yarm"};
   EXPECT_NE(error_of([&] { sweep().check(); }).find("\"yarm\""), std::string::npos);
-}
-
-SweepTable hand_made() {
-  SweepTable table;
-  table.model = "m";
-  table.original_ctx = 100;
-  table.lengths = {100, 200, 400};
-  table.depths = {0, 1};
-  table.scalings = {"none", "ntk", "yarn"};
-  const double ppl[3][3] = {{5, 50, 500}, {5, 7, 12}, {5.01, 6, 6.5}};
-  const int64_t keys[3][3] = {{4, 0, 0}, {4, 3, 0}, {4, 4, 0}};
-  for (size_t s = 0; s < 3; ++s) {
-    for (size_t l = 0; l < 3; ++l) {
-      table.perplexity[{table.scalings[s], table.lengths[l]}] = {ppl[s][l], 0.1, 1000};
-      table.passkey[{table.scalings[s], table.lengths[l], 0}] = {4, keys[s][l]};
-    }
-  }
-  return table;
-}
-
-TEST(Conclusions, SayWhoWonWhere) {
-  const auto sentences = conclusions(hand_made());
-  ASSERT_EQ(sentences.size(), 7U);
-  EXPECT_EQ(sentences[0], "At 100 tokens every scaling reads alike (perplexity 5.00).");
-  EXPECT_EQ(sentences[1],
-            "At 200 tokens yarn has the lowest perplexity, 6.00; the unscaled model is worst with 50.0.");
-  EXPECT_EQ(sentences[3], "At 100 tokens every scaling finds 100 % of the passkeys.");
-  EXPECT_EQ(sentences[4], "At 200 tokens yarn finds the most passkeys, 100 %; the unscaled model finds 0 %.");
-  EXPECT_EQ(sentences[5], "At 400 tokens no passkey is found.");
-  EXPECT_EQ(sentences[6],
-            "Beyond the original 100 tokens, yarn wins: lowest perplexity at 2 of 2 lengths, most passkeys "
-            "at the one length measured.");
-}
-
-TEST(Conclusions, OfLittleAreShortOrNone) {
-  SweepTable table = hand_made();
-  table.scalings = {"yarn"};
-  EXPECT_TRUE(conclusions(table).empty());
-  table = hand_made();
-  table.passkey.clear();
-  EXPECT_EQ(conclusions(table).back(), "Beyond the original 100 tokens, yarn reads best at 2 of 2 lengths.");
 }
 
 }  // namespace

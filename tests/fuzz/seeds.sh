@@ -54,13 +54,15 @@ case $target in
     ;;
   sweep_log)
     cat >"$out/log" <<'JSON'
-{"lariat_sweep":1,"model":{"name":"m","fingerprint":"0"},"text":{"name":"t","bytes":9,"fingerprint":"1"},"original_ctx":64,"scalings":["none","dynamic-yarn"],"lengths":[64,128],"perplexity":{"measured":true,"method":"sliding","stride":32,"max_tokens":512},"passkey":{"measured":true,"depths":[0.0,0.5],"trials":2,"seed":0},"speed":{"measured":true},"options":{"backend":"cpu","dtype":"f32","k_dtype":"f16","v_dtype":"f32","factor":null,"theta":10000.0,"rungs":8,"stale_cache":false},"shard":{"index":0,"count":1}}
+{"lariat_sweep":1,"model":{"name":"m","fingerprint":"0"},"text":{"name":"t","bytes":9,"fingerprint":"1"},"original_ctx":64,"scalings":["none","dynamic-yarn"],"lengths":[64,128],"perplexity":{"measured":true,"method":"sliding","stride":32,"max_tokens":512},"passkey":{"measured":true,"depths":[0.0,0.5],"trials":2,"seed":0},"speed":{"measured":true},"growing":{"measured":true,"step":32,"columns":["none","dynamic-yarn","dynamic-yarn stale"]},"options":{"backend":"cpu","dtype":"f32","k_dtype":"f16","v_dtype":"f32","factor":null,"theta":10000.0,"rungs":8,"stale_cache":false},"shard":{"index":0,"count":1}}
 {"kind":"perplexity","scaling":"none","length":64,"tokens":512,"nll":2.5,"ppl":12.2,"stderr":0.4,"timing":{"seconds":1.5}}
 {"kind":"perplexity","scaling":"dynamic-yarn","length":64,"tokens":512,"nll":2.5,"ppl":12.2,"stderr":0.4}
 {"kind":"perplexity","scaling":"none","length":128,"tokens":512,"nll":6.0,"ppl":403.0,"stderr":9.5}
 {"kind":"perplexity","scaling":"dynamic-yarn","length":128,"tokens":512,"nll":null,"ppl":null,"stderr":null}
 {"kind":"passkey","scaling":"none","length":64,"depth":0.5,"trials":2,"correct":2}
 {"kind":"passkey","scaling":"dynamic-yarn","length":128,"depth":0.0,"trials":2,"correct":1}
+{"kind":"growing","scaling":"none","length":128,"factor":2.0,"tokens":127,"nll":250.5,"ppl":7.2,"stderr":0.4,"positions":[{"from":0,"to":64,"tokens":63,"loss":2.5},{"from":64,"to":128,"tokens":64,"loss":4.0}]}
+{"kind":"growing","scaling":"dynamic-yarn stale","length":128,"tokens":127,"nll":250.5,"ppl":7.2,"stderr":0.4,"positions":[{"from":0,"to":64,"tokens":63,"loss":null},{"from":64,"to":128,"tokens":64,"loss":3.0}]}
 {"kind":"speed","scaling":"none","length":64,"cache_bytes":65536,"timing":{"prefill_tok_s":100.5,"decode_tok_s":20.25}}
 JSON
     ;;

@@ -145,13 +145,28 @@ TEST_F(MeasuringTest, SweepWritesAReportThatSaysWhoWon) {
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_NE(outcome.out.find("Beyond the original 512 tokens, "), std::string::npos) << outcome.out;
   EXPECT_NE(slurp(dir_ / "out.html").find("Which scaling won where"), std::string::npos);
-  EXPECT_EQ(comparable(dir_ / "out.jsonl").size(), 4U * 2 * 3);
+  EXPECT_NE(outcome.out.find("dynamic-yarn stale"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.err.find(" tokens through the model: about "), std::string::npos) << outcome.err;
+  EXPECT_EQ(comparable(dir_ / "out.jsonl").size(), 5U + 4U * 2 * 3);
   // Again, without --resume: the earlier results are kept aside.
   ASSERT_EQ(run_lariat(small_sweep("out.html")).code, 0);
   EXPECT_TRUE(std::filesystem::exists(dir_ / "out.jsonl.old"));
   // Another sweep does not continue them.
   expect_error(run_lariat(small_sweep("out.html") + " --resume --seed 9 --quiet"), 1,
                "out.jsonl: holds results of another sweep (passkey.seed: 0 there, 9 here)");
+}
+
+TEST_F(MeasuringTest, SweepWithinABudgetSaysWhatItLeftOut) {
+  const std::string sweep = small_sweep("out.html") + " --no-passkey";
+  const Outcome nothing = run_lariat(sweep + " --budget 0.0000001");
+  ASSERT_EQ(nothing.code, 0) << nothing.err;
+  const std::string missing = "growing at 640; perplexity at 640; perplexity at 512";
+  EXPECT_NE(nothing.err.find("lariat: not measured within 1 s: " + missing), std::string::npos)
+      << nothing.err;
+  EXPECT_NE(slurp(dir_ / "out.html").find("Not measured: " + missing), std::string::npos);
+  ASSERT_EQ(run_lariat(sweep + " --resume").code, 0);
+  EXPECT_EQ(comparable(dir_ / "out.jsonl").size(), 5U + 4U * 2);
+  EXPECT_EQ(slurp(dir_ / "out.html").find("Not measured"), std::string::npos);
 }
 
 TEST_F(MeasuringTest, MpirunShardsMergeToTheReportOfOneProcess) {
