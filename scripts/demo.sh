@@ -23,6 +23,6 @@ build/lariat "${sweep[@]}" | awk '
   /^depth /    { if (!heading++) printf "%-14s%10s%13s\n", "passkeys found", $2, $3; next }
   /^all /      { printf "%-14s%8s %%%11s %%\n", name, $2, $4; next }
   /^([0-9]+ %|$)/{ next }
-  /^At|^Beyond/{ if (!said++) print ""; print; next }
+  /^(At|While|Before|Beyond) /{ if (!said++) print ""; print; next }
   { print }'
 echo "The whole report: $report"
