@@ -10,6 +10,17 @@
 namespace lariat {
 namespace {
 
+struct TaskWords {
+  std::string_view name, hidden;
+};
+constexpr TaskWords kTasks[] = {  // as in NeedleTask
+    {"passkey", "A number is hidden in {} and asked for at the end."},
+    {"multikey", "Numbers of {1} names are hidden in {0} and that of one is asked for at the end."},
+    {"multivalue", "{1} numbers of one name are hidden in {0} and asked for at the end."},
+    {"multiquery", "Numbers of {1} names are hidden in {0} and asked for at the end."},
+    {"tracking",
+     "A variable's number, which others take over in {1} steps, is hidden in {0}; all are asked for."}};
+
 // Names are "amber-anchor" and the like.
 constexpr std::array kAdjectives = {
     "amber",  "ancient", "bold",  "brave", "bright", "calm",   "clever", "cosmic", "crimson", "curious",
@@ -26,10 +37,6 @@ constexpr int kLetters = 5;                  // of a variable
 std::string new_name(NeedleRandom& random) {
   const auto* adjective = kAdjectives[static_cast<size_t>(random.below(kAdjectives.size()))];
   return fmt::format("{}-{}", adjective, kNouns[static_cast<size_t>(random.below(kNouns.size()))]);
-}
-
-std::string new_number(NeedleRandom& random) {
-  return std::to_string(kLeastNumber + random.below(9 * kLeastNumber));
 }
 
 std::string new_variable(NeedleRandom& random) {
@@ -69,7 +76,9 @@ Needles numbers_of_names(const NeedleOptions& options, double depth, NeedleRando
   const NeedleTask task = options.task;
   const bool one_name = task == NeedleTask::kMultivalue, one_asked = task == NeedleTask::kMultikey;
   const auto names = distinct(one_name ? 1 : options.count, random, new_name);
-  const auto numbers = distinct(options.count, random, new_number);
+  const auto numbers = distinct(options.count, random, [](NeedleRandom& from) {
+    return std::to_string(kLeastNumber + from.below(9 * kLeastNumber));
+  });
   std::vector<double> depths = spread(options.count - 1, random);
   depths.insert(depths.begin(), depth);
   Needles needles;
@@ -81,14 +90,12 @@ Needles numbers_of_names(const NeedleOptions& options, double depth, NeedleRando
   const std::string asked = one_asked ? names[0] : listed(names);
   const bool single = one_asked || options.count == 1;
   needles.task =
-      "Lucky numbers are mentioned here and there in the text below. Read it with care and keep them in "
-      "mind: "
-      "it is followed by a question about them.";
-  needles.question = single ? fmt::format("Which lucky number of {} does the text mention?", asked)
-                            : fmt::format("Which lucky numbers of {} does the text mention? Name all {}.",
-                                          asked, options.count);
-  needles.answer =
-      fmt::format("The lucky number{} of {} {}", single ? "" : "s", asked, single ? "is" : "are");
+      "Lucky numbers are mentioned here and there in the text below. Keep them in mind as you read: it is "
+      "followed by a question about them.";
+  const auto* plural = single ? "" : "s";
+  needles.question = fmt::format("Which lucky number{} of {} does the text mention?", plural, asked);
+  if (!single) needles.question += fmt::format(" Name all {}.", options.count);
+  needles.answer = fmt::format("The lucky number{} of {} {}", plural, asked, single ? "is" : "are");
   needles.expected = one_asked ? std::vector{numbers[0]} : numbers;
   return needles;
 }
@@ -105,8 +112,7 @@ Needles chain_of_variables(int64_t steps, double depth, NeedleRandom& random) {
         {fmt::format("LET {} = {}.", names[i], i == 0 ? value : names[i - 1]), depths[i]});
   }
   needles.task =
-      "The text below sets variables here and there, to a number or to what another variable is. Keep track "
-      "of "
+      "The text below sets variables here and there, to a number or to what another one is. Keep track of "
       "them: it is followed by a question about their values.";
   needles.question = fmt::format("Which variables have the value {}? Name all {}.", value, std::ssize(names));
   needles.answer = fmt::format("The variables that have the value {} are", value);
@@ -122,25 +128,13 @@ std::string lower(std::string_view text) {
 
 }  // namespace
 
-std::string_view name_of(NeedleTask task) {
-  switch (task) {
-    case NeedleTask::kPasskey:
-      return "passkey";
-    case NeedleTask::kMultikey:
-      return "multikey";
-    case NeedleTask::kMultivalue:
-      return "multivalue";
-    case NeedleTask::kMultiquery:
-      return "multiquery";
-    case NeedleTask::kTracking:
-      return "tracking";
-  }
-  return "";
-}
+std::string_view name_of(NeedleTask task) { return kTasks[static_cast<size_t>(task)].name; }
 
 std::optional<NeedleTask> needle_task(std::string_view name) {
-  const auto* found = std::ranges::find(kNeedleTasks, name, [](NeedleTask task) { return name_of(task); });
-  return found == std::end(kNeedleTasks) ? std::nullopt : std::optional(*found);
+  for (const NeedleTask task : kNeedleTasks) {
+    if (name_of(task) == name) return task;
+  }
+  return std::nullopt;
 }
 
 NeedleRandom::NeedleRandom(uint64_t seed, int64_t length, double depth, int64_t trial) : state_(seed) {
@@ -179,24 +173,8 @@ Needles make_needles(const NeedleOptions& options, double depth, NeedleRandom ra
 }
 
 std::string hidden_in(const NeedleOptions& options, const std::string& file) {
-  const auto what = [&]() -> std::string {
-    switch (options.task) {
-      case NeedleTask::kPasskey:
-        return "A number is hidden in {} and asked for at the end.";
-      case NeedleTask::kMultikey:
-        return "Numbers of {1} names are hidden in {0} and that of one is asked for at the end.";
-      case NeedleTask::kMultivalue:
-        return "{1} numbers of one name are hidden in {0} and asked for at the end.";
-      case NeedleTask::kMultiquery:
-        return "Numbers of {1} names are hidden in {0} and asked for at the end.";
-      case NeedleTask::kTracking:
-        return "A variable's number, which others take over in {1} steps, is hidden in {0} and all of them "
-               "are "
-               "asked for at the end.";
-    }
-    return "";
-  };
-  return fmt::format(fmt::runtime(what()), file.empty() ? "filler text" : file, options.count);
+  const std::string_view sentence = kTasks[static_cast<size_t>(options.task)].hidden;
+  return fmt::format(fmt::runtime(sentence), file.empty() ? "filler text" : file, options.count);
 }
 
 std::vector<std::string> found_in(std::string_view answer, const std::vector<std::string>& expected) {
