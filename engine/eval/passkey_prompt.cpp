@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <ranges>
 
 #include "engine/eval/passkey.h"
 #include "kernels/error.h"
@@ -127,10 +126,16 @@ size_t PasskeyPrompts::cut_for(int64_t tokens) const {
     tokens -= rounds * period;
     for (block = 0; measured(block + 1) <= tokens;) ++block;
   }
-  const size_t begin = block * kBlock;
-  const auto places = std::views::iota(begin + 1, begin + kBlock + 1);
-  const auto end = std::ranges::partition_point(places, [&](size_t cut) { return tokens_at(cut) <= tokens; });
-  return begin + static_cast<size_t>(end - places.begin()) + more;
+  size_t low = block * kBlock, high = low + kBlock;
+  while (low < high) {
+    const size_t middle = (low + high + 1) / 2;
+    if (tokens_at(middle) <= tokens) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low + more;
 }
 
 bool PasskeyPrompts::repeats(int64_t length) const { return cut_for(length) > hay_->places.size(); }
