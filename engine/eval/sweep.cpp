@@ -127,6 +127,11 @@ Json Sweep::header() const {
             {"bytes", std::filesystem::file_size(options_.text)},
             {"fingerprint", file_fingerprint(options_.text)}};
   }
+  const PasskeyOptions& passkeys = options_.passkeys;
+  Json haystack = {{"name", "noise"}};
+  if (const auto& hay = passkeys.hay->file; !hay.empty()) {
+    haystack = {{"name", hay.filename().string()}, {"fingerprint", file_fingerprint(hay)}};
+  }
   Json factor = nullptr;
   if (options_.rope.factor) factor = *options_.rope.factor;
   return {{"lariat_sweep", 1},
@@ -142,9 +147,12 @@ Json Sweep::header() const {
             {"max_tokens", options_.max_tokens}}},
           {"passkey",
            {{"measured", options_.passkey},
-            {"depths", options_.passkeys.depths},
-            {"trials", options_.passkeys.trials},
-            {"seed", options_.passkeys.seed}}},
+            {"depths", passkeys.depths},
+            {"trials", passkeys.trials},
+            {"seed", passkeys.seed},
+            {"task", name_of(passkeys.needles.task)},
+            {"needles", passkeys.needles.count},
+            {"haystack", haystack}}},
           {"speed", {{"measured", options_.speed}}},
           {"options",
            {{"backend", backend_.name()},
@@ -164,7 +172,8 @@ void Sweep::check() {
     for (const int64_t length : options_.lengths) scaling_for(scaling, length);
   }
   Session session(model_, backend_, session_options_(own_));
-  const int64_t most = longest + kDecodeSteps, limit = session.options().max_ctx;
+  const int64_t most = longest + std::max<int64_t>(kDecodeSteps, options_.passkeys.max_new_tokens),
+                limit = session.options().max_ctx;
   if (limit > 0 && most > limit) {
     throw Error(
         fmt::format(
@@ -173,7 +182,7 @@ void Sweep::check() {
         Remedy::kLongerContext);
   }
   check_memory(session, most, options_.passkey ? 2 : 1, fmt::format("a length of {}", longest));
-  if (options_.passkey) PasskeyPrompts(codec_).build(shortest, 0.5, 50000);
+  if (options_.passkey) check_passkey_length(codec_, options_.passkeys, shortest);
   if (options_.perplexity) {
     FileTokens file(options_.text, tokenizer_);
     TokenSource source([&](std::vector<int32_t>& tokens) { return file.read(tokens); }, options_.max_tokens);
@@ -333,6 +342,7 @@ bool Sweep::run_passkey(const SweepUnit& unit, Session& session, SweepLog& log,
         record["depth"] = cell.depth;
         record["trials"] = cell.trials.size();
         record["correct"] = cell.correct();
+        if (options.needles.task != NeedleTask::kPasskey) record["recall"] = cell.recall();
         record["timing"] = {{"seconds", seconds_since(start)}};
         start = Stopwatch::now();
         log.append(record);
