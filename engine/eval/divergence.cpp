@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 
 #include "engine/eval/windows.h"
 #include "engine/interrupt.h"
@@ -17,9 +16,35 @@ namespace {
 
 constexpr int64_t kKeptBytes = int64_t{64} << 20;  // of logits, for each model
 
-Estimate exp_of(const Estimate& mean) {
+struct Estimate {
+  double value, error;
+};
+
+template <class Value>
+Estimate mean_of(const std::vector<TokenDivergence>& tokens, const Value& value) {
+  const auto n = static_cast<double>(tokens.size());
+  double sum = 0, squares = 0;
+  for (const auto& token : tokens) sum += value(token);
+  const double mean = sum / n;
+  for (const auto& token : tokens) squares += (value(token) - mean) * (value(token) - mean);
+  return {mean, std::sqrt(squares / n / (n - 1))};
+}
+
+DivergenceFigure exp_of(const char* key, const char* label, const Estimate& mean) {
   const double value = std::exp(mean.value);
-  return {value, value * mean.error};
+  return {key, label, value, value * mean.error};
+}
+
+double difference(const TokenDivergence& token) {
+  return std::exp(-token.loss) - std::exp(-token.reference_loss);
+}
+
+// Of ordered values; share: 0 ... 1.
+double percentile(const std::vector<double>& values, double share) {
+  const double place = share * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<size_t>(place);
+  const double above = values[std::min(below + 1, values.size() - 1)];
+  return std::lerp(values[below], above, place - std::floor(place));
 }
 
 // What two sessions make of the same windows.
@@ -30,7 +55,9 @@ class Comparison {
         options_(options),
         threads_(threads > 0 ? threads : omp_get_num_procs()),
         vocab_(session.model().spec.vocab_size),
-        rows_(std::max<int64_t>(1, kKeptBytes / (vocab_ * static_cast<int64_t>(sizeof(float))))) {}
+        rows_(std::max<int64_t>(1, kKeptBytes / (vocab_ * static_cast<int64_t>(sizeof(float))))) {
+    if (session.options().prefill_chunk > 0) rows_ = std::min(rows_, session.options().prefill_chunk);
+  }
 
   void run(const Window& window, TokenSource& text, DivergenceResult& result) {
     const int64_t bos = options_.bos ? 1 : 0;
@@ -74,34 +101,26 @@ class Comparison {
   }
 
   // targets: what stands behind each kept row.
-  void compare(std::span<const int32_t> targets, DivergenceResult& result) {
+  void compare(std::span<const int32_t> targets, DivergenceResult& result) const {
     const auto rows = static_cast<int64_t>(targets.size());
-    compared_.resize(targets.size());
+    const size_t before = result.tokens.size();
+    result.tokens.resize(before + targets.size());
 #pragma omp parallel for num_threads(threads_) schedule(static)
     for (int64_t i = 0; i < rows; ++i) {
       const auto row = [&](const Side& side) {
         return std::span(side.logits).subspan(index(i * vocab_), index(vocab_));
       };
-      compared_[index(i)] = diverge(row(sides_[0]), row(sides_[1]), targets[index(i)]);
+      result.tokens[before + index(i)] = diverge(row(sides_[0]), row(sides_[1]), targets[index(i)]);
     }
-    for (const TokenDivergence& token : compared_) result.add(token);
   }
 
   std::array<Side, 2> sides_;  // the model, the reference
   const PerplexityOptions& options_;
   int threads_;
   int64_t vocab_, rows_;
-  std::vector<TokenDivergence> compared_;
 };
 
 }  // namespace
-
-Estimate MeanOf::over(int64_t n) const {
-  const auto count = static_cast<double>(n);
-  const double mean = sum / count, variance = squares / count - mean * mean;
-  // Rounding may leave less than nothing; a NaN stays one.
-  return {mean, n < 2 ? std::nan("") : std::sqrt(variance < 0 ? 0 : variance / (count - 1))};
-}
 
 // With a = ln r and b = ln p up to constants: D = sum e^a (a - b) / sum e^a - ln sum e^a + ln sum e^b.
 TokenDivergence diverge(std::span<const float> logits, std::span<const float> reference, int32_t token) {
@@ -122,50 +141,40 @@ TokenDivergence diverge(std::span<const float> logits, std::span<const float> re
           top - logits.begin() == reference_top - reference.begin()};
 }
 
-void DivergenceResult::add(const TokenDivergence& token) {
-  const double p = std::exp(-token.loss) - std::exp(-token.reference_loss);
-  tokens += 1;
-  same_tops += token.same_top ? 1 : 0;
-  loss.add(token.loss);
-  reference_loss.add(token.reference_loss);
-  log_ratio.add(token.loss - token.reference_loss);
-  kl.add(token.kl);
-  difference.add(p);
-  squared_difference.add(p * p);
-  largest_difference = std::max(std::abs(p), largest_difference);
-  kls.push_back(token.kl);
+std::vector<DivergenceFigure> figures(const DivergenceResult& result) {
+  using Token = TokenDivergence;
+  const auto& tokens = result.tokens;
+  const Estimate kl = mean_of(tokens, [](const Token& t) { return t.kl; });
+  const Estimate p = mean_of(tokens, difference);
+  const Estimate square = mean_of(tokens, [](const Token& t) { return difference(t) * difference(t); });
+  const Estimate top = mean_of(tokens, [](const Token& t) { return t.same_top ? 1.0 : 0.0; });
+  const double rms = std::sqrt(square.value);
+  double largest = std::isnan(p.value) ? p.value : 0;
+  std::vector<double> kls(std::isnan(kl.value) ? 1 : 0, kl.value);  // NaN cannot be ordered
+  for (const Token& token : tokens) {
+    largest = std::max(largest, std::abs(difference(token)));
+    if (!std::isnan(kl.value)) kls.push_back(token.kl);
+  }
+  std::sort(kls.begin(), kls.end());
+  return {
+      exp_of("ppl", "perplexity", mean_of(tokens, [](const Token& t) { return t.loss; })),
+      exp_of("against_ppl", "perplexity of --against",
+             mean_of(tokens, [](const Token& t) { return t.reference_loss; })),
+      exp_of("ppl_ratio", "their ratio",
+             mean_of(tokens, [](const Token& t) { return t.loss - t.reference_loss; })),
+      {"kl", "KL divergence in nats, mean", kl.value, kl.error},
+      {"kl_p99", "  99th percentile", percentile(kls, 0.99)},
+      {"kl_max", "  largest", kls.back()},
+      {"p_diff", "difference of p(token) in %, mean", p.value, p.error, 100},
+      {"p_diff_rms", "  root mean square", rms, rms == 0 ? 0 : square.error / (2 * rms), 100},
+      {"p_diff_max", "  largest", largest, std::nullopt, 100},
+      {"same_top", "same top token, %", top.value, top.error, 100},
+  };
 }
 
-Estimate DivergenceResult::ppl() const { return exp_of(loss.over(tokens)); }
-Estimate DivergenceResult::reference_ppl() const { return exp_of(reference_loss.over(tokens)); }
-Estimate DivergenceResult::ppl_ratio() const { return exp_of(log_ratio.over(tokens)); }
-
-Estimate DivergenceResult::rms_difference() const {
-  const Estimate square = squared_difference.over(tokens);
-  const double root = std::sqrt(square.value);
-  return {root, root == 0 ? 0 : square.error / (2 * root)};
-}
-
-Estimate DivergenceResult::same_top() const {
-  const auto n = static_cast<double>(tokens);
-  const double share = static_cast<double>(same_tops) / n;
-  return {share, tokens < 2 ? std::nan("") : std::sqrt(share * (1 - share) / (n - 1))};
-}
-
-double DivergenceResult::kl_at(double share) const {
-  if (kls.empty() || std::isnan(kl.sum)) return std::nan("");
-  std::vector<double> ordered = kls;
-  std::sort(ordered.begin(), ordered.end());
-  const double place = share * static_cast<double>(ordered.size() - 1);
-  const auto below = static_cast<size_t>(place);
-  const double above = ordered[std::min(below + 1, ordered.size() - 1)];
-  return std::lerp(ordered[below], above, place - std::floor(place));
-}
-
-DivergenceResult measure_divergence(
-    Session& session, Session& reference, TokenSource& text, const std::string& text_name,
-    const PerplexityOptions& options, int threads,
-    const std::function<void(int64_t position, const DivergenceResult&)>& progress) {
+DivergenceResult measure_divergence(Session& session, Session& reference, TokenSource& text,
+                                    const std::string& text_name, const PerplexityOptions& options,
+                                    int threads, const std::function<void(int64_t position)>& progress) {
   const ModelSpec &one = session.model().spec, &other = reference.model().spec;
   if (one.vocab_size != other.vocab_size) {
     throw Error(fmt::format(
@@ -176,14 +185,12 @@ DivergenceResult measure_divergence(
   check_windows(both, text, text_name, options);
   DivergenceResult result;
   result.ctx = options.ctx.at(0);
-  result.method = options.method;
-  result.stride = options.method == PerplexityMethod::kSliding ? options.stride : 0;
   Comparison comparison(session, reference, options, threads);
   Windows windows(options, result.ctx);
   try {
     while (const auto window = windows.next(text)) {
       comparison.run(*window, text, result);
-      if (progress) progress(window->end, result);
+      if (progress) progress(window->end);
       text.forget(window->begin);
     }
     result.complete = true;

@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,20 +27,6 @@
 // are at hand as floats, and everything is summed in double.
 namespace lariat {
 
-struct Estimate {
-  double value = 0, error = 0;  // its standard error; NaN for fewer than 2 tokens
-};
-
-// The sums that a mean and its standard error are made of.
-struct MeanOf {
-  double sum = 0, squares = 0;
-  void add(double x) {
-    sum += x;
-    squares += x * x;
-  }
-  Estimate over(int64_t n) const;
-};
-
 // At one position: two rows of logits of the same size, and the token that stands behind it. A logit of -inf
 // counts as probability 0; NaN where a row holds a NaN or +inf.
 struct TokenDivergence {
@@ -48,33 +35,31 @@ struct TokenDivergence {
 };
 TokenDivergence diverge(std::span<const float> logits, std::span<const float> reference, int32_t token);
 
-struct DivergenceResult {
-  int64_t ctx = 0, stride = 0;  // as in PerplexityResult
-  PerplexityMethod method = PerplexityMethod::kSliding;
-  int64_t tokens = 0, same_tops = 0;
-  MeanOf loss, reference_loss, log_ratio, kl, difference, squared_difference;
-  double largest_difference = 0;
-  std::vector<double> kls;  // of every token
-  bool complete = false;    // false: interrupted
-
-  void add(const TokenDivergence& token);
-  Estimate ppl() const;
-  Estimate reference_ppl() const;
-  Estimate ppl_ratio() const;
-  Estimate rms_difference() const;
-  Estimate same_top() const;         // a share, 0 ... 1
-  double kl_at(double share) const;  // 0.99: the 99th percentile; 1: the largest
+// One of the numbers above: for a JSON object, for people, and its standard error where it has one (NaN for
+// fewer than 2 tokens).
+struct DivergenceFigure {
+  const char *key, *label;
+  double value = 0;
+  std::optional<double> error{};
+  double scale = 1;  // 100 where `label` says %: of value and error, which are shares
 };
 
-// Both models read the windows (PerplexityMethod) of options.ctx[0] side by side, and no more than some 64
-// MiB of each one's logits are kept at a time. Windows run one by one: a window's tokens before the first
-// that is scored at once, the others in pieces of as many rows of logits. threads: for comparing rows; 0:
-// every core. progress(tokens of the text whose windows are done, result so far). Throws Error, naming
-// `text_name`, as measure_perplexity, and naming both config.json when the models' vocabularies have
-// different sizes.
-DivergenceResult measure_divergence(
-    Session& session, Session& reference, TokenSource& text, const std::string& text_name,
-    const PerplexityOptions& options, int threads = 0,
-    const std::function<void(int64_t position, const DivergenceResult&)>& progress = {});
+struct DivergenceResult {
+  int64_t ctx = 0;
+  std::vector<TokenDivergence> tokens;  // in the order of the text, some 32 bytes each
+  bool complete = false;                // false: interrupted
+};
+// All of them; the sums are in double.
+std::vector<DivergenceFigure> figures(const DivergenceResult& result);
+
+// Both models read the windows (PerplexityMethod) of options.ctx[0] side by side, one window at a time: what
+// stands before the first scored token at once, the rest in pieces of prefill_chunk tokens, or fewer, so that
+// no more than 64 MiB of each one's logits are kept. threads: that compare them; 0: every core.
+// progress(tokens of the text whose windows are done). Throws Error, naming `text_name`, as
+// measure_perplexity does, and naming both config.json when the vocabularies have different sizes.
+DivergenceResult measure_divergence(Session& session, Session& reference, TokenSource& text,
+                                    const std::string& text_name, const PerplexityOptions& options,
+                                    int threads = 0,
+                                    const std::function<void(int64_t position)>& progress = {});
 
 }  // namespace lariat
