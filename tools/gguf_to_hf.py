@@ -236,14 +236,14 @@ def pieces(meta, bpe, tokens, types):
 
     Its merges are by score: of two neighbours, the best piece that they make.
     """
-    known = {token for token, kind in zip(tokens, types) if kind in (NORMAL, USER_DEFINED)}
+    known = {token: i for i, token in enumerate(tokens) if types[i] in (NORMAL, USER_DEFINED)}
     merges = []
     for token, score, kind in zip(tokens, meta.get("tokenizer.ggml.scores"), types, strict=True):
         halves = [(token[:i], token[i:]) for i in range(1, len(token))] if kind == NORMAL else []
-        merges += [(-score, -len(a), a, b) for a, b in halves if a in known and b in known]
-    merges.sort(key=lambda merge: merge[:2])
+        merges += [(-score, known[a], known[b]) for a, b in halves if a in known and b in known]
     unknown = tokens[meta.get("tokenizer.ggml.unknown_token_id", 0)]
-    bpe.update(unk_token=unknown, fuse_unk=True, byte_fallback=True, merges=[[a, b] for _, _, a, b in merges])
+    bpe.update(unk_token=unknown, fuse_unk=True, byte_fallback=True,
+               merges=[[tokens[a], tokens[b]] for _, a, b in sorted(merges)])  # fmt: skip
     prefix = meta.get("tokenizer.ggml.add_space_prefix", True)
     into = [{"type": "Prepend", "prepend": "▁"}] * prefix
     into += [{"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]
