@@ -3,14 +3,13 @@
 
     tools/gguf_to_hf.py FILE.gguf OUT_DIR [--dtype f32|bf16|f16]
 
-Needs the Python package gguf (pip install gguf), which knows every type of tensor that llama.cpp writes: F32, F16, BF16,
-Q8_0, Q4_0, Q4_1, the K-quants. f32 is the default because it holds their values exactly: a Q4_1 value is a product plus
-an offset and fits neither f16 nor bf16. SmolLM2-135M's logits move by 0.13 % of the largest with f16 and by 0.64 % with
-bf16. One tensor is in memory at a time. OUT_DIR appears when it is whole.
+Needs the Python package gguf, which knows every type of tensor that llama.cpp writes: F32, F16, BF16, Q8_0, Q4_0, Q4_1,
+the K-quants. f32 is the default because it holds their values exactly: a Q4_1 value is a product plus an offset and fits
+neither f16 nor bf16, which move the logits of SmolLM2-135M by 0.13 % and 0.64 % of the largest. One tensor is in memory
+at a time. OUT_DIR appears when it is whole.
 
-Two things of a GGUF are not a checkpoint's. llama's rows of q and k lie in the order of RoPE's interleaved pairs and are
-put back (qwen2's never left). The frequencies of "llama3" scaling are a tensor of divisors, rope_freqs.weight, from which the
-published parameters are found again. Every other value that changes what a model computes is mapped or refused.
+llama's rows of q and k, in a GGUF in the order of RoPE's interleaved pairs, are put back (qwen2's never left). "llama3"
+scaling is found again from its tensor of divisors. What else changes a model's results is mapped or refused.
 """
 import argparse
 import json
@@ -27,23 +26,18 @@ except ImportError as error:
 
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}
 DTYPES = {"f32": ("F32", "float32", 4), "f16": ("F16", "float16", 2), "bf16": ("BF16", "bfloat16", 2)}
-# Keys of a model that computes something else than a plain Llama or Qwen2.
-UNMAPPED = ("expert_count", "attention.sliding_window", "attention.scale", "attention.clamp_kqv", "logit_scale",
-            "embedding_scale", "residual_scale", "rope.scale_linear", "rope.scaling.alpha")  # fmt: skip
+# Keys of a model that computes something else than a plain Llama or Qwen2, and the values with which it does not.
+UNMAPPED = {"expert_count": 0, "attention.sliding_window": 0, "attention.scale": 0, "attention.clamp_kqv": 0,
+            "logit_scale": 1, "embedding_scale": 1, "residual_scale": 1, "rope.scale_linear": 1,
+            "rope.scaling.alpha": 0, "rope.scaling.yarn_ext_factor": 1, "rope.scaling.attn_factor": 1}  # fmt: skip
 
-# tokenizer.ggml.pre -> how text is cut into words. The patterns are those of the published tokenizer.json files; "default"
-# is what llama.cpp does where a file does not say.
+# tokenizer.ggml.pre -> how text is cut into words, as in the published tokenizer.json files; "default": as llama.cpp
+# does where a file does not say.
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
           r"|\s+(?!\S)|\s+")  # fmt: skip
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-DIGITS = "digits"
-WORDS = {
-    "llama-bpe": [LLAMA3],
-    "qwen2": [LLAMA3.replace("{1,3}", "")],
-    "smollm": [DIGITS, GPT2],
-    "gpt-2": [GPT2],
-    "default": [r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"],
-}
+WORDS = {"llama-bpe": [LLAMA3], "qwen2": [LLAMA3.replace("{1,3}", "")], "smollm": ["digits", GPT2], "gpt-2": [GPT2],
+         "default": [r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"]}  # fmt: skip
 SAME_WORDS = {"llama3": "llama-bpe", "llama-v3": "llama-bpe", "falcon3": "llama-bpe", "smaug-bpe": "llama-bpe",
               "deepseek-r1-qwen": "qwen2", "megrez": "qwen2", "starcoder": "smollm", "minerva-7b": "smollm"}  # fmt: skip
 WHOLE_WORDS = ("llama-bpe", "llama3", "llama-v3", "falcon3")  # a word that is a token is that token; BOS comes first
@@ -51,7 +45,7 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
 
 
 class BadFile(Exception):
-    """What is wrong with the file, in one line."""
+    pass
 
 
 class Meta:
@@ -77,6 +71,10 @@ class Meta:
         return value
 
 
+def given(values):
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def rope_scaling(meta, tensors, config):
     """-> "rope_scaling" of config.json, or None"""
     kind = meta.model("rope.scaling.type", "none")
@@ -89,21 +87,15 @@ def rope_scaling(meta, tensors, config):
     scaling = {"rope_type": kind, "factor": meta.need("rope.scaling.factor", float)}
     if kind == "yarn":
         scaling["original_max_position_embeddings"] = meta.need("rope.scaling.original_context_length", int)
-        for ours, theirs in (("beta_fast", "yarn_beta_fast"), ("beta_slow", "yarn_beta_slow"),
-                             ("attention_factor", "yarn_attn_factor")):  # fmt: skip
-            if (value := meta.model(f"rope.scaling.{theirs}")) is not None:
-                scaling[ours] = value
-        for key in ("rope.scaling.yarn_ext_factor", "rope.scaling.attn_factor"):
-            if meta.model(key, 1.0) != 1.0:
-                raise BadFile(f"{key} other than 1 has no place in config.json")
+        names = {"yarn_beta_fast": "beta_fast", "yarn_beta_slow": "beta_slow", "yarn_attn_factor": "attention_factor"}
+        scaling |= given({name: meta.model(f"rope.scaling.{key}") for key, name in names.items()})
     return scaling
 
 
 def llama3_scaling(tensor, config):
     """The parameters of Llama 3.1 and later with which the formula gives this tensor's divisors."""
     divisors = gguf.quants.dequantize(tensor.data, tensor.tensor_type).reshape(-1).astype(np.float64)
-    d, low, high, original = config["head_dim"], 1.0, 4.0, 8192
-    factor = float(divisors.max())
+    d, factor, low, high, original = config["head_dim"], float(divisors.max()), 1.0, 4.0, 8192
     turns = original * config["rope_theta"] ** (-np.arange(0, d, 2) / d) / (2 * math.pi)
     smooth = np.clip((turns - low) / (high - low), 0, 1)
     if divisors.shape != turns.shape or not np.allclose(divisors, 1 / ((1 - smooth) / factor + smooth), rtol=1e-4):
@@ -113,11 +105,9 @@ def llama3_scaling(tensor, config):
 
 
 def make_config(meta, tensors, dtype):
-    for key in UNMAPPED:
-        if meta.model(key):
+    for key, neutral in UNMAPPED.items():
+        if meta.model(key, neutral) != neutral:
             raise BadFile(f"{meta.arch}.{key} is {meta.model(key)!r:.40}, which is not converted")
-    if meta.get("split.count", 1) > 1:
-        raise BadFile("one part of several; join them first with llama-gguf-split --merge")
     if "token_embd.weight" not in tensors:
         raise BadFile("tensor token_embd.weight is missing")
     hidden, heads, layers = (meta.need(k, int) for k in ("embedding_length", "attention.head_count", "block_count"))
@@ -137,8 +127,7 @@ def make_config(meta, tensors, dtype):
     }  # fmt: skip
     if meta.arch == "llama":
         config |= {"attention_bias": "blk.0.attn_output.bias" in tensors, "mlp_bias": "blk.0.ffn_down.bias" in tensors}
-    if (scaling := rope_scaling(meta, tensors, config)) is not None:
-        config["rope_scaling"] = scaling
+    config |= given({"rope_scaling": rope_scaling(meta, tensors, config)})
     if layers > len(tensors):
         raise BadFile(f"{layers} layers and {len(tensors)} tensors")
     return config
@@ -147,15 +136,14 @@ def make_config(meta, tensors, dtype):
 def plan(config):
     """-> {GGUF's name: (Hugging Face's name, shape, heads with interleaved rows or 0)}"""
     hidden, ffn, vocab = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
-    heads, kv_heads, d = (config[k] for k in ("num_attention_heads", "num_key_value_heads", "head_dim"))
-    llama, all_biased = config["model_type"] == "llama", config.get("attention_bias")
-    qkv, mlp = all_biased or not llama, config.get("mlp_bias")
-    parts = {"attn_q": ("self_attn.q_proj", heads * d, hidden, qkv), "attn_k": ("self_attn.k_proj", kv_heads * d, hidden, qkv),
-             "attn_v": ("self_attn.v_proj", kv_heads * d, hidden, qkv),
-             "attn_output": ("self_attn.o_proj", hidden, heads * d, all_biased),
-             "ffn_gate": ("mlp.gate_proj", ffn, hidden, mlp), "ffn_up": ("mlp.up_proj", ffn, hidden, mlp),
-             "ffn_down": ("mlp.down_proj", hidden, ffn, mlp)}  # fmt: skip
-    turned = {"attn_q": heads, "attn_k": kv_heads} if llama else {}
+    q, kv = (config[key] * config["head_dim"] for key in ("num_attention_heads", "num_key_value_heads"))
+    llama, biased, mlp = config["model_type"] == "llama", config.get("attention_bias"), config.get("mlp_bias")
+    parts = {"attn_q": ("self_attn.q_proj", q, hidden, biased or not llama),
+             "attn_k": ("self_attn.k_proj", kv, hidden, biased or not llama),
+             "attn_v": ("self_attn.v_proj", kv, hidden, biased or not llama),
+             "attn_output": ("self_attn.o_proj", hidden, q, biased), "ffn_gate": ("mlp.gate_proj", ffn, hidden, mlp),
+             "ffn_up": ("mlp.up_proj", ffn, hidden, mlp), "ffn_down": ("mlp.down_proj", hidden, ffn, mlp)}  # fmt: skip
+    turned = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]} if llama else {}
     named = {"token_embd.weight": ("model.embed_tokens.weight", (vocab, hidden), 0),
              "output_norm.weight": ("model.norm.weight", (hidden,), 0)}  # fmt: skip
     if not config["tie_word_embeddings"]:
@@ -164,30 +152,24 @@ def plan(config):
         theirs, ours = f"blk.{layer}.", f"model.layers.{layer}."
         named[theirs + "attn_norm.weight"] = (ours + "input_layernorm.weight", (hidden,), 0)
         named[theirs + "ffn_norm.weight"] = (ours + "post_attention_layernorm.weight", (hidden,), 0)
-        for part, (module, rows, columns, biased) in parts.items():
-            named[f"{theirs}{part}.weight"] = (f"{ours}{module}.weight", (rows, columns), turned.get(part, 0))
-            if biased:
-                named[f"{theirs}{part}.bias"] = (f"{ours}{module}.bias", (rows,), turned.get(part, 0))
+        for part, (module, rows, columns, has_bias) in parts.items():
+            for kind, shape in (("weight", (rows, columns)), ("bias", (rows,)))[: 2 if has_bias else 1]:
+                named[f"{theirs}{part}.{kind}"] = (f"{ours}{module}.{kind}", shape, turned.get(part, 0))
     return named
 
 
 def check_tensors(tensors, named):
     for name, (_, shape, _) in named.items():
-        if name not in tensors:
-            raise BadFile(f"tensor {name} is missing")
-        found = tuple(int(n) for n in reversed(tensors[name].shape))
-        if found != shape:
-            raise BadFile(f"tensor {name} is {list(found)}, expected {list(shape)}")
+        found = [int(n) for n in reversed(tensors[name].shape)] if name in tensors else "missing"
+        if found != list(shape):
+            raise BadFile(f"tensor {name} is {found}, expected {list(shape)}")
     for name in tensors.keys() - named.keys() - {"rope_freqs.weight"}:
         raise BadFile(f"tensor {name} has no place in a plain llama or qwen2")
 
 
 def values(tensor, heads, dtype):
     """The bytes of a tensor as safetensors has them."""
-    try:
-        floats = gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype("<f4", copy=False)
-    except NotImplementedError:
-        raise BadFile(f"tensor {tensor.name} is {tensor.tensor_type.name}, a type that is not converted") from None
+    floats = gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype("<f4", copy=False)
     floats = floats.reshape(tuple(int(n) for n in reversed(tensor.shape)))
     if heads:  # of each head the rows (0, d/2), (1, 1 + d/2), ... back to 0, 1, ... d/2, 1 + d/2, ...
         floats = floats.reshape(heads, -1, 2, *floats.shape[1:]).swapaxes(1, 2).reshape(floats.shape)
@@ -220,7 +202,7 @@ def byte_level(meta, bpe):
     patterns = WORDS.get(SAME_WORDS.get(pre, pre))
     if patterns is None:
         raise BadFile(f"tokenizer.ggml.pre '{pre}' is not known; known: {', '.join(sorted({*WORDS, *SAME_WORDS}))}")
-    steps = [{"type": "Digits", "individual_digits": True} if pattern == DIGITS else
+    steps = [{"type": "Digits", "individual_digits": True} if pattern == "digits" else
              {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
              for pattern in patterns]  # fmt: skip
     steps.append({"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False})
@@ -244,10 +226,10 @@ def pieces(meta, bpe, tokens, types):
     unknown = tokens[meta.get("tokenizer.ggml.unknown_token_id", 0)]
     bpe.update(unk_token=unknown, fuse_unk=True, byte_fallback=True,
                merges=[[tokens[a], tokens[b]] for _, a, b in sorted(merges)])  # fmt: skip
+    swap = lambda a, b: {"type": "Replace", "pattern": {"String": a}, "content": b}  # noqa: E731
     prefix = meta.get("tokenizer.ggml.add_space_prefix", True)
-    into = [{"type": "Prepend", "prepend": "▁"}] * prefix
-    into += [{"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]
-    back = [{"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"}]
+    into = [{"type": "Prepend", "prepend": "▁"}] * prefix + [swap(" ", "▁")]
+    back = [swap("▁", " "), {"type": "ByteFallback"}, {"type": "Fuse"}]
     back += [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] * prefix
     return {"normalizer": {"type": "Sequence", "normalizers": into}, "pre_tokenizer": None,
             "decoder": {"type": "Sequence", "decoders": back}}, True  # fmt: skip
@@ -260,34 +242,30 @@ def make_tokenizer(meta, rows):
     if model not in ("gpt2", "llama"):
         raise BadFile(f"tokenizer.ggml.model '{model}' is not known; gpt2 and llama are")
     if not tokens or len(types) != len(tokens) or len(set(tokens)) != len(tokens) or len(tokens) > rows:
-        raise BadFile(f"{len(tokens)} tokens, {len(set(tokens))} of them different, {len(types)} types, {rows} embeddings")
-    keys = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
-    ids = {name: meta.get(f"tokenizer.ggml.{key}_token_id") for name, key in keys.items()}
+        raise BadFile(f"{len(tokens)} tokens ({len(set(tokens))} different), {len(types)} types, {rows} embeddings")
+    ids = {key[:3]: meta.get(f"tokenizer.ggml.{key}_token_id") for key in ("bos", "eos", "unknown", "padding")}
     special = {f"{name}_token": tokens[i] for name, i in ids.items() if i is not None}
     bpe = {"type": "BPE", "vocab": {token: i for i, token in enumerate(tokens)}}
     parts, bos_first = byte_level(meta, bpe) if model == "gpt2" else pieces(meta, bpe, tokens, types)
     post = None
     if meta.get("tokenizer.ggml.add_bos_token", bos_first) and ids["bos"] is not None:
         bos, text = special["bos_token"], {"Sequence": {"id": "A", "type_id": 0}}
-        post = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": bos, "type_id": 0}}, text], "pair": [text],
+        post = {"type": "TemplateProcessing", "pair": [text],
+                "single": [{"SpecialToken": {"id": bos, "type_id": 0}}, text],
                 "special_tokens": {bos: {"id": bos, "ids": [ids["bos"]], "tokens": [bos]}}}  # fmt: skip
     added = [{"id": i, "content": token, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
               "special": kind != USER_DEFINED}
-             for i, (token, kind) in enumerate(zip(tokens, types))
-             if kind in (UNKNOWN, CONTROL, USER_DEFINED)]  # fmt: skip
+             for i, (token, kind) in enumerate(zip(tokens, types)) if kind in (UNKNOWN, CONTROL, USER_DEFINED)]
     tokenizer = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added, **parts,
                  "post_processor": post, "model": bpe}  # fmt: skip
-    template = meta.get("tokenizer.chat_template")
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False,
-                "model_max_length": meta.need("context_length", int), **special}  # fmt: skip
-    return tokenizer, settings | ({} if template is None else {"chat_template": template})
+                "model_max_length": meta.need("context_length", int), **special,
+                "chat_template": meta.get("tokenizer.chat_template")}  # fmt: skip
+    return tokenizer, given(settings)
 
 
 def convert(path, folder, dtype):
-    try:
-        reader = gguf.GGUFReader(path)
-    except (ValueError, IndexError) as error:
-        raise BadFile(f"not a GGUF, or cut off: {error}") from error
+    reader = gguf.GGUFReader(path)
     meta, tensors = Meta(reader), {tensor.name: tensor for tensor in reader.tensors}
     config = make_config(meta, tensors, dtype)
     named = plan(config)
@@ -295,11 +273,10 @@ def convert(path, folder, dtype):
     tokenizer, settings = make_tokenizer(meta, config["vocab_size"])
     token = {key: meta.get(f"tokenizer.ggml.{key}_token_id") for key in ("bos", "padding", "eos", "eot", "eom")}
     stops = sorted({token[key] for key in ("eos", "eot", "eom")} - {None})
-    ends = {"bos_token_id": token["bos"], "pad_token_id": token["padding"],
-            "eos_token_id": stops[0] if len(stops) == 1 else stops or None}  # fmt: skip
-    ends = {key: value for key, value in ends.items() if value is not None}
-    for name, content in (("config", config | ends), ("generation_config", ends), ("tokenizer", tokenizer),
-                          ("tokenizer_config", settings)):  # fmt: skip
+    ends = given({"bos_token_id": token["bos"], "pad_token_id": token["padding"],
+                  "eos_token_id": stops[0] if len(stops) == 1 else stops or None})  # fmt: skip
+    files = {"config": config | ends, "generation_config": ends, "tokenizer": tokenizer, "tokenizer_config": settings}
+    for name, content in files.items():
         with open(os.path.join(folder, f"{name}.json"), "w", encoding="utf-8") as file:
             json.dump(content, file, ensure_ascii=False, indent=2)
     write_weights(os.path.join(folder, "model.safetensors"), tensors, named, dtype)
@@ -324,8 +301,8 @@ def main():
         sys.exit(f"gguf_to_hf: error: {args.file}: {error}")
     except OSError as error:
         sys.exit(f"gguf_to_hf: error: {error.filename or args.out_dir}: {error.strerror or error}")
-    except Exception as error:  # a key of another type than it should have, and whatever else a hostile file does
-        sys.exit(f"gguf_to_hf: error: {args.file}: not a GGUF as llama.cpp writes it: {type(error).__name__}: {error}")
+    except Exception as error:  # the package has no error of its own for a file that is cut off or hostile
+        sys.exit(f"gguf_to_hf: error: {args.file}: not a whole GGUF as llama.cpp writes it: {type(error).__name__}: {error}")
     finally:
         shutil.rmtree(part, ignore_errors=True)
     print(f"{args.out_dir}: {count} tensors as {args.dtype}")

@@ -156,16 +156,16 @@ def check_refusals(out):
     config, weights = checkpoint("llama_gqa")
     whole = (out / "llama_gqa-F32.gguf").read_bytes()
     (out / "text.gguf").write_text("no GGUF at all\n" * 100)
-    refused(out / "text.gguf", "not a GGUF")
+    refused(out / "text.gguf", "not a whole GGUF")
     for length in (0, 3, 20, 200, 1000, 3000, len(whole) - 1):
         (out / "cut.gguf").write_bytes(whole[:length])
-        refused(out / "cut.gguf", "not a GGUF")
+        refused(out / "cut.gguf", "not a whole GGUF")
     (out / "arch.gguf").write_bytes(whole.replace(b"llama", b"lumma"))
     refused(out / "arch.gguf", "architecture 'lumma' is not known")
     (out / "name.gguf").write_bytes(whole.replace(b"blk.1.ffn_up", b"blk.1.ffn_xx"))
     refused(out / "name.gguf", "blk.1.ffn_up.weight is missing")
     for tokenizer, part in (({"pre": "nobody's"}, "nobody's"), ({"model": "t5"}, "'t5'"), ({"token_type": [1]}, "1 types"),
-                            ({"model": "llama"}, "not a GGUF as"), ({"eos_token_id": 99}, "not a GGUF as")):  # fmt: skip
+                            ({"model": "llama"}, "not a whole GGUF as"), ({"eos_token_id": 99}, "not a whole GGUF as")):  # fmt: skip
         write_gguf(out / "tok.gguf", config, weights, "F32", NO_TOKENIZER | tokenizer)
         refused(out / "tok.gguf", part)
     write_gguf(out / "scaling.gguf", config, weights, "F32", NO_TOKENIZER, {"type": "longrope", "factor": 2.0})

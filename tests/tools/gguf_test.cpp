@@ -12,7 +12,8 @@ class GgufToHf : public testing::Test {
   void SetUp() override {
     if (std::system("python3 -c 'import gguf, numpy, safetensors' >/dev/null 2>&1") != 0)
       GTEST_SKIP() << "python3 with the packages gguf, numpy and safetensors is not installed";
-    dir_ = fresh_dir() / "files";
+    dir_ = fresh_dir() += "-files";  // beside it: run_lariat empties fresh_dir()
+    fs::remove_all(dir_);
     fs::create_directories(dir_);
     const std::string script = (source() / "tests/tools/gguf_round_trip.py").string();
     const std::string log = (dir_ / "log").string();

@@ -82,7 +82,7 @@ def logits_table(folder):
 
 LLAMA_LINES = {"kl": r"Mean +KLD: +(\S+) ± +(\S+)", "kl_99": r"99\.0% +KLD: +(\S+)", "dp": r"RMS Δp *: +(\S+) ± +(\S+) %",
                "top": r"Same top p: +(\S+) ± +(\S+) %", "ratio": r"Mean PPL\(Q\)/PPL\(base\) +: +(\S+) ± +(\S+)"}  # fmt: skip
-LARIAT_KEYS = {"kl": "mean_kl", "kl_99": "kl_99", "dp": "rms_dp", "top": "same_top", "ratio": "ppl_ratio"}
+LARIAT_KEYS = {"kl": "kl", "kl_99": "kl_p99", "dp": "p_diff_rms", "top": "same_top", "ratio": "ppl_ratio"}
 
 
 def divergence_table(folder):
