@@ -54,12 +54,12 @@ echo "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70  $wheel" 
 step logits.json "$python" "$root/tools/bench/real_model_transformers.py" logits --model model --text text.txt \
   --lariat "$lariat"
 
-# none, yarn 4, dynamic 2 and dynamic-yarn up to 4; the last two also with the keys that other engines leave.
+# none, yarn 4, dynamic 2 and dynamic-yarn; the last two also with the keys that other engines leave.
 scaling() {
   case $1 in
     none) echo --rope-scaling none ;;
     yarn) echo --rope-scaling yarn --rope-factor 4 ;;
-    dynamic*yarn*) echo --rope-scaling dynamic-yarn --rope-factor 4 ;;
+    dynamic-yarn*) echo --rope-scaling dynamic-yarn ;;
     dynamic*) echo --rope-scaling dynamic --rope-factor 2 ;;
   esac
   case $1 in *-stale) echo --rope-cache stale ;; esac
