@@ -41,12 +41,17 @@ std::string gibibytes(double bytes) {
 
 }  // namespace
 
-void check_memory(Session& session, int64_t length, int64_t sequences, const std::string& what) {
-  if (session.backend().name() == "cuda") return;
-  const double wanted = cache_bytes(session, length) * static_cast<double>(sequences), have = free_bytes();
+void check_memory(std::span<Session* const> sessions, int64_t length, int64_t sequences,
+                  const std::string& what) {
+  double wanted = 0;
+  for (Session* session : sessions) {
+    if (session->backend().name() != "cuda")
+      wanted += cache_bytes(*session, length) * static_cast<double>(sequences);
+  }
+  const double have = free_bytes();
   if (wanted <= have) return;
-  throw Error(what + ": the KV cache would take " + gibibytes(wanted) + " and " + gibibytes(have) +
-                  " of memory are free",
+  throw Error(what + (sessions.size() > 1 ? ": the KV caches would take " : ": the KV cache would take ") +
+                  gibibytes(wanted) + " and " + gibibytes(have) + " of memory are free",
               Remedy::kSmallerCache);
 }
 

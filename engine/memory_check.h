@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "engine/session.h"
@@ -10,8 +11,13 @@ namespace lariat {
 // Throws Error when the KV caches of `sequences` sequences of `length` tokens would not fit into the memory
 // that is free now, with `what` (the option and its value) in front, the sizes, and what to do. An operating
 // system that promises more memory than it has would end the program instead, hours later. Only for backends
-// in host memory: a device says so itself when it allocates.
-void check_memory(Session& session, int64_t length, int64_t sequences, const std::string& what);
+// in host memory: a device says so itself when it allocates. Several sessions: so many sequences of each.
+void check_memory(std::span<Session* const> sessions, int64_t length, int64_t sequences,
+                  const std::string& what);
+inline void check_memory(Session& session, int64_t length, int64_t sequences, const std::string& what) {
+  Session* const one = &session;
+  check_memory({&one, 1}, length, sequences, what);
+}
 
 // Throws Error when weights converted or quantised to `dtype` at load would not fit into the memory that is
 // free now. Weights used as the checkpoint has them (dtype unset, or its own) are mapped, not copied; but

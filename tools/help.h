@@ -19,6 +19,7 @@ inline constexpr const char* kMainOptions = "Options";  // CLI11's own name for 
 inline constexpr const char* kSamplingOptions = "Sampling";
 inline constexpr const char* kRopeOptions = "RoPE";
 inline constexpr const char* kMemoryOptions = "Model and memory";
+inline constexpr const char* kAgainstOptions = "Against another model";
 inline constexpr const char* kOutputOptions = "Output";
 
 // The program's command line with all its subcommands (tools/app.cpp).

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "tools/common.h"
+
 namespace lariat {
 namespace {
 
@@ -13,12 +15,12 @@ size_t width(const std::string& text) {
       text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
 }
 
-// A share as a block, darker for more, with the counts: "██ 5/5", "▒▒ 2/5".
+// A share as a block, darker for more, with the counts: "██ 5/5", "▒▒ 2/5", "▓▓ 3.8/5".
 std::string heat_block(const RetrievalValue& value) {
   static constexpr const char* kShades[] = {"·", "░", "▒", "▓", "█"};
   const double share = value.share();
   const int shade = share >= 1 ? 4 : share <= 0 ? 0 : 1 + static_cast<int>(share * 3);
-  return fmt::format("{0}{0} {1}/{2}", kShades[shade], value.correct, value.trials);
+  return fmt::format("{0}{0} {1}/{2}", kShades[shade], value.found(), value.trials);
 }
 
 }  // namespace
@@ -40,13 +42,41 @@ void add_perplexity_options(CLI::App& command, std::string& method, int64_t& str
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 60));
 }
 
-void add_passkey_options(CLI::App& command, PasskeyOptions& options) {
-  command.add_option("--depths", options.depths, "where the passkey stands, 0 (start) to 1 (end)")
+void add_passkey_options(CLI::App& command, PasskeyOptions& options, std::string& haystack) {
+  std::vector<std::string> tasks;
+  for (const NeedleTask task : kNeedleTasks) tasks.emplace_back(name_of(task));
+  command
+      .add_option_function<std::string>(
+          "--task", [&options](const std::string& name) { options.needles.task = needle_task(name).value(); },
+          "what is hidden: a number; the numbers of several names, one asked for; several numbers of one "
+          "name; "
+          "of several names, all asked for; a chain of variables")
+      ->check(CLI::IsMember(tasks))
+      ->default_str("passkey");
+  command
+      .add_option("--needles", options.needles.count,
+                  "names or numbers hidden, or steps of a chain, for any task but passkey")
+      ->check(CLI::Range(int64_t{1}, kMostNeedles));
+  command.add_option("--haystack", haystack, "the text they are hidden in; noise: five sentences, repeated")
+      ->type_name("noise|FILE");
+  command.add_option("--depths", options.depths, "where the needle asked for stands, 0 (start) to 1 (end)")
       ->delimiter(',')
       ->check(CLI::Range(0.0, 1.0));
-  command.add_option("--trials", options.trials, "passkeys per length and depth")
+  command.add_option("--trials", options.trials, "prompts per length and depth")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  command.add_option("--seed", options.seed, "of the passkeys");
+  command.add_option("--seed", options.seed, "of the needles");
+}
+
+void open_haystack(PasskeyOptions& options, const std::string& haystack, const TextCodec& codec) {
+  options.hay = open_hay(haystack);
+  options.max_new_tokens = answer_tokens(codec, options.needles);
+}
+
+void warn_of_short_hay(const PasskeyOptions& options, const TextCodec& codec, int64_t length, bool quiet) {
+  if (options.hay->file.empty() || !PasskeyPrompts(codec, options.hay).repeats(length)) return;
+  print_warnings({fmt::format("{} is shorter than a prompt of {} tokens and is repeated from its start",
+                              options.hay->file.string(), length)},
+                 quiet);
 }
 
 std::string Eta::left(double done) const {

@@ -14,8 +14,12 @@ namespace lariat {
 // growing: whether that is a method too.
 void add_perplexity_options(CLI::App& command, std::string& method, int64_t& stride, int64_t& max_tokens,
                             const std::string& most, bool growing = false);
-// --depths, --trials and --seed.
-void add_passkey_options(CLI::App& command, PasskeyOptions& options);
+// --task, --needles, --haystack, --depths, --trials and --seed.
+void add_passkey_options(CLI::App& command, PasskeyOptions& options, std::string& haystack);
+// Fills in what depends on --haystack and on the tokenizer. Throws Error when the file is no text.
+void open_haystack(PasskeyOptions& options, const std::string& haystack, const TextCodec& codec);
+// Warns when prompts of `length` tokens need more hay than the file has.
+void warn_of_short_hay(const PasskeyOptions& options, const TextCodec& codec, int64_t length, bool quiet);
 
 // Time left, from the share that is done: "1:05 left", or "" while too little is done to tell.
 class Eta {

@@ -7,7 +7,7 @@
 
 #include "engine/eval/report.h"
 #include "models/atomic_file.h"
-#include "tools/common.h"
+#include "tools/generating.h"
 #include "tools/help.h"
 #include "tools/measuring.h"
 
@@ -18,28 +18,39 @@ struct PasskeyCommand {
   CommonOptions common;
   std::vector<int64_t> lengths;
   PasskeyOptions passkeys;
+  std::string haystack = "noise";
   std::filesystem::path report;
-  bool json = false;
+  bool chat = false, json = false;
 };
 
-nlohmann::ordered_json to_json(const PasskeyCell& cell) {
+bool is_passkey(const PasskeyOptions& options) { return options.needles.task == NeedleTask::kPasskey; }
+
+nlohmann::ordered_json to_json(const PasskeyCell& cell, bool passkey) {
   nlohmann::ordered_json answers = nlohmann::ordered_json::array();
   for (const auto& trial : cell.trials) {
-    answers.push_back({{"key", trial.key}, {"answer", trial.answer}, {"correct", trial.correct}});
+    nlohmann::ordered_json answer;
+    if (passkey) answer["key"] = trial.key;
+    answer["answer"] = trial.answer;
+    answer["correct"] = trial.correct();
+    answer.update({{"expected", trial.expected}, {"found", trial.found}, {"recall", trial.recall()}});
+    answers.push_back(answer);
   }
-  return {{"length", cell.length},
-          {"depth", cell.depth},
-          {"trials", cell.trials.size()},
-          {"correct", cell.correct()},
-          {"answers", answers}};
+  return {{"length", cell.length},     {"depth", cell.depth},     {"trials", cell.trials.size()},
+          {"correct", cell.correct()}, {"recall", cell.recall()}, {"answers", answers}};
 }
 
-nlohmann::ordered_json to_json(const std::vector<PasskeyCell>& cells, const SweepTable& table,
-                               bool complete) {
-  nlohmann::ordered_json json = {{"results", nlohmann::ordered_json::array()},
+nlohmann::ordered_json to_json(const PasskeyCommand& command, const std::vector<PasskeyCell>& cells,
+                               const SweepTable& table, bool complete) {
+  const NeedleOptions& needles = command.passkeys.needles;
+  nlohmann::ordered_json json = {{"task", name_of(needles.task)},
+                                 {"needles", is_passkey(command.passkeys) ? 1 : needles.count},
+                                 {"haystack", command.haystack},
+                                 {"chat", command.chat},
+                                 {"max_new_tokens", command.passkeys.max_new_tokens},
+                                 {"results", nlohmann::ordered_json::array()},
                                  {"accuracy", nlohmann::ordered_json::object()},
                                  {"complete", complete}};
-  for (const auto& cell : cells) json["results"].push_back(to_json(cell));
+  for (const auto& cell : cells) json["results"].push_back(to_json(cell, is_passkey(command.passkeys)));
   for (const int64_t length : table.lengths) {
     const auto value = table.passkey_at(table.scalings[0], length);
     if (value) json["accuracy"][std::to_string(length)] = value->share();
@@ -58,11 +69,13 @@ SweepTable empty_table(const PasskeyCommand& command, const Runtime& runtime) {
   table.notes = {fmt::format("{} trials for each length and depth, seed {}; scaling factor {}; weights {}.",
                              command.passkeys.trials, command.passkeys.seed, compact(rope.factor),
                              name_of(runtime.model.weights.dtype))};
+  if (command.chat) table.notes[0] += " Asked through the chat template.";
+  table.hidden = hidden_in(command.passkeys.needles, command.passkeys.hay->file.filename().string());
   return table;
 }
 
 // The options as they will be used: sorted, without repetitions, with the defaults filled in.
-void complete(PasskeyCommand& command, const Runtime& runtime, const Tokenizer& tokenizer) {
+void complete(PasskeyCommand& command, const Runtime& runtime) {
   const int64_t l0 = runtime.session.rope->original_ctx;
   if (command.lengths.empty()) command.lengths = {std::max<int64_t>(l0 / 2, 1), l0, 2 * l0};
   std::sort(command.lengths.begin(), command.lengths.end());
@@ -70,23 +83,29 @@ void complete(PasskeyCommand& command, const Runtime& runtime, const Tokenizer& 
   auto& depths = command.passkeys.depths;
   std::sort(depths.begin(), depths.end());
   depths.erase(std::unique(depths.begin(), depths.end()), depths.end());
-  command.passkeys.eos_ids = eos_ids(runtime.model, tokenizer);
   command.passkeys.interrupted = &interrupted();
 }
 
 void run(PasskeyCommand& command) {
   if (!command.report.empty()) check_writable(command.report);
   const Tokenizer tokenizer = Tokenizer::load(command.common.model);
+  std::optional<ChatTemplate> chat;
+  if (command.chat) chat = open_chat_template(command.common);
+  const TextCodec codec = prompt_codec(tokenizer, chat ? &*chat : nullptr);
+  open_haystack(command.passkeys, command.haystack, codec);
   Runtime runtime = open_runtime(command.common);
-  complete(command, runtime, tokenizer);
+  command.passkeys.eos_ids =
+      chat ? answer_end_ids(runtime.model, tokenizer, *chat) : eos_ids(runtime.model, tokenizer);
+  complete(command, runtime);
+  warn_of_short_hay(command.passkeys, codec, command.lengths.back(), command.common.quiet);
   SweepTable table = empty_table(command, runtime);
   Session session(runtime.model, *runtime.backend, runtime.session);
-  const TextCodec codec = prompt_codec(tokenizer);
 
   std::vector<PasskeyCell> cells;
   const auto on_cell = [&](const PasskeyCell& cell) {
-    table.passkey[{table.scalings[0], cell.length, cell.depth}] = {static_cast<int64_t>(cell.trials.size()),
-                                                                   cell.correct()};
+    RetrievalValue value{std::ssize(cell.trials), cell.correct()};
+    if (!is_passkey(command.passkeys)) value.recall = cell.recall();
+    table.passkey[{table.scalings[0], cell.length, cell.depth}] = value;
     cells.push_back(cell);
   };
   double total = 0, before = 0;
@@ -109,7 +128,7 @@ void run(PasskeyCommand& command) {
   bar.clear();
   if (!command.report.empty()) write_file_atomically(command.report, html_report(table));
   if (command.json) {
-    nlohmann::ordered_json json = to_json(cells, table, all);
+    nlohmann::ordered_json json = to_json(command, cells, table, all);
     json["quantize"] = runtime.model.quantization();
     print_json(json);
   } else {
@@ -122,7 +141,7 @@ void run(PasskeyCommand& command) {
 
 void add_passkey_command(CLI::App& app) {
   auto command = std::make_shared<PasskeyCommand>();
-  CLI::App& sub = *app.add_subcommand("passkey", "Find a number hidden in a long text, by length and depth");
+  CLI::App& sub = *app.add_subcommand("passkey", "Find what is hidden in a long text, by length and depth");
   describe(
       sub, kMeasureCommands,
       "lariat passkey --model DIR --lengths 2048,8192 --rope-scaling dynamic-yarn --report passkey.html");
@@ -131,7 +150,8 @@ void add_passkey_command(CLI::App& app) {
       ->delimiter(',')
       ->default_str("half, once and twice the original length")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  add_passkey_options(sub, command->passkeys);
+  add_passkey_options(sub, command->passkeys, command->haystack);
+  sub.add_flag("--chat", command->chat, "the prompt is a user's message, put into the model's chat template");
   sub.add_option("--report", command->report, "write the result as an HTML page")->type_name("FILE");
   sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   add_common_options(sub, command->common);

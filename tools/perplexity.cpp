@@ -8,6 +8,7 @@
 #include "engine/saved_context.h"
 #include "models/atomic_file.h"
 #include "tools/common.h"
+#include "tools/divergence.h"
 #include "tools/help.h"
 #include "tools/measuring.h"
 
@@ -18,6 +19,7 @@ constexpr int64_t kDefaultCtx = 2048;  // at most; long windows move slowly
 
 struct PerplexityCommand {
   CommonOptions common;
+  AgainstOptions against;
   std::filesystem::path file;
   std::vector<int64_t> ctx;
   int64_t stride = 256, step = 32, max_tokens = 0;
@@ -124,6 +126,10 @@ PerplexityResult measure_behind_context(Measuring& on, SavedContext& context) {
 }
 
 void run(const PerplexityCommand& command) {
+  if (!command.against.reference.empty()) {
+    return run_divergence({command.common, command.against, command.file, command.ctx, command.method,
+                           command.stride, command.max_tokens, command.json});
+  }
   const bool one_piece = !command.load_cache.empty() || !command.save_cache.empty();
   if (one_piece && command.windows) {
     throw UsageError(
@@ -208,6 +214,7 @@ void add_perplexity_command(CLI::App& app) {
   sub.add_option("--save-cache", command->save_cache,
                  "score the text in one piece, and save the context that it makes")
       ->type_name("FILE");
+  add_against_options(sub, command->against);
   sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   sub.callback([command, &sub] {
     command->windows =

@@ -16,7 +16,7 @@ namespace {
 struct SweepCommand {
   CommonOptions common;
   SweepOptions sweep;
-  std::string method = "sliding", shard;
+  std::string method = "sliding", haystack = "noise", shard;
   std::filesystem::path report, results;
   std::vector<std::filesystem::path> merge;
   double budget_minutes = 0;
@@ -246,6 +246,7 @@ void run(SweepCommand& command) {
   options.shard_count = shard.count;
   options.interrupted = &interrupted();
   options.passkeys.eos_ids = eos_ids(runtime.model, tokenizer);
+  if (options.passkey) open_haystack(options.passkeys, command.haystack, prompt_codec(tokenizer));
 
   CommonOptions silent = command.common;
   silent.quiet = true;
@@ -258,6 +259,10 @@ void run(SweepCommand& command) {
       },
       options);
   sweep.check();
+  if (options.passkey) {
+    const int64_t longest = sweep.options().lengths.back();
+    warn_of_short_hay(options.passkeys, prompt_codec(tokenizer), longest, command.common.quiet);
+  }
   const auto file =
       command.results.empty() ? log_beside(command.report, shard.index, shard.count) : command.results;
   if (!command.resume) set_aside(file, command.common.quiet);
@@ -276,7 +281,7 @@ void add_measuring_options(CLI::App& sub, SweepCommand& command) {
   begin_group(sub, "Measuring");
   SweepOptions& sweep = command.sweep;
   add_perplexity_options(sub, command.method, sweep.stride, sweep.max_tokens, "0: all");
-  add_passkey_options(sub, sweep.passkeys);
+  add_passkey_options(sub, sweep.passkeys, command.haystack);
   sub.add_option("--growing-step", sweep.growing_step, "tokens that the growing context reads at a time")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   sub.add_flag("--no-growing", command.no_growing, "leave the growing context out");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 
+#include "engine/eval/windows.h"
 #include "engine/interrupt.h"
 #include "engine/memory_check.h"
 #include "kernels/error.h"
@@ -109,7 +110,8 @@ std::vector<PerplexityResult> measure_growing(Session& session, TokenSource& tex
                                               const std::string& text_name, const PerplexityOptions& options,
                                               const std::function<void(int64_t done, int64_t of)>& progress) {
   if (options.step < 1) throw Error("a step is at least 1");
-  check_windows(session, text, text_name, options, "context");
+  Session* const one = &session;
+  check_windows({&one, 1}, text, text_name, options, "context");
   Growing growing(session, text, options);
   bool complete = true;
   try {

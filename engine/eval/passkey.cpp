@@ -21,7 +21,7 @@ int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
 // The prompts of one depth.
 struct Group {
   double depth = 0;
-  std::vector<int64_t> keys;
+  std::vector<PasskeyTrial> trials;  // not answered yet
   std::vector<std::vector<int32_t>> prompts;
   int64_t shared = 0;  // ids that all of them begin with, in whole pages
 };
@@ -31,8 +31,12 @@ Group make_group(const PasskeyPrompts& maker, int64_t length, double depth, cons
   group.depth = depth;
   int64_t shared = length - 1;  // at least the last token is each prompt's own: its logits are the answer
   for (int64_t trial = 0; trial < options.trials; ++trial) {
-    group.keys.push_back(PasskeyPrompts::key_for(options.seed, length, depth, trial));
-    group.prompts.push_back(maker.build(length, depth, group.keys.back()));
+    Needles needles = needles_of(options, length, depth, trial);
+    group.prompts.push_back(maker.build(length, needles));
+    group.trials.push_back({.expected = std::move(needles.expected)});
+    if (options.needles.task == NeedleTask::kPasskey) {
+      group.trials.back().key = PasskeyPrompts::key_for(options.seed, length, depth, trial);
+    }
     shared = std::min(shared, common_prefix(group.prompts.front(), group.prompts.back()));
   }
   group.shared = shared / kKvPage * kKvPage;
@@ -50,7 +54,7 @@ class LengthRun {
         progress_(progress),
         base_(session.new_sequence()) {
     base_.expect(length);
-    const PasskeyPrompts maker(codec);
+    const PasskeyPrompts maker(codec, options.hay);
     std::vector<double> depths = options.depths;
     std::sort(depths.begin(), depths.end());  // the shared beginning only grows
     for (const double depth : depths) groups_.push_back(make_group(maker, length, depth, options));
@@ -115,10 +119,14 @@ class LengthRun {
     const auto answers =
         generate_greedy_batch(session_, pointers, next, options_.max_new_tokens, options_.eos_ids);
     for (size_t i = 0; i < answers.size(); ++i) {
-      const int64_t key = group.keys[static_cast<size_t>(first) + i];
-      std::string text = codec_.decode(answers[i]);
-      const bool correct = answers_key(text, key);
-      cell.trials.push_back({key, std::move(text), correct});
+      PasskeyTrial trial = group.trials[static_cast<size_t>(first) + i];
+      trial.answer = codec_.decode(answers[i]);
+      if (options_.needles.task != NeedleTask::kPasskey) {
+        trial.found = found_in(trial.answer, trial.expected);
+      } else if (answers_key(trial.answer, trial.key)) {
+        trial.found = trial.expected;
+      }
+      cell.trials.push_back(std::move(trial));
     }
   }
 
@@ -135,8 +143,23 @@ class LengthRun {
 
 }  // namespace
 
-int64_t PasskeyCell::correct() const {
-  return std::count_if(trials.begin(), trials.end(), [](const PasskeyTrial& trial) { return trial.correct; });
+double PasskeyTrial::recall() const {
+  return static_cast<double>(found.size()) / static_cast<double>(expected.size());
+}
+
+int64_t PasskeyCell::correct() const { return std::ranges::count_if(trials, &PasskeyTrial::correct); }
+
+double PasskeyCell::recall() const {
+  double sum = 0;
+  for (const auto& trial : trials) sum += trial.recall();
+  return sum;
+}
+
+Needles needles_of(const PasskeyOptions& options, int64_t length, double depth, int64_t trial) {
+  if (options.needles.task == NeedleTask::kPasskey) {
+    return passkey_needles(PasskeyPrompts::key_for(options.seed, length, depth, trial), depth);
+  }
+  return make_needles(options.needles, depth, NeedleRandom(options.seed, length, depth, trial));
 }
 
 bool measure_passkey(Session& session, const TextCodec& codec, int64_t length, const PasskeyOptions& options,

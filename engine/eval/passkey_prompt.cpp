@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "engine/eval/passkey.h"
 #include "kernels/error.h"
@@ -9,164 +10,242 @@
 namespace lariat {
 namespace {
 
-constexpr std::string_view kTask =
-    "There is an important info hidden inside a lot of irrelevant text. Find it and memorize them. "
-    "I will quiz you about the important information there.";
-constexpr std::string_view kFiller =
-    "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.";
-constexpr std::string_view kQuestion = "What is the pass key? The pass key is";
 constexpr int64_t kLargestKey = 50000;
 constexpr int kSideSteps = 24;   // cuts tried on the shorter side
 constexpr int kRefinements = 4;  // measurements per such try
 constexpr size_t kByteSteps = 64;
+constexpr size_t kBlock = 64;           // places whose ids are counted at once
+constexpr size_t kSentencePlaces = 64;  // how far back a cut looks for the end of a sentence
+constexpr int64_t kGoodEstimate = 16;   // ids that cuts may be off before they are set anew
 
-// Where the filler may be cut: after each word, and after its full stop. Byte offsets in kFiller.
-const std::vector<size_t>& places() {
-  static const std::vector<size_t> offsets = [] {
-    std::vector<size_t> found;
-    for (size_t i = 1; i <= kFiller.size(); ++i) {
-      const bool end = i == kFiller.size();
-      if (end || kFiller[i] == ' ' || kFiller[i] == '.') found.push_back(i);
-    }
-    return found;
-  }();
-  return offsets;
-}
-
-// Bytes of the endless filler up to its n-th place; 0: none of it.
-size_t place(size_t n) {
-  if (n == 0) return 0;
-  const size_t per_round = places().size();
-  return (n - 1) / per_round * (kFiller.size() + 1) + places()[(n - 1) % per_round];
-}
-
-std::string filler(size_t bytes) {
-  std::string text;
-  text.reserve(bytes + kFiller.size() + 1);
-  while (text.size() < bytes) text.append(kFiller).append(" ");
-  text.resize(bytes);
-  return text;
+// The pieces of hay by size: which one is cut to fit, and which one moves a little where its places leave a
+// gap. Of equals, the later.
+std::pair<size_t, size_t> pieces_to_cut(const Needles& needles) {
+  std::vector<double> shares;
+  double before = 0;
+  for (const auto& line : needles.lines) shares.push_back(line.depth - std::exchange(before, line.depth));
+  shares.push_back(1 - before);
+  std::vector<size_t> order(shares.size());
+  std::iota(order.rbegin(), order.rend(), size_t{0});
+  std::ranges::stable_sort(order, std::ranges::greater{}, [&](size_t i) { return shares[i]; });
+  return {order[0], order[1]};
 }
 
 }  // namespace
 
-TextCodec prompt_codec(const Tokenizer& tokenizer) {
-  return {[tokenizer](std::string_view text) { return tokenizer.encode(text, tokenizer.adds_bos()); },
-          [tokenizer](std::span<const int32_t> ids) { return tokenizer.decode(ids); }};
+TextCodec prompt_codec(const Tokenizer& tokenizer, const ChatTemplate* chat_template) {
+  TextCodec codec;
+  const bool bos = chat_template == nullptr && tokenizer.adds_bos();  // a template says itself how it begins
+  codec.encode = [tokenizer, bos](std::string_view text) { return tokenizer.encode(text, bos); };
+  codec.decode = [tokenizer](std::span<const int32_t> ids) { return tokenizer.decode(ids); };
+  if (chat_template != nullptr) {
+    codec.frame = [chat = *chat_template](const std::string& text, const std::string& answer) {
+      nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+      messages.push_back({{"role", "user"}, {"content", text}});
+      return chat.render(messages, true) + answer;
+    };
+  }
+  return codec;
+}
+
+std::string PasskeyPrompts::text_of(const Hay& hay, const Needles& needles, const Pieces& bytes) {
+  std::string text = needles.task;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const std::string piece = hay.cut(bytes[i].begin, bytes[i].end);
+    const size_t first = piece.find_first_not_of(" \t\r\n");
+    if (first != std::string::npos) text.append("\n").append(piece, first);
+    if (i < needles.lines.size()) text.append("\n").append(needles.lines[i].text);
+  }
+  return text.append("\n").append(needles.question);
 }
 
 std::string PasskeyPrompts::text(size_t before, size_t after, int64_t key) {
-  std::string text(kTask);
-  if (before > 0) text.append("\n").append(filler(before));
-  text += fmt::format("\nThe pass key is {0}. Remember it. {0} is the pass key.", key);
-  if (after > 0) text.append("\n").append(filler(after));
-  text.append("\n").append(kQuestion);
-  return text;
+  const Needles needles = passkey_needles(key, 0);
+  return text_of(*noise_hay(), needles, {{0, before}, {0, after}}) + " " + needles.answer;
 }
 
 int64_t PasskeyPrompts::key_for(uint64_t seed, int64_t length, double depth, int64_t trial) {
-  // splitmix64 (Steele, Lea, Flood 2014) over the trial's coordinates.
-  uint64_t state = seed;
-  const auto mix = [&](uint64_t value) {
-    state += value + 0x9E3779B97F4A7C15U;
-    uint64_t z = state;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-    state = z ^ (z >> 31);
-  };
-  mix(static_cast<uint64_t>(length));
-  mix(static_cast<uint64_t>(std::llround(depth * 1e6)));
-  mix(static_cast<uint64_t>(trial));
-  return 1 + static_cast<int64_t>(state % static_cast<uint64_t>(kLargestKey));
+  return 1 + NeedleRandom(seed, length, depth, trial).below(kLargestKey);
 }
 
-PasskeyPrompts::PasskeyPrompts(const TextCodec& codec) : codec_(codec) {
-  const size_t per_round = places().size();
-  const auto ids = [&](size_t n) {
-    return static_cast<int64_t>(codec_.encode(std::string("\n").append(filler(place(n)))).size());
-  };
-  const int64_t none = static_cast<int64_t>(codec_.encode("\n").size());
-  // From the second round on a word has a space before it and costs what it always will.
-  for (size_t n = 0; n <= 2 * per_round; ++n) first_period_.push_back(n == 0 ? 0 : ids(n) - none);
-  period_tokens_ = first_period_[2 * per_round] - first_period_[per_round];
+PasskeyPrompts::PasskeyPrompts(const TextCodec& codec, std::shared_ptr<const Hay> hay)
+    : codec_(codec), hay_(std::move(hay)), blocks_{0} {
+  none_ = std::ssize(codec_.encode("\n"));
+}
+
+std::vector<int32_t> PasskeyPrompts::encode(const Needles& needles, const Pieces& bytes) const {
+  const std::string text = text_of(*hay_, needles, bytes);
+  return codec_.encode(codec_.frame ? codec_.frame(text, needles.answer) : text + " " + needles.answer);
+}
+
+PasskeyPrompts::Pieces PasskeyPrompts::bytes_of(Pieces places) const {
+  for (auto& [begin, end] : places) {
+    begin = hay_->bytes(begin);
+    end = hay_->bytes(end);
+  }
+  return places;
+}
+
+int64_t PasskeyPrompts::missing(int64_t length, const Needles& needles, const Pieces& places) const {
+  return length - std::ssize(encode(needles, bytes_of(places)));
+}
+
+// --- how many ids the hay has up to a place, about ---
+
+int64_t PasskeyPrompts::count(size_t begin, size_t end) const {
+  const std::string piece = "\n" + hay_->cut(hay_->bytes(begin), hay_->bytes(end));
+  return std::ssize(codec_.encode(piece)) - none_;
+}
+
+int64_t PasskeyPrompts::measured(size_t block) const {
+  while (blocks_.size() <= block) {
+    const size_t begin = (blocks_.size() - 1) * kBlock;
+    blocks_.push_back(blocks_.back() + count(begin, begin + kBlock));
+  }
+  return blocks_[block];
 }
 
 int64_t PasskeyPrompts::tokens_at(size_t cut) const {
-  if (cut < first_period_.size()) return first_period_[cut];
-  const size_t per_round = places().size();
-  const size_t rounds = (cut - per_round) / per_round;
-  return first_period_[cut - rounds * per_round] + static_cast<int64_t>(rounds) * period_tokens_;
+  const size_t round = hay_->places.size();
+  if (cut <= 2 * round) return measured(cut / kBlock) + count(cut / kBlock * kBlock, cut);
+  // From the second round on a word has a space before it and costs what it always will.
+  const size_t rounds = (cut - round) / round;
+  return tokens_at(cut - rounds * round) +
+         static_cast<int64_t>(rounds) * (tokens_at(2 * round) - tokens_at(round));
 }
 
-// The last place up to which the filler has at most `tokens` ids.
+// The last place up to which the hay has at most `tokens` ids.
 size_t PasskeyPrompts::cut_for(int64_t tokens) const {
-  const auto per_round = static_cast<int64_t>(places().size());
-  int64_t cut = std::max<int64_t>(0, tokens / std::max<int64_t>(period_tokens_, 1) * per_round);
-  while (cut > 0 && tokens_at(static_cast<size_t>(cut)) > tokens) --cut;
-  while (tokens_at(static_cast<size_t>(cut) + 1) <= tokens) ++cut;
-  return static_cast<size_t>(cut);
+  const size_t round = hay_->places.size();
+  size_t block = 0, more = 0;
+  while ((block + 1) * kBlock <= 2 * round && measured(block + 1) <= tokens) ++block;
+  if ((block + 1) * kBlock > 2 * round && tokens >= tokens_at(2 * round)) {
+    const int64_t all = tokens_at(2 * round), period = std::max<int64_t>(all - tokens_at(round), 1);
+    const int64_t rounds = (tokens - all) / period + 1;
+    more = static_cast<size_t>(rounds) * round;
+    tokens -= rounds * period;
+    for (block = 0; measured(block + 1) <= tokens;) ++block;
+  }
+  size_t low = block * kBlock, high = low + kBlock;
+  while (low < high) {
+    const size_t middle = (low + high + 1) / 2;
+    if (tokens_at(middle) <= tokens) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low + more;
 }
 
-int64_t PasskeyPrompts::measure(const Cuts& cuts, int64_t key) const {
-  return static_cast<int64_t>(codec_.encode(text(place(cuts.before), place(cuts.after), key)).size());
+bool PasskeyPrompts::repeats(int64_t length) const { return cut_for(length) > hay_->places.size(); }
+
+// --- cutting ---
+
+// Pieces with `tokens` ids together, about, that put every needle at its depth.
+PasskeyPrompts::Pieces PasskeyPrompts::pieces_for(int64_t tokens, const Needles& needles) const {
+  Pieces pieces;
+  int64_t before = 0;
+  for (const auto& line : needles.lines) {
+    const auto end = static_cast<int64_t>(std::llround(line.depth * static_cast<double>(tokens)));
+    if (hay_->restarts) {
+      pieces.push_back({0, cut_for(end - before)});
+    } else {
+      const size_t begin = pieces.empty() ? 0 : pieces.back().end, word = std::max(cut_for(end), begin);
+      size_t cut = word;
+      while (cut > begin && word - cut < kSentencePlaces && !hay_->ends_sentence(cut)) --cut;
+      pieces.push_back({begin, hay_->ends_sentence(cut) && line.depth < 1 ? cut : word});
+    }
+    before = end;
+  }
+  const size_t begin = hay_->restarts || pieces.empty() ? 0 : pieces.back().end;
+  pieces.push_back({begin, std::max(begin, cut_for(hay_->restarts ? tokens - before : tokens))});
+  return pieces;
 }
 
 // Moves one cut until the prompt has `length` ids; false when no place will do.
-bool PasskeyPrompts::meet(int64_t length, int64_t key, bool move_before, Cuts& cuts) const {
-  size_t& cut = move_before ? cuts.before : cuts.after;
+bool PasskeyPrompts::meet(int64_t length, const Needles& needles, size_t fitted, Pieces& places) const {
+  auto& [begin, end] = places[fitted];
   for (int i = 0; i < kRefinements; ++i) {
-    const int64_t missing = length - measure(cuts, key);
-    if (missing == 0) return true;
-    const int64_t wanted = tokens_at(cut) + missing;
+    const int64_t more = missing(length, needles, places);
+    if (more == 0) return true;
+    const int64_t wanted = tokens_at(end) + more;
     if (wanted < 0) return false;
     const size_t next = cut_for(wanted);
-    if (next == cut) return false;
-    cut = next;
+    if (next == end || next < begin) return false;
+    end = next;
   }
   return false;
 }
 
-std::vector<int32_t> PasskeyPrompts::build(int64_t length, double depth, int64_t key) const {
-  const int64_t bare = measure({0, 0}, key);
-  if (length < bare) {
+std::vector<int32_t> PasskeyPrompts::build(int64_t length, const Needles& needles) const {
+  const int64_t hay = missing(length, needles, Pieces(needles.lines.size() + 1));
+  if (hay < 0) {
     throw Error(fmt::format(
         "a passkey prompt of {} tokens is too short: without filler it has {}; use a larger length", length,
-        bare));
+        length - hay));
   }
-  const int64_t filler_tokens = length - bare;
-  const auto before = static_cast<int64_t>(std::llround(depth * static_cast<double>(filler_tokens)));
-  const Cuts start{cut_for(before), cut_for(filler_tokens - before)};
-  // The longer filler is cut to fit; where its places leave a gap, the other one moves a little.
-  const bool move_before = depth > 0.5;
-  Cuts cuts = start;
+  Pieces start = pieces_for(hay, needles);
+  int64_t tokens = hay;
+  for (int i = 0; i < kRefinements; ++i) {  // what is added up of many blocks may be off by some
+    const int64_t more = missing(length, needles, start);
+    if (std::abs(more) <= kGoodEstimate || tokens + more < 0) break;
+    tokens += more;
+    start = pieces_for(tokens, needles);
+  }
+  const auto [fitted, other] = pieces_to_cut(needles);
   for (int step = 0; step <= kSideSteps; ++step) {
     const int shift = step % 2 == 0 ? step / 2 : -(step + 1) / 2;  // 0, -1, 1, -2, 2, ...
-    const auto side = static_cast<int64_t>(move_before ? start.after : start.before) + shift;
-    if (side < 0) continue;
-    cuts = start;
-    (move_before ? cuts.after : cuts.before) = static_cast<size_t>(side);
-    if (meet(length, key, move_before, cuts)) {
-      return codec_.encode(text(place(cuts.before), place(cuts.after), key));
-    }
+    const auto side = static_cast<int64_t>(start[other].end) + shift;
+    if (side < static_cast<int64_t>(start[other].begin)) continue;
+    Pieces places = start;
+    places[other].end = static_cast<size_t>(side);
+    if (meet(length, needles, fitted, places)) return encode(needles, bytes_of(places));
   }
-  return cut_inside_words(length, key, start);
+  return cut_inside_words(length, needles, start);
 }
 
-std::vector<int32_t> PasskeyPrompts::cut_inside_words(int64_t length, int64_t key, const Cuts& cuts) const {
-  const size_t before = place(cuts.before), after = place(cuts.after);
+std::vector<int32_t> PasskeyPrompts::build(int64_t length, double depth, int64_t key) const {
+  return build(length, passkey_needles(key, depth));
+}
+
+std::vector<int32_t> PasskeyPrompts::cut_inside_words(int64_t length, const Needles& needles,
+                                                      const Pieces& places) const {
+  const Pieces start = bytes_of(places);
+  const size_t least_last = start.back().begin, least_first = start.front().begin;
   for (size_t step = 0; step < 4 * kByteSteps; ++step) {
     const size_t shift = step % kByteSteps, other = step / kByteSteps;
-    // Both fillers a little longer or shorter: a few bytes of one, up to a word of the other.
+    // Both ends a little longer or shorter: a few bytes of one, up to a word of the other.
     for (const bool longer : {true, false}) {
-      if (!longer && (shift > after || other > before)) continue;
-      const size_t a = longer ? after + shift : after - shift, b = longer ? before + other : before - other;
-      std::vector<int32_t> ids = codec_.encode(text(b, a, key));
-      if (static_cast<int64_t>(ids.size()) == length) return ids;
+      Pieces bytes = start;
+      size_t &last = bytes.back().end, &first = bytes.front().end;
+      if (!longer && (least_last + shift > last || least_first + other > first)) continue;
+      last = longer ? last + shift : last - shift;
+      first = longer ? first + other : first - other;
+      std::vector<int32_t> ids = encode(needles, bytes);
+      if (std::ssize(ids) == length) return ids;
     }
   }
   throw Error(fmt::format(
       "no passkey prompt of exactly {} tokens exists for this tokenizer; use a length a few tokens away",
       length));
+}
+
+void check_passkey_length(const TextCodec& codec, const PasskeyOptions& options, int64_t length) {
+  const bool passkey = options.needles.task == NeedleTask::kPasskey;
+  PasskeyPrompts(codec, options.hay)
+      .build(length, passkey ? passkey_needles(kLargestKey, 0.5) : needles_of(options, length, 0.5, 0));
+}
+
+// --- answers ---
+
+int64_t answer_tokens(const TextCodec& codec, const NeedleOptions& needles) {
+  if (needles.task == NeedleTask::kPasskey) return PasskeyOptions().max_new_tokens;
+  const Needles sample = make_needles(needles, 0.5, NeedleRandom(0, 0, 0.5, 0));
+  std::string answer = sample.answer;
+  const bool named = needles.task == NeedleTask::kMultiquery;
+  for (const auto& one : sample.expected) answer += (named ? " amber-anchor: " : " ") + one + ",";
+  return std::ssize(codec.encode(answer));
 }
 
 std::string_view first_integer(std::string_view text) {

@@ -7,50 +7,13 @@
 #include <deque>
 #include <limits>
 
+#include "engine/eval/windows.h"
 #include "engine/interrupt.h"
 #include "engine/memory_check.h"
 #include "kernels/error.h"
 
 namespace lariat {
 namespace {
-
-// Tokens [begin, end) of the text, after a BOS if the model has one; [score_from, end) are scored.
-struct Window {
-  int64_t begin, end, score_from;
-};
-
-// The windows of one length, one after the other, over a text whose length shows itself on the way.
-class Windows {
- public:
-  Windows(const PerplexityOptions& options, int64_t ctx)
-      : sliding_(options.method == PerplexityMethod::kSliding),
-        bos_(options.bos ? 1 : 0),
-        ctx_(ctx),
-        holds_(ctx - bos_),
-        step_(sliding_ ? std::min(options.stride, ctx - 1) : ctx) {}
-
-  std::optional<Window> next(TokenSource& text) {
-    if (ended_) return std::nullopt;
-    const int64_t begin = index_++ * step_;
-    if (!sliding_) {
-      // Position i of a chunk is token begin + i - bos_ of the text.
-      ended_ = text.count(begin + holds_) < begin + holds_;
-      if (ended_) return std::nullopt;
-      return Window{begin, begin + holds_, begin + ctx_ / 2 + 1 - bos_};
-    }
-    const int64_t end = text.count(begin + holds_);
-    const int64_t score_from = begin == 0 ? 1 - bos_ : scored_;
-    scored_ = end;
-    ended_ = !text.has(end);
-    return Window{begin, end, score_from};
-  }
-
- private:
-  bool sliding_;
-  int64_t bos_, ctx_, holds_, step_;
-  int64_t index_ = 0, scored_ = 0;
-  bool ended_ = false;
-};
 
 // One pass over a window, and the results it feeds (several lengths, when they share it).
 struct Job {
@@ -228,26 +191,11 @@ double PerplexityResult::standard_error() const {
   return ppl() * std::sqrt(variance / (n - 1));
 }
 
-void check_windows(Session& session, TokenSource& text, const std::string& text_name,
-                   const PerplexityOptions& options, const std::string& what) {
-  constexpr int64_t kMinCtx = 4;
-  for (const int64_t ctx : options.ctx) {
-    const std::string window = fmt::format("a {} of {} tokens", what, ctx);
-    if (ctx < kMinCtx) throw Error(fmt::format("{} is too short; it has at least {}", window, kMinCtx));
-    check_memory(session, ctx, 1, window);
-    const int64_t holds = ctx - (options.bos ? 1 : 0), have = text.count(holds);
-    if (have < holds) {
-      throw Error(fmt::format("{}: has {} tokens and {} holds {} of them", text_name, have, window, holds),
-                  Remedy::kLongerText);
-    }
-  }
-}
-
 std::vector<PerplexityResult> measure_perplexity(
     Session& session, TokenSource& text, const std::string& text_name, const PerplexityOptions& options,
     const std::function<void(const PerplexityProgress&)>& progress) {
-  if (options.stride < 1) throw Error("a stride is at least 1");
-  check_windows(session, text, text_name, options, "window");
+  Session* const one = &session;
+  check_windows({&one, 1}, text, text_name, options);
   Measurement measurement(session, text, options);
   bool complete = true;
   try {

@@ -82,11 +82,6 @@ std::vector<PerplexityResult> measure_perplexity(
     Session& session, TokenSource& text, const std::string& text_name, const PerplexityOptions& options,
     const std::function<void(const PerplexityProgress&)>& progress = {});
 
-// Throws Error when one of options.ctx, the length of a `what` ("window"), has fewer than 4 tokens, does not
-// fit into memory, or holds more than the text has.
-void check_windows(Session& session, TokenSource& text, const std::string& text_name,
-                   const PerplexityOptions& options, const std::string& what);
-
 // The whole text in one piece, as what follows the tokens of a sequence (none: a BOS, when the model has
 // one). Every token that has something before it is scored, with all of it; the result's ctx is the length of
 // the sequence, which ends up holding all tokens, and so does `tokens`. The last token that the sequence

@@ -174,20 +174,18 @@ std::string growing_section(const SweepTable& table) {
 std::string passkey_section(const SweepTable& table) {
   if (table.passkey.empty()) return "";
   std::string html =
-      "<section><h2>Passkeys found</h2>\n<p>A number is hidden in filler text and asked for at the end. "
-      "Columns: the prompt's length; rows: where the number stands, from the beginning (0 %) to the end "
+      "<section><h2>Passkeys found</h2>\n<p>" + xml_escaped(table.hidden) +
+      " Columns: the prompt's length; rows: where the number stands, from the beginning (0 %) to the end "
       "(100 %).</p>\n"
       "<div class=\"maps\"" +
       fit(table, 80) + ">\n";
   for (const auto& scaling : table.scalings) {
     RetrievalValue all;
     for (const int64_t length : table.lengths) {
-      const auto value = table.passkey_at(scaling, length).value_or(RetrievalValue{});
-      all.trials += value.trials;
-      all.correct += value.correct;
+      all += table.passkey_at(scaling, length).value_or(RetrievalValue{});
     }
     html += fmt::format("<figure><figcaption>{} <span>{} of {}</span></figcaption>\n{}</figure>\n",
-                        swatch(scaling), all.correct, all.trials, passkey_map(table, scaling));
+                        swatch(scaling), all.found(), all.trials, passkey_map(table, scaling));
   }
   return html + "</div></section>\n";
 }

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "engine/eval/needles.h"
 #include "engine/eval/sweep.h"
 
 namespace lariat {
@@ -21,7 +22,13 @@ struct PerplexityValue {
 
 struct RetrievalValue {
   int64_t trials = 0, correct = 0;
-  double share() const { return trials > 0 ? static_cast<double>(correct) / static_cast<double>(trials) : 0; }
+  std::optional<double> recall = {};  // of tasks with several answers: the shares found, added up
+  double share() const {
+    const double found = recall.value_or(static_cast<double>(correct));
+    return trials > 0 ? found / static_cast<double>(trials) : 0;
+  }
+  std::string found() const;  // "4", or "3.8"
+  RetrievalValue& operator+=(const RetrievalValue& other);
 };
 
 struct SpeedValue {
@@ -43,7 +50,8 @@ struct SweepTable {
   std::vector<std::string> scalings;
   std::vector<int64_t> lengths;
   std::vector<double> depths;
-  std::vector<std::string> notes;  // how it was measured, in words
+  std::vector<std::string> notes;          // how it was measured, in words
+  std::string hidden = hidden_in({}, "");  // what passkeys are, in a sentence
   std::map<std::pair<std::string, int64_t>, PerplexityValue> perplexity;
   std::map<std::tuple<std::string, int64_t, double>, RetrievalValue> passkey;
   std::map<std::pair<std::string, int64_t>, SpeedValue> speed;

@@ -165,7 +165,7 @@ std::string map_cell(double x, double y, double width, double height,
   if (!value) return box("cell\"") + svg_text(middle, y + 19, "middle", "tick", "–");
   return box("cell\"") + box(fmt::format("heat\" fill-opacity=\"{:.2f}\"", value->share())) +
          svg_text(middle, y + 19, "middle", value->share() > 0.7 ? "on" : "off",
-                  fmt::format("{}/{}", value->correct, value->trials));
+                  fmt::format("{}/{}", value->found(), value->trials));
 }
 
 }  // namespace

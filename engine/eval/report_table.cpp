@@ -190,6 +190,17 @@ std::string overall_sentence(const SweepTable& table) {
 
 }  // namespace
 
+std::string RetrievalValue::found() const {
+  return recall ? fmt::format("{:.1f}", *recall) : std::to_string(correct);
+}
+
+RetrievalValue& RetrievalValue::operator+=(const RetrievalValue& other) {
+  if (recall || other.recall) recall = recall.value_or(0) + other.recall.value_or(0);
+  trials += other.trials;
+  correct += other.correct;
+  return *this;
+}
+
 std::optional<PerplexityValue> SweepTable::perplexity_at(const std::string& scaling, int64_t length) const {
   return find(perplexity, std::pair(scaling, length));
 }
@@ -202,10 +213,7 @@ std::optional<RetrievalValue> SweepTable::passkey_at(const std::string& scaling,
 std::optional<RetrievalValue> SweepTable::passkey_at(const std::string& scaling, int64_t length) const {
   RetrievalValue sum;
   for (const double depth : depths) {
-    const auto value = passkey_at(scaling, length, depth);
-    if (!value) continue;
-    sum.trials += value->trials;
-    sum.correct += value->correct;
+    if (const auto value = passkey_at(scaling, length, depth)) sum += *value;
   }
   if (sum.trials == 0) return std::nullopt;
   return sum;
@@ -226,6 +234,11 @@ SweepTable tabulate(const SweepRecords& log) {
   table.depths = header["passkey"]["depths"].get<std::vector<double>>();
   table.notes = notes_of(log);
   if (header["growing"]["measured"]) table.growing_columns = header["growing"]["columns"];
+  if (const Json& passkey = header["passkey"]; passkey.contains("task") && passkey["task"].is_string()) {
+    const std::string hay = passkey["haystack"]["name"];
+    table.hidden = hidden_in({needle_task(passkey["task"].get<std::string>()).value(), passkey["needles"]},
+                             hay == "noise" ? "" : hay);
+  }
   for (const auto& record : log.records) {
     const std::pair<std::string, int64_t> cell(record["scaling"], record["length"]);
     if (record["kind"] == "perplexity") {
@@ -234,7 +247,9 @@ SweepTable tabulate(const SweepRecords& log) {
         value.standard_error = std::nan("");
       if (value.ppl >= 0.5 && value.ppl <= kMostPerplexity) table.perplexity[cell] = value;
     } else if (record["kind"] == "passkey") {
-      table.passkey[{cell.first, cell.second, record["depth"]}] = {record["trials"], record["correct"]};
+      RetrievalValue value{record["trials"], record["correct"]};
+      if (const auto recall = record.value("recall", Json()); recall.is_number()) value.recall = recall;
+      table.passkey[{cell.first, cell.second, record["depth"]}] = value;
     } else if (record["kind"] == "growing") {
       if (cell.second == table.lengths.back()) table.growing[cell.first] = growing_value(record);
     } else {

@@ -130,6 +130,14 @@ Json Sweep::header() const {
                  {"text", text},
                  {"original_ctx", *options_.rope.original_ctx}};
   header.update(plan());
+  const PasskeyOptions& passkeys = options_.passkeys;
+  Json haystack = {{"name", "noise"}};
+  if (const auto& hay = passkeys.hay->file; !hay.empty()) {
+    haystack = {{"name", hay.filename().string()}, {"fingerprint", file_fingerprint(hay)}};
+  }
+  header["passkey"].update({{"task", name_of(passkeys.needles.task)},
+                            {"needles", passkeys.needles.count},
+                            {"haystack", haystack}});
   header["options"] = {{"backend", backend_.name()},
                        {"dtype", name_of(model_.weights.dtype)},
                        {"k_dtype", name_of(session_.k_dtype)},
@@ -148,7 +156,8 @@ void Sweep::check() {
     for (const int64_t length : options_.lengths) scaling_for(scaling, length);
   }
   Session session(model_, backend_, session_);
-  const int64_t most = longest + kSpeedSteps, limit = session.options().max_ctx;
+  const int64_t most = longest + std::max<int64_t>(kSpeedSteps, options_.passkeys.max_new_tokens),
+                limit = session.options().max_ctx;
   if (limit > 0 && most > limit) {
     throw Error(
         fmt::format(
@@ -157,7 +166,7 @@ void Sweep::check() {
         Remedy::kLongerContext);
   }
   check_memory(session, most, options_.passkey ? 2 : 1, fmt::format("a length of {}", longest));
-  if (options_.passkey) PasskeyPrompts(codec_).build(shortest, 0.5, 50000);
+  if (options_.passkey) check_passkey_length(codec_, options_.passkeys, shortest);
   if (options_.perplexity || options_.growing) {
     FileTokens file(options_.text, tokenizer_);
     TokenSource source([&](std::vector<int32_t>& tokens) { return file.read(tokens); }, options_.max_tokens);
@@ -331,6 +340,7 @@ bool Sweep::run_passkey(const SweepUnit& unit, Session& session, SweepLog& log,
         record["depth"] = cell.depth;
         record["trials"] = cell.trials.size();
         record["correct"] = cell.correct();
+        if (options.needles.task != NeedleTask::kPasskey) record["recall"] = cell.recall();
         record["timing"] = {{"seconds", seconds_since(start)}};
         start = Stopwatch::now();
         log.append(record);

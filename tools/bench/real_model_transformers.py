@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""For scripts/real_model.sh, as JSON: lariat's logits and greedy tokens beside transformers' (float32), and its speed.
+
+    tools/bench/real_model_transformers.py logits --model DIR --text FILE --lariat build/lariat
+    tools/bench/real_model_transformers.py speed --model DIR --text FILE --threads 2
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+PROMPT, NEW, SHORT = 512, 64, 64
+
+
+def logits(args, model, tokenizer, ids):
+    """512 tokens at once, and 64 greedy tokens after the first 64, each time by its own program alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        out, prompt = os.path.join(folder, "logits.safetensors"), os.path.join(folder, "prompt.txt")
+        subprocess.run([args.lariat, "logits", "--model", args.model, "--tokens", ",".join(map(str, ids)), "--dtype", "f32",
+                        "--kv-dtype", "f32", "--out", out, "--quiet"], check=True)  # fmt: skip
+        ours = load_file(out)["logits"]
+        text = tokenizer.decode(ids[:SHORT])
+        assert tokenizer(text)["input_ids"] == ids[:SHORT], "the prompt's text has other tokens; take another text"
+        with open(prompt, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+        done = subprocess.run([args.lariat, "generate", "--model", args.model, "--prompt-file", prompt, "-n", str(NEW),
+                               "--ignore-eos", "--dtype", "f32", "--kv-dtype", "f32", "--json", "--quiet"],
+                              check=True, capture_output=True)  # fmt: skip
+    theirs = model(torch.tensor([ids])).logits[0]
+    greedy = model.generate(torch.tensor([ids[:SHORT]]), max_new_tokens=NEW, min_new_tokens=NEW, do_sample=False)
+    pairs = zip(json.loads(done.stdout)["tokens"], greedy[0, SHORT:].tolist())
+    same = next((i for i, (a, b) in enumerate(pairs) if a != b), NEW)
+    return {"tokens": len(ids), "ratio": ((ours - theirs).abs().max() / theirs.abs().max()).item(),
+            "same_top": (ours.argmax(1) == theirs.argmax(1)).double().mean().item(), "greedy": NEW,
+            "greedy_same": same}  # fmt: skip
+
+
+def speed(args, model, tokenizer, ids):
+    """Medians of three, tokens per second; decoding is what 64 more tokens cost after the first."""
+    x, times = torch.tensor([ids]), {1: [], NEW + 1: []}
+    for count in (1, *list(times) * 3):
+        start = time.perf_counter()
+        model.generate(x, max_new_tokens=count, min_new_tokens=count, do_sample=False)
+        times[count].append(time.perf_counter() - start)
+    first = statistics.median(times[1][1:])
+    return {"threads": torch.get_num_threads(), "pp": PROMPT / first,
+            "tg": NEW / (statistics.median(times[NEW + 1]) - first)}  # fmt: skip
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("logits", "speed"))
+    for name in ("--model", "--text", "--lariat"):
+        parser.add_argument(name)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    tokenizer = AutoTokenizer.from_pretrained(arguments.model)
+    with open(arguments.text, encoding="utf-8") as book:
+        tokens = tokenizer(book.read(40000)[5000:], add_special_tokens=False)["input_ids"][:PROMPT]
+    with torch.inference_mode():
+        model = AutoModelForCausalLM.from_pretrained(arguments.model, dtype=torch.float32).eval()
+        print(json.dumps({"logits": logits, "speed": speed}[arguments.what](arguments, model, tokenizer, tokens)))

@@ -1,0 +1,161 @@
+#include "tools/divergence.h"
+
+#include <fmt/core.h>
+
+#include <iostream>
+#include <tuple>
+
+#include "engine/eval/divergence.h"
+#include "tools/help.h"
+#include "tools/measuring.h"
+
+namespace lariat {
+namespace {
+
+constexpr int64_t kDefaultWindow = 2048;  // at most, as for a perplexity
+
+// The options of the second model. Weights stored in another way replace how the first one's are stored,
+// whichever of the two options says it.
+CommonOptions options_of_reference(const CommonOptions& first, const AgainstOptions& against) {
+  CommonOptions options = first;
+  if (against.reference != "same") options.model = against.reference;
+  if (!against.quantize.empty()) {
+    options.quantize = against.quantize;
+    if (against.quantize != "none") options.dtype = "auto";
+  }
+  if (!against.dtype.empty()) {
+    options.dtype = against.dtype;
+    if (against.quantize.empty()) {
+      options.quantize = "none";
+    } else if (options.quantize != "none" && options.dtype != "auto") {
+      throw UsageError(
+          "--against-quantize says how weights are stored, so --against-dtype cannot; leave one out");
+    }
+  }
+  if (!against.kv_dtype.empty()) options.kv_dtype = against.kv_dtype;
+  if (against.rope_scaling) {
+    options.rope.scaling = against.rope_scaling;
+    options.rope.factor.reset();
+    options.rope.config.reset();
+  }
+  if (against.rope_factor) options.rope.factor = against.rope_factor;
+  const auto what = [](const CommonOptions& of) {
+    return std::tie(of.quantize, of.dtype, of.kv_dtype, of.rope.scaling, of.rope.factor, of.rope.config);
+  };
+  std::error_code ec;
+  if (what(options) == what(first) && std::filesystem::equivalent(options.model, first.model, ec)) {
+    throw UsageError(
+        "--against is the same model run in the same way; name another folder, or say what differs, as with "
+        "--against-quantize none");
+  }
+  return options;
+}
+
+// What of a model and how it is run may differ.
+nlohmann::ordered_json to_json(const std::filesystem::path& folder, Session& session) {
+  return {{"folder", folder.string()},
+          {"weights", name_of(session.model().weights.dtype)},
+          {"keys", name_of(session.options().k_dtype)},
+          {"values", name_of(session.options().v_dtype)},
+          {"rope", name_of(session.rope().type)},
+          {"rope_factor", session.rope().factor}};
+}
+
+// Appends more of the text; both models must read the same ids.
+bool read_for_both(FileTokens& file, const Tokenizer& tokenizer, const Tokenizer& other,
+                   const std::filesystem::path& reference, std::vector<int32_t>& tokens) {
+  const size_t before = tokens.size();
+  const bool more = file.read(tokens);
+  const std::string text = tokenizer.decode(std::span(tokens).subspan(before), false);
+  if (tokenizer.encode(text, false) != other.encode(text, false) || text_bos(tokenizer) != text_bos(other)) {
+    throw Error(reference.string() +
+                ": its tokenizer makes other ids of the text than the first model's; --against takes a model "
+                "with the same tokenizer");
+  }
+  return more;
+}
+
+void print(const DivergenceResult& result, const DivergenceCommand& command, nlohmann::ordered_json json) {
+  std::vector<std::vector<std::string>> rows;
+  for (const DivergenceFigure& figure : figures(result)) {
+    json[figure.key] = figure.value;  // NaN becomes null
+    rows.push_back({figure.label, fmt::format("{:.6f}", figure.scale * figure.value), ""});
+    if (!figure.error) continue;
+    json[std::string(figure.key) + "_stderr"] = *figure.error;
+    rows.back()[2] = fmt::format("± {:.6f}", figure.scale * *figure.error);
+  }
+  if (command.json) return print_json(json);
+  std::cout << fmt::format("{} windows of {}, {} tokens\n", command.method, result.ctx, result.tokens.size())
+            << aligned_table(rows) << std::flush;
+}
+
+}  // namespace
+
+void add_against_options(CLI::App& command, AgainstOptions& against) {
+  begin_group(command, kAgainstOptions);
+  auto* reference = command
+                        .add_option("--against", against.reference,
+                                    "say how far the model is from this one, or from itself")
+                        ->type_name("DIR|same");
+  for (const char* name : {"--load-cache", "--save-cache", "--buckets"})
+    reference->excludes(command.get_option(name));
+  const auto add = [&](const char* name, auto& value, const char* description) {
+    return command.add_option(name, value, description)
+        ->default_str("as the first model's")
+        ->needs(reference);
+  };
+  add("--against-quantize", against.quantize, "its --quantize")->check(CLI::IsMember({"none", "q8", "q4"}));
+  add("--against-dtype", against.dtype, "its --dtype")->check(CLI::IsMember({"auto", "f32", "bf16", "f16"}));
+  add("--against-kv-dtype", against.kv_dtype, "its --kv-dtype")
+      ->check(CLI::IsMember({"auto", "f32", "f16", "bf16"}));
+  add("--against-rope-scaling", against.rope_scaling, "its --rope-scaling")->type_name(rope_type_choices());
+  add("--against-rope-factor", against.rope_factor, "its --rope-factor")->type_name("F");
+  begin_group(command, kMainOptions);
+}
+
+void run_divergence(const DivergenceCommand& command) {
+  if (command.method != "sliding" && command.method != "chunks")
+    throw UsageError("--against compares windows; use --method sliding or chunks");
+  if (command.ctx.size() > 1) throw UsageError("--against takes one length of window (--ctx)");
+  const CommonOptions other = options_of_reference(command.common, command.against);
+  const Tokenizer tokenizer = open_tokenizer(command.common), other_tokenizer = open_tokenizer(other);
+  FileTokens file(command.file, tokenizer);
+  TokenSource source(
+      [&](std::vector<int32_t>& tokens) {
+        return read_for_both(file, tokenizer, other_tokenizer, other.model, tokens);
+      },
+      command.max_tokens);
+  const Runtime runtime = open_runtime(command.common), other_runtime = open_runtime(other);
+  Session session(runtime.model, *runtime.backend, runtime.session);
+  Session reference(other_runtime.model, *other_runtime.backend, other_runtime.session);
+  PerplexityOptions options;
+  options.ctx = {command.ctx.empty() ? std::min(session.rope().original_ctx, kDefaultWindow)
+                                     : command.ctx[0]};
+  options.stride = command.stride;
+  options.method = parse_perplexity_method(command.method);
+  options.bos = text_bos(tokenizer);
+  options.interrupted = &interrupted();
+  DivergenceResult result;
+  {
+    Progress bar("divergence", 1000, command.common.quiet);
+    const Eta eta;
+    const auto show = [&](int64_t position) {
+      const double done = share_of_text(position, source, file);
+      bar.update(static_cast<int64_t>(1000 * done), eta.left(done));
+    };
+    result = measure_divergence(session, reference, source, command.file.string(), options,
+                                command.common.threads, show);
+  }
+  print(result, command,
+        {{"ctx", result.ctx},
+         {"method", command.method},
+         {"tokens", result.tokens.size()},
+         {"complete", result.complete},
+         {"model", to_json(command.common.model, session)},
+         {"against", to_json(other.model, reference)}});
+  if (!result.complete)
+    throw Error(
+        fmt::format("interrupted; the numbers are of the first {} tokens scored", result.tokens.size()));
+}
+
+}  // namespace lariat
