@@ -294,11 +294,8 @@ void add_run_options(CLI::App& sub, SweepCommand& command) {
   begin_group(sub, "Long runs");
   sub.add_option("--results", command.results, "where to keep the results instead")->type_name("FILE");
   sub.add_flag("--resume", command.resume, "continue an earlier sweep: measure only what its results lack");
-  sub.add_option("--budget", command.budget_minutes,
-                 "begin nothing that would end later; the most telling measurements come first")
-      ->type_name("MINUTES")
-      ->default_str("no limit")
-      ->check(CLI::PositiveNumber);
+  add_budget_option(sub, command.budget_minutes,
+                    "begin nothing that would end later; the most telling measurements come first");
   sub.add_option("--shard", command.shard, "measure only the I-th of N parts, I from 0")
       ->type_name("I/N")
       ->default_str("as mpirun or Slurm say");

@@ -71,6 +71,44 @@ double seconds_for(const WorkRate& rate, int64_t from, int64_t to, int64_t step,
          static_cast<double>(scored) * rate.logits;
 }
 
+double seconds_for(const WorkRate& rate, const std::vector<Work>& work) {
+  double seconds = 0;
+  for (const Work& one : work)
+    seconds += static_cast<double>(one.times) * seconds_for(rate, one.from, one.to, one.step, one.scored);
+  return seconds;
+}
+
+double tokens_in(const std::vector<Work>& work) {
+  double tokens = 0;
+  for (const Work& one : work)
+    tokens += static_cast<double>(one.times) * static_cast<double>(one.to - one.from);
+  return tokens;
+}
+
+std::vector<Work> window_work(const PerplexityOptions& options, int64_t ctx, int64_t text_tokens,
+                              int64_t prefill_chunk) {
+  if (options.method == PerplexityMethod::kChunks)
+    return {{0, ctx, prefill_chunk, ctx / 2, std::max<int64_t>(text_tokens / ctx, 1)}};
+  const int64_t moved = std::min(options.stride, ctx - 1);
+  const int64_t windows = 1 + (std::max<int64_t>(text_tokens - ctx, 0) + moved - 1) / moved;
+  return {{0, ctx, prefill_chunk, moved, windows}};
+}
+
+std::vector<Work> growing_work(int64_t ctx, int64_t step, int64_t contexts) {
+  return {{0, ctx, contexts * step, ctx, contexts}};
+}
+
+std::vector<Work> passkey_work(const PasskeyOptions& options, int64_t length, int64_t prefill_chunk) {
+  const int64_t trials = options.trials, answer = options.max_new_tokens;
+  const auto before = [&](double depth) { return static_cast<int64_t>(depth * static_cast<double>(length)); };
+  std::vector<Work> work = {{0, before(options.depths.back()), prefill_chunk}};
+  for (const double depth : options.depths) {
+    work.push_back({before(depth), length, prefill_chunk, 1, trials});
+    work.push_back({length, length + answer, trials, answer, trials});
+  }
+  return work;
+}
+
 std::string spoken_duration(double seconds) {
   seconds = std::min(seconds, 1e12);
   if (seconds < 90) return fmt::format("{:.0f} s", std::max(seconds, 1.0));

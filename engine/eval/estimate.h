@@ -1,7 +1,10 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "engine/eval/passkey.h"
+#include "engine/eval/perplexity.h"
 #include "engine/session.h"
 
 namespace lariat {
@@ -20,6 +23,22 @@ WorkRate measure_rate(Session& session, int64_t longest);
 // `scored` of them. n contexts that read together, `each` tokens of a pass, are n times this with
 // step = n * each.
 double seconds_for(const WorkRate& rate, int64_t from, int64_t to, int64_t step, int64_t scored = 0);
+
+// Rounds of the same work: `times` contexts that read the positions [from, to), `step` tokens to a pass.
+struct Work {
+  int64_t from = 0, to = 0, step = 0, scored = 0;
+  int64_t times = 1;
+};
+double seconds_for(const WorkRate& rate, const std::vector<Work>& work);
+double tokens_in(const std::vector<Work>& work);  // through the model
+
+// The windows (PerplexityMethod) of ctx tokens over a text of so many.
+std::vector<Work> window_work(const PerplexityOptions& options, int64_t ctx, int64_t text_tokens,
+                              int64_t prefill_chunk);
+// So many contexts that grow together.
+std::vector<Work> growing_work(int64_t ctx, int64_t step, int64_t contexts);
+// What the prompts of a length begin with, once; the rest of each; the answers of a depth's trials together.
+std::vector<Work> passkey_work(const PasskeyOptions& options, int64_t length, int64_t prefill_chunk);
 
 // "40 s", "12 min", "3 h 20 min".
 std::string spoken_duration(double seconds);

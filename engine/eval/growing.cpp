@@ -44,7 +44,7 @@ class Growing {
     for (int64_t first = 0; first < stretches_; first += at_once) {
       begin(first, std::min(at_once, stretches_ - first));
       for (int64_t length = 0; length < ctx_ - 1;) {
-        stop_if(options_.interrupted);
+        stop_if(options_.interrupted, options_.until);
         // The context's last token is predicted and not read.
         const int64_t end = end_of_step(session_, length, std::min(length + options_.step, ctx_ - 1));
         read(length, end);

@@ -185,7 +185,8 @@ bool Sweep::run(SweepLog& log, const std::function<void(const SweepProgress&)>& 
   const std::vector<bool> wanted = to_measure(mine, log.contents());
   std::vector<double> costs;
   costs.reserve(mine.size());
-  for (size_t i = 0; i < mine.size(); ++i) costs.push_back(wanted[i] ? seconds_of(mine[i], rate_) : 0.0);
+  for (size_t i = 0; i < mine.size(); ++i)
+    costs.push_back(wanted[i] ? seconds_for(rate_, work_of(mine[i])) : 0.0);
   const double total = std::max(std::accumulate(costs.begin(), costs.end(), 0.0), 1e-9);
   double done = 0;
   for (size_t i = 0; i < mine.size(); ++i) {
@@ -205,7 +206,7 @@ bool Sweep::run_unit(const SweepUnit& unit, SweepLog& log, double left,
   if (holds(record_keys(log.contents()), unit, options_.passkeys.depths)) return true;
   if (options_.interrupted != nullptr && options_.interrupted->load()) return false;
   if (copy_equal(unit, log)) return true;
-  if (seconds_of(unit, rate_) > left) return true;  // left out
+  if (seconds_for(rate_, work_of(unit)) > left) return true;  // left out
   SessionOptions options = session_options_(scaling_for(scaling_of(unit.scaling), unit.length));
   options.stale_cache = options.stale_cache || is_stale(unit.scaling);
   Session session(model_, backend_, options);

@@ -76,12 +76,6 @@ inline bool is_complete(const SweepRecords& log) { return missing_units(log, all
 
 inline constexpr int64_t kSpeedSteps = 32;  // decoded by a speed unit
 
-// Rounds of the same work: `times` contexts that read the positions [from, to), `step` tokens to a pass.
-struct SweepWork {
-  int64_t from = 0, to = 0, step = 0, scored = 0;
-  int64_t times = 1;
-};
-
 // What shards are planned with, the same on every machine: in tokens of a long prompt.
 inline constexpr WorkRate kPlanRate{.pass = 20, .token = 1, .position = 1.0 / 8192, .logits = 0.2};
 
@@ -137,8 +131,7 @@ class Sweep {
 
  private:
   nlohmann::ordered_json plan() const;
-  std::vector<SweepWork> work_of(const SweepUnit& unit) const;
-  double seconds_of(const SweepUnit& unit, const WorkRate& rate) const;
+  std::vector<Work> work_of(const SweepUnit& unit) const;
   std::vector<bool> to_measure(const std::vector<SweepUnit>& units, const SweepRecords& log) const;
   int64_t contexts_at_once(const SweepUnit& unit) const;
   int64_t text_tokens() const;

@@ -80,41 +80,15 @@ int64_t Sweep::contexts_at_once(const SweepUnit& unit) const {
   return 1;
 }
 
-std::vector<SweepWork> Sweep::work_of(const SweepUnit& unit) const {
-  const int64_t length = unit.length, chunk = session_.prefill_chunk, tokens = text_tokens();
-  if (unit.kind == Kind::kGrowing) {
-    const int64_t contexts = contexts_at_once(unit);
-    return {{0, length, contexts * options_.growing_step, length, contexts}};
-  }
-  if (unit.kind == Kind::kSpeed) {
-    return {{0, length, chunk}, {length, length + kSpeedSteps, 1, kSpeedSteps}};
-  }
-  if (unit.kind == Kind::kPerplexity) {
-    if (options_.method == PerplexityMethod::kChunks)
-      return {{0, length, chunk, length / 2, std::max<int64_t>(tokens / length, 1)}};
-    const int64_t moved = std::min(options_.stride, length - 1);
-    const int64_t windows = 1 + (std::max<int64_t>(tokens - length, 0) + moved - 1) / moved;
-    return {{0, length, chunk, moved, windows}};
-  }
-  // What all prompts begin with, once; the rest of each; the answers of a depth's trials together.
-  const auto& depths = options_.passkeys.depths;
-  const int64_t trials = options_.passkeys.trials, answer = options_.passkeys.max_new_tokens;
-  const auto before = [&](double depth) { return static_cast<int64_t>(depth * static_cast<double>(length)); };
-  std::vector<SweepWork> work = {{0, before(depths.back()), chunk}};
-  for (const double depth : depths) {
-    work.push_back({before(depth), length, chunk, 1, trials});
-    work.push_back({length, length + answer, trials, answer, trials});
-  }
-  return work;
-}
-
-double Sweep::seconds_of(const SweepUnit& unit, const WorkRate& rate) const {
-  double seconds = 0;
-  for (const auto& work : work_of(unit)) {
-    seconds +=
-        static_cast<double>(work.times) * seconds_for(rate, work.from, work.to, work.step, work.scored);
-  }
-  return seconds;
+std::vector<Work> Sweep::work_of(const SweepUnit& unit) const {
+  const int64_t length = unit.length, chunk = session_.prefill_chunk;
+  if (unit.kind == Kind::kGrowing) return growing_work(length, options_.growing_step, contexts_at_once(unit));
+  if (unit.kind == Kind::kSpeed) return {{0, length, chunk}, {length, length + kSpeedSteps, 1, kSpeedSteps}};
+  if (unit.kind == Kind::kPasskey) return passkey_work(options_.passkeys, length, chunk);
+  PerplexityOptions options;
+  options.method = options_.method;
+  options.stride = options_.stride;
+  return window_work(options, length, text_tokens(), chunk);
 }
 
 std::vector<SweepUnit> Sweep::units() const {
@@ -124,7 +98,7 @@ std::vector<SweepUnit> Sweep::units() const {
   std::vector<size_t> order(all.size());
   std::vector<double> costs;
   costs.reserve(all.size());
-  for (const auto& unit : all) costs.push_back(seconds_of(unit, kPlanRate));
+  for (const auto& unit : all) costs.push_back(seconds_for(kPlanRate, work_of(unit)));
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return costs[a] > costs[b]; });
   std::vector<double> load(static_cast<size_t>(options_.shard_count));
@@ -174,10 +148,9 @@ SweepEstimate Sweep::estimate(const SweepRecords& log) const {
     const int64_t length = mine[i].length + kSpeedSteps;
     const int64_t contexts = affordable_sequences(session, length, contexts_at_once(mine[i]));
     sum.units += 1;
-    sum.seconds += seconds_of(mine[i], rate_);
+    sum.seconds += seconds_for(rate_, work_of(mine[i]));
     sum.cache_bytes = std::max(sum.cache_bytes, static_cast<double>(contexts * length) * position_bytes);
-    for (const auto& work : work_of(mine[i]))
-      sum.tokens += static_cast<double>(work.times) * static_cast<double>(work.to - work.from);
+    sum.tokens += tokens_in(work_of(mine[i]));
   }
   return sum;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "kernels/error.h"
 #include "models/text/unicode.h"
@@ -114,15 +115,18 @@ void FileTokens::refuse_invalid(std::string_view piece, bool last) {
   }
 }
 
-double share_of_text(int64_t position, const TokenSource& source, const FileTokens& file) {
+int64_t guess_tokens(const TokenSource& source, const FileTokens& file) {
+  if (source.ended()) return source.known();
   auto total = static_cast<double>(source.known());
-  if (!source.ended()) {
-    if (file.bytes() > 0 && file.bytes_read() > 0) {
-      total *= static_cast<double>(file.bytes()) / static_cast<double>(file.bytes_read());
-    }
-    if (source.max_tokens() > 0) total = std::min(total, static_cast<double>(source.max_tokens()));
-  }
-  return total > 0 ? std::min(1.0, static_cast<double>(position) / total) : 0.0;
+  if (file.bytes() > 0 && file.bytes_read() > 0)
+    total *= static_cast<double>(file.bytes()) / static_cast<double>(file.bytes_read());
+  if (source.max_tokens() > 0) total = std::min(total, static_cast<double>(source.max_tokens()));
+  return std::llround(total);
+}
+
+double share_of_text(int64_t position, const TokenSource& source, const FileTokens& file) {
+  const int64_t total = guess_tokens(source, file);
+  return total > 0 ? std::min(1.0, static_cast<double>(position) / static_cast<double>(total)) : 0.0;
 }
 
 }  // namespace lariat
