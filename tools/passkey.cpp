@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "engine/eval/report.h"
+#include "engine/memory_check.h"
 #include "models/atomic_file.h"
 #include "tools/generating.h"
 #include "tools/help.h"
@@ -93,14 +94,15 @@ class Budget {
  public:
   Budget(const PasskeyCommand& command, Session& session)
       : command_(command), chunk_(session.options().prefill_chunk), end_(end_of_budget(command.budget)) {
+    const int64_t last = command.lengths.back();
+    check_memory(session, last, 2, fmt::format("a passkey length of {}", last));
     std::vector<Work> work;
     for (const int64_t length : command.lengths) {
       const auto more = passkey_work(command.passkeys, length, chunk_);
       work.insert(work.end(), more.begin(), more.end());
     }
-    const int64_t longest = command.lengths.back() + command.passkeys.max_new_tokens;
-    rate_ = announce_work(session, work, longest, command.passkeys.trials + 1, command.budget,
-                          command.common.quiet);
+    rate_ = announce_work(session, work, last + command.passkeys.max_new_tokens, command.passkeys.trials + 1,
+                          command.budget, command.common.quiet);
   }
 
   std::vector<int64_t> order() const {

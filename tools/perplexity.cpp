@@ -230,7 +230,7 @@ void add_perplexity_command(CLI::App& app) {
   sub.remove_option(sub.get_option("--ctx"));  // here: a list of lengths to measure
   sub.add_option("--ctx", command->ctx, "tokens per window")
       ->delimiter(',')
-      ->default_str("the model's original length, at most 2048; growing: twice it")
+      ->default_str("original length, at most 2048; growing: twice it")
       ->check(CLI::Range(int64_t{4}, int64_t{1} << 40));
   add_perplexity_options(sub, command->method, command->stride, command->max_tokens,
                          "0: all; growing: one context, N times --ctx: N of them", true);

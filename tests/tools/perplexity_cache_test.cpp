@@ -82,7 +82,7 @@ TEST_F(PerplexityCache, ErrorsAreOneLine) {
   const std::string context = context_.string(), save = "--save-cache " + context,
                     load = "--load-cache " + context;
   for (const char* windows : {"--ctx 64", "--stride 32", "--method chunks"})
-    expect_error(run("first.txt", save + " " + windows), 2, "leave out --ctx, --stride and --method");
+    expect_error(run("first.txt", save + " " + windows), 2, "leave out --ctx, --stride, --step and --method");
   expect_error(run("first.txt", load), 1, "context: cannot be opened");
   expect_error(run("first.txt", "--save-cache " + (dir_ / "none" / "c").string()), 1, "there is no folder");
   ASSERT_EQ(run("first.txt", save).code, 0);
