@@ -36,10 +36,7 @@ int finish() {
   return fail("standard output could not be written; check the space left on its disk", 1);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  lariat::install_signal_handlers();
+int run(int argc, char** argv) {
   const std::unique_ptr<CLI::App> app = lariat::make_app();
   const std::string first = argc > 1 ? argv[1] : "";
   if (argc < 2) {
@@ -58,7 +55,16 @@ int main(int argc, char** argv) {
     app->parse(argc, argv);
   } catch (const CLI::Success& e) {
     app->exit(e);  // --help, --version
-    return finish();
+  }
+  return finish();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  lariat::install_signal_handlers();
+  try {
+    return run(argc, argv);
   } catch (const CLI::ParseError& e) {
     return fail(std::string(e.what()) + "; see lariat --help", 2);
   } catch (const lariat::UsageError& e) {
@@ -70,5 +76,4 @@ int main(int argc, char** argv) {
   } catch (const std::exception& e) {
     return fail(e.what(), 1);
   }
-  return finish();
 }
