@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/interrupt.h"
 #include "engine/stopwatch.h"
 
 namespace lariat {
@@ -101,7 +102,8 @@ Generation generate(Session& session, Sequence& sequence, std::span<const int32_
 std::vector<std::vector<int32_t>> generate_greedy_batch(Session& session,
                                                         std::span<Sequence* const> sequences,
                                                         std::span<const int32_t> next, int64_t max_new_tokens,
-                                                        std::span<const int32_t> eos_ids) {
+                                                        std::span<const int32_t> eos_ids,
+                                                        const std::atomic<bool>* interrupted) {
   std::vector<std::vector<int32_t>> texts(sequences.size());
   const auto accept = [&](size_t i, int32_t token) {
     if (max_new_tokens <= 0 || contains(eos_ids, token)) return kEnd;
@@ -112,6 +114,7 @@ std::vector<std::vector<int32_t>> generate_greedy_batch(Session& session,
   for (size_t i = 0; i < sequences.size(); ++i) first.push_back(accept(i, next[i]));
   decode_loop(session, sequences, std::move(first),
               [&](const Matrix& logits, std::span<const size_t> live, std::span<int32_t> chosen) {
+                stop_if(interrupted);
                 session.backend().argmax(logits, chosen);
                 for (size_t j = 0; j < live.size(); ++j) chosen[j] = accept(live[j], chosen[j]);
               });

@@ -48,10 +48,12 @@ Generation generate(Session& session, Sequence& sequence, std::span<const int32_
                     const Session::ProgressFn& progress = {});
 
 // Greedy continuation of several sequences together, whose prompts are already prefilled: `next` holds the
-// first new token of each. Returns max_new_tokens tokens per sequence (fewer after one of eos_ids).
+// first new token of each. Returns max_new_tokens tokens per sequence (fewer after one of eos_ids). Throws
+// Interrupted between two tokens (engine/interrupt.h).
 std::vector<std::vector<int32_t>> generate_greedy_batch(Session& session,
                                                         std::span<Sequence* const> sequences,
                                                         std::span<const int32_t> next, int64_t max_new_tokens,
-                                                        std::span<const int32_t> eos_ids);
+                                                        std::span<const int32_t> eos_ids,
+                                                        const std::atomic<bool>* interrupted = nullptr);
 
 }  // namespace lariat

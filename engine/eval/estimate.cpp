@@ -95,12 +95,16 @@ std::vector<Work> window_work(const PerplexityOptions& options, int64_t ctx, int
 }
 
 std::vector<Work> growing_work(int64_t ctx, int64_t step, int64_t contexts) {
-  return {{0, ctx, contexts * step, ctx, contexts}};
+  return {{0, ctx, contexts * std::min(step, ctx), ctx, contexts}};
 }
 
 std::vector<Work> passkey_work(const PasskeyOptions& options, int64_t length, int64_t prefill_chunk) {
   const int64_t trials = options.trials, answer = options.max_new_tokens;
-  const auto before = [&](double depth) { return static_cast<int64_t>(depth * static_cast<double>(length)); };
+  // Only a passkey's prompts are alike up to the depth: other needles differ from trial to trial, early on.
+  const bool alike = options.needles.task == NeedleTask::kPasskey;
+  const auto before = [&](double depth) {
+    return alike ? static_cast<int64_t>(depth * static_cast<double>(length)) : 0;
+  };
   std::vector<Work> work = {{0, before(options.depths.back()), prefill_chunk}};
   for (const double depth : options.depths) {
     work.push_back({before(depth), length, prefill_chunk, 1, trials});

@@ -80,13 +80,16 @@ class Growing {
     std::vector<Prompt> prompts;
     for (size_t i = 0; i < sequences_.size(); ++i)
       prompts.push_back({&sequences_[i], std::span(tokens_[i]).subspan(from, count), 0});
-    session_.prefill(prompts, [&](size_t i, int64_t row, const Matrix& logits) {
-      const int64_t at = length + row + 1;
-      losses_.resize(static_cast<size_t>(logits.rows));
-      session_.backend().token_nll(
-          logits, std::span(tokens_[i]).subspan(static_cast<size_t>(at), losses_.size()), losses_);
-      for (size_t k = 0; k < losses_.size(); ++k) add(at + static_cast<int64_t>(k), losses_[k]);
-    });
+    session_.prefill(
+        prompts,
+        [&](size_t i, int64_t row, const Matrix& logits) {
+          const int64_t at = length + row + 1;
+          losses_.resize(static_cast<size_t>(logits.rows));
+          session_.backend().token_nll(
+              logits, std::span(tokens_[i]).subspan(static_cast<size_t>(at), losses_.size()), losses_);
+          for (size_t k = 0; k < losses_.size(); ++k) add(at + static_cast<int64_t>(k), losses_[k]);
+        },
+        [&](int64_t) { stop_if(options_.interrupted, options_.until); });
   }
 
   void add(int64_t position, double loss) {

@@ -116,8 +116,8 @@ class LengthRun {
           session_.backend().argmax(logits, std::span(next).subspan(i, 1));
         },
         [&](int64_t tokens) { advance(tokens - std::exchange(before, tokens)); });
-    const auto answers =
-        generate_greedy_batch(session_, pointers, next, options_.max_new_tokens, options_.eos_ids);
+    const auto answers = generate_greedy_batch(session_, pointers, next, options_.max_new_tokens,
+                                               options_.eos_ids, options_.interrupted);
     for (size_t i = 0; i < answers.size(); ++i) {
       PasskeyTrial trial = group.trials[static_cast<size_t>(first) + i];
       trial.answer = codec_.decode(answers[i]);

@@ -18,6 +18,8 @@ constexpr std::string_view kSpaces = " \t\r\n\f\v";
 
 bool is_space(char c) { return kSpaces.find(c) != std::string_view::npos; }
 
+constexpr size_t kLongestWord = 64;  // bytes
+
 std::shared_ptr<const Hay> make_hay(std::string_view round, bool restarts) {
   auto hay = std::make_shared<Hay>();
   for (size_t i = 1; i < round.size(); ++i) {
@@ -25,7 +27,11 @@ std::shared_ptr<const Hay> make_hay(std::string_view round, bool restarts) {
     // Begins a character of 3 bytes or more, but for typographic punctuation (U+2000 ...), as in "don’t".
     const auto byte = static_cast<unsigned char>(round[i]);
     const bool unspaced = byte >= 0xE0 && byte != 0xE2;
-    if (word_end || round[i] == '.' || (unspaced && !is_space(round[i - 1]))) hay->places.push_back(i);
+    // A word without end, as of base64, is cut too.
+    const size_t last = hay->places.empty() ? 0 : hay->places.back();
+    const bool endless = i - last >= kLongestWord && (byte & 0xC0U) != 0x80U;
+    if (word_end || round[i] == '.' || (unspaced && !is_space(round[i - 1])) || endless)
+      hay->places.push_back(i);
   }
   hay->places.push_back(round.size());
   hay->text = std::string(round) + (restarts ? ' ' : '\n');

@@ -227,7 +227,9 @@ std::string conclusion_section(const SweepTable& table) {
 }  // namespace
 
 std::string html_report(const SweepTable& table) {
-  const std::string subject = table.scalings.size() > 1 ? "RoPE scalings on " : "Passkey retrieval on ";
+  const bool passkeys_alone = table.perplexity.empty() && table.growing.empty() && table.speed.empty();
+  const bool sweep = table.scalings.size() > 1 || !passkeys_alone;
+  const std::string subject = sweep ? "RoPE scalings on " : "Passkey retrieval on ";
   const std::string title = xml_escaped(subject + table.model);
   std::vector<std::string> lengths;
   for (const int64_t length : table.lengths) lengths.push_back(std::to_string(length));

@@ -46,9 +46,12 @@ std::vector<std::string> notes_of(const SweepRecords& log) {
   }
   const Json& growing = header["growing"];
   if (growing["measured"]) {
-    notes.push_back(
-        fmt::format("The growing context reads {} {} tokens at a time, as far as perplexity does.",
-                    text(header["text"]["name"]), text(growing["step"])));
+    notes.push_back(fmt::format("The growing context reads {} {} tokens at a time{}.",
+                                text(header["text"]["name"]), text(growing["step"]),
+                                perplexity["max_tokens"] == 0
+                                    ? std::string(", once")
+                                    : fmt::format("; of its first {} tokens, as many contexts as they fill",
+                                                  text(perplexity["max_tokens"]))));
   }
   const Json& passkey = header["passkey"];
   if (passkey["measured"]) {

@@ -17,7 +17,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kDynamicFactor = 2.0;  // transformers' documentation and tests
-constexpr int kGrowingBuckets = 16;     // of positions
+// Of positions: at least so many, and two to the original length, which reports look at.
+constexpr int64_t kGrowingBuckets = 16, kMostGrowingBuckets = 96;
 
 bool is_static_scaling(RopeType type) {
   return type == RopeType::kLinear || type == RopeType::kNtk || type == RopeType::kYarn ||
@@ -176,6 +177,7 @@ void Sweep::check() {
                               options_.text.string(), have, holds),
                   Remedy::kLongerText);
     }
+    text_tokens_ = guess_tokens(source, file);
   }
 }
 
@@ -186,7 +188,7 @@ bool Sweep::run(SweepLog& log, const std::function<void(const SweepProgress&)>& 
   std::vector<double> costs;
   costs.reserve(mine.size());
   for (size_t i = 0; i < mine.size(); ++i)
-    costs.push_back(wanted[i] ? seconds_for(rate_, work_of(mine[i])) : 0.0);
+    costs.push_back(wanted[i] ? seconds_for(rate_, work_of(mine[i], session_.prefill_chunk)) : 0.0);
   const double total = std::max(std::accumulate(costs.begin(), costs.end(), 0.0), 1e-9);
   double done = 0;
   for (size_t i = 0; i < mine.size(); ++i) {
@@ -206,7 +208,7 @@ bool Sweep::run_unit(const SweepUnit& unit, SweepLog& log, double left,
   if (holds(record_keys(log.contents()), unit, options_.passkeys.depths)) return true;
   if (options_.interrupted != nullptr && options_.interrupted->load()) return false;
   if (copy_equal(unit, log)) return true;
-  if (seconds_for(rate_, work_of(unit)) > left) return true;  // left out
+  if (seconds_for(rate_, work_of(unit, session_.prefill_chunk)) > left) return true;  // left out
   SessionOptions options = session_options_(scaling_for(scaling_of(unit.scaling), unit.length));
   options.stale_cache = options.stale_cache || is_stale(unit.scaling);
   Session session(model_, backend_, options);
@@ -233,8 +235,6 @@ bool Sweep::equal(const SweepUnit& unit, const std::string& other) const {
 
 // Takes over what was measured of an equal unit.
 bool Sweep::copy_equal(const SweepUnit& unit, SweepLog& log) const {
-  const bool by_depth = unit.kind == SweepUnit::Kind::kPasskey;
-  const size_t wanted = by_depth ? options_.passkeys.depths.size() : 1;
   for (const auto& other : options_.scalings) {
     if (!equal(unit, other)) continue;
     std::vector<Json> records;
@@ -246,10 +246,10 @@ bool Sweep::copy_equal(const SweepUnit& unit, SweepLog& log) const {
       records.push_back(without_timing(record));
       records.back()["scaling"] = unit.scaling;
     }
-    if (records.size() != wanted) continue;
-    const auto have = record_keys(log.contents());
+    auto have = record_keys(log.contents());
+    if (!holds(have, {unit.kind, other, unit.length}, options_.passkeys.depths)) continue;
     for (const auto& record : records) {
-      if (!have.contains(record_key(record))) log.append(record);
+      if (have.insert(record_key(record)).second) log.append(record);
     }
     return true;
   }
@@ -300,7 +300,9 @@ bool Sweep::run_growing(const SweepUnit& unit, Session& session, SweepLog& log,
   options.ctx = {unit.length};
   options.step = options_.growing_step;
   options.bos = bos_;
-  options.buckets = kGrowingBuckets;
+  options.buckets =
+      static_cast<int>(std::clamp(2 * unit.length / std::max<int64_t>(*options_.rope.original_ctx, 1),
+                                  kGrowingBuckets, kMostGrowingBuckets));
   options.interrupted = options_.interrupted;
   const auto start = Stopwatch::now();
   const auto results = measure_growing(

@@ -77,6 +77,7 @@ inline bool is_complete(const SweepRecords& log) { return missing_units(log, all
 inline constexpr int64_t kSpeedSteps = 32;  // decoded by a speed unit
 
 // What shards are planned with, the same on every machine: in tokens of a long prompt.
+inline constexpr int64_t kPlanChunk = 512;
 inline constexpr WorkRate kPlanRate{.pass = 20, .token = 1, .position = 1.0 / 8192, .logits = 0.2};
 
 // What is left to do of a sweep, this shard's part.
@@ -131,10 +132,9 @@ class Sweep {
 
  private:
   nlohmann::ordered_json plan() const;
-  std::vector<Work> work_of(const SweepUnit& unit) const;
+  std::vector<Work> work_of(const SweepUnit& unit, int64_t prefill_chunk) const;
   std::vector<bool> to_measure(const std::vector<SweepUnit>& units, const SweepRecords& log) const;
   int64_t contexts_at_once(const SweepUnit& unit) const;
-  int64_t text_tokens() const;
   bool run_unit(const SweepUnit& unit, SweepLog& log, double left,
                 const std::function<void(double)>& progress);
   bool copy_equal(const SweepUnit& unit, SweepLog& log) const;
@@ -155,6 +155,7 @@ class Sweep {
   RopeScaling own_;         // the model's, with the theta and original_ctx of the options
   SessionOptions session_;  // of own_
   WorkRate rate_ = kPlanRate;
+  int64_t text_tokens_ = 0;  // of the part that is read, as far as check() could tell
   TextCodec codec_;
   Tokenizer tokenizer_;
   std::optional<int32_t> bos_;

@@ -31,7 +31,7 @@ constexpr int kVersion = 1;
 // them.
 constexpr size_t kMaxList = 100, kMaxCells = 10'000;
 // Sums of these stay within 64 bits and are exact in double.
-constexpr int64_t kMaxCount = int64_t{1} << 50;
+constexpr int64_t kMaxCount = int64_t{1} << 49;
 constexpr double kMostNumber = std::numeric_limits<double>::max();
 
 [[noreturn]] void fail(const std::filesystem::path& file, const std::string& what,
@@ -137,6 +137,8 @@ void check_line(const Check& check, const Json& line, const std::string& where, 
 // A header written before growing contexts were measured, or when scale steps were called rungs.
 void bring_up_to_date(Json& header) {
   if (!header.contains("growing")) header["growing"] = {{"measured", false}};
+  if (header.contains("passkey") && header["passkey"].is_object() && !header["passkey"].contains("task"))
+    header["passkey"].update(Json{{"task", "passkey"}, {"needles", 4}, {"haystack", {{"name", "noise"}}}});
   if (!header.contains("options") || !header["options"].is_object()) return;
   Json& options = header["options"];
   if (!options.contains("rungs")) return;
@@ -317,6 +319,7 @@ SweepLog::SweepLog(std::filesystem::path file, const Json& header, bool resume) 
   if (resume) {
     contents_ = read_sweep_log(file_, &bytes);
     check_same_sweep(contents_.header, header, file_);
+    check_header(contents_.header, file_);  // null and not there are the same to a comparison
   }
   fd_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (resume ? 0 : O_TRUNC), 0666);
   if (fd_ < 0) fail(file_, std::string("cannot be written: ") + std::strerror(errno));

@@ -7,88 +7,28 @@
 namespace lariat {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Kind = SweepUnit::Kind;
 
 }  // namespace
 
-std::string_view name_of(Kind kind) {
-  switch (kind) {
-    case Kind::kGrowing:
-      return "growing";
-    case Kind::kPasskey:
-      return "passkey";
-    case Kind::kPerplexity:
-      return "perplexity";
-    case Kind::kSpeed:
-      break;
-  }
-  return "speed";
-}
-
-std::vector<SweepUnit> all_units(const Json& header) {
-  const std::vector<std::string> scalings = header["scalings"];
-  std::vector<int64_t> lengths = header["lengths"];
-  std::ranges::reverse(lengths);
-  std::vector<SweepUnit> units;
-  const auto add = [&](Kind kind, const std::vector<std::string>& columns, int64_t length) {
-    if (!header[std::string(name_of(kind))]["measured"].get<bool>()) return;
-    for (const auto& column : columns) units.push_back({kind, column, length});
-  };
-  if (header["growing"]["measured"]) add(Kind::kGrowing, header["growing"]["columns"], lengths.front());
-  for (const int64_t length : lengths) {
-    add(Kind::kPasskey, scalings, length);
-    add(Kind::kPerplexity, scalings, length);
-  }
-  for (const int64_t length : lengths) add(Kind::kSpeed, scalings, length);
-  return units;
-}
-
-Json new_record(const SweepUnit& unit) {
-  return {{"kind", name_of(unit.kind)}, {"scaling", unit.scaling}, {"length", unit.length}};
-}
-
-bool holds(const std::set<std::string>& keys, const SweepUnit& unit, const std::vector<double>& depths) {
-  Json record = new_record(unit);
-  if (unit.kind != Kind::kPasskey) return keys.contains(record_key(record));
-  return std::ranges::all_of(depths, [&](double depth) {
-    record["depth"] = depth;
-    return keys.contains(record_key(record));
-  });
-}
-
-std::vector<SweepUnit> missing_units(const SweepRecords& log, std::vector<SweepUnit> units) {
-  const auto keys = record_keys(log);
-  const std::vector<double> depths = log.header["passkey"]["depths"];
-  std::erase_if(units, [&](const SweepUnit& unit) { return holds(keys, unit, depths); });
-  return units;
-}
-
-// Of the part that is read; a guess where the text is shorter than that.
-int64_t Sweep::text_tokens() const {
-  std::error_code ec;
-  const auto guess = static_cast<int64_t>(std::filesystem::file_size(options_.text, ec) / 3);
-  return options_.max_tokens > 0 ? std::min(options_.max_tokens, guess) : guess;
-}
-
 // How many contexts a unit reads together.
 int64_t Sweep::contexts_at_once(const SweepUnit& unit) const {
   if (unit.kind == Kind::kGrowing && options_.max_tokens > 0)
-    return std::max<int64_t>(text_tokens() / unit.length, 1);
+    return std::max<int64_t>(text_tokens_ / unit.length, 1);
   if (unit.kind == Kind::kPasskey) return options_.passkeys.trials + 1;  // and what they begin with
   if (unit.kind == Kind::kPerplexity) return std::max<int64_t>(session_.prefill_chunk / unit.length, 1);
   return 1;
 }
 
-std::vector<Work> Sweep::work_of(const SweepUnit& unit) const {
-  const int64_t length = unit.length, chunk = session_.prefill_chunk;
+std::vector<Work> Sweep::work_of(const SweepUnit& unit, int64_t chunk) const {
+  const int64_t length = unit.length;
   if (unit.kind == Kind::kGrowing) return growing_work(length, options_.growing_step, contexts_at_once(unit));
   if (unit.kind == Kind::kSpeed) return {{0, length, chunk}, {length, length + kSpeedSteps, 1, kSpeedSteps}};
   if (unit.kind == Kind::kPasskey) return passkey_work(options_.passkeys, length, chunk);
   PerplexityOptions options;
   options.method = options_.method;
   options.stride = options_.stride;
-  return window_work(options, length, text_tokens(), chunk);
+  return window_work(options, length, text_tokens_, chunk);
 }
 
 std::vector<SweepUnit> Sweep::units() const {
@@ -98,7 +38,7 @@ std::vector<SweepUnit> Sweep::units() const {
   std::vector<size_t> order(all.size());
   std::vector<double> costs;
   costs.reserve(all.size());
-  for (const auto& unit : all) costs.push_back(seconds_for(kPlanRate, work_of(unit)));
+  for (const auto& unit : all) costs.push_back(seconds_for(kPlanRate, work_of(unit, kPlanChunk)));
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return costs[a] > costs[b]; });
   std::vector<double> load(static_cast<size_t>(options_.shard_count));
@@ -148,9 +88,9 @@ SweepEstimate Sweep::estimate(const SweepRecords& log) const {
     const int64_t length = mine[i].length + kSpeedSteps;
     const int64_t contexts = affordable_sequences(session, length, contexts_at_once(mine[i]));
     sum.units += 1;
-    sum.seconds += seconds_for(rate_, work_of(mine[i]));
+    sum.seconds += seconds_for(rate_, work_of(mine[i], session_.prefill_chunk));
     sum.cache_bytes = std::max(sum.cache_bytes, static_cast<double>(contexts * length) * position_bytes);
-    sum.tokens += tokens_in(work_of(mine[i]));
+    sum.tokens += tokens_in(work_of(mine[i], session_.prefill_chunk));
   }
   return sum;
 }

@@ -221,6 +221,15 @@ TEST_F(HayFileTest, TheTextGoesOnBehindANeedleAndIsRepeatedWhenTooShort) {
   EXPECT_NE(long_text.find("It ends here.\nSentence 0 of it"), std::string::npos);
 }
 
+// As of base64: it is cut wherever the count asks for it.
+TEST_F(HayFileTest, AWordWithoutEndIsHayToo) {
+  const Tokenizer tokenizer = Tokenizer::load(std::filesystem::path(LARIAT_SOURCE_DIR) / "configs/demo");
+  std::string word;
+  for (int i = 0; i < 20'000; ++i) word += static_cast<char>('a' + i * i % 23);
+  const PasskeyPrompts prompts(prompt_codec(tokenizer), read_hay(write(word)));
+  EXPECT_EQ(prompts.build(900, passkey_needles(7, 0.5)).size(), 900U);
+}
+
 TEST_F(HayFileTest, FilesThatAreNoHayAreRefusedInOneLine) {
   EXPECT_NE(error_of("no/such/hay.txt").find("no/such/hay.txt: "), std::string::npos);
   EXPECT_NE(error_of(write("")).find("no text in the file"), std::string::npos);

@@ -50,7 +50,7 @@ def growing(folder):
     curves = {}
     for name, *_ in METHODS:
         if data := read(folder, f"growing-{name}.json"):
-            curves[name] = [(p["from"], p["to"], p["tokens"], p["loss"]) for p in data["results"][0]["positions"]]
+            curves[name] = [(p["from"], p["to"], p["tokens"], p["loss"]) for p in data["results"][0]["positions"] if p["tokens"]]
     return curves
 
 
