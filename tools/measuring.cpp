@@ -7,7 +7,6 @@
 #include <iostream>
 
 #include "engine/memory_check.h"
-
 #include "tools/common.h"
 
 namespace lariat {
@@ -63,8 +62,7 @@ void add_passkey_options(CLI::App& command, PasskeyOptions& options, std::string
       .add_option_function<std::string>(
           "--task", [&options](const std::string& name) { options.needles.task = needle_task(name).value(); },
           "what is hidden: a number; the numbers of several names, one asked for; several numbers of one "
-          "name; "
-          "of several names, all asked for; a chain of variables")
+          "name; of several names, all asked for; a chain of variables")
       ->check(CLI::IsMember(tasks))
       ->default_str("passkey");
   command

@@ -100,12 +100,12 @@ struct Measuring {
 // What the run will take. Sliding windows that begin together are beginnings of the longest, under a scaling
 // that allows it.
 void announce(Measuring& on, const FileTokens& file) {
+  if (on.command.common.quiet) return;
   const PerplexityOptions& options = on.options;
   const int64_t longest = *std::max_element(options.ctx.begin(), options.ctx.end());
   const bool growing = options.method == PerplexityMethod::kGrowing;
   Session* const one = &on.session;
   check_windows({&one, 1}, on.source, on.command.file.string(), options, growing ? "context" : "window");
-  if (on.command.common.quiet) return;
   const int64_t tokens = guess_tokens(on.source, file);
   std::vector<Work> work;
   int64_t contexts = 1;

@@ -11,6 +11,8 @@ std::string xml_escaped(std::string_view text);
 
 // 4096, 65 536: figures in groups of three with thin spaces.
 std::string grouped(double value);
+// "a", "a and b", "a, b and c".
+std::string joined(const std::vector<std::string>& words);
 
 // Pixels: one decimal, none where it would be 0.
 std::string svg_number(double value);

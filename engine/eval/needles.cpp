@@ -7,6 +7,8 @@
 #include <cmath>
 #include <set>
 
+#include "engine/eval/chart.h"
+
 namespace lariat {
 namespace {
 
@@ -56,13 +58,6 @@ std::vector<std::string> distinct(int64_t count, NeedleRandom& random, const Mak
   return values;
 }
 
-// "a", "a and b", "a, b and c".
-std::string listed(const std::vector<std::string>& words) {
-  std::string text = words.front();
-  for (size_t i = 1; i < words.size(); ++i) text += (i + 1 < words.size() ? ", " : " and ") + words[i];
-  return text;
-}
-
 std::vector<double> spread(int64_t count, NeedleRandom& random) {
   std::vector<double> depths;
   for (int64_t i = 0; i < count; ++i) {
@@ -87,7 +82,7 @@ Needles numbers_of_names(const NeedleOptions& options, double depth, NeedleRando
     needles.lines.push_back({fmt::format("A lucky number of {} is {}.", name, numbers[i]), depths[i]});
   }
   std::ranges::stable_sort(needles.lines, {}, &Needles::Line::depth);
-  const std::string asked = one_asked ? names[0] : listed(names);
+  const std::string asked = one_asked ? names[0] : joined(names);
   const bool single = one_asked || options.count == 1;
   needles.task =
       "Lucky numbers are mentioned here and there in the text below. Keep them in mind as you read: it is "

@@ -100,9 +100,6 @@ std::vector<std::string> conclusions(const SweepTable& table);
 // A scaling's name inside a sentence, where "none" would be misread.
 std::string spoken(const std::string& scaling);
 
-// "a", "a and b", "a, b and c".
-std::string joined(const std::vector<std::string>& words);
-
 // 3 or 4 significant digits, without an exponent below a million.
 std::string compact(double value);
 

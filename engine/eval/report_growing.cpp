@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/eval/chart.h"
 #include "engine/eval/report.h"
 
 namespace lariat {

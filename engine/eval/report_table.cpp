@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/eval/chart.h"
 #include "engine/eval/report.h"
 
 namespace lariat {
@@ -305,15 +306,6 @@ std::string left_out(const SweepRecords& log, const std::vector<SweepUnit>& unit
 }
 
 std::string spoken(const std::string& scaling) { return scaling == "none" ? "the unscaled model" : scaling; }
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (size_t i = 0; i < words.size(); ++i) {
-    if (i > 0) text += i + 1 == words.size() ? " and " : ", ";
-    text += words[i];
-  }
-  return text;
-}
 
 std::string compact(double value) {
   if (value >= 1e6) return fmt::format("{:.2g}", value);

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <regex>
 
+#include "engine/eval/chart.h"
+
 namespace lariat {
 namespace {
 
