@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <thread>
 
 #include "kernels/convert.h"
 #include "kernels/error.h"
@@ -202,8 +204,9 @@ void forget_absent_qk_norms(ModelSpec& spec, const Layout& layout, const Checkpo
 }
 
 // splitmix64 (public domain, Vigna): fast enough to fill gigabytes, and the same everywhere.
+constexpr uint64_t kRandomStep = 0x9E3779B97F4A7C15ULL;
 uint64_t next_random(uint64_t& state) {
-  uint64_t z = (state += 0x9E3779B97F4A7C15ULL);
+  uint64_t z = (state += kRandomStep);
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
   return z ^ (z >> 31);
@@ -211,7 +214,7 @@ uint64_t next_random(uint64_t& state) {
 
 // Values of either sign below 2^-exponent: random sign and mantissa, and one of four exponents with equal
 // chances, put together from bits, so that each dtype is filled at memory speed.
-void fill_random(std::byte* out, size_t count, DType dtype, int exponent, uint64_t& state) {
+void fill_random(std::byte* out, size_t count, DType dtype, int exponent, uint64_t state) {
   const int bias = dtype == DType::kF16 ? 15 : 127;
   const int mantissa_bits = dtype == DType::kF32 ? 23 : dtype == DType::kBF16 ? 7 : 10;
   const int sign_bit = dtype == DType::kF32 ? 31 : 15;
@@ -228,6 +231,21 @@ void fill_random(std::byte* out, size_t count, DType dtype, int exponent, uint64
       const auto half = static_cast<uint16_t>(bits);
       std::memcpy(out + i * 2, &half, 2);
     }
+  }
+}
+
+// fill_random by all cores: a generator whose state is a counter starts anywhere.
+void fill_random_in_parts(std::byte* out, size_t count, DType dtype, int exponent, uint64_t state) {
+  constexpr size_t kSmallest = 1 << 20;
+  const size_t parts =
+      std::clamp<size_t>(count / kSmallest, 1, std::max(1U, std::thread::hardware_concurrency()));
+  std::vector<std::jthread> threads;
+  for (size_t part = 0; part < parts; ++part) {
+    const size_t begin = count * part / parts;
+    const size_t end = count * (part + 1) / parts;
+    threads.emplace_back([=] {
+      fill_random(out + begin * size_of(dtype), end - begin, dtype, exponent, state + begin * kRandomStep);
+    });
   }
 }
 
@@ -333,8 +351,8 @@ Weights random_weights(const ModelSpec& spec, Backend& backend, DType dtype, uin
     // Of a tensor's rows always the same ones, however often and in what shape they are asked for.
     uint64_t state = seed + static_cast<uint64_t>(wanted.part.first);
     for (const char c : wanted.name) state = next_random(state) ^ static_cast<uint64_t>(c);
-    fill_random(bytes.data(), size, drawn,
-                is_vector(wanted.role) ? 0 : static_cast<int>(std::lround(std::log2(width))), state);
+    fill_random_in_parts(bytes.data(), size, drawn,
+                         is_vector(wanted.role) ? 0 : static_cast<int>(std::lround(std::log2(width))), state);
     Matrix host(bytes.data(), drawn, wanted.rows, wanted.cols);
     if (wanted.transposed) host = transposed(host, bytes);
     Weight weight = backend.load_weight(host, stored);
