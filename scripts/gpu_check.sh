@@ -6,6 +6,7 @@
 #   scripts/gpu_check.sh [BUILD_DIR]          default: build, which must hold lariat and gpu_test
 #   MODEL, TEXT, SCALINGS                     checkpoint, text for the perplexity, RoPE scalings
 #   SANITIZE_FILTER                           which tests run under compute-sanitizer (a gtest filter; default: all)
+#   COMMIT                                    what the build is of, where there is no git history
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 build=${1:-build}
@@ -26,8 +27,8 @@ for program in lariat gpu_test; do
 done
 command -v python3 >/dev/null || die "python3 is needed to compare results; nothing was checked"
 
-commit=$(git rev-parse --short HEAD)
-[ -z "$(git status --porcelain --untracked-files=no)" ] || commit="$commit-changed"
+commit=${COMMIT:-$(git rev-parse --short HEAD)} || die "no git history here: name the commit with COMMIT=..."
+[ -n "${COMMIT:-}" ] || [ -z "$(git status --porcelain --untracked-files=no)" ] || commit="$commit-changed"
 mkdir -p docs/gpu
 log=docs/gpu/check-$commit.log
 work=$(mktemp -d)
@@ -59,8 +60,11 @@ sanitize() {  # tool
     failed=1
     return
   fi
-  check "compute-sanitizer $1" compute-sanitizer --tool "$1" --error-exitcode 9 "$build/gpu_test" \
-    "--gtest_filter=$filter"
+  # Launches that a test makes fail are reported to the program, which expects them.
+  local quiet=()
+  [ "$1" != memcheck ] || quiet=(--report-api-errors no)
+  check "compute-sanitizer $1" compute-sanitizer --tool "$1" "${quiet[@]}" --target-processes all --error-exitcode 9 \
+    "$build/gpu_test" "--gtest_filter=$filter" --gtest_brief=1
 }
 
 # Runs a subcommand on both devices and compares the two JSON objects with compare_json.
@@ -113,6 +117,7 @@ say "date: $(date -u +%Y-%m-%dT%H:%MZ)"
 check "tests on the GPU" ctest --test-dir "$build" -L gpu --no-tests=error --output-on-failure
 sanitize memcheck
 sanitize racecheck
+sanitize synccheck
 
 prompt=(--prompt "Once upon a time" --max-new-tokens 200 --ignore-eos)
 for scaling in $scalings; do

@@ -9,6 +9,8 @@
 #   CHUNK                              lariat's prompt tokens per forward pass
 #   PYTHON                             a python3 with torch and transformers; without one, lariat is measured alone
 #   PEER_OPTIONS                       further options of tools/bench/torch_peer.py
+#   LLAMA_CPP                          a build folder of llama.cpp with CUDA; GGUF: a model for it, of the first of MODELS
+#   COMMIT                             what the build is of, where there is no git history
 #   DEVICE=cpu                         tries the script itself where there is no GPU
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
@@ -34,8 +36,8 @@ if [ "$device" = cuda ]; then
 fi
 [ -x "$build/lariat" ] || die "$build/lariat is missing; build with -DLARIAT_CUDA=ON first"
 
-commit=$(git rev-parse --short HEAD)
-[ -z "$(git status --porcelain --untracked-files=no)" ] || commit="$commit-changed"
+commit=${COMMIT:-$(git rev-parse --short HEAD)} || die "no git history here: name the commit with COMMIT=..."
+[ -n "${COMMIT:-}" ] || [ -z "$(git status --porcelain --untracked-files=no)" ] || commit="$commit-changed"
 log=docs/gpu/bench-$commit.log
 [ "$device" = cuda ] || log=$build/gpu-bench-$device.log
 mkdir -p "$(dirname "$log")"
@@ -53,6 +55,22 @@ measure() {  # a command; its output goes to the log and to the terminal
     failed=1
   fi
   say "($((SECONDS - start)) s)"
+}
+
+# Where the time goes: the kernels of one prompt of 512 and of a token behind 8,192, of the model's first two layers.
+kernel_times() {  # config
+  local two=$build/two-layers.json
+  if [ "$device" != cuda ] || ! command -v ncu >/dev/null; then
+    say "ncu: not installed, no kernel times"
+    return
+  fi
+  "$python" -c 'import json, sys; config = json.load(open(sys.argv[1])); config["num_hidden_layers"] = 2
+json.dump(config, open(sys.argv[2], "w"))' "$1" "$two"
+  for test in "--prompt 512 --gen 0" "--prompt 0 --gen 8 --depth 8192"; do
+    # shellcheck disable=SC2086  # several words
+    measure tools/bench/kernel_times.py "$build/lariat" bench --config "$two" --random-weights --device cuda --dtype bf16 \
+      --reps 1 --quiet $test
+  done
 }
 
 # Depths beyond a model's memory: K and V of Llama 2 take half a megabyte per token.
@@ -81,6 +99,10 @@ for model in $models; do
   if [ $first = 1 ] && [ "$device" = cuda ]; then
     measure "$build/cuda_bench" --benchmark_min_time=0.2 --benchmark_repetitions=3 \
       --benchmark_report_aggregates_only=true --benchmark_counters_tabular=true
+  fi
+  [ $first = 0 ] || kernel_times "$config"
+  if [ $first = 1 ] && [ -n "${LLAMA_CPP:-}" ] && [ -n "${GGUF:-}" ]; then
+    measure "$LLAMA_CPP/bin/llama-bench" -m "$GGUF" -ngl 99 -fa 1 -p "$prompts" -n "$gen" -d "$at"
   fi
   # shellcheck disable=SC2086  # PEER_OPTIONS are several words
   [ $peer = 0 ] || measure "$python" tools/bench/torch_peer.py --config "$config" --device "$device" \

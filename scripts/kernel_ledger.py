@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+"""What the compiler made of every CUDA kernel, and whether it stays within docs/gpu/kernels.budget.
+
+    scripts/kernel_ledger.py [BUILD_DIR] [--arch 80,90a] [--check] [--markdown docs/gpu/kernels.md] [--nvdisasm PROGRAM]
+
+Compiles each .cu file of kernels/cuda for each architecture with the command of BUILD_DIR/compile_commands.json and reads
+from ptxas the registers, the stack, spills and static shared memory of every kernel. With nvdisasm (of the CUDA toolkit, or
+the Python package nvidia-cuda-nvdisasm), of the loop that holds most of a kernel's memory and tensor instructions: its
+instructions, loads from global memory and how many are under way before the first is used, generic instead of global
+loads, and conversions by F2F. --check fails when a kernel is over its budget.
+"""
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUDGET = ROOT / "docs/gpu/kernels.budget"
+REGISTERS_PER_SM = 65536
+
+
+def fail(text):
+    sys.exit(f"kernel_ledger: error: {text}")
+
+
+def compile_file(entry, arch, folder):
+    """-> (what ptxas says, the path of the machine code)"""
+    words = entry["command"]
+    words = re.sub(r'\s"?--generate-code=\S+', "", words)
+    words = re.sub(r"^\S*ccache ", "", words)
+    cubin = folder / f"{Path(entry['file']).stem}.{arch}.cubin"
+    words = re.sub(r" -o \S+", f" -o {cubin}", words)
+    words = re.sub(r" -c (?=\S+\.cu)", " -cubin ", words)
+    words = re.sub(r" -M[DF] ?\S*\.d\b| -MT \S+| -MD\b", "", words)
+    words += f" -gencode arch=compute_{arch},code=sm_{arch} -Xptxas -v"
+    done = subprocess.run(words, shell=True, cwd=entry["directory"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        fail(f"{entry['file']} for sm_{arch}: {done.stderr.strip().splitlines()[-1]}")
+    return done.stderr + done.stdout, cubin
+
+
+def plain(names):
+    """{symbol: the kernel's name and template arguments}"""
+    text = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True).stdout
+    plains = {}
+    for symbol, name in zip(names, text.splitlines()):
+        name = re.sub(r"\(anonymous namespace\)::|lariat::|cuda::|^void |\(\w*\)(?=\d)", "", name)
+        plains[symbol] = re.sub(r"\([^()]*(\([^()]*\)[^()]*)*\)$", "", name)
+    return plains
+
+
+ENTRY = re.compile(r"Compiling entry function '(\w+)'")
+STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+USED = re.compile(r"Used (\d+) registers")
+SHARED = re.compile(r"(\d+) bytes smem")
+
+
+def kernels_of(text):
+    """ptxas's report -> {symbol: registers, stack, spills, shared}"""
+    found, symbol = {}, None
+    for line in text.splitlines():
+        if match := ENTRY.search(line):
+            symbol = match[1]
+            found[symbol] = {"registers": 0, "stack": 0, "spills": 0, "shared": 0}
+        elif symbol and (match := STACK.search(line)):
+            found[symbol].update(stack=int(match[1]), spills=int(match[2]) + int(match[3]))
+        elif symbol and (match := USED.search(line)):
+            shared = SHARED.search(line)
+            found[symbol].update(registers=int(match[1]), shared=int(shared[1]) if shared else 0)
+    return found
+
+
+INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\d+\s+)?([A-Z][\w.]*)\s*([^;]*);")
+
+
+def hot_loop(lines):
+    """A kernel's machine code -> the figures of its loop with most loads, tensor products and shared-memory reads."""
+    code, labels, best = [], {}, None
+    for line in lines:
+        if match := re.match(r"\s*\.(L_x_\d+):", line):
+            labels[match[1]] = len(code)
+        elif match := INSTRUCTION.search(line):
+            code.append((match[2], match[3]))
+    for end, (name, operands) in enumerate(code):
+        target = re.search(r"L_x_\d+", operands)
+        begin = labels.get(target[0]) if name.startswith("BRA") and target else None
+        if begin is None or begin > end:
+            continue
+        body = code[begin : end + 1]
+        weight = sum(op.startswith(("LDG", "HMMA", "LDSM", "LDGSTS")) for op, _ in body)
+        if weight and (best is None or weight > best[0]):
+            best = weight, body
+    return loop_figures(best[1]) if best else None
+
+
+def loop_figures(body):
+    loads = [op for op, _ in body if op.startswith("LDG") and not op.startswith("LDGSTS")]
+    flying, most, pending = 0, 0, set()
+    for op, operands in body:
+        registers = [int(n) for n in re.findall(r"\bR(\d+)", operands)]
+        if not registers:
+            continue
+        if op.startswith("LDG") and not op.startswith("LDGSTS"):
+            width = 4 if ".128" in op else 2 if ".64" in op else 1
+            flying += 1
+            pending |= {registers[0] + i for i in range(width)}
+            most = max(most, flying)
+        elif pending.intersection(registers):
+            flying, pending = 0, set()
+    return {"instructions": len(body), "loads": len(loads), "in_flight": most,
+            "generic": sum(re.match(r"LD(\.|$)", op) is not None for op, _ in body),
+            "f2f": sum(op.startswith("F2F") for op, _ in body),
+            "mma": sum(op.startswith("HMMA") for op, _ in body)}  # fmt: skip
+
+
+def loops_of(cubin, nvdisasm):
+    text = subprocess.run([nvdisasm, "-c", str(cubin)], capture_output=True, text=True, check=True).stdout
+    parts = re.split(r"^\.text\.(\w+):$", text, flags=re.M)
+    return {symbol: hot_loop(body.splitlines()) for symbol, body in zip(parts[1::2], parts[2::2])}
+
+
+def measure(build, archs, nvdisasm):
+    """-> [(kernel with its template arguments, file, arch, figures, hot loop or None)]"""
+    commands = build / "compile_commands.json"
+    if not commands.exists():
+        fail(f"{commands}: no such file; configure with -DLARIAT_CUDA=ON first")
+    entries = [e for e in json.loads(commands.read_text()) if re.search(r"/kernels/cuda/\w+\.cu$", e["file"])
+               and " -x cu " in e["command"]]  # fmt: skip
+    if not entries:
+        fail(f"{commands}: compiles no CUDA files; configure with -DLARIAT_CUDA=ON first")
+    rows = []
+    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(2) as pool:
+        jobs = [(entry, arch, pool.submit(compile_file, entry, arch, Path(name))) for arch in archs for entry in entries]
+        for entry, arch, job in jobs:
+            text, cubin = job.result()
+            kernels = kernels_of(text)
+            loops = loops_of(cubin, nvdisasm) if nvdisasm and kernels else {}
+            names = plain(list(kernels)) if kernels else {}
+            rows += [(names[symbol], Path(entry["file"]).name, arch, figures, loops.get(symbol))
+                     for symbol, figures in kernels.items()]  # fmt: skip
+    return rows
+
+
+def over_budget(rows):
+    """Lines of the budget: kernel, most registers, most bytes of stack, least loads in flight (- where it does not matter)."""
+    limits = {}
+    for line in BUDGET.read_text().splitlines():
+        if line and not line.startswith("#"):
+            kernel, registers, stack, in_flight = line.split()
+            limits[kernel] = int(registers), int(stack), None if in_flight == "-" else int(in_flight)
+    found = []
+    for name, _, arch, figures, loop in rows:
+        kernel = name.split("<")[0]
+        if kernel not in limits:
+            found.append(f"{name}: no line in {BUDGET.relative_to(ROOT)}")
+            continue
+        registers, stack, in_flight = limits[kernel]
+        for what, value, limit in (("registers", figures["registers"], registers), ("bytes of stack", figures["stack"], stack),
+                                   ("bytes spilled", figures["spills"], 0)):  # fmt: skip
+            if value > limit:
+                found.append(f"{name} for sm_{arch}: {value} {what}, its budget is {limit}")
+        if in_flight is not None and loop and loop["loads"] and loop["in_flight"] < in_flight:
+            found.append(f"{name} for sm_{arch}: {loop['in_flight']} loads in flight, its budget is {in_flight}")
+    return found
+
+
+def table(rows, archs):
+    """One line per kernel: of its instances the largest figures; the loop of the instance with the longest one."""
+    head = ["kernel", "instances", *(f"registers sm_{arch}" for arch in archs), "spilled", "shared, bytes", "warps per SM",
+            "loop: instructions", "loads", "in flight", "generic", "F2F", "mma"]  # fmt: skip
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    for kernel in sorted({row[0].split("<")[0] for row in rows}):
+        mine = [row for row in rows if row[0].split("<")[0] == kernel]
+        registers = [max(r[3]["registers"] for r in mine if r[2] == arch) for arch in archs]
+        granted = -(-max(registers) // 8) * 8
+        loops = [row[4] for row in mine if row[4] and row[2] == archs[-1]]
+        loop = max(loops, key=lambda figures: figures["instructions"]) if loops else None
+        keys = ("instructions", "loads", "in_flight", "generic", "f2f", "mma")
+        cells = [f"`{kernel}`", len({row[0] for row in mine}), *registers, max(r[3]["spills"] for r in mine),
+                 max(r[3]["shared"] for r in mine), min(64, REGISTERS_PER_SM // (32 * granted)),
+                 *((loop[key] for key in keys) if loop else "-" * len(keys))]  # fmt: skip
+        lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("build", type=Path, nargs="?", default=ROOT / "build")
+    parser.add_argument("--arch", default="80,90a", help="compute capabilities [default: 80,90a]")
+    parser.add_argument("--check", action="store_true", help="fail when a kernel is over its budget")
+    parser.add_argument("--markdown", type=Path, help="file whose table between <!-- ledger --> and <!-- /ledger --> is replaced")
+    parser.add_argument("--nvdisasm", default=shutil.which("nvdisasm"), help="disassembler; without one, loops are not looked at")
+    args = parser.parse_args()
+    archs = args.arch.split(",")
+    rows = measure(args.build.resolve(), archs, args.nvdisasm)
+    if not args.nvdisasm:
+        print("kernel_ledger: no nvdisasm: loops were not looked at", file=sys.stderr)
+    if args.markdown:
+        text, times = re.subn(r"<!-- ledger -->.*<!-- /ledger -->", lambda _: f"<!-- ledger -->\n{table(rows, archs)}\n<!-- /ledger -->",
+                              args.markdown.read_text(), flags=re.S)  # fmt: skip
+        if times != 1:
+            fail(f"{args.markdown}: no marks <!-- ledger --> and <!-- /ledger -->")
+        args.markdown.write_text(text)
+    elif not args.check:
+        print(table(rows, archs))
+    if args.check:
+        problems = over_budget(rows)
+        print("\n".join(problems) or f"{len(rows)} kernels of sm_{', sm_'.join(archs)} within their budgets")
+        sys.exit(bool(problems))
+
+
+if __name__ == "__main__":
+    main()
