@@ -106,7 +106,7 @@ if [ -n "$llama" ]; then
 fi
 
 # On a GPU, if there is one: a cache of 16 bits is what its tensor cores read.
-recall=(passkey --model model --trials "$trials" --kv-dtype f16 --json --quiet)
+recall=(passkey --model model --chat --trials "$trials" --kv-dtype f16 --json --quiet)
 for length in $lengths; do
   for method in none dynamic-yarn dynamic yarn; do
     # shellcheck disable=SC2046
@@ -116,7 +116,7 @@ done
 for length in $lengths; do
   for task in multikey multivalue multiquery tracking; do
     # shellcheck disable=SC2046
-    step "task-$task-$length.json" "$lariat" "${recall[@]}" --chat --task "$task" --lengths "$length" $(scaling dynamic-yarn)
+    step "task-$task-$length.json" "$lariat" "${recall[@]}" --task "$task" --lengths "$length" $(scaling dynamic-yarn)
   done
 done
 step growing-transformers.json "$python" "$root/tools/bench/growing_transformers.py" --model model --file text.txt \
