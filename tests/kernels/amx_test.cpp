@@ -227,8 +227,8 @@ struct RecordedFetches : EmulatedTiles {
   static void fetch(const void* line) { ++lines[reinterpret_cast<uintptr_t>(line) / 64]; }
 };
 
-// Every line of w but those of the first two panels is fetched once, however many blocks of x pass by; and
-// nothing else is.
+// Every line of w but those of the first two panels is fetched once, however many blocks of x pass by, and
+// every line of packed x but those of the first block of columns; and nothing else is.
 TEST(AmxEmulated, FetchesWhatComesNextAndOnce) {
   for (const int64_t m : {20, 70, 512}) {
     const int64_t n = 150, k = 800, stride = k + 32;  // 26 lines
@@ -245,38 +245,16 @@ TEST(AmxEmulated, FetchesWhatComesNextAndOnce) {
         ++expected[reinterpret_cast<uintptr_t>(w.get() + (row * stride + column) * 2) / 64];
       }
     }
+    const auto packed = reinterpret_cast<uintptr_t>(scratch.get()) / 64;
+    const auto rows = static_cast<uintptr_t>(round_up(m, cpu::kAmxBlock));
+    for (uintptr_t line = rows * cpu::kAmxColumns * 2 / 64; line < rows * k * 2 / 64; ++line) {
+      ++expected[packed + line];
+    }
     EXPECT_EQ(RecordedFetches::lines, expected) << m;
   }
 }
 
-// What the checks above are worth: mistakes that they have to see.
-struct SwappedOperands : EmulatedTiles {
-  template <int kC, int kA, int kB>
-  static void dot() {
-    EmulatedTiles::dot<kC, kB, kA>();
-  }
-};
-struct ForgottenZero : EmulatedTiles {
-  template <int kTo>
-  static void zero() {}
-};
-struct ForgottenSums : EmulatedTiles {  // of the blocks of columns before
-  template <int kTo>
-  static void load(const void* from, int64_t stride) {
-    kTo < 4 ? EmulatedTiles::zero<kTo>() : EmulatedTiles::load<kTo>(from, stride);
-  }
-};
-struct KeptTiles : EmulatedTiles {
-  static void release() {}
-};
-struct ShortTile : EmulatedTiles {
-  static void configure(const TileConfig& full) {
-    TileConfig config = full;
-    config.rows[5] = 8;
-    EmulatedTiles::configure(config);
-  }
-};
-
+// What the checks above are worth.
 TEST(AmxPlanted, MistakesAreSeen) {
   const MatmulProblem problem(kBf16, {40, 70, 300}, false);
   EXPECT_LE(worst_error(problem, run_amx(emulated_product<EmulatedTiles>, problem, 1)), 1.0);
