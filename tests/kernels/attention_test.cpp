@@ -1,4 +1,3 @@
-#include "kernels/cpu/cpu_features.h"
 #include "tests/kernels/cpu_fixture.h"
 #include "tests/kernels/op_cases.h"
 
@@ -12,17 +11,9 @@ std::vector<int64_t> few_at_a_time(int64_t n) {
   return chunks;
 }
 
-// Where blocks go through tiles (attention_tiles_test.cpp has the narrow bounds). A product of normal values
-// that are each rounded to bf16 is off by some 2^-9 of itself, and so is a score, a sum of them over its
-// root; six times that as a weight's share of values of up to 4, beside the weight's own rounding (2^-8).
-double bf16_slack(const AttentionCase& c) {
-  const bool tiles = cpu::has_amx_bf16() && c.v_dtype == DType::kBF16 && c.k_dtype != DType::kF32;
-  return tiles ? 4 * (6 * 0x1p-9 + 0x1p-8) : 0;
-}
-
 using Attention = CpuOp<AttentionCase>;
-TEST_P(Attention, MatchesReference) { check_attention(cpu_, reference_, param(), bf16_slack(param())); }
-TEST_P(Attention, SplitDoesNotMatter) { check_attention_chunks(cpu_, param(), bf16_slack(param())); }
+TEST_P(Attention, MatchesReference) { check_attention(cpu_, reference_, param(), cpu_attention_tolerance); }
+TEST_P(Attention, SplitDoesNotMatter) { check_attention_chunks(cpu_, param(), cpu_attention_tolerance); }
 LARIAT_ON_CPU(Attention, attention_cases());
 
 // Stronger than SplitDoesNotMatter: where chunks go through one kernel, a row has one order of summation,
