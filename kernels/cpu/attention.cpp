@@ -3,7 +3,9 @@
 #include <vector>
 
 #include "kernels/cpu/attention_task.h"
+#include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/integers.h"
 
@@ -58,6 +60,7 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr int64_t kBlockRows = 24;
 // Query rows of one task of a prefill: enough to widen each block for, few enough to stay in the L2 cache.
 constexpr int64_t kTaskRows = 192;
+constexpr int64_t kTiledTaskRows = 512;  // the same for attention_amx, which takes a page at a time
 
 // Waking a thread is worth it for some 2^18 products.
 int team_for(int64_t products, int threads) {
@@ -75,6 +78,11 @@ struct Call {
   int64_t group = params.n_heads / layer.n_kv_heads;
   int64_t stride = padded_head_dim(layer.head_dim);
   int64_t value_dim = out.cols / params.n_heads;
+  // Blocks go through attention_amx. A cache of 16 bits with values in bf16 is that of a bf16 model, whose
+  // activations are rounded to bf16 before every product anyway.
+  bool tiles = cpu::has_amx_bf16() && layer.v_dtype == DType::kBF16 && layer.k_dtype != DType::kF32 &&
+               layer.head_dim % 32 == 0 && value_dim % 32 == 0 && params.sliding_window == 0 &&
+               params.softcap == 0.0F && !params.slopes;
 };
 
 // A task and where its rows belong.
@@ -95,22 +103,27 @@ struct Plan {
   int64_t products = 0;       // multiply-adds of the call, roughly
 };
 
-int64_t padded_rows(int64_t rows) { return round_up(rows, kAttentionBlockTile); }
+int64_t padded_rows(const Call& call, int64_t rows) {
+  return round_up(rows, call.tiles ? cpu::kTiledRows : kAttentionBlockTile);
+}
 
 // The memory of a task: queries, accumulators, maxima and sums of its rows, and scratch.
 int64_t task_floats(const Call& call, int64_t rows) {
-  return round_up<int64_t>(2 * padded_rows(rows) * (call.stride + 1) + attention_scratch(call.stride), 16);
+  const int64_t scratch =
+      call.tiles ? cpu::TiledMemory(rows, call.stride, nullptr).bytes / 4 : attention_scratch(call.stride);
+  return round_up<int64_t>(2 * padded_rows(call, rows) * (call.stride + 1) + scratch, 16);
 }
 
 // Gives a task its memory, its query rows and a clean start.
 void prepare(const Call& call, Share& share, float* memory) {
   AttentionTask& task = share.task;
-  const int64_t head_dim = call.layer.head_dim, rows = padded_rows(task.rows);
+  const int64_t head_dim = call.layer.head_dim, rows = padded_rows(call, task.rows);
+  const float scale = call.params.scale * (call.tiles && share.block ? cpu::kLog2E : 1.0F);
   for (int64_t row = 0; row < task.rows; ++row) {
     const int64_t token = share.first_row + row / call.group,
                   head = task.kv_head * call.group + row % call.group;
     HWY_DYNAMIC_DISPATCH(PrepareQuery)
-    (call.q.f32(token) + head * head_dim, call.rope, token, call.params.scale, static_cast<size_t>(head_dim),
+    (call.q.f32(token) + head * head_dim, call.rope, token, scale, static_cast<size_t>(head_dim),
      static_cast<size_t>(call.stride), memory + row * call.stride);
   }
   std::fill(memory + task.rows * call.stride, memory + 2 * rows * call.stride, 0.0F);
@@ -168,7 +181,9 @@ Share share_of(const Call& call, const StepSequence& sequence, int64_t first_row
   return share;
 }
 
-int64_t tokens_per_task(const Call& call) { return std::max<int64_t>(1, kTaskRows / call.group); }
+int64_t tokens_per_task(const Call& call) {
+  return std::max<int64_t>(1, (call.tiles ? kTiledTaskRows : kTaskRows) / call.group);
+}
 
 // Many tokens: each task takes some of them over all positions. The last tokens see most and come first.
 void plan_tokens(const Call& call, const StepSequence& sequence, int64_t first_row, Plan& plan) {
@@ -195,7 +210,7 @@ void plan_positions(const Call& call, const StepSequence& sequence, int64_t firs
   const int64_t team = team_for(products, threads);
   const int64_t wanted = team == 1 ? 1 : ceil_div<int64_t>(4 * team, heads);
   const int64_t parts = std::clamp<int64_t>(length / kKvPage, 1, wanted);
-  const int64_t step = round_up(ceil_div(length, parts), kAttentionKeys);
+  const int64_t step = round_up(ceil_div(length, parts), call.tiles ? kKvPage : kAttentionKeys);
   const int64_t floats = task_floats(call, whole.rows);
   for (int64_t i = 0; i < heads * parts; ++i) {
     Share& share =
@@ -245,7 +260,8 @@ void CpuBackend::attention(const Matrix& q, const RopeTable& rope, const KvLayer
     Share& share = plan.shares[static_cast<size_t>(i)];
     const bool all = share.n_parts == 1;
     prepare(call, share, memory + (all ? plan.part_floats + worker * plan.worker_floats : share.memory));
-    share.block ? attention_block(share.task) : attention_stream(share.task);
+    const auto attend = !share.block ? attention_stream : call.tiles ? cpu::attention_amx : attention_block;
+    attend(share.task);
     if (all) write_rows(call, &share);
   });
   if (plan.part_floats == 0) return;

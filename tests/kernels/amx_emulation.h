@@ -132,4 +132,32 @@ class EmulatedTiles {
   static inline thread_local EmulatedTile tiles_[cpu::kTiles];
 };
 
+// Mistakes that the tests of a kernel on tiles have to see.
+struct SwappedOperands : EmulatedTiles {
+  template <int kC, int kA, int kB>
+  static void dot() {
+    EmulatedTiles::dot<kC, kB, kA>();
+  }
+};
+struct ForgottenZero : EmulatedTiles {
+  template <int kTo>
+  static void zero() {}
+};
+struct ForgottenSums : EmulatedTiles {  // of the blocks of columns before
+  template <int kTo>
+  static void load(const void* from, int64_t stride) {
+    kTo < 4 ? EmulatedTiles::zero<kTo>() : EmulatedTiles::load<kTo>(from, stride);
+  }
+};
+struct KeptTiles : EmulatedTiles {
+  static void release() {}
+};
+struct ShortTile : EmulatedTiles {
+  static void configure(const cpu::TileConfig& full) {
+    cpu::TileConfig config = full;
+    config.rows[5] = 8;
+    EmulatedTiles::configure(config);
+  }
+};
+
 }  // namespace lariat::test

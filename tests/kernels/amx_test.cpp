@@ -71,6 +71,12 @@ struct Free {
   void operator()(void* data) const { std::free(data); }
 };
 
+std::unique_ptr<char, Free> aligned_block(size_t bytes) {
+  void* data = nullptr;
+  if (posix_memalign(&data, 64, bytes) != 0) throw std::bad_alloc();
+  return std::unique_ptr<char, Free>(static_cast<char*>(data));
+}
+
 // The product of a problem. Every block of memory is as large as it has to be and not a byte larger; scratch
 // holds NaN at first, and so does out; between out's rows nothing may change.
 std::vector<float> run_amx(AmxCall multiply, const MatmulProblem& problem, int threads, int64_t gap = 0) {
@@ -78,19 +84,22 @@ std::vector<float> run_amx(AmxCall multiply, const MatmulProblem& problem, int t
   const auto same = [](float value) { return value; };
   std::vector<float> x = spread<float>(problem.x, k, gap, same), bias = problem.bias;
   std::vector<uint16_t> w = spread<uint16_t>(problem.w, k, gap, f32_to_bf16);
-  std::vector<float> out = spread<float>(std::vector<float>(static_cast<size_t>(m * n), NAN), n, gap,
-                                         [](float) { return -77.0F; });
+  const std::vector<float> before = spread<float>(std::vector<float>(static_cast<size_t>(m * n), NAN), n, gap,
+                                                  [](float) { return -77.0F; });
+  const auto block = aligned_block(before.size() * sizeof(float));  // so that whole lines can be written
+  auto* out = reinterpret_cast<float*>(block.get());
+  std::copy(before.begin(), before.end(), out);
   const Matrix x_view(x.data(), DType::kF32, m, k, k + gap);
   const Matrix w_view(w.data(), DType::kBF16, n, k, k + gap);
-  const Matrix out_view(out.data(), DType::kF32, m, n, n + gap);
+  const Matrix out_view(out, DType::kF32, m, n, n + gap);
   const Matrix bias_view = bias.empty() ? Matrix() : Matrix(bias.data(), DType::kF32, 1, n);
   const size_t bytes = cpu::amx_scratch_bytes(x_view, w_view, threads);
-  const std::unique_ptr<void, Free> scratch(std::aligned_alloc(64, bytes));
+  const auto scratch = aligned_block(bytes);
   std::memset(scratch.get(), 0xff, bytes);
   multiply(x_view, w_view, bias_view, out_view, scratch.get(), threads);
 
   std::vector<float> result;
-  for (size_t i = 0; i < out.size(); ++i) {
+  for (size_t i = 0; i < before.size(); ++i) {
     if (static_cast<int64_t>(i) % (n + gap) < n) {
       result.push_back(out[i]);
     } else {
@@ -119,12 +128,12 @@ double worst_error(const MatmulProblem& problem, const std::vector<float>& actua
   return worst;
 }
 
-// Around the sizes of tiles (16, 32), blocks (32), panels (64) and blocks of columns (192); several tasks;
-// more rows of x than go at a time; and more of packed x than a cache keeps, over several panels.
+// Around the sizes of tiles (16, 32), panels (32), blocks of columns (256) and tasks (256); more rows of x
+// than go at a time (512); panels that are short while the next is long; rows of out at and between lines.
 constexpr MatmulShape kShapes[] = {
     {1, 1, 1},      {1, 16, 32},     {9, 1, 257},    {17, 3, 31},    {31, 31, 3},     {16, 16, 32},
-    {32, 32, 64},   {33, 33, 33},    {15, 64, 192},  {48, 65, 193},  {130, 172, 172}, {17, 257, 385},
-    {64, 100, 576}, {130, 31, 2048}, {9, 1030, 200}, {1100, 13, 70}, {512, 130, 800}, {64, 40, 6200}};
+    {32, 32, 64},   {33, 33, 33},    {15, 64, 256},  {48, 65, 257},  {130, 172, 172}, {17, 257, 385},
+    {64, 112, 576}, {130, 31, 2048}, {9, 1030, 200}, {1100, 48, 70}, {512, 130, 800}, {64, 40, 6200}};
 
 void check_shapes(AmxCall multiply) {
   for (const MatmulShape& shape : kShapes) {
@@ -134,6 +143,27 @@ void check_shapes(AmxCall multiply) {
                    << "m " << shape.m << " n " << shape.n << " k " << shape.k << " threads " << threads);
       const MatmulProblem problem(kBf16, shape, false);
       ASSERT_LE(worst_error(problem, run_amx(multiply, problem, threads)), 1.0);
+    }
+  }
+}
+
+// Each sum as the instruction takes it, 32 columns after 32: the bits that any cut has to give.
+void check_bits(AmxCall multiply) {
+  for (const MatmulShape& shape : {MatmulShape{3, 5, 300}, {40, 70, 590}, {33, 257, 31}, {520, 32, 64}}) {
+    const MatmulProblem problem(kBf16, shape, false);
+    const auto [m, n, k] = shape;
+    const std::vector<float> out = run_amx(multiply, problem, 2);
+    for (int64_t i = 0; i < m * n; ++i) {
+      float sum = 0;
+      for (int64_t first = 0; first < k; first += 32) {
+        float chains[2] = {};
+        for (int64_t c = first; c < std::min(first + 32, k); ++c) {
+          chains[c % 2] = std::fma(round_to_bf16(problem.x[static_cast<size_t>(i / n * k + c)]),
+                                   problem.w[static_cast<size_t>(i % n * k + c)], chains[c % 2]);
+        }
+        sum += chains[0] + chains[1];
+      }
+      ASSERT_EQ(out[static_cast<size_t>(i)], sum) << "row " << i / n << " column " << i % n << " k " << k;
     }
   }
 }
@@ -167,6 +197,7 @@ void check_splits(AmxCall multiply) {
 }
 
 TEST(AmxEmulated, MatchesReference) { check_shapes(emulated_product<EmulatedTiles>); }
+TEST(AmxEmulated, SumsInTheOrderOfColumns) { check_bits(emulated_product<EmulatedTiles>); }
 TEST(AmxEmulated, HonoursStridesAndBias) { check_strides_and_bias(emulated_product<EmulatedTiles>); }
 TEST(AmxEmulated, NanReachesItsRowAndNothingElse) { check_nan(emulated_product<EmulatedTiles>); }
 TEST(AmxEmulated, NoSplitChangesABit) { check_splits(emulated_product<EmulatedTiles>); }
@@ -179,6 +210,7 @@ class AmxProcessor : public testing::Test {
 };
 
 TEST_F(AmxProcessor, MatchesReference) { check_shapes(cpu::gemm_amx); }
+TEST_F(AmxProcessor, SumsInTheOrderOfColumns) { check_bits(cpu::gemm_amx); }
 TEST_F(AmxProcessor, HonoursStridesAndBias) { check_strides_and_bias(cpu::gemm_amx); }
 TEST_F(AmxProcessor, NanReachesItsRowAndNothingElse) { check_nan(cpu::gemm_amx); }
 TEST_F(AmxProcessor, NoSplitChangesABit) { check_splits(cpu::gemm_amx); }
@@ -195,64 +227,40 @@ struct RecordedFetches : EmulatedTiles {
   static void fetch(const void* line) { ++lines[reinterpret_cast<uintptr_t>(line) / 64]; }
 };
 
-// Every line of w and of packed x that a block of columns or a panel brings in for the first time was fetched
-// before, once; and nothing else was.
+// Every line of w but those of the first two panels is fetched once, however many blocks of x pass by, and
+// every line of packed x but those of the first block of columns; and nothing else is.
 TEST(AmxEmulated, FetchesWhatComesNextAndOnce) {
-  const int64_t m = 512, n = 150, k = 1000, stride = k + 32;  // 2064 bytes, so that rows begin within lines
-  std::vector<float> x(static_cast<size_t>(m * k)), out(static_cast<size_t>(m * n));
-  std::vector<uint16_t> w(static_cast<size_t>(n * stride));
-  const Matrix x_view(x.data(), DType::kF32, m, k), w_view(w.data(), DType::kBF16, n, k, stride);
-  const size_t bytes = cpu::amx_scratch_bytes(x_view, w_view, 1);
-  const std::unique_ptr<char, Free> scratch(static_cast<char*>(std::aligned_alloc(64, bytes)));
-  RecordedFetches::lines.clear();
-  emulated_product<RecordedFetches>(x_view, w_view, {}, {out.data(), DType::kF32, m, n}, scratch.get(), 1);
+  for (const int64_t m : {20, 70, 512}) {
+    const int64_t n = 150, k = 800, stride = k + 32;  // 26 lines
+    std::vector<float> x(static_cast<size_t>(m * k)), out(static_cast<size_t>(m * n));
+    const auto w = aligned_block(static_cast<size_t>(n * stride * 2));
+    const Matrix x_view(x.data(), DType::kF32, m, k), w_view(w.get(), DType::kBF16, n, k, stride);
+    const auto scratch = aligned_block(cpu::amx_scratch_bytes(x_view, w_view, 1));
+    RecordedFetches::lines.clear();
+    emulated_product<RecordedFetches>(x_view, w_view, {}, {out.data(), DType::kF32, m, n}, scratch.get(), 1);
 
-  std::map<uintptr_t, int> expected;
-  const auto expect = [&](const void* first, int64_t count) {
-    const auto begin = reinterpret_cast<uintptr_t>(first);
-    for (uintptr_t line = begin / 64; line <= (begin + static_cast<uintptr_t>(count) - 1) / 64; ++line) {
-      ++expected[line];
+    std::map<uintptr_t, int> expected;
+    for (int64_t column = 0; column < k; column += cpu::kTileColumns) {
+      for (int64_t row = column < cpu::kAmxColumns ? 2 * cpu::kAmxBlock : 0; row < n; ++row) {
+        ++expected[reinterpret_cast<uintptr_t>(w.get() + (row * stride + column) * 2) / 64];
+      }
     }
-  };
-  for (int64_t column = 0; column < k; column += cpu::kAmxColumns) {
-    for (int64_t row = column == 0 ? cpu::kAmxPanel : 0; row < n; ++row) {
-      expect(w.data() + row * stride + column, 2 * std::min(cpu::kAmxColumns, k - column));
+    const auto packed = reinterpret_cast<uintptr_t>(scratch.get()) / 64;
+    const auto rows = static_cast<uintptr_t>(round_up(m, cpu::kAmxBlock));
+    for (uintptr_t line = rows * cpu::kAmxColumns * 2 / 64; line < rows * k * 2 / 64; ++line) {
+      ++expected[packed + line];
     }
+    EXPECT_EQ(RecordedFetches::lines, expected) << m;
   }
-  const cpu::AmxCut cut(x_view, w_view, 1);
-  ASSERT_FALSE(cut.small_x);
-  const int64_t first_block = m * cpu::kAmxColumns * 2;
-  expect(scratch.get() + first_block, cut.packed_bytes() - first_block);
-  EXPECT_EQ(RecordedFetches::lines, expected);
 }
 
-// What the checks above are worth: mistakes that they have to see.
-struct SwappedOperands : EmulatedTiles {
-  template <int kC, int kA, int kB>
-  static void dot() {
-    EmulatedTiles::dot<kC, kB, kA>();
-  }
-};
-struct ForgottenZero : EmulatedTiles {
-  template <int kTo>
-  static void zero() {}
-};
-struct KeptTiles : EmulatedTiles {
-  static void release() {}
-};
-struct ShortTile : EmulatedTiles {
-  static void configure(const TileConfig& full) {
-    TileConfig config = full;
-    config.rows[5] = 8;
-    EmulatedTiles::configure(config);
-  }
-};
-
+// What the checks above are worth.
 TEST(AmxPlanted, MistakesAreSeen) {
-  const MatmulProblem problem(kBf16, {40, 70, 100}, false);
+  const MatmulProblem problem(kBf16, {40, 70, 300}, false);
   EXPECT_LE(worst_error(problem, run_amx(emulated_product<EmulatedTiles>, problem, 1)), 1.0);
   EXPECT_GT(worst_error(problem, run_amx(emulated_product<SwappedOperands>, problem, 1)), 100.0);
   EXPECT_GT(worst_error(problem, run_amx(emulated_product<ForgottenZero>, problem, 1)), 100.0);
+  EXPECT_GT(worst_error(problem, run_amx(emulated_product<ForgottenSums>, problem, 1)), 100.0);
   EXPECT_THROW(run_amx(emulated_product<KeptTiles>, problem, 1), std::logic_error);
   EXPECT_THROW(run_amx(emulated_product<ShortTile>, problem, 1), TileFault);
 }

@@ -214,13 +214,15 @@ inline double attention_tolerance(const AttentionCase& c) {
   return largest_value * (1e-6 + 0x1p-24 * (4 * largest_score + 8 * c.softcap));
 }
 
-inline void check_attention(Backend& tested, Backend& reference, const AttentionCase& c) {
-  expect_close(run_attention(tested, c, {c.n}), run_attention(reference, c, {c.n}), attention_tolerance(c), 0,
+inline void check_attention(Backend& tested, Backend& reference, const AttentionCase& c,
+                            double (*tolerance)(const AttentionCase&) = attention_tolerance) {
+  expect_close(run_attention(tested, c, {c.n}), run_attention(reference, c, {c.n}), tolerance(c), 0,
                "attention");
 }
 
 // The split does not matter: chunks of 1, 7, 64 and the rest against one shot.
-inline void check_attention_chunks(Backend& backend, const AttentionCase& c) {
+inline void check_attention_chunks(Backend& backend, const AttentionCase& c,
+                                   double (*tolerance)(const AttentionCase&) = attention_tolerance) {
   std::vector<int64_t> chunks;
   int64_t left = c.n;
   for (int64_t chunk : {int64_t{1}, int64_t{7}, int64_t{64}, c.n}) {
@@ -228,7 +230,7 @@ inline void check_attention_chunks(Backend& backend, const AttentionCase& c) {
     chunks.push_back(std::min(chunk, left));
     left -= chunks.back();
   }
-  expect_close(run_attention(backend, c, chunks), run_attention(backend, c, {c.n}), attention_tolerance(c), 0,
+  expect_close(run_attention(backend, c, chunks), run_attention(backend, c, {c.n}), tolerance(c), 0,
                "attention in chunks");
 }
 

@@ -12,8 +12,8 @@ std::vector<int64_t> few_at_a_time(int64_t n) {
 }
 
 using Attention = CpuOp<AttentionCase>;
-TEST_P(Attention, MatchesReference) { check_attention(cpu_, reference_, param()); }
-TEST_P(Attention, SplitDoesNotMatter) { check_attention_chunks(cpu_, param()); }
+TEST_P(Attention, MatchesReference) { check_attention(cpu_, reference_, param(), cpu_attention_tolerance); }
+TEST_P(Attention, SplitDoesNotMatter) { check_attention_chunks(cpu_, param(), cpu_attention_tolerance); }
 LARIAT_ON_CPU(Attention, attention_cases());
 
 // Stronger than SplitDoesNotMatter: where chunks go through one kernel, a row has one order of summation,

@@ -1,0 +1,96 @@
+#include "kernels/cpu/amx_pack.h"
+
+#include <algorithm>
+
+#include "kernels/cpu/amx_tiles.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/amx_pack.cpp"
+#include "hwy/cache_control.h"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lariat::HWY_NAMESPACE {
+using cpu::kTileBytes;
+using cpu::kTileColumns;
+using cpu::kTileRows;
+
+constexpr int64_t kTileLanes = hn::MaxLanes(F32());
+
+void TransposeWords(const void* from, int64_t from_stride, void* to) {
+  const F32 d;
+  for (int64_t r = 0; r < kTileRows; r += kTileLanes) {
+    for (int64_t c = 0; c < kTileRows; c += kTileLanes) {
+      const float* words = static_cast<const float*>(from) + r * from_stride + c;
+      VF32 block[kTileLanes];
+      Unroll<kTileLanes>([&](auto i)
+                             LARIAT_INLINE_BODY { block[i] = hn::LoadU(d, words + i * from_stride); });
+      Transpose(block);
+      float* row = static_cast<float*>(to) + c * kTileRows + r;
+      Unroll<kTileLanes>([&](auto i) LARIAT_INLINE_BODY { hn::Store(block[i], d, row + i * kTileRows); });
+    }
+  }
+}
+
+void PackRows(const Matrix& x, char* to, int64_t tile_stride) {
+  const F32 d;
+  for (int64_t r = 0; r < x.rows; ++r) {
+    const float* from = x.f32(r);
+    char* tile = to + r * kTileColumns * 2;
+    for (int64_t first = 0; first < x.cols; first += kTileColumns, tile += tile_stride) {
+      const int64_t count = std::min(kTileColumns, x.cols - first);
+      auto* row = reinterpret_cast<hwy::bfloat16_t*>(tile);
+      for (int64_t i = 0; i < kTileColumns; i += kTileLanes) {
+        const int64_t left = std::clamp<int64_t>(count - i, 0, kTileLanes);
+        const float* p = from + first + std::min(i, count);
+        StoreF32(d, left == kTileLanes ? hn::LoadU(d, p) : LoadTailF32(d, p, static_cast<size_t>(left)),
+                 row + i);
+      }
+    }
+  }
+}
+
+void StoreTiles(const char* tiles, const Matrix& out) {
+  const F32 d;
+  const auto ends = reinterpret_cast<uintptr_t>(out.data) | static_cast<uintptr_t>(out.stride * 4);
+  const bool lines = out.cols == 2 * kTileRows && ends % 64 == 0;
+  for (int64_t r = 0; r < out.rows; ++r) {
+    const char* row = tiles + r / kTileRows * 2 * kTileBytes + r % kTileRows * 64;
+    for (int64_t first = 0; first < out.cols; first += kTileRows, row += kTileBytes) {
+      const auto* from = reinterpret_cast<const float*>(row);
+      float* to = out.f32(r) + first;
+      const int64_t count = std::min(kTileRows, out.cols - first);
+      if (lines) {
+        for (int64_t i = 0; i < kTileRows; i += kTileLanes) hn::Stream(hn::Load(d, from + i), d, to + i);
+      } else {
+        std::memcpy(to, from, static_cast<size_t>(count) * sizeof(float));
+      }
+    }
+  }
+}
+
+}  // namespace lariat::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lariat {
+HWY_EXPORT(TransposeWords);
+HWY_EXPORT(PackRows);
+HWY_EXPORT(StoreTiles);
+
+namespace cpu {
+
+void transpose_words(const void* from, int64_t from_stride, void* to) {
+  HWY_DYNAMIC_DISPATCH(TransposeWords)(from, from_stride, to);
+}
+void pack_rows(const Matrix& x, char* to, int64_t tile_stride) {
+  HWY_DYNAMIC_DISPATCH(PackRows)(x, to, tile_stride);
+}
+void store_tiles(const char* tiles, const Matrix& out) { HWY_DYNAMIC_DISPATCH(StoreTiles)(tiles, out); }
+void store_fence() { hwy::FlushStream(); }
+
+}  // namespace cpu
+}  // namespace lariat
+#endif

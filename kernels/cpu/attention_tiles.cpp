@@ -1,0 +1,135 @@
+#include "kernels/cpu/attention_tiles.h"
+
+#include <cmath>
+#include <limits>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/attention_tiles.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lariat::HWY_NAMESPACE {
+
+constexpr int64_t kPairLanes = hn::MaxLanes(F32());
+constexpr int64_t kPairParts = cpu::kTileRows / kPairLanes;  // vectors in a row of a tile
+
+void PackValuePairs(const uint16_t* from, int64_t stride, void* to) {
+  const hn::RebindToUnsigned<F32> du;
+  const hn::Rebind<uint16_t, F32> d16;
+  auto* pairs = static_cast<uint32_t*>(to);
+  for (int64_t i = 0; i < cpu::kTileRows; ++i) {
+    for (int64_t d = 0; d < cpu::kTileRows; d += kPairLanes, pairs += kPairLanes) {
+      const uint16_t* p = from + i * stride + d;
+      const auto low = hn::PromoteTo(du, hn::LoadU(d16, p));
+      const auto high = hn::PromoteTo(du, hn::LoadU(d16, p + cpu::kTileRows * stride));
+      hn::Store(hn::Or(low, hn::ShiftLeft<16>(high)), du, pairs);
+    }
+  }
+}
+
+// 2^(s - max) for an integer max >= s, within 1.1e-4 of itself (it is rounded to 2^-8); 0 below 2^-126. The
+// integers are subtracted alone: what becomes of the fraction does not depend on max.
+HWY_INLINE VF32 Power(VF32 s, VF32 max) {
+  const F32 d;
+  const hn::RebindToUnsigned<F32> du;
+  const VF32 floor = hn::Floor(s), f = hn::Sub(s, floor);
+  VF32 p = hn::MulAdd(hn::Set(d, 0.0790195F), f, hn::Set(d, 0.2241270F));
+  p = hn::MulAdd(p, f, hn::Set(d, 0.6966961F));
+  p = hn::MulAdd(p, f, hn::Set(d, 0.9998929F));
+  const VF32 exponent = hn::Max(hn::Sub(floor, max), hn::Set(d, -127.0F));
+  // Added to 1.5 * 2^23, a small integer is the low bits of the sum.
+  const VF32 biased = hn::Add(exponent, hn::Set(d, 12582912.0F + 127.0F));
+  return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(du, biased))));
+}
+
+// To bf16, half of a unit up: weights are not negative. What is summed up is what values are multiplied with,
+// so that a row with a single key is that key's value.
+HWY_INLINE VF32 RoundWeight(VF32 weight) {
+  const F32 d;
+  const hn::RebindToUnsigned<F32> du;
+  const auto bits = hn::Add(hn::BitCast(du, weight), hn::Set(du, 0x8000));
+  return hn::BitCast(d, hn::And(bits, hn::Set(du, 0xffff0000)));
+}
+
+// The row's maximum becomes `max`, an integer; what was summed up is multiplied by a power of two.
+HWY_NOINLINE void RaiseMaximum(const AttentionTask& task, int64_t row, float max, float* sums) {
+  const float factor = std::exp2(task.max[row] - max);  // 0 at first, as are the sums
+  task.max[row] = max;
+  for (int64_t i = 0; i < cpu::kTileRows; ++i) sums[i] *= factor;
+  float* acc = task.acc + row * task.stride;
+  for (int64_t i = 0; i < task.value_stride; ++i) acc[i] *= factor;
+}
+
+void TiledSoftmax(const AttentionTask& task, const cpu::TiledMemory& memory, int64_t first, int64_t base,
+                  int64_t keys) {
+  const F32 d;
+  const hn::RebindToUnsigned<F32> du;
+  for (int64_t r = 0; r < cpu::kTiledRows; ++r) {
+    const int64_t row = first + r;
+    float* scores = memory.scores + r * cpu::kScoreStride;
+    uint32_t* weights = memory.weights + r * cpu::kWeightStride;
+    const int64_t seen =
+        row < task.rows ? std::clamp<int64_t>(std::min(task.end(row), task.last_key) - base, 0, keys) : 0;
+    if (seen == 0) {
+      std::fill(weights, weights + keys / 2, 0U);
+      continue;
+    }
+    std::fill(scores + seen, scores + keys, -1e30F);       // finite: its fraction is a number
+    VF32 largest = hn::LoadU(d, scores), other = largest;  // two chains
+    for (int64_t i = 0; i < keys; i += 2 * kPairLanes) {
+      largest = hn::Max(largest, hn::LoadU(d, scores + i));
+      other = hn::Max(other, hn::LoadU(d, scores + i + kPairLanes));
+    }
+    largest = hn::Max(largest, other);
+    float* sums = memory.sums + row * cpu::kTileRows;
+    const float top = std::ceil(hn::GetLane(hn::MaxOfLanes(d, largest)));
+    if (!(top <= task.max[row])) RaiseMaximum(task, row, top, sums);
+    const VF32 max = hn::Set(d, task.max[row]);
+    VF32 sum[kPairParts];
+    Unroll<kPairParts>([&](auto i) LARIAT_INLINE_BODY { sum[i] = hn::LoadU(d, sums + i * kPairLanes); });
+    for (int64_t key = 0; key < keys; key += 2 * cpu::kTileRows, weights += cpu::kTileRows) {
+      Unroll<kPairParts>([&](auto i) LARIAT_INLINE_BODY {
+        const float* s = scores + key + i * kPairLanes;
+        const VF32 low = Power(hn::LoadU(d, s), max), high = Power(hn::LoadU(d, s + cpu::kTileRows), max);
+        const VF32 first_half = RoundWeight(low), second_half = RoundWeight(high);
+        sum[i] = hn::Add(hn::Add(sum[i], first_half), second_half);
+        const auto low_bits = hn::ShiftRight<16>(hn::BitCast(du, first_half));
+        hn::StoreU(hn::Or(low_bits, hn::BitCast(du, second_half)), du, weights + i * kPairLanes);
+      });
+    }
+    Unroll<kPairParts>([&](auto i) LARIAT_INLINE_BODY { hn::StoreU(sum[i], d, sums + i * kPairLanes); });
+  }
+}
+
+}  // namespace lariat::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lariat {
+HWY_EXPORT(PackValuePairs);
+HWY_EXPORT(TiledSoftmax);
+
+namespace cpu {
+
+void pack_value_pairs(const uint16_t* from, int64_t stride, void* to) {
+  HWY_DYNAMIC_DISPATCH(PackValuePairs)(from, stride, to);
+}
+
+void tiled_softmax(const AttentionTask& task, const TiledMemory& memory, int64_t row, int64_t base,
+                   int64_t keys) {
+  HWY_DYNAMIC_DISPATCH(TiledSoftmax)(task, memory, row, base, keys);
+}
+
+void attention_amx(const AttentionTask& task) {
+#if defined(__x86_64__)
+  attention_tiles<AmxTiles>(task);
+#else
+  (void)task;
+#endif
+}
+
+}  // namespace cpu
+}  // namespace lariat
+#endif  // HWY_ONCE

@@ -1,0 +1,181 @@
+#pragma once
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "kernels/cpu/amx_pack.h"
+#include "kernels/cpu/amx_tiles.h"
+#include "kernels/cpu/attention_task.h"
+#include "kernels/cpu/convert_rows.h"
+
+// attention_block with bf16 operands on tile registers: for the models whose weights are bf16. Queries times
+// log2(e), keys, values and the softmax's weights are rounded to bf16, sums are f32.
+//
+// A row's bits do not depend on the rows beside it, nor on how a prompt is split: blocks of keys are those of
+// a page, wherever a task begins; the running maximum is rounded up to an integer (of a base 2 logarithm), so
+// that bringing sums onto a new one is exact; and the sum of the weights is kept in 16 parts, position by
+// position, until the end. Keys that a row does not see have the weight 0.
+namespace lariat::cpu {
+
+constexpr int64_t kTiledRows = 2 * kTileRows;  // rows that are worked on at a time; q and acc extend to it
+constexpr int64_t kTiledKeys = kKvPage;
+constexpr int64_t kScoreStride = kTiledKeys + kTileRows;       // floats
+constexpr int64_t kWeightStride = kTiledKeys / 2 + kTileRows;  // pairs
+constexpr float kLog2E = 1.44269504F, kLn2 = 0.693147181F;
+
+// What a task's scratch is cut into.
+struct TiledMemory {
+  char* queries;      // [32 rows][2 tiles][head_dim / 32] tiles
+  char* keys;         // [16 positions][head_dim / 32] tiles of transposed pairs
+  char* values;       // [32 positions][value_stride / 16] tiles; a pair is positions i and i + 16
+  uint16_t* rounded;  // a page of keys or values
+  float* scores;      // [32][kScoreStride]
+  uint32_t* weights;  // [32][kWeightStride] pairs, as in values
+  float* sums;        // [rows][16]
+  int64_t bytes;      // of all
+
+  TiledMemory(int64_t rows, int64_t head_dim, void* memory) {
+    char* at = static_cast<char*>(memory);
+    const auto take = [&](int64_t size) { return std::exchange(at, at + size); };
+    rows = round_up(rows, kTiledRows);
+    queries = take(rows * head_dim * 2);
+    keys = take(kTiledKeys * head_dim * 2);
+    values = take(kTiledKeys * head_dim * 2);
+    rounded = reinterpret_cast<uint16_t*>(take(kTiledKeys * head_dim * 2));
+    scores = reinterpret_cast<float*>(take(kTiledRows * kScoreStride * 4));
+    weights = reinterpret_cast<uint32_t*>(take(kTiledRows * kWeightStride * 4));
+    sums = reinterpret_cast<float*>(take(rows * kTileRows * 4));
+    bytes = at - static_cast<char*>(memory);
+  }
+};
+
+// A tile of values: to[i][d] = (from[i][d], from[i + 16][d]), i and d < 16.
+void pack_value_pairs(const uint16_t* from, int64_t stride, void* to);
+
+// Scores of the rows from `row` on for positions [base, base + keys) -> weights; max, sums and acc are
+// brought onto the new maximum. keys: a multiple of 32.
+void tiled_softmax(const AttentionTask& task, const TiledMemory& memory, int64_t row, int64_t base,
+                   int64_t keys);
+
+// c (2 x 2 tiles, rows c_stride bytes apart) += a b over `depth` tiles of 32; zero: from nothing. Tiles of a:
+// a_half bytes from the upper rows to the lower, a_step from step to step; of b likewise.
+struct TilePlaces {
+  const char* at;
+  int64_t stride, half, step;
+};
+template <class Tiles>
+void multiply_tiles(const TilePlaces& a, const TilePlaces& b, int64_t depth, bool zero, char* c,
+                    int64_t c_stride) {
+  char* const corner[4] = {c, c + 64, c + kTileRows * c_stride, c + kTileRows * c_stride + 64};
+  if (zero) {
+    Tiles::template zero<0>();
+    Tiles::template zero<1>();
+    Tiles::template zero<2>();
+    Tiles::template zero<3>();
+  } else {
+    Tiles::template load<0>(corner[0], c_stride);
+    Tiles::template load<1>(corner[1], c_stride);
+    Tiles::template load<2>(corner[2], c_stride);
+    Tiles::template load<3>(corner[3], c_stride);
+  }
+  for (int64_t t = 0; t < depth; ++t) {
+    const char *left = a.at + t * a.step, *right = b.at + t * b.step;
+    Tiles::template load<4>(left, a.stride);
+    Tiles::template load<6>(right, b.stride);
+    Tiles::template dot<0, 4, 6>();
+    Tiles::template load<7>(right + b.half, b.stride);
+    Tiles::template dot<1, 4, 7>();
+    Tiles::template load<5>(left + a.half, a.stride);
+    Tiles::template dot<2, 5, 6>();
+    Tiles::template dot<3, 5, 7>();
+  }
+  Tiles::template store<0>(corner[0], c_stride);
+  Tiles::template store<1>(corner[1], c_stride);
+  Tiles::template store<2>(corner[2], c_stride);
+  Tiles::template store<3>(corner[3], c_stride);
+}
+
+// The task's head in the page of `base`, positions before last_key: packed, zeros after them, for what lies
+// there need not be finite.
+inline void pack_page(const AttentionTask& task, int64_t base, const TiledMemory& memory) {
+  const KvLayer& layer = *task.layer;
+  const int64_t head_dim = layer.head_dim, count = std::min(kTiledKeys, task.last_key - base);
+  void* const page = task.pages[base / kKvPage];
+  const auto round = [&](void* data, DType dtype, int64_t cols) {
+    const int64_t first = kv_index(task.kv_head, base, 0, head_dim) * static_cast<int64_t>(size_of(dtype));
+    convert_rows({static_cast<char*>(data) + first, dtype, count, cols, head_dim},
+                 {memory.rounded, DType::kBF16, count, cols});
+    std::fill(memory.rounded + count * cols, memory.rounded + round_up(count, 2 * kTileRows) * cols, 0);
+  };
+  round(layer.keys(page), layer.k_dtype, head_dim);
+  char* to = memory.keys;
+  for (int64_t key = 0; key < round_up(count, 2 * kTileRows); key += kTileRows) {
+    for (int64_t d = 0; d < head_dim; d += kTileColumns, to += kTileBytes) {
+      transpose_words(memory.rounded + key * head_dim + d, head_dim / 2, to);
+    }
+  }
+  round(layer.values(page), layer.v_dtype, task.value_stride);
+  to = memory.values;
+  for (int64_t key = 0; key < count; key += 2 * kTileRows) {
+    for (int64_t d = 0; d < task.value_stride; d += kTileRows, to += kTileBytes) {
+      pack_value_pairs(memory.rounded + key * task.value_stride + d, task.value_stride, to);
+    }
+  }
+}
+
+// kTiledRows rows from `row` on over the packed page at `base`.
+template <class Tiles>
+void attend_rows(const AttentionTask& task, const TiledMemory& memory, int64_t row, int64_t base) {
+  const int64_t last = std::min(task.end(std::min(row + kTiledRows, task.rows) - 1), task.last_key) - base;
+  const int64_t keys = round_up(std::min(last, kTiledKeys), 2 * kTileRows);
+  const int64_t depth = task.layer->head_dim / kTileColumns, half = depth * kTileBytes;
+  const TilePlaces queries{memory.queries + row * task.layer->head_dim * 2, 64, half, kTileBytes};
+  for (int64_t key = 0; key < keys; key += 2 * kTileRows) {
+    const TilePlaces packed{memory.keys + key / kTileRows * half, 64, half, kTileBytes};
+    multiply_tiles<Tiles>(queries, packed, depth, true, reinterpret_cast<char*>(memory.scores + key),
+                          kScoreStride * 4);
+  }
+  tiled_softmax(task, memory, row, base, keys);
+  const TilePlaces weights{reinterpret_cast<char*>(memory.weights), kWeightStride * 4,
+                           kTileRows * kWeightStride * 4, 64};
+  for (int64_t d = 0; d < task.value_stride; d += 2 * kTileRows) {
+    const TilePlaces values{memory.values + d / kTileRows * kTileBytes, 64, kTileBytes,
+                            task.value_stride / kTileRows * kTileBytes};
+    multiply_tiles<Tiles>(weights, values, keys / kTileColumns, false,
+                          reinterpret_cast<char*>(task.acc + row * task.stride + d), task.stride * 4);
+  }
+}
+
+// As attention_block, for a task without window, soft cap and slopes, whose head_dim and value_stride are
+// multiples of 32, whose q is scaled by kLog2E and extends to whole kTiledRows like acc, whose first_key
+// begins a page, and whose scratch has the bytes of its TiledMemory, aligned to 64.
+template <class Tiles>
+void attention_tiles(const AttentionTask& task) {
+  const int64_t head_dim = task.layer->head_dim;
+  const TiledMemory memory(task.rows, head_dim, task.scratch);
+  for (int64_t row = 0; row < task.rows; row += kTileRows) {
+    const Matrix q(const_cast<float*>(task.q) + row * task.stride, DType::kF32, kTileRows, head_dim,
+                   task.stride);
+    pack_rows(q, memory.queries + row * head_dim * 2, kTileBytes);
+  }
+  std::fill(memory.sums, memory.sums + task.rows * kTileRows, 0.0F);
+  Tiles::configure(full_tiles());
+  const int64_t end = std::min(task.last_key, task.end(task.rows - 1));
+  for (int64_t base = task.first_key; base < end; base += kTiledKeys) {
+    pack_page(task, base, memory);
+    const int64_t first = std::max<int64_t>(0, base - task.first_position) * task.group;
+    for (int64_t row = first / kTiledRows * kTiledRows; row < task.rows; row += kTiledRows) {
+      attend_rows<Tiles>(task, memory, row, base);
+    }
+  }
+  Tiles::release();
+  for (int64_t row = 0; row < task.rows; ++row) {
+    for (int64_t i = 0; i < kTileRows; ++i) task.sum[row] += memory.sums[row * kTileRows + i];
+    task.max[row] *= kLn2;
+  }
+}
+
+// On the processor's own tiles. Only where has_amx_bf16().
+void attention_amx(const AttentionTask& task);
+
+}  // namespace lariat::cpu
