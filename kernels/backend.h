@@ -248,6 +248,7 @@ class Backend {
   // (kernels/quant.h) only where quantizes(). The backend must outlive the weight.
   virtual Weight load_weight(const Matrix& host, DType dtype) = 0;
   virtual bool quantizes() const { return false; }
+  virtual bool quantizes_experts() const { return quantizes(); }  // expert_matmul too
 
   // Returns when everything that was asked for is done; for timing. A CPU always is.
   virtual void synchronize() {}

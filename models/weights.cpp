@@ -249,8 +249,21 @@ void fill_random_in_parts(std::byte* out, size_t count, DType dtype, int exponen
   }
 }
 
-void check_quantizes(const Backend& backend, std::optional<DType> dtype) {
-  if (dtype && is_quantized(*dtype) && !backend.quantizes()) {
+// Heads of latent attention are multiplied as experts are.
+bool needs_experts(const ModelSpec& spec) {
+  return std::any_of(spec.layers.begin(), spec.layers.end(), [](const LayerSpec& layer) {
+    return layer.feed_forward.experts.n > 0 || layer.attention.latent.kv_rank > 0;
+  });
+}
+
+void check_quantizes(const ModelSpec& spec, const Backend& backend, std::optional<DType> dtype) {
+  if (!dtype || !is_quantized(*dtype)) return;
+  if (backend.quantizes() && !backend.quantizes_experts() && needs_experts(spec)) {
+    throw Error("experts and latent attention in " + std::string(name_of(*dtype)) + " do not run on " +
+                    backend.name() + " yet",
+                Remedy::kNotQuantized);
+  }
+  if (!backend.quantizes()) {
     throw Error("weights in " + std::string(name_of(*dtype)) + " do not run on " + backend.name() + " yet",
                 Remedy::kNotQuantized);
   }
@@ -290,7 +303,7 @@ std::set<std::string> check_weights(ModelSpec& spec, const Checkpoint& checkpoin
 
 Weights load_weights(const ModelSpec& spec, const Checkpoint& checkpoint, Backend& backend,
                      std::optional<DType> dtype) {
-  check_quantizes(backend, dtype);
+  check_quantizes(spec, backend, dtype);
   std::vector<Buffer> memory;
   const Source source = [&](const Wanted& wanted) {
     const StoredTensor& tensor = checkpoint.get(wanted.name, stored_shape(wanted));
@@ -339,7 +352,7 @@ Weights planned_weights(const ModelSpec& spec, DType dtype) {
 
 Weights random_weights(const ModelSpec& spec, Backend& backend, DType dtype, uint64_t seed,
                        std::vector<std::vector<std::byte>>& storage) {
-  check_quantizes(backend, dtype);
+  check_quantizes(spec, backend, dtype);
   std::vector<Buffer> memory;
   const Source source = [&](const Wanted& wanted) {
     const DType stored = stored_dtype(wanted.role, dtype, spec.dtype);

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/quant_matmul.h"
 #include "kernels/cuda/make_cuda_backend.h"
 #include "kernels/error.h"
 
@@ -104,7 +107,28 @@ void CudaBackend::upload_matrix(const Matrix& dst, const Matrix& host) {
   }
 }
 
+// By the host's vector units: the same bits as the CPU backend's.
+Weight CudaBackend::load_quantized(const Matrix& host, DType dtype) {
+  const QuantLayout layout(dtype, host.rows, host.cols);
+  Weight weight;
+  weight.memory = allocate(layout.bytes());
+  weight.matrix = Matrix(weight.memory.data(), dtype, host.rows, host.cols);
+  const int64_t panel = std::clamp<int64_t>((64 << 20) / layout.tile_bytes(), 1, layout.tiles());
+  std::vector<uint8_t> staged(static_cast<size_t>(panel * layout.tile_bytes()));
+  const auto threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  for (int64_t tile = 0; tile < layout.tiles(); tile += panel) {
+    const int64_t tiles = std::min(panel, layout.tiles() - tile), first = tile * kQuantRows;
+    const Matrix rows = host.row_range(first, std::min(tiles * kQuantRows, host.rows - first));
+    const Matrix some(staged.data(), dtype, rows.rows, rows.cols);
+    for_ranges(threads, tiles, 1, [&](int64_t a, int64_t b) { cpu::quantize_tiles(rows, some, a, b); });
+    upload(static_cast<char*>(weight.memory.data()) + tile * layout.tile_bytes(), staged.data(),
+           static_cast<size_t>(tiles * layout.tile_bytes()));
+  }
+  return weight;
+}
+
 Weight CudaBackend::load_weight(const Matrix& host, DType dtype) {
+  if (is_quantized(dtype)) return load_quantized(host, dtype);
   const size_t elements = static_cast<size_t>(host.rows) * static_cast<size_t>(host.cols);
   Weight weight;
   weight.memory = allocate(elements * size_of(dtype));

@@ -23,6 +23,7 @@ class CudaBackend final : public Backend {
  public:
   // Up to this many tokens, a product reads its weights through gemv; beyond, cuBLAS takes over.
   static constexpr int kGemvTokens = 8;
+  static constexpr int kQuantGemvTokens = 8;  // the same of quantised weights
 
   explicit CudaBackend(int device = 0);
   ~CudaBackend() override;
@@ -37,6 +38,8 @@ class CudaBackend final : public Backend {
   void copy_out(void* host_dst, const void* src, size_t bytes) override;
   void copy(void* dst, const void* src, size_t bytes) override;
   Weight load_weight(const Matrix& host, DType dtype) override;
+  bool quantizes() const override { return true; }
+  bool quantizes_experts() const override { return false; }
   void synchronize() override;
 
   using StepCounts = cuda::LaunchQueue::Counts;
@@ -109,6 +112,10 @@ class CudaBackend final : public Backend {
 
   // to = from, each value first rounded to `rounding` (kF32: not at all) and then to to.dtype.
   void convert(const Matrix& from, DType rounding, const Matrix& to);
+  void add_bias(const Matrix& bias, const Matrix& out);
+  void quant_matmul(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out);
+  void quant_gemm(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out);
+  Weight load_quantized(const Matrix& host, DType dtype);
   void gemv(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute, const Matrix& out);
   void gemm(const Matrix& x, const Matrix& w, DType compute, const Matrix& out);
   // An f32 product with f16 weights at the speed of the tensor cores: x goes as two f16 terms. Row t of out

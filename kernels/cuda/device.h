@@ -293,7 +293,7 @@ void with_dtype(DType dtype, F&& f) {
       return f(BFloat16{});
     case DType::kQ8:
     case DType::kQ4:
-      throw Error("quantised weights do not run on a GPU yet", Remedy::kNotQuantized);
+      throw Error("quantised values are for products only");  // CudaBackend::quant_matmul
   }
 }
 

@@ -72,6 +72,7 @@ void CudaBackend::convert(const Matrix& from, DType rounding, const Matrix& to) 
 void CudaBackend::matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
                          const Matrix& out) {
   if (x.rows == 0) return;
+  if (is_quantized(w.dtype)) return quant_matmul(x, w, bias, out);
   if (x.rows <= kGemvTokens) return gemv(x, w, bias, compute, out);
   const float* row_scale = nullptr;
   if (compute == DType::kF32 && w.dtype == DType::kF16) {
@@ -83,6 +84,12 @@ void CudaBackend::matmul(const Matrix& x, const Matrix& w, const Matrix& bias, D
   const dim3 grid(to_unsigned(out.rows), to_unsigned(ceil_div<int64_t>(out.cols, kThreads)));
   launch(finish_kernel, grid, dim3(kThreads), 0, queue_, typed<float>(out), out.stride, out.cols, row_scale,
          bias.data, bias.dtype);
+}
+
+void CudaBackend::add_bias(const Matrix& bias, const Matrix& out) {
+  const dim3 grid(to_unsigned(out.rows), to_unsigned(ceil_div<int64_t>(out.cols, kThreads)));
+  launch(finish_kernel, grid, dim3(kThreads), 0, queue_, typed<float>(out), out.stride, out.cols,
+         static_cast<const float*>(nullptr), bias.data, bias.dtype);
 }
 
 const float* CudaBackend::gemm_two_terms(const Matrix& x, const Matrix& w, const Matrix& out) {

@@ -94,6 +94,27 @@ TEST_F(CudaEngine, Bf16NoFurtherFromF32ThanTransformers) {
             max_abs_difference(float_tensor(golden, "logits_bf16"), exact));
 }
 
+// Quantised weights, token by token: the integers of the CPU's products, and sums in another order.
+TEST_F(CudaEngine, QuantizedLikeTheReference) {
+  const auto dir = checkpoint_dir("llama_gqa");
+  const Checkpoint golden = Checkpoint::open_file(dir / "golden.safetensors");
+  const std::vector<int32_t> tokens = int_tensor(golden, "tokens");
+  std::vector<float> exact = float_tensor(golden, "logits");
+  exact.resize(exact.size() / tokens.size() * 12);
+  for (const DType dtype : {DType::kQ8, DType::kQ4}) {
+    const auto run = [&](Backend& backend, size_t prefilled) {
+      return logits_of(backend, load_model(dir, load_config(dir), backend, dtype), f32_session(),
+                       std::span(tokens).first(12), prefilled);
+    };
+    const std::vector<float> expected = run(reference_, 8);
+    // An input half way between two integers may become either: one step in 127 of one input.
+    EXPECT_LE(max_abs_difference(run(*cuda_, 8), expected), 2e-3) << name_of(dtype);
+    // More tokens at once go through bf16, which takes the logits no further from those of float weights.
+    EXPECT_LE(max_abs_difference(run(*cuda_, 12), exact), 1.2 * max_abs_difference(expected, exact))
+        << name_of(dtype);
+  }
+}
+
 RopeScaling dynamic_scaling(const ModelSpec& spec, double factor, int64_t original_ctx) {
   RopeScaling rope = spec.rope;
   rope.type = RopeType::kDynamic;

@@ -23,6 +23,7 @@ class ForwardingBackend : public Backend {
   void copy(void* dst, const void* src, size_t bytes) override { inner_.copy(dst, src, bytes); }
   Weight load_weight(const Matrix& host, DType dtype) override { return inner_.load_weight(host, dtype); }
   bool quantizes() const override { return inner_.quantizes(); }
+  bool quantizes_experts() const override { return inner_.quantizes_experts(); }
   void synchronize() override { inner_.synchronize(); }
 
   void embed(std::span<const int32_t> tokens, const Matrix& table, float scale, const Matrix& out) override {
