@@ -50,6 +50,25 @@ struct AttentionPlan {
   int multiprocessors;
 };
 
+// A sequence's tokens as packed rows of one KV head.
+struct PackedRows {
+  int64_t first_token_row;  // of the sequence, in q and out
+  int first_position;       // of the sequence's new tokens
+  unsigned first, count;    // packed row of the tile; packed rows in the sequence
+  unsigned group;
+  int kv_head;
+
+  __device__ bool has(int row) const { return first + static_cast<unsigned>(row) < count; }
+  __device__ unsigned token(int row) const { return (first + static_cast<unsigned>(row)) / group; }
+  __device__ int64_t token_row(int row) const { return first_token_row + token(row); }
+  // Beyond the last row: where a next token would stand.
+  __device__ int position(int row) const { return first_position + static_cast<int>(token(row)); }
+  __device__ int head(int row) const {
+    return static_cast<int>(static_cast<unsigned>(kv_head) * group +
+                            (first + static_cast<unsigned>(row)) % group);
+  }
+};
+
 // Dimensions (first, second) of a pair.
 __device__ __forceinline__ int2 pair_dims(const Attention& a, int pair) {
   if (a.interleaved) return {2 * pair, 2 * pair + 1};
@@ -91,8 +110,8 @@ struct AttentionKernel {
   void (*launch)(const Attention& a, const AttentionPlan& plan, LaunchQueue& queue);
 };
 extern const AttentionKernel kAttentionPlain;
-// On tensor cores, where tensor_cores_support() (cuda_backend.h): for few packed rows of a sequence, for more,
-// and for so many that blocks of 128 keep the device busy.
+// On tensor cores, where tensor_cores_support() (cuda_backend.h): for few packed rows of a sequence, for
+// more, and for so many that blocks of 128 keep the device busy.
 extern const AttentionKernel kAttentionDecode, kAttentionShort, kAttentionPrefill;
 
 }  // namespace lariat::cuda

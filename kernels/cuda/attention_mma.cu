@@ -99,39 +99,48 @@ __device__ void merge_and_write_rows(const RowWriter& writer, const RowState<Til
   }
 }
 
-// What a block works on, and where this thread's warp stands in it. A block has rows of one sequence only.
+// A block has rows of one sequence and one KV head. block: recomputed(blockIdx.x), wherever this is needed:
+// it would take too many registers to be kept.
+struct Block {
+  PackedRows rows;
+  unsigned sequence;
+};
+
+template <class Tile>
+__device__ __forceinline__ Block block_at(const Attention& a, unsigned block) {
+  const auto heads = static_cast<unsigned>(a.n_kv_heads), count = static_cast<unsigned>(a.step.count);
+  const unsigned item = block / heads, sequence = item % count;
+  const unsigned tile = (gridDim.x / heads - 1 - item) / count;
+  const Sequence s = a.step.sequences[sequence];
+  const auto group = static_cast<unsigned>(a.group());
+  return {{s.first_row, static_cast<int>(s.first_position), tile * Tile::kRows,
+           static_cast<unsigned>(s.n_tokens) * group, group, static_cast<int>(block % heads)},
+          sequence};
+}
+
+// What a block works on, and what this thread's warp has of it.
 template <class Tile>
 struct Place {
-  int first_row, key_group, split;  // the warp's first row in the tile
-  PackedRows rows;
   void* const* pages;
+  int kv_head;
   int low_position, high_position;  // of the block's rows
   int warp_low, warp_high;          // of the warp's
 
-  __device__ explicit Place(const Attention& a) {
-    first_row = warp_index() % Tile::kRowGroups * Tile::kWarpRows;
-    key_group = warp_index() / Tile::kRowGroups;
-    split = static_cast<int>(blockIdx.y);
-    const auto heads = static_cast<unsigned>(a.n_kv_heads), count = static_cast<unsigned>(a.step.count);
-    const unsigned item = blockIdx.x / heads, sequence = item % count;
-    const unsigned tile = (gridDim.x / heads - 1 - item) / count;
-    const Sequence s = a.step.sequences[sequence];
-    pages = a.step.pages(sequence);
-    const auto group = static_cast<unsigned>(a.group());
-    rows = {s.first_row,
-            static_cast<int>(s.first_position),
-            tile * Tile::kRows,
-            static_cast<unsigned>(s.n_tokens) * group,
-            group,
-            static_cast<int>(blockIdx.x % heads)};
+  __device__ Place(const Attention& a, const Block& block)
+      : pages(a.step.pages(block.sequence)), kv_head(block.rows.kv_head) {
+    const PackedRows& rows = block.rows;
     low_position = rows.position(0);
-    high_position = rows.first_position +
-                    static_cast<int>((rows.has(Tile::kRows) ? rows.first + Tile::kRows : rows.count) - 1) /
-                        static_cast<int>(group);
-    warp_low = rows.position(first_row);
-    warp_high = rows.position(first_row + Tile::kWarpRows - 1);
+    high_position = rows.has(Tile::kRows - 1) ? rows.position(Tile::kRows - 1)
+                                              : rows.position(static_cast<int>(rows.count - 1 - rows.first));
+    warp_low = rows.position(first_row());
+    warp_high = rows.position(first_row() + Tile::kWarpRows - 1);
   }
 
+  // The warp's first row and first key, in the tiles.
+  __device__ static int first_row() { return warp_index() % Tile::kRowGroups * Tile::kWarpRows; }
+  __device__ static int first_key() {
+    return Tile::kKeyGroups == 1 ? 0 : warp_index() / Tile::kRowGroups * Tile::kWarpKeys;
+  }
   // Whether every row of the warp sees every key of the tile at `first`.
   __device__ bool all_visible(const Attention& a, int first) const {
     return first + Tile::kKeys - 1 <= warp_low && first >= a.first_key(warp_high);
@@ -148,7 +157,7 @@ struct TileCopies {
   int kv_head;
 
   __device__ TileCopies(const Attention& attention, const Place<Tile>& place, int first)
-      : a(attention), pages(place.pages), page(pages[first / kKvPage]), kv_head(place.rows.kv_head) {}
+      : a(attention), pages(place.pages), page(pages[first / kKvPage]), kv_head(place.kv_head) {}
   __device__ __forceinline__ void start(int first, int end, unsigned char* tiles) {
     using K = typename Tile::Key;
     using V = typename Tile::Value;
@@ -168,11 +177,11 @@ template <class Tile>
 __device__ __forceinline__ void walk_keys(const Attention& a, const Place<Tile>& place, const KeyRange& range,
                                           const typename Tile::Key* query, TileCopies<Tile>& copies,
                                           unsigned char* tiles, RowState<Tile>& state) {
-  const int offset = place.key_group * Tile::kWarpKeys;
+  const int offset = Place<Tile>::first_key();
   QueryFragments<Tile> fragments;
   if constexpr (Tile::kQueryInRegisters) {
     __syncthreads();  // the query is there
-    load_fragments<Tile>(query, Tile::lane_base(), fragments);
+    load_fragments<Tile>(query, fragments);
   }
   for (int first = range.first; first < range.end; first += Tile::kKeys) {
     cp_async_wait<0>();
@@ -182,15 +191,19 @@ __device__ __forceinline__ void walk_keys(const Attention& a, const Place<Tile>&
       cp_async_commit();
     }
     if (first > place.warp_high) continue;
-    const int lane = recomputed(Tile::lane_base());
+    const unsigned lane = recomputed(threadIdx.x % kWarpSize);
     const unsigned char* tile = tiles + Tile::stage(first);
     Scores<Tile> scores = {};
     score_keys<Tile>(fragments, query, reinterpret_cast<const typename Tile::Key*>(tile) + offset * Tile::kD,
                      lane, scores);
     if (a.softcap > 0.0F) cap_scores<Tile>(a, scores);
-    if (a.slopes != nullptr) add_distances<Tile>(a, place.rows, place.first_row, first + offset, scores);
+    if (a.slopes != nullptr) {
+      const Block block = block_at<Tile>(a, recomputed(blockIdx.x));
+      add_distances<Tile>(a, block.rows, Place<Tile>::first_row(), first + offset, scores);
+    }
     if (!place.all_visible(a, first)) {
-      apply_mask<Tile>(a, place.rows, place.first_row, first + offset, scores);
+      const Block block = block_at<Tile>(a, recomputed(blockIdx.x));
+      apply_mask<Tile>(a, block.rows, Place<Tile>::first_row(), first + offset, scores);
     }
     online_softmax_update<Tile>(scores, state);
     const auto* values = reinterpret_cast<const typename Tile::Value*>(tile + Tile::kTileBytes);
@@ -206,16 +219,18 @@ __global__ void __launch_bounds__(Tile::kThreads) attention_mma_kernel(const __g
   LARIAT_DYNAMIC_SHARED(shared);
   auto* query = reinterpret_cast<typename Tile::Key*>(shared);
   unsigned char* tiles = shared + Tile::kQueryBytes;
-  const Place<Tile> place(a);
-  if (!place.rows.has(0)) return;
-  const KeyRange range = key_range<Tile>(a, place.low_position, place.high_position, place.split);
   RowState<Tile> state;
+  const Block block = block_at<Tile>(a, blockIdx.x);
+  if (!block.rows.has(0)) return;
+  const Place<Tile> place(a, block);
+  const auto split = static_cast<int>(blockIdx.y);
+  const KeyRange range = key_range<Tile>(a, place.low_position, place.high_position, split);
   if (range.first < range.end) {
     TileCopies<Tile> copies(a, place, range.first);
     copies.start(range.first, range.end, tiles);
     cp_async_commit();
-    load_query<Tile>(a, place.rows, query);
-    walk_keys<Tile>(a, place, range, query + place.first_row * Tile::kD, copies, tiles, state);
+    load_query<Tile>(a, block.rows, query);
+    walk_keys<Tile>(a, place, range, query + Place<Tile>::first_row() * Tile::kD, copies, tiles, state);
   }
 #pragma unroll
   for (int i = 0; i < Tile::kRowTiles; ++i) {
@@ -225,9 +240,10 @@ __global__ void __launch_bounds__(Tile::kThreads) attention_mma_kernel(const __g
       state.sum[i][r] += __shfl_xor_sync(kFullWarp, state.sum[i][r], 2);
     }
   }
-  const RowWriter writer = {a, place.rows, place.split};
+  const Block same = block_at<Tile>(a, recomputed(blockIdx.x));
+  const RowWriter writer = {a, same.rows, static_cast<int>(blockIdx.y)};
   if constexpr (Tile::kKeyGroups == 1) {
-    write_rows<Tile>(writer, place.first_row, state);
+    write_rows<Tile>(writer, Place<Tile>::first_row(), state);
   } else {
     merge_and_write_rows<Tile>(writer, state, tiles);
   }

@@ -35,19 +35,22 @@ struct AttentionTile {
   static constexpr size_t kTileBytes = size_t{2} * kKeys * kDim;
   static constexpr size_t kSharedBytes = kQueryBytes + 2 * kStages * kTileBytes;
   // Where the keys of the tile that begins at key `first` are copied to; the values follow.
-  __device__ static size_t stage(int first) { return first / kKeys % kStages * 2 * kTileBytes; }
+  __device__ static size_t stage(int first) {
+    return static_cast<unsigned>(first) / kKeys % kStages * 2 * kTileBytes;
+  }
   // Rows in shared memory are dense, and their chunks of 16 bytes swizzled: chunk c of row r lies at c ^
   // swizzle(r), so that ldmatrix's eight rows are spread over all banks. Rows 16 apart have the same swizzle.
   static constexpr int kSwizzled = kDim % 64 == 0 ? 8 : 4;  // chunks that change places among themselves
-  __device__ static int swizzle(int row) { return kSwizzled == 8 ? row % 8 : row / 2 % 4; }
-  // What a lane hands to ldmatrix for rows 0 to 15 and chunks `chunk` and `chunk` + 1, as an offset: its
-  // matrices are rows 0-7 and 8-15 of the first chunk, then those of the second. lane: lane_base().
-  __device__ static int lane_base() {
-    const int row = lane_index() % 16;
-    return row * kDim + (lane_index() / 16 ^ swizzle(row)) * 8;
+  __device__ static unsigned swizzle(unsigned row) { return kSwizzled == 8 ? row % 8 : row / 2 % 4; }
+  // What a lane hands to ldmatrix for rows 0 to 15 and chunks `chunk` and `chunk` + 1, as an offset. Its
+  // matrices 1 and 2 are rows 8-15 of the first chunk and rows 0-7 of the second: for q and the values in
+  // this order, for the keys, whose operands are of 8 rows, in the other.
+  __device__ static int lane_base(int lane, bool keys) {
+    const int row = keys ? lane / 16 * 8 + lane % 8 : lane % 16;
+    return row * kDim + ((keys ? lane / 8 % 2 : lane / 16) ^ swizzle(row)) * 8;
   }
-  __device__ static int lane_offset(int lane, int chunk) {
-    return (lane ^ chunk % kSwizzled * 8) + chunk / kSwizzled * kSwizzled * 8;
+  __device__ static int lane_offset(int base, int chunk) {
+    return (base ^ chunk % kSwizzled * 8) + chunk / kSwizzled * kSwizzled * 8;
   }
   // Threads that copy a row together, and the rows that the block copies at once.
   static constexpr int kCopyLanes = kSwizzled, kCopyRows = kThreads / kCopyLanes;
@@ -95,30 +98,12 @@ __device__ __forceinline__ KeyRange key_range(const Attention& a, int low_positi
   return {mine, mine + share < end ? mine + share : end};
 }
 
-// A sequence's tokens as packed rows of one KV head.
-struct PackedRows {
-  int64_t first_token_row;  // of the sequence, in q and out
-  int first_position;       // of the sequence's new tokens
-  unsigned first, count;    // packed row of the tile; packed rows in the sequence
-  unsigned group;
-  int kv_head;
-
-  __device__ bool has(int row) const { return first + static_cast<unsigned>(row) < count; }
-  __device__ unsigned token(int row) const { return (first + static_cast<unsigned>(row)) / group; }
-  __device__ int64_t token_row(int row) const { return first_token_row + token(row); }
-  // Beyond the last row: where a next token would stand.
-  __device__ int position(int row) const { return first_position + static_cast<int>(token(row)); }
-  __device__ int head(int row) const {
-    return static_cast<int>(static_cast<unsigned>(kv_head) * group +
-                            (first + static_cast<unsigned>(row)) % group);
-  }
-};
-
 // One element of q, in the keys' type: its high term and, kFine, what that leaves over.
 template <class Tile>
 __device__ __forceinline__ void store_query(typename Tile::Key* query, int row, int d, float value) {
   using K = typename Tile::Key;
-  K* to = query + row * Tile::kD + (d / 8 ^ Tile::swizzle(row)) * 8 + d % 8;
+  const auto column = static_cast<unsigned>(d) ^ Tile::swizzle(static_cast<unsigned>(row)) * 8;
+  K* to = query + row * Tile::kD + column;
   const K high = from_float<K>(value);
   to[0] = high;
   if constexpr (Tile::kFine) to[Tile::kQueryElements] = from_float<K>(value - to_float(high));
@@ -176,8 +161,7 @@ __device__ __forceinline__ void load_query(const Attention& a, const PackedRows&
 template <class Tile, class T>
 __device__ __forceinline__ void load_tile(const T* from, int head_dim, int valid, T* tile) {
   constexpr int kRounds = Tile::kKeys / Tile::kCopyRows, kChunks = Tile::kD / 8 / Tile::kCopyLanes;
-  const int row = static_cast<int>(threadIdx.x) / Tile::kCopyLanes;
-  const int chunk = static_cast<int>(threadIdx.x) % Tile::kCopyLanes;
+  const unsigned row = threadIdx.x / Tile::kCopyLanes, chunk = threadIdx.x % Tile::kCopyLanes;
   T* to = tile + row * Tile::kD + (chunk ^ Tile::swizzle(row)) * 8;
   if (head_dim == Tile::kD && valid >= Tile::kKeys) {  // all offsets are known at compile time
     from += row * Tile::kD + chunk * 8;
@@ -193,7 +177,8 @@ __device__ __forceinline__ void load_tile(const T* from, int head_dim, int valid
   }
   for (int i = 0; i < kRounds; ++i) {
     for (int c = 0; c < kChunks; ++c) {
-      const int key = row + i * Tile::kCopyRows, d = (chunk + c * Tile::kCopyLanes) * 8;
+      const int key = static_cast<int>(row) + i * Tile::kCopyRows;
+      const int d = (static_cast<int>(chunk) + c * Tile::kCopyLanes) * 8;
       const bool inside = key < valid && d < head_dim;
       cp_async16(to + i * Tile::kCopyRows * Tile::kD + c * Tile::kCopyLanes * 8,
                  from + (inside ? key * head_dim + d : 0), inside);
@@ -210,21 +195,22 @@ struct QueryFragments {
 
 // query: of one term, from the warp's first row on.
 template <class Tile>
-__device__ __forceinline__ void load_query_fragment(const typename Tile::Key* query, int lane, int row_tile,
-                                                    int step, uint32_t (&a)[4]) {
-  ldmatrix_x4(a, query + row_tile * 16 * Tile::kD + Tile::lane_offset(lane, 2 * step));
+__device__ __forceinline__ void load_query_fragment(const typename Tile::Key* query, unsigned base,
+                                                    int row_tile, int step, uint32_t (&a)[4]) {
+  ldmatrix_x4(a, query + row_tile * 16 * Tile::kD + Tile::lane_offset(base, 2 * step));
 }
 
 template <class Tile>
-__device__ __forceinline__ void load_fragments(const typename Tile::Key* query, int lane,
+__device__ __forceinline__ void load_fragments(const typename Tile::Key* query,
                                                QueryFragments<Tile>& fragments) {
+  const unsigned base = Tile::lane_base(threadIdx.x % kWarpSize, false);
 #pragma unroll
   for (int term = 0; term < Tile::kTerms; ++term) {
 #pragma unroll
     for (int i = 0; i < Tile::kRowTiles; ++i) {
 #pragma unroll
       for (int step = 0; step < QueryFragments<Tile>::kSteps; ++step) {
-        load_query_fragment<Tile>(query + term * Tile::kQueryElements, lane, i, step,
+        load_query_fragment<Tile>(query + term * Tile::kQueryElements, base, i, step,
                                   fragments.words[term][i][step]);
       }
     }
@@ -235,8 +221,10 @@ __device__ __forceinline__ void load_fragments(const typename Tile::Key* query, 
 template <class Tile>
 __device__ __forceinline__ void score_keys(const QueryFragments<Tile>& fragments,
                                            const typename Tile::Key* query, const typename Tile::Key* keys,
-                                           int lane, Scores<Tile>& scores) {
-#pragma unroll
+                                           unsigned lane, Scores<Tile>& scores) {
+  const unsigned base = Tile::lane_base(lane, false), key_base = Tile::lane_base(lane, true);
+  // Unrolled as a whole, the steps would be given more registers than there are.
+#pragma unroll(Tile::kQueryInRegisters || Tile::kD % 64 != 0 ? Tile::kD / 16 : 4)
   for (int step = 0; step < Tile::kD / 16; ++step) {
     uint32_t a[Tile::kTerms][Tile::kRowTiles][4];
 #pragma unroll
@@ -247,20 +235,20 @@ __device__ __forceinline__ void score_keys(const QueryFragments<Tile>& fragments
 #pragma unroll
           for (int j = 0; j < 4; ++j) a[term][i][j] = fragments.words[term][i][step][j];
         } else {
-          load_query_fragment<Tile>(query + term * Tile::kQueryElements, lane, i, step, a[term][i]);
+          load_query_fragment<Tile>(query + term * Tile::kQueryElements, base, i, step, a[term][i]);
         }
       }
     }
 #pragma unroll
     for (int pair = 0; pair < Tile::kWarpKeys / 16; ++pair) {
       uint32_t b[4];
-      ldmatrix_x4(b, keys + pair * 16 * Tile::kD + Tile::lane_offset(lane, 2 * step));
+      ldmatrix_x4(b, keys + pair * 16 * Tile::kD + Tile::lane_offset(key_base, 2 * step));
 #pragma unroll
       for (int term = 0; term < Tile::kTerms; ++term) {
 #pragma unroll
         for (int i = 0; i < Tile::kRowTiles; ++i) {
-          mma_16x8x16<typename Tile::Key>(scores[i][2 * pair], a[term][i], b[0], b[2]);
-          mma_16x8x16<typename Tile::Key>(scores[i][2 * pair + 1], a[term][i], b[1], b[3]);
+          mma_16x8x16<typename Tile::Key>(scores[i][2 * pair], a[term][i], b[0], b[1]);
+          mma_16x8x16<typename Tile::Key>(scores[i][2 * pair + 1], a[term][i], b[2], b[3]);
         }
       }
     }
@@ -395,8 +383,9 @@ __device__ __forceinline__ void split_pair(float x, float y, uint32_t (&terms)[k
 // state.out += weights v. The weights' fragments of two mma results side by side are one mma operand.
 template <class Tile>
 __device__ __forceinline__ void add_values(const Scores<Tile>& weights, const typename Tile::Value* values,
-                                           int lane, RowState<Tile>& state) {
+                                           unsigned lane, RowState<Tile>& state) {
   using V = typename Tile::Value;
+  const unsigned base = Tile::lane_base(lane, false);
 #pragma unroll
   for (int pair = 0; pair < Tile::kWarpKeys / 16; ++pair) {
     uint32_t a[Tile::kTerms][Tile::kRowTiles][4];
@@ -414,7 +403,7 @@ __device__ __forceinline__ void add_values(const Scores<Tile>& weights, const ty
 #pragma unroll
     for (int step = 0; step < Tile::kD / 16; ++step) {
       uint32_t b[4];
-      ldmatrix_x4_trans(b, values + pair * 16 * Tile::kD + Tile::lane_offset(lane, 2 * step));
+      ldmatrix_x4_trans(b, values + pair * 16 * Tile::kD + Tile::lane_offset(base, 2 * step));
 #pragma unroll
       for (int term = 0; term < Tile::kTerms; ++term) {
 #pragma unroll

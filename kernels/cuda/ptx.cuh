@@ -2,9 +2,9 @@
 #include "kernels/cuda/device.h"
 
 // The instructions that C++ has no word for, one function each, with their meaning in plain C++ for the SIMT
-// shim: warp-wide matrix multiply (mma), loading its operands from shared memory (ldmatrix), copies into shared
-// memory that run beside the computation (cp.async), and quick exponentials (ex2) and conversions (cvt). All
-// exist from sm_80 on.
+// shim: warp-wide matrix multiply (mma), loading its operands from shared memory (ldmatrix), copies into
+// shared memory that run beside the computation (cp.async), and quick exponentials (ex2) and conversions
+// (cvt). All exist from sm_80 on.
 //
 // Fragments of D[16][8] += A[16][16] B[16][8], for lane = 4 g + t (PTX ISA, "mma.m16n8k16"):
 //   a[0] A[g][2t, 2t+1]    a[1] A[g+8][2t, 2t+1]    a[2] A[g][2t+8, 2t+9]    a[3] A[g+8][2t+8, 2t+9]
@@ -68,8 +68,9 @@ __device__ __forceinline__ float exp2_quick(float x) {
   return y;
 }
 
-// x, of which the compiler knows nothing: what is made of it in a loop is not kept in registers between rounds.
-__device__ __forceinline__ int recomputed(int x) {
+// x, of which the compiler knows nothing: what is made of it in a loop is not kept in registers between
+// rounds.
+__device__ __forceinline__ uint32_t recomputed(uint32_t x) {
   asm volatile("" : "+r"(x));
   return x;
 }
@@ -137,7 +138,7 @@ void cp_async_wait() {
 }
 
 inline float exp2_quick(float x) { return x < -126.0F ? 0.0F : exp2f(x); }
-inline int recomputed(int x) { return x; }
+inline uint32_t recomputed(uint32_t x) { return x; }
 template <class T>
 uint32_t pack2_quick(float low, float high) {
   return pack2<T>(low, high);

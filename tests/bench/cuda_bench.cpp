@@ -14,7 +14,7 @@ namespace lariat::test {
 namespace {
 
 constexpr int64_t kHeads = 32, kKvHeads = 8, kHeadDim = 128;
-constexpr int64_t kBatch = 16;                            // ops between two waits for the device
+constexpr int64_t kBatch = 16;  // ops between two waits for the device
 
 Backend& gpu() {
   static const std::unique_ptr<Backend> backend = make_cuda_backend();
