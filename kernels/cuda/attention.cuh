@@ -10,7 +10,7 @@
 //   packed row r of KV head h: the sequence's token r / group, query head h * group + r % group,
 //   group = n_heads / n_kv_heads
 // Splits: the keys of a tile can be shared out over several blocks. Each then leaves a partial result,
-//   state[(split * n_rows + row) * n_heads + head] = (running maximum m, sum l)
+//   state[(split * n_rows + row) * n_heads + head] = (base m, about the maximum, and sum l)
 //   partial[the same][d] = sum of exp2(score - m) v[d]
 // and merge_kernel (attention.cu) puts them together.
 namespace lariat::cuda {
@@ -50,6 +50,25 @@ struct AttentionPlan {
   int multiprocessors;
 };
 
+// A sequence's tokens as packed rows of one KV head.
+struct PackedRows {
+  int64_t first_token_row;  // of the sequence, in q and out
+  int first_position;       // of the sequence's new tokens
+  unsigned first, count;    // packed row of the tile; packed rows in the sequence
+  unsigned group;
+  int kv_head;
+
+  __device__ bool has(int row) const { return first + static_cast<unsigned>(row) < count; }
+  __device__ unsigned token(int row) const { return (first + static_cast<unsigned>(row)) / group; }
+  __device__ int64_t token_row(int row) const { return first_token_row + token(row); }
+  // Beyond the last row: where a next token would stand.
+  __device__ int position(int row) const { return first_position + static_cast<int>(token(row)); }
+  __device__ int head(int row) const {
+    return static_cast<int>(static_cast<unsigned>(kv_head) * group +
+                            (first + static_cast<unsigned>(row)) % group);
+  }
+};
+
 // Dimensions (first, second) of a pair.
 __device__ __forceinline__ int2 pair_dims(const Attention& a, int pair) {
   if (a.interleaved) return {2 * pair, 2 * pair + 1};
@@ -80,8 +99,9 @@ __device__ __forceinline__ float capped_score(const Attention& a, float x) {
 #endif
 }
 
-// How many blocks share the keys of one tile: enough for two blocks on every multiprocessor, as long as each
-// has `min_tiles` key tiles to work on.
+// How many blocks share the keys of one tile: at most two blocks on every multiprocessor, so that all run at
+// once, as long as each has `min_tiles` key tiles to work on.
+inline constexpr int kMaxSplits = 64;
 int attention_splits(int64_t blocks, int64_t key_tiles, int64_t min_tiles, int multiprocessors);
 
 // One kind of kernel: the number of splits, and, once a.splits and a.partial are set, the launch.
@@ -90,8 +110,8 @@ struct AttentionKernel {
   void (*launch)(const Attention& a, const AttentionPlan& plan, LaunchQueue& queue);
 };
 extern const AttentionKernel kAttentionPlain;
-// On tensor cores, where tensor_cores_support() (cuda_backend.h): for few and for many packed rows of a
-// sequence.
-extern const AttentionKernel kAttentionDecode, kAttentionPrefill;
+// On tensor cores, where tensor_cores_support() (cuda_backend.h): for few packed rows of a sequence, for
+// more, and for so many that blocks of 128 keep the device busy.
+extern const AttentionKernel kAttentionDecode, kAttentionShort, kAttentionPrefill;
 
 }  // namespace lariat::cuda

@@ -1,8 +1,8 @@
 #include "kernels/cuda/attention_tile.cuh"
 
 // The attention kernel on tensor cores, made of the steps of attention_tile.cuh, and its launches: for many
-// packed rows of a sequence (prefill) 64 of them per block, for few (decode) 16, the keys shared between the
-// block's warps and between blocks.
+// packed rows of a sequence (prefill) 128 or 64 of them per block, for few (decode) 16, the keys shared
+// between the block's warps and between blocks.
 namespace lariat::cuda {
 namespace {
 
@@ -12,8 +12,7 @@ struct RowTarget {
   float factor;
 
   __device__ __forceinline__ void write(int d, float x, float y) const {
-    at[d] = x * factor;
-    at[d + 1] = y * factor;
+    *reinterpret_cast<float2*>(at + d) = {x * factor, y * factor};
   }
 };
 
@@ -31,26 +30,29 @@ struct RowWriter {
     if (a.splits > 1) return {a.partial + partial(row) * a.head_dim, 1.0F};
     return {a.out + rows.token_row(row) * a.out_stride + int64_t{rows.head(row)} * a.value_dim, 1.0F / sum};
   }
-  __device__ void write_state(int row, float top, float sum) const {
-    if (a.splits > 1) a.state[partial(row)] = {top, sum};
+  __device__ void write_state(int row, float base, float sum) const {
+    if (a.splits > 1) a.state[partial(row)] = {base, sum};
   }
 };
 
 // kKeyWarps = 1: each warp has its rows to itself.
 template <class Tile>
-__device__ void write_rows(const RowWriter& writer, int row_group, const RowState<Tile>& state) {
+__device__ void write_rows(const RowWriter& writer, int first_row, const RowState<Tile>& state) {
   const int lane = lane_index(), g = lane / 4, t = lane % 4;
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int row = row_group * 16 + g + 8 * r;
-    if (!writer.rows.has(row)) continue;
-    const RowTarget target = writer.target(row, state.sum[r]);
+  for (int i = 0; i < Tile::kRowTiles; ++i) {
 #pragma unroll
-    for (int n = 0; n < Tile::kD / 8; ++n) {
-      const int d = n * 8 + 2 * t;
-      if (d < writer.a.value_dim) target.write(d, state.out[n][2 * r], state.out[n][2 * r + 1]);
+    for (int r = 0; r < 2; ++r) {
+      const int row = first_row + 16 * i + g + 8 * r;
+      if (!writer.rows.has(row)) continue;
+      const RowTarget target = writer.target(row, state.sum[i][r]);
+#pragma unroll
+      for (int n = 0; n < Tile::kD / 8; ++n) {
+        const int d = n * 8 + 2 * t;
+        if (d < writer.a.value_dim) target.write(d, state.out[i][n][2 * r], state.out[i][n][2 * r + 1]);
+      }
+      if (t == 0) writer.write_state(row, state.base[i][r], state.sum[i][r]);
     }
-    if (t == 0) writer.write_state(row, state.top[r], state.sum[r]);
   }
 }
 
@@ -64,15 +66,17 @@ __device__ void merge_and_write_rows(const RowWriter& writer, const RowState<Til
   auto* states = reinterpret_cast<float2*>(out + kWarps * 16 * Tile::kD);  // [kWarps][16]
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / kWarpSize, g = thread % kWarpSize / 4, t = thread % 4;
+  __syncthreads();  // all are done with the key tiles
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = warp * 16 + g + 8 * r;
+    if (!writer.rows.has(g + 8 * r)) continue;
 #pragma unroll
     for (int n = 0; n < Tile::kD / 8; ++n) {
-      out[row * Tile::kD + n * 8 + 2 * t] = state.out[n][2 * r];
-      out[row * Tile::kD + n * 8 + 2 * t + 1] = state.out[n][2 * r + 1];
+      *reinterpret_cast<float2*>(out + row * Tile::kD + n * 8 + 2 * t) = {state.out[0][n][2 * r],
+                                                                          state.out[0][n][2 * r + 1]};
     }
-    if (t == 0) states[row] = {state.top[r], state.sum[r]};
+    if (t == 0) states[row] = {state.base[0][r], state.sum[0][r]};
   }
   __syncthreads();
   for (int i = thread; i < 16 * Tile::kD / 2; i += Tile::kThreads) {
@@ -85,172 +89,226 @@ __device__ void merge_and_write_rows(const RowWriter& writer, const RowState<Til
     for (int w = 0; w < kWarps; ++w) {
       const float2 s = states[w * 16 + row];
       const float weight = exp2f(s.x - base);
+      const float2 part = *reinterpret_cast<const float2*>(out + (w * 16 + row) * Tile::kD + d);
       sum += weight * s.y;
-      x += weight * out[(w * 16 + row) * Tile::kD + d];
-      y += weight * out[(w * 16 + row) * Tile::kD + d + 1];
+      x += weight * part.x;
+      y += weight * part.y;
     }
     writer.target(row, sum).write(d, x, y);
     if (d == 0) writer.write_state(row, top, sum);
   }
 }
 
-// What a block works on, and where this thread's warp stands in it. A block has rows of one sequence only.
+// A block has rows of one sequence and one KV head. block: recomputed(blockIdx.x), wherever this is needed:
+// it would take too many registers to be kept.
+struct Block {
+  PackedRows rows;
+  unsigned sequence;
+};
+
+template <class Tile>
+__device__ __forceinline__ Block block_at(const Attention& a, unsigned block) {
+  const auto heads = static_cast<unsigned>(a.n_kv_heads), count = static_cast<unsigned>(a.step.count);
+  const unsigned item = block / heads, sequence = item % count;
+  const unsigned tile = (gridDim.x / heads - 1 - item) / count;
+  const Sequence s = a.step.sequences[sequence];
+  const auto group = static_cast<unsigned>(a.group());
+  return {{s.first_row, static_cast<int>(s.first_position), tile * Tile::kRows,
+           static_cast<unsigned>(s.n_tokens) * group, group, static_cast<int>(block % heads)},
+          sequence};
+}
+
+// What a block works on, and what this thread's warp has of it.
 template <class Tile>
 struct Place {
-  int row_group, key_group, split;
-  PackedRows rows;
   void* const* pages;
-  int64_t low_position, high_position;
-  bool full;             // no padding rows
-  int64_t positions[2];  // of the lane's two rows; -1 for padding, which sees nothing
+  int kv_head;
+  int low_position, high_position;  // of the block's rows
+  int warp_low, warp_high;          // of the warp's
 
-  __device__ explicit Place(const Attention& a) {
-    const int warp = warp_index(), lane = lane_index();
-    row_group = warp % Tile::kRowGroups;
-    key_group = warp / Tile::kRowGroups;
-    split = static_cast<int>(blockIdx.z);
-    const auto count = static_cast<unsigned>(a.step.count);
-    const unsigned sequence = blockIdx.x % count, tile = (gridDim.x - 1 - blockIdx.x) / count;
-    const Sequence s = a.step.sequences[sequence];
-    pages = a.step.pages(sequence);
-    rows = {s.first_row, int64_t{tile} * Tile::kRows, s.n_tokens * a.group(), a.group(),
-            static_cast<int>(blockIdx.y)};
-    full = rows.first + Tile::kRows <= rows.count;
-    low_position = s.first_position + rows.first / rows.group;
-    high_position = s.first_position + (full ? rows.first + Tile::kRows - 1 : rows.count - 1) / rows.group;
-    for (int r = 0; r < 2; ++r) {
-      const int row = row_group * 16 + lane / 4 + 8 * r;
-      positions[r] = rows.has(row) ? s.first_position + (rows.first + row) / rows.group : -1;
-    }
+  __device__ Place(const Attention& a, const Block& block)
+      : pages(a.step.pages(block.sequence)), kv_head(block.rows.kv_head) {
+    const PackedRows& rows = block.rows;
+    low_position = rows.position(0);
+    high_position = rows.has(Tile::kRows - 1) ? rows.position(Tile::kRows - 1)
+                                              : rows.position(static_cast<int>(rows.count - 1 - rows.first));
+    warp_low = rows.position(first_row());
+    warp_high = rows.position(first_row() + Tile::kWarpRows - 1);
   }
 
-  // Whether every row sees every key of the tile at `first`.
-  __device__ bool all_visible(const Attention& a, int64_t first) const {
-    return full && first + Tile::kKeys - 1 <= low_position && first >= a.first_key(high_position);
+  // The warp's first row and first key, in the tiles.
+  __device__ static int first_row() { return warp_index() % Tile::kRowGroups * Tile::kWarpRows; }
+  __device__ static int first_key() {
+    return Tile::kKeyGroups == 1 ? 0 : warp_index() / Tile::kRowGroups * Tile::kWarpKeys;
+  }
+  // Whether every row of the warp sees every key of the tile at `first`.
+  __device__ bool all_visible(const Attention& a, int first) const {
+    return first + Tile::kKeys - 1 <= warp_low && first >= a.first_key(warp_high);
   }
 };
 
-// Walks over the tiles of `range`, copying the next one while the present one is worked on.
+// Copies the tiles of a range, one after the other. The page of the next tile is looked up beside the copies
+// of the present one.
+template <class Tile>
+struct TileCopies {
+  const Attention& a;
+  void* const* pages;
+  void* page;
+  int kv_head;
+
+  __device__ TileCopies(const Attention& attention, const Place<Tile>& place, int first)
+      : a(attention), pages(place.pages), page(pages[first / kKvPage]), kv_head(place.kv_head) {}
+  __device__ __forceinline__ void start(int first, int end, unsigned char* tiles) {
+    using K = typename Tile::Key;
+    using V = typename Tile::Value;
+    unsigned char* to = tiles + Tile::stage(first);
+    const auto offset = static_cast<int>(kv_index(kv_head, first, 0, a.head_dim));
+    load_tile<Tile>(in_page<const K>(page, a.k_offset) + offset, a.head_dim, end - first,
+                    reinterpret_cast<K*>(to));
+    load_tile<Tile>(in_page<const V>(page, a.v_offset) + offset, a.head_dim, end - first,
+                    reinterpret_cast<V*>(to + Tile::kTileBytes));
+    const int next = first + Tile::kKeys;
+    if (next < end) page = pages[next / kKvPage];
+  }
+};
+
+// Works on the tiles of `range`, of which `copies` has started the first, each while the next is copied.
 template <class Tile>
 __device__ __forceinline__ void walk_keys(const Attention& a, const Place<Tile>& place, const KeyRange& range,
-                                          const typename Tile::Key* query,
-                                          const QueryFragments<Tile>& fragments, unsigned char* tiles,
-                                          RowState<Tile>& state) {
-  using K = typename Tile::Key;
-  using V = typename Tile::Value;
-  const auto stage_at = [&](int64_t stage) { return tiles + stage % Tile::kStages * 2 * Tile::kTileBytes; };
-  const auto load_stage = [&](int64_t first, int64_t stage) {
-    auto* keys = reinterpret_cast<K*>(stage_at(stage));
-    auto* values = reinterpret_cast<V*>(stage_at(stage) + Tile::kTileBytes);
-    void* page = place.pages[first / kKvPage];
-    const int head = place.rows.kv_head;
-    load_tile<Tile>(in_page<const K>(page, a.k_offset), a.head_dim, head, first, range.end, keys);
-    load_tile<Tile>(in_page<const V>(page, a.v_offset), a.head_dim, head, first, range.end, values);
-  };
-  if (range.first < range.end) load_stage(range.first, 0);
-  cp_async_commit();
-  const int offset = place.key_group * Tile::kWarpKeys;
-  int64_t stage = 0;
-  for (int64_t first = range.first; first < range.end; first += Tile::kKeys, ++stage) {
-    if (first + Tile::kKeys < range.end) load_stage(first + Tile::kKeys, stage + 1);
-    cp_async_commit();  // an empty group at the end keeps the count
-    cp_async_wait<1>();
-    __syncthreads();
-    const auto* keys = reinterpret_cast<const K*>(stage_at(stage)) + offset * Tile::kPitch;
-    const auto* values =
-        reinterpret_cast<const V*>(stage_at(stage) + Tile::kTileBytes) + offset * Tile::kPitch;
-    float scores[Tile::kWarpKeys / 8][4] = {};
-    score_keys<Tile>(fragments, query, place.row_group, keys, scores);
+                                          const typename Tile::Key* query, TileCopies<Tile>& copies,
+                                          unsigned char* tiles, RowState<Tile>& state) {
+  const int offset = Place<Tile>::first_key();
+  QueryFragments<Tile> fragments;
+  if constexpr (Tile::kQueryInRegisters) {
+    __syncthreads();  // the query is there
+    load_fragments<Tile>(query, fragments);
+  }
+  for (int first = range.first; first < range.end; first += Tile::kKeys) {
+    cp_async_wait<0>();
+    __syncthreads();  // the tile is there, and all are done with the one before, whose place the next takes
+    if (first + Tile::kKeys < range.end) {
+      copies.start(first + Tile::kKeys, range.end, tiles);
+      cp_async_commit();
+    }
+    if (first > place.warp_high) continue;
+    const unsigned lane = recomputed(threadIdx.x % kWarpSize);
+    const unsigned char* tile = tiles + Tile::stage(first);
+    Scores<Tile> scores = {};
+    score_keys<Tile>(fragments, query, reinterpret_cast<const typename Tile::Key*>(tile) + offset * Tile::kD,
+                     lane, scores);
     if (a.softcap > 0.0F) cap_scores<Tile>(a, scores);
     if (a.slopes != nullptr) {
-      add_distances<Tile>(a, place.rows, place.row_group * 16 + lane_index() / 4, place.positions,
-                          first + offset, scores);
+      const Block block = block_at<Tile>(a, recomputed(blockIdx.x));
+      add_distances<Tile>(a, block.rows, Place<Tile>::first_row(), first + offset, scores);
     }
-    if (!place.all_visible(a, first)) apply_mask<Tile>(a, place.positions, first + offset, scores);
+    if (!place.all_visible(a, first)) {
+      const Block block = block_at<Tile>(a, recomputed(blockIdx.x));
+      apply_mask<Tile>(a, block.rows, Place<Tile>::first_row(), first + offset, scores);
+    }
     online_softmax_update<Tile>(scores, state);
-    add_values<Tile>(scores, values, state);
-    __syncthreads();  // before the next round's copies overwrite this stage
+    const auto* values = reinterpret_cast<const typename Tile::Value*>(tile + Tile::kTileBytes);
+    add_values<Tile>(scores, values + offset * Tile::kD, lane, state);
   }
-  cp_async_wait<0>();
 }
 
-// Grid: x = (tiles of packed rows of the longest sequence, the latest positions, which have most to do,
-// first) x sequences; y = KV heads; z = splits. A block beyond the end of its sequence has nothing to do.
-// Threads and shared memory: AttentionTile. Bound by the tensor cores in prefill and by memory in decode.
+// Grid: x = KV heads, the fastest, x sequences x tiles of packed rows of the longest sequence, the latest
+// positions, which have most to do, first; y = splits. A block beyond the end of its sequence has nothing to
+// do. Threads and shared memory: AttentionTile. Bound by the tensor cores in prefill and by memory in decode.
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads) attention_mma_kernel(const __grid_constant__ Attention a) {
   LARIAT_DYNAMIC_SHARED(shared);
   auto* query = reinterpret_cast<typename Tile::Key*>(shared);
-  unsigned char* tiles = shared + Tile::kTileOffset;
-  const Place<Tile> place(a);
-  if (!place.rows.has(0)) return;
-  load_query<Tile>(a, place.rows, query);
-  __syncthreads();
-  QueryFragments<Tile> fragments;
-  load_fragments<Tile>(query, place.row_group, fragments);
-  if constexpr (Tile::kTileOffset == 0) __syncthreads();  // the key tiles overwrite the query
-
+  unsigned char* tiles = shared + Tile::kQueryBytes;
   RowState<Tile> state;
-  const KeyRange range = key_range<Tile>(a, place.low_position, place.high_position, place.split);
-  walk_keys<Tile>(a, place, range, query, fragments, tiles, state);
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    state.sum[r] += __shfl_xor_sync(kFullWarp, state.sum[r], 1);
-    state.sum[r] += __shfl_xor_sync(kFullWarp, state.sum[r], 2);
+  const Block block = block_at<Tile>(a, blockIdx.x);
+  if (!block.rows.has(0)) return;
+  const Place<Tile> place(a, block);
+  const auto split = static_cast<int>(blockIdx.y);
+  const KeyRange range = key_range<Tile>(a, place.low_position, place.high_position, split);
+  if (range.first < range.end) {
+    TileCopies<Tile> copies(a, place, range.first);
+    copies.start(range.first, range.end, tiles);
+    cp_async_commit();
+    load_query<Tile>(a, block.rows, query);
+    walk_keys<Tile>(a, place, range, query + Place<Tile>::first_row() * Tile::kD, copies, tiles, state);
   }
-  const RowWriter writer = {a, place.rows, place.split};
+#pragma unroll
+  for (int i = 0; i < Tile::kRowTiles; ++i) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      state.sum[i][r] += __shfl_xor_sync(kFullWarp, state.sum[i][r], 1);
+      state.sum[i][r] += __shfl_xor_sync(kFullWarp, state.sum[i][r], 2);
+    }
+  }
+  const Block same = block_at<Tile>(a, recomputed(blockIdx.x));
+  const RowWriter writer = {a, same.rows, static_cast<int>(blockIdx.y)};
   if constexpr (Tile::kKeyGroups == 1) {
-    write_rows<Tile>(writer, place.row_group, state);
+    write_rows<Tile>(writer, Place<Tile>::first_row(), state);
   } else {
     merge_and_write_rows<Tile>(writer, state, tiles);
   }
 }
 
 template <class Tile>
-int64_t tiles_of(const Attention& a, const AttentionPlan& plan) {
-  return ceil_div<int64_t>(plan.tokens * a.group(), Tile::kRows) * plan.sequences;
+int64_t blocks_of(const Attention& a, const AttentionPlan& plan) {
+  return ceil_div<int64_t>(plan.tokens * a.group(), Tile::kRows) * plan.sequences * a.n_kv_heads;
 }
 
-// Calls f(Tile{}) with the tile for a's dtypes and head size; kRowWarps x kKeyWarps warps up to 128
-// dimensions, fewer for the keys above. Each instantiation is a heavy compile: the three pairs of dtypes that
-// engines use, four head sizes.
-template <int kRowWarps, int kKeyWarps, class F>
+// The shapes of a block: how many rows a warp has, how many warps share rows and keys, and the fewest key
+// tiles for which another split pays.
+struct DecodeShape {
+  static constexpr int kRowTiles = 1, kRowWarps = 1, kKeyWarps = 4, kMinTiles = 2;
+};
+struct ShortShape {
+  static constexpr int kRowTiles = 1, kRowWarps = 4, kKeyWarps = 1, kMinTiles = 8;
+};
+struct LongShape {
+  static constexpr int kRowTiles = 2, kRowWarps = 4, kKeyWarps = 1, kMinTiles = 8;
+};
+
+// Calls f(Tile{}) with the tile for a's dtypes and head size; above 128 dimensions with fewer rows and warps
+// for the keys. Each instantiation is a heavy compile: the three pairs of dtypes that engines use, four head
+// sizes.
+template <class Shape, class F>
 void with_tile(const Attention& a, F&& f) {
-  constexpr bool kFine = kKeyWarps > 1;  // decode
-  constexpr int kWideKeyWarps = kKeyWarps > 2 ? 2 : kKeyWarps;
+  constexpr bool kFine = Shape::kKeyWarps > 1;  // decode
+  constexpr int kWideKeyWarps = Shape::kKeyWarps > 2 ? 2 : Shape::kKeyWarps;
   const auto with_types = [&]<class K, class V>(K, V) {
-    if (a.head_dim <= 64) return f(AttentionTile<K, V, 64, kRowWarps, kKeyWarps, kFine>{});
-    if (a.head_dim <= 96) return f(AttentionTile<K, V, 96, kRowWarps, kKeyWarps, kFine>{});
-    if (a.head_dim <= 128) return f(AttentionTile<K, V, 128, kRowWarps, kKeyWarps, kFine>{});
-    return f(AttentionTile<K, V, 256, kRowWarps, kWideKeyWarps, kFine>{});
+    const auto with_dim = [&]<int kDim>(std::integral_constant<int, kDim>) {
+      return f(AttentionTile<K, V, kDim, Shape::kRowTiles, Shape::kRowWarps, Shape::kKeyWarps, kFine>{});
+    };
+    if (a.head_dim <= 64) return with_dim(std::integral_constant<int, 64>{});
+    if (a.head_dim <= 96) return with_dim(std::integral_constant<int, 96>{});
+    if (a.head_dim <= 128) return with_dim(std::integral_constant<int, 128>{});
+    return f(AttentionTile<K, V, 256, 1, Shape::kRowWarps, kWideKeyWarps, kFine>{});
   };
   if (a.v_dtype == DType::kF16) return with_types(Half{}, Half{});
   if (a.k_dtype == DType::kF16) return with_types(Half{}, BFloat16{});
   return with_types(BFloat16{}, BFloat16{});
 }
 
-template <int kRowWarps, int kKeyWarps>
+template <class Shape>
 int splits(const Attention& a, const AttentionPlan& plan) {
   int count = 1;
-  with_tile<kRowWarps, kKeyWarps>(a, [&]<class Tile>(Tile) {
-    count = attention_splits(tiles_of<Tile>(a, plan) * a.n_kv_heads,
-                             ceil_div<int64_t>(plan.keys, Tile::kKeys), 2, plan.multiprocessors);
+  with_tile<Shape>(a, [&]<class Tile>(Tile) {
+    count = attention_splits(blocks_of<Tile>(a, plan), ceil_div<int64_t>(plan.keys, Tile::kKeys),
+                             Shape::kMinTiles, plan.multiprocessors);
   });
   return count;
 }
 
-template <int kRowWarps, int kKeyWarps>
+template <class Shape>
 void launch_mma(const Attention& a, const AttentionPlan& plan, LaunchQueue& queue) {
-  with_tile<kRowWarps, kKeyWarps>(a, [&]<class Tile>(Tile) {
-    const dim3 grid(to_unsigned(tiles_of<Tile>(a, plan)), static_cast<unsigned>(a.n_kv_heads),
-                    static_cast<unsigned>(a.splits));
+  with_tile<Shape>(a, [&]<class Tile>(Tile) {
+    const dim3 grid(to_unsigned(blocks_of<Tile>(a, plan)), static_cast<unsigned>(a.splits));
     launch(attention_mma_kernel<Tile>, grid, dim3(Tile::kThreads), Tile::kSharedBytes, queue, a);
   });
 }
 
 }  // namespace
 
-const AttentionKernel kAttentionDecode = {splits<1, 4>, launch_mma<1, 4>};
-const AttentionKernel kAttentionPrefill = {splits<4, 1>, launch_mma<4, 1>};
+const AttentionKernel kAttentionDecode = {splits<DecodeShape>, launch_mma<DecodeShape>};
+const AttentionKernel kAttentionShort = {splits<ShortShape>, launch_mma<ShortShape>};
+const AttentionKernel kAttentionPrefill = {splits<LongShape>, launch_mma<LongShape>};
 
 }  // namespace lariat::cuda

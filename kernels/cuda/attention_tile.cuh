@@ -6,8 +6,8 @@
 // query rows and walks over tiles of keys, double-buffered by asynchronous copies, with a running maximum per
 // row.
 //
-//   kRowWarps warps hold 16 rows each;  kKeyWarps warps share the keys of a tile between them
-//   prefill: 4 x 1, 64 rows               decode: 1 x 4, 16 rows; the warps' results are merged at the end
+//   kRowWarps warps hold 16 kRowTiles rows each;  kKeyWarps warps share the keys of a tile between them
+//   prefill: 4 x 1, 128 rows or 64        decode: 1 x 4, 16 rows; the warps' results are merged at the end
 //
 // kFine: q and the weights go through the tensor cores as two terms, high + low, so that nothing is lost to
 // their 16 bits; free in decode, where memory is what costs. Prefill rounds each once, an error like that of
@@ -15,283 +15,402 @@
 // kDim is head_dim rounded up to 64, 96, 128 or 256; the dimensions beyond head_dim are zeros.
 namespace lariat::cuda {
 
-template <class K, class V, int kDim, int kRowWarps, int kKeyWarps, bool kFineTerms>
+template <class K, class V, int kDim, int kRowTilesPerWarp, int kRowWarps, int kKeyWarps, bool kFineTerms>
 struct AttentionTile {
   using Key = K;
   using Value = V;
   static constexpr int kD = kDim;
-  static constexpr int kRowGroups = kRowWarps, kKeyGroups = kKeyWarps;
+  static constexpr int kRowTiles = kRowTilesPerWarp, kRowGroups = kRowWarps, kKeyGroups = kKeyWarps;
   static constexpr bool kFine = kFineTerms;
   static constexpr int kTerms = kFine ? 2 : 1;
-  static constexpr int kRows = 16 * kRowWarps;
+  static constexpr int kWarpRows = 16 * kRowTiles;
+  static constexpr int kRows = kWarpRows * kRowWarps;
   static constexpr int kKeys = kDim > 128 ? 32 : 64;
   static constexpr int kWarpKeys = kKeys / kKeyWarps;
   static constexpr int kThreads = kWarpSize * kRowWarps * kKeyWarps;
-  static constexpr int kPitch = kDim + 8;  // elements; 16 bytes more spread ldmatrix's rows over all banks
-  static constexpr bool kQueryInRegisters = kDim <= 128;
+  static constexpr bool kQueryInRegisters = kRowTiles * kDim <= 128;
   static constexpr int kStages = 2;
-  static constexpr int kQueryElements = kRows * kPitch;  // of one term
+  static constexpr int kQueryElements = kRows * kDim;  // of one term
   static constexpr size_t kQueryBytes = size_t{2} * kTerms * kQueryElements;
-  static constexpr size_t kTileBytes = size_t{2} * kKeys * kPitch;
-  // The key tiles can take the place of the query once that is in registers, the merge that of the tiles.
-  static constexpr size_t kTileOffset = kQueryInRegisters && kKeyWarps == 1 ? 0 : kQueryBytes;
-  static constexpr size_t kSharedBytes = kTileOffset + 2 * kStages * kTileBytes;
-  static_assert(kWarpKeys % 16 == 0 && kKvPage % kKeys == 0);
+  static constexpr size_t kTileBytes = size_t{2} * kKeys * kDim;
+  static constexpr size_t kSharedBytes = kQueryBytes + 2 * kStages * kTileBytes;
+  // Where the keys of the tile that begins at key `first` are copied to; the values follow.
+  __device__ static size_t stage(int first) {
+    return static_cast<unsigned>(first) / kKeys % kStages * 2 * kTileBytes;
+  }
+  // Rows in shared memory are dense, and their chunks of 16 bytes swizzled: chunk c of row r lies at c ^
+  // swizzle(r), so that ldmatrix's eight rows are spread over all banks. Rows 16 apart have the same swizzle.
+  static constexpr int kSwizzled = kDim % 64 == 0 ? 8 : 4;  // chunks that change places among themselves
+  __device__ static unsigned swizzle(unsigned row) { return kSwizzled == 8 ? row % 8 : row / 2 % 4; }
+  // What a lane hands to ldmatrix for rows 0 to 15 and chunks `chunk` and `chunk` + 1, as an offset. Its
+  // matrices 1 and 2 are rows 8-15 of the first chunk and rows 0-7 of the second: for q and the values in
+  // this order, for the keys, whose operands are of 8 rows, in the other.
+  __device__ static int lane_base(int lane, bool keys) {
+    const int row = keys ? lane / 16 * 8 + lane % 8 : lane % 16;
+    return row * kDim + ((keys ? lane / 8 % 2 : lane / 16) ^ swizzle(row)) * 8;
+  }
+  __device__ static int lane_offset(int base, int chunk) {
+    return (base ^ chunk % kSwizzled * 8) + chunk / kSwizzled * kSwizzled * 8;
+  }
+  // Threads that copy a row together, and the rows that the block copies at once.
+  static constexpr int kCopyLanes = kSwizzled, kCopyRows = kThreads / kCopyLanes;
+  static_assert(kWarpKeys % 16 == 0 && kKvPage % kKeys == 0 && kKeys % kCopyRows == 0 && kCopyRows % 8 == 0);
   static_assert(kSharedBytes <= (99 << 10));  // what a block may have on the smallest of sm_8x
-  static_assert(kTileOffset > 0 || kQueryBytes <= 2 * kStages * kTileBytes);
 };
 
-// A lane's share of its warp's 16 rows: rows g and g + 8, for lane = 4 g + t.
+template <class Tile>
+using Scores = float[Tile::kRowTiles][Tile::kWarpKeys / 8][4];
+
+// A lane's share of its warp's rows: of row tile i the rows 16 i + g and 16 i + g + 8, for lane = 4 g + t.
 template <class Tile>
 struct RowState {
-  float out[Tile::kD / 8][4] = {};
-  float top[2] = {-INFINITY, -INFINITY};
-  float sum[2] = {0.0F, 0.0F};  // of this lane's columns only; the quad's lanes meet at the end
+  float out[Tile::kRowTiles][Tile::kD / 8][4];
+  float base[Tile::kRowTiles][2];  // what weights are relative to: not far below the maximum so far
+  float sum[Tile::kRowTiles][2];   // of this lane's columns only; the quad's lanes meet at the end
+
+  __device__ RowState() {
+#pragma unroll
+    for (int i = 0; i < Tile::kRowTiles; ++i) {
+      for (int r = 0; r < 2; ++r) {
+        base[i][r] = -INFINITY;
+        sum[i][r] = 0.0F;
+      }
+#pragma unroll
+      for (int n = 0; n < Tile::kD / 8; ++n) {
+        for (int j = 0; j < 4; ++j) out[i][n][j] = 0.0F;
+      }
+    }
+  }
 };
 
 struct KeyRange {
-  int64_t first, end;  // first is a multiple of the tile's keys
+  int first, end;  // first is a multiple of the tile's keys
 };
 
 // The keys for this block: its share of what any of its rows sees.
 template <class Tile>
-__device__ __forceinline__ KeyRange key_range(const Attention& a, int64_t low_position, int64_t high_position,
+__device__ __forceinline__ KeyRange key_range(const Attention& a, int low_position, int high_position,
                                               int split) {
-  const int64_t first = a.first_key(low_position) / Tile::kKeys * Tile::kKeys;
-  const int64_t end = high_position + 1;
-  const int64_t tiles = ceil_div<int64_t>(end - first, Tile::kKeys);
-  const int64_t share = ceil_div<int64_t>(tiles, a.splits) * Tile::kKeys;
-  const int64_t mine = first + split * share;
+  const int first = static_cast<int>(a.first_key(low_position)) / Tile::kKeys * Tile::kKeys;
+  const int end = high_position + 1;
+  const int share = ceil_div(ceil_div(end - first, Tile::kKeys), a.splits) * Tile::kKeys;
+  const int mine = first + split * share;
   return {mine, mine + share < end ? mine + share : end};
 }
 
 // One element of q, in the keys' type: its high term and, kFine, what that leaves over.
 template <class Tile>
-__device__ __forceinline__ void store_query(typename Tile::Key* to, float value) {
+__device__ __forceinline__ void store_query(typename Tile::Key* query, int row, int d, float value) {
   using K = typename Tile::Key;
+  const auto column = static_cast<unsigned>(d) ^ Tile::swizzle(static_cast<unsigned>(row)) * 8;
+  K* to = query + row * Tile::kD + column;
   const K high = from_float<K>(value);
   to[0] = high;
   if constexpr (Tile::kFine) to[Tile::kQueryElements] = from_float<K>(value - to_float(high));
 }
 
-// A sequence's tokens as packed rows of one KV head.
-struct PackedRows {
-  int64_t first_token_row;  // of the sequence, in q and out
-  int64_t first;            // packed row of the tile
-  int64_t count;            // of packed rows in the sequence
-  int group, kv_head;
-
-  __device__ bool has(int row) const { return first + row < count; }
-  __device__ int64_t token_row(int row) const { return first_token_row + (first + row) / group; }
-  __device__ int head(int row) const { return kv_head * group + static_cast<int>((first + row) % group); }
-};
-
-// The tile's rows of q, rotated and scaled; zeros beyond the last row.
+// The tile's rows of q, rotated and scaled; zeros beyond the last row. A warp takes whole rows, kBatch at a
+// time, so that many loads are in flight; dimensions that are not rotated come in pairs with an angle of 0.
 template <class Tile>
-__device__ void load_query(const Attention& a, const PackedRows& rows, typename Tile::Key* query) {
-  const int pairs = a.rotary_dim / 2, rest = Tile::kD - a.rotary_dim;
-  for (int i = static_cast<int>(threadIdx.x); i < Tile::kRows * (pairs + rest); i += Tile::kThreads) {
-    const int row = i / (pairs + rest), item = i % (pairs + rest);
-    const bool real = rows.has(row);
-    const int64_t token_row = real ? rows.token_row(row) : rows.first_token_row;
-    const float* q = a.q + token_row * a.q_stride + int64_t{rows.head(row)} * a.head_dim;
-    typename Tile::Key* to = query + row * Tile::kPitch;
-    if (item < pairs) {
-      const int2 d = pair_dims(a, item);
-      const float2 value = real ? rotated_pair(a, q, token_row, item) : float2{0.0F, 0.0F};
-      store_query<Tile>(to + d.x, value.x);
-      store_query<Tile>(to + d.y, value.y);
-    } else {
-      const int d = a.rotary_dim + item - pairs;
-      store_query<Tile>(to + d, real && d < a.head_dim ? q[d] * a.scale : 0.0F);
+__device__ __forceinline__ void load_query(const Attention& a, const PackedRows& rows,
+                                           typename Tile::Key* query) {
+  constexpr int kWarps = Tile::kThreads / kWarpSize, kPairs = (Tile::kD / 2 + kWarpSize - 1) / kWarpSize;
+  constexpr int kBatch = kPairs > 2 ? 2 : 4;
+  static_assert(Tile::kRows % (kBatch * kWarps) == 0);
+  const int rotated = a.rotary_dim / 2, pairs = a.head_dim / 2;
+  for (int first = warp_index(); first < Tile::kRows; first += kBatch * kWarps) {
+    float2 x[kBatch][kPairs], turn[kBatch][kPairs];
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      const int row = first + b * kWarps;
+      const bool real = rows.has(row);
+      const int64_t token_row = real ? rows.token_row(row) : rows.first_token_row;
+      const float* q = a.q + token_row * a.q_stride + int64_t{rows.head(row)} * a.head_dim;
+      const float q_scale = a.q_scale[token_row * a.q_scale_stride];
+#pragma unroll
+      for (int j = 0; j < kPairs; ++j) {
+        const int pair = lane_index() + j * kWarpSize;
+        x[b][j] = turn[b][j] = {0.0F, 0.0F};
+        if (!real || pair >= pairs) continue;
+        const int2 d = pair < rotated ? pair_dims(a, pair) : int2{2 * pair, 2 * pair + 1};
+        x[b][j] = {q[d.x], q[d.y]};
+        turn[b][j] = {a.scale, 0.0F};
+        if (pair >= rotated) continue;
+        const float scale = a.scale * q_scale;
+        turn[b][j] = {a.cos[token_row * a.cos_stride + pair] * scale,
+                      a.sin[token_row * a.sin_stride + pair] * scale};
+      }
+    }
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+#pragma unroll
+      for (int j = 0; j < kPairs; ++j) {
+        const int pair = lane_index() + j * kWarpSize;
+        if (pair >= Tile::kD / 2) continue;
+        const int2 d = pair < rotated ? pair_dims(a, pair) : int2{2 * pair, 2 * pair + 1};
+        const float2 v = x[b][j], c = turn[b][j];
+        store_query<Tile>(query, first + b * kWarps, d.x, v.x * c.x - v.y * c.y);
+        store_query<Tile>(query, first + b * kWarps, d.y, v.x * c.y + v.y * c.x);
+      }
     }
   }
 }
 
-// Starts copying keys (or values) [first, first + kKeys) of a head, which lie in one page, to shared memory:
-// zeros at and beyond `end`, where the cache may hold anything, and beyond head_dim. part: where the layer's
-// keys (values) begin in that page.
+// Starts copying kKeys keys (or values) of a head to shared memory: zeros at and beyond key number `valid`,
+// where the cache may hold anything, and beyond head_dim. from: the first of them, in one page.
 template <class Tile, class T>
-__device__ __forceinline__ void load_tile(const T* part, int head_dim, int kv_head, int64_t first,
-                                          int64_t end, T* tile) {
-  constexpr int kChunks = Tile::kD / 8;
-  const T* from = part + kv_index(kv_head, first, 0, head_dim);
-  for (int i = static_cast<int>(threadIdx.x); i < Tile::kKeys * kChunks; i += Tile::kThreads) {
-    const int key = i / kChunks, d = i % kChunks * 8;
-    const bool valid = first + key < end && d < head_dim;
-    cp_async16(tile + key * Tile::kPitch + d, from + (valid ? key * head_dim + d : 0), valid);
+__device__ __forceinline__ void load_tile(const T* from, int head_dim, int valid, T* tile) {
+  constexpr int kRounds = Tile::kKeys / Tile::kCopyRows, kChunks = Tile::kD / 8 / Tile::kCopyLanes;
+  const unsigned row = threadIdx.x / Tile::kCopyLanes, chunk = threadIdx.x % Tile::kCopyLanes;
+  T* to = tile + row * Tile::kD + (chunk ^ Tile::swizzle(row)) * 8;
+  if (head_dim == Tile::kD && valid >= Tile::kKeys) {  // all offsets are known at compile time
+    from += row * Tile::kD + chunk * 8;
+#pragma unroll
+    for (int i = 0; i < kRounds; ++i) {
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c) {
+        const int offset = i * Tile::kCopyRows * Tile::kD + c * Tile::kCopyLanes * 8;
+        cp_async16(to + offset, from + offset, true);
+      }
+    }
+    return;
+  }
+  for (int i = 0; i < kRounds; ++i) {
+    for (int c = 0; c < kChunks; ++c) {
+      const int key = static_cast<int>(row) + i * Tile::kCopyRows;
+      const int d = (static_cast<int>(chunk) + c * Tile::kCopyLanes) * 8;
+      const bool inside = key < valid && d < head_dim;
+      cp_async16(to + i * Tile::kCopyRows * Tile::kD + c * Tile::kCopyLanes * 8,
+                 from + (inside ? key * head_dim + d : 0), inside);
+    }
   }
 }
 
-// A warp's 16 rows of q in registers, or, for the widest heads, nothing.
+// A warp's rows of q in registers, or, where they are too many, nothing.
 template <class Tile>
 struct QueryFragments {
   static constexpr int kSteps = Tile::kQueryInRegisters ? Tile::kD / 16 : 0;
-  uint32_t words[Tile::kTerms][kSteps == 0 ? 1 : kSteps][4];
+  uint32_t words[Tile::kTerms][Tile::kRowTiles][kSteps == 0 ? 1 : kSteps][4];
 };
 
+// query: of one term, from the warp's first row on.
 template <class Tile>
-__device__ __forceinline__ void load_query_fragment(const typename Tile::Key* query, int row_group, int step,
-                                                    uint32_t (&a)[4]) {
-  const int lane = lane_index();
-  ldmatrix_x4(a, query + (row_group * 16 + lane % 16) * Tile::kPitch + step * 16 + lane / 16 * 8);
+__device__ __forceinline__ void load_query_fragment(const typename Tile::Key* query, unsigned base,
+                                                    int row_tile, int step, uint32_t (&a)[4]) {
+  ldmatrix_x4(a, query + row_tile * 16 * Tile::kD + Tile::lane_offset(base, 2 * step));
 }
 
 template <class Tile>
-__device__ __forceinline__ void load_fragments(const typename Tile::Key* query, int row_group,
+__device__ __forceinline__ void load_fragments(const typename Tile::Key* query,
                                                QueryFragments<Tile>& fragments) {
+  const unsigned base = Tile::lane_base(threadIdx.x % kWarpSize, false);
 #pragma unroll
   for (int term = 0; term < Tile::kTerms; ++term) {
 #pragma unroll
-    for (int step = 0; step < QueryFragments<Tile>::kSteps; ++step) {
-      load_query_fragment<Tile>(query + term * Tile::kQueryElements, row_group, step,
-                                fragments.words[term][step]);
+    for (int i = 0; i < Tile::kRowTiles; ++i) {
+#pragma unroll
+      for (int step = 0; step < QueryFragments<Tile>::kSteps; ++step) {
+        load_query_fragment<Tile>(query + term * Tile::kQueryElements, base, i, step,
+                                  fragments.words[term][i][step]);
+      }
     }
   }
 }
 
-// scores = q k^T for the warp's 16 rows and kWarpKeys keys from `keys` on.
+// scores = q k^T for the warp's rows and kWarpKeys keys from `keys` on.
 template <class Tile>
 __device__ __forceinline__ void score_keys(const QueryFragments<Tile>& fragments,
-                                           const typename Tile::Key* query, int row_group,
-                                           const typename Tile::Key* keys,
-                                           float (&scores)[Tile::kWarpKeys / 8][4]) {
-  const int lane = lane_index();
-  const typename Tile::Key* lane_row = keys + (lane / 16 * 8 + lane % 8) * Tile::kPitch + lane / 8 % 2 * 8;
-#pragma unroll
+                                           const typename Tile::Key* query, const typename Tile::Key* keys,
+                                           unsigned lane, Scores<Tile>& scores) {
+  const unsigned base = Tile::lane_base(lane, false), key_base = Tile::lane_base(lane, true);
+  // Unrolled as a whole, the steps would be given more registers than there are.
+#pragma unroll(Tile::kQueryInRegisters || Tile::kD % 64 != 0 ? Tile::kD / 16 : 4)
   for (int step = 0; step < Tile::kD / 16; ++step) {
-    uint32_t a[Tile::kTerms][4];
+    uint32_t a[Tile::kTerms][Tile::kRowTiles][4];
 #pragma unroll
     for (int term = 0; term < Tile::kTerms; ++term) {
-      if constexpr (Tile::kQueryInRegisters) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) a[term][i] = fragments.words[term][step][i];
-      } else {
-        load_query_fragment<Tile>(query + term * Tile::kQueryElements, row_group, step, a[term]);
+      for (int i = 0; i < Tile::kRowTiles; ++i) {
+        if constexpr (Tile::kQueryInRegisters) {
+#pragma unroll
+          for (int j = 0; j < 4; ++j) a[term][i][j] = fragments.words[term][i][step][j];
+        } else {
+          load_query_fragment<Tile>(query + term * Tile::kQueryElements, base, i, step, a[term][i]);
+        }
       }
     }
 #pragma unroll
     for (int pair = 0; pair < Tile::kWarpKeys / 16; ++pair) {
       uint32_t b[4];
-      ldmatrix_x4(b, lane_row + pair * 16 * Tile::kPitch + step * 16);
+      ldmatrix_x4(b, keys + pair * 16 * Tile::kD + Tile::lane_offset(key_base, 2 * step));
 #pragma unroll
       for (int term = 0; term < Tile::kTerms; ++term) {
-        mma_16x8x16<typename Tile::Key>(scores[2 * pair], a[term], b[0], b[1]);
-        mma_16x8x16<typename Tile::Key>(scores[2 * pair + 1], a[term], b[2], b[3]);
+#pragma unroll
+        for (int i = 0; i < Tile::kRowTiles; ++i) {
+          mma_16x8x16<typename Tile::Key>(scores[i][2 * pair], a[term][i], b[0], b[1]);
+          mma_16x8x16<typename Tile::Key>(scores[i][2 * pair + 1], a[term][i], b[2], b[3]);
+        }
       }
     }
   }
 }
 
 template <class Tile>
-__device__ __forceinline__ void cap_scores(const Attention& a, float (&scores)[Tile::kWarpKeys / 8][4]) {
+__device__ __forceinline__ void cap_scores(const Attention& a, Scores<Tile>& scores) {
 #pragma unroll
-  for (int n = 0; n < Tile::kWarpKeys / 8; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) scores[n][i] = capped_score(a, scores[n][i]);
-  }
-}
-
-// ALiBi: adds slope * (key - position), of the lane's two rows from `row` and `row` + 8 on. What it needs of
-// a row is worked out here for every tile: kept over the tiles, it would take registers from all that have
-// none.
-template <class Tile>
-__device__ __forceinline__ void add_distances(const Attention& a, const PackedRows& rows, int row,
-                                              const int64_t (&positions)[2], int64_t first_key,
-                                              float (&scores)[Tile::kWarpKeys / 8][4]) {
-  const int t = static_cast<int>(threadIdx.x) % 4;
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const float slope = a.slopes[rows.head(row + 8 * r)] * kLog2E;
-    const float distance = static_cast<float>(static_cast<int>(first_key + 2 * t - positions[r]));
+  for (int i = 0; i < Tile::kRowTiles; ++i) {
 #pragma unroll
     for (int n = 0; n < Tile::kWarpKeys / 8; ++n) {
-      scores[n][2 * r] += slope * (distance + static_cast<float>(n * 8));
-      scores[n][2 * r + 1] += slope * (distance + static_cast<float>(n * 8 + 1));
+#pragma unroll
+      for (int j = 0; j < 4; ++j) scores[i][n][j] = capped_score(a, scores[i][n][j]);
     }
   }
 }
 
-// Masks the keys that a row does not see. positions: of the lane's two rows; a padding row's is -1.
+// ALiBi: adds slope * (key - position). first_row: the warp's, in the tile; first_key: the warp's. What it
+// needs of a row is worked out here for every tile: kept over the tiles, it would take registers from all
+// that have none.
 template <class Tile>
-__device__ __forceinline__ void apply_mask(const Attention& a, const int64_t (&positions)[2],
-                                           int64_t first_key, float (&scores)[Tile::kWarpKeys / 8][4]) {
-  const int t = static_cast<int>(threadIdx.x) % 4;
+__device__ __forceinline__ void add_distances(const Attention& a, const PackedRows& rows, int first_row,
+                                              int first_key, Scores<Tile>& scores) {
+  const int g = lane_index() / 4, t = lane_index() % 4;
 #pragma unroll
-  for (int n = 0; n < Tile::kWarpKeys / 8; ++n) {
+  for (int i = 0; i < Tile::kRowTiles; ++i) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int64_t key = first_key + n * 8 + 2 * t + i % 2, position = positions[i / 2];
-      if (key > position || key < a.first_key(position)) scores[n][i] = -INFINITY;
-    }
-  }
-}
-
-// Scores become weights exp2(score - top) under the new running maximum, and what was summed under the old
-// one shrinks.
-template <class Tile>
-__device__ __forceinline__ void online_softmax_update(float (&scores)[Tile::kWarpKeys / 8][4],
-                                                      RowState<Tile>& state) {
+    for (int r = 0; r < 2; ++r) {
+      const int row = first_row + 16 * i + g + 8 * r;
+      const float slope = a.slopes[rows.head(row)] * kLog2E;
+      const auto distance = static_cast<float>(first_key + 2 * t - rows.position(row));
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    float top = state.top[r];
-#pragma unroll
-    for (int n = 0; n < Tile::kWarpKeys / 8; ++n) {
-      top = fmaxf(top, fmaxf(scores[n][2 * r], scores[n][2 * r + 1]));
-    }
-    top = fmaxf(top, __shfl_xor_sync(kFullWarp, top, 1));
-    top = fmaxf(top, __shfl_xor_sync(kFullWarp, top, 2));
-    const float base = top == -INFINITY ? 0.0F : top;  // a row that sees nothing yet: all weights are 0
-    const float shrink = exp2f(state.top[r] - base);
-    state.top[r] = top;
-    state.sum[r] *= shrink;
-#pragma unroll
-    for (int n = 0; n < Tile::kWarpKeys / 8; ++n) {
-#pragma unroll
-      for (int i = 2 * r; i < 2 * r + 2; ++i) {
-        scores[n][i] = exp2f(scores[n][i] - base);
-        state.sum[r] += scores[n][i];
+      for (int n = 0; n < Tile::kWarpKeys / 8; ++n) {
+        scores[i][n][2 * r] += slope * (distance + static_cast<float>(n * 8));
+        scores[i][n][2 * r + 1] += slope * (distance + static_cast<float>(n * 8 + 1));
       }
     }
+  }
+}
+
+// Masks the keys that a row does not see; rows and keys as in add_distances.
+template <class Tile>
+__device__ __forceinline__ void apply_mask(const Attention& a, const PackedRows& rows, int first_row,
+                                           int first_key, Scores<Tile>& scores) {
+  const int g = lane_index() / 4, t = lane_index() % 4;
 #pragma unroll
-    for (int n = 0; n < Tile::kD / 8; ++n) {
-      state.out[n][2 * r] *= shrink;
-      state.out[n][2 * r + 1] *= shrink;
+  for (int i = 0; i < Tile::kRowTiles; ++i) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int position = rows.position(first_row + 16 * i + g + 8 * r), lane_key = first_key + 2 * t;
+      const int last = position - lane_key, first = static_cast<int>(a.first_key(position)) - lane_key;
+#pragma unroll
+      for (int n = 0; n < Tile::kWarpKeys / 8; ++n) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          if (n * 8 + j > last || n * 8 + j < first) scores[i][n][2 * r + j] = -INFINITY;
+        }
+      }
     }
   }
 }
 
-// Two neighbouring weights as an mma operand: the high term, and the low one in *rest.
-template <class T>
-__device__ __forceinline__ uint32_t split_pair(float x, float y, uint32_t* rest) {
-  const T high_x = from_float<T>(x), high_y = from_float<T>(y);
-  *rest = pack2<T>(x - to_float(high_x), y - to_float(high_y));
-  return high_x.bits | uint32_t{high_y.bits} << 16;
+// Scores become weights exp2(score - base). The base of a row follows its maximum only where that is more
+// than kSlack above it, when what was summed so far has to shrink: rarely, after the first tiles. Weights are
+// at most 2^kSlack then, and no less exact.
+template <class Tile>
+__device__ __forceinline__ void online_softmax_update(Scores<Tile>& scores, RowState<Tile>& state) {
+  constexpr float kSlack = 8.0F;
+  float top[Tile::kRowTiles][2];
+  bool above = false;
+#pragma unroll
+  for (int i = 0; i < Tile::kRowTiles; ++i) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float x = fmaxf(scores[i][0][2 * r], scores[i][0][2 * r + 1]);
+#pragma unroll
+      for (int n = 1; n < Tile::kWarpKeys / 8; ++n) {
+        x = fmaxf(x, fmaxf(scores[i][n][2 * r], scores[i][n][2 * r + 1]));
+      }
+      x = fmaxf(x, __shfl_xor_sync(kFullWarp, x, 1));
+      x = fmaxf(x, __shfl_xor_sync(kFullWarp, x, 2));
+      top[i][r] = x > state.base[i][r] + kSlack ? x : state.base[i][r];
+      above = above || top[i][r] != state.base[i][r];
+    }
+  }
+  if (__any_sync(kFullWarp, above ? 1 : 0) != 0) {
+#pragma unroll
+    for (int i = 0; i < Tile::kRowTiles; ++i) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        // A row that sees nothing yet keeps zeros.
+        const float shrink = top[i][r] == -INFINITY ? 1.0F : exp2_quick(state.base[i][r] - top[i][r]);
+        state.base[i][r] = top[i][r];
+        state.sum[i][r] *= shrink;
+#pragma unroll
+        for (int n = 0; n < Tile::kD / 8; ++n) {
+          state.out[i][n][2 * r] *= shrink;
+          state.out[i][n][2 * r + 1] *= shrink;
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < Tile::kRowTiles; ++i) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float base = state.base[i][r] == -INFINITY ? 0.0F : state.base[i][r];
+#pragma unroll
+      for (int n = 0; n < Tile::kWarpKeys / 8; ++n) {
+#pragma unroll
+        for (int j = 2 * r; j < 2 * r + 2; ++j) {
+          scores[i][n][j] = exp2_quick(scores[i][n][j] - base);
+          state.sum[i][r] += scores[i][n][j];
+        }
+      }
+    }
+  }
+}
+
+// Two neighbouring weights as an mma operand, and what that leaves over as another.
+template <class T, int kTerms>
+__device__ __forceinline__ void split_pair(float x, float y, uint32_t (&terms)[kTerms]) {
+  terms[0] = pack2_quick<T>(x, y);
+  if constexpr (kTerms == 2) {
+    float high[2];
+    unpack_word<T>(terms[0], high);
+    terms[1] = pack2_quick<T>(x - high[0], y - high[1]);
+  }
 }
 
 // state.out += weights v. The weights' fragments of two mma results side by side are one mma operand.
 template <class Tile>
-__device__ __forceinline__ void add_values(const float (&weights)[Tile::kWarpKeys / 8][4],
-                                           const typename Tile::Value* values, RowState<Tile>& state) {
+__device__ __forceinline__ void add_values(const Scores<Tile>& weights, const typename Tile::Value* values,
+                                           unsigned lane, RowState<Tile>& state) {
   using V = typename Tile::Value;
-  const int lane = lane_index();
-  const V* lane_row = values + lane % 16 * Tile::kPitch + lane / 16 * 8;
+  const unsigned base = Tile::lane_base(lane, false);
 #pragma unroll
   for (int pair = 0; pair < Tile::kWarpKeys / 16; ++pair) {
-    uint32_t a[2][4];
+    uint32_t a[Tile::kTerms][Tile::kRowTiles][4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float(&half)[4] = weights[2 * pair + i / 2];
-      a[0][i] = split_pair<V>(half[i % 2 * 2], half[i % 2 * 2 + 1], &a[1][i]);
+    for (int i = 0; i < Tile::kRowTiles; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float(&half)[4] = weights[i][2 * pair + j / 2];
+        uint32_t terms[Tile::kTerms];
+        split_pair<V>(half[j % 2 * 2], half[j % 2 * 2 + 1], terms);
+#pragma unroll
+        for (int term = 0; term < Tile::kTerms; ++term) a[term][i][j] = terms[term];
+      }
     }
 #pragma unroll
     for (int step = 0; step < Tile::kD / 16; ++step) {
       uint32_t b[4];
-      ldmatrix_x4_trans(b, lane_row + pair * 16 * Tile::kPitch + step * 16);
+      ldmatrix_x4_trans(b, values + pair * 16 * Tile::kD + Tile::lane_offset(base, 2 * step));
 #pragma unroll
       for (int term = 0; term < Tile::kTerms; ++term) {
-        mma_16x8x16<V>(state.out[2 * step], a[term], b[0], b[1]);
-        mma_16x8x16<V>(state.out[2 * step + 1], a[term], b[2], b[3]);
+#pragma unroll
+        for (int i = 0; i < Tile::kRowTiles; ++i) {
+          mma_16x8x16<V>(state.out[i][2 * step], a[term][i], b[0], b[1]);
+          mma_16x8x16<V>(state.out[i][2 * step + 1], a[term][i], b[2], b[3]);
+        }
       }
     }
   }

@@ -2,8 +2,9 @@
 #include "kernels/cuda/device.h"
 
 // The instructions that C++ has no word for, one function each, with their meaning in plain C++ for the SIMT
-// shim: warp-wide matrix multiply (mma), loading its operands from shared memory (ldmatrix), and copies into
-// shared memory that run beside the computation (cp.async). All exist from sm_80 on.
+// shim: warp-wide matrix multiply (mma), loading its operands from shared memory (ldmatrix), copies into
+// shared memory that run beside the computation (cp.async), and quick exponentials (ex2) and conversions
+// (cvt). All exist from sm_80 on.
 //
 // Fragments of D[16][8] += A[16][16] B[16][8], for lane = 4 g + t (PTX ISA, "mma.m16n8k16"):
 //   a[0] A[g][2t, 2t+1]    a[1] A[g+8][2t, 2t+1]    a[2] A[g][2t+8, 2t+9]    a[3] A[g+8][2t+8, 2t+9]
@@ -60,6 +61,32 @@ __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
 }
 
+// 2^x to 2^-22 of it; 0 below 2^-126, where exp2f takes four more instructions.
+__device__ __forceinline__ float exp2_quick(float x) {
+  float y = 0.0F;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// x, of which the compiler knows nothing: what is made of it in a loop is not kept in registers between
+// rounds.
+__device__ __forceinline__ uint32_t recomputed(uint32_t x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
+// pack2 (device.h) in one instruction.
+template <class T>
+__device__ __forceinline__ uint32_t pack2_quick(float low, float high) {
+  uint32_t word = 0;
+  if constexpr (std::is_same_v<T, Half>) {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  }
+  return word;
+}
+
 #else  // the shim
 
 namespace detail {
@@ -108,6 +135,13 @@ inline void cp_async_commit() { simt::commit_copies(); }
 template <int kLeft>
 void cp_async_wait() {
   simt::wait_copies(kLeft);
+}
+
+inline float exp2_quick(float x) { return x < -126.0F ? 0.0F : exp2f(x); }
+inline uint32_t recomputed(uint32_t x) { return x; }
+template <class T>
+uint32_t pack2_quick(float low, float high) {
+  return pack2<T>(low, high);
 }
 
 #endif

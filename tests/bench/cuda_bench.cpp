@@ -2,6 +2,7 @@
 // limit, FLOP/s where arithmetic is. tools/bench/gpu.sh runs it beside PyTorch.
 #include <benchmark/benchmark.h>
 
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -13,8 +14,7 @@ namespace lariat::test {
 namespace {
 
 constexpr int64_t kHeads = 32, kKvHeads = 8, kHeadDim = 128;
-constexpr AttentionParams kShape{kHeads, 0.0883883F, 0};  // 1 / sqrt(128)
-constexpr int64_t kBatch = 16;                            // ops between two waits for the device
+constexpr int64_t kBatch = 16;  // ops between two waits for the device
 
 Backend& gpu() {
   static const std::unique_ptr<Backend> backend = make_cuda_backend();
@@ -33,30 +33,46 @@ void repeat(benchmark::State& state, double work, const char* unit, const Op& op
   state.counters[unit] = benchmark::Counter(work, benchmark::Counter::kIsIterationInvariantRate);
 }
 
-void attend(benchmark::State& state, int64_t n, int64_t depth, double work, const char* unit) {
-  const NoiseCache cache(gpu(), depth + n, kKvHeads, kHeadDim);
-  const int64_t cols = kHeads * kHeadDim;
+struct HeadShape {
+  int64_t heads, kv_heads, dim;
+};
+constexpr HeadShape kLlama8B{kHeads, kKvHeads, kHeadDim}, kTinyLlama{32, 4, 64}, kSmolLm135M{9, 3, 64};
+
+void attend(benchmark::State& state, const HeadShape& shape, int64_t n, int64_t depth, double work,
+            const char* unit) {
+  const NoiseCache cache(gpu(), depth + n, shape.kv_heads, shape.dim);
+  const int64_t cols = shape.heads * shape.dim;
   const Tensor q(gpu(), Rng(2).normals(n * cols), n, cols), out(gpu(), n, cols);
-  const Rope rope(gpu(), depth, n, frequencies(kHeadDim), false);
+  const Rope rope(gpu(), depth, n, frequencies(shape.dim), false);
+  const AttentionParams params{shape.heads, 1.0F / std::sqrt(static_cast<float>(shape.dim)), 0};
   const StepSequence step{depth, n, cache.pages()};
   gpu().begin_step({&step, 1});
   repeat(state, work, unit,
-         [&] { gpu().attention(q.view(), rope.table, cache.layer(), kShape, out.view()); });
+         [&] { gpu().attention(q.view(), rope.table, cache.layer(), params, out.view()); });
 }
 
 // One token over `depth` cached ones: K and V are read once.
-void AttentionDecode(benchmark::State& state) {
+void AttentionDecode(benchmark::State& state, const HeadShape& shape) {
   const int64_t depth = state.range(0);
-  attend(state, 1, depth, static_cast<double>((depth + 1) * kKvHeads * kHeadDim * 2 * 2), "B/s");
+  attend(state, shape, 1, depth, static_cast<double>((depth + 1) * shape.kv_heads * shape.dim * 2 * 2),
+         "B/s");
 }
-BENCHMARK(AttentionDecode)->Arg(8192)->Arg(32768)->Arg(131072)->UseRealTime();
+BENCHMARK_CAPTURE(AttentionDecode, llama_8b, kLlama8B)->Arg(8192)->Arg(32768)->Arg(131072)->UseRealTime();
+BENCHMARK_CAPTURE(AttentionDecode, tinyllama, kTinyLlama)->Arg(2048)->UseRealTime();
 
 // n tokens over nothing: 4 head_dim FLOP for each of the n (n + 1) / 2 pairs of a head.
-void AttentionPrefill(benchmark::State& state) {
+void AttentionPrefill(benchmark::State& state, const HeadShape& shape) {
   const int64_t n = state.range(0);
-  attend(state, n, 0, 2.0 * static_cast<double>(n * (n + 1)) * kHeads * kHeadDim, "FLOP/s");
+  attend(state, shape, n, 0, 2.0 * static_cast<double>(n * (n + 1) * shape.heads * shape.dim), "FLOP/s");
 }
-BENCHMARK(AttentionPrefill)->Arg(512)->Arg(2048)->Arg(8192)->Arg(32768)->UseRealTime();
+BENCHMARK_CAPTURE(AttentionPrefill, llama_8b, kLlama8B)
+    ->Arg(512)
+    ->Arg(2048)
+    ->Arg(8192)
+    ->Arg(32768)
+    ->UseRealTime();
+BENCHMARK_CAPTURE(AttentionPrefill, tinyllama, kTinyLlama)->Arg(512)->Arg(2048)->UseRealTime();
+BENCHMARK_CAPTURE(AttentionPrefill, smollm_135m, kSmolLm135M)->Arg(512)->Arg(2048)->UseRealTime();
 
 // Every key of four layers read and written once.
 void RerotateKeys(benchmark::State& state) {

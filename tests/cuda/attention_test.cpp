@@ -31,6 +31,11 @@ std::vector<AttentionCase> cases() {
     all.push_back({1, 300, 4, 2, head_dim, head_dim, f16, bf16});
     all.push_back({70, 130, 2, 1, head_dim, head_dim, f16, f16, 40});
   }
+  for (int64_t head_dim :
+       {64, 80, 128}) {  // more blocks of 128 packed rows than a device has multiprocessors
+    all.push_back({34, 40, 268, 67, head_dim, head_dim, f16, bf16});
+    all.push_back({34, 40, 268, 67, head_dim, head_dim / 2, bf16, bf16, 20});
+  }
   for (int64_t group : {1, 2, 3, 7, 16, 17, 32, 33}) all.push_back({1, 200, group, 1, 64, 64, bf16, bf16});
   for (int64_t n : {2, 15, 16, 17, 63, 64, 65, 128}) all.push_back({n, 60, 2, 2, 64, 64, f16, f16});
   return all;
