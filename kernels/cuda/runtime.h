@@ -5,9 +5,9 @@
 
 #include "kernels/tensor.h"
 
-// Everything the backend asks of the CUDA runtime and of cuBLAS, without their headers. runtime.cu is the
-// real thing; tests/simt/runtime_simt.cpp does the same on the host, where device memory is heap memory and
-// every call is finished when it returns.
+// Everything the backend asks of the CUDA runtime and of cuBLAS, without their headers. runtime.cu and
+// blas.cpp are the real thing; tests/simt/runtime_simt.cpp does the same on the host, where device memory is
+// heap memory and every call is finished when it returns.
 struct CUstream_st;
 struct CUevent_st;
 struct CUgraphExec_st;
@@ -31,7 +31,7 @@ struct DeviceMemory {
   size_t free = 0, total = 0;
 };
 
-// Why no CUDA device can be used (no driver, driver too old, no GPU), or empty. Never throws.
+// Why no CUDA device can be used (no driver, driver too old, no GPU, no cuBLAS), or empty. Never throws.
 std::string unavailable_reason();
 // Makes device `index` current for this thread. Throws Error when there is none or it is older than sm_80.
 DeviceInfo open_device(int index);
@@ -71,6 +71,7 @@ void fill_bytes(void* dst, int byte, size_t bytes, Stream stream);
 void copy_on_device(void* dst, const void* src, size_t bytes, Stream stream);
 
 // --- matrix products -------------------------------------------------------------------------------------
+std::string blas_unavailable_reason();  // why cuBLAS cannot be loaded, and what to do; or empty
 Blas blas_create(Stream stream);
 void blas_destroy(Blas blas) noexcept;
 enum class Into : uint8_t { kEmpty, kSum };  // the product replaces what is in out, or is added to it
