@@ -2,8 +2,9 @@
 
 #include <cuda_runtime.h>
 
+#include <map>
 #include <mutex>
-#include <unordered_map>
+#include <utility>
 
 #include "kernels/error.h"
 
@@ -35,9 +36,11 @@ void allow_shared_bytes(const void* kernel, size_t shared_bytes) {
   constexpr size_t kDefault = 48 << 10;
   if (shared_bytes <= kDefault) return;
   static std::mutex mutex;
-  static std::unordered_map<const void*, size_t> allowed;
+  static std::map<std::pair<int, const void*>, size_t> allowed;
+  int device = 0;
+  require(cudaGetDevice(&device), "asking for the device");
   const std::lock_guard lock(mutex);
-  size_t& limit = allowed[kernel];
+  size_t& limit = allowed[{device, kernel}];
   if (shared_bytes <= limit) return;
   require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(shared_bytes)),
@@ -47,7 +50,7 @@ void allow_shared_bytes(const void* kernel, size_t shared_bytes) {
 
 // --- the device ------------------------------------------------------------------------------------------
 
-std::string unavailable_reason() {
+std::string unavailable_reason(int index) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status == cudaErrorInsufficientDriver) {
@@ -59,32 +62,30 @@ std::string unavailable_reason() {
   }
   if (status != cudaSuccess) return cudaGetErrorString(status);
   if (count == 0) return "no NVIDIA GPU is visible";
+  if (index < 0 || index >= count) {
+    return "there is no CUDA device " + std::to_string(index) + "; this machine has " +
+           std::to_string(count) + ", counted from 0";
+  }
   cudaDeviceProp properties;
-  if (cudaGetDeviceProperties(&properties, 0) != cudaSuccess) return "the GPU does not answer";
+  if (cudaGetDeviceProperties(&properties, index) != cudaSuccess) return "the GPU does not answer";
   if (10 * properties.major + properties.minor < kOldest) {
-    return std::string(properties.name) + " is older than compute capability 8.0";
+    return std::string(properties.name) +
+           " is older than compute capability 8.0, the oldest that lariat supports";
   }
   return blas_unavailable_reason();
 }
 
 DeviceInfo open_device(int index) {
-  int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
-    throw Error("no usable CUDA device: " + unavailable_reason());
-  }
-  if (index < 0 || index >= count) {
-    throw Error("there is no CUDA device " + std::to_string(index) + ", only " + std::to_string(count));
-  }
+  const std::string why_not = unavailable_reason(index);
+  if (!why_not.empty()) throw Error("no usable CUDA device: " + why_not);
   require(cudaSetDevice(index), "opening the device");
   cudaDeviceProp properties;
   require(cudaGetDeviceProperties(&properties, index), "asking the device for its properties");
-  if (10 * properties.major + properties.minor < kOldest) {
-    throw Error(std::string(properties.name) +
-                " is older than compute capability 8.0, the oldest that lariat supports");
-  }
-  return {properties.name, properties.major, properties.minor, properties.multiProcessorCount,
+  return {properties.name,          index, properties.major, properties.minor, properties.multiProcessorCount,
           properties.totalGlobalMem};
 }
+
+void use_device(int index) noexcept { cudaSetDevice(index); }
 
 // --- memory --------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ using Blas = cublasContext*;
 
 struct DeviceInfo {
   std::string name;
+  int index = 0;
   int major = 0, minor = 0;  // compute capability
   int multiprocessors = 0;
   size_t total_bytes = 0;
@@ -31,10 +32,13 @@ struct DeviceMemory {
   size_t free = 0, total = 0;
 };
 
-// Why no CUDA device can be used (no driver, driver too old, no GPU, no cuBLAS), or empty. Never throws.
-std::string unavailable_reason();
+// Why CUDA device `index` cannot be used (no driver, driver too old, no such GPU, no cuBLAS), or empty. Never
+// throws.
+std::string unavailable_reason(int index);
 // Makes device `index` current for this thread. Throws Error when there is none or it is older than sm_80.
 DeviceInfo open_device(int index);
+// The device of what this thread asks for next, one that was opened. (One that is lost fails then.)
+void use_device(int index) noexcept;
 
 // --- memory --------------------------------------------------------------------------------------------
 void* device_malloc(size_t bytes);  // null when there is not enough
@@ -81,7 +85,7 @@ void gemm(Blas blas, const Matrix& x, const Matrix& w, const Matrix& out, Into i
 #ifdef __CUDACC__
 // Throws Error with CUDA's own words unless `status` is a success. `what` was being done.
 void check(int cuda_status, const char* what);
-// Raises a kernel's limit of dynamic shared memory above the default 48 KiB, once.
+// Raises a kernel's limit of dynamic shared memory above the default 48 KiB, once per device.
 void allow_shared_bytes(const void* kernel, size_t shared_bytes);
 #endif
 
