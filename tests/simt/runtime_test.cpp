@@ -81,9 +81,6 @@ TEST(CudaMachine, AStepOfManySequencesAllocatesNothing) {
     backend.rope_table(ropes, rope);
     for (const KvLayer& layer : caches[0]->layers()) {
       backend.qkv_to_cache(rows.view(), rows.view(), rows.view(), QkvEpilogue(), rope, layer);
-      const bool first_or_last = layer.k_offset == caches[0]->layer().k_offset ||
-                                 layer.k_offset == caches[0]->layers().back().k_offset;
-      if (!first_or_last) continue;  // attention of all would take a minute
       backend.attention(rows.view(), rope, layer, {1, 0.25F, 0, 0.0F, Matrix()}, out.view());
     }
     backend.synchronize();
