@@ -37,10 +37,12 @@ function(lariat_add_cuda target)
     return()
   endif()
   file(GLOB CUDA_KERNELS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cu)
-  target_sources(${target} PRIVATE ${CUDA_KERNELS} ${CMAKE_SOURCE_DIR}/kernels/cuda/cuda_backend.cpp
+  target_sources(${target} PRIVATE ${CUDA_KERNELS} ${CMAKE_SOURCE_DIR}/kernels/cuda/blas.cpp
+                                   ${CMAKE_SOURCE_DIR}/kernels/cuda/cuda_backend.cpp
                                    ${CMAKE_SOURCE_DIR}/kernels/cuda/launch_queue.cpp)
   target_compile_definitions(${target} PUBLIC LARIAT_HAS_CUDA=1)
   target_compile_options(${target} PRIVATE
     "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Werror>")
-  target_link_libraries(${target} PRIVATE CUDA::cudart_static CUDA::cublas)
+  # Of cuBLAS only the headers: blas.cpp loads it. A program that needs no CUDA library starts without any.
+  target_link_libraries(${target} PRIVATE CUDA::cudart_static ${CMAKE_DL_LIBS})
 endfunction()

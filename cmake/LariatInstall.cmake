@@ -2,8 +2,6 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-# Libraries that lie where the loader does not look by itself (a CUDA toolkit's) are found where they were linked.
-set_target_properties(lariat PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
 install(TARGETS lariat)
 install(FILES scripts/completion/lariat.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
         RENAME lariat)

@@ -311,7 +311,8 @@ class Backend {
   // Splitting the tokens: on one CPU thread a row's bits depend only on which of two kernels the sequence's
   // rows go through, for fewer than 24 rows (tokens x query heads per KV head) or for more. Several threads
   // share out the positions of a sequence with fewer than 384 rows from position 512 on, and merging the
-  // parts rounds again. Otherwise the difference is that of f32 sums in another order, as in matmul.
+  // parts rounds again. Otherwise the difference is that of f32 sums in another order, as in matmul; on a CPU
+  // with AMX, of bf16 operands where 24 or more rows meet bf16 values and keys of 16 bits.
   // q: f32 [tokens, n_heads * head_dim]; out: f32 [tokens, n_heads * value_dim], value_dim <= head_dim: the
   // first value_dim numbers of each V[j] (latent attention, whose heads have shorter values than keys).
   virtual void attention(const Matrix& q, const RopeTable& rope, const KvLayer& layer,

@@ -52,6 +52,7 @@ Runtime open(const BenchCommand& command) {
                                /*seed=*/1);
   print_warnings(config.warnings, command.common.quiet);
   runtime.session = session_options(command.common, runtime.model, rope);
+  warn_slow_attention(command.common, runtime);
   return runtime;
 }
 

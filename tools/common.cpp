@@ -8,6 +8,7 @@
 #include <csignal>
 #include <iostream>
 #include <map>
+#include <regex>
 #include <utility>
 
 #include "engine/memory_check.h"
@@ -59,6 +60,13 @@ bool parse_stale(const std::string& text) {
   return text == "stale";
 }
 
+constexpr const char* kDevices = "auto|cpu|cuda|cuda:N";
+
+std::string check_device(const std::string& device) {
+  static const std::regex known("auto|cpu|cuda(:[0-9]{1,4})?");
+  return std::regex_match(device, known) ? "" : fmt::format("{} is none of {}", device, kDevices);
+}
+
 }  // namespace
 
 const std::atomic<bool>& interrupted() { return g_interrupted; }
@@ -95,7 +103,8 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
   add_rope_cache_options(command, options.rope_cache);
   begin_group(command, kMemoryOptions);
   command.add_option("--device", options.device, "where to run; auto: on a GPU if there is one")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+      ->type_name(kDevices)
+      ->check(check_device);
   command.add_option("--threads", options.threads, "CPU threads; 0: every core")->check(CLI::Range(0, 1024));
   command
       .add_option("--dtype", options.dtype,
@@ -171,9 +180,15 @@ std::optional<DType> storage_dtype(const CommonOptions& options) {
 
 std::unique_ptr<Backend> open_backend(const CommonOptions& options) {
   if (options.device != "cpu") {
-    const std::string why_not = cuda_unavailable_reason();
-    if (why_not.empty()) return make_cuda_backend();
-    if (options.device == "cuda") throw Error("--device cuda: " + why_not + "; use --device cpu");
+    const int index = options.device.starts_with("cuda:") ? std::stoi(options.device.substr(5)) : 0;
+    const std::string why_not = cuda_unavailable_reason(index);
+    if (why_not.empty()) {
+      return make_cuda_backend(
+          index, [quiet = options.quiet](const std::string& line) { print_warnings({line}, quiet); });
+    }
+    if (options.device != "auto") {
+      throw Error(fmt::format("--device {}: {}; use --device cpu", options.device, why_not));
+    }
     if (!options.quiet && isatty(STDERR_FILENO) == 1) {
       fmt::print(std::cerr, "lariat: running on the CPU ({})\n", why_not);
     }
@@ -219,6 +234,18 @@ std::function<void()> warn_not_finite(const CommonOptions& options, const Model&
   };
 }
 
+void warn_slow_attention(const CommonOptions& options, const Runtime& runtime) {
+  if (options.quiet || runtime.backend->name() != "cuda") return;
+  const DType k = runtime.session.k_dtype, v = runtime.session.v_dtype;
+  const int64_t head_dim = runtime.model.spec.layers.front().attention.head_dim;
+  if (cuda_has_fast_attention(k, v, head_dim)) return;
+  if (!cuda_has_fast_attention(DType::kF16, DType::kF16, head_dim)) return;
+  fmt::print(std::cerr,
+             "lariat: warning: attention over {} keys and {} values does not run on the tensor cores, which "
+             "takes several times longer; use --kv-dtype f16\n",
+             name_of(k), name_of(v));
+}
+
 void print_warnings(const std::vector<std::string>& lines, bool quiet) {
   if (quiet) return;
   for (const std::string& line : lines) std::cerr << "lariat: warning: " << one_line(line) << "\n";
@@ -253,6 +280,7 @@ Runtime open_runtime(const CommonOptions& options) {
   }
   print_warnings(runtime.model.spec.warnings, options.quiet);
   runtime.session = session_options(options, runtime.model, rope);
+  warn_slow_attention(options, runtime);
   runtime.session.on_not_finite = warn_not_finite(options, runtime.model);
   runtime.load_seconds = seconds_since(start);
   return runtime;

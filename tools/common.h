@@ -70,6 +70,9 @@ SessionOptions session_options(const CommonOptions& options, const Model& model,
 // For SessionOptions::on_not_finite: warns once of the first tensor that holds NaN or infinite values;
 // nothing with --quiet.
 std::function<void()> warn_not_finite(const CommonOptions& options, const Model& model);
+// A warning when only the slow attention of a GPU reads the session's cache, and another dtype would do
+// better; nothing with --quiet.
+void warn_slow_attention(const CommonOptions& options, const Runtime& runtime);
 // Each on a line of stderr as "lariat: warning: ..."; nothing with --quiet.
 void print_warnings(const std::vector<std::string>& lines, bool quiet);
 Tokenizer open_tokenizer(const CommonOptions& options);

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/quant_matmul.h"
@@ -23,14 +24,23 @@ std::string gib(size_t bytes) {
 
 }  // namespace
 
-std::string cuda_unavailable_reason() { return cuda::unavailable_reason(); }
+std::string cuda_unavailable_reason(int index) { return cuda::unavailable_reason(index); }
 
-std::unique_ptr<Backend> make_cuda_backend(int index) { return std::make_unique<CudaBackend>(index); }
+bool cuda_has_fast_attention(DType k_dtype, DType v_dtype, int64_t head_dim) {
+  return cuda::tensor_cores_support(k_dtype, v_dtype, head_dim);
+}
 
-CudaBackend::CudaBackend(int device)
-    : device_(cuda::open_device(device)), blas_(cuda::blas_create(queue_.flushed())) {}
+std::unique_ptr<Backend> make_cuda_backend(int index, std::function<void(const std::string&)> warn) {
+  return std::make_unique<CudaBackend>(index, std::move(warn));
+}
+
+CudaBackend::CudaBackend(int device, cuda::LaunchQueue::Warn warn)
+    : device_(cuda::open_device(device)),
+      queue_(device, std::move(warn)),
+      blas_(cuda::blas_create(queue_.flushed())) {}
 
 CudaBackend::~CudaBackend() {
+  cuda::use_device(device_.index);
   queue_.drop();
   for (Pinned& pinned : pinned_) {
     if (pinned.data == nullptr) continue;
@@ -47,6 +57,7 @@ std::string CudaBackend::description() const {
 
 Buffer CudaBackend::allocate(size_t bytes) {
   if (bytes == 0) return {};
+  cuda::use_device(device_.index);
   void* data = cuda::device_malloc(bytes);
   if (data == nullptr) {
     const cuda::DeviceMemory memory = cuda::device_memory();
@@ -57,9 +68,9 @@ Buffer CudaBackend::allocate(size_t bytes) {
   return {this, data, bytes};
 }
 
-void CudaBackend::release(void* data, size_t) noexcept {
-  queue_.flush_noexcept();  // launches that use the memory; freeing then waits for them
-  cuda::device_free(data);
+void CudaBackend::release(void* data, size_t bytes) noexcept {
+  queue_.let_go(data, bytes);
+  cuda::device_free(data);  // waits for what is on the stream
 }
 
 void CudaBackend::copy_in(void* dst, const void* host_src, size_t bytes) { upload(dst, host_src, bytes); }
@@ -78,6 +89,7 @@ void CudaBackend::synchronize() { cuda::stream_synchronize(stream()); }
 void CudaBackend::upload(void* dst, const void* host_src, size_t bytes) {
   auto* to = static_cast<char*>(dst);
   const auto* from = static_cast<const char*>(host_src);
+  const cuda::Stream stream = queue_.flushed();
   while (bytes > 0) {
     Pinned& pinned = pinned_[next_pinned_++ % pinned_.size()];
     if (pinned.data == nullptr) {
@@ -89,8 +101,8 @@ void CudaBackend::upload(void* dst, const void* host_src, size_t bytes) {
     }
     const size_t chunk = std::min(bytes, kPinnedBytes);
     std::memcpy(pinned.data, from, chunk);
-    cuda::copy_to_device(to, pinned.data, chunk, stream());
-    cuda::event_record(pinned.sent, stream());
+    cuda::copy_to_device(to, pinned.data, chunk, stream);
+    cuda::event_record(pinned.sent, stream);
     to += chunk;
     from += chunk;
     bytes -= chunk;

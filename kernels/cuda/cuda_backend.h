@@ -17,15 +17,15 @@ bool tensor_cores_support(DType k_dtype, DType v_dtype, int64_t head_dim);
 
 // NVIDIA GPUs from sm_80 on. cuBLAS for prefill matrix products, own kernels for everything else, one op per
 // file in this folder. Work is queued on one stream; only what returns host values (copy_out, argmax, sample,
-// token_nll) waits for it. The ops of a layer are collected and recorded (launch_queue.h). Not for several
-// threads at once.
+// token_nll) waits for it. The ops of a layer are collected and recorded (launch_queue.h). For any thread,
+// but not for several at once.
 class CudaBackend final : public Backend {
  public:
   // Up to this many tokens, a product reads its weights through gemv; beyond, cuBLAS takes over.
   static constexpr int kGemvTokens = 8;
   static constexpr int kQuantGemvTokens = 8;  // the same of quantised weights
 
-  explicit CudaBackend(int device = 0);
+  explicit CudaBackend(int device = 0, cuda::LaunchQueue::Warn warn = {});
   ~CudaBackend() override;
 
   std::string name() const override { return "cuda"; }

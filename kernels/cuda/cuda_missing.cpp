@@ -4,9 +4,11 @@
 // Stands in for the CUDA backend in a program that was built without it.
 namespace lariat {
 
-std::string cuda_unavailable_reason() { return "this lariat was built without CUDA"; }
+std::string cuda_unavailable_reason(int) { return "this lariat was built without CUDA"; }
 
-std::unique_ptr<Backend> make_cuda_backend(int) {
+bool cuda_has_fast_attention(DType, DType, int64_t) { return true; }
+
+std::unique_ptr<Backend> make_cuda_backend(int, std::function<void(const std::string&)>) {
   throw Error(cuda_unavailable_reason() + " (-DLARIAT_CUDA=ON)");
 }
 

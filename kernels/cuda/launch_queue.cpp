@@ -1,5 +1,6 @@
 #include "kernels/cuda/launch_queue.h"
 
+#include <cstring>
 #include <utility>
 
 namespace lariat::cuda {
@@ -12,7 +13,8 @@ constexpr size_t kFewest = 8, kMost = 8192;
 }  // namespace
 
 LaunchQueue::~LaunchQueue() {
-  if (graph_ != nullptr) graph_destroy(graph_);
+  use_device(device_);
+  drop_record();
   stream_destroy(stream_);
 }
 
@@ -29,22 +31,46 @@ void LaunchQueue::run(const List& list) {
   }
 }
 
-void LaunchQueue::record(const List& list) {
+// Whether an address in [data, data + bytes) is among the arguments. They are packed without gaps, so it may
+// begin at any byte; what looks like one costs no more than a record.
+bool LaunchQueue::List::mentions(const void* data, size_t bytes) const {
+  for (size_t i = 0; i + sizeof(uintptr_t) <= arguments.size(); ++i) {
+    uintptr_t word = 0;
+    std::memcpy(&word, arguments.data() + i, sizeof(word));
+    if (word - reinterpret_cast<uintptr_t>(data) < bytes) return true;
+  }
+  return false;
+}
+
+void LaunchQueue::let_go(const void* data, size_t bytes) noexcept {
+  flush_noexcept();
+  if (graph_ != nullptr && recorded_.mentions(data, bytes)) drop_record();
+}
+
+void LaunchQueue::drop_record() noexcept {
   if (graph_ != nullptr) graph_destroy(graph_);
   graph_ = nullptr;
   recorded_.clear();
-  capture_begin(stream_);
+}
+
+bool LaunchQueue::record(const List& list) {
+  drop_record();
   try {
+    capture_begin(stream_);
     run(list);
-  } catch (...) {
+    graph_ = capture_end(stream_);
+  } catch (const std::exception& error) {  // the list has run before, so it is the recording
     capture_abandon(stream_);
-    throw;
+    can_record_ = false;
+    if (warn_) warn_(std::string(error.what()) + "; without CUDA graphs every token takes longer");
+    return false;
   }
-  graph_ = capture_end(stream_);
   recorded_ = list;
+  return true;
 }
 
 void LaunchQueue::flush() {
+  use_device(device_);
   if (failure_ != nullptr) {
     drop();
     std::rethrow_exception(std::exchange(failure_, nullptr));
@@ -59,8 +85,7 @@ void LaunchQueue::flush() {
   if (graph_ != nullptr && running_ == recorded_) {
     graph_launch(graph_, stream_);
     ++counts_.replayed;
-  } else if (running_ == last_) {
-    record(running_);
+  } else if (can_record_ && running_ == last_ && record(running_)) {
     graph_launch(graph_, stream_);
     ++counts_.recorded;
   } else {

@@ -3,6 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/runtime.h"
@@ -26,7 +29,7 @@ struct QueuedLaunch {
   bool operator==(const QueuedLaunch&) const = default;
 };
 
-// A stream, and the launches that are not on it yet.
+// A stream of one device, and the launches that are not on it yet.
 class LaunchQueue {
  public:
   // How lists worth recording were run: launch by launch, recorded (and then run), or from the record alone.
@@ -34,7 +37,12 @@ class LaunchQueue {
     int64_t direct = 0, recorded = 0, replayed = 0;
   };
 
-  LaunchQueue() : stream_(stream_create()) {}
+  using Warn = std::function<void(const std::string&)>;
+
+  // `device` is open. Where nothing can be recorded, launches are queued one by one, and `warn` hears it
+  // once.
+  explicit LaunchQueue(int device, Warn warn = {})
+      : device_(device), warn_(std::move(warn)), stream_(stream_create()) {}
   LaunchQueue(const LaunchQueue&) = delete;
   LaunchQueue& operator=(const LaunchQueue&) = delete;
   ~LaunchQueue();
@@ -42,11 +50,16 @@ class LaunchQueue {
   // Puts a launch at the end, and returns where its `bytes` bytes of arguments go.
   std::byte* add(QueuedLaunch launch, size_t bytes);
 
-  // Puts everything collected on the stream. Throws Error; what was collected is gone then.
+  // Puts everything collected on the stream, and makes the device the calling thread's. Throws Error; what
+  // was collected is gone then.
   void flush();
   // The same where nothing can be thrown: the next flush() throws what this one could not.
   void flush_noexcept() noexcept;
   void drop() noexcept { collected_.clear(); }  // forgets what was collected
+  // Before memory is freed: what was collected is put on the stream, and a record that was given some of the
+  // memory is destroyed. (It would be replayed only after the same launches again, with addresses that hold
+  // again; but no graph is to hold an address that does not.)
+  void let_go(const void* data, size_t bytes) noexcept;
 
   // The stream, behind everything collected. The only way to it, so that nothing overtakes.
   Stream flushed() {
@@ -66,10 +79,15 @@ class LaunchQueue {
       launches.clear();
       arguments.clear();
     }
+    bool mentions(const void* data, size_t bytes) const;
   };
   void run(const List& list);
-  void record(const List& list);
+  bool record(const List& list);
+  void drop_record() noexcept;
 
+  int device_;
+  Warn warn_;
+  bool can_record_ = true;
   Stream stream_ = nullptr;
   List collected_, running_;
   List last_;      // of those worth recording

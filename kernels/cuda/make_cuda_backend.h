@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -6,10 +7,15 @@
 
 namespace lariat {
 
-// Why this program cannot compute on a GPU (built without CUDA, no driver, no device), or empty if it can.
-std::string cuda_unavailable_reason();
+// Why this program cannot compute on GPU `index` (built without CUDA, no driver, no such device), or empty if
+// it can.
+std::string cuda_unavailable_reason(int index = 0);
 
-// The CUDA backend on device `index`. Throws Error with the reason when there is none.
-std::unique_ptr<Backend> make_cuda_backend(int index = 0);
+// Whether attention over such a cache runs on the tensor cores; over others it is several times slower.
+bool cuda_has_fast_attention(DType k_dtype, DType v_dtype, int64_t head_dim);
+
+// The CUDA backend on device `index`. Throws Error with the reason when there is none. `warn` is given what
+// works, but slower than it should: one line each, once.
+std::unique_ptr<Backend> make_cuda_backend(int index = 0, std::function<void(const std::string&)> warn = {});
 
 }  // namespace lariat

@@ -1,10 +1,10 @@
 #include "kernels/cuda/runtime.h"
 
-#include <cublas_v2.h>
 #include <cuda_runtime.h>
 
+#include <map>
 #include <mutex>
-#include <unordered_map>
+#include <utility>
 
 #include "kernels/error.h"
 
@@ -23,14 +23,9 @@ void require(cudaError_t status, const char* what) {
   throw Error("CUDA: " + std::string(what) + ": " + cudaGetErrorString(status) + hint);
 }
 
-void require(cublasStatus_t status, const char* what) {
-  if (status != CUBLAS_STATUS_SUCCESS) {
-    throw Error("cuBLAS: " + std::string(what) + ": " + cublasGetStatusString(status));
-  }
-}
-
-cudaDataType_t blas_type(DType dtype) {
-  return dtype == DType::kF32 ? CUDA_R_32F : dtype == DType::kF16 ? CUDA_R_16F : CUDA_R_16BF;
+// As cudaDriverGetVersion and CUDART_VERSION count: 12040 is 12.4.
+std::string version(int number) {
+  return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
 }
 
 }  // namespace
@@ -41,9 +36,11 @@ void allow_shared_bytes(const void* kernel, size_t shared_bytes) {
   constexpr size_t kDefault = 48 << 10;
   if (shared_bytes <= kDefault) return;
   static std::mutex mutex;
-  static std::unordered_map<const void*, size_t> allowed;
+  static std::map<std::pair<int, const void*>, size_t> allowed;
+  int device = 0;
+  require(cudaGetDevice(&device), "asking for the device");
   const std::lock_guard lock(mutex);
-  size_t& limit = allowed[kernel];
+  size_t& limit = allowed[{device, kernel}];
   if (shared_bytes <= limit) return;
   require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(shared_bytes)),
@@ -53,43 +50,42 @@ void allow_shared_bytes(const void* kernel, size_t shared_bytes) {
 
 // --- the device ------------------------------------------------------------------------------------------
 
-std::string unavailable_reason() {
+std::string unavailable_reason(int index) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status == cudaErrorInsufficientDriver) {
     int driver = 0;
     cudaDriverGetVersion(&driver);
-    return driver == 0 ? "no NVIDIA driver is installed"
-                       : "the NVIDIA driver is too old for CUDA " + std::to_string(CUDART_VERSION / 1000);
+    if (driver == 0) return "no NVIDIA driver is installed";
+    return "the NVIDIA driver supports CUDA " + version(driver) + " and CUDA " +
+           version(CUDART_VERSION / 1000 * 1000) + " is needed; install a newer driver";
   }
   if (status != cudaSuccess) return cudaGetErrorString(status);
   if (count == 0) return "no NVIDIA GPU is visible";
-  cudaDeviceProp properties;
-  if (cudaGetDeviceProperties(&properties, 0) != cudaSuccess) return "the GPU does not answer";
-  if (10 * properties.major + properties.minor < kOldest) {
-    return std::string(properties.name) + " is older than compute capability 8.0";
+  if (index < 0 || index >= count) {
+    return "there is no CUDA device " + std::to_string(index) + "; this machine has " +
+           std::to_string(count) + ", counted from 0";
   }
-  return {};
+  cudaDeviceProp properties;
+  if (cudaGetDeviceProperties(&properties, index) != cudaSuccess) return "the GPU does not answer";
+  if (10 * properties.major + properties.minor < kOldest) {
+    return std::string(properties.name) +
+           " is older than compute capability 8.0, the oldest that lariat supports";
+  }
+  return blas_unavailable_reason();
 }
 
 DeviceInfo open_device(int index) {
-  int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
-    throw Error("no usable CUDA device: " + unavailable_reason());
-  }
-  if (index < 0 || index >= count) {
-    throw Error("there is no CUDA device " + std::to_string(index) + ", only " + std::to_string(count));
-  }
+  const std::string why_not = unavailable_reason(index);
+  if (!why_not.empty()) throw Error("no usable CUDA device: " + why_not);
   require(cudaSetDevice(index), "opening the device");
   cudaDeviceProp properties;
   require(cudaGetDeviceProperties(&properties, index), "asking the device for its properties");
-  if (10 * properties.major + properties.minor < kOldest) {
-    throw Error(std::string(properties.name) +
-                " is older than compute capability 8.0, the oldest that lariat supports");
-  }
-  return {properties.name, properties.major, properties.minor, properties.multiProcessorCount,
+  return {properties.name,          index, properties.major, properties.minor, properties.multiProcessorCount,
           properties.totalGlobalMem};
 }
+
+void use_device(int index) noexcept { cudaSetDevice(index); }
 
 // --- memory --------------------------------------------------------------------------------------------
 
@@ -186,31 +182,6 @@ void fill_bytes(void* dst, int byte, size_t bytes, Stream stream) {
 }
 void copy_on_device(void* dst, const void* src, size_t bytes, Stream stream) {
   require(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, stream), "copying on the GPU");
-}
-
-// --- matrix products -------------------------------------------------------------------------------------
-
-Blas blas_create(Stream stream) {
-  cublasHandle_t blas = nullptr;
-  require(cublasCreate(&blas), "starting cuBLAS");
-  require(cublasSetStream(blas, stream), "starting cuBLAS");
-  // f32 products stay f32: no TF32, and no sums in 16 bits on the way.
-  const auto mode =
-      static_cast<cublasMath_t>(CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
-  require(cublasSetMathMode(blas, mode), "starting cuBLAS");
-  return blas;
-}
-
-void blas_destroy(Blas blas) noexcept { cublasDestroy(blas); }
-
-void gemm(Blas blas, const Matrix& x, const Matrix& w, const Matrix& out, Into into) {
-  // cuBLAS is column-major, where out is its own transpose: out^T [m, n] = w [m, k] x^T [k, n].
-  const float one = 1.0F, keep = into == Into::kSum ? 1.0F : 0.0F;
-  require(cublasGemmEx(blas, CUBLAS_OP_T, CUBLAS_OP_N, static_cast<int>(w.rows), static_cast<int>(x.rows),
-                       static_cast<int>(x.cols), &one, w.data, blas_type(w.dtype), static_cast<int>(w.stride),
-                       x.data, blas_type(x.dtype), static_cast<int>(x.stride), &keep, out.data, CUDA_R_32F,
-                       static_cast<int>(out.stride), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
-          "matrix product");
 }
 
 }  // namespace lariat::cuda

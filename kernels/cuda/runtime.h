@@ -5,9 +5,9 @@
 
 #include "kernels/tensor.h"
 
-// Everything the backend asks of the CUDA runtime and of cuBLAS, without their headers. runtime.cu is the
-// real thing; tests/simt/runtime_simt.cpp does the same on the host, where device memory is heap memory and
-// every call is finished when it returns.
+// Everything the backend asks of the CUDA runtime and of cuBLAS, without their headers. runtime.cu and
+// blas.cpp are the real thing; tests/simt/runtime_simt.cpp does the same on the host, where device memory is
+// heap memory and every call is finished when it returns.
 struct CUstream_st;
 struct CUevent_st;
 struct CUgraphExec_st;
@@ -22,6 +22,7 @@ using Blas = cublasContext*;
 
 struct DeviceInfo {
   std::string name;
+  int index = 0;
   int major = 0, minor = 0;  // compute capability
   int multiprocessors = 0;
   size_t total_bytes = 0;
@@ -31,10 +32,13 @@ struct DeviceMemory {
   size_t free = 0, total = 0;
 };
 
-// Why no CUDA device can be used (no driver, driver too old, no GPU), or empty. Never throws.
-std::string unavailable_reason();
+// Why CUDA device `index` cannot be used (no driver, driver too old, no such GPU, no cuBLAS), or empty. Never
+// throws.
+std::string unavailable_reason(int index);
 // Makes device `index` current for this thread. Throws Error when there is none or it is older than sm_80.
 DeviceInfo open_device(int index);
+// The device of what this thread asks for next, one that was opened. (One that is lost fails then.)
+void use_device(int index) noexcept;
 
 // --- memory --------------------------------------------------------------------------------------------
 void* device_malloc(size_t bytes);  // null when there is not enough
@@ -71,6 +75,7 @@ void fill_bytes(void* dst, int byte, size_t bytes, Stream stream);
 void copy_on_device(void* dst, const void* src, size_t bytes, Stream stream);
 
 // --- matrix products -------------------------------------------------------------------------------------
+std::string blas_unavailable_reason();  // why cuBLAS cannot be loaded, and what to do; or empty
 Blas blas_create(Stream stream);
 void blas_destroy(Blas blas) noexcept;
 enum class Into : uint8_t { kEmpty, kSum };  // the product replaces what is in out, or is added to it
@@ -80,7 +85,7 @@ void gemm(Blas blas, const Matrix& x, const Matrix& w, const Matrix& out, Into i
 #ifdef __CUDACC__
 // Throws Error with CUDA's own words unless `status` is a success. `what` was being done.
 void check(int cuda_status, const char* what);
-// Raises a kernel's limit of dynamic shared memory above the default 48 KiB, once.
+// Raises a kernel's limit of dynamic shared memory above the default 48 KiB, once per device.
 void allow_shared_bytes(const void* kernel, size_t shared_bytes);
 #endif
 

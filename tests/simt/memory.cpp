@@ -1,11 +1,16 @@
 #include "tests/simt/memory.h"
 
+#include <sanitizer/asan_interface.h>
+
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <memory>
 #include <new>
 #include <vector>
+
+#include "tests/simt/simt.h"
 
 namespace simt {
 namespace {
@@ -13,13 +18,35 @@ namespace {
 constexpr size_t kDeviceAlignment = 256;
 constexpr int kFill = 0xff;  // an all-ones float, half or bfloat16 is a NaN: using it shows
 
+constexpr size_t kGrain = 2;  // bytes per shadow entry: no kernel has smaller elements
+// Freed memory is kept for a while, so that no new allocation is taken for it.
+constexpr size_t kKeptBytes = size_t{256} << 20;
+
+struct Write {
+  uint32_t launch = 0, block = 0;
+};
+
+struct Allocation {
+  size_t bytes = 0;
+  int device = 0;
+  uint32_t launch = 0;         // the last that wrote it
+  std::vector<Write> written;  // the last write of every grain; empty until the first
+};
+
 struct Device {
-  std::map<const char*, size_t> allocations;
+  std::map<const char*, Allocation> allocations;
+  std::map<const char*, size_t> freed;  // and their sizes
+  std::deque<const char*> freed_order;
+  size_t freed_bytes = 0;
   size_t total = size_t{16} << 30;
   size_t used = 0;
+  int64_t count = 0;           // of allocations, the freed ones included
   const char* last = nullptr;  // the allocation found last: most accesses hit it again
   size_t last_bytes = 0;
+  Allocation* last_allocation = nullptr;
 };
+thread_local int t_device = 0;
+
 // Never destroyed, and made on first use: checked code runs before and after every global's life.
 Device& device() {
   static auto& instance = *new Device;
@@ -30,10 +57,11 @@ bool find_device(const char* address) {
   if (address >= device().last && address < device().last + device().last_bytes) return true;
   auto after = device().allocations.upper_bound(address);
   if (after == device().allocations.begin()) return false;
-  auto [start, bytes] = *std::prev(after);
-  if (address >= start + bytes) return false;
+  auto& [start, allocation] = *std::prev(after);
+  if (address >= start + allocation.bytes) return false;
   device().last = start;
-  device().last_bytes = bytes;
+  device().last_bytes = allocation.bytes;
+  device().last_allocation = &allocation;
   return true;
 }
 
@@ -42,8 +70,6 @@ struct Mark {  // thread is stored + 1, so that zero means nobody
   uint32_t block_epoch = 0;
   uint32_t warp_epoch = 0;
 };
-
-constexpr size_t kGrain = 2;  // bytes per shadow entry: no kernel has smaller elements
 
 struct GrainShadow {
   Mark write;
@@ -102,23 +128,78 @@ void* device_malloc(size_t bytes) {
   void* data = nullptr;
   if (posix_memalign(&data, kDeviceAlignment, bytes) != 0) return nullptr;
   std::memset(data, kFill, bytes);
-  device().allocations[static_cast<const char*>(data)] = bytes;
+  device().allocations[static_cast<const char*>(data)] = {bytes, t_device, 0, {}};
   device().used += bytes;
+  ++device().count;
   return data;
 }
 
 void device_free(void* data) {
   auto it = device().allocations.find(static_cast<const char*>(data));
   if (it == device().allocations.end()) return;
-  device().used -= it->second;
+  const size_t bytes = it->second.bytes;
+  device().used -= bytes;
+  device().freed_bytes += bytes;
+  device().freed[it->first] = bytes;
+  device().freed_order.push_back(it->first);
   device().last_bytes = 0;
   device().allocations.erase(it);
-  std::free(data);
+  ASAN_POISON_MEMORY_REGION(data, bytes);
+  while (device().freed_bytes > kKeptBytes) {
+    const char* oldest = device().freed_order.front();
+    device().freed_order.pop_front();
+    const auto kept = device().freed.find(oldest);
+    device().freed_bytes -= kept->second;
+    ASAN_UNPOISON_MEMORY_REGION(oldest, kept->second);
+    device().freed.erase(kept);
+    std::free(const_cast<char*>(oldest));
+  }
+}
+
+void set_device(int index) { t_device = index; }
+
+std::vector<const void*> given_memory(const void* arguments, size_t bytes) {
+  std::vector<const void*> given;
+  for (size_t i = 0; i + sizeof(void*) <= bytes; i += sizeof(void*)) {
+    const char* word = nullptr;
+    std::memcpy(&word, static_cast<const char*>(arguments) + i, sizeof(word));
+    if (find_device(word)) {
+      if (device().last_allocation->device != t_device) throw Fault("launch with memory of another device");
+      given.push_back(device().last);
+      continue;
+    }
+    const auto after = device().freed.upper_bound(word);
+    if (after == device().freed.begin()) continue;
+    const auto [data, size] = *std::prev(after);
+    if (word < data + size) throw Fault("launch with memory that was freed before it ran");
+  }
+  return given;
+}
+
+std::string record_device(const void* address, size_t bytes, Access access, const BlockClock& clock) {
+  Allocation& allocation = *device().last_allocation;  // inside_device() was asked first
+  if (access == Access::kWrite) {
+    if (allocation.written.empty()) allocation.written.resize((allocation.bytes + kGrain - 1) / kGrain);
+    allocation.launch = clock.launch;
+  } else if (allocation.launch != clock.launch || clock.fenced) {
+    return {};
+  }
+  const auto offset = static_cast<size_t>(static_cast<const char*>(address) - device().last);
+  for (size_t i = offset / kGrain; i * kGrain < offset + bytes; ++i) {
+    Write& write = allocation.written[i];
+    if (write.launch == clock.launch && write.block != clock.block) {
+      return std::string(access == Access::kWrite ? "writes" : "reads") + " device memory that block " +
+             std::to_string(write.block) + " of the same launch wrote";
+    }
+    if (access == Access::kWrite) write = {clock.launch, clock.block};
+  }
+  return {};
 }
 
 void set_device_bytes(size_t total) { device().total = total; }
 size_t device_bytes() { return device().total; }
 size_t device_bytes_used() { return device().used; }
+int64_t device_allocations() { return device().count; }
 
 bool touches_device(const void* address, size_t bytes) {
   const char* first = static_cast<const char*>(address);

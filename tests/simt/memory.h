@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 // The memories a kernel sees, and who touched them. Device memory is host heap behind a register of
 // allocations; a block's shared memory carries a shadow that remembers the last write and reads of every two
@@ -18,8 +19,15 @@ namespace simt {
 void* device_malloc(size_t bytes);
 void device_free(void* data);
 void set_device_bytes(size_t total);  // pretends that the device is this small
+// Which of the devices a thread works with: memory it allocates is there, and its launches take no other.
+inline constexpr int kDevices = 2;
+void set_device(int index);
+// The starts of the allocations that words of a launch's arguments point into. Throws Fault for one that was
+// freed or is on another device.
+std::vector<const void*> given_memory(const void* arguments, size_t bytes);
 size_t device_bytes();
 size_t device_bytes_used();
+int64_t device_allocations();  // so far
 
 // Whether [address, address + bytes) touches / lies inside a device allocation.
 bool touches_device(const void* address, size_t bytes);
@@ -34,6 +42,15 @@ struct Clock {
   uint32_t block_epoch = 0;
   uint32_t warp_epoch = 0;
 };
+
+// Records a kernel's access to device memory; what is wrong with it, or empty: two blocks of a launch must
+// not write the same bytes, nor one read what the other wrote. (Of reads that come before the write nothing
+// is kept: another order of the blocks shows those.)
+struct BlockClock {
+  uint32_t launch = 0, block = 0;
+  bool fenced = false;  // the launch orders what its blocks read of each other itself (__threadfence)
+};
+std::string record_device(const void* address, size_t bytes, Access access, const BlockClock& clock);
 
 // The shared memory of the running block.
 void* shared_allocate(size_t bytes);

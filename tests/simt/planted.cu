@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/launch_queue.h"
 #include "kernels/cuda/ptx.cuh"
 
 // One correct kernel and copies of it with a planted bug each: the shim has to catch every one of them.
@@ -30,6 +31,8 @@ enum class Bug {
   kMissingCopyWait,
   kCopyInFlight,
   kHostMemory,
+  kSameBytes,
+  kReadsOtherBlock,
 };
 
 // out[block][t] = sum over the block of in[block][t], by shuffles and shared memory.
@@ -73,6 +76,8 @@ __global__ void sum_kernel(const float* in, float* out, const float* host) {
   x = 0.0F;
   for (unsigned i = 0; i < n; ++i) x += partial[i];
   if (kBug == Bug::kOverwritten && lane == 0) partial[warp] = 0.0F;
+  if (kBug == Bug::kSameBytes) out[t] = x;
+  if (kBug == Bug::kReadsOtherBlock) x += 0.0F * out[(blockIdx.x + 1) % gridDim.x * 128 + t];
   out[blockIdx.x * 128 + t + (kBug == Bug::kDeviceOverrun && blockIdx.x == 2 ? 1 : 0)] = x;
 }
 
@@ -116,9 +121,27 @@ constexpr Planted kPlanted[] = {
     {"missing-copy-wait", run<Bug::kMissingCopyWait>},
     {"copy-in-flight", run<Bug::kCopyInFlight>},
     {"host-memory", run<Bug::kHostMemory>},
+    {"same-bytes", run<Bug::kSameBytes>},
+    {"reads-other-block", run<Bug::kReadsOtherBlock>},
 };
 
+__global__ void store_kernel(float* to) { to[threadIdx.x] = 1.0F; }
+
 }  // namespace
+
+void free_too_early(bool recorded) {
+  LaunchQueue queue(0);
+  void* memory = device_malloc(128);
+  const auto queue_launches = [&] {
+    for (int i = 0; i < 8; ++i) {  // as many as are worth a record
+      cuda::launch(store_kernel, dim3(1), dim3(32), 0, queue, static_cast<float*>(memory));
+    }
+  };
+  for (int i = 0; recorded && i < 2; ++i) queue_launches(), queue.flush();
+  queue_launches();
+  cuda::device_free(memory);
+  queue.flush();
+}
 
 void run_planted(std::string_view name) {
   for (const Planted& planted : kPlanted) {

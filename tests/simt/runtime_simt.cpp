@@ -1,7 +1,10 @@
 #include "kernels/cuda/runtime.h"
 
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 
 #include "kernels/convert.h"
 #include "kernels/error.h"
@@ -13,8 +16,21 @@ struct CUgraphExec_st {
   simt::Recording launches;
 };
 
+namespace simt {
+namespace {
+CaptureFailure g_capture_failure = CaptureFailure::kNone;
+}
+void set_capture_failure(CaptureFailure failure) { g_capture_failure = failure; }
+}  // namespace simt
+
 namespace lariat::cuda {
 namespace {
+
+std::set<Graph> g_graphs;
+
+void fail_capture(simt::CaptureFailure where) {
+  if (simt::g_capture_failure == where) throw Error("CUDA: recording a decode step: not supported");
+}
 
 // A stream that records launches takes nothing else here, as a real one does not take all of it.
 void expect_not_recording(const char* what) {
@@ -35,23 +51,45 @@ void expect_device(const Matrix& m, const char* what) {
 
 }  // namespace
 
-std::string unavailable_reason() { return {}; }
+std::string unavailable_reason(int index) {
+  if (index >= 0 && index < simt::kDevices) return {};
+  return "there is no CUDA device " + std::to_string(index);
+}
 
 DeviceInfo open_device(int index) {
-  if (index != 0) throw Error("there is no CUDA device " + std::to_string(index));
+  const std::string why_not = unavailable_reason(index);
+  if (!why_not.empty()) throw Error(why_not);
+  use_device(index);
   DeviceInfo info;
+  info.index = index;
   info.name = "SIMT shim";
   info.major = 8;
-  info.multiprocessors = 4;
+  info.multiprocessors = simt::multiprocessors();
   info.total_bytes = simt::device_bytes();
   return info;
 }
+
+void use_device(int index) noexcept { simt::set_device(index); }
 
 void* device_malloc(size_t bytes) {
   expect_not_recording("device_malloc");
   return simt::device_malloc(bytes);
 }
-void device_free(void* data) noexcept { simt::device_free(data); }
+
+// Memory that a recorded launch was given has to stay: the caller has nobody to throw to, so it ends here.
+void device_free(void* data) noexcept {
+  bool refused = data != nullptr && simt::recording() != nullptr;
+  for (const Graph graph : g_graphs) {
+    for (const simt::RecordedLaunch& launch : graph->launches) {
+      refused = refused || std::find(launch.given.begin(), launch.given.end(), data) != launch.given.end();
+    }
+  }
+  if (refused) {
+    std::fprintf(stderr, "simt: memory is freed that a recorded launch was given\n");
+    std::abort();
+  }
+  simt::device_free(data);
+}
 DeviceMemory device_memory() {
   return {simt::device_bytes() - simt::device_bytes_used(), simt::device_bytes()};
 }
@@ -69,15 +107,23 @@ double event_seconds(Event, Event) { return 0.0; }
 
 void capture_begin(Stream) {
   expect_not_recording("capture_begin");
+  fail_capture(simt::CaptureFailure::kBegin);
   simt::start_recording();
 }
-Graph capture_end(Stream) { return new CUgraphExec_st{simt::stop_recording()}; }
+Graph capture_end(Stream) {
+  simt::Recording launches = simt::stop_recording();
+  fail_capture(simt::CaptureFailure::kEnd);
+  return *g_graphs.insert(new CUgraphExec_st{std::move(launches)}).first;
+}
 void capture_abandon(Stream) noexcept { simt::stop_recording(); }
 void graph_launch(Graph graph, Stream) {
   expect_not_recording("graph_launch");
-  for (const auto& launch : graph->launches) launch();
+  for (const simt::RecordedLaunch& launch : graph->launches) launch.start();
 }
-void graph_destroy(Graph graph) noexcept { delete graph; }
+void graph_destroy(Graph graph) noexcept {
+  g_graphs.erase(graph);
+  delete graph;
+}
 
 void copy_to_device(void* device_dst, const void* host_src, size_t bytes, Stream) {
   expect_not_recording("copy_to_device");
@@ -104,6 +150,7 @@ void copy_on_device(void* dst, const void* src, size_t bytes, Stream) {
   if (bytes > 0) std::memcpy(dst, src, bytes);
 }
 
+std::string blas_unavailable_reason() { return {}; }
 Blas blas_create(Stream) { return nullptr; }
 void blas_destroy(Blas) noexcept {}
 void gemm(Blas, const Matrix& x, const Matrix& w, const Matrix& out, Into into) {

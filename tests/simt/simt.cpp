@@ -56,7 +56,8 @@ struct Machine {
   bool running = false;
   bool inside = false;  // the running thread is in the shim, which may touch what it likes
   std::string fault;
-  Order order = Order::kForward;
+  std::vector<uint32_t> warp_order, block_order;
+  BlockClock clock;
   void (*body)(void*) = nullptr;
   void* params = nullptr;
   size_t params_bytes = 0;
@@ -198,8 +199,12 @@ void run_block() {
   start_block();
   while (g.done < g.n_threads) {
     bool progress = false;
-    for (unsigned i = 0; i < g.n_threads; ++i) {
-      Thread& t = *g.pool[g.order == Order::kForward ? i : g.n_threads - 1 - i];
+    if (order() == Order::kRandom) put_in_order(g.warp_order, g.warp_order.size());
+    for (unsigned i = 0; i < g.warp_order.size() * kWarp; ++i) {
+      const unsigned lane = order() == Order::kBackward ? kWarp - 1 - i % kWarp : i % kWarp;
+      const unsigned index = g.warp_order[i / kWarp] * kWarp + lane;
+      if (index >= g.n_threads) continue;
+      Thread& t = *g.pool[index];
       if (t.state != State::kReady) continue;
       progress = true;
       resume(t);
@@ -222,7 +227,7 @@ void check_launch(dim3 grid, dim3 block, size_t shared_bytes) {
 
 }  // namespace
 
-void set_order(Order order) { g.order = order; }
+void fence() { g.clock.fenced = true; }
 bool in_kernel() { return g.running && !g.inside; }
 unsigned lane_id() { return g.current->index % kWarp; }
 
@@ -361,10 +366,14 @@ void run(Dim3 grid, Dim3 block, size_t shared_bytes, void (*body)(void*), void* 
   g.dynamic_bytes = shared_bytes;
   gridDim = grid;
   blockDim = block;
-  for (blockIdx.z = 0; blockIdx.z < grid.z; ++blockIdx.z) {
-    for (blockIdx.y = 0; blockIdx.y < grid.y; ++blockIdx.y) {
-      for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x) run_block();
-    }
+  ++g.clock.launch;
+  g.clock.fenced = false;
+  put_in_order(g.warp_order, warps);
+  put_in_order(g.block_order, grid.count());
+  for (const uint32_t index : g.block_order) {
+    g.clock.block = index;
+    blockIdx = dim3(index % grid.x, index / grid.x % grid.y, index / grid.x / grid.y);
+    run_block();
   }
 }
 
@@ -395,7 +404,11 @@ void check_access(const void* address, size_t bytes, Access access) {
     if (!wrong.empty()) fault(wrong);
     return;
   }
-  if (inside_device(address, bytes)) return;
+  if (inside_device(address, bytes)) {
+    const std::string wrong = record_device(address, bytes, access, g.clock);
+    if (!wrong.empty()) fault(named(t) + " " + wrong);
+    return;
+  }
   const char* byte = static_cast<const char*>(address);
   const char* params = static_cast<const char*>(g.params);
   if (access == Access::kRead && byte >= params && byte + bytes <= params + g.params_bytes) return;

@@ -23,8 +23,11 @@
 //   - a shuffle, vote or __syncwarp that not all lanes of its mask reach, or reach with different masks
 //   - a shuffle that reads a lane outside its mask
 //   - more threads, blocks or shared memory than a device has
+//   - a launch that is given memory which is freed before it runs, or memory of another device
 // and, in files compiled with -fsanitize=thread (see access_hooks.cpp):
 //   - two threads of a block touch one shared byte, one of them writing, with no barrier in between
+//   - two blocks of a launch write one byte of device memory, or one reads what the other wrote; atomics may,
+//     and after a __threadfence() so may reads
 //   - a kernel reads shared memory that nobody wrote, or touches host memory, or misses an allocation
 //   - host code touches device memory
 // Every block has its shared arrays freshly allocated, so AddressSanitizer sees an overrun of each.
@@ -44,9 +47,21 @@ class Fault : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Threads run in index order, or from the last to the first: a missing barrier rarely survives both.
-enum class Order { kForward, kBackward };
+// Threads and blocks run in index order, or from the last to the first: a missing barrier rarely survives
+// both. Or the blocks of a launch, and again and again the warps of a block, in an order of chance. The
+// program starts with what LARIAT_SIMT_ORDER says: forward, backward or random:SEED.
+enum class Order { kForward, kBackward, kRandom };
 void set_order(Order order);
+Order order();
+void put_in_order(std::vector<uint32_t>& indices, size_t count);  // 0, 1, ... count - 1 as they run
+// LARIAT_SIMT_SMS, which is what the device says of itself: by default 4, few enough that small shapes fill
+// it.
+int multiprocessors();
+std::string settings();  // both of them, as a shell has them
+
+// From now on recording launches fails where it begins or where it ends.
+enum class CaptureFailure { kNone, kBegin, kEnd };
+void set_capture_failure(CaptureFailure failure);
 
 inline constexpr unsigned kWarp = 32;
 inline constexpr size_t kPayload = 64;  // bytes a lane can hand over in one warp-wide instruction
@@ -82,11 +97,17 @@ void copy_async(void* shared_dst, const void* src, size_t bytes, bool zero_fill)
 void commit_copies();
 void wait_copies(unsigned groups_left_in_flight);
 
+void fence();  // __threadfence()
+
 void run(Dim3 grid, Dim3 block, size_t shared_bytes, void (*body)(void*), void* params, size_t params_bytes);
 
 // Launches with the arguments they had: between start_recording() and stop_recording(), launch() adds to the
 // list and runs nothing.
-using Recording = std::vector<std::function<void()>>;
+struct RecordedLaunch {
+  std::function<void()> start;
+  std::vector<const void*> given;  // given_memory()
+};
+using Recording = std::vector<RecordedLaunch>;
 void start_recording();
 Recording stop_recording();
 Recording* recording();  // the list that is being written, or null
@@ -98,6 +119,7 @@ void launch(void (*kernel)(P...), Dim3 grid, Dim3 block, size_t shared_bytes, A&
     std::tuple<P...> params;
   };
   Call call{kernel, std::tuple<P...>(std::forward<A>(args)...)};
+  std::vector<const void*> given = given_memory(&call.params, sizeof(call.params));
   auto start = [grid, block, shared_bytes, call]() mutable {
     run(
         grid, block, shared_bytes,
@@ -108,7 +130,7 @@ void launch(void (*kernel)(P...), Dim3 grid, Dim3 block, size_t shared_bytes, A&
         &call, sizeof(call));
   };
   if (recording() != nullptr) {
-    recording()->push_back(start);
+    recording()->push_back({start, std::move(given)});
   } else {
     start();
   }
@@ -155,6 +177,7 @@ struct alignas(16) float4 {
 };
 
 inline void __syncthreads(simt::Where where = simt::Where::current()) { simt::barrier(where); }
+inline void __threadfence() { simt::fence(); }
 inline void __syncwarp(unsigned mask = 0xffffffffU, simt::Where where = simt::Where::current()) {
   simt::exchange("__syncwarp", mask, nullptr, 0, true, where);
 }

@@ -2,28 +2,40 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
+
 #include "tests/simt/checked.h"
 #include "tests/simt/planted.h"
 
 namespace simt {
 namespace {
 
+// What a failed run has to be repeated with.
+class SaySettings : public testing::Environment {
+  void TearDown() override {
+    if (testing::UnitTest::GetInstance()->Failed()) std::printf("simt: run with %s\n", settings().c_str());
+  }
+};
+[[maybe_unused]] const testing::Environment* const g_say_settings =
+    testing::AddGlobalTestEnvironment(new SaySettings);
+
 // What the fault of a planted kernel says, or "" when it runs to its end. A wrong result is a fault, too.
-std::string outcome(std::string_view name, Order order) {
-  set_order(order);
+std::string outcome(std::string_view name, Order with) {
+  const Order before = order();
+  set_order(with);
   std::string what;
   try {
     run_planted(name);
   } catch (const std::exception& error) {
     what = error.what();
   }
-  set_order(Order::kForward);
+  set_order(before);
   return what;
 }
 
 void expect_caught(std::string_view name, std::string_view words) {
-  for (Order order : {Order::kForward, Order::kBackward}) {
-    const std::string what = outcome(name, order);
+  for (Order with : {Order::kForward, Order::kBackward, Order::kRandom}) {
+    const std::string what = outcome(name, with);
     EXPECT_NE(what.find(words), std::string::npos) << name << ": '" << what << "'";
   }
 }
@@ -31,6 +43,7 @@ void expect_caught(std::string_view name, std::string_view words) {
 TEST(Simt, SoundKernelRuns) {
   EXPECT_EQ(outcome("sound", Order::kForward), "");
   EXPECT_EQ(outcome("sound", Order::kBackward), "");
+  EXPECT_EQ(outcome("sound", Order::kRandom), "");
 }
 
 TEST(Simt, BarrierLeft) { expect_caught("leaves-barrier", "thread 77"); }
@@ -63,6 +76,21 @@ TEST_F(SimtChecked, SharedOverrun) { expect_caught("shared-overrun", "outside de
 TEST_F(SimtChecked, DynamicOverrun) { expect_caught("dynamic-overrun", "outside device memory"); }
 TEST_F(SimtChecked, DeviceOverrun) { expect_caught("device-overrun", "outside device memory"); }
 TEST_F(SimtChecked, HostMemory) { expect_caught("host-memory", "reads outside device memory"); }
+
+TEST_F(SimtChecked, SameBytesOfTwoBlocks) { expect_caught("same-bytes", "of the same launch wrote"); }
+TEST_F(SimtChecked, ReadsOfAnotherBlock) {
+  expect_caught("reads-other-block", "reads device memory that block");
+}
+
+TEST(Simt, QueuedLaunchesDoNotOutliveTheirMemory) {
+  try {
+    free_too_early(false);
+    FAIL() << "memory was freed before the launch that was given it";
+  } catch (const Fault& fault) {
+    EXPECT_STREQ(fault.what(), "launch with memory that was freed before it ran");
+  }
+  EXPECT_DEATH(free_too_early(true), "memory is freed that a recorded launch was given");
+}
 
 #if defined(__SANITIZE_ADDRESS__)
 TEST(SimtAsanDeathTest, OverrunsAreSeen) {

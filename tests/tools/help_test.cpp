@@ -99,8 +99,8 @@ TEST(Help, OfACommandIsPlain) {
 
 TEST(Help, SaysWhatGenerateTakes) {
   const std::string help = run_lariat("generate --help").out;
-  for (const char* part : {"--max-new-tokens N ", "[default: 128]", "--device auto|cpu|cuda ", "--model DIR ",
-                           "[required]", "(--prompt TEXT | --prompt-file FILE)",
+  for (const char* part : {"--max-new-tokens N ", "[default: 128]", "--device auto|cpu|cuda|cuda:N ",
+                           "--model DIR ", "[required]", "(--prompt TEXT | --prompt-file FILE)",
                            "--rope-cache consistent|stale", "[default: the model's own]"}) {
     EXPECT_NE(help.find(part), std::string::npos) << part << " is not in\n" << help;
   }
@@ -121,7 +121,12 @@ TEST(Help, ExamplesParse) {
 TEST(Help, PlainTypesLeaveErrorsAsTheyAre) {
   expect_error(run_lariat("generate --model x --prompt y --max-new-tokens abc"), 2, "1099511627776");
   expect_error(run_lariat("generate --model x --prompt y --top-p 1.5"), 2, "1.5 not in range");
-  expect_error(run_lariat("generate --model x --prompt y --device tpu"), 2, "tpu not in {auto,cpu,cuda}");
+  expect_error(run_lariat("generate --model x --prompt y --device tpu"), 2,
+               "tpu is none of auto|cpu|cuda|cuda:N");
+  for (const char* device : {"cuda:", "cuda:-1", "cuda:1x", "cuda:99999", "cpu:0"}) {
+    expect_error(run_lariat(std::string("generate --model x --prompt y --device ") + device), 2,
+                 "is none of auto");
+  }
   expect_error(run_lariat("generate --model x --prompt y --max-new-tokens"), 2, "1 required N missing");
 }
 

@@ -1,0 +1,93 @@
+// What the backend makes of a machine that is not as it should be, or not as simple as most: the shim
+// pretends.
+#include <memory>
+#include <thread>
+
+#include "kernels/error.h"
+#include "tests/cuda/cuda_fixture.h"
+#include "tests/kernels/tensors.h"
+#include "tests/simt/simt.h"
+
+namespace lariat::test {
+namespace {
+
+// As many small launches as make a step worth recording, and what they make of ones.
+float doubled_often(Backend& backend, const Tensor& x) {
+  const std::vector<float> ones(64, 1.0F);
+  backend.copy_in(x.view().data, ones.data(), ones.size() * sizeof(float));
+  for (int i = 0; i < 10; ++i) backend.add_norm(x.view(), x.view(), 1.0F, Norm(), Matrix());
+  return x.values()[5];
+}
+
+TEST(CudaMachine, WithoutGraphsLaunchesRunOneByOne) {
+  for (auto failure : {simt::CaptureFailure::kBegin, simt::CaptureFailure::kEnd}) {
+    std::vector<std::string> warnings;
+    CudaBackend backend(0, [&](const std::string& line) { warnings.push_back(line); });
+    const Tensor x(backend, 1, 64);
+    simt::set_capture_failure(failure);
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(doubled_often(backend, x), 1024.0F);
+    simt::set_capture_failure(simt::CaptureFailure::kNone);
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(doubled_often(backend, x), 1024.0F);
+    EXPECT_EQ(warnings, std::vector<std::string>{"CUDA: recording a decode step: not supported; without CUDA "
+                                                 "graphs every token takes longer"});
+    EXPECT_EQ(backend.step_counts().direct, 8);
+    EXPECT_EQ(backend.step_counts().recorded + backend.step_counts().replayed, 0);
+  }
+}
+
+// A thread begins on device 0, whatever the backend that it calls was made on.
+TEST(CudaMachine, AnyThreadMayCallABackendOfAnyDevice) {
+  CudaBackend first(0), second(1);
+  for (CudaBackend* backend : {&first, &second}) {
+    std::thread([&] {
+      const Tensor x(*backend, 1, 64);
+      for (int i = 0; i < 4; ++i) EXPECT_EQ(doubled_often(*backend, x), 1024.0F);
+      EXPECT_GE(backend->step_counts().replayed, 2);
+      first.synchronize();  // changes the device on the way
+      EXPECT_EQ(doubled_often(*backend, x), 1024.0F);
+    }).join();
+  }
+  EXPECT_NE(cuda_unavailable_reason(simt::kDevices), "");
+  EXPECT_THROW(make_cuda_backend(-1), Error);
+}
+
+TEST(CudaMachine, MemoryOfAnotherDeviceIsRefused) {
+  CudaBackend first(0), second(1);
+  const Tensor x(second, 1, 64);
+  first.add_norm(x.view(), x.view(), 1.0F, Norm(), Matrix());
+  EXPECT_THROW(first.synchronize(), simt::Fault);
+}
+
+// The tables of many sequences lie in memory that stays.
+TEST(CudaMachine, AStepOfManySequencesAllocatesNothing) {
+  constexpr int64_t kSequences = 65, kLayers = 32, kHeadDim = 16;
+  CudaBackend backend;
+  std::vector<std::unique_ptr<Cache>> caches;
+  for (int64_t i = 0; i < kSequences; ++i) {
+    caches.push_back(
+        std::make_unique<Cache>(backend, kKvPage, 1, kHeadDim, DType::kF32, DType::kF32, kLayers));
+  }
+  const Tensor rows(backend, kSequences, kHeadDim), out(backend, kSequences, kHeadDim);
+  const Tensor cos(backend, kSequences, kHeadDim / 2), sin(backend, kSequences, kHeadDim / 2);
+  const Tensor q_scale(backend, kSequences, 1);
+  const RopeTable rope = {cos.view(), sin.view(), q_scale.view(), kHeadDim, false};
+  const std::vector<double> inv_freq(kHeadDim / 2, 0.1);
+  const std::vector<SequenceRope> ropes(kSequences, {inv_freq, 1.0F});
+  int64_t before = 0;
+  for (int64_t position = 0; position < 3; ++position) {
+    std::vector<StepSequence> sequences;
+    for (const auto& cache : caches) sequences.push_back(cache->sequence(position, 1));
+    backend.begin_step(sequences);
+    backend.rope_table(ropes, rope);
+    for (const KvLayer& layer : caches[0]->layers()) {
+      backend.qkv_to_cache(rows.view(), rows.view(), rows.view(), QkvEpilogue(), rope, layer);
+      backend.attention(rows.view(), rope, layer, {1, 0.25F, 0, 0.0F, Matrix()}, out.view());
+    }
+    backend.synchronize();
+    if (position == 0) before = simt::device_allocations();
+  }
+  EXPECT_EQ(simt::device_allocations(), before);
+}
+
+}  // namespace
+}  // namespace lariat::test
