@@ -119,7 +119,11 @@ void launch(void (*kernel)(P...), Dim3 grid, Dim3 block, size_t shared_bytes, A&
     std::tuple<P...> params;
   };
   Call call{kernel, std::tuple<P...>(std::forward<A>(args)...)};
-  std::vector<const void*> given = given_memory(&call.params, sizeof(call.params));
+  std::tuple<P...> words = call.params;
+#if __has_builtin(__builtin_clear_padding)
+  __builtin_clear_padding(&words);  // the rest of an old address there looks like a new one
+#endif
+  std::vector<const void*> given = given_memory(&words, sizeof(words));
   auto start = [grid, block, shared_bytes, call]() mutable {
     run(
         grid, block, shared_bytes,
