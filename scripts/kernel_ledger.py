@@ -4,7 +4,7 @@
     scripts/kernel_ledger.py [BUILD_DIR] [--arch 80,90a] [--check] [--markdown docs/gpu/kernels.md] [--nvdisasm PROGRAM]
 
 Compiles each .cu file of kernels/cuda for each architecture with the command of BUILD_DIR/compile_commands.json and reads
-from ptxas the registers, the stack, spills and static shared memory of every kernel. With nvdisasm (of the CUDA toolkit, or
+from ptxas the registers, spills and static shared memory of every kernel. With nvdisasm (of the CUDA toolkit, or
 the Python package nvidia-cuda-nvdisasm), of the loop that holds most of a kernel's memory and tensor instructions: its
 instructions, loads from global memory and how many are under way before the first is used, generic instead of global
 loads, and conversions by F2F. --check fails when a kernel is over its budget.
@@ -55,20 +55,20 @@ def plain(names):
 
 
 ENTRY = re.compile(r"Compiling entry function '(\w+)'")
-STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 USED = re.compile(r"Used (\d+) registers")
 SHARED = re.compile(r"(\d+) bytes smem")
 
 
 def kernels_of(text):
-    """ptxas's report -> {symbol: registers, stack, spills, shared}"""
+    """ptxas's report -> {symbol: registers, bytes spilled, bytes of static shared memory}"""
     found, symbol = {}, None
     for line in text.splitlines():
         if match := ENTRY.search(line):
             symbol = match[1]
-            found[symbol] = {"registers": 0, "stack": 0, "spills": 0, "shared": 0}
-        elif symbol and (match := STACK.search(line)):
-            found[symbol].update(stack=int(match[1]), spills=int(match[2]) + int(match[3]))
+            found[symbol] = {"registers": 0, "spills": 0, "shared": 0}
+        elif symbol and (match := SPILLS.search(line)):
+            found[symbol]["spills"] = int(match[1]) + int(match[2])
         elif symbol and (match := USED.search(line)):
             shared = SHARED.search(line)
             found[symbol].update(registers=int(match[1]), shared=int(shared[1]) if shared else 0)
@@ -147,21 +147,20 @@ def measure(build, archs, nvdisasm):
 
 
 def over_budget(rows):
-    """Lines of the budget: kernel, most registers, most bytes of stack, least loads in flight (- where it does not matter)."""
+    """Lines of the budget: kernel, most registers, most bytes spilled, least loads in flight (- where it does not matter)."""
     limits = {}
     for line in BUDGET.read_text().splitlines():
         if line and not line.startswith("#"):
-            kernel, registers, stack, in_flight = line.split()
-            limits[kernel] = int(registers), int(stack), None if in_flight == "-" else int(in_flight)
+            kernel, registers, spills, in_flight = line.split()
+            limits[kernel] = int(registers), int(spills), None if in_flight == "-" else int(in_flight)
     found = []
     for name, _, arch, figures, loop in rows:
         kernel = name.split("<")[0]
         if kernel not in limits:
             found.append(f"{name}: no line in {BUDGET.relative_to(ROOT)}")
             continue
-        registers, stack, in_flight = limits[kernel]
-        for what, value, limit in (("registers", figures["registers"], registers), ("bytes of stack", figures["stack"], stack),
-                                   ("bytes spilled", figures["spills"], 0)):  # fmt: skip
+        registers, spills, in_flight = limits[kernel]
+        for what, value, limit in (("registers", figures["registers"], registers), ("bytes spilled", figures["spills"], spills)):
             if value > limit:
                 found.append(f"{name} for sm_{arch}: {value} {what}, its budget is {limit}")
         if in_flight is not None and loop and loop["loads"] and loop["in_flight"] < in_flight:
