@@ -100,7 +100,7 @@ std::string usage_label(const CLI::App& command) { return "usage of " + command.
 // What one word after an option is: "N", "auto|cpu|cuda".
 std::string word_type(const CLI::Option& option) {
   static const std::map<std::string, std::string> kPlain = {{"INT", "N"}, {"UINT", "N"}, {"FLOAT", "F"}};
-  const std::string full = option.get_type_name();   // of CLI11: "INT:INT in [0 - 9]", "TEXT:{none,q8,q4}"
+  std::string full = option.get_type_name();         // of CLI11: "INT:INT in [0 - 9]", "TEXT:{none,q8,q4}"
   if (full.find('|') < full.find(':')) return full;  // of lariat: "auto|cpu|cuda|cuda:N"
   const size_t colon = std::min(full.find(':'), full.size());
   std::string type = full.substr(0, colon);
