@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <thread>
 
 #include "kernels/convert.h"
 #include "kernels/error.h"
@@ -203,23 +202,24 @@ void forget_absent_qk_norms(ModelSpec& spec, const Layout& layout, const Checkpo
   for (LayerSpec& layer : spec.layers) layer.attention.qk_norm = QkNorm::kNone;
 }
 
-// splitmix64 (public domain, Vigna): fast enough to fill gigabytes, and the same everywhere.
-constexpr uint64_t kRandomStep = 0x9E3779B97F4A7C15ULL;
-uint64_t next_random(uint64_t& state) {
-  uint64_t z = (state += kRandomStep);
+// splitmix64 (public domain, Vigna): fast enough to fill gigabytes, and the same everywhere. Its state is a
+// counter, so that any of its numbers can be had at once: number `ahead`, from 1 on, behind `state`.
+uint64_t random_behind(uint64_t state, uint64_t ahead) {
+  uint64_t z = state + ahead * 0x9E3779B97F4A7C15ULL;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
   return z ^ (z >> 31);
 }
 
 // Values of either sign below 2^-exponent: random sign and mantissa, and one of four exponents with equal
-// chances, put together from bits, so that each dtype is filled at memory speed.
+// chances, put together from bits, so that each dtype is filled at memory speed, by all cores.
 void fill_random(std::byte* out, size_t count, DType dtype, int exponent, uint64_t state) {
   const int bias = dtype == DType::kF16 ? 15 : 127;
   const int mantissa_bits = dtype == DType::kF32 ? 23 : dtype == DType::kBF16 ? 7 : 10;
   const int sign_bit = dtype == DType::kF32 ? 31 : 15;
+#pragma omp parallel for schedule(static)
   for (size_t i = 0; i < count; ++i) {
-    const uint64_t random = next_random(state);
+    const uint64_t random = random_behind(state, i + 1);
     const uint32_t mantissa = static_cast<uint32_t>(random) & ((1U << mantissa_bits) - 1);
     const uint32_t biased =
         static_cast<uint32_t>(std::max(1, bias - exponent - static_cast<int>(random >> 62)));
@@ -231,21 +231,6 @@ void fill_random(std::byte* out, size_t count, DType dtype, int exponent, uint64
       const auto half = static_cast<uint16_t>(bits);
       std::memcpy(out + i * 2, &half, 2);
     }
-  }
-}
-
-// fill_random by all cores: a generator whose state is a counter starts anywhere.
-void fill_random_in_parts(std::byte* out, size_t count, DType dtype, int exponent, uint64_t state) {
-  constexpr size_t kSmallest = 1 << 20;
-  const size_t parts =
-      std::clamp<size_t>(count / kSmallest, 1, std::max(1U, std::thread::hardware_concurrency()));
-  std::vector<std::jthread> threads;
-  for (size_t part = 0; part < parts; ++part) {
-    const size_t begin = count * part / parts;
-    const size_t end = count * (part + 1) / parts;
-    threads.emplace_back([=] {
-      fill_random(out + begin * size_of(dtype), end - begin, dtype, exponent, state + begin * kRandomStep);
-    });
   }
 }
 
@@ -363,9 +348,9 @@ Weights random_weights(const ModelSpec& spec, Backend& backend, DType dtype, uin
     const double width = std::sqrt(static_cast<double>(wanted.cols));
     // Of a tensor's rows always the same ones, however often and in what shape they are asked for.
     uint64_t state = seed + static_cast<uint64_t>(wanted.part.first);
-    for (const char c : wanted.name) state = next_random(state) ^ static_cast<uint64_t>(c);
-    fill_random_in_parts(bytes.data(), size, drawn,
-                         is_vector(wanted.role) ? 0 : static_cast<int>(std::lround(std::log2(width))), state);
+    for (const char c : wanted.name) state = random_behind(state, 1) ^ static_cast<uint64_t>(c);
+    fill_random(bytes.data(), size, drawn,
+                is_vector(wanted.role) ? 0 : static_cast<int>(std::lround(std::log2(width))), state);
     Matrix host(bytes.data(), drawn, wanted.rows, wanted.cols);
     if (wanted.transposed) host = transposed(host, bytes);
     Weight weight = backend.load_weight(host, stored);
