@@ -235,15 +235,16 @@ std::function<void()> warn_not_finite(const CommonOptions& options, const Model&
 }
 
 void warn_slow_attention(const CommonOptions& options, const Runtime& runtime) {
-  if (options.quiet || runtime.backend->name() != "cuda") return;
+  if (runtime.backend->name() != "cuda") return;
   const DType k = runtime.session.k_dtype, v = runtime.session.v_dtype;
   const int64_t head_dim = runtime.model.spec.layers.front().attention.head_dim;
   if (cuda_has_fast_attention(k, v, head_dim)) return;
   if (!cuda_has_fast_attention(DType::kF16, DType::kF16, head_dim)) return;
-  fmt::print(std::cerr,
-             "lariat: warning: attention over {} keys and {} values does not run on the tensor cores, which "
-             "takes several times longer; use --kv-dtype f16\n",
-             name_of(k), name_of(v));
+  print_warnings(
+      {fmt::format("attention over {} keys and {} values does not run on the tensor cores, which takes "
+                   "several times longer; use --kv-dtype f16",
+                   name_of(k), name_of(v))},
+      options.quiet);
 }
 
 void print_warnings(const std::vector<std::string>& lines, bool quiet) {
