@@ -112,7 +112,8 @@ class CudaBackend final : public Backend {
 
   // to = from, each value first rounded to `rounding` (kF32: not at all) and then to to.dtype.
   void convert(const Matrix& from, DType rounding, const Matrix& to);
-  void add_bias(const Matrix& bias, const Matrix& out);
+  // out[t][o] = out[t][o] * row_scale[t] + bias[o]; either may be absent.
+  void finish(const Matrix& out, const float* row_scale, const Matrix& bias);
   void quant_matmul(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out);
   void quant_gemm(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out);
   Weight load_quantized(const Matrix& host, DType dtype);

@@ -384,6 +384,8 @@ template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, LaunchQueue& queue,
             A&&... args) {
   static_assert((std::is_trivially_copyable_v<P> && ...));
+  // In launch_packed's tuple an empty one may share its place with another, and is copied over it.
+  static_assert((!std::is_empty_v<P> && ...));
   std::byte* to = queue.add({launch_packed<P...>,
                              reinterpret_cast<void (*)()>(kernel),
                              {grid.x, grid.y, grid.z},

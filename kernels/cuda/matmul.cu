@@ -80,16 +80,14 @@ void CudaBackend::matmul(const Matrix& x, const Matrix& w, const Matrix& bias, D
   } else {
     gemm(x, w, compute, out);
   }
+  finish(out, row_scale, bias);
+}
+
+void CudaBackend::finish(const Matrix& out, const float* row_scale, const Matrix& bias) {
   if (row_scale == nullptr && !bias) return;
   const dim3 grid(to_unsigned(out.rows), to_unsigned(ceil_div<int64_t>(out.cols, kThreads)));
   launch(finish_kernel, grid, dim3(kThreads), 0, queue_, typed<float>(out), out.stride, out.cols, row_scale,
          bias.data, bias.dtype);
-}
-
-void CudaBackend::add_bias(const Matrix& bias, const Matrix& out) {
-  const dim3 grid(to_unsigned(out.rows), to_unsigned(ceil_div<int64_t>(out.cols, kThreads)));
-  launch(finish_kernel, grid, dim3(kThreads), 0, queue_, typed<float>(out), out.stride, out.cols,
-         static_cast<const float*>(nullptr), bias.data, bias.dtype);
 }
 
 const float* CudaBackend::gemm_two_terms(const Matrix& x, const Matrix& w, const Matrix& out) {

@@ -227,7 +227,7 @@ void CudaBackend::quant_gemm(const Matrix& x, const Matrix& w, const Matrix& bia
     cuda::gemm(blas(), rounded, Matrix(panel_data, DType::kBF16, rows, w.cols),
                Matrix(typed<float>(out) + first, DType::kF32, out.rows, rows, out.stride));
   }
-  if (bias) add_bias(bias, out);
+  finish(out, nullptr, bias);
 }
 
 }  // namespace lariat
