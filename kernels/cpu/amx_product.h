@@ -47,34 +47,16 @@ template <class Tiles>
 void multiply_amx_block(const char* x, const char* w, int64_t tiles, bool first, char* sums,
                         const AmxAhead& ahead) {
   constexpr int64_t kRow = 64;
-  if (first) {
-    Tiles::template zero<0>();
-    Tiles::template zero<1>();
-    Tiles::template zero<2>();
-    Tiles::template zero<3>();
-  } else {
-    Tiles::template load<0>(sums, kRow);
-    Tiles::template load<1>(sums + kTileBytes, kRow);
-    Tiles::template load<2>(sums + 2 * kTileBytes, kRow);
-    Tiles::template load<3>(sums + 3 * kTileBytes, kRow);
-  }
-  for (int64_t t = 0; t < tiles; ++t, x += 2 * kTileBytes, w += 2 * kTileBytes) {
-    Tiles::template load<4>(x, kRow);
-    Tiles::template load<6>(w, kRow);
-    Tiles::template dot<0, 4, 6>();
-    Tiles::template load<7>(w + kTileBytes, kRow);
-    Tiles::template dot<1, 4, 7>();
-    Tiles::template load<5>(x + kTileBytes, kRow);
-    Tiles::template dot<2, 5, 6>();
-    Tiles::template dot<3, 5, 7>();
-    const int64_t rows = t < ahead.lines ? ahead.rows : 0;
-    for (int64_t r = 0; r < rows; ++r) Tiles::fetch(ahead.w + r * ahead.stride + t * 64);
-    for (int64_t l = 0; l < ahead.x_lines; ++l) Tiles::fetch(ahead.x + (t * ahead.x_lines + l) * 64);
-  }
-  Tiles::template store<0>(sums, kRow);
-  Tiles::template store<1>(sums + kTileBytes, kRow);
-  Tiles::template store<2>(sums + 2 * kTileBytes, kRow);
-  Tiles::template store<3>(sums + 3 * kTileBytes, kRow);
+  char* const corners[4] = {sums, sums + kTileBytes, sums + 2 * kTileBytes, sums + 3 * kTileBytes};
+  multiply_tiles<Tiles>({x, kRow, kTileBytes, 2 * kTileBytes}, {w, kRow, kTileBytes, 2 * kTileBytes}, tiles,
+                        first, corners, kRow, [&](int64_t t) {
+                          const int64_t rows = t < ahead.lines ? ahead.rows : 0;
+                          for (int64_t r = 0; r < rows; ++r)
+                            Tiles::fetch(ahead.w + r * ahead.stride + t * 64);
+                          for (int64_t l = 0; l < ahead.x_lines; ++l) {
+                            Tiles::fetch(ahead.x + (t * ahead.x_lines + l) * 64);
+                          }
+                        });
 }
 
 // How a product is cut. No sum depends on it.

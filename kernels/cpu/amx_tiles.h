@@ -36,6 +36,46 @@ constexpr TileConfig full_tiles() {
   return config;
 }
 
+// Tiles of an operand: 2 of them, `half` bytes apart, at each step, `step` bytes further each time.
+struct TilePlaces {
+  const char* at;
+  int64_t stride, half, step;
+};
+
+// 2 x 2 tiles of sums at `corner` (upper left, upper right, lower left, lower right), rows `stride` bytes
+// apart, += a b over `depth` steps; zero: from nothing. beside(t) runs while step t is multiplied.
+template <class Tiles, class Beside>
+void multiply_tiles(const TilePlaces& a, const TilePlaces& b, int64_t depth, bool zero,
+                    char* const (&corner)[4], int64_t stride, const Beside& beside) {
+  if (zero) {
+    Tiles::template zero<0>();
+    Tiles::template zero<1>();
+    Tiles::template zero<2>();
+    Tiles::template zero<3>();
+  } else {
+    Tiles::template load<0>(corner[0], stride);
+    Tiles::template load<1>(corner[1], stride);
+    Tiles::template load<2>(corner[2], stride);
+    Tiles::template load<3>(corner[3], stride);
+  }
+  for (int64_t t = 0; t < depth; ++t) {
+    const char *left = a.at + t * a.step, *right = b.at + t * b.step;
+    Tiles::template load<4>(left, a.stride);
+    Tiles::template load<6>(right, b.stride);
+    Tiles::template dot<0, 4, 6>();
+    Tiles::template load<7>(right + b.half, b.stride);
+    Tiles::template dot<1, 4, 7>();
+    Tiles::template load<5>(left + a.half, a.stride);
+    Tiles::template dot<2, 5, 6>();
+    Tiles::template dot<3, 5, 7>();
+    beside(t);
+  }
+  Tiles::template store<0>(corner[0], stride);
+  Tiles::template store<1>(corner[1], stride);
+  Tiles::template store<2>(corner[2], stride);
+  Tiles::template store<3>(corner[3], stride);
+}
+
 #if defined(__x86_64__)
 
 // Only where has_amx_bf16(). All state belongs to the calling thread.

@@ -57,42 +57,12 @@ void pack_value_pairs(const uint16_t* from, int64_t stride, void* to);
 void tiled_softmax(const AttentionTask& task, const TiledMemory& memory, int64_t row, int64_t base,
                    int64_t keys);
 
-// c (2 x 2 tiles, rows c_stride bytes apart) += a b over `depth` tiles of 32; zero: from nothing. Tiles of a:
-// a_half bytes from the upper rows to the lower, a_step from step to step; of b likewise.
-struct TilePlaces {
-  const char* at;
-  int64_t stride, half, step;
-};
+// 2 x 2 tiles side by side at c, rows `stride` bytes apart.
 template <class Tiles>
-void multiply_tiles(const TilePlaces& a, const TilePlaces& b, int64_t depth, bool zero, char* c,
-                    int64_t c_stride) {
-  char* const corner[4] = {c, c + 64, c + kTileRows * c_stride, c + kTileRows * c_stride + 64};
-  if (zero) {
-    Tiles::template zero<0>();
-    Tiles::template zero<1>();
-    Tiles::template zero<2>();
-    Tiles::template zero<3>();
-  } else {
-    Tiles::template load<0>(corner[0], c_stride);
-    Tiles::template load<1>(corner[1], c_stride);
-    Tiles::template load<2>(corner[2], c_stride);
-    Tiles::template load<3>(corner[3], c_stride);
-  }
-  for (int64_t t = 0; t < depth; ++t) {
-    const char *left = a.at + t * a.step, *right = b.at + t * b.step;
-    Tiles::template load<4>(left, a.stride);
-    Tiles::template load<6>(right, b.stride);
-    Tiles::template dot<0, 4, 6>();
-    Tiles::template load<7>(right + b.half, b.stride);
-    Tiles::template dot<1, 4, 7>();
-    Tiles::template load<5>(left + a.half, a.stride);
-    Tiles::template dot<2, 5, 6>();
-    Tiles::template dot<3, 5, 7>();
-  }
-  Tiles::template store<0>(corner[0], c_stride);
-  Tiles::template store<1>(corner[1], c_stride);
-  Tiles::template store<2>(corner[2], c_stride);
-  Tiles::template store<3>(corner[3], c_stride);
+void multiply_square(const TilePlaces& a, const TilePlaces& b, int64_t depth, bool zero, char* c,
+                     int64_t stride) {
+  char* const corners[4] = {c, c + 64, c + kTileRows * stride, c + kTileRows * stride + 64};
+  multiply_tiles<Tiles>(a, b, depth, zero, corners, stride, [](int64_t) {});
 }
 
 // The task's head in the page of `base`, positions before last_key: packed, zeros after them, for what lies
@@ -132,8 +102,8 @@ void attend_rows(const AttentionTask& task, const TiledMemory& memory, int64_t r
   const TilePlaces queries{memory.queries + row * task.layer->head_dim * 2, 64, half, kTileBytes};
   for (int64_t key = 0; key < keys; key += 2 * kTileRows) {
     const TilePlaces packed{memory.keys + key / kTileRows * half, 64, half, kTileBytes};
-    multiply_tiles<Tiles>(queries, packed, depth, true, reinterpret_cast<char*>(memory.scores + key),
-                          kScoreStride * 4);
+    multiply_square<Tiles>(queries, packed, depth, true, reinterpret_cast<char*>(memory.scores + key),
+                           kScoreStride * 4);
   }
   tiled_softmax(task, memory, row, base, keys);
   const TilePlaces weights{reinterpret_cast<char*>(memory.weights), kWeightStride * 4,
@@ -141,8 +111,8 @@ void attend_rows(const AttentionTask& task, const TiledMemory& memory, int64_t r
   for (int64_t d = 0; d < task.value_stride; d += 2 * kTileRows) {
     const TilePlaces values{memory.values + d / kTileRows * kTileBytes, 64, kTileBytes,
                             task.value_stride / kTileRows * kTileBytes};
-    multiply_tiles<Tiles>(weights, values, keys / kTileColumns, false,
-                          reinterpret_cast<char*>(task.acc + row * task.stride + d), task.stride * 4);
+    multiply_square<Tiles>(weights, values, keys / kTileColumns, false,
+                           reinterpret_cast<char*>(task.acc + row * task.stride + d), task.stride * 4);
   }
 }
 

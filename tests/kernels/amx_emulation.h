@@ -1,4 +1,6 @@
 #pragma once
+#include <gtest/gtest.h>
+
 #include <cfloat>
 #include <cmath>
 #include <cstring>
@@ -6,12 +8,20 @@
 #include <string>
 
 #include "kernels/cpu/amx_tiles.h"
+#include "kernels/cpu/cpu_features.h"
 
 // AmxTiles in plain C++, for processors without it: the tile instructions as Intel's Software Developer's
 // Manual, volume 2, writes them down (LDTILECFG, TILELOADD, TILESTORED, TILEZERO, TILERELEASE, TDPBF16PS).
 // Where the processor raises an exception, this throws; memory is touched by memcpy of exactly the bytes that
 // the instruction touches, so that AddressSanitizer sees it.
 namespace lariat::test {
+
+// Tests on the processor's own tiles, where it has them.
+struct OnAmx : testing::Test {
+  void SetUp() override {
+    if (!cpu::has_amx_bf16()) GTEST_SKIP() << cpu::amx_bf16_unavailable_reason();
+  }
+};
 
 class TileFault : public std::runtime_error {
   using std::runtime_error::runtime_error;

@@ -202,12 +202,7 @@ TEST(AmxEmulated, HonoursStridesAndBias) { check_strides_and_bias(emulated_produ
 TEST(AmxEmulated, NanReachesItsRowAndNothingElse) { check_nan(emulated_product<EmulatedTiles>); }
 TEST(AmxEmulated, NoSplitChangesABit) { check_splits(emulated_product<EmulatedTiles>); }
 
-class AmxProcessor : public testing::Test {
- protected:
-  void SetUp() override {
-    if (!cpu::has_amx_bf16()) GTEST_SKIP() << cpu::amx_bf16_unavailable_reason();
-  }
-};
+using AmxProcessor = OnAmx;
 
 TEST_F(AmxProcessor, MatchesReference) { check_shapes(cpu::gemm_amx); }
 TEST_F(AmxProcessor, SumsInTheOrderOfColumns) { check_bits(cpu::gemm_amx); }

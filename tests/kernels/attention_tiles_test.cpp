@@ -133,12 +133,7 @@ void check_tiled_splits(Attend attend) {
 TEST(AmxAttentionEmulated, MatchesTheVectorKernel) { check_tiled_cases(cpu::attention_tiles<EmulatedTiles>); }
 TEST(AmxAttentionEmulated, NoSplitChangesABit) { check_tiled_splits(cpu::attention_tiles<EmulatedTiles>); }
 
-class AmxAttentionProcessor : public testing::Test {
- protected:
-  void SetUp() override {
-    if (!cpu::has_amx_bf16()) GTEST_SKIP() << cpu::amx_bf16_unavailable_reason();
-  }
-};
+using AmxAttentionProcessor = OnAmx;
 TEST_F(AmxAttentionProcessor, MatchesTheVectorKernel) { check_tiled_cases(cpu::attention_amx); }
 TEST_F(AmxAttentionProcessor, NoSplitChangesABit) { check_tiled_splits(cpu::attention_amx); }
 TEST_F(AmxAttentionProcessor, MatchesTheEmulationBitForBit) {
