@@ -24,4 +24,15 @@ void KvGeometry::add_latent_layer(int64_t head_dim, DType dtype) {
   layers.push_back(layer);
 }
 
+void Backend::project(const Matrix& x, std::span<const Product> products, DType compute) {
+  for (const Product& product : products) matmul(x, product.w, product.bias, compute, product.out);
+}
+
+void Backend::gated(const Matrix& x, const Product& gate, const Product& up, Activation activation,
+                    DType compute) {
+  const Product products[] = {gate, up};
+  project(x, products, compute);
+  glu(gate.out, up.out, activation);
+}
+
 }  // namespace lariat

@@ -50,6 +50,11 @@ class Buffer {
   size_t bytes_ = 0;
 };
 
+// What matmul takes and gives but for x.
+struct Product {
+  Matrix w, bias, out;
+};
+
 // A weight as a backend's matmul wants it: memory owns what was made for it, and is empty where `matrix` is
 // the host's own memory, used in place.
 struct Weight {
@@ -276,6 +281,14 @@ class Backend {
   // its standard deviation (tests/kernels/matmul_cases.h). Quantised w: the same bits for any number of rows.
   virtual void matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
                       const Matrix& out) = 0;
+
+  // Several products of one x, each as matmul has it; their outs do not overlap. Here: one after the other.
+  virtual void project(const Matrix& x, std::span<const Product> products, DType compute);
+
+  // A gated linear unit: gate.out = activation(x gate.w^T + gate.bias) * (x up.w^T + up.bias), as project and
+  // glu make it. Both outs of the same shape; what is left in up.out is not specified.
+  virtual void gated(const Matrix& x, const Product& gate, const Product& up, Activation activation,
+                     DType compute);
 
   // From here to the next call, these are the sequences of rope_table, qkv_to_cache and attention, in the
   // order of their rows. What the spans and page tables point to stays as it is until then.

@@ -1,6 +1,7 @@
 #include "models/decoder.h"
 
 #include <algorithm>
+#include <array>
 
 namespace lariat {
 namespace {
@@ -194,9 +195,9 @@ void Decoder::project(size_t index, const Matrix& in, const Matrix& q) {
   const LayerWeights& weights = weights_.layers[index];
   const Matrix k = f32(current_->k, n_tokens_, kv_size(layer)),
                v = f32(current_->v, n_tokens_, kv_size(layer));
-  backend_.matmul(in, weights.q_proj, {}, compute_, q);
-  backend_.matmul(in, weights.k_proj, {}, compute_, k);
-  backend_.matmul(in, weights.v_proj, {}, compute_, v);
+  const std::array products = {Product{weights.q_proj, {}, q}, Product{weights.k_proj, {}, k},
+                               Product{weights.v_proj, {}, v}};
+  backend_.project(in, products, compute_);
   if (weights.q_norm) backend_.norm(q, weights.q_norm, q);
   if (weights.k_norm) backend_.norm(k, weights.k_norm, k);
   backend_.qkv_to_cache(q, k, v, weights.qkv, table_of(layer.attention.rope), geometry_.layers[index]);
@@ -221,11 +222,14 @@ void Decoder::ffn_block(size_t index, const Matrix& in) {
 void Decoder::inner_block(const FeedForwardSpec& spec, const LayerWeights& weights, const Matrix& in) {
   const Matrix gate = f32(current_->gate, n_tokens_, spec.intermediate_size),
                up = f32(current_->up, n_tokens_, spec.intermediate_size);
-  backend_.matmul(in, weights.up_proj, weights.up_bias, compute_, up);
-  if (spec.gated) backend_.matmul(in, weights.gate_proj, weights.gate_bias, compute_, gate);
-  const Matrix& inner = spec.gated ? gate : up;
-  backend_.glu(inner, spec.gated ? up : Matrix(), spec.activation);
-  backend_.matmul(inner, weights.down_proj, weights.down_bias, compute_, normed_);
+  if (spec.gated) {
+    backend_.gated(in, {weights.gate_proj, weights.gate_bias, gate}, {weights.up_proj, weights.up_bias, up},
+                   spec.activation, compute_);
+  } else {
+    backend_.matmul(in, weights.up_proj, weights.up_bias, compute_, up);
+    backend_.glu(up, Matrix(), spec.activation);
+  }
+  backend_.matmul(spec.gated ? gate : up, weights.down_proj, weights.down_bias, compute_, normed_);
 }
 
 // What each token's experts make of it, row by choice, not yet weighed. The router is not rounded to 16 bits:

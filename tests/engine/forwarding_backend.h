@@ -38,6 +38,13 @@ class ForwardingBackend : public Backend {
               const Matrix& out) override {
     counted().matmul(x, w, bias, compute, out);
   }
+  void project(const Matrix& x, std::span<const Product> products, DType compute) override {
+    counted().project(x, products, compute);
+  }
+  void gated(const Matrix& x, const Product& gate, const Product& up, Activation activation,
+             DType compute) override {
+    counted().gated(x, gate, up, activation, compute);
+  }
   void begin_step(std::span<const StepSequence> sequences) override { counted().begin_step(sequences); }
   void rope_table(std::span<const SequenceRope> ropes, const RopeTable& table) override {
     counted().rope_table(ropes, table);
