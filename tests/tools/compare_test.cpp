@@ -85,6 +85,36 @@ TEST_F(CompareScript, TellsNearCoresFromFarOnes) {
   EXPECT_NE(out.find("bf16 near: read 50.0 GB/s"), std::string::npos) << out;
 }
 
+// A peer that dies is shown with what it died of, and the others go on.
+TEST_F(CompareScript, ShowsPeersThatDie) {
+  ASSERT_EQ(run("--lariat " + lariat() + " --config c.json --dtypes bf16 --rounds 3 --gguf bf16=m.gguf" +
+                " --peer quits=" + script("quits", "echo tiles >&2; exit 132\n") +
+                " --peer crashes=" + script("crashes", "kill -ILL $$\n") + " --peer llama.cpp=" + peer()),
+            0)
+      << slurp(dir_ / "err");
+  const std::string out = slurp(dir_ / "out"), calls = slurp(dir_ / "calls");
+  EXPECT_NE(
+      out.find(
+          "| tg64 | bf16 | 20.0 (10.0 .. 30.0) | exit 132 | SIGILL | 16.0 (16.0 .. 16.0) | - | - | 1.25 |"),
+      std::string::npos)
+      << out;
+  EXPECT_NE(slurp(dir_ / "err").find("quits: "), std::string::npos);
+  EXPECT_EQ(std::count(calls.begin(), calls.end(), '\n'), 6);  // three rounds of the two that live
+}
+
+// transformers is asked as llama-bench is, by its own script, for the model itself and for floats only.
+TEST_F(CompareScript, TakesTransformersForFloats) {
+  ASSERT_EQ(run("--lariat " + lariat() +
+                " --config c.json --dtypes bf16,q8 --depths 0,32 --rounds 1 --transformers " + peer()),
+            0)
+      << slurp(dir_ / "err");
+  const std::string out = slurp(dir_ / "out"), calls = slurp(dir_ / "calls");
+  EXPECT_NE(calls.find("transformers_bench.py --dtype bf16 -m c.json -t"), std::string::npos) << calls;
+  EXPECT_NE(calls.find("-o json -d 32"), std::string::npos) << calls;
+  EXPECT_EQ(calls.find("--dtype q8"), std::string::npos) << calls;
+  EXPECT_NE(out.find("| transformers tok/s |"), std::string::npos) << out;
+}
+
 TEST_F(CompareScript, SaysWhatIsWrong) {
   EXPECT_EQ(run("--lariat /no/such --config c.json"), 1);
   EXPECT_NE(slurp(dir_ / "err").find("/no/such: no such program"), std::string::npos);

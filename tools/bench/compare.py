@@ -5,9 +5,11 @@
         --peer llama.cpp=/path/llama-bench --gguf bf16=m-bf16.gguf --gguf q8=m-q8_0.gguf --gguf q4=m-q4_0.gguf
 
 Builds and downloads nothing. A peer is a program with llama-bench's options and JSON (llama.cpp, ik_llama.cpp);
-peers are optional and may be several. A peer's own options follow its path: --peer "ik=/path/llama-bench -rtr 1". Every
-round runs each program once, one after the other, so that what else the machine does falls on all of them; medians are
-over rounds. lariat measures the machine's limits (read bandwidth, products in registers) in the same runs.
+peers are optional and may be several. A peer's own options follow its path: --peer "ik=/path/llama-bench -rtr 1".
+--transformers PYTHON, one with torch and transformers, adds those (transformers_bench.py) for weights that are floats.
+Every round runs each program once, one after the other, so that what else the machine does falls on all of them; medians
+are over rounds. A peer that dies is not run again and stands in the table with its exit code. lariat measures the
+machine's limits (read bandwidth, products in registers) in the same runs.
 
 The two cores of a virtual machine may share one core complex, and its path to memory, or have one each, and the host
 changes that at any moment. With --probe build/core_hop, the cores are asked before and after each run; one that began and
@@ -21,10 +23,12 @@ import json
 import os
 import platform
 import shlex
+import signal
 import statistics
 import subprocess
 import sys
 
+FLOATS = ("f32", "bf16", "f16")
 NEAR_NS = 80  # a hop within a core complex takes 15 to 30 ns, one to another complex 150
 TRIES = 4     # of a run during which the cores changed places
 
@@ -44,10 +48,15 @@ def named(values, option):
     return pairs
 
 
+class Died(Exception):
+    """How a program ended (its exit code, or the signal that killed it), and a line that says so."""
+
+
 def run_json(command):
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
-        fail(f"{command[0]} ended with {done.returncode}: {done.stderr.strip().splitlines()[-1:]}")
+        how = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit {done.returncode}"
+        raise Died(how, f"{command[0]} ended with {done.returncode}: {done.stderr.strip().splitlines()[-1:]}")
     try:
         return json.loads(done.stdout)
     except json.JSONDecodeError as error:
@@ -65,13 +74,24 @@ def lariat_once(args, dtype, depth):
     return {result["test"]: result["tok_s_median"] for result in out["results"]}, out["limits"]
 
 
-def peer_once(program, gguf, args, depth):
+def peer_once(program, model, args, depth):
     """llama-bench -o json: one object per test, with n_prompt, n_gen and avg_ts. It measures no limits."""
-    command = [*shlex.split(program), "-m", gguf, "-t", str(args.threads), "-p", str(args.prompt), "-n", str(args.gen),
+    command = [*shlex.split(program), "-m", model, "-t", str(args.threads), "-p", str(args.prompt), "-n", str(args.gen),
                "-r", "1", "-o", "json"]
     if depth > 0:
         command += ["-d", str(depth)]
     return {"pp" if test["n_prompt"] > 0 else "tg": test["avg_ts"] for test in run_json(command)}, {}
+
+
+def programs(args, dtype, depth):
+    """-> {name: what runs it once} of all that take these weights"""
+    runs = {"lariat": lambda: lariat_once(args, dtype, depth)}
+    for name, program in args.peers.items():
+        if name == "transformers" and dtype in FLOATS:
+            runs[name] = lambda p=program: peer_once(f"{p} --dtype {dtype}", args.model or args.config, args, depth)
+        elif name != "transformers" and dtype in args.ggufs:
+            runs[name] = lambda p=program: peer_once(p, args.ggufs[dtype], args, depth)
+    return runs
 
 
 def place(args):
@@ -95,8 +115,9 @@ def in_one_place(args, run):
 
 
 def measure(args):
-    """-> {(program, dtype, depth, test, place): [tokens per second]}, {(dtype, name, place): best limit}"""
-    speeds, limits = {}, {}
+    """-> {(program, dtype, depth, test, place): [tokens per second]}, {(dtype, name, place): best limit},
+    {(program, dtype, depth): how it died}"""
+    speeds, limits, deaths = {}, {}, {}
 
     def keep(program, dtype, depth, run):
         (tests, measured), where = in_one_place(args, run)
@@ -108,32 +129,40 @@ def measure(args):
     for round_number in range(args.rounds):
         for dtype in args.dtypes:
             for depth in args.depths:
-                keep("lariat", dtype, depth, lambda: lariat_once(args, dtype, depth))
-                for peer, program in args.peers.items():
-                    if dtype in args.ggufs:
-                        keep(peer, dtype, depth, lambda: peer_once(program, args.ggufs[dtype], args, depth))
+                for name, run in programs(args, dtype, depth).items():
+                    try:
+                        if (name, dtype, depth) not in deaths:
+                            keep(name, dtype, depth, run)
+                    except Died as death:
+                        how, line = death.args
+                        if name == "lariat":
+                            fail(line)
+                        print(f"compare: {name}: {line}", file=sys.stderr)
+                        deaths[name, dtype, depth] = how
         print(f"compare: round {round_number + 1} of {args.rounds}", file=sys.stderr)
-    return speeds, limits
+    return speeds, limits, deaths
 
 
-def cell(args, rates):
+def cell(args, rates, death):
     if not rates:
-        return "-"
+        return death or "-"
     counted = f"; {len(rates)}" if args.probe else ""
-    return f"{statistics.median(rates):.1f} ({min(rates):.1f} .. {max(rates):.1f}{counted})"
+    died = f", then {death}" if death else ""
+    return f"{statistics.median(rates):.1f} ({min(rates):.1f} .. {max(rates):.1f}{counted}){died}"
 
 
-def row(args, speeds, key, name):
+def row(args, speeds, deaths, key, name):
     """One line of the table, or None where nobody has a figure. key: (dtype, depth, test, place)"""
+    died = [deaths.get((program, *key[:2])) for program in ("lariat", *args.peers)]
     ours, *theirs = [speeds.get((program, *key)) for program in ("lariat", *args.peers)]
     if not ours and not any(theirs):
         return None
-    cells = [name, key[0]] + ([key[3]] if args.probe else []) + [cell(args, t) for t in (ours, *theirs)]
+    cells = [name, key[0]] + ([key[3]] if args.probe else []) + [cell(args, t, d) for t, d in zip((ours, *theirs), died)]
     cells += [f"{statistics.median(ours) / statistics.median(t):.2f}" if ours and t else "-" for t in theirs]
     return "| " + " | ".join(cells) + " |"
 
 
-def table(args, speeds, limits):
+def table(args, speeds, limits, deaths):
     heads = ["test", "weights"] + (["cores"] if args.probe else []) + ["lariat tok/s"]
     heads += [f"{peer} tok/s" for peer in args.peers] + [f"lariat / {peer}" for peer in args.peers]
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
@@ -144,7 +173,7 @@ def table(args, speeds, limits):
             for dtype in args.dtypes:
                 for where in places:
                     name = f"{test}{sizes[test]}" + (f"@{depth}" if depth else "")
-                    line = row(args, speeds, (dtype, depth, test, where), name)
+                    line = row(args, speeds, deaths, (dtype, depth, test, where), name)
                     lines += [line] if line else []
     names = {"read_gb_s": "read {:.1f} GB/s", "gemm_tflop_s": "products {:.3f} TFLOP/s"}
     measured = []
@@ -181,13 +210,13 @@ def without_folders(word):
     return name + equals + (os.path.basename(first) if os.path.isabs(first) else first) + space + rest
 
 
-def report(args, speeds, limits):
+def report(args, speeds, limits, deaths):
     command = "tools/bench/compare.py " + " ".join(shlex.quote(without_folders(word)) for word in sys.argv[1:])
     load = os.getloadavg()[0]
     return [f"`{command}`", "",
             f"{cpu_model()}, {os.cpu_count()} cores, {args.threads} threads; commit {commit()}; medians of "
             f"{args.rounds} alternating rounds (slowest .. fastest{'; how many' if args.probe else ''}); load average at the end {load:.1f}.",
-            ""] + table(args, speeds, limits)
+            ""] + table(args, speeds, limits, deaths)
 
 
 def write_docs(path, mark, lines):
@@ -211,6 +240,7 @@ def arguments():
     parser.add_argument("--model", help="a checkpoint folder")
     parser.add_argument("--config", help="a config.json to build a random model from")
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=PROGRAM", help="a llama-bench")
+    parser.add_argument("--transformers", metavar="PYTHON", help="adds transformers: a Python that has it")
     parser.add_argument("--gguf", action="append", default=[], metavar="DTYPE=FILE", help="the peers' model")
     parser.add_argument("--dtypes", default="bf16,q8,q4", help="of f32,bf16,f16,q8,q4")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
@@ -227,6 +257,9 @@ def arguments():
     if args.rounds < 1:
         fail("--rounds must be at least 1")
     args.peers, args.ggufs = named(args.peer, "--peer"), named(args.gguf, "--gguf")
+    if args.transformers:
+        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "transformers_bench.py")
+        args.peers["transformers"] = f"{shlex.quote(args.transformers)} {shlex.quote(script)}"
     args.dtypes = args.dtypes.split(",")
     args.depths = [int(depth) for depth in args.depths.split(",")]
     return args
@@ -238,8 +271,7 @@ def main():
                     *([args.probe] if args.probe else [])]:
         if not os.access(program, os.X_OK):
             fail(f"{program}: no such program; build it first")
-    speeds, limits = measure(args)
-    lines = report(args, speeds, limits)
+    lines = report(args, *measure(args))
     if args.docs:
         write_docs(args.docs, args.mark, lines)
     print("\n".join(lines))
