@@ -23,7 +23,8 @@ class CudaBackend final : public Backend {
  public:
   // Up to this many tokens, a product reads its weights through gemv; beyond, cuBLAS takes over.
   static constexpr int kGemvTokens = 8;
-  static constexpr int kQuantGemvTokens = 8;  // the same of quantised weights
+  static constexpr int kMmaTokens = 16;       // the same of bf16 weights and bf16 products
+  static constexpr int kQuantGemvTokens = 8;  // and of quantised weights
 
   explicit CudaBackend(int device = 0, cuda::LaunchQueue::Warn warn = {});
   ~CudaBackend() override;
@@ -51,6 +52,10 @@ class CudaBackend final : public Backend {
                 const Matrix& out) override;
   void matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
               const Matrix& out) override;
+  // Of a few tokens one launch for all products, and for a gated unit of float weights.
+  void project(const Matrix& x, std::span<const Product> products, DType compute) override;
+  void gated(const Matrix& x, const Product& gate, const Product& up, Activation activation,
+             DType compute) override;
   void begin_step(std::span<const StepSequence> sequences) override;
   void rope_table(std::span<const SequenceRope> ropes, const RopeTable& table) override;
   void qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& epilogue,
@@ -114,11 +119,25 @@ class CudaBackend final : public Backend {
   void convert(const Matrix& from, DType rounding, const Matrix& to);
   // out[t][o] = out[t][o] * row_scale[t] + bias[o]; either may be absent.
   void finish(const Matrix& out, const float* row_scale, const Matrix& bias);
-  void quant_matmul(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out);
-  void quant_gemm(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out);
+  // The kernels for a few tokens: on tensor cores, by vectors, or by single weights where rows of w or x do
+  // not begin at multiples of 16 bytes. kNone: too many tokens, or weights of several dtypes or quantised.
+  enum class GemvKind : uint8_t { kNone, kMma, kVector, kElement };
+  static GemvKind gemv_kind(const Matrix& x, std::span<const Product> products, DType compute);
+  // Up to three products in one launch; or, with `gated`, the unit of two whose activation that is.
+  void gemv(GemvKind kind, const Matrix& x, std::span<const Product> products, DType compute,
+            const Activation* gated);
+  // The same of quantised weights; false, and nothing, where that is not for these.
+  bool quant_gemv(const Matrix& x, std::span<const Product> products);
+  // The products of many tokens. x is rounded once for those of one x.
+  struct RoundedX {
+    Matrix matrix;
+    DType compute = DType::kF32;  // what its values are rounded to
+  };
+  const Matrix& round_x(const Matrix& x, DType compute, DType dtype, RoundedX& rounded);
+  void gemm(const Matrix& x, const Product& product, DType compute, RoundedX& rounded);
+  void float_gemm(const Matrix& x, const Matrix& w, const Matrix& out);
+  void quant_gemm(const Matrix& x, const Matrix& w, const Matrix& out);
   Weight load_quantized(const Matrix& host, DType dtype);
-  void gemv(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute, const Matrix& out);
-  void gemm(const Matrix& x, const Matrix& w, DType compute, const Matrix& out);
   // An f32 product with f16 weights at the speed of the tensor cores: x goes as two f16 terms. Row t of out
   // is still to be multiplied by element t of what is returned.
   const float* gemm_two_terms(const Matrix& x, const Matrix& w, const Matrix& out);

@@ -1,147 +1,272 @@
-#include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/gemv.cuh"
 
-// Matrix products of a few tokens: every weight is read once, at the speed of memory.
+#include <algorithm>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/ptx.cuh"
+
+// Matrix products of a few tokens: every weight is read once, at the speed of memory. One token, and several
+// in f32, go through the kernel here; several in bf16 through that of gemv_mma.cu.
 namespace lariat {
 namespace {
 
 using namespace cuda;
 
-struct Gemv {
-  const void* w;  // [rows][cols]
-  const float* x;
-  const void* bias;  // one row, or null
-  DType bias_dtype;
-  float* out;
-  int64_t w_stride, x_stride, out_stride, rows, cols;
-  int tokens;
-  int parts;  // warps that share the columns of a row: 1, 2 or 4
-};
-
 constexpr int kWarps = 4;
-constexpr int kRows = 2;  // rows of w per warp: enough reuse of x that its loads from L1 do not matter
 
-struct GemvShape {
-  int parts;
-  dim3 grid;
+// Loads of weights that a lane has on their way at once.
+template <int kTokens>
+constexpr int kLoads = kTokens <= 4 ? 8 : 6;
+
+// Rows of weights per warp: with more of them x is loaded less often and takes fewer registers; with several
+// tokens, their sums take more.
+template <int kTokens>
+constexpr int kRows = kTokens == 1 ? 4 : 2;
+
+// Blocks per multiprocessor: as many as leave a thread the registers for its loads and sums.
+template <int kTokens>
+constexpr int kBlocks = kTokens == 1   ? 5
+                        : kTokens <= 4 ? 4
+                                       : 3;
+
+// kStep neighbouring weights as they lie in memory. kStep: 1, or what 16 bytes hold.
+template <class W, int kStep>
+struct Weights {
+  using Raw = std::conditional_t<kStep == 1, W, uint4>;
+  Raw raw;
+
+  __device__ __forceinline__ void load(const W* address) {
+    if constexpr (kStep == 1) {
+      raw = *address;
+    } else {
+      raw = load16_weights(address);
+    }
+  }
+  __device__ __forceinline__ void unpack(float (&out)[kStep]) const {
+    if constexpr (kStep == 1) {
+      out[0] = to_float(raw);
+    } else {
+      unpack16<W>(raw, out);
+    }
+  }
 };
 
-// The one place that decides a launch: a warp per two rows, or several warps per two rows when there are too
-// few rows to have sixteen warps on every multiprocessor, which is what it takes to keep memory busy.
-GemvShape gemv_shape(int64_t rows, int multiprocessors) {
-  const int64_t row_groups = ceil_div<int64_t>(rows, kRows);
-  int parts = 1;
-  while (parts < kWarps && row_groups * parts < int64_t{16} * multiprocessors) parts *= 2;
-  return {parts, dim3(to_unsigned(ceil_div<int64_t>(row_groups, kWarps / parts)))};
+// x rounded to C, two values in one instruction.
+template <class C, int kStep>
+__device__ __forceinline__ void round_x(float (&x)[kStep]) {
+  if constexpr (!std::is_same_v<C, float>) {
+#pragma unroll
+    for (int j = 0; j < kStep; j += 2) unpack_word<C>(pack2_quick<C>(x[j], x[j + 1]), x + j);
+  }
 }
 
-// The part of kRows x kTokens dot products that falls to this lane. C: what x is rounded to.
-template <class W, class C, int kTokens, int kStep>
-__device__ __forceinline__ void accumulate(const Gemv& g, int64_t first_row, int part,
-                                           float (&sum)[kRows][kTokens]) {
-  const auto* w = static_cast<const W*>(g.w);
-  const int lane = lane_index();
-  const int64_t step = int64_t{g.parts} * kWarpSize * kStep;
-#pragma unroll 4
-  for (int64_t i = (int64_t{part} * kWarpSize + lane) * kStep; i < g.cols; i += step) {
-    float weights[kRows][kStep];
+// sum += this lane's products of some steps of columns, the first at `first`. All loads of weights come
+// before the first use. kTail: steps from `end` on do not count; their loads fetch column 0 instead, so that
+// they need not wait for a comparison. C: what x is rounded to.
+template <class W, class C, int kTokens, int kStep, bool kTail>
+__device__ __forceinline__ void multiply_batch(const Gemv& g, const W* const (&w)[kRows<kTokens>], int first,
+                                               int end, float (&sum)[kRows<kTokens>][kTokens]) {
+  constexpr int kWide = kWarpSize * kStep, kSteps = kLoads<kTokens> / kRows<kTokens>;
+  Weights<W, kStep> loaded[kSteps][kRows<kTokens>];
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const int64_t row = first_row + r < g.rows ? first_row + r : g.rows - 1;
-      load_weights<W, kStep>(w + row * g.w_stride + i, weights[r]);
+  for (int s = 0; s < kSteps; ++s) {
+#pragma unroll
+    for (int r = 0; r < kRows<kTokens>; ++r) {
+      loaded[s][r].load(kTail && first + s * kWide >= end ? w[r] : w[r] + first + s * kWide);
     }
+  }
+  const float* x = static_cast<const float*>(g.x) + first;
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s) {
+    if (kTail && first + s * kWide >= end) break;
+    float weights[kRows<kTokens>][kStep];
+#pragma unroll
+    for (int r = 0; r < kRows<kTokens>; ++r) loaded[s][r].unpack(weights[r]);
 #pragma unroll
     for (int t = 0; t < kTokens; ++t) {
-      const int64_t token = t < g.tokens ? t : g.tokens - 1;
-      float x[kStep];
-      load_x<kStep>(g.x + token * g.x_stride + i, x);
+      const int token = t < g.tokens ? t : g.tokens - 1;
+      float values[kStep];
+      load_x<kStep>(x + token * g.x_stride + s * kWide, values);
+      round_x<C>(values);
 #pragma unroll
       for (int j = 0; j < kStep; ++j) {
-        const float value = to_float(from_float<C>(x[j]));
 #pragma unroll
-        for (int r = 0; r < kRows; ++r) sum[r][t] += value * weights[r][j];
+        for (int r = 0; r < kRows<kTokens>; ++r) sum[r][t] += values[j] * weights[r][j];
       }
     }
   }
 }
 
-// out[t][o] for up to kTokens tokens. Grid: gemv_shape; 128 threads; static shared memory for the parts'
-// sums. Bound by memory: the weights are streamed past the caches, x stays in L1. kStep: columns per load; 1
-// when rows of w or x are not aligned to 16 bytes.
+// The part of kRows x kTokens dot products that falls to this lane. A step is what a warp loads at once of a
+// row; of all, part p of g.parts has an equal share, one after the other.
 template <class W, class C, int kTokens, int kStep>
-__global__ void __launch_bounds__(kWarps* kWarpSize) gemv_kernel(const Gemv g) {
-  constexpr int kSums = kRows * kTokens;
-  LARIAT_SHARED(float, partial, kWarps* kSums);
-  const int warp = warp_index(), lane = lane_index();
-  const int part = warp % g.parts;
-  const int64_t groups_per_block = kWarps / g.parts;
-  const int64_t first_row = (blockIdx.x * groups_per_block + warp / g.parts) * kRows;
+__device__ __forceinline__ void accumulate(const Gemv& g, const W* const (&w)[kRows<kTokens>], int part,
+                                           float (&sum)[kRows<kTokens>][kTokens]) {
+  constexpr int kWide = kWarpSize * kStep;                          // columns of a step
+  constexpr int kBatch = kLoads<kTokens> / kRows<kTokens> * kWide;  // columns of a batch
+  const int steps = (g.cols + kWide - 1) / kWide, lane = lane_index() * kStep;
+  int at = steps * part / g.parts * kWide;
+  const int share_end = steps * (part + 1) / g.parts * kWide;
+  const int end = share_end < g.cols ? share_end : g.cols;
+#pragma unroll 1
+  for (; at + kBatch <= end; at += kBatch) {
+    multiply_batch<W, C, kTokens, kStep, false>(g, w, at + lane, end, sum);
+  }
+  if (at < end) multiply_batch<W, C, kTokens, kStep, true>(g, w, at + lane, end, sum);
+}
 
-  float sum[kRows][kTokens] = {};
-  if (first_row < g.rows) accumulate<W, C, kTokens, kStep>(g, first_row, part, sum);
+// Of a gated unit the first half of a warp's rows are those of gate, the others the same of up.
+template <int kTokens>
+__device__ __forceinline__ int rows_of_warp(const Gemv& g) {
+  return g.gated ? kRows<kTokens> / 2 : kRows<kTokens>;
+}
+
+// The outputs of a group of warps: lane r * kTokens + t stores that of row r and token t. `partial` holds the
+// warps' sums.
+template <int kTokens>
+__device__ __forceinline__ void store(const Gemv& g, const GemvProduct& p, int first_row,
+                                      const float* partial) {
+  constexpr int kSums = kRows<kTokens> * kTokens;
+  const int lane = lane_index(), token = lane % kTokens;
+  const auto total = [&](int at) {
+    float sum = partial[at];
+    for (int i = 1; i < g.parts; ++i) sum += partial[i * kSums + at];
+    return sum;
+  };
+  const int row = first_row + lane / kTokens;
+  if (lane >= rows_of_warp<kTokens>(g) * kTokens || token >= g.tokens || row >= p.rows) return;
+  float value = total(lane) + bias_of(p, row);
+  if (g.gated) {
+    value = activated(value, g.activation) * (total(kSums / 2 + lane) + bias_of(g.product[1], row));
+  }
+  p.out[token * p.out_stride + row] = value;
+}
+
+// Up to kTokens tokens of up to three products. A warp, or g.parts of them, makes kRows rows of a product,
+// or half as many of gate and of up.
+// Grid: blocks by share_blocks; 128 threads; static shared memory for the parts' sums. Bound by memory: the
+// weights are streamed past the caches, x stays in L1. kStep: columns per load; 1 when rows of w or x are not
+// aligned to 16 bytes.
+template <class W, class C, int kTokens, int kStep>
+__global__ void __launch_bounds__(kWarps* kWarpSize, kBlocks<kTokens>)
+    gemv_kernel(const __grid_constant__ Gemv g) {
+  constexpr int kSums = kRows<kTokens> * kTokens;
+  LARIAT_SHARED(float, partial, kWarps* kSums);
+  const int warp = warp_index(), part = warp % g.parts;
+  const GemvProduct& p = g.product[product_of_block(g)];
+  const int group = static_cast<int>(blockIdx.x - p.first_block) * (kWarps / g.parts) + warp / g.parts;
+  const int first_row = group * rows_of_warp<kTokens>(g);
+
+  float sum[kRows<kTokens>][kTokens] = {};
+  if (first_row < p.rows) {
+    const W* w[kRows<kTokens>];
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) {
+    for (int r = 0; r < kRows<kTokens>; ++r) {  // beyond the last row: the last again, not stored
+      const bool up = g.gated && r >= kRows<kTokens> / 2;
+      const GemvProduct& of = up ? g.product[1] : p;
+      const int row = first_row + (up ? r - kRows<kTokens> / 2 : r);
+      w[r] = static_cast<const W*>(of.w) + (row < p.rows ? row : p.rows - 1) * of.w_stride;
+    }
+    accumulate<W, C, kTokens, kStep>(g, w, part, sum);
+  }
+#pragma unroll
+  for (int r = 0; r < kRows<kTokens>; ++r) {
 #pragma unroll
     for (int t = 0; t < kTokens; ++t) {
       const float total = warp_sum(sum[r][t]);
-      if (lane == 0) partial[warp * kSums + r * kTokens + t] = total;
+      if (lane_index() == 0) partial[warp * kSums + r * kTokens + t] = total;
     }
   }
   __syncthreads();
-  const int64_t row = first_row + lane / kTokens;
-  const int token = lane % kTokens;
-  if (part != 0 || lane >= kSums || row >= g.rows || token >= g.tokens) return;
-  float total = g.bias == nullptr ? 0.0F : load_any(g.bias, g.bias_dtype, row);
-  for (int p = 0; p < g.parts; ++p) total += partial[(warp + p) * kSums + lane];
-  g.out[token * g.out_stride + row] = total;
+  if (part == 0 && first_row < p.rows) store<kTokens>(g, p, first_row, partial + warp * kSums);
 }
 
 template <class W, int kTokens, int kStep>
-void launch_gemv(const Gemv& g, dim3 grid, DType compute, LaunchQueue& queue) {
-  const dim3 block(kWarps * kWarpSize);
-  if constexpr (kTokens == 1) {
-    with_dtype(compute, [&]<class C>(C) { launch(gemv_kernel<W, C, 1, kStep>, grid, block, 0, queue, g); });
-  } else {  // x has been rounded already
-    launch(gemv_kernel<W, float, kTokens, kStep>, grid, block, 0, queue, g);
+void launch_gemv(const Gemv& g, unsigned blocks, DType compute, LaunchQueue& queue) {
+  auto kernel = gemv_kernel<W, float, kTokens, kStep>;
+  if constexpr (kTokens == 1) {  // several tokens have been rounded already
+    if (compute == DType::kBF16) kernel = gemv_kernel<W, BFloat16, 1, kStep>;
   }
+  launch(kernel, dim3(blocks), dim3(kWarps * kWarpSize), 0, queue, g);
+}
+
+// Warps that share the columns of a row: one, or several when there are too few rows to have sixteen warps on
+// every multiprocessor, which is what it takes to keep memory busy.
+int gemv_parts(std::span<const Product> products, int rows_per_warp, int multiprocessors) {
+  int64_t groups = 0;
+  for (const Product& product : products) groups += ceil_div<int64_t>(product.w.rows, rows_per_warp);
+  int parts = 1;
+  while (parts < kWarps && groups * parts < int64_t{16} * multiprocessors) parts *= 2;
+  return parts;
+}
+
+// What does not depend on how the tokens are rounded.
+Gemv gemv_of(std::span<const Product> products, const Activation* gated) {
+  Gemv g = zeroed<Gemv>();
+  for (size_t i = 0; i < products.size(); ++i) {
+    const Product& product = products[i];
+    GemvProduct& p = g.product[i];
+    p.w = product.w.data;
+    p.bias = product.bias.data;
+    p.out = typed<float>(product.out);
+    p.w_stride = product.w.stride;
+    p.out_stride = product.out.stride;
+    p.rows = static_cast<int>(product.w.rows);
+    p.bias_dtype = product.bias.dtype;
+  }
+  g.cols = static_cast<int>(products[0].w.cols);
+  g.gated = gated != nullptr;
+  if (g.gated) g.activation = *gated;
+  return g;
 }
 
 }  // namespace
 
-void CudaBackend::gemv(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
-                       const Matrix& out) {
-  const bool aligned = w.cols % (16 / static_cast<int64_t>(size_of(w.dtype))) == 0 && rows_aligned16(w) &&
-                       rows_aligned16(x) && x.cols % 4 == 0;
+CudaBackend::GemvKind CudaBackend::gemv_kind(const Matrix& x, std::span<const Product> products,
+                                             DType compute) {
+  const DType dtype = products[0].w.dtype;
+  const bool same = std::all_of(products.begin(), products.end(),
+                                [&](const Product& product) { return product.w.dtype == dtype; });
+  if (!same || is_quantized(dtype) || products.size() > size_t{kMostProducts}) return GemvKind::kNone;
+  const bool aligned =
+      x.cols % (16 / static_cast<int64_t>(size_of(dtype))) == 0 &&
+      std::all_of(products.begin(), products.end(), [](const Product& p) { return rows_aligned16(p.w); });
+  const bool bf16 = dtype == DType::kBF16 && compute == DType::kBF16;
+  if (bf16 && aligned && x.rows > 1 && x.rows <= kMmaTokens) return GemvKind::kMma;
+  if (x.rows > kGemvTokens) return GemvKind::kNone;
+  return aligned && rows_aligned16(x) ? GemvKind::kVector : GemvKind::kElement;
+}
+
+void CudaBackend::gemv(GemvKind kind, const Matrix& x, std::span<const Product> products, DType compute,
+                       const Activation* gated) {
+  const bool mma = kind == GemvKind::kMma, element = kind == GemvKind::kElement;
   Matrix rounded = x;
-  if ((x.rows > 1 || !aligned) && compute != DType::kF32) {  // else the one token is rounded on the way
-    rounded = Matrix(scratch(Scratch::kGemmX, static_cast<size_t>(x.rows * x.cols) * sizeof(float)),
-                     DType::kF32, x.rows, x.cols);
+  if (mma || ((x.rows > 1 || element) && compute != DType::kF32)) {  // else the one is rounded on the way
+    const DType dtype = mma ? compute : DType::kF32;
+    rounded = Matrix(scratch(Scratch::kGemmX, static_cast<size_t>(x.rows * x.cols) * size_of(dtype)), dtype,
+                     x.rows, x.cols);
     convert(x, compute, rounded);
   }
-  const GemvShape shape = gemv_shape(w.rows, device_.multiprocessors);
-  Gemv g = zeroed<Gemv>();
-  g.w = w.data;
-  g.x = typed<float>(rounded);
-  g.bias = bias.data;
-  g.bias_dtype = bias.dtype;
-  g.out = typed<float>(out);
-  g.w_stride = w.stride;
-  g.x_stride = rounded.stride;
-  g.out_stride = out.stride;
-  g.rows = w.rows;
-  g.cols = w.cols;
+  const auto n_products = static_cast<int>(products.size());
+  Gemv g = gemv_of(products, gated);
+  g.x = rounded.data;
+  g.x_stride = static_cast<int>(rounded.stride);
   g.tokens = static_cast<int>(x.rows);
-  g.parts = shape.parts;
-  with_dtype(w.dtype, [&]<class W>(W) {
+  if (mma) return gemv_mma(g, n_products, device_.multiprocessors, queue_);
+  const int rows = x.rows == 1 && !element ? kRows<1> : kRows<kGemvTokens>;
+  const int rows_per_group = gated != nullptr ? rows / 2 : rows;
+  g.parts = gemv_parts(products, rows, device_.multiprocessors);
+  const unsigned blocks = share_blocks(g, n_products, rows_per_group * (kWarps / g.parts));
+  with_dtype(products[0].w.dtype, [&]<class W>(W) {
     constexpr int kVector = kPerVector<W>;
-    if (!aligned) {
-      launch_gemv<W, kGemvTokens, 1>(g, shape.grid, compute, queue_);
+    if (element) {
+      launch_gemv<W, kGemvTokens, 1>(g, blocks, compute, queue_);
     } else if (x.rows == 1) {
-      launch_gemv<W, 1, kVector>(g, shape.grid, compute, queue_);
+      launch_gemv<W, 1, kVector>(g, blocks, compute, queue_);
     } else if (x.rows <= 4) {
-      launch_gemv<W, 4, kVector>(g, shape.grid, compute, queue_);
+      launch_gemv<W, 4, kVector>(g, blocks, compute, queue_);
     } else {
-      launch_gemv<W, kGemvTokens, kVector>(g, shape.grid, compute, queue_);
+      launch_gemv<W, kGemvTokens, kVector>(g, blocks, compute, queue_);
     }
   });
 }

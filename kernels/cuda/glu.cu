@@ -1,3 +1,4 @@
+#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device.h"
 
@@ -8,37 +9,6 @@ namespace {
 using namespace cuda;
 
 constexpr unsigned kThreads = 256;
-
-// x Phi(x), Phi being the normal distribution's. With a = |x| and u = 4 / (a + 4),
-//   Phi(-a) = exp(-a^2 / 2) u p(u):
-// Abramowitz and Stegun 26.2.17, but with a p of degree 9 that interpolates at the Chebyshev nodes of a in
-// [0, 13.5] (relative error 1.2e-8; beyond, Phi(-a) is less than f32 can hold). For the digits of the tail,
-// what a * a is rounded by comes back as a second factor.
-__device__ __forceinline__ float gelu(float x) {
-  const float a = fabsf(x) > 15.0F ? 15.0F : fabsf(x);  // exp(-15^2 / 2) is 0; a NaN stays one
-  const float u = 4.0F / (a + 4.0F);
-  float p = 0.0149936324F;
-  p = p * u - 0.0541295113F;
-  p = p * u + 0.0311430450F;
-  p = p * u + 0.0560126931F;
-  p = p * u - 0.0104550653F;
-  p = p * u + 0.0992457232F;
-  p = p * u + 0.0675812658F;
-  p = p * u + 0.0964802240F;
-  p = p * u + 0.0993738123F;
-  p = p * u + 0.0997541828F;
-  const float square = a * a, rounding = fmaf(a, a, -square);
-  const float tail = expf(-0.5F * square) * (1.0F - 0.5F * rounding) * (u * p);
-  return x * (x < 0.0F ? tail : 1.0F - tail);
-}
-
-// Silu: z = x. Gelu with tanh: (1 + tanh(v)) / 2 = 1 / (1 + exp(-2 v)), so z = 2 v = 2 sqrt(2 / pi) (x +
-// 0.044715 x^3).
-__device__ __forceinline__ float activated(float x, Activation activation) {
-  if (activation == Activation::kGelu) return gelu(x);
-  const float z = activation == Activation::kSilu ? x : x * (1.59576912F + 1.59576912F * 0.044715F * (x * x));
-  return x / (1.0F + expf(-z));
-}
 
 // Grid: rows by chunks of 1024 columns; 256 threads of four neighbouring elements each. Bound by memory: 12
 // bytes per element. kVector: rows start at multiples of 16 bytes and cols is a multiple of 4. up: may be

@@ -71,16 +71,27 @@ void CudaBackend::convert(const Matrix& from, DType rounding, const Matrix& to) 
 
 void CudaBackend::matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
                          const Matrix& out) {
+  const Product product = {w, bias, out};
+  project(x, {&product, 1}, compute);
+}
+
+void CudaBackend::project(const Matrix& x, std::span<const Product> products, DType compute) {
   if (x.rows == 0) return;
-  if (is_quantized(w.dtype)) return quant_matmul(x, w, bias, out);
-  if (x.rows <= kGemvTokens) return gemv(x, w, bias, compute, out);
-  const float* row_scale = nullptr;
-  if (compute == DType::kF32 && w.dtype == DType::kF16) {
-    row_scale = gemm_two_terms(x, w, out);
-  } else {
-    gemm(x, w, compute, out);
+  if (quant_gemv(x, products)) return;
+  if (const GemvKind kind = gemv_kind(x, products, compute); kind != GemvKind::kNone) {
+    return gemv(kind, x, products, compute, nullptr);
   }
-  finish(out, row_scale, bias);
+  if (products.size() > 1 && x.rows <= kMmaTokens) return Backend::project(x, products, compute);
+  RoundedX rounded;
+  for (const Product& product : products) gemm(x, product, compute, rounded);
+}
+
+void CudaBackend::gated(const Matrix& x, const Product& gate, const Product& up, Activation activation,
+                        DType compute) {
+  const Product products[] = {gate, up};
+  const GemvKind kind = x.rows == 0 ? GemvKind::kNone : gemv_kind(x, products, compute);
+  if (kind == GemvKind::kNone) return Backend::gated(x, gate, up, activation, compute);
+  gemv(kind, x, products, compute, &activation);
 }
 
 void CudaBackend::finish(const Matrix& out, const float* row_scale, const Matrix& bias) {
@@ -103,16 +114,37 @@ const float* CudaBackend::gemm_two_terms(const Matrix& x, const Matrix& w, const
   return row_scale;
 }
 
-void CudaBackend::gemm(const Matrix& x, const Matrix& w, DType compute, const Matrix& out) {
-  // The product runs in w's own dtype when x is rounded to it, and otherwise in f32.
-  const DType dtype = w.dtype == compute ? compute : DType::kF32;
-  Matrix rounded = x;
-  if (compute != DType::kF32) {
-    rounded = Matrix(scratch(Scratch::kGemmX, static_cast<size_t>(x.rows * x.cols) * size_of(dtype)), dtype,
-                     x.rows, x.cols);
-    convert(x, compute, rounded);
+// x as cuBLAS is to have it. It stays in working memory for further products.
+const Matrix& CudaBackend::round_x(const Matrix& x, DType compute, DType dtype, RoundedX& rounded) {
+  if (!rounded.matrix || rounded.compute != compute || rounded.matrix.dtype != dtype) {
+    rounded.compute = compute;
+    rounded.matrix = x;
+    if (compute != DType::kF32) {
+      rounded.matrix = Matrix(scratch(Scratch::kGemmX, static_cast<size_t>(x.rows * x.cols) * size_of(dtype)),
+                              dtype, x.rows, x.cols);
+      convert(x, compute, rounded.matrix);
+    }
   }
-  if (w.dtype == dtype) return cuda::gemm(blas(), rounded, w, out);
+  return rounded.matrix;
+}
+
+void CudaBackend::gemm(const Matrix& x, const Product& product, DType compute, RoundedX& rounded) {
+  const auto& [w, bias, out] = product;
+  const float* row_scale = nullptr;
+  if (is_quantized(w.dtype)) {
+    quant_gemm(round_x(x, DType::kBF16, DType::kBF16, rounded), w, out);
+  } else if (compute == DType::kF32 && w.dtype == DType::kF16) {
+    row_scale = gemm_two_terms(x, w, out);
+    rounded = {};  // its memory now holds the terms
+  } else {
+    // The product runs in w's own dtype when x is rounded to it, and otherwise in f32.
+    float_gemm(round_x(x, compute, w.dtype == compute ? compute : DType::kF32, rounded), w, out);
+  }
+  finish(out, row_scale, bias);
+}
+
+void CudaBackend::float_gemm(const Matrix& x, const Matrix& w, const Matrix& out) {
+  if (w.dtype == x.dtype) return cuda::gemm(blas(), x, w, out);
 
   const int64_t panel = std::clamp<int64_t>(kPanelElements / w.cols, 1, w.rows);
   void* panel_data = scratch(Scratch::kGemmW, static_cast<size_t>(panel * w.cols) * sizeof(float));
@@ -120,8 +152,7 @@ void CudaBackend::gemm(const Matrix& x, const Matrix& w, DType compute, const Ma
     const int64_t count = std::min(panel, w.rows - first);
     const Matrix exact(panel_data, DType::kF32, count, w.cols);
     convert(w.row_range(first, count), DType::kF32, exact);
-    cuda::gemm(blas(), rounded, exact,
-               Matrix(typed<float>(out) + first, DType::kF32, out.rows, count, out.stride));
+    cuda::gemm(blas(), x, exact, Matrix(typed<float>(out) + first, DType::kF32, out.rows, count, out.stride));
   }
 }
 

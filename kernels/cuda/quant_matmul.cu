@@ -31,15 +31,23 @@ __device__ __forceinline__ int dot4(uint32_t a, uint32_t b, int sum) {
 #endif
 }
 
+struct QuantProduct {
+  const unsigned char* w;
+  const void* bias;  // one row, or null
+  float* out;
+  int64_t out_stride, rows;
+  DType bias_dtype;
+  unsigned first_tile;  // its blocks begin there; those of absent products, nowhere
+};
+
+constexpr int kMostProducts = 3;  // of a launch
+
 // What a launch reads. x in groups: values [tokens][blocks * 64], scales [tokens][blocks * 2].
 struct QuantGemv {
-  const unsigned char* w;
+  QuantProduct product[kMostProducts];
   const int8_t* x;
   const float* x_scale;
-  const void* bias;  // one row, or null
-  DType bias_dtype;
-  float* out;
-  int64_t out_stride, rows, blocks, tile_bytes, block_bytes;
+  int64_t blocks, tile_bytes, block_bytes;
   int tokens;
 };
 
@@ -114,11 +122,18 @@ struct Part {
   }
 };
 
-// Grid: a tile of 16 outputs per block; its warps take the tile's blocks in turn. Bound by memory.
+// Grid: a tile of 16 outputs of one of up to three products per block; its warps take the tile's blocks in
+// turn. Bound by memory.
 template <bool kFourBits, int kTokens>
-__global__ void __launch_bounds__(kThreads) quant_gemv_kernel(const __grid_constant__ QuantGemv g) {
+__global__ void __launch_bounds__(kThreads, kTokens > 4 ? 2 : 0)
+    quant_gemv_kernel(const __grid_constant__ QuantGemv g) {
   LARIAT_SHARED(float, partial, kWarps* kTokens* kQuantRows);
-  const unsigned char* tile = g.w + blockIdx.x * g.tile_bytes;
+  int which = 0;
+#pragma unroll
+  for (int i = 1; i < kMostProducts; ++i) which += blockIdx.x >= g.product[i].first_tile ? 1 : 0;
+  const QuantProduct& p = g.product[which];
+  const int64_t tile_index = blockIdx.x - p.first_tile;
+  const unsigned char* tile = p.w + tile_index * g.tile_bytes;
   float sum[kTokens][kOutputs] = {};
   int64_t block = warp_index();
   for (; block + (kAhead - 1) * kWarps < g.blocks; block += kAhead * kWarps) {
@@ -145,11 +160,11 @@ __global__ void __launch_bounds__(kThreads) quant_gemv_kernel(const __grid_const
   }
   __syncthreads();
   const int token = static_cast<int>(threadIdx.x) / static_cast<int>(kQuantRows);
-  const int64_t output = threadIdx.x % kQuantRows, row = blockIdx.x * kQuantRows + output;
-  if (token >= g.tokens || token >= kTokens || row >= g.rows) return;
-  float total = g.bias == nullptr ? 0.0F : load_any(g.bias, g.bias_dtype, row);
+  const int64_t output = threadIdx.x % kQuantRows, row = tile_index * kQuantRows + output;
+  if (token >= g.tokens || token >= kTokens || row >= p.rows) return;
+  float total = p.bias == nullptr ? 0.0F : load_any(p.bias, p.bias_dtype, row);
   for (int warp = 0; warp < kWarps; ++warp) total += partial[(warp * kTokens + token) * kQuantRows + output];
-  g.out[token * g.out_stride + row] = total;
+  p.out[token * p.out_stride + row] = total;
 }
 
 // Tiles as bf16 rows. Grid: tiles by their blocks; 256 threads, four inputs of a row each. Bound by memory.
@@ -182,9 +197,15 @@ void launch_quant_gemv(const QuantGemv& g, unsigned tiles, LaunchQueue& queue) {
 
 }  // namespace
 
-void CudaBackend::quant_matmul(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out) {
-  if (x.rows > kQuantGemvTokens) return quant_gemm(x, w, bias, out);
-  const QuantLayout layout(w);
+// Whether that is for these.
+bool CudaBackend::quant_gemv(const Matrix& x, std::span<const Product> products) {
+  const Matrix& model = products[0].w;
+  const bool same = std::all_of(products.begin(), products.end(),
+                                [&](const Product& product) { return product.w.dtype == model.dtype; });
+  if (!same || !is_quantized(model.dtype) || x.rows > kQuantGemvTokens || products.size() > kMostProducts) {
+    return false;
+  }
+  const QuantLayout layout(model);
   const int64_t groups = layout.blocks() * (kQuantBlock / kQuantGroup);
   const auto values = static_cast<size_t>(x.rows * groups * kQuantGroup);
   auto* memory = static_cast<int8_t*>(
@@ -193,28 +214,33 @@ void CudaBackend::quant_matmul(const Matrix& x, const Matrix& w, const Matrix& b
   launch(quantize_inputs_kernel, dim3(to_unsigned(x.rows), to_unsigned(ceil_div<int64_t>(groups, kWarps))),
          dim3(kThreads), 0, queue_, typed<const float>(x), x.stride, x.cols, groups, memory, scales);
   QuantGemv g = zeroed<QuantGemv>();
-  g.w = typed<const unsigned char>(w);
+  unsigned tiles = 0;
+  for (size_t i = 0; i < kMostProducts; ++i) {
+    QuantProduct& p = g.product[i];
+    p.first_tile = i < products.size() ? tiles : ~0U;
+    if (i >= products.size()) continue;
+    const auto& [w, bias, out] = products[i];
+    p.w = typed<const unsigned char>(w);
+    p.bias = bias.data;
+    p.bias_dtype = bias.dtype;
+    p.out = typed<float>(out);
+    p.out_stride = out.stride;
+    p.rows = w.rows;
+    tiles += to_unsigned(QuantLayout(w).tiles());
+  }
   g.x = memory;
   g.x_scale = scales;
-  g.bias = bias.data;
-  g.bias_dtype = bias.dtype;
-  g.out = typed<float>(out);
-  g.out_stride = out.stride;
-  g.rows = w.rows;
   g.blocks = layout.blocks();
   g.tile_bytes = layout.tile_bytes();
   g.block_bytes = layout.block_bytes();
   g.tokens = static_cast<int>(x.rows);
-  const unsigned tiles = to_unsigned(layout.tiles());
-  w.dtype == DType::kQ4 ? launch_quant_gemv<true>(g, tiles, queue_)
-                        : launch_quant_gemv<false>(g, tiles, queue_);
+  model.dtype == DType::kQ4 ? launch_quant_gemv<true>(g, tiles, queue_)
+                            : launch_quant_gemv<false>(g, tiles, queue_);
+  return true;
 }
 
-void CudaBackend::quant_gemm(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out) {
+void CudaBackend::quant_gemm(const Matrix& x, const Matrix& w, const Matrix& out) {
   const QuantLayout layout(w);
-  const Matrix rounded(scratch(Scratch::kGemmX, static_cast<size_t>(x.rows * x.cols) * 2), DType::kBF16,
-                       x.rows, x.cols);
-  convert(x, DType::kBF16, rounded);
   const int64_t panel = std::clamp<int64_t>(kPanelElements / (w.cols * kQuantRows), 1, layout.tiles());
   void* panel_data = scratch(Scratch::kGemmW, static_cast<size_t>(panel * kQuantRows * w.cols) * 2);
   for (int64_t tile = 0; tile < layout.tiles(); tile += panel) {
@@ -224,10 +250,9 @@ void CudaBackend::quant_gemm(const Matrix& x, const Matrix& w, const Matrix& bia
     launch(kernel, dim3(to_unsigned(tiles), to_unsigned(layout.blocks())), dim3(kThreads), 0, queue_,
            typed<const unsigned char>(w) + tile * layout.tile_bytes(), layout.tile_bytes(),
            layout.block_bytes(), rows, w.cols, static_cast<BFloat16*>(panel_data));
-    cuda::gemm(blas(), rounded, Matrix(panel_data, DType::kBF16, rows, w.cols),
+    cuda::gemm(blas(), x, Matrix(panel_data, DType::kBF16, rows, w.cols),
                Matrix(typed<float>(out) + first, DType::kF32, out.rows, rows, out.stride));
   }
-  finish(out, nullptr, bias);
 }
 
 }  // namespace lariat

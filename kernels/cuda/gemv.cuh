@@ -1,0 +1,72 @@
+#pragma once
+#include "kernels/cuda/activation.cuh"
+#include "kernels/cuda/device.h"
+
+// Products of a few tokens, whose weights are read once: what the kernels of gemv.cu and gemv_mma.cu are
+// given. One launch makes up to three products of one x, or a gated unit of two.
+namespace lariat::cuda {
+
+inline constexpr int kMostProducts = 3;  // of a launch
+
+struct GemvProduct {
+  const void* w;     // [rows][cols]
+  const void* bias;  // one row, or null
+  float* out;
+  int64_t w_stride, out_stride;
+  int rows;
+  DType bias_dtype;
+  unsigned first_block;  // the first that works for this product; of absent ones, none is
+};
+
+struct Gemv {
+  GemvProduct product[kMostProducts];
+  const void* x;  // [tokens][cols]: f32 in gemv.cu, bf16 in gemv_mma.cu
+  int x_stride, cols, tokens;
+  int parts;              // gemv.cu: warps that share the columns of a row: 1, 2 or 4
+  bool gated;             // out of product 0 = activation(product 0) * product 1, and no other
+  Activation activation;  // where gated
+};
+
+// The number of the product that this block works for.
+__device__ __forceinline__ int product_of_block(const Gemv& g) {
+  int p = 0;
+#pragma unroll
+  for (int i = 1; i < kMostProducts; ++i) p += blockIdx.x >= g.product[i].first_block ? 1 : 0;
+  return p;
+}
+
+__device__ __forceinline__ float bias_of(const GemvProduct& p, int row) {
+  return p.bias == nullptr ? 0.0F : load_any(p.bias, p.bias_dtype, row);
+}
+
+// 16 bytes of weights, past L1. Unlike load16_streaming it is free to be moved before other loads and stores,
+// as no kernel writes weights.
+__device__ __forceinline__ uint4 load16_weights(const void* address) {
+#ifdef __CUDACC__
+  uint4 v;
+  asm("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+      : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+      : "l"(__cvta_generic_to_global(address)));
+  return v;
+#else
+  return load16(address);
+#endif
+}
+
+// Gives the products their blocks, of rows_per_block rows each; returns how many there are. (The two of a
+// gated unit share theirs.)
+inline unsigned share_blocks(Gemv& g, int n_products, int rows_per_block) {
+  int64_t blocks = 0;
+  for (int i = 0; i < kMostProducts; ++i) {
+    const bool has_blocks = i < (g.gated ? 1 : n_products);
+    g.product[i].first_block = has_blocks ? to_unsigned(blocks) : ~0U;
+    if (has_blocks) blocks += ceil_div(g.product[i].rows, rows_per_block);
+  }
+  return to_unsigned(blocks);
+}
+
+// On tensor cores: bf16 weights and x, in rows that begin at multiples of 16 bytes and are multiples of 8
+// long; up to 16 tokens.
+void gemv_mma(Gemv& g, int n_products, int multiprocessors, LaunchQueue& queue);
+
+}  // namespace lariat::cuda
