@@ -1,11 +1,13 @@
 #pragma once
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "kernels/cpu/amx_pack.h"
 #include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/convert_rows.h"
+#include "kernels/cpu/products.h"
 #include "kernels/integers.h"
 
 // The product of bf16 matrices for many rows of x on tile registers (TDPBF16PS). Rows of x are the rows of a
@@ -59,15 +61,19 @@ void multiply_amx_block(const char* x, const char* w, int64_t tiles, bool first,
                         });
 }
 
-// How a product is cut. No sum depends on it.
+// How products of one x are cut. No sum depends on it.
 struct AmxCut {
-  int64_t k, x_rows, w_rows;  // x_rows: at a time; w_rows: in a task
+  int64_t k, x_rows, w_rows;  // x_rows: at a time; w_rows: in a task, at most
 
-  AmxCut(const Matrix& x, const Matrix& w, int threads) : k(w.cols) {
+  AmxCut(const Matrix& x, std::span<const Product> products, int threads) : k(x.cols) {
     x_rows = round_up(ceil_div(x.rows, ceil_div(x.rows, kAmxRows)), kAmxBlock);
-    const int64_t tasks = round_up<int64_t>(ceil_div(w.rows, kAmxTaskRows), threads);
-    w_rows = round_up(ceil_div(w.rows, tasks), kAmxBlock);
+    const int64_t all = units_of(products, [](const Product& product) { return product.w.rows; });
+    const int64_t tasks = round_up<int64_t>(ceil_div(all, kAmxTaskRows), threads);
+    w_rows = round_up(ceil_div(all, tasks), kAmxBlock);
   }
+
+  // Of multiplying, in a product.
+  int64_t tasks(const Product& product) const { return ceil_div(product.w.rows, w_rows); }
 
   int64_t column_blocks() const { return ceil_div(k, kAmxColumns); }
   int64_t columns(int64_t block) const { return std::min(kAmxColumns, k - block * kAmxColumns); }
@@ -78,24 +84,22 @@ struct AmxCut {
   int64_t thread_bytes() const { return 2 * kAmxPanelBytes + w_rows * x_rows * 4; }
 };
 
-// One product of at most cut.x_rows rows of x. scratch: cut.packed_bytes(), then cut.thread_bytes() for each
-// thread; aligned to 64 bytes.
+// One product of at most cut.x_rows rows of x, all of which share what pack() makes of x. scratch:
+// cut.packed_bytes(), then cut.thread_bytes() for each thread; aligned to 64 bytes.
 template <class Tiles>
 class AmxProduct {
  public:
-  AmxProduct(const AmxCut& cut, const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out,
-             char* scratch)
+  AmxProduct(const AmxCut& cut, const Matrix& x, const Product& product, char* scratch)
       : cut_(cut),
         x_(x),
-        w_(w),
-        bias_(bias),
-        out_(out),
+        w_(product.w),
+        bias_(product.bias),
+        out_(product.out),
         scratch_(scratch),
         x_blocks_(ceil_div(x.rows, kAmxBlock)) {}
 
-  // First every task of packing, then every one of multiplying, in any order and by any thread.
+  // First every task of packing, then every one of multiplying (cut.tasks), in any order and by any thread.
   int64_t pack_tasks() const { return x_blocks_ * cut_.column_blocks(); }
-  int64_t multiply_tasks() const { return ceil_div(w_.rows, cut_.w_rows); }
 
   // Rows that are missing in the last block stay what they were: they reach rows of sums that nobody stores.
   void pack(int64_t task) const {
@@ -205,8 +209,8 @@ class AmxProduct {
   int64_t x_blocks_;
 };
 
-inline size_t amx_scratch_bytes(const Matrix& x, const Matrix& w, int threads) {
-  const AmxCut cut(x, w, threads);
+inline size_t amx_scratch_bytes(const Matrix& x, std::span<const Product> products, int threads) {
+  const AmxCut cut(x, products, threads);
   return static_cast<size_t>(cut.packed_bytes() + threads * cut.thread_bytes());
 }
 
@@ -214,15 +218,24 @@ inline size_t amx_scratch_bytes(const Matrix& x, const Matrix& w, int threads) {
 // for_each(count, body) calls body(task, thread) for each task in [0, count), with thread < threads, and
 // returns when all are done.
 template <class Tiles, class ForEach>
-void amx_product(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out, void* scratch,
-                 int threads, const ForEach& for_each) {
-  const AmxCut cut(x, w, threads);
+void amx_product(const Matrix& x, std::span<const Product> products, void* scratch, int threads,
+                 const ForEach& for_each) {
+  const AmxCut cut(x, products, threads);
+  const auto tasks = [&](const Product& product) { return cut.tasks(product); };
   for (int64_t top = 0; top < x.rows; top += cut.x_rows) {
     const int64_t rows = std::min(cut.x_rows, x.rows - top);
-    const AmxProduct<Tiles> product(cut, x.row_range(top, rows), w, bias, out.row_range(top, rows),
-                                    static_cast<char*>(scratch));
-    for_each(product.pack_tasks(), [&](int64_t task, int) { product.pack(task); });
-    for_each(product.multiply_tasks(), [&](int64_t task, int thread) { product.multiply(task, thread); });
+    const auto part_of = [&](const Product& product) {
+      return AmxProduct<Tiles>(cut, x.row_range(top, rows),
+                               {product.w, product.bias, product.out.row_range(top, rows)},
+                               static_cast<char*>(scratch));
+    };
+    const AmxProduct<Tiles> any = part_of(products[0]);
+    for_each(any.pack_tasks(), [&](int64_t task, int) { any.pack(task); });
+    for_each(units_of(products, tasks), [&](int64_t task, int thread) {
+      for_products(products, task, task + 1, tasks, [&](const Product& product, int64_t its_task, int64_t) {
+        part_of(product).multiply(its_task, thread);
+      });
+    });
   }
 }
 

@@ -18,8 +18,6 @@
 namespace lariat::test {
 namespace {
 
-using cpu::TileConfig;
-
 // body(task, thread) on threads of its own. A fault of one of them is thrown here; tiles that a thread still
 // holds when it is done are a failure.
 template <class Body>
@@ -45,13 +43,11 @@ void on_threads(int threads, int64_t count, const Body& body) {
   if (holding != 0) throw std::logic_error("a thread kept its tiles");
 }
 
-using AmxCall = void (*)(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out,
-                         void* scratch, int threads);
+using AmxCall = void (*)(const Matrix& x, std::span<const Product> products, void* scratch, int threads);
 
 template <class Tiles>
-void emulated_product(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out, void* scratch,
-                      int threads) {
-  cpu::amx_product<Tiles>(x, w, bias, out, scratch, threads,
+void emulated_product(const Matrix& x, std::span<const Product> products, void* scratch, int threads) {
+  cpu::amx_product<Tiles>(x, products, scratch, threads,
                           [threads](int64_t count, const auto& body) { on_threads(threads, count, body); });
 }
 
@@ -93,10 +89,11 @@ std::vector<float> run_amx(AmxCall multiply, const MatmulProblem& problem, int t
   const Matrix w_view(w.data(), DType::kBF16, n, k, k + gap);
   const Matrix out_view(out, DType::kF32, m, n, n + gap);
   const Matrix bias_view = bias.empty() ? Matrix() : Matrix(bias.data(), DType::kF32, 1, n);
-  const size_t bytes = cpu::amx_scratch_bytes(x_view, w_view, threads);
+  const Product product{w_view, bias_view, out_view};
+  const size_t bytes = cpu::amx_scratch_bytes(x_view, {&product, 1}, threads);
   const auto scratch = aligned_block(bytes);
   std::memset(scratch.get(), 0xff, bytes);
-  multiply(x_view, w_view, bias_view, out_view, scratch.get(), threads);
+  multiply(x_view, {&product, 1}, scratch.get(), threads);
 
   std::vector<float> result;
   for (size_t i = 0; i < before.size(); ++i) {
@@ -196,11 +193,48 @@ void check_splits(AmxCall multiply) {
             std::vector<float>(expected.begin() + 300 * 37, expected.begin() + 319 * 37));
 }
 
+// Products of one x, made together: the bits of each by itself, in outs side by side, of which nothing else
+// changes.
+void check_together(AmxCall multiply) {
+  for (const MatmulShape& shape : {MatmulShape{9, 0, 31}, {40, 0, 300}, {530, 0, 70}}) {
+    const auto [m, ignored, k] = shape;
+    std::vector<MatmulProblem> problems;
+    int64_t width = 0;
+    for (const int64_t n : {70, 1, 300, 33}) {
+      problems.emplace_back(kBf16, MatmulShape{m, n, k}, n == 70 || n == 33);  // of the same x
+      width += n + 1;
+    }
+    std::vector<float> out(static_cast<size_t>(m * width), -77.0F), expected = out;
+    std::vector<std::vector<uint16_t>> weights;
+    std::vector<Product> products;
+    int64_t column = 0;
+    for (MatmulProblem& p : problems) {
+      const int64_t n = p.shape.n;
+      weights.push_back(spread<uint16_t>(p.w, k, 0, f32_to_bf16));
+      products.push_back({Matrix(weights.back().data(), DType::kBF16, n, k),
+                          p.bias.empty() ? Matrix() : Matrix(p.bias.data(), DType::kF32, 1, n),
+                          Matrix(out.data() + column, DType::kF32, m, n, width)});
+      const std::vector<float> alone = run_amx(multiply, p, 2);
+      for (int64_t i = 0; i < m * n; ++i) {
+        expected[static_cast<size_t>(i / n * width + column + i % n)] = alone[static_cast<size_t>(i)];
+      }
+      column += n + 1;
+    }
+    const Matrix x(problems[0].x.data(), DType::kF32, m, k);
+    for (const int threads : {1, 2, 5}) {
+      const auto scratch = aligned_block(cpu::amx_scratch_bytes(x, products, threads));
+      multiply(x, products, scratch.get(), threads);
+      ASSERT_EQ(out, expected) << "m " << m << " threads " << threads;
+    }
+  }
+}
+
 TEST(AmxEmulated, MatchesReference) { check_shapes(emulated_product<EmulatedTiles>); }
 TEST(AmxEmulated, SumsInTheOrderOfColumns) { check_bits(emulated_product<EmulatedTiles>); }
 TEST(AmxEmulated, HonoursStridesAndBias) { check_strides_and_bias(emulated_product<EmulatedTiles>); }
 TEST(AmxEmulated, NanReachesItsRowAndNothingElse) { check_nan(emulated_product<EmulatedTiles>); }
 TEST(AmxEmulated, NoSplitChangesABit) { check_splits(emulated_product<EmulatedTiles>); }
+TEST(AmxEmulated, ProductsMadeTogetherAreThose) { check_together(emulated_product<EmulatedTiles>); }
 
 using AmxProcessor = OnAmx;
 
@@ -209,10 +243,30 @@ TEST_F(AmxProcessor, SumsInTheOrderOfColumns) { check_bits(cpu::gemm_amx); }
 TEST_F(AmxProcessor, HonoursStridesAndBias) { check_strides_and_bias(cpu::gemm_amx); }
 TEST_F(AmxProcessor, NanReachesItsRowAndNothingElse) { check_nan(cpu::gemm_amx); }
 TEST_F(AmxProcessor, NoSplitChangesABit) { check_splits(cpu::gemm_amx); }
+TEST_F(AmxProcessor, ProductsMadeTogetherAreThose) { check_together(cpu::gemm_amx); }
 TEST_F(AmxProcessor, MeasuresItsPeak) {
   float sink = 0;
   EXPECT_EQ(cpu::amx_multiply_adds(80, &sink), 10 * 4 * 2.0 * 16 * 16 * 32);
   EXPECT_GT(sink, 0);
+}
+
+TEST(AmxEmulated, PacksXOnceForAllProducts) {
+  constexpr int64_t kM = 40, kN = 20, kK = 64;
+  std::vector<float> x(kM * kK), out(3 * kM * kN);
+  std::vector<uint16_t> w(kN * kK);
+  std::vector<Product> products;
+  for (int64_t p = 0; p < 3; ++p) {
+    products.push_back({Matrix(w.data(), DType::kBF16, kN, kK), Matrix(),
+                        Matrix(out.data() + p * kM * kN, DType::kF32, kM, kN)});
+  }
+  const Matrix x_view(x.data(), DType::kF32, kM, kK);
+  const auto scratch = aligned_block(cpu::amx_scratch_bytes(x_view, products, 1));
+  std::vector<int64_t> tasks;
+  cpu::amx_product<EmulatedTiles>(x_view, products, scratch.get(), 1, [&](int64_t n, const auto& body) {
+    tasks.push_back(n);
+    for (int64_t task = 0; task < n; ++task) body(task, 0);
+  });
+  EXPECT_EQ(tasks, (std::vector<int64_t>{2, 3}));  // two blocks of x; then all of w
 }
 
 struct RecordedFetches : EmulatedTiles {
@@ -230,9 +284,10 @@ TEST(AmxEmulated, FetchesWhatComesNextAndOnce) {
     std::vector<float> x(static_cast<size_t>(m * k)), out(static_cast<size_t>(m * n));
     const auto w = aligned_block(static_cast<size_t>(n * stride * 2));
     const Matrix x_view(x.data(), DType::kF32, m, k), w_view(w.get(), DType::kBF16, n, k, stride);
-    const auto scratch = aligned_block(cpu::amx_scratch_bytes(x_view, w_view, 1));
+    const Product product{w_view, {}, {out.data(), DType::kF32, m, n}};
+    const auto scratch = aligned_block(cpu::amx_scratch_bytes(x_view, {&product, 1}, 1));
     RecordedFetches::lines.clear();
-    emulated_product<RecordedFetches>(x_view, w_view, {}, {out.data(), DType::kF32, m, n}, scratch.get(), 1);
+    emulated_product<RecordedFetches>(x_view, {&product, 1}, scratch.get(), 1);
 
     std::map<uintptr_t, int> expected;
     for (int64_t column = 0; column < k; column += cpu::kTileColumns) {
@@ -259,121 +314,6 @@ TEST(AmxPlanted, MistakesAreSeen) {
   EXPECT_THROW(run_amx(emulated_product<KeptTiles>, problem, 1), std::logic_error);
   EXPECT_THROW(run_amx(emulated_product<ShortTile>, problem, 1), TileFault);
 }
-
-// The emulation itself: a 3 x 2 tile of sums of 2 pairs, computed by hand.
-class AmxEmulation : public testing::Test {
- protected:
-  void SetUp() override { EmulatedTiles::release(); }
-  void TearDown() override { EmulatedTiles::release(); }
-
-  static TileConfig shapes() {
-    TileConfig config;
-    const auto set = [&](int tile, int rows, int bytes) {
-      config.rows[tile] = static_cast<uint8_t>(rows);
-      config.row_bytes[tile] = static_cast<uint16_t>(bytes);
-    };
-    set(0, 3, 8);  // sums
-    set(1, 3, 8);  // a: 3 rows of 2 pairs
-    set(2, 2, 8);  // b: 2 pairs of 2 columns
-    set(3, 1, 4);
-    return config;
-  }
-  // c = 1 + a b for one row of a and one column of b, two pairs each; row 1 and column 1 of the tiles.
-  static float one_sum(const float (&a)[4], const float (&b)[4], float c) {
-    uint16_t left[3][4] = {}, right[2][4] = {};
-    float sums[3][2] = {};
-    sums[1][1] = c;
-    for (int i = 0; i < 4; ++i) {
-      left[1][i] = f32_to_bf16(a[i]);
-      right[i / 2][2 + i % 2] = f32_to_bf16(b[i]);
-    }
-    EmulatedTiles::configure(shapes());
-    EmulatedTiles::load<0>(sums, 8);
-    EmulatedTiles::load<1>(left, 8);
-    EmulatedTiles::load<2>(right, 8);
-    EmulatedTiles::dot<0, 1, 2>();
-    EmulatedTiles::store<0>(sums, 8);
-    for (int i = 0; i < 6; ++i) {
-      if (i == 3) continue;
-      EXPECT_EQ(sums[i / 2][i % 2], 0) << i;
-    }
-    return sums[1][1];
-  }
-};
-
-TEST_F(AmxEmulation, SumsFirstsAndSecondsOfPairsApart) {
-  EXPECT_EQ(one_sum({1, 2, 3, 4}, {5, 6, 7, 8}, 1), 71);
-  // 2^24 + 1 is 2^24 in f32. Each chain in its order; what is in c does not disturb them.
-  EXPECT_EQ(one_sum({0x1p24F, 1, -0x1p24F, 1}, {1, 1, 1, 1}, 0), 2);
-  EXPECT_EQ(one_sum({0x1p24F, -0x1p24F, 1, 0}, {1, 1, 1, 1}, 0), 0);
-  EXPECT_EQ(one_sum({1, 1, 0, 0}, {1, 1, 1, 1}, 0x1p24F), 0x1p24F + 2);
-}
-
-TEST_F(AmxEmulation, TakesSubnormalsForZero) {
-  constexpr float kSubnormal = 0x1p-127F;
-  EXPECT_EQ(one_sum({kSubnormal, 0, 0, 0}, {0x1p100F, 0, 0, 0}, 0), 0);
-  EXPECT_EQ(one_sum({0, 0, 0, 0}, {0, 0, 0, 0}, kSubnormal), 0);
-  EXPECT_EQ(one_sum({0x1p-70F, 0, 0, 0}, {0x1p-60F, 0, 0, 0}, 0), 0);
-  EXPECT_EQ(one_sum({0x1p-60F, 0, 0, 0}, {0x1p-60F, 0, 0, 0}, 0), 0x1p-120F);
-}
-
-TEST_F(AmxEmulation, LoadsWhatTheShapeSaysAndZerosBesides) {
-  char memory[3][10] = {"abcdefghi", "jklmnopqr", "stuvwxyz!"}, back[3][8] = {};
-  EmulatedTiles::configure(shapes());
-  EmulatedTiles::load<1>(memory, 10);
-  EmulatedTiles::store<1>(back, 8);
-  for (int r = 0; r < 3; ++r) EXPECT_EQ(std::memcmp(back[r], memory[r], 8), 0) << r;
-  EmulatedTiles::zero<1>();
-  EmulatedTiles::store<1>(back, 8);
-  for (const auto& row : back) EXPECT_EQ(std::string(row, 8), std::string(8, '\0'));
-}
-
-TEST_F(AmxEmulation, FaultsOnConfigurationsThatDoNotExist) {
-  const auto refused = [](auto change) {
-    TileConfig config = cpu::full_tiles();
-    change(config);
-    EXPECT_THROW(EmulatedTiles::configure(config), TileFault);
-  };
-  EXPECT_NO_THROW(EmulatedTiles::configure(cpu::full_tiles()));
-  refused([](TileConfig& c) { c.palette = 2; });
-  refused([](TileConfig& c) { c.start_row = 1; });
-  refused([](TileConfig& c) { c.reserved[13] = 1; });
-  refused([](TileConfig& c) { c.rows[7] = 17; });
-  refused([](TileConfig& c) { c.row_bytes[7] = 68; });
-  refused([](TileConfig& c) { c.rows[7] = 0; });
-  refused([](TileConfig& c) { c.row_bytes[7] = 0; });
-  refused([](TileConfig& c) { c.rows[8] = c.row_bytes[8] = 1; });
-}
-
-TEST_F(AmxEmulation, FaultsOnTilesWithoutShapeAndShapesThatDoNotFit) {
-  char memory[1024] = {};
-  EXPECT_THROW(EmulatedTiles::zero<0>(), TileFault);
-  EXPECT_THROW(EmulatedTiles::load<0>(memory, 64), TileFault);
-  EXPECT_THROW(EmulatedTiles::store<0>(memory, 64), TileFault);
-  EXPECT_THROW((EmulatedTiles::dot<0, 1, 2>()), TileFault);
-  EmulatedTiles::configure(shapes());
-  EXPECT_NO_THROW((EmulatedTiles::dot<0, 1, 2>()));
-  EXPECT_THROW(EmulatedTiles::zero<4>(), TileFault);
-  EXPECT_THROW(EmulatedTiles::load<4>(memory, 64), TileFault);
-  EXPECT_THROW(EmulatedTiles::store<4>(memory, 64), TileFault);
-  EXPECT_THROW((EmulatedTiles::dot<0, 1, 4>()), TileFault);
-  EXPECT_THROW((EmulatedTiles::dot<0, 2, 1>()), TileFault);
-  EXPECT_THROW((EmulatedTiles::dot<0, 1, 3>()), TileFault);
-  EXPECT_THROW((EmulatedTiles::dot<3, 1, 2>()), TileFault);
-  EXPECT_THROW((EmulatedTiles::dot<0, 0, 2>()), TileFault);
-  EXPECT_THROW((EmulatedTiles::dot<0, 1, 1>()), TileFault);
-  EmulatedTiles::release();
-  EXPECT_THROW((EmulatedTiles::dot<0, 1, 2>()), TileFault);
-}
-
-#ifdef __SANITIZE_ADDRESS__
-TEST_F(AmxEmulation, TouchesNothingThatAddressSanitizerWouldMiss) {
-  std::vector<char> memory(cpu::kTileBytes - 1);
-  EmulatedTiles::configure(cpu::full_tiles());
-  EXPECT_DEATH(EmulatedTiles::load<0>(memory.data(), 64), "heap-buffer-overflow");
-  EXPECT_DEATH(EmulatedTiles::store<0>(memory.data(), 64), "heap-buffer-overflow");
-}
-#endif
 
 }  // namespace
 }  // namespace lariat::test
