@@ -7,7 +7,7 @@
 namespace lariat {
 
 // How often each of the two kernels of an op was chosen, for tests that assert what they went through:
-// products of float weights (one per product, or per expert), and attention (one per call and sequence).
+// products (one per product, or per expert with float weights), and attention (one per call and sequence).
 struct CpuPaths {
   int64_t gemv = 0, gemm = 0;
   int64_t attention_stream = 0, attention_block = 0;

@@ -113,20 +113,16 @@ class PanelProduct {
   char* scratch_;
 };
 
-bool runs_on_amx(DType w, DType compute) {
-  return compute == DType::kBF16 && w == DType::kBF16 && has_amx_bf16();
-}
-
 }  // namespace
 
 size_t gemm_scratch_bytes(const Matrix& x, std::span<const Product> products, DType compute, int threads) {
-  if (runs_on_amx(products[0].w.dtype, compute)) return gemm_amx_scratch_bytes(x, products, threads);
+  if (has_amx_bf16()) return gemm_amx_scratch_bytes(x, products, compute, threads);
   const Blocks blocks(x, products, compute);
   return blocks.packed_bytes() + static_cast<size_t>(threads) * blocks.copy_bytes();
 }
 
 void gemm(const Matrix& x, std::span<const Product> products, DType compute, void* scratch, int threads) {
-  if (runs_on_amx(products[0].w.dtype, compute)) return gemm_amx(x, products, scratch, threads);
+  if (has_amx_bf16()) return gemm_amx(x, products, compute, scratch, threads);
   const Blocks blocks(x, products, compute);
   // Small blocks when w has few rows, so that every thread gets some; the sums do not depend on the cut.
   const int64_t all = units_of(products, [](const Product& product) { return product.w.rows; });

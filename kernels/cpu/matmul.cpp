@@ -36,11 +36,12 @@ void CpuBackend::project_alike(const Matrix& x, std::span<const Product> product
     assert(!bias || bias.cols == w.rows);
   }
   if (x.rows == 0 || units_of(products, [](const Product& product) { return product.w.rows; }) == 0) return;
+  const auto n = static_cast<int64_t>(products.size());
   if (is_quantized(products[0].w.dtype)) {
+    (x.rows > cpu::kFewQuantRows ? paths_.gemm : paths_.gemv) += n;
     void* memory = scratch(cpu::quant_matmul_scratch_bytes(x, products[0].w));
     return cpu::quant_matmul(x, products, memory, threads_);
   }
-  const auto n = static_cast<int64_t>(products.size());
   if (x.rows > cpu::kGemvRows) {
     paths_.gemm += n;
     void* memory = scratch(cpu::gemm_scratch_bytes(x, products, compute, threads_));

@@ -134,6 +134,19 @@ TEST(CpuProject, TakesWeightsOfSeveralDtypes) {
   check_projection(
       {DType::kQ8, DType::kQ8, DType::kQ4, DType::kF32, DType::kBF16, DType::kBF16, DType::kF16, DType::kQ8});
 }
+// Many rows go through blocks of weights, whatever these are: no prefill runs at the speed of decoding.
+TEST(CpuProject, MultipliesManyRowsInBlocks) {
+  for (const DType dtype : kDtypes) {
+    for (const DType compute : {DType::kF32, DType::kBF16}) {
+      CpuBackend cpu(2);
+      for (const int64_t m : {9, 40, 600}) Projection(cpu, m, 64, {dtype, dtype, dtype}, compute).run(true);
+      EXPECT_EQ(cpu.paths().gemm, 9) << name_of(dtype) << " weights, computed in " << name_of(compute);
+      EXPECT_EQ(cpu.paths().gemv, 0);
+      Projection(cpu, 1, 64, {dtype}, compute).run(true);
+      EXPECT_EQ(cpu.paths().gemv, 1);
+    }
+  }
+}
 TEST(CpuProject, OfNothingDoesNothing) {
   CpuBackend cpu(2);
   const Tensor x(cpu, {}, 0, 64), w(cpu, Rng(1).normals(64), 1, 64), out(cpu, 0, 1), none(cpu, {}, 0, 64);
