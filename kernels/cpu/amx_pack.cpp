@@ -34,22 +34,30 @@ void TransposeWords(const void* from, int64_t from_stride, void* to) {
   }
 }
 
-void PackRows(const Matrix& x, char* to, int64_t tile_stride) {
+template <typename T>
+void PackRow(const T* from, int64_t cols, int64_t parts, char* tile, int64_t part_stride,
+             int64_t tile_stride) {
   const F32 d;
-  for (int64_t r = 0; r < x.rows; ++r) {
-    const float* from = x.f32(r);
-    char* tile = to + r * kTileColumns * 2;
-    for (int64_t first = 0; first < x.cols; first += kTileColumns, tile += tile_stride) {
-      const int64_t count = std::min(kTileColumns, x.cols - first);
-      auto* row = reinterpret_cast<hwy::bfloat16_t*>(tile);
-      for (int64_t i = 0; i < kTileColumns; i += kTileLanes) {
-        const int64_t left = std::clamp<int64_t>(count - i, 0, kTileLanes);
-        const float* p = from + first + std::min(i, count);
-        StoreF32(d, left == kTileLanes ? hn::LoadU(d, p) : LoadTailF32(d, p, static_cast<size_t>(left)),
-                 row + i);
+  for (int64_t first = 0; first < cols; first += kTileColumns, tile += tile_stride) {
+    const int64_t count = std::min(kTileColumns, cols - first);
+    for (int64_t i = 0; i < kTileColumns; i += kTileLanes) {
+      const int64_t left = std::clamp<int64_t>(count - i, 0, kTileLanes);
+      const T* p = from + first + std::min(i, count);
+      VF32 rest = left == kTileLanes ? LoadF32(d, p) : LoadTailF32(d, p, static_cast<size_t>(left));
+      for (int64_t part = 0; part < parts; ++part) {
+        if (part > 0) rest = hn::Sub(rest, RoundToBf16(d, rest));
+        StoreF32(d, rest, reinterpret_cast<hwy::bfloat16_t*>(tile + part * part_stride) + i);
       }
     }
   }
+}
+
+void PackRows(const Matrix& x, int64_t parts, char* to, int64_t part_stride, int64_t tile_stride) {
+  WithDType(x.data, x.dtype, [&](const auto* values) HWY_ATTR {
+    for (int64_t r = 0; r < x.rows; ++r) {
+      PackRow(values + r * x.stride, x.cols, parts, to + r * kTileColumns * 2, part_stride, tile_stride);
+    }
+  });
 }
 
 void StoreTiles(const char* tiles, const Matrix& out) {
@@ -85,8 +93,8 @@ namespace cpu {
 void transpose_words(const void* from, int64_t from_stride, void* to) {
   HWY_DYNAMIC_DISPATCH(TransposeWords)(from, from_stride, to);
 }
-void pack_rows(const Matrix& x, char* to, int64_t tile_stride) {
-  HWY_DYNAMIC_DISPATCH(PackRows)(x, to, tile_stride);
+void pack_rows(const Matrix& x, int64_t parts, char* to, int64_t part_stride, int64_t tile_stride) {
+  HWY_DYNAMIC_DISPATCH(PackRows)(x, parts, to, part_stride, tile_stride);
 }
 void store_tiles(const char* tiles, const Matrix& out) { HWY_DYNAMIC_DISPATCH(StoreTiles)(tiles, out); }
 void store_fence() { hwy::FlushStream(); }

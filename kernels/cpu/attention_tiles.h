@@ -62,7 +62,7 @@ template <class Tiles>
 void multiply_square(const TilePlaces& a, const TilePlaces& b, int64_t depth, bool zero, char* c,
                      int64_t stride) {
   char* const corners[4] = {c, c + 64, c + kTileRows * stride, c + kTileRows * stride + 64};
-  multiply_tiles<Tiles>(a, b, depth, zero, corners, stride, [](int64_t) {});
+  multiply_tiles<Tiles>(a, b, depth, zero, corners, stride);
 }
 
 // The task's head in the page of `base`, positions before last_key: packed, zeros after them, for what lies
@@ -126,7 +126,7 @@ void attention_tiles(const AttentionTask& task) {
   for (int64_t row = 0; row < task.rows; row += kTileRows) {
     const Matrix q(const_cast<float*>(task.q) + row * task.stride, DType::kF32, kTileRows, head_dim,
                    task.stride);
-    pack_rows(q, memory.queries + row * head_dim * 2, kTileBytes);
+    pack_rows(q, 1, memory.queries + row * head_dim * 2, 0, kTileBytes);
   }
   std::fill(memory.sums, memory.sums + task.rows * kTileRows, 0.0F);
   Tiles::configure(full_tiles());

@@ -7,7 +7,7 @@
 namespace lariat {
 
 // How often each of the two kernels of an op was chosen, for tests that assert what they went through:
-// products of float weights (one per call, or per expert), and attention (one per call and sequence).
+// products (one per product, or per expert with float weights), and attention (one per call and sequence).
 struct CpuPaths {
   int64_t gemv = 0, gemm = 0;
   int64_t attention_stream = 0, attention_block = 0;
@@ -52,6 +52,7 @@ class CpuBackend final : public Backend {
                 const Matrix& out) override;
   void matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
               const Matrix& out) override;
+  void project(const Matrix& x, std::span<const Product> products, DType compute) override;
   void begin_step(std::span<const StepSequence> sequences) override { step_ = sequences; }
   void rope_table(std::span<const SequenceRope> ropes, const RopeTable& table) override;
   void qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& epilogue,
@@ -75,6 +76,7 @@ class CpuBackend final : public Backend {
  private:
   // At least `bytes` of memory for the op that runs; what it holds is lost with the next call.
   void* scratch(size_t bytes);
+  void project_alike(const Matrix& x, std::span<const Product> products, DType compute);
   void expert_gemm(const Matrix& x, const Matrix& w, std::span<const int32_t> ids, DType compute,
                    const Matrix& out);
 

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/products.h"
 #include "kernels/integers.h"
 
 namespace lariat::cpu {
@@ -17,23 +18,28 @@ constexpr int64_t kPanelBytes = 192 << 10;
 constexpr int64_t kWeightBytes = 320 << 10;
 constexpr int64_t kMaxRows = 1024;  // of x at a time: bounds the packed copy
 
-// How a product is cut: `columns` of x and w at a time, `w_rows` rows of w at a time.
+// How products of one x are cut, whose weights have one dtype: `columns` of x and w at a time, `w_rows` rows
+// of w at a time.
 struct Blocks {
   const GemmKernel& kernel;
   int64_t x_rows, k, columns, w_rows;
-  bool copies;  // blocks of w go through scratch
+  bool copies;  // blocks of some w go through scratch
 
-  Blocks(const Matrix& x, const Matrix& w, DType compute)
-      : kernel(compute == DType::kBF16 && w.dtype == DType::kBF16 && has_avx512_bf16() ? gemm_bf16_kernel()
-                                                                                       : gemm_f32_kernel()),
+  Blocks(const Matrix& x, std::span<const Product> products, DType compute)
+      : kernel(kernel_for(products[0].w.dtype, compute)),
         x_rows(std::min(x.rows, kMaxRows)),
-        k(w.cols),
-        copies(w.dtype != kernel.dtype || rows_collide(w)) {
+        k(x.cols),
+        copies(std::any_of(products.begin(), products.end(), [&](const Product& p) { return copied(p.w); })) {
     const auto element = static_cast<int64_t>(size_of(kernel.dtype));
     const int64_t parts = std::max<int64_t>(1, ceil_div(k * kernel.panel * element, kPanelBytes));
     columns = std::max<int64_t>(64, round_up<int64_t>(ceil_div(k, parts), 64));
     const int64_t groups = kWeightBytes / (columns * element * kernel.w_rows);
     w_rows = std::max<int64_t>(1, groups) * kernel.w_rows;
+  }
+
+  static const GemmKernel& kernel_for(DType w, DType compute) {
+    const bool bf16 = compute == DType::kBF16 && w == DType::kBF16 && has_avx512_bf16();
+    return bf16 ? gemm_bf16_kernel() : gemm_f32_kernel();
   }
 
   int64_t panels(int64_t rows) const { return ceil_div(rows, kernel.panel); }
@@ -42,8 +48,8 @@ struct Blocks {
   // A tile walks down several rows of w at once. Rows that lie a multiple of 4 KiB apart would all fall into
   // one set of the first-level cache, which has room for eight lines; a copy with another stride costs
   // little.
-  static bool rows_collide(const Matrix& w) {
-    return w.stride * static_cast<int64_t>(size_of(w.dtype)) % 4096 == 0;
+  bool copied(const Matrix& w) const {
+    return w.dtype != kernel.dtype || w.stride * static_cast<int64_t>(size_of(w.dtype)) % 4096 == 0;
   }
 
   // Packed x: [column block][panel], each of one size; then one block of w per thread.
@@ -57,11 +63,11 @@ struct Blocks {
   }
 };
 
-// One product of at most kMaxRows rows; called by every thread of a team.
-class Product {
+// The products of at most kMaxRows rows of x, which is packed once; called by every thread of a team.
+class PanelProduct {
  public:
-  Product(const Blocks& blocks, const Matrix& x, const Matrix& w, const Matrix& out, char* scratch)
-      : blocks_(blocks), x_(x), w_(w), out_(out), scratch_(scratch) {}
+  PanelProduct(const Blocks& blocks, const Matrix& x, char* scratch)
+      : blocks_(blocks), x_(x), scratch_(scratch) {}
 
   int64_t pack_tasks() const { return blocks_.panels(x_.rows) * blocks_.column_blocks(); }
 
@@ -72,15 +78,15 @@ class Product {
                         packed(block, panel));
   }
 
-  // Rows [first, first + count) of w against all of x. The block of w stays in the second-level cache while
+  // Some rows of w against all of x; out: their columns. The block of w stays in the second-level cache while
   // the panels of x pass by.
-  void multiply(int64_t first, int64_t count, int thread) const {
+  void multiply(const Matrix& w, const Matrix& out, int thread) const {
     for (int64_t block = 0; block < blocks_.column_blocks(); ++block) {
-      Matrix w = w_.row_range(first, count).column_range(block * blocks_.columns, block_columns(block));
-      if (blocks_.copies) w = copied(w, thread);
+      Matrix part = w.column_range(block * blocks_.columns, block_columns(block));
+      if (blocks_.copied(w)) part = copy_of(part, thread);
       for (int64_t panel = 0; panel < blocks_.panels(x_.rows); ++panel) {
-        const Matrix rows = out_.row_range(panel * blocks_.kernel.panel, panel_rows(panel));
-        blocks_.kernel.multiply(packed(block, panel), w, block > 0, rows.column_range(first, count));
+        blocks_.kernel.multiply(packed(block, panel), part, block > 0,
+                                out.row_range(panel * blocks_.kernel.panel, panel_rows(panel)));
       }
     }
   }
@@ -95,7 +101,7 @@ class Product {
   void* packed(int64_t block, int64_t panel) const {
     return scratch_ + static_cast<size_t>(block * blocks_.panels(x_.rows) + panel) * blocks_.panel_bytes();
   }
-  Matrix copied(const Matrix& w, int thread) const {
+  Matrix copy_of(const Matrix& w, int thread) const {
     char* to = scratch_ + blocks_.packed_bytes() + static_cast<size_t>(thread) * blocks_.copy_bytes();
     const Matrix copy(to, blocks_.kernel.dtype, w.rows, w.cols, blocks_.copy_stride());
     convert_rows(w, copy);
@@ -103,42 +109,43 @@ class Product {
   }
 
   const Blocks& blocks_;
-  const Matrix x_, w_, out_;
+  const Matrix x_;
   char* scratch_;
 };
 
-bool runs_on_amx(const Matrix& w, DType compute) {
-  return compute == DType::kBF16 && w.dtype == DType::kBF16 && has_amx_bf16();
-}
-
 }  // namespace
 
-size_t gemm_scratch_bytes(const Matrix& x, const Matrix& w, DType compute, int threads) {
-  if (runs_on_amx(w, compute)) return gemm_amx_scratch_bytes(x, w, threads);
-  const Blocks blocks(x, w, compute);
+size_t gemm_scratch_bytes(const Matrix& x, std::span<const Product> products, DType compute, int threads) {
+  if (has_amx_bf16()) return gemm_amx_scratch_bytes(x, products, compute, threads);
+  const Blocks blocks(x, products, compute);
   return blocks.packed_bytes() + static_cast<size_t>(threads) * blocks.copy_bytes();
 }
 
-void gemm(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute, const Matrix& out,
-          void* scratch, int threads) {
-  if (runs_on_amx(w, compute)) return gemm_amx(x, w, bias, out, scratch, threads);
-  const Blocks blocks(x, w, compute);
+void gemm(const Matrix& x, std::span<const Product> products, DType compute, void* scratch, int threads) {
+  if (has_amx_bf16()) return gemm_amx(x, products, compute, scratch, threads);
+  const Blocks blocks(x, products, compute);
   // Small blocks when w has few rows, so that every thread gets some; the sums do not depend on the cut.
-  const int64_t fair = round_up(ceil_div<int64_t>(w.rows, threads), blocks.kernel.w_rows);
+  const int64_t all = units_of(products, [](const Product& product) { return product.w.rows; });
+  const int64_t fair = round_up(ceil_div<int64_t>(all, threads), blocks.kernel.w_rows);
   const int64_t step = std::min(blocks.w_rows, fair);
+  const auto tasks = [step](const Product& product) { return ceil_div(product.w.rows, step); };
+  const int64_t n_tasks = units_of(products, tasks);
   for (int64_t top = 0; top < x.rows; top += kMaxRows) {
     const int64_t rows = std::min(kMaxRows, x.rows - top);
-    const Matrix part = out.row_range(top, rows);
-    const Product product(blocks, x.row_range(top, rows), w, part, static_cast<char*>(scratch));
+    const PanelProduct panels(blocks, x.row_range(top, rows), static_cast<char*>(scratch));
+    const auto multiply = [&](const Product& product, int64_t task, int64_t) {
+      const int64_t first = task * step, count = std::min(step, product.w.rows - first);
+      const Matrix out = product.out.row_range(top, rows).column_range(first, count);
+      panels.multiply(product.w.row_range(first, count), out, omp_get_thread_num());
+      add_bias(product.bias, first, out);
+    };
 #pragma omp parallel num_threads(threads)
     {
 #pragma omp for schedule(dynamic)
-      for (int64_t task = 0; task < product.pack_tasks(); ++task) product.pack(task, compute == DType::kBF16);
+      for (int64_t task = 0; task < panels.pack_tasks(); ++task) panels.pack(task, compute == DType::kBF16);
 #pragma omp for schedule(dynamic)
-      for (int64_t first = 0; first < w.rows; first += step) {
-        const int64_t count = std::min(step, w.rows - first);
-        product.multiply(first, count, omp_get_thread_num());
-        add_bias(bias, first, part.column_range(first, count));
+      for (int64_t task = 0; task < n_tasks; ++task) {
+        for_products(products, task, task + 1, tasks, multiply);
       }
     }
   }

@@ -1,8 +1,11 @@
 #pragma once
-#include "kernels/tensor.h"
+#include <span>
+
+#include "kernels/backend.h"
 
 // The matrix product for many rows of x (prefill). One driver (gemm.cpp) cuts the product into blocks that
-// fit the second-level cache; a GemmKernel multiplies one block. Only x is packed, once per product:
+// fit the second-level cache; a GemmKernel multiplies one block. Only x is packed, once for all
+// products of it:
 //
 //   packed x:  panels of `panel` rows, each [k][panel] (16-bit: [k/2][panel][2]), so that a vector holds one
 //              column of x for consecutive rows
@@ -10,7 +13,14 @@
 //
 // Thus a weight is neither copied nor reordered when its dtype is the kernel's, and a mapped file is read
 // once. A tile of w rows by x vectors stays in registers while k runs. Processors with AMX have a driver of
-// their own for bf16 (gemm_amx), because tiles want other blocks and w packed as well.
+// their own (gemm_amx), because tiles want other blocks and w packed as well.
+//
+// Which kernel multiplies more than kGemvRows rows of x (gemv.h has up to as many, quant_matmul.h what is
+// quantised):
+//
+//   w, compute     AMX                     AVX-512 BF16       everything else
+//   bf16, bf16     tiles                   gemm_bf16_kernel   gemm_f32_kernel, which converts blocks of w
+//   all others     tiles, in bf16 parts    gemm_f32_kernel    gemm_f32_kernel
 namespace lariat::cpu {
 
 struct GemmKernel {
@@ -44,16 +54,15 @@ inline void store_transposed(const float* __restrict tile, int64_t tile_stride, 
 // independent ones. Returns the operations done. For CpuBackend::measure_limits.
 double bf16_multiply_adds(int64_t repetitions, float* sink);
 
-// The same product as gemm() for w in bf16 and x rounded to it, on tile registers (amx_product.h), and the
-// rate of its instruction. Only where has_amx_bf16().
-void gemm_amx(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out, void* scratch,
-              int threads);
-size_t gemm_amx_scratch_bytes(const Matrix& x, const Matrix& w, int threads);
+// The same products as gemm() on tile registers (amx_product.h), and the rate of their instruction. Only
+// where has_amx_bf16().
+void gemm_amx(const Matrix& x, std::span<const Product> products, DType compute, void* scratch, int threads);
+size_t gemm_amx_scratch_bytes(const Matrix& x, std::span<const Product> products, DType compute, int threads);
 double amx_multiply_adds(int64_t repetitions, float* sink);
 
-// out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]), as Backend::matmul has it, and the scratch memory it needs.
-void gemm(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute, const Matrix& out,
-          void* scratch, int threads);
-size_t gemm_scratch_bytes(const Matrix& x, const Matrix& w, DType compute, int threads);
+// out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]) for each product, as Backend::matmul has it, and the scratch
+// memory it needs. The weights are of one dtype.
+void gemm(const Matrix& x, std::span<const Product> products, DType compute, void* scratch, int threads);
+size_t gemm_scratch_bytes(const Matrix& x, std::span<const Product> products, DType compute, int threads);
 
 }  // namespace lariat::cpu

@@ -6,14 +6,14 @@
 
 namespace lariat::cpu {
 
-void gemm_amx(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out, void* scratch,
-              int threads) {
-  amx_product<AmxTiles>(x, w, bias, out, scratch, threads,
+void gemm_amx(const Matrix& x, std::span<const Product> products, DType compute, void* scratch, int threads) {
+  amx_product<AmxTiles>(x, products, compute, scratch, threads,
                         [threads](int64_t count, const auto& body) { for_tasks(threads, count, body); });
 }
 
-size_t gemm_amx_scratch_bytes(const Matrix& x, const Matrix& w, int threads) {
-  return amx_scratch_bytes(x, w, threads);
+size_t gemm_amx_scratch_bytes(const Matrix& x, std::span<const Product> products, DType compute,
+                              int threads) {
+  return amx_scratch_bytes(x, products, compute, threads);
 }
 
 double amx_multiply_adds(int64_t repetitions, float* sink) {
@@ -47,10 +47,12 @@ double amx_multiply_adds(int64_t repetitions, float* sink) {
 #include "kernels/error.h"
 
 namespace lariat::cpu {
-void gemm_amx(const Matrix&, const Matrix&, const Matrix&, const Matrix&, void*, int) {
+void gemm_amx(const Matrix&, std::span<const Product>, DType, void*, int) {
   throw Error("no AMX on this processor");
 }
-size_t gemm_amx_scratch_bytes(const Matrix&, const Matrix&, int) { throw Error("no AMX on this processor"); }
+size_t gemm_amx_scratch_bytes(const Matrix&, std::span<const Product>, DType, int) {
+  throw Error("no AMX on this processor");
+}
 double amx_multiply_adds(int64_t, float*) { throw Error("no AMX on this processor"); }
 }  // namespace lariat::cpu
 

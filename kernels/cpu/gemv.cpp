@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_features.h"
-#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/products.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/gemv.cpp"
@@ -78,9 +78,11 @@ namespace {
 // Rows of x that stay in the second-level cache while the weights pass by: 32 rows of 8192 floats are 1 MiB.
 constexpr int64_t kRowsInCache = 32;
 
+int64_t rows_of(const Product& product) { return product.w.rows; }
+
 // Waking a thread is worth it for some 2^17 products, three microseconds of work.
-int team_for(const Matrix& x, const Matrix& w, int threads) {
-  return static_cast<int>(std::clamp<int64_t>((x.rows * w.rows * w.cols) >> 17, 1, threads));
+int team_for(const Matrix& x, int64_t w_rows, int threads) {
+  return static_cast<int>(std::clamp<int64_t>((x.rows * w_rows * x.cols) >> 17, 1, threads));
 }
 
 }  // namespace
@@ -98,13 +100,16 @@ void gemv_columns(const Matrix& x, const Matrix& w, const Matrix& out, int64_t f
   }
 }
 
-void gemv(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out, int threads) {
-  const int team = team_for(x, w, threads);
+void gemv(const Matrix& x, std::span<const Product> products, int threads) {
+  const int64_t rows = units_of(products, rows_of);
+  const int team = team_for(x, rows, threads);
 #pragma omp parallel for num_threads(team) schedule(static)
   for (int part = 0; part < team; ++part) {
-    const int64_t first = w.rows * part / team, last = w.rows * (part + 1) / team;
-    gemv_columns(x, w, out, first, last);
-    add_bias(bias, first, out.column_range(first, last - first));
+    for_products(products, rows * part / team, rows * (part + 1) / team, rows_of,
+                 [&](const Product& product, int64_t first, int64_t last) {
+                   gemv_columns(x, product.w, product.out, first, last);
+                   add_bias(product.bias, first, product.out.column_range(first, last - first));
+                 });
   }
 }
 

@@ -1,7 +1,8 @@
 #pragma once
 #include <algorithm>
+#include <span>
 
-#include "kernels/tensor.h"
+#include "kernels/backend.h"
 
 namespace lariat::cpu {
 
@@ -9,12 +10,12 @@ namespace lariat::cpu {
 // batched steps); beyond, packing pays (gemm.h).
 inline constexpr int64_t kGemvRows = 8;
 
-// out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]); x f32 or bf16, w and bias any dtype, out f32.
-// Reads each weight once, at memory speed. A row's result depends on neither the number of rows nor the
-// number of threads.
-void gemv(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out, int threads);
+// out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]) for each product; x f32 or bf16, w and bias any dtype, out
+// f32. Reads each weight once, at memory speed: the threads share out the rows of all products together. A
+// row's result depends on neither the number of rows nor the number of threads.
+void gemv(const Matrix& x, std::span<const Product> products, int threads);
 
-// Output columns [first, last) of the same without a bias, on the calling thread.
+// Output columns [first, last) of one product without a bias, on the calling thread.
 void gemv_columns(const Matrix& x, const Matrix& w, const Matrix& out, int64_t first, int64_t last);
 
 // The same for bf16 with bf16; only where has_avx512_bf16().

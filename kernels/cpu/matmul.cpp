@@ -1,35 +1,60 @@
+#include <algorithm>
 #include <cassert>
 
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/gemv.h"
+#include "kernels/cpu/products.h"
 #include "kernels/cpu/quant_matmul.h"
 
 namespace lariat {
 
 void CpuBackend::matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
                         const Matrix& out) {
-  assert(x.dtype == DType::kF32 && out.dtype == DType::kF32 && x.cols == w.cols);
-  assert(out.rows == x.rows && out.cols == w.rows && (!bias || bias.cols == w.rows));
-  if (x.rows == 0 || w.rows == 0) return;
-  if (is_quantized(w.dtype)) {
-    void* memory = scratch(cpu::quant_matmul_scratch_bytes(x, w));
-    return cpu::quant_matmul(x, w, bias, out, memory, threads_);
+  const Product product{w, bias, out};
+  project(x, {&product, 1}, compute);
+}
+
+// Products whose weights have one dtype read x in one form, and are made together; others one such run after
+// the other.
+void CpuBackend::project(const Matrix& x, std::span<const Product> products, DType compute) {
+  while (!products.empty()) {
+    const DType dtype = products[0].w.dtype;
+    const auto other = std::find_if(products.begin(), products.end(),
+                                    [dtype](const Product& product) { return product.w.dtype != dtype; });
+    const auto alike = static_cast<size_t>(other - products.begin());
+    project_alike(x, products.first(alike), compute);
+    products = products.subspan(alike);
+  }
+}
+
+void CpuBackend::project_alike(const Matrix& x, std::span<const Product> products, DType compute) {
+  assert(x.dtype == DType::kF32);
+  for ([[maybe_unused]] const auto& [w, bias, out] : products) {
+    assert(out.dtype == DType::kF32 && x.cols == w.cols && out.rows == x.rows && out.cols == w.rows);
+    assert(!bias || bias.cols == w.rows);
+  }
+  if (x.rows == 0 || units_of(products, [](const Product& product) { return product.w.rows; }) == 0) return;
+  const auto n = static_cast<int64_t>(products.size());
+  if (is_quantized(products[0].w.dtype)) {
+    (x.rows > cpu::kFewQuantRows ? paths_.gemm : paths_.gemv) += n;
+    void* memory = scratch(cpu::quant_matmul_scratch_bytes(x, products[0].w));
+    return cpu::quant_matmul(x, products, memory, threads_);
   }
   if (x.rows > cpu::kGemvRows) {
-    ++paths_.gemm;
-    void* memory = scratch(cpu::gemm_scratch_bytes(x, w, compute, threads_));
-    return cpu::gemm(x, w, bias, compute, out, memory, threads_);
+    paths_.gemm += n;
+    void* memory = scratch(cpu::gemm_scratch_bytes(x, products, compute, threads_));
+    return cpu::gemm(x, products, compute, memory, threads_);
   }
-  ++paths_.gemv;
+  paths_.gemv += n;
   if (compute == DType::kBF16) {
     const auto bytes = static_cast<size_t>(x.rows * x.cols) * size_of(DType::kBF16);
     const Matrix rounded(scratch(bytes), DType::kBF16, x.rows, x.cols);
     cpu::convert_rows(x, rounded);
-    cpu::gemv(rounded, w, bias, out, threads_);
+    cpu::gemv(rounded, products, threads_);
   } else {
-    cpu::gemv(x, w, bias, out, threads_);
+    cpu::gemv(x, products, threads_);
   }
 }
 

@@ -5,6 +5,7 @@
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/products.h"
 #include "kernels/integers.h"
 
 namespace lariat::cpu {
@@ -15,17 +16,16 @@ constexpr int64_t kRowsAtATime = 1024;
 // Of w that stay in one core's second-level cache while the rows of x pass by.
 constexpr int64_t kBlockBytes = 320 << 10;
 
-class Product {
+// Tiles of w times rows of x.
+class TileProduct {
  public:
-  Product(const QuantRows& x, const Matrix& w, const Matrix& bias, const Matrix& out)
-      : x_(x), w_(w), bias_(bias), out_(out), layout_(w) {}
+  TileProduct(const QuantRows& x, const Matrix& w, const Matrix& out) : x_(x), w_(w), out_(out) {}
 
-  // Few rows: four distant runs of tiles side by side, each a long sequential stream (see gemv_range.h).
+  // Few rows: four distant runs of tiles side by side, each a long sequential stream (see gemv.h).
   void stream(int64_t first, int64_t last) const {
     const int64_t run = (last - first) / kMaxQuantTiles;
     for (int64_t tile = first; tile < first + run; ++tile) dot(0, x_.rows, tile, run, kMaxQuantTiles);
     for (int64_t tile = first + run * kMaxQuantTiles; tile < last; ++tile) dot(0, x_.rows, tile, 1, 1);
-    finish(first, last);
   }
 
   // Many rows: the tiles stay in the second-level cache.
@@ -36,36 +36,31 @@ class Product {
       for (; tile + 2 <= last; tile += 2) dot(row, rows, tile, 1, 2);
       for (; tile < last; ++tile) dot(row, rows, tile, 1, 1);
     }
-    finish(first, last);
   }
-
-  int64_t tiles_per_block(int threads) const {
-    const int64_t fair = ceil_div<int64_t>(layout_.tiles(), threads);
-    const int64_t fit = std::max<int64_t>(2, kBlockBytes / layout_.tile_bytes() / 2 * 2);
-    return std::clamp<int64_t>(fair, 1, fit);
-  }
-  const QuantLayout& layout() const { return layout_; }
 
  private:
   void dot(int64_t row, int64_t rows, int64_t tile, int64_t distance, int64_t tiles) const {
     const QuantTask task{x_, row, rows, w_, tile, distance, tiles, out_};
     has_avx512_vnni() ? quant_dot_vnni(task) : quant_dot(task);
   }
-  void finish(int64_t first, int64_t last) const {
-    const int64_t from = first * kQuantRows, to = std::min(last * kQuantRows, out_.cols);
-    add_bias(bias_, from, out_.column_range(from, to - from));
-  }
 
   const QuantRows& x_;
   const Matrix& w_;
-  const Matrix& bias_;
   const Matrix& out_;
-  const QuantLayout layout_;
 };
 
+int64_t tiles_of(const Product& product) { return QuantLayout(product.w).tiles(); }
+
+// Of `tiles` tiles shared out to threads, how many at a time for many rows.
+int64_t tiles_per_block(const QuantLayout& layout, int64_t tiles, int threads) {
+  const int64_t fit = std::max<int64_t>(2, kBlockBytes / layout.tile_bytes() / 2 * 2);
+  return std::clamp<int64_t>(ceil_div<int64_t>(tiles, threads), 1, fit);
+}
+
 // Waking a thread is worth it for some 2^18 products, three microseconds of work.
-int team_for(const QuantRows& x, const QuantLayout& w, int threads) {
-  return static_cast<int>(std::clamp<int64_t>((x.rows * w.rows * w.cols) >> 18, 1, threads));
+int team_for(const QuantRows& x, int64_t tiles, int threads) {
+  const int64_t products = x.rows * tiles * kQuantRows * x.columns();
+  return static_cast<int>(std::clamp<int64_t>(products >> 18, 1, threads));
 }
 
 }  // namespace
@@ -75,32 +70,41 @@ size_t quant_matmul_scratch_bytes(const Matrix& x, const Matrix& w) {
 }
 
 void quant_tiles(const QuantRows& x, const Matrix& w, const Matrix& out, int64_t first, int64_t last) {
-  const Matrix no_bias;
-  const Product product(x, w, no_bias, out);
+  const TileProduct product(x, w, out);
   if (x.rows <= kFewQuantRows) return product.stream(first, last);
-  const int64_t step = product.tiles_per_block(1);
+  const QuantLayout layout(w);
+  const int64_t step = tiles_per_block(layout, layout.tiles(), 1);
   for (; first < last; first += step) product.block(first, std::min(first + step, last));
 }
 
-void quant_matmul(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out, void* scratch,
-                  int threads) {
+void quant_matmul(const Matrix& x, std::span<const Product> products, void* scratch, int threads) {
+  const QuantLayout layout(products[0].w);
+  const int64_t tiles = units_of(products, tiles_of);
   for (int64_t top = 0; top < x.rows; top += kRowsAtATime) {
     const int64_t rows = std::min(kRowsAtATime, x.rows - top);
-    const Matrix some_x = x.row_range(top, rows), some_out = out.row_range(top, rows);
-    const QuantRows quantized(scratch, rows, QuantLayout(w).blocks());
-    const Product product(quantized, w, bias, some_out);
-    const QuantLayout& layout = product.layout();
+    const Matrix some_x = x.row_range(top, rows);
+    const QuantRows quantized(scratch, rows, layout.blocks());
     for_ranges(threads, rows, row_grain(x.cols), [&](int64_t first, int64_t last) {
       quantize_rows(some_x, layout.zero(), quantized, first, last);
     });
-    const int team = team_for(quantized, layout, threads);
-    if (rows <= kFewQuantRows) {
-      for_ranges(team, layout.tiles(), 1, [&](int64_t first, int64_t last) { product.stream(first, last); });
+    const bool few = rows <= kFewQuantRows;
+    const auto multiply = [&](const Product& product, int64_t first, int64_t last) {
+      const Matrix out = product.out.row_range(top, rows);
+      const TileProduct of_tiles(quantized, product.w, out);
+      few ? of_tiles.stream(first, last) : of_tiles.block(first, last);
+      const int64_t from = first * kQuantRows, to = std::min(last * kQuantRows, out.cols);
+      add_bias(product.bias, from, out.column_range(from, to - from));
+    };
+    const int team = team_for(quantized, tiles, threads);
+    if (few) {
+      for_ranges(team, tiles, 1, [&](int64_t first, int64_t last) {
+        for_products(products, first, last, tiles_of, multiply);
+      });
       continue;
     }
-    const int64_t step = product.tiles_per_block(team);
-    for_tasks(team, ceil_div(layout.tiles(), step), [&](int64_t task, int) {
-      product.block(task * step, std::min((task + 1) * step, layout.tiles()));
+    const int64_t step = tiles_per_block(layout, tiles, team);
+    for_tasks(team, ceil_div(tiles, step), [&](int64_t task, int) {
+      for_products(products, task * step, (task + 1) * step, tiles_of, multiply);
     });
   }
 }

@@ -1,4 +1,7 @@
 #pragma once
+#include <span>
+
+#include "kernels/backend.h"
 #include "kernels/quant.h"
 
 // The product with quantised weights (formulas and layout: kernels/quant.h), for one row of x and for many:
@@ -50,9 +53,9 @@ void quant_tiles(const QuantRows& x, const Matrix& w, const Matrix& out, int64_t
 // bf16_multiply_adds (gemm.h) with the instruction of the kernel above.
 double vnni_multiply_adds(int64_t repetitions, float* sink);
 
-// out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]), w quantised, and the scratch memory it needs.
-void quant_matmul(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out, void* scratch,
-                  int threads);
+// out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]) for each product, their w quantised to one dtype, and the
+// scratch memory it needs (w: any of them). x is quantised once.
+void quant_matmul(const Matrix& x, std::span<const Product> products, void* scratch, int threads);
 size_t quant_matmul_scratch_bytes(const Matrix& x, const Matrix& w);
 
 }  // namespace lariat::cpu

@@ -1,132 +1,13 @@
 // The product on AMX tiles: the kernel's own code on an emulation of the instructions, on any x86-64, and the
 // instructions themselves where the processor has them.
 #if defined(__x86_64__)
-#include <atomic>
-#include <cstdlib>
-#include <exception>
 #include <map>
-#include <memory>
-#include <thread>
 
-#include "kernels/cpu/amx_product.h"
-#include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/gemm.h"
-#include "kernels/reference/reference_backend.h"
-#include "tests/kernels/amx_emulation.h"
-#include "tests/kernels/matmul_cases.h"
+#include "tests/kernels/amx_cases.h"
 
 namespace lariat::test {
 namespace {
-
-using cpu::TileConfig;
-
-// body(task, thread) on threads of its own. A fault of one of them is thrown here; tiles that a thread still
-// holds when it is done are a failure.
-template <class Body>
-void on_threads(int threads, int64_t count, const Body& body) {
-  std::atomic<int64_t> next = 0;
-  std::vector<std::exception_ptr> faults(static_cast<size_t>(threads));
-  std::atomic<int> holding = 0;
-  std::vector<std::thread> team;
-  for (int thread = 0; thread < threads; ++thread) {
-    team.emplace_back([&, thread] {
-      try {
-        for (int64_t task = next++; task < count; task = next++) body(task, thread);
-      } catch (...) {
-        faults[static_cast<size_t>(thread)] = std::current_exception();
-      }
-      if (EmulatedTiles::configured()) ++holding;
-    });
-  }
-  for (std::thread& member : team) member.join();
-  for (const std::exception_ptr& fault : faults) {
-    if (fault) std::rethrow_exception(fault);
-  }
-  if (holding != 0) throw std::logic_error("a thread kept its tiles");
-}
-
-using AmxCall = void (*)(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out,
-                         void* scratch, int threads);
-
-template <class Tiles>
-void emulated_product(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out, void* scratch,
-                      int threads) {
-  cpu::amx_product<Tiles>(x, w, bias, out, scratch, threads,
-                          [threads](int64_t count, const auto& body) { on_threads(threads, count, body); });
-}
-
-// Values in rows `gap` elements apart, in a block that ends with the last row; the gaps hold NaN.
-template <class T, class Convert>
-std::vector<T> spread(const std::vector<float>& values, int64_t cols, int64_t gap, const Convert& convert) {
-  const int64_t rows = static_cast<int64_t>(values.size()) / cols;
-  std::vector<T> block(static_cast<size_t>(rows * (cols + gap) - gap),
-                       convert(std::numeric_limits<float>::quiet_NaN()));
-  for (int64_t i = 0; i < rows * cols; ++i) {
-    block[static_cast<size_t>(i / cols * (cols + gap) + i % cols)] = convert(values[static_cast<size_t>(i)]);
-  }
-  return block;
-}
-
-struct Free {
-  void operator()(void* data) const { std::free(data); }
-};
-
-std::unique_ptr<char, Free> aligned_block(size_t bytes) {
-  void* data = nullptr;
-  if (posix_memalign(&data, 64, bytes) != 0) throw std::bad_alloc();
-  return std::unique_ptr<char, Free>(static_cast<char*>(data));
-}
-
-// The product of a problem. Every block of memory is as large as it has to be and not a byte larger; scratch
-// holds NaN at first, and so does out; between out's rows nothing may change.
-std::vector<float> run_amx(AmxCall multiply, const MatmulProblem& problem, int threads, int64_t gap = 0) {
-  const auto [m, n, k] = problem.shape;
-  const auto same = [](float value) { return value; };
-  std::vector<float> x = spread<float>(problem.x, k, gap, same), bias = problem.bias;
-  std::vector<uint16_t> w = spread<uint16_t>(problem.w, k, gap, f32_to_bf16);
-  const std::vector<float> before = spread<float>(std::vector<float>(static_cast<size_t>(m * n), NAN), n, gap,
-                                                  [](float) { return -77.0F; });
-  const auto block = aligned_block(before.size() * sizeof(float));  // so that whole lines can be written
-  auto* out = reinterpret_cast<float*>(block.get());
-  std::copy(before.begin(), before.end(), out);
-  const Matrix x_view(x.data(), DType::kF32, m, k, k + gap);
-  const Matrix w_view(w.data(), DType::kBF16, n, k, k + gap);
-  const Matrix out_view(out, DType::kF32, m, n, n + gap);
-  const Matrix bias_view = bias.empty() ? Matrix() : Matrix(bias.data(), DType::kF32, 1, n);
-  const size_t bytes = cpu::amx_scratch_bytes(x_view, w_view, threads);
-  const auto scratch = aligned_block(bytes);
-  std::memset(scratch.get(), 0xff, bytes);
-  multiply(x_view, w_view, bias_view, out_view, scratch.get(), threads);
-
-  std::vector<float> result;
-  for (size_t i = 0; i < before.size(); ++i) {
-    if (static_cast<int64_t>(i) % (n + gap) < n) {
-      result.push_back(out[i]);
-    } else {
-      EXPECT_EQ(out[i], -77.0F) << "between rows, at " << i;
-    }
-  }
-  return result;
-}
-
-constexpr MatmulCase kBf16{DType::kBF16, DType::kBF16};
-
-// The largest error of some rows, the first and the last among them, in units of what rounding may cost.
-double worst_error(const MatmulProblem& problem, const std::vector<float>& actual) {
-  ReferenceBackend reference;
-  const auto [m, n, k] = problem.shape;
-  const int64_t step = m * n * k > 1000000 ? 37 : 1;
-  double worst = 0;
-  for (int64_t row = 0; row < m; row += row + 1 < m ? std::min(step, m - 1 - row) : 1) {
-    const std::vector<float> expected = problem.run(reference, row, 1);
-    for (int64_t o = 0; o < n; ++o) {
-      const double error = std::abs(static_cast<double>(actual[static_cast<size_t>(row * n + o)]) -
-                                    expected[static_cast<size_t>(o)]);
-      worst = std::max(worst, std::isnan(error) ? HUGE_VAL : error / problem.tolerance(row, o));
-    }
-  }
-  return worst;
-}
 
 // Around the sizes of tiles (16, 32), panels (32), blocks of columns (256) and tasks (256); more rows of x
 // than go at a time (512); panels that are short while the next is long; rows of out at and between lines.
@@ -135,58 +16,68 @@ constexpr MatmulShape kShapes[] = {
     {32, 32, 64},   {33, 33, 33},    {15, 64, 256},  {48, 65, 257},  {130, 172, 172}, {17, 257, 385},
     {64, 112, 576}, {130, 31, 2048}, {9, 1030, 200}, {1100, 48, 70}, {512, 130, 800}, {64, 40, 6200}};
 
-void check_shapes(AmxCall multiply) {
+void check_shapes(AmxCall multiply, const MatmulCase& c) {
+  const bool parts = c.weights != DType::kBF16 || c.compute != DType::kBF16;
   for (const MatmulShape& shape : kShapes) {
+    if (parts && shape.m * shape.n * shape.k > 2000000) continue;  // several times as slow
     for (int threads : {1, 2, 5}) {
       if (threads != 2 && shape.m * shape.n * shape.k > 10000000) continue;
       SCOPED_TRACE(testing::Message()
                    << "m " << shape.m << " n " << shape.n << " k " << shape.k << " threads " << threads);
-      const MatmulProblem problem(kBf16, shape, false);
+      const MatmulProblem problem(c, shape, false);
       ASSERT_LE(worst_error(problem, run_amx(multiply, problem, threads)), 1.0);
     }
   }
 }
 
-// Each sum as the instruction takes it, 32 columns after 32: the bits that any cut has to give.
-void check_bits(AmxCall multiply) {
+// A sum as the instruction takes it, 32 columns after 32 and pair after pair: the bits that any cut has to
+// give.
+float expected_sum(const MatmulProblem& problem, const float* x, const float* w) {
+  float sum = 0;
+  for (int64_t first = 0; first < problem.shape.k; first += 32) {
+    for (const std::string& pair : pairs_of(problem.dtypes)) {
+      float chains[2] = {};
+      for (int64_t c = first; c < std::min(first + 32, problem.shape.k); ++c) {
+        chains[c % 2] = std::fma(part_of(x[c], pair[0]), part_of(w[c], pair[1]), chains[c % 2]);
+      }
+      sum += chains[0] + chains[1];
+    }
+  }
+  return sum;
+}
+
+void check_bits(AmxCall multiply, const MatmulCase& c) {
   for (const MatmulShape& shape : {MatmulShape{3, 5, 300}, {40, 70, 590}, {33, 257, 31}, {520, 32, 64}}) {
-    const MatmulProblem problem(kBf16, shape, false);
+    const MatmulProblem problem(c, shape, false);
     const auto [m, n, k] = shape;
     const std::vector<float> out = run_amx(multiply, problem, 2);
     for (int64_t i = 0; i < m * n; ++i) {
-      float sum = 0;
-      for (int64_t first = 0; first < k; first += 32) {
-        float chains[2] = {};
-        for (int64_t c = first; c < std::min(first + 32, k); ++c) {
-          chains[c % 2] = std::fma(round_to_bf16(problem.x[static_cast<size_t>(i / n * k + c)]),
-                                   problem.w[static_cast<size_t>(i % n * k + c)], chains[c % 2]);
-        }
-        sum += chains[0] + chains[1];
-      }
-      ASSERT_EQ(out[static_cast<size_t>(i)], sum) << "row " << i / n << " column " << i % n << " k " << k;
+      ASSERT_EQ(out[static_cast<size_t>(i)], expected_sum(problem, &problem.x[static_cast<size_t>(i / n * k)],
+                                                          &problem.w[static_cast<size_t>(i % n * k)]))
+          << "row " << i / n << " column " << i % n << " k " << k;
     }
   }
 }
 
-void check_strides_and_bias(AmxCall multiply) {
+void check_strides_and_bias(AmxCall multiply, const MatmulCase& c) {
   for (const MatmulShape& shape :
        {MatmulShape{5, 3, 31}, {17, 72, 100}, {64, 257, 257}, {70, 130, 400}, {520, 64, 260}}) {
     SCOPED_TRACE(testing::Message() << "m " << shape.m << " n " << shape.n << " k " << shape.k);
-    const MatmulProblem problem(kBf16, shape, true);
+    const MatmulProblem problem(c, shape, true);
     ASSERT_LE(worst_error(problem, run_amx(multiply, problem, 2, 3)), 1.0);
   }
 }
 
-void check_nan(AmxCall multiply) {
-  MatmulProblem problem(kBf16, {20, 40, 71}, false);
+void check_nan(AmxCall multiply, const MatmulCase& c) {
+  MatmulProblem problem(c, {20, 40, 71}, false);
   problem.x[2 * 71 - 1] = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> out = run_amx(multiply, problem, 2);
   for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(std::isnan(out[i]), i / 40 == 1) << i;
 }
 
 // Neither the threads nor the rows of x beside it change a bit of a row.
-void check_splits(AmxCall multiply) {
-  const MatmulProblem whole(kBf16, {530, 37, 420}, false);
+void check_splits(AmxCall multiply, const MatmulCase& c) {
+  const MatmulProblem whole(c, {530, 37, 420}, false);
   const std::vector<float> expected = run_amx(multiply, whole, 1);
   EXPECT_EQ(run_amx(multiply, whole, 3), expected);
   MatmulProblem part = whole;
@@ -196,23 +87,89 @@ void check_splits(AmxCall multiply) {
             std::vector<float>(expected.begin() + 300 * 37, expected.begin() + 319 * 37));
 }
 
-TEST(AmxEmulated, MatchesReference) { check_shapes(emulated_product<EmulatedTiles>); }
-TEST(AmxEmulated, SumsInTheOrderOfColumns) { check_bits(emulated_product<EmulatedTiles>); }
-TEST(AmxEmulated, HonoursStridesAndBias) { check_strides_and_bias(emulated_product<EmulatedTiles>); }
-TEST(AmxEmulated, NanReachesItsRowAndNothingElse) { check_nan(emulated_product<EmulatedTiles>); }
-TEST(AmxEmulated, NoSplitChangesABit) { check_splits(emulated_product<EmulatedTiles>); }
+// Products of one x, made together: the bits of each by itself, in outs side by side, of which nothing else
+// changes.
+void check_together(AmxCall multiply, const MatmulCase& c) {
+  for (const MatmulShape& shape : {MatmulShape{9, 0, 31}, {40, 0, 300}, {530, 0, 40}}) {
+    const auto [m, ignored, k] = shape;
+    std::vector<MatmulProblem> problems;
+    int64_t width = 0;
+    for (const int64_t n : {70, 1, 300, 33}) {
+      problems.emplace_back(c, MatmulShape{m, n, k}, n == 70 || n == 33);  // of the same x
+      width += n + 1;
+    }
+    std::vector<float> out(static_cast<size_t>(m * width), -77.0F), expected = out;
+    std::vector<std::vector<char>> weights;
+    std::vector<Product> products;
+    int64_t column = 0;
+    for (MatmulProblem& p : problems) {
+      const int64_t n = p.shape.n;
+      weights.push_back(spread(p.w, k, 0, c.weights));
+      products.push_back({Matrix(weights.back().data(), c.weights, n, k),
+                          p.bias.empty() ? Matrix() : Matrix(p.bias.data(), DType::kF32, 1, n),
+                          Matrix(out.data() + column, DType::kF32, m, n, width)});
+      const std::vector<float> alone = run_amx(multiply, p, 2);
+      for (int64_t i = 0; i < m * n; ++i) {
+        expected[static_cast<size_t>(i / n * width + column + i % n)] = alone[static_cast<size_t>(i)];
+      }
+      column += n + 1;
+    }
+    const Matrix x(problems[0].x.data(), DType::kF32, m, k);
+    for (const int threads : {1, 5}) {
+      const auto scratch = aligned_block(cpu::amx_scratch_bytes(x, products, c.compute, threads));
+      multiply(x, products, c.compute, scratch.get(), threads);
+      ASSERT_EQ(out, expected) << "m " << m << " threads " << threads;
+    }
+  }
+}
+
+// Every dtype of w and of computing, on the emulation and on the processor itself.
+void for_cases(void (*check)(AmxCall, const MatmulCase&), AmxCall multiply) {
+  for (const MatmulCase& c : matmul_cases()) {
+    SCOPED_TRACE(testing::PrintToString(c));
+    check(multiply, c);
+  }
+}
+
+TEST(AmxEmulated, MatchesReference) { for_cases(check_shapes, kEmulated); }
+TEST(AmxEmulated, SumsInTheOrderOfColumns) { for_cases(check_bits, kEmulated); }
+TEST(AmxEmulated, HonoursStridesAndBias) { for_cases(check_strides_and_bias, kEmulated); }
+TEST(AmxEmulated, NanReachesItsRowAndNothingElse) { for_cases(check_nan, kEmulated); }
+TEST(AmxEmulated, NoSplitChangesABit) { for_cases(check_splits, kEmulated); }
+TEST(AmxEmulated, ProductsMadeTogetherAreThose) { for_cases(check_together, kEmulated); }
 
 using AmxProcessor = OnAmx;
 
-TEST_F(AmxProcessor, MatchesReference) { check_shapes(cpu::gemm_amx); }
-TEST_F(AmxProcessor, SumsInTheOrderOfColumns) { check_bits(cpu::gemm_amx); }
-TEST_F(AmxProcessor, HonoursStridesAndBias) { check_strides_and_bias(cpu::gemm_amx); }
-TEST_F(AmxProcessor, NanReachesItsRowAndNothingElse) { check_nan(cpu::gemm_amx); }
-TEST_F(AmxProcessor, NoSplitChangesABit) { check_splits(cpu::gemm_amx); }
+TEST_F(AmxProcessor, MatchesReference) { for_cases(check_shapes, cpu::gemm_amx); }
+TEST_F(AmxProcessor, SumsInTheOrderOfColumns) { for_cases(check_bits, cpu::gemm_amx); }
+TEST_F(AmxProcessor, HonoursStridesAndBias) { for_cases(check_strides_and_bias, cpu::gemm_amx); }
+TEST_F(AmxProcessor, NanReachesItsRowAndNothingElse) { for_cases(check_nan, cpu::gemm_amx); }
+TEST_F(AmxProcessor, NoSplitChangesABit) { for_cases(check_splits, cpu::gemm_amx); }
+TEST_F(AmxProcessor, ProductsMadeTogetherAreThose) { for_cases(check_together, cpu::gemm_amx); }
 TEST_F(AmxProcessor, MeasuresItsPeak) {
   float sink = 0;
   EXPECT_EQ(cpu::amx_multiply_adds(80, &sink), 10 * 4 * 2.0 * 16 * 16 * 32);
   EXPECT_GT(sink, 0);
+}
+
+TEST(AmxEmulated, PacksXOnceForAllProducts) {
+  constexpr int64_t kM = 40, kN = 20, kK = 64;
+  std::vector<float> x(kM * kK), out(3 * kM * kN);
+  std::vector<uint16_t> w(kN * kK);
+  std::vector<Product> products;
+  for (int64_t p = 0; p < 3; ++p) {
+    products.push_back({Matrix(w.data(), DType::kBF16, kN, kK), Matrix(),
+                        Matrix(out.data() + p * kM * kN, DType::kF32, kM, kN)});
+  }
+  const Matrix x_view(x.data(), DType::kF32, kM, kK);
+  const auto scratch = aligned_block(cpu::amx_scratch_bytes(x_view, products, DType::kBF16, 1));
+  std::vector<int64_t> tasks;
+  cpu::amx_product<EmulatedTiles>(x_view, products, DType::kBF16, scratch.get(), 1,
+                                  [&](int64_t n, const auto& body) {
+                                    tasks.push_back(n);
+                                    for (int64_t task = 0; task < n; ++task) body(task, 0);
+                                  });
+  EXPECT_EQ(tasks, (std::vector<int64_t>{2, 3}));  // two blocks of x; then all of w
 }
 
 struct RecordedFetches : EmulatedTiles {
@@ -224,156 +181,52 @@ struct RecordedFetches : EmulatedTiles {
 
 // Every line of w but those of the first two panels is fetched once, however many blocks of x pass by, and
 // every line of packed x but those of the first block of columns; and nothing else is.
+void check_fetches(const MatmulCase& c, int64_t m, int64_t block_columns, int64_t x_parts) {
+  const int64_t n = 150, k = 800, stride = k + 32, element = static_cast<int64_t>(size_of(c.weights));
+  std::vector<float> x(static_cast<size_t>(m * k)), out(static_cast<size_t>(m * n));
+  const auto w = aligned_block(static_cast<size_t>(n * stride * element));
+  const Matrix x_view(x.data(), DType::kF32, m, k), w_view(w.get(), c.weights, n, k, stride);
+  const Product product{w_view, {}, {out.data(), DType::kF32, m, n}};
+  const auto scratch = aligned_block(cpu::amx_scratch_bytes(x_view, {&product, 1}, c.compute, 1));
+  RecordedFetches::lines.clear();
+  emulated_product<RecordedFetches>(x_view, {&product, 1}, c.compute, scratch.get(), 1);
+
+  std::map<uintptr_t, int> expected;
+  for (int64_t column = 0; column < k; column += 64 / element) {
+    for (int64_t row = column < block_columns ? 2 * cpu::kAmxBlock : 0; row < n; ++row) {
+      ++expected[reinterpret_cast<uintptr_t>(w.get() + (row * stride + column) * element) / 64];
+    }
+  }
+  const auto packed = reinterpret_cast<uintptr_t>(scratch.get()) / 64;
+  const int64_t line_columns = round_up(m, cpu::kAmxBlock) * x_parts * 2;  // bytes
+  for (int64_t line = line_columns * block_columns / 64; line < line_columns * k / 64; ++line) {
+    ++expected[packed + static_cast<uintptr_t>(line)];
+  }
+  EXPECT_EQ(RecordedFetches::lines, expected) << testing::PrintToString(c) << " m " << m;
+}
+
 TEST(AmxEmulated, FetchesWhatComesNextAndOnce) {
   for (const int64_t m : {20, 70, 512}) {
-    const int64_t n = 150, k = 800, stride = k + 32;  // 26 lines
-    std::vector<float> x(static_cast<size_t>(m * k)), out(static_cast<size_t>(m * n));
-    const auto w = aligned_block(static_cast<size_t>(n * stride * 2));
-    const Matrix x_view(x.data(), DType::kF32, m, k), w_view(w.get(), DType::kBF16, n, k, stride);
-    const auto scratch = aligned_block(cpu::amx_scratch_bytes(x_view, w_view, 1));
-    RecordedFetches::lines.clear();
-    emulated_product<RecordedFetches>(x_view, w_view, {}, {out.data(), DType::kF32, m, n}, scratch.get(), 1);
-
-    std::map<uintptr_t, int> expected;
-    for (int64_t column = 0; column < k; column += cpu::kTileColumns) {
-      for (int64_t row = column < cpu::kAmxColumns ? 2 * cpu::kAmxBlock : 0; row < n; ++row) {
-        ++expected[reinterpret_cast<uintptr_t>(w.get() + (row * stride + column) * 2) / 64];
-      }
-    }
-    const auto packed = reinterpret_cast<uintptr_t>(scratch.get()) / 64;
-    const auto rows = static_cast<uintptr_t>(round_up(m, cpu::kAmxBlock));
-    for (uintptr_t line = rows * cpu::kAmxColumns * 2 / 64; line < rows * k * 2 / 64; ++line) {
-      ++expected[packed + line];
-    }
-    EXPECT_EQ(RecordedFetches::lines, expected) << m;
+    check_fetches(kBf16, m, 256, 1);
+    check_fetches({DType::kF16, DType::kBF16}, m, 128, 1);
+    check_fetches(kF16, m, 96, 3);
+    check_fetches(kF32, m, 96, 3);
   }
 }
 
 // What the checks above are worth.
 TEST(AmxPlanted, MistakesAreSeen) {
-  const MatmulProblem problem(kBf16, {40, 70, 300}, false);
-  EXPECT_LE(worst_error(problem, run_amx(emulated_product<EmulatedTiles>, problem, 1)), 1.0);
-  EXPECT_GT(worst_error(problem, run_amx(emulated_product<SwappedOperands>, problem, 1)), 100.0);
-  EXPECT_GT(worst_error(problem, run_amx(emulated_product<ForgottenZero>, problem, 1)), 100.0);
-  EXPECT_GT(worst_error(problem, run_amx(emulated_product<ForgottenSums>, problem, 1)), 100.0);
-  EXPECT_THROW(run_amx(emulated_product<KeptTiles>, problem, 1), std::logic_error);
-  EXPECT_THROW(run_amx(emulated_product<ShortTile>, problem, 1), TileFault);
-}
-
-// The emulation itself: a 3 x 2 tile of sums of 2 pairs, computed by hand.
-class AmxEmulation : public testing::Test {
- protected:
-  void SetUp() override { EmulatedTiles::release(); }
-  void TearDown() override { EmulatedTiles::release(); }
-
-  static TileConfig shapes() {
-    TileConfig config;
-    const auto set = [&](int tile, int rows, int bytes) {
-      config.rows[tile] = static_cast<uint8_t>(rows);
-      config.row_bytes[tile] = static_cast<uint16_t>(bytes);
-    };
-    set(0, 3, 8);  // sums
-    set(1, 3, 8);  // a: 3 rows of 2 pairs
-    set(2, 2, 8);  // b: 2 pairs of 2 columns
-    set(3, 1, 4);
-    return config;
+  for (const MatmulCase& c : {kBf16, kF32, kF16}) {
+    SCOPED_TRACE(testing::PrintToString(c));
+    const MatmulProblem problem(c, {40, 70, 300}, false);
+    EXPECT_LE(worst_error(problem, run_amx(kEmulated, problem, 1)), 1.0);
+    EXPECT_GT(worst_error(problem, run_amx(emulated_product<SwappedOperands>, problem, 1)), 100.0);
+    EXPECT_GT(worst_error(problem, run_amx(emulated_product<ForgottenZero>, problem, 1)), 100.0);
+    EXPECT_GT(worst_error(problem, run_amx(emulated_product<ForgottenSums>, problem, 1)), 100.0);
+    EXPECT_THROW(run_amx(emulated_product<KeptTiles>, problem, 1), std::logic_error);
+    EXPECT_THROW(run_amx(emulated_product<ShortTile>, problem, 1), TileFault);
   }
-  // c = 1 + a b for one row of a and one column of b, two pairs each; row 1 and column 1 of the tiles.
-  static float one_sum(const float (&a)[4], const float (&b)[4], float c) {
-    uint16_t left[3][4] = {}, right[2][4] = {};
-    float sums[3][2] = {};
-    sums[1][1] = c;
-    for (int i = 0; i < 4; ++i) {
-      left[1][i] = f32_to_bf16(a[i]);
-      right[i / 2][2 + i % 2] = f32_to_bf16(b[i]);
-    }
-    EmulatedTiles::configure(shapes());
-    EmulatedTiles::load<0>(sums, 8);
-    EmulatedTiles::load<1>(left, 8);
-    EmulatedTiles::load<2>(right, 8);
-    EmulatedTiles::dot<0, 1, 2>();
-    EmulatedTiles::store<0>(sums, 8);
-    for (int i = 0; i < 6; ++i) {
-      if (i == 3) continue;
-      EXPECT_EQ(sums[i / 2][i % 2], 0) << i;
-    }
-    return sums[1][1];
-  }
-};
-
-TEST_F(AmxEmulation, SumsFirstsAndSecondsOfPairsApart) {
-  EXPECT_EQ(one_sum({1, 2, 3, 4}, {5, 6, 7, 8}, 1), 71);
-  // 2^24 + 1 is 2^24 in f32. Each chain in its order; what is in c does not disturb them.
-  EXPECT_EQ(one_sum({0x1p24F, 1, -0x1p24F, 1}, {1, 1, 1, 1}, 0), 2);
-  EXPECT_EQ(one_sum({0x1p24F, -0x1p24F, 1, 0}, {1, 1, 1, 1}, 0), 0);
-  EXPECT_EQ(one_sum({1, 1, 0, 0}, {1, 1, 1, 1}, 0x1p24F), 0x1p24F + 2);
 }
-
-TEST_F(AmxEmulation, TakesSubnormalsForZero) {
-  constexpr float kSubnormal = 0x1p-127F;
-  EXPECT_EQ(one_sum({kSubnormal, 0, 0, 0}, {0x1p100F, 0, 0, 0}, 0), 0);
-  EXPECT_EQ(one_sum({0, 0, 0, 0}, {0, 0, 0, 0}, kSubnormal), 0);
-  EXPECT_EQ(one_sum({0x1p-70F, 0, 0, 0}, {0x1p-60F, 0, 0, 0}, 0), 0);
-  EXPECT_EQ(one_sum({0x1p-60F, 0, 0, 0}, {0x1p-60F, 0, 0, 0}, 0), 0x1p-120F);
-}
-
-TEST_F(AmxEmulation, LoadsWhatTheShapeSaysAndZerosBesides) {
-  char memory[3][10] = {"abcdefghi", "jklmnopqr", "stuvwxyz!"}, back[3][8] = {};
-  EmulatedTiles::configure(shapes());
-  EmulatedTiles::load<1>(memory, 10);
-  EmulatedTiles::store<1>(back, 8);
-  for (int r = 0; r < 3; ++r) EXPECT_EQ(std::memcmp(back[r], memory[r], 8), 0) << r;
-  EmulatedTiles::zero<1>();
-  EmulatedTiles::store<1>(back, 8);
-  for (const auto& row : back) EXPECT_EQ(std::string(row, 8), std::string(8, '\0'));
-}
-
-TEST_F(AmxEmulation, FaultsOnConfigurationsThatDoNotExist) {
-  const auto refused = [](auto change) {
-    TileConfig config = cpu::full_tiles();
-    change(config);
-    EXPECT_THROW(EmulatedTiles::configure(config), TileFault);
-  };
-  EXPECT_NO_THROW(EmulatedTiles::configure(cpu::full_tiles()));
-  refused([](TileConfig& c) { c.palette = 2; });
-  refused([](TileConfig& c) { c.start_row = 1; });
-  refused([](TileConfig& c) { c.reserved[13] = 1; });
-  refused([](TileConfig& c) { c.rows[7] = 17; });
-  refused([](TileConfig& c) { c.row_bytes[7] = 68; });
-  refused([](TileConfig& c) { c.rows[7] = 0; });
-  refused([](TileConfig& c) { c.row_bytes[7] = 0; });
-  refused([](TileConfig& c) { c.rows[8] = c.row_bytes[8] = 1; });
-}
-
-TEST_F(AmxEmulation, FaultsOnTilesWithoutShapeAndShapesThatDoNotFit) {
-  char memory[1024] = {};
-  EXPECT_THROW(EmulatedTiles::zero<0>(), TileFault);
-  EXPECT_THROW(EmulatedTiles::load<0>(memory, 64), TileFault);
-  EXPECT_THROW(EmulatedTiles::store<0>(memory, 64), TileFault);
-  EXPECT_THROW((EmulatedTiles::dot<0, 1, 2>()), TileFault);
-  EmulatedTiles::configure(shapes());
-  EXPECT_NO_THROW((EmulatedTiles::dot<0, 1, 2>()));
-  EXPECT_THROW(EmulatedTiles::zero<4>(), TileFault);
-  EXPECT_THROW(EmulatedTiles::load<4>(memory, 64), TileFault);
-  EXPECT_THROW(EmulatedTiles::store<4>(memory, 64), TileFault);
-  EXPECT_THROW((EmulatedTiles::dot<0, 1, 4>()), TileFault);
-  EXPECT_THROW((EmulatedTiles::dot<0, 2, 1>()), TileFault);
-  EXPECT_THROW((EmulatedTiles::dot<0, 1, 3>()), TileFault);
-  EXPECT_THROW((EmulatedTiles::dot<3, 1, 2>()), TileFault);
-  EXPECT_THROW((EmulatedTiles::dot<0, 0, 2>()), TileFault);
-  EXPECT_THROW((EmulatedTiles::dot<0, 1, 1>()), TileFault);
-  EmulatedTiles::release();
-  EXPECT_THROW((EmulatedTiles::dot<0, 1, 2>()), TileFault);
-}
-
-#ifdef __SANITIZE_ADDRESS__
-TEST_F(AmxEmulation, TouchesNothingThatAddressSanitizerWouldMiss) {
-  std::vector<char> memory(cpu::kTileBytes - 1);
-  EmulatedTiles::configure(cpu::full_tiles());
-  EXPECT_DEATH(EmulatedTiles::load<0>(memory.data(), 64), "heap-buffer-overflow");
-  EXPECT_DEATH(EmulatedTiles::store<0>(memory.data(), 64), "heap-buffer-overflow");
-}
-#endif
 
 }  // namespace
 }  // namespace lariat::test

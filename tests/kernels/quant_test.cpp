@@ -100,13 +100,13 @@ TEST(Quantize, Q4IsWithinHalfAStepExceptAtTheShortEnd) {
   EXPECT_LT(clipped, rows * cols / 100);
 }
 
-struct Product {
+struct QuantProduct {
   int64_t m, n, k;
   bool strange = false, bias = false;
   int64_t gap = 0;
 };
 
-std::vector<float> run(Backend& backend, DType dtype, const Product& p, int64_t first, int64_t count) {
+std::vector<float> run(Backend& backend, DType dtype, const QuantProduct& p, int64_t first, int64_t count) {
   std::vector<float> x = Rng(8).normals(p.m * p.k);
   x[0] = 40;  // an outlier coarsens its group only
   if (p.strange && p.m > 1) x[static_cast<size_t>(p.k)] = NAN;
@@ -120,7 +120,7 @@ std::vector<float> run(Backend& backend, DType dtype, const Product& p, int64_t 
   return out.values();
 }
 
-void check(Backend& cpu, Backend& reference, DType dtype, const Product& p) {
+void check(Backend& cpu, Backend& reference, DType dtype, const QuantProduct& p) {
   SCOPED_TRACE(testing::Message() << name_of(dtype) << " m " << p.m << " n " << p.n << " k " << p.k);
   const std::vector<float> actual = run(cpu, dtype, p, 0, p.m), expected = run(reference, dtype, p, 0, p.m);
   // Integer sums are exact. Of each group, its scale and its sum are rounded once, 2^-24 each, and of k / 32
@@ -144,7 +144,7 @@ TEST_P(QuantMatmul, MoreRowsThanAreQuantisedAtATime) {
   check(cpu_, reference_, param(), {1030, 13, 70, false, true});
 }
 TEST_P(QuantMatmul, DoesNotChangeABitWhenRowsAreSplit) {
-  const Product p{23, 300, 515};
+  const QuantProduct p{23, 300, 515};
   const std::vector<float> whole = run(cpu_, param(), p, 0, p.m);
   for (int64_t first = 0, count = 1; first < p.m; first += count, count = std::min(count + 1, p.m - first)) {
     const std::vector<float> part = run(cpu_, param(), p, first, count);
@@ -152,7 +152,7 @@ TEST_P(QuantMatmul, DoesNotChangeABitWhenRowsAreSplit) {
   }
 }
 TEST_P(QuantMatmul, NanReachesItsRowAndItsColumn) {
-  const Product p{3, 40, 71, true};
+  const QuantProduct p{3, 40, 71, true};
   const std::vector<float> actual = run(cpu_, param(), p, 0, p.m),
                            expected = run(reference_, param(), p, 0, p.m);
   int64_t numbers = 0;

@@ -1,0 +1,50 @@
+#pragma once
+#include <array>
+#include <cstdint>
+
+#include "kernels/tensor.h"
+
+// Tiles multiply bf16 only. A float of more bits is the sum of a few bf16, its parts: each what is left of it
+// by those before, rounded. bf16 has 8 bits, so that f16 (11) has two parts and f32 (24) three, and each part
+// is at most 2^-8 of the one before. So a product of floats is a sum of products of parts, of which those are
+// taken that are not below 2^-16 of the whole:
+//
+//   x     w      products   left out, of |x w|
+//   f32   f32    6          2 * 2^-24 and less
+//   f32   f16    5          2^-24
+//   f32   bf16   3          nothing
+//   bf16  f32    3          nothing (compute = kBF16: x is rounded, and is its only part)
+//   bf16  f16    2          nothing
+//   bf16  bf16   1          nothing
+//
+// That is the order of what one addition in f32 costs, and the sums need far fewer of those than one for each
+// column, since the tiles add up 16 products at a time from zero: on the whole the error is smaller than that
+// of f32 multiply-adds (tests/kernels/amx_test.cpp compares them). Subnormal parts and products are taken for
+// zero: x w is off by some 2^-126 (|x| + |w| + 1) more.
+namespace lariat::cpu {
+
+// A part of x times a part of w, counted from the largest.
+struct PartPair {
+  int64_t x, w;
+};
+
+struct AmxParts {
+  int64_t x, w;  // parts of each
+  std::array<PartPair, 6> pairs{};
+  int64_t n = 0;  // pairs in use
+
+  AmxParts(DType w_dtype, DType compute)
+      : x(compute == DType::kBF16 ? 1 : 3),
+        w(w_dtype == DType::kBF16  ? 1
+          : w_dtype == DType::kF16 ? 2
+                                   : 3) {
+    // Each shares a part with the one before, whose tiles need not be loaded again, in any choice of them;
+    // the largest comes last.
+    constexpr PartPair kOrder[] = {{2, 0}, {1, 0}, {1, 1}, {0, 1}, {0, 2}, {0, 0}};
+    for (const PartPair& pair : kOrder) {
+      if (pair.x < x && pair.w < w) pairs[static_cast<size_t>(n++)] = pair;
+    }
+  }
+};
+
+}  // namespace lariat::cpu

@@ -1,0 +1,151 @@
+#pragma once
+#include <atomic>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+
+#include "kernels/cpu/amx_product.h"
+#include "kernels/reference/reference_backend.h"
+#include "tests/kernels/amx_emulation.h"
+#include "tests/kernels/matmul_cases.h"
+
+// How the tests run the product on tiles, on the emulation or the processor, and what they compare it with.
+namespace lariat::test {
+
+// body(task, thread) on threads of its own. A fault of one of them is thrown here; tiles that a thread still
+// holds when it is done are a failure.
+template <class Body>
+void on_threads(int threads, int64_t count, const Body& body) {
+  std::atomic<int64_t> next = 0;
+  std::vector<std::exception_ptr> faults(static_cast<size_t>(threads));
+  std::atomic<int> holding = 0;
+  std::vector<std::thread> team;
+  for (int thread = 0; thread < threads; ++thread) {
+    team.emplace_back([&, thread] {
+      try {
+        for (int64_t task = next++; task < count; task = next++) body(task, thread);
+      } catch (...) {
+        faults[static_cast<size_t>(thread)] = std::current_exception();
+      }
+      if (EmulatedTiles::configured()) ++holding;
+    });
+  }
+  for (std::thread& member : team) member.join();
+  for (const std::exception_ptr& fault : faults) {
+    if (fault) std::rethrow_exception(fault);
+  }
+  if (holding != 0) throw std::logic_error("a thread kept its tiles");
+}
+
+using AmxCall = void (*)(const Matrix& x, std::span<const Product> products, DType compute, void* scratch,
+                         int threads);
+
+template <class Tiles>
+void emulated_product(const Matrix& x, std::span<const Product> products, DType compute, void* scratch,
+                      int threads) {
+  cpu::amx_product<Tiles>(x, products, compute, scratch, threads,
+                          [threads](int64_t count, const auto& body) { on_threads(threads, count, body); });
+}
+
+inline constexpr AmxCall kEmulated = emulated_product<EmulatedTiles>;
+
+// Values in rows `gap` elements apart, in a block that ends with the last row; what is in the gaps.
+inline std::vector<char> spread(const std::vector<float>& values, int64_t cols, int64_t gap, DType dtype,
+                                float between = NAN) {
+  const int64_t n = static_cast<int64_t>(values.size()) / cols * (cols + gap) - gap;
+  std::vector<char> block(static_cast<size_t>(n) * size_of(dtype));
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t row = i / (cols + gap), column = i % (cols + gap);
+    const bool gap_here = column >= cols;
+    store_f32(block.data(), dtype, i, gap_here ? between : values[static_cast<size_t>(row * cols + column)]);
+  }
+  return block;
+}
+
+struct Free {
+  void operator()(void* data) const { std::free(data); }
+};
+
+inline std::unique_ptr<char, Free> aligned_block(size_t bytes) {
+  void* data = nullptr;
+  if (posix_memalign(&data, 64, bytes) != 0) throw std::bad_alloc();
+  return std::unique_ptr<char, Free>(static_cast<char*>(data));
+}
+
+// The product of a problem. Every block of memory is as large as it has to be and not a byte larger; scratch
+// holds NaN at first, and so does out; between out's rows nothing may change.
+inline std::vector<float> run_amx(AmxCall multiply, const MatmulProblem& problem, int threads,
+                                  int64_t gap = 0) {
+  const auto [m, n, k] = problem.shape;
+  const DType dtype = problem.dtypes.weights;
+  std::vector<float> bias = problem.bias;
+  std::vector<char> x = spread(problem.x, k, gap, DType::kF32), w = spread(problem.w, k, gap, dtype);
+  const std::vector<char> before =
+      spread(std::vector<float>(static_cast<size_t>(m * n), NAN), n, gap, DType::kF32, -77.0F);
+  const auto block = aligned_block(before.size());  // so that whole lines can be written
+  auto* out = reinterpret_cast<float*>(block.get());
+  std::memcpy(out, before.data(), before.size());
+  const Matrix x_view(x.data(), DType::kF32, m, k, k + gap);
+  const Matrix w_view(w.data(), dtype, n, k, k + gap);
+  const Matrix out_view(out, DType::kF32, m, n, n + gap);
+  const Matrix bias_view = bias.empty() ? Matrix() : Matrix(bias.data(), DType::kF32, 1, n);
+  const Product product{w_view, bias_view, out_view};
+  const size_t bytes = cpu::amx_scratch_bytes(x_view, {&product, 1}, problem.dtypes.compute, threads);
+  const auto scratch = aligned_block(bytes);
+  std::memset(scratch.get(), 0xff, bytes);
+  multiply(x_view, {&product, 1}, problem.dtypes.compute, scratch.get(), threads);
+
+  std::vector<float> result;
+  for (size_t i = 0; i < before.size() / sizeof(float); ++i) {
+    if (static_cast<int64_t>(i) % (n + gap) < n) {
+      result.push_back(out[i]);
+    } else {
+      EXPECT_EQ(out[i], -77.0F) << "between rows, at " << i;
+    }
+  }
+  return result;
+}
+
+inline constexpr MatmulCase kBf16{DType::kBF16, DType::kBF16}, kF32{DType::kF32, DType::kF32},
+    kF16{DType::kF16, DType::kF32};
+
+// The largest error of some rows, the first and the last among them, in units of what rounding may cost: 8 u
+// S, u = 2^-24, S = sum |x w|. Of that, products of parts that are left out take 2 u S at worst
+// (amx_parts.h), which random signs make ten times less; sums, made of pieces of 16, less than u S.
+inline double worst_error(const MatmulProblem& problem, const std::vector<float>& actual) {
+  ReferenceBackend reference;
+  const auto [m, n, k] = problem.shape;
+  const int64_t step = m * n * k > 1000000 ? 37 : 1;
+  double worst = 0;
+  for (int64_t row = 0; row < m; row += row + 1 < m ? std::min(step, m - 1 - row) : 1) {
+    const std::vector<float> expected = problem.run(reference, row, 1);
+    for (int64_t o = 0; o < n; ++o) {
+      const double error = std::abs(static_cast<double>(actual[static_cast<size_t>(row * n + o)]) -
+                                    expected[static_cast<size_t>(o)]);
+      worst = std::max(worst, std::isnan(error) ? HUGE_VAL : error / problem.tolerance(row, o));
+    }
+  }
+  return worst;
+}
+
+inline float part_of(float value, char part) {
+  for (; part > '0'; --part) value -= round_to_bf16(value);
+  return round_to_bf16(value);
+}
+
+// The pairs of parts (of x and of w) that are multiplied, in their order.
+inline std::vector<std::string> pairs_of(const MatmulCase& c) {
+  if (c.compute == DType::kBF16) {
+    if (c.weights == DType::kBF16) return {"00"};
+    return c.weights == DType::kF16 ? std::vector<std::string>{"01", "00"}
+                                    : std::vector<std::string>{"01", "02", "00"};
+  }
+  if (c.weights == DType::kBF16) return {"20", "10", "00"};
+  if (c.weights == DType::kF16) return {"20", "10", "11", "01", "00"};
+  return {"20", "10", "11", "01", "02", "00"};
+}
+
+}  // namespace lariat::test
