@@ -15,14 +15,19 @@ KvPool::KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_d
   for (const LayerSpec& layer : spec.layers) {
     const AttentionSpec& attention = layer.attention;
     if (attention.latent) {
+      if (v_dtype == DType::kQ8) {
+        throw UsageError(
+            "values of 8 bits: latent attention stores one row that is key and value, and keys "
+            "are rotated; use --kv-dtype f16");
+      }
       geometry_.add_latent_layer(attention.head_dim, k_dtype);
     } else {
       geometry_.add_layer(attention.n_kv_heads, attention.head_dim, k_dtype, v_dtype);
     }
     if (attention.rope == LayerRope::kGlobal) rotated_layers_.push_back(geometry_.layers.back());
-    const auto values = static_cast<size_t>(attention.n_kv_heads * attention.head_dim);
-    k_bytes_ += values * size_of(k_dtype);
-    if (!attention.latent) v_bytes_ += values * size_of(v_dtype);
+    const auto heads = static_cast<size_t>(attention.n_kv_heads);
+    k_bytes_ += heads * kv_bytes(k_dtype, attention.head_dim);
+    if (!attention.latent) v_bytes_ += heads * kv_bytes(v_dtype, attention.head_dim);
   }
 }
 

@@ -40,15 +40,22 @@ std::string describe(const RopeScaling& rope) {
 // Zeros from position `filled` of a page on: what was there is of no token.
 void clear_rest(std::span<std::byte> page, const KvGeometry& geometry, int64_t filled) {
   for (const KvLayer& layer : geometry.layers) {
-    const auto clear = [&](size_t offset, DType dtype) {
+    const auto clear = [&](size_t offset, size_t bytes) {  // of one position and head
       for (int64_t head = 0; head < layer.n_kv_heads; ++head) {
-        const auto from = static_cast<size_t>(kv_index(head, filled, 0, layer.head_dim));
-        const auto to = static_cast<size_t>(kv_index(head + 1, 0, 0, layer.head_dim));
-        std::memset(page.data() + offset + from * size_of(dtype), 0, (to - from) * size_of(dtype));
+        const auto from = static_cast<size_t>(kv_index(head, filled, 0, 1));
+        const auto to = static_cast<size_t>(kv_index(head + 1, 0, 0, 1));
+        std::memset(page.data() + offset + from * bytes, 0, (to - from) * bytes);
       }
     };
-    clear(layer.k_offset, layer.k_dtype);
-    if (layer.v_offset != layer.k_offset) clear(layer.v_offset, layer.v_dtype);
+    clear(layer.k_offset, kv_bytes(layer.k_dtype, layer.head_dim));
+    if (layer.v_offset == layer.k_offset) continue;
+    if (layer.v_dtype == DType::kQ8) {
+      clear(layer.v_offset, static_cast<size_t>(layer.head_dim));
+      clear(layer.v_offset + static_cast<size_t>(kv_scale_offset(layer.n_kv_heads, layer.head_dim, 0, 0)),
+            sizeof(float));
+    } else {
+      clear(layer.v_offset, kv_bytes(layer.v_dtype, layer.head_dim));
+    }
   }
 }
 

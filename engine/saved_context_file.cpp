@@ -23,7 +23,7 @@ constexpr int64_t kMaxLength = int64_t{1} << 40;
 using Metadata = std::map<std::string, std::string>;
 
 std::string stored_name(DType dtype) {
-  return dtype == DType::kF32 ? "F32" : dtype == DType::kF16 ? "F16" : "BF16";
+  return dtype == DType::kF32 ? "F32" : dtype == DType::kF16 ? "F16" : dtype == DType::kQ8 ? "I8" : "BF16";
 }
 
 std::vector<StoredTensor> parse(std::span<const std::byte> bytes, const std::filesystem::path& file,
@@ -184,7 +184,7 @@ Metadata context_metadata(const ContextRecord& record) {
 std::vector<NamedShape> context_tensors(const KvGeometry& geometry, const ContextRecord& record,
                                         const std::filesystem::path& file) {
   const int64_t n_pages = ceil_div(record.length(), kKvPage);
-  if (static_cast<size_t>(n_pages) > kMaxTensors / (2 * geometry.layers.size()))
+  if (static_cast<size_t>(n_pages) > kMaxTensors / (3 * geometry.layers.size()))
     throw Error(fmt::format("{}: {} tokens of {} layers are more than a saved context can hold",
                             file.string(), record.length(), geometry.layers.size()));
   std::vector<NamedShape> tensors;
@@ -194,8 +194,10 @@ std::vector<NamedShape> context_tensors(const KvGeometry& geometry, const Contex
       const std::string name = fmt::format("page.{}.layer.{}.", page, i);
       const std::vector<int64_t> shape = {layer.n_kv_heads, kKvPage, layer.head_dim};
       tensors.push_back({name + "keys", shape, stored_name(layer.k_dtype)});
-      if (layer.v_offset != layer.k_offset)
-        tensors.push_back({name + "values", shape, stored_name(layer.v_dtype)});
+      if (layer.v_offset == layer.k_offset) continue;
+      tensors.push_back({name + "values", shape, stored_name(layer.v_dtype)});
+      if (layer.v_dtype == DType::kQ8)
+        tensors.push_back({name + "value_scales", {layer.n_kv_heads, kKvPage}, "F32"});
     }
   }
   tensors.push_back({"inv_freq", {static_cast<int64_t>(record.frequencies.inv_freq.size())}, "F64"});

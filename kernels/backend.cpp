@@ -5,10 +5,10 @@
 namespace lariat {
 
 void KvGeometry::add_layer(int64_t n_kv_heads, int64_t head_dim, DType k_dtype, DType v_dtype) {
-  const auto values = static_cast<size_t>(n_kv_heads * kKvPage * head_dim);
+  const auto vectors = static_cast<size_t>(n_kv_heads * kKvPage);
   const auto take = [&](DType dtype) {
     const size_t offset = page_bytes;
-    page_bytes += round_up<size_t>(values * size_of(dtype), 64);
+    page_bytes += round_up<size_t>(vectors * kv_bytes(dtype, head_dim), 64);
     return offset;
   };
   KvLayer layer{n_kv_heads, head_dim, k_dtype, v_dtype};

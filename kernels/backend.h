@@ -82,13 +82,24 @@ struct Norm {
 // pages.
 inline constexpr int64_t kKvPage = 256;
 
+// The one index function of the cache: element (head, position, d) of keys(page) or values(page).
+constexpr int64_t kv_index(int64_t head, int64_t position, int64_t d, int64_t head_dim) {
+  return (head * kKvPage + position % kKvPage) * head_dim + d;
+}
+
+// Where the scale of a head's kQ8 value at a position is, in bytes from values(page).
+constexpr int64_t kv_scale_offset(int64_t n_kv_heads, int64_t head_dim, int64_t head, int64_t position) {
+  return n_kv_heads * kKvPage * head_dim + int64_t{sizeof(float)} * kv_index(head, position, 0, 1);
+}
+
 // The part of one layer in every page of a cache:
 //
 //   page + k_offset -> [n_kv_heads][kKvPage][head_dim]   (k_dtype)
 //   page + v_offset -> [n_kv_heads][kKvPage][head_dim]   (v_dtype)
 //
 // so the keys of one head are contiguous inside a page. Keys are stored rotated and without the attention
-// factor.
+// factor. Values, which nothing rotates, may be kQ8: int8, and behind them [n_kv_heads][kKvPage] f32 scales,
+// one for each position of a head (kernels/kv_values.h).
 struct KvLayer {
   int64_t n_kv_heads = 0;
   int64_t head_dim = 0;
@@ -98,11 +109,16 @@ struct KvLayer {
 
   void* keys(void* page) const { return static_cast<char*>(page) + k_offset; }
   void* values(void* page) const { return static_cast<char*>(page) + v_offset; }
+  float* value_scale(void* page, int64_t head, int64_t position) const {  // of kQ8 values
+    return reinterpret_cast<float*>(static_cast<char*>(values(page)) +
+                                    kv_scale_offset(n_kv_heads, head_dim, head, position));
+  }
 };
 
-// The one index function of the cache: element (head, position, d) of keys(page) or values(page).
-constexpr int64_t kv_index(int64_t head, int64_t position, int64_t d, int64_t head_dim) {
-  return (head * kKvPage + position % kKvPage) * head_dim + d;
+// What a key or a value of one head and position takes in a page, with its scale if it has one.
+inline size_t kv_bytes(DType dtype, int64_t head_dim) {
+  const auto n = static_cast<size_t>(head_dim);
+  return dtype == DType::kQ8 ? n + sizeof(float) : n * size_of(dtype);
 }
 
 // What a page holds: one KvLayer per layer of the model, and its size.
@@ -303,7 +319,8 @@ class Backend {
   // For every token of the step, at position p of its sequence, per head:
   //   q = rms_norm(clip(q + q_bias), q_norm)                     in place, not rotated: attention does that
   //   k = rope(rms_norm(clip(k + k_bias), k_norm)); K[p] = k     (rounded to k_dtype)
-  //   V[p] = clip(v + v_bias)                                    (rounded to v_dtype)
+  //   V[p] = clip(v + v_bias)                                    (rounded to v_dtype; kQ8:
+  //   kernels/kv_values.h)
   // where K and V are `layer`'s part of the sequence's pages. No v: values are not stored (MLA, whose
   // attention reads the keys for values too). What f16 cannot hold becomes +-65504: one
   // infinity in the cache would make every later token NaN. q: f32 [tokens, n_heads * head_dim]; k, v: f32

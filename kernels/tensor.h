@@ -5,8 +5,8 @@
 
 namespace lariat {
 
-// kQ8 and kQ4 are groups of integers with a scale, for the weights of Backend::matmul only (kernels/quant.h);
-// everything else is in one of the first three.
+// kQ8 and kQ4 are groups of integers with a scale, for the weights of Backend::matmul (kernels/quant.h);
+// cached values may be kQ8 too (KvLayer). Everything else is in one of the first three.
 enum class DType : uint8_t { kF32, kF16, kBF16, kQ8, kQ4 };
 
 constexpr bool is_quantized(DType dtype) { return dtype == DType::kQ8 || dtype == DType::kQ4; }

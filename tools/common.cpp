@@ -19,6 +19,7 @@
 #include "models/mapped_file.h"
 #include "models/text/unicode.h"
 #include "tools/help.h"
+#include "tools/kv_dtype.h"
 
 namespace lariat {
 namespace {
@@ -114,8 +115,9 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
       .add_option("--quantize", options.quantize,
                   "turn weights into groups of 8 or 4 bit integers while loading")
       ->check(CLI::IsMember({"none", "q8", "q4"}));
-  command.add_option("--kv-dtype", options.kv_dtype, "KV cache; auto: f16 keys, values in the model's dtype")
-      ->check(CLI::IsMember({"auto", "f32", "f16", "bf16"}));
+  add_kv_dtype_option(
+      command, "--kv-dtype", options.kv_dtype,
+      "KV cache, or k=..,v=.. with q8 for values; auto: f16 keys, values in the model's dtype");
   command.add_option("--ctx", options.ctx, "longest sequence; 0: as long as memory lasts")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   command
@@ -204,18 +206,16 @@ SessionOptions session_options(const CommonOptions& options, const Model& model,
                          .stale_cache = options.rope_cache.stale,
                          .on_not_finite = {}};
   const bool steps_every_token = session.rope_steps == 0 && rope.depends_on_length();
-  if (options.kv_dtype == "auto") {
-    // A step smaller than half an ulp would be rounded away: re-rotating at every token asks for f32.
-    session.k_dtype = steps_every_token ? DType::kF32 : DType::kF16;
-    session.v_dtype = model.weights.embed.dtype;  // a float, even when projections are quantised
-  } else {
-    session.k_dtype = session.v_dtype = parse_dtype(options.kv_dtype);
-    if (steps_every_token && session.k_dtype != DType::kF32 && !session.stale_cache && !options.quiet) {
-      fmt::print(std::cerr,
-                 "lariat: warning: --rope-steps exact with {} keys rounds small rotations away; use "
-                 "--kv-dtype f32\n",
-                 name_of(session.k_dtype));
-    }
+  // A step smaller than half an ulp would be rounded away: re-rotating at every token asks for f32. Values
+  // are floats by default, even when projections are quantised.
+  const KvDTypes kv = parse_kv_dtypes(options.kv_dtype);
+  session.k_dtype = kv.keys.value_or(steps_every_token ? DType::kF32 : DType::kF16);
+  session.v_dtype = kv.values.value_or(model.weights.embed.dtype);
+  if (steps_every_token && session.k_dtype != DType::kF32 && !session.stale_cache && !options.quiet) {
+    fmt::print(std::cerr,
+               "lariat: warning: --rope-steps exact with {} keys rounds small rotations away; use "
+               "--kv-dtype f32\n",
+               name_of(session.k_dtype));
   }
   return session;
 }

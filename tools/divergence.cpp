@@ -7,6 +7,7 @@
 
 #include "engine/eval/divergence.h"
 #include "tools/help.h"
+#include "tools/kv_dtype.h"
 #include "tools/measuring.h"
 
 namespace lariat {
@@ -106,8 +107,9 @@ void add_against_options(CLI::App& command, AgainstOptions& against) {
   };
   add("--against-quantize", against.quantize, "its --quantize")->check(CLI::IsMember({"none", "q8", "q4"}));
   add("--against-dtype", against.dtype, "its --dtype")->check(CLI::IsMember({"auto", "f32", "bf16", "f16"}));
-  add("--against-kv-dtype", against.kv_dtype, "its --kv-dtype")
-      ->check(CLI::IsMember({"auto", "f32", "f16", "bf16"}));
+  add_kv_dtype_option(command, "--against-kv-dtype", against.kv_dtype, "its --kv-dtype")
+      ->default_str("as the first model's")
+      ->needs(reference);
   add("--against-rope-scaling", against.rope_scaling, "its --rope-scaling")->type_name(rope_type_choices());
   add("--against-rope-factor", against.rope_factor, "its --rope-factor")->type_name("F");
   begin_group(command, kMainOptions);

@@ -70,6 +70,7 @@ struct Stored {
   void* k;
   void* v;
   DType k_dtype, v_dtype;
+  const float* v_scales;  // of kQ8 values, else null
 };
 
 // Position `base` of the task's head in its page.
@@ -77,9 +78,11 @@ HWY_INLINE Stored StoredAt(const AttentionTask& task, int64_t base) {
   const KvLayer& layer = *task.layer;
   void* const page = task.pages[base / kKvPage];
   const int64_t at = kv_index(task.kv_head, base, 0, layer.head_dim);
+  const bool q8 = layer.v_dtype == DType::kQ8;
+  const int64_t v_size = q8 ? 1 : static_cast<int64_t>(size_of(layer.v_dtype));
   return {static_cast<char*>(layer.keys(page)) + at * static_cast<int64_t>(size_of(layer.k_dtype)),
-          static_cast<char*>(layer.values(page)) + at * static_cast<int64_t>(size_of(layer.v_dtype)),
-          layer.k_dtype, layer.v_dtype};
+          static_cast<char*>(layer.values(page)) + at * v_size, layer.k_dtype, layer.v_dtype,
+          q8 ? layer.value_scale(page, task.kv_head, base) : nullptr};
 }
 
 // Positions [first, last) of src ([kAttentionKeys][head_dim]) as f32, each padded with zeros to `stride`.
@@ -97,6 +100,30 @@ HWY_NOINLINE inline void Widen(void* src, DType dtype, int64_t first, int64_t la
       }
     }
   });
+}
+
+// The same for values, which have scales if they are kQ8.
+HWY_NOINLINE inline void WidenValues(const Stored& stored, int64_t first, int64_t last, int64_t head_dim,
+                                     int64_t stride, float* out) {
+  if (stored.v_scales == nullptr) {
+    return Widen(stored.v, stored.v_dtype, first, last, head_dim, stride, out);
+  }
+  const F32 d;
+  const hn::Rebind<int8_t, F32> d8;
+  const hn::RebindToSigned<F32> di;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t key = first; key < last; ++key) {
+    const auto* integers = static_cast<const int8_t*>(stored.v) + key * head_dim;
+    const float scale = stored.v_scales[key];
+    float* const value = out + key * stride;
+    int64_t i = 0;
+    for (; i + lanes <= head_dim; i += lanes) {
+      const VF32 x = hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(d8, integers + i)));
+      hn::StoreU(hn::Mul(x, hn::Set(d, scale)), d, value + i);
+    }
+    for (; i < head_dim; ++i) value[i] = scale * static_cast<float>(integers[i]);
+    std::fill(value + head_dim, value + stride, 0.0F);
+  }
 }
 
 }  // namespace lariat::HWY_NAMESPACE

@@ -119,7 +119,7 @@ void Block(const AttentionTask& task) {
                           std::min(end - base, kAttentionKeys)};
     const Stored stored = StoredAt(task, base);
     WithDType(stored.k, stored.k_dtype, [&](const auto* k) HWY_ATTR { WidenTransposed(k, head_dim, keys); });
-    Widen(stored.v, stored.v_dtype, block.first, block.last, head_dim, task.stride, values);
+    WidenValues(stored, block.first, block.last, head_dim, task.stride, values);
     // Earlier tokens do not see this block yet, later ones may have it behind their window.
     const int64_t first_row = std::max<int64_t>(0, base - task.first_position) * task.group;
     const int64_t behind = base + kAttentionKeys - 1 + task.window - task.first_position;

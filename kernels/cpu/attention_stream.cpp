@@ -147,13 +147,16 @@ void Stream(const AttentionTask& task) {
   for (int64_t base = begin / kAttentionKeys * kAttentionKeys; base < end; base += kAttentionKeys) {
     Stored stored = StoredAt(task, base);
     Span span{base, std::max(begin - base, int64_t{0}), std::min(end - base, kAttentionKeys), head_dim};
+    float* k = task.scratch;
+    float* v = task.scratch + kAttentionKeys * task.stride;
     if (head_dim % kLanes != 0) {
-      float* k = task.scratch;
-      float* v = task.scratch + kAttentionKeys * task.stride;
       Widen(stored.k, stored.k_dtype, span.first, span.last, head_dim, task.stride, k);
-      Widen(stored.v, stored.v_dtype, span.first, span.last, head_dim, task.stride, v);
-      stored = {k, v, DType::kF32, DType::kF32};
+      WidenValues(stored, span.first, span.last, head_dim, task.stride, v);
+      stored = {k, v, DType::kF32, DType::kF32, nullptr};
       span.stride = task.stride;
+    } else if (stored.v_dtype == DType::kQ8) {
+      WidenValues(stored, span.first, span.last, head_dim, head_dim, v);
+      stored = {stored.k, v, stored.k_dtype, DType::kF32, nullptr};
     }
     Attend(task, stored, span);
   }

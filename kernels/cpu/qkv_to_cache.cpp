@@ -1,5 +1,6 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/kv_values.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/qkv_to_cache.cpp"
@@ -48,6 +49,12 @@ void StoreKeys(const float* row, const float* cos, const float* sin, const RopeT
 
 void StoreValues(const float* row, const KvLayer& layer, void* page, int64_t position) {
   const auto head_dim = static_cast<size_t>(layer.head_dim);
+  if (layer.v_dtype == DType::kQ8) {
+    for (int64_t head = 0; head < layer.n_kv_heads; ++head, row += head_dim) {
+      store_quantized_value(layer, page, head, position, row);
+    }
+    return;
+  }
   WithDType(layer.values(page), layer.v_dtype, [&](auto* values) HWY_ATTR {
     for (int64_t head = 0; head < layer.n_kv_heads; ++head, row += head_dim) {
       StoreRow(row, head_dim, values + kv_index(head, position, 0, layer.head_dim));

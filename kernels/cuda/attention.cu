@@ -8,7 +8,7 @@ namespace lariat {
 namespace cuda {
 
 bool tensor_cores_support(DType k_dtype, DType v_dtype, int64_t head_dim) {
-  const bool types = k_dtype != DType::kF32 && v_dtype != DType::kF32 &&
+  const bool types = k_dtype != DType::kF32 && v_dtype != DType::kF32 && v_dtype != DType::kQ8 &&
                      !(k_dtype == DType::kBF16 && v_dtype == DType::kF16);
   return types && head_dim % 8 == 0 && head_dim <= 256;
 }

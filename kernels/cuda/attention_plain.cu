@@ -1,7 +1,7 @@
 #include "kernels/cuda/attention.cuh"
 
-// Attention for what the tensor cores do not take: f32 keys or values, head sizes that are no multiple of 8
-// or above 256 (MLA's latent row). Scalar loads, any dtype, f32 arithmetic.
+// Attention for what the tensor cores do not take: f32 keys or values, values of 8 bits, head sizes that are
+// no multiple of 8 or above 256 (MLA's latent row). Scalar loads, any dtype, f32 arithmetic.
 namespace lariat::cuda {
 namespace {
 
@@ -50,10 +50,16 @@ __device__ __forceinline__ void add_key(const Attention& a, const float* query, 
   const float shrink = exp2f(state.top - top), weight = exp2f(score - top);
   state.sum = state.sum * shrink + weight;
   state.top = top;
+  const bool q8 = a.v_dtype == DType::kQ8;
+  const auto* integers = static_cast<const int8_t*>(values);
+  const int64_t scale = a.v_offset + kv_scale_offset(a.n_kv_heads, a.head_dim, kv_head, key);
+  const float of_value = q8 ? weight * *in_page<const float>(page, scale) : weight;
 #pragma unroll
   for (int j = 0; j < kPerLane; ++j) {
     const int d = lane + j * kWarpSize;
-    if (d < a.head_dim) out[j] = out[j] * shrink + weight * load_any(values, a.v_dtype, base + d);
+    if (d >= a.head_dim) continue;
+    const float x = q8 ? static_cast<float>(integers[base + d]) : load_any(values, a.v_dtype, base + d);
+    out[j] = out[j] * shrink + of_value * x;
   }
 }
 

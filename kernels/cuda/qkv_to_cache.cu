@@ -1,3 +1,5 @@
+#include <cfloat>
+
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device.h"
 
@@ -69,6 +71,41 @@ __device__ void store_key(const QkvArgs& a, const float* x, int head, int64_t ro
   }
 }
 
+// quantize_value of kernels/kv_values.h, by a warp: writes `out`, returns the scale.
+__device__ float quantize_by_warp(const float* x, int head_dim, int8_t* out) {
+  float largest = 0.0F, not_numbers = 0.0F;
+  for (int d = lane_index(); d < head_dim; d += kWarpSize) {
+    largest = fmaxf(largest, fabsf(x[d]));
+    if (x[d] != x[d]) not_numbers = 1.0F;
+  }
+  largest = fminf(warp_max(largest), FLT_MAX);
+  const bool numbers = warp_max(not_numbers) == 0.0F;
+  if (largest < 1e-36F) largest = 0.0F;
+  const float inverse = numbers && largest > 0.0F ? 127.0F / largest : 0.0F;
+  for (int d = lane_index(); d < head_dim; d += kWarpSize) {
+    const float value = numbers ? fminf(fmaxf(x[d], -FLT_MAX), FLT_MAX) * inverse : 0.0F;
+    out[d] = static_cast<int8_t>(rintf(value));
+  }
+  return numbers ? largest / 127.0F : NAN;
+}
+
+// Writes `x`, a head of the step's row `row`, to its place in the cache's values.
+__device__ void store_value(const QkvArgs& a, const float* x, int head, int64_t row) {
+  const StepRow at = a.step.row(row);
+  void* page = a.step.page(at);
+  void* values = in_page(page, a.v_offset);
+  const int64_t base = kv_index(head, at.position, 0, a.head_dim);
+  if (a.v_dtype == DType::kQ8) {
+    const float scale = quantize_by_warp(x, a.head_dim, static_cast<int8_t*>(values) + base);
+    const int64_t offset = a.v_offset + kv_scale_offset(a.v.heads, a.head_dim, head, at.position);
+    if (lane_index() == 0) *in_page<float>(page, offset) = scale;
+    return;
+  }
+  for (int d = lane_index(); d < a.head_dim; d += kWarpSize) {
+    store_to_cache(values, a.v_dtype, base + d, x[d]);
+  }
+}
+
 // Grid: one warp per row and head of q, k and v (of q only when something happens to it); 4 warps a block;
 // shared memory: one head per warp. Bound by memory, and by latency for a single token.
 __global__ void qkv_to_cache_kernel(const __grid_constant__ QkvArgs a) {
@@ -98,12 +135,7 @@ __global__ void qkv_to_cache_kernel(const __grid_constant__ QkvArgs a) {
   head -= a.k.heads;
   const float* x = a.v.x + row * a.v.stride + int64_t{head} * a.head_dim;
   prepare(a, a.v, x, head, prepared);
-  const StepRow at = a.step.row(row);
-  void* values = in_page(a.step.page(at), a.v_offset);
-  const int64_t base = kv_index(head, at.position, 0, a.head_dim);
-  for (int d = lane; d < a.head_dim; d += kWarpSize) {
-    store_to_cache(values, a.v_dtype, base + d, prepared[d]);
-  }
+  store_value(a, prepared, head, row);
 }
 
 struct KeyArgs {

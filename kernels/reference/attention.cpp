@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/kv_values.h"
 #include "kernels/reference/reference_backend.h"
 #include "kernels/reference/scalar.h"
 
@@ -55,9 +56,8 @@ void attend(std::span<const double> query, const StepSequence& sequence, int64_t
   for (int64_t d = 0; d < value_dim; ++d) {
     double sum = 0;
     for (int64_t j = first; j <= position; ++j) {
-      const void* values = layer.values(sequence.pages[j / kKvPage]);
       sum += weights[static_cast<size_t>(j - first)] *
-             load_f32(values, layer.v_dtype, kv_index(kv_head, j, d, head_dim));
+             load_value(layer, sequence.pages[j / kKvPage], kv_head, j, d);
     }
     out[static_cast<size_t>(d)] = sum;
   }

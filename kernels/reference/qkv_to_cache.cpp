@@ -1,3 +1,4 @@
+#include "kernels/kv_values.h"
 #include "kernels/reference/reference_backend.h"
 #include "kernels/reference/scalar.h"
 
@@ -46,7 +47,12 @@ void ReferenceBackend::qkv_to_cache(const Matrix& q, const Matrix& k, const Matr
         reference::store_head(key, layer.keys(page), layer.k_dtype, head, position);
         if (!v) continue;
         const auto value = prepared_head(v, row, head, head_dim, epilogue.v_bias, Matrix(), epilogue);
-        reference::store_head(value, layer.values(page), layer.v_dtype, head, position);
+        if (layer.v_dtype == DType::kQ8) {
+          store_quantized_value(layer, page, head, position,
+                                std::vector<float>(value.begin(), value.end()).data());
+        } else {
+          reference::store_head(value, layer.values(page), layer.v_dtype, head, position);
+        }
       }
     }
   }

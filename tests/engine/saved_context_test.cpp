@@ -71,6 +71,8 @@ TEST_P(ContextAway, GoesOnAsIfItHadNotBeen) {
 INSTANTIATE_TEST_SUITE_P(Cases, ContextAway,
                          testing::Values(Away{"llama_gqa", "", DType::kF32, DType::kF32},
                                          Away{"llama_gqa", "", DType::kF16, DType::kF32},
+                                         Away{"llama_gqa", "", DType::kF16, DType::kQ8},
+                                         Away{"llama_gqa", "dynamic-yarn", DType::kF16, DType::kQ8},
                                          Away{"llama_bf16", "", DType::kF16, DType::kBF16},
                                          Away{"llama_bf16", "dynamic-yarn", DType::kF16, DType::kBF16},
                                          Away{"llama_gqa_interleaved", "dynamic", DType::kF32, DType::kF32},

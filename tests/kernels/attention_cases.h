@@ -79,6 +79,25 @@ inline void add_bias_and_latent_cases(std::vector<AttentionCase>& cases) {
   }
 }
 
+// Values of eight bits: streamed and in blocks, rows of whole vectors and not, all kinds of keys.
+inline void add_quantized_value_cases(std::vector<AttentionCase>& cases) {
+  constexpr DType f32 = DType::kF32, f16 = DType::kF16, bf16 = DType::kBF16, q8 = DType::kQ8;
+  for (const AttentionCase& c : std::vector<AttentionCase>{{1, 0, 1, 1, 64, 64, f16, q8},
+                                                           {1, 700, 8, 2, 64, 64, f16, q8},
+                                                           {1, 3000, 7, 1, 128, 64, bf16, q8},
+                                                           {2, 255, 4, 2, 24, 24, f32, q8},
+                                                           {3, 300, 6, 3, 34, 34, f16, q8, 0, true},
+                                                           {150, 130, 4, 2, 64, 64, f16, q8, 100},
+                                                           {130, 0, 8, 2, 128, 128, bf16, q8},
+                                                           {90, 10, 3, 1, 12, 12, f32, q8},
+                                                           {70, 250, 2, 2, 256, 256, f16, q8}}) {
+    cases.push_back(c);
+  }
+  AttentionCase denormal{1, 900, 4, 2, 64, 64, f16, q8};
+  denormal.fill = Fill::kDenormal;
+  cases.push_back(denormal);
+}
+
 inline std::vector<AttentionCase> attention_cases() {
   constexpr DType f32 = DType::kF32, f16 = DType::kF16, bf16 = DType::kBF16;
   std::vector<AttentionCase> cases = {
@@ -138,6 +157,7 @@ inline std::vector<AttentionCase> attention_cases() {
     cases.push_back({1, 900, 4, 2, 64, 64, f32, f32, 0, false, 1.0F, Fill::kHuge, softcap});
   }
   add_bias_and_latent_cases(cases);
+  add_quantized_value_cases(cases);
   return cases;
 }
 

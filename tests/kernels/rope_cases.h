@@ -144,6 +144,8 @@ inline std::vector<QkvCase> qkv_cases() {
         {9, 250, 6, 3, 50, 20, interleaved, false, false, DType::kF32, DType::kF16, 1.0F, false, 0.5F});
     cases.push_back(
         {3, 250, 4, 2, 64, 64, interleaved, true, true, DType::kF32, DType::kF32, 1.0F, false, 1.5F});
+    cases.push_back({5, 254, 4, 2, 64, 64, interleaved, true, true, DType::kF16, DType::kQ8});
+    cases.push_back({40, 0, 6, 3, 50, 20, interleaved, false, false, DType::kF32, DType::kQ8, 5e4F});
     for (DType dtype : {DType::kF16, DType::kBF16, DType::kF32}) {
       cases.push_back({3, 254, 16, 1, 576, 64, interleaved, false, false, dtype, dtype, 1.0F, true});
     }

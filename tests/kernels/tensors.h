@@ -12,6 +12,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/convert.h"
+#include "kernels/kv_values.h"
 
 // What every op test needs: deterministic data, matrices in any backend's memory, comparisons. Memory is
 // touched through Backend alone, so that the cases of op_cases.h run on any backend.
@@ -125,10 +126,14 @@ inline void expect_same_rounding(const std::vector<float>& actual, const std::ve
                                  DType dtype, double size, const std::string& what) {
   const double f32_error = 4e-7 * size;
   if (dtype == DType::kF32) return expect_close(actual, expected, f32_error, 0, what);
-  const double smallest = dtype == DType::kF16 ? 0x1p-24 : 0;
-  expect_close(actual, expected, f32_error + smallest, 2.01 * half_ulp(dtype), what);
+  const bool q8 =
+      dtype == DType::kQ8;  // steps of the largest value (some 4/3 of `size`) / 127, scales in f32
+  const double smallest = dtype == DType::kF16 ? 0x1p-24 : q8 ? size / 90 : 0;
+  expect_close(actual, expected, f32_error + smallest, q8 ? 0 : 2.01 * half_ulp(dtype), what);
   size_t different = 0;
-  for (size_t i = 0; i < actual.size(); ++i) different += actual[i] != expected[i] ? 1 : 0;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    different += q8 ? std::abs(actual[i] - expected[i]) > f32_error : actual[i] != expected[i];
+  }
   EXPECT_LE(different, 1 + actual.size() / 50) << what << ": too many values round differently";
 }
 
@@ -195,8 +200,9 @@ class Cache {
     const KvLayer& layer = geometry_.layers[index];
     const DType dtype = keys ? layer.k_dtype : layer.v_dtype;
     std::vector<float> result(static_cast<size_t>(count * layer.n_kv_heads * layer.head_dim));
-    for_each(count, index, keys, false,
-             [&](const void* part, int64_t at, size_t i) { result[i] = load_f32(part, dtype, at); });
+    for_each(count, index, keys, false, [&](void* part, int64_t at, size_t i) {
+      result[i] = dtype == DType::kQ8 ? load_quantized(layer, part, at) : load_f32(part, dtype, at);
+    });
     return result;
   }
 
@@ -204,8 +210,24 @@ class Cache {
     const KvLayer& layer = geometry_.layers[index];
     const DType dtype = keys ? layer.k_dtype : layer.v_dtype;
     const int64_t count = static_cast<int64_t>(values.size()) / (layer.n_kv_heads * layer.head_dim);
-    for_each(count, index, keys, true,
-             [&](void* part, int64_t at, size_t i) { store_f32(part, dtype, at, values[i]); });
+    for_each(count, index, keys, true, [&](void* part, int64_t at, size_t i) {
+      if (dtype != DType::kQ8) return store_f32(part, dtype, at, values[i]);
+      if (at % layer.head_dim != 0) return;  // a head at once
+      const KvLayer alone = values_alone(layer);
+      const int64_t vector = at / layer.head_dim;
+      store_quantized_value(alone, part, vector / kKvPage, vector % kKvPage, &values[i]);
+    });
+  }
+
+  // The layer, whose values begin where a page does.
+  static KvLayer values_alone(const KvLayer& layer) {
+    KvLayer alone = layer;
+    alone.v_offset = 0;
+    return alone;
+  }
+  static float load_quantized(const KvLayer& layer, void* values, int64_t at) {
+    const int64_t vector = at / layer.head_dim;
+    return load_value(values_alone(layer), values, vector / kKvPage, vector % kKvPage, at % layer.head_dim);
   }
 
   Backend* backend_;

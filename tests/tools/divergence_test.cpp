@@ -41,6 +41,24 @@ TEST(Against, BothPerplexitiesAreThoseOfRunsAlone) {
   EXPECT_EQ(both["against"]["keys"], "f32");  // as the first model's
 }
 
+// Values of eight bits cost next to nothing, and keys stay what they were.
+TEST(Against, TellsWhatValuesOfEightBitsCost) {
+  const auto both = json_of_demo(
+      "--ctx 300 --kv-dtype k=f16,v=q8 --rope-scaling dynamic --against same --against-kv-dtype f16");
+  EXPECT_EQ(both["model"]["keys"], "f16");
+  EXPECT_EQ(both["model"]["values"], "q8");
+  EXPECT_EQ(both["against"]["values"], "f16");
+  EXPECT_GT(both["kl"], 0);
+  EXPECT_LT(both["kl"], 1e-3);
+  EXPECT_NEAR(both["ppl_ratio"], 1, 2e-3);
+}
+
+TEST(Against, KeysOfEightBitsAreRefused) {
+  for (const char* words : {"q8", "k=q8", "k=f16,v=q4", "v=", "k=f16,f16", "k=f16,,v=q8"})
+    expect_error(perplexity_of_demo(std::string("--ctx 64 --kv-dtype ") + words), 2,
+                 "is no dtype of a cache");
+}
+
 TEST(Against, PrintsATable) {
   const Outcome outcome = perplexity_of_demo(
       "--ctx 300 --against same --against-rope-scaling linear "

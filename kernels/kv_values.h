@@ -1,0 +1,50 @@
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "kernels/backend.h"
+#include "kernels/convert.h"
+
+// Cached values in eight bits, one scale for each head and position: the scalar functions that the backends
+// and what reads a cache on the host share.
+namespace lariat {
+
+// Writes out[d], n integers from -127 to 127, and returns the scale: x[d] is scale * out[d], at most scale /
+// 2 away, scale = max |x| / 127. An infinity counts as the largest f32, as in a cache of f16; a NaN makes the
+// scale one, so that it is not hidden. Vectors below 1e-36 become zeros.
+inline float quantize_value(const float* x, int64_t n, int8_t* out) {
+  constexpr float kMost = std::numeric_limits<float>::max(), kLeast = 1e-36F;
+  float largest = 0.0F;
+  bool numbers = true;
+  for (int64_t d = 0; d < n; ++d) {
+    largest = std::max(largest, std::fabs(x[d]));
+    numbers = numbers && x[d] == x[d];
+  }
+  largest = largest < kLeast ? 0.0F : std::min(largest, kMost);
+  const float inverse = numbers && largest > 0.0F ? 127.0F / largest : 0.0F;
+  constexpr float kToInteger = 0x1.8p23F;  // adding it rounds to the nearest integer, ties to even
+  for (int64_t d = 0; d < n; ++d) {
+    const float value = numbers ? std::clamp(x[d], -kMost, kMost) * inverse : 0.0F;
+    out[d] = static_cast<int8_t>(static_cast<int>((value + kToInteger) - kToInteger));
+  }
+  return numbers ? largest / 127.0F : std::numeric_limits<float>::quiet_NaN();
+}
+
+// Element d of the value of a head and position, in a page in host memory.
+inline float load_value(const KvLayer& layer, void* page, int64_t head, int64_t position, int64_t d) {
+  const int64_t at = kv_index(head, position, d, layer.head_dim);
+  if (layer.v_dtype != DType::kQ8) return load_f32(layer.values(page), layer.v_dtype, at);
+  return *layer.value_scale(page, head, position) *
+         static_cast<float>(static_cast<const int8_t*>(layer.values(page))[at]);
+}
+
+// Stores that value, x[head_dim], in kQ8.
+inline void store_quantized_value(const KvLayer& layer, void* page, int64_t head, int64_t position,
+                                  const float* x) {
+  auto* integers = static_cast<int8_t*>(layer.values(page)) + kv_index(head, position, 0, layer.head_dim);
+  *layer.value_scale(page, head, position) = quantize_value(x, layer.head_dim, integers);
+}
+
+}  // namespace lariat
