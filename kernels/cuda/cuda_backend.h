@@ -11,6 +11,7 @@ namespace lariat {
 
 namespace cuda {
 struct Step;
+struct Candidate;
 // Whether attention over such a cache runs on tensor cores: 16-bit keys and values of a head size that fits.
 bool tensor_cores_support(DType k_dtype, DType v_dtype, int64_t head_dim);
 }  // namespace cuda
@@ -141,6 +142,9 @@ class CudaBackend final : public Backend {
   // An f32 product with f16 weights at the speed of the tensor cores: x goes as two f16 terms. Row t of out
   // is still to be multiplied by element t of what is returned.
   const float* gemm_two_terms(const Matrix& x, const Matrix& w, const Matrix& out);
+
+  // The largest of each row of logits, or nobody (argmax.cuh) of a row of NaN.
+  std::vector<cuda::Candidate> best_of_rows(const Matrix& logits);
 
   struct Pinned {
     void* data = nullptr;

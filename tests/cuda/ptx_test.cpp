@@ -1,0 +1,133 @@
+// Which lane holds which element of an mma's and an ldmatrix's operands: what kernels/cuda/ptx.cuh does, on a
+// GPU or in the shim's own words for it, against the layouts that NVIDIA publishes. On a GPU the instructions
+// are what they are; under the shim this is what holds its C++ to them.
+#include "kernels/convert.h"
+#include "tests/cuda/cuda_fixture.h"
+#include "tests/cuda/ptx_kernels.h"
+#include "tests/kernels/tensors.h"
+
+namespace lariat::test {
+namespace {
+
+// A CuTe layout as (size, stride) pairs, the lane's and then those of the values that a lane holds: in each
+// list the first runs fastest. The sum is the place in a matrix of which the first index runs fastest (for
+// ldmatrix: in the rows that the lanes point at, one after the other).
+struct FragmentMode {
+  int size, stride;
+};
+struct FragmentLayout {
+  std::vector<FragmentMode> lanes, values;
+
+  static int sum(const std::vector<FragmentMode>& modes, int index) {
+    int at = 0;
+    for (const FragmentMode& mode : modes) {
+      at += index % mode.size * mode.stride;
+      index /= mode.size;
+    }
+    return at;
+  }
+  int at(int lane, int value) const { return sum(lanes, lane) + sum(values, value); }
+};
+
+// NVIDIA cutlass, include/cute/atom/mma_traits_sm80.hpp: ALayout (M16, K16), BLayout (N8, K16) and CLayout
+// (M16, N8) of SM80_16x8x16_F32F16F16F32_TN, whose bf16 sibling inherits the same ones.
+const FragmentLayout kLayoutA = {{{4, 32}, {8, 1}}, {{2, 16}, {2, 8}, {2, 128}}};
+const FragmentLayout kLayoutB = {{{4, 16}, {8, 1}}, {{2, 8}, {2, 64}}};
+const FragmentLayout kLayoutC = {{{4, 32}, {8, 1}}, {{2, 16}, {2, 8}}};
+// include/cute/atom/copy_traits_sm75.hpp: DstLayout of SM75_U32x4_LDSM_N and SM75_U16x8_LDSM_T, of which
+// SrcLayout has lane l's row at bit 128 l; bits made 16-bit elements.
+const FragmentLayout kLayoutLdmatrix = {{{32, 2}}, {{2, 1}, {4, 64}}};
+const FragmentLayout kLayoutLdmatrixTrans = {{{4, 16}, {8, 1}}, {{2, 8}, {4, 64}}};
+
+// Two values of 16 bits to a register, the first in the low half.
+std::vector<uint32_t> packed_fragment(const FragmentLayout& layout, int values,
+                                      const std::vector<uint16_t>& matrix) {
+  std::vector<uint32_t> words;
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int v = 0; v < values; v += 2) {
+      words.push_back(matrix[static_cast<size_t>(layout.at(lane, v))] |
+                      uint32_t{matrix[static_cast<size_t>(layout.at(lane, v + 1))]} << 16);
+    }
+  }
+  return words;
+}
+
+class CudaPtx : public OnCuda {
+ protected:
+  template <class T>
+  Buffer on_device(const std::vector<T>& host) {
+    Buffer buffer = cuda_->allocate(host.size() * sizeof(T));
+    cuda_->copy_in(buffer.data(), host.data(), buffer.bytes());
+    cuda_->synchronize();
+    return buffer;
+  }
+  template <class T>
+  std::vector<T> on_host(const Buffer& buffer) {
+    std::vector<T> host(buffer.bytes() / sizeof(T));
+    cuda_->copy_out(host.data(), buffer.data(), buffer.bytes());
+    return host;
+  }
+};
+
+// Small integers, whose products and sums both types hold exactly: no two orders of adding differ.
+std::vector<float> small_integers(Rng& rng, size_t count) {
+  std::vector<float> values(count);
+  for (float& x : values) x = std::floor(rng.uniform() * 33) - 16;
+  return values;
+}
+std::vector<uint16_t> as_bits(const std::vector<float>& values, DType dtype) {
+  std::vector<uint16_t> bits;
+  for (float x : values) bits.push_back(dtype == DType::kF16 ? f32_to_f16(x) : f32_to_bf16(x));
+  return bits;
+}
+
+TEST_F(CudaPtx, MmaHasCuTesFragments) {
+  Rng rng(20);
+  for (DType dtype : {DType::kF16, DType::kBF16}) {
+    const std::vector<float> a = small_integers(rng, 16 * 16), b = small_integers(rng, 8 * 16),
+                             c = small_integers(rng, 16 * 8);
+    std::vector<float> sums(32 * 4), expected = c;
+    for (int n = 0; n < 8; ++n) {
+      for (int m = 0; m < 16; ++m) {
+        for (int k = 0; k < 16; ++k) {
+          expected[static_cast<size_t>(m + 16 * n)] +=
+              a[static_cast<size_t>(m + 16 * k)] * b[static_cast<size_t>(n + 8 * k)];
+        }
+      }
+    }
+    const auto element_of_c = [](size_t i) {
+      return static_cast<size_t>(kLayoutC.at(static_cast<int>(i / 4), static_cast<int>(i % 4)));
+    };
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] = c[element_of_c(i)];
+    const Buffer a_words = on_device(packed_fragment(kLayoutA, 8, as_bits(a, dtype)));
+    const Buffer b_words = on_device(packed_fragment(kLayoutB, 4, as_bits(b, dtype)));
+    const Buffer d = on_device(sums);
+    run_mma(dtype, static_cast<const uint32_t*>(a_words.data()), static_cast<const uint32_t*>(b_words.data()),
+            static_cast<float*>(d.data()));
+    sums = on_host<float>(d);
+    for (size_t i = 0; i < sums.size(); ++i) {
+      EXPECT_EQ(sums[i], expected[element_of_c(i)]) << "lane " << i / 4 << ", register " << i % 4;
+    }
+  }
+}
+
+TEST_F(CudaPtx, LdmatrixHasCuTesFragments) {
+  std::vector<uint16_t> rows(32 * 8);
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<uint16_t>(1000 + i);
+  std::vector<int32_t> row_of_lane(32);  // some order in which all rows occur
+  for (int lane = 0; lane < 32; ++lane) row_of_lane[static_cast<size_t>(lane)] = (lane * 5 + 3) % 32;
+  std::vector<uint16_t> pointed_at;
+  for (int row : row_of_lane) pointed_at.insert(pointed_at.end(), &rows[row * 8U], &rows[row * 8U] + 8);
+  const Buffer source = on_device(rows), places = on_device(row_of_lane);
+  for (bool transposed : {false, true}) {
+    const Buffer r = on_device(std::vector<uint32_t>(32 * 4));
+    run_ldmatrix(transposed, static_cast<const uint16_t*>(source.data()),
+                 static_cast<const int32_t*>(places.data()), static_cast<uint32_t*>(r.data()));
+    EXPECT_EQ(on_host<uint32_t>(r),
+              packed_fragment(transposed ? kLayoutLdmatrixTrans : kLayoutLdmatrix, 8, pointed_at))
+        << (transposed ? "transposed" : "");
+  }
+}
+
+}  // namespace
+}  // namespace lariat::test
