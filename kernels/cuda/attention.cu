@@ -1,7 +1,6 @@
-#include "kernels/cuda/attention.cuh"
-
 #include <algorithm>
 
+#include "kernels/cuda/attention_merge.cuh"
 #include "kernels/cuda/cuda_backend.h"
 
 namespace lariat {
@@ -31,42 +30,11 @@ constexpr int kMergeColumns = 128, kMergeGroups = 4;
 // Grid: one block per (row, head), of 128 threads for each of up to four groups that share the partial
 // results between them. Bound by latency: that of reading the states, then of some ten partial results.
 __global__ void merge_kernel(const __grid_constant__ Attention a) {
-  static_assert(kMaxSplits == 2 * kWarpSize);
   LARIAT_SHARED(float, weights, kMaxSplits);
   LARIAT_SHARED(float, sums, kMergeGroups* kMergeColumns);
   const int64_t row = blockIdx.x / static_cast<unsigned>(a.n_heads);
   const int head = static_cast<int>(blockIdx.x % static_cast<unsigned>(a.n_heads));
-  const int lane = lane_index(), thread = static_cast<int>(threadIdx.x);
-  if (thread < kWarpSize) {
-    float2 state[2];
-    for (int i = 0; i < 2; ++i) {
-      const int split = lane + i * kWarpSize;
-      state[i] = {-INFINITY, 0.0F};
-      if (split < a.splits) state[i] = a.state[state_index(a, split, row, head)];
-    }
-    const float top = warp_max(fmaxf(state[0].x, state[1].x));
-    for (float2& s : state) s.x = exp2f(s.x - top);
-    const float sum = warp_sum(state[0].x * state[0].y + state[1].x * state[1].y);
-    for (int i = 0; i < 2; ++i) weights[lane + i * kWarpSize] = state[i].x / sum;
-  }
-  __syncthreads();
-  const int group = thread / kMergeColumns, groups = static_cast<int>(blockDim.x) / kMergeColumns;
-  const int column = thread % kMergeColumns;
-  for (int first = 0; first < a.value_dim; first += kMergeColumns) {
-    const int d = first + column;
-    float x = 0.0F;
-#pragma unroll 8
-    for (int s = group; d < a.value_dim && s < a.splits; s += groups) {
-      x += weights[s] * a.partial[state_index(a, s, row, head) * a.head_dim + d];
-    }
-    sums[thread] = x;
-    __syncthreads();
-    if (group == 0 && d < a.value_dim) {
-      for (int g = 1; g < groups; ++g) x += sums[g * kMergeColumns + column];
-      a.out[row * a.out_stride + int64_t{head} * a.value_dim + d] = x;
-    }
-    __syncthreads();
-  }
+  merge_splits<1>(a, OneRow{row, head}, 1, weights, sums);
 }
 
 Attention describe(const Matrix& q, const RopeTable& rope, const KvLayer& layer,
@@ -132,8 +100,9 @@ void CudaBackend::attention(const Matrix& q, const RopeTable& rope, const KvLaye
     a.state = reinterpret_cast<float2*>(memory);
     a.partial = reinterpret_cast<float*>(memory + state_bytes);
   }
+  if (a.splits > 1 && kernel.merges) a.finished = static_cast<unsigned*>(finished_blocks_.data());
   kernel.launch(a, plan, queue_);
-  if (a.splits > 1) {
+  if (a.splits > 1 && !kernel.merges) {
     const auto threads = static_cast<unsigned>(kMergeColumns * std::min(a.splits, kMergeGroups));
     launch(merge_kernel, dim3(to_unsigned(a.n_rows * a.n_heads)), dim3(threads), 0, queue_, a);
   }

@@ -12,7 +12,9 @@
 // Splits: the keys of a tile can be shared out over several blocks. Each then leaves a partial result,
 //   state[(split * n_rows + row) * n_heads + head] = (base m, about the maximum, and sum l)
 //   partial[the same][d] = sum of exp2(score - m) v[d]
-// and merge_kernel (attention.cu) puts them together.
+// which become one by the block of the tile that is done last (attention_merge.cuh) where tiles are small, as
+// in decode. For one block 64 rows of up to 64 results are many: merge_kernel (attention.cu) has a block for
+// each.
 namespace lariat::cuda {
 
 inline constexpr float kLog2E = 1.4426950408889634F;
@@ -27,6 +29,7 @@ struct Attention {
   int64_t n_rows, window;
   float* partial;
   float2* state;
+  unsigned* finished;   // [grid.x]: how many blocks of a tile are done; 0 before and after a launch
   const float* slopes;  // of ALiBi, one per head, for scores in units of e; or null
   int n_heads, n_kv_heads, head_dim, rotary_dim, splits;
   int value_dim;  // how many numbers of each value are wanted
@@ -104,8 +107,10 @@ __device__ __forceinline__ float capped_score(const Attention& a, float x) {
 inline constexpr int kMaxSplits = 64;
 int attention_splits(int64_t blocks, int64_t key_tiles, int64_t min_tiles, int multiprocessors);
 
-// One kind of kernel: the number of splits, and, once a.splits and a.partial are set, the launch.
+// One kind of kernel: whether it puts its splits' results together, their number, and, once a.splits and what
+// they need are set, the launch.
 struct AttentionKernel {
+  bool merges;
   int (*splits)(const Attention& a, const AttentionPlan& plan);
   void (*launch)(const Attention& a, const AttentionPlan& plan, LaunchQueue& queue);
 };

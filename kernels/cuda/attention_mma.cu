@@ -1,3 +1,4 @@
+#include "kernels/cuda/attention_merge.cuh"
 #include "kernels/cuda/attention_tile.cuh"
 
 // The attention kernel on tensor cores, made of the steps of attention_tile.cuh, and its launches: for many
@@ -97,6 +98,17 @@ __device__ void merge_and_write_rows(const RowWriter& writer, const RowState<Til
     writer.target(row, sum).write(d, x, y);
     if (d == 0) writer.write_state(row, top, sum);
   }
+}
+
+// The splits' results for the tile, by the block that is done last.
+template <class Tile>
+__device__ void merge_tile(const Attention& a, const PackedRows& rows, unsigned char* shared) {
+  using Board = MergeBoard<Tile::kRows, 4 * Tile::kThreads>;
+  static_assert(sizeof(Board) <= 2 * Tile::kStages * Tile::kTileBytes);
+  Board& board = *reinterpret_cast<Board*>(shared);
+  if (!is_last_split(a, board.number)) return;
+  const auto left = static_cast<int>(rows.count - rows.first);
+  merge_splits<4>(a, rows, left < Tile::kRows ? left : Tile::kRows, board.weights, board.sums);
 }
 
 // A block has rows of one sequence and one KV head. block: recomputed(blockIdx.x), wherever this is needed:
@@ -246,6 +258,7 @@ __global__ void __launch_bounds__(Tile::kThreads) attention_mma_kernel(const __g
     write_rows<Tile>(writer, Place<Tile>::first_row(), state);
   } else {
     merge_and_write_rows<Tile>(writer, state, tiles);
+    if (a.splits > 1) merge_tile<Tile>(a, same.rows, tiles);
   }
 }
 
@@ -307,8 +320,8 @@ void launch_mma(const Attention& a, const AttentionPlan& plan, LaunchQueue& queu
 
 }  // namespace
 
-const AttentionKernel kAttentionDecode = {splits<DecodeShape>, launch_mma<DecodeShape>};
-const AttentionKernel kAttentionShort = {splits<ShortShape>, launch_mma<ShortShape>};
-const AttentionKernel kAttentionPrefill = {splits<LongShape>, launch_mma<LongShape>};
+const AttentionKernel kAttentionDecode = {true, splits<DecodeShape>, launch_mma<DecodeShape>};
+const AttentionKernel kAttentionShort = {false, splits<ShortShape>, launch_mma<ShortShape>};
+const AttentionKernel kAttentionPrefill = {false, splits<LongShape>, launch_mma<LongShape>};
 
 }  // namespace lariat::cuda

@@ -1,4 +1,4 @@
-#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_merge.cuh"
 
 // Attention for what the tensor cores do not take: f32 keys or values, values of 8 bits, head sizes that are
 // no multiple of 8 or above 256 (MLA's latent row). Scalar loads, any dtype, f32 arithmetic.
@@ -14,6 +14,8 @@ constexpr int64_t kMinKeys = 64;
 struct PlainState {
   float top = -INFINITY, sum = 0.0F;
 };
+
+using PlainBoard = MergeBoard<1, kWarps * kWarpSize>;
 
 // The head's q of that row, rotated and scaled, by the whole block.
 __device__ void load_plain_query(const Attention& a, int64_t row, int head, float* query) {
@@ -112,7 +114,12 @@ __global__ void attention_plain_kernel(const __grid_constant__ Attention a) {
       a.out[row * a.out_stride + int64_t{head} * a.value_dim + d] = x / sum;
     }
   }
-  if (a.splits > 1 && threadIdx.x == 0) a.state[index] = {top, sum};
+  if (a.splits <= 1) return;
+  if (threadIdx.x == 0) a.state[index] = {top, sum};
+  LARIAT_SHARED(PlainBoard, boards, 1);
+  if (is_last_split(a, boards[0].number)) {
+    merge_splits<1>(a, OneRow{row, head}, 1, boards[0].weights, boards[0].sums);
+  }
 }
 
 int splits(const Attention& a, const AttentionPlan& plan) {
@@ -129,6 +136,6 @@ void launch_plain(const Attention& a, const AttentionPlan&, LaunchQueue& queue) 
 
 }  // namespace
 
-const AttentionKernel kAttentionPlain = {splits, launch_plain};
+const AttentionKernel kAttentionPlain = {true, splits, launch_plain};
 
 }  // namespace lariat::cuda

@@ -37,7 +37,11 @@ std::unique_ptr<Backend> make_cuda_backend(int index, std::function<void(const s
 CudaBackend::CudaBackend(int device, cuda::LaunchQueue::Warn warn)
     : device_(cuda::open_device(device)),
       queue_(device, std::move(warn)),
-      blas_(cuda::blas_create(queue_.flushed())) {}
+      blas_(cuda::blas_create(queue_.flushed())) {
+  // attention_splits() splits the keys of no more tiles than there are multiprocessors.
+  finished_blocks_ = allocate(static_cast<size_t>(device_.multiprocessors) * sizeof(unsigned));
+  cuda::fill_bytes(finished_blocks_.data(), 0, finished_blocks_.bytes(), stream());
+}
 
 CudaBackend::~CudaBackend() {
   cuda::use_device(device_.index);

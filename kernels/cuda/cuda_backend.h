@@ -161,6 +161,7 @@ class CudaBackend final : public Backend {
   std::span<const StepSequence> begun_;  // by begin_step
   SequenceTables step_;                  // the same on the device
   SequenceTables rotations_;             // of rerotate_keys
+  Buffer finished_blocks_;               // Attention::finished, for as many tiles as it splits
 };
 
 }  // namespace lariat

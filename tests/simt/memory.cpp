@@ -10,6 +10,7 @@
 #include <new>
 #include <vector>
 
+#include "tests/simt/blocks.h"
 #include "tests/simt/simt.h"
 
 namespace simt {
@@ -22,15 +23,11 @@ constexpr size_t kGrain = 2;  // bytes per shadow entry: no kernel has smaller e
 // Freed memory is kept for a while, so that no new allocation is taken for it.
 constexpr size_t kKeptBytes = size_t{256} << 20;
 
-struct Write {
-  uint32_t launch = 0, block = 0;
-};
-
 struct Allocation {
   size_t bytes = 0;
   int device = 0;
-  uint32_t launch = 0;         // the last that wrote it
-  std::vector<Write> written;  // the last write of every grain; empty until the first
+  uint32_t launch = 0;              // the last that wrote it
+  std::vector<BlockClock> written;  // the last write of every grain; empty until the first
 };
 
 struct Device {
@@ -176,22 +173,24 @@ std::vector<const void*> given_memory(const void* arguments, size_t bytes) {
   return given;
 }
 
-std::string record_device(const void* address, size_t bytes, Access access, const BlockClock& clock) {
+std::string record_device(const void* address, size_t bytes, Access access) {
+  const BlockClock& clock = block_clock();
   Allocation& allocation = *device().last_allocation;  // inside_device() was asked first
   if (access == Access::kWrite) {
     if (allocation.written.empty()) allocation.written.resize((allocation.bytes + kGrain - 1) / kGrain);
     allocation.launch = clock.launch;
-  } else if (allocation.launch != clock.launch || clock.fenced) {
+  } else if (allocation.launch != clock.launch) {
     return {};
   }
   const auto offset = static_cast<size_t>(static_cast<const char*>(address) - device().last);
   for (size_t i = offset / kGrain; i * kGrain < offset + bytes; ++i) {
-    Write& write = allocation.written[i];
-    if (write.launch == clock.launch && write.block != clock.block) {
+    BlockClock& write = allocation.written[i];
+    if (write.launch == clock.launch && write.block != clock.block &&
+        (access == Access::kWrite || !knows(write.block, write.fences))) {
       return std::string(access == Access::kWrite ? "writes" : "reads") + " device memory that block " +
              std::to_string(write.block) + " of the same launch wrote";
     }
-    if (access == Access::kWrite) write = {clock.launch, clock.block};
+    if (access == Access::kWrite) write = clock;
   }
   return {};
 }

@@ -44,13 +44,9 @@ struct Clock {
 };
 
 // Records a kernel's access to device memory; what is wrong with it, or empty: two blocks of a launch must
-// not write the same bytes, nor one read what the other wrote. (Of reads that come before the write nothing
-// is kept: another order of the blocks shows those.)
-struct BlockClock {
-  uint32_t launch = 0, block = 0;
-  bool fenced = false;  // the launch orders what its blocks read of each other itself (__threadfence)
-};
-std::string record_device(const void* address, size_t bytes, Access access, const BlockClock& clock);
+// not write the same bytes, nor one read what the other wrote unless it may know of it (blocks.h). (Of reads
+// that come before the write nothing is kept: another order of the blocks shows those.)
+std::string record_device(const void* address, size_t bytes, Access access);
 
 // The shared memory of the running block.
 void* shared_allocate(size_t bytes);

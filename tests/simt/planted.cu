@@ -33,6 +33,9 @@ enum class Bug {
   kHostMemory,
   kSameBytes,
   kReadsOtherBlock,
+  kMissingRelease,
+  kMissingAcquire,
+  kCountsTooEarly,
 };
 
 // out[block][t] = sum over the block of in[block][t], by shuffles and shared memory.
@@ -81,6 +84,51 @@ __global__ void sum_kernel(const float* in, float* out, const float* host) {
   out[blockIdx.x * 128 + t + (kBug == Bug::kDeviceOverrun && blockIdx.x == 2 ? 1 : 0)] = x;
 }
 
+// Every block leaves 32 numbers; the one that is done last adds them up.
+template <Bug kBug>
+__global__ void last_block_kernel(float* parts, unsigned* finished, float* out) {
+  LARIAT_SHARED(unsigned, number, 1);
+  const unsigned t = threadIdx.x, i = blockIdx.x * 32 + t;
+  if (kBug != Bug::kCountsTooEarly) parts[i] = 1.0F;
+  __syncthreads();
+  if (t == 0) {
+    if (kBug != Bug::kMissingRelease) __threadfence();
+    number[0] = atomicInc(finished, gridDim.x - 1);
+    if (kBug != Bug::kMissingAcquire) __threadfence();
+  }
+  if (kBug == Bug::kCountsTooEarly) parts[i] = 1.0F;
+  __syncthreads();
+  if (number[0] != gridDim.x - 1) return;
+  float x = 0.0F;
+  for (unsigned block = 0; block < gridDim.x; ++block) x += parts[block * 32 + t];
+  x = warp_sum(x);
+  if (t == 0) out[0] = x;
+}
+
+// Twice, as a launch leaves the counter as it was.
+template <Bug kBug>
+void run_last_block() {
+  constexpr unsigned kBlocks = 5, kFloats = kBlocks * 32 + 1;
+  void* const memory = device_malloc((kFloats + 1) * sizeof(float));
+  auto* const parts = static_cast<float*>(memory);
+  auto* const finished = reinterpret_cast<unsigned*>(parts + kFloats);
+  float sum = 0.0F;
+  std::string fault;
+  try {
+    fill_bytes(finished, 0, sizeof(unsigned), nullptr);
+    for (int i = 0; i < 2; ++i) {
+      cuda::launch(last_block_kernel<kBug>, dim3(kBlocks), dim3(32), 0, nullptr, parts, finished,
+                   parts + kFloats - 1);
+      copy_to_host(&sum, parts + kFloats - 1, sizeof(sum), nullptr);
+      if (sum != kBlocks * 32.0F) throw std::runtime_error("wrong sum");
+    }
+  } catch (const std::exception& error) {
+    fault = error.what();
+  }
+  device_free(memory);
+  if (!fault.empty()) throw Fault(fault);
+}
+
 template <Bug kBug>
 void run() {
   constexpr unsigned kBlocks = 3;
@@ -123,6 +171,10 @@ constexpr Planted kPlanted[] = {
     {"host-memory", run<Bug::kHostMemory>},
     {"same-bytes", run<Bug::kSameBytes>},
     {"reads-other-block", run<Bug::kReadsOtherBlock>},
+    {"last-block", run_last_block<Bug::kNone>},
+    {"missing-release", run_last_block<Bug::kMissingRelease>},
+    {"missing-acquire", run_last_block<Bug::kMissingAcquire>},
+    {"counts-too-early", run_last_block<Bug::kCountsTooEarly>},
 };
 
 __global__ void store_kernel(float* to) { to[threadIdx.x] = 1.0F; }

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "kernels/convert.h"
 #include "kernels/error.h"
@@ -19,7 +20,19 @@ struct CUgraphExec_st {
 namespace simt {
 namespace {
 CaptureFailure g_capture_failure = CaptureFailure::kNone;
+bool g_recording = false;
+Recording g_recorded;
+}  // namespace
+
+void start_recording() {
+  g_recording = true;
+  g_recorded.clear();
 }
+Recording stop_recording() {
+  g_recording = false;
+  return std::move(g_recorded);
+}
+Recording* recording() { return g_recording ? &g_recorded : nullptr; }
 void set_capture_failure(CaptureFailure failure) { g_capture_failure = failure; }
 }  // namespace simt
 

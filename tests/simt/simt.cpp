@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "tests/simt/blocks.h"
 #include "tests/simt/checked.h"
 #include "tests/simt/fiber.h"
 
@@ -57,7 +58,6 @@ struct Machine {
   bool inside = false;  // the running thread is in the shim, which may touch what it likes
   std::string fault;
   std::vector<uint32_t> warp_order, block_order;
-  BlockClock clock;
   void (*body)(void*) = nullptr;
   void* params = nullptr;
   size_t params_bytes = 0;
@@ -227,7 +227,6 @@ void check_launch(dim3 grid, dim3 block, size_t shared_bytes) {
 
 }  // namespace
 
-void fence() { g.clock.fenced = true; }
 bool in_kernel() { return g.running && !g.inside; }
 unsigned lane_id() { return g.current->index % kWarp; }
 
@@ -366,31 +365,15 @@ void run(Dim3 grid, Dim3 block, size_t shared_bytes, void (*body)(void*), void* 
   g.dynamic_bytes = shared_bytes;
   gridDim = grid;
   blockDim = block;
-  ++g.clock.launch;
-  g.clock.fenced = false;
+  begin_launch();
   put_in_order(g.warp_order, warps);
   put_in_order(g.block_order, grid.count());
   for (const uint32_t index : g.block_order) {
-    g.clock.block = index;
+    begin_block(index);
     blockIdx = dim3(index % grid.x, index / grid.x % grid.y, index / grid.x / grid.y);
     run_block();
   }
 }
-
-namespace {
-bool g_recording = false;
-Recording g_recorded;
-}  // namespace
-
-void start_recording() {
-  g_recording = true;
-  g_recorded.clear();
-}
-Recording stop_recording() {
-  g_recording = false;
-  return std::move(g_recorded);
-}
-Recording* recording() { return g_recording ? &g_recorded : nullptr; }
 
 // --- the checks of every single access (files compiled with -fsanitize=thread) ---------------------------
 
@@ -405,7 +388,7 @@ void check_access(const void* address, size_t bytes, Access access) {
     return;
   }
   if (inside_device(address, bytes)) {
-    const std::string wrong = record_device(address, bytes, access, g.clock);
+    const std::string wrong = record_device(address, bytes, access);
     if (!wrong.empty()) fault(named(t) + " " + wrong);
     return;
   }

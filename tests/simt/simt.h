@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/simt/blocks.h"
 #include "tests/simt/memory.h"
 
 // CUDA's execution model on the CPU, for tests: a .cu file that is compiled with this in front (-include), in
@@ -27,7 +28,7 @@
 // and, in files compiled with -fsanitize=thread (see access_hooks.cpp):
 //   - two threads of a block touch one shared byte, one of them writing, with no barrier in between
 //   - two blocks of a launch write one byte of device memory, or one reads what the other wrote; atomics may,
-//     and after a __threadfence() so may reads
+//     and reads that fences and an atomic order behind the write (blocks.h)
 //   - a kernel reads shared memory that nobody wrote, or touches host memory, or misses an allocation
 //   - host code touches device memory
 // Every block has its shared arrays freshly allocated, so AddressSanitizer sees an overrun of each.
@@ -96,8 +97,6 @@ void* dynamic_shared();
 void copy_async(void* shared_dst, const void* src, size_t bytes, bool zero_fill);
 void commit_copies();
 void wait_copies(unsigned groups_left_in_flight);
-
-void fence();  // __threadfence()
 
 void run(Dim3 grid, Dim3 block, size_t shared_bytes, void (*body)(void*), void* params, size_t params_bytes);
 
@@ -223,17 +222,27 @@ template <class T>
 SIMT_UNCHECKED T atomicAdd(T* address, std::type_identity_t<T> value) {
   const T old = *address;
   *address = static_cast<T>(old + value);
+  simt::atomic_done(address);
   return old;
 }
 template <class T>
 SIMT_UNCHECKED T atomicMax(T* address, std::type_identity_t<T> value) {
   const T old = *address;
   *address = old < value ? value : old;
+  simt::atomic_done(address);
+  return old;
+}
+template <class T>
+SIMT_UNCHECKED T atomicInc(T* address, std::type_identity_t<T> last) {
+  const T old = *address;
+  *address = old >= last ? 0 : old + 1;
+  simt::atomic_done(address);
   return old;
 }
 template <class T>
 SIMT_UNCHECKED T atomicCAS(T* address, std::type_identity_t<T> expected, std::type_identity_t<T> value) {
   const T old = *address;
   if (old == expected) *address = value;
+  simt::atomic_done(address);
   return old;
 }

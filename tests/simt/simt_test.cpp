@@ -46,6 +46,12 @@ TEST(Simt, SoundKernelRuns) {
   EXPECT_EQ(outcome("sound", Order::kRandom), "");
 }
 
+TEST(Simt, TheLastBlockMayReadWhatOthersLeft) {
+  for (Order with : {Order::kForward, Order::kBackward, Order::kRandom}) {
+    EXPECT_EQ(outcome("last-block", with), "");
+  }
+}
+
 TEST(Simt, BarrierLeft) { expect_caught("leaves-barrier", "thread 77"); }
 TEST(Simt, AnotherBarrier) { expect_caught("other-barrier", "waits at the barrier of planted.cu:"); }
 TEST(Simt, DivergentShuffle) { expect_caught("divergent-shuffle", "divergent __shfl_xor_sync"); }
@@ -80,6 +86,11 @@ TEST_F(SimtChecked, HostMemory) { expect_caught("host-memory", "reads outside de
 TEST_F(SimtChecked, SameBytesOfTwoBlocks) { expect_caught("same-bytes", "of the same launch wrote"); }
 TEST_F(SimtChecked, ReadsOfAnotherBlock) {
   expect_caught("reads-other-block", "reads device memory that block");
+}
+TEST_F(SimtChecked, UnorderedReadsOfTheLastBlock) {
+  for (std::string_view bug : {"missing-release", "missing-acquire", "counts-too-early"}) {
+    expect_caught(bug, "reads device memory that block");
+  }
 }
 
 TEST(Simt, QueuedLaunchesDoNotOutliveTheirMemory) {

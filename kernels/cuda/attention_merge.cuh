@@ -1,0 +1,116 @@
+#pragma once
+#include "kernels/cuda/attention.cuh"
+
+// How the partial results of a tile whose keys are shared between blocks become one (attention.cuh).
+namespace lariat::cuda {
+
+// Shared memory of a block that merges up to kRows rows.
+template <int kRows, int kSums>
+struct MergeBoard {
+  float sums[kSums];
+  float weights[kRows * kMaxSplits];
+  unsigned number;
+};
+
+// A row by itself, where a block has only one.
+struct OneRow {
+  int64_t row;
+  int only_head;
+
+  __device__ int64_t token_row(int) const { return row; }
+  __device__ int head(int) const { return only_head; }
+};
+
+// Whether this block is the last of its tile's (those with its blockIdx.x) to have written its partial
+// results; if so, it may read those of all. `number` is shared memory. By the whole block.
+//
+// The results of all threads come before the first barrier, and thread 0's fence makes them visible to the
+// whole device before the block counts as done: without the fence another block could see the count and still
+// old memory. The fence behind the count keeps what the last block reads next from being read before it. The
+// count goes back to 0 with the last block, so the same launch can be replayed.
+__device__ __forceinline__ bool is_last_split(const Attention& a, unsigned& number) {
+  const auto last = static_cast<unsigned>(a.splits - 1);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    number = atomicInc(a.finished + blockIdx.x, last);
+    __threadfence();
+  }
+  __syncthreads();
+  return number == last;
+}
+
+// weights[split] = what the row's partial result of that split counts; [kMaxSplits], zero behind the last. By
+// a warp.
+__device__ __forceinline__ void weigh_splits(const Attention& a, int64_t row, int head, float* weights) {
+  static_assert(kMaxSplits == 2 * kWarpSize);
+  const int lane = lane_index();
+  float2 state[2];
+  for (int i = 0; i < 2; ++i) {
+    const int split = lane + i * kWarpSize;
+    state[i] = {-INFINITY, 0.0F};
+    if (split < a.splits) state[i] = a.state[state_index(a, split, row, head)];
+  }
+  const float top = warp_max(fmaxf(state[0].x, state[1].x));
+  for (float2& s : state) s.x = exp2f(s.x - top);
+  const float sum = warp_sum(state[0].x * state[0].y + state[1].x * state[1].y);
+  for (int i = 0; i < 2; ++i) weights[lane + i * kWarpSize] = state[i].x / sum;
+}
+
+template <int kWidth>
+__device__ __forceinline__ void load_columns(const float* from, float (&x)[kWidth]) {
+  if constexpr (kWidth == 1) {
+    x[0] = *from;
+  } else {
+    load_x<kWidth>(from, x);
+  }
+}
+
+// Rows [0, count) of a tile: out = the weighted sum of their partial results. A thread has kWidth
+// neighbouring columns (4 where head_dim and value_dim are multiples of 4 and out is aligned); threads beyond
+// the columns share the splits with others. Rows: token_row(i), head(i). weights: [count][kMaxSplits], sums:
+// kWidth per thread, both shared memory. By the whole block.
+template <int kWidth, class Rows>
+__device__ __forceinline__ void merge_splits(const Attention& a, const Rows& rows, int count, float* weights,
+                                             float* sums) {
+  static_assert(kWidth == 1 || kWidth == 4);
+  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  for (int i = warp_index(); i < count; i += threads / kWarpSize) {
+    weigh_splits(a, rows.token_row(i), rows.head(i), weights + i * kMaxSplits);
+  }
+  __syncthreads();
+  const int per_row = a.value_dim / kWidth, columns = count * per_row;
+  const int shared_by = threads / columns > 1 ? threads / columns : 1;
+  const int group = shared_by > 1 ? thread / columns : 0;
+  for (int first = 0; first < columns; first += threads) {
+    const int column = first + (shared_by > 1 ? thread % columns : thread);
+    const bool has = column < columns && group < shared_by;
+    const int i = has ? column / per_row : 0, d = has ? column % per_row * kWidth : 0;
+    const int64_t row = rows.token_row(i);
+    const int head = rows.head(i);
+    float x[kWidth] = {};
+#pragma unroll 8
+    for (int split = group; has && split < a.splits; split += shared_by) {
+      float part[kWidth];
+      load_columns<kWidth>(a.partial + state_index(a, split, row, head) * a.head_dim + d, part);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) x[j] += weights[i * kMaxSplits + split] * part[j];
+    }
+    if (shared_by > 1) {
+      for (int j = 0; j < kWidth; ++j) sums[thread * kWidth + j] = x[j];
+      __syncthreads();
+      for (int other = 1; group == 0 && has && other < shared_by; ++other) {
+        for (int j = 0; j < kWidth; ++j) x[j] += sums[(other * columns + column) * kWidth + j];
+      }
+    }
+    if (!has || group != 0) continue;
+    float* out = a.out + row * a.out_stride + int64_t{head} * a.value_dim + d;
+    if constexpr (kWidth == 4) {
+      *reinterpret_cast<float4*>(out) = {x[0], x[1], x[2], x[3]};
+    } else {
+      out[0] = x[0];
+    }
+  }
+}
+
+}  // namespace lariat::cuda
