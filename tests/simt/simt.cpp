@@ -7,6 +7,7 @@
 #include "tests/simt/blocks.h"
 #include "tests/simt/checked.h"
 #include "tests/simt/fiber.h"
+#include "tests/simt/traffic.h"
 
 namespace simt {
 namespace {
@@ -327,6 +328,7 @@ void copy_async(void* shared_dst, const void* src, size_t bytes, bool zero_fill)
   if (!touches_shared(shared_dst, bytes)) fault("asynchronous copy to an address outside shared memory");
   if (!zero_fill && !inside_device(src, bytes)) fault("asynchronous copy from outside an allocation");
   groups.back().push_back({shared_dst, src, bytes, zero_fill});
+  if (!zero_fill) add_traffic(__builtin_return_address(0), src, bytes, false);
 }
 
 void commit_copies() {
@@ -352,7 +354,8 @@ void wait_copies(unsigned groups_left_in_flight) {
   }
 }
 
-void run(Dim3 grid, Dim3 block, size_t shared_bytes, void (*body)(void*), void* params, size_t params_bytes) {
+void run(Dim3 grid, Dim3 block, size_t shared_bytes, const void* kernel, void (*body)(void*), void* params,
+         size_t params_bytes) {
   check_launch(grid, block, shared_bytes);
   g.n_threads = static_cast<unsigned>(block.count());
   const unsigned warps = (g.n_threads + kWarp - 1) / kWarp;
@@ -366,12 +369,14 @@ void run(Dim3 grid, Dim3 block, size_t shared_bytes, void (*body)(void*), void* 
   gridDim = grid;
   blockDim = block;
   begin_launch();
+  traffic_of_launch(kernel);
   put_in_order(g.warp_order, warps);
   put_in_order(g.block_order, grid.count());
   for (const uint32_t index : g.block_order) {
     begin_block(index);
     blockIdx = dim3(index % grid.x, index / grid.x % grid.y, index / grid.x / grid.y);
     run_block();
+    end_traffic_of_block();
   }
 }
 

@@ -98,7 +98,9 @@ void copy_async(void* shared_dst, const void* src, size_t bytes, bool zero_fill)
 void commit_copies();
 void wait_copies(unsigned groups_left_in_flight);
 
-void run(Dim3 grid, Dim3 block, size_t shared_bytes, void (*body)(void*), void* params, size_t params_bytes);
+// kernel: what `body` calls, by which its traffic is counted.
+void run(Dim3 grid, Dim3 block, size_t shared_bytes, const void* kernel, void (*body)(void*), void* params,
+         size_t params_bytes);
 
 // Launches with the arguments they had: between start_recording() and stop_recording(), launch() adds to the
 // list and runs nothing.
@@ -125,7 +127,7 @@ void launch(void (*kernel)(P...), Dim3 grid, Dim3 block, size_t shared_bytes, A&
   std::vector<const void*> given = given_memory(&words, sizeof(words));
   auto start = [grid, block, shared_bytes, call]() mutable {
     run(
-        grid, block, shared_bytes,
+        grid, block, shared_bytes, reinterpret_cast<const void*>(call.kernel),
         [](void* p) {
           auto* c = static_cast<Call*>(p);
           std::apply(c->kernel, c->params);
