@@ -75,7 +75,7 @@ __device__ __forceinline__ void multiply_batch(const Gemv& g, const W* const (&w
       loaded[s][r].load(kTail && first + s * kWide >= end ? w[r] : w[r] + first + s * kWide);
     }
   }
-  const float* x = static_cast<const float*>(g.x) + first;
+  const float* x = g.x + first;
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {
     if (kTail && first + s * kWide >= end) break;
@@ -229,27 +229,26 @@ CudaBackend::GemvKind CudaBackend::gemv_kind(const Matrix& x, std::span<const Pr
                                 [&](const Product& product) { return product.w.dtype == dtype; });
   if (!same || is_quantized(dtype) || products.size() > size_t{kMostProducts}) return GemvKind::kNone;
   const bool aligned =
-      x.cols % (16 / static_cast<int64_t>(size_of(dtype))) == 0 &&
+      x.cols % (16 / static_cast<int64_t>(size_of(dtype))) == 0 && rows_aligned16(x) &&
       std::all_of(products.begin(), products.end(), [](const Product& p) { return rows_aligned16(p.w); });
   const bool bf16 = dtype == DType::kBF16 && compute == DType::kBF16;
   if (bf16 && aligned && x.rows > 1 && x.rows <= kMmaTokens) return GemvKind::kMma;
   if (x.rows > kGemvTokens) return GemvKind::kNone;
-  return aligned && rows_aligned16(x) ? GemvKind::kVector : GemvKind::kElement;
+  return aligned ? GemvKind::kVector : GemvKind::kElement;
 }
 
 void CudaBackend::gemv(GemvKind kind, const Matrix& x, std::span<const Product> products, DType compute,
                        const Activation* gated) {
   const bool mma = kind == GemvKind::kMma, element = kind == GemvKind::kElement;
   Matrix rounded = x;
-  if (mma || ((x.rows > 1 || element) && compute != DType::kF32)) {  // else the one is rounded on the way
-    const DType dtype = mma ? compute : DType::kF32;
-    rounded = Matrix(scratch(Scratch::kGemmX, static_cast<size_t>(x.rows * x.cols) * size_of(dtype)), dtype,
-                     x.rows, x.cols);
+  if (!mma && (x.rows > 1 || element) && compute != DType::kF32) {  // else they are rounded on the way
+    rounded = Matrix(scratch(Scratch::kGemmX, static_cast<size_t>(x.rows * x.cols) * sizeof(float)),
+                     DType::kF32, x.rows, x.cols);
     convert(x, compute, rounded);
   }
   const auto n_products = static_cast<int>(products.size());
   Gemv g = gemv_of(products, gated);
-  g.x = rounded.data;
+  g.x = typed<float>(rounded);
   g.x_stride = static_cast<int>(rounded.stride);
   g.tokens = static_cast<int>(x.rows);
   if (mma) return gemv_mma(g, n_products, device_.multiprocessors, queue_);

@@ -20,7 +20,7 @@ struct GemvProduct {
 
 struct Gemv {
   GemvProduct product[kMostProducts];
-  const void* x;  // [tokens][cols]: f32 in gemv.cu, bf16 in gemv_mma.cu
+  const float* x;  // [tokens][cols]
   int x_stride, cols, tokens;
   int parts;              // gemv.cu: warps that share the columns of a row: 1, 2 or 4
   bool gated;             // out of product 0 = activation(product 0) * product 1, and no other
@@ -65,8 +65,8 @@ inline unsigned share_blocks(Gemv& g, int n_products, int rows_per_block) {
   return to_unsigned(blocks);
 }
 
-// On tensor cores: bf16 weights and x, in rows that begin at multiples of 16 bytes and are multiples of 8
-// long; up to 16 tokens.
+// On tensor cores: bf16 weights, and x rounded to bf16 on the way, in rows that begin at multiples of 16
+// bytes and are multiples of 8 long; up to 16 tokens.
 void gemv_mma(Gemv& g, int n_products, int multiprocessors, LaunchQueue& queue);
 
 }  // namespace lariat::cuda

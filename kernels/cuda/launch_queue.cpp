@@ -81,6 +81,7 @@ void LaunchQueue::flush() {
   std::swap(collected_, running_);
   const size_t size = running_.launches.size();
   if (size < kFewest || size > kMost) return run(running_);
+  counts_.launches = size;
 
   if (graph_ != nullptr && running_ == recorded_) {
     graph_launch(graph_, stream_);

@@ -35,6 +35,7 @@ class LaunchQueue {
   // How lists worth recording were run: launch by launch, recorded (and then run), or from the record alone.
   struct Counts {
     int64_t direct = 0, recorded = 0, replayed = 0;
+    size_t launches = 0;  // in the last of them
   };
 
   using Warn = std::function<void(const std::string&)>;

@@ -83,6 +83,30 @@ TEST_F(CudaStep, RepeatsTheRecordedStepAtNewPositions) {
   }
 }
 
+// A decode step is as long as its launches are many. Eight of a layer, for one sequence and for eight: q, k
+// and v; what happens to them before the cache; attention; its product; addition and norm; gate and up; down;
+// addition and norm. Five of the model: what changed in device memory, RoPE's table, the embedding, the first
+// norm, and the logits' product.
+TEST_F(CudaStep, ALayerIsEightLaunches) {
+  const auto dir = checkpoint_dir("llama_bf16");
+  const Model model = load_model(dir, load_config(dir), *cuda_, std::nullopt);
+  ASSERT_EQ(model.weights.dtype, DType::kBF16);
+  for (const size_t count : {1, 8}) {
+    Session session(model, *cuda_, {.k_dtype = DType::kF16, .v_dtype = DType::kBF16});
+    std::vector<Sequence> sequences;
+    std::vector<Sequence*> all;
+    for (size_t i = 0; i < count; ++i) sequences.push_back(session.new_sequence());
+    for (Sequence& sequence : sequences) {
+      const std::vector<int32_t> prompt = {1, 2, 3, 4, 5};
+      session.prefill_last(sequence, prompt);
+      all.push_back(&sequence);
+    }
+    for (int i = 0; i < 4; ++i) session.decode(all, std::vector<int32_t>(count, 7 + i));
+    cuda_->synchronize();
+    EXPECT_EQ(counts().launches, 8 * model.spec.layers.size() + 5) << count << " sequences";
+  }
+}
+
 TEST_F(CudaStep, SlidingWindow) {
   TestRun tested(*cuda_, DType::kF32, "mistral_window");
   TestRun expected(reference_, DType::kF32, "mistral_window");
