@@ -19,6 +19,15 @@ class CountingBackend final : public ForwardingBackend {
     bytes += stored_bytes(w);
     ForwardingBackend::matmul(x, w, bias, compute, out);
   }
+  void project(const Matrix& x, std::span<const Product> products, DType compute) override {
+    for (const Product& product : products) bytes += stored_bytes(product.w);
+    ForwardingBackend::project(x, products, compute);
+  }
+  void gated(const Matrix& x, const Product& gate, const Product& up, Activation activation,
+             DType compute) override {
+    bytes += stored_bytes(gate.w) + stored_bytes(up.w);
+    ForwardingBackend::gated(x, gate, up, activation, compute);
+  }
   void expert_matmul(const Matrix& x, std::span<const Matrix> experts, const Routing& routing, DType compute,
                      const Matrix& out) override {
     for (int64_t i = 0; i < out.rows; ++i)
