@@ -91,8 +91,11 @@ TEST_F(CudaStep, ALayerIsEightLaunches) {
   const auto dir = checkpoint_dir("llama_bf16");
   const Model model = load_model(dir, load_config(dir), *cuda_, std::nullopt);
   ASSERT_EQ(model.weights.dtype, DType::kBF16);
+  SessionOptions options;
+  options.k_dtype = DType::kF16;
+  options.v_dtype = DType::kBF16;
   for (const size_t count : {1, 8}) {
-    Session session(model, *cuda_, {.k_dtype = DType::kF16, .v_dtype = DType::kBF16});
+    Session session(model, *cuda_, options);
     std::vector<Sequence> sequences;
     std::vector<Sequence*> all;
     for (size_t i = 0; i < count; ++i) sequences.push_back(session.new_sequence());
