@@ -86,7 +86,7 @@ TEST_F(SimtTraffic, OfTheDemoModel) {
       ideal += t.ideal;
     }
     EXPECT_GT(ideal, 1000U);
-    EXPECT_LT(static_cast<double>(sectors), 1.6 * static_cast<double>(ideal));
+    EXPECT_LT(static_cast<double>(sectors), 1.4 * static_cast<double>(ideal));
   }
 }
 
