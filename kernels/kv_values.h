@@ -32,19 +32,24 @@ inline float quantize_value(const float* x, int64_t n, int8_t* out) {
   return numbers ? largest / 127.0F : std::numeric_limits<float>::quiet_NaN();
 }
 
-// Element d of the value of a head and position, in a page in host memory.
-inline float load_value(const KvLayer& layer, void* page, int64_t head, int64_t position, int64_t d) {
+// The scale of a head's value at a position; values: the layer's part of a page, in host memory.
+inline float& scale_of_value(const KvLayer& layer, void* values, int64_t head, int64_t position) {
+  return *reinterpret_cast<float*>(static_cast<char*>(values) +
+                                   kv_scale_offset(layer.n_kv_heads, layer.head_dim, head, position));
+}
+
+// Element d of that value, of any dtype.
+inline float load_value(const KvLayer& layer, void* values, int64_t head, int64_t position, int64_t d) {
   const int64_t at = kv_index(head, position, d, layer.head_dim);
-  if (layer.v_dtype != DType::kQ8) return load_f32(layer.values(page), layer.v_dtype, at);
-  return *layer.value_scale(page, head, position) *
-         static_cast<float>(static_cast<const int8_t*>(layer.values(page))[at]);
+  if (layer.v_dtype != DType::kQ8) return load_f32(values, layer.v_dtype, at);
+  return scale_of_value(layer, values, head, position) * static_cast<float>(static_cast<int8_t*>(values)[at]);
 }
 
 // Stores that value, x[head_dim], in kQ8.
-inline void store_quantized_value(const KvLayer& layer, void* page, int64_t head, int64_t position,
+inline void store_quantized_value(const KvLayer& layer, void* values, int64_t head, int64_t position,
                                   const float* x) {
-  auto* integers = static_cast<int8_t*>(layer.values(page)) + kv_index(head, position, 0, layer.head_dim);
-  *layer.value_scale(page, head, position) = quantize_value(x, layer.head_dim, integers);
+  auto* integers = static_cast<int8_t*>(values) + kv_index(head, position, 0, layer.head_dim);
+  scale_of_value(layer, values, head, position) = quantize_value(x, layer.head_dim, integers);
 }
 
 }  // namespace lariat

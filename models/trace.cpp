@@ -25,8 +25,6 @@ std::vector<float> cached(Backend& backend, const StepSequence& sequence, const 
   const int64_t n_positions = sequence.first_position + sequence.n_tokens;
   const int64_t per_position = layer.n_kv_heads * layer.head_dim;
   const DType dtype = keys ? layer.k_dtype : layer.v_dtype;
-  KvLayer alone = layer;  // in a page that holds nothing else
-  alone.k_offset = alone.v_offset = 0;
   std::vector<char> page(static_cast<size_t>(kKvPage * layer.n_kv_heads) * kv_bytes(dtype, layer.head_dim));
   std::vector<float> rows(static_cast<size_t>(n_positions * per_position));
   for (int64_t p = 0; p < n_positions; ++p) {
@@ -38,7 +36,7 @@ std::vector<float> cached(Backend& backend, const StepSequence& sequence, const 
       const int64_t head = i / layer.head_dim, d = i % layer.head_dim;
       rows[static_cast<size_t>(p * per_position + i)] =
           keys ? load_f32(page.data(), dtype, kv_index(head, p, d, layer.head_dim))
-               : load_value(alone, page.data(), head, p, d);
+               : load_value(layer, page.data(), head, p, d);
     }
   }
   return rows;

@@ -51,7 +51,7 @@ void StoreValues(const float* row, const KvLayer& layer, void* page, int64_t pos
   const auto head_dim = static_cast<size_t>(layer.head_dim);
   if (layer.v_dtype == DType::kQ8) {
     for (int64_t head = 0; head < layer.n_kv_heads; ++head, row += head_dim) {
-      store_quantized_value(layer, page, head, position, row);
+      store_quantized_value(layer, layer.values(page), head, position, row);
     }
     return;
   }

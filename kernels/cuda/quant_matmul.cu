@@ -197,7 +197,6 @@ void launch_quant_gemv(const QuantGemv& g, unsigned tiles, LaunchQueue& queue) {
 
 }  // namespace
 
-// Whether that is for these.
 bool CudaBackend::quant_gemv(const Matrix& x, std::span<const Product> products) {
   const Matrix& model = products[0].w;
   const bool same = std::all_of(products.begin(), products.end(),

@@ -57,7 +57,7 @@ void attend(std::span<const double> query, const StepSequence& sequence, int64_t
     double sum = 0;
     for (int64_t j = first; j <= position; ++j) {
       sum += weights[static_cast<size_t>(j - first)] *
-             load_value(layer, sequence.pages[j / kKvPage], kv_head, j, d);
+             load_value(layer, layer.values(sequence.pages[j / kKvPage]), kv_head, j, d);
     }
     out[static_cast<size_t>(d)] = sum;
   }

@@ -48,7 +48,7 @@ void ReferenceBackend::qkv_to_cache(const Matrix& q, const Matrix& k, const Matr
         if (!v) continue;
         const auto value = prepared_head(v, row, head, head_dim, epilogue.v_bias, Matrix(), epilogue);
         if (layer.v_dtype == DType::kQ8) {
-          store_quantized_value(layer, page, head, position,
+          store_quantized_value(layer, layer.values(page), head, position,
                                 std::vector<float>(value.begin(), value.end()).data());
         } else {
           reference::store_head(value, layer.values(page), layer.v_dtype, head, position);

@@ -213,21 +213,14 @@ class Cache {
     for_each(count, index, keys, true, [&](void* part, int64_t at, size_t i) {
       if (dtype != DType::kQ8) return store_f32(part, dtype, at, values[i]);
       if (at % layer.head_dim != 0) return;  // a head at once
-      const KvLayer alone = values_alone(layer);
       const int64_t vector = at / layer.head_dim;
-      store_quantized_value(alone, part, vector / kKvPage, vector % kKvPage, &values[i]);
+      store_quantized_value(layer, part, vector / kKvPage, vector % kKvPage, &values[i]);
     });
   }
 
-  // The layer, whose values begin where a page does.
-  static KvLayer values_alone(const KvLayer& layer) {
-    KvLayer alone = layer;
-    alone.v_offset = 0;
-    return alone;
-  }
   static float load_quantized(const KvLayer& layer, void* values, int64_t at) {
     const int64_t vector = at / layer.head_dim;
-    return load_value(values_alone(layer), values, vector / kKvPage, vector % kKvPage, at % layer.head_dim);
+    return load_value(layer, values, vector / kKvPage, vector % kKvPage, at % layer.head_dim);
   }
 
   Backend* backend_;
