@@ -25,6 +25,12 @@ bool has_avx512() {
 }  // namespace
 
 // Asked once: the question takes a microsecond, more under a hypervisor.
+bool has_avx2() {
+  static const bool has = (hwy::SupportedTargets() & HWY_AVX2) != 0 && __builtin_cpu_supports("avx2") &&
+                          __builtin_cpu_supports("fma");
+  return has;
+}
+
 bool has_avx512_bf16() {
   static const bool has = has_avx512() && __builtin_cpu_supports("avx512bf16");
   return has;
@@ -37,6 +43,7 @@ bool has_avx512_vnni() {
 
 #else
 
+bool has_avx2() { return false; }
 bool has_avx512_bf16() { return false; }
 bool has_avx512_vnni() { return false; }
 

@@ -3,7 +3,10 @@
 
 namespace lariat::cpu {
 
-// Whether this processor (and its operating system) can run AVX-512 with bf16 dot products.
+// Whether this processor can run AVX2 with fused multiply-adds.
+bool has_avx2();
+
+// Whether it (and its operating system) can run AVX-512 with bf16 dot products.
 bool has_avx512_bf16();
 
 // Whether it can run AVX-512 with dot products of bytes.

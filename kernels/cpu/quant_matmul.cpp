@@ -41,7 +41,7 @@ class TileProduct {
  private:
   void dot(int64_t row, int64_t rows, int64_t tile, int64_t distance, int64_t tiles) const {
     const QuantTask task{x_, row, rows, w_, tile, distance, tiles, out_};
-    has_avx512_vnni() ? quant_dot_vnni(task) : quant_dot(task);
+    has_avx512_vnni() ? quant_dot_vnni(task) : has_avx2() ? quant_dot_avx2(task) : quant_dot(task);
   }
 
   const QuantRows& x_;

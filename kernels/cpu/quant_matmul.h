@@ -45,6 +45,7 @@ inline constexpr int64_t kMaxQuantTiles = 4;
 inline constexpr int64_t kMaxQuantRows = 6, kFewQuantRows = 3;
 
 void quant_dot(const QuantTask& task);       // any processor
+void quant_dot_avx2(const QuantTask& task);  // only where has_avx2()
 void quant_dot_vnni(const QuantTask& task);  // only where has_avx512_vnni()
 
 // Tiles [first, last) of w times all rows of x, on the calling thread.

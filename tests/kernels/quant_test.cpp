@@ -175,11 +175,25 @@ class QuantDot : public testing::TestWithParam<int64_t> {
   void TearDown() override { use(0); }
 };
 
-// The product of 6 x 230 inputs with 40 outputs by one kernel; weights and inputs quantised on `target` too.
-std::vector<float> by_kernel(DType dtype, void (*kernel)(const cpu::QuantTask&)) {
+using QuantKernel = void (*)(const cpu::QuantTask&);
+
+// The kernels that this processor has; the first is the one that it uses.
+std::vector<QuantKernel> kernels_here() {
+  std::vector<QuantKernel> kernels{cpu::quant_dot};
+  if (cpu::has_avx2()) kernels.insert(kernels.begin(), cpu::quant_dot_avx2);
+  if (cpu::has_avx512_vnni()) kernels.insert(kernels.begin(), cpu::quant_dot_vnni);
+  return kernels;
+}
+
+constexpr int64_t kDotRows = 6, kDotInputs = 230, kDotOutputs = 40;
+
+// The product of 6 x 230 inputs with 40 outputs by one kernel; weights and inputs quantised on the
+// instruction set in use.
+std::vector<float> by_kernel(DType dtype, QuantKernel kernel, const std::vector<float>& inputs,
+                             const std::vector<float>& w_values) {
   CpuBackend cpu(1);
-  const int64_t n = 40, k = 230, m = 6;
-  const Tensor x(cpu, Rng(3).normals(m * k), m, k), host(cpu, weights(n, k, false), n, k), out(cpu, m, n);
+  const int64_t n = kDotOutputs, k = kDotInputs, m = kDotRows;
+  const Tensor x(cpu, inputs, m, k), host(cpu, w_values, n, k), out(cpu, m, n);
   const Weight weight = cpu.load_weight(host.view(), dtype);
   const Matrix& w = weight.matrix;
   const Buffer memory = cpu.allocate(cpu::quant_matmul_scratch_bytes(x.view(), w));
@@ -188,11 +202,14 @@ std::vector<float> by_kernel(DType dtype, void (*kernel)(const cpu::QuantTask&))
   for (int64_t tile = 0; tile < 3; ++tile) kernel({rows, 0, m, w, tile, 1, 1, out.view()});
   return out.values();
 }
+std::vector<float> by_kernel(DType dtype, QuantKernel kernel) {
+  return by_kernel(dtype, kernel, Rng(3).normals(kDotRows * kDotInputs),
+                   weights(kDotOutputs, kDotInputs, false));
+}
 
 TEST_P(QuantDot, GivesTheSameResult) {
   for (const DType dtype : kTypes) {
-    const std::vector<float> best =
-        by_kernel(dtype, cpu::has_avx512_vnni() ? cpu::quant_dot_vnni : cpu::quant_dot);
+    const std::vector<float> best = by_kernel(dtype, kernels_here()[0]);
     use(GetParam());
     const std::vector<float> actual = by_kernel(dtype, cpu::quant_dot);
     use(0);
@@ -202,6 +219,56 @@ TEST_P(QuantDot, GivesTheSameResult) {
 }
 INSTANTIATE_TEST_SUITE_P(Targets, QuantDot, testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
                          [](const auto& test) { return std::string(hwy::TargetName(test.param)); });
+
+// What could overflow the sum of a pair or of a group: integers that all have the largest magnitude, of equal
+// and of changing signs.
+TEST(QuantKernels, AllGiveTheSameBitsAtTheEndsOfTheirIntegers) {
+  const auto ends = [](int64_t count, int64_t period) {
+    std::vector<float> values(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) values[static_cast<size_t>(i)] = i / period % 2 == 0 ? -1.0F : 1.0F;
+    return values;
+  };
+  for (const DType dtype : kTypes) {
+    for (const int64_t x_period : {1, 2, 230, 6 * 230}) {
+      for (const int64_t w_period : {1, 230, 40 * 230}) {
+        const auto x = ends(kDotRows * kDotInputs, x_period), w = ends(kDotOutputs * kDotInputs, w_period);
+        const std::vector<float> plain = by_kernel(dtype, cpu::quant_dot, x, w);
+        for (const QuantKernel kernel : kernels_here()) {
+          EXPECT_EQ(by_kernel(dtype, kernel, x, w), plain)
+              << name_of(dtype) << " " << x_period << " " << w_period;
+        }
+      }
+    }
+  }
+}
+
+// Rows of x by one, two and more, and outputs of four tiles: the bits of one row and one tile at a time.
+TEST(QuantKernels, AllGiveTheSameBitsForAnyRowsAndTiles) {
+  CpuBackend cpu(1);
+  const int64_t n = 120, k = 330;
+  for (const DType dtype : kTypes) {
+    const Weight weight = cpu.load_weight(Tensor(cpu, weights(n, k, false), n, k).view(), dtype);
+    const Matrix& w = weight.matrix;
+    for (const int64_t m : {1, 2, 3, 4, 5, 6}) {
+      const Tensor x(cpu, Rng(4).normals(m * k), m, k);
+      const Buffer memory = cpu.allocate(cpu::quant_matmul_scratch_bytes(x.view(), w));
+      const cpu::QuantRows rows(memory.data(), m, QuantLayout(w).blocks());
+      cpu::quantize_rows(x.view(), QuantLayout(w).zero(), rows, 0, m);
+      const Tensor plain(cpu, m, n);
+      for (int64_t row = 0; row < m; ++row) {
+        for (int64_t tile = 0; tile < 8; ++tile) cpu::quant_dot({rows, row, 1, w, tile, 1, 1, plain.view()});
+      }
+      const int64_t tiles = m <= cpu::kFewQuantRows ? 4 : 2;
+      for (const QuantKernel kernel : kernels_here()) {
+        const Tensor out(cpu, m, n);
+        for (int64_t tile = 0; tile < 8 / tiles; ++tile) {
+          kernel({rows, 0, m, w, tile, 8 / tiles, tiles, out.view()});
+        }
+        EXPECT_EQ(out.values(), plain.values()) << name_of(dtype) << " " << m << " rows";
+      }
+    }
+  }
+}
 
 }  // namespace
 }  // namespace lariat::test
