@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/amx_tiles.h"
+#include "kernels/quant.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/amx_pack.cpp"
@@ -17,6 +18,7 @@ using cpu::kTileBytes;
 using cpu::kTileColumns;
 using cpu::kTileRows;
 
+using VU32 = hn::Vec<hn::RebindToUnsigned<F32>>;
 constexpr int64_t kTileLanes = hn::MaxLanes(F32());
 
 void TransposeWords(const void* from, int64_t from_stride, void* to) {
@@ -60,6 +62,47 @@ void PackRows(const Matrix& x, int64_t parts, char* to, int64_t part_stride, int
   });
 }
 
+// Of a lane's four bytes two, from bit `shift` on, less their zero: times the scale, a pair of bf16.
+HWY_INLINE VU32 WeightPair(VU32 bytes, int shift, VF32 zero, VF32 scale) {
+  const F32 d;
+  const hn::RebindToUnsigned<F32> du;
+  const hn::RebindToSigned<F32> di;
+  const VU32 low = hn::Set(du, 0xff), first = hn::ShiftRightSame(bytes, shift);
+  const VF32 a = hn::ConvertTo(d, hn::BitCast(di, hn::And(first, low)));
+  const VF32 b = hn::ConvertTo(d, hn::BitCast(di, hn::And(hn::ShiftRight<8>(first), low)));
+  // Integers of 8 bits times a scale of 8 are exact in f32, so that only the rounding to bf16 loses anything.
+  const VU32 even = Bf16Bits(d, hn::Mul(hn::Sub(a, zero), scale));
+  const VU32 odd = Bf16Bits(d, hn::Mul(hn::Sub(b, zero), scale));
+  return hn::Or(even, hn::ShiftLeft<16>(odd));
+}
+
+void DequantizeTile(DType dtype, const void* scales, const void* values, void* to) {
+  const F32 d;
+  const hn::RebindToUnsigned<F32> du;
+  const QuantLayout layout(dtype, 0, 0);
+  const VF32 zero = hn::Set(d, static_cast<float>(layout.zero()));
+  const int64_t vectors = layout.group_bytes() / (4 * kQuantRows);  // of four inputs: all of them, or half
+  const auto* words = static_cast<const uint32_t*>(values);
+  auto* pairs = static_cast<uint32_t*>(to);
+  for (int64_t row = 0; row < kQuantRows; row += kTileLanes) {
+    const VF32 scale = LoadF32(d, static_cast<const hwy::bfloat16_t*>(scales) + row);
+    for (int64_t v = 0; v < vectors; ++v) {
+      const VU32 bytes = hn::LoadU(du, words + v * kQuantRows + row);
+      const auto store = [&](VU32 quad, int64_t at) HWY_ATTR {
+        hn::StoreU(WeightPair(quad, 0, zero, scale), du, pairs + 2 * at * kQuantRows + row);
+        hn::StoreU(WeightPair(quad, 16, zero, scale), du, pairs + (2 * at + 1) * kQuantRows + row);
+      };
+      if (dtype == DType::kQ8) {
+        store(bytes, v);
+      } else {
+        const VU32 nibble = hn::Set(du, 0x0f0f0f0fU);
+        store(hn::And(bytes, nibble), v);
+        store(hn::And(hn::ShiftRight<4>(bytes), nibble), v + vectors);
+      }
+    }
+  }
+}
+
 void StoreTiles(const char* tiles, const Matrix& out) {
   const F32 d;
   const auto ends = reinterpret_cast<uintptr_t>(out.data) | static_cast<uintptr_t>(out.stride * 4);
@@ -86,6 +129,7 @@ HWY_AFTER_NAMESPACE();
 namespace lariat {
 HWY_EXPORT(TransposeWords);
 HWY_EXPORT(PackRows);
+HWY_EXPORT(DequantizeTile);
 HWY_EXPORT(StoreTiles);
 
 namespace cpu {
@@ -95,6 +139,9 @@ void transpose_words(const void* from, int64_t from_stride, void* to) {
 }
 void pack_rows(const Matrix& x, int64_t parts, char* to, int64_t part_stride, int64_t tile_stride) {
   HWY_DYNAMIC_DISPATCH(PackRows)(x, parts, to, part_stride, tile_stride);
+}
+void dequantize_tile(DType dtype, const void* scales, const void* values, void* to) {
+  HWY_DYNAMIC_DISPATCH(DequantizeTile)(dtype, scales, values, to);
 }
 void store_tiles(const char* tiles, const Matrix& out) { HWY_DYNAMIC_DISPATCH(StoreTiles)(tiles, out); }
 void store_fence() { hwy::FlushStream(); }

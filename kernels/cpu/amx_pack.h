@@ -13,6 +13,10 @@ void transpose_words(const void* from, int64_t from_stride, void* to);
 // but for an infinity, and a value that rounds to one, whose further parts are no numbers.
 void pack_rows(const Matrix& x, int64_t parts, char* to, int64_t part_stride, int64_t tile_stride);
 
+// A group of 16 rows of quantised weights (DType::kQ8 or kQ4; scales and values as kernels/quant.h lays them
+// out) -> a tile as transpose_words() makes it, to[pair of inputs][row][2], of weights rounded to bf16.
+void dequantize_tile(DType dtype, const void* scales, const void* values, void* to);
+
 // 2 x 2 tiles of f32 -> out, of at most 32 rows and columns; past the caches where its lines can be written
 // whole, so that a fence is due before another thread reads it.
 void store_tiles(const char* tiles, const Matrix& out);

@@ -17,6 +17,10 @@
 //   bf16  f16    2          nothing
 //   bf16  bf16   1          nothing
 //
+// Quantised weights, q and a scale of 8 bits each, are rounded to bf16 and take one product with rounded x,
+// whatever compute is: a product is off by up to 2^-9 (x) and 2^-9 (w) of itself, where the product of
+// integers rounds x to 1/254 of the largest of 32.
+//
 // That is the order of what one addition in f32 costs, and the sums need far fewer of those than one for each
 // column, since the tiles add up 16 products at a time from zero: on the whole the error is smaller than that
 // of f32 multiply-adds (tests/kernels/amx_test.cpp compares them). Subnormal parts and products are taken for
@@ -34,10 +38,10 @@ struct AmxParts {
   int64_t n = 0;  // pairs in use
 
   AmxParts(DType w_dtype, DType compute)
-      : x(compute == DType::kBF16 ? 1 : 3),
-        w(w_dtype == DType::kBF16  ? 1
-          : w_dtype == DType::kF16 ? 2
-                                   : 3) {
+      : x(compute == DType::kBF16 || is_quantized(w_dtype) ? 1 : 3),
+        w(w_dtype == DType::kBF16 || is_quantized(w_dtype) ? 1
+          : w_dtype == DType::kF16                         ? 2
+                                                           : 3) {
     // Each shares a part with the one before, whose tiles need not be loaded again, in any choice of them;
     // the largest comes last.
     constexpr PartPair kOrder[] = {{2, 0}, {1, 0}, {1, 1}, {0, 1}, {0, 2}, {0, 0}};

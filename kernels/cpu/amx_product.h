@@ -10,11 +10,13 @@
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/products.h"
 #include "kernels/integers.h"
+#include "kernels/quant.h"
 
-// The product of float matrices for many rows of x on tile registers (TDPBF16PS). Rows of x are the rows of a
+// The product of matrices for many rows of x on tile registers (TDPBF16PS). Rows of x are the rows of a
 // tile's left operand: rounded, they lie there as they come. Rows of w are the columns of its right operand,
 // which wants pairs of values, so that w is transposed by words of 32 bits. A tile of sums is a piece of out.
-// What bf16 cannot hold is split into parts, and their products are summed up (amx_parts.h).
+// What bf16 cannot hold is split into parts, and their products are summed up (amx_parts.h); quantised
+// weights are rounded to it, a panel at a time.
 //
 // The rates are of two cores of an Emerald Rapids, which multiply 4.8 to 5.6 TFLOP/s in registers.
 // - 2 x 2 tiles of sums take 64 cycles for each 32 columns, and 4 KiB of operands. With one operand in the
@@ -192,14 +194,16 @@ class AmxProduct {
     const int64_t step = ceil_div(kAmxBlock, x_blocks_), row = std::min(ahead.rows, x * step);
     const int64_t steps = now.tiles / 2 * cut_.parts.n, shares = now.count * x_blocks_;
     const bool last = now.block + 1 == cut_.column_blocks();
+    // Quantised, 16 rows lie in one stream, which the processor fetches ahead by itself.
+    const bool rows_apart = !is_quantized(w_.dtype);
     const int64_t lines = last ? 0 : x_blocks_ * cut_.tiles(now.block + 1) * cut_.parts.x * (kPartBytes / 64);
     const int64_t share = ceil_div(lines, shares * steps) * steps;
     const int64_t first = std::min(lines, (now.index * x_blocks_ + x) * share);
-    return {w_at(ahead.row + row, ahead.block * cut_.block_columns),
+    return {rows_apart ? w_at(ahead.row + row, ahead.block * cut_.block_columns) : nullptr,
             last ? nullptr : packed_x(now.block + 1, 0) + first * 64,
-            std::min(ahead.rows - row, step),
-            w_.stride * element(),
-            ahead.tiles / 2 * kTileColumns * element() / 64,
+            rows_apart ? std::min(ahead.rows - row, step) : 0,
+            rows_apart ? w_.stride * element() : 0,
+            rows_apart ? ahead.tiles / 2 * kTileColumns * element() / 64 : 0,
             std::min(share, lines - first),
             share / steps};
   }
@@ -216,8 +220,11 @@ class AmxProduct {
     const int64_t row = tile % 2 * kTileRows, column = tile / 2 * kTileColumns;
     const int64_t rows = std::min(kTileRows, panel.rows - row);
     const int64_t columns = std::min(kTileColumns, cut_.columns(panel.block) - column);
-    char* const from = w_at(panel.row + row, panel.block * cut_.block_columns + column);
     to += tile / 2 * cut_.parts.w * kPartBytes + tile % 2 * kTileBytes;
+    if (is_quantized(w_.dtype)) {
+      return dequantize_w(panel.row + row, panel.block * cut_.block_columns + column, rows, to);
+    }
+    char* const from = w_at(panel.row + row, panel.block * cut_.block_columns + column);
     if (w_.dtype != DType::kBF16) return split_w(from, rows, columns, to);
     const bool words = (reinterpret_cast<uintptr_t>(from) | static_cast<uintptr_t>(w_.stride * 2)) % 4 == 0;
     if (words && rows == kTileRows && columns == kTileColumns) {
@@ -237,6 +244,15 @@ class AmxProduct {
     for (int64_t p = 0; p < cut_.parts.w; ++p) {
       transpose_words(parts + p * kTileBytes, kTileRows, to + p * kPartBytes);
     }
+  }
+
+  // Rows and columns begin where a tile and a group of quantised weights do.
+  void dequantize_w(int64_t row, int64_t column, int64_t rows, char* to) const {
+    static_assert(kTileRows == kQuantRows && kTileColumns == kQuantGroup);
+    if (rows <= 0) return static_cast<void>(std::memset(to, 0, kTileBytes));
+    const QuantLayout layout(w_);
+    const auto* bytes = static_cast<const char*>(w_.data);
+    dequantize_tile(w_.dtype, bytes + layout.scale_at(row, column), bytes + layout.value_at(row, column), to);
   }
 
   int64_t element() const { return static_cast<int64_t>(size_of(w_.dtype)); }

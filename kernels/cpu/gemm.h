@@ -15,12 +15,12 @@
 // once. A tile of w rows by x vectors stays in registers while k runs. Processors with AMX have a driver of
 // their own (gemm_amx), because tiles want other blocks and w packed as well.
 //
-// Which kernel multiplies more than kGemvRows rows of x (gemv.h has up to as many, quant_matmul.h what is
-// quantised):
+// Which kernel multiplies more than kGemvRows rows of x (gemv.h has up to as many):
 //
-//   w, compute     AMX                     AVX-512 BF16       everything else
-//   bf16, bf16     tiles                   gemm_bf16_kernel   gemm_f32_kernel, which converts blocks of w
-//   all others     tiles, in bf16 parts    gemm_f32_kernel    gemm_f32_kernel
+//   w, compute     AMX                      AVX-512 BF16       everything else
+//   bf16, bf16     tiles                    gemm_bf16_kernel   gemm_f32_kernel, which converts blocks of w
+//   other floats   tiles, in bf16 parts     gemm_f32_kernel    gemm_f32_kernel
+//   quantised      tiles, w made bf16       integers (quant_matmul.h)
 namespace lariat::cpu {
 
 struct GemmKernel {
@@ -61,7 +61,7 @@ size_t gemm_amx_scratch_bytes(const Matrix& x, std::span<const Product> products
 double amx_multiply_adds(int64_t repetitions, float* sink);
 
 // out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]) for each product, as Backend::matmul has it, and the scratch
-// memory it needs. The weights are of one dtype.
+// memory it needs. The weights are of one dtype; quantised ones only where has_amx_bf16().
 void gemm(const Matrix& x, std::span<const Product> products, DType compute, void* scratch, int threads);
 size_t gemm_scratch_bytes(const Matrix& x, std::span<const Product> products, DType compute, int threads);
 

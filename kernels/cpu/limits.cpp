@@ -111,12 +111,13 @@ double measure_read_bandwidth(int threads) {
 
 // Floating-point operations per second of `threads` threads that multiply and add in registers alone, with
 // the widest instruction a matrix product of this dtype may use here (f16 weights are computed in f32,
-// quantised ones in bytes; f32 on tiles takes three products of bf16 or more, by the weights). No product of
-// matrices can be faster. Takes about a tenth of a second.
+// quantised ones in bytes or, on tiles, in bf16; f32 on tiles takes three products of bf16 or more). No
+// product of matrices can be faster. Takes about a tenth of a second.
 double measure_gemm_peak(DType dtype, int threads) {
   constexpr int64_t kRepetitions = 1000000;
-  const bool amx = !is_quantized(dtype) && cpu::has_amx_bf16();
-  const int64_t products = amx ? cpu::AmxParts(DType::kBF16, dtype).n : 1;
+  const bool amx = cpu::has_amx_bf16();
+  const bool float_x = dtype != DType::kBF16 && !is_quantized(dtype);
+  const int64_t products = amx ? cpu::AmxParts(DType::kBF16, float_x ? DType::kF32 : DType::kBF16).n : 1;
   const bool bf16 = dtype == DType::kBF16 && cpu::has_avx512_bf16();
   const bool bytes = is_quantized(dtype) && cpu::has_avx512_vnni();
   const auto multiply_adds = amx     ? cpu::amx_multiply_adds

@@ -3,6 +3,7 @@
 
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/gemv.h"
 #include "kernels/cpu/products.h"
@@ -37,7 +38,8 @@ void CpuBackend::project_alike(const Matrix& x, std::span<const Product> product
   }
   if (x.rows == 0 || units_of(products, [](const Product& product) { return product.w.rows; }) == 0) return;
   const auto n = static_cast<int64_t>(products.size());
-  if (is_quantized(products[0].w.dtype)) {
+  const bool tiles = x.rows > cpu::kGemvRows && cpu::has_amx_bf16();
+  if (is_quantized(products[0].w.dtype) && !tiles) {
     (x.rows > cpu::kFewQuantRows ? paths_.gemm : paths_.gemv) += n;
     void* memory = scratch(cpu::quant_matmul_scratch_bytes(x, products[0].w));
     return cpu::quant_matmul(x, products, memory, threads_);

@@ -3,7 +3,9 @@
 #if defined(__x86_64__)
 #include <map>
 
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/quant.h"
 #include "tests/kernels/amx_cases.h"
 
 namespace lariat::test {
@@ -126,6 +128,70 @@ void check_together(AmxCall multiply, const MatmulCase& c) {
   }
 }
 
+// A product with quantised weights has the bits of one with what they are, rounded to bf16: of tiles, panels
+// and blocks that are full or not, with a bias, with a NaN for a scale, made by several threads.
+void check_quantized(AmxCall multiply) {
+  CpuBackend cpu(1);
+  for (const DType dtype : {DType::kQ8, DType::kQ4}) {
+    for (const auto& [m, n, k] :
+         {MatmulShape{9, 1, 1}, {17, 40, 100}, {33, 300, 257}, {520, 70, 90}, {40, 33, 640}}) {
+      MatmulProblem problem(kBf16, {m, n, k}, true);
+      if (n > 33) problem.w[static_cast<size_t>(33 * k + k / 2)] = NAN;
+      const Weight weight = cpu.load_weight(Tensor(cpu, problem.w, n, k).view(), dtype);
+      for (int64_t i = 0; i < n * k; ++i) {
+        problem.w[static_cast<size_t>(i)] = round_to_bf16(dequantized(weight.matrix, i / k, i % k));
+      }
+      const std::vector<float> expected = run_amx(multiply, problem, 2);
+
+      std::vector<float> out(expected.size(), -77.0F);
+      const Matrix x(problem.x.data(), DType::kF32, m, k), bias(problem.bias.data(), DType::kF32, 1, n);
+      const Product product{weight.matrix, bias, Matrix(out.data(), DType::kF32, m, n)};
+      for (const DType compute : {DType::kBF16, DType::kF32}) {
+        const auto scratch = aligned_block(cpu::amx_scratch_bytes(x, {&product, 1}, compute, 3));
+        multiply(x, {&product, 1}, compute, scratch.get(), 3);
+        for (size_t i = 0; i < out.size(); ++i) {
+          const bool equal = out[i] == expected[i] || (std::isnan(out[i]) && std::isnan(expected[i]));
+          ASSERT_TRUE(equal) << name_of(dtype) << " m " << m << " n " << n << " k " << k << " at " << i;
+        }
+      }
+    }
+  }
+}
+
+// What rounding both sides to bf16 may cost, against the product in float64 of x with the weights as they
+// are.
+void check_quantized_bound(AmxCall multiply) {
+  CpuBackend cpu(1);
+  const MatmulShape shape{40, 64, 512};
+  MatmulProblem problem(kF32, shape, false);
+  for (const DType dtype : {DType::kQ8, DType::kQ4}) {
+    const Weight weight = cpu.load_weight(Tensor(cpu, problem.w, shape.n, shape.k).view(), dtype);
+    std::vector<float> out(static_cast<size_t>(shape.m * shape.n));
+    const Matrix x(problem.x.data(), DType::kF32, shape.m, shape.k);
+    const Product product{weight.matrix, Matrix(), Matrix(out.data(), DType::kF32, shape.m, shape.n)};
+    const auto scratch = aligned_block(cpu::amx_scratch_bytes(x, {&product, 1}, DType::kBF16, 1));
+    multiply(x, {&product, 1}, DType::kBF16, scratch.get(), 1);
+    double square = 0;
+    for (int64_t i = 0; i < shape.m * shape.n; ++i) {
+      double sum = 0, magnitude = 0;
+      for (int64_t c = 0; c < shape.k; ++c) {
+        const double value = static_cast<double>(problem.x[static_cast<size_t>(i / shape.n * shape.k + c)]) *
+                             dequantized(weight.matrix, i % shape.n, c);
+        sum += value;
+        magnitude += std::abs(value);
+      }
+      const double error = (out[static_cast<size_t>(i)] - sum) / magnitude;
+      ASSERT_LE(std::abs(error), 2 * 0x1p-9 * 1.01) << name_of(dtype) << " at " << i;
+      square += error * error;
+    }
+    // Roundings of random signs cancel: k of them are sqrt(k) times less than that, and half of it on
+    // average.
+    EXPECT_LT(std::sqrt(square / static_cast<double>(out.size())), 2 * 0x1p-9 / std::sqrt(512.0))
+        << name_of(dtype);
+    EXPECT_GT(std::sqrt(square / static_cast<double>(out.size())), 0.1 * 0x1p-9 / std::sqrt(512.0));
+  }
+}
+
 // Every dtype of w and of computing, on the emulation and on the processor itself.
 void for_cases(void (*check)(AmxCall, const MatmulCase&), AmxCall multiply) {
   for (const MatmulCase& c : matmul_cases()) {
@@ -140,6 +206,8 @@ TEST(AmxEmulated, HonoursStridesAndBias) { for_cases(check_strides_and_bias, kEm
 TEST(AmxEmulated, NanReachesItsRowAndNothingElse) { for_cases(check_nan, kEmulated); }
 TEST(AmxEmulated, NoSplitChangesABit) { for_cases(check_splits, kEmulated); }
 TEST(AmxEmulated, ProductsMadeTogetherAreThose) { for_cases(check_together, kEmulated); }
+TEST(AmxEmulated, QuantisedWeightsAreThoseInBf16) { check_quantized(kEmulated); }
+TEST(AmxEmulated, QuantisedWeightsKeepTheBoundOfBf16) { check_quantized_bound(kEmulated); }
 
 using AmxProcessor = OnAmx;
 
@@ -148,6 +216,8 @@ TEST_F(AmxProcessor, SumsInTheOrderOfColumns) { for_cases(check_bits, cpu::gemm_
 TEST_F(AmxProcessor, HonoursStridesAndBias) { for_cases(check_strides_and_bias, cpu::gemm_amx); }
 TEST_F(AmxProcessor, NanReachesItsRowAndNothingElse) { for_cases(check_nan, cpu::gemm_amx); }
 TEST_F(AmxProcessor, NoSplitChangesABit) { for_cases(check_splits, cpu::gemm_amx); }
+TEST_F(AmxProcessor, QuantisedWeightsAreThoseInBf16) { check_quantized(cpu::gemm_amx); }
+TEST_F(AmxProcessor, QuantisedWeightsKeepTheBoundOfBf16) { check_quantized_bound(cpu::gemm_amx); }
 TEST_F(AmxProcessor, ProductsMadeTogetherAreThose) { for_cases(check_together, cpu::gemm_amx); }
 TEST_F(AmxProcessor, MeasuresItsPeak) {
   float sink = 0;
