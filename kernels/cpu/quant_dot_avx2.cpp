@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kHalves = 2;  // vectors of 8 outputs in a tile
 constexpr int kRowsInRegisters = 3;
-constexpr int64_t kVectorBytes = 32;
+constexpr int64_t kVectorBytes = 32, kHalfRows = kQuantRows / kHalves, kHalfScaleBytes = 2 * kHalfRows;
 constexpr int64_t kGroupQuads = kQuantGroup / 4;
 
 // Four inputs of a row in every lane.
@@ -32,74 +32,84 @@ LARIAT_AVX2_INLINE __m256i vector_at(const uint8_t* w) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w));
 }
 
-// sum of kX rows of x, `columns` bytes apart, times a group of w: S of kernels/quant.h.
-template <int kX>
-LARIAT_AVX2_INLINE void multiply_q8(const int8_t* x, int64_t columns, const uint8_t* w,
-                                    __m256i (&sum)[kX][kHalves]) {
+// Sums of kX rows of x, `columns` bytes apart, times a group of kW tiles of w, `distance` bytes apart: S of
+// kernels/quant.h.
+template <int kX, int kW>
+LARIAT_AVX2_INLINE void multiply_q8(const int8_t* x, int64_t columns, const uint8_t* w, int64_t distance,
+                                    __m256i (&sum)[kX][kW][kHalves]) {
   const __m256i zero = _mm256_set1_epi8(-128), ones = _mm256_set1_epi16(1);
-  for (auto& row : sum) row[0] = row[1] = _mm256_setzero_si256();
   for (int64_t quad = 0; quad < kGroupQuads; ++quad) {
-    __m256i weights[kHalves];
-    for (int h = 0; h < kHalves; ++h) {
-      weights[h] = _mm256_xor_si256(vector_at(w + (quad * kHalves + h) * kVectorBytes), zero);
-    }
     for (int a = 0; a < kX; ++a) {
       const __m256i inputs = quad_at(x + a * columns + 4 * quad), magnitudes = _mm256_abs_epi8(inputs);
-      for (int h = 0; h < kHalves; ++h) {
-        const __m256i pairs = _mm256_maddubs_epi16(magnitudes, _mm256_sign_epi8(weights[h], inputs));
-        sum[a][h] = _mm256_add_epi32(sum[a][h], _mm256_madd_epi16(pairs, ones));
+      for (int b = 0; b < kW; ++b) {
+        for (int h = 0; h < kHalves; ++h) {
+          const __m256i bytes = vector_at(w + b * distance + (quad * kHalves + h) * kVectorBytes);
+          const __m256i weights = _mm256_sign_epi8(_mm256_xor_si256(bytes, zero), inputs);
+          const __m256i pairs = _mm256_maddubs_epi16(magnitudes, weights);
+          sum[a][b][h] = _mm256_add_epi32(sum[a][b][h], _mm256_madd_epi16(pairs, ones));
+        }
       }
     }
   }
 }
 
-// The same, but for the zero of the weights.
-template <int kX>
-LARIAT_AVX2_INLINE void multiply_q4(const int8_t* x, int64_t columns, const uint8_t* w,
-                                    __m256i (&sum)[kX][kHalves]) {
-  const __m256i nibble = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
-  for (auto& row : sum) row[0] = row[1] = _mm256_setzero_si256();
+// The same, but for the zero of the weights, and sums of even and odd pairs in 16 bits each.
+template <int kX, int kW>
+LARIAT_AVX2_INLINE void multiply_q4(const int8_t* x, int64_t columns, const uint8_t* w, int64_t distance,
+                                    __m256i (&sum)[kX][kW][kHalves]) {
+  const __m256i nibble = _mm256_set1_epi8(15);
   for (int64_t quad = 0; quad < kGroupQuads / 2; ++quad) {
-    for (int h = 0; h < kHalves; ++h) {
-      const __m256i both = vector_at(w + (quad * kHalves + h) * kVectorBytes);
-      const __m256i low = _mm256_and_si256(both, nibble);
-      const __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
-      for (int a = 0; a < kX; ++a) {
-        const int8_t* inputs = x + a * columns + 4 * quad;
-        const __m256i pairs = _mm256_maddubs_epi16(low, quad_at(inputs));
-        const __m256i more = _mm256_maddubs_epi16(high, quad_at(inputs + kQuantGroup / 2));
-        sum[a][h] = _mm256_add_epi16(sum[a][h], _mm256_add_epi16(pairs, more));
+    for (int b = 0; b < kW; ++b) {
+      for (int h = 0; h < kHalves; ++h) {
+        const __m256i both = vector_at(w + b * distance + (quad * kHalves + h) * kVectorBytes);
+        const __m256i low = _mm256_and_si256(both, nibble);
+        const __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
+        for (int a = 0; a < kX; ++a) {
+          const int8_t* inputs = x + a * columns + 4 * quad;
+          const __m256i pairs = _mm256_maddubs_epi16(low, quad_at(inputs));
+          const __m256i more = _mm256_maddubs_epi16(high, quad_at(inputs + kQuantGroup / 2));
+          sum[a][b][h] = _mm256_add_epi16(sum[a][b][h], _mm256_add_epi16(pairs, more));
+        }
       }
     }
   }
-  for (auto& row : sum) {
-    for (__m256i& pairs : row) pairs = _mm256_madd_epi16(pairs, ones);
-  }
 }
 
-// total[row][output] += what group g of rows [first, first + kX) of the task adds; group: scales and values.
-template <DType kType, int kX>
-LARIAT_AVX2_INLINE void add_group(const QuantTask& task, int first, int64_t g, const uint8_t* scales,
-                                  const uint8_t* values, float* total) {
-  const int64_t row = task.first_row + first;
-  const int8_t* x = task.x.values + row * task.x.columns() + g * kQuantGroup;
-  __m256i sum[kX][kHalves];
-  if constexpr (kType == DType::kQ8) {
-    multiply_q8<kX>(x, task.x.columns(), values, sum);
-  } else {
-    multiply_q4<kX>(x, task.x.columns(), values, sum);
+// What a group adds to the sums of a row and of half a tile. scales: the half's, bf16; integers: of
+// multiply_*.
+template <DType kType>
+LARIAT_AVX2_INLINE void add_scaled(const QuantRows& x, int64_t at, const uint8_t* scales, __m256i integers,
+                                   float* total) {
+  if constexpr (kType != DType::kQ8) {
+    const __m256i pairs = _mm256_madd_epi16(integers, _mm256_set1_epi16(1));
+    integers = _mm256_add_epi32(pairs, _mm256_set1_epi32(x.offsets[at]));
   }
-  for (int h = 0; h < kHalves; ++h) {
-    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(scales) + h);
-    const __m256 scale = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(scales));
+  const __m256 scale = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  const __m256 both = _mm256_mul_ps(scale, _mm256_set1_ps(x.scales[at]));
+  _mm256_store_ps(total, _mm256_fmadd_ps(_mm256_cvtepi32_ps(integers), both, _mm256_load_ps(total)));
+}
+
+// Group g of rows [first, first + kX) of the task times kW tiles; scales, values: of the first of them, the
+// others `distance` bytes apart. total: [tile][row of the task][output], kRows rows of them.
+template <DType kType, int kX, int kW, int kRows>
+LARIAT_AVX2_INLINE void add_group(const QuantTask& task, int first, int64_t g, const uint8_t* scales,
+                                  const uint8_t* values, int64_t distance, float* total) {
+  const int64_t row = task.first_row + first, columns = task.x.columns();
+  const int8_t* x = task.x.values + row * columns + g * kQuantGroup;
+  __m256i sum[kX][kW][kHalves] = {};
+  if constexpr (kType == DType::kQ8) {
+    multiply_q8<kX, kW>(x, columns, values, distance, sum);
+  } else {
+    multiply_q4<kX, kW>(x, columns, values, distance, sum);
+  }
+  for (int b = 0; b < kW; ++b) {
     for (int a = 0; a < kX; ++a) {
-      const int64_t of_x = (row + a) * task.x.groups() + g;
-      if constexpr (kType != DType::kQ8) {
-        sum[a][h] = _mm256_add_epi32(sum[a][h], _mm256_set1_epi32(task.x.offsets[of_x]));
+      float* to = total + (b * kRows + first + a) * kQuantRows;
+      for (int h = 0; h < kHalves; ++h) {
+        add_scaled<kType>(task.x, (row + a) * task.x.groups() + g,
+                          scales + b * distance + h * kHalfScaleBytes, sum[a][b][h], to + h * kHalfRows);
       }
-      float* to = total + (first + a) * kQuantRows + h * (kQuantRows / kHalves);
-      const __m256 scales_of_both = _mm256_mul_ps(scale, _mm256_set1_ps(task.x.scales[of_x]));
-      _mm256_store_ps(to, _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[a][h]), scales_of_both, _mm256_load_ps(to)));
     }
   }
 }
@@ -109,29 +119,31 @@ LARIAT_AVX2_INLINE void add_group(const QuantTask& task, int first, int64_t g, c
 // and instructions that prefetch it do not make up for it.
 template <DType kType, int kRows, int kTiles>
 LARIAT_AVX2 void dot(const QuantTask& task, int64_t first) {
+  constexpr int kFirst = std::min(kRows, kRowsInRegisters);
+  constexpr int kTogether = kRows == 1 ? kTiles : 1;  // as many sums as there are registers for
   const QuantLayout layout(task.w);
   const int64_t scale_bytes = layout.scale_bytes(), group_bytes = layout.group_bytes();
   const int64_t distance = task.tile_distance * layout.tile_bytes();
   const auto* block = static_cast<const uint8_t*>(task.w.data) + first * layout.tile_bytes();
-  alignas(kVectorBytes) float total[kTiles][kRows * kQuantRows] = {};
+  alignas(kVectorBytes) float total[kTiles * kRows * kQuantRows] = {};
   for (int64_t g = 0; g < task.x.groups(); ++g) {
     const int64_t half = g % 2;
-    for (int b = 0; b < kTiles; ++b) {
+    for (int b = 0; b < kTiles; b += kTogether) {
       const uint8_t* scales = block + b * distance + half * (scale_bytes / 2);
       const uint8_t* values = block + b * distance + scale_bytes + half * group_bytes;
-      constexpr int kFirst = std::min(kRows, kRowsInRegisters);
-      add_group<kType, kFirst>(task, 0, g, scales, values, total[b]);
+      float* to = total + b * kRows * kQuantRows;
+      add_group<kType, kFirst, kTogether, kRows>(task, 0, g, scales, values, distance, to);
       if constexpr (kRows > kFirst) {
-        add_group<kType, kRows - kFirst>(task, kFirst, g, scales, values, total[b]);
+        add_group<kType, kRows - kFirst, kTogether, kRows>(task, kFirst, g, scales, values, distance, to);
       }
     }
     block += half * layout.block_bytes();
   }
-  for (int b = 0; b < kTiles; ++b) {
+  for (int64_t b = 0; b < kTiles; ++b) {
     const int64_t column = (first + b * task.tile_distance) * kQuantRows;
     const int64_t count = std::min(kQuantRows, task.w.rows - column);
     for (int64_t a = 0; a < kRows; ++a) {
-      const float* row = total[b] + a * kQuantRows;
+      const float* row = total + (b * kRows + a) * kQuantRows;
       std::copy(row, row + count, task.out.f32(task.first_row + a) + column);
     }
   }
