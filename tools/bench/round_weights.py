@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""A copy of a checkpoint whose weights went through llama.cpp's Q4_0 or Q8_0 and back to float32.
+"""A copy of a checkpoint whose weights went through llama.cpp's Q4_0 or Q8_0, or lariat's q4 or q8, and back.
 
-    tools/bench/round_weights.py FROM TO q4_0|q8_0
+    tools/bench/round_weights.py FROM TO q4_0|q8_0|q4|q8
 
 What those formats cost a model, measured by any program that runs the copy. Formulas: quantize_row_q4_0_ref and
-quantize_row_q8_0_ref of ggml/src/ggml-quants.c. Projections are rounded; the head (or a tied embedding) is Q8_0 in
-both; norms stay. One unsharded model.safetensors; needs numpy.
+quantize_row_q8_0_ref of ggml/src/ggml-quants.c, back to float32; kernels/quant.h, back to bf16, as a prefill on AMX
+reads them. Projections are rounded; the head (or a tied embedding) is in 8 bits in all; norms stay. One unsharded
+model.safetensors; needs numpy.
 """
 import json
 import os
@@ -34,10 +35,31 @@ def q8_0(w):
     return (np.round(groups * inverse(d)[:, None]) * d.astype(np.float16).astype(np.float32)[:, None]).reshape(w.shape)
 
 
+def bf16(w, half=0x7fff):
+    bits = w.astype(np.float32).view(np.uint32)
+    nearest = (bits >> 16 & 1) if half == 0x7fff else 0
+    return ((bits + np.uint32(half) + nearest) & np.uint32(0xffff0000)).view(np.float32)
+
+
+def q4(w):
+    groups = w.reshape(-1, 32)
+    scale = bf16(groups[np.arange(len(groups)), np.abs(groups).argmax(1)] / np.float32(-8))[:, None]
+    return bf16(np.clip(np.rint(groups * inverse(scale)), -8, 7) * scale).reshape(w.shape)
+
+
+def q8(w):
+    groups = w.reshape(-1, 32)
+    scale = bf16(np.abs(groups).max(1) / np.float32(127), 0xffff)[:, None]
+    return bf16(np.rint(groups * inverse(scale)) * scale).reshape(w.shape)
+
+
 def floats(raw, dtype):
     if dtype == "BF16":
         return (np.frombuffer(raw, np.uint16).astype(np.uint32) << 16).view(np.float32)
     return np.frombuffer(raw, {"F16": np.float16, "F32": np.float32}[dtype]).astype(np.float32)
+
+
+KINDS = {"q4_0": q4_0, "q8_0": q8_0, "q4": q4, "q8": q8}
 
 
 def main(source, target, kind):
@@ -55,9 +77,9 @@ def main(source, target, kind):
         first, last = tensor["data_offsets"]
         w = floats(data[start + first:start + last], tensor["dtype"])
         if "_proj.weight" in name:
-            w = {"q4_0": q4_0, "q8_0": q8_0}[kind](w)
+            w = KINDS[kind](w)
         elif head in name:
-            w = q8_0(w)
+            w = (q8_0 if kind.endswith("_0") else q8)(w)
         parts.append(w.astype(np.float32).tobytes())
         header[name] = {"dtype": "F32", "shape": tensor["shape"], "data_offsets": [at, at + len(parts[-1])]}
         at += len(parts[-1])
@@ -68,6 +90,6 @@ def main(source, target, kind):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4 or sys.argv[3] not in ("q4_0", "q8_0"):
+    if len(sys.argv) != 4 or sys.argv[3] not in KINDS:
         sys.exit(__doc__)
     main(*sys.argv[1:])
