@@ -32,6 +32,7 @@ constexpr int kMergeColumns = 128, kMergeGroups = 4;
 __global__ void merge_kernel(const __grid_constant__ Attention a) {
   LARIAT_SHARED(float, weights, kMaxSplits);
   LARIAT_SHARED(float, sums, kMergeGroups* kMergeColumns);
+  start_in_turn();
   const int64_t row = blockIdx.x / static_cast<unsigned>(a.n_heads);
   const int head = static_cast<int>(blockIdx.x % static_cast<unsigned>(a.n_heads));
   merge_splits<1>(a, OneRow{row, head}, 1, weights, sums);

@@ -232,6 +232,7 @@ __global__ void __launch_bounds__(Tile::kThreads) attention_mma_kernel(const __g
   auto* query = reinterpret_cast<typename Tile::Key*>(shared);
   unsigned char* tiles = shared + Tile::kQueryBytes;
   RowState<Tile> state;
+  start_in_turn();
   const Block block = block_at<Tile>(a, blockIdx.x);
   if (!block.rows.has(0)) return;
   const Place<Tile> place(a, block);

@@ -71,6 +71,7 @@ template <int kPerLane>
 __global__ void attention_plain_kernel(const __grid_constant__ Attention a) {
   LARIAT_DYNAMIC_SHARED(raw);
   LARIAT_SHARED(PlainState, states, kWarps);
+  start_in_turn();
   auto* query = reinterpret_cast<float*>(raw);
   float* results = query + a.head_dim;  // [kWarps][head_dim]
   const int warp = warp_index(), lane = lane_index();

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -15,6 +17,12 @@ namespace lariat {
 namespace {
 
 constexpr size_t kPinnedBytes = size_t{16} << 20;
+
+// LARIAT_PDL=0: no launch starts early, to see what that makes of the speed.
+cuda::Start start_of_launches() {
+  const char* text = std::getenv("LARIAT_PDL");
+  return text != nullptr && std::string_view(text) == "0" ? cuda::Start::kInOrder : cuda::Start::kEarly;
+}
 
 std::string gib(size_t bytes) {
   char text[32];
@@ -36,7 +44,7 @@ std::unique_ptr<Backend> make_cuda_backend(int index, std::function<void(const s
 
 CudaBackend::CudaBackend(int device, cuda::LaunchQueue::Warn warn)
     : device_(cuda::open_device(device)),
-      queue_(device, std::move(warn)),
+      queue_(device, std::move(warn), start_of_launches()),
       blas_(cuda::blas_create(queue_.flushed())) {
   // attention_splits() splits the keys of no more tiles than there are multiprocessors.
   finished_blocks_ = allocate(static_cast<size_t>(device_.multiprocessors) * sizeof(unsigned));

@@ -3,15 +3,12 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <tuple>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "kernels/backend.h"
 #include "kernels/convert.h"
-#include "kernels/cuda/launch_queue.h"
-#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/launch.h"
 #include "kernels/error.h"
 #include "kernels/integers.h"
 
@@ -332,67 +329,6 @@ T zeroed() {
   T argument;
   std::memset(&argument, 0, sizeof(T));
   return argument;
-}
-
-// --- launching -------------------------------------------------------------------------------------------
-#ifdef __CUDACC__
-template <class... P, class... A>
-void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, Stream stream, A&&... args) {
-  allow_shared_bytes(reinterpret_cast<const void*>(kernel), shared_bytes);
-  cudaLaunchConfig_t config = {};
-  config.gridDim = grid;
-  config.blockDim = block;
-  config.dynamicSmemBytes = shared_bytes;
-  config.stream = stream;
-  check(cudaLaunchKernelEx(&config, kernel, P(std::forward<A>(args))...), "kernel launch");
-}
-#else
-template <class... P, class... A>
-void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, Stream, A&&... args) {
-  simt::launch(kernel, grid, block, shared_bytes, P(std::forward<A>(args))...);
-}
-#endif
-
-// Launches what the overload below has packed.
-template <class... P>
-void launch_packed(const QueuedLaunch& queued, const std::byte* packed, Stream stream) {
-  std::tuple<P...> arguments;
-  std::apply(
-      [&](P&... argument) {
-        ((std::memcpy(&argument, packed, sizeof(P)), packed += sizeof(P)), ...);
-        launch(reinterpret_cast<void (*)(P...)>(queued.kernel),
-               dim3(queued.grid[0], queued.grid[1], queued.grid[2]),
-               dim3(queued.block[0], queued.block[1], queued.block[2]), queued.shared_bytes, stream,
-               argument...);
-      },
-      arguments);
-}
-
-template <class P, class A>
-void pack(std::byte*& to, const A& argument) {
-  if constexpr (std::is_same_v<P, A>) {
-    std::memcpy(to, &argument, sizeof(P));  // a struct with the bytes between its members
-  } else {
-    const P converted(argument);
-    std::memcpy(to, &converted, sizeof(P));
-  }
-  to += sizeof(P);
-}
-
-// Queues the launch: it runs when the queue is flushed, with copies of the arguments.
-template <class... P, class... A>
-void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, LaunchQueue& queue,
-            A&&... args) {
-  static_assert((std::is_trivially_copyable_v<P> && ...));
-  // In launch_packed's tuple an empty one may share its place with another, and is copied over it.
-  static_assert((!std::is_empty_v<P> && ...));
-  std::byte* to = queue.add({launch_packed<P...>,
-                             reinterpret_cast<void (*)()>(kernel),
-                             {grid.x, grid.y, grid.z},
-                             {block.x, block.y, block.z},
-                             shared_bytes},
-                            (sizeof(P) + ...));
-  (pack<P>(to, args), ...);
 }
 
 }  // namespace lariat::cuda

@@ -106,6 +106,7 @@ __global__ void route_kernel(const __grid_constant__ Route r) {
   LARIAT_SHARED(float, choice, kMaxExperts);
   LARIAT_SHARED(float, groups, kMaxExperts);
   LARIAT_SHARED(int32_t, chosen, kMaxExperts);
+  start_in_turn();
   score(r, r.logits + blockIdx.x * r.logits_stride, scores, choice);
   if (r.kept_groups < r.n_groups) leave_groups(r, choice, groups);
   float sum = 0.0F;
@@ -190,6 +191,7 @@ __global__ void __launch_bounds__(kThreads)
     expert_matmul_kernel(const __grid_constant__ ExpertProduct p, const __grid_constant__ Experts experts) {
   LARIAT_SHARED(int32_t, ids, kWindow);
   LARIAT_SHARED(int, found, 2);  // how many of them, and whether one stands before this block's row
+  start_in_turn();
   const auto slot = static_cast<int64_t>(blockIdx.y);
   const int32_t expert = p.by_row ? p.chosen[slot] : p.first + static_cast<int32_t>(slot);
   if (expert < p.first || expert >= p.first + p.count) return;
@@ -241,6 +243,7 @@ struct Combine {
 
 // Grid: rows by chunks of 256 columns, one thread per element. Bound by memory.
 __global__ void combine_experts_kernel(const __grid_constant__ Combine c) {
+  start_in_turn();
   const int64_t i = int64_t{blockIdx.y} * kCombineThreads + threadIdx.x;
   if (i >= c.cols) return;
   const float* x = c.x + int64_t{blockIdx.x} * c.n_chosen * c.x_stride + i;

@@ -121,6 +121,26 @@ __device__ __forceinline__ int rows_of_warp(const Gemv& g) {
   return g.gated ? kRows<kTokens> / 2 : kRows<kTokens>;
 }
 
+// Row r of the warp's. Beyond the last: the last again, not stored.
+template <class W, int kTokens>
+__device__ __forceinline__ const W* row_of_warp(const Gemv& g, const GemvProduct& p, int first_row, int r) {
+  const bool up = g.gated && r >= kRows<kTokens> / 2;
+  const GemvProduct& of = up ? g.product[1] : p;
+  const int row = first_row + (up ? r - kRows<kTokens> / 2 : r);
+  return static_cast<const W*>(of.w) + (row < p.rows ? row : p.rows - 1) * of.w_stride;
+}
+
+// Asks for what the warp loads first: 4 KiB, a line of its share of the columns per lane.
+template <class W, int kTokens, int kStep>
+__device__ __forceinline__ void prefetch(const Gemv& g, const GemvProduct& p, int first_row, int part) {
+  constexpr int kWide = kWarpSize * kStep, kLines = kWarpSize / kRows<kTokens>;
+  const int steps = (g.cols + kWide - 1) / kWide;
+  const int column =
+      steps * part / g.parts * kWide + lane_index() % kLines * (kLineBytes / static_cast<int>(sizeof(W)));
+  if (column >= g.cols) return;
+  prefetch_l2(row_of_warp<W, kTokens>(g, p, first_row, lane_index() / kLines) + column);
+}
+
 // The outputs of a group of warps: lane r * kTokens + t stores that of row r and token t. `partial` holds the
 // warps' sums.
 template <int kTokens>
@@ -157,16 +177,15 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, kBlocks<kTokens>)
   const int group = static_cast<int>(blockIdx.x - p.first_block) * (kWarps / g.parts) + warp / g.parts;
   const int first_row = group * rows_of_warp<kTokens>(g);
 
+  launch_dependents();
+  if (first_row < p.rows) prefetch<W, kTokens, kStep>(g, p, first_row, part);
+  wait_for_launches();
+
   float sum[kRows<kTokens>][kTokens] = {};
   if (first_row < p.rows) {
     const W* w[kRows<kTokens>];
 #pragma unroll
-    for (int r = 0; r < kRows<kTokens>; ++r) {  // beyond the last row: the last again, not stored
-      const bool up = g.gated && r >= kRows<kTokens> / 2;
-      const GemvProduct& of = up ? g.product[1] : p;
-      const int row = first_row + (up ? r - kRows<kTokens> / 2 : r);
-      w[r] = static_cast<const W*>(of.w) + (row < p.rows ? row : p.rows - 1) * of.w_stride;
-    }
+    for (int r = 0; r < kRows<kTokens>; ++r) w[r] = row_of_warp<W, kTokens>(g, p, first_row, r);
     accumulate<W, C, kTokens, kStep>(g, w, part, sum);
   }
 #pragma unroll

@@ -96,6 +96,24 @@ struct Part {
   }
 };
 
+// Row r of the block's, of which a gated unit has as many of gate as of up. Beyond the last: the last again,
+// not stored.
+__device__ __forceinline__ const BFloat16* row_of_block(const Gemv& g, const GemvProduct& p, int first_row,
+                                                        int r) {
+  const bool up = g.gated && r >= kTile;
+  const GemvProduct& of = up ? g.product[1] : p;
+  const int row = first_row + (up ? r - kTile : r), last = p.rows - 1;
+  return static_cast<const BFloat16*>(of.w) + (row < last ? row : last) * of.w_stride;
+}
+
+// Asks for what the warp loads first, its first batch: 4 KiB, a line per lane.
+template <int kTiles>
+__device__ __forceinline__ void prefetch(const Gemv& g, const GemvProduct& p, int first_row) {
+  constexpr int kPerLine = kLineBytes / 2, kLines = 2 / kTiles;  // of a row
+  const int column = (warp_index() * kLines + lane_index() % kLines) * kPerLine;
+  if (column < g.cols) prefetch_l2(row_of_block(g, p, first_row, lane_index() / kLines) + column);
+}
+
 // Up to 8 kGroups tokens of up to three products. A block makes 16 kTiles rows of a product or, where gated,
 // which takes two tiles, 16 rows each of gate and up.
 // Grid: blocks by share_blocks; 256 threads; static shared memory for the warps' sums. Bound by memory: the
@@ -109,17 +127,17 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, 2) gemv_mma_kernel(const __
   const int first_row = static_cast<int>(blockIdx.x - p.first_block) * rows_per_block;
   const int lane_row = lane_index() / 4, column = lane_index() % 4 * kPerLane;
 
+  launch_dependents();
+  prefetch<kTiles>(g, p, first_row);
+  wait_for_launches();
+
   P part = {};
 #pragma unroll
-  for (int i = 0; i < 2 * kTiles; ++i) {  // rows and tokens beyond the last: the last again, not stored
-    const bool up = g.gated && i >= 2;
-    const GemvProduct& of = up ? g.product[1] : p;
-    const int row = first_row + lane_row + (up ? i - 2 : i) * 8, last = p.rows - 1;
-    part.w[i / 2][i % 2] =
-        static_cast<const BFloat16*>(of.w) + (row < last ? row : last) * of.w_stride + column;
+  for (int i = 0; i < 2 * kTiles; ++i) {
+    part.w[i / 2][i % 2] = row_of_block(g, p, first_row, lane_row + i * 8) + column;
   }
 #pragma unroll
-  for (int n = 0; n < kGroups; ++n) {
+  for (int n = 0; n < kGroups; ++n) {  // tokens beyond the last: the last again, not stored
     const int token = n * kGroup + lane_row, last = g.tokens - 1;
     part.x[n] = g.x + (token < last ? token : last) * g.x_stride + column;
   }

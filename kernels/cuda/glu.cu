@@ -16,6 +16,7 @@ constexpr unsigned kThreads = 256;
 template <bool kVector>
 __global__ void glu_kernel(float* gate, int64_t gate_stride, const float* up, int64_t up_stride, int64_t cols,
                            Activation activation) {
+  start_in_turn();
   const int64_t first = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * 4;
   float* x = gate + blockIdx.x * gate_stride + first;
   const int64_t at = blockIdx.x * up_stride + first;  // in up
@@ -38,6 +39,7 @@ __global__ void glu_kernel(float* gate, int64_t gate_stride, const float* up, in
 
 // Grid: rows by chunks of 256 columns, one thread per element. Bound by memory: 8 bytes per element.
 __global__ void soft_cap_kernel(float* x, int64_t stride, int64_t cols, float scale, float cap) {
+  start_in_turn();
   const int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x;
   if (i >= cols) return;
   float& value = x[blockIdx.x * stride + i];

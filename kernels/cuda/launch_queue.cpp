@@ -26,8 +26,10 @@ std::byte* LaunchQueue::add(QueuedLaunch launch, size_t bytes) {
 }
 
 void LaunchQueue::run(const List& list) {
+  Start start = Start::kInOrder;
   for (const QueuedLaunch& launch : list.launches) {
-    launch.run(launch, list.arguments.data() + launch.arguments, stream_);
+    launch.run(launch, list.arguments.data() + launch.arguments, stream_, start);
+    start = start_;
   }
 }
 
@@ -53,14 +55,30 @@ void LaunchQueue::drop_record() noexcept {
   recorded_.clear();
 }
 
-bool LaunchQueue::record(const List& list) {
-  drop_record();
+void LaunchQueue::capture(const List& list) {
   try {
     capture_begin(stream_);
     run(list);
     graph_ = capture_end(stream_);
-  } catch (const std::exception& error) {  // the list has run before, so it is the recording
+  } catch (...) {
     capture_abandon(stream_);
+    throw;
+  }
+}
+
+bool LaunchQueue::record(const List& list) {
+  drop_record();
+  const Start wanted = start_;
+  try {
+    try {
+      capture(list);
+    } catch (const std::exception&) {
+      if (start_ == Start::kInOrder) throw;
+      start_ = Start::kInOrder;  // drivers before 12.3 record no launch that starts early
+      capture(list);
+    }
+  } catch (const std::exception& error) {  // the list has run before, so it is the recording
+    start_ = wanted;
     can_record_ = false;
     if (warn_) warn_(std::string(error.what()) + "; without CUDA graphs every token takes longer");
     return false;

@@ -14,11 +14,15 @@
 // that make up a layer are therefore collected first. When the same list comes a second time in a row, it is
 // recorded as a CUDA graph, and queued as one from then on. What changes at every step lies in device memory
 // (cuda::Step), so a list says all there is to know: kernels, grids and arguments.
+//
+// Launches of a list start early (Start) but for its first, which all before the list are done for. So what
+// no launch of the list writes, weights above all, its kernels may read before they wait for those before
+// them.
 namespace lariat::cuda {
 
 struct QueuedLaunch {
   // launches `kernel` with its packed arguments
-  using Run = void (*)(const QueuedLaunch& queued, const std::byte* arguments, Stream stream);
+  using Run = void (*)(const QueuedLaunch& queued, const std::byte* arguments, Stream stream, Start start);
 
   Run run = nullptr;
   void (*kernel)() = nullptr;
@@ -41,9 +45,9 @@ class LaunchQueue {
   using Warn = std::function<void(const std::string&)>;
 
   // `device` is open. Where nothing can be recorded, launches are queued one by one, and `warn` hears it
-  // once.
-  explicit LaunchQueue(int device, Warn warn = {})
-      : device_(device), warn_(std::move(warn)), stream_(stream_create()) {}
+  // once. start: of all launches of a list but the first.
+  explicit LaunchQueue(int device, Warn warn = {}, Start start = Start::kEarly)
+      : device_(device), warn_(std::move(warn)), start_(start), stream_(stream_create()) {}
   LaunchQueue(const LaunchQueue&) = delete;
   LaunchQueue& operator=(const LaunchQueue&) = delete;
   ~LaunchQueue();
@@ -84,10 +88,12 @@ class LaunchQueue {
   };
   void run(const List& list);
   bool record(const List& list);
+  void capture(const List& list);
   void drop_record() noexcept;
 
   int device_;
   Warn warn_;
+  Start start_;
   bool can_record_ = true;
   Stream stream_ = nullptr;
   List collected_, running_;

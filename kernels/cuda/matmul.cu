@@ -15,6 +15,7 @@ constexpr int64_t kPanelElements = int64_t{16} << 20;  // of w, converted at a t
 template <class From, class To>
 __global__ void convert_kernel(const From* from, int64_t from_stride, DType rounding, To* to,
                                int64_t to_stride, int64_t cols) {
+  start_in_turn();
   const From* row = from + blockIdx.x * from_stride;
   To* out = to + blockIdx.x * to_stride;
   for (int j = 0; j < 4; ++j) {
@@ -27,6 +28,7 @@ __global__ void convert_kernel(const From* from, int64_t from_stride, DType roun
 // Grid: rows by chunks of 256 columns. Bound by memory.
 __global__ void finish_kernel(float* out, int64_t stride, int64_t cols, const float* row_scale,
                               const void* bias, DType bias_dtype) {
+  start_in_turn();
   const int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x;
   if (i >= cols) return;
   float value = out[blockIdx.x * stride + i];
@@ -41,6 +43,7 @@ __global__ void finish_kernel(float* out, int64_t stride, int64_t cols, const fl
 __global__ void split_rows_kernel(const float* x, int64_t stride, Half* high, Half* low, int64_t cols,
                                   float* row_scale) {
   LARIAT_SHARED(float, partial, kWarpSize);
+  start_in_turn();
   const float* row = x + blockIdx.x * stride;
   float largest = 0.0F;
   for (int64_t i = threadIdx.x; i < cols; i += kThreads) largest = fmaxf(largest, fabsf(row[i]));

@@ -51,6 +51,10 @@ __global__ void norm_kernel(const __grid_constant__ NormArgs a) {
   float* x = a.x + blockIdx.x * a.x_stride;
   float* out = a.out + blockIdx.x * a.out_stride;
   const W* weight = static_cast<const W*>(a.weight);
+  launch_dependents();
+  const int64_t line = int64_t{threadIdx.x} * (kLineBytes / static_cast<int>(sizeof(W)));
+  if (weight != nullptr && line < a.cols) prefetch_l2(weight + line);
+  wait_for_launches();
   float sum = 0.0F;  // of the values, or of their squares
   for (int64_t i = threadIdx.x; i < a.cols; i += blockDim.x) {
     float value = x[i];

@@ -110,6 +110,7 @@ __device__ void store_value(const QkvArgs& a, const float* x, int head, int64_t 
 // shared memory: one head per warp. Bound by memory, and by latency for a single token.
 __global__ void qkv_to_cache_kernel(const __grid_constant__ QkvArgs a) {
   LARIAT_DYNAMIC_SHARED(raw);
+  start_in_turn();
   const int warp = warp_index(), lane = lane_index();
   float* prepared = reinterpret_cast<float*>(raw) + warp * a.head_dim;
   const int heads = a.q.heads + a.k.heads + a.v.heads;
@@ -148,6 +149,7 @@ struct KeyArgs {
 
 // Grid: one warp per token; 4 warps a block. Bound by memory.
 __global__ void keys_from_cache_kernel(const __grid_constant__ KeyArgs a) {
+  start_in_turn();
   const int64_t row = int64_t{blockIdx.x} * kWarps + warp_index();
   if (row >= a.n_rows) return;
   const StepRow at = a.step.row(row);

@@ -54,6 +54,7 @@ struct QuantGemv {
 // Each group of x to 8 bits. Grid: rows by chunks of 8 groups; a warp per group. Bound by latency.
 __global__ void quantize_inputs_kernel(const float* x, int64_t stride, int64_t cols, int64_t groups,
                                        int8_t* values, float* scales) {
+  start_in_turn();
   const int64_t row = blockIdx.x, group = int64_t{blockIdx.y} * kWarps + warp_index();
   if (group >= groups) return;
   const int64_t i = group * kQuantGroup + lane_index();
@@ -134,6 +135,10 @@ __global__ void __launch_bounds__(kThreads, kTokens > 4 ? 2 : 0)
   const QuantProduct& p = g.product[which];
   const int64_t tile_index = blockIdx.x - p.first_tile;
   const unsigned char* tile = p.w + tile_index * g.tile_bytes;
+  launch_dependents();
+  const int64_t line = int64_t{threadIdx.x} * kLineBytes;  // 32 KiB: about what all warps load first
+  if (line < g.tile_bytes) prefetch_l2(tile + line);
+  wait_for_launches();
   float sum[kTokens][kOutputs] = {};
   int64_t block = warp_index();
   for (; block + (kAhead - 1) * kWarps < g.blocks; block += kAhead * kWarps) {
@@ -171,6 +176,7 @@ __global__ void __launch_bounds__(kThreads, kTokens > 4 ? 2 : 0)
 template <bool kFourBits>
 __global__ void dequantize_kernel(const unsigned char* w, int64_t tile_bytes, int64_t block_bytes,
                                   int64_t rows, int64_t cols, BFloat16* out) {
+  start_in_turn();
   const int output = static_cast<int>(threadIdx.x) / 16, first = static_cast<int>(threadIdx.x) % 16 * 4;
   const int64_t row = blockIdx.x * kQuantRows + output, col = blockIdx.y * kQuantBlock + first;
   if (row >= rows) return;

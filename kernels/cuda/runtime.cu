@@ -11,7 +11,9 @@
 namespace lariat::cuda {
 namespace {
 
-constexpr int kOldest = 80;  // sm_80
+constexpr int kOldest = 80;           // sm_80
+constexpr int kWaits = 90;            // code from here on does wait_for_launches() (launch.h)
+constexpr size_t kShared = 48 << 10;  // dynamic shared memory that a kernel may have without asking
 
 void require(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
@@ -28,24 +30,50 @@ std::string version(int number) {
   return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
 }
 
-}  // namespace
-
-void check(int cuda_status, const char* what) { require(static_cast<cudaError_t>(cuda_status), what); }
-
-void allow_shared_bytes(const void* kernel, size_t shared_bytes) {
-  constexpr size_t kDefault = 48 << 10;
-  if (shared_bytes <= kDefault) return;
+// Raises the kernel's limit of dynamic shared memory where it has to be, and returns whether its code for
+// this device waits for earlier launches. Each is asked of the device once: nothing may be while it records.
+bool prepare(const void* kernel, size_t shared_bytes) {
+  struct Known {
+    int ptx_version = 0;
+    size_t shared_limit = kShared;
+  };
   static std::mutex mutex;
-  static std::map<std::pair<int, const void*>, size_t> allowed;
+  static std::map<std::pair<int, const void*>, Known> kernels;
   int device = 0;
   require(cudaGetDevice(&device), "asking for the device");
   const std::lock_guard lock(mutex);
-  size_t& limit = allowed[{device, kernel}];
-  if (shared_bytes <= limit) return;
-  require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(shared_bytes)),
-          "more shared memory than this GPU has per block");
-  limit = shared_bytes;
+  Known& known = kernels[{device, kernel}];
+  if (known.ptx_version == 0) {
+    // The device's own age would not do: what a newer one makes of PTX for sm_80 does not wait.
+    cudaFuncAttributes attributes;
+    require(cudaFuncGetAttributes(&attributes, kernel), "asking for a kernel");
+    known.ptx_version = attributes.ptxVersion;
+  }
+  if (shared_bytes > known.shared_limit) {
+    require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(shared_bytes)),
+            "more shared memory than this GPU has per block");
+    known.shared_limit = shared_bytes;
+  }
+  return known.ptx_version >= kWaits;
+}
+
+}  // namespace
+
+void launch_kernel(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, Stream stream, Start start,
+                   void** arguments) {
+  const bool waits = prepare(kernel, shared_bytes);
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = waits && start == Start::kEarly ? 1 : 0;
+  require(cudaLaunchKernelExC(&config, kernel, arguments), "kernel launch");
 }
 
 // --- the device ------------------------------------------------------------------------------------------

@@ -82,11 +82,16 @@ enum class Into : uint8_t { kEmpty, kSum };  // the product replaces what is in 
 // out[n][m] = sum_k x[n][k] w[m][k], f32 accumulation and result; x and w of the same dtype.
 void gemm(Blas blas, const Matrix& x, const Matrix& w, const Matrix& out, Into into = Into::kEmpty);
 
+// --- launches --------------------------------------------------------------------------------------------
+// When a launch starts: when all before it on the stream are done, or before they are (programmatic dependent
+// launch, from compute capability 9.0 on), its kernel waiting for them by itself (launch.h).
+enum class Start : uint8_t { kInOrder, kEarly };
+
 #ifdef __CUDACC__
-// Throws Error with CUDA's own words unless `status` is a success. `what` was being done.
-void check(int cuda_status, const char* what);
-// Raises a kernel's limit of dynamic shared memory above the default 48 KiB, once per device.
-void allow_shared_bytes(const void* kernel, size_t shared_bytes);
+// arguments: the address of each. kEarly is kInOrder where the device runs code of the kernel that does not
+// wait. Throws Error.
+void launch_kernel(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, Stream stream, Start start,
+                   void** arguments);
 #endif
 
 }  // namespace lariat::cuda

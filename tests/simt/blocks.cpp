@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <vector>
+
+#include "tests/simt/simt.h"
 
 namespace simt {
 namespace {
@@ -19,6 +22,10 @@ struct Blocks {
   Known seen;                                      // the same once it has passed another fence
   Known released;                                  // by its last fence: what its atomics tell others
   std::unordered_map<const void*, Known> at_word;  // what is told by atomics on each word
+  bool early = false;
+  uint64_t early_launches = 0;
+  uint32_t last_in_order = 0;  // the last launch that all before had ended for
+  std::vector<bool> waited;    // threads of the running block
 };
 
 Blocks& blocks() {
@@ -28,9 +35,14 @@ Blocks& blocks() {
 
 }  // namespace
 
-void begin_launch() {
-  ++blocks().clock.launch;
-  blocks().at_word.clear();
+void begin_launch(bool early, size_t threads_per_block) {
+  Blocks& b = blocks();
+  ++b.clock.launch;
+  b.at_word.clear();
+  b.early = early;
+  b.early_launches += early ? 1 : 0;
+  if (!early) b.last_in_order = b.clock.launch;
+  b.waited.resize(threads_per_block);
 }
 
 void begin_block(uint32_t block) {
@@ -40,6 +52,7 @@ void begin_block(uint32_t block) {
   b.known.clear();
   b.seen.clear();
   b.released.clear();
+  b.waited.assign(b.waited.size(), !b.early);
 }
 
 const BlockClock& block_clock() { return blocks().clock; }
@@ -54,6 +67,9 @@ void fence() {
 
 void atomic_done(const void* address) {
   Blocks& b = blocks();
+  if (!has_waited(thread_index()) && touches_device(address, 1)) {
+    fault("an atomic operation on device memory by a thread that has not waited for earlier launches");
+  }
   const auto word = b.at_word.find(address);
   if (word != b.at_word.end()) join(b.seen, word->second);
   if (b.clock.fences > 0) join(b.at_word[address], b.released);
@@ -64,5 +80,12 @@ bool knows(uint32_t block, uint32_t fences) {
   const auto found = known.find(block);
   return found != known.end() && fences < found->second;
 }
+
+void thread_waits(unsigned thread) { blocks().waited[thread] = true; }
+bool has_waited(unsigned thread) { return blocks().waited[thread]; }
+bool may_still_run(uint32_t launch) {
+  return launch >= blocks().last_in_order && launch < blocks().clock.launch;
+}
+uint64_t early_launches() { return blocks().early_launches; }
 
 }  // namespace simt

@@ -195,6 +195,23 @@ std::string record_device(const void* address, size_t bytes, Access access) {
   return {};
 }
 
+std::string access_before_wait(const void* address, size_t bytes, Access access) {
+  if (has_waited(thread_index())) return {};
+  const std::string what = " device memory before it has waited for earlier launches";
+  if (access == Access::kWrite) return "writes" + what;
+  inside_device(address, bytes);  // finds the allocation
+  const Allocation& allocation = *device().last_allocation;
+  const auto offset = static_cast<size_t>(static_cast<const char*>(address) - device().last);
+  for (size_t i = offset / kGrain; !allocation.written.empty() && i * kGrain < offset + bytes; ++i) {
+    if (may_still_run(allocation.written[i].launch)) return "reads" + what + ", one of which wrote it";
+  }
+  return {};
+}
+
+void expect_allocated(const void* address) {
+  if (!inside_device(address, 1)) fault("prefetch from outside an allocation");
+}
+
 void set_device_bytes(size_t total) { device().total = total; }
 size_t device_bytes() { return device().total; }
 size_t device_bytes_used() { return device().used; }

@@ -47,6 +47,10 @@ struct Clock {
 // not write the same bytes, nor one read what the other wrote unless it may know of it (blocks.h). (Of reads
 // that come before the write nothing is kept: another order of the blocks shows those.)
 std::string record_device(const void* address, size_t bytes, Access access);
+// What is wrong with an access inside an allocation if the thread has not waited for the launches before; or
+// empty. It may read what none of those wrote that may still run, and write nothing, as of what they read
+// nothing is kept.
+std::string access_before_wait(const void* address, size_t bytes, Access access);
 
 // The shared memory of the running block.
 void* shared_allocate(size_t bytes);

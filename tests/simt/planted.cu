@@ -129,16 +129,18 @@ void run_last_block() {
   if (!fault.empty()) throw Fault(fault);
 }
 
+struct Memory {
+  void* data;
+  explicit Memory(size_t bytes) : data(device_malloc(bytes)) {}
+  ~Memory() { device_free(data); }
+};
+
 template <Bug kBug>
 void run() {
   constexpr unsigned kBlocks = 3;
   std::vector<float> host(kBlocks * 128, 1.0F);
   const size_t bytes = host.size() * sizeof(float);
-  struct Memory {
-    void* data;
-    explicit Memory(size_t n) : data(device_malloc(n)) {}
-    ~Memory() { device_free(data); }
-  } in(bytes), out(bytes);
+  const Memory in(bytes), out(bytes);
   copy_to_device(in.data, host.data(), bytes, nullptr);
   cuda::launch(sum_kernel<kBug>, dim3(kBlocks), dim3(128), 128 * sizeof(float), nullptr,
                static_cast<const float*>(in.data), static_cast<float*>(out.data), host.data());
@@ -146,6 +148,63 @@ void run() {
   for (float x : host) {
     if (x != 128.0F) throw std::runtime_error("wrong sum");
   }
+}
+
+__global__ void store_kernel(float* to) {
+  start_in_turn();
+  to[threadIdx.x] = 1.0F;
+}
+
+// What a launch that starts early may do wrong.
+enum class Early {
+  kNone,
+  kRead,
+  kReadNeverWaits,
+  kNewWeights,
+  kWrite,
+  kCopy,
+  kAtomic,
+  kPrefetch,
+  kNeverWaits,
+  kOneNeverWaits,
+};
+
+// out = weights * x. Of one block of 32 threads.
+template <Early kBug>
+__global__ void early_kernel(const float* weights, const float* x, float* out, unsigned* count) {
+  LARIAT_SHARED(float, staged, 32);
+  const unsigned t = threadIdx.x;
+  launch_dependents();
+  prefetch_l2(weights + (kBug == Early::kPrefetch ? 4096 : t));
+  const float weight = weights[t];
+  float early = 0.0F;
+  if (kBug == Early::kRead || kBug == Early::kReadNeverWaits) early = x[t];
+  if (kBug == Early::kWrite) out[t] = weight;
+  if (kBug == Early::kCopy && t % 4 == 0) cp_async16(staged + t, x + t, true);
+  if (kBug == Early::kAtomic) atomicAdd(count, 1U);
+  if (kBug == Early::kNeverWaits || (kBug == Early::kOneNeverWaits && t == 7)) return;
+  if (kBug != Early::kReadNeverWaits) wait_for_launches();
+  cp_async_wait<0>();
+  out[t] = weight * x[t] + 0.0F * early;
+}
+
+// The launch under test is the third of its list; x is what the first wrote.
+template <Early kBug>
+void run_early() {
+  float last = 0.0F;
+  const Memory memory(4 * 32 * sizeof(float));
+  auto* const weights = static_cast<float*>(memory.data);
+  float *const x = weights + 32, *const out = x + 32, *const other = out + 32;
+  LaunchQueue queue(0);
+  const auto store = [&](float* to) { cuda::launch(store_kernel, dim3(1), dim3(32), 0, queue, to); };
+  store(weights);
+  if (kBug != Early::kNewWeights) queue.flush();
+  store(x);
+  store(other);
+  cuda::launch(early_kernel<kBug>, dim3(1), dim3(32), 0, queue, static_cast<const float*>(weights),
+               static_cast<const float*>(x), out, reinterpret_cast<unsigned*>(other));
+  copy_to_host(&last, out + 31, sizeof(last), queue.flushed());
+  if (last != 1.0F) throw std::runtime_error("wrong product");
 }
 
 struct Planted {
@@ -175,6 +234,16 @@ constexpr Planted kPlanted[] = {
     {"missing-release", run_last_block<Bug::kMissingRelease>},
     {"missing-acquire", run_last_block<Bug::kMissingAcquire>},
     {"counts-too-early", run_last_block<Bug::kCountsTooEarly>},
+    {"early", run_early<Early::kNone>},
+    {"early-read", run_early<Early::kRead>},
+    {"early-read-never-waits", run_early<Early::kReadNeverWaits>},
+    {"early-new-weights", run_early<Early::kNewWeights>},
+    {"early-write", run_early<Early::kWrite>},
+    {"early-copy", run_early<Early::kCopy>},
+    {"early-atomic", run_early<Early::kAtomic>},
+    {"early-prefetch", run_early<Early::kPrefetch>},
+    {"early-never-waits", run_early<Early::kNeverWaits>},
+    {"early-one-never-waits", run_early<Early::kOneNeverWaits>},
 };
 
 __global__ void known_traffic_kernel(const float* in, float* out) {
@@ -182,8 +251,6 @@ __global__ void known_traffic_kernel(const float* in, float* out) {
   const float4 four = *reinterpret_cast<const float4*>(in + 4 * i);
   out[i + 1] = four.x + four.y + four.z + four.w + in[2 * i] + in[8];
 }
-
-__global__ void store_kernel(float* to) { to[threadIdx.x] = 1.0F; }
 
 }  // namespace
 

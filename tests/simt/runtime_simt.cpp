@@ -126,6 +126,8 @@ void capture_begin(Stream) {
 Graph capture_end(Stream) {
   simt::Recording launches = simt::stop_recording();
   fail_capture(simt::CaptureFailure::kEnd);
+  const bool early = std::any_of(launches.begin(), launches.end(), [](const auto& l) { return l.early; });
+  if (early) fail_capture(simt::CaptureFailure::kEarly);
   return *g_graphs.insert(new CUgraphExec_st{std::move(launches)}).first;
 }
 void capture_abandon(Stream) noexcept { simt::stop_recording(); }

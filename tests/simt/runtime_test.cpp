@@ -32,7 +32,39 @@ TEST(CudaMachine, WithoutGraphsLaunchesRunOneByOne) {
                                                  "graphs every token takes longer"});
     EXPECT_EQ(backend.step_counts().direct, 8);
     EXPECT_EQ(backend.step_counts().recorded + backend.step_counts().replayed, 0);
+    const uint64_t before = simt::early_launches();
+    doubled_often(backend, x);
+    EXPECT_EQ(simt::early_launches() - before, 9U);
   }
+}
+
+// All launches of a list but the first start early, run one by one or from a record, unless that is turned
+// off.
+TEST(CudaMachine, LaunchesStartEarly) {
+  for (const char* setting : {"1", "0"}) {
+    setenv("LARIAT_PDL", setting, 1);
+    CudaBackend backend;
+    unsetenv("LARIAT_PDL");
+    const Tensor x(backend, 1, 64);
+    const uint64_t before = simt::early_launches();
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(doubled_often(backend, x), 1024.0F);
+    EXPECT_EQ(backend.step_counts().replayed, 2);
+    EXPECT_EQ(simt::early_launches() - before, *setting == '1' ? 4U * 9 : 0U);
+  }
+}
+
+// Where they cannot be recorded so, they are recorded to run one after the other, and nobody is troubled.
+TEST(CudaMachine, WhatCannotBeRecordedToStartEarlyIsRecordedInOrder) {
+  CudaBackend backend(0, [](const std::string& line) { ADD_FAILURE() << line; });
+  const Tensor x(backend, 1, 64);
+  doubled_often(backend, x);
+  const uint64_t before = simt::early_launches();
+  simt::set_capture_failure(simt::CaptureFailure::kEarly);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(doubled_often(backend, x), 1024.0F);
+  simt::set_capture_failure(simt::CaptureFailure::kNone);
+  EXPECT_EQ(backend.step_counts().recorded, 1);
+  EXPECT_EQ(backend.step_counts().replayed, 2);
+  EXPECT_EQ(simt::early_launches(), before);
 }
 
 // A thread begins on device 0, whatever the backend that it calls was made on.

@@ -147,6 +147,7 @@ void leave() {
   for (auto& group : t.copies) {
     if (!group.empty()) fault(named(t) + " leaves the kernel with asynchronous copies in flight");
   }
+  if (!has_waited(t.index)) fault(named(t) + " leaves a launch that started early, and has not waited");
   t.state = State::kDone;
   ++g.done;
   for (unsigned i = 0; i < g.n_threads; ++i) {
@@ -230,6 +231,8 @@ void check_launch(dim3 grid, dim3 block, size_t shared_bytes) {
 
 bool in_kernel() { return g.running && !g.inside; }
 unsigned lane_id() { return g.current->index % kWarp; }
+unsigned thread_index() { return g.current->index; }
+void wait_for_launches() { thread_waits(g.current->index); }
 
 void fault(const std::string& what) {
   const Inside inside;
@@ -327,6 +330,8 @@ void copy_async(void* shared_dst, const void* src, size_t bytes, bool zero_fill)
   }
   if (!touches_shared(shared_dst, bytes)) fault("asynchronous copy to an address outside shared memory");
   if (!zero_fill && !inside_device(src, bytes)) fault("asynchronous copy from outside an allocation");
+  const std::string wrong = zero_fill ? "" : access_before_wait(src, bytes, Access::kRead);
+  if (!wrong.empty()) fault(named(*g.current) + " " + wrong);
   groups.back().push_back({shared_dst, src, bytes, zero_fill});
   if (!zero_fill) add_traffic(__builtin_return_address(0), src, bytes, false);
 }
@@ -354,8 +359,8 @@ void wait_copies(unsigned groups_left_in_flight) {
   }
 }
 
-void run(Dim3 grid, Dim3 block, size_t shared_bytes, const void* kernel, void (*body)(void*), void* params,
-         size_t params_bytes) {
+void run(Dim3 grid, Dim3 block, size_t shared_bytes, bool early, const void* kernel, void (*body)(void*),
+         void* params, size_t params_bytes) {
   check_launch(grid, block, shared_bytes);
   g.n_threads = static_cast<unsigned>(block.count());
   const unsigned warps = (g.n_threads + kWarp - 1) / kWarp;
@@ -368,7 +373,7 @@ void run(Dim3 grid, Dim3 block, size_t shared_bytes, const void* kernel, void (*
   g.dynamic_bytes = shared_bytes;
   gridDim = grid;
   blockDim = block;
-  begin_launch();
+  begin_launch(early, g.n_threads);
   traffic_of_launch(kernel);
   put_in_order(g.warp_order, warps);
   put_in_order(g.block_order, grid.count());
@@ -393,7 +398,8 @@ void check_access(const void* address, size_t bytes, Access access) {
     return;
   }
   if (inside_device(address, bytes)) {
-    const std::string wrong = record_device(address, bytes, access);
+    std::string wrong = access_before_wait(address, bytes, access);
+    if (wrong.empty()) wrong = record_device(address, bytes, access);
     if (!wrong.empty()) fault(named(t) + " " + wrong);
     return;
   }

@@ -25,12 +25,14 @@
 //   - a shuffle that reads a lane outside its mask
 //   - more threads, blocks or shared memory than a device has
 //   - a launch that is given memory which is freed before it runs, or memory of another device
+//   - a thread of a launch that starts early, and leaves without having waited for the launches before
 // and, in files compiled with -fsanitize=thread (see access_hooks.cpp):
 //   - two threads of a block touch one shared byte, one of them writing, with no barrier in between
 //   - two blocks of a launch write one byte of device memory, or one reads what the other wrote; atomics may,
 //     and reads that fences and an atomic order behind the write (blocks.h)
 //   - a kernel reads shared memory that nobody wrote, or touches host memory, or misses an allocation
 //   - host code touches device memory
+//   - a thread that has not waited reads what launches before wrote, or writes device memory (blocks.h)
 // Every block has its shared arrays freshly allocated, so AddressSanitizer sees an overrun of each.
 namespace simt {
 
@@ -60,8 +62,8 @@ void put_in_order(std::vector<uint32_t>& indices, size_t count);  // 0, 1, ... c
 int multiprocessors();
 std::string settings();  // both of them, as a shell has them
 
-// From now on recording launches fails where it begins or where it ends.
-enum class CaptureFailure { kNone, kBegin, kEnd };
+// From now on recording launches fails where it begins, where it ends, or there if one of them starts early.
+enum class CaptureFailure { kNone, kBegin, kEnd, kEarly };
 void set_capture_failure(CaptureFailure failure);
 
 inline constexpr unsigned kWarp = 32;
@@ -87,7 +89,10 @@ const Lanes& exchange(const char* what, unsigned mask, const void* payload, size
 unsigned lane_id();
 [[noreturn]] void fault(const std::string& what);  // in a kernel: ends the launch
 [[noreturn]] void fault_outside_mask(const char* what);
-bool in_kernel();  // and not in one of these functions, called from it
+bool in_kernel();                            // and not in one of these functions, called from it
+unsigned thread_index();                     // in the block, of the running thread
+void wait_for_launches();                    // kernels/cuda/launch.h
+void expect_allocated(const void* address);  // of a prefetch
 
 // The block's shared array of that key, allocated when its first thread asks.
 void* static_shared(const void* key, size_t bytes);
@@ -98,15 +103,17 @@ void copy_async(void* shared_dst, const void* src, size_t bytes, bool zero_fill)
 void commit_copies();
 void wait_copies(unsigned groups_left_in_flight);
 
-// kernel: what `body` calls, by which its traffic is counted.
-void run(Dim3 grid, Dim3 block, size_t shared_bytes, const void* kernel, void (*body)(void*), void* params,
-         size_t params_bytes);
+// early: the launch starts while those before it may still run. kernel: what `body` calls, by which its
+// traffic is counted.
+void run(Dim3 grid, Dim3 block, size_t shared_bytes, bool early, const void* kernel, void (*body)(void*),
+         void* params, size_t params_bytes);
 
 // Launches with the arguments they had: between start_recording() and stop_recording(), launch() adds to the
 // list and runs nothing.
 struct RecordedLaunch {
   std::function<void()> start;
   std::vector<const void*> given;  // given_memory()
+  bool early = false;
 };
 using Recording = std::vector<RecordedLaunch>;
 void start_recording();
@@ -114,7 +121,7 @@ Recording stop_recording();
 Recording* recording();  // the list that is being written, or null
 
 template <class... P, class... A>
-void launch(void (*kernel)(P...), Dim3 grid, Dim3 block, size_t shared_bytes, A&&... args) {
+void launch(void (*kernel)(P...), Dim3 grid, Dim3 block, size_t shared_bytes, bool early, A&&... args) {
   struct Call {
     void (*kernel)(P...);
     std::tuple<P...> params;
@@ -125,9 +132,9 @@ void launch(void (*kernel)(P...), Dim3 grid, Dim3 block, size_t shared_bytes, A&
   __builtin_clear_padding(&words);  // the rest of an old address there looks like a new one
 #endif
   std::vector<const void*> given = given_memory(&words, sizeof(words));
-  auto start = [grid, block, shared_bytes, call]() mutable {
+  auto start = [grid, block, shared_bytes, early, call]() mutable {
     run(
-        grid, block, shared_bytes, reinterpret_cast<const void*>(call.kernel),
+        grid, block, shared_bytes, early, reinterpret_cast<const void*>(call.kernel),
         [](void* p) {
           auto* c = static_cast<Call*>(p);
           std::apply(c->kernel, c->params);
@@ -135,7 +142,7 @@ void launch(void (*kernel)(P...), Dim3 grid, Dim3 block, size_t shared_bytes, A&
         &call, sizeof(call));
   };
   if (recording() != nullptr) {
-    recording()->push_back({start, std::move(given)});
+    recording()->push_back({start, std::move(given), early});
   } else {
     start();
   }

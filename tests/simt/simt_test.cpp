@@ -59,6 +59,21 @@ TEST(Simt, ShuffleOutsideMask) { expect_caught("shuffle-outside-mask", "__shfl_x
 TEST(Simt, DifferentMasks) { expect_caught("other-mask", "__shfl_xor_sync"); }
 TEST(Simt, CopyInFlightAtTheEnd) { expect_caught("copy-in-flight", "asynchronous copies in flight"); }
 
+// What an earlier list left, a launch that starts early may read before it waits.
+TEST(Simt, LaunchesMayStartEarly) {
+  for (Order with : {Order::kForward, Order::kBackward, Order::kRandom})
+    EXPECT_EQ(outcome("early", with), "");
+}
+TEST(Simt, ALaunchThatStartsEarlyAndNeverWaits) {
+  expect_caught("early-never-waits", "leaves a launch that started early, and has not waited");
+  expect_caught("early-one-never-waits", "thread 7 leaves a launch that started early, and has not waited");
+}
+TEST(Simt, WhatIsSeenOfTooEarlyAccessesInAnyBuild) {
+  expect_caught("early-copy", "reads device memory before it has waited for earlier launches, one of which");
+  expect_caught("early-atomic", "atomic operation on device memory by a thread that has not waited");
+  expect_caught("early-prefetch", "prefetch from outside an allocation");
+}
+
 TEST(Simt, SoundKernelRunsAfterAFault) {
   outcome("leaves-barrier", Order::kForward);
   EXPECT_EQ(outcome("sound", Order::kForward), "");
@@ -93,6 +108,14 @@ TEST_F(SimtChecked, UnorderedReadsOfTheLastBlock) {
   }
 }
 
+TEST_F(SimtChecked, TooEarlyAccesses) {
+  for (std::string_view bug : {"early-read", "early-new-weights", "early-read-never-waits"}) {
+    expect_caught(bug,
+                  "reads device memory before it has waited for earlier launches, one of which wrote it");
+  }
+  expect_caught("early-write", "writes device memory before it has waited for earlier launches");
+}
+
 TEST(Simt, QueuedLaunchesDoNotOutliveTheirMemory) {
   try {
     free_too_early(false);
@@ -115,11 +138,11 @@ TEST(SimtAsanDeathTest, OverrunsAreSeen) {
 
 TEST(Simt, LaunchLimits) {
   auto empty = +[](int) {};
-  EXPECT_THROW(launch(empty, Dim3(0), Dim3(32), 0, 1), Fault);
-  EXPECT_THROW(launch(empty, Dim3(1), Dim3(1025), 0, 1), Fault);
-  EXPECT_THROW(launch(empty, Dim3(1, 70000), Dim3(32), 0, 1), Fault);
-  EXPECT_THROW(launch(empty, Dim3(1), Dim3(32), 300 << 10, 1), Fault);
-  EXPECT_NO_THROW(launch(empty, Dim3(2, 3, 4), Dim3(4, 4, 2), 0, 1));
+  EXPECT_THROW(launch(empty, Dim3(0), Dim3(32), 0, false, 1), Fault);
+  EXPECT_THROW(launch(empty, Dim3(1), Dim3(1025), 0, false, 1), Fault);
+  EXPECT_THROW(launch(empty, Dim3(1, 70000), Dim3(32), 0, false, 1), Fault);
+  EXPECT_THROW(launch(empty, Dim3(1), Dim3(32), 300 << 10, false, 1), Fault);
+  EXPECT_NO_THROW(launch(empty, Dim3(2, 3, 4), Dim3(4, 4, 2), 0, false, 1));
 }
 
 }  // namespace
