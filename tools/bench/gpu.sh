@@ -95,6 +95,7 @@ for model in $models; do
   lariat=("$build/lariat" bench --config "$config" --random-weights --device "$device" --dtype bf16
     --prefill-chunk "$chunk" --quiet)
   measure "${lariat[@]}" --prompt 0 --gen "$gen" --depth "$at"
+  [ $first = 0 ] || measure env LARIAT_PDL=0 "${lariat[@]}" --prompt 0 --gen "$gen" --depth "$at"  # no launch starts early
   measure "${lariat[@]}" --prompt "$prompts" --gen 0
   if [ $first = 1 ] && [ "$device" = cuda ]; then
     measure "$build/cuda_bench" --benchmark_min_time=0.2 --benchmark_repetitions=3 \
