@@ -29,10 +29,10 @@ void Backend::project(const Matrix& x, std::span<const Product> products, DType 
 }
 
 void Backend::gated(const Matrix& x, const Product& gate, const Product& up, Activation activation,
-                    DType compute) {
+                    DType compute, const Matrix& out) {
   const Product products[] = {gate, up};
   project(x, products, compute);
-  glu(gate.out, up.out, activation);
+  glu(gate.out, up.out, activation, out);
 }
 
 }  // namespace lariat

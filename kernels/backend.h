@@ -12,8 +12,8 @@
 //
 // Conventions, for every op:
 //  - Matrices are row-major views in the backend's memory; a row is a token unless said otherwise.
-//  - Activations are f32. Weights are [out_features, in_features] in any dtype, as checkpoints store them;
-//    only matmul and expert_matmul take quantised ones.
+//  - Activations are f32, but for what input_dtype says. Weights are [out_features, in_features] in any
+//    dtype, as checkpoints store them; only matmul and expert_matmul take quantised ones.
 //  - Outputs may not alias inputs unless the comment says so.
 //  - Shapes are the caller's responsibility: models/weights checks them once, at load.
 //  - `reference/` computes each op in float64, one scalar loop per formula; `cpu/` and `cuda/` are tested
@@ -279,6 +279,14 @@ class Backend {
   virtual void embed(std::span<const int32_t> tokens, const Matrix& table, float scale,
                      const Matrix& out) = 0;
 
+  // The dtype in which products of `rows` rows of x with w had best be given x: f32, or bf16 where x would be
+  // rounded to it anyway, so that rounding it earlier changes no bit. norm, add_norm, attention, glu and
+  // gated round to an `out` of bf16; x in bf16 is for matmul, project and gated, where this is the answer for
+  // so many rows and every w.
+  virtual DType input_dtype(int64_t rows, const Matrix& w, DType compute) const {
+    return static_cast<void>(rows), static_cast<void>(w), static_cast<void>(compute), DType::kF32;
+  }
+
   // out[t] = norm(x[t]). out may be x.
   virtual void norm(const Matrix& x, const Norm& norm, const Matrix& out) = 0;
 
@@ -301,10 +309,11 @@ class Backend {
   // Several products of one x, each as matmul has it; their outs do not overlap. Here: one after the other.
   virtual void project(const Matrix& x, std::span<const Product> products, DType compute);
 
-  // A gated linear unit: gate.out = activation(x gate.w^T + gate.bias) * (x up.w^T + up.bias), as project and
-  // glu make it. Both outs of the same shape; what is left in up.out is not specified.
+  // A gated linear unit: out = activation(x gate.w^T + gate.bias) * (x up.w^T + up.bias), as project and glu
+  // make it. gate.out and up.out are f32 of out's shape, and what is left in them is not specified; out may
+  // be gate.out.
   virtual void gated(const Matrix& x, const Product& gate, const Product& up, Activation activation,
-                     DType compute);
+                     DType compute, const Matrix& out);
 
   // From here to the next call, these are the sequences of rope_table, qkv_to_cache and attention, in the
   // order of their rows. What the spans and page tables point to stays as it is until then.
@@ -343,7 +352,7 @@ class Backend {
   // share out the positions of a sequence with fewer than 384 rows from position 512 on, and merging the
   // parts rounds again. Otherwise the difference is that of f32 sums in another order, as in matmul; on a CPU
   // with AMX, of bf16 operands where 24 or more rows meet bf16 values and keys of 16 bits.
-  // q: f32 [tokens, n_heads * head_dim]; out: f32 [tokens, n_heads * value_dim], value_dim <= head_dim: the
+  // q: f32 [tokens, n_heads * head_dim]; out: [tokens, n_heads * value_dim], value_dim <= head_dim: the
   // first value_dim numbers of each V[j] (latent attention, whose heads have shorter values than keys).
   virtual void attention(const Matrix& q, const RopeTable& rope, const KvLayer& layer,
                          const AttentionParams& params, const Matrix& out) = 0;
@@ -355,9 +364,9 @@ class Backend {
   virtual void rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
                              bool interleaved) = 0;
 
-  // gate[t][i] = activation(gate[t][i]) * up[t][i] (gated linear units, arXiv 2002.05202). No up: without the
-  // product.
-  virtual void glu(const Matrix& gate, const Matrix& up, Activation activation) = 0;
+  // out[t][i] = activation(gate[t][i]) * up[t][i] (gated linear units, arXiv 2002.05202). No up: without the
+  // product. out may be gate.
+  virtual void glu(const Matrix& gate, const Matrix& up, Activation activation, const Matrix& out) = 0;
 
   // The experts of every token, from the router's logits, f32 [tokens, n_experts <= 512]. A row of NaN
   // chooses experts all the same.

@@ -128,34 +128,71 @@ Matrix Decoder::forward(const Step& step) {
   if (spec_.embedding_norm) backend_.norm(residual_, weights_.embedding_norm, residual_);
 
   const Norm& first = weights_.layers[0].attention_norm;
-  if (first) backend_.norm(residual_, first, normed_);
+  if (first) backend_.norm(residual_, first, attention_input(0));
   for (size_t i = 0; i < spec_.layers.size(); ++i) layer(i, step);
   return normed_;
 }
 
-// In: the residual, and in normed_ what the norm in front of the layer makes of it. Out: likewise for what
-// follows, the next layer or the model's end.
+Matrix Decoder::product_input(std::initializer_list<const Matrix*> weights, const Matrix& plain,
+                              Buffer& rounded) {
+  constexpr DType kRounded = DType::kBF16;
+  for (const Matrix* w : weights) {
+    if (*w && backend_.input_dtype(n_tokens_, *w, compute_) != kRounded) return plain;
+  }
+  const size_t bytes = static_cast<size_t>(current_->rows * plain.cols) * size_of(kRounded);
+  if (rounded.bytes() < bytes) {
+    rounded = Buffer();  // the old memory goes first
+    rounded = backend_.allocate(bytes);
+  }
+  return {rounded.data(), kRounded, plain.rows, plain.cols};
+}
+
+// What a layer's attention reads. Heads of latent attention are made of it as experts are, of f32.
+Matrix Decoder::attention_input(size_t index) {
+  const LayerSpec& layer = spec_.layers[index];
+  const LayerWeights& weights = weights_.layers[index];
+  if (!layer.norm_before) return residual_;
+  if (layer.attention.latent) return normed_;
+  return product_input({&weights.q_proj, &weights.k_proj, &weights.v_proj}, normed_,
+                       current_->rounded_normed);
+}
+
+// What its feed-forward reads. A router and experts take f32.
+Matrix Decoder::ffn_input(size_t index) {
+  const LayerSpec& layer = spec_.layers[index];
+  const LayerWeights& weights = weights_.layers[index];
+  if (!layer.norm_before) return residual_;
+  const Matrix plain = layer.parallel ? f32(current_->parallel, n_tokens_, spec_.hidden_size) : normed_;
+  if (layer.feed_forward.experts.n > 0) return plain;
+  return product_input({&weights.gate_proj, &weights.up_proj}, plain,
+                       layer.parallel ? current_->parallel : current_->rounded_normed);
+}
+
+// In: the residual, and in attention_input what the norm in front of the layer makes of it. Out: likewise for
+// what follows, the next layer or, in normed_, the model's end.
 void Decoder::layer(size_t index, const Step& step) {
   const LayerSpec& layer = spec_.layers[index];
   const LayerWeights& weights = weights_.layers[index];
-  const Matrix& in = layer.norm_before ? normed_ : residual_;
-  const Matrix parallel = layer.parallel ? f32(current_->parallel, n_tokens_, spec_.hidden_size) : Matrix();
-  if (layer.parallel) backend_.norm(residual_, weights.ffn_norm, parallel);
-  attention_block(index, in, step);
+  const Matrix ffn_in = ffn_input(index);
+  if (layer.parallel) backend_.norm(residual_, weights.ffn_norm, ffn_in);
+  attention_block(index, attention_input(index), step);
   if (trace_) trace_matrix(backend_, trace_, prefix(index) + "attention", normed_);
-  add_to_residual(layer, weights.attention_post_norm, layer.parallel ? Norm() : weights.ffn_norm);
-  ffn_block(index, layer.parallel ? parallel : in);
+  add_to_residual(layer, weights.attention_post_norm, layer.parallel ? Norm() : weights.ffn_norm, ffn_in);
+  ffn_block(index, ffn_in);
   if (trace_) trace_matrix(backend_, trace_, prefix(index) + "feed_forward", normed_);
   const bool last = index + 1 == spec_.layers.size();
   add_to_residual(layer, weights.ffn_post_norm,
-                  last ? weights_.norm : weights_.layers[index + 1].attention_norm);
+                  last ? weights_.norm : weights_.layers[index + 1].attention_norm,
+                  last ? normed_ : attention_input(index + 1));
   if (trace_) trace_matrix(backend_, trace_, prefix(index) + "output", residual_);
 }
 
-// A block's contribution (normed_) joins the residual; the norm in front of what follows goes along.
-void Decoder::add_to_residual(const LayerSpec& layer, const Norm& post_norm, const Norm& next_norm) {
+// A block's contribution (normed_) joins the residual; the norm in front of what follows, if there is one,
+// goes along and writes `next`.
+void Decoder::add_to_residual(const LayerSpec& layer, const Norm& post_norm, const Norm& next_norm,
+                              const Matrix& next) {
   if (post_norm) backend_.norm(normed_, post_norm, normed_);
-  backend_.add_norm(residual_, normed_, layer.residual_multiplier, next_norm, normed_);
+  backend_.add_norm(residual_, normed_, layer.residual_multiplier, next_norm, next);
 }
 
 // The attention's contribution goes to normed_, which may be `in`.
@@ -181,7 +218,8 @@ void Decoder::attention_block(size_t index, const Matrix& in, const Step& step) 
 // Attention over the cache as it is.
 Matrix Decoder::attend(size_t index, const Matrix& q, const AttentionParams& params, const Step& step) {
   const AttentionSpec& spec = spec_.layers[index].attention;
-  const Matrix attended = f32(current_->attended, n_tokens_, q.cols);
+  Matrix attended = f32(current_->attended, n_tokens_, q.cols);
+  if (!spec.latent) attended = product_input({&weights_.layers[index].o_proj}, attended, current_->attended);
   const KvLayer& cache = geometry_.layers[index];
   const RopeTable table = table_of(spec.rope);
   if (trace_) trace_attention(backend_, trace_, prefix(index), {q, table, step.sequences, cache, params});
@@ -222,14 +260,15 @@ void Decoder::ffn_block(size_t index, const Matrix& in) {
 void Decoder::inner_block(const FeedForwardSpec& spec, const LayerWeights& weights, const Matrix& in) {
   const Matrix gate = f32(current_->gate, n_tokens_, spec.intermediate_size),
                up = f32(current_->up, n_tokens_, spec.intermediate_size);
+  const Matrix inner = product_input({&weights.down_proj}, spec.gated ? gate : up, current_->rounded_inner);
   if (spec.gated) {
     backend_.gated(in, {weights.gate_proj, weights.gate_bias, gate}, {weights.up_proj, weights.up_bias, up},
-                   spec.activation, compute_);
+                   spec.activation, compute_, inner);
   } else {
     backend_.matmul(in, weights.up_proj, weights.up_bias, compute_, up);
-    backend_.glu(up, Matrix(), spec.activation);
+    backend_.glu(up, Matrix(), spec.activation, inner);
   }
-  backend_.matmul(spec.gated ? gate : up, weights.down_proj, weights.down_bias, compute_, normed_);
+  backend_.matmul(inner, weights.down_proj, weights.down_bias, compute_, normed_);
 }
 
 // What each token's experts make of it, row by choice, not yet weighed. The router is not rounded to 16 bits:
@@ -245,7 +284,7 @@ void Decoder::expert_block(const FeedForwardSpec& spec, const ExpertWeights& wei
                up = f32(current_->up, out.rows, spec.experts.intermediate_size);
   backend_.expert_matmul(in, weights.gate, routing, compute_, gate);
   backend_.expert_matmul(in, weights.up, routing, compute_, up);
-  backend_.glu(gate, up, spec.activation);
+  backend_.glu(gate, up, spec.activation, gate);
   backend_.expert_matmul(gate, weights.down, routing, compute_, out);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 #include <array>
+#include <initializer_list>
 #include <span>
 #include <vector>
 
@@ -53,6 +54,7 @@ class Decoder {
   struct Workspace {
     int64_t rows = 0, logit_rows = 0;
     Buffer residual, normed, parallel, q, k, v, attended, gate, up, logits;
+    Buffer rounded_normed, rounded_inner;                // in place of normed and gate, see product_input
     Buffer latent_q, heads, head_ids;                    // of latent attention
     Buffer router, experts, expert_ids, expert_weights;  // of experts
     // Of the RoPE tables, in the order of LayerRope.
@@ -65,7 +67,13 @@ class Decoder {
   void use(Workspace& memory, int64_t n_tokens);
   RopeTable table_of(LayerRope rope) const;
   void layer(size_t index, const Step& step);
-  void add_to_residual(const LayerSpec& layer, const Norm& post_norm, const Norm& next_norm);
+  // What products with all of `weights` read: `plain`, which is f32, or as much of `rounded` in the dtype
+  // that the backend wants of them, which is made large enough. Absent weights do not count.
+  Matrix product_input(std::initializer_list<const Matrix*> weights, const Matrix& plain, Buffer& rounded);
+  Matrix attention_input(size_t index);
+  Matrix ffn_input(size_t index);
+  void add_to_residual(const LayerSpec& layer, const Norm& post_norm, const Norm& next_norm,
+                       const Matrix& next);
   void attention_block(size_t index, const Matrix& in, const Step& step);
   void project(size_t index, const Matrix& in, const Matrix& q);
   Matrix attend(size_t index, const Matrix& q, const AttentionParams& params, const Step& step);

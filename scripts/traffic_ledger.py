@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""What every CUDA kernel asks of device memory in two steps of configs/demo, counted under the SIMT shim.
+"""What every CUDA kernel asks of device memory in two steps of configs/demo, and in a layer of Llama-3.1-8B, counted
+under the SIMT shim.
 
     scripts/traffic_ledger.py [BUILD_DIR] [--markdown docs/gpu/traffic.md]
 
-Runs SimtTraffic.OfTheDemoModel of BUILD_DIR/simt_test (a build that checks every access: no sanitizer), which writes one
-line per step and kernel (tests/simt/traffic.h), and names the kernels by the program's symbols.
+Runs SimtTraffic.* of BUILD_DIR/simt_test (a build that checks every access: no sanitizer), which writes one line per step
+and kernel (tests/simt/traffic.h), and names the kernels by the program's symbols.
 """
 import argparse
 import os
@@ -18,6 +19,8 @@ from kernel_ledger import plain
 
 ROOT = Path(__file__).resolve().parent.parent
 STEPS = {"1": "One token behind 64", "64": "64 tokens at once"}
+# What SimtTraffic.OfAnEighthOfLlama8B runs: all widths of the model divided by EIGHTH, on so many tokens.
+EIGHTH, TOKENS, LAYER_TOKENS = 8, 128, 4096
 
 
 def fail(text):
@@ -36,7 +39,7 @@ def measure(program):
     """-> {step: {kernel: [launches, accesses, sectors, ideal, distinct]}}"""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "traffic"
-        done = subprocess.run([program, "--gtest_filter=SimtTraffic.OfTheDemoModel", "--gtest_brief=1"],
+        done = subprocess.run([program, "--gtest_filter=SimtTraffic.*", "--gtest_brief=1"],
                               env={**os.environ, "LARIAT_SIMT_TRAFFIC": str(path)}, capture_output=True, text=True, check=False)
         if not path.exists():  # a failed test has counted, too
             fail(f"{program} counted nothing: {(done.stdout + done.stderr).strip()[-400:]}")
@@ -64,7 +67,22 @@ def table(steps):
             lines.append(f"| `{kernel}` | {launches} | {accesses} | {sectors} | {ideal} | {sectors / max(ideal, 1):.2f} | "
                          f"{sectors / 32:.1f} | {distinct / 32:.1f} |")
         lines.append("")
-    return "\n".join(lines)
+    return "\n".join(lines + layer_table(steps["one-layer"], steps["two-layers"]))
+
+
+def layer_table(one, two):
+    """A layer is what two have beyond one; a token and a unit of width move as much in the whole model as in its eighth."""
+    scale = 32 * EIGHTH * (LAYER_TOKENS // TOKENS)
+    lines = [f"**A layer of Llama-3.1-8B in bf16, {LAYER_TOKENS:,} tokens at once, outside the products**", "",
+             "| kernel | launches | MB at least |", "| --- | --- | --- |"]  # fmt: skip
+    total = 0
+    for kernel, (launches, *_, distinct) in sorted(two.items()):
+        less = one.get(kernel, [0] * 5)
+        if launches == less[0]:
+            continue
+        total += (distinct - less[-1]) * scale
+        lines.append(f"| `{kernel}` | {launches - less[0]} | {(distinct - less[-1]) * scale / 1e6:.0f} |")
+    return [*lines, f"| together | | {total / 1e6:.0f} |", ""]
 
 
 def main():

@@ -94,17 +94,17 @@ HWY_INLINE VF32 Activated(VF32 x, Activation activation) {
 }
 
 // up: null where there is none.
-void GluRow(float* gate, const float* up, size_t n, Activation activation) {
+void GluRow(const float* gate, const float* up, size_t n, Activation activation, float* out) {
   const F32 d;
   size_t i = 0;
   for (; i + hn::Lanes(d) <= n; i += hn::Lanes(d)) {
     const VF32 active = Activated(hn::LoadU(d, gate + i), activation);
-    hn::StoreU(up == nullptr ? active : hn::Mul(active, hn::LoadU(d, up + i)), d, gate + i);
+    hn::StoreU(up == nullptr ? active : hn::Mul(active, hn::LoadU(d, up + i)), d, out + i);
   }
   if (i == n) return;
   const VF32 active = Activated(LoadTailF32(d, gate + i, n - i), activation);
   const VF32 tail = up == nullptr ? active : hn::Mul(active, LoadTailF32(d, up + i, n - i));
-  StoreTailF32(d, tail, gate + i, n - i);
+  StoreTailF32(d, tail, out + i, n - i);
 }
 
 void SoftCapRow(float* x, size_t n, float scale, float cap) {
@@ -218,11 +218,11 @@ void CpuBackend::add_norm(const Matrix& residual, const Matrix& delta, float sca
   });
 }
 
-void CpuBackend::glu(const Matrix& gate, const Matrix& up, Activation activation) {
+void CpuBackend::glu(const Matrix& gate, const Matrix& up, Activation activation, const Matrix& out) {
   for_ranges(threads_, gate.rows, row_grain(gate.cols), [&](int64_t first, int64_t last) {
     for (int64_t t = first; t < last; ++t) {
       HWY_DYNAMIC_DISPATCH(GluRow)
-      (gate.f32(t), up ? up.f32(t) : nullptr, static_cast<size_t>(gate.cols), activation);
+      (gate.f32(t), up ? up.f32(t) : nullptr, static_cast<size_t>(gate.cols), activation, out.f32(t));
     }
   });
 }

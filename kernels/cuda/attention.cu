@@ -66,7 +66,8 @@ Attention describe(const Matrix& q, const RopeTable& rope, const KvLayer& layer,
   a.value_dim = static_cast<int>(out.cols / params.n_heads);
   a.n_rows = q.rows;
   a.window = params.sliding_window;
-  a.out = typed<float>(out);
+  a.out = out.data;
+  a.out_dtype = out.dtype;
   a.out_stride = out.stride;
   return a;
 }

@@ -1,5 +1,5 @@
 #pragma once
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/output.cuh"
 
 // What the attention kernels share. Scores are kept in units of log2: q is scaled by scale * log2(e), and
 // exp2 takes the place of exp.
@@ -22,7 +22,7 @@ inline constexpr float kLog2E = 1.4426950408889634F;
 struct Attention {
   const float* q;
   const float *cos, *sin, *q_scale;
-  float* out;
+  void* out;  // f32 or bf16
   int64_t q_stride, cos_stride, sin_stride, q_scale_stride, out_stride;
   Step step;
   int64_t k_offset, v_offset;  // in a page
@@ -35,7 +35,7 @@ struct Attention {
   int value_dim;  // how many numbers of each value are wanted
   float scale;    // of the dimensions that are not rotated; those that are have q_scale as well
   float softcap, softcap_slope;  // of the scores, in their units, and 2 log2(e) / softcap; 0: none
-  DType k_dtype, v_dtype;
+  DType k_dtype, v_dtype, out_dtype;
   bool interleaved;
 
   __host__ __device__ int group() const { return n_heads / n_kv_heads; }
@@ -89,6 +89,30 @@ __device__ __forceinline__ float2 rotated_pair(const Attention& a, const float* 
 
 __device__ __forceinline__ int64_t state_index(const Attention& a, int split, int64_t row, int head) {
   return (split * a.n_rows + row) * a.n_heads + head;
+}
+
+// Where a head of a row begins in out, whose elements are `bytes` long.
+__device__ __forceinline__ char* head_of_out(const Attention& a, int64_t row, int head, int bytes) {
+  return static_cast<char*>(a.out) + (row * a.out_stride + int64_t{head} * a.value_dim) * bytes;
+}
+// kWidth neighbouring numbers of it from the d-th on; 4 of them, at a multiple of their size.
+template <int kWidth, class T>
+__device__ __forceinline__ void store_numbers(T* out, const float (&x)[kWidth]) {
+  static_assert(kWidth == 1 || kWidth == 4);
+  if constexpr (kWidth == 4) {
+    store4(out, {x[0], x[1], x[2], x[3]});
+  } else {
+    *out = from_float<T>(x[0]);
+  }
+}
+template <int kWidth>
+__device__ __forceinline__ void store_out(const Attention& a, int64_t row, int head, int d,
+                                          const float (&x)[kWidth]) {
+  if (a.out_dtype == DType::kBF16) {
+    store_numbers(reinterpret_cast<BFloat16*>(head_of_out(a, row, head, sizeof(BFloat16))) + d, x);
+  } else {
+    store_numbers(reinterpret_cast<float*>(head_of_out(a, row, head, sizeof(float))) + d, x);
+  }
 }
 
 // softcap * tanh(x / softcap), by tanh(y) = 1 - 2 / (1 + exp(2 y)): off by softcap * 8 * 2^-24 at most. The

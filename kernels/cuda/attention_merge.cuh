@@ -104,12 +104,7 @@ __device__ __forceinline__ void merge_splits(const Attention& a, const Rows& row
       }
     }
     if (!has || group != 0) continue;
-    float* out = a.out + row * a.out_stride + int64_t{head} * a.value_dim + d;
-    if constexpr (kWidth == 4) {
-      *reinterpret_cast<float4*>(out) = {x[0], x[1], x[2], x[3]};
-    } else {
-      out[0] = x[0];
-    }
+    store_out(a, row, head, d, x);
   }
 }
 

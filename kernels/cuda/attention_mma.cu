@@ -9,11 +9,16 @@ namespace {
 
 // The place of a row's elements, and what they are multiplied with.
 struct RowTarget {
-  float* at;
+  char* at;
   float factor;
+  bool bf16;  // else f32
 
   __device__ __forceinline__ void write(int d, float x, float y) const {
-    *reinterpret_cast<float2*>(at + d) = {x * factor, y * factor};
+    if (bf16) {
+      *reinterpret_cast<uint32_t*>(at + d * 2) = pack2_quick<BFloat16>(x * factor, y * factor);
+    } else {
+      *reinterpret_cast<float2*>(at + d * 4) = {x * factor, y * factor};
+    }
   }
 };
 
@@ -28,8 +33,9 @@ struct RowWriter {
   }
   // Of `row`, whose weights sum up to `sum`. Worked out once per row: the writes are many and unrolled.
   __device__ RowTarget target(int row, float sum) const {
-    if (a.splits > 1) return {a.partial + partial(row) * a.head_dim, 1.0F};
-    return {a.out + rows.token_row(row) * a.out_stride + int64_t{rows.head(row)} * a.value_dim, 1.0F / sum};
+    if (a.splits > 1) return {reinterpret_cast<char*>(a.partial + partial(row) * a.head_dim), 1.0F, false};
+    const bool bf16 = a.out_dtype == DType::kBF16;
+    return {head_of_out(a, rows.token_row(row), rows.head(row), bf16 ? 2 : 4), 1.0F / sum, bf16};
   }
   __device__ void write_state(int row, float base, float sum) const {
     if (a.splits > 1) a.state[partial(row)] = {base, sum};

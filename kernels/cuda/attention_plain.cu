@@ -112,7 +112,7 @@ __global__ void attention_plain_kernel(const __grid_constant__ Attention a) {
     if (a.splits > 1) {
       a.partial[index * a.head_dim + d] = x;
     } else {
-      a.out[row * a.out_stride + int64_t{head} * a.value_dim + d] = x / sum;
+      store_out(a, row, head, d, {x / sum});
     }
   }
   if (a.splits <= 1) return;

@@ -47,6 +47,7 @@ class CudaBackend final : public Backend {
   using StepCounts = cuda::LaunchQueue::Counts;
   const StepCounts& step_counts() const { return queue_.counts(); }  // of the steps so far
 
+  DType input_dtype(int64_t rows, const Matrix& w, DType compute) const override;
   void embed(std::span<const int32_t> tokens, const Matrix& table, float scale, const Matrix& out) override;
   void norm(const Matrix& x, const Norm& norm, const Matrix& out) override;
   void add_norm(const Matrix& residual, const Matrix& delta, float scale, const Norm& norm,
@@ -55,8 +56,8 @@ class CudaBackend final : public Backend {
               const Matrix& out) override;
   // Of a few tokens one launch for all products, and for a gated unit of float weights.
   void project(const Matrix& x, std::span<const Product> products, DType compute) override;
-  void gated(const Matrix& x, const Product& gate, const Product& up, Activation activation,
-             DType compute) override;
+  void gated(const Matrix& x, const Product& gate, const Product& up, Activation activation, DType compute,
+             const Matrix& out) override;
   void begin_step(std::span<const StepSequence> sequences) override;
   void rope_table(std::span<const SequenceRope> ropes, const RopeTable& table) override;
   void qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& epilogue,
@@ -66,7 +67,7 @@ class CudaBackend final : public Backend {
                  const Matrix& out) override;
   void rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
                      bool interleaved) override;
-  void glu(const Matrix& gate, const Matrix& up, Activation activation) override;
+  void glu(const Matrix& gate, const Matrix& up, Activation activation, const Matrix& out) override;
   void route(const Matrix& logits, const Router& router, const Routing& routing) override;
   void expert_matmul(const Matrix& x, std::span<const Matrix> experts, const Routing& routing, DType compute,
                      const Matrix& out) override;

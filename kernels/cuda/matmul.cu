@@ -72,6 +72,13 @@ void CudaBackend::convert(const Matrix& from, DType rounding, const Matrix& to) 
   });
 }
 
+// bf16 for the products that cuBLAS makes of bf16 (gemm, below).
+DType CudaBackend::input_dtype(int64_t rows, const Matrix& w, DType compute) const {
+  const bool quantized = is_quantized(w.dtype);
+  const bool bf16 = quantized || (w.dtype == DType::kBF16 && compute == DType::kBF16);
+  return bf16 && rows > (quantized ? kQuantGemvTokens : kMmaTokens) ? DType::kBF16 : DType::kF32;
+}
+
 void CudaBackend::matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
                          const Matrix& out) {
   const Product product = {w, bias, out};
@@ -90,10 +97,10 @@ void CudaBackend::project(const Matrix& x, std::span<const Product> products, DT
 }
 
 void CudaBackend::gated(const Matrix& x, const Product& gate, const Product& up, Activation activation,
-                        DType compute) {
-  const Product products[] = {gate, up};
+                        DType compute, const Matrix& out) {
+  const Product products[] = {{gate.w, gate.bias, out}, up};
   const GemvKind kind = x.rows == 0 ? GemvKind::kNone : gemv_kind(x, products, compute);
-  if (kind == GemvKind::kNone) return Backend::gated(x, gate, up, activation, compute);
+  if (kind == GemvKind::kNone) return Backend::gated(x, gate, up, activation, compute, out);
   gemv(kind, x, products, compute, &activation);
 }
 
@@ -117,12 +124,13 @@ const float* CudaBackend::gemm_two_terms(const Matrix& x, const Matrix& w, const
   return row_scale;
 }
 
-// x as cuBLAS is to have it. It stays in working memory for further products.
+// x as cuBLAS is to have it: where it is not what the caller gave, in working memory, where it stays for
+// further products.
 const Matrix& CudaBackend::round_x(const Matrix& x, DType compute, DType dtype, RoundedX& rounded) {
   if (!rounded.matrix || rounded.compute != compute || rounded.matrix.dtype != dtype) {
     rounded.compute = compute;
     rounded.matrix = x;
-    if (compute != DType::kF32) {
+    if (x.dtype != compute) {
       rounded.matrix = Matrix(scratch(Scratch::kGemmX, static_cast<size_t>(x.rows * x.cols) * size_of(dtype)),
                               dtype, x.rows, x.cols);
       convert(x, compute, rounded.matrix);

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/output.cuh"
 
 namespace lariat {
 namespace {
@@ -11,7 +11,7 @@ using namespace cuda;
 struct NormArgs {
   float* x;            // read; with kAdd the residual, which is updated
   const float* delta;  // kAdd only
-  float* out;          // may be x or delta: a thread reads an element before it writes it, and no other does
+  void* out;           // may be x or delta: a thread reads an element before it writes it, and no other does
   const void *weight, *bias;  // null: no norm, and x alone changes; no bias
   int64_t x_stride, delta_stride, out_stride, cols;
   DType bias_dtype;
@@ -45,11 +45,11 @@ __device__ __forceinline__ Moments centred_moments(const float* x, float sum, fl
 // out[t] = norm(x[t]), after x[t] += delta_scale * delta[t] with kAdd.
 // Grid: one block per row; a thread per four elements, up to 1024; 128 bytes of shared memory for the sums.
 // Bound by memory for many rows and by latency for one; the further passes over x hit L1.
-template <class W, bool kAdd, bool kCentred>
+template <class W, class Out, bool kAdd, bool kCentred>
 __global__ void norm_kernel(const __grid_constant__ NormArgs a) {
   LARIAT_SHARED(float, partial, kWarpSize);
   float* x = a.x + blockIdx.x * a.x_stride;
-  float* out = a.out + blockIdx.x * a.out_stride;
+  Out* out = static_cast<Out*>(a.out) + blockIdx.x * a.out_stride;
   const W* weight = static_cast<const W*>(a.weight);
   launch_dependents();
   const int64_t line = int64_t{threadIdx.x} * (kLineBytes / static_cast<int>(sizeof(W)));
@@ -75,7 +75,7 @@ __global__ void norm_kernel(const __grid_constant__ NormArgs a) {
   }
   for (int64_t i = threadIdx.x; i < a.cols; i += blockDim.x) {
     const float value = (x[i] - m.mean - m.rest) * m.scale * to_float(weight[i]);
-    out[i] = a.bias == nullptr ? value : value + load_any(a.bias, a.bias_dtype, i);
+    out[i] = from_float<Out>(a.bias == nullptr ? value : value + load_any(a.bias, a.bias_dtype, i));
   }
 }
 
@@ -85,7 +85,7 @@ void launch_norm(const Matrix& x, const Matrix& delta, float scale, const Norm& 
   NormArgs a = zeroed<NormArgs>();
   a.x = typed<float>(x);
   a.delta = typed<float>(delta);
-  a.out = typed<float>(out);
+  a.out = out.data;
   a.weight = norm.weight.data;
   a.bias = norm.bias.data;
   a.x_stride = x.stride;
@@ -97,8 +97,10 @@ void launch_norm(const Matrix& x, const Matrix& delta, float scale, const Norm& 
   a.eps = norm.eps;
   const int64_t threads = ceil_div<int64_t>(ceil_div<int64_t>(x.cols, 4), kWarpSize) * kWarpSize;
   with_dtype(norm.weight.dtype, [&]<class W>(W) {
-    launch(norm.centred ? norm_kernel<W, kAdd, true> : norm_kernel<W, kAdd, false>, dim3(to_unsigned(x.rows)),
-           dim3(to_unsigned(std::min<int64_t>(threads, 1024))), 0, queue, a);
+    with_output_dtype(out.dtype, [&]<class Out>(Out) {
+      launch(norm.centred ? norm_kernel<W, Out, kAdd, true> : norm_kernel<W, Out, kAdd, false>,
+             dim3(to_unsigned(x.rows)), dim3(to_unsigned(std::min<int64_t>(threads, 1024))), 0, queue, a);
+    });
   });
 }
 

@@ -35,7 +35,7 @@ class ReferenceBackend final : public Backend {
                  const Matrix& out) override;
   void rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
                      bool interleaved) override;
-  void glu(const Matrix& gate, const Matrix& up, Activation activation) override;
+  void glu(const Matrix& gate, const Matrix& up, Activation activation, const Matrix& out) override;
   void route(const Matrix& logits, const Router& router, const Routing& routing) override;
   void expert_matmul(const Matrix& x, std::span<const Matrix> experts, const Routing& routing, DType compute,
                      const Matrix& out) override;

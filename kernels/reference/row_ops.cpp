@@ -43,7 +43,7 @@ void ReferenceBackend::add_norm(const Matrix& residual, const Matrix& delta, flo
   if (norm) this->norm(residual, norm, out);
 }
 
-void ReferenceBackend::glu(const Matrix& gate, const Matrix& up, Activation activation) {
+void ReferenceBackend::glu(const Matrix& gate, const Matrix& up, Activation activation, const Matrix& out) {
   const auto activate = [&](double x) {
     if (activation == Activation::kGelu) return 0.5 * x * std::erfc(-x / std::numbers::sqrt2);
     // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)), which keeps its digits where tanh(u) is close to -1.
@@ -55,7 +55,7 @@ void ReferenceBackend::glu(const Matrix& gate, const Matrix& up, Activation acti
   for (int64_t t = 0; t < gate.rows; ++t) {
     for (int64_t i = 0; i < gate.cols; ++i) {
       const double factor = up ? reference::get(up, t, i) : 1.0;
-      reference::put(gate, t, i, activate(reference::get(gate, t, i)) * factor);
+      reference::put(out, t, i, activate(reference::get(gate, t, i)) * factor);
     }
   }
 }

@@ -150,7 +150,7 @@ void Glu(benchmark::State& state) {
   // silu(1) * (1 + 1/e) = 1: the values do not drift towards denormals from one run to the next.
   const std::vector<float> ones(static_cast<size_t>(n * cols), 1.0F), inverse(ones.size(), 1.36787944F);
   const Tensor gate(cpu, ones, n, cols), up(cpu, inverse, n, cols);
-  for (auto _ : state) cpu.glu(gate.view(), up.view(), Activation::kSilu);
+  for (auto _ : state) cpu.glu(gate.view(), up.view(), Activation::kSilu, gate.view());
   state.SetBytesProcessed(state.iterations() * n * cols * 4 * 3);
 }
 BENCHMARK(Glu)->ArgsProduct({{1, 2}, {1, 512}})->UseRealTime();

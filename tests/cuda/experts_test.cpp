@@ -73,7 +73,7 @@ class ExpertLayers {
       backend_.route(logits_.view(), RouteCase{.n_chosen = kChosen, .normalise = true}.router({}), routing());
       backend_.expert_matmul(x_.view(), all.subspan(0, kExperts), routing(), DType::kF32, gate_.view());
       backend_.expert_matmul(x_.view(), all.subspan(kExperts, kExperts), routing(), DType::kF32, up_.view());
-      backend_.glu(gate_.view(), up_.view(), Activation::kSilu);
+      backend_.glu(gate_.view(), up_.view(), Activation::kSilu, gate_.view());
       backend_.expert_matmul(gate_.view(), all.subspan(2 * kExperts), routing(), DType::kF32, down_.view());
       backend_.combine_experts(down_.view(), routing(), true, x_.view());
     }

@@ -76,14 +76,18 @@ struct CudaProject : OnCudaWith<ProjectCase> {
 
   void check_gated(const ProjectShape& s, Activation activation) {
     const Run tested(*cuda_, s, GetParam()), expected(reference_, s, GetParam());
-    const auto run = [&](Backend& backend, const Run& of) {
+    const auto run = [&](Backend& backend, const Run& of, bool in_place) {
       const std::vector<Product> pair = of.products();
-      backend.gated(of.x.view(), pair[0], pair[1], activation, GetParam().compute);
-      return of.operands[0].out.values();
+      const Tensor out(backend, s.tokens, s.rows[0]);
+      backend.gated(of.x.view(), pair[0], pair[1], activation, GetParam().compute,
+                    in_place ? pair[0].out : out.view());
+      return in_place ? of.operands[0].out.values() : out.values();
     };
     // Both factors are at most six times their standard deviation, sqrt(cols); an activation's slope, 1.13.
     const double size = 6 * std::sqrt(static_cast<double>(s.cols));
-    expect_close(run(*cuda_, tested), run(reference_, expected), 2.2 * size * tolerance(s), 1e-5,
+    const std::vector<float> actual = run(*cuda_, tested, false);
+    expect_close(run(*cuda_, tested, true), actual, 0, 0, "in gate's place");
+    expect_close(actual, run(reference_, expected, true), 2.2 * size * tolerance(s), 1e-5,
                  std::to_string(s.tokens) + " tokens, " + std::to_string(s.cols) + " columns, activation " +
                      std::to_string(static_cast<int>(activation)));
   }

@@ -73,8 +73,9 @@ class Layers {
       const Matrix slopes = layer == 0 ? Matrix() : slopes_.view();
       backend_.attention(q_.view(), rope, part, {kHeads, 0.17F, 0, 20.0F, slopes}, out_.view());
       backend_.add_norm(x_.view(), out_.view(), 0.8F, rms_norm, normed_.view());
-      backend_.glu(normed_.view(), x_.view(), layer == 0 ? Activation::kSilu : Activation::kGeluTanh);
-      backend_.glu(normed_.view(), Matrix(), Activation::kGelu);
+      const Activation activation = layer == 0 ? Activation::kSilu : Activation::kGeluTanh;
+      backend_.glu(normed_.view(), x_.view(), activation, normed_.view());
+      backend_.glu(normed_.view(), Matrix(), Activation::kGelu, normed_.view());
       backend_.add_norm(x_.view(), normed_.view(), 0.9F, Norm(), Matrix());
       backend_.soft_cap(x_.view(), 1.1F, 9.0F);
     }

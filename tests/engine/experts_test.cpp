@@ -23,10 +23,10 @@ class CountingBackend final : public ForwardingBackend {
     for (const Product& product : products) bytes += stored_bytes(product.w);
     ForwardingBackend::project(x, products, compute);
   }
-  void gated(const Matrix& x, const Product& gate, const Product& up, Activation activation,
-             DType compute) override {
+  void gated(const Matrix& x, const Product& gate, const Product& up, Activation activation, DType compute,
+             const Matrix& out) override {
     bytes += stored_bytes(gate.w) + stored_bytes(up.w);
-    ForwardingBackend::gated(x, gate, up, activation, compute);
+    ForwardingBackend::gated(x, gate, up, activation, compute, out);
   }
   void expert_matmul(const Matrix& x, std::span<const Matrix> experts, const Routing& routing, DType compute,
                      const Matrix& out) override {

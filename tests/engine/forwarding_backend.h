@@ -26,6 +26,9 @@ class ForwardingBackend : public Backend {
   bool quantizes_experts() const override { return inner_.quantizes_experts(); }
   void synchronize() override { inner_.synchronize(); }
 
+  DType input_dtype(int64_t rows, const Matrix& w, DType compute) const override {
+    return inner_.input_dtype(rows, w, compute);
+  }
   void embed(std::span<const int32_t> tokens, const Matrix& table, float scale, const Matrix& out) override {
     counted().embed(tokens, table, scale, out);
   }
@@ -41,9 +44,9 @@ class ForwardingBackend : public Backend {
   void project(const Matrix& x, std::span<const Product> products, DType compute) override {
     counted().project(x, products, compute);
   }
-  void gated(const Matrix& x, const Product& gate, const Product& up, Activation activation,
-             DType compute) override {
-    counted().gated(x, gate, up, activation, compute);
+  void gated(const Matrix& x, const Product& gate, const Product& up, Activation activation, DType compute,
+             const Matrix& out) override {
+    counted().gated(x, gate, up, activation, compute, out);
   }
   void begin_step(std::span<const StepSequence> sequences) override { counted().begin_step(sequences); }
   void rope_table(std::span<const SequenceRope> ropes, const RopeTable& table) override {
@@ -64,8 +67,8 @@ class ForwardingBackend : public Backend {
                      bool interleaved) override {
     counted().rerotate_keys(sequences, layers, interleaved);
   }
-  void glu(const Matrix& gate, const Matrix& up, Activation activation) override {
-    counted().glu(gate, up, activation);
+  void glu(const Matrix& gate, const Matrix& up, Activation activation, const Matrix& out) override {
+    counted().glu(gate, up, activation, out);
   }
   void route(const Matrix& logits, const Router& router, const Routing& routing) override {
     counted().route(logits, router, routing);

@@ -190,9 +190,10 @@ struct AttentionData {
   }
 };
 
-// Runs the tokens in chunks; a chunk sees a cache that holds it and everything before it.
+// Runs the tokens in chunks; a chunk sees a cache that holds it and everything before it. Rows of the output
+// begin at multiples of 16 bytes where a row is a multiple of 8 long, which CUDA's tensor cores ask for.
 inline std::vector<float> run_attention(Backend& backend, const AttentionCase& c,
-                                        const std::vector<int64_t>& chunks) {
+                                        const std::vector<int64_t>& chunks, DType out_dtype = DType::kF32) {
   const AttentionData data(c);
   KvGeometry geometry;
   if (c.latent) {
@@ -206,7 +207,7 @@ inline std::vector<float> run_attention(Backend& backend, const AttentionCase& c
   const Tensor slopes(backend, alibi_slopes(c.n_heads), 1, c.n_heads);
   const int64_t cols = c.n_heads * c.head_dim;
   const int64_t out_cols = c.value_dim > 0 ? c.n_heads * c.value_dim : cols;
-  const Tensor q(backend, data.q, c.n, cols, DType::kF32, 6), out(backend, c.n, out_cols, 3);
+  const Tensor q(backend, data.q, c.n, cols, DType::kF32, 6), out(backend, c.n, out_cols, 8, out_dtype);
   const AttentionParams params{c.n_heads, 1.0F / std::sqrt(static_cast<float>(c.head_dim)), c.window,
                                c.softcap, c.alibi ? slopes.view() : Matrix()};
   int64_t done = 0;

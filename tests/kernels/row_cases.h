@@ -155,13 +155,14 @@ inline double glu_tolerance(Activation activation, double gate, double expected)
 inline void check_glu_of(Backend& tested, Backend& reference, const RowCase& c, Activation activation,
                          const std::vector<float>& x, bool gated) {
   const std::vector<float> factor = Rng(115).normals(c.rows * c.cols);
-  const auto run = [&](Backend& backend) {
+  const auto run = [&](Backend& backend, bool in_place) {
     const Tensor gate(backend, x, c.rows, c.cols, DType::kF32, c.gap);
-    const Tensor up(backend, factor, c.rows, c.cols);
-    backend.glu(gate.view(), gated ? up.view() : Matrix(), activation);
-    return gate.values();
+    const Tensor up(backend, factor, c.rows, c.cols), out(backend, c.rows, c.cols, c.gap);
+    backend.glu(gate.view(), gated ? up.view() : Matrix(), activation, in_place ? gate.view() : out.view());
+    return in_place ? gate.values() : out.values();
   };
-  const std::vector<float> actual = run(tested), expected = run(reference);
+  const std::vector<float> actual = run(tested, false), expected = run(reference, true);
+  expect_close(run(tested, true), actual, 0, 0, "glu in place");
   for (size_t i = 0; i < x.size(); ++i) {
     ASSERT_NEAR(actual[i], expected[i], glu_tolerance(activation, x[i], expected[i]))
         << "glu: element " << i << ", gate " << x[i] << ", up " << factor[i] << (gated ? "" : " (none)");
@@ -185,7 +186,7 @@ inline void check_gelu_range(Backend& tested, Backend& reference) {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> odd = {inf, nan, 1.0F, nan, -1.0F};
   const Tensor gate(tested, odd, 1, 5);
-  tested.glu(gate.view(), Matrix(), Activation::kGelu);
+  tested.glu(gate.view(), Matrix(), Activation::kGelu, gate.view());
   expect_close(gate.values(), {inf, nan, 0.841344746F, nan, -0.158655254F}, 0, 7e-7, "gelu");
 }
 

@@ -149,7 +149,7 @@ inline StepResult run_step(Backend& backend, const StepCase& c, size_t first, si
   };
   const int64_t q_cols = c.n_heads * c.head_dim, kv_cols = c.n_kv_heads * c.head_dim;
   const Tensor q = tensor(data.q, q_cols, 6), k = tensor(data.k, kv_cols, 0), v = tensor(data.v, kv_cols, 2);
-  const Tensor out(backend, rows, q_cols, 3);
+  const Tensor out(backend, rows, q_cols, 4);  // aligned, as in run_attention
 
   backend.begin_step(sequences);
   const Rope rope(backend, rows, ropes, c.interleaved), local(backend, rows, local_ropes, c.interleaved);

@@ -65,10 +65,10 @@ class Tensor {
     }
     backend.copy_in(memory_.data(), bytes.data(), bytes.size());
   }
-  Tensor(Backend& backend, int64_t rows, int64_t cols, int64_t gap = 0)
+  Tensor(Backend& backend, int64_t rows, int64_t cols, int64_t gap = 0, DType dtype = DType::kF32)
       : Tensor(backend,
                std::vector<float>(static_cast<size_t>(rows * cols), std::numeric_limits<float>::quiet_NaN()),
-               rows, cols, DType::kF32, gap) {}
+               rows, cols, dtype, gap) {}
 
   const Matrix& view() const { return view_; }
   std::vector<float> values() const {

@@ -178,6 +178,9 @@ inline dim3 threadIdx, blockIdx, blockDim, gridDim;  // set by the scheduler at 
 struct alignas(8) int2 {
   int x, y;
 };
+struct alignas(8) uint2 {
+  uint32_t x, y;
+};
 struct alignas(16) uint4 {
   uint32_t x, y, z, w;
 };

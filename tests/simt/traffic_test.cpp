@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/engine/engine_test_util.h"
+#include "tests/kernels/tensors.h"
 #include "tests/simt/checked.h"
 #include "tests/simt/planted.h"
 
@@ -88,6 +89,66 @@ TEST_F(SimtTraffic, OfTheDemoModel) {
     EXPECT_GT(ideal, 1000U);
     EXPECT_LT(static_cast<double>(sectors), 1.4 * static_cast<double>(ideal));
   }
+}
+
+// A prefill of a bf16 model: what makes an x writes it in the dtype that its products read, and the kernel
+// that would convert it, which a product of f32 is made to launch here, never runs.
+TEST_F(SimtTraffic, APrefillConvertsNothing) {
+  CudaBackend backend;
+  const test::Tensor x(backend, std::vector<float>(17 * 8, 1.0F), 17, 8);
+  const test::Tensor w(backend, std::vector<float>(8 * 8, 1.0F), 8, 8, DType::kBF16), out(backend, 17, 8);
+  count_traffic(true);
+  backend.matmul(x.view(), w.view(), {}, DType::kBF16, out.view());
+  backend.synchronize();
+  const std::vector<Traffic> product = traffic();
+  ASSERT_EQ(product.size(), 1U);
+  EXPECT_EQ(product[0].launches, 1U);
+
+  const std::filesystem::path dir = std::filesystem::path(LARIAT_SOURCE_DIR) / "configs" / "demo";
+  const Model model = load_model(dir, load_config(dir), backend, std::nullopt);
+  ASSERT_EQ(model.compute, DType::kBF16);
+  Session session(model, backend, SessionOptions());
+  Sequence sequence = session.new_sequence();
+  count_traffic(true);
+  session.prefill_last(sequence, std::vector<int32_t>(20, 7));
+  backend.synchronize();
+  EXPECT_GT(traffic().size(), 5U);
+  for (const Traffic& t : traffic()) EXPECT_NE(t.kernel, product[0].kernel) << t.launches << " launches";
+}
+
+// A layer of Llama-3.1-8B, all its widths divided by 8, and 128 tokens: what its kernels move grows in
+// proportion to both. Once with one layer and once with two, so that what belongs to the model is known
+// from what belongs to a layer.
+TEST_F(SimtTraffic, OfAnEighthOfLlama8B) {
+  uint64_t moved[2] = {};
+  for (const size_t n_layers : {1U, 2U}) {
+    CudaBackend backend;
+    ModelSpec spec = load_config(std::filesystem::path(LARIAT_SOURCE_DIR) / "configs" / "llama-3.1-8b.json");
+    spec.vocab_size = 256;
+    spec.hidden_size /= 8;
+    spec.layers.resize(n_layers);
+    for (LayerSpec& layer : spec.layers) {
+      layer.attention.head_dim /= 8;
+      layer.feed_forward.intermediate_size /= 8;
+    }
+    spec.rope.head_dim = spec.rope.rotary_dim = spec.layers[0].attention.head_dim;
+    const Model model = random_model(spec, backend, DType::kBF16, 1);
+    SessionOptions options;
+    options.v_dtype = DType::kBF16;
+    Session session(model, backend, options);
+    Sequence sequence = session.new_sequence();
+    std::vector<int32_t> tokens;
+    for (int32_t i = 0; i < 128; ++i) tokens.push_back((i * 37 + 11) % 256);
+    count_traffic(true);
+    session.prefill_last(sequence, tokens);
+    backend.synchronize();
+    append_traffic(n_layers == 1 ? "one-layer" : "two-layers", traffic());
+    for (const Traffic& t : traffic()) moved[n_layers - 1] += t.distinct * 32;
+  }
+  // Bytes for each token and unit of width; docs/gpu/traffic.md has those of the whole layer.
+  const double layer = static_cast<double>(moved[1] - moved[0]) / 128 / 512;
+  EXPECT_GT(layer, 50);
+  EXPECT_LT(layer, 200);
 }
 
 }  // namespace

@@ -1,0 +1,24 @@
+#pragma once
+#include "kernels/cuda/device.h"
+
+// What the ops share whose results are activations: they are f32, or bf16 for products that read them in it
+// (Backend::input_dtype).
+namespace lariat::cuda {
+
+// Four neighbouring values, to an address that is a multiple of their size.
+template <class T>
+__device__ __forceinline__ void store4(T* to, float4 v) {
+  if constexpr (std::is_same_v<T, float>) {
+    *reinterpret_cast<float4*>(to) = v;
+  } else {
+    *reinterpret_cast<uint2*>(to) = {pack2<T>(v.x, v.y), pack2<T>(v.z, v.w)};
+  }
+}
+
+// On the host: calls f(T{}) with the element type of activations of `dtype`.
+template <class F>
+void with_output_dtype(DType dtype, F&& f) {
+  return dtype == DType::kBF16 ? f(BFloat16{}) : f(float{});
+}
+
+}  // namespace lariat::cuda
