@@ -11,15 +11,15 @@
 namespace lariat {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
-std::string shown(const json& value) {
-  std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
+std::string shown(const Json& value) {
+  std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
   if (text.size() > 60) text = text.substr(0, 57) + "...";
   return text;
 }
 
-std::optional<int64_t> integer_in(const json& value, int64_t lo, int64_t hi) {
+std::optional<int64_t> integer_in(const Json& value, int64_t lo, int64_t hi) {
   if (!value.is_number_integer()) return std::nullopt;
   if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
     return std::nullopt;
@@ -27,7 +27,7 @@ std::optional<int64_t> integer_in(const json& value, int64_t lo, int64_t hi) {
   return i >= lo && i <= hi ? std::optional(i) : std::nullopt;
 }
 
-std::optional<double> number_in(const json& value, double lo, double hi) {
+std::optional<double> number_in(const Json& value, double lo, double hi) {
   if (!value.is_number()) return std::nullopt;
   const double d = value.get<double>();
   return std::isfinite(d) && d >= lo && d <= hi ? std::optional(d) : std::nullopt;
@@ -38,17 +38,17 @@ std::string range(double lo, double hi) { return fmt::format("a number from {:.1
 
 }  // namespace
 
-json read_json_object(const std::filesystem::path& file) {
+Json read_json_object(const std::filesystem::path& file) {
   return parse_json_object(read_file(file, kMaxConfigBytes), file.string());
 }
 
-json parse_json_object(std::string_view text, const std::string& name) {
-  json value = parse_json(text, name);
+Json parse_json_object(std::string_view text, const std::string& name) {
+  Json value = parse_json(text, name);
   const JsonFields checked(value, name);
   return value;
 }
 
-std::string JsonFields::with_value(const std::string& file, const std::string& path, const json* value,
+std::string JsonFields::with_value(const std::string& file, const std::string& path, const Json* value,
                                    const std::string& what) {
   if (path.empty() && value != nullptr)
     return fmt::format("{}: holds {}; expected a JSON object", file, shown(*value));
@@ -56,19 +56,19 @@ std::string JsonFields::with_value(const std::string& file, const std::string& p
   return fmt::format("{}: \"{}\" is {}; {}", file, path, shown(*value), what);
 }
 
-std::string JsonFields::with_key(const std::string& file, const std::string& path, const json* /*value*/,
+std::string JsonFields::with_key(const std::string& file, const std::string& path, const Json* /*value*/,
                                  const std::string& what) {
   return fmt::format("{}: key '{}': {}", file, path.empty() ? "(top level)" : path, what);
 }
 
-JsonFields::JsonFields(const json& object, std::string file, std::string prefix, Wording wording)
+JsonFields::JsonFields(const Json& object, std::string file, std::string prefix, Wording wording)
     : object_(&object), file_(std::move(file)), prefix_(std::move(prefix)), wording_(wording) {
   if (object.is_object()) return;
   if (!prefix_.empty()) prefix_.pop_back();  // its dot
   throw Error(wording_(file_, prefix_, &object, "expected an object"));
 }
 
-const json* JsonFields::find(std::string_view key) const {
+const Json* JsonFields::find(std::string_view key) const {
   const auto it = object_->find(std::string(key));
   return it == object_->end() || it->is_null() ? nullptr : &*it;
 }
@@ -88,7 +88,7 @@ void JsonFields::fail(std::string_view key, const std::string& what) const {
 template <class T, class Convert>
 std::optional<T> JsonFields::read(std::string_view key, const Convert& convert,
                                   const std::string& expected) const {
-  const json* value = find(key);
+  const Json* value = find(key);
   if (value == nullptr) return std::nullopt;
   std::optional<T> got = convert(*value);
   if (!got) fail(key, "expected " + expected);
@@ -97,39 +97,39 @@ std::optional<T> JsonFields::read(std::string_view key, const Convert& convert,
 
 std::optional<int64_t> JsonFields::integer(std::string_view key, int64_t lo, int64_t hi) const {
   return read<int64_t>(
-      key, [&](const json& v) { return integer_in(v, lo, hi); }, range(lo, hi));
+      key, [&](const Json& v) { return integer_in(v, lo, hi); }, range(lo, hi));
 }
 
 std::optional<double> JsonFields::number(std::string_view key, double lo, double hi) const {
   return read<double>(
-      key, [&](const json& v) { return number_in(v, lo, hi); }, range(lo, hi));
+      key, [&](const Json& v) { return number_in(v, lo, hi); }, range(lo, hi));
 }
 
 std::optional<bool> JsonFields::boolean(std::string_view key) const {
-  const auto convert = [](const json& v) {
+  const auto convert = [](const Json& v) {
     return v.is_boolean() ? std::optional(v.get<bool>()) : std::nullopt;
   };
   return read<bool>(key, convert, "true or false");
 }
 
 std::optional<std::string> JsonFields::string(std::string_view key) const {
-  const auto convert = [](const json& v) {
+  const auto convert = [](const Json& v) {
     return v.is_string() ? std::optional(v.get<std::string>()) : std::nullopt;
   };
   return read<std::string>(key, convert, "a string");
 }
 
-const json* JsonFields::list(std::string_view key, const char* of) const {
-  const json* value = find(key);
+const Json* JsonFields::list(std::string_view key, const char* of) const {
+  const Json* value = find(key);
   if (value != nullptr && !value->is_array()) fail(key, fmt::format("expected a list of {}", of));
   return value;
 }
 
 std::optional<std::vector<double>> JsonFields::numbers(std::string_view key, double lo, double hi) const {
-  const json* items = list(key, "numbers");
+  const Json* items = list(key, "numbers");
   if (items == nullptr) return std::nullopt;
   std::vector<double> numbers;
-  for (const json& item : *items) {
+  for (const Json& item : *items) {
     const auto got = number_in(item, lo, hi);
     if (!got)
       fail(key, fmt::format("item {} is {}, expected {}", numbers.size(), shown(item), range(lo, hi)));
@@ -139,10 +139,10 @@ std::optional<std::vector<double>> JsonFields::numbers(std::string_view key, dou
 }
 
 std::optional<std::vector<std::string>> JsonFields::strings(std::string_view key) const {
-  const json* items = list(key, "strings");
+  const Json* items = list(key, "strings");
   if (items == nullptr) return std::nullopt;
   std::vector<std::string> strings;
-  for (const json& item : *items) {
+  for (const Json& item : *items) {
     if (!item.is_string()) fail(key, fmt::format("item {} is not a string", strings.size()));
     strings.push_back(item.get<std::string>());
   }
@@ -150,10 +150,10 @@ std::optional<std::vector<std::string>> JsonFields::strings(std::string_view key
 }
 
 std::optional<std::vector<int64_t>> JsonFields::integers(std::string_view key, int64_t lo, int64_t hi) const {
-  const json* value = find(key);
+  const Json* value = find(key);
   if (value == nullptr) return std::nullopt;
   std::vector<int64_t> list;
-  for (const json& item : value->is_array() ? *value : json::array({*value})) {
+  for (const Json& item : value->is_array() ? *value : Json::array({*value})) {
     const auto got = integer_in(item, lo, hi);
     if (!got) fail(key, fmt::format("expected {}, or a list of such integers", range(lo, hi)));
     list.push_back(*got);
@@ -162,17 +162,17 @@ std::optional<std::vector<int64_t>> JsonFields::integers(std::string_view key, i
 }
 
 std::optional<JsonFields> JsonFields::object(std::string_view key) const {
-  const json* value = find(key);
+  const Json* value = find(key);
   if (value == nullptr) return std::nullopt;
   if (!value->is_object()) fail(key, "expected an object");
   return JsonFields(*value, file_, path(key) + ".", wording_);
 }
 
 std::optional<std::vector<JsonFields>> JsonFields::objects(std::string_view key) const {
-  const json* items = list(key, "objects");
+  const Json* items = list(key, "objects");
   if (items == nullptr) return std::nullopt;
   std::vector<JsonFields> objects;
-  for (const json& item : *items)
+  for (const Json& item : *items)
     objects.emplace_back(item, file_, fmt::format("{}[{}].", path(key), objects.size()), wording_);
   return objects;
 }
@@ -184,7 +184,7 @@ std::vector<std::string> JsonFields::keys() const {
 }
 
 bool JsonFields::holds_object(std::string_view key) const {
-  const json* value = find(key);
+  const Json* value = find(key);
   return value != nullptr && value->is_object();
 }
 

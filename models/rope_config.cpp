@@ -13,7 +13,7 @@ namespace lariat {
 namespace {
 
 constexpr double kMinFactor = 1e-6, kMaxFactor = 1e6, kMaxTheta = 1e15;
-constexpr int64_t kMaxContext = INT32_MAX;
+constexpr int64_t kMaxPositions = INT32_MAX;
 
 void warn(const JsonFields& object, const RopeContext& context, std::string_view key,
           const std::string& what) {
@@ -31,7 +31,7 @@ double read_theta(const JsonFields& object, double missing) {
 void check_sections(const JsonFields& object, const RopeContext& context) {
   int64_t pairs = 0;
   for (const int64_t section :
-       object.integers("mrope_section", 0, kMaxContext).value_or(std::vector<int64_t>{}))
+       object.integers("mrope_section", 0, kMaxPositions).value_or(std::vector<int64_t>{}))
     pairs += section;
   if (pairs != 0 && 2 * pairs != context.head_dim)
     object.fail("mrope_section", "the sections have " + std::to_string(pairs) + " pairs, and a head has " +
@@ -95,7 +95,7 @@ double parse_factor(const JsonFields& object, const RopeContext& context, const 
 // and the others do not use it; ntk and dynamic-yarn are read like yarn.
 int64_t parse_original_ctx(const JsonFields& object, const RopeContext& context, RopeType type) {
   const char* key = "original_max_position_embeddings";
-  const auto own = object.integer(key, 1, kMaxContext);
+  const auto own = object.integer(key, 1, kMaxPositions);
   if (type == RopeType::kDynamic) {
     const int64_t max = context.max_position_embeddings;
     if (own.value_or(max) != max || context.original_ctx.value_or(max) != max) {
@@ -184,8 +184,8 @@ std::string longer_than_trained(const RopeScaling& rope) {
 // and max_position_embeddings count; the head's size is the model's.
 RopeScaling read_preset(const std::filesystem::path& file, const RopeScaling& own,
                         std::optional<int64_t> original_ctx) {
-  const nlohmann::json json = read_json_object(file);
-  const JsonFields fields(json, file.string());
+  const nlohmann::json object = read_json_object(file);
+  const JsonFields fields(object, file.string());
   RopeContext context = context_of(own);
   context.original_ctx = original_ctx;  // --rope-original-ctx beats the file
   const bool is_config = fields.has("rope_scaling") || fields.has("rope_parameters");
@@ -319,9 +319,9 @@ RopeScaling read_rope(const JsonFields& config, RopeContext context) {
     if (config.boolean(key).value_or(false) && !context.rules.interleaved)
       warn(config, context, key, "heeded: pairs are (2i, 2i + 1); transformers ignores the key here");
   }
-  const auto l0 = config.integer("original_max_position_embeddings", 1, kMaxContext);
+  const auto l0 = config.integer("original_max_position_embeddings", 1, kMaxPositions);
   if (!context.original_ctx) context.original_ctx = l0 ? l0 : context.rules.original_ctx;
-  if (const auto max = config.integer("max_position_embeddings", 1, kMaxContext))
+  if (const auto max = config.integer("max_position_embeddings", 1, kMaxPositions))
     context.max_position_embeddings = *max;
   RopeScaling rope = parse_rope_scaling(object, context);
   if (rope.partial_rotary_factor < 1.0 && rope.type != RopeType::kProportional && !context.rules.partial) {

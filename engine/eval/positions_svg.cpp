@@ -112,7 +112,7 @@ std::string draw_rope(const Chart& chart, const RopeScaling& rope, const std::st
 constexpr double kEdges[] = {-0.1, 0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0};
 constexpr int kColours = std::size(kEdges), kNegative = 2;
 
-int colour_of(double score) {
+int stripe_colour(double score) {
   return std::min<int>(static_cast<int>(std::upper_bound(kEdges, std::end(kEdges), score) - kEdges),
                        kColours - 1);
 }
@@ -132,8 +132,8 @@ std::string draw_map(const RopeScaling& rope, int64_t tokens, double left, doubl
   std::string svg = fmt::format("<g transform=\"translate({} {}) scale({:g})\" class=\"map\">\n",
                                 svg_number(left), svg_number(top), kMapSize / kStripes);
   for (int from = 0, to = 0; from < kStripes; from = to) {
-    const int colour = colour_of(scores[static_cast<size_t>(from)]);
-    while (to < kStripes && colour_of(scores[static_cast<size_t>(to)]) == colour) ++to;
+    const int colour = stripe_colour(scores[static_cast<size_t>(from)]);
+    while (to < kStripes && stripe_colour(scores[static_cast<size_t>(to)]) == colour) ++to;
     svg += fmt::format("<path {0} d=\"M0 {1}L{2} {5}H{3}L0 {4}Z\"/>\n", paint(colour), from, kStripes - from,
                        kStripes - to, to, kStripes);
   }

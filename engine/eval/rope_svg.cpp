@@ -17,7 +17,7 @@ namespace {
 constexpr double kWidth = 980.0, kLeft = 72.0, kRight = 956.0;
 
 // One curve: a way to stretch the model, or several that come to the same.
-struct Series {
+struct Curve {
   std::string label, style;  // style: a CSS class below
   std::vector<double> inv_freq;
 };
@@ -31,7 +31,7 @@ std::string pair_ticks(const Chart& chart) {
 
 // value(inv_freq, pair) of every pair that rotates, by pair.
 template <typename F>
-std::string pair_curve(const Chart& chart, const Series& series, const F& value) {
+std::string pair_curve(const Chart& chart, const Curve& series, const F& value) {
   Points points;
   for (size_t i = 0; i < series.inv_freq.size(); ++i) {
     if (series.inv_freq[i] > 0.0) points.emplace_back(static_cast<double>(i), value(series.inv_freq[i], i));
@@ -41,7 +41,7 @@ std::string pair_curve(const Chart& chart, const Series& series, const F& value)
 
 // For light and dark pages, alone or embedded, and for viewers without CSS variables. Curves that lie on each
 // other differ in their dashes.
-const char* const kStyle = R"(<style>
+const char* const kRopeStyle = R"(<style>
 text { font: 13px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill: #1f2328; }
 .title { font-size: 21px; font-weight: 650; } .head { font-size: 15px; font-weight: 650; }
 .note, .tick, .sub { fill: #59636e; } .tick, .mark { font-size: 12px; }
@@ -82,13 +82,13 @@ double factor_of(const RopeScaling& rope, double length) {
 }
 
 // Every type that is made of a factor alone, at `factor`, and `rope` itself at `length`.
-std::vector<Series> make_series(const RopeScaling& rope, double length, double factor) {
+std::vector<Curve> make_series(const RopeScaling& rope, double length, double factor) {
   RopeScaling whole = rope;  // a proportional head counts all its pairs, rotating or not
   if (rope.type == RopeType::kProportional) whole.partial_rotary_factor = 1.0;
-  std::vector<Series> all{
+  std::vector<Curve> all{
       {"no scaling", "plain", rope_unscaled(rope_of_type(whole, RopeType::kDefault)).inv_freq}};
   const auto add = [&](const std::string& label, const std::string& style, std::vector<double> inv_freq) {
-    for (Series& s : all) {
+    for (Curve& s : all) {
       if (!same(s.inv_freq, inv_freq)) continue;
       s.label += label.empty() ? " (chosen)" : " = " + label;
       if (label.empty()) s.style += " chosen";
@@ -113,17 +113,17 @@ std::vector<Series> make_series(const RopeScaling& rope, double length, double f
 }
 
 // The class of the curve that is `rope` itself.
-std::string chosen_style(const std::vector<Series>& all) {
-  for (const Series& s : all) {
+std::string chosen_style(const std::vector<Curve>& all) {
+  for (const Curve& s : all) {
     if (s.style.ends_with(" chosen")) return s.style;
   }
   return all.front().style;
 }
 
-std::string draw_ratios(const std::vector<Series>& all, Chart chart) {
+std::string draw_ratios(const std::vector<Curve>& all, Chart chart) {
   const auto& plain = all.front().inv_freq;
   double low = 0.5;
-  for (const Series& s : all) {
+  for (const Curve& s : all) {
     for (size_t i = 0; i < s.inv_freq.size(); ++i) {
       if (s.inv_freq[i] > 0.0) low = std::min(low, s.inv_freq[i] / plain[i]);
     }
@@ -136,16 +136,16 @@ std::string draw_ratios(const std::vector<Series>& all, Chart chart) {
   for (double o = 0.0; std::exp2(-o) >= low / 1.1; o += step)
     svg += chart.tick_up(std::exp2(-o), o == 0.0 ? "1" : fmt::format("1/{:.0f}", std::exp2(o)));
   svg += pair_ticks(chart);
-  for (const Series& s : all) {
+  for (const Curve& s : all) {
     svg += pair_curve(chart, s, [&](double inv_freq, size_t pair) { return inv_freq / plain[pair]; });
   }
   return svg;
 }
 
-std::string draw_wavelengths(const std::vector<Series>& all, double l0, double reach, Chart chart) {
+std::string draw_wavelengths(const std::vector<Curve>& all, double l0, double reach, Chart chart) {
   const auto wavelength = [](double inv_freq, size_t) { return 2.0 * std::numbers::pi / inv_freq; };
   double longest = reach * 1.6;
-  for (const Series& s : all) {
+  for (const Curve& s : all) {
     for (const double f : s.inv_freq) {
       if (f > 0.0) longest = std::max(longest, wavelength(f, 0));
     }
@@ -160,14 +160,14 @@ std::string draw_wavelengths(const std::vector<Series>& all, double l0, double r
                                       : fmt::format("{:.0e}", v));
   svg += pair_ticks(chart);
   for (const double v : {l0, reach}) svg += chart.across_at(v, "rule");
-  for (const Series& s : all) svg += pair_curve(chart, s, wavelength);
+  for (const Curve& s : all) svg += pair_curve(chart, s, wavelength);
   // Where the curves are not: slow pairs lie above the original context, fast ones below the stretched one.
   svg += svg_text(chart.right - 8, chart.y(l0) + 16, "end", "mark", "original " + grouped(l0));
   return svg +
          svg_text(chart.left + 8, chart.y(reach) - 7, "start", "mark", "stretched to " + grouped(reach));
 }
 
-std::string draw_decay(const std::vector<Series>& all, double l0, double reach, Chart chart) {
+std::string draw_decay(const std::vector<Curve>& all, double l0, double reach, Chart chart) {
   chart.across = {1.0, reach, true};
   std::string svg =
       svg_heading(chart, "Long-range decay",
@@ -185,7 +185,7 @@ std::string draw_decay(const std::vector<Series>& all, double l0, double reach, 
   const size_t pairs = all.front().inv_freq.size();
   svg +=
       chart.curve("curve sinus", over_distances(reach, [&](double m) { return sinusoidal_decay(pairs, m); }));
-  for (const Series& s : all) {
+  for (const Curve& s : all) {
     svg += chart.curve("curve " + s.style,
                        over_distances(reach, [&](double m) { return rope_decay(s.inv_freq, m); }));
   }
@@ -194,7 +194,7 @@ std::string draw_decay(const std::vector<Series>& all, double l0, double reach, 
 
 // Labels in rows, the first at `y`, which becomes the last one's. A character of 13 px system-ui is 7 px wide
 // on average.
-std::string draw_legend(const std::vector<Series>& all, double& y) {
+std::string draw_legend(const std::vector<Curve>& all, double& y) {
   std::string svg;
   double x = kLeft;
   const auto item = [&](const std::string& style, const std::string& label) {
@@ -207,7 +207,7 @@ std::string draw_legend(const std::vector<Series>& all, double& y) {
     svg += svg_text(x + 34.0, y, "start", "label", label);
     x += width;
   };
-  for (const Series& s : all) item(s.style, s.label);
+  for (const Curve& s : all) item(s.style, s.label);
   item("sinus", "sinusoidal positions (decay only)");
   return svg;
 }
@@ -250,7 +250,7 @@ double sinusoidal_decay(size_t pairs, double distance) {
 std::string rope_svg(const RopeScaling& rope, double length) {
   const double factor = factor_of(rope, length), l0 = static_cast<double>(rope.original_ctx);
   const double reach = std::max(factor * l0, 10.0);
-  const std::vector<Series> all = make_series(rope, length, factor);
+  const std::vector<Curve> all = make_series(rope, length, factor);
   std::string body = svg_text(kLeft, 42, "start", "title",
                               fmt::format("RoPE scalings at {:.4g} times the original context", factor)) +
                      svg_text(kLeft, 66, "start", "sub",
@@ -270,7 +270,7 @@ std::string rope_svg(const RopeScaling& rope, double length) {
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
       "height=\"{1:.0f}\" role=\"img\" aria-label=\"RoPE scalings compared\">\n"
       "{2}<rect class=\"paper\" width=\"{0:.0f}\" height=\"{1:.0f}\"/>\n{3}</svg>\n",
-      kWidth, bottom, kStyle, body);
+      kWidth, bottom, kRopeStyle, body);
 }
 
 }  // namespace lariat

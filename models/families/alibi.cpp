@@ -14,7 +14,7 @@ Defaults alibi_defaults() {
   return defaults;
 }
 
-ModelSpec read_common(const JsonFields& config, const Defaults& defaults) {
+ModelSpec read_any_alibi(const JsonFields& config, const Defaults& defaults) {
   ModelSpec spec = read_decoder(config, defaults);
   spec.layer_norm = true;
   for (LayerSpec& layer : spec.layers) layer.feed_forward.gated = false;
@@ -42,7 +42,7 @@ ModelSpec read_bloom(const JsonFields& config) {
   defaults.activation = "gelu_pytorch_tanh";
   defaults.bos_token_id = 1;
   defaults.eos_token_id = 2;
-  ModelSpec spec = read_common(config, defaults);
+  ModelSpec spec = read_any_alibi(config, defaults);
   spec.norm_bias = spec.embedding_norm = true;
   for (LayerSpec& layer : spec.layers)
     layer.attention.qkv_bias = layer.attention.o_bias = layer.feed_forward.bias = true;
@@ -70,7 +70,7 @@ ModelSpec read_mpt(const JsonFields& config) {
   defaults.keys.n_heads = "n_heads|num_attention_heads";
   defaults.keys.max_position_embeddings = "max_seq_len";
   defaults.activation = "gelu";
-  ModelSpec spec = read_common(config, defaults);
+  ModelSpec spec = read_any_alibi(config, defaults);
   refuse_other(config, "expansion_ratio", config.integer("expansion_ratio", 1, 1000).value_or(4) != 4);
   refuse_other(config, "no_bias", !config.boolean("no_bias").value_or(true));
   double bias_max = 8.0;

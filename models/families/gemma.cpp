@@ -25,7 +25,7 @@ Defaults gemma_defaults() {
   return defaults;
 }
 
-ModelSpec read_common(const JsonFields& config, const Defaults& defaults) {
+ModelSpec read_any_gemma(const JsonFields& config, const Defaults& defaults) {
   ModelSpec spec = read_decoder(config, defaults);
   spec.norm_plus_one = true;
   spec.embedding_multiplier = static_cast<float>(std::sqrt(static_cast<double>(spec.hidden_size)));
@@ -61,13 +61,13 @@ ModelSpec read_gemma(const JsonFields& config) {
   defaults.n_heads = defaults.n_kv_heads = 16;
   const bool gelu = config.string("hidden_act").value_or("gelu") == "gelu";
   defaults.activation_key = gelu ? "" : "hidden_act";
-  ModelSpec spec = read_common(config, defaults);
+  ModelSpec spec = read_any_gemma(config, defaults);
   check_sliding_layers(config, spec);
   return spec;
 }
 
 ModelSpec read_gemma2(const JsonFields& config) {
-  ModelSpec spec = read_common(config, gemma_defaults());
+  ModelSpec spec = read_any_gemma(config, gemma_defaults());
   read_second(config, spec);
   const float cap = read_cap(config, "attn_logit_softcapping", 50.0);
   for (LayerSpec& layer : spec.layers) layer.attention.softcap = cap;
@@ -83,7 +83,7 @@ ModelSpec read_gemma3(const JsonFields& config) {
   defaults.max_position_embeddings = 131072;
   defaults.rope_theta = 1e6;
   defaults.local_rope_theta = config.number("rope_local_base_freq", 1.0, 1e15).value_or(1e4);
-  ModelSpec spec = read_common(config, defaults);
+  ModelSpec spec = read_any_gemma(config, defaults);
   read_second(config, spec);
   for (LayerSpec& layer : spec.layers) layer.attention.qk_norm = QkNorm::kPerHead;
   spec.logits_softcap = read_cap(config, "final_logit_softcapping", 0.0);

@@ -12,7 +12,7 @@ namespace lariat {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using Json = nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr uint64_t kMaxTemplateBytes = uint64_t{1} << 20;
@@ -25,7 +25,7 @@ constexpr uint64_t kMaxTemplateBytes = uint64_t{1} << 20;
 }
 
 // Of an object, what stands under `key`: a text, or the "content" of an added token.
-std::optional<std::string> token_text(const json& object, const char* key) {
+std::optional<std::string> token_text(const Json& object, const char* key) {
   const auto at = object.find(key);
   if (at == object.end()) return std::nullopt;
   if (at->is_string()) return at->get<std::string>();
@@ -36,7 +36,7 @@ std::optional<std::string> token_text(const json& object, const char* key) {
 }
 
 // As transformers has them in special_tokens_map.
-void add_special_tokens(const json& object, ordered_json& variables) {
+void add_special_tokens(const Json& object, ordered_json& variables) {
   for (const char* key :
        {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
     if (auto text = token_text(object, key)) variables[key] = *std::move(text);
@@ -44,22 +44,22 @@ void add_special_tokens(const json& object, ordered_json& variables) {
 }
 
 // A "chat_template": a text, or several with names.
-std::optional<std::string> template_text(const json& object, const std::string& file) {
+std::optional<std::string> template_text(const Json& object, const std::string& file) {
   const auto at = object.find("chat_template");
   if (at == object.end() || at->is_null()) return std::nullopt;
   if (at->is_string()) return at->get<std::string>();
   if (at->is_object() && at->contains("default") && at->at("default").is_string())
     return at->at("default").get<std::string>();
-  for (const json& entry : at->is_array() ? *at : json::array()) {
-    if (entry.is_object() && entry.value("name", json()) == "default" &&
-        entry.value("template", json()).is_string())
+  for (const Json& entry : at->is_array() ? *at : Json::array()) {
+    if (entry.is_object() && entry.value("name", Json()) == "default" &&
+        entry.value("template", Json()).is_string())
       return entry.at("template").get<std::string>();
   }
   throw Error(file + ": key 'chat_template': expected a text or a list with a template named \"default\"");
 }
 
-json read_object(const fs::path& file) {
-  json value = fs::exists(file) ? read_json(file) : json::object();
+Json read_object(const fs::path& file) {
+  Json value = fs::exists(file) ? read_json(file) : Json::object();
   if (!value.is_object()) throw Error(file.string() + ": expected a JSON object");
   return value;
 }
@@ -90,7 +90,7 @@ std::string where(const fs::path& file, size_t message) {
 
 std::optional<ChatTemplate> ChatTemplate::load(const fs::path& model_dir) {
   const fs::path config_file = model_dir / "tokenizer_config.json";
-  const json config = read_object(config_file);
+  const Json config = read_object(config_file);
   ordered_json variables = ordered_json::object();
   add_special_tokens(config, variables);
   if (!config.contains("added_tokens_decoder"))

@@ -12,7 +12,7 @@
 namespace lariat::tok {
 namespace {
 
-using Kind = DecodeStep::Kind;
+using DecodeKind = DecodeStep::Kind;
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 // Of one token: a chain of replacements could double it again and again.
 constexpr size_t kMaxReplaced = size_t{1} << 20;
@@ -40,7 +40,7 @@ DecodeChain::DecodeChain(const std::vector<DecodeStep>& steps) {
         step.keep_good_bytes ? Utf8Assembler::Replace::kPerByte : Utf8Assembler::Replace::kPerPrefix;
     states_.push_back(
         {.step = &step, .fused = fused, .strip_left = step.start, .run = {}, .utf8 = Utf8Assembler(replace)});
-    fused |= step.kind == Kind::kFuse || step.kind == Kind::kByteLevel;
+    fused |= step.kind == DecodeKind::kFuse || step.kind == DecodeKind::kByteLevel;
   }
 }
 
@@ -51,7 +51,7 @@ void DecodeChain::feed(size_t index, std::string_view token, std::string& out) {
   }
   State& state = states_[index];
   switch (state.step->kind) {
-    case Kind::kReplace: {
+    case DecodeKind::kReplace: {
       const std::string text = replace_all(token, state.step->pattern, state.step->content);
       if (text.size() > std::max(kMaxReplaced, token.size())) {
         throw Error(fmt::format(
@@ -60,22 +60,22 @@ void DecodeChain::feed(size_t index, std::string_view token, std::string& out) {
       feed(index + 1, text, out);
       break;
     }
-    case Kind::kByteFallback:
+    case DecodeKind::kByteFallback:
       byte_fallback(index, token, out);
       break;
-    case Kind::kFuse:
+    case DecodeKind::kFuse:
       feed(index + 1, token, out);
       break;
-    case Kind::kStrip:
+    case DecodeKind::kStrip:
       state.fused ? strip_stream(index, token, out) : strip_token(index, token, out);
       break;
-    case Kind::kMetaspace:
+    case DecodeKind::kMetaspace:
       metaspace(index, token, out);
       break;
-    case Kind::kByteLevel:
+    case DecodeKind::kByteLevel:
       byte_level(index, token, out);
       break;
-    case Kind::kJoin:
+    case DecodeKind::kJoin:
       if (state.seen++ > 0) feed(index + 1, state.step->content, out);
       feed(index + 1, token, out);
       break;
@@ -84,9 +84,9 @@ void DecodeChain::feed(size_t index, std::string_view token, std::string& out) {
 
 void DecodeChain::finish(std::string& out) {
   for (size_t i = 0; i < states_.size(); ++i) {
-    const Kind kind = states_[i].step->kind;
-    if (kind == Kind::kByteFallback) end_run(i, out);
-    if (kind == Kind::kByteLevel) {
+    const DecodeKind kind = states_[i].step->kind;
+    if (kind == DecodeKind::kByteFallback) end_run(i, out);
+    if (kind == DecodeKind::kByteLevel) {
       std::string text;
       states_[i].utf8.finish(text);
       if (!text.empty()) feed(i + 1, text, out);

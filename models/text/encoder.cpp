@@ -5,7 +5,7 @@
 namespace lariat::tok {
 
 // A whole text is fed in windows of this size: small enough to stay in the cache through all stages.
-static constexpr size_t kWindow = size_t{256} << 10;
+static constexpr size_t kBytesAtATime = size_t{256} << 10;
 
 // A text on its way through the pipeline. Each stage keeps what it cannot decide yet and passes the rest on:
 //
@@ -69,8 +69,8 @@ void EncoderState::open_text(std::vector<int32_t>& out) {
 
 void EncoderState::push(std::string_view text, std::vector<int32_t>& out) {
   open_text(out);
-  for (size_t at = 0; at < text.size(); at += kWindow) {
-    utf8_.push(text.substr(at, kWindow), raw_);
+  for (size_t at = 0; at < text.size(); at += kBytesAtATime) {
+    utf8_.push(text.substr(at, kBytesAtATime), raw_);
     take_raw(false, out);
   }
 }

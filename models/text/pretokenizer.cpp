@@ -7,7 +7,7 @@
 namespace lariat::tok {
 namespace {
 
-using Kind = PreTokenizeStep::Kind;
+using PreTokenizeKind = PreTokenizeStep::Kind;
 
 struct Piece {
   size_t begin, end;
@@ -89,7 +89,7 @@ Pieces find_pieces(const PreTokenizeStep& step, std::string_view text, RegexScra
     Matches matches{*step.regex, text, 0, false, scratch};
     size_t begin = 0, end = 0;
     while (matches.next(begin, end) == Regex::Found::kMatch) add(begin, end);
-  } else if (step.kind == Kind::kDigits) {
+  } else if (step.kind == PreTokenizeKind::kDigits) {
     for (size_t at = 0; at < text.size();) {
       const Utf8Step c = utf8_step(text, at);
       if (is_numeric(c.value)) add(at, at + c.length);
@@ -115,8 +115,8 @@ struct Splitter {
     if (piece.empty()) return;
     if (index == steps.size()) return sink(piece);
     const PreTokenizeStep& step = steps[index];
-    if (step.kind == Kind::kMetaspace) return metaspace(index, piece, first);
-    if (step.kind == Kind::kByteLevel && step.add_prefix_space && index > 0 && piece[0] != ' ')
+    if (step.kind == PreTokenizeKind::kMetaspace) return metaspace(index, piece, first);
+    if (step.kind == PreTokenizeKind::kByteLevel && step.add_prefix_space && index > 0 && piece[0] != ' ')
       return split(index, std::string(1, ' ').append(piece), first);
     split(index, piece, first);
   }
@@ -133,7 +133,7 @@ struct Splitter {
 
   void split(size_t index, std::string_view text, bool first) const {
     const PreTokenizeStep& step = steps[index];
-    if (step.kind == Kind::kByteLevel && !step.regex) return run(index + 1, text, first);
+    if (step.kind == PreTokenizeKind::kByteLevel && !step.regex) return run(index + 1, text, first);
     for (const Piece& piece : merge_pieces(find_pieces(step, text, scratch), step.behavior)) {
       if (!piece.match)
         run(index + 1, text.substr(piece.begin, piece.end - piece.begin), first && piece.begin == 0);
@@ -144,7 +144,7 @@ struct Splitter {
 }  // namespace
 
 bool PreTokenizer::wants_prefix_space(std::string_view text) const {
-  return !steps_.empty() && steps_[0].kind == Kind::kByteLevel && steps_[0].add_prefix_space &&
+  return !steps_.empty() && steps_[0].kind == PreTokenizeKind::kByteLevel && steps_[0].add_prefix_space &&
          !text.empty() && text[0] != ' ';
 }
 
