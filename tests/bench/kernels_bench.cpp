@@ -1,7 +1,11 @@
 // How fast the CPU ops run: bytes of cache per second where memory is the limit, FLOP/s where arithmetic is.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
+#include <chrono>
+
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/quant_matmul.h"
 #include "tests/bench/noise_cache.h"
 
@@ -76,6 +80,62 @@ void MatmulDecode(benchmark::State& state) { multiply(state, 1, 40960, 2048); }
 BENCHMARK(MatmulDecode)->ArgsProduct({{1, 2}, {0, 1, 2, 3, 4}})->UseRealTime();
 void MatmulPrefill(benchmark::State& state) { multiply(state, 512, 5632, 2048); }
 BENCHMARK(MatmulPrefill)->ArgsProduct({{1, 2}, {0, 1, 2, 3, 4}})->UseRealTime();
+
+// The sum of four streams of 64-bit words side by side, a few hundred bytes of one after the other: nothing
+// reads memory faster here.
+uint64_t read_all(const void* data, size_t bytes) {
+  using Vector [[gnu::vector_size(32), gnu::aligned(8), gnu::may_alias]] = uint64_t;
+  constexpr size_t kStreams = 4, kVectors = 8;
+  const size_t run = bytes / sizeof(Vector) / kStreams / kVectors * kVectors;
+  const auto* from = static_cast<const Vector*>(data);
+  Vector sum = {}, other = {};
+  for (size_t i = 0; i < run; i += kVectors) {
+    for (size_t s = 0; s < kStreams; ++s) {
+      for (size_t j = 0; j < kVectors; j += 2) {
+        sum += from[s * run + i + j];
+        other += from[s * run + i + j + 1];
+      }
+    }
+  }
+  sum += other;
+  return sum[0] + sum[1] + sum[2] + sum[3];
+}
+
+// MatmulDecode and a plain read of the same bytes by as many threads, in turn: of_read is the median of how
+// fast the product reads them beside that, whatever others on the host do to both.
+void MatmulDecodeBesideRead(benchmark::State& state) {
+  const auto threads = static_cast<int>(state.range(0));
+  const auto dtype = static_cast<DType>(state.range(1));
+  const int64_t n = 40960, k = 2048;
+  CpuBackend cpu(threads);
+  const Tensor host(cpu, Rng(5).normals(n * k), n, k, is_quantized(dtype) ? DType::kBF16 : dtype);
+  const Weight weight = cpu.load_weight(host.view(), dtype);
+  const Tensor x(cpu, Rng(6).normals(k), 1, k), out(cpu, 1, n);
+  const DType compute = dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
+  const size_t share = stored_bytes(weight.matrix) / static_cast<size_t>(threads) / 64 * 64;
+  const auto seconds = [](const auto& body) {
+    const auto start = std::chrono::steady_clock::now();
+    body();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  std::vector<double> ratios;
+  for (auto _ : state) {
+    const double read = seconds([&] {
+      for_tasks(threads, threads, [&](int64_t part, int) {
+        const char* mine = static_cast<const char*>(weight.matrix.data) + static_cast<size_t>(part) * share;
+        benchmark::DoNotOptimize(read_all(mine, share));
+      });
+    });
+    const double product = seconds([&] { cpu.matmul(x.view(), weight.matrix, {}, compute, out.view()); });
+    ratios.push_back(read / product);
+    state.SetIterationTime(product);
+  }
+  std::nth_element(ratios.begin(), ratios.begin() + static_cast<int64_t>(ratios.size() / 2), ratios.end());
+  state.counters["of_read"] = ratios[ratios.size() / 2];
+  state.SetLabel(std::string(name_of(dtype)));
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(stored_bytes(weight.matrix)));
+}
+BENCHMARK(MatmulDecodeBesideRead)->ArgsProduct({{1, 2}, {0, 1, 2, 3, 4}})->UseManualTime();
 
 // The same for a token of a model with experts: its products with 8 of as many experts of [n, 2048] as weigh
 // what MatmulDecode reads, another 8 each time.
