@@ -17,14 +17,14 @@
 //   bf16  f16    2          nothing
 //   bf16  bf16   1          nothing
 //
-// Quantised weights, q and a scale of 8 bits each, are rounded to bf16 and take one product with rounded x,
-// whatever compute is: a product is off by up to 2^-9 (x) and 2^-9 (w) of itself, where the product of
-// integers rounds x to 1/254 of the largest of 32.
-//
 // That is the order of what one addition in f32 costs, and the sums need far fewer of those than one for each
 // column, since the tiles add up 16 products at a time from zero: on the whole the error is smaller than that
 // of f32 multiply-adds (tests/kernels/amx_test.cpp compares them). Subnormal parts and products are taken for
 // zero: x w is off by some 2^-126 (|x| + |w| + 1) more.
+//
+// Quantised weights, q and a scale of 8 bits each, are rounded to bf16 and take one product with rounded x,
+// whatever compute is: a product is off by up to 2^-9 (x) and 2^-9 (w) of itself, where the product of
+// integers rounds x to 1/254 of the largest of 32.
 namespace lariat::cpu {
 
 // A part of x times a part of w, counted from the largest.
