@@ -194,18 +194,20 @@ class AmxProduct {
     const int64_t step = ceil_div(kAmxBlock, x_blocks_), row = std::min(ahead.rows, x * step);
     const int64_t steps = now.tiles / 2 * cut_.parts.n, shares = now.count * x_blocks_;
     const bool last = now.block + 1 == cut_.column_blocks();
-    // Quantised, 16 rows lie in one stream, which the processor fetches ahead by itself.
-    const bool rows_apart = !is_quantized(w_.dtype);
     const int64_t lines = last ? 0 : x_blocks_ * cut_.tiles(now.block + 1) * cut_.parts.x * (kPartBytes / 64);
     const int64_t share = ceil_div(lines, shares * steps) * steps;
     const int64_t first = std::min(lines, (now.index * x_blocks_ + x) * share);
-    return {rows_apart ? w_at(ahead.row + row, ahead.block * cut_.block_columns) : nullptr,
-            last ? nullptr : packed_x(now.block + 1, 0) + first * 64,
-            rows_apart ? std::min(ahead.rows - row, step) : 0,
-            rows_apart ? w_.stride * element() : 0,
-            rows_apart ? ahead.tiles / 2 * kTileColumns * element() / 64 : 0,
-            std::min(share, lines - first),
-            share / steps};
+    AmxAhead fetch{};
+    if (!last) fetch.x = packed_x(now.block + 1, 0) + first * 64;
+    fetch.x_lines = std::min(share, lines - first);
+    fetch.x_step = share / steps;
+    // Quantised, 16 rows lie in one stream, which the processor fetches ahead by itself.
+    if (is_quantized(w_.dtype)) return fetch;
+    fetch.w = w_at(ahead.row + row, ahead.block * cut_.block_columns);
+    fetch.rows = std::min(ahead.rows - row, step);
+    fetch.stride = w_.stride * element();
+    fetch.lines = ahead.tiles / 2 * kTileColumns * element() / 64;
+    return fetch;
   }
 
   // Packed x: [block of columns][block of 32 rows][tile of columns][part][2 tiles].

@@ -116,8 +116,8 @@ double measure_read_bandwidth(int threads) {
 double measure_gemm_peak(DType dtype, int threads) {
   constexpr int64_t kRepetitions = 1000000;
   const bool amx = cpu::has_amx_bf16();
-  const bool float_x = dtype != DType::kBF16 && !is_quantized(dtype);
-  const int64_t products = amx ? cpu::AmxParts(DType::kBF16, float_x ? DType::kF32 : DType::kBF16).n : 1;
+  const DType w = is_quantized(dtype) ? dtype : DType::kBF16;
+  const int64_t products = amx ? cpu::AmxParts(w, dtype).n : 1;
   const bool bf16 = dtype == DType::kBF16 && cpu::has_avx512_bf16();
   const bool bytes = is_quantized(dtype) && cpu::has_avx512_vnni();
   const auto multiply_adds = amx     ? cpu::amx_multiply_adds

@@ -100,7 +100,8 @@ void CudaBackend::gated(const Matrix& x, const Product& gate, const Product& up,
                         DType compute, const Matrix& out) {
   const Product products[] = {{gate.w, gate.bias, out}, up};
   const GemvKind kind = x.rows == 0 ? GemvKind::kNone : gemv_kind(x, products, compute);
-  if (kind == GemvKind::kNone) return Backend::gated(x, gate, up, activation, compute, out);
+  const bool one_launch = kind != GemvKind::kNone && out.dtype == DType::kF32;
+  if (!one_launch) return Backend::gated(x, gate, up, activation, compute, out);
   gemv(kind, x, products, compute, &activation);
 }
 

@@ -146,6 +146,7 @@ TEST_P(QuantMatmul, HonoursStridesAndBias) {
   for (const int64_t m : {1, 5, 17}) check(cpu_, reference_, param(), {m, 72, 100, false, true, 3});
 }
 TEST_P(QuantMatmul, MoreRowsThanAreQuantisedAtATime) {
+  if (on_tiles(1030)) GTEST_SKIP() << "so many rows are products of bf16 here: AmxProcessor.Quantised*";
   check(cpu_, reference_, param(), {1030, 13, 70, false, true});
 }
 TEST_P(QuantMatmul, DoesNotChangeABitWhenRowsAreSplit) {

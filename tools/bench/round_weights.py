@@ -35,10 +35,17 @@ def q8_0(w):
     return (np.round(groups * inverse(d)[:, None]) * d.astype(np.float16).astype(np.float32)[:, None]).reshape(w.shape)
 
 
-def bf16(w, half=0x7fff):
+def upper_half(bits):
+    return (bits & np.uint32(0xffff0000)).view(np.float32)
+
+
+def bf16(w):
     bits = w.astype(np.float32).view(np.uint32)
-    nearest = (bits >> 16 & 1) if half == 0x7fff else 0
-    return ((bits + np.uint32(half) + nearest) & np.uint32(0xffff0000)).view(np.float32)
+    return upper_half(bits + np.uint32(0x7fff) + (bits >> 16 & 1))
+
+
+def bf16_above(w):
+    return upper_half(w.astype(np.float32).view(np.uint32) + np.uint32(0xffff))
 
 
 def q4(w):
@@ -49,7 +56,7 @@ def q4(w):
 
 def q8(w):
     groups = w.reshape(-1, 32)
-    scale = bf16(np.abs(groups).max(1) / np.float32(127), 0xffff)[:, None]
+    scale = bf16_above(np.abs(groups).max(1) / np.float32(127))[:, None]
     return bf16(np.rint(groups * inverse(scale)) * scale).reshape(w.shape)
 
 
