@@ -53,12 +53,18 @@ WorkRate measure_rate(Session& session, int64_t longest) {
   for (int i = 0; i < kProbePasses; ++i) session.decode(sequence, tokens[0]);
   const double one = seconds_since(start) / kProbePasses;
 
-  const auto n = static_cast<double>(count);
+  return rate_of({.tokens = count, .depth = depth, .first = first, .scored = all, .deep = deep, .one = one});
+}
+
+WorkRate rate_of(const Trial& trial) {
+  const auto n = static_cast<double>(trial.tokens), depth = static_cast<double>(trial.depth);
   WorkRate rate;
-  rate.position = depth > 0 ? std::max(0.0, deep - first) / (n * static_cast<double>(depth)) : 0;
-  rate.logits = std::max(0.0, all - first) / n;
-  rate.token = std::max(0.0, first - one) / n;
-  rate.pass = std::max(0.0, one - rate.token - rate.logits);
+  rate.position = depth > 0 ? std::max(0.0, trial.deep - trial.first) / (n * depth) : 0;
+  rate.logits = std::max(0.0, trial.scored - trial.first) / n;
+  rate.token = std::max(0.0, trial.first - trial.one) / n;
+  // A busy machine can make the parts longer than the whole: then a pass is taken for all that it is about.
+  const double rest = trial.one - rate.token - rate.logits;
+  rate.pass = rest > 0 ? rest : trial.one;
   return rate;
 }
 

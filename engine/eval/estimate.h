@@ -19,6 +19,15 @@ struct WorkRate {
 // as far behind others (zeros) as contexts of `longest` tokens ask for, at most 4096.
 WorkRate measure_rate(Session& session, int64_t longest);
 
+// What such a trial took, in seconds: passes of `tokens` tokens with the logits of one, of all, and behind
+// `depth` others, and a pass of one token.
+struct Trial {
+  int64_t tokens = 1, depth = 0;
+  double first = 0, scored = 0, deep = 0, one = 0;
+};
+// Never free: a trial that takes time has a rate that does.
+WorkRate rate_of(const Trial& trial);
+
 // Reading the positions [from, to) of one context in passes of `step` tokens (0: in one), with the logits of
 // `scored` of them. n contexts that read together, `each` tokens of a pass, are n times this with
 // step = n * each.

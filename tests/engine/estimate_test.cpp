@@ -35,6 +35,25 @@ TEST(Estimate, AMachineIsMeasured) {
   EXPECT_EQ(session.pool().pages(), 0);
 }
 
+TEST(Estimate, ATrialIsTakenApart) {
+  const WorkRate rate =
+      rate_of({.tokens = 100, .depth = 1000, .first = 3.0, .scored = 4.0, .deep = 8.0, .one = 1.0});
+  EXPECT_DOUBLE_EQ(rate.token, 0.02);
+  EXPECT_DOUBLE_EQ(rate.logits, 0.01);
+  EXPECT_DOUBLE_EQ(rate.position, 5.0 / (100 * 1000));
+  EXPECT_DOUBLE_EQ(rate.pass, 0.97);
+}
+
+TEST(Estimate, ATrialOnABusyMachineIsNotFree) {
+  // One of the four was held up; the others took what they take.
+  for (const Trial& trial : {Trial{1, 0, 1.0, 9.0, 1.0, 1.0}, Trial{1, 0, 9.0, 9.0, 9.0, 1.0},
+                             Trial{1, 0, 1.0, 1.0, 9.0, 1.0}, Trial{1, 0, 1.0, 1.0, 1.0, 9.0}}) {
+    const WorkRate rate = rate_of(trial);
+    for (const double each : {rate.pass, rate.token, rate.position, rate.logits}) EXPECT_GE(each, 0);
+    EXPECT_GE(seconds_for(rate, 0, 512, 256), 1.0);
+  }
+}
+
 TEST(Estimate, IsSpokenInFewWords) {
   EXPECT_EQ(spoken_duration(0.2), "1 s");
   EXPECT_EQ(spoken_duration(40), "40 s");
