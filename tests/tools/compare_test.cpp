@@ -69,6 +69,25 @@ TEST_F(CompareScript, AlternatesAndPrintsMediansAndRatios) {
   EXPECT_NE(text.find("<!-- /compare -->\nafter\n"), std::string::npos);
 }
 
+// ik_llama.cpp's llama-bench does not know -d.
+TEST_F(CompareScript, AsksAPeerWithoutDepthsInItsOwnWay) {
+  const std::string peer =
+      script("old-bench",
+             "case \"$*\" in *' -d '*) echo 'error: invalid parameter for argument: -d' >&2; exit 1;; esac\n"
+             "case \"$*\" in *'-p 0 -n 0 '*'-gp 8192,32'*) ;; *) exit 7;; esac\n"
+             "echo '[{\"n_prompt\":8192,\"n_gen\":32,\"avg_ts\":5}]'\n");
+  const std::string arguments = "--lariat " + lariat() +
+                                " --config c.json --dtypes q8 --rounds 1 --gen 32 --depths 8192 --gguf q8=/m "
+                                "--peer ik=" +
+                                peer;
+  ASSERT_EQ(run(arguments + " --prompt 0"), 0) << slurp(dir_ / "err");
+  EXPECT_NE(slurp(dir_ / "out").find("| tg32@8192 | q8 | 10.0 (10.0 .. 10.0) | 5.0 (5.0 .. 5.0) | 2.00 |"),
+            std::string::npos)
+      << slurp(dir_ / "out");
+  ASSERT_EQ(run(arguments + " --prompt 512"), 0) << slurp(dir_ / "err");
+  EXPECT_NE(slurp(dir_ / "out").find("exit 1"), std::string::npos) << "it has no prefill behind others";
+}
+
 // The cores are near, then far; then they move during a run, which is done again.
 TEST_F(CompareScript, TellsNearCoresFromFarOnes) {
   const std::string count = (dir_ / "probes").string();

@@ -76,11 +76,18 @@ def lariat_once(args, dtype, depth):
 
 def peer_once(program, model, args, depth):
     """llama-bench -o json: one object per test, with n_prompt, n_gen and avg_ts. It measures no limits."""
-    command = [*shlex.split(program), "-m", model, "-t", str(args.threads), "-p", str(args.prompt), "-n", str(args.gen),
-               "-r", "1", "-o", "json"]
-    if depth > 0:
-        command += ["-d", str(depth)]
-    return {"pp" if test["n_prompt"] > 0 else "tg": test["avg_ts"] for test in run_json(command)}, {}
+    def run(prompt, gen, *depth_options):
+        return run_json([*shlex.split(program), "-m", model, "-t", str(args.threads), "-p", str(prompt), "-n", str(gen),
+                         "-r", "1", "-o", "json", *depth_options])
+
+    try:
+        tests = run(args.prompt, args.gen, *(["-d", str(depth)] if depth > 0 else []))
+    except Died as death:
+        # ik_llama.cpp's has -gp instead: it decodes behind a prompt, and counts only that. Of prefill it has none.
+        if depth == 0 or args.prompt > 0 or "argument: -d" not in death.args[1]:
+            raise
+        return {"tg": run(0, 0, "-gp", f"{depth},{args.gen}")[0]["avg_ts"]}, {}
+    return {"pp" if test["n_prompt"] > 0 else "tg": test["avg_ts"] for test in tests}, {}
 
 
 def programs(args, dtype, depth):
