@@ -101,12 +101,14 @@ uint64_t read_all(const void* data, size_t bytes) {
   return sum[0] + sum[1] + sum[2] + sum[3];
 }
 
-// MatmulDecode and a plain read of the same bytes by as many threads, in turn: of_read is the median of how
-// fast the product reads them beside that, whatever others on the host do to both.
+// A product of one row and a plain read of the same bytes by as many threads, in turn: of_read is the median
+// of how fast the product reads them beside that, whatever others on the host do to both. The bytes are as
+// many for every dtype, and several times what caches hold: a read that they serve has another limit.
+constexpr int64_t kReadBytes = int64_t{160} << 20;
 void MatmulDecodeBesideRead(benchmark::State& state) {
   const auto threads = static_cast<int>(state.range(0));
   const auto dtype = static_cast<DType>(state.range(1));
-  const int64_t n = 40960, k = 2048;
+  const int64_t k = 2048, n = kReadBytes / static_cast<int64_t>(stored_bytes(Matrix(nullptr, dtype, 1, k)));
   CpuBackend cpu(threads);
   const Tensor host(cpu, Rng(5).normals(n * k), n, k, is_quantized(dtype) ? DType::kBF16 : dtype);
   const Weight weight = cpu.load_weight(host.view(), dtype);
