@@ -92,19 +92,18 @@ TEST(CudaMachine, MemoryOfAnotherDeviceIsRefused) {
 
 // The tables of many sequences lie in memory that stays.
 TEST(CudaMachine, AStepOfManySequencesAllocatesNothing) {
-  constexpr int64_t kSequences = 65, kLayers = 32, kHeadDim = 16;
+  constexpr int64_t kMany = 65, kDeep = 32, kNarrow = 16;
   CudaBackend backend;
   std::vector<std::unique_ptr<Cache>> caches;
-  for (int64_t i = 0; i < kSequences; ++i) {
-    caches.push_back(
-        std::make_unique<Cache>(backend, kKvPage, 1, kHeadDim, DType::kF32, DType::kF32, kLayers));
+  for (int64_t i = 0; i < kMany; ++i) {
+    caches.push_back(std::make_unique<Cache>(backend, kKvPage, 1, kNarrow, DType::kF32, DType::kF32, kDeep));
   }
-  const Tensor rows(backend, kSequences, kHeadDim), out(backend, kSequences, kHeadDim);
-  const Tensor cos(backend, kSequences, kHeadDim / 2), sin(backend, kSequences, kHeadDim / 2);
-  const Tensor q_scale(backend, kSequences, 1);
-  const RopeTable rope = {cos.view(), sin.view(), q_scale.view(), kHeadDim, false};
-  const std::vector<double> inv_freq(kHeadDim / 2, 0.1);
-  const std::vector<SequenceRope> ropes(kSequences, {inv_freq, 1.0F});
+  const Tensor rows(backend, kMany, kNarrow), out(backend, kMany, kNarrow);
+  const Tensor cos(backend, kMany, kNarrow / 2), sin(backend, kMany, kNarrow / 2);
+  const Tensor q_scale(backend, kMany, 1);
+  const RopeTable rope = {cos.view(), sin.view(), q_scale.view(), kNarrow, false};
+  const std::vector<double> inv_freq(kNarrow / 2, 0.1);
+  const std::vector<SequenceRope> ropes(kMany, {inv_freq, 1.0F});
   int64_t before = 0;
   for (int64_t position = 0; position < 3; ++position) {
     std::vector<StepSequence> sequences;
