@@ -28,6 +28,12 @@ void Backend::project(const Matrix& x, std::span<const Product> products, DType 
   for (const Product& product : products) matmul(x, product.w, product.bias, compute, product.out);
 }
 
+void Backend::matmul_add_norm(const Matrix& x, const Product& product, DType compute, const Matrix& residual,
+                              float scale, const Norm& norm, const Matrix& out) {
+  matmul(x, product.w, product.bias, compute, product.out);
+  add_norm(residual, product.out, scale, norm, out);
+}
+
 void Backend::gated(const Matrix& x, const Product& gate, const Product& up, Activation activation,
                     DType compute, const Matrix& out) {
   const Product products[] = {gate, up};

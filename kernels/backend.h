@@ -290,8 +290,7 @@ class Backend {
   // out[t] = norm(x[t]). out may be x.
   virtual void norm(const Matrix& x, const Norm& norm, const Matrix& out) = 0;
 
-  // residual[t] += scale * delta[t]; out[t] = norm(residual[t]). out may be delta. No norm: out is not
-  // written.
+  // residual[t] += scale * delta[t]; out[t] = norm(residual[t]), if there is one. out may be delta.
   virtual void add_norm(const Matrix& residual, const Matrix& delta, float scale, const Norm& norm,
                         const Matrix& out) = 0;
 
@@ -308,6 +307,11 @@ class Backend {
 
   // Several products of one x, each as matmul has it; their outs do not overlap. Here: one after the other.
   virtual void project(const Matrix& x, std::span<const Product> products, DType compute);
+
+  // matmul and then add_norm of its out, which may be `out` too. What is left in product.out is not specified
+  // otherwise: a backend may add the product to the residual at once.
+  virtual void matmul_add_norm(const Matrix& x, const Product& product, DType compute, const Matrix& residual,
+                               float scale, const Norm& norm, const Matrix& out);
 
   // A gated linear unit: out = activation(x gate.w^T + gate.bias) * (x up.w^T + up.bias), as project and glu
   // make it. gate.out and up.out are f32 of out's shape, and what is left in them is not specified; out may

@@ -175,30 +175,34 @@ void Decoder::layer(size_t index, const Step& step) {
   const LayerWeights& weights = weights_.layers[index];
   const Matrix ffn_in = ffn_input(index);
   if (layer.parallel) backend_.norm(residual_, weights.ffn_norm, ffn_in);
-  attention_block(index, attention_input(index), step);
-  if (trace_) trace_matrix(backend_, trace_, prefix(index) + "attention", normed_);
-  add_to_residual(layer, weights.attention_post_norm, layer.parallel ? Norm() : weights.ffn_norm, ffn_in);
-  ffn_block(index, ffn_in);
-  if (trace_) trace_matrix(backend_, trace_, prefix(index) + "feed_forward", normed_);
+  const Matrix attended = attention_block(index, attention_input(index), step);
+  add_to_residual({index, "attention", attended, {weights.o_proj, weights.o_bias, normed_}},
+                  weights.attention_post_norm, layer.parallel ? Norm() : weights.ffn_norm, ffn_in);
+  const Matrix inner = ffn_block(index, ffn_in);
   const bool last = index + 1 == spec_.layers.size();
-  add_to_residual(layer, weights.ffn_post_norm,
-                  last ? weights_.norm : weights_.layers[index + 1].attention_norm,
+  add_to_residual({index, "feed_forward", inner, {weights.down_proj, weights.down_bias, normed_}},
+                  weights.ffn_post_norm, last ? weights_.norm : weights_.layers[index + 1].attention_norm,
                   last ? normed_ : attention_input(index + 1));
   if (trace_) trace_matrix(backend_, trace_, prefix(index) + "output", residual_);
 }
 
-// A block's contribution (normed_) joins the residual; the norm in front of what follows, if there is one,
-// goes along and writes `next`.
-void Decoder::add_to_residual(const LayerSpec& layer, const Norm& post_norm, const Norm& next_norm,
+// A block's contribution joins the residual; the norm in front of what follows, if there is one, goes along
+// and writes `next`.
+void Decoder::add_to_residual(const Contribution& from, const Norm& post_norm, const Norm& next_norm,
                               const Matrix& next) {
+  const float scale = spec_.layers[from.layer].residual_multiplier;
+  if (from.x && !post_norm && !trace_) {
+    return backend_.matmul_add_norm(from.x, from.product, compute_, residual_, scale, next_norm, next);
+  }
+  if (from.x) backend_.matmul(from.x, from.product.w, from.product.bias, compute_, normed_);
+  if (trace_) trace_matrix(backend_, trace_, prefix(from.layer) + from.block, normed_);
   if (post_norm) backend_.norm(normed_, post_norm, normed_);
-  backend_.add_norm(residual_, normed_, layer.residual_multiplier, next_norm, next);
+  backend_.add_norm(residual_, normed_, scale, next_norm, next);
 }
 
-// The attention's contribution goes to normed_, which may be `in`.
-void Decoder::attention_block(size_t index, const Matrix& in, const Step& step) {
+// What o_proj makes the attention's contribution of. normed_, which may be `in`, is free then.
+Matrix Decoder::attention_block(size_t index, const Matrix& in, const Step& step) {
   const LayerSpec& layer = spec_.layers[index];
-  const LayerWeights& weights = weights_.layers[index];
   const AttentionSpec& spec = layer.attention;
   const bool by_head = spec.latent && heads_are_cheaper(index, step);
   const Matrix q =
@@ -211,8 +215,7 @@ void Decoder::attention_block(size_t index, const Matrix& in, const Step& step) 
   }
   AttentionParams params{spec.n_heads, spec.scale * score_scale_, spec.sliding_window, spec.softcap, {}};
   if (slopes_.data() != nullptr) params.slopes = f32(slopes_, 1, spec.n_heads);
-  const Matrix values = by_head ? attend_by_head(index, q, params, step) : attend(index, q, params, step);
-  backend_.matmul(values, weights.o_proj, weights.o_bias, compute_, normed_);
+  return by_head ? attend_by_head(index, q, params, step) : attend(index, q, params, step);
 }
 
 // Attention over the cache as it is.
@@ -241,8 +244,9 @@ void Decoder::project(size_t index, const Matrix& in, const Matrix& q) {
   backend_.qkv_to_cache(q, k, v, weights.qkv, table_of(layer.attention.rope), geometry_.layers[index]);
 }
 
-// The feed-forward's contribution goes to normed_, which may be `in`.
-void Decoder::ffn_block(size_t index, const Matrix& in) {
+// What down_proj makes the feed-forward's contribution of; or, with experts, nothing: their contribution is
+// in normed_, which may be `in`.
+Matrix Decoder::ffn_block(size_t index, const Matrix& in) {
   const FeedForwardSpec& spec = spec_.layers[index].feed_forward;
   const LayerWeights& weights = weights_.layers[index];
   if (spec.experts.n == 0) return inner_block(spec, weights, in);
@@ -252,12 +256,16 @@ void Decoder::ffn_block(size_t index, const Matrix& in) {
   const Matrix experts = f32(current_->experts, n_tokens_ * n, spec_.hidden_size);
   expert_block(spec, weights.experts, in, routing, experts);
   const bool shared = spec.intermediate_size > 0;
-  if (shared) inner_block(spec, weights, in);
+  if (shared) {
+    const Matrix inner = inner_block(spec, weights, in);
+    backend_.matmul(inner, weights.down_proj, weights.down_bias, compute_, normed_);
+  }
   backend_.combine_experts(experts, routing, shared, normed_);
+  return {};
 }
 
-// The feed-forward that every token goes through.
-void Decoder::inner_block(const FeedForwardSpec& spec, const LayerWeights& weights, const Matrix& in) {
+// The inner values of the feed-forward that every token goes through.
+Matrix Decoder::inner_block(const FeedForwardSpec& spec, const LayerWeights& weights, const Matrix& in) {
   const Matrix gate = f32(current_->gate, n_tokens_, spec.intermediate_size),
                up = f32(current_->up, n_tokens_, spec.intermediate_size);
   const Matrix inner = product_input({&weights.down_proj}, spec.gated ? gate : up, current_->rounded_inner);
@@ -268,7 +276,7 @@ void Decoder::inner_block(const FeedForwardSpec& spec, const LayerWeights& weigh
     backend_.matmul(in, weights.up_proj, weights.up_bias, compute_, up);
     backend_.glu(up, Matrix(), spec.activation, inner);
   }
-  backend_.matmul(inner, weights.down_proj, weights.down_bias, compute_, normed_);
+  return inner;
 }
 
 // What each token's experts make of it, row by choice, not yet weighed. The router is not rounded to 16 bits:

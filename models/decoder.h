@@ -72,9 +72,16 @@ class Decoder {
   Matrix product_input(std::initializer_list<const Matrix*> weights, const Matrix& plain, Buffer& rounded);
   Matrix attention_input(size_t index);
   Matrix ffn_input(size_t index);
-  void add_to_residual(const LayerSpec& layer, const Norm& post_norm, const Norm& next_norm,
+  // What a block adds to the residual: a product of x, whose out is normed_, or without x what is there.
+  struct Contribution {
+    size_t layer;
+    const char* block;  // as a trace has it
+    Matrix x;
+    Product product;
+  };
+  void add_to_residual(const Contribution& from, const Norm& post_norm, const Norm& next_norm,
                        const Matrix& next);
-  void attention_block(size_t index, const Matrix& in, const Step& step);
+  Matrix attention_block(size_t index, const Matrix& in, const Step& step);
   void project(size_t index, const Matrix& in, const Matrix& q);
   Matrix attend(size_t index, const Matrix& q, const AttentionParams& params, const Step& step);
   // Latent attention (latent_attention.cpp).
@@ -85,8 +92,8 @@ class Decoder {
   Matrix attend_by_head(size_t index, const Matrix& q, const AttentionParams& params, const Step& step);
   void make_room(size_t index, const Step& step);
   void make_heads(size_t index, int64_t first_head, const Step& step);
-  void ffn_block(size_t index, const Matrix& in);
-  void inner_block(const FeedForwardSpec& spec, const LayerWeights& weights, const Matrix& in);
+  Matrix ffn_block(size_t index, const Matrix& in);
+  Matrix inner_block(const FeedForwardSpec& spec, const LayerWeights& weights, const Matrix& in);
   void expert_block(const FeedForwardSpec& spec, const ExpertWeights& weights, const Matrix& in,
                     const Routing& routing, const Matrix& out);
 

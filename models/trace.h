@@ -17,7 +17,9 @@ namespace lariat {
 //   output        the residual after the layer                       [hidden]
 // Of latent attention q, k and v are what attention runs over: rows, not heads (LatentSpec), in long steps
 // too while someone looks.
-// It costs a copy of all of them and is meant for comparing a model with another implementation of it.
+// It costs a copy of all of them and is meant for comparing a model with another implementation of it. A
+// backend that adds products to the residual at once (Backend::matmul_add_norm) adds them apart meanwhile:
+// its sums of f32 may round otherwise.
 using TraceFn = std::function<void(const std::string& name, int64_t cols, std::span<const float> rows)>;
 
 // Hands a matrix in backend memory to `trace`.

@@ -85,15 +85,14 @@ Blas blas_create(Stream stream) {
 
 void blas_destroy(Blas blas) noexcept { cublas().destroy(blas); }
 
-void gemm(Blas blas, const Matrix& x, const Matrix& w, const Matrix& out, Into into) {
+void gemm(Blas blas, const Matrix& x, const Matrix& w, const Matrix& out, const Scales& scales) {
   // cuBLAS is column-major, where out is its own transpose: out^T [m, n] = w [m, k] x^T [k, n].
-  const float one = 1.0F, keep = into == Into::kSum ? 1.0F : 0.0F;
-  require(
-      cublas().gemm_ex(blas, CUBLAS_OP_T, CUBLAS_OP_N, static_cast<int>(w.rows), static_cast<int>(x.rows),
-                       static_cast<int>(x.cols), &one, w.data, blas_type(w.dtype), static_cast<int>(w.stride),
-                       x.data, blas_type(x.dtype), static_cast<int>(x.stride), &keep, out.data, CUDA_R_32F,
-                       static_cast<int>(out.stride), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
-      "matrix product");
+  require(cublas().gemm_ex(blas, CUBLAS_OP_T, CUBLAS_OP_N, static_cast<int>(w.rows), static_cast<int>(x.rows),
+                           static_cast<int>(x.cols), &scales.alpha, w.data, blas_type(w.dtype),
+                           static_cast<int>(w.stride), x.data, blas_type(x.dtype), static_cast<int>(x.stride),
+                           &scales.beta, out.data, CUDA_R_32F, static_cast<int>(out.stride),
+                           CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+          "matrix product");
 }
 
 }  // namespace lariat::cuda

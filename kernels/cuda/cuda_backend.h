@@ -56,6 +56,8 @@ class CudaBackend final : public Backend {
               const Matrix& out) override;
   // Of a few tokens one launch for all products, and for a gated unit of float weights.
   void project(const Matrix& x, std::span<const Product> products, DType compute) override;
+  void matmul_add_norm(const Matrix& x, const Product& product, DType compute, const Matrix& residual,
+                       float scale, const Norm& norm, const Matrix& out) override;
   void gated(const Matrix& x, const Product& gate, const Product& up, Activation activation, DType compute,
              const Matrix& out) override;
   void begin_step(std::span<const StepSequence> sequences) override;
@@ -136,9 +138,10 @@ class CudaBackend final : public Backend {
     DType compute = DType::kF32;  // what its values are rounded to
   };
   const Matrix& round_x(const Matrix& x, DType compute, DType dtype, RoundedX& rounded);
-  void gemm(const Matrix& x, const Product& product, DType compute, RoundedX& rounded);
-  void float_gemm(const Matrix& x, const Matrix& w, const Matrix& out);
-  void quant_gemm(const Matrix& x, const Matrix& w, const Matrix& out);
+  void gemm(const Matrix& x, const Product& product, DType compute, RoundedX& rounded,
+            const cuda::Scales& scales);
+  void float_gemm(const Matrix& x, const Matrix& w, const Matrix& out, const cuda::Scales& scales);
+  void quant_gemm(const Matrix& x, const Matrix& w, const Matrix& out, const cuda::Scales& scales);
   Weight load_quantized(const Matrix& host, DType dtype);
   // An f32 product with f16 weights at the speed of the tensor cores: x goes as two f16 terms. Row t of out
   // is still to be multiplied by element t of what is returned.

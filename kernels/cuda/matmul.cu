@@ -60,6 +60,9 @@ __global__ void split_rows_kernel(const float* x, int64_t stride, Half* high, Ha
   if (threadIdx.x == 0) row_scale[blockIdx.x] = ldexpf(1.0F, -exponent);
 }
 
+// Whether w is multiplied by x in two terms of f16 (gemm_two_terms).
+bool in_two_terms(const Matrix& w, DType compute) { return compute == DType::kF32 && w.dtype == DType::kF16; }
+
 }  // namespace
 
 void CudaBackend::convert(const Matrix& from, DType rounding, const Matrix& to) {
@@ -93,7 +96,22 @@ void CudaBackend::project(const Matrix& x, std::span<const Product> products, DT
   }
   if (products.size() > 1 && x.rows <= kMmaTokens) return Backend::project(x, products, compute);
   RoundedX rounded;
-  for (const Product& product : products) gemm(x, product, compute, rounded);
+  for (const Product& product : products) gemm(x, product, compute, rounded, {});
+}
+
+// The product is added to the residual, and a bias with the norm.
+void CudaBackend::matmul_add_norm(const Matrix& x, const Product& product, DType compute,
+                                  const Matrix& residual, float scale, const Norm& norm, const Matrix& out) {
+  const Matrix &w = product.w, &bias = product.bias;
+  const bool few = is_quantized(w.dtype) ? x.rows <= kQuantGemvTokens
+                                         : gemv_kind(x, {&product, 1}, compute) != GemvKind::kNone;
+  if (few || in_two_terms(w, compute) || (bias && bias.dtype != DType::kF32)) {
+    return Backend::matmul_add_norm(x, product, compute, residual, scale, norm, out);
+  }
+  RoundedX rounded;
+  gemm(x, {w, {}, residual}, compute, rounded, {scale, 1.0F});
+  if (bias) return add_norm(residual, {bias.data, bias.dtype, x.rows, w.rows, 0}, scale, norm, out);
+  if (norm) this->norm(residual, norm, out);
 }
 
 void CudaBackend::gated(const Matrix& x, const Product& gate, const Product& up, Activation activation,
@@ -121,7 +139,7 @@ const float* CudaBackend::gemm_two_terms(const Matrix& x, const Matrix& w, const
   launch(split_rows_kernel, dim3(to_unsigned(x.rows)), dim3(kThreads), 0, queue_, typed<float>(x), x.stride,
          high, low, x.cols, row_scale);
   cuda::gemm(blas(), Matrix(high, DType::kF16, x.rows, x.cols), w, out);
-  cuda::gemm(blas(), Matrix(low, DType::kF16, x.rows, x.cols), w, out, cuda::Into::kSum);
+  cuda::gemm(blas(), Matrix(low, DType::kF16, x.rows, x.cols), w, out, {1.0F, 1.0F});
   return row_scale;
 }
 
@@ -140,23 +158,24 @@ const Matrix& CudaBackend::round_x(const Matrix& x, DType compute, DType dtype, 
   return rounded.matrix;
 }
 
-void CudaBackend::gemm(const Matrix& x, const Product& product, DType compute, RoundedX& rounded) {
+void CudaBackend::gemm(const Matrix& x, const Product& product, DType compute, RoundedX& rounded,
+                       const Scales& scales) {
   const auto& [w, bias, out] = product;
   const float* row_scale = nullptr;
   if (is_quantized(w.dtype)) {
-    quant_gemm(round_x(x, DType::kBF16, DType::kBF16, rounded), w, out);
-  } else if (compute == DType::kF32 && w.dtype == DType::kF16) {
+    quant_gemm(round_x(x, DType::kBF16, DType::kBF16, rounded), w, out, scales);
+  } else if (in_two_terms(w, compute)) {
     row_scale = gemm_two_terms(x, w, out);
     rounded = {};  // its memory now holds the terms
   } else {
     // The product runs in w's own dtype when x is rounded to it, and otherwise in f32.
-    float_gemm(round_x(x, compute, w.dtype == compute ? compute : DType::kF32, rounded), w, out);
+    float_gemm(round_x(x, compute, w.dtype == compute ? compute : DType::kF32, rounded), w, out, scales);
   }
   finish(out, row_scale, bias);
 }
 
-void CudaBackend::float_gemm(const Matrix& x, const Matrix& w, const Matrix& out) {
-  if (w.dtype == x.dtype) return cuda::gemm(blas(), x, w, out);
+void CudaBackend::float_gemm(const Matrix& x, const Matrix& w, const Matrix& out, const Scales& scales) {
+  if (w.dtype == x.dtype) return cuda::gemm(blas(), x, w, out, scales);
 
   const int64_t panel = std::clamp<int64_t>(kPanelElements / w.cols, 1, w.rows);
   void* panel_data = scratch(Scratch::kGemmW, static_cast<size_t>(panel * w.cols) * sizeof(float));
@@ -164,7 +183,8 @@ void CudaBackend::float_gemm(const Matrix& x, const Matrix& w, const Matrix& out
     const int64_t count = std::min(panel, w.rows - first);
     const Matrix exact(panel_data, DType::kF32, count, w.cols);
     convert(w.row_range(first, count), DType::kF32, exact);
-    cuda::gemm(blas(), x, exact, Matrix(typed<float>(out) + first, DType::kF32, out.rows, count, out.stride));
+    cuda::gemm(blas(), x, exact, Matrix(typed<float>(out) + first, DType::kF32, out.rows, count, out.stride),
+               scales);
   }
 }
 

@@ -244,7 +244,8 @@ bool CudaBackend::quant_gemv(const Matrix& x, std::span<const Product> products)
   return true;
 }
 
-void CudaBackend::quant_gemm(const Matrix& x, const Matrix& w, const Matrix& out) {
+void CudaBackend::quant_gemm(const Matrix& x, const Matrix& w, const Matrix& out,
+                             const cuda::Scales& scales) {
   const QuantLayout layout(w);
   const int64_t panel = std::clamp<int64_t>(kPanelElements / (w.cols * kQuantRows), 1, layout.tiles());
   void* panel_data = scratch(Scratch::kGemmW, static_cast<size_t>(panel * kQuantRows * w.cols) * 2);
@@ -256,7 +257,7 @@ void CudaBackend::quant_gemm(const Matrix& x, const Matrix& w, const Matrix& out
            typed<const unsigned char>(w) + tile * layout.tile_bytes(), layout.tile_bytes(),
            layout.block_bytes(), rows, w.cols, static_cast<BFloat16*>(panel_data));
     cuda::gemm(blas(), x, Matrix(panel_data, DType::kBF16, rows, w.cols),
-               Matrix(typed<float>(out) + first, DType::kF32, out.rows, rows, out.stride));
+               Matrix(typed<float>(out) + first, DType::kF32, out.rows, rows, out.stride), scales);
   }
 }
 

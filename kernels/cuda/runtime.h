@@ -78,9 +78,12 @@ void copy_on_device(void* dst, const void* src, size_t bytes, Stream stream);
 std::string blas_unavailable_reason();  // why cuBLAS cannot be loaded, and what to do; or empty
 Blas blas_create(Stream stream);
 void blas_destroy(Blas blas) noexcept;
-enum class Into : uint8_t { kEmpty, kSum };  // the product replaces what is in out, or is added to it
-// out[n][m] = sum_k x[n][k] w[m][k], f32 accumulation and result; x and w of the same dtype.
-void gemm(Blas blas, const Matrix& x, const Matrix& w, const Matrix& out, Into into = Into::kEmpty);
+struct Scales {
+  float alpha = 1.0F, beta = 0.0F;
+};
+// out[n][m] = alpha sum_k x[n][k] w[m][k] + beta out[n][m], f32 accumulation and result; x and w of the same
+// dtype. beta = 0: out is not read.
+void gemm(Blas blas, const Matrix& x, const Matrix& w, const Matrix& out, const Scales& scales = {});
 
 // --- launches --------------------------------------------------------------------------------------------
 // When a launch starts: when all before it on the stream are done, or before they are (programmatic dependent

@@ -190,6 +190,11 @@ struct InputsOf final : ForwardingBackend {
     count(x, static_cast<int>(products.size()));
     ForwardingBackend::project(x, products, compute);
   }
+  void matmul_add_norm(const Matrix& x, const Product& product, DType compute, const Matrix& residual,
+                       float scale, const Norm& norm, const Matrix& out) override {
+    count(x, 1);
+    ForwardingBackend::matmul_add_norm(x, product, compute, residual, scale, norm, out);
+  }
   void gated(const Matrix& x, const Product& gate, const Product& up, Activation activation, DType compute,
              const Matrix& out) override {
     count(x, 2);

@@ -23,6 +23,11 @@ class CountingBackend final : public ForwardingBackend {
     for (const Product& product : products) bytes += stored_bytes(product.w);
     ForwardingBackend::project(x, products, compute);
   }
+  void matmul_add_norm(const Matrix& x, const Product& product, DType compute, const Matrix& residual,
+                       float scale, const Norm& norm, const Matrix& out) override {
+    bytes += stored_bytes(product.w);
+    ForwardingBackend::matmul_add_norm(x, product, compute, residual, scale, norm, out);
+  }
   void gated(const Matrix& x, const Product& gate, const Product& up, Activation activation, DType compute,
              const Matrix& out) override {
     bytes += stored_bytes(gate.w) + stored_bytes(up.w);

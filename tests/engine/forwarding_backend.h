@@ -44,6 +44,10 @@ class ForwardingBackend : public Backend {
   void project(const Matrix& x, std::span<const Product> products, DType compute) override {
     counted().project(x, products, compute);
   }
+  void matmul_add_norm(const Matrix& x, const Product& product, DType compute, const Matrix& residual,
+                       float scale, const Norm& norm, const Matrix& out) override {
+    counted().matmul_add_norm(x, product, compute, residual, scale, norm, out);
+  }
   void gated(const Matrix& x, const Product& gate, const Product& up, Activation activation, DType compute,
              const Matrix& out) override {
     counted().gated(x, gate, up, activation, compute, out);

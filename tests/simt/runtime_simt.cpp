@@ -168,7 +168,7 @@ void copy_on_device(void* dst, const void* src, size_t bytes, Stream) {
 std::string blas_unavailable_reason() { return {}; }
 Blas blas_create(Stream) { return nullptr; }
 void blas_destroy(Blas) noexcept {}
-void gemm(Blas, const Matrix& x, const Matrix& w, const Matrix& out, Into into) {
+void gemm(Blas, const Matrix& x, const Matrix& w, const Matrix& out, const Scales& scales) {
   expect_not_recording("gemm");
   if (x.dtype != w.dtype || out.dtype != DType::kF32) throw Error("gemm: dtypes");
   if (x.cols != w.cols || out.rows != x.rows || out.cols != w.rows) throw Error("gemm: shapes");
@@ -177,11 +177,12 @@ void gemm(Blas, const Matrix& x, const Matrix& w, const Matrix& out, Into into) 
   expect_device(out, "gemm: out is");
   for (int64_t n = 0; n < x.rows; ++n) {
     for (int64_t m = 0; m < w.rows; ++m) {
-      float sum = into == Into::kSum ? out.f32(n)[m] : 0.0F;
+      float sum = 0.0F;
       for (int64_t k = 0; k < x.cols; ++k) {
         sum += load_f32(x.data, x.dtype, n * x.stride + k) * load_f32(w.data, w.dtype, m * w.stride + k);
       }
-      out.f32(n)[m] = sum;
+      float& to = out.f32(n)[m];
+      to = scales.alpha * sum + (scales.beta == 0.0F ? 0.0F : scales.beta * to);
     }
   }
 }
