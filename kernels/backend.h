@@ -307,6 +307,8 @@ class Backend {
 
   // Several products of one x, each as matmul has it; their outs do not overlap. Here: one after the other.
   virtual void project(const Matrix& x, std::span<const Product> products, DType compute);
+  // Whether project does better where weights lie one behind the other in memory, outs side by side in a row.
+  virtual bool joins_products() const { return false; }
 
   // matmul and then add_norm of its out, which may be `out` too. What is left in product.out is not specified
   // otherwise: a backend may add the product to the residual at once.

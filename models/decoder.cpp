@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 namespace lariat {
 namespace {
@@ -16,6 +17,7 @@ int64_t q_size(const LayerSpec& layer) {
   return attention.n_heads * std::max(attention.head_dim, attention.latent.query_dim());
 }
 int64_t kv_size(const LayerSpec& layer) { return layer.attention.n_kv_heads * layer.attention.head_dim; }
+int64_t qkv_size(const LayerSpec& layer) { return q_size(layer) + 2 * kv_size(layer); }
 int64_t n_chosen(const LayerSpec& layer) {
   const ExpertsSpec& experts = layer.feed_forward.experts;
   return experts.n > 0 ? experts.router.n_chosen : 0;
@@ -24,10 +26,25 @@ int64_t inner_size(const LayerSpec& layer) {
   return std::max(layer.feed_forward.intermediate_size,
                   n_chosen(layer) * layer.feed_forward.experts.intermediate_size);
 }
+int64_t gate_up_size(const LayerSpec& layer) { return 2 * inner_size(layer); }
 // What latent attention needs for each head at a time: a part of its query, or its values.
 int64_t heads_size(const LayerSpec& layer) {
   const LatentSpec& latent = layer.attention.latent;
   return layer.attention.n_heads * std::max(latent.nope_dim, latent.v_dim);
+}
+
+// Matrices of so many columns in one buffer: side by side in its rows, or one behind the other.
+template <size_t kN>
+std::array<Matrix, kN> parts_of(const Buffer& buffer, int64_t rows, const std::array<int64_t, kN>& cols,
+                                bool side_by_side) {
+  const int64_t all = std::accumulate(cols.begin(), cols.end(), int64_t{0});
+  std::array<Matrix, kN> parts;
+  auto* at = static_cast<float*>(buffer.data());
+  for (size_t i = 0; i < kN; ++i) {
+    parts[i] = Matrix(at, DType::kF32, rows, cols[i], side_by_side ? all : cols[i]);
+    at += side_by_side ? cols[i] : rows * cols[i];
+  }
+  return parts;
 }
 
 std::string prefix(size_t layer) { return "layers." + std::to_string(layer) + "."; }
@@ -66,12 +83,9 @@ void Decoder::grow(Workspace& memory, int64_t rows) {
   const int64_t hidden = spec_.hidden_size, chosen = widest(n_chosen);
   for (Buffer* buffer : {&memory.residual, &memory.normed}) allocate(*buffer, hidden);
   const std::pair<Buffer*, Size> activations[] = {
-      {&memory.q, q_size},
-      {&memory.k, kv_size},
-      {&memory.v, kv_size},
+      {&memory.qkv, qkv_size},
       {&memory.attended, q_size},
-      {&memory.gate, inner_size},
-      {&memory.up, inner_size},
+      {&memory.gate_up, gate_up_size},
       {&memory.latent_q, [](const LayerSpec& layer) { return layer.attention.latent.q_rank; }},
       {&memory.heads, heads_size},
       {&memory.router, [](const LayerSpec& layer) { return layer.feed_forward.experts.n; }},
@@ -205,13 +219,15 @@ Matrix Decoder::attention_block(size_t index, const Matrix& in, const Step& step
   const LayerSpec& layer = spec_.layers[index];
   const AttentionSpec& spec = layer.attention;
   const bool by_head = spec.latent && heads_are_cheaper(index, step);
-  const Matrix q =
-      f32(current_->q, n_tokens_, spec.n_heads * (by_head ? spec.latent.query_dim() : spec.head_dim));
+  const int64_t q_cols = spec.n_heads * (by_head ? spec.latent.query_dim() : spec.head_dim);
+  const bool side_by_side = !spec.latent && backend_.joins_products();
+  const auto [q, k, v] =
+      parts_of<3>(current_->qkv, n_tokens_, {q_cols, kv_size(layer), kv_size(layer)}, side_by_side);
   if (spec.latent) {
     latent_query(index, in, q, !by_head);
-    latent_to_cache(index, in);
+    latent_to_cache(index, in, k);
   } else {
-    project(index, in, q);
+    project(index, in, q, k, v);
   }
   AttentionParams params{spec.n_heads, spec.scale * score_scale_, spec.sliding_window, spec.softcap, {}};
   if (slopes_.data() != nullptr) params.slopes = f32(slopes_, 1, spec.n_heads);
@@ -231,11 +247,9 @@ Matrix Decoder::attend(size_t index, const Matrix& q, const AttentionParams& par
 }
 
 // Queries to q, keys and values into the cache.
-void Decoder::project(size_t index, const Matrix& in, const Matrix& q) {
+void Decoder::project(size_t index, const Matrix& in, const Matrix& q, const Matrix& k, const Matrix& v) {
   const LayerSpec& layer = spec_.layers[index];
   const LayerWeights& weights = weights_.layers[index];
-  const Matrix k = f32(current_->k, n_tokens_, kv_size(layer)),
-               v = f32(current_->v, n_tokens_, kv_size(layer));
   const std::array products = {Product{weights.q_proj, {}, q}, Product{weights.k_proj, {}, k},
                                Product{weights.v_proj, {}, v}};
   backend_.project(in, products, compute_);
@@ -266,8 +280,8 @@ Matrix Decoder::ffn_block(size_t index, const Matrix& in) {
 
 // The inner values of the feed-forward that every token goes through.
 Matrix Decoder::inner_block(const FeedForwardSpec& spec, const LayerWeights& weights, const Matrix& in) {
-  const Matrix gate = f32(current_->gate, n_tokens_, spec.intermediate_size),
-               up = f32(current_->up, n_tokens_, spec.intermediate_size);
+  const int64_t cols = spec.intermediate_size;
+  const auto [gate, up] = parts_of<2>(current_->gate_up, n_tokens_, {cols, cols}, backend_.joins_products());
   const Matrix inner = product_input({&weights.down_proj}, spec.gated ? gate : up, current_->rounded_inner);
   if (spec.gated) {
     backend_.gated(in, {weights.gate_proj, weights.gate_bias, gate}, {weights.up_proj, weights.up_bias, up},
@@ -288,8 +302,8 @@ void Decoder::expert_block(const FeedForwardSpec& spec, const ExpertWeights& wei
   router.choice_bias = weights.choice_bias;
   backend_.matmul(in, weights.router, {}, DType::kF32, logits);
   backend_.route(logits, router, routing);
-  const Matrix gate = f32(current_->gate, out.rows, spec.experts.intermediate_size),
-               up = f32(current_->up, out.rows, spec.experts.intermediate_size);
+  const int64_t cols = spec.experts.intermediate_size;
+  const auto [gate, up] = parts_of<2>(current_->gate_up, out.rows, {cols, cols}, false);
   backend_.expert_matmul(in, weights.gate, routing, compute_, gate);
   backend_.expert_matmul(in, weights.up, routing, compute_, up);
   backend_.glu(gate, up, spec.activation, gate);

@@ -53,7 +53,7 @@ class Decoder {
   // Activations for up to `rows` tokens, and logits.
   struct Workspace {
     int64_t rows = 0, logit_rows = 0;
-    Buffer residual, normed, parallel, q, k, v, attended, gate, up, logits;
+    Buffer residual, normed, parallel, qkv, attended, gate_up, logits;
     Buffer rounded_normed, rounded_inner;                // in place of normed and gate, see product_input
     Buffer latent_q, heads, head_ids;                    // of latent attention
     Buffer router, experts, expert_ids, expert_weights;  // of experts
@@ -82,11 +82,11 @@ class Decoder {
   void add_to_residual(const Contribution& from, const Norm& post_norm, const Norm& next_norm,
                        const Matrix& next);
   Matrix attention_block(size_t index, const Matrix& in, const Step& step);
-  void project(size_t index, const Matrix& in, const Matrix& q);
+  void project(size_t index, const Matrix& in, const Matrix& q, const Matrix& k, const Matrix& v);
   Matrix attend(size_t index, const Matrix& q, const AttentionParams& params, const Step& step);
   // Latent attention (latent_attention.cpp).
   void latent_query(size_t index, const Matrix& in, const Matrix& q, bool absorbed);
-  void latent_to_cache(size_t index, const Matrix& in);
+  void latent_to_cache(size_t index, const Matrix& in, const Matrix& k);
   Matrix latent_values(size_t index, const Matrix& attended);
   bool heads_are_cheaper(size_t index, const Step& step) const;
   Matrix attend_by_head(size_t index, const Matrix& q, const AttentionParams& params, const Step& step);

@@ -75,11 +75,10 @@ void Decoder::latent_query(size_t index, const Matrix& in, const Matrix& q, bool
 }
 
 // The tokens' rows to the cache.
-void Decoder::latent_to_cache(size_t index, const Matrix& in) {
+void Decoder::latent_to_cache(size_t index, const Matrix& in, const Matrix& k) {
   const AttentionSpec& spec = spec_.layers[index].attention;
   const LatentSpec& latent = spec.latent;
   const LatentWeights& weights = weights_.layers[index].latent;
-  const Matrix k = f32(current_->k, n_tokens_, spec.head_dim);
   const Matrix row = k.column_range(latent.rope_dim, latent.kv_rank);
   backend_.matmul(in, weights.kv_a_rope, {}, compute_, k.column_range(0, latent.rope_dim));
   backend_.matmul(in, weights.kv_a, {}, compute_, row);

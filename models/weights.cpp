@@ -41,6 +41,32 @@ Matrix keep_copy(const Matrix& host, DType dtype, Backend& backend, std::vector<
   return keep(std::move(weight), memory);
 }
 
+// Puts weights of one dtype and width one behind the other; for that while they are in memory twice.
+void join_weights(std::initializer_list<Matrix*> weights, Backend& backend, std::vector<Buffer>& memory) {
+  const Matrix& first = **weights.begin();
+  size_t bytes = 0;
+  for (const Matrix* w : weights) {
+    if (!*w || is_quantized(w->dtype) || w->dtype != first.dtype || w->cols != first.cols) return;
+    bytes += stored_bytes(*w);
+  }
+  Buffer block = backend.allocate(bytes);
+  auto* to = static_cast<std::byte*>(block.data());
+  for (Matrix* w : weights) {
+    backend.copy(to, w->data, stored_bytes(*w));
+    std::erase_if(memory, [&](const Buffer& buffer) { return buffer.data() == w->data; });
+    w->data = to;
+    to += stored_bytes(*w);
+  }
+  memory.push_back(std::move(block));
+}
+
+// What a layer multiplies one x with (Backend::joins_products).
+void join_layer(LayerWeights& layer, Backend& backend, std::vector<Buffer>& memory) {
+  if (!backend.joins_products()) return;
+  join_weights({&layer.q_proj, &layer.k_proj, &layer.v_proj}, backend, memory);
+  join_weights({&layer.gate_proj, &layer.up_proj}, backend, memory);
+}
+
 // A matrix of which a token reads the part chosen / of.
 void count(const Matrix& m, Weights& weights, int64_t chosen = 1, int64_t of = 1) {
   weights.bytes += stored_bytes(m);
@@ -102,12 +128,18 @@ float embedding_multiplier(const ModelSpec& spec, DType dtype) {
   return load_f32(&rounded, dtype, 0);
 }
 
-Weights all_weights(const ModelSpec& spec, const Layout& layout, const Source& source) {
+using LayerRead = std::function<void(LayerWeights& layer)>;
+
+// read: what is done with each layer as soon as all of it is there; may be empty.
+Weights all_weights(const ModelSpec& spec, const Layout& layout, const Source& source,
+                    const LayerRead& read = {}) {
   Weights weights;
   weights.embed = source({layout.embed, spec.vocab_size, spec.hidden_size, Role::kEmbedding, {}});
   weights.embedding_multiplier = embedding_multiplier(spec, weights.embed.dtype);
-  for (size_t i = 0; i < spec.layers.size(); ++i)
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
     weights.layers.push_back(read_layer(spec, i, layout.root, source));
+    if (read) read(weights.layers.back());
+  }
   weights.norm = read_norm(spec, layout.root + spec.names.norm, spec.hidden_size, source);
   if (spec.embedding_norm)
     weights.embedding_norm =
@@ -304,7 +336,8 @@ Weights load_weights(const ModelSpec& spec, const Checkpoint& checkpoint, Backen
     return gathered.empty() ? keep(backend.load_weight(host, stored), memory)
                             : keep_copy(host, stored, backend, memory);
   };
-  Weights weights = all_weights(spec, layout_of(spec, &checkpoint), source);
+  Weights weights = all_weights(spec, layout_of(spec, &checkpoint), source,
+                                [&](LayerWeights& layer) { join_layer(layer, backend, memory); });
   weights.memory = std::move(memory);
   return weights;
 }
@@ -357,7 +390,8 @@ Weights random_weights(const ModelSpec& spec, Backend& backend, DType dtype, uin
     if (weight.matrix.data != bytes.data()) storage.pop_back();
     return keep(std::move(weight), memory);
   };
-  Weights weights = all_weights(spec, layout_of(spec, nullptr), source);
+  Weights weights = all_weights(spec, layout_of(spec, nullptr), source,
+                                [&](LayerWeights& layer) { join_layer(layer, backend, memory); });
   weights.memory = std::move(memory);
   return weights;
 }

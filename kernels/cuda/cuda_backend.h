@@ -56,6 +56,7 @@ class CudaBackend final : public Backend {
               const Matrix& out) override;
   // Of a few tokens one launch for all products, and for a gated unit of float weights.
   void project(const Matrix& x, std::span<const Product> products, DType compute) override;
+  bool joins_products() const override { return true; }  // into one of many tokens and float weights
   void matmul_add_norm(const Matrix& x, const Product& product, DType compute, const Matrix& residual,
                        float scale, const Norm& norm, const Matrix& out) override;
   void gated(const Matrix& x, const Product& gate, const Product& up, Activation activation, DType compute,
@@ -138,7 +139,8 @@ class CudaBackend final : public Backend {
     DType compute = DType::kF32;  // what its values are rounded to
   };
   const Matrix& round_x(const Matrix& x, DType compute, DType dtype, RoundedX& rounded);
-  void gemm(const Matrix& x, const Product& product, DType compute, RoundedX& rounded,
+  // Of neighbours (joins_products) as one product.
+  void gemm(const Matrix& x, std::span<const Product> neighbours, DType compute, RoundedX& rounded,
             const cuda::Scales& scales);
   void float_gemm(const Matrix& x, const Matrix& w, const Matrix& out, const cuda::Scales& scales);
   void quant_gemm(const Matrix& x, const Matrix& w, const Matrix& out, const cuda::Scales& scales);

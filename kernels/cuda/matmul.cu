@@ -63,6 +63,22 @@ __global__ void split_rows_kernel(const float* x, int64_t stride, Half* high, Ha
 // Whether w is multiplied by x in two terms of f16 (gemm_two_terms).
 bool in_two_terms(const Matrix& w, DType compute) { return compute == DType::kF32 && w.dtype == DType::kF16; }
 
+// Whether b's weight lies behind a's, and its out beside a's. Tiles of quantised weights are padded.
+bool follows(const Product& a, const Product& b) {
+  if (is_quantized(a.w.dtype) || a.w.dtype != b.w.dtype || a.w.cols != b.w.cols || a.w.stride != b.w.stride) {
+    return false;
+  }
+  return b.w.data == a.w.row_range(a.w.rows, 0).data && b.out.stride == a.out.stride &&
+         b.out.data == a.out.column_range(a.out.cols, 0).data;
+}
+
+// How many products from the first on are one.
+size_t count_neighbours(std::span<const Product> products) {
+  size_t count = 1;
+  while (count < products.size() && follows(products[count - 1], products[count])) ++count;
+  return count;
+}
+
 }  // namespace
 
 void CudaBackend::convert(const Matrix& from, DType rounding, const Matrix& to) {
@@ -96,7 +112,11 @@ void CudaBackend::project(const Matrix& x, std::span<const Product> products, DT
   }
   if (products.size() > 1 && x.rows <= kMmaTokens) return Backend::project(x, products, compute);
   RoundedX rounded;
-  for (const Product& product : products) gemm(x, product, compute, rounded, {});
+  while (!products.empty()) {
+    const size_t count = count_neighbours(products);
+    gemm(x, products.first(count), compute, rounded, {});
+    products = products.subspan(count);
+  }
 }
 
 // The product is added to the residual, and a bias with the norm.
@@ -109,7 +129,8 @@ void CudaBackend::matmul_add_norm(const Matrix& x, const Product& product, DType
     return Backend::matmul_add_norm(x, product, compute, residual, scale, norm, out);
   }
   RoundedX rounded;
-  gemm(x, {w, {}, residual}, compute, rounded, {scale, 1.0F});
+  const Product sum = {w, {}, residual};
+  gemm(x, {&sum, 1}, compute, rounded, {scale, 1.0F});
   if (bias) return add_norm(residual, {bias.data, bias.dtype, x.rows, w.rows, 0}, scale, norm, out);
   if (norm) this->norm(residual, norm, out);
 }
@@ -158,9 +179,13 @@ const Matrix& CudaBackend::round_x(const Matrix& x, DType compute, DType dtype, 
   return rounded.matrix;
 }
 
-void CudaBackend::gemm(const Matrix& x, const Product& product, DType compute, RoundedX& rounded,
+void CudaBackend::gemm(const Matrix& x, std::span<const Product> neighbours, DType compute, RoundedX& rounded,
                        const Scales& scales) {
-  const auto& [w, bias, out] = product;
+  Matrix w = neighbours[0].w, out = neighbours[0].out;
+  for (const Product& next : neighbours.subspan(1)) {
+    w.rows += next.w.rows;
+    out.cols += next.out.cols;
+  }
   const float* row_scale = nullptr;
   if (is_quantized(w.dtype)) {
     quant_gemm(round_x(x, DType::kBF16, DType::kBF16, rounded), w, out, scales);
@@ -171,7 +196,7 @@ void CudaBackend::gemm(const Matrix& x, const Product& product, DType compute, R
     // The product runs in w's own dtype when x is rounded to it, and otherwise in f32.
     float_gemm(round_x(x, compute, w.dtype == compute ? compute : DType::kF32, rounded), w, out, scales);
   }
-  finish(out, row_scale, bias);
+  for (const Product& each : neighbours) finish(each.out, row_scale, each.bias);
 }
 
 void CudaBackend::float_gemm(const Matrix& x, const Matrix& w, const Matrix& out, const Scales& scales) {

@@ -44,6 +44,7 @@ class ForwardingBackend : public Backend {
   void project(const Matrix& x, std::span<const Product> products, DType compute) override {
     counted().project(x, products, compute);
   }
+  bool joins_products() const override { return inner_.joins_products(); }
   void matmul_add_norm(const Matrix& x, const Product& product, DType compute, const Matrix& residual,
                        float scale, const Norm& norm, const Matrix& out) override {
     counted().matmul_add_norm(x, product, compute, residual, scale, norm, out);

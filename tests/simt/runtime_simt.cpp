@@ -22,7 +22,10 @@ namespace {
 CaptureFailure g_capture_failure = CaptureFailure::kNone;
 bool g_recording = false;
 Recording g_recorded;
+uint64_t g_gemms = 0;
 }  // namespace
+
+uint64_t gemms() { return g_gemms; }
 
 void start_recording() {
   g_recording = true;
@@ -175,6 +178,7 @@ void gemm(Blas, const Matrix& x, const Matrix& w, const Matrix& out, const Scale
   expect_device(x, "gemm: x is");
   expect_device(w, "gemm: w is");
   expect_device(out, "gemm: out is");
+  ++simt::g_gemms;
   for (int64_t n = 0; n < x.rows; ++n) {
     for (int64_t m = 0; m < w.rows; ++m) {
       float sum = 0.0F;

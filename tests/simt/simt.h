@@ -62,6 +62,8 @@ void put_in_order(std::vector<uint32_t>& indices, size_t count);  // 0, 1, ... c
 int multiprocessors();
 std::string settings();  // both of them, as a shell has them
 
+uint64_t gemms();  // products that the backend asked cuBLAS for, so far
+
 // From now on recording launches fails where it begins, where it ends, or there if one of them starts early.
 enum class CaptureFailure { kNone, kBegin, kEnd, kEarly };
 void set_capture_failure(CaptureFailure failure);
