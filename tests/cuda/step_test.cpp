@@ -83,7 +83,7 @@ TEST_F(CudaStep, RepeatsTheRecordedStepAtNewPositions) {
   }
 }
 
-// A decode step is as long as its launches are many. Eight of a layer, for one sequence and for eight: q, k
+// A decode step is as long as its launches are many. Eight of a layer, for one sequence and for sixteen: q, k
 // and v; what happens to them before the cache; attention; its product; addition and norm; gate and up; down;
 // addition and norm. Two of the model: the first norm and the logits' product; what is new in each step
 // (positions, RoPE's table, the embedding) goes before and is not recorded.
@@ -94,7 +94,7 @@ TEST_F(CudaStep, ALayerIsEightLaunches) {
   SessionOptions options;
   options.k_dtype = DType::kF16;
   options.v_dtype = DType::kBF16;
-  for (const size_t count : {1, 8}) {
+  for (const size_t count : {1, 8, 16}) {
     Session session(model, *cuda_, options);
     std::vector<Sequence> sequences;
     std::vector<Sequence*> all;
@@ -108,6 +108,47 @@ TEST_F(CudaStep, ALayerIsEightLaunches) {
     cuda_->synchronize();
     EXPECT_EQ(counts().launches, 8 * model.spec.layers.size() + 2) << count << " sequences";
   }
+}
+
+// Sixteen sequences of bf16 weights have a record of their own: the bits of launches that run one by one, and
+// the record is still good when a prompt has moved the memory of steps of many tokens.
+TEST_F(CudaStep, SixteenSequencesAreRecorded) {
+  constexpr size_t kCount = 16;
+  const auto dir = checkpoint_dir("llama_bf16");
+  const Model model = load_model(dir, load_config(dir), *cuda_, std::nullopt);
+  const std::vector<int32_t> prompt = {1, 2, 3, 4, 5}, long_prompt(40, 6);
+  // Two other steps between any two make no list of sixteen come twice in a row, even where one of the others
+  // is recorded.
+  const auto run = [&](bool record) {
+    Session session(model, *cuda_, {});
+    std::vector<Sequence> sequences;
+    std::vector<Sequence*> all;
+    for (size_t i = 0; i < kCount; ++i) sequences.push_back(session.new_sequence());
+    for (size_t i = 0; i < kCount; ++i) {
+      session.prefill_last(sequences[i], std::span(prompt).first(1 + i % 5));
+      all.push_back(&sequences[i]);
+    }
+    Sequence other = session.new_sequence(), third = session.new_sequence();
+    const std::vector<Sequence*> both = {&other, &third};
+    std::vector<float> logits(kCount * static_cast<size_t>(model.spec.vocab_size));
+    for (int32_t i = 0; i < 6; ++i) {
+      if (i == 4) session.prefill_last(other, long_prompt);
+      std::vector<int32_t> tokens;
+      for (size_t s = 0; s < kCount; ++s) tokens.push_back(static_cast<int32_t>(s) + i);
+      if (!record) {
+        session.decode(other, 7);
+        session.decode(both, std::vector<int32_t>{8, 9});
+      }
+      cuda_->synchronize();
+      const auto at = counts();
+      const Matrix row = session.decode(all, tokens);
+      cuda_->synchronize();
+      EXPECT_EQ(counts().replayed - at.replayed, record && i >= 2 ? 1 : 0) << "step " << i;
+      cuda_->copy_out(logits.data(), row.data, logits.size() * sizeof(float));
+    }
+    return logits;
+  };
+  EXPECT_EQ(run(true), run(false));
 }
 
 TEST_F(CudaStep, SlidingWindow) {
