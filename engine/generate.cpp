@@ -1,6 +1,7 @@
 #include "engine/generate.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/interrupt.h"
 #include "engine/stopwatch.h"
@@ -11,6 +12,30 @@ namespace {
 bool contains(std::span<const int32_t> ids, int32_t id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
+
+// A decode step of tokens that the host does not know yet. It is taken back unless it is kept.
+class StepAhead {
+ public:
+  StepAhead(Session& session, std::span<Sequence* const> sequences)
+      : session_(session), sequences_(sequences) {}
+  StepAhead(const StepAhead&) = delete;
+  StepAhead& operator=(const StepAhead&) = delete;
+  ~StepAhead() { take_back(); }
+
+  void run() {
+    if (session_.can_take_back(sequences_)) logits_ = session_.decode_drawn(sequences_);
+  }
+  Matrix keep() { return std::exchange(logits_, Matrix()); }  // empty where it did not run
+  void take_back() {
+    if (!keep()) return;
+    for (Sequence* sequence : sequences_) sequence->truncate(sequence->length() - 1);
+  }
+
+ private:
+  Session& session_;
+  std::span<Sequence* const> sequences_;
+  Matrix logits_;
+};
 
 }  // namespace
 
@@ -29,7 +54,7 @@ std::string_view name_of(StopReason reason) {
 }
 
 void decode_loop(Session& session, std::span<Sequence* const> sequences, std::vector<int32_t> next,
-                 const ChooseFn& choose) {
+                 int64_t max_steps, const ChooseFn& choose) {
   std::vector<size_t> live;  // of these, those that go on; next[j] is the token of sequence live[j]
   std::vector<Sequence*> batch;
   for (size_t i = 0; i < sequences.size(); ++i) live.push_back(i);
@@ -46,9 +71,15 @@ void decode_loop(Session& session, std::span<Sequence* const> sequences, std::ve
     next.resize(kept);
   };
   drop_ended();
-  while (!live.empty()) {
-    const Matrix logits = session.decode(batch, next);
-    choose(logits, live, next);
+  Matrix logits;  // of the step that is next, where it ran ahead
+  for (int64_t steps = 1; !live.empty(); ++steps) {
+    if (!logits) logits = session.decode(batch, next);
+    StepAhead ahead(session, batch);
+    choose(logits, live, next, steps < max_steps ? std::function<void()>([&] { ahead.run(); }) : nullptr);
+    const bool all_go_on = !contains(next, kEnd);
+    logits = all_go_on ? ahead.keep() : Matrix();
+    if (all_go_on) continue;
+    ahead.take_back();
     drop_ended();
   }
 }
@@ -65,11 +96,14 @@ Generation generate(Session& session, Sequence& sequence, std::span<const int32_
   Sampler sampler(options.sampler, session.backend());
   std::vector<int32_t> history(options.cached.begin(), options.cached.end());
   history.insert(history.end(), prompt.begin(), prompt.end());
+  // The last token wanted needs no logits after it; nor does one that fills the context.
+  int64_t wanted = options.max_new_tokens;
   const int64_t max_ctx = session.options().max_ctx;
+  if (max_ctx > 0) wanted = std::min(wanted, max_ctx - sequence.length() + 1);
   // The token to feed after these logits, or kEnd.
-  const auto accept = [&](const Matrix& logits) {
-    if (options.max_new_tokens <= 0) return kEnd;
-    const int32_t token = sampler.sample(logits, history);
+  const auto accept = [&](const Matrix& logits, const std::function<void()>& run_ahead) {
+    if (wanted <= 0) return kEnd;
+    const int32_t token = sampler.sample(logits, history, run_ahead);
     if (contains(options.eos_ids, token)) {
       result.stop_reason = StopReason::kEos;
       return kEnd;
@@ -84,16 +118,15 @@ Generation generate(Session& session, Sequence& sequence, std::span<const int32_
       result.stop_reason = StopReason::kInterrupted;
       return kEnd;
     }
-    // The last token wanted needs no logits after it; nor does one that fills the context.
-    if (static_cast<int64_t>(result.tokens.size()) == options.max_new_tokens) return kEnd;
-    return max_ctx > 0 && sequence.length() >= max_ctx ? kEnd : token;
+    return std::ssize(result.tokens) == wanted ? kEnd : token;
   };
   start = Stopwatch::now();
   Sequence* const one = &sequence;
-  decode_loop(session, {&one, 1}, {accept(prompt_logits)},
-              [&](const Matrix& logits, std::span<const size_t>, std::span<int32_t> next) {
+  decode_loop(session, {&one, 1}, {accept(prompt_logits, {})}, wanted - 1,
+              [&](const Matrix& logits, std::span<const size_t>, std::span<int32_t> next,
+                  const std::function<void()>& run_ahead) {
                 ++result.decode_steps;
-                next[0] = accept(logits);
+                next[0] = accept(logits, run_ahead);
               });
   result.decode_seconds = seconds_since(start);
   return result;
@@ -112,11 +145,15 @@ std::vector<std::vector<int32_t>> generate_greedy_batch(Session& session,
   };
   std::vector<int32_t> first;
   for (size_t i = 0; i < sequences.size(); ++i) first.push_back(accept(i, next[i]));
-  decode_loop(session, sequences, std::move(first),
-              [&](const Matrix& logits, std::span<const size_t> live, std::span<int32_t> chosen) {
+  decode_loop(session, sequences, std::move(first), max_new_tokens - 1,
+              [&](const Matrix& logits, std::span<const size_t> live, std::span<int32_t> chosen,
+                  const std::function<void()>& run_ahead) {
                 stop_if(interrupted);
-                session.backend().argmax(logits, chosen);
-                for (size_t j = 0; j < live.size(); ++j) chosen[j] = accept(live[j], chosen[j]);
+                session.backend().sample_ahead(logits, {}, {}, chosen, run_ahead);
+                for (size_t j = 0; j < live.size(); ++j) {
+                  const int32_t largest = chosen[j] < 0 ? -1 - chosen[j] : chosen[j];
+                  chosen[j] = accept(live[j], largest);
+                }
               });
   return texts;
 }

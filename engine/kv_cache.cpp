@@ -63,6 +63,12 @@ void KvCache::reserve(int64_t positions) {
   }
 }
 
+bool KvCache::has_room(int64_t positions) const {
+  const auto first = pages_.begin() + std::min(length_ / kKvPage, std::ssize(pages_));
+  return std::ssize(pages_) * kKvPage >= positions &&
+         std::all_of(first, pages_.end(), [](const auto& page) { return page.use_count() == 1; });
+}
+
 // Copies those of the pages [first, last) that another cache holds too.
 void KvCache::own_pages(size_t first, size_t last) {
   for (size_t i = first; i < last; ++i) {

@@ -84,6 +84,8 @@ class KvCache {
   // Pages for positions up to `positions`, those from length() on its own, to be written. Throws Error saying
   // how much memory the cache has and wants; the cache then holds what it held.
   void reserve(int64_t positions);
+  // Whether they are there already.
+  bool has_room(int64_t positions) const;
 
   // M-RoPE: three positions (time, height, width) for each of the tokens that come next; what follows them
   // goes on in all three from one above the largest so far. Without this a token's positions are its place.

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <random>
 #include <span>
 #include <vector>
@@ -25,7 +26,9 @@ class Sampler {
   // logits: f32 [1, vocab] in the backend's memory; a repetition penalty changes them. history: the tokens so
   // far (prompt included), for the penalty, which is worked out on the host.
   // Throws Error when no logit is finite, naming what that usually means.
-  int32_t sample(const Matrix& logits, std::span<const int32_t> history);
+  // meanwhile: as Backend::sample_ahead has it; never called under a repetition penalty.
+  int32_t sample(const Matrix& logits, std::span<const int32_t> history,
+                 const std::function<void()>& meanwhile = {});
 
  private:
   void penalise(const Matrix& logits, std::span<const int32_t> history);

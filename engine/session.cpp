@@ -206,6 +206,27 @@ std::span<const float> Session::prefill(Sequence& sequence, std::span<const int3
 
 Matrix Session::decode(std::span<Sequence* const> sequences, std::span<const int32_t> tokens) {
   for (size_t i = 0; i < sequences.size(); ++i) check(*sequences[i], tokens.subspan(i, 1));
+  return append(sequences, tokens);
+}
+
+Matrix Session::decode_drawn(std::span<Sequence* const> sequences) {
+  drawn_.clear();
+  for (size_t i = 0; i < sequences.size(); ++i) drawn_.push_back(drawn_token(i));
+  return append(sequences, drawn_);
+}
+
+bool Session::can_take_back(std::span<Sequence* const> sequences) const {
+  return std::all_of(sequences.begin(), sequences.end(), [&](const Sequence* sequence) {
+    const KvCache& cache = sequence->cache_;
+    const int64_t length = cache.length() + 1;
+    if (options_.max_ctx > 0 && length > options_.max_ctx) return false;
+    if (!cache.has_room(length) || !cache.placed().empty()) return false;
+    return !rope_.depends_on_length() ||
+           frequencies_for(std::max(length, sequence->expected_)) == cache.frequencies();
+  });
+}
+
+Matrix Session::append(std::span<Sequence* const> sequences, std::span<const int32_t> tokens) {
   lengths_.clear();
   for (const Sequence* sequence : sequences) lengths_.push_back(sequence->length() + 1);
   enter_lengths(sequences, lengths_);

@@ -120,6 +120,12 @@ class Session {
   // Appends one token to each sequence, in one forward pass. Logits f32 [sequences.size(), vocab] in backend
   // memory, valid until the next call. Each sequence has the RoPE frequencies of its own new length.
   Matrix decode(std::span<Sequence* const> sequences, std::span<const int32_t> tokens);
+  // The same inside `meanwhile` of Backend::sample_ahead: of the tokens that it draws, row i for sequence i,
+  // which nobody has seen yet.
+  Matrix decode_drawn(std::span<Sequence* const> sequences);
+  // Whether one more token for each can be forgotten again (Sequence::truncate) as if it had never been read:
+  // it takes no page of the cache, changes no RoPE frequency, was not placed, and max_ctx allows it.
+  bool can_take_back(std::span<Sequence* const> sequences) const;
   // One sequence: its logits, host memory, valid until the next call.
   std::span<const float> decode(Sequence& sequence, int32_t token);
 
@@ -134,6 +140,7 @@ class Session {
   void check(const Sequence& sequence, std::span<const int32_t> tokens) const;
   void enter_lengths(std::span<Sequence* const> sequences, std::span<const int64_t> lengths);
   void add_to_step(Sequence& sequence, std::span<const int32_t> tokens);
+  Matrix append(std::span<Sequence* const> sequences, std::span<const int32_t> tokens);
   struct Piece;
   void run_pieces(std::span<const Prompt> prompts, std::span<const Piece> pieces,
                   const BatchLogitsFn& on_logits);
@@ -149,6 +156,7 @@ class Session {
   Decoder decoder_;
   Step step_;
   std::vector<int64_t> lengths_;  // of a decode step
+  std::vector<int32_t> drawn_;    // of decode_drawn
   std::vector<float> host_logits_;
   bool finite_checked_ = false;
 };

@@ -1,27 +1,18 @@
 #include "kernels/backend.h"
 
-#include "kernels/integers.h"
+#include <algorithm>
 
 namespace lariat {
 
-void KvGeometry::add_layer(int64_t n_kv_heads, int64_t head_dim, DType k_dtype, DType v_dtype) {
-  const auto vectors = static_cast<size_t>(n_kv_heads * kKvPage);
-  const auto take = [&](DType dtype) {
-    const size_t offset = page_bytes;
-    page_bytes += round_up<size_t>(vectors * kv_bytes(dtype, head_dim), 64);
-    return offset;
-  };
-  KvLayer layer{n_kv_heads, head_dim, k_dtype, v_dtype};
-  layer.k_offset = take(k_dtype);
-  layer.v_offset = take(v_dtype);
-  layers.push_back(layer);
-}
-
-void KvGeometry::add_latent_layer(int64_t head_dim, DType dtype) {
-  KvLayer layer{1, head_dim, dtype, dtype};
-  layer.k_offset = layer.v_offset = page_bytes;
-  page_bytes += round_up<size_t>(static_cast<size_t>(kKvPage * head_dim) * size_of(dtype), 64);
-  layers.push_back(layer);
+void Backend::sample_ahead(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
+                           std::span<int32_t> ids, const std::function<void()>&) {
+  sample(logits, how, uniforms, ids);
+  if (how.temperature > 0.0F || std::find(ids.begin(), ids.end(), -1) == ids.end()) return;
+  std::vector<int32_t> best(ids.size());
+  argmax(logits, best);
+  for (size_t t = 0; t < ids.size(); ++t) {
+    if (ids[t] < 0) ids[t] = -1 - best[t];
+  }
 }
 
 void Backend::project(const Matrix& x, std::span<const Product> products, DType compute) {

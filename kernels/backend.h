@@ -1,11 +1,13 @@
 #pragma once
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "kernels/kv_page.h"
 #include "kernels/tensor.h"
 
 // The one abstract interface of lariat: the operations a LLaMA-style decoder needs.
@@ -74,65 +76,8 @@ struct Norm {
   explicit operator bool() const { return static_cast<bool>(weight); }
 };
 
-// The sequences of a step, and where their keys and values are. A step is one forward pass: its matrices hold
-// the new tokens of all its sequences, one sequence after the other.
-//
-// Positions per page of the KV cache. A page is one block of backend memory that holds the keys and values of
-// *all* layers for kKvPage consecutive positions of a sequence; the cache grows, is shared and is copied by
-// pages.
-inline constexpr int64_t kKvPage = 256;
-
-// The one index function of the cache: element (head, position, d) of keys(page) or values(page).
-constexpr int64_t kv_index(int64_t head, int64_t position, int64_t d, int64_t head_dim) {
-  return (head * kKvPage + position % kKvPage) * head_dim + d;
-}
-
-// Where the scale of a head's kQ8 value at a position is, in bytes from values(page).
-constexpr int64_t kv_scale_offset(int64_t n_kv_heads, int64_t head_dim, int64_t head, int64_t position) {
-  return n_kv_heads * kKvPage * head_dim + int64_t{sizeof(float)} * kv_index(head, position, 0, 1);
-}
-
-// The part of one layer in every page of a cache:
-//
-//   page + k_offset -> [n_kv_heads][kKvPage][head_dim]   (k_dtype)
-//   page + v_offset -> [n_kv_heads][kKvPage][head_dim]   (v_dtype)
-//
-// so the keys of one head are contiguous inside a page. Keys are stored rotated and without the attention
-// factor. Values, which nothing rotates, may be kQ8: int8, and behind them [n_kv_heads][kKvPage] f32 scales,
-// one for each position of a head (kernels/kv_values.h).
-struct KvLayer {
-  int64_t n_kv_heads = 0;
-  int64_t head_dim = 0;
-  DType k_dtype = DType::kF16;
-  DType v_dtype = DType::kF16;
-  size_t k_offset = 0, v_offset = 0;  // bytes, multiples of 64; equal where the values are the keys (MLA)
-
-  void* keys(void* page) const { return static_cast<char*>(page) + k_offset; }
-  void* values(void* page) const { return static_cast<char*>(page) + v_offset; }
-  float* value_scale(void* page, int64_t head, int64_t position) const {  // of kQ8 values
-    return reinterpret_cast<float*>(static_cast<char*>(values(page)) +
-                                    kv_scale_offset(n_kv_heads, head_dim, head, position));
-  }
-};
-
-// What a key or a value of one head and position takes in a page, with its scale if it has one.
-inline size_t kv_bytes(DType dtype, int64_t head_dim) {
-  const auto n = static_cast<size_t>(head_dim);
-  return dtype == DType::kQ8 ? n + sizeof(float) : n * size_of(dtype);
-}
-
-// What a page holds: one KvLayer per layer of the model, and its size.
-struct KvGeometry {
-  std::vector<KvLayer> layers;
-  size_t page_bytes = 0;
-
-  // Appends a layer behind those that are there.
-  void add_layer(int64_t n_kv_heads, int64_t head_dim, DType k_dtype, DType v_dtype);
-  // Likewise, one that stores a row of `head_dim` values per position, which is key and value in one.
-  void add_latent_layer(int64_t head_dim, DType dtype);
-};
-
-// One sequence's part in a step.
+// One sequence's part in a step. A step is one forward pass: its matrices hold the new tokens of all its
+// sequences, one sequence after the other.
 struct StepSequence {
   int64_t first_position = 0;  // of its first new token
   int64_t n_tokens = 0;        // new ones; their rows follow those of the sequences before
@@ -232,6 +177,9 @@ struct Routing {
   Matrix weights;              // f32 [tokens, n_chosen]
 };
 
+// For embed: the token that was drawn from row `row` of the logits, wherever it is (Backend::sample_ahead).
+constexpr int32_t drawn_token(size_t row) { return -1 - static_cast<int32_t>(row); }
+
 // How a token is drawn from logits; see Backend::sample.
 struct Sampling {
   float temperature = 0.0F;  // 0: the likeliest, whatever the rest says
@@ -275,7 +223,8 @@ class Backend {
   virtual void synchronize() {}
 
   // --- ops ------------------------------------------------------------------------------------------
-  // out[t] = scale * table[tokens[t]], converted to f32. tokens: host memory, n ids in [0, table.rows).
+  // out[t] = scale * table[tokens[t]], converted to f32. tokens: host memory, n ids in [0, table.rows), or,
+  // inside `meanwhile` of sample_ahead, drawn_token(j) for what it draws from row j.
   virtual void embed(std::span<const int32_t> tokens, const Matrix& table, float scale,
                      const Matrix& out) = 0;
 
@@ -406,6 +355,15 @@ class Backend {
   // logits.rows.
   virtual void sample(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
                       std::span<int32_t> ids) = 0;
+
+  // sample(), which lets the caller queue work between drawing the tokens and waiting for them: they stay in
+  // the backend's memory, and `meanwhile` (may be empty) is called, where embed takes drawn_token(j) for the
+  // token of row j. `meanwhile` draws nothing itself; what it throws is thrown. The wait is for the tokens
+  // alone, not for what `meanwhile` queued. Where sample has -1, ids[t] is negative and -1 - ids[t] the token
+  // that embed reads: with temperature 0 that of argmax. A backend that is done when it returns has nothing
+  // to gain and, as here, does not call `meanwhile`.
+  virtual void sample_ahead(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
+                            std::span<int32_t> ids, const std::function<void()>& meanwhile);
 
   // nll[t] = log(sum_v exp(logits[t][v])) - logits[t][targets[t]], accumulated in double. host memory.
   // A logit of -inf counts as probability 0 (nll = inf for such a target); NaN for a row with a NaN, with

@@ -4,8 +4,9 @@
 #include <cmath>
 #include <iostream>
 
-#include "engine/generate.h"
 #include "engine/interrupt.h"
+#include "engine/session.h"
+#include "engine/stopwatch.h"
 #include "models/config.h"
 #include "tools/common.h"
 #include "tools/help.h"
@@ -84,6 +85,25 @@ void fill(const BenchCommand& command, Session& session, Sequence& sequence, int
   });
 }
 
+// As a greedy generation does it, but for the tokens, which are given: nothing but the likeliest token leaves
+// the backend, and where one can be fed back without the host, a step is asked for before the last one's
+// token has come.
+void decode_one_by_one(Session& session, Sequence& sequence, std::span<const int32_t> tokens) {
+  Sequence* const one = &sequence;
+  size_t fed = 0;
+  Matrix logits;
+  const auto step = [&] { logits = session.decode({&one, 1}, tokens.subspan(fed++, 1)); };
+  step();
+  for (size_t drawn = 1; drawn <= tokens.size(); ++drawn) {
+    stop_if(&interrupted());
+    int32_t id = 0;
+    session.backend().sample_ahead(logits, {}, {}, {&id, 1}, [&] {
+      if (fed < tokens.size()) step();
+    });
+    if (fed == drawn && fed < tokens.size()) step();
+  }
+}
+
 // n tokens of a test on a copy of the sequence that holds the context: that copy, and how long they took.
 struct TestRun {
   Sequence sequence;
@@ -97,15 +117,7 @@ TestRun run_test(Session& session, const Sequence& context, const std::string& t
   if (test == "pp") {
     session.prefill(sequence, tokens, [](int64_t) { stop_if(&interrupted()); });
   } else {
-    Sequence* const one = &sequence;
-    size_t fed = 0;
-    const auto next_token = [&](const Matrix& logits, std::span<const size_t>, std::span<int32_t> next) {
-      stop_if(&interrupted());
-      session.backend().argmax(logits,
-                               next);  // as in a greedy generation, nothing but the token leaves the backend
-      next[0] = ++fed < tokens.size() ? tokens[fed] : kEnd;
-    };
-    decode_loop(session, {&one, 1}, {tokens[0]}, next_token);
+    decode_one_by_one(session, sequence, tokens);
   }
   session.backend().synchronize();
   const double seconds = seconds_since(start);

@@ -90,8 +90,9 @@ void run(const LogitsCommand& command) {
                   [&](int64_t, const Matrix& logits) { write(logits); });
   const auto token_at = [&](int64_t i) { return i < n ? tokens[static_cast<size_t>(i)] : kEnd; };
   Sequence* const one = &sequence;
-  decode_loop(session, {&one, 1}, {token_at(decode_from)},
-              [&](const Matrix& logits, std::span<const size_t>, std::span<int32_t> next) {
+  decode_loop(session, {&one, 1}, {token_at(decode_from)}, n - decode_from,
+              [&](const Matrix& logits, std::span<const size_t>, std::span<int32_t> next,
+                  const std::function<void()>&) {
                 write(logits);
                 next[0] = token_at(sequence.length());
               });

@@ -1,7 +1,5 @@
 #include "kernels/cuda/argmax.cuh"
 
-#include <vector>
-
 #include "kernels/cuda/cuda_backend.h"
 
 namespace lariat {
@@ -37,10 +35,12 @@ __global__ void argmax_chunk_kernel(const float* logits, int64_t stride, int64_t
   if (lane == 0) chunks[int64_t{blockIdx.x} * gridDim.y + blockIdx.y] = best;
 }
 
-// Grid: one warp per row meets the row's chunks.
-__global__ void argmax_row_kernel(const Candidate* chunks, int64_t n_chunks, Candidate* rows) {
+// Grid: one warp per row meets the row's chunks. Writes the index of its largest, or -1 - that where the
+// largest is not finite.
+__global__ void argmax_row_kernel(const Candidate* chunks, int64_t n_chunks, int32_t* ids) {
   const Candidate best = row_best(chunks, n_chunks);
-  if (threadIdx.x == 0) rows[blockIdx.x] = best;
+  const int32_t index = best.index == kNobody ? 0 : best.index;
+  if (threadIdx.x == 0) ids[blockIdx.x] = fabsf(best.value) < INFINITY ? index : -1 - index;
 }
 
 }  // namespace
@@ -58,22 +58,18 @@ void launch_argmax_chunks(const Matrix& logits, Candidate* chunks, Stream stream
 
 using namespace cuda;
 
-std::vector<Candidate> CudaBackend::best_of_rows(const Matrix& logits) {
+void CudaBackend::take_largest(const Matrix& logits, int32_t* ids) {
   const int64_t n_chunks = argmax_chunks_per_row(logits);
-  std::vector<Candidate> best(static_cast<size_t>(logits.rows));
   const auto candidates = static_cast<size_t>(logits.rows * n_chunks);
-  auto* chunks =
-      static_cast<Candidate*>(scratch(Scratch::kResult, (candidates + best.size()) * sizeof(Candidate)));
+  auto* chunks = static_cast<Candidate*>(scratch(Scratch::kResult, candidates * sizeof(Candidate)));
   launch_argmax_chunks(logits, chunks, stream());
   launch(argmax_row_kernel, dim3(to_unsigned(logits.rows)), dim3(kWarpSize), 0, stream(), chunks, n_chunks,
-         chunks + candidates);
-  copy_out(best.data(), chunks + candidates, best.size() * sizeof(Candidate));
-  return best;
+         ids);
 }
 
 void CudaBackend::argmax(const Matrix& logits, std::span<int32_t> ids) {
-  const std::vector<Candidate> best = best_of_rows(logits);
-  for (size_t i = 0; i < best.size(); ++i) ids[i] = best[i].index == kNobody ? 0 : best[i].index;
+  sample_ahead(logits, {}, {}, ids, {});
+  for (int32_t& id : ids) id = id < 0 ? -1 - id : id;
 }
 
 }  // namespace lariat

@@ -54,11 +54,8 @@ CudaBackend::CudaBackend(int device, cuda::LaunchQueue::Warn warn)
 CudaBackend::~CudaBackend() {
   cuda::use_device(device_.index);
   queue_.drop();
-  for (Pinned& pinned : pinned_) {
-    if (pinned.data == nullptr) continue;
-    cuda::event_destroy(pinned.sent);
-    cuda::pinned_free(pinned.data);
-  }
+  for (Pinned& pinned : pinned_) release(pinned);
+  release(drawn_ids_);
   cuda::blas_destroy(blas_);
 }
 
@@ -98,23 +95,35 @@ void CudaBackend::copy(void* dst, const void* src, size_t bytes) {
 
 void CudaBackend::synchronize() { cuda::stream_synchronize(stream()); }
 
+void CudaBackend::reserve(Pinned& pinned, size_t bytes) {
+  if (pinned.bytes >= bytes) return;
+  if (pinned.data != nullptr) cuda::event_synchronize(pinned.copied);
+  release(pinned);
+  pinned.data = cuda::pinned_malloc(bytes);
+  if (pinned.data == nullptr) throw Error("no page-locked host memory left for copies to and from the GPU");
+  pinned.bytes = bytes;
+  pinned.copied = cuda::event_create();
+}
+
+void CudaBackend::release(Pinned& pinned) noexcept {
+  if (pinned.data == nullptr) return;
+  cuda::pinned_free(pinned.data);
+  if (pinned.copied != nullptr) cuda::event_destroy(pinned.copied);
+  pinned = {};
+}
+
 void CudaBackend::upload(void* dst, const void* host_src, size_t bytes) {
   auto* to = static_cast<char*>(dst);
   const auto* from = static_cast<const char*>(host_src);
   const cuda::Stream stream = queue_.flushed();
   while (bytes > 0) {
     Pinned& pinned = pinned_[next_pinned_++ % pinned_.size()];
-    if (pinned.data == nullptr) {
-      pinned.data = cuda::pinned_malloc(kPinnedBytes);
-      if (pinned.data == nullptr) throw Error("no page-locked host memory left for uploads to the GPU");
-      pinned.sent = cuda::event_create();
-    } else {
-      cuda::event_synchronize(pinned.sent);  // its last chunk has left
-    }
+    reserve(pinned, kPinnedBytes);
+    cuda::event_synchronize(pinned.copied);  // its last chunk has left
     const size_t chunk = std::min(bytes, kPinnedBytes);
     std::memcpy(pinned.data, from, chunk);
     cuda::copy_to_device(to, pinned.data, chunk, stream);
-    cuda::event_record(pinned.sent, stream);
+    cuda::event_record(pinned.copied, stream);
     to += chunk;
     from += chunk;
     bytes -= chunk;
@@ -171,6 +180,29 @@ Weight CudaBackend::load_weight(const Matrix& host, DType dtype) {
     convert(staged, DType::kF32, weight.matrix.row_range(r, rows.rows));
   }
   return weight;
+}
+
+// The wait is for an event behind the ids' copy: what `meanwhile` queues runs on.
+void CudaBackend::sample_ahead(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
+                               std::span<int32_t> ids, const std::function<void()>& meanwhile) {
+  const size_t bytes = ids.size_bytes();
+  reserve(drawn_ids_, bytes);
+  if (drawn_.bytes() < bytes) {
+    drawn_ = Buffer();
+    drawn_ = allocate(bytes);
+  }
+  auto* drawn = static_cast<int32_t*>(drawn_.data());
+  if (how.temperature > 0.0F) {
+    draw(logits, how, uniforms, drawn);
+  } else {
+    take_largest(logits, drawn);
+  }
+  cuda::copy_to_host(drawn_ids_.data, drawn, bytes, stream());
+  cuda::event_record(drawn_ids_.copied, stream());
+  if (meanwhile) meanwhile();
+  queue_.flush();  // so that it runs during the wait
+  cuda::event_synchronize(drawn_ids_.copied);
+  std::memcpy(ids.data(), drawn_ids_.data, bytes);
 }
 
 void* CudaBackend::scratch(Scratch purpose, size_t bytes) {

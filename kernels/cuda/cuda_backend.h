@@ -11,15 +11,14 @@ namespace lariat {
 
 namespace cuda {
 struct Step;
-struct Candidate;
 // Whether attention over such a cache runs on tensor cores: 16-bit keys and values of a head size that fits.
 bool tensor_cores_support(DType k_dtype, DType v_dtype, int64_t head_dim);
 }  // namespace cuda
 
 // NVIDIA GPUs from sm_80 on. cuBLAS for prefill matrix products, own kernels for everything else, one op per
 // file in this folder. Work is queued on one stream; only what returns host values (copy_out, argmax, sample,
-// token_nll) waits for it. The ops of a layer are collected and recorded (launch_queue.h). For any thread,
-// but not for several at once.
+// sample_ahead, token_nll) waits for it. The ops of a layer are collected and recorded (launch_queue.h). For
+// any thread, but not for several at once.
 class CudaBackend final : public Backend {
  public:
   // Up to this many tokens, a product reads its weights through gemv; beyond, cuBLAS takes over.
@@ -79,6 +78,8 @@ class CudaBackend final : public Backend {
   void argmax(const Matrix& logits, std::span<int32_t> ids) override;
   void sample(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
               std::span<int32_t> ids) override;
+  void sample_ahead(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
+                    std::span<int32_t> ids, const std::function<void()>& meanwhile) override;
   void token_nll(const Matrix& logits, std::span<const int32_t> targets, std::span<double> nll) override;
 
  private:
@@ -149,13 +150,19 @@ class CudaBackend final : public Backend {
   // is still to be multiplied by element t of what is returned.
   const float* gemm_two_terms(const Matrix& x, const Matrix& w, const Matrix& out);
 
-  // The largest of each row of logits, or nobody (argmax.cuh) of a row of NaN.
-  std::vector<cuda::Candidate> best_of_rows(const Matrix& logits);
+  // The two ways of sample_ahead, as it has ids: for temperature 0, and for a draw.
+  void take_largest(const Matrix& logits, int32_t* ids);
+  void draw(const Matrix& logits, const Sampling& how, std::span<const double> uniforms, int32_t* ids);
 
+  // Host memory that copies to or from the device do not wait for.
   struct Pinned {
     void* data = nullptr;
-    cuda::Event sent = nullptr;
+    size_t bytes = 0;
+    cuda::Event copied = nullptr;  // what was asked for last
   };
+  // Of at least so many bytes; what was in it is gone when it grows. Throws Error when there is none.
+  static void reserve(Pinned& pinned, size_t bytes);
+  static void release(Pinned& pinned) noexcept;
 
   // In this order: what is freed flushes the queue, so that no launch outlives its memory.
   cuda::DeviceInfo device_;
@@ -163,11 +170,13 @@ class CudaBackend final : public Backend {
   cuda::Blas blas_ = nullptr;
   std::array<Pinned, 2> pinned_;
   size_t next_pinned_ = 0;
+  Pinned drawn_ids_;  // what is in drawn_, on the host
   std::array<Buffer, static_cast<size_t>(Scratch::kCount)> scratch_;
   std::span<const StepSequence> begun_;  // by begin_step
   SequenceTables step_;                  // the same on the device
   SequenceTables rotations_;             // of rerotate_keys
   Buffer finished_blocks_;               // Attention::finished, for as many tiles as it splits
+  Buffer drawn_;                         // the ids that sample_ahead drew last
 };
 
 }  // namespace lariat

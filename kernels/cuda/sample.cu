@@ -343,7 +343,7 @@ __global__ void __launch_bounds__(kMaxThreads)
 
 // Where everything lies in the memory of a draw, in bytes from its beginning.
 struct DrawPlan {
-  size_t n_parts, rows_at_once, sums, chunks, segments, ids, bytes;
+  size_t n_parts, rows_at_once, sums, chunks, segments, bytes;
 
   explicit DrawPlan(const Matrix& logits) {
     const auto rows = static_cast<size_t>(logits.rows);
@@ -352,12 +352,12 @@ struct DrawPlan {
     sums = rows_at_once * n_parts * static_cast<size_t>(kPart) * sizeof(Token);
     chunks = sums + rows * sizeof(RowSums);
     segments = chunks + rows * static_cast<size_t>(argmax_chunks_per_row(logits)) * sizeof(Candidate);
-    ids = segments + rows_at_once * kBins * n_parts * sizeof(uint32_t);
-    bytes = ids + rows * sizeof(int32_t);
+    bytes = segments + rows_at_once * kBins * n_parts * sizeof(uint32_t);
   }
 };
 
-DrawArgs describe_draw(const Matrix& logits, const Sampling& how, const DrawPlan& plan, char* memory) {
+DrawArgs describe_draw(const Matrix& logits, const Sampling& how, const DrawPlan& plan, char* memory,
+                       int32_t* ids) {
   DrawArgs a = {};
   a.logits = typed<float>(logits);
   a.stride = logits.stride;
@@ -371,7 +371,7 @@ DrawArgs describe_draw(const Matrix& logits, const Sampling& how, const DrawPlan
   a.tokens = reinterpret_cast<Token*>(memory);
   a.segments = reinterpret_cast<uint32_t*>(memory + plan.segments);
   a.sums = reinterpret_cast<RowSums*>(memory + plan.sums);
-  a.ids = reinterpret_cast<int32_t*>(memory + plan.ids);
+  a.ids = ids;
   return a;
 }
 
@@ -386,17 +386,12 @@ DrawArgs from_row(DrawArgs a, size_t first) {
 
 }  // namespace
 
-void CudaBackend::sample(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
-                         std::span<int32_t> ids) {
+void CudaBackend::draw(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
+                       int32_t* ids) {
   const auto rows = static_cast<size_t>(logits.rows);
-  if (how.temperature <= 0.0F) {
-    const std::vector<Candidate> best = best_of_rows(logits);
-    for (size_t i = 0; i < rows; ++i) ids[i] = std::isfinite(best[i].value) ? best[i].index : -1;
-    return;
-  }
   const DrawPlan plan(logits);
   const DrawArgs all =
-      describe_draw(logits, how, plan, static_cast<char*>(scratch(Scratch::kResult, plan.bytes)));
+      describe_draw(logits, how, plan, static_cast<char*>(scratch(Scratch::kResult, plan.bytes)), ids);
   launch_argmax_chunks(logits, all.chunks, stream(), reinterpret_cast<uint64_t*>(all.sums),
                        sizeof(RowSums) / sizeof(uint64_t));
   const dim3 threads(logits.cols > 8192 ? kMaxThreads : kBins);
@@ -408,7 +403,12 @@ void CudaBackend::sample(const Matrix& logits, const Sampling& how, std::span<co
     launch(draw_kernel, dim3(static_cast<unsigned>(count)), threads, 0, stream(), args,
            by_value<double, kRowsPerLaunch>(uniforms, first, count));
   }
-  copy_out(ids.data(), all.ids, rows * sizeof(int32_t));
+}
+
+void CudaBackend::sample(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
+                         std::span<int32_t> ids) {
+  sample_ahead(logits, how, uniforms, ids, {});
+  for (int32_t& id : ids) id = std::max(id, -1);
 }
 
 }  // namespace lariat

@@ -91,6 +91,7 @@ class ForwardingBackend : public Backend {
               std::span<int32_t> ids) override {
     counted().sample(logits, how, uniforms, ids);
   }
+  // sample_ahead is Backend's: by sample, and nothing runs ahead.
   void token_nll(const Matrix& logits, std::span<const int32_t> targets, std::span<double> nll) override {
     counted().token_nll(logits, targets, nll);
   }

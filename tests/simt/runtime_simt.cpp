@@ -4,22 +4,32 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <map>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "kernels/convert.h"
 #include "kernels/error.h"
+#include "tests/simt/blocks.h"
 #include "tests/simt/memory.h"
 #include "tests/simt/simt.h"
 
-// kernels/cuda/runtime.h without a GPU: a device made of heap memory on which everything happens at once.
+// kernels/cuda/runtime.h without a GPU: a device made of heap memory on which everything happens at once. But
+// what is copied to page-locked host memory is there only when the host has waited for it.
 struct CUgraphExec_st {
   simt::Recording launches;
+};
+struct CUevent_st {  // when it was recorded last
+  uint32_t launches = 0;
+  uint64_t copies = 0;
 };
 
 namespace simt {
 namespace {
 CaptureFailure g_capture_failure = CaptureFailure::kNone;
+uint64_t g_idle_waits = 0;
 bool g_recording = false;
 Recording g_recorded;
 uint64_t g_gemms = 0;
@@ -37,12 +47,38 @@ Recording stop_recording() {
 }
 Recording* recording() { return g_recording ? &g_recorded : nullptr; }
 void set_capture_failure(CaptureFailure failure) { g_capture_failure = failure; }
+uint64_t idle_waits() { return g_idle_waits; }
 }  // namespace simt
 
 namespace lariat::cuda {
 namespace {
 
 std::set<Graph> g_graphs;
+
+std::map<std::byte*, size_t> g_pinned;  // page-locked memory, and its size
+struct Copy {
+  void* to;
+  std::vector<std::byte> bytes;
+};
+std::deque<Copy> g_copies;  // to such memory, that no wait has brought there
+uint64_t g_arrived = 0;     // those that one has
+
+uint64_t copies_so_far() { return g_arrived + g_copies.size(); }
+
+void wait_for_copies(uint64_t until) {
+  for (; g_arrived < until; ++g_arrived) {
+    const Copy& copy = g_copies.front();
+    if (copy.to != nullptr) std::memcpy(copy.to, copy.bytes.data(), copy.bytes.size());
+    g_copies.pop_front();
+  }
+}
+
+bool is_pinned(const void* data) {
+  const auto* byte = static_cast<const std::byte*>(data);
+  return std::any_of(g_pinned.begin(), g_pinned.end(), [&](const auto& memory) {
+    return byte >= memory.first && byte < memory.first + memory.second;
+  });
+}
 
 void fail_capture(simt::CaptureFailure where) {
   if (simt::g_capture_failure == where) throw Error("CUDA: recording a decode step: not supported");
@@ -109,16 +145,35 @@ void device_free(void* data) noexcept {
 DeviceMemory device_memory() {
   return {simt::device_bytes() - simt::device_bytes_used(), simt::device_bytes()};
 }
-void* pinned_malloc(size_t bytes) { return std::malloc(bytes); }
-void pinned_free(void* data) noexcept { std::free(data); }
+void* pinned_malloc(size_t bytes) {
+  void* data = std::malloc(bytes);
+  if (data != nullptr) g_pinned[static_cast<std::byte*>(data)] = bytes;
+  return data;
+}
+void pinned_free(void* data) noexcept {
+  const auto memory = g_pinned.find(static_cast<std::byte*>(data));
+  for (Copy& copy : g_copies) {
+    const auto* to = static_cast<const std::byte*>(copy.to);
+    if (to >= memory->first && to < memory->first + memory->second) copy.to = nullptr;
+  }
+  g_pinned.erase(memory);
+  std::free(data);
+}
 
 Stream stream_create() { return nullptr; }
 void stream_destroy(Stream) noexcept {}
-void stream_synchronize(Stream) { expect_not_recording("stream_synchronize"); }
-Event event_create() { return nullptr; }
-void event_destroy(Event) noexcept {}
-void event_record(Event, Stream) {}
-void event_synchronize(Event) {}
+void stream_synchronize(Stream) {
+  expect_not_recording("stream_synchronize");
+  ++simt::g_idle_waits;
+  wait_for_copies(copies_so_far());
+}
+Event event_create() { return new CUevent_st; }
+void event_destroy(Event event) noexcept { delete event; }
+void event_record(Event event, Stream) { *event = {simt::block_clock().launch, copies_so_far()}; }
+void event_synchronize(Event event) {
+  simt::g_idle_waits += event->launches == simt::block_clock().launch ? 1 : 0;
+  wait_for_copies(event->copies);
+}
 double event_seconds(Event, Event) { return 0.0; }
 
 void capture_begin(Stream) {
@@ -153,7 +208,12 @@ void copy_to_host(void* host_dst, const void* device_src, size_t bytes, Stream) 
   expect_not_recording("copy_to_host");
   expect_device(device_src, bytes, "copy_to_host: the source is");
   expect_host(host_dst, bytes, "copy_to_host: the destination");
-  if (bytes > 0) std::memcpy(host_dst, device_src, bytes);
+  if (bytes > 0 && is_pinned(host_dst)) {
+    const auto* from = static_cast<const std::byte*>(device_src);
+    g_copies.push_back({host_dst, {from, from + bytes}});
+  } else if (bytes > 0) {
+    std::memcpy(host_dst, device_src, bytes);
+  }
 }
 
 void fill_bytes(void* dst, int byte, size_t bytes, Stream) {

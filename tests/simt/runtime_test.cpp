@@ -5,6 +5,7 @@
 
 #include "kernels/error.h"
 #include "tests/cuda/cuda_fixture.h"
+#include "tests/engine/ahead_cases.h"
 #include "tests/kernels/tensors.h"
 #include "tests/simt/simt.h"
 
@@ -118,6 +119,29 @@ TEST(CudaMachine, AStepOfManySequencesAllocatesNothing) {
     if (position == 0) before = simt::device_allocations();
   }
   EXPECT_EQ(simt::device_allocations(), before);
+}
+
+// A GPU that decodes has the next step before the host has the last one's token. It runs dry with the prompt,
+// its token, and the last token that is wanted, of however many.
+TEST(CudaMachine, DecodingNeverWaitsForTheHost) {
+  CudaBackend backend;
+  ForwardingBackend plain(backend);
+  for (const SamplerOptions& sampler : {SamplerOptions{}, drawing()}) {
+    const auto waits = [&](Backend& on, int64_t tokens) {
+      const Model model = open_f32(checkpoint_dir("llama_gqa"), on);
+      Session session(model, on, f32_session());
+      Sequence sequence = session.new_sequence();
+      GenerateOptions options;
+      options.max_new_tokens = tokens;
+      options.sampler = sampler;
+      const uint64_t before = simt::idle_waits();
+      generate(session, sequence, std::vector<int32_t>{1, 2, 3}, options, [](int32_t) { return true; });
+      return simt::idle_waits() - before;
+    };
+    EXPECT_EQ(waits(backend, 24), waits(backend, 4));
+    EXPECT_EQ(waits(backend, 24), 3U);
+    EXPECT_EQ(waits(plain, 24), 2U + 23U) << "where nothing runs ahead";
+  }
 }
 
 }  // namespace

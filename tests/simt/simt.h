@@ -68,6 +68,10 @@ uint64_t gemms();  // products that the backend asked cuBLAS for, so far
 enum class CaptureFailure { kNone, kBegin, kEnd, kEarly };
 void set_capture_failure(CaptureFailure failure);
 
+// How often the host has waited with nothing queued behind what it waited for: a GPU is idle then until the
+// host goes on.
+uint64_t idle_waits();
+
 inline constexpr unsigned kWarp = 32;
 inline constexpr size_t kPayload = 64;  // bytes a lane can hand over in one warp-wide instruction
 

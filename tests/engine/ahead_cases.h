@@ -1,0 +1,196 @@
+#pragma once
+#include <atomic>
+#include <optional>
+
+#include "engine/generate.h"
+#include "tests/engine/forwarding_backend.h"
+#include "tests/engine/saved_context_util.h"
+
+// Steps that run before the host knows their tokens, against a loop that runs none: the same tokens, and the
+// same sequence afterwards, on any backend.
+namespace lariat::test {
+
+// Another backend, and how many steps ran ahead on it.
+class AheadBackend : public ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+  int64_t steps_ahead() const { return steps_ahead_; }
+
+  void sample_ahead(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
+                    std::span<int32_t> ids, const std::function<void()>& meanwhile) override {
+    draw(logits, how, uniforms, ids, [&] {
+      const int64_t before = ops();
+      if (meanwhile) meanwhile();
+      steps_ahead_ += ops() > before ? 1 : 0;
+    });
+  }
+
+ protected:
+  virtual void draw(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
+                    std::span<int32_t> ids, const std::function<void()>& meanwhile) {
+    inner_.sample_ahead(logits, how, uniforms, ids, meanwhile);
+  }
+
+ private:
+  int64_t steps_ahead_ = 0;
+};
+
+struct AheadCase {
+  const char* name = "";
+  SamplerOptions sampler{};
+  int64_t prompt = 6, max_new_tokens = 20, max_ctx = 0;
+  // After how many tokens the text ends (or more, so that its end is a token that was not there before), the
+  // caller stops, interrupts, or throws; -1: it does not.
+  int eos_at = -1, stop_at = -1, interrupt_at = -1, throw_at = -1;
+  const char* scaling = "";  // from 64 tokens on
+  int rope_steps = 4;
+  // How many steps run ahead. Of n tokens the first comes from the prompt and the last is not read, so n - 2
+  // do, and one more where the text ends before.
+  int64_t steps_ahead = 18;
+};
+
+inline void PrintTo(const AheadCase& c, std::ostream* out) { *out << c.name; }
+
+inline SamplerOptions drawing(float penalty = 1.0F) {
+  return {{.temperature = 0.9F, .top_k = 40, .top_p = 0.95F}, penalty, 11};
+}
+
+inline std::vector<AheadCase> ahead_cases() {
+  return {
+      {.name = "Greedy"},
+      {.name = "Drawn", .sampler = drawing()},
+      {.name = "OneToken", .max_new_tokens = 1, .steps_ahead = 0},
+      {.name = "TwoTokens", .max_new_tokens = 2, .steps_ahead = 0},
+      {.name = "Penalty", .sampler = drawing(1.2F), .steps_ahead = 0},
+      {.name = "Eos", .sampler = drawing(), .eos_at = 9, .steps_ahead = 9},
+      {.name = "Stop", .sampler = drawing(), .stop_at = 5, .steps_ahead = 4},
+      {.name = "StopAtOnce", .stop_at = 1, .steps_ahead = 0},
+      {.name = "Interrupted", .sampler = drawing(), .interrupt_at = 7, .steps_ahead = 6},
+      {.name = "Thrown", .sampler = drawing(), .throw_at = 6, .steps_ahead = 5},
+      {.name = "FullContext", .max_ctx = 13, .steps_ahead = 6},
+      {.name = "NewPage", .sampler = drawing(), .prompt = 250, .steps_ahead = 17},
+      {.name = "NewPageAndEos", .sampler = drawing(), .prompt = 250, .eos_at = 12, .steps_ahead = 11},
+      // 62 to 79 tokens with the step ahead. A dynamic scale moves with the 65th and the 77th, an exact one
+      // from the 65th on with every token.
+      {.name = "ScaleSteps", .prompt = 60, .scaling = "dynamic-yarn", .steps_ahead = 16},
+      {.name = "ScaleStepsAndStop", .prompt = 60, .stop_at = 8, .scaling = "dynamic", .steps_ahead = 6},
+      {.name = "ExactScale", .prompt = 60, .scaling = "dynamic", .rope_steps = 0, .steps_ahead = 3},
+  };
+}
+
+// What a generation leaves behind.
+struct AheadOutcome {
+  Generation generation;
+  int64_t length = 0, rerotations = 0, rotated = 0;
+  size_t bytes = 0;
+  std::string context;  // as a file
+};
+
+struct Thrown {};
+
+inline AheadOutcome run_ahead_case(Backend& backend, const AheadCase& c, std::vector<int32_t> eos_ids) {
+  const auto dir = checkpoint_dir("llama_gqa");
+  const Model model = open_f32(dir, backend);
+  SessionOptions options = *c.scaling != 0 ? scaled_session(model, c.scaling, 4.0) : f32_session();
+  options.rope_steps = c.rope_steps;
+  options.max_ctx = c.max_ctx;
+  Session session(model, backend, options);
+  Sequence sequence = session.new_sequence();
+  std::vector<int32_t> tokens = some_tokens(static_cast<size_t>(c.prompt), model.spec.vocab_size);
+  std::atomic<bool> interrupted = false;
+  GenerateOptions generating;
+  generating.max_new_tokens = c.max_new_tokens;
+  generating.sampler = c.sampler;
+  generating.eos_ids = std::move(eos_ids);
+  generating.interrupted = &interrupted;
+  AheadOutcome outcome;
+  std::vector<int32_t> seen;
+  const auto on_token = [&](int32_t token) {
+    seen.push_back(token);
+    const auto count = static_cast<int>(seen.size());
+    interrupted = count == c.interrupt_at;
+    if (count == c.throw_at) throw Thrown();
+    return count != c.stop_at;
+  };
+  try {
+    outcome.generation = generate(session, sequence, tokens, generating, on_token);
+    EXPECT_EQ(outcome.generation.tokens, seen);
+  } catch (const Thrown&) {
+    outcome.generation.tokens = seen;
+  }
+  outcome.length = sequence.length();
+  outcome.rerotations = sequence.cache().rerotations().count;
+  outcome.rotated = sequence.cache().rerotations().positions;
+  outcome.bytes = sequence.cache().bytes();
+  tokens.insert(tokens.end(), seen.begin(), seen.end());
+  tokens.resize(static_cast<size_t>(outcome.length));
+  const auto file =
+      std::filesystem::temp_directory_path() / ("lariat_ahead_" + std::to_string(getpid()) + ".safetensors");
+  save_context(session, sequence, tokens, dir, file);
+  outcome.context = bytes_of_file(file);
+  std::filesystem::remove(file);
+  return outcome;
+}
+
+// `inner` without steps that run ahead, and `ahead` with them, which computes the same.
+inline void check_ahead(Backend& inner, AheadBackend& ahead, const AheadCase& c) {
+  ForwardingBackend plain(inner);
+  std::vector<int32_t> eos_ids;
+  int64_t steps_ahead = c.steps_ahead;
+  if (c.eos_at >= 0) {
+    const auto all = run_ahead_case(plain, c, {}).generation.tokens;
+    auto eos = all.begin() + c.eos_at;
+    while (eos != all.end() && std::find(all.begin(), eos, *eos) != eos) ++eos;
+    ASSERT_NE(eos, all.end());
+    eos_ids = {*eos};
+    steps_ahead += eos - all.begin() - c.eos_at;
+  }
+  const AheadOutcome expected = run_ahead_case(plain, c, eos_ids);
+  const int64_t before = ahead.steps_ahead();
+  const AheadOutcome actual = run_ahead_case(ahead, c, eos_ids);
+  EXPECT_EQ(ahead.steps_ahead() - before, steps_ahead);
+  EXPECT_EQ(actual.generation.tokens, expected.generation.tokens);
+  EXPECT_EQ(actual.generation.stop_reason, expected.generation.stop_reason);
+  EXPECT_EQ(actual.generation.decode_steps, expected.generation.decode_steps);
+  EXPECT_EQ(actual.length, expected.length);
+  EXPECT_EQ(actual.rerotations, expected.rerotations);
+  EXPECT_EQ(actual.rotated, expected.rotated);
+  EXPECT_EQ(actual.bytes, expected.bytes);
+  EXPECT_TRUE(actual.context == expected.context) << "what is saved differs";
+}
+
+// Sequences of a batch that end one after the other.
+inline void check_batch_ahead(Backend& inner, AheadBackend& ahead) {
+  constexpr int64_t kNew = 16;
+  const auto run = [](Backend& backend, std::span<const int32_t> eos_ids, std::vector<int64_t>& lengths) {
+    const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
+    Session session(model, backend, f32_session());
+    std::vector<Sequence> sequences;
+    std::vector<Sequence*> batch;
+    std::vector<int32_t> next;
+    for (const size_t length : {3U, 30U, 12U}) {
+      sequences.push_back(session.new_sequence());
+      const std::vector<int32_t> prompt = some_tokens(length, model.spec.vocab_size, length);
+      int32_t token = 0;
+      backend.argmax(session.prefill_last(sequences.back(), prompt), {&token, 1});
+      next.push_back(token);
+    }
+    for (Sequence& sequence : sequences) batch.push_back(&sequence);
+    auto texts = generate_greedy_batch(session, batch, next, kNew, eos_ids);
+    lengths.clear();
+    for (const Sequence& sequence : sequences) lengths.push_back(sequence.length());
+    return texts;
+  };
+  ForwardingBackend plain(inner);
+  std::vector<int64_t> expected_lengths, lengths;
+  const auto whole = run(plain, {}, expected_lengths);
+  const std::vector<int32_t> eos_ids = {whole[0][9], whole[1][5]};
+  const auto expected = run(plain, eos_ids, expected_lengths);
+  ASSERT_NE(expected[0].size(), expected[1].size()) << "they are to end at different times";
+  const int64_t before = ahead.steps_ahead();
+  EXPECT_EQ(run(ahead, eos_ids, lengths), expected);
+  EXPECT_EQ(lengths, expected_lengths);
+  EXPECT_GT(ahead.steps_ahead() - before, 4);
+}
+
+}  // namespace lariat::test

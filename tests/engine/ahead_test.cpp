@@ -1,0 +1,100 @@
+// A decode loop whose backend lets it run a step before its token is known, on a CPU backend that pretends:
+// it keeps what it has drawn to itself until the step is through.
+#include "tests/engine/ahead_cases.h"
+
+namespace lariat::test {
+namespace {
+
+class PretendingBackend : public AheadBackend {
+ public:
+  using AheadBackend::AheadBackend;
+
+  void embed(std::span<const int32_t> tokens, const Matrix& table, float scale, const Matrix& out) override {
+    std::vector<int32_t> known(tokens.begin(), tokens.end());
+    for (int32_t& token : known) {
+      if (token < 0) token = drawn_.at(static_cast<size_t>(-1 - token));
+      if (token < 0) token = -1 - token;
+    }
+    ForwardingBackend::embed(known, table, scale, out);
+  }
+
+ protected:
+  void draw(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
+            std::span<int32_t> ids, const std::function<void()>& meanwhile) override {
+    drawn_.resize(ids.size());
+    inner_.sample_ahead(logits, how, uniforms, drawn_, {});
+    meanwhile();
+    std::copy(drawn_.begin(), drawn_.end(), ids.begin());
+    drawn_.clear();
+  }
+
+ private:
+  std::vector<int32_t> drawn_;
+};
+
+class OnPretending : public testing::Test {
+ protected:
+  CpuBackend cpu_{1};
+  PretendingBackend pretending_{cpu_};
+};
+
+struct AheadOf : OnPretending, testing::WithParamInterface<AheadCase> {};
+using Ahead = OnPretending;
+
+TEST_P(AheadOf, LeavesWhatALoopWithoutItLeaves) { check_ahead(cpu_, pretending_, GetParam()); }
+INSTANTIATE_TEST_SUITE_P(Cases, AheadOf, testing::ValuesIn(ahead_cases()),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST_F(Ahead, SequencesOfABatchEndOneAfterTheOther) { check_batch_ahead(cpu_, pretending_); }
+
+// Pages that somebody else holds too are not copied for a step that may be taken back; and M-RoPE's positions
+// are counted on when a token is read.
+TEST_F(Ahead, NoStepTakesWhatTruncatingDoesNotGiveBack) {
+  const Model model = open_f32(checkpoint_dir("llama_gqa"), cpu_);
+  Session session(model, cpu_, f32_session());
+  Sequence sequence = session.new_sequence();
+  session.prefill(sequence, std::vector<int32_t>(10, 3));
+  Sequence* one = &sequence;
+  EXPECT_TRUE(session.can_take_back({&one, 1}));
+  {
+    const Sequence fork = session.fork(sequence, 10);
+    EXPECT_FALSE(session.can_take_back({&one, 1}));
+  }
+  EXPECT_TRUE(session.can_take_back({&one, 1}));
+  const Model placing = open_f32(checkpoint_dir("qwen2_vl"), cpu_);
+  Session placed_session(placing, cpu_, f32_session());
+  Sequence placed = placed_session.new_sequence();
+  placed_session.place(placed, std::vector<int32_t>{0, 0, 0, 1, 1, 1});
+  placed_session.prefill(placed, std::vector<int32_t>{3, 4});
+  one = &placed;
+  EXPECT_FALSE(placed_session.can_take_back({&one, 1}));
+}
+
+// What is not a number is the same error, and the step that ran ahead is taken back.
+TEST_F(Ahead, NotANumberIsAnError) {
+  class Broken : public PretendingBackend {
+   public:
+    using PretendingBackend::PretendingBackend;
+
+   protected:
+    void draw(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
+              std::span<int32_t> ids, const std::function<void()>& meanwhile) override {
+      if (++draws_ == 4) logits.f32()[5] = INFINITY;
+      PretendingBackend::draw(logits, how, uniforms, ids, meanwhile);
+    }
+    int draws_ = 0;
+  };
+  Broken broken(cpu_);
+  const Model model = open_f32(checkpoint_dir("llama_gqa"), broken);
+  Session session(model, broken, f32_session());
+  Sequence sequence = session.new_sequence();
+  const auto run = [&] {
+    generate(session, sequence, std::vector<int32_t>{1, 2, 3}, {}, [](int32_t) { return true; });
+  };
+  EXPECT_THROW(run(), Error);
+  EXPECT_EQ(broken.steps_ahead(), 3);
+  EXPECT_EQ(sequence.length(), 6);
+}
+
+}  // namespace
+}  // namespace lariat::test
