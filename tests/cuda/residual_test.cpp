@@ -101,13 +101,12 @@ TEST_P(CudaResidual, AsProductAndSum) {
   }
 }
 
-constexpr DType kF32 = DType::kF32, kF16 = DType::kF16, kBF16 = DType::kBF16;
-
-INSTANTIATE_TEST_SUITE_P(DTypes, CudaResidual,
-                         testing::Values(ResidualCase{kF32, kF32}, ResidualCase{kF16, kF32},
-                                         ResidualCase{kBF16, kF32}, ResidualCase{kF32, kBF16},
-                                         ResidualCase{kF16, kBF16}, ResidualCase{kBF16, kBF16},
-                                         ResidualCase{DType::kQ8, kF32}, ResidualCase{DType::kQ4, kF32}));
+INSTANTIATE_TEST_SUITE_P(
+    DTypes, CudaResidual,
+    testing::Values(ResidualCase{DType::kF32, DType::kF32}, ResidualCase{DType::kF16, DType::kF32},
+                    ResidualCase{DType::kBF16, DType::kF32}, ResidualCase{DType::kF32, DType::kBF16},
+                    ResidualCase{DType::kF16, DType::kBF16}, ResidualCase{DType::kBF16, DType::kBF16},
+                    ResidualCase{DType::kQ8, DType::kF32}, ResidualCase{DType::kQ4, DType::kF32}));
 
 }  // namespace
 }  // namespace lariat::test
