@@ -108,7 +108,8 @@ constexpr int64_t kReadBytes = int64_t{160} << 20;
 void MatmulDecodeBesideRead(benchmark::State& state) {
   const auto threads = static_cast<int>(state.range(0));
   const auto dtype = static_cast<DType>(state.range(1));
-  const int64_t k = 2048, n = kReadBytes / static_cast<int64_t>(stored_bytes(Matrix(nullptr, dtype, 1, k)));
+  const int64_t k = 2048, bytes = static_cast<int64_t>(stored_bytes(Matrix(nullptr, dtype, 1024, k)));
+  const int64_t n = kReadBytes / bytes * 1024;
   CpuBackend cpu(threads);
   const Tensor host(cpu, Rng(5).normals(n * k), n, k, is_quantized(dtype) ? DType::kBF16 : dtype);
   const Weight weight = cpu.load_weight(host.view(), dtype);
