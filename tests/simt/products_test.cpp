@@ -30,7 +30,7 @@ struct OneByOne final : ForwardingBackend {
 struct ProductsCase {
   const char* name;
   DType dtype;
-  uint64_t joined, one_by_one;  // products that cuBLAS makes of a layer
+  uint64_t joined = 0, one_by_one = 0;  // products that cuBLAS makes of a layer
 };
 
 void PrintTo(const ProductsCase& c, std::ostream* out) { *out << c.name << " " << name_of(c.dtype); }
@@ -57,16 +57,25 @@ struct SimtProducts : testing::TestWithParam<ProductsCase> {
     EXPECT_EQ(all.size(), 24 * static_cast<size_t>(spec.vocab_size));
     return all;
   }
+
+  struct PerLayer {
+    uint64_t together = 0, apart = 0;
+  };
+  // The same bits from a backend that does not join, or add, as from one that does both.
+  static PerLayer compare_with(bool joins, bool adds) {
+    CudaBackend cuda;
+    OneByOne one_by_one(cuda, joins, adds);
+    PerLayer products;
+    const std::vector<float> actual = logits(cuda, products.together);
+    expect_close(actual, logits(one_by_one, products.apart), 0, 0, "logits");
+    return products;
+  }
 };
 
 TEST_P(SimtProducts, JoinedOrNot) {
-  CudaBackend cuda;
-  OneByOne one_by_one(cuda, false, true);
-  uint64_t joined = 0, apart = 0;
-  const std::vector<float> actual = logits(cuda, joined), expected = logits(one_by_one, apart);
-  expect_close(actual, expected, 0, 0, "logits");
-  EXPECT_EQ(joined, GetParam().joined);
-  EXPECT_EQ(apart, GetParam().one_by_one);
+  const PerLayer products = compare_with(false, true);
+  EXPECT_EQ(products.together, GetParam().joined);
+  EXPECT_EQ(products.apart, GetParam().one_by_one);
 }
 
 constexpr DType kF32 = DType::kF32, kF16 = DType::kF16, kBF16 = DType::kBF16;
@@ -91,20 +100,15 @@ INSTANTIATE_TEST_SUITE_P(
 struct SimtResidual : SimtProducts {};
 
 TEST_P(SimtResidual, AddedByTheProductOrApart) {
-  CudaBackend cuda;
-  OneByOne one_by_one(cuda, true, false);
-  uint64_t products = 0, apart = 0;
-  const std::vector<float> actual = logits(cuda, products), expected = logits(one_by_one, apart);
-  expect_close(actual, expected, 0, 0, "logits");
-  EXPECT_EQ(products, apart);
+  const PerLayer products = compare_with(true, false);
+  EXPECT_EQ(products.together, products.apart);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Families, SimtResidual,
-    testing::Values(ProductsCase{"llama_gqa", kBF16, 0, 0}, ProductsCase{"llama_gqa", kF32, 0, 0},
-                    ProductsCase{"llama_gqa", DType::kQ4, 0, 0}, ProductsCase{"gemma2", kBF16, 0, 0},
-                    ProductsCase{"mixtral", kBF16, 0, 0}, ProductsCase{"deepseek_v2", kBF16, 0, 0}),
-    case_name);
+INSTANTIATE_TEST_SUITE_P(Families, SimtResidual,
+                         testing::Values(ProductsCase{"llama_gqa", kBF16}, ProductsCase{"llama_gqa", kF32},
+                                         ProductsCase{"llama_gqa", DType::kQ4}, ProductsCase{"gemma2", kBF16},
+                                         ProductsCase{"mixtral", kBF16}, ProductsCase{"deepseek_v2", kBF16}),
+                         case_name);
 
 }  // namespace
 }  // namespace simt
