@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/fetch_ahead.h"
 #include "kernels/cpu/products.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -20,24 +21,35 @@ namespace lariat::HWY_NAMESPACE {
 template <typename X>
 struct Dot {
   template <int kX, int kW, typename T>
-  static HWY_NOINLINE void block(const Matrix& x, const T* HWY_RESTRICT w, int64_t w_distance,
+  static HWY_INLINE void step(const X* HWY_RESTRICT x, int64_t x_stride, const T* HWY_RESTRICT w,
+                              int64_t w_distance, VF32 (&sum)[kX][kW]) {
+    const F32 d;
+    VF32 weight[kW];
+    for (int b = 0; b < kW; ++b) weight[b] = LoadF32(d, w + b * w_distance);
+    for (int a = 0; a < kX; ++a) {
+      const VF32 value = LoadF32(d, x + a * x_stride);
+      for (int b = 0; b < kW; ++b) sum[a][b] = hn::MulAdd(value, weight[b], sum[a][b]);
+    }
+  }
+
+  template <int kX, int kW, typename T>
+  static HWY_NOINLINE void block(const Matrix& x, const T* HWY_RESTRICT w, int64_t w_distance, bool once,
                                  float* HWY_RESTRICT out, int64_t out_distance, int64_t out_stride) {
     const F32 d;
+    constexpr bool kAvx512 = hn::MaxLanes(F32()) >= 16;
     const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+    const int64_t line = std::max(lanes, cpu::kLineBytes / static_cast<int64_t>(sizeof(T)));
     const X* HWY_RESTRICT rows = static_cast<const X*>(x.data);
     VF32 sum[kX][kW];
     for (auto& row : sum) {
       for (auto& s : row) s = hn::Zero(d);
     }
     int64_t i = 0;
-    for (; i + lanes <= x.cols; i += lanes) {
-      VF32 weight[kW];
-      for (int b = 0; b < kW; ++b) weight[b] = LoadF32(d, w + b * w_distance + i);
-      for (int a = 0; a < kX; ++a) {
-        const VF32 value = LoadF32(d, rows + a * x.stride + i);
-        for (int b = 0; b < kW; ++b) sum[a][b] = hn::MulAdd(value, weight[b], sum[a][b]);
-      }
+    for (; i + line <= x.cols; i += line) {
+      for (int b = 0; once && b < kW; ++b) cpu::fetch_ahead<kAvx512>(w + b * w_distance + i);
+      for (int64_t j = i; j < i + line; j += lanes) step(rows + j, x.stride, w + j, w_distance, sum);
     }
+    for (; i + lanes <= x.cols; i += lanes) step(rows + i, x.stride, w + i, w_distance, sum);
     if (const auto rest = static_cast<size_t>(x.cols - i); rest != 0) {
       VF32 weight[kW];
       for (int b = 0; b < kW; ++b) weight[b] = LoadTailF32(d, w + b * w_distance + i, rest);

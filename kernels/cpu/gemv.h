@@ -23,29 +23,32 @@ void gemv_bf16(const Matrix& x, const Matrix& w, const Matrix& out, int64_t firs
 
 // The order in which a thread walks its share of the weights, common to all instruction sets.
 //
-// Dot::block<kX, kW>(x, w, w_distance, out, out_distance, out_stride) multiplies kX rows of x with kW rows of
-// w that lie w_distance elements apart; the products go to out[a * out_stride + b * out_distance].
+// Dot::block<kX, kW>(x, w, w_distance, once, out, out_distance, out_stride) multiplies kX rows of x with kW
+// rows of w that lie w_distance elements apart, and that nobody reads again if `once`; the products go to
+// out[a * out_stride + b * out_distance].
 
 // All rows of x against the same kW rows of w. From the second block of x on, w is in a cache.
 template <typename Dot, int kW, typename T>
 void dot_rows(const Matrix& x, const T* w, int64_t w_distance, float* out, int64_t out_distance,
               int64_t out_stride) {
-  for (int64_t a = 0; a < x.rows; a += 4) {
+  constexpr int64_t kBlock = 4;
+  const bool once = x.rows <= kBlock;
+  for (int64_t a = 0; a < x.rows; a += kBlock) {
     float* to = out + a * out_stride;
-    const int64_t rows = std::min<int64_t>(4, x.rows - a);
+    const int64_t rows = std::min(kBlock, x.rows - a);
     const Matrix part = x.row_range(a, rows);
     switch (rows) {
       case 1:
-        Dot::template block<1, kW>(part, w, w_distance, to, out_distance, out_stride);
+        Dot::template block<1, kW>(part, w, w_distance, once, to, out_distance, out_stride);
         break;
       case 2:
-        Dot::template block<2, kW>(part, w, w_distance, to, out_distance, out_stride);
+        Dot::template block<2, kW>(part, w, w_distance, once, to, out_distance, out_stride);
         break;
       case 3:
-        Dot::template block<3, kW>(part, w, w_distance, to, out_distance, out_stride);
+        Dot::template block<3, kW>(part, w, w_distance, once, to, out_distance, out_stride);
         break;
       default:
-        Dot::template block<4, kW>(part, w, w_distance, to, out_distance, out_stride);
+        Dot::template block<4, kW>(part, w, w_distance, once, to, out_distance, out_stride);
     }
   }
 }

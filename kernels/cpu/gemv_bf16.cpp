@@ -1,3 +1,4 @@
+#include "kernels/cpu/fetch_ahead.h"
 #include "kernels/cpu/gemv.h"
 #include "kernels/error.h"
 
@@ -37,15 +38,18 @@ struct DotBf16 {
   }
 
   template <int kX, int kW>
-  LARIAT_AVX512_BF16 static void block(const Matrix& x, const uint16_t* w, int64_t w_distance, float* out,
-                                       int64_t out_distance, int64_t out_stride) {
+  LARIAT_AVX512_BF16 static void block(const Matrix& x, const uint16_t* w, int64_t w_distance, bool once,
+                                       float* out, int64_t out_distance, int64_t out_stride) {
     const auto* rows = static_cast<const uint16_t*>(x.data);
     __m512 sum[kX][kW];
     for (auto& row : sum) {
       for (auto& s : row) s = _mm512_setzero_ps();
     }
     int64_t i = 0;
-    for (; i + kLanes <= x.cols; i += kLanes) step(rows + i, x.stride, w + i, w_distance, ~__mmask32{0}, sum);
+    for (; i + kLanes <= x.cols; i += kLanes) {
+      for (int b = 0; once && b < kW; ++b) fetch_ahead<true>(w + b * w_distance + i);
+      step(rows + i, x.stride, w + i, w_distance, ~__mmask32{0}, sum);
+    }
     if (i < x.cols) {
       step(rows + i, x.stride, w + i, w_distance, (__mmask32{1} << (x.cols - i)) - 1, sum);
     }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cpu/fetch_ahead.h"
 #include "kernels/cpu/quant_matmul.h"
 #include "kernels/error.h"
 
@@ -32,13 +33,19 @@ LARIAT_AVX2_INLINE __m256i vector_at(const uint8_t* w) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w));
 }
 
+template <int kW>
+LARIAT_AVX2_INLINE void fetch_tiles(const uint8_t* w, int64_t distance) {
+  for (int b = 0; b < kW; ++b) fetch_ahead<false>(w + b * distance);
+}
+
 // Sums of kX rows of x, `columns` bytes apart, times a group of kW tiles of w, `distance` bytes apart: S of
 // kernels/quant.h.
-template <int kX, int kW>
+template <bool kFetch, int kX, int kW>
 LARIAT_AVX2_INLINE void multiply_q8(const int8_t* x, int64_t columns, const uint8_t* w, int64_t distance,
                                     __m256i (&sum)[kX][kW][kHalves]) {
   const __m256i zero = _mm256_set1_epi8(-128), ones = _mm256_set1_epi16(1);
   for (int64_t quad = 0; quad < kGroupQuads; ++quad) {
+    if (kFetch) fetch_tiles<kW>(w + quad * kLineBytes, distance);
     for (int a = 0; a < kX; ++a) {
       const __m256i inputs = quad_at(x + a * columns + 4 * quad), magnitudes = _mm256_abs_epi8(inputs);
       for (int b = 0; b < kW; ++b) {
@@ -54,11 +61,12 @@ LARIAT_AVX2_INLINE void multiply_q8(const int8_t* x, int64_t columns, const uint
 }
 
 // The same, but for the zero of the weights, and sums of even and odd pairs in 16 bits each.
-template <int kX, int kW>
+template <bool kFetch, int kX, int kW>
 LARIAT_AVX2_INLINE void multiply_q4(const int8_t* x, int64_t columns, const uint8_t* w, int64_t distance,
                                     __m256i (&sum)[kX][kW][kHalves]) {
   const __m256i nibble = _mm256_set1_epi8(15);
   for (int64_t quad = 0; quad < kGroupQuads / 2; ++quad) {
+    if (kFetch) fetch_tiles<kW>(w + quad * kLineBytes, distance);
     for (int b = 0; b < kW; ++b) {
       for (int h = 0; h < kHalves; ++h) {
         const __m256i both = vector_at(w + b * distance + (quad * kHalves + h) * kVectorBytes);
@@ -92,16 +100,16 @@ LARIAT_AVX2_INLINE void add_scaled(const QuantRows& x, int64_t at, const uint8_t
 
 // Group g of rows [first, first + kX) of the task times kW tiles; scales, values: of the first of them, the
 // others `distance` bytes apart. total: [tile][row of the task][output], kRows rows of them.
-template <DType kType, int kX, int kW, int kRows>
+template <DType kType, bool kFetch, int kX, int kW, int kRows>
 LARIAT_AVX2_INLINE void add_group(const QuantTask& task, int first, int64_t g, const uint8_t* scales,
                                   const uint8_t* values, int64_t distance, float* total) {
   const int64_t row = task.first_row + first, columns = task.x.columns();
   const int8_t* x = task.x.values + row * columns + g * kQuantGroup;
   __m256i sum[kX][kW][kHalves] = {};
   if constexpr (kType == DType::kQ8) {
-    multiply_q8<kX, kW>(x, columns, values, distance, sum);
+    multiply_q8<kFetch, kX, kW>(x, columns, values, distance, sum);
   } else {
-    multiply_q4<kX, kW>(x, columns, values, distance, sum);
+    multiply_q4<kFetch, kX, kW>(x, columns, values, distance, sum);
   }
   for (int b = 0; b < kW; ++b) {
     for (int a = 0; a < kX; ++a) {
@@ -121,6 +129,7 @@ template <DType kType, int kRows, int kTiles>
 LARIAT_AVX2 void dot(const QuantTask& task, int64_t first) {
   constexpr int kFirst = std::min(kRows, kRowsInRegisters);
   constexpr int kTogether = kRows == 1 ? kTiles : 1;  // as many sums as there are registers for
+  constexpr bool kFetch = kTiles == kMaxQuantTiles;
   const QuantLayout layout(task.w);
   const int64_t scale_bytes = layout.scale_bytes(), group_bytes = layout.group_bytes();
   const int64_t distance = task.tile_distance * layout.tile_bytes();
@@ -132,9 +141,10 @@ LARIAT_AVX2 void dot(const QuantTask& task, int64_t first) {
       const uint8_t* scales = block + b * distance + half * (scale_bytes / 2);
       const uint8_t* values = block + b * distance + scale_bytes + half * group_bytes;
       float* to = total + b * kRows * kQuantRows;
-      add_group<kType, kFirst, kTogether, kRows>(task, 0, g, scales, values, distance, to);
+      add_group<kType, kFetch, kFirst, kTogether, kRows>(task, 0, g, scales, values, distance, to);
       if constexpr (kRows > kFirst) {
-        add_group<kType, kRows - kFirst, kTogether, kRows>(task, kFirst, g, scales, values, distance, to);
+        add_group<kType, false, kRows - kFirst, kTogether, kRows>(task, kFirst, g, scales, values, distance,
+                                                                  to);
       }
     }
     block += half * layout.block_bytes();

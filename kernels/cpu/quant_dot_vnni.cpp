@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cpu/fetch_ahead.h"
 #include "kernels/cpu/quant_matmul.h"
 #include "kernels/error.h"
 
@@ -37,7 +38,7 @@ LARIAT_VNNI inline __attribute__((always_inline)) void multiply_quad(const int8_
   }
 }
 
-// The integer sums of one group.
+// The integer sums of one group. As many tiles as there are streams are read but once.
 template <DType kType, int kX, int kW>
 LARIAT_VNNI inline __attribute__((always_inline)) void multiply_group(const int8_t* x, int64_t columns,
                                                                       const uint8_t* w, int64_t distance,
@@ -45,7 +46,11 @@ LARIAT_VNNI inline __attribute__((always_inline)) void multiply_group(const int8
   constexpr int64_t kVectors = kType == DType::kQ8 ? kQuads : kQuads / 2;
   for (int64_t v = 0; v < kVectors; ++v) {
     __m512i weights[kW];
-    for (int b = 0; b < kW; ++b) weights[b] = _mm512_loadu_si512(w + b * distance + v * 64);
+    for (int b = 0; b < kW; ++b) {
+      const uint8_t* vector = w + b * distance + v * kLineBytes;
+      if constexpr (kW == kMaxQuantTiles) fetch_ahead<true>(vector);
+      weights[b] = _mm512_loadu_si512(vector);
+    }
     if constexpr (kType == DType::kQ8) {
       multiply_quad<kX, kW>(x + 4 * v, columns, weights, sum);
     } else {
