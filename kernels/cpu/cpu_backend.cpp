@@ -81,17 +81,19 @@ std::string CpuBackend::description() const {
 
 Buffer CpuBackend::allocate(size_t bytes) {
   // Large blocks start on a huge page and ask for huge pages: a KV cache or a converted weight is read in
-  // long streams, which cost noticeably fewer page walks then.
+  // long streams, which cost noticeably fewer page walks then. Not for what is left at the end: a page of a
+  // KV cache would weigh up to 2 MiB more than its keys and values.
   const size_t alignment = bytes >= 2 * kHugePage ? kHugePage : 64;
-  const size_t rounded = round_up(std::max<size_t>(bytes, 1), alignment);
-  void* data = rounded < bytes ? nullptr : std::aligned_alloc(alignment, rounded);
-  if (data == nullptr) {
+  const size_t rounded = round_up<size_t>(std::max<size_t>(bytes, 1), 64);
+  void* data = nullptr;
+  if (rounded < bytes || posix_memalign(&data, alignment, rounded) != 0) {
     const bool large = bytes >= size_t{1} << 20;
     throw Error(
         "no memory for a block of " + std::to_string(bytes >> (large ? 20 : 10)) + (large ? " MiB" : " KiB"),
         Remedy::kLessMemory);
   }
-  if (alignment == kHugePage) madvise(data, rounded, MADV_HUGEPAGE);  // a wish; nothing is lost if refused
+  // A wish; nothing is lost if it is refused.
+  if (alignment == kHugePage) madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   return {this, data, bytes};
 }
 
