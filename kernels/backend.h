@@ -266,7 +266,10 @@ class Backend {
 
   // A gated linear unit: out = activation(x gate.w^T + gate.bias) * (x up.w^T + up.bias), as project and glu
   // make it. gate.out and up.out are f32 of out's shape, and what is left in them is not specified; out may
-  // be gate.out.
+  // be gate.out (and so be f32), and otherwise overlaps neither. For an `out` of bf16, from as many rows of x
+  // as input_dtype has bf16 for, a backend may round products in bf16 to bf16 before the activation, as
+  // transformers does. Compared with a chunk of fewer rows, an element of products g and u then differs by up
+  // to 2^-8 |u| (1.13 |g| + |activation(g)|), 1.13 being the steepest slope, before out is rounded.
   virtual void gated(const Matrix& x, const Product& gate, const Product& up, Activation activation,
                      DType compute, const Matrix& out);
 

@@ -90,7 +90,7 @@ void gemm(Blas blas, const Matrix& x, const Matrix& w, const Matrix& out, const 
   require(cublas().gemm_ex(blas, CUBLAS_OP_T, CUBLAS_OP_N, static_cast<int>(w.rows), static_cast<int>(x.rows),
                            static_cast<int>(x.cols), &scales.alpha, w.data, blas_type(w.dtype),
                            static_cast<int>(w.stride), x.data, blas_type(x.dtype), static_cast<int>(x.stride),
-                           &scales.beta, out.data, CUDA_R_32F, static_cast<int>(out.stride),
+                           &scales.beta, out.data, blas_type(out.dtype), static_cast<int>(out.stride),
                            CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
           "matrix product");
 }

@@ -58,6 +58,8 @@ class CudaBackend final : public Backend {
   bool joins_products() const override { return true; }  // into one of many tokens and float weights
   void matmul_add_norm(const Matrix& x, const Product& product, DType compute, const Matrix& residual,
                        float scale, const Norm& norm, const Matrix& out) override;
+  // To an out of bf16, from more than kMmaTokens tokens, bf16 weights and no bias: cuBLAS rounds gate and up
+  // to bf16, which halves what the activation reads of them.
   void gated(const Matrix& x, const Product& gate, const Product& up, Activation activation, DType compute,
              const Matrix& out) override;
   void begin_step(std::span<const StepSequence> sequences) override;

@@ -11,37 +11,59 @@ using namespace cuda;
 constexpr unsigned kThreads = 256;
 
 struct Glu {
-  const float *gate, *up;  // up: may be null
-  void* out;               // may be gate: a thread reads its elements before it writes them
+  const void *gate, *up;  // up: may be null
+  void* out;              // may be gate of the same dtype: a thread reads its elements before it writes them
   int64_t gate_stride, up_stride, out_stride, cols;
   Activation activation;
 };
 
-// Grid: rows by chunks of 1024 columns; 256 threads of four neighbouring elements each. Bound by memory: 12
-// bytes per element, 10 of them where out is bf16. kVector: rows start at multiples of 16 bytes and cols is a
-// multiple of 4.
-template <class Out, bool kVector>
+// Neighbouring elements of a thread: 16 bytes of what it reads.
+template <class In>
+constexpr int kNeighbours = kPerVector<In>;
+
+template <class Out>
+__device__ __forceinline__ void store_neighbours(Out* to, const float (&v)[4]) {
+  store4(to, {v[0], v[1], v[2], v[3]});
+}
+__device__ __forceinline__ void store_neighbours(BFloat16* to, const float (&v)[8]) {
+  store16(to, {pack2<BFloat16>(v[0], v[1]), pack2<BFloat16>(v[2], v[3]), pack2<BFloat16>(v[4], v[5]),
+               pack2<BFloat16>(v[6], v[7])});
+}
+
+// Grid: rows by chunks of as many columns as 256 threads have elements. Bound by memory: 12 bytes per
+// element, 10 of them where out is bf16, 6 where gate and up are, too. kVector: rows start at multiples of 16
+// bytes and cols is a multiple of a thread's elements.
+template <class In, class Out, bool kVector>
 __global__ void glu_kernel(const __grid_constant__ Glu g) {
+  constexpr int kN = kNeighbours<In>;
   start_in_turn();
-  const int64_t first = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * 4;
-  const float* x = g.gate + blockIdx.x * g.gate_stride + first;
-  const int64_t at = blockIdx.x * g.up_stride + first;  // in up
+  const int64_t first = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kN;
+  const In* x = static_cast<const In*>(g.gate) + blockIdx.x * g.gate_stride + first;
+  const In* up = static_cast<const In*>(g.up) + (g.up == nullptr ? 0 : blockIdx.x * g.up_stride + first);
   Out* out = static_cast<Out*>(g.out) + blockIdx.x * g.out_stride + first;
   if constexpr (kVector) {
     if (first >= g.cols) return;
-    float4 a = *reinterpret_cast<const float4*>(x);
-    float4 b = {1.0F, 1.0F, 1.0F, 1.0F};
-    if (g.up != nullptr) b = *reinterpret_cast<const float4*>(g.up + at);
-    a.x = activated(a.x, g.activation) * b.x;
-    a.y = activated(a.y, g.activation) * b.y;
-    a.z = activated(a.z, g.activation) * b.z;
-    a.w = activated(a.w, g.activation) * b.w;
-    store4(out, a);
+    float a[kN], b[kN];
+    for (float& factor : b) factor = 1.0F;
+    unpack16<In>(load16(x), a);
+    if (g.up != nullptr) unpack16<In>(load16(up), b);
+#pragma unroll
+    for (int i = 0; i < kN; ++i) a[i] = activated(a[i], g.activation) * b[i];
+    store_neighbours(out, a);
   } else {
-    for (int64_t i = 0; i < 4 && first + i < g.cols; ++i) {
-      out[i] = from_float<Out>(activated(x[i], g.activation) * (g.up == nullptr ? 1.0F : g.up[at + i]));
+    for (int64_t i = 0; i < kN && first + i < g.cols; ++i) {
+      const float factor = g.up == nullptr ? 1.0F : to_float(up[i]);
+      out[i] = from_float<Out>(activated(to_float(x[i]), g.activation) * factor);
     }
   }
+}
+
+template <class In, class Out>
+void launch_glu(const Glu& g, int64_t rows, bool aligned, LaunchQueue& queue) {
+  constexpr int64_t kN = kNeighbours<In>;
+  const dim3 grid(to_unsigned(rows), to_unsigned(ceil_div<int64_t>(g.cols, kThreads * kN)));
+  const bool vector = aligned && g.cols % kN == 0;
+  launch(vector ? glu_kernel<In, Out, true> : glu_kernel<In, Out, false>, grid, dim3(kThreads), 0, queue, g);
 }
 
 // Grid: rows by chunks of 256 columns, one thread per element. Bound by memory: 8 bytes per element.
@@ -58,19 +80,19 @@ __global__ void soft_cap_kernel(float* x, int64_t stride, int64_t cols, float sc
 
 void CudaBackend::glu(const Matrix& gate, const Matrix& up, Activation activation, const Matrix& out) {
   Glu g = zeroed<Glu>();
-  g.gate = typed<float>(gate);
-  g.up = typed<float>(up);
+  g.gate = gate.data;
+  g.up = up.data;
   g.out = out.data;
   g.gate_stride = gate.stride;
   g.up_stride = up.stride;
   g.out_stride = out.stride;
   g.cols = gate.cols;
   g.activation = activation;
-  const dim3 grid(to_unsigned(gate.rows), to_unsigned(ceil_div<int64_t>(gate.cols, int64_t{kThreads} * 4)));
-  const bool vector = gate.cols % 4 == 0 && rows_aligned16(gate) && rows_aligned16(up) && rows_aligned16(out);
-  with_output_dtype(out.dtype, [&]<class Out>(Out) {
-    launch(vector ? glu_kernel<Out, true> : glu_kernel<Out, false>, grid, dim3(kThreads), 0, queue_, g);
-  });
+  const bool aligned = rows_aligned16(gate) && rows_aligned16(up) && rows_aligned16(out);
+  // Of gated alone, which asks for no other out then.
+  if (gate.dtype == DType::kBF16) return launch_glu<BFloat16, BFloat16>(g, gate.rows, aligned, queue_);
+  with_output_dtype(out.dtype,
+                    [&]<class Out>(Out) { launch_glu<float, Out>(g, gate.rows, aligned, queue_); });
 }
 
 void CudaBackend::soft_cap(const Matrix& x, float scale, float cap) {

@@ -63,13 +63,16 @@ __global__ void split_rows_kernel(const float* x, int64_t stride, Half* high, Ha
 // Whether w is multiplied by x in two terms of f16 (gemm_two_terms).
 bool in_two_terms(const Matrix& w, DType compute) { return compute == DType::kF32 && w.dtype == DType::kF16; }
 
+bool beside(const Matrix& a, const Matrix& b) {
+  return b.stride == a.stride && b.data == a.column_range(a.cols, 0).data;
+}
+
 // Whether b's weight lies behind a's, and its out beside a's. Tiles of quantised weights are padded.
 bool follows(const Product& a, const Product& b) {
   if (is_quantized(a.w.dtype) || a.w.dtype != b.w.dtype || a.w.cols != b.w.cols || a.w.stride != b.w.stride) {
     return false;
   }
-  return b.w.data == a.w.row_range(a.w.rows, 0).data && b.out.stride == a.out.stride &&
-         b.out.data == a.out.column_range(a.out.cols, 0).data;
+  return b.w.data == a.w.row_range(a.w.rows, 0).data && beside(a.out, b.out);
 }
 
 // How many products from the first on are one.
@@ -78,6 +81,10 @@ size_t count_neighbours(std::span<const Product> products) {
   while (count < products.size() && follows(products[count - 1], products[count])) ++count;
   return count;
 }
+
+// An f32 matrix's memory for as many bf16: each row at the front of its own, so that two matrices whose rows
+// alternate in one buffer stay apart.
+Matrix as_bf16(const Matrix& f32) { return {f32.data, DType::kBF16, f32.rows, f32.cols, 2 * f32.stride}; }
 
 }  // namespace
 
@@ -140,8 +147,19 @@ void CudaBackend::gated(const Matrix& x, const Product& gate, const Product& up,
   const Product products[] = {{gate.w, gate.bias, out}, up};
   const GemvKind kind = x.rows == 0 ? GemvKind::kNone : gemv_kind(x, products, compute);
   const bool one_launch = kind != GemvKind::kNone && out.dtype == DType::kF32;
-  if (!one_launch) return Backend::gated(x, gate, up, activation, compute, out);
-  gemv(kind, x, products, compute, &activation);
+  if (one_launch) return gemv(kind, x, products, compute, &activation);
+  // A bias is added in f32. An out of f32 may be gate.out, where a bf16 would not lie under its own result.
+  const auto rounds = [&](const Product& product) {
+    return product.w.dtype == DType::kBF16 && !product.bias &&
+           input_dtype(x.rows, product.w, compute) == DType::kBF16;
+  };
+  if (out.dtype != DType::kBF16 || !rounds(gate) || !rounds(up)) {
+    return Backend::gated(x, gate, up, activation, compute, out);
+  }
+  // Side by side as before, or cuBLAS would make two products of them.
+  const Matrix gates = as_bf16(gate.out);
+  const Matrix ups = beside(gate.out, up.out) ? gates.column_range(gates.cols, gates.cols) : as_bf16(up.out);
+  Backend::gated(x, {gate.w, {}, gates}, {up.w, {}, ups}, activation, compute, out);
 }
 
 void CudaBackend::finish(const Matrix& out, const float* row_scale, const Matrix& bias) {

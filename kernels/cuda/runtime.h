@@ -81,8 +81,9 @@ void blas_destroy(Blas blas) noexcept;
 struct Scales {
   float alpha = 1.0F, beta = 0.0F;
 };
-// out[n][m] = alpha sum_k x[n][k] w[m][k] + beta out[n][m], f32 accumulation and result; x and w of the same
-// dtype. beta = 0: out is not read.
+// out[n][m] = alpha sum_k x[n][k] w[m][k] + beta out[n][m], f32 accumulation; x and w of the same dtype. out:
+// f32, or, of bf16 x and w, bf16, to which the sum is rounded (to nearest, ties to even). beta = 0: out is
+// not read.
 void gemm(Blas blas, const Matrix& x, const Matrix& w, const Matrix& out, const Scales& scales = {});
 
 // --- launches --------------------------------------------------------------------------------------------

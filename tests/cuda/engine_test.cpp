@@ -94,6 +94,25 @@ TEST_F(CudaEngine, Bf16NoFurtherFromF32ThanTransformers) {
             max_abs_difference(float_tensor(golden, "logits_bf16"), exact));
 }
 
+// Chunks of up to 16 tokens keep gate and up in f32, where more round them to bf16 as transformers does: the
+// two lie no further apart than transformers' own bfloat16 lies from float32, which rounds those and more.
+TEST_F(CudaEngine, ChunksOfFewTokensAndAPromptAtOnce) {
+  const LongCase c{"llama_gqa", DType::kBF16};
+  const LongGolden golden(c);
+  const Model model = open_long(c, *cuda_);
+  const auto run = [&](int64_t chunk) {
+    SessionOptions options = long_session(c);
+    options.prefill_chunk = chunk;
+    return golden.kept(logits_of(*cuda_, model, options, golden.tokens, golden.tokens.size()));
+  };
+  const std::vector<float> at_once = run(0);
+  for (const int64_t chunk : {16, 100}) {
+    const std::vector<float> parts = run(chunk);
+    EXPECT_LE(rms_difference(parts, at_once), golden.rms) << "chunks of " << chunk;
+    EXPECT_LE(max_abs_difference(parts, at_once), golden.tolerance) << "chunks of " << chunk;
+  }
+}
+
 // Quantised weights, token by token: the integers of the CPU's products, and sums in another order.
 TEST_F(CudaEngine, QuantizedLikeTheReference) {
   const auto dir = checkpoint_dir("llama_gqa");

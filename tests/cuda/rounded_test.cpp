@@ -198,7 +198,17 @@ struct InputsOf final : ForwardingBackend {
   void gated(const Matrix& x, const Product& gate, const Product& up, Activation activation, DType compute,
              const Matrix& out) override {
     count(x, 2);
-    ForwardingBackend::gated(x, gate, up, activation, compute, out);
+    const bool rounds = plain_ && inner_.input_dtype(x.rows, gate.w, compute) == kRounded;
+    if (!rounds) return ForwardingBackend::gated(x, gate, up, activation, compute, out);
+    // Whether gate and up are rounded goes by the dtype of out, which is therefore what it is when it is
+    // asked for.
+    const Tensor unit(inner_, out.rows, out.cols, 0, kRounded);
+    ForwardingBackend::gated(x, gate, up, activation, compute, unit.view());
+    const Tensor wide(inner_, unit.values(), out.rows, out.cols);
+    for (int64_t r = 0; r < out.rows; ++r) {
+      inner_.copy(out.row_range(r, 1).data, wide.view().row_range(r, 1).data,
+                  static_cast<size_t>(out.cols) * sizeof(float));
+    }
   }
   void count(const Matrix& x, int products) { (x.dtype == DType::kF32 ? f32 : bf16) += products; }
 

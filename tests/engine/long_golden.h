@@ -56,9 +56,10 @@ struct LongGolden {
   std::vector<float> exact;  // [positions, vocab]
   // The error of a logit. In 16 bits: that of transformers' own run in the weights' dtype, which rounds every
   // intermediate result. lariat rounds fewer of them and none coarser: the keys and values it caches and,
-  // with bf16 weights, the inputs of the products (f16 keys round finer than bf16 ones). So its root mean
-  // square may not be larger; the largest of some 800 such errors is a matter of luck, and may by a half. In
-  // f32: float32 transformers is itself up to 3.1e-5 from float64 on these checkpoints.
+  // with bf16 weights, the inputs of the products and, on a GPU, gate and up (f16 keys round finer than bf16
+  // ones). So its root mean square may not be larger; the largest of some 800 such errors is a matter of
+  // luck, and may by a half. In f32: float32 transformers is itself up to 3.1e-5 from float64 on these
+  // checkpoints.
   double tolerance, rms;
 
   explicit LongGolden(const LongCase& c) {

@@ -2,6 +2,7 @@
 // residual along with the product. The shim's products make each number by itself, whatever lies beside it,
 // so that every bit can be compared with those of products one by one.
 #include "kernels/cuda/cuda_backend.h"
+#include "tests/cuda/gated_cases.h"
 #include "tests/engine/engine_test_util.h"
 #include "tests/engine/forwarding_backend.h"
 #include "tests/kernels/tensors.h"
@@ -109,6 +110,61 @@ INSTANTIATE_TEST_SUITE_P(Families, SimtResidual,
                                          ProductsCase{"llama_gqa", DType::kQ4}, ProductsCase{"gemma2", kBF16},
                                          ProductsCase{"mixtral", kBF16}, ProductsCase{"deepseek_v2", kBF16}),
                          case_name);
+
+std::vector<float> rounded_to_bf16(std::vector<float> values) {
+  for (float& value : values) value = round_to_bf16(value);
+  return values;
+}
+
+// What project and glu make of a unit, its products rounded in between or not.
+std::vector<float> in_steps(Backend& backend, const GatedCase& c, const GatedOperands& of, DType compute,
+                            bool rounds) {
+  const auto [tokens, cols, rows] = c.shape;
+  const Tensor gate(backend, tokens, rows), up(backend, tokens, rows);
+  const Product products[] = {{of.gate.w, of.gate.bias, gate.view()}, {of.up.w, {}, up.view()}};
+  backend.project(of.x.view(), products, compute);
+  const auto factor = [&](const Tensor& product) {
+    return Tensor(backend, rounds ? rounded_to_bf16(product.values()) : product.values(), tokens, rows);
+  };
+  const Tensor first = factor(gate), second = factor(up), out(backend, tokens, rows, 0, DType::kBF16);
+  backend.glu(first.view(), second.view(), c.activation, out.view());
+  return out.values();
+}
+
+using SimtGated = testing::TestWithParam<GatedCase>;
+
+// Gate and up are sums in f32, rounded once and to the nearest, the same bits joined or one by one; exchanged
+// or read from another row than they are written to, they would be other numbers.
+TEST_P(SimtGated, RoundsItsProductsOnce) {
+  const GatedCase& c = GetParam();
+  CudaBackend cuda;
+  const GatedOperands of(cuda, c);
+  const uint64_t before = gemms();
+  const std::vector<float> actual = of.run(cuda, c.activation);
+  EXPECT_EQ(gemms() - before, c.layout == GatedLayout::kJoined ? 1U : 2U);
+  expect_close(actual, in_steps(cuda, c, of, kBF16, true), 0, 0, "unit");
+  EXPECT_NE(actual, in_steps(cuda, c, of, kBF16, false)) << "gate and up in f32";
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, SimtGated, testing::ValuesIn(gated_cases()));
+
+// Few tokens, products of f32, weights that cuBLAS does not multiply as they are, and a bias.
+TEST(SimtGatedInF32, WhereProductsAreNotCublasOwnBf16) {
+  CudaBackend cuda;
+  for (const GatedLayout layout : {GatedLayout::kApart, GatedLayout::kBeside, GatedLayout::kJoined}) {
+    const auto check = [&](int64_t tokens, DType weights, DType compute, bool bias) {
+      const GatedCase c{{tokens, 72, 40}, layout};
+      const GatedOperands of(cuda, c, weights, bias);
+      expect_close(of.run(cuda, c.activation, compute), in_steps(cuda, c, of, compute, false), 0, 0,
+                   testing::PrintToString(c));
+    };
+    check(16, kBF16, kBF16, false);
+    check(17, kBF16, kF32, false);
+    check(17, kF16, kBF16, false);
+    check(17, kF16, kF32, false);
+    check(17, kBF16, kBF16, true);
+  }
+}
 
 }  // namespace
 }  // namespace simt

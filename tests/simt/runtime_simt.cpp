@@ -233,7 +233,8 @@ Blas blas_create(Stream) { return nullptr; }
 void blas_destroy(Blas) noexcept {}
 void gemm(Blas, const Matrix& x, const Matrix& w, const Matrix& out, const Scales& scales) {
   expect_not_recording("gemm");
-  if (x.dtype != w.dtype || out.dtype != DType::kF32) throw Error("gemm: dtypes");
+  const bool rounds = out.dtype == DType::kBF16 && x.dtype == DType::kBF16;
+  if (x.dtype != w.dtype || (out.dtype != DType::kF32 && !rounds)) throw Error("gemm: dtypes");
   if (x.cols != w.cols || out.rows != x.rows || out.cols != w.rows) throw Error("gemm: shapes");
   expect_device(x, "gemm: x is");
   expect_device(w, "gemm: w is");
@@ -245,8 +246,10 @@ void gemm(Blas, const Matrix& x, const Matrix& w, const Matrix& out, const Scale
       for (int64_t k = 0; k < x.cols; ++k) {
         sum += load_f32(x.data, x.dtype, n * x.stride + k) * load_f32(w.data, w.dtype, m * w.stride + k);
       }
-      float& to = out.f32(n)[m];
-      to = scales.alpha * sum + (scales.beta == 0.0F ? 0.0F : scales.beta * to);
+      const int64_t at = n * out.stride + m;
+      sum *= scales.alpha;
+      if (scales.beta != 0.0F) sum += scales.beta * load_f32(out.data, out.dtype, at);
+      store_f32(out.data, out.dtype, at, sum);
     }
   }
 }
