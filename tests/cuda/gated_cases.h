@@ -11,9 +11,12 @@ struct GatedShape {
   int64_t tokens, cols, rows;
 };
 
-// Where weights and products lie: each by itself, with products of two strides; products side by side; and
-// weights one behind the other as well, so that cuBLAS makes one product of both.
-enum class GatedLayout : uint8_t { kApart, kBeside, kJoined };
+// Where weights and products lie: each by itself, with products of two strides; products side by side, gate
+// or up on the left; and gate's on the left and the weights one behind the other, so that cuBLAS makes one
+// product of both.
+enum class GatedLayout : uint8_t { kApart, kUpOnTheLeft, kBeside, kJoined };
+inline constexpr GatedLayout kGatedLayouts[] = {GatedLayout::kApart, GatedLayout::kUpOnTheLeft,
+                                                GatedLayout::kBeside, GatedLayout::kJoined};
 
 struct GatedCase {
   GatedShape shape;
@@ -29,7 +32,7 @@ inline void PrintTo(const GatedCase& c, std::ostream* out) {
 // Rows in whole vectors of 8 bf16, of 4, and in neither; one; and more than a block of the activation has.
 inline std::vector<GatedCase> gated_cases() {
   std::vector<GatedCase> cases;
-  for (const GatedLayout layout : {GatedLayout::kApart, GatedLayout::kBeside, GatedLayout::kJoined}) {
+  for (const GatedLayout layout : kGatedLayouts) {
     for (const GatedShape& shape :
          {GatedShape{17, 72, 40}, {40, 67, 35}, {33, 128, 12}, {18, 31, 1}, {17, 8, 2056}, {17, 5, 2051}}) {
       cases.push_back({shape, layout});
@@ -70,8 +73,9 @@ struct GatedOperands {
       up.out = up_products.view();
     } else {
       products = Tensor(b, tokens, 2 * rows);
-      gate.out = products.view().column_range(0, rows);
-      up.out = products.view().column_range(rows, rows);
+      const bool up_on_the_left = c.layout == GatedLayout::kUpOnTheLeft;
+      gate.out = products.view().column_range(up_on_the_left ? rows : 0, rows);
+      up.out = products.view().column_range(up_on_the_left ? 0 : rows, rows);
     }
     if (bias) gate_bias = Tensor(b, Rng(92).normals(rows), 1, rows);
     gate.bias = gate_bias.view();

@@ -42,8 +42,9 @@ struct ExactUnit {
 
 using CudaGated = OnCudaWith<GatedCase>;
 
-// Gate and up exchanged, a row that lies elsewhere than it is read, or products that overwrite each other are
-// off by as much as an element is large, some hundred times the bound.
+// Gate and up exchanged, a row that lies elsewhere than it is read, or products that overwrite each other
+// (kUpOnTheLeft, were their rows not as far apart in bf16 as in f32) are off by as much as an element is
+// large, some hundred times the bound.
 TEST_P(CudaGated, AsTheReferenceToBf16) {
   const GatedCase& c = GetParam();
   const ExactUnit exact(reference_, c);

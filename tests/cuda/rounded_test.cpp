@@ -200,8 +200,7 @@ struct InputsOf final : ForwardingBackend {
     count(x, 2);
     const bool rounds = plain_ && inner_.input_dtype(x.rows, gate.w, compute) == kRounded;
     if (!rounds) return ForwardingBackend::gated(x, gate, up, activation, compute, out);
-    // Whether gate and up are rounded goes by the dtype of out, which is therefore what it is when it is
-    // asked for.
+    // Whether gate and up are rounded goes by out's dtype. That is as tested here, too: what differs is x.
     const Tensor unit(inner_, out.rows, out.cols, 0, kRounded);
     ForwardingBackend::gated(x, gate, up, activation, compute, unit.view());
     const Tensor wide(inner_, unit.values(), out.rows, out.cols);

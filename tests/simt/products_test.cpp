@@ -151,7 +151,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, SimtGated, testing::ValuesIn(gated_cases()));
 // Few tokens, products of f32, weights that cuBLAS does not multiply as they are, and a bias.
 TEST(SimtGatedInF32, WhereProductsAreNotCublasOwnBf16) {
   CudaBackend cuda;
-  for (const GatedLayout layout : {GatedLayout::kApart, GatedLayout::kBeside, GatedLayout::kJoined}) {
+  for (const GatedLayout layout : kGatedLayouts) {
     const auto check = [&](int64_t tokens, DType weights, DType compute, bool bias) {
       const GatedCase c{{tokens, 72, 40}, layout};
       const GatedOperands of(cuda, c, weights, bias);
