@@ -4,7 +4,8 @@
     tools/bench/transformers_bench.py -m configs/tinyllama-1.1b.json --dtype bf16 -t 2 -p 512 -n 64 -d 0 -r 1 -o json
 
 -m: a checkpoint folder, or a config.json whose weights are made up. -p tokens are read at once behind -d others in its
-cache, then -n are decoded one by one behind as many, each the likeliest; after one run of both that is not counted.
+cache, whose keys and values are noise, then -n are decoded one by one behind as many, each the likeliest; after one run of
+both that is not counted.
 Prints a list of {n_prompt, n_gen, n_depth, avg_ts: tokens per second}. Needs torch and transformers.
 """
 import argparse
@@ -35,12 +36,22 @@ def read(model, cache, ids):
     return model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[:, -1:].argmax(-1)
 
 
+def fill(model, cache, depth):
+    """As if so many tokens had been read, which would take minutes: what a step behind them costs is the same."""
+    config = model.config
+    heads = config.num_attention_heads
+    shape = (1, getattr(config, "num_key_value_heads", heads), depth,
+             getattr(config, "head_dim", None) or config.hidden_size // heads)  # fmt: skip
+    for layer in range(config.num_hidden_layers):
+        cache.update(*(torch.randn(shape, dtype=model.dtype) for _ in range(2)), layer)
+
+
 def seconds(model, args):
     """-> of reading args.prompt tokens, of decoding args.gen"""
-    ids = torch.randint(0, model.config.vocab_size, (1, max(args.depth, args.prompt, 1)))
+    ids = torch.randint(0, model.config.vocab_size, (1, max(args.prompt, 1)))
     cache = DynamicCache(config=model.config)
     if args.depth > 0:
-        read(model, cache, ids[:, :args.depth])
+        fill(model, cache, args.depth)
     start = time.perf_counter()
     if args.prompt > 0:
         read(model, cache, ids[:, :args.prompt])
