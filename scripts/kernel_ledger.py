@@ -2,12 +2,14 @@
 """What the compiler made of every CUDA kernel, and whether it stays within docs/gpu/kernels.budget.
 
     scripts/kernel_ledger.py [BUILD_DIR] [--arch 80,90a] [--check] [--markdown docs/gpu/kernels.md] [--nvdisasm PROGRAM]
+    scripts/kernel_ledger.py [BUILD_DIR] --arch 80 --nvdisasm PROGRAM --blocks KERNEL
 
 Compiles each .cu file of kernels/cuda for each architecture with the command of BUILD_DIR/compile_commands.json and reads
 from ptxas the registers, spills and static shared memory of every kernel. With nvdisasm (of the CUDA toolkit, or
 the Python package nvidia-cuda-nvdisasm), of the loop that holds most of a kernel's memory and tensor instructions: its
 instructions, loads from global memory and how many are under way before the first is used, generic instead of global
-loads, and conversions by F2F. --check fails when a kernel is over its budget.
+loads, and conversions by F2F. --check fails when a kernel is over its budget. --blocks lists that loop of one instance, piece
+by piece between jumps, so that the instructions on one way through it can be added up.
 """
 import argparse
 import json
@@ -75,27 +77,58 @@ def kernels_of(text):
     return found
 
 
-INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\d+\s+)?([A-Z][\w.]*)\s*([^;]*);")
+INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(@!?U?P\d+\s+)?([A-Z][\w.]*)\s*([^;]*);")
+JUMP = re.compile(r"BRA|BRX|JMP|CALL|RET|EXIT")
 
 
-def hot_loop(lines):
-    """A kernel's machine code -> the figures of its loop with most loads, tensor products and shared-memory reads."""
-    code, labels, best = [], {}, None
+def parse(lines):
+    """-> [(instruction, operands, predicate)], {label: the index of what it stands before}"""
+    code, labels = [], {}
     for line in lines:
         if match := re.match(r"\s*\.(L_x_\d+):", line):
             labels[match[1]] = len(code)
         elif match := INSTRUCTION.search(line):
-            code.append((match[2], match[3]))
-    for end, (name, operands) in enumerate(code):
+            code.append((match[2], match[3], match[1] or ""))
+    return code, labels
+
+
+def hottest(code, labels):
+    """-> where the loop with most loads, tensor products and shared-memory reads begins and ends, or None"""
+    best = None
+    for end, (name, operands, _) in enumerate(code):
         target = re.search(r"L_x_\d+", operands)
         begin = labels.get(target[0]) if name.startswith("BRA") and target else None
         if begin is None or begin > end:
             continue
-        body = code[begin : end + 1]
-        weight = sum(op.startswith(("LDG", "HMMA", "LDSM", "LDGSTS")) for op, _ in body)
+        weight = sum(op.startswith(("LDG", "HMMA", "LDSM", "LDGSTS")) for op, _, _ in code[begin : end + 1])
         if weight and (best is None or weight > best[0]):
-            best = weight, body
-    return loop_figures(best[1]) if best else None
+            best = weight, begin, end + 1
+    return best and best[1:]
+
+
+def hot_loop(lines):
+    """A kernel's machine code -> the figures of its hottest loop."""
+    code, labels = parse(lines)
+    place = hottest(code, labels)
+    return loop_figures([(name, operands) for name, operands, _ in code[slice(*place)]]) if place else None
+
+
+def blocks(lines):
+    """A kernel's machine code -> of each piece of its hottest loop where it begins, how many instructions it has, some
+    kinds of them, and the jump that it ends with."""
+    code, labels = parse(lines)
+    begin, end = hottest(code, labels) or (0, 0)
+    names = {place: label for label, place in labels.items()}
+    starts = {begin, end, *(place for place in names if begin < place < end)}
+    starts |= {i + 1 for i in range(begin, end) if JUMP.match(code[i][0])}
+    found = []
+    for first, last in zip(sorted(starts), sorted(starts)[1:]):
+        ops = [name for name, _, _ in code[first:last]]
+        kinds = [f"{n} {kind}" for kind in ("HMMA", "LDSM", "LDGSTS", "LDG.", "MUFU", "FSEL") if (n := sum(o.startswith(kind) for o in ops))]
+        name, operands, predicate = code[last - 1]
+        jump = f"{predicate.strip()} {name} {operands}".strip() if JUMP.match(name) else ""
+        found.append(f"{names.get(first, ''):10} {last - first:5}  {', '.join(kinds):40} {jump}".rstrip())
+    return found
 
 
 def loop_figures(body):
@@ -118,14 +151,15 @@ def loop_figures(body):
             "mma": sum(op.startswith("HMMA") for op, _ in body)}  # fmt: skip
 
 
-def loops_of(cubin, nvdisasm):
+def code_of(cubin, nvdisasm):
+    """-> {symbol: its lines of machine code}"""
     text = subprocess.run([nvdisasm, "-c", str(cubin)], capture_output=True, text=True, check=True).stdout
     parts = re.split(r"^\.text\.(\w+):$", text, flags=re.M)
-    return {symbol: hot_loop(body.splitlines()) for symbol, body in zip(parts[1::2], parts[2::2])}
+    return {symbol: body.splitlines() for symbol, body in zip(parts[1::2], parts[2::2])}
 
 
-def measure(build, archs, nvdisasm):
-    """-> [(kernel with its template arguments, file, arch, figures, hot loop or None)]"""
+def cuda_files(build):
+    """-> the entries of compile_commands.json"""
     commands = build / "compile_commands.json"
     if not commands.exists():
         fail(f"{commands}: no such file; configure with -DLARIAT_CUDA=ON first")
@@ -133,15 +167,36 @@ def measure(build, archs, nvdisasm):
                and " -x cu " in e["command"]]  # fmt: skip
     if not entries:
         fail(f"{commands}: compiles no CUDA files; configure with -DLARIAT_CUDA=ON first")
+    return entries
+
+
+def list_blocks(build, arch, nvdisasm, kernel):
+    if not nvdisasm:
+        fail("--blocks needs nvdisasm: --nvdisasm PROGRAM")
+    own = [e for e in cuda_files(build) if f" {kernel.split('<')[0]}(" in Path(e["file"]).read_text()]
+    with tempfile.TemporaryDirectory() as folder:
+        code = {}
+        for entry in own:
+            code |= code_of(compile_file(entry, arch, Path(folder))[1], nvdisasm)
+    names = {name: symbol for symbol, name in plain(list(code)).items()} if code else {}
+    if kernel not in names:
+        known = "".join(f"\n  {name}" for name in sorted(names))
+        fail(f"no kernel {kernel!r}" + (f"; there are{known}" if known else ""))
+    print("\n".join(blocks(code[names[kernel]])))
+
+
+def measure(build, archs, nvdisasm):
+    """-> [(kernel with its template arguments, file, arch, figures, hot loop or None)]"""
+    entries = cuda_files(build)
     rows = []
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(2) as pool:
         jobs = [(entry, arch, pool.submit(compile_file, entry, arch, Path(name))) for arch in archs for entry in entries]
         for entry, arch, job in jobs:
             text, cubin = job.result()
             kernels = kernels_of(text)
-            loops = loops_of(cubin, nvdisasm) if nvdisasm and kernels else {}
+            code = code_of(cubin, nvdisasm) if nvdisasm and kernels else {}
             names = plain(list(kernels)) if kernels else {}
-            rows += [(names[symbol], Path(entry["file"]).name, arch, figures, loops.get(symbol))
+            rows += [(names[symbol], Path(entry["file"]).name, arch, figures, hot_loop(code.get(symbol, [])))
                      for symbol, figures in kernels.items()]  # fmt: skip
     return rows
 
@@ -194,8 +249,11 @@ def main():
     parser.add_argument("--check", action="store_true", help="fail when a kernel is over its budget")
     parser.add_argument("--markdown", type=Path, help="file whose table between <!-- ledger --> and <!-- /ledger --> is replaced")
     parser.add_argument("--nvdisasm", default=shutil.which("nvdisasm"), help="disassembler; without one, loops are not looked at")
+    parser.add_argument("--blocks", metavar="KERNEL", help="lists the hottest loop of one instance for the first --arch instead")
     args = parser.parse_args()
     archs = args.arch.split(",")
+    if args.blocks:
+        return list_blocks(args.build.resolve(), archs[0], args.nvdisasm, args.blocks)
     rows = measure(args.build.resolve(), archs, args.nvdisasm)
     if not args.nvdisasm:
         print("kernel_ledger: no nvdisasm: loops were not looked at", file=sys.stderr)
