@@ -36,7 +36,7 @@ double best_seconds(Stream stream, F&& f) {
   const Event begin = event_create(), end = event_create();
   f();  // once for first times
   double best = 0.0;
-  for (int i = 0; i < kRepeats; ++i) {
+  for (int i = 0; i < kRepeats && (i == 0 || best > 0.0); ++i) {
     event_record(begin, stream);
     f();
     event_record(end, stream);

@@ -89,37 +89,12 @@ __device__ __forceinline__ uint32_t pack2_quick(float low, float high) {
 
 #else  // the shim
 
+// tests/simt/ptx_simt.cpp; T: Half or BFloat16.
+template <class T>
+void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+
 namespace detail {
-
 void simt_ldmatrix_x4(uint32_t* r, const void* shared_row, bool transposed);
-
-struct MmaOperands {
-  uint32_t a[4], b[2];
-};
-
-template <class T>
-float element(uint32_t word, unsigned half) {
-  return to_float(T{static_cast<uint16_t>(word >> (16 * half))});
-}
-
-}  // namespace detail
-
-template <class T>
-void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  const detail::MmaOperands mine = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
-  const simt::Lanes& lanes =
-      simt::exchange("mma", kFullWarp, &mine, sizeof(mine), false, simt::Where::current());
-  const unsigned g = simt::lane_id() / 4, t = simt::lane_id() % 4;
-  for (unsigned k = 0; k < 16; ++k) {
-    const unsigned quad = k % 8 / 2, half = k % 2, upper = k / 8;
-    const auto row = lanes.get<detail::MmaOperands>(4 * g + quad);
-    for (unsigned column = 0; column < 2; ++column) {
-      const auto col = lanes.get<detail::MmaOperands>(4 * (2 * t + column) + quad);
-      const float b = detail::element<T>(col.b[upper], half);
-      d[column] += detail::element<T>(row.a[2 * upper], half) * b;
-      d[2 + column] += detail::element<T>(row.a[2 * upper + 1], half) * b;
-    }
-  }
 }
 
 inline void ldmatrix_x4(uint32_t (&r)[4], const void* shared_row) {

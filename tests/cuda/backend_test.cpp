@@ -1,4 +1,6 @@
 // Memory, uploads and errors of the CUDA backend.
+#include <cstdlib>
+
 #include "kernels/error.h"
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/kernels/tensors.h"
@@ -22,12 +24,19 @@ TEST_F(CudaMemory, CopiesThereAndBack) {
   }
 }
 
-// What they are is the device's affair; the SIMT shim has no clock, and none of the two.
+// Nothing keeps time under the SIMT shim; a GPU moves more than 50 GB/s and computes more than 1 TFLOP/s.
 TEST_F(CudaMemory, LimitsAreMeasured) {
+  const char* pretended = std::getenv("LARIAT_SIMT_SMS");
+  if (pretended != nullptr && std::atoi(pretended) > 16) {
+    GTEST_SKIP() << "products of 64 rows per multiprocessor: hours without a GPU";
+  }
   for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     const Limits limits = cuda_->measure_limits(dtype);
     EXPECT_TRUE(std::isfinite(limits.read_bytes_per_second) && std::isfinite(limits.flops_per_second));
-    EXPECT_EQ(limits.read_bytes_per_second > 0, limits.flops_per_second > 0);
+    const bool timed = limits.read_bytes_per_second > 0;
+    EXPECT_EQ(timed, limits.flops_per_second > 0);
+    EXPECT_TRUE(!timed || limits.read_bytes_per_second > 5e10);
+    EXPECT_TRUE(!timed || limits.flops_per_second > 1e12);
   }
 }
 
@@ -81,16 +90,6 @@ TEST_F(CudaMemory, AWeightFreesItsMemory) {
     EXPECT_LT(cuda::device_memory().free, before);
   }
   EXPECT_EQ(cuda::device_memory().free, before);
-}
-
-TEST_F(CudaMemory, MeasuresItself) {
-  for (DType compute : {DType::kF32, DType::kBF16}) {
-    const Limits limits = cuda_->measure_limits(compute);
-    // Nothing keeps time under the shim; a GPU moves more than 50 GB/s and computes more than 1 TFLOP/s.
-    const bool timed = limits.read_bytes_per_second > 0;
-    EXPECT_TRUE(!timed || limits.read_bytes_per_second > 5e10);
-    EXPECT_TRUE(!timed || limits.flops_per_second > 1e12);
-  }
 }
 
 TEST_F(CudaMemory, DescribesItself) {

@@ -1,8 +1,6 @@
 #pragma once
 #include <gtest/gtest.h>
 
-#include <cfloat>
-#include <cmath>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -32,6 +30,11 @@ struct EmulatedTile {
   int bytes = 0;  // of a row
   unsigned char data[16][64] = {};
 };
+
+// c += a * b for shapes that fit. The products of the first values of all pairs are summed, and those of the
+// second ones, both from zero and in order; then the two sums together go to c. Subnormal inputs and results
+// are zero, whatever MXCSR says.
+void add_products(EmulatedTile& c, const EmulatedTile& a, const EmulatedTile& b);
 
 class EmulatedTiles {
  public:
@@ -83,8 +86,6 @@ class EmulatedTiles {
     }
   }
 
-  // The products of the first values of all pairs are summed, and those of the second ones, both from zero
-  // and in order; then the two sums together go to c.
   template <int kC, int kA, int kB>
   static void dot() {
     if (kC == kA || kC == kB || kA == kB) throw TileFault("#UD: TDPBF16PS with one tile in two places");
@@ -94,23 +95,7 @@ class EmulatedTiles {
         a.bytes / 4 != b.rows) {
       throw TileFault("#UD: TDPBF16PS of shapes that do not fit");
     }
-    for (int m = 0; m < c.rows; ++m) {
-      float sums[16][2] = {};
-      for (int k = 0; k < a.bytes / 4; ++k) {
-        for (int n = 0; n < c.bytes / 4; ++n) {
-          for (int i = 0; i < 2; ++i) {
-            sums[n][i] = multiply_add(bf16(a.data[m], 2 * k + i), bf16(b.data[k], 2 * n + i), sums[n][i]);
-          }
-        }
-      }
-      for (int n = 0; n < c.bytes / 4; ++n) {
-        float sum;
-        std::memcpy(&sum, c.data[m] + 4 * n, 4);
-        sum = flushed(flushed(sum) + flushed(sums[n][0] + sums[n][1]));
-        std::memcpy(c.data[m] + 4 * n, &sum, 4);
-      }
-      std::memset(c.data[m] + c.bytes, 0, sizeof(c.data[m]) - static_cast<size_t>(c.bytes));
-    }
+    add_products(c, a, b);
   }
 
   static void fetch(const void*) {}
@@ -125,17 +110,6 @@ class EmulatedTiles {
                       ", which has no shape");
     }
     return tiles_[kTile];
-  }
-
-  // Subnormal inputs and results are zero, whatever MXCSR says.
-  static float flushed(float value) { return std::abs(value) < FLT_MIN ? std::copysign(0.0F, value) : value; }
-  static float multiply_add(float a, float b, float c) {
-    return flushed(std::fma(flushed(a), flushed(b), flushed(c)));
-  }
-  static float bf16(const unsigned char* row, int i) {
-    float value = 0;
-    std::memcpy(reinterpret_cast<char*>(&value) + 2, row + 2 * i, 2);
-    return value;
   }
 
   static inline thread_local bool configured_ = false;

@@ -37,10 +37,17 @@ struct Device {
   size_t freed_bytes = 0;
   size_t total = size_t{16} << 30;
   size_t used = 0;
-  int64_t count = 0;           // of allocations, the freed ones included
-  const char* last = nullptr;  // the allocation found last: most accesses hit it again
-  size_t last_bytes = 0;
-  Allocation* last_allocation = nullptr;
+  int64_t count = 0;  // of allocations, the freed ones included
+  // The allocations found last: most accesses hit one of them again.
+  struct Found {
+    const char* start = nullptr;
+    size_t bytes = 0;
+    Allocation* allocation = nullptr;
+    bool holds(const char* address) const { return address >= start && address < start + bytes; }
+  };
+  Found recent[4];
+  unsigned oldest = 0;
+  Found* last = recent;  // the newest of all
 };
 thread_local int t_device = 0;
 
@@ -51,14 +58,19 @@ Device& device() {
 }
 
 bool find_device(const char* address) {
-  if (address >= device().last && address < device().last + device().last_bytes) return true;
-  auto after = device().allocations.upper_bound(address);
-  if (after == device().allocations.begin()) return false;
+  Device& d = device();
+  if (d.last->holds(address)) return true;
+  for (Device::Found& found : d.recent) {
+    if (!found.holds(address)) continue;
+    d.last = &found;
+    return true;
+  }
+  auto after = d.allocations.upper_bound(address);
+  if (after == d.allocations.begin()) return false;
   auto& [start, allocation] = *std::prev(after);
   if (address >= start + allocation.bytes) return false;
-  device().last = start;
-  device().last_bytes = allocation.bytes;
-  device().last_allocation = &allocation;
+  d.last = &d.recent[d.oldest++ % std::size(d.recent)];
+  *d.last = {start, allocation.bytes, &allocation};
   return true;
 }
 
@@ -139,7 +151,7 @@ void device_free(void* data) {
   device().freed_bytes += bytes;
   device().freed[it->first] = bytes;
   device().freed_order.push_back(it->first);
-  device().last_bytes = 0;
+  for (Device::Found& found : device().recent) found = {};
   device().allocations.erase(it);
   ASAN_POISON_MEMORY_REGION(data, bytes);
   while (device().freed_bytes > kKeptBytes) {
@@ -161,8 +173,8 @@ std::vector<const void*> given_memory(const void* arguments, size_t bytes) {
     const char* word = nullptr;
     std::memcpy(&word, static_cast<const char*>(arguments) + i, sizeof(word));
     if (find_device(word)) {
-      if (device().last_allocation->device != t_device) throw Fault("launch with memory of another device");
-      given.push_back(device().last);
+      if (device().last->allocation->device != t_device) throw Fault("launch with memory of another device");
+      given.push_back(device().last->start);
       continue;
     }
     const auto after = device().freed.upper_bound(word);
@@ -175,14 +187,14 @@ std::vector<const void*> given_memory(const void* arguments, size_t bytes) {
 
 std::string record_device(const void* address, size_t bytes, Access access) {
   const BlockClock& clock = block_clock();
-  Allocation& allocation = *device().last_allocation;  // inside_device() was asked first
+  Allocation& allocation = *device().last->allocation;  // inside_device() was asked first
   if (access == Access::kWrite) {
     if (allocation.written.empty()) allocation.written.resize((allocation.bytes + kGrain - 1) / kGrain);
     allocation.launch = clock.launch;
   } else if (allocation.launch != clock.launch) {
     return {};
   }
-  const auto offset = static_cast<size_t>(static_cast<const char*>(address) - device().last);
+  const auto offset = static_cast<size_t>(static_cast<const char*>(address) - device().last->start);
   for (size_t i = offset / kGrain; i * kGrain < offset + bytes; ++i) {
     BlockClock& write = allocation.written[i];
     if (write.launch == clock.launch && write.block != clock.block &&
@@ -200,8 +212,8 @@ std::string access_before_wait(const void* address, size_t bytes, Access access)
   const std::string what = " device memory before it has waited for earlier launches";
   if (access == Access::kWrite) return "writes" + what;
   inside_device(address, bytes);  // finds the allocation
-  const Allocation& allocation = *device().last_allocation;
-  const auto offset = static_cast<size_t>(static_cast<const char*>(address) - device().last);
+  const Allocation& allocation = *device().last->allocation;
+  const auto offset = static_cast<size_t>(static_cast<const char*>(address) - device().last->start);
   for (size_t i = offset / kGrain; !allocation.written.empty() && i * kGrain < offset + bytes; ++i) {
     if (may_still_run(allocation.written[i].launch)) return "reads" + what + ", one of which wrote it";
   }
@@ -224,7 +236,7 @@ bool touches_device(const void* address, size_t bytes) {
 
 bool inside_device(const void* address, size_t bytes) {
   const char* first = static_cast<const char*>(address);
-  return find_device(first) && first + bytes <= device().last + device().last_bytes;
+  return find_device(first) && first + bytes <= device().last->start + device().last->bytes;
 }
 
 void* shared_allocate(size_t bytes) {

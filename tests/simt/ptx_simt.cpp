@@ -1,9 +1,41 @@
 #include "kernels/cuda/ptx.cuh"
 #include "tests/simt/checked.h"
 
-namespace lariat::cuda::detail {
+namespace lariat::cuda {
+namespace {
 
-void simt_ldmatrix_x4(uint32_t* r, const void* shared_row, bool transposed) {
+struct MmaOperands {
+  uint32_t a[4], b[2];
+};
+
+template <class T>
+float element(uint32_t word, unsigned half) {
+  return to_float(T{static_cast<uint16_t>(word >> (16 * half))});
+}
+
+}  // namespace
+
+template <class T>
+void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  const MmaOperands mine = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
+  const simt::Lanes& lanes =
+      simt::exchange("mma", kFullWarp, &mine, sizeof(mine), false, simt::Where::current());
+  const unsigned g = simt::lane_id() / 4, t = simt::lane_id() % 4;
+  for (unsigned k = 0; k < 16; ++k) {
+    const unsigned quad = k % 8 / 2, half = k % 2, upper = k / 8;
+    const auto row = lanes.get<MmaOperands>(4 * g + quad);
+    for (unsigned column = 0; column < 2; ++column) {
+      const auto col = lanes.get<MmaOperands>(4 * (2 * t + column) + quad);
+      const float b = element<T>(col.b[upper], half);
+      d[column] += element<T>(row.a[2 * upper], half) * b;
+      d[2 + column] += element<T>(row.a[2 * upper + 1], half) * b;
+    }
+  }
+}
+template void mma_16x8x16<Half>(float (&)[4], const uint32_t (&)[4], uint32_t, uint32_t);
+template void mma_16x8x16<BFloat16>(float (&)[4], const uint32_t (&)[4], uint32_t, uint32_t);
+
+void detail::simt_ldmatrix_x4(uint32_t* r, const void* shared_row, bool transposed) {
   if (reinterpret_cast<uintptr_t>(shared_row) % 16 != 0) simt::fault("ldmatrix of a misaligned row");
   if (!simt::touches_shared(shared_row, 16)) simt::fault("ldmatrix outside shared memory");
   simt::check_access(shared_row, 16, simt::Access::kRead);
@@ -25,4 +57,4 @@ void simt_ldmatrix_x4(uint32_t* r, const void* shared_row, bool transposed) {
   }
 }
 
-}  // namespace lariat::cuda::detail
+}  // namespace lariat::cuda

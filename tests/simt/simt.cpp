@@ -51,6 +51,7 @@ struct Machine {
   std::vector<std::unique_ptr<Thread>> pool;
   unsigned n_threads = 0;
   unsigned waiting = 0, done = 0;
+  unsigned barrier_line = 0;  // of the barrier that `waiting` threads wait at
   uint32_t block_epoch = 0;
   std::vector<Lanes> handed_over;  // per warp
   std::vector<Meeting> meetings;   // per warp
@@ -82,17 +83,9 @@ std::string at(const Where& where) {
 std::string named(const Thread& t) { return "thread " + std::to_string(t.index); }
 
 std::string stuck_at(const Thread& t) {
-  switch (t.state) {
-    case State::kAtBarrier:
-      return named(t) + " waits at the barrier of " + at(t.where);
-    case State::kAtExchange:
-      return named(t) + " waits at " + t.what + " of " + at(t.where);
-    case State::kDone:
-      return named(t) + " has left the kernel";
-    case State::kReady:
-      break;
-  }
-  return named(t) + " runs";
+  if (t.state == State::kAtBarrier) return named(t) + " waits at the barrier of " + at(t.where);
+  if (t.state == State::kAtExchange) return named(t) + " waits at " + t.what + " of " + at(t.where);
+  return named(t) + (t.state == State::kDone ? " has left the kernel" : " runs");
 }
 
 Thread& lane_of(const Thread& t, unsigned lane) { return *g.pool[t.index / kWarp * kWarp + lane]; }
@@ -116,6 +109,16 @@ std::string explain_deadlock() {
     }
   }
   return at_barrier != nullptr ? "not all threads reach the barrier: " + stuck_at(*at_barrier) : "deadlock";
+}
+
+// Who has left, or waits elsewhere, while `t` is at a barrier.
+[[noreturn]] void fault_at_barrier(const Thread& t) {
+  const auto there = [&](const Thread& other) {
+    return other.state != State::kAtBarrier || other.where.line() == t.where.line();
+  };
+  unsigned i = 0;
+  while (g.pool[i]->state != State::kDone && there(*g.pool[i])) ++i;
+  fault(named(t) + " waits at the barrier of " + at(t.where) + ", but " + stuck_at(*g.pool[i]));
 }
 
 // The lanes that already wait for `t` in the exchange it has come to; a fault if one of its mask never will.
@@ -150,7 +153,7 @@ void leave() {
   if (!has_waited(t.index)) fault(named(t) + " leaves a launch that started early, and has not waited");
   t.state = State::kDone;
   ++g.done;
-  for (unsigned i = 0; i < g.n_threads; ++i) {
+  for (unsigned i = 0; g.waiting > 0 && i < g.n_threads; ++i) {
     const Thread& other = *g.pool[i];
     if (other.state == State::kAtBarrier) {
       fault(named(t) + " leaves the kernel, but " + stuck_at(other));
@@ -219,6 +222,28 @@ void run_block() {
   shared_free_all();
 }
 
+// An access to memory that is not the thread's own stack.
+void check_memory(const Thread& t, const void* address, size_t bytes, Access access) {
+  const Inside inside;
+  if (touches_shared(address, bytes)) {
+    const std::string wrong = record_shared(address, bytes, access, {t.index, g.block_epoch, t.warp_epoch});
+    if (!wrong.empty()) fault(wrong);
+    return;
+  }
+  if (inside_device(address, bytes)) {
+    std::string wrong = access_before_wait(address, bytes, access);
+    if (wrong.empty()) wrong = record_device(address, bytes, access);
+    if (!wrong.empty()) fault(named(t) + " " + wrong);
+    return;
+  }
+  const char* byte = static_cast<const char*>(address);
+  const char* params = static_cast<const char*>(g.params);
+  if (access == Access::kRead && byte >= params && byte + bytes <= params + g.params_bytes) return;
+  if (access == Access::kRead && in_program_data(address)) return;  // constants and the index variables
+  fault(named(t) + (access == Access::kRead ? " reads " : " writes ") +
+        (touches_device(address, bytes) ? "over the end of a device allocation" : "outside device memory"));
+}
+
 void check_launch(dim3 grid, dim3 block, size_t shared_bytes) {
   constexpr size_t kMaxShared = 227 << 10;  // sm_90, opted in
   if (grid.count() == 0 || block.count() == 0) throw Fault("launch of an empty grid or block");
@@ -249,13 +274,8 @@ void barrier(const Where& where) {
   const Inside inside;
   Thread& t = *g.current;
   t.where = where;
-  for (unsigned i = 0; g.done + g.waiting > 0 && i < g.n_threads; ++i) {
-    const Thread& other = *g.pool[i];
-    const bool elsewhere = other.state == State::kAtBarrier && other.where.line() != where.line();
-    if (other.state == State::kDone || elsewhere) {
-      fault(named(t) + " waits at the barrier of " + at(where) + ", but " + stuck_at(other));
-    }
-  }
+  if (g.waiting == 0) g.barrier_line = where.line();
+  if (g.done > 0 || g.barrier_line != where.line()) fault_at_barrier(t);
   if (++g.waiting < g.n_threads) {
     t.state = State::kAtBarrier;
     t.fiber.yield();
@@ -388,27 +408,8 @@ void run(Dim3 grid, Dim3 block, size_t shared_bytes, bool early, const void* ker
 // --- the checks of every single access (files compiled with -fsanitize=thread) ---------------------------
 
 void check_access(const void* address, size_t bytes, Access access) {
-  if (!hooks_linked()) return;
-  const Inside inside;
   const Thread& t = *g.current;
-  if (t.fiber.owns_stack_byte(address)) return;
-  if (touches_shared(address, bytes)) {
-    const std::string wrong = record_shared(address, bytes, access, {t.index, g.block_epoch, t.warp_epoch});
-    if (!wrong.empty()) fault(wrong);
-    return;
-  }
-  if (inside_device(address, bytes)) {
-    std::string wrong = access_before_wait(address, bytes, access);
-    if (wrong.empty()) wrong = record_device(address, bytes, access);
-    if (!wrong.empty()) fault(named(t) + " " + wrong);
-    return;
-  }
-  const char* byte = static_cast<const char*>(address);
-  const char* params = static_cast<const char*>(g.params);
-  if (access == Access::kRead && byte >= params && byte + bytes <= params + g.params_bytes) return;
-  if (access == Access::kRead && in_program_data(address)) return;  // constants and the index variables
-  fault(named(t) + (access == Access::kRead ? " reads " : " writes ") +
-        (touches_device(address, bytes) ? "over the end of a device allocation" : "outside device memory"));
+  if (hooks_linked() && !t.fiber.owns_stack_byte(address)) check_memory(t, address, bytes, access);
 }
 
 }  // namespace simt

@@ -24,8 +24,9 @@ struct Last {
   Piece piece;
 };
 
+bool g_counting = false;
+
 struct Counter {
-  bool on = false;
   std::vector<Traffic> kernels;
   size_t current = 0;
   std::map<Instruction, std::vector<Piece>> block;  // of the running block
@@ -69,9 +70,8 @@ void end_launch(Counter& c) {
 }  // namespace
 
 void count_traffic(bool on) {
-  Counter& c = counter();
-  if (on) c = Counter();
-  c.on = on;
+  if (on) counter() = Counter();
+  g_counting = on;
 }
 
 std::vector<Traffic> traffic() {
@@ -80,8 +80,8 @@ std::vector<Traffic> traffic() {
 }
 
 void traffic_of_launch(const void* kernel) {
+  if (!g_counting) return;
   Counter& c = counter();
-  if (!c.on) return;
   end_launch(c);
   const auto known =
       std::find_if(c.kernels.begin(), c.kernels.end(), [&](const Traffic& t) { return t.kernel == kernel; });
@@ -91,17 +91,16 @@ void traffic_of_launch(const void* kernel) {
 }
 
 void end_traffic_of_block() {
+  if (!g_counting) return;
   Counter& c = counter();
-  if (!c.on) return;
   for (auto& [instruction, pieces] : c.block) add_instruction(c, pieces, std::get<bool>(instruction));
   c.block.clear();
   c.visits.clear();
   c.last.clear();
 }
 
-void add_traffic(const void* site, const void* address, size_t bytes, bool write) {
-  Counter& c = counter();
-  if (!c.on || !touches_device(address, bytes)) return;
+namespace {
+void add_piece(Counter& c, const void* site, const void* address, size_t bytes, bool write) {
   const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
   const auto first = reinterpret_cast<uintptr_t>(address);
   const Piece piece = {first, first + bytes};
@@ -113,6 +112,11 @@ void add_traffic(const void* site, const void* address, size_t bytes, bool write
   last.site = site;
   last.piece = piece;
   c.block[last.instruction].push_back(piece);
+}
+}  // namespace
+
+void add_traffic(const void* site, const void* address, size_t bytes, bool write) {
+  if (g_counting && touches_device(address, bytes)) add_piece(counter(), site, address, bytes, write);
 }
 
 }  // namespace simt
