@@ -23,8 +23,7 @@ class CudaBackend final : public Backend {
  public:
   // Up to this many tokens, a product reads its weights through gemv; beyond, cuBLAS takes over.
   static constexpr int kGemvTokens = 8;
-  static constexpr int kMmaTokens = 16;       // the same of bf16 weights and bf16 products
-  static constexpr int kQuantGemvTokens = 8;  // and of quantised weights
+  static constexpr int kMmaTokens = 16;  // the same of bf16 weights and bf16 products, and of quantised ones
 
   explicit CudaBackend(int device = 0, cuda::LaunchQueue::Warn warn = {});
   ~CudaBackend() override;

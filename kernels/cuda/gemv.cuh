@@ -28,14 +28,17 @@ struct Gemv {
 };
 
 // The number of the product that this block works for.
-__device__ __forceinline__ int product_of_block(const Gemv& g) {
+// G: Gemv or QuantGemv.
+template <class G>
+__device__ __forceinline__ int product_of_block(const G& g) {
   int p = 0;
 #pragma unroll
   for (int i = 1; i < kMostProducts; ++i) p += blockIdx.x >= g.product[i].first_block ? 1 : 0;
   return p;
 }
 
-__device__ __forceinline__ float bias_of(const GemvProduct& p, int row) {
+template <class P>
+__device__ __forceinline__ float bias_of(const P& p, int64_t row) {
   return p.bias == nullptr ? 0.0F : load_any(p.bias, p.bias_dtype, row);
 }
 

@@ -100,9 +100,8 @@ void CudaBackend::convert(const Matrix& from, DType rounding, const Matrix& to) 
 
 // bf16 for the products that cuBLAS makes of bf16 (gemm, below).
 DType CudaBackend::input_dtype(int64_t rows, const Matrix& w, DType compute) const {
-  const bool quantized = is_quantized(w.dtype);
-  const bool bf16 = quantized || (w.dtype == DType::kBF16 && compute == DType::kBF16);
-  return bf16 && rows > (quantized ? kQuantGemvTokens : kMmaTokens) ? DType::kBF16 : DType::kF32;
+  const bool bf16 = is_quantized(w.dtype) || (w.dtype == DType::kBF16 && compute == DType::kBF16);
+  return bf16 && rows > kMmaTokens ? DType::kBF16 : DType::kF32;
 }
 
 void CudaBackend::matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
@@ -130,8 +129,8 @@ void CudaBackend::project(const Matrix& x, std::span<const Product> products, DT
 void CudaBackend::matmul_add_norm(const Matrix& x, const Product& product, DType compute,
                                   const Matrix& residual, float scale, const Norm& norm, const Matrix& out) {
   const Matrix &w = product.w, &bias = product.bias;
-  const bool few = is_quantized(w.dtype) ? x.rows <= kQuantGemvTokens
-                                         : gemv_kind(x, {&product, 1}, compute) != GemvKind::kNone;
+  const bool few =
+      is_quantized(w.dtype) ? x.rows <= kMmaTokens : gemv_kind(x, {&product, 1}, compute) != GemvKind::kNone;
   if (few || in_two_terms(w, compute) || (bias && bias.dtype != DType::kF32)) {
     return Backend::matmul_add_norm(x, product, compute, residual, scale, norm, out);
   }

@@ -10,6 +10,9 @@
 //   a[0] A[g][2t, 2t+1]    a[1] A[g+8][2t, 2t+1]    a[2] A[g][2t+8, 2t+9]    a[3] A[g+8][2t+8, 2t+9]
 //   b[0] B[2t, 2t+1][g]    b[1] B[2t+8, 2t+9][g]
 //   d[0] D[g][2t]  d[1] D[g][2t+1]  d[2] D[g+8][2t]  d[3] D[g+8][2t+1]
+// Of D[16][8] += A[16][32] B[32][8] in signed bytes ("mma.m16n8k32"), the first byte lowest; d as above:
+//   a[0] A[g][4t..4t+3]    a[1] A[g+8][4t..4t+3]    a[2] A[g][4t+16..4t+19]  a[3] A[g+8][4t+16..4t+19]
+//   b[0] B[4t..4t+3][g]    b[1] B[4t+16..4t+19][g]
 namespace lariat::cuda {
 
 #ifdef __CUDACC__
@@ -27,6 +30,12 @@ __device__ __forceinline__ void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
   }
+}
+
+__device__ __forceinline__ void mma_16x8x32(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 // Four 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 point at the rows of matrix i (16 bytes each);
@@ -92,6 +101,7 @@ __device__ __forceinline__ uint32_t pack2_quick(float low, float high) {
 // tests/simt/ptx_simt.cpp; T: Half or BFloat16.
 template <class T>
 void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+void mma_16x8x32(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 
 namespace detail {
 void simt_ldmatrix_x4(uint32_t* r, const void* shared_row, bool transposed);

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/quant_gemv.cuh"
 #include "kernels/quant.h"
 
 // Products with quantised weights (formulas and layout: kernels/quant.h). For a few tokens x is quantised and
@@ -13,8 +14,8 @@ namespace {
 
 using namespace cuda;
 
-constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / kWarpSize;
+constexpr int kWarps = kQuantGemvWarps;
+constexpr int kThreads = kWarps * kWarpSize;
 constexpr int kOutputs = 4;  // of a tile that a lane sums: 16 bytes of 4 inputs each
 constexpr int kAhead = 4;    // blocks of a tile whose weights are on their way at once
 constexpr int64_t kPanelElements = int64_t{16} << 20;
@@ -30,26 +31,6 @@ __device__ __forceinline__ int dot4(uint32_t a, uint32_t b, int sum) {
   return sum;
 #endif
 }
-
-struct QuantProduct {
-  const unsigned char* w;
-  const void* bias;  // one row, or null
-  float* out;
-  int64_t out_stride, rows;
-  DType bias_dtype;
-  unsigned first_tile;  // its blocks begin there; those of absent products, nowhere
-};
-
-constexpr int kMostProducts = 3;  // of a launch
-
-// What a launch reads. x in groups: values [tokens][blocks * 64], scales [tokens][blocks * 2].
-struct QuantGemv {
-  QuantProduct product[kMostProducts];
-  const int8_t* x;
-  const float* x_scale;
-  int64_t blocks, tile_bytes, block_bytes;
-  int tokens;
-};
 
 // Each group of x to 8 bits. Grid: rows by chunks of 8 groups; a warp per group. Bound by latency.
 __global__ void quantize_inputs_kernel(const float* x, int64_t stride, int64_t cols, int64_t groups,
@@ -126,18 +107,13 @@ struct Part {
 // Grid: a tile of 16 outputs of one of up to three products per block; its warps take the tile's blocks in
 // turn. Bound by memory.
 template <bool kFourBits, int kTokens>
-__global__ void __launch_bounds__(kThreads, kTokens > 4 ? 2 : 0)
-    quant_gemv_kernel(const __grid_constant__ QuantGemv g) {
+__global__ void quant_gemv_kernel(const __grid_constant__ QuantGemv g) {
   LARIAT_SHARED(float, partial, kWarps* kTokens* kQuantRows);
-  int which = 0;
-#pragma unroll
-  for (int i = 1; i < kMostProducts; ++i) which += blockIdx.x >= g.product[i].first_tile ? 1 : 0;
-  const QuantProduct& p = g.product[which];
-  const int64_t tile_index = blockIdx.x - p.first_tile;
+  const QuantProduct& p = g.product[product_of_block(g)];
+  const int64_t tile_index = blockIdx.x - p.first_block;
   const unsigned char* tile = p.w + tile_index * g.tile_bytes;
   launch_dependents();
-  const int64_t line = int64_t{threadIdx.x} * kLineBytes;  // 32 KiB: about what all warps load first
-  if (line < g.tile_bytes) prefetch_l2(tile + line);
+  prefetch_tile(tile, g.tile_bytes);
   wait_for_launches();
   float sum[kTokens][kOutputs] = {};
   int64_t block = warp_index();
@@ -167,7 +143,7 @@ __global__ void __launch_bounds__(kThreads, kTokens > 4 ? 2 : 0)
   const int token = static_cast<int>(threadIdx.x) / static_cast<int>(kQuantRows);
   const int64_t output = threadIdx.x % kQuantRows, row = tile_index * kQuantRows + output;
   if (token >= g.tokens || token >= kTokens || row >= p.rows) return;
-  float total = p.bias == nullptr ? 0.0F : load_any(p.bias, p.bias_dtype, row);
+  float total = bias_of(p, row);
   for (int warp = 0; warp < kWarps; ++warp) total += partial[(warp * kTokens + token) * kQuantRows + output];
   p.out[token * p.out_stride + row] = total;
 }
@@ -195,9 +171,9 @@ __global__ void dequantize_kernel(const unsigned char* w, int64_t tile_bytes, in
 
 template <bool kFourBits>
 void launch_quant_gemv(const QuantGemv& g, unsigned tiles, LaunchQueue& queue) {
-  const auto kernel = g.tokens == 1   ? quant_gemv_kernel<kFourBits, 1>
-                      : g.tokens <= 4 ? quant_gemv_kernel<kFourBits, 4>
-                                      : quant_gemv_kernel<kFourBits, CudaBackend::kQuantGemvTokens>;
+  constexpr int kFew = 4;
+  if (g.tokens > kFew) return quant_gemv_mma(g, kFourBits, tiles, queue);
+  const auto kernel = g.tokens == 1 ? quant_gemv_kernel<kFourBits, 1> : quant_gemv_kernel<kFourBits, kFew>;
   launch(kernel, dim3(tiles), dim3(kThreads), 0, queue, g);
 }
 
@@ -207,7 +183,7 @@ bool CudaBackend::quant_gemv(const Matrix& x, std::span<const Product> products)
   const Matrix& model = products[0].w;
   const bool same = std::all_of(products.begin(), products.end(),
                                 [&](const Product& product) { return product.w.dtype == model.dtype; });
-  if (!same || !is_quantized(model.dtype) || x.rows > kQuantGemvTokens || products.size() > kMostProducts) {
+  if (!same || !is_quantized(model.dtype) || x.rows > kMmaTokens || products.size() > kMostProducts) {
     return false;
   }
   const QuantLayout layout(model);
@@ -222,7 +198,7 @@ bool CudaBackend::quant_gemv(const Matrix& x, std::span<const Product> products)
   unsigned tiles = 0;
   for (size_t i = 0; i < kMostProducts; ++i) {
     QuantProduct& p = g.product[i];
-    p.first_tile = i < products.size() ? tiles : ~0U;
+    p.first_block = i < products.size() ? tiles : ~0U;
     if (i >= products.size()) continue;
     const auto& [w, bias, out] = products[i];
     p.w = typed<const unsigned char>(w);

@@ -8,16 +8,21 @@ namespace {
 
 using namespace cuda;
 
-template <class T>
-__global__ void mma_kernel(const uint32_t* a, const uint32_t* b, float* d) {
+// T: int8_t or that of mma_16x8x16.
+template <class T, class Sum>
+__global__ void mma_kernel(const uint32_t* a, const uint32_t* b, Sum* d) {
   const int lane = lane_index();
   uint32_t mine[4];
-  float sum[4];
+  Sum sum[4];
   for (int i = 0; i < 4; ++i) {
     mine[i] = a[lane * 4 + i];
     sum[i] = d[lane * 4 + i];
   }
-  mma_16x8x16<T>(sum, mine, b[lane * 2], b[lane * 2 + 1]);
+  if constexpr (std::is_same_v<T, int8_t>) {
+    mma_16x8x32(sum, mine, b[lane * 2], b[lane * 2 + 1]);
+  } else {
+    mma_16x8x16<T>(sum, mine, b[lane * 2], b[lane * 2 + 1]);
+  }
   for (int i = 0; i < 4; ++i) d[lane * 4 + i] = sum[i];
 }
 
@@ -39,8 +44,13 @@ __global__ void ldmatrix_kernel(bool transposed, const uint16_t* rows, const int
 }  // namespace
 
 void run_mma(DType dtype, const uint32_t* a, const uint32_t* b, float* d) {
-  cuda::launch(dtype == DType::kF16 ? mma_kernel<Half> : mma_kernel<BFloat16>, dim3(1), dim3(kWarpSize), 0,
-               nullptr, a, b, d);
+  cuda::launch(dtype == DType::kF16 ? mma_kernel<Half, float> : mma_kernel<BFloat16, float>, dim3(1),
+               dim3(kWarpSize), 0, nullptr, a, b, d);
+  stream_synchronize(nullptr);
+}
+
+void run_mma_of_bytes(const uint32_t* a, const uint32_t* b, int32_t* d) {
+  cuda::launch(mma_kernel<int8_t, int32_t>, dim3(1), dim3(kWarpSize), 0, nullptr, a, b, d);
   stream_synchronize(nullptr);
 }
 

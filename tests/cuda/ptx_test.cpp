@@ -34,22 +34,40 @@ struct FragmentLayout {
 const FragmentLayout kLayoutA = {{{4, 32}, {8, 1}}, {{2, 16}, {2, 8}, {2, 128}}};
 const FragmentLayout kLayoutB = {{{4, 16}, {8, 1}}, {{2, 8}, {2, 64}}};
 const FragmentLayout kLayoutC = {{{4, 32}, {8, 1}}, {{2, 16}, {2, 8}}};
+// The same of SM80_16x8x32_S32S8S8S32_TN: (M16, K32) and (N8, K32).
+const FragmentLayout kLayoutBytesA = {{{4, 64}, {8, 1}}, {{4, 16}, {2, 8}, {2, 256}}};
+const FragmentLayout kLayoutBytesB = {{{4, 32}, {8, 1}}, {{4, 8}, {2, 128}}};
 // include/cute/atom/copy_traits_sm75.hpp: DstLayout of SM75_U32x4_LDSM_N and SM75_U16x8_LDSM_T, of which
 // SrcLayout has lane l's row at bit 128 l; bits made 16-bit elements.
 const FragmentLayout kLayoutLdmatrix = {{{32, 2}}, {{2, 1}, {4, 64}}};
 const FragmentLayout kLayoutLdmatrixTrans = {{{4, 16}, {8, 1}}, {{2, 8}, {4, 64}}};
 
-// Two values of 16 bits to a register, the first in the low half.
+// As many values as a register of 32 bits holds, the first in the lowest bits.
+template <class T>
 std::vector<uint32_t> packed_fragment(const FragmentLayout& layout, int values,
-                                      const std::vector<uint16_t>& matrix) {
-  std::vector<uint32_t> words;
-  for (int lane = 0; lane < 32; ++lane) {
-    for (int v = 0; v < values; v += 2) {
-      words.push_back(matrix[static_cast<size_t>(layout.at(lane, v))] |
-                      uint32_t{matrix[static_cast<size_t>(layout.at(lane, v + 1))]} << 16);
-    }
+                                      const std::vector<T>& matrix) {
+  constexpr int kPerWord = 4 / sizeof(T);
+  std::vector<uint32_t> words(static_cast<size_t>(32 * values / kPerWord));
+  for (int i = 0; i < 32 * values; ++i) {
+    const T value = matrix[static_cast<size_t>(layout.at(i / values, i % values))];
+    words[static_cast<size_t>(i / kPerWord)] |= uint32_t{std::make_unsigned_t<T>(value)}
+                                                << (8 * sizeof(T) * (i % kPerWord));
   }
   return words;
+}
+
+// What is in register i % 4 of lane i / 4, of an mma's sums.
+size_t element_of_c(size_t i) {
+  return static_cast<size_t>(kLayoutC.at(static_cast<int>(i / 4), static_cast<int>(i % 4)));
+}
+
+// c(M16, N8) + a(M16, K) b(N8, K)
+template <class T, class Sum>
+std::vector<Sum> product_of(const std::vector<T>& a, const std::vector<T>& b, std::vector<Sum> c) {
+  for (size_t i = 0; i < c.size(); ++i) {
+    for (size_t k = 0; k < a.size() / 16; ++k) c[i] += a[i % 16 + 16 * k] * b[i / 16 + 8 * k];
+  }
+  return c;
 }
 
 class CudaPtx : public OnCuda {
@@ -86,18 +104,8 @@ TEST_F(CudaPtx, MmaHasCuTesFragments) {
   for (DType dtype : {DType::kF16, DType::kBF16}) {
     const std::vector<float> a = small_integers(rng, 16 * 16), b = small_integers(rng, 8 * 16),
                              c = small_integers(rng, 16 * 8);
-    std::vector<float> sums(32 * 4), expected = c;
-    for (int n = 0; n < 8; ++n) {
-      for (int m = 0; m < 16; ++m) {
-        for (int k = 0; k < 16; ++k) {
-          expected[static_cast<size_t>(m + 16 * n)] +=
-              a[static_cast<size_t>(m + 16 * k)] * b[static_cast<size_t>(n + 8 * k)];
-        }
-      }
-    }
-    const auto element_of_c = [](size_t i) {
-      return static_cast<size_t>(kLayoutC.at(static_cast<int>(i / 4), static_cast<int>(i % 4)));
-    };
+    const std::vector<float> expected = product_of(a, b, c);
+    std::vector<float> sums(32 * 4);
     for (size_t i = 0; i < sums.size(); ++i) sums[i] = c[element_of_c(i)];
     const Buffer a_words = on_device(packed_fragment(kLayoutA, 8, as_bits(a, dtype)));
     const Buffer b_words = on_device(packed_fragment(kLayoutB, 4, as_bits(b, dtype)));
@@ -108,6 +116,29 @@ TEST_F(CudaPtx, MmaHasCuTesFragments) {
     for (size_t i = 0; i < sums.size(); ++i) {
       EXPECT_EQ(sums[i], expected[element_of_c(i)]) << "lane " << i / 4 << ", register " << i % 4;
     }
+  }
+}
+
+TEST_F(CudaPtx, MmaOfBytesHasCuTesFragments) {
+  Rng rng(21);
+  const auto bytes = [&](size_t count) {  // all of them
+    std::vector<int8_t> values(count);
+    for (int8_t& x : values) x = static_cast<int8_t>(rng.next() >> 32);
+    return values;
+  };
+  const std::vector<int8_t> a = bytes(16 * 32), b = bytes(8 * 32);
+  std::vector<int32_t> c(16 * 8), sums(32 * 4);
+  for (int32_t& x : c) x = static_cast<int32_t>(rng.next() % 2001) - 1000;
+  const std::vector<int32_t> expected = product_of(a, b, c);
+  for (size_t i = 0; i < sums.size(); ++i) sums[i] = c[element_of_c(i)];
+  const Buffer a_words = on_device(packed_fragment(kLayoutBytesA, 16, a));
+  const Buffer b_words = on_device(packed_fragment(kLayoutBytesB, 8, b));
+  const Buffer d = on_device(sums);
+  run_mma_of_bytes(static_cast<const uint32_t*>(a_words.data()), static_cast<const uint32_t*>(b_words.data()),
+                   static_cast<int32_t*>(d.data()));
+  sums = on_host<int32_t>(d);
+  for (size_t i = 0; i < sums.size(); ++i) {
+    EXPECT_EQ(sums[i], expected[element_of_c(i)]) << "lane " << i / 4 << ", register " << i % 4;
   }
 }
 

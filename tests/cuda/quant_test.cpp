@@ -47,7 +47,7 @@ struct CudaQuant : OnCudaWith<DType> {
 };
 
 TEST_P(CudaQuant, FewTokensAreTheSameIntegers) {
-  for (int64_t tokens : {1, 2, 4, 5, 8}) {
+  for (int64_t tokens : {1, 2, 4, 5, 8, 9, 16}) {
     for (auto [rows, cols] :
          {std::pair{1, 1}, {3, 8}, {2, 257}, {5, 256}, {16, 64}, {17, 1024}, {200, 72}, {33, 4104}}) {
       const QuantShape s = {tokens, rows, cols};
@@ -58,15 +58,16 @@ TEST_P(CudaQuant, FewTokensAreTheSameIntegers) {
 }
 
 TEST_P(CudaQuant, ManyTokensAreABf16ProductOfTheSameWeights) {
-  for (auto [tokens, rows, cols] : {std::tuple{9, 5, 3}, {17, 64, 72}, {130, 31, 40}, {12, 40, 320}}) {
+  for (auto [tokens, rows, cols] : {std::tuple{17, 5, 3}, {18, 64, 72}, {130, 31, 40}, {20, 40, 320}}) {
     const QuantShape s = {tokens, rows, cols};
     expect_close(run(*cuda_, s), rounded_product(s), tolerance(s), 0, "many tokens");
   }
 }
 
 TEST_P(CudaQuant, Bias) {
-  const QuantShape few = {3, 19, 136};
-  expect_close(run(*cuda_, few, true), run(reference_, few, true), tolerance(few), 0, "few");
+  for (const QuantShape& few : {QuantShape{3, 19, 136}, {7, 19, 136}, {11, 19, 136}}) {
+    expect_close(run(*cuda_, few, true), run(reference_, few, true), tolerance(few), 0, "few");
+  }
   const QuantShape many = {20, 19, 136};
   const std::vector<float> with = run(*cuda_, many, true), without = run(*cuda_, many);
   const std::vector<float> bias = Rng(43).normals(many.rows);

@@ -61,7 +61,8 @@ struct CudaResidual : OnCudaWith<ResidualCase> {
 
   bool is_added_by_cublas(const ResidualShape& s) const {
     const auto& [weights, compute] = GetParam();
-    const bool mma = weights == DType::kBF16 && compute == DType::kBF16 && s.cols % 8 == 0;
+    const bool mma =
+        is_quantized(weights) || (weights == DType::kBF16 && compute == DType::kBF16 && s.cols % 8 == 0);
     const bool two_terms = weights == DType::kF16 && compute == DType::kF32;
     return s.tokens > (mma ? CudaBackend::kMmaTokens : CudaBackend::kGemvTokens) && !two_terms &&
            s.bias != DType::kBF16;

@@ -278,7 +278,7 @@ struct CudaRoundedQuant : CudaRoundedPrefill {};
 TEST_P(CudaRoundedQuant, HasTheBitsOfF32) {
   for (const DType dtype : {DType::kQ8, DType::kQ4}) {
     InputsOf plain(*cuda_, true), tested(*cuda_, false);
-    const std::vector<float> expected = logits(plain, dtype, 14), actual = logits(tested, dtype, 14);
+    const std::vector<float> expected = logits(plain, dtype, 24), actual = logits(tested, dtype, 24);
     expect_close(actual, expected, 0, 0, GetParam().name);
     EXPECT_EQ(tested.bf16, n_layers * GetParam().bf16_per_layer);
   }

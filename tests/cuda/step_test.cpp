@@ -110,12 +110,14 @@ TEST_F(CudaStep, ALayerIsEightLaunches) {
   }
 }
 
-// Sixteen sequences of bf16 weights have a record of their own: the bits of launches that run one by one, and
-// the record is still good when a prompt has moved the memory of steps of many tokens.
-TEST_F(CudaStep, SixteenSequencesAreRecorded) {
+// Sixteen sequences of bf16 or quantised weights have a record of their own: the bits of launches that run
+// one by one, and the record is still good when a prompt has moved the memory of steps of many tokens.
+struct CudaSixteen : CudaStep, testing::WithParamInterface<DType> {};
+
+TEST_P(CudaSixteen, SequencesAreRecorded) {
   constexpr size_t kCount = 16;
   const auto dir = checkpoint_dir("llama_bf16");
-  const Model model = load_model(dir, load_config(dir), *cuda_, std::nullopt);
+  const Model model = load_model(dir, load_config(dir), *cuda_, GetParam());
   const std::vector<int32_t> prompt = {1, 2, 3, 4, 5}, long_prompt(40, 6);
   // Two other steps between any two make no list of sixteen come twice in a row, even where one of the others
   // is recorded.
@@ -150,6 +152,9 @@ TEST_F(CudaStep, SixteenSequencesAreRecorded) {
   };
   EXPECT_EQ(run(true), run(false));
 }
+
+INSTANTIATE_TEST_SUITE_P(DTypes, CudaSixteen, testing::Values(DType::kBF16, DType::kQ8, DType::kQ4),
+                         [](const auto& test) { return std::string(name_of(test.param)); });
 
 TEST_F(CudaStep, SlidingWindow) {
   TestRun tested(*cuda_, DType::kF32, "mistral_window");
