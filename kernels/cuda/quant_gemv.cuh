@@ -31,6 +31,42 @@ __device__ __forceinline__ void prefetch_tile(const unsigned char* tile, int64_t
   if (line < bytes) prefetch_l2(tile + line);
 }
 
+// This warp's blocks of a tile, kAhead of them loaded before the first is used: multiply(part, block).
+template <class Part, int kAhead, class F>
+__device__ __forceinline__ void for_blocks_of_warp(const QuantGemv& g, const unsigned char* tile,
+                                                   F&& multiply) {
+  int64_t block = warp_index();
+  for (; block + (kAhead - 1) * kQuantGemvWarps < g.blocks; block += kAhead * kQuantGemvWarps) {
+    Part parts[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) parts[i].load(tile + (block + i * kQuantGemvWarps) * g.block_bytes);
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) multiply(parts[i], block + i * kQuantGemvWarps);
+  }
+  for (; block < g.blocks; block += kQuantGemvWarps) {
+    Part part;
+    part.load(tile + block * g.block_bytes);
+    multiply(part, block);
+  }
+}
+
+// The warps' sums of a tile, partial[warp][token][output], and the bias. For all threads of a block, up to 16
+// tokens.
+template <int kTokens>
+__device__ __forceinline__ void store_tile(const QuantGemv& g, const QuantProduct& p, int64_t tile_index,
+                                           const float* partial) {
+  constexpr int kRows = static_cast<int>(kQuantRows);
+  __syncthreads();
+  const int token = static_cast<int>(threadIdx.x) / kRows, output = static_cast<int>(threadIdx.x) % kRows;
+  const int64_t row = tile_index * kRows + output;
+  if (token >= g.tokens || token >= kTokens || row >= p.rows) return;
+  float total = bias_of(p, row);
+  for (int warp = 0; warp < kQuantGemvWarps; ++warp) {
+    total += partial[(warp * kTokens + token) * kRows + output];
+  }
+  p.out[token * p.out_stride + row] = total;
+}
+
 // 1 to 16 tokens; `tiles` blocks.
 void quant_gemv_mma(const QuantGemv& g, bool four_bits, unsigned tiles, LaunchQueue& queue);
 

@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, 2)
     for (int j = 0; j < 2; ++j) x_scale[n][j] = g.x_scale + token_at(n * kGroup + 2 * t + j) * 2;
   }
   float sum[kGroups][4] = {};
-  const auto multiply = [&](const Part<kFourBits>& part, int64_t block) {
+  for_blocks_of_warp<Part<kFourBits>, kAhead>(g, tile, [&](const Part<kFourBits>& part, int64_t block) {
     const int8_t* at[kGroups];
     const float* scale_at[kGroups][2];
 #pragma unroll
@@ -123,33 +123,14 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, 2)
       scale_at[n][1] = x_scale[n][1] + block * 2;
     }
     part.template multiply<kGroups>(at, scale_at, sum);
-  };
-  int64_t block = warp_index();
-  for (; block + (kAhead - 1) * kWarps < g.blocks; block += kAhead * kWarps) {
-    Part<kFourBits> parts[kAhead];
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) parts[i].load(tile + (block + i * kWarps) * g.block_bytes);
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) multiply(parts[i], block + i * kWarps);
-  }
-  for (; block < g.blocks; block += kWarps) {
-    Part<kFourBits> part;
-    part.load(tile + block * g.block_bytes);
-    multiply(part, block);
-  }
+  });
 
 #pragma unroll
   for (int i = 0; i < kGroups * 4; ++i) {
     const int token = i / 4 * kGroup + 2 * t + i % 2, output = 2 * lane_row + i % 4 / 2;
     partial[(warp_index() * kTokens + token) * kRows + output] = sum[i / 4][i % 4];
   }
-  __syncthreads();
-  const int token = static_cast<int>(threadIdx.x) / kRows, output = static_cast<int>(threadIdx.x) % kRows;
-  const int64_t row = tile_index * kRows + output;
-  if (token >= g.tokens || token >= kTokens || row >= p.rows) return;
-  float total = bias_of(p, row);
-  for (int warp = 0; warp < kWarps; ++warp) total += partial[(warp * kTokens + token) * kRows + output];
-  p.out[token * p.out_stride + row] = total;
+  store_tile<kTokens>(g, p, tile_index, partial);
 }
 
 }  // namespace

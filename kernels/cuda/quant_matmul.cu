@@ -116,19 +116,8 @@ __global__ void quant_gemv_kernel(const __grid_constant__ QuantGemv g) {
   prefetch_tile(tile, g.tile_bytes);
   wait_for_launches();
   float sum[kTokens][kOutputs] = {};
-  int64_t block = warp_index();
-  for (; block + (kAhead - 1) * kWarps < g.blocks; block += kAhead * kWarps) {
-    Part<kFourBits> parts[kAhead];
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) parts[i].load(tile + (block + i * kWarps) * g.block_bytes);
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) parts[i].multiply(g, block + i * kWarps, sum);
-  }
-  for (; block < g.blocks; block += kWarps) {
-    Part<kFourBits> part;
-    part.load(tile + block * g.block_bytes);
-    part.multiply(g, block, sum);
-  }
+  for_blocks_of_warp<Part<kFourBits>, kAhead>(
+      g, tile, [&](const Part<kFourBits>& part, int64_t block) { part.multiply(g, block, sum); });
 #pragma unroll
   for (int t = 0; t < kTokens; ++t) {
 #pragma unroll
@@ -139,13 +128,7 @@ __global__ void quant_gemv_kernel(const __grid_constant__ QuantGemv g) {
       if (lane_index() < 4) partial[(warp_index() * kTokens + t) * kQuantRows + output] = total;
     }
   }
-  __syncthreads();
-  const int token = static_cast<int>(threadIdx.x) / static_cast<int>(kQuantRows);
-  const int64_t output = threadIdx.x % kQuantRows, row = tile_index * kQuantRows + output;
-  if (token >= g.tokens || token >= kTokens || row >= p.rows) return;
-  float total = bias_of(p, row);
-  for (int warp = 0; warp < kWarps; ++warp) total += partial[(warp * kTokens + token) * kQuantRows + output];
-  p.out[token * p.out_stride + row] = total;
+  store_tile<kTokens>(g, p, tile_index, partial);
 }
 
 // Tiles as bf16 rows. Grid: tiles by their blocks; 256 threads, four inputs of a row each. Bound by memory.
