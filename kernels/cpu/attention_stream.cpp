@@ -21,7 +21,34 @@ struct Span {
   int64_t stride;       // elements from one position to the next: a multiple of the vector length
 };
 
-// Lane i of the result is the sum of the lanes of tile[i]: log2(kCount) rounds of adding neighbours.
+// Vectors of a head whose sums over positions fill the registers, with four rows: 32 of them with AVX-512,
+// else 16.
+constexpr int64_t kWide = kLanes >= 16 ? 4 : 2;
+
+// Lane i of the result is the sum of the lanes of tile[i].
+#if HWY_TARGET == HWY_AVX2
+// Twice inside of the halves, which costs half of what moving lanes across them does, then the halves.
+template <int64_t kCount>
+HWY_INLINE VF32 SumsOfLanes(VF32* tile) {
+  static_assert(kCount == 8);
+  const F32 d;
+  const hn::Repartition<double, F32> pairs;
+  VF32 halves[2];
+  Unroll<2>([&](auto h) LARIAT_INLINE_BODY {
+    VF32 two[2];
+    Unroll<2>([&](auto i) LARIAT_INLINE_BODY {
+      const VF32 a = tile[4 * h + 2 * i], b = tile[4 * h + 2 * i + 1];
+      two[i] = hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
+    });
+    const auto a = hn::BitCast(pairs, two[0]), b = hn::BitCast(pairs, two[1]);
+    halves[h] = hn::Add(hn::BitCast(d, hn::InterleaveLower(pairs, a, b)),
+                        hn::BitCast(d, hn::InterleaveUpper(pairs, a, b)));
+  });
+  return hn::Add(hn::ConcatLowerLower(d, halves[1], halves[0]),
+                 hn::ConcatUpperUpper(d, halves[1], halves[0]));
+}
+#else
+// log2(kCount) rounds of adding neighbours.
 template <int64_t kCount>
 HWY_INLINE VF32 SumsOfLanes(VF32* tile) {
   if constexpr (kCount > 1) {
@@ -33,6 +60,7 @@ HWY_INLINE VF32 SumsOfLanes(VF32* tile) {
   }
   return tile[0];
 }
+#endif
 
 // scores[r][j] = q[r] . keys[j] for kRows query rows; keys are taken so many at a time that the tile has one
 // accumulator per lane of the vector that its sums end up in.
@@ -115,8 +143,8 @@ void WeighRows(const AttentionTask& task, const float* weights, const float* fac
                const Span& span, int64_t row, int64_t count) {
   float* acc = task.acc + row * task.stride;
   int64_t at = 0;
-  for (; at + 4 * kLanes <= span.stride; at += 4 * kLanes) {
-    ValueRows<4>(task, weights, factors, values + at, span, count, acc + at);
+  for (; at + kWide * kLanes <= span.stride; at += kWide * kLanes) {
+    ValueRows<kWide>(task, weights, factors, values + at, span, count, acc + at);
   }
   for (; at < span.stride; at += kLanes) {
     ValueRows<1>(task, weights, factors, values + at, span, count, acc + at);
