@@ -151,7 +151,23 @@ void WeighRows(const AttentionTask& task, const float* weights, const float* fac
   }
 }
 
-void Attend(const AttentionTask& task, const Stored& stored, const Span& span) {
+// Asks for one of task.rows shares of the keys and values of the next kAttentionKeys positions, which are
+// multiplied some microseconds later: many rows give the processor so much to do with each block that it
+// does not look ahead by itself.
+void FetchShare(const AttentionTask& task, const Stored& next, int64_t share) {
+  constexpr int64_t kLine = 64;
+  const int64_t positions = kAttentionKeys * task.layer->head_dim;
+  const auto fetch = [&](const void* from, int64_t bytes) {
+    const int64_t lines = ceil_div(bytes, kLine);
+    for (int64_t line = lines * share / task.rows; line < lines * (share + 1) / task.rows; ++line) {
+      __builtin_prefetch(static_cast<const char*>(from) + line * kLine, 0, 2);
+    }
+  };
+  fetch(next.k, positions * static_cast<int64_t>(size_of(next.k_dtype)));
+  fetch(next.v, positions * (next.v_scales != nullptr ? 1 : static_cast<int64_t>(size_of(next.v_dtype))));
+}
+
+void Attend(const AttentionTask& task, const Stored& stored, const Span& span, const Stored* next) {
   HWY_ALIGN float scores[4 * kAttentionKeys];
   float factors[4];
   for (int64_t row = 0, count = 0; row < task.rows; row += count) {
@@ -161,6 +177,7 @@ void Attend(const AttentionTask& task, const Stored& stored, const Span& span) {
               [&](const auto* keys) HWY_ATTR { ScoreRows(task, keys, span, row, count, scores); });
     for (int64_t r = 0; r < count; ++r) {
       factors[r] = SoftmaxStep(task, row + r, span.base, scores + r * kAttentionKeys);
+      if (next != nullptr) FetchShare(task, *next, row + r);
     }
     WithDType(stored.v, stored.v_dtype, [&](const auto* values) HWY_ATTR {
       WeighRows(task, scores, factors, values, span, row, count);
@@ -186,7 +203,9 @@ void Stream(const AttentionTask& task) {
       WidenValues(stored, span.first, span.last, head_dim, head_dim, v);
       stored = {stored.k, v, stored.k_dtype, DType::kF32, nullptr};
     }
-    Attend(task, stored, span);
+    const bool more = base + kAttentionKeys < end;
+    const Stored next = more ? StoredAt(task, base + kAttentionKeys) : Stored{};
+    Attend(task, stored, span, more ? &next : nullptr);
   }
 }
 
