@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "kernels/cpu/attention_task.h"
+#include "kernels/cpu/fetch_ahead.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention_stream.cpp"
@@ -155,12 +156,11 @@ void WeighRows(const AttentionTask& task, const float* weights, const float* fac
 // multiplied some microseconds later: many rows give the processor so much to do with each block that it
 // does not look ahead by itself.
 void FetchShare(const AttentionTask& task, const Stored& next, int64_t share) {
-  constexpr int64_t kLine = 64;
   const int64_t positions = kAttentionKeys * task.layer->head_dim;
   const auto fetch = [&](const void* from, int64_t bytes) {
-    const int64_t lines = ceil_div(bytes, kLine);
+    const int64_t lines = ceil_div(bytes, cpu::kLineBytes);
     for (int64_t line = lines * share / task.rows; line < lines * (share + 1) / task.rows; ++line) {
-      __builtin_prefetch(static_cast<const char*>(from) + line * kLine, 0, 2);
+      __builtin_prefetch(static_cast<const char*>(from) + line * cpu::kLineBytes, 0, 2);
     }
   };
   fetch(next.k, positions * static_cast<int64_t>(size_of(next.k_dtype)));
