@@ -5,7 +5,8 @@
     scripts/kernel_ledger.py [BUILD_DIR] --arch 80 --nvdisasm PROGRAM --blocks KERNEL
 
 Compiles each .cu file of kernels/cuda for each architecture with the command of BUILD_DIR/compile_commands.json and reads
-from ptxas the registers, spills and static shared memory of every kernel. With nvdisasm (of the CUDA toolkit, or
+from ptxas the registers, spills and static shared memory of every kernel; where the build kept that (keep_ptxas.sh) and no
+machine code is looked at, reads it there. With nvdisasm (of the CUDA toolkit, or
 the Python package nvidia-cuda-nvdisasm), of the loop that holds most of a kernel's memory and tensor instructions: its
 instructions, loads from global memory and how many are under way before the first is used, generic instead of global
 loads, and conversions by F2F. --check fails when a kernel is over its budget. --blocks lists that loop of one instance, piece
@@ -46,6 +47,15 @@ def compile_file(entry, arch, folder):
     return done.stderr + done.stdout, cubin
 
 
+def reported(entry):
+    """What ptxas said when the build compiled this file, None where that was not kept or is older than the object."""
+    written = Path(entry["directory"]) / re.search(r" -o (\S+)", entry["command"])[1]
+    report = written.with_name(written.name + ".ptxas")
+    if not report.exists() or not written.exists() or report.stat().st_mtime < written.stat().st_mtime:
+        return None
+    return report.read_text()
+
+
 def plain(names):
     """{symbol: the kernel's name and template arguments}"""
     text = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True).stdout
@@ -56,19 +66,20 @@ def plain(names):
     return plains
 
 
-ENTRY = re.compile(r"Compiling entry function '(\w+)'")
+ENTRY = re.compile(r"Compiling entry function '(\w+)' for 'sm_(\w+)'")
 SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 USED = re.compile(r"Used (\d+) registers")
 SHARED = re.compile(r"(\d+) bytes smem")
 
 
-def kernels_of(text):
-    """ptxas's report -> {symbol: registers, bytes spilled, bytes of static shared memory}"""
+def kernels_of(text, arch):
+    """ptxas's report -> of one architecture {symbol: registers, bytes spilled, bytes of static shared memory}"""
     found, symbol = {}, None
     for line in text.splitlines():
         if match := ENTRY.search(line):
-            symbol = match[1]
-            found[symbol] = {"registers": 0, "spills": 0, "shared": 0}
+            symbol = match[1] if match[2] == arch else None
+            if symbol:
+                found[symbol] = {"registers": 0, "spills": 0, "shared": 0}
         elif symbol and (match := SPILLS.search(line)):
             found[symbol]["spills"] = int(match[1]) + int(match[2])
         elif symbol and (match := USED.search(line)):
@@ -190,10 +201,17 @@ def measure(build, archs, nvdisasm):
     entries = cuda_files(build)
     rows = []
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(2) as pool:
-        jobs = [(entry, arch, pool.submit(compile_file, entry, arch, Path(name))) for arch in archs for entry in entries]
+
+        def look(entry, arch):
+            kept = None if nvdisasm else reported(entry)
+            if kept and kernels_of(kept, arch):
+                return kept, None
+            return compile_file(entry, arch, Path(name))
+
+        jobs = [(entry, arch, pool.submit(look, entry, arch)) for arch in archs for entry in entries]
         for entry, arch, job in jobs:
             text, cubin = job.result()
-            kernels = kernels_of(text)
+            kernels = kernels_of(text, arch)
             code = code_of(cubin, nvdisasm) if nvdisasm and kernels else {}
             names = plain(list(kernels)) if kernels else {}
             rows += [(names[symbol], Path(entry["file"]).name, arch, figures, hot_loop(code.get(symbol, [])))

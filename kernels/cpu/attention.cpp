@@ -60,7 +60,7 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr int64_t kBlockRows = 24;
 // Query rows of one task of a prefill: enough to widen each block for, few enough to stay in the L2 cache.
 constexpr int64_t kTaskRows = 192;
-constexpr int64_t kTiledTaskRows = 512;  // the same for attention_amx, which takes a page at a time
+constexpr int64_t kTiledTaskRows = 512;  // the same for attention_tiles, which takes a page at a time
 
 // Waking a thread is worth it for some 2^18 products.
 int team_for(int64_t products, int threads) {
@@ -78,11 +78,11 @@ struct Call {
   int64_t group = params.n_heads / layer.n_kv_heads;
   int64_t stride = padded_head_dim(layer.head_dim);
   int64_t value_dim = out.cols / params.n_heads;
-  // Blocks go through attention_amx. A cache of 16 bits with values in bf16 is that of a bf16 model, whose
+  // Blocks go through attention_tiles. A cache of 16 bits with values in bf16 is that of a bf16 model, whose
   // activations are rounded to bf16 before every product anyway.
-  bool tiles = cpu::has_amx_bf16() && layer.v_dtype == DType::kBF16 && layer.k_dtype != DType::kF32 &&
-               layer.head_dim % 32 == 0 && value_dim % 32 == 0 && params.sliding_window == 0 &&
-               params.softcap == 0.0F && !params.slopes;
+  bool tiles = (cpu::has_amx_bf16() || cpu::has_avx512_bf16()) && layer.v_dtype == DType::kBF16 &&
+               layer.k_dtype != DType::kF32 && layer.head_dim % 32 == 0 && value_dim % 32 == 0 &&
+               params.sliding_window == 0 && params.softcap == 0.0F && !params.slopes;
 };
 
 // A task and where its rows belong.
@@ -260,7 +260,8 @@ void CpuBackend::attention(const Matrix& q, const RopeTable& rope, const KvLayer
     Share& share = plan.shares[static_cast<size_t>(i)];
     const bool all = share.n_parts == 1;
     prepare(call, share, memory + (all ? plan.part_floats + worker * plan.worker_floats : share.memory));
-    const auto attend = !share.block ? attention_stream : call.tiles ? cpu::attention_amx : attention_block;
+    const auto tiled = cpu::has_amx_bf16() ? cpu::attention_amx : cpu::attention_pairs;
+    const auto attend = !share.block ? attention_stream : call.tiles ? tiled : attention_block;
     attend(share.task);
     if (all) write_rows(call, &share);
   });

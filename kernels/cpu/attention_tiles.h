@@ -8,8 +8,8 @@
 #include "kernels/cpu/attention_task.h"
 #include "kernels/cpu/convert_rows.h"
 
-// attention_block with bf16 operands on tile registers: for the models whose weights are bf16. Queries times
-// log2(e), keys, values and the softmax's weights are rounded to bf16, sums are f32.
+// attention_block with bf16 operands, on tile registers or on vectors of pairs: for the models whose weights
+// are bf16. Queries times log2(e), keys, values and the softmax's weights are rounded to bf16, sums are f32.
 //
 // A row's bits do not depend on the rows beside it, nor on how a prompt is split: blocks of keys are those of
 // a page, wherever a task begins; the running maximum is rounded up to an integer (of a base 2 logarithm), so
@@ -64,6 +64,15 @@ void multiply_square(const TilePlaces& a, const TilePlaces& b, int64_t depth, bo
   char* const corners[4] = {c, c + 64, c + kTileRows * stride, c + kTileRows * stride + 64};
   multiply_tiles<Tiles>(a, b, depth, zero, corners, stride);
 }
+
+// In the place of tile registers: AVX-512 with VDPBF16PS, straight from memory. Only where has_avx512_bf16().
+struct PairVectors {
+  static void configure(const TileConfig&) {}
+  static void release() {}
+};
+template <>
+void multiply_square<PairVectors>(const TilePlaces& a, const TilePlaces& b, int64_t depth, bool zero, char* c,
+                                  int64_t stride);
 
 // The task's head in the page of `base`, positions before last_key: packed, zeros after them, for what lies
 // there need not be finite.
@@ -147,5 +156,8 @@ void attention_tiles(const AttentionTask& task) {
 
 // On the processor's own tiles. Only where has_amx_bf16().
 void attention_amx(const AttentionTask& task);
+
+// On PairVectors. Only where has_avx512_bf16().
+void attention_pairs(const AttentionTask& task);
 
 }  // namespace lariat::cpu

@@ -141,6 +141,14 @@ TEST_F(AmxAttentionProcessor, MatchesTheEmulationBitForBit) {
   EXPECT_EQ(problem.whole(cpu::attention_amx), problem.whole(cpu::attention_tiles<EmulatedTiles>));
 }
 
+struct PairAttention : testing::Test {
+  void SetUp() override {
+    if (!cpu::has_avx512_bf16()) GTEST_SKIP() << "this processor has no AVX-512 for bf16";
+  }
+};
+TEST_F(PairAttention, MatchesTheVectorKernel) { check_tiled_cases(cpu::attention_pairs); }
+TEST_F(PairAttention, NoSplitChangesABit) { check_tiled_splits(cpu::attention_pairs); }
+
 // Every row sees a position less than it should.
 void short_of_a_position(const AttentionTask& task) {
   AttentionTask shifted = task;

@@ -21,7 +21,8 @@ class CpuOp : public testing::TestWithParam<std::tuple<int, Case>> {
 // that are each rounded to bf16 is off by some 2^-9 of itself, and so is a score, a sum of them over its
 // root; six times that as a weight's share of values of up to 4, beside the weight's own rounding (2^-8).
 inline double cpu_attention_tolerance(const AttentionCase& c) {
-  const bool tiles = cpu::has_amx_bf16() && c.v_dtype == DType::kBF16 && c.k_dtype != DType::kF32;
+  const bool tiles = (cpu::has_amx_bf16() || cpu::has_avx512_bf16()) && c.v_dtype == DType::kBF16 &&
+                     c.k_dtype != DType::kF32;
   return attention_tolerance(c) + (tiles ? 4 * (6 * 0x1p-9 + 0x1p-8) : 0);
 }
 
