@@ -1,22 +1,20 @@
 #include <cstring>
 
 #include "kernels/cpu/attention_tiles.h"
+#include "kernels/cpu/avx512_bf16.h"
 #include "kernels/error.h"
 
 // The tiles of attention_tiles.h multiplied by AVX-512 with VDPBF16PS: twice the multiply-adds of an f32 FMA
 // per instruction.
 #if defined(__x86_64__)
-#include <immintrin.h>
-#define LARIAT_AVX512_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
 
 namespace lariat::cpu {
 namespace {
 
-constexpr int kRows =
-    8;  // 8 x 2 sums, 2 vectors of b and a broadcast: 19 of 32 registers, 16 products under way
+// 8 x 2 sums, 2 vectors of b and a broadcast: 19 of 32 registers, 16 products under way.
+constexpr int kRows = 8;
 
-LARIAT_AVX512_BF16 inline __attribute__((always_inline)) float* sums_of(char* c, int64_t stride, int row,
-                                                                        int tile) {
+float* sums_of(char* c, int64_t stride, int row, int tile) {
   return reinterpret_cast<float*>(c + row * stride + tile * 64);
 }
 

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "kernels/convert.h"
+#include "kernels/cpu/avx512_bf16.h"
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/error.h"
@@ -9,8 +10,6 @@
 // AVX-512 with VDPBF16PS: twice the multiply-adds of an f32 FMA per instruction. The instruction treats
 // subnormal inputs and results as zero; everything else about it is ordinary f32 accumulation.
 #if defined(__x86_64__)
-#include <immintrin.h>
-#define LARIAT_AVX512_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
 
 namespace lariat::cpu {
 namespace {
