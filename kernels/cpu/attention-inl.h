@@ -17,52 +17,153 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// ALiBi: scores[i] += slope * (first + i). A distance is an integer, and exact in f32 up to 2^24.
-HWY_INLINE void AddDistances(float slope, int64_t first, float* scores) {
-  const F32 d;
-  for (int64_t i = 0; i < kAttentionKeys; i += static_cast<int64_t>(hn::Lanes(d))) {
-    const VF32 distances = hn::Iota(d, static_cast<float>(first + i));
-    hn::StoreU(hn::MulAdd(hn::Set(d, slope), distances, hn::LoadU(d, scores + i)), d, scores + i);
+constexpr int64_t kLanes = hn::MaxLanes(F32());
+
+// Vectors of kRows rows side by side: lane j * kRows + r is row r at position j of the kLanes / kRows that a
+// vector holds, so that floats lie as [position][row].
+
+// value(r, j) in every lane.
+template <int64_t kRows, class Value>
+HWY_INLINE VF32 RowLanes(const Value& value) {
+  HWY_ALIGN float lanes[kLanes];
+  for (int64_t i = 0; i < kLanes; ++i) lanes[i] = value(i % kRows, i / kRows);
+  return hn::Load(F32(), lanes);
+}
+
+// Lane i of the result is lane i ^ kDistance.
+template <int64_t kDistance>
+HWY_INLINE VF32 SwapLanes(VF32 x) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (kDistance == 1) {
+    return hn::Shuffle2301(x);
+  } else if constexpr (kDistance == 2) {
+    return hn::Shuffle1032(x);
+  } else if constexpr (kDistance == kLanes / 2) {
+    return hn::ConcatLowerUpper(F32(), x, x);
+  } else {
+    return hn::SwapAdjacentBlocks(x);
+  }
+#else
+  return x;
+#endif
+}
+
+// Every lane gets what op makes of all positions of its row.
+template <int64_t kRows, int64_t kDistance = kLanes / 2, class Op>
+HWY_INLINE VF32 FoldPositions(VF32 x, const Op& op) {
+  if constexpr (kDistance >= kRows) {
+    return FoldPositions<kRows, kDistance / 2>(op(x, SwapLanes<kDistance>(x)), op);
+  } else {
+    return x;
   }
 }
 
-// The scores of `row` for positions [base, base + kAttentionKeys) become exp(score - max[row]), zero where
-// the row does not see; max and sum are brought up to date. Returns the factor that what was accumulated
-// before is to be multiplied with.
-HWY_NOINLINE inline float SoftmaxStep(const AttentionTask& task, int64_t row, int64_t base, float* scores) {
-  constexpr float kInf = std::numeric_limits<float>::infinity();
+// Where rows of a task, side by side, have their scores: positions [first, last) from `base` on, relative to
+// it and multiples of kLanes, as [kAttentionKeys][kRows].
+struct Scored {
+  int64_t row;   // the first; those behind the task's last are computed and left alone
+  int64_t base;  // a multiple of kAttentionKeys
+  int64_t first, last;
+};
+
+// ALiBi: slope * (position of the key - position of the row) is added. A distance is an integer, and exact in
+// f32 up to 2^24.
+template <int64_t kRows>
+HWY_NOINLINE void AddDistances(const AttentionTask& task, const Scored& at, float* scores) {
   const F32 d;
-  const auto first = std::clamp<int64_t>(task.begin(row) - base, 0, kAttentionKeys);
-  const auto last = std::clamp<int64_t>(std::min(task.end(row), task.last_key) - base, first, kAttentionKeys);
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t i = 0; task.softcap > 0.0F && i < kAttentionKeys; i += lanes) {
+  const VF32 slopes =
+      RowLanes<kRows>([&](int64_t r, int64_t /*j*/) { return task.slopes[(at.row + r) % task.group]; });
+  VF32 distances = RowLanes<kRows>([&](int64_t r, int64_t j) {
+    return static_cast<float>(at.base + at.first + j - task.position(at.row + r));
+  });
+  for (int64_t i = at.first * kRows; i < at.last * kRows; i += kLanes) {
+    hn::StoreU(hn::MulAdd(slopes, distances, hn::LoadU(d, scores + i)), d, scores + i);
+    distances = hn::Add(distances, hn::Set(d, static_cast<float>(kLanes / kRows)));
+  }
+}
+
+// -inf where a row does not see: before its window, after itself, behind the task's range.
+template <int64_t kRows>
+HWY_INLINE void HideUnseen(const AttentionTask& task, const Scored& at, float* scores) {
+  const F32 d;
+  const auto first = [&](int64_t row) { return task.begin(row) - at.base; };
+  const auto last = [&](int64_t row) { return std::min(task.end(row), task.last_key) - at.base; };
+  const int64_t most = task.rows - 1, end = std::min(at.row + kRows - 1, most);
+  if (first(end) <= at.first && last(at.row) >= at.last) return;
+  const auto bound = [&](int64_t position) {
+    return static_cast<float>(std::clamp<int64_t>(position, 0, kAttentionKeys));
+  };
+  const auto firsts =
+      RowLanes<kRows>([&](int64_t r, int64_t /*j*/) { return bound(first(std::min(at.row + r, most))); });
+  const auto lasts =
+      RowLanes<kRows>([&](int64_t r, int64_t /*j*/) { return bound(last(std::min(at.row + r, most))); });
+  VF32 position = RowLanes<kRows>([&](int64_t /*r*/, int64_t j) { return static_cast<float>(at.first + j); });
+  for (int64_t i = at.first * kRows; i < at.last * kRows; i += kLanes) {
+    const auto seen = hn::And(hn::Ge(position, firsts), hn::Lt(position, lasts));
+    const VF32 hidden = hn::Set(d, -std::numeric_limits<float>::infinity());
+    hn::StoreU(hn::IfThenElse(seen, hn::LoadU(d, scores + i), hidden), d, scores + i);
+    position = hn::Add(position, hn::Set(d, static_cast<float>(kLanes / kRows)));
+  }
+}
+
+// What op makes of terms[0], ..., terms[kCount - 1], each joined with the one half of them further on.
+template <int64_t kCount, class Op>
+HWY_INLINE VF32 FoldTerms(VF32* terms, const Op& op) {
+  if constexpr (kCount > 1) {
+    Unroll<kCount / 2>([&](auto i) LARIAT_INLINE_BODY { terms[i] = op(terms[i], terms[i + kCount / 2]); });
+    return FoldTerms<kCount / 2>(terms, op);
+  }
+  return terms[0];
+}
+
+// The scores become exp(score - max[row]), zero where the row does not see; max and sum of the rows are
+// brought up to date. factors[r] is what was accumulated before is to be multiplied with. Weights are summed
+// up by their position modulo kLanes first, so that a row's sum has the same bits however many are beside it.
+template <int64_t kRows>
+HWY_NOINLINE void SoftmaxStep(const AttentionTask& task, const Scored& at, float* scores, float* factors) {
+  const F32 d;
+  const int64_t begin = at.first * kRows, end = at.last * kRows;
+  for (int64_t i = begin; task.softcap > 0.0F && i < end; i += kLanes) {
     hn::StoreU(SoftCap(hn::LoadU(d, scores + i), task.softcap), d, scores + i);
   }
-  if (task.slopes != nullptr) {
-    AddDistances(task.slopes[row % task.group], base - task.position(row), scores);
-  }
-  std::fill(scores, scores + first, -kInf);
-  std::fill(scores + last, scores + kAttentionKeys, -kInf);
+  if (task.slopes != nullptr) AddDistances<kRows>(task, at, scores);
+  HideUnseen<kRows>(task, at, scores);
 
-  VF32 largest = hn::LoadU(d, scores);
-  for (int64_t i = lanes; i < kAttentionKeys; i += lanes) {
-    largest = hn::Max(largest, hn::LoadU(d, scores + i));
+  float* const maxima = task.max + at.row;
+  float* const totals = task.sum + at.row;
+  const VF32 before = RowLanes<kRows>([&](int64_t r, int64_t /*j*/) { return maxima[r]; });
+  VF32 terms[kRows];
+  const auto larger = [](VF32 a, VF32 b) LARIAT_INLINE_BODY { return hn::Max(a, b); };
+  Unroll<kRows>([&](auto u) LARIAT_INLINE_BODY { terms[u] = before; });
+  for (int64_t i = begin; i < end; i += kRows * kLanes) {
+    Unroll<kRows>([&](auto u) LARIAT_INLINE_BODY {
+      terms[u] = hn::Max(terms[u], hn::LoadU(d, scores + i + u * kLanes));
+    });
   }
-  const float max = std::max(task.max[row], hn::GetLane(hn::MaxOfLanes(d, largest)));
-  if (max == -kInf) {  // nothing seen so far: exp(-inf - -inf) would be NaN
-    std::fill(scores, scores + kAttentionKeys, 0.0F);
-    return 1.0F;
+  const VF32 max = FoldPositions<kRows>(FoldTerms<kRows>(terms, larger), larger);
+  // Of a row that has seen nothing so far all weights are exp(-inf) = 0, where exp(-inf - -inf) were NaN.
+  const VF32 nothing = hn::Set(d, -std::numeric_limits<float>::infinity());
+  const VF32 origin = hn::IfThenZeroElse(hn::Eq(max, nothing), max);
+  const auto plus = [](VF32 a, VF32 b) LARIAT_INLINE_BODY { return hn::Add(a, b); };
+  Unroll<kRows>([&](auto u) LARIAT_INLINE_BODY { terms[u] = hn::Zero(d); });
+  for (int64_t i = begin; i < end; i += kRows * kLanes) {
+    Unroll<kRows>([&](auto u) LARIAT_INLINE_BODY {
+      const VF32 weight = Exp(hn::Sub(hn::LoadU(d, scores + i + u * kLanes), origin));
+      hn::StoreU(weight, d, scores + i + u * kLanes);
+      terms[u] = hn::Add(terms[u], weight);
+    });
   }
-  VF32 sum = hn::Zero(d);
-  for (int64_t i = 0; i < kAttentionKeys; i += lanes) {
-    const VF32 weight = Exp(hn::Sub(hn::LoadU(d, scores + i), hn::Set(d, max)));
-    hn::StoreU(weight, d, scores + i);
-    sum = hn::Add(sum, weight);
-  }
-  const float factor = max == task.max[row] ? 1.0F : std::exp(task.max[row] - max);
-  task.sum[row] = task.sum[row] * factor + hn::GetLane(hn::SumOfLanes(d, sum));
-  task.max[row] = max;
-  return factor;
+  const VF32 sum = FoldPositions<kRows>(FoldTerms<kRows>(terms, plus), plus);
+  const VF32 factor = Exp(hn::Sub(before, origin));
+  const VF32 total = RowLanes<kRows>([&](int64_t r, int64_t /*j*/) { return totals[r]; });
+  const auto store = [](VF32 x, float* out) LARIAT_INLINE_BODY {
+    HWY_ALIGN float lanes[kLanes];
+    hn::Store(x, F32(), lanes);
+    std::copy_n(lanes, kRows, out);
+  };
+  store(max, maxima);
+  store(hn::MulAdd(total, factor, sum), totals);
+  store(factor, factors);
 }
 
 // One head's keys and values from some position on, in any dtype.

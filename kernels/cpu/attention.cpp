@@ -104,7 +104,8 @@ struct Plan {
 };
 
 int64_t padded_rows(const Call& call, int64_t rows) {
-  return round_up(rows, call.tiles ? cpu::kTiledRows : kAttentionBlockTile);
+  if (call.tiles) return round_up(rows, cpu::kTiledRows);
+  return std::max(round_up(rows, kAttentionBlockTile), round_up(rows, kAttentionStreamTile));
 }
 
 // The memory of a task: queries, accumulators, maxima and sums of its rows, and scratch.

@@ -11,7 +11,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-constexpr int64_t kLanes = hn::MaxLanes(F32());
 // A tile of kRows x kWide vectors and its operands fill the registers: 32 of them with AVX-512, else 16.
 constexpr int64_t kRows = kAttentionBlockTile;
 constexpr int64_t kWide = kLanes >= 16 ? 4 : 2;
@@ -89,7 +88,8 @@ HWY_NOINLINE void AttendTile(const AttentionTask& task, const WideBlock& block, 
   for (int64_t r = 0; r < kRows; ++r) {
     float* row_scores = scores + r * kAttentionKeys;
     if (row + r < end) {
-      factors[r] = SoftmaxStep(task, row + r, block.base, row_scores);
+      SoftmaxStep<1>(task, {row + r, block.base, block.first / kLanes * kLanes, round_up(block.last, kLanes)},
+                     row_scores, factors + r);
     } else {
       std::fill(row_scores, row_scores + kAttentionKeys, 0.0F);
       factors[r] = 1.0F;

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <limits>
 
 #include "kernels/cpu/attention_task.h"
 #include "kernels/cpu/fetch_ahead.h"
@@ -13,13 +12,15 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-constexpr int64_t kLanes = hn::MaxLanes(F32());
-
 // kAttentionKeys positions of one head, of which some row sees [first, last).
 struct Span {
   int64_t base;         // the first position
   int64_t first, last;  // relative to base
   int64_t stride;       // elements from one position to the next: a multiple of the vector length
+
+  // The scores that are computed: whole vectors of any number of rows.
+  int64_t scored_first() const { return first / kLanes * kLanes; }
+  int64_t scored_last() const { return round_up(last, kLanes); }
 };
 
 // Vectors of a head whose sums over positions fill the registers, with four rows: 32 of them with AVX-512,
@@ -63,36 +64,60 @@ HWY_INLINE VF32 SumsOfLanes(VF32* tile) {
 }
 #endif
 
-// scores[r][j] = q[r] . keys[j] for kRows query rows; keys are taken so many at a time that the tile has one
+// Rows that share a pass over the keys. Eight fill the registers where there are 16 of eight lanes, and widen
+// each key once for all of them; with AVX-512 four were as fast.
+constexpr int64_t kTileRows = kLanes >= 16 ? 4 : kLanes;
+static_assert(kTileRows <= kAttentionStreamTile);
+
+// The next kAttentionKeys positions, bytes of one: asked for while these are multiplied, some microseconds
+// before their turn, as many rows give the processor so much to do with each that it does not look ahead by
+// itself. No bytes: nothing is asked for.
+struct Ahead {
+  const char* k = nullptr;
+  const char* v = nullptr;
+  int64_t k_bytes = 0, v_bytes = 0;
+
+  HWY_INLINE void fetch(int64_t position, int64_t count) const {
+    const char* const key = k + position * k_bytes;
+    const char* const value = v + position * v_bytes;
+    const int64_t bytes = count * std::max(k_bytes, v_bytes);
+    for (int64_t i = 0; i < bytes; i += cpu::kLineBytes) {
+      __builtin_prefetch(key + i, 0, 2);
+      __builtin_prefetch(value + i, 0, 2);
+    }
+  }
+};
+
+// scores[j][r] = q[r] . keys[j] for kRows query rows; keys are taken so many at a time that the tile has one
 // accumulator per lane of the vector that its sums end up in.
 template <int64_t kRows, typename T>
-HWY_NOINLINE void Scores(const float* q, int64_t q_stride, const T* keys, const Span& span, float* scores) {
+HWY_NOINLINE void Scores(const float* q, int64_t q_stride, const T* keys, const Span& span, const Ahead ahead,
+                         float* scores) {
   constexpr int64_t kKeys = kLanes / kRows;
   const F32 d;
-  HWY_ALIGN float sums[kLanes];
-  for (int64_t key = span.first / 16 * 16; key < span.last; key += kKeys) {
-    const T* k = keys + key * span.stride;
+  const int64_t stride = span.stride, last = span.scored_last();
+  for (int64_t key = span.scored_first(); key < last; key += kKeys) {
+    const T* k = keys + key * stride;
+    ahead.fetch(key, kKeys);
     VF32 tile[kLanes];
     Unroll<kLanes>([&](auto i) LARIAT_INLINE_BODY { tile[i] = hn::Zero(d); });
-    for (int64_t i = 0; i < span.stride; i += kLanes) {
-      VF32 query[kRows];
-      Unroll<kRows>([&](auto r) LARIAT_INLINE_BODY { query[r] = hn::LoadU(d, q + r * q_stride + i); });
-      Unroll<kKeys>([&](auto j) LARIAT_INLINE_BODY {
-        const VF32 values = LoadF32(d, k + j * span.stride + i);
-        Unroll<kRows>([&](auto r) LARIAT_INLINE_BODY {
-          tile[r * kKeys + j] = hn::MulAdd(query[r], values, tile[r * kKeys + j]);
+    for (int64_t i = 0; i < stride; i += kLanes) {
+      VF32 values[kKeys];
+      Unroll<kKeys>([&](auto j) LARIAT_INLINE_BODY { values[j] = LoadF32(d, k + j * stride + i); });
+      Unroll<kRows>([&](auto r) LARIAT_INLINE_BODY {
+        const VF32 query = hn::LoadU(d, q + r * q_stride + i);
+        Unroll<kKeys>([&](auto j) LARIAT_INLINE_BODY {
+          tile[j * kRows + r] = hn::MulAdd(query, values[j], tile[j * kRows + r]);
         });
       });
     }
-    hn::Store(SumsOfLanes<kLanes>(tile), d, sums);
-    Unroll<kRows>([&](auto r) LARIAT_INLINE_BODY {
-      std::copy_n(sums + r * kKeys, kKeys, scores + r * kAttentionKeys + key);
-    });
+    hn::Store(SumsOfLanes<kLanes>(tile), d, scores + key * kRows);
   }
 }
 
-// acc[r] = acc[r] * factors[r] + sum_j weights[r][j] values[j] over kVectors vectors of the head.
-template <int64_t kRows, int64_t kVectors, typename T>
+// acc[r] = acc[r] * factors[r] + sum_j weights[j][r] values[j] over kVectors vectors of the head, for kRows
+// of the kTile rows that weights lie side by side of.
+template <int64_t kRows, int64_t kTile, int64_t kVectors, typename T>
 HWY_NOINLINE void Values(const float* weights, const float* factors, const T* values, const Span& span,
                          float* acc, int64_t acc_stride) {
   const F32 d;
@@ -104,8 +129,7 @@ HWY_NOINLINE void Values(const float* weights, const float* factors, const T* va
   for (int64_t key = span.first; key < span.last; ++key) {
     const T* v = values + key * span.stride;
     VF32 weight[kRows];
-    Unroll<kRows>([&](auto r)
-                      LARIAT_INLINE_BODY { weight[r] = hn::Set(d, weights[r * kAttentionKeys + key]); });
+    Unroll<kRows>([&](auto r) LARIAT_INLINE_BODY { weight[r] = hn::Set(d, weights[key * kTile + r]); });
     Unroll<kVectors>([&](auto i) LARIAT_INLINE_BODY {
       const VF32 value = LoadF32(d, v + i * kLanes);
       Unroll<kRows>([&](auto r) LARIAT_INLINE_BODY {
@@ -119,69 +143,52 @@ HWY_NOINLINE void Values(const float* weights, const float* factors, const T* va
   });
 }
 
-// The two products for 4, 2 or 1 rows from `row` on.
-template <typename T>
-void ScoreRows(const AttentionTask& task, const T* keys, const Span& span, int64_t row, int64_t count,
-               float* scores) {
-  const float* q = task.q + row * task.stride;
-  if constexpr (kLanes >= 4) {
-    if (count == 4) return Scores<4>(q, task.stride, keys, span, scores);
-    if (count == 2) return Scores<2>(q, task.stride, keys, span, scores);
-  }
-  Scores<1>(q, task.stride, keys, span, scores);
-}
-
-template <int64_t kVectors, typename T>
-HWY_INLINE void ValueRows(const AttentionTask& task, const float* weights, const float* factors,
-                          const T* values, const Span& span, int64_t count, float* acc) {
-  if (count == 4) return Values<4, kVectors>(weights, factors, values, span, acc, task.stride);
-  if (count == 2) return Values<2, kVectors>(weights, factors, values, span, acc, task.stride);
-  Values<1, kVectors>(weights, factors, values, span, acc, task.stride);
-}
-
-template <typename T>
-void WeighRows(const AttentionTask& task, const float* weights, const float* factors, const T* values,
-               const Span& span, int64_t row, int64_t count) {
-  float* acc = task.acc + row * task.stride;
-  int64_t at = 0;
-  for (; at + kWide * kLanes <= span.stride; at += kWide * kLanes) {
-    ValueRows<kWide>(task, weights, factors, values + at, span, count, acc + at);
-  }
-  for (; at < span.stride; at += kLanes) {
-    ValueRows<1>(task, weights, factors, values + at, span, count, acc + at);
-  }
-}
-
-// Asks for one of task.rows shares of the keys and values of the next kAttentionKeys positions, which are
-// multiplied some microseconds later: many rows give the processor so much to do with each block that it
-// does not look ahead by itself.
-void FetchShare(const AttentionTask& task, const Stored& next, int64_t share) {
-  const int64_t positions = kAttentionKeys * task.layer->head_dim;
-  const auto fetch = [&](const void* from, int64_t bytes) {
-    const int64_t lines = ceil_div(bytes, cpu::kLineBytes);
-    for (int64_t line = lines * share / task.rows; line < lines * (share + 1) / task.rows; ++line) {
-      __builtin_prefetch(static_cast<const char*>(from) + line * cpu::kLineBytes, 0, 2);
+template <int64_t kTile, typename T>
+void WeighRows(const float* weights, const float* factors, const T* values, const Span& span, int64_t cols,
+               float* acc, int64_t acc_stride) {
+  constexpr int64_t kRows = std::min<int64_t>(kTile, 4);
+  for (int64_t row = 0; row < kTile; row += kRows) {
+    float* const out = acc + row * acc_stride;
+    int64_t at = 0;
+    for (; at + kWide * kLanes <= cols; at += kWide * kLanes) {
+      Values<kRows, kTile, kWide>(weights + row, factors + row, values + at, span, out + at, acc_stride);
     }
-  };
-  fetch(next.k, positions * static_cast<int64_t>(size_of(next.k_dtype)));
-  fetch(next.v, positions * (next.v_scales != nullptr ? 1 : static_cast<int64_t>(size_of(next.v_dtype))));
+    for (; at < cols; at += kLanes) {
+      Values<kRows, kTile, 1>(weights + row, factors + row, values + at, span, out + at, acc_stride);
+    }
+  }
 }
 
-void Attend(const AttentionTask& task, const Stored& stored, const Span& span, const Stored* next) {
-  HWY_ALIGN float scores[4 * kAttentionKeys];
-  float factors[4];
-  for (int64_t row = 0, count = 0; row < task.rows; row += count) {
-    const int64_t left = task.rows - row;
-    count = kLanes < 4 ? 1 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-    WithDType(stored.k, stored.k_dtype,
-              [&](const auto* keys) HWY_ATTR { ScoreRows(task, keys, span, row, count, scores); });
-    for (int64_t r = 0; r < count; ++r) {
-      factors[r] = SoftmaxStep(task, row + r, span.base, scores + r * kAttentionKeys);
-      if (next != nullptr) FetchShare(task, *next, row + r);
-    }
-    WithDType(stored.v, stored.v_dtype, [&](const auto* values) HWY_ATTR {
-      WeighRows(task, scores, factors, values, span, row, count);
-    });
+// kRows rows from `row` on over one block. q, max, sum and acc are there for all of them.
+template <int64_t kRows>
+void AttendTile(const AttentionTask& task, const Stored& stored, const Span& span, const Ahead& ahead,
+                int64_t row) {
+  HWY_ALIGN float scores[kRows * kAttentionKeys];
+  float factors[kRows];
+  const int64_t at = row * task.stride;
+  WithDType(stored.k, stored.k_dtype, [&](const auto* keys) HWY_ATTR {
+    Scores<kRows>(task.q + at, task.stride, keys, span, ahead, scores);
+  });
+  SoftmaxStep<kRows>(task, {row, span.base, span.scored_first(), span.scored_last()}, scores, factors);
+  const int64_t cols = std::min(task.value_stride, span.stride);
+  WithDType(stored.v, stored.v_dtype, [&](const auto* values) HWY_ATTR {
+    WeighRows<kRows>(scores, factors, values, span, cols, task.acc + at, task.stride);
+  });
+}
+
+// Up to kMost rows from `row` on in a tile of as few as hold them: kMost, half of it, ...
+template <int64_t kMost>
+void AttendRows(const AttentionTask& task, const Stored& stored, const Span& span, const Ahead& ahead,
+                int64_t row) {
+  if constexpr (kMost > 1) {
+    if (task.rows - row <= kMost / 2) return AttendRows<kMost / 2>(task, stored, span, ahead, row);
+  }
+  AttendTile<kMost>(task, stored, span, ahead, row);
+}
+
+void Attend(const AttentionTask& task, const Stored& stored, const Span& span, Ahead ahead) {
+  for (int64_t row = 0; row < task.rows; row += kTileRows, ahead = {}) {
+    AttendRows<kTileRows>(task, stored, span, ahead, row);
   }
 }
 
@@ -203,9 +210,14 @@ void Stream(const AttentionTask& task) {
       WidenValues(stored, span.first, span.last, head_dim, head_dim, v);
       stored = {stored.k, v, stored.k_dtype, DType::kF32, nullptr};
     }
-    const bool more = base + kAttentionKeys < end;
-    const Stored next = more ? StoredAt(task, base + kAttentionKeys) : Stored{};
-    Attend(task, stored, span, more ? &next : nullptr);
+    Ahead ahead;
+    if (base + kAttentionKeys < end) {
+      const Stored next = StoredAt(task, base + kAttentionKeys);
+      ahead = {static_cast<const char*>(next.k), static_cast<const char*>(next.v),
+               head_dim * static_cast<int64_t>(size_of(next.k_dtype)),
+               head_dim * (next.v_scales != nullptr ? 1 : static_cast<int64_t>(size_of(next.v_dtype)))};
+    }
+    Attend(task, stored, span, ahead);
   }
 }
 

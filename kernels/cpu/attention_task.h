@@ -41,8 +41,9 @@ struct AttentionTask {
 // Rows of q and acc start at multiples of the longest vector.
 constexpr int64_t padded_head_dim(int64_t head_dim) { return round_up<int64_t>(head_dim, 16); }
 
-// Query rows that attention_block works on at a time; q, max, sum and acc extend to a multiple of it.
-inline constexpr int64_t kAttentionBlockTile = 6;
+// Query rows that attention_block works on at a time, and attention_stream at most; q, max, sum and acc
+// extend to a multiple of it.
+inline constexpr int64_t kAttentionBlockTile = 6, kAttentionStreamTile = 8;
 
 // Floats that task.scratch needs, for either kernel.
 constexpr int64_t attention_scratch(int64_t stride) { return 2 * kAttentionKeys * stride; }
