@@ -54,10 +54,11 @@ void PackRow(const T* from, int64_t cols, int64_t parts, char* tile, int64_t par
   }
 }
 
-void PackRows(const Matrix& x, int64_t parts, char* to, int64_t part_stride, int64_t tile_stride) {
+void PackRows(const Matrix& x, int64_t parts, char* to, int64_t part_stride, int64_t tile_stride,
+              int64_t row_stride) {
   WithDType(x.data, x.dtype, [&](const auto* values) HWY_ATTR {
     for (int64_t r = 0; r < x.rows; ++r) {
-      PackRow(values + r * x.stride, x.cols, parts, to + r * kTileColumns * 2, part_stride, tile_stride);
+      PackRow(values + r * x.stride, x.cols, parts, to + r * row_stride, part_stride, tile_stride);
     }
   });
 }
@@ -137,8 +138,9 @@ namespace cpu {
 void transpose_words(const void* from, int64_t from_stride, void* to) {
   HWY_DYNAMIC_DISPATCH(TransposeWords)(from, from_stride, to);
 }
-void pack_rows(const Matrix& x, int64_t parts, char* to, int64_t part_stride, int64_t tile_stride) {
-  HWY_DYNAMIC_DISPATCH(PackRows)(x, parts, to, part_stride, tile_stride);
+void pack_rows(const Matrix& x, int64_t parts, char* to, int64_t part_stride, int64_t tile_stride,
+               int64_t row_stride) {
+  HWY_DYNAMIC_DISPATCH(PackRows)(x, parts, to, part_stride, tile_stride, row_stride);
 }
 void dequantize_tile(DType dtype, const void* scales, const void* values, void* to) {
   HWY_DYNAMIC_DISPATCH(DequantizeTile)(dtype, scales, values, to);

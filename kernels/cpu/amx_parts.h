@@ -2,6 +2,7 @@
 #include <array>
 #include <cstdint>
 
+#include "kernels/cpu/amx_tiles.h"
 #include "kernels/tensor.h"
 
 // Tiles multiply bf16 only. A float of more bits is the sum of a few bf16, its parts: each what is left of it
@@ -37,11 +38,7 @@ struct AmxParts {
   std::array<PartPair, 6> pairs{};
   int64_t n = 0;  // pairs in use
 
-  AmxParts(DType w_dtype, DType compute)
-      : x(compute == DType::kBF16 || is_quantized(w_dtype) ? 1 : 3),
-        w(w_dtype == DType::kBF16 || is_quantized(w_dtype) ? 1
-          : w_dtype == DType::kF16                         ? 2
-                                                           : 3) {
+  AmxParts(int64_t x_parts, int64_t w_parts) : x(x_parts), w(w_parts) {
     // Each shares a part with the one before, whose tiles need not be loaded again, in any choice of them;
     // the largest comes last.
     constexpr PartPair kOrder[] = {{2, 0}, {1, 0}, {1, 1}, {0, 1}, {0, 2}, {0, 0}};
@@ -49,6 +46,34 @@ struct AmxParts {
       if (pair.x < x && pair.w < w) pairs[static_cast<size_t>(n++)] = pair;
     }
   }
+  AmxParts(DType w_dtype, DType compute)
+      : AmxParts(compute == DType::kBF16 || is_quantized(w_dtype) ? 1 : 3, parts_of(w_dtype)) {}
+
+  static int64_t parts_of(DType dtype) {
+    return dtype == DType::kBF16 || is_quantized(dtype) ? 1 : dtype == DType::kF16 ? 2 : 3;
+  }
 };
+
+// The sums += all products of parts of the 2 tiles at a and the 2 at b, whose parts follow one another by
+// a_part and b_part bytes. after(i): called behind the i-th of them.
+template <class Tiles, class After>
+void multiply_parts(const AmxParts& parts, const TilePlaces& a, int64_t a_part, const TilePlaces& b,
+                    int64_t b_part, const After& after) {
+  PartPair before{-1, -1};
+  for (int64_t p = 0; p < parts.n; ++p) {
+    const PartPair pair = parts.pairs[static_cast<size_t>(p)];
+    const TilePlaces x{a.at + pair.x * a_part, a.stride, a.half, 0};
+    const TilePlaces w{b.at + pair.w * b_part, b.stride, b.half, 0};
+    if (pair.x == before.x) {
+      multiply_step<Tiles, false, true>(x, w);
+    } else if (pair.w == before.w) {
+      multiply_step<Tiles, true, false>(x, w);
+    } else {
+      multiply_step<Tiles>(x, w);
+    }
+    before = pair;
+    after(p);
+  }
+}
 
 }  // namespace lariat::cpu

@@ -65,21 +65,8 @@ void multiply_amx_block(const AmxParts& parts, const char* x, const char* w, int
   char* const corners[4] = {sums, sums + kTileBytes, sums + 2 * kTileBytes, sums + 3 * kTileBytes};
   begin_sums<Tiles>(first, corners, kRow);
   for (int64_t t = 0; t < tiles; ++t, x += parts.x * kPartBytes, w += parts.w * kPartBytes) {
-    PartPair before{-1, -1};
-    for (int64_t p = 0; p < parts.n; ++p) {
-      const PartPair pair = parts.pairs[static_cast<size_t>(p)];
-      const TilePlaces a{x + pair.x * kPartBytes, kRow, kTileBytes, 0};
-      const TilePlaces b{w + pair.w * kPartBytes, kRow, kTileBytes, 0};
-      if (pair.x == before.x) {
-        multiply_step<Tiles, false, true>(a, b);
-      } else if (pair.w == before.w) {
-        multiply_step<Tiles, true, false>(a, b);
-      } else {
-        multiply_step<Tiles>(a, b);
-      }
-      before = pair;
-      fetch_step<Tiles>(ahead, t * parts.n + p);
-    }
+    multiply_parts<Tiles>(parts, {x, kRow, kTileBytes, 0}, kPartBytes, {w, kRow, kTileBytes, 0}, kPartBytes,
+                          [&](int64_t p) { fetch_step<Tiles>(ahead, t * parts.n + p); });
   }
   end_sums<Tiles>(corners, kRow);
 }

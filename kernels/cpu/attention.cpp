@@ -78,11 +78,9 @@ struct Call {
   int64_t group = params.n_heads / layer.n_kv_heads;
   int64_t stride = padded_head_dim(layer.head_dim);
   int64_t value_dim = out.cols / params.n_heads;
-  // Blocks go through attention_tiles. A cache of 16 bits with values in bf16 is that of a bf16 model, whose
-  // activations are rounded to bf16 before every product anyway.
-  bool tiles = (cpu::has_amx_bf16() || cpu::has_avx512_bf16()) && layer.v_dtype == DType::kBF16 &&
-               layer.k_dtype != DType::kF32 && layer.head_dim % 32 == 0 && value_dim % 32 == 0 &&
-               params.sliding_window == 0 && params.softcap == 0.0F && !params.slopes;
+  // Blocks go through attention_tiles: whatever AMX has the shape for, and what AVX-512 need not split.
+  bool tiles = cpu::has_tiled_attention(layer) && value_dim % 32 == 0 && params.sliding_window == 0 &&
+               params.softcap == 0.0F && !params.slopes;
 };
 
 // A task and where its rows belong.
@@ -111,7 +109,7 @@ int64_t padded_rows(const Call& call, int64_t rows) {
 // The memory of a task: queries, accumulators, maxima and sums of its rows, and scratch.
 int64_t task_floats(const Call& call, int64_t rows) {
   const int64_t scratch =
-      call.tiles ? cpu::TiledMemory(rows, call.stride, nullptr).bytes / 4 : attention_scratch(call.stride);
+      call.tiles ? cpu::TiledMemory(rows, call.layer, nullptr).bytes / 4 : attention_scratch(call.stride);
   return round_up<int64_t>(2 * padded_rows(call, rows) * (call.stride + 1) + scratch, 16);
 }
 

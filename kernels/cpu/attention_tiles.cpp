@@ -29,28 +29,46 @@ void PackValuePairs(const uint16_t* from, int64_t stride, void* to) {
   }
 }
 
-// 2^(s - max) for an integer max >= s, within 1.1e-4 of itself (it is rounded to 2^-8); 0 below 2^-126. The
-// integers are subtracted alone: what becomes of the fraction does not depend on max.
+// 2^(s - max) for an integer max >= s, within 1.1e-4 of itself (it is rounded to 2^-8), or within 2e-9 and
+// f32's own rounding if it is split; 0 below 2^-126. The integers are subtracted alone: what becomes of the
+// fraction does not depend on max.
+template <bool kSplit>
 HWY_INLINE VF32 Power(VF32 s, VF32 max) {
   const F32 d;
   const hn::RebindToUnsigned<F32> du;
   const VF32 floor = hn::Floor(s), f = hn::Sub(s, floor);
-  VF32 p = hn::MulAdd(hn::Set(d, 0.0790195F), f, hn::Set(d, 0.2241270F));
-  p = hn::MulAdd(p, f, hn::Set(d, 0.6966961F));
-  p = hn::MulAdd(p, f, hn::Set(d, 0.9998929F));
+  VF32 p;
+  if constexpr (kSplit) {
+    p = hn::MulAdd(hn::Set(d, 0.000217022555F), f, hn::Set(d, 0.00124396878F));
+    p = hn::MulAdd(p, f, hn::Set(d, 0.009678841F));
+    p = hn::MulAdd(p, f, hn::Set(d, 0.055483342F));
+    p = hn::MulAdd(p, f, hn::Set(d, 0.240229836F));
+    p = hn::MulAdd(p, f, hn::Set(d, 0.693146984F));
+    p = hn::MulAdd(p, f, hn::Set(d, 1.0F));
+  } else {
+    p = hn::MulAdd(hn::Set(d, 0.0790195F), f, hn::Set(d, 0.2241270F));
+    p = hn::MulAdd(p, f, hn::Set(d, 0.6966961F));
+    p = hn::MulAdd(p, f, hn::Set(d, 0.9998929F));
+  }
   const VF32 exponent = hn::Max(hn::Sub(floor, max), hn::Set(d, -127.0F));
   // Added to 1.5 * 2^23, a small integer is the low bits of the sum.
   const VF32 biased = hn::Add(exponent, hn::Set(d, 12582912.0F + 127.0F));
   return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(du, biased))));
 }
 
-// To bf16, half of a unit up: weights are not negative. What is summed up is what values are multiplied with,
-// so that a row with a single key is that key's value.
+// To bf16, half of a unit away from zero. What is summed up is what values are multiplied with (all parts
+// together, where there are three), so that a row with a single key is that key's value.
 HWY_INLINE VF32 RoundWeight(VF32 weight) {
   const F32 d;
   const hn::RebindToUnsigned<F32> du;
   const auto bits = hn::Add(hn::BitCast(du, weight), hn::Set(du, 0x8000));
   return hn::BitCast(d, hn::And(bits, hn::Set(du, 0xffff0000)));
+}
+
+// Two vectors of weights of bf16, as pairs.
+HWY_INLINE void StorePairs(VF32 low, VF32 high, uint32_t* pairs) {
+  const hn::RebindToUnsigned<F32> du;
+  hn::StoreU(hn::Or(hn::ShiftRight<16>(hn::BitCast(du, low)), hn::BitCast(du, high)), du, pairs);
 }
 
 // The row's maximum becomes `max`, an integer; what was summed up is multiplied by a power of two.
@@ -62,10 +80,44 @@ HWY_NOINLINE void RaiseMaximum(const AttentionTask& task, int64_t row, float max
   for (int64_t i = 0; i < task.value_stride; ++i) acc[i] *= factor;
 }
 
+// The scores of a row for `keys` positions -> its weights, and they are added to its 16 sums.
+template <bool kSplit>
+HWY_NOINLINE void Weigh(const float* scores, int64_t keys, float row_max, uint32_t* weights, float* sums) {
+  const F32 d;
+  const VF32 max = hn::Set(d, row_max);
+  VF32 sum[kPairParts];
+  Unroll<kPairParts>([&](auto i) LARIAT_INLINE_BODY { sum[i] = hn::LoadU(d, sums + i * kPairLanes); });
+  for (int64_t key = 0; key < keys; key += 2 * cpu::kTileRows, weights += cpu::kTileRows) {
+    Unroll<kPairParts>([&](auto i) LARIAT_INLINE_BODY {
+      const float* s = scores + key + i * kPairLanes;
+      const VF32 first = Power<kSplit>(hn::LoadU(d, s), max);
+      const VF32 second = Power<kSplit>(hn::LoadU(d, s + cpu::kTileRows), max);
+      VF32 first_part = RoundWeight(first), second_part = RoundWeight(second);
+      uint32_t* pairs = weights + i * kPairLanes;
+      StorePairs(first_part, second_part, pairs);
+      if constexpr (kSplit) {
+        sum[i] = hn::Add(hn::Add(sum[i], first), second);
+        VF32 first_rest = first, second_rest = second;
+        for (int part = 1; part < 3; ++part) {
+          first_rest = hn::Sub(first_rest, first_part);
+          second_rest = hn::Sub(second_rest, second_part);
+          first_part = RoundWeight(first_rest);
+          second_part = RoundWeight(second_rest);
+          pairs += cpu::kWeightPart / 4;
+          StorePairs(first_part, second_part, pairs);
+        }
+      } else {
+        sum[i] = hn::Add(hn::Add(sum[i], first_part), second_part);
+      }
+    });
+  }
+  Unroll<kPairParts>([&](auto i) LARIAT_INLINE_BODY { hn::StoreU(sum[i], d, sums + i * kPairLanes); });
+}
+
 void TiledSoftmax(const AttentionTask& task, const cpu::TiledMemory& memory, int64_t first, int64_t base,
                   int64_t keys) {
   const F32 d;
-  const hn::RebindToUnsigned<F32> du;
+  const auto weigh = memory.weigh.x > 1 ? Weigh<true> : Weigh<false>;
   for (int64_t r = 0; r < cpu::kTiledRows; ++r) {
     const int64_t row = first + r;
     float* scores = memory.scores + r * cpu::kScoreStride;
@@ -73,7 +125,9 @@ void TiledSoftmax(const AttentionTask& task, const cpu::TiledMemory& memory, int
     const int64_t seen =
         row < task.rows ? std::clamp<int64_t>(std::min(task.end(row), task.last_key) - base, 0, keys) : 0;
     if (seen == 0) {
-      std::fill(weights, weights + keys / 2, 0U);
+      for (int64_t part = 0; part < memory.weigh.x; ++part) {
+        std::fill_n(weights + part * cpu::kWeightPart / 4, keys / 2, 0U);
+      }
       continue;
     }
     std::fill(scores + seen, scores + keys, -1e30F);       // finite: its fraction is a number
@@ -86,20 +140,7 @@ void TiledSoftmax(const AttentionTask& task, const cpu::TiledMemory& memory, int
     float* sums = memory.sums + row * cpu::kTileRows;
     const float top = std::ceil(hn::GetLane(hn::MaxOfLanes(d, largest)));
     if (!(top <= task.max[row])) RaiseMaximum(task, row, top, sums);
-    const VF32 max = hn::Set(d, task.max[row]);
-    VF32 sum[kPairParts];
-    Unroll<kPairParts>([&](auto i) LARIAT_INLINE_BODY { sum[i] = hn::LoadU(d, sums + i * kPairLanes); });
-    for (int64_t key = 0; key < keys; key += 2 * cpu::kTileRows, weights += cpu::kTileRows) {
-      Unroll<kPairParts>([&](auto i) LARIAT_INLINE_BODY {
-        const float* s = scores + key + i * kPairLanes;
-        const VF32 low = Power(hn::LoadU(d, s), max), high = Power(hn::LoadU(d, s + cpu::kTileRows), max);
-        const VF32 first_half = RoundWeight(low), second_half = RoundWeight(high);
-        sum[i] = hn::Add(hn::Add(sum[i], first_half), second_half);
-        const auto low_bits = hn::ShiftRight<16>(hn::BitCast(du, first_half));
-        hn::StoreU(hn::Or(low_bits, hn::BitCast(du, second_half)), du, weights + i * kPairLanes);
-      });
-    }
-    Unroll<kPairParts>([&](auto i) LARIAT_INLINE_BODY { hn::StoreU(sum[i], d, sums + i * kPairLanes); });
+    weigh(scores, keys, task.max[row], weights, sums);
   }
 }
 
@@ -124,7 +165,8 @@ void tiled_softmax(const AttentionTask& task, const TiledMemory& memory, int64_t
 
 void attention_amx(const AttentionTask& task) {
 #if defined(__x86_64__)
-  attention_tiles<AmxTiles>(task);
+  splits_attention(*task.layer) ? attention_tiles<AmxTiles, true>(task)
+                                : attention_tiles<AmxTiles, false>(task);
 #else
   (void)task;
 #endif

@@ -15,13 +15,13 @@ namespace {
 constexpr int64_t kHeads = 32, kKvHeads = 4, kHeadDim = 64;
 constexpr AttentionParams kShape{.n_heads = kHeads, .scale = 0.125F, .slopes = {}};
 
-// n tokens behind `depth` cached ones, for each of some sequences.
-void attend(benchmark::State& state, int64_t n, int64_t depth, size_t sequences = 1) {
+// n tokens behind `depth` cached ones, for each of some sequences, of some layers in turn.
+void attend(benchmark::State& state, int64_t n, int64_t depth, size_t sequences = 1, int64_t n_layers = 1) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
   std::vector<NoiseCache> caches;
   std::vector<StepSequence> step;
   for (size_t s = 0; s < sequences; ++s) {
-    caches.emplace_back(cpu, depth + n, kKvHeads, kHeadDim);
+    caches.emplace_back(cpu, depth + n, kKvHeads, kHeadDim, n_layers);
     step.push_back({depth, n, caches.back().pages()});
   }
   const int64_t cols = kHeads * kHeadDim, rows = n * static_cast<int64_t>(sequences);
@@ -29,7 +29,11 @@ void attend(benchmark::State& state, int64_t n, int64_t depth, size_t sequences 
   const std::vector<double> inv_freq = frequencies(kHeadDim);
   cpu.begin_step(step);
   const Rope rope(cpu, rows, std::vector<SequenceRope>(sequences, {inv_freq, 1.0F}), false);
-  for (auto _ : state) cpu.attention(q.view(), rope.table, caches[0].layer(), kShape, out.view());
+  size_t layer = 0;
+  for (auto _ : state) {
+    cpu.attention(q.view(), rope.table, caches[0].layers()[layer], kShape, out.view());
+    layer = (layer + 1) % caches[0].layers().size();
+  }
 }
 
 // One token over `depth` cached ones: K and V are read once.
@@ -39,6 +43,14 @@ void AttentionDecode(benchmark::State& state) {
   state.SetBytesProcessed(state.iterations() * (depth + 1) * kKvHeads * kHeadDim * 2 * 2);
 }
 BENCHMARK(AttentionDecode)->ArgsProduct({{1, 2}, {512, 8192, 32768}})->UseRealTime();
+
+// The same of 22 layers in turn, as a model reads them: no cache of the processor keeps any of it.
+void AttentionDecodeInTurn(benchmark::State& state) {
+  const int64_t depth = state.range(1);
+  attend(state, 1, depth, 1, 22);
+  state.SetBytesProcessed(state.iterations() * (depth + 1) * kKvHeads * kHeadDim * 2 * 2);
+}
+BENCHMARK(AttentionDecodeInTurn)->ArgsProduct({{1, 2}, {8192, 32768}})->UseRealTime();
 
 // The same for eight sequences in one step.
 void AttentionDecodeBatch(benchmark::State& state) {
