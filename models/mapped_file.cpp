@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "kernels/error.h"
+#include "kernels/integers.h"
 
 namespace lariat {
 namespace {
@@ -136,6 +137,12 @@ void MappedFile::populate(size_t begin, size_t end, const std::function<void(siz
     }
     progress(stop - begin);
   }
+}
+
+void MappedFile::give_back(size_t begin, size_t end) const {
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t first = round_up(begin, page), last = end / page * page;
+  if (first < last) ::madvise(const_cast<std::byte*>(data_) + first, last - first, MADV_DONTNEED);
 }
 
 }  // namespace lariat

@@ -28,6 +28,9 @@ class MappedFile {
   // Asks the system to begin reading it, and returns. Of a large file Linux takes only the beginning, as much
   // as the disk's read-ahead allows; the rest is read as it is used.
   void prefetch() const;
+  // The process no longer holds the memory of bytes [begin, end), but for pages that lie in them only in
+  // part. What is read there again comes from the file, and what was written there is lost.
+  void give_back(size_t begin, size_t end) const;
 
  private:
   const std::byte* data_ = nullptr;

@@ -270,6 +270,18 @@ size_t Checkpoint::bytes() const {
   return total;
 }
 
+std::optional<size_t> Checkpoint::place_in(const MappedFile& file, const StoredTensor& tensor) {
+  const bool inside = tensor.data >= file.data() && tensor.data < file.data() + file.size();
+  if (!inside) return std::nullopt;
+  return static_cast<size_t>(tensor.data - file.data());
+}
+
+void Checkpoint::give_back(const StoredTensor& tensor) const {
+  for (const auto& file : files_) {
+    if (const auto begin = place_in(*file, tensor)) file->give_back(*begin, *begin + tensor.bytes);
+  }
+}
+
 void Checkpoint::populate(const std::set<std::string>& names,
                           const std::function<void(size_t done, size_t total)>& progress) const {
   constexpr size_t kGap = size_t{1} << 20;  // read along: cheaper than to stop and start again
@@ -282,10 +294,8 @@ void Checkpoint::populate(const std::set<std::string>& names,
   for (const auto& file : files_) {
     std::vector<Range> own;
     for (const auto& [name, tensor] : tensors_) {
-      const bool inside = tensor.data >= file->data() && tensor.data < file->data() + file->size();
-      if (!inside || !names.contains(name)) continue;
-      const auto begin = static_cast<size_t>(tensor.data - file->data());
-      own.push_back({file.get(), begin, begin + tensor.bytes});
+      const std::optional<size_t> begin = place_in(*file, tensor);
+      if (begin && names.contains(name)) own.push_back({file.get(), *begin, *begin + tensor.bytes});
     }
     std::sort(own.begin(), own.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
     for (const Range& range : own) {

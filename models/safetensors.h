@@ -70,10 +70,14 @@ class Checkpoint {
   // of all of them). What a file holds besides them is not read.
   void populate(const std::set<std::string>& names,
                 const std::function<void(size_t done, size_t total)>& progress) const;
+  // The memory of a tensor that is not needed for now; reading it again reads the file.
+  void give_back(const StoredTensor& tensor) const;
 
  private:
   void add_file(const std::filesystem::path& file);
   void align(StoredTensor& tensor) const;
+  // Where in a file a tensor's data begin; nothing for another file, or a copy.
+  static std::optional<size_t> place_in(const MappedFile& file, const StoredTensor& tensor);
   std::filesystem::path source_;  // what errors about absent tensors name
   std::vector<std::unique_ptr<MappedFile>> files_;
   // Both change when get() copies a tensor.

@@ -333,8 +333,10 @@ Weights load_weights(const ModelSpec& spec, const Checkpoint& checkpoint, Backen
     const DType stored = stored_dtype(wanted.role, dtype, host.dtype);
     if (left_out(wanted.role, stored)) return Matrix();
     if (wanted.transposed) host = transposed(host, gathered);
-    return gathered.empty() ? keep(backend.load_weight(host, stored), memory)
-                            : keep_copy(host, stored, backend, memory);
+    const Matrix weight = gathered.empty() ? keep(backend.load_weight(host, stored), memory)
+                                           : keep_copy(host, stored, backend, memory);
+    if (weight.data != host.data) checkpoint.give_back(tensor);
+    return weight;
   };
   Weights weights = all_weights(spec, layout_of(spec, &checkpoint), source,
                                 [&](LayerWeights& layer) { join_layer(layer, backend, memory); });

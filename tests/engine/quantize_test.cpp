@@ -9,6 +9,7 @@
 #include "models/text/tokenizer.h"
 #include "tests/engine/engine_test_util.h"
 #include "tests/engine/forwarding_backend.h"
+#include "tests/models/resident_bytes.h"
 
 namespace lariat::test {
 namespace {
@@ -77,6 +78,24 @@ double logits_error(Backend& backend, const std::filesystem::path& dir, DType dt
   }
   const auto n = static_cast<double>(exact.size());
   return std::sqrt(error / n / (squares / n - sum / n * sum / n));
+}
+
+TEST(QuantizedDemo, ConvertedWeightsGiveTheFilesMemoryBack) {
+  CpuBackend backend(2);
+  for (const std::optional<DType> dtype : {std::optional<DType>(), std::optional(DType::kF32)}) {
+    const Model model = open_as(kDemo, backend, dtype);
+    const StoredTensor* norm = model.checkpoint->find("model.norm.weight");
+    ASSERT_NE(norm, nullptr);
+    Session session(model, backend, f32_session());
+    Sequence sequence = session.new_sequence();
+    session.prefill_last(sequence, std::vector<int32_t>{1, 2, 3});
+    const size_t held = resident_bytes(norm->data), all = model.checkpoint->bytes();
+    if (dtype) {
+      EXPECT_LT(held, all / 4);
+    } else {
+      EXPECT_GT(held, all / 2) << "used in place";
+    }
+  }
 }
 
 // 200 tokens that the float model itself wrote (tests/golden/README.md), prefilled and decoded.

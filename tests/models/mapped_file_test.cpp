@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 #include <string>
 
 #include "kernels/error.h"
 #include "models/atomic_file.h"
 #include "models/json_file.h"
+#include "tests/models/resident_bytes.h"
 
 namespace lariat {
 namespace {
@@ -31,6 +33,25 @@ TEST(MappedFiles, WhatIsWrittenToAPrivateOneNeverReachesTheFile) {
   const MappedFile empty(file, MappedFile::Access::kPrivate);
   empty.prefetch();
   EXPECT_EQ(empty.size(), 0U);
+  std::filesystem::remove(file);
+}
+
+TEST(MappedFiles, WhatIsGivenBackTakesNoMemoryAndIsReadAgain) {
+  const auto file = std::filesystem::temp_directory_path() / ("lariat_given_" + std::to_string(getpid()));
+  constexpr size_t kBytes = size_t{1} << 20, kBegin = 5000, kEnd = 900000;
+  std::string content(kBytes, 'a');
+  for (size_t i = 0; i < kBytes; ++i) content[i] = static_cast<char>(i * 2654435761U >> 13);
+  write_file_atomically(file, content);
+  const MappedFile mapped(file);
+  const auto same = [&] { return std::memcmp(mapped.data(), content.data(), kBytes) == 0; };
+  EXPECT_TRUE(same());
+  EXPECT_EQ(resident_bytes(mapped.data()), kBytes);
+  mapped.give_back(kBegin, kEnd);
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE)), whole = kEnd - kBegin;
+  EXPECT_LT(resident_bytes(mapped.data()), kBytes - whole + 2 * page);
+  EXPECT_TRUE(same());
+  mapped.give_back(10, 20);  // no whole page
+  EXPECT_EQ(resident_bytes(mapped.data()), kBytes);
   std::filesystem::remove(file);
 }
 
