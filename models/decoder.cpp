@@ -4,12 +4,17 @@
 #include <array>
 #include <numeric>
 
+#include "kernels/integers.h"
+
 namespace lariat {
 namespace {
 
 // Tokens of a step whose memory is fixed: as many as a CUDA step can have that it records, of bf16 weights.
 // On every backend that memory takes so many rows of logits, too: 8 MiB of a vocabulary of 131,072.
 constexpr int64_t kFewTokens = 16;
+
+// What a backend may want products to read in place of f32 (Backend::input_dtype).
+constexpr DType kRounded = DType::kBF16;
 
 using Size = int64_t (*)(const LayerSpec&);
 
@@ -18,7 +23,8 @@ int64_t q_size(const LayerSpec& layer) {
   return attention.n_heads * std::max(attention.head_dim, attention.latent.query_dim());
 }
 int64_t kv_size(const LayerSpec& layer) { return layer.attention.n_kv_heads * layer.attention.head_dim; }
-int64_t qkv_size(const LayerSpec& layer) { return q_size(layer) + 2 * kv_size(layer); }
+// Rounded up, so that what lies behind q, k and v in a block starts on a multiple of 256 bytes.
+int64_t qkv_size(const LayerSpec& layer) { return round_up<int64_t>(q_size(layer) + 2 * kv_size(layer), 64); }
 int64_t n_chosen(const LayerSpec& layer) {
   const ExpertsSpec& experts = layer.feed_forward.experts;
   return experts.n > 0 ? experts.router.n_chosen : 0;
@@ -27,7 +33,9 @@ int64_t inner_size(const LayerSpec& layer) {
   return std::max(layer.feed_forward.intermediate_size,
                   n_chosen(layer) * layer.feed_forward.experts.intermediate_size);
 }
-int64_t gate_up_size(const LayerSpec& layer) { return 2 * inner_size(layer); }
+int64_t block_size(const LayerSpec& layer) {
+  return std::max(qkv_size(layer) + q_size(layer), 2 * inner_size(layer));
+}
 // What latent attention needs for each head at a time: a part of its query, or its values.
 int64_t heads_size(const LayerSpec& layer) {
   const LatentSpec& latent = layer.attention.latent;
@@ -84,9 +92,7 @@ void Decoder::grow(Workspace& memory, int64_t rows) {
   const int64_t hidden = spec_.hidden_size, chosen = widest(n_chosen);
   for (Buffer* buffer : {&memory.residual, &memory.normed}) allocate(*buffer, hidden);
   const std::pair<Buffer*, Size> activations[] = {
-      {&memory.qkv, qkv_size},
-      {&memory.attended, q_size},
-      {&memory.gate_up, gate_up_size},
+      {&memory.block, block_size},
       {&memory.latent_q, [](const LayerSpec& layer) { return layer.attention.latent.q_rank; }},
       {&memory.heads, heads_size},
       {&memory.router, [](const LayerSpec& layer) { return layer.feed_forward.experts.n; }},
@@ -148,12 +154,15 @@ Matrix Decoder::forward(const Step& step) {
   return normed_;
 }
 
+bool Decoder::read_rounded(std::initializer_list<const Matrix*> weights) const {
+  return std::all_of(weights.begin(), weights.end(), [&](const Matrix* w) {
+    return !*w || backend_.input_dtype(n_tokens_, *w, compute_) == kRounded;
+  });
+}
+
 Matrix Decoder::product_input(std::initializer_list<const Matrix*> weights, const Matrix& plain,
                               Buffer& rounded) {
-  constexpr DType kRounded = DType::kBF16;
-  for (const Matrix* w : weights) {
-    if (*w && backend_.input_dtype(n_tokens_, *w, compute_) != kRounded) return plain;
-  }
+  if (!read_rounded(weights)) return plain;
   const size_t bytes = static_cast<size_t>(current_->rows * plain.cols) * size_of(kRounded);
   if (rounded.bytes() < bytes) {
     rounded = Buffer();  // the old memory goes first
@@ -223,7 +232,7 @@ Matrix Decoder::attention_block(size_t index, const Matrix& in, const Step& step
   const int64_t q_cols = spec.n_heads * (by_head ? spec.latent.query_dim() : spec.head_dim);
   const bool side_by_side = !spec.latent && backend_.joins_products();
   const auto [q, k, v] =
-      parts_of<3>(current_->qkv, n_tokens_, {q_cols, kv_size(layer), kv_size(layer)}, side_by_side);
+      parts_of<3>(current_->block, n_tokens_, {q_cols, kv_size(layer), kv_size(layer)}, side_by_side);
   if (spec.latent) {
     latent_query(index, in, q, !by_head);
     latent_to_cache(index, in, k);
@@ -238,8 +247,10 @@ Matrix Decoder::attention_block(size_t index, const Matrix& in, const Step& step
 // Attention over the cache as it is.
 Matrix Decoder::attend(size_t index, const Matrix& q, const AttentionParams& params, const Step& step) {
   const AttentionSpec& spec = spec_.layers[index].attention;
-  Matrix attended = f32(current_->attended, n_tokens_, q.cols);
-  if (!spec.latent) attended = product_input({&weights_.layers[index].o_proj}, attended, current_->attended);
+  const bool rounded = !spec.latent && read_rounded({&weights_.layers[index].o_proj});
+  float* const behind_qkv =
+      static_cast<float*>(current_->block.data()) + n_tokens_ * qkv_size(spec_.layers[index]);
+  const Matrix attended(behind_qkv, rounded ? kRounded : DType::kF32, n_tokens_, q.cols);
   const KvLayer& cache = geometry_.layers[index];
   const RopeTable table = table_of(spec.rope);
   if (trace_) trace_attention(backend_, trace_, prefix(index), {q, table, step.sequences, cache, params});
@@ -282,7 +293,7 @@ Matrix Decoder::ffn_block(size_t index, const Matrix& in) {
 // The inner values of the feed-forward that every token goes through.
 Matrix Decoder::inner_block(const FeedForwardSpec& spec, const LayerWeights& weights, const Matrix& in) {
   const int64_t cols = spec.intermediate_size;
-  const auto [gate, up] = parts_of<2>(current_->gate_up, n_tokens_, {cols, cols}, backend_.joins_products());
+  const auto [gate, up] = parts_of<2>(current_->block, n_tokens_, {cols, cols}, backend_.joins_products());
   const Matrix inner = product_input({&weights.down_proj}, spec.gated ? gate : up, current_->rounded_inner);
   if (spec.gated) {
     backend_.gated(in, {weights.gate_proj, weights.gate_bias, gate}, {weights.up_proj, weights.up_bias, up},
@@ -304,7 +315,7 @@ void Decoder::expert_block(const FeedForwardSpec& spec, const ExpertWeights& wei
   backend_.matmul(in, weights.router, {}, DType::kF32, logits);
   backend_.route(logits, router, routing);
   const int64_t cols = spec.experts.intermediate_size;
-  const auto [gate, up] = parts_of<2>(current_->gate_up, out.rows, {cols, cols}, false);
+  const auto [gate, up] = parts_of<2>(current_->block, out.rows, {cols, cols}, false);
   backend_.expert_matmul(in, weights.gate, routing, compute_, gate);
   backend_.expert_matmul(in, weights.up, routing, compute_, up);
   backend_.glu(gate, up, spec.activation, gate);

@@ -53,7 +53,8 @@ class Decoder {
   // Activations for up to `rows` tokens, and logits.
   struct Workspace {
     int64_t rows = 0, logit_rows = 0;
-    Buffer residual, normed, parallel, qkv, attended, gate_up, logits;
+    Buffer residual, normed, parallel, logits;
+    Buffer block;  // of attention: q, k, v, and what is attended; then of the feed-forward: gate and up
     Buffer rounded_normed, rounded_inner;                // in place of normed and gate, see product_input
     Buffer latent_q, heads, head_ids;                    // of latent attention
     Buffer router, experts, expert_ids, expert_weights;  // of experts
@@ -67,8 +68,9 @@ class Decoder {
   void use(Workspace& memory, int64_t n_tokens);
   RopeTable table_of(LayerRope rope) const;
   void layer(size_t index, const Step& step);
-  // What products with all of `weights` read: `plain`, which is f32, or as much of `rounded` in the dtype
-  // that the backend wants of them, which is made large enough. Absent weights do not count.
+  // Whether products with all of `weights` read 16 bits on this backend. Absent weights do not count.
+  bool read_rounded(std::initializer_list<const Matrix*> weights) const;
+  // What they read: `plain`, which is f32, or as much of `rounded`, which is made large enough, in 16 bits.
   Matrix product_input(std::initializer_list<const Matrix*> weights, const Matrix& plain, Buffer& rounded);
   Matrix attention_input(size_t index);
   Matrix ffn_input(size_t index);
