@@ -72,6 +72,9 @@ void unregister_mapping(const void* data) {
   }
 }
 
+// What the system maps and gives back at a time.
+size_t page_bytes() { return static_cast<size_t>(::sysconf(_SC_PAGESIZE)); }
+
 }  // namespace
 
 void install_mapping_fault_handler() {
@@ -126,13 +129,14 @@ void MappedFile::prefetch() const {
 }
 
 void MappedFile::populate(size_t begin, size_t end, const std::function<void(size_t)>& progress) const {
-  constexpr size_t kStep = size_t{64} << 20, kPage = 4096;
+  constexpr size_t kStep = size_t{64} << 20;
+  const size_t page = page_bytes();
   for (size_t start = begin; start < end; start += kStep) {
     const size_t stop = std::min(end, start + kStep);
     // Ask for the step after this one before waiting for this one, so that the disk never idles.
-    const size_t page = start / kPage * kPage;
-    ::madvise(const_cast<std::byte*>(data_) + page, std::min(end - page, 2 * kStep), MADV_WILLNEED);
-    for (size_t at = start; at < stop; at += kPage) {
+    const size_t first = start / page * page;
+    ::madvise(const_cast<std::byte*>(data_) + first, std::min(end - first, 2 * kStep), MADV_WILLNEED);
+    for (size_t at = start; at < stop; at += page) {
       static_cast<void>(*static_cast<const volatile std::byte*>(data_ + at));
     }
     progress(stop - begin);
@@ -140,7 +144,7 @@ void MappedFile::populate(size_t begin, size_t end, const std::function<void(siz
 }
 
 void MappedFile::give_back(size_t begin, size_t end) const {
-  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t page = page_bytes();
   const size_t first = round_up(begin, page), last = end / page * page;
   if (first < last) ::madvise(const_cast<std::byte*>(data_) + first, last - first, MADV_DONTNEED);
 }
