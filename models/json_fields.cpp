@@ -62,13 +62,18 @@ std::string JsonFields::with_key(const std::string& file, const std::string& pat
 }
 
 JsonFields::JsonFields(const Json& object, std::string file, std::string prefix, Wording wording)
-    : object_(&object), file_(std::move(file)), prefix_(std::move(prefix)), wording_(wording) {
+    : object_(&object),
+      read_keys_(std::make_shared<std::set<std::string, std::less<>>>()),
+      file_(std::move(file)),
+      prefix_(std::move(prefix)),
+      wording_(wording) {
   if (object.is_object()) return;
   if (!prefix_.empty()) prefix_.pop_back();  // its dot
   throw Error(wording_(file_, prefix_, &object, "expected an object"));
 }
 
 const Json* JsonFields::find(std::string_view key) const {
+  read_keys_->emplace(key);
   const auto it = object_->find(std::string(key));
   return it == object_->end() || it->is_null() ? nullptr : &*it;
 }
@@ -180,6 +185,12 @@ std::optional<std::vector<JsonFields>> JsonFields::objects(std::string_view key)
 std::vector<std::string> JsonFields::keys() const {
   std::vector<std::string> names;
   for (const auto& [key, value] : object_->items()) names.push_back(key);
+  return names;
+}
+
+std::vector<std::string> JsonFields::unread_keys() const {
+  std::vector<std::string> names = keys();
+  std::erase_if(names, [&](const std::string& name) { return read_keys_->contains(name); });
   return names;
 }
 

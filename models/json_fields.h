@@ -1,8 +1,11 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,7 +23,8 @@ nlohmann::json parse_json_object(std::string_view text, const std::string& name)
 
 // The members of one JSON object of an untrusted file. A key that is absent or null reads as nullopt, or is
 // an Error where it is needed; a value of the wrong type or outside [lo, hi] is an Error of one line that
-// names the file and the key.
+// names the file and the key. The object remembers which of its keys were asked for, so that a reader can say
+// what it passed over; copies share that memory.
 class JsonFields {
  public:
   // The line that an Error is made of: something is wrong with the member `path` ("rope_scaling.factor",
@@ -69,6 +73,8 @@ class JsonFields {
   }
 
   std::vector<std::string> keys() const;
+  // The keys of which no value was asked for so far, in the object's order.
+  std::vector<std::string> unread_keys() const;
   bool holds_object(std::string_view key) const;
   const std::string& file() const { return file_; }
   std::string path(std::string_view key) const { return prefix_ + std::string(key); }
@@ -88,6 +94,7 @@ class JsonFields {
   const nlohmann::json* list(std::string_view key, const char* of) const;  // nullptr: absent or null
 
   const nlohmann::json* object_;
+  std::shared_ptr<std::set<std::string, std::less<>>> read_keys_;
   std::string file_, prefix_;
   Wording wording_;
 };
