@@ -98,11 +98,18 @@ void Session::place(Sequence& sequence, std::span<const int32_t> positions) {
   sequence.cache_.place(positions);
 }
 
+void Session::begin_step() {
+  tokens_.clear();
+  sequences_.clear();
+  ropes_.clear();
+  local_ropes_.clear();
+}
+
 void Session::add_to_step(Sequence& sequence, std::span<const int32_t> tokens) {
   KvCache& cache = sequence.cache_;
   const RopeFrequencies& frequencies = cache.frequencies();
-  step_.tokens.insert(step_.tokens.end(), tokens.begin(), tokens.end());
-  step_.sequences.push_back({cache.length(), static_cast<int64_t>(tokens.size()), cache.pages()});
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  sequences_.push_back({cache.length(), static_cast<int64_t>(tokens.size()), cache.pages()});
   // transformers multiplies cos and sin of q and of k by the attention factor; keys here are pure rotations,
   // so q carries both.
   const auto with_scale = [&](const RopeFrequencies& of) {
@@ -111,13 +118,13 @@ void Session::add_to_step(Sequence& sequence, std::span<const int32_t> tokens) {
     rope.log_ctx = model_.spec.query_log_ctx;
     return rope;
   };
-  step_.frequencies.push_back(with_scale(frequencies));
+  ropes_.push_back(with_scale(frequencies));
   const auto n_tokens = static_cast<int64_t>(tokens.size());
   if (const auto positions = cache.positions(cache.length() + n_tokens); !positions.empty()) {
-    step_.frequencies.back().positions = positions.last(3 * tokens.size());
-    step_.frequencies.back().axes = model_.spec.mrope_axes;
+    ropes_.back().positions = positions.last(3 * tokens.size());
+    ropes_.back().axes = model_.spec.mrope_axes;
   }
-  if (model_.spec.local_rope) step_.local_frequencies.push_back(with_scale(local_frequencies_));
+  if (model_.spec.local_rope) local_ropes_.push_back(with_scale(local_frequencies_));
 }
 
 // Tokens [first, first + n) of a prompt, in one forward pass.
@@ -128,13 +135,13 @@ struct Session::Piece {
 
 void Session::run_pieces(std::span<const Prompt> prompts, std::span<const Piece> pieces,
                          const BatchLogitsFn& on_logits) {
-  step_.clear();
+  begin_step();
   for (const Piece& piece : pieces) {
     const Prompt& prompt = prompts[piece.prompt];
     add_to_step(*prompt.sequence,
                 prompt.tokens.subspan(static_cast<size_t>(piece.first), static_cast<size_t>(piece.n)));
   }
-  const Matrix hidden = decoder_.forward(step_);
+  const Matrix hidden = run_step();
   int64_t begin = 0;  // of the piece, in the pass
   for (const Piece& piece : pieces) {
     const Prompt& prompt = prompts[piece.prompt];
@@ -230,9 +237,9 @@ Matrix Session::append(std::span<Sequence* const> sequences, std::span<const int
   lengths_.clear();
   for (const Sequence* sequence : sequences) lengths_.push_back(sequence->length() + 1);
   enter_lengths(sequences, lengths_);
-  step_.clear();
+  begin_step();
   for (size_t i = 0; i < sequences.size(); ++i) add_to_step(*sequences[i], tokens.subspan(i, 1));
-  const Matrix logits = decoder_.logits(decoder_.forward(step_));
+  const Matrix logits = decoder_.logits(run_step());
   for (Sequence* sequence : sequences) sequence->cache_.advance(1);
   return logits;
 }

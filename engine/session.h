@@ -139,7 +139,9 @@ class Session {
  private:
   void check(const Sequence& sequence, std::span<const int32_t> tokens) const;
   void enter_lengths(std::span<Sequence* const> sequences, std::span<const int64_t> lengths);
+  void begin_step();
   void add_to_step(Sequence& sequence, std::span<const int32_t> tokens);
+  Matrix run_step() { return decoder_.forward({tokens_, sequences_}, ropes_, local_ropes_); }
   Matrix append(std::span<Sequence* const> sequences, std::span<const int32_t> tokens);
   struct Piece;
   void run_pieces(std::span<const Prompt> prompts, std::span<const Piece> pieces,
@@ -154,7 +156,10 @@ class Session {
   RopeFrequencies local_frequencies_;  // where the model has a local RoPE
   KvPool pool_;
   Decoder decoder_;
-  Step step_;
+  // The step that add_to_step puts together.
+  std::vector<int32_t> tokens_;
+  std::vector<StepSequence> sequences_;
+  std::vector<SequenceRope> ropes_, local_ropes_;
   std::vector<int64_t> lengths_;  // of a decode step
   std::vector<int32_t> drawn_;    // of decode_drawn
   std::vector<float> host_logits_;

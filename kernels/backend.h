@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/kv_page.h"
+#include "kernels/step.h"
 #include "kernels/tensor.h"
 
 // The one abstract interface of lariat: the operations a LLaMA-style decoder needs.
@@ -74,60 +74,6 @@ struct Norm {
   bool centred = false;
 
   explicit operator bool() const { return static_cast<bool>(weight); }
-};
-
-// One sequence's part in a step. A step is one forward pass: its matrices hold the new tokens of all its
-// sequences, one sequence after the other.
-struct StepSequence {
-  int64_t first_position = 0;  // of its first new token
-  int64_t n_tokens = 0;        // new ones; their rows follow those of the sequences before
-  // Its page table, shared by all layers: host array of pages in the backend's memory, the page of a position
-  // at [position / kKvPage], up to that of the last new token.
-  void* const* pages = nullptr;
-};
-
-// The RoPE frequencies of one sequence of a step.
-struct SequenceRope {
-  std::span<const double> inv_freq;  // rotary_dim / 2 values, radians per position; host memory
-  float q_scale = 1.0F;              // attention_factor^2: see RopeTable::q_scale
-  // M-RoPE (arXiv 2409.12191): token i of the step's new ones stands at the three positions [3 i .. 3 i + 2]
-  // of `positions` (time, height, width), and pair j turns by number axes[j] of them. Both empty: by the
-  // token's position in the sequence. Host memory.
-  std::span<const int32_t> positions{};
-  std::span<const uint8_t> axes{};  // one per pair
-  // Llama 4's scaling of queries by their position p: q_scale * (1 + log_beta * ln(1 + floor(p / log_ctx))).
-  double log_beta = 0.0;  // 0: none
-  int64_t log_ctx = 1;
-
-  float q_scale_at(int64_t position) const {
-    if (log_beta == 0.0) return q_scale;
-    const int64_t lengths = position / log_ctx;
-    return static_cast<float>(q_scale * (1.0 + log_beta * std::log1p(static_cast<double>(lengths))));
-  }
-};
-
-// cos and sin of position * inv_freq for every token of a step: f32 [tokens, rotary_dim / 2] each, in the
-// backend's memory. Dimensions at and above rotary_dim are not rotated (partial_rotary_factor).
-//   half-split  (interleaved = false, HF checkpoints): pair i is (x[i], x[i + rotary_dim/2])
-//   interleaved (Meta, GPT-J):                          pair i is (x[2i], x[2i + 1])
-//   (a, b) -> (a cos - b sin, a sin + b cos)
-struct RopeTable {
-  Matrix cos, sin;
-  // f32 [tokens, 1]: what the rotated dimensions of q are multiplied with. transformers multiplies cos and
-  // sin of q and of k by the attention factor; keys here are pure rotations, so q carries its square.
-  Matrix q_scale;
-  int64_t rotary_dim = 0;
-  bool interleaved = false;
-};
-
-// Cached keys of one sequence that are to follow a change of its RoPE frequencies.
-struct KeyRotation {
-  void* const* pages = nullptr;            // as in StepSequence
-  int64_t n_positions = 0;                 // from 0 on
-  std::span<const double> delta_inv_freq;  // new inv_freq - old inv_freq; host memory
-  // Of M-RoPE, as in SequenceRope, for all n_positions tokens.
-  std::span<const int32_t> positions{};
-  std::span<const uint8_t> axes{};
 };
 
 // What happens to q, k and v between their projections and the cache; an absent matrix means "not in this
@@ -273,15 +219,11 @@ class Backend {
   virtual void gated(const Matrix& x, const Product& gate, const Product& up, Activation activation,
                      DType compute, const Matrix& out);
 
-  // From here to the next call, these are the sequences of rope_table, qkv_to_cache and attention, in the
-  // order of their rows. What the spans and page tables point to stays as it is until then.
-  virtual void begin_step(std::span<const StepSequence> sequences) = 0;
-
   // For token i of sequence s at position p: table.cos/sin[row][j] = cos/sin(p * ropes[s].inv_freq[j]), the
   // product in double, reduced in double, then rounded to f32; table.q_scale[row] as SequenceRope says. One
   // entry of `ropes` per sequence of the step. A model with several RoPE tables calls this once for each.
   // q_scale of a table that rotates nothing need not be written.
-  virtual void rope_table(std::span<const SequenceRope> ropes, const RopeTable& table) = 0;
+  virtual void rope_table(const Step& step, std::span<const SequenceRope> ropes, const RopeTable& table) = 0;
 
   // For every token of the step, at position p of its sequence, per head:
   //   q = rms_norm(clip(q + q_bias), q_norm)                     in place, not rotated: attention does that
@@ -292,12 +234,12 @@ class Backend {
   // attention reads the keys for values too). What f16 cannot hold becomes +-65504: one
   // infinity in the cache would make every later token NaN. q: f32 [tokens, n_heads * head_dim]; k, v: f32
   // [tokens, n_kv_heads * head_dim] (may be overwritten). No q: nothing happens to queries.
-  virtual void qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& epilogue,
-                            const RopeTable& rope, const KvLayer& layer) = 0;
+  virtual void qkv_to_cache(const Step& step, const Matrix& q, const Matrix& k, const Matrix& v,
+                            const QkvEpilogue& epilogue, const RopeTable& rope, const KvLayer& layer) = 0;
 
   // What qkv_to_cache stored, for a `layer` of one KV head and the step's tokens: out[t n + c][d] =
   // K[p][first + d], n copies for each token, c < n. f32 [tokens * n, up to head_dim].
-  virtual void keys_from_cache(const KvLayer& layer, int64_t first, const Matrix& out) = 0;
+  virtual void keys_from_cache(const Step& step, const KvLayer& layer, int64_t first, const Matrix& out) = 0;
 
   // Causal attention of the step's tokens over their sequences' caches, which already hold them. For the
   // token at position p of its sequence, head h reads KV head h / (n_heads / n_kv_heads):
@@ -312,7 +254,7 @@ class Backend {
   // with AMX, of bf16 operands where 24 or more rows meet bf16 values and keys of 16 bits.
   // q: f32 [tokens, n_heads * head_dim]; out: [tokens, n_heads * value_dim], value_dim <= head_dim: the
   // first value_dim numbers of each V[j] (latent attention, whose heads have shorter values than keys).
-  virtual void attention(const Matrix& q, const RopeTable& rope, const KvLayer& layer,
+  virtual void attention(const Step& step, const Matrix& q, const RopeTable& rope, const KvLayer& layer,
                          const AttentionParams& params, const Matrix& out) = 0;
 
   // Re-rotates cached keys in place: for every sequence, every one of `layers`, head and position p <

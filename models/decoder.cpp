@@ -60,13 +60,6 @@ std::string prefix(size_t layer) { return "layers." + std::to_string(layer) + ".
 
 }  // namespace
 
-void Step::clear() {
-  tokens.clear();
-  sequences.clear();
-  frequencies.clear();
-  local_frequencies.clear();
-}
-
 Decoder::Decoder(const ModelSpec& spec, const Weights& weights, const RopeScaling& rope,
                  const KvGeometry& geometry, Backend& backend, DType compute)
     : spec_(spec), weights_(weights), rope_(rope), geometry_(geometry), backend_(backend), compute_(compute) {
@@ -136,14 +129,14 @@ RopeTable Decoder::table_of(LayerRope rope) const {
           f32(angles.q_scale, n_tokens_, 1), rotary_dim, scaling.interleaved};
 }
 
-Matrix Decoder::forward(const Step& step) {
+Matrix Decoder::forward(const Step& step, std::span<const SequenceRope> ropes,
+                        std::span<const SequenceRope> local_ropes) {
   const auto n_tokens = static_cast<int64_t>(step.tokens.size());
   Workspace& memory = n_tokens <= kFewTokens ? few_ : many_;
   grow(memory, n_tokens);
   use(memory, n_tokens);
-  backend_.begin_step(step.sequences);
-  if (spec_.has_rope()) backend_.rope_table(step.frequencies, table_of(LayerRope::kGlobal));
-  if (spec_.local_rope) backend_.rope_table(step.local_frequencies, table_of(LayerRope::kLocal));
+  if (spec_.has_rope()) backend_.rope_table(step, ropes, table_of(LayerRope::kGlobal));
+  if (spec_.local_rope) backend_.rope_table(step, local_ropes, table_of(LayerRope::kLocal));
   backend_.embed(step.tokens, weights_.embed, weights_.embedding_multiplier, residual_);
 
   if (spec_.embedding_norm) backend_.norm(residual_, weights_.embedding_norm, residual_);
@@ -235,9 +228,9 @@ Matrix Decoder::attention_block(size_t index, const Matrix& in, const Step& step
       parts_of<3>(current_->block, n_tokens_, {q_cols, kv_size(layer), kv_size(layer)}, side_by_side);
   if (spec.latent) {
     latent_query(index, in, q, !by_head);
-    latent_to_cache(index, in, k);
+    latent_to_cache(index, step, in, k);
   } else {
-    project(index, in, q, k, v);
+    project(index, step, in, q, k, v);
   }
   AttentionParams params{spec.n_heads, spec.scale * score_scale_, spec.sliding_window, spec.softcap, {}};
   if (slopes_.data() != nullptr) params.slopes = f32(slopes_, 1, spec.n_heads);
@@ -254,12 +247,13 @@ Matrix Decoder::attend(size_t index, const Matrix& q, const AttentionParams& par
   const KvLayer& cache = geometry_.layers[index];
   const RopeTable table = table_of(spec.rope);
   if (trace_) trace_attention(backend_, trace_, prefix(index), {q, table, step.sequences, cache, params});
-  backend_.attention(q, table, cache, params, attended);
+  backend_.attention(step, q, table, cache, params, attended);
   return spec.latent ? latent_values(index, attended) : attended;
 }
 
 // Queries to q, keys and values into the cache.
-void Decoder::project(size_t index, const Matrix& in, const Matrix& q, const Matrix& k, const Matrix& v) {
+void Decoder::project(size_t index, const Step& step, const Matrix& in, const Matrix& q, const Matrix& k,
+                      const Matrix& v) {
   const LayerSpec& layer = spec_.layers[index];
   const LayerWeights& weights = weights_.layers[index];
   const std::array products = {Product{weights.q_proj, {}, q}, Product{weights.k_proj, {}, k},
@@ -267,7 +261,7 @@ void Decoder::project(size_t index, const Matrix& in, const Matrix& q, const Mat
   backend_.project(in, products, compute_);
   if (weights.q_norm) backend_.norm(q, weights.q_norm, q);
   if (weights.k_norm) backend_.norm(k, weights.k_norm, k);
-  backend_.qkv_to_cache(q, k, v, weights.qkv, table_of(layer.attention.rope), geometry_.layers[index]);
+  backend_.qkv_to_cache(step, q, k, v, weights.qkv, table_of(layer.attention.rope), geometry_.layers[index]);
 }
 
 // What down_proj makes the feed-forward's contribution of; or, with experts, nothing: their contribution is

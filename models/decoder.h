@@ -16,16 +16,6 @@ inline Matrix f32(const Buffer& buffer, int64_t rows, int64_t cols) {
   return {buffer.data(), DType::kF32, rows, cols};
 }
 
-// One forward pass: the new tokens of all its sequences, one sequence after the other.
-struct Step {
-  std::vector<int32_t> tokens;                  // ids in [0, vocab_size)
-  std::vector<StepSequence> sequences;          // with room in their pages for the new positions
-  std::vector<SequenceRope> frequencies;        // of each sequence; what its cached keys are rotated with
-  std::vector<SequenceRope> local_frequencies;  // likewise, of layers with ModelSpec::local_rope
-
-  void clear();
-};
-
 // The forward pass of a decoder, as its ModelSpec describes it, over a backend. Owns the activations.
 class Decoder {
  public:
@@ -42,9 +32,12 @@ class Decoder {
   // (latent_attention.cpp). Heads are made by as many at a time as fit; where one does not, none is made.
   void set_latent_workspace(int64_t bytes) { latent_workspace_ = bytes; }
 
-  // Runs a step's tokens through every layer, writing their keys and values into the sequences' pages.
-  // Returns the final hidden states after the last norm, f32 [tokens, hidden], valid until the next call.
-  Matrix forward(const Step& step);
+  // Runs a step's tokens (ids in [0, vocab_size)) through every layer, writing their keys and values into the
+  // sequences' pages, which have room for the new positions. ropes: the frequencies of each sequence, which
+  // its cached keys are rotated with; local_ropes: likewise, of layers with ModelSpec::local_rope. Returns
+  // the final hidden states after the last norm, f32 [tokens, hidden], valid until the next call.
+  Matrix forward(const Step& step, std::span<const SequenceRope> ropes,
+                 std::span<const SequenceRope> local_ropes);
 
   // Logits of some rows of forward()'s result: f32 [rows, vocab], valid until the next call.
   Matrix logits(const Matrix& hidden_rows);
@@ -84,11 +77,12 @@ class Decoder {
   void add_to_residual(const Contribution& from, const Norm& post_norm, const Norm& next_norm,
                        const Matrix& next);
   Matrix attention_block(size_t index, const Matrix& in, const Step& step);
-  void project(size_t index, const Matrix& in, const Matrix& q, const Matrix& k, const Matrix& v);
+  void project(size_t index, const Step& step, const Matrix& in, const Matrix& q, const Matrix& k,
+               const Matrix& v);
   Matrix attend(size_t index, const Matrix& q, const AttentionParams& params, const Step& step);
   // Latent attention (latent_attention.cpp).
   void latent_query(size_t index, const Matrix& in, const Matrix& q, bool absorbed);
-  void latent_to_cache(size_t index, const Matrix& in, const Matrix& k);
+  void latent_to_cache(size_t index, const Step& step, const Matrix& in, const Matrix& k);
   Matrix latent_values(size_t index, const Matrix& attended);
   bool heads_are_cheaper(size_t index, const Step& step) const;
   Matrix attend_by_head(size_t index, const Matrix& q, const AttentionParams& params, const Step& step);

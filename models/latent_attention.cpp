@@ -75,7 +75,7 @@ void Decoder::latent_query(size_t index, const Matrix& in, const Matrix& q, bool
 }
 
 // The tokens' rows to the cache.
-void Decoder::latent_to_cache(size_t index, const Matrix& in, const Matrix& k) {
+void Decoder::latent_to_cache(size_t index, const Step& step, const Matrix& in, const Matrix& k) {
   const AttentionSpec& spec = spec_.layers[index].attention;
   const LatentSpec& latent = spec.latent;
   const LatentWeights& weights = weights_.layers[index].latent;
@@ -83,7 +83,7 @@ void Decoder::latent_to_cache(size_t index, const Matrix& in, const Matrix& k) {
   backend_.matmul(in, weights.kv_a_rope, {}, compute_, k.column_range(0, latent.rope_dim));
   backend_.matmul(in, weights.kv_a, {}, compute_, row);
   backend_.norm(row, weights.kv_a_norm, row);
-  backend_.qkv_to_cache({}, k, {}, {}, table_of(spec.rope), geometry_.layers[index]);
+  backend_.qkv_to_cache(step, {}, k, {}, {}, table_of(spec.rope), geometry_.layers[index]);
 }
 
 // What absorbed attention gives, a sum of cached rows for each head, as the heads' values.
@@ -156,7 +156,7 @@ void Decoder::make_room(size_t index, const Step& step) {
     made_.tables.push_back(static_cast<std::byte*>(made_.pages.data()) +
                            page * static_cast<int64_t>(made_.geometry.page_bytes));
   }
-  made_.sequences = step.sequences;
+  made_.sequences.assign(step.sequences.begin(), step.sequences.end());
   void* const* table = made_.tables.data();
   for (StepSequence& sequence : made_.sequences) {
     sequence.pages = table;
@@ -182,17 +182,16 @@ void Decoder::make_heads(size_t index, int64_t first_head, const Step& step) {
                    v = f32(made_.v, count, cols);
       const Matrix k_heads = by_head(k, n_heads);
       const Routing routing = head_routing(made_.head_ids, count, n_heads);
-      const StepSequence from{first, count, step.sequences[s].pages},
-          to{first, count, made_.sequences[s].pages};
-      backend_.begin_step({&from, 1});
-      backend_.keys_from_cache(cache, latent.rope_dim, rows);
-      backend_.keys_from_cache(cache, 0, k_heads.column_range(0, latent.rope_dim));
+      const StepSequence cached{first, count, step.sequences[s].pages},
+          made{first, count, made_.sequences[s].pages};
+      const Step from{.sequences = {&cached, 1}}, to{.sequences = {&made, 1}};
+      backend_.keys_from_cache(from, cache, latent.rope_dim, rows);
+      backend_.keys_from_cache(from, cache, 0, k_heads.column_range(0, latent.rope_dim));
       backend_.expert_matmul(rows, some(weights.k_up), routing, compute_,
                              k_heads.column_range(latent.rope_dim, latent.nope_dim));
       backend_.expert_matmul(rows, some(weights.v_up), routing, compute_,
                              by_head(v, n_heads).column_range(0, latent.v_dim));
-      backend_.begin_step({&to, 1});
-      backend_.qkv_to_cache({}, k, v, {}, table_of(LayerRope::kNone), made_.geometry.layers[0]);
+      backend_.qkv_to_cache(to, {}, k, v, {}, table_of(LayerRope::kNone), made_.geometry.layers[0]);
     }
   }
 }
@@ -208,12 +207,11 @@ Matrix Decoder::attend_by_head(size_t index, const Matrix& q, const AttentionPar
   some.n_heads = made_.n_heads;
   for (int64_t head = 0; head < spec.n_heads; head += made_.n_heads) {
     make_heads(index, head, step);
-    backend_.begin_step(made_.sequences);
-    backend_.attention(q.column_range(head * head_dim, made_.n_heads * head_dim), table_of(spec.rope),
+    backend_.attention({.sequences = made_.sequences},
+                       q.column_range(head * head_dim, made_.n_heads * head_dim), table_of(spec.rope),
                        made_.geometry.layers[0], some,
                        values.column_range(head * v_dim, made_.n_heads * v_dim));
   }
-  backend_.begin_step(step.sequences);
   return values;
 }
 

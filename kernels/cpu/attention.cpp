@@ -241,13 +241,13 @@ void make_plan(const Call& call, std::span<const StepSequence> step, int threads
 
 }  // namespace
 
-void CpuBackend::attention(const Matrix& q, const RopeTable& rope, const KvLayer& layer,
+void CpuBackend::attention(const Step& step, const Matrix& q, const RopeTable& rope, const KvLayer& layer,
                            const AttentionParams& params, const Matrix& out) {
   const Call call{q, rope, layer, params, out};
   static thread_local Plan kept;  // a decode step allocates nothing
   Plan& plan = kept;              // this thread's, for the whole team
-  make_plan(call, step_, threads_, plan);
-  for (const StepSequence& sequence : step_) {
+  make_plan(call, step.sequences, threads_, plan);
+  for (const StepSequence& sequence : step.sequences) {
     if (sequence.n_tokens > 0)
       ++(takes_blocks(call, sequence) ? paths_.attention_block : paths_.attention_stream);
   }

@@ -53,13 +53,12 @@ class CpuBackend final : public Backend {
   void matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
               const Matrix& out) override;
   void project(const Matrix& x, std::span<const Product> products, DType compute) override;
-  void begin_step(std::span<const StepSequence> sequences) override { step_ = sequences; }
-  void rope_table(std::span<const SequenceRope> ropes, const RopeTable& table) override;
-  void qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& epilogue,
-                    const RopeTable& rope, const KvLayer& layer) override;
-  void keys_from_cache(const KvLayer& layer, int64_t first, const Matrix& out) override;
-  void attention(const Matrix& q, const RopeTable& rope, const KvLayer& layer, const AttentionParams& params,
-                 const Matrix& out) override;
+  void rope_table(const Step& step, std::span<const SequenceRope> ropes, const RopeTable& table) override;
+  void qkv_to_cache(const Step& step, const Matrix& q, const Matrix& k, const Matrix& v,
+                    const QkvEpilogue& epilogue, const RopeTable& rope, const KvLayer& layer) override;
+  void keys_from_cache(const Step& step, const KvLayer& layer, int64_t first, const Matrix& out) override;
+  void attention(const Step& step, const Matrix& q, const RopeTable& rope, const KvLayer& layer,
+                 const AttentionParams& params, const Matrix& out) override;
   void rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
                      bool interleaved) override;
   void glu(const Matrix& gate, const Matrix& up, Activation activation, const Matrix& out) override;
@@ -82,7 +81,6 @@ class CpuBackend final : public Backend {
 
   int threads_;
   CpuPaths paths_;
-  std::span<const StepSequence> step_;
   Buffer scratch_;                  // grows to the largest op's needs, then stays
   std::vector<RopeAngles> angles_;  // one per sequence
   ExpertRows expert_rows_;

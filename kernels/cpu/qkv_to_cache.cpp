@@ -100,29 +100,29 @@ namespace lariat {
 HWY_EXPORT(QkvToken);
 HWY_EXPORT(LoadKey);
 
-void CpuBackend::qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& epilogue,
-                              const RopeTable& rope, const KvLayer& layer) {
+void CpuBackend::qkv_to_cache(const Step& step, const Matrix& q, const Matrix& k, const Matrix& v,
+                              const QkvEpilogue& epilogue, const RopeTable& rope, const KvLayer& layer) {
   for_ranges(threads_, k.rows, row_grain(q.cols + k.cols + v.cols), [&](int64_t first, int64_t last) {
-    for_sequences(step_, first, last, [&](size_t s, int64_t row, int64_t position, int64_t count) {
+    for_sequences(step.sequences, first, last, [&](size_t s, int64_t row, int64_t position, int64_t count) {
       for (int64_t i = 0; i < count; ++i) {
         HWY_DYNAMIC_DISPATCH(QkvToken)
-        (q, k, v, epilogue, rope, layer, step_[s].pages, row + i, position + i);
+        (q, k, v, epilogue, rope, layer, step.sequences[s].pages, row + i, position + i);
       }
     });
   });
 }
 
-void CpuBackend::keys_from_cache(const KvLayer& layer, int64_t first, const Matrix& out) {
+void CpuBackend::keys_from_cache(const Step& step, const KvLayer& layer, int64_t first, const Matrix& out) {
   int64_t tokens = 0;
-  for (const StepSequence& sequence : step_) tokens += sequence.n_tokens;
+  for (const StepSequence& sequence : step.sequences) tokens += sequence.n_tokens;
   if (tokens == 0) return;
   const int64_t copies = out.rows / tokens;
   for_ranges(threads_, tokens, row_grain(copies * out.cols), [&](int64_t begin, int64_t end) {
-    for_sequences(step_, begin, end, [&](size_t s, int64_t row, int64_t position, int64_t count) {
+    for_sequences(step.sequences, begin, end, [&](size_t s, int64_t row, int64_t position, int64_t count) {
       for (int64_t i = 0; i < count; ++i) {
         HWY_DYNAMIC_DISPATCH(LoadKey)
-        (layer, step_[s].pages[(position + i) / kKvPage], position + i, first, out, (row + i) * copies,
-         copies);
+        (layer, step.sequences[s].pages[(position + i) / kKvPage], position + i, first, out,
+         (row + i) * copies, copies);
       }
     });
   });

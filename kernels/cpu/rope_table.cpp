@@ -122,24 +122,26 @@ void fill_multi_axis(std::span<const double> freq, const int32_t* positions, std
   }
 }
 
-void CpuBackend::rope_table(std::span<const SequenceRope> ropes, const RopeTable& table) {
+void CpuBackend::rope_table(const Step& step, std::span<const SequenceRope> ropes, const RopeTable& table) {
   const int64_t pairs = table.cos.cols;
   if (angles_.size() < ropes.size()) angles_.resize(ropes.size());
   for (size_t s = 0; s < ropes.size(); ++s) {
-    if (step_[s].n_tokens > 0 && pairs > 0 && ropes[s].positions.empty())
-      angles_[s].prepare(ropes[s].inv_freq, step_[s].first_position, step_[s].n_tokens);
+    const StepSequence& sequence = step.sequences[s];
+    if (sequence.n_tokens > 0 && pairs > 0 && ropes[s].positions.empty())
+      angles_[s].prepare(ropes[s].inv_freq, sequence.first_position, sequence.n_tokens);
   }
   const int64_t work_size = RopeAngles::kWork * pairs;
   auto* work = static_cast<double*>(scratch(static_cast<size_t>(threads_ * work_size) * sizeof(double)));
   for_ranges(threads_, table.cos.rows, row_grain(pairs), [&](int64_t first, int64_t last) {
-    for_sequences(step_, first, last, [&](size_t s, int64_t row, int64_t position, int64_t count) {
+    for_sequences(step.sequences, first, last, [&](size_t s, int64_t row, int64_t position, int64_t count) {
       for (int64_t i = 0; i < count; ++i) *table.q_scale.f32(row + i) = ropes[s].q_scale_at(position + i);
       if (pairs == 0) return;  // a model without RoPE
       const Matrix cos = table.cos.row_range(row, count), sin = table.sin.row_range(row, count);
       if (ropes[s].positions.empty()) {
         angles_[s].fill(position, cos, sin, work + omp_get_thread_num() * work_size);
       } else {
-        const int32_t* positions = ropes[s].positions.data() + 3 * (position - step_[s].first_position);
+        const int32_t* positions =
+            ropes[s].positions.data() + 3 * (position - step.sequences[s].first_position);
         fill_multi_axis(ropes[s].inv_freq, positions, ropes[s].axes, cos, sin);
       }
     });

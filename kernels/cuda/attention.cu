@@ -39,7 +39,7 @@ __global__ void merge_kernel(const __grid_constant__ Attention a) {
 }
 
 Attention describe(const Matrix& q, const RopeTable& rope, const KvLayer& layer,
-                   const AttentionParams& params, const Step& step, const Matrix& out) {
+                   const AttentionParams& params, const DeviceStep& step, const Matrix& out) {
   Attention a = zeroed<Attention>();
   a.q = typed<float>(q);
   a.q_stride = q.stride;
@@ -83,11 +83,12 @@ const AttentionKernel& attention_kernel(const Attention& a, const AttentionPlan&
 
 }  // namespace
 
-void CudaBackend::attention(const Matrix& q, const RopeTable& rope, const KvLayer& layer,
+void CudaBackend::attention(const Step& step, const Matrix& q, const RopeTable& rope, const KvLayer& layer,
                             const AttentionParams& params, const Matrix& out) {
   if (q.rows == 0) return;
-  Attention a = describe(q, rope, layer, params, on_device(step_), out);
-  AttentionPlan plan = {step_.count, step_.longest, step_.planned_length, device_.multiprocessors};
+  const SequenceTables& tables = enter(step);
+  Attention a = describe(q, rope, layer, params, on_device(tables), out);
+  AttentionPlan plan = {tables.count, tables.longest, tables.planned_length, device_.multiprocessors};
   if (a.window > 0) plan.keys = std::min(plan.keys, a.window + plan.tokens - 1);
 
   const bool tensor_cores =

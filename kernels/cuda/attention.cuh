@@ -24,7 +24,7 @@ struct Attention {
   const float *cos, *sin, *q_scale;
   void* out;  // f32 or bf16
   int64_t q_stride, cos_stride, sin_stride, q_scale_stride, out_stride;
-  Step step;
+  DeviceStep step;
   int64_t k_offset, v_offset;  // in a page
   int64_t n_rows, window;
   float* partial;

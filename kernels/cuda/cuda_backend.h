@@ -10,7 +10,7 @@
 namespace lariat {
 
 namespace cuda {
-struct Step;
+struct DeviceStep;
 // Whether attention over such a cache runs on tensor cores: 16-bit keys and values of a head size that fits.
 bool tensor_cores_support(DType k_dtype, DType v_dtype, int64_t head_dim);
 }  // namespace cuda
@@ -61,13 +61,12 @@ class CudaBackend final : public Backend {
   // to bf16, which halves what the activation reads of them.
   void gated(const Matrix& x, const Product& gate, const Product& up, Activation activation, DType compute,
              const Matrix& out) override;
-  void begin_step(std::span<const StepSequence> sequences) override;
-  void rope_table(std::span<const SequenceRope> ropes, const RopeTable& table) override;
-  void qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& epilogue,
-                    const RopeTable& rope, const KvLayer& layer) override;
-  void keys_from_cache(const KvLayer& layer, int64_t first, const Matrix& out) override;
-  void attention(const Matrix& q, const RopeTable& rope, const KvLayer& layer, const AttentionParams& params,
-                 const Matrix& out) override;
+  void rope_table(const Step& step, std::span<const SequenceRope> ropes, const RopeTable& table) override;
+  void qkv_to_cache(const Step& step, const Matrix& q, const Matrix& k, const Matrix& v,
+                    const QkvEpilogue& epilogue, const RopeTable& rope, const KvLayer& layer) override;
+  void keys_from_cache(const Step& step, const KvLayer& layer, int64_t first, const Matrix& out) override;
+  void attention(const Step& step, const Matrix& q, const RopeTable& rope, const KvLayer& layer,
+                 const AttentionParams& params, const Matrix& out) override;
   void rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
                      bool interleaved) override;
   void glu(const Matrix& gate, const Matrix& up, Activation activation, const Matrix& out) override;
@@ -101,21 +100,23 @@ class CudaBackend final : public Backend {
   void send(Mirror& mirror, size_t at, const void* words, size_t count);
   void reserve(Mirror& mirror, size_t words);
 
-  // Sequences of an op on the device: positions and lengths, page tables, RoPE frequencies.
+  // Sequences of an op on the device: positions and lengths, and page tables.
   struct SequenceTables {
-    Mirror sequences;    // [count] cuda::Sequence
-    Mirror pages;        // [count][pitch]
-    Mirror frequencies;  // doubles, rows as the op needs them
-    // Taken by the tables of this step so far: a model's second one stands behind its first, so that neither
-    // is sent again at every step.
-    size_t frequency_words = 0;
+    Mirror sequences;  // [count] cuda::Sequence
+    Mirror pages;      // [count][pitch]
     int64_t count = 0, pitch = 0;
     int64_t rows = 0;            // new tokens of all sequences
     int64_t longest = 0;         // new tokens of the sequence that has most of them
     int64_t planned_length = 0;  // what launches plan for: no sequence is longer with its new tokens
   };
   void send_sequences(SequenceTables& tables, std::span<const StepSequence> sequences);
-  static cuda::Step on_device(const SequenceTables& tables);
+  // The tables of the step that an op is asked for. Nothing is sent, and what is collected goes on being
+  // collected, where the op before had the same step.
+  const SequenceTables& enter(const Step& step);
+  static cuda::DeviceStep on_device(const SequenceTables& tables);
+  // Where on the device the frequencies of a RoPE table are. A model has two tables at most, whose words
+  // hardly change from step to step: each stays in a mirror of its own.
+  const double* send_frequencies(std::span<const double> words);
 
   // Sends host memory through two pinned buffers in turn, so that filling one overlaps sending the other.
   // The host memory is free again on return, the copy done in the stream's order.
@@ -173,11 +174,13 @@ class CudaBackend final : public Backend {
   size_t next_pinned_ = 0;
   Pinned drawn_ids_;  // what is in drawn_, on the host
   std::array<Buffer, static_cast<size_t>(Scratch::kCount)> scratch_;
-  std::span<const StepSequence> begun_;  // by begin_step
-  SequenceTables step_;                  // the same on the device
-  SequenceTables rotations_;             // of rerotate_keys
-  Buffer finished_blocks_;               // Attention::finished, for as many tiles as it splits
-  Buffer drawn_;                         // the ids that sample_ahead drew last
+  SequenceTables step_;                // of the last op that was asked for with a step
+  std::array<Mirror, 2> frequencies_;  // of rope_table: doubles
+  size_t last_frequencies_ = 0;        // which of them was needed last
+  SequenceTables rotations_;           // of rerotate_keys
+  Mirror rotation_words_;              // doubles
+  Buffer finished_blocks_;             // Attention::finished, for as many tiles as it splits
+  Buffer drawn_;                       // the ids that sample_ahead drew last
 };
 
 }  // namespace lariat

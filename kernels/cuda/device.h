@@ -221,7 +221,7 @@ struct StepRow {
 
 // Positions, lengths and page tables lie in device memory and no kernel takes one of them as an argument: the
 // same launch serves every step, which is what makes it worth recording.
-struct Step {
+struct DeviceStep {
   const Sequence* sequences;  // [count], in the order of their rows
   void* const* page_tables;   // [count][pitch]
   int64_t pitch, count;

@@ -13,7 +13,7 @@
 // A decode step is a hundred small launches whose queueing costs more than they take. The launches of the ops
 // that make up a layer are therefore collected first. When the same list comes a second time in a row, it is
 // recorded as a CUDA graph, and queued as one from then on. What changes at every step lies in device memory
-// (cuda::Step), so a list says all there is to know: kernels, grids and arguments.
+// (DeviceStep), so a list says all there is to know: kernels, grids and arguments.
 //
 // Launches of a list start early (Start) but for its first, which all before the list are done for. So what
 // no launch of the list writes, weights above all, its kernels may read before they wait for those before

@@ -26,7 +26,7 @@ struct QkvArgs {
   int64_t cos_stride, sin_stride;
   int rotary_dim;
   bool interleaved;
-  Step step;
+  DeviceStep step;
   int64_t k_offset, v_offset;  // in a page
   DType k_dtype, v_dtype;
   int head_dim;
@@ -140,7 +140,7 @@ __global__ void qkv_to_cache_kernel(const __grid_constant__ QkvArgs a) {
 }
 
 struct KeyArgs {
-  Step step;
+  DeviceStep step;
   int64_t k_offset, out_stride, n_rows;
   float* out;
   DType k_dtype;
@@ -173,8 +173,8 @@ void describe(const Matrix& x, int64_t head_dim, const Matrix& bias, const Matri
 
 }  // namespace
 
-void CudaBackend::qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& epilogue,
-                               const RopeTable& rope, const KvLayer& layer) {
+void CudaBackend::qkv_to_cache(const Step& step, const Matrix& q, const Matrix& k, const Matrix& v,
+                               const QkvEpilogue& epilogue, const RopeTable& rope, const KvLayer& layer) {
   if (k.rows == 0) return;
   QkvArgs a = zeroed<QkvArgs>();
   describe(q, layer.head_dim, epilogue.q_bias, epilogue.q_norm, a.q);
@@ -189,7 +189,7 @@ void CudaBackend::qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v
   a.sin_stride = rope.sin.stride;
   a.rotary_dim = static_cast<int>(rope.rotary_dim);
   a.interleaved = rope.interleaved;
-  a.step = on_device(step_);
+  a.step = on_device(enter(step));
   a.k_offset = static_cast<int64_t>(layer.k_offset);
   a.v_offset = static_cast<int64_t>(layer.v_offset);
   a.k_dtype = layer.k_dtype;
@@ -202,10 +202,11 @@ void CudaBackend::qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v
          shared_bytes, queue_, a);
 }
 
-void CudaBackend::keys_from_cache(const KvLayer& layer, int64_t first, const Matrix& out) {
-  if (step_.rows == 0) return;
+void CudaBackend::keys_from_cache(const Step& step, const KvLayer& layer, int64_t first, const Matrix& out) {
+  const SequenceTables& tables = enter(step);
+  if (tables.rows == 0) return;
   KeyArgs a = zeroed<KeyArgs>();
-  a.step = on_device(step_);
+  a.step = on_device(tables);
   a.k_offset = static_cast<int64_t>(layer.k_offset);
   a.k_dtype = layer.k_dtype;
   a.head_dim = static_cast<int>(layer.head_dim);
@@ -213,8 +214,8 @@ void CudaBackend::keys_from_cache(const KvLayer& layer, int64_t first, const Mat
   a.out = typed<float>(out);
   a.out_stride = out.stride;
   a.cols = static_cast<int>(out.cols);
-  a.n_rows = step_.rows;
-  a.copies = static_cast<int>(out.rows / step_.rows);
+  a.n_rows = tables.rows;
+  a.copies = static_cast<int>(out.rows / tables.rows);
   launch(keys_from_cache_kernel, dim3(to_unsigned(ceil_div<int64_t>(a.n_rows, kWarps))),
          dim3(kWarps * kWarpSize), 0, queue_, a);
 }

@@ -14,7 +14,7 @@ constexpr unsigned kThreads = 128;
 using KeyOffsets = ByValue<int64_t, kLayersPerLaunch>;  // of each layer's keys in a page
 
 struct Rotation {
-  Step step;            // a sequence's n_tokens are its cached positions
+  DeviceStep step;      // a sequence's n_tokens are its cached positions
   const double* delta;  // [sequences][pairs]
   AxisPositions axes;
   int n_layers, n_heads, head_dim, pairs;
@@ -121,9 +121,9 @@ void CudaBackend::rerotate_keys(std::span<const KeyRotation> sequences, std::spa
   const bool multi_axis =
       append_axis_positions(std::span<const KeyRotation>(kept), cached, static_cast<size_t>(pairs), delta);
   send_sequences(rotations_, cached);
-  reserve(rotations_.frequencies, delta.size());
-  send(rotations_.frequencies, 0, delta.data(), delta.size());
-  const auto* words = static_cast<const double*>(rotations_.frequencies.device.data());
+  reserve(rotation_words_, delta.size());
+  send(rotation_words_, 0, delta.data(), delta.size());
+  const auto* words = static_cast<const double*>(rotation_words_.device.data());
   const AxisPositions axes =
       multi_axis ? AxisPositions{words + n_deltas, words + 2 * n_deltas} : AxisPositions{};
   for (size_t first = 0; first < layers.size();) {

@@ -16,8 +16,8 @@ constexpr int64_t kScaleWords = 3;  // q_scale, log_beta, log_ctx of the sequenc
 
 // frequencies: [sequences][pairs + kScaleWords].
 // One thread per (row, pair). Bound by double arithmetic; a table serves every layer of a step.
-__global__ void rope_table_kernel(Step step, int64_t n_rows, const double* frequencies, AxisPositions axes,
-                                  int64_t pairs, Rows rows) {
+__global__ void rope_table_kernel(DeviceStep step, int64_t n_rows, const double* frequencies,
+                                  AxisPositions axes, int64_t pairs, Rows rows) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const int64_t row = i / pairs, pair = i % pairs;
   if (row >= n_rows) return;
@@ -41,10 +41,11 @@ __global__ void rope_table_kernel(Step step, int64_t n_rows, const double* frequ
 
 }  // namespace
 
-void CudaBackend::rope_table(std::span<const SequenceRope> ropes, const RopeTable& table) {
+void CudaBackend::rope_table(const Step& step, std::span<const SequenceRope> ropes, const RopeTable& table) {
   constexpr unsigned kThreads = 128;
   const int64_t pairs = table.rotary_dim / 2;
-  if (step_.rows * pairs == 0) return;
+  const SequenceTables& tables = enter(step);
+  if (tables.rows * pairs == 0) return;
   std::vector<double> frequencies;
   for (const SequenceRope& rope : ropes) {
     frequencies.insert(frequencies.end(), rope.inv_freq.begin(), rope.inv_freq.end());
@@ -52,14 +53,10 @@ void CudaBackend::rope_table(std::span<const SequenceRope> ropes, const RopeTabl
                        {static_cast<double>(rope.q_scale), rope.log_beta, static_cast<double>(rope.log_ctx)});
   }
   const size_t axes_at = frequencies.size(), n_axes = ropes.size() * static_cast<size_t>(pairs);
-  const bool axes = append_axis_positions(ropes, begun_, static_cast<size_t>(pairs), frequencies);
-  const size_t at = step_.frequency_words;
-  step_.frequency_words += frequencies.size();
-  reserve(step_.frequencies, step_.frequency_words);
-  send(step_.frequencies, at, frequencies.data(), frequencies.size());
-  const double* words = static_cast<const double*>(step_.frequencies.device.data()) + at;
-  launch(rope_table_kernel, dim3(to_unsigned(ceil_div<int64_t>(step_.rows * pairs, kThreads))),
-         dim3(kThreads), 0, stream(), on_device(step_), step_.rows, words,
+  const bool axes = append_axis_positions(ropes, step.sequences, static_cast<size_t>(pairs), frequencies);
+  const double* words = send_frequencies(frequencies);
+  launch(rope_table_kernel, dim3(to_unsigned(ceil_div<int64_t>(tables.rows * pairs, kThreads))),
+         dim3(kThreads), 0, stream(), on_device(tables), tables.rows, words,
          axes ? AxisPositions{words + axes_at, words + axes_at + n_axes} : AxisPositions{}, pairs,
          Rows{typed<float>(table.cos), typed<float>(table.sin), typed<float>(table.q_scale), table.cos.stride,
               table.sin.stride, table.q_scale.stride});

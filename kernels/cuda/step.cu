@@ -78,16 +78,28 @@ void CudaBackend::send_sequences(SequenceTables& tables, std::span<const StepSeq
   }
 }
 
-Step CudaBackend::on_device(const SequenceTables& tables) {
+DeviceStep CudaBackend::on_device(const SequenceTables& tables) {
   return {static_cast<const Sequence*>(tables.sequences.device.data()),
           static_cast<void* const*>(tables.pages.device.data()), tables.pitch, tables.count};
 }
 
-void CudaBackend::begin_step(std::span<const StepSequence> sequences) {
-  queue_.flush();  // the launches of the step before, also where nothing has to be sent
-  begun_ = sequences;
-  send_sequences(step_, sequences);
-  step_.frequency_words = 0;
+const CudaBackend::SequenceTables& CudaBackend::enter(const Step& step) {
+  send_sequences(step_, step.sequences);
+  return step_;
+}
+
+const double* CudaBackend::send_frequencies(std::span<const double> words) {
+  const auto holds = [&](const Mirror& mirror) {
+    return mirror.host.size() >= words.size() &&
+           std::memcmp(mirror.host.data(), words.data(), words.size_bytes()) == 0;
+  };
+  if (!holds(frequencies_[last_frequencies_])) last_frequencies_ = 1 - last_frequencies_;
+  Mirror& mirror = frequencies_[last_frequencies_];
+  if (!holds(mirror)) {
+    reserve(mirror, words.size());
+    send(mirror, 0, words.data(), words.size());
+  }
+  return static_cast<const double*>(mirror.device.data());
 }
 
 }  // namespace lariat

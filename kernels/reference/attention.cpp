@@ -65,12 +65,12 @@ void attend(std::span<const double> query, const StepSequence& sequence, int64_t
 
 }  // namespace
 
-void ReferenceBackend::attention(const Matrix& q, const RopeTable& rope, const KvLayer& layer,
-                                 const AttentionParams& params, const Matrix& out) {
+void ReferenceBackend::attention(const Step& step, const Matrix& q, const RopeTable& rope,
+                                 const KvLayer& layer, const AttentionParams& params, const Matrix& out) {
   const int64_t head_dim = layer.head_dim, value_dim = out.cols / params.n_heads;
   std::vector<double> sums(static_cast<size_t>(value_dim));
   int64_t row = 0;
-  for (const StepSequence& sequence : step_) {
+  for (const StepSequence& sequence : step.sequences) {
     for (int64_t i = 0; i < sequence.n_tokens; ++i, ++row) {
       for (int64_t head = 0; head < params.n_heads; ++head) {
         attend(rotated_query(q, row, head, head_dim, rope), sequence, sequence.first_position + i, layer,

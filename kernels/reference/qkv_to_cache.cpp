@@ -23,12 +23,12 @@ std::vector<double> prepared_head(const Matrix& x, int64_t token, int64_t head, 
 
 }  // namespace
 
-void ReferenceBackend::qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v,
+void ReferenceBackend::qkv_to_cache(const Step& step, const Matrix& q, const Matrix& k, const Matrix& v,
                                     const QkvEpilogue& epilogue, const RopeTable& rope,
                                     const KvLayer& layer) {
   const int64_t head_dim = layer.head_dim;
   int64_t row = 0;
-  for (const StepSequence& sequence : step_) {
+  for (const StepSequence& sequence : step.sequences) {
     for (int64_t i = 0; i < sequence.n_tokens; ++i, ++row) {
       for (int64_t head = 0; head < q.cols / head_dim; ++head) {
         const auto values = prepared_head(q, row, head, head_dim, epilogue.q_bias, epilogue.q_norm, epilogue);
@@ -58,10 +58,11 @@ void ReferenceBackend::qkv_to_cache(const Matrix& q, const Matrix& k, const Matr
   }
 }
 
-void ReferenceBackend::keys_from_cache(const KvLayer& layer, int64_t first, const Matrix& out) {
+void ReferenceBackend::keys_from_cache(const Step& step, const KvLayer& layer, int64_t first,
+                                       const Matrix& out) {
   int64_t tokens = 0, token = 0;
-  for (const StepSequence& sequence : step_) tokens += sequence.n_tokens;
-  for (const StepSequence& sequence : step_) {
+  for (const StepSequence& sequence : step.sequences) tokens += sequence.n_tokens;
+  for (const StepSequence& sequence : step.sequences) {
     for (int64_t i = 0; i < sequence.n_tokens; ++i, ++token) {
       const int64_t position = sequence.first_position + i, copies = out.rows / tokens;
       const void* keys = layer.keys(sequence.pages[position / kKvPage]);

@@ -26,13 +26,12 @@ class ReferenceBackend final : public Backend {
                 const Matrix& out) override;
   void matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
               const Matrix& out) override;
-  void begin_step(std::span<const StepSequence> sequences) override { step_ = sequences; }
-  void rope_table(std::span<const SequenceRope> ropes, const RopeTable& table) override;
-  void qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& epilogue,
-                    const RopeTable& rope, const KvLayer& layer) override;
-  void keys_from_cache(const KvLayer& layer, int64_t first, const Matrix& out) override;
-  void attention(const Matrix& q, const RopeTable& rope, const KvLayer& layer, const AttentionParams& params,
-                 const Matrix& out) override;
+  void rope_table(const Step& step, std::span<const SequenceRope> ropes, const RopeTable& table) override;
+  void qkv_to_cache(const Step& step, const Matrix& q, const Matrix& k, const Matrix& v,
+                    const QkvEpilogue& epilogue, const RopeTable& rope, const KvLayer& layer) override;
+  void keys_from_cache(const Step& step, const KvLayer& layer, int64_t first, const Matrix& out) override;
+  void attention(const Step& step, const Matrix& q, const RopeTable& rope, const KvLayer& layer,
+                 const AttentionParams& params, const Matrix& out) override;
   void rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
                      bool interleaved) override;
   void glu(const Matrix& gate, const Matrix& up, Activation activation, const Matrix& out) override;
@@ -47,7 +46,6 @@ class ReferenceBackend final : public Backend {
   void token_nll(const Matrix& logits, std::span<const int32_t> targets, std::span<double> nll) override;
 
  private:
-  std::span<const StepSequence> step_;
 };
 
 }  // namespace lariat

@@ -26,22 +26,24 @@ void rerotate_key(void* keys, const KvLayer& layer, int64_t head, int64_t positi
 
 }  // namespace
 
-void ReferenceBackend::rope_table(std::span<const SequenceRope> ropes, const RopeTable& table) {
+void ReferenceBackend::rope_table(const Step& step, std::span<const SequenceRope> ropes,
+                                  const RopeTable& table) {
   int64_t row = 0;
-  for (size_t s = 0; s < step_.size(); ++s) {
-    for (int64_t i = 0; i < step_[s].n_tokens; ++i, ++row) {
-      for (size_t j = 0; j < ropes[s].inv_freq.size(); ++j) {
-        const SequenceRope& rope = ropes[s];
+  for (size_t s = 0; s < step.sequences.size(); ++s) {
+    const StepSequence& sequence = step.sequences[s];
+    const SequenceRope& rope = ropes[s];
+    for (int64_t i = 0; i < sequence.n_tokens; ++i, ++row) {
+      for (size_t j = 0; j < rope.inv_freq.size(); ++j) {
         const int64_t position = rope.positions.empty()
-                                     ? step_[s].first_position + i
+                                     ? sequence.first_position + i
                                      : rope.positions[static_cast<size_t>(3 * i + rope.axes[j])];
         const double angle = static_cast<double>(position) * rope.inv_freq[j];
         reference::put(table.cos, row, static_cast<int64_t>(j), std::cos(angle));
         reference::put(table.sin, row, static_cast<int64_t>(j), std::sin(angle));
       }
-      const int64_t lengths = (step_[s].first_position + i) / ropes[s].log_ctx;
-      const double growth = ropes[s].log_beta * std::log1p(static_cast<double>(lengths));
-      reference::put(table.q_scale, row, 0, ropes[s].q_scale * (1.0 + growth));
+      const int64_t lengths = (sequence.first_position + i) / rope.log_ctx;
+      const double growth = rope.log_beta * std::log1p(static_cast<double>(lengths));
+      reference::put(table.q_scale, row, 0, rope.q_scale * (1.0 + growth));
     }
   }
 }

@@ -45,10 +45,10 @@ void attend(benchmark::State& state, const HeadShape& shape, int64_t n, int64_t 
   const Tensor q(gpu(), Rng(2).normals(n * cols), n, cols), out(gpu(), n, cols);
   const Rope rope(gpu(), depth, n, frequencies(shape.dim), false);
   const AttentionParams params{shape.heads, 1.0F / std::sqrt(static_cast<float>(shape.dim)), 0};
-  const StepSequence step{depth, n, cache.pages()};
-  gpu().begin_step({&step, 1});
+  const StepSequence sequence{depth, n, cache.pages()};
+  const Step step{.sequences = {&sequence, 1}};
   repeat(state, work, unit,
-         [&] { gpu().attention(q.view(), rope.table, cache.layer(), params, out.view()); });
+         [&] { gpu().attention(step, q.view(), rope.table, cache.layer(), params, out.view()); });
 }
 
 // One token over `depth` cached ones: K and V are read once.

@@ -19,19 +19,19 @@ constexpr AttentionParams kShape{.n_heads = kHeads, .scale = 0.125F, .slopes = {
 void attend(benchmark::State& state, int64_t n, int64_t depth, size_t sequences = 1, int64_t n_layers = 1) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
   std::vector<NoiseCache> caches;
-  std::vector<StepSequence> step;
+  std::vector<StepSequence> parts;
   for (size_t s = 0; s < sequences; ++s) {
     caches.emplace_back(cpu, depth + n, kKvHeads, kHeadDim, n_layers);
-    step.push_back({depth, n, caches.back().pages()});
+    parts.push_back({depth, n, caches.back().pages()});
   }
   const int64_t cols = kHeads * kHeadDim, rows = n * static_cast<int64_t>(sequences);
   const Tensor q(cpu, Rng(2).normals(rows * cols), rows, cols), out(cpu, rows, cols);
   const std::vector<double> inv_freq = frequencies(kHeadDim);
-  cpu.begin_step(step);
-  const Rope rope(cpu, rows, std::vector<SequenceRope>(sequences, {inv_freq, 1.0F}), false);
+  const Step step{.sequences = parts};
+  const Rope rope(cpu, step, rows, std::vector<SequenceRope>(sequences, {inv_freq, 1.0F}), false);
   size_t layer = 0;
   for (auto _ : state) {
-    cpu.attention(q.view(), rope.table, caches[0].layers()[layer], kShape, out.view());
+    cpu.attention(step, q.view(), rope.table, caches[0].layers()[layer], kShape, out.view());
     layer = (layer + 1) % caches[0].layers().size();
   }
 }
@@ -236,7 +236,9 @@ void RopeTable(benchmark::State& state) {
   const std::vector<double> inv_freq = frequencies(kHeadDim);
   const SequenceRope frequencies_of_all{inv_freq, 1.0F};
   const Rope rope(cpu, 5000, n, inv_freq, false);
-  for (auto _ : state) cpu.rope_table({&frequencies_of_all, 1}, rope.table);
+  const StepSequence sequence{5000, n};
+  const Step step{.sequences = {&sequence, 1}};
+  for (auto _ : state) cpu.rope_table(step, {&frequencies_of_all, 1}, rope.table);
   state.SetItemsProcessed(state.iterations() * n);
 }
 BENCHMARK(RopeTable)->Arg(1)->Arg(512);

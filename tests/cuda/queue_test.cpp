@@ -58,9 +58,9 @@ class Layers {
     }
     const std::vector<float> input = Rng(static_cast<uint64_t>(lengths_[0])).normals(rows_ * kDim);
     backend_.copy_in(x_.view().data, input.data(), input.size() * sizeof(float));
-    backend_.begin_step(sequences);
-    backend_.rope_table(ropes, table(0));
-    backend_.rope_table(local_ropes, table(1));
+    const Step step{.sequences = sequences};
+    backend_.rope_table(step, ropes, table(0));
+    backend_.rope_table(step, local_ropes, table(1));
     const Norm rms_norm{norm_.view(), Matrix(), 1e-5F}, layer_norm{norm_.view(), bias_.view(), 1e-5F, true};
     for (int64_t layer = 0; layer < kLayers; ++layer) {
       const RopeTable rope = table(layer);
@@ -69,9 +69,9 @@ class Layers {
       backend_.matmul(normed_.view(), w_k_.view(), Matrix(), DType::kF32, k_.view());
       backend_.matmul(normed_.view(), w_v_.view(), Matrix(), DType::kF32, v_.view());
       const KvLayer& part = caches_[0]->layer(static_cast<size_t>(layer));
-      backend_.qkv_to_cache(q_.view(), k_.view(), v_.view(), QkvEpilogue(), rope, part);
+      backend_.qkv_to_cache(step, q_.view(), k_.view(), v_.view(), QkvEpilogue(), rope, part);
       const Matrix slopes = layer == 0 ? Matrix() : slopes_.view();
-      backend_.attention(q_.view(), rope, part, {kHeads, 0.17F, 0, 20.0F, slopes}, out_.view());
+      backend_.attention(step, q_.view(), rope, part, {kHeads, 0.17F, 0, 20.0F, slopes}, out_.view());
       backend_.add_norm(x_.view(), out_.view(), 0.8F, rms_norm, normed_.view());
       const Activation activation = layer == 0 ? Activation::kSilu : Activation::kGeluTanh;
       backend_.glu(normed_.view(), x_.view(), activation, normed_.view());

@@ -70,10 +70,10 @@ class MadeHeadsBackend final : public ForwardingBackend {
 
   int made = 0, absorbed = 0;
 
-  void attention(const Matrix& q, const RopeTable& rope, const KvLayer& layer, const AttentionParams& params,
-                 const Matrix& out) override {
+  void attention(const Step& step, const Matrix& q, const RopeTable& rope, const KvLayer& layer,
+                 const AttentionParams& params, const Matrix& out) override {
     ++(layer.k_offset == layer.v_offset ? absorbed : made);
-    ForwardingBackend::attention(q, rope, layer, params, out);
+    ForwardingBackend::attention(step, q, rope, layer, params, out);
   }
 };
 

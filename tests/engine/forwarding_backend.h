@@ -53,20 +53,19 @@ class ForwardingBackend : public Backend {
              const Matrix& out) override {
     counted().gated(x, gate, up, activation, compute, out);
   }
-  void begin_step(std::span<const StepSequence> sequences) override { counted().begin_step(sequences); }
-  void rope_table(std::span<const SequenceRope> ropes, const RopeTable& table) override {
-    counted().rope_table(ropes, table);
+  void rope_table(const Step& step, std::span<const SequenceRope> ropes, const RopeTable& table) override {
+    counted().rope_table(step, ropes, table);
   }
-  void qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& epilogue,
-                    const RopeTable& rope, const KvLayer& layer) override {
-    counted().qkv_to_cache(q, k, v, epilogue, rope, layer);
+  void qkv_to_cache(const Step& step, const Matrix& q, const Matrix& k, const Matrix& v,
+                    const QkvEpilogue& epilogue, const RopeTable& rope, const KvLayer& layer) override {
+    counted().qkv_to_cache(step, q, k, v, epilogue, rope, layer);
   }
-  void keys_from_cache(const KvLayer& layer, int64_t first, const Matrix& out) override {
-    counted().keys_from_cache(layer, first, out);
+  void keys_from_cache(const Step& step, const KvLayer& layer, int64_t first, const Matrix& out) override {
+    counted().keys_from_cache(step, layer, first, out);
   }
-  void attention(const Matrix& q, const RopeTable& rope, const KvLayer& layer, const AttentionParams& params,
-                 const Matrix& out) override {
-    counted().attention(q, rope, layer, params, out);
+  void attention(const Step& step, const Matrix& q, const RopeTable& rope, const KvLayer& layer,
+                 const AttentionParams& params, const Matrix& out) override {
+    counted().attention(step, q, rope, layer, params, out);
   }
   void rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
                      bool interleaved) override {

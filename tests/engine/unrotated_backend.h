@@ -17,43 +17,38 @@ class UnrotatedBackend final : public ForwardingBackend {
 
   std::string name() const override { return "unrotated " + inner_.name(); }
 
-  void begin_step(std::span<const StepSequence> sequences) override {
-    sequences_.assign(sequences.begin(), sequences.end());
-    inner_.begin_step(sequences);
-  }
-
-  void rope_table(std::span<const SequenceRope> ropes, const RopeTable& table) override {
+  void rope_table(const Step& step, std::span<const SequenceRope> ropes, const RopeTable& table) override {
     Frequencies& inv_freq = inv_freq_[table.cos.data];
     inv_freq.clear();
     for (const SequenceRope& rope : ropes) inv_freq.emplace_back(rope.inv_freq.begin(), rope.inv_freq.end());
     if (!ropes.empty() && !ropes[0].positions.empty()) {  // of one sequence alone
-      positions_.resize(static_cast<size_t>(3 * sequences_[0].first_position));
+      positions_.resize(static_cast<size_t>(3 * step.sequences[0].first_position));
       positions_.insert(positions_.end(), ropes[0].positions.begin(), ropes[0].positions.end());
       axes_ = ropes[0].axes;
     }
-    inner_.rope_table(ropes, table);
+    inner_.rope_table(step, ropes, table);
   }
 
-  void qkv_to_cache(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& epilogue,
-                    const RopeTable& rope, const KvLayer& layer) override {
+  void qkv_to_cache(const Step& step, const Matrix& q, const Matrix& k, const Matrix& v,
+                    const QkvEpilogue& epilogue, const RopeTable& rope, const KvLayer& layer) override {
     const auto size = static_cast<size_t>(k.rows * rope.rotary_dim / 2);
     std::vector<float> ones(size, 1.0F), zeros(size, 0.0F);
     RopeTable still = rope;
     still.cos = Matrix(ones.data(), DType::kF32, k.rows, rope.rotary_dim / 2);
     still.sin = Matrix(zeros.data(), DType::kF32, k.rows, rope.rotary_dim / 2);
-    inner_.qkv_to_cache(q, k, v, epilogue, still, layer);
+    inner_.qkv_to_cache(step, q, k, v, epilogue, still, layer);
   }
 
   // Over copies of the pages, in which the keys are rotated.
-  void attention(const Matrix& q, const RopeTable& rope, const KvLayer& layer, const AttentionParams& params,
-                 const Matrix& out) override {
+  void attention(const Step& step, const Matrix& q, const RopeTable& rope, const KvLayer& layer,
+                 const AttentionParams& params, const Matrix& out) override {
     const auto layer_floats = static_cast<size_t>(layer.n_kv_heads * kKvPage * layer.head_dim);
     KvLayer rotated = layer;
     rotated.k_offset = 0;
     rotated.v_offset = layer_floats * sizeof(float);
     std::vector<std::vector<float>> copies;
     std::vector<std::vector<void*>> tables;
-    std::vector<StepSequence> sequences = sequences_;
+    std::vector<StepSequence> sequences(step.sequences.begin(), step.sequences.end());
     const Frequencies& inv_freq = inv_freq_[rope.cos.data];
     for (size_t s = 0; s < sequences.size(); ++s) {
       StepSequence& sequence = sequences[s];
@@ -70,9 +65,7 @@ class UnrotatedBackend final : public ForwardingBackend {
         rotate(rotated, table[static_cast<size_t>(p / kKvPage)], p, s, rope, inv_freq);
       sequence.pages = table.data();
     }
-    inner_.begin_step(sequences);
-    inner_.attention(q, rope, rotated, params, out);
-    inner_.begin_step(sequences_);
+    inner_.attention({step.tokens, sequences}, q, rope, rotated, params, out);
   }
 
   void rerotate_keys(std::span<const KeyRotation>, std::span<const KvLayer>, bool) override {
@@ -100,8 +93,7 @@ class UnrotatedBackend final : public ForwardingBackend {
     }
   }
 
-  std::vector<StepSequence> sequences_;  // of the step
-  std::vector<int32_t> positions_;       // of M-RoPE, of all tokens so far
+  std::vector<int32_t> positions_;  // of M-RoPE, of all tokens so far
   std::span<const uint8_t> axes_;
   std::map<const void*, Frequencies> inv_freq_;  // of each table, by where its cosines are
 };

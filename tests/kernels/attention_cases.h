@@ -215,9 +215,8 @@ inline std::vector<float> run_attention(Backend& backend, const AttentionCase& c
     const int64_t first = c.first_position + done;
     const Rope rope(backend, first, chunk, frequencies(c.rotary_dim), c.interleaved, c.q_scale);
     const StepSequence step = cache.sequence(first, chunk);
-    backend.begin_step({&step, 1});
-    backend.attention(q.view().row_range(done, chunk), rope.table, cache.layer(), params,
-                      out.view().row_range(done, chunk));
+    backend.attention({.sequences = {&step, 1}}, q.view().row_range(done, chunk), rope.table, cache.layer(),
+                      params, out.view().row_range(done, chunk));
     done += chunk;
   }
   return out.values();
@@ -270,8 +269,7 @@ inline void check_alibi_weights(Backend& backend, DType dtype, double tolerance)
   cache.set_values(one_hot);
   const Rope rope(backend, 0, n, {}, false);
   const StepSequence step = cache.sequence(0, n);
-  backend.begin_step({&step, 1});
-  backend.attention(q.view(), rope.table, cache.layer(),
+  backend.attention({.sequences = {&step, 1}}, q.view(), rope.table, cache.layer(),
                     {.n_heads = heads, .scale = 0.125F, .slopes = slope.view()}, out.view());
   std::vector<float> expected;
   for (int64_t p = 0; p < n; ++p) {
@@ -301,10 +299,10 @@ inline void check_attention_without_rope(Backend& backend) {
     rope.table.rotary_dim = rotary_dim;
     const Cache cache(backend, n, kv_heads, head_dim, dtype, dtype);
     const StepSequence step = cache.sequence(0, n);
-    backend.begin_step({&step, 1});
-    backend.qkv_to_cache(q.view(), k.view(), v.view(), QkvEpilogue(), rope.table, cache.layer());
-    backend.attention(q.view(), rope.table, cache.layer(), {.n_heads = heads, .scale = 0.125F, .slopes = {}},
-                      out.view());
+    backend.qkv_to_cache({.sequences = {&step, 1}}, q.view(), k.view(), v.view(), QkvEpilogue(), rope.table,
+                         cache.layer());
+    backend.attention({.sequences = {&step, 1}}, q.view(), rope.table, cache.layer(),
+                      {.n_heads = heads, .scale = 0.125F, .slopes = {}}, out.view());
     return std::pair(cache.keys(n), out.values());
   };
   for (DType dtype : {DType::kF32, DType::kF16}) {
@@ -328,10 +326,10 @@ inline void check_attention_is_relative(Backend& backend) {
     const Rope rope(backend, shift, n, frequencies(head_dim), false);
     const Cache cache(backend, n, 1, head_dim, DType::kF32, DType::kF32);
     const StepSequence step = cache.sequence(0, n);
-    backend.begin_step({&step, 1});
-    backend.qkv_to_cache(q.view(), k.view(), v.view(), QkvEpilogue(), rope.table, cache.layer());
-    backend.attention(q.view(), rope.table, cache.layer(), {.n_heads = heads, .scale = 0.125F, .slopes = {}},
-                      out.view());
+    backend.qkv_to_cache({.sequences = {&step, 1}}, q.view(), k.view(), v.view(), QkvEpilogue(), rope.table,
+                         cache.layer());
+    backend.attention({.sequences = {&step, 1}}, q.view(), rope.table, cache.layer(),
+                      {.n_heads = heads, .scale = 0.125F, .slopes = {}}, out.view());
     return out.values();
   };
   const std::vector<float> expected = run(0);

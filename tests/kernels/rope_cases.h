@@ -92,8 +92,7 @@ inline void check_rope_table_axes(Backend& backend) {
     const std::vector<StepSequence> step = {{300, 5, pages.data()}, {90001, 123, pages.data()}};
     const std::vector<int32_t> positions = axis_positions(90001, 123);
     const std::vector<SequenceRope> ropes = {{inv_freq, 1.5F}, {inv_freq, 1.0F, positions, axes, 0.1, 300}};
-    backend.begin_step(step);
-    const Rope rope(backend, 128, ropes, false);
+    const Rope rope(backend, {.sequences = step}, 128, ropes, false);
     const std::vector<float> cos = rope.cos.values(), sin = rope.sin.values();
     const std::vector<float> q_scale = rope.q_scale.values();
     for (size_t row = 0; row < 128; ++row) {
@@ -183,14 +182,14 @@ inline QkvResult run_qkv(Backend& backend, const QkvCase& c) {
     geometry.add_layer(c.n_kv_heads, c.head_dim, c.k_dtype, c.v_dtype);
   }
   const Cache cache(backend, end, geometry);
-  const StepSequence step = cache.sequence(c.first_position, c.n);
-  backend.begin_step({&step, 1});
-  backend.qkv_to_cache(q.view(), k.view(), c.latent ? Matrix() : v.view(), epilogue, rope.table,
+  const StepSequence sequence = cache.sequence(c.first_position, c.n);
+  const Step step{.sequences = {&sequence, 1}};
+  backend.qkv_to_cache(step, q.view(), k.view(), c.latent ? Matrix() : v.view(), epilogue, rope.table,
                        cache.layer());
   std::vector<float> read;
   if (c.n_kv_heads == 1) {
     const Tensor out(backend, 3 * c.n, c.head_dim - 1, 5);
-    backend.keys_from_cache(cache.layer(), 1, out.view());
+    backend.keys_from_cache(step, cache.layer(), 1, out.view());
     read = out.values();
   }
   return {q.values(), cache.keys(end), cache.values(end), read};
@@ -204,11 +203,11 @@ inline void check_clip_keeps_nan(Backend& backend) {
   const Cache cache(backend, 1, geometry);
   const Rope rope(backend, 0, 1, frequencies(4), false, 1.0F);
   const StepSequence step = cache.sequence(0, 1);
-  backend.begin_step({&step, 1});
   QkvEpilogue epilogue;
   epilogue.clip = 2.0F;
   const Tensor k(backend, {1.0F, 2.0F, 3.0F, 4.0F}, 1, 4), v(backend, {1.0F, 2.0F, 3.0F, 4.0F}, 1, 4);
-  backend.qkv_to_cache(x.view(), k.view(), v.view(), epilogue, rope.table, cache.layer());
+  backend.qkv_to_cache({.sequences = {&step, 1}}, x.view(), k.view(), v.view(), epilogue, rope.table,
+                       cache.layer());
   const std::vector<float> q = x.values();
   EXPECT_TRUE(std::isnan(q[1]));
   EXPECT_EQ((std::vector<float>{q[0], q[2], q[3]}), (std::vector<float>{1.0F, -2.0F, 2.0F}));
@@ -319,8 +318,8 @@ inline std::vector<float> rotated_key(Backend& backend, Cache& cache, const std:
   const Tensor q(backend, key, 1, head_dim), k(backend, key, 1, head_dim), v(backend, key, 1, head_dim);
   const Rope rope(backend, angle_position, 1, inv_freq, interleaved);
   const StepSequence step = cache.sequence(position, 1);
-  backend.begin_step({&step, 1});
-  backend.qkv_to_cache(q.view(), k.view(), v.view(), QkvEpilogue(), rope.table, cache.layer());
+  backend.qkv_to_cache({.sequences = {&step, 1}}, q.view(), k.view(), v.view(), QkvEpilogue(), rope.table,
+                       cache.layer());
   const std::vector<float> keys = cache.keys(position + 1);
   return {keys.end() - head_dim, keys.end()};
 }

@@ -151,14 +151,15 @@ inline StepResult run_step(Backend& backend, const StepCase& c, size_t first, si
   const Tensor q = tensor(data.q, q_cols, 6), k = tensor(data.k, kv_cols, 0), v = tensor(data.v, kv_cols, 2);
   const Tensor out(backend, rows, q_cols, 4);  // aligned, as in run_attention
 
-  backend.begin_step(sequences);
-  const Rope rope(backend, rows, ropes, c.interleaved), local(backend, rows, local_ropes, c.interleaved);
+  const Step step{.sequences = sequences};
+  const Rope rope(backend, step, rows, ropes, c.interleaved),
+      local(backend, step, rows, local_ropes, c.interleaved);
   // With one layer, what qkv_to_cache writes is not what attention is to read: it goes first.
   const Tensor slopes(backend, alibi_slopes(c.n_heads), 1, c.n_heads);
   const AttentionParams params{c.n_heads, 1.0F / std::sqrt(static_cast<float>(c.head_dim)), c.window, 0.0F,
                                c.alibi ? slopes.view() : Matrix()};
-  backend.attention(q.view(), rope.table, caches[0].layer(last_layer), params, out.view());
-  backend.qkv_to_cache(q.view(), k.view(), v.view(), QkvEpilogue(), local.table, caches[0].layer());
+  backend.attention(step, q.view(), rope.table, caches[0].layer(last_layer), params, out.view());
+  backend.qkv_to_cache(step, q.view(), k.view(), v.view(), QkvEpilogue(), local.table, caches[0].layer());
 
   StepResult result{
       rope.cos.values(), rope.sin.values(), rope.q_scale.values(), q.values(), out.values(), {}, {}};

@@ -234,20 +234,20 @@ struct Rope {
   Tensor cos, sin, q_scale;
   RopeTable table;
 
-  // For the sequences of the last begin_step, which have `rows` tokens.
-  Rope(Backend& backend, int64_t rows, std::span<const SequenceRope> ropes, bool interleaved)
+  // For the sequences of a step, which have `rows` tokens.
+  Rope(Backend& backend, const Step& step, int64_t rows, std::span<const SequenceRope> ropes,
+       bool interleaved)
       : Rope(backend, rows, static_cast<int64_t>(ropes[0].inv_freq.size()), interleaved) {
-    backend.rope_table(ropes, table);
+    backend.rope_table(step, ropes, table);
   }
-  // For positions [first, first + count) of one sequence; begins a step of its own, which has no cache.
+  // For positions [first, first + count) of one sequence, in a step of its own, which has no cache.
   Rope(Backend& backend, int64_t first, int64_t count, const std::vector<double>& inv_freq, bool interleaved,
        float scale = 1.0F)
       : Rope(backend, count, static_cast<int64_t>(inv_freq.size()), interleaved) {
-    pages_.resize(static_cast<size_t>((first + count) / kKvPage + 1));
-    step_ = {{first, count, pages_.data()}};
-    backend.begin_step(step_);
+    const std::vector<void*> pages(static_cast<size_t>((first + count) / kKvPage + 1));
+    const StepSequence sequence{first, count, pages.data()};
     const SequenceRope rope{inv_freq, scale};
-    backend.rope_table({&rope, 1}, table);
+    backend.rope_table({.sequences = {&sequence, 1}}, {&rope, 1}, table);
   }
 
  private:
@@ -256,9 +256,6 @@ struct Rope {
         sin(backend, rows, pairs),
         q_scale(backend, rows, 1),
         table{cos.view(), sin.view(), q_scale.view(), 2 * pairs, interleaved} {}
-
-  std::vector<void*> pages_;
-  std::vector<StepSequence> step_;
 };
 
 inline std::vector<double> frequencies(int64_t rotary_dim, double theta = 10000.0) {

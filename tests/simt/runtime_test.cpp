@@ -109,11 +109,11 @@ TEST(CudaMachine, AStepOfManySequencesAllocatesNothing) {
   for (int64_t position = 0; position < 3; ++position) {
     std::vector<StepSequence> sequences;
     for (const auto& cache : caches) sequences.push_back(cache->sequence(position, 1));
-    backend.begin_step(sequences);
-    backend.rope_table(ropes, rope);
+    const Step step{.sequences = sequences};
+    backend.rope_table(step, ropes, rope);
     for (const KvLayer& layer : caches[0]->layers()) {
-      backend.qkv_to_cache(rows.view(), rows.view(), rows.view(), QkvEpilogue(), rope, layer);
-      backend.attention(rows.view(), rope, layer, {1, 0.25F, 0, 0.0F, Matrix()}, out.view());
+      backend.qkv_to_cache(step, rows.view(), rows.view(), rows.view(), QkvEpilogue(), rope, layer);
+      backend.attention(step, rows.view(), rope, layer, {1, 0.25F, 0, 0.0F, Matrix()}, out.view());
     }
     backend.synchronize();
     if (position == 0) before = simt::device_allocations();

@@ -1,4 +1,4 @@
-#include "kernels/kv_page.h"
+#include "kernels/step.h"
 
 #include "kernels/integers.h"
 
