@@ -7,6 +7,7 @@
 
 #include "models/families/family.h"
 #include "models/families/gate.h"
+#include "models/families/wrapper.h"
 #include "models/json_file.h"
 #include "models/rope_config.h"
 
@@ -77,22 +78,6 @@ nlohmann::json parse(std::string_view text, const std::filesystem::path& file) {
 std::filesystem::path config_file(const std::filesystem::path& dir) {
   std::error_code ec;
   return std::filesystem::is_directory(dir, ec) ? dir / "config.json" : dir;
-}
-
-// A config, or of a model with an image part the object that holds its decoder's.
-struct TextPart {
-  nlohmann::json json;
-  std::string prefix;
-};
-
-TextPart text_part(nlohmann::json config, const std::string& file) {
-  if (!JsonFields(config, file).object("text_config")) return {std::move(config), ""};
-  nlohmann::json text = config["text_config"];
-  for (const char* key : {"tie_word_embeddings", "dtype", "torch_dtype", "bos_token_id", "eos_token_id",
-                          "quantization_config", "quantization"}) {
-    if (!text.contains(key) && config.contains(key)) text[key] = config[key];
-  }
-  return {std::move(text), "text_config."};
 }
 
 // The keys of RoPE and of the head: what a family reads of it has its defaults and follows its rules.

@@ -221,9 +221,10 @@ std::string compare_tied(ModelSpec& spec, const Checkpoint& checkpoint) {
     return head->name;
   }
   spec.tie_word_embeddings = false;
-  spec.warnings.push_back(head->file.string() + ": tensor '" + head->name + "' differs from '" + embed->name +
-                          "', so the two are not tied, as in transformers, though " + spec.file.string() +
-                          " says \"tie_word_embeddings\"");
+  spec.warnings.push_back(
+      head->file.string() + ": tensor '" + head->name + "' differs from '" + embed->name +
+      "', so the two are not tied, as in transformers, though \"tie_word_embeddings\" of " +
+      spec.file.string() + ", or its default, says so");
   return "";
 }
 

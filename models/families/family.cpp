@@ -67,6 +67,7 @@ void refuse_quantized(const JsonFields& config) {
     if (!config.has(key)) continue;
     std::string kind = "a quantised checkpoint";
     if (const auto object = config.holds_object(key) ? config.object(key) : std::nullopt) {
+      if (object->keys().empty()) continue;  // nothing is quantised
       const bool named = object->has("quant_method") && object->find("quant_method")->is_string();
       kind = "a checkpoint quantised by " + (named ? *object->string("quant_method") : "MLX or alike");
     }

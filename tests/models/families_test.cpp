@@ -165,6 +165,13 @@ TEST(Families, BaichuanIsTheFirst7bOnly) {
   expect_refused("baichuan", {{"architectures", {"BaichuanForCausalLM"}}}, "known architectures");
 }
 
+TEST(Families, AnEmptyQuantizationIsNone) {
+  for (const char* key : {"quantization_config", "quantization"}) {
+    EXPECT_TRUE(read("qwen2", {{key, json::object()}}).warnings.empty());
+    expect_refused("qwen2", {{key, {{"bits", 4}}}}, "a checkpoint quantised by");
+  }
+}
+
 TEST(Families, ConfigsInConfigs) {
   const ModelSpec ministral = read("ministral3");
   EXPECT_EQ(ministral.family, "Ministral3ForCausalLM");

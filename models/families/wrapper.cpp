@@ -1,0 +1,50 @@
+#include "models/families/wrapper.h"
+
+#include <algorithm>
+#include <array>
+
+#include "models/json_fields.h"
+
+namespace lariat {
+namespace {
+
+// The models with an image part whose top alone says whether head and embedding are tied, and what it means
+// there when it says nothing (transformers 5.24, the defaults of configuration_*.py and PreTrainedModel.
+// tie_weights). In all others it is enough that one of top and text_config says so.
+struct TopTies {
+  std::string_view name, model_type;
+  bool missing;
+};
+constexpr std::array<TopTies, 3> kTopTies{{{"Gemma3ForConditionalGeneration", "gemma3", true},
+                                           {"Mistral3ForConditionalGeneration", "mistral3", true},
+                                           {"Qwen3VLForConditionalGeneration", "qwen3_vl", false}}};
+
+void read_ties(const JsonFields& top, nlohmann::json& text) {
+  const auto tied = top.boolean("tie_word_embeddings");
+  const std::string type = top.string("model_type").value_or("");
+  const auto names = top.strings("architectures").value_or(std::vector<std::string>{});
+  const auto rule = std::find_if(kTopTies.begin(), kTopTies.end(), [&](const TopTies& each) {
+    return each.model_type == type || (type.empty() && !names.empty() && each.name == names.front());
+  });
+  if (rule != kTopTies.end()) {
+    text["tie_word_embeddings"] = tied.value_or(rule->missing);
+  } else if (tied.value_or(false)) {
+    text["tie_word_embeddings"] = true;
+  }
+}
+
+}  // namespace
+
+TextPart text_part(nlohmann::json config, const std::string& file) {
+  const JsonFields top(config, file);
+  if (!top.object("text_config")) return {std::move(config), ""};
+  nlohmann::json text = config["text_config"];
+  for (const char* key :
+       {"dtype", "torch_dtype", "bos_token_id", "eos_token_id", "quantization_config", "quantization"}) {
+    if (!text.contains(key) && config.contains(key)) text[key] = config[key];
+  }
+  read_ties(top, text);
+  return {std::move(text), "text_config."};
+}
+
+}  // namespace lariat
