@@ -144,7 +144,7 @@ ModelSpec parse_config(std::string_view text, const std::filesystem::path& file)
   check_experts(json, spec);
   spec.file = file;
   spec.family = family.name;
-  check_keys(json, family.model_type, family.heeds, spec);
+  check_keys(json, family.heeds, spec);
   return spec;
 }
 

@@ -21,10 +21,10 @@ void warn(const JsonFields& object, const RopeContext& context, std::string_view
 }
 
 // The base of the frequencies. A null is no number in transformers either, where a missing key has a default.
-double read_theta(const JsonFields& object, double missing) {
-  if (object.present("rope_theta") && !object.has("rope_theta"))
-    object.fail("rope_theta", "expected a number above 1; remove the key for the default of 10000");
-  return object.number("rope_theta", 0.0, kMaxTheta).value_or(missing);
+double read_theta(const JsonFields& object, double missing, std::string_view key = "rope_theta") {
+  if (object.present(key) && !object.has(key))
+    object.fail(key, "expected a number above 1; remove the key for the default of 10000");
+  return object.number(key, 0.0, kMaxTheta).value_or(missing);
 }
 
 // M-RoPE shares a head's pairs out among time, row and column, which for text are all the position.
@@ -160,6 +160,12 @@ std::string option_of(const std::string& key) {
   return "--rope-scaling";
 }
 
+// How a family calls a key of the object where it stands at the file's top.
+std::string key_at_top(const std::string& key, const RopeRules& rules) {
+  if (key == "rope_theta") return std::string(rules.theta_key);
+  return key == "partial_rotary_factor" ? std::string(rules.partial_key) : key;
+}
+
 bool needs_factor(RopeType type) {
   return type == RopeType::kLinear || type == RopeType::kNtk || type == RopeType::kYarn ||
          type == RopeType::kLlama3 || type == RopeType::kProportional;
@@ -287,8 +293,8 @@ RopeScaling parse_rope_scaling(const JsonFields& object, const RopeContext& cont
     rope.long_factor = *object.numbers("long_factor", 1e-6, 1e6);
   }
   if (const auto problem = find_rope_problem(rope)) {
-    const bool above = context.config != nullptr && !object.has(problem->key);
-    (above ? *context.config : object).fail(problem->key, problem->what);
+    if (context.config == nullptr || object.has(problem->key)) object.fail(problem->key, problem->what);
+    context.config->fail(key_at_top(problem->key, context.rules), problem->what);
   }
   return rope;
 }
@@ -307,10 +313,11 @@ JsonFields rope_object(const JsonFields& config) {
 RopeScaling read_rope(const JsonFields& config, RopeContext context) {
   context.config = &config;
   const JsonFields object = rope_object(config);
-  if (!object.has("rope_theta") || config.has("rope_theta"))
-    context.theta = read_theta(config, context.theta);
+  const std::string_view theta_key = context.rules.theta_key, partial_key = context.rules.partial_key;
+  if (!object.has("rope_theta") || config.has(theta_key))
+    context.theta = read_theta(config, context.theta, theta_key);
   context.partial_rotary_factor =
-      config.number("partial_rotary_factor", 0.0, 1.0).value_or(context.partial_rotary_factor);
+      config.number(partial_key, 0.0, 1.0).value_or(context.partial_rotary_factor);
   // "rope_interleave" is what transformers' DeepSeek writes; for the other families there is no such key, and
   // checkpoints in Meta's pairing are marked with "rope_interleaved".
   context.interleaved = context.rules.interleaved.value_or(context.interleaved);

@@ -18,6 +18,7 @@ struct RopeRules {
   std::optional<bool> interleaved{};    // the pairing, where rope_interleave is a key of this family
   bool partial = false;                 // partial_rotary_factor is a key of this family, in transformers too
   std::string_view heeds{};             // keys of models/families/gate.h that the family implements
+  std::string_view theta_key = "rope_theta", partial_key = "partial_rotary_factor";  // at the file's top
 };
 
 // What a rope_scaling object is read against.

@@ -1,6 +1,7 @@
 #include "models/families/family.h"
+#include "models/families/gate.h"
 
-// The families with ALiBi in place of RoPE: BLOOM and MPT (transformers 5.23, models/bloom and models/mpt).
+// The families with ALiBi in place of RoPE: BLOOM and MPT (transformers 5.24, models/bloom and models/mpt).
 // Both have LayerNorms and a feed-forward without a gate, four times as wide as the model.
 namespace lariat {
 namespace {
@@ -8,6 +9,9 @@ namespace {
 Defaults alibi_defaults() {
   Defaults defaults;
   defaults.intermediate_size = 0;
+  defaults.keys.intermediate_size = defaults.keys.n_kv_heads = defaults.keys.head_dim = "";
+  defaults.keys.activation = "";
+  defaults.has_rope = false;
   defaults.keys.norm_eps = "layer_norm_epsilon";
   defaults.norm_eps = 1e-5;
   defaults.tie_word_embeddings = true;
@@ -35,9 +39,8 @@ ModelSpec read_bloom(const JsonFields& config) {
   defaults.n_layers = 2;
   defaults.n_heads = 8;
   defaults.keys.hidden_size = "n_embed|hidden_size";
-  defaults.keys.n_layers = "n_layer|num_hidden_layers";
-  defaults.keys.n_heads = "n_head|num_attention_heads";
-  defaults.keys.intermediate_size = "n_inner";
+  defaults.keys.n_layers = "num_hidden_layers|n_layer";
+  defaults.keys.n_heads = "num_attention_heads|n_head";
   defaults.keys.max_position_embeddings = "seq_length";
   defaults.activation = "gelu_pytorch_tanh";
   defaults.bos_token_id = 1;
@@ -65,9 +68,9 @@ ModelSpec read_mpt(const JsonFields& config) {
   defaults.hidden_size = 2048;
   defaults.n_layers = 24;
   defaults.n_heads = 16;
-  defaults.keys.hidden_size = "d_model|hidden_size";
-  defaults.keys.n_layers = "n_layers|num_hidden_layers";
-  defaults.keys.n_heads = "n_heads|num_attention_heads";
+  defaults.keys.hidden_size = "hidden_size|d_model";
+  defaults.keys.n_layers = "num_hidden_layers|n_layers";
+  defaults.keys.n_heads = "num_attention_heads|n_heads";
   defaults.keys.max_position_embeddings = "max_seq_len";
   defaults.activation = "gelu";
   ModelSpec spec = read_any_alibi(config, defaults);
@@ -86,6 +89,7 @@ ModelSpec read_mpt(const JsonFields& config) {
     for (LayerSpec& layer : spec.layers) layer.attention.clip = static_cast<float>(clip);
     const std::string type = attention->string("attn_type").value_or("multihead_attention");
     refuse_other(*attention, "attn_type", type != "multihead_attention");
+    warn_unread(*attention, spec);
   }
   use_alibi(bias_max, spec);
   spec.names.embed = "wte";

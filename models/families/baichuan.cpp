@@ -6,6 +6,7 @@ namespace lariat {
 // repository). Baichuan-13B (ALiBi) and Baichuan 2 (a normalised head) spell their architecture differently.
 ModelSpec read_baichuan(const JsonFields& config) {
   Defaults defaults;
+  defaults.keys.n_kv_heads = defaults.keys.head_dim = "";
   defaults.vocab_size = 64000;
   defaults.max_position_embeddings = 4096;
   defaults.bos_token_id = 1;

@@ -24,6 +24,9 @@ void read_latent(const JsonFields& config, int64_t v_dim, ModelSpec& spec) {
     if (config.boolean(key).value_or(false))
       config.fail(key, "biases are not supported in this architecture; no published model has them");
   }
+  const AttentionSpec& first = spec.layers.front().attention;
+  if (first.n_kv_heads != first.n_heads)
+    config.fail("num_key_value_heads", "latent attention has keys for every head; remove the key");
   for (LayerSpec& layer : spec.layers) {
     AttentionSpec& attention = layer.attention;
     attention.latent = latent;

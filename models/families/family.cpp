@@ -24,7 +24,7 @@ constexpr std::array<Family, 28> kFamilies{{
     {"Qwen2VLForConditionalGeneration", "qwen2_vl", read_qwen2_vl},
     {"Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", read_qwen2_vl},
     {"Phi3ForCausalLM", "phi3", read_phi3},
-    {"GemmaForCausalLM", "gemma", read_gemma, "hidden_activation"},
+    {"GemmaForCausalLM", "gemma", read_gemma},
     {"Gemma2ForCausalLM", "gemma2", read_gemma2,
      "hidden_activation query_pre_attn_scalar attn_logit_softcapping final_logit_softcapping"},
     {"Gemma3ForCausalLM", "gemma3_text", read_gemma3,
@@ -78,45 +78,49 @@ void refuse_quantized(const JsonFields& config) {
 }
 
 Activation read_activation(const JsonFields& config, const Defaults& d) {
-  const std::string name = config.string(d.activation_key).value_or(d.activation);
-  if (name == "silu" || name == "swish") return Activation::kSilu;
-  for (const char* tanh : {"gelu_pytorch_tanh", "gelu_new", "gelu_fast"}) {
-    if (name == tanh) return Activation::kGeluTanh;
-  }
-  if (name == "gelu") return Activation::kGelu;
-  config.fail(d.activation_key,
+  const std::string_view key = d.keys.activation;
+  const auto given = key.empty() ? std::nullopt : config.string(key);
+  if (const auto activation = find_activation(given.value_or(d.activation))) return *activation;
+  config.fail(key,
               "only silu, also called swish, gelu, gelu_new, gelu_fast and gelu_pytorch_tanh are supported; "
               "use another model");
 }
 
+// A positive number of one of the names.
+int64_t read_size(const JsonFields& config, std::string_view names, int64_t hi, int64_t missing) {
+  if (names.empty()) return missing;
+  return config.integer(present_key(config, names), 1, hi).value_or(missing);
+}
+
 int64_t read_head_dim(const JsonFields& config, const Defaults& d, int64_t hidden_size, int64_t n_heads) {
   const std::string_view key = d.keys.head_dim;
-  if (d.head_dim != 0 && config.present(key) && !config.has(key))
+  const bool given = !key.empty() && config.has(key);
+  if (d.head_dim != 0 && !given && !key.empty() && config.present(key))
     config.fail(key, "expected an integer; transformers has no default for null here");
-  if (!config.has(key) && d.head_dim == 0 && hidden_size % n_heads != 0) {
-    config.fail(present_key(config, d.keys.n_heads),
-                std::to_string(n_heads) + " heads do not divide hidden_size " + std::to_string(hidden_size) +
-                    ", and there is no head_dim");
+  const std::string_view heads = present_key(config, d.keys.n_heads);
+  if (!given && d.head_dim == 0 && hidden_size % n_heads != 0) {
+    config.fail(heads, std::to_string(n_heads) + " heads do not divide hidden_size " +
+                           std::to_string(hidden_size) + ", and there is no head_dim");
   }
-  const int64_t head_dim =
-      config.integer(key, 2, kMaxHeadDim).value_or(d.head_dim != 0 ? d.head_dim : hidden_size / n_heads);
+  const int64_t missing = d.head_dim != 0 ? d.head_dim : hidden_size / n_heads;
+  const int64_t head_dim = given ? *config.integer(key, 2, kMaxHeadDim) : missing;
   if (head_dim % 2 != 0 || head_dim < 2 || head_dim > kMaxHeadDim) {
-    config.fail(key, "the size of a head, " + std::to_string(head_dim) + ", must be even and from 2 to " +
-                         std::to_string(kMaxHeadDim));
+    config.fail(key.empty() ? heads : key, "the size of a head, " + std::to_string(head_dim) +
+                                               ", must be even and from 2 to " + std::to_string(kMaxHeadDim));
   }
   return head_dim;
 }
 
 AttentionSpec read_attention(const JsonFields& config, const Defaults& d, int64_t hidden_size) {
   AttentionSpec a;
-  a.n_heads = config.integer(present_key(config, d.keys.n_heads), 1, kMaxHeads).value_or(d.n_heads);
+  a.n_heads = read_size(config, d.keys.n_heads, kMaxHeads, d.n_heads);
+  const std::string_view key = d.keys.n_kv_heads;
   // A null is "as many as heads" even where a missing key is not (Mistral, Qwen, MiniMind: __post_init__).
-  const bool as_heads = d.n_kv_heads == 0 || config.present("num_key_value_heads");
-  a.n_kv_heads =
-      config.integer("num_key_value_heads", 1, kMaxHeads).value_or(as_heads ? a.n_heads : d.n_kv_heads);
+  const bool as_heads = d.n_kv_heads == 0 || config.present(key);
+  a.n_kv_heads = read_size(config, key, kMaxHeads, as_heads ? a.n_heads : d.n_kv_heads);
   if (a.n_heads % a.n_kv_heads != 0) {
-    config.fail("num_key_value_heads", std::to_string(a.n_kv_heads) + " key heads do not divide " +
-                                           std::to_string(a.n_heads) + " attention heads");
+    config.fail(key, std::to_string(a.n_kv_heads) + " key heads do not divide " + std::to_string(a.n_heads) +
+                         " attention heads");
   }
   a.head_dim = read_head_dim(config, d, hidden_size, a.n_heads);
   a.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(a.head_dim)));
@@ -167,24 +171,30 @@ void read_tokens(const JsonFields& config, const Defaults& d, ModelSpec& spec) {
 
 std::span<const Family> families() { return kFamilies; }
 
+std::optional<Activation> find_activation(std::string_view name) {
+  if (name == "silu" || name == "swish") return Activation::kSilu;
+  for (const char* tanh : {"gelu_pytorch_tanh", "gelu_new", "gelu_fast"}) {
+    if (name == tanh) return Activation::kGeluTanh;
+  }
+  if (name == "gelu") return Activation::kGelu;
+  return std::nullopt;
+}
+
 ModelSpec read_decoder(const JsonFields& config, const Defaults& d) {
   refuse_quantized(config);
   ModelSpec spec;
   spec.vocab_size = config.integer("vocab_size", 1, kMaxVocab).value_or(d.vocab_size);
-  const auto integer = [&](std::string_view names, int64_t hi, int64_t missing) {
-    return config.integer(present_key(config, names), 1, hi).value_or(missing);
-  };
-  spec.hidden_size = integer(d.keys.hidden_size, kMaxHidden, d.hidden_size);
+  spec.hidden_size = read_size(config, d.keys.hidden_size, kMaxHidden, d.hidden_size);
   LayerSpec layer;
   layer.feed_forward.activation = read_activation(config, d);
   layer.feed_forward.intermediate_size =
-      integer(d.keys.intermediate_size, kMaxIntermediate,
-              d.intermediate_size > 0 ? d.intermediate_size : 4 * spec.hidden_size);
-  const int64_t n_layers = integer(d.keys.n_layers, kMaxLayers, d.n_layers);
+      read_size(config, d.keys.intermediate_size, kMaxIntermediate,
+                d.intermediate_size > 0 ? d.intermediate_size : 4 * spec.hidden_size);
+  const int64_t n_layers = read_size(config, d.keys.n_layers, kMaxLayers, d.n_layers);
   layer.attention = read_attention(config, d, spec.hidden_size);
   spec.layers.assign(static_cast<size_t>(n_layers), layer);
   spec.max_position_embeddings =
-      integer(d.keys.max_position_embeddings, kMaxContext, d.max_position_embeddings);
+      read_size(config, d.keys.max_position_embeddings, kMaxContext, d.max_position_embeddings);
   spec.norm_eps = static_cast<float>(
       config.number(present_key(config, d.keys.norm_eps), 1e-30, 1.0).value_or(d.norm_eps));
   spec.tie_word_embeddings = config.boolean("tie_word_embeddings").value_or(d.tie_word_embeddings);
@@ -197,7 +207,10 @@ ModelSpec read_decoder(const JsonFields& config, const Defaults& d) {
   context.partial_rotary_factor = d.partial_rotary_factor;
   context.rules = d.rope;
   context.warnings = &spec.warnings;
-  if (d.local_rope_theta) {
+  if (!d.has_rope) {
+    static const nlohmann::json kNothing = nlohmann::json::object();
+    spec.rope = read_rope(JsonFields(kNothing, config.file()), context);
+  } else if (d.local_rope_theta) {
     LayeredRope ropes = read_layered_rope(config, context, *d.local_rope_theta);
     spec.rope = std::move(ropes.global);
     spec.local_rope = std::move(ropes.local);

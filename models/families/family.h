@@ -60,11 +60,12 @@ inline constexpr int64_t kMaxVocab = 1 << 24, kMaxHeads = 1 << 16, kMaxHeadDim =
                          kMaxContext = INT32_MAX, kMaxExperts = 512, kMaxMatrices = 1 << 18;
 
 // How a family calls the keys that every decoder has; of several, separated by |, the first that is there.
+// "": it has no such key, and always the default.
 struct KeyNames {
   std::string_view hidden_size = "hidden_size", intermediate_size = "intermediate_size";
   std::string_view n_layers = "num_hidden_layers", n_heads = "num_attention_heads";
   std::string_view max_position_embeddings = "max_position_embeddings", norm_eps = "rms_norm_eps";
-  std::string_view head_dim = "head_dim";
+  std::string_view n_kv_heads = "num_key_value_heads", head_dim = "head_dim", activation = "hidden_act";
 };
 
 // What a key of config.json means when it is missing.
@@ -81,9 +82,12 @@ struct Defaults {
   double rope_theta = 10000.0, partial_rotary_factor = 1.0;
   std::optional<double> local_rope_theta;  // layers with a window have a RoPE of their own
   RopeRules rope{};
-  const char* activation_key = "hidden_act";
   const char* activation = "silu";
+  bool has_rope = true;  // else its keys are none of the family's
 };
+
+// The functions of a feed-forward by the names that transformers gives them.
+std::optional<Activation> find_activation(std::string_view name);
 
 // The keys that every decoder of the Llama kind has: shape, dtype, token ids and RoPE. All layers are equal,
 // without biases, head norms and windows: the family adds those. Refuses settings that no family runs.

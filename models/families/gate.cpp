@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/families/family.h"
+
 namespace lariat {
 namespace {
 
@@ -38,8 +40,8 @@ constexpr KeyRule kKeys[] = {
     {"apply_residual_connection_post_layernorm", "false", "moves the residual connection (BLOOM)"},
     {"use_parallel_residual", "false", "runs attention and feed-forward side by side (GPT-NeoX)"},
     {"parallel_attn", "false", "runs attention and feed-forward side by side (Falcon)"},
-    {"hidden_activation", "silu|swish", "names the activation (Gemma)"},
-    {"activation_function", "silu|swish", "names the activation (GPT-2)"},
+    {"hidden_activation", "activation", "names the activation (Gemma)"},
+    {"activation_function", "activation", "names the activation (GPT-2)"},
     // Positions.
     {"alibi", "false", "biases attention by distance (ALiBi)"},
     {"use_alibi", "false", "biases attention by distance (ALiBi)"},
@@ -109,37 +111,81 @@ constexpr std::string_view kKnownRopeKeys[] = {
     // The parts of a head that take their angles from an image's rows and columns; in text all are equal.
     "mrope_section", "mrope_interleaved"};
 
-// Keys that one family heeds and another passes over.
+// Keys that a family did not ask for and that change nothing here, or not in silence. A name may begin or end
+// with *, which stands for anything.
 struct PassedOver {
-  std::string_view key, neutral, model_types, what;
+  std::string_view name;
+  std::string_view neutral;  // as of KeyRule, or "*": whatever the value is
+  std::string_view what = "not a key of this architecture; ignored";
 };
 constexpr PassedOver kPassedOver[] = {
-    {"sliding_window", "",
-     "llama minimind gemma granite olmo2 internlm internlm2 baichuan gpt_neox bloom mpt deepseek_v2 "
-     "deepseek_v3 "
-     "minicpm3",
-     "ignored, as in transformers: this architecture attends to all positions"},
-    {"use_sliding_window", "true", "mistral ministral3 phi3",
-     "ignored, as in transformers: sliding_window alone decides"},
-    {"attention_bias", "false",
-     "mistral ministral3 minimind phi3 internlm internlm2 baichuan bloom mpt mixtral",
-     "ignored, as in transformers: no such biases here"},
-    {"mlp_bias", "false",
-     "mistral ministral3 qwen2 qwen2_vl qwen2_5_vl qwen3 minimind phi3 gemma gemma2 gemma3_text olmo2 olmo3 "
-     "internlm internlm2 baichuan gpt_neox bloom mpt mixtral qwen3_moe",
-     "ignored, as in transformers: no such biases here"},
-    {"auto_map", "",
-     "llama mistral qwen2 qwen3 gemma gemma2 gemma3_text granite smollm3 olmo2 olmo3 gpt_neox bloom mpt "
-     "mixtral "
-     "qwen3_moe deepseek_v2 deepseek_v3 minicpm3 qwen3_vl",
+    {"sliding_window", "", "ignored, as in transformers: this architecture attends to all positions"},
+    {"use_sliding_window", "windows", "ignored, as in transformers: sliding_window alone decides"},
+    {"attention_bias", "false", "ignored, as in transformers: no such biases here"},
+    {"mlp_bias", "false", "ignored, as in transformers: no such biases here"},
+    {"auto_map", "own code",
      "code that lariat never runs: if it computes something else than transformers' class, so does the "
      "model"},
+    // What other families have under these names, where the model happens to be so.
+    {"num_key_value_heads", "n_kv_heads"},
+    {"head_dim", "head_dim"},
+    {"intermediate_size", "intermediate_size"},
+    {"n_inner", "intermediate_size"},
+    {"hidden_act", "activation"},
+    {"rope_theta", "rope_theta"},
+    {"partial_rotary_factor", "rotated part"},
+    {"n_group", "1"},
+    {"topk_group", "1"},
+    {"norm_type", "low_precision_layernorm"},
+    {"norm_topk_prob", "dense|true"},
+    // Training, other files, and how rather than what is computed.
+    {"_*", "*"},
+    {"*_token_id", "*"},
+    {"*dropout", "*"},
+    {"*_pdrop", "*"},
+    {"*_loss_coef", "*"},
+    {"vision_config", "*"},
+    {"transformers_version", "*"},
+    {"torch_dtype", "*"},  // beside dtype
+    {"initializer_range", "*"},
+    {"init_device", "*"},
+    {"use_cache", "*"},
+    {"cache_implementation", "*"},
+    {"attn_implementation", "*"},
+    {"flash_attn", "*"},
+    {"pretraining_tp", "*"},
+    {"ep_size", "*"},
+    {"aux_loss_alpha", "*"},
+    {"seq_aux", "*"},
+    {"output_router_logits", "*"},
+    {"max_window_layers", "*"},
+    {"model_max_length", "*"},
+    {"max_sequence_length", "*"},
+    {"tokenizer_class", "*"},
+    {"tokenizer_name", "*"},
+    {"id2label", "*"},
+    {"label2id", "*"},
+    {"verbose", "*"},
+    // BLOOM's and MPT's, as their published files have them.
+    {"attention_softmax_in_fp32", "*"},
+    {"bias_dropout_fusion", "*"},
+    {"masked_softmax_fusion", "*"},
+    {"skip_bias_add*", "*"},
+    {"offset_alibi", "*"},
+    {"embedding_fraction", "1"},
+    {"learned_pos_emb", "*"},
+    {"attn_impl", "*"},
+    {"attn_uses_sequence_id", "false"},
 };
 
 // Whether `words`, separated by spaces, has this one.
 bool has_word(std::string_view words, std::string_view word) {
   return (" " + std::string(words) + " ").find(" " + std::string(word) + " ") != std::string::npos;
 }
+
+// The families that transformers has no class of, or whose files still name code that its class agrees with.
+constexpr std::string_view kOwnCode =
+    "MiniMindForCausalLM Phi3ForCausalLM InternLMForCausalLM InternLM2ForCausalLM BaiChuanForCausalLM";
 
 // Whether a number of the model or of the file is `value`, which JSON may hold in fewer digits.
 bool near(const nlohmann::json& value, double wanted) {
@@ -161,12 +207,23 @@ bool matches(const nlohmann::json& value, std::string_view word, const JsonField
              const ModelSpec& spec) {
   const AttentionSpec& attention = spec.layers.front().attention;
   if (word == "hidden_size") return near(value, static_cast<double>(spec.hidden_size));
-  if (word == "head_dim") return near(value, static_cast<double>(attention.head_dim));
+  if (word == "head_dim") return near(value, static_cast<double>(spec.rope.head_dim));
   if (word == "1/sqrt(head_dim)") return near(value, static_cast<double>(attention.scale));
+  if (word == "*") return true;
+  if (word == "own code") return has_word(kOwnCode, spec.family);
   if (word == "qk_norm")
     return value.is_boolean() && value.get<bool>() == (attention.qk_norm != QkNorm::kNone);
   if (word == "ones") return is_ones(value);
   if (word == "dense") return no_experts(config, spec);
+  if (word == "n_kv_heads") return near(value, static_cast<double>(attention.n_kv_heads));
+  if (word == "intermediate_size")
+    return near(value, static_cast<double>(spec.layers.front().feed_forward.intermediate_size));
+  if (word == "activation")
+    return value.is_string() &&
+           find_activation(value.get<std::string>()) == spec.layers.front().feed_forward.activation;
+  if (word == "rope_theta") return near(value, spec.rope.theta);
+  if (word == "rotated part") return near(value, spec.rope.partial_rotary_factor);
+  if (word == "windows") return value.is_boolean() && value.get<bool>() == (attention.sliding_window > 0);
   if (value.is_string()) return value.get<std::string>() == word;
   if (value.is_boolean()) return word == (value.get<bool>() ? "true" : "false");
   const nlohmann::json number = nlohmann::json::parse(word, nullptr, false);
@@ -185,12 +242,29 @@ bool is_neutral(const nlohmann::json& value, std::string_view neutral, const Jso
   return false;
 }
 
+const KeyRule* find_rule(std::span<const KeyRule> rules, std::string_view key) {
+  const auto rule = std::find_if(rules.begin(), rules.end(), [&](const KeyRule& r) { return r.key == key; });
+  return rule == rules.end() ? nullptr : &*rule;
+}
+
+bool is_named(std::string_view name, std::string_view key) {
+  if (name.starts_with('*')) return key.ends_with(name.substr(1));
+  if (name.ends_with('*')) return key.starts_with(name.substr(0, name.size() - 1));
+  return key == name;
+}
+
+const PassedOver* find_passed_over(std::string_view key) {
+  const auto rule = std::find_if(std::begin(kPassedOver), std::end(kPassedOver),
+                                 [&](const PassedOver& r) { return is_named(r.name, key); });
+  return rule == std::end(kPassedOver) ? nullptr : &*rule;
+}
+
 [[noreturn]] void refuse(const JsonFields& object, const KeyRule& rule) {
   std::string_view value = rule.neutral.substr(0, rule.neutral.find('|'));
   std::string line =
       std::string(rule.what) + ", which lariat does not do in this architecture; remove the key";
   if (value == "ones") value = "a list of ones";
-  if (!value.empty() && value != "dense" && value != "qk_norm")
+  if (!value.empty() && value != "dense" && value != "qk_norm" && value != "activation")
     line += ", or set it to " + std::string(value) + ",";
   object.fail(rule.key, line + " if the model was trained without it");
 }
@@ -200,18 +274,23 @@ bool is_neutral(const nlohmann::json& value, std::string_view neutral, const Jso
 std::span<const KeyRule> key_rules() { return kKeys; }
 std::span<const KeyRule> rope_key_rules() { return kRopeKeys; }
 
-void check_keys(const JsonFields& config, std::string_view model_type, std::string_view heeds,
-                ModelSpec& spec) {
+void check_keys(const JsonFields& config, std::string_view heeds, ModelSpec& spec) {
+  warn_unread(config, spec);  // first: what follows asks for every key
   for (const KeyRule& rule : kKeys) {
     const nlohmann::json* value = config.find(rule.key);
     if (value != nullptr && !has_word(heeds, rule.key) && !is_neutral(*value, rule.neutral, config, spec))
       refuse(config, rule);
   }
-  for (const PassedOver& rule : kPassedOver) {
-    const nlohmann::json* value = config.find(rule.key);
-    if (value == nullptr || !has_word(rule.model_types, model_type)) continue;
-    if (is_neutral(*value, rule.neutral, config, spec)) continue;
-    spec.warnings.push_back(config.message(rule.key, std::string(rule.what)));
+}
+
+void warn_unread(const JsonFields& object, ModelSpec& spec) {
+  for (const std::string& key : object.unread_keys()) {
+    if (find_rule(kKeys, key) != nullptr) continue;
+    const PassedOver* known = find_passed_over(key);
+    const PassedOver rule = known != nullptr ? *known : PassedOver{key, "false|0"};
+    const nlohmann::json* value = object.find(key);
+    if (value == nullptr || is_neutral(*value, rule.neutral, object, spec)) continue;
+    spec.warnings.push_back(object.message(key.substr(0, 60), std::string(rule.what)));
   }
 }
 
@@ -221,9 +300,7 @@ void check_rope_keys(const JsonFields& object, std::string_view heeds, std::vect
   for (const std::string& key : object.keys()) {
     if (has_word(heeds, key)) continue;
     const nlohmann::json* value = object.find(key);
-    const auto rule =
-        std::find_if(std::begin(kRopeKeys), std::end(kRopeKeys), [&](auto& r) { return r.key == key; });
-    if (rule != std::end(kRopeKeys)) {
+    if (const KeyRule* rule = find_rule(kRopeKeys, key)) {
       if (value != nullptr && !is_neutral(*value, rule->neutral, object, nothing)) refuse(object, *rule);
     } else if (value != nullptr && warnings != nullptr && !object.holds_object(key) &&
                std::find(std::begin(kKnownRopeKeys), std::end(kKnownRopeKeys), key) ==

@@ -21,8 +21,9 @@ class Checkpoint;
 struct KeyRule {
   std::string_view key;
   // Values at which the key changes nothing, separated by "|": numbers, true, false, words, and
-  //   hidden_size, head_dim, 1/sqrt(head_dim)   that number of the model
+  //   hidden_size, head_dim, 1/sqrt(head_dim), n_kv_heads, ...   that number of the model
   //   qk_norm     true where the family normalises the heads of q and k, else false
+  //   activation  the name of the model's
   //   ones        a list of ones
   //   dense       any value in a file that says that there are no experts ("use_moe": false)
   // A null and an empty list, object or text change nothing either.
@@ -32,11 +33,13 @@ struct KeyRule {
 std::span<const KeyRule> key_rules();
 std::span<const KeyRule> rope_key_rules();
 
-// Refuses keys of config.json by key_rules(); warns of those that the family, here as in transformers, passes
-// over and that another family would not. `model_type` is the family's; `heeds` are the keys, separated by
-// spaces, that it implements.
-void check_keys(const JsonFields& config, std::string_view model_type, std::string_view heeds,
-                ModelSpec& spec);
+// Refuses keys of config.json by key_rules(); warns by warn_unread. `heeds` are the keys, separated by
+// spaces, that the family implements; it has read the config.
+void check_keys(const JsonFields& config, std::string_view heeds, ModelSpec& spec);
+
+// Warns of the keys that the family did not ask for, unless their value is null, false, 0 or empty, or they
+// are known to change nothing: for transformers' class too such a key is none of its own.
+void warn_unread(const JsonFields& object, ModelSpec& spec);
 
 // The same for a rope_scaling or rope_parameters object. A key that nobody is known to read is a warning, as
 // in transformers.

@@ -20,7 +20,7 @@ Defaults gemma_defaults() {
   defaults.tie_word_embeddings = true;
   defaults.bos_token_id = 2;
   defaults.eos_token_id = 1;
-  defaults.activation_key = "hidden_activation";
+  defaults.keys.activation = "hidden_activation";
   defaults.activation = "gelu_pytorch_tanh";
   return defaults;
 }
@@ -60,7 +60,7 @@ ModelSpec read_gemma(const JsonFields& config) {
   defaults.n_layers = 28;
   defaults.n_heads = defaults.n_kv_heads = 16;
   const bool gelu = config.string("hidden_act").value_or("gelu") == "gelu";
-  defaults.activation_key = gelu ? "" : "hidden_act";
+  defaults.keys.activation = gelu ? "" : "hidden_act";
   ModelSpec spec = read_any_gemma(config, defaults);
   check_sliding_layers(config, spec);
   return spec;

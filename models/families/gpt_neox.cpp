@@ -11,15 +11,19 @@ ModelSpec read_gpt_neox(const JsonFields& config) {
   defaults.intermediate_size = 24576;
   defaults.n_layers = 44;
   defaults.n_heads = 64;
+  defaults.keys.n_kv_heads = defaults.keys.head_dim = "";
   defaults.keys.norm_eps = "layer_norm_eps";
   defaults.norm_eps = 1e-5;
   defaults.activation = "gelu";
   defaults.bos_token_id = 0;
   defaults.eos_token_id = 2;
-  defaults.rope_theta = config.number("rotary_emb_base", 1.0, 1e15).value_or(10000.0);
-  defaults.partial_rotary_factor = config.number("rotary_pct", 0.0, 1.0).value_or(0.25);
+  defaults.partial_rotary_factor = 0.25;
+  defaults.rope.theta_key = "rotary_emb_base";
+  defaults.rope.partial_key = "rotary_pct";
   defaults.rope.partial = true;
   ModelSpec spec = read_decoder(config, defaults);
+  if (config.integer("head_dim", 1, kMaxHeadDim).value_or(spec.rope.head_dim) != spec.rope.head_dim)
+    config.fail("head_dim", "transformers would rotate heads of that size and attend with others; remove it");
   spec.layer_norm = spec.norm_bias = true;
   const bool parallel = config.boolean("use_parallel_residual").value_or(true);
   const bool attention_bias = config.boolean("attention_bias").value_or(true);

@@ -7,6 +7,7 @@ namespace {
 
 Defaults internlm_defaults() {
   Defaults defaults;
+  defaults.keys.head_dim = "";
   defaults.vocab_size = 103168;
   defaults.bos_token_id = 1;
   defaults.eos_token_id = 2;
@@ -18,7 +19,9 @@ Defaults internlm_defaults() {
 // Biases of all four projections of attention. Its RoPE is described by `rotary`: "origin", or "dynamic",
 // also where the key is missing.
 ModelSpec read_internlm(const JsonFields& config) {
-  ModelSpec spec = read_decoder(config, internlm_defaults());
+  Defaults defaults = internlm_defaults();
+  defaults.keys.n_kv_heads = "";
+  ModelSpec spec = read_decoder(config, defaults);
   const bool bias = config.boolean("bias").value_or(true);
   for (LayerSpec& layer : spec.layers) layer.attention.qkv_bias = layer.attention.o_bias = bias;
   check_sliding_layers(config, spec);

@@ -73,6 +73,7 @@ ModelSpec read_qwen2(const JsonFields& config) { return read_with_biases(config,
 // The text side of Qwen 2-VL and 2.5-VL.
 ModelSpec read_qwen2_vl(const JsonFields& config) {
   Defaults defaults = qwen_defaults();
+  defaults.keys.head_dim = "";
   defaults.vocab_size = 152064;
   defaults.rope_theta = 1e6;
   defaults.norm_eps = 1e-5;
@@ -111,9 +112,10 @@ ModelSpec read_qwen3_moe(const JsonFields& config) {
     if (layer < std::ssize(dense)) dense[static_cast<size_t>(layer)] = true;
   }
   // One window for all layers, unlike Qwen 3's.
+  const int64_t window = read_window(config, 4096);
   const bool slides = config.boolean("use_sliding_window").value_or(false);
   for (size_t i = 0; i < spec.layers.size(); ++i) {
-    spec.layers[i].attention.sliding_window = slides ? read_window(config, 4096) : 0;
+    spec.layers[i].attention.sliding_window = slides ? window : 0;
     if ((i + 1) % step == 0 && !dense[i]) use_experts(experts, 0, spec.layers[i]);
   }
   check_sliding_layers(config, spec);

@@ -30,7 +30,8 @@ ModelSpec read_smollm3(const JsonFields& config) {
     if (!rope) spec.layers[layer].attention.rope = LayerRope::kNone;
   }
 
-  const int64_t window = config.boolean("use_sliding_window").value_or(false) ? read_window(config, 0) : 0;
+  const int64_t given = read_window(config, 0);
+  const int64_t window = config.boolean("use_sliding_window").value_or(false) ? given : 0;
   const std::vector<bool> sliding = read_sliding_layers(config, spec.layers.size());
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     AttentionSpec& attention = spec.layers[i].attention;

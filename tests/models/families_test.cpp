@@ -269,8 +269,10 @@ TEST(Families, LatentAttention) {
   expect_refused("deepseek_v2", {{"scoring_func", "sigmoid"}}, "scoring_func");
   expect_refused("deepseek_v2", {{"kv_lora_rank", 1020}}, "kv_lora_rank");
   expect_refused("deepseek_v3", {{"n_group", 5}}, "n_group");
-  expect_refused("deepseek_v3", {{"num_attention_heads", 65536}, {"num_hidden_layers", 10000}},
-                 "experts and heads in all layers");
+  expect_refused(
+      "deepseek_v3",
+      {{"num_attention_heads", 65536}, {"num_key_value_heads", 65536}, {"num_hidden_layers", 10000}},
+      "experts and heads in all layers");
   expect_refused("deepseek_v2", {{"moe_intermediate_size", 1 << 24}}, "moe_intermediate_size");
   expect_refused("deepseek_v2", {{"rope_scaling", {{"type", "dynamic-yarn"}, {"mscale_all_dim", 0.7}}}},
                  "mscale_all_dim");

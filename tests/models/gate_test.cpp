@@ -255,8 +255,7 @@ std::vector<Mutation> contradictions_and_rope() {
   };
 }
 
-// What others heed and these families do not; what transformers passes over as well, or takes to mean the
-// same.
+// What others heed and these families do not, and what means the same.
 std::vector<Mutation> harmless_keys() {
   return {
       warned(kLlama, {{"sliding_window", 16}}, "\"sliding_window\" is 16; ignored, as in transformers"),
@@ -379,7 +378,8 @@ std::vector<json> neutral_values(std::string_view neutral) {
     if (word == "ones") values.push_back({1, 1});
     const json parsed = json::parse(word, nullptr, false);
     if (!parsed.is_discarded()) values.push_back(parsed);
-    if (word == "silu" || word == "swish" || word == "rope" || word == "rotary") values.push_back(word);
+    if (word == "rope" || word == "rotary") values.push_back(word);
+    if (word == "activation") values.push_back("swish");
   }
   return values;
 }
