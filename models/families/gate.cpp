@@ -119,7 +119,7 @@ struct PassedOver {
   std::string_view what = "not a key of this architecture; ignored";
 };
 constexpr PassedOver kPassedOver[] = {
-    {"sliding_window", "", "ignored, as in transformers: this architecture attends to all positions"},
+    {"sliding_window", "0|false", "ignored, as in transformers: this architecture attends to all positions"},
     {"use_sliding_window", "windows", "ignored, as in transformers: sliding_window alone decides"},
     {"attention_bias", "false", "ignored, as in transformers: no such biases here"},
     {"mlp_bias", "false", "ignored, as in transformers: no such biases here"},
@@ -284,13 +284,21 @@ void check_keys(const JsonFields& config, std::string_view heeds, ModelSpec& spe
 }
 
 void warn_unread(const JsonFields& object, ModelSpec& spec) {
+  constexpr size_t kShown = 8;
+  std::vector<std::string> unknown;
   for (const std::string& key : object.unread_keys()) {
     if (find_rule(kKeys, key) != nullptr) continue;
     const PassedOver* known = find_passed_over(key);
     const PassedOver rule = known != nullptr ? *known : PassedOver{key, "false|0"};
     const nlohmann::json* value = object.find(key);
     if (value == nullptr || is_neutral(*value, rule.neutral, object, spec)) continue;
-    spec.warnings.push_back(object.message(key.substr(0, 60), std::string(rule.what)));
+    if (known == nullptr) unknown.push_back(key);
+    if (unknown.size() <= kShown || known != nullptr)
+      spec.warnings.push_back(object.message(key.substr(0, 60), std::string(rule.what)));
+  }
+  if (unknown.size() > kShown) {
+    spec.warnings.push_back(object.file() + ": " + std::to_string(unknown.size() - kShown) +
+                            " more keys are none of this architecture; ignored");
   }
 }
 

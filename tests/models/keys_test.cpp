@@ -44,7 +44,8 @@ std::string computed(const ModelSpec& s) {
   }
   for (const RopeScaling* rope : {&s.rope, s.local_rope ? &*s.local_rope : nullptr}) {
     if (rope == nullptr) continue;
-    for (const double frequency : rope_frequencies(*rope, 1.0).inv_freq) text += fmt::format(" {}", frequency);
+    for (const double frequency : rope_frequencies(*rope, 1.0).inv_freq)
+      text += fmt::format(" {}", frequency);
   }
   for (const float slope : s.alibi_slopes) text += fmt::format(" {}", slope);
   return text;
