@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdlib>
 
@@ -11,7 +10,7 @@
 #include "models/families/gate.h"
 #include "models/families/wrapper.h"
 #include "models/json_file.h"
-#include "models/rope_config.h"
+#include "models/nearest_name.h"
 
 namespace lariat {
 namespace {
@@ -21,31 +20,74 @@ bool is_type(const Family& family, const std::string& type) {
   return type == family.model_type || type == std::string(family.model_type) + "_text";
 }
 
+// The text_config of a model with an image part: transformers goes by its model_type, whatever else it says.
+bool is_inner(const JsonFields& json) { return !json.path("").empty(); }
+
+// What says which family a config is of: "architectures", else "model_type". An empty name where there is
+// none.
+struct FamilyName {
+  const char* key;
+  std::string name;
+
+  bool is_type() const { return key == std::string_view("model_type"); }
+};
+
+FamilyName family_name(const JsonFields& json) {
+  const auto names = json.strings("architectures");
+  const std::string name = names && !names->empty() ? names->front() : "";
+  const std::string type = json.string("model_type").value_or("");
+  const bool by_type = is_inner(json) ? !type.empty() || name.empty() : !type.empty() && name.empty();
+  return by_type ? FamilyName{"model_type", type} : FamilyName{"architectures", name};
+}
+
 // The family that a config names; nullptr when it names none that runs.
 const Family* named_family(const JsonFields& json) {
-  std::string name, type;
-  if (const auto names = json.strings("architectures"); names && !names->empty()) name = names->front();
-  if (name.empty()) type = json.string("model_type").value_or("");
+  const FamilyName given = family_name(json);
   for (const Family& family : families()) {
-    if (family.name == name || is_type(family, type) || (!name.empty() && family.alias == name))
-      return &family;
+    const bool same = given.is_type() ? is_type(family, given.name)
+                                      : family.name == given.name || family.alias == given.name;
+    if (same && !given.name.empty()) return &family;
   }
   return nullptr;
 }
 
+// "Llama" of "LlamaForCausalLM": the rest says nothing about which model it is.
+std::string stem(std::string_view name) { return std::string(name.substr(0, name.find("For"))); }
+
+[[noreturn]] void refuse_unknown_family(const JsonFields& json) {
+  const FamilyName given = family_name(json);
+  const std::string kind = given.is_type() ? "model_type" : "architecture";
+  if (given.name.empty()) json.fail(given.key, "expected the " + kind + " of a model in docs/models.md");
+  std::vector<std::string> known;
+  for (const Family& each : families())
+    known.push_back(given.is_type() ? std::string(each.model_type) : stem(each.name));
+  const std::string near = nearest_name(given.is_type() ? given.name : stem(given.name), known);
+  const auto at = std::find(known.begin(), known.end(), near) - known.begin();
+  std::string question = "; ";
+  if (!near.empty()) {
+    const std::string_view whole = given.is_type() ? near : families()[static_cast<size_t>(at)].name;
+    question = "; did you mean " + std::string(whole) + ", or is it another model? ";
+  }
+  json.fail(given.key, "no such " + kind + " runs" + question + "docs/models.md lists those that do");
+}
+
 const Family& find_family(const JsonFields& json) {
   const Family* family = named_family(json);
-  if (family == nullptr) {
-    std::string known;
-    for (const Family& each : families()) known += (known.empty() ? "" : ", ") + std::string(each.name);
-    json.fail(!json.has("architectures") && json.has("model_type") ? "model_type" : "architectures",
-              "known architectures: " + known);
-  }
-  if (!is_type(*family, json.string("model_type").value_or(std::string(family->model_type)))) {
-    json.fail("model_type", "\"architectures\" says " + std::string(family->name) + ", whose type is " +
-                                std::string(family->model_type) + "; correct the one that is wrong");
-  }
-  return *family;
+  if (family == nullptr) refuse_unknown_family(json);
+  const std::string type = json.string("model_type").value_or(std::string(family->model_type));
+  if (is_type(*family, type)) return *family;
+  const auto other = std::find_if(families().begin(), families().end(),
+                                  [&](const Family& each) { return is_type(each, type); });
+  const std::string expected(family->model_type);
+  json.fail(
+      "model_type",
+      "\"architectures\" says " + std::string(family->name) + ", whose type is " + expected +
+          (other == families().end()
+               ? ": a model of another kind, with code of its own; to run it as that architecture all the "
+                 "same, write \"" +
+                     expected + "\""
+               : "; transformers goes by model_type: write " + std::string(other->name) + " there, or \"" +
+                     expected + "\" here"));
 }
 
 // Python writes NaN and Infinity, which JSON does not have, and numbers may exceed a double. They become
@@ -112,52 +154,6 @@ nlohmann::json only_rope_keys(const nlohmann::json& config) {
   return rope;
 }
 
-// Keys of RoPE, or of what else positions do, that this reader of foreign files did not ask for.
-void warn_of_foreign_positions(const JsonFields& json, std::vector<std::string>& warnings) {
-  constexpr std::array<std::string_view, 5> kParts{"rope", "rotary", "ntk", "logn", "alibi"};
-  for (const std::string& key : json.unread_keys()) {
-    const bool of_positions = std::any_of(kParts.begin(), kParts.end(), [&](std::string_view part) {
-      return key.find(part) != std::string::npos;
-    });
-    const nlohmann::json* value = of_positions ? json.find(key) : nullptr;
-    if (value != nullptr && *value != false && *value != 0)
-      warnings.push_back(json.message(key.substr(0, 60), "not read: a Llama has no such key"));
-  }
-}
-
-// Of a family that lariat does not run, and whose keys and defaults it does not know: read as a Llama's.
-RopeScaling foreign_rope(const JsonFields& json, std::vector<std::string>& warnings) {
-  const char* kind = json.has("architectures") || !json.has("model_type") ? "architectures" : "model_type";
-  warnings.push_back(json.message(kind,
-                                  "unknown to lariat; this is the RoPE that a Llama with these keys would "
-                                  "have, and may not be the model's"));
-  RopeContext context;
-  // The part of a head that DeepSeek's attention rotates, else the whole of it.
-  const char* dim = json.has("qk_rope_head_dim") ? "qk_rope_head_dim" : "head_dim";
-  if (const auto head_dim = json.integer(dim, 2, kMaxHeadDim)) {
-    context.head_dim = *head_dim;
-  } else {
-    const auto hidden = json.integer("hidden_size", 1, kMaxHidden);
-    const auto heads = json.integer("num_attention_heads", 1, kMaxHeads);
-    if (!hidden || !heads) json.fail("head_dim", "expected it, or hidden_size and num_attention_heads");
-    context.head_dim = *hidden / *heads;
-    if (context.head_dim > kMaxHeadDim)
-      json.fail("hidden_size", "the size of a head would be above " + std::to_string(kMaxHeadDim));
-  }
-  if (!json.has("max_position_embeddings")) json.fail("max_position_embeddings", "expected an integer");
-  context.rules.heeds = "llama_4_scaling_beta";  // of the scores, not of the rotation
-  // Whether transformers' class heeds partial_rotary_factor and rope_interleave is not known either.
-  context.rules.partial = true;
-  context.rules.interleaved = false;
-  context.warnings = &warnings;
-  if (json.has("rope_local_base_freq"))
-    warnings.push_back(
-        json.message("rope_local_base_freq", "not shown; layers with a window have this base"));
-  const RopeScaling rope = read_rope(json, context);
-  warn_of_foreign_positions(json, warnings);
-  return rope;
-}
-
 }  // namespace
 
 ModelSpec parse_config(std::string_view text, const std::filesystem::path& file) {
@@ -193,7 +189,7 @@ RopeScaling load_rope(const std::filesystem::path& dir, std::vector<std::string>
   const TextPart part = text_part(parse(read_file(file, kMaxConfigBytes), file), file.string());
   const JsonFields json(part.json, file.string(), part.prefix);
   const Family* family = named_family(json);
-  if (family == nullptr) return foreign_rope(json, warnings);
+  if (family == nullptr) return read_foreign_rope(json, family_name(json).key, warnings);
   if (!family->has_rope) {
     json.fail(json.has("architectures") ? "architectures" : "model_type",
               "its positions are ALiBi, a bias by distance; there is no RoPE to show");

@@ -62,9 +62,12 @@ These look alike, and their names stand in no table of lariat's; the same comman
 
 {refused}
 
-where … is
+## Names
 
-{known}
+What may stand in `architectures`, and in `model_type` or, for a model with an image part, in its `text_config.model_type`
+(also with `_text` behind it):
+
+{names}
 """
 def families():
     """{architecture or model_type: (rank, file)} of the table in family.cpp."""
@@ -141,16 +144,21 @@ def measured_rows(program, cache):
 
 
 def refused_rows(program):
-    """[name, reason, what lariat prints] of OTHERS; the list of those that it knows stands below the table."""
-    rows, known = [], ""
+    """[name, reason, what lariat prints] of OTHERS."""
+    rows = []
     for name, architecture, reason in OTHERS:
         model = checkpoints.changed(program.folder / "model", "llama_gqa", {"architectures": [architecture]})
         code, text = program.logits(model)
         if not code:
             sys.exit(f"{architecture} runs")
-        text, _, known = text.partition("; known architectures: ")
-        rows.append([name, reason, f"`{text}; known architectures: …`"])
-    return rows, known
+        rows.append([name, reason, f"`{text}`"])
+    return rows
+
+
+def names():
+    """Architecture and model_type of every row of family.cpp."""
+    rows = re.findall(r'\{"(\w+)", "(\w+)", read_\w+', (FAMILIES / "family.cpp").read_text())
+    return textwrap.indent(textwrap.fill(", ".join(f"{name} {kind}" for name, kind in rows), 110), "    ")
 
 
 def table(head, rows):
@@ -162,12 +170,12 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         program = checkpoints.Program(sys.argv[1], pathlib.Path(name).resolve())
         well, rows = measured_rows(program, cache)
-        refused, known = refused_rows(program)
+        refused = refused_rows(program)
     head = ["checkpoint", "architecture", "file of models/families/, lines", "tokens", "difference", "largest logit",
             "ratio", "greedy", "cache, own RoPE", "cache, dynamic-yarn"]  # fmt: skip
     text = DOCUMENT.read_text().partition(MEASURED)[0] + MEASURED + TEXT.format(
         measured=table(head, rows), refused=table(["model", "why", "what lariat prints on stderr"], refused),
-        known=textwrap.indent(textwrap.fill(known, 110), "    "), aim=AIM)  # fmt: skip
+        names=names(), aim=AIM)  # fmt: skip
     DOCUMENT.write_text(text)
     sys.exit(not well)
 

@@ -140,8 +140,8 @@ void add_rope_command(CLI::App& app) {
   set_usage(*sub, "--model DIR [options]\n--head-dim N --rope-theta F --rope-original-ctx N [options]");
   sub->add_option(
          "--model", args->model,
-         "checkpoint folder (its config.json is enough) or a config file; one of an unknown family is "
-         "read as a Llama's")
+         "checkpoint folder (its config.json is enough) or a config file; of an unknown family the keys "
+         "that most have are read")
       ->type_name("DIR|FILE");
   sub->add_option("--head-dim", args->head_dim, "instead of a model: size of a head")->type_name("N");
   sub->add_option("--length", args->length, "length of the sequence")->default_str("the model's maximum");

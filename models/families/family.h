@@ -22,6 +22,11 @@ struct Family {
 
 std::span<const Family> families();
 
+// The RoPE of a config of another family, read as a Llama's, with a warning that says so and one for each key
+// of positions that was not read. `named_by` is the key that names the family.
+RopeScaling read_foreign_rope(const JsonFields& config, std::string_view named_by,
+                              std::vector<std::string>& warnings);
+
 ModelSpec read_llama(const JsonFields& config);
 ModelSpec read_mistral(const JsonFields& config);
 ModelSpec read_qwen2(const JsonFields& config);

@@ -162,7 +162,8 @@ TEST(Families, InternLM) {
 
 TEST(Families, BaichuanIsTheFirst7bOnly) {
   EXPECT_EQ(read("baichuan").names.q, "self_attn.W_pack");
-  expect_refused("baichuan", {{"architectures", {"BaichuanForCausalLM"}}}, "known architectures");
+  expect_refused("baichuan", {{"architectures", {"BaichuanForCausalLM"}}},
+                 "did you mean BaiChuanForCausalLM, or is it another model?");
 }
 
 TEST(Families, AnEmptyQuantizationIsNone) {

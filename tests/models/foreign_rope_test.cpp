@@ -37,7 +37,8 @@ Read read(const json& config) {
 
 std::string unknown(const std::string& name) {
   return "\"architectures\" is [\"" + name +
-         "\"]; unknown to lariat; this is the RoPE that a Llama with these keys would have, and may not be the "
+         "\"]; unknown to lariat; this is the RoPE that a Llama with these keys would have, and may not be "
+         "the "
          "model's\n";
 }
 
@@ -96,17 +97,18 @@ TEST(ForeignRope, StableLmAndPhi) {
 }
 
 TEST(ForeignRope, WhatIsFalseOrOffIsNoNews) {
-  EXPECT_EQ(read({{"model_type", "mystery"},
-                  {"head_dim", 64},
-                  {"max_position_embeddings", 64},
-                  {"alibi", false},
-                  {"rope_ratio", nullptr},
-                  {"rope_interleave", true}})
-                .lines,
-            "\"model_type\" is \"mystery\"; unknown to lariat; this is the RoPE that a Llama with these keys would "
-            "have, and may not be the model's\n");
-  EXPECT_TRUE(read({{"head_dim", 64}, {"max_position_embeddings", 64}, {"rope_interleave", true}})
-                  .rope.interleaved);
+  EXPECT_EQ(
+      read({{"model_type", "mystery"},
+            {"head_dim", 64},
+            {"max_position_embeddings", 64},
+            {"alibi", false},
+            {"rope_ratio", nullptr},
+            {"rope_interleave", true}})
+          .lines,
+      "\"model_type\" is \"mystery\"; unknown to lariat; this is the RoPE that a Llama with these keys would "
+      "have, and may not be the model's\n");
+  EXPECT_TRUE(
+      read({{"head_dim", 64}, {"max_position_embeddings", 64}, {"rope_interleave", true}}).rope.interleaved);
 }
 
 }  // namespace

@@ -1,0 +1,58 @@
+#include <algorithm>
+#include <array>
+
+#include "models/families/family.h"
+
+// The RoPE of a family that does not run, and whose keys and defaults are not known.
+namespace lariat {
+namespace {
+
+// Keys of RoPE, or of what else positions do, that this reader of foreign files did not ask for.
+void warn_of_foreign_positions(const JsonFields& json, std::vector<std::string>& warnings) {
+  constexpr std::array<std::string_view, 5> kParts{"rope", "rotary", "ntk", "logn", "alibi"};
+  for (const std::string& key : json.unread_keys()) {
+    const bool of_positions = std::any_of(kParts.begin(), kParts.end(), [&](std::string_view part) {
+      return key.find(part) != std::string::npos;
+    });
+    const nlohmann::json* value = of_positions ? json.find(key) : nullptr;
+    if (value != nullptr && *value != false && *value != 0)
+      warnings.push_back(json.message(key.substr(0, 60), "not read: a Llama has no such key"));
+  }
+}
+
+}  // namespace
+
+RopeScaling read_foreign_rope(const JsonFields& json, std::string_view named_by,
+                              std::vector<std::string>& warnings) {
+  const char* kind = json.has("architectures") || !json.has("model_type") ? "architectures" : "model_type";
+  warnings.push_back(json.message(kind,
+                                  "unknown to lariat; this is the RoPE that a Llama with these keys would "
+                                  "have, and may not be the model's"));
+  RopeContext context;
+  // The part of a head that DeepSeek's attention rotates, else the whole of it.
+  const char* dim = json.has("qk_rope_head_dim") ? "qk_rope_head_dim" : "head_dim";
+  if (const auto head_dim = json.integer(dim, 2, kMaxHeadDim)) {
+    context.head_dim = *head_dim;
+  } else {
+    const auto hidden = json.integer("hidden_size", 1, kMaxHidden);
+    const auto heads = json.integer("num_attention_heads", 1, kMaxHeads);
+    if (!hidden || !heads) json.fail("head_dim", "expected it, or hidden_size and num_attention_heads");
+    context.head_dim = *hidden / *heads;
+    if (context.head_dim > kMaxHeadDim)
+      json.fail("hidden_size", "the size of a head would be above " + std::to_string(kMaxHeadDim));
+  }
+  if (!json.has("max_position_embeddings")) json.fail("max_position_embeddings", "expected an integer");
+  context.rules.heeds = "llama_4_scaling_beta";  // of the scores, not of the rotation
+  // Whether transformers' class heeds partial_rotary_factor and rope_interleave is not known either.
+  context.rules.partial = true;
+  context.rules.interleaved = false;
+  context.warnings = &warnings;
+  if (json.has("rope_local_base_freq"))
+    warnings.push_back(
+        json.message("rope_local_base_freq", "not shown; layers with a window have this base"));
+  const RopeScaling rope = read_rope(json, context);
+  warn_of_foreign_positions(json, warnings);
+  return rope;
+}
+
+}  // namespace lariat
