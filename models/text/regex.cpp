@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "kernels/error.h"
+#include "models/text/regex_syntax.h"
 #include "models/text/unicode.h"
 
 namespace lariat::tok {
@@ -24,109 +25,11 @@ constexpr uint32_t kHeapLimitKib = 256 << 10;
 constexpr size_t kJitStackStart = 64 << 10, kJitStackMax = 16 << 20;
 constexpr size_t kMaxPatternBytes = 64 << 10;
 
-// Members of a class, without its brackets.
-constexpr const char* kSpaceMembers =
-    R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
-constexpr const char* kWordMembers = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
-
 std::string pcre_message(int code) {
   PCRE2_UCHAR buffer[200];
   const int n = pcre2_get_error_message(code, buffer, sizeof buffer);
   return n > 0 ? std::string(reinterpret_cast<const char*>(buffer), static_cast<size_t>(n)) : "unknown error";
 }
-
-// Walks a pattern and rewrites the escapes whose meaning differs.
-class Translator {
- public:
-  Translator(std::string_view pattern, const std::string& where) : in_(pattern), where_(where) {}
-
-  std::string run() {
-    while (at_ < in_.size()) step();
-    return out_;
-  }
-
-  // Whether a '^' looks at what stands before the match, which PCRE2 does not count as lookbehind.
-  bool anchors_lines() const { return anchors_lines_; }
-
- private:
-  [[noreturn]] void fail(const std::string& what) const {
-    throw Error(fmt::format("{}: the pattern uses {}, which lariat does not support; rewrite the pattern",
-                            where_, what));
-  }
-
-  void step() {
-    const char c = in_[at_];
-    if (c == '\\') return escape();
-    if (in_class_) return class_char(c);
-    if (c == '[') return open_class();
-    anchors_lines_ |= c == '^';
-    if (c == '}' && at_ + 1 < in_.size() && in_[at_ + 1] == '+') fail("'{n,m}+'");
-    if (c == '{' && at_ + 1 < in_.size() && in_[at_ + 1] == ',') {
-      out_ += "{0";  // Oniguruma: {,n} is {0,n}
-      ++at_;
-      return;
-    }
-    out_ += c;
-    ++at_;
-  }
-
-  void open_class() {
-    in_class_ = true;
-    out_ += '[';
-    ++at_;
-    if (at_ < in_.size() && in_[at_] == '^') out_ += in_[at_++];
-    if (at_ < in_.size() && in_[at_] == ']') fail("']' right after '['");
-  }
-
-  void class_char(char c) {
-    if (c == '[') {
-      if (at_ + 1 >= in_.size() || in_[at_ + 1] != ':') fail("a class inside a class");
-      const size_t end = in_.find(":]", at_);
-      if (end == std::string_view::npos) fail("an unfinished POSIX class");
-      out_.append(in_.substr(at_, end + 2 - at_));
-      at_ = end + 2;
-      return;
-    }
-    if (c == '&' && at_ + 1 < in_.size() && in_[at_ + 1] == '&') fail("'&&' inside a class");
-    if (c == ']') in_class_ = false;
-    out_ += c;
-    ++at_;
-  }
-
-  void escape() {
-    if (at_ + 1 >= in_.size()) fail("a '\\' at its end");
-    const char e = in_[at_ + 1];
-    at_ += 2;
-    if (e == 's' || e == 'S') return members(kSpaceMembers, e == 'S');
-    if (e == 'w' || e == 'W') return members(kWordMembers, e == 'W');
-    // What PCRE2 and Oniguruma read differently, or only one of them knows.
-    if (std::string_view("hHbBGgkKRXyYOzZCMQEuoNLUlcv").find(e) != std::string_view::npos) {
-      fail(std::string("'\\") + e + "'");
-    }
-    out_ += '\\';
-    out_ += e;
-    if ((e == 'p' || e == 'P' || e == 'x') && at_ < in_.size() && in_[at_] == '{') {
-      const size_t end = in_.find('}', at_);
-      if (end == std::string_view::npos) fail("an unfinished '{'");
-      out_.append(in_.substr(at_, end + 1 - at_));
-      at_ = end + 1;
-    }
-  }
-
-  void members(const char* list, bool negated) {
-    if (in_class_ && negated) fail("'\\S' or '\\W' inside a class");
-    out_ += in_class_ ? "" : negated ? "[^" : "[";
-    out_ += list;
-    if (!in_class_) out_ += ']';
-  }
-
-  std::string_view in_;
-  const std::string& where_;
-  std::string out_;
-  size_t at_ = 0;
-  bool in_class_ = false;
-  bool anchors_lines_ = false;
-};
 
 }  // namespace
 
@@ -159,8 +62,7 @@ Regex::Regex(const std::string& pattern, std::string where) : where_(std::move(w
     throw Error(
         fmt::format("{}: a pattern of {} bytes; expected 1 to {}", where_, pattern.size(), kMaxPatternBytes));
   }
-  Translator translator(pattern, where_);
-  const std::string translated = translator.run();
+  const auto [translated, anchors_lines] = to_pcre2(pattern, where_);
   int error = 0;
   PCRE2_SIZE offset = 0;
   pcre2_code* const code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
@@ -175,7 +77,7 @@ Regex::Regex(const std::string& pattern, std::string where) : where_(std::move(w
   uint32_t behind = 0, empty = 0;
   pcre2_pattern_info(code, PCRE2_INFO_MAXLOOKBEHIND, &behind);
   pcre2_pattern_info(code, PCRE2_INFO_MATCHEMPTY, &empty);
-  streams_ = behind == 0 && empty == 0 && !translator.anchors_lines();
+  streams_ = behind == 0 && empty == 0 && !anchors_lines;
 }
 
 int Regex::search(std::string_view text, size_t from, uint32_t partial, uint32_t steps,

@@ -17,11 +17,8 @@ class RegexScratch {
   std::unique_ptr<Impl, void (*)(Impl*)> impl_;
 };
 
-// A pattern of a tokenizer.json (Oniguruma, Ruby syntax) run by PCRE2 over valid UTF-8.
-//
-// The pattern is translated where the two differ: \s is Unicode White_Space (PCRE2 adds U+180E), \w is the
-// Unicode word, ^ matches at every line. What cannot be translated (\h, \b, \S inside a class, &&, nested
-// classes, {n,m}+) is an error, not a guess.
+// A pattern of a tokenizer.json (Oniguruma, Ruby syntax) run by PCRE2 over valid UTF-8. It is rewritten where
+// the two differ (regex_syntax.h); what is not rewritten is an error, not a guess.
 class Regex {
  public:
   // `where` (file and key) opens every error message. Throws Error on a pattern that is not supported.

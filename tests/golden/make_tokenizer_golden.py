@@ -22,6 +22,7 @@ import random
 import sentencepiece
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from make_pattern_golden import BLOOM
 from tokenizer_texts import CASES, TEXT, fuzz
 
 OUT = pathlib.Path(__file__).resolve().parent / "tokenizers"
@@ -352,6 +353,9 @@ def variants():
     found["lookbehind, line start"] = {
         "pre_tokenizer": sequence(split({"Regex": r"(?<=[a-z])[A-Z]|^\p{L}+|\p{Han}{,2}"}, "Isolated"), byte)
     }
+    found["class in a class"] = {  # BLOOM's
+        "pre_tokenizer": sequence(split({"Regex": BLOOM}, "Isolated"), byte)
+    }
     found["three splits"] = {
         "pre_tokenizer": sequence(
             split({"Regex": r"\p{N}{1,3}"}, "Isolated"),
@@ -469,8 +473,9 @@ def make_sentencepiece(texts):
 def make_shared(shared, texts):
     from transformers import AutoTokenizer
 
-    for name in ["llama2-hf", "llama3", "minimind", "qwen2", "qwen3"]:
-        folder = shared / "tokenizers" / name
+    for path in ["tokenizers/llama2-hf", "tokenizers/llama3", "tokenizers/minimind", "tokenizers/qwen2",
+                 "tokenizers/qwen3", "cases/bloomtok"]:  # fmt: skip
+        folder, name = shared / path, path.split("/")[1]
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         golden = golden_json(tokenizer, texts, low=259 if name == "llama2-hf" else None)
         write(OUT / f"{name}.golden.json", golden)

@@ -1,5 +1,6 @@
 #include "models/text/regex.h"
 
+#include "models/text/pretokenizer.h"
 #include "tests/models/tokenizer_test_util.h"
 
 namespace lariat::test {
@@ -35,9 +36,33 @@ TEST(TokenizerRegex, WordsAndCases) {
   EXPECT_EQ(matches(R"(a{,2}b)", "aaab"), Strings{"aab"});
 }
 
+// tests/golden/make_pattern_golden.py
+TEST(TokenizerRegex, PatternsSplitAsInOniguruma) {
+  const nlohmann::json golden = read_json(golden_dir() / "patterns.json");
+  const Strings texts = golden.at("texts");
+  EXPECT_GT(golden.at("pieces").size(), 140u);
+  for (const auto& [pattern, want] : golden.at("pieces").items()) {
+    SCOPED_TRACE(pattern);
+    tok::PreTokenizeStep step;
+    step.regex.emplace(pattern, "test");
+    const tok::PreTokenizer split({step});
+    for (size_t i = 0; i < texts.size(); ++i) {
+      tok::PreTokenizer::Progress progress;
+      tok::RegexScratch scratch;
+      std::vector<size_t> got;  // bytes of each piece
+      split.consume(texts[i], true, true, progress, scratch,
+                    [&](std::string_view word) { got.push_back(word.size()); });
+      EXPECT_EQ(got, want.at(i).get<std::vector<size_t>>()) << nlohmann::json(texts[i]).dump();
+    }
+  }
+  for (const std::string pattern : golden.at("refused"))
+    EXPECT_NE(error_of([&] { Regex(pattern, "test"); }), "") << pattern;
+}
+
 TEST(TokenizerRegex, WhatIsNotUnderstoodIsNamed) {
-  for (const char* pattern :
-       {R"(\h+)", R"(\bx)", R"([\S]x)", "[a&&b]", "[a[b]]", "a{1,3}+", R"(\Gx)", R"(x\)", "[]a]"}) {
+  for (const char* pattern : {R"(\h+)", R"(\bx)", "a{1,3}+", "a{2}?", R"(\Gx)", R"(x\)", R"([\h])", R"([\q])",
+                              R"([\101])", R"([a-[b]])", R"((?i)[a&&A])", R"((?i)[[^a]b])",
+                              R"((?i:x[a-z&&[^b]]))", R"((?i)\p{Lu})", R"((?i)[[:upper:]])", "(?i)a(?#b"}) {
     EXPECT_NE(error_of([&] { Regex(pattern, "FILE: key 'k'"); }).find("FILE: key 'k': the pattern uses"),
               std::string::npos)
         << pattern;

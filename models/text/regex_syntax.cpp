@@ -1,0 +1,288 @@
+#include "models/text/regex_syntax.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <fmt/format.h>
+#include <pcre2.h>
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+#include <vector>
+
+#include "kernels/error.h"
+#include "models/text/character_class.h"
+#include "models/text/unicode.h"
+
+namespace lariat::tok {
+namespace {
+
+constexpr size_t kMaxNesting = 64;  // of classes
+
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+bool compiles(const std::string& pattern) {
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  pcre2_code* const code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                                         PCRE2_UTF | PCRE2_UCP, &error, &offset, nullptr);
+  pcre2_code_free(code);
+  return code != nullptr;
+}
+
+// A character as a member of a PCRE2 class.
+std::string member(char32_t c) { return fmt::format("\\x{{{:x}}}", static_cast<uint32_t>(c)); }
+
+class Translator {
+ public:
+  Translator(std::string_view pattern, const std::string& where) : in_(pattern), where_(where) {}
+
+  Pcre2Pattern run() {
+    while (!done()) step();
+    out_.text.append(groups_.back().isolated, ')');
+    return std::move(out_);
+  }
+
+ private:
+  struct Group {
+    bool ignores_case = false;
+    size_t isolated = 0;  // groups that (?i) has opened inside and that end with this one
+  };
+
+  bool done() const { return at_ >= in_.size(); }
+  bool looking_at(std::string_view text) const { return in_.substr(at_).starts_with(text); }
+  bool take(std::string_view text) {
+    if (!looking_at(text)) return false;
+    at_ += text.size();
+    return true;
+  }
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw Error(fmt::format("{}: the pattern uses {}, which lariat does not support; rewrite the pattern",
+                            where_, what));
+  }
+
+  void step() {
+    const char c = in_[at_];
+    if (c == '\\') return escape();
+    if (c == '[') return character_class();
+    if (c == '(') return open_group();
+    if (c == '{') return interval();
+    out_.anchors_lines |= c == '^';
+    if (c == '}' && in_.substr(at_ + 1).starts_with('+')) fail("'{n,m}+'");
+    if (c == ')' && groups_.size() > 1) {
+      out_.text.append(groups_.back().isolated, ')');
+      groups_.pop_back();
+    }
+    out_.text += c;
+    ++at_;
+  }
+
+  // {,n} is {0,n}; and {n}? is not a lazy {n} but one that may be left out.
+  void interval() {
+    out_.text += take("{,") ? "{0," : "{";
+    if (out_.text.back() == '{') ++at_;
+    size_t end = at_;
+    while (end < in_.size() && is_digit(in_[end])) ++end;
+    if (end > at_ && out_.text.back() == '{' && in_.substr(end).starts_with("}?")) fail("'{n}?'");
+  }
+
+  // (?imx-imx) and (?imx-imx:...), or any other group.
+  void open_group() {
+    size_t end = at_ + 2;
+    while (end < in_.size() && std::string_view("imx-").find(in_[end]) != std::string_view::npos) ++end;
+    const bool options = looking_at("(?") && end > at_ + 2 && end < in_.size() &&
+                         (in_[end] == ':' || in_[end] == ')');
+    if (looking_at("(?#")) {
+      at_ = std::min(in_.size(), in_.find(')', at_) + 1);
+      if (at_ == 0) fail("an unfinished comment");
+      return;
+    }
+    if (!options) {
+      groups_.push_back({groups_.back().ignores_case});
+      out_.text += '(';
+      ++at_;
+      return;
+    }
+    if (in_[end] == ':') {
+      groups_.push_back({groups_.back().ignores_case});
+    } else {
+      ++groups_.back().isolated;
+    }
+    out_.text += "(?";
+    bool on = true;
+    for (const char flag : in_.substr(at_ + 2, end - at_ - 2)) {
+      if (flag == '-') on = false;
+      if (flag == 'i') groups_.back().ignores_case = on;
+      out_.text += flag == 'm' ? 's' : flag;
+    }
+    out_.text += ':';
+    at_ = end + 1;
+  }
+
+  void escape() {
+    ++at_;
+    if (done()) fail("a '\\' at its end");
+    const char e = in_[at_];
+    if (std::string_view("sSwWpP").find(e) != std::string_view::npos) {
+      CharacterSet set = named_set();
+      // Outside a class Oniguruma's \w takes the digits and fractions of Latin-1 (²) as well.
+      if (e == 'w' || e == 'W') set.members += R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
+      out_.text += one_of(set);
+      return;
+    }
+    // What PCRE2 and Oniguruma read differently, or only one of them knows.
+    if (std::string_view("hHbBGgkKRXyYOzZCMQEuoNLUlcv").find(e) != std::string_view::npos) {
+      fail(std::string("'\\") + e + "'");
+    }
+    if (e == 'x') {
+      out_.text += member(hex());
+      return;
+    }
+    out_.text += '\\';
+    out_.text += e;
+    ++at_;
+  }
+
+  // \s, \w, \d, \p{...} and their negations; at_ is behind the backslash.
+  CharacterSet named_set() {
+    const char e = in_[at_++];
+    if (e == 's' || e == 'S') return {.negated = e == 'S', .members = kSpaceMembers};
+    if (e == 'w' || e == 'W') return {.negated = e == 'W', .cased = true, .members = kWordMembers};
+    if (e == 'd' || e == 'D') return {.negated = e == 'D', .members = "\\d"};
+    return property(e == 'P');
+  }
+
+  CharacterSet property(bool negated) {
+    const size_t end = looking_at("{") ? in_.find('}', at_) : std::string_view::npos;
+    if (end == std::string_view::npos) fail("a '\\p' without '{...}'");
+    ++at_;
+    if (take("^")) negated = !negated;
+    if (groups_.back().ignores_case) fail("a '\\p' under (?i)");
+    const std::string name(in_.substr(at_, end - at_));
+    at_ = end + 1;
+    const std::string script = "\\p{sc:" + name + "}";
+    return {.negated = negated, .cased = true, .members = compiles(script) ? script : "\\p{" + name + "}"};
+  }
+
+  // xHH or x{H...}
+  char32_t hex() {
+    ++at_;
+    const bool braces = take("{");
+    uint32_t value = 0;
+    const char* const first = in_.data() + at_;
+    const char* const last = in_.data() + std::min(in_.size(), at_ + (braces ? 8 : 2));
+    const auto [end, error] = std::from_chars(first, last, value, 16);
+    at_ += static_cast<size_t>(end - first);
+    if (error != std::errc() || (braces && !take("}"))) fail("an unfinished '\\x'");
+    if (!braces && value >= 0x80) fail("a byte of a character ('\\x80' to '\\xff')");
+    return value;
+  }
+
+  void character_class() {
+    ++at_;
+    const CharacterSet set = class_set(0);
+    // Oniguruma adds the other case to the finished set, which may then hold what was taken out of it.
+    if (groups_.back().ignores_case && is_cased(set) && !is_one_class(set))
+      fail("a negated class or '&&' inside a class, under (?i)");
+    out_.text += one_of(set);
+  }
+
+  // The set of a class; at_ is behind its '['.
+  CharacterSet class_set(size_t depth) {
+    using Kind = CharacterSet::Kind;
+    if (depth > kMaxNesting) fail("too many classes inside each other");
+    CharacterSet all{.kind = Kind::kIntersection}, some{.kind = Kind::kUnion};
+    all.negated = take("^");
+    for (bool first = true;; first = false) {
+      if (done()) fail("an unfinished class");
+      if (!first && take("]")) break;  // right behind the '[' it is a member
+      if (take("&&")) {
+        all.parts.push_back(std::exchange(some, {.kind = Kind::kUnion}));
+      } else if (take("[:")) {
+        some.parts.push_back(posix());
+        no_range();
+      } else if (take("[")) {
+        some.parts.push_back(class_set(depth + 1));
+      } else if (is_named_set()) {
+        ++at_;
+        some.parts.push_back(named_set());
+        no_range();
+      } else {
+        some.parts.push_back(characters());
+      }
+    }
+    all.parts.push_back(std::move(some));
+    return all;
+  }
+
+  void no_range() const {
+    if (looking_at("-") && !looking_at("-]")) fail("a '-' behind a set of characters");
+  }
+
+  bool is_named_set() const {
+    return in_[at_] == '\\' && at_ + 1 < in_.size() &&
+           std::string_view("sSwWdDpP").find(in_[at_ + 1]) != std::string_view::npos;
+  }
+
+  CharacterSet posix() {
+    const bool negated = take("^");
+    const size_t end = in_.find(":]", at_);
+    CharacterSet set;
+    if (end == std::string_view::npos || !posix_set(std::string(in_.substr(at_, end - at_)), set))
+      fail("a '[:' that opens no POSIX bracket");
+    if (groups_.back().ignores_case && (looking_at("upper") || looking_at("lower")))
+      fail("[:upper:] or [:lower:] under (?i)");
+    at_ = end + 2;
+    set.negated ^= negated;
+    return set;
+  }
+
+  // One character of a class or a range of them.
+  CharacterSet characters() {
+    const char32_t first = class_character();
+    char32_t last = first;
+    std::string members = member(first);
+    if (looking_at("-") && !looking_at("-]") && !looking_at("-&&")) {
+      ++at_;
+      if (looking_at("[") || (!done() && is_named_set())) fail("a '-' before a set of characters");
+      last = class_character();
+      if (last < first) fail("a range that ends before it begins");
+      members += "-" + member(last);
+    }
+    return {.cased = last >= 'A', .members = std::move(members)};
+  }
+
+  char32_t class_character() {
+    if (done()) fail("an unfinished class");
+    if (in_[at_] != '\\') {
+      const Utf8Step c = utf8_step(in_, at_);
+      at_ += c.length;
+      return c.value;
+    }
+    ++at_;
+    if (done()) fail("a '\\' at its end");
+    if (in_[at_] == 'x') return hex();
+    constexpr std::string_view kNames = "abefnrtv", kMeant = "\a\b\x1b\f\n\r\t\v";
+    const size_t named = kNames.find(in_[at_]);
+    if (named == std::string_view::npos && (is_letter(in_[at_]) || is_digit(in_[at_])))
+      fail(fmt::format("'\\{}' inside a class", in_[at_]));
+    const Utf8Step c = utf8_step(in_, at_);
+    at_ += c.length;
+    return named == std::string_view::npos ? c.value : static_cast<char32_t>(kMeant[named]);
+  }
+
+  std::string_view in_;
+  const std::string& where_;
+  Pcre2Pattern out_;
+  size_t at_ = 0;
+  std::vector<Group> groups_{1};
+};
+
+}  // namespace
+
+Pcre2Pattern to_pcre2(std::string_view pattern, const std::string& where) {
+  return Translator(pattern, where).run();
+}
+
+}  // namespace lariat::tok
