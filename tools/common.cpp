@@ -258,7 +258,9 @@ Tokenizer open_tokenizer(const CommonOptions& options) {
   if (!std::filesystem::is_directory(options.model, ec)) {
     throw Error(options.model.string() + ": no such folder; --model takes a Hugging Face checkpoint folder");
   }
-  return Tokenizer::load(options.model);
+  Tokenizer tokenizer = Tokenizer::load(options.model);
+  print_warnings(tokenizer.warnings(), options.quiet);
+  return tokenizer;
 }
 
 Runtime open_runtime(const CommonOptions& options) {

@@ -75,6 +75,7 @@ std::function<void()> warn_not_finite(const CommonOptions& options, const Model&
 void warn_slow_attention(const CommonOptions& options, const Runtime& runtime);
 // Each on a line of stderr as "lariat: warning: ..."; nothing with --quiet.
 void print_warnings(const std::vector<std::string>& lines, bool quiet);
+// The model's tokenizer, with its warnings on stderr.
 Tokenizer open_tokenizer(const CommonOptions& options);
 Runtime open_runtime(const CommonOptions& options);
 // Where a generation ends: the ids of config.json, else the tokenizer's.

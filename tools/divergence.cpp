@@ -120,7 +120,8 @@ void run_divergence(const DivergenceCommand& command) {
     throw UsageError("--against compares windows; use --method sliding or chunks");
   if (command.ctx.size() > 1) throw UsageError("--against takes one length of window (--ctx)");
   const CommonOptions other = options_of_reference(command.common, command.against);
-  const Tokenizer tokenizer = open_tokenizer(command.common), other_tokenizer = open_tokenizer(other);
+  const Tokenizer tokenizer = open_tokenizer(command.common);
+  const Tokenizer other_tokenizer = other.model == command.common.model ? tokenizer : open_tokenizer(other);
   FileTokens file(command.file, tokenizer);
   TokenSource source(
       [&](std::vector<int32_t>& tokens) {

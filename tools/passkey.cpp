@@ -126,7 +126,7 @@ class Budget {
 
 void run(PasskeyCommand& command) {
   if (!command.report.empty()) check_writable(command.report);
-  const Tokenizer tokenizer = Tokenizer::load(command.common.model);
+  const Tokenizer tokenizer = open_tokenizer(command.common);
   std::optional<ChatTemplate> chat;
   if (command.chat) chat = open_chat_template(command.common);
   const TextCodec codec = prompt_codec(tokenizer, chat ? &*chat : nullptr);

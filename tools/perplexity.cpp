@@ -169,7 +169,7 @@ void run(const PerplexityCommand& command) {
         "--method");
   }
   if (!command.save_cache.empty()) check_writable(command.save_cache);
-  const Tokenizer tokenizer = Tokenizer::load(command.common.model);
+  const Tokenizer tokenizer = open_tokenizer(command.common);
   FileTokens file(command.file, tokenizer);
   Runtime runtime = open_runtime(command.common);
   PerplexityOptions options;

@@ -230,7 +230,7 @@ void run(SweepCommand& command) {
   if (!command.merge.empty()) return merge(command);
   check_writable(command.report);
   const Shard shard = choose_shard(command);
-  const Tokenizer tokenizer = Tokenizer::load(command.common.model);
+  const Tokenizer tokenizer = open_tokenizer(command.common);
   SweepOptions options = command.sweep;
   options.rope = command.common.rope;
   command.common.rope.factor.reset();  // it is for the scalings of the sweep, not for the model as it is

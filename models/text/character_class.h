@@ -15,8 +15,8 @@ struct CharacterSet {
   enum class Kind { kMembers, kUnion, kIntersection };
   Kind kind = Kind::kMembers;
   bool negated = false;
-  bool cased = false;       // kMembers: (?i) may change it
-  std::string members{};    // kMembers: as they stand in a PCRE2 class
+  bool cased = false;     // kMembers: (?i) may change it
+  std::string members{};  // kMembers: as they stand in a PCRE2 class
   std::vector<CharacterSet> parts{};
 };
 

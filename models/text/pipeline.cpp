@@ -108,7 +108,16 @@ void add_token(Pipeline& pipeline, AddedToken token) {
   }
   AddedToken& old = pipeline.added[static_cast<size_t>(it->second)];
   token.id = old.id;
+  token.special |= old.special;
   old = std::move(token);
+}
+
+std::optional<int32_t> vocabulary_id(const Pipeline& pipeline, const std::string& token) {
+  if (pipeline.bpe) {
+    const auto it = pipeline.bpe->vocab().find(token);
+    return it == pipeline.bpe->vocab().end() ? std::nullopt : std::optional<int32_t>(it->second);
+  }
+  return pipeline.sentencepiece->find(token);
 }
 
 void index_tokens(Pipeline& pipeline) {
@@ -132,9 +141,11 @@ void index_tokens(Pipeline& pipeline) {
       pipeline.raw_added.add(token.content, token);
     }
   }
-  for (int32_t id : pipeline.template_prefix) {
-    if (pipeline.token(id) == nullptr)
-      throw Error(fmt::format("{}: key 'post_processor': id {} is not a token", pipeline.file, id));
+  for (const auto* ids : {&pipeline.template_prefix, &pipeline.template_suffix}) {
+    for (int32_t id : *ids) {
+      if (pipeline.token(id) == nullptr)
+        throw Error(fmt::format("{}: key 'post_processor': id {} is not a token", pipeline.file, id));
+    }
   }
 }
 

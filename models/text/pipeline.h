@@ -9,15 +9,9 @@
 #include "models/text/decoder.h"
 #include "models/text/pretokenizer.h"
 #include "models/text/sentencepiece.h"
-
-namespace lariat {
-class JsonFields;
-}
+#include "models/text/tokenizer_settings.h"
 
 namespace lariat::tok {
-
-// Ids are below this, so that tables indexed by id stay small whatever a file says.
-constexpr int64_t kMaxId = int64_t{1} << 24;
 
 // One component of a "normalizer", in the order of the file.
 struct NormalizeStep {
@@ -63,15 +57,19 @@ struct Pipeline {
   std::optional<Bpe> bpe;  // or
   std::optional<SentencePiece> sentencepiece;
   std::vector<DecodeStep> decode_steps;
-  std::vector<int32_t> template_prefix;  // what the post-processor puts in front of a text
-  bool split_special = false;            // special tokens in a text are text
+  // What the post-processor puts in front of a text and behind it.
+  std::vector<int32_t> template_prefix, template_suffix;
+  bool split_special = false;  // special tokens in a text are text
+  // Where the files put a space in front: of no text, of the first, or of all between added tokens.
+  PreTokenizeStep::Prepend space_in_front = PreTokenizeStep::Prepend::kNever;
+  std::vector<std::string> warnings;
 
   // Made from the above by index_tokens().
   std::vector<Token> tokens;  // by id
   StringMap ids;
   AddedTokens raw_added, normalized_added;
 
-  // Of the settings beside the vocabulary.
+  // Of a tokenizer.model, and of the settings beside the vocabulary.
   std::optional<int32_t> bos, eos;
   bool adds_bos = false;
   std::vector<int32_t> prefix;  // what add_bos puts in front
@@ -85,14 +83,16 @@ struct Pipeline {
 // Fills `pipeline` from a tokenizer.json. Throws Error naming the file and the key.
 void load_tokenizer_json(const std::filesystem::path& file, Pipeline& pipeline);
 
-// The same from a SentencePiece tokenizer.model.
-void load_sentencepiece(const std::filesystem::path& file, Pipeline& pipeline);
+// The same from a SentencePiece tokenizer.model: libsentencepiece, or where transformers 5 builds a pipeline
+// of its own from the pieces (LlamaTokenizer that is not "legacy"), that one.
+void load_sentencepiece(const std::filesystem::path& file, const TokenizerSettings& settings,
+                        Pipeline& pipeline);
 
-// An AddedToken as JSON writes it, without its id. Throws Error naming the file and the key.
-AddedToken read_added_token(const JsonFields& fields);
-
-// Adds a token, or replaces the flags of the one of the same content (which keeps its id).
+// Adds a token, or replaces the flags of the one of the same content (which keeps its id, and stays special).
 void add_token(Pipeline& pipeline, AddedToken token);
+
+// The id of a token of the vocabulary, added tokens left out.
+std::optional<int32_t> vocabulary_id(const Pipeline& pipeline, const std::string& token);
 
 // Checks that the added tokens do not contradict the vocabulary and builds the tables. Throws Error.
 void index_tokens(Pipeline& pipeline);

@@ -91,8 +91,8 @@ class Translator {
   void open_group() {
     size_t end = at_ + 2;
     while (end < in_.size() && std::string_view("imx-").find(in_[end]) != std::string_view::npos) ++end;
-    const bool options = looking_at("(?") && end > at_ + 2 && end < in_.size() &&
-                         (in_[end] == ':' || in_[end] == ')');
+    const bool options =
+        looking_at("(?") && end > at_ + 2 && end < in_.size() && (in_[end] == ':' || in_[end] == ')');
     if (looking_at("(?#")) {
       at_ = std::min(in_.size(), in_.find(')', at_) + 1);
       if (at_ == 0) fail("an unfinished comment");

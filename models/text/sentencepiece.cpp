@@ -126,28 +126,87 @@ void SentencePiece::encode_word(std::string_view word, bool at_start, Scratch& s
 
 int32_t SentencePiece::size() const { return processor_->GetPieceSize(); }
 std::string SentencePiece::piece(int32_t id) const { return valid_utf8(processor_->IdToPiece(id)); }
+std::optional<int32_t> SentencePiece::find(const std::string& piece) const {
+  const int32_t id = processor_->PieceToId(piece);
+  return processor_->IdToPiece(id) == piece ? std::optional(id) : std::nullopt;
+}
 bool SentencePiece::is_control(int32_t id) const {
   return processor_->IsControl(id) || processor_->IsUnknown(id);
 }
 int32_t SentencePiece::bos() const { return processor_->bos_id(); }
 int32_t SentencePiece::eos() const { return processor_->eos_id(); }
 
-void load_sentencepiece(const std::filesystem::path& file, Pipeline& pipeline) {
+namespace {
+
+// The steps back to text. `strip`: how many spaces in front go.
+std::vector<DecodeStep> decode_steps(size_t strip, bool keep_good_bytes) {
+  using Kind = DecodeStep::Kind;
+  return {{.kind = Kind::kReplace, .pattern = std::string(kSpacePiece), .content = " "},
+          {.kind = Kind::kByteFallback, .keep_good_bytes = keep_good_bytes},
+          {.kind = Kind::kFuse},
+          {.kind = Kind::kStrip, .content = " ", .start = strip}};
+}
+
+// Every way to make a piece of two pieces is a merge, and those that make the lower id come first.
+BpeSpec as_bpe(const SentencePiece& model) {
+  BpeSpec spec;
+  spec.fuse_unk = spec.byte_fallback = true;
+  for (int32_t id = 0; id < model.size(); ++id) {
+    if (std::string piece = model.piece(id); !piece.empty()) spec.vocab.emplace(std::move(piece), id);
+  }
+  for (int32_t id = 0; id < model.size(); ++id) {
+    const std::string piece = model.piece(id);
+    for (size_t at = 0; at < piece.size();) {
+      at += utf8_step(piece, at).length;
+      const std::string_view left = std::string_view(piece).substr(0, at),
+                             right = std::string_view(piece).substr(at);
+      if (right.empty() || !spec.vocab.contains(left) || !spec.vocab.contains(right)) continue;
+      spec.merges.emplace_back(left, right);
+    }
+  }
+  return spec;
+}
+
+// transformers 5.24: LlamaTokenizer.__init__, SentencePieceExtractor, generate_merges.
+void load_llama(const SentencePiece& model, PreTokenizeStep::Prepend space_in_front, Pipeline& pipeline) {
+  pipeline.space_in_front = space_in_front;
+  pipeline.pre_tokenizer = PreTokenizer({{.kind = PreTokenizeStep::Kind::kMetaspace,
+                                          .literal = std::string(kSpacePiece),
+                                          .behavior = SplitBehavior::kMergedWithNext,
+                                          .prepend = space_in_front,
+                                          .split = false}});
+  pipeline.bpe.emplace(as_bpe(model), pipeline.file);
+  for (const std::string& piece : model.user_defined()) {
+    if (const auto it = pipeline.bpe->vocab().find(valid_utf8(piece)); it != pipeline.bpe->vocab().end())
+      add_token(pipeline, {.content = it->first, .id = it->second, .normalized = false});
+  }
+  const bool prefixed = space_in_front != PreTokenizeStep::Prepend::kNever;
+  pipeline.decode_steps = decode_steps(prefixed ? 1 : 0, /*keep_good_bytes=*/false);
+}
+
+}  // namespace
+
+void load_sentencepiece(const std::filesystem::path& file, const TokenizerSettings& settings,
+                        Pipeline& pipeline) {
+  using Prepend = PreTokenizeStep::Prepend;
   pipeline.file = file.string();
-  SentencePiece& model = pipeline.sentencepiece.emplace(read_file(file, kMaxModelBytes), pipeline.file);
+  SentencePiece model(read_file(file, kMaxModelBytes), pipeline.file);
+  if (model.bos() >= 0) pipeline.bos = model.bos();
+  if (model.eos() >= 0) pipeline.eos = model.eos();
   for (int32_t id = 0; id < model.size(); ++id) {
     if (!model.is_control(id) || model.piece(id).empty()) continue;
     // As the slow LlamaTokenizer: control pieces are tokens wherever they stand in a text.
     add_token(pipeline, {.content = model.piece(id), .id = id, .normalized = false, .special = true});
   }
-  using Kind = DecodeStep::Kind;
+  const bool never = settings.is_llama() && settings.add_prefix_space == false;
+  if (never || !settings.legacy.value_or(!settings.is_llama()))
+    return load_llama(model, never ? Prepend::kNever : Prepend::kFirst, pipeline);
+  pipeline.space_in_front = model.strips_leading_space() ? Prepend::kAlways : Prepend::kNever;
   const size_t strip = model.strips_all_leading_space() ? std::string::npos
                        : model.strips_leading_space()   ? 1
                                                         : 0;
-  pipeline.decode_steps = {{.kind = Kind::kReplace, .pattern = std::string(kSpacePiece), .content = " "},
-                           {.kind = Kind::kByteFallback, .keep_good_bytes = true},
-                           {.kind = Kind::kFuse},
-                           {.kind = Kind::kStrip, .content = " ", .start = strip}};
+  pipeline.decode_steps = decode_steps(strip, /*keep_good_bytes=*/true);
+  pipeline.sentencepiece.emplace(std::move(model));
 }
 
 }  // namespace lariat::tok

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -20,6 +21,7 @@ struct CheckedSentencePiece {
   bool bpe = false;   // not a unigram model
   bool plain_normalizer = true;
   bool dummy_prefix = true, removes_spaces = true, escapes_spaces = true;  // of the normalizer
+  std::vector<std::string> user_defined;                                   // pieces
 };
 
 // Reads a model and checks everything in it that libsentencepiece 0.1.97 takes on trust; what is left out is
@@ -52,9 +54,11 @@ class SentencePiece {
 
   int32_t size() const;
   std::string piece(int32_t id) const;  // valid UTF-8
-  bool is_control(int32_t id) const;    // includes the unknown piece
-  int32_t bos() const;                  // -1: none
+  std::optional<int32_t> find(const std::string& piece) const;
+  bool is_control(int32_t id) const;  // includes the unknown piece
+  int32_t bos() const;                // -1: none
   int32_t eos() const;
+  const std::vector<std::string>& user_defined() const { return spec_.user_defined; }
   bool strips_leading_space() const { return spec_.dummy_prefix; }
   bool strips_all_leading_space() const { return spec_.removes_spaces; }
 

@@ -99,6 +99,7 @@ class Checker {
     }
     if (model.damaged()) fail("it ends inside a field, or holds one that is none");
     check_nesting();
+    model_.user_defined.assign(user_defined_.begin(), user_defined_.end());
     return std::move(model_);
   }
 

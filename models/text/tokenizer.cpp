@@ -1,10 +1,10 @@
 #include "models/text/tokenizer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "kernels/error.h"
-#include "models/json_fields.h"
-#include "models/json_file.h"
 #include "models/text/pipeline.h"
 
 namespace lariat {
@@ -13,64 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 using tok::AddedToken;
 using tok::Pipeline;
-
-// What tokenizer_config.json (or, without one, special_tokens_map.json) says.
-struct Settings {
-  std::optional<std::string> bos_token, eos_token;
-  std::optional<bool> add_bos, add_eos;
-  bool split_special = false;
-  std::vector<AddedToken> added;
-};
-
-// "<s>" or {"content": "<s>", …}.
-std::optional<std::string> read_token(const JsonFields& fields, const char* key) {
-  if (!fields.holds_object(key)) return fields.string(key);
-  return fields.need_object(key).need_string("content");
-}
-
-// {"128000": {"content": …}, …}
-std::vector<AddedToken> read_added_decoder(const JsonFields& fields) {
-  std::vector<AddedToken> added;
-  for (const std::string& key : fields.keys()) {
-    const bool digits =
-        !key.empty() && key.size() <= 8 && key.find_first_not_of("0123456789") == std::string::npos;
-    if (!digits || std::stoll(key) >= tok::kMaxId) fields.fail(key.substr(0, 60), "not an id");
-    added.push_back(tok::read_added_token(fields.need_object(key)));
-    added.back().id = static_cast<int32_t>(std::stoll(key));
-  }
-  return added;
-}
-
-Settings read_settings(const fs::path& dir) {
-  Settings settings;
-  const bool has_config = fs::exists(dir / "tokenizer_config.json");
-  const fs::path file = dir / (has_config ? "tokenizer_config.json" : "special_tokens_map.json");
-  if (!fs::exists(file)) return settings;
-  const nlohmann::json json = read_json(file);
-  const JsonFields root(json, file.string(), "", JsonFields::with_key);
-  settings.bos_token = read_token(root, "bos_token");
-  settings.eos_token = read_token(root, "eos_token");
-  settings.add_bos = root.boolean("add_bos_token");
-  settings.add_eos = root.boolean("add_eos_token");
-  settings.split_special = root.boolean("split_special_tokens").value_or(false);
-  if (const auto fields = root.object("added_tokens_decoder")) settings.added = read_added_decoder(*fields);
-  return settings;
-}
-
-// added_tokens.json, which accompanies a tokenizer.model: {"token": id}.
-std::vector<AddedToken> read_added_tokens(const fs::path& dir) {
-  std::vector<AddedToken> added;
-  const fs::path file = dir / "added_tokens.json";
-  if (!fs::exists(file)) return added;
-  const nlohmann::json json = read_json(file);
-  const JsonFields root(json, file.string(), "", JsonFields::with_key);
-  for (const std::string& content : root.keys()) {
-    if (content.empty()) root.fail("", "an empty token");
-    const auto id = static_cast<int32_t>(root.need_integer(content, 0, tok::kMaxId - 1));
-    added.push_back({.content = content, .id = id, .normalized = false});
-  }
-  return added;
-}
+using tok::TokenizerSettings;
 
 std::optional<int32_t> find_id(const Pipeline& pipeline, const std::optional<std::string>& token) {
   if (!token) return std::nullopt;
@@ -78,49 +21,123 @@ std::optional<int32_t> find_id(const Pipeline& pipeline, const std::optional<std
   return it == pipeline.ids.end() ? std::nullopt : std::optional<int32_t>(it->second);
 }
 
-// transformers: an explicit add_bos_token (or add_eos_token) replaces the file's post-processor; so does a
-// bos_token where the file has none. A tokenizer.model has no post-processor, and LlamaTokenizer adds BOS by
-// default.
-void settle_bos(Pipeline& pipeline, const Settings& settings) {
-  pipeline.bos = find_id(pipeline, settings.bos_token);
-  if (!settings.bos_token && pipeline.sentencepiece && pipeline.sentencepiece->bos() >= 0)
-    pipeline.bos = pipeline.sentencepiece->bos();
+// transformers 5: a tokenizer.json says by its post-processor what goes in front of a text, whatever
+// add_bos_token is. A tokenizer.model has none, and add_bos_token is true where it is not given, as in
+// transformers 4's LlamaTokenizer.
+void settle_bos(Pipeline& pipeline, const TokenizerSettings& settings, bool has_template) {
+  if (settings.bos_token) pipeline.bos = find_id(pipeline, settings.bos_token);
   if (!settings.bos_token && !pipeline.bos && pipeline.template_prefix.size() == 1)
     pipeline.bos = pipeline.template_prefix[0];
-  if (!pipeline.sentencepiece && !settings.add_bos && !settings.add_eos) {
-    pipeline.prefix = pipeline.template_prefix;
-    pipeline.adds_bos = !pipeline.prefix.empty();
-  } else {
-    pipeline.adds_bos = pipeline.bos && settings.add_bos.value_or(pipeline.sentencepiece.has_value());
-  }
+  pipeline.prefix = pipeline.template_prefix;
+  pipeline.adds_bos =
+      has_template ? !pipeline.prefix.empty() : pipeline.bos && settings.add_bos.value_or(true);
   if (pipeline.prefix.empty() && pipeline.bos) pipeline.prefix = {*pipeline.bos};
 }
 
-void settle_eos(Pipeline& pipeline, const Settings& settings) {
-  pipeline.eos = find_id(pipeline, settings.eos_token);
-  if (!pipeline.eos && pipeline.sentencepiece && pipeline.sentencepiece->eos() >= 0)
-    pipeline.eos = pipeline.sentencepiece->eos();
+// What transformers gives the next free id is left out: the model has no row for it.
+void add_named_tokens(Pipeline& pipeline, const TokenizerSettings& settings) {
+  for (const auto& [key, named] : settings.named) {
+    AddedToken token = named.token;
+    if (const auto it = pipeline.added_index.find(token.content); it != pipeline.added_index.end()) {
+      pipeline.added[static_cast<size_t>(it->second)].special |= named.is_role;
+      continue;
+    }
+    const std::optional<int32_t> id = tok::vocabulary_id(pipeline, token.content);
+    if (id) {
+      token.id = *id;
+      tok::add_token(pipeline, std::move(token));
+    } else {
+      pipeline.warnings.push_back(
+          fmt::format("{}: '{:.60}' is not in the vocabulary; ignored", named.where, token.content));
+    }
+  }
+}
+
+void warn_beside_json(const Pipeline& pipeline, TokenizerSettings& settings) {
+  using Prepend = tok::PreTokenizeStep::Prepend;
+  const bool bos = pipeline.adds_bos;
+  if (settings.add_bos.value_or(bos) != bos) {
+    settings.warn("add_bos_token",
+                  fmt::format("{}, but the post-processor of tokenizer.json, which transformers 5 "
+                              "follows, puts {} in front of a text; so does lariat",
+                              *settings.add_bos, bos ? "a token" : "nothing"));
+  }
+  const Prepend front = pipeline.space_in_front;
+  if (settings.add_prefix_space.value_or(front != Prepend::kNever) != (front != Prepend::kNever)) {
+    settings.warn("add_prefix_space",
+                  fmt::format("{}, but tokenizer.json puts {} in front of a text, and is followed",
+                              *settings.add_prefix_space, front == Prepend::kNever ? "no space" : "a space"));
+  } else if (settings.is_llama() && settings.legacy && front != Prepend::kNever &&
+             *settings.legacy != (front == Prepend::kAlways)) {
+    settings.warn(
+        "legacy",
+        fmt::format("{}, but tokenizer.json puts a space in front of {}, and is followed; "
+                    "transformers 5 makes a pipeline of its own",
+                    *settings.legacy,
+                    front == Prepend::kAlways ? "all text between special tokens" : "the first text alone"));
+  }
+}
+
+void warn_beside_model(TokenizerSettings& settings) {
+  static constexpr std::string_view kAlike[] = {"",
+                                                "LlamaTokenizer",
+                                                "LlamaTokenizerFast",
+                                                "CodeLlamaTokenizer",
+                                                "CodeLlamaTokenizerFast",
+                                                "GemmaTokenizer",
+                                                "GemmaTokenizerFast",
+                                                "BaichuanTokenizer",
+                                                "BaiChuanTokenizer",
+                                                "InternLMTokenizer",
+                                                "InternLM2Tokenizer",
+                                                "PreTrainedTokenizerFast",
+                                                "TokenizersBackend"};
+  if (std::find(std::begin(kAlike), std::end(kAlike), settings.tokenizer_class) == std::end(kAlike)) {
+    settings.warn("tokenizer_class",
+                  fmt::format("'{:.60}' is not known; tokenizer.model is read as LlamaTokenizer does",
+                              settings.tokenizer_class));
+  }
+  if (settings.add_prefix_space == false && !settings.is_llama())
+    settings.warn("add_prefix_space", "false, which transformers heeds in LlamaTokenizer alone; ignored");
+}
+
+// A prompt is to be continued, so nothing is put behind it.
+void warn_of_eos(Pipeline& pipeline, TokenizerSettings& settings) {
+  if (!pipeline.template_suffix.empty()) {
+    pipeline.warnings.push_back(fmt::format(
+        "{}: key 'post_processor': ends a text with '{:.60}'; left out, as a prompt is to be continued",
+        pipeline.file, pipeline.token(pipeline.template_suffix[0])->text));
+  } else if (settings.add_eos.value_or(false)) {
+    settings.warn("add_eos_token", "true; no EOS is added, as a prompt is to be continued");
+  }
 }
 
 }  // namespace
 
 Tokenizer Tokenizer::load(const fs::path& model_dir) {
   auto pipeline = std::make_shared<Pipeline>();
-  const Settings settings = read_settings(model_dir);
-  if (fs::exists(model_dir / "tokenizer.json")) {
+  TokenizerSettings settings = tok::read_tokenizer_settings(model_dir);
+  const bool has_json = fs::exists(model_dir / "tokenizer.json");
+  if (has_json) {
     tok::load_tokenizer_json(model_dir / "tokenizer.json", *pipeline);
   } else if (fs::exists(model_dir / "tokenizer.model")) {
-    tok::load_sentencepiece(model_dir / "tokenizer.model", *pipeline);
-    for (AddedToken& token : read_added_tokens(model_dir)) tok::add_token(*pipeline, std::move(token));
+    tok::load_sentencepiece(model_dir / "tokenizer.model", settings, *pipeline);
   } else {
     throw Error(model_dir.string() +
                 ": no tokenizer.json and no tokenizer.model; put the model's tokenizer there");
   }
   pipeline->split_special = settings.split_special;
   for (const AddedToken& token : settings.added) tok::add_token(*pipeline, token);
+  for (const AddedToken& token : settings.added_beside) {
+    if (!pipeline->added_index.contains(token.content)) tok::add_token(*pipeline, token);
+  }
+  add_named_tokens(*pipeline, settings);
   tok::index_tokens(*pipeline);
-  settle_bos(*pipeline, settings);
-  settle_eos(*pipeline, settings);
+  settle_bos(*pipeline, settings, has_json);
+  if (const auto eos = find_id(*pipeline, settings.eos_token)) pipeline->eos = eos;
+  has_json ? warn_beside_json(*pipeline, settings) : warn_beside_model(settings);
+  warn_of_eos(*pipeline, settings);
+  pipeline->warnings.insert(pipeline->warnings.begin(), settings.warnings.begin(), settings.warnings.end());
   return Tokenizer(std::move(pipeline));
 }
 
@@ -136,6 +153,7 @@ std::optional<int32_t> Tokenizer::bos_id() const { return pipeline_->bos; }
 std::vector<int32_t> Tokenizer::eos_ids() const {
   return pipeline_->eos ? std::vector{*pipeline_->eos} : std::vector<int32_t>{};
 }
+const std::vector<std::string>& Tokenizer::warnings() const { return pipeline_->warnings; }
 bool Tokenizer::adds_bos() const { return pipeline_->adds_bos; }
 
 std::optional<int32_t> Tokenizer::token_to_id(std::string_view token) const {

@@ -22,14 +22,16 @@ class DecodeChain;
 //
 // tokenizer.json is followed to the letter, so ids equal those of HF `tokenizers` reading the same file (and
 // of transformers 4). transformers 5 rebuilds the pipeline of LlamaTokenizer from the vocabulary instead:
-// there, a text that opens with spaces, and special tokens whose file says "normalized", come out
-// differently. A tokenizer.model alone goes through libsentencepiece, special tokens as in the slow
-// ("legacy") LlamaTokenizer.
+// there, a text that opens with spaces, text behind special tokens, and special tokens whose file says
+// "normalized", come out differently. A tokenizer.model alone is read as transformers 5's LlamaTokenizer
+// reads it; where the settings name no class, or say "legacy", it goes through libsentencepiece, special
+// tokens as in transformers 4's slow LlamaTokenizer. docs/checkpoints.md has the keys of all files beside
+// them.
 class Tokenizer {
  public:
   // `model_dir` holds tokenizer.json or tokenizer.model (the first wins when both are there), and, where the
   // model has them, tokenizer_config.json, special_tokens_map.json and added_tokens.json. No weights are
-  // needed. Throws Error naming file and key: nothing is skipped silently.
+  // needed. Throws Error naming file and key: nothing is skipped silently (warnings()).
   static Tokenizer load(const std::filesystem::path& model_dir);
 
   // Ids of `text`. `add_bos` puts in front what the tokenizer's post-processor or configuration puts there
@@ -41,6 +43,9 @@ class Tokenizer {
   // Text of `ids`. Ids without a token (a padded vocabulary) give nothing, as in HF. Invalid bytes become
   // U+FFFD. clean_up_tokenization_spaces is ignored, as transformers 5 does for BPE.
   std::string decode(std::span<const int32_t> ids, bool skip_special = true) const;
+
+  // A line for each thing in the files that a user should know: what was not heeded, and why.
+  const std::vector<std::string>& warnings() const;
 
   // One more than the largest id, added tokens included. The model's embedding may have more rows.
   int64_t vocab_size() const;

@@ -11,7 +11,7 @@
 namespace lariat::tok {
 namespace {
 
-constexpr size_t kMaxTokenBytes = 4096;
+using Warnings = std::vector<std::string>;
 constexpr size_t kMaxContentBytes = 256;  // of a Replace or Prepend
 constexpr size_t kMaxSteps = 32;          // of a chain of components
 
@@ -63,12 +63,12 @@ std::string read_character(const JsonFields& fields, const char* key) {
   return text;
 }
 
-void read_normalizer(const JsonFields& fields, std::vector<NormalizeStep>& steps) {
+void read_normalizer(const JsonFields& fields, std::vector<NormalizeStep>& steps, Warnings& warnings) {
   using Kind = NormalizeStep::Kind;
   const std::string type =
       read_type(fields, steps, {"Sequence", "NFC", "NFD", "NFKC", "NFKD", "Prepend", "Replace"});
   if (type == "Sequence") {
-    for (const JsonFields& item : fields.need_objects("normalizers")) read_normalizer(item, steps);
+    for (const JsonFields& item : fields.need_objects("normalizers")) read_normalizer(item, steps, warnings);
   } else if (type == "Prepend") {
     steps.push_back({.kind = Kind::kPrepend, .content = read_content(fields, "prepend")});
   } else if (type == "Replace") {
@@ -82,6 +82,7 @@ void read_normalizer(const JsonFields& fields, std::vector<NormalizeStep>& steps
                                              : NormalForm::kNfkd;
     steps.push_back({.kind = Kind::kForm, .form = form});
   }
+  warn_of_unread(fields, "", warnings);
 }
 
 SplitBehavior read_behavior(const JsonFields& fields) {
@@ -123,14 +124,15 @@ PreTokenizeStep read_metaspace(const JsonFields& fields) {
   return step;
 }
 
-void read_pre_tokenizer(const JsonFields& fields, std::vector<PreTokenizeStep>& steps) {
+void read_pre_tokenizer(const JsonFields& fields, std::vector<PreTokenizeStep>& steps, Warnings& warnings) {
   using Kind = PreTokenizeStep::Kind;
   const std::string type =
       read_type(fields, steps, {"Sequence", "Split", "ByteLevel", "Digits", "Metaspace"});
   if (!steps.empty() && steps.back().kind == Kind::kByteLevel)
     fields.fail("type", "nothing may follow ByteLevel");
   if (type == "Sequence") {
-    for (const JsonFields& item : fields.need_objects("pretokenizers")) read_pre_tokenizer(item, steps);
+    for (const JsonFields& item : fields.need_objects("pretokenizers"))
+      read_pre_tokenizer(item, steps, warnings);
   } else if (type == "Split") {
     steps.push_back(read_split(fields));
   } else if (type == "Metaspace") {
@@ -147,22 +149,25 @@ void read_pre_tokenizer(const JsonFields& fields, std::vector<PreTokenizeStep>& 
     steps.push_back(
         {.kind = Kind::kDigits, .behavior = each ? SplitBehavior::kIsolated : SplitBehavior::kContiguous});
   }
+  warn_of_unread(fields, "str_rep trim_offsets", warnings);
 }
 
-// The ids of a TemplateProcessing's "single" in front of the text. Those behind it (an EOS) are left out: the
-// model is to continue the text.
-std::vector<int32_t> read_template(const JsonFields& fields) {
-  std::vector<int32_t> prefix;
+// The ids of a TemplateProcessing's "single" in front of the text (appended to `before`) and behind it.
+void read_template(const JsonFields& fields, std::vector<int32_t>& before, std::vector<int32_t>& behind) {
   const JsonFields special = fields.need_object("special_tokens");
+  bool passed = false;  // the text
   for (const JsonFields& part : fields.need_objects("single")) {
-    if (part.present("Sequence")) break;
+    if (part.present("Sequence")) {
+      passed = true;
+      continue;
+    }
     const std::string id = part.need_object("SpecialToken").need_string("id");
     const JsonFields token = special.need_object(id);
     const auto ids = token.integers("ids", 0, kMaxId - 1);
     if (!ids) token.fail("ids", "expected a list of ids");
-    prefix.insert(prefix.end(), ids->begin(), ids->end());
+    std::vector<int32_t>& side = passed ? behind : before;
+    side.insert(side.end(), ids->begin(), ids->end());
   }
-  return prefix;
 }
 
 void read_post_processor(const JsonFields& fields, Pipeline& pipeline) {
@@ -170,12 +175,14 @@ void read_post_processor(const JsonFields& fields, Pipeline& pipeline) {
   if (type == "Sequence") {
     for (const JsonFields& item : fields.need_objects("processors")) read_post_processor(item, pipeline);
   } else if (type == "TemplateProcessing") {
-    const std::vector<int32_t> prefix = read_template(fields);
-    pipeline.template_prefix.insert(pipeline.template_prefix.begin(), prefix.begin(), prefix.end());
+    std::vector<int32_t> before;
+    read_template(fields, before, pipeline.template_suffix);
+    pipeline.template_prefix.insert(pipeline.template_prefix.begin(), before.begin(), before.end());
   }
+  warn_of_unread(fields, "add_prefix_space pair trim_offsets use_regex", pipeline.warnings);
 }
 
-void read_decoder(const JsonFields& fields, std::vector<DecodeStep>& steps) {
+void read_decoder(const JsonFields& fields, std::vector<DecodeStep>& steps, Warnings& warnings) {
   using Kind = DecodeStep::Kind;
   const std::string type = read_type(
       fields, steps, {"Sequence", "Replace", "ByteFallback", "Fuse", "Strip", "Metaspace", "ByteLevel"});
@@ -183,7 +190,7 @@ void read_decoder(const JsonFields& fields, std::vector<DecodeStep>& steps) {
     return step.kind == Kind::kFuse || step.kind == Kind::kByteLevel;
   });
   if (type == "Sequence") {
-    for (const JsonFields& item : fields.need_objects("decoders")) read_decoder(item, steps);
+    for (const JsonFields& item : fields.need_objects("decoders")) read_decoder(item, steps, warnings);
   } else if (type == "Replace") {
     steps.push_back({.kind = Kind::kReplace,
                      .pattern = read_pattern(fields, nullptr),
@@ -211,6 +218,7 @@ void read_decoder(const JsonFields& fields, std::vector<DecodeStep>& steps) {
                      .pattern = metaspace.literal,
                      .drop_first = metaspace.prepend != PreTokenizeStep::Prepend::kNever});
   }
+  warn_of_unread(fields, "add_prefix_space str_rep trim_offsets use_regex", warnings);
 }
 
 StringMap read_vocab(const JsonFields& model) {
@@ -260,7 +268,7 @@ void read_merges(const JsonFields& model, BpeSpec& spec) {
   }
 }
 
-BpeSpec read_model(const JsonFields& model) {
+BpeSpec read_model(const JsonFields& model, Warnings& warnings) {
   BpeSpec spec;
   if (model.has("type")) read_name(model, "type", {"BPE"});
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
@@ -274,25 +282,24 @@ BpeSpec read_model(const JsonFields& model) {
   spec.ignore_merges = model.boolean("ignore_merges").value_or(false);
   spec.vocab = read_vocab(model);
   read_merges(model, spec);
+  warn_of_unread(model, "", warnings);
   return spec;
 }
 
-}  // namespace
-
-AddedToken read_added_token(const JsonFields& fields) {
-  AddedToken token;
-  token.content = fields.need_string("content");
-  if (token.content.empty() || token.content.size() > kMaxTokenBytes) {
-    fields.fail("content",
-                fmt::format("a token of {} bytes; expected 1 to {}", token.content.size(), kMaxTokenBytes));
+PreTokenizeStep::Prepend space_in_front(const std::vector<NormalizeStep>& normalize_steps,
+                                        const std::vector<PreTokenizeStep>& steps) {
+  using Prepend = PreTokenizeStep::Prepend;
+  for (const NormalizeStep& step : normalize_steps) {
+    if (step.kind == NormalizeStep::Kind::kPrepend) return Prepend::kAlways;
   }
-  token.single_word = fields.boolean("single_word").value_or(false);
-  token.lstrip = fields.boolean("lstrip").value_or(false);
-  token.rstrip = fields.boolean("rstrip").value_or(false);
-  token.special = fields.boolean("special").value_or(false);
-  token.normalized = fields.boolean("normalized").value_or(!token.special);
-  return token;
+  for (const PreTokenizeStep& step : steps) {
+    if (step.add_prefix_space) return Prepend::kAlways;
+    if (step.prepend != Prepend::kNever) return step.prepend;
+  }
+  return Prepend::kNever;
 }
+
+}  // namespace
 
 void load_tokenizer_json(const std::filesystem::path& file, Pipeline& pipeline) {
   pipeline.file = file.string();
@@ -300,25 +307,30 @@ void load_tokenizer_json(const std::filesystem::path& file, Pipeline& pipeline) 
   const JsonFields root(json, pipeline.file, "", JsonFields::with_key);
   if (root.string("version").value_or("1.0") != "1.0") root.fail("version", "expected \"1.0\"");
   std::vector<NormalizeStep> normalize_steps;
-  if (const auto fields = root.object("normalizer")) read_normalizer(*fields, normalize_steps);
-  pipeline.normalizer = Normalizer(std::move(normalize_steps));
+  if (const auto fields = root.object("normalizer"))
+    read_normalizer(*fields, normalize_steps, pipeline.warnings);
   std::vector<PreTokenizeStep> steps;
-  if (const auto fields = root.object("pre_tokenizer")) read_pre_tokenizer(*fields, steps);
-  BpeSpec spec = read_model(root.need_object("model"));
+  if (const auto fields = root.object("pre_tokenizer")) read_pre_tokenizer(*fields, steps, pipeline.warnings);
+  pipeline.space_in_front = space_in_front(normalize_steps, steps);
+  pipeline.normalizer = Normalizer(std::move(normalize_steps));
+  BpeSpec spec = read_model(root.need_object("model"), pipeline.warnings);
   spec.byte_level = !steps.empty() && steps.back().kind == PreTokenizeStep::Kind::kByteLevel;
   pipeline.pre_tokenizer = PreTokenizer(std::move(steps));
   pipeline.bpe.emplace(std::move(spec), pipeline.file);
   if (const auto fields = root.object("post_processor")) read_post_processor(*fields, pipeline);
   if (const auto fields = root.object("decoder")) {
-    read_decoder(*fields, pipeline.decode_steps);
+    read_decoder(*fields, pipeline.decode_steps, pipeline.warnings);
   } else {
     pipeline.decode_steps.push_back({.kind = DecodeStep::Kind::kJoin, .content = " "});
   }
   for (const JsonFields& fields : root.objects("added_tokens").value_or(std::vector<JsonFields>{})) {
-    AddedToken token = read_added_token(fields);
+    AddedToken token = read_added_token(fields, pipeline.warnings);
     token.id = static_cast<int32_t>(fields.need_integer("id", 0, kMaxId - 1));
     add_token(pipeline, std::move(token));
   }
+  // Whoever encodes decides how much of a text and how long a line: padding and truncation are those of the
+  // program that wrote the file.
+  warn_of_unread(root, "padding truncation", pipeline.warnings);
 }
 
 }  // namespace lariat::tok

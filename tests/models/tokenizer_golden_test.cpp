@@ -103,6 +103,37 @@ INSTANTIATE_TEST_SUITE_P(TokenizerGolden, SharedTokenizer,
                            return name;
                          });
 
+// tests/golden/make_settings_golden.py: transformers' ids under the settings beside a vocabulary.
+TEST(TokenizerGolden, SettingsAsInTransformers) {
+  const json golden = read_json(golden_dir() / "settings.json");
+  EXPECT_GE(golden.size(), 27u);
+  size_t missing = 0;
+  for (const json& c : golden) {
+    const std::string base = c.at("base");
+    const bool shared = base.starts_with("cases/");
+    const fs::path source = (shared ? shared_dir() : golden_dir()) / base;
+    missing += fs::exists(source) ? 0 : 1;
+    if (!fs::exists(source)) continue;
+    SCOPED_TRACE(base + ": " + c.at("files").dump());
+    const TempDir dir;
+    if (fs::exists(source / "tokenizer.model")) fs::copy(source / "tokenizer.model", dir.path);
+    if (fs::exists(source / "tokenizer.json")) {
+      json spec = read_json(source / "tokenizer.json");
+      spec.update(c.at("change"));
+      dir.write("tokenizer.json", spec.dump());
+    }
+    for (const auto& [name, value] : c.at("files").items()) dir.write(name, value.dump());
+    const Tokenizer tokenizer = Tokenizer::load(dir.path);
+    const std::vector<std::string> picked = c.at("texts");
+    for (size_t i = 0; i < picked.size(); ++i) {
+      const auto want = c.at("ids").at(i).get<std::vector<int32_t>>();
+      EXPECT_EQ(tokenizer.encode(picked[i], tokenizer.adds_bos()), want) << json(picked[i]).dump();
+      EXPECT_EQ(tokenizer.decode(want), c.at("decoded").at(i)) << json(picked[i]).dump();
+    }
+  }
+  if (missing > 0) GTEST_SKIP() << "SKIPPED: " << missing << " tokenizers of ../shared/cases are not there";
+}
+
 TEST(TokenizerGolden, TheTextComesBack) {
   // Byte-level without a normalizer loses nothing; Llama's kind nothing either.
   for (const char* name : {"llama3-mini", "byte-mini", "llama-mini", "sp-mini"}) {

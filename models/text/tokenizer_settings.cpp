@@ -1,0 +1,213 @@
+#include "models/text/tokenizer_settings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "models/json_file.h"
+
+namespace lariat::tok {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Keys of tokenizer_config.json that change no id: where files lie, what callers of transformers ask for by
+// default (lengths, padding, truncation), how text is tidied up after decoding (never for BPE), and what
+// models/text/chat_template.cpp reads.
+constexpr std::string_view kHarmless =
+    "backend chat_control_tokens chat_template clean_up_tokenization_spaces device_map errors from_slow "
+    "init_inputs is_local local_files_only max_len max_length merges_file model_input_names model_max_length "
+    "name_or_path pad_to_multiple_of pad_token_type pad_token_type_id padding padding_side processor_class "
+    "response_schema response_template return_token_type_ids revision spaces_between_special_tokens "
+    "special_tokens_map_file stride tokenizer_file transformers_version trim_offsets truncation "
+    "truncation_side truncation_strategy trust_remote_code use_default_system_prompt use_fast verbose "
+    "vocab_file";
+
+constexpr std::string_view kRoles = "bos_token eos_token unk_token sep_token pad_token cls_token mask_token";
+constexpr const char* kUnknown = "no such key is known; ignored";
+
+struct Warned {
+  const char* key;
+  const char* what;
+};
+constexpr Warned kWarned[] = {
+    {"auto_map", "the tokenizer has code of its own, which is not run; the tokenizer's files are followed"},
+    {"do_lower_case", "ignored, as in transformers 5: texts keep their case"},
+    {"fix_mistral_regex", "ignored: the pattern of tokenizer.json is followed as it stands"},
+    {"sp_model_kwargs", "ignored: SentencePiece runs without options"},
+};
+
+bool holds(std::string_view words, std::string_view word) {
+  for (size_t at = 0; (at = words.find(word, at)) != std::string_view::npos; at += word.size()) {
+    const size_t end = at + word.size();
+    if ((at == 0 || words[at - 1] == ' ') && (end == words.size() || words[end] == ' ')) return true;
+  }
+  return false;
+}
+
+bool says_something(const nlohmann::json* value) {
+  return value != nullptr && *value != false && *value != 0 && *value != "" &&
+         !((value->is_object() || value->is_array()) && value->empty());
+}
+
+// "<s>" or {"content": "<s>", …}; special in either case.
+AddedToken read_special(const nlohmann::json& value, const JsonFields& fields, const std::string& key,
+                        std::vector<std::string>& warnings) {
+  AddedToken token{.content = value.is_string() ? value.get<std::string>() : "", .normalized = false};
+  if (value.is_object())
+    token = read_added_token({value, fields.file(), fields.path(key) + ".", JsonFields::with_key}, warnings);
+  token.special = true;
+  return token;
+}
+
+// bos_token, image_token and whatever ends so and is a token; additional_special_tokens and
+// extra_special_tokens, each a list or an object of names.
+void read_named(const JsonFields& fields, TokenizerSettings& settings) {
+  const auto add = [&](const std::string& key, const nlohmann::json& value, bool is_role) {
+    if (value == "") return;
+    settings.named[key] = {fmt::format("{}: key '{}'", fields.file(), fields.path(key)),
+                           read_special(value, fields, key, settings.warnings), is_role};
+  };
+  for (const std::string& key : fields.keys()) {
+    const bool lists = key == "additional_special_tokens" || key == "extra_special_tokens";
+    if (!lists && (!key.ends_with("_token") || key == "add_bos_token" || key == "add_eos_token")) continue;
+    const nlohmann::json* value = fields.find(key);
+    if (value == nullptr) {
+      settings.named.erase(key);
+    } else if (!lists) {
+      if (value->is_string() || value->is_object()) {
+        add(key, *value, true);
+      } else if (holds(kRoles, key)) {
+        fields.fail(key, "expected a token");
+      } else if (says_something(value)) {
+        settings.warnings.push_back(fields.message(key.substr(0, 60), kUnknown));
+      }
+    } else if (value->is_array() || value->is_object()) {
+      size_t place = 0;
+      for (const auto& item : *value) {
+        if (!item.is_string() && !item.is_object()) fields.fail(key, "expected a list of tokens");
+        add(fmt::format("{}[{}]", key, place++), item, false);
+      }
+    } else {
+      fields.fail(key, "expected a list of tokens");
+    }
+  }
+}
+
+// {"128000": {"content": …}, …}
+void read_added_decoder(const JsonFields& fields, TokenizerSettings& settings) {
+  for (const std::string& key : fields.keys()) {
+    const bool digits =
+        !key.empty() && key.size() <= 8 && key.find_first_not_of("0123456789") == std::string::npos;
+    if (!digits || std::stoll(key) >= kMaxId) fields.fail(key.substr(0, 60), "not an id");
+    settings.added.push_back(read_added_token(fields.need_object(key), settings.warnings));
+    settings.added.back().id = static_cast<int32_t>(std::stoll(key));
+  }
+}
+
+void read_config(const JsonFields& root, TokenizerSettings& settings) {
+  settings.tokenizer_class = root.string("tokenizer_class").value_or("");
+  settings.add_bos = root.boolean("add_bos_token");
+  settings.add_eos = root.boolean("add_eos_token");
+  settings.add_prefix_space = root.boolean("add_prefix_space");
+  if (root.present("legacy")) settings.legacy = root.boolean("legacy").value_or(false);
+  settings.split_special = root.boolean("split_special_tokens").value_or(false);
+  if (const auto fields = root.object("added_tokens_decoder")) read_added_decoder(*fields, settings);
+  read_named(root, settings);
+  for (const Warned& warned : kWarned) {
+    if (says_something(root.find(warned.key))) settings.warn(warned.key, warned.what);
+  }
+  warn_of_unread(root, kHarmless, settings.warnings);
+}
+
+void read_special_tokens_map(const fs::path& file, TokenizerSettings& settings) {
+  const nlohmann::json json = read_json(file);
+  const JsonFields root(json, file.string(), "", JsonFields::with_key);
+  read_named(root, settings);
+  warn_of_unread(root, "", settings.warnings);
+}
+
+// {"token": id}
+void read_added_tokens(const fs::path& file, TokenizerSettings& settings) {
+  const nlohmann::json json = read_json(file);
+  const JsonFields root(json, file.string(), "", JsonFields::with_key);
+  for (const std::string& content : root.keys()) {
+    if (content.empty()) root.fail("", "an empty token");
+    const auto id = static_cast<int32_t>(root.need_integer(content, 0, kMaxId - 1));
+    const bool special = std::any_of(settings.named.begin(), settings.named.end(), [&](const auto& named) {
+      return named.second.token.content == content;
+    });
+    settings.added_beside.push_back(
+        {.content = content, .id = id, .normalized = !special, .special = special});
+  }
+}
+
+// Where tokenizer_config.json lists the added tokens, transformers does not open added_tokens.json.
+void warn_of_added_tokens(const fs::path& file, TokenizerSettings& settings) {
+  const nlohmann::json json = read_json(file);
+  const JsonFields root(json, file.string(), "", JsonFields::with_key);
+  for (const std::string& content : root.keys()) {
+    const bool known = std::any_of(settings.added.begin(), settings.added.end(), [&](const AddedToken& token) {
+      return token.content == content;
+    });
+    if (known) continue;
+    settings.warnings.push_back(root.message(
+        content.substr(0, 60), "not in added_tokens_decoder of tokenizer_config.json, which counts; ignored"));
+  }
+}
+
+}  // namespace
+
+void TokenizerSettings::warn(std::string_view key, const std::string& what) {
+  warnings.push_back(fmt::format("{}: key '{}': {}", file, key, what));
+}
+
+TokenizerSettings read_tokenizer_settings(const fs::path& dir) {
+  TokenizerSettings settings;
+  const fs::path config = dir / "tokenizer_config.json", map = dir / "special_tokens_map.json",
+                 added = dir / "added_tokens.json";
+  settings.file = config.string();
+  bool lists_added = false;
+  if (fs::exists(config)) {
+    const nlohmann::json json = read_json(config);
+    const JsonFields root(json, settings.file, "", JsonFields::with_key);
+    read_config(root, settings);
+    lists_added = root.has("added_tokens_decoder");
+  }
+  if (!lists_added && fs::exists(map)) read_special_tokens_map(map, settings);
+  if (fs::exists(added)) {
+    lists_added ? warn_of_added_tokens(added, settings) : read_added_tokens(added, settings);
+  }
+  const auto content = [&](const char* key) {
+    const auto it = settings.named.find(key);
+    return it == settings.named.end() ? std::nullopt : std::optional(it->second.token.content);
+  };
+  settings.bos_token = content("bos_token");
+  settings.eos_token = content("eos_token");
+  return settings;
+}
+
+void warn_of_unread(const JsonFields& fields, std::string_view harmless, std::vector<std::string>& warnings) {
+  for (const std::string& key : fields.unread_keys()) {
+    if (holds(harmless, key) || !says_something(fields.find(key))) continue;
+    warnings.push_back(fields.message(key.substr(0, 60), kUnknown));
+  }
+}
+
+AddedToken read_added_token(const JsonFields& fields, std::vector<std::string>& warnings) {
+  AddedToken token;
+  token.content = fields.need_string("content");
+  if (token.content.empty() || token.content.size() > kMaxTokenBytes) {
+    fields.fail("content",
+                fmt::format("a token of {} bytes; expected 1 to {}", token.content.size(), kMaxTokenBytes));
+  }
+  token.single_word = fields.boolean("single_word").value_or(false);
+  token.lstrip = fields.boolean("lstrip").value_or(false);
+  token.rstrip = fields.boolean("rstrip").value_or(false);
+  token.special = fields.boolean("special").value_or(false);
+  token.normalized = fields.boolean("normalized").value_or(!token.special);
+  warn_of_unread(fields, "__type id", warnings);
+  return token;
+}
+
+}  // namespace lariat::tok

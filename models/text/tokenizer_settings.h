@@ -1,0 +1,53 @@
+#pragma once
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/json_fields.h"
+#include "models/text/added_tokens.h"
+
+namespace lariat::tok {
+
+// A special token that a settings file names, without an id.
+struct NamedToken {
+  std::string where;  // file and key, for messages
+  AddedToken token;
+  bool is_role = false;  // bos_token and its like, not one of a list
+};
+
+// What stands beside a vocabulary: tokenizer_config.json, special_tokens_map.json and added_tokens.json, read
+// as transformers 5.24 reads them (the last two only where the first has no added_tokens_decoder).
+struct TokenizerSettings {
+  std::string file;  // tokenizer_config.json
+  std::string tokenizer_class;
+  std::optional<std::string> bos_token, eos_token;
+  std::optional<bool> add_bos, add_eos, add_prefix_space, legacy;
+  bool split_special = false;
+  std::vector<AddedToken> added;         // of added_tokens_decoder: these replace the flags of others
+  std::vector<AddedToken> added_beside;  // of added_tokens.json: these do not
+  std::map<std::string, NamedToken> named;  // by key, or place in a list
+  std::vector<std::string> warnings;
+
+  // Whether transformers builds LlamaTokenizer's own pipeline.
+  bool is_llama() const { return tokenizer_class == "LlamaTokenizer" || tokenizer_class == "LlamaTokenizerFast"; }
+  // A warning about a key of tokenizer_config.json.
+  void warn(std::string_view key, const std::string& what);
+};
+
+TokenizerSettings read_tokenizer_settings(const std::filesystem::path& dir);
+
+// Warns of each key that was not asked for and says something (is not null, false, 0 or empty), but for those
+// in `harmless`, words with spaces between them.
+void warn_of_unread(const JsonFields& fields, std::string_view harmless, std::vector<std::string>& warnings);
+
+// An AddedToken as JSON writes it, without its id. Throws Error naming the file and the key.
+AddedToken read_added_token(const JsonFields& fields, std::vector<std::string>& warnings);
+
+// Ids are below this, so that tables indexed by id stay small whatever a file says.
+constexpr int64_t kMaxId = int64_t{1} << 24;
+constexpr size_t kMaxTokenBytes = 4096;
+
+}  // namespace lariat::tok
