@@ -17,9 +17,12 @@ import subprocess
 import sys
 import tempfile
 
+import tokenizer_keys_table
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "checkpoints"
 DEMO = ROOT / "configs" / "demo"
+SHARED = ROOT.parent / "shared" / "tokenizers"
 
 
 def read_tensors(file):
@@ -365,6 +368,7 @@ def main():
         mutations(program, TOO_STRICT)
         heading("Not a checkpoint that runs")
         formats(program)
+        tokenizer_keys_table.print_tables(program.path, SHARED if SHARED.is_dir() else None)
         if len(sys.argv) > 2:
             configs(program, pathlib.Path(sys.argv[2]))
 

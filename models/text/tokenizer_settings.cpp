@@ -147,12 +147,12 @@ void warn_of_added_tokens(const fs::path& file, TokenizerSettings& settings) {
   const nlohmann::json json = read_json(file);
   const JsonFields root(json, file.string(), "", JsonFields::with_key);
   for (const std::string& content : root.keys()) {
-    const bool known = std::any_of(settings.added.begin(), settings.added.end(), [&](const AddedToken& token) {
-      return token.content == content;
-    });
+    const bool known = std::any_of(settings.added.begin(), settings.added.end(),
+                                   [&](const AddedToken& token) { return token.content == content; });
     if (known) continue;
-    settings.warnings.push_back(root.message(
-        content.substr(0, 60), "not in added_tokens_decoder of tokenizer_config.json, which counts; ignored"));
+    settings.warnings.push_back(
+        root.message(content.substr(0, 60),
+                     "not in added_tokens_decoder of tokenizer_config.json, which counts; ignored"));
   }
 }
 

@@ -26,13 +26,15 @@ struct TokenizerSettings {
   std::optional<std::string> bos_token, eos_token;
   std::optional<bool> add_bos, add_eos, add_prefix_space, legacy;
   bool split_special = false;
-  std::vector<AddedToken> added;         // of added_tokens_decoder: these replace the flags of others
-  std::vector<AddedToken> added_beside;  // of added_tokens.json: these do not
+  std::vector<AddedToken> added;            // of added_tokens_decoder: these replace the flags of others
+  std::vector<AddedToken> added_beside;     // of added_tokens.json: these do not
   std::map<std::string, NamedToken> named;  // by key, or place in a list
   std::vector<std::string> warnings;
 
   // Whether transformers builds LlamaTokenizer's own pipeline.
-  bool is_llama() const { return tokenizer_class == "LlamaTokenizer" || tokenizer_class == "LlamaTokenizerFast"; }
+  bool is_llama() const {
+    return tokenizer_class == "LlamaTokenizer" || tokenizer_class == "LlamaTokenizerFast";
+  }
   // A warning about a key of tokenizer_config.json.
   void warn(std::string_view key, const std::string& what);
 };

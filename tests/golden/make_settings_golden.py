@@ -45,6 +45,7 @@ def cases():
                  {"add_prefix_space": False}, {"legacy": False, "add_prefix_space": True},
                  {"legacy": False, "add_bos_token": False}]:  # fmt: skip
         yield "sp-mini", config(**{**LLAMA, **keys}), {}, None
+    yield "sp-mini", config(legacy=False, add_bos_token=True), {}, None
     words = ["a The river the b", "a [word] b", "Boats and<|im_end|> boats"]
     yield "byte-mini", config(eos_token="The"), {}, words
     yield "byte-mini", config(eos_token={"__type": "AddedToken", "content": "The", "lstrip": True}), {}, words

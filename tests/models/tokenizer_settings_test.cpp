@@ -23,7 +23,8 @@ Lines warnings_of(const std::string& base, const json& files, const json& change
   }
   for (const auto& [name, value] : files.items()) dir.write(name, value.dump());
   Lines lines = Tokenizer::load(dir.path).warnings();
-  for (std::string& line : lines) line.erase(0, line.starts_with(dir.path.string()) ? dir.path.string().size() + 1 : 0);
+  for (std::string& line : lines)
+    line.erase(0, line.starts_with(dir.path.string()) ? dir.path.string().size() + 1 : 0);
   return lines;
 }
 
@@ -39,58 +40,81 @@ TEST(TokenizerSettings, WhatIsWarnedOf) {
     return json{{kConfig, more}};
   };
   const std::vector<Case> cases = {
-      {"byte-mini", config({{"add_bos_token", true}, {"bos_token", "<|im_start|>"}}),
+      {"byte-mini",
+       config({{"add_bos_token", true}, {"bos_token", "<|im_start|>"}}),
        {"tokenizer_config.json: key 'add_bos_token': true, but the post-processor of tokenizer.json, which "
         "transformers 5 follows, puts nothing in front of a text; so does lariat"}},
-      {"llama-mini", config({{"add_bos_token", false}}),
+      {"llama-mini",
+       config({{"add_bos_token", false}}),
        {"tokenizer_config.json: key 'add_bos_token': false, but the post-processor of tokenizer.json, which "
         "transformers 5 follows, puts a token in front of a text; so does lariat"}},
-      {"llama-mini", config({{"add_eos_token", true}}),
+      {"llama-mini",
+       config({{"add_eos_token", true}}),
        {"tokenizer_config.json: key 'add_eos_token': true; no EOS is added, as a prompt is to be continued"}},
-      {"sp-mini", config({{"add_eos_token", true}}),
+      {"sp-mini",
+       config({{"add_eos_token", true}}),
        {"tokenizer_config.json: key 'add_eos_token': true; no EOS is added, as a prompt is to be continued"}},
-      {"llama-mini", config({{"legacy", false}}, llama),
-       {"tokenizer_config.json: key 'legacy': false, but tokenizer.json puts a space in front of all text between "
+      {"llama-mini",
+       config({{"legacy", false}}, llama),
+       {"tokenizer_config.json: key 'legacy': false, but tokenizer.json puts a space in front of all text "
+        "between "
         "special tokens, and is followed; transformers 5 makes a pipeline of its own"}},
-      {"metaspace-mini", config({{"legacy", true}}, llama),
-       {"tokenizer_config.json: key 'legacy': true, but tokenizer.json puts a space in front of the first text "
+      {"metaspace-mini",
+       config({{"legacy", true}}, llama),
+       {"tokenizer_config.json: key 'legacy': true, but tokenizer.json puts a space in front of the first "
+        "text "
         "alone, and is followed; transformers 5 makes a pipeline of its own"}},
-      {"llama-mini", config({{"add_prefix_space", false}}),
-       {"tokenizer_config.json: key 'add_prefix_space': false, but tokenizer.json puts a space in front of a text, "
+      {"llama-mini",
+       config({{"add_prefix_space", false}}),
+       {"tokenizer_config.json: key 'add_prefix_space': false, but tokenizer.json puts a space in front of a "
+        "text, "
         "and is followed"}},
-      {"byte-mini", config({{"add_prefix_space", true}}),
-       {"tokenizer_config.json: key 'add_prefix_space': true, but tokenizer.json puts no space in front of a text, "
+      {"byte-mini",
+       config({{"add_prefix_space", true}}),
+       {"tokenizer_config.json: key 'add_prefix_space': true, but tokenizer.json puts no space in front of a "
+        "text, "
         "and is followed"}},
-      {"sp-mini", config({{"add_prefix_space", false}}),
-       {"tokenizer_config.json: key 'add_prefix_space': false, which transformers heeds in LlamaTokenizer alone; "
+      {"sp-mini",
+       config({{"add_prefix_space", false}}),
+       {"tokenizer_config.json: key 'add_prefix_space': false, which transformers heeds in LlamaTokenizer "
+        "alone; "
         "ignored"}},
-      {"sp-mini", config({{"tokenizer_class", "OtherTokenizer"}}),
-       {"tokenizer_config.json: key 'tokenizer_class': 'OtherTokenizer' is not known; tokenizer.model is read as "
+      {"sp-mini",
+       config({{"tokenizer_class", "OtherTokenizer"}}),
+       {"tokenizer_config.json: key 'tokenizer_class': 'OtherTokenizer' is not known; tokenizer.model is "
+        "read as "
         "LlamaTokenizer does"}},
-      {"byte-mini", config({{"pad_token", "<pad>"}}),
+      {"byte-mini",
+       config({{"pad_token", "<pad>"}}),
        {"tokenizer_config.json: key 'pad_token': '<pad>' is not in the vocabulary; ignored"}},
-      {"sp-mini", config({{"additional_special_tokens", {"<s>", "<pad>"}}}),
-       {"tokenizer_config.json: key 'additional_special_tokens[1]': '<pad>' is not in the vocabulary; ignored"}},
-      {"byte-mini", {{"special_tokens_map.json", {{"pad_token", "<pad>"}, {"other", 1}}}},
+      {"sp-mini",
+       config({{"additional_special_tokens", {"<s>", "<pad>"}}}),
+       {"tokenizer_config.json: key 'additional_special_tokens[1]': '<pad>' is not in the vocabulary; "
+        "ignored"}},
+      {"byte-mini",
+       {{"special_tokens_map.json", {{"pad_token", "<pad>"}, {"other", 1}}}},
        {"special_tokens_map.json: key 'other': no such key is known; ignored",
         "special_tokens_map.json: key 'pad_token': '<pad>' is not in the vocabulary; ignored"}},
-      {"byte-mini", {{kConfig, {{"added_tokens_decoder", {{"2", {{"content", "<|im_end|>"}, {"odd", 1}}}}}}},
-                     {"added_tokens.json", {{"<|im_end|>", 2}, {"<new>", 367}}},
-                     {"special_tokens_map.json", {{"pad_token", "<pad>"}}}},
+      {"byte-mini",
+       {{kConfig, {{"added_tokens_decoder", {{"2", {{"content", "<|im_end|>"}, {"odd", 1}}}}}}},
+        {"added_tokens.json", {{"<|im_end|>", 2}, {"<new>", 367}}},
+        {"special_tokens_map.json", {{"pad_token", "<pad>"}}}},
        {"tokenizer_config.json: key 'added_tokens_decoder.2.odd': no such key is known; ignored",
         "added_tokens.json: key '<new>': not in added_tokens_decoder of tokenizer_config.json, which counts; "
         "ignored"}},
-      {"byte-mini", config({{"auto_map", {{"AutoTokenizer", {"x.X", nullptr}}}},
-                            {"do_lower_case", true},
-                            {"fix_mistral_regex", true},
-                            {"sp_model_kwargs", {{"enable_sampling", true}}},
-                            {"use_token", true},
-                            {"invented", "x"}}),
+      {"byte-mini",
+       config({{"auto_map", {{"AutoTokenizer", {"x.X", nullptr}}}},
+               {"do_lower_case", true},
+               {"fix_mistral_regex", true},
+               {"sp_model_kwargs", {{"enable_sampling", true}}},
+               {"use_token", true},
+               {"invented", "x"}}),
        {"tokenizer_config.json: key 'use_token': no such key is known; ignored",
         "tokenizer_config.json: key 'auto_map': the tokenizer has code of its own, which is not run; the "
         "tokenizer's files are followed",
         "tokenizer_config.json: key 'do_lower_case': ignored, as in transformers 5: texts keep their case",
-        "tokenizer_config.json: key 'fix_mistral_regex': ignored: the pattern of tokenizer.json is followed as it "
+        "tokenizer_config.json: key 'fix_mistral_regex': ignored: the pattern of tokenizer.json is followed "
+        "as it "
         "stands",
         "tokenizer_config.json: key 'sp_model_kwargs': ignored: SentencePiece runs without options",
         "tokenizer_config.json: key 'invented': no such key is known; ignored"}},
@@ -99,15 +123,24 @@ TEST(TokenizerSettings, WhatIsWarnedOf) {
 }
 
 TEST(TokenizerSettings, WhatIsHeededOrHarmlessIsNot) {
-  const json harmless = {{"model_max_length", 2048},     {"padding_side", "left"},     {"chat_template", "{{ x }}"},
-                         {"clean_up_tokenization_spaces", true}, {"sp_model_kwargs", json::object()},
-                         {"use_default_system_prompt", false},   {"do_lower_case", false},
-                         {"unknown_but_null", nullptr},          {"unknown_but_false", false},
-                         {"unk_token", nullptr},                 {"errors", "replace"},
-                         {"legacy", false},                      {"split_special_tokens", false},
-                         {"max_length", 2},                      {"truncation", true}};
+  const json harmless = {{"model_max_length", 2048},
+                         {"padding_side", "left"},
+                         {"chat_template", "{{ x }}"},
+                         {"clean_up_tokenization_spaces", true},
+                         {"sp_model_kwargs", json::object()},
+                         {"use_default_system_prompt", false},
+                         {"do_lower_case", false},
+                         {"unknown_but_null", nullptr},
+                         {"unknown_but_false", false},
+                         {"unk_token", nullptr},
+                         {"errors", "replace"},
+                         {"legacy", false},
+                         {"split_special_tokens", false},
+                         {"max_length", 2},
+                         {"truncation", true}};
   EXPECT_EQ(warnings_of("byte-mini", {{kConfig, harmless}}), Lines{});
-  for (const char* name : {"llama3-mini", "qwen-mini", "byte-mini", "llama-mini", "metaspace-mini", "gemma-mini"})
+  for (const char* name :
+       {"llama3-mini", "qwen-mini", "byte-mini", "llama-mini", "metaspace-mini", "gemma-mini"})
     EXPECT_EQ(Tokenizer::load(golden_dir() / name).warnings(), Lines{}) << name;
   const json both = {{"tokenizer_class", "LlamaTokenizer"}, {"legacy", false}, {"add_prefix_space", false}};
   EXPECT_EQ(warnings_of("sp-mini", {{kConfig, both}}), Lines{});
@@ -149,13 +182,15 @@ TEST(TokenizerSettings, ATemplateThatEndsInEos) {
   json spec = read_json(golden_dir() / "llama-mini" / "tokenizer.json").at("post_processor");
   spec["single"].push_back({{"SpecialToken", {{"id", "</s>"}, {"type_id", 0}}}});
   spec["special_tokens"]["</s>"] = {{"id", "</s>"}, {"ids", {2}}, {"tokens", {"</s>"}}};
-  const Tokenizer tokenizer = load_changed("llama-mini", {{"post_processor", spec}}, {{"add_eos_token", true}});
+  const Tokenizer tokenizer =
+      load_changed("llama-mini", {{"post_processor", spec}}, {{"add_eos_token", true}});
   const Tokenizer plain = load_changed("llama-mini", json::object());
   EXPECT_EQ(tokenizer.encode("the boats", true), plain.encode("the boats", true));
   ASSERT_EQ(tokenizer.warnings().size(), 1u);
-  EXPECT_NE(tokenizer.warnings()[0].find("key 'post_processor': ends a text with '</s>'; left out, as a prompt is "
-                                         "to be continued"),
-            std::string::npos)
+  EXPECT_NE(
+      tokenizer.warnings()[0].find("key 'post_processor': ends a text with '</s>'; left out, as a prompt is "
+                                   "to be continued"),
+      std::string::npos)
       << tokenizer.warnings()[0];
 }
 

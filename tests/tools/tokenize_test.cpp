@@ -79,5 +79,26 @@ TEST_F(TokenizeMessages, RefusalsAreOneLine) {
   expect_error(run_lariat(messages("--text a")), 2, "");
 }
 
+// A post-processor that ends a text in EOS: said once per run.
+TEST_F(TokenizeMessages, AnEosBehindAPromptIsLeftOutAndSaid) {
+  nlohmann::json tokenizer = nlohmann::json::parse(slurp(dir_ / "tokenizer.json"));
+  nlohmann::json& post = tokenizer.at("/post_processor/processors/1"_json_pointer);
+  const nlohmann::json eos = {{"id", "<|end_of_text|>"}, {"ids", {421}}, {"tokens", {"<|end_of_text|>"}}};
+  post["special_tokens"]["<|end_of_text|>"] = eos;
+  const Outcome before = run_lariat(command("--text boats"));
+  post["single"].push_back({{"SpecialToken", {{"id", "<|end_of_text|>"}, {"type_id", 0}}}});
+  put("tokenizer.json", tokenizer.dump());
+  const Outcome after = run_lariat(command("--text boats"));
+  EXPECT_EQ(before.err, "");
+  EXPECT_EQ(after.code, 0);
+  EXPECT_EQ(after.out, before.out);
+  EXPECT_EQ(after.err,
+            "lariat: warning: " + (dir_ / "tokenizer.json").string() +
+                ": key 'post_processor': ends a text with '<|end_of_text|>'; left out, as a prompt is "
+                "to be continued\n");
+  const Outcome messages_too = run_lariat(command("--file " + (dir_ / "messages.json").string()));
+  EXPECT_EQ(messages_too.err, after.err);
+}
+
 }  // namespace
 }  // namespace lariat::test
