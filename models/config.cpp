@@ -9,6 +9,7 @@
 #include "models/families/family.h"
 #include "models/families/gate.h"
 #include "models/families/wrapper.h"
+#include "models/generation_config.h"
 #include "models/json_file.h"
 #include "models/nearest_name.h"
 
@@ -162,6 +163,7 @@ ModelSpec parse_config(std::string_view text, const std::filesystem::path& file)
   const Family& family = find_family(json);
   ModelSpec spec = family.read(json);
   check_experts(json, spec);
+  read_generation_keys(json, spec);
   spec.file = file;
   spec.family = family.name;
   check_keys(json, family.heeds, spec);
@@ -173,14 +175,8 @@ ModelSpec load_config(const std::filesystem::path& dir) {
   const std::filesystem::path file = config_file(dir);
   ModelSpec spec = parse_config(read_file(file, kMaxConfigBytes), file);
   const std::filesystem::path generation = file.parent_path() / "generation_config.json";
-  if (file.filename() == "config.json" && std::filesystem::exists(generation, ec)) {
-    const nlohmann::json json = read_json_object(generation);
-    const JsonFields fields(json, generation.string());
-    // What a checkpoint says about generating beats what it says about the model, as in transformers'
-    // generate().
-    if (fields.has("eos_token_id")) spec.eos_token_ids.clear();
-    add_eos_tokens(fields, spec);
-  }
+  if (file.filename() == "config.json" && std::filesystem::exists(generation, ec))
+    read_generation_config(generation, spec);
   return spec;
 }
 

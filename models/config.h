@@ -5,7 +5,7 @@
 
 namespace lariat {
 
-// A checkpoint's config.json, and the token ids of its generation_config.json when there is one. `dir` holds
+// A checkpoint's config.json, and its generation_config.json when there is one. `dir` holds
 // the two, or `dir` is a config file itself (then the latter is looked for only beside one called
 // config.json). Throws Error naming the file and the key.
 ModelSpec load_config(const std::filesystem::path& dir);

@@ -101,6 +101,15 @@ struct TensorNames {
   std::string expert_down = "mlp.experts.{}.down_proj";
 };
 
+// How a checkpoint wants texts to be written: its generation_config.json with transformers' defaults. Nothing
+// of it is heeded but by who writes a text.
+struct GenerationDefaults {
+  Sampling sampling;  // of a conversation; temperature 0: it asks for no sampling
+  float repetition_penalty = 1.0F;
+  std::vector<std::string> stop;      // texts that end one
+  std::vector<std::string> warnings;  // as ModelSpec::warnings, for who writes a text
+};
+
 // Every field has been checked: a ModelSpec in hand is usable.
 struct ModelSpec {
   std::filesystem::path file;  // the config.json it was read from, for error messages
@@ -131,6 +140,7 @@ struct ModelSpec {
   DType dtype = DType::kF32;              // torch_dtype / dtype: what the checkpoint says that it holds
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;  // of generation_config.json, else of config.json
+  GenerationDefaults generation;       // likewise
   int64_t n_unread_layers = 0;         // behind `layers` in the checkpoint: predictors of further tokens
   TensorNames names;
   // What a user should know of the checkpoint and can go on with: a line each, naming file and key or tensor.

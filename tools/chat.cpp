@@ -72,14 +72,15 @@ void propose_scaling(Chat& chat) {
                      length, trained));
 }
 
-void show_answer(Chat& chat, const Answer& answer) {
+void show_answer(Chat& chat, const Answer& answer, const SamplerOptions& sampler) {
   const Generation& generation = answer.generation;
   if (chat.command.json) {
     print_json({{"text", answer.text},
                 {"tokens", generation.tokens},
                 {"stop_reason", name_of(generation.stop_reason)},
                 {"reused_tokens", answer.reused},
-                {"read_tokens", answer.read}});
+                {"read_tokens", answer.read},
+                {"sampling", sampling_json(sampler)}});
   } else {
     std::cout << "\n" << std::flush;
   }
@@ -120,7 +121,7 @@ void answer(Chat& chat, const std::string& message) {
   progress.reset();
   ++chat.answers;
   chat.written += std::ssize(chat.last->generation.tokens);
-  show_answer(chat, *chat.last);
+  show_answer(chat, *chat.last, options.generate.sampler);
   explain_end(chat, *chat.last);
 }
 
@@ -309,6 +310,7 @@ void run(ChatCommand& command) {
   const Tokenizer tokenizer = open_tokenizer(command.common);
   const ChatTemplate chat_template = open_chat_template(command.common);
   Runtime runtime = open_runtime(command.common);
+  settle_sampling(command.writing, runtime.model.spec.generation, command.common.quiet);
   // Without --ctx a conversation ends where the model is not made to go on.
   if (runtime.session.max_ctx == 0) runtime.session.max_ctx = reach_of(*runtime.session.rope).value_or(0);
   Session session(runtime.model, *runtime.backend, runtime.session);
@@ -348,6 +350,7 @@ void add_chat_command(CLI::App& app) {
   describe(sub, kUseCommands, "lariat chat --model DIR --system \"Answer briefly.\" --temperature 0.7");
   add_model_option(sub, command->common);
   command->writing.generate.max_new_tokens = int64_t{1} << 40;
+  command->writing.sampling.as_model = true;
   add_writing_options(sub, command->writing, "until the model ends its answer");
   sub.add_flag("--json", command->json, "one JSON object on stdout per answer")->group(kOutputOptions);
   add_common_options(sub, command->common);

@@ -115,6 +115,7 @@ nlohmann::ordered_json report(const GenerateCommand& command, const Written& wri
                {"tokens", result.tokens},
                {"text", written.text},
                {"stop_reason", name_of(result.stop_reason)},
+               {"sampling", sampling_json(command.writing.generate.sampler)},
                {"quantize", runtime.model.quantization()},
                {"timings",
                 {{"load_s", runtime.load_seconds},
@@ -276,6 +277,7 @@ void run(GenerateCommand& command) {
   std::optional<ChatTemplate> chat_template;
   if (command.chat) chat_template = open_chat_template(command.common);
   Runtime runtime = open_runtime(command.common);
+  settle_sampling(command.writing, runtime.model.spec.generation, command.common.quiet);
   GenerateOptions& options = command.writing.generate;
   if (!command.ignore_eos) {
     options.eos_ids = chat_template ? answer_end_ids(runtime.model, tokenizer, *chat_template)

@@ -1,11 +1,50 @@
 #include "tools/generating.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "engine/chat.h"
 #include "tools/help.h"
 
 namespace lariat {
+namespace {
+
+void add_sampling_options(CLI::App& command, SamplingOptions& options) {
+  const auto value = [&](const char* otherwise) { return options.as_model ? "the model's own" : otherwise; };
+  if (!options.as_model) {
+    command
+        .add_option_function<std::string>(
+            "--sampling", [&options](const std::string& text) { options.as_model = text == "model"; },
+            "model: as its generation_config.json asks for, but for these options")
+        ->check(CLI::IsMember({"greedy", "model"}))
+        ->default_str("greedy");
+  }
+  command.add_option("--temperature", options.temperature, "0: always the likeliest token")
+      ->check(CLI::Range(0.0, 1000.0))
+      ->default_str(value("0"));
+  command.add_option("--top-k", options.top_k, "keep the k likeliest; 0: all")
+      ->check(CLI::Range(0, 1 << 30))
+      ->default_str(value("0"));
+  command.add_option("--top-p", options.top_p, "keep the likeliest that together reach p")
+      ->check(CLI::Range(0.0, 1.0))
+      ->default_str(value("1"));
+  command.add_option("--min-p", options.min_p, "keep those with p >= min-p * largest")
+      ->check(CLI::Range(0.0, 1.0))
+      ->default_str(value("0"));
+  command
+      .add_option("--repetition-penalty", options.repetition_penalty,
+                  "divides the scores of tokens that were there before; 1: none")
+      ->check(CLI::Range(0.01, 100.0))
+      ->default_str("the model's own");
+  command.add_option("--seed", options.seed, "seed of the random numbers")->default_str("0");
+}
+
+// The shortest decimal number that is this float.
+double shortest(float value) { return std::stod(fmt::format("{}", value)); }
+
+}  // namespace
 
 void add_writing_options(CLI::App& command, WritingOptions& options, const std::string& most) {
   auto* length =
@@ -22,20 +61,43 @@ void add_writing_options(CLI::App& command, WritingOptions& options, const std::
   command.add_option("--load-cache", options.load_cache, "go on from a context that was put away")
       ->type_name("FILE");
   begin_group(command, kSamplingOptions);
-  SamplerOptions& sampler = options.generate.sampler;
-  command.add_option("--temperature", sampler.temperature, "0: always the likeliest token")
-      ->check(CLI::Range(0.0, 1000.0));
-  command.add_option("--top-k", sampler.top_k, "keep the k likeliest; 0: all")->check(CLI::Range(0, 1 << 30));
-  command.add_option("--top-p", sampler.top_p, "keep the likeliest that together reach p")
-      ->check(CLI::Range(0.0, 1.0));
-  command.add_option("--min-p", sampler.min_p, "keep those with p >= min-p * largest")
-      ->check(CLI::Range(0.0, 1.0));
-  command
-      .add_option("--repetition-penalty", sampler.repetition_penalty,
-                  "divides the scores of tokens that were there before; 1: none")
-      ->check(CLI::Range(0.01, 100.0));
-  command.add_option("--seed", sampler.seed, "seed of the random numbers");
+  add_sampling_options(command, options.sampling);
   begin_group(command, kMainOptions);
+}
+
+void settle_sampling(WritingOptions& options, const GenerationDefaults& model, bool quiet) {
+  print_warnings(model.warnings, quiet);
+  const SamplingOptions& given = options.sampling;
+  const Sampling otherwise = given.as_model ? model.sampling : Sampling();
+  SamplerOptions& sampler = options.generate.sampler;
+  sampler.temperature = given.temperature.value_or(otherwise.temperature);
+  sampler.top_k = given.top_k.value_or(otherwise.top_k);
+  sampler.top_p = given.top_p.value_or(otherwise.top_p);
+  sampler.min_p = given.min_p.value_or(otherwise.min_p);
+  sampler.repetition_penalty = given.repetition_penalty.value_or(model.repetition_penalty);
+  sampler.seed = given.seed.value_or(0);
+  if (options.stop.empty()) options.stop = model.stop;
+  if (sampler.temperature > 0.0F) return;
+  std::vector<std::string> idle;
+  if (given.top_k) idle.emplace_back("--top-k");
+  if (given.top_p) idle.emplace_back("--top-p");
+  if (given.min_p) idle.emplace_back("--min-p");
+  if (given.seed) idle.emplace_back("--seed");
+  if (idle.empty()) return;
+  print_warnings(
+      {fmt::format("{} {} nothing at temperature 0, where the likeliest token is always taken; use "
+                   "--temperature 0.7, say",
+                   fmt::join(idle, ", "), idle.size() == 1 ? "changes" : "change")},
+      quiet);
+}
+
+nlohmann::ordered_json sampling_json(const SamplerOptions& sampler) {
+  return {{"temperature", shortest(sampler.temperature)},
+          {"top_k", sampler.top_k},
+          {"top_p", shortest(sampler.top_p)},
+          {"min_p", shortest(sampler.min_p)},
+          {"repetition_penalty", shortest(sampler.repetition_penalty)},
+          {"seed", sampler.seed}};
 }
 
 std::optional<int64_t> reach_of(const RopeScaling& rope) {

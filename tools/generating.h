@@ -11,8 +11,17 @@
 // What the subcommands share that write text: generate and chat.
 namespace lariat {
 
+// What the command line says of sampling; unset: the default.
+struct SamplingOptions {
+  bool as_model = false;  // defaults are what the checkpoint asks for; else the likeliest token
+  std::optional<float> temperature, top_p, min_p, repetition_penalty;
+  std::optional<int32_t> top_k;
+  std::optional<uint64_t> seed;
+};
+
 struct WritingOptions {
   GenerateOptions generate;
+  SamplingOptions sampling;
   std::vector<std::string> stop;
   std::string system;
   std::filesystem::path save_cache, load_cache;
@@ -21,6 +30,12 @@ struct WritingOptions {
 // --max-new-tokens, --temperature and the rest of the sampling, --stop, --system, --save-cache, --load-cache.
 // `most`: how many tokens are written by default, in words; "": as the number says.
 void add_writing_options(CLI::App& command, WritingOptions& options, const std::string& most = "");
+
+// Brings what the checkpoint asks for into generate.sampler and stop where the command line leaves it open;
+// with warnings, of the checkpoint and of options that change nothing.
+void settle_sampling(WritingOptions& options, const GenerationDefaults& model, bool quiet);
+// {"temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed"}
+nlohmann::ordered_json sampling_json(const SamplerOptions& sampler);
 
 // The longest sequence that the model and its scaling are meant for; none for scalings that go on growing.
 std::optional<int64_t> reach_of(const RopeScaling& rope);

@@ -1,0 +1,153 @@
+#include "models/generation_config.h"
+
+#include <algorithm>
+
+#include "models/families/family.h"
+
+namespace lariat {
+namespace {
+
+// A key that changes what transformers writes, and its value at which it does not. A null and an empty list,
+// object or text change nothing either.
+struct NotDone {
+  std::string_view key, neutral;
+};
+constexpr NotDone kNotDone[] = {
+    // Tokens that are banned, forced or weighed.
+    {"suppress_tokens", "[]"},
+    {"begin_suppress_tokens", "[]"},
+    {"bad_words_ids", "[]"},
+    {"force_words_ids", "[]"},
+    {"constraints", "[]"},
+    {"sequence_bias", "[]"},
+    {"forced_bos_token_id", "[]"},
+    {"forced_eos_token_id", "[]"},
+    {"no_repeat_ngram_size", "0"},
+    {"encoder_no_repeat_ngram_size", "0"},
+    {"encoder_repetition_penalty", "1"},
+    {"exponential_decay_length_penalty", "[]"},
+    {"guidance_scale", "1"},
+    {"token_healing", "false"},
+    {"watermarking_config", "{}"},
+    // The least length, and an end by the clock.
+    {"min_length", "0"},
+    {"min_new_tokens", "0"},
+    {"max_time", "[]"},
+    // Other ways to search.
+    {"num_beams", "1"},
+    {"num_beam_groups", "1"},
+    {"num_return_sequences", "1"},
+    {"penalty_alpha", "0"},
+    {"dola_layers", "[]"},
+    // Other ways to sample.
+    {"typical_p", "1"},
+    {"top_h", "[]"},
+    {"epsilon_cutoff", "0"},
+    {"eta_cutoff", "0"},
+};
+
+// Keys without which the text is the same: what they are about is not done here, or asked for otherwise.
+constexpr std::string_view kHarmless[] = {
+    "max_length",
+    "max_new_tokens",  // the caller says how long
+    "early_stopping",
+    "length_penalty",
+    "diversity_penalty",
+    "low_memory",             // of num_beams
+    "renormalize_logits",     // the same order, the same draw
+    "remove_invalid_values",  // logits that are NaN are told of
+    "bos_token_id",
+    "pad_token_id",
+    "decoder_start_token_id",  // prompts have their tokens
+    "use_cache",
+    "cache_implementation",
+    "cache_config",
+    "max_cache_len",  // the KV cache
+    "prefill_chunk_size",
+    "compile_config",
+    "disable_compile",  // speed
+    "continuous_batching_config",
+    "use_mtp",
+    "is_assistant",  //
+    "num_assistant_tokens",
+    "num_assistant_tokens_schedule",  // speculation: the same text
+    "assistant_confidence_threshold",
+    "assistant_early_exit",  //
+    "assistant_lookbehind",
+    "target_lookbehind",
+    "assistant_ensemble_weight",
+    "prompt_lookup_num_tokens",
+    "max_matching_ngram_size",
+    "speculation_type",
+    "output_attentions",
+    "output_hidden_states",
+    "output_scores",  // what generate() returns
+    "output_logits",
+    "return_dict_in_generate",  //
+    "_from_model_config",
+    "_commit_hash",
+    "transformers_version",  // where the file comes from
+};
+
+void add_names(const std::string& names, const JsonFields& json, const std::string& what, ModelSpec& spec) {
+  if (!names.empty()) spec.generation.warnings.push_back(json.file() + ": " + what + ": " + names);
+}
+
+std::string& append(std::string& names, std::string_view key) {
+  return names += (names.empty() ? "" : ", ") + std::string(key.substr(0, 60));
+}
+
+// A text or a list of them.
+std::vector<std::string> read_stop_strings(const JsonFields& json) {
+  const nlohmann::json* value = json.find("stop_strings");
+  if (value == nullptr) return {};
+  std::vector<std::string> stops =
+      value->is_string() ? std::vector{value->get<std::string>()} : *json.strings("stop_strings");
+  std::erase(stops, "");
+  return stops;
+}
+
+}  // namespace
+
+void read_generation_keys(const JsonFields& json, ModelSpec& spec) {
+  GenerationDefaults& defaults = spec.generation;
+  // transformers samples only where it is told to, and then keeps the 50 likeliest unless it is told.
+  const bool sampled = json.boolean("do_sample").value_or(false);
+  const auto temperature = json.number("temperature", 0.0, 1000.0);
+  defaults.sampling.temperature = sampled ? static_cast<float>(temperature.value_or(1.0)) : 0.0F;
+  defaults.sampling.top_k =
+      static_cast<int32_t>(json.integer("top_k", 0, int64_t{1} << 30).value_or(sampled ? 50 : 0));
+  defaults.sampling.top_p = static_cast<float>(json.number("top_p", 0.0, 1.0).value_or(1.0));
+  defaults.sampling.min_p = static_cast<float>(json.number("min_p", 0.0, 1.0).value_or(0.0));
+  defaults.repetition_penalty =
+      static_cast<float>(json.number("repetition_penalty", 0.01, 100.0).value_or(1.0));
+  defaults.stop = read_stop_strings(json);
+  std::string ignored;
+  for (const NotDone& rule : kNotDone) {
+    const nlohmann::json* value = json.find(rule.key);
+    const bool text = value != nullptr && value->is_string();
+    const bool empty =
+        value == nullptr || (text ? value->get_ref<const std::string&>().empty() : value->empty());
+    if (!empty && *value != nlohmann::json::parse(rule.neutral)) append(ignored, rule.key);
+  }
+  add_names(ignored, json, "ignored, though they change what transformers writes", spec);
+}
+
+void read_generation_config(const std::filesystem::path& file, ModelSpec& spec) {
+  const nlohmann::json object = read_json_object(file);
+  const JsonFields json(object, file.string());
+  // What a checkpoint says about generating beats what it says about the model, as in transformers'
+  // generate().
+  spec.generation = {};
+  read_generation_keys(json, spec);
+  if (json.has("eos_token_id")) spec.eos_token_ids.clear();
+  add_eos_tokens(json, spec);
+  std::string unknown;
+  for (const std::string& key : json.unread_keys()) {
+    if (std::find(std::begin(kHarmless), std::end(kHarmless), key) == std::end(kHarmless))
+      append(unknown, key);
+  }
+  add_names(unknown, json, "ignored, as transformers knows no such keys", spec);
+}
+
+}  // namespace lariat

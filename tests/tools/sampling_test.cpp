@@ -1,0 +1,111 @@
+// What a checkpoint's generation_config.json does to texts, and what the command line makes of it.
+#include "tests/tools/chat_program.h"
+
+namespace lariat::test {
+namespace {
+
+class SamplingProgram : public ChatProgram {
+ protected:
+  void ask_for(const nlohmann::json& generation) const {
+    write(model_ / "generation_config.json", generation.dump());
+  }
+  nlohmann::json written(const std::string& more) const {
+    const Outcome outcome = generate(golden_["prompt"], "--json -n 60 " + more);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out);
+  }
+
+  nlohmann::json golden_ =
+      nlohmann::json::parse(slurp(fs::path(LARIAT_SOURCE_DIR) / "tests" / "golden" / "generation.json"));
+};
+
+TEST_F(SamplingProgram, GreedyTextIsThatOfTransformers) {
+  for (const nlohmann::json& one : golden_["greedy"]) {
+    ask_for(one["file"]);
+    const nlohmann::json json = written("");
+    EXPECT_EQ(json["tokens"], one["tokens"]) << one["file"];
+    EXPECT_EQ(json["sampling"]["temperature"], 0.0);
+    EXPECT_EQ(json["sampling"]["repetition_penalty"], one["file"]["repetition_penalty"]);
+  }
+}
+
+TEST_F(SamplingProgram, TheCommandLineWins) {
+  const nlohmann::json plain = written("");
+  ask_for(golden_["greedy"][0]["file"]);
+  EXPECT_NE(written("")["tokens"], plain["tokens"]);
+  EXPECT_EQ(written("--repetition-penalty 1")["tokens"], plain["tokens"]);
+  EXPECT_EQ(written("--repetition-penalty 1")["sampling"]["repetition_penalty"], 1.0);
+}
+
+TEST_F(SamplingProgram, GenerateSamplesOnlyWhenItIsToldTo) {
+  const nlohmann::json plain = written("");
+  ask_for({{"eos_token_id", 2}, {"do_sample", true}, {"temperature", 0.7}, {"top_p", 0.9}});
+  EXPECT_EQ(written("")["tokens"], plain["tokens"]);
+  EXPECT_EQ(written("--sampling greedy")["tokens"], plain["tokens"]);
+  EXPECT_EQ(written("--sampling model --seed 5")["sampling"],
+            nlohmann::json::parse(R"({"temperature": 0.7, "top_k": 50, "top_p": 0.9, "min_p": 0.0,
+                                      "repetition_penalty": 1.0, "seed": 5})"));
+  EXPECT_EQ(written("--sampling model --seed 5")["tokens"],
+            written("--temperature 0.7 --top-k 50 --top-p 0.9 --seed 5")["tokens"]);
+  EXPECT_EQ(written("--sampling model --temperature 0 --top-k 3")["tokens"], plain["tokens"]);
+  EXPECT_EQ(written("--sampling model --top-k 3")["sampling"]["top_k"], 3);
+}
+
+TEST_F(SamplingProgram, ChatSamplesAsTheModelAsksFor) {
+  ask_for({{"eos_token_id", 2}, {"do_sample", true}, {"temperature", 0.7}, {"repetition_penalty", 1.2}});
+  const auto answer = [&](const std::string& more) {
+    const Outcome outcome = pipe("Once upon a time\n", "-n 20 --json " + more);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out);
+  };
+  const nlohmann::json json = answer("");
+  EXPECT_EQ(json["sampling"],
+            nlohmann::json::parse(R"({"temperature": 0.7, "top_k": 50, "top_p": 1.0, "min_p": 0.0,
+                                                        "repetition_penalty": 1.2, "seed": 0})"));
+  EXPECT_EQ(answer("--temperature 0.7 --top-k 50 --repetition-penalty 1.2")["tokens"], json["tokens"]);
+  const nlohmann::json greedy = answer("--temperature 0 --repetition-penalty 1");
+  EXPECT_EQ(greedy["sampling"]["temperature"], 0.0);
+  ask_for({{"eos_token_id", 2}});
+  EXPECT_EQ(answer("")["tokens"], greedy["tokens"]);
+}
+
+TEST_F(SamplingProgram, TextsThatEndOne) {
+  ask_for({{"eos_token_id", 2}, {"stop_strings", {"friend"}}});
+  const nlohmann::json json = written("");
+  EXPECT_EQ(json["stop_reason"], "stop");
+  EXPECT_EQ(json["text"].get<std::string>().find("friend"), std::string::npos);
+  EXPECT_NE(written("--stop Ella")["text"].get<std::string>().find("friend"), std::string::npos);
+}
+
+TEST_F(SamplingProgram, WarningsAreForWhoWritesAText) {
+  ask_for({{"eos_token_id", 2}, {"num_beams", 4}, {"strange", 1}});
+  const std::string file = (model_ / "generation_config.json").string();
+  const std::string expected =
+      "lariat: warning: " + file + ": ignored, though they change what transformers writes: num_beams\n" +
+      "lariat: warning: " + file + ": ignored, as transformers knows no such keys: strange\n";
+  const std::string model = "-m " + model_.string() + " ";
+  EXPECT_EQ(run_lariat("generate -n 2 -p x " + model).err, expected);
+  EXPECT_EQ(pipe("x\n", "-n 2").err, expected);
+  EXPECT_EQ(run_lariat("generate -n 2 --quiet -p x " + model).err, "");
+  EXPECT_EQ(run_lariat("logits --tokens 1 --out " + (dir_ / "out").string() + " " + model).err, "");
+}
+
+TEST_F(SamplingProgram, OptionsThatChangeNothingAreWarnedOf) {
+  const std::string model = "generate -n 2 -p x -m " + model_.string() + " ";
+  EXPECT_EQ(
+      run_lariat(model + "--seed 3").err,
+      "lariat: warning: --seed changes nothing at temperature 0, where the likeliest token is always taken; "
+      "use --temperature 0.7, say\n");
+  EXPECT_EQ(run_lariat(model + "--top-p 0.5 --top-k 3 --min-p 0.1 --seed 3").err,
+            "lariat: warning: --top-k, --top-p, --min-p, --seed change nothing at temperature 0, where the "
+            "likeliest "
+            "token is always taken; use --temperature 0.7, say\n");
+  EXPECT_EQ(run_lariat(model + "--top-p 0.5 --temperature 1").err, "");
+  EXPECT_EQ(run_lariat(model + "--repetition-penalty 2").err, "");
+  ask_for({{"do_sample", true}});
+  EXPECT_EQ(run_lariat(model + "--top-p 0.5 --sampling model").err, "");
+  expect_error(run_lariat(model + "--sampling hot"), 2, "--sampling");
+}
+
+}  // namespace
+}  // namespace lariat::test
