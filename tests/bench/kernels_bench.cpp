@@ -193,6 +193,20 @@ void QuantizeWeights(benchmark::State& state) {
 }
 BENCHMARK(QuantizeWeights)->ArgsProduct({{1}, {3, 4}});
 
+// n tokens' keys rotated and, with their values, rounded into the cache.
+void QkvToCache(benchmark::State& state) {
+  CpuBackend cpu(static_cast<int>(state.range(0)));
+  const int64_t n = state.range(1), cols = kKvHeads * kHeadDim;
+  const NoiseCache cache(cpu, n, kKvHeads, kHeadDim);
+  const Rope rope(cpu, 0, n, frequencies(kHeadDim), false);
+  const StepSequence step{0, n, cache.pages()};
+  cpu.begin_step({&step, 1});
+  const Tensor k(cpu, Rng(2).normals(n * cols), n, cols), v(cpu, Rng(3).normals(n * cols), n, cols);
+  for (auto _ : state) cpu.qkv_to_cache({}, k.view(), v.view(), {}, rope.table, cache.layer());
+  state.SetItemsProcessed(state.iterations() * n);
+}
+BENCHMARK(QkvToCache)->ArgsProduct({{1, 2}, {1, 512}})->UseRealTime();
+
 // Every key of 8 layers read and written once.
 void RerotateKeys(benchmark::State& state) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
