@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
+#include <utility>
 
 #include "kernels/error.h"
 
@@ -22,9 +24,19 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
       pool_(model.spec, backend, options.k_dtype, options.v_dtype),
       decoder_(model.spec, model.weights, rope_, pool_.geometry(), backend, model.compute) {
   decoder_.set_latent_workspace(options.latent_workspace);
+  if (options_.k_dtype != DType::kF16 && options_.v_dtype != DType::kF16) options_.on_saturated = {};
+  if (options_.on_saturated) saturated_before_ = backend_.saturated();
   if (!model.spec.has_rope() && rope_.type != RopeType::kDefault) {
     throw Error(model.spec.file.string() + ": a " + model.spec.family +
                 " has no RoPE that could be stretched; its positions are ALiBi, a bias by distance");
+  }
+}
+
+Session::~Session() {
+  try {
+    check_saturated();
+  } catch (const std::exception&) {  // the backend has failed, which whoever runs it has been told of
+    options_.on_saturated = {};
   }
 }
 
@@ -186,6 +198,7 @@ void Session::prefill(std::span<const Prompt> prompts, const BatchLogitsFn& on_l
       if (progress) progress(done);
     }
   }
+  check_saturated();
 }
 
 void Session::prefill(Sequence& sequence, std::span<const int32_t> tokens, int64_t logits_from,
@@ -258,6 +271,13 @@ void Session::check_finite_once(const Matrix& logits) {
   backend_.copy_out(host.data(), last.data, host.size() * sizeof(float));
   const bool finite = std::all_of(host.begin(), host.end(), [](float x) { return std::isfinite(x); });
   if (!finite) options_.on_not_finite();
+}
+
+void Session::check_saturated() {
+  if (!options_.on_saturated) return;
+  const Saturation now = backend_.saturated();
+  const Saturation here{now.keys - saturated_before_.keys, now.values - saturated_before_.values};
+  if (here.keys + here.values > 0) std::exchange(options_.on_saturated, {})(here);
 }
 
 std::span<const float> Session::to_host(const Matrix& logits) {

@@ -25,6 +25,9 @@ struct SessionOptions {
   // looked at when a model is loaded (that would read all of them before the first token); damage in them
   // that matters shows here, and only then is it worth looking for (find_not_finite).
   std::function<void()> on_not_finite;
+  // Called once, when keys or values of the session's caches turned out to be beyond f16: how many numbers.
+  // The caches are looked at behind every prefill and at the session's end.
+  std::function<void(const Saturation&)> on_saturated;
 };
 
 // One growing text: its tokens' keys and values. Made by Session::new_sequence(); the session must outlive
@@ -68,6 +71,7 @@ class Session {
   Session(const Model& model, Backend& backend, const SessionOptions& options);
   Session(const Session&) = delete;  // its sequences point at its pool
   Session& operator=(const Session&) = delete;
+  ~Session();
 
   const Model& model() const { return model_; }
   Backend& backend() { return backend_; }
@@ -148,6 +152,7 @@ class Session {
                   const BatchLogitsFn& on_logits);
   std::span<const float> to_host(const Matrix& logits);
   void check_finite_once(const Matrix& logits);
+  void check_saturated();
 
   const Model& model_;
   Backend& backend_;
@@ -164,6 +169,7 @@ class Session {
   std::vector<int32_t> drawn_;    // of decode_drawn
   std::vector<float> host_logits_;
   bool finite_checked_ = false;
+  Saturation saturated_before_;  // by others on this backend
 };
 
 }  // namespace lariat

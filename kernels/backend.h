@@ -134,6 +134,11 @@ struct Sampling {
   float min_p = 0.0F;        // keep those with p >= min_p * p_max (arXiv 2407.01082); 0: all
 };
 
+// Numbers of a cache that f16 cannot hold, and that +-65504 stands for.
+struct Saturation {
+  int64_t keys = 0, values = 0;
+};
+
 // What the hardware can do at most, measured; 0: not measured.
 struct Limits {
   double read_bytes_per_second = 0;  // from main (device) memory
@@ -231,15 +236,19 @@ class Backend {
   //   V[p] = clip(v + v_bias)                                    (rounded to v_dtype; kQ8:
   //   kernels/kv_values.h)
   // where K and V are `layer`'s part of the sequence's pages. No v: values are not stored (MLA, whose
-  // attention reads the keys for values too). What f16 cannot hold becomes +-65504: one
-  // infinity in the cache would make every later token NaN. q: f32 [tokens, n_heads * head_dim]; k, v: f32
-  // [tokens, n_kv_heads * head_dim] (may be overwritten). No q: nothing happens to queries.
+  // attention reads the keys for values too). What f16 cannot hold becomes +-65504, and is counted
+  // (saturated()): one infinity in the cache would make every later token NaN. q: f32 [tokens, n_heads *
+  // head_dim]; k, v: f32 [tokens, n_kv_heads * head_dim] (may be overwritten). No q: nothing happens to
+  // queries.
   virtual void qkv_to_cache(const Step& step, const Matrix& q, const Matrix& k, const Matrix& v,
                             const QkvEpilogue& epilogue, const RopeTable& rope, const KvLayer& layer) = 0;
 
   // What qkv_to_cache stored, for a `layer` of one KV head and the step's tokens: out[t n + c][d] =
   // K[p][first + d], n copies for each token, c < n. f32 [tokens * n, up to head_dim].
   virtual void keys_from_cache(const Step& step, const KvLayer& layer, int64_t first, const Matrix& out) = 0;
+
+  // What qkv_to_cache and rerotate_keys had to make +-65504 since this backend was made. Waits for them.
+  virtual Saturation saturated() = 0;
 
   // Causal attention of the step's tokens over their sequences' caches, which already hold them. For the
   // token at position p of its sequence, head h reads KV head h / (n_heads / n_kv_heads):
@@ -260,7 +269,7 @@ class Backend {
   // Re-rotates cached keys in place: for every sequence, every one of `layers`, head and position p <
   // n_positions,
   //   K[p] = R(p * delta_inv_freq) K[p]     (with M-RoPE the positions of the token at p for p)
-  // angles in double; keys read, rotated in f32 and rounded back to k_dtype.
+  // angles in double; keys read, rotated in f32 and rounded back to k_dtype as in qkv_to_cache.
   virtual void rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
                              bool interleaved) = 0;
 

@@ -204,7 +204,8 @@ SessionOptions session_options(const CommonOptions& options, const Model& model,
                          .rope = rope,
                          .rope_steps = options.rope_cache.steps,
                          .stale_cache = options.rope_cache.stale,
-                         .on_not_finite = {}};
+                         .on_not_finite = {},
+                         .on_saturated = {}};
   const bool steps_every_token = session.rope_steps == 0 && rope.depends_on_length();
   // A step smaller than half an ulp would be rounded away: re-rotating at every token asks for f32. Values
   // are floats by default, even when projections are quantised.
@@ -231,6 +232,26 @@ std::function<void()> warn_not_finite(const CommonOptions& options, const Model&
                          found->tensor.substr(0, 200), found->values, found->of);
     }
     fmt::print(std::cerr, "lariat: warning: {}; what follows is worth nothing\n", one_line(what));
+  };
+}
+
+std::function<void(const Saturation&)> warn_saturated(const CommonOptions& options) {
+  if (options.quiet) return {};
+  return [](const Saturation& found) {
+    static bool warned = false;
+    if (std::exchange(warned, true)) return;
+    const bool keys = found.keys > 0, values = found.values > 0;
+    print_warnings(
+        {fmt::format("{} numbers of the cached {} are beyond f16 and were cut to 65504, so that the "
+                     "results are not the model's; use --kv-dtype {}bf16",
+                     found.keys + found.values,
+                     keys && values ? "keys and values"
+                     : keys         ? "keys"
+                                    : "values",
+                     keys && values ? ""
+                     : keys         ? "k="
+                                    : "v=")},
+        false);
   };
 }
 
@@ -285,6 +306,7 @@ Runtime open_runtime(const CommonOptions& options) {
   runtime.session = session_options(options, runtime.model, rope);
   warn_slow_attention(options, runtime);
   runtime.session.on_not_finite = warn_not_finite(options, runtime.model);
+  runtime.session.on_saturated = warn_saturated(options);
   runtime.load_seconds = seconds_since(start);
   return runtime;
 }

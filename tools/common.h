@@ -70,6 +70,8 @@ SessionOptions session_options(const CommonOptions& options, const Model& model,
 // For SessionOptions::on_not_finite: warns once of the first tensor that holds NaN or infinite values;
 // nothing with --quiet.
 std::function<void()> warn_not_finite(const CommonOptions& options, const Model& model);
+// For SessionOptions::on_saturated: warns once, with what helps; nothing with --quiet.
+std::function<void(const Saturation&)> warn_saturated(const CommonOptions& options);
 // A warning when only the slow attention of a GPU reads the session's cache, and another dtype would do
 // better; nothing with --quiet.
 void warn_slow_attention(const CommonOptions& options, const Runtime& runtime);

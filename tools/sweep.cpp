@@ -255,6 +255,7 @@ void run(SweepCommand& command) {
       [&](const RopeScaling& rope) {
         SessionOptions session = session_options(silent, runtime.model, rope);
         session.on_not_finite = warn_not_finite(command.common, runtime.model);
+        session.on_saturated = warn_saturated(command.common);
         return session;
       },
       options);

@@ -29,9 +29,10 @@ void Scale(float* x, size_t n, float factor) {
 void PrepareQuery(const float* q, const RopeTable& rope, int64_t row, float scale, size_t head_dim,
                   size_t padded, float* out) {
   const auto rotary = static_cast<size_t>(rope.rotary_dim);
-  Rotate(q, rope.cos.f32(row), rope.sin.f32(row), rotary / 2, rope.interleaved, out);
+  CacheStore<float> store;
+  Rotate(q, rope.cos.f32(row), rope.sin.f32(row), rotary / 2, rope.interleaved, out, store);
   Scale(out, rotary, scale * *rope.q_scale.f32(row));
-  StoreRow(q + rotary, head_dim - rotary, out + rotary);
+  StoreRow(q + rotary, head_dim - rotary, out + rotary, store);
   Scale(out + rotary, head_dim - rotary, scale);
   for (size_t i = head_dim; i < padded; ++i) out[i] = 0.0F;
 }

@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <cstring>
 
 #include "kernels/backend.h"
@@ -57,6 +58,7 @@ class CpuBackend final : public Backend {
   void qkv_to_cache(const Step& step, const Matrix& q, const Matrix& k, const Matrix& v,
                     const QkvEpilogue& epilogue, const RopeTable& rope, const KvLayer& layer) override;
   void keys_from_cache(const Step& step, const KvLayer& layer, int64_t first, const Matrix& out) override;
+  Saturation saturated() override { return {saturated_keys_, saturated_values_}; }
   void attention(const Step& step, const Matrix& q, const RopeTable& rope, const KvLayer& layer,
                  const AttentionParams& params, const Matrix& out) override;
   void rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
@@ -81,6 +83,7 @@ class CpuBackend final : public Backend {
 
   int threads_;
   CpuPaths paths_;
+  std::atomic<int64_t> saturated_keys_{0}, saturated_values_{0};
   Buffer scratch_;                  // grows to the largest op's needs, then stays
   std::vector<RopeAngles> angles_;  // one per sequence
   ExpertRows expert_rows_;

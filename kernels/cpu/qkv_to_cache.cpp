@@ -34,47 +34,58 @@ void Prepare(float* row, size_t cols, size_t head_dim, const Matrix& bias, const
   });
 }
 
-// One token's keys, prepared: rotated and rounded into their places in the page of its position.
-void StoreKeys(const float* row, const float* cos, const float* sin, const RopeTable& rope,
-               const KvLayer& layer, void* page, int64_t position) {
+// One token's keys, prepared: rotated and rounded into their places in the page of its position. Returns how
+// many numbers saturated.
+int64_t StoreKeys(const float* row, const float* cos, const float* sin, const RopeTable& rope,
+                  const KvLayer& layer, void* page, int64_t position) {
   const auto head_dim = static_cast<size_t>(layer.head_dim), rotary = static_cast<size_t>(rope.rotary_dim);
-  WithDType(layer.keys(page), layer.k_dtype, [&](auto* keys) HWY_ATTR {
+  int64_t beyond = 0;
+  WithDType(layer.keys(page), layer.k_dtype, [&]<typename T>(T* keys) HWY_ATTR {
+    CacheStore<T> store;
     for (int64_t head = 0; head < layer.n_kv_heads; ++head, row += head_dim) {
-      auto* key = keys + kv_index(head, position, 0, layer.head_dim);
-      Rotate(row, cos, sin, rotary / 2, rope.interleaved, key);
-      StoreRow(row + rotary, head_dim - rotary, key + rotary);
+      T* key = keys + kv_index(head, position, 0, layer.head_dim);
+      Rotate(row, cos, sin, rotary / 2, rope.interleaved, key, store);
+      StoreRow(row + rotary, head_dim - rotary, key + rotary, store);
     }
+    beyond = store.beyond();
   });
+  return beyond;
 }
 
-void StoreValues(const float* row, const KvLayer& layer, void* page, int64_t position) {
+int64_t StoreValues(const float* row, const KvLayer& layer, void* page, int64_t position) {
   const auto head_dim = static_cast<size_t>(layer.head_dim);
   if (layer.v_dtype == DType::kQ8) {
     for (int64_t head = 0; head < layer.n_kv_heads; ++head, row += head_dim) {
       store_quantized_value(layer, layer.values(page), head, position, row);
     }
-    return;
+    return 0;
   }
-  WithDType(layer.values(page), layer.v_dtype, [&](auto* values) HWY_ATTR {
+  int64_t beyond = 0;
+  WithDType(layer.values(page), layer.v_dtype, [&]<typename T>(T* values) HWY_ATTR {
+    CacheStore<T> store;
     for (int64_t head = 0; head < layer.n_kv_heads; ++head, row += head_dim) {
-      StoreRow(row, head_dim, values + kv_index(head, position, 0, layer.head_dim));
+      StoreRow(row, head_dim, values + kv_index(head, position, 0, layer.head_dim), store);
     }
+    beyond = store.beyond();
   });
+  return beyond;
 }
 
 // Row `row` of the step: the token at `position` of its sequence.
-void QkvToken(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& epilogue,
-              const RopeTable& rope, const KvLayer& layer, void* const* pages, int64_t row,
-              int64_t position) {
+Saturation QkvToken(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& epilogue,
+                    const RopeTable& rope, const KvLayer& layer, void* const* pages, int64_t row,
+                    int64_t position) {
   const auto head_dim = static_cast<size_t>(layer.head_dim);
   const auto q_cols = static_cast<size_t>(q.cols), kv_cols = static_cast<size_t>(k.cols);
   void* const page = pages[position / kKvPage];
   if (q) Prepare(q.f32(row), q_cols, head_dim, epilogue.q_bias, epilogue.q_norm, epilogue);
   Prepare(k.f32(row), kv_cols, head_dim, epilogue.k_bias, epilogue.k_norm, epilogue);
-  StoreKeys(k.f32(row), rope.cos.f32(row), rope.sin.f32(row), rope, layer, page, position);
-  if (!v) return;
+  Saturation beyond;
+  beyond.keys = StoreKeys(k.f32(row), rope.cos.f32(row), rope.sin.f32(row), rope, layer, page, position);
+  if (!v) return beyond;
   Prepare(v.f32(row), kv_cols, head_dim, epilogue.v_bias, Matrix(), epilogue);
-  StoreValues(v.f32(row), layer, page, position);
+  beyond.values = StoreValues(v.f32(row), layer, page, position);
+  return beyond;
 }
 
 // Numbers [first, first + out.cols) of the key at `position` to rows [row, row + copies) of out.
@@ -103,12 +114,17 @@ HWY_EXPORT(LoadKey);
 void CpuBackend::qkv_to_cache(const Step& step, const Matrix& q, const Matrix& k, const Matrix& v,
                               const QkvEpilogue& epilogue, const RopeTable& rope, const KvLayer& layer) {
   for_ranges(threads_, k.rows, row_grain(q.cols + k.cols + v.cols), [&](int64_t first, int64_t last) {
+    Saturation beyond;
     for_sequences(step.sequences, first, last, [&](size_t s, int64_t row, int64_t position, int64_t count) {
       for (int64_t i = 0; i < count; ++i) {
-        HWY_DYNAMIC_DISPATCH(QkvToken)
-        (q, k, v, epilogue, rope, layer, step.sequences[s].pages, row + i, position + i);
+        const Saturation of_token = HWY_DYNAMIC_DISPATCH(QkvToken)(
+            q, k, v, epilogue, rope, layer, step.sequences[s].pages, row + i, position + i);
+        beyond.keys += of_token.keys;
+        beyond.values += of_token.values;
       }
     });
+    if (beyond.keys != 0) saturated_keys_ += beyond.keys;
+    if (beyond.values != 0) saturated_values_ += beyond.values;
   });
 }
 

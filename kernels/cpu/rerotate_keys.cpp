@@ -12,15 +12,21 @@ HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
 // The first cos.rows positions of one layer's keys in a page; row i of cos and sin is the page's position i.
-void RerotatePage(const KvLayer& layer, void* page, const Matrix& cos, const Matrix& sin, bool interleaved) {
-  WithDType(layer.keys(page), layer.k_dtype, [&](auto* keys) HWY_ATTR {
+// Returns how many numbers saturated.
+int64_t RerotatePage(const KvLayer& layer, void* page, const Matrix& cos, const Matrix& sin,
+                     bool interleaved) {
+  int64_t beyond = 0;
+  WithDType(layer.keys(page), layer.k_dtype, [&]<typename T>(T* keys) HWY_ATTR {
+    CacheStore<T> store;
     for (int64_t head = 0; head < layer.n_kv_heads; ++head) {
-      auto* key = keys + kv_index(head, 0, 0, layer.head_dim);
+      T* key = keys + kv_index(head, 0, 0, layer.head_dim);
       for (int64_t i = 0; i < cos.rows; ++i, key += layer.head_dim) {
-        Rotate(key, cos.f32(i), sin.f32(i), static_cast<size_t>(cos.cols), interleaved, key);
+        Rotate(key, cos.f32(i), sin.f32(i), static_cast<size_t>(cos.cols), interleaved, key, store);
       }
     }
+    beyond = store.beyond();
   });
+  return beyond;
 }
 
 }  // namespace lariat::HWY_NAMESPACE
@@ -75,10 +81,12 @@ void CpuBackend::rerotate_keys(std::span<const KeyRotation> sequences, std::span
       fill_multi_axis(sequence.delta_inv_freq, sequence.positions.data() + 3 * page * kKvPage, sequence.axes,
                       cos, sin);
     }
+    int64_t beyond = 0;
     for (int64_t layer = n_layers * group / n_groups; layer < n_layers * (group + 1) / n_groups; ++layer) {
-      HWY_DYNAMIC_DISPATCH(RerotatePage)
-      (layers[static_cast<size_t>(layer)], sequence.pages[page], cos, sin, interleaved);
+      beyond += HWY_DYNAMIC_DISPATCH(RerotatePage)(layers[static_cast<size_t>(layer)], sequence.pages[page],
+                                                   cos, sin, interleaved);
     }
+    if (beyond != 0) saturated_keys_ += beyond;
   });
 }
 

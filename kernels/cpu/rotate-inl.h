@@ -13,19 +13,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// What goes into the cache. f16 has too little range for some models' keys: what is beyond it becomes the
-// largest f16, since one infinity in the cache would make every later token NaN. A NaN stays a NaN (x86
-// returns the second operand when one is NaN).
-template <typename T>
-HWY_INLINE VF32 Saturated(VF32 value) {
-  if constexpr (std::is_same_v<T, hwy::float16_t>) {
-    const F32 d;
-    return hn::Min(hn::Set(d, 65504.0F), hn::Max(hn::Set(d, -65504.0F), value));
-  } else {
-    return value;
-  }
-}
-
 // The first `count` of the lanes, where count may be all of them or more.
 template <typename T>
 HWY_INLINE VF32 LoadUpTo(const T* p, size_t count) {
@@ -37,33 +24,63 @@ template <typename T>
 HWY_INLINE void StoreUpTo(VF32 value, T* p, size_t count) {
   const F32 d;
   if (count >= hn::Lanes(d)) {
-    StoreF32(d, Saturated<T>(value), p);
+    StoreF32(d, value, p);
   } else {
-    StoreTailF32(d, Saturated<T>(value), p, count);
+    StoreTailF32(d, value, p, count);
   }
 }
 
+// Stores what goes into the cache. f16 has too little range for some models' keys: what is beyond it becomes
+// the largest f16, since one infinity in the cache would make every later token NaN, and is counted, each
+// lane for itself. A NaN stays a NaN (x86 returns the second operand when one is NaN).
 template <typename T>
-HWY_INLINE void StoreRow(const float* x, size_t n, T* out) {
+class CacheStore {
+  using I32 = hn::RebindToSigned<F32>;
+  static constexpr bool kSaturates = std::is_same_v<T, hwy::float16_t>;
+
+ public:
+  HWY_INLINE CacheStore() : beyond_(hn::Zero(I32())) {}
+
+  HWY_INLINE void operator()(VF32 value, T* p, size_t count) {
+    if constexpr (kSaturates) {
+      const F32 d;
+      const VF32 largest = hn::Set(d, 65504.0F);
+      const auto beyond = hn::RebindMask(I32(), hn::Gt(hn::Abs(value), largest));
+      beyond_ = hn::IfThenElse(beyond, hn::Add(beyond_, hn::Set(I32(), 1)), beyond_);
+      value = hn::Min(largest, hn::Max(hn::Neg(largest), value));
+    }
+    StoreUpTo(value, p, count);
+  }
+
+  HWY_INLINE int64_t beyond() const { return kSaturates ? hn::GetLane(hn::SumOfLanes(I32(), beyond_)) : 0; }
+
+ private:
+  hn::Vec<I32> beyond_;
+};
+
+template <typename T>
+HWY_INLINE void StoreRow(const float* x, size_t n, T* out, CacheStore<T>& store) {
   const size_t lanes = hn::Lanes(F32());
-  for (size_t i = 0; i < n; i += lanes) StoreUpTo(LoadUpTo(x + i, n - i), out + i, n - i);
+  for (size_t i = 0; i < n; i += lanes) store(LoadUpTo(x + i, n - i), out + i, n - i);
 }
 
 // out[0, 2 * pairs) = x[0, 2 * pairs) with pair i rotated by the angle of (cos[i], sin[i]). out may be x.
 template <typename TIn, typename TOut>
-HWY_INLINE void RotateHalfSplit(const TIn* x, const float* cos, const float* sin, size_t pairs, TOut* out) {
+HWY_INLINE void RotateHalfSplit(const TIn* x, const float* cos, const float* sin, size_t pairs, TOut* out,
+                                CacheStore<TOut>& store) {
   const size_t lanes = hn::Lanes(F32());
   for (size_t i = 0; i < pairs; i += lanes) {
     const size_t count = pairs - i;
     const VF32 a = LoadUpTo(x + i, count), b = LoadUpTo(x + pairs + i, count);
     const VF32 c = LoadUpTo(cos + i, count), s = LoadUpTo(sin + i, count);
-    StoreUpTo(hn::NegMulAdd(b, s, hn::Mul(a, c)), out + i, count);
-    StoreUpTo(hn::MulAdd(b, c, hn::Mul(a, s)), out + pairs + i, count);
+    store(hn::NegMulAdd(b, s, hn::Mul(a, c)), out + i, count);
+    store(hn::MulAdd(b, c, hn::Mul(a, s)), out + pairs + i, count);
   }
 }
 
 template <typename TIn, typename TOut>
-HWY_INLINE void RotateInterleaved(const TIn* x, const float* cos, const float* sin, size_t pairs, TOut* out) {
+HWY_INLINE void RotateInterleaved(const TIn* x, const float* cos, const float* sin, size_t pairs, TOut* out,
+                                  CacheStore<TOut>& store) {
   const F32 d;
   const size_t lanes = hn::Lanes(d);
   HWY_ALIGN float rotated[2 * hn::MaxLanes(F32())];
@@ -74,17 +91,17 @@ HWY_INLINE void RotateInterleaved(const TIn* x, const float* cos, const float* s
     const VF32 a = EvenLanes(low, high), b = OddLanes(low, high);
     const VF32 c = LoadUpTo(cos + i, count), s = LoadUpTo(sin + i, count);
     hn::StoreInterleaved2(hn::NegMulAdd(b, s, hn::Mul(a, c)), hn::MulAdd(b, c, hn::Mul(a, s)), d, rotated);
-    StoreRow(rotated, values, out + 2 * i);
+    StoreRow(rotated, values, out + 2 * i, store);
   }
 }
 
 template <typename TIn, typename TOut>
 HWY_INLINE void Rotate(const TIn* x, const float* cos, const float* sin, size_t pairs, bool interleaved,
-                       TOut* out) {
+                       TOut* out, CacheStore<TOut>& store) {
   if (interleaved) {
-    RotateInterleaved(x, cos, sin, pairs, out);
+    RotateInterleaved(x, cos, sin, pairs, out, store);
   } else {
-    RotateHalfSplit(x, cos, sin, pairs, out);
+    RotateHalfSplit(x, cos, sin, pairs, out, store);
   }
 }
 

@@ -49,6 +49,8 @@ CudaBackend::CudaBackend(int device, cuda::LaunchQueue::Warn warn)
   // attention_splits() splits the keys of no more tiles than there are multiprocessors.
   finished_blocks_ = allocate(static_cast<size_t>(device_.multiprocessors) * sizeof(unsigned));
   cuda::fill_bytes(finished_blocks_.data(), 0, finished_blocks_.bytes(), stream());
+  saturated_ = allocate(sizeof(Saturation));
+  cuda::fill_bytes(saturated_.data(), 0, saturated_.bytes(), stream());
 }
 
 CudaBackend::~CudaBackend() {
@@ -91,6 +93,12 @@ void CudaBackend::copy_out(void* host_dst, const void* src, size_t bytes) {
 
 void CudaBackend::copy(void* dst, const void* src, size_t bytes) {
   cuda::copy_on_device(dst, src, bytes, stream());
+}
+
+Saturation CudaBackend::saturated() {
+  Saturation total;
+  copy_out(&total, saturated_.data(), sizeof(total));
+  return total;
 }
 
 void CudaBackend::synchronize() { cuda::stream_synchronize(stream()); }

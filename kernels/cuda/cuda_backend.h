@@ -65,6 +65,7 @@ class CudaBackend final : public Backend {
   void qkv_to_cache(const Step& step, const Matrix& q, const Matrix& k, const Matrix& v,
                     const QkvEpilogue& epilogue, const RopeTable& rope, const KvLayer& layer) override;
   void keys_from_cache(const Step& step, const KvLayer& layer, int64_t first, const Matrix& out) override;
+  Saturation saturated() override;
   void attention(const Step& step, const Matrix& q, const RopeTable& rope, const KvLayer& layer,
                  const AttentionParams& params, const Matrix& out) override;
   void rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
@@ -181,6 +182,7 @@ class CudaBackend final : public Backend {
   Mirror rotation_words_;              // doubles
   Buffer finished_blocks_;             // Attention::finished, for as many tiles as it splits
   Buffer drawn_;                       // the ids that sample_ahead drew last
+  Buffer saturated_;                   // Saturation, as the kernels count it
 };
 
 }  // namespace lariat

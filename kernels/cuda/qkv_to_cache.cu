@@ -31,6 +31,7 @@ struct QkvArgs {
   DType k_dtype, v_dtype;
   int head_dim;
   int64_t n_rows;
+  unsigned long long* saturated;  // keys, values
 };
 
 constexpr int kWarps = 4;
@@ -59,16 +60,18 @@ __device__ void store_key(const QkvArgs& a, const float* x, int head, int64_t ro
   void* keys = in_page(a.step.page(at), a.k_offset);
   const int64_t base = kv_index(head, at.position, 0, a.head_dim);
   const int half = a.rotary_dim / 2;
+  int beyond = 0;
   for (int pair = lane; pair < half; pair += kWarpSize) {
     const int first = a.interleaved ? 2 * pair : pair;
     const int second = a.interleaved ? 2 * pair + 1 : pair + half;
     const float c = a.cos[row * a.cos_stride + pair], s = a.sin[row * a.sin_stride + pair];
-    store_to_cache(keys, a.k_dtype, base + first, x[first] * c - x[second] * s);
-    store_to_cache(keys, a.k_dtype, base + second, x[first] * s + x[second] * c);
+    store_to_cache(keys, a.k_dtype, base + first, x[first] * c - x[second] * s, beyond);
+    store_to_cache(keys, a.k_dtype, base + second, x[first] * s + x[second] * c, beyond);
   }
   for (int d = a.rotary_dim + lane; d < a.head_dim; d += kWarpSize) {
-    store_to_cache(keys, a.k_dtype, base + d, x[d]);
+    store_to_cache(keys, a.k_dtype, base + d, x[d], beyond);
   }
+  count_beyond(beyond, a.saturated);
 }
 
 // quantize_value of kernels/kv_values.h, by a warp: writes `out`, returns the scale.
@@ -101,9 +104,11 @@ __device__ void store_value(const QkvArgs& a, const float* x, int head, int64_t 
     if (lane_index() == 0) *in_page<float>(page, offset) = scale;
     return;
   }
+  int beyond = 0;
   for (int d = lane_index(); d < a.head_dim; d += kWarpSize) {
-    store_to_cache(values, a.v_dtype, base + d, x[d]);
+    store_to_cache(values, a.v_dtype, base + d, x[d], beyond);
   }
+  count_beyond(beyond, a.saturated + 1);
 }
 
 // Grid: one warp per row and head of q, k and v (of q only when something happens to it); 4 warps a block;
@@ -196,6 +201,7 @@ void CudaBackend::qkv_to_cache(const Step& step, const Matrix& q, const Matrix& 
   a.v_dtype = layer.v_dtype;
   a.head_dim = static_cast<int>(layer.head_dim);
   a.n_rows = k.rows;
+  a.saturated = static_cast<unsigned long long*>(saturated_.data());
   const int64_t warps = k.rows * (a.q.heads + a.k.heads + a.v.heads);
   const size_t shared_bytes = static_cast<size_t>(kWarps * layer.head_dim) * sizeof(float);
   launch(qkv_to_cache_kernel, dim3(to_unsigned(ceil_div<int64_t>(warps, kWarps))), dim3(kWarps * kWarpSize),

@@ -19,6 +19,7 @@ struct Rotation {
   AxisPositions axes;
   int n_layers, n_heads, head_dim, pairs;
   bool interleaved;
+  unsigned long long* saturated;
 };
 
 // The elements of kPairs neighbouring pairs are two runs of kPairs: half-split, the firsts and, rotary_dim /
@@ -30,7 +31,7 @@ struct alignas(kPairs * sizeof(T)) Run {
 
 template <bool kInterleaved, class T, int kPairs>
 __device__ __forceinline__ void rotate(T* low_address, T* high_address, const float (&c)[kPairs],
-                                       const float (&s)[kPairs]) {
+                                       const float (&s)[kPairs], int& beyond) {
   auto* low = reinterpret_cast<Run<T, kPairs>*>(low_address);
   auto* high = reinterpret_cast<Run<T, kPairs>*>(high_address);
   Run<T, kPairs> runs[2] = {*low, *high};
@@ -40,8 +41,10 @@ __device__ __forceinline__ void rotate(T* low_address, T* high_address, const fl
     T& first = runs[a / kPairs].value[a % kPairs];
     T& second = runs[b / kPairs].value[b % kPairs];
     const float x = to_float(first), y = to_float(second);
-    first = to_cache<T>(x * c[i] - y * s[i]);
-    second = to_cache<T>(x * s[i] + y * c[i]);
+    const float turned_x = x * c[i] - y * s[i], turned_y = x * s[i] + y * c[i];
+    beyond += static_cast<int>(is_beyond<T>(turned_x)) + static_cast<int>(is_beyond<T>(turned_y));
+    first = to_cache<T>(turned_x);
+    second = to_cache<T>(turned_y);
   }
   *low = runs[0];
   *high = runs[1];
@@ -73,17 +76,19 @@ __global__ void rerotate_keys_kernel(const __grid_constant__ KeyOffsets layers, 
     c[j] = static_cast<float>(cosine);
   }
   void* page = r.step.page({sequence, position});
+  int beyond = 0;
   for (int layer = static_cast<int>(blockIdx.y); layer < r.n_layers; layer += static_cast<int>(gridDim.y)) {
     T* keys = in_page<T>(page, layers.value[layer]);
     for (int head = 0; head < r.n_heads; ++head) {
       T* key = keys + kv_index(head, position, 0, r.head_dim);
       if (r.interleaved) {
-        rotate<true>(key + 2 * pair, key + 2 * pair + kPairs, c, s);
+        rotate<true>(key + 2 * pair, key + 2 * pair + kPairs, c, s, beyond);
       } else {
-        rotate<false>(key + pair, key + pair + r.pairs, c, s);
+        rotate<false>(key + pair, key + pair + r.pairs, c, s, beyond);
       }
     }
   }
+  count_beyond(beyond, r.saturated);
 }
 
 // Shares of the layers: as few as give every multiprocessor eight blocks.
@@ -146,7 +151,8 @@ void CudaBackend::rerotate_keys(std::span<const KeyRotation> sequences, std::spa
                                static_cast<int>(model.n_kv_heads),
                                static_cast<int>(model.head_dim),
                                pairs,
-                               interleaved};
+                               interleaved,
+                               static_cast<unsigned long long*>(saturated_.data())};
     const bool aligned = pairs % 4 == 0 && model.head_dim % 8 == 0;
     with_dtype(model.k_dtype, [&]<class T>(T) {
       (aligned ? launch_rerotate<T, 4> : launch_rerotate<T, 1>)(offsets, rotation, rotations_.longest,

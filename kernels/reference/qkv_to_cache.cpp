@@ -44,14 +44,15 @@ void ReferenceBackend::qkv_to_cache(const Step& step, const Matrix& q, const Mat
           reference::rotate_pair(key.data(), pair, rope.rotary_dim, rope.interleaved,
                                  reference::get(rope.cos, row, pair), reference::get(rope.sin, row, pair));
         }
-        reference::store_head(key, layer.keys(page), layer.k_dtype, head, position);
+        saturated_.keys += reference::store_head(key, layer.keys(page), layer.k_dtype, head, position);
         if (!v) continue;
         const auto value = prepared_head(v, row, head, head_dim, epilogue.v_bias, Matrix(), epilogue);
         if (layer.v_dtype == DType::kQ8) {
           store_quantized_value(layer, layer.values(page), head, position,
                                 std::vector<float>(value.begin(), value.end()).data());
         } else {
-          reference::store_head(value, layer.values(page), layer.v_dtype, head, position);
+          saturated_.values +=
+              reference::store_head(value, layer.values(page), layer.v_dtype, head, position);
         }
       }
     }

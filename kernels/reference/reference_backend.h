@@ -30,6 +30,7 @@ class ReferenceBackend final : public Backend {
   void qkv_to_cache(const Step& step, const Matrix& q, const Matrix& k, const Matrix& v,
                     const QkvEpilogue& epilogue, const RopeTable& rope, const KvLayer& layer) override;
   void keys_from_cache(const Step& step, const KvLayer& layer, int64_t first, const Matrix& out) override;
+  Saturation saturated() override { return saturated_; }
   void attention(const Step& step, const Matrix& q, const RopeTable& rope, const KvLayer& layer,
                  const AttentionParams& params, const Matrix& out) override;
   void rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
@@ -46,6 +47,7 @@ class ReferenceBackend final : public Backend {
   void token_nll(const Matrix& logits, std::span<const int32_t> targets, std::span<double> nll) override;
 
  private:
+  Saturation saturated_;
 };
 
 }  // namespace lariat

@@ -5,8 +5,8 @@
 namespace lariat {
 namespace {
 
-void rerotate_key(void* keys, const KvLayer& layer, int64_t head, int64_t position,
-                  const KeyRotation& rotation, bool interleaved) {
+int64_t rerotate_key(void* keys, const KvLayer& layer, int64_t head, int64_t position,
+                     const KeyRotation& rotation, bool interleaved) {
   const std::span<const double> delta_inv_freq = rotation.delta_inv_freq;
   std::vector<double> key(static_cast<size_t>(layer.head_dim));
   for (int64_t d = 0; d < layer.head_dim; ++d) {
@@ -21,7 +21,7 @@ void rerotate_key(void* keys, const KvLayer& layer, int64_t head, int64_t positi
                            static_cast<int64_t>(2 * delta_inv_freq.size()), interleaved, std::cos(angle),
                            std::sin(angle));
   }
-  reference::store_head(key, keys, layer.k_dtype, head, position);
+  return reference::store_head(key, keys, layer.k_dtype, head, position);
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ void ReferenceBackend::rerotate_keys(std::span<const KeyRotation> sequences, std
       for (int64_t position = 0; position < sequence.n_positions; ++position) {
         void* keys = layer.keys(sequence.pages[position / kKvPage]);
         for (int64_t head = 0; head < layer.n_kv_heads; ++head) {
-          rerotate_key(keys, layer, head, position, sequence, interleaved);
+          saturated_.keys += rerotate_key(keys, layer, head, position, sequence, interleaved);
         }
       }
     }

@@ -36,15 +36,19 @@ inline void normalise(std::vector<double>& x, const Matrix& weight, double eps) 
   for (size_t i = 0; i < x.size(); ++i) x[i] *= factor * get(weight, 0, static_cast<int64_t>(i));
 }
 
-// Writes one head of the cache; what f16 cannot hold becomes +-65504.
-inline void store_head(const std::vector<double>& values, void* keys_or_values, DType dtype, int64_t head,
-                       int64_t position) {
-  const double largest = dtype == DType::kF16 ? 65504.0 : HUGE_VAL;
+// Writes one head of the cache; what f16 cannot hold becomes +-65504. Returns how many numbers that were.
+inline int64_t store_head(const std::vector<double>& values, void* keys_or_values, DType dtype, int64_t head,
+                          int64_t position) {
+  const float largest = dtype == DType::kF16 ? 65504.0F : HUGE_VALF;
+  int64_t beyond = 0;
   const auto head_dim = static_cast<int64_t>(values.size());
   for (int64_t d = 0; d < head_dim; ++d) {
-    const double value = std::clamp(values[static_cast<size_t>(d)], -largest, largest);
-    store_f32(keys_or_values, dtype, kv_index(head, position, d, head_dim), static_cast<float>(value));
+    const auto value = static_cast<float>(values[static_cast<size_t>(d)]);
+    if (std::fabs(value) > largest) ++beyond;
+    store_f32(keys_or_values, dtype, kv_index(head, position, d, head_dim),
+              std::clamp(value, -largest, largest));
   }
+  return beyond;
 }
 
 }  // namespace lariat::reference

@@ -63,6 +63,7 @@ class ForwardingBackend : public Backend {
   void keys_from_cache(const Step& step, const KvLayer& layer, int64_t first, const Matrix& out) override {
     counted().keys_from_cache(step, layer, first, out);
   }
+  Saturation saturated() override { return inner_.saturated(); }
   void attention(const Step& step, const Matrix& q, const RopeTable& rope, const KvLayer& layer,
                  const AttentionParams& params, const Matrix& out) override {
     counted().attention(step, q, rope, layer, params, out);

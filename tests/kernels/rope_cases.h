@@ -155,7 +155,22 @@ inline std::vector<QkvCase> qkv_cases() {
 struct QkvResult {
   std::vector<float> q, keys, values;
   std::vector<float> read;  // of one KV head: numbers [1, head_dim) of the step's keys, three times each
+  Saturation saturated;
 };
+
+// What an op adds to backend.saturated().
+template <class Op>
+Saturation saturated_by(Backend& backend, const Op& op) {
+  const Saturation before = backend.saturated();
+  op();
+  const Saturation after = backend.saturated();
+  return {after.keys - before.keys, after.values - before.values};
+}
+
+inline void expect_same_saturation(const Saturation& actual, const Saturation& expected) {
+  EXPECT_EQ(actual.keys, expected.keys);
+  EXPECT_EQ(actual.values, expected.values);
+}
 
 inline QkvResult run_qkv(Backend& backend, const QkvCase& c) {
   Rng rng(21);
@@ -184,15 +199,17 @@ inline QkvResult run_qkv(Backend& backend, const QkvCase& c) {
   const Cache cache(backend, end, geometry);
   const StepSequence sequence = cache.sequence(c.first_position, c.n);
   const Step step{.sequences = {&sequence, 1}};
-  backend.qkv_to_cache(step, q.view(), k.view(), c.latent ? Matrix() : v.view(), epilogue, rope.table,
-                       cache.layer());
+  const Saturation saturated = saturated_by(backend, [&] {
+    backend.qkv_to_cache(step, q.view(), k.view(), c.latent ? Matrix() : v.view(), epilogue, rope.table,
+                         cache.layer());
+  });
   std::vector<float> read;
   if (c.n_kv_heads == 1) {
     const Tensor out(backend, 3 * c.n, c.head_dim - 1, 5);
     backend.keys_from_cache(step, cache.layer(), 1, out.view());
     read = out.values();
   }
-  return {q.values(), cache.keys(end), cache.values(end), read};
+  return {q.values(), cache.keys(end), cache.values(end), read, saturated};
 }
 
 // A limit hides no NaN: the model's owner is told of it (Session's on_not_finite).
@@ -232,6 +249,10 @@ inline void check_qkv_to_cache(Backend& tested, Backend& reference, const QkvCas
     const size_t token = i / cols / 3;
     ASSERT_EQ(actual.read[i], written(actual.keys)[token * (cols + 1) + 1 + i % cols]) << i;
   }
+  expect_same_saturation(actual.saturated, expected.saturated);
+  const bool large = c.scale > 1.0F;
+  EXPECT_EQ(expected.saturated.keys > 0, large && c.k_dtype == DType::kF16);
+  EXPECT_EQ(expected.saturated.values > 0, large && c.v_dtype == DType::kF16);
   EXPECT_LE(largest_magnitude(written(actual.keys)), c.k_dtype == DType::kF16 ? 65504.0 : HUGE_VAL);
   EXPECT_LE(largest_magnitude(written(actual.values)), c.v_dtype == DType::kF16 ? 65504.0 : HUGE_VAL);
 }
@@ -243,12 +264,13 @@ struct RerotateCase {
   bool interleaved = false;
   DType k_dtype = DType::kF16;
   bool multi_axis = false;  // M-RoPE
+  float scale = 1.0F;       // of the keys, which end at 65504
 };
 
 inline void PrintTo(const RerotateCase& c, std::ostream* out) {
   *out << c.n_layers << " layers, " << c.n_positions << " positions, " << c.n_kv_heads << " heads, dim "
        << c.head_dim << "/" << c.rotary_dim << (c.interleaved ? " interleaved " : " ") << name_of(c.k_dtype)
-       << (c.multi_axis ? " multi-axis" : "");
+       << (c.multi_axis ? " multi-axis" : "") << " scale " << c.scale;
 }
 
 inline std::vector<RerotateCase> rerotate_cases() {
@@ -263,6 +285,7 @@ inline std::vector<RerotateCase> rerotate_cases() {
       cases.push_back({2, 300, 1, 576, 64, interleaved, dtype});
       cases.push_back({2, 700, 2, 64, 64, interleaved, dtype, true});
       cases.push_back({1, 300, 1, 36, 30, interleaved, dtype, true});
+      cases.push_back({3, 300, 2, 64, 48, interleaved, dtype, false, 5e4F});
     }
   }
   return cases;
@@ -288,24 +311,32 @@ inline void check_rerotate_keys(Backend& tested, Backend& reference, const Rerot
   const auto run = [&](Backend& backend) {
     Rng rng(31);
     Cache cache(backend, capacity, c.n_kv_heads, c.head_dim, c.k_dtype, c.k_dtype, c.n_layers);
-    for (size_t i = 0; i < cache.layers().size(); ++i)
-      cache.set_keys(rng.normals(capacity * per_position), i);
+    for (size_t i = 0; i < cache.layers().size(); ++i) {
+      std::vector<float> keys = rng.normals(capacity * per_position, c.scale);
+      for (float& x : keys) x = std::clamp(x, -65504.0F, 65504.0F);
+      cache.set_keys(keys, i);
+    }
     const std::vector<double> delta = frequency_change(c.rotary_dim);
     const std::vector<int32_t> positions = axis_positions(0, c.n_positions);
     const std::vector<uint8_t> axes = axes_of(delta.size(), c.interleaved);
     KeyRotation rotation{cache.pages(), c.n_positions, delta};
     if (c.multi_axis) rotation.positions = positions, rotation.axes = axes;
-    backend.rerotate_keys({&rotation, 1}, cache.layers(), c.interleaved);
+    const Saturation saturated = saturated_by(backend, [&] {
+      backend.rerotate_keys({&rotation, 1}, cache.layers(), c.interleaved);
+    });
     std::vector<std::vector<float>> keys;
     for (size_t i = 0; i < cache.layers().size(); ++i) keys.push_back(cache.keys(capacity, i));
-    return keys;
+    return std::pair(keys, saturated);
   };
-  const auto actual = run(tested), expected = run(reference);
+  const auto [actual, beyond] = run(tested);
+  const auto [expected, expected_beyond] = run(reference);
+  expect_same_saturation(beyond, expected_beyond);
+  EXPECT_EQ(beyond.keys > 0, c.scale > 1.0F && c.k_dtype == DType::kF16);
   const auto split = c.n_positions * per_position;
   for (size_t layer = 0; layer < actual.size(); ++layer) {
     const auto &a = actual[layer], &e = expected[layer];
-    expect_same_rounding({a.begin(), a.begin() + split}, {e.begin(), e.begin() + split}, c.k_dtype, 4.0,
-                         "keys");
+    expect_same_rounding({a.begin(), a.begin() + split}, {e.begin(), e.begin() + split}, c.k_dtype,
+                         4.0 * c.scale, "keys");
     EXPECT_TRUE(std::equal(a.begin() + split, a.end(), e.begin() + split)) << "keys behind n_positions";
   }
 }
