@@ -18,6 +18,7 @@ import sys
 import tempfile
 
 import tokenizer_keys_table
+from generation_keys import generation_keys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "checkpoints"
@@ -55,8 +56,11 @@ class Program:
     def __init__(self, path, folder):
         self.path, self.folder = pathlib.Path(path).resolve(), folder
 
-    def run(self, *args):
+    def run(self, *args, out=None):
+        """Exit code and stderr; stdout goes to the file `out`."""
         done = subprocess.run([self.path, *map(str, args)], capture_output=True, text=True, check=False)
+        if out:
+            out.write_text(done.stdout)
         return done.returncode, done.stderr.replace(str(self.folder), "DIR").strip()
 
     def logits(self, model):
@@ -369,6 +373,7 @@ def main():
         heading("Not a checkpoint that runs")
         formats(program)
         tokenizer_keys_table.print_tables(program.path, SHARED if SHARED.is_dir() else None)
+        generation_keys(program, DEMO, row)
         if len(sys.argv) > 2:
             configs(program, pathlib.Path(sys.argv[2]))
 

@@ -76,7 +76,7 @@ The tokenizer. It is enough for
 The chat template, where it is not in tokenizer_config.json.
 .TP
 .I generation_config.json
-Which tokens end a text.
+Which tokens end a text, and how it is to be sampled.
 )";
 
 }  // namespace
