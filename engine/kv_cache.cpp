@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "engine/stopwatch.h"
-#include "kernels/error.h"
+#include "kernels/counted.h"
 #include "kernels/integers.h"
 
 namespace lariat {
@@ -29,6 +29,13 @@ KvPool::KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_d
     k_bytes_ += heads * kv_bytes(k_dtype, attention.head_dim);
     if (!attention.latent) v_bytes_ += heads * kv_bytes(v_dtype, attention.head_dim);
   }
+}
+
+Remedy KvPool::remedy() const {
+  const auto is_wide = [](const KvLayer& layer) {
+    return layer.k_dtype == DType::kF32 || layer.v_dtype == DType::kF32;
+  };
+  return std::ranges::any_of(geometry_.layers, is_wide) ? Remedy::kSmallerCache : Remedy::kShorterCache;
 }
 
 KvPool::Page::Page(KvPool& pool, Buffer memory)
@@ -57,9 +64,10 @@ void KvCache::reserve(int64_t positions) {
       table_.push_back(pages_.back()->data());
     }
   } catch (const Error& e) {
-    throw Error(fmt::format("KV cache: no memory for {} positions ({} MiB; {} MiB in use): {}", positions,
-                            wanted * pool_->geometry().page_bytes >> 20, pool_->bytes() >> 20, e.what()),
-                Remedy::kSmallerCache);
+    throw Error(
+        fmt::format("KV cache: no memory for {} ({} MiB; {} MiB in use): {}", counted(positions, "position"),
+                    wanted * pool_->geometry().page_bytes >> 20, pool_->bytes() >> 20, e.what()),
+        pool_->remedy());
   }
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/error.h"
 #include "models/spec.h"
 
 namespace lariat {
@@ -47,6 +48,7 @@ class KvPool {
   size_t bytes() const { return static_cast<size_t>(pages_) * geometry_.page_bytes; }
   size_t k_bytes_per_position() const { return k_bytes_; }  // of all layers
   size_t v_bytes_per_position() const { return v_bytes_; }
+  Remedy remedy() const;  // where it does not fit into memory
 
  private:
   Backend& backend_;

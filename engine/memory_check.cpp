@@ -44,7 +44,9 @@ std::string gibibytes(double bytes) {
 void check_memory(std::span<Session* const> sessions, int64_t length, int64_t sequences,
                   const std::string& what) {
   double wanted = 0;
+  Remedy remedy = Remedy::kShorterCache;
   for (Session* session : sessions) {
+    if (session->pool().remedy() != remedy) remedy = Remedy::kSmallerCache;
     if (session->backend().name() != "cuda")
       wanted += cache_bytes(*session, length) * static_cast<double>(sequences);
   }
@@ -52,7 +54,7 @@ void check_memory(std::span<Session* const> sessions, int64_t length, int64_t se
   if (wanted <= have) return;
   throw Error(what + (sessions.size() > 1 ? ": the KV caches would take " : ": the KV cache would take ") +
                   gibibytes(wanted) + " and " + gibibytes(have) + " of memory are free",
-              Remedy::kSmallerCache);
+              remedy);
 }
 
 void check_weight_memory(const ModelSpec& spec, std::optional<DType> dtype, const Backend& backend) {

@@ -10,6 +10,7 @@
 
 #include "engine/fingerprint.h"
 #include "engine/kv_cache.h"
+#include "kernels/counted.h"
 #include "kernels/error.h"
 #include "kernels/integers.h"
 
@@ -234,7 +235,7 @@ ParsedContext parse_saved_context(std::span<const std::byte> bytes, const std::f
   if (placed > 0 && !expected.has_mrope)
     reader.damaged("its tokens have positions of M-RoPE, which its model has not");
   if (expected.max_ctx > 0 && length > expected.max_ctx)
-    reader.fail(fmt::format("has {} tokens and the context allows {}", length, expected.max_ctx),
+    reader.fail(fmt::format("has {} and the context allows {}", counted(length, "token"), expected.max_ctx),
                 Remedy::kLongerContext);
   record.tokens.resize(static_cast<size_t>(length));
   record.placed.resize(static_cast<size_t>(3 * placed));

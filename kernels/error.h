@@ -9,7 +9,8 @@ namespace lariat {
 enum class Remedy {
   kNone,
   kLessMemory,      // something does not fit into memory
-  kSmallerCache,    // the KV cache does not fit into memory
+  kSmallerCache,    // the KV cache does not fit into memory, and a dtype of fewer bits would help
+  kShorterCache,    // the same, where its dtype has few bits already
   kSmallerWeights,  // the weights do not fit into memory
   kGpuMemory,       // something does not fit into a GPU's memory
   kLongerContext,   // a sequence beyond SessionOptions::max_ctx

@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
-#include <fstream>
 #include <set>
 #include <vector>
 
 #include "kernels/error.h"
+#include "models/text_file.h"
 
 namespace lariat {
 namespace {
@@ -104,34 +103,13 @@ Json parse(std::string_view text, const std::string& name, size_t keys) {
 
 }  // namespace
 
-std::string read_file(const std::filesystem::path& file, uint64_t max_bytes) {
-  std::error_code ec;
-  const auto status = std::filesystem::status(file, ec);
-  if (!std::filesystem::exists(status)) throw Error(file.string() + ": no such file; check the path");
-  if (std::filesystem::is_directory(status)) throw Error(file.string() + ": is a folder, not a file");
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw Error(fmt::format("{}: cannot be opened ({})", file.string(), std::strerror(errno)));
-  const uint64_t size = std::filesystem::file_size(file, ec);
-  if (!ec && size > max_bytes) {
-    throw Error(fmt::format("{}: {} bytes, more than the {} this kind of file may have", file.string(), size,
-                            max_bytes));
-  }
-  std::string text;
-  char chunk[1 << 16];
-  while (in.read(chunk, sizeof chunk) || in.gcount() > 0) {
-    text.append(chunk, static_cast<size_t>(in.gcount()));
-    if (text.size() > max_bytes)
-      throw Error(fmt::format("{}: larger than {} bytes", file.string(), max_bytes));
-  }
-  if (in.bad()) throw Error(fmt::format("{}: reading failed ({})", file.string(), std::strerror(errno)));
-  return text;
-}
-
 nlohmann::json parse_json(std::string_view text, const std::string& name) {
+  text = without_bom(text, name);
   return parse<nlohmann::json>(text, name, check_outline(text, name));
 }
 
 nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& name) {
+  text = without_bom(text, name);
   size_t most = 0;
   const size_t keys = check_outline(text, name, &most);
   if (most > kMaxOrderedKeys) {
@@ -142,7 +120,7 @@ nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::stri
 }
 
 nlohmann::json read_json(const std::filesystem::path& file) {
-  return parse_json(read_file(file, kMaxJsonBytes), file.string());
+  return parse_json(read_file(file, kMaxJsonBytes), input_name(file));
 }
 
 }  // namespace lariat

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "models/text_file.h"
+
 namespace lariat {
 
 // Reads and parses a JSON file. Throws Error naming the file when it is missing, unreadable, larger than
@@ -12,14 +14,12 @@ namespace lariat {
 // leaves open which of the two counts, so that two programs may read two different files.
 nlohmann::json read_json(const std::filesystem::path& file);
 
-// The same for text already in memory; `name` stands for the file in errors.
+// The same for text already in memory; `name` stands for the file in errors. A byte order mark is passed
+// over.
 nlohmann::json parse_json(std::string_view text, const std::string& name);
 
 // The same with the members of objects in the file's order; at most 128 keys in one object, since looking one
 // up is linear.
 nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& name);
-
-// Whole file as bytes, at most `max_bytes`. Throws Error naming the file.
-std::string read_file(const std::filesystem::path& file, uint64_t max_bytes);
 
 }  // namespace lariat

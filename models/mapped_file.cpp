@@ -18,6 +18,7 @@
 
 #include "kernels/error.h"
 #include "kernels/integers.h"
+#include "models/text/unicode.h"
 
 namespace lariat {
 namespace {
@@ -49,7 +50,7 @@ void register_mapping(const void* data, size_t bytes, const std::filesystem::pat
   const std::string message = fmt::format(
       "lariat: error: {}: could not be read any more: it was cut short while in use, or its disk fails; copy "
       "it again\n",
-      file.string());
+      printable(file.string()));
   const std::lock_guard lock(g_mutex);
   for (Mapping& mapping : g_mappings) {
     if (mapping.begin.load() != nullptr) continue;

@@ -6,6 +6,7 @@
 #include <numbers>
 #include <utility>
 
+#include "kernels/counted.h"
 #include "kernels/error.h"
 
 // The oracle is transformers 5.23, src/transformers/modeling_rope_utils.py; each function below names its
@@ -167,10 +168,25 @@ std::string known_rope_types() {
   return list;
 }
 
+std::string plain_scaling_name(std::string_view name) {
+  std::string plain(name);
+  for (char& c : plain) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return plain == "su" ? "longrope" : plain == "default" ? "none" : plain;
+}
+
+std::string known_scalings(std::string_view separator) {
+  std::string list = "none";
+  for (const auto& [type, name] : kNames) {
+    if (type != RopeType::kDefault) list.append(separator).append(name);
+  }
+  return list;
+}
+
 RopeType parse_rope_type(std::string_view name) {
-  if (name == "none") return RopeType::kDefault;
-  if (const auto type = find_rope_type(name)) return *type;
-  throw UsageError("unknown RoPE scaling \"" + std::string(name) + "\"; known: none, " + known_rope_types());
+  const std::string plain = plain_scaling_name(name);
+  if (plain == "none") return RopeType::kDefault;
+  if (const auto type = find_rope_type(plain)) return *type;
+  throw UsageError("unknown RoPE scaling \"" + std::string(name) + "\"; known: " + known_scalings(", "));
 }
 
 bool RopeScaling::depends_on_length() const {
@@ -265,8 +281,8 @@ std::optional<RopeProblem> find_rope_problem(const RopeScaling& rope) {
     for (const auto& [key, list] :
          {std::pair("short_factor", &rope.short_factor), std::pair("long_factor", &rope.long_factor)}) {
       if (list->size() != pairs) {
-        return needs(key, "has " + std::to_string(list->size()) + " values; expected " +
-                              std::to_string(pairs) + ", one for each pair");
+        return needs(key, "has " + counted(list->size(), "value") + "; expected " + std::to_string(pairs) +
+                              ", one for each pair");
       }
     }
     if (rope.original_ctx < 2) return needs("original_max_position_embeddings", "expected at least 2");

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "kernels/counted.h"
 #include "kernels/error.h"
 #include "models/families/gate.h"
 #include "models/json_fields.h"
@@ -34,7 +35,7 @@ void check_sections(const JsonFields& object, const RopeContext& context) {
        object.integers("mrope_section", 0, kMaxPositions).value_or(std::vector<int64_t>{}))
     pairs += section;
   if (pairs != 0 && 2 * pairs != context.head_dim)
-    object.fail("mrope_section", "the sections have " + std::to_string(pairs) + " pairs, and a head has " +
+    object.fail("mrope_section", "the sections have " + counted(pairs, "pair") + ", and a head has " +
                                      std::to_string(context.head_dim / 2));
 }
 
@@ -208,7 +209,7 @@ RopeScaling with_scaling(const RopeScaling& base, const RopeOptions& options) {
   if (!options.scaling) {
     if (options.factor && base.type == RopeType::kDefault) {
       throw UsageError("--rope-factor: the model has no RoPE scaling; choose one with --rope-scaling (" +
-                       known_rope_types() + ")");
+                       known_scalings(", ") + ")");
     }
     return base;
   }

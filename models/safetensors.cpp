@@ -10,6 +10,7 @@
 #include <cstring>
 #include <set>
 
+#include "kernels/counted.h"
 #include "kernels/error.h"
 #include "models/json_file.h"
 
@@ -76,8 +77,9 @@ StoredTensor parse_tensor(const std::string& name, const nlohmann::json& entry, 
                     where, end, data_bytes));
   }
   if (end - begin != bytes_for(tensor.shape, element, where)) {
-    throw Error(fmt::format("{}: {} bytes do not fit shape {} of {}; the file is damaged", where, end - begin,
-                            shape_text(tensor.shape), tensor.dtype));
+    throw Error(fmt::format("{}: {} not fit shape {} of {}; the file is damaged", where,
+                            counted(end - begin, "byte does", "bytes do"), shape_text(tensor.shape),
+                            tensor.dtype));
   }
   tensor.data = data + begin;
   tensor.bytes = end - begin;
@@ -136,6 +138,7 @@ std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes,
                                             const std::filesystem::path& file,
                                             std::map<std::string, std::string>* metadata) {
   const std::string name = file.string();
+  refuse_lfs_pointer({reinterpret_cast<const char*>(bytes.data()), std::min(bytes.size(), kTextHead)}, name);
   if (bytes.size() < 8) throw Error(name + ": too short for a safetensors file; download it again");
   uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, bytes.data(), 8);

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "kernels/error.h"
-#include "models/json_file.h"
 #include "models/text/unicode.h"
+#include "models/text_file.h"
 
 namespace lariat {
 namespace {
@@ -75,19 +75,19 @@ std::shared_ptr<const Hay> noise_hay() {
 }
 
 std::shared_ptr<const Hay> read_hay(const std::filesystem::path& file) {
-  const std::string bytes = read_file(file, kMaxHayBytes);
+  const std::string bytes = read_text(file, kMaxHayBytes);
   for (size_t at = 0; at < bytes.size();) {
     const Utf8Step step = utf8_step(bytes, at);
     if (step.kind != Utf8Step::kChar) {
       throw Error(fmt::format(
           "{}: byte {} is not UTF-8; convert the file (iconv -f latin1 -t utf-8, if that is what it is)",
-          file.string(), at));
+          input_name(file), at));
     }
     at += step.length;
   }
   const size_t first = bytes.find_first_not_of(kSpaces);
   if (first == std::string::npos) {
-    throw Error(file.string() + ": there is no text in the file; name one with text in it");
+    throw Error(input_name(file) + ": there is no text in the file; name one with text in it");
   }
   const auto text = std::string_view(bytes).substr(first, bytes.find_last_not_of(kSpaces) + 1 - first);
   auto hay = std::make_shared<Hay>(*make_hay(text, false));

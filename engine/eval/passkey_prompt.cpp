@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "engine/eval/passkey.h"
+#include "kernels/counted.h"
 #include "kernels/error.h"
 
 namespace lariat {
@@ -181,9 +182,9 @@ bool PasskeyPrompts::meet(int64_t length, const Needles& needles, size_t fitted,
 std::vector<int32_t> PasskeyPrompts::build(int64_t length, const Needles& needles) const {
   const int64_t hay = missing(length, needles, Pieces(needles.lines.size() + 1));
   if (hay < 0) {
-    throw Error(fmt::format(
-        "a passkey prompt of {} tokens is too short: without filler it has {}; use a larger length", length,
-        length - hay));
+    throw Error(
+        fmt::format("a passkey prompt of {} is too short: without filler it has {}; use a larger length",
+                    counted(length, "token"), length - hay));
   }
   Pieces start = pieces_for(hay, needles);
   int64_t tokens = hay;
@@ -226,9 +227,9 @@ std::vector<int32_t> PasskeyPrompts::cut_inside_words(int64_t length, const Need
       if (std::ssize(ids) == length) return ids;
     }
   }
-  throw Error(fmt::format(
-      "no passkey prompt of exactly {} tokens exists for this tokenizer; use a length a few tokens away",
-      length));
+  throw Error(
+      fmt::format("no passkey prompt of exactly {} exists for this tokenizer; use a length a few tokens away",
+                  counted(length, "token")));
 }
 
 void check_passkey_length(const TextCodec& codec, const PasskeyOptions& options, int64_t length) {

@@ -10,6 +10,7 @@
 #include "engine/eval/windows.h"
 #include "engine/interrupt.h"
 #include "engine/memory_check.h"
+#include "kernels/counted.h"
 #include "kernels/error.h"
 
 namespace lariat {
@@ -219,9 +220,9 @@ PerplexityResult measure_continuation(Session& session, Sequence& sequence, std:
   sequence.rewind(std::max<int64_t>(before - 1, 0));
   const int64_t first = sequence.length();  // of the tokens that are read now
   if (n == 0 || total < 2)
-    throw Error(fmt::format("{}: has {} tokens, none of them with something before it", text_name, n),
+    throw Error(fmt::format("{}: has {}, and none with something before it", text_name, counted(n, "token")),
                 Remedy::kLongerText);
-  check_memory(session, total, 1, fmt::format("{}: a context of {} tokens", text_name, total));
+  check_memory(session, total, 1, fmt::format("{}: a context of {}", text_name, counted(total, "token")));
   const auto more = text.range(0, n);
   tokens.insert(tokens.end(), more.begin(), more.end());
   auto result = PerplexityResult::with_buckets(first + 1, total, options.buckets);

@@ -5,6 +5,7 @@
 
 #include "engine/eval/chart.h"
 #include "engine/eval/report.h"
+#include "kernels/counted.h"
 
 namespace lariat {
 namespace {
@@ -33,32 +34,31 @@ std::vector<std::string> notes_of(const SweepRecords& log) {
   const auto text = [](const Json& value) {
     return value.is_string() ? value.get<std::string>() : value.dump();
   };
+  const auto tokens = [](const Json& n) { return counted(n.get<int64_t>(), "token"); };
   std::vector<std::string> notes;
   const Json& perplexity = header["perplexity"];
   if (perplexity["measured"]) {
-    const std::string windows =
-        perplexity["method"] == "sliding"
-            ? fmt::format("sliding windows moved by {} tokens", text(perplexity["stride"]))
-            : "disjoint windows, their second half";
+    const std::string windows = perplexity["method"] == "sliding"
+                                    ? fmt::format("sliding windows moved by {}", tokens(perplexity["stride"]))
+                                    : "disjoint windows, their second half";
     const std::string most =
-        perplexity["max_tokens"] == 0 ? "" : fmt::format(", first {} tokens", text(perplexity["max_tokens"]));
+        perplexity["max_tokens"] == 0 ? "" : ", first " + tokens(perplexity["max_tokens"]);
     notes.push_back(fmt::format("Perplexity of {}, {}{}; bars are one standard error.",
                                 text(header["text"]["name"]), windows, most));
   }
   const Json& growing = header["growing"];
   if (growing["measured"]) {
-    notes.push_back(fmt::format("The growing context reads {} {} tokens at a time{}.",
-                                text(header["text"]["name"]), text(growing["step"]),
-                                perplexity["max_tokens"] == 0
-                                    ? std::string(", once")
-                                    : fmt::format("; of its first {} tokens, as many contexts as they fill",
-                                                  text(perplexity["max_tokens"]))));
+    notes.push_back(fmt::format(
+        "The growing context reads {} {} at a time{}.", text(header["text"]["name"]), tokens(growing["step"]),
+        perplexity["max_tokens"] == 0 ? std::string(", once")
+                                      : fmt::format("; of its first {}, as many contexts as they fill",
+                                                    tokens(perplexity["max_tokens"]))));
   }
   const Json& passkey = header["passkey"];
   if (passkey["measured"]) {
-    notes.push_back(fmt::format(
-        "Passkeys: {} trials for each length and depth, seed {}, the same keys for every scaling.",
-        text(passkey["trials"]), text(passkey["seed"])));
+    notes.push_back(
+        fmt::format("Passkeys: {} for each length and depth, seed {}, the same keys for every scaling.",
+                    counted(passkey["trials"].get<int64_t>(), "trial"), text(passkey["seed"])));
   }
   const Json& options = header["options"];
   notes.push_back(fmt::format(

@@ -9,6 +9,7 @@
 #include "engine/eval/growing.h"
 #include "engine/memory_check.h"
 #include "engine/stopwatch.h"
+#include "kernels/counted.h"
 #include "kernels/error.h"
 
 namespace lariat {
@@ -65,6 +66,7 @@ Sweep::Sweep(const Model& model, Backend& backend, const Tokenizer& tokenizer,
   sort_unique(options_.lengths);
   sort_unique(options_.passkeys.depths);
   auto& names = options_.scalings;
+  for (std::string& name : names) name = plain_scaling_name(name);
   for (size_t i = 0; i < names.size(); ++i) {
     names.erase(std::remove(names.begin() + static_cast<std::ptrdiff_t>(i) + 1, names.end(), names[i]),
                 names.end());
@@ -161,9 +163,8 @@ void Sweep::check() {
                 limit = session.options().max_ctx;
   if (limit > 0 && most > limit) {
     throw Error(
-        fmt::format(
-            "a length of {} needs sequences of {} tokens (its answer included), more than the {} allowed",
-            longest, most, limit),
+        fmt::format("a length of {} needs sequences of {} (its answer included), more than the {} allowed",
+                    longest, counted(most, "token"), limit),
         Remedy::kLongerContext);
   }
   check_memory(session, most, options_.passkey ? 2 : 1, fmt::format("a length of {}", longest));
@@ -173,8 +174,8 @@ void Sweep::check() {
     TokenSource source([&](std::vector<int32_t>& tokens) { return file.read(tokens); }, options_.max_tokens);
     const int64_t holds = longest - (bos_ ? 1 : 0), have = source.count(holds);
     if (have < holds) {
-      throw Error(fmt::format("{}: the text used has {} tokens and the longest window holds {}",
-                              options_.text.string(), have, holds),
+      throw Error(fmt::format("{}: the text used has {} and the longest window holds {}",
+                              options_.text.string(), counted(have, "token"), holds),
                   Remedy::kLongerText);
     }
     text_tokens_ = guess_tokens(source, file);

@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iostream>
+#include <utility>
 
 #include "kernels/error.h"
 #include "models/text/unicode.h"
+#include "models/text_file.h"
 
 namespace lariat {
 
@@ -70,29 +73,37 @@ void TokenSource::forget(int64_t before) {
 }
 
 FileTokens::FileTokens(std::filesystem::path file, const Tokenizer& tokenizer, size_t piece_bytes)
-    : file_(std::move(file)), encoder_(tokenizer, false), piece_(piece_bytes, '\0') {
+    : name_(input_name(file)), encoder_(tokenizer, false), in_(&opened_), piece_(piece_bytes, '\0') {
   std::error_code ec;
-  if (std::filesystem::is_directory(file_, ec)) {
-    throw Error(file_.string() + ": is a folder; name a text file");
+  if (file == "-") {
+    in_ = &std::cin;
+  } else {
+    if (std::filesystem::is_directory(file, ec)) throw Error(name_ + ": is a folder; name a text file");
+    opened_.open(file, std::ios::binary);
+    if (!opened_) throw Error(name_ + ": cannot be read; check the name and its permissions");
+    bytes_ = std::filesystem::file_size(file, ec);
+    if (ec) bytes_ = 0;
   }
-  in_.open(file_, std::ios::binary);
-  if (!in_) throw Error(file_.string() + ": cannot be read; check the name and its permissions");
-  bytes_ = std::filesystem::file_size(file_, ec);
-  if (ec) bytes_ = 0;
-  if (in_.peek() == std::ifstream::traits_type::eof()) {
-    throw Error(file_.string() + ": the file is empty; name one with text in it");
-  }
+  head_.resize(kTextHead);
+  in_->read(head_.data(), kTextHead);
+  head_.resize(static_cast<size_t>(in_->gcount()));
+  refuse_lfs_pointer(head_, name_);
+  bytes_read_ = head_.size() - without_bom(head_, name_).size();
+  head_.erase(0, bytes_read_);
+  if (head_.empty()) throw Error(name_ + ": the file is empty; name one with text in it");
 }
 
 bool FileTokens::read(std::vector<int32_t>& tokens) {
-  if (!in_) return false;
-  in_.read(piece_.data(), static_cast<std::streamsize>(piece_.size()));
-  if (in_.bad()) throw Error(file_.string() + ": reading failed");
-  const std::string_view piece(piece_.data(), static_cast<size_t>(in_.gcount()));
-  refuse_invalid(piece, !in_);
+  if (!*in_ && head_.empty()) return false;
+  in_->read(piece_.data(), static_cast<std::streamsize>(piece_.size()));
+  if (in_->bad()) throw Error(name_ + ": reading failed");
+  std::string_view piece(piece_.data(), static_cast<size_t>(in_->gcount()));
+  std::string begun;  // of the first piece
+  if (!head_.empty()) piece = begun = std::exchange(head_, {}).append(piece);
+  refuse_invalid(piece, !*in_);
   bytes_read_ += piece.size();
   encoder_.push(piece, tokens);
-  if (!in_) encoder_.finish(tokens);
+  if (!*in_) encoder_.finish(tokens);
   return true;
 }
 
@@ -109,7 +120,7 @@ void FileTokens::refuse_invalid(std::string_view piece, bool last) {
     if (step.kind != Utf8Step::kChar) {
       throw Error(fmt::format(
           "{}: byte {} is not UTF-8; convert the file (iconv -f latin1 -t utf-8, if that is what it is)",
-          file_.string(), begin + at));
+          name_, begin + at));
     }
     at += step.length;
   }

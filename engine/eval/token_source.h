@@ -51,21 +51,26 @@ class TokenSource {
 // an error.
 class FileTokens {
  public:
-  // Throws Error naming the file when it cannot be read or is empty.
+  // "-": standard input. Throws Error naming the file when it cannot be read, is empty or is no text.
   FileTokens(std::filesystem::path file, const Tokenizer& tokenizer, size_t piece_bytes = size_t{1} << 16);
+  FileTokens(const FileTokens&) = delete;  // in_ may point to opened_
+  FileTokens& operator=(const FileTokens&) = delete;
 
   // A TokenSource::Reader. Throws Error naming the file and the offset of the first byte that is not UTF-8.
   bool read(std::vector<int32_t>& tokens);
 
+  const std::string& name() const { return name_; }
   uintmax_t bytes() const { return bytes_; }  // 0: not known (a pipe)
   uintmax_t bytes_read() const { return bytes_read_; }
 
  private:
   void refuse_invalid(std::string_view piece, bool last);
 
-  std::filesystem::path file_;
+  std::string name_;  // of the file, in errors
   StreamEncoder encoder_;
-  std::ifstream in_;
+  std::ifstream opened_;
+  std::istream* in_;
+  std::string head_;  // the beginning of the text, which was looked at
   std::string piece_;
   std::string unfinished_;  // bytes of a character that goes on in the next piece
   uintmax_t bytes_ = 0, bytes_read_ = 0;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/memory_check.h"
+#include "kernels/counted.h"
 #include "kernels/error.h"
 
 namespace lariat {
@@ -41,13 +42,14 @@ void check_windows(std::span<Session* const> sessions, TokenSource& text, const 
                    const PerplexityOptions& options, const std::string& what) {
   if (options.stride < 1) throw Error("a stride is at least 1");
   for (const int64_t ctx : options.ctx) {
-    const std::string window = fmt::format("a {} of {} tokens", what, ctx);
+    const std::string window = fmt::format("a {} of {}", what, counted(ctx, "token"));
     if (ctx < kMinCtx) throw Error(fmt::format("{} is too short; it has at least {}", window, kMinCtx));
     check_memory(sessions, ctx, 1, window);
     const int64_t holds = ctx - (options.bos ? 1 : 0), have = text.count(holds);
     if (have < holds) {
-      throw Error(fmt::format("{}: has {} tokens and {} holds {} of them", text_name, have, window, holds),
-                  Remedy::kLongerText);
+      throw Error(
+          fmt::format("{}: has {} and {} holds {} of them", text_name, counted(have, "token"), window, holds),
+          Remedy::kLongerText);
     }
   }
 }

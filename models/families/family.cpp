@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 
+#include "kernels/counted.h"
 #include "models/rope_config.h"
 
 namespace lariat {
@@ -269,7 +270,7 @@ std::vector<bool> read_sliding_layers(const JsonFields& config, size_t n_layers)
   const auto types = config.strings("layer_types");
   if (!types) return {};
   if (types->size() != n_layers)
-    config.fail("layer_types", "expected one entry for each of " + std::to_string(n_layers) + " layers");
+    config.fail("layer_types", "expected one for each layer, " + counted(n_layers, "entry", "entries"));
   std::vector<bool> sliding;
   for (const std::string& type : *types) {
     sliding.push_back(type == "sliding_attention");

@@ -1,3 +1,4 @@
+#include "kernels/counted.h"
 #include "models/families/family.h"
 
 namespace lariat {
@@ -23,7 +24,7 @@ ModelSpec read_smollm3(const JsonFields& config) {
   const int64_t every = config.integer("no_rope_layer_interval", 1, kMaxLayers).value_or(4);
   const auto with_rope = config.integers("no_rope_layers", 0, 1);  // 1: the layer has RoPE
   if (with_rope && static_cast<int64_t>(with_rope->size()) != n_layers)
-    config.fail("no_rope_layers", "expected a 0 or 1 for each of " + std::to_string(n_layers) + " layers");
+    config.fail("no_rope_layers", "expected a 0 or 1 for each layer, " + counted(n_layers, "number"));
   for (int64_t i = 0; i < n_layers; ++i) {
     const auto layer = static_cast<size_t>(i);
     const bool rope = with_rope ? with_rope->at(layer) == 1 : (i + 1) % every != 0;

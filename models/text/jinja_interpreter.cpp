@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "kernels/counted.h"
 #include "models/text/jinja_eval.h"
 
 namespace lariat::jinja {
@@ -113,7 +114,7 @@ class Interpreter {
     if (target.kind == Expression::Kind::kTuple) {
       const Value values = to_sequence(cx_, value);
       if (items_of(values).size() != target.args.size())
-        throw Failure(fmt::format("{} values for {} names", items_of(values).size(), target.args.size()));
+        throw Failure(fmt::format("{} names; values: {}", target.args.size(), items_of(values).size()));
       for (size_t i = 0; i < target.args.size(); ++i) assign(target.args[i], items_of(values)[i]);
       return;
     }
@@ -356,7 +357,7 @@ class Interpreter {
     const Statement& s = *macro.definition;
     const size_t by_place = call.args.size() - call.names.size();
     if (by_place > s.names.size())
-      throw Failure(fmt::format("macro '{}' takes not more than {} arguments", s.text, s.names.size()));
+      throw Failure(fmt::format("macro '{}' takes at most {}", s.text, counted(s.names.size(), "argument")));
     for (const std::string& name : call.names) {
       const auto at = std::find(s.names.begin(), s.names.end(), name);
       if (at == s.names.end() || static_cast<size_t>(at - s.names.begin()) < by_place)

@@ -49,8 +49,9 @@ void make_room(Pipeline& pipeline) {
   }
   for (const AddedToken& token : pipeline.added) see(token.content, token.id);
   if (static_cast<size_t>(largest) >= 2 * count + kMaxGap) {
-    throw Error(fmt::format("{}: token '{:.60}' has the id {} and there are {} tokens; the file is damaged",
-                            pipeline.file, name, largest, count));
+    throw Error(fmt::format("{}: token '{:.60}' has the id {} and there {}; the file is damaged",
+                            pipeline.file, name, largest,
+                            count == 1 ? "is 1 token" : fmt::format("are {} tokens", count)));
   }
   pipeline.tokens.resize(static_cast<size_t>(largest) + 1);
 }

@@ -161,6 +161,20 @@ void Utf8Assembler::convert(std::string_view bytes, bool final, std::string& out
   out.append(bytes.substr(good));
 }
 
+std::string printable(std::string_view text) {
+  std::string valid, out;
+  Utf8Assembler characters;
+  characters.push(text, valid);
+  characters.finish(valid);
+  for (size_t at = 0; at < valid.size();) {
+    const Utf8Step step = utf8_step(valid, at);
+    const bool control = step.value < 0x20 || (step.value >= 0x7F && step.value < 0xA0);
+    out += control ? " " : valid.substr(at, step.length);
+    at += step.length;
+  }
+  return out;
+}
+
 bool is_white_space(char32_t c) {
   return (c >= 0x9 && c <= 0xD) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||

@@ -52,6 +52,10 @@ class Utf8Assembler {
   std::string pending_;
 };
 
+// The text as one line for a terminal, which control characters would move or retitle: they become spaces,
+// and bytes that are not UTF-8 become U+FFFD.
+std::string printable(std::string_view text);
+
 bool is_white_space(char32_t c);  // Unicode White_Space
 bool is_word_char(char32_t c);  // \w of Unicode TR 18: Alphabetic, marks, decimal digits, connectors, joiners
 bool is_numeric(char32_t c);    // general category N*

@@ -117,7 +117,7 @@ TEST(Families, SmolLM3LeavesRopeOut) {
             (std::vector<bool>{true, false, true, false}));
   EXPECT_EQ(ropes(read("smollm3", {{"no_rope_layers", nullptr}, {"no_rope_layer_interval", 2}})),
             (std::vector<bool>{true, false, true, false}));
-  expect_refused("smollm3", {{"no_rope_layers", {1, 1}}}, "each of 4 layers");
+  expect_refused("smollm3", {{"no_rope_layers", {1, 1}}}, "for each layer, 4 numbers");
 }
 
 TEST(Families, GraniteMultiplies) {

@@ -286,7 +286,7 @@ TEST(RopeOptions, ErrorsNameTheOption) {
   };
   for (const char* type : {"linear", "ntk", "yarn", "llama3", "proportional"})
     expect({.scaling = type}, "--rope-factor");
-  expect({.scaling = "bogus"}, "--rope-scaling: unknown RoPE scaling \"bogus\"; known: none, default");
+  expect({.scaling = "bogus"}, "--rope-scaling: unknown RoPE scaling \"bogus\"; known: none, linear");
   expect({.scaling = "longrope", .factor = 4.0}, "--rope-config");
   expect({.scaling = "none", .factor = 4.0}, "--rope-factor");
   expect({.factor = 4.0}, "--rope-factor");

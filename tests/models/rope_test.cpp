@@ -33,12 +33,18 @@ TEST(Rope, NamesAreTheInverseOfParsing) {
     EXPECT_EQ(name_of(parse_rope_type(name)), name);
   }
   EXPECT_EQ(parse_rope_type("none"), RopeType::kDefault);
+  EXPECT_EQ(parse_rope_type("YaRN"), RopeType::kYarn);
+  EXPECT_EQ(parse_rope_type("Dynamic-YaRN"), RopeType::kDynamicYarn);
+  EXPECT_EQ(parse_rope_type("su"), RopeType::kLongRope);
+  EXPECT_EQ(plain_scaling_name("SU"), "longrope");
+  EXPECT_EQ(plain_scaling_name("default"), "none");
+  EXPECT_FALSE(find_rope_type("YaRN")) << "files are read as transformers reads them";
   EXPECT_FALSE(find_rope_type("none"));
   try {
-    parse_rope_type("su");
+    parse_rope_type("yarm");
     FAIL();
   } catch (const UsageError& e) {
-    EXPECT_NE(std::string(e.what()).find("\"su\""), std::string::npos);
+    EXPECT_NE(std::string(e.what()).find("\"yarm\""), std::string::npos);
     EXPECT_NE(std::string(e.what()).find("dynamic-yarn"), std::string::npos);
   }
 }

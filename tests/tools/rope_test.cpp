@@ -140,7 +140,7 @@ TEST_F(RopeCommand, WrongUsageIs2) {
   expect_failure(kHead + "--rope-scaling yarn", 2, "--rope-factor");
   expect_failure(kHead + "--rope-scaling yarn --rope-factor nan", 2, "--rope-factor");
   expect_failure(kHead + "--rope-scaling yarn --rope-factor 0.5", 2, "--rope-factor");
-  expect_failure(kHead + "--rope-scaling bogus", 2, "known: none, default");
+  expect_failure(kHead + "--rope-scaling bogus", 2, "known: none, linear");
   expect_failure(kHead + "--rope-scaling longrope --rope-factor 4", 2, "--rope-config");
   expect_failure(kHead + "--rope-factor 4", 2, "--rope-scaling");
   expect_failure(kHead + "--rope-steps 65", 2, "--rope-steps");

@@ -1,16 +1,13 @@
 #include <algorithm>
 #include <array>
-#include <fstream>
 
 #include "kernels/error.h"
 #include "models/families/gate.h"
 #include "models/safetensors.h"
 
-// The tensors of a checkpoint and the files of its folder.
+// The tensors of a checkpoint.
 namespace lariat {
 namespace {
-
-namespace fs = std::filesystem;
 
 // What the end of a tensor's name says about the checkpoint.
 struct TensorRule {
@@ -102,78 +99,6 @@ std::string why_unread(const ModelSpec& spec, std::string_view name) {
          config + ", or take the tensor out if it is a leftover";
 }
 
-bool has_file(const fs::path& dir, const char* name) {
-  std::error_code ec;
-  return fs::exists(dir / name, ec);
-}
-
-std::string first_file(const fs::path& dir, std::string_view extension) {
-  std::set<std::string> found;
-  std::error_code ec;
-  for (fs::directory_iterator it(dir, ec), end; !ec && it != end; it.increment(ec)) {
-    if (it->path().extension() == extension) found.insert(it->path().filename().string());
-  }
-  return found.empty() ? "" : *found.begin();
-}
-
-[[noreturn]] void refuse_gguf(const fs::path& file) {
-  throw Error(file.string() +
-              ": a GGUF file, which llama.cpp reads; --model takes the Hugging Face folder (config.json and "
-              "*.safetensors) that it was made from");
-}
-
-[[noreturn]] void refuse_adapter(const fs::path& dir) {
-  const nlohmann::json json = read_json_object(dir / "adapter_config.json");
-  const JsonFields fields(json, (dir / "adapter_config.json").string());
-  const auto base = fields.string("base_model_name_or_path");
-  throw Error(fields.file() + ": a LoRA adapter" + (base ? " of " + base->substr(0, 200) : std::string()) +
-              "; merge it first, in Python: from peft import AutoPeftModelForCausalLM; "
-              "AutoPeftModelForCausalLM.from_pretrained('" +
-              dir.string() + "').merge_and_unload().save_pretrained('MERGED')");
-}
-
-[[noreturn]] void refuse_pickle(const fs::path& dir, const std::string& name) {
-  throw Error(
-      (dir / name).string() +
-      ": pickled weights, which lariat does not open; convert them, in Python: from transformers import "
-      "AutoModelForCausalLM; AutoModelForCausalLM.from_pretrained('" +
-      dir.string() + "').save_pretrained('CONVERTED')");
-}
-
-// Architectures that transformers has no class of, so that it cannot convert them.
-[[noreturn]] void refuse_state_dict(const fs::path& dir, const std::string& name,
-                                    const std::string& extension) {
-  throw Error(
-      (dir / name).string() +
-      ": pickled weights, which lariat does not open; convert them, in Python: import glob, torch; from "
-      "safetensors.torch import save_file; save_file({k: v.clone() for f in glob.glob('" +
-      (dir / ("*" + extension)).string() +
-      "') for k, v in torch.load(f, map_location='cpu', weights_only=True).items()}, '" +
-      (dir / "model.safetensors").string() + "')");
-}
-
-bool is_foreign_to_transformers(const fs::path& dir) {
-  if (!has_file(dir, "config.json")) return false;
-  const nlohmann::json json = read_json_object(dir / "config.json");
-  const auto type = json.find("model_type");
-  constexpr std::string_view kTypes[] = {"minimind", "internlm", "internlm2", "baichuan"};
-  return type != json.end() && type->is_string() &&
-         std::find(std::begin(kTypes), std::end(kTypes), type->get<std::string>()) != std::end(kTypes);
-}
-
-// The hub's cache: NAME/refs/main holds the name of a folder in NAME/snapshots.
-[[noreturn]] void refuse_snapshots(const fs::path& dir) {
-  std::string hash;
-  std::error_code ec;
-  std::ifstream(dir / "refs" / "main") >> hash;
-  if (hash.empty() || !fs::exists(dir / "snapshots" / hash, ec)) {
-    const fs::directory_iterator it(dir / "snapshots", ec);
-    hash = !ec && it != fs::directory_iterator() ? it->path().filename().string() : "HASH";
-  }
-  throw Error(dir.string() + ": the folder above a snapshot; use --model " +
-              (dir / "snapshots" / hash).string());
-}
-
 }  // namespace
 
 void refuse_foreign_tensors(const Checkpoint& checkpoint) {
@@ -209,27 +134,6 @@ void check_unread_tensors(ModelSpec& spec, const Checkpoint& checkpoint, const s
         of_vision > 1 ? "and " + std::to_string(of_vision - 1) + " more belong" : "belongs";
     spec.warnings.push_back(named(*vision) + more +
                             " to an image or audio part, which does not run; text alone does");
-  }
-}
-
-void refuse_other_formats(const fs::path& path) {
-  std::error_code ec;
-  if (fs::is_regular_file(path, ec)) {
-    char magic[4] = {};
-    std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
-    if (std::string_view(magic, sizeof magic) == "GGUF") refuse_gguf(path);
-    return;
-  }
-  if (!fs::is_directory(path, ec)) return;
-  if (has_file(path, "adapter_config.json")) refuse_adapter(path);
-  if (!has_file(path, "config.json") && has_file(path, "snapshots")) refuse_snapshots(path);
-  if (has_file(path, "model.safetensors") || has_file(path, "model.safetensors.index.json")) return;
-  if (const std::string gguf = first_file(path, ".gguf"); !gguf.empty()) refuse_gguf(path / gguf);
-  for (const char* extension : {".bin", ".pth", ".pt"}) {
-    const std::string name = first_file(path, extension);
-    if (name.empty()) continue;
-    if (is_foreign_to_transformers(path)) refuse_state_dict(path, name, extension);
-    refuse_pickle(path, name);
   }
 }
 

@@ -1,0 +1,30 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+// Files as people hand them over: texts with or without a byte order mark, standard input as "-", and the
+// pointers that Git LFS leaves in the place of files.
+namespace lariat {
+
+// What errors call a file that is read: its path, or "standard input" for "-".
+std::string input_name(const std::filesystem::path& file);
+
+// A whole file ("-": standard input) as bytes, at most `max_bytes`. Throws Error naming it.
+std::string read_file(const std::filesystem::path& file, uint64_t max_bytes);
+
+// The same for a text, as without_bom() leaves it.
+std::string read_text(const std::filesystem::path& file, uint64_t max_bytes);
+
+// A text, or its beginning, without the byte order mark of UTF-8. Throws Error naming `name` when it is
+// UTF-16.
+std::string_view without_bom(std::string_view text, const std::string& name);
+
+// Throws Error naming `name` where a file that begins with these bytes is a pointer of Git LFS.
+void refuse_lfs_pointer(std::string_view bytes, const std::string& name);
+
+// How many bytes of a file the last two have to see.
+inline constexpr size_t kTextHead = 32;
+
+}  // namespace lariat

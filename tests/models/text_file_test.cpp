@@ -1,0 +1,73 @@
+// Texts as people hand them over.
+#include "models/text_file.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "kernels/counted.h"
+#include "kernels/error.h"
+#include "models/json_file.h"
+#include "models/text/unicode.h"
+
+namespace lariat::test {
+namespace {
+
+using namespace std::string_literals;
+
+std::string refusal_of(const std::string& text) {
+  try {
+    without_bom(text, "a text");
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(TextFile, AByteOrderMarkIsPassedOver) {
+  EXPECT_EQ(without_bom("\xEF\xBB\xBFone", "a text"), "one");
+  EXPECT_EQ(without_bom("\xEF\xBB\xBF\xEF\xBB\xBF", "a text"), "\xEF\xBB\xBF");  // one of them
+  EXPECT_EQ(without_bom("one \xEF\xBB\xBF", "a text"), "one \xEF\xBB\xBF");
+  EXPECT_EQ(without_bom("\xEF\xBB", "a text"), "\xEF\xBB");
+  EXPECT_EQ(without_bom("", "a text"), "");
+  EXPECT_EQ(parse_json("\xEF\xBB\xBF{\"a\": 1}", "a file")["a"], 1);
+}
+
+TEST(TextFile, Utf16IsNamed) {
+  for (const std::string& text : {"\xFF\xFEo\0n\0"s, "\xFE\xFF\0o\0n"s, "\xFF\xFE"s, "o\0n\0"s, "\0{\0}"s})
+    EXPECT_EQ(refusal_of(text), "a text: is UTF-16; convert it to UTF-8 (iconv -f utf-16 -t utf-8)");
+  for (const std::string& text : {"\xFF"s, "\xFFone"s, "o\0n"s, "\0\0\0\0"s, "o\0\0n"s, "one two"s})
+    EXPECT_EQ(refusal_of(text), "");
+  EXPECT_THROW(parse_json("{\0}\0"s, "a file"), Error);
+}
+
+TEST(TextFile, APointerOfGitLfsIsNamed) {
+  const auto file = std::filesystem::path(testing::TempDir()) / "lariat-lfs-pointer";
+  std::ofstream(file) << "version https://git-lfs.github.com/spec/v1\noid sha256:aa\nsize 12\n";
+  try {
+    read_file(file, 1000);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.what(), file.string() + ": is a Git LFS pointer; run git lfs pull in its repository to get the "
+                                        "file itself");
+  }
+  EXPECT_NO_THROW(refuse_lfs_pointer("a version https://git-lfs", "a file"));
+  std::filesystem::remove(file);
+}
+
+TEST(TextFile, CountsHaveTheirGrammar) {
+  EXPECT_EQ(counted(1, "token"), "1 token");
+  EXPECT_EQ(counted(0, "token"), "0 tokens");
+  EXPECT_EQ(counted(size_t{2}, "token"), "2 tokens");
+  EXPECT_EQ(counted(1, "entry", "entries"), "1 entry");
+  EXPECT_EQ(counted(3, "entry", "entries"), "3 entries");
+}
+
+TEST(TextFile, WhatIsPrintedIsOneLineOfUtf8) {
+  EXPECT_EQ(printable("a\x1b[2J\nb\x7F"), "a [2J b ");
+  EXPECT_EQ(printable("\xC2\x9B" "2J"), " 2J");  // the same in one character, U+009B
+  EXPECT_EQ(printable("\xFFh\xC3\xA4\xC3"), "\uFFFDh\u00E4\uFFFD");
+}
+
+}  // namespace
+}  // namespace lariat::test
