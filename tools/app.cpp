@@ -1,5 +1,6 @@
 #include "tools/common.h"
 #include "tools/help.h"
+#include "tools/usage.h"
 
 namespace lariat {
 
@@ -7,7 +8,7 @@ std::unique_ptr<CLI::App> make_app() {
   auto app = std::make_unique<CLI::App>("LLaMA-style inference with a consistent RoPE cache", "lariat");
   app->require_subcommand(1);
   prepare_help(*app);
-  app->set_version_flag("--version", "lariat " LARIAT_VERSION, "the program's version");
+  app->set_version_flag("-v,--version", "lariat " LARIAT_VERSION, "the program's version");
   // In the order of the help; a group's commands stand together.
   add_generate_command(*app);
   add_chat_command(*app);
@@ -19,6 +20,7 @@ std::unique_ptr<CLI::App> make_app() {
   add_tokenize_commands(*app);
   add_logits_command(*app);
   finish_help(*app);
+  check_numbers(*app);
   return app;
 }
 

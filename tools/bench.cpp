@@ -7,6 +7,7 @@
 #include "engine/interrupt.h"
 #include "engine/session.h"
 #include "engine/stopwatch.h"
+#include "kernels/counted.h"
 #include "models/config.h"
 #include "tools/common.h"
 #include "tools/help.h"
@@ -185,7 +186,7 @@ void print_row(const BenchResult& r, const Model& model, const Limits& limits) {
                flops / 1e12);
   }
   if (r.rerotations.count > 0) {
-    fmt::print(std::cout, "; {} re-rotations, {:.2f}% of the time", r.rerotations.count,
+    fmt::print(std::cout, "; {}, {:.2f}% of the time", counted(r.rerotations.count, "re-rotation"),
                100 * r.rerotations.seconds / r.seconds);
   }
   std::cout << std::endl;
@@ -245,7 +246,8 @@ void run(const BenchCommand& command) {
     complete = false;
   }
   if (command.json) print_results(results, runtime, limits);
-  if (!complete) throw Error(fmt::format("interrupted; {} tests were finished", results.size()));
+  if (!complete)
+    throw Error(fmt::format("interrupted; {} finished", counted(results.size(), "test was", "tests were")));
 }
 
 }  // namespace
@@ -260,10 +262,10 @@ void add_bench_command(CLI::App& app) {
   sub.add_option("--config", command->config, "a config.json to build a random model from")
       ->type_name("FILE");
   sub.add_flag("--random-weights", command->random_weights, "weights drawn at random, for --config");
-  sub.add_option("--prompt", command->prompts, "prompts to read, in tokens; 0: none")
+  sub.add_option("-p,--prompt", command->prompts, "prompts to read, in tokens; 0: none")
       ->delimiter(',')
       ->check(CLI::Range(0, 1 << 24));
-  sub.add_option("--gen", command->gen, "tokens to decode; 0: none")->check(CLI::Range(0, 1 << 24));
+  sub.add_option("-n,--gen", command->gen, "tokens to decode; 0: none")->check(CLI::Range(0, 1 << 24));
   sub.add_option("--depth", command->depths, "tokens already in the cache")
       ->delimiter(',')
       ->check(CLI::Range(0, 1 << 24));

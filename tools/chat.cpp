@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/interrupt.h"
+#include "kernels/counted.h"
 #include "models/atomic_file.h"
 #include "tools/generating.h"
 #include "tools/help.h"
@@ -51,7 +52,7 @@ struct Chat {
 
 // Something that nobody asked for, on a line of its own.
 void notice(const Chat& chat, const std::string& text) {
-  if (!chat.command.common.quiet) fmt::print(std::cerr, "lariat: {}\n", one_line(text));
+  if (!chat.command.common.quiet) say(text);
 }
 
 // The tokens that the model was trained with, where nothing carries it beyond them yet but could; else 0.
@@ -93,10 +94,9 @@ void explain_end(Chat& chat, const Answer& answer) {
   const bool full = generation.stop_reason == StopReason::kLength && limit > 0 &&
                     std::ssize(generation.tokens) < chat.options.generate.max_new_tokens;
   if (full) {
-    notice(chat,
-           fmt::format("the context of {} tokens is full; /reset forgets the conversation, --ctx allows "
-                       "a longer one",
-                       limit));
+    notice(chat, fmt::format("the context of {} is full; /reset forgets the conversation, --ctx allows "
+                             "a longer one",
+                             counted(limit, "token")));
   }
   if (generation.stop_reason == StopReason::kInterrupted && chat.terminal)
     notice(chat, "stopped; what was said stays");
@@ -139,9 +139,9 @@ std::string describe_context(const Chat& chat) {
   const RopeScaling& rope = chat.session.rope();
   const KvCache& cache = chat.conversation.sequence().cache();
   const int64_t length = cache.length(), limit = chat.session.options().max_ctx;
-  const auto or_none = [](int64_t n) { return n > 0 ? std::to_string(n) + " tokens" : "none"; };
-  std::string text =
-      fmt::format("length           {} tokens, {} messages\n", length, chat.conversation.messages().size());
+  const auto or_none = [](int64_t n) { return n > 0 ? counted(n, "token") : "none"; };
+  std::string text = fmt::format("length           {}, {}\n", counted(length, "token"),
+                                 counted(chat.conversation.messages().size(), "message"));
   text += fmt::format("trained context  {}\n",
                       or_none(rope.original_ctx > 0 ? rope.original_ctx : rope.max_position_embeddings));
   text += fmt::format("limit            {}\n", or_none(limit));
@@ -149,8 +149,8 @@ std::string describe_context(const Chat& chat) {
   const double step = rope_step_length(rope, length, chat.session.options().rope_steps);
   text += fmt::format("scaling          {}\n", rope.type == RopeType::kDefault ? "none" : name_of(rope.type));
   text += fmt::format("scale            {:.4g}\n", rope_scale(rope, step));
-  text += fmt::format("re-rotations     {} ({} positions, {:.3f} s)\n", cache.rerotations().count,
-                      cache.rerotations().positions, cache.rerotations().seconds);
+  text += fmt::format("re-rotations     {} ({}, {:.3f} s)\n", cache.rerotations().count,
+                      counted(cache.rerotations().positions, "position"), cache.rerotations().seconds);
   return text;
 }
 
@@ -161,13 +161,15 @@ std::string describe_last_answer(const Chat& chat) {
   };
   const Answer& last = *chat.last;
   const Generation& generation = last.generation;
-  return fmt::format("kept in the cache  {} tokens\n", last.reused) +
-         fmt::format("read               {} tokens, {:.2f} s, {:.1f} tokens/s\n", last.read,
+  return fmt::format("kept in the cache  {}\n", counted(last.reused, "token")) +
+         fmt::format("read               {}, {:.2f} s, {:.1f} tokens/s\n", counted(last.read, "token"),
                      generation.prefill_seconds, rate(last.read, generation.prefill_seconds)) +
-         fmt::format("written            {} tokens, {:.2f} s, {:.1f} tokens/s\n", generation.tokens.size(),
-                     generation.decode_seconds, rate(generation.decode_steps, generation.decode_seconds)) +
+         fmt::format("written            {}, {:.2f} s, {:.1f} tokens/s\n",
+                     counted(generation.tokens.size(), "token"), generation.decode_seconds,
+                     rate(generation.decode_steps, generation.decode_seconds)) +
          fmt::format("ended by           {}\n", name_of(generation.stop_reason)) +
-         fmt::format("so far             {} answers, {} tokens written\n", chat.answers, chat.written);
+         fmt::format("so far             {}, {} written\n", counted(chat.answers, "answer"),
+                     counted(chat.written, "token"));
 }
 
 std::string trimmed(const std::string& text) {
@@ -200,11 +202,11 @@ bool run_command(Chat& chat, const std::string& line) {
     chat.conversation.set_system(argument);
   } else if (name == "/save") {
     save(chat, file());
-    notice(chat, fmt::format("{}: {} tokens", argument, chat.conversation.tokens().size()));
+    notice(chat, fmt::format("{}: {}", argument, counted(chat.conversation.tokens().size(), "token")));
   } else if (name == "/load") {
     load(chat, file());
-    notice(chat, fmt::format("{}: {} tokens, {} messages", argument, chat.conversation.tokens().size(),
-                             chat.conversation.messages().size()));
+    notice(chat, fmt::format("{}: {}, {}", argument, counted(chat.conversation.tokens().size(), "token"),
+                             counted(chat.conversation.messages().size(), "message")));
   } else if (name == "/context") {
     std::cerr << describe_context(chat);
   } else if (name == "/stats") {
@@ -278,7 +280,7 @@ bool take_turn(Chat& chat, const Input& input) {
   } catch (const Error& e) {
     if (std::exchange(chat.in_line, false)) std::cout << "\n" << std::flush;
     if (!chat.terminal) throw Error(e.what() + way_on(chat, e));
-    fmt::print(std::cerr, "lariat: error: {}\n", one_line(e.what() + way_on(chat, e)));
+    say("error: " + (e.what() + way_on(chat, e)));
   }
   return std::cout.good();
 }
@@ -305,6 +307,7 @@ int converse(Chat& chat) {
 }
 
 void run(ChatCommand& command) {
+  warn_of_escapes(command.writing, "in bash, $'\\n' is a line break and $'\\t' a tab", command.common.quiet);
   const std::filesystem::path& save_to = command.writing.save_cache;
   if (!save_to.empty()) check_writable(save_to);
   const Tokenizer tokenizer = open_tokenizer(command.common);
@@ -338,8 +341,8 @@ void run(ChatCommand& command) {
   }
   finish();
   if (signal != 0 && !terminal)
-    throw Error(
-        fmt::format("interrupted after {} answers; start again with the turns that remain", chat.answers));
+    throw Error(fmt::format("interrupted after {}; start again with the turns that remain",
+                            counted(chat.answers, "answer")));
 }
 
 }  // namespace

@@ -1,23 +1,22 @@
 #include "tools/common.h"
 
-#include <fmt/ostream.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
-#include <iostream>
 #include <map>
 #include <regex>
 #include <utility>
 
 #include "engine/memory_check.h"
+#include "kernels/counted.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/make_cuda_backend.h"
 #include "models/config.h"
 #include "models/families/gate.h"
 #include "models/mapped_file.h"
-#include "models/text/unicode.h"
 #include "tools/help.h"
 #include "tools/kv_dtype.h"
 
@@ -47,7 +46,7 @@ constexpr int kMaxSteps = 64;
 int parse_steps(const std::string& option, const std::string& text) {
   if (text == "exact") return 0;
   int steps = -1;
-  if (!CLI::detail::lexical_cast(text, steps) || steps < 0 || steps > kMaxSteps) {
+  if (!CLI::detail::lexical_cast(text, steps) || steps < 1 || steps > kMaxSteps) {
     throw UsageError(
         fmt::format("{} is \"{}\"; expected exact or an integer from 1 to {}", option, text, kMaxSteps));
   }
@@ -106,7 +105,8 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
   command.add_option("--device", options.device, "where to run; auto: on a GPU if there is one")
       ->type_name(kDevices)
       ->check(check_device);
-  command.add_option("--threads", options.threads, "CPU threads; 0: every core")->check(CLI::Range(0, 1024));
+  command.add_option("-t,--threads", options.threads, "CPU threads; 0: every core")
+      ->check(CLI::Range(0, 1024));
   command
       .add_option("--dtype", options.dtype,
                   "what weights are stored as and multiplied in; auto: the checkpoint's own")
@@ -118,7 +118,7 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
   add_kv_dtype_option(
       command, "--kv-dtype", options.kv_dtype,
       "KV cache, or k=..,v=.. with q8 for values; auto: f16 keys, values in the model's dtype");
-  command.add_option("--ctx", options.ctx, "longest sequence; 0: as long as memory lasts")
+  command.add_option("-c,--ctx", options.ctx, "longest sequence; 0: as long as memory lasts")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   command
       .add_option("--prefill-chunk", options.prefill_chunk, "prompt tokens per forward pass; 0: all at once")
@@ -128,20 +128,12 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
   begin_group(command, kMainOptions);
 }
 
-std::string rope_type_choices() {
-  std::string choices = known_rope_types();  // "default, linear, ntk, ..."
-  choices.replace(0, choices.find(','), "none");
-  std::erase(choices, ' ');
-  std::replace(choices.begin(), choices.end(), ',', '|');
-  return choices;
-}
-
 void add_rope_options(CLI::App& command, RopeOptions& options) {
   const auto add = [&](const char* name, auto& value, const std::string& type,
                        const std::string& description) {
     return command.add_option(name, value, description)->type_name(type);
   };
-  add("--rope-scaling", options.scaling, rope_type_choices(),
+  add("--rope-scaling", options.scaling, known_scalings("|"),
       "how positions beyond the trained context are reached")
       ->default_str("the model's own");
   add("--rope-factor", options.factor, "F",
@@ -191,9 +183,7 @@ std::unique_ptr<Backend> open_backend(const CommonOptions& options) {
     if (options.device != "auto") {
       throw Error(fmt::format("--device {}: {}; use --device cpu", options.device, why_not));
     }
-    if (!options.quiet && isatty(STDERR_FILENO) == 1) {
-      fmt::print(std::cerr, "lariat: running on the CPU ({})\n", why_not);
-    }
+    if (!options.quiet && isatty(STDERR_FILENO) == 1) say("running on the CPU (" + why_not + ")");
   }
   return std::make_unique<CpuBackend>(options.threads);
 }
@@ -212,11 +202,11 @@ SessionOptions session_options(const CommonOptions& options, const Model& model,
   const KvDTypes kv = parse_kv_dtypes(options.kv_dtype);
   session.k_dtype = kv.keys.value_or(steps_every_token ? DType::kF32 : DType::kF16);
   session.v_dtype = kv.values.value_or(model.weights.embed.dtype);
-  if (steps_every_token && session.k_dtype != DType::kF32 && !session.stale_cache && !options.quiet) {
-    fmt::print(std::cerr,
-               "lariat: warning: --rope-steps exact with {} keys rounds small rotations away; use "
-               "--kv-dtype f32\n",
-               name_of(session.k_dtype));
+  if (steps_every_token && session.k_dtype != DType::kF32 && !session.stale_cache) {
+    print_warnings(
+        {fmt::format("--rope-steps exact with {} keys rounds small rotations away; use --kv-dtype f32",
+                     name_of(session.k_dtype))},
+        options.quiet);
   }
   return session;
 }
@@ -228,10 +218,11 @@ std::function<void()> warn_not_finite(const CommonOptions& options, const Model&
     if (std::exchange(warned, true)) return;
     std::string what = file + ": the logits are not finite";
     if (const auto found = find_not_finite(*checkpoint)) {
-      what = fmt::format("{}: tensor '{}' holds {} NaN or infinite values of {}", found->file.string(),
-                         found->tensor.substr(0, 200), found->values, found->of);
+      what =
+          fmt::format("{}: tensor '{}' holds {} of {}", found->file.string(), found->tensor.substr(0, 200),
+                      counted(found->values, "NaN or infinite value", "NaN or infinite values"), found->of);
     }
-    fmt::print(std::cerr, "lariat: warning: {}; what follows is worth nothing\n", one_line(what));
+    print_warnings({what + "; what follows is worth nothing"}, /*quiet=*/false);
   };
 }
 
@@ -268,17 +259,8 @@ void warn_slow_attention(const CommonOptions& options, const Runtime& runtime) {
       options.quiet);
 }
 
-void print_warnings(const std::vector<std::string>& lines, bool quiet) {
-  if (quiet) return;
-  for (const std::string& line : lines) std::cerr << "lariat: warning: " << one_line(line) << "\n";
-}
-
 Tokenizer open_tokenizer(const CommonOptions& options) {
   refuse_other_formats(options.model);
-  std::error_code ec;
-  if (!std::filesystem::is_directory(options.model, ec)) {
-    throw Error(options.model.string() + ": no such folder; --model takes a Hugging Face checkpoint folder");
-  }
   Tokenizer tokenizer = Tokenizer::load(options.model);
   print_warnings(tokenizer.warnings(), options.quiet);
   return tokenizer;
@@ -315,33 +297,11 @@ std::vector<int32_t> eos_ids(const Model& model, const Tokenizer& tokenizer) {
   return model.spec.eos_token_ids.empty() ? tokenizer.eos_ids() : model.spec.eos_token_ids;
 }
 
-Progress::Progress(std::string label, int64_t total, bool quiet)
-    : label_(std::move(label)), total_(total), visible_(!quiet && isatty(STDERR_FILENO) == 1) {}
-
-void Progress::update(int64_t done, const std::string& note) {
-  const auto now = Stopwatch::now();
-  if (!visible_ || (drawn_ && now - last_ < std::chrono::milliseconds(100) && done != total_)) return;
-  last_ = now;
-  drawn_ = true;
-  std::string bar;
-  if (total_ > 0) {
-    constexpr int64_t kWidth = 30;
-    const int64_t filled = kWidth * done / total_;
-    for (int64_t i = 0; i < kWidth; ++i) bar += i < filled ? "█" : "░";
-    bar += fmt::format(" {}% ", 100 * done / total_);
-  }
-  fmt::print(std::cerr, "\r\033[K{} {}{}", label_, bar, note);
-}
-
-void Progress::clear() {
-  if (drawn_) fmt::print(std::cerr, "\r\033[K");
-  drawn_ = false;
-}
-
 std::string advice(const Error& error) {
   static const std::map<Remedy, const char*> kAdvice = {
       {Remedy::kLessMemory, "; use a shorter context, a smaller --prefill-chunk or a smaller dtype"},
       {Remedy::kSmallerCache, "; use a shorter length (--ctx) or --kv-dtype f16"},
+      {Remedy::kShorterCache, "; use a shorter length (--ctx)"},
       {Remedy::kSmallerWeights, "; use a smaller model or --quantize q4"},
       {Remedy::kGpuMemory, "; use a smaller --ctx or --dtype, or --device cpu"},
       {Remedy::kLongerContext, "; shorten the prompt or raise --ctx"},
@@ -356,23 +316,6 @@ std::string advice(const Error& error) {
       {Remedy::kSavedWeights, "; use the --dtype or --quantize that it was saved with"}};
   const auto found = kAdvice.find(error.remedy());
   return found == kAdvice.end() ? "" : found->second;
-}
-
-std::string one_line(std::string text) {
-  constexpr size_t kMost = 4000;
-  if (text.size() > kMost) {
-    const size_t rest = text.size() - kMost / 4;
-    text = text.substr(0, char_start(text, kMost / 2)) + " ... " + text.substr(char_start(text, rest));
-  }
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = ' ';
-  }
-  return text;
-}
-
-void print_json(const nlohmann::ordered_json& json) {
-  std::cout << json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n"
-            << std::flush;
 }
 
 }  // namespace lariat

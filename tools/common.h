@@ -48,8 +48,6 @@ void add_model_option(CLI::App& command, CommonOptions& options, bool required =
 // The RoPE options, --device --threads --dtype --quantize --kv-dtype --ctx --prefill-chunk, and --quiet, each
 // in its group of the help (tools/help.h).
 void add_common_options(CLI::App& command, CommonOptions& options);
-// The types that --rope-scaling knows, as a type of the help: "none|linear|ntk|...".
-std::string rope_type_choices();
 // --rope-scaling, --rope-factor, --rope-original-ctx, --rope-theta, --rope-config. Parsing throws UsageError.
 void add_rope_options(CLI::App& command, RopeOptions& options);
 // --rope-steps (and --rope-rungs, its older name) and --rope-cache.
@@ -75,6 +73,9 @@ std::function<void(const Saturation&)> warn_saturated(const CommonOptions& optio
 // A warning when only the slow attention of a GPU reads the session's cache, and another dtype would do
 // better; nothing with --quiet.
 void warn_slow_attention(const CommonOptions& options, const Runtime& runtime);
+// One line on stderr: "lariat: " and this text, as one_line() makes it. Everything that is said there and may
+// hold a name out of a file or of the user's goes through it.
+void say(const std::string& line);
 // Each on a line of stderr as "lariat: warning: ..."; nothing with --quiet.
 void print_warnings(const std::vector<std::string>& lines, bool quiet);
 // The model's tokenizer, with its warnings on stderr.
@@ -115,9 +116,9 @@ bool stdout_has_no_reader();
 // Which option helps against an error: "; raise --ctx", or "" where none does.
 std::string advice(const Error& error);
 
-// A message for a terminal, whatever names out of a file it holds: one line of at most some 4000 bytes
-// without control characters, which could move the cursor or retitle the window.
-std::string one_line(std::string text);
+// A message for a terminal, whatever it holds: one line of valid UTF-8 of at most some 4000 bytes without
+// control characters, which could move the cursor or retitle the window.
+std::string one_line(const std::string& text);
 
 // One JSON object on stdout; bytes that are not UTF-8 become U+FFFD.
 void print_json(const nlohmann::ordered_json& json);

@@ -76,7 +76,11 @@ void print_completions(const CLI::App& app, const std::vector<std::string>& word
     if (before.back() != "=") before.pop_back();
   }
   std::erase(before, "=");
+  const bool help = before.size() == 1 && before[0] == "help";
+  if (help) before.clear();  // commands follow it, as they stand at the beginning
   const CLI::App* command = &app;
+  if (before.empty() && !help && std::string_view("help").starts_with(current))
+    candidate(out, "help", "of the program, or of a command");
   for (const CLI::App* sub : commands_of(app)) {
     if (!before.empty() && sub->get_name() == before[0]) command = sub;
     if (before.empty() && sub->get_name().starts_with(current)) {

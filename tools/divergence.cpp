@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "engine/eval/divergence.h"
+#include "kernels/counted.h"
 #include "tools/help.h"
 #include "tools/kv_dtype.h"
 #include "tools/measuring.h"
@@ -86,7 +87,8 @@ void print(const DivergenceResult& result, const DivergenceCommand& command, nlo
     rows.back()[2] = fmt::format("± {:.6f}", figure.scale * *figure.error);
   }
   if (command.json) return print_json(json);
-  std::cout << fmt::format("{} windows of {}, {} tokens\n", command.method, result.ctx, result.tokens.size())
+  std::cout << fmt::format("{} windows of {}, {}\n", command.method, result.ctx,
+                           counted(result.tokens.size(), "token"))
             << aligned_table(rows) << std::flush;
 }
 
@@ -110,7 +112,7 @@ void add_against_options(CLI::App& command, AgainstOptions& against) {
   add_kv_dtype_option(command, "--against-kv-dtype", against.kv_dtype, "its --kv-dtype")
       ->default_str("as the first model's")
       ->needs(reference);
-  add("--against-rope-scaling", against.rope_scaling, "its --rope-scaling")->type_name(rope_type_choices());
+  add("--against-rope-scaling", against.rope_scaling, "its --rope-scaling")->type_name(known_scalings("|"));
   add("--against-rope-factor", against.rope_factor, "its --rope-factor")->type_name("F");
   begin_group(command, kMainOptions);
 }
@@ -147,8 +149,8 @@ void run_divergence(const DivergenceCommand& command) {
       const double done = share_of_text(position, source, file);
       bar.update(static_cast<int64_t>(1000 * done), eta.left(done));
     };
-    result = measure_divergence(session, reference, source, command.file.string(), options,
-                                command.common.threads, show);
+    result =
+        measure_divergence(session, reference, source, file.name(), options, command.common.threads, show);
   }
   print(result, command,
         {{"ctx", result.ctx},
@@ -159,9 +161,9 @@ void run_divergence(const DivergenceCommand& command) {
          {"against", to_json(other.model, reference)}});
   if (result.complete) return;
   if (interrupted())
-    throw Error(
-        fmt::format("interrupted; the numbers are of the first {} tokens scored", result.tokens.size()));
-  if (!command.common.quiet) say_out_of_time(command.budget, std::ssize(result.tokens), command.file);
+    throw Error(fmt::format("interrupted; the numbers are of the first {} scored",
+                            counted(result.tokens.size(), "token")));
+  if (!command.common.quiet) say_out_of_time(command.budget, std::ssize(result.tokens), file.name());
 }
 
 }  // namespace lariat

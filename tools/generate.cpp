@@ -1,6 +1,8 @@
 #include "engine/generate.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <iostream>
@@ -8,9 +10,10 @@
 #include "engine/chat.h"
 #include "engine/interrupt.h"
 #include "engine/stop_filter.h"
+#include "kernels/counted.h"
 #include "models/atomic_file.h"
-#include "models/json_file.h"
 #include "models/text/unicode.h"
+#include "models/text_file.h"
 #include "tools/generating.h"
 #include "tools/help.h"
 
@@ -27,18 +30,12 @@ struct GenerateCommand {
   bool chat = false, raw = false, escape = false, ignore_eos = false, json = false;
 };
 
-// Bytes that are not UTF-8 become U+FFFD, as for the tokenizer.
-std::string as_utf8(const std::string& text) {
-  std::string valid;
-  Utf8Assembler characters;
-  characters.push(text, valid);
-  characters.finish(valid);
-  return valid;
-}
-
 // A text in which \n, \t, \\, \" and \uXXXX stand for what they stand for in JSON.
 std::string unescaped(const std::string& argument) {
-  const std::string text = as_utf8(argument);
+  std::string text;  // bytes that are not UTF-8 become U+FFFD, as for the tokenizer
+  Utf8Assembler characters;
+  characters.push(argument, text);
+  characters.finish(text);
   std::string quoted = "\"";
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
@@ -56,6 +53,12 @@ std::string unescaped(const std::string& argument) {
   return parsed.get<std::string>();
 }
 
+// Somebody may have meant what comes through a pipe, or out of a file.
+bool waits_on_stdin() {
+  struct stat status {};
+  return ::fstat(STDIN_FILENO, &status) == 0 && (S_ISFIFO(status.st_mode) || S_ISREG(status.st_mode));
+}
+
 void check_usage(GenerateCommand& command) {
   WritingOptions& writing = command.writing;
   command.chat = command.chat || !writing.system.empty();
@@ -63,34 +66,24 @@ void check_usage(GenerateCommand& command) {
     throw UsageError("--raw is the prompt as it is, so it has no --chat and no --system; leave one out");
   const bool prompt = command.prompt || command.prompt_file;
   if (!prompt && (command.chat || writing.load_cache.empty()))
-    throw UsageError("there is nothing to continue; give --prompt or --prompt-file");
+    throw UsageError(waits_on_stdin()
+                         ? "there is nothing to continue; --prompt-file - reads it from standard input"
+                         : "there is nothing to continue; give --prompt or --prompt-file");
   if (command.escape) {
     if (command.prompt) command.prompt = unescaped(*command.prompt);
     writing.system = unescaped(writing.system);
     for (std::string& stop : writing.stop) stop = unescaped(stop);
+  } else {
+    warn_of_escapes(writing, "add --escape", command.common.quiet);
   }
   if (!writing.save_cache.empty()) check_writable(writing.save_cache);
 }
 
-std::string read_stdin() {
-  std::string text;
-  char chunk[1 << 16];
-  while (std::cin.read(chunk, sizeof(chunk)) || std::cin.gcount() > 0) {
-    text.append(chunk, static_cast<size_t>(std::cin.gcount()));
-    if (text.size() > kMaxPromptBytes)
-      throw Error(fmt::format("standard input: larger than {} bytes", kMaxPromptBytes));
-  }
-  return text;
-}
-
 std::string prompt_text(const GenerateCommand& command) {
-  if (command.prompt) return *command.prompt;
-  const bool standard = *command.prompt_file == "-";
-  std::string text = standard ? read_stdin() : read_file(*command.prompt_file, kMaxPromptBytes);
-  if (text.empty()) {
-    throw Error((standard ? "standard input" : command.prompt_file->string()) +
-                ": the prompt file is empty; put some text in it");
-  }
+  if (command.prompt) return std::string(without_bom(*command.prompt, "--prompt"));
+  std::string text = read_text(*command.prompt_file, kMaxPromptBytes);
+  if (text.empty())
+    throw Error(input_name(*command.prompt_file) + ": the prompt file is empty; put some text in it");
   return text;
 }
 
@@ -140,9 +133,8 @@ void warn_of_length(const GenerateCommand& command, const Runtime& runtime, int6
   if (const auto reach = reach_of(rope); reach && end > *reach) {
     const bool scaled = rope.type != RopeType::kDefault;
     const std::string warning =
-        (cached > 0 ? "context and prompt have " : "the prompt has ") + std::to_string(n) +
-        " tokens and may grow to " + std::to_string(end) + ", and the model is made for " +
-        std::to_string(*reach) +
+        (cached > 0 ? "context and prompt have " : "the prompt has ") + counted(n, "token") +
+        " and may grow to " + std::to_string(end) + ", and the model is made for " + std::to_string(*reach) +
         (scaled ? " with its scaling; use a larger --rope-factor"
          : !runtime.model.spec.has_rope()
              ? ""
@@ -159,10 +151,12 @@ struct Run {
   const Runtime& runtime;
   Session& session;
   std::optional<Progress> progress{};
+  bool in_line = false;  // part of the text stands on the last line of stdout
 
   bool show(const std::string& piece) {
     if (progress) progress->clear();
     if (!command.json) std::cout << piece << std::flush;
+    in_line = in_line || (!command.json && !piece.empty());
     return std::cout.good();
   }
   // Warns once, and after what is wrong with the prompt's tokens has been found.
@@ -286,8 +280,13 @@ void run(GenerateCommand& command) {
   options.interrupted = &interrupted();
   Session session(runtime.model, *runtime.backend, runtime.session);
   Run one{command, tokenizer, runtime, session};
-  const Written written =
-      chat_template ? answer_message(one, *chat_template, *text) : continue_text(one, text);
+  Written written;
+  try {
+    written = chat_template ? answer_message(one, *chat_template, *text) : continue_text(one, text);
+  } catch (const std::exception&) {
+    if (one.in_line) std::cout << "\n" << std::flush;  // what is said of it begins a line
+    throw;
+  }
   if (command.json) {
     print_json(report(command, written, runtime));
   } else {
@@ -307,7 +306,7 @@ void add_generate_command(CLI::App& app) {
   add_model_option(sub, command->common);
   auto* source = sub.add_option_group("prompt", "what to continue");
   source->add_option("-p,--prompt", command->prompt, "the text itself");
-  source->add_option("--prompt-file", command->prompt_file, "a file with the text; -: standard input")
+  source->add_option("-f,--prompt-file", command->prompt_file, "a file with the text; -: standard input")
       ->type_name("FILE");
   source->require_option(0, 1);  // --load-cache is something to continue, too
   sub.add_flag("--chat", command->chat, "the prompt is a user's message, put into the model's chat template");

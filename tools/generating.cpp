@@ -53,6 +53,9 @@ void add_writing_options(CLI::App& command, WritingOptions& options, const std::
   if (!most.empty()) length->default_str(most);
   command.add_option("--system", options.system, "what the model is told before the first message");
   command.add_option("--stop", options.stop, "end at this text (repeatable; not printed)")
+      ->check(CLI::Validator(
+          [](const std::string& text) { return text.empty() ? "an empty text is found everywhere" : ""; },
+          ""))
       ->take_all()
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -98,6 +101,16 @@ nlohmann::ordered_json sampling_json(const SamplerOptions& sampler) {
           {"min_p", shortest(sampler.min_p)},
           {"repetition_penalty", shortest(sampler.repetition_penalty)},
           {"seed", sampler.seed}};
+}
+
+void warn_of_escapes(const WritingOptions& options, const std::string& remedy, bool quiet) {
+  for (const std::string& stop : options.stop) {
+    if (stop.find("\\n") == std::string::npos && stop.find("\\t") == std::string::npos) continue;
+    const bool line = stop.find("\\n") != std::string::npos;
+    print_warnings({fmt::format("--stop \"{}\" holds a backslash and a letter, and no {}; {}", stop,
+                                line ? "line break" : "tab", remedy)},
+                   quiet);
+  }
 }
 
 std::optional<int64_t> reach_of(const RopeScaling& rope) {

@@ -36,6 +36,8 @@ void add_writing_options(CLI::App& command, WritingOptions& options, const std::
 void settle_sampling(WritingOptions& options, const GenerationDefaults& model, bool quiet);
 // {"temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed"}
 nlohmann::ordered_json sampling_json(const SamplerOptions& sampler);
+// Warns of each --stop in which somebody may have meant a line break or a tab by \n or \t.
+void warn_of_escapes(const WritingOptions& options, const std::string& remedy, bool quiet);
 
 // The longest sequence that the model and its scaling are meant for; none for scalings that go on growing.
 std::optional<int64_t> reach_of(const RopeScaling& rope);

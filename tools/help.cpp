@@ -78,7 +78,7 @@ std::string program_help(const CLI::App& app) {
     text += two_columns(command->get_name(), command->get_description(), 16);
   }
   for (const OptionGroup& options : option_groups(app)) text += group_text(options);
-  return text + "\n" + app.get_name() + " COMMAND --help shows a command's options and an example.\n";
+  return text + "\n" + app.get_name() + " help COMMAND shows a command's options and an example.\n";
 }
 
 // CLI11 asks it for every help; labels are kept in the base class.

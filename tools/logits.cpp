@@ -5,8 +5,9 @@
 
 #include "engine/eval/token_source.h"
 #include "engine/generate.h"
+#include "kernels/counted.h"
 #include "models/atomic_file.h"
-#include "models/json_file.h"
+#include "models/text_file.h"
 #include "tools/common.h"
 #include "tools/help.h"
 
@@ -37,20 +38,20 @@ void write_trace(const std::filesystem::path& file, const Trace& trace) {
 
 // Three rows, of time, height and width, each with a number for every token -> three numbers for each token.
 std::vector<int32_t> read_positions(const std::filesystem::path& file, size_t n_tokens) {
-  std::istringstream lines(read_file(file, kMaxTokenFileBytes));
+  const std::string name = input_name(file);
+  std::istringstream lines(read_text(file, kMaxTokenFileBytes));
   std::vector<std::vector<int32_t>> rows;
   for (std::string line; std::getline(lines, line);) {
-    if (line.find_first_not_of(" \t\r") != std::string::npos)
-      rows.push_back(parse_token_list(line, file.string()));
+    if (line.find_first_not_of(" \t\r") != std::string::npos) rows.push_back(parse_token_list(line, name));
   }
   if (rows.size() != 3)
     throw Error(
-        fmt::format("{}: {} rows; expected three, of time, height and width", file.string(), rows.size()));
+        fmt::format("{}: {}; expected three, of time, height and width", name, counted(rows.size(), "row")));
   std::vector<int32_t> positions;
   for (const auto& row : rows) {
     if (row.size() != n_tokens) {
-      throw Error(fmt::format("{}: a row of {} numbers for {} tokens; expected one for each", file.string(),
-                              row.size(), n_tokens));
+      throw Error(fmt::format("{}: a row of {} for {}; expected one for each", name,
+                              counted(row.size(), "number"), counted(n_tokens, "token")));
     }
   }
   for (size_t i = 0; i < n_tokens; ++i)
@@ -61,8 +62,8 @@ std::vector<int32_t> read_positions(const std::filesystem::path& file, size_t n_
 void run(const LogitsCommand& command) {
   const std::vector<int32_t> tokens =
       command.tokens_file.empty() ? parse_token_list(command.tokens, "--tokens")
-                                  : parse_token_list(read_file(command.tokens_file, kMaxTokenFileBytes),
-                                                     command.tokens_file.string());
+                                  : parse_token_list(read_text(command.tokens_file, kMaxTokenFileBytes),
+                                                     input_name(command.tokens_file));
   const auto n = static_cast<int64_t>(tokens.size());
   const int64_t decode_from = std::min(command.decode_from.value_or(n), n);
   Runtime runtime = open_runtime(command.common);

@@ -1,14 +1,17 @@
-#include <fmt/ostream.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <iostream>
 #include <memory>
 #include <new>
+#include <string>
+#include <vector>
 
 #include "tools/common.h"
 #include "tools/help.h"
+#include "tools/usage.h"
 
 namespace {
 
@@ -23,7 +26,7 @@ lariat --help lists the commands, lariat COMMAND --help a command's options.
 
 int fail(const std::string& what, int code) {
   std::cout.flush();
-  fmt::print(std::cerr, "lariat: error: {}\n", lariat::one_line(what));
+  lariat::say("error: " + what);
   return code;
 }
 
@@ -36,25 +39,33 @@ int finish() {
   return fail("standard output could not be written; check the space left on its disk", 1);
 }
 
-int run(int argc, char** argv) {
+int run(const std::vector<std::string>& words) {
   const std::unique_ptr<CLI::App> app = lariat::make_app();
-  const std::string first = argc > 1 ? argv[1] : "";
-  if (argc < 2) {
+  if (words.empty()) {
     std::cerr << kGettingStarted;
     return 2;  // a script that forgot the command has not succeeded
   }
-  if (first == "__complete") {
-    lariat::print_completions(*app, {argv + 2, argv + argc}, std::cout);
+  const std::vector<std::string> more(words.begin() + 1, words.end());
+  if (words[0] == "__complete") {
+    lariat::print_completions(*app, more, std::cout);
     return finish();
   }
-  if (first == "__man") {
+  if (words[0] == "__man") {
     lariat::print_man_page(*app, std::cout);
     return finish();
   }
   try {
-    app->parse(argc, argv);
+    if (words[0] == "help") {
+      std::cout << lariat::help_of(*app, more.empty() ? "" : more[0]);
+    } else {
+      app->parse(std::vector<std::string>(words.rbegin(), words.rend()));  // which takes them from the end
+    }
   } catch (const CLI::Success& e) {
     app->exit(e);  // --help, --version
+  } catch (const CLI::ParseError& e) {
+    return fail(lariat::explain(*app, e, words), 2);
+  } catch (const lariat::UsageError& e) {
+    return fail(e.what() + lariat::advice(e) + lariat::see_help(*app, words), 2);
   }
   return finish();
 }
@@ -64,15 +75,11 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   lariat::install_signal_handlers();
   try {
-    return run(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return fail(std::string(e.what()) + "; see lariat --help", 2);
-  } catch (const lariat::UsageError& e) {
-    return fail(e.what() + lariat::advice(e), 2);
+    return run({argv + std::min(argc, 1), argv + argc});
   } catch (const lariat::Error& e) {
     return fail(e.what() + lariat::advice(e), 1);
   } catch (const std::bad_alloc&) {
-    return fail("out of memory; use a shorter --ctx, --kv-dtype f16 or a smaller model", 1);
+    return fail("out of memory; use a shorter --ctx or a smaller model", 1);
   } catch (const std::exception& e) {
     return fail(e.what(), 1);
   }

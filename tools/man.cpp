@@ -85,7 +85,8 @@ void print_man_page(const CLI::App& app, std::ostream& out) {
   fmt::print(out, ".TH LARIAT 1 \"\" \"{}\" \"User Commands\"\n", app.version());
   fmt::print(out, ".SH NAME\nlariat \\- {}\n", troff(app.get_description()));
   out << ".SH SYNOPSIS\n.B lariat\n.I COMMAND\n[options]\n.br\n.B lariat\n.RI [ COMMAND ]\n.B \\-\\-help\n";
-  out << ".br\n.B lariat \\-\\-version\n.SH DESCRIPTION\n" << kDescription << ".SH COMMANDS\n";
+  out << ".br\n.B lariat help\n.RI [ COMMAND ]\n.br\n.B lariat \\-\\-version\n.SH DESCRIPTION\n"
+      << kDescription << ".SH COMMANDS\n";
   for (const CLI::App* command : commands_of(app)) print_command(*command, out);
   out << ".SH EXIT STATUS\n" << kExitStatus << ".SH EXAMPLES\n";
   for (const CLI::App* command : commands_of(app)) {

@@ -1,12 +1,12 @@
 #include "tools/measuring.h"
 
-#include <fmt/ostream.h>
+#include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <iostream>
 
 #include "engine/memory_check.h"
+#include "kernels/counted.h"
+#include "models/text_file.h"
 #include "tools/common.h"
 
 namespace lariat {
@@ -24,16 +24,6 @@ std::string heat_block(const RetrievalValue& value) {
   const double share = value.share();
   const int shade = share >= 1 ? 4 : share <= 0 ? 0 : 1 + static_cast<int>(share * 3);
   return fmt::format("{0}{0} {1}/{2}", kShades[shade], value.found(), value.trials);
-}
-
-// What a range lets pass: every comparison with it is false.
-CLI::Validator not_nan() {
-  const auto check = [](const std::string& text) {
-    double value = 0;
-    return CLI::detail::lexical_cast(text, value) && std::isnan(value) ? text + " is no number"
-                                                                       : std::string();
-  };
-  return {check, ""};
 }
 
 }  // namespace
@@ -73,8 +63,7 @@ void add_passkey_options(CLI::App& command, PasskeyOptions& options, std::string
       ->type_name("noise|FILE");
   command.add_option("--depths", options.depths, "where the needle asked for stands, 0 (start) to 1 (end)")
       ->delimiter(',')
-      ->check(CLI::Range(0.0, 1.0))
-      ->check(not_nan());
+      ->check(CLI::Range(0.0, 1.0));
   command.add_option("--trials", options.trials, "prompts per length and depth")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   command.add_option("--seed", options.seed, "of the needles");
@@ -87,8 +76,8 @@ void open_haystack(PasskeyOptions& options, const std::string& haystack, const T
 
 void warn_of_short_hay(const PasskeyOptions& options, const TextCodec& codec, int64_t length, bool quiet) {
   if (options.hay->file.empty() || !PasskeyPrompts(codec, options.hay).repeats(length)) return;
-  print_warnings({fmt::format("{} is shorter than a prompt of {} tokens and is repeated from its start",
-                              options.hay->file.string(), length)},
+  print_warnings({fmt::format("{} is shorter than a prompt of {} and is repeated from its start",
+                              input_name(options.hay->file), counted(length, "token"))},
                  quiet);
 }
 
@@ -96,8 +85,7 @@ void add_budget_option(CLI::App& command, double& minutes, const std::string& de
   command.add_option("--budget", minutes, description)
       ->type_name("MINUTES")
       ->default_str("no limit")
-      ->check(CLI::PositiveNumber)
-      ->check(not_nan());
+      ->check(CLI::PositiveNumber);
 }
 
 Stopwatch::time_point end_of_budget(double minutes) {
@@ -116,17 +104,17 @@ std::optional<WorkRate> announce_work(Session& session, const std::vector<Work>&
   if (quiet) return rate;
   const KvPool& pool = session.pool();
   const auto position = static_cast<double>(pool.k_bytes_per_position() + pool.v_bytes_per_position());
-  fmt::print(
-      std::cerr, "lariat: {}{}\n",
+  say(fmt::format(
+      "{}{}",
       spoken_work(tokens, seconds_for(rate, work),
                   position * static_cast<double>(affordable_sequences(session, length, contexts) * length)),
-      budget_minutes > 0 ? fmt::format("; {} are given", spoken_duration(60 * budget_minutes)) : "");
+      budget_minutes > 0 ? fmt::format("; {} are given", spoken_duration(60 * budget_minutes)) : ""));
   return rate;
 }
 
-void say_out_of_time(double budget_minutes, int64_t tokens, const std::filesystem::path& text) {
-  fmt::print(std::cerr, "lariat: {} were over with {} tokens scored; the rest of {} is left out\n",
-             spoken_duration(60 * budget_minutes), tokens, text.string());
+void say_out_of_time(double budget_minutes, int64_t tokens, const std::string& text) {
+  say(fmt::format("{} were over with {} scored; the rest of {} is left out",
+                  spoken_duration(60 * budget_minutes), counted(tokens, "token"), text));
 }
 
 std::string Eta::left(double done) const {

@@ -35,7 +35,7 @@ std::optional<WorkRate> announce_work(Session& session, const std::vector<Work>&
                                       int64_t contexts, double budget_minutes, bool quiet);
 
 // That a budget ended a run: how much of the text is scored.
-void say_out_of_time(double budget_minutes, int64_t tokens, const std::filesystem::path& text);
+void say_out_of_time(double budget_minutes, int64_t tokens, const std::string& text);
 
 // Time left, from the share that is done: "1:05 left", or "" while too little is done to tell.
 class Eta {

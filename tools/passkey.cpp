@@ -7,6 +7,7 @@
 
 #include "engine/eval/report.h"
 #include "engine/memory_check.h"
+#include "kernels/counted.h"
 #include "models/atomic_file.h"
 #include "tools/generating.h"
 #include "tools/help.h"
@@ -68,9 +69,9 @@ SweepTable empty_table(const PasskeyCommand& command, const Runtime& runtime) {
   table.scalings = {rope.type == RopeType::kDefault ? "none" : std::string(name_of(rope.type))};
   table.lengths = command.lengths;
   table.depths = command.passkeys.depths;
-  table.notes = {fmt::format("{} trials for each length and depth, seed {}; scaling factor {}; weights {}.",
-                             command.passkeys.trials, command.passkeys.seed, compact(rope.factor),
-                             name_of(runtime.model.weights.dtype))};
+  table.notes = {fmt::format("{} for each length and depth, seed {}; scaling factor {}; weights {}.",
+                             counted(command.passkeys.trials, "trial"), command.passkeys.seed,
+                             compact(rope.factor), name_of(runtime.model.weights.dtype))};
   if (command.chat) table.notes[0] += " Asked through the chat template.";
   table.hidden = hidden_in(command.passkeys.needles, command.passkeys.hay->file.filename().string());
   return table;
@@ -163,7 +164,7 @@ void run(PasskeyCommand& command) {
       const auto value = table.passkey_at(table.scalings[0], length);
       const std::string found = value ? fmt::format(", found {:.0f} %", 100 * value->share()) : "";
       bar.update(static_cast<int64_t>(1000 * done),
-                 fmt::format("{} tokens{}  {}", length, found, eta.left(done)));
+                 fmt::format("{}{}  {}", counted(length, "token"), found, eta.left(done)));
     };
     all = measure_passkey(session, codec, length, command.passkeys, on_cell, show);
     if (!all) break;
@@ -175,7 +176,7 @@ void run(PasskeyCommand& command) {
   if (!left_out.empty()) {
     table.notes.push_back(fmt::format("Left out of a budget of {}: {} tokens.",
                                       spoken_duration(60 * command.budget), fmt::join(left_out, ", ")));
-    if (!command.common.quiet) std::cerr << "lariat: " << table.notes.back() << "\n";
+    if (!command.common.quiet) say(table.notes.back());
   }
   if (!command.report.empty()) write_file_atomically(command.report, html_report(table));
   if (command.json) {
@@ -185,7 +186,8 @@ void run(PasskeyCommand& command) {
   } else {
     std::cout << heat_map(table, table.scalings[0]) << std::flush;
   }
-  if (!all) throw Error(fmt::format("interrupted; the results are those of {} cells", cells.size()));
+  if (!all)
+    throw Error(fmt::format("interrupted; the results are those of {}", counted(cells.size(), "cell")));
 }
 
 }  // namespace

@@ -8,7 +8,9 @@
 #include <iostream>
 
 #include "engine/saved_context.h"
+#include "kernels/counted.h"
 #include "models/atomic_file.h"
+#include "models/text_file.h"
 #include "tools/common.h"
 #include "tools/divergence.h"
 #include "tools/help.h"
@@ -105,7 +107,7 @@ void announce(Measuring& on, const FileTokens& file) {
   const int64_t longest = *std::max_element(options.ctx.begin(), options.ctx.end());
   const bool growing = options.method == PerplexityMethod::kGrowing;
   Session* const one = &on.session;
-  check_windows({&one, 1}, on.source, on.command.file.string(), options, growing ? "context" : "window");
+  check_windows({&one, 1}, on.source, input_name(on.command.file), options, growing ? "context" : "window");
   const int64_t tokens = guess_tokens(on.source, file);
   std::vector<Work> work;
   int64_t contexts = 1;
@@ -128,7 +130,7 @@ void announce(Measuring& on, const FileTokens& file) {
 std::vector<PerplexityResult> measure_windows(Measuring& on, FileTokens& file) {
   Progress bar("perplexity", 1000, on.command.common.quiet);
   const Eta eta;
-  return measure_perplexity(on.session, on.source, on.command.file.string(), on.options,
+  return measure_perplexity(on.session, on.source, input_name(on.command.file), on.options,
                             [&](const PerplexityProgress& progress) {
                               const double done = share_of_text(progress.position, on.source, file);
                               bar.update(static_cast<int64_t>(1000 * done),
@@ -140,7 +142,7 @@ std::vector<PerplexityResult> measure_growing(Measuring& on) {
   Progress bar("perplexity", 1000, on.command.common.quiet);
   const Eta eta;
   return measure_growing(
-      on.session, on.source, on.command.file.string(), on.options, [&](int64_t done, int64_t of) {
+      on.session, on.source, input_name(on.command.file), on.options, [&](int64_t done, int64_t of) {
         bar.update(1000 * done / of, eta.left(static_cast<double>(done) / static_cast<double>(of)));
       });
 }
@@ -150,8 +152,8 @@ PerplexityResult measure_behind_context(Measuring& on, SavedContext& context) {
   const PerplexityCommand& command = on.command;
   Progress bar("perplexity", 1000, command.common.quiet);
   const Eta eta;
-  return measure_continuation(on.session, context.sequence, context.tokens, on.source, command.file.string(),
-                              on.options, [&](int64_t done, int64_t of) {
+  return measure_continuation(on.session, context.sequence, context.tokens, on.source,
+                              input_name(command.file), on.options, [&](int64_t done, int64_t of) {
                                 bar.update(1000 * done / of,
                                            eta.left(static_cast<double>(done) / static_cast<double>(of)));
                               });
@@ -211,11 +213,11 @@ void run(const PerplexityCommand& command) {
     print_table(results);
   }
   if (!results.front().complete && !interrupted()) {
-    if (!command.common.quiet) say_out_of_time(command.budget, results.front().tokens, command.file);
+    if (!command.common.quiet) say_out_of_time(command.budget, results.front().tokens, file.name());
   } else if (!results.front().complete) {
     const bool unsaved = !command.save_cache.empty();
-    throw Error(fmt::format("interrupted; the numbers are of the first {} tokens scored{}",
-                            results.front().tokens,
+    throw Error(fmt::format("interrupted; the numbers are of the first {} scored{}",
+                            counted(results.front().tokens, "token"),
                             unsaved ? ", and " + command.save_cache.string() + " was not written" : ""));
   }
   // Last: an error here does not lose the results.
@@ -230,10 +232,12 @@ void add_perplexity_command(CLI::App& app) {
   CLI::App& sub = *app.add_subcommand("perplexity", "How well a model predicts a text, by context length");
   describe(sub, kMeasureCommands, "lariat perplexity --model DIR --file book.txt --ctx 2048,8192");
   add_model_option(sub, command->common);
-  sub.add_option("--file", command->file, "the text, of any size")->type_name("FILE")->required();
+  sub.add_option("-f,--file", command->file, "the text, of any size; -: standard input")
+      ->type_name("FILE")
+      ->required();
   add_common_options(sub, command->common);
   sub.remove_option(sub.get_option("--ctx"));  // here: a list of lengths to measure
-  sub.add_option("--ctx", command->ctx, "tokens per window")
+  sub.add_option("-c,--ctx", command->ctx, "tokens per window")
       ->delimiter(',')
       ->default_str("original length, at most 2048; growing: twice it")
       ->check(CLI::Range(int64_t{4}, int64_t{1} << 40));

@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "engine/eval/rope_svg.h"
+#include "kernels/counted.h"
 #include "models/atomic_file.h"
 #include "models/config.h"
 #include "models/families/gate.h"
@@ -42,7 +43,7 @@ RopeScaling scaling_of(const Args& args) {
   if (args.model.empty()) return resolve_rope(bare_head(args), args.rope);
   if (args.head_dim) throw UsageError("--head-dim goes without --model; the model has its own");
   if (!std::filesystem::exists(std::filesystem::path(args.model) / "config.json"))
-    refuse_other_formats(args.model);
+    refuse_other_formats(args.model, /*config_file=*/true);
   std::vector<std::string> warnings;
   const RopeScaling own = load_rope(args.model, warnings);
   print_warnings(warnings, /*quiet=*/false);
@@ -109,7 +110,7 @@ void print_table(const RopeScaling& rope, int64_t length, double seen) {
         digits(2.0 * std::numbers::pi / before, 6), digits(l0 * before / (2.0 * std::numbers::pi), 6), word);
   }
   fmt::print(std::cout, "\ninterpolated: {} none, {} partly, {} fully", count[0], count[1], count[2]);
-  if (count[3] > 0) fmt::print(std::cout, "; {} pairs do not rotate", count[3]);
+  if (count[3] > 0) fmt::print(std::cout, "; {} rotate", counted(count[3], "pair does not", "pairs do not"));
   std::cout << "\n";
 }
 
@@ -122,7 +123,7 @@ void run(const Args& args) {
   // The picture first: a reader of the table that closes the pipe early does not lose it.
   if (!args.svg.empty()) {
     write_file_atomically(args.svg, rope_svg(rope, seen));
-    fmt::print(std::cerr, "wrote {}\n", args.svg);
+    say("wrote " + args.svg);
   }
   if (args.json) {
     print_rope_json(rope, length, seen);
@@ -139,7 +140,7 @@ void add_rope_command(CLI::App& app) {
   describe(*sub, kLookCommands, "lariat rope --model DIR --rope-scaling yarn --rope-factor 4 --svg rope.svg");
   set_usage(*sub, "--model DIR [options]\n--head-dim N --rope-theta F --rope-original-ctx N [options]");
   sub->add_option(
-         "--model", args->model,
+         "-m,--model", args->model,
          "checkpoint folder (its config.json is enough) or a config file; of an unknown family the keys "
          "that most have are read")
       ->type_name("DIR|FILE");

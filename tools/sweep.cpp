@@ -1,10 +1,11 @@
 #include "engine/eval/sweep.h"
 
-#include <fmt/ostream.h>
+#include <fmt/format.h>
 
 #include <iostream>
 
 #include "engine/eval/report.h"
+#include "kernels/counted.h"
 #include "models/atomic_file.h"
 #include "tools/common.h"
 #include "tools/help.h"
@@ -109,8 +110,7 @@ void merge(const SweepCommand& command) {
   const SweepRecords log = merge_sweep_logs(command.merge);
   publish(command, log);
   if (!is_complete(log) && !command.common.quiet) {
-    std::cerr
-        << "lariat: warning: some results are missing; give the files of all shards, each run to its end\n";
+    say("warning: some results are missing; give the files of all shards, each run to its end");
   }
 }
 
@@ -121,7 +121,7 @@ std::filesystem::path text_of(const SweepCommand& command) {
   std::error_code ec;
   if (std::filesystem::is_regular_file(beside, ec)) return beside;
   if (!(command.no_perplexity && command.no_growing) && !command.common.quiet) {
-    std::cerr << "lariat: no --file, so no perplexity is measured\n";
+    say("no --file, so no perplexity is measured");
   }
   return {};
 }
@@ -133,8 +133,7 @@ void set_aside(const std::filesystem::path& log, bool quiet) {
   const std::filesystem::path old = log.string() + ".old";
   std::filesystem::rename(log, old, ec);
   if (!ec && !quiet) {
-    fmt::print(std::cerr, "lariat: earlier results are now {}; --resume would have continued them\n",
-               old.string());
+    say("earlier results are now " + old.string() + "; --resume would have continued them");
   }
 }
 
@@ -161,9 +160,8 @@ void publish_shards(const SweepCommand& command, const Sweep& sweep) {
     if (is_complete(log)) return publish(command, log);
   }
   if (!command.common.quiet) {
-    fmt::print(std::cerr,
-               "lariat: shard {} of {} is done; when all are: lariat sweep --merge{} --report {}\n",
-               options.shard_index, options.shard_count, names, command.report.string());
+    say(fmt::format("shard {} of {} is done; when all are: lariat sweep --merge{} --report {}",
+                    options.shard_index, options.shard_count, names, command.report.string()));
   }
 }
 
@@ -174,8 +172,7 @@ Shard choose_shard(const SweepCommand& command) {
   }
   Shard shard = given ? *given : shard_of_environment(process_environment);
   if (shard.count > 1 && !command.common.quiet) {
-    fmt::print(std::cerr, "lariat: shard {} of {} ({})\n", shard.index, shard.count,
-               given ? "--shard" : shard.source);
+    say(fmt::format("shard {} of {} ({})", shard.index, shard.count, given ? "--shard" : shard.source));
   }
   return shard;
 }
@@ -185,9 +182,9 @@ void announce(const Sweep& sweep, const SweepLog& log) {
   const SweepEstimate work = sweep.estimate(log.contents());
   if (work.units == 0) return;
   const double budget = sweep.options().budget;
-  fmt::print(std::cerr, "lariat: {} measurements, {}{}\n", work.units,
-             spoken_work(work.tokens, work.seconds, work.cache_bytes),
-             budget > 0 ? fmt::format("; {} are given", spoken_duration(budget)) : "");
+  say(fmt::format("{}, {}{}", counted(work.units, "measurement"),
+                  spoken_work(work.tokens, work.seconds, work.cache_bytes),
+                  budget > 0 ? fmt::format("; {} are given", spoken_duration(budget)) : ""));
 }
 
 bool measure(const SweepCommand& command, Sweep& sweep, SweepLog& log) {
@@ -207,18 +204,18 @@ bool measure(const SweepCommand& command, Sweep& sweep, SweepLog& log) {
 void say_left_out(const Sweep& sweep, const SweepLog& log) {
   const std::string missing = left_out(log.contents(), sweep.units());
   if (missing.empty()) return;
-  fmt::print(std::cerr, "lariat: not measured within {}: {}; --resume goes on with them\n",
-             spoken_duration(sweep.options().budget), missing);
+  say(fmt::format("not measured within {}: {}; --resume goes on with them",
+                  spoken_duration(sweep.options().budget), missing));
 }
 
 void check_usage(const SweepCommand& command) {
   if (command.report.empty()) {
-    throw UsageError(
-        "sweep needs --report OUT.html (the results are kept beside it); see lariat sweep --help");
+    throw UsageError("sweep needs --report OUT.html (the results are kept beside it)");
   }
   if (!command.merge.empty()) return;
-  if (command.common.model.empty())
-    throw UsageError("sweep needs --model DIR, or --merge FILES; see lariat sweep --help");
+  if (command.common.model.empty()) throw UsageError("sweep needs --model DIR, or --merge FILES");
+  if (command.sweep.text == "-" || command.haystack == "-")
+    throw UsageError("sweep reads its texts more than once, so none can be standard input; name a file");
   if (command.common.rope.scaling || command.common.rope.config) {
     throw UsageError(
         "sweep compares several scalings: use --scalings instead of --rope-scaling or --rope-config");
@@ -318,12 +315,12 @@ void add_sweep_command(CLI::App& app) {
   sub.add_option("--report", command->report,
                  "the HTML page to write; results are kept beside it as JSON lines")
       ->type_name("FILE");
-  sub.add_option("--file", sweep.text,
+  sub.add_option("-f,--file", sweep.text,
                  "text for perplexity; without: heldout.txt in the model's folder, if there is one")
       ->type_name("FILE");
   sub.add_option("--scalings", sweep.scalings, "what to compare; model: as config.json says")
       ->delimiter(',')
-      ->type_name("model|" + rope_type_choices());
+      ->type_name("model|" + known_scalings("|"));
   sub.add_option("--lengths", sweep.lengths, "in tokens")
       ->delimiter(',')
       ->default_str("1, 2 and 4 times the original length")

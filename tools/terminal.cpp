@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "models/text/unicode.h"
+#include "models/text_file.h"
 #include "tools/common.h"
 
 namespace lariat {
@@ -48,7 +49,7 @@ struct LineReader::State {
   std::wstring prompt;
   Utf8Assembler characters;
   std::string input;  // valid UTF-8 that was not used yet
-  bool ended = false;
+  bool begun = false, ended = false;
   bool typed_ahead = false;  // what comes next was typed before the terminal was in libedit's mode
 
   void open_editor();
@@ -77,7 +78,9 @@ bool LineReader::State::fill() {
     if (ended) {
       characters.finish(input);
     } else {
-      characters.push({bytes, static_cast<size_t>(n)}, input);
+      std::string_view text(bytes, static_cast<size_t>(n));
+      if (!std::exchange(begun, true) && editor == nullptr) text = without_bom(text, input_name("-"));
+      characters.push(text, input);
     }
   }
   return !input.empty();

@@ -3,8 +3,8 @@
 #include <iostream>
 
 #include "engine/eval/token_source.h"
-#include "models/json_file.h"
 #include "models/text/chat_template.h"
+#include "models/text_file.h"
 #include "tools/common.h"
 #include "tools/help.h"
 
@@ -31,7 +31,8 @@ void tokenize_messages(const TokenizeCommand& command) {
                 ": no chat template (chat_template.jinja, or \"chat_template\" in tokenizer_config.json); "
                 "use --text or --file");
   }
-  const auto messages = parse_messages(read_file(command.messages, kMaxMessagesBytes), command.messages);
+  const auto messages =
+      parse_messages(read_text(command.messages, kMaxMessagesBytes), input_name(command.messages));
   const std::string text = chat_template->render(messages, !command.no_generation_prompt);
   const std::vector<int32_t> tokens = open_tokenizer(command.common).encode(text, false);
   if (command.json) {
@@ -44,7 +45,8 @@ void tokenize_messages(const TokenizeCommand& command) {
 void tokenize(const TokenizeCommand& command) {
   if (!command.messages.empty()) return tokenize_messages(command);
   const Tokenizer tokenizer = open_tokenizer(command.common);
-  const std::string text = command.text ? *command.text : read_file(command.file, kMaxTextBytes);
+  const std::string text = command.text ? std::string(without_bom(*command.text, "--text"))
+                                        : read_text(command.file, kMaxTextBytes);
   const std::vector<int32_t> tokens = tokenizer.encode(text, !command.no_bos && tokenizer.adds_bos());
   if (command.json) {
     print_json({{"tokens", tokens}});
@@ -79,7 +81,8 @@ void add_tokenize_commands(CLI::App& app) {
   add_model_option(encode, command->common);
   auto* source = encode.add_option_group("text", "what to tokenize");
   source->add_option("--text", command->text, "the text itself");
-  source->add_option("--file", command->file, "a file with the text")->type_name("FILE");
+  source->add_option("-f,--file", command->file, "a file with the text; -: standard input")
+      ->type_name("FILE");
   auto* messages = source
                        ->add_option("--messages", command->messages,
                                     "a file with a JSON list of {role, content}; the model's chat template "

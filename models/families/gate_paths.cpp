@@ -127,10 +127,11 @@ bool is_url(std::string_view name) {
                 "*.safetensors, tokenizer*) into a folder and give that");
   }
   if (nowhere && is_hub_name(name)) {
-    throw Error(name +
-                ": no such folder; if it is a model on the hub, download it first, which lariat does not do: hf "
-                "download " +
-                name + " --local-dir " + path.filename().string() + "; then give that folder");
+    throw Error(
+        name +
+        ": no such folder; if it is a model on the hub, download it first, which lariat does not do: hf "
+        "download " +
+        name + " --local-dir " + path.filename().string() + "; then give that folder");
   }
   throw Error(name + ": no such folder; check the path");
 }
@@ -154,8 +155,10 @@ void refuse_other_folders(const fs::path& dir) {
   }
   const std::vector<fs::path> inner = checkpoints_in(dir);
   if (inner.empty()) return;
-  const std::string more = inner.size() == 1 ? "" : " (or one of " + std::to_string(inner.size() - 1) + " more)";
-  throw Error(dir.string() + ": a folder of models, and no model; use --model " + inner.front().string() + more);
+  const std::string more =
+      inner.size() == 1 ? "" : " (or one of " + std::to_string(inner.size() - 1) + " more)";
+  throw Error(dir.string() + ": a folder of models, and no model; use --model " + inner.front().string() +
+              more);
 }
 
 }  // namespace

@@ -199,10 +199,10 @@ void QkvToCache(benchmark::State& state) {
   const int64_t n = state.range(1), cols = kKvHeads * kHeadDim;
   const NoiseCache cache(cpu, n, kKvHeads, kHeadDim);
   const Rope rope(cpu, 0, n, frequencies(kHeadDim), false);
-  const StepSequence step{0, n, cache.pages()};
-  cpu.begin_step({&step, 1});
+  const StepSequence sequence{0, n, cache.pages()};
+  const Step step{.sequences = {&sequence, 1}};
   const Tensor k(cpu, Rng(2).normals(n * cols), n, cols), v(cpu, Rng(3).normals(n * cols), n, cols);
-  for (auto _ : state) cpu.qkv_to_cache({}, k.view(), v.view(), {}, rope.table, cache.layer());
+  for (auto _ : state) cpu.qkv_to_cache(step, {}, k.view(), v.view(), {}, rope.table, cache.layer());
   state.SetItemsProcessed(state.iterations() * n);
 }
 BENCHMARK(QkvToCache)->ArgsProduct({{1, 2}, {1, 512}})->UseRealTime();

@@ -48,8 +48,9 @@ TEST(TextFile, APointerOfGitLfsIsNamed) {
     read_file(file, 1000);
     FAIL();
   } catch (const Error& e) {
-    EXPECT_EQ(e.what(), file.string() + ": is a Git LFS pointer; run git lfs pull in its repository to get the "
-                                        "file itself");
+    EXPECT_EQ(e.what(), file.string() +
+                            ": is a Git LFS pointer; run git lfs pull in its repository to get the "
+                            "file itself");
   }
   EXPECT_NO_THROW(refuse_lfs_pointer("a version https://git-lfs", "a file"));
   std::filesystem::remove(file);
@@ -65,7 +66,9 @@ TEST(TextFile, CountsHaveTheirGrammar) {
 
 TEST(TextFile, WhatIsPrintedIsOneLineOfUtf8) {
   EXPECT_EQ(printable("a\x1b[2J\nb\x7F"), "a [2J b ");
-  EXPECT_EQ(printable("\xC2\x9B" "2J"), " 2J");  // the same in one character, U+009B
+  EXPECT_EQ(printable("\xC2\x9B"
+                      "2J"),
+            " 2J");  // the same in one character, U+009B
   EXPECT_EQ(printable("\xFFh\xC3\xA4\xC3"), "\uFFFDh\u00E4\uFFFD");
 }
 

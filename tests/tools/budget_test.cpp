@@ -61,8 +61,8 @@ TEST(GrowingOption, PrintsPositionsAndRefusesWhatItCannotDo) {
   expect_error(measured_on_demo("perplexity", "--method growing --load-cache x.ctx"), 2, "in one piece");
   expect_error(measured_on_demo("perplexity", "--budget 1 --save-cache x.ctx"), 2, "excludes");
   expect_error(measured_on_demo("perplexity", "--budget 0"), 2, "--budget");
-  expect_error(measured_on_demo("perplexity", "--budget nan"), 2, "nan is no number");
-  expect_error(measured_on_demo("passkey", "--depths 0,nan"), 2, "nan is no number");
+  expect_error(measured_on_demo("perplexity", "--budget nan"), 2, "nan is not a finite number");
+  expect_error(measured_on_demo("passkey", "--depths 0,nan"), 2, "nan is not a finite number");
 }
 
 }  // namespace

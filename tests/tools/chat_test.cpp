@@ -165,7 +165,7 @@ TEST_F(ChatProgram, CommandsOnATerminal) {
   EXPECT_NE(context.find("scaling          dynamic-yarn\nscale            1."), std::string::npos) << context;
   EXPECT_EQ(context.find("re-rotations     0"), std::string::npos) << context;
   EXPECT_EQ(terminal.say("/reset"), "");
-  EXPECT_NE(terminal.say("/context").find("0 tokens, 1 messages"), std::string::npos);
+  EXPECT_NE(terminal.say("/context").find("0 tokens, 1 message"), std::string::npos);
   EXPECT_NE(terminal.say("/load " + file).find("3 messages"), std::string::npos);
   EXPECT_EQ(terminal.say("And then?"), second);
   EXPECT_EQ(terminal.say("/nonsense"),
@@ -238,7 +238,7 @@ TEST_F(ChatProgram, AnInterruptedPipeHasFailed) {
   const int status = std::system(script.c_str());
   EXPECT_EQ(WEXITSTATUS(status), 1);
   EXPECT_EQ(slurp(err),
-            "lariat: error: interrupted after 1 answers; start again with the turns that remain\n");
+            "lariat: error: interrupted after 1 answer; start again with the turns that remain\n");
   EXPECT_NE(pipe("/context\n", "--ctx 1000000 --load-cache " + file).err.find("2 messages"),
             std::string::npos);
 }

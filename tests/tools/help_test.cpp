@@ -97,6 +97,30 @@ TEST(Help, OfACommandIsPlain) {
   }
 }
 
+TEST(Help, OfACommandByItsName) {
+  for (const std::string name : {"generate", "detokenize"})
+    EXPECT_EQ(run_lariat("help " + name).out, run_lariat(name + " --help").out);
+  EXPECT_EQ(run_lariat("help").out, run_lariat("--help").out);
+  EXPECT_EQ(run_lariat("-v").out, run_lariat("--version").out);
+}
+
+// Where a command has the long name, it has llama.cpp's short one.
+TEST(Help, ShortNamesAreLlamaCpps) {
+  const auto app = make_app();
+  for (const CLI::App* command : commands_of(*app)) {
+    for (const auto& [name, letter] :
+         {std::pair("model", "m"), std::pair("threads", "t"), std::pair("ctx", "c"), std::pair("file", "f"),
+          std::pair("prompt-file", "f"), std::pair("max-new-tokens", "n"), std::pair("prompt", "p")}) {
+      for (const OptionGroup& group : option_groups(*command)) {
+        for (const CLI::Option* option : group.options) {
+          if (!option->check_lname(name)) continue;
+          EXPECT_TRUE(option->check_sname(letter)) << command->get_name() << " --" << name;
+        }
+      }
+    }
+  }
+}
+
 TEST(Help, SaysWhatGenerateTakes) {
   const std::string help = run_lariat("generate --help").out;
   for (const char* part : {"--max-new-tokens N ", "[default: 128]", "--device auto|cpu|cuda|cuda:N ",
@@ -119,7 +143,10 @@ TEST(Help, ExamplesParse) {
 }
 
 TEST(Help, PlainTypesLeaveErrorsAsTheyAre) {
-  expect_error(run_lariat("generate --model x --prompt y --max-new-tokens abc"), 2, "1099511627776");
+  expect_error(run_lariat("generate --model x --prompt y --max-new-tokens abc"), 2,
+               "--max-new-tokens: \"abc\" is not an integer");
+  expect_error(run_lariat("generate --model x --prompt y --max-new-tokens 99999999999999999999"), 2,
+               "1099511627776");
   expect_error(run_lariat("generate --model x --prompt y --top-p 1.5"), 2, "1.5 not in range");
   expect_error(run_lariat("generate --model x --prompt y --device tpu"), 2,
                "tpu is none of auto|cpu|cuda|cuda:N");
@@ -153,7 +180,11 @@ using Words = std::vector<std::string>;
 
 TEST(Completion, OffersCommandsOptionsAndValues) {
   EXPECT_EQ(bash_offers({"pe"}), Words{"perplexity"});
-  EXPECT_EQ(bash_offers({""}).size(), commands_of(*make_app()).size());
+  EXPECT_EQ(bash_offers({""}).size(), commands_of(*make_app()).size() + 1);  // and help
+  EXPECT_EQ(bash_offers({"he"}), Words{"help"});
+  EXPECT_EQ(bash_offers({"help", ""}).size(), commands_of(*make_app()).size());
+  EXPECT_EQ(bash_offers({"help", "pe"}), Words{"perplexity"});
+  EXPECT_EQ(bash_offers({"help", "generate", "--"}), Words{});
   EXPECT_EQ(bash_offers({"--v"}), Words{"--version"});
   EXPECT_EQ(bash_offers({"generate", "--max"}), Words{"--max-new-tokens"});
   EXPECT_EQ(bash_offers({"generate", "--device", ""}), (Words{"auto", "cpu", "cuda"}));

@@ -1,0 +1,161 @@
+// What a newcomer types: every row of docs/command-line.md, run as it stands.
+#include <algorithm>
+
+#include "tests/tools/program.h"
+
+namespace lariat::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct TypedRow {
+  std::string typed, code, printed;  // printed: lines joined by <br>, each in backticks
+};
+
+// The cells of a row of a table in Markdown; a bar behind a backslash belongs to a cell.
+std::vector<std::string> cells_of(const std::string& row) {
+  std::vector<std::string> cells(1);
+  for (size_t i = 1; i < row.size(); ++i) {
+    if (row.compare(i, 2, "\\|") == 0) {
+      cells.back() += row[++i];
+    } else if (row[i] == '|') {
+      cells.emplace_back();
+    } else {
+      cells.back() += row[i];
+    }
+  }
+  cells.pop_back();
+  for (std::string& cell : cells) {
+    cell.erase(0, std::min(cell.find_first_not_of(' '), cell.size()));
+    cell.erase(cell.find_last_not_of(' ') + 1);
+  }
+  return cells;
+}
+
+std::vector<TypedRow> rows_of(const fs::path& page) {
+  std::vector<TypedRow> rows;
+  std::ifstream in(page);
+  for (std::string line; std::getline(in, line);) {
+    if (!line.starts_with("| `")) continue;
+    const std::vector<std::string> cells = cells_of(line);
+    if (cells.size() != 3) throw std::runtime_error("not three cells: " + line);
+    rows.push_back({cells[0].substr(1, cells[0].size() - 2), cells[1], cells[2]});
+  }
+  return rows;
+}
+
+// The lines as a cell holds them.
+std::string as_cell(const std::string& text) {
+  std::string cell;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) cell += (cell.empty() ? "`" : "<br>`") + line + "`";
+  return cell;
+}
+
+// Whether `text` is `pattern`, in which each "…" stands for anything.
+bool fits(const std::string& text, const std::string& pattern) {
+  const std::string any = "…";
+  size_t at = 0, from = 0;
+  for (bool first = true;; first = false) {
+    const size_t end = pattern.find(any, from);
+    const std::string part = pattern.substr(from, end == std::string::npos ? end : end - from);
+    const size_t found = end == std::string::npos && text.size() >= part.size() && !first
+                             ? text.rfind(part)
+                             : text.find(part, at);
+    if (found == std::string::npos || found < at || (first && found != 0)) return false;
+    at = found + part.size();
+    if (end == std::string::npos) return at == text.size();
+    from = end + any.size();
+  }
+}
+
+class Newcomer : public testing::Test {
+ protected:
+  Newcomer() : dir_(fs::path(testing::TempDir()) / fmt::format("lariat-newcomer-{}", getpid())) {
+    fs::remove_all(dir_);
+    fs::create_directories(dir_ / "empty");
+    const fs::path demo = fs::path(LARIAT_SOURCE_DIR) / "configs" / "demo";
+    fs::create_directory_symlink(demo, dir_ / "demo");
+    const std::string config = slurp(demo / "config.json");
+    put("hub/models--org--name/snapshots/0a1b/config.json", config);
+    put("hub/models--org--name/refs/main", "0a1b\n");
+    for (const char* name :
+         {"models/one", "models/two", "chat", "lfs", "lfs-config", "lfs-tokenizer", "lfs-json"})
+      copy_demo(demo, name);
+    put("chat/chat_template.jinja", "{% for m in messages %}{{ m['content'] }}{% endfor %}");
+    const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:aaaa\nsize 6955520\n";
+    for (const char* name : {"lfs/model.safetensors", "lfs-config/config.json",
+                             "lfs-tokenizer/tokenizer.model", "lfs-json/tokenizer.json"})
+      put(name, pointer);
+    const std::string text = "Once upon a time";
+    put("once.txt", text);
+    put("bom.txt", "\xEF\xBB\xBF" + text);
+    put("utf16.txt", "\xFF\xFE" + wide(text));
+    put("bom.json", "\xEF\xBB\xBF" + config);
+    put("utf16.json", wide(config));
+  }
+  ~Newcomer() override { fs::remove_all(dir_); }
+
+  void put(const std::string& name, const std::string& bytes) const {
+    fs::create_directories((dir_ / name).parent_path());
+    fs::remove(dir_ / name);
+    std::ofstream(dir_ / name, std::ios::binary) << bytes;
+  }
+  void copy_demo(const fs::path& demo, const std::string& name) const {
+    fs::create_directories(dir_ / name);
+    for (const auto& entry : fs::directory_iterator(demo))
+      fs::create_symlink(entry.path(), dir_ / name / entry.path().filename());
+  }
+  static std::string wide(const std::string& ascii) {  // UTF-16, little end first, without a mark
+    std::string bytes;
+    for (const char c : ascii) bytes.append({c, '\0'});
+    return bytes;
+  }
+  // A line as it is typed in a shell that stands in the folder: what it prints on stderr, then on stdout.
+  Outcome type(const std::string& line) const {
+    std::ofstream(dir_ / "typed.sh") << "lariat() { " << LARIAT_PROGRAM << " \"$@\"; }\n" << line << "\n";
+    const std::string command = "cd " + dir_.string() + " && sh typed.sh >out.log 2>err.log </dev/null";
+    const int status = std::system(command.c_str());
+    return {WEXITSTATUS(status), slurp(dir_ / "out.log"), slurp(dir_ / "err.log")};
+  }
+
+  fs::path dir_;
+};
+
+TEST_F(Newcomer, ReadsWhatThePageSays) {
+  const std::vector<TypedRow> rows = rows_of(fs::path(LARIAT_SOURCE_DIR) / "docs" / "command-line.md");
+  EXPECT_GT(rows.size(), 70U);
+  for (const TypedRow& row : rows) {
+    const Outcome outcome = type(row.typed);
+    const std::string printed = as_cell(outcome.err + outcome.out);
+    EXPECT_EQ(std::to_string(outcome.code), row.code) << row.typed << "\n" << printed;
+    EXPECT_TRUE(fits(printed, row.printed))
+        << row.typed << "\nprinted: " << printed << "\nin docs: " << row.printed;
+    if (outcome.code == 0) continue;
+    EXPECT_NE(outcome.err.find("lariat: error: "), std::string::npos) << row.typed;
+    EXPECT_TRUE(outcome.code == 1 || outcome.err.find("; see lariat ") != std::string::npos) << row.typed;
+  }
+}
+
+TEST_F(Newcomer, ThePatternsOfThePageDoFail) {
+  EXPECT_TRUE(fits("a 1 b", "a … b"));
+  EXPECT_TRUE(fits("a", "a"));
+  EXPECT_TRUE(fits("a 1 b 2 b", "a … b"));
+  EXPECT_FALSE(fits("a 1 b", "a"));
+  EXPECT_FALSE(fits("a 1 b", "a … c"));
+  EXPECT_FALSE(fits("ab", "b"));
+  EXPECT_FALSE(fits("a 1 b c", "a … b"));
+}
+
+// A file that may not grow ends the run behind the text, which is on the terminal's last line then.
+TEST_F(Newcomer, AnErrorBehindATextBeginsALine) {
+  const Outcome outcome = type(
+      "(trap '' XFSZ; ulimit -f 0; lariat generate -m demo -p 'Once upon a time' -n 3 --save-cache x) 2>&1 | "
+      "cat");
+  const size_t error = outcome.out.find("\nlariat: error: ");
+  ASSERT_NE(error, std::string::npos) << outcome.out << outcome.err;
+  EXPECT_EQ(outcome.out.substr(0, error), ", there lived");
+}
+
+}  // namespace
+}  // namespace lariat::test

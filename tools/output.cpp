@@ -1,0 +1,54 @@
+#include <fmt/ostream.h>
+#include <unistd.h>
+
+#include <iostream>
+
+#include "models/text/unicode.h"
+#include "tools/common.h"
+
+namespace lariat {
+
+void say(const std::string& line) { std::cerr << one_line("lariat: " + line) << "\n"; }
+
+void print_warnings(const std::vector<std::string>& lines, bool quiet) {
+  if (quiet) return;
+  for (const std::string& line : lines) say("warning: " + line);
+}
+
+Progress::Progress(std::string label, int64_t total, bool quiet)
+    : label_(std::move(label)), total_(total), visible_(!quiet && isatty(STDERR_FILENO) == 1) {}
+
+void Progress::update(int64_t done, const std::string& note) {
+  const auto now = Stopwatch::now();
+  if (!visible_ || (drawn_ && now - last_ < std::chrono::milliseconds(100) && done != total_)) return;
+  last_ = now;
+  drawn_ = true;
+  std::string bar;
+  if (total_ > 0) {
+    constexpr int64_t kWidth = 30;
+    const int64_t filled = kWidth * done / total_;
+    for (int64_t i = 0; i < kWidth; ++i) bar += i < filled ? "█" : "░";
+    bar += fmt::format(" {}% ", 100 * done / total_);
+  }
+  fmt::print(std::cerr, "\r\033[K{} {}{}", label_, bar, note);
+}
+
+void Progress::clear() {
+  if (drawn_) fmt::print(std::cerr, "\r\033[K");
+  drawn_ = false;
+}
+
+std::string one_line(const std::string& text) {
+  constexpr size_t kMost = 4000;
+  const std::string line = printable(text);
+  if (line.size() <= kMost) return line;
+  const size_t rest = line.size() - kMost / 4;
+  return line.substr(0, char_start(line, kMost / 2)) + " ... " + line.substr(char_start(line, rest));
+}
+
+void print_json(const nlohmann::ordered_json& json) {
+  std::cout << json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n"
+            << std::flush;
+}
+
+}  // namespace lariat

@@ -1,0 +1,150 @@
+#include "tools/usage.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/error.h"
+#include "models/text/unicode.h"
+#include "tools/help.h"
+#include "tools/nearest_name.h"
+
+namespace lariat {
+namespace {
+
+std::string check_integer(const std::string& text) {
+  int64_t value = 0;
+  uint64_t large = 0;
+  const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  // Digits alone may be too many for both, which the option's range is for.
+  const bool integer =
+      digits || CLI::detail::lexical_cast(text, value) || CLI::detail::lexical_cast(text, large);
+  return integer ? "" : fmt::format("\"{}\" is not an integer", text);
+}
+
+std::string check_number(const std::string& text) {
+  double value = 0;
+  if (!CLI::detail::lexical_cast(text, value)) return fmt::format("\"{}\" is not a number", text);
+  return std::isfinite(value) ? "" : fmt::format("{} is not a finite number", text);
+}
+
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names = {"help"};
+  for (const CLI::App* command : commands_of(app)) names.push_back(command->get_name());
+  return names;
+}
+
+const CLI::App* command_named(const CLI::App& app, const std::string& name) {
+  for (const CLI::App* command : commands_of(app)) {
+    if (command->get_name() == name) return command;
+  }
+  return nullptr;
+}
+
+const CLI::App* command_of(const CLI::App& app, const std::vector<std::string>& words) {
+  return words.empty() ? nullptr : command_named(app, words[0]);
+}
+
+std::vector<std::string> option_names(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const OptionGroup& group : option_groups(command)) {
+    for (const CLI::Option* option : group.options) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+  }
+  return names;
+}
+
+std::string meant(const std::string& name) { return name.empty() ? "" : " (did you mean " + name + "?)"; }
+
+std::string no_command(const CLI::App& app, const std::string& word) {
+  return fmt::format("there is no subcommand \"{}\"{}", word, meant(nearest_name(word, command_names(app))));
+}
+
+// A word that no option takes.
+std::string no_option(const CLI::App& command, const std::string& word) {
+  if (!word.starts_with("-")) {
+    return fmt::format("\"{}\" belongs to no option; a text of several words takes quotes", word);
+  }
+  const std::string name = word.substr(0, word.find('='));
+  const std::vector<std::string> known = option_names(command);
+  return fmt::format("there is no option {}{}", name, meant(nearest_name(name, known)));
+}
+
+// "-temp" is -t with the value "emp" to the parser, and --temperature to whoever types it.
+std::string long_name_with_one_dash(const CLI::App& command, const std::vector<std::string>& words) {
+  const std::vector<std::string> known = option_names(command);
+  for (const std::string& word : words) {
+    if (word.size() < 4 || word[0] != '-' || word[1] == '-') continue;
+    const std::string name = "-" + word.substr(0, word.find('='));
+    const auto begins = [&](const std::string& option) { return option.starts_with(name); };
+    if (const auto found = std::ranges::find_if(known, begins); found != known.end())
+      return fmt::format("there is no option {}{}", name.substr(1), meant(*found));
+  }
+  return "";
+}
+
+// CLI11's sentences, where their numbers do not fit their words.
+std::string plainly(const CLI::ParseError& error) {
+  std::string text = error.what();
+  for (const auto& [theirs, ours] :
+       {std::pair("Requires at most 1 options be given from", "give only one of"),
+        std::pair("Exactly 1 option from", "one of"),
+        std::pair("At Most 1 required but received", "takes 1 value and is given")})
+    text = replace_all(text, theirs, ours);
+  return text;
+}
+
+}  // namespace
+
+void check_numbers(CLI::App& app) {
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+    check_numbers(*command);
+    for (CLI::Option* option : command->get_options()) {
+      const std::string type = option->get_type_name();
+      const bool integer = type == "N";
+      if (!integer && type != "F" && type != "MINUTES") continue;
+      // transform() puts a check in front of those that are there.
+      option->transform(CLI::Validator(
+          [integer](std::string& text) { return integer ? check_integer(text) : check_number(text); }, ""));
+    }
+  }
+}
+
+std::string see_help(const CLI::App& app, const std::vector<std::string>& words) {
+  const CLI::App* command = command_of(app, words);
+  return command == nullptr ? "; see lariat --help" : "; see lariat " + command->get_name() + " --help";
+}
+
+std::string explain(const CLI::App& app, const CLI::ParseError& error,
+                    const std::vector<std::string>& words) {
+  const CLI::App* command = command_of(app, words);
+  if (command == nullptr) {
+    const std::string& first = words.at(0);
+    if (!first.starts_with("-")) return no_command(app, first) + see_help(app, words);
+    for (const std::string& word : words) {
+      if (command_named(app, word) != nullptr)
+        return fmt::format("{0} stands before the subcommand; write lariat {1} {0}", first, word) +
+               see_help(app, {word});
+    }
+    return no_option(app, first) + see_help(app, words);
+  }
+  std::string what = long_name_with_one_dash(*command, words);
+  // What is unknown comes before what is missing, which it may have been meant to be.
+  if (const auto unknown = app.remaining(true); what.empty() && !unknown.empty()) {
+    const auto option =
+        std::ranges::find_if(unknown, [](const std::string& word) { return word.starts_with("-"); });
+    what = no_option(*command, option == unknown.end() ? unknown.front() : *option);
+  }
+  return (what.empty() ? plainly(error) : what) + see_help(app, words);
+}
+
+std::string help_of(const CLI::App& app, const std::string& command) {
+  if (command.empty()) return app.help();
+  const CLI::App* found = command_named(app, command);
+  if (found == nullptr) throw UsageError(no_command(app, command));
+  return found->help();
+}
+
+}  // namespace lariat

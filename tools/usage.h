@@ -1,0 +1,21 @@
+#pragma once
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+// What is said about a command line that makes no sense.
+namespace lariat {
+
+// Numbers, of every option that takes some: a word that is no integer is called that, and NaN and infinity,
+// which pass every range or make nothing of it, are none. When all options have their types (finish_help).
+void check_numbers(CLI::App& app);
+
+// One line: what is wrong with `words`, which follow the program's name, the option or subcommand that may
+// have been meant, and whose help tells more.
+std::string explain(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& words);
+// "; see lariat generate --help", for the subcommand of `words` if there is one.
+std::string see_help(const CLI::App& app, const std::vector<std::string>& words);
+// Of `lariat help [COMMAND]`. Throws UsageError for a command that does not exist.
+std::string help_of(const CLI::App& app, const std::string& command);
+
+}  // namespace lariat
