@@ -40,7 +40,7 @@ void Progress::clear() {
 
 std::string one_line(const std::string& text) {
   constexpr size_t kMost = 4000;
-  const std::string line = printable(text);
+  std::string line = printable(text);
   if (line.size() <= kMost) return line;
   const size_t rest = line.size() - kMost / 4;
   return line.substr(0, char_start(line, kMost / 2)) + " ... " + line.substr(char_start(line, rest));
