@@ -1,8 +1,6 @@
 #pragma once
 #include <atomic>
 
-#include "engine/stopwatch.h"
-
 namespace lariat {
 
 // Thrown in the middle of a long computation when the user has had enough, and caught where what is finished
@@ -12,12 +10,6 @@ struct Interrupted {};
 // `interrupted` may be null: then nobody can interrupt.
 inline void stop_if(const std::atomic<bool>* interrupted) {
   if (interrupted != nullptr && interrupted->load()) throw Interrupted();
-}
-
-// The same, and when a budget's time is over.
-inline void stop_if(const std::atomic<bool>* interrupted, Stopwatch::time_point until) {
-  stop_if(interrupted);
-  if (until != Stopwatch::time_point::max() && Stopwatch::now() >= until) throw Interrupted();
 }
 
 }  // namespace lariat

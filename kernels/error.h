@@ -18,7 +18,6 @@ enum class Remedy {
   kFewerThreads,    // threads that cannot be started
   kOtherDtype,      // weights that overflow as they are stored
   kNotQuantized,    // a backend that does not run quantised weights
-  kShardByHand,     // a launcher's variables that make no sense
   kFreshLog,        // results that cannot be continued
   kSavedCache,      // a saved context whose cache has other dtypes
   kSavedWeights,    // a saved context made with weights of another dtype

@@ -310,7 +310,6 @@ std::string advice(const Error& error) {
       {Remedy::kFewerThreads, "; use fewer --threads, or raise the limit on threads or memory"},
       {Remedy::kOtherDtype, "; use another --dtype"},
       {Remedy::kNotQuantized, "; use --device cpu, or leave --quantize out"},
-      {Remedy::kShardByHand, "; unset it or use --shard"},
       {Remedy::kFreshLog, "; start without --resume"},
       {Remedy::kSavedCache, "; use the --kv-dtype that it was saved with"},
       {Remedy::kSavedWeights, "; use the --dtype or --quantize that it was saved with"}};

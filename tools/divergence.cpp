@@ -140,7 +140,6 @@ void run_divergence(const DivergenceCommand& command) {
   options.method = parse_perplexity_method(command.method);
   options.bos = text_bos(tokenizer);
   options.interrupted = &interrupted();
-  options.until = end_of_budget(command.budget);
   DivergenceResult result;
   {
     Progress bar("divergence", 1000, command.common.quiet);
@@ -159,11 +158,9 @@ void run_divergence(const DivergenceCommand& command) {
          {"complete", result.complete},
          {"model", to_json(command.common.model, session)},
          {"against", to_json(other.model, reference)}});
-  if (result.complete) return;
-  if (interrupted())
+  if (!result.complete)
     throw Error(fmt::format("interrupted; the numbers are of the first {} scored",
                             counted(result.tokens.size(), "token")));
-  if (!command.common.quiet) say_out_of_time(command.budget, std::ssize(result.tokens), file.name());
 }
 
 }  // namespace lariat

@@ -21,7 +21,6 @@ struct DivergenceCommand {
   const std::vector<int64_t>& ctx;  // at most one
   const std::string& method;
   int64_t stride, max_tokens;
-  double budget;  // minutes; 0: none
   bool json;
 };
 void run_divergence(const DivergenceCommand& command);

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "engine/memory_check.h"
-#include "kernels/counted.h"
 #include "models/text_file.h"
 #include "tools/common.h"
 
@@ -79,42 +77,6 @@ void warn_of_short_hay(const PasskeyOptions& options, const TextCodec& codec, in
   print_warnings({fmt::format("{} is shorter than a prompt of {} and is repeated from its start",
                               input_name(options.hay->file), counted(length, "token"))},
                  quiet);
-}
-
-void add_budget_option(CLI::App& command, double& minutes, const std::string& description) {
-  command.add_option("--budget", minutes, description)
-      ->type_name("MINUTES")
-      ->default_str("no limit")
-      ->check(CLI::PositiveNumber);
-}
-
-Stopwatch::time_point end_of_budget(double minutes) {
-  constexpr double kLongest = 60.0 * 24 * 366 * 100;  // what a time_point holds, and more than any run takes
-  if (minutes <= 0 || minutes > kLongest) return Stopwatch::time_point::max();
-  return Stopwatch::now() + std::chrono::duration_cast<Stopwatch::duration>(
-                                std::chrono::duration<double, std::ratio<60>>(minutes));
-}
-
-std::optional<WorkRate> announce_work(Session& session, const std::vector<Work>& work, int64_t length,
-                                      int64_t contexts, double budget_minutes, bool quiet) {
-  constexpr double kShortRun = 8192;  // tokens, which cost some ten times what the trial does
-  const double tokens = tokens_in(work);
-  if (budget_minutes <= 0 && (quiet || tokens < kShortRun)) return std::nullopt;
-  const WorkRate rate = measure_rate(session, length);
-  if (quiet) return rate;
-  const KvPool& pool = session.pool();
-  const auto position = static_cast<double>(pool.k_bytes_per_position() + pool.v_bytes_per_position());
-  say(fmt::format(
-      "{}{}",
-      spoken_work(tokens, seconds_for(rate, work),
-                  position * static_cast<double>(affordable_sequences(session, length, contexts) * length)),
-      budget_minutes > 0 ? fmt::format("; {} are given", spoken_duration(60 * budget_minutes)) : ""));
-  return rate;
-}
-
-void say_out_of_time(double budget_minutes, int64_t tokens, const std::string& text) {
-  say(fmt::format("{} were over with {} scored; the rest of {} is left out",
-                  spoken_duration(60 * budget_minutes), counted(tokens, "token"), text));
 }
 
 std::string Eta::left(double done) const {

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/eval/estimate.h"
 #include "engine/eval/passkey.h"
 #include "engine/eval/report.h"
 #include "engine/stopwatch.h"
@@ -23,19 +22,6 @@ void add_passkey_options(CLI::App& command, PasskeyOptions& options, std::string
 void open_haystack(PasskeyOptions& options, const std::string& haystack, const TextCodec& codec);
 // Warns when prompts of `length` tokens need more hay than the file has.
 void warn_of_short_hay(const PasskeyOptions& options, const TextCodec& codec, int64_t length, bool quiet);
-
-// --budget, in minutes; 0: not given.
-void add_budget_option(CLI::App& command, double& minutes, const std::string& description);
-// When a budget that begins now is over.
-Stopwatch::time_point end_of_budget(double minutes);
-// Says on stderr what a long run of one session will take, from a short trial of this machine, before it
-// begins: tokens, time, and the memory of `contexts` caches of `length` tokens. Returns what the trial found;
-// unset where the work is short or nobody asks (quiet, no budget).
-std::optional<WorkRate> announce_work(Session& session, const std::vector<Work>& work, int64_t length,
-                                      int64_t contexts, double budget_minutes, bool quiet);
-
-// That a budget ended a run: how much of the text is scored.
-void say_out_of_time(double budget_minutes, int64_t tokens, const std::string& text);
 
 // Time left, from the share that is done: "1:05 left", or "" while too little is done to tell.
 class Eta {

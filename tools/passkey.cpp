@@ -22,7 +22,6 @@ struct PasskeyCommand {
   PasskeyOptions passkeys;
   std::string haystack = "noise";
   std::filesystem::path report;
-  double budget = 0;  // minutes
   bool chat = false, json = false;
 };
 
@@ -89,42 +88,6 @@ void complete(PasskeyCommand& command, const Runtime& runtime) {
   command.passkeys.interrupted = &interrupted();
 }
 
-// What the lengths will take, and which of them a budget leaves out: the longest tell the most, and come
-// first where there is one.
-class Budget {
- public:
-  Budget(const PasskeyCommand& command, Session& session)
-      : command_(command), chunk_(session.options().prefill_chunk), end_(end_of_budget(command.budget)) {
-    const int64_t last = command.lengths.back();
-    check_memory(session, last, 2, fmt::format("a passkey length of {}", last));
-    std::vector<Work> work;
-    for (const int64_t length : command.lengths) {
-      const auto more = passkey_work(command.passkeys, length, chunk_);
-      work.insert(work.end(), more.begin(), more.end());
-    }
-    rate_ = announce_work(session, work, last + command.passkeys.max_new_tokens, command.passkeys.trials + 1,
-                          command.budget, command.common.quiet);
-  }
-
-  std::vector<int64_t> order() const {
-    std::vector<int64_t> lengths = command_.lengths;
-    if (command_.budget > 0) std::ranges::reverse(lengths);
-    return lengths;
-  }
-
-  bool fits(int64_t length) const {
-    if (command_.budget <= 0 || !rate_) return true;
-    const double seconds = seconds_for(*rate_, passkey_work(command_.passkeys, length, chunk_));
-    return seconds <= std::chrono::duration<double>(end_ - Stopwatch::now()).count();
-  }
-
- private:
-  const PasskeyCommand& command_;
-  int64_t chunk_;
-  Stopwatch::time_point end_;
-  std::optional<WorkRate> rate_;
-};
-
 void run(PasskeyCommand& command) {
   if (!command.report.empty()) check_writable(command.report);
   const Tokenizer tokenizer = open_tokenizer(command.common);
@@ -147,18 +110,14 @@ void run(PasskeyCommand& command) {
     table.passkey[{table.scalings[0], cell.length, cell.depth}] = value;
     cells.push_back(cell);
   };
-  const Budget budget(command, session);
-  std::vector<int64_t> left_out;
+  const int64_t longest = command.lengths.back();
+  check_memory(session, longest, 2, fmt::format("a passkey length of {}", longest));
   double total = 0, before = 0;
   for (const int64_t length : command.lengths) total += static_cast<double>(length);
   Progress bar("passkey", 1000, command.common.quiet);
   const Eta eta;
   bool all = true;
-  for (const int64_t length : budget.order()) {
-    if (!budget.fits(length)) {
-      left_out.push_back(length);
-      continue;
-    }
+  for (const int64_t length : command.lengths) {
     const auto show = [&](double part) {
       const double done = (before + part * static_cast<double>(length)) / total;
       const auto value = table.passkey_at(table.scalings[0], length);
@@ -171,16 +130,9 @@ void run(PasskeyCommand& command) {
     before += static_cast<double>(length);
   }
   bar.clear();
-  std::ranges::stable_sort(cells, {}, &PasskeyCell::length);
-  std::ranges::sort(left_out);
-  if (!left_out.empty()) {
-    table.notes.push_back(fmt::format("Left out of a budget of {}: {} tokens.",
-                                      spoken_duration(60 * command.budget), fmt::join(left_out, ", ")));
-    if (!command.common.quiet) say(table.notes.back());
-  }
   if (!command.report.empty()) write_file_atomically(command.report, html_report(table));
   if (command.json) {
-    nlohmann::ordered_json json = to_json(command, cells, table, all && left_out.empty());
+    nlohmann::ordered_json json = to_json(command, cells, table, all);
     json["quantize"] = runtime.model.quantization();
     print_json(json);
   } else {
@@ -205,7 +157,6 @@ void add_passkey_command(CLI::App& app) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   add_passkey_options(sub, command->passkeys, command->haystack);
   sub.add_flag("--chat", command->chat, "the prompt is a user's message, put into the model's chat template");
-  add_budget_option(sub, command->budget, "begin no length that would end later; the longest come first");
   sub.add_option("--report", command->report, "write the result as an HTML page")->type_name("FILE");
   sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   add_common_options(sub, command->common);

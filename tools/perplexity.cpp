@@ -30,7 +30,6 @@ struct PerplexityCommand {
   std::string method = "sliding";
   int buckets = 32;
   std::filesystem::path load_cache, save_cache;
-  double budget = 0;     // minutes
   bool windows = false;  // one of --ctx, --stride, --step and --method was given
   bool json = false;
 };
@@ -99,34 +98,6 @@ struct Measuring {
   PerplexityOptions options;
 };
 
-// What the run will take. Sliding windows that begin together are beginnings of the longest, under a scaling
-// that allows it.
-void announce(Measuring& on, const FileTokens& file) {
-  if (on.command.common.quiet) return;
-  const PerplexityOptions& options = on.options;
-  const int64_t longest = *std::max_element(options.ctx.begin(), options.ctx.end());
-  const bool growing = options.method == PerplexityMethod::kGrowing;
-  Session* const one = &on.session;
-  check_windows({&one, 1}, on.source, input_name(on.command.file), options, growing ? "context" : "window");
-  const int64_t tokens = guess_tokens(on.source, file);
-  std::vector<Work> work;
-  int64_t contexts = 1;
-  if (growing) {
-    if (on.source.max_tokens() > 0) contexts = std::max<int64_t>(tokens / longest, 1);
-    work = growing_work(longest, options.step, contexts);
-  } else {
-    const bool nested = options.method == PerplexityMethod::kSliding &&
-                        !on.session.rope().depends_on_length() &&
-                        options.stride < *std::min_element(options.ctx.begin(), options.ctx.end());
-    for (const int64_t ctx : options.ctx) {
-      if (ctx != longest && nested) continue;
-      const auto more = window_work(options, ctx, tokens, on.session.options().prefill_chunk);
-      work.insert(work.end(), more.begin(), more.end());
-    }
-  }
-  announce_work(on.session, work, longest, contexts, on.command.budget, on.command.common.quiet);
-}
-
 std::vector<PerplexityResult> measure_windows(Measuring& on, FileTokens& file) {
   Progress bar("perplexity", 1000, on.command.common.quiet);
   const Eta eta;
@@ -162,7 +133,7 @@ PerplexityResult measure_behind_context(Measuring& on, SavedContext& context) {
 void run(const PerplexityCommand& command) {
   if (!command.against.reference.empty()) {
     return run_divergence({command.common, command.against, command.file, command.ctx, command.method,
-                           command.stride, command.max_tokens, command.budget, command.json});
+                           command.stride, command.max_tokens, command.json});
   }
   const bool one_piece = !command.load_cache.empty() || !command.save_cache.empty();
   if (one_piece && command.windows) {
@@ -185,7 +156,6 @@ void run(const PerplexityCommand& command) {
   options.bos = text_bos(tokenizer);
   options.buckets = command.buckets;
   options.interrupted = &interrupted();
-  options.until = end_of_budget(command.budget);
 
   Measuring on{
       command,
@@ -200,7 +170,6 @@ void run(const PerplexityCommand& command) {
   if (one_piece) {
     results.push_back(measure_behind_context(on, context));
   } else {
-    announce(on, file);
     results = growing ? measure_growing(on) : measure_windows(on, file);
   }
   if (command.json) {
@@ -212,9 +181,7 @@ void run(const PerplexityCommand& command) {
   } else {
     print_table(results);
   }
-  if (!results.front().complete && !interrupted()) {
-    if (!command.common.quiet) say_out_of_time(command.budget, results.front().tokens, file.name());
-  } else if (!results.front().complete) {
+  if (!results.front().complete) {
     const bool unsaved = !command.save_cache.empty();
     throw Error(fmt::format("interrupted; the numbers are of the first {} scored{}",
                             counted(results.front().tokens, "token"),
@@ -254,8 +221,6 @@ void add_perplexity_command(CLI::App& app) {
   sub.add_option("--save-cache", command->save_cache,
                  "score the text in one piece, and save the context that it makes")
       ->type_name("FILE");
-  add_budget_option(sub, command->budget, "end the text where this time ends");
-  sub.get_option("--budget")->excludes(sub.get_option("--save-cache"));
   add_against_options(sub, command->against);
   sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   sub.callback([command, &sub] {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <iostream>
 
 #include "engine/eval/report.h"
@@ -20,7 +21,6 @@ struct SweepCommand {
   std::string method = "sliding", haystack = "noise", shard;
   std::filesystem::path report, results;
   std::vector<std::filesystem::path> merge;
-  double budget_minutes = 0;
   bool resume = false, json = false;
   bool no_growing = false, no_perplexity = false, no_passkey = false, no_speed = false;
 };
@@ -165,47 +165,28 @@ void publish_shards(const SweepCommand& command, const Sweep& sweep) {
   }
 }
 
-Shard choose_shard(const SweepCommand& command) {
-  const auto given = parse_shard(command.shard);
-  if (!given && !command.shard.empty()) {
-    throw UsageError(fmt::format("--shard {}: give i/n with i from 0 to n - 1, such as 0/4", command.shard));
+// Of "I/N", I from 0 to N - 1.
+void read_shard(const std::string& text, SweepOptions& sweep) {
+  if (text.empty()) return;
+  const char* const end = text.data() + text.size();
+  const auto index = std::from_chars(text.data(), end, sweep.shard_index);
+  const auto count = index.ptr < end && *index.ptr == '/'
+                         ? std::from_chars(index.ptr + 1, end, sweep.shard_count)
+                         : std::from_chars_result{end, std::errc::invalid_argument};
+  if (index.ec != std::errc() || count.ec != std::errc() || count.ptr != end || sweep.shard_index < 0 ||
+      sweep.shard_index >= sweep.shard_count) {
+    throw UsageError(fmt::format("--shard {}: give i/n with i from 0 to n - 1, such as 0/4", text));
   }
-  Shard shard = given ? *given : shard_of_environment(process_environment);
-  if (shard.count > 1 && !command.common.quiet) {
-    say(fmt::format("shard {} of {} ({})", shard.index, shard.count, given ? "--shard" : shard.source));
-  }
-  return shard;
-}
-
-// What a run will take, on one line.
-void announce(const Sweep& sweep, const SweepLog& log) {
-  const SweepEstimate work = sweep.estimate(log.contents());
-  if (work.units == 0) return;
-  const double budget = sweep.options().budget;
-  say(fmt::format("{}, {}{}", counted(work.units, "measurement"),
-                  spoken_work(work.tokens, work.seconds, work.cache_bytes),
-                  budget > 0 ? fmt::format("; {} are given", spoken_duration(budget)) : ""));
 }
 
 bool measure(const SweepCommand& command, Sweep& sweep, SweepLog& log) {
-  const bool silent = command.common.quiet, quiet = silent || sweep.options().shard_index > 0;
-  if (!silent || sweep.options().budget > 0) sweep.set_rate(sweep.probe());
-  if (!silent) announce(sweep, log);
-  Progress bar("sweep", 1000, quiet);
+  Progress bar("sweep", 1000, command.common.quiet);
   const Eta eta;
   return sweep.run(log, [&](const SweepProgress& at) {
     bar.update(static_cast<int64_t>(1000 * at.done),
                fmt::format("{}, {} at {}  {}", name_of(at.unit.kind), at.unit.scaling, at.unit.length,
                            eta.left(at.done)));
   });
-}
-
-// Of this shard's part.
-void say_left_out(const Sweep& sweep, const SweepLog& log) {
-  const std::string missing = left_out(log.contents(), sweep.units());
-  if (missing.empty()) return;
-  say(fmt::format("not measured within {}: {}; --resume goes on with them",
-                  spoken_duration(sweep.options().budget), missing));
 }
 
 void check_usage(const SweepCommand& command) {
@@ -226,9 +207,9 @@ void run(SweepCommand& command) {
   check_usage(command);
   if (!command.merge.empty()) return merge(command);
   check_writable(command.report);
-  const Shard shard = choose_shard(command);
   const Tokenizer tokenizer = open_tokenizer(command.common);
   SweepOptions options = command.sweep;
+  read_shard(command.shard, options);
   options.rope = command.common.rope;
   command.common.rope.factor.reset();  // it is for the scalings of the sweep, not for the model as it is
   options.text = text_of(command);
@@ -238,9 +219,6 @@ void run(SweepCommand& command) {
   options.perplexity = !command.no_perplexity;
   options.passkey = !command.no_passkey;
   options.speed = !command.no_speed;
-  options.budget = 60 * command.budget_minutes;
-  options.shard_index = shard.index;
-  options.shard_count = shard.count;
   options.interrupted = &interrupted();
   options.passkeys.eos_ids = eos_ids(runtime.model, tokenizer);
   if (options.passkey) open_haystack(options.passkeys, command.haystack, prompt_codec(tokenizer));
@@ -261,17 +239,17 @@ void run(SweepCommand& command) {
     const int64_t longest = sweep.options().lengths.back();
     warn_of_short_hay(options.passkeys, prompt_codec(tokenizer), longest, command.common.quiet);
   }
+  const int64_t shards = options.shard_count;
   const auto file =
-      command.results.empty() ? log_beside(command.report, shard.index, shard.count) : command.results;
+      command.results.empty() ? log_beside(command.report, options.shard_index, shards) : command.results;
   if (!command.resume) set_aside(file, command.common.quiet);
   SweepLog log(file, sweep.header(), command.resume);
   const bool all = measure(command, sweep, log);
-  if (shard.count > 1 && command.results.empty()) {
+  if (shards > 1 && command.results.empty()) {
     if (all) publish_shards(command, sweep);
-  } else if (shard.count == 1) {
+  } else if (shards == 1) {
     publish(command, log.contents());
   }
-  if (all && options.budget > 0 && !command.common.quiet) say_left_out(sweep, log);
   if (!all) throw Error("interrupted; " + file.string() + " keeps the results so far, --resume continues");
 }
 
@@ -292,11 +270,7 @@ void add_run_options(CLI::App& sub, SweepCommand& command) {
   begin_group(sub, "Long runs");
   sub.add_option("--results", command.results, "where to keep the results instead")->type_name("FILE");
   sub.add_flag("--resume", command.resume, "continue an earlier sweep: measure only what its results lack");
-  add_budget_option(sub, command.budget_minutes,
-                    "begin nothing that would end later; the most telling measurements come first");
-  sub.add_option("--shard", command.shard, "measure only the I-th of N parts, I from 0")
-      ->type_name("I/N")
-      ->default_str("as mpirun or Slurm say");
+  sub.add_option("--shard", command.shard, "measure only the I-th of N parts, I from 0")->type_name("I/N");
   sub.add_option("--merge", command.merge, "make one report of the results of several shards")
       ->type_name("FILE");
 }

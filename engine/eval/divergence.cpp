@@ -95,9 +95,9 @@ class Comparison {
       side.session.backend().copy_out(&side.logits[index((first - logits_from) * vocab_)], logits.data,
                                       index(logits.rows * vocab_) * sizeof(float));
     };
-    stop_if(options_.interrupted, options_.until);
+    stop_if(options_.interrupted);
     side.session.prefill(side.sequence, tokens, logits_from, keep,
-                         [&](int64_t) { stop_if(options_.interrupted, options_.until); });
+                         [&](int64_t) { stop_if(options_.interrupted); });
   }
 
   // targets: what stands behind each kept row.

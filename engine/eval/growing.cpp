@@ -44,7 +44,7 @@ class Growing {
     for (int64_t first = 0; first < stretches_; first += at_once) {
       begin(first, std::min(at_once, stretches_ - first));
       for (int64_t length = 0; length < ctx_ - 1;) {
-        stop_if(options_.interrupted, options_.until);
+        stop_if(options_.interrupted);
         // The context's last token is predicted and not read.
         const int64_t end = end_of_step(session_, length, std::min(length + options_.step, ctx_ - 1));
         read(length, end);
@@ -89,7 +89,7 @@ class Growing {
               logits, std::span(tokens_[i]).subspan(static_cast<size_t>(at), losses_.size()), losses_);
           for (size_t k = 0; k < losses_.size(); ++k) add(at + static_cast<int64_t>(k), losses_[k]);
         },
-        [&](int64_t) { stop_if(options_.interrupted, options_.until); });
+        [&](int64_t) { stop_if(options_.interrupted); });
   }
 
   void add(int64_t position, double loss) {

@@ -103,10 +103,10 @@ class Measurement {
       sequences_[i].expect(static_cast<int64_t>(jobs[i].tokens.size()) + 1);
       prompts.push_back({&sequences_[i], jobs[i].tokens, jobs[i].score_from - jobs[i].begin + bos_ - 1});
     }
-    stop_if(options_.interrupted, options_.until);
+    stop_if(options_.interrupted);
     session_.prefill(
         prompts, [&](size_t i, int64_t first, const Matrix& logits) { take(jobs[i], first, logits); },
-        [&](int64_t) { stop_if(options_.interrupted, options_.until); });
+        [&](int64_t) { stop_if(options_.interrupted); });
   }
 
   // The logits of window position p predict token begin + p + 1 - bos_ of the text.
@@ -241,11 +241,11 @@ PerplexityResult measure_continuation(Session& session, Sequence& sequence, std:
   };
   result.complete = true;
   try {
-    stop_if(options.interrupted, options.until);
+    stop_if(options.interrupted);
     session.prefill(sequence, std::span(tokens).subspan(static_cast<size_t>(first)), 0, take,
                     [&](int64_t done) {
                       if (progress) progress(done, total - first);
-                      stop_if(options.interrupted, options.until);
+                      stop_if(options.interrupted);
                     });
   } catch (const Interrupted&) {
     result.complete = false;  // what was scored until then counts

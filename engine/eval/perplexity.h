@@ -7,7 +7,6 @@
 
 #include "engine/eval/token_source.h"
 #include "engine/session.h"
-#include "engine/stopwatch.h"
 
 namespace lariat {
 
@@ -37,7 +36,6 @@ struct PerplexityOptions {
   std::optional<int32_t> bos{};  // unset: the model has none
   int buckets = 32;              // of positions in the window, for PerplexityResult::positions
   const std::atomic<bool>* interrupted = nullptr;
-  Stopwatch::time_point until = Stopwatch::time_point::max();  // ends it as an interruption does
 };
 
 // The losses of the scored tokens at window positions [from, to).
@@ -54,7 +52,7 @@ struct PerplexityResult {
   double nll = 0;      // sum of -ln p(token | its window so far), in nats
   double squares = 0;  // sum of the squared losses
   std::vector<PositionBucket> positions;
-  bool complete = false;  // false: interrupted, or out of time
+  bool complete = false;  // false: interrupted
 
   // A result without losses, with buckets of (nearly) equal size for the positions [from, to).
   static PerplexityResult with_buckets(int64_t from, int64_t to, int wanted);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "engine/eval/growing.h"
 #include "engine/memory_check.h"
@@ -178,38 +177,36 @@ void Sweep::check() {
                               options_.text.string(), counted(have, "token"), holds),
                   Remedy::kLongerText);
     }
-    text_tokens_ = guess_tokens(source, file);
   }
 }
 
+std::vector<SweepUnit> Sweep::units() const {
+  const std::vector<SweepUnit> all = all_units(plan());
+  std::vector<SweepUnit> mine;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (static_cast<int64_t>(i) % options_.shard_count == options_.shard_index) mine.push_back(all[i]);
+  }
+  return mine;
+}
+
 bool Sweep::run(SweepLog& log, const std::function<void(const SweepProgress&)>& progress) {
-  const auto start = Stopwatch::now();
-  const std::vector<SweepUnit> mine = units();
-  const std::vector<bool> wanted = to_measure(mine, log.contents());
-  std::vector<double> costs;
-  costs.reserve(mine.size());
-  for (size_t i = 0; i < mine.size(); ++i)
-    costs.push_back(wanted[i] ? seconds_for(rate_, work_of(mine[i], session_.prefill_chunk)) : 0.0);
-  const double total = std::max(std::accumulate(costs.begin(), costs.end(), 0.0), 1e-9);
-  double done = 0;
-  for (size_t i = 0; i < mine.size(); ++i) {
+  const std::vector<SweepUnit> left = missing_units(log.contents(), units());
+  double total = 0, before = 0;
+  for (const auto& unit : left) total += static_cast<double>(unit.length);
+  for (const auto& unit : left) {
     const auto report = [&](double part) {
-      if (progress) progress({mine[i], std::min(1.0, (done + costs[i] * part) / total)});
+      if (progress) progress({unit, (before + part * static_cast<double>(unit.length)) / total});
     };
     report(0);
-    const double left = options_.budget > 0 ? options_.budget - seconds_since(start) : HUGE_VAL;
-    if (!run_unit(mine[i], log, left, report)) return false;
-    done += costs[i];
+    if (!run_unit(unit, log, report)) return false;
+    before += static_cast<double>(unit.length);
   }
   return true;
 }
 
-bool Sweep::run_unit(const SweepUnit& unit, SweepLog& log, double left,
-                     const std::function<void(double)>& progress) {
-  if (holds(record_keys(log.contents()), unit, options_.passkeys.depths)) return true;
+bool Sweep::run_unit(const SweepUnit& unit, SweepLog& log, const std::function<void(double)>& progress) {
   if (options_.interrupted != nullptr && options_.interrupted->load()) return false;
   if (copy_equal(unit, log)) return true;
-  if (seconds_for(rate_, work_of(unit, session_.prefill_chunk)) > left) return true;  // left out
   SessionOptions options = session_options_(scaling_for(scaling_of(unit.scaling), unit.length));
   options.stale_cache = options.stale_cache || is_stale(unit.scaling);
   Session session(model_, backend_, options);
@@ -227,17 +224,12 @@ bool Sweep::run_unit(const SweepUnit& unit, SweepLog& log, double left,
   return true;
 }
 
-// Scalings that rotate every key and query of a unit alike give the same numbers: up to the original length a
-// dynamic scaling is none, and so is a factor of 1.
-bool Sweep::equal(const SweepUnit& unit, const std::string& other) const {
-  if (unit.kind == SweepUnit::Kind::kSpeed || is_stale(unit.scaling) || other == unit.scaling) return false;
-  return same_frequencies(unit, other);
-}
-
-// Takes over what was measured of an equal unit.
+// Takes over what was measured of an equal unit. Scalings that rotate every key and query of a unit alike
+// give the same numbers: up to the original length a dynamic scaling is none, and so is a factor of 1.
 bool Sweep::copy_equal(const SweepUnit& unit, SweepLog& log) const {
+  if (unit.kind == SweepUnit::Kind::kSpeed || is_stale(unit.scaling)) return false;
   for (const auto& other : options_.scalings) {
-    if (!equal(unit, other)) continue;
+    if (other == unit.scaling || !same_frequencies(unit, other)) continue;
     std::vector<Json> records;
     for (const auto& record : log.contents().records) {
       if (record["kind"] != name_of(unit.kind) || record["scaling"] != other ||

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/eval/estimate.h"
 #include "engine/eval/passkey.h"
 #include "engine/eval/perplexity.h"
 #include "engine/eval/sweep_log.h"
@@ -16,27 +15,6 @@
 #include "models/text/tokenizer.h"
 
 namespace lariat {
-
-// Which part of a work this process does.
-struct Shard {
-  int64_t index = 0, count = 1;
-  std::string source;  // the environment variables that say so, if any
-};
-
-// The value of an environment variable, if it is set.
-using Environment = std::function<std::optional<std::string>(const char*)>;
-std::optional<std::string> process_environment(const char* name);
-
-// Of "i/n", i from 0 to n - 1; unset for any other text.
-std::optional<Shard> parse_shard(const std::string& text);
-
-// Of the environment that launchers set, the first that is there:
-//   mpirun (Open MPI)            OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE
-//   mpirun, mpiexec (PMI)        PMI_RANK, PMI_SIZE
-//   Slurm job array              SLURM_ARRAY_TASK_ID, _MIN, _COUNT (ids one apart)
-//   srun                         SLURM_PROCID, SLURM_NTASKS
-// One process of one is not a shard. Throws Error when a variable is not a number in its range.
-Shard shard_of_environment(const Environment& environment);
 
 struct SweepOptions {
   std::vector<std::string> scalings = {"none", "linear", "ntk", "dynamic", "yarn", "dynamic-yarn"};
@@ -47,9 +25,8 @@ struct SweepOptions {
   std::filesystem::path text;  // for growing and perplexity; empty: neither is measured
   PerplexityMethod method = PerplexityMethod::kSliding;
   int64_t stride = 256, growing_step = 32, max_tokens = 8192;
-  PasskeyOptions passkeys;  // depths, trials, seed
-  int64_t shard_index = 0, shard_count = 1;
-  double budget = 0;  // seconds that a run may take; 0: as many as it needs
+  PasskeyOptions passkeys;                   // depths, trials, seed
+  int64_t shard_index = 0, shard_count = 1;  // which part of the whole is measured here
   const std::atomic<bool>* interrupted = nullptr;
 };
 
@@ -76,18 +53,7 @@ inline bool is_complete(const SweepRecords& log) { return missing_units(log, all
 
 inline constexpr int64_t kSpeedSteps = 32;  // decoded by a speed unit
 
-// What shards are planned with, the same on every machine: in tokens of a long prompt.
-inline constexpr int64_t kPlanChunk = 512;
-inline constexpr WorkRate kPlanRate{.pass = 20, .token = 1, .position = 1.0 / 8192, .logits = 0.2};
-
-// What is left to do of a sweep, this shard's part.
-struct SweepEstimate {
-  int64_t units = 0;
-  double tokens = 0, seconds = 0;  // tokens: through the model
-  double cache_bytes = 0;          // of all KV caches at a time, at most
-};
-
-// Where a sweep stands: what runs now, and the share of the whole work that is done.
+// Where a sweep stands: what runs now, and the share of what was left to do that is done, by the lengths.
 struct SweepProgress {
   const SweepUnit& unit;
   double done;
@@ -120,25 +86,16 @@ class Sweep {
   // passkey length without room for the prompt, a scaling that this model cannot have.
   void check();
 
-  // All units of this shard, the expensive ones spread evenly, in the order in which they run.
+  // All units of this shard, in the order in which they run. Shards take turns, so that each gets its part of
+  // every length.
   std::vector<SweepUnit> units() const;
-  // How fast the work goes here, for estimates and the budget; until it is said, kPlanRate.
-  void set_rate(const WorkRate& rate) { rate_ = rate; }
-  WorkRate probe() const;  // measure_rate, of this model as it is
-  SweepEstimate estimate(const SweepRecords& log) const;
-  // Measures what is not in the log yet. Leaves out each unit that would not end within the budget. False
-  // when it was interrupted.
+  // Measures what is not in the log yet. False when it was interrupted.
   bool run(SweepLog& log, const std::function<void(const SweepProgress&)>& progress);
 
  private:
   nlohmann::ordered_json plan() const;
-  std::vector<Work> work_of(const SweepUnit& unit, int64_t prefill_chunk) const;
-  std::vector<bool> to_measure(const std::vector<SweepUnit>& units, const SweepRecords& log) const;
-  int64_t contexts_at_once(const SweepUnit& unit) const;
-  bool run_unit(const SweepUnit& unit, SweepLog& log, double left,
-                const std::function<void(double)>& progress);
+  bool run_unit(const SweepUnit& unit, SweepLog& log, const std::function<void(double)>& progress);
   bool copy_equal(const SweepUnit& unit, SweepLog& log) const;
-  bool equal(const SweepUnit& unit, const std::string& other) const;
   bool same_frequencies(const SweepUnit& unit, const std::string& other) const;
   bool run_growing(const SweepUnit& unit, Session& session, SweepLog& log,
                    const std::function<void(double)>& progress);
@@ -154,8 +111,6 @@ class Sweep {
   SweepOptions options_;
   RopeScaling own_;         // the model's, with the theta and original_ctx of the options
   SessionOptions session_;  // of own_
-  WorkRate rate_ = kPlanRate;
-  int64_t text_tokens_ = 0;  // of the part that is read, as far as check() could tell
   TextCodec codec_;
   Tokenizer tokenizer_;
   std::optional<int32_t> bos_;
