@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/eval/passkey.h"
-#include "engine/eval/report.h"
+#include "engine/eval/sweep_table.h"
 #include "engine/stopwatch.h"
 
 // What perplexity, passkey and sweep share on the command line.

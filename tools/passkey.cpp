@@ -63,17 +63,41 @@ nlohmann::ordered_json to_json(const PasskeyCommand& command, const std::vector<
 SweepTable empty_table(const PasskeyCommand& command, const Runtime& runtime) {
   const RopeScaling& rope = *runtime.session.rope;
   SweepTable table;
-  table.model = std::filesystem::absolute(runtime.model.spec.file).parent_path().filename().string();
   table.original_ctx = rope.original_ctx;
   table.scalings = {rope.type == RopeType::kDefault ? "none" : std::string(name_of(rope.type))};
   table.lengths = command.lengths;
   table.depths = command.passkeys.depths;
-  table.notes = {fmt::format("{} for each length and depth, seed {}; scaling factor {}; weights {}.",
-                             counted(command.passkeys.trials, "trial"), command.passkeys.seed,
-                             compact(rope.factor), name_of(runtime.model.weights.dtype))};
-  if (command.chat) table.notes[0] += " Asked through the chat template.";
-  table.hidden = hidden_in(command.passkeys.needles, command.passkeys.hay->file.filename().string());
   return table;
+}
+
+// What --json prints, with what a sweep's log says of how it was measured.
+std::string report(const PasskeyCommand& command, const Runtime& runtime, const SweepTable& table,
+                   nlohmann::ordered_json json) {
+  const PasskeyOptions& passkeys = command.passkeys;
+  const nlohmann::ordered_json not_measured = {{"measured", false}};
+  const auto dir = std::filesystem::absolute(runtime.model.spec.file).parent_path();
+  json["sweep"] = {{"model", {{"name", dir.filename().string()}}},
+                   {"original_ctx", table.original_ctx},
+                   {"scalings", table.scalings},
+                   {"lengths", table.lengths},
+                   {"growing", not_measured},
+                   {"perplexity", not_measured},
+                   {"passkey",
+                    {{"measured", true},
+                     {"depths", table.depths},
+                     {"trials", passkeys.trials},
+                     {"seed", passkeys.seed},
+                     {"task", name_of(passkeys.needles.task)}}},
+                   {"speed", not_measured},
+                   {"options",
+                    {{"backend", runtime.backend->name()},
+                     {"dtype", name_of(runtime.model.weights.dtype)},
+                     {"k_dtype", name_of(runtime.session.k_dtype)},
+                     {"v_dtype", name_of(runtime.session.v_dtype)},
+                     {"factor", runtime.session.rope->factor},
+                     {"stale_cache", runtime.session.stale_cache}}}};
+  json["hidden"] = hidden_in(passkeys.needles, passkeys.hay->file.filename().string());
+  return report_page(json);
 }
 
 // The options as they will be used: sorted, without repetitions, with the defaults filled in.
@@ -130,10 +154,10 @@ void run(PasskeyCommand& command) {
     before += static_cast<double>(length);
   }
   bar.clear();
-  if (!command.report.empty()) write_file_atomically(command.report, html_report(table));
+  nlohmann::ordered_json json = to_json(command, cells, table, all);
+  json["quantize"] = runtime.model.quantization();
+  if (!command.report.empty()) write_file_atomically(command.report, report(command, runtime, table, json));
   if (command.json) {
-    nlohmann::ordered_json json = to_json(command, cells, table, all);
-    json["quantize"] = runtime.model.quantization();
     print_json(json);
   } else {
     std::cout << heat_map(table, table.scalings[0]) << std::flush;

@@ -84,24 +84,13 @@ void print_text(const SweepTable& table) {
   std::cout << text << std::flush;
 }
 
-nlohmann::ordered_json to_json(const SweepRecords& log, const SweepTable& table, bool complete) {
-  nlohmann::ordered_json header = log.header;
-  header.erase("lariat_sweep");
-  header.erase("shard");
-  return {{"sweep", header},
-          {"complete", complete},
-          {"results", log.records},
-          {"conclusions", conclusions(table)}};
-}
-
 // The report and what is printed, of results that may be incomplete.
 void publish(const SweepCommand& command, const SweepRecords& log) {
-  const SweepTable table = tabulate(log);
-  if (!command.report.empty()) write_file_atomically(command.report, html_report(table));
+  if (!command.report.empty()) write_file_atomically(command.report, sweep_report(log));
   if (command.json) {
-    print_json(to_json(log, table, is_complete(log)));
+    print_json(sweep_json(log));
   } else {
-    print_text(table);
+    print_text(tabulate(log));
   }
 }
 

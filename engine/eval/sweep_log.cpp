@@ -137,7 +137,8 @@ void check_line(const Check& check, const Json& line, const std::string& where, 
 // A header written before growing contexts were measured, or when scale steps were called rungs.
 void bring_up_to_date(Json& header) {
   if (!header.contains("growing")) header["growing"] = {{"measured", false}};
-  if (header.contains("passkey") && header["passkey"].is_object() && !header["passkey"].contains("task"))
+  if (header.contains("passkey") && header["passkey"].is_object() &&
+      (!header["passkey"].contains("task") || header["passkey"]["task"].is_null()))
     header["passkey"].update(Json{{"task", "passkey"}, {"needles", 4}, {"haystack", {{"name", "noise"}}}});
   if (!header.contains("options") || !header["options"].is_object()) return;
   Json& options = header["options"];

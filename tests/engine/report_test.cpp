@@ -1,124 +1,283 @@
 #include "engine/eval/report.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <regex>
+#include <sstream>
 
 #include "engine/eval/chart.h"
+#include "engine/eval/sweep_table.h"
+#include "models/json_file.h"
 
 namespace lariat {
 namespace {
 
-SweepTable table_of(const std::vector<std::string>& scalings, const std::vector<int64_t>& lengths,
-                    double growth) {
-  SweepTable table;
-  table.model = "a <model> & \"more\"";
-  table.text = "text.txt";
-  table.original_ctx = 512;
-  table.scalings = scalings;
-  table.lengths = lengths;
-  table.depths = {0, 0.5, 1};
-  table.notes = {"How it was measured."};
+using Json = nlohmann::ordered_json;
+
+const std::vector<std::string> kAll = {"none", "linear", "ntk", "dynamic", "yarn", "dynamic-yarn"};
+
+// A sweep whose perplexity grows by a factor from each cell to the next.
+SweepRecords swept(const std::vector<std::string>& scalings, const std::vector<int64_t>& lengths,
+                   double growth) {
+  SweepRecords log;
+  log.header =
+      Json::parse(R"({"lariat_sweep":1,"model":{"name":"m"},"text":{"name":"text.txt"},"original_ctx":512,
+    "growing":{"measured":false},"perplexity":{"measured":true,"method":"sliding","stride":256,"max_tokens":0},
+    "passkey":{"measured":true,"depths":[0,0.5,1],"trials":5,"seed":0,"task":"passkey","needles":4,
+    "haystack":{"name":"noise"}},"speed":{"measured":true},"options":{"backend":"cpu","dtype":"bf16","k_dtype":"f16",
+    "v_dtype":"bf16","factor":null,"stale_cache":false}})");
+  log.header["scalings"] = scalings;
+  log.header["lengths"] = lengths;
   double ppl = 8;
   for (const auto& scaling : scalings) {
     for (const int64_t length : lengths) {
-      table.perplexity[{scaling, length}] = {ppl, 0.1, 1000};
+      const auto add = [&](const char* kind, const Json& values) {
+        log.records.push_back({{"kind", kind}, {"scaling", scaling}, {"length", length}});
+        log.records.back().update(values);
+      };
+      add("perplexity", {{"tokens", 1000}, {"ppl", ppl}, {"stderr", 0.1}, {"timing", {{"seconds", 1.5}}}});
+      for (const double depth : {0.0, 0.5, 1.0})
+        add("passkey", {{"depth", depth}, {"trials", 5}, {"correct", 3}});
+      add("speed", {{"cache_bytes", 1 << 20}, {"timing", {{"prefill_tok_s", 12345}, {"decode_tok_s", 678}}}});
       ppl *= growth;
-      for (const double depth : table.depths) table.passkey[{scaling, length, depth}] = {5, 3};
-      table.speed[{scaling, length}] = {12345, 678, 1 << 20};
     }
   }
-  return table;
+  return log;
 }
 
 // Two buckets before 512 and two behind, whose perplexities are given.
-void add_growing(SweepTable& table, const std::string& column, const std::string& label, double before,
-                 double after) {
-  GrowingValue value{label, {}};
+void add_grown(SweepRecords& log, const std::string& column, double before, double after, double factor = 0) {
+  Json record = {{"kind", "growing"}, {"scaling", column}, {"length", 1024}, {"positions", Json::array()}};
+  if (factor > 0) record["factor"] = factor;
   for (int64_t i = 0; i < 4; ++i)
-    value.positions.push_back({256 * i, 256 * (i + 1), 100, 100 * std::log(i < 2 ? before : after)});
-  table.growing_columns.push_back(column);
-  table.growing[column] = value;
+    record["positions"].push_back({{"from", 256 * i},
+                                   {"to", 256 * (i + 1)},
+                                   {"tokens", 100},
+                                   {"loss", std::log(i < 2 ? before : after)}});
+  log.records.push_back(record);
+  log.header["growing"].update(Json{{"measured", true}, {"step", 32}});
+  log.header["growing"]["columns"].push_back(column);
 }
 
-const std::vector<std::string> kAll = {"none", "linear", "ntk", "dynamic", "yarn", "dynamic-yarn"};
+SweepRecords grown() {
+  SweepRecords log = swept({"none", "yarn", "dynamic"}, {512, 1024}, 1.1);
+  add_grown(log, "none", 8, 404);
+  add_grown(log, "yarn", 8.4, 8.8, 2);
+  add_grown(log, "dynamic", 8, 9.2);
+  add_grown(log, "dynamic stale", 8, 84);
+  return log;
+}
+
+// The text of the element that holds the data.
+std::string data_in(const std::string& page) {
+  const std::string open = "<script type=\"application/json\" id=\"data\">";
+  const size_t begin = page.find(open) + open.size();
+  return page.substr(begin, page.find("</script>", begin) - begin);
+}
+
+// --- without a browser ---
+
+TEST(ReportPage, HoldsTheDataWholeWhateverStandsInThem) {
+  const Json data = {{"</script><script>alert(1)</script>", "<!--<script>"},
+                     {"quotes", "\" ' ` \\ ${x} \u2028 \x01 &lt;"},
+                     {"numbers", {1.5, int64_t{1} << 52, nullptr}},
+                     {"R\")page\"", "\"DATA\""}};
+  const std::string page = report_page(data), json = data_in(page);
+  EXPECT_EQ(Json::parse(json), data);
+  EXPECT_EQ(json.find_first_of("<\n"), std::string::npos);
+  // All around it is the page as it stands in the repository.
+  std::ifstream in(std::string(LARIAT_SOURCE_DIR) + "/engine/eval/report.html");
+  std::string expected{std::istreambuf_iterator<char>(in), {}};
+  expected.replace(expected.find("\"DATA\""), 6, json);
+  EXPECT_EQ(page, expected);
+  // A name that is no UTF-8 does not end a report.
+  EXPECT_EQ(Json::parse(data_in(report_page({{"name", "caf\xE9"}})))["name"], "caf\uFFFD");
+}
+
+TEST(ReportPage, NeedsNothingElse) {
+  std::string page = sweep_report(grown());
+  const std::string space = "http://www.w3.org/2000/svg";  // a name, not an address
+  page.replace(page.find(space), space.size(), "");
+  for (const char* foreign : {"http:", "https:", "<link", "<img", "@import", "url(", "src=", "fetch(",
+                              "import(", "innerHTML", "eval("})
+    EXPECT_EQ(page.find(foreign), std::string::npos) << foreign;
+  EXPECT_NE(page.find("default-src 'none'"), std::string::npos);
+}
+
+TEST(SweepReport, IsTheSameInAnyOrderAndAtAnySpeed) {
+  SweepRecords log = grown();
+  const std::string page = sweep_report(log);
+  const Json data = Json::parse(data_in(page));
+  EXPECT_EQ(data["results"].size(), log.records.size());
+  EXPECT_EQ(data["conclusions"], sweep_json(log)["conclusions"]);
+  EXPECT_EQ(data["hidden"], "A number is hidden in filler text and asked for at the end.");
+  std::ranges::reverse(log.records);
+  for (auto& record : log.records) {
+    if (record["kind"] == "perplexity") record["timing"]["seconds"] = 7;
+  }
+  EXPECT_EQ(sweep_report(log), page);
+}
+
+// --- in a browser ---
+
+// The page as its script draws it, in headless Chromium.
+class DrawnReport : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* name : {"chromium", "chromium-browser", "google-chrome"}) {
+      const std::string find = "command -v " + std::string(name) + " >/dev/null 2>&1";
+      if (browser_.empty() && std::system(find.c_str()) == 0) browser_ = name;
+    }
+    if (browser_.empty()) GTEST_SKIP() << "no Chromium to draw the page in (package chromium)";
+    dir_ = std::filesystem::path(testing::TempDir()) / ("lariat-report-" + std::to_string(getpid()));
+    std::filesystem::create_directories(dir_);
+  }
+  void TearDown() override {
+    std::error_code ec;
+    std::filesystem::remove_all(dir_, ec);
+  }
+
+  std::string drawn(const std::string& page) {
+    const std::string html = dir_ / "report.html", dom = dir_ / "dom.html";
+    std::ofstream(html) << page;
+    const std::string command =
+        "timeout 60 " + browser_ +
+        " --headless --no-sandbox --disable-gpu --user-data-dir=" + (dir_ / "profile").string() +
+        " --dump-dom file://" + html + " >" + dom + " 2>/dev/null";
+    EXPECT_EQ(std::system(command.c_str()), 0) << command;
+    std::ifstream in(dom);
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    const size_t begin = text.find("<main>"), end = text.find("</main>");
+    EXPECT_NE(begin, std::string::npos);
+    const std::string main = text.substr(begin, end - begin);
+    EXPECT_NE(main.find("Backend cpu, weights bf16"), std::string::npos) << "the script came to its end";
+    for (const char* odd : {"NaN", "Infinity", "undefined", "[object"})
+      EXPECT_EQ(main.find(odd), std::string::npos) << odd;
+    return main;
+  }
+
+  std::filesystem::path dir_;
+  std::string browser_;
+};
 
 std::vector<double> values_of(const std::string& svg, const std::string& pattern) {
   std::vector<double> values;
   const std::regex regex(pattern);
-  for (auto it = std::sregex_iterator(svg.begin(), svg.end(), regex); it != std::sregex_iterator(); ++it) {
+  for (auto it = std::sregex_iterator(svg.begin(), svg.end(), regex); it != std::sregex_iterator(); ++it)
     values.push_back(std::stod((*it)[1]));
-  }
   return values;
 }
 
-TEST(Report, StandsAlone) {
-  const std::string html = html_report(table_of(kAll, {512, 1024}, 1.1));
-  for (const char* foreign : {"<script", "http:", "https:", "<link", "@import", "url(", "<img"}) {
-    EXPECT_EQ(html.find(foreign), std::string::npos) << foreign;
-  }
-  EXPECT_NE(html.find("RoPE scalings on a &lt;model&gt; &amp; &quot;more&quot;"), std::string::npos);
-  EXPECT_EQ(html.find("<model>"), std::string::npos);
-  EXPECT_NE(html.find("prefers-color-scheme: dark"), std::string::npos);
-  EXPECT_NE(html.find("@media print"), std::string::npos);
-  EXPECT_NE(html.find("How it was measured."), std::string::npos);
+size_t count_of(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++count;
+  return count;
 }
 
-// Every element that is opened is closed, in order.
-TEST(Report, IsWellFormed) {
-  SweepTable table = table_of(kAll, {256, 512, 1024, 4096}, 1.3);
-  add_growing(table, "<dynamic> stale", "<dynamic> stale", 8, 80);
-  const std::string html = html_report(table);
-  const std::string body = html.substr(html.find("<body>"));
-  std::vector<std::string> open = {"html"};
-  const std::regex tag("<(/?)([a-z0-9]+)([^>]*)>");
-  for (auto it = std::sregex_iterator(body.begin(), body.end(), tag); it != std::sregex_iterator(); ++it) {
-    const std::string name = (*it)[2], rest = (*it)[3];
-    if (!rest.empty() && rest.back() == '/') continue;
-    if ((*it)[1].length() == 0) {
-      open.push_back(name);
-    } else {
-      ASSERT_FALSE(open.empty());
-      EXPECT_EQ(open.back(), name);
-      open.pop_back();
+// The picture of a class, "wide" or "narrow".
+std::string picture(const std::string& main, const std::string& name, const std::string& style) {
+  const size_t begin = main.find("aria-label=\"" + name + "\" class=\"" + style);
+  return begin == std::string::npos ? "" : main.substr(begin, main.find("</svg>", begin) - begin);
+}
+
+TEST_F(DrawnReport, HasItsTablesMapsCurvesAndVerdict) {
+  const std::string main = drawn(sweep_report(grown()));
+  for (const char* title : {"RoPE scalings on m", "A context that grows", "Perplexity by context length",
+                            "Passkeys found", "Speed and memory", "Which scaling won where"})
+    EXPECT_NE(main.find(">" + std::string(title) + "</h"), std::string::npos) << title;
+  EXPECT_NE(main.find("Trained for 512 tokens; measured at 512 and 1024."), std::string::npos);
+  EXPECT_NE(main.find("yarn ×2</th><td class=\"\">8.40</td><td class=\"best\">8.80</td>"), std::string::npos);
+  EXPECT_NE(main.find("<td class=\"best\">8.00<small> ± 0.10</small></td>"), std::string::npos);
+  EXPECT_EQ(count_of(main, ">3/5</text>"), 3U * 2 * 3);
+  EXPECT_EQ(count_of(main, "fill-opacity=\"0.60\""), 3U * 2 * 3);
+  EXPECT_NE(main.find("none <small>18 of 30</small>"), std::string::npos);
+  EXPECT_EQ(count_of(main, ">12.3k</td>"), 3U * 2);
+  EXPECT_NE(main.find("<li>" + conclusions(tabulate(grown())).back() + "</li></ul>"), std::string::npos);
+  EXPECT_EQ(main.find("Not measured"), std::string::npos);
+  // Stale keys are dashed in the colour of their scaling, and a narrow picture names them shortly.
+  const std::string name = "Perplexity by position in a growing context";
+  for (const char* style : {"wide", "narrow"}) {
+    const std::string svg = picture(main, name, style);
+    EXPECT_NE(svg.find("<g style=\"--line: var(--dynamic)\" class=\"dashed\"><title>dynamic stale"),
+              std::string::npos);
+    EXPECT_NE(svg.find("trained length"), std::string::npos);
+    EXPECT_EQ(count_of(svg, "class=\"curve\""), 4U);
+  }
+  EXPECT_NE(picture(main, name, "wide").find(">dynamic stale</text>"), std::string::npos);
+  EXPECT_NE(picture(main, name, "narrow").find(">stale</text>"), std::string::npos);
+}
+
+TEST_F(DrawnReport, LeavesOutWhatWasNotMeasuredAndSaysWhatIsMissing) {
+  SweepRecords log = swept({"none", "yarn"}, {512, 1024}, 1.1);
+  log.header["speed"]["measured"] = false;
+  std::erase_if(log.records, [](const Json& record) {
+    return record["kind"] == "speed" || (record["kind"] == "perplexity" && record["length"] == 512) ||
+           (record["scaling"] == "yarn" && record["length"] == 1024 && record.contains("depth") &&
+            record["depth"] == 0.5);
+  });
+  const std::string main = drawn(sweep_report(log));
+  EXPECT_EQ(main.find("Speed and memory"), std::string::npos);
+  EXPECT_EQ(main.find("A context that grows"), std::string::npos);
+  EXPECT_NE(main.find("Not measured: passkey at 1024 (yarn); perplexity at 512."), std::string::npos);
+  EXPECT_NE(main.find(">–</text>"), std::string::npos);
+  EXPECT_EQ(count_of(main, "<td>–</td>"), 2U);
+}
+
+TEST_F(DrawnReport, NamesAreOnlyText) {
+  const std::string hostile = "</script><img src=x onerror=\"document.title='run'\">'&lt; stale";
+  SweepRecords log = swept({"none", hostile}, {512, 1024}, 1.1);
+  log.header["model"]["name"] = hostile;
+  log.header["text"]["name"] = hostile;
+  add_grown(log, hostile, 8, 9);
+  log.records[0]["ppl"] = nullptr;  // of a loss that is not finite
+  log.records[0]["stderr"] = nullptr;
+  const std::string main = drawn(sweep_report(log));
+  EXPECT_EQ(main.find("<img"), std::string::npos);
+  EXPECT_NE(main.find("<h1>RoPE scalings on &lt;/script&gt;&lt;img src=x onerror=\"document.title='run'\"&gt;"
+                      "'&amp;lt; stale</h1>"),
+            std::string::npos);
+  EXPECT_EQ(count_of(main, "var(--none)"), count_of(main, "--line"));
+}
+
+// Labels never lie on each other or outside, whatever the values: equal ones, exploding ones, one length.
+TEST_F(DrawnReport, LabelsKeepTheirDistance) {
+  for (const double growth : {1.0, 1.0001, 1.1, 3.0, 100.0}) {
+    const bool one = growth == 1.0001;
+    const std::string main = drawn(sweep_report(swept(
+        kAll, one ? std::vector<int64_t>{512} : std::vector<int64_t>{256, 512, 640, 700, 768, 1024, 131072},
+        growth)));
+    for (const auto& [style, height] : {std::pair("wide", 420), std::pair("narrow", 340)}) {
+      const std::string svg = picture(main, "Perplexity by context length", style);
+      auto labels = values_of(svg, "y=\"([0-9.]+)\" text-anchor=\"start\" class=\"series\"");
+      ASSERT_EQ(labels.size(), kAll.size());
+      std::sort(labels.begin(), labels.end());
+      for (size_t i = 1; i < labels.size(); ++i) EXPECT_GE(labels[i] - labels[i - 1], 16.5);
+      EXPECT_GE(labels.front(), 20);
+      EXPECT_LE(labels.back(), height - 30);
+      for (const double y : values_of(svg, "cy=\"([0-9.]+)\"")) {
+        EXPECT_GE(y, 30);
+        EXPECT_LE(y, height - 40);
+      }
+      const auto ticks = values_of(svg, "y=\"([0-9.]+)\" text-anchor=\"end\" class=\"tick\"");
+      EXPECT_GE(ticks.size(), 2U);
+      EXPECT_LE(ticks.size(), 10U);
     }
   }
-  EXPECT_TRUE(open.empty());
 }
 
-TEST(Report, LeavesOutWhatWasNotMeasured) {
-  SweepTable table = table_of(kAll, {512, 1024}, 1.1);
-  table.perplexity.clear();
-  table.speed.clear();
-  const std::string html = html_report(table);
-  EXPECT_EQ(html.find("Perplexity by context length"), std::string::npos);
-  EXPECT_EQ(html.find("Speed and memory"), std::string::npos);
-  EXPECT_EQ(html.find("A context that grows"), std::string::npos);
-  EXPECT_NE(html.find("Passkeys found"), std::string::npos);
-  table.passkey.erase({"yarn", 512, 0.5});  // a hole is a dash
-  EXPECT_NE(html_report(table), html);
-}
+// --- tables and conclusions ---
 
-SweepTable grown() {
-  SweepTable table = table_of({"none", "yarn", "dynamic"}, {512, 1024}, 1.1);
-  add_growing(table, "none", "none", 8, 404);
-  add_growing(table, "yarn", "yarn ×2", 8.4, 8.8);
-  add_growing(table, "dynamic", "dynamic", 8, 9.2);
-  add_growing(table, "dynamic stale", "dynamic stale", 8, 84);
-  return table;
-}
-
-TEST(Report, AGrowingContextHasItsTableAndSentences) {
-  SweepTable table = grown();
+TEST(SweepTables, AGrowingContextHasItsRangesAndSentences) {
+  SweepTable table = tabulate(grown());
   const auto ranges = growing_ranges(table);
   ASSERT_EQ(ranges.size(), 2U);
   EXPECT_EQ(ranges[0].name(), "up to 512");
   EXPECT_EQ(ranges[1].name(), "512–1024");
   EXPECT_NEAR(growing_perplexity(table, "dynamic stale", {0, 1024}).value(), std::sqrt(8.0 * 84), 1e-9);
-  EXPECT_EQ(best_growing(table, ranges[0]), (std::vector<std::string>{"none", "dynamic", "dynamic stale"}));
-  EXPECT_EQ(best_growing(table, ranges[1]), (std::vector<std::string>{"yarn"}));
   const auto sentences = growing_conclusions(table);
   ASSERT_EQ(sentences.size(), 2U);
   EXPECT_EQ(sentences[0],
@@ -126,74 +285,13 @@ TEST(Report, AGrowingContextHasItsTableAndSentences) {
             "the positions before (10.5 with stale keys) and under the unscaled model 50.5.");
   EXPECT_EQ(sentences[1],
             "Before position 512 perplexity is 8.00 under the unscaled model; yarn ×2 5.0 % more.");
-  const std::string html = html_report(table);
-  EXPECT_NE(html.find("A context that grows"), std::string::npos);
-  EXPECT_NE(html.find("yarn ×2</th><td>8.40</td><td class=\"best\">8.80</td>"), std::string::npos);
-  EXPECT_NE(html.find(sentences[0]), std::string::npos);
-
   table.growing["dynamic stale"].positions[3].nll = std::nan("");  // a hole
   EXPECT_FALSE(growing_perplexity(table, "dynamic stale", ranges[1]));
   EXPECT_EQ(growing_conclusions(table).size(), 1U);
-  EXPECT_EQ(html_report(table).find("nan"), std::string::npos);
-  for (auto& [column, value] : table.growing) value.positions.clear();
-  EXPECT_EQ(html_report(table).find("A context that grows"), std::string::npos);
-}
-
-// Stale keys are dashed in the colour of their scaling, and a narrow picture names them shortly.
-TEST(Report, AGrowingContextIsDrawn) {
-  const std::string wide = growing_chart(grown(), 980, 420), narrow = growing_chart(grown(), 360, 340);
-  for (const auto& svg : {wide, narrow}) {
-    auto labels = values_of(svg, "y=\"([0-9.]+)\" text-anchor=\"start\" class=\"series\"");
-    ASSERT_EQ(labels.size(), 4U);
-    std::sort(labels.begin(), labels.end());
-    for (size_t i = 1; i < labels.size(); ++i) EXPECT_GE(labels[i] - labels[i - 1], 16.5);
-    EXPECT_NE(svg.find("<g class=\"c3 dashed\"><title>dynamic stale"), std::string::npos);
-    EXPECT_NE(svg.find("<g class=\"c3\"><title>dynamic\n"), std::string::npos);
-    EXPECT_NE(svg.find("trained length"), std::string::npos);
-  }
-  EXPECT_NE(wide.find(">dynamic stale</text>"), std::string::npos);
-  EXPECT_NE(narrow.find(">stale</text>"), std::string::npos);
-}
-
-class ChartTest : public testing::TestWithParam<std::tuple<double, int>> {};
-
-// Labels never lie on each other or outside, whatever the values: equal ones, exploding ones.
-TEST_P(ChartTest, LabelsKeepTheirDistance) {
-  const auto [growth, width] = GetParam();
-  const int height = 340;
-  const std::string svg =
-      perplexity_chart(table_of(kAll, {256, 512, 640, 700, 768, 1024, 131072}, growth), width, height);
-  auto labels = values_of(svg, "y=\"([0-9.]+)\" text-anchor=\"start\" class=\"series\"");
-  ASSERT_EQ(labels.size(), kAll.size());
-  std::sort(labels.begin(), labels.end());
-  for (size_t i = 1; i < labels.size(); ++i) EXPECT_GE(labels[i] - labels[i - 1], 16.5);
-  EXPECT_GE(labels.front(), 20);
-  EXPECT_LE(labels.back(), height - 30);
-  for (const double y : values_of(svg, "cy=\"([0-9.]+)\"")) {
-    EXPECT_GE(y, 30);
-    EXPECT_LE(y, height - 40);
-  }
-  const auto ticks = values_of(svg, "y=\"([0-9.]+)\" text-anchor=\"end\" class=\"tick\"");
-  EXPECT_GE(ticks.size(), 2U) << svg;
-  EXPECT_LE(ticks.size(), 10U);
-  EXPECT_EQ(svg.find("nan"), std::string::npos);
-  EXPECT_EQ(svg.find("inf"), std::string::npos);
-}
-
-INSTANTIATE_TEST_SUITE_P(Growths, ChartTest,
-                         testing::Combine(testing::Values(1.0, 1.0001, 1.02, 1.1, 1.5, 3.0, 10.0),
-                                          testing::Values(360, 980)));
-
-TEST(Report, ChartsOfOneLengthOrNothingAreDrawn) {
-  EXPECT_NE(perplexity_chart(table_of({"yarn"}, {512}, 1.0), 360, 340).find("<circle"), std::string::npos);
-  SweepTable broken = table_of(kAll, {512, 1024}, 1.1);
-  broken.perplexity[{"none", 1024}].standard_error = std::nan("");
-  EXPECT_EQ(html_report(broken).find("\"nan"), std::string::npos);
 }
 
 SweepTable hand_made() {
   SweepTable table;
-  table.model = "m";
   table.original_ctx = 100;
   table.lengths = {100, 200, 400};
   table.depths = {0, 1};
@@ -232,7 +330,7 @@ TEST(Conclusions, OfLittleAreShortOrNone) {
   EXPECT_EQ(conclusions(table).back(), "Beyond the original 100 tokens, yarn reads best at 2 of 2 lengths.");
 }
 
-TEST(Report, NumbersAreShort) {
+TEST(SweepTables, NumbersAreShort) {
   EXPECT_EQ(compact(8.9273), "8.93");
   EXPECT_EQ(compact(44.14), "44.1");
   EXPECT_EQ(compact(5356.4), "5356");

@@ -1,11 +1,11 @@
+#include "engine/eval/sweep_table.h"
+
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "engine/eval/chart.h"
-#include "engine/eval/report.h"
-#include "kernels/counted.h"
 
 namespace lariat {
 namespace {
@@ -29,50 +29,6 @@ auto find(const Map& map, const Key& key) -> std::optional<typename Map::mapped_
   return found->second;
 }
 
-std::vector<std::string> notes_of(const SweepRecords& log) {
-  const Json& header = log.header;
-  const auto text = [](const Json& value) {
-    return value.is_string() ? value.get<std::string>() : value.dump();
-  };
-  const auto tokens = [](const Json& n) { return counted(n.get<int64_t>(), "token"); };
-  std::vector<std::string> notes;
-  const Json& perplexity = header["perplexity"];
-  if (perplexity["measured"]) {
-    const std::string windows = perplexity["method"] == "sliding"
-                                    ? fmt::format("sliding windows moved by {}", tokens(perplexity["stride"]))
-                                    : "disjoint windows, their second half";
-    const std::string most =
-        perplexity["max_tokens"] == 0 ? "" : ", first " + tokens(perplexity["max_tokens"]);
-    notes.push_back(fmt::format("Perplexity of {}, {}{}; bars are one standard error.",
-                                text(header["text"]["name"]), windows, most));
-  }
-  const Json& growing = header["growing"];
-  if (growing["measured"]) {
-    notes.push_back(fmt::format(
-        "The growing context reads {} {} at a time{}.", text(header["text"]["name"]), tokens(growing["step"]),
-        perplexity["max_tokens"] == 0 ? std::string(", once")
-                                      : fmt::format("; of its first {}, as many contexts as they fill",
-                                                    tokens(perplexity["max_tokens"]))));
-  }
-  const Json& passkey = header["passkey"];
-  if (passkey["measured"]) {
-    notes.push_back(
-        fmt::format("Passkeys: {} for each length and depth, seed {}, the same keys for every scaling.",
-                    counted(passkey["trials"].get<int64_t>(), "trial"), text(passkey["seed"])));
-  }
-  const Json& options = header["options"];
-  notes.push_back(fmt::format(
-      "Scalings: {}{}; dynamic ones follow the length by themselves{}",
-      options["factor"].is_null() ? "linear, ntk and yarn stretch by length / " : "all factors are ",
-      text(options["factor"].is_null() ? header["original_ctx"] : options["factor"]),
-      options["stale_cache"] ? ", with cached keys left stale." : "."));
-  notes.push_back(fmt::format("Backend {}, weights {}, keys {}, values {}.", text(options["backend"]),
-                              text(options["dtype"]), text(options["k_dtype"]), text(options["v_dtype"])));
-  if (const std::string missing = left_out(log, all_units(header)); !missing.empty())
-    notes.push_back("Not measured: " + missing + ".");
-  return notes;
-}
-
 GrowingValue growing_value(const Json& record) {
   GrowingValue value{record["scaling"], {}};
   const double factor = number(record, "factor");
@@ -84,6 +40,9 @@ GrowingValue growing_value(const Json& record) {
   }
   return value;
 }
+
+// A scaling's name inside a sentence, where "none" would be misread.
+std::string spoken(const std::string& scaling) { return scaling == "none" ? "the unscaled model" : scaling; }
 
 std::string spoken_all(std::vector<std::string> scalings) {
   for (auto& scaling : scalings) scaling = spoken(scaling);
@@ -192,6 +151,58 @@ std::string overall_sentence(const SweepTable& table) {
   return sentence + ".";
 }
 
+// --- a growing context ---
+
+// The end of a bucket that is nearest to `position`, but not the beginning of the first.
+int64_t nearest_end(const std::vector<PositionBucket>& buckets, int64_t position) {
+  const auto distance = [&](const PositionBucket& bucket) { return std::abs(bucket.to - position); };
+  return std::ranges::min_element(buckets, {}, distance)->to;
+}
+
+// What the keys of a scaling that follows the length cost, left stale and not.
+std::string growing_sentence(const SweepTable& table, const PositionRange& before,
+                             const PositionRange& after) {
+  std::vector<std::string> parts;
+  const auto times = [&](const std::string& column) -> std::optional<double> {
+    const auto early = growing_perplexity(table, column, before);
+    const auto late = growing_perplexity(table, column, after);
+    if (!early || !late) return std::nullopt;
+    return *late / *early;
+  };
+  for (const auto& column : table.growing_columns) {
+    if (!is_stale(column)) continue;
+    const std::string scaling = scaling_of(column);
+    const auto consistent = times(scaling), stale = times(column);
+    if (!consistent || !stale) continue;
+    const char* that = parts.empty() ? " times that of the positions before" : "";
+    parts.push_back(fmt::format("under {} {}{} ({} with stale keys)", scaling, compact(*consistent), that,
+                                compact(*stale)));
+  }
+  const auto unscaled = times("none");
+  if (parts.empty()) return "";
+  if (unscaled) parts.push_back("under the unscaled model " + compact(*unscaled));
+  return fmt::format("While the context grows from {} to {} tokens, perplexity is {}.", after.from, after.to,
+                     joined(parts));
+}
+
+// What a factor for the longest text costs the short ones.
+std::string early_sentence(const SweepTable& table, const PositionRange& before) {
+  const auto best = best_growing(table, before);
+  if (best.empty()) return "";
+  const auto label = [&](const std::string& column) { return spoken(table.growing.at(column).label); };
+  const double lowest = growing_perplexity(table, best.front(), before).value_or(1);
+  std::vector<std::string> parts;
+  for (const auto& column : table.growing_columns) {
+    const double ratio = growing_perplexity(table, column, before).value_or(0) / lowest;
+    if (ratio <= kTie) continue;
+    parts.push_back(ratio < 2 ? fmt::format("{} {:.1f} % more", label(column), 100 * (ratio - 1))
+                              : fmt::format("{} {} times that", label(column), compact(ratio)));
+  }
+  if (parts.empty()) return "";
+  return fmt::format("Before position {} perplexity is {} under {}; {}.", before.to, compact(lowest),
+                     label(best.front()), joined(parts));
+}
+
 }  // namespace
 
 std::string RetrievalValue::found() const {
@@ -230,19 +241,11 @@ std::optional<SpeedValue> SweepTable::speed_at(const std::string& scaling, int64
 SweepTable tabulate(const SweepRecords& log) {
   const Json& header = log.header;
   SweepTable table;
-  table.model = header["model"]["name"];
-  if (!header["text"].is_null()) table.text = header["text"]["name"];
   table.original_ctx = header["original_ctx"];
   table.scalings = header["scalings"].get<std::vector<std::string>>();
   table.lengths = header["lengths"].get<std::vector<int64_t>>();
   table.depths = header["passkey"]["depths"].get<std::vector<double>>();
-  table.notes = notes_of(log);
   if (header["growing"]["measured"]) table.growing_columns = header["growing"]["columns"];
-  if (const Json& passkey = header["passkey"]; passkey.contains("task") && passkey["task"].is_string()) {
-    const std::string hay = passkey["haystack"]["name"];
-    table.hidden = hidden_in({needle_task(passkey["task"].get<std::string>()).value(), passkey["needles"]},
-                             hay == "noise" ? "" : hay);
-  }
   for (const auto& record : log.records) {
     const std::pair<std::string, int64_t> cell(record["scaling"], record["length"]);
     if (record["kind"] == "perplexity") {
@@ -288,24 +291,61 @@ std::vector<std::string> conclusions(const SweepTable& table) {
   return sentences;
 }
 
-std::string left_out(const SweepRecords& log, const std::vector<SweepUnit>& units) {
-  const auto missing = missing_units(log, units);
-  std::string text;
-  for (auto unit = missing.begin(); unit != missing.end();) {
-    const auto is_of = [&](const SweepUnit& other) {
-      return other.kind == unit->kind && other.length == unit->length;
-    };
-    const auto end = std::find_if_not(unit, missing.end(), is_of);
-    std::vector<std::string> names;
-    for (auto each = unit; each != end; ++each) names.push_back(each->scaling);
-    text += fmt::format("{}{} at {}", text.empty() ? "" : "; ", name_of(unit->kind), unit->length);
-    if (std::ranges::count_if(units, is_of) > end - unit) text += " (" + joined(names) + ")";
-    unit = end;
+std::vector<PositionRange> growing_ranges(const SweepTable& table) {
+  for (const auto& column : table.growing_columns) {
+    const auto found = table.growing.find(column);
+    if (found == table.growing.end() || found->second.positions.empty()) continue;
+    const auto& buckets = found->second.positions;
+    std::vector<PositionRange> ranges;
+    int64_t from = 0;
+    for (const int64_t end : {table.original_ctx, 2 * table.original_ctx, buckets.back().to}) {
+      const int64_t to = nearest_end(buckets, end);
+      if (to > from) ranges.push_back({from, to});
+      from = std::max(from, to);
+    }
+    return ranges;
   }
-  return text;
+  return {};
 }
 
-std::string spoken(const std::string& scaling) { return scaling == "none" ? "the unscaled model" : scaling; }
+std::optional<double> growing_perplexity(const SweepTable& table, const std::string& column,
+                                         const PositionRange& range) {
+  const auto found = table.growing.find(column);
+  if (found == table.growing.end()) return std::nullopt;
+  double nll = 0, tokens = 0;
+  for (const auto& bucket : found->second.positions) {
+    if (bucket.from < range.from || bucket.to > range.to || bucket.tokens == 0) continue;
+    nll += bucket.nll;
+    tokens += static_cast<double>(bucket.tokens);
+  }
+  const double ppl = std::exp(nll / tokens);
+  if (tokens == 0 || !(ppl >= 0.5 && ppl <= kMostPerplexity)) return std::nullopt;
+  return ppl;
+}
+
+std::vector<std::string> best_growing(const SweepTable& table, const PositionRange& range) {
+  double lowest = HUGE_VAL;
+  for (const auto& column : table.growing_columns)
+    lowest = std::min(lowest, growing_perplexity(table, column, range).value_or(HUGE_VAL));
+  std::vector<std::string> best;
+  for (const auto& column : table.growing_columns) {
+    if (growing_perplexity(table, column, range).value_or(HUGE_VAL) <=
+        std::min(lowest * kTie, kMostPerplexity))
+      best.push_back(column);
+  }
+  return best;
+}
+
+std::vector<std::string> growing_conclusions(const SweepTable& table) {
+  const auto ranges = growing_ranges(table);
+  if (ranges.size() < 2) return {};
+  const PositionRange before = ranges.front(), after{before.to, ranges.back().to};
+  std::vector<std::string> sentences;
+  for (auto& sentence : {growing_sentence(table, before, after), early_sentence(table, before)}) {
+    if (!sentence.empty()) sentences.push_back(sentence);
+  }
+  return sentences;
+}
 
 std::string compact(double value) {
   if (value >= 1e6) return fmt::format("{:.2g}", value);

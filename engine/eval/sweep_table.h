@@ -1,0 +1,95 @@
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "engine/eval/perplexity.h"
+#include "engine/eval/sweep_log.h"
+
+namespace lariat {
+
+// Perplexities closer than this are called equal; worse than that a model says nothing.
+inline constexpr double kTie = 1.005, kMostPerplexity = 1e100;
+
+struct PerplexityValue {
+  double ppl = 0, standard_error = 0;
+  int64_t tokens = 0;
+};
+
+struct RetrievalValue {
+  int64_t trials = 0, correct = 0;
+  std::optional<double> recall = {};  // of tasks with several answers: the shares found, added up
+  double share() const {
+    const double found = recall.value_or(static_cast<double>(correct));
+    return trials > 0 ? found / static_cast<double>(trials) : 0;
+  }
+  std::string found() const;  // "4", or "3.8"
+  RetrievalValue& operator+=(const RetrievalValue& other);
+};
+
+struct SpeedValue {
+  double prefill_tok_s = 0, decode_tok_s = 0;
+  int64_t cache_bytes = 0;
+};
+
+// A column of a growing context, by position.
+struct GrowingValue {
+  std::string label;  // "yarn ×4": with the factor of a static scaling
+  std::vector<PositionBucket> positions;
+};
+
+// What was measured, by scaling, length and depth: the input of tables and conclusions. Cells may be missing
+// (an interrupted sweep, a loss that is not finite).
+struct SweepTable {
+  int64_t original_ctx = 0;
+  std::vector<std::string> scalings;
+  std::vector<int64_t> lengths;
+  std::vector<double> depths;
+  std::map<std::pair<std::string, int64_t>, PerplexityValue> perplexity;
+  std::map<std::tuple<std::string, int64_t, double>, RetrievalValue> passkey;
+  std::map<std::pair<std::string, int64_t>, SpeedValue> speed;
+  std::vector<std::string> growing_columns;  // scalings, and those with stale keys (sweep_log.h)
+  std::map<std::string, GrowingValue> growing;
+
+  std::optional<PerplexityValue> perplexity_at(const std::string& scaling, int64_t length) const;
+  std::optional<RetrievalValue> passkey_at(const std::string& scaling, int64_t length, double depth) const;
+  // All depths together.
+  std::optional<RetrievalValue> passkey_at(const std::string& scaling, int64_t length) const;
+  std::optional<SpeedValue> speed_at(const std::string& scaling, int64_t length) const;
+};
+
+SweepTable tabulate(const SweepRecords& log);
+
+// --- a growing context ---
+
+struct PositionRange {
+  int64_t from = 0, to = 0;
+  std::string name() const { return (from > 0 ? std::to_string(from) + "–" : "up to ") + std::to_string(to); }
+};
+// Up to the original length, up to twice it and up to the end, as near as ends of buckets come; empty:
+// nothing was measured.
+std::vector<PositionRange> growing_ranges(const SweepTable& table);
+// Of all positions inside the range; unset: not measured, or not finite.
+std::optional<double> growing_perplexity(const SweepTable& table, const std::string& column,
+                                         const PositionRange& range);
+// The columns within half a percent of the lowest.
+std::vector<std::string> best_growing(const SweepTable& table, const PositionRange& range);
+// What growing costs the scalings that follow the length, with and without stale keys; and what the others
+// cost before the original length.
+std::vector<std::string> growing_conclusions(const SweepTable& table);
+
+// The scalings whose perplexity at a length is within half a percent of the lowest; empty: none measured.
+std::vector<std::string> best_by_perplexity(const SweepTable& table, int64_t length);
+// Those that found the most keys; empty: none measured, or none found.
+std::vector<std::string> best_by_passkey(const SweepTable& table, int64_t length);
+
+// Which scaling won where, in plain sentences: one per length and measurement, two of the growing context,
+// the last one over all lengths beyond the original.
+std::vector<std::string> conclusions(const SweepTable& table);
+
+// 3 or 4 significant digits, without an exponent below a million.
+std::string compact(double value);
+
+}  // namespace lariat
