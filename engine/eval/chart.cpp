@@ -6,6 +6,7 @@
 #include <cmath>
 
 namespace lariat {
+namespace {
 
 std::string xml_escaped(std::string_view text) {
   static constexpr std::pair<char, const char*> kEntities[] = {
@@ -21,6 +22,8 @@ std::string xml_escaped(std::string_view text) {
   }
   return out;
 }
+
+}  // namespace
 
 std::string grouped(double value) {
   std::string digits = fmt::format("{:.0f}", value);
@@ -52,35 +55,6 @@ std::string svg_path(std::string_view style, const Points& points) {
 double Axis::at(double value) const {
   if (low == high) return 0.5;
   return logarithmic ? std::log(value / low) / std::log(high / low) : (value - low) / (high - low);
-}
-
-std::vector<double> Axis::round_numbers() const {
-  std::vector<double> ticks;
-  if (logarithmic) {
-    const double decades = std::log10(high / low);
-    for (double ten = std::pow(10.0, std::floor(std::log10(low))); ten <= high; ten *= 10) {
-      for (const double digit : {1.0, 2.0, 5.0}) {
-        if (decades > 3 && digit != 1.0) continue;
-        if (digit * ten >= low && digit * ten <= high) ticks.push_back(digit * ten);
-      }
-    }
-    if (ticks.size() >= 3 && ticks.size() <= 9) return ticks;
-    ticks.clear();
-    if (decades > 3) {
-      const double step = std::ceil(decades / 6);
-      for (double e = std::ceil(std::log10(low)); e <= std::log10(high); e += step) {
-        ticks.push_back(std::pow(10.0, e));
-      }
-      return ticks;
-    }
-  }
-  const double span = high - low, ten = std::pow(10.0, std::floor(std::log10(span / 3)));
-  double step = ten;
-  for (const double digit : {2.0, 5.0, 10.0}) {
-    if (span / step > 6) step = digit * ten;
-  }
-  for (double i = std::ceil(low / step); i * step <= high * (1 + 1e-12); ++i) ticks.push_back(i * step);
-  return ticks;
 }
 
 std::string Chart::across_at(double value, std::string_view style) const {

@@ -4,10 +4,8 @@
 #include <utility>
 #include <vector>
 
-// What the pictures of `lariat rope` and of reports are made of: SVG elements, axes, curves.
+// What the pictures of `lariat rope` are made of: SVG elements, axes, curves.
 namespace lariat {
-
-std::string xml_escaped(std::string_view text);
 
 // 4096, 65 536: figures in groups of three with thin spaces.
 std::string grouped(double value);
@@ -29,18 +27,14 @@ struct Axis {
   double low = 0, high = 1;
   bool logarithmic = false;
   double at(double value) const;  // 0 at low, 1 at high; 0.5 when they are the same
-  // Round numbers on it: 1, 2 and 5 times powers of ten when it is logarithmic, else equal steps of such a
-  // number.
-  std::vector<double> round_numbers() const;
 };
 
 // A rectangle of a picture, in pixels from the picture's corner, with an axis along two of its sides.
 struct Chart {
   double left, top, right, bottom;
   Axis across{}, up{};
-  double inset = 0;  // how far inside the rectangle the ends of `across` lie
 
-  double x(double value) const { return left + inset + across.at(value) * (right - left - 2 * inset); }
+  double x(double value) const { return left + across.at(value) * (right - left); }
   double y(double value) const { return bottom - up.at(value) * (bottom - top); }
   // Lines through the whole rectangle.
   std::string across_at(double value, std::string_view style) const;

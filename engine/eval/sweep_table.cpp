@@ -12,6 +12,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Perplexities closer than this are called equal; worse than that a model says nothing.
+constexpr double kTie = 1.005, kMostPerplexity = 1e100;
+
 double number(const Json& record, const char* key) {
   return record.contains(key) && record[key].is_number() ? record[key].get<double>() : std::nan("");
 }
@@ -77,6 +80,20 @@ std::vector<std::string> names_where(const Values& values, const Wanted& wanted)
     if (wanted(value)) names.push_back(scaling);
   }
   return names;
+}
+
+// The scalings whose perplexity at a length is within half a percent of the lowest; empty: none measured.
+std::vector<std::string> best_by_perplexity(const SweepTable& table, int64_t length) {
+  const Values values = perplexities(table, length);
+  const auto lowest = std::ranges::min_element(values, is_less);
+  return names_where(values, [&](double ppl) { return ppl <= lowest->second * kTie; });
+}
+
+// Those that found the most keys; empty: none measured, or none found.
+std::vector<std::string> best_by_passkey(const SweepTable& table, int64_t length) {
+  const Values values = shares_found(table, length);
+  const auto most = std::ranges::max_element(values, is_less);
+  return names_where(values, [&](double share) { return share > 0 && share == most->second; });
 }
 
 // One sentence on who reads a length best.
@@ -185,6 +202,20 @@ std::string growing_sentence(const SweepTable& table, const PositionRange& befor
                      joined(parts));
 }
 
+// The columns within half a percent of the lowest.
+std::vector<std::string> best_growing(const SweepTable& table, const PositionRange& range) {
+  double lowest = HUGE_VAL;
+  for (const auto& column : table.growing_columns)
+    lowest = std::min(lowest, growing_perplexity(table, column, range).value_or(HUGE_VAL));
+  std::vector<std::string> best;
+  for (const auto& column : table.growing_columns) {
+    if (growing_perplexity(table, column, range).value_or(HUGE_VAL) <=
+        std::min(lowest * kTie, kMostPerplexity))
+      best.push_back(column);
+  }
+  return best;
+}
+
 // What a factor for the longest text costs the short ones.
 std::string early_sentence(const SweepTable& table, const PositionRange& before) {
   const auto best = best_growing(table, before);
@@ -267,18 +298,6 @@ SweepTable tabulate(const SweepRecords& log) {
   return table;
 }
 
-std::vector<std::string> best_by_perplexity(const SweepTable& table, int64_t length) {
-  const Values values = perplexities(table, length);
-  const auto lowest = std::ranges::min_element(values, is_less);
-  return names_where(values, [&](double ppl) { return ppl <= lowest->second * kTie; });
-}
-
-std::vector<std::string> best_by_passkey(const SweepTable& table, int64_t length) {
-  const Values values = shares_found(table, length);
-  const auto most = std::ranges::max_element(values, is_less);
-  return names_where(values, [&](double share) { return share > 0 && share == most->second; });
-}
-
 std::vector<std::string> conclusions(const SweepTable& table) {
   std::vector<std::string> sentences;
   const auto add = [&](std::string sentence) {
@@ -321,19 +340,6 @@ std::optional<double> growing_perplexity(const SweepTable& table, const std::str
   const double ppl = std::exp(nll / tokens);
   if (tokens == 0 || !(ppl >= 0.5 && ppl <= kMostPerplexity)) return std::nullopt;
   return ppl;
-}
-
-std::vector<std::string> best_growing(const SweepTable& table, const PositionRange& range) {
-  double lowest = HUGE_VAL;
-  for (const auto& column : table.growing_columns)
-    lowest = std::min(lowest, growing_perplexity(table, column, range).value_or(HUGE_VAL));
-  std::vector<std::string> best;
-  for (const auto& column : table.growing_columns) {
-    if (growing_perplexity(table, column, range).value_or(HUGE_VAL) <=
-        std::min(lowest * kTie, kMostPerplexity))
-      best.push_back(column);
-  }
-  return best;
 }
 
 std::vector<std::string> growing_conclusions(const SweepTable& table) {

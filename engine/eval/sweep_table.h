@@ -10,9 +10,6 @@
 
 namespace lariat {
 
-// Perplexities closer than this are called equal; worse than that a model says nothing.
-inline constexpr double kTie = 1.005, kMostPerplexity = 1e100;
-
 struct PerplexityValue {
   double ppl = 0, standard_error = 0;
   int64_t tokens = 0;
@@ -74,16 +71,9 @@ std::vector<PositionRange> growing_ranges(const SweepTable& table);
 // Of all positions inside the range; unset: not measured, or not finite.
 std::optional<double> growing_perplexity(const SweepTable& table, const std::string& column,
                                          const PositionRange& range);
-// The columns within half a percent of the lowest.
-std::vector<std::string> best_growing(const SweepTable& table, const PositionRange& range);
 // What growing costs the scalings that follow the length, with and without stale keys; and what the others
 // cost before the original length.
 std::vector<std::string> growing_conclusions(const SweepTable& table);
-
-// The scalings whose perplexity at a length is within half a percent of the lowest; empty: none measured.
-std::vector<std::string> best_by_perplexity(const SweepTable& table, int64_t length);
-// Those that found the most keys; empty: none measured, or none found.
-std::vector<std::string> best_by_passkey(const SweepTable& table, int64_t length);
 
 // Which scaling won where, in plain sentences: one per length and measurement, two of the growing context,
 // the last one over all lengths beyond the original.
