@@ -150,19 +150,5 @@ TEST_F(GrowingTest, InterruptionKeepsWhatWasScored) {
   EXPECT_EQ(results[0].tokens, 50);
 }
 
-TEST_F(GrowingTest, AContextTheTextCannotFillIsAnError) {
-  Session session(model_, backend_, options_for("none"));
-  TokenSource text(tokens_);
-  try {
-    measure_growing(session, text, "short.txt", {.ctx = {513}});
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("short.txt: has 512 tokens and a context of 513 tokens holds 513"),
-              std::string::npos)
-        << e.what();
-  }
-  EXPECT_THROW(measure_growing(session, text, "text", {.ctx = {64}, .step = 0}), Error);
-}
-
 }  // namespace
 }  // namespace lariat::test

@@ -98,45 +98,6 @@ TEST(PasskeyPromptsTest, EveryLengthIsMetExactlyWhateverTheWordsCost) {
   }
 }
 
-TEST(PasskeyPromptsTest, TheKeyStandsAtItsDepth) {
-  const TextCodec codec = toy_codec(4, 5000);
-  const PasskeyPrompts prompts(codec);
-  const std::vector<int32_t> information = codec.encode(" 31415.");
-  for (const double depth : {0.0, 0.25, 0.5, 1.0}) {
-    const auto ids = prompts.build(3000, depth, 31415);
-    const auto at = std::search(ids.begin(), ids.end(), information.begin() + 2, information.end());
-    ASSERT_NE(at, ids.end());
-    EXPECT_NEAR(static_cast<double>(at - ids.begin()) / 3000, depth, 0.05);
-  }
-}
-
-TEST(PasskeyPromptsTest, ALengthWithoutRoomForThePromptIsRefused) {
-  const PasskeyPrompts prompts(toy_codec(100, 500));
-  try {
-    prompts.build(40, 0.5, 1);
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("40 tokens is too short: without filler it has "), std::string::npos)
-        << e.what();
-  }
-}
-
-TEST(PasskeyPromptsTest, RealTokenizersMeetTheLengthToo) {
-  const auto shared = std::filesystem::path(LARIAT_SOURCE_DIR) / "../shared";
-  if (!std::filesystem::is_directory(shared)) GTEST_SKIP() << "no ../shared beside the repository";
-  for (const char* name :
-       {"models/stories260K", "tokenizers/llama3", "tokenizers/qwen2", "tokenizers/llama"}) {
-    if (!std::filesystem::is_directory(shared / name)) continue;
-    const Tokenizer tokenizer = Tokenizer::load(shared / name);
-    const PasskeyPrompts prompts({[&](std::string_view text) { return tokenizer.encode(text, true); }, {}});
-    for (const int64_t length : {512, 513, 514, 515, 4096}) {
-      for (const double depth : {0.0, 0.37, 1.0}) {
-        EXPECT_EQ(prompts.build(length, depth, 4242).size(), static_cast<size_t>(length)) << name;
-      }
-    }
-  }
-}
-
 RopeOptions scaled_by_two(const std::string& scaling) {
   RopeOptions options;
   options.scaling = scaling;

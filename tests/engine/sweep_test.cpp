@@ -63,14 +63,6 @@ class SweepTest : public testing::Test {
     return log.contents();
   }
 
-  // Results in an order and without what depends on how fast the machine is.
-  static std::vector<std::string> comparable(const SweepRecords& log) {
-    std::vector<std::string> lines;
-    for (const auto& record : log.records) lines.push_back(without_timing(record).dump());
-    std::sort(lines.begin(), lines.end());
-    return lines;
-  }
-
   std::string error_of(const std::function<void()>& action) {
     try {
       action();
@@ -205,49 +197,6 @@ TEST_F(SweepTest, TakenOverResultsEqualMeasuredOnes) {
   EXPECT_NE(together.perplexity_at("none", 640)->ppl, together.perplexity_at("dynamic", 640)->ppl);
 }
 
-TEST_F(SweepTest, InterruptedAndResumedGivesTheReportOfOneRun) {
-  const SweepRecords whole = run("whole.jsonl");
-  std::atomic<bool> interrupted{false};
-  options_.interrupted = &interrupted;
-  size_t before = 0;
-  for (int round = 0; round < 40; ++round) {
-    Sweep part = sweep();
-    SweepLog log(dir_ / "parts.jsonl", part.header(), true);
-    EXPECT_GE(log.contents().records.size(), before);
-    before = log.contents().records.size();
-    interrupted = false;
-    int steps = 0;
-    const bool all = part.run(log, [&](const SweepProgress&) { interrupted = ++steps > 6 + round; });
-    if (all) break;
-  }
-  const SweepRecords resumed = read_sweep_log(dir_ / "parts.jsonl");
-  EXPECT_TRUE(is_complete(resumed));
-  EXPECT_EQ(comparable(resumed), comparable(whole));
-  EXPECT_EQ(sweep_report(resumed), sweep_report(whole));
-}
-
-TEST_F(SweepTest, AHalfWrittenLastLineIsDroppedAndMeasuredAgain) {
-  const SweepRecords whole = run("log.jsonl");
-  std::string text = read("log.jsonl");
-  write("log.jsonl", text.substr(0, text.size() - 25));
-  EXPECT_EQ(read_sweep_log(dir_ / "log.jsonl").records.size(), whole.records.size() - 1);
-  EXPECT_EQ(comparable(run("log.jsonl", true)), comparable(whole));
-  EXPECT_EQ(comparable(read_sweep_log(dir_ / "log.jsonl")), comparable(whole));
-}
-
-TEST_F(SweepTest, ResultsOfAnotherSweepAreRefusedByName) {
-  run("log.jsonl");
-  options_.passkeys.trials = 3;
-  std::string error = error_of([&] { run("log.jsonl", true); });
-  EXPECT_NE(error.find("log.jsonl: holds results of another sweep (passkey.trials: 2 there, 3 here)"),
-            std::string::npos)
-      << error;
-  options_.passkeys.trials = 2;
-  write("text.txt", long_text());
-  error = error_of([&] { run("log.jsonl", true); });
-  EXPECT_NE(error.find("(text.bytes: "), std::string::npos) << error;
-}
-
 TEST_F(SweepTest, BrokenLinesAreNamed) {
   write("log.jsonl", "{\"lariat_sweep\":1}\n{\"kind\":\"speed\"}\n");
   EXPECT_NE(
@@ -337,29 +286,6 @@ TEST_F(SweepTest, ValuesBeyondMeasureAreLeftOut) {
   }
 }
 
-TEST_F(SweepTest, ShardsCoverEverythingOnceAndMergeToTheSameReport) {
-  const SweepRecords whole = run("whole.jsonl");
-  std::vector<std::filesystem::path> files;
-  size_t records = 0;
-  options_.shard_count = 3;
-  for (int64_t i = 0; i < 3; ++i) {
-    options_.shard_index = i;
-    const std::string name = "shard" + std::to_string(i) + ".jsonl";
-    const SweepRecords part = run(name);
-    EXPECT_FALSE(is_complete(part));
-    EXPECT_GT(part.records.size(), 2U);
-    records += part.records.size();
-    files.push_back(dir_ / name);
-  }
-  EXPECT_EQ(records, whole.records.size());
-  const SweepRecords merged = merge_sweep_logs(files);
-  EXPECT_TRUE(is_complete(merged));
-  EXPECT_EQ(comparable(merged), comparable(whole));
-  EXPECT_EQ(sweep_report(merged), sweep_report(whole));
-  files.push_back(files[0]);  // twice the same is once
-  EXPECT_EQ(merge_sweep_logs(files).records.size(), records);
-}
-
 TEST_F(SweepTest, ScalingsGetTheFactorOfTheirLength) {
   const Sweep measured = sweep();
   EXPECT_EQ(measured.scaling_for("yarn", 1024).factor, 2.0);
@@ -369,21 +295,6 @@ TEST_F(SweepTest, ScalingsGetTheFactorOfTheirLength) {
   options_.rope.factor = 8.0;
   EXPECT_EQ(sweep().scaling_for("ntk", 1024).factor, 8.0);
   EXPECT_EQ(sweep().scaling_for("none", 1024).type, RopeType::kDefault);
-}
-
-TEST_F(SweepTest, WhatCannotBeMeasuredIsSaidBeforeAnythingIs) {
-  options_.scalings = {"none"};
-  options_.lengths = {512, int64_t{1} << 42};
-  EXPECT_NE(error_of([&] { sweep().check(); }).find("a length of 4398046511104: the KV cache would take"),
-            std::string::npos);
-  options_.lengths = {512, 1024};
-  EXPECT_NE(error_of([&] { sweep().check(); }).find("text.txt: the text used has 800 tokens"),
-            std::string::npos);
-  options_.lengths = {16};
-  EXPECT_NE(error_of([&] { sweep().check(); }).find("16 tokens is too short"), std::string::npos);
-  options_.lengths = {512};
-  options_.scalings = {"none", "yarm"};
-  EXPECT_NE(error_of([&] { sweep().check(); }).find("\"yarm\""), std::string::npos);
 }
 
 }  // namespace
