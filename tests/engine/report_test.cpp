@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <regex>
-#include <sstream>
 
 #include "engine/eval/chart.h"
 #include "engine/eval/sweep_table.h"
-#include "models/json_file.h"
 
 namespace lariat {
 namespace {
@@ -128,32 +128,38 @@ TEST(SweepReport, IsTheSameInAnyOrderAndAtAnySpeed) {
 class DrawnReport : public testing::Test {
  protected:
   void SetUp() override {
-    for (const char* name : {"chromium", "chromium-browser", "google-chrome"}) {
-      const std::string find = "command -v " + std::string(name) + " >/dev/null 2>&1";
-      if (browser_.empty() && std::system(find.c_str()) == 0) browser_ = name;
-    }
-    if (browser_.empty()) GTEST_SKIP() << "no Chromium to draw the page in (package chromium)";
     dir_ = std::filesystem::path(testing::TempDir()) / ("lariat-report-" + std::to_string(getpid()));
     std::filesystem::create_directories(dir_);
+    // One that is confined (a snap) may not see files of other folders than its own.
+    for (const char* name : {"chromium", "chromium-browser", "google-chrome"}) {
+      browser_ = name;
+      if (shown("<p>shown</p>").find("shown") != std::string::npos) return;
+    }
+    GTEST_SKIP() << "SKIPPED: no Chromium that shows a file (package chromium)";
   }
   void TearDown() override {
     std::error_code ec;
     std::filesystem::remove_all(dir_, ec);
   }
 
-  std::string drawn(const std::string& page) {
+  // What the document is once its scripts have run.
+  std::string shown(const std::string& page) {
     const std::string html = dir_ / "report.html", dom = dir_ / "dom.html";
     std::ofstream(html) << page;
     const std::string command =
         "timeout 60 " + browser_ +
         " --headless --no-sandbox --disable-gpu --user-data-dir=" + (dir_ / "profile").string() +
         " --dump-dom file://" + html + " >" + dom + " 2>/dev/null";
-    EXPECT_EQ(std::system(command.c_str()), 0) << command;
+    if (std::system(command.c_str()) != 0) return "";
     std::ifstream in(dom);
-    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+
+  std::string drawn(const std::string& page) {
+    const std::string text = shown(page);
     const size_t begin = text.find("<main>"), end = text.find("</main>");
     EXPECT_NE(begin, std::string::npos);
-    const std::string main = text.substr(begin, end - begin);
+    std::string main = text.substr(std::min(begin, text.size()), end - begin);
     EXPECT_NE(main.find("Backend cpu, weights bf16"), std::string::npos) << "the script came to its end";
     for (const char* odd : {"NaN", "Infinity", "undefined", "[object"})
       EXPECT_EQ(main.find(odd), std::string::npos) << odd;
