@@ -8,7 +8,7 @@
 #include "kernels/error.h"
 #include "models/text/unicode.h"
 #include "tools/help.h"
-#include "tools/nearest_name.h"
+#include "models/nearest_name.h"
 
 namespace lariat {
 namespace {

@@ -76,10 +76,6 @@ class FileTokens {
   uintmax_t bytes_ = 0, bytes_read_ = 0;
 };
 
-// How many tokens the text has, up to max_tokens: a guess from those that are known and the bytes they took;
-// of a pipe those that are known.
-int64_t guess_tokens(const TokenSource& source, const FileTokens& file);
-
 // How much of the text lies before token `position`, 0 ... 1: by tokens when their number is known, else by
 // bytes.
 double share_of_text(int64_t position, const TokenSource& source, const FileTokens& file);

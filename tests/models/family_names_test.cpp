@@ -5,7 +5,6 @@
 
 #include "kernels/error.h"
 #include "models/config.h"
-#include "models/nearest_name.h"
 
 namespace lariat::family_names_test {
 namespace {
@@ -82,18 +81,6 @@ TEST(FamilyNames, ThatContradictTheType) {
       "config.json: \"model_type\" is \"kimi_k2\"; \"architectures\" says DeepseekV3ForCausalLM, whose type "
       "is deepseek_v3: a model of another kind, with code of its own; to run it as that architecture all the "
       "same, write \"deepseek_v3\"");
-}
-
-TEST(NearestName, HasFewLettersWrong) {
-  const std::vector<std::string> known = {"generate", "tokenize", "detokenize", "rope"};
-  EXPECT_EQ(nearest_name("genrate", known), "generate");
-  EXPECT_EQ(nearest_name("GENERATE", known), "generate");
-  EXPECT_EQ(nearest_name("genearte", known), "generate");
-  EXPECT_EQ(nearest_name("gener", known), "generate");
-  EXPECT_EQ(nearest_name("rop", known), "rope");
-  EXPECT_EQ(nearest_name("xyz", known), "");
-  EXPECT_EQ(nearest_name("", known), "");
-  EXPECT_EQ(nearest_name(std::string(1000, 'r'), known), "");
 }
 
 }  // namespace

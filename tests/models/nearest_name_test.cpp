@@ -1,4 +1,4 @@
-#include "tools/nearest_name.h"
+#include "models/nearest_name.h"
 
 #include <gtest/gtest.h>
 
@@ -21,6 +21,7 @@ TEST(NearestName, IsTheOneThatWasMeant) {
   EXPECT_EQ(near("--ctx-size"), "--ctx");
   EXPECT_EQ(near("--top_p"), "--top-p");
   EXPECT_EQ(near("--dtype"), "--kv-dtype");
+  EXPECT_EQ(near("--cxt"), "--ctx");
   EXPECT_EQ(near("--grammar"), "");
   EXPECT_EQ(near(""), "");
   EXPECT_EQ(near(std::string(100'000, 'p').c_str()), "");
