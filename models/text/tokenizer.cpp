@@ -112,6 +112,15 @@ void warn_of_eos(Pipeline& pipeline, TokenizerSettings& settings) {
   }
 }
 
+// A file may say a thing that nobody knows of each of its tokens.
+void shorten(std::vector<std::string>& warnings) {
+  constexpr size_t kMost = 20;
+  if (warnings.size() <= kMost) return;
+  const size_t more = warnings.size() - kMost;
+  warnings.resize(kMost);
+  warnings.push_back(fmt::format("{} more warnings of the tokenizer's files are not shown", more));
+}
+
 }  // namespace
 
 Tokenizer Tokenizer::load(const fs::path& model_dir) {
@@ -138,6 +147,7 @@ Tokenizer Tokenizer::load(const fs::path& model_dir) {
   has_json ? warn_beside_json(*pipeline, settings) : warn_beside_model(settings);
   warn_of_eos(*pipeline, settings);
   pipeline->warnings.insert(pipeline->warnings.begin(), settings.warnings.begin(), settings.warnings.end());
+  shorten(pipeline->warnings);
   return Tokenizer(std::move(pipeline));
 }
 

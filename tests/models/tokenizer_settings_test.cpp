@@ -177,6 +177,14 @@ TEST(TokenizerSettings, KeysOfTokenizerJson) {
             Lines{"tokenizer.json: key 'pre_tokenizer.odd': no such key is known; ignored"});
 }
 
+TEST(TokenizerSettings, ManyWarningsAreCut) {
+  json config = json::object();
+  for (int i = 0; i < 50; ++i) config["odd" + std::to_string(i)] = 1;
+  const Lines lines = warnings_of("byte-mini", {{kConfig, config}});
+  ASSERT_EQ(lines.size(), 21u);
+  EXPECT_EQ(lines.back(), "30 more warnings of the tokenizer's files are not shown");
+}
+
 // What the files put behind a text is said and left out: the model is to go on from there.
 TEST(TokenizerSettings, ATemplateThatEndsInEos) {
   json spec = read_json(golden_dir() / "llama-mini" / "tokenizer.json").at("post_processor");
