@@ -6,9 +6,9 @@
 #include <cmath>
 
 #include "kernels/error.h"
+#include "models/nearest_name.h"
 #include "models/text/unicode.h"
 #include "tools/help.h"
-#include "models/nearest_name.h"
 
 namespace lariat {
 namespace {

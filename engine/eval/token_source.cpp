@@ -126,6 +126,10 @@ void FileTokens::refuse_invalid(std::string_view piece, bool last) {
   }
 }
 
+namespace {
+
+// How many tokens the text has, up to max_tokens: a guess from those that are known and the bytes they took;
+// of a pipe those that are known.
 int64_t guess_tokens(const TokenSource& source, const FileTokens& file) {
   if (source.ended()) return source.known();
   auto total = static_cast<double>(source.known());
@@ -134,6 +138,8 @@ int64_t guess_tokens(const TokenSource& source, const FileTokens& file) {
   if (source.max_tokens() > 0) total = std::min(total, static_cast<double>(source.max_tokens()));
   return std::llround(total);
 }
+
+}  // namespace
 
 double share_of_text(int64_t position, const TokenSource& source, const FileTokens& file) {
   const int64_t total = guess_tokens(source, file);
