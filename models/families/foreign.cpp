@@ -24,8 +24,7 @@ void warn_of_foreign_positions(const JsonFields& json, std::vector<std::string>&
 
 RopeScaling read_foreign_rope(const JsonFields& json, std::string_view named_by,
                               std::vector<std::string>& warnings) {
-  const char* kind = json.has("architectures") || !json.has("model_type") ? "architectures" : "model_type";
-  warnings.push_back(json.message(kind,
+  warnings.push_back(json.message(named_by,
                                   "unknown to lariat; this is the RoPE that a Llama with these keys would "
                                   "have, and may not be the model's"));
   RopeContext context;
