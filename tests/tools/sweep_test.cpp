@@ -25,7 +25,8 @@ class MeasuringTest : public testing::Test {
  protected:
   void SetUp() override {
     dir_ = std::filesystem::path(testing::TempDir()) /
-           ("lariat-measuring-" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
+           fmt::format("lariat-measuring-{}-{}", getpid(),
+                       testing::UnitTest::GetInstance()->current_test_info()->name());
     std::filesystem::remove_all(dir_);
     std::filesystem::create_directories(dir_);
   }
