@@ -38,7 +38,7 @@ std::string nearest_name(std::string_view typed, std::span<const std::string> kn
   if (word.empty() || word.size() > kLongest) return "";
   std::string nearest;
   // What is only a beginning counts as one wrong letter; of two such the shorter rest wins.
-  std::pair least(word.size() / 3 + 1, size_t{0});
+  std::pair least((word.size() + 2) / 3 + 1, size_t{0});
   for (const std::string& name : known) {
     const std::string other = lower(name);
     const bool begins = std::min(word.size(), other.size()) >= kTelling &&

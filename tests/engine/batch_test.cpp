@@ -49,8 +49,8 @@ TEST(Batch, CallsPerStepDoNotDependOnTheNumberOfSequences) {
   };
   const int64_t one = calls(1);
   // Per layer: the products of q, k and v, qkv to cache, attention, its product with a norm, the gated unit,
-  // its product with a norm. Beside them: the step, its angles, the embedding, the first norm, the head.
-  EXPECT_EQ(one, 6 * static_cast<int64_t>(model.spec.layers.size()) + 5);
+  // its product with a norm. Beside them: the angles, the embedding, the first norm, the head.
+  EXPECT_EQ(one, 6 * static_cast<int64_t>(model.spec.layers.size()) + 4);
   EXPECT_EQ(calls(8), one);
 }
 
