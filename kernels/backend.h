@@ -134,7 +134,7 @@ struct Sampling {
   float min_p = 0.0F;        // keep those with p >= min_p * p_max (arXiv 2407.01082); 0: all
 };
 
-// Numbers of a cache that f16 cannot hold, and that +-65504 stands for.
+// Numbers of a cache that were stored as +-65504, the largest that f16 holds, mostly in place of larger ones.
 struct Saturation {
   int64_t keys = 0, values = 0;
 };
@@ -247,7 +247,8 @@ class Backend {
   // K[p][first + d], n copies for each token, c < n. f32 [tokens * n, up to head_dim].
   virtual void keys_from_cache(const Step& step, const KvLayer& layer, int64_t first, const Matrix& out) = 0;
 
-  // What qkv_to_cache and rerotate_keys had to make +-65504 since this backend was made. Waits for them.
+  // What qkv_to_cache and, of the numbers that it rotates, rerotate_keys stored as +-65504 in f16 since this
+  // backend was made. Waits for them.
   virtual Saturation saturated() = 0;
 
   // Causal attention of the step's tokens over their sequences' caches, which already hold them. For the

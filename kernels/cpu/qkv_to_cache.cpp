@@ -35,11 +35,11 @@ void Prepare(float* row, size_t cols, size_t head_dim, const Matrix& bias, const
 }
 
 // One token's keys, prepared: rotated and rounded into their places in the page of its position. Returns how
-// many numbers saturated.
+// many numbers are +-65504 then.
 int64_t StoreKeys(const float* row, const float* cos, const float* sin, const RopeTable& rope,
                   const KvLayer& layer, void* page, int64_t position) {
   const auto head_dim = static_cast<size_t>(layer.head_dim), rotary = static_cast<size_t>(rope.rotary_dim);
-  int64_t beyond = 0;
+  int64_t saturated = 0;
   WithDType(layer.keys(page), layer.k_dtype, [&]<typename T>(T* keys) HWY_ATTR {
     CacheStore<T> store;
     for (int64_t head = 0; head < layer.n_kv_heads; ++head, row += head_dim) {
@@ -47,9 +47,11 @@ int64_t StoreKeys(const float* row, const float* cos, const float* sin, const Ro
       Rotate(row, cos, sin, rotary / 2, rope.interleaved, key, store);
       StoreRow(row + rotary, head_dim - rotary, key + rotary, store);
     }
-    beyond = store.beyond();
+    if (!store.saturated()) return;
+    for (int64_t head = 0; head < layer.n_kv_heads; ++head)
+      saturated += CountSaturated(keys + kv_index(head, position, 0, layer.head_dim), head_dim);
   });
-  return beyond;
+  return saturated;
 }
 
 int64_t StoreValues(const float* row, const KvLayer& layer, void* page, int64_t position) {
@@ -60,15 +62,17 @@ int64_t StoreValues(const float* row, const KvLayer& layer, void* page, int64_t 
     }
     return 0;
   }
-  int64_t beyond = 0;
+  int64_t saturated = 0;
   WithDType(layer.values(page), layer.v_dtype, [&]<typename T>(T* values) HWY_ATTR {
     CacheStore<T> store;
     for (int64_t head = 0; head < layer.n_kv_heads; ++head, row += head_dim) {
       StoreRow(row, head_dim, values + kv_index(head, position, 0, layer.head_dim), store);
     }
-    beyond = store.beyond();
+    if (!store.saturated()) return;
+    for (int64_t head = 0; head < layer.n_kv_heads; ++head)
+      saturated += CountSaturated(values + kv_index(head, position, 0, layer.head_dim), head_dim);
   });
-  return beyond;
+  return saturated;
 }
 
 // Row `row` of the step: the token at `position` of its sequence.
@@ -80,12 +84,12 @@ Saturation QkvToken(const Matrix& q, const Matrix& k, const Matrix& v, const Qkv
   void* const page = pages[position / kKvPage];
   if (q) Prepare(q.f32(row), q_cols, head_dim, epilogue.q_bias, epilogue.q_norm, epilogue);
   Prepare(k.f32(row), kv_cols, head_dim, epilogue.k_bias, epilogue.k_norm, epilogue);
-  Saturation beyond;
-  beyond.keys = StoreKeys(k.f32(row), rope.cos.f32(row), rope.sin.f32(row), rope, layer, page, position);
-  if (!v) return beyond;
+  Saturation saturated;
+  saturated.keys = StoreKeys(k.f32(row), rope.cos.f32(row), rope.sin.f32(row), rope, layer, page, position);
+  if (!v) return saturated;
   Prepare(v.f32(row), kv_cols, head_dim, epilogue.v_bias, Matrix(), epilogue);
-  beyond.values = StoreValues(v.f32(row), layer, page, position);
-  return beyond;
+  saturated.values = StoreValues(v.f32(row), layer, page, position);
+  return saturated;
 }
 
 // Numbers [first, first + out.cols) of the key at `position` to rows [row, row + copies) of out.
@@ -114,17 +118,17 @@ HWY_EXPORT(LoadKey);
 void CpuBackend::qkv_to_cache(const Step& step, const Matrix& q, const Matrix& k, const Matrix& v,
                               const QkvEpilogue& epilogue, const RopeTable& rope, const KvLayer& layer) {
   for_ranges(threads_, k.rows, row_grain(q.cols + k.cols + v.cols), [&](int64_t first, int64_t last) {
-    Saturation beyond;
+    Saturation saturated;
     for_sequences(step.sequences, first, last, [&](size_t s, int64_t row, int64_t position, int64_t count) {
       for (int64_t i = 0; i < count; ++i) {
         const Saturation of_token = HWY_DYNAMIC_DISPATCH(QkvToken)(
             q, k, v, epilogue, rope, layer, step.sequences[s].pages, row + i, position + i);
-        beyond.keys += of_token.keys;
-        beyond.values += of_token.values;
+        saturated.keys += of_token.keys;
+        saturated.values += of_token.values;
       }
     });
-    if (beyond.keys != 0) saturated_keys_ += beyond.keys;
-    if (beyond.values != 0) saturated_values_ += beyond.values;
+    if (saturated.keys != 0) saturated_keys_ += saturated.keys;
+    if (saturated.values != 0) saturated_values_ += saturated.values;
   });
 }
 

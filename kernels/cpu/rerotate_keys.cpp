@@ -12,10 +12,10 @@ HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
 // The first cos.rows positions of one layer's keys in a page; row i of cos and sin is the page's position i.
-// Returns how many numbers saturated.
+// Returns how many of the rotated numbers are +-65504 then.
 int64_t RerotatePage(const KvLayer& layer, void* page, const Matrix& cos, const Matrix& sin,
                      bool interleaved) {
-  int64_t beyond = 0;
+  int64_t saturated = 0;
   WithDType(layer.keys(page), layer.k_dtype, [&]<typename T>(T* keys) HWY_ATTR {
     CacheStore<T> store;
     for (int64_t head = 0; head < layer.n_kv_heads; ++head) {
@@ -24,9 +24,15 @@ int64_t RerotatePage(const KvLayer& layer, void* page, const Matrix& cos, const 
         Rotate(key, cos.f32(i), sin.f32(i), static_cast<size_t>(cos.cols), interleaved, key, store);
       }
     }
-    beyond = store.beyond();
+    if (!store.saturated()) return;
+    for (int64_t head = 0; head < layer.n_kv_heads; ++head) {
+      for (int64_t i = 0; i < cos.rows; ++i) {
+        const T* key = keys + kv_index(head, i, 0, layer.head_dim);
+        saturated += CountSaturated(key, static_cast<size_t>(2 * cos.cols));
+      }
+    }
   });
-  return beyond;
+  return saturated;
 }
 
 }  // namespace lariat::HWY_NAMESPACE
@@ -81,12 +87,12 @@ void CpuBackend::rerotate_keys(std::span<const KeyRotation> sequences, std::span
       fill_multi_axis(sequence.delta_inv_freq, sequence.positions.data() + 3 * page * kKvPage, sequence.axes,
                       cos, sin);
     }
-    int64_t beyond = 0;
+    int64_t saturated = 0;
     for (int64_t layer = n_layers * group / n_groups; layer < n_layers * (group + 1) / n_groups; ++layer) {
-      beyond += HWY_DYNAMIC_DISPATCH(RerotatePage)(layers[static_cast<size_t>(layer)], sequence.pages[page],
-                                                   cos, sin, interleaved);
+      saturated += HWY_DYNAMIC_DISPATCH(RerotatePage)(layers[static_cast<size_t>(layer)],
+                                                      sequence.pages[page], cos, sin, interleaved);
     }
-    if (beyond != 0) saturated_keys_ += beyond;
+    if (saturated != 0) saturated_keys_ += saturated;
   });
 }
 

@@ -6,6 +6,7 @@
 #define LARIAT_KERNELS_CPU_ROTATE_INL_H_
 #endif
 
+#include <algorithm>
 #include <type_traits>
 
 #include "kernels/cpu/simd-inl.h"
@@ -31,32 +32,44 @@ HWY_INLINE void StoreUpTo(VF32 value, T* p, size_t count) {
 }
 
 // Stores what goes into the cache. f16 has too little range for some models' keys: what is beyond it becomes
-// the largest f16, since one infinity in the cache would make every later token NaN, and is counted, each
-// lane for itself. A NaN stays a NaN (x86 returns the second operand when one is NaN).
+// the largest f16, since one infinity in the cache would make every later token NaN. A NaN stays a NaN (x86
+// returns the second operand when one is NaN).
 template <typename T>
 class CacheStore {
   using I32 = hn::RebindToSigned<F32>;
   static constexpr bool kSaturates = std::is_same_v<T, hwy::float16_t>;
 
  public:
-  HWY_INLINE CacheStore() : beyond_(hn::Zero(I32())) {}
+  HWY_INLINE CacheStore() : largest_(hn::Zero(I32())) {}
 
   HWY_INLINE void operator()(VF32 value, T* p, size_t count) {
     if constexpr (kSaturates) {
       const F32 d;
-      const VF32 largest = hn::Set(d, 65504.0F);
-      const auto beyond = hn::RebindMask(I32(), hn::Gt(hn::Abs(value), largest));
-      beyond_ = hn::IfThenElse(beyond, hn::Add(beyond_, hn::Set(I32(), 1)), beyond_);
-      value = hn::Min(largest, hn::Max(hn::Neg(largest), value));
+      // Magnitudes are in the order of their bits, and a comparison of those takes one cycle.
+      largest_ = hn::Max(largest_, hn::BitCast(I32(), hn::Abs(value)));
+      value = hn::Min(hn::Set(d, 65504.0F), hn::Max(hn::Set(d, -65504.0F), value));
     }
     StoreUpTo(value, p, count);
   }
 
-  HWY_INLINE int64_t beyond() const { return kSaturates ? hn::GetLane(hn::SumOfLanes(I32(), beyond_)) : 0; }
+  // Whether something was stored that becomes the largest f16 (or was no number): then it is worth counting.
+  HWY_INLINE bool saturated() const {
+    if constexpr (!kSaturates) return false;
+    const auto rounds_below = hn::BitCast(I32(), hn::Set(F32(), 65488.0F));  // half an ulp below 65504
+    return !hn::AllFalse(I32(), hn::Gt(largest_, rounds_below));
+  }
 
  private:
-  hn::Vec<I32> beyond_;
+  hn::Vec<I32> largest_;
 };
+
+// How many of n numbers in a cache are +-65504.
+template <typename T>
+int64_t CountSaturated(const T* stored, size_t n) {
+  if constexpr (!std::is_same_v<T, hwy::float16_t>) return 0;
+  const auto* bits = reinterpret_cast<const uint16_t*>(stored);
+  return std::count_if(bits, bits + n, [](uint16_t x) { return (x & 0x7fff) == 0x7bff; });
+}
 
 template <typename T>
 HWY_INLINE void StoreRow(const float* x, size_t n, T* out, CacheStore<T>& store) {

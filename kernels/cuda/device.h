@@ -87,25 +87,26 @@ __device__ __forceinline__ float load_any(const void* data, DType dtype, int64_t
   if (dtype == DType::kF16) return to_float(static_cast<const Half*>(data)[i]);
   return to_float(static_cast<const BFloat16*>(data)[i]);
 }
-// Whether to_cache<T> has to cut x.
+// Whether to_cache<T> makes x the largest f16: 65488 is half an ulp below it.
 template <class T>
-__device__ __forceinline__ bool is_beyond(float x) {
-  return std::is_same_v<T, Half> && fabsf(x) > 65504.0F;
+__device__ __forceinline__ bool saturates(float x) {
+  return std::is_same_v<T, Half> && fabsf(x) > 65488.0F;
 }
-// Adds to `beyond` where the value had to be cut.
-__device__ __forceinline__ void store_to_cache(void* data, DType dtype, int64_t i, float value, int& beyond) {
+// Adds to `saturated` where the value does.
+__device__ __forceinline__ void store_to_cache(void* data, DType dtype, int64_t i, float value,
+                                               int& saturated) {
   if (dtype == DType::kF32) {
     static_cast<float*>(data)[i] = value;
   } else if (dtype == DType::kF16) {
     static_cast<Half*>(data)[i] = to_cache<Half>(value);
-    if (is_beyond<Half>(value)) ++beyond;
+    if (saturates<Half>(value)) ++saturated;
   } else {
     static_cast<BFloat16*>(data)[i] = to_cache<BFloat16>(value);
   }
 }
-// What a thread found to be beyond f16, to Saturation's keys or values; usually nothing.
-__device__ __forceinline__ void count_beyond(int beyond, unsigned long long* total) {
-  if (beyond > 0) atomicAdd(total, static_cast<unsigned long long>(beyond));
+// What a thread found, to Saturation's keys or values; usually nothing.
+__device__ __forceinline__ void count_saturated(int saturated, unsigned long long* total) {
+  if (saturated > 0) atomicAdd(total, static_cast<unsigned long long>(saturated));
 }
 __device__ __forceinline__ float rounded_to(DType dtype, float value) {
   if (dtype == DType::kF16) return to_float(from_float<Half>(value));

@@ -60,18 +60,18 @@ __device__ void store_key(const QkvArgs& a, const float* x, int head, int64_t ro
   void* keys = in_page(a.step.page(at), a.k_offset);
   const int64_t base = kv_index(head, at.position, 0, a.head_dim);
   const int half = a.rotary_dim / 2;
-  int beyond = 0;
+  int saturated = 0;
   for (int pair = lane; pair < half; pair += kWarpSize) {
     const int first = a.interleaved ? 2 * pair : pair;
     const int second = a.interleaved ? 2 * pair + 1 : pair + half;
     const float c = a.cos[row * a.cos_stride + pair], s = a.sin[row * a.sin_stride + pair];
-    store_to_cache(keys, a.k_dtype, base + first, x[first] * c - x[second] * s, beyond);
-    store_to_cache(keys, a.k_dtype, base + second, x[first] * s + x[second] * c, beyond);
+    store_to_cache(keys, a.k_dtype, base + first, x[first] * c - x[second] * s, saturated);
+    store_to_cache(keys, a.k_dtype, base + second, x[first] * s + x[second] * c, saturated);
   }
   for (int d = a.rotary_dim + lane; d < a.head_dim; d += kWarpSize) {
-    store_to_cache(keys, a.k_dtype, base + d, x[d], beyond);
+    store_to_cache(keys, a.k_dtype, base + d, x[d], saturated);
   }
-  count_beyond(beyond, a.saturated);
+  count_saturated(saturated, a.saturated);
 }
 
 // quantize_value of kernels/kv_values.h, by a warp: writes `out`, returns the scale.
@@ -104,11 +104,11 @@ __device__ void store_value(const QkvArgs& a, const float* x, int head, int64_t 
     if (lane_index() == 0) *in_page<float>(page, offset) = scale;
     return;
   }
-  int beyond = 0;
+  int saturated = 0;
   for (int d = lane_index(); d < a.head_dim; d += kWarpSize) {
-    store_to_cache(values, a.v_dtype, base + d, x[d], beyond);
+    store_to_cache(values, a.v_dtype, base + d, x[d], saturated);
   }
-  count_beyond(beyond, a.saturated + 1);
+  count_saturated(saturated, a.saturated + 1);
 }
 
 // Grid: one warp per row and head of q, k and v (of q only when something happens to it); 4 warps a block;

@@ -31,7 +31,7 @@ struct alignas(kPairs * sizeof(T)) Run {
 
 template <bool kInterleaved, class T, int kPairs>
 __device__ __forceinline__ void rotate(T* low_address, T* high_address, const float (&c)[kPairs],
-                                       const float (&s)[kPairs], int& beyond) {
+                                       const float (&s)[kPairs], int& saturated) {
   auto* low = reinterpret_cast<Run<T, kPairs>*>(low_address);
   auto* high = reinterpret_cast<Run<T, kPairs>*>(high_address);
   Run<T, kPairs> runs[2] = {*low, *high};
@@ -42,7 +42,7 @@ __device__ __forceinline__ void rotate(T* low_address, T* high_address, const fl
     T& second = runs[b / kPairs].value[b % kPairs];
     const float x = to_float(first), y = to_float(second);
     const float turned_x = x * c[i] - y * s[i], turned_y = x * s[i] + y * c[i];
-    beyond += static_cast<int>(is_beyond<T>(turned_x)) + static_cast<int>(is_beyond<T>(turned_y));
+    saturated += static_cast<int>(saturates<T>(turned_x)) + static_cast<int>(saturates<T>(turned_y));
     first = to_cache<T>(turned_x);
     second = to_cache<T>(turned_y);
   }
@@ -76,19 +76,19 @@ __global__ void rerotate_keys_kernel(const __grid_constant__ KeyOffsets layers, 
     c[j] = static_cast<float>(cosine);
   }
   void* page = r.step.page({sequence, position});
-  int beyond = 0;
+  int saturated = 0;
   for (int layer = static_cast<int>(blockIdx.y); layer < r.n_layers; layer += static_cast<int>(gridDim.y)) {
     T* keys = in_page<T>(page, layers.value[layer]);
     for (int head = 0; head < r.n_heads; ++head) {
       T* key = keys + kv_index(head, position, 0, r.head_dim);
       if (r.interleaved) {
-        rotate<true>(key + 2 * pair, key + 2 * pair + kPairs, c, s, beyond);
+        rotate<true>(key + 2 * pair, key + 2 * pair + kPairs, c, s, saturated);
       } else {
-        rotate<false>(key + pair, key + pair + r.pairs, c, s, beyond);
+        rotate<false>(key + pair, key + pair + r.pairs, c, s, saturated);
       }
     }
   }
-  count_beyond(beyond, r.saturated);
+  count_saturated(saturated, r.saturated);
 }
 
 // Shares of the layers: as few as give every multiprocessor eight blocks.

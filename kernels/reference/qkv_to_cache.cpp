@@ -44,7 +44,8 @@ void ReferenceBackend::qkv_to_cache(const Step& step, const Matrix& q, const Mat
           reference::rotate_pair(key.data(), pair, rope.rotary_dim, rope.interleaved,
                                  reference::get(rope.cos, row, pair), reference::get(rope.sin, row, pair));
         }
-        saturated_.keys += reference::store_head(key, layer.keys(page), layer.k_dtype, head, position);
+        saturated_.keys +=
+            reference::store_head(key, layer.keys(page), layer.k_dtype, head, position, head_dim);
         if (!v) continue;
         const auto value = prepared_head(v, row, head, head_dim, epilogue.v_bias, Matrix(), epilogue);
         if (layer.v_dtype == DType::kQ8) {
@@ -52,7 +53,7 @@ void ReferenceBackend::qkv_to_cache(const Step& step, const Matrix& q, const Mat
                                 std::vector<float>(value.begin(), value.end()).data());
         } else {
           saturated_.values +=
-              reference::store_head(value, layer.values(page), layer.v_dtype, head, position);
+              reference::store_head(value, layer.values(page), layer.v_dtype, head, position, head_dim);
         }
       }
     }

@@ -21,7 +21,8 @@ int64_t rerotate_key(void* keys, const KvLayer& layer, int64_t head, int64_t pos
                            static_cast<int64_t>(2 * delta_inv_freq.size()), interleaved, std::cos(angle),
                            std::sin(angle));
   }
-  return reference::store_head(key, keys, layer.k_dtype, head, position);
+  return reference::store_head(key, keys, layer.k_dtype, head, position,
+                               static_cast<int64_t>(2 * delta_inv_freq.size()));
 }
 
 }  // namespace

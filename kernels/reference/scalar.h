@@ -36,19 +36,21 @@ inline void normalise(std::vector<double>& x, const Matrix& weight, double eps) 
   for (size_t i = 0; i < x.size(); ++i) x[i] *= factor * get(weight, 0, static_cast<int64_t>(i));
 }
 
-// Writes one head of the cache; what f16 cannot hold becomes +-65504. Returns how many numbers that were.
+// Writes one head of the cache; what f16 cannot hold becomes +-65504. Returns how many of its first `counted`
+// numbers are that.
 inline int64_t store_head(const std::vector<double>& values, void* keys_or_values, DType dtype, int64_t head,
-                          int64_t position) {
+                          int64_t position, int64_t counted) {
   const float largest = dtype == DType::kF16 ? 65504.0F : HUGE_VALF;
-  int64_t beyond = 0;
+  int64_t saturated = 0;
   const auto head_dim = static_cast<int64_t>(values.size());
   for (int64_t d = 0; d < head_dim; ++d) {
     const auto value = static_cast<float>(values[static_cast<size_t>(d)]);
-    if (std::fabs(value) > largest) ++beyond;
-    store_f32(keys_or_values, dtype, kv_index(head, position, d, head_dim),
-              std::clamp(value, -largest, largest));
+    const int64_t at = kv_index(head, position, d, head_dim);
+    store_f32(keys_or_values, dtype, at, std::clamp(value, -largest, largest));
+    const bool at_end = dtype == DType::kF16 && std::fabs(load_f32(keys_or_values, dtype, at)) == largest;
+    if (at_end && d < counted) ++saturated;
   }
-  return beyond;
+  return saturated;
 }
 
 }  // namespace lariat::reference

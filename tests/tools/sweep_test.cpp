@@ -105,7 +105,8 @@ TEST_F(MeasuringErrors, TextsThatCannotBeMeasuredAreNamed) {
   write("ok.txt", std::string(5000, 'a'));
   expect_error(run_lariat(common + file("ok.txt") + " --ctx 100000000000"), 1,
                "a window of 100000000000 tokens: the KV cache would take");
-  expect_error(run_lariat(common + file("ok.txt") + " --ctx 100000000000"), 1, "use a shorter length (--ctx)");
+  expect_error(run_lariat(common + file("ok.txt") + " --ctx 100000000000"), 1,
+               "use a shorter length (--ctx)");
   expect_error(run_lariat(common + file("ok.txt") + " --method cubes"), 2, "cubes");
   expect_error(run_lariat("passkey" + model() + " --device cpu --lengths 100000000000"), 1, "GiB");
   expect_error(run_lariat("passkey" + model() + " --device cpu --lengths 20"), 1,
