@@ -45,7 +45,8 @@ class Summary {
 
 void add_layer(Summary& summary, const LayerSpec& layer) {
   const AttentionSpec& a = layer.attention;
-  summary.add(a.n_heads, a.n_kv_heads, a.head_dim, a.qkv_bias, a.o_bias, a.qk_norm, a.rope, a.scale, a.clip,
+  const int rope = a.rope < 0 ? 2 : a.rope;  // as saved contexts have it: there is no third RoPE
+  summary.add(a.n_heads, a.n_kv_heads, a.head_dim, a.qkv_bias, a.o_bias, a.qk_norm, rope, a.scale, a.clip,
               a.softcap, a.sliding_window);
   const LatentSpec& latent = a.latent;
   summary.add(latent.q_rank, latent.kv_rank, latent.rope_dim, latent.nope_dim, latent.v_dim, latent.norm_eps);
@@ -69,7 +70,7 @@ void add_spec(Summary& summary, const ModelSpec& spec) {
   for (const LayerSpec& layer : spec.layers) add_layer(summary, layer);
   summary.add_all(spec.alibi_slopes);
   summary.add_all(spec.mrope_axes);
-  if (spec.local_rope) summary.add_all(rope_frequencies(*spec.local_rope, 0).inv_freq);
+  for (size_t i = 1; i < spec.ropes.size(); ++i) summary.add_all(rope_frequencies(spec.ropes[i], 0).inv_freq);
 }
 
 void add_tensor(Summary& summary, const StoredTensor& tensor) {

@@ -24,7 +24,7 @@ KvPool::KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_d
     } else {
       geometry_.add_layer(attention.n_kv_heads, attention.head_dim, k_dtype, v_dtype);
     }
-    if (attention.rope == LayerRope::kGlobal) rotated_layers_.push_back(geometry_.layers.back());
+    if (attention.rope == 0) rotated_layers_.push_back(geometry_.layers.back());
     const auto heads = static_cast<size_t>(attention.n_kv_heads);
     k_bytes_ += heads * kv_bytes(k_dtype, attention.head_dim);
     if (!attention.latent) v_bytes_ += heads * kv_bytes(v_dtype, attention.head_dim);

@@ -14,20 +14,26 @@ namespace {
 // Rows of logits computed at a time: 64 rows of a 128k vocabulary are 33 MB.
 constexpr int64_t kLogitRows = 64;
 
+std::vector<RopeScaling> stretched(std::vector<RopeScaling> ropes, const std::optional<RopeScaling>& first) {
+  if (first) ropes.front() = *first;
+  return ropes;
+}
+
 }  // namespace
 
 Session::Session(const Model& model, Backend& backend, const SessionOptions& options)
     : model_(model),
       backend_(backend),
       options_(options),
-      rope_(options.rope.value_or(model.spec.rope)),
-      local_frequencies_(rope_frequencies(model.spec.local_rope.value_or(rope_), 0)),
+      ropes_(stretched(model.spec.ropes, options.rope)),
       pool_(model.spec, backend, options.k_dtype, options.v_dtype),
-      decoder_(model.spec, model.weights, rope_, pool_.geometry(), backend, model.compute) {
-  decoder_.set_latent_workspace(options.latent_workspace);
+      decoder_(model.spec, model.weights, ropes_, pool_.geometry(), backend, model.compute,
+               options.latent_workspace),
+      sequence_ropes_(ropes_.size()) {
+  for (size_t r = 1; r < ropes_.size(); ++r) frequencies_.push_back(rope_frequencies(ropes_[r], 0));
   if (options_.k_dtype != DType::kF16 && options_.v_dtype != DType::kF16) options_.on_saturated = {};
   if (options_.on_saturated) saturated_before_ = backend_.saturated();
-  if (!model.spec.has_rope() && rope_.type != RopeType::kDefault) {
+  if (!model.spec.has_rope() && rope().type != RopeType::kDefault) {
     throw Error(model.spec.file.string() + ": a " + model.spec.family +
                 " has no RoPE that could be stretched; its positions are ALiBi, a bias by distance");
   }
@@ -41,7 +47,7 @@ Session::~Session() {
   }
 }
 
-Sequence Session::new_sequence() { return Sequence(KvCache(pool_, rope_frequencies(rope_, 0))); }
+Sequence Session::new_sequence() { return Sequence(KvCache(pool_, rope_frequencies(rope(), 0))); }
 
 Sequence Session::fork(const Sequence& other, int64_t length) {
   Sequence copy = new_sequence();
@@ -54,16 +60,16 @@ Sequence Session::restore(KvCache::Contents contents, int64_t expected) {
   Sequence sequence = new_sequence();
   sequence.cache_.restore(std::move(contents));
   sequence.expected_ = expected;
-  if (!rope_.depends_on_length()) {
+  if (!rope().depends_on_length()) {
     KvCache* const cache = &sequence.cache_;
     const RopeFrequencies own = frequencies_for(sequence.length());
-    set_frequencies(pool_, {&cache, 1}, {&own, 1}, rope_.interleaved, !options_.stale_cache);
+    set_frequencies(pool_, {&cache, 1}, {&own, 1}, rope().interleaved, !options_.stale_cache);
   }
   return sequence;
 }
 
 RopeFrequencies Session::frequencies_for(int64_t length) const {
-  return rope_frequencies(rope_, rope_step_length(rope_, length, options_.rope_steps));
+  return rope_frequencies(rope(), rope_step_length(rope(), length, options_.rope_steps));
 }
 
 void Session::check(const Sequence& sequence, std::span<const int32_t> tokens) const {
@@ -86,7 +92,7 @@ void Session::check(const Sequence& sequence, std::span<const int32_t> tokens) c
 // before anything attends.
 void Session::enter_lengths(std::span<Sequence* const> sequences, std::span<const int64_t> lengths) {
   for (size_t i = 0; i < sequences.size(); ++i) sequences[i]->cache_.reserve(lengths[i]);
-  if (!rope_.depends_on_length()) return;
+  if (!rope().depends_on_length()) return;
   std::vector<KvCache*> caches;
   std::vector<RopeFrequencies> frequencies;
   for (size_t i = 0; i < sequences.size(); ++i) {
@@ -96,7 +102,7 @@ void Session::enter_lengths(std::span<Sequence* const> sequences, std::span<cons
       length = *std::max_element(positions.begin(), positions.end()) + 1;
     frequencies.push_back(frequencies_for(std::max(length, sequences[i]->expected_)));
   }
-  set_frequencies(pool_, caches, frequencies, rope_.interleaved, !options_.stale_cache);
+  set_frequencies(pool_, caches, frequencies, rope().interleaved, !options_.stale_cache);
 }
 
 void Session::place(Sequence& sequence, std::span<const int32_t> positions) {
@@ -114,8 +120,7 @@ void Session::place(Sequence& sequence, std::span<const int32_t> positions) {
 void Session::begin_step() {
   tokens_.clear();
   sequences_.clear();
-  ropes_.clear();
-  local_ropes_.clear();
+  for (auto& ropes : sequence_ropes_) ropes.clear();
 }
 
 void Session::add_to_step(Sequence& sequence, std::span<const int32_t> tokens) {
@@ -131,13 +136,13 @@ void Session::add_to_step(Sequence& sequence, std::span<const int32_t> tokens) {
     rope.log_ctx = model_.spec.query_log_ctx;
     return rope;
   };
-  ropes_.push_back(with_scale(frequencies));
+  SequenceRope& rope = sequence_ropes_[0].emplace_back(with_scale(frequencies));
   const auto n_tokens = static_cast<int64_t>(tokens.size());
   if (const auto positions = cache.positions(cache.length() + n_tokens); !positions.empty()) {
-    ropes_.back().positions = positions.last(3 * tokens.size());
-    ropes_.back().axes = model_.spec.mrope_axes;
+    rope.positions = positions.last(3 * tokens.size());
+    rope.axes = model_.spec.mrope_axes;
   }
-  if (model_.spec.local_rope) local_ropes_.push_back(with_scale(local_frequencies_));
+  for (size_t r = 1; r < ropes_.size(); ++r) sequence_ropes_[r].push_back(with_scale(frequencies_[r - 1]));
 }
 
 // Tokens [first, first + n) of a prompt, in one forward pass.
@@ -242,7 +247,7 @@ bool Session::can_take_back(std::span<Sequence* const> sequences) const {
     const int64_t length = cache.length() + 1;
     if (options_.max_ctx > 0 && length > options_.max_ctx) return false;
     if (!cache.has_room(length) || !cache.placed().empty()) return false;
-    return !rope_.depends_on_length() ||
+    return !rope().depends_on_length() ||
            frequencies_for(std::max(length, sequence->expected_)) == cache.frequencies();
   });
 }

@@ -19,7 +19,7 @@ struct SessionOptions {
   std::optional<RopeScaling> rope{};
   // Steps per octave in which a dynamic scale moves; 0: exact, new frequencies for every length.
   int rope_steps = 4;
-  int64_t latent_workspace = int64_t{128} << 20;  // bytes (Decoder::set_latent_workspace)
+  int64_t latent_workspace = int64_t{128} << 20;  // bytes (LatentAttention)
   bool stale_cache = false;  // leave cached keys as they were rotated when the frequencies change
   // Called once, when the session's first logits hold a NaN or an infinite value. Weights are mapped and not
   // looked at when a model is loaded (that would read all of them before the first token); damage in them
@@ -76,7 +76,7 @@ class Session {
   const Model& model() const { return model_; }
   Backend& backend() { return backend_; }
   const SessionOptions& options() const { return options_; }
-  const RopeScaling& rope() const { return rope_; }  // the options', or the model's
+  const RopeScaling& rope() const { return ropes_.front(); }  // the options', or the model's
   const KvPool& pool() const { return pool_; }
   KvPool& pool() { return pool_; }
 
@@ -104,7 +104,7 @@ class Session {
 
   // Appends a prompt to a sequence. The RoPE frequencies are those of the whole length after the prompt, so
   // the result does not depend on prefill_chunk but for the rounding that kernels/backend.h states (matmul,
-  // attention), and with latent attention for one to the cache's dtype (Decoder::heads_are_cheaper). Logits
+  // attention), and with latent attention for one to the cache's dtype (LatentAttention). Logits
   // are computed for the tokens from index `logits_from` on and handed to `on_logits` in slices. Throws Error
   // when the sequence would exceed max_ctx or a token id is out of range, before anything is changed.
   void prefill(Sequence& sequence, std::span<const int32_t> tokens, int64_t logits_from,
@@ -145,7 +145,7 @@ class Session {
   void enter_lengths(std::span<Sequence* const> sequences, std::span<const int64_t> lengths);
   void begin_step();
   void add_to_step(Sequence& sequence, std::span<const int32_t> tokens);
-  Matrix run_step() { return decoder_.forward({tokens_, sequences_}, ropes_, local_ropes_); }
+  Matrix run_step() { return decoder_.forward({tokens_, sequences_}, sequence_ropes_); }
   Matrix append(std::span<Sequence* const> sequences, std::span<const int32_t> tokens);
   struct Piece;
   void run_pieces(std::span<const Prompt> prompts, std::span<const Piece> pieces,
@@ -157,16 +157,16 @@ class Session {
   const Model& model_;
   Backend& backend_;
   SessionOptions options_;
-  RopeScaling rope_;
-  RopeFrequencies local_frequencies_;  // where the model has a local RoPE
+  std::vector<RopeScaling> ropes_;            // the model's, the first as the options have it
+  std::vector<RopeFrequencies> frequencies_;  // of the others, which do not depend on the length
   KvPool pool_;
   Decoder decoder_;
   // The step that add_to_step puts together.
   std::vector<int32_t> tokens_;
   std::vector<StepSequence> sequences_;
-  std::vector<SequenceRope> ropes_, local_ropes_;
-  std::vector<int64_t> lengths_;  // of a decode step
-  std::vector<int32_t> drawn_;    // of decode_drawn
+  std::vector<std::vector<SequenceRope>> sequence_ropes_;  // for each of ropes_, of each sequence
+  std::vector<int64_t> lengths_;                           // of a decode step
+  std::vector<int32_t> drawn_;                             // of decode_drawn
   std::vector<float> host_logits_;
   bool finite_checked_ = false;
   Saturation saturated_before_;  // by others on this backend

@@ -193,13 +193,13 @@ RopeScaling load_rope(const std::filesystem::path& dir, std::vector<std::string>
   const nlohmann::json rope = only_rope_keys(part.json);
   ModelSpec spec = family->read(JsonFields(rope, file.string(), part.prefix));
   warnings = std::move(spec.warnings);
-  if (spec.local_rope) {
+  if (spec.ropes.size() > 1) {
     warnings.push_back(file.string() +
                        fmt::format(": layers with a window have a RoPE of their own, which is "
                                    "not shown: {}, theta {:.10g}",
-                                   name_of(spec.local_rope->type), spec.local_rope->theta));
+                                   name_of(spec.ropes[1].type), spec.ropes[1].theta));
   }
-  return spec.rope;
+  return spec.rope();
 }
 
 }  // namespace lariat

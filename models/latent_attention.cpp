@@ -1,14 +1,15 @@
+#include "models/latent_attention.h"
+
 #include <algorithm>
 #include <bit>
 
 #include "kernels/integers.h"
-#include "models/decoder.h"
 
-// Decoder: latent attention (LatentSpec). Each head has products of its own, which are those of experts: the
-// head is the expert that its row goes to.
 namespace lariat {
 namespace {
 
+// Steps of up to so many tokens, as decoding has them, attend to the cached rows as they are.
+constexpr int64_t kDecodeTokens = 16;
 // Positions whose rows are read, multiplied and stored at a time: at most so many, and for all heads together
 // no more memory than this.
 constexpr int64_t kMadeRows = 1024;
@@ -50,50 +51,86 @@ bool make_larger(Buffer& buffer, int64_t bytes, Backend& backend) {
   return true;
 }
 
+// Row t * n_heads + h belongs to head h.
+void write_head_ids(const Buffer& to, int64_t n_heads, Backend& backend) {
+  std::vector<int32_t> ids(to.bytes() / sizeof(int32_t));
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i % static_cast<size_t>(n_heads));
+  backend.copy_in(to.data(), ids.data(), ids.size() * sizeof(int32_t));
+}
+
 }  // namespace
 
-// Queries to q: of each head the part that is rotated, then the other one, as it is or,
-// absorbed, multiplied by U_h^T.
-void Decoder::latent_query(size_t index, const Matrix& in, const Matrix& q, bool absorbed) {
-  const AttentionSpec& spec = spec_.layers[index].attention;
+LatentAttention::LatentAttention(const ModelSpec& spec, Backend& backend, int64_t workspace)
+    : backend_(backend), workspace_(workspace) {
+  for (const LayerSpec& layer : spec.layers) {
+    const LatentSpec& latent = layer.attention.latent;
+    q_rank_ = std::max(q_rank_, latent.q_rank);
+    n_heads_ = std::max(n_heads_, layer.attention.n_heads);
+    head_size_ = std::max({head_size_, latent.nope_dim, latent.v_dim});
+  }
+}
+
+Matrix LatentAttention::attend(const Layer& layer, const Matrix& in, const Pass& pass) {
+  const AttentionSpec& spec = layer.spec.attention;
   const LatentSpec& latent = spec.latent;
-  const LatentWeights& weights = weights_.layers[index].latent;
-  const Matrix shared_q = f32(current_->latent_q, n_tokens_, latent.q_rank);
+  const int64_t n_tokens = in.rows;
+  if (n_tokens > max_tokens_) {
+    make_larger(q_row_, n_tokens * q_rank_ * kFloat, backend_);
+    make_larger(heads_, n_tokens * n_heads_ * head_size_ * kFloat, backend_);
+    if (make_larger(head_ids_, n_tokens * n_heads_ * kFloat, backend_))
+      write_head_ids(head_ids_, spec.n_heads, backend_);
+    max_tokens_ = n_tokens;
+  }
+  const bool by_head = heads_are_cheaper(layer, pass);
+  const int64_t q_cols = spec.n_heads * (by_head ? latent.query_dim() : spec.head_dim);
+  const QkvBlock block = qkv_of(pass.activations, spec, q_cols, false);
+  make_query(layer, in, block.q, !by_head, pass);
+  const LatentWeights& weights = layer.weights.latent;
+  const Matrix row = block.k.column_range(latent.rope_dim, latent.kv_rank);
+  backend_.matmul(in, weights.kv_a_rope, {}, pass.compute, block.k.column_range(0, latent.rope_dim));
+  backend_.matmul(in, weights.kv_a, {}, pass.compute, row);
+  backend_.norm(row, weights.kv_a_norm, row);
+  backend_.qkv_to_cache(pass.step, {}, block.k, {}, {}, pass.activations.rope(spec.rope), layer.cache);
+  return by_head ? attend_by_head(layer, block.q, pass) : attend_absorbed(layer, block, pass);
+}
+
+// Queries to q: of each head the part that is rotated, then the other one, as it is or, absorbed, multiplied
+// by U_h^T.
+void LatentAttention::make_query(const Layer& layer, const Matrix& in, const Matrix& q, bool absorbed,
+                                 const Pass& pass) {
+  const AttentionSpec& spec = layer.spec.attention;
+  const LatentSpec& latent = spec.latent;
+  const LatentWeights& weights = layer.weights.latent;
+  const Matrix shared_q = f32(q_row_, in.rows, latent.q_rank);
   if (latent.q_rank > 0) {
-    backend_.matmul(in, weights.q_a, {}, compute_, shared_q);
+    backend_.matmul(in, weights.q_a, {}, pass.compute, shared_q);
     backend_.norm(shared_q, weights.q_a_norm, shared_q);
   }
   const Matrix& from = latent.q_rank > 0 ? shared_q : in;
-  const Routing heads = head_routing(current_->head_ids, n_tokens_, spec.n_heads);
+  const Routing heads = head_routing(head_ids_, in.rows, spec.n_heads);
   const Matrix q_heads = by_head(q, spec.n_heads);
   const Matrix rest = q_heads.column_range(latent.rope_dim, q_heads.cols - latent.rope_dim);
-  backend_.expert_matmul(from, weights.q_rope, heads, compute_, q_heads.column_range(0, latent.rope_dim));
-  if (!absorbed) return backend_.expert_matmul(from, weights.q_nope, heads, compute_, rest);
-  const Matrix nope = f32(current_->heads, n_tokens_ * spec.n_heads, latent.nope_dim);
-  backend_.expert_matmul(from, weights.q_nope, heads, compute_, nope);
-  backend_.expert_matmul(nope, weights.k_absorb, heads, compute_, rest);
+  backend_.expert_matmul(from, weights.q_rope, heads, pass.compute, q_heads.column_range(0, latent.rope_dim));
+  if (!absorbed) return backend_.expert_matmul(from, weights.q_nope, heads, pass.compute, rest);
+  const Matrix nope = f32(heads_, in.rows * spec.n_heads, latent.nope_dim);
+  backend_.expert_matmul(from, weights.q_nope, heads, pass.compute, nope);
+  backend_.expert_matmul(nope, weights.k_absorb, heads, pass.compute, rest);
 }
 
-// The tokens' rows to the cache.
-void Decoder::latent_to_cache(size_t index, const Step& step, const Matrix& in, const Matrix& k) {
-  const AttentionSpec& spec = spec_.layers[index].attention;
-  const LatentSpec& latent = spec.latent;
-  const LatentWeights& weights = weights_.layers[index].latent;
-  const Matrix row = k.column_range(latent.rope_dim, latent.kv_rank);
-  backend_.matmul(in, weights.kv_a_rope, {}, compute_, k.column_range(0, latent.rope_dim));
-  backend_.matmul(in, weights.kv_a, {}, compute_, row);
-  backend_.norm(row, weights.kv_a_norm, row);
-  backend_.qkv_to_cache(step, {}, k, {}, {}, table_of(spec.rope), geometry_.layers[index]);
-}
-
-// What absorbed attention gives, a sum of cached rows for each head, as the heads' values.
-Matrix Decoder::latent_values(size_t index, const Matrix& attended) {
-  const AttentionSpec& spec = spec_.layers[index].attention;
-  const Matrix values = f32(current_->heads, n_tokens_, spec.n_heads * spec.latent.v_dim);
-  const Matrix rows = by_head(attended, spec.n_heads).column_range(spec.latent.rope_dim, spec.latent.kv_rank);
-  backend_.expert_matmul(rows, weights_.layers[index].latent.v_up,
-                         head_routing(current_->head_ids, n_tokens_, spec.n_heads), compute_,
-                         by_head(values, spec.n_heads));
+// Attention over the cached rows, which gives a sum of them for each head, and of that the heads' values.
+Matrix LatentAttention::attend_absorbed(const Layer& layer, const QkvBlock& block, const Pass& pass) {
+  const AttentionSpec& spec = layer.spec.attention;
+  const RopeTable table = pass.activations.rope(spec.rope);
+  if (pass.trace) {
+    trace_attention(backend_, pass.trace, layer.name,
+                    {block.q, table, pass.step.sequences, layer.cache, layer.attention});
+  }
+  backend_.attention(pass.step, block.q, table, layer.cache, layer.attention, block.attended);
+  const Matrix values = f32(heads_, block.q.rows, spec.n_heads * spec.latent.v_dim);
+  const Matrix rows =
+      by_head(block.attended, spec.n_heads).column_range(spec.latent.rope_dim, spec.latent.kv_rank);
+  backend_.expert_matmul(rows, layer.weights.latent.v_up, head_routing(head_ids_, block.q.rows, spec.n_heads),
+                         pass.compute, by_head(values, spec.n_heads));
   return values;
 }
 
@@ -102,15 +139,16 @@ Matrix Decoder::latent_values(size_t index, const Matrix& attended) {
 // position. Quantised weights stay absorbed: U_h and U_h^T are rounded in groups of their own, and a prompt
 // is to see the weights that decoding sees. The two forms round differently: one the sums that queries are
 // multiplied into, the other, to the cache's dtype, keys and values.
-bool Decoder::heads_are_cheaper(size_t index, const Step& step) const {
-  const AttentionSpec& spec = spec_.layers[index].attention;
+bool LatentAttention::heads_are_cheaper(const Layer& layer, const Pass& pass) const {
+  const AttentionSpec& spec = layer.spec.attention;
   const LatentSpec& latent = spec.latent;
-  if (n_tokens_ <= few_.rows || trace_ || latent.v_dim > latent.query_dim()) return false;
-  if (!weights_.layers[index].latent.k_up[0]) return false;
-  const KvGeometry one_head = geometry_of(spec, 1, geometry_.layers[index].k_dtype);
-  if (n_pages(step) * static_cast<int64_t>(one_head.page_bytes) > latent_workspace_) return false;
+  const int64_t n_tokens = pass.activations.n_tokens();
+  if (n_tokens <= kDecodeTokens || pass.trace || latent.v_dim > latent.query_dim()) return false;
+  if (!layer.weights.latent.k_up[0]) return false;
+  const KvGeometry one_head = geometry_of(spec, 1, layer.cache.k_dtype);
+  if (n_pages(pass.step) * static_cast<int64_t>(one_head.page_bytes) > workspace_) return false;
   double pairs = 0, positions = 0;
-  for (const StepSequence& sequence : step.sequences) {
+  for (const StepSequence& sequence : pass.step.sequences) {
     const auto first = static_cast<double>(sequence.first_position),
                n = static_cast<double>(sequence.n_tokens);
     pairs += n * (first + (n + 1) / 2);
@@ -118,19 +156,19 @@ bool Decoder::heads_are_cheaper(size_t index, const Step& step) const {
   }
   const auto saved = static_cast<double>(2 * spec.head_dim - latent.query_dim() - latent.v_dim);
   const auto made = static_cast<double>(latent.kv_rank * (latent.nope_dim + latent.v_dim));
-  return pairs * saved > (positions - static_cast<double>(n_tokens_)) * made;
+  return pairs * saved > (positions - static_cast<double>(n_tokens)) * made;
 }
 
 // Memory for the keys and values of as many heads as fit, and for what they are made of.
-void Decoder::make_room(size_t index, const Step& step) {
-  const AttentionSpec& spec = spec_.layers[index].attention;
-  const DType dtype = geometry_.layers[index].k_dtype;
-  const int64_t pages = n_pages(step);
+void LatentAttention::make_room(const Layer& layer, const Pass& pass) {
+  const AttentionSpec& spec = layer.spec.attention;
+  const DType dtype = layer.cache.k_dtype;
+  const int64_t pages = n_pages(pass.step);
   int64_t n_heads = spec.n_heads;  // halved and so on: always a divisor
   const auto bytes = [&] {
     return pages * static_cast<int64_t>(geometry_of(spec, n_heads, dtype).page_bytes);
   };
-  for (int64_t parts = 2; bytes() > latent_workspace_ && n_heads > 1; ++parts) {
+  for (int64_t parts = 2; bytes() > workspace_ && n_heads > 1; ++parts) {
     if (spec.n_heads % parts == 0) n_heads = spec.n_heads / parts;
   }
   made_.geometry = geometry_of(spec, n_heads, dtype);
@@ -144,11 +182,8 @@ void Decoder::make_room(size_t index, const Step& step) {
     const std::vector<std::byte> zeros(made_.v.bytes());
     backend_.copy_in(made_.v.data(), zeros.data(), zeros.size());
   }
-  if (make_larger(made_.head_ids, rows * n_heads * kFloat, backend_) || made_.n_heads != n_heads) {
-    std::vector<int32_t> ids(static_cast<size_t>(rows * n_heads));
-    for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i % static_cast<size_t>(n_heads));
-    backend_.copy_in(made_.head_ids.data(), ids.data(), ids.size() * sizeof(int32_t));
-  }
+  if (make_larger(made_.head_ids, rows * n_heads * kFloat, backend_) || made_.n_heads != n_heads)
+    write_head_ids(made_.head_ids, n_heads, backend_);
   made_.n_heads = n_heads;
   made_.n_rows = rows;
   made_.tables.clear();
@@ -156,7 +191,7 @@ void Decoder::make_room(size_t index, const Step& step) {
     made_.tables.push_back(static_cast<std::byte*>(made_.pages.data()) +
                            page * static_cast<int64_t>(made_.geometry.page_bytes));
   }
-  made_.sequences.assign(step.sequences.begin(), step.sequences.end());
+  made_.sequences.assign(pass.step.sequences.begin(), pass.step.sequences.end());
   void* const* table = made_.tables.data();
   for (StepSequence& sequence : made_.sequences) {
     sequence.pages = table;
@@ -166,50 +201,49 @@ void Decoder::make_room(size_t index, const Step& step) {
 
 // Keys (rotated values, U_h row) and values V_h row of heads [first_head, first_head + made_.n_heads), at
 // every position of the step's sequences. What is rotated has been rotated when it went to the cache.
-void Decoder::make_heads(size_t index, int64_t first_head, const Step& step) {
-  const LatentSpec& latent = spec_.layers[index].attention.latent;
-  const LatentWeights& weights = weights_.layers[index].latent;
-  const KvLayer& cache = geometry_.layers[index];
+void LatentAttention::make_heads(const Layer& layer, int64_t first_head, const Pass& pass) {
+  const LatentSpec& latent = layer.spec.attention.latent;
+  const LatentWeights& weights = layer.weights.latent;
+  const RopeTable not_rotated = pass.activations.rope(-1);
   const int64_t n_heads = made_.n_heads, cols = n_heads * latent.query_dim();
   const auto some = [&](const std::vector<Matrix>& heads) {
     return std::span(heads).subspan(static_cast<size_t>(first_head), static_cast<size_t>(n_heads));
   };
-  for (size_t s = 0; s < step.sequences.size(); ++s) {
-    const int64_t end = step.sequences[s].first_position + step.sequences[s].n_tokens;
+  for (size_t s = 0; s < pass.step.sequences.size(); ++s) {
+    const int64_t end = pass.step.sequences[s].first_position + pass.step.sequences[s].n_tokens;
     for (int64_t first = 0; first < end; first += made_.n_rows) {
       const int64_t count = std::min(made_.n_rows, end - first);
       const Matrix rows = f32(made_.rows, count, latent.kv_rank), k = f32(made_.k, count, cols),
                    v = f32(made_.v, count, cols);
       const Matrix k_heads = by_head(k, n_heads);
       const Routing routing = head_routing(made_.head_ids, count, n_heads);
-      const StepSequence cached{first, count, step.sequences[s].pages},
+      const StepSequence cached{first, count, pass.step.sequences[s].pages},
           made{first, count, made_.sequences[s].pages};
       const Step from{.sequences = {&cached, 1}}, to{.sequences = {&made, 1}};
-      backend_.keys_from_cache(from, cache, latent.rope_dim, rows);
-      backend_.keys_from_cache(from, cache, 0, k_heads.column_range(0, latent.rope_dim));
-      backend_.expert_matmul(rows, some(weights.k_up), routing, compute_,
+      backend_.keys_from_cache(from, layer.cache, latent.rope_dim, rows);
+      backend_.keys_from_cache(from, layer.cache, 0, k_heads.column_range(0, latent.rope_dim));
+      backend_.expert_matmul(rows, some(weights.k_up), routing, pass.compute,
                              k_heads.column_range(latent.rope_dim, latent.nope_dim));
-      backend_.expert_matmul(rows, some(weights.v_up), routing, compute_,
+      backend_.expert_matmul(rows, some(weights.v_up), routing, pass.compute,
                              by_head(v, n_heads).column_range(0, latent.v_dim));
-      backend_.qkv_to_cache(to, {}, k, v, {}, table_of(LayerRope::kNone), made_.geometry.layers[0]);
+      backend_.qkv_to_cache(to, {}, k, v, {}, not_rotated, made_.geometry.layers[0]);
     }
   }
 }
 
 // Attention of each head over keys and values of its own.
-Matrix Decoder::attend_by_head(size_t index, const Matrix& q, const AttentionParams& params,
-                               const Step& step) {
-  const AttentionSpec& spec = spec_.layers[index].attention;
+Matrix LatentAttention::attend_by_head(const Layer& layer, const Matrix& q, const Pass& pass) {
+  const AttentionSpec& spec = layer.spec.attention;
   const int64_t head_dim = spec.latent.query_dim(), v_dim = spec.latent.v_dim;
-  const Matrix values = f32(current_->heads, n_tokens_, spec.n_heads * v_dim);
-  make_room(index, step);
-  AttentionParams some = params;
+  const Matrix values = f32(heads_, q.rows, spec.n_heads * v_dim);
+  make_room(layer, pass);
+  AttentionParams some = layer.attention;
   some.n_heads = made_.n_heads;
   for (int64_t head = 0; head < spec.n_heads; head += made_.n_heads) {
-    make_heads(index, head, step);
+    make_heads(layer, head, pass);
     backend_.attention({.sequences = made_.sequences},
-                       q.column_range(head * head_dim, made_.n_heads * head_dim), table_of(spec.rope),
-                       made_.geometry.layers[0], some,
+                       q.column_range(head * head_dim, made_.n_heads * head_dim),
+                       pass.activations.rope(spec.rope), made_.geometry.layers[0], some,
                        values.column_range(head * v_dim, made_.n_heads * v_dim));
   }
   return values;

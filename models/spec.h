@@ -14,9 +14,6 @@ namespace lariat {
 // RMSNorm of q and k before RoPE: over each head (Qwen 3), or over all heads together (OLMo 2).
 enum class QkNorm : uint8_t { kNone, kPerHead, kAllHeads };
 
-// Which of the model's RoPE tables a layer's q and k are rotated with: ModelSpec::rope, ::local_rope or none.
-enum class LayerRope : uint8_t { kGlobal, kLocal, kNone };
-
 // Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434). A token's keys and values are products of one
 // normed row of kv_rank values, and of rope_dim values that all heads share and that alone are rotated; head
 // h has the key (rotated values, U_h row) and the value V_h row. Cached is only (rotated values, row): since
@@ -40,7 +37,7 @@ struct AttentionSpec {
   LatentSpec latent;
   bool qkv_bias = false, o_bias = false;
   QkNorm qk_norm = QkNorm::kNone;
-  LayerRope rope = LayerRope::kGlobal;
+  int rope = 0;                // of ModelSpec::ropes: what q and k are rotated with; -1: they are not
   float scale = 0.0F;          // of the scores
   float clip = 0.0F;           // of q, k and v (QkvEpilogue::clip)
   float softcap = 0.0F;        // of the scores (AttentionParams::softcap); 0: none
@@ -128,16 +125,18 @@ struct ModelSpec {
   float logits_softcap = 0.0F;      // c: logits become c tanh(logits / c); 0: as they are
   std::vector<LayerSpec> layers;    // at least one
   std::vector<float> alibi_slopes;  // one per head, for AttentionParams::slopes; empty: no ALiBi
-  RopeScaling rope;                 // of a model without RoPE: LayerRope::kNone in all layers, and unused
+  // The RoPEs that layers choose from (AttentionSpec::rope); a model without RoPE has one that none chooses.
+  // The first may be stretched, and depend on the length: how far belongs to a session
+  // (SessionOptions::rope). A second one is that of layers with a window (Gemma 3, OLMo 3).
+  std::vector<RopeScaling> ropes{RopeScaling()};
   // DeepSeek's YaRN: scores are multiplied with the square of its temperature for mscale_all_dim.
   bool scores_take_mscale = false;
   // M-RoPE: which of a token's three positions (time, height, width) turns each pair; empty: not such a
   // model.
   std::vector<uint8_t> mrope_axes;
-  std::optional<RopeScaling> local_rope;  // of LayerRope::kLocal; no scaling of it depends on the length
-  double query_log_beta = 0.0;            // SequenceRope::log_beta; 0: none
-  int64_t query_log_ctx = 1;              // SequenceRope::log_ctx
-  DType dtype = DType::kF32;              // torch_dtype / dtype: what the checkpoint says that it holds
+  double query_log_beta = 0.0;  // SequenceRope::log_beta; 0: none
+  int64_t query_log_ctx = 1;    // SequenceRope::log_ctx
+  DType dtype = DType::kF32;    // torch_dtype / dtype: what the checkpoint says that it holds
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;  // of generation_config.json, else of config.json
   GenerationDefaults generation;       // likewise
@@ -147,6 +146,8 @@ struct ModelSpec {
   std::vector<std::string> warnings;
 
   bool has_rope() const { return alibi_slopes.empty(); }
+  const RopeScaling& rope() const { return ropes.front(); }
+  RopeScaling& rope() { return ropes.front(); }
 };
 
 }  // namespace lariat

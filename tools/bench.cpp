@@ -47,7 +47,7 @@ struct BenchResult {
 Runtime open(const BenchCommand& command) {
   if (!command.random_weights) return open_runtime(command.common);
   const ModelSpec config = load_config(command.config);
-  const RopeScaling rope = resolve_rope(config.rope, command.common.rope);
+  const RopeScaling rope = resolve_rope(config.rope(), command.common.rope);
   Runtime runtime;
   runtime.backend = open_backend(command.common);
   runtime.model = random_model(config, *runtime.backend, storage_dtype(command.common).value_or(config.dtype),

@@ -271,8 +271,8 @@ Runtime open_runtime(const CommonOptions& options) {
   Runtime runtime;
   refuse_other_formats(options.model);
   const ModelSpec config = load_config(options.model);
-  const RopeScaling rope = resolve_rope(config.rope, options.rope);
-  if (!config.has_rope() && rope != config.rope)
+  const RopeScaling rope = resolve_rope(config.rope(), options.rope);
+  if (!config.has_rope() && rope != config.rope())
     throw UsageError("--rope options: a " + config.family + " has no RoPE; its positions are ALiBi");
   runtime.backend = open_backend(options);
   const std::optional<DType> dtype = storage_dtype(options);

@@ -28,7 +28,7 @@ bool is_static_scaling(RopeType type) {
 // The scaling of config.json, where its theta and original length are as the options say.
 RopeScaling own_scaling(const Model& model, RopeOptions options) {
   options.factor.reset();  // it is for the scalings that the sweep names
-  return resolve_rope(model.spec.rope, options);
+  return resolve_rope(model.spec.rope(), options);
 }
 
 template <class T>

@@ -13,7 +13,7 @@ void read_latent(const JsonFields& config, int64_t v_dim, ModelSpec& spec) {
   const auto size = [&](const char* key, int64_t least) { return config.need_integer(key, least, 1 << 16); };
   latent.q_rank = config.has("q_lora_rank") ? size("q_lora_rank", 1) : 0;
   latent.kv_rank = size("kv_lora_rank", 1);
-  latent.rope_dim = spec.rope.head_dim;
+  latent.rope_dim = spec.rope().head_dim;
   latent.nope_dim = size("qk_nope_head_dim", 1);
   latent.v_dim = config.integer("v_head_dim", 1, 1 << 16).value_or(v_dim);
   if (latent.rope_dim + latent.kv_rank > kMaxHeadDim) {
@@ -44,7 +44,7 @@ ModelSpec read_with_latent(const JsonFields& config, Defaults defaults, int64_t 
   if (defaults.head_dim == 0) defaults.head_dim = 64;
   ModelSpec spec = read_decoder(config, defaults);
   spec.scores_take_mscale = true;
-  if (spec.rope.type == RopeType::kDynamicYarn && spec.rope.mscale_all_dim != 0.0)
+  if (spec.rope().type == RopeType::kDynamicYarn && spec.rope().mscale_all_dim != 0.0)
     rope_object(config).fail("mscale_all_dim", "with dynamic-yarn it is not supported; remove the key");
   if (v_dim == 0 && !config.has("v_head_dim") &&
       spec.hidden_size % spec.layers.front().attention.n_heads != 0)

@@ -210,13 +210,13 @@ ModelSpec read_decoder(const JsonFields& config, const Defaults& d) {
   context.warnings = &spec.warnings;
   if (!d.has_rope) {
     static const nlohmann::json kNothing = nlohmann::json::object();
-    spec.rope = read_rope(JsonFields(kNothing, config.file()), context);
+    spec.rope() = read_rope(JsonFields(kNothing, config.file()), context);
   } else if (d.local_rope_theta) {
     LayeredRope ropes = read_layered_rope(config, context, *d.local_rope_theta);
-    spec.rope = std::move(ropes.global);
-    spec.local_rope = std::move(ropes.local);
+    spec.rope() = std::move(ropes.global);
+    spec.ropes.push_back(std::move(ropes.local));
   } else {
-    spec.rope = read_rope(config, context);
+    spec.rope() = read_rope(config, context);
   }
   return spec;
 }
@@ -229,7 +229,7 @@ void use_alibi(double bias_max, ModelSpec& spec) {
     const double i = head < n ? head + 1 : head - n + 0.5;
     spec.alibi_slopes.push_back(static_cast<float>(std::exp2(-bias_max * i / n)));
   }
-  for (LayerSpec& layer : spec.layers) layer.attention.rope = LayerRope::kNone;
+  for (LayerSpec& layer : spec.layers) layer.attention.rope = -1;
 }
 
 void check_experts(const JsonFields& config, const ModelSpec& spec) {
@@ -292,7 +292,7 @@ void read_mixed_windows(const JsonFields& config, int64_t window, int64_t every,
     AttentionSpec& attention = spec.layers[i].attention;
     const bool slides = sliding.empty() ? static_cast<int64_t>(i + 1) % every != 0 : sliding[i];
     attention.sliding_window = slides ? window : 0;
-    if (slides && spec.local_rope) attention.rope = LayerRope::kLocal;
+    if (slides && spec.ropes.size() > 1) attention.rope = 1;
   }
 }
 

@@ -207,7 +207,7 @@ bool matches(const nlohmann::json& value, std::string_view word, const JsonField
              const ModelSpec& spec) {
   const AttentionSpec& attention = spec.layers.front().attention;
   if (word == "hidden_size") return near(value, static_cast<double>(spec.hidden_size));
-  if (word == "head_dim") return near(value, static_cast<double>(spec.rope.head_dim));
+  if (word == "head_dim") return near(value, static_cast<double>(spec.rope().head_dim));
   if (word == "1/sqrt(head_dim)") return near(value, static_cast<double>(attention.scale));
   if (word == "*") return true;
   if (word == "own code") return has_word(kOwnCode, spec.family);
@@ -221,8 +221,8 @@ bool matches(const nlohmann::json& value, std::string_view word, const JsonField
   if (word == "activation")
     return value.is_string() &&
            find_activation(value.get<std::string>()) == spec.layers.front().feed_forward.activation;
-  if (word == "rope_theta") return near(value, spec.rope.theta);
-  if (word == "rotated part") return near(value, spec.rope.partial_rotary_factor);
+  if (word == "rope_theta") return near(value, spec.rope().theta);
+  if (word == "rotated part") return near(value, spec.rope().partial_rotary_factor);
   if (word == "windows") return value.is_boolean() && value.get<bool>() == (attention.sliding_window > 0);
   if (value.is_string()) return value.get<std::string>() == word;
   if (value.is_boolean()) return word == (value.get<bool>() ? "true" : "false");

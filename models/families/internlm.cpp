@@ -30,12 +30,12 @@ ModelSpec read_internlm(const JsonFields& config) {
   if (const auto rotary = config.object("rotary")) {
     type = rotary->string("type").value_or(type);
     if (type != "origin" && type != "dynamic") rotary->fail("type", "known: origin, dynamic");
-    spec.rope.theta = rotary->number("base", 1.0, 1e15).value_or(spec.rope.theta);
+    spec.rope().theta = rotary->number("base", 1.0, 1e15).value_or(spec.rope().theta);
     factor = rotary->number("scaling_factor", 1.0, 1e6).value_or(1.0);
   }
-  if (type == "dynamic" && spec.rope.type == RopeType::kDefault) {
-    spec.rope = rope_of_type(spec.rope, RopeType::kDynamic);
-    spec.rope.factor = factor;
+  if (type == "dynamic" && spec.rope().type == RopeType::kDefault) {
+    spec.rope() = rope_of_type(spec.rope(), RopeType::kDynamic);
+    spec.rope().factor = factor;
   }
   return spec;
 }

@@ -48,7 +48,7 @@ ModelSpec read_minimind(const JsonFields& config) {
   // Weights from before 2026-03-24 have no norms of q and k; nothing in the config says so.
   for (LayerSpec& layer : spec.layers) layer.attention.qk_norm = QkNorm::kPerHead;
   spec.qk_norm_if_stored = true;
-  spec.rope = meant_scaling(config, spec.rope);
+  spec.rope() = meant_scaling(config, spec.rope());
   check_sliding_layers(config, spec);
   return spec;
 }

@@ -46,7 +46,7 @@ void read_axes(const JsonFields& config, const std::vector<int64_t>& missing, bo
                ModelSpec& spec) {
   const JsonFields object = rope_object(config);
   const auto sections = object.integers("mrope_section", 0, kMaxHeadDim).value_or(missing);
-  const int64_t pairs = spec.rope.rotary_dim / 2;
+  const int64_t pairs = spec.rope().rotary_dim / 2;
   if (sections.size() != 3) object.fail("mrope_section", "expected three numbers of pairs");
   if (sections[0] + sections[1] + sections[2] != pairs) return;  // of a model for text alone
   for (int64_t pair = 0; pair < pairs; ++pair) {

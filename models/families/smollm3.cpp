@@ -28,7 +28,7 @@ ModelSpec read_smollm3(const JsonFields& config) {
   for (int64_t i = 0; i < n_layers; ++i) {
     const auto layer = static_cast<size_t>(i);
     const bool rope = with_rope ? with_rope->at(layer) == 1 : (i + 1) % every != 0;
-    if (!rope) spec.layers[layer].attention.rope = LayerRope::kNone;
+    if (!rope) spec.layers[layer].attention.rope = -1;
   }
 
   const int64_t given = read_window(config, 0);
@@ -36,7 +36,7 @@ ModelSpec read_smollm3(const JsonFields& config) {
   const std::vector<bool> sliding = read_sliding_layers(config, spec.layers.size());
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     AttentionSpec& attention = spec.layers[i].attention;
-    const bool slides = sliding.empty() ? attention.rope == LayerRope::kNone : sliding[i];
+    const bool slides = sliding.empty() ? attention.rope < 0 : sliding[i];
     attention.sliding_window = slides ? window : 0;
   }
   return spec;

@@ -135,7 +135,7 @@ TEST_F(CudaEngine, QuantizedLikeTheReference) {
 }
 
 RopeScaling dynamic_scaling(const ModelSpec& spec, double factor, int64_t original_ctx) {
-  RopeScaling rope = spec.rope;
+  RopeScaling rope = spec.rope();
   rope.type = RopeType::kDynamic;
   rope.factor = factor;
   rope.original_ctx = original_ctx;

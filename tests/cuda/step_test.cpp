@@ -30,7 +30,7 @@ struct TestRun {
       : backend(b), model(open_f32(checkpoint_dir(name), b)) {
     SessionOptions options;
     options.k_dtype = options.v_dtype = kv_dtype;
-    if (change_rope) change_rope(options.rope.emplace(model.spec.rope));
+    if (change_rope) change_rope(options.rope.emplace(model.spec.rope()));
     session = std::make_unique<Session>(model, backend, options);
   }
   int32_t token(int64_t i) const { return static_cast<int32_t>((i * 37 + 11) % model.spec.vocab_size); }

@@ -12,7 +12,7 @@ SessionOptions dynamic_session(const Model& model) {
   RopeOptions rope;
   rope.scaling = "dynamic-yarn";
   SessionOptions options = f32_session();
-  options.rope = resolve_rope(model.spec.rope, rope);
+  options.rope = resolve_rope(model.spec.rope(), rope);
   return options;
 }
 

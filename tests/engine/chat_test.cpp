@@ -313,7 +313,7 @@ TEST_F(ChatTest, ADynamicScaleFollowsTheConversation) {
   RopeOptions rope;
   rope.scaling = "dynamic-yarn";
   rope.original_ctx = 64;
-  session_options_.rope = resolve_rope(model_.spec.rope, rope);
+  session_options_.rope = resolve_rope(model_.spec.rope(), rope);
   Session session(model_, backend_, session_options_);
   Conversation conversation(session, tokenizer_, rendering);
   for (int i = 0; i < 6; ++i) say(conversation, kTurns[static_cast<size_t>(i) % 3]);

@@ -77,7 +77,7 @@ class DivergenceOf : public testing::TestWithParam<DivergenceCase> {
     rope.scaling = GetParam().scaling;
     if (*rope.scaling != "none") rope.factor = 2.0;
     rope.original_ctx = 16;
-    options_.rope = resolve_rope(spec_.rope, rope);
+    options_.rope = resolve_rope(spec_.rope(), rope);
     options_.prefill_chunk = reference_options_.prefill_chunk = GetParam().prefill_chunk;
     windows_.ctx = {40};
     windows_.stride = 25;

@@ -34,7 +34,7 @@ inline SessionOptions f32_session() {
 
 inline Model open_f32(const std::filesystem::path& dir, Backend& backend, const RopeOptions& rope = {}) {
   ModelSpec spec = load_config(dir);
-  spec.rope = resolve_rope(spec.rope, rope);
+  spec.rope() = resolve_rope(spec.rope(), rope);
   return load_model(dir, spec, backend, DType::kF32);
 }
 

@@ -169,7 +169,7 @@ TEST(Alibi, HasNoRopeToStretch) {
   CpuBackend backend(1);
   const Model model = open_f32(checkpoint_dir("bloom"), backend);
   SessionOptions options = f32_session();
-  options.rope = model.spec.rope;
+  options.rope = model.spec.rope();
   options.rope->type = RopeType::kDynamicYarn;
   EXPECT_THROW(Session(model, backend, options), Error);
 }

@@ -38,7 +38,7 @@ class GrowingTest : public testing::Test {
     rope.scaling = scaling;
     if (scaling == "yarn" || scaling == "dynamic") rope.factor = 2.0;
     SessionOptions options = f32_session();
-    options.rope = resolve_rope(model_.spec.rope, rope);
+    options.rope = resolve_rope(model_.spec.rope(), rope);
     options.rope_steps = steps;
     options.stale_cache = stale;
     return options;
@@ -97,7 +97,7 @@ TEST_F(GrowingTest, AScaleThatMovesAtEveryTokenIsThatOfTheStepsEnd) {
 TEST_F(GrowingTest, FloatsEqualTheFloat64FormulasWithKeysRotatedAgainAndLeft) {
   const auto golden = read_json(golden_dir() / "growing.json");
   tokens_ = golden["tokens"].get<std::vector<int32_t>>();
-  ASSERT_EQ(golden["original_ctx"], model_.spec.rope.original_ctx);
+  ASSERT_EQ(golden["original_ctx"], model_.spec.rope().original_ctx);
   std::vector<double> means;
   for (const auto& item : golden["cases"]) {
     const bool stale = item["stale"].get<bool>();

@@ -24,7 +24,7 @@ ModelSpec tiny_config(int64_t window) {
   attention.n_heads = attention.n_kv_heads = 1;
   attention.scale = static_cast<float>(1.0 / std::sqrt(8.0));
   attention.sliding_window = window;
-  config.rope.head_dim = config.rope.rotary_dim = 8;
+  config.rope().head_dim = config.rope().rotary_dim = 8;
   return config;
 }
 

@@ -119,7 +119,7 @@ class PerplexityTest : public testing::TestWithParam<Case> {
     if (options.scaling != "none") options.factor = 2.0;
     options.original_ctx = 32;
     session_options_ = f32_session();
-    session_options_.rope = resolve_rope(model_.spec.rope, options);
+    session_options_.rope = resolve_rope(model_.spec.rope(), options);
     text_ = random_tokens(GetParam().text, model_.spec.vocab_size);
     if (GetParam().bos) bos_ = 1;
     session_options_.rope_steps = 0;

@@ -164,7 +164,7 @@ TEST(LongRopeCache, SwitchesItsListWhenTheSequenceOutgrowsTheOriginalLength) {
   CpuBackend backend(1);
   UnrotatedBackend unrotated(backend);
   const Model model = model_with("none", backend);
-  RopeScaling rope = model.spec.rope;
+  RopeScaling rope = model.spec.rope();
   rope.type = RopeType::kLongRope;
   rope.factor = 4;
   for (int64_t i = 0; i < rope.rotary_dim / 2; ++i) {

@@ -254,7 +254,7 @@ TEST_F(ContextFile, LongerThanTheContextOrRotatedOtherwiseIsRefused) {
   shorter.max_ctx = 300;
   EXPECT_EQ(refusal(shorter, model_, model_dir_, file_), "");
   SessionOptions interleaved = options_;
-  interleaved.rope = model_.spec.rope;
+  interleaved.rope = model_.spec.rope();
   interleaved.rope->interleaved = true;
   EXPECT_NE(
       refusal(interleaved, model_, model_dir_, file_)

@@ -51,7 +51,7 @@ inline SessionOptions scaled_session(const Model& model, const std::string& scal
   if (factor > 0) options.factor = factor;
   if (!scaling.empty() && scaling != "none") options.original_ctx = 64;
   SessionOptions session = f32_session();
-  session.rope = resolve_rope(model.spec.rope, options);
+  session.rope = resolve_rope(model.spec.rope(), options);
   return session;
 }
 

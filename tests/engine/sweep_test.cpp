@@ -23,7 +23,7 @@ class SweepTest : public testing::Test {
   SweepTest() : backend_(1), tokenizer_(Tokenizer::load(golden_dir() / "tokenizers" / "llama-mini")) {
     ModelSpec config = load_config(checkpoint_dir("llama_gqa"));
     config.vocab_size = tokenizer_.vocab_size();
-    config.rope.original_ctx = config.rope.max_position_embeddings = 512;
+    config.rope().original_ctx = config.rope().max_position_embeddings = 512;
     model_ = random_model(config, backend_, DType::kF32, 5);
     dir_ = std::filesystem::path(testing::TempDir()) /
            ("lariat-sweep-" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
@@ -90,7 +90,7 @@ TEST_F(SweepTest, MeasuresEveryCellOnce) {
   EXPECT_EQ(table.passkey_at("yarn", 640)->trials, 4);
   EXPECT_GT(table.speed_at("none", 512)->prefill_tok_s, 0);
   EXPECT_EQ(tabulate(read_sweep_log(dir_ / "a.jsonl")).perplexity.size(), 8U);
-  EXPECT_EQ(model_.spec.rope.type, RopeType::kDefault);
+  EXPECT_EQ(model_.spec.rope().type, RopeType::kDefault);
 }
 
 nlohmann::ordered_json growing_record(const SweepRecords& log, const std::string& column) {

@@ -13,8 +13,8 @@ class LayerTrace : public testing::TestWithParam<const char*> {};
 // transformers multiplies rotated keys by the attention factor, which lariat gives to q.
 void without_attention_factor(const ModelSpec& spec, const std::string& name, std::vector<float>& keys) {
   const auto layer = static_cast<size_t>(std::stoi(name.substr(std::string("layers.").size())));
-  if (spec.layers[layer].attention.rope != LayerRope::kGlobal) return;
-  const double factor = rope_frequencies(spec.rope, 24).attention_factor;
+  if (spec.layers[layer].attention.rope != 0) return;
+  const double factor = rope_frequencies(spec.rope(), 24).attention_factor;
   for (float& value : keys) value = static_cast<float>(value / factor);
 }
 

@@ -28,12 +28,12 @@ FUZZ_TARGET(config) {
     fuzz::require(!config.layers.empty(), "a window for each layer");
     for (const int32_t id : config.eos_token_ids)
       fuzz::require(id >= 0 && id < config.vocab_size, "an eos_token_id outside the vocabulary");
-    for (const int64_t length : {int64_t{1}, config.rope.original_ctx, config.rope.original_ctx + 1,
+    for (const int64_t length : {int64_t{1}, config.rope().original_ctx, config.rope().original_ctx + 1,
                                  config.max_position_embeddings, 4 * config.max_position_embeddings}) {
-      check_rope(config.rope, static_cast<double>(length));
-      const double step = rope_step_length(config.rope, length, 8);
+      check_rope(config.rope(), static_cast<double>(length));
+      const double step = rope_step_length(config.rope(), length, 8);
       fuzz::require(step >= static_cast<double>(length), "a scale step below the length");
-      check_rope(config.rope, step);
+      check_rope(config.rope(), step);
     }
     if (config.layers.size() <= 100) planned_weights(config, config.dtype);  // sizes are multiplied here
   });

@@ -90,10 +90,10 @@ TEST_F(Config, MissingKeysHaveTransformersDefaults) {
   EXPECT_EQ(llama.bos_token_id, 1);
   EXPECT_EQ(llama.eos_token_ids, std::vector<int32_t>{2});
   EXPECT_EQ(windows_of(llama), std::vector<int64_t>(32, 0));
-  EXPECT_EQ(llama.rope.type, RopeType::kDefault);
-  EXPECT_EQ(llama.rope.theta, 1e4);
-  EXPECT_EQ(llama.rope.rotary_dim, 128);
-  EXPECT_EQ(llama.rope.original_ctx, 2048);
+  EXPECT_EQ(llama.rope().type, RopeType::kDefault);
+  EXPECT_EQ(llama.rope().theta, 1e4);
+  EXPECT_EQ(llama.rope().rotary_dim, 128);
+  EXPECT_EQ(llama.rope().original_ctx, 2048);
 
   const ModelSpec mistral = load(kMistral);
   EXPECT_EQ(mistral.layers[0].feed_forward.intermediate_size, 14336);
@@ -126,7 +126,7 @@ TEST_F(Config, MissingKeysHaveTransformersDefaults) {
   EXPECT_EQ(minimind.max_position_embeddings, 32768);
   EXPECT_TRUE(minimind.tie_word_embeddings);
   EXPECT_EQ(minimind.layers[0].attention.qk_norm, QkNorm::kPerHead);
-  EXPECT_EQ(minimind.rope.theta, 1e6);
+  EXPECT_EQ(minimind.rope().theta, 1e6);
 }
 
 TEST_F(Config, ArchitectureMayComeFromModelType) {
@@ -350,8 +350,8 @@ TEST_F(Config, AnyMutationLoadsOrIsAnError) {
     write("config.json", mutated);
     try {
       const ModelSpec config = load_config(dir_);
-      EXPECT_EQ(rope_frequencies(config.rope, 5000).inv_freq.size(),
-                static_cast<size_t>(config.rope.rotary_dim / 2));
+      EXPECT_EQ(rope_frequencies(config.rope(), 5000).inv_freq.size(),
+                static_cast<size_t>(config.rope().rotary_dim / 2));
       ++loaded;
     } catch (const Error& e) {
       EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos);
@@ -363,9 +363,9 @@ TEST_F(Config, AnyMutationLoadsOrIsAnError) {
 }
 
 TEST_F(Config, MiniMindTakesItsScalingFromTheFlag) {
-  EXPECT_EQ(load(kMiniMind).rope.type, RopeType::kDefault);
+  EXPECT_EQ(load(kMiniMind).rope().type, RopeType::kDefault);
   const json on = {{"inference_rope_scaling", true}};
-  const RopeScaling rope = load(kMiniMind, on).rope;
+  const RopeScaling rope = load(kMiniMind, on).rope();
   EXPECT_EQ(rope.type, RopeType::kYarn);
   EXPECT_EQ(rope.factor, 16.0);
   EXPECT_EQ(rope.original_ctx, 2048);
@@ -375,15 +375,16 @@ TEST_F(Config, MiniMindTakesItsScalingFromTheFlag) {
   both["rope_scaling"] = {
       {"beta_fast", 32},         {"beta_slow", 1}, {"factor", 16}, {"original_max_position_embeddings", 2048},
       {"attention_factor", 1.0}, {"type", "yarn"}};
-  EXPECT_EQ(load(kMiniMind, both).rope, rope);
+  EXPECT_EQ(load(kMiniMind, both).rope(), rope);
   both["rope_scaling"]["factor"] = 32;
   expect_error(kMiniMind, both, "inference_rope_scaling");
   both["rope_scaling"]["factor"] = 16;
   both["inference_rope_scaling"] = false;
   expect_error(kMiniMind, both, "inference_rope_scaling");
   // Its table is never longer than 2048 then (precompute_freqs_cis).
-  EXPECT_EQ(load(kMiniMind, {{"inference_rope_scaling", true}, {"max_position_embeddings", 2048}}).rope.type,
-            RopeType::kDefault);
+  EXPECT_EQ(
+      load(kMiniMind, {{"inference_rope_scaling", true}, {"max_position_embeddings", 2048}}).rope().type,
+      RopeType::kDefault);
 }
 
 TEST_F(Config, TheRepositorysConfigsLoad) {

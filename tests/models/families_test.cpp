@@ -46,8 +46,8 @@ std::vector<int64_t> windows(const ModelSpec& spec) {
 
 TEST(Families, Phi3) {
   const ModelSpec spec = read("phi3");
-  EXPECT_EQ(spec.rope.type, RopeType::kLongRope);
-  EXPECT_EQ(spec.rope.original_ctx, 96);
+  EXPECT_EQ(spec.rope().type, RopeType::kLongRope);
+  EXPECT_EQ(spec.rope().original_ctx, 96);
   EXPECT_TRUE(spec.warnings.empty());
   EXPECT_EQ(spec.names.q, spec.names.v);
   EXPECT_EQ(spec.names.gate, spec.names.up);
@@ -55,10 +55,11 @@ TEST(Families, Phi3) {
   json inside = config_of("phi3")["rope_scaling"];
   inside["original_max_position_embeddings"] = 96;
   EXPECT_EQ(read("phi3", {{"original_max_position_embeddings", nullptr}, {"rope_scaling", inside}})
-                .rope.original_ctx,
+                .rope()
+                .original_ctx,
             4096);
   EXPECT_EQ(read("phi3_window").layers[1].attention.sliding_window, 16);
-  EXPECT_EQ(read("phi4_mini").rope.rotary_dim, 3 * read("phi4_mini").rope.head_dim / 4);
+  EXPECT_EQ(read("phi4_mini").rope().rotary_dim, 3 * read("phi4_mini").rope().head_dim / 4);
   EXPECT_TRUE(read("phi4_mini").warnings.empty());
   expect_refused("phi3", {{"rope_scaling", {{"long_factor", {1.0}}}}}, "long_factor");
 }
@@ -87,14 +88,14 @@ TEST(Families, Gemma) {
 TEST(Families, Gemma3HasTwoRopes) {
   const ModelSpec spec = read("gemma3");
   EXPECT_EQ(windows(spec), (std::vector<int64_t>{16, 16, 0, 16, 16, 0}));
-  EXPECT_EQ(spec.layers[0].attention.rope, LayerRope::kLocal);
-  EXPECT_EQ(spec.layers[2].attention.rope, LayerRope::kGlobal);
-  EXPECT_EQ(spec.rope.type, RopeType::kLinear);
-  EXPECT_EQ(spec.rope.factor, 8.0);
-  EXPECT_EQ(spec.rope.theta, 1e6);
-  ASSERT_TRUE(spec.local_rope);
-  EXPECT_EQ(spec.local_rope->type, RopeType::kDefault);
-  EXPECT_EQ(spec.local_rope->theta, 1e4);
+  EXPECT_EQ(spec.layers[0].attention.rope, 1);
+  EXPECT_EQ(spec.layers[2].attention.rope, 0);
+  EXPECT_EQ(spec.rope().type, RopeType::kLinear);
+  EXPECT_EQ(spec.rope().factor, 8.0);
+  EXPECT_EQ(spec.rope().theta, 1e6);
+  ASSERT_EQ(spec.ropes.size(), 2U);
+  EXPECT_EQ(spec.ropes[1].type, RopeType::kDefault);
+  EXPECT_EQ(spec.ropes[1].theta, 1e4);
   EXPECT_EQ(spec.layers[0].attention.qk_norm, QkNorm::kPerHead);
   // layer_types beats the pattern.
   EXPECT_EQ(windows(read("gemma3_new")), (std::vector<int64_t>{16, 16, 0}));
@@ -109,7 +110,7 @@ TEST(Families, Gemma3HasTwoRopes) {
 TEST(Families, SmolLM3LeavesRopeOut) {
   const auto ropes = [](const ModelSpec& spec) {
     std::vector<bool> with;
-    for (const LayerSpec& layer : spec.layers) with.push_back(layer.attention.rope != LayerRope::kNone);
+    for (const LayerSpec& layer : spec.layers) with.push_back(layer.attention.rope >= 0);
     return with;
   };
   EXPECT_EQ(ropes(read("smollm3")), (std::vector<bool>{true, true, true, false}));
@@ -137,26 +138,26 @@ TEST(Families, OlmoNormsStandBehind) {
     EXPECT_EQ(spec->layers[0].attention.qk_norm, QkNorm::kAllHeads);
   }
   EXPECT_EQ(windows(third), (std::vector<int64_t>{16, 16, 16, 0}));
-  EXPECT_EQ(third.rope.type, RopeType::kYarn);
-  EXPECT_EQ(third.rope.attention_factor, 1.2);
-  EXPECT_EQ(third.local_rope->type, RopeType::kDefault);
+  EXPECT_EQ(third.rope().type, RopeType::kYarn);
+  EXPECT_EQ(third.rope().attention_factor, 1.2);
+  EXPECT_EQ(third.ropes[1].type, RopeType::kDefault);
   // transformers gives the layers with a window the default base, whatever the other is.
   const ModelSpec other = read("olmo3", {{"rope_theta", 1e4}});
-  EXPECT_EQ(other.rope.theta, 1e4);
-  EXPECT_EQ(other.local_rope->theta, 5e5);
+  EXPECT_EQ(other.rope().theta, 1e4);
+  EXPECT_EQ(other.ropes[1].theta, 5e5);
   expect_refused("olmo2", {{"attention_bias", true}}, "attention_bias");
 }
 
 TEST(Families, InternLM) {
-  EXPECT_EQ(read("internlm2").rope.type, RopeType::kDynamic);
+  EXPECT_EQ(read("internlm2").rope().type, RopeType::kDynamic);
   EXPECT_TRUE(read("internlm2").names.qkv_by_kv_head);
   expect_refused("internlm2", {{"bias", true}}, "bias of fused projections");
   expect_refused("internlm2", {{"bias", nullptr}}, "\"bias\"");
   const ModelSpec first = read("internlm");
   EXPECT_TRUE(first.layers[0].attention.qkv_bias && first.layers[0].attention.o_bias);
-  EXPECT_EQ(first.rope.type, RopeType::kDynamic);
-  EXPECT_EQ(first.rope.factor, 1.0);
-  EXPECT_EQ(read("internlm", {{"rotary", {{"type", "origin"}, {"base", 5e4}}}}).rope.theta, 5e4);
+  EXPECT_EQ(first.rope().type, RopeType::kDynamic);
+  EXPECT_EQ(first.rope().factor, 1.0);
+  EXPECT_EQ(read("internlm", {{"rotary", {{"type", "origin"}, {"base", 5e4}}}}).rope().theta, 5e4);
   expect_refused("internlm", {{"rotary", {{"type", "x"}}}}, "rotary.type");
 }
 
@@ -178,9 +179,9 @@ TEST(Families, ConfigsInConfigs) {
   EXPECT_EQ(ministral.family, "Ministral3ForCausalLM");
   EXPECT_EQ(ministral.query_log_beta, 0.1);
   EXPECT_EQ(ministral.query_log_ctx, 16);
-  EXPECT_EQ(ministral.rope.type, RopeType::kYarn);
+  EXPECT_EQ(ministral.rope().type, RopeType::kYarn);
   EXPECT_EQ(read("llava").family, "LlamaForCausalLM");
-  EXPECT_EQ(read("qwen2_vl").rope.type, RopeType::kDefault);
+  EXPECT_EQ(read("qwen2_vl").rope().type, RopeType::kDefault);
   EXPECT_TRUE(read("qwen25_vl").layers[0].attention.qkv_bias);
   expect_refused("qwen2_vl", {{"rope_scaling", {{"mrope_section", {1, 1}}}}}, "the sections have 2 pairs");
   expect_refused("llava", {{"model_type", "mystery"}}, "text_config.");
@@ -197,10 +198,10 @@ TEST(Families, GptNeoX) {
   EXPECT_TRUE(spec.layer_norm && spec.norm_bias && spec.layers[0].parallel);
   EXPECT_FALSE(spec.layers[0].feed_forward.gated);
   EXPECT_EQ(spec.layers[0].feed_forward.activation, Activation::kGelu);
-  EXPECT_EQ(4 * spec.rope.rotary_dim, spec.rope.head_dim);
-  EXPECT_EQ(read("gpt_neox", {{"rotary_emb_base", 5e4}}).rope.theta, 5e4);
+  EXPECT_EQ(4 * spec.rope().rotary_dim, spec.rope().head_dim);
+  EXPECT_EQ(read("gpt_neox", {{"rotary_emb_base", 5e4}}).rope().theta, 5e4);
   EXPECT_FALSE(read("gpt_neox_serial").layers[0].parallel);
-  EXPECT_EQ(read("gpt_neox_serial").rope.type, RopeType::kYarn);
+  EXPECT_EQ(read("gpt_neox_serial").rope().type, RopeType::kYarn);
   EXPECT_FALSE(read("gpt_neox", {{"attention_bias", false}}).layers[0].attention.qkv_bias);
 }
 
@@ -246,7 +247,7 @@ TEST(Families, Experts) {
 TEST(Families, LatentAttention) {
   const ModelSpec v2 = read("deepseek_v2");
   const AttentionSpec& attention = v2.layers[0].attention;
-  EXPECT_TRUE(attention.latent && v2.rope.interleaved && v2.scores_take_mscale);
+  EXPECT_TRUE(attention.latent && v2.rope().interleaved && v2.scores_take_mscale);
   EXPECT_EQ(attention.head_dim, attention.latent.kv_rank + attention.latent.rope_dim);
   EXPECT_EQ(attention.n_kv_heads, 1);
   EXPECT_EQ(attention.latent.q_rank, 0);
@@ -257,8 +258,8 @@ TEST(Families, LatentAttention) {
   EXPECT_EQ(full.scale, 16.0F);
   const ModelSpec v3 = read("deepseek_v3");
   EXPECT_TRUE(v3.layers.back().feed_forward.experts.router.sigmoid);
-  EXPECT_FALSE(read("deepseek_v3", {{"rope_interleave", false}}).rope.interleaved);
-  EXPECT_FALSE(read("minicpm3").rope.interleaved);
+  EXPECT_FALSE(read("deepseek_v3", {{"rope_interleave", false}}).rope().interleaved);
+  EXPECT_FALSE(read("minicpm3").rope().interleaved);
   json without = config_of("minicpm3");
   without["scale_depth"] = without["dim_model_base"] = nullptr;
   const ModelSpec plain = parse_config(without.dump(), "config.json");

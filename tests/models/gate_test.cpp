@@ -38,11 +38,11 @@ std::string fingerprint(const Model& model) {
                         a.sliding_window, f.intermediate_size, static_cast<int>(f.activation), f.bias);
   }
   for (const double length : {1.0, 100.0, 5000.0}) {
-    const RopeFrequencies f = rope_frequencies(s.rope, length);
+    const RopeFrequencies f = rope_frequencies(s.rope(), length);
     text += fmt::format(" | {}", f.attention_factor);
     for (const double frequency : f.inv_freq) text += fmt::format(" {}", frequency);
   }
-  text += s.rope.interleaved ? " | interleaved" : "";
+  text += s.rope().interleaved ? " | interleaved" : "";
   for (const Matrix* m : {&model.weights.embed, &model.weights.head}) {
     const std::string_view bytes(static_cast<const char*>(m->data), stored_bytes(*m));
     text += fmt::format(" | {}", std::hash<std::string_view>()(bytes));

@@ -36,16 +36,13 @@ std::string computed(const ModelSpec& s) {
     const AttentionSpec& a = layer.attention;
     const FeedForwardSpec& f = layer.feed_forward;
     text += fmt::format(" | {} {} {} {} {} {} {} {} {}", a.n_heads, a.n_kv_heads, a.head_dim, a.qkv_bias,
-                        a.o_bias, static_cast<int>(a.qk_norm), static_cast<int>(a.rope), a.scale,
-                        a.sliding_window);
+                        a.o_bias, static_cast<int>(a.qk_norm), a.rope, a.scale, a.sliding_window);
     text += fmt::format(" {} {} {} {} {}", a.latent.rope_dim, a.latent.v_dim, f.intermediate_size,
                         static_cast<int>(f.activation), f.bias);
     text += fmt::format(" {} {} {}", f.experts.n, f.experts.intermediate_size, layer.residual_multiplier);
   }
-  for (const RopeScaling* rope : {&s.rope, s.local_rope ? &*s.local_rope : nullptr}) {
-    if (rope == nullptr) continue;
-    for (const double frequency : rope_frequencies(*rope, 1.0).inv_freq)
-      text += fmt::format(" {}", frequency);
+  for (const RopeScaling& rope : s.ropes) {
+    for (const double frequency : rope_frequencies(rope, 1.0).inv_freq) text += fmt::format(" {}", frequency);
   }
   for (const float slope : s.alibi_slopes) text += fmt::format(" {}", slope);
   return text;

@@ -131,7 +131,7 @@ TEST_F(SimtTraffic, OfAnEighthOfLlama8B) {
       layer.attention.head_dim /= 8;
       layer.feed_forward.intermediate_size /= 8;
     }
-    spec.rope.head_dim = spec.rope.rotary_dim = spec.layers[0].attention.head_dim;
+    spec.rope().head_dim = spec.rope().rotary_dim = spec.layers[0].attention.head_dim;
     const Model model = random_model(spec, backend, DType::kBF16, 1);
     SessionOptions options;
     options.v_dtype = DType::kBF16;

@@ -67,8 +67,8 @@ int64_t one_round(Session& session, Sequence& kept) {
 int run(const std::string& model_dir, double seconds) {
   CpuBackend backend(1);
   ModelSpec config = load_config(model_dir);
-  config.rope.type = RopeType::kDynamic;
-  config.rope.factor = 2;
+  config.rope().type = RopeType::kDynamic;
+  config.rope().factor = 2;
   const Model model = load_model(model_dir, config, backend, std::nullopt);
   Session session(model, backend, {});
   Sequence kept = session.new_sequence();

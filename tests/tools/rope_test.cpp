@@ -98,7 +98,7 @@ TEST_F(RopeCommand, AModelBringsItsOwnScaling) {
   EXPECT_EQ(got["type"], "llama3");
   EXPECT_EQ(got["original_ctx"], 8192);
   EXPECT_EQ(got["length"], 131072);
-  const RopeScaling rope = load_config(config("llama-3.1-8b.json")).rope;
+  const RopeScaling rope = load_config(config("llama-3.1-8b.json")).rope();
   EXPECT_EQ(got["inv_freq"].get<std::vector<double>>(), rope_frequencies(rope, 1).inv_freq);
   const json off = json::parse(run("--json --rope-scaling none --model " + config("llama-3.1-8b.json")).out);
   EXPECT_EQ(off["type"], "default");

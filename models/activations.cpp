@@ -1,0 +1,118 @@
+#include "models/activations.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "kernels/integers.h"
+
+namespace lariat {
+namespace {
+
+constexpr int64_t kAlignment = 256;  // bytes, of each matrix in the memory
+
+// Rounded up, so that what lies behind q, k and v in a block starts on a multiple of kAlignment.
+int64_t qkv_size(const AttentionSpec& attention) {
+  return round_up<int64_t>(q_size(attention) + 2 * kv_size(attention), kAlignment / int64_t{sizeof(float)});
+}
+
+int64_t inner_size(const FeedForwardSpec& feed_forward) {
+  const ExpertsSpec& experts = feed_forward.experts;
+  const int64_t of_experts = experts.n > 0 ? experts.router.n_chosen * experts.intermediate_size : 0;
+  return std::max(feed_forward.intermediate_size, of_experts);
+}
+
+// Matrices of so many columns from `at` on: side by side in its rows, or one behind the other.
+template <size_t kN>
+std::array<Matrix, kN> parts_of(void* memory, int64_t rows, const std::array<int64_t, kN>& cols,
+                                bool side_by_side) {
+  const int64_t all = std::accumulate(cols.begin(), cols.end(), int64_t{0});
+  std::array<Matrix, kN> parts;
+  auto* at = static_cast<float*>(memory);
+  for (size_t i = 0; i < kN; ++i) {
+    parts[i] = Matrix(at, DType::kF32, rows, cols[i], side_by_side ? all : cols[i]);
+    at += side_by_side ? cols[i] : rows * cols[i];
+  }
+  return parts;
+}
+
+}  // namespace
+
+int64_t q_size(const AttentionSpec& attention) {
+  return attention.n_heads * std::max(attention.head_dim, attention.latent.query_dim());
+}
+
+int64_t kv_size(const AttentionSpec& attention) { return attention.n_kv_heads * attention.head_dim; }
+
+RopeTable Activations::rope(int index) const {
+  if (index >= 0) return ropes[static_cast<size_t>(index)];
+  RopeTable none = ropes.front();
+  none.cos.cols = none.sin.cols = none.rotary_dim = 0;
+  return none;
+}
+
+QkvBlock qkv_of(const Activations& a, const AttentionSpec& attention, int64_t q_cols, bool side_by_side) {
+  const int64_t rows = a.n_tokens(), kv_cols = kv_size(attention);
+  const auto [q, k, v] = parts_of<3>(a.block.data, rows, {q_cols, kv_cols, kv_cols}, side_by_side);
+  float* const behind = static_cast<float*>(a.block.data) + rows * qkv_size(attention);
+  return {q, k, v, Matrix(behind, DType::kF32, rows, q_cols)};
+}
+
+std::array<Matrix, 2> gate_and_up_of(const Activations& a, int64_t rows, int64_t cols, bool side_by_side) {
+  return parts_of<2>(a.block.data, rows, {cols, cols}, side_by_side);
+}
+
+ActivationMemory::ActivationMemory(const ModelSpec& spec, std::span<const RopeScaling> ropes,
+                                   Backend& backend)
+    : spec_(spec), ropes_(ropes), backend_(backend) {
+  for (const LayerSpec& layer : spec.layers) {
+    const AttentionSpec& attention = layer.attention;
+    const ExpertsSpec& experts = layer.feed_forward.experts;
+    widths_.block = std::max(
+        {widths_.block, qkv_size(attention) + q_size(attention), 2 * inner_size(layer.feed_forward)});
+    widths_.experts = std::max(widths_.experts, experts.n);
+    if (experts.n > 0) widths_.chosen = std::max(widths_.chosen, experts.router.n_chosen);
+    widths_.parallel |= layer.parallel;
+  }
+}
+
+// Where in `memory` each matrix is, for so many tokens; returns how many bytes all of them take.
+size_t ActivationMemory::lay_out(int64_t n_tokens, std::byte* memory, Activations& to) const {
+  size_t end = 0;
+  const auto take = [&](int64_t rows, int64_t cols) {
+    std::byte* const at = memory == nullptr ? nullptr : memory + end;
+    end += static_cast<size_t>(round_up(rows * cols * int64_t{sizeof(float)}, kAlignment));
+    return Matrix(at, DType::kF32, rows, cols);
+  };
+  const int64_t hidden = spec_.hidden_size;
+  to.residual = take(n_tokens, hidden);
+  to.normed = take(n_tokens, hidden);
+  to.parallel = take(n_tokens, widths_.parallel ? hidden : 0);
+  to.block = take(n_tokens, widths_.block);
+  to.router_logits = take(n_tokens, widths_.experts);
+  to.expert_outputs = take(n_tokens * widths_.chosen, widths_.chosen > 0 ? hidden : 0);
+  to.expert_ids = take(n_tokens, widths_.chosen);
+  to.expert_weights = take(n_tokens, widths_.chosen);
+  to.ropes.resize(ropes_.size());
+  for (size_t i = 0; i < ropes_.size(); ++i) {
+    RopeTable& table = to.ropes[i];
+    table.rotary_dim = ropes_[i].rotary_dim;
+    table.interleaved = ropes_[i].interleaved;
+    table.cos = take(n_tokens, table.rotary_dim / 2);
+    table.sin = take(n_tokens, table.rotary_dim / 2);
+    table.q_scale = take(n_tokens, 1);
+  }
+  return end;
+}
+
+const Activations& ActivationMemory::for_step(int64_t n_tokens) {
+  if (n_tokens > max_tokens_) {
+    memory_ = Buffer();  // the old memory goes first: the two never exist together
+    max_tokens_ = 0;
+    memory_ = backend_.allocate(lay_out(n_tokens, nullptr, activations_));
+    max_tokens_ = n_tokens;
+  }
+  lay_out(n_tokens, static_cast<std::byte*>(memory_.data()), activations_);
+  return activations_;
+}
+
+}  // namespace lariat

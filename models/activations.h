@@ -1,0 +1,84 @@
+#pragma once
+#include <array>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "models/spec.h"
+
+namespace lariat {
+
+// The activations of a step. Every matrix is f32, has a row for each of the step's tokens unless said
+// otherwise, and is a view into one block of backend memory.
+struct Activations {
+  Matrix residual;               // [hidden]: what the layers add to
+  Matrix normed;                 // [hidden]: its norm, which the next block reads; then what that block adds
+  Matrix parallel;               // [hidden]: its other norm, which the feed-forward of a parallel layer reads
+  std::vector<RopeTable> ropes;  // one for each of the model's
+
+  // What a layer works in: queries, keys, values and what is attended; then gate and up of its feed-forward.
+  // A layer divides it by its own widths.
+  Matrix block;
+
+  // For experts, as wide as the layer with most of them needs it: the router's logits [n], the chosen experts
+  // with their weights [n_chosen], and what each makes of its token, [tokens * n_chosen, hidden].
+  Matrix router_logits, expert_ids, expert_weights, expert_outputs;
+
+  int64_t n_tokens() const { return residual.rows; }
+  // The table that a layer rotates with (AttentionSpec::rope); with -1 one of no pairs.
+  RopeTable rope(int index) const;
+  // Where the choice of a layer's experts is.
+  Routing routing(int64_t n_chosen) const {
+    return {static_cast<int32_t*>(expert_ids.data),
+            Matrix(expert_weights.data, DType::kF32, n_tokens(), n_chosen)};
+  }
+};
+
+// The first rows * cols floats of a buffer.
+inline Matrix f32(const Buffer& buffer, int64_t rows, int64_t cols) {
+  return {buffer.data(), DType::kF32, rows, cols};
+}
+
+// Columns of a block of a layer's queries, with latent attention the longer of their two forms, and of its
+// keys or values.
+int64_t q_size(const AttentionSpec& attention);
+int64_t kv_size(const AttentionSpec& attention);
+
+// What a layer's attention has of the block: q, k and v, side by side in a row or one behind the other, and
+// behind them what is attended, [tokens, as many columns as q].
+struct QkvBlock {
+  Matrix q, k, v, attended;
+};
+QkvBlock qkv_of(const Activations& a, const AttentionSpec& attention, int64_t q_cols, bool side_by_side);
+
+// Two matrices of `rows` rows and `cols` columns each: gate and up.
+std::array<Matrix, 2> gate_and_up_of(const Activations& a, int64_t rows, int64_t cols, bool side_by_side);
+
+// The memory of a decoder's activations: one allocation for the longest step so far, so that steps of one
+// length find everything at the same place, which a backend may have recorded.
+class ActivationMemory {
+ public:
+  ActivationMemory(const ModelSpec& spec, std::span<const RopeScaling> ropes, Backend& backend);
+
+  // Those of a step of `n_tokens` tokens, valid until the next call.
+  const Activations& for_step(int64_t n_tokens);
+  int64_t max_tokens() const { return max_tokens_; }
+
+ private:
+  // Columns of each matrix, as wide as the widest layer needs it.
+  struct Widths {
+    int64_t block = 0, experts = 0, chosen = 0;
+    bool parallel = false;
+  };
+  size_t lay_out(int64_t n_tokens, std::byte* memory, Activations& to) const;
+
+  const ModelSpec& spec_;
+  std::span<const RopeScaling> ropes_;
+  Backend& backend_;
+  Widths widths_;
+  int64_t max_tokens_ = 0;
+  Buffer memory_;
+  Activations activations_;
+};
+
+}  // namespace lariat

@@ -1,0 +1,28 @@
+#pragma once
+#include <string>
+
+#include "models/activations.h"
+#include "models/trace.h"
+#include "models/weights.h"
+
+namespace lariat {
+
+// A decoder layer with all that a forward pass needs of it.
+struct Layer {
+  const LayerSpec& spec;
+  const LayerWeights& weights;
+  KvLayer cache;              // its part of every page of the KV cache
+  AttentionParams attention;  // of its heads over that
+  std::string name;           // as a trace has it: "layers.3."
+};
+
+// One forward pass, as its layers see it.
+struct Pass {
+  Backend& backend;
+  DType compute;  // of matrix products, see Backend::matmul
+  const Step& step;
+  const Activations& activations;
+  const TraceFn& trace;  // empty: nobody looks
+};
+
+}  // namespace lariat
