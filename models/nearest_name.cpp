@@ -33,18 +33,21 @@ size_t distance(std::string_view a, std::string_view b) {
 
 std::string nearest_name(std::string_view typed, std::span<const std::string> known) {
   constexpr size_t kLongest = 100;  // bytes; what is longer was no name
-  constexpr size_t kTelling = 3;    // letters of a beginning
+  constexpr size_t kTelling = 3;    // letters of a beginning or an end
   const std::string word = lower(typed);
   if (word.empty() || word.size() > kLongest) return "";
   std::string nearest;
-  // What is only a beginning counts as one wrong letter; of two such the shorter rest wins.
-  std::pair least((word.size() + 2) / 3 + 1, size_t{0});
+  const std::string_view ending =
+      std::string_view(word).substr(std::min(word.find_first_not_of('-'), word.size()));
+  // What is only a beginning or an end counts as one wrong letter; of two such the shorter rest wins.
+  std::pair least(word.size() / 3 + 1, size_t{0});
   for (const std::string& name : known) {
     const std::string other = lower(name);
     const bool begins = std::min(word.size(), other.size()) >= kTelling &&
                         (other.starts_with(word) || word.starts_with(other));
+    const bool ends = ending.size() >= kTelling && other.ends_with(ending);
     const size_t wrong = distance(word, other);
-    const std::pair found(begins ? std::min<size_t>(1, wrong) : wrong, wrong);
+    const std::pair found(begins || ends ? std::min<size_t>(1, wrong) : wrong, wrong);
     if (found < least) {
       least = found;
       nearest = name;

@@ -237,8 +237,10 @@ TEST_F(ChatProgram, AnInterruptedPipeHasFailed) {
                              " ]; do sleep 0.1; done; kill -TERM $!; wait $!";
   const int status = std::system(script.c_str());
   EXPECT_EQ(WEXITSTATUS(status), 1);
-  EXPECT_EQ(slurp(err),
-            "lariat: error: interrupted after 1 answer; start again with the turns that remain\n");
+  // Before it may stand that the answer has outgrown the model, which a quick machine reaches first.
+  EXPECT_TRUE(
+      slurp(err).ends_with("lariat: error: interrupted after 1 answer; start again with the "
+                           "turns that remain\n"));
   EXPECT_NE(pipe("/context\n", "--ctx 1000000 --load-cache " + file).err.find("2 messages"),
             std::string::npos);
 }
