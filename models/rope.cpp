@@ -45,8 +45,8 @@ Frequencies divided(Frequencies f, double factor) {
 // "NTK-aware": theta' = theta * s^(d/(d-2)), so that the slowest pair is stretched by exactly s and the
 // fastest not at all. With s the bracket of _compute_dynamic_ntk_parameters, that function.
 Frequencies ntk(const RopeScaling& rope, double s) {
-  const auto d = static_cast<double>(rope.rotary_dim);
-  return powers(rope.theta * std::pow(s, d / (d - 2.0)), rope.rotary_dim, rope.rotary_dim / 2);
+  const auto d = static_cast<double>(rope.exponent_dim());
+  return powers(rope.theta * std::pow(s, d / (d - 2.0)), rope.exponent_dim(), rope.rotary_dim / 2);
 }
 
 // The bracket of _compute_dynamic_ntk_parameters. It is 1 at L0 and, with a factor of 1, length / L0.
@@ -89,7 +89,7 @@ double yarn_mscale(double s, double weight) { return s <= 1.0 ? 1.0 : 0.1 * weig
 
 // _compute_yarn_parameters.
 RopeFrequencies yarn(const RopeScaling& rope, double s) {
-  RopeFrequencies out{powers(rope.theta, rope.rotary_dim, rope.rotary_dim / 2), 1.0};
+  RopeFrequencies out{powers(rope.theta, rope.exponent_dim(), rope.rotary_dim / 2), 1.0};
   const Frequencies ramp = yarn_ramp(rope);
   for (size_t i = 0; i < ramp.size(); ++i)
     out.inv_freq[i] = out.inv_freq[i] / s * ramp[i] + out.inv_freq[i] * (1.0 - ramp[i]);
@@ -106,7 +106,7 @@ RopeFrequencies yarn(const RopeScaling& rope, double s) {
 // _compute_llama3_parameters: wavelengths up to L0 / high_freq_factor stay, those beyond L0 / low_freq_factor
 // are divided, a ramp in the number of turns lies between. (NTK-by-parts with alpha = low, beta = high.)
 Frequencies llama3(const RopeScaling& rope) {
-  Frequencies f = powers(rope.theta, rope.rotary_dim, rope.rotary_dim / 2);
+  Frequencies f = powers(rope.theta, rope.exponent_dim(), rope.rotary_dim / 2);
   const auto l0 = static_cast<double>(rope.original_ctx);
   const double low = rope.low_freq_factor, high = rope.high_freq_factor;
   for (double& x : f) {
@@ -126,7 +126,7 @@ Frequencies llama3(const RopeScaling& rope) {
 RopeFrequencies longrope(const RopeScaling& rope, double length) {
   const auto l0 = static_cast<double>(rope.original_ctx);
   const Frequencies& stretch = length > l0 ? rope.long_factor : rope.short_factor;
-  RopeFrequencies out{powers(rope.theta, rope.rotary_dim, rope.rotary_dim / 2), 1.0};
+  RopeFrequencies out{powers(rope.theta, rope.exponent_dim(), rope.rotary_dim / 2), 1.0};
   for (size_t i = 0; i < out.inv_freq.size(); ++i) out.inv_freq[i] /= stretch[i];
   if (rope.attention_factor) {
     out.attention_factor = *rope.attention_factor;
@@ -193,9 +193,17 @@ bool RopeScaling::depends_on_length() const {
   return type == RopeType::kDynamic || type == RopeType::kDynamicYarn || type == RopeType::kLongRope;
 }
 
+void set_rotary_dim(RopeScaling& rope) {
+  const bool whole = rope.type == RopeType::kProportional;
+  const double share = whole ? 1.0 : rope.partial_rotary_factor;
+  const auto dim = static_cast<int64_t>(static_cast<double>(rope.head_dim) * share);
+  rope.odd = dim % 2 != 0;
+  rope.rotary_dim = dim + dim % 2;
+}
+
 RopeFrequencies rope_unscaled(const RopeScaling& rope) {
   if (rope.type == RopeType::kProportional) return {proportional(rope), 1.0};
-  return {powers(rope.theta, rope.rotary_dim, rope.rotary_dim / 2), 1.0};
+  return {powers(rope.theta, rope.exponent_dim(), rope.rotary_dim / 2), 1.0};
 }
 
 RopeFrequencies rope_frequencies(const RopeScaling& rope, double length) {
@@ -267,8 +275,13 @@ std::optional<RopeProblem> find_rope_problem(const RopeScaling& rope) {
   if (!std::isfinite(rope.factor) || rope.factor < least || rope.factor > 1e6)
     return needs("factor", "expected a number from 1 to 1000000");
   if (rope.original_ctx < 1) return needs("original_max_position_embeddings", "expected a positive integer");
-  if ((rope.type == RopeType::kNtk || rope.type == RopeType::kDynamic) && rope.rotary_dim < 4)
-    return needs("rope_type", "NTK scaling needs at least 4 rotary dimensions");
+  if ((rope.type == RopeType::kNtk || rope.type == RopeType::kDynamic) && rope.exponent_dim() < 3)
+    return needs("rope_type", "NTK scaling needs at least 3 rotary dimensions");
+  if (rope.odd && (rope.type == RopeType::kYarn || rope.type == RopeType::kDynamicYarn)) {
+    return needs("partial_rotary_factor",
+                 "rotates " + std::to_string(rope.exponent_dim()) + " of " + std::to_string(rope.head_dim) +
+                     " dimensions, an odd number, on which YaRN fails in transformers");
+  }
   if (rope.type == RopeType::kProportional &&
       rope.partial_rotary_factor * static_cast<double>(rope.head_dim) < 2.0)
     return needs("partial_rotary_factor", "no pair of the head would rotate");

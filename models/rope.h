@@ -36,7 +36,9 @@ struct RopeScaling {
   RopeType type = RopeType::kDefault;
   int64_t head_dim = 0;
   double partial_rotary_factor = 1.0;
-  int64_t rotary_dim = 0;  // int(head_dim * partial_rotary_factor), even; proportional: head_dim
+  int64_t rotary_dim = 0;  // even: int(head_dim * partial_rotary_factor), plus `odd`; proportional: head_dim
+  // That integer is odd: transformers rotates one dimension more and leaves it out of the exponents.
+  bool odd = false;
   double theta = 10000.0;
   bool interleaved = false;  // pairing (x[2i], x[2i+1]) instead of (x[i], x[i + rotary_dim/2])
   // How far the positions are stretched. dynamic: the slope of its bracket. dynamic-yarn: the largest scale
@@ -54,6 +56,7 @@ struct RopeScaling {
   // longrope: rotary_dim / 2 values each
   std::vector<double> short_factor, long_factor;
 
+  int64_t exponent_dim() const { return rotary_dim - (odd ? 1 : 0); }  // d of theta^(-2i/d)
   // Whether inv_freq depends on the sequence's length (dynamic, dynamic-yarn, longrope).
   bool depends_on_length() const;
   bool operator==(const RopeScaling&) const = default;
@@ -75,6 +78,9 @@ RopeFrequencies rope_frequencies(const RopeScaling& rope, double length);
 // DeepSeek's part of YaRN that multiplies all scores, the rotated part and the other: the square of the
 // temperature for mscale_all_dim; 1 for other scalings (transformers 5.23, yarn_apply_mscale).
 double rope_score_scale(const RopeScaling& rope);
+
+// Sets rotary_dim and odd by type, head_dim and partial_rotary_factor.
+void set_rotary_dim(RopeScaling& rope);
 
 // The same model without any scaling: theta^(-2i/d), attention factor 1. (A proportional embedding keeps its
 // unrotated pairs.)

@@ -243,9 +243,7 @@ RopeScaling rope_of_type(const RopeScaling& own, RopeType type) {
   rope.type = type;
   rope.head_dim = own.head_dim;
   rope.partial_rotary_factor = own.partial_rotary_factor;
-  rope.rotary_dim = type == RopeType::kProportional
-                        ? own.head_dim
-                        : static_cast<int64_t>(static_cast<double>(own.head_dim) * own.partial_rotary_factor);
+  set_rotary_dim(rope);
   rope.theta = own.theta;
   rope.interleaved = own.interleaved;
   rope.max_position_embeddings = own.max_position_embeddings;
@@ -268,10 +266,7 @@ RopeScaling parse_rope_scaling(const JsonFields& object, const RopeContext& cont
   rope.interleaved = context.interleaved;
   rope.partial_rotary_factor =
       object.number("partial_rotary_factor", 0.0, 1.0).value_or(context.partial_rotary_factor);
-  const auto whole = static_cast<double>(rope.head_dim);
-  rope.rotary_dim = rope.type == RopeType::kProportional
-                        ? rope.head_dim
-                        : static_cast<int64_t>(whole * rope.partial_rotary_factor);
+  set_rotary_dim(rope);
   rope.original_ctx = parse_original_ctx(object, context, rope.type);
   if (rope.type != RopeType::kDefault) rope.factor = parse_factor(object, context, rope);
   if (rope.type == RopeType::kYarn || rope.type == RopeType::kDynamicYarn) parse_yarn(object, rope);

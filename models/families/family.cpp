@@ -15,9 +15,10 @@ constexpr std::string_view kDeepseekKeys =
     "kv_lora_rank q_lora_rank v_head_dim n_routed_experts n_shared_experts num_experts_per_tok "
     "moe_intermediate_size";
 
-constexpr std::array<Family, 28> kFamilies{{
+constexpr std::array<Family, 29> kFamilies{{
     {"LlamaForCausalLM", "llama", read_llama, "", "LLaMAForCausalLM"},  // as the first conversions spelt it
     {"MistralForCausalLM", "mistral", read_mistral},
+    {"MinistralForCausalLM", "ministral", read_mistral},
     {"Qwen2ForCausalLM", "qwen2", read_qwen2},
     {"Qwen3ForCausalLM", "qwen3", read_qwen3},
     {"MiniMindForCausalLM", "minimind", read_minimind},

@@ -2,8 +2,9 @@
 
 namespace lariat {
 
-// Mistral: one sliding window for all layers, never a bias (transformers 5.23,
-// models/mistral/configuration_mistral.py).
+// Mistral: one sliding window for all layers, or for those of layer_types, never a bias (transformers 5.24,
+// models/mistral and models/ministral). AutoConfig takes a mistral with layer_types for a ministral, but not
+// in a text_config.
 ModelSpec read_mistral(const JsonFields& config) {
   Defaults defaults;
   defaults.intermediate_size = 14336;
@@ -12,7 +13,12 @@ ModelSpec read_mistral(const JsonFields& config) {
   defaults.bos_token_id = 1;
   defaults.eos_token_id = 2;
   ModelSpec spec = read_decoder(config, defaults);
-  read_one_window(config, 4096, spec);
+  const bool inner_mistral = !config.path("").empty() && config.string("model_type") == "mistral";
+  if (inner_mistral || !config.has("layer_types")) {
+    read_one_window(config, 4096, spec);
+  } else {
+    read_mixed_windows(config, read_window(config, 4096), 1, spec);
+  }
   return spec;
 }
 

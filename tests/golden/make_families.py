@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (AutoConfig, AutoModelForImageTextToText, Gemma2Config, Gemma3TextConfig, GemmaConfig,
-                          GraniteConfig, LlamaConfig, Ministral3Config, Olmo2Config, Olmo3Config, Phi3Config,
+                          GraniteConfig, LlamaConfig, Ministral3Config, MinistralConfig, Olmo2Config, Olmo3Config, Phi3Config,
                           Qwen2Config, SmolLM3Config)  # fmt: skip
 
 import tiny_models as tiny
@@ -251,6 +251,9 @@ CASES = [
     Family("minimind_plain", LlamaConfig, GQA | dict(head_dim=8, tie_word_embeddings=True, rope_theta=1e6,
                                                      rms_norm_eps=1e-5, max_position_embeddings=32768),
            layout=minimind),
+    # windows in some layers, under the name that transformers gives to a Mistral of that kind
+    Family("ministral", MinistralConfig, GQA | dict(num_hidden_layers=3, head_dim=16, sliding_window=16, layer_types=[
+        "sliding_attention", "full_attention", "sliding_attention"])),
 ]  # fmt: skip
 
 

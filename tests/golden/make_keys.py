@@ -18,7 +18,7 @@ import transformers
 
 import tiny_models as tiny
 
-CHECKPOINTS = ["llama_gqa", "mistral_full", "ministral3", "qwen2", "qwen3", "qwen2_vl", "qwen25_vl", "qwen3_vl",
+CHECKPOINTS = ["llama_gqa", "mistral_full", "ministral", "ministral3", "qwen2", "qwen3", "qwen2_vl", "qwen25_vl", "qwen3_vl",
                "phi3_window", "gemma", "gemma2", "gemma3", "smollm3", "granite", "olmo2", "olmo3", "gpt_neox", "bloom",
                "mpt", "mixtral", "qwen3_moe", "deepseek_v2", "deepseek_v3", "minicpm3"]  # fmt: skip
 KEYS = {

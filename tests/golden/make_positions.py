@@ -216,6 +216,9 @@ CASES = [
     Case("minicpm3", MINICPM, "MiniCPM3ForCausalLM", BF16,
          {"q_a_proj": 0.01, "model.norm": 80.0, "embed": 0.05, "o_proj": 3.0, "down_proj": 3.0},
          version="4.41.0", exact=minicpm3),
+    # int(18 * 0.44) = 7 dimensions: 8 rotate, with exponents of 7
+    Case("gpt_neox_odd", NEOX | dict(hidden_act="gelu", hidden_size=36, rotary_pct=0.44, use_parallel_residual=True),
+         "GPTNeoXForCausalLM"),
 ]  # fmt: skip
 
 

@@ -193,8 +193,10 @@ TEST_F(Config, SlidingWindows) {
             (Windows{0, 0, 0}));
   EXPECT_ANY_THROW(
       windows(kLlama, {{"layer_types", {"full_attention", "full_attention", "sliding_attention"}}}));
-  EXPECT_ANY_THROW(
-      windows(kMistral, {{"layer_types", {"full_attention", "full_attention", "sliding_attention"}}}));
+  // To transformers such a file is a ministral's.
+  const json some = {{"layer_types", {"full_attention", "full_attention", "sliding_attention"}}};
+  EXPECT_EQ(windows(kMistral, some), (Windows{0, 0, 4096}));
+  EXPECT_EQ(windows(of("MinistralForCausalLM"), some), (Windows{0, 0, 4096}));
   expect_error(kMistral, {{"sliding_window", 0}}, "\"sliding_window\" is 0");
 }
 

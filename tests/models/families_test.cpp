@@ -9,6 +9,7 @@
 #include "kernels/error.h"
 #include "models/config.h"
 #include "models/json_file.h"
+#include "models/rope_config.h"
 
 namespace lariat::families_test {
 namespace {
@@ -202,6 +203,12 @@ TEST(Families, GptNeoX) {
   EXPECT_EQ(read("gpt_neox", {{"rotary_emb_base", 5e4}}).rope().theta, 5e4);
   EXPECT_FALSE(read("gpt_neox_serial").layers[0].parallel);
   EXPECT_EQ(read("gpt_neox_serial").rope().type, RopeType::kYarn);
+  // int(18 * 0.44) = 7: eight dimensions rotate.
+  EXPECT_EQ(read("gpt_neox_odd").rope().rotary_dim, 8);
+  EXPECT_EQ(rope_frequencies(read("gpt_neox_odd").rope(), 1).inv_freq[3], std::pow(1e4, -6.0 / 7.0));
+  EXPECT_EQ(rope_of_type(read("gpt_neox_odd").rope(), RopeType::kLinear).rotary_dim, 8);
+  expect_refused("gpt_neox_odd", {{"rope_scaling", {{"type", "yarn"}, {"factor", 4}}}},
+                 "\"rotary_pct\" is 0.44; rotates 7 of 18 dimensions, an odd number, on which YaRN fails");
   EXPECT_FALSE(read("gpt_neox", {{"attention_bias", false}}).layers[0].attention.qkv_bias);
 }
 

@@ -199,7 +199,7 @@ TEST(RopeConfig, NothingIsGuessed) {
   EXPECT_NE(error({{"rope_theta", "1e4"}}).find("\"rope_theta\""), std::string::npos);
   EXPECT_NE(error({{"rope_theta", 1e16}}).find("\"rope_theta\""), std::string::npos);
   EXPECT_NE(
-      error({{"partial_rotary_factor", 0.02}}).find("\"partial_rotary_factor\" is 0.02; rotates 1 of 64"),
+      error({{"partial_rotary_factor", 0.01}}).find("\"partial_rotary_factor\" is 0.01; rotates 0 of 64"),
       std::string::npos);
   EXPECT_NE(error({{"partial_rotary_factor", 1.5}}).find("\"partial_rotary_factor\""), std::string::npos);
   EXPECT_NE(error({{"partial_rotary_factor", 0}}).find("\"partial_rotary_factor\""), std::string::npos);
