@@ -108,8 +108,9 @@ const Activations& ActivationMemory::for_step(int64_t n_tokens) {
   if (n_tokens > max_tokens_) {
     memory_ = Buffer();  // the old memory goes first: the two never exist together
     max_tokens_ = 0;
-    memory_ = backend_.allocate(lay_out(n_tokens, nullptr, activations_));
-    max_tokens_ = n_tokens;
+    const int64_t room = std::max(n_tokens, kFewest);
+    memory_ = backend_.allocate(lay_out(room, nullptr, activations_));
+    max_tokens_ = room;
   }
   lay_out(n_tokens, static_cast<std::byte*>(memory_.data()), activations_);
   return activations_;

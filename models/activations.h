@@ -58,6 +58,10 @@ std::array<Matrix, 2> gate_and_up_of(const Activations& a, int64_t rows, int64_t
 // length find everything at the same place, which a backend may have recorded.
 class ActivationMemory {
  public:
+  // There is room for so many tokens from the first step on, so that a batch which grows stays where it is:
+  // as many as a CUDA step can have that it records, of bf16 weights.
+  static constexpr int64_t kFewest = 16;
+
   ActivationMemory(const ModelSpec& spec, std::span<const RopeScaling> ropes, Backend& backend);
 
   // Those of a step of `n_tokens` tokens, valid until the next call.

@@ -221,7 +221,9 @@ Matrix Decoder::inner_values(const Layer& layer, const Matrix& in, const Pass& p
 }
 
 Matrix Decoder::logits(const Matrix& hidden_rows) {
-  const size_t bytes = static_cast<size_t>(hidden_rows.rows * spec_.vocab_size) * sizeof(float);
+  // 8 MiB at least of a vocabulary of 131,072.
+  const int64_t room = std::max(hidden_rows.rows, ActivationMemory::kFewest);
+  const size_t bytes = static_cast<size_t>(room * spec_.vocab_size) * sizeof(float);
   if (logits_.bytes() < bytes) {
     logits_ = Buffer();  // the old memory goes first
     logits_ = backend_.allocate(bytes);
