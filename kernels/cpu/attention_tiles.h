@@ -59,8 +59,12 @@ struct TiledMemory {
       score = AmxParts(3, AmxParts::parts_of(layer.k_dtype));
       weigh = AmxParts(3, AmxParts::parts_of(layer.v_dtype));
     }
-    char* at = static_cast<char*>(memory);
-    const auto take = [&](int64_t size) { return std::exchange(at, at + size); };
+    int64_t taken = 0;
+    const auto take = [&](int64_t size) -> char* {
+      const int64_t at = std::exchange(taken, taken + size);
+      return memory == nullptr ? nullptr
+                               : static_cast<char*>(memory) + at;  // without memory: how much it takes
+    };
     rows = round_up(rows, kTiledRows);
     queries = take(score.x * rows * layer.head_dim * 2);
     keys = take(score.w * page_part);
@@ -69,7 +73,7 @@ struct TiledMemory {
     scores = reinterpret_cast<float*>(take(kTiledRows * kScoreStride * 4));
     weights = reinterpret_cast<uint32_t*>(take(weigh.x * kWeightPart));
     sums = reinterpret_cast<float*>(take(rows * kTileRows * 4));
-    bytes = at - static_cast<char*>(memory);
+    bytes = taken;
   }
 };
 

@@ -1,6 +1,7 @@
 #include "kernels/cpu/quant_matmul.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "kernels/cpu/convert_rows.h"
@@ -183,7 +184,7 @@ void quantize_tiles(const Matrix& src, const Matrix& dst, int64_t first, int64_t
     const int64_t height = std::min(kQuantRows, src.rows - tile * kQuantRows);
     for (int64_t col = 0; col < src.cols; col += kQuantBlock, to += layout.block_bytes()) {
       const int64_t width = std::min(kQuantBlock, src.cols - col);
-      if (height < kQuantRows || width < kQuantBlock) std::fill(rows[0], rows[0] + sizeof(rows) / 4, 0.0F);
+      if (height < kQuantRows || width < kQuantBlock) std::memset(rows, 0, sizeof(rows));
       const Matrix from = src.row_range(tile * kQuantRows, height).column_range(col, width);
       convert_rows(from, {rows[0], DType::kF32, height, width, kQuantBlock});
       for (int64_t r = 0; r < kQuantRows; ++r) {
