@@ -1,12 +1,12 @@
 # Decides once whether the CUDA backend is built, and says so. The architectures are the ones the design
-# names: sm_80, sm_90a and PTX for what comes after.
+# names: sm_80, sm_90a and PTX for what comes after; the environment's CUDAARCHS, which CMake knows, is heeded.
 set(LARIAT_HAS_CUDA OFF)
 if(NOT LARIAT_CUDA STREQUAL "OFF")
   include(CheckLanguage)
   if(NOT CMAKE_CUDA_COMPILER AND EXISTS /usr/local/cuda/bin/nvcc)
     set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
   endif()
-  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})
     set(CMAKE_CUDA_ARCHITECTURES 80-real 90a-real 90-virtual)
   endif()
   check_language(CUDA)

@@ -186,7 +186,9 @@ TEST_F(CudaEngine, DemoWritesWhatTheCpuWrites) {
   EXPECT_EQ(write(*cuda_), expected);
 }
 
-TEST_F(CudaEngine, BatchEqualsSeparateRuns) { check_batch_equals_separate_runs(*cuda_, f32_session()); }
+TEST_F(CudaEngine, BatchEqualsSeparateRuns) {
+  check_batch_equals_separate_runs(*cuda_, f32_session(), kShortBatchLengths, 6);
+}
 
 }  // namespace
 }  // namespace lariat::test

@@ -153,7 +153,7 @@ TEST_F(RoundedProducts, HaveTheBitsOfF32) {
       ASSERT_EQ(cuda_->input_dtype(tokens, Matrix(nullptr, dtype, rows, cols), compute), kRounded);
       const Weights weights(*cuda_, rows, cols, dtype);
       const std::vector<float> values = Rng(73).normals(tokens * cols), bias = Rng(74).normals(rows);
-      const auto run = [&](DType x_dtype) {
+      const auto run = [&, tokens = tokens, cols = cols, rows = rows](DType x_dtype) {
         const Tensor x(*cuda_, values, tokens, cols, x_dtype, 8), b(*cuda_, bias, 1, rows);
         const Tensor first(*cuda_, tokens, rows), second(*cuda_, tokens, rows);
         const Tensor unit(*cuda_, tokens, rows, 0, kRounded);

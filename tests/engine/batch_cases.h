@@ -1,5 +1,6 @@
 #pragma once
 #include <memory>
+#include <span>
 
 #include "engine/generate.h"
 #include "tests/engine/engine_test_util.h"
@@ -8,9 +9,14 @@
 namespace lariat::test {
 
 // Eight texts of different lengths: within one page of the cache, at its edge, and over several.
-inline std::vector<std::vector<int32_t>> batch_prompts(int64_t vocab_size) {
+constexpr int64_t kBatchLengths[] = {1, 2, 7, 30, 255, 256, 257, 300};
+// The same with fewer tokens, where a token takes long: pages are filled and begun by decoding.
+constexpr int64_t kShortBatchLengths[] = {1, 2, 3, 7, 17, 30, 253, 256};
+
+inline std::vector<std::vector<int32_t>> batch_prompts(int64_t vocab_size,
+                                                       std::span<const int64_t> lengths = kBatchLengths) {
   std::vector<std::vector<int32_t>> prompts;
-  for (const int64_t length : {1, 2, 7, 30, 255, 256, 257, 300}) {
+  for (const int64_t length : lengths) {
     std::vector<int32_t>& prompt = prompts.emplace_back();
     for (int64_t i = 0; i < length; ++i)
       prompt.push_back(static_cast<int32_t>((i * 37 + length) % vocab_size));
@@ -39,11 +45,13 @@ inline std::vector<std::vector<int32_t>> greedy_texts(Session& session,
   return all;
 }
 
-inline void check_batch_equals_separate_runs(Backend& backend, const SessionOptions& options) {
+inline void check_batch_equals_separate_runs(Backend& backend, const SessionOptions& options,
+                                             std::span<const int64_t> lengths = kBatchLengths,
+                                             int64_t n = 12) {
   const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
   Session session(model, backend, options);
-  const auto prompts = batch_prompts(model.spec.vocab_size);
-  const auto alone = greedy_texts(session, prompts, 1, 12), together = greedy_texts(session, prompts, 8, 12);
+  const auto prompts = batch_prompts(model.spec.vocab_size, lengths);
+  const auto alone = greedy_texts(session, prompts, 1, n), together = greedy_texts(session, prompts, 8, n);
   EXPECT_EQ(together, alone);
   EXPECT_NE(alone[3], alone[7]) << "texts that are all alike show nothing";
 }

@@ -123,7 +123,7 @@ std::vector<float> in_steps(Backend& backend, const GatedCase& c, const GatedOpe
   const Tensor gate(backend, tokens, rows), up(backend, tokens, rows);
   const Product products[] = {{of.gate.w, of.gate.bias, gate.view()}, {of.up.w, {}, up.view()}};
   backend.project(of.x.view(), products, compute);
-  const auto factor = [&](const Tensor& product) {
+  const auto factor = [&, tokens = tokens, rows = rows](const Tensor& product) {
     return Tensor(backend, rounds ? rounded_to_bf16(product.values()) : product.values(), tokens, rows);
   };
   const Tensor first = factor(gate), second = factor(up), out(backend, tokens, rows, 0, DType::kBF16);

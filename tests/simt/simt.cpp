@@ -42,7 +42,7 @@ struct Meeting {
   const char* what = nullptr;
 
   bool is(const char* what_, unsigned mask_, const Where& where) const {
-    return arrived != 0 && mask == mask_ && line == where.line() && what == what_;
+    return arrived != 0 && mask == mask_ && line == where.line && what == what_;
   }
 };
 
@@ -77,8 +77,8 @@ struct Inside {
 };
 
 std::string at(const Where& where) {
-  const std::string_view file = where.file_name();
-  return std::string(file.substr(file.rfind('/') + 1)) + ":" + std::to_string(where.line());
+  const std::string_view file = where.file;
+  return std::string(file.substr(file.rfind('/') + 1)) + ":" + std::to_string(where.line);
 }
 std::string named(const Thread& t) { return "thread " + std::to_string(t.index); }
 
@@ -114,7 +114,7 @@ std::string explain_deadlock() {
 // Who has left, or waits elsewhere, while `t` is at a barrier.
 [[noreturn]] void fault_at_barrier(const Thread& t) {
   const auto there = [&](const Thread& other) {
-    return other.state != State::kAtBarrier || other.where.line() == t.where.line();
+    return other.state != State::kAtBarrier || other.where.line == t.where.line;
   };
   unsigned i = 0;
   while (g.pool[i]->state != State::kDone && there(*g.pool[i])) ++i;
@@ -136,8 +136,7 @@ unsigned check_lanes(const Thread& t) {
     const Thread& other = lane_of(t, lane);
     if (other.state == State::kDone) fault(divergence(t, other));
     if (other.state != State::kAtExchange) continue;
-    if (other.mask != t.mask || other.where.line() != t.where.line() ||
-        std::strcmp(other.what, t.what) != 0) {
+    if (other.mask != t.mask || other.where.line != t.where.line || std::strcmp(other.what, t.what) != 0) {
       fault(divergence(t, other));
     }
     waiting |= 1U << lane;
@@ -274,8 +273,8 @@ void barrier(const Where& where) {
   const Inside inside;
   Thread& t = *g.current;
   t.where = where;
-  if (g.waiting == 0) g.barrier_line = where.line();
-  if (g.done > 0 || g.barrier_line != where.line()) fault_at_barrier(t);
+  if (g.waiting == 0) g.barrier_line = where.line;
+  if (g.done > 0 || g.barrier_line != where.line) fault_at_barrier(t);
   if (++g.waiting < g.n_threads) {
     t.state = State::kAtBarrier;
     t.fiber.yield();
@@ -305,7 +304,7 @@ const Lanes& exchange(const char* what, unsigned mask, const void* payload, size
   } else {
     const unsigned waiting = check_lanes(t);
     complete = (waiting | 1U << self) == mask;
-    if (waiting == 0 && meeting.arrived == 0) meeting = {1U << self, mask, where.line(), what};
+    if (waiting == 0 && meeting.arrived == 0) meeting = {1U << self, mask, where.line, what};
   }
   Lanes& lanes = g.handed_over[warp];
   if (!complete) {

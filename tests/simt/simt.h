@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
-#include <source_location>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -42,7 +41,14 @@ struct Dim3 {
   constexpr uint64_t count() const { return uint64_t{x} * y * z; }
 };
 
-using Where = std::source_location;
+// std::source_location, which clang 14 has not.
+struct Where {
+  const char* file = "";
+  unsigned line = 0;
+  static constexpr Where current(const char* name = __builtin_FILE(), unsigned number = __builtin_LINE()) {
+    return {name, number};
+  }
+};
 
 // A kernel broke a rule; thrown by launch().
 class Fault : public std::runtime_error {
