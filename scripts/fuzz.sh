@@ -5,43 +5,43 @@
 #
 # A target fails when it crashes, breaks a promise, leaks, lets anything but a lariat::Error out, takes more than a
 # second of CPU time for one input, or asks for more than 64 MB at once (inputs have 16 KB at most, so that is twice
-# the file and 64 MB). The input is then in build-fuzz/failures/; once fixed, it belongs into
-# tests/fuzz/regressions/TARGET/. What was found to reach new code stays in build-fuzz/corpus/ and is where the next run begins.
+# the file and 64 MB). The input is then in build-asan/fuzz/failures/; once fixed, it belongs into
+# tests/fuzz/regressions/TARGET/. What was found to reach new code stays in build-asan/fuzz/corpus/ and is where the next run begins.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
 shift || true
-build=build-fuzz
+build=build-asan work=build-asan/fuzz # the tree of the sanitized tests
 targets=("$@")
 [ ${#targets[@]} -gt 0 ] ||
   mapfile -t targets < <(sed -n 's/^set(targets \(.*\))$/\1/p' tests/fuzz/CMakeLists.txt | tr ' ' '\n')
 
 command -v clang++ >/dev/null || { echo "fuzz.sh: clang++ is missing; run scripts/install.sh --ci" >&2; exit 1; }
-CC=clang CXX=clang++ cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DLARIAT_FUZZ=ON -DLARIAT_CUDA=OFF >/dev/null
-cmake --build "$build" --target "${targets[@]/#/fuzz_}"
+cmake --preset asan >/dev/null
+cmake --build --preset asan --target "${targets[@]/#/fuzz_}"
 
 one() {  # target
   local target=$1 limit=16384 regressions=tests/fuzz/regressions/$1
   [ "$target" = text ] && limit=512  # every byte of it goes through four encoders and decoders
-  mkdir -p "$build/corpus/$target" "$build/failures/$target"
-  rm -rf "$build/seeds/$target" "$build/failures/$target"/*
-  tests/fuzz/seeds.sh "$target" "$build/seeds/$target"
-  local folders=("$build/corpus/$target" "$build/seeds/$target")
+  mkdir -p "$work/corpus/$target" "$work/failures/$target"
+  rm -rf "$work/seeds/$target" "$work/failures/$target"/*
+  tests/fuzz/seeds.sh "$target" "$work/seeds/$target"
+  local folders=("$work/corpus/$target" "$work/seeds/$target")
   [ -d "$regressions" ] && folders+=("$regressions")
   # A small quarantine: freed memory that ASan keeps counts as used.
   ASAN_OPTIONS=quarantine_size_mb=32 "$build/fuzz_$target" -max_total_time="$seconds" -max_len="$limit" -timeout=20 \
-    -malloc_limit_mb=64 -rss_limit_mb=512 -print_final_stats=1 -artifact_prefix="$build/failures/$target/" \
-    "${folders[@]}" >"$build/$target.log" 2>&1 || true
+    -malloc_limit_mb=64 -rss_limit_mb=512 -print_final_stats=1 -artifact_prefix="$work/failures/$target/" \
+    "${folders[@]}" >"$work/$target.log" 2>&1 || true
 }
 export -f one
-export build seconds
+export build work seconds
 printf '%s\n' "${targets[@]}" | xargs -P 2 -I{} bash -euo pipefail -c 'one {}'
 
 failed=0
 printf '%-16s %12s %8s %8s %9s\n' target executions seconds edges failures
 for target in "${targets[@]}"; do
-  log=$build/$target.log
-  count=$(find "$build/failures/$target" -type f ! -name 'slow-unit-*' | wc -l)
+  log=$work/$target.log
+  count=$(find "$work/failures/$target" -type f ! -name 'slow-unit-*' | wc -l)
   grep -q '^Done ' "$log" || count=$((count > 0 ? count : 1))
   runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log" | tail -n 1)
   took=$(sed -n 's/^Done [0-9]* runs in \([0-9]*\) second.*/\1/p' "$log")
@@ -51,9 +51,9 @@ for target in "${targets[@]}"; do
 done
 if [ $failed -ne 0 ]; then
   echo "what failed:"
-  find "$build/failures" -type f ! -name 'slow-unit-*'
+  find "$work/failures" -type f ! -name 'slow-unit-*'
   for target in "${targets[@]}"; do
-    grep -hE '^(==[0-9]+==ERROR|SUMMARY|promise broken|terminate|  what)' "$build/$target.log" || true
+    grep -hE '^(==[0-9]+==ERROR|SUMMARY|promise broken|terminate|  what)' "$work/$target.log" || true
   done
 fi
 exit $failed
