@@ -1,8 +1,17 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds everything and runs all tests. Arguments go to ctest, e.g. `scripts/test.sh -R rope`.
+# Installs what is missing, builds everything and runs all tests. Arguments go to ctest, whose tests are the test suites:
+# `scripts/test.sh -R Rope`. One test by itself: build/engine_test --gtest_filter='*Rope*'. Where there is no GPU, CUDA kernels
+# are compiled for one architecture only (CUDAARCHS, in CMake's words).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/install.sh
+[ -e /dev/nvidiactl ] || export CUDAARCHS=${CUDAARCHS:-90a-real}
 cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DLARIAT_TESTS=ON >/dev/null
 cmake --build build
-ctest --test-dir build --output-on-failure "$@"
+log=build/Testing/Temporary/LastTest.log
+rm -f "$log"
+status=0
+ctest --test-dir build --output-on-failure "$@" || status=$?
+# What ctest does not say: which tests of a suite failed, and which were skipped, and why.
+[ ! -e "$log" ] || sed -nE 's/^\[  FAILED  \] ([^ ]+\..*)/FAILED \1/p; /^SKIPPED/p' "$log" | sort -u
+exit $status
