@@ -1,6 +1,6 @@
-// main of the test programs. GoogleTest's own counts a run of nothing but skipped tests as passed, and its brief output does not
-// name what was skipped: here every skipped test has a line with its reason, and such a run ends with 77, which ctest calls
-// skipped.
+// main of the test programs. GoogleTest's own counts a run of nothing but skipped tests as passed, and its
+// brief output does not name what was skipped: here every skipped test has a line with its reason, and such a
+// run ends with 77, which ctest calls skipped.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -26,7 +26,8 @@ class SkippedTests : public testing::EmptyTestEventListener {
 
   void OnTestProgramEnd(const testing::UnitTest& /*unit_test*/) override {
     for (const auto& [where, names] : tests_) {
-      const std::string what = names.size() == 1 ? "." + names[0] : " (" + std::to_string(names.size()) + " tests)";
+      const std::string what =
+          names.size() == 1 ? "." + names[0] : " (" + std::to_string(names.size()) + " tests)";
       std::printf("SKIPPED %s%s: %s\n", where.first.c_str(), what.c_str(), where.second.c_str());
     }
   }
