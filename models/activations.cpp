@@ -62,8 +62,8 @@ std::array<Matrix, 2> gate_and_up_of(const Activations& a, int64_t rows, int64_t
 }
 
 ActivationMemory::ActivationMemory(const ModelSpec& spec, std::span<const RopeScaling> ropes,
-                                   Backend& backend)
-    : spec_(spec), ropes_(ropes), backend_(backend) {
+                                   Backend& backend, int64_t least)
+    : spec_(spec), ropes_(ropes), backend_(backend), least_(least) {
   for (const LayerSpec& layer : spec.layers) {
     const AttentionSpec& attention = layer.attention;
     const ExpertsSpec& experts = layer.feed_forward.experts;
@@ -108,7 +108,7 @@ const Activations& ActivationMemory::for_step(int64_t n_tokens) {
   if (n_tokens > max_tokens_) {
     memory_ = Buffer();  // the old memory goes first: the two never exist together
     max_tokens_ = 0;
-    const int64_t room = std::max(n_tokens, kFewest);
+    const int64_t room = std::max(n_tokens, least_);
     memory_ = backend_.allocate(lay_out(room, nullptr, activations_));
     max_tokens_ = room;
   }

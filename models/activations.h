@@ -54,15 +54,14 @@ QkvBlock qkv_of(const Activations& a, const AttentionSpec& attention, int64_t q_
 // Two matrices of `rows` rows and `cols` columns each: gate and up.
 std::array<Matrix, 2> gate_and_up_of(const Activations& a, int64_t rows, int64_t cols, bool side_by_side);
 
-// The memory of a decoder's activations: one allocation for the longest step so far, so that steps of one
-// length find everything at the same place, which a backend may have recorded.
+// The memory of a decoder's activations: one allocation, so that steps of one length find everything at the
+// same place, which a backend may have recorded.
 class ActivationMemory {
  public:
-  // There is room for so many tokens from the first step on, so that a batch which grows stays where it is:
-  // as many as a CUDA step can have that it records, of bf16 weights.
-  static constexpr int64_t kFewest = 16;
-
-  ActivationMemory(const ModelSpec& spec, std::span<const RopeScaling> ropes, Backend& backend);
+  // least: tokens that there is room for from the first step on; a longer step has it made larger. Host
+  // memory that no step reaches is never touched.
+  ActivationMemory(const ModelSpec& spec, std::span<const RopeScaling> ropes, Backend& backend,
+                   int64_t least);
 
   // Those of a step of `n_tokens` tokens, valid until the next call.
   const Activations& for_step(int64_t n_tokens);
@@ -80,6 +79,7 @@ class ActivationMemory {
   std::span<const RopeScaling> ropes_;
   Backend& backend_;
   Widths widths_;
+  int64_t least_;
   int64_t max_tokens_ = 0;
   Buffer memory_;
   Activations activations_;

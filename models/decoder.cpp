@@ -9,6 +9,10 @@ namespace {
 // What a backend may want products to read in place of f32 (Backend::input_dtype).
 constexpr DType kRounded = DType::kBF16;
 
+// Room for a step of the first is made in any case, so that a batch which grows stays where it is: as many as
+// a CUDA step can have that it records, of bf16 weights. For more than the second, once there is such a step.
+constexpr int64_t kFewTokens = 16, kManyTokens = 512;
+
 // What a block adds to the residual: a product of x, which goes through a.normed, or without x what a.normed
 // holds already.
 struct Contribution {
@@ -71,12 +75,13 @@ void experts(const Layer& layer, const Matrix& in, const Pass& pass) {
 }  // namespace
 
 Decoder::Decoder(const ModelSpec& spec, const Weights& weights, std::span<const RopeScaling> ropes,
-                 const KvGeometry& geometry, Backend& backend, DType compute, int64_t latent_workspace)
+                 const KvGeometry& geometry, Backend& backend, DType compute, int64_t chunk,
+                 int64_t latent_workspace)
     : spec_(spec),
       weights_(weights),
       backend_(backend),
       compute_(compute),
-      activations_(spec, ropes, backend) {
+      activations_(spec, ropes, backend, std::clamp(chunk, kFewTokens, kManyTokens)) {
   const auto score_scale = spec.scores_take_mscale ? static_cast<float>(rope_score_scale(ropes[0])) : 1.0F;
   Matrix slopes;
   if (const size_t bytes = spec.alibi_slopes.size() * sizeof(float); bytes > 0) {
@@ -222,7 +227,7 @@ Matrix Decoder::inner_values(const Layer& layer, const Matrix& in, const Pass& p
 
 Matrix Decoder::logits(const Matrix& hidden_rows) {
   // 8 MiB at least of a vocabulary of 131,072.
-  const int64_t room = std::max(hidden_rows.rows, ActivationMemory::kFewest);
+  const int64_t room = std::max(hidden_rows.rows, kFewTokens);
   const size_t bytes = static_cast<size_t>(room * spec_.vocab_size) * sizeof(float);
   if (logits_.bytes() < bytes) {
     logits_ = Buffer();  // the old memory goes first

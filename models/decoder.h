@@ -11,10 +11,12 @@ namespace lariat {
 class Decoder {
  public:
   // ropes: those of the spec, stretched as the session has it. geometry: what a page of the cache holds.
-  // compute: precision of the matrix products' inputs, see Backend::matmul. latent_workspace: see
-  // LatentAttention. All that is passed by reference must outlive the decoder.
+  // compute: precision of the matrix products' inputs, see Backend::matmul. chunk: tokens of a long step, as
+  // far as is known. latent_workspace: see LatentAttention. All that is passed by reference must outlive the
+  // decoder.
   Decoder(const ModelSpec& spec, const Weights& weights, std::span<const RopeScaling> ropes,
-          const KvGeometry& geometry, Backend& backend, DType compute, int64_t latent_workspace);
+          const KvGeometry& geometry, Backend& backend, DType compute, int64_t chunk,
+          int64_t latent_workspace);
 
   // From now on, every layer shows what it makes (empty: no longer).
   void observe(TraceFn trace) { trace_ = std::move(trace); }
