@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/counted.h"
 #include "models/text_file.h"
 #include "tools/common.h"
 
