@@ -49,7 +49,7 @@ RopeScaling read_foreign_rope(const JsonFields& json, std::string_view named_by,
   if (json.has("rope_local_base_freq"))
     warnings.push_back(
         json.message("rope_local_base_freq", "not shown; layers with a window have this base"));
-  const RopeScaling rope = read_rope(json, context);
+  RopeScaling rope = read_rope(json, context);
   warn_of_foreign_positions(json, warnings);
   return rope;
 }

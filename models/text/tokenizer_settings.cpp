@@ -46,8 +46,9 @@ bool holds(std::string_view words, std::string_view word) {
 }
 
 bool says_something(const nlohmann::json* value) {
-  return value != nullptr && *value != false && *value != 0 && *value != "" &&
-         !((value->is_object() || value->is_array()) && value->empty());
+  if (value == nullptr || *value == false || *value == 0) return false;
+  if (value->is_string()) return !value->get_ref<const std::string&>().empty();
+  return !value->empty();
 }
 
 // "<s>" or {"content": "<s>", …}; special in either case.
@@ -64,7 +65,7 @@ AddedToken read_special(const nlohmann::json& value, const JsonFields& fields, c
 // extra_special_tokens, each a list or an object of names.
 void read_named(const JsonFields& fields, TokenizerSettings& settings) {
   const auto add = [&](const std::string& key, const nlohmann::json& value, bool is_role) {
-    if (value == "") return;
+    if (value.is_string() && value.get_ref<const std::string&>().empty()) return;
     settings.named[key] = {fmt::format("{}: key '{}'", fields.file(), fields.path(key)),
                            read_special(value, fields, key, settings.warnings), is_role};
   };
