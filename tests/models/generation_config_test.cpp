@@ -102,7 +102,8 @@ TEST_F(GenerationConfigFile, AKeyThatNobodyKnowsIsWarnedOf) {
 }
 
 TEST_F(GenerationConfigFile, SamplingIsThatOfTransformers) {
-  for (const json& one : golden()["sampling"]) {
+  const json cases = golden()["sampling"];
+  for (const json& one : cases) {
     const Sampling sampling = load(one["file"]).generation.sampling;
     const json& expected = one["sampling"];
     if (expected.is_null()) {
