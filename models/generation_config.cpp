@@ -1,7 +1,5 @@
 #include "models/generation_config.h"
 
-#include <algorithm>
-
 #include "models/families/family.h"
 
 namespace lariat {
@@ -46,48 +44,21 @@ constexpr NotDone kNotDone[] = {
     {"eta_cutoff", "0"},
 };
 
-// Keys without which the text is the same: what they are about is not done here, or asked for otherwise.
-constexpr std::string_view kHarmless[] = {
-    "max_length",
-    "max_new_tokens",  // the caller says how long
-    "early_stopping",
-    "length_penalty",
-    "diversity_penalty",
-    "low_memory",             // of num_beams
-    "renormalize_logits",     // the same order, the same draw
-    "remove_invalid_values",  // logits that are NaN are told of
-    "bos_token_id",
-    "pad_token_id",
-    "decoder_start_token_id",  // prompts have their tokens
-    "use_cache",
-    "cache_implementation",
-    "cache_config",
-    "max_cache_len",  // the KV cache
-    "prefill_chunk_size",
-    "compile_config",
-    "disable_compile",  // speed
-    "continuous_batching_config",
-    "use_mtp",
-    "is_assistant",  //
-    "num_assistant_tokens",
-    "num_assistant_tokens_schedule",  // speculation: the same text
-    "assistant_confidence_threshold",
-    "assistant_early_exit",  //
-    "assistant_lookbehind",
-    "target_lookbehind",
-    "assistant_ensemble_weight",
-    "prompt_lookup_num_tokens",
-    "max_matching_ngram_size",
-    "speculation_type",
-    "output_attentions",
-    "output_hidden_states",
-    "output_scores",  // what generate() returns
-    "output_logits",
-    "return_dict_in_generate",  //
-    "_from_model_config",
-    "_commit_hash",
-    "transformers_version",  // where the file comes from
-};
+// Keys without which the text is the same: the caller says how long; of num_beams; of logits, whose order
+// stays, and which are told of where they are NaN; prompts have their tokens; the KV cache and speed;
+// speculation, which gives the same text; what generate() returns; where the file comes from.
+constexpr std::string_view kHarmless =
+    "max_length max_new_tokens "
+    "early_stopping length_penalty diversity_penalty low_memory "
+    "renormalize_logits remove_invalid_values "
+    "bos_token_id pad_token_id decoder_start_token_id "
+    "use_cache cache_implementation cache_config max_cache_len prefill_chunk_size compile_config "
+    "disable_compile continuous_batching_config "
+    "use_mtp is_assistant num_assistant_tokens num_assistant_tokens_schedule "
+    "assistant_confidence_threshold assistant_early_exit assistant_lookbehind target_lookbehind "
+    "assistant_ensemble_weight prompt_lookup_num_tokens max_matching_ngram_size speculation_type "
+    "output_attentions output_hidden_states output_scores output_logits return_dict_in_generate "
+    "_from_model_config _commit_hash transformers_version";
 
 void add_names(const std::string& names, const JsonFields& json, const std::string& what, ModelSpec& spec) {
   if (!names.empty()) spec.generation.warnings.push_back(json.file() + ": " + what + ": " + names);
@@ -125,10 +96,8 @@ void read_generation_keys(const JsonFields& json, ModelSpec& spec) {
   std::string ignored;
   for (const NotDone& rule : kNotDone) {
     const nlohmann::json* value = json.find(rule.key);
-    const bool text = value != nullptr && value->is_string();
-    const bool empty =
-        value == nullptr || (text ? value->get_ref<const std::string&>().empty() : value->empty());
-    if (!empty && *value != nlohmann::json::parse(rule.neutral)) append(ignored, rule.key);
+    const bool says = value != nullptr && !is_empty(*value);
+    if (says && *value != nlohmann::json::parse(rule.neutral)) append(ignored, rule.key);
   }
   add_names(ignored, json, "ignored, though they change what transformers writes", spec);
 }
@@ -144,8 +113,7 @@ void read_generation_config(const std::filesystem::path& file, ModelSpec& spec) 
   add_eos_tokens(json, spec);
   std::string unknown;
   for (const std::string& key : json.unread_keys()) {
-    if (std::find(std::begin(kHarmless), std::end(kHarmless), key) == std::end(kHarmless))
-      append(unknown, key);
+    if (!has_name(kHarmless, key)) append(unknown, key);
   }
   add_names(unknown, json, "ignored, as transformers knows no such keys", spec);
 }

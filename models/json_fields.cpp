@@ -48,6 +48,14 @@ Json parse_json_object(std::string_view text, const std::string& name) {
   return value;
 }
 
+bool is_empty(const Json& value) {
+  return value.is_string() ? value.get_ref<const std::string&>().empty() : value.empty();
+}
+
+bool has_name(std::string_view names, std::string_view name) {
+  return (" " + std::string(names) + " ").find(" " + std::string(name) + " ") != std::string::npos;
+}
+
 std::string JsonFields::with_value(const std::string& file, const std::string& path, const Json* value,
                                    const std::string& what) {
   if (path.empty() && value != nullptr)

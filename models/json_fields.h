@@ -21,6 +21,12 @@ nlohmann::json read_json_object(const std::filesystem::path& file);
 // The same for text already in memory; `name` stands for the file in errors.
 nlohmann::json parse_json_object(std::string_view text, const std::string& name);
 
+// Null, or an empty list, object or text: it says no more than a key that is not there.
+bool is_empty(const nlohmann::json& value);
+
+// Whether `names`, with a space between them, has this one: for lists of keys.
+bool has_name(std::string_view names, std::string_view name);
+
 // The members of one JSON object of an untrusted file. A key that is absent or null reads as nullopt, or is
 // an Error where it is needed; a value of the wrong type or outside [lo, hi] is an Error of one line that
 // names the file and the key. The object remembers which of its keys were asked for, so that a reader can say

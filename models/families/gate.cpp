@@ -178,11 +178,6 @@ constexpr PassedOver kPassedOver[] = {
     {"attn_uses_sequence_id", "false"},
 };
 
-// Whether `words`, separated by spaces, has this one.
-bool has_word(std::string_view words, std::string_view word) {
-  return (" " + std::string(words) + " ").find(" " + std::string(word) + " ") != std::string::npos;
-}
-
 // The families that transformers has no class of, or whose files still name code that its class agrees with.
 constexpr std::string_view kOwnCode =
     "MiniMindForCausalLM Phi3ForCausalLM InternLMForCausalLM InternLM2ForCausalLM BaiChuanForCausalLM";
@@ -210,7 +205,7 @@ bool matches(const nlohmann::json& value, std::string_view word, const JsonField
   if (word == "head_dim") return near(value, static_cast<double>(spec.rope().head_dim));
   if (word == "1/sqrt(head_dim)") return near(value, static_cast<double>(attention.scale));
   if (word == "*") return true;
-  if (word == "own code") return has_word(kOwnCode, spec.family);
+  if (word == "own code") return has_name(kOwnCode, spec.family);
   if (word == "qk_norm")
     return value.is_boolean() && value.get<bool>() == (attention.qk_norm != QkNorm::kNone);
   if (word == "ones") return is_ones(value);
@@ -232,8 +227,7 @@ bool matches(const nlohmann::json& value, std::string_view word, const JsonField
 
 bool is_neutral(const nlohmann::json& value, std::string_view neutral, const JsonFields& config,
                 const ModelSpec& spec) {
-  if (value.empty()) return true;  // nlohmann: null, [] and {}
-  if (value.is_string() && value.get<std::string>().empty()) return true;
+  if (is_empty(value)) return true;
   for (size_t at = 0; at <= neutral.size() && !neutral.empty();) {
     const size_t end = std::min(neutral.find('|', at), neutral.size());
     if (matches(value, neutral.substr(at, end - at), config, spec)) return true;
@@ -278,7 +272,7 @@ void check_keys(const JsonFields& config, std::string_view heeds, ModelSpec& spe
   warn_unread(config, spec);  // first: what follows asks for every key
   for (const KeyRule& rule : kKeys) {
     const nlohmann::json* value = config.find(rule.key);
-    if (value != nullptr && !has_word(heeds, rule.key) && !is_neutral(*value, rule.neutral, config, spec))
+    if (value != nullptr && !has_name(heeds, rule.key) && !is_neutral(*value, rule.neutral, config, spec))
       refuse(config, rule);
   }
 }
@@ -306,7 +300,7 @@ void check_rope_keys(const JsonFields& object, std::string_view heeds, std::vect
   ModelSpec nothing;  // no rule of these speaks of the model
   nothing.layers.resize(1);
   for (const std::string& key : object.keys()) {
-    if (has_word(heeds, key)) continue;
+    if (has_name(heeds, key)) continue;
     const nlohmann::json* value = object.find(key);
     if (const KeyRule* rule = find_rule(kRopeKeys, key)) {
       if (value != nullptr && !is_neutral(*value, rule->neutral, object, nothing)) refuse(object, *rule);

@@ -37,18 +37,8 @@ constexpr Warned kWarned[] = {
     {"sp_model_kwargs", "ignored: SentencePiece runs without options"},
 };
 
-bool holds(std::string_view words, std::string_view word) {
-  for (size_t at = 0; (at = words.find(word, at)) != std::string_view::npos; at += word.size()) {
-    const size_t end = at + word.size();
-    if ((at == 0 || words[at - 1] == ' ') && (end == words.size() || words[end] == ' ')) return true;
-  }
-  return false;
-}
-
 bool says_something(const nlohmann::json* value) {
-  if (value == nullptr || *value == false || *value == 0) return false;
-  if (value->is_string()) return !value->get_ref<const std::string&>().empty();
-  return !value->empty();
+  return value != nullptr && *value != false && *value != 0 && !is_empty(*value);
 }
 
 // "<s>" or {"content": "<s>", …}; special in either case.
@@ -65,7 +55,7 @@ AddedToken read_special(const nlohmann::json& value, const JsonFields& fields, c
 // extra_special_tokens, each a list or an object of names.
 void read_named(const JsonFields& fields, TokenizerSettings& settings) {
   const auto add = [&](const std::string& key, const nlohmann::json& value, bool is_role) {
-    if (value.is_string() && value.get_ref<const std::string&>().empty()) return;
+    if (value.is_string() && is_empty(value)) return;
     settings.named[key] = {fmt::format("{}: key '{}'", fields.file(), fields.path(key)),
                            read_special(value, fields, key, settings.warnings), is_role};
   };
@@ -78,7 +68,7 @@ void read_named(const JsonFields& fields, TokenizerSettings& settings) {
     } else if (!lists) {
       if (value->is_string() || value->is_object()) {
         add(key, *value, true);
-      } else if (holds(kRoles, key)) {
+      } else if (has_name(kRoles, key)) {
         fields.fail(key, "expected a token");
       } else if (says_something(value)) {
         settings.warnings.push_back(fields.message(key.substr(0, 60), kUnknown));
@@ -190,7 +180,7 @@ TokenizerSettings read_tokenizer_settings(const fs::path& dir) {
 
 void warn_of_unread(const JsonFields& fields, std::string_view harmless, std::vector<std::string>& warnings) {
   for (const std::string& key : fields.unread_keys()) {
-    if (holds(harmless, key) || !says_something(fields.find(key))) continue;
+    if (has_name(harmless, key) || !says_something(fields.find(key))) continue;
     warnings.push_back(fields.message(key.substr(0, 60), kUnknown));
   }
 }
