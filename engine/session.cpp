@@ -30,7 +30,7 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
       decoder_(model.spec, model.weights, ropes_, pool_.geometry(), backend, model.compute,
                options.prefill_chunk, options.latent_workspace),
       sequence_ropes_(ropes_.size()) {
-  for (size_t r = 1; r < ropes_.size(); ++r) frequencies_.push_back(rope_frequencies(ropes_[r], 0));
+  for (size_t r = 1; r < ropes_.size(); ++r) fixed_frequencies_.push_back(rope_frequencies(ropes_[r], 0));
   if (options_.k_dtype != DType::kF16 && options_.v_dtype != DType::kF16) options_.on_saturated = {};
   if (options_.on_saturated) saturated_before_ = backend_.saturated();
   if (!model.spec.has_rope() && rope().type != RopeType::kDefault) {
@@ -142,7 +142,8 @@ void Session::add_to_step(Sequence& sequence, std::span<const int32_t> tokens) {
     rope.positions = positions.last(3 * tokens.size());
     rope.axes = model_.spec.mrope_axes;
   }
-  for (size_t r = 1; r < ropes_.size(); ++r) sequence_ropes_[r].push_back(with_scale(frequencies_[r - 1]));
+  for (size_t r = 1; r < ropes_.size(); ++r)
+    sequence_ropes_[r].push_back(with_scale(fixed_frequencies_[r - 1]));
 }
 
 // Tokens [first, first + n) of a prompt, in one forward pass.

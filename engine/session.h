@@ -157,8 +157,8 @@ class Session {
   const Model& model_;
   Backend& backend_;
   SessionOptions options_;
-  std::vector<RopeScaling> ropes_;            // the model's, the first as the options have it
-  std::vector<RopeFrequencies> frequencies_;  // of the others, which do not depend on the length
+  std::vector<RopeScaling> ropes_;                  // the model's, the first as the options have it
+  std::vector<RopeFrequencies> fixed_frequencies_;  // of the others, which do not depend on the length
   KvPool pool_;
   Decoder decoder_;
   // The step that add_to_step puts together.

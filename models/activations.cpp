@@ -10,6 +10,14 @@ namespace {
 
 constexpr int64_t kAlignment = 256;  // bytes, of each matrix in the memory
 
+// Columns of a layer's queries, with latent attention in the longer of their two forms, and of its keys or
+// values.
+int64_t q_size(const AttentionSpec& attention) {
+  return attention.n_heads * std::max(attention.head_dim, attention.latent.query_dim());
+}
+
+int64_t kv_size(const AttentionSpec& attention) { return attention.n_kv_heads * attention.head_dim; }
+
 // Rounded up, so that what lies behind q, k and v in a block starts on a multiple of kAlignment.
 int64_t qkv_size(const AttentionSpec& attention) {
   return round_up<int64_t>(q_size(attention) + 2 * kv_size(attention), kAlignment / int64_t{sizeof(float)});
@@ -36,12 +44,6 @@ std::array<Matrix, kN> parts_of(void* memory, int64_t rows, const std::array<int
 }
 
 }  // namespace
-
-int64_t q_size(const AttentionSpec& attention) {
-  return attention.n_heads * std::max(attention.head_dim, attention.latent.query_dim());
-}
-
-int64_t kv_size(const AttentionSpec& attention) { return attention.n_kv_heads * attention.head_dim; }
 
 RopeTable Activations::rope(int index) const {
   if (index >= 0) return ropes[static_cast<size_t>(index)];
@@ -72,6 +74,10 @@ ActivationMemory::ActivationMemory(const ModelSpec& spec, std::span<const RopeSc
     widths_.experts = std::max(widths_.experts, experts.n);
     if (experts.n > 0) widths_.chosen = std::max(widths_.chosen, experts.router.n_chosen);
     widths_.parallel |= layer.parallel;
+    const LatentSpec& latent = attention.latent;
+    widths_.latent_row = std::max(widths_.latent_row, latent.q_rank);
+    widths_.latent_heads =
+        std::max(widths_.latent_heads, attention.n_heads * std::max(latent.nope_dim, latent.v_dim));
   }
 }
 
@@ -92,6 +98,8 @@ size_t ActivationMemory::lay_out(int64_t n_tokens, std::byte* memory, Activation
   to.expert_outputs = take(n_tokens * widths_.chosen, widths_.chosen > 0 ? hidden : 0);
   to.expert_ids = take(n_tokens, widths_.chosen);
   to.expert_weights = take(n_tokens, widths_.chosen);
+  to.latent_row = take(n_tokens, widths_.latent_row);
+  to.latent_heads = take(n_tokens, widths_.latent_heads);
   to.ropes.resize(ropes_.size());
   for (size_t i = 0; i < ropes_.size(); ++i) {
     RopeTable& table = to.ropes[i];
@@ -105,12 +113,12 @@ size_t ActivationMemory::lay_out(int64_t n_tokens, std::byte* memory, Activation
 }
 
 const Activations& ActivationMemory::for_step(int64_t n_tokens) {
-  if (n_tokens > max_tokens_) {
+  if (n_tokens > activations_.room) {
     memory_ = Buffer();  // the old memory goes first: the two never exist together
-    max_tokens_ = 0;
+    activations_.room = 0;
     const int64_t room = std::max(n_tokens, least_);
     memory_ = backend_.allocate(lay_out(room, nullptr, activations_));
-    max_tokens_ = room;
+    activations_.room = room;
   }
   lay_out(n_tokens, static_cast<std::byte*>(memory_.data()), activations_);
   return activations_;

@@ -8,6 +8,14 @@
 
 namespace lariat {
 
+// The first rows * cols floats of a buffer, or of a matrix that has them all.
+inline Matrix f32(const Buffer& buffer, int64_t rows, int64_t cols) {
+  return {buffer.data(), DType::kF32, rows, cols};
+}
+inline Matrix f32(const Matrix& matrix, int64_t rows, int64_t cols) {
+  return {matrix.data, DType::kF32, rows, cols};
+}
+
 // The activations of a step. Every matrix is f32, has a row for each of the step's tokens unless said
 // otherwise, and is a view into one block of backend memory.
 struct Activations {
@@ -24,25 +32,19 @@ struct Activations {
   // with their weights [n_chosen], and what each makes of its token, [tokens * n_chosen, hidden].
   Matrix router_logits, expert_ids, expert_weights, expert_outputs;
 
+  // For latent attention, as wide as the widest layer needs it: the row that queries are made of [q_rank],
+  // and a part of each head's query, or its values [n_heads * size].
+  Matrix latent_row, latent_heads;
+
+  int64_t room = 0;  // tokens that there is memory for
   int64_t n_tokens() const { return residual.rows; }
   // The table that a layer rotates with (AttentionSpec::rope); with -1 one of no pairs.
   RopeTable rope(int index) const;
   // Where the choice of a layer's experts is.
   Routing routing(int64_t n_chosen) const {
-    return {static_cast<int32_t*>(expert_ids.data),
-            Matrix(expert_weights.data, DType::kF32, n_tokens(), n_chosen)};
+    return {static_cast<int32_t*>(expert_ids.data), f32(expert_weights, n_tokens(), n_chosen)};
   }
 };
-
-// The first rows * cols floats of a buffer.
-inline Matrix f32(const Buffer& buffer, int64_t rows, int64_t cols) {
-  return {buffer.data(), DType::kF32, rows, cols};
-}
-
-// Columns of a block of a layer's queries, with latent attention the longer of their two forms, and of its
-// keys or values.
-int64_t q_size(const AttentionSpec& attention);
-int64_t kv_size(const AttentionSpec& attention);
 
 // What a layer's attention has of the block: q, k and v, side by side in a row or one behind the other, and
 // behind them what is attended, [tokens, as many columns as q].
@@ -65,12 +67,11 @@ class ActivationMemory {
 
   // Those of a step of `n_tokens` tokens, valid until the next call.
   const Activations& for_step(int64_t n_tokens);
-  int64_t max_tokens() const { return max_tokens_; }
 
  private:
   // Columns of each matrix, as wide as the widest layer needs it.
   struct Widths {
-    int64_t block = 0, experts = 0, chosen = 0;
+    int64_t block = 0, experts = 0, chosen = 0, latent_row = 0, latent_heads = 0;
     bool parallel = false;
   };
   size_t lay_out(int64_t n_tokens, std::byte* memory, Activations& to) const;
@@ -80,7 +81,6 @@ class ActivationMemory {
   Backend& backend_;
   Widths widths_;
   int64_t least_;
-  int64_t max_tokens_ = 0;
   Buffer memory_;
   Activations activations_;
 };

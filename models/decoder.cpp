@@ -58,7 +58,7 @@ void experts(const Layer& layer, const Matrix& in, const Pass& pass) {
   const Activations& a = pass.activations;
   const FeedForwardSpec& spec = layer.spec.feed_forward;
   const ExpertWeights& weights = layer.weights.experts;
-  const Matrix logits(a.router_logits.data, DType::kF32, in.rows, spec.experts.n);
+  const Matrix logits = f32(a.router_logits, in.rows, spec.experts.n);
   const Routing routing = a.routing(spec.experts.router.n_chosen);
   Router router = spec.experts.router;
   router.choice_bias = weights.choice_bias;
@@ -97,7 +97,7 @@ Decoder::Decoder(const ModelSpec& spec, const Weights& weights, std::span<const 
                        {attention.n_heads, attention.scale * score_scale, attention.sliding_window,
                         attention.softcap, slopes},
                        "layers." + std::to_string(i) + "."});
-    if (attention.latent && !latent_) latent_.emplace(spec, backend, latent_workspace);
+    if (attention.latent && !latent_) latent_.emplace(backend, latent_workspace);
   }
 }
 
@@ -141,9 +141,10 @@ bool Decoder::reads_rounded(std::span<const Matrix* const> weights, int64_t n_to
 }
 
 // What they read: `plain`, which is f32, or as much of `rounded`, which is made large enough, in 16 bits.
-Matrix Decoder::product_input(std::span<const Matrix* const> weights, const Matrix& plain, Buffer& rounded) {
+Matrix Decoder::product_input(const Activations& a, std::span<const Matrix* const> weights,
+                              const Matrix& plain, Buffer& rounded) {
   if (!reads_rounded(weights, plain.rows)) return plain;
-  const size_t bytes = static_cast<size_t>(activations_.max_tokens() * plain.cols) * size_of(kRounded);
+  const size_t bytes = static_cast<size_t>(a.room * plain.cols) * size_of(kRounded);
   if (rounded.bytes() < bytes) {
     rounded = Buffer();  // the old memory goes first
     rounded = backend_.allocate(bytes);
@@ -157,7 +158,7 @@ Matrix Decoder::attention_input(const Layer& layer, const Activations& a) {
   if (!layer.spec.norm_before) return a.residual;
   if (layer.spec.attention.latent) return a.normed;
   const std::array readers{&weights.q_proj, &weights.k_proj, &weights.v_proj};
-  return product_input(readers, a.normed, rounded_.normed);
+  return product_input(a, readers, a.normed, rounded_.normed);
 }
 
 // What its feed-forward reads. A router and experts take f32.
@@ -170,7 +171,7 @@ Matrix Decoder::feed_forward_input(const Layer& layer, const Activations& a) {
     const bool rounded = !experts && reads_rounded(readers, a.n_tokens());
     return {a.parallel.data, rounded ? kRounded : DType::kF32, a.n_tokens(), a.parallel.cols};
   }
-  return experts ? a.normed : product_input(readers, a.normed, rounded_.normed);
+  return experts ? a.normed : product_input(a, readers, a.normed, rounded_.normed);
 }
 
 // What o_proj makes the attention's contribution of. a.normed, which may be `in`, is free then.
@@ -214,7 +215,8 @@ Matrix Decoder::inner_values(const Layer& layer, const Matrix& in, const Pass& p
   const LayerWeights& weights = layer.weights;
   const auto [gate, up] =
       gate_and_up_of(pass.activations, in.rows, spec.intermediate_size, backend_.joins_products());
-  const Matrix inner = product_input(std::array{&weights.down_proj}, spec.gated ? gate : up, rounded_.inner);
+  const Matrix inner =
+      product_input(pass.activations, std::array{&weights.down_proj}, spec.gated ? gate : up, rounded_.inner);
   if (spec.gated) {
     backend_.gated(in, {weights.gate_proj, weights.gate_bias, gate}, {weights.up_proj, weights.up_bias, up},
                    spec.activation, compute_, inner);

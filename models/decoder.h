@@ -36,7 +36,8 @@ class Decoder {
     Buffer normed, inner;
   };
   bool reads_rounded(std::span<const Matrix* const> weights, int64_t n_tokens) const;
-  Matrix product_input(std::span<const Matrix* const> weights, const Matrix& plain, Buffer& rounded);
+  Matrix product_input(const Activations& a, std::span<const Matrix* const> weights, const Matrix& plain,
+                       Buffer& rounded);
   Matrix attention_input(const Layer& layer, const Activations& a);
   Matrix feed_forward_input(const Layer& layer, const Activations& a);
   void run(size_t index, const Pass& pass);

@@ -60,27 +60,11 @@ void write_head_ids(const Buffer& to, int64_t n_heads, Backend& backend) {
 
 }  // namespace
 
-LatentAttention::LatentAttention(const ModelSpec& spec, Backend& backend, int64_t workspace)
-    : backend_(backend), workspace_(workspace) {
-  for (const LayerSpec& layer : spec.layers) {
-    const LatentSpec& latent = layer.attention.latent;
-    q_rank_ = std::max(q_rank_, latent.q_rank);
-    n_heads_ = std::max(n_heads_, layer.attention.n_heads);
-    head_size_ = std::max({head_size_, latent.nope_dim, latent.v_dim});
-  }
-}
-
 Matrix LatentAttention::attend(const Layer& layer, const Matrix& in, const Pass& pass) {
   const AttentionSpec& spec = layer.spec.attention;
   const LatentSpec& latent = spec.latent;
-  const int64_t n_tokens = in.rows;
-  if (n_tokens > max_tokens_) {
-    make_larger(q_row_, n_tokens * q_rank_ * kFloat, backend_);
-    make_larger(heads_, n_tokens * n_heads_ * head_size_ * kFloat, backend_);
-    if (make_larger(head_ids_, n_tokens * n_heads_ * kFloat, backend_))
-      write_head_ids(head_ids_, spec.n_heads, backend_);
-    max_tokens_ = n_tokens;
-  }
+  if (make_larger(head_ids_, pass.activations.room * spec.n_heads * kFloat, backend_))
+    write_head_ids(head_ids_, spec.n_heads, backend_);
   const bool by_head = heads_are_cheaper(layer, pass);
   const int64_t q_cols = spec.n_heads * (by_head ? latent.query_dim() : spec.head_dim);
   const QkvBlock block = qkv_of(pass.activations, spec, q_cols, false);
@@ -101,7 +85,7 @@ void LatentAttention::make_query(const Layer& layer, const Matrix& in, const Mat
   const AttentionSpec& spec = layer.spec.attention;
   const LatentSpec& latent = spec.latent;
   const LatentWeights& weights = layer.weights.latent;
-  const Matrix shared_q = f32(q_row_, in.rows, latent.q_rank);
+  const Matrix shared_q = f32(pass.activations.latent_row, in.rows, latent.q_rank);
   if (latent.q_rank > 0) {
     backend_.matmul(in, weights.q_a, {}, pass.compute, shared_q);
     backend_.norm(shared_q, weights.q_a_norm, shared_q);
@@ -112,7 +96,7 @@ void LatentAttention::make_query(const Layer& layer, const Matrix& in, const Mat
   const Matrix rest = q_heads.column_range(latent.rope_dim, q_heads.cols - latent.rope_dim);
   backend_.expert_matmul(from, weights.q_rope, heads, pass.compute, q_heads.column_range(0, latent.rope_dim));
   if (!absorbed) return backend_.expert_matmul(from, weights.q_nope, heads, pass.compute, rest);
-  const Matrix nope = f32(heads_, in.rows * spec.n_heads, latent.nope_dim);
+  const Matrix nope = f32(pass.activations.latent_heads, in.rows * spec.n_heads, latent.nope_dim);
   backend_.expert_matmul(from, weights.q_nope, heads, pass.compute, nope);
   backend_.expert_matmul(nope, weights.k_absorb, heads, pass.compute, rest);
 }
@@ -126,7 +110,7 @@ Matrix LatentAttention::attend_absorbed(const Layer& layer, const QkvBlock& bloc
                     {block.q, table, pass.step.sequences, layer.cache, layer.attention});
   }
   backend_.attention(pass.step, block.q, table, layer.cache, layer.attention, block.attended);
-  const Matrix values = f32(heads_, block.q.rows, spec.n_heads * spec.latent.v_dim);
+  const Matrix values = f32(pass.activations.latent_heads, block.q.rows, spec.n_heads * spec.latent.v_dim);
   const Matrix rows =
       by_head(block.attended, spec.n_heads).column_range(spec.latent.rope_dim, spec.latent.kv_rank);
   backend_.expert_matmul(rows, layer.weights.latent.v_up, head_routing(head_ids_, block.q.rows, spec.n_heads),
@@ -235,7 +219,7 @@ void LatentAttention::make_heads(const Layer& layer, int64_t first_head, const P
 Matrix LatentAttention::attend_by_head(const Layer& layer, const Matrix& q, const Pass& pass) {
   const AttentionSpec& spec = layer.spec.attention;
   const int64_t head_dim = spec.latent.query_dim(), v_dim = spec.latent.v_dim;
-  const Matrix values = f32(heads_, q.rows, spec.n_heads * v_dim);
+  const Matrix values = f32(pass.activations.latent_heads, q.rows, spec.n_heads * v_dim);
   make_room(layer, pass);
   AttentionParams some = layer.attention;
   some.n_heads = made_.n_heads;

@@ -11,7 +11,7 @@ class LatentAttention {
  public:
   // workspace: how many bytes the keys and values may take that a long step makes. Heads are made by as many
   // at a time as fit; where one does not, none is made.
-  LatentAttention(const ModelSpec& spec, Backend& backend, int64_t workspace);
+  LatentAttention(Backend& backend, int64_t workspace) : backend_(backend), workspace_(workspace) {}
 
   // The attention of a layer whose input is `in`: writes the tokens' rows into the cache, and returns what
   // o_proj reads, f32 [tokens, n_heads * v_dim], valid until the next call.
@@ -27,11 +27,7 @@ class LatentAttention {
 
   Backend& backend_;
   int64_t workspace_;
-  int64_t q_rank_ = 0, n_heads_ = 0, head_size_ = 0;  // of the layer that has most of each
-  int64_t max_tokens_ = 0;
-  // For so many tokens: the row that queries are made of, a part of each head's query or its values, and
-  // which head a row of [tokens * n_heads] belongs to.
-  Buffer q_row_, heads_, head_ids_;
+  Buffer head_ids_;  // which head a row of [tokens * n_heads] belongs to
   // Keys and values of some heads, made for one layer and step.
   struct MadeHeads {
     int64_t n_heads = 0, n_rows = 0;  // how many positions are made at a time
