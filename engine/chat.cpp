@@ -5,7 +5,7 @@
 #include "engine/interrupt.h"
 #include "engine/stop_filter.h"
 #include "kernels/error.h"
-#include "models/json_fields.h"
+#include "models/io/json_fields.h"
 
 namespace lariat {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "kernels/error.h"
-#include "models/mapped_file.h"
+#include "models/io/mapped_file.h"
 
 namespace lariat {
 namespace {

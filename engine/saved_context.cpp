@@ -9,7 +9,7 @@
 #include "engine/saved_context_file.h"
 #include "kernels/error.h"
 #include "kernels/integers.h"
-#include "models/mapped_file.h"
+#include "models/io/mapped_file.h"
 
 namespace lariat {
 namespace {

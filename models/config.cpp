@@ -10,8 +10,8 @@
 #include "models/families/gate.h"
 #include "models/families/wrapper.h"
 #include "models/generation_config.h"
-#include "models/json_file.h"
-#include "models/nearest_name.h"
+#include "models/io/json_file.h"
+#include "models/io/nearest_name.h"
 
 namespace lariat {
 namespace {

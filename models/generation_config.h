@@ -1,5 +1,5 @@
 #pragma once
-#include "models/json_fields.h"
+#include "models/io/json_fields.h"
 #include "models/spec.h"
 
 namespace lariat {

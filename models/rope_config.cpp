@@ -5,7 +5,7 @@
 #include "kernels/counted.h"
 #include "kernels/error.h"
 #include "models/families/gate.h"
-#include "models/json_fields.h"
+#include "models/io/json_fields.h"
 
 // Defaults and precedence follow transformers 5.23, modeling_rope_utils.py: RotaryEmbeddingConfigMixin
 // (convert_rope_params_to_dict, standardize_rope_params) and the _compute_*_parameters functions.

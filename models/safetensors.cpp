@@ -12,7 +12,7 @@
 
 #include "kernels/counted.h"
 #include "kernels/error.h"
-#include "models/json_file.h"
+#include "models/io/json_file.h"
 
 namespace lariat {
 namespace {

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "kernels/tensor.h"
-#include "models/atomic_file.h"
-#include "models/mapped_file.h"
+#include "models/io/atomic_file.h"
+#include "models/io/mapped_file.h"
 
 namespace lariat {
 

@@ -18,6 +18,11 @@ forbid() {  # what was found, whose, reason
 forbid "$(includes 'models/|engine/|tools/|nlohmann/|CLI/' -r kernels)" kernels \
   'what stands above it (models, engine, tools) or file formats'
 forbid "$(includes 'engine/|tools/|CLI/' -r models)" models 'engine or tools'
+# Errors and counts in words are all that files and text know of the kernels.
+forbid "$(includes 'models/|kernels/' -r models/io | grep -vE 'models/io/|kernels/(error|counted)\.h' || true)" models/io \
+  'models or kernels'
+forbid "$(includes 'models/|kernels/' -r models/text | grep -vE '"(models/(io|text)/|kernels/(error|counted)\.h)' || true)" \
+  models/text 'models, but for models/io'
 forbid "$(includes 'tools/|CLI/' -r engine)" engine 'tools'
 forbid "$(includes 'engine/eval/' engine/*.h engine/*.cpp)" engine 'engine/eval, which measures what engine runs'
 for folder in kernels models engine tools; do
@@ -26,7 +31,7 @@ for folder in kernels models engine tools; do
     'CUDA headers'
 done
 # Code that names a family decides by it. Comments may name one, and llama3 is a RoPE scaling as well.
-families=$(grep -rnE 'Llama|Qwen|Mistral|MiniMind' kernels engine models/*.cpp models/*.h tools/*.cpp |
+families=$(grep -rnE 'Llama|Qwen|Mistral|MiniMind' kernels engine models/*.cpp models/*.h models/io tools/*.cpp |
   sed 's,//.*$,,; s/kLlama3//g' | grep -E 'Llama|Qwen|Mistral|MiniMind' || true)
 if [ -n "$families" ]; then
   echo "$families"

@@ -10,7 +10,7 @@ python=${PYTHON:-python3}
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
 mkdir -p "$out"
-corpus() { [ -s "$out/$1" ] || "$python" tools/demo/make_corpus.py --kind stories "${@:2}" --out "$out/$1"; }
+corpus() { [ -s "$out/$1" ] || "$python" tools/lab/demo/make_corpus.py --kind stories "${@:2}" --out "$out/$1"; }
 corpus stories.txt --megabytes 6
 corpus heldout.txt --megabytes 0.2 --words 900 --split heldout --end ''
 
@@ -19,11 +19,11 @@ for kind in rope alibi sinusoidal learned; do
     mkdir -p "$out/$kind"
     # One tokenizer for all, trained with the first model.
     [ "$kind" = rope ] || cp "$out/rope/tokenizer.model" "$out/$kind"
-    "$python" tools/demo/train.py --positions "$kind" --data "$out/stories.txt:1" --heldout "$out/heldout.txt" \
+    "$python" tools/lab/demo/train.py --positions "$kind" --data "$out/stories.txt:1" --heldout "$out/heldout.txt" \
       --vocab 1024 --layers 3 --length 128 --batch 16 --micro-batch 16 --tokens "${TOKENS:-600000}" \
       --no-compile --device cpu --eval-every 1e9 --out "$out/$kind" >"$out/$kind.log"
   fi
   tail -n 1 "$out/$kind.log" | sed "s/^final: /$kind: /" >&2
 done
-"$python" tools/demo/compare_positions.py --runs "$out" --text "$out/heldout.txt" --lariat "${LARIAT:-build/lariat}" \
+"$python" tools/lab/demo/compare_positions.py --runs "$out" --text "$out/heldout.txt" --lariat "${LARIAT:-build/lariat}" \
   --svg docs/positions.svg

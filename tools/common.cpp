@@ -16,7 +16,7 @@
 #include "kernels/cuda/make_cuda_backend.h"
 #include "models/config.h"
 #include "models/families/gate.h"
-#include "models/mapped_file.h"
+#include "models/io/mapped_file.h"
 #include "tools/help.h"
 #include "tools/kv_dtype.h"
 

@@ -11,9 +11,9 @@
 #include "engine/interrupt.h"
 #include "engine/stop_filter.h"
 #include "kernels/counted.h"
-#include "models/atomic_file.h"
+#include "models/io/atomic_file.h"
+#include "models/io/text_file.h"
 #include "models/text/unicode.h"
-#include "models/text_file.h"
 #include "tools/generating.h"
 #include "tools/help.h"
 

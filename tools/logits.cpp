@@ -6,8 +6,8 @@
 #include "engine/eval/token_source.h"
 #include "engine/generate.h"
 #include "kernels/counted.h"
-#include "models/atomic_file.h"
-#include "models/text_file.h"
+#include "models/io/atomic_file.h"
+#include "models/io/text_file.h"
 #include "tools/common.h"
 #include "tools/help.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "kernels/counted.h"
-#include "models/text_file.h"
+#include "models/io/text_file.h"
 #include "tools/common.h"
 
 namespace lariat {

@@ -8,7 +8,7 @@
 #include "engine/eval/report.h"
 #include "engine/memory_check.h"
 #include "kernels/counted.h"
-#include "models/atomic_file.h"
+#include "models/io/atomic_file.h"
 #include "tools/generating.h"
 #include "tools/help.h"
 #include "tools/measuring.h"

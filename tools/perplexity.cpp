@@ -9,8 +9,8 @@
 
 #include "engine/saved_context.h"
 #include "kernels/counted.h"
-#include "models/atomic_file.h"
-#include "models/text_file.h"
+#include "models/io/atomic_file.h"
+#include "models/io/text_file.h"
 #include "tools/common.h"
 #include "tools/divergence.h"
 #include "tools/help.h"

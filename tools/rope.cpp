@@ -7,9 +7,9 @@
 
 #include "engine/eval/rope_svg.h"
 #include "kernels/counted.h"
-#include "models/atomic_file.h"
 #include "models/config.h"
 #include "models/families/gate.h"
+#include "models/io/atomic_file.h"
 #include "tools/common.h"
 #include "tools/help.h"
 

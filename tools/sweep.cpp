@@ -7,7 +7,7 @@
 
 #include "engine/eval/report.h"
 #include "kernels/counted.h"
-#include "models/atomic_file.h"
+#include "models/io/atomic_file.h"
 #include "tools/common.h"
 #include "tools/help.h"
 #include "tools/measuring.h"

@@ -11,8 +11,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "models/io/text_file.h"
 #include "models/text/unicode.h"
-#include "models/text_file.h"
 #include "tools/common.h"
 
 namespace lariat {

@@ -3,8 +3,8 @@
 #include <iostream>
 
 #include "engine/eval/token_source.h"
+#include "models/io/text_file.h"
 #include "models/text/chat_template.h"
-#include "models/text_file.h"
 #include "tools/common.h"
 #include "tools/help.h"
 

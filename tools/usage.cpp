@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "kernels/error.h"
-#include "models/nearest_name.h"
+#include "models/io/nearest_name.h"
 #include "models/text/unicode.h"
 #include "tools/help.h"
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "kernels/error.h"
+#include "models/io/text_file.h"
 #include "models/text/unicode.h"
-#include "models/text_file.h"
 
 namespace lariat {
 namespace {

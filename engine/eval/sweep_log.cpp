@@ -12,10 +12,10 @@
 
 #include "engine/eval/needles.h"
 #include "kernels/error.h"
-#include "models/atomic_file.h"
-#include "models/json_fields.h"
-#include "models/json_file.h"
-#include "models/mapped_file.h"
+#include "models/io/atomic_file.h"
+#include "models/io/json_fields.h"
+#include "models/io/json_file.h"
+#include "models/io/mapped_file.h"
 
 namespace lariat {
 namespace {

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "kernels/error.h"
+#include "models/io/text_file.h"
 #include "models/text/unicode.h"
-#include "models/text_file.h"
 
 namespace lariat {
 

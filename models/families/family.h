@@ -2,7 +2,7 @@
 #include <span>
 #include <string_view>
 
-#include "models/json_fields.h"
+#include "models/io/json_fields.h"
 #include "models/rope_config.h"
 #include "models/spec.h"
 

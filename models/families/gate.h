@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/json_fields.h"
+#include "models/io/json_fields.h"
 #include "models/spec.h"
 
 // What stands between a checkpoint and a wrong result: whatever in it would change the result, and is not

@@ -4,7 +4,7 @@
 
 #include "kernels/error.h"
 #include "models/families/gate.h"
-#include "models/text_file.h"
+#include "models/io/text_file.h"
 
 // What a model's path leads to where it is no checkpoint's folder.
 namespace lariat {

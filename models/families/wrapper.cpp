@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "models/json_fields.h"
+#include "models/io/json_fields.h"
 
 namespace lariat {
 namespace {

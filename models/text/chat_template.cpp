@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "kernels/error.h"
-#include "models/json_file.h"
+#include "models/io/json_file.h"
 #include "models/text/jinja_eval.h"
 
 namespace lariat {

@@ -6,7 +6,7 @@
 
 #include "models/text/added_tokens.h"
 #include "models/text/bpe.h"
-#include "models/text/decoder.h"
+#include "models/text/detokenizer.h"
 #include "models/text/pretokenizer.h"
 #include "models/text/sentencepiece.h"
 #include "models/text/tokenizer_settings.h"

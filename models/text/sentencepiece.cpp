@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "kernels/error.h"
-#include "models/json_file.h"
+#include "models/io/json_file.h"
 #include "models/text/pipeline.h"
 #include "models/text/unicode.h"
 

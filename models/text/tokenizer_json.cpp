@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "models/json_fields.h"
-#include "models/json_file.h"
+#include "models/io/json_fields.h"
+#include "models/io/json_file.h"
 #include "models/text/pipeline.h"
 
 namespace lariat::tok {

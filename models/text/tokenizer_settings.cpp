@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "models/json_file.h"
+#include "models/io/json_file.h"
 
 namespace lariat::tok {
 namespace {

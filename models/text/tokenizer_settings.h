@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/json_fields.h"
+#include "models/io/json_fields.h"
 #include "models/text/added_tokens.h"
 
 namespace lariat::tok {

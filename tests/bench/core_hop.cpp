@@ -1,7 +1,7 @@
 // How long a cache line takes from one core to the next, in nanoseconds: some 15 to 30 within a core complex
 // (a shared third-level cache), 100 and more between two. A virtual machine's cores may change places at any
-// moment, and with them the memory bandwidth that both can have: tools/bench/compare.py --probe asks before
-// and after each measurement.
+// moment, and with them the memory bandwidth that both can have: tools/lab/peers/compare.py --probe asks
+// before and after each measurement.
 #include <pthread.h>
 #include <sched.h>
 

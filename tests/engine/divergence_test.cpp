@@ -5,7 +5,7 @@
 #include <map>
 #include <random>
 
-#include "models/json_file.h"
+#include "models/io/json_file.h"
 #include "tests/engine/engine_test_util.h"
 
 namespace lariat::test {

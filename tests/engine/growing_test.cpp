@@ -4,7 +4,7 @@
 #include <cmath>
 #include <random>
 
-#include "models/json_file.h"
+#include "models/io/json_file.h"
 #include "models/rope_config.h"
 #include "tests/engine/engine_test_util.h"
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/convert.h"
-#include "models/json_file.h"
+#include "models/io/json_file.h"
 #include "tests/engine/engine_test_util.h"
 
 // Prompts of 320 tokens for a checkpoint of each family (tests/golden/make_long_golden.py): long enough for

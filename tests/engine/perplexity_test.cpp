@@ -5,7 +5,7 @@
 #include <random>
 
 #include "kernels/reference/reference_backend.h"
-#include "models/json_file.h"
+#include "models/io/json_file.h"
 #include "models/rope_config.h"
 #include "tests/engine/engine_test_util.h"
 

@@ -17,7 +17,7 @@ namespace {
 const std::filesystem::path kDemo = std::filesystem::path(LARIAT_SOURCE_DIR) / "configs" / "demo";
 constexpr DType kTypes[] = {DType::kQ8, DType::kQ4};
 
-// Of the kind that the demo model knows: tools/demo/make_corpus.py --kind stories --split heldout.
+// Of the kind that the demo model knows: tools/lab/demo/make_corpus.py --kind stories --split heldout.
 constexpr const char* kStory =
     "Many years ago, a little girl named Rosa lived on a farm behind the hill. Rosa was very gentle. "
     "Rosa had a good friend, a boy named Victor. Tom, a boy who lived near the library, often came to "

@@ -2,7 +2,7 @@
 // (tests/golden/make_rope_logits.py).
 #include <fstream>
 
-#include "models/json_file.h"
+#include "models/io/json_file.h"
 #include "tests/engine/engine_test_util.h"
 
 namespace lariat::test {

@@ -10,7 +10,7 @@
 
 #include "engine/fingerprint.h"
 #include "engine/saved_context_file.h"
-#include "models/mapped_file.h"
+#include "models/io/mapped_file.h"
 #include "tests/engine/forwarding_backend.h"
 #include "tests/engine/saved_context_util.h"
 

@@ -2,7 +2,7 @@
 
 #include "engine/generate.h"
 #include "kernels/error.h"
-#include "models/json_file.h"
+#include "models/io/json_file.h"
 #include "models/text/tokenizer.h"
 #include "tests/engine/engine_test_util.h"
 

@@ -1,4 +1,4 @@
-#include "models/atomic_file.h"
+#include "models/io/atomic_file.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <string>
 
 #include "kernels/error.h"
-#include "models/json_file.h"
+#include "models/io/json_file.h"
 
 namespace lariat {
 namespace {

@@ -10,7 +10,7 @@
 #include <map>
 
 #include "kernels/error.h"
-#include "models/json_file.h"
+#include "models/io/json_file.h"
 #include "models/text/tokenizer.h"
 
 namespace lariat::test {

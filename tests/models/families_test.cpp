@@ -8,7 +8,7 @@
 
 #include "kernels/error.h"
 #include "models/config.h"
-#include "models/json_file.h"
+#include "models/io/json_file.h"
 #include "models/rope_config.h"
 
 namespace lariat::families_test {

@@ -14,7 +14,7 @@
 #include "kernels/error.h"
 #include "kernels/quant.h"
 #include "models/config.h"
-#include "models/json_file.h"
+#include "models/io/json_file.h"
 #include "models/model.h"
 
 namespace lariat::gate_test {

@@ -1,4 +1,4 @@
-#include "models/mapped_file.h"
+#include "models/io/mapped_file.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -8,8 +8,8 @@
 #include <string>
 
 #include "kernels/error.h"
-#include "models/atomic_file.h"
-#include "models/json_file.h"
+#include "models/io/atomic_file.h"
+#include "models/io/json_file.h"
 #include "tests/models/resident_bytes.h"
 
 namespace lariat {

@@ -1,4 +1,4 @@
-#include "models/nearest_name.h"
+#include "models/io/nearest_name.h"
 
 #include <gtest/gtest.h>
 

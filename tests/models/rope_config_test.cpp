@@ -9,7 +9,7 @@
 
 #include "kernels/error.h"
 #include "models/config.h"
-#include "models/json_fields.h"
+#include "models/io/json_fields.h"
 
 namespace lariat {
 namespace {

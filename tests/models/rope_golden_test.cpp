@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "models/json_fields.h"
-#include "models/json_file.h"
+#include "models/io/json_fields.h"
+#include "models/io/json_file.h"
 #include "models/rope.h"
 #include "models/rope_config.h"
 

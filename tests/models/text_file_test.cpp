@@ -1,5 +1,5 @@
 // Texts as people hand them over.
-#include "models/text_file.h"
+#include "models/io/text_file.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "kernels/counted.h"
 #include "kernels/error.h"
-#include "models/json_file.h"
+#include "models/io/json_file.h"
 #include "models/text/unicode.h"
 
 namespace lariat::test {

@@ -7,7 +7,7 @@
 
 #include "kernels/error.h"
 #include "models/config.h"
-#include "models/json_file.h"
+#include "models/io/json_file.h"
 
 namespace lariat::ties_test {
 namespace {

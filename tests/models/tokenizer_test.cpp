@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "models/text/added_tokens.h"
-#include "models/text/decoder.h"
+#include "models/text/detokenizer.h"
 #include "models/text/unicode.h"
 #include "tests/models/tokenizer_test_util.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/error.h"
-#include "models/json_file.h"
+#include "models/io/json_file.h"
 #include "models/text/tokenizer.h"
 
 namespace lariat::test {

@@ -1,4 +1,4 @@
-// tools/bench/compare.py against programs that only pretend to measure.
+// tools/lab/peers/compare.py against programs that only pretend to measure.
 #include "tests/tools/program.h"
 
 namespace lariat::test {
@@ -34,7 +34,7 @@ class CompareScript : public testing::Test {
   }
   int run(const std::string& arguments) const {
     const std::string command = "python3 " +
-                                (fs::path(LARIAT_SOURCE_DIR) / "tools/bench/compare.py").string() + " " +
+                                (fs::path(LARIAT_SOURCE_DIR) / "tools/lab/peers/compare.py").string() + " " +
                                 arguments + " >" + (dir_ / "out").string() + " 2>" + (dir_ / "err").string();
     return WEXITSTATUS(std::system(command.c_str()));
   }
@@ -64,7 +64,7 @@ TEST_F(CompareScript, AlternatesAndPrintsMediansAndRatios) {
   EXPECT_EQ(std::count(calls.begin(), calls.end(), '\n'), 9);  // per round: two of ours, one of theirs
   EXPECT_NE(calls.find("peer -rtr 1 -m /m-q8.gguf"), std::string::npos) << calls;
   const std::string text = slurp(docs);
-  EXPECT_EQ(text.rfind("before\n<!-- compare -->\n`tools/bench/compare.py", 0), 0U) << text;
+  EXPECT_EQ(text.rfind("before\n<!-- compare -->\n`tools/lab/peers/compare.py", 0), 0U) << text;
   EXPECT_EQ(text.find("old"), std::string::npos);
   EXPECT_NE(text.find("<!-- /compare -->\nafter\n"), std::string::npos);
 }

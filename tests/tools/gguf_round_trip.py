@@ -1,4 +1,4 @@
-"""Tiny checkpoints of tests/golden as GGUF files of every type, converted back by tools/gguf_to_hf.py.
+"""Tiny checkpoints of tests/golden as GGUF files of every type, converted back by tools/lab/gguf_to_hf.py.
 
     python tests/tools/gguf_round_trip.py DIR    # for gguf_test.cpp, which runs lariat on the folders it leaves in DIR
 
@@ -62,14 +62,14 @@ def write_gguf(path, config, weights, kind, tokenizer, scaling=()):
 
 def convert(path, *options):
     folder = path.with_suffix("")
-    command = [sys.executable, str(ROOT / "tools/gguf_to_hf.py"), str(path), str(folder), *options]
+    command = [sys.executable, str(ROOT / "tools/lab/gguf_to_hf.py"), str(path), str(folder), *options]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return folder
 
 
 def refused(path, part):
-    done = subprocess.run([sys.executable, str(ROOT / "tools/gguf_to_hf.py"), str(path), str(path) + ".out"],
+    done = subprocess.run([sys.executable, str(ROOT / "tools/lab/gguf_to_hf.py"), str(path), str(path) + ".out"],
                           capture_output=True, text=True)  # fmt: skip
     assert done.returncode == 1 and done.stderr.count("\n") == 1 and part in done.stderr, (part, done.stderr)
     assert str(path) in done.stderr and not list(path.parent.glob(path.name + ".out*")), done.stderr
@@ -177,7 +177,7 @@ def check_refusals(out):
     write_gguf(out / "shape.gguf", config, weights, "F32", NO_TOKENIZER)
     refused(out / "shape.gguf", "blk.0.ffn_up.weight is [63, 32], expected [64, 32]")
     (out / "text").mkdir()
-    done = subprocess.run([sys.executable, str(ROOT / "tools/gguf_to_hf.py"), str(out / "text.gguf"), str(out / "text")],
+    done = subprocess.run([sys.executable, str(ROOT / "tools/lab/gguf_to_hf.py"), str(out / "text.gguf"), str(out / "text")],
                           capture_output=True, text=True)  # fmt: skip
     assert done.returncode == 1 and "exists already" in done.stderr
 

@@ -1,5 +1,5 @@
-// tools/gguf_to_hf.py: lariat on the folders that it makes, beside the checkpoints and tokenizers they came
-// from.
+// tools/lab/gguf_to_hf.py: lariat on the folders that it makes, beside the checkpoints and tokenizers they
+// came from.
 #include "tests/tools/program.h"
 
 namespace lariat::test {

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "models/config.h"
-#include "models/json_file.h"
+#include "models/io/json_file.h"
 #include "models/rope_config.h"
 
 namespace lariat {

@@ -8,7 +8,7 @@
 #   PROMPTS, DEPTHS, GEN               tokens to prefill, tokens already in the cache, tokens to decode
 #   CHUNK                              lariat's prompt tokens per forward pass
 #   PYTHON                             a python3 with torch and transformers; without one, lariat is measured alone
-#   PEER_OPTIONS                       further options of tools/bench/torch_peer.py
+#   PEER_OPTIONS                       further options of tools/lab/peers/torch_peer.py
 #   LLAMA_CPP                          a build folder of llama.cpp with CUDA; GGUF: a model for it, of the first of MODELS
 #   COMMIT                             what the build is of, where there is no git history
 #   DEVICE=cpu                         tries the script itself where there is no GPU
@@ -68,7 +68,7 @@ kernel_times() {  # config
 json.dump(config, open(sys.argv[2], "w"))' "$1" "$two"
   for test in "--prompt 512 --gen 0" "--prompt 0 --gen 8 --depth 8192"; do
     # shellcheck disable=SC2086  # several words
-    measure tools/bench/kernel_times.py "$build/lariat" bench --config "$two" --random-weights --device cuda --dtype bf16 \
+    measure tools/lab/peers/kernel_times.py "$build/lariat" bench --config "$two" --random-weights --device cuda --dtype bf16 \
       --reps 1 --quiet $test
   done
 }
@@ -106,7 +106,7 @@ for model in $models; do
     measure "$LLAMA_CPP/bin/llama-bench" -m "$GGUF" -ngl 99 -fa 1 -p "$prompts" -n "$gen" -d "$at"
   fi
   # shellcheck disable=SC2086  # PEER_OPTIONS are several words
-  [ $peer = 0 ] || measure "$python" tools/bench/torch_peer.py --config "$config" --device "$device" \
+  [ $peer = 0 ] || measure "$python" tools/lab/peers/torch_peer.py --config "$config" --device "$device" \
     --prompts "$prompts" --depths "$at" --gen "$gen" ${PEER_OPTIONS:-}
   first=0
 done

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks of the demo's tools: python3 tools/demo/test_demo.py
+"""Checks of the demo's tools: python3 tools/lab/demo/test_demo.py
 
 Those of the corpus generator need nothing but Python, those of models PyTorch and transformers too.
 """

@@ -1,4 +1,4 @@
-#include "models/atomic_file.h"
+#include "models/io/atomic_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "models/mapped_file.h"
+#include "models/io/mapped_file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

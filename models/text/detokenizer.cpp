@@ -1,4 +1,4 @@
-#include "models/text/decoder.h"
+#include "models/text/detokenizer.h"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Start-up time and peak memory of lariat, beside the time that reading the checkpoint once takes.
 
-    tools/bench/startup.py --lariat build/lariat --config configs/tinyllama-1.1b.json --tokenizer configs/demo \\
+    tools/lab/peers/startup.py --lariat build/lariat --config configs/tinyllama-1.1b.json --tokenizer configs/demo \\
         --checkpoint DIR --prompts 1,4096 --docs docs/performance.md
 
 DIR becomes a checkpoint folder of that config with random bf16 weights if it is not there yet (an existing one is used

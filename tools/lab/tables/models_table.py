@@ -3,7 +3,7 @@
 
     pip install numpy safetensors
     build/engine_test --gtest_filter='*FamilyCache*' --gtest_output=xml:family.xml
-    scripts/models_table.py build/lariat family.xml
+    tools/lab/tables/models_table.py build/lariat family.xml
 
 Rewrites what stands below "## Measured" in docs/models.md, and exits with 1 where a number misses its aim. Rows: the
 checkpoints of tests/golden/long.safetensors, and all others of make_families.py. Without the XML file the last two
@@ -40,7 +40,7 @@ OTHERS = [
 ]
 TEXT = """
     build/engine_test --gtest_filter='*FamilyCache*' --gtest_output=xml:family.xml
-    scripts/models_table.py build/lariat family.xml
+    tools/lab/tables/models_table.py build/lariat family.xml
 
 write this section in a few seconds. The models are the tiny random ones of `tests/golden/checkpoints`; weights and
 caches are f32, on one thread of a CPU, whose kind decides the last digits.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints the part of docs/checkpoints.md about the keys of a tokenizer's files; checkpoints_table.py calls it.
 
-    scripts/tokenizer_keys_table.py build/lariat [FOLDER_OF_TOKENIZERS]
+    tools/lab/tables/tokenizer_keys_table.py build/lariat [FOLDER_OF_TOKENIZERS]
 
 Each row is two runs of `lariat tokenize`, with and without the key, beside a small tokenizer of tests/golden: a key
 that makes an error is refused, one that makes a line on stderr is warned of, one that changes ids is heeded, and any
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "tokenizers"
 TEXT = "The  river</s> er<s>the [word] of<|im_end|> boats"
 CONFIG, MAP, ADDED, VOCABULARY = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.json"
@@ -29,7 +29,7 @@ ENDS = BEGINS | {
 INTRODUCTION = """
 ## Keys of a tokenizer's files
 
-Each row is the program's own (`scripts/tokenizer_keys_table.py build/lariat ../shared/tokenizers`): a key that
+Each row is the program's own (`tools/lab/tables/tokenizer_keys_table.py build/lariat ../shared/tokenizers`): a key that
 changes ids is *heeded*; *harmless* ones change none. *Beside* is what the row was tried with: a tokenizer.json or a
 tokenizer.model, and other keys of tokenizer_config.json. `image_token` stands for any key that ends so. Where that
 file has `added_tokens_decoder`, special_tokens_map.json and added_tokens.json do not count, as in transformers. What

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A GGUF file of architecture llama or qwen2 as a Hugging Face folder, which lariat and transformers read.
 
-    tools/gguf_to_hf.py FILE.gguf OUT_DIR [--dtype f32|bf16|f16]
+    tools/lab/gguf_to_hf.py FILE.gguf OUT_DIR [--dtype f32|bf16|f16]
 
 Needs the Python package gguf, which knows every type of tensor that llama.cpp writes: F32, F16, BF16, Q8_0, Q4_0, Q4_1,
 the K-quants. f32 is the default because it holds their values exactly: a Q4_1 value is a product plus an offset and fits

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """lariat beside its peers: the same shape, dtype and threads, measured in turns, as one markdown table.
 
-    tools/bench/compare.py --lariat build/lariat --config configs/tinyllama-1.1b.json --dtypes bf16,q8,q4 \\
+    tools/lab/peers/compare.py --lariat build/lariat --config configs/tinyllama-1.1b.json --dtypes bf16,q8,q4 \\
         --peer llama.cpp=/path/llama-bench --gguf bf16=m-bf16.gguf --gguf q8=m-q8_0.gguf --gguf q4=m-q4_0.gguf
 
 Builds and downloads nothing. A peer is a program with llama-bench's options and JSON (llama.cpp, ik_llama.cpp);
@@ -218,7 +218,7 @@ def without_folders(word):
 
 
 def report(args, speeds, limits, deaths):
-    command = "tools/bench/compare.py " + " ".join(shlex.quote(without_folders(word)) for word in sys.argv[1:])
+    command = "tools/lab/peers/compare.py " + " ".join(shlex.quote(without_folders(word)) for word in sys.argv[1:])
     load = os.getloadavg()[0]
     return [f"`{command}`", "",
             f"{cpu_model()}, {os.cpu_count()} cores, {args.threads} threads; commit {commit()}; medians of "

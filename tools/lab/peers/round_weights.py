@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A copy of a checkpoint whose weights went through llama.cpp's Q4_0 or Q8_0, or lariat's q4 or q8, and back.
 
-    tools/bench/round_weights.py FROM TO q4_0|q8_0|q4|q8
+    tools/lab/peers/round_weights.py FROM TO q4_0|q8_0|q4|q8
 
 What those formats cost a model, measured by any program that runs the copy. Formulas: quantize_row_q4_0_ref and
 quantize_row_q8_0_ref of ggml/src/ggml-quants.c, back to float32; kernels/quant.h, back to bf16, as a prefill on AMX

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes docs/checkpoints.md: what lariat says to checkpoints that are something else than they seem.
 
-    scripts/checkpoints_table.py build/lariat [FOLDER_OF_CONFIGS] > docs/checkpoints.md
+    tools/lab/tables/checkpoints_table.py build/lariat [FOLDER_OF_CONFIGS] > docs/checkpoints.md
 
 Each row is a run of the program on a tiny checkpoint of tests/golden that was changed in one place, or, in the second
 table, on a config of the folder with its shapes cut down and weights of zeros. Needs no package.
@@ -20,7 +20,7 @@ import tempfile
 import tokenizer_keys_table
 from generation_keys import generation_keys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "checkpoints"
 DEMO = ROOT / "configs" / "demo"
 SHARED = ROOT.parent / "shared" / "tokenizers"
@@ -360,7 +360,7 @@ def main():
         program = Program(sys.argv[1], pathlib.Path(name).resolve())
         print("# What lariat says to a checkpoint\n")
         print("Nothing that changes a model's result passes in silence: it is computed as transformers 5.23 does, or refused, or")
-        print("warned of. The lines below are the program's own (`scripts/checkpoints_table.py build/lariat ../shared/configs`")
+        print("warned of. The lines below are the program's own (`tools/lab/tables/checkpoints_table.py build/lariat ../shared/configs`")
         print("writes this file; `DIR` stands for the folder); the keys are those of `models/families/gate.cpp`, and")
         print("`tests/models/gate_test.cpp` walks them all.")
         heading("Refused, or accounted for")

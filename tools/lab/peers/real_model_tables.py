@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The tables and the picture of docs/real-model.md from the files of scripts/real_model.sh.
 
-    tools/bench/real_model_tables.py FOLDER [--docs docs/real-model.md] [--svg docs/real-model.svg]
+    tools/lab/peers/real_model_tables.py FOLDER [--docs docs/real-model.md] [--svg docs/real-model.svg]
 
 A table whose files are not there is left out, a cell "-". With --docs each table replaces what stands there between
 <!-- NAME --> and <!-- /NAME -->: logits, growing, divergence, speed, passkey, tasks, commands. Without, they are printed.

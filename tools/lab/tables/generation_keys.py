@@ -4,7 +4,7 @@ import json
 import pathlib
 import shutil
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 BASE = {"do_sample": True, "eos_token_id": 2}  # beside which a key is tried
 
 # What becomes of keys, and a value of each that is none of transformers' defaults. The kind is not written here: it is

@@ -1,4 +1,4 @@
-#include "models/text_file.h"
+#include "models/io/text_file.h"
 
 #include <fmt/format.h>
 

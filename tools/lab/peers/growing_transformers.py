@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Perplexity of a growing context in transformers: what `lariat perplexity --method growing` measures, with its cache.
 
-    tools/bench/growing_transformers.py --model DIR --file TEXT --ctx 16384 --step 32 --rope-type dynamic --factor 2
+    tools/lab/peers/growing_transformers.py --model DIR --file TEXT --ctx 16384 --step 32 --rope-type dynamic --factor 2
 
 The text (after a BOS where the tokenizer adds one) is read once from its first token on, --step tokens per forward pass,
 float32 on CPU, through a DynamicCache, until the context holds --ctx tokens. Every token is scored once, by the logits of

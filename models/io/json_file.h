@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "models/text_file.h"
+#include "models/io/text_file.h"
 
 namespace lariat {
 

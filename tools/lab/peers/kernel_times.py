@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How long each kernel of a program runs on the GPU, by ncu (Nsight Compute).
 
-    tools/bench/kernel_times.py [--last N] PROGRAM ARGUMENT...
+    tools/lab/peers/kernel_times.py [--last N] PROGRAM ARGUMENT...
 
 Runs the program under ncu and prints, of its last N launches (default 200), for each kernel: launches, the median time, its
 share of the time of all, and what it read from memory per second. Times are of kernels that run alone, one after another.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""transformers on a CPU, asked and answering as llama-bench does: tools/bench/compare.py --transformers PYTHON runs it.
+"""transformers on a CPU, asked and answering as llama-bench does: tools/lab/peers/compare.py --transformers PYTHON runs it.
 
-    tools/bench/transformers_bench.py -m configs/tinyllama-1.1b.json --dtype bf16 -t 2 -p 512 -n 64 -d 0 -r 1 -o json
+    tools/lab/peers/transformers_bench.py -m configs/tinyllama-1.1b.json --dtype bf16 -t 2 -p 512 -n 64 -d 0 -r 1 -o json
 
 -m: a checkpoint folder, or a config.json whose weights are made up. -p tokens are read at once behind -d others in its
 cache, whose keys and values are noise, then -n are decoded one by one behind as many, each the likeliest; after one run of

@@ -1,4 +1,4 @@
-#include "models/json_fields.h"
+#include "models/io/json_fields.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "kernels/error.h"
-#include "models/json_file.h"
+#include "models/io/json_file.h"
 
 namespace lariat {
 namespace {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What PyTorch and transformers make of a GPU: its ceilings, attention alone, and generating with a whole model.
 
-    tools/bench/torch_peer.py --config configs/llama-3.1-8b.json --prompts 512,8192 --depths 0,8192 --gen 64
+    tools/lab/peers/torch_peer.py --config configs/llama-3.1-8b.json --prompts 512,8192 --depths 0,8192 --gen 64
 
 Weights are random and bf16. Ceilings: a copy within device memory (bytes read and written), a matrix product of cuBLAS.
 Attention: scaled_dot_product_attention with each backend that takes the shape, causal over n tokens (4 head_dim FLOP for

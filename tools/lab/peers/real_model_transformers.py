@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """For scripts/real_model.sh, as JSON: lariat's logits and greedy tokens beside transformers' (float32), and its speed.
 
-    tools/bench/real_model_transformers.py logits --model DIR --text FILE --lariat build/lariat
-    tools/bench/real_model_transformers.py speed --model DIR --text FILE --threads 2
+    tools/lab/peers/real_model_transformers.py logits --model DIR --text FILE --lariat build/lariat
+    tools/lab/peers/real_model_transformers.py speed --model DIR --text FILE --threads 2
 """
 import argparse
 import json

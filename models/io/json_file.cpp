@@ -1,4 +1,4 @@
-#include "models/json_file.h"
+#include "models/io/json_file.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/error.h"
-#include "models/text_file.h"
+#include "models/io/text_file.h"
 
 namespace lariat {
 namespace {
