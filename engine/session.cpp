@@ -27,8 +27,8 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
       options_(options),
       ropes_(stretched(model.spec.ropes, options.rope)),
       pool_(model.spec, backend, options.k_dtype, options.v_dtype),
-      decoder_(model.spec, model.weights, ropes_, pool_.geometry(), backend, model.compute,
-               options.prefill_chunk, options.latent_workspace),
+      decoder_(model.spec, model.weights, ropes_, pool_.geometry(), backend, options.prefill_chunk,
+               options.latent_workspace),
       sequence_ropes_(ropes_.size()) {
   for (size_t r = 1; r < ropes_.size(); ++r) fixed_frequencies_.push_back(rope_frequencies(ropes_[r], 0));
   if (options_.k_dtype != DType::kF16 && options_.v_dtype != DType::kF16) options_.on_saturated = {};

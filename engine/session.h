@@ -103,7 +103,7 @@ class Session {
   using ProgressFn = std::function<void(int64_t tokens_done)>;
 
   // Appends a prompt to a sequence. The RoPE frequencies are those of the whole length after the prompt, so
-  // the result does not depend on prefill_chunk but for the rounding that kernels/backend.h states (matmul,
+  // the result does not depend on prefill_chunk but for the rounding that kernels/backend.h states (linear,
   // attention), and with latent attention for one to the cache's dtype (LatentAttention). Logits
   // are computed for the tokens from index `logits_from` on and handed to `on_logits` in slices. Throws Error
   // when the sequence would exceed max_ctx or a token id is out of range, before anything is changed.

@@ -1,6 +1,10 @@
 #include "kernels/backend.h"
 
 #include <algorithm>
+#include <cstddef>
+
+#include "kernels/integers.h"
+#include "kernels/quant.h"
 
 namespace lariat {
 
@@ -15,21 +19,28 @@ void Backend::sample_ahead(const Matrix& logits, const Sampling& how, std::span<
   }
 }
 
-void Backend::project(const Matrix& x, std::span<const Product> products, DType compute) {
-  for (const Product& product : products) matmul(x, product.w, product.bias, compute, product.out);
-}
-
-void Backend::matmul_add_norm(const Matrix& x, const Product& product, DType compute, const Matrix& residual,
-                              float scale, const Norm& norm, const Matrix& out) {
-  matmul(x, product.w, product.bias, compute, product.out);
-  add_norm(residual, product.out, scale, norm, out);
-}
-
-void Backend::gated(const Matrix& x, const Product& gate, const Product& up, Activation activation,
-                    DType compute, const Matrix& out) {
-  const Product products[] = {gate, up};
-  project(x, products, compute);
-  glu(gate.out, up.out, activation, out);
+LoadedWeight lay_out_weight(Backend& backend, std::span<const Matrix> host, std::span<const DType> dtypes,
+                            DType compute, bool in_place) {
+  constexpr size_t kAlignment = 64;
+  LoadedWeight loaded;
+  loaded.weight.compute = compute;
+  std::vector<size_t> offsets;
+  size_t bytes = 0;
+  for (size_t i = 0; i < host.size(); ++i) {
+    const Matrix& from = host[i];
+    const Matrix to(nullptr, dtypes[i], from.rows, from.cols);
+    const bool stays = in_place && to.dtype == from.dtype;
+    loaded.weight.blocks.push_back({stays ? from : to, {}});
+    offsets.push_back(bytes);
+    if (!stays) bytes += round_up(stored_bytes(to), kAlignment);
+  }
+  if (bytes == 0) return loaded;
+  loaded.memory = backend.allocate(bytes);
+  for (size_t i = 0; i < offsets.size(); ++i) {
+    Matrix& block = loaded.weight.blocks[i].w;
+    if (!block) block.data = static_cast<std::byte*>(loaded.memory.data()) + offsets[i];
+  }
+  return loaded;
 }
 
 }  // namespace lariat

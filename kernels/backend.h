@@ -9,13 +9,15 @@
 
 #include "kernels/step.h"
 #include "kernels/tensor.h"
+#include "kernels/weight.h"
 
 // The one abstract interface of lariat: the operations a LLaMA-style decoder needs.
 //
 // Conventions, for every op:
 //  - Matrices are row-major views in the backend's memory; a row is a token unless said otherwise.
-//  - Activations are f32, but for what input_dtype says. Weights are [out_features, in_features] in any
-//    dtype, as checkpoints store them; only matmul and expert_matmul take quantised ones.
+//  - Activations are f32. The inputs of a linear may be what its Weight::input says instead: norm, add_norm,
+//    attention, glu and a gated linear round to an `out` of bf16. Weights are [out_features, in_features] in
+//    any dtype, as checkpoints store them; only linear and grouped_linear take quantised ones.
 //  - Outputs may not alias inputs unless the comment says so.
 //  - Shapes are the caller's responsibility: models/weights checks them once, at load.
 //  - `reference/` computes each op in float64, one scalar loop per formula; `cpu/` and `cuda/` are tested
@@ -52,15 +54,9 @@ class Buffer {
   size_t bytes_ = 0;
 };
 
-// What matmul takes and gives but for x.
-struct Product {
-  Matrix w, bias, out;
-};
-
-// A weight as a backend's matmul wants it: memory owns what was made for it, and is empty where `matrix` is
-// the host's own memory, used in place.
-struct Weight {
-  Matrix matrix;
+// A weight, and the memory that a backend made for it: none where it uses the host's in place.
+struct LoadedWeight {
+  Weight weight;
   Buffer memory;
 };
 
@@ -100,6 +96,30 @@ enum class Activation : uint8_t {
   kSilu,      // x / (1 + exp(-x)): SwiGLU
   kGeluTanh,  // 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))): GeGLU as Gemma has it
   kGelu,      // 0.5 x (1 + erf(x / sqrt(2))), arXiv 1606.08415
+};
+
+// What linear does with its products before they go to memory.
+struct Epilogue {
+  enum class Kind : uint8_t { kNone, kResidual, kGated, kCap };
+  Kind kind = Kind::kNone;
+  Matrix residual{};        // kResidual
+  Norm norm{};              // kResidual; of what follows, or nothing
+  float scale = 1.0F;       // kResidual, kCap
+  float cap = 0.0F;         // kCap; 0: none
+  Activation activation{};  // kGated
+
+  // residual[t] += scale * product[t]; out[t] = norm(residual[t]). Without a norm, what is left in out is not
+  // specified. out overlaps neither x nor residual.
+  static Epilogue add_to(const Matrix& residual, float scale, const Norm& norm) {
+    return {.kind = Kind::kResidual, .residual = residual, .norm = norm, .scale = scale};
+  }
+  // Two blocks, gate | up: out = activation(gate) * up, a gated linear unit (arXiv 2002.05202). One block:
+  // out = activation of it. Into an `out` of bf16, a backend may round the products to bf16 before the
+  // activation, as transformers does: an element of products g and u then differs by up to 2^-8 |u| (1.13 |g|
+  // + |activation(g)|), 1.13 being the steepest slope, before out is rounded.
+  static Epilogue gated(Activation activation) { return {.kind = Kind::kGated, .activation = activation}; }
+  // out = scale * product, and then, with a cap above 0, cap * tanh(out / cap): of logits.
+  static Epilogue capped(float scale, float cap) { return {.kind = Kind::kCap, .scale = scale, .cap = cap}; }
 };
 
 // How a token finds its experts from the router's logits l, one per expert. Its scores are s = softmax(l), or
@@ -163,12 +183,14 @@ class Backend {
   virtual void copy_out(void* host_dst, const void* src, size_t bytes) = 0;
   virtual void copy(void* dst, const void* src, size_t bytes) = 0;  // within the backend; no overlap
 
-  // A weight from host memory (which must outlive it: usually a mapped file) as this backend's matmul wants
-  // it, converted to `dtype` when that differs. The CPU uses equal dtypes in place. Quantised dtypes
+  // The blocks of a weight from host memory (which must outlive it: usually a mapped file), without biases,
+  // as this backend's linear wants them: each converted to its one of `dtypes` where its own differs, for
+  // inputs that are rounded to `compute`. The CPU uses equal dtypes in place. Quantised dtypes
   // (kernels/quant.h) only where quantizes(). The backend must outlive the weight.
-  virtual Weight load_weight(const Matrix& host, DType dtype) = 0;
+  virtual LoadedWeight load_weight(std::span<const Matrix> host, std::span<const DType> dtypes,
+                                   DType compute) = 0;
   virtual bool quantizes() const { return false; }
-  virtual bool quantizes_experts() const { return quantizes(); }  // expert_matmul too
+  virtual bool quantizes_experts() const { return quantizes(); }  // grouped_linear too
 
   // Returns when everything that was asked for is done; for timing. A CPU always is.
   virtual void synchronize() {}
@@ -179,14 +201,6 @@ class Backend {
   virtual void embed(std::span<const int32_t> tokens, const Matrix& table, float scale,
                      const Matrix& out) = 0;
 
-  // The dtype in which products of `rows` rows of x with w had best be given x: f32, or bf16 where x would be
-  // rounded to it anyway, so that rounding it earlier changes no bit. norm, add_norm, attention, glu and
-  // gated round to an `out` of bf16; x in bf16 is for matmul, project and gated, where this is the answer for
-  // so many rows and every w.
-  virtual DType input_dtype(int64_t rows, const Matrix& w, DType compute) const {
-    return static_cast<void>(rows), static_cast<void>(w), static_cast<void>(compute), DType::kF32;
-  }
-
   // out[t] = norm(x[t]). out may be x.
   virtual void norm(const Matrix& x, const Norm& norm, const Matrix& out) = 0;
 
@@ -194,35 +208,13 @@ class Backend {
   virtual void add_norm(const Matrix& residual, const Matrix& delta, float scale, const Norm& norm,
                         const Matrix& out) = 0;
 
-  // out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]), accumulated in f32. bias: one row of w.rows, or empty.
-  // compute = kF32: x as it is, w converted exactly. compute = kBF16: x is first rounded to bf16, for any
-  // number of rows, so that a prefill and a decode step see the same numbers. Quantised w: see
-  // kernels/quant.h, whatever compute is.
+  // product[t][o] = sum_i x[t][i] w[o][i] + bias[o], accumulated in f32, of every block of the weight, whose
+  // outputs lie side by side; out: what the epilogue makes of it. x: f32, or of dtype weight.input.
   // Splitting the rows: on the CPU a row's bits depend on neither the other rows nor the threads, but float w
   // have two kernels with two orders of summation, for up to 8 rows and for more. Between the two, and
   // anywhere on a GPU, a sum of k products may differ by what f32 accumulation costs: 2^-24 sum |x_i w_i| is
-  // its standard deviation (tests/kernels/matmul_cases.h). Quantised w: the same bits for any number of rows.
-  virtual void matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
-                      const Matrix& out) = 0;
-
-  // Several products of one x, each as matmul has it; their outs do not overlap. Here: one after the other.
-  virtual void project(const Matrix& x, std::span<const Product> products, DType compute);
-  // Whether project does better where weights lie one behind the other in memory, outs side by side in a row.
-  virtual bool joins_products() const { return false; }
-
-  // matmul and then add_norm of its out, which may be `out` too. What is left in product.out is not specified
-  // otherwise: a backend may add the product to the residual at once.
-  virtual void matmul_add_norm(const Matrix& x, const Product& product, DType compute, const Matrix& residual,
-                               float scale, const Norm& norm, const Matrix& out);
-
-  // A gated linear unit: out = activation(x gate.w^T + gate.bias) * (x up.w^T + up.bias), as project and glu
-  // make it. gate.out and up.out are f32 of out's shape, and what is left in them is not specified; out may
-  // be gate.out (and so be f32), and otherwise overlaps neither. For an `out` of bf16, from as many rows of x
-  // as input_dtype has bf16 for, a backend may round products in bf16 to bf16 before the activation, as
-  // transformers does. Compared with a chunk of fewer rows, an element of products g and u then differs by up
-  // to 2^-8 |u| (1.13 |g| + |activation(g)|), 1.13 being the steepest slope, before out is rounded.
-  virtual void gated(const Matrix& x, const Product& gate, const Product& up, Activation activation,
-                     DType compute, const Matrix& out);
+  // its standard deviation (tests/kernels/linear_cases.h). Quantised w: the same bits for any number of rows.
+  virtual void linear(const Matrix& x, const Weight& weight, const Epilogue& epilogue, const Matrix& out) = 0;
 
   // For token i of sequence s at position p: table.cos/sin[row][j] = cos/sin(p * ropes[s].inv_freq[j]), the
   // product in double, reduced in double, then rounded to f32; table.q_scale[row] as SequenceRope says. One
@@ -260,7 +252,7 @@ class Backend {
   // Splitting the tokens: on one CPU thread a row's bits depend only on which of two kernels the sequence's
   // rows go through, for fewer than 24 rows (tokens x query heads per KV head) or for more. Several threads
   // share out the positions of a sequence with fewer than 384 rows from position 512 on, and merging the
-  // parts rounds again. Otherwise the difference is that of f32 sums in another order, as in matmul; on a CPU
+  // parts rounds again. Otherwise the difference is that of f32 sums in another order, as in linear; on a CPU
   // with AMX, of bf16 operands where 24 or more rows meet bf16 values and keys of 16 bits.
   // q: f32 [tokens, n_heads * head_dim]; out: [tokens, n_heads * value_dim], value_dim <= head_dim: the
   // first value_dim numbers of each V[j] (latent attention, whose heads have shorter values than keys).
@@ -282,18 +274,15 @@ class Backend {
   // chooses experts all the same.
   virtual void route(const Matrix& logits, const Router& router, const Routing& routing) = 0;
 
-  // out[t n + j] = experts[routing.experts[t n + j]] x[t n + j], n = n_chosen, for all tokens and choices;
-  // with routing.weights.rows rows x[t] takes the place of x[t n + j]. experts: matrices of one shape and
-  // dtype; of routing.weights only the shape is used; the rest as in matmul, whose two kernels are chosen by
-  // the number of rows that an expert gets. Only the weights of chosen experts are read.
-  virtual void expert_matmul(const Matrix& x, std::span<const Matrix> experts, const Routing& routing,
-                             DType compute, const Matrix& out) = 0;
+  // out[t n + j] = block[routing.experts[t n + j]].w x[t n + j], n = n_chosen, for all tokens and choices, in
+  // f32; with routing.weights.rows rows x[t] takes the place of x[t n + j]. Blocks of one shape and dtype,
+  // without biases; of routing.weights only the shape is used; the rest as in linear, whose two kernels are
+  // chosen by the number of rows that a block gets. Only the weights of chosen blocks are read.
+  virtual void grouped_linear(const Matrix& x, const Weight& weight, const Routing& routing,
+                              const Matrix& out) = 0;
 
   // out[t] = (add ? out[t] : 0) + sum_j routing.weights[t][j] x[t n + j], in the order of j.
   virtual void combine_experts(const Matrix& x, const Routing& routing, bool add, const Matrix& out) = 0;
-
-  // x[t][i] = scale * x[t][i], and then, with a cap above 0, cap * tanh(x[t][i] / cap): of logits.
-  virtual void soft_cap(const Matrix& x, float scale, float cap) = 0;
 
   // index of each row's largest logit (the first of equals; NaN never wins; 0 for a row of nothing but NaN)
   // -> ids, host memory, logits.rows.
@@ -325,6 +314,12 @@ class Backend {
   // +inf or with nothing but -inf.
   virtual void token_nll(const Matrix& logits, std::span<const int32_t> targets, std::span<double> nll) = 0;
 };
+
+// For load_weight: the blocks with their dtypes and where they are to lie, one behind the other in new
+// memory, but for those that are used in place, being of their dtype already. What is to be written is left
+// to the caller.
+LoadedWeight lay_out_weight(Backend& backend, std::span<const Matrix> host, std::span<const DType> dtypes,
+                            DType compute, bool in_place);
 
 inline Buffer::~Buffer() {
   if (data_ != nullptr) owner_->release(data_, bytes_);

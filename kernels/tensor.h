@@ -5,7 +5,7 @@
 
 namespace lariat {
 
-// kQ8 and kQ4 are groups of integers with a scale, for the weights of Backend::matmul (kernels/quant.h);
+// kQ8 and kQ4 are groups of integers with a scale, for the weights of Backend::linear (kernels/quant.h);
 // cached values may be kQ8 too (KvLayer). Everything else is in one of the first three.
 enum class DType : uint8_t { kF32, kF16, kBF16, kQ8, kQ4 };
 

@@ -1,7 +1,6 @@
 #include "models/activations.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "kernels/integers.h"
 
@@ -23,24 +22,11 @@ int64_t qkv_size(const AttentionSpec& attention) {
   return round_up<int64_t>(q_size(attention) + 2 * kv_size(attention), kAlignment / int64_t{sizeof(float)});
 }
 
+// Of experts gate and up.
 int64_t inner_size(const FeedForwardSpec& feed_forward) {
   const ExpertsSpec& experts = feed_forward.experts;
-  const int64_t of_experts = experts.n > 0 ? experts.router.n_chosen * experts.intermediate_size : 0;
+  const int64_t of_experts = experts.n > 0 ? 2 * experts.router.n_chosen * experts.intermediate_size : 0;
   return std::max(feed_forward.intermediate_size, of_experts);
-}
-
-// Matrices of so many columns from `at` on: side by side in its rows, or one behind the other.
-template <size_t kN>
-std::array<Matrix, kN> parts_of(void* memory, int64_t rows, const std::array<int64_t, kN>& cols,
-                                bool side_by_side) {
-  const int64_t all = std::accumulate(cols.begin(), cols.end(), int64_t{0});
-  std::array<Matrix, kN> parts;
-  auto* at = static_cast<float*>(memory);
-  for (size_t i = 0; i < kN; ++i) {
-    parts[i] = Matrix(at, DType::kF32, rows, cols[i], side_by_side ? all : cols[i]);
-    at += side_by_side ? cols[i] : rows * cols[i];
-  }
-  return parts;
 }
 
 }  // namespace
@@ -52,15 +38,24 @@ RopeTable Activations::rope(int index) const {
   return none;
 }
 
-QkvBlock qkv_of(const Activations& a, const AttentionSpec& attention, int64_t q_cols, bool side_by_side) {
-  const int64_t rows = a.n_tokens(), kv_cols = kv_size(attention);
-  const auto [q, k, v] = parts_of<3>(a.block.data, rows, {q_cols, kv_cols, kv_cols}, side_by_side);
-  float* const behind = static_cast<float*>(a.block.data) + rows * qkv_size(attention);
-  return {q, k, v, Matrix(behind, DType::kF32, rows, q_cols)};
+QkvBlock qkv_of(const Activations& a, const AttentionSpec& attention) {
+  const int64_t rows = a.n_tokens(), q_cols = attention.n_heads * attention.head_dim,
+                kv_cols = kv_size(attention);
+  const Matrix all = f32(a.block, rows, q_cols + 2 * kv_cols);
+  float* const behind = all.f32() + rows * qkv_size(attention);
+  return {all, all.column_range(0, q_cols), all.column_range(q_cols, kv_cols),
+          all.column_range(q_cols + kv_cols, kv_cols), Matrix(behind, DType::kF32, rows, q_cols)};
 }
 
-std::array<Matrix, 2> gate_and_up_of(const Activations& a, int64_t rows, int64_t cols, bool side_by_side) {
-  return parts_of<2>(a.block.data, rows, {cols, cols}, side_by_side);
+QkvBlock latent_qkv_of(const Activations& a, const AttentionSpec& attention, int64_t q_cols) {
+  const int64_t rows = a.n_tokens();
+  const Matrix q = f32(a.block, rows, q_cols);
+  float* const behind = q.f32() + rows * qkv_size(attention);
+  return {{},
+          q,
+          Matrix(q.f32() + rows * q_cols, DType::kF32, rows, kv_size(attention)),
+          {},
+          Matrix(behind, DType::kF32, rows, q_cols)};
 }
 
 ActivationMemory::ActivationMemory(const ModelSpec& spec, std::span<const RopeScaling> ropes,
@@ -69,8 +64,8 @@ ActivationMemory::ActivationMemory(const ModelSpec& spec, std::span<const RopeSc
   for (const LayerSpec& layer : spec.layers) {
     const AttentionSpec& attention = layer.attention;
     const ExpertsSpec& experts = layer.feed_forward.experts;
-    widths_.block = std::max(
-        {widths_.block, qkv_size(attention) + q_size(attention), 2 * inner_size(layer.feed_forward)});
+    widths_.block =
+        std::max({widths_.block, qkv_size(attention) + q_size(attention), inner_size(layer.feed_forward)});
     widths_.experts = std::max(widths_.experts, experts.n);
     if (experts.n > 0) widths_.chosen = std::max(widths_.chosen, experts.router.n_chosen);
     widths_.parallel |= layer.parallel;

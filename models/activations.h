@@ -1,5 +1,4 @@
 #pragma once
-#include <array>
 #include <span>
 #include <vector>
 
@@ -24,8 +23,8 @@ struct Activations {
   Matrix parallel;               // [hidden]: its other norm, which the feed-forward of a parallel layer reads
   std::vector<RopeTable> ropes;  // one for each of the model's
 
-  // What a layer works in: queries, keys, values and what is attended; then gate and up of its feed-forward.
-  // A layer divides it by its own widths.
+  // What a layer works in: queries, keys, values and what is attended; then the inner values of its
+  // feed-forward, of experts before the product with up and after it. A layer divides it by its own widths.
   Matrix block;
 
   // For experts, as wide as the layer with most of them needs it: the router's logits [n], the chosen experts
@@ -46,15 +45,18 @@ struct Activations {
   }
 };
 
-// What a layer's attention has of the block: q, k and v, side by side in a row or one behind the other, and
-// behind them what is attended, [tokens, as many columns as q].
-struct QkvBlock {
-  Matrix q, k, v, attended;
-};
-QkvBlock qkv_of(const Activations& a, const AttentionSpec& attention, int64_t q_cols, bool side_by_side);
+// A matrix's memory as what a linear reads of it (Weight::input).
+inline Matrix as(const Matrix& matrix, DType dtype) { return {matrix.data, dtype, matrix.rows, matrix.cols}; }
 
-// Two matrices of `rows` rows and `cols` columns each: gate and up.
-std::array<Matrix, 2> gate_and_up_of(const Activations& a, int64_t rows, int64_t cols, bool side_by_side);
+// What a layer's attention has of the block: q, k and v side by side in the rows of one matrix, and behind it
+// what is attended, [tokens, as many columns as q].
+struct QkvBlock {
+  Matrix all, q, k, v, attended;
+};
+QkvBlock qkv_of(const Activations& a, const AttentionSpec& attention);
+// The same of latent attention, with queries of so many columns: its k is the row that goes to the cache, and
+// each lies in a matrix of its own. No v.
+QkvBlock latent_qkv_of(const Activations& a, const AttentionSpec& attention, int64_t q_cols);
 
 // The memory of a decoder's activations: one allocation, so that steps of one length find everything at the
 // same place, which a backend may have recorded.

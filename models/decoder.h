@@ -11,12 +11,10 @@ namespace lariat {
 class Decoder {
  public:
   // ropes: those of the spec, stretched as the session has it. geometry: what a page of the cache holds.
-  // compute: precision of the matrix products' inputs, see Backend::matmul. chunk: tokens of a long step, as
-  // far as is known. latent_workspace: see LatentAttention. All that is passed by reference must outlive the
-  // decoder.
+  // chunk: tokens of a long step, as far as is known. latent_workspace: see LatentAttention. All that is
+  // passed by reference must outlive the decoder.
   Decoder(const ModelSpec& spec, const Weights& weights, std::span<const RopeScaling> ropes,
-          const KvGeometry& geometry, Backend& backend, DType compute, int64_t chunk,
-          int64_t latent_workspace);
+          const KvGeometry& geometry, Backend& backend, int64_t chunk, int64_t latent_workspace);
 
   // From now on, every layer shows what it makes (empty: no longer).
   void observe(TraceFn trace) { trace_ = std::move(trace); }
@@ -24,35 +22,22 @@ class Decoder {
   // Runs a step's tokens (ids in [0, vocab_size)) through every layer, writing their keys and values into the
   // sequences' pages, which have room for the new positions. ropes: for each RoPE of the model the
   // frequencies of each sequence, which its cached keys are rotated with. Returns the final hidden states
-  // after the last norm, f32 [tokens, hidden], valid until the next call.
+  // after the last norm, [tokens, hidden] as the head reads them, valid until the next call.
   Matrix forward(const Step& step, std::span<const std::vector<SequenceRope>> ropes);
 
   // Logits of some rows of forward()'s result: f32 [rows, vocab], valid until the next call.
   Matrix logits(const Matrix& hidden_rows);
 
  private:
-  // Where a product of many rows reads 16 bits (Backend::input_dtype), its input is made here.
-  struct RoundedInputs {
-    Buffer normed, inner;
-  };
-  bool reads_rounded(std::span<const Matrix* const> weights, int64_t n_tokens) const;
-  Matrix product_input(const Activations& a, std::span<const Matrix* const> weights, const Matrix& plain,
-                       Buffer& rounded);
-  Matrix attention_input(const Layer& layer, const Activations& a);
-  Matrix feed_forward_input(const Layer& layer, const Activations& a);
   void run(size_t index, const Pass& pass);
   Matrix attention(const Layer& layer, const Matrix& in, const Pass& pass);
-  Matrix feed_forward(const Layer& layer, const Matrix& in, const Pass& pass);
-  Matrix inner_values(const Layer& layer, const Matrix& in, const Pass& pass);
 
   const ModelSpec& spec_;
   const Weights& weights_;
   Backend& backend_;
-  DType compute_;
   std::vector<Layer> layers_;
   ActivationMemory activations_;
   std::optional<LatentAttention> latent_;
-  RoundedInputs rounded_;
   Buffer logits_;
   Buffer slopes_;  // of ALiBi
   TraceFn trace_;

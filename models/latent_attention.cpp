@@ -26,6 +26,10 @@ Routing head_routing(const Buffer& head_ids, int64_t rows, int64_t n_heads) {
   return {static_cast<int32_t*>(head_ids.data()), Matrix(nullptr, DType::kF32, rows, n_heads)};
 }
 
+Weight some_heads(const Weight& all, int64_t first, int64_t count) {
+  return {{all.blocks.begin() + first, all.blocks.begin() + first + count}, all.compute};
+}
+
 int64_t n_pages(const StepSequence& sequence) {
   return ceil_div(sequence.first_position + sequence.n_tokens, kKvPage);
 }
@@ -67,12 +71,12 @@ Matrix LatentAttention::attend(const Layer& layer, const Matrix& in, const Pass&
     write_head_ids(head_ids_, spec.n_heads, backend_);
   const bool by_head = heads_are_cheaper(layer, pass);
   const int64_t q_cols = spec.n_heads * (by_head ? latent.query_dim() : spec.head_dim);
-  const QkvBlock block = qkv_of(pass.activations, spec, q_cols, false);
+  const QkvBlock block = latent_qkv_of(pass.activations, spec, q_cols);
   make_query(layer, in, block.q, !by_head, pass);
   const LatentWeights& weights = layer.weights.latent;
   const Matrix row = block.k.column_range(latent.rope_dim, latent.kv_rank);
-  backend_.matmul(in, weights.kv_a_rope, {}, pass.compute, block.k.column_range(0, latent.rope_dim));
-  backend_.matmul(in, weights.kv_a, {}, pass.compute, row);
+  backend_.linear(in, weights.kv_a_rope, {}, block.k.column_range(0, latent.rope_dim));
+  backend_.linear(in, weights.kv_a, {}, row);
   backend_.norm(row, weights.kv_a_norm, row);
   backend_.qkv_to_cache(pass.step, {}, block.k, {}, {}, pass.activations.rope(spec.rope), layer.cache);
   return by_head ? attend_by_head(layer, block.q, pass) : attend_absorbed(layer, block, pass);
@@ -87,18 +91,18 @@ void LatentAttention::make_query(const Layer& layer, const Matrix& in, const Mat
   const LatentWeights& weights = layer.weights.latent;
   const Matrix shared_q = f32(pass.activations.latent_row, in.rows, latent.q_rank);
   if (latent.q_rank > 0) {
-    backend_.matmul(in, weights.q_a, {}, pass.compute, shared_q);
+    backend_.linear(in, weights.q_a, {}, shared_q);
     backend_.norm(shared_q, weights.q_a_norm, shared_q);
   }
   const Matrix& from = latent.q_rank > 0 ? shared_q : in;
   const Routing heads = head_routing(head_ids_, in.rows, spec.n_heads);
   const Matrix q_heads = by_head(q, spec.n_heads);
   const Matrix rest = q_heads.column_range(latent.rope_dim, q_heads.cols - latent.rope_dim);
-  backend_.expert_matmul(from, weights.q_rope, heads, pass.compute, q_heads.column_range(0, latent.rope_dim));
-  if (!absorbed) return backend_.expert_matmul(from, weights.q_nope, heads, pass.compute, rest);
+  backend_.grouped_linear(from, weights.q_rope, heads, q_heads.column_range(0, latent.rope_dim));
+  if (!absorbed) return backend_.grouped_linear(from, weights.q_nope, heads, rest);
   const Matrix nope = f32(pass.activations.latent_heads, in.rows * spec.n_heads, latent.nope_dim);
-  backend_.expert_matmul(from, weights.q_nope, heads, pass.compute, nope);
-  backend_.expert_matmul(nope, weights.k_absorb, heads, pass.compute, rest);
+  backend_.grouped_linear(from, weights.q_nope, heads, nope);
+  backend_.grouped_linear(nope, weights.k_absorb, heads, rest);
 }
 
 // Attention over the cached rows, which gives a sum of them for each head, and of that the heads' values.
@@ -113,8 +117,8 @@ Matrix LatentAttention::attend_absorbed(const Layer& layer, const QkvBlock& bloc
   const Matrix values = f32(pass.activations.latent_heads, block.q.rows, spec.n_heads * spec.latent.v_dim);
   const Matrix rows =
       by_head(block.attended, spec.n_heads).column_range(spec.latent.rope_dim, spec.latent.kv_rank);
-  backend_.expert_matmul(rows, layer.weights.latent.v_up, head_routing(head_ids_, block.q.rows, spec.n_heads),
-                         pass.compute, by_head(values, spec.n_heads));
+  backend_.grouped_linear(rows, layer.weights.latent.v_up,
+                          head_routing(head_ids_, block.q.rows, spec.n_heads), by_head(values, spec.n_heads));
   return values;
 }
 
@@ -128,7 +132,7 @@ bool LatentAttention::heads_are_cheaper(const Layer& layer, const Pass& pass) co
   const LatentSpec& latent = spec.latent;
   const int64_t n_tokens = pass.activations.n_tokens();
   if (n_tokens <= kDecodeTokens || pass.trace || latent.v_dim > latent.query_dim()) return false;
-  if (!layer.weights.latent.k_up[0]) return false;
+  if (!layer.weights.latent.k_up) return false;
   const KvGeometry one_head = geometry_of(spec, 1, layer.cache.k_dtype);
   if (n_pages(pass.step) * static_cast<int64_t>(one_head.page_bytes) > workspace_) return false;
   double pairs = 0, positions = 0;
@@ -190,9 +194,8 @@ void LatentAttention::make_heads(const Layer& layer, int64_t first_head, const P
   const LatentWeights& weights = layer.weights.latent;
   const RopeTable not_rotated = pass.activations.rope(-1);
   const int64_t n_heads = made_.n_heads, cols = n_heads * latent.query_dim();
-  const auto some = [&](const std::vector<Matrix>& heads) {
-    return std::span(heads).subspan(static_cast<size_t>(first_head), static_cast<size_t>(n_heads));
-  };
+  const Weight k_up = some_heads(weights.k_up, first_head, n_heads),
+               v_up = some_heads(weights.v_up, first_head, n_heads);
   for (size_t s = 0; s < pass.step.sequences.size(); ++s) {
     const int64_t end = pass.step.sequences[s].first_position + pass.step.sequences[s].n_tokens;
     for (int64_t first = 0; first < end; first += made_.n_rows) {
@@ -206,10 +209,8 @@ void LatentAttention::make_heads(const Layer& layer, int64_t first_head, const P
       const Step from{.sequences = {&cached, 1}}, to{.sequences = {&made, 1}};
       backend_.keys_from_cache(from, layer.cache, latent.rope_dim, rows);
       backend_.keys_from_cache(from, layer.cache, 0, k_heads.column_range(0, latent.rope_dim));
-      backend_.expert_matmul(rows, some(weights.k_up), routing, pass.compute,
-                             k_heads.column_range(latent.rope_dim, latent.nope_dim));
-      backend_.expert_matmul(rows, some(weights.v_up), routing, pass.compute,
-                             by_head(v, n_heads).column_range(0, latent.v_dim));
+      backend_.grouped_linear(rows, k_up, routing, k_heads.column_range(latent.rope_dim, latent.nope_dim));
+      backend_.grouped_linear(rows, v_up, routing, by_head(v, n_heads).column_range(0, latent.v_dim));
       backend_.qkv_to_cache(to, {}, k, v, {}, not_rotated, made_.geometry.layers[0]);
     }
   }

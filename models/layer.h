@@ -19,7 +19,6 @@ struct Layer {
 // One forward pass, as its layers see it.
 struct Pass {
   Backend& backend;
-  DType compute;  // of matrix products, see Backend::matmul
   const Step& step;
   const Activations& activations;
   const TraceFn& trace;  // empty: nobody looks

@@ -9,7 +9,7 @@ namespace {
 struct LayerReader {
   const ModelSpec& spec;
   const LayerSpec& layer;
-  const Source& source;
+  Source& source;
   std::string prefix;
 
   const AttentionSpec& attention = layer.attention;
@@ -18,14 +18,15 @@ struct LayerReader {
   int64_t q_size = attention.n_heads * attention.head_dim,
           kv_size = attention.n_kv_heads * attention.head_dim;
 
-  Matrix matrix(const std::string& name, int64_t out, int64_t in, const RowRange& part = {}) const {
-    return source({prefix + name + ".weight", out, in, Role::kProjection, part});
+  Wanted matrix(const std::string& name, int64_t out, int64_t in, const RowRange& part = {}) const {
+    return {prefix + name + ".weight", out, in, Role::kProjection, part};
   }
+  Weight weight(std::initializer_list<Wanted> blocks) const { return source.weight(blocks); }
   Norm norm(const std::string& name, int64_t size, bool present = true) const {
     return present ? read_norm(spec, prefix + name, size, source) : Norm{};
   }
   Matrix bias(const std::string& name, int64_t size, bool present, const RowRange& part = {}) const {
-    return present ? source({prefix + name + ".bias", 1, size, Role::kVector, part}) : Matrix{};
+    return present ? source.vector({prefix + name + ".bias", 1, size, Role::kVector, part}) : Matrix{};
   }
 
   // Of q (0), k (1) or v (2), where the three are one tensor.
@@ -43,19 +44,20 @@ struct LayerReader {
     to.attention_norm = norm(names.attention_norm, hidden, layer.norm_before);
     to.attention_post_norm = norm(names.attention_post_norm, hidden, layer.norm_after);
     if (attention.latent) return read_latent(to);
-    to.q_proj = matrix(names.q, q_size, hidden, qkv_part(0));
-    to.k_proj = matrix(names.k, kv_size, hidden, qkv_part(1));
-    to.v_proj = matrix(names.v, kv_size, hidden, qkv_part(2));
-    to.o_proj = matrix(names.o, hidden, q_size);
-    to.qkv.q_bias = bias(names.q, q_size, attention.qkv_bias, qkv_part(0));
-    to.qkv.k_bias = bias(names.k, kv_size, attention.qkv_bias, qkv_part(1));
-    to.qkv.v_bias = bias(names.v, kv_size, attention.qkv_bias, qkv_part(2));
-    to.o_bias = bias(names.o, hidden, attention.o_bias);
+    to.qkv =
+        weight({matrix(names.q, q_size, hidden, qkv_part(0)), matrix(names.k, kv_size, hidden, qkv_part(1)),
+                matrix(names.v, kv_size, hidden, qkv_part(2))});
+    to.o = weight({matrix(names.o, hidden, q_size)});
+    QkvEpilogue& epilogue = to.qkv_epilogue;
+    epilogue.q_bias = bias(names.q, q_size, attention.qkv_bias, qkv_part(0));
+    epilogue.k_bias = bias(names.k, kv_size, attention.qkv_bias, qkv_part(1));
+    epilogue.v_bias = bias(names.v, kv_size, attention.qkv_bias, qkv_part(2));
+    to.o.blocks[0].bias = bias(names.o, hidden, attention.o_bias);
     const bool heads = attention.qk_norm == QkNorm::kPerHead, all = attention.qk_norm == QkNorm::kAllHeads;
-    to.qkv.q_norm = norm(names.q_norm, attention.head_dim, heads).weight;
-    to.qkv.k_norm = norm(names.k_norm, attention.head_dim, heads).weight;
-    to.qkv.norm_eps = spec.norm_eps;
-    to.qkv.clip = attention.clip;
+    epilogue.q_norm = norm(names.q_norm, attention.head_dim, heads).weight;
+    epilogue.k_norm = norm(names.k_norm, attention.head_dim, heads).weight;
+    epilogue.norm_eps = spec.norm_eps;
+    epilogue.clip = attention.clip;
     to.q_norm = norm(names.q_norm, q_size, all);
     to.k_norm = norm(names.k_norm, kv_size, all);
   }
@@ -68,19 +70,19 @@ struct LayerReader {
     LatentWeights& latent = to.latent;
     const int64_t heads = attention.n_heads, q_in = l.q_rank > 0 ? l.q_rank : hidden;
     if (l.q_rank > 0) {
-      latent.q_a = matrix(names.q_a, l.q_rank, hidden);
+      latent.q_a = weight({matrix(names.q_a, l.q_rank, hidden)});
       latent.q_a_norm = norm(names.q_a_norm, l.q_rank);
       latent.q_a_norm.eps = l.norm_eps;
     }
     const int64_t q_run = l.nope_dim + l.rope_dim, kv_run = l.nope_dim + l.v_dim;
     const auto head_rows = [&](const std::string& name, int64_t run, int64_t first, int64_t count, int64_t in,
                                Role role = Role::kProjection, bool transposed = false) {
-      std::vector<Matrix> rows;
+      std::vector<Wanted> blocks;
       for (int64_t h = 0; h < heads; ++h) {
         const RowRange part{heads * run, h * run + first, count, count};
-        rows.push_back(source({prefix + name + ".weight", count, in, role, part, transposed}));
+        blocks.push_back({prefix + name + ".weight", count, in, role, part, transposed});
       }
-      return rows;
+      return source.weight(blocks);
     };
     const std::string& q = l.q_rank > 0 ? names.q_b : names.q;
     latent.q_nope = head_rows(q, q_run, 0, l.nope_dim, q_in);
@@ -89,11 +91,11 @@ struct LayerReader {
     latent.k_absorb = head_rows(names.kv_b, kv_run, 0, l.nope_dim, l.kv_rank, Role::kProjection, true);
     latent.v_up = head_rows(names.kv_b, kv_run, l.nope_dim, l.v_dim, l.kv_rank);
     const int64_t all = l.kv_rank + l.rope_dim;
-    latent.kv_a = matrix(names.kv_a, l.kv_rank, hidden, {all, 0, l.kv_rank, all});
-    latent.kv_a_rope = matrix(names.kv_a, l.rope_dim, hidden, {all, l.kv_rank, l.rope_dim, all});
+    latent.kv_a = weight({matrix(names.kv_a, l.kv_rank, hidden, {all, 0, l.kv_rank, all})});
+    latent.kv_a_rope = weight({matrix(names.kv_a, l.rope_dim, hidden, {all, l.kv_rank, l.rope_dim, all})});
     latent.kv_a_norm = norm(names.kv_a_norm, l.kv_rank);
     latent.kv_a_norm.eps = l.norm_eps;
-    to.o_proj = matrix(names.o, hidden, heads * l.v_dim);
+    to.o = weight({matrix(names.o, hidden, heads * l.v_dim)});
   }
 
   void read_feed_forward(LayerWeights& to) const {
@@ -107,27 +109,31 @@ struct LayerReader {
     to.ffn_post_norm = norm(names.ffn_post_norm, hidden, layer.norm_after);
     if (experts.n > 0) read_experts(to.experts);
     if (inner == 0) return;
+    const Wanted up_rows =
+        matrix(up, inner, hidden, fused ? RowRange{2 * inner, inner, inner, 0} : RowRange{});
     if (layer.feed_forward.gated) {
-      to.gate_proj = matrix(gate, inner, hidden, fused ? RowRange{2 * inner, 0, inner, 0} : RowRange{});
-      to.gate_bias = bias(gate, inner, bias_too);
+      to.gate_up = weight(
+          {matrix(gate, inner, hidden, fused ? RowRange{2 * inner, 0, inner, 0} : RowRange{}), up_rows});
+      to.gate_up.blocks[0].bias = bias(gate, inner, bias_too);
+    } else {
+      to.gate_up = weight({up_rows});
     }
-    to.up_proj = matrix(up, inner, hidden, fused ? RowRange{2 * inner, inner, inner, 0} : RowRange{});
-    to.up_bias = bias(up, inner, bias_too);
-    to.down_proj = matrix(down, hidden, inner);
-    to.down_bias = bias(down, hidden, bias_too);
+    to.gate_up.blocks.back().bias = bias(up, inner, bias_too);
+    to.down = weight({matrix(down, hidden, inner)});
+    to.down.blocks[0].bias = bias(down, hidden, bias_too);
   }
 
   void read_experts(ExpertWeights& to) const {
     const TensorNames& names = spec.names;
     const auto each = [&](const std::string& name, int64_t out, int64_t in) {
-      std::vector<Matrix> matrices;
+      std::vector<Wanted> blocks;
       for (int64_t e = 0; e < experts.n; ++e)
-        matrices.push_back(matrix(fmt::format(fmt::runtime(name), e), out, in));
-      return matrices;
+        blocks.push_back(matrix(fmt::format(fmt::runtime(name), e), out, in));
+      return source.weight(blocks);
     };
-    to.router = source({prefix + names.router + ".weight", experts.n, hidden, Role::kRouter, {}});
+    to.router = weight({{prefix + names.router + ".weight", experts.n, hidden, Role::kRouter, {}}});
     if (experts.choice_bias)
-      to.choice_bias = source({prefix + names.choice_bias, 1, experts.n, Role::kVector, {}});
+      to.choice_bias = source.vector({prefix + names.choice_bias, 1, experts.n, Role::kVector, {}});
     to.gate = each(names.expert_gate, experts.intermediate_size, hidden);
     to.up = each(names.expert_up, experts.intermediate_size, hidden);
     to.down = each(names.expert_down, hidden, experts.intermediate_size);
@@ -136,13 +142,13 @@ struct LayerReader {
 
 }  // namespace
 
-Norm read_norm(const ModelSpec& spec, const std::string& name, int64_t size, const Source& source) {
-  Norm norm{source({name + ".weight", 1, size, Role::kNorm, {}}), {}, spec.norm_eps, spec.layer_norm};
-  if (spec.norm_bias) norm.bias = source({name + ".bias", 1, size, Role::kVector, {}});
+Norm read_norm(const ModelSpec& spec, const std::string& name, int64_t size, Source& source) {
+  Norm norm{source.vector({name + ".weight", 1, size, Role::kNorm, {}}), {}, spec.norm_eps, spec.layer_norm};
+  if (spec.norm_bias) norm.bias = source.vector({name + ".bias", 1, size, Role::kVector, {}});
   return norm;
 }
 
-LayerWeights read_layer(const ModelSpec& spec, size_t index, const std::string& root, const Source& source) {
+LayerWeights read_layer(const ModelSpec& spec, size_t index, const std::string& root, Source& source) {
   const LayerReader reader{spec, spec.layers[index], source,
                            root + fmt::format(fmt::runtime(spec.names.layer), index)};
   LayerWeights layer;

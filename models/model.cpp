@@ -1,12 +1,6 @@
 #include "models/model.h"
 
 namespace lariat {
-namespace {
-
-DType compute_dtype(DType stored) { return stored == DType::kBF16 ? DType::kBF16 : DType::kF32; }
-
-}  // namespace
-
 Model load_model(const std::filesystem::path& dir, const ModelSpec& spec, Backend& backend,
                  std::optional<DType> dtype, const std::function<void(size_t, size_t)>& progress) {
   Model model;
@@ -24,7 +18,7 @@ Model load_model(const std::filesystem::path& dir, const ModelSpec& spec, Backen
 Model random_model(const ModelSpec& spec, Backend& backend, DType dtype, uint64_t seed) {
   Model model;
   model.spec = spec;
-  model.weights = random_weights(spec, backend, dtype, seed, model.random_storage);
+  model.weights = random_weights(spec, backend, dtype, seed);
   model.compute = compute_dtype(dtype);
   return model;
 }

@@ -14,7 +14,7 @@ namespace lariat {
 struct Model {
   ModelSpec spec;
   Weights weights;
-  DType compute = DType::kF32;  // precision of the matrix products' inputs (Backend::matmul)
+  DType compute = DType::kF32;  // precision of the matrix products' inputs (Weight::compute)
   // As --quantize has it: "none", "q8" or "q4".
   std::string_view quantization() const {
     return is_quantized(weights.dtype) ? name_of(weights.dtype) : "none";
@@ -25,7 +25,6 @@ struct Model {
 
   // What the weights point into; declared here so that it lives as long as they do.
   std::unique_ptr<Checkpoint> checkpoint;
-  std::vector<std::vector<std::byte>> random_storage;
 };
 
 // Opens `dir` with its config already read. dtype: what the projections are

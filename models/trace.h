@@ -18,7 +18,7 @@ namespace lariat {
 // Of latent attention q, k and v are what attention runs over: rows, not heads (LatentSpec), in long steps
 // too while someone looks.
 // It costs a copy of all of them and is meant for comparing a model with another implementation of it. A
-// backend that adds products to the residual at once (Backend::matmul_add_norm) adds them apart meanwhile:
+// backend that adds products to the residual at once (Epilogue::add_to) adds them apart meanwhile:
 // its sums of f32 may round otherwise.
 using TraceFn = std::function<void(const std::string& name, int64_t cols, std::span<const float> rows)>;
 

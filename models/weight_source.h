@@ -1,11 +1,12 @@
 #pragma once
-#include <functional>
+#include <optional>
+#include <span>
 #include <string>
 
 #include "models/spec.h"
 #include "models/weights.h"
 
-// What models/weights.cpp and models/layer_weights.cpp share: how a model asks for its matrices.
+// How a model asks for its matrices: what weights.cpp, layer_weights.cpp and random_weights.cpp share.
 namespace lariat {
 
 // kLongSteps: a projection that only long steps use, absent (an empty matrix) where weights are quantised.
@@ -28,11 +29,53 @@ struct Wanted {
   bool transposed = false;  // what is handed out is [cols, rows]
 };
 
-// Where matrices come from: a checkpoint, or a random generator.
-using Source = std::function<Matrix(const Wanted& wanted)>;
+// Where a model's parameters come from: a checkpoint, a random generator, or nowhere, for their shapes alone.
+class Source {
+ public:
+  virtual ~Source() = default;
+  // One row as f32.
+  virtual Matrix vector(const Wanted& wanted) = 0;
+  // A weight of these blocks, which have one role; nothing where kLongSteps says so.
+  virtual Weight weight(std::span<const Wanted> blocks) = 0;
+};
+
+// What a matrix is stored as when projections are `dtype` and what it is made from is `own`.
+DType stored_dtype(Role role, std::optional<DType> dtype, DType own);
+inline bool left_out(Role role, DType stored) { return role == Role::kLongSteps && is_quantized(stored); }
+
+// Has a backend load what host() finds for each block, and keeps the memory that this takes.
+class LoadedWeights : public Source {
+ public:
+  // Throws Error where the backend does not quantise what is to be quantised.
+  LoadedWeights(const ModelSpec& spec, Backend& backend, std::optional<DType> dtype);
+
+  Matrix vector(const Wanted& wanted) override { return load({&wanted, 1}).blocks[0].w; }
+  Weight weight(std::span<const Wanted> blocks) override;
+  // The weights that were read here, with the memory that they lie in.
+  Weights finish(Weights weights);
+
+ protected:
+  // What the wanted matrix is stored as where it comes from.
+  virtual DType own_dtype(const Wanted& wanted) const = 0;
+  // The matrix in host memory. What lies in no file is put into `made`.
+  virtual Matrix host(const Wanted& wanted, std::vector<std::byte>& made) = 0;
+  // Nobody will read the host's matrix any more.
+  virtual void give_back(const Wanted&) {}
+
+ private:
+  Weight load(std::span<const Wanted> blocks);
+
+  Backend& backend_;
+  std::optional<DType> dtype_;
+  std::vector<Buffer> memory_;
+  std::vector<std::vector<std::byte>> host_;
+};
+
+// All weights of a model, whose tensors have the names that the checkpoint, if there is one, has for them.
+Weights read_weights(const ModelSpec& spec, const Checkpoint* checkpoint, Source& source);
 
 // A layer's weights, and the norm `name`; `root` is what the names of the decoder begin with.
-LayerWeights read_layer(const ModelSpec& spec, size_t index, const std::string& root, const Source& source);
-Norm read_norm(const ModelSpec& spec, const std::string& name, int64_t size, const Source& source);
+LayerWeights read_layer(const ModelSpec& spec, size_t index, const std::string& root, Source& source);
+Norm read_norm(const ModelSpec& spec, const std::string& name, int64_t size, Source& source);
 
 }  // namespace lariat

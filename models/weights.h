@@ -11,47 +11,47 @@
 
 namespace lariat {
 
-// Of latent attention (LatentSpec); vectors have a matrix for each head.
+// The weights of latent attention (LatentSpec). U_h and V_h have a block for each head.
 struct LatentWeights {
-  Matrix q_a;  // [q_rank, hidden], or nothing: then q_in is hidden, else q_rank
+  Weight q_a;  // [q_rank, hidden], or nothing: then q_in is hidden, else q_rank
   Norm q_a_norm;
-  std::vector<Matrix> q_rope, q_nope;  // [rope_dim, q_in], [nope_dim, q_in]
-  Matrix kv_a_rope, kv_a;              // [rope_dim, hidden], [kv_rank, hidden]
+  Weight q_rope, q_nope;   // of each head [rope_dim, q_in], [nope_dim, q_in]
+  Weight kv_a_rope, kv_a;  // [rope_dim, hidden], [kv_rank, hidden]
   Norm kv_a_norm;
-  std::vector<Matrix> k_absorb, v_up;  // U_h^T [kv_rank, nope_dim], V_h [v_dim, kv_rank]
-  std::vector<Matrix> k_up;            // U_h [nope_dim, kv_rank]; nothing where weights are quantised
+  Weight k_absorb, v_up;  // of each head U_h^T [kv_rank, nope_dim], V_h [v_dim, kv_rank]
+  Weight k_up;            // of each head U_h [nope_dim, kv_rank]; nothing where weights are quantised
 };
 
-// Of a layer's experts; vectors have a matrix for each.
+// A layer's experts: a block for each, [intermediate, hidden] x2 and [hidden, intermediate].
 struct ExpertWeights {
-  Matrix router, choice_bias;          // [experts, hidden], [experts]
-  std::vector<Matrix> gate, up, down;  // as those of a feed-forward
+  Weight router;       // [experts, hidden]
+  Matrix choice_bias;  // [experts]
+  Weight gate, up, down;
 };
 
 // One decoder layer. Projections are [out_features, in_features]; norms and biases are one f32 row; what a
-// model does not have is an empty Matrix.
+// model does not have is empty.
 struct LayerWeights {
   Norm attention_norm, attention_post_norm;  // [hidden]
-  Matrix q_proj, k_proj, v_proj,
-      o_proj;                    // [heads*head_dim, hidden], [kv heads*head_dim, hidden] x2, [hidden, ..]
-  Matrix o_bias;                 // [hidden]
-  QkvEpilogue qkv;               // biases of q, k, v and the norms over each head
+  Weight qkv;                    // q [heads*head_dim, hidden], k and v [kv heads*head_dim, hidden]; no biases
+  QkvEpilogue qkv_epilogue;      // these, and the norms over each head
   Norm q_norm, k_norm;           // over all heads together: [heads*head_dim], [kv heads*head_dim]
-  LatentWeights latent;          // in place of q_proj, k_proj and v_proj
+  LatentWeights latent;          // in place of qkv
+  Weight o;                      // [hidden, heads*head_dim]
   Norm ffn_norm, ffn_post_norm;  // [hidden]
-  Matrix gate_proj, up_proj, down_proj;  // [intermediate, hidden] x2, [hidden, intermediate]
-  Matrix gate_bias, up_bias, down_bias;
+  Weight gate_up;                // gate and up [intermediate, hidden] each, or up alone
+  Weight down;                   // [hidden, intermediate]
   ExpertWeights experts;
 };
 
-// A model's weights as a backend has them. Matrices point into `memory`, or into the checkpoint (or random
-// values) that they were made from, where the backend uses those in place.
+// A model's weights as a backend has them. Matrices point into `memory`, into `host`, or into the checkpoint
+// that they were made from, where the backend uses its bytes in place.
 struct Weights {
   Matrix embed;  // [vocab, hidden]
   Norm embedding_norm;
   std::vector<LayerWeights> layers;
   Norm norm;                  // [hidden]
-  Matrix head;                // [vocab, hidden]; the embedding itself when tied
+  Weight head;                // [vocab, hidden]; the embedding itself when tied
   DType dtype = DType::kF32;  // of the projections
   float embedding_multiplier = 1.0F;
   // Of all matrices that a step may read (embedding table excluded unless tied), and of those that one token
@@ -59,7 +59,12 @@ struct Weights {
   size_t bytes = 0, token_bytes = 0;
   int64_t values = 0;  // how many weights the latter hold: a token costs as many multiply-adds
   std::vector<Buffer> memory;
+  std::vector<std::vector<std::byte>> host;  // used in place, and no file's: put together, or random
 };
+
+// The dtype that inputs of weights of this one are rounded to (Weight::compute). f16 weights are multiplied
+// by inputs as they are: no f16 product would be faster on a CPU.
+inline DType compute_dtype(DType stored) { return stored == DType::kBF16 ? DType::kBF16 : DType::kF32; }
 
 // Finds every tensor by its Hugging Face name, checks its shape against the spec and hands it to the
 // backend. dtype: what the projections are stored as; unset: what the checkpoint holds. A quantised dtype
@@ -89,8 +94,7 @@ std::optional<NotFinite> find_not_finite(const Checkpoint& checkpoint);
 Weights planned_weights(const ModelSpec& spec, DType dtype);
 
 // Reproducible random weights of the spec's shape, for benchmarks: random signs and mantissas, four
-// exponents. `storage` keeps alive those that the backend uses in place.
-Weights random_weights(const ModelSpec& spec, Backend& backend, DType dtype, uint64_t seed,
-                       std::vector<std::vector<std::byte>>& storage);
+// exponents.
+Weights random_weights(const ModelSpec& spec, Backend& backend, DType dtype, uint64_t seed);
 
 }  // namespace lariat

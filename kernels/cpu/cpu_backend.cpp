@@ -107,28 +107,30 @@ void CpuBackend::copy_out(void* host_dst, const void* src, size_t bytes) {
   if (bytes != 0) std::memcpy(host_dst, src, bytes);
 }
 
-void* CpuBackend::scratch(size_t bytes) {
-  if (scratch_.bytes() < bytes) {
-    scratch_ = Buffer();  // the old block goes first: the two never exist together
-    scratch_ = allocate(bytes);
+void* CpuBackend::at_least(Buffer& buffer, size_t bytes) {
+  if (buffer.bytes() < bytes) {
+    buffer = Buffer();  // the old block goes first: the two never exist together
+    buffer = allocate(bytes);
   }
-  return scratch_.data();
+  return buffer.data();
 }
 
-Weight CpuBackend::load_weight(const Matrix& host, DType dtype) {
-  if (host.dtype == dtype) return {host, Buffer()};
-  Matrix copy(nullptr, dtype, host.rows, host.cols);
-  Buffer memory = allocate(stored_bytes(copy));
-  copy.data = memory.data();
-  if (is_quantized(dtype)) {
-    for_ranges(threads_, QuantLayout(copy).tiles(), 1,
-               [&](int64_t first, int64_t last) { cpu::quantize_tiles(host, copy, first, last); });
-  } else {
-    for_ranges(threads_, host.rows, 1, [&](int64_t first, int64_t last) {
-      cpu::convert_rows(host.row_range(first, last - first), copy.row_range(first, last - first));
-    });
+LoadedWeight CpuBackend::load_weight(std::span<const Matrix> host, std::span<const DType> dtypes,
+                                     DType compute) {
+  LoadedWeight loaded = lay_out_weight(*this, host, dtypes, compute, true);
+  for (size_t i = 0; i < host.size(); ++i) {
+    const Matrix &from = host[i], &to = loaded.weight.blocks[i].w;
+    if (to.data == from.data) continue;
+    if (is_quantized(to.dtype)) {
+      for_ranges(threads_, QuantLayout(to).tiles(), 1,
+                 [&](int64_t first, int64_t last) { cpu::quantize_tiles(from, to, first, last); });
+    } else {
+      for_ranges(threads_, from.rows, 1, [&](int64_t first, int64_t last) {
+        cpu::convert_rows(from.row_range(first, last - first), to.row_range(first, last - first));
+      });
+    }
   }
-  return {copy, std::move(memory)};
+  return loaded;
 }
 
 }  // namespace lariat

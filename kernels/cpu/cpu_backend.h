@@ -8,21 +8,22 @@
 namespace lariat {
 
 // How often each of the two kernels of an op was chosen, for tests that assert what they went through:
-// products (one per product, or per expert with float weights), and attention (one per call and sequence).
+// products (one per product, or per block of grouped_linear with float weights), and attention (one per call
+// and sequence).
 struct CpuPaths {
   int64_t gemv = 0, gemm = 0;
   int64_t attention_stream = 0, attention_block = 0;
 };
 
-// The rows of an expert_matmul by expert; those of expert e are rows[first[e]] to rows[first[e + 1] - 1].
-struct ExpertRows {
+// The rows of a grouped_linear by block; those of block e are rows[first[e]] to rows[first[e + 1] - 1].
+struct GroupedRows {
   std::vector<int32_t> first, rows;
-  std::vector<int32_t> few;  // the experts whose rows are worth a gemv: some, but not many
+  std::vector<int32_t> few;  // the blocks whose rows are worth a gemv: some, but not many
 
-  void sort(std::span<const int32_t> chosen, size_t n_experts);
-  int64_t count(size_t expert) const { return first[expert + 1] - first[expert]; }
-  std::span<const int32_t> of(size_t expert) const {
-    return std::span(rows).subspan(static_cast<size_t>(first[expert]), static_cast<size_t>(count(expert)));
+  void sort(std::span<const int32_t> chosen, size_t n_blocks);
+  int64_t count(size_t block) const { return first[block + 1] - first[block]; }
+  std::span<const int32_t> of(size_t block) const {
+    return std::span(rows).subspan(static_cast<size_t>(first[block]), static_cast<size_t>(count(block)));
   }
 };
 
@@ -44,16 +45,15 @@ class CpuBackend final : public Backend {
   void copy_in(void* dst, const void* host_src, size_t bytes) override;
   void copy_out(void* host_dst, const void* src, size_t bytes) override;
   void copy(void* dst, const void* src, size_t bytes) override { std::memcpy(dst, src, bytes); }
-  Weight load_weight(const Matrix& host, DType dtype) override;
+  LoadedWeight load_weight(std::span<const Matrix> host, std::span<const DType> dtypes,
+                           DType compute) override;
   bool quantizes() const override { return true; }
 
   void embed(std::span<const int32_t> tokens, const Matrix& table, float scale, const Matrix& out) override;
   void norm(const Matrix& x, const Norm& norm, const Matrix& out) override;
   void add_norm(const Matrix& residual, const Matrix& delta, float scale, const Norm& norm,
                 const Matrix& out) override;
-  void matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
-              const Matrix& out) override;
-  void project(const Matrix& x, std::span<const Product> products, DType compute) override;
+  void linear(const Matrix& x, const Weight& weight, const Epilogue& epilogue, const Matrix& out) override;
   void rope_table(const Step& step, std::span<const SequenceRope> ropes, const RopeTable& table) override;
   void qkv_to_cache(const Step& step, const Matrix& q, const Matrix& k, const Matrix& v,
                     const QkvEpilogue& epilogue, const RopeTable& rope, const KvLayer& layer) override;
@@ -65,10 +65,9 @@ class CpuBackend final : public Backend {
                      bool interleaved) override;
   void glu(const Matrix& gate, const Matrix& up, Activation activation, const Matrix& out) override;
   void route(const Matrix& logits, const Router& router, const Routing& routing) override;
-  void expert_matmul(const Matrix& x, std::span<const Matrix> experts, const Routing& routing, DType compute,
-                     const Matrix& out) override;
+  void grouped_linear(const Matrix& x, const Weight& weight, const Routing& routing,
+                      const Matrix& out) override;
   void combine_experts(const Matrix& x, const Routing& routing, bool add, const Matrix& out) override;
-  void soft_cap(const Matrix& x, float scale, float cap) override;
   void argmax(const Matrix& logits, std::span<int32_t> ids) override;
   void sample(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
               std::span<int32_t> ids) override;
@@ -76,18 +75,23 @@ class CpuBackend final : public Backend {
 
  private:
   // At least `bytes` of memory for the op that runs; what it holds is lost with the next call.
-  void* scratch(size_t bytes);
-  void project_alike(const Matrix& x, std::span<const Product> products, DType compute);
-  void expert_gemm(const Matrix& x, const Matrix& w, std::span<const int32_t> ids, DType compute,
-                   const Matrix& out);
+  void* scratch(size_t bytes) { return at_least(scratch_, bytes); }
+  void* at_least(Buffer& buffer, size_t bytes);
+  // Products of one x. Those whose weights have one dtype read x in one form, and are made together.
+  void multiply(const Matrix& x, std::span<const Product> products, DType compute);
+  void multiply_alike(const Matrix& x, std::span<const Product> products, DType compute);
+  void multiply_group(const Matrix& x, const Matrix& w, std::span<const int32_t> ids, DType compute,
+                      const Matrix& out);
+  void soft_cap(const Matrix& x, float scale, float cap);  // x = cap * tanh(scale x / cap)
 
   int threads_;
   CpuPaths paths_;
   std::atomic<int64_t> saturated_keys_{0}, saturated_values_{0};
   Buffer scratch_;                  // grows to the largest op's needs, then stays
   std::vector<RopeAngles> angles_;  // one per sequence
-  ExpertRows expert_rows_;
-  Buffer gathered_;  // the rows of one expert, and its outputs; grows like scratch_
+  GroupedRows grouped_rows_;
+  Buffer gathered_;  // the rows of one block, and its outputs; grows like scratch_
+  Buffer up_;        // the second product of a gated unit; likewise
 };
 
 }  // namespace lariat

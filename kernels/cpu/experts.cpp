@@ -139,9 +139,8 @@ class Token {
 // counted in units, expert after expert: a row of the weights, or a tile of quantised ones.
 class FewRows {
  public:
-  FewRows(const Matrix& x, std::span<const Matrix> experts, const ExpertRows& rows, DType compute,
-          const Matrix& out)
-      : x_(x), experts_(experts), rows_(rows), compute_(compute), out_(out), layout_(experts[0]) {}
+  FewRows(const Matrix& x, const Weight& weight, const GroupedRows& rows, const Matrix& out)
+      : x_(x), weight_(weight), rows_(rows), out_(out), layout_(weight.blocks[0].w) {}
 
   int64_t units() const { return units_per_expert() * static_cast<int64_t>(rows_.few.size()); }
   int64_t weights() const { return static_cast<int64_t>(rows_.few.size()) * layout_.rows * layout_.cols; }
@@ -153,7 +152,7 @@ class FewRows {
       const auto expert = static_cast<size_t>(rows_.few[static_cast<size_t>(first / units_per_expert())]);
       const int64_t from = first % units_per_expert();
       const int64_t to = std::min(units_per_expert(), from + last - first);
-      multiply(experts_[expert], rows_.of(expert), from, to, memory);
+      multiply(weight_.blocks[expert].w, rows_.of(expert), from, to, memory);
       first += to - from;
     }
   }
@@ -179,7 +178,7 @@ class FewRows {
       first *= kQuantRows;
       last = std::min(last * kQuantRows, out_.cols);
     } else {
-      if (compute_ == DType::kBF16) {
+      if (weight_.compute == DType::kBF16) {
         const Matrix rounded(prepared, DType::kBF16, count, x_.cols);
         cpu::convert_rows(some_x, rounded);
         some_x = rounded;
@@ -203,27 +202,26 @@ class FewRows {
   int64_t units_per_expert() const { return is_quantized(layout_.dtype) ? layout_.tiles() : layout_.rows; }
 
   const Matrix& x_;
-  std::span<const Matrix> experts_;
-  const ExpertRows& rows_;
-  const DType compute_;
+  const Weight& weight_;
+  const GroupedRows& rows_;
   const Matrix& out_;
   const QuantLayout layout_;  // shape and dtype of the experts
 };
 
 }  // namespace
 
-void ExpertRows::sort(std::span<const int32_t> chosen, size_t n_experts) {
-  few.reserve(n_experts);
-  first.assign(n_experts + 1, 0);
+void GroupedRows::sort(std::span<const int32_t> chosen, size_t n_blocks) {
+  few.reserve(n_blocks);
+  first.assign(n_blocks + 1, 0);
   rows.resize(chosen.size());
   for (const int32_t e : chosen) ++first[static_cast<size_t>(e) + 1];
   few.clear();
-  for (size_t e = 0; e < n_experts; ++e) {
+  for (size_t e = 0; e < n_blocks; ++e) {
     const int32_t count = first[e + 1];
     if (count > 0 && count <= cpu::kGemvRows) few.push_back(static_cast<int32_t>(e));
     first[e + 1] += first[e];
   }
-  // first[e] counts up to the next expert's beginning, and is put back.
+  // first[e] counts up to the next block's beginning, and is put back.
   for (size_t i = 0; i < chosen.size(); ++i) {
     rows[static_cast<size_t>(first[static_cast<size_t>(chosen[i])]++)] = static_cast<int32_t>(i);
   }
@@ -245,16 +243,18 @@ void CpuBackend::route(const Matrix& logits, const Router& router, const Routing
   });
 }
 
-void CpuBackend::expert_matmul(const Matrix& x, std::span<const Matrix> experts, const Routing& routing,
-                               DType compute, const Matrix& out) {
+void CpuBackend::grouped_linear(const Matrix& x, const Weight& weight, const Routing& routing,
+                                const Matrix& out) {
   if (out.rows == 0) return;
-  expert_rows_.sort({routing.experts, static_cast<size_t>(out.rows)}, experts.size());
-  for (size_t e = 0; e < experts.size(); ++e) {
-    if (expert_rows_.count(e) > cpu::kGemvRows) expert_gemm(x, experts[e], expert_rows_.of(e), compute, out);
+  const auto& blocks = weight.blocks;
+  grouped_rows_.sort({routing.experts, static_cast<size_t>(out.rows)}, blocks.size());
+  for (size_t e = 0; e < blocks.size(); ++e) {
+    if (grouped_rows_.count(e) > cpu::kGemvRows)
+      multiply_group(x, blocks[e].w, grouped_rows_.of(e), weight.compute, out);
   }
-  if (expert_rows_.few.empty()) return;
-  const FewRows few(x, experts, expert_rows_, compute, out);
-  if (!is_quantized(experts[0].dtype)) paths_.gemv += static_cast<int64_t>(expert_rows_.few.size());
+  if (grouped_rows_.few.empty()) return;
+  const FewRows few(x, weight, grouped_rows_, out);
+  if (!is_quantized(blocks[0].w.dtype)) paths_.gemv += static_cast<int64_t>(grouped_rows_.few.size());
   // A thread for some 2^17 weights, three microseconds of work; up to four tasks for each, so that one that
   // is held up is helped, but none of less than 2^19 weights: each reads long streams.
   const int64_t team = std::clamp<int64_t>(few.weights() >> 17, 1, threads_);
@@ -268,15 +268,11 @@ void CpuBackend::expert_matmul(const Matrix& x, std::span<const Matrix> experts,
 }
 
 // The rows `ids` of out = w times theirs of x, which are copied to stand side by side.
-void CpuBackend::expert_gemm(const Matrix& x, const Matrix& w, std::span<const int32_t> ids, DType compute,
-                             const Matrix& out) {
+void CpuBackend::multiply_group(const Matrix& x, const Matrix& w, std::span<const int32_t> ids, DType compute,
+                                const Matrix& out) {
   const auto count = static_cast<int64_t>(ids.size()), per_x = out.rows / x.rows;
   const auto bytes = static_cast<size_t>(count * (x.cols + out.cols)) * sizeof(float);
-  if (gathered_.bytes() < bytes) {
-    gathered_ = Buffer();
-    gathered_ = allocate(bytes);
-  }
-  const Matrix some_out(gathered_.data(), DType::kF32, count, out.cols);
+  const Matrix some_out(at_least(gathered_, bytes), DType::kF32, count, out.cols);
   const Matrix some_x(some_out.f32(count), DType::kF32, count, x.cols);
   const auto id = [&](int64_t i) { return ids[static_cast<size_t>(i)]; };
   const auto copy_rows = [&](int64_t cols, const auto& from, const auto& to) {
@@ -288,7 +284,8 @@ void CpuBackend::expert_gemm(const Matrix& x, const Matrix& w, std::span<const i
   };
   copy_rows(
       x.cols, [&](int64_t i) { return x.f32(id(i) / per_x); }, [&](int64_t i) { return some_x.f32(i); });
-  matmul(some_x, w, {}, compute, some_out);
+  const Product product{w, {}, some_out};
+  multiply_alike(some_x, {&product, 1}, compute);
   copy_rows(
       out.cols, [&](int64_t i) { return some_out.f32(i); }, [&](int64_t i) { return out.f32(id(i)); });
 }

@@ -1,7 +1,7 @@
 #pragma once
 #include <span>
 
-#include "kernels/backend.h"
+#include "kernels/weight.h"
 
 // The matrix product for many rows of x (prefill). One driver (gemm.cpp) cuts the product into blocks that
 // fit the second-level cache; a GemmKernel multiplies one block. Only x is packed, once for all
@@ -60,7 +60,7 @@ void gemm_amx(const Matrix& x, std::span<const Product> products, DType compute,
 size_t gemm_amx_scratch_bytes(const Matrix& x, std::span<const Product> products, DType compute, int threads);
 double amx_multiply_adds(int64_t repetitions, float* sink);
 
-// out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]) for each product, as Backend::matmul has it, and the scratch
+// out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]) for each product, as Backend::linear has it, and the scratch
 // memory it needs. The weights are of one dtype; quantised ones only where has_amx_bf16().
 void gemm(const Matrix& x, std::span<const Product> products, DType compute, void* scratch, int threads);
 size_t gemm_scratch_bytes(const Matrix& x, std::span<const Product> products, DType compute, int threads);

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <span>
 
-#include "kernels/backend.h"
+#include "kernels/weight.h"
 
 namespace lariat::cpu {
 

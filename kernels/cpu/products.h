@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/backend.h"
+#include "kernels/weight.h"
 
 namespace lariat {
 

@@ -1,8 +1,8 @@
 #pragma once
 #include <span>
 
-#include "kernels/backend.h"
 #include "kernels/quant.h"
+#include "kernels/weight.h"
 
 // The product with quantised weights (formulas and layout: kernels/quant.h), for one row of x and for many:
 // one kernel, so that every row gets the same sums in the same order however a prefill is split. Where there

@@ -39,7 +39,7 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> Bf16Bits(D d, V value) {
   return hn::IfThenElse(nan, hn::Or(top, hn::Set(du, 0x40)), rounded);
 }
 
-// f32 rounded to bf16 and widened again (compute = kBF16 of Backend::matmul).
+// f32 rounded to bf16 and widened again (compute = kBF16 of Backend::linear).
 template <class D, class V>
 HWY_INLINE V RoundToBf16(D d, V value) {
   return hn::BitCast(d, hn::ShiftLeft<16>(Bf16Bits(d, value)));

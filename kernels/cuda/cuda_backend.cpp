@@ -149,35 +149,22 @@ void CudaBackend::upload_matrix(const Matrix& dst, const Matrix& host) {
 }
 
 // By the host's vector units: the same bits as the CPU backend's.
-Weight CudaBackend::load_quantized(const Matrix& host, DType dtype) {
-  const QuantLayout layout(dtype, host.rows, host.cols);
-  Weight weight;
-  weight.memory = allocate(layout.bytes());
-  weight.matrix = Matrix(weight.memory.data(), dtype, host.rows, host.cols);
-  const int64_t panel = std::clamp<int64_t>((64 << 20) / layout.tile_bytes(), 1, layout.tiles());
-  std::vector<uint8_t> staged(static_cast<size_t>(panel * layout.tile_bytes()));
-  const auto threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  for (int64_t tile = 0; tile < layout.tiles(); tile += panel) {
-    const int64_t tiles = std::min(panel, layout.tiles() - tile), first = tile * kQuantRows;
-    const Matrix rows = host.row_range(first, std::min(tiles * kQuantRows, host.rows - first));
-    const Matrix some(staged.data(), dtype, rows.rows, rows.cols);
-    for_ranges(threads, tiles, 1, [&](int64_t a, int64_t b) { cpu::quantize_tiles(rows, some, a, b); });
-    upload(static_cast<char*>(weight.memory.data()) + tile * layout.tile_bytes(), staged.data(),
-           static_cast<size_t>(tiles * layout.tile_bytes()));
+// Neighbouring blocks of one width are one product of many tokens: they lie one behind the other.
+LoadedWeight CudaBackend::load_weight(std::span<const Matrix> host, std::span<const DType> dtypes,
+                                      DType compute) {
+  LoadedWeight loaded = lay_out_weight(*this, host, dtypes, compute, false);
+  for (size_t i = 0; i < host.size(); ++i) {
+    const Matrix& to = loaded.weight.blocks[i].w;
+    is_quantized(to.dtype) ? load_quantized(host[i], to) : load_floats(host[i], to);
   }
-  return weight;
+  const bool bf16 =
+      std::all_of(dtypes.begin(), dtypes.end(), [](DType dtype) { return dtype == DType::kBF16; });
+  if (bf16 && compute == DType::kBF16) loaded.weight.input = DType::kBF16;
+  return loaded;
 }
 
-Weight CudaBackend::load_weight(const Matrix& host, DType dtype) {
-  if (is_quantized(dtype)) return load_quantized(host, dtype);
-  const size_t elements = static_cast<size_t>(host.rows) * static_cast<size_t>(host.cols);
-  Weight weight;
-  weight.memory = allocate(elements * size_of(dtype));
-  weight.matrix = Matrix(weight.memory.data(), dtype, host.rows, host.cols);
-  if (host.dtype == dtype) {
-    upload_matrix(weight.matrix, host);
-    return weight;
-  }
+void CudaBackend::load_floats(const Matrix& host, const Matrix& to) {
+  if (host.dtype == to.dtype) return upload_matrix(to, host);
   // Panels of rows keep the copy in the host's dtype small.
   const int64_t panel = std::clamp<int64_t>((8 << 20) / host.cols, 1, host.rows);
   const Buffer raw = allocate(static_cast<size_t>(panel * host.cols) * size_of(host.dtype));
@@ -185,9 +172,23 @@ Weight CudaBackend::load_weight(const Matrix& host, DType dtype) {
     const Matrix rows = host.row_range(r, std::min(panel, host.rows - r));
     const Matrix staged(raw.data(), host.dtype, rows.rows, rows.cols);
     upload_matrix(staged, rows);
-    convert(staged, DType::kF32, weight.matrix.row_range(r, rows.rows));
+    convert(staged, DType::kF32, to.row_range(r, rows.rows));
   }
-  return weight;
+}
+
+void CudaBackend::load_quantized(const Matrix& host, const Matrix& to) {
+  const QuantLayout layout(to);
+  const int64_t panel = std::clamp<int64_t>((64 << 20) / layout.tile_bytes(), 1, layout.tiles());
+  std::vector<uint8_t> staged(static_cast<size_t>(panel * layout.tile_bytes()));
+  const auto threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  for (int64_t tile = 0; tile < layout.tiles(); tile += panel) {
+    const int64_t tiles = std::min(panel, layout.tiles() - tile), first = tile * kQuantRows;
+    const Matrix rows = host.row_range(first, std::min(tiles * kQuantRows, host.rows - first));
+    const Matrix some(staged.data(), to.dtype, rows.rows, rows.cols);
+    for_ranges(threads, tiles, 1, [&](int64_t a, int64_t b) { cpu::quantize_tiles(rows, some, a, b); });
+    upload(static_cast<char*>(to.data) + tile * layout.tile_bytes(), staged.data(),
+           static_cast<size_t>(tiles * layout.tile_bytes()));
+  }
 }
 
 // The wait is for an event behind the ids' copy: what `meanwhile` queues runs on.

@@ -37,7 +37,8 @@ class CudaBackend final : public Backend {
   void copy_in(void* dst, const void* host_src, size_t bytes) override;
   void copy_out(void* host_dst, const void* src, size_t bytes) override;
   void copy(void* dst, const void* src, size_t bytes) override;
-  Weight load_weight(const Matrix& host, DType dtype) override;
+  LoadedWeight load_weight(std::span<const Matrix> host, std::span<const DType> dtypes,
+                           DType compute) override;
   bool quantizes() const override { return true; }
   bool quantizes_experts() const override { return false; }
   void synchronize() override;
@@ -45,22 +46,11 @@ class CudaBackend final : public Backend {
   using StepCounts = cuda::LaunchQueue::Counts;
   const StepCounts& step_counts() const { return queue_.counts(); }  // of the steps so far
 
-  DType input_dtype(int64_t rows, const Matrix& w, DType compute) const override;
   void embed(std::span<const int32_t> tokens, const Matrix& table, float scale, const Matrix& out) override;
   void norm(const Matrix& x, const Norm& norm, const Matrix& out) override;
   void add_norm(const Matrix& residual, const Matrix& delta, float scale, const Norm& norm,
                 const Matrix& out) override;
-  void matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
-              const Matrix& out) override;
-  // Of a few tokens one launch for all products, and for a gated unit of float weights.
-  void project(const Matrix& x, std::span<const Product> products, DType compute) override;
-  bool joins_products() const override { return true; }  // into one of many tokens and float weights
-  void matmul_add_norm(const Matrix& x, const Product& product, DType compute, const Matrix& residual,
-                       float scale, const Norm& norm, const Matrix& out) override;
-  // To an out of bf16, from more than kMmaTokens tokens, bf16 weights and no bias: cuBLAS rounds gate and up
-  // to bf16, which halves what the activation reads of them.
-  void gated(const Matrix& x, const Product& gate, const Product& up, Activation activation, DType compute,
-             const Matrix& out) override;
+  void linear(const Matrix& x, const Weight& weight, const Epilogue& epilogue, const Matrix& out) override;
   void rope_table(const Step& step, std::span<const SequenceRope> ropes, const RopeTable& table) override;
   void qkv_to_cache(const Step& step, const Matrix& q, const Matrix& k, const Matrix& v,
                     const QkvEpilogue& epilogue, const RopeTable& rope, const KvLayer& layer) override;
@@ -72,10 +62,9 @@ class CudaBackend final : public Backend {
                      bool interleaved) override;
   void glu(const Matrix& gate, const Matrix& up, Activation activation, const Matrix& out) override;
   void route(const Matrix& logits, const Router& router, const Routing& routing) override;
-  void expert_matmul(const Matrix& x, std::span<const Matrix> experts, const Routing& routing, DType compute,
-                     const Matrix& out) override;
+  void grouped_linear(const Matrix& x, const Weight& weight, const Routing& routing,
+                      const Matrix& out) override;
   void combine_experts(const Matrix& x, const Routing& routing, bool add, const Matrix& out) override;
-  void soft_cap(const Matrix& x, float scale, float cap) override;
   void argmax(const Matrix& logits, std::span<int32_t> ids) override;
   void sample(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
               std::span<int32_t> ids) override;
@@ -85,7 +74,7 @@ class CudaBackend final : public Backend {
 
  private:
   // Working memory of the ops: one block per purpose, which grows to the largest need and stays.
-  enum class Scratch : uint8_t { kGemmX, kGemmW, kAttention, kResult, kCount };
+  enum class Scratch : uint8_t { kGemmX, kGemmW, kProduct, kAttention, kResult, kCount };
   void* scratch(Scratch purpose, size_t bytes);
 
   // The stream and cuBLAS behind everything that was collected so far.
@@ -124,6 +113,13 @@ class CudaBackend final : public Backend {
   void upload(void* dst, const void* host_src, size_t bytes);
   void upload_matrix(const Matrix& dst, const Matrix& host);
 
+  // The products of a linear, and its epilogues.
+  void multiply(const Matrix& x, std::span<const Product> products, DType compute);
+  void add_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue, const Matrix& out);
+  void gated(const Matrix& x, const Weight& weight, Activation activation, const Matrix& out);
+  void soft_cap(const Matrix& x, float scale, float cap);  // x = cap * tanh(scale x / cap)
+  Matrix product_memory(DType dtype, int64_t rows, int64_t cols);
+
   // to = from, each value first rounded to `rounding` (kF32: not at all) and then to to.dtype.
   void convert(const Matrix& from, DType rounding, const Matrix& to);
   // out[t][o] = out[t][o] * row_scale[t] + bias[o]; either may be absent.
@@ -132,9 +128,11 @@ class CudaBackend final : public Backend {
   // not begin at multiples of 16 bytes. kNone: too many tokens, or weights of several dtypes or quantised.
   enum class GemvKind : uint8_t { kNone, kMma, kVector, kElement };
   static GemvKind gemv_kind(const Matrix& x, std::span<const Product> products, DType compute);
-  // Up to three products in one launch; or, with `gated`, the unit of two whose activation that is.
+  // Up to three products in one launch, of few tokens; or, with `activation`, the gated unit of two.
   void gemv(GemvKind kind, const Matrix& x, std::span<const Product> products, DType compute,
-            const Activation* gated);
+            const Activation* activation);
+  // x as the kernels of a few tokens read it: bf16 for products in bf16 with bf16 weights, f32 for others.
+  Matrix gemv_input(const Matrix& x, DType weights, DType compute);
   // The same of quantised weights; false, and nothing, where that is not for these.
   bool quant_gemv(const Matrix& x, std::span<const Product> products);
   // The products of many tokens. x is rounded once for those of one x.
@@ -143,12 +141,13 @@ class CudaBackend final : public Backend {
     DType compute = DType::kF32;  // what its values are rounded to
   };
   const Matrix& round_x(const Matrix& x, DType compute, DType dtype, RoundedX& rounded);
-  // Of neighbours (joins_products) as one product.
+  // Weights that lie one behind the other, outs side by side, as one product.
   void gemm(const Matrix& x, std::span<const Product> neighbours, DType compute, RoundedX& rounded,
             const cuda::Scales& scales);
   void float_gemm(const Matrix& x, const Matrix& w, const Matrix& out, const cuda::Scales& scales);
   void quant_gemm(const Matrix& x, const Matrix& w, const Matrix& out, const cuda::Scales& scales);
-  Weight load_quantized(const Matrix& host, DType dtype);
+  void load_floats(const Matrix& host, const Matrix& to);
+  void load_quantized(const Matrix& host, const Matrix& to);
   // An f32 product with f16 weights at the speed of the tensor cores: x goes as two f16 terms. Row t of out
   // is still to be multiplied by element t of what is returned.
   const float* gemm_two_terms(const Matrix& x, const Matrix& w, const Matrix& out);

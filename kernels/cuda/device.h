@@ -165,6 +165,7 @@ __device__ __forceinline__ void load_weights(const W* address, float (&out)[kSte
   }
 }
 
+// kStep neighbouring inputs, whose address is a multiple of 16 bytes for more than one.
 template <int kStep>
 __device__ __forceinline__ void load_x(const float* address, float (&out)[kStep]) {
   if constexpr (kStep == 1) {
@@ -178,6 +179,15 @@ __device__ __forceinline__ void load_x(const float* address, float (&out)[kStep]
       out[i + 2] = v.z;
       out[i + 3] = v.w;
     }
+  }
+}
+
+template <int kStep>
+__device__ __forceinline__ void load_x(const BFloat16* address, float (&out)[kStep]) {
+  if constexpr (kStep == 1) {
+    out[0] = to_float(*address);
+  } else {
+    unpack16<BFloat16>(load16(address), out);
   }
 }
 
@@ -302,7 +312,7 @@ void with_dtype(DType dtype, F&& f) {
       return f(BFloat16{});
     case DType::kQ8:
     case DType::kQ4:
-      throw Error("quantised values are for products only");  // CudaBackend::quant_matmul
+      throw Error("quantised values are for products only");  // CudaBackend::multiply
   }
 }
 

@@ -122,7 +122,7 @@ __global__ void route_kernel(const __grid_constant__ Route r) {
   }
 }
 
-// --- expert_matmul ---------------------------------------------------------------------------------------
+// --- grouped_linear --------------------------------------------------------------------------------------
 constexpr int kPointers = 256;  // experts per launch: 2 KiB of the 4 that its arguments may take
 constexpr int kRows = 2;        // of the weights, per warp, as in gemv.cu
 constexpr int kWindow = 1024;   // rows of the routing that are looked through at a time
@@ -188,7 +188,7 @@ __device__ __forceinline__ void multiply(const ExpertProduct& p, const W* w, int
 // by memory for few tokens: the weights of chosen experts are read once.
 template <class W, class C, int kTokens, int kStep>
 __global__ void __launch_bounds__(kThreads)
-    expert_matmul_kernel(const __grid_constant__ ExpertProduct p, const __grid_constant__ Experts experts) {
+    grouped_linear_kernel(const __grid_constant__ ExpertProduct p, const __grid_constant__ Experts experts) {
   LARIAT_SHARED(int32_t, ids, kWindow);
   LARIAT_SHARED(int, found, 2);  // how many of them, and whether one stands before this block's row
   start_in_turn();
@@ -222,10 +222,10 @@ void launch_experts(const ExpertProduct& p, const Experts& experts, DType comput
                   to_unsigned(p.by_row ? p.rows : p.count));
   if constexpr (kTokens == 1) {
     with_dtype(compute, [&]<class C>(C) {
-      launch(expert_matmul_kernel<W, C, 1, kStep>, grid, dim3(kThreads), 0, queue, p, experts);
+      launch(grouped_linear_kernel<W, C, 1, kStep>, grid, dim3(kThreads), 0, queue, p, experts);
     });
   } else {  // x has been rounded already
-    launch(expert_matmul_kernel<W, float, kTokens, kStep>, grid, dim3(kThreads), 0, queue, p, experts);
+    launch(grouped_linear_kernel<W, float, kTokens, kStep>, grid, dim3(kThreads), 0, queue, p, experts);
   }
 }
 
@@ -278,14 +278,17 @@ void CudaBackend::route(const Matrix& logits, const Router& router, const Routin
   launch(route_kernel, dim3(to_unsigned(logits.rows)), dim3(kWarpSize), 0, queue_, r);
 }
 
-void CudaBackend::expert_matmul(const Matrix& x, std::span<const Matrix> experts, const Routing& routing,
-                                DType compute, const Matrix& out) {
+void CudaBackend::grouped_linear(const Matrix& x, const Weight& weight, const Routing& routing,
+                                 const Matrix& out) {
   if (out.rows == 0) return;
-  const Matrix& model = experts[0];
+  const auto& blocks = weight.blocks;
+  const Matrix& model = blocks[0].w;
+  const DType compute = weight.compute;
   const int64_t tokens = routing.weights.rows;
   const bool aligned = model.cols % (16 / static_cast<int64_t>(size_of(model.dtype))) == 0 &&
                        x.cols % 4 == 0 && rows_aligned16(x) &&
-                       std::all_of(experts.begin(), experts.end(), rows_aligned16);
+                       std::all_of(blocks.begin(), blocks.end(),
+                                   [](const RowBlock& block) { return rows_aligned16(block.w); });
   Matrix rounded = x;
   if ((tokens > 1 || !aligned) && compute != DType::kF32) {  // else x is rounded on the way
     rounded = Matrix(scratch(Scratch::kGemmX, static_cast<size_t>(x.rows * x.cols) * sizeof(float)),
@@ -303,12 +306,12 @@ void CudaBackend::expert_matmul(const Matrix& x, std::span<const Matrix> experts
   p.n = model.rows;
   p.k = model.cols;
   p.per_x = static_cast<int>(out.rows / x.rows);
-  p.by_row = out.rows <= std::min<int64_t>(static_cast<int64_t>(experts.size()), kWindow);
-  for (size_t first = 0; first < experts.size(); first += kPointers) {
+  p.by_row = out.rows <= std::min<int64_t>(static_cast<int64_t>(blocks.size()), kWindow);
+  for (size_t first = 0; first < blocks.size(); first += kPointers) {
     Experts pointers = {};
     p.first = static_cast<int>(first);
-    p.count = static_cast<int>(std::min<size_t>(kPointers, experts.size() - first));
-    for (int e = 0; e < p.count; ++e) pointers.value[e] = experts[first + static_cast<size_t>(e)].data;
+    p.count = static_cast<int>(std::min<size_t>(kPointers, blocks.size() - first));
+    for (int e = 0; e < p.count; ++e) pointers.value[e] = blocks[first + static_cast<size_t>(e)].w.data;
     with_dtype(model.dtype, [&]<class W>(W) {
       constexpr int kVector = kPerVector<W>;
       if (!aligned) {

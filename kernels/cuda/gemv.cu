@@ -51,19 +51,10 @@ struct Weights {
   }
 };
 
-// x rounded to C, two values in one instruction.
-template <class C, int kStep>
-__device__ __forceinline__ void round_x(float (&x)[kStep]) {
-  if constexpr (!std::is_same_v<C, float>) {
-#pragma unroll
-    for (int j = 0; j < kStep; j += 2) unpack_word<C>(pack2_quick<C>(x[j], x[j + 1]), x + j);
-  }
-}
-
 // sum += this lane's products of some steps of columns, the first at `first`. All loads of weights come
 // before the first use. kTail: steps from `end` on do not count; their loads fetch column 0 instead, so that
-// they need not wait for a comparison. C: what x is rounded to.
-template <class W, class C, int kTokens, int kStep, bool kTail>
+// they need not wait for a comparison. X: how x is stored.
+template <class W, class X, int kTokens, int kStep, bool kTail>
 __device__ __forceinline__ void multiply_batch(const Gemv& g, const W* const (&w)[kRows<kTokens>], int first,
                                                int end, float (&sum)[kRows<kTokens>][kTokens]) {
   constexpr int kWide = kWarpSize * kStep, kSteps = kLoads<kTokens> / kRows<kTokens>;
@@ -75,7 +66,7 @@ __device__ __forceinline__ void multiply_batch(const Gemv& g, const W* const (&w
       loaded[s][r].load(kTail && first + s * kWide >= end ? w[r] : w[r] + first + s * kWide);
     }
   }
-  const float* x = g.x + first;
+  const X* x = static_cast<const X*>(g.x) + first;
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {
     if (kTail && first + s * kWide >= end) break;
@@ -87,7 +78,6 @@ __device__ __forceinline__ void multiply_batch(const Gemv& g, const W* const (&w
       const int token = t < g.tokens ? t : g.tokens - 1;
       float values[kStep];
       load_x<kStep>(x + token * g.x_stride + s * kWide, values);
-      round_x<C>(values);
 #pragma unroll
       for (int j = 0; j < kStep; ++j) {
 #pragma unroll
@@ -99,7 +89,7 @@ __device__ __forceinline__ void multiply_batch(const Gemv& g, const W* const (&w
 
 // The part of kRows x kTokens dot products that falls to this lane. A step is what a warp loads at once of a
 // row; of all, part p of g.parts has an equal share, one after the other.
-template <class W, class C, int kTokens, int kStep>
+template <class W, class X, int kTokens, int kStep>
 __device__ __forceinline__ void accumulate(const Gemv& g, const W* const (&w)[kRows<kTokens>], int part,
                                            float (&sum)[kRows<kTokens>][kTokens]) {
   constexpr int kWide = kWarpSize * kStep;                          // columns of a step
@@ -110,9 +100,9 @@ __device__ __forceinline__ void accumulate(const Gemv& g, const W* const (&w)[kR
   const int end = share_end < g.cols ? share_end : g.cols;
 #pragma unroll 1
   for (; at + kBatch <= end; at += kBatch) {
-    multiply_batch<W, C, kTokens, kStep, false>(g, w, at + lane, end, sum);
+    multiply_batch<W, X, kTokens, kStep, false>(g, w, at + lane, end, sum);
   }
-  if (at < end) multiply_batch<W, C, kTokens, kStep, true>(g, w, at + lane, end, sum);
+  if (at < end) multiply_batch<W, X, kTokens, kStep, true>(g, w, at + lane, end, sum);
 }
 
 // Of a gated unit the first half of a warp's rows are those of gate, the others the same of up.
@@ -159,7 +149,7 @@ __device__ __forceinline__ void store(const Gemv& g, const GemvProduct& p, int f
   if (g.gated) {
     value = activated(value, g.activation) * (total(kSums / 2 + lane) + bias_of(g.product[1], row));
   }
-  p.out[token * p.out_stride + row] = value;
+  store_output(g, p, token * p.out_stride + row, value);
 }
 
 // Up to kTokens tokens of up to three products. A warp, or g.parts of them, makes kRows rows of a product,
@@ -167,7 +157,7 @@ __device__ __forceinline__ void store(const Gemv& g, const GemvProduct& p, int f
 // Grid: blocks by share_blocks; 128 threads; static shared memory for the parts' sums. Bound by memory: the
 // weights are streamed past the caches, x stays in L1. kStep: columns per load; 1 when rows of w or x are not
 // aligned to 16 bytes.
-template <class W, class C, int kTokens, int kStep>
+template <class W, class X, int kTokens, int kStep>
 __global__ void __launch_bounds__(kWarps* kWarpSize, kBlocks<kTokens>)
     gemv_kernel(const __grid_constant__ Gemv g) {
   constexpr int kSums = kRows<kTokens> * kTokens;
@@ -186,7 +176,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, kBlocks<kTokens>)
     const W* w[kRows<kTokens>];
 #pragma unroll
     for (int r = 0; r < kRows<kTokens>; ++r) w[r] = row_of_warp<W, kTokens>(g, p, first_row, r);
-    accumulate<W, C, kTokens, kStep>(g, w, part, sum);
+    accumulate<W, X, kTokens, kStep>(g, w, part, sum);
   }
 #pragma unroll
   for (int r = 0; r < kRows<kTokens>; ++r) {
@@ -200,11 +190,12 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, kBlocks<kTokens>)
   if (part == 0 && first_row < p.rows) store<kTokens>(g, p, first_row, partial + warp * kSums);
 }
 
+// bf16: x is stored so. (Several tokens in bf16, whose rows are aligned, are those of gemv_mma.cu.)
 template <class W, int kTokens, int kStep>
-void launch_gemv(const Gemv& g, unsigned blocks, DType compute, LaunchQueue& queue) {
+void launch_gemv(const Gemv& g, unsigned blocks, bool bf16, LaunchQueue& queue) {
   auto kernel = gemv_kernel<W, float, kTokens, kStep>;
-  if constexpr (kTokens == 1) {  // several tokens have been rounded already
-    if (compute == DType::kBF16) kernel = gemv_kernel<W, BFloat16, 1, kStep>;
+  if constexpr (std::is_same_v<W, BFloat16> && (kTokens == 1 || kStep == 1)) {
+    if (bf16) kernel = gemv_kernel<W, BFloat16, kTokens, kStep>;
   }
   launch(kernel, dim3(blocks), dim3(kWarps * kWarpSize), 0, queue, g);
 }
@@ -219,23 +210,26 @@ int gemv_parts(std::span<const Product> products, int rows_per_warp, int multipr
   return parts;
 }
 
-// What does not depend on how the tokens are rounded.
-Gemv gemv_of(std::span<const Product> products, const Activation* gated) {
+Gemv gemv_of(const Matrix& x, std::span<const Product> products, const Activation* activation) {
   Gemv g = zeroed<Gemv>();
   for (size_t i = 0; i < products.size(); ++i) {
     const Product& product = products[i];
     GemvProduct& p = g.product[i];
     p.w = product.w.data;
     p.bias = product.bias.data;
-    p.out = typed<float>(product.out);
+    p.out = product.out.data;
     p.w_stride = product.w.stride;
     p.out_stride = product.out.stride;
     p.rows = static_cast<int>(product.w.rows);
     p.bias_dtype = product.bias.dtype;
   }
   g.cols = static_cast<int>(products[0].w.cols);
-  g.gated = gated != nullptr;
-  if (g.gated) g.activation = *gated;
+  g.x = x.data;
+  g.x_stride = static_cast<int>(x.stride);
+  g.tokens = static_cast<int>(x.rows);
+  g.gated = activation != nullptr;
+  if (g.gated) g.activation = *activation;
+  g.bf16_out = products[0].out.dtype == DType::kBF16;
   return g;
 }
 
@@ -256,35 +250,39 @@ CudaBackend::GemvKind CudaBackend::gemv_kind(const Matrix& x, std::span<const Pr
   return aligned ? GemvKind::kVector : GemvKind::kElement;
 }
 
+Matrix CudaBackend::gemv_input(const Matrix& x, DType weights, DType compute) {
+  const bool bf16 = weights == DType::kBF16 && compute == DType::kBF16;
+  const DType stored = bf16 ? DType::kBF16 : DType::kF32;
+  if (x.dtype == stored && compute == stored) return x;
+  const Matrix rounded(scratch(Scratch::kGemmX, static_cast<size_t>(x.rows * x.cols) * size_of(stored)),
+                       stored, x.rows, x.cols);
+  convert(x, compute, rounded);
+  return rounded;
+}
+
 void CudaBackend::gemv(GemvKind kind, const Matrix& x, std::span<const Product> products, DType compute,
-                       const Activation* gated) {
+                       const Activation* activation) {
   const bool mma = kind == GemvKind::kMma, element = kind == GemvKind::kElement;
-  Matrix rounded = x;
-  if (!mma && (x.rows > 1 || element) && compute != DType::kF32) {  // else they are rounded on the way
-    rounded = Matrix(scratch(Scratch::kGemmX, static_cast<size_t>(x.rows * x.cols) * sizeof(float)),
-                     DType::kF32, x.rows, x.cols);
-    convert(x, compute, rounded);
-  }
+  const DType weights = products[0].w.dtype;
+  const Matrix input = gemv_input(x, weights, compute);
   const auto n_products = static_cast<int>(products.size());
-  Gemv g = gemv_of(products, gated);
-  g.x = typed<float>(rounded);
-  g.x_stride = static_cast<int>(rounded.stride);
-  g.tokens = static_cast<int>(x.rows);
+  Gemv g = gemv_of(input, products, activation);
   if (mma) return gemv_mma(g, n_products, device_.multiprocessors, queue_);
   const int rows = x.rows == 1 && !element ? kRows<1> : kRows<kGemvTokens>;
-  const int rows_per_group = gated != nullptr ? rows / 2 : rows;
+  const int rows_per_group = g.gated ? rows / 2 : rows;
   g.parts = gemv_parts(products, rows, device_.multiprocessors);
   const unsigned blocks = share_blocks(g, n_products, rows_per_group * (kWarps / g.parts));
-  with_dtype(products[0].w.dtype, [&]<class W>(W) {
+  const bool bf16 = input.dtype == DType::kBF16;
+  with_dtype(weights, [&]<class W>(W) {
     constexpr int kVector = kPerVector<W>;
     if (element) {
-      launch_gemv<W, kGemvTokens, 1>(g, blocks, compute, queue_);
+      launch_gemv<W, kGemvTokens, 1>(g, blocks, bf16, queue_);
     } else if (x.rows == 1) {
-      launch_gemv<W, 1, kVector>(g, blocks, compute, queue_);
+      launch_gemv<W, 1, kVector>(g, blocks, bf16, queue_);
     } else if (x.rows <= 4) {
-      launch_gemv<W, 4, kVector>(g, blocks, compute, queue_);
+      launch_gemv<W, 4, kVector>(g, blocks, bf16, queue_);
     } else {
-      launch_gemv<W, kGemvTokens, kVector>(g, blocks, compute, queue_);
+      launch_gemv<W, kGemvTokens, kVector>(g, blocks, bf16, queue_);
     }
   });
 }

@@ -11,7 +11,7 @@ inline constexpr int kMostProducts = 3;  // of a launch
 struct GemvProduct {
   const void* w;     // [rows][cols]
   const void* bias;  // one row, or null
-  float* out;
+  void* out;         // f32; of a gated unit bf16 where g.bf16_out
   int64_t w_stride, out_stride;
   int rows;
   DType bias_dtype;
@@ -20,11 +20,12 @@ struct GemvProduct {
 
 struct Gemv {
   GemvProduct product[kMostProducts];
-  const float* x;  // [tokens][cols]
+  const void* x;  // [tokens][cols]: f32, or bf16
   int x_stride, cols, tokens;
   int parts;              // gemv.cu: warps that share the columns of a row: 1, 2 or 4
   bool gated;             // out of product 0 = activation(product 0) * product 1, and no other
   Activation activation;  // where gated
+  bool bf16_out;
 };
 
 // The number of the product that this block works for.
@@ -40,6 +41,14 @@ __device__ __forceinline__ int product_of_block(const G& g) {
 template <class P>
 __device__ __forceinline__ float bias_of(const P& p, int64_t row) {
   return p.bias == nullptr ? 0.0F : load_any(p.bias, p.bias_dtype, row);
+}
+
+__device__ __forceinline__ void store_output(const Gemv& g, const GemvProduct& p, int64_t at, float value) {
+  if (g.bf16_out) {
+    static_cast<BFloat16*>(p.out)[at] = from_float<BFloat16>(value);
+  } else {
+    static_cast<float*>(p.out)[at] = value;
+  }
 }
 
 // 16 bytes of weights, past L1. Unlike load16_streaming it is free to be moved before other loads and stores,
@@ -68,7 +77,7 @@ inline unsigned share_blocks(Gemv& g, int n_products, int rows_per_block) {
   return to_unsigned(blocks);
 }
 
-// On tensor cores: bf16 weights, and x rounded to bf16 on the way, in rows that begin at multiples of 16
+// On tensor cores: bf16 weights and x, in rows that begin at multiples of 16
 // bytes and are multiples of 8 long; up to 16 tokens.
 void gemv_mma(Gemv& g, int n_products, int multiprocessors, LaunchQueue& queue);
 

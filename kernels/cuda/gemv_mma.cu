@@ -19,14 +19,6 @@ constexpr int kGroup = 8;     // tokens in an mma
 constexpr int kColumns = 32;  // of one 16-byte load of every lane
 constexpr int kPerLane = 8;   // columns of those
 
-// Eight neighbouring values of x as bf16.
-__device__ __forceinline__ uint4 load_rounded(const float* x) {
-  float v[kPerLane];
-  load_x<kPerLane>(x, v);
-  return {pack2_quick<BFloat16>(v[0], v[1]), pack2_quick<BFloat16>(v[2], v[3]),
-          pack2_quick<BFloat16>(v[4], v[5]), pack2_quick<BFloat16>(v[6], v[7])};
-}
-
 // A warp's part of kTiles x kGroups products of 16 rows with 8 tokens.
 template <int kTiles, int kGroups>
 struct Part {
@@ -35,7 +27,7 @@ struct Part {
   static constexpr int kSums = kTiles * kGroups * kTile * kGroup;
 
   const BFloat16* w[kTiles][2];  // rows g and g + 8, from this lane's first column on
-  const float* x[kGroups];       // token g of each group, likewise
+  const BFloat16* x[kGroups];    // token g of each group, likewise
   float d[kTiles][kGroups][4];
 
   // The columns from `first` on. All loads come before the first use. kTail: columns beyond the last are 0.
@@ -55,7 +47,7 @@ struct Part {
 #pragma unroll
       for (int n = 0; n < kGroups; ++n) {
         if constexpr (kTail) tokens[c][n] = {0, 0, 0, 0};
-        if (there) tokens[c][n] = load_rounded(x[n] + at);
+        if (there) tokens[c][n] = load16(x[n] + at);
       }
     }
 #pragma unroll
@@ -139,7 +131,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, 2) gemv_mma_kernel(const __
 #pragma unroll
   for (int n = 0; n < kGroups; ++n) {  // tokens beyond the last: the last again, not stored
     const int token = n * kGroup + lane_row, last = g.tokens - 1;
-    part.x[n] = g.x + (token < last ? token : last) * g.x_stride + column;
+    part.x[n] = static_cast<const BFloat16*>(g.x) + (token < last ? token : last) * g.x_stride + column;
   }
   part.multiply(g.cols);
   part.store(sums + warp_index() * P::kSums);
@@ -160,7 +152,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, 2) gemv_mma_kernel(const __
     if (g.gated) {
       value = activated(value, g.activation) * (total(kPerTile + at) + bias_of(g.product[1], row));
     }
-    p.out[token * p.out_stride + row] = value;
+    store_output(g, p, token * p.out_stride + row, value);
   }
 }
 

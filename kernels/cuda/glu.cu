@@ -89,7 +89,7 @@ void CudaBackend::glu(const Matrix& gate, const Matrix& up, Activation activatio
   g.cols = gate.cols;
   g.activation = activation;
   const bool aligned = rows_aligned16(gate) && rows_aligned16(up) && rows_aligned16(out);
-  // Of gated alone, which asks for no other out then.
+  // The products of a gated linear of many tokens, whose out is bf16 too.
   if (gate.dtype == DType::kBF16) return launch_glu<BFloat16, BFloat16>(g, gate.rows, aligned, queue_);
   with_output_dtype(out.dtype,
                     [&]<class Out>(Out) { launch_glu<float, Out>(g, gate.rows, aligned, queue_); });

@@ -2,7 +2,7 @@
 #include "kernels/cuda/device.h"
 
 // What the ops share whose results are activations: they are f32, or bf16 for products that read them in it
-// (Backend::input_dtype).
+// (Weight::input).
 namespace lariat::cuda {
 
 // Four neighbouring values, to an address that is a multiple of their size.

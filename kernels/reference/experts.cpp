@@ -80,16 +80,6 @@ void ReferenceBackend::route(const Matrix& logits, const Router& router, const R
   }
 }
 
-void ReferenceBackend::expert_matmul(const Matrix& x, std::span<const Matrix> experts, const Routing& routing,
-                                     DType compute, const Matrix& out) {
-  const int64_t n = routing.weights.cols;
-  const bool shared = x.rows == routing.weights.rows;
-  for (int64_t i = 0; i < out.rows; ++i) {
-    matmul(x.row_range(shared ? i / n : i, 1), experts[static_cast<size_t>(routing.experts[i])], {}, compute,
-           out.row_range(i, 1));
-  }
-}
-
 void ReferenceBackend::combine_experts(const Matrix& x, const Routing& routing, bool add, const Matrix& out) {
   const int64_t n = routing.weights.cols;
   for (int64_t t = 0; t < out.rows; ++t) {

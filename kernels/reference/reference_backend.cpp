@@ -28,13 +28,14 @@ void ReferenceBackend::copy_out(void* host_dst, const void* src, size_t bytes) {
   if (bytes != 0) std::memcpy(host_dst, src, bytes);
 }
 
-Weight ReferenceBackend::load_weight(const Matrix& host, DType dtype) {
-  if (host.dtype == dtype) return {host, Buffer()};
-  Matrix copy(nullptr, dtype, host.rows, host.cols);
-  Buffer memory = allocate(stored_bytes(copy));
-  copy.data = memory.data();
-  is_quantized(dtype) ? quantize(host, copy) : convert(host, copy);
-  return {copy, std::move(memory)};
+LoadedWeight ReferenceBackend::load_weight(std::span<const Matrix> host, std::span<const DType> dtypes,
+                                           DType compute) {
+  LoadedWeight loaded = lay_out_weight(*this, host, dtypes, compute, true);
+  for (size_t i = 0; i < host.size(); ++i) {
+    const Matrix& to = loaded.weight.blocks[i].w;
+    if (to.data != host[i].data) is_quantized(to.dtype) ? quantize(host[i], to) : convert(host[i], to);
+  }
+  return loaded;
 }
 
 }  // namespace lariat

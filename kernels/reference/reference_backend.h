@@ -17,15 +17,15 @@ class ReferenceBackend final : public Backend {
   void copy_in(void* dst, const void* host_src, size_t bytes) override;
   void copy_out(void* host_dst, const void* src, size_t bytes) override;
   void copy(void* dst, const void* src, size_t bytes) override { std::memcpy(dst, src, bytes); }
-  Weight load_weight(const Matrix& host, DType dtype) override;
+  LoadedWeight load_weight(std::span<const Matrix> host, std::span<const DType> dtypes,
+                           DType compute) override;
   bool quantizes() const override { return true; }
 
   void embed(std::span<const int32_t> tokens, const Matrix& table, float scale, const Matrix& out) override;
   void norm(const Matrix& x, const Norm& norm, const Matrix& out) override;
   void add_norm(const Matrix& residual, const Matrix& delta, float scale, const Norm& norm,
                 const Matrix& out) override;
-  void matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
-              const Matrix& out) override;
+  void linear(const Matrix& x, const Weight& weight, const Epilogue& epilogue, const Matrix& out) override;
   void rope_table(const Step& step, std::span<const SequenceRope> ropes, const RopeTable& table) override;
   void qkv_to_cache(const Step& step, const Matrix& q, const Matrix& k, const Matrix& v,
                     const QkvEpilogue& epilogue, const RopeTable& rope, const KvLayer& layer) override;
@@ -37,10 +37,9 @@ class ReferenceBackend final : public Backend {
                      bool interleaved) override;
   void glu(const Matrix& gate, const Matrix& up, Activation activation, const Matrix& out) override;
   void route(const Matrix& logits, const Router& router, const Routing& routing) override;
-  void expert_matmul(const Matrix& x, std::span<const Matrix> experts, const Routing& routing, DType compute,
-                     const Matrix& out) override;
+  void grouped_linear(const Matrix& x, const Weight& weight, const Routing& routing,
+                      const Matrix& out) override;
   void combine_experts(const Matrix& x, const Routing& routing, bool add, const Matrix& out) override;
-  void soft_cap(const Matrix& x, float scale, float cap) override;
   void argmax(const Matrix& logits, std::span<int32_t> ids) override;
   void sample(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
               std::span<int32_t> ids) override;

@@ -60,15 +60,6 @@ void ReferenceBackend::glu(const Matrix& gate, const Matrix& up, Activation acti
   }
 }
 
-void ReferenceBackend::soft_cap(const Matrix& x, float scale, float cap) {
-  for (int64_t t = 0; t < x.rows; ++t) {
-    for (int64_t i = 0; i < x.cols; ++i) {
-      const double value = scale * reference::get(x, t, i);
-      reference::put(x, t, i, cap > 0.0F ? cap * std::tanh(value / cap) : value);
-    }
-  }
-}
-
 void ReferenceBackend::argmax(const Matrix& logits, std::span<int32_t> ids) {
   for (int64_t t = 0; t < logits.rows; ++t) {
     int64_t best = -1;

@@ -70,27 +70,27 @@ void AttentionPrefill(benchmark::State& state) {
 BENCHMARK(AttentionPrefill)->ArgsProduct({{1, 2}, {512, 2048, 8192}})->UseRealTime();
 
 // A product with weights of every dtype: m rows of x times [n, k].
-void multiply(benchmark::State& state, int64_t m, int64_t n, int64_t k) {
+void multiply_in(benchmark::State& state, int64_t m, int64_t n, int64_t k) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
   const auto dtype = static_cast<DType>(state.range(1));
   std::vector<float> values(static_cast<size_t>(n * k));
   Rng rng(5);
   for (float& value : values) value = static_cast<float>(rng.uniform() - 0.5);
   const Tensor host(cpu, values, n, k, is_quantized(dtype) ? DType::kBF16 : dtype);
-  const Weight weight = cpu.load_weight(host.view(), dtype);
+  const Loaded weight = load_one(cpu, host.view(), dtype);
   const Matrix& w = weight.matrix;
   const Tensor x(cpu, Rng(6).normals(m * k), m, k), out(cpu, m, n);
   const DType compute = dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
-  for (auto _ : state) cpu.matmul(x.view(), w, {}, compute, out.view());
+  for (auto _ : state) multiply(cpu, x.view(), w, {}, compute, out.view());
   state.SetLabel(std::string(name_of(dtype)));
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(stored_bytes(w)));
   state.counters["FLOP/s"] =
       benchmark::Counter(2.0 * static_cast<double>(m * n * k), benchmark::Counter::kIsIterationInvariantRate);
 }
 // One row: the weights, too large for any cache, are read once.
-void MatmulDecode(benchmark::State& state) { multiply(state, 1, 40960, 2048); }
+void MatmulDecode(benchmark::State& state) { multiply_in(state, 1, 40960, 2048); }
 BENCHMARK(MatmulDecode)->ArgsProduct({{1, 2}, {0, 1, 2, 3, 4}})->UseRealTime();
-void MatmulPrefill(benchmark::State& state) { multiply(state, 512, 5632, 2048); }
+void MatmulPrefill(benchmark::State& state) { multiply_in(state, 512, 5632, 2048); }
 BENCHMARK(MatmulPrefill)->ArgsProduct({{1, 2}, {0, 1, 2, 3, 4}})->UseRealTime();
 
 // The sum of four streams of 64-bit words side by side, a few hundred bytes of one after the other: nothing
@@ -124,7 +124,7 @@ void MatmulDecodeBesideRead(benchmark::State& state) {
   const int64_t n = kReadBytes / bytes * 1024;
   CpuBackend cpu(threads);
   const Tensor host(cpu, Rng(5).normals(n * k), n, k, is_quantized(dtype) ? DType::kBF16 : dtype);
-  const Weight weight = cpu.load_weight(host.view(), dtype);
+  const Loaded weight = load_one(cpu, host.view(), dtype);
   const Tensor x(cpu, Rng(6).normals(k), 1, k), out(cpu, 1, n);
   const DType compute = dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
   const size_t share = stored_bytes(weight.matrix) / static_cast<size_t>(threads) / 64 * 64;
@@ -141,7 +141,7 @@ void MatmulDecodeBesideRead(benchmark::State& state) {
         benchmark::DoNotOptimize(read_all(mine, share));
       });
     });
-    const double product = seconds([&] { cpu.matmul(x.view(), weight.matrix, {}, compute, out.view()); });
+    const double product = seconds([&] { multiply(cpu, x.view(), weight.matrix, {}, compute, out.view()); });
     ratios.push_back(read / product);
     state.SetIterationTime(product);
   }
@@ -159,22 +159,22 @@ void ExpertsDecode(benchmark::State& state) {
   const auto dtype = static_cast<DType>(state.range(1));
   const int64_t n = state.range(2), k = 2048, n_chosen = 8;
   const Tensor host(cpu, Rng(5).normals(n * k), n, k, dtype == DType::kF16 ? DType::kBF16 : DType::kF16);
-  std::vector<Weight> weights;
-  std::vector<Matrix> experts;
-  while (static_cast<int64_t>(experts.size()) * n < 40960) {
-    weights.push_back(cpu.load_weight(host.view(), dtype));  // converted: a copy
-    experts.push_back(weights.back().matrix);
+  std::vector<Loaded> weights;
+  Weight experts{{}, dtype == DType::kBF16 ? DType::kBF16 : DType::kF32};
+  while (experts.rows() < 40960) {
+    weights.push_back(load_one(cpu, host.view(), dtype));  // converted: a copy
+    experts.blocks.push_back({weights.back().matrix, {}});
   }
   const Tensor x(cpu, Rng(6).normals(k), 1, k), out(cpu, n_chosen, n), shares(cpu, 1, n_chosen);
-  const DType compute = dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
   std::vector<int32_t> chosen = {0, 1, 2, 3, 4, 5, 6, 7};
-  const auto n_experts = static_cast<int32_t>(experts.size());
+  const auto n_experts = static_cast<int32_t>(experts.blocks.size());
   for (auto _ : state) {
-    cpu.expert_matmul(x.view(), experts, {chosen.data(), shares.view()}, compute, out.view());
+    cpu.grouped_linear(x.view(), experts, {chosen.data(), shares.view()}, out.view());
     for (int32_t& e : chosen) e = (e + 8) % n_experts;
   }
   state.SetLabel(std::string(name_of(dtype)));
-  state.SetBytesProcessed(state.iterations() * n_chosen * static_cast<int64_t>(stored_bytes(experts[0])));
+  state.SetBytesProcessed(state.iterations() * n_chosen *
+                          static_cast<int64_t>(stored_bytes(experts.blocks[0].w)));
 }
 BENCHMARK(ExpertsDecode)->ArgsProduct({{1, 2}, {1, 2, 3, 4}, {640, 5120}})->UseRealTime();
 

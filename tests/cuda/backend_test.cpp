@@ -63,7 +63,7 @@ TEST_F(CudaMemory, WeightsAreConvertedAndPacked) {
     for (DType to : {DType::kF32, DType::kF16, DType::kBF16}) {
       for (int64_t gap : {0, 5}) {
         const Tensor host(reference_, values, kRows, kCols, from, gap);
-        const Weight weight = cuda_->load_weight(host.view(), to);
+        const Loaded weight = load_one(*cuda_, host.view(), to);
         const Matrix& loaded = weight.matrix;
         ASSERT_EQ(loaded.dtype, to);
         std::vector<char> bytes(static_cast<size_t>(kRows * loaded.stride) * size_of(to));
@@ -85,7 +85,7 @@ TEST_F(CudaMemory, AWeightFreesItsMemory) {
   const Matrix host(const_cast<float*>(zeros.data()), DType::kF32, 1000, 1000);
   const size_t before = cuda::device_memory().free;
   {
-    const Weight weight = cuda_->load_weight(host, DType::kF16);
+    const Loaded weight = load_one(*cuda_, host, DType::kF16);
     EXPECT_GE(weight.memory.bytes(), 2000000U);
     EXPECT_LT(cuda::device_memory().free, before);
   }

@@ -1,5 +1,5 @@
-// route, expert_matmul and combine_experts on the CUDA backend: the cases that every backend has to pass, and
-// steps that are recorded with one routing and replayed with others.
+// route, grouped_linear and combine_experts on the CUDA backend: the cases that every backend has to pass,
+// and steps that are recorded with one routing and replayed with others.
 #include "kernels/error.h"
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/kernels/experts_cases.h"
@@ -20,18 +20,18 @@ TEST_F(CudaExperts, SaysHowManyExpertsItCanHave) {
   EXPECT_THROW(route_one(*cuda_, std::vector<float>(513), {.n_chosen = 2}), Error);
 }
 TEST_F(CudaExperts, NanReachesItsRowAndNothingElse) {
-  check_expert_matmul_nan(*cuda_, DType::kF32, DType::kF32);
-  check_expert_matmul_nan(*cuda_, DType::kBF16, DType::kBF16);
+  check_grouped_linear_nan(*cuda_, DType::kF32, DType::kF32);
+  check_grouped_linear_nan(*cuda_, DType::kBF16, DType::kBF16);
 }
 TEST_F(CudaExperts, MoreRowsThanAreLookedThroughAtATime) {
-  check_expert_matmul(*cuda_, reference_, DType::kF16, DType::kF32, {700, 3, 2, 9, 16});
+  check_grouped_linear(*cuda_, reference_, DType::kF16, DType::kF32, {700, 3, 2, 9, 16});
 }
 
 using CudaExpertShapes = OnCudaWith<ExpertShape>;
 TEST_P(CudaExpertShapes, MatchTheReference) {
   for (const DType weights : {DType::kF32, DType::kF16, DType::kBF16}) {
     for (const DType compute : {DType::kF32, DType::kBF16}) {
-      check_expert_matmul(*cuda_, reference_, weights, compute, GetParam());
+      check_grouped_linear(*cuda_, reference_, weights, compute, GetParam());
     }
   }
 }
@@ -59,7 +59,6 @@ class ExpertLayers {
       const bool is_down = e >= 2 * kExperts;
       experts_.emplace_back(backend, Rng(10 + e).normals(kInner * kDim, 0.2F), is_down ? kDim : kInner,
                             is_down ? kInner : kDim);
-      views_.push_back(experts_.back().view());
     }
   }
 
@@ -67,14 +66,13 @@ class ExpertLayers {
   std::vector<float> step(uint64_t seed) {
     const std::vector<float> input = Rng(seed).normals(x_.view().rows * kDim);
     backend_.copy_in(x_.view().data, input.data(), input.size() * sizeof(float));
-    const std::span<const Matrix> all(views_);
     for (int layer = 0; layer < 2; ++layer) {
-      backend_.matmul(x_.view(), router_.view(), {}, DType::kF32, logits_.view());
+      multiply(backend_, x_.view(), router_.view(), {}, DType::kF32, logits_.view());
       backend_.route(logits_.view(), RouteCase{.n_chosen = kChosen, .normalise = true}.router({}), routing());
-      backend_.expert_matmul(x_.view(), all.subspan(0, kExperts), routing(), DType::kF32, gate_.view());
-      backend_.expert_matmul(x_.view(), all.subspan(kExperts, kExperts), routing(), DType::kF32, up_.view());
+      backend_.grouped_linear(x_.view(), experts(0), routing(), gate_.view());
+      backend_.grouped_linear(x_.view(), experts(1), routing(), up_.view());
       backend_.glu(gate_.view(), up_.view(), Activation::kSilu, gate_.view());
-      backend_.expert_matmul(gate_.view(), all.subspan(2 * kExperts), routing(), DType::kF32, down_.view());
+      backend_.grouped_linear(gate_.view(), experts(2), routing(), down_.view());
       backend_.combine_experts(down_.view(), routing(), true, x_.view());
     }
     return x_.values();
@@ -84,13 +82,19 @@ class ExpertLayers {
  private:
   static constexpr int64_t kDim = 24, kInner = 40, kExperts = 9, kChosen = 2;
   Routing routing() const { return routed_.view(); }
+  // Gate, up or down of all experts.
+  Weight experts(size_t which) const {
+    Weight weight;
+    for (size_t e = 0; e < kExperts; ++e)
+      weight.blocks.push_back({experts_[which * kExperts + e].view(), {}});
+    return weight;
+  }
 
   Backend& backend_;
   Tensor x_, logits_, gate_, up_, down_;
   Routed routed_;
   Tensor router_;
   std::vector<Tensor> experts_;
-  std::vector<Matrix> views_;
 };
 
 TEST_F(CudaExperts, ARecordedStepFollowsTheRouting) {

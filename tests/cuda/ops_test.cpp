@@ -1,4 +1,4 @@
-// Every op but matmul and attention on the CUDA backend: the cases that every backend has to pass.
+// Every op but linear and attention on the CUDA backend: the cases that every backend has to pass.
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/kernels/op_cases.h"
 

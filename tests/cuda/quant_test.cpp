@@ -1,4 +1,4 @@
-// Backend::matmul with quantised weights on the CUDA backend: the same integers as the float64 reference for
+// Backend::linear with quantised weights on the CUDA backend: the same integers as the float64 reference for
 // a few tokens, bf16 products of the same weights for many.
 #include "kernels/quant.h"
 #include "kernels/convert.h"
@@ -18,25 +18,25 @@ struct CudaQuant : OnCudaWith<DType> {
 
   std::vector<float> run(Backend& backend, const QuantShape& s, bool biased = false) {
     std::vector<float> values = weights(s);
-    const Weight w = backend.load_weight(Matrix(values.data(), DType::kF32, s.rows, s.cols), GetParam());
+    const Loaded w = load_one(backend, Matrix(values.data(), DType::kF32, s.rows, s.cols), GetParam());
     const Tensor x(backend, inputs(s), s.tokens, s.cols, DType::kF32);
     const Tensor bias(backend, Rng(43).normals(s.rows), 1, s.rows, DType::kBF16);
     const Tensor out(backend, s.tokens, s.rows);
-    backend.matmul(x.view(), w.matrix, biased ? bias.view() : Matrix(), DType::kF32, out.view());
+    multiply(backend, x.view(), w.matrix, biased ? bias.view() : Matrix(), DType::kF32, out.view());
     return out.values();
   }
 
   // The float product of the weights that the integers stand for, both rounded to bf16.
   std::vector<float> rounded_product(const QuantShape& s) {
     std::vector<float> values = weights(s), x = inputs(s);
-    Weight w = reference_.load_weight(Matrix(values.data(), DType::kF32, s.rows, s.cols), GetParam());
+    Loaded w = load_one(reference_, Matrix(values.data(), DType::kF32, s.rows, s.cols), GetParam());
     for (int64_t i = 0; i < s.rows * s.cols; ++i) {
       values[static_cast<size_t>(i)] = round_to_bf16(dequantized(w.matrix, i / s.cols, i % s.cols));
     }
     for (float& value : x) value = round_to_bf16(value);
     const Tensor out(reference_, s.tokens, s.rows);
-    reference_.matmul(Matrix(x.data(), DType::kF32, s.tokens, s.cols),
-                      Matrix(values.data(), DType::kF32, s.rows, s.cols), {}, DType::kF32, out.view());
+    multiply(reference_, Matrix(x.data(), DType::kF32, s.tokens, s.cols),
+             Matrix(values.data(), DType::kF32, s.rows, s.cols), {}, DType::kF32, out.view());
     return out.values();
   }
 
@@ -81,13 +81,13 @@ TEST_P(CudaQuant, NotFinite) {
   std::vector<float> x(96, 1.0F), w(size_t{2} * 96, 1.0F);
   x[40] = INFINITY;
   w[96 + 5] = NAN;
-  const Weight weight = cuda_->load_weight(Matrix(w.data(), DType::kF32, 2, 96), GetParam());
+  const Loaded weight = load_one(*cuda_, Matrix(w.data(), DType::kF32, 2, 96), GetParam());
   const Tensor bad(*cuda_, x, 1, 96, DType::kF32),
       good(*cuda_, std::vector<float>(96, 1.0F), 1, 96, DType::kF32);
   const Tensor out(*cuda_, 1, 2);
-  cuda_->matmul(bad.view(), weight.matrix, {}, DType::kF32, out.view());
+  multiply(*cuda_, bad.view(), weight.matrix, {}, DType::kF32, out.view());
   EXPECT_TRUE(std::isnan(out.values()[0]) && std::isnan(out.values()[1]));
-  cuda_->matmul(good.view(), weight.matrix, {}, DType::kF32, out.view());
+  multiply(*cuda_, good.view(), weight.matrix, {}, DType::kF32, out.view());
   EXPECT_TRUE(std::isfinite(out.values()[0]) && std::isnan(out.values()[1]));
 }
 

@@ -65,9 +65,9 @@ class Layers {
     for (int64_t layer = 0; layer < kLayers; ++layer) {
       const RopeTable rope = table(layer);
       backend_.norm(x_.view(), layer == 0 ? rms_norm : layer_norm, normed_.view());
-      backend_.matmul(normed_.view(), w_q_.view(), Matrix(), DType::kF32, q_.view());
-      backend_.matmul(normed_.view(), w_k_.view(), Matrix(), DType::kF32, k_.view());
-      backend_.matmul(normed_.view(), w_v_.view(), Matrix(), DType::kF32, v_.view());
+      multiply(backend_, normed_.view(), w_q_.view(), Matrix(), DType::kF32, q_.view());
+      backend_.linear(normed_.view(), weight_of(w_k_.view()), Epilogue::capped(1.1F, 9.0F), k_.view());
+      multiply(backend_, normed_.view(), w_v_.view(), Matrix(), DType::kF32, v_.view());
       const KvLayer& part = caches_[0]->layer(static_cast<size_t>(layer));
       backend_.qkv_to_cache(step, q_.view(), k_.view(), v_.view(), QkvEpilogue(), rope, part);
       const Matrix slopes = layer == 0 ? Matrix() : slopes_.view();
@@ -77,7 +77,6 @@ class Layers {
       backend_.glu(normed_.view(), x_.view(), activation, normed_.view());
       backend_.glu(normed_.view(), Matrix(), Activation::kGelu, normed_.view());
       backend_.add_norm(x_.view(), normed_.view(), 0.9F, Norm(), Matrix());
-      backend_.soft_cap(x_.view(), 1.1F, 9.0F);
     }
     return normed_.values();
   }

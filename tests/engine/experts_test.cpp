@@ -14,30 +14,15 @@ class CountingBackend final : public ForwardingBackend {
 
   size_t bytes = 0;
 
-  void matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
-              const Matrix& out) override {
-    bytes += stored_bytes(w);
-    ForwardingBackend::matmul(x, w, bias, compute, out);
+  void linear(const Matrix& x, const Weight& weight, const Epilogue& epilogue, const Matrix& out) override {
+    for (const RowBlock& block : weight.blocks) bytes += stored_bytes(block.w);
+    ForwardingBackend::linear(x, weight, epilogue, out);
   }
-  void project(const Matrix& x, std::span<const Product> products, DType compute) override {
-    for (const Product& product : products) bytes += stored_bytes(product.w);
-    ForwardingBackend::project(x, products, compute);
-  }
-  void matmul_add_norm(const Matrix& x, const Product& product, DType compute, const Matrix& residual,
-                       float scale, const Norm& norm, const Matrix& out) override {
-    bytes += stored_bytes(product.w);
-    ForwardingBackend::matmul_add_norm(x, product, compute, residual, scale, norm, out);
-  }
-  void gated(const Matrix& x, const Product& gate, const Product& up, Activation activation, DType compute,
-             const Matrix& out) override {
-    bytes += stored_bytes(gate.w) + stored_bytes(up.w);
-    ForwardingBackend::gated(x, gate, up, activation, compute, out);
-  }
-  void expert_matmul(const Matrix& x, std::span<const Matrix> experts, const Routing& routing, DType compute,
-                     const Matrix& out) override {
+  void grouped_linear(const Matrix& x, const Weight& weight, const Routing& routing,
+                      const Matrix& out) override {
     for (int64_t i = 0; i < out.rows; ++i)
-      bytes += stored_bytes(experts[static_cast<size_t>(routing.experts[i])]);
-    ForwardingBackend::expert_matmul(x, experts, routing, compute, out);
+      bytes += stored_bytes(weight.blocks[static_cast<size_t>(routing.experts[i])].w);
+    ForwardingBackend::grouped_linear(x, weight, routing, out);
   }
 };
 

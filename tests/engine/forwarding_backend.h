@@ -21,14 +21,14 @@ class ForwardingBackend : public Backend {
   void copy_in(void* dst, const void* src, size_t bytes) override { inner_.copy_in(dst, src, bytes); }
   void copy_out(void* dst, const void* src, size_t bytes) override { inner_.copy_out(dst, src, bytes); }
   void copy(void* dst, const void* src, size_t bytes) override { inner_.copy(dst, src, bytes); }
-  Weight load_weight(const Matrix& host, DType dtype) override { return inner_.load_weight(host, dtype); }
+  LoadedWeight load_weight(std::span<const Matrix> host, std::span<const DType> dtypes,
+                           DType compute) override {
+    return inner_.load_weight(host, dtypes, compute);
+  }
   bool quantizes() const override { return inner_.quantizes(); }
   bool quantizes_experts() const override { return inner_.quantizes_experts(); }
   void synchronize() override { inner_.synchronize(); }
 
-  DType input_dtype(int64_t rows, const Matrix& w, DType compute) const override {
-    return inner_.input_dtype(rows, w, compute);
-  }
   void embed(std::span<const int32_t> tokens, const Matrix& table, float scale, const Matrix& out) override {
     counted().embed(tokens, table, scale, out);
   }
@@ -37,21 +37,8 @@ class ForwardingBackend : public Backend {
                 const Matrix& out) override {
     counted().add_norm(residual, delta, scale, norm, out);
   }
-  void matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
-              const Matrix& out) override {
-    counted().matmul(x, w, bias, compute, out);
-  }
-  void project(const Matrix& x, std::span<const Product> products, DType compute) override {
-    counted().project(x, products, compute);
-  }
-  bool joins_products() const override { return inner_.joins_products(); }
-  void matmul_add_norm(const Matrix& x, const Product& product, DType compute, const Matrix& residual,
-                       float scale, const Norm& norm, const Matrix& out) override {
-    counted().matmul_add_norm(x, product, compute, residual, scale, norm, out);
-  }
-  void gated(const Matrix& x, const Product& gate, const Product& up, Activation activation, DType compute,
-             const Matrix& out) override {
-    counted().gated(x, gate, up, activation, compute, out);
+  void linear(const Matrix& x, const Weight& weight, const Epilogue& epilogue, const Matrix& out) override {
+    counted().linear(x, weight, epilogue, out);
   }
   void rope_table(const Step& step, std::span<const SequenceRope> ropes, const RopeTable& table) override {
     counted().rope_table(step, ropes, table);
@@ -78,14 +65,13 @@ class ForwardingBackend : public Backend {
   void route(const Matrix& logits, const Router& router, const Routing& routing) override {
     counted().route(logits, router, routing);
   }
-  void expert_matmul(const Matrix& x, std::span<const Matrix> experts, const Routing& routing, DType compute,
-                     const Matrix& out) override {
-    counted().expert_matmul(x, experts, routing, compute, out);
+  void grouped_linear(const Matrix& x, const Weight& weight, const Routing& routing,
+                      const Matrix& out) override {
+    counted().grouped_linear(x, weight, routing, out);
   }
   void combine_experts(const Matrix& x, const Routing& routing, bool add, const Matrix& out) override {
     counted().combine_experts(x, routing, add, out);
   }
-  void soft_cap(const Matrix& x, float scale, float cap) override { counted().soft_cap(x, scale, cap); }
   void argmax(const Matrix& logits, std::span<int32_t> ids) override { counted().argmax(logits, ids); }
   void sample(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
               std::span<int32_t> ids) override {

@@ -122,7 +122,7 @@ TEST_P(QuantizedFamily, RunsAsOnTheReference) {
   for (const DType dtype : kTypes) {
     const Model on_cpu = open_as(dir, cpu, dtype), on_reference = open_as(dir, reference, dtype);
     EXPECT_EQ(on_cpu.weights.dtype, dtype);
-    EXPECT_EQ(on_cpu.weights.head.dtype, DType::kQ8);
+    EXPECT_EQ(on_cpu.weights.head.blocks[0].w.dtype, DType::kQ8);
     EXPECT_FALSE(is_quantized(on_cpu.weights.embed.dtype));
     EXPECT_EQ(on_cpu.weights.bytes, planned_weights(on_cpu.spec, dtype).bytes);
     Session a(on_cpu, cpu, f32_session()), b(on_reference, reference, f32_session());

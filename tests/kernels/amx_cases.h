@@ -10,7 +10,7 @@
 #include "kernels/cpu/amx_product.h"
 #include "kernels/reference/reference_backend.h"
 #include "tests/kernels/amx_emulation.h"
-#include "tests/kernels/matmul_cases.h"
+#include "tests/kernels/linear_cases.h"
 
 // How the tests run the product on tiles, on the emulation or the processor, and what they compare it with.
 namespace lariat::test {
@@ -77,7 +77,7 @@ inline std::unique_ptr<char, Free> aligned_block(size_t bytes) {
 
 // The product of a problem. Every block of memory is as large as it has to be and not a byte larger; scratch
 // holds NaN at first, and so does out; between out's rows nothing may change.
-inline std::vector<float> run_amx(AmxCall multiply, const MatmulProblem& problem, int threads,
+inline std::vector<float> run_amx(AmxCall multiply, const LinearProblem& problem, int threads,
                                   int64_t gap = 0) {
   const auto [m, n, k] = problem.shape;
   const DType dtype = problem.dtypes.weights;
@@ -109,13 +109,13 @@ inline std::vector<float> run_amx(AmxCall multiply, const MatmulProblem& problem
   return result;
 }
 
-inline constexpr MatmulCase kBf16{DType::kBF16, DType::kBF16}, kF32{DType::kF32, DType::kF32},
+inline constexpr LinearCase kBf16{DType::kBF16, DType::kBF16}, kF32{DType::kF32, DType::kF32},
     kF16{DType::kF16, DType::kF32};
 
 // The largest error of some rows, the first and the last among them, in units of what rounding may cost: 8 u
 // S, u = 2^-24, S = sum |x w|. Of that, products of parts that are left out take 2 u S at worst
 // (amx_parts.h), which random signs make ten times less; sums, made of pieces of 16, less than u S.
-inline double worst_error(const MatmulProblem& problem, const std::vector<float>& actual) {
+inline double worst_error(const LinearProblem& problem, const std::vector<float>& actual) {
   ReferenceBackend reference;
   const auto [m, n, k] = problem.shape;
   const int64_t step = m * n * k > 1000000 ? 37 : 1;
@@ -137,7 +137,7 @@ inline float part_of(float value, char part) {
 }
 
 // The pairs of parts (of x and of w) that are multiplied, in their order.
-inline std::vector<std::string> pairs_of(const MatmulCase& c) {
+inline std::vector<std::string> pairs_of(const LinearCase& c) {
   if (c.compute == DType::kBF16) {
     if (c.weights == DType::kBF16) return {"00"};
     return c.weights == DType::kF16 ? std::vector<std::string>{"01", "00"}

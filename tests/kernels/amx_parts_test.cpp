@@ -35,8 +35,8 @@ TEST(AmxPack, PartsAreTheValueToTheLastBit) {
 // The error of sums of 2048 products, root of the mean square, in parts and by f32 multiply-adds one after
 // the other, as the kernels without tiles make them.
 TEST(AmxEmulated, PartsAreMoreExactThanMultiplyAdds) {
-  for (const MatmulCase& c : {kF32, kF16, MatmulCase{DType::kBF16, DType::kF32}}) {
-    const MatmulProblem problem(c, {32, 48, 2048}, false);
+  for (const LinearCase& c : {kF32, kF16, LinearCase{DType::kBF16, DType::kF32}}) {
+    const LinearProblem problem(c, {32, 48, 2048}, false);
     const auto [m, n, k] = problem.shape;
     const std::vector<float> out = run_amx(kEmulated, problem, 2);
     double parts = 0, multiply_adds = 0;
@@ -70,8 +70,8 @@ struct ForgottenPair : EmulatedTiles {
 };
 
 TEST(AmxPlanted, AForgottenPairOfPartsIsSeen) {
-  for (const MatmulCase& c : matmul_cases()) {
-    const MatmulProblem problem(c, {40, 70, 40}, false);
+  for (const LinearCase& c : linear_cases()) {
+    const LinearProblem problem(c, {40, 70, 40}, false);
     ForgottenPair::pairs = static_cast<int64_t>(pairs_of(c).size());
     for (ForgottenPair::which = 0; ForgottenPair::which < ForgottenPair::pairs; ++ForgottenPair::which) {
       ForgottenPair::calls = 0;

@@ -13,22 +13,22 @@ namespace {
 
 // Around the sizes of tiles (16, 32), panels (32), blocks of columns (256) and tasks (256); more rows of x
 // than go at a time (512); panels that are short while the next is long; rows of out at and between lines.
-constexpr MatmulShape kShapes[] = {
+constexpr LinearShape kShapes[] = {
     {1, 1, 1},      {1, 16, 32},     {9, 1, 257},    {17, 3, 31},    {31, 31, 3},     {16, 16, 32},
     {32, 32, 64},   {33, 33, 33},    {15, 64, 256},  {48, 65, 257},  {130, 172, 172}, {17, 257, 385},
     {64, 112, 576}, {130, 31, 2048}, {9, 1030, 200}, {1100, 48, 70}, {512, 130, 800}, {64, 40, 6200}};
 
 // Whose emulation takes several times as long.
-bool in_parts(const MatmulCase& c) { return c.weights != DType::kBF16 || c.compute != DType::kBF16; }
+bool in_parts(const LinearCase& c) { return c.weights != DType::kBF16 || c.compute != DType::kBF16; }
 
-void check_shapes(AmxCall multiply, const MatmulCase& c) {
-  for (const MatmulShape& shape : kShapes) {
+void check_shapes(AmxCall multiply, const LinearCase& c) {
+  for (const LinearShape& shape : kShapes) {
     if (in_parts(c) && shape.m * shape.n * shape.k > 2000000) continue;
     for (int threads : {1, 2, 5}) {
       if (threads != 2 && shape.m * shape.n * shape.k > 10000000) continue;
       SCOPED_TRACE(testing::Message()
                    << "m " << shape.m << " n " << shape.n << " k " << shape.k << " threads " << threads);
-      const MatmulProblem problem(c, shape, false);
+      const LinearProblem problem(c, shape, false);
       ASSERT_LE(worst_error(problem, run_amx(multiply, problem, threads)), 1.0);
     }
   }
@@ -36,7 +36,7 @@ void check_shapes(AmxCall multiply, const MatmulCase& c) {
 
 // A sum as the instruction takes it, 32 columns after 32 and pair after pair: the bits that any cut has to
 // give.
-float expected_sum(const MatmulProblem& problem, const float* x, const float* w) {
+float expected_sum(const LinearProblem& problem, const float* x, const float* w) {
   float sum = 0;
   for (int64_t first = 0; first < problem.shape.k; first += 32) {
     for (const std::string& pair : pairs_of(problem.dtypes)) {
@@ -50,9 +50,9 @@ float expected_sum(const MatmulProblem& problem, const float* x, const float* w)
   return sum;
 }
 
-void check_bits(AmxCall multiply, const MatmulCase& c) {
-  for (const MatmulShape& shape : {MatmulShape{3, 5, 300}, {40, 70, 590}, {33, 257, 31}, {520, 32, 64}}) {
-    const MatmulProblem problem(c, shape, false);
+void check_bits(AmxCall multiply, const LinearCase& c) {
+  for (const LinearShape& shape : {LinearShape{3, 5, 300}, {40, 70, 590}, {33, 257, 31}, {520, 32, 64}}) {
+    const LinearProblem problem(c, shape, false);
     const auto [m, n, k] = shape;
     const std::vector<float> out = run_amx(multiply, problem, 2);
     for (int64_t i = 0; i < m * n; ++i) {
@@ -63,28 +63,28 @@ void check_bits(AmxCall multiply, const MatmulCase& c) {
   }
 }
 
-void check_strides_and_bias(AmxCall multiply, const MatmulCase& c) {
-  for (const MatmulShape& shape :
-       {MatmulShape{5, 3, 31}, {17, 72, 100}, {64, 257, 257}, {70, 130, 400}, {520, 64, 260}}) {
+void check_strides_and_bias(AmxCall multiply, const LinearCase& c) {
+  for (const LinearShape& shape :
+       {LinearShape{5, 3, 31}, {17, 72, 100}, {64, 257, 257}, {70, 130, 400}, {520, 64, 260}}) {
     SCOPED_TRACE(testing::Message() << "m " << shape.m << " n " << shape.n << " k " << shape.k);
-    const MatmulProblem problem(c, shape, true);
+    const LinearProblem problem(c, shape, true);
     ASSERT_LE(worst_error(problem, run_amx(multiply, problem, 2, 3)), 1.0);
   }
 }
 
-void check_nan(AmxCall multiply, const MatmulCase& c) {
-  MatmulProblem problem(c, {20, 40, 71}, false);
+void check_nan(AmxCall multiply, const LinearCase& c) {
+  LinearProblem problem(c, {20, 40, 71}, false);
   problem.x[2 * 71 - 1] = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> out = run_amx(multiply, problem, 2);
   for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(std::isnan(out[i]), i / 40 == 1) << i;
 }
 
 // Neither the threads nor the rows of x beside it change a bit of a row.
-void check_splits(AmxCall multiply, const MatmulCase& c) {
-  const MatmulProblem whole(c, {530, 37, 420}, false);
+void check_splits(AmxCall multiply, const LinearCase& c) {
+  const LinearProblem whole(c, {530, 37, 420}, false);
   const std::vector<float> expected = run_amx(multiply, whole, 1);
   EXPECT_EQ(run_amx(multiply, whole, 3), expected);
-  MatmulProblem part = whole;
+  LinearProblem part = whole;
   part.shape.m = 19;
   part.x.assign(whole.x.begin() + 300 * 420, whole.x.begin() + 319 * 420);
   EXPECT_EQ(run_amx(multiply, part, 2),
@@ -93,21 +93,21 @@ void check_splits(AmxCall multiply, const MatmulCase& c) {
 
 // Products of one x, made together: the bits of each by itself, in outs side by side, of which nothing else
 // changes.
-void check_together(AmxCall multiply, const MatmulCase& c) {
-  for (const MatmulShape& shape : {MatmulShape{9, 0, 31}, {40, 0, 200}, {530, 0, 40}}) {
+void check_together(AmxCall multiply, const LinearCase& c) {
+  for (const LinearShape& shape : {LinearShape{9, 0, 31}, {40, 0, 200}, {530, 0, 40}}) {
     if (in_parts(c) && shape.m > cpu::kAmxRows) continue;
     const auto [m, ignored, k] = shape;
-    std::vector<MatmulProblem> problems;
+    std::vector<LinearProblem> problems;
     int64_t width = 0;
     for (const int64_t n : {70, 1, 300, 33}) {
-      problems.emplace_back(c, MatmulShape{m, n, k}, n == 70 || n == 33);  // of the same x
+      problems.emplace_back(c, LinearShape{m, n, k}, n == 70 || n == 33);  // of the same x
       width += n + 1;
     }
     std::vector<float> out(static_cast<size_t>(m * width), -77.0F), expected = out;
     std::vector<std::vector<char>> weights;
     std::vector<Product> products;
     int64_t column = 0;
-    for (MatmulProblem& p : problems) {
+    for (LinearProblem& p : problems) {
       const int64_t n = p.shape.n;
       weights.push_back(spread(p.w, k, 0, c.weights));
       products.push_back({Matrix(weights.back().data(), c.weights, n, k),
@@ -134,10 +134,10 @@ void check_quantized(AmxCall multiply) {
   CpuBackend cpu(1);
   for (const DType dtype : {DType::kQ8, DType::kQ4}) {
     for (const auto& [m, n, k] :
-         {MatmulShape{9, 1, 1}, {17, 40, 100}, {33, 300, 257}, {520, 70, 90}, {40, 33, 640}}) {
-      MatmulProblem problem(kBf16, {m, n, k}, true);
+         {LinearShape{9, 1, 1}, {17, 40, 100}, {33, 300, 257}, {520, 70, 90}, {40, 33, 640}}) {
+      LinearProblem problem(kBf16, {m, n, k}, true);
       if (n > 33) problem.w[static_cast<size_t>(33 * k + k / 2)] = NAN;
-      const Weight weight = cpu.load_weight(Tensor(cpu, problem.w, n, k).view(), dtype);
+      const Loaded weight = load_one(cpu, Tensor(cpu, problem.w, n, k).view(), dtype);
       for (int64_t i = 0; i < n * k; ++i) {
         problem.w[static_cast<size_t>(i)] = round_to_bf16(dequantized(weight.matrix, i / k, i % k));
       }
@@ -162,10 +162,10 @@ void check_quantized(AmxCall multiply) {
 // are.
 void check_quantized_bound(AmxCall multiply) {
   CpuBackend cpu(1);
-  const MatmulShape shape{40, 64, 512};
-  MatmulProblem problem(kF32, shape, false);
+  const LinearShape shape{40, 64, 512};
+  LinearProblem problem(kF32, shape, false);
   for (const DType dtype : {DType::kQ8, DType::kQ4}) {
-    const Weight weight = cpu.load_weight(Tensor(cpu, problem.w, shape.n, shape.k).view(), dtype);
+    const Loaded weight = load_one(cpu, Tensor(cpu, problem.w, shape.n, shape.k).view(), dtype);
     std::vector<float> out(static_cast<size_t>(shape.m * shape.n));
     const Matrix x(problem.x.data(), DType::kF32, shape.m, shape.k);
     const Product product{weight.matrix, Matrix(), Matrix(out.data(), DType::kF32, shape.m, shape.n)};
@@ -193,8 +193,8 @@ void check_quantized_bound(AmxCall multiply) {
 }
 
 // Every dtype of w and of computing, on the emulation and on the processor itself.
-void for_cases(void (*check)(AmxCall, const MatmulCase&), AmxCall multiply) {
-  for (const MatmulCase& c : matmul_cases()) {
+void for_cases(void (*check)(AmxCall, const LinearCase&), AmxCall multiply) {
+  for (const LinearCase& c : linear_cases()) {
     SCOPED_TRACE(testing::PrintToString(c));
     check(multiply, c);
   }
@@ -254,7 +254,7 @@ struct RecordedFetches : EmulatedTiles {
 
 // Every line of w but those of the first two panels is fetched once, however many blocks of x pass by, and
 // every line of packed x but those of the first block of columns; and nothing else is.
-void check_fetches(const MatmulCase& c, int64_t m, int64_t block_columns, int64_t x_parts) {
+void check_fetches(const LinearCase& c, int64_t m, int64_t block_columns, int64_t x_parts) {
   const int64_t n = 150, k = 800, stride = k + 32, element = static_cast<int64_t>(size_of(c.weights));
   std::vector<float> x(static_cast<size_t>(m * k)), out(static_cast<size_t>(m * n));
   const auto w = aligned_block(static_cast<size_t>(n * stride * element));
@@ -289,9 +289,9 @@ TEST(AmxEmulated, FetchesWhatComesNextAndOnce) {
 
 // What the checks above are worth.
 TEST(AmxPlanted, MistakesAreSeen) {
-  for (const MatmulCase& c : {kBf16, kF32, kF16}) {
+  for (const LinearCase& c : {kBf16, kF32, kF16}) {
     SCOPED_TRACE(testing::PrintToString(c));
-    const MatmulProblem problem(c, {40, 70, 300}, false);
+    const LinearProblem problem(c, {40, 70, 300}, false);
     EXPECT_LE(worst_error(problem, run_amx(kEmulated, problem, 1)), 1.0);
     EXPECT_GT(worst_error(problem, run_amx(emulated_product<SwappedOperands>, problem, 1)), 100.0);
     EXPECT_GT(worst_error(problem, run_amx(emulated_product<ForgottenZero>, problem, 1)), 100.0);

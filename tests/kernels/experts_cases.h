@@ -7,7 +7,7 @@
 #include "kernels/quant.h"
 #include "tests/kernels/tensors.h"
 
-// Cases of route, expert_matmul and combine_experts.
+// Cases of route, grouped_linear and combine_experts.
 namespace lariat::test {
 
 // A Routing in a backend's memory.
@@ -229,7 +229,7 @@ inline void check_route_oddities(Backend& tested) {
   EXPECT_EQ(route_one(tested, rows[5], {.n_chosen = 2}).first, (std::vector<int32_t>{63, 0}));
 }
 
-// --- expert_matmul ---------------------------------------------------------------------------------------
+// --- grouped_linear ---------------------------------------------------------------------------------------
 struct ExpertShape {
   int64_t tokens, n_experts, n_chosen, n, k;
   bool shared = true;  // one row of x per token; otherwise one per choice
@@ -286,15 +286,15 @@ struct ExpertProblem {
   int64_t x_rows() const { return shape.shared ? shape.tokens : shape.tokens * shape.n_chosen; }
   int64_t x_row(int64_t row) const { return shape.shared ? row / shape.n_chosen : row; }
 
-  std::vector<Weight> load(Backend& backend, std::vector<Tensor>& hosts) const {
-    std::vector<Weight> experts;
+  std::vector<Loaded> load(Backend& backend, std::vector<Tensor>& hosts) const {
+    std::vector<Loaded> experts;
     const int64_t size = shape.n * shape.k;
     const DType stored = is_quantized(weights) ? DType::kF32 : weights;
     for (int64_t e = 0; e < shape.n_experts; ++e) {
       hosts.emplace_back(backend, std::vector<float>(w.begin() + e * size, w.begin() + (e + 1) * size),
                          shape.n, shape.k, stored, shape.gap);
-      experts.push_back(is_quantized(weights) ? backend.load_weight(hosts.back().view(), weights)
-                                              : Weight{hosts.back().view(), Buffer()});
+      experts.push_back(is_quantized(weights) ? load_one(backend, hosts.back().view(), weights)
+                                              : Loaded{hosts.back().view(), Buffer()});
     }
     return experts;
   }
@@ -302,17 +302,17 @@ struct ExpertProblem {
   // All rows of the product.
   std::vector<float> run(Backend& backend) const {
     std::vector<Tensor> hosts;
-    const std::vector<Weight> loaded = load(backend, hosts);
-    std::vector<Matrix> experts;
-    for (const Weight& weight : loaded) experts.push_back(weight.matrix);
+    const std::vector<Loaded> loaded = load(backend, hosts);
+    Weight experts{{}, compute};
+    for (const Loaded& each : loaded) experts.blocks.push_back({each.matrix, {}});
     const Tensor rows(backend, x, x_rows(), shape.k, DType::kF32, shape.gap);
     const Routed routed(backend, chosen, std::vector<float>(chosen.size(), 1.0F), shape.tokens);
     const Tensor out(backend, shape.tokens * shape.n_chosen, shape.n, shape.gap);
-    backend.expert_matmul(rows.view(), experts, routed.view(), compute, out.view());
+    backend.grouped_linear(rows.view(), experts, routed.view(), out.view());
     return out.values();
   }
 
-  // As in matmul_cases.h: eight standard deviations of what f32 accumulation costs. Quantised: of a group's
+  // As in linear_cases.h: eight standard deviations of what f32 accumulation costs. Quantised: of a group's
   // exact sum, its scale and its part of the whole are rounded, which is less; its values differ from w by
   // half a step of 1/8 of the largest at most.
   double tolerance(int64_t row, int64_t o) const {
@@ -327,8 +327,8 @@ struct ExpertProblem {
   }
 };
 
-inline void check_expert_matmul(Backend& tested, Backend& reference, DType weights, DType compute,
-                                const ExpertShape& s) {
+inline void check_grouped_linear(Backend& tested, Backend& reference, DType weights, DType compute,
+                                 const ExpertShape& s) {
   SCOPED_TRACE(testing::Message() << name_of(weights) << " weights, computed in " << name_of(compute) << ": "
                                   << s.tokens << " tokens, " << s.n_chosen << " of " << s.n_experts
                                   << " experts, n " << s.n << " k " << s.k << " gap " << s.gap
@@ -342,7 +342,7 @@ inline void check_expert_matmul(Backend& tested, Backend& reference, DType weigh
   }
 }
 
-inline void check_expert_matmul_nan(Backend& tested, DType weights, DType compute) {
+inline void check_grouped_linear_nan(Backend& tested, DType weights, DType compute) {
   ExpertProblem problem(weights, compute, {30, 3, 2, 20, 71, false});
   problem.x[2 * 71 - 1] = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> out = problem.run(tested);

@@ -1,7 +1,7 @@
 #include "kernels/error.h"
 #include "tests/kernels/cpu_fixture.h"
 #include "tests/kernels/experts_cases.h"
-#include "tests/kernels/matmul_cases.h"
+#include "tests/kernels/linear_cases.h"
 
 namespace lariat::test {
 namespace {
@@ -35,40 +35,40 @@ void PrintTo(const ExpertDTypes& c, std::ostream* out) {
 
 std::vector<ExpertDTypes> expert_dtypes() {
   std::vector<ExpertDTypes> all = {{DType::kQ8, DType::kF32}, {DType::kQ4, DType::kBF16}};
-  for (const MatmulCase& c : matmul_cases()) all.push_back({c.weights, c.compute});
+  for (const LinearCase& c : linear_cases()) all.push_back({c.weights, c.compute});
   return all;
 }
 
-class ExpertMatmul : public CpuOp<ExpertDTypes> {
+class GroupedLinear : public CpuOp<ExpertDTypes> {
  protected:
   ExpertProblem problem(const ExpertShape& shape) const { return {param().weights, param().compute, shape}; }
 };
 
-TEST_P(ExpertMatmul, MatchesReference) {
+TEST_P(GroupedLinear, MatchesReference) {
   for (const ExpertShape& s : expert_shapes()) {
-    check_expert_matmul(cpu_, reference_, param().weights, param().compute, s);
+    check_grouped_linear(cpu_, reference_, param().weights, param().compute, s);
   }
 }
 
-TEST_P(ExpertMatmul, NanReachesItsRowAndNothingElse) {
-  check_expert_matmul_nan(cpu_, param().weights, param().compute);
+TEST_P(GroupedLinear, NanReachesItsRowAndNothingElse) {
+  check_grouped_linear_nan(cpu_, param().weights, param().compute);
 }
 
 // A row has the bits that its expert's own product gives: those of few rows in a step of few tokens, and with
 // quantised weights always.
-TEST_P(ExpertMatmul, GivesTheBitsOfAProductOfOneRow) {
+TEST_P(GroupedLinear, GivesTheBitsOfAProductOfOneRow) {
   const bool any = is_quantized(param().weights);
   for (const ExpertShape& s :
        {ExpertShape{8, 9, 3, 130, 515}, {8, 9, 3, 130, 515, false}, {any ? 60 : 8, 4, 2, 700, 1000}}) {
     const ExpertProblem all = problem(s);
     const std::vector<float> together = all.run(cpu_);
     std::vector<Tensor> hosts;
-    const std::vector<Weight> experts = all.load(cpu_, hosts);
+    const std::vector<Loaded> experts = all.load(cpu_, hosts);
     for (int64_t row = 0; row < s.tokens * s.n_chosen; ++row) {
       const auto x = all.x.begin() + all.x_row(row) * s.k;
       const Tensor one(cpu_, {x, x + s.k}, 1, s.k), out(cpu_, 1, s.n);
       const Matrix& w = experts[static_cast<size_t>(all.chosen[static_cast<size_t>(row)])].matrix;
-      cpu_.matmul(one.view(), w, {}, all.compute, out.view());
+      multiply(cpu_, one.view(), w, {}, all.compute, out.view());
       const auto begin = together.begin() + row * s.n;
       ASSERT_EQ(out.values(), std::vector<float>(begin, begin + s.n)) << row;
     }
@@ -76,7 +76,7 @@ TEST_P(ExpertMatmul, GivesTheBitsOfAProductOfOneRow) {
 }
 
 // Threads share out outputs, never a sum; enough weights for all of them.
-TEST_P(ExpertMatmul, ThreadsDoNotChangeABit) {
+TEST_P(GroupedLinear, ThreadsDoNotChangeABit) {
   CpuBackend one(1), five(5);
   for (const int64_t tokens : {1, 6, 40}) {
     const ExpertProblem all = problem({tokens, 8, 5, 300, 1024});
@@ -85,24 +85,21 @@ TEST_P(ExpertMatmul, ThreadsDoNotChangeABit) {
     EXPECT_EQ(all.run(five), expected);
   }
 }
-LARIAT_ON_CPU(ExpertMatmul, expert_dtypes());
+LARIAT_ON_CPU(GroupedLinear, expert_dtypes());
 
-TEST(CpuExpertMatmul, ReadsOnlyTheExpertsThatWereChosen) {
+TEST(CpuGroupedLinear, ReadsOnlyTheExpertsThatWereChosen) {
   CpuBackend cpu(2);
   const ExpertProblem all(DType::kF32, DType::kF32, {1, 16, 4, 24, 64});
   const Tensor w(cpu, Rng(5).normals(24 * 64), 24, 64), x(cpu, all.x, 1, 64), out(cpu, 4, 24);
-  std::vector<Matrix> experts(16);  // without memory
-  for (const int32_t e : all.chosen) experts[static_cast<size_t>(e)] = w.view();
-  for (Matrix& expert : experts) {
-    if (!expert) expert = Matrix(nullptr, DType::kF32, 24, 64);
-  }
+  Weight experts{std::vector<RowBlock>(16, {Matrix(nullptr, DType::kF32, 24, 64), {}})};  // without memory
+  for (const int32_t e : all.chosen) experts.blocks[static_cast<size_t>(e)].w = w.view();
   const Routed routed(cpu, all.chosen, {1, 1, 1, 1}, 1);
-  cpu.expert_matmul(x.view(), experts, routed.view(), DType::kF32, out.view());
+  cpu.grouped_linear(x.view(), experts, routed.view(), out.view());
   for (const float value : out.values()) EXPECT_TRUE(std::isfinite(value));
 }
 
 // Experts of many rows go through gemm, those of few through gemv.
-TEST(CpuExpertMatmul, TakesTheKernelThatTheRowsOfAnExpertAskFor) {
+TEST(CpuGroupedLinear, TakesTheKernelThatTheRowsOfAnExpertAskFor) {
   CpuBackend cpu(2);
   ExpertProblem all(DType::kBF16, DType::kBF16, {20, 4, 1, 24, 64});
   for (size_t t = 0; t < 20; ++t) all.chosen[t] = t < 8 ? 0 : t < 17 ? 1 : 3;  // 8, 9, none, 3

@@ -3,7 +3,7 @@
 // Every op's cases, as functions over Backend: a backend is tested by calling them with itself and a
 // ReferenceBackend, for each entry of the tables (row_cases(), rope_table_cases(), ...).
 #include "tests/kernels/attention_cases.h"
-#include "tests/kernels/matmul_cases.h"
+#include "tests/kernels/linear_cases.h"
 #include "tests/kernels/rope_cases.h"
 #include "tests/kernels/row_cases.h"
 #include "tests/kernels/sample_cases.h"

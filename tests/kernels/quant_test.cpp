@@ -56,8 +56,8 @@ TEST(Quantize, TheVectorVersionAgreesBitByBit) {
       for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 1}, {16, 64}, {17, 65}, {5, 300}}) {
         for (const bool strange : {false, true}) {
           const Tensor host(cpu, weights(rows, cols, strange), rows, cols, from, 3);
-          EXPECT_EQ(bytes_of(cpu.load_weight(host.view(), dtype).matrix),
-                    bytes_of(reference.load_weight(host.view(), dtype).matrix))
+          EXPECT_EQ(bytes_of(load_one(cpu, host.view(), dtype).matrix),
+                    bytes_of(load_one(reference, host.view(), dtype).matrix))
               << name_of(dtype) << " from " << name_of(from) << " " << rows << "x" << cols;
         }
       }
@@ -69,7 +69,7 @@ TEST(Quantize, Q8IsWithinHalfAStep) {
   CpuBackend cpu(1);
   const int64_t rows = 7, cols = 200;
   const std::vector<float> w = weights(rows, cols, false);
-  const Weight q = cpu.load_weight(Tensor(cpu, w, rows, cols).view(), DType::kQ8);
+  const Loaded q = load_one(cpu, Tensor(cpu, w, rows, cols).view(), DType::kQ8);
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < cols; ++c) {
       float largest = 0;
@@ -87,7 +87,7 @@ TEST(Quantize, Q4IsWithinHalfAStepExceptAtTheShortEnd) {
   CpuBackend cpu(1);
   const int64_t rows = 64, cols = 256;
   const std::vector<float> w = weights(rows, cols, false);
-  const Weight q = cpu.load_weight(Tensor(cpu, w, rows, cols).view(), DType::kQ4);
+  const Loaded q = load_one(cpu, Tensor(cpu, w, rows, cols).view(), DType::kQ4);
   int64_t clipped = 0;
   for (int64_t i = 0; i < rows * cols; ++i) {
     const auto* group = &w[static_cast<size_t>(i / 32 * 32)];
@@ -116,8 +116,8 @@ std::vector<float> run(Backend& backend, DType dtype, const QuantProduct& p, int
   const Tensor host(backend, weights(p.n, p.k, p.strange), p.n, p.k, DType::kF32, p.gap);
   const Tensor out(backend, count, p.n, p.gap);
   const Tensor bias = p.bias ? Tensor(backend, Rng(9).normals(p.n), 1, p.n) : Tensor();
-  const Weight w = backend.load_weight(host.view(), dtype);
-  backend.matmul(rows.view(), w.matrix, bias.view(), DType::kF32, out.view());
+  const Loaded w = load_one(backend, host.view(), dtype);
+  multiply(backend, rows.view(), w.matrix, bias.view(), DType::kF32, out.view());
   return out.values();
 }
 
@@ -206,7 +206,7 @@ std::vector<float> by_kernel(DType dtype, QuantKernel kernel, const std::vector<
   CpuBackend cpu(1);
   const int64_t n = kDotOutputs, k = kDotInputs, m = kDotRows;
   const Tensor x(cpu, inputs, m, k), host(cpu, w_values, n, k), out(cpu, m, n);
-  const Weight weight = cpu.load_weight(host.view(), dtype);
+  const Loaded weight = load_one(cpu, host.view(), dtype);
   const Matrix& w = weight.matrix;
   const Buffer memory = cpu.allocate(cpu::quant_matmul_scratch_bytes(x.view(), w));
   const cpu::QuantRows rows(memory.data(), m, QuantLayout(w).blocks());
@@ -259,7 +259,7 @@ TEST(QuantKernels, AllGiveTheSameBitsForAnyRowsAndTiles) {
   CpuBackend cpu(1);
   const int64_t n = 120, k = 330;
   for (const DType dtype : kTypes) {
-    const Weight weight = cpu.load_weight(Tensor(cpu, weights(n, k, false), n, k).view(), dtype);
+    const Loaded weight = load_one(cpu, Tensor(cpu, weights(n, k, false), n, k).view(), dtype);
     const Matrix& w = weight.matrix;
     for (const int64_t m : {1, 2, 3, 4, 5, 6}) {
       const Tensor x(cpu, Rng(4).normals(m * k), m, k);

@@ -4,7 +4,8 @@
 
 #include "tests/kernels/tensors.h"
 
-// Cases of the ops that work row by row: embed, norm, glu, soft_cap, argmax, token_nll.
+// Cases of the ops that work row by row: embed, norm, glu, argmax, token_nll, and the capping epilogue of
+// linear.
 namespace lariat::test {
 
 struct RowCase {
@@ -190,26 +191,29 @@ inline void check_gelu_range(Backend& tested, Backend& reference) {
   expect_close(gate.values(), {inf, nan, 0.841344746F, nan, -0.158655254F}, 0, 7e-7, "gelu");
 }
 
+// The epilogue over products that are the values themselves.
+inline std::vector<float> soft_capped(Backend& backend, const std::vector<float>& values, float scale,
+                                      float cap) {
+  const auto n = static_cast<int64_t>(values.size());
+  const Tensor x(backend, values, n, 1), one(backend, std::vector<float>(1, 1.0F), 1, 1), out(backend, n, 1);
+  backend.linear(x.view(), weight_of(one.view()), Epilogue::capped(scale, cap), out.view());
+  return out.values();
+}
+
 // tanh(y) = 1 - 2 / (1 + exp(2 y)), in units of 2^-24: at y = 0 an exponential within 2 ulp moves it by 2,
 // the sum by 1, quotient, difference and the product with the cap by half of one each; below, the exponential
 // counts less and the sum up to 2. Absolute: a small y has no more digits than that.
 inline void check_soft_cap(Backend& tested, Backend& reference, const RowCase& c, float scale, float cap) {
   Rng rng(18);
   const std::vector<float> logits = rng.normals(c.rows * c.cols, 40.0F);
-  const auto run = [&](Backend& backend) {
-    const Tensor x(backend, logits, c.rows, c.cols, DType::kF32, c.gap);
-    backend.soft_cap(x.view(), scale, cap);
-    return x.values();
-  };
+  const auto run = [&](Backend& backend) { return soft_capped(backend, logits, scale, cap); };
   expect_close(run(tested), run(reference), cap * 5 * 0x1p-24, 0, "soft_cap");
 }
 
 inline void check_soft_cap_oddities(Backend& backend) {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const auto capped = [&](const std::vector<float>& row, float cap) {
-    const Tensor x(backend, row, 1, static_cast<int64_t>(row.size()));
-    backend.soft_cap(x.view(), 0.5F, cap);
-    return x.values();
+    return soft_capped(backend, row, 0.5F, cap);
   };
   const std::vector<float> row = {inf, -inf, nan, 3e38F, -3e38F, 1e6F, -1e6F, 0.0F, 1e-30F};
   const std::vector<float> bounded = {30, -30, nan, 30, -30, 30, -30, 0, 0};

@@ -95,6 +95,22 @@ class Tensor {
   Matrix view_;
 };
 
+// One block of a weight, loaded.
+struct Loaded {
+  Matrix matrix;
+  Buffer memory;
+};
+inline Loaded load_one(Backend& backend, const Matrix& host, DType dtype) {
+  LoadedWeight loaded = backend.load_weight({&host, 1}, {&dtype, 1}, DType::kF32);
+  return {loaded.weight.blocks[0].w, std::move(loaded.memory)};
+}
+
+// The product with one block, as linear makes it.
+inline void multiply(Backend& backend, const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
+                     const Matrix& out) {
+  backend.linear(x, {{{w, bias}}, compute}, {}, out);
+}
+
 // |actual - expected| <= absolute + relative * |expected|, element by element; names the worst one.
 inline void expect_close(const std::vector<float>& actual, const std::vector<float>& expected,
                          double absolute, double relative, const std::string& what) {

@@ -43,7 +43,7 @@ std::string fingerprint(const Model& model) {
     for (const double frequency : f.inv_freq) text += fmt::format(" {}", frequency);
   }
   text += s.rope().interleaved ? " | interleaved" : "";
-  for (const Matrix* m : {&model.weights.embed, &model.weights.head}) {
+  for (const Matrix* m : {&model.weights.embed, &model.weights.head.blocks[0].w}) {
     const std::string_view bytes(static_cast<const char*>(m->data), stored_bytes(*m));
     text += fmt::format(" | {}", std::hash<std::string_view>()(bytes));
   }
@@ -360,7 +360,7 @@ TEST_F(Gate, ADifferentHeadIsNotTied) {
   const Mutation other{.base = kTied, .add = {{"lm_head.weight", {64, 32}}}};
   const Model model = load(other);
   EXPECT_FALSE(model.spec.tie_word_embeddings);
-  EXPECT_EQ(static_cast<const float*>(model.weights.head.data)[0], 1.0F);
+  EXPECT_EQ(static_cast<const float*>(model.weights.head.blocks[0].w.data)[0], 1.0F);
   EXPECT_NE(static_cast<const float*>(model.weights.embed.data)[0], 1.0F);
 }
 

@@ -98,7 +98,7 @@ TEST_F(SimtTraffic, APrefillConvertsNothing) {
   const test::Tensor x(backend, std::vector<float>(17 * 8, 1.0F), 17, 8);
   const test::Tensor w(backend, std::vector<float>(8 * 8, 1.0F), 8, 8, DType::kBF16), out(backend, 17, 8);
   count_traffic(true);
-  backend.matmul(x.view(), w.view(), {}, DType::kBF16, out.view());
+  multiply(backend, x.view(), w.view(), {}, DType::kBF16, out.view());
   backend.synchronize();
   const std::vector<Traffic> product = traffic();
   ASSERT_EQ(product.size(), 1U);

@@ -82,10 +82,6 @@ size_t count_neighbours(std::span<const Product> products) {
   return count;
 }
 
-// An f32 matrix's memory for as many bf16: each row at the front of its own, so that two matrices whose rows
-// alternate in one buffer stay apart.
-Matrix as_bf16(const Matrix& f32) { return {f32.data, DType::kBF16, f32.rows, f32.cols, 2 * f32.stride}; }
-
 }  // namespace
 
 void CudaBackend::convert(const Matrix& from, DType rounding, const Matrix& to) {
@@ -98,25 +94,24 @@ void CudaBackend::convert(const Matrix& from, DType rounding, const Matrix& to) 
   });
 }
 
-// bf16 for the products that cuBLAS makes of bf16 (gemm, below).
-DType CudaBackend::input_dtype(int64_t rows, const Matrix& w, DType compute) const {
-  const bool bf16 = is_quantized(w.dtype) || (w.dtype == DType::kBF16 && compute == DType::kBF16);
-  return bf16 && rows > kMmaTokens ? DType::kBF16 : DType::kF32;
-}
-
-void CudaBackend::matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
-                         const Matrix& out) {
-  const Product product = {w, bias, out};
-  project(x, {&product, 1}, compute);
-}
-
-void CudaBackend::project(const Matrix& x, std::span<const Product> products, DType compute) {
+void CudaBackend::linear(const Matrix& x, const Weight& weight, const Epilogue& epilogue, const Matrix& out) {
+  using Kind = Epilogue::Kind;
   if (x.rows == 0) return;
+  if (epilogue.kind == Kind::kGated) return gated(x, weight, epilogue.activation, out);
+  if (epilogue.kind == Kind::kResidual) return add_product(x, weight, epilogue, out);
+  multiply(x, Products(weight, out), weight.compute);
+  if (epilogue.kind == Kind::kCap) soft_cap(out, epilogue.scale, epilogue.cap);
+}
+
+void CudaBackend::multiply(const Matrix& x, std::span<const Product> products, DType compute) {
   if (quant_gemv(x, products)) return;
   if (const GemvKind kind = gemv_kind(x, products, compute); kind != GemvKind::kNone) {
     return gemv(kind, x, products, compute, nullptr);
   }
-  if (products.size() > 1 && x.rows <= kMmaTokens) return Backend::project(x, products, compute);
+  if (products.size() > 1 && x.rows <= kMmaTokens) {
+    for (const Product& product : products) multiply(x, {&product, 1}, compute);
+    return;
+  }
   RoundedX rounded;
   while (!products.empty()) {
     const size_t count = count_neighbours(products);
@@ -125,40 +120,51 @@ void CudaBackend::project(const Matrix& x, std::span<const Product> products, DT
   }
 }
 
-// The product is added to the residual, and a bias with the norm.
-void CudaBackend::matmul_add_norm(const Matrix& x, const Product& product, DType compute,
-                                  const Matrix& residual, float scale, const Norm& norm, const Matrix& out) {
-  const Matrix &w = product.w, &bias = product.bias;
-  const bool few =
-      is_quantized(w.dtype) ? x.rows <= kMmaTokens : gemv_kind(x, {&product, 1}, compute) != GemvKind::kNone;
-  if (few || in_two_terms(w, compute) || (bias && bias.dtype != DType::kF32)) {
-    return Backend::matmul_add_norm(x, product, compute, residual, scale, norm, out);
+// Of many tokens cuBLAS adds the product to the residual, and a bias goes with the norm.
+void CudaBackend::add_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
+                              const Matrix& out) {
+  const auto& [w, bias] = weight.blocks[0];
+  const Product alone = {w, bias, epilogue.residual};
+  const bool few = is_quantized(w.dtype) ? x.rows <= kMmaTokens
+                                         : gemv_kind(x, {&alone, 1}, weight.compute) != GemvKind::kNone;
+  if (few || in_two_terms(w, weight.compute) || (bias && bias.dtype != DType::kF32)) {
+    const Matrix product = product_memory(DType::kF32, x.rows, w.rows);
+    multiply(x, Products(weight, product), weight.compute);
+    return add_norm(epilogue.residual, product, epilogue.scale, epilogue.norm, out);
   }
   RoundedX rounded;
-  const Product sum = {w, {}, residual};
-  gemm(x, {&sum, 1}, compute, rounded, {scale, 1.0F});
-  if (bias) return add_norm(residual, {bias.data, bias.dtype, x.rows, w.rows, 0}, scale, norm, out);
-  if (norm) this->norm(residual, norm, out);
+  const Product sum = {w, {}, epilogue.residual};
+  gemm(x, {&sum, 1}, weight.compute, rounded, {epilogue.scale, 1.0F});
+  if (bias) {
+    const Matrix every_row(bias.data, bias.dtype, x.rows, w.rows, 0);
+    return add_norm(epilogue.residual, every_row, epilogue.scale, epilogue.norm, out);
+  }
+  if (epilogue.norm) norm(epilogue.residual, epilogue.norm, out);
 }
 
-void CudaBackend::gated(const Matrix& x, const Product& gate, const Product& up, Activation activation,
-                        DType compute, const Matrix& out) {
-  const Product products[] = {{gate.w, gate.bias, out}, up};
-  const GemvKind kind = x.rows == 0 ? GemvKind::kNone : gemv_kind(x, products, compute);
-  const bool one_launch = kind != GemvKind::kNone && out.dtype == DType::kF32;
-  if (one_launch) return gemv(kind, x, products, compute, &activation);
-  // A bias is added in f32. An out of f32 may be gate.out, where a bf16 would not lie under its own result.
-  const auto rounds = [&](const Product& product) {
-    return product.w.dtype == DType::kBF16 && !product.bias &&
-           input_dtype(x.rows, product.w, compute) == DType::kBF16;
-  };
-  if (out.dtype != DType::kBF16 || !rounds(gate) || !rounds(up)) {
-    return Backend::gated(x, gate, up, activation, compute, out);
+// Of a few tokens one launch, where the weights are floats. Of many, to an out of bf16 and without biases,
+// which are added in f32, cuBLAS rounds products in bf16 to bf16: that halves what the activation reads of
+// them.
+void CudaBackend::gated(const Matrix& x, const Weight& weight, Activation activation, const Matrix& out) {
+  const bool pair = weight.blocks.size() == 2;
+  if (pair) {
+    const RowBlock &gate = weight.blocks[0], &up = weight.blocks[1];
+    const Product unit[] = {{gate.w, gate.bias, out}, {up.w, up.bias, {}}};
+    const GemvKind kind = gemv_kind(x, unit, weight.compute);
+    if (kind != GemvKind::kNone) return gemv(kind, x, unit, weight.compute, &activation);
   }
-  // Side by side as before, or cuBLAS would make two products of them.
-  const Matrix gates = as_bf16(gate.out);
-  const Matrix ups = beside(gate.out, up.out) ? gates.column_range(gates.cols, gates.cols) : as_bf16(up.out);
-  Backend::gated(x, {gate.w, {}, gates}, {up.w, {}, ups}, activation, compute, out);
+  const bool rounds =
+      pair && out.dtype == DType::kBF16 && x.rows > kMmaTokens && weight.compute == DType::kBF16 &&
+      std::all_of(weight.blocks.begin(), weight.blocks.end(),
+                  [](const RowBlock& block) { return block.w.dtype == DType::kBF16 && !block.bias; });
+  const Matrix products = product_memory(rounds ? DType::kBF16 : DType::kF32, x.rows, weight.rows());
+  multiply(x, Products(weight, products), weight.compute);
+  glu(products.column_range(0, out.cols), pair ? products.column_range(out.cols, out.cols) : Matrix(),
+      activation, out);
+}
+
+Matrix CudaBackend::product_memory(DType dtype, int64_t rows, int64_t cols) {
+  return {scratch(Scratch::kProduct, static_cast<size_t>(rows * cols) * size_of(dtype)), dtype, rows, cols};
 }
 
 void CudaBackend::finish(const Matrix& out, const float* row_scale, const Matrix& bias) {

@@ -11,26 +11,40 @@
 
 namespace lariat {
 
-void CpuBackend::matmul(const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
-                        const Matrix& out) {
-  const Product product{w, bias, out};
-  project(x, {&product, 1}, compute);
+void CpuBackend::linear(const Matrix& x, const Weight& weight, const Epilogue& epilogue, const Matrix& out) {
+  if (epilogue.kind == Epilogue::Kind::kGated) {
+    const RowBlock &gate = weight.blocks.front(), &up = weight.blocks.back();
+    if (weight.blocks.size() == 1) {
+      const Product inner{up.w, up.bias, out};
+      multiply(x, {&inner, 1}, weight.compute);
+      return glu(out, {}, epilogue.activation, out);
+    }
+    const auto bytes = static_cast<size_t>(out.rows * out.cols) * sizeof(float);
+    const Matrix ups(at_least(up_, bytes), DType::kF32, out.rows, out.cols);
+    const Product products[] = {{gate.w, gate.bias, out}, {up.w, up.bias, ups}};
+    multiply(x, products, weight.compute);
+    return glu(out, ups, epilogue.activation, out);
+  }
+  multiply(x, Products(weight, out), weight.compute);
+  if (epilogue.kind == Epilogue::Kind::kResidual) {
+    add_norm(epilogue.residual, out, epilogue.scale, epilogue.norm, out);
+  } else if (epilogue.kind == Epilogue::Kind::kCap) {
+    soft_cap(out, epilogue.scale, epilogue.cap);
+  }
 }
 
-// Products whose weights have one dtype read x in one form, and are made together; others one such run after
-// the other.
-void CpuBackend::project(const Matrix& x, std::span<const Product> products, DType compute) {
+void CpuBackend::multiply(const Matrix& x, std::span<const Product> products, DType compute) {
   while (!products.empty()) {
     const DType dtype = products[0].w.dtype;
     const auto other = std::find_if(products.begin(), products.end(),
                                     [dtype](const Product& product) { return product.w.dtype != dtype; });
     const auto alike = static_cast<size_t>(other - products.begin());
-    project_alike(x, products.first(alike), compute);
+    multiply_alike(x, products.first(alike), compute);
     products = products.subspan(alike);
   }
 }
 
-void CpuBackend::project_alike(const Matrix& x, std::span<const Product> products, DType compute) {
+void CpuBackend::multiply_alike(const Matrix& x, std::span<const Product> products, DType compute) {
   assert(x.dtype == DType::kF32);
   for ([[maybe_unused]] const auto& [w, bias, out] : products) {
     assert(out.dtype == DType::kF32 && x.cols == w.cols && out.rows == x.rows && out.cols == w.rows);

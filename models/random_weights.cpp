@@ -1,0 +1,77 @@
+#include <cmath>
+#include <cstring>
+
+#include "models/weight_source.h"
+
+namespace lariat {
+namespace {
+
+// splitmix64 (public domain, Vigna): fast enough to fill gigabytes, and the same everywhere. Its state is a
+// counter, so that any of its numbers can be had at once: number `ahead`, from 1 on, behind `state`.
+uint64_t random_behind(uint64_t state, uint64_t ahead) {
+  uint64_t z = state + ahead * 0x9E3779B97F4A7C15ULL;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
+  return z ^ (z >> 31);
+}
+
+// Values of either sign below 2^-exponent: random sign and mantissa, and one of four exponents with equal
+// chances, put together from bits, so that each dtype is filled at memory speed, by all cores.
+void fill_random(std::byte* out, size_t count, DType dtype, int exponent, uint64_t state) {
+  const int bias = dtype == DType::kF16 ? 15 : 127;
+  const int mantissa_bits = dtype == DType::kF32 ? 23 : dtype == DType::kBF16 ? 7 : 10;
+  const int sign_bit = dtype == DType::kF32 ? 31 : 15;
+#pragma omp parallel for schedule(static)
+  for (size_t i = 0; i < count; ++i) {
+    const uint64_t random = random_behind(state, i + 1);
+    const uint32_t mantissa = static_cast<uint32_t>(random) & ((1U << mantissa_bits) - 1);
+    const uint32_t biased =
+        static_cast<uint32_t>(std::max(1, bias - exponent - static_cast<int>(random >> 62)));
+    const uint32_t bits =
+        (static_cast<uint32_t>(random >> 40) & 1U) << sign_bit | biased << mantissa_bits | mantissa;
+    if (dtype == DType::kF32) {
+      std::memcpy(out + i * 4, &bits, 4);
+    } else {
+      const auto half = static_cast<uint16_t>(bits);
+      std::memcpy(out + i * 2, &half, 2);
+    }
+  }
+}
+
+// Always the same for one name and rows, however often and in what shape they are asked for.
+class RandomWeights : public LoadedWeights {
+ public:
+  RandomWeights(const ModelSpec& spec, Backend& backend, DType dtype, uint64_t seed)
+      : LoadedWeights(spec, backend, dtype), spec_(spec), dtype_(dtype), seed_(seed) {}
+
+ private:
+  // Drawn as what it is to be stored as; quantised weights are made of the checkpoint's dtype.
+  DType own_dtype(const Wanted& wanted) const override {
+    const DType stored = stored_dtype(wanted.role, dtype_, spec_.dtype);
+    return is_quantized(stored) ? spec_.dtype : stored;
+  }
+  Matrix host(const Wanted& wanted, std::vector<std::byte>& made) override {
+    const DType drawn = own_dtype(wanted);
+    const auto size = static_cast<size_t>(wanted.rows * wanted.cols);
+    made.resize(size * size_of(drawn));
+    const double width = std::sqrt(static_cast<double>(wanted.cols));
+    uint64_t state = seed_ + static_cast<uint64_t>(wanted.part.first);
+    for (const char c : wanted.name) state = random_behind(state, 1) ^ static_cast<uint64_t>(c);
+    fill_random(made.data(), size, drawn,
+                is_vector(wanted.role) ? 0 : static_cast<int>(std::lround(std::log2(width))), state);
+    return {made.data(), drawn, wanted.rows, wanted.cols};
+  }
+
+  const ModelSpec& spec_;
+  DType dtype_;
+  uint64_t seed_;
+};
+
+}  // namespace
+
+Weights random_weights(const ModelSpec& spec, Backend& backend, DType dtype, uint64_t seed) {
+  RandomWeights source(spec, backend, dtype, seed);
+  return source.finish(read_weights(spec, nullptr, source));
+}
+
+}  // namespace lariat

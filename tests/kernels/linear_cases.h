@@ -1,0 +1,331 @@
+#pragma once
+#include <ostream>
+
+#include "tests/kernels/row_cases.h"
+#include "tests/kernels/tensors.h"
+
+// Cases of linear: every weight dtype and compute dtype over a table of shapes, and every epilogue.
+namespace lariat::test {
+
+struct LinearCase {
+  DType weights, compute;
+};
+
+inline void PrintTo(const LinearCase& c, std::ostream* out) {
+  *out << name_of(c.weights) << " weights, computed in " << name_of(c.compute);
+}
+
+inline std::vector<LinearCase> linear_cases() {
+  return {{DType::kF32, DType::kF32},  {DType::kF16, DType::kF32},  {DType::kBF16, DType::kF32},
+          {DType::kF32, DType::kBF16}, {DType::kF16, DType::kBF16}, {DType::kBF16, DType::kBF16}};
+}
+
+struct LinearShape {
+  int64_t m, n, k;
+};
+
+// One product: its values on the host, and how to run it on a backend.
+struct LinearProblem {
+  LinearCase dtypes;
+  LinearShape shape;
+  std::vector<float> x, w, bias;  // bias: empty for none
+
+  LinearProblem(const LinearCase& c, const LinearShape& s, bool with_bias, uint64_t seed = 21)
+      : dtypes(c), shape(s) {
+    Rng rng(seed);
+    x = rng.normals(s.m * s.k);
+    w = rng.normals(s.n * s.k);
+    if (with_bias) bias = rng.normals(s.n);
+    // Values that the weights' dtype can hold, so that the host knows what is multiplied.
+    for (float& value : w) {
+      if (c.weights != DType::kF32)
+        value = c.weights == DType::kF16 ? round_to_f16(value) : round_to_bf16(value);
+    }
+  }
+
+  // Rows [first, first + count) of the product.
+  std::vector<float> run(Backend& backend, int64_t first, int64_t count, int64_t gap = 0) const {
+    const auto begin = x.begin() + first * shape.k;
+    const Tensor rows(backend, {begin, begin + count * shape.k}, count, shape.k, DType::kF32, gap);
+    const Tensor weights(backend, w, shape.n, shape.k, dtypes.weights, gap);
+    const Tensor out(backend, count, shape.n, gap);
+    const Tensor b = bias.empty() ? Tensor() : Tensor(backend, bias, 1, shape.n);
+    multiply(backend, rows.view(), weights.view(), b.view(), dtypes.compute, out.view());
+    return out.values();
+  }
+  std::vector<float> run(Backend& backend, int64_t gap = 0) const { return run(backend, 0, shape.m, gap); }
+
+  // What f32 accumulation may cost. Each of the k additions rounds its partial sum s_j by at most u |s_j|,
+  // u = 2^-24. For values of random sign |s_j| ~ sqrt(j) and the roundings are independent, so that the whole
+  // error is about u k / sqrt(2), while S = sum |x_i w_i| is about 0.64 k: one standard deviation is about
+  // u S however the sum is grouped. 8 u S is never exceeded by chance, and is a hundred times less than what
+  // a forgotten or a superfluous rounding to bf16 (2^-9 per product) costs.
+  double tolerance(int64_t row, int64_t o) const {
+    double magnitude = bias.empty() ? 0 : std::abs(bias[static_cast<size_t>(o)]);
+    for (int64_t i = 0; i < shape.k; ++i) {
+      magnitude += std::abs(static_cast<double>(x[static_cast<size_t>(row * shape.k + i)]) *
+                            w[static_cast<size_t>(o * shape.k + i)]);
+    }
+    return 8 * 0x1p-24 * magnitude;
+  }
+};
+
+inline void check_linear(Backend& tested, Backend& reference, const LinearCase& c, const LinearShape& shape,
+                         int64_t gap = 0, bool with_bias = false) {
+  SCOPED_TRACE(testing::Message() << "m " << shape.m << " n " << shape.n << " k " << shape.k << " gap "
+                                  << gap);
+  const LinearProblem problem(c, shape, with_bias);
+  const std::vector<float> actual = problem.run(tested, gap);
+  // Of large products the reference computes some rows only, the first and the last among them.
+  const bool large = shape.m * shape.n * shape.k > 1000000;
+  for (int64_t row = 0; row < shape.m;
+       row += large && row + 1 < shape.m ? std::min<int64_t>(13, shape.m - 1 - row) : 1) {
+    const std::vector<float> expected = problem.run(reference, row, 1);
+    for (int64_t o = 0; o < shape.n; ++o) {
+      ASSERT_NEAR(actual[static_cast<size_t>(row * shape.n + o)], expected[static_cast<size_t>(o)],
+                  problem.tolerance(row, o))
+          << "row " << row << " column " << o;
+    }
+  }
+}
+
+// Odd, tiny and unaligned sizes, sizes just around vector and block widths, and some of real models.
+inline void check_linear_shapes(Backend& tested, Backend& reference, const LinearCase& c) {
+  constexpr int64_t kSizes[][2] = {{1, 1},     {1, 257},   {3, 1},     {3, 31},    {31, 3},   {64, 64},
+                                   {72, 100},  {100, 72},  {257, 31},  {172, 172}, {31, 512}, {257, 257},
+                                   {512, 100}, {24, 2048}, {13, 3073}, {2048, 64}};
+  for (const auto& [n, k] : kSizes) {
+    for (int64_t m : {1, 2, 3, 7, 8, 9, 17, 64, 130}) check_linear(tested, reference, c, {m, n, k});
+  }
+}
+
+inline void check_linear_strides_and_bias(Backend& tested, Backend& reference, const LinearCase& c) {
+  for (int64_t m : {1, 5, 17, 64}) {
+    for (const auto& [n, k] : {std::pair<int64_t, int64_t>{3, 31}, {72, 100}, {257, 257}}) {
+      check_linear(tested, reference, c, {m, n, k}, 3, true);
+    }
+  }
+}
+
+// A chunked prefill must give what one shot gives, up to rounding; and rows that are computed
+// one by one must be what they are in any small batch.
+inline void check_linear_splits(Backend& tested, const LinearCase& c) {
+  const LinearProblem problem(c, {66, 172, 512}, false);
+  const std::vector<float> whole = problem.run(tested);
+  std::vector<float> parts;
+  for (int64_t first = 0, count = 1; first < problem.shape.m; first += count, count = count * 3 % 29) {
+    count = std::min(count, problem.shape.m - first);
+    const std::vector<float> part = problem.run(tested, first, count);
+    parts.insert(parts.end(), part.begin(), part.end());
+  }
+  const double typical =
+      std::sqrt(static_cast<double>(problem.shape.k));  // of a sum of k products of normals
+  expect_close(parts, whole, 1e-5 * typical, 0, "rows in parts");
+}
+
+inline void check_linear_nan(Backend& tested, const LinearCase& c) {
+  for (int64_t m : {2, 20}) {
+    LinearProblem problem(c, {m, 40, 71}, false);
+    problem.x[2 * 71 - 1] = std::numeric_limits<float>::quiet_NaN();
+    const std::vector<float> out = problem.run(tested);
+    for (size_t i = 0; i < out.size(); ++i)
+      ASSERT_EQ(std::isnan(out[i]), i / 40 == 1) << "m " << m << " " << i;
+  }
+}
+
+// --- epilogues -------------------------------------------------------------------------------------------
+struct EpilogueCase {
+  Epilogue::Kind kind;
+  std::vector<DType> weights;  // of each block
+  DType compute = DType::kF32;
+  DType stored = DType::kF32;  // inputs, and what a gated unit and a norm write
+  Activation activation = Activation::kSilu;
+  bool bias = false;
+};
+
+inline void PrintTo(const EpilogueCase& c, std::ostream* out) {
+  *out << "epilogue " << static_cast<int>(c.kind) << " of";
+  for (const DType weights : c.weights) *out << " " << name_of(weights);
+  *out << " weights, computed in " << name_of(c.compute) << ", stored in " << name_of(c.stored)
+       << ", activation " << static_cast<int>(c.activation) << (c.bias ? ", bias" : "");
+}
+
+// stored: what a backend may store inputs of bf16 products in.
+inline std::vector<EpilogueCase> epilogue_cases(std::initializer_list<DType> all_stored) {
+  using Kind = Epilogue::Kind;
+  constexpr DType f32 = DType::kF32, f16 = DType::kF16, bf16 = DType::kBF16, q8 = DType::kQ8, q4 = DType::kQ4;
+  std::vector<EpilogueCase> cases;
+  for (const DType w : {f32, f16, bf16, q8, q4}) {
+    cases.push_back({Kind::kNone, {w, w, w}, f32, f32, {}, true});
+    cases.push_back({Kind::kResidual, {w}, f32, f32, {}, w == f32});
+    cases.push_back({Kind::kGated, {w, w}, f32, f32, Activation::kGeluTanh, w == bf16});
+    cases.push_back({Kind::kGated, {w}, f32, f32, Activation::kGelu, true});
+    cases.push_back({Kind::kCap, {w}});
+  }
+  for (const DType stored : all_stored) {
+    for (const bool bias : {false, true}) {
+      cases.push_back({Kind::kNone, {bf16, bf16, bf16}, bf16, stored, {}, bias});
+      cases.push_back({Kind::kResidual, {bf16}, bf16, stored, {}, bias});
+      cases.push_back({Kind::kGated, {bf16, bf16}, bf16, stored, Activation::kSilu, bias});
+    }
+    cases.push_back({Kind::kGated, {bf16, bf16}, bf16, stored, Activation::kGeluTanh});
+    cases.push_back({Kind::kGated, {bf16}, bf16, stored, Activation::kGelu});
+    cases.push_back({Kind::kCap, {bf16}, bf16, stored});
+  }
+  cases.push_back({Kind::kNone, {bf16, f16, bf16}, bf16});
+  cases.push_back({Kind::kNone, {f16, f32, f16}});
+  cases.push_back({Kind::kNone, {q8, q4, bf16}});
+  cases.push_back({Kind::kGated, {q8, bf16}});
+  cases.push_back({Kind::kResidual, {f16}, bf16, f32, {}, true});
+  return cases;
+}
+
+// rows: outputs of the first block.
+struct EpilogueShape {
+  int64_t tokens, cols, rows, gap = 0;
+};
+
+// A linear's operands in one backend's memory. (Seeds far apart: those of neighbours make the same numbers a
+// few places on, and sums of their products are not those of independent ones.)
+class EpilogueRun {
+ public:
+  EpilogueRun(Backend& backend, const EpilogueCase& c, const EpilogueShape& s)
+      : backend_(backend), c_(c), s_(s), norm_(backend, {s.tokens, s.rows}, {}, 1e-6F) {
+    weight_.compute = c.compute;
+    for (size_t i = 0; i < c.weights.size(); ++i) {
+      const int64_t rows = c.kind == Epilogue::Kind::kNone ? s.rows + 7 * static_cast<int64_t>(i) : s.rows;
+      std::vector<float> values = Rng(1000000 * (i + 1)).normals(rows * s.cols, 0.2F);
+      RowBlock block;
+      if (is_quantized(c.weights[i])) {
+        quantized_.push_back(
+            load_one(backend, Matrix(values.data(), DType::kF32, rows, s.cols), c.weights[i]));
+        block.w = quantized_.back().matrix;
+      } else {
+        floats_.emplace_back(backend, values, rows, s.cols, c.weights[i], s.gap);
+        block.w = floats_.back().view();
+      }
+      if (c.bias && i != 1) {
+        biases_.emplace_back(backend, Rng(50000000 + i).normals(rows), 1, rows);
+        block.bias = biases_.back().view();
+      }
+      weight_.blocks.push_back(block);
+    }
+  }
+
+  // The products alone, of inputs stored as `x`.
+  std::vector<float> products(DType x = DType::kF32) const {
+    const Tensor out(backend_, s_.tokens, weight_.rows());
+    backend_.linear(input(x).view(), weight_, {}, out.view());
+    return out.values();
+  }
+  std::vector<float> gated(DType x, DType stored) const {
+    const Tensor out(backend_, s_.tokens, s_.rows, s_.gap, stored);
+    backend_.linear(input(x).view(), weight_, Epilogue::gated(c_.activation), out.view());
+    return out.values();
+  }
+  std::vector<float> capped(DType x, float scale, float cap) const {
+    const Tensor out(backend_, s_.tokens, s_.rows, s_.gap);
+    backend_.linear(input(x).view(), weight_, Epilogue::capped(scale, cap), out.view());
+    return out.values();
+  }
+  struct Sum {
+    std::vector<float> residual, out;
+  };
+  static std::vector<float> residual_of(const EpilogueShape& s) { return Rng(82).normals(s.tokens * s.rows); }
+  Sum added(float scale, bool norm, DType stored) const {
+    const Tensor residual(backend_, residual_of(s_), s_.tokens, s_.rows, DType::kF32, s_.gap);
+    const Tensor out(backend_, s_.tokens, s_.rows, 0, stored);
+    backend_.linear(input(stored).view(), weight_,
+                    Epilogue::add_to(residual.view(), scale, norm ? norm_.norm : Norm()), out.view());
+    return {residual.values(), out.values()};
+  }
+
+ private:
+  Tensor input(DType dtype) const {
+    return {backend_, Rng(91).normals(s_.tokens * s_.cols), s_.tokens, s_.cols, dtype, s_.gap};
+  }
+
+  Backend& backend_;
+  const EpilogueCase& c_;
+  const EpilogueShape& s_;
+  NormData norm_;
+  Weight weight_;
+  std::vector<Loaded> quantized_;
+  std::vector<Tensor> floats_, biases_;
+};
+
+// A product is off by `sum`, as in LinearProblem::tolerance: a sum of products of a normal and one of 0.2. No
+// activation is steeper than 1.13, and some units of f32 are for exp and erf. With an out of bf16 the
+// products may be rounded to it, half a unit in the last of its 8 bits, and the result is.
+inline double gated_bound(double sum, double gate, double up, double activated, bool bf16) {
+  const double half = bf16 ? half_ulp(DType::kBF16) : 0;
+  const double of_gate = half * (std::abs(gate) + sum) + sum, of_up = half * (std::abs(up) + sum) + sum;
+  const double out = activated * up;
+  const double error =
+      1.13 * of_gate * (std::abs(up) + of_up) + std::abs(activated) * of_up + 1e-5 * std::abs(out) + 1e-30;
+  return error + half * (std::abs(out) + error);
+}
+
+inline void check_gated(Backend& tested, Backend& reference, const EpilogueCase& c, const EpilogueShape& s,
+                        double sum) {
+  const EpilogueRun actual(tested, c, s), expected(reference, c, s);
+  const std::vector<float> out = actual.gated(c.stored, c.stored), exact = expected.products();
+  const int64_t blocks = std::ssize(c.weights);
+  for (int64_t t = 0; t < s.tokens; ++t) {
+    for (int64_t o = 0; o < s.rows; ++o) {
+      const auto at = static_cast<size_t>(t * blocks * s.rows + o);
+      const float gate = exact[at], up = blocks == 2 ? exact[at + static_cast<size_t>(s.rows)] : 1.0F;
+      const Tensor value(reference, std::vector<float>(1, gate), 1, 1), made(reference, 1, 1);
+      reference.glu(value.view(), Matrix(), c.activation, made.view());
+      const double activated = made.values()[0];
+      ASSERT_NEAR(out[static_cast<size_t>(t * s.rows + o)], activated * up,
+                  gated_bound(sum, gate, up, activated, c.stored == DType::kBF16))
+          << "token " << t << " column " << o << ", gate " << gate << ", up " << up;
+    }
+  }
+}
+
+inline void check_added(Backend& tested, Backend& reference, const EpilogueCase& c, const EpilogueShape& s,
+                        double sum) {
+  constexpr float kScale = 0.22F;
+  const EpilogueRun actual(tested, c, s), expected(reference, c, s);
+  const std::vector<float> before = EpilogueRun::residual_of(s), products = expected.products();
+  std::vector<float> exact(before.size());
+  for (size_t i = 0; i < exact.size(); ++i) exact[i] = before[i] + kScale * products[i];
+  for (const bool norm : {false, true}) {
+    const EpilogueRun::Sum added = actual.added(kScale, norm, c.stored);
+    expect_close(added.residual, exact, kScale * sum + 4 * 0x1p-24 * largest_magnitude(exact), 0, "residual");
+    if (!norm) continue;
+    const Tensor of_sum(reference, added.residual, s.tokens, s.rows);
+    reference.norm(of_sum.view(), NormData(reference, {s.tokens, s.rows}, {}, 1e-6F).norm, of_sum.view());
+    if (c.stored == DType::kF32) {
+      expect_normed(added.out, of_sum.values(), {}, "norm");
+    } else {
+      expect_close(added.out, of_sum.values(), 1e-5, half_ulp(c.stored), "norm");
+    }
+  }
+}
+
+inline void check_epilogue(Backend& tested, Backend& reference, const EpilogueCase& c,
+                           const EpilogueShape& s) {
+  using Kind = Epilogue::Kind;
+  SCOPED_TRACE(testing::Message() << testing::PrintToString(c) << ": " << s.tokens << " tokens, " << s.cols
+                                  << " to " << s.rows << ", gap " << s.gap);
+  const double sum = 8 * 0x1p-24 * 0.64 * 0.2 * static_cast<double>(s.cols + 10);
+  if (c.kind == Kind::kGated) return check_gated(tested, reference, c, s, sum);
+  if (c.kind == Kind::kResidual) return check_added(tested, reference, c, s, sum);
+  const EpilogueRun actual(tested, c, s), expected(reference, c, s);
+  if (c.kind == Kind::kCap) {
+    expect_close(actual.capped(c.stored, 0.125F, 0.0F), expected.capped(DType::kF32, 0.125F, 0.0F),
+                 0.125 * sum, 0, "scaled");
+    expect_close(actual.capped(c.stored, 1.0F, 3.0F), expected.capped(DType::kF32, 1.0F, 3.0F),
+                 sum + 3 * 5 * 0x1p-24, 0, "capped");
+    return;
+  }
+  const std::vector<float> products = actual.products(c.stored);
+  expect_close(products, expected.products(), sum, 0, "products");
+  // Inputs in bf16 are those that a product in bf16 rounds its inputs to.
+  if (c.stored == DType::kBF16) expect_close(products, actual.products(), 0, 0, "f32 inputs");
+}
+
+}  // namespace lariat::test
