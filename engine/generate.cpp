@@ -37,24 +37,23 @@ class StepAhead {
   Matrix logits_;
 };
 
-}  // namespace
+// What a sequence of decode_loop is to read next; kEnd: it is done.
+constexpr int32_t kEnd = -1;
+// Queues a draw (Backend::draw) from the logits of the sequences that are still going, f32 [sequences, vocab]
+// in backend memory.
+using DrawFn = std::function<void(const Matrix& logits)>;
+// Writes what was drawn, or kEnd, for the sequences of these indices.
+using ReadFn = std::function<void(std::span<const size_t> live, std::span<int32_t> next)>;
 
-std::string_view name_of(StopReason reason) {
-  switch (reason) {
-    case StopReason::kLength:
-      return "length";
-    case StopReason::kEos:
-      return "eos";
-    case StopReason::kStop:
-      return "stop";
-    case StopReason::kInterrupted:
-      return "interrupted";
-  }
-  return "?";
-}
-
+// The one decode loop: feeds each sequence its token of `next`, in one forward pass for all, and has `draw`
+// and `read` choose the following ones, until every sequence has come to its end, after max_steps forward
+// passes at the latest. A token of kEnd at the beginning: not at all. Where the backend is asynchronous, the
+// step behind a draw is queued before the draw is read, so that a GPU need not wait for the host; where it
+// was in vain, as one of its sequences has ended, it is taken back: tokens and caches are those of a loop
+// that runs none ahead.
 void decode_loop(Session& session, std::span<Sequence* const> sequences, std::vector<int32_t> next,
-                 int64_t max_steps, const ChooseFn& choose) {
+                 int64_t max_steps, const DrawFn& draw, const ReadFn& read) {
+  const bool asynchronous = session.backend().traits().asynchronous;
   std::vector<size_t> live;  // of these, those that go on; next[j] is the token of sequence live[j]
   std::vector<Sequence*> batch;
   for (size_t i = 0; i < sequences.size(); ++i) live.push_back(i);
@@ -74,14 +73,32 @@ void decode_loop(Session& session, std::span<Sequence* const> sequences, std::ve
   Matrix logits;  // of the step that is next, where it ran ahead
   for (int64_t steps = 1; !live.empty(); ++steps) {
     if (!logits) logits = session.decode(batch, next);
+    draw(logits);
     StepAhead ahead(session, batch);
-    choose(logits, live, next, steps < max_steps ? std::function<void()>([&] { ahead.run(); }) : nullptr);
+    if (asynchronous && steps < max_steps) ahead.run();
+    read(live, next);
     const bool all_go_on = !contains(next, kEnd);
     logits = all_go_on ? ahead.keep() : Matrix();
     if (all_go_on) continue;
     ahead.take_back();
     drop_ended();
   }
+}
+
+}  // namespace
+
+std::string_view name_of(StopReason reason) {
+  switch (reason) {
+    case StopReason::kLength:
+      return "length";
+    case StopReason::kEos:
+      return "eos";
+    case StopReason::kStop:
+      return "stop";
+    case StopReason::kInterrupted:
+      return "interrupted";
+  }
+  return "?";
 }
 
 Generation generate(Session& session, Sequence& sequence, std::span<const int32_t> prompt,
@@ -100,10 +117,10 @@ Generation generate(Session& session, Sequence& sequence, std::span<const int32_
   int64_t wanted = options.max_new_tokens;
   const int64_t max_ctx = session.options().max_ctx;
   if (max_ctx > 0) wanted = std::min(wanted, max_ctx - sequence.length() + 1);
-  // The token to feed after these logits, or kEnd.
-  const auto accept = [&](const Matrix& logits, const std::function<void()>& run_ahead) {
-    if (wanted <= 0) return kEnd;
-    const int32_t token = sampler.sample(logits, history, run_ahead);
+  const auto draw = [&](const Matrix& logits) { sampler.draw(logits, history); };
+  // The token to feed after the logits that were drawn from, or kEnd.
+  const auto read = [&] {
+    const int32_t token = sampler.read();
     if (contains(options.eos_ids, token)) {
       result.stop_reason = StopReason::kEos;
       return kEnd;
@@ -122,12 +139,14 @@ Generation generate(Session& session, Sequence& sequence, std::span<const int32_
   };
   start = Stopwatch::now();
   Sequence* const one = &sequence;
-  decode_loop(session, {&one, 1}, {accept(prompt_logits, {})}, wanted - 1,
-              [&](const Matrix& logits, std::span<const size_t>, std::span<int32_t> next,
-                  const std::function<void()>& run_ahead) {
-                ++result.decode_steps;
-                next[0] = accept(logits, run_ahead);
-              });
+  if (wanted > 0) {
+    draw(prompt_logits);
+    decode_loop(session, {&one, 1}, {read()}, wanted - 1, draw,
+                [&](std::span<const size_t>, std::span<int32_t> next) {
+                  ++result.decode_steps;
+                  next[0] = read();
+                });
+  }
   result.decode_seconds = seconds_since(start);
   return result;
 }
@@ -145,16 +164,16 @@ std::vector<std::vector<int32_t>> generate_greedy_batch(Session& session,
   };
   std::vector<int32_t> first;
   for (size_t i = 0; i < sequences.size(); ++i) first.push_back(accept(i, next[i]));
-  decode_loop(session, sequences, std::move(first), max_new_tokens - 1,
-              [&](const Matrix& logits, std::span<const size_t> live, std::span<int32_t> chosen,
-                  const std::function<void()>& run_ahead) {
-                stop_if(interrupted);
-                session.backend().sample_ahead(logits, {}, {}, chosen, run_ahead);
-                for (size_t j = 0; j < live.size(); ++j) {
-                  const int32_t largest = chosen[j] < 0 ? -1 - chosen[j] : chosen[j];
-                  chosen[j] = accept(live[j], largest);
-                }
-              });
+  decode_loop(
+      session, sequences, std::move(first), max_new_tokens - 1,
+      [&](const Matrix& logits) {
+        stop_if(interrupted);
+        session.backend().draw(logits, {}, {});
+      },
+      [&](std::span<const size_t> live, std::span<int32_t> drawn) {
+        session.backend().read_drawn(drawn);
+        for (size_t j = 0; j < live.size(); ++j) drawn[j] = accept(live[j], token_of(drawn[j]));
+      });
   return texts;
 }
 

@@ -28,22 +28,6 @@ struct Generation {
   int64_t decode_steps = 0;  // forward passes of one token
 };
 
-// What a sequence of decode_loop is to read next; kEnd: it is done.
-inline constexpr int32_t kEnd = -1;
-// Called with the logits of the sequences that are still going, f32 [live.size(), vocab] in backend memory,
-// and their indices; writes the next token of each (or kEnd). run_ahead: for Backend::sample_ahead, by one
-// that writes no other token than the one that is drawn (or kEnd); it runs the step that follows, so that a
-// GPU need not wait for the host.
-using ChooseFn = std::function<void(const Matrix& logits, std::span<const size_t> live,
-                                    std::span<int32_t> next, const std::function<void()>& run_ahead)>;
-
-// The one decode loop: feeds each sequence its token of `next`, in one forward pass for all, and asks
-// `choose` for the following ones, until every sequence has come to its end, after max_steps forward passes
-// at the latest. A token of kEnd at the beginning: not at all. A step that ran ahead in vain, as one of its
-// sequences has ended, is taken back: tokens and caches are those of a loop that runs none ahead.
-void decode_loop(Session& session, std::span<Sequence* const> sequences, std::vector<int32_t> next,
-                 int64_t max_steps, const ChooseFn& choose);
-
 // Prefills `prompt` onto `sequence`, then samples and decodes. `on_token` sees each new token as it comes and
 // returns false to stop (stop strings); the sequence may then have read it already. `progress` is called
 // during the prefill.

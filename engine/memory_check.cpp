@@ -47,7 +47,7 @@ void check_memory(std::span<Session* const> sessions, int64_t length, int64_t se
   Remedy remedy = Remedy::kShorterCache;
   for (Session* session : sessions) {
     if (session->pool().remedy() != remedy) remedy = Remedy::kSmallerCache;
-    if (session->backend().name() != "cuda")
+    if (session->backend().traits().host_memory)
       wanted += cache_bytes(*session, length) * static_cast<double>(sequences);
   }
   const double have = free_bytes();
@@ -58,7 +58,7 @@ void check_memory(std::span<Session* const> sessions, int64_t length, int64_t se
 }
 
 void check_weight_memory(const ModelSpec& spec, std::optional<DType> dtype, const Backend& backend) {
-  if (backend.name() == "cuda") return;
+  if (!backend.traits().host_memory) return;
   const DType stored = dtype.value_or(spec.dtype);
   const Weights planned = planned_weights(spec, stored);
   if (stored == spec.dtype) {

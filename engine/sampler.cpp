@@ -7,15 +7,23 @@ namespace lariat {
 Sampler::Sampler(const SamplerOptions& options, Backend& backend)
     : options_(options), backend_(backend), random_(options.seed) {}
 
-int32_t Sampler::sample(const Matrix& logits, std::span<const int32_t> history,
-                        const std::function<void()>& meanwhile) {
-  const bool penalty = options_.repetition_penalty != 1.0F;  // the next one needs the token drawn here
-  if (penalty) penalise(logits, history);
+int32_t likeliest(Backend& backend, const Matrix& logits) {
+  int32_t drawn = 0;
+  backend.draw(logits, {}, {});
+  backend.read_drawn({&drawn, 1});
+  return token_of(drawn);
+}
+
+void Sampler::draw(const Matrix& logits, std::span<const int32_t> history) {
+  if (options_.repetition_penalty != 1.0F) penalise(logits, history);
   // 53 bits by hand: std::uniform_real_distribution may differ between standard libraries.
   const double uniform = options_.temperature > 0.0F ? static_cast<double>(random_() >> 11) * 0x1p-53 : 0.0;
+  backend_.draw(logits, options_, {&uniform, 1});
+}
+
+int32_t Sampler::read() {
   int32_t id = -1;
-  backend_.sample_ahead(logits, options_, {&uniform, 1}, {&id, 1},
-                        penalty ? std::function<void()>() : meanwhile);
+  backend_.read_drawn({&id, 1});
   if (id < 0) {
     throw Error("the model's output is not a number; its weights are damaged or too large for the dtype",
                 Remedy::kOtherDtype);

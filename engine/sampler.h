@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <random>
 #include <span>
 #include <vector>
@@ -16,6 +15,9 @@ struct SamplerOptions : Sampling {
   uint64_t seed = 0;
 };
 
+// The likeliest token of logits, f32 [1, vocab] in the backend's memory; some token where none is finite.
+int32_t likeliest(Backend& backend, const Matrix& logits);
+
 // Chooses tokens one after the other, where the logits are: only the token's id leaves the backend. The same
 // seed and logits give the same tokens on every machine.
 // Order, as in transformers: repetition penalty, temperature, top-k, top-p, min-p, draw.
@@ -23,12 +25,11 @@ class Sampler {
  public:
   Sampler(const SamplerOptions& options, Backend& backend);
 
-  // logits: f32 [1, vocab] in the backend's memory; a repetition penalty changes them. history: the tokens so
-  // far (prompt included), for the penalty, which is worked out on the host.
-  // Throws Error when no logit is finite, naming what that usually means.
-  // meanwhile: as Backend::sample_ahead has it; never called under a repetition penalty.
-  int32_t sample(const Matrix& logits, std::span<const int32_t> history,
-                 const std::function<void()>& meanwhile = {});
+  // Queues a draw. logits: f32 [1, vocab] in the backend's memory; a repetition penalty changes them.
+  // history: the tokens so far (prompt included), for the penalty, which is worked out on the host.
+  void draw(const Matrix& logits, std::span<const int32_t> history);
+  // The token drawn. Throws Error when no logit was finite, naming what that usually means.
+  int32_t read();
 
  private:
   void penalise(const Matrix& logits, std::span<const int32_t> history);

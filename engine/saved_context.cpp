@@ -106,7 +106,7 @@ void save_context(Session& session, const Sequence& sequence, std::span<const in
 
 SavedContext load_context(Session& session, const std::filesystem::path& model_dir,
                           const std::filesystem::path& file) {
-  const bool in_host_memory = session.backend().name() != "cuda";
+  const bool in_host_memory = session.backend().traits().host_memory;
   const auto mapped = std::make_shared<MappedFile>(
       file, in_host_memory ? MappedFile::Access::kPrivate : MappedFile::Access::kRead);
   mapped->prefetch();

@@ -1,23 +1,11 @@
 #include "kernels/backend.h"
 
-#include <algorithm>
 #include <cstddef>
 
 #include "kernels/integers.h"
 #include "kernels/quant.h"
 
 namespace lariat {
-
-void Backend::sample_ahead(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
-                           std::span<int32_t> ids, const std::function<void()>&) {
-  sample(logits, how, uniforms, ids);
-  if (how.temperature > 0.0F || std::find(ids.begin(), ids.end(), -1) == ids.end()) return;
-  std::vector<int32_t> best(ids.size());
-  argmax(logits, best);
-  for (size_t t = 0; t < ids.size(); ++t) {
-    if (ids[t] < 0) ids[t] = -1 - best[t];
-  }
-}
 
 LoadedWeight lay_out_weight(Backend& backend, std::span<const Matrix> host, std::span<const DType> dtypes,
                             DType compute, bool in_place) {

@@ -1,7 +1,6 @@
 #pragma once
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -143,10 +142,13 @@ struct Routing {
   Matrix weights;              // f32 [tokens, n_chosen]
 };
 
-// For embed: the token that was drawn from row `row` of the logits, wherever it is (Backend::sample_ahead).
+// For embed: the token that Backend::draw drew last from row `row` of the logits, wherever it is.
 constexpr int32_t drawn_token(size_t row) { return -1 - static_cast<int32_t>(row); }
 
-// How a token is drawn from logits; see Backend::sample.
+// The token behind what Backend::read_drawn gives, which is negative where the largest logit is not finite.
+constexpr int32_t token_of(int32_t drawn) { return drawn < 0 ? -1 - drawn : drawn; }
+
+// How a token is drawn from logits; see Backend::draw.
 struct Sampling {
   float temperature = 0.0F;  // 0: the likeliest, whatever the rest says
   int32_t top_k = 0;         // keep the k likeliest; 0: all
@@ -159,10 +161,17 @@ struct Saturation {
   int64_t keys = 0, values = 0;
 };
 
-// What the hardware can do at most, measured; 0: not measured.
-struct Limits {
-  double read_bytes_per_second = 0;  // from main (device) memory
-  double flops_per_second = 0;       // multiply-adds with such weights, counted as two operations
+// What a backend is, and what it takes.
+struct Traits {
+  bool host_memory = true;        // its memory is the host's: what is mapped there is used in place
+  bool asynchronous = false;      // ops return before they are done
+  bool quantizes = true;          // load_weight and matmul take quantised dtypes (kernels/quant.h)
+  bool quantizes_experts = true;  // and so does expert_matmul
+  // Whether attention over such a cache runs on the fastest units there are; over others it is several times
+  // slower.
+  bool (*fast_attention)(DType k_dtype, DType v_dtype, int64_t head_dim) = [](DType, DType, int64_t) {
+    return true;
+  };
 };
 
 class Backend {
@@ -171,9 +180,7 @@ class Backend {
 
   virtual std::string name() const = 0;         // "cpu", "cuda", "reference"
   virtual std::string description() const = 0;  // the hardware, in words, for reports
-
-  // dtype: what products are computed in, or a quantised dtype of weights.
-  virtual Limits measure_limits(DType dtype) { return static_cast<void>(dtype), Limits{}; }
+  virtual Traits traits() const { return {}; }
 
   // --- memory ---------------------------------------------------------------------------------------
   // Uninitialised memory, aligned to 64 bytes. Throws Error (how much was asked for) when there is none.
@@ -186,18 +193,16 @@ class Backend {
   // The blocks of a weight from host memory (which must outlive it: usually a mapped file), without biases,
   // as this backend's linear wants them: each converted to its one of `dtypes` where its own differs, for
   // inputs that are rounded to `compute`. The CPU uses equal dtypes in place. Quantised dtypes
-  // (kernels/quant.h) only where quantizes(). The backend must outlive the weight.
+  // (kernels/quant.h) only where traits() say so. The backend must outlive the weight.
   virtual LoadedWeight load_weight(std::span<const Matrix> host, std::span<const DType> dtypes,
                                    DType compute) = 0;
-  virtual bool quantizes() const { return false; }
-  virtual bool quantizes_experts() const { return quantizes(); }  // grouped_linear too
 
   // Returns when everything that was asked for is done; for timing. A CPU always is.
   virtual void synchronize() {}
 
   // --- ops ------------------------------------------------------------------------------------------
-  // out[t] = scale * table[tokens[t]], converted to f32. tokens: host memory, n ids in [0, table.rows), or,
-  // inside `meanwhile` of sample_ahead, drawn_token(j) for what it draws from row j.
+  // out[t] = scale * table[tokens[t]], converted to f32. tokens: host memory, n ids in [0, table.rows), or
+  // drawn_token(j) for the token_of what was drawn last from row j.
   virtual void embed(std::span<const int32_t> tokens, const Matrix& table, float scale,
                      const Matrix& out) = 0;
 
@@ -284,30 +289,22 @@ class Backend {
   // out[t] = (add ? out[t] : 0) + sum_j routing.weights[t][j] x[t n + j], in the order of j.
   virtual void combine_experts(const Matrix& x, const Routing& routing, bool add, const Matrix& out) = 0;
 
-  // index of each row's largest logit (the first of equals; NaN never wins; 0 for a row of nothing but NaN)
-  // -> ids, host memory, logits.rows.
-  virtual void argmax(const Matrix& logits, std::span<int32_t> ids) = 0;
-
-  // ids[t] = a token drawn from row t with the uniform number u = uniforms[t] in [0, 1). The tokens stand in
-  // the order of falling logits (by id among equals), each with the weight
+  // Draws a token from each row of the logits, with the uniform number u = uniforms[t] in [0, 1). The tokens
+  // stand in the order of falling logits (by id among equals), each with the weight
   //   w = exp((logit - largest logit) / temperature)                   in double
   // Kept are the first top_k; of them the shortest beginning that has at least top_p of their weight; of
   // those the ones with w >= min_p. Drawn is the first at which the running sum of weights, its own included,
   // exceeds u times the sum of all kept: the same token on every backend, unless u is within rounding of the
-  // border between two. temperature = 0: the first token of all. NaN and -inf are never drawn; -1 for a row
-  // with no finite logit, or with +inf. uniforms (not read when temperature = 0), ids: host memory,
-  // logits.rows.
-  virtual void sample(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
-                      std::span<int32_t> ids) = 0;
+  // border between two. temperature = 0: the first token of all. NaN and -inf are never drawn. In a row with
+  // no finite logit, or with +inf, none is: its place is taken by -1 - i, i being the first place of the
+  // largest value, or 0 where all are NaN. uniforms (not read when temperature = 0): host memory.
+  // The draw is queued, and its tokens stay in the backend's memory until the next one: embed takes them
+  // there, so that the step behind them can be queued before anybody has seen them.
+  virtual void draw(const Matrix& logits, const Sampling& how, std::span<const double> uniforms) = 0;
 
-  // sample(), which lets the caller queue work between drawing the tokens and waiting for them: they stay in
-  // the backend's memory, and `meanwhile` (may be empty) is called, where embed takes drawn_token(j) for the
-  // token of row j. `meanwhile` draws nothing itself; what it throws is thrown. The wait is for the tokens
-  // alone, not for what `meanwhile` queued. Where sample has -1, ids[t] is negative and -1 - ids[t] the token
-  // that embed reads: with temperature 0 that of argmax. A backend that is done when it returns has nothing
-  // to gain and, as here, does not call `meanwhile`.
-  virtual void sample_ahead(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
-                            std::span<int32_t> ids, const std::function<void()>& meanwhile);
+  // What was drawn last -> ids, host memory, one for each row. Waits for the draw alone, not for what was
+  // queued behind it.
+  virtual void read_drawn(std::span<int32_t> ids) = 0;
 
   // nll[t] = log(sum_v exp(logits[t][v])) - logits[t][targets[t]], accumulated in double. host memory.
   // A logit of -inf counts as probability 0 (nll = inf for such a target); NaN for a row with a NaN, with

@@ -19,7 +19,7 @@ struct Model {
   std::string_view quantization() const {
     return is_quantized(weights.dtype) ? name_of(weights.dtype) : "none";
   }
-  // What products are limited by (Backend::measure_limits).
+  // What products are limited by (kernels/limits.h).
   DType product_dtype() const { return is_quantized(weights.dtype) ? weights.dtype : compute; }
   size_t file_bytes = 0;
 

@@ -32,12 +32,13 @@ bool needs_experts(const ModelSpec& spec) {
 
 void check_quantizes(const ModelSpec& spec, const Backend& backend, std::optional<DType> dtype) {
   if (!dtype || !is_quantized(*dtype)) return;
-  if (backend.quantizes() && !backend.quantizes_experts() && needs_experts(spec)) {
+  const Traits traits = backend.traits();
+  if (traits.quantizes && !traits.quantizes_experts && needs_experts(spec)) {
     throw Error("experts and latent attention in " + std::string(name_of(*dtype)) + " do not run on " +
                     backend.name() + " yet",
                 Remedy::kNotQuantized);
   }
-  if (!backend.quantizes()) {
+  if (!traits.quantizes) {
     throw Error("weights in " + std::string(name_of(*dtype)) + " do not run on " + backend.name() + " yet",
                 Remedy::kNotQuantized);
   }

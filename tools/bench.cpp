@@ -8,6 +8,8 @@
 #include "engine/session.h"
 #include "engine/stopwatch.h"
 #include "kernels/counted.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/limits.h"
 #include "models/config.h"
 #include "tools/common.h"
 #include "tools/help.h"
@@ -87,8 +89,7 @@ void fill(const BenchCommand& command, Session& session, Sequence& sequence, int
 }
 
 // As a greedy generation does it, but for the tokens, which are given: nothing but the likeliest token leaves
-// the backend, and where one can be fed back without the host, a step is asked for before the last one's
-// token has come.
+// the backend, and a step is asked for before the last one's token has come.
 void decode_one_by_one(Session& session, Sequence& sequence, std::span<const int32_t> tokens) {
   Sequence* const one = &sequence;
   size_t fed = 0;
@@ -97,11 +98,10 @@ void decode_one_by_one(Session& session, Sequence& sequence, std::span<const int
   step();
   for (size_t drawn = 1; drawn <= tokens.size(); ++drawn) {
     stop_if(&interrupted());
+    session.backend().draw(logits, {}, {});
+    if (drawn < tokens.size()) step();
     int32_t id = 0;
-    session.backend().sample_ahead(logits, {}, {}, {&id, 1}, [&] {
-      if (fed < tokens.size()) step();
-    });
-    if (fed == drawn && fed < tokens.size()) step();
+    session.backend().read_drawn({&id, 1});
   }
 }
 
@@ -224,7 +224,12 @@ void run(const BenchCommand& command) {
     throw UsageError("bench takes --model DIR, or --config FILE together with --random-weights");
   }
   Runtime runtime = open(command);
-  const auto measure = [&] { return runtime.backend->measure_limits(runtime.model.product_dtype()); };
+  const auto measure = [&] {
+    const DType dtype = runtime.model.product_dtype();
+    const auto* cpu = dynamic_cast<const CpuBackend*>(runtime.backend.get());
+    return cpu != nullptr ? measure_cpu_limits(cpu->threads(), dtype)
+                          : measure_cuda_limits(*runtime.backend, dtype);
+  };
   const Limits limits = measure();
   double bandwidth = limits.read_bytes_per_second;
   Session session(runtime.model, *runtime.backend, runtime.session);

@@ -247,11 +247,11 @@ std::function<void(const Saturation&)> warn_saturated(const CommonOptions& optio
 }
 
 void warn_slow_attention(const CommonOptions& options, const Runtime& runtime) {
-  if (runtime.backend->name() != "cuda") return;
+  const auto fast_attention = runtime.backend->traits().fast_attention;
   const DType k = runtime.session.k_dtype, v = runtime.session.v_dtype;
   const int64_t head_dim = runtime.model.spec.layers.front().attention.head_dim;
-  if (cuda_has_fast_attention(k, v, head_dim)) return;
-  if (!cuda_has_fast_attention(DType::kF16, DType::kF16, head_dim)) return;
+  if (fast_attention(k, v, head_dim)) return;
+  if (!fast_attention(DType::kF16, DType::kF16, head_dim)) return;
   print_warnings(
       {fmt::format("attention over {} keys and {} values does not run on the tensor cores, which takes "
                    "several times longer; use --kv-dtype f16",

@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "engine/eval/token_source.h"
-#include "engine/generate.h"
+#include "engine/session.h"
 #include "kernels/counted.h"
 #include "models/io/atomic_file.h"
 #include "models/io/text_file.h"
@@ -89,14 +89,10 @@ void run(const LogitsCommand& command) {
   };
   session.prefill(sequence, std::span(tokens).first(static_cast<size_t>(decode_from)), 0,
                   [&](int64_t, const Matrix& logits) { write(logits); });
-  const auto token_at = [&](int64_t i) { return i < n ? tokens[static_cast<size_t>(i)] : kEnd; };
   Sequence* const one = &sequence;
-  decode_loop(session, {&one, 1}, {token_at(decode_from)}, n - decode_from,
-              [&](const Matrix& logits, std::span<const size_t>, std::span<int32_t> next,
-                  const std::function<void()>&) {
-                write(logits);
-                next[0] = token_at(sequence.length());
-              });
+  while (sequence.length() < n) {
+    write(session.decode({&one, 1}, std::span(tokens).subspan(static_cast<size_t>(sequence.length()), 1)));
+  }
   writer.finish();
   if (!command.trace.empty()) write_trace(command.trace, trace);
 }

@@ -112,9 +112,7 @@ class LengthRun {
     int64_t before = 0;
     session_.prefill(
         prompts,
-        [&](size_t i, int64_t, const Matrix& logits) {
-          session_.backend().argmax(logits, std::span(next).subspan(i, 1));
-        },
+        [&](size_t i, int64_t, const Matrix& logits) { next[i] = likeliest(session_.backend(), logits); },
         [&](int64_t tokens) { advance(tokens - std::exchange(before, tokens)); });
     const auto answers = generate_greedy_batch(session_, pointers, next, options_.max_new_tokens,
                                                options_.eos_ids, options_.interrupted);

@@ -38,7 +38,6 @@ class CpuBackend final : public Backend {
   const CpuPaths& paths() const { return paths_; }  // since this backend was made
   std::string name() const override { return "cpu"; }
   std::string description() const override;
-  Limits measure_limits(DType dtype) override;  // about a second
 
   Buffer allocate(size_t bytes) override;
   void release(void* data, size_t bytes) noexcept override;
@@ -47,7 +46,6 @@ class CpuBackend final : public Backend {
   void copy(void* dst, const void* src, size_t bytes) override { std::memcpy(dst, src, bytes); }
   LoadedWeight load_weight(std::span<const Matrix> host, std::span<const DType> dtypes,
                            DType compute) override;
-  bool quantizes() const override { return true; }
 
   void embed(std::span<const int32_t> tokens, const Matrix& table, float scale, const Matrix& out) override;
   void norm(const Matrix& x, const Norm& norm, const Matrix& out) override;
@@ -68,9 +66,8 @@ class CpuBackend final : public Backend {
   void grouped_linear(const Matrix& x, const Weight& weight, const Routing& routing,
                       const Matrix& out) override;
   void combine_experts(const Matrix& x, const Routing& routing, bool add, const Matrix& out) override;
-  void argmax(const Matrix& logits, std::span<int32_t> ids) override;
-  void sample(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
-              std::span<int32_t> ids) override;
+  void draw(const Matrix& logits, const Sampling& how, std::span<const double> uniforms) override;
+  void read_drawn(std::span<int32_t> ids) override;
   void token_nll(const Matrix& logits, std::span<const int32_t> targets, std::span<double> nll) override;
 
  private:
@@ -83,6 +80,8 @@ class CpuBackend final : public Backend {
   void multiply_group(const Matrix& x, const Matrix& w, std::span<const int32_t> ids, DType compute,
                       const Matrix& out);
   void soft_cap(const Matrix& x, float scale, float cap);  // x = cap * tanh(scale x / cap)
+  // The first place of each row's largest logit; 0 for a row of nothing but NaN.
+  void find_largest(const Matrix& logits, std::span<int32_t> ids);
 
   int threads_;
   CpuPaths paths_;
@@ -90,6 +89,7 @@ class CpuBackend final : public Backend {
   Buffer scratch_;                  // grows to the largest op's needs, then stays
   std::vector<RopeAngles> angles_;  // one per sequence
   GroupedRows grouped_rows_;
+  std::vector<int32_t> drawn_;  // read_drawn's
   Buffer gathered_;  // the rows of one block, and its outputs; grows like scratch_
   Buffer up_;        // the second product of a gated unit; likewise
 };

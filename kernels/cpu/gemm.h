@@ -51,7 +51,7 @@ inline void store_transposed(const float* __restrict tile, int64_t tile_stride, 
 }
 
 // Multiplies and adds in registers alone, with the instruction of the bf16 kernel: `repetitions` of a dozen
-// independent ones. Returns the operations done. For CpuBackend::measure_limits.
+// independent ones. Returns the operations done. For measure_cpu_limits.
 double bf16_multiply_adds(int64_t repetitions, float* sink);
 
 // The same products as gemm() on tile registers (amx_product.h), and the rate of their instruction. Only

@@ -6,11 +6,11 @@
 #include <cstring>
 
 #include "kernels/cpu/amx_parts.h"
-#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/quant_matmul.h"
 #include "kernels/error.h"
+#include "kernels/limits.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/limits.cpp"
@@ -141,8 +141,8 @@ double measure_gemm_peak(DType dtype, int threads) {
 
 }  // namespace
 
-Limits CpuBackend::measure_limits(DType dtype) {
-  return {measure_read_bandwidth(threads_), measure_gemm_peak(dtype, threads_)};
+Limits measure_cpu_limits(int threads, DType dtype) {
+  return {measure_read_bandwidth(threads), measure_gemm_peak(dtype, threads)};
 }
 
 }  // namespace lariat

@@ -198,7 +198,9 @@ void CpuBackend::embed(std::span<const int32_t> tokens, const Matrix& table, flo
   const auto n = static_cast<int64_t>(tokens.size());
   for_ranges(threads_, n, row_grain(table.cols), [&](int64_t first, int64_t last) {
     for (int64_t t = first; t < last; ++t) {
-      cpu::convert_rows(table.row_range(tokens[static_cast<size_t>(t)], 1), out.row_range(t, 1));
+      int32_t token = tokens[static_cast<size_t>(t)];
+      if (token < 0) token = token_of(drawn_.at(static_cast<size_t>(-1 - token)));
+      cpu::convert_rows(table.row_range(token, 1), out.row_range(t, 1));
       if (scale != 1.0F)
         HWY_DYNAMIC_DISPATCH(SoftCapRow)(out.f32(t), static_cast<size_t>(out.cols), scale, 0.0F);
     }
@@ -235,7 +237,7 @@ void CpuBackend::soft_cap(const Matrix& x, float scale, float cap) {
   });
 }
 
-void CpuBackend::argmax(const Matrix& logits, std::span<int32_t> ids) {
+void CpuBackend::find_largest(const Matrix& logits, std::span<int32_t> ids) {
   for_ranges(threads_, logits.rows, row_grain(logits.cols), [&](int64_t first, int64_t last) {
     for (int64_t t = first; t < last; ++t) {
       ids[static_cast<size_t>(t)] =

@@ -34,10 +34,6 @@ std::string gib(size_t bytes) {
 
 std::string cuda_unavailable_reason(int index) { return cuda::unavailable_reason(index); }
 
-bool cuda_has_fast_attention(DType k_dtype, DType v_dtype, int64_t head_dim) {
-  return cuda::tensor_cores_support(k_dtype, v_dtype, head_dim);
-}
-
 std::unique_ptr<Backend> make_cuda_backend(int index, std::function<void(const std::string&)> warn) {
   return std::make_unique<CudaBackend>(index, std::move(warn));
 }
@@ -64,6 +60,13 @@ CudaBackend::~CudaBackend() {
 std::string CudaBackend::description() const {
   return device_.name + ", sm_" + std::to_string(device_.major) + std::to_string(device_.minor) + ", " +
          std::to_string(device_.multiprocessors) + " multiprocessors, " + gib(device_.total_bytes);
+}
+
+Traits CudaBackend::traits() const {
+  return {.host_memory = false,
+          .asynchronous = true,
+          .quantizes_experts = false,
+          .fast_attention = cuda::tensor_cores_support};
 }
 
 Buffer CudaBackend::allocate(size_t bytes) {
@@ -189,29 +192,6 @@ void CudaBackend::load_quantized(const Matrix& host, const Matrix& to) {
     upload(static_cast<char*>(to.data) + tile * layout.tile_bytes(), staged.data(),
            static_cast<size_t>(tiles * layout.tile_bytes()));
   }
-}
-
-// The wait is for an event behind the ids' copy: what `meanwhile` queues runs on.
-void CudaBackend::sample_ahead(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
-                               std::span<int32_t> ids, const std::function<void()>& meanwhile) {
-  const size_t bytes = ids.size_bytes();
-  reserve(drawn_ids_, bytes);
-  if (drawn_.bytes() < bytes) {
-    drawn_ = Buffer();
-    drawn_ = allocate(bytes);
-  }
-  auto* drawn = static_cast<int32_t*>(drawn_.data());
-  if (how.temperature > 0.0F) {
-    draw(logits, how, uniforms, drawn);
-  } else {
-    take_largest(logits, drawn);
-  }
-  cuda::copy_to_host(drawn_ids_.data, drawn, bytes, stream());
-  cuda::event_record(drawn_ids_.copied, stream());
-  if (meanwhile) meanwhile();
-  queue_.flush();  // so that it runs during the wait
-  cuda::event_synchronize(drawn_ids_.copied);
-  std::memcpy(ids.data(), drawn_ids_.data, bytes);
 }
 
 void* CudaBackend::scratch(Scratch purpose, size_t bytes) {

@@ -6,6 +6,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/launch_queue.h"
 #include "kernels/cuda/runtime.h"
+#include "kernels/limits.h"
 
 namespace lariat {
 
@@ -16,8 +17,8 @@ bool tensor_cores_support(DType k_dtype, DType v_dtype, int64_t head_dim);
 }  // namespace cuda
 
 // NVIDIA GPUs from sm_80 on. cuBLAS for prefill matrix products, own kernels for everything else, one op per
-// file in this folder. Work is queued on one stream; only what returns host values (copy_out, argmax, sample,
-// sample_ahead, token_nll) waits for it. The ops of a layer are collected and recorded (launch_queue.h). For
+// file in this folder. Work is queued on one stream; only what returns host values (copy_out, read_drawn,
+// token_nll) waits for it. The ops of a layer are collected and recorded (launch_queue.h). For
 // any thread, but not for several at once.
 class CudaBackend final : public Backend {
  public:
@@ -30,7 +31,7 @@ class CudaBackend final : public Backend {
 
   std::string name() const override { return "cuda"; }
   std::string description() const override;
-  Limits measure_limits(DType compute) override;  // well under a second
+  Traits traits() const override;
 
   Buffer allocate(size_t bytes) override;
   void release(void* data, size_t bytes) noexcept override;
@@ -39,8 +40,6 @@ class CudaBackend final : public Backend {
   void copy(void* dst, const void* src, size_t bytes) override;
   LoadedWeight load_weight(std::span<const Matrix> host, std::span<const DType> dtypes,
                            DType compute) override;
-  bool quantizes() const override { return true; }
-  bool quantizes_experts() const override { return false; }
   void synchronize() override;
 
   using StepCounts = cuda::LaunchQueue::Counts;
@@ -65,14 +64,13 @@ class CudaBackend final : public Backend {
   void grouped_linear(const Matrix& x, const Weight& weight, const Routing& routing,
                       const Matrix& out) override;
   void combine_experts(const Matrix& x, const Routing& routing, bool add, const Matrix& out) override;
-  void argmax(const Matrix& logits, std::span<int32_t> ids) override;
-  void sample(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
-              std::span<int32_t> ids) override;
-  void sample_ahead(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
-                    std::span<int32_t> ids, const std::function<void()>& meanwhile) override;
+  void draw(const Matrix& logits, const Sampling& how, std::span<const double> uniforms) override;
+  void read_drawn(std::span<int32_t> ids) override;
   void token_nll(const Matrix& logits, std::span<const int32_t> targets, std::span<double> nll) override;
 
  private:
+  friend Limits measure_cuda_limits(Backend& cuda, DType dtype);
+
   // Working memory of the ops: one block per purpose, which grows to the largest need and stays.
   enum class Scratch : uint8_t { kGemmX, kGemmW, kProduct, kAttention, kResult, kCount };
   void* scratch(Scratch purpose, size_t bytes);
@@ -152,10 +150,6 @@ class CudaBackend final : public Backend {
   // is still to be multiplied by element t of what is returned.
   const float* gemm_two_terms(const Matrix& x, const Matrix& w, const Matrix& out);
 
-  // The two ways of sample_ahead, as it has ids: for temperature 0, and for a draw.
-  void take_largest(const Matrix& logits, int32_t* ids);
-  void draw(const Matrix& logits, const Sampling& how, std::span<const double> uniforms, int32_t* ids);
-
   // Host memory that copies to or from the device do not wait for.
   struct Pinned {
     void* data = nullptr;
@@ -180,7 +174,7 @@ class CudaBackend final : public Backend {
   SequenceTables rotations_;           // of rerotate_keys
   Mirror rotation_words_;              // doubles
   Buffer finished_blocks_;             // Attention::finished, for as many tiles as it splits
-  Buffer drawn_;                       // the ids that sample_ahead drew last
+  Buffer drawn_;                       // what draw drew last
   Buffer saturated_;                   // Saturation, as the kernels count it
 };
 

@@ -12,7 +12,7 @@ constexpr int kTokensPerLaunch = 256;
 using Tokens = ByValue<int32_t, kTokensPerLaunch>;
 
 // Grid: one block per token; 256 threads stride over its row. Bound by memory (one row read, one written).
-// drawn: as sample_ahead has ids, for the tokens that are drawn_token(of a row).
+// drawn: what read_drawn gives, for the tokens that are drawn_token(of a row).
 template <class T>
 __global__ void embed_kernel(const __grid_constant__ Tokens tokens, const int32_t* drawn, const T* table,
                              int64_t table_stride, float scale, float* out, int64_t out_stride,
@@ -20,7 +20,7 @@ __global__ void embed_kernel(const __grid_constant__ Tokens tokens, const int32_
   int32_t token = tokens.value[blockIdx.x];
   if (token < 0) {
     token = drawn[-1 - token];
-    if (token < 0) token = -1 - token;
+    if (token < 0) token = -1 - token;  // token_of
   }
   const T* row = table + token * table_stride;
   float* to = out + blockIdx.x * out_stride;

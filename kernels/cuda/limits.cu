@@ -71,28 +71,30 @@ double rate(double amount, double seconds) { return seconds > 0.0 ? amount / sec
 
 }  // namespace
 
-Limits CudaBackend::measure_limits(DType compute) {
-  const auto multiprocessors = static_cast<size_t>(device_.multiprocessors);
+Limits measure_cuda_limits(Backend& backend, DType dtype) {
+  auto& device = static_cast<CudaBackend&>(backend);
+  const auto multiprocessors = static_cast<size_t>(device.device_.multiprocessors);
   Limits limits;
   {
     const size_t bytes = kReadBytesPerMultiprocessor * multiprocessors;
-    const Buffer data = allocate(bytes);
-    fill_bytes(data.data(), 0, bytes, stream());
-    auto* sink = static_cast<uint32_t*>(scratch(Scratch::kResult, sizeof(uint32_t)));
-    const double seconds = best_seconds(stream(), [&] {
-      launch(read_kernel, dim3(8 * to_unsigned(device_.multiprocessors)), dim3(kThreads), 0, stream(),
-             static_cast<const uint4*>(data.data()), static_cast<int64_t>(bytes / sizeof(uint4)), sink);
+    const Buffer data = device.allocate(bytes);
+    fill_bytes(data.data(), 0, bytes, device.stream());
+    auto* sink = static_cast<uint32_t*>(device.scratch(CudaBackend::Scratch::kResult, sizeof(uint32_t)));
+    const double seconds = best_seconds(device.stream(), [&] {
+      launch(read_kernel, dim3(8 * to_unsigned(device.device_.multiprocessors)), dim3(kThreads), 0,
+             device.stream(), static_cast<const uint4*>(data.data()),
+             static_cast<int64_t>(bytes / sizeof(uint4)), sink);
     });
     limits.read_bytes_per_second = rate(static_cast<double>(bytes), seconds);
   }
-  const int64_t side = kSidePerMultiprocessor * device_.multiprocessors;
+  const int64_t side = kSidePerMultiprocessor * device.device_.multiprocessors;
   const auto elements = static_cast<size_t>(side * side);
-  const Buffer x = allocate(elements * size_of(compute)), w = allocate(elements * size_of(compute));
-  const Buffer out = allocate(elements * sizeof(float));
-  fill_noise(*this, x, compute);
-  fill_noise(*this, w, compute);
-  const double seconds = best_seconds(stream(), [&] {
-    cuda::gemm(blas(), Matrix(x.data(), compute, side, side), Matrix(w.data(), compute, side, side),
+  const Buffer x = device.allocate(elements * size_of(dtype)), w = device.allocate(elements * size_of(dtype));
+  const Buffer out = device.allocate(elements * sizeof(float));
+  fill_noise(device, x, dtype);
+  fill_noise(device, w, dtype);
+  const double seconds = best_seconds(device.stream(), [&] {
+    cuda::gemm(device.blas(), Matrix(x.data(), dtype, side, side), Matrix(w.data(), dtype, side, side),
                Matrix(out.data(), DType::kF32, side, side));
   });
   limits.flops_per_second = rate(2.0 * static_cast<double>(elements) * static_cast<double>(side), seconds);

@@ -11,9 +11,6 @@ namespace lariat {
 // it can.
 std::string cuda_unavailable_reason(int index = 0);
 
-// Whether attention over such a cache runs on the tensor cores; over others it is several times slower.
-bool cuda_has_fast_attention(DType k_dtype, DType v_dtype, int64_t head_dim);
-
 // The CUDA backend on device `index`. Throws Error with the reason when there is none. `warn` is given what
 // works, but slower than it should: one line each, once.
 std::unique_ptr<Backend> make_cuda_backend(int index = 0, std::function<void(const std::string&)> warn = {});

@@ -19,7 +19,6 @@ class ReferenceBackend final : public Backend {
   void copy(void* dst, const void* src, size_t bytes) override { std::memcpy(dst, src, bytes); }
   LoadedWeight load_weight(std::span<const Matrix> host, std::span<const DType> dtypes,
                            DType compute) override;
-  bool quantizes() const override { return true; }
 
   void embed(std::span<const int32_t> tokens, const Matrix& table, float scale, const Matrix& out) override;
   void norm(const Matrix& x, const Norm& norm, const Matrix& out) override;
@@ -40,13 +39,13 @@ class ReferenceBackend final : public Backend {
   void grouped_linear(const Matrix& x, const Weight& weight, const Routing& routing,
                       const Matrix& out) override;
   void combine_experts(const Matrix& x, const Routing& routing, bool add, const Matrix& out) override;
-  void argmax(const Matrix& logits, std::span<int32_t> ids) override;
-  void sample(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
-              std::span<int32_t> ids) override;
+  void draw(const Matrix& logits, const Sampling& how, std::span<const double> uniforms) override;
+  void read_drawn(std::span<int32_t> ids) override;
   void token_nll(const Matrix& logits, std::span<const int32_t> targets, std::span<double> nll) override;
 
  private:
   Saturation saturated_;
+  std::vector<int32_t> drawn_;
 };
 
 }  // namespace lariat

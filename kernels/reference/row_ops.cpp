@@ -11,8 +11,10 @@ namespace lariat {
 void ReferenceBackend::embed(std::span<const int32_t> tokens, const Matrix& table, float scale,
                              const Matrix& out) {
   for (size_t t = 0; t < tokens.size(); ++t) {
+    const int32_t token =
+        tokens[t] < 0 ? token_of(drawn_.at(static_cast<size_t>(-1 - tokens[t]))) : tokens[t];
     for (int64_t i = 0; i < table.cols; ++i) {
-      reference::put(out, static_cast<int64_t>(t), i, scale * reference::get(table, tokens[t], i));
+      reference::put(out, static_cast<int64_t>(t), i, scale * reference::get(table, token, i));
     }
   }
 }
@@ -57,17 +59,6 @@ void ReferenceBackend::glu(const Matrix& gate, const Matrix& up, Activation acti
       const double factor = up ? reference::get(up, t, i) : 1.0;
       reference::put(out, t, i, activate(reference::get(gate, t, i)) * factor);
     }
-  }
-}
-
-void ReferenceBackend::argmax(const Matrix& logits, std::span<int32_t> ids) {
-  for (int64_t t = 0; t < logits.rows; ++t) {
-    int64_t best = -1;
-    for (int64_t v = 0; v < logits.cols; ++v) {
-      const double value = reference::get(logits, t, v);
-      if (!std::isnan(value) && (best < 0 || value > reference::get(logits, t, best))) best = v;
-    }
-    ids[static_cast<size_t>(t)] = static_cast<int32_t>(best < 0 ? 0 : best);  // a row of NaN: 0
   }
 }
 

@@ -8,19 +8,13 @@ namespace {
 
 struct CudaAhead : OnCudaWith<AheadCase> {};
 
-TEST_P(CudaAhead, LeavesWhatALoopWithoutItLeaves) {
-  AheadBackend ahead(*cuda_);
-  check_ahead(*cuda_, ahead, GetParam());
-}
+TEST_P(CudaAhead, LeavesWhatALoopWithoutItLeaves) { check_ahead(*cuda_, GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Cases, CudaAhead, testing::ValuesIn(ahead_cases()),
                          [](const auto& test) { return std::string(test.param.name); });
 
 using CudaFedBack = OnCuda;
 
-TEST_F(CudaFedBack, SequencesOfABatchEndOneAfterTheOther) {
-  AheadBackend ahead(*cuda_);
-  check_batch_ahead(*cuda_, ahead);
-}
+TEST_F(CudaFedBack, SequencesOfABatchEndOneAfterTheOther) { check_batch_ahead(*cuda_); }
 
 // More rows than a launch draws, some of them without a largest logit: the ids of the reference, and embed
 // reads the same, in any order, while the host has none of them.
@@ -41,17 +35,16 @@ TEST_F(CudaFedBack, EmbedReadsWhatWasDrawn) {
   order[4] = 9;  // which was not drawn
   for (const Sampling& how : {Sampling{}, Sampling{.temperature = 0.8F}, Sampling{}}) {
     std::vector<int32_t> expected(kRows), ids(kRows, -77);
-    reference_.sample_ahead(host_logits.view(), how, uniforms, expected, {});
+    reference_.draw(host_logits.view(), how, uniforms);
+    reference_.read_drawn(expected);
     EXPECT_LT(expected[5], 0);
-    cuda_->sample_ahead(logits.view(), how, uniforms, ids, [&] {
-      EXPECT_EQ(ids, std::vector<int32_t>(kRows, -77));
-      cuda_->embed(order, weights.view(), 2.0F, out.view());
-    });
+    cuda_->draw(logits.view(), how, uniforms);
+    cuda_->embed(order, weights.view(), 2.0F, out.view());
+    cuda_->read_drawn(ids);
     EXPECT_EQ(ids, expected);
     std::vector<float> rows;
     for (const int32_t token : order) {
-      int32_t id = token < 0 ? expected[static_cast<size_t>(-1 - token)] : token;
-      if (id < 0) id = -1 - id;
+      const int32_t id = token < 0 ? token_of(expected[static_cast<size_t>(-1 - token)]) : token;
       for (int64_t i = 0; i < kDim; ++i) rows.push_back(2.0F * table[static_cast<size_t>(id * kDim + i)]);
     }
     EXPECT_EQ(out.values(), rows);

@@ -31,7 +31,7 @@ TEST_F(CudaMemory, LimitsAreMeasured) {
     GTEST_SKIP() << "products of 64 rows per multiprocessor: hours without a GPU";
   }
   for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-    const Limits limits = cuda_->measure_limits(dtype);
+    const Limits limits = measure_cuda_limits(*cuda_, dtype);
     EXPECT_TRUE(std::isfinite(limits.read_bytes_per_second) && std::isfinite(limits.flops_per_second));
     const bool timed = limits.read_bytes_per_second > 0;
     EXPECT_EQ(timed, limits.flops_per_second > 0);

@@ -26,7 +26,6 @@ TEST_P(CudaRows, SoftCap) {
   check_soft_cap(*cuda_, reference_, GetParam(), 0.125F, 0.0F);
   check_soft_cap(*cuda_, reference_, GetParam(), 1.0F, 30.0F);
 }
-TEST_P(CudaRows, Argmax) { check_argmax(*cuda_, reference_, GetParam()); }
 TEST_P(CudaRows, TokenNll) {
   for (float scale : {4.0F, 40.0F}) check_token_nll(*cuda_, reference_, GetParam(), scale);
 }
@@ -39,11 +38,7 @@ TEST_F(CudaOps, GluLargeAndSmall) {
 }
 TEST_F(CudaOps, GeluEverywhere) { check_gelu_range(*cuda_, reference_); }
 TEST_F(CudaOps, SoftCapOddities) { check_soft_cap_oddities(*cuda_); }
-TEST_F(CudaOps, ArgmaxOddities) { check_argmax_oddities(*cuda_); }
 TEST_F(CudaOps, TokenNllOddities) { check_token_nll_oddities(*cuda_); }
-TEST_F(CudaOps, ArgmaxOfALargeVocabulary) {
-  check_argmax(*cuda_, reference_, {.rows = 2, .cols = 40000, .dtype = DType::kF32, .gap = 0});
-}
 TEST_F(CudaOps, TokenNllOfManyRows) {  // more than one launch holds
   check_token_nll(*cuda_, reference_, {.rows = 300, .cols = 11, .dtype = DType::kF32, .gap = 0});
 }
@@ -51,11 +46,12 @@ TEST_F(CudaOps, EmbedOfManyTokens) {
   check_embed(*cuda_, reference_, {.rows = 600, .cols = 5, .dtype = DType::kBF16, .gap = 0});
 }
 
-using CudaSample = OnCudaWith<SampleCase>;
-TEST_P(CudaSample, MatchesTheReference) { check_sample(*cuda_, reference_, GetParam()); }
-INSTANTIATE_TEST_SUITE_P(Cases, CudaSample, testing::ValuesIn(sample_cases()));
-TEST_F(CudaOps, SampleDistribution) { check_sample_distribution(*cuda_); }
-TEST_F(CudaOps, SampleOddities) { check_sample_oddities(*cuda_); }
+using CudaDraw = OnCudaWith<DrawCase>;
+TEST_P(CudaDraw, MatchesTheReference) { check_draw(*cuda_, reference_, GetParam()); }
+INSTANTIATE_TEST_SUITE_P(Cases, CudaDraw, testing::ValuesIn(draw_cases()));
+TEST_F(CudaOps, DrawDistribution) { check_draw_distribution(*cuda_); }
+TEST_F(CudaOps, DrawOddities) { check_draw_oddities(*cuda_); }
+TEST_F(CudaOps, EmbedOfDrawn) { check_embed_of_drawn(*cuda_); }
 
 using CudaRopeTable = OnCudaWith<RopeTableCase>;
 TEST_P(CudaRopeTable, MatchesExactAngles) { check_rope_table(*cuda_, GetParam()); }

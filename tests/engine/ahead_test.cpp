@@ -1,51 +1,23 @@
-// A decode loop whose backend lets it run a step before its token is known, on a CPU backend that pretends:
-// it keeps what it has drawn to itself until the step is through.
+// A decode loop that queues a step before it reads the token of the last one, on a CPU backend that pretends
+// to be asynchronous.
 #include "tests/engine/ahead_cases.h"
 
 namespace lariat::test {
 namespace {
 
-class PretendingBackend : public AheadBackend {
- public:
-  using AheadBackend::AheadBackend;
-
-  void embed(std::span<const int32_t> tokens, const Matrix& table, float scale, const Matrix& out) override {
-    std::vector<int32_t> known(tokens.begin(), tokens.end());
-    for (int32_t& token : known) {
-      if (token < 0) token = drawn_.at(static_cast<size_t>(-1 - token));
-      if (token < 0) token = -1 - token;
-    }
-    ForwardingBackend::embed(known, table, scale, out);
-  }
-
- protected:
-  void draw(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
-            std::span<int32_t> ids, const std::function<void()>& meanwhile) override {
-    drawn_.resize(ids.size());
-    inner_.sample_ahead(logits, how, uniforms, drawn_, {});
-    meanwhile();
-    std::copy(drawn_.begin(), drawn_.end(), ids.begin());
-    drawn_.clear();
-  }
-
- private:
-  std::vector<int32_t> drawn_;
-};
-
 class OnPretending : public testing::Test {
  protected:
   CpuBackend cpu_{1};
-  PretendingBackend pretending_{cpu_};
 };
 
 struct AheadOf : OnPretending, testing::WithParamInterface<AheadCase> {};
 using Ahead = OnPretending;
 
-TEST_P(AheadOf, LeavesWhatALoopWithoutItLeaves) { check_ahead(cpu_, pretending_, GetParam()); }
+TEST_P(AheadOf, LeavesWhatALoopWithoutItLeaves) { check_ahead(cpu_, GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Cases, AheadOf, testing::ValuesIn(ahead_cases()),
                          [](const auto& test) { return std::string(test.param.name); });
 
-TEST_F(Ahead, SequencesOfABatchEndOneAfterTheOther) { check_batch_ahead(cpu_, pretending_); }
+TEST_F(Ahead, SequencesOfABatchEndOneAfterTheOther) { check_batch_ahead(cpu_); }
 
 // Pages that somebody else holds too are not copied for a step that may be taken back; and M-RoPE's positions
 // are counted on when a token is read.
@@ -72,15 +44,12 @@ TEST_F(Ahead, NoStepTakesWhatTruncatingDoesNotGiveBack) {
 
 // What is not a number is the same error, and the step that ran ahead is taken back.
 TEST_F(Ahead, NotANumberIsAnError) {
-  class Broken : public PretendingBackend {
+  class Broken : public AheadBackend {
    public:
-    using PretendingBackend::PretendingBackend;
-
-   protected:
-    void draw(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
-              std::span<int32_t> ids, const std::function<void()>& meanwhile) override {
+    using AheadBackend::AheadBackend;
+    void draw(const Matrix& logits, const Sampling& how, std::span<const double> uniforms) override {
       if (++draws_ == 4) logits.f32()[5] = INFINITY;
-      PretendingBackend::draw(logits, how, uniforms, ids, meanwhile);
+      AheadBackend::draw(logits, how, uniforms);
     }
     int draws_ = 0;
   };

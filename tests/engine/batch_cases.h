@@ -35,9 +35,7 @@ inline std::vector<std::vector<int32_t>> greedy_texts(Session& session,
     std::vector<int32_t> next;
     for (size_t i = first; i < first + together; ++i) {
       sequences.push_back(session.new_sequence());
-      int32_t token = 0;
-      session.backend().argmax(session.prefill_last(sequences.back(), texts[i]), {&token, 1});
-      next.push_back(token);
+      next.push_back(likeliest(session.backend(), session.prefill_last(sequences.back(), texts[i])));
     }
     for (Sequence& sequence : sequences) batch.push_back(&sequence);
     for (auto& text : generate_greedy_batch(session, batch, next, n, {})) all.push_back(std::move(text));

@@ -16,6 +16,7 @@ class ForwardingBackend : public Backend {
 
   std::string name() const override { return inner_.name(); }
   std::string description() const override { return inner_.description(); }
+  Traits traits() const override { return inner_.traits(); }
   Buffer allocate(size_t bytes) override { return ++allocations_, inner_.allocate(bytes); }
   void release(void* data, size_t bytes) noexcept override { inner_.release(data, bytes); }
   void copy_in(void* dst, const void* src, size_t bytes) override { inner_.copy_in(dst, src, bytes); }
@@ -25,8 +26,6 @@ class ForwardingBackend : public Backend {
                            DType compute) override {
     return inner_.load_weight(host, dtypes, compute);
   }
-  bool quantizes() const override { return inner_.quantizes(); }
-  bool quantizes_experts() const override { return inner_.quantizes_experts(); }
   void synchronize() override { inner_.synchronize(); }
 
   void embed(std::span<const int32_t> tokens, const Matrix& table, float scale, const Matrix& out) override {
@@ -72,12 +71,10 @@ class ForwardingBackend : public Backend {
   void combine_experts(const Matrix& x, const Routing& routing, bool add, const Matrix& out) override {
     counted().combine_experts(x, routing, add, out);
   }
-  void argmax(const Matrix& logits, std::span<int32_t> ids) override { counted().argmax(logits, ids); }
-  void sample(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
-              std::span<int32_t> ids) override {
-    counted().sample(logits, how, uniforms, ids);
+  void draw(const Matrix& logits, const Sampling& how, std::span<const double> uniforms) override {
+    counted().draw(logits, how, uniforms);
   }
-  // sample_ahead is Backend's: by sample, and nothing runs ahead.
+  void read_drawn(std::span<int32_t> ids) override { inner_.read_drawn(ids); }
   void token_nll(const Matrix& logits, std::span<const int32_t> targets, std::span<double> nll) override {
     counted().token_nll(logits, targets, nll);
   }

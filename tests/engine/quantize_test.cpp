@@ -144,7 +144,7 @@ INSTANTIATE_TEST_SUITE_P(Families, QuantizedFamily,
 
 struct FloatsOnly : ForwardingBackend {
   using ForwardingBackend::ForwardingBackend;
-  bool quantizes() const override { return false; }
+  Traits traits() const override { return {.quantizes = false}; }
 };
 
 TEST(Quantize, ABackendThatCannotSaysSoBeforeItLoadsAnything) {

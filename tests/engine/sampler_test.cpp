@@ -24,7 +24,8 @@ class HostSampler {
   explicit HostSampler(const SamplerOptions& options) : sampler_(options, cpu_) {}
   int32_t sample(std::span<const float> logits, std::span<const int32_t> history) {
     std::vector<float> copy(logits.begin(), logits.end());
-    return sampler_.sample(Matrix(copy.data(), DType::kF32, 1, static_cast<int64_t>(copy.size())), history);
+    sampler_.draw(Matrix(copy.data(), DType::kF32, 1, static_cast<int64_t>(copy.size())), history);
+    return sampler_.read();
   }
 
  private:

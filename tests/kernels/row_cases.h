@@ -4,8 +4,7 @@
 
 #include "tests/kernels/tensors.h"
 
-// Cases of the ops that work row by row: embed, norm, glu, argmax, token_nll, and the capping epilogue of
-// linear.
+// Cases of the ops that work row by row: embed, norm, glu, token_nll, and the capping epilogue of linear.
 namespace lariat::test {
 
 struct RowCase {
@@ -225,42 +224,6 @@ inline void check_soft_cap_oddities(Backend& backend) {
       std::vector<float> values(n, 60.0F), expected(n, 30.0F * std::tanh(1.0F));
       values[at] = expected[at] = nan;
       expect_close(capped(values, 30.0F), expected, 1e-5, 0, "with one NaN");
-    }
-  }
-}
-
-inline std::vector<int32_t> argmax_of(Backend& backend, const std::vector<float>& logits, int64_t rows,
-                                      int64_t gap = 0) {
-  const Tensor input(backend, logits, rows, static_cast<int64_t>(logits.size()) / rows, DType::kF32, gap);
-  std::vector<int32_t> ids(static_cast<size_t>(rows), -1);
-  backend.argmax(input.view(), ids);
-  return ids;
-}
-
-// Values on a coarse grid, so that the largest occurs several times.
-inline void check_argmax(Backend& tested, Backend& reference, const RowCase& c) {
-  Rng rng(16);
-  std::vector<float> logits = rng.normals(c.rows * c.cols);
-  for (float& value : logits) value = std::round(value);
-  EXPECT_EQ(argmax_of(tested, logits, c.rows, c.gap), argmax_of(reference, logits, c.rows, c.gap));
-}
-
-inline void check_argmax_oddities(Backend& backend) {
-  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
-  const auto one = [&](const std::vector<float>& row) { return argmax_of(backend, row, 1)[0]; };
-  EXPECT_EQ(one({nan, 1, 2, nan, 2}), 2);
-  EXPECT_EQ(one({nan, nan}), 0);
-  EXPECT_EQ(one({nan, -inf}), 1);
-  EXPECT_EQ(one({-inf, -inf}), 0);
-  EXPECT_EQ(one({1, inf, nan, inf}), 1);
-  EXPECT_EQ(one({-0.0F, 0.0F}), 0);
-  for (size_t n : {5U, 64U, 200U}) {
-    for (size_t at = 0; at < n; ++at) {
-      std::vector<float> row(n, -3.0F);
-      row[at] = -2.0F;
-      row[(at + n / 2) % n] = nan;
-      row[at] = -2.0F;
-      EXPECT_EQ(one(row), static_cast<int32_t>(at)) << n;
     }
   }
 }

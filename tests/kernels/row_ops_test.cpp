@@ -66,19 +66,6 @@ TEST(SoftCapOddities, Reference) {
   check_soft_cap_oddities(reference);
 }
 
-using Argmax = CpuOp<RowCase>;
-TEST_P(Argmax, MatchesReference) { check_argmax(cpu_, reference_, param()); }
-LARIAT_ON_CPU(Argmax, row_cases());
-
-TEST(ArgmaxOddities, Cpu) {
-  CpuBackend cpu(1);
-  check_argmax_oddities(cpu);
-}
-TEST(ArgmaxOddities, Reference) {
-  ReferenceBackend reference;
-  check_argmax_oddities(reference);
-}
-
 using TokenNll = CpuOp<RowCase>;
 TEST_P(TokenNll, MatchesReference) { check_token_nll(cpu_, reference_, param()); }
 LARIAT_ON_CPU(TokenNll, row_cases());

@@ -78,18 +78,21 @@ class Draw {
 
 }  // namespace
 
-void CpuBackend::sample(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
-                        std::span<int32_t> ids) {
-  argmax(logits, ids);
+void CpuBackend::draw(const Matrix& logits, const Sampling& how, std::span<const double> uniforms) {
+  drawn_.resize(static_cast<size_t>(logits.rows));
+  find_largest(logits, drawn_);
   for (int64_t t = 0; t < logits.rows; ++t) {
     const auto row = static_cast<size_t>(t);
     const std::span<const float> values(logits.f32(t), static_cast<size_t>(logits.cols));
-    if (!std::isfinite(values[static_cast<size_t>(ids[row])])) {
-      ids[row] = -1;
+    int32_t& id = drawn_[row];
+    if (!std::isfinite(values[static_cast<size_t>(id)])) {
+      id = -1 - id;
     } else if (how.temperature > 0.0F) {
-      ids[row] = Draw(values).token(how, uniforms[row]);
+      id = Draw(values).token(how, uniforms[row]);
     }
   }
 }
+
+void CpuBackend::read_drawn(std::span<int32_t> ids) { std::copy_n(drawn_.begin(), ids.size(), ids.begin()); }
 
 }  // namespace lariat

@@ -9,6 +9,16 @@
 namespace lariat {
 namespace {
 
+// -1 - i, the first place i of the largest value, 0 where all are NaN.
+int32_t nothing_drawn(const Matrix& logits, int64_t t) {
+  int64_t largest = -1;
+  for (int64_t v = 0; v < logits.cols; ++v) {
+    const double x = reference::get(logits, t, v);
+    if (!std::isnan(x) && (largest < 0 || x > reference::get(logits, t, largest))) largest = v;
+  }
+  return -1 - static_cast<int32_t>(std::max<int64_t>(largest, 0));
+}
+
 // The finite logits' ids by falling logit; empty when there is none or one is +inf.
 std::vector<int32_t> in_order(const Matrix& logits, int64_t t) {
   std::vector<int32_t> ids;
@@ -40,9 +50,9 @@ std::vector<double> kept_weights(const std::vector<double>& all, const Sampling&
   return kept;
 }
 
-int32_t sample_row(const Matrix& logits, int64_t t, const Sampling& how, double uniform) {
+int32_t draw_row(const Matrix& logits, int64_t t, const Sampling& how, double uniform) {
   const std::vector<int32_t> ids = in_order(logits, t);
-  if (ids.empty()) return -1;
+  if (ids.empty()) return nothing_drawn(logits, t);
   if (how.temperature <= 0.0F) return ids[0];
   const double largest = reference::get(logits, t, ids[0]);
   std::vector<double> weights;
@@ -61,12 +71,16 @@ int32_t sample_row(const Matrix& logits, int64_t t, const Sampling& how, double 
 
 }  // namespace
 
-void ReferenceBackend::sample(const Matrix& logits, const Sampling& how, std::span<const double> uniforms,
-                              std::span<int32_t> ids) {
+void ReferenceBackend::draw(const Matrix& logits, const Sampling& how, std::span<const double> uniforms) {
+  drawn_.clear();
   for (int64_t t = 0; t < logits.rows; ++t) {
-    const auto row = static_cast<size_t>(t);
-    ids[row] = sample_row(logits, t, how, how.temperature > 0.0F ? uniforms[row] : 0.0);
+    const double uniform = how.temperature > 0.0F ? uniforms[static_cast<size_t>(t)] : 0.0;
+    drawn_.push_back(draw_row(logits, t, how, uniform));
   }
+}
+
+void ReferenceBackend::read_drawn(std::span<int32_t> ids) {
+  std::copy_n(drawn_.begin(), ids.size(), ids.begin());
 }
 
 }  // namespace lariat

@@ -1,0 +1,169 @@
+#pragma once
+#include <ostream>
+
+#include "tests/kernels/tensors.h"
+
+// Cases of Backend::draw.
+namespace lariat::test {
+
+enum class LogitFill { kNormal, kCoarse, kEqual, kHoles, kOneFinite, kHuge, kNeighbours };
+
+struct DrawCase {
+  int64_t cols;
+  Sampling how;
+  LogitFill fill = LogitFill::kNormal;
+  int64_t rows = 9, gap = 0;
+};
+
+inline void PrintTo(const DrawCase& c, std::ostream* out) {
+  *out << c.rows << " x " << c.cols << " logits, fill " << static_cast<int>(c.fill) << ", temperature "
+       << c.how.temperature << ", top-k " << c.how.top_k << ", top-p " << c.how.top_p << ", min-p "
+       << c.how.min_p;
+}
+
+inline std::vector<DrawCase> draw_cases() {
+  std::vector<DrawCase> cases;
+  const Sampling greedy{}, plain{1.0F}, all_cuts{0.8F, 20, 0.9F, 0.02F};
+  for (int64_t cols : {1, 2, 3, 31, 33, 1000, 1025}) {
+    cases.push_back({cols, greedy, LogitFill::kCoarse, 3, 5});
+    cases.push_back({cols, plain});
+    cases.push_back({cols, all_cuts, LogitFill::kNormal, 9, 3});
+  }
+  for (LogitFill fill :
+       {LogitFill::kCoarse, LogitFill::kEqual, LogitFill::kHoles, LogitFill::kOneFinite, LogitFill::kHuge}) {
+    for (const Sampling& how : {plain, all_cuts, Sampling{1.0F, 7}, Sampling{1.5F, 0, 0.37F},
+                                Sampling{0.5F, 0, 1.0F, 0.11F}, Sampling{0.0F, 3, 0.5F, 0.5F}}) {
+      cases.push_back({257, how, fill});
+    }
+  }
+  for (float temperature : {1e-39F, 1e-3F, 0.1F, 10.0F, 1000.0F}) {
+    cases.push_back({515, {temperature, 0, 0.95F}, LogitFill::kCoarse});
+  }
+  cases.push_back({32003, all_cuts, LogitFill::kNormal, 3});
+  cases.push_back({32003, plain, LogitFill::kNormal, 2});
+  cases.push_back({40000, greedy, LogitFill::kCoarse, 2});
+  // For draws that are spread over many blocks, or need more than one launch: more rows than a launch holds;
+  // all in one bin, where only the ids say which token comes first; values a hair apart that share a bin with
+  // thousands of others on either side of zero; a large vocabulary.
+  cases.push_back({37, {1.0F, 0, 0.9F}, LogitFill::kNormal, 40});
+  cases.push_back({20000, {1.0F, 12345}, LogitFill::kEqual, 3});
+  cases.push_back({20000, {0.7F, 0, 0.25F, 1.0F}, LogitFill::kEqual, 1});
+  cases.push_back({9000, {1.0F, 4500}, LogitFill::kNeighbours, 3});
+  cases.push_back({9000, {1.0F, 4501, 0.999F}, LogitFill::kNeighbours, 1});
+  cases.push_back({131072, plain, LogitFill::kNormal, 1});
+  cases.push_back({131072, {0.8F, 1000, 0.95F, 0.001F}, LogitFill::kNormal, 1});
+  return cases;
+}
+
+inline std::vector<float> logits_of(const DrawCase& c) {
+  Rng rng(18);
+  const float inf = std::numeric_limits<float>::infinity();
+  std::vector<float> logits = rng.normals(c.rows * c.cols, 4.0F);
+  for (size_t i = 0; i < logits.size(); ++i) {
+    float& x = logits[i];
+    const auto column = static_cast<int64_t>(i) % c.cols;
+    if (c.fill == LogitFill::kCoarse) x = std::round(x);
+    if (c.fill == LogitFill::kEqual) x = -2.5F;
+    if (c.fill == LogitFill::kHoles && column % 3 != 1) x = column % 3 == 0 ? -inf : std::nanf("");
+    if (c.fill == LogitFill::kOneFinite && column != c.cols / 2) x = -inf;
+    if (c.fill == LogitFill::kHuge) x = x > 0 ? 3e38F : column % 2 == 0 ? -3e38F : -0.0F;
+    if (c.fill == LogitFill::kNeighbours) x = static_cast<float>(column * 7919 % 9000 - 4500) * 1e-9F;
+  }
+  return logits;
+}
+
+// What is drawn from each row, with a uniform number for each.
+inline std::vector<int32_t> drawn_from(Backend& backend, const std::vector<float>& logits,
+                                       const Sampling& how, const std::vector<double>& uniforms,
+                                       int64_t gap = 0) {
+  const auto rows = static_cast<int64_t>(uniforms.size());
+  const Tensor tensor(backend, logits, rows, static_cast<int64_t>(logits.size()) / rows, DType::kF32, gap);
+  std::vector<int32_t> ids(uniforms.size(), -77);
+  backend.draw(tensor.view(), how, how.temperature > 0 ? std::span(uniforms) : std::span<const double>());
+  backend.read_drawn(ids);
+  return ids;
+}
+
+// The reference's token, or, for a uniform number within 1e-9 of the border between two, its neighbour.
+inline void check_draw(Backend& tested, Backend& reference, const DrawCase& c) {
+  Rng rng(19);
+  std::vector<double> uniforms = {0.0, 1 - 0x1p-53};
+  while (std::ssize(uniforms) < c.rows) uniforms.push_back(rng.uniform());
+  uniforms.resize(static_cast<size_t>(c.rows));
+  if (c.rows == 1) uniforms = {0.6};
+  const std::vector<float> logits = logits_of(c);
+  const std::vector<int32_t> actual = drawn_from(tested, logits, c.how, uniforms, c.gap);
+  const std::vector<int32_t> expected = drawn_from(reference, logits, c.how, uniforms);
+  for (int64_t t = 0; t < c.rows; ++t) {
+    const auto i = static_cast<size_t>(t);
+    if (actual[i] == expected[i]) continue;
+    const double below = std::max(0.0, uniforms[i] - 1e-9), above = std::min(1 - 0x1p-53, uniforms[i] + 1e-9);
+    const std::vector<float> row(logits.begin() + t * c.cols, logits.begin() + (t + 1) * c.cols);
+    EXPECT_TRUE(actual[i] == drawn_from(reference, row, c.how, {below})[0] ||
+                actual[i] == drawn_from(reference, row, c.how, {above})[0])
+        << "u = " << uniforms[i] << ": " << actual[i] << ", expected " << expected[i];
+  }
+}
+
+// Evenly spaced numbers instead of random ones: each token comes up as often as its probability says, to
+// within one draw.
+inline void check_draw_distribution(Backend& backend) {
+  constexpr int kDraws = 200;
+  const std::vector<double> p = {0.05, 0.3, 0.0, 0.25, 0.4};
+  std::vector<float> logits;
+  std::vector<double> uniforms;
+  for (int i = 0; i < kDraws; ++i) {
+    uniforms.push_back((i + 0.5) / kDraws);
+    for (double x : p) logits.push_back(static_cast<float>(std::log(x)));  // log(0) is -inf
+  }
+  std::vector<int> counts(p.size());
+  for (int32_t id : drawn_from(backend, logits, {1.0F}, uniforms)) ++counts.at(static_cast<size_t>(id));
+  for (size_t i = 0; i < p.size(); ++i) EXPECT_NEAR(counts[i], kDraws * p[i], 1.0) << i;
+}
+
+inline void check_draw_oddities(Backend& backend) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const auto one = [&](const std::vector<float>& row, const Sampling& how, double uniform = 0.5) {
+    return drawn_from(backend, row, how, {uniform})[0];
+  };
+  for (const Sampling& how : {Sampling{}, Sampling{1.0F}}) {
+    EXPECT_EQ(one({nan, nan}, how), -1);
+    EXPECT_EQ(one({-inf, -inf, nan}, how), -1);
+    EXPECT_EQ(one({nan, -inf}, how), -2);
+    EXPECT_EQ(one({1, inf, 2}, how), -2);
+    EXPECT_EQ(one({1, inf, nan, inf}, how), -2);
+    EXPECT_EQ(one({nan, 4, -inf}, how), 1);
+    EXPECT_EQ(one({100, 100 + 90, nan}, how), 1);
+  }
+  EXPECT_EQ(one({nan, 1, 2, nan, 2}, {}), 2);
+  EXPECT_EQ(one({-0.0F, 0.0F}, {}), 0);
+  for (size_t n : {5U, 64U, 200U}) {
+    for (size_t at = 0; at < n; ++at) {
+      std::vector<float> row(n, -3.0F);
+      row[(at + n / 2) % n] = nan;
+      row[at] = -2.0F;
+      EXPECT_EQ(one(row, {}), static_cast<int32_t>(at)) << n;
+    }
+  }
+  // -0 and 0 are equal: the first by id, whichever it is.
+  EXPECT_EQ(one({-0.0F, 0.0F}, {1.0F, 1}, 0.9), 0);
+  EXPECT_EQ(one({0.0F, -0.0F}, {1.0F, 0, 0.5F}, 0.9), 0);
+  // What top-k cuts is not seen by top-p: of 0.4, 0.3 and 0.3 the first is 4/7 of the two that remain.
+  const std::vector<float> three = {std::log(0.3F), std::log(0.4F), std::log(0.3F)};
+  EXPECT_EQ(one(three, {1.0F, 2, 0.57F}, 0.99), 1);
+  EXPECT_EQ(one(three, {1.0F, 2, 0.58F}, 0.99), 0);
+  EXPECT_EQ(one(three, {1.0F, 0, 0.57F}, 0.99), 0);
+}
+
+// embed reads what was drawn last, in any order, and tokens that were not drawn.
+inline void check_embed_of_drawn(Backend& backend) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Tensor logits(backend, std::vector<float>{1, 3, 2, nan, nan, nan, 7, 1, INFINITY}, 3, 3);
+  const Tensor table(backend, std::vector<float>{1, 2, 3, 4, 5, 6}, 3, 2), out(backend, 4, 2);
+  backend.draw(logits.view(), {}, {});
+  backend.embed(std::vector<int32_t>{drawn_token(2), 1, drawn_token(0), drawn_token(1)}, table.view(), 2.0F,
+                out.view());
+  EXPECT_EQ(out.values(), (std::vector<float>{10, 12, 6, 8, 6, 8, 2, 4}));
+}
+
+}  // namespace lariat::test
