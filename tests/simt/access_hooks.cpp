@@ -3,7 +3,6 @@
 
 #include "tests/simt/checked.h"
 #include "tests/simt/simt.h"
-#include "tests/simt/traffic.h"
 
 // The compiler's -fsanitize=thread puts a call before every load and store. The functions it calls normally
 // belong to ThreadSanitizer's library; here they are the shim's eyes: files with kernels are compiled with
@@ -33,11 +32,8 @@ bool in_program_data(const void* address) {
 
 namespace {
 
-void accessed(const void* site, const void* address, size_t bytes, Access access) {
-  if (in_kernel()) {
-    check_access(address, bytes, access);
-    return add_traffic(site, address, bytes, access == Access::kWrite);
-  }
+void accessed(const void* address, size_t bytes, Access access) {
+  if (in_kernel()) return check_access(address, bytes, access);
   if (!touches_device(address, bytes)) return;
   std::fprintf(stderr, "simt: host code %s device memory\n", access == Access::kRead ? "reads" : "writes");
   std::abort();
@@ -47,25 +43,13 @@ void accessed(const void* site, const void* address, size_t bytes, Access access
 }  // namespace simt
 
 // NOLINTBEGIN: names and signatures are the compiler's
-#define SIMT_HOOK(bytes)                                                         \
-  void __tsan_read##bytes(void* p) {                                             \
-    simt::accessed(__builtin_return_address(0), p, bytes, simt::Access::kRead);  \
-  }                                                                              \
-  void __tsan_write##bytes(void* p) {                                            \
-    simt::accessed(__builtin_return_address(0), p, bytes, simt::Access::kWrite); \
-  }                                                                              \
-  void __tsan_unaligned_read##bytes(void* p) {                                   \
-    simt::accessed(__builtin_return_address(0), p, bytes, simt::Access::kRead);  \
-  }                                                                              \
-  void __tsan_unaligned_write##bytes(void* p) {                                  \
-    simt::accessed(__builtin_return_address(0), p, bytes, simt::Access::kWrite); \
-  }                                                                              \
-  void __tsan_volatile_read##bytes(void* p) {                                    \
-    simt::accessed(__builtin_return_address(0), p, bytes, simt::Access::kRead);  \
-  }                                                                              \
-  void __tsan_volatile_write##bytes(void* p) {                                   \
-    simt::accessed(__builtin_return_address(0), p, bytes, simt::Access::kWrite); \
-  }
+#define SIMT_HOOK(bytes)                                                                          \
+  void __tsan_read##bytes(void* p) { simt::accessed(p, bytes, simt::Access::kRead); }             \
+  void __tsan_write##bytes(void* p) { simt::accessed(p, bytes, simt::Access::kWrite); }           \
+  void __tsan_unaligned_read##bytes(void* p) { simt::accessed(p, bytes, simt::Access::kRead); }   \
+  void __tsan_unaligned_write##bytes(void* p) { simt::accessed(p, bytes, simt::Access::kWrite); } \
+  void __tsan_volatile_read##bytes(void* p) { simt::accessed(p, bytes, simt::Access::kRead); }    \
+  void __tsan_volatile_write##bytes(void* p) { simt::accessed(p, bytes, simt::Access::kWrite); }
 
 extern "C" {
 SIMT_HOOK(1)
@@ -73,12 +57,8 @@ SIMT_HOOK(2)
 SIMT_HOOK(4)
 SIMT_HOOK(8)
 SIMT_HOOK(16)
-void __tsan_read_range(void* p, size_t bytes) {
-  simt::accessed(__builtin_return_address(0), p, bytes, simt::Access::kRead);
-}
-void __tsan_write_range(void* p, size_t bytes) {
-  simt::accessed(__builtin_return_address(0), p, bytes, simt::Access::kWrite);
-}
+void __tsan_read_range(void* p, size_t bytes) { simt::accessed(p, bytes, simt::Access::kRead); }
+void __tsan_write_range(void* p, size_t bytes) { simt::accessed(p, bytes, simt::Access::kWrite); }
 void __tsan_vptr_update(void**, void*) {}
 void __tsan_vptr_read(void**) {}
 void __tsan_func_entry(void*) {}

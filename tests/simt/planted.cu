@@ -246,24 +246,7 @@ constexpr Planted kPlanted[] = {
     {"early-one-never-waits", run_early<Early::kOneNeverWaits>},
 };
 
-__global__ void known_traffic_kernel(const float* in, float* out) {
-  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
-  const float4 four = *reinterpret_cast<const float4*>(in + 4 * i);
-  out[i + 1] = four.x + four.y + four.z + four.w + in[2 * i] + in[8];
-}
-
 }  // namespace
-
-void run_known_traffic() {
-  std::vector<float> host(4 * 128, 1.0F);
-  const size_t bytes = host.size() * sizeof(float);
-  void* const memory = device_malloc(2 * bytes);
-  auto* const in = static_cast<float*>(memory);
-  copy_to_device(in, host.data(), bytes, nullptr);
-  cuda::launch(known_traffic_kernel, dim3(2), dim3(64), 0, nullptr, static_cast<const float*>(in),
-               in + host.size());
-  device_free(memory);
-}
 
 void free_too_early(bool recorded) {
   LaunchQueue queue(0);

@@ -11,7 +11,4 @@ void run_planted(std::string_view name);
 // again.
 void free_too_early(bool recorded);
 
-// One launch of a kernel whose traffic traffic_test.cpp knows.
-void run_known_traffic();
-
 }  // namespace simt

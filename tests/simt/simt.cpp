@@ -7,7 +7,6 @@
 #include "tests/simt/blocks.h"
 #include "tests/simt/checked.h"
 #include "tests/simt/fiber.h"
-#include "tests/simt/traffic.h"
 
 namespace simt {
 namespace {
@@ -352,7 +351,6 @@ void copy_async(void* shared_dst, const void* src, size_t bytes, bool zero_fill)
   const std::string wrong = zero_fill ? "" : access_before_wait(src, bytes, Access::kRead);
   if (!wrong.empty()) fault(named(*g.current) + " " + wrong);
   groups.back().push_back({shared_dst, src, bytes, zero_fill});
-  if (!zero_fill) add_traffic(__builtin_return_address(0), src, bytes, false);
 }
 
 void commit_copies() {
@@ -378,8 +376,8 @@ void wait_copies(unsigned groups_left_in_flight) {
   }
 }
 
-void run(Dim3 grid, Dim3 block, size_t shared_bytes, bool early, const void* kernel, void (*body)(void*),
-         void* params, size_t params_bytes) {
+void run(Dim3 grid, Dim3 block, size_t shared_bytes, bool early, void (*body)(void*), void* params,
+         size_t params_bytes) {
   check_launch(grid, block, shared_bytes);
   g.n_threads = static_cast<unsigned>(block.count());
   const unsigned warps = (g.n_threads + kWarp - 1) / kWarp;
@@ -393,14 +391,12 @@ void run(Dim3 grid, Dim3 block, size_t shared_bytes, bool early, const void* ker
   gridDim = grid;
   blockDim = block;
   begin_launch(early, g.n_threads);
-  traffic_of_launch(kernel);
   put_in_order(g.warp_order, warps);
   put_in_order(g.block_order, grid.count());
   for (const uint32_t index : g.block_order) {
     begin_block(index);
     blockIdx = dim3(index % grid.x, index / grid.x % grid.y, index / grid.x / grid.y);
     run_block();
-    end_traffic_of_block();
   }
 }
 

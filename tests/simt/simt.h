@@ -115,10 +115,9 @@ void copy_async(void* shared_dst, const void* src, size_t bytes, bool zero_fill)
 void commit_copies();
 void wait_copies(unsigned groups_left_in_flight);
 
-// early: the launch starts while those before it may still run. kernel: what `body` calls, by which its
-// traffic is counted.
-void run(Dim3 grid, Dim3 block, size_t shared_bytes, bool early, const void* kernel, void (*body)(void*),
-         void* params, size_t params_bytes);
+// early: the launch starts while those before it may still run.
+void run(Dim3 grid, Dim3 block, size_t shared_bytes, bool early, void (*body)(void*), void* params,
+         size_t params_bytes);
 
 // Launches with the arguments they had: between start_recording() and stop_recording(), launch() adds to the
 // list and runs nothing.
@@ -146,7 +145,7 @@ void launch(void (*kernel)(P...), Dim3 grid, Dim3 block, size_t shared_bytes, bo
   std::vector<const void*> given = given_memory(&words, sizeof(words));
   auto start = [grid, block, shared_bytes, early, call]() mutable {
     run(
-        grid, block, shared_bytes, early, reinterpret_cast<const void*>(call.kernel),
+        grid, block, shared_bytes, early,
         [](void* p) {
           auto* c = static_cast<Call*>(p);
           std::apply(c->kernel, c->params);
