@@ -37,28 +37,23 @@ void TransposeWords(const void* from, int64_t from_stride, void* to) {
 }
 
 template <typename T>
-void PackRow(const T* from, int64_t cols, int64_t parts, char* tile, int64_t part_stride,
-             int64_t tile_stride) {
+void PackRow(const T* from, int64_t cols, char* tile, int64_t tile_stride) {
   const F32 d;
   for (int64_t first = 0; first < cols; first += kTileColumns, tile += tile_stride) {
     const int64_t count = std::min(kTileColumns, cols - first);
     for (int64_t i = 0; i < kTileColumns; i += kTileLanes) {
       const int64_t left = std::clamp<int64_t>(count - i, 0, kTileLanes);
       const T* p = from + first + std::min(i, count);
-      VF32 rest = left == kTileLanes ? LoadF32(d, p) : LoadTailF32(d, p, static_cast<size_t>(left));
-      for (int64_t part = 0; part < parts; ++part) {
-        if (part > 0) rest = hn::Sub(rest, RoundToBf16(d, rest));
-        StoreF32(d, rest, reinterpret_cast<hwy::bfloat16_t*>(tile + part * part_stride) + i);
-      }
+      const VF32 x = left == kTileLanes ? LoadF32(d, p) : LoadTailF32(d, p, static_cast<size_t>(left));
+      StoreF32(d, x, reinterpret_cast<hwy::bfloat16_t*>(tile) + i);
     }
   }
 }
 
-void PackRows(const Matrix& x, int64_t parts, char* to, int64_t part_stride, int64_t tile_stride,
-              int64_t row_stride) {
+void PackRows(const Matrix& x, char* to, int64_t tile_stride, int64_t row_stride) {
   WithDType(x.data, x.dtype, [&](const auto* values) HWY_ATTR {
     for (int64_t r = 0; r < x.rows; ++r) {
-      PackRow(values + r * x.stride, x.cols, parts, to + r * row_stride, part_stride, tile_stride);
+      PackRow(values + r * x.stride, x.cols, to + r * row_stride, tile_stride);
     }
   });
 }
@@ -138,9 +133,8 @@ namespace cpu {
 void transpose_words(const void* from, int64_t from_stride, void* to) {
   HWY_DYNAMIC_DISPATCH(TransposeWords)(from, from_stride, to);
 }
-void pack_rows(const Matrix& x, int64_t parts, char* to, int64_t part_stride, int64_t tile_stride,
-               int64_t row_stride) {
-  HWY_DYNAMIC_DISPATCH(PackRows)(x, parts, to, part_stride, tile_stride, row_stride);
+void pack_rows(const Matrix& x, char* to, int64_t tile_stride, int64_t row_stride) {
+  HWY_DYNAMIC_DISPATCH(PackRows)(x, to, tile_stride, row_stride);
 }
 void dequantize_tile(DType dtype, const void* scales, const void* values, void* to) {
   HWY_DYNAMIC_DISPATCH(DequantizeTile)(dtype, scales, values, to);

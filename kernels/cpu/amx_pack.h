@@ -8,12 +8,8 @@ namespace lariat::cpu {
 void transpose_words(const void* from, int64_t from_stride, void* to);
 
 // Rows of floats, at most 16 of a tile -> tiles of 32 columns, `tile_stride` bytes apart, rows `row_stride`
-// bytes apart, of values rounded to bf16; zeros where the last of them has no column. parts > 1: behind them,
-// each `part_stride` bytes further, tiles of what rounding left over, rounded in turn. Three parts sum up to
-// an f32, two to an f16, to the last bit; but for an infinity, and a value that rounds to one, whose further
-// parts are no numbers.
-void pack_rows(const Matrix& x, int64_t parts, char* to, int64_t part_stride, int64_t tile_stride,
-               int64_t row_stride = 64);
+// bytes apart, of values rounded to bf16; zeros where the last of them has no column.
+void pack_rows(const Matrix& x, char* to, int64_t tile_stride, int64_t row_stride = 64);
 
 // A group of 16 rows of quantised weights (DType::kQ8 or kQ4; scales and values as kernels/quant.h lays them
 // out) -> a tile as transpose_words() makes it, to[pair of inputs][row][2], of weights rounded to bf16.

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "kernels/cpu/amx_pack.h"
-#include "kernels/cpu/amx_parts.h"
 #include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/products.h"
@@ -13,10 +12,13 @@
 #include "kernels/quant.h"
 
 // The product of matrices for many rows of x on tile registers (TDPBF16PS). Rows of x are the rows of a
-// tile's left operand: rounded, they lie there as they come. Rows of w are the columns of its right operand,
-// which wants pairs of values, so that w is transposed by words of 32 bits. A tile of sums is a piece of out.
-// What bf16 cannot hold is split into parts, and their products are summed up (amx_parts.h); quantised
-// weights are rounded to it, a panel at a time.
+// tile's left operand: rounded to bf16, they lie there as they come. Rows of w are the columns of its right
+// operand, which wants pairs of values, so that w, in bf16, is transposed by words of 32 bits. A tile of sums
+// is a piece of out.
+//
+// Quantised weights, q and a scale of 8 bits each, are rounded to bf16, a panel at a time: a product is off
+// by up to 2^-9 (x) and 2^-9 (w) of itself, where the product of integers rounds x to 1/254 of the largest
+// of 32.
 //
 // The rates are of two cores of an Emerald Rapids, which multiply 4.8 to 5.6 TFLOP/s in registers.
 // - 2 x 2 tiles of sums take 64 cycles for each 32 columns, and 4 KiB of operands. With one operand in the
@@ -27,7 +29,6 @@
 // - The sums of 512 rows of x by 256 of w, 512 KiB, wait in the second level from one block of columns to the
 //   next. After the last they go to out past the caches (10 to 30 % faster: nothing is read to be
 //   overwritten, and what the second level holds stays there).
-// - Of operands in several parts there are fewer columns in a block, so that they take about as much room.
 // - While a panel is multiplied the next is transposed, a tile between two blocks of x, and the one after it
 //   and the next columns of x are fetched, a few lines at each step: that costs little beside 64 cycles of
 //   the tiles (left out, the one costs 5 to 15 %, the other 3 to 10).
@@ -35,10 +36,11 @@ namespace lariat::cpu {
 
 constexpr int64_t kAmxBlock = 2 * kTileRows;  // rows of w and of x in a block of sums
 constexpr int64_t kAmxBlockBytes = 4 * kTileBytes;
-constexpr int64_t kAmxTiles = 8;                // of 32 columns in a block of columns, of all parts
-constexpr int64_t kAmxRows = 512;               // of x at a time, at most
-constexpr int64_t kAmxTaskRows = 256;           // of w in a task, at most
-constexpr int64_t kPartBytes = 2 * kTileBytes;  // of a part of 32 rows and columns
+constexpr int64_t kAmxColumns = 8 * kTileColumns;  // in a block of columns
+constexpr int64_t kAmxRows = 512;                  // of x at a time, at most
+constexpr int64_t kAmxTaskRows = 256;              // of w in a task, at most
+constexpr int64_t kStepBytes = 2 * kTileBytes;     // of 32 rows and columns
+constexpr int64_t kAmxPanelBytes = kAmxBlock * kAmxColumns * 2;
 
 // What is fetched while a block is multiplied: at each step a line of some rows of the panel after next, and
 // a few lines of the next block of columns of x.
@@ -57,30 +59,25 @@ void fetch_step(const AmxAhead& ahead, int64_t step) {
 }
 
 // sums (four tiles: x tile, w tile) += a block of 32 rows of x times a panel of 32 rows of w; both packed as
-// [tile of columns][part][2 tiles]. A step is a pair of parts of a tile of columns.
+// [tile of columns][2 tiles].
 template <class Tiles>
-void multiply_amx_block(const AmxParts& parts, const char* x, const char* w, int64_t tiles, bool first,
-                        char* sums, const AmxAhead& ahead) {
+void multiply_amx_block(const char* x, const char* w, int64_t tiles, bool first, char* sums,
+                        const AmxAhead& ahead) {
   constexpr int64_t kRow = 64;
   char* const corners[4] = {sums, sums + kTileBytes, sums + 2 * kTileBytes, sums + 3 * kTileBytes};
   begin_sums<Tiles>(first, corners, kRow);
-  for (int64_t t = 0; t < tiles; ++t, x += parts.x * kPartBytes, w += parts.w * kPartBytes) {
-    multiply_parts<Tiles>(parts, {x, kRow, kTileBytes, 0}, kPartBytes, {w, kRow, kTileBytes, 0}, kPartBytes,
-                          [&](int64_t p) { fetch_step<Tiles>(ahead, t * parts.n + p); });
+  for (int64_t t = 0; t < tiles; ++t, x += kStepBytes, w += kStepBytes) {
+    multiply_step<Tiles>({x, kRow, kTileBytes, 0}, {w, kRow, kTileBytes, 0});
+    fetch_step<Tiles>(ahead, t);
   }
   end_sums<Tiles>(corners, kRow);
 }
 
 // How products of one x are cut. No sum depends on it.
 struct AmxCut {
-  AmxParts parts;
-  int64_t k, block_columns;
-  int64_t x_rows, w_rows;  // x_rows: at a time; w_rows: in a task, at most
+  int64_t k, x_rows, w_rows;  // x_rows: at a time; w_rows: in a task, at most
 
-  AmxCut(const Matrix& x, std::span<const Product> products, DType compute, int threads)
-      : parts(products[0].w.dtype, compute),
-        k(x.cols),
-        block_columns(ceil_div(kAmxTiles, std::max(parts.x, parts.w)) * kTileColumns) {
+  AmxCut(const Matrix& x, std::span<const Product> products, int threads) : k(x.cols) {
     x_rows = round_up(ceil_div(x.rows, ceil_div(x.rows, kAmxRows)), kAmxBlock);
     const int64_t all = units_of(products, [](const Product& product) { return product.w.rows; });
     const int64_t tasks = round_up<int64_t>(ceil_div(all, kAmxTaskRows), threads);
@@ -90,14 +87,13 @@ struct AmxCut {
   // Of multiplying, in a product.
   int64_t tasks(const Product& product) const { return ceil_div(product.w.rows, w_rows); }
 
-  int64_t column_blocks() const { return ceil_div(k, block_columns); }
-  int64_t columns(int64_t block) const { return std::min(block_columns, k - block * block_columns); }
+  int64_t column_blocks() const { return ceil_div(k, kAmxColumns); }
+  int64_t columns(int64_t block) const { return std::min(kAmxColumns, k - block * kAmxColumns); }
   int64_t tiles(int64_t block) const { return ceil_div(columns(block), kTileColumns); }
 
   // Of x_rows rows of x; of a thread's two panels of w and its sums.
-  int64_t packed_bytes() const { return round_up(k, kTileColumns) * x_rows * 2 * parts.x; }
-  int64_t panel_bytes() const { return kAmxBlock * block_columns * 2 * parts.w; }
-  int64_t thread_bytes() const { return 2 * panel_bytes() + w_rows * x_rows * 4; }
+  int64_t packed_bytes() const { return round_up(k, kTileColumns) * x_rows * 2; }
+  int64_t thread_bytes() const { return 2 * kAmxPanelBytes + w_rows * x_rows * 4; }
 };
 
 // One product of at most cut.x_rows rows of x, all of which share what pack() makes of x. scratch:
@@ -120,12 +116,12 @@ class AmxProduct {
   // Rows that are missing in the last block stay what they were: they reach rows of sums that nobody stores.
   void pack(int64_t task) const {
     const int64_t block = task % cut_.column_blocks(), x_block = task / cut_.column_blocks();
-    const Matrix x = x_.column_range(block * cut_.block_columns, cut_.columns(block));
+    const Matrix x = x_.column_range(block * kAmxColumns, cut_.columns(block));
     for (int64_t half = 0; half < 2; ++half) {
       const int64_t top = x_block * kAmxBlock + half * kTileRows;
       if (top >= x.rows) break;
-      pack_rows(x.row_range(top, std::min(kTileRows, x.rows - top)), cut_.parts.x,
-                packed_x(block, x_block) + half * kTileBytes, kPartBytes, cut_.parts.x * kPartBytes);
+      pack_rows(x.row_range(top, std::min(kTileRows, x.rows - top)),
+                packed_x(block, x_block) + half * kTileBytes, kStepBytes);
     }
   }
 
@@ -134,8 +130,8 @@ class AmxProduct {
     const int64_t first = task * cut_.w_rows, count = std::min(cut_.w_rows, w_.rows - first);
     const int64_t panels = ceil_div(count, kAmxBlock), n = panels * cut_.column_blocks();
     char* panel = scratch_ + cut_.packed_bytes() + thread * cut_.thread_bytes();
-    char* next = panel + cut_.panel_bytes();
-    char* sums = next + cut_.panel_bytes();
+    char* next = panel + kAmxPanelBytes;
+    char* sums = next + kAmxPanelBytes;
     const auto panel_at = [&](int64_t i) {
       if (i >= n) return Panel();
       const int64_t block = i / panels, row = i % panels * kAmxBlock;
@@ -168,8 +164,7 @@ class AmxProduct {
         pack_w(after, t, next);
       }
       const AmxAhead fetch = fetch_ahead(now, ahead, x);
-      multiply_amx_block<Tiles>(cut_.parts, packed_x(now.block, x), panel, now.tiles / 2, now.block == 0,
-                                sums, fetch);
+      multiply_amx_block<Tiles>(packed_x(now.block, x), panel, now.tiles / 2, now.block == 0, sums, fetch);
       if (now.block + 1 < cut_.column_blocks()) continue;
       const Matrix rows = out_.row_range(x * kAmxBlock, std::min(kAmxBlock, x_.rows - x * kAmxBlock));
       store_tiles(sums, rows.column_range(now.row, now.rows));
@@ -179,9 +174,9 @@ class AmxProduct {
   // A share of the panel `ahead` and of the x that follows, beside block x of panel `now`.
   AmxAhead fetch_ahead(const Panel& now, const Panel& ahead, int64_t x) const {
     const int64_t step = ceil_div(kAmxBlock, x_blocks_), row = std::min(ahead.rows, x * step);
-    const int64_t steps = now.tiles / 2 * cut_.parts.n, shares = now.count * x_blocks_;
+    const int64_t steps = now.tiles / 2, shares = now.count * x_blocks_;
     const bool last = now.block + 1 == cut_.column_blocks();
-    const int64_t lines = last ? 0 : x_blocks_ * cut_.tiles(now.block + 1) * cut_.parts.x * (kPartBytes / 64);
+    const int64_t lines = last ? 0 : x_blocks_ * cut_.tiles(now.block + 1) * (kStepBytes / 64);
     const int64_t share = ceil_div(lines, shares * steps) * steps;
     const int64_t first = std::min(lines, (now.index * x_blocks_ + x) * share);
     AmxAhead fetch{};
@@ -190,31 +185,29 @@ class AmxProduct {
     fetch.x_step = share / steps;
     // Quantised, 16 rows lie in one stream, which the processor fetches ahead by itself.
     if (is_quantized(w_.dtype)) return fetch;
-    fetch.w = w_at(ahead.row + row, ahead.block * cut_.block_columns);
+    fetch.w = w_at(ahead.row + row, ahead.block * kAmxColumns);
     fetch.rows = std::min(ahead.rows - row, step);
-    fetch.stride = w_.stride * element();
-    fetch.lines = ahead.tiles / 2 * kTileColumns * element() / 64;
+    fetch.stride = w_.stride * 2;
+    fetch.lines = ahead.tiles / 2 * kTileColumns * 2 / 64;
     return fetch;
   }
 
-  // Packed x: [block of columns][block of 32 rows][tile of columns][part][2 tiles].
+  // Packed x: [block of columns][block of 32 rows][tile of columns][2 tiles].
   char* packed_x(int64_t block, int64_t x_block) const {
-    const int64_t tiles = block * x_blocks_ * cut_.block_columns / kTileColumns + x_block * cut_.tiles(block);
-    return scratch_ + tiles * cut_.parts.x * kPartBytes;
+    const int64_t tiles = block * x_blocks_ * kAmxColumns / kTileColumns + x_block * cut_.tiles(block);
+    return scratch_ + tiles * kStepBytes;
   }
 
-  // A tile of a panel of w: [tile of columns][part][2 tiles] of [pair of columns][row]; what is missing is
-  // zero.
+  // A tile of a panel of w: [tile of columns][2 tiles] of [pair of columns][row]; what is missing is zero.
   void pack_w(const Panel& panel, int64_t tile, char* to) const {
     const int64_t row = tile % 2 * kTileRows, column = tile / 2 * kTileColumns;
     const int64_t rows = std::min(kTileRows, panel.rows - row);
     const int64_t columns = std::min(kTileColumns, cut_.columns(panel.block) - column);
-    to += tile / 2 * cut_.parts.w * kPartBytes + tile % 2 * kTileBytes;
+    to += tile * kTileBytes;
     if (is_quantized(w_.dtype)) {
-      return dequantize_w(panel.row + row, panel.block * cut_.block_columns + column, rows, to);
+      return dequantize_w(panel.row + row, panel.block * kAmxColumns + column, rows, to);
     }
-    char* const from = w_at(panel.row + row, panel.block * cut_.block_columns + column);
-    if (w_.dtype != DType::kBF16) return split_w(from, rows, columns, to);
+    char* const from = w_at(panel.row + row, panel.block * kAmxColumns + column);
     const bool words = (reinterpret_cast<uintptr_t>(from) | static_cast<uintptr_t>(w_.stride * 2)) % 4 == 0;
     if (words && rows == kTileRows && columns == kTileColumns) {
       return transpose_words(from, w_.stride / 2, to);
@@ -226,15 +219,6 @@ class AmxProduct {
     transpose_words(part, kTileRows, to);
   }
 
-  void split_w(char* from, int64_t rows, int64_t columns, char* to) const {
-    alignas(64) char parts[3 * kTileBytes] = {};
-    const Matrix w(from, w_.dtype, rows, columns, w_.stride);
-    pack_rows(w, cut_.parts.w, parts, kTileBytes, 0);
-    for (int64_t p = 0; p < cut_.parts.w; ++p) {
-      transpose_words(parts + p * kTileBytes, kTileRows, to + p * kPartBytes);
-    }
-  }
-
   // Rows and columns begin where a tile and a group of quantised weights do.
   void dequantize_w(int64_t row, int64_t column, int64_t rows, char* to) const {
     static_assert(kTileRows == kQuantRows && kTileColumns == kQuantGroup);
@@ -244,9 +228,8 @@ class AmxProduct {
     dequantize_tile(w_.dtype, bytes + layout.scale_at(row, column), bytes + layout.value_at(row, column), to);
   }
 
-  int64_t element() const { return static_cast<int64_t>(size_of(w_.dtype)); }
   char* w_at(int64_t row, int64_t column) const {
-    return static_cast<char*>(w_.data) + (row * w_.stride + column) * element();
+    return static_cast<char*>(w_.data) + (row * w_.stride + column) * 2;
   }
 
   const AmxCut cut_;
@@ -255,9 +238,8 @@ class AmxProduct {
   int64_t x_blocks_;
 };
 
-inline size_t amx_scratch_bytes(const Matrix& x, std::span<const Product> products, DType compute,
-                                int threads) {
-  const AmxCut cut(x, products, compute, threads);
+inline size_t amx_scratch_bytes(const Matrix& x, std::span<const Product> products, int threads) {
+  const AmxCut cut(x, products, threads);
   return static_cast<size_t>(cut.packed_bytes() + threads * cut.thread_bytes());
 }
 
@@ -266,9 +248,9 @@ inline size_t amx_scratch_bytes(const Matrix& x, std::span<const Product> produc
 // for_each(count, body) calls body(task, thread) for each task in [0, count), with thread < threads, and
 // returns when all are done.
 template <class Tiles, class ForEach>
-void amx_product(const Matrix& x, std::span<const Product> products, DType compute, void* scratch,
-                 int threads, const ForEach& for_each) {
-  const AmxCut cut(x, products, compute, threads);
+void amx_product(const Matrix& x, std::span<const Product> products, void* scratch, int threads,
+                 const ForEach& for_each) {
+  const AmxCut cut(x, products, threads);
   const auto tasks = [&](const Product& product) { return cut.tasks(product); };
   for (int64_t top = 0; top < x.rows; top += cut.x_rows) {
     const int64_t rows = std::min(cut.x_rows, x.rows - top);

@@ -59,15 +59,15 @@ void begin_sums(bool zero, char* const (&corner)[4], int64_t stride) {
   }
 }
 
-// The sums += the 2 tiles at a times the 2 at b. kNewA, kNewB: false where the step before had the same.
-template <class Tiles, bool kNewA = true, bool kNewB = true>
+// The sums += the 2 tiles at a times the 2 at b.
+template <class Tiles>
 void multiply_step(const TilePlaces& a, const TilePlaces& b) {
-  if constexpr (kNewA) Tiles::template load<4>(a.at, a.stride);
-  if constexpr (kNewB) Tiles::template load<6>(b.at, b.stride);
+  Tiles::template load<4>(a.at, a.stride);
+  Tiles::template load<6>(b.at, b.stride);
   Tiles::template dot<0, 4, 6>();
-  if constexpr (kNewB) Tiles::template load<7>(b.at + b.half, b.stride);
+  Tiles::template load<7>(b.at + b.half, b.stride);
   Tiles::template dot<1, 4, 7>();
-  if constexpr (kNewA) Tiles::template load<5>(a.at + a.half, a.stride);
+  Tiles::template load<5>(a.at + a.half, a.stride);
   Tiles::template dot<2, 5, 6>();
   Tiles::template dot<3, 5, 7>();
 }

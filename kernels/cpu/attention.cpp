@@ -79,7 +79,7 @@ struct Call {
   int64_t group = params.n_heads / layer.n_kv_heads;
   int64_t stride = padded_head_dim(layer.head_dim);
   int64_t value_dim = out.cols / params.n_heads;
-  // Blocks go through attention_tiles: whatever AMX has the shape for, and what AVX-512 need not split.
+  // Whether blocks go through attention_tiles.
   bool tiles = cpu::has_tiled_attention(layer) && value_dim % 32 == 0 && params.sliding_window == 0 &&
                params.softcap == 0.0F && !params.slopes;
 };

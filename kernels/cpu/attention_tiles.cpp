@@ -29,35 +29,23 @@ void PackValuePairs(const uint16_t* from, int64_t stride, void* to) {
   }
 }
 
-// 2^(s - max) for an integer max >= s, within 1.1e-4 of itself (it is rounded to 2^-8), or within 2e-9 and
-// f32's own rounding if it is split; 0 below 2^-126. The integers are subtracted alone: what becomes of the
-// fraction does not depend on max.
-template <bool kSplit>
+// 2^(s - max) for an integer max >= s, within 1.1e-4 of itself (it is rounded to 2^-8); 0 below 2^-126. The
+// integers are subtracted alone: what becomes of the fraction does not depend on max.
 HWY_INLINE VF32 Power(VF32 s, VF32 max) {
   const F32 d;
   const hn::RebindToUnsigned<F32> du;
   const VF32 floor = hn::Floor(s), f = hn::Sub(s, floor);
-  VF32 p;
-  if constexpr (kSplit) {
-    p = hn::MulAdd(hn::Set(d, 0.000217022555F), f, hn::Set(d, 0.00124396878F));
-    p = hn::MulAdd(p, f, hn::Set(d, 0.009678841F));
-    p = hn::MulAdd(p, f, hn::Set(d, 0.055483342F));
-    p = hn::MulAdd(p, f, hn::Set(d, 0.240229836F));
-    p = hn::MulAdd(p, f, hn::Set(d, 0.693146984F));
-    p = hn::MulAdd(p, f, hn::Set(d, 1.0F));
-  } else {
-    p = hn::MulAdd(hn::Set(d, 0.0790195F), f, hn::Set(d, 0.2241270F));
-    p = hn::MulAdd(p, f, hn::Set(d, 0.6966961F));
-    p = hn::MulAdd(p, f, hn::Set(d, 0.9998929F));
-  }
+  VF32 p = hn::MulAdd(hn::Set(d, 0.0790195F), f, hn::Set(d, 0.2241270F));
+  p = hn::MulAdd(p, f, hn::Set(d, 0.6966961F));
+  p = hn::MulAdd(p, f, hn::Set(d, 0.9998929F));
   const VF32 exponent = hn::Max(hn::Sub(floor, max), hn::Set(d, -127.0F));
   // Added to 1.5 * 2^23, a small integer is the low bits of the sum.
   const VF32 biased = hn::Add(exponent, hn::Set(d, 12582912.0F + 127.0F));
   return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(du, biased))));
 }
 
-// To bf16, half of a unit away from zero. What is summed up is what values are multiplied with (all parts
-// together, where there are three), so that a row with a single key is that key's value.
+// To bf16, half of a unit away from zero. What is summed up is what values are multiplied with, so that a row
+// with a single key is that key's value.
 HWY_INLINE VF32 RoundWeight(VF32 weight) {
   const F32 d;
   const hn::RebindToUnsigned<F32> du;
@@ -81,7 +69,6 @@ HWY_NOINLINE void RaiseMaximum(const AttentionTask& task, int64_t row, float max
 }
 
 // The scores of a row for `keys` positions -> its weights, and they are added to its 16 sums.
-template <bool kSplit>
 HWY_NOINLINE void Weigh(const float* scores, int64_t keys, float row_max, uint32_t* weights, float* sums) {
   const F32 d;
   const VF32 max = hn::Set(d, row_max);
@@ -90,25 +77,10 @@ HWY_NOINLINE void Weigh(const float* scores, int64_t keys, float row_max, uint32
   for (int64_t key = 0; key < keys; key += 2 * cpu::kTileRows, weights += cpu::kTileRows) {
     Unroll<kPairParts>([&](auto i) LARIAT_INLINE_BODY {
       const float* s = scores + key + i * kPairLanes;
-      const VF32 first = Power<kSplit>(hn::LoadU(d, s), max);
-      const VF32 second = Power<kSplit>(hn::LoadU(d, s + cpu::kTileRows), max);
-      VF32 first_part = RoundWeight(first), second_part = RoundWeight(second);
-      uint32_t* pairs = weights + i * kPairLanes;
-      StorePairs(first_part, second_part, pairs);
-      if constexpr (kSplit) {
-        sum[i] = hn::Add(hn::Add(sum[i], first), second);
-        VF32 first_rest = first, second_rest = second;
-        for (int part = 1; part < 3; ++part) {
-          first_rest = hn::Sub(first_rest, first_part);
-          second_rest = hn::Sub(second_rest, second_part);
-          first_part = RoundWeight(first_rest);
-          second_part = RoundWeight(second_rest);
-          pairs += cpu::kWeightPart / 4;
-          StorePairs(first_part, second_part, pairs);
-        }
-      } else {
-        sum[i] = hn::Add(hn::Add(sum[i], first_part), second_part);
-      }
+      const VF32 first = RoundWeight(Power(hn::LoadU(d, s), max));
+      const VF32 second = RoundWeight(Power(hn::LoadU(d, s + cpu::kTileRows), max));
+      StorePairs(first, second, weights + i * kPairLanes);
+      sum[i] = hn::Add(hn::Add(sum[i], first), second);
     });
   }
   Unroll<kPairParts>([&](auto i) LARIAT_INLINE_BODY { hn::StoreU(sum[i], d, sums + i * kPairLanes); });
@@ -117,7 +89,6 @@ HWY_NOINLINE void Weigh(const float* scores, int64_t keys, float row_max, uint32
 void TiledSoftmax(const AttentionTask& task, const cpu::TiledMemory& memory, int64_t first, int64_t base,
                   int64_t keys) {
   const F32 d;
-  const auto weigh = memory.weigh.x > 1 ? Weigh<true> : Weigh<false>;
   for (int64_t r = 0; r < cpu::kTiledRows; ++r) {
     const int64_t row = first + r;
     float* scores = memory.scores + r * cpu::kScoreStride;
@@ -125,9 +96,7 @@ void TiledSoftmax(const AttentionTask& task, const cpu::TiledMemory& memory, int
     const int64_t seen =
         row < task.rows ? std::clamp<int64_t>(std::min(task.end(row), task.last_key) - base, 0, keys) : 0;
     if (seen == 0) {
-      for (int64_t part = 0; part < memory.weigh.x; ++part) {
-        std::fill_n(weights + part * cpu::kWeightPart / 4, keys / 2, 0U);
-      }
+      std::fill_n(weights, keys / 2, 0U);
       continue;
     }
     std::fill(scores + seen, scores + keys, -1e30F);       // finite: its fraction is a number
@@ -140,7 +109,7 @@ void TiledSoftmax(const AttentionTask& task, const cpu::TiledMemory& memory, int
     float* sums = memory.sums + row * cpu::kTileRows;
     const float top = std::ceil(hn::GetLane(hn::MaxOfLanes(d, largest)));
     if (!(top <= task.max[row])) RaiseMaximum(task, row, top, sums);
-    weigh(scores, keys, task.max[row], weights, sums);
+    Weigh(scores, keys, task.max[row], weights, sums);
   }
 }
 
@@ -165,8 +134,7 @@ void tiled_softmax(const AttentionTask& task, const TiledMemory& memory, int64_t
 
 void attention_amx(const AttentionTask& task) {
 #if defined(__x86_64__)
-  splits_attention(*task.layer) ? attention_tiles<AmxTiles, true>(task)
-                                : attention_tiles<AmxTiles, false>(task);
+  attention_tiles<AmxTiles>(task);
 #else
   (void)task;
 #endif

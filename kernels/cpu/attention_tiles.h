@@ -4,15 +4,13 @@
 #include <utility>
 
 #include "kernels/cpu/amx_pack.h"
-#include "kernels/cpu/amx_parts.h"
 #include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/attention_task.h"
 #include "kernels/cpu/cpu_features.h"
 
 // attention_block with bf16 operands, on tile registers or on vectors of pairs. Queries times log2(e), keys,
-// values and the softmax's weights are rounded to bf16, sums are f32: for the models whose weights are bf16.
-// For all others operands are split into parts, to the last bit (amx_parts.h), and their products are those
-// of f32.
+// values and the softmax's weights are rounded to bf16, sums are f32: for the models whose weights are bf16,
+// and whose activations are rounded to it before every product anyway.
 //
 // A row's bits do not depend on the rows beside it, nor on how a prompt is split: blocks of keys are those of
 // a page, wherever a task begins; the running maximum is rounded up to an integer (of a base 2 logarithm), so
@@ -22,43 +20,31 @@ namespace lariat::cpu {
 
 constexpr int64_t kTiledRows = 2 * kTileRows;  // rows that are worked on at a time; q and acc extend to it
 constexpr int64_t kTiledKeys = kKvPage;
-constexpr int64_t kScoreStride = kTiledKeys + kTileRows;         // floats
-constexpr int64_t kWeightStride = kTiledKeys / 2 + kTileRows;    // pairs
-constexpr int64_t kWeightPart = kTiledRows * kWeightStride * 4;  // bytes from part to part of the weights
+constexpr int64_t kScoreStride = kTiledKeys + kTileRows;       // floats
+constexpr int64_t kWeightStride = kTiledKeys / 2 + kTileRows;  // pairs
 constexpr float kLog2E = 1.44269504F, kLn2 = 0.693147181F;
 
-// Whether operands are split. A cache of 16 bits with values in bf16 is that of a bf16 model, whose
-// activations are rounded to bf16 before every product anyway.
-inline bool splits_attention(const KvLayer& layer) {
-  return layer.v_dtype != DType::kBF16 || layer.k_dtype == DType::kF32;
-}
-
-// Whether the processor multiplies them faster than f32, and they are of a shape and dtype that it can. The
-// products of parts are worth it on AMX only.
+// Whether the processor multiplies bf16 faster than f32, and the cache is of a shape that it can, with values
+// in bf16 and keys of 16 bits: that of a bf16 model.
 inline bool has_tiled_attention(const KvLayer& layer) {
-  if (layer.head_dim % kTileColumns != 0 || is_quantized(layer.v_dtype)) return false;
-  return has_amx_bf16() || (has_avx512_bf16() && !splits_attention(layer));
+  if (layer.head_dim % kTileColumns != 0) return false;
+  if (layer.v_dtype != DType::kBF16 || layer.k_dtype == DType::kF32) return false;
+  return has_amx_bf16() || has_avx512_bf16();
 }
 
-// What a task's scratch is cut into. An operand in parts lies there whole for the first, then for the second.
+// What a task's scratch is cut into.
 struct TiledMemory {
-  AmxParts score, weigh;  // of queries and keys, of weights and values
-  char* queries;          // of 32 rows each: [parts][2 tiles][head_dim / 32] tiles
-  char* keys;             // [parts][16 positions][head_dim / 32] tiles of transposed pairs
-  char* values;           // [parts][32 positions][value_stride / 16] tiles; a pair is positions i and i + 16
-  uint16_t* rounded;      // [parts] times a page of keys or values
-  float* scores;          // [32][kScoreStride]
-  uint32_t* weights;      // [parts][32][kWeightStride] pairs, as in values
-  float* sums;            // [rows][16]
-  int64_t page_part;      // bytes from part to part of keys, values and rounded
-  int64_t bytes;          // of all
+  char* queries;      // of 32 rows each: [2 tiles][head_dim / 32] tiles
+  char* keys;         // [16 positions][head_dim / 32] tiles of transposed pairs
+  char* values;       // [32 positions][value_stride / 16] tiles; a pair is positions i and i + 16
+  uint16_t* rounded;  // a page of keys or values
+  float* scores;      // [32][kScoreStride]
+  uint32_t* weights;  // [32][kWeightStride] pairs, as in values
+  float* sums;        // [rows][16]
+  int64_t bytes;      // of all
 
-  TiledMemory(int64_t rows, const KvLayer& layer, void* memory)
-      : score(1, 1), weigh(1, 1), page_part(kTiledKeys * layer.head_dim * 2) {
-    if (splits_attention(layer)) {
-      score = AmxParts(3, AmxParts::parts_of(layer.k_dtype));
-      weigh = AmxParts(3, AmxParts::parts_of(layer.v_dtype));
-    }
+  TiledMemory(int64_t rows, const KvLayer& layer, void* memory) {
+    const int64_t page_bytes = kTiledKeys * layer.head_dim * 2;
     int64_t taken = 0;
     const auto take = [&](int64_t size) -> char* {
       const int64_t at = std::exchange(taken, taken + size);
@@ -66,12 +52,12 @@ struct TiledMemory {
                                : static_cast<char*>(memory) + at;  // without memory: how much it takes
     };
     rows = round_up(rows, kTiledRows);
-    queries = take(score.x * rows * layer.head_dim * 2);
-    keys = take(score.w * page_part);
-    values = take(weigh.w * page_part);
-    rounded = reinterpret_cast<uint16_t*>(take(std::max(score.w, weigh.w) * page_part));
+    queries = take(rows * layer.head_dim * 2);
+    keys = take(page_bytes);
+    values = take(page_bytes);
+    rounded = reinterpret_cast<uint16_t*>(take(page_bytes));
     scores = reinterpret_cast<float*>(take(kTiledRows * kScoreStride * 4));
-    weights = reinterpret_cast<uint32_t*>(take(weigh.x * kWeightPart));
+    weights = reinterpret_cast<uint32_t*>(take(kTiledRows * kWeightStride * 4));
     sums = reinterpret_cast<float*>(take(rows * kTileRows * 4));
     bytes = taken;
   }
@@ -93,19 +79,6 @@ void multiply_square(const TilePlaces& a, const TilePlaces& b, int64_t depth, bo
   multiply_tiles<Tiles>(a, b, depth, zero, corners, stride);
 }
 
-// The same of operands in parts, which follow one another by a_part and b_part bytes.
-template <class Tiles>
-void multiply_square_of_parts(const AmxParts& parts, const TilePlaces& a, int64_t a_part, const TilePlaces& b,
-                              int64_t b_part, int64_t depth, bool zero, char* c, int64_t stride) {
-  char* const corners[4] = {c, c + 64, c + kTileRows * stride, c + kTileRows * stride + 64};
-  begin_sums<Tiles>(zero, corners, stride);
-  for (int64_t t = 0; t < depth; ++t) {
-    multiply_parts<Tiles>(parts, {a.at + t * a.step, a.stride, a.half, 0}, a_part,
-                          {b.at + t * b.step, b.stride, b.half, 0}, b_part, [](int64_t) {});
-  }
-  end_sums<Tiles>(corners, stride);
-}
-
 // In the place of tile registers: AVX-512 with VDPBF16PS, straight from memory. Only where has_avx512_bf16().
 struct PairVectors {
   static void configure(const TileConfig&) {}
@@ -122,58 +95,39 @@ inline void pack_page(const AttentionTask& task, int64_t base, const TiledMemory
   const int64_t head_dim = layer.head_dim, count = std::min(kTiledKeys, task.last_key - base);
   const int64_t positions = round_up(count, 2 * kTileRows);
   void* const page = task.pages[base / kKvPage];
-  const auto round = [&](void* data, DType dtype, int64_t cols, int64_t parts) {
+  const auto round = [&](void* data, DType dtype, int64_t cols) {
     const int64_t first = kv_index(task.kv_head, base, 0, head_dim) * static_cast<int64_t>(size_of(dtype));
-    pack_rows({static_cast<char*>(data) + first, dtype, count, cols, head_dim}, parts,
-              reinterpret_cast<char*>(memory.rounded), memory.page_part, kTileColumns * 2, cols * 2);
+    pack_rows({static_cast<char*>(data) + first, dtype, count, cols, head_dim},
+              reinterpret_cast<char*>(memory.rounded), kTileColumns * 2, cols * 2);
+    std::fill(memory.rounded + count * cols, memory.rounded + positions * cols, 0);
   };
-  const auto for_parts = [&](int64_t cols, int64_t parts, const auto& pack) {
-    for (int64_t part = 0; part < parts; ++part) {
-      uint16_t* const rounded = memory.rounded + part * memory.page_part / 2;
-      std::fill(rounded + count * cols, rounded + positions * cols, 0);
-      pack(rounded, part * memory.page_part);
+  round(layer.keys(page), layer.k_dtype, head_dim);
+  char* to = memory.keys;
+  for (int64_t key = 0; key < positions; key += kTileRows) {
+    for (int64_t d = 0; d < head_dim; d += kTileColumns, to += kTileBytes) {
+      transpose_words(memory.rounded + key * head_dim + d, head_dim / 2, to);
     }
-  };
-  round(layer.keys(page), layer.k_dtype, head_dim, memory.score.w);
-  for_parts(head_dim, memory.score.w, [&](const uint16_t* rounded, int64_t offset) {
-    char* to = memory.keys + offset;
-    for (int64_t key = 0; key < positions; key += kTileRows) {
-      for (int64_t d = 0; d < head_dim; d += kTileColumns, to += kTileBytes) {
-        transpose_words(rounded + key * head_dim + d, head_dim / 2, to);
-      }
+  }
+  round(layer.values(page), layer.v_dtype, task.value_stride);
+  to = memory.values;
+  for (int64_t key = 0; key < positions; key += 2 * kTileRows) {
+    for (int64_t d = 0; d < task.value_stride; d += kTileRows, to += kTileBytes) {
+      pack_value_pairs(memory.rounded + key * task.value_stride + d, task.value_stride, to);
     }
-  });
-  round(layer.values(page), layer.v_dtype, task.value_stride, memory.weigh.w);
-  for_parts(task.value_stride, memory.weigh.w, [&](const uint16_t* rounded, int64_t offset) {
-    char* to = memory.values + offset;
-    for (int64_t key = 0; key < positions; key += 2 * kTileRows) {
-      for (int64_t d = 0; d < task.value_stride; d += kTileRows, to += kTileBytes) {
-        pack_value_pairs(rounded + key * task.value_stride + d, task.value_stride, to);
-      }
-    }
-  });
+  }
 }
 
 // kTiledRows rows from `row` on over the packed page at `base`.
-template <class Tiles, bool kSplit>
+template <class Tiles>
 void attend_rows(const AttentionTask& task, const TiledMemory& memory, int64_t row, int64_t base) {
   const int64_t last = std::min(task.end(std::min(row + kTiledRows, task.rows) - 1), task.last_key) - base;
   const int64_t keys = round_up(std::min(last, kTiledKeys), 2 * kTileRows);
   const int64_t depth = task.layer->head_dim / kTileColumns, half = depth * kTileBytes;
-  const auto multiply = [&](const AmxParts& parts, const TilePlaces& a, int64_t a_part, const TilePlaces& b,
-                            int64_t steps, bool zero, float* c, int64_t stride) {
-    char* const to = reinterpret_cast<char*>(c);
-    if constexpr (kSplit) {
-      multiply_square_of_parts<Tiles>(parts, a, a_part, b, memory.page_part, steps, zero, to, stride * 4);
-    } else {
-      multiply_square<Tiles>(a, b, steps, zero, to, stride * 4);
-    }
-  };
-  const TilePlaces queries{memory.queries + row * memory.score.x * task.layer->head_dim * 2, 64, half,
-                           kTileBytes};
+  const TilePlaces queries{memory.queries + row * task.layer->head_dim * 2, 64, half, kTileBytes};
   for (int64_t key = 0; key < keys; key += 2 * kTileRows) {
     const TilePlaces packed{memory.keys + key / kTileRows * half, 64, half, kTileBytes};
-    multiply(memory.score, queries, 2 * half, packed, depth, true, memory.scores + key, kScoreStride);
+    multiply_square<Tiles>(queries, packed, depth, true, reinterpret_cast<char*>(memory.scores + key),
+                           kScoreStride * 4);
   }
   tiled_softmax(task, memory, row, base, keys);
   const TilePlaces weights{reinterpret_cast<char*>(memory.weights), kWeightStride * 4,
@@ -181,25 +135,22 @@ void attend_rows(const AttentionTask& task, const TiledMemory& memory, int64_t r
   for (int64_t d = 0; d < task.value_stride; d += 2 * kTileRows) {
     const TilePlaces values{memory.values + d / kTileRows * kTileBytes, 64, kTileBytes,
                             task.value_stride / kTileRows * kTileBytes};
-    multiply(memory.weigh, weights, kWeightPart, values, keys / kTileColumns, false,
-             task.acc + row * task.stride + d, task.stride);
+    multiply_square<Tiles>(weights, values, keys / kTileColumns, false,
+                           reinterpret_cast<char*>(task.acc + row * task.stride + d), task.stride * 4);
   }
 }
 
 // As attention_block, for a task without window, soft cap and slopes, whose head_dim and value_stride are
 // multiples of 32, whose q is scaled by kLog2E and extends to whole kTiledRows like acc, whose first_key
 // begins a page, and whose scratch has the bytes of its TiledMemory, aligned to 64.
-//
-// kSplit: splits_attention().
-template <class Tiles, bool kSplit>
+template <class Tiles>
 void attention_tiles(const AttentionTask& task) {
   const int64_t half = task.layer->head_dim / kTileColumns * kTileBytes;
   const TiledMemory memory(task.rows, *task.layer, task.scratch);
   for (int64_t row = 0; row < task.rows; row += kTileRows) {
     const Matrix q(const_cast<float*>(task.q) + row * task.stride, DType::kF32, kTileRows,
                    task.layer->head_dim, task.stride);
-    const int64_t at = row / kTiledRows * 2 * memory.score.x + row / kTileRows % 2;
-    pack_rows(q, memory.score.x, memory.queries + at * half, 2 * half, kTileBytes);
+    pack_rows(q, memory.queries + row / kTileRows * half, kTileBytes);
   }
   std::fill(memory.sums, memory.sums + task.rows * kTileRows, 0.0F);
   Tiles::configure(full_tiles());
@@ -208,7 +159,7 @@ void attention_tiles(const AttentionTask& task) {
     pack_page(task, base, memory);
     const int64_t first = std::max<int64_t>(0, base - task.first_position) * task.group;
     for (int64_t row = first / kTiledRows * kTiledRows; row < task.rows; row += kTiledRows) {
-      attend_rows<Tiles, kSplit>(task, memory, row, base);
+      attend_rows<Tiles>(task, memory, row, base);
     }
   }
   Tiles::release();
@@ -218,10 +169,7 @@ void attention_tiles(const AttentionTask& task) {
   }
 }
 
-// On the processor's own tiles, split where the layer wants it. Only where has_amx_bf16().
-void attention_amx(const AttentionTask& task);
-
-// On PairVectors, not split. Only where has_avx512_bf16().
-void attention_pairs(const AttentionTask& task);
+void attention_amx(const AttentionTask& task);    // only where has_amx_bf16()
+void attention_pairs(const AttentionTask& task);  // on PairVectors; only where has_avx512_bf16()
 
 }  // namespace lariat::cpu

@@ -70,5 +70,5 @@ void multiply_square<PairVectors>(const TilePlaces&, const TilePlaces&, int64_t,
 #endif
 
 namespace lariat::cpu {
-void attention_pairs(const AttentionTask& task) { attention_tiles<PairVectors, false>(task); }
+void attention_pairs(const AttentionTask& task) { attention_tiles<PairVectors>(task); }
 }  // namespace lariat::cpu

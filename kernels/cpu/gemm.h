@@ -19,7 +19,7 @@
 //
 //   w, compute     AMX                      AVX-512 BF16       everything else
 //   bf16, bf16     tiles                    gemm_bf16_kernel   gemm_f32_kernel, which converts blocks of w
-//   other floats   tiles, in bf16 parts     gemm_f32_kernel    gemm_f32_kernel
+//   other floats   gemm_f32_kernel          gemm_f32_kernel    gemm_f32_kernel
 //   quantised      tiles, w made bf16       integers (quant_matmul.h)
 namespace lariat::cpu {
 
@@ -55,9 +55,10 @@ inline void store_transposed(const float* __restrict tile, int64_t tile_stride, 
 double bf16_multiply_adds(int64_t repetitions, float* sink);
 
 // The same products as gemm() on tile registers (amx_product.h), and the rate of their instruction. Only
-// where has_amx_bf16().
-void gemm_amx(const Matrix& x, std::span<const Product> products, DType compute, void* scratch, int threads);
-size_t gemm_amx_scratch_bytes(const Matrix& x, std::span<const Product> products, DType compute, int threads);
+// where has_amx_bf16(), and with weights that tiles take: bf16 ones computed in bf16, and quantised ones.
+bool has_tiles_for(DType w, DType compute);
+void gemm_amx(const Matrix& x, std::span<const Product> products, void* scratch, int threads);
+size_t gemm_amx_scratch_bytes(const Matrix& x, std::span<const Product> products, int threads);
 double amx_multiply_adds(int64_t repetitions, float* sink);
 
 // out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]) for each product, as Backend::linear has it, and the scratch

@@ -6,14 +6,13 @@
 
 namespace lariat::cpu {
 
-void gemm_amx(const Matrix& x, std::span<const Product> products, DType compute, void* scratch, int threads) {
-  amx_product<AmxTiles>(x, products, compute, scratch, threads,
+void gemm_amx(const Matrix& x, std::span<const Product> products, void* scratch, int threads) {
+  amx_product<AmxTiles>(x, products, scratch, threads,
                         [threads](int64_t count, const auto& body) { for_tasks(threads, count, body); });
 }
 
-size_t gemm_amx_scratch_bytes(const Matrix& x, std::span<const Product> products, DType compute,
-                              int threads) {
-  return amx_scratch_bytes(x, products, compute, threads);
+size_t gemm_amx_scratch_bytes(const Matrix& x, std::span<const Product> products, int threads) {
+  return amx_scratch_bytes(x, products, threads);
 }
 
 double amx_multiply_adds(int64_t repetitions, float* sink) {
@@ -47,10 +46,10 @@ double amx_multiply_adds(int64_t repetitions, float* sink) {
 #include "kernels/error.h"
 
 namespace lariat::cpu {
-void gemm_amx(const Matrix&, std::span<const Product>, DType, void*, int) {
+void gemm_amx(const Matrix&, std::span<const Product>, void*, int) {
   throw Error("no AMX on this processor");
 }
-size_t gemm_amx_scratch_bytes(const Matrix&, std::span<const Product>, DType, int) {
+size_t gemm_amx_scratch_bytes(const Matrix&, std::span<const Product>, int) {
   throw Error("no AMX on this processor");
 }
 double amx_multiply_adds(int64_t, float*) { throw Error("no AMX on this processor"); }

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstring>
 
-#include "kernels/cpu/amx_parts.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/quant_matmul.h"
@@ -111,13 +110,11 @@ double measure_read_bandwidth(int threads) {
 
 // Floating-point operations per second of `threads` threads that multiply and add in registers alone, with
 // the widest instruction a matrix product of this dtype may use here (f16 weights are computed in f32,
-// quantised ones in bytes or, on tiles, in bf16; f32 on tiles takes three products of bf16 or more). No
-// product of matrices can be faster. Takes about a tenth of a second.
+// quantised ones in bytes or, on tiles, in bf16). No product of matrices can be faster. Takes about a tenth
+// of a second.
 double measure_gemm_peak(DType dtype, int threads) {
   constexpr int64_t kRepetitions = 1000000;
-  const bool amx = cpu::has_amx_bf16();
-  const DType w = is_quantized(dtype) ? dtype : DType::kBF16;
-  const int64_t products = amx ? cpu::AmxParts(w, dtype).n : 1;
+  const bool amx = cpu::has_tiles_for(dtype, dtype);
   const bool bf16 = dtype == DType::kBF16 && cpu::has_avx512_bf16();
   const bool bytes = is_quantized(dtype) && cpu::has_avx512_vnni();
   const auto multiply_adds = amx     ? cpu::amx_multiply_adds
@@ -136,7 +133,7 @@ double measure_gemm_peak(DType dtype, int threads) {
     }
     best = std::max(best, operations / (now() - start));
   }
-  return best / static_cast<double>(products);
+  return best;
 }
 
 }  // namespace

@@ -129,7 +129,7 @@ TEST_P(QuantizedFamily, RunsAsOnTheReference) {
     const std::vector<float> actual = all_logits(a, some, 16), expected = all_logits(b, some, some.size());
     // Where an input lies half way between two integers, one ulp decides which it becomes: a difference of
     // one step in 127 of one input. So the two differ by less than what quantising costs, not by an ulp.
-    // With AMX a prefill does not quantise its inputs (kernels/cpu/amx_parts.h), and lacks all that this
+    // With AMX a prefill does not quantise its inputs (kernels/cpu/amx_product.h), and lacks all that this
     // costs.
     const double cost = max_abs_difference(expected, std::span(exact).first(expected.size()));
     const double share = cpu::has_amx_bf16() ? 2.0 : 0.5;

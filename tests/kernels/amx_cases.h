@@ -40,13 +40,11 @@ void on_threads(int threads, int64_t count, const Body& body) {
   if (holding != 0) throw std::logic_error("a thread kept its tiles");
 }
 
-using AmxCall = void (*)(const Matrix& x, std::span<const Product> products, DType compute, void* scratch,
-                         int threads);
+using AmxCall = void (*)(const Matrix& x, std::span<const Product> products, void* scratch, int threads);
 
 template <class Tiles>
-void emulated_product(const Matrix& x, std::span<const Product> products, DType compute, void* scratch,
-                      int threads) {
-  cpu::amx_product<Tiles>(x, products, compute, scratch, threads,
+void emulated_product(const Matrix& x, std::span<const Product> products, void* scratch, int threads) {
+  cpu::amx_product<Tiles>(x, products, scratch, threads,
                           [threads](int64_t count, const auto& body) { on_threads(threads, count, body); });
 }
 
@@ -80,23 +78,22 @@ inline std::unique_ptr<char, Free> aligned_block(size_t bytes) {
 inline std::vector<float> run_amx(AmxCall multiply, const LinearProblem& problem, int threads,
                                   int64_t gap = 0) {
   const auto [m, n, k] = problem.shape;
-  const DType dtype = problem.dtypes.weights;
   std::vector<float> bias = problem.bias;
-  std::vector<char> x = spread(problem.x, k, gap, DType::kF32), w = spread(problem.w, k, gap, dtype);
+  std::vector<char> x = spread(problem.x, k, gap, DType::kF32), w = spread(problem.w, k, gap, DType::kBF16);
   const std::vector<char> before =
       spread(std::vector<float>(static_cast<size_t>(m * n), NAN), n, gap, DType::kF32, -77.0F);
   const auto block = aligned_block(before.size());  // so that whole lines can be written
   auto* out = reinterpret_cast<float*>(block.get());
   std::memcpy(out, before.data(), before.size());
   const Matrix x_view(x.data(), DType::kF32, m, k, k + gap);
-  const Matrix w_view(w.data(), dtype, n, k, k + gap);
+  const Matrix w_view(w.data(), DType::kBF16, n, k, k + gap);
   const Matrix out_view(out, DType::kF32, m, n, n + gap);
   const Matrix bias_view = bias.empty() ? Matrix() : Matrix(bias.data(), DType::kF32, 1, n);
   const Product product{w_view, bias_view, out_view};
-  const size_t bytes = cpu::amx_scratch_bytes(x_view, {&product, 1}, problem.dtypes.compute, threads);
+  const size_t bytes = cpu::amx_scratch_bytes(x_view, {&product, 1}, threads);
   const auto scratch = aligned_block(bytes);
   std::memset(scratch.get(), 0xff, bytes);
-  multiply(x_view, {&product, 1}, problem.dtypes.compute, scratch.get(), threads);
+  multiply(x_view, {&product, 1}, scratch.get(), threads);
 
   std::vector<float> result;
   for (size_t i = 0; i < before.size() / sizeof(float); ++i) {
@@ -109,12 +106,10 @@ inline std::vector<float> run_amx(AmxCall multiply, const LinearProblem& problem
   return result;
 }
 
-inline constexpr LinearCase kBf16{DType::kBF16, DType::kBF16}, kF32{DType::kF32, DType::kF32},
-    kF16{DType::kF16, DType::kF32};
+inline constexpr LinearCase kBf16{DType::kBF16, DType::kBF16};
 
 // The largest error of some rows, the first and the last among them, in units of what rounding may cost: 8 u
-// S, u = 2^-24, S = sum |x w|. Of that, products of parts that are left out take 2 u S at worst
-// (amx_parts.h), which random signs make ten times less; sums, made of pieces of 16, less than u S.
+// S, u = 2^-24, S = sum |x w|. Sums, made of pieces of 16, take less than u S of that.
 inline double worst_error(const LinearProblem& problem, const std::vector<float>& actual) {
   ReferenceBackend reference;
   const auto [m, n, k] = problem.shape;
@@ -129,23 +124,6 @@ inline double worst_error(const LinearProblem& problem, const std::vector<float>
     }
   }
   return worst;
-}
-
-inline float part_of(float value, char part) {
-  for (; part > '0'; --part) value -= round_to_bf16(value);
-  return round_to_bf16(value);
-}
-
-// The pairs of parts (of x and of w) that are multiplied, in their order.
-inline std::vector<std::string> pairs_of(const LinearCase& c) {
-  if (c.compute == DType::kBF16) {
-    if (c.weights == DType::kBF16) return {"00"};
-    return c.weights == DType::kF16 ? std::vector<std::string>{"01", "00"}
-                                    : std::vector<std::string>{"01", "02", "00"};
-  }
-  if (c.weights == DType::kBF16) return {"20", "10", "00"};
-  if (c.weights == DType::kF16) return {"20", "10", "11", "01", "00"};
-  return {"20", "10", "11", "01", "02", "00"};
 }
 
 }  // namespace lariat::test

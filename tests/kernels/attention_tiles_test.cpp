@@ -3,8 +3,6 @@
 #if defined(__x86_64__)
 #include <gtest/gtest.h>
 
-#include <span>
-
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_features.h"
@@ -19,11 +17,10 @@ using Attend = void (*)(const AttentionTask& task);
 // Tokens behind a context; the head is the second of two.
 struct TiledCase {
   int64_t n, first_position, group, head_dim, value_dim;
-  DType k_dtype = DType::kF16, v_dtype = DType::kBF16;
+  DType k_dtype = DType::kF16;
 };
 
-// Queries (in units of log2), keys and values; where they are not split, such as bf16 can hold. What follows
-// them in the cache is NaN.
+// Queries (in units of log2), keys and values, such as bf16 can hold. What follows them in the cache is NaN.
 struct TiledProblem {
   TiledCase shape;
   CpuBackend cpu{1};
@@ -31,12 +28,11 @@ struct TiledProblem {
   std::vector<float> q;
 
   explicit TiledProblem(const TiledCase& c)
-      : shape(c), cache(cpu, c.first_position + c.n, 2, c.head_dim, c.k_dtype, c.v_dtype) {
+      : shape(c), cache(cpu, c.first_position + c.n, 2, c.head_dim, c.k_dtype, DType::kBF16) {
     Rng rng(7);
-    const bool split = cpu::splits_attention(cache.layer());
     const auto rounded = [&](int64_t count, float factor) {
       std::vector<float> values = rng.normals(count, factor);
-      for (float& value : values) value = split ? value : round_to_bf16(value);
+      for (float& value : values) value = round_to_bf16(value);
       return values;
     };
     const int64_t positions = c.first_position + c.n;
@@ -89,8 +85,6 @@ struct TiledProblem {
 
 // The largest difference from the f32 kernel, in units of what rounding the weights may cost: 2^-9 of each,
 // and 1.1e-4 for the polynomial. The sum of the weights is not rounded: its logarithm is off by less.
-//
-// Of split operands only sums are rounded, in another order, as those of attention_tolerance().
 double tiled_error(const TiledCase& c, Attend attend) {
   TiledProblem problem(c);
   const std::vector<float> actual = problem.whole(attend);
@@ -99,8 +93,7 @@ double tiled_error(const TiledCase& c, Attend attend) {
   for (size_t i = 0; i < actual.size(); ++i) {
     const double error = std::abs(static_cast<double>(actual[i]) - expected[i]);
     constexpr double kLargest = 4.5;  // of the values
-    const bool split = c.k_dtype == DType::kF32 || c.v_dtype != DType::kBF16;
-    const double bound = kLargest * (split ? 20 * 0x1p-24 + 1e-6 : 0x1p-8 + 1.1e-4);
+    const double bound = kLargest * (0x1p-8 + 1.1e-4);
     worst = std::max(worst, std::isnan(error) ? HUGE_VAL : error / bound);
   }
   return worst;
@@ -111,22 +104,15 @@ constexpr TiledCase kTiledCases[] = {
     {33, 500, 3, 96, 64},  {9, 1000, 4, 64, 32, DType::kBF16}, {20, 255, 4, 192, 128}, {300, 10, 1, 64, 64},
     {16, 240, 1, 256, 256}};
 
-constexpr TiledCase kSplitCases[] = {
-    {1, 0, 1, 32, 32, DType::kF32, DType::kF32},      {3, 0, 8, 64, 64, DType::kF16, DType::kF16},
-    {70, 0, 8, 64, 64, DType::kF16, DType::kF32},     {40, 250, 5, 128, 128, DType::kF32, DType::kBF16},
-    {33, 500, 3, 96, 64, DType::kF16, DType::kF16},   {9, 1000, 4, 64, 32, DType::kBF16, DType::kF16},
-    {20, 255, 4, 192, 128, DType::kF32, DType::kF32}, {300, 10, 1, 64, 64, DType::kF16, DType::kF16},
-    {16, 240, 1, 256, 256, DType::kF32, DType::kF16}};
-
-void check_tiled_cases(std::span<const TiledCase> cases, Attend attend) {
-  for (const TiledCase& c : cases) {
+void check_tiled_cases(Attend attend) {
+  for (const TiledCase& c : kTiledCases) {
     EXPECT_LE(tiled_error(c, attend), 1.0) << c.n << " at " << c.first_position << " dim " << c.head_dim;
   }
 }
 
 // A row is the same bit for bit in whatever company it comes, and wherever the blocks of rows begin.
-void check_tiled_splits(std::span<const TiledCase> cases, Attend attend) {
-  for (const TiledCase& c : cases) {
+void check_tiled_splits(Attend attend) {
+  for (const TiledCase& c : {TiledCase{200, 400, 3, 64, 64}, {90, 0, 1, 128, 128, DType::kBF16}}) {
     TiledProblem problem(c);
     const std::vector<float> expected = problem.whole(attend);
     for (const std::vector<int64_t>& parts : {std::vector<int64_t>{1, 37, 50}, {64, 64}, {89}}) {
@@ -145,30 +131,16 @@ void check_tiled_splits(std::span<const TiledCase> cases, Attend attend) {
   }
 }
 
-constexpr TiledCase kManyTokens[] = {{200, 400, 3, 64, 64}, {90, 0, 1, 128, 128, DType::kBF16}};
-constexpr TiledCase kManySplit[] = {{200, 400, 3, 64, 64, DType::kF16, DType::kF16},
-                                    {90, 0, 1, 128, 128, DType::kF32, DType::kF32}};
-
-constexpr Attend kEmulated = cpu::attention_tiles<EmulatedTiles, false>,
-                 kEmulatedSplit = cpu::attention_tiles<EmulatedTiles, true>;
-TEST(AmxAttentionEmulated, MatchesTheVectorKernel) { check_tiled_cases(kTiledCases, kEmulated); }
-TEST(AmxAttentionEmulated, NoSplitChangesABit) { check_tiled_splits(kManyTokens, kEmulated); }
-TEST(AmxAttentionEmulated, PartsMatchTheVectorKernel) { check_tiled_cases(kSplitCases, kEmulatedSplit); }
-TEST(AmxAttentionEmulated, NoSplitChangesABitOfParts) { check_tiled_splits(kManySplit, kEmulatedSplit); }
+constexpr Attend kEmulated = cpu::attention_tiles<EmulatedTiles>;
+TEST(AmxAttentionEmulated, MatchesTheVectorKernel) { check_tiled_cases(kEmulated); }
+TEST(AmxAttentionEmulated, NoSplitChangesABit) { check_tiled_splits(kEmulated); }
 
 using AmxAttentionProcessor = OnAmx;
-TEST_F(AmxAttentionProcessor, MatchesTheVectorKernel) { check_tiled_cases(kTiledCases, cpu::attention_amx); }
-TEST_F(AmxAttentionProcessor, NoSplitChangesABit) { check_tiled_splits(kManyTokens, cpu::attention_amx); }
-TEST_F(AmxAttentionProcessor, PartsMatchTheVectorKernel) {
-  check_tiled_cases(kSplitCases, cpu::attention_amx);
-}
-TEST_F(AmxAttentionProcessor, NoSplitChangesABitOfParts) {
-  check_tiled_splits(kManySplit, cpu::attention_amx);
-}
+TEST_F(AmxAttentionProcessor, MatchesTheVectorKernel) { check_tiled_cases(cpu::attention_amx); }
+TEST_F(AmxAttentionProcessor, NoSplitChangesABit) { check_tiled_splits(cpu::attention_amx); }
 TEST_F(AmxAttentionProcessor, MatchesTheEmulationBitForBit) {
-  TiledProblem problem(kTiledCases[3]), split(kSplitCases[3]);
+  TiledProblem problem(kTiledCases[3]);
   EXPECT_EQ(problem.whole(cpu::attention_amx), problem.whole(kEmulated));
-  EXPECT_EQ(split.whole(cpu::attention_amx), split.whole(kEmulatedSplit));
 }
 
 struct PairAttention : testing::Test {
@@ -176,8 +148,8 @@ struct PairAttention : testing::Test {
     if (!cpu::has_avx512_bf16()) GTEST_SKIP() << "this processor has no AVX-512 for bf16";
   }
 };
-TEST_F(PairAttention, MatchesTheVectorKernel) { check_tiled_cases(kTiledCases, cpu::attention_pairs); }
-TEST_F(PairAttention, NoSplitChangesABit) { check_tiled_splits(kManyTokens, cpu::attention_pairs); }
+TEST_F(PairAttention, MatchesTheVectorKernel) { check_tiled_cases(cpu::attention_pairs); }
+TEST_F(PairAttention, NoSplitChangesABit) { check_tiled_splits(cpu::attention_pairs); }
 
 // Every row sees a position less than it should.
 void short_of_a_position(const AttentionTask& task) {
@@ -187,16 +159,12 @@ void short_of_a_position(const AttentionTask& task) {
 }
 
 TEST(AmxAttentionPlanted, MistakesAreSeen) {
-  const TiledCase c = kTiledCases[3], split = kSplitCases[3];
+  const TiledCase c = kTiledCases[3];
   EXPECT_GT(tiled_error(c, short_of_a_position), 5.0);
-  EXPECT_GT(tiled_error(c, cpu::attention_tiles<SwappedOperands, false>), 20.0);
-  EXPECT_GT(tiled_error(c, cpu::attention_tiles<ForgottenZero, false>), 20.0);
-  EXPECT_GT(tiled_error(c, cpu::attention_tiles<ForgottenSums, false>), 20.0);
-  EXPECT_GT(tiled_error(split, kEmulated), 20.0) << "the second parts are left out";
-  EXPECT_GT(tiled_error(split, cpu::attention_tiles<SwappedOperands, true>), 20.0);
-  EXPECT_GT(tiled_error(split, cpu::attention_tiles<ForgottenZero, true>), 20.0);
-  EXPECT_GT(tiled_error(split, cpu::attention_tiles<ForgottenSums, true>), 20.0);
-  EXPECT_THROW(tiled_error(c, cpu::attention_tiles<ShortTile, false>), TileFault);
+  EXPECT_GT(tiled_error(c, cpu::attention_tiles<SwappedOperands>), 20.0);
+  EXPECT_GT(tiled_error(c, cpu::attention_tiles<ForgottenZero>), 20.0);
+  EXPECT_GT(tiled_error(c, cpu::attention_tiles<ForgottenSums>), 20.0);
+  EXPECT_THROW(tiled_error(c, cpu::attention_tiles<ShortTile>), TileFault);
   EmulatedTiles::release();
   TiledProblem problem(c);
   problem.whole(kEmulated);

@@ -20,10 +20,9 @@ class CpuOp : public testing::TestWithParam<std::tuple<int, Case>> {
 // Where blocks go through tiles (attention_tiles_test.cpp has the narrow bounds) a product of normal values
 // that are each rounded to bf16 is off by some 2^-9 of itself, and so is a score, a sum of them over its
 // root; six times that as a weight's share of values of up to 4, beside the weight's own rounding (2^-8).
-// Split operands, which only AMX has, are those of f32.
 inline double cpu_attention_tolerance(const AttentionCase& c) {
   const KvLayer layer{1, 32, c.k_dtype, c.v_dtype};  // of a shape that tiles take
-  const bool rounded = cpu::has_tiled_attention(layer) && !cpu::splits_attention(layer);
+  const bool rounded = cpu::has_tiled_attention(layer);
   return attention_tolerance(c) + (rounded ? 4 * (6 * 0x1p-9 + 0x1p-8) : 0);
 }
 
