@@ -90,8 +90,8 @@ class CpuBackend final : public Backend {
   std::vector<RopeAngles> angles_;  // one per sequence
   GroupedRows grouped_rows_;
   std::vector<int32_t> drawn_;  // read_drawn's
-  Buffer gathered_;  // the rows of one block, and its outputs; grows like scratch_
-  Buffer up_;        // the second product of a gated unit; likewise
+  Buffer gathered_;             // the rows of one block, and its outputs; grows like scratch_
+  Buffer up_;                   // the second product of a gated unit; likewise
 };
 
 }  // namespace lariat

@@ -132,7 +132,7 @@ __device__ __forceinline__ Largest largest_of(const DrawArgs& a) {
 }
 
 // The sum over the threads in front of this one.
-__device__ Tally block_prefix(const Tally& mine, Tally* partial) {
+__device__ __forceinline__ Tally block_prefix(const Tally& mine, Tally* partial) {
   const unsigned warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
   Tally sum = mine;
 #pragma unroll
@@ -176,20 +176,21 @@ __global__ void __launch_bounds__(kThreads) weigh_kernel(const __grid_constant__
 
   const auto least = static_cast<Amount>(ceil(static_cast<double>(a.how.min_p) * a.one));
   const int64_t first = blockIdx.y * kPart + threadIdx.x;
-  Token mine[kPerThread];
+  float logits[kPerThread];
+  Amount mine[kPerThread];     // their weights
   unsigned place[kPerThread];  // the bin, times 2^16, and the token's number in it
   Amount likely = 0;
 #pragma unroll
   for (int j = 0; j < kPerThread; ++j) {
     const int64_t i = first + int64_t{j} * kThreads;
-    const float logit = i < a.cols ? a.logits[blockIdx.x * a.stride + i] : -INFINITY;
-    const unsigned its_bin = bin_of(a, largest, logit);
+    logits[j] = i < a.cols ? a.logits[blockIdx.x * a.stride + i] : -INFINITY;
+    const unsigned its_bin = bin_of(a, largest, logits[j]);
     place[j] = its_bin << 16;
     if (its_bin == kNever) continue;
-    mine[j] = {place_of(logit, static_cast<int32_t>(i)), weight_of(a, largest, logit)};
+    mine[j] = weight_of(a, largest, logits[j]);
     place[j] |= atomicAdd(&counts[its_bin], 1);
-    atomicAdd(&weights[its_bin], mine[j].weight);
-    if (mine[j].weight >= least) likely += mine[j].weight;
+    atomicAdd(&weights[its_bin], mine[j]);
+    if (mine[j] >= least) likely += mine[j];
   }
   likely = block_sum(likely, likely_of_warps);  // its barriers: all of the part is counted
   const Tally sum = {counts[bin], weights[bin]};
@@ -207,7 +208,9 @@ __global__ void __launch_bounds__(kThreads) weigh_kernel(const __grid_constant__
   Token* tokens = a.tokens + (blockIdx.x * a.n_parts + blockIdx.y) * kPart;
 #pragma unroll
   for (int j = 0; j < kPerThread; ++j) {
-    if (place[j] >> 16 != kNever) tokens[starts[place[j] >> 16] + (place[j] & 0xffffU)] = mine[j];
+    if (place[j] >> 16 == kNever) continue;
+    const auto id = static_cast<int32_t>(first + int64_t{j} * kThreads);
+    tokens[starts[place[j] >> 16] + (place[j] & 0xffffU)] = {place_of(logits[j], id), mine[j]};
   }
 }
 

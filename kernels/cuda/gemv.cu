@@ -6,7 +6,7 @@
 #include "kernels/cuda/ptx.cuh"
 
 // Matrix products of a few tokens: every weight is read once, at the speed of memory. One token, and several
-// in f32, go through the kernel here; several in bf16 through that of gemv_mma.cu.
+// in f32, go through the kernel here; several in bf16 through that of gemv_tiles.cu.
 namespace lariat {
 namespace {
 
@@ -75,9 +75,8 @@ __device__ __forceinline__ void multiply_batch(const Gemv& g, const W* const (&w
     for (int r = 0; r < kRows<kTokens>; ++r) loaded[s][r].unpack(weights[r]);
 #pragma unroll
     for (int t = 0; t < kTokens; ++t) {
-      const int token = t < g.tokens ? t : g.tokens - 1;
       float values[kStep];
-      load_x<kStep>(x + token * g.x_stride + s * kWide, values);
+      load_x<kStep>(x + token_or_last(g, t) * g.x_stride + s * kWide, values);
 #pragma unroll
       for (int j = 0; j < kStep; ++j) {
 #pragma unroll
@@ -210,29 +209,6 @@ int gemv_parts(std::span<const Product> products, int rows_per_warp, int multipr
   return parts;
 }
 
-Gemv gemv_of(const Matrix& x, std::span<const Product> products, const Activation* activation) {
-  Gemv g = zeroed<Gemv>();
-  for (size_t i = 0; i < products.size(); ++i) {
-    const Product& product = products[i];
-    GemvProduct& p = g.product[i];
-    p.w = product.w.data;
-    p.bias = product.bias.data;
-    p.out = product.out.data;
-    p.w_stride = product.w.stride;
-    p.out_stride = product.out.stride;
-    p.rows = static_cast<int>(product.w.rows);
-    p.bias_dtype = product.bias.dtype;
-  }
-  g.cols = static_cast<int>(products[0].w.cols);
-  g.x = x.data;
-  g.x_stride = static_cast<int>(x.stride);
-  g.tokens = static_cast<int>(x.rows);
-  g.gated = activation != nullptr;
-  if (g.gated) g.activation = *activation;
-  g.bf16_out = products[0].out.dtype == DType::kBF16;
-  return g;
-}
-
 }  // namespace
 
 CudaBackend::GemvKind CudaBackend::gemv_kind(const Matrix& x, std::span<const Product> products,
@@ -266,8 +242,12 @@ void CudaBackend::gemv(GemvKind kind, const Matrix& x, std::span<const Product> 
   const DType weights = products[0].w.dtype;
   const Matrix input = gemv_input(x, weights, compute);
   const auto n_products = static_cast<int>(products.size());
-  Gemv g = gemv_of(input, products, activation);
-  if (mma) return gemv_mma(g, n_products, device_.multiprocessors, queue_);
+  Gemv g = gemv_of(products, activation);
+  g.x = input.data;
+  g.x_stride = static_cast<int>(input.stride);
+  g.tokens = static_cast<int>(x.rows);
+  g.cols = static_cast<int>(x.cols);
+  if (mma) return gemv_tiles(g, DType::kBF16, n_products, device_.multiprocessors, queue_);
   const int rows = x.rows == 1 && !element ? kRows<1> : kRows<kGemvTokens>;
   const int rows_per_group = g.gated ? rows / 2 : rows;
   g.parts = gemv_parts(products, rows, device_.multiprocessors);

@@ -2,14 +2,14 @@
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/device.h"
 
-// Products of a few tokens, whose weights are read once: what the kernels of gemv.cu and gemv_mma.cu are
+// Products of a few tokens, whose weights are read once: what the kernels of gemv.cu and gemv_tiles.cu are
 // given. One launch makes up to three products of one x, or a gated unit of two.
 namespace lariat::cuda {
 
 inline constexpr int kMostProducts = 3;  // of a launch
 
 struct GemvProduct {
-  const void* w;     // [rows][cols]
+  const void* w;     // [rows][cols], or tiles (kernels/quant.h)
   const void* bias;  // one row, or null
   void* out;         // f32; of a gated unit bf16 where g.bf16_out
   int64_t w_stride, out_stride;
@@ -20,8 +20,12 @@ struct GemvProduct {
 
 struct Gemv {
   GemvProduct product[kMostProducts];
-  const void* x;  // [tokens][cols]: f32, or bf16
-  int x_stride, cols, tokens;
+  int tokens;
+  const void* x;  // [tokens][cols], for float weights: f32, or bf16
+  int x_stride, cols;
+  const int8_t* groups;       // for quantised ones: x in groups, [tokens][blocks * 64]
+  const float* group_scales;  // [tokens][blocks * 2]
+  int blocks;
   int parts;              // gemv.cu: warps that share the columns of a row: 1, 2 or 4
   bool gated;             // out of product 0 = activation(product 0) * product 1, and no other
   Activation activation;  // where gated
@@ -29,17 +33,14 @@ struct Gemv {
 };
 
 // The number of the product that this block works for.
-// G: Gemv or QuantGemv.
-template <class G>
-__device__ __forceinline__ int product_of_block(const G& g) {
+__device__ __forceinline__ int product_of_block(const Gemv& g) {
   int p = 0;
 #pragma unroll
   for (int i = 1; i < kMostProducts; ++i) p += blockIdx.x >= g.product[i].first_block ? 1 : 0;
   return p;
 }
 
-template <class P>
-__device__ __forceinline__ float bias_of(const P& p, int64_t row) {
+__device__ __forceinline__ float bias_of(const GemvProduct& p, int64_t row) {
   return p.bias == nullptr ? 0.0F : load_any(p.bias, p.bias_dtype, row);
 }
 
@@ -49,6 +50,11 @@ __device__ __forceinline__ void store_output(const Gemv& g, const GemvProduct& p
   } else {
     static_cast<float*>(p.out)[at] = value;
   }
+}
+
+// Beyond the last token: the last again, not stored.
+__device__ __forceinline__ int token_or_last(const Gemv& g, int token) {
+  return token < g.tokens ? token : g.tokens - 1;
 }
 
 // 16 bytes of weights, past L1. Unlike load16_streaming it is free to be moved before other loads and stores,
@@ -77,8 +83,28 @@ inline unsigned share_blocks(Gemv& g, int n_products, int rows_per_block) {
   return to_unsigned(blocks);
 }
 
-// On tensor cores: bf16 weights and x, in rows that begin at multiples of 16
-// bytes and are multiples of 8 long; up to 16 tokens.
-void gemv_mma(Gemv& g, int n_products, int multiprocessors, LaunchQueue& queue);
+// What does not depend on x.
+inline Gemv gemv_of(std::span<const Product> products, const Activation* activation) {
+  Gemv g = zeroed<Gemv>();
+  for (size_t i = 0; i < products.size(); ++i) {
+    const Product& product = products[i];
+    GemvProduct& p = g.product[i];
+    p.w = product.w.data;
+    p.bias = product.bias.data;
+    p.out = product.out.data;
+    p.w_stride = product.w.stride;
+    p.out_stride = product.out.stride;
+    p.rows = static_cast<int>(product.w.rows);
+    p.bias_dtype = product.bias.dtype;
+  }
+  g.gated = activation != nullptr;
+  if (g.gated) g.activation = *activation;
+  g.bf16_out = products[0].out.dtype == DType::kBF16;
+  return g;
+}
+
+// Weights in tiles of 16 rows, up to 16 tokens. bf16: x is, too, in rows that begin at multiples of 16
+// bytes and are multiples of 8 long. Quantised: not gated.
+void gemv_tiles(Gemv& g, DType w, int n_products, int multiprocessors, LaunchQueue& queue);
 
 }  // namespace lariat::cuda

@@ -131,4 +131,25 @@ uint32_t pack2_quick(float low, float high) {
 
 #endif
 
+// sum + the products of four pairs of signed bytes.
+__device__ __forceinline__ int dot4(uint32_t a, uint32_t b, int sum) {
+#ifdef __CUDACC__
+  return __dp4a(static_cast<int>(a), static_cast<int>(b), sum);
+#else
+  for (int i = 0; i < 4; ++i) {
+    sum += static_cast<int8_t>(a >> (8 * i)) * static_cast<int8_t>(b >> (8 * i));
+  }
+  return sum;
+#endif
+}
+
+// 8 bytes that are read once.
+__device__ __forceinline__ uint2 load8_streaming(const unsigned char* address) {
+#ifdef __CUDACC__
+  return __ldcs(reinterpret_cast<const uint2*>(address));
+#else
+  return *reinterpret_cast<const uint2*>(address);
+#endif
+}
+
 }  // namespace lariat::cuda
