@@ -24,6 +24,7 @@ inline void PrintTo(const DrawCase& c, std::ostream* out) {
 inline std::vector<DrawCase> draw_cases() {
   std::vector<DrawCase> cases;
   const Sampling greedy{}, plain{1.0F}, all_cuts{0.8F, 20, 0.9F, 0.02F};
+  cases.push_back({37, {1.0F, 0, 0.9F}, LogitFill::kNormal, 40});  // more rows than a launch of CUDA holds
   for (int64_t cols : {1, 2, 3, 31, 33, 1000, 1025}) {
     cases.push_back({cols, greedy, LogitFill::kCoarse, 3, 5});
     cases.push_back({cols, plain});
@@ -42,10 +43,9 @@ inline std::vector<DrawCase> draw_cases() {
   cases.push_back({32003, all_cuts, LogitFill::kNormal, 3});
   cases.push_back({32003, plain, LogitFill::kNormal, 2});
   cases.push_back({40000, greedy, LogitFill::kCoarse, 2});
-  // For draws that are spread over many blocks, or need more than one launch: more rows than a launch holds;
-  // all in one bin, where only the ids say which token comes first; values a hair apart that share a bin with
-  // thousands of others on either side of zero; a large vocabulary.
-  cases.push_back({37, {1.0F, 0, 0.9F}, LogitFill::kNormal, 40});
+  // For draws that are spread over many blocks: all in one bin, where only the ids say which token comes
+  // first; values a hair apart that share a bin with thousands of others on either side of zero; a large
+  // vocabulary.
   cases.push_back({20000, {1.0F, 12345}, LogitFill::kEqual, 3});
   cases.push_back({20000, {0.7F, 0, 0.25F, 1.0F}, LogitFill::kEqual, 1});
   cases.push_back({9000, {1.0F, 4500}, LogitFill::kNeighbours, 3});

@@ -125,7 +125,7 @@ TEST(CudaMachine, AStepOfManySequencesAllocatesNothing) {
 // its token, and the last token that is wanted, of however many.
 TEST(CudaMachine, DecodingNeverWaitsForTheHost) {
   CudaBackend backend;
-  ForwardingBackend plain(backend);
+  AheadBackend plain(backend, false);
   for (const SamplerOptions& sampler : {SamplerOptions{}, drawing()}) {
     const auto waits = [&](Backend& on, int64_t tokens) {
       const Model model = open_f32(checkpoint_dir("llama_gqa"), on);
