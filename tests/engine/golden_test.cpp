@@ -1,5 +1,5 @@
 // Every model family against transformers: logits of a one-shot forward pass, and greedy continuations.
-// The numbers are made by tests/golden/make_checkpoints.py.
+// The numbers are made by tools/lab/golden/checkpoints.py.
 #include <algorithm>
 
 #include "engine/generate.h"

@@ -7,7 +7,7 @@
 #include "models/io/json_file.h"
 #include "tests/engine/engine_test_util.h"
 
-// Prompts of 320 tokens for a checkpoint of each family (tests/golden/make_long_golden.py): long enough for
+// Prompts of 320 tokens for a checkpoint of each family (tests/golden/long.safetensors): long enough for
 // every kernel that takes many tokens at once, on any backend.
 namespace lariat::test {
 

@@ -1,5 +1,5 @@
 // Every RoPE scaling, below, at and beyond the original length, against transformers' one-shot forward passes
-// (tests/golden/make_rope_logits.py).
+// (tests/golden/rope/logits.json).
 #include <fstream>
 
 #include "models/io/json_file.h"

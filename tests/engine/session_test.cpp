@@ -137,7 +137,7 @@ TEST(Stories, GreedyTextIsTheKnownOne) {
   EXPECT_EQ(result.tokens, expected);
 }
 
-// The demo checkpoint against transformers (tests/golden/make_demo_golden.py).
+// The demo checkpoint against transformers (tests/golden/demo).
 TEST(Demo, GreedyTokensAreThoseOfTransformers) {
   const auto dir = std::filesystem::path(LARIAT_SOURCE_DIR) / "configs" / "demo";
   const nlohmann::json golden = read_json(golden_dir() / "demo" / "greedy_200.json");

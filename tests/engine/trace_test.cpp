@@ -1,5 +1,6 @@
-// What every layer makes of a text, tensor by tensor, against transformers (tests/golden/make_traces.py):
-// someone who adds a family sees here in which layer and op it first differs.
+// What every layer makes of a text, tensor by tensor, against transformers
+// (tools/lab/golden/trace_layers.py): someone who adds a family sees here in which layer and op it first
+// differs.
 #include <map>
 
 #include "kernels/reference/reference_backend.h"

@@ -1,4 +1,4 @@
-// tests/golden/chat_templates.json: what transformers renders and refuses; see make_chat_templates.py.
+// tests/golden/chat_templates.json: what transformers renders and refuses; see tests/golden/README.md.
 #include "models/text/chat_template.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // Whether the head of a model with an image part is its embedding: every combination of true, false and
-// absent at the two places that may say so, against transformers (tests/golden/make_ties.py).
+// absent at the two places that may say so, against transformers (tests/golden/ties.json).
 #include <gtest/gtest.h>
 
 #include <map>

@@ -1,4 +1,4 @@
-// tests/golden/tokenizers: ids and texts from HF tokenizers and SentencePiece; see make_tokenizer_golden.py.
+// tests/golden/tokenizers: ids and texts from HF tokenizers and SentencePiece; see tests/golden/README.md.
 #include "tests/models/tokenizer_test_util.h"
 
 namespace lariat::test {
@@ -103,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(TokenizerGolden, SharedTokenizer,
                            return name;
                          });
 
-// tests/golden/make_settings_golden.py: transformers' ids under the settings beside a vocabulary.
+// tests/golden/tokenizers/settings.json: transformers' ids under the settings beside a vocabulary.
 TEST(TokenizerGolden, SettingsAsInTransformers) {
   const json golden = read_json(golden_dir() / "settings.json");
   EXPECT_GE(golden.size(), 27u);

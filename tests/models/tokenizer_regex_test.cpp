@@ -36,7 +36,7 @@ TEST(TokenizerRegex, WordsAndCases) {
   EXPECT_EQ(matches(R"(a{,2}b)", "aaab"), Strings{"aab"});
 }
 
-// tests/golden/make_pattern_golden.py
+// tests/golden/tokenizers/patterns.json: what HF tokenizers' Split makes of the same texts.
 TEST(TokenizerRegex, PatternsSplitAsInOniguruma) {
   const nlohmann::json golden = read_json(golden_dir() / "patterns.json");
   const Strings texts = golden.at("texts");

@@ -1,28 +1,15 @@
-"""What every layer makes of a text, by transformers: tests/golden/checkpoints/NAME/trace.safetensors.
+"""What every layer makes of a text, by transformers: the tensors of checkpoints/NAME/trace.safetensors.
 
-    python tests/golden/make_traces.py [NAME...]
-
-One checkpoint of each kind of layer, the first 24 tokens of its golden.safetensors, float32, eager attention. Tensors,
-each float32 [24, width], are called as `lariat logits --trace` calls them (models/trace.h): layers.I.q (after biases
-and head norms, before RoPE and a scale by position), .k (rotated), .v, .scores_max (scaled and capped), .attention and
-.feed_forward (before a norm or multiplier of what they return), .output. Latent attention (DeepSeek) has no q, k and v
-that every implementation would form: those are left out.
+Float32 [tokens, width] tensors, called as `lariat logits --trace` calls them (models/trace.h). Latent attention
+(DeepSeek) has no q, k and v that every implementation would form: those are left out.
 """
 
 import importlib
-import sys
 
 import torch
-from safetensors.torch import load_file, save_file
-
 from transformers.models.bloom import modeling_bloom
 
-import tiny_models as tiny
-
-NAMES = ["llama_gqa", "llama_bias", "mistral_window", "qwen2_window", "qwen3", "minimind", "phi3", "gemma2", "gemma3",
-         "smollm3", "granite", "olmo2", "olmo3", "internlm2", "ministral3", "gpt_neox", "bloom", "qwen3_moe",
-         "deepseek_v2"]  # fmt: skip
-TOKENS = 24
+TRACED = 24  # tokens
 
 
 def scores_max(q, k, mask, scaling, softcap):
@@ -101,16 +88,3 @@ def trace(model, tokens):
         for hook in hooks:
             hook.remove()
     return {name: rows.contiguous().clone() for name, rows in found.items()}
-
-
-def main():
-    for name in sys.argv[1:] or NAMES:
-        tokens = load_file(tiny.CHECKPOINTS / name / "golden.safetensors")["tokens"][:TOKENS].tolist()
-        tensors = trace(tiny.load(tiny.CHECKPOINTS / name, torch.float32), tokens)
-        assert all(len(rows) == TOKENS and rows.isfinite().all() for rows in tensors.values())
-        save_file(tensors, tiny.CHECKPOINTS / name / "trace.safetensors", metadata={"made_by": tiny.VERSIONS})
-        print(name, sum(rows.numel() for rows in tensors.values()) * 4, "bytes")
-
-
-if __name__ == "__main__":
-    main()

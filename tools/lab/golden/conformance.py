@@ -1,11 +1,12 @@
+#!/usr/bin/env python3
 """How far lariat is from transformers: every scaling x family, one pass and decoding, and real settings' frequencies.
 
-    python tests/golden/make_conformance.py --lariat build/lariat [--configs FOLDER]
+    tools/lab/golden/conformance.py --lariat build/lariat [--configs FOLDER]
 
-Writes docs/conformance.md down to its section about other engines, which is written by hand and stays, and exits with 1
-if a difference exceeds its limit. --configs adds the frequencies of every config file (*.json) of a folder. The models
-are tests/golden/checkpoints with a scaling put into a copy of their config.json; all is float32: transformers with
-eager attention, lariat with f32 weights and caches and one thread.
+Writes the marked parts of docs/conformance.md and exits with 1 if a difference exceeds its limit. --configs adds the
+frequencies of every config file (*.json) of a folder. The models are tests/golden/checkpoints with a scaling put into a
+copy of their config.json; all is float32: transformers with eager attention, lariat with f32 weights and caches and one
+thread.
 
 The consistent cache has no counterpart in transformers, whose cached keys keep the frequencies that they were written
 with. `unrotated_keys` makes one: it stores keys before RoPE and rotates all of them afresh at every step. Where
@@ -26,13 +27,14 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-import tiny_models as tiny
-from make_rope_golden import from_transformers
-from rope_formulas import rope
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import pages  # noqa: E402
+import tiny  # noqa: E402
+from rope import from_transformers, known  # noqa: E402
+from rope_formulas import rope  # noqa: E402
 
-REPOSITORY = tiny.GOLDEN.parent.parent
+DOCUMENT = tiny.ROOT / "docs" / "conformance.md"
 ORIGINAL = 64
 LENGTHS = (48, 64, 65, 320)  # of one pass: below, at, just beyond and far beyond the original context
 PREFILL, DECODED = 40, 160  # decode: tokens given at once, and in all
@@ -43,25 +45,13 @@ BY_LENGTH = (*STEPPED, "longrope")  # frequencies change while a sequence grows
 # CPUs that sum in another order. A factor wrong by 0.1 % must move logits by more.
 LOGIT_LIMIT = 3e-4
 FREQUENCY_LIMIT = 1e-6  # relative; transformers' frequencies are float32
-BY_HAND = "## Where other engines differ"  # from this line on the document is written by hand
 ROPE_KEYS = ("rope_scaling", "rope_parameters", "rope_theta", "partial_rotary_factor", "max_position_embeddings",
              "original_max_position_embeddings")  # fmt: skip
 FAMILIES = {
-    "Llama": "llama_gqa",
-    "Mistral": "mistral_window",
-    "Qwen2": "qwen2",
-    "Qwen3": "qwen3",
-    "MiniMind": "minimind",
-    "Phi-3": "phi3",
-    "Gemma": "gemma",
-    "Gemma 2": "gemma2",
-    "Gemma 3": "gemma3",
-    "SmolLM3": "smollm3",
-    "Granite": "granite",
-    "OLMo 2": "olmo2",
-    "Olmo 3": "olmo3",
-    "Ministral 3": "ministral3",
-}
+    "Llama": "llama_gqa", "Mistral": "mistral_window", "Qwen2": "qwen2", "Qwen3": "qwen3", "MiniMind": "minimind",
+    "Phi-3": "phi3", "Gemma": "gemma", "Gemma 2": "gemma2", "Gemma 3": "gemma3", "SmolLM3": "smollm3",
+    "Granite": "granite", "OLMo 2": "olmo2", "Olmo 3": "olmo3", "Ministral 3": "ministral3",
+}  # fmt: skip
 # The head of the models that a preset of configs/rope is for; 128 where it is for any.
 HEAD_DIMS = {"deepseek-v2": 64, "gpt-oss": 64, "phi-3.5-mini-128k": 96}
 
@@ -115,8 +105,8 @@ def scalings(pairs):
 
 def make_case(family, scaling, longest, folder):
     source = tiny.CHECKPOINTS / FAMILIES[family]
-    written = json.loads((source / "config.json").read_text())
-    original, weights = tiny.as_transformers(written, load_file(source / "model.safetensors"))
+    written = tiny.read(source / "config.json")
+    original, weights = tiny.as_transformers(written, tiny.read_weights(source))
     rope = AutoConfig.for_model(**copy.deepcopy(original)).rope_parameters
     local, rope = rope.get("sliding_attention", {}).get("rope_theta"), rope.get("full_attention", rope)
     parameters = {key: rope[key] for key in ("rope_theta", "llama_4_scaling_beta") if key in rope} | scaling
@@ -134,9 +124,9 @@ def make_case(family, scaling, longest, folder):
         config = {key: value for key, value in written.items() if key not in ROPE_KEYS}
         config |= {"max_position_embeddings": longest, "rope_theta": parameters["rope_theta"]}
         if scaling["rope_type"] != "default":
-            tiny.write_json(folder / "rope.json", parameters)
+            (folder / "rope.json").write_text(json.dumps(parameters))
             case.options = ["--rope-config", folder / "rope.json"]
-    tiny.write_json(folder / "config.json", config)
+    (folder / "config.json").write_text(json.dumps(config))
     return case
 
 
@@ -164,11 +154,6 @@ def make_model(case, *, as_it_is):
     model = tiny.build(AutoConfig.for_model(**config), 0)
     model.load_state_dict(case.weights, strict=not model.config.tie_word_embeddings)
     return model
-
-
-def known(kind):
-    """Whether transformers has the type."""
-    return kind == "default" or kind in ROPE_INIT_FUNCTIONS
 
 
 def set_frequencies(model, case, length):
@@ -297,16 +282,14 @@ def cost_of_a_thousandth(program, family, scaling, longest, folder, tokens):
                    for v in (value, 1.001 * value)))  # fmt: skip
 
 
-def logit_table(program):
+def measure_logits(program):
     """({scaling: {family: differences}}, {family: standard deviation})"""
     table, spread = {}, {}
     with tempfile.TemporaryDirectory() as folder:
         for family, checkpoint in FAMILIES.items():
-            shape = json.loads((tiny.CHECKPOINTS / checkpoint / "config.json").read_text())
-            shape = shape.get("text_config", shape)
+            shape = tiny.text_config(tiny.read(tiny.CHECKPOINTS / checkpoint / "config.json"))
             head_dim = shape.get("head_dim") or shape["hidden_size"] // shape["num_attention_heads"]
-            generator = torch.Generator().manual_seed(64)
-            tokens = torch.randint(shape["vocab_size"], [max(LENGTHS)], generator=generator).tolist()
+            tokens = tiny.random_tokens(shape["vocab_size"], max(LENGTHS), 64)
             for scaling, longest in scalings(head_dim // 2):
                 case = make_case(family, scaling, longest, Path(folder) / "model")
                 found, deviation = differences(program, case, tokens)
@@ -330,8 +313,8 @@ def lariat_rope(program, options, length):
 
 def settings(folders):
     """(name, config for the oracle, options for lariat) of every public setting."""
-    for file in sorted((REPOSITORY / "configs/rope").glob("*.json")):
-        preset = json.loads(file.read_text())
+    for file in sorted((tiny.ROOT / "configs/rope").glob("*.json")):
+        preset = tiny.read(file)
         head_dim = HEAD_DIMS.get(file.stem, 128)
         theta = preset.get("rope_theta", 10000.0)
         original = preset.get("original_max_position_embeddings", 4096)
@@ -339,10 +322,10 @@ def settings(folders):
                   "rope_parameters": {"rope_theta": theta} | preset}  # fmt: skip
         yield f"configs/rope/{file.name}", config, ["--head-dim", head_dim, "--rope-theta", theta,
                                                     "--rope-original-ctx", original, "--rope-config", file]  # fmt: skip
-    for folder in [REPOSITORY / "configs", *folders]:
-        shown = "configs" if folder.parent == REPOSITORY else "/".join(folder.parts[-2:])
+    for folder in [tiny.ROOT / "configs", *folders]:
+        shown = "configs" if folder.parent == tiny.ROOT else "/".join(folder.parts[-2:])
         for file in sorted(folder.glob("*.json")):
-            config = json.loads(file.read_text())
+            config = tiny.read(file)
             shape = ("hidden_size", "num_attention_heads", "head_dim")
             relevant = {key: config[key] for key in (*shape, *ROPE_KEYS) if config.get(key) is not None}
             if "qk_rope_head_dim" in config:  # the part of a head that DeepSeek rotates
@@ -379,15 +362,12 @@ def number(value):
     return "0" if value == 0 else f"{value:.1e}"
 
 
-def logit_lines(table, spread):
-    def row(*cells):
-        return "| " + " | ".join(cells) + " |"
-
+def logit_table(table, spread):
     def over_types(which, column):
         found = {family: [cells[family].get(column) for cells in table.values()] for family in FAMILIES}
         return [number(which(v for v in values if v is not None)) for values in found.values()]
 
-    lines = [row("scaling", "mode", "oracle", *FAMILIES), "|---" * (3 + len(FAMILIES)) + "|"]
+    rows = []
     for kind, cells in table.items():
         own = "T" if known(kind) else "F"
         cached = own + ", U" * (kind in BY_LENGTH)
@@ -397,12 +377,12 @@ def logit_lines(table, spread):
         for column, mode in modes.items():
             if column in cells["Llama"]:
                 numbers = (number(cell[column]) if column in cell else "–" for cell in cells.values())
-                lines.append(row(kind, *mode, *numbers))
-    lines.append(row("all", "one pass: lariat", "float64", *over_types(max, "lariat")))
-    lines.append(row("all", "one pass: transformers", "float64", *over_types(max, "oracle")))
-    lines.append(row("all", "one pass: what a factor wrong by 0.1 % costs at least", "", *over_types(min, "wrong")))
-    lines.append(row("default", "standard deviation of the logits", "", *(f"{s:.1f}" for s in spread.values())))
-    return lines
+                rows.append([kind, *mode, *numbers])
+    rows.append(["all", "one pass: lariat", "float64", *over_types(max, "lariat")])
+    rows.append(["all", "one pass: transformers", "float64", *over_types(max, "oracle")])
+    rows.append(["all", "one pass: what a factor wrong by 0.1 % costs at least", "", *over_types(min, "wrong")])
+    rows.append(["default", "standard deviation of the logits", "", *(f"{s:.1f}" for s in spread.values())])
+    return pages.table(["scaling", "mode", "oracle", *FAMILIES], rows)
 
 
 def stale_cost(table):
@@ -410,68 +390,21 @@ def stale_cost(table):
     return ", ".join(f"{min(found):.1f} to {max(found):.1f} under {kind}" for kind, found in costs.items() if found)
 
 
-def write_document(path, table, spread, rows, extra):
-    lengths = ", ".join(map(str, LENGTHS))
-    head = f"""# Conformance
-
-    pip install -r tests/golden/requirements.txt
-    python tests/golden/make_conformance.py --lariat build/lariat{extra}
-
-writes this page in under three minutes on one core; this one was made with {tiny.VERSIONS}.
-
-A number is the largest difference found between logits of `lariat logits` and of transformers, both in float32, over
-all tokens and the whole vocabulary. The last rows say how far both are from float64, how far logits move when a factor
-(longrope: the attention factor) is wrong by 0.1 %, and how large logits are: what is below {LOGIT_LIMIT:g} is rounding, and
-the script fails above it. (Last digits depend on the CPU.)
-
-## Logits
-
-The models are the tiny ones of `tests/golden/checkpoints`, with {ORIGINAL} trained positions. *One pass*: sequences of
-{lengths} tokens, each given at once. *Decode*: {PREFILL} tokens at once and the next {DECODED - PREFILL} one at a time.
-Dynamic scales follow the exact length (`--rope-steps exact`) but where steps are named. Oracles:
-
-- **T**: transformers as it is, with its own cache.
-- **F**: the same with frequencies and attention factor put in: those of `tests/golden/rope_formulas.py` for types it
-  lacks, its own for those that its Phi-3 does not take (all but longrope).
-- **U**: a cache of unrotated keys in transformers' model, all rotated afresh at every step. Its own cache goes stale
-  when frequencies change.
-
-Windows are of 16 tokens: in all layers of Mistral, one of Qwen3, and some of Gemma 2, Gemma 3 and Olmo 3; in the last
-two, layers with a window have a plain RoPE of their own, and only the others are scaled. One layer of SmolLM3 has no
-RoPE; Ministral 3 scales queries by position as well. MiniMind is run as the Qwen3 that it is. What transformers lacks
-altogether (InternLM, Baichuan) is in [models.md](models.md). A dash: transformers has no such run.
-"""
-    stale = f"""
-Where the rows of float64 differ much, transformers is the farther of the two; it forms angles in float32, lariat in
-float64.
-
-`--rope-cache stale` leaves cached keys as they were written. It agrees with what transformers' cache does, and both are
-far from U: the largest difference of a logit is {stale_cost(table)}.
-
-## Frequencies of real settings
-
-`lariat rope --json` against transformers' `ROPE_INIT_FUNCTIONS` or, for types it lacks, `rope_formulas.py`: largest
-relative difference of a frequency (transformers computes them in float32, the others in float64) and largest
-difference of the attention factor.
-
-| setting | type | lengths | frequencies | attention factor | oracle |
-|---|---|---|---|---|---|"""
-    lines = [head, *logit_lines(table, spread), stale]
-    for name, kind, asked, found, oracle in rows:
-        lines.append(f"| {name} | {kind} | {asked} | {number(found[0])} | {number(found[1])} | {oracle} |")
-    kept = path.read_text().partition(BY_HAND)[2] if path.exists() else "\n"
-    path.write_text("\n".join([*lines, "", BY_HAND]) + kept)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--lariat", type=Path, default=REPOSITORY / "build/lariat")
+    parser.add_argument("--lariat", type=Path, default=tiny.ROOT / "build/lariat")
     parser.add_argument("--configs", type=Path, nargs="*", default=[], help="folders of more config.json files")
-    parser.add_argument("--out", type=Path, default=REPOSITORY / "docs/conformance.md")
     args = parser.parse_args()
     rows = list(frequency_rows(args.lariat, args.configs))
-    table, spread = logit_table(args.lariat)
-    write_document(args.out, table, spread, rows, "".join(f" --configs {folder}" for folder in args.configs))
+    table, spread = measure_logits(args.lariat)
+    options = "".join(f" --configs {folder}" for folder in args.configs)
+    pages.replace(DOCUMENT, "made", f"    tools/lab/golden/conformance.py --lariat build/lariat{options}\n\n"
+                                    f"made the figures of this page, with {tiny.VERSIONS}.")  # fmt: skip
+    pages.replace(DOCUMENT, "logits", logit_table(table, spread))
+    pages.replace(DOCUMENT, "stale", f"The largest difference of a logit is {stale_cost(table)}.")
+    pages.replace(DOCUMENT, "frequencies", pages.table(
+        ["setting", "type", "lengths", "frequencies", "attention factor", "oracle"],
+        [[name, kind, asked, number(found[0]), number(found[1]), oracle] for name, kind, asked, found, oracle in rows]))
     effects = ("cost", "wrong")  # not differences from an oracle
     logits = max(v for cells in table.values() for cell in cells.values() for k, v in cell.items() if k not in effects)
     frequency, factor = (max(row[3][i] for row in rows) for i in (0, 1))

@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""Makes golden files again: what other programs say, for the tests to compare lariat with (tests/golden/README.md).
+
+    tools/lab/golden/make.py NAME... [--shared DIR]      a checkpoint of tests/golden/checkpoints, or one of --list
+    tools/lab/golden/make.py --all [--shared DIR]
+
+What is asked stands in the golden files themselves; a new checkpoint has a row in checkpoints.py. DIR holds published
+tokenizers and a model with its text; without it their goldens stay as they are.
+"""
+
+import argparse
+import os
+import pathlib
+import sys
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import checkpoints  # noqa: E402
+import models  # noqa: E402
+import rope  # noqa: E402
+import texts  # noqa: E402
+
+MAKERS = (rope.frequencies, rope.angles, rope.rope_logits, rope.growing, models.demo, models.generation, models.keys,
+          models.ties, models.divergence, texts.patterns)  # fmt: skip
+SHARED = (texts.tokenizers, texts.settings, texts.chat_templates, models.perplexity)  # which take the folder, or None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--all", action="store_true", help="every one")
+    parser.add_argument("--list", action="store_true", help="print the names that are not checkpoints")
+    parser.add_argument("--shared", type=pathlib.Path, help="the folder with tokenizers/, cases/, models/ and text/")
+    args = parser.parse_args()
+    known = {name: lambda name=name: checkpoints.make(name) for name in checkpoints.NAMES}
+    known |= {maker.__name__: maker for maker in MAKERS}
+    known |= {maker.__name__: lambda maker=maker: maker(args.shared) for maker in SHARED}
+    if args.list:
+        print(*(maker.__name__ for maker in MAKERS + SHARED), sep="\n")
+    elif not args.all and not args.names:
+        parser.error("name a golden, or give --all")
+    for name in args.names or (known if args.all else ()):
+        if name not in known:
+            sys.exit(f"make: error: {name}: no such golden; see --list, and CASES in checkpoints.py")
+        if name == "perplexity" and not args.shared:
+            print("perplexity: stays as it is; give --shared")
+            continue
+        known[name]()
+        if name not in checkpoints.NAMES:
+            print(name, flush=True)
+
+
+if __name__ == "__main__":
+    main()

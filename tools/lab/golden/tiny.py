@@ -1,0 +1,290 @@
+"""Shared by the golden makers: tiny random models in transformers, one-shot and greedy runs, folders and files."""
+
+import contextlib
+import copy
+import json
+import math
+import tempfile
+from pathlib import Path
+
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.models.llama import modeling_llama
+from transformers.models.mpt import modeling_mpt
+
+ROOT = Path(__file__).resolve().parents[3]
+GOLDEN = ROOT / "tests" / "golden"
+CHECKPOINTS = GOLDEN / "checkpoints"
+VERSIONS = f"transformers {transformers.__version__}, torch {torch.__version__.split('+')[0]}"
+
+torch.set_num_threads(1)
+torch.set_grad_enabled(False)
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+
+# ---- files ------------------------------------------------------------------------------------------------------
+
+
+def read(path):
+    return json.loads(path.read_text())
+
+
+def write_lines(path, value, *first_keys):
+    """JSON without spaces, with a line of its own for every object that begins with one of `first_keys`."""
+    text = json.dumps(value, separators=(",", ":"))
+    for key in first_keys:
+        text = text.replace(f'{{"{key}":', f'\n{{"{key}":')
+    path.write_text(text + "\n")
+
+
+def write_cases(path, head, cases):
+    """One case per line, so that a change of one is a change of one line."""
+    lines = ",\n".join(json.dumps(case) for case in cases)
+    path.write_text(f"{json.dumps(head)[:-1]}{', ' if head else ''}\"cases\": [\n{lines}\n]}}\n")
+
+
+def read_weights(folder):
+    """All tensors of a checkpoint's folder: of one file, or of its shards."""
+    return {name: rows for file in sorted(folder.glob("model*.safetensors")) for name, rows in load_file(file).items()}
+
+
+def save_weights(folder, weights, shards=1):
+    """model.safetensors, or `shards` files of about equal size with their index."""
+    metadata = {"format": "pt"}
+    if shards == 1:
+        save_file(weights, folder / "model.safetensors", metadata)
+        return
+    sizes = {name: tensor.numel() * tensor.element_size() for name, tensor in weights.items()}
+    total, seen, weight_map = sum(sizes.values()), 0, {}
+    for name in sorted(weights):
+        shard = min(shards, 1 + seen * shards // total)
+        weight_map[name] = f"model-{shard:05d}-of-{shards:05d}.safetensors"
+        seen += sizes[name]
+    for file in sorted(set(weight_map.values())):
+        save_file({n: weights[n] for n, f in weight_map.items() if f == file}, folder / file, metadata)
+    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n")
+
+
+# ---- from a published config.json to transformers ---------------------------------------------------------------
+
+
+def split_rows(packed, config):
+    """InternLM2's wqkv or Baichuan's W_pack as q, k and v.
+
+    wqkv has one block of rows for each KV head: its query heads, its key, its value. W_pack has q, k, v one below the
+    other.
+    """
+    heads = config["num_attention_heads"]
+    if config["model_type"] == "baichuan":
+        return packed.chunk(3)
+    groups = heads // config["num_key_value_heads"]
+    blocks = packed.unflatten(0, (-1, groups + 2, config["hidden_size"] // heads))
+    return [blocks[:, part].flatten(0, -2).contiguous() for part in (slice(groups), groups, groups + 1)]
+
+
+INTERNLM2_NAMES = {"tok_embeddings": "embed_tokens", "attention.wo": "self_attn.o_proj",
+                   "attention_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
+                   "feed_forward.w1": "mlp.gate_proj", "feed_forward.w3": "mlp.up_proj",
+                   "feed_forward.w2": "mlp.down_proj"}  # fmt: skip
+# Image models by the model_type of their file: the text model under its own name.
+TEXT_MODELS = {"mistral3": "ministral3", "llava": "llama", "qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3"}
+
+
+def text_config(config, head_norms=True):
+    """The text model of a config.json under the name by which transformers knows it.
+
+    What transformers lacks is a Llama (MiniMind with norms of q and k: a Qwen3); of an image model this is its text
+    part, which positions of text rotate as plain RoPE does.
+    """
+    kind, own = config["model_type"], dict(config)
+    if kind in TEXT_MODELS:
+        own = {"tie_word_embeddings": config.get("tie_word_embeddings", False)} | config.get("text_config", config)
+        if "mrope_section" in (own.get("rope_scaling") or {}):
+            del own["rope_scaling"]
+        kind = TEXT_MODELS[kind]
+    elif kind == "minimind":
+        kind = "qwen3" if head_norms else "llama"
+    elif kind in ("internlm", "internlm2", "baichuan"):
+        own["attention_bias"] = kind == "internlm" and config["bias"]
+        kind = "llama"
+    elif kind == "phi3" and (config.get("rope_scaling") or {}).get("type") == "su":
+        own["rope_scaling"] = config["rope_scaling"] | {"type": "longrope"}  # which Phi3Config takes it for
+    if kind != config["model_type"]:
+        for key in ("auto_map", "text_config", "vision_config"):
+            own.pop(key, None)
+        own |= {"architectures": [f"{kind.capitalize()}ForCausalLM"], "model_type": kind}
+    return own
+
+
+def text_weights(config, weights):
+    """The tensors of a folder under the names that the text model has in transformers."""
+    kind, weights = config["model_type"], dict(weights)
+    for name in [name for name in weights if "wqkv" in name or "W_pack" in name]:
+        layer = ".".join(name.split(".")[:3])
+        for part, rows in zip("qkv", split_rows(weights.pop(name), config)):
+            weights[f"{layer}.self_attn.{part}_proj.weight"] = rows
+    if kind == "internlm2":
+        for theirs, ours in (INTERNLM2_NAMES | {"output.weight": "lm_head.weight"}).items():
+            weights = {name.replace(theirs, ours): rows for name, rows in weights.items()}
+    elif kind == "mistral3":
+        text = "language_model."
+        weights = {name.removeprefix(text): rows for name, rows in weights.items() if name.startswith(text)}
+    return weights
+
+
+def as_transformers(config, weights):
+    """A folder's text model as transformers knows it: (config, weights)."""
+    return text_config(config, any("q_norm" in name for name in weights)), text_weights(config, weights)
+
+
+def load(folder, dtype, rounded=torch.float32):
+    """transformers' text model of a checkpoint's folder, its weights rounded to `rounded`, computing in `dtype`."""
+    config, weights = as_transformers(read(folder / "config.json"), read_weights(folder))
+    with tempfile.TemporaryDirectory() as name:
+        (Path(name) / "config.json").write_text(json.dumps(config))
+        save_weights(Path(name), {name: tensor.to(rounded) for name, tensor in weights.items()})
+        model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, attn_implementation="eager").eval()
+        as_published(model)
+    assert all(x.dtype == torch.float32 for name, x in model.named_buffers() if "inv_freq" in name)
+    return model
+
+
+# ---- random models ----------------------------------------------------------------------------------------------
+
+EMBEDDINGS = ("embed_tokens", "embed_in", "word_embeddings.", "wte")
+
+
+def build(config, seed):
+    """A float32 model of `config` with random weights that make every tensor matter and spread the logits well.
+
+    Norm weights scatter around 1 (q_norm and k_norm around 1.5) and biases around 0, so that forgetting one of them
+    shows; so does the correction of DeepSeek-V3's routers, a buffer. Weights are drawn in sorted name order from one
+    generator: the same seed gives the same checkpoint.
+    """
+    config = AutoConfig.for_model(**copy.deepcopy(config)) if isinstance(config, dict) else copy.deepcopy(config)
+    options = dict(dtype=torch.float32, attn_implementation="eager")  # else buffers are rounded to config.dtype
+    model = AutoModelForCausalLM.from_config(config, **options).eval()
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in sorted(model.named_parameters()):
+        noise = torch.randn(parameter.shape, generator=generator)
+        if name.endswith("bias"):
+            parameter.copy_(0.4 * noise)
+        elif "norm" in name or "ln_f" in name:
+            center = 1.5 if "q_norm" in name or "k_norm" in name else 1.0
+            parameter.copy_(center + 0.25 * noise)
+        elif any(part in name for part in EMBEDDINGS):
+            tied = config.tie_word_embeddings
+            parameter.copy_(noise * (2.5 / math.sqrt(config.hidden_size) if tied else 1.0))
+        else:
+            gain = 3.0 if "lm_head" in name else 1.6 if "q_proj" in name or "k_proj" in name else 1.2
+            parameter.copy_(noise * (gain / math.sqrt(parameter.shape[-1])))
+    for name, correction in sorted(model.named_buffers()):
+        if "e_score_correction_bias" in name:
+            correction.copy_(0.1 * torch.randn(correction.shape, generator=generator))
+    return as_published(model)
+
+
+def as_published(model):
+    """`model`, its experts run one by one, doing what transformers reads and does not do.
+
+    That is MPT's alibi_bias_max: there it is always 8.
+    """
+    model.config._experts_implementation = "eager"
+    if model.config.model_type == "mpt":
+        most = model.config.attn_config.alibi_bias_max
+        model.transformer.build_mpt_alibi_tensor = (
+            lambda heads, length, device=None: modeling_mpt.build_mpt_alibi_tensor(heads, length, most, device)
+        )
+    return model
+
+
+# ---- running ----------------------------------------------------------------------------------------------------
+
+
+def random_tokens(vocab, count, seed):
+    return torch.randint(vocab, [count], generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+def one_shot(model, tokens):
+    """Logits [n, vocab] of one forward pass over the list `tokens`, without a cache."""
+    return model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0]
+
+
+def greedy(model, prompt, count, least=0.0):
+    """`count` argmax continuations of `prompt` (a fresh forward pass per token) and the smallest top-1 margin.
+
+    Fewer where a margin is below `least`.
+    """
+    tokens, margin = list(prompt), math.inf
+    for _ in range(count):
+        best = one_shot(model, tokens)[-1].topk(2)
+        margin = min(margin, (best.values[0] - best.values[1]).item())
+        tokens.append(best.indices[0].item())
+        if margin < least:
+            break
+    return tokens[len(prompt) :], margin
+
+
+def router_gap(router, logits):
+    """How far each token's choice of experts is from another one: the last chosen score less the first not chosen.
+
+    logits: [tokens, experts], the router's. Scores are what it chooses by, DeepSeek's groups first: the logits, whose
+    order softmax keeps, or DeepSeek-V3's corrected sigmoids.
+    """
+    groups, kept = getattr(router, "num_group", None), getattr(router, "topk_group", None)
+    if hasattr(router, "e_score_correction_bias"):
+        scores = logits.sigmoid() + router.e_score_correction_bias
+        of_group = lambda members: members.topk(2, dim=-1).values.sum(-1)  # noqa: E731
+    else:
+        scores = logits
+        of_group = lambda members: members.amax(-1)  # noqa: E731
+        groups = groups if getattr(router, "topk_method", None) == "group_limited_greedy" else None
+    gap = torch.full(scores.shape[:1], math.inf)
+    if groups and kept < groups:
+        members = scores.unflatten(-1, (groups, -1))
+        best = of_group(members).sort(descending=True)
+        gap = best.values[:, kept - 1] - best.values[:, kept]
+        members = members.scatter(1, best.indices[:, kept:, None].expand(-1, -1, members.shape[-1]), -math.inf)
+        scores = members.flatten(1)
+    ordered = scores.sort(descending=True).values
+    return torch.minimum(gap, ordered[:, router.top_k - 1] - ordered[:, router.top_k])
+
+
+def router_gaps(model, tokens):
+    """The smallest router_gap of all layers for each of `tokens`: [tokens]; infinite without experts."""
+    gaps = [torch.full([len(tokens)], math.inf)]
+    routers = [part for part in model.modules() if type(part).__name__.lower().endswith("topkrouter")]
+    hooks = [part.register_forward_hook(lambda part, _, output: gaps.append(router_gap(part, output[0].float())))
+             for part in routers]  # fmt: skip
+    if routers:
+        one_shot(model, tokens)
+    for hook in hooks:
+        hook.remove()
+    assert len(gaps) == 1 + len(routers)
+    return torch.stack(gaps).amin(0)
+
+
+@contextlib.contextmanager
+def llama_rotation(apply):
+    """Runs transformers' Llama with another apply_rotary_pos_emb."""
+    original = modeling_llama.apply_rotary_pos_emb
+    modeling_llama.apply_rotary_pos_emb = apply
+    try:
+        yield
+    finally:
+        modeling_llama.apply_rotary_pos_emb = original
+
+
+def interleaved_rotation(q, k, cos, sin, unsqueeze_dim=1):
+    """Rotates the pairs (2i, 2i+1) instead of (i, i + d/2)."""
+    cos, sin = (x.unsqueeze(unsqueeze_dim)[..., : x.shape[-1] // 2] for x in (cos, sin))
+
+    def rotate(x):
+        even, odd = x[..., 0::2], x[..., 1::2]
+        return torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)
+
+    return rotate(q), rotate(k)
