@@ -5,7 +5,8 @@ from pathlib import Path
 
 def table(head, rows):
     """A Markdown table; a cell of None is "-"."""
-    lines = ["| " + " | ".join("-" if cell is None else str(cell) for cell in row) + " |" for row in [head, *rows]]
+    cells = [["-" if cell is None else str(cell) for cell in row] for row in [head, *rows]]
+    lines = ["|" + "".join(f" {cell} |" if cell else " |" for cell in row) for row in cells]
     return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
 
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes docs/checkpoints.md: what lariat says to checkpoints that are something else than they seem.
+"""The tables of docs/checkpoints.md: what lariat says to checkpoints that are something else than they seem.
 
-    tools/lab/tables/checkpoints_table.py build/lariat [FOLDER_OF_CONFIGS] > docs/checkpoints.md
+    tools/lab/tables/checkpoints_table.py build/lariat [SHARED]
 
-Each row is a run of the program on a tiny checkpoint of tests/golden that was changed in one place, or, in the second
-table, on a config of the folder with its shapes cut down and weights of zeros. Needs no package.
+Each row is a run of the program on a tiny checkpoint of tests/golden that was changed in one place, or, in the last
+table, on a config of SHARED/configs with its shapes cut down and random weights; SHARED/tokenizers adds rows to the table
+of a tokenizer's keys. Needs no package.
 """
 
 import json
@@ -17,13 +18,13 @@ import subprocess
 import sys
 import tempfile
 
-import tokenizer_keys_table
-from generation_keys import generation_keys
-
 ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tools" / "lab"))
+import pages  # noqa: E402
+
 GOLDEN = ROOT / "tests" / "golden" / "checkpoints"
 DEMO = ROOT / "configs" / "demo"
-SHARED = ROOT.parent / "shared" / "tokenizers"
+DOCUMENT = ROOT / "docs" / "checkpoints.md"
 
 
 def read_tensors(file):
@@ -55,16 +56,34 @@ def write_tensors(file, tensors):
 class Program:
     def __init__(self, path, folder):
         self.path, self.folder = pathlib.Path(path).resolve(), folder
+        self.model = folder / "model"
 
-    def run(self, *args, out=None):
-        """Exit code and stderr; stdout goes to the file `out`."""
+    def run(self, *args):
+        """Exit code, stdout, stderr."""
         done = subprocess.run([self.path, *map(str, args)], capture_output=True, text=True, check=False)
-        if out:
-            out.write_text(done.stdout)
-        return done.returncode, done.stderr.replace(str(self.folder), "DIR").strip()
+        return done.returncode, done.stdout, done.stderr.replace(str(self.folder), "DIR").strip()
 
     def logits(self, model):
         return self.run("logits", "--device", "cpu", "--model", model, "--tokens", "1,2,3", "--out", self.folder / "out")
+
+
+def kind(code, before, after, stderr):
+    """What becomes of a key, by two runs without it and with it."""
+    return "refused" if code else "warned" if stderr else "heeded" if after != before else "harmless"
+
+
+def spoken(text):
+    return "<br>".join(f"`{line}`" for line in text.replace("|", "\\|").splitlines())
+
+
+def row(what, run):
+    """what it is, what lariat prints on stderr, exit code"""
+    code, _, text = run
+    return [what, spoken(text) or "nothing: it runs", code]
+
+
+def write(mark, rows, head=("checkpoint", "what lariat prints on stderr", "exit code")):
+    pages.replace(DOCUMENT, mark, pages.table(head, rows))
 
 
 def changed(folder, base, config=None, add=None, drop=()):
@@ -147,7 +166,7 @@ WARNINGS = [
     ("a key that nobody knows", "llama_gqa", {"unheard_of": 3}, {}),
     ("an image model of which the text runs", "qwen2_vl", {}, {}),
 ]  # fmt: skip
-TOO_STRICT = [
+ACCEPTED = [
     ("hidden_act swish", "llama_gqa", {"hidden_act": "swish"}, {}),
     ("an original length above max_position_embeddings", "qwen3_yarn_tied", {"max_position_embeddings": 16}, {}),
     ("a yarn factor below 1", "llama_gqa", {"rope_parameters": YARN | {"factor": 0.5}}, {}),
@@ -167,216 +186,94 @@ QUANTISED = [
 ]
 
 
-def row(what, code, text):
-    lines = "<br>".join(f"`{line}`" for line in text.replace("|", "\\|").splitlines())
-    print(f"| {what} | {lines or 'nothing: it runs'} | {code} |")
-
-
-def heading(text):
-    print(f"\n## {text}\n\n| checkpoint | what lariat prints on stderr | exit code |\n|---|---|---|")
-
-
 def mutations(program, rows):
-    for what, base, config, add in rows:
-        row(what, *program.logits(changed(program.folder / "model", base, config, add)))
+    return [row(what, program.logits(changed(program.model, base, config, add))) for what, base, config, add in rows]
 
 
 def prompts(program):
-    model = program.folder / "model"
-    for what, text, more in [
-        ("a generation past the trained context", "The sea", ["--max-new-tokens", 600]),
-        ("the same with a scaling", "The sea", ["--max-new-tokens", 600, "--rope-scaling", "dynamic"]),
-        ("a prompt that begins with BOS", "<s>The sea", ["--max-new-tokens", 4]),
-    ]:
-        shutil.rmtree(model, ignore_errors=True)
-        shutil.copytree(DEMO, model)
-        row(what, *program.run("generate", "--device", "cpu", "--model", model, "--prompt", text, *more))
+    shutil.copytree(DEMO, program.folder / "demo", dirs_exist_ok=True)
+    generate = ["generate", "--device", "cpu", "--model", program.folder / "demo", "--prompt"]
+    return [row(what, program.run(*generate, *more)) for what, more in (
+        ("a generation past the trained context", ["The sea", "--max-new-tokens", 600]),
+        ("the same with a scaling", ["The sea", "--max-new-tokens", 600, "--rope-scaling", "dynamic"]),
+        ("a prompt that begins with BOS", ["<s>The sea", "--max-new-tokens", 4]))]  # fmt: skip
 
 
 def formats(program):
-    model = program.folder / "model"
-
-    def fresh():
-        return changed(model, "llama_gqa")
-
-    (fresh() / "model.safetensors").rename(model / "pytorch_model.bin")
-    row("a folder with only pytorch_model.bin", *program.logits(model))
-    fresh()
-    (model / "model.safetensors").unlink()
+    model = changed(program.model, "llama_gqa")
+    (model / "model.safetensors").rename(model / "pytorch_model.bin")
+    rows = [row("a folder with only pytorch_model.bin", program.logits(model))]
+    (model / "pytorch_model.bin").unlink()
     (model / "model-q4.gguf").write_bytes(b"GGUF\3\0\0\0")
-    row("a folder with a GGUF file", *program.logits(model))
-    row("a GGUF file", *program.logits(model / "model-q4.gguf"))
-    fresh()
+    rows.append(row("a folder with a GGUF file", program.logits(model)))
+    rows.append(row("a GGUF file", program.logits(model / "model-q4.gguf")))
+    changed(model, "llama_gqa")
     (model / "adapter_config.json").write_text('{"base_model_name_or_path": "some/base"}')
-    row("a LoRA adapter", *program.logits(model))
+    rows.append(row("a LoRA adapter", program.logits(model)))
     changed(model / "snapshots" / "0a1b2c3d", "llama_gqa")
     (model / "config.json").unlink()
     (model / "adapter_config.json").unlink()
-    row("the folder above a snapshot", *program.logits(model))
-    mutations(program, QUANTISED)
-
-
-# Families without a head_dim: one head is the model's size.
-ONE_HEAD = ("internlm2", "qwen2_vl", "qwen2_5_vl")
-
-# What the layers of a family have beside or instead of Llama's tensors.
-BEHIND = ["post_attention_layernorm", "post_feedforward_layernorm"]
-NORMS = {
-    "gemma2": ["input_layernorm", "pre_feedforward_layernorm", *BEHIND],
-    "gemma3_text": ["input_layernorm", "pre_feedforward_layernorm", *BEHIND],
-    "olmo2": BEHIND,
-    "internlm2": ["attention_norm", "ffn_norm"],
-}
-
-
-def latent_shapes(keys, heads):
-    """Of attention with kv_lora_rank (DeepSeek, MiniCPM3)."""
-    rope, nope, rank, of_q = (keys.get(key) for key in ("qk_rope_head_dim", "qk_nope_head_dim", "kv_lora_rank", "q_lora_rank"))
-    v = keys.get("v_head_dim") or 16 // heads or 1
-    shapes = {"kv_a_proj_with_mqa": [rank + rope, 16], "kv_a_layernorm": [rank], "kv_b_proj": [heads * (nope + v), rank],
-              "o_proj": [16, heads * v]}  # fmt: skip
-    if of_q:
-        shapes |= {"q_a_proj": [of_q, 16], "q_a_layernorm": [of_q], "q_b_proj": [heads * (nope + rope), of_q]}
-    else:
-        shapes["q_proj"] = [heads * (nope + rope), 16]
-    return {f"self_attn.{name}.weight": shape for name, shape in shapes.items()}
-
-
-def expert_shapes(kind, keys, layer):
-    """Of the feed-forward of a layer with experts; nothing where it is dense."""
-    n = keys.get("n_routed_experts") or keys.get("num_local_experts") or keys.get("num_experts")
-    if not n or layer < keys.get("first_k_dense_replace", 0):
-        return {}
-    block, gate, up, down = ("block_sparse_moe", "w1", "w3", "w2") if kind == "mixtral" else (
-        "mlp", "gate_proj", "up_proj", "down_proj")  # fmt: skip
-    shapes = {f"{block}.gate.weight": [n, 16]}
-    if keys.get("topk_method") == "noaux_tc":
-        shapes["mlp.gate.e_score_correction_bias"] = [n]
-    for e in range(n):
-        shapes |= {f"{block}.experts.{e}.{name}.weight": [16, 16] for name in (gate, up, down)}
-    if shared := 16 * keys.get("n_shared_experts", 0):
-        shapes |= {f"mlp.shared_experts.{name}_proj.weight": [shared, 16] for name in ("gate", "up")}
-        shapes["mlp.shared_experts.down_proj.weight"] = [16, shared]
-    return shapes
-
-
-def layer_shapes(kind, hidden, heads, kv, dim, experts, latent):
-    """{name: shape} of a layer of model_type `kind` with intermediate size 16; experts, latent: its own."""
-    q, k = heads * dim, kv * dim
-    shapes = {name + ".weight": [hidden] for name in NORMS.get(kind, ["input_layernorm", "post_attention_layernorm"])}
-    if kind == "internlm2":
-        return shapes | {"attention.wqkv.weight": [q + 2 * k, hidden], "attention.wo.weight": [hidden, q],
-                         "feed_forward.w2.weight": [hidden, 16]} | {
-            f"feed_forward.w{i}.weight": [16, hidden] for i in (1, 3)}  # fmt: skip
-    shapes |= experts or {"mlp.down_proj.weight": [hidden, 16]}
-    shapes |= latent or {"self_attn.o_proj.weight": [hidden, q]}
-    if kind == "phi3":
-        return shapes | {"self_attn.qkv_proj.weight": [q + 2 * k, hidden], "mlp.gate_up_proj.weight": [32, hidden]}
-    if not experts:
-        shapes |= {"mlp.gate_proj.weight": [16, hidden], "mlp.up_proj.weight": [16, hidden]}
-    if latent:
-        return shapes
-    for name, out in (("q", q), ("k", k), ("v", k)):
-        shapes[f"self_attn.{name}_proj.weight"] = [out, hidden]
-        if kind in ("qwen2", "qwen2_vl", "qwen2_5_vl"):
-            shapes[f"self_attn.{name}_proj.bias"] = [out]
-    if kind in ("qwen3", "qwen3_moe", "gemma3_text"):
-        shapes |= {f"self_attn.{name}_norm.weight": [dim] for name in "qk"}
-    if kind == "olmo2":
-        shapes |= {"self_attn.q_norm.weight": [q], "self_attn.k_norm.weight": [k]}
-    return shapes
+    rows.append(row("the folder above a snapshot", program.logits(model)))
+    return rows + mutations(program, QUANTISED)
 
 
 def cut_down(config):
-    """The config with shapes of a few numbers, and its tensors: all else stays as it stands."""
+    """The config with shapes of a few numbers; all else stays as it stands."""
     inner = "text_config" in config  # of a model with an image part
     keys = dict(config["text_config"] if inner else config)
-    kind, heads = keys.get("model_type"), keys.get("num_attention_heads", 32)
-    dim = keys.get("head_dim") or (128 if kind == "qwen3" else keys.get("hidden_size", 4096) // heads)
-    kv = keys.get("num_key_value_heads", heads)
-    latent = latent_shapes(keys, heads) if "kv_lora_rank" in keys else {}
-    hidden = 16
-    if kind in ONE_HEAD:
-        hidden, heads, kv = dim, 1, 1
-        keys |= {"num_attention_heads": heads, "num_key_value_heads": kv}
-    elif not latent:
-        keys["head_dim"] = dim
-    keys |= {"hidden_size": hidden, "intermediate_size": 16, "num_hidden_layers": 2}
-    keys |= {key: least for key, least in (("moe_intermediate_size", 16), ("first_k_dense_replace", 1)) if key in keys}
-    if latent:
-        keys["v_head_dim"] = keys.get("v_head_dim") or 16 // heads or 1
+    family, heads = keys.get("model_type"), keys.get("num_attention_heads", 32)
+    small = {"intermediate_size": 16, "moe_intermediate_size": 16, "num_hidden_layers": 2, "first_k_dense_replace": 1}
+    keys |= {key: value for key, value in small.items() if key in keys}
+    dim = keys.get("head_dim") or (128 if family == "qwen3" else keys.get("hidden_size", 4096) // heads)
+    if family in ("internlm2", "qwen2_vl", "qwen2_5_vl"):  # which have no head_dim: one head is the model's size
+        keys |= {"hidden_size": dim, "num_attention_heads": 1, "num_key_value_heads": 1}
+    elif "kv_lora_rank" in keys:
+        keys |= {"hidden_size": 16, "v_head_dim": keys.get("v_head_dim") or 16 // heads or 1}
+    else:
+        keys |= {"hidden_size": 16, "head_dim": dim}
     if isinstance(keys.get("layer_types"), list):
         keys["layer_types"] = keys["layer_types"][:2]
-    vocab, (embed, head) = keys.get("vocab_size", 32000), (EMBED, HEAD)
-    if kind == "internlm2":
-        embed, head = "model.tok_embeddings.weight", "output.weight"
-    shapes = {embed: [vocab, hidden], "model.norm.weight": [hidden]}
-    if not keys.get("tie_word_embeddings", config.get("tie_word_embeddings", kind.startswith("gemma"))):
-        shapes[head] = [vocab, hidden]
-    for layer in range(2):
-        experts = expert_shapes(kind, keys, layer)
-        shapes |= {f"model.layers.{layer}.{name}": shape
-                   for name, shape in layer_shapes(kind, hidden, heads, kv, dim, experts, latent).items()}  # fmt: skip
-    if inner:
-        shapes = {"language_model." + name: shape for name, shape in shapes.items()}
-    if "vision_config" in config:
-        shapes |= {("vision_tower." if inner else "visual.") + name: [4] for name in "ab"}
-    return config | {"text_config": keys} if inner else keys, {n: ("BF16", shape, None) for n, shape in shapes.items()}
+    return config | {"text_config": keys} if inner else keys
 
 
-def first_rope_line(program, model):
+def first_rope_line(program, config):
     """Of `lariat rope`, with what it says on stderr of layers that have another."""
-    rope = subprocess.run([program.path, "rope", "--model", model], capture_output=True, text=True, check=False)
-    line = (rope.stdout.splitlines() or [rope.stderr.strip()])[0]
-    other = re.search("have a RoPE of their own, which is not shown: (.*)", rope.stderr)
-    return f"{line}; in layers with a window {other[1]}" if other else line
+    _, out, err = program.run("rope", "--model", config)
+    other = re.search("have a RoPE of their own, which is not shown: (.*)", err)
+    return (out.splitlines() or [err])[0] + (f"; in layers with a window {other[1]}" if other else "")
 
 
 def configs(program, folder):
-    print("\n## Configs of public repositories\n")
-    print("The shapes are cut down and the weights are zeros; every other key is as it was published. The last column is")
-    print("the first line of `lariat rope --model`, which takes any family.\n")
-    print("| config | result | line on stderr | RoPE |\n|---|---|---|---|")
-    model = program.folder / "model"
-    counts = {}
+    rows, counts = [], {}
     for file in sorted(folder.glob("*.json")):
-        shutil.rmtree(model, ignore_errors=True)
-        model.mkdir()
-        (model / "config.json").write_text(file.read_text())
-        rope = first_rope_line(program, model)
-        keys, tensors = cut_down(json.loads(file.read_text()))
-        (model / "config.json").write_text(json.dumps(keys))
-        write_tensors(model / "model.safetensors", tensors)
-        code, text = program.logits(model)
+        config = program.folder / "config.json"
+        config.write_text(file.read_text())
+        rope = first_rope_line(program, config)
+        config.write_text(json.dumps(cut_down(json.loads(file.read_text()))))
+        code, _, text = program.run("bench", "--config", config, "--random-weights", "--device", "cpu", "--threads", 1,
+                                    "--prompt", 1, "--gen", 0, "--reps", 1, "--json")  # fmt: skip
         result = "refused" if code else "warned" if text else "run"
         counts[result] = counts.get(result, 0) + 1
-        lines = "<br>".join(f"`{line}`" for line in text.splitlines())
-        print(f"| {file.stem} | {result} | {lines} | {rope} |")
-    print("\n" + ", ".join(f"{n} {result}" for result, n in sorted(counts.items())) + ".")
+        rows.append([file.stem, result, spoken(text), rope])
+    rows.append(["", ", ".join(f"{n} {result}" for result, n in sorted(counts.items())), "", ""])
+    write("configs", rows, ("config", "result", "line on stderr", "RoPE"))
 
 
 def main():
+    shared = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
     with tempfile.TemporaryDirectory() as name:
         program = Program(sys.argv[1], pathlib.Path(name).resolve())
-        print("# What lariat says to a checkpoint\n")
-        print("Nothing that changes a model's result passes in silence: it is computed as transformers 5.23 does, or refused, or")
-        print("warned of. The lines below are the program's own (`tools/lab/tables/checkpoints_table.py build/lariat ../shared/configs`")
-        print("writes this file; `DIR` stands for the folder); the keys are those of `models/families/gate.cpp`, and")
-        print("`tests/models/gate_test.cpp` walks them all.")
-        heading("Refused, or accounted for")
-        mutations(program, GATE)
-        heading("Warnings")
-        mutations(program, WARNINGS)
-        prompts(program)
-        heading("Accepted")
-        mutations(program, TOO_STRICT)
-        heading("Not a checkpoint that runs")
-        formats(program)
-        tokenizer_keys_table.print_tables(program.path, SHARED if SHARED.is_dir() else None)
-        generation_keys(program, DEMO, row)
-        if len(sys.argv) > 2:
-            configs(program, pathlib.Path(sys.argv[2]))
+        write("gate", mutations(program, GATE))
+        write("warnings", mutations(program, WARNINGS) + prompts(program))
+        write("accepted", mutations(program, ACCEPTED))
+        write("formats", formats(program))
+        tokenizer_keys(program, shared and shared / "tokenizers")
+        generation_keys(program)
+        if shared:
+            configs(program, shared / "configs")
 
 
 if __name__ == "__main__":
+    from key_tables import generation_keys, tokenizer_keys  # which use what stands above
+
     main()

@@ -5,9 +5,9 @@
     build/engine_test --gtest_filter='*FamilyCache*' --gtest_output=xml:family.xml
     tools/lab/tables/models_table.py build/lariat family.xml
 
-Rewrites what stands below "## Measured" in docs/models.md, and exits with 1 where a number misses its aim. Rows: the
-checkpoints of tests/golden/long.safetensors, and all others of make_families.py. Without the XML file the last two
-columns stay empty.
+Writes the marked parts of docs/models.md, and exits with 1 where a number misses its aim. Rows: the checkpoints of
+tests/golden/long.safetensors, and all others whose greedy text has 64 tokens. Without the XML file the last two columns
+stay empty.
 """
 
 import json
@@ -22,10 +22,10 @@ import numpy as np
 from safetensors.numpy import load_file
 
 import checkpoints_table as checkpoints
+import pages  # which that finds
 
 FAMILIES = checkpoints.ROOT / "models" / "families"
 DOCUMENT = checkpoints.ROOT / "docs" / "models.md"
-MEASURED = "## Measured\n"
 AIM = 2e-4  # of the largest difference over the largest logit
 F32 = ["--dtype", "f32", "--kv-dtype", "f32"]
 # (model, its architecture, why it is no family here)
@@ -38,43 +38,18 @@ OTHERS = [
     ("Phi-3.5-MoE", "PhiMoEForCausalLM", "a router of its own (sparsemixer)"),
     ("Granite 3 MoE", "GraniteMoeForCausalLM", "experts in one tensor"),
 ]
-TEXT = """
-    build/engine_test --gtest_filter='*FamilyCache*' --gtest_output=xml:family.xml
-    tools/lab/tables/models_table.py build/lariat family.xml
 
-write this section in a few seconds. The models are the tiny random ones of `tests/golden/checkpoints`; weights and
-caches are f32, on one thread of a CPU, whose kind decides the last digits.
 
-- *Difference*: the largest of a logit between `lariat logits` and transformers in float32, at 12 positions of a prompt
-  of 320 tokens (`tests/golden/long.safetensors`) or at all 64 of a shorter one (`golden.safetensors`).
-- *Ratio*: that over the largest logit; the script fails above {aim:g}.
-- *Greedy*: how many tokens of transformers' greedy text are the likeliest for lariat too, decoding along that text;
-  where all are, lariat writes the same text (`tests/engine/golden_test.cpp` generates it), and else the script fails.
-- *Cache*: the largest difference of a logit between lariat's cache and one of unrotated keys, rotated afresh at every
-  step, decoding from token 40 to four times the trained context: with the model's own RoPE, and with `--rope-scaling
-  dynamic-yarn`. The test fails above 1e-4.
+def family_rows():
+    """(architecture, model_type, its reading function) of the table in family.cpp."""
+    return re.findall(r'\{"(\w+)", "(\w+)", (read_\w+)', (FAMILIES / "family.cpp").read_text())
 
-{measured}
 
-## Not run
-
-These look alike, and their names stand in no table of lariat's; the same command writes the lines.
-
-{refused}
-
-## Names
-
-What may stand in `architectures`, and in `model_type` or, for a model with an image part, in its `text_config.model_type`
-(also with `_text` behind it):
-
-{names}
-"""
 def families():
     """{architecture or model_type: (rank, file)} of the table in family.cpp."""
     defined = {name: file for file in FAMILIES.glob("*.cpp")
                for name in re.findall(r"^ModelSpec (read_\w+)", file.read_text(), re.M)}  # fmt: skip
-    rows = re.findall(r'\{"(\w+)", "(\w+)", (read_\w+)', (FAMILIES / "family.cpp").read_text())
-    return {key: (rank, defined[read]) for rank, (*keys, read) in enumerate(rows) for key in keys}
+    return {key: (rank, defined[read]) for rank, (*keys, read) in enumerate(family_rows()) for key in keys}
 
 
 def family_of(name, known):
@@ -91,8 +66,8 @@ def family_of(name, known):
 def logits(program, name, tokens, *options):
     out = program.folder / "out.safetensors"
     ids = ",".join(map(str, tokens))
-    code, text = program.run("logits", "--device", "cpu", "--threads", 1, "--quiet", *F32, *options,
-                             "--model", checkpoints.GOLDEN / name, "--tokens", ids, "--out", out)  # fmt: skip
+    code, _, text = program.run("logits", "--device", "cpu", "--threads", 1, "--quiet", *F32, *options,
+                                "--model", checkpoints.GOLDEN / name, "--tokens", ids, "--out", out)  # fmt: skip
     if code:
         sys.exit(f"{name}: {text}")
     return load_file(out)["logits"]
@@ -147,22 +122,12 @@ def refused_rows(program):
     """[name, reason, what lariat prints] of OTHERS."""
     rows = []
     for name, architecture, reason in OTHERS:
-        model = checkpoints.changed(program.folder / "model", "llama_gqa", {"architectures": [architecture]})
-        code, text = program.logits(model)
+        model = checkpoints.changed(program.model, "llama_gqa", {"architectures": [architecture]})
+        code, _, text = program.logits(model)
         if not code:
             sys.exit(f"{architecture} runs")
         rows.append([name, reason, f"`{text}`"])
     return rows
-
-
-def names():
-    """Architecture and model_type of every row of family.cpp."""
-    rows = re.findall(r'\{"(\w+)", "(\w+)", read_\w+', (FAMILIES / "family.cpp").read_text())
-    return textwrap.indent(textwrap.fill(", ".join(f"{name} {kind}" for name, kind in rows), 110), "    ")
-
-
-def table(head, rows):
-    return "\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in [head, ["---"] * len(head), *rows])
 
 
 def main():
@@ -173,10 +138,10 @@ def main():
         refused = refused_rows(program)
     head = ["checkpoint", "architecture", "file of models/families/, lines", "tokens", "difference", "largest logit",
             "ratio", "greedy", "cache, own RoPE", "cache, dynamic-yarn"]  # fmt: skip
-    text = DOCUMENT.read_text().partition(MEASURED)[0] + MEASURED + TEXT.format(
-        measured=table(head, rows), refused=table(["model", "why", "what lariat prints on stderr"], refused),
-        names=names(), aim=AIM)  # fmt: skip
-    DOCUMENT.write_text(text)
+    names = textwrap.fill(", ".join(f"{name} {kind}" for name, kind, _ in family_rows()), 110)
+    pages.replace(DOCUMENT, "measured", pages.table(head, rows))
+    pages.replace(DOCUMENT, "refused", pages.table(["model", "why", "what lariat prints on stderr"], refused))
+    pages.replace(DOCUMENT, "names", textwrap.indent(names, "    "))
     sys.exit(not well)
 
 

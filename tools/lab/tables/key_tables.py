@@ -1,0 +1,198 @@
+"""The tables of a tokenizer's and of generation_config.json's keys in docs/checkpoints.md; checkpoints_table.py calls them.
+
+Each row is two runs of the program, with and without the key: one that makes an error is refused, one that makes a line
+on stderr is warned of, one that changes what is written is heeded, and any other is harmless.
+"""
+
+import json
+import pathlib
+import re
+import shutil
+
+from checkpoints_table import DEMO, ROOT, kind, row, spoken, write
+
+# ---- a tokenizer's files ----------------------------------------------------------------------------------------
+
+GOLDEN = ROOT / "tests" / "golden" / "tokenizers"
+TEXT = "The  river</s> er<s>the [word] of<|im_end|> boats"
+CONFIG, MAP, ADDED, VOCABULARY = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.json"
+LLAMA = {"tokenizer_class": "LlamaTokenizer"}
+DECODER = {"added_tokens_decoder": {"2": {"content": "<|im_end|>", "special": True}}}
+BEGINS = json.loads((GOLDEN / "llama-mini" / VOCABULARY).read_text())["post_processor"]
+ENDS = BEGINS | {
+    "single": [*BEGINS["single"], {"SpecialToken": {"id": "</s>", "type_id": 0}}],
+    "special_tokens": BEGINS["special_tokens"] | {"</s>": {"id": "</s>", "ids": [2], "tokens": ["</s>"]}},
+}
+# fmt: off
+# (file, key, value, tokenizer, other keys of tokenizer_config.json)
+ROWS = [
+    (CONFIG, "bos_token", "</s>", "sp-mini", {}),
+    *((CONFIG, key, "er", "byte-mini", {}) for key in
+      "eos_token unk_token sep_token pad_token cls_token mask_token image_token".split()),
+    (CONFIG, "pad_token", "<pad>", "byte-mini", {}),
+    (CONFIG, "eos_token", 2, "byte-mini", {}),
+    (CONFIG, "additional_special_tokens", ["er"], "byte-mini", {}),
+    (CONFIG, "extra_special_tokens", {"name": "er"}, "byte-mini", {}),
+    (CONFIG, "added_tokens_decoder", {"272": {"content": "er"}}, "byte-mini", {}),
+    (CONFIG, "split_special_tokens", True, "byte-mini", {}),
+    (CONFIG, "tokenizer_class", "LlamaTokenizer", "sp-mini", {}),
+    (CONFIG, "tokenizer_class", "SomeTokenizer", "sp-mini", {}),
+    (CONFIG, "legacy", True, "sp-mini", LLAMA),
+    (CONFIG, "legacy", False, "llama-mini", LLAMA),
+    (CONFIG, "add_prefix_space", False, "sp-mini", LLAMA),
+    (CONFIG, "add_prefix_space", False, "sp-mini", {}),
+    (CONFIG, "add_prefix_space", False, "llama-mini", {}),
+    (CONFIG, "add_bos_token", False, "sp-mini", {}),
+    (CONFIG, "add_bos_token", False, "llama-mini", {}),
+    (CONFIG, "add_eos_token", True, "sp-mini", {}),
+    (CONFIG, "auto_map", {"AutoTokenizer": ["x.X", None]}, "byte-mini", {}),
+    (CONFIG, "do_lower_case", True, "byte-mini", {}),
+    (CONFIG, "fix_mistral_regex", True, "byte-mini", {}),
+    (CONFIG, "sp_model_kwargs", {"enable_sampling": True}, "sp-mini", {}),
+    (CONFIG, "any_other_key", "x", "byte-mini", {}),
+    (MAP, "eos_token", "er", "byte-mini", {}),
+    (MAP, "additional_special_tokens", ["er"], "byte-mini", {}),
+    (MAP, "eos_token", "er", "byte-mini", DECODER),
+    (MAP, "any_other_key", "x", "byte-mini", {}),
+    (ADDED, "er", 272, "byte-mini", {}),
+    (ADDED, "er", 272, "byte-mini", DECODER),
+    (VOCABULARY, "truncation", {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}, "byte-mini", {}),
+    (VOCABULARY, "padding", {"strategy": {"Fixed": 99}, "direction": "Right", "pad_id": 0, "pad_type_id": 0}, "byte-mini", {}),
+    (VOCABULARY, "post_processor", ENDS, "llama-mini", {}),
+    (VOCABULARY, "normalizer", {"type": "Lowercase"}, "byte-mini", {}),
+    (VOCABULARY, "any_other_key", "x", "byte-mini", {}),
+]
+# fmt: on
+
+
+def harmless_names():
+    """Of tokenizer_config.json, as the source lists them."""
+    source = (ROOT / "models" / "text" / "tokenizer_settings.cpp").read_text()
+    return " ".join(re.findall('"([^"]*)"', re.search("kHarmless =(.*?);", source, re.S)[1])).split()
+
+
+def tokenize(program, tokenizer, files):
+    """A run on TEXT with these files beside a vocabulary; those of the vocabulary replace keys."""
+    folder = program.folder / "tokenizer"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for file in (VOCABULARY, "tokenizer.model"):
+        if (GOLDEN / tokenizer / file).exists():
+            shutil.copy(GOLDEN / tokenizer / file, folder)
+    for file, keys in files.items():
+        if file == VOCABULARY:
+            keys = json.loads((folder / file).read_text()) | keys
+        if keys:
+            (folder / file).write_text(json.dumps(keys))
+    return program.run("tokenize", "--model", folder, "--text", TEXT)
+
+
+def judged(program, file, key, value, tokenizer, config):
+    """(kind, line on stderr)"""
+    _, ids, _ = tokenize(program, tokenizer, {CONFIG: config})
+    files = {CONFIG: config} | {file: (config if file == CONFIG else {}) | {key: value}}
+    code, changed, line = tokenize(program, tokenizer, files)
+    return kind(code, ids, changed, line), line.replace("DIR/tokenizer/", "DIR/")
+
+
+def rows_of(folder):
+    """Keys of the files in the folder that no row has, each with the value it has there."""
+    known = {(file, key) for file, key, *_ in ROWS} | {(CONFIG, key) for key in harmless_names()}
+    found = {}
+    for path in sorted([*folder.glob(f"*/{CONFIG}"), *folder.glob(f"*/{MAP}")]):
+        for key, value in json.loads(path.read_text()).items():
+            says = value not in (None, False, "", [], {}) and not key.endswith("_token")  # all of these are alike
+            if says and (path.name, key) not in known:
+                found.setdefault((path.name, key), value)
+    return [(file, key, value, "byte-mini", {}) for (file, key), value in found.items()]
+
+
+def tokenizer_keys(program, folder):
+    rows = []
+    for file, key, value, tokenizer, config in ROWS + (rows_of(folder) if folder else []):
+        result, line = judged(program, file, key, value, tokenizer, config)
+        beside = "tokenizer.model" if tokenizer == "sp-mini" else VOCABULARY
+        beside = "" if file == VOCABULARY else beside + "".join(f", `{k}`" for k in config)
+        text = json.dumps(value, ensure_ascii=False).replace("|", "\\|")
+        line = line.replace("lariat: warning: ", "").replace("lariat: error: ", "")
+        rows.append([file, f"`{key}`: `{text if len(text) < 50 else '…'}`", beside, result, spoken(line)])
+    values = {"model_max_length": 2, "max_length": 2, "padding": "max_length", "truncation": True}
+    kinds = {judged(program, CONFIG, key, values.get(key, "x"), "byte-mini", {})[0] for key in harmless_names()}
+    rows.append([CONFIG, ", ".join(f"`{key}`" for key in harmless_names()), VOCABULARY, ", ".join(sorted(kinds)), ""])
+    write("tokenizer", rows, ("file", "key", "beside", "kind", "line on stderr"))
+
+
+# ---- generation_config.json -------------------------------------------------------------------------------------
+
+BASE = {"do_sample": True, "eos_token_id": 2}  # beside which a key is tried
+
+# What becomes of keys, and a value of each that is none of transformers' defaults. The kind is not written here: it is
+# what the program makes of the value.
+KEYS = [
+    ("the default of `--repetition-penalty`, for greedy text too", {"repetition_penalty": 1.3}),
+    ("defaults of `chat`, and of `generate --sampling model`. As in transformers nothing is sampled without `do_sample`, and "
+     "with it `top_k` is 50 where the file has none", {"do_sample": False, "temperature": 0.5, "top_k": 3, "top_p": 0.5,
+                                                       "min_p": 0.5}),
+    ("the default of `--stop` (transformers wants the tokenizer for it, and leaves the text standing)", {"stop_strings": [" "]}),
+    ("where a text ends, before config.json's", {"eos_token_id": list(range(1000, 2048))}),
+    ("not done: tokens that are banned, forced or weighed",
+     {"suppress_tokens": [5], "begin_suppress_tokens": [5], "bad_words_ids": [[5]], "force_words_ids": [[5]],
+      "constraints": [5], "sequence_bias": [[[5], 1.5]], "forced_bos_token_id": 5, "forced_eos_token_id": 5,
+      "no_repeat_ngram_size": 3, "encoder_no_repeat_ngram_size": 3, "encoder_repetition_penalty": 1.5,
+      "exponential_decay_length_penalty": [5, 1.5], "guidance_scale": 1.5, "token_healing": True,
+      "watermarking_config": {"bias": 2.5}}),
+    ("not done: a least length, an end by the clock", {"min_length": 5, "min_new_tokens": 5, "max_time": 5.0}),
+    ("not done: other ways to search and to sample",
+     {"num_beams": 4, "num_beam_groups": 2, "num_return_sequences": 2, "penalty_alpha": 0.6, "dola_layers": "low",
+      "typical_p": 0.5, "top_h": 0.5, "epsilon_cutoff": 0.1, "eta_cutoff": 0.1}),
+    ("`--max-new-tokens` says how long a text may get", {"max_length": 5, "max_new_tokens": 5}),
+    ("of beams, which are not searched", {"early_stopping": True, "length_penalty": 2.0, "diversity_penalty": 0.5,
+                                          "low_memory": True}),
+    ("the same tokens, or a warning of its own (logits that are not finite)",
+     {"renormalize_logits": True, "remove_invalid_values": True}),
+    ("the prompt says what a text begins with, and there is no padding",
+     {"bos_token_id": 5, "pad_token_id": 5, "decoder_start_token_id": 5}),
+    ("how fast, not what: the cache, compiling, speculation",
+     {"use_cache": False, "cache_implementation": "hybrid", "cache_config": {"a": 1}, "max_cache_len": 5,
+      "prefill_chunk_size": 5, "compile_config": {"a": 1}, "disable_compile": True,
+      "continuous_batching_config": {"a": 1}, "use_mtp": True, "is_assistant": True, "num_assistant_tokens": 5,
+      "num_assistant_tokens_schedule": "heuristic", "assistant_confidence_threshold": 0.5, "assistant_early_exit": 2,
+      "assistant_lookbehind": 5, "target_lookbehind": 5, "assistant_ensemble_weight": 0.5,
+      "prompt_lookup_num_tokens": 5, "max_matching_ngram_size": 5, "speculation_type": "x"}),
+    ("what transformers' generate() returns beside the text",
+     {"output_attentions": True, "output_hidden_states": True, "output_scores": True, "output_logits": True,
+      "return_dict_in_generate": True}),
+    ("where the file comes from", {"_from_model_config": True, "transformers_version": "4.0", "_commit_hash": "0a1b"}),
+    ("no key of transformers; any other name", {"chat_format": "x"}),
+]  # fmt: skip
+
+
+def tried(program, file):
+    """A run of the program with such a generation_config.json."""
+    shutil.copytree(DEMO, program.folder / "demo", dirs_exist_ok=True)
+    (program.folder / "demo" / "generation_config.json").write_text(json.dumps(file))
+    return program.run("generate", "--device", "cpu", "--model", program.folder / "demo", "--prompt", "The sea", "--json",
+                       "-n", 8, "--sampling", "model")  # fmt: skip
+
+
+def written(run):
+    out = json.loads(run[1]) if run[0] == 0 else {}
+    return {key: out.get(key) for key in ("tokens", "stop_reason", "sampling")}
+
+
+def generation_keys(program):
+    known = json.loads((ROOT / "tests" / "golden" / "generation.json").read_text())["keys"]
+    listed = {key for _, values in KEYS for key in values}
+    assert not set(known) - listed, set(known) - listed
+    plain, rows = written(tried(program, BASE)), []
+    for what, values in KEYS:
+        kinds = {}
+        for key, value in values.items():
+            run = tried(program, BASE | {key: value})
+            kinds.setdefault(kind(run[0], plain, written(run), run[2]), []).append(f"`{key}`")
+        rows += [[result, ", ".join(keys), what] for result, keys in kinds.items()]
+    write("generation", rows, ("kind", "keys", ""))
+    files = ({"repetition_penalty": 3.0}, {"suppress_tokens": [5], "num_beams": 4}, {"num_beams": 1, "chat_format": "x"},
+             {"repetition_penalty": 0}, {"temperature": "hot"})  # fmt: skip
+    write("generation files", [row(f"`{json.dumps(file)}`", tried(program, BASE | file)) for file in files],
+          ("generation_config.json", "what lariat prints on stderr", "exit code"))  # fmt: skip
