@@ -1,6 +1,6 @@
 // Time to the first token of a prompt, and of the same context when it was put away:
 //
-//   python tests/bench/make_random_checkpoint.py configs/tinyllama-1.1b.json MODEL
+//   tools/lab/random_checkpoint.py configs/tinyllama-1.1b.json MODEL
 //   ninja -C build context_bench && build/context_bench MODEL 8192 FILE
 //
 // Seconds of the clock and, which a busy machine changes less, of all processors together (run it with

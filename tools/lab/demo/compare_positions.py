@@ -10,10 +10,13 @@ import argparse
 import json
 import math
 import subprocess
+import sys
 from pathlib import Path
 
-import positions
-from tokens import load_tokenizer
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import pages  # noqa: E402
+import positions  # noqa: E402
+from tokens import load_tokenizer  # noqa: E402
 
 TIMES = [1, 2, 4]
 SCALINGS = ["none", "linear", "ntk", "yarn", "dynamic-yarn"]
@@ -61,26 +64,8 @@ def measure(args):
 
 
 def table(lengths, rows):
-    lines = ["| positions | " + " | ".join(map(str, lengths)) + " |", "|---" * (len(lengths) + 1) + "|"]
-    for name, cells in rows:
-        lines.append(f"| {name} | " + " | ".join(f"{c[0]:.2f} ± {c[1]:.2f}" if c else "none" for c in cells) + " |")
-    return "\n".join(lines)
-
-
-STYLE = """<style>
-text { font: 13px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill: #1f2328; }
-.head { font-size: 15px; font-weight: 650; } .note, .tick { fill: #59636e; } .tick { font-size: 12px; }
-.paper { fill: #ffffff; } .grid { stroke: #e4e8ec; } .curve { fill: none; stroke-width: 2.2; stroke-linejoin: round; }
-.c0 { stroke: #8a939d; } .c1 { stroke: #d9480f; } .c2 { stroke: #2563eb; } .c3 { stroke: #0b8f83; }
-.c4 { stroke: #8b35d6; stroke-dasharray: 7 6; } .c5 { stroke: #1f2328; } .c6 { stroke: #be185d; }
-.c7 { stroke: #a16207; stroke-width: 9; stroke-linecap: round; }
-@media (prefers-color-scheme: dark) {
-text { fill: #e6e9ed; } .note, .tick { fill: #9aa4af; } .paper { fill: #0f1318; } .grid { stroke: #262d35; }
-.c1 { stroke: #ff9a4d; } .c2 { stroke: #7aa9ff; } .c3 { stroke: #34d3c3; } .c4 { stroke: #c893ff; }
-.c5 { stroke: #e6e9ed; } .c6 { stroke: #ff7ab8; } .c7 { stroke: #eab308; }
-}
-</style>
-"""
+    cells = [[name, *(f"{c[0]:.2f} ± {c[1]:.2f}" if c else "none" for c in row)] for name, row in rows]
+    return pages.table(["positions", *lengths], cells)
 
 
 def picture(lengths, rows):
@@ -96,18 +81,15 @@ def picture(lengths, rows):
     def y(value):
         return bottom - (bottom - top) * (math.log(value) - low) / (high - low)
 
-    def text(at_x, at_y, anchor, style, words):
-        return f'<text x="{at_x:.1f}" y="{at_y:.1f}" text-anchor="{anchor}" class="{style}">{words}</text>\n'
-
-    svg = text(left, 28, "start", "head", "Perplexity beyond the training length")
-    svg += text(left, 47, "start", "note", f"trained on {lengths[0]} tokens; only the positions differ")
+    svg = pages.svg_text(left, 28, "start", "head", "Perplexity beyond the training length")
+    svg += pages.svg_text(left, 47, "start", "note", f"trained on {lengths[0]} tokens; only the positions differ")
     for value in (2, 3, 5, 10, 20, 50, 100, 200, 500, 1000):
         if low <= math.log(value) <= high:
             svg += f'<path class="grid" d="M{left} {y(value):.1f}H{right}"/>\n'
-            svg += text(left - 8, y(value) + 4, "end", "tick", value)
+            svg += pages.svg_text(left - 8, y(value) + 4, "end", "tick", value)
     for i, n in enumerate(lengths):
-        svg += text(x(i), bottom + 20, "middle", "tick", n)
-    svg += text(right, bottom + 42, "end", "note", "tokens in a window")
+        svg += pages.svg_text(x(i), bottom + 20, "middle", "tick", n)
+    svg += pages.svg_text(right, bottom + 42, "end", "note", "tokens in a window")
     ends = []
     for i, (name, cells) in enumerate(rows):
         points = [(x(k), y(c[0])) for k, c in enumerate(cells) if c]
@@ -116,17 +98,15 @@ def picture(lengths, rows):
             ends.append((points[-1][1], i, name))
         else:  # a dot, and its name where no curve is
             path = f"{path}h0.01M{left + 16} {top + 12}h0.01"
-            svg += text(left + 28, top + 16, "start", "label", f"{name}, none beyond {lengths[0]}")
+            svg += pages.svg_text(left + 28, top + 16, "start", "label", f"{name}, none beyond {lengths[0]}")
         svg += f'<path class="curve c{i}" d="M{path}"/>\n'
     room = bottom
     for end, i, name in sorted(ends, reverse=True):  # from below, each a line above the one before
         at = min(end, room)
         room = at - 18
         svg += f'<path class="curve c{i}" d="M{right} {end:.1f}L{right + 14} {at:.1f}h18"/>\n'
-        svg += text(right + 40, at + 4, "start", "label", name)
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-            f'role="img" aria-label="Perplexity by length and kind of positions">\n{STYLE}'
-            f'<rect class="paper" width="{width}" height="{height}"/>\n{svg}</svg>\n')
+        svg += pages.svg_text(right + 40, at + 4, "start", "label", name)
+    return pages.svg(width, height, "Perplexity by length and kind of positions", svg)
 
 
 def main():

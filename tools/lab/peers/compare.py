@@ -28,6 +28,9 @@ import statistics
 import subprocess
 import sys
 
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import pages  # noqa: E402
+
 FLOATS = ("f32", "bf16", "f16")
 NEAR_NS = 80  # a hop within a core complex takes 15 to 30 ns, one to another complex 150
 TRIES = 4     # of a run during which the cores changed places
@@ -159,29 +162,27 @@ def cell(args, rates, death):
 
 
 def row(args, speeds, deaths, key, name):
-    """One line of the table, or None where nobody has a figure. key: (dtype, depth, test, place)"""
+    """The cells of a row, or None where nobody has a figure. key: (dtype, depth, test, place)"""
     died = [deaths.get((program, *key[:2])) for program in ("lariat", *args.peers)]
     ours, *theirs = [speeds.get((program, *key)) for program in ("lariat", *args.peers)]
     if not ours and not any(theirs):
         return None
     cells = [name, key[0]] + ([key[3]] if args.probe else []) + [cell(args, t, d) for t, d in zip((ours, *theirs), died)]
-    cells += [f"{statistics.median(ours) / statistics.median(t):.2f}" if ours and t else "-" for t in theirs]
-    return "| " + " | ".join(cells) + " |"
+    return cells + [f"{statistics.median(ours) / statistics.median(t):.2f}" if ours and t else None for t in theirs]
 
 
 def table(args, speeds, limits, deaths):
     heads = ["test", "weights"] + (["cores"] if args.probe else []) + ["lariat tok/s"]
     heads += [f"{peer} tok/s" for peer in args.peers] + [f"lariat / {peer}" for peer in args.peers]
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    sizes = {"pp": args.prompt, "tg": args.gen}
+    rows, sizes = [], {"pp": args.prompt, "tg": args.gen}
     places = ["near", "far", "moved"] if args.probe else [""]
     for depth in args.depths:
         for test in ("pp", "tg"):
             for dtype in args.dtypes:
                 for where in places:
                     name = f"{test}{sizes[test]}" + (f"@{depth}" if depth else "")
-                    line = row(args, speeds, deaths, (dtype, depth, test, where), name)
-                    lines += [line] if line else []
+                    cells = row(args, speeds, deaths, (dtype, depth, test, where), name)
+                    rows += [cells] if cells else []
     names = {"read_gb_s": "read {:.1f} GB/s", "gemm_tflop_s": "products {:.3f} TFLOP/s"}
     measured = []
     for dtype in args.dtypes:
@@ -189,8 +190,7 @@ def table(args, speeds, limits, deaths):
             if (dtype, "read_gb_s", where) in limits:
                 rates = ", ".join(names[name].format(limits[dtype, name, where]) for name in names)
                 measured.append(f"{dtype}{' ' + where if where else ''}: {rates}")
-    lines += ["", "Limits measured in the same runs (best): " + "; ".join(measured) + "."]
-    return lines
+    return [pages.table(heads, rows), "", "Limits measured in the same runs (best): " + "; ".join(measured) + "."]
 
 
 def cpu_model():
@@ -224,21 +224,6 @@ def report(args, speeds, limits, deaths):
             f"{cpu_model()}, {os.cpu_count()} cores, {args.threads} threads; commit {commit()}; medians of "
             f"{args.rounds} alternating rounds (slowest .. fastest{'; how many' if args.probe else ''}); load average at the end {load:.1f}.",
             ""] + table(args, speeds, limits, deaths)
-
-
-def write_docs(path, mark, lines):
-    begin, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
-    lines = [begin, *lines, end]
-    text = ""
-    if os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-    if begin in text and end in text:
-        before, after = text.split(begin, 1)[0], text.split(end, 1)[1]
-    else:
-        before, after = text + ("\n" if text else ""), "\n"
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(before + "\n".join(lines) + after)
 
 
 def arguments():
@@ -280,7 +265,7 @@ def main():
             fail(f"{program}: no such program; build it first")
     lines = report(args, *measure(args))
     if args.docs:
-        write_docs(args.docs, args.mark, lines)
+        pages.replace(args.docs, args.mark, "\n".join(lines))
     print("\n".join(lines))
 
 

@@ -13,23 +13,14 @@ import re
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import pages  # noqa: E402
+
 # name, label, colour's class, keys left stale
 METHODS = (("none", "none", "c0", False), ("yarn", "yarn 4", "c1", False), ("dynamic", "dynamic", "c2", False),
            ("dynamic-yarn", "dynamic-yarn", "c3", False), ("dynamic-stale", "dynamic, stale", "c2", True),
            ("dynamic-yarn-stale", "dynamic-yarn, stale", "c3", True),
            ("transformers", "dynamic in transformers", "c4", True))  # fmt: skip
-STYLE = """text { font: 14px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill: #1f2328; }
-.head { font-size: 16px; font-weight: 650; } .note, .tick { fill: #59636e; } .tick { font-size: 13px; }
-.paper { fill: #ffffff; } .grid { stroke: #e4e8ec; } .rule { stroke: #8a939d; stroke-dasharray: 2 4; }
-.curve { fill: none; stroke-width: 2.2; stroke-linejoin: round; } .stale { stroke-dasharray: 6 5; }
-.c0 { stroke: #8a939d; } .c1 { stroke: #d9480f; } .c2 { stroke: #2563eb; } .c3 { stroke: #0b8f83; }
-text.c0 { fill: #59636e; } text.c1 { fill: #d9480f; } text.c2 { fill: #2563eb; } text.c3 { fill: #0b8f83; }
-text.c0, text.c1, text.c2, text.c3 { stroke: none; }
-@media (prefers-color-scheme: dark) {
-text { fill: #e6e9ed; } .note, .tick, text.c0 { fill: #9aa4af; } .paper { fill: #0f1318; } .grid { stroke: #262d35; }
-.c1 { stroke: #ff9a4d; } .c2 { stroke: #7aa9ff; } .c3 { stroke: #34d3c3; }
-text.c1 { fill: #ff9a4d; } text.c2 { fill: #7aa9ff; } text.c3 { fill: #34d3c3; }
-}"""
 
 
 def read(folder, name):
@@ -38,11 +29,6 @@ def read(folder, name):
         return json.loads(path.read_text()) if path.exists() else None
     except json.JSONDecodeError as error:
         sys.exit(f"real_model_tables: error: {path}: no JSON: {error}; remove it and run scripts/real_model.sh again")
-
-
-def markdown(head, rows):
-    rows = [[cell if isinstance(cell, str) else "-" for cell in row] for row in rows]
-    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows])
 
 
 def growing(folder):
@@ -69,7 +55,7 @@ def growing_table(folder):
             mean = sum(p[2] * p[3] for p in inside) / sum(p[2] for p in inside) if whole else None
             row.append(f"{math.exp(mean):.1f}" if whole else None)
         rows += [row] if name in curves else []
-    return markdown(["positions", *(f"{a:,} .. {b:,}" for a, b in zip(edges, edges[1:]))], rows)
+    return pages.table(["positions", *(f"{a:,} .. {b:,}" for a, b in zip(edges, edges[1:]))], rows)
 
 
 def logits_table(folder):
@@ -103,7 +89,7 @@ def divergence_table(folder):
                 row.append(" ± ".join(f"{float(n):.4g}" for n in found.groups()) if found else None)
             rows.append(row)
     head = ["weights", "mean KL, nats", "99th percentile", "RMS of Δp, %", "same top token, %", "perplexity ratio"]
-    return markdown(head, rows) if rows else None
+    return pages.table(head, rows) if rows else None
 
 
 def speed_table(folder):
@@ -118,7 +104,7 @@ def speed_table(folder):
             rows.append([f"llama.cpp {label}", f"{rates['pp']:.0f}", f"{rates['tg']:.1f}"])
     if data := read(folder, "speed-transformers.json"):
         rows.append(["transformers f32", f"{data['pp']:.0f}", f"{data['tg']:.1f}"])
-    return markdown(["tokens per second", "prefill of 512", "decoding 64"], rows) if rows else None
+    return pages.table(["tokens per second", "prefill of 512", "decoding 64"], rows) if rows else None
 
 
 def recall_table(folder, kind, names):
@@ -129,7 +115,7 @@ def recall_table(folder, kind, names):
         found = {length: read(folder, f"{kind}-{name}-{length}.json") for length in lengths}
         shares = {n: data["accuracy"][str(n)] for n, data in found.items() if data}
         rows += [[name, *(f"{100 * shares[n]:.0f}" if n in shares else None for n in lengths)]] if shares else []
-    return markdown([{"passkey": "found, %", "task": "recall, %"}[kind], *(f"{n:,}" for n in lengths)], rows) if rows else None
+    return pages.table([{"passkey": "found, %", "task": "recall, %"}[kind], *(f"{n:,}" for n in lengths)], rows) if rows else None
 
 
 def commands(folder):
@@ -144,36 +130,33 @@ def picture(curves, trained):
     low, high = min(values) / 1.2, max(values) * 1.1
     x = lambda position: left + (right - left) * position / ctx  # noqa: E731
     y = lambda value: bottom - (bottom - top) * math.log(value / low) / math.log(high / low)  # noqa: E731
-    svg = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-           'role="img" aria-label="Perplexity by position, each way of reaching beyond the trained context">',
-           f'<style>\n{STYLE}\n</style>\n<rect class="paper" width="{width}" height="{height}"/>',
-           f'<text x="{left}" y="26" class="head">Perplexity while a context grows</text>',
-           f'<text x="{left}" y="46" class="note">SmolLM2-135M reading a book; dashed: stale keys</text>']  # fmt: skip
+    svg = [pages.svg_text(left, 26, "start", "head", "Perplexity while a context grows"),
+           pages.svg_text(left, 46, "start", "note", "SmolLM2-135M reading a book; dashed: stale keys")]  # fmt: skip
     ticks = [n * 10**e for e in range(-1, 7) for n in (1, 2, 5) if low <= n * 10**e <= high]
     for value in ticks:
-        svg.append(f'<path class="grid" d="M{left} {y(value):.1f}H{right}"/>'
-                   f'<text x="{left - 7}" y="{y(value) + 4.5:.1f}" text-anchor="end" class="tick">{value:g}</text>')
+        svg.append(f'<path class="grid" d="M{left} {y(value):.1f}H{right}"/>\n')
+        svg.append(pages.svg_text(left - 7, y(value) + 4.5, "end", "tick", f"{value:g}"))
     for position in range(0, ctx + 1, ctx // 4):
-        svg.append(f'<text x="{x(position):.1f}" y="{bottom + 18}" text-anchor="middle" class="tick">'
-                   f'{position / 1024:g}{"k" if position else ""}</text>')  # fmt: skip
-    svg.append(f'<text x="{right}" y="{bottom + 38}" text-anchor="end" class="note">position in tokens</text>')
+        name = f"{position / 1024:g}k" if position else "0"
+        svg.append(pages.svg_text(x(position), bottom + 18, "middle", "tick", name))
+    svg.append(pages.svg_text(right, bottom + 38, "end", "note", "position in tokens"))
     if trained < ctx:
-        svg.append(f'<path class="rule" d="M{x(trained):.1f} {top}V{bottom}"/>'
-                   f'<text x="{x(trained) - 5:.1f}" y="{top + 12}" text-anchor="end" class="tick">trained</text>')
+        svg.append(f'<path class="rule" d="M{x(trained):.1f} {top}V{bottom}"/>\n')
+        svg.append(pages.svg_text(x(trained) - 5, top + 12, "end", "tick", "trained"))
     labels = []
     for name, label, colour, stale in METHODS:
         if name in curves and name != "transformers":
             points = [(x((a + b) / 2), y(math.exp(loss))) for a, b, _, loss in curves[name]]
             path = "L".join(f"{px:.1f} {py:.1f}" for px, py in points)
-            svg.append(f'<path class="curve {colour}{" stale" if stale else ""}" d="M{path}"/>')
+            svg.append(f'<path class="curve {colour}{" stale" if stale else ""}" d="M{path}"/>\n')
             labels.append([points[-1][1], colour, label])
     labels.sort()
     for i, entry in enumerate(labels):  # 17 pixels apart: down from the top, then up from the bottom
         entry[0] = max(entry[0], labels[i - 1][0] + 17 if i else top)
     for i in reversed(range(len(labels))):
         labels[i][0] = min(labels[i][0], labels[i + 1][0] - 17 if i + 1 < len(labels) else bottom - 8)
-    svg += [f'<text x="{right + 8}" y="{py + 4.5:.1f}" class="{colour}">{label}</text>' for py, colour, label in labels]
-    return "\n".join([*svg, "</svg>\n"])
+    svg += [pages.svg_text(right + 8, py + 4.5, "start", colour, label) for py, colour, label in labels]
+    return pages.svg(width, height, "Perplexity by position, each way of reaching beyond the trained context", "".join(svg))
 
 
 def main():
@@ -189,17 +172,11 @@ def main():
               "commands": commands(folder)}  # fmt: skip
     if not any(tables.values()):
         sys.exit(f"real_model_tables: error: {folder}: no results of scripts/real_model.sh")
-    document = args.docs.read_text(encoding="utf-8") if args.docs else None
     for name, table in tables.items():
-        if table and document is None:
-            print(f"{name}\n\n{table}\n")
+        if table and args.docs:
+            pages.replace(args.docs, name, table)
         elif table:
-            document, times = re.subn(f"<!-- {name} -->.*?<!-- /{name} -->",
-                                      lambda _: f"<!-- {name} -->\n{table}\n<!-- /{name} -->", document, flags=re.S)  # fmt: skip
-            if times != 1:
-                sys.exit(f"real_model_tables: error: {args.docs}: no marks <!-- {name} --> and <!-- /{name} -->, or several")
-    if document is not None:
-        args.docs.write_text(document, encoding="utf-8")
+            print(f"{name}\n\n{table}\n")
     if args.svg and (curves := growing(folder)):
         trained = read(folder, "model/config.json") or {"max_position_embeddings": 8192}
         args.svg.write_text(picture(curves, trained["max_position_embeddings"]), encoding="utf-8")
