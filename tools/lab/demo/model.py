@@ -3,11 +3,16 @@
 Parameter names differ from HF's only by the missing "model." prefix, so export is a rename.
 """
 import math
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "golden"))
+from rope_formulas import rope  # noqa: E402
 
 
 @dataclass
@@ -24,35 +29,15 @@ class Config:
     max_position_embeddings: int = 512  # the original context, whatever scaling is used later
 
 
-def inverse_frequencies(cfg, scaling=None, factor=1.0, length=0):
-    """(inv_freq, attention_factor) as in transformers' modeling_rope_utils, in float64.
-
-    scaling: None, "linear", "ntk", "dynamic" (NTK), "yarn", "dynamic-yarn". The dynamic kinds derive their
-    factor from `length` and leave lengths up to the original one alone.
-    """
-    d, theta, original = cfg.head_dim, cfg.rope_theta, cfg.max_position_embeddings
-    if scaling == "dynamic-yarn":
-        scaling, factor = "yarn", max(1.0, length / original)
-    if scaling == "ntk":
-        theta *= factor ** (d / (d - 2))
-    if scaling == "dynamic" and length > original:
-        theta *= (factor * length / original - (factor - 1)) ** (d / (d - 2))
-    inv = theta ** (-torch.arange(0, d, 2, dtype=torch.float64) / d)
-    if scaling == "linear":
-        return inv / factor, 1.0
-    if scaling == "yarn" and factor > 1:
-        def pair(turns):
-            return d * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))
-        low, high = max(math.floor(pair(32)), 0), min(math.ceil(pair(1)), d - 1)
-        ramp = ((torch.arange(d // 2, dtype=torch.float64) - low) / max(high - low, 0.001)).clamp(0, 1)
-        return inv / factor * ramp + inv * (1 - ramp), 0.1 * math.log(factor) + 1
-    return inv, 1.0
-
-
 def rotation(cfg, length, scaling=None, factor=1.0):
-    """cos and sin [length, head_dim], angles in double before they are rounded."""
-    inv, attention_factor = inverse_frequencies(cfg, scaling, factor, length)
-    angle = torch.outer(torch.arange(length, dtype=torch.float64), inv)
+    """cos and sin [length, head_dim], angles in double before they are rounded.
+
+    scaling: None, "linear", "ntk", "dynamic" (NTK), "yarn", "dynamic-yarn". The dynamic kinds derive their scale from
+    `length` and leave lengths up to the original one alone.
+    """
+    config = {key: getattr(cfg, key) for key in ("head_dim", "rope_theta", "max_position_embeddings")}
+    inv, attention_factor = rope(config | {"rope_scaling": {"rope_type": scaling or "default", "factor": factor}}, length)
+    angle = torch.outer(torch.arange(length, dtype=torch.float64), torch.from_numpy(inv))
     angle = torch.cat([angle, angle], dim=-1)
     return (angle.cos() * attention_factor).float(), (angle.sin() * attention_factor).float()
 
