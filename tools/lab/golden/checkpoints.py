@@ -29,6 +29,7 @@ class Case:
     long: int | None = None  # the first seed tried for the tokens in long.safetensors
     traced: bool = False  # whether trace.safetensors stands beside it
     keys: bool = False  # whether keys.json tries the keys of other families on it
+    scaled: str = ""  # its name in docs/conformance.md, which runs it under every scaling
     scales: dict = field(default_factory=dict)  # factors for the random tensors whose names contain the key
     pack: object = lambda weights, config: weights  # the weights as save_pretrained names them -> as the folder does
     greedy: int = 64  # ids of greedy text
@@ -162,6 +163,7 @@ def minicpm3(weights, config, tokens):
 GEMMA = {"model.norm": 7.0, "embed": 0.15}  # embeddings are multiplied by the root of hidden_size
 # Granite's multipliers make embeddings and logits of tiny random weights small.
 GRANITE = {"model.norm": 80.0, "embed": 0.1, "o_proj": 4.0, "down_proj": 4.0, "q_proj": 1.8, "k_proj": 1.8}
+SMOLLM3 = {"q_proj": 0.8, "k_proj": 0.8}  # else four layers blow rounding up
 # Tied embeddings: a token would only call for itself, were it not small beside what the layers add.
 BLOOM = {"word_embeddings_layernorm": 0.1, ".bias": 0.3, "dense_4h_to_h.weight": 1.5, "query_key_value.weight": 1.5}
 MPT = {"wte": 0.3, "norm_f": 3.5, "Wqkv": 1.5}
@@ -171,7 +173,7 @@ ROUTERS = {"gate.weight": 2.0}
 
 CASES = [
     Case("llama_mha", 1002, greedy=32),
-    Case("llama_gqa", 2000, greedy=32, long=0, traced=True, keys=True),
+    Case("llama_gqa", 2000, greedy=32, long=0, traced=True, keys=True, scaled="Llama"),
     Case("llama_gqa_interleaved", 2000, greedy=32, pack=interleaved),
     Case("llama_mqa_tied", 3008, greedy=32),
     Case("llama_bias", 4002, greedy=32, traced=True),
@@ -181,29 +183,29 @@ CASES = [
     Case("llama_f16", 8002, greedy=32),
     Case("llama_sharded", 9002, greedy=32, shards=3),
     Case("llama_llama3", 10006, greedy=32),
-    Case("mistral_window", 11002, greedy=32, long=1, traced=True),
+    Case("mistral_window", 11002, greedy=32, long=1, traced=True, scaled="Mistral"),
     Case("mistral_full", 12001, greedy=32, long=2, keys=True),
-    Case("qwen2", 13007, greedy=32, long=3, keys=True),
+    Case("qwen2", 13007, greedy=32, long=3, keys=True, scaled="Qwen2"),
     Case("qwen2_window", 14000, greedy=32, traced=True),
-    Case("qwen3", 15002, greedy=32, long=4, traced=True, keys=True),
+    Case("qwen3", 15002, greedy=32, long=4, traced=True, keys=True, scaled="Qwen3"),
     Case("qwen3_yarn_tied", 16000, greedy=32),
-    Case("minimind", 17018, greedy=32, long=5, traced=True),
+    Case("minimind", 17018, greedy=32, long=5, traced=True, scaled="MiniMind"),
     Case("minimind_yarn", 18000, greedy=32),
-    Case("phi3", 100006, long=6, traced=True),
+    Case("phi3", 100006, long=6, traced=True, scaled="Phi-3"),
     Case("phi3_window", 101013, long=7, keys=True),
     Case("phi4_mini", 102010, long=8),
-    Case("gemma", 103001, long=9, keys=True, scales=GEMMA),
-    Case("gemma2", 104079, long=10, traced=True, keys=True, scales=GEMMA),
-    Case("gemma3", 105003, long=11, traced=True, keys=True, scales=GEMMA),
+    Case("gemma", 103001, long=9, keys=True, scaled="Gemma", scales=GEMMA),
+    Case("gemma2", 104079, long=10, traced=True, keys=True, scaled="Gemma 2", scales=GEMMA),
+    Case("gemma3", 105003, long=11, traced=True, keys=True, scaled="Gemma 3", scales=GEMMA),
     Case("gemma3_new", 106012, scales=GEMMA),
-    Case("smollm3", 107038, long=12, traced=True, keys=True, scales={"q_proj": 0.8, "k_proj": 0.8}),  # less rounding
-    Case("granite", 108028, long=13, traced=True, keys=True, scales=GRANITE),
-    Case("olmo2", 109006, long=14, traced=True, keys=True),
-    Case("olmo3", 110004, long=15, traced=True, keys=True),
+    Case("smollm3", 107038, long=12, traced=True, keys=True, scaled="SmolLM3", scales=SMOLLM3),
+    Case("granite", 108028, long=13, traced=True, keys=True, scaled="Granite", scales=GRANITE),
+    Case("olmo2", 109006, long=14, traced=True, keys=True, scaled="OLMo 2"),
+    Case("olmo3", 110004, long=15, traced=True, keys=True, scaled="Olmo 3"),
     Case("internlm2", 111014, long=16, traced=True, pack=internlm2),
     Case("internlm", 112003),
     Case("baichuan", 113023, pack=baichuan),
-    Case("ministral3", 114042, long=17, traced=True, keys=True, pack=with_vision),
+    Case("ministral3", 114042, long=17, traced=True, keys=True, scaled="Ministral 3", pack=with_vision),
     Case("llava", 115015, pack=with_vision),
     Case("qwen2_vl", 116100, keys=True, pack=with_vision),
     Case("qwen25_vl", 117027, keys=True, pack=with_vision),

@@ -31,6 +31,7 @@ from transformers import AutoConfig
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import pages  # noqa: E402
 import tiny  # noqa: E402
+from checkpoints import CASES  # noqa: E402
 from rope import from_transformers, known  # noqa: E402
 from rope_formulas import rope  # noqa: E402
 
@@ -47,11 +48,7 @@ LOGIT_LIMIT = 3e-4
 FREQUENCY_LIMIT = 1e-6  # relative; transformers' frequencies are float32
 ROPE_KEYS = ("rope_scaling", "rope_parameters", "rope_theta", "partial_rotary_factor", "max_position_embeddings",
              "original_max_position_embeddings")  # fmt: skip
-FAMILIES = {
-    "Llama": "llama_gqa", "Mistral": "mistral_window", "Qwen2": "qwen2", "Qwen3": "qwen3", "MiniMind": "minimind",
-    "Phi-3": "phi3", "Gemma": "gemma", "Gemma 2": "gemma2", "Gemma 3": "gemma3", "SmolLM3": "smollm3",
-    "Granite": "granite", "OLMo 2": "olmo2", "Olmo 3": "olmo3", "Ministral 3": "ministral3",
-}  # fmt: skip
+FAMILIES = {case.scaled: case.name for case in CASES if case.scaled}
 # The head of the models that a preset of configs/rope is for; 128 where it is for any.
 HEAD_DIMS = {"deepseek-v2": 64, "gpt-oss": 64, "phi-3.5-mini-128k": 96}
 
