@@ -2,7 +2,6 @@
 """Measure the demo model in PyTorch: passkey retrieval by length and depth, perplexity by position.
 
     evaluate.py --model configs/demo --passkey 256,512 --trials 10
-    evaluate.py --model configs/demo --passkey 1024,2048 --scaling yarn --factor 4
     evaluate.py --model configs/demo --perplexity stories-heldout.txt
 """
 import argparse
@@ -51,7 +50,7 @@ def passkey_prompt(tokenizer, length, depth, key):
 
 
 @torch.no_grad()
-def passkey(model, tokenizer, length, trials, depths=DEPTHS, seed=0, scaling=None, factor=1.0, batch=8):
+def passkey(model, tokenizer, length, trials, depths=DEPTHS, seed=0, batch=8):
     """{depth: share found}. Greedy decoding finds the key exactly when every key token is the arg max
     after the true ones before it and what follows is no digit, so one forward pass decides."""
     rng = random.Random(f"passkey/{seed}/{length}")
@@ -64,9 +63,7 @@ def passkey(model, tokenizer, length, trials, depths=DEPTHS, seed=0, scaling=Non
         ids = torch.full((len(part), width), EOS)
         for row, (_, p, a) in enumerate(part):
             ids[row, :len(p) + len(a)] = torch.tensor(p + a)
-        # A dynamic scale is the one of the whole prompt, as the engine decides it.
-        cos, sin = rotation(model.c, max(length, width) if scaling and "dynamic" in scaling else width, scaling, factor)
-        best = model(*on_device(model, ids, cos[:width], sin[:width])).argmax(-1)
+        best = model(*on_device(model, ids, *rotation(model.c, width))).argmax(-1)
         for row, (depth, p, a) in enumerate(part):
             got = best[row, len(p) - 1:len(p) + len(a)].tolist()
             found[depth] += got[:-1] == a and got[-1] not in digits
@@ -74,7 +71,7 @@ def passkey(model, tokenizer, length, trials, depths=DEPTHS, seed=0, scaling=Non
 
 
 @torch.no_grad()
-def loss_by_position(model, tokenizer, documents, length, edges, scaling=None, factor=1.0, batch=8):
+def loss_by_position(model, tokenizer, documents, length, edges, batch=8):
     """Mean loss of the tokens whose position falls in [edges[i], edges[i+1]), over documents of >= length tokens."""
     rows = []
     for doc in documents:
@@ -84,7 +81,7 @@ def loss_by_position(model, tokenizer, documents, length, edges, scaling=None, f
     if not rows:
         return [float("nan")] * (len(edges) - 1), 0
     rows = torch.tensor(rows)
-    cos, sin = rotation(model.c, length, scaling, factor)
+    cos, sin = rotation(model.c, length)
     losses = []
     for part in rows.split(batch):
         logits = model(*on_device(model, part[:, :-1], cos, sin)).cpu()
@@ -94,7 +91,7 @@ def loss_by_position(model, tokenizer, documents, length, edges, scaling=None, f
 
 
 @torch.no_grad()
-def loss_by_context(model, tokenizer, documents, length, contexts, scored=64, scaling=None, factor=1.0, batch=8):
+def loss_by_context(model, tokenizer, documents, length, contexts, scored=64, batch=8):
     """Mean loss of the same tokens, the last `scored` of the first `length`, seen with more and more before them."""
     rows = []
     for doc in documents:
@@ -105,7 +102,7 @@ def loss_by_context(model, tokenizer, documents, length, contexts, scored=64, sc
     means = []
     for context in contexts:
         window = torch.cat([torch.full((len(rows), 1), BOS), rows[:, length - scored - context:]], dim=1)
-        cos, sin = rotation(model.c, window.shape[1] - 1, scaling, factor)
+        cos, sin = rotation(model.c, window.shape[1] - 1)
         losses = []
         for part in window.split(batch):
             logits = model(*on_device(model, part[:, :-1], cos, sin)).cpu()[:, -scored:]
@@ -114,19 +111,11 @@ def loss_by_context(model, tokenizer, documents, length, contexts, scored=64, sc
     return means, len(rows)
 
 
-def read_config(folder):
-    """(config.json with the original context, rope type or None, factor) of an exported folder."""
-    hf = json.loads((folder / "config.json").read_text())
-    rope = hf.get("rope_scaling") or {}
-    hf["max_position_embeddings"] = rope.get("original_max_position_embeddings", hf["max_position_embeddings"])
-    return hf, rope.get("rope_type"), rope.get("factor", 1.0)
-
-
 def load_model(folder):
     """The exported folder as a float32 model (its weights are the bf16 values)."""
     from safetensors.torch import load_file
     folder = Path(folder)
-    hf, _, _ = read_config(folder)
+    hf = json.loads((folder / "config.json").read_text())
     model = Llama(Config(**{k: hf[k] for k in Config.__dataclass_fields__ if k in hf}))
     state = load_file(folder / "model.safetensors")
     model.load_state_dict({k.removeprefix("model."): v.float() for k, v in state.items()})
@@ -141,29 +130,22 @@ def main():
     ap.add_argument("--perplexity", help="text file with documents")
     ap.add_argument("--length", type=int, default=512)
     ap.add_argument("--documents", type=int, default=1000, help="read at most this many")
-    ap.add_argument("--scaling", choices=["linear", "ntk", "dynamic", "yarn", "dynamic-yarn"],
-                    help="the config's own if not given")
-    ap.add_argument("--factor", type=float, default=1.0)
     ap.add_argument("--seed", type=int, default=0)
     args = ap.parse_args()
     model, tokenizer = load_model(args.model)
-    if args.scaling is None:
-        _, args.scaling, args.factor = read_config(Path(args.model))
-    name = f"{args.scaling or 'none'} {args.factor:g}"
     for length in [int(n) for n in (args.passkey or "").split(",") if n]:
-        table = passkey(model, tokenizer, length, args.trials, seed=args.seed, scaling=args.scaling, factor=args.factor)
+        table = passkey(model, tokenizer, length, args.trials, seed=args.seed)
         mean = sum(table.values()) / len(table)
-        print(f"passkey {name} length {length}: {mean:.3f}  " + " ".join(f"{d:g}:{v:.1f}" for d, v in table.items()), flush=True)
+        print(f"passkey length {length}: {mean:.3f}  " + " ".join(f"{d:g}:{v:.1f}" for d, v in table.items()), flush=True)
     if args.perplexity:
         docs = read_documents(args.perplexity)[:args.documents]
         contexts = [c for c in (0, 16, 32, 64, 128, 192, 256, 320, 384, 447) if c <= args.length - 65]
-        losses, n = loss_by_context(model, tokenizer, docs, args.length - 1, contexts, 64, args.scaling, args.factor)
-        print(f"perplexity {name} of the same 64 tokens at the end of {n} documents' first {args.length - 1}, by context: "
+        losses, n = loss_by_context(model, tokenizer, docs, args.length - 1, contexts)
+        print(f"perplexity of the same 64 tokens at the end of {n} documents' first {args.length - 1}, by context: "
               + " ".join(f"{c}:{torch.tensor(x).exp():.3f}" for c, x in zip(contexts, losses)), flush=True)
         edges = [e for e in (0, 32, 64, 128, 256, 512, 1024, 1536, 2048) if e <= args.length]
-        losses, n = loss_by_position(model, tokenizer, docs, args.length, edges,
-                                     args.scaling, args.factor)
-        print(f"perplexity {name}, {n} documents of {args.length} tokens: "
+        losses, n = loss_by_position(model, tokenizer, docs, args.length, edges)
+        print(f"perplexity, {n} documents of {args.length} tokens: "
               + " ".join(f"[{a},{b}):{torch.tensor(x).exp():.3f}" for a, b, x in zip(edges, edges[1:], losses)))
 
 

@@ -2,7 +2,6 @@
 """Write a training checkpoint as a Hugging Face folder: bf16 safetensors, config, tokenizer.
 
     export.py --run run --out configs/demo
-    export.py --run run-yarn --out configs/demo-yarn4x --yarn 4
 """
 import argparse
 import json
@@ -15,8 +14,7 @@ from safetensors.torch import save_file
 from tokens import BOS, EOS
 
 
-def hf_config(config, yarn):
-    original = config["max_position_embeddings"]
+def hf_config(config):
     hf = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -28,15 +26,11 @@ def hf_config(config, yarn):
         "initializer_range": 0.02,
         "mlp_bias": False,
         **config,
-        "max_position_embeddings": int(original * (yarn or 1)),
         "rope_scaling": None,
         "tie_word_embeddings": True,
         "torch_dtype": "bfloat16",
         "use_cache": True,
     }
-    if yarn:
-        hf["rope_scaling"] = {"rope_type": "yarn", "factor": float(yarn),
-                              "original_max_position_embeddings": original}
     return dict(sorted(hf.items()))
 
 
@@ -58,12 +52,12 @@ def write_json(path, value):
     path.write_text(json.dumps(value, indent=2) + "\n")
 
 
-def export(run, out, yarn=None):
+def export(run, out):
     out.mkdir(parents=True, exist_ok=True)
     saved = torch.load(run / "checkpoint.pt", map_location="cpu", weights_only=True)
     tensors = {f"model.{name}": value.to(torch.bfloat16).contiguous() for name, value in saved["model"].items()}
     save_file(tensors, out / "model.safetensors", metadata={"format": "pt"})
-    write_json(out / "config.json", hf_config(saved["config"], yarn))
+    write_json(out / "config.json", hf_config(saved["config"]))
     write_json(out / "generation_config.json", {"bos_token_id": BOS, "eos_token_id": EOS})
     write_json(out / "tokenizer_config.json", TOKENIZER_CONFIG)
     shutil.copyfile(run / "tokenizer.model", out / "tokenizer.model")
@@ -75,9 +69,8 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     ap.add_argument("--run", required=True, help="folder written by train.py")
     ap.add_argument("--out", required=True)
-    ap.add_argument("--yarn", type=float, help="the factor the weights were fine-tuned with")
     args = ap.parse_args()
-    export(Path(args.run), Path(args.out), args.yarn)
+    export(Path(args.run), Path(args.out))
 
 
 if __name__ == "__main__":

@@ -3,16 +3,11 @@
 Parameter names differ from HF's only by the missing "model." prefix, so export is a rename.
 """
 import math
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import nn
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "golden"))
-from rope_formulas import rope  # noqa: E402
 
 
 @dataclass
@@ -26,20 +21,15 @@ class Config:
     head_dim: int = 64
     rope_theta: float = 10000.0
     rms_norm_eps: float = 1e-5
-    max_position_embeddings: int = 512  # the original context, whatever scaling is used later
+    max_position_embeddings: int = 512
 
 
-def rotation(cfg, length, scaling=None, factor=1.0):
-    """cos and sin [length, head_dim], angles in double before they are rounded.
-
-    scaling: None, "linear", "ntk", "dynamic" (NTK), "yarn", "dynamic-yarn". The dynamic kinds derive their scale from
-    `length` and leave lengths up to the original one alone.
-    """
-    config = {key: getattr(cfg, key) for key in ("head_dim", "rope_theta", "max_position_embeddings")}
-    inv, attention_factor = rope(config | {"rope_scaling": {"rope_type": scaling or "default", "factor": factor}}, length)
-    angle = torch.outer(torch.arange(length, dtype=torch.float64), torch.from_numpy(inv))
+def rotation(cfg, length):
+    """cos and sin [length, head_dim], angles in double before they are rounded."""
+    inv = cfg.rope_theta ** (-torch.arange(0, cfg.head_dim, 2, dtype=torch.float64) / cfg.head_dim)
+    angle = torch.outer(torch.arange(length, dtype=torch.float64), inv)
     angle = torch.cat([angle, angle], dim=-1)
-    return (angle.cos() * attention_factor).float(), (angle.sin() * attention_factor).float()
+    return angle.cos().float(), angle.sin().float()
 
 
 def rotate(x, cos, sin):

@@ -103,11 +103,11 @@ class Body(nn.Module):
             self.embed_positions = nn.Embedding(c.max_position_embeddings, c.hidden_size)
             nn.init.normal_(self.embed_positions.weight, std=0.02)
 
-    def positions(self, length, scaling, factor):
+    def positions(self, length):
         """(cos and sin, what is added to the scores, what is added to the embeddings), None where unused."""
         c, device = self.c, self.embed.weight.device
         if c.positions == "rope":
-            return [x.to(device) for x in rotation(c, length, scaling, factor)], None, None
+            return [x.to(device) for x in rotation(c, length)], None, None
         if c.positions == "alibi":
             return None, alibi_bias(c.num_attention_heads, length).to(device), None
         if c.positions == "sinusoidal":
@@ -116,8 +116,8 @@ class Body(nn.Module):
             raise ValueError(f"learned positions end at {c.max_position_embeddings}; the window has {length}")
         return None, None, self.embed_positions.weight[:length]
 
-    def forward(self, ids, scaling=None, factor=1.0):
-        rope, bias, added = self.positions(ids.shape[1], scaling, factor)
+    def forward(self, ids):
+        rope, bias, added = self.positions(ids.shape[1])
         x = self.embed_norm(self.embed(ids))
         if added is not None:
             x = x + added
@@ -129,7 +129,7 @@ class Body(nn.Module):
 # --- measuring ---
 
 @torch.no_grad()
-def chunk_losses(model, tokens, ctx, scaling=None, factor=1.0, batch=16):
+def chunk_losses(model, tokens, ctx, batch=16):
     """The losses that `lariat perplexity --method chunks` scores: BOS and the text are cut into chunks of ctx, a
     chunk's first token is replaced by the BOS, and its positions ctx/2 + 1 ... ctx - 1 count."""
     stream = torch.tensor([BOS, *tokens], device=model.embed.weight.device)
@@ -137,7 +137,7 @@ def chunk_losses(model, tokens, ctx, scaling=None, factor=1.0, batch=16):
     chunks[:, 0] = BOS
     losses = []
     for part in chunks.split(batch):
-        logits = model(part[:, :-1], scaling, factor)[:, ctx // 2:]
+        logits = model(part[:, :-1])[:, ctx // 2:]
         losses.append(F.cross_entropy(logits.transpose(1, 2), part[:, ctx // 2 + 1:], reduction="none"))
     return torch.cat(losses).double().flatten().cpu()
 

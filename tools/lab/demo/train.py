@@ -119,8 +119,6 @@ def parse_args():
     ap.add_argument("--layers", type=int, default=4)
     ap.add_argument("--positions", choices=positions.KINDS, help="train this kind of a GPT-NeoX-like body, in f32")
     ap.add_argument("--init", help="start from an exported folder's weights and tokenizer")
-    ap.add_argument("--rope", default=None, choices=[None, "yarn"], help="train under this RoPE scaling")
-    ap.add_argument("--factor", type=float, default=1.0)
     ap.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     ap.add_argument("--no-compile", action="store_true")
     ap.add_argument("--save-every", type=float, default=180, help="seconds")
@@ -128,8 +126,8 @@ def parse_args():
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--smoke", action="store_true", help="everything once, tiny")
     args = ap.parse_args()
-    if args.positions and (args.init or args.rope):
-        ap.error("--positions goes without --init and --rope")
+    if args.positions and args.init:
+        ap.error("--positions goes without --init")
     if args.smoke:
         return smoke_args(args)
     if not args.data or (args.minutes is None and args.tokens is None):
@@ -187,12 +185,11 @@ def report(model, tokenizer, heldout, args):
         long_enough = [e for e in edges if e <= args.length and
                        sum(len(d) > 4.5 * e for d in docs) >= 15]  # characters; few documents say little
         edges = long_enough or edges[:2]
-        losses, n = evaluate.loss_by_position(model, tokenizer, docs, edges[-1], edges, args.rope, args.factor)
+        losses, n = evaluate.loss_by_position(model, tokenizer, docs, edges[-1], edges)
         parts.append(f"{name}({n}) " + " ".join(f"{x:.3f}" for x in losses))
     lengths = sorted({min(256, args.length), args.length})
     for length in lengths:
-        table = evaluate.passkey(model, tokenizer, length, 2 if length <= 512 else 1,
-                                 scaling=args.rope, factor=args.factor, batch=4)
+        table = evaluate.passkey(model, tokenizer, length, 2 if length <= 512 else 1, batch=4)
         parts.append(f"passkey@{length} {sum(table.values()) / len(table):.2f}")
     model.train()
     return " | ".join(parts)
@@ -230,8 +227,7 @@ def main():
         print(f"resumed at step {state['step']}", flush=True)
     print(f"{sum(p.numel() for p in model.parameters())} parameters", flush=True)
 
-    inputs = () if args.positions else \
-        [x.to(args.device) for x in rotation(model.c, args.length, args.rope, args.factor)]
+    inputs = () if args.positions else [x.to(args.device) for x in rotation(model.c, args.length)]
 
     question_end = tokenizer.encode(make_corpus.QUESTION)[-5:]
 
