@@ -109,7 +109,7 @@ def measured_rows(program, cache):
     rows, well = [], True
     for folder in sorted(checkpoints.GOLDEN.iterdir()):
         golden = load_file(folder / "golden.safetensors")
-        if f"{folder.name}.f32" in long or len(golden["greedy"]) > 32:  # make_families.py keeps 64
+        if f"{folder.name}.f32" in long or len(golden["greedy"]) > 32:  # all but the first checkpoints keep 64
             rank, file, architecture = family_of(folder.name, known)
             good, cells = measure(program, folder.name, golden, long)
             lines = f"{file.name}, {len(file.read_text().splitlines())}"
