@@ -16,7 +16,6 @@ HERO_ANIMALS = ["rabbit", "fox", "bear", "mouse", "duck", "frog", "cat", "dog", 
 
 COLORS = ["red", "blue", "green", "yellow", "white", "black", "brown", "pink", "purple",
           "orange", "silver", "golden"]
-SIZES = ["little", "big", "small", "tiny", "old", "new", "shiny", "heavy", "pretty", "round"]
 OBJECTS = ["key", "ball", "book", "hat", "cup", "lamp", "drum", "kite", "spoon", "bell",
            "box", "coin", "ring", "shoe", "scarf", "doll", "boat", "bag", "map", "stone",
            "button", "brush", "flute", "basket", "blanket", "ribbon", "candle", "whistle",

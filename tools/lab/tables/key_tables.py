@@ -5,7 +5,6 @@ on stderr is warned of, one that changes what is written is heeded, and any othe
 """
 
 import json
-import pathlib
 import re
 import shutil
 
