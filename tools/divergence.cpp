@@ -7,6 +7,7 @@
 
 #include "engine/eval/divergence.h"
 #include "kernels/counted.h"
+#include "models/io/text_file.h"
 #include "tools/help.h"
 #include "tools/kv_dtype.h"
 #include "tools/measuring.h"
@@ -63,18 +64,15 @@ nlohmann::ordered_json to_json(const std::filesystem::path& folder, Session& ses
           {"rope_factor", session.rope().factor}};
 }
 
-// Appends more of the text; both models must read the same ids.
-bool read_for_both(FileTokens& file, const Tokenizer& tokenizer, const Tokenizer& other,
-                   const std::filesystem::path& reference, std::vector<int32_t>& tokens) {
-  const size_t before = tokens.size();
-  const bool more = file.read(tokens);
-  const std::string text = tokenizer.decode(std::span(tokens).subspan(before), false);
+// Throws Error where the two models would not read the same ids.
+void check_same_ids(const TokenSource& source, const Tokenizer& tokenizer, const Tokenizer& other,
+                    const std::filesystem::path& reference) {
+  const std::string text = tokenizer.decode(source.range(0, source.known()), false);
   if (tokenizer.encode(text, false) != other.encode(text, false) || text_bos(tokenizer) != text_bos(other)) {
     throw Error(reference.string() +
                 ": its tokenizer makes other ids of the text than the first model's; --against takes a model "
                 "with the same tokenizer");
   }
-  return more;
 }
 
 void print(const DivergenceResult& result, const DivergenceCommand& command, nlohmann::ordered_json json) {
@@ -124,12 +122,8 @@ void run_divergence(const DivergenceCommand& command) {
   const CommonOptions other = options_of_reference(command.common, command.against);
   const Tokenizer tokenizer = open_tokenizer(command.common);
   const Tokenizer other_tokenizer = other.model == command.common.model ? tokenizer : open_tokenizer(other);
-  FileTokens file(command.file, tokenizer);
-  TokenSource source(
-      [&](std::vector<int32_t>& tokens) {
-        return read_for_both(file, tokenizer, other_tokenizer, other.model, tokens);
-      },
-      command.max_tokens);
+  TokenSource source = read_tokens(command.file, tokenizer, command.max_tokens);
+  check_same_ids(source, tokenizer, other_tokenizer, other.model);
   const Runtime runtime = open_runtime(command.common), other_runtime = open_runtime(other);
   Session session(runtime.model, *runtime.backend, runtime.session);
   Session reference(other_runtime.model, *other_runtime.backend, other_runtime.session);
@@ -145,11 +139,11 @@ void run_divergence(const DivergenceCommand& command) {
     Progress bar("divergence", 1000, command.common.quiet);
     const Eta eta;
     const auto show = [&](int64_t position) {
-      const double done = share_of_text(position, source, file);
+      const double done = share_of_text(position, source);
       bar.update(static_cast<int64_t>(1000 * done), eta.left(done));
     };
-    result =
-        measure_divergence(session, reference, source, file.name(), options, command.common.threads, show);
+    result = measure_divergence(session, reference, source, input_name(command.file), options,
+                                command.common.threads, show);
   }
   print(result, command,
         {{"ctx", result.ctx},

@@ -98,12 +98,12 @@ struct Measuring {
   PerplexityOptions options;
 };
 
-std::vector<PerplexityResult> measure_windows(Measuring& on, FileTokens& file) {
+std::vector<PerplexityResult> measure_windows(Measuring& on) {
   Progress bar("perplexity", 1000, on.command.common.quiet);
   const Eta eta;
   return measure_perplexity(on.session, on.source, input_name(on.command.file), on.options,
                             [&](const PerplexityProgress& progress) {
-                              const double done = share_of_text(progress.position, on.source, file);
+                              const double done = share_of_text(progress.position, on.source);
                               bar.update(static_cast<int64_t>(1000 * done),
                                          running_values(progress.results) + "  " + eta.left(done));
                             });
@@ -143,7 +143,7 @@ void run(const PerplexityCommand& command) {
   }
   if (!command.save_cache.empty()) check_writable(command.save_cache);
   const Tokenizer tokenizer = open_tokenizer(command.common);
-  FileTokens file(command.file, tokenizer);
+  TokenSource source = read_tokens(command.file, tokenizer, command.max_tokens);
   Runtime runtime = open_runtime(command.common);
   PerplexityOptions options;
   options.ctx = command.ctx;
@@ -158,10 +158,7 @@ void run(const PerplexityCommand& command) {
   options.interrupted = &interrupted();
 
   Measuring on{
-      command,
-      {runtime.model, *runtime.backend, runtime.session},
-      TokenSource([&](std::vector<int32_t>& tokens) { return file.read(tokens); }, command.max_tokens),
-      std::move(options)};
+      command, {runtime.model, *runtime.backend, runtime.session}, std::move(source), std::move(options)};
   SavedContext context{on.session.new_sequence(), {}};
   if (!command.load_cache.empty())
     context = load_context(on.session, command.common.model, command.load_cache);
@@ -170,7 +167,7 @@ void run(const PerplexityCommand& command) {
   if (one_piece) {
     results.push_back(measure_behind_context(on, context));
   } else {
-    results = growing ? measure_growing(on) : measure_windows(on, file);
+    results = growing ? measure_growing(on) : measure_windows(on);
   }
   if (command.json) {
     nlohmann::ordered_json json = {{"results", nlohmann::ordered_json::array()}};

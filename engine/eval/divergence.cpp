@@ -191,7 +191,6 @@ DivergenceResult measure_divergence(Session& session, Session& reference, TokenS
     while (const auto window = windows.next(text)) {
       comparison.run(*window, text, result);
       if (progress) progress(window->end);
-      text.forget(window->begin);
     }
     result.complete = true;
   } catch (const Interrupted&) {  // what was compared until then counts

@@ -61,14 +61,12 @@ class Growing {
   // Empty contexts for the stretches [first, first + count), and their tokens.
   void begin(int64_t first, int64_t count) {
     const int64_t holds = ctx_ - bos_;
-    text_.forget(first * holds);
     sequences_.clear();
     tokens_.clear();
     for (int64_t i = first; i < first + count; ++i) {
       sequences_.push_back(session_.new_sequence());
       auto& tokens = tokens_.emplace_back();
       if (options_.bos) tokens.push_back(*options_.bos);
-      text_.has((i + 1) * holds - 1);
       const auto ids = text_.range(i * holds, (i + 1) * holds);
       tokens.insert(tokens.end(), ids.begin(), ids.end());
     }

@@ -61,7 +61,6 @@ class Measurement {
     if (jobs.empty()) return false;
     run(jobs);
     done_up_to = jobs.back().begin;
-    text_.forget(jobs.back().begin);
     return true;
   }
 

@@ -169,15 +169,18 @@ void Sweep::check() {
   check_memory(session, most, options_.passkey ? 2 : 1, fmt::format("a length of {}", longest));
   if (options_.passkey) check_passkey_length(codec_, options_.passkeys, shortest);
   if (options_.perplexity || options_.growing) {
-    FileTokens file(options_.text, tokenizer_);
-    TokenSource source([&](std::vector<int32_t>& tokens) { return file.read(tokens); }, options_.max_tokens);
-    const int64_t holds = longest - (bos_ ? 1 : 0), have = source.count(holds);
+    const int64_t holds = longest - (bos_ ? 1 : 0), have = text().count(holds);
     if (have < holds) {
       throw Error(fmt::format("{}: the text used has {} and the longest window holds {}",
                               options_.text.string(), counted(have, "token"), holds),
                   Remedy::kLongerText);
     }
   }
+}
+
+TokenSource& Sweep::text() {
+  if (!text_) text_.emplace(read_tokens(options_.text, tokenizer_, options_.max_tokens));
+  return *text_;
 }
 
 std::vector<SweepUnit> Sweep::units() const {
@@ -266,17 +269,15 @@ bool Sweep::same_frequencies(const SweepUnit& unit, const std::string& other) co
 
 bool Sweep::run_perplexity(const SweepUnit& unit, Session& session, SweepLog& log,
                            const std::function<void(double)>& progress) {
-  FileTokens file(options_.text, tokenizer_);
-  TokenSource source([&](std::vector<int32_t>& tokens) { return file.read(tokens); }, options_.max_tokens);
   const PerplexityOptions options{.ctx = {unit.length},
                                   .stride = options_.stride,
                                   .method = options_.method,
                                   .bos = bos_,
                                   .interrupted = options_.interrupted};
   const auto start = Stopwatch::now();
-  const auto results = measure_perplexity(
-      session, source, options_.text.string(), options,
-      [&](const PerplexityProgress& at) { progress(share_of_text(at.position, source, file)); });
+  const auto results =
+      measure_perplexity(session, text(), options_.text.string(), options,
+                         [&](const PerplexityProgress& at) { progress(share_of_text(at.position, text())); });
   const PerplexityResult& result = results.front();
   if (!result.complete) return false;
   Json record = new_record(unit);
@@ -287,8 +288,6 @@ bool Sweep::run_perplexity(const SweepUnit& unit, Session& session, SweepLog& lo
 
 bool Sweep::run_growing(const SweepUnit& unit, Session& session, SweepLog& log,
                         const std::function<void(double)>& progress) {
-  FileTokens file(options_.text, tokenizer_);
-  TokenSource source([&](std::vector<int32_t>& tokens) { return file.read(tokens); }, options_.max_tokens);
   PerplexityOptions options;
   options.ctx = {unit.length};
   options.step = options_.growing_step;
@@ -299,7 +298,7 @@ bool Sweep::run_growing(const SweepUnit& unit, Session& session, SweepLog& log,
   options.interrupted = options_.interrupted;
   const auto start = Stopwatch::now();
   const auto results = measure_growing(
-      session, source, options_.text.string(), options,
+      session, text(), options_.text.string(), options,
       [&](int64_t done, int64_t of) { progress(static_cast<double>(done) / static_cast<double>(of)); });
   const PerplexityResult& result = results.front();
   if (!result.complete) return false;

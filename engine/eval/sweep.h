@@ -94,6 +94,7 @@ class Sweep {
 
  private:
   nlohmann::ordered_json plan() const;
+  TokenSource& text();  // of options_.text, read when first asked for
   bool run_unit(const SweepUnit& unit, SweepLog& log, const std::function<void(double)>& progress);
   bool copy_equal(const SweepUnit& unit, SweepLog& log) const;
   bool same_frequencies(const SweepUnit& unit, const std::string& other) const;
@@ -114,6 +115,7 @@ class Sweep {
   TextCodec codec_;
   Tokenizer tokenizer_;
   std::optional<int32_t> bos_;
+  std::optional<TokenSource> text_;
 };
 
 }  // namespace lariat

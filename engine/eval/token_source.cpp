@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
+#include <fstream>
 #include <iostream>
 #include <utility>
 
@@ -37,112 +37,86 @@ std::optional<int32_t> text_bos(const Tokenizer& tokenizer) {
   return tokenizer.adds_bos() ? tokenizer.bos_id() : std::nullopt;
 }
 
-TokenSource::TokenSource(Reader reader, int64_t max_tokens)
-    : reader_(std::move(reader)), max_tokens_(max_tokens) {}
-
-TokenSource::TokenSource(std::vector<int32_t> tokens)
-    : TokenSource([](std::vector<int32_t>&) { return false; }) {
-  tokens_ = std::move(tokens);
-}
-
-bool TokenSource::has(int64_t index) {
-  while (index >= known() && !ended_) {
-    ended_ = !reader_(tokens_);
-    if (max_tokens_ > 0 && known() >= max_tokens_) {
-      tokens_.resize(static_cast<size_t>(max_tokens_ - first_));
-      ended_ = true;
-    }
-  }
-  return index < known();
-}
-
-int64_t TokenSource::count(int64_t limit) {
-  if (limit > 0) has(limit - 1);
-  return std::min(known(), limit);
+TokenSource::TokenSource(std::vector<int32_t> tokens, int64_t max_tokens)
+    : tokens_(std::move(tokens)), max_tokens_(max_tokens) {
+  if (max_tokens > 0) tokens_.resize(static_cast<size_t>(count(max_tokens)));
 }
 
 std::span<const int32_t> TokenSource::range(int64_t begin, int64_t end) const {
-  return std::span(tokens_).subspan(static_cast<size_t>(begin - first_), static_cast<size_t>(end - begin));
-}
-
-void TokenSource::forget(int64_t before) {
-  const int64_t gone = std::min(before, known()) - first_;
-  if (gone < static_cast<int64_t>(tokens_.size() / 2)) return;  // moved seldom enough to cost nothing
-  tokens_.erase(tokens_.begin(), tokens_.begin() + gone);
-  first_ += gone;
-}
-
-FileTokens::FileTokens(std::filesystem::path file, const Tokenizer& tokenizer, size_t piece_bytes)
-    : name_(input_name(file)), encoder_(tokenizer, false), in_(&opened_), piece_(piece_bytes, '\0') {
-  std::error_code ec;
-  if (file == "-") {
-    in_ = &std::cin;
-  } else {
-    if (std::filesystem::is_directory(file, ec)) throw Error(name_ + ": is a folder; name a text file");
-    opened_.open(file, std::ios::binary);
-    if (!opened_) throw Error(name_ + ": cannot be read; check the name and its permissions");
-    bytes_ = std::filesystem::file_size(file, ec);
-    if (ec) bytes_ = 0;
-  }
-  head_.resize(kTextHead);
-  in_->read(head_.data(), kTextHead);
-  head_.resize(static_cast<size_t>(in_->gcount()));
-  refuse_lfs_pointer(head_, name_);
-  bytes_read_ = head_.size() - without_bom(head_, name_).size();
-  head_.erase(0, bytes_read_);
-  if (head_.empty()) throw Error(name_ + ": the file is empty; name one with text in it");
-}
-
-bool FileTokens::read(std::vector<int32_t>& tokens) {
-  if (!*in_ && head_.empty()) return false;
-  in_->read(piece_.data(), static_cast<std::streamsize>(piece_.size()));
-  if (in_->bad()) throw Error(name_ + ": reading failed");
-  std::string_view piece(piece_.data(), static_cast<size_t>(in_->gcount()));
-  std::string begun;  // of the first piece
-  if (!head_.empty()) piece = begun = std::exchange(head_, {}).append(piece);
-  refuse_invalid(piece, !*in_);
-  bytes_read_ += piece.size();
-  encoder_.push(piece, tokens);
-  if (!*in_) encoder_.finish(tokens);
-  return true;
-}
-
-void FileTokens::refuse_invalid(std::string_view piece, bool last) {
-  const uintmax_t begin = bytes_read_ - unfinished_.size();
-  const std::string text = unfinished_ + std::string(piece);
-  unfinished_.clear();
-  for (size_t at = 0; at < text.size();) {
-    const Utf8Step step = utf8_step(text, at);
-    if (step.kind == Utf8Step::kIncomplete && !last) {
-      unfinished_ = text.substr(at);
-      return;
-    }
-    if (step.kind != Utf8Step::kChar) {
-      throw Error(fmt::format(
-          "{}: byte {} is not UTF-8; convert the file (iconv -f latin1 -t utf-8, if that is what it is)",
-          name_, begin + at));
-    }
-    at += step.length;
-  }
+  return std::span(tokens_).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
 }
 
 namespace {
 
-// How many tokens the text has, up to max_tokens: a guess from those that are known and the bytes they took;
-// of a pipe those that are known.
-int64_t guess_tokens(const TokenSource& source, const FileTokens& file) {
-  if (source.ended()) return source.known();
-  auto total = static_cast<double>(source.known());
-  if (file.bytes() > 0 && file.bytes_read() > 0)
-    total *= static_cast<double>(file.bytes()) / static_cast<double>(file.bytes_read());
-  if (source.max_tokens() > 0) total = std::min(total, static_cast<double>(source.max_tokens()));
-  return std::llround(total);
-}
+// A text file that is read from its beginning as far as it is asked for.
+class TextBeginning {
+ public:
+  explicit TextBeginning(const std::filesystem::path& file) : name_(input_name(file)) {
+    if (file == "-") {
+      in_ = &std::cin;
+    } else {
+      std::error_code ec;
+      if (std::filesystem::is_directory(file, ec)) throw Error(name_ + ": is a folder; name a text file");
+      opened_.open(file, std::ios::binary);
+      if (!opened_) throw Error(name_ + ": cannot be read; check the name and its permissions");
+    }
+    read(kTextHead);
+    refuse_lfs_pointer(text_, name_);
+    mark_ = text_.size() - without_bom(text_, name_).size();
+    checked_ = mark_;
+    if (mark_ == text_.size()) throw Error(name_ + ": the file is empty; name one with text in it");
+  }
+
+  // The first `bytes` of the file as far as they are whole characters, without the byte order mark.
+  std::string_view first(size_t bytes) {
+    read(bytes);
+    while (checked_ < text_.size()) {
+      const Utf8Step step = utf8_step(text_, checked_);
+      if (step.kind == Utf8Step::kIncomplete && !ended()) break;
+      if (step.kind != Utf8Step::kChar) {
+        throw Error(fmt::format(
+            "{}: byte {} is not UTF-8; convert the file (iconv -f latin1 -t utf-8, if that is what it is)",
+            name_, checked_));
+      }
+      checked_ += step.length;
+    }
+    return std::string_view(text_).substr(mark_, checked_ - mark_);
+  }
+  bool ended() const { return !*in_; }
+
+ private:
+  void read(size_t bytes) {
+    char piece[1 << 16];
+    while (*in_ && text_.size() < bytes) {
+      in_->read(piece, static_cast<std::streamsize>(std::min(sizeof piece, bytes - text_.size())));
+      text_.append(piece, static_cast<size_t>(in_->gcount()));
+    }
+    if (in_->bad()) throw Error(name_ + ": reading failed");
+  }
+
+  std::string name_;
+  std::ifstream opened_;
+  std::istream* in_ = &opened_;
+  std::string text_;    // what was read
+  size_t mark_ = 0;     // bytes of the byte order mark
+  size_t checked_ = 0;  // bytes that are UTF-8
+};
 
 }  // namespace
 
-double share_of_text(int64_t position, const TokenSource& source, const FileTokens& file) {
-  const int64_t total = guess_tokens(source, file);
+TokenSource read_tokens(const std::filesystem::path& file, const Tokenizer& tokenizer, int64_t max_tokens) {
+  TextBeginning text(file);
+  const auto wanted = static_cast<size_t>(max_tokens);
+  if (max_tokens <= 0) return TokenSource(tokenizer.encode(text.first(std::string::npos), false));
+  for (size_t bytes = kTextHead + 16 * std::min(wanted, size_t{1} << 40);; bytes *= 2) {
+    std::vector<int32_t> tokens = tokenizer.encode(text.first(bytes), false);
+    // The last ids of a beginning may not be those of the whole text; so it must give twice as many.
+    if (text.ended() || tokens.size() / 2 >= wanted) return TokenSource(std::move(tokens), max_tokens);
+  }
+}
+
+double share_of_text(int64_t position, const TokenSource& source) {
+  const int64_t total = source.known();
   return total > 0 ? std::min(1.0, static_cast<double>(position) / static_cast<double>(total)) : 0.0;
 }
 

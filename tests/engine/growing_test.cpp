@@ -118,12 +118,7 @@ TEST_F(GrowingTest, StretchesAreContextsOfTheirOwn) {
   const SessionOptions session_options = options_for("dynamic-yarn");
   const auto measure = [&](std::vector<int32_t> tokens, int64_t max_tokens, std::optional<int32_t> bos) {
     Session session(model_, backend_, session_options);
-    TokenSource text(
-        [&](std::vector<int32_t>& out) {
-          out.insert(out.end(), tokens.begin(), tokens.end());
-          return false;
-        },
-        max_tokens);
+    TokenSource text(std::move(tokens), max_tokens);
     const PerplexityOptions options{.ctx = {64, 128}, .step = 16, .bos = bos, .buckets = 8};
     return measure_growing(session, text, "text", options);
   };

@@ -192,23 +192,5 @@ TEST(PerplexityInterrupted, KeepsWhatWasMeasured) {
   EXPECT_TRUE(std::isfinite(results[0].ppl()));
 }
 
-TEST(TokenSourceTest, ReadsNoFurtherThanAskedAndForgets) {
-  int reads = 0;
-  TokenSource source(
-      [&](std::vector<int32_t>& tokens) {
-        for (int i = 0; i < 10; ++i) tokens.push_back(reads * 10 + i);
-        return ++reads < 100;
-      },
-      95);
-  EXPECT_TRUE(source.has(12));
-  EXPECT_EQ(reads, 2);
-  source.forget(15);
-  EXPECT_EQ(source.range(15, 17)[1], 16);
-  EXPECT_EQ(source.count(1000), 95);
-  EXPECT_FALSE(source.has(95));
-  EXPECT_TRUE(source.ended());
-  EXPECT_EQ(source.range(94, 95)[0], 94);
-}
-
 }  // namespace
 }  // namespace lariat::test

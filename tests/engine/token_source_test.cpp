@@ -1,0 +1,45 @@
+#include "engine/eval/token_source.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "tests/engine/engine_test_util.h"
+
+namespace lariat::test {
+namespace {
+
+TEST(TokenSource, ReadsNoMoreOfAFileThanItsTokensNeed) {
+  const auto whole = std::filesystem::path(testing::TempDir()) / "lariat-whole.txt",
+             bad = std::filesystem::path(testing::TempDir()) / "lariat-bad.txt";
+  std::string text;
+  while (text.size() < 3000) text += "The river carries the boats, \u6cb3\u628a\u8239 ";
+  std::ofstream(whole) << "\xEF\xBB\xBF" + text;
+  std::ofstream(bad) << text + "\xFF";
+  for (const char* name : {"byte-mini", "llama-mini", "sp-mini", "sp-unigram-mini"}) {
+    const Tokenizer tokenizer = Tokenizer::load(golden_dir() / "tokenizers" / name);
+    const std::vector<int32_t> ids = tokenizer.encode(text, false);
+    for (const int64_t limit : {int64_t{0}, int64_t{1}, int64_t{7}, int64_t{50}, int64_t{1} << 60}) {
+      const TokenSource source = read_tokens(whole, tokenizer, limit);
+      const auto size = static_cast<int64_t>(ids.size()), want = limit > 0 ? std::min(limit, size) : size;
+      ASSERT_EQ(source.known(), want) << name;
+      EXPECT_EQ(source.count(5), std::min<int64_t>(want, 5));
+      EXPECT_FALSE(source.has(want));
+      const auto got = source.range(0, want);
+      EXPECT_TRUE(std::equal(got.begin(), got.end(), ids.begin())) << name << ", " << limit;
+    }
+    EXPECT_EQ(read_tokens(bad, tokenizer, 7).known(), 7);
+    try {
+      read_tokens(bad, tokenizer, 0);
+      ADD_FAILURE() << name;
+    } catch (const Error& e) {
+      const std::string want = bad.string() + ": byte " + std::to_string(text.size()) + " is not UTF-8";
+      EXPECT_TRUE(std::string(e.what()).starts_with(want)) << e.what();
+    }
+  }
+  std::filesystem::remove(whole);
+  std::filesystem::remove(bad);
+}
+
+}  // namespace
+}  // namespace lariat::test
