@@ -50,8 +50,6 @@ void AddedTokens::add(const std::string& pattern, const AddedToken& token) {
   token_at_[node] = static_cast<int32_t>(tokens_.size());
   tokens_.push_back(token);
   first_byte_[static_cast<uint8_t>(pattern[0])] = true;
-  longest_ = std::max(longest_, pattern.size());
-  looks_around_ |= token.single_word || token.lstrip || token.rstrip;
 }
 
 int32_t AddedTokens::longest_at(std::string_view text, size_t at, size_t& end) const {
@@ -73,19 +71,13 @@ bool AddedTokens::stands_alone(std::string_view text, size_t begin, size_t end) 
          (end == text.size() || !is_word_char(utf8_step(text, end).value));
 }
 
-std::vector<AddedTokens::Span> AddedTokens::split(std::string_view text, bool final, size_t& consumed) const {
-  std::vector<Span> spans;
-  consumed = final || empty() ? text.size() : 0;
-  if (empty()) {
-    if (!text.empty()) spans.push_back({0, text.size(), -1});
-    return spans;
-  }
-  if (!final && looks_around_) return spans;  // a decision may need any amount of what follows
-  // A token that begins below `limit` lies inside the text.
-  const size_t limit = final ? text.size() : text.size() < longest_ ? 0 : text.size() - longest_ + 1;
-  size_t start = 0;  // of the text that is not in a span yet
-  size_t at = 0;
-  while (at < limit) {
+void AddedTokens::split(std::string_view text, const Sink& sink) const {
+  size_t start = 0;  // of what is not passed on yet
+  const auto pass = [&](size_t end, int32_t id) {
+    if (start < end) sink(text.substr(start, end - start), id);
+    start = end;
+  };
+  for (size_t at = 0; at < text.size() && !tokens_.empty();) {
     size_t end = 0;
     int32_t index = -1;
     if (first_byte_[static_cast<uint8_t>(text[at])]) index = longest_at(text, at, end);
@@ -99,13 +91,10 @@ std::vector<AddedTokens::Span> AddedTokens::split(std::string_view text, bool fi
     if (token.single_word && !stands_alone(text, begin, end)) continue;
     if (token.lstrip) begin = std::max(space_begin(text, begin), start);
     if (token.rstrip) end = space_end(text, end);
-    if (start < begin) spans.push_back({start, begin, -1});
-    spans.push_back({begin, end, token.id});
-    start = end;
+    pass(begin, -1);
+    pass(end, token.id);
   }
-  consumed = final ? text.size() : std::max(start, char_start(text, std::max(at, start)));
-  if (start < consumed) spans.push_back({start, consumed, -1});
-  return spans;
+  pass(text.size(), -1);
 }
 
 }  // namespace lariat::tok

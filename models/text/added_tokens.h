@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,19 +23,14 @@ struct AddedToken {
 // Finds the added tokens of a text: leftmost, and the longest of those that begin there.
 class AddedTokens {
  public:
-  struct Span {
-    size_t begin, end;
-    int32_t id;  // -1: text between tokens
-  };
+  // Takes a part of a text, and the id of the token that it is; -1: it stands between tokens.
+  using Sink = std::function<void(std::string_view part, int32_t id)>;
 
   // `pattern` is what stands in the text: the token's content or its normalised form.
   void add(const std::string& pattern, const AddedToken& token);
 
-  // Splits text[0, consumed) into spans that follow each other; `consumed` is text.size() when `final`, and
-  // else what no text that follows can change.
-  std::vector<Span> split(std::string_view text, bool final, size_t& consumed) const;
-
-  bool empty() const { return tokens_.empty(); }
+  // Passes on all parts of the text, in order.
+  void split(std::string_view text, const Sink& sink) const;
 
  private:
   int32_t longest_at(std::string_view text, size_t at, size_t& end) const;
@@ -44,8 +40,6 @@ class AddedTokens {
   std::vector<int32_t> token_at_;  // node -> index into tokens_, or -1
   std::vector<AddedToken> tokens_;
   bool first_byte_[256] = {};
-  size_t longest_ = 0;
-  bool looks_around_ = false;  // some token depends on the text around it
 };
 
 }  // namespace lariat::tok

@@ -126,33 +126,24 @@ void Bpe::index_joints() {
   cuttable_ = true;
 }
 
-bool Bpe::may_join(char32_t left, char32_t right) const { return joints_.contains(pair_key(left, right)); }
-
 uint64_t Bpe::merge_of(int32_t left, int32_t right) const {
   return merges_.find(pair_key(static_cast<uint64_t>(left), static_cast<uint64_t>(right)));
 }
 
-void Bpe::encode_word(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& out) const {
-  encode_prefix(word, true, scratch, out);
-}
-
-size_t Bpe::encode_prefix(std::string_view word, bool final, BpeScratch& scratch,
-                          std::vector<int32_t>& out) const {
+void Bpe::encode(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& out) const {
   size_t done = 0;
   if (cuttable_ && !word.empty()) {
     Utf8Step left = utf8_step(word, 0);
     for (size_t at = left.length; at < word.size(); at += left.length) {
       const Utf8Step right = utf8_step(word, at);
-      if (!may_join(left.value, right.value)) {
+      if (!joints_.contains(pair_key(left.value, right.value))) {
         encode_piece(word.substr(done, at - done), scratch, out);
         done = at;
       }
       left = right;
     }
   }
-  if (!final) return done;
   encode_piece(word.substr(done), scratch, out);
-  return word.size();
 }
 
 void Bpe::encode_piece(std::string_view piece, BpeScratch& s, std::vector<int32_t>& out) const {

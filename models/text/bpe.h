@@ -54,12 +54,7 @@ class Bpe {
   Bpe(BpeSpec spec, const std::string& file);
 
   // Appends the ids of one word (a piece the pre-tokenizer made). Time n log n in its bytes.
-  void encode_word(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& out) const;
-
-  // The same for a word of which only the beginning may be here (`final` false): encodes a prefix whose ids
-  // do not depend on what follows and returns its length. Without `final` that may be 0.
-  size_t encode_prefix(std::string_view word, bool final, BpeScratch& scratch,
-                       std::vector<int32_t>& out) const;
+  void encode(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& out) const;
 
   const StringMap& vocab() const { return spec_.vocab; }
 
@@ -72,7 +67,6 @@ class Bpe {
   void merge_few(BpeScratch& scratch) const;
   void merge_many(BpeScratch& scratch) const;
   uint64_t merge_of(int32_t left, int32_t right) const;
-  bool may_join(char32_t left, char32_t right) const;
 
   BpeSpec spec_;
   FlatMap merges_;                    // left id << 32 | right id -> rank << 32 | merged id

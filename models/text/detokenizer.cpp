@@ -25,12 +25,6 @@ int fallback_byte(std::string_view token) {
   return error == std::errc() && end == &token[5] ? static_cast<int>(byte) : -1;
 }
 
-bool is_utf8(std::string_view text) {
-  size_t at = 0;
-  while (at < text.size() && utf8_step(text, at).kind == Utf8Step::kChar) at += utf8_step(text, at).length;
-  return at == text.size();
-}
-
 }  // namespace
 
 DecodeChain::DecodeChain(const std::vector<DecodeStep>& steps) {

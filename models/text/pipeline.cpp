@@ -58,28 +58,15 @@ void make_room(Pipeline& pipeline) {
 
 }  // namespace
 
-Normalizer::Normalizer(std::vector<NormalizeStep> steps) : steps_(std::move(steps)) {
-  bool replaces = false;
-  for (const NormalizeStep& step : steps_) {
-    has_form_ |= step.kind == NormalizeStep::Kind::kForm;
-    if (step.kind != NormalizeStep::Kind::kReplace) continue;
-    replaces = true;
-    // A longer pattern could lie across the cut.
-    if (utf8_step(step.pattern, 0).length != step.pattern.size()) streams_ = false;
-  }
-  // A replacement could turn a safe place for a cut into an unsafe one.
-  if (has_form_ && replaces) streams_ = false;
-}
-
-std::string Normalizer::apply(std::string_view text, bool at_start) const {
+std::string normalize(const std::vector<NormalizeStep>& steps, std::string_view text) {
   std::string out(text);
-  for (const NormalizeStep& step : steps_) {
+  for (const NormalizeStep& step : steps) {
     switch (step.kind) {
       case NormalizeStep::Kind::kForm:
-        out = normalize(out, step.form);
+        out = lariat::normalize(out, step.form);
         break;
       case NormalizeStep::Kind::kPrepend:
-        if (at_start && !out.empty()) out.insert(0, step.content);
+        if (!out.empty()) out.insert(0, step.content);
         break;
       case NormalizeStep::Kind::kReplace:
         out = replace_all(out, step.pattern, step.content);
@@ -93,11 +80,6 @@ std::string Normalizer::apply(std::string_view text, bool at_start) const {
     }
   }
   return out;
-}
-
-size_t Normalizer::certain_prefix(std::string_view text) const {
-  if (!streams_) return 0;
-  return has_form_ ? normalization_boundary(text) : text.size();
 }
 
 void add_token(Pipeline& pipeline, AddedToken token) {
@@ -137,7 +119,7 @@ void index_tokens(Pipeline& pipeline) {
     place(pipeline, token.id, token.content, token.special);
     if (token.special && pipeline.split_special) continue;
     if (token.normalized && !pipeline.sentencepiece) {
-      pipeline.normalized_added.add(pipeline.normalizer.apply(token.content, true), token);
+      pipeline.normalized_added.add(normalize(pipeline.normalizer, token.content), token);
     } else {
       pipeline.raw_added.add(token.content, token);
     }

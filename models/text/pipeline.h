@@ -22,23 +22,8 @@ struct NormalizeStep {
   std::string content{};               // kPrepend, kReplace
 };
 
-// The "normalizer" of a tokenizer.json.
-class Normalizer {
- public:
-  Normalizer() = default;
-  explicit Normalizer(std::vector<NormalizeStep> steps);
-
-  // `at_start`: whether the text opens its section, which is where Prepend applies (not to an empty text).
-  std::string apply(std::string_view text, bool at_start) const;
-
-  // How much of the text may be normalised now although more follows. 0: nothing is certain yet.
-  size_t certain_prefix(std::string_view text) const;
-
- private:
-  std::vector<NormalizeStep> steps_;
-  bool has_form_ = false;
-  bool streams_ = true;
-};
+// A text as the components of a "normalizer" make it, one after the other.
+std::string normalize(const std::vector<NormalizeStep>& steps, std::string_view text);
 
 // What a Tokenizer holds: its parts in the order a text passes through them (added tokens, normalizer, added
 // tokens in normalised form, then either pre-tokenizer and BPE or SentencePiece), and the way back.
@@ -52,8 +37,8 @@ struct Pipeline {
   std::string file;  // for error messages
   std::vector<AddedToken> added;
   StringMap added_index;  // content -> place in `added`
-  Normalizer normalizer;
-  PreTokenizer pre_tokenizer;
+  std::vector<NormalizeStep> normalizer;
+  std::vector<PreTokenizeStep> pre_tokenizer;
   std::optional<Bpe> bpe;  // or
   std::optional<SentencePiece> sentencepiece;
   std::vector<DecodeStep> decode_steps;

@@ -26,34 +26,9 @@ struct PreTokenizeStep {
   bool split = true;                  // kMetaspace
 };
 
-// Cuts a text into the words that BPE works on.
-class PreTokenizer {
- public:
-  using Sink = std::function<void(std::string_view word)>;
-
-  PreTokenizer() = default;
-  explicit PreTokenizer(std::vector<PreTokenizeStep> steps) : steps_(std::move(steps)) {}
-
-  bool empty() const { return steps_.empty(); }
-
-  // Whether a space goes before a text that opens with these bytes, before consume() sees it.
-  bool wants_prefix_space(std::string_view text) const;
-
-  // Where the search goes on when a text continues.
-  struct Progress {
-    size_t resume = 0;      // no match begins below this offset (beyond those returned)
-    size_t retry_size = 0;  // text size from which looking again is worth it
-  };
-
-  // Passes on the words of text[0, n) and returns n: the whole text when `final`, and else as far as no text
-  // that may follow changes a word. `first`: the text opens the whole input. `progress` belongs to this text:
-  // the caller hands the same one in when it calls again with text[n, end) and more, and a new one for a new
-  // text.
-  size_t consume(std::string_view text, bool first, bool final, Progress& progress, RegexScratch& scratch,
-                 const Sink& sink) const;
-
- private:
-  std::vector<PreTokenizeStep> steps_;
-};
+// Cuts a text into the words that BPE works on, and passes them on. `first`: the text opens the whole input.
+using WordSink = std::function<void(std::string_view word)>;
+void pre_tokenize(const std::vector<PreTokenizeStep>& steps, std::string_view text, bool first,
+                  RegexScratch& scratch, const WordSink& sink);
 
 }  // namespace lariat::tok

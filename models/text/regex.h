@@ -6,10 +6,11 @@
 
 namespace lariat::tok {
 
-// What a search needs and threads cannot share: match data, JIT stack, step budget. One per encoder.
+// What searches need and threads cannot share: match data, JIT stack, step budget. One per text, of so many
+// bytes.
 class RegexScratch {
  public:
-  RegexScratch();
+  explicit RegexScratch(size_t text_bytes);
 
  private:
   friend class Regex;
@@ -24,29 +25,15 @@ class Regex {
   // `where` (file and key) opens every error message. Throws Error on a pattern that is not supported.
   Regex(const std::string& pattern, std::string where);
 
-  enum class Found {
-    kMatch,    // [begin, end)
-    kNone,     // and no text that may follow changes that
-    kPartial,  // only with more_to_come: what follows decides on the match that starts at `begin`
-  };
-  // The first match that begins at or after `from`. Throws Error when the pattern backtracks or
-  // looks ahead without measure.
-  Found find(std::string_view text, size_t from, bool more_to_come, size_t& begin, size_t& end,
-             RegexScratch& scratch) const;
-
-  // Whether matches are never empty and depend only on the text from their begin on, so that a text can be
-  // searched in pieces.
-  bool streams() const { return streams_; }
+  // Finds the first match that begins at or after `from`: [begin, end). Throws Error when the pattern
+  // backtracks or looks ahead without measure.
+  bool find(std::string_view text, size_t from, size_t& begin, size_t& end, RegexScratch& scratch) const;
 
  private:
-  int search(std::string_view text, size_t from, uint32_t partial, uint32_t steps,
-             RegexScratch& scratch) const;
-  int search_within_budget(std::string_view text, size_t from, uint32_t partial, RegexScratch& scratch) const;
-  void check_result(int rc) const;
+  int search(std::string_view text, size_t from, bool cut, uint64_t steps, RegexScratch::Impl& scratch) const;
   struct Code;  // of PCRE2
   std::shared_ptr<const Code> code_;
   std::string where_;
-  bool streams_ = false;
 };
 
 // GPT-2's pattern, which HF's ByteLevel pre-tokenizer uses when use_regex is set.

@@ -37,9 +37,9 @@ class Translator {
  public:
   Translator(std::string_view pattern, const std::string& where) : in_(pattern), where_(where) {}
 
-  Pcre2Pattern run() {
+  std::string run() {
     while (!done()) step();
-    out_.text.append(groups_.back().isolated, ')');
+    out_.append(groups_.back().isolated, ')');
     return std::move(out_);
   }
 
@@ -68,23 +68,22 @@ class Translator {
     if (c == '[') return character_class();
     if (c == '(') return open_group();
     if (c == '{') return interval();
-    out_.anchors_lines |= c == '^';
     if (c == '}' && in_.substr(at_ + 1).starts_with('+')) fail("'{n,m}+'");
     if (c == ')' && groups_.size() > 1) {
-      out_.text.append(groups_.back().isolated, ')');
+      out_.append(groups_.back().isolated, ')');
       groups_.pop_back();
     }
-    out_.text += c;
+    out_ += c;
     ++at_;
   }
 
   // {,n} is {0,n}; and {n}? is not a lazy {n} but one that may be left out.
   void interval() {
-    out_.text += take("{,") ? "{0," : "{";
-    if (out_.text.back() == '{') ++at_;
+    out_ += take("{,") ? "{0," : "{";
+    if (out_.back() == '{') ++at_;
     size_t end = at_;
     while (end < in_.size() && is_digit(in_[end])) ++end;
-    if (end > at_ && out_.text.back() == '{' && in_.substr(end).starts_with("}?")) fail("'{n}?'");
+    if (end > at_ && out_.back() == '{' && in_.substr(end).starts_with("}?")) fail("'{n}?'");
   }
 
   // (?imx-imx) and (?imx-imx:...), or any other group.
@@ -100,7 +99,7 @@ class Translator {
     }
     if (!options) {
       groups_.push_back({groups_.back().ignores_case});
-      out_.text += '(';
+      out_ += '(';
       ++at_;
       return;
     }
@@ -109,14 +108,14 @@ class Translator {
     } else {
       ++groups_.back().isolated;
     }
-    out_.text += "(?";
+    out_ += "(?";
     bool on = true;
     for (const char flag : in_.substr(at_ + 2, end - at_ - 2)) {
       if (flag == '-') on = false;
       if (flag == 'i') groups_.back().ignores_case = on;
-      out_.text += flag == 'm' ? 's' : flag;
+      out_ += flag == 'm' ? 's' : flag;
     }
-    out_.text += ':';
+    out_ += ':';
     at_ = end + 1;
   }
 
@@ -128,7 +127,7 @@ class Translator {
       CharacterSet set = named_set();
       // Outside a class Oniguruma's \w takes the digits and fractions of Latin-1 (²) as well.
       if (e == 'w' || e == 'W') set.members += R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
-      out_.text += one_of(set);
+      out_ += one_of(set);
       return;
     }
     // What PCRE2 and Oniguruma read differently, or only one of them knows.
@@ -136,11 +135,11 @@ class Translator {
       fail(std::string("'\\") + e + "'");
     }
     if (e == 'x') {
-      out_.text += member(hex());
+      out_ += member(hex());
       return;
     }
-    out_.text += '\\';
-    out_.text += e;
+    out_ += '\\';
+    out_ += e;
     ++at_;
   }
 
@@ -185,7 +184,7 @@ class Translator {
     // Oniguruma adds the other case to the finished set, which may then hold what was taken out of it.
     if (groups_.back().ignores_case && is_cased(set) && !is_one_class(set))
       fail("a negated class or '&&' inside a class, under (?i)");
-    out_.text += one_of(set);
+    out_ += one_of(set);
   }
 
   // The set of a class; at_ is behind its '['.
@@ -274,14 +273,14 @@ class Translator {
 
   std::string_view in_;
   const std::string& where_;
-  Pcre2Pattern out_;
+  std::string out_;
   size_t at_ = 0;
   std::vector<Group> groups_{1};
 };
 
 }  // namespace
 
-Pcre2Pattern to_pcre2(std::string_view pattern, const std::string& where) {
+std::string to_pcre2(std::string_view pattern, const std::string& where) {
   return Translator(pattern, where).run();
 }
 

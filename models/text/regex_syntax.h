@@ -4,12 +4,6 @@
 
 namespace lariat::tok {
 
-// A pattern in PCRE2's syntax.
-struct Pcre2Pattern {
-  std::string text;
-  bool anchors_lines = false;  // a '^' looks at what stands before the match
-};
-
 // Rewrites a pattern of a tokenizer.json (Oniguruma, Ruby syntax) for PCRE2 where the two differ: \s is
 // Unicode White_Space (PCRE2 adds U+180E), \w and POSIX brackets are Oniguruma's, \p{Han} is the script alone
 // (PCRE2 adds characters that the script shares), (?m) is PCRE2's (?s), (?i) lasts to the end of its group,
@@ -17,6 +11,6 @@ struct Pcre2Pattern {
 //
 // Throws Error on what is not rewritten (\h, \b, {n,m}+, \p or '&&' under (?i) and others); `where` (file and
 // key) opens the message.
-Pcre2Pattern to_pcre2(std::string_view pattern, const std::string& where);
+std::string to_pcre2(std::string_view pattern, const std::string& where);
 
 }  // namespace lariat::tok

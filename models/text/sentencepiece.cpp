@@ -19,14 +19,6 @@ constexpr std::string_view kSpacePiece = "\xE2\x96\x81";
 constexpr uint64_t kMaxModelBytes = uint64_t{64} << 20;
 constexpr size_t kMaxCachedWords = size_t{1} << 17, kMaxCachedBytes = 64;
 
-std::string valid_utf8(std::string_view bytes) {
-  std::string out;
-  Utf8Assembler assembler;
-  assembler.push(bytes, out);
-  assembler.finish(out);
-  return out;
-}
-
 // Meta's Llama 3 ships its tiktoken vocabulary under the same name: lines of "base64 rank".
 bool looks_like_tiktoken(std::string_view bytes) {
   const std::string_view line = bytes.substr(0, bytes.find('\n'));
@@ -87,19 +79,16 @@ void SentencePiece::find_joints() {
   }
 }
 
-size_t SentencePiece::encode_prefix(std::string_view text, bool at_start, bool final, Scratch& scratch,
-                                    std::vector<int32_t>& out) const {
+void SentencePiece::encode(std::string_view text, Scratch& scratch, std::vector<int32_t>& out) const {
   size_t done = 0;
   for (size_t at = 1; cuttable_ && (at = text.find(' ', at)) != std::string_view::npos; ++at) {
     char32_t left = utf8_step(text, char_start(text, at - 1)).value;
     if (left == ' ') left = kSpaceSymbol;
     if (before_space_.contains(left)) continue;
-    encode_word(text.substr(done, at - done), at_start && done == 0, scratch, out);
+    encode_word(text.substr(done, at - done), done == 0, scratch, out);
     done = at;
   }
-  if (!final) return done;
-  if (done < text.size()) encode_word(text.substr(done), at_start && done == 0, scratch, out);
-  return text.size();
+  if (done < text.size()) encode_word(text.substr(done), done == 0, scratch, out);
 }
 
 void SentencePiece::encode_word(std::string_view word, bool at_start, Scratch& scratch,
@@ -170,11 +159,11 @@ BpeSpec as_bpe(const SentencePiece& model) {
 // transformers 5.24: LlamaTokenizer.__init__, SentencePieceExtractor, generate_merges.
 void load_llama(const SentencePiece& model, PreTokenizeStep::Prepend space_in_front, Pipeline& pipeline) {
   pipeline.space_in_front = space_in_front;
-  pipeline.pre_tokenizer = PreTokenizer({{.kind = PreTokenizeStep::Kind::kMetaspace,
-                                          .literal = std::string(kSpacePiece),
-                                          .behavior = SplitBehavior::kMergedWithNext,
-                                          .prepend = space_in_front,
-                                          .split = false}});
+  pipeline.pre_tokenizer = {{.kind = PreTokenizeStep::Kind::kMetaspace,
+                             .literal = std::string(kSpacePiece),
+                             .behavior = SplitBehavior::kMergedWithNext,
+                             .prepend = space_in_front,
+                             .split = false}};
   pipeline.bpe.emplace(as_bpe(model), pipeline.file);
   for (const std::string& piece : model.user_defined()) {
     if (const auto it = pipeline.bpe->vocab().find(valid_utf8(piece)); it != pipeline.bpe->vocab().end())

@@ -47,10 +47,8 @@ class SentencePiece {
     std::unordered_map<std::string, std::vector<int32_t>, StringHash, std::equal_to<>> words;
   };
 
-  // Encodes text[0, n) and returns n: all of it when `final`, else what does not depend on what follows.
-  // `at_start`: the text opens its section, where SentencePiece puts a space in front.
-  size_t encode_prefix(std::string_view text, bool at_start, bool final, Scratch& scratch,
-                       std::vector<int32_t>& out) const;
+  // Appends the ids of a text.
+  void encode(std::string_view text, Scratch& scratch, std::vector<int32_t>& out) const;
 
   int32_t size() const;
   std::string piece(int32_t id) const;  // valid UTF-8

@@ -1,7 +1,6 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,7 +12,6 @@ namespace lariat {
 
 namespace tok {
 struct Pipeline;
-struct EncoderState;
 class DecodeChain;
 }  // namespace tok
 
@@ -65,26 +63,9 @@ class Tokenizer {
   bool is_added(int32_t id) const;
 
  private:
-  friend class StreamEncoder;
   friend class StreamDecoder;
   explicit Tokenizer(std::shared_ptr<const tok::Pipeline> pipeline) : pipeline_(std::move(pipeline)) {}
   std::shared_ptr<const tok::Pipeline> pipeline_;
-};
-
-// Encodes a text that comes in pieces, in memory that does not grow with the text: the ids of all calls
-// together equal encode() of the whole. What depends on the text to come is kept until it is here: usually a
-// word; the rest of the section for tokenizers whose rules look further (lstrip/rstrip tokens, a Split by
-// lookbehind, Metaspace).
-class StreamEncoder {
- public:
-  StreamEncoder(const Tokenizer& tokenizer, bool add_bos);
-
-  // Both append to `out`. After finish() the encoder is at the start of a new text.
-  void push(std::string_view text, std::vector<int32_t>& out);
-  void finish(std::vector<int32_t>& out);
-
- private:
-  std::unique_ptr<tok::EncoderState, void (*)(tok::EncoderState*)> state_;
 };
 
 // Decodes token by token. The texts of all calls together equal decode() of all the ids; each is valid UTF-8.

@@ -312,10 +312,10 @@ void load_tokenizer_json(const std::filesystem::path& file, Pipeline& pipeline) 
   std::vector<PreTokenizeStep> steps;
   if (const auto fields = root.object("pre_tokenizer")) read_pre_tokenizer(*fields, steps, pipeline.warnings);
   pipeline.space_in_front = space_in_front(normalize_steps, steps);
-  pipeline.normalizer = Normalizer(std::move(normalize_steps));
+  pipeline.normalizer = std::move(normalize_steps);
   BpeSpec spec = read_model(root.need_object("model"), pipeline.warnings);
   spec.byte_level = !steps.empty() && steps.back().kind == PreTokenizeStep::Kind::kByteLevel;
-  pipeline.pre_tokenizer = PreTokenizer(std::move(steps));
+  pipeline.pre_tokenizer = std::move(steps);
   pipeline.bpe.emplace(std::move(spec), pipeline.file);
   if (const auto fields = root.object("post_processor")) read_post_processor(*fields, pipeline);
   if (const auto fields = root.object("decoder")) {

@@ -29,18 +29,6 @@ Lead lead_of(uint8_t b) {
   return {0, 0, 0};
 }
 
-// Characters before which a normalised text may always be cut: they start a composition or take no part in
-// one. A list of blocks that covers what long texts consist of; any other character is just not used as a
-// cut.
-bool opens_normalization(char32_t c) {
-  return c < 0x300 || (c >= 0x370 && c <= 0x482) || (c >= 0x48A && c <= 0x590) ||
-         (c >= 0x5D0 && c <= 0x5EA) || (c >= 0x620 && c <= 0x64A) || (c >= 0x1E00 && c <= 0x1FFF) ||
-         (c >= 0x2000 && c <= 0x20CF) || (c >= 0x2100 && c <= 0x2CEE) || (c >= 0x3000 && c <= 0x3029) ||
-         (c >= 0x3041 && c <= 0x3096) || (c >= 0x30A0 && c <= 0x30FF) || (c >= 0x3400 && c <= 0xA66E) ||
-         (c >= 0xAC00 && c <= 0xD7A3) || (c >= 0xFF00 && c <= 0xFF60) || (c >= 0x1F000 && c <= 0x1FAFF) ||
-         (c >= 0x20000 && c <= 0x2FFFF);
-}
-
 void decompose(std::string_view text, int options, std::vector<utf8proc_int32_t>& out) {
   int last_boundclass = 0;
   for (size_t i = 0; i < text.size();) {
@@ -105,6 +93,15 @@ Utf8Step utf8_step_beyond_ascii(std::string_view text, size_t at) {
   return {Utf8Step::kChar, lead.length, value};
 }
 
+bool is_utf8(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Step step = utf8_step(text, at);
+    if (step.kind != Utf8Step::kChar) return false;
+    at += step.length;
+  }
+  return true;
+}
+
 void append_utf8(std::string& out, char32_t c) {
   utf8proc_uint8_t bytes[4];
   const auto n = utf8proc_encode_char(static_cast<utf8proc_int32_t>(c), bytes);
@@ -161,11 +158,18 @@ void Utf8Assembler::convert(std::string_view bytes, bool final, std::string& out
   out.append(bytes.substr(good));
 }
 
+std::string valid_utf8(std::string_view bytes) {
+  std::string out;
+  out.reserve(bytes.size());
+  Utf8Assembler assembler;
+  assembler.push(bytes, out);
+  assembler.finish(out);
+  return out;
+}
+
 std::string printable(std::string_view text) {
-  std::string valid, out;
-  Utf8Assembler characters;
-  characters.push(text, valid);
-  characters.finish(valid);
+  const std::string valid = valid_utf8(text);
+  std::string out;
   for (size_t at = 0; at < valid.size();) {
     const Utf8Step step = utf8_step(valid, at);
     const bool control = step.value < 0x20 || (step.value >= 0x7F && step.value < 0xA0);
@@ -217,14 +221,6 @@ std::string normalize(std::string_view text, NormalForm form) {
     done = end;
   }
   return out.append(text.substr(done));
-}
-
-size_t normalization_boundary(std::string_view text) {
-  for (size_t at = text.size(); at > 0;) {
-    at = char_start(text, at - 1);
-    if (opens_normalization(utf8_step(text, at).value)) return at;
-  }
-  return 0;
 }
 
 }  // namespace lariat

@@ -25,6 +25,8 @@ inline Utf8Step utf8_step(std::string_view text, size_t at) {
   return byte < 0x80 ? Utf8Step{Utf8Step::kChar, 1, byte} : utf8_step_beyond_ascii(text, at);
 }
 
+bool is_utf8(std::string_view text);
+
 void append_utf8(std::string& out, char32_t c);
 
 // Replaces every occurrence of `pattern` (not empty), from left to right.
@@ -52,6 +54,9 @@ class Utf8Assembler {
   std::string pending_;
 };
 
+// The text with U+FFFD where bytes are no character, as Utf8Assembler makes it.
+std::string valid_utf8(std::string_view bytes);
+
 // The text as one line for a terminal, which control characters would move or retitle: they become spaces,
 // and bytes that are not UTF-8 become U+FFFD.
 std::string printable(std::string_view text);
@@ -64,9 +69,5 @@ enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 
 // `text` must be valid UTF-8. Linear even for long runs of combining marks. Unicode version: utf8proc's.
 std::string normalize(std::string_view text, NormalForm form);
-
-// The largest n such that normalize(text) = normalize(text[0, n)) + normalize(text[n, end)) whatever follows
-// the text; 0 when no such place is known.
-size_t normalization_boundary(std::string_view text);
 
 }  // namespace lariat

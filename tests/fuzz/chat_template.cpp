@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "models/text/jinja_eval.h"
+#include "models/text/unicode.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {
@@ -34,7 +35,7 @@ FUZZ_TARGET(chat_template) {
     for (const auto& [name, value] : variables().items())
       values.emplace_back(name, jinja::from_json(cx, value));
     const std::string text = jinja::render(program, cx, values);
-    fuzz::require(fuzz::is_utf8(text), "a rendered text that is not UTF-8");
+    fuzz::require(is_utf8(text), "a rendered text that is not UTF-8");
     fuzz::require(text.size() <= kLimits.text_bytes, "a rendered text beyond the limit");
   } catch (const jinja::Failure& failure) {
     const auto lines =

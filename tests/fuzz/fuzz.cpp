@@ -66,25 +66,10 @@ void write(const fs::path& file, std::string_view bytes) {
   require(out.good(), "a temporary file could not be written");
 }
 
-bool is_utf8(std::string_view text) {
-  for (size_t at = 0; at < text.size();) {
-    const Utf8Step step = utf8_step(text, at);
-    if (step.kind != Utf8Step::kChar) return false;
-    at += step.length;
-  }
-  return true;
-}
-
-std::string round_trip(const Tokenizer& tokenizer, std::string_view text, size_t step) {
+std::string round_trip(const Tokenizer& tokenizer, std::string_view text) {
   const std::vector<int32_t> ids = tokenizer.encode(text, tokenizer.adds_bos());
   for (const int32_t id : ids)
     require(id >= 0 && id < tokenizer.vocab_size(), "an id outside the vocabulary");
-
-  std::vector<int32_t> in_pieces;
-  StreamEncoder encoder(tokenizer, tokenizer.adds_bos());
-  for (size_t at = 0; at < text.size(); at += step) encoder.push(text.substr(at, step), in_pieces);
-  encoder.finish(in_pieces);
-  require(in_pieces == ids, "other ids when the text comes in pieces");
 
   std::string one_by_one;
   StreamDecoder decoder(tokenizer, false);

@@ -45,12 +45,9 @@ void require(bool kept, const std::string& what);
 std::filesystem::path fresh_folder();
 void write(const std::filesystem::path& file, std::string_view bytes);
 
-bool is_utf8(std::string_view text);
-
-// Encodes `text` at once and in pieces of `step` bytes and decodes the ids at once and one by one: the ids
-// are in range and the same either way, and so is the text, which is UTF-8. Returns the text; special tokens
-// are in it.
-std::string round_trip(const Tokenizer& tokenizer, std::string_view text, size_t step);
+// Encodes `text` and decodes the ids at once and one by one: the ids are in range, and the text is UTF-8 and
+// the same either way. Returns the text; special tokens are in it.
+std::string round_trip(const Tokenizer& tokenizer, std::string_view text);
 
 }  // namespace lariat::fuzz
 

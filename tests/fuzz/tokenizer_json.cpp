@@ -14,8 +14,7 @@ FUZZ_TARGET(tokenizer_json) {
     const Tokenizer tokenizer = Tokenizer::load(folder);
     for (const int32_t id : tokenizer.eos_ids()) fuzz::require(id >= 0, "a negative eos");
     fuzz::round_trip(tokenizer,
-                     "The river  <s> 12\n\t\xE6\xB2\xB3 don't e\xCC\x81 \xF0\x9F\x98\x80\xFF aaaaaaaaaa\x01",
-                     7);
-    fuzz::round_trip(tokenizer, "", 1);
+                     "The river  <s> 12\n\t\xE6\xB2\xB3 don't e\xCC\x81 \xF0\x9F\x98\x80\xFF aaaaaaaaaa\x01");
+    fuzz::round_trip(tokenizer, "");
   });
 }

@@ -53,16 +53,6 @@ inline Tokenizer load_changed(const std::string& name, const nlohmann::json& cha
   return Tokenizer::load(dir.path);
 }
 
-// Encodes in pieces of `step` bytes, which may cut characters.
-inline std::vector<int32_t> encode_in_pieces(const Tokenizer& tokenizer, std::string_view text, bool bos,
-                                             size_t step) {
-  StreamEncoder encoder(tokenizer, bos);
-  std::vector<int32_t> ids;
-  for (size_t at = 0; at < text.size(); at += step) encoder.push(text.substr(at, step), ids);
-  encoder.finish(ids);
-  return ids;
-}
-
 inline std::string decode_one_by_one(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool skip) {
   StreamDecoder decoder(tokenizer, skip);
   std::string text;

@@ -65,26 +65,6 @@ TEST(Unicode, LongRunsOfMarksAreLinear) {
   EXPECT_GT(out.size(), 100'000u);
 }
 
-// Cutting at the boundary must not change the result, whatever characters meet there.
-TEST(Unicode, NormalizationMayBeCutAtBoundaries) {
-  const char* atoms[] = {"a",      "e",      "\u0301", "\u0323", "\u3042",    "\u304b", "\u3099",
-                         "\u1112", "\u1161", "\u11ab", "\uac00", "\u4e2d",    " ",      "\u0938",
-                         "\u093c", "\u1e9b", "\u2581", "\ufb01", "\U0001f642"};
-  uint32_t seed = 1;
-  for (int round = 0; round < 3000; ++round) {
-    std::string text;
-    for (int i = 0; i < 12; ++i) text += atoms[(seed = seed * 1664525 + 1013904223) % std::size(atoms)];
-    for (size_t end = 1; end <= text.size(); ++end) {
-      if (char_start(text, end) != end) continue;
-      const size_t cut = normalization_boundary(std::string_view(text).substr(0, end));
-      for (NormalForm form : {NormalForm::kNfc, NormalForm::kNfd, NormalForm::kNfkc, NormalForm::kNfkd}) {
-        ASSERT_EQ(normalize(text.substr(0, cut), form) + normalize(text.substr(cut), form),
-                  normalize(text, form));
-      }
-    }
-  }
-}
-
 TEST(Unicode, Classes) {
   for (char32_t c : {0x9, 0x20, 0x85, 0xA0, 0x1680, 0x2028, 0x3000}) EXPECT_TRUE(is_white_space(c)) << int(c);
   for (char32_t c : {0x180E, 0x200B, 0x1F, 0xFEFF}) EXPECT_FALSE(is_white_space(c)) << int(c);
