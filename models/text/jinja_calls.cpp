@@ -36,12 +36,6 @@ std::span<const std::string_view> methods_of(const Value& v) {
   return {};
 }
 
-const std::string& text_argument(const Arguments& args, size_t i, const std::string& name) {
-  const std::string* text = args.text(i);
-  if (!text) throw Failure(name + " needs a text");
-  return *text;
-}
-
 // On whitespace or on a separator (not empty), at most `limit` times when that is not negative.
 std::vector<std::string_view> split(std::string_view text, const std::string* separator, int64_t limit) {
   std::vector<std::string_view> parts;
@@ -71,8 +65,7 @@ std::vector<std::string_view> split(std::string_view text, const std::string* se
   return parts;
 }
 
-Value split_method(Context& cx, const std::string& self, const Call& call) {
-  const Arguments args(call, "split", {"sep", "maxsplit"}, 0);
+Value split_method(Context& cx, const std::string& self, const Arguments& args) {
   const std::string* separator = args.text(0);
   if (separator && separator->empty()) throw Failure("split at an empty text");
   const int64_t limit = args.integer(1, -1);
@@ -87,13 +80,6 @@ Value split_method(Context& cx, const std::string& self, const Call& call) {
   return make_sequence(cx, Kind::kList, std::move(items));
 }
 
-Value strip_method(Context& cx, const std::string& self, const std::string& name, const Call& call) {
-  const Arguments args(call, name, {"chars"}, 0);
-  const std::string* set = args.text(0);
-  if (set) cx.charge(self.size() * (1 + set->size() / 16));
-  return make_text(cx, std::string(strip(self, set, name != "rstrip", name != "lstrip")));
-}
-
 // The other case of a character, where it is one character, wherever it stands.
 char32_t other_case(char32_t c, bool up) {
   // Unicode's SpecialCasing, and a few beside it; and title case, which differs from upper case.
@@ -106,61 +92,73 @@ char32_t other_case(char32_t c, bool up) {
   return static_cast<char32_t>(up ? utf8proc_toupper(code) : utf8proc_tolower(code));
 }
 
-Value text_method(Context& cx, const std::string& self, const std::string& name, const Call& call) {
-  if (name == "split") return split_method(cx, self, call);
-  if (name == "strip" || name == "lstrip" || name == "rstrip") return strip_method(cx, self, name, call);
-  if (name == "startswith" || name == "endswith") {
-    const Arguments args(call, name, {"prefix"}, 1);
-    const std::string& part = text_argument(args, 0, name);
-    cx.charge(part.size());
-    return boolean(name == "startswith" ? self.starts_with(part) : self.ends_with(part));
-  }
-  if (name == "find") {
-    const Arguments args(call, name, {"sub"}, 1);
-    cx.charge(self.size());
-    const size_t at = find_in(self, text_argument(args, 0, name));
-    return integer(at == self.npos ? -1 : count_chars(std::string_view(self).substr(0, at)));
-  }
-  if (name == "replace") {
-    const Arguments args(call, name, {"old", "new"}, 2);
-    return replace(cx, self, text_argument(args, 0, name), text_argument(args, 1, name));
-  }
-  static constexpr std::pair<std::string_view, Case> kCases[] = {{"upper", Case::kUpper},
-                                                                 {"lower", Case::kLower},
-                                                                 {"title", Case::kTitle},
-                                                                 {"capitalize", Case::kCapitalize}};
-  for (const auto& [known, how] : kCases) {
-    if (name != known) continue;
-    const Arguments args(call, name, {}, 0);
-    return change_case(cx, self, how);
-  }
-  throw Failure(fmt::format("the method '{}' of a text is not supported", name));
+template <bool left, bool right>
+Value strip_method(Context& cx, const std::string& self, const Arguments& args) {
+  return strip_text(cx, self, args.text(0), left, right);
 }
 
-Value dict_method(Context& cx, const Value& self, const std::string& name, const Call& call) {
-  const auto& members = self.as<Dict>().members;
-  if (name == "get") {
-    const Arguments args(call, name, {"key", "default"}, 1);
-    const Value* found = find(cx, self.as<Dict>(), *args[0]);
-    return found ? *found : args[1] ? *args[1] : none();
-  }
-  if (name != "items" && name != "keys" && name != "values")
-    throw Failure(fmt::format("the method '{}' of a dict is not supported", name));
-  const Arguments args(call, name, {}, 0);
+template <Case how>
+Value case_method(Context& cx, const std::string& self, const Arguments&) {
+  return change_case(cx, self, how);
+}
+
+Value find_method(Context& cx, const std::string& self, const Arguments& args) {
+  cx.charge(self.size());
+  const size_t at = find_in(self, args.need_text(0));
+  return integer(at == self.npos ? -1 : count_chars(std::string_view(self).substr(0, at)));
+}
+
+template <bool start>
+Value begins_or_ends(Context& cx, const std::string& self, const Arguments& args) {
+  const std::string& part = args.need_text(0);
+  cx.charge(part.size());
+  return boolean(start ? self.starts_with(part) : self.ends_with(part));
+}
+
+Value replace_method(Context& cx, const std::string& self, const Arguments& args) {
+  return replace(cx, self, args.need_text(0), args.need_text(1));
+}
+
+using TextMethod = Value (*)(Context&, const std::string& self, const Arguments&);
+constexpr std::pair<Signature, TextMethod> kTextMethods[] = {
+    {{"capitalize"}, case_method<Case::kCapitalize>},
+    {{"endswith", {"suffix"}, 1}, begins_or_ends<false>},
+    {{"find", {"sub"}, 1}, find_method},
+    {{"lower"}, case_method<Case::kLower>},
+    {{"lstrip", {"chars"}}, strip_method<true, false>},
+    {{"replace", {"old", "new"}, 2}, replace_method},
+    {{"rstrip", {"chars"}}, strip_method<false, true>},
+    {{"split", {"sep", "maxsplit"}}, split_method},
+    {{"startswith", {"prefix"}, 1}, begins_or_ends<true>},
+    {{"strip", {"chars"}}, strip_method<true, true>},
+    {{"title"}, case_method<Case::kTitle>},
+    {{"upper"}, case_method<Case::kUpper>},
+};
+
+Value get_method(Context& cx, const Dict& self, const Arguments& args) {
+  const Value* found = find(cx, self, *args[0]);
+  return found ? *found : args[1] ? *args[1] : none();
+}
+
+template <bool keys, bool values>
+Value members_method(Context& cx, const Dict& self, const Arguments&) {
   std::vector<Value> items;
-  items.reserve(members.size());
-  for (const auto& [key, value] : members)
-    items.push_back(name == "keys"     ? key
-                    : name == "values" ? value
-                                       : make_sequence(cx, Kind::kTuple, {key, value}));
+  items.reserve(self.members.size());
+  for (const auto& [key, value] : self.members)
+    items.push_back(!values ? key : !keys ? value : make_sequence(cx, Kind::kTuple, {key, value}));
   return make_sequence(cx, Kind::kView, std::move(items));
 }
 
-enum Function : int64_t { kRange, kDict, kNamespace, kRaiseException, kStrftimeNow };
-constexpr std::string_view kNames[] = {"range", "dict", "namespace", "raise_exception", "strftime_now"};
+using DictMethod = Value (*)(Context&, const Dict& self, const Arguments&);
+constexpr std::pair<Signature, DictMethod> kDictMethods[] = {
+    {{"get", {"key", "default"}, 1}, get_method},
+    {{"items"}, members_method<true, true>},
+    {{"keys"}, members_method<true, false>},
+    {{"values"}, members_method<false, true>},
+};
 
 Value range(Context& cx, const Call& call) {
-  const Arguments args(call, "range", {"start", "stop", "step"}, 1);
+  const Arguments args(call, {"range", {"start", "stop", "step"}, 1});
   const int64_t first = args.integer(0, 0), start = args[1] ? first : 0,
                 stop = args[1] ? args.integer(1, 0) : first;
   const int64_t step = args.integer(2, 1);
@@ -176,7 +174,7 @@ Value range(Context& cx, const Call& call) {
 
 // dict(mapping, name=value, ...), and namespace() the same way.
 void fill(Context& cx, const Value& made, const Call& call) {
-  const size_t by_place = call.args.size() - call.names.size();
+  const size_t by_place = call.by_place();
   if (by_place > 1 || (by_place == 1 && !call.args[0].is(Kind::kDict)))
     throw Failure("dict and namespace take one dict at most, and arguments with a name");
   const auto add = [&](const Value& key, const Value& value) {
@@ -202,23 +200,60 @@ std::string format_time(std::string format, std::time_t now) {
   return {buffer, std::strftime(buffer, sizeof buffer, format.c_str(), &local)};
 }
 
+template <Kind kind>
+Value make_filled(Context& cx, const Call& call) {
+  Value made = make_dict(cx);
+  made.kind = kind;
+  fill(cx, made, call);
+  return made;
+}
+
+Value raise_exception(Context& cx, const Call& call) {
+  const Arguments args(call, {"raise_exception", {"message"}, 1});
+  throw Failure("the template refuses the conversation: " + to_text(cx, *args[0]));
+}
+
+Value strftime_now(Context& cx, const Call& call) {
+  const Arguments args(call, {"strftime_now", {"format"}, 1});
+  return make_text(cx, format_time(args.need_text(0), cx.now));
+}
+
+using Function = Value (*)(Context&, const Call&);
+constexpr std::pair<std::string_view, Function> kFunctions[] = {
+    {"range", range},
+    {"dict", make_filled<Kind::kDict>},
+    {"namespace", make_filled<Kind::kNamespace>},
+    {"raise_exception", raise_exception},
+    {"strftime_now", strftime_now},
+};
+
 }  // namespace
 
-Arguments::Arguments(const Call& call, std::string_view what,
-                     std::initializer_list<std::string_view> parameters, size_t required)
-    : what_(what) {
-  const size_t by_place = call.args.size() - call.names.size();
-  if (by_place > parameters.size())
+std::vector<const Value*> bind_arguments(const Call& call, std::string_view what,
+                                         std::span<const std::string_view> parameters) {
+  std::vector<const Value*> bound(parameters.size());
+  if (call.by_place() > parameters.size())
     throw Failure(fmt::format("{} takes {} arguments at most here", what, parameters.size()));
-  for (size_t i = 0; i < by_place; ++i) bound_[i] = &call.args[i];
-  for (size_t i = 0; i < call.names.size(); ++i) {
-    const auto* at = std::find(parameters.begin(), parameters.end(), call.names[i]);
-    if (at == parameters.end() || bound_[static_cast<size_t>(at - parameters.begin())])
-      throw Failure(fmt::format("{} takes no argument '{:.60}' here", what, call.names[i]));
-    bound_[static_cast<size_t>(at - parameters.begin())] = &call.args[by_place + i];
+  for (size_t i = 0; i < call.args.size(); ++i) {
+    size_t place = i;
+    if (i >= call.by_place()) {
+      const std::string& name = call.names[i - call.by_place()];
+      const auto at = std::find(parameters.begin(), parameters.end(), name);
+      place = static_cast<size_t>(at - parameters.begin());
+      if (at == parameters.end() || bound[place])
+        throw Failure(fmt::format("{} takes no argument '{:.60}' here", what, name));
+    }
+    bound[place] = &call.args[i];
   }
-  for (size_t i = 0; i < required; ++i) {
-    if (!bound_[i]) throw Failure(fmt::format("{} needs its argument '{}'", what, parameters.begin()[i]));
+  return bound;
+}
+
+Arguments::Arguments(const Call& call, const Signature& signature) : name_(signature.name) {
+  const auto& all = signature.parameters;
+  const size_t count = static_cast<size_t>(std::find(all.begin(), all.end(), "") - all.begin());
+  bound_ = bind_arguments(call, name_, std::span(all).first(count));
+  for (size_t i = 0; i < signature.required; ++i) {
+    if (!bound_[i]) throw Failure(fmt::format("{} needs its argument '{}'", name_, all[i]));
   }
 }
 
@@ -226,7 +261,7 @@ int64_t Arguments::integer(size_t i, int64_t otherwise) const {
   if (!bound_[i]) return otherwise;
   if (bound_[i]->is(Kind::kUndefined)) fail_undefined(*bound_[i]);
   if (!is_integral(*bound_[i]))
-    throw Failure(fmt::format("{} of a '{}'; it needs an integer", what_, type_name(*bound_[i])));
+    throw Failure(fmt::format("{} of a '{}'; it needs an integer", name_, type_name(*bound_[i])));
   return integral(*bound_[i]);
 }
 
@@ -236,8 +271,14 @@ const std::string* Arguments::text(size_t i) const {
   if (!bound_[i] || bound_[i]->is(Kind::kNone)) return nullptr;
   if (bound_[i]->is(Kind::kUndefined)) fail_undefined(*bound_[i]);
   if (!is_text(*bound_[i]))
-    throw Failure(fmt::format("{} of a '{}'; it needs a text", what_, type_name(*bound_[i])));
+    throw Failure(fmt::format("{} of a '{}'; it needs a text", name_, type_name(*bound_[i])));
   return &text_of(*bound_[i]);
+}
+
+const std::string& Arguments::need_text(size_t i) const {
+  const std::string* given = text(i);
+  if (!given) throw Failure(fmt::format("{} needs a text", name_));
+  return *given;
 }
 
 bool has_method(const Value& self, std::string_view name) {
@@ -246,9 +287,15 @@ bool has_method(const Value& self, std::string_view name) {
 }
 
 Value call_method(Context& cx, const Value& self, const std::string& name, const Call& call) {
-  if (is_text(self)) return text_method(cx, text_of(self), name, call);
-  if (self.is(Kind::kDict)) return dict_method(cx, self, name, call);
-  throw Failure(fmt::format("the method '{}' of a '{}' is not supported", name, type_name(self)));
+  if (is_text(self)) {
+    const auto* method = in_table(kTextMethods, name);
+    if (!method) throw Failure(fmt::format("the method '{}' of a text is not supported", name));
+    return method->second(cx, text_of(self), {call, method->first});
+  }
+  const auto* method = self.is(Kind::kDict) ? in_table(kDictMethods, name) : nullptr;
+  if (!method)
+    throw Failure(fmt::format("the method '{}' of a '{}' is not supported", name, type_name(self)));
+  return method->second(cx, self.as<Dict>(), {call, method->first});
 }
 
 Value change_case(Context& cx, const std::string& text, Case how) {
@@ -270,6 +317,11 @@ Value change_case(Context& cx, const std::string& text, Case how) {
   return make_text(cx, std::move(out));
 }
 
+Value strip_text(Context& cx, const std::string& text, const std::string* set, bool left, bool right) {
+  if (set) cx.charge(text.size() * (1 + set->size() / 16));
+  return make_text(cx, std::string(strip(text, set, left, right)));
+}
+
 Value replace(Context& cx, const std::string& text, const std::string& old, const std::string& with) {
   if (old.empty()) throw Failure("replace of an empty text is not supported");
   cx.charge(text.size());
@@ -283,38 +335,20 @@ Value replace(Context& cx, const std::string& text, const std::string& old, cons
 }
 
 std::optional<Value> find_function(std::string_view name) {
-  const auto* at = std::find(std::begin(kNames), std::end(kNames), name);
-  if (at == std::end(kNames)) {
+  const auto* at = in_table(kFunctions, name);
+  if (!at) {
     for (const char* other : {"lipsum", "cycler", "joiner"}) {
       if (name == other) throw Failure(fmt::format("the function '{}' is not supported", name));
     }
     return std::nullopt;
   }
-  Value function = integer(at - std::begin(kNames));
+  Value function = integer(at - std::begin(kFunctions));
   function.kind = Kind::kFunction;
   return function;
 }
 
 Value call_function(Context& cx, const Value& function, const Call& call) {
-  switch (function.integer) {
-    case Function::kRange:
-      return range(cx, call);
-    case Function::kDict:
-    case Function::kNamespace: {
-      Value made = make_dict(cx);
-      if (function.integer == Function::kNamespace) made.kind = Kind::kNamespace;
-      fill(cx, made, call);
-      return made;
-    }
-    case Function::kRaiseException: {
-      const Arguments args(call, "raise_exception", {"message"}, 1);
-      throw Failure("the template refuses the conversation: " + to_text(cx, *args[0]));
-    }
-    default: {
-      const Arguments args(call, "strftime_now", {"format"}, 1);
-      return make_text(cx, format_time(text_argument(args, 0, "strftime_now"), cx.now));
-    }
-  }
+  return kFunctions[function.integer].second(cx, call);
 }
 
 }  // namespace lariat::jinja

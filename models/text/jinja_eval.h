@@ -1,7 +1,8 @@
 #pragma once
+#include <algorithm>
 #include <array>
-#include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,24 +17,43 @@ namespace lariat::jinja {
 struct Call {
   std::vector<Value> args;         // of a filter or test: the input first
   std::vector<std::string> names;  // of the last args
+  size_t by_place() const { return args.size() - names.size(); }
 };
 
-// The arguments of a call bound to parameters as Python does it; nullptr for those not given.
+// The arguments of a call bound to parameters as Python does it; nullptr for those not given. `what` is
+// called, in errors.
+std::vector<const Value*> bind_arguments(const Call& call, std::string_view what,
+                                         std::span<const std::string_view> parameters);
+
+// What is called: its parameters, of which the first `required` have no default.
+struct Signature {
+  std::string_view name;
+  std::array<std::string_view, 3> parameters{};
+  size_t required = 0;
+  bool operator==(std::string_view other) const { return name == other; }
+};
+
 class Arguments {
  public:
-  static constexpr size_t kMost = 5;
-  // `what` is called, in errors; the first `required` parameters have no default.
-  Arguments(const Call& call, std::string_view what, std::initializer_list<std::string_view> parameters,
-            size_t required);
+  Arguments(const Call& call, const Signature& signature);
   const Value* operator[](size_t i) const { return bound_[i]; }
   int64_t integer(size_t i, int64_t otherwise) const;
   bool boolean(size_t i, bool otherwise) const;
   const std::string* text(size_t i) const;  // nullptr: not given or none
+  const std::string& need_text(size_t i) const;
 
  private:
-  std::string what_;
-  std::array<const Value*, kMost> bound_{};
+  std::string_view name_;
+  std::vector<const Value*> bound_;
 };
+
+// What stands under a name in a table.
+template <class Table>
+const auto* in_table(const Table& table, std::string_view name) {
+  const auto* found = std::find_if(std::begin(table), std::end(table),
+                                   [&](const auto& entry) { return entry.first == name; });
+  return found == std::end(table) ? nullptr : found;
+}
 
 // jinja_operators.cpp
 Value arithmetic(Context& cx, std::string_view symbol, Value a, const Value& b);
@@ -54,6 +74,7 @@ Value call_method(Context& cx, const Value& self, const std::string& name, const
 enum class Case { kUpper, kLower, kTitle, kCapitalize };
 Value change_case(Context& cx, const std::string& text, Case how);
 Value replace(Context& cx, const std::string& text, const std::string& old, const std::string& with);
+Value strip_text(Context& cx, const std::string& text, const std::string* set, bool left, bool right);
 // and functions: range, dict, namespace, raise_exception, strftime_now
 std::optional<Value> find_function(std::string_view name);
 Value call_function(Context& cx, const Value& function, const Call& call);

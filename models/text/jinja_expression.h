@@ -22,15 +22,10 @@ class ExpressionParser {
   using Op = Expression::Kind;
   explicit ExpressionParser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
 
-  struct Nesting {
-    explicit Nesting(ExpressionParser& parser) : depth(parser.depth_) {
-      if (++depth > kMaxNesting) parser.fail(fmt::format("nested deeper than {} levels", kMaxNesting));
-    }
-    ~Nesting() { --depth; }
-    Nesting(const Nesting&) = delete;
-    Nesting& operator=(const Nesting&) = delete;
-    int& depth;
-  };
+  Depth nest() {
+    static const std::string kWhat = fmt::format("nested deeper than {} levels", kMaxNesting);
+    return Depth(depth_, kMaxNesting, kWhat, now().line);
+  }
 
   // Tokens.
   const Token& now() const { return tokens_[at_]; }
@@ -88,7 +83,7 @@ class ExpressionParser {
   }
 
   Expression expression() {
-    const Nesting nesting(*this);
+    const Depth nesting = nest();
     Expression e = disjunction();
     while (at_name("if")) {
       const int line = next().line;
@@ -99,27 +94,23 @@ class ExpressionParser {
     return e;
   }
 
-  Expression disjunction() {
-    Expression e = conjunction();
-    while (at_name("or")) {
+  // Operands with a word between them.
+  template <class Operand>
+  Expression chain(std::string_view word, Op kind, const Operand& operand) {
+    Expression e = operand();
+    while (at_name(word)) {
       const int line = next().line;
-      e = node(Op::kOr, line, list(std::move(e), conjunction()));
+      e = node(kind, line, list(std::move(e), operand()));
     }
     return e;
   }
-
-  Expression conjunction() {
-    Expression e = negation();
-    while (at_name("and")) {
-      const int line = next().line;
-      e = node(Op::kAnd, line, list(std::move(e), negation()));
-    }
-    return e;
+  Expression disjunction() {
+    return chain("or", Op::kOr, [&] { return chain("and", Op::kAnd, [&] { return negation(); }); });
   }
 
   Expression negation() {
     if (!at_name("not")) return comparison();
-    const Nesting nesting(*this);
+    const Depth nesting = nest();
     const int line = next().line;
     return node(Op::kNot, line, list(negation()));
   }
@@ -166,7 +157,7 @@ class ExpressionParser {
   }
 
   Expression unary(bool with_filters) {
-    const Nesting nesting(*this);
+    const Depth nesting = nest();
     Expression e;
     if (at_symbol("-") || at_symbol("+")) {
       const Token& sign = next();
@@ -334,7 +325,7 @@ class ExpressionParser {
 
   // What can be assigned to: a name, an attribute of a namespace, or a tuple of them.
   Expression target() {
-    const Nesting nesting(*this);
+    const Depth nesting = nest();
     if (skip("(")) {
       Expression e = tuple(false, "", true, true);
       expect(")");

@@ -12,8 +12,7 @@ namespace {
 
 constexpr int64_t kMaxIndent = 256;
 
-Value json_filter(Context& cx, const Call& call) {
-  const Arguments args(call, "tojson", {"value", "ensure_ascii", "indent"}, 1);
+Value json_filter(Context& cx, const Arguments& args) {
   if (args.boolean(1, false)) throw Failure("tojson with ensure_ascii is not supported");
   const bool lines = args[2] && !args[2]->is(Kind::kNone);
   const int64_t indent = lines ? args.integer(2, 0) : -1;
@@ -22,28 +21,21 @@ Value json_filter(Context& cx, const Call& call) {
   return make_text(cx, to_json(cx, *args[0], indent));
 }
 
-Value default_filter(Context& cx, const Call& call) {
-  const Arguments args(call, "default", {"value", "default_value", "boolean"}, 1);
+Value default_filter(Context& cx, const Arguments& args) {
   if (!args[0]->is(Kind::kUndefined) && !(args.boolean(2, false) && !truth(*args[0]))) return *args[0];
   return args[1] ? *args[1] : make_text(cx, "");
 }
 
 template <Case how>
-Value case_filter(Context& cx, const Call& call) {
-  const Arguments args(call, "the filter", {"s"}, 1);
+Value case_filter(Context& cx, const Arguments& args) {
   return change_case(cx, to_text(cx, *args[0]), how);
 }
 
-Value trim_filter(Context& cx, const Call& call) {
-  const Arguments args(call, "trim", {"value", "chars"}, 1);
-  const std::string text = to_text(cx, *args[0]);
-  const std::string* set = args.text(1);
-  if (set) cx.charge(text.size() * (1 + set->size() / 16));
-  return make_text(cx, std::string(strip(text, set, true, true)));
+Value trim_filter(Context& cx, const Arguments& args) {
+  return strip_text(cx, to_text(cx, *args[0]), args.text(1), true, true);
 }
 
-Value replace_filter(Context& cx, const Call& call) {
-  const Arguments args(call, "replace", {"s", "old", "new"}, 3);
+Value replace_filter(Context& cx, const Arguments& args) {
   return replace(cx, to_text(cx, *args[0]), to_text(cx, *args[1]), to_text(cx, *args[2]));
 }
 
@@ -51,8 +43,6 @@ Value replace_filter(Context& cx, const Call& call) {
 Call behind(const Call& call, size_t n) {
   return {{call.args.begin() + static_cast<std::ptrdiff_t>(n), call.args.end()}, call.names};
 }
-
-size_t by_place(const Call& call) { return call.args.size() - call.names.size(); }
 
 // An attribute or index; as attribute= takes them.
 Value part_of(Context& cx, const Value& value, const Value& key, const Value* otherwise = nullptr) {
@@ -62,8 +52,7 @@ Value part_of(Context& cx, const Value& value, const Value& key, const Value* ot
   return otherwise && !otherwise->is(Kind::kNone) && part.is(Kind::kUndefined) ? *otherwise : part;
 }
 
-Value join_filter(Context& cx, const Call& call) {
-  const Arguments args(call, "join", {"value", "d", "attribute"}, 1);
+Value join_filter(Context& cx, const Arguments& args) {
   const std::string between = args[1] ? to_text(cx, *args[1]) : "";
   const Value input = to_sequence(cx, *args[0]);
   std::string out;
@@ -80,8 +69,8 @@ Value join_filter(Context& cx, const Call& call) {
 Value map_filter(Context& cx, const Call& call) {
   const Value input = to_sequence(cx, call.args.at(0));
   std::vector<Value> out;
-  if (by_place(call) == 1) {
-    const Arguments args(call, "map", {"value", "attribute", "default"}, 2);
+  if (call.by_place() == 1) {
+    const Arguments args(call, {"map", {"value", "attribute", "default"}, 2});
     for (const Value& v : items_of(input)) out.push_back(part_of(cx, v, *args[1], args[2]));
   } else {
     if (!is_text(call.args[1])) throw Failure("map needs the name of a filter");
@@ -97,8 +86,8 @@ Value map_filter(Context& cx, const Call& call) {
 template <bool keep, bool by_attribute>
 Value pick(Context& cx, const Call& call) {
   const size_t first = by_attribute ? 2 : 1;
-  if (by_attribute && by_place(call) < 2) throw Failure("selectattr and rejectattr need an attribute");
-  const bool tests = by_place(call) > first;
+  if (by_attribute && call.by_place() < 2) throw Failure("selectattr and rejectattr need an attribute");
+  const bool tests = call.by_place() > first;
   if (tests && !is_text(call.args[first])) throw Failure("select and reject need the name of a test");
   Call inner = tests ? behind(call, first) : Call{};
   std::vector<Value> out;
@@ -116,8 +105,7 @@ Value sort_key(Context& cx, const Value& v) {
   return is_text(v) ? change_case(cx, text_of(v), Case::kLower) : v;
 }
 
-Value sort_filter(Context& cx, const Call& call) {
-  const Arguments args(call, "sort", {"value"}, 1);
+Value sort_filter(Context& cx, const Arguments& args) {
   const Value input = to_sequence(cx, *args[0]);
   std::vector<std::pair<Value, Value>> keyed;
   for (const Value& v : items_of(input)) keyed.emplace_back(sort_key(cx, v), v);
@@ -131,8 +119,7 @@ Value sort_filter(Context& cx, const Call& call) {
   return make_sequence(cx, Kind::kList, std::move(out));
 }
 
-Value unique_filter(Context& cx, const Call& call) {
-  const Arguments args(call, "unique", {"value"}, 1);
+Value unique_filter(Context& cx, const Arguments& args) {
   const Value input = to_sequence(cx, *args[0]);
   std::vector<Value> out, keys;
   for (const Value& v : items_of(input)) {
@@ -146,24 +133,21 @@ Value unique_filter(Context& cx, const Call& call) {
 }
 
 template <bool last>
-Value end_filter(Context& cx, const Call& call) {
-  const Arguments args(call, "first or last", {"seq"}, 1);
+Value end_filter(Context& cx, const Arguments& args) {
   if (last && args[0]->is(Kind::kIterator)) throw Failure("last of a generator; make it a list first");
   const Value all = to_sequence(cx, *args[0]);
   if (items_of(all).empty()) return undefined("no first or last item, as the sequence is empty");
   return last ? items_of(all).back() : items_of(all).front();
 }
 
-Value reverse_filter(Context& cx, const Call& call) {
-  const Arguments args(call, "reverse", {"value"}, 1);
+Value reverse_filter(Context& cx, const Arguments& args) {
   if (is_text(*args[0])) return slice(cx, *args[0], none(), none(), integer(-1));
   const Value all = to_sequence(cx, *args[0]);
   std::vector<Value> items(items_of(all).rbegin(), items_of(all).rend());
   return make_sequence(cx, Kind::kIterator, std::move(items));
 }
 
-Value items_filter(Context& cx, const Call& call) {
-  const Arguments args(call, "items", {"value"}, 1);
+Value items_filter(Context& cx, const Arguments& args) {
   if (args[0]->is(Kind::kUndefined)) return make_sequence(cx, Kind::kIterator, {});
   if (!args[0]->is(Kind::kDict))
     throw Failure(fmt::format("items of a '{}'; it needs a dict", type_name(*args[0])));
@@ -172,48 +156,42 @@ Value items_filter(Context& cx, const Call& call) {
   return items;
 }
 
-Value list_filter(Context& cx, const Call& call) {
-  const Arguments args(call, "list", {"value"}, 1);
+Value list_filter(Context& cx, const Arguments& args) {
   return make_sequence(cx, Kind::kList, items_of(to_sequence(cx, *args[0])));
 }
 
-using Filter = Value (*)(Context&, const Call&);
+Value length_filter(Context& cx, const Arguments& args) { return integer(length(cx, *args[0])); }
+Value string_filter(Context& cx, const Arguments& args) { return make_text(cx, to_text(cx, *args[0])); }
 
-constexpr Filter kLength = [](Context& cx, const Call& call) {
-  const Arguments args(call, "length", {"value"}, 1);
-  return integer(length(cx, *args[0]));
-};
-constexpr Filter kString = [](Context& cx, const Call& call) {
-  const Arguments args(call, "string", {"value"}, 1);
-  return make_text(cx, to_text(cx, *args[0]));
+using Filter = Value (*)(Context&, const Arguments&);
+constexpr std::pair<Signature, Filter> kFilters[] = {
+    {{"capitalize", {"s"}, 1}, case_filter<Case::kCapitalize>},
+    {{"count", {"value"}, 1}, length_filter},
+    {{"d", {"value", "default_value", "boolean"}, 1}, default_filter},
+    {{"default", {"value", "default_value", "boolean"}, 1}, default_filter},
+    {{"first", {"seq"}, 1}, end_filter<false>},
+    {{"items", {"value"}, 1}, items_filter},
+    {{"join", {"value", "d", "attribute"}, 1}, join_filter},
+    {{"last", {"seq"}, 1}, end_filter<true>},
+    {{"length", {"value"}, 1}, length_filter},
+    {{"list", {"value"}, 1}, list_filter},
+    {{"lower", {"s"}, 1}, case_filter<Case::kLower>},
+    {{"replace", {"s", "old", "new"}, 3}, replace_filter},
+    {{"reverse", {"value"}, 1}, reverse_filter},
+    {{"sort", {"value"}, 1}, sort_filter},
+    {{"string", {"value"}, 1}, string_filter},
+    {{"title", {"s"}, 1}, case_filter<Case::kTitle>},
+    {{"tojson", {"value", "ensure_ascii", "indent"}, 1}, json_filter},
+    {{"trim", {"value", "chars"}, 1}, trim_filter},
+    {{"unique", {"value"}, 1}, unique_filter},
+    {{"upper", {"s"}, 1}, case_filter<Case::kUpper>},
 };
 
-constexpr std::pair<std::string_view, Filter> kFilters[] = {
-    {"capitalize", case_filter<Case::kCapitalize>},
-    {"count", kLength},
-    {"d", default_filter},
-    {"default", default_filter},
-    {"first", end_filter<false>},
-    {"items", items_filter},
-    {"join", join_filter},
-    {"last", end_filter<true>},
-    {"length", kLength},
-    {"list", list_filter},
-    {"lower", case_filter<Case::kLower>},
-    {"map", map_filter},
-    {"reject", pick<false, false>},
-    {"rejectattr", pick<false, true>},
-    {"replace", replace_filter},
-    {"reverse", reverse_filter},
-    {"select", pick<true, false>},
-    {"selectattr", pick<true, true>},
-    {"sort", sort_filter},
-    {"string", kString},
-    {"title", case_filter<Case::kTitle>},
-    {"tojson", json_filter},
-    {"trim", trim_filter},
-    {"unique", unique_filter},
-    {"upper", case_filter<Case::kUpper>},
+// Filters whose arguments are those of another filter, or of a test.
+using CallFilter = Value (*)(Context&, const Call&);
+constexpr std::pair<std::string_view, CallFilter> kCallFilters[] = {
+    {"map", map_filter},           {"reject", pick<false, false>},   {"rejectattr", pick<false, true>},
+    {"select", pick<true, false>}, {"selectattr", pick<true, true>},
 };
 
 using Test = bool (*)(const Value&);
@@ -265,18 +243,11 @@ constexpr std::pair<std::string_view, Test> kTests[] = {
     {"even", [](const Value& v) { return need_integer(v) % 2 == 0; }},
 };
 
-// What stands under a name in one of the tables.
-template <class Table>
-const auto* in_table(const Table& table, std::string_view name) {
-  const auto* found = std::find_if(std::begin(table), std::end(table),
-                                   [&](const auto& entry) { return entry.first == name; });
-  return found == std::end(table) ? nullptr : &found->second;
-}
-
 }  // namespace
 
 Value apply_filter(Context& cx, const std::string& name, const Call& call) {
-  if (const Filter* filter = in_table(kFilters, name)) return (*filter)(cx, call);
+  if (const auto* filter = in_table(kFilters, name)) return filter->second(cx, {call, filter->first});
+  if (const auto* filter = in_table(kCallFilters, name)) return filter->second(cx, call);
   throw Failure(
       fmt::format("unknown filter '{:.40}'; lariat knows trim, tojson, join, map, select, default, items "
                   "and other filters of Jinja",
@@ -284,8 +255,8 @@ Value apply_filter(Context& cx, const std::string& name, const Call& call) {
 }
 
 bool apply_test(Context& cx, const std::string& name, const Call& call) {
-  const Test* test = in_table(kTests, name);
-  const std::string_view* symbol = in_table(kComparisons, name);
+  const auto* test = in_table(kTests, name);
+  const auto* symbol = in_table(kComparisons, name);
   if (!test && !symbol) {
     throw Failure(
         fmt::format("unknown test '{:.40}'; lariat knows defined, none, string, mapping, sequence, number, "
@@ -294,7 +265,7 @@ bool apply_test(Context& cx, const std::string& name, const Call& call) {
   }
   if (!call.names.empty() || call.args.size() != (test ? 1 : 2))
     throw Failure(fmt::format("the test '{}' takes {}", name, test ? "no argument" : "one argument"));
-  return test ? (*test)(call.args[0]) : compare(cx, *symbol, call.args[0], call.args[1]);
+  return test ? test->second(call.args[0]) : compare(cx, symbol->second, call.args[0], call.args[1]);
 }
 
 }  // namespace lariat::jinja

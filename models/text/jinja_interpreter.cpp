@@ -4,7 +4,6 @@
 #include <memory>
 #include <utility>
 
-#include "kernels/counted.h"
 #include "models/text/jinja_eval.h"
 
 namespace lariat::jinja {
@@ -69,19 +68,11 @@ class Interpreter {
     size_t outer_;
   };
 
-  struct Running {
-    explicit Running(Interpreter& run) : depth(run.depth_) {
-      run.cx_.step();
-      if (++depth > kMaxRunning) {
-        --depth;
-        throw Failure("macros or expressions nested too deeply; is a macro calling itself?");
-      }
-    }
-    ~Running() { --depth; }
-    Running(const Running&) = delete;
-    Running& operator=(const Running&) = delete;
-    int& depth;
-  };
+  Depth step_into() {
+    static const std::string kWhat = "macros or expressions nested too deeply; is a macro calling itself?";
+    cx_.step();
+    return Depth(depth_, kMaxRunning, kWhat);
+  }
 
   Value lookup(const std::string& name) const {
     for (size_t at = frame_;; at = frames_[at].parent) {
@@ -133,7 +124,7 @@ class Interpreter {
   }
 
   Flow run(const Statement& s) {
-    const Running running(*this);
+    const Depth running = step_into();
     line_ = s.line;
     switch (s.kind) {
       case Statement::Kind::kText:
@@ -234,7 +225,7 @@ class Interpreter {
   }
 
   Value eval(const Expression& e) {
-    const Running running(*this);
+    const Depth running = step_into();
     line_ = e.line;
     using Op = Expression::Kind;
     switch (e.kind) {
@@ -353,25 +344,16 @@ class Interpreter {
   }
 
   Value call_macro(const Macro& macro, const Call& call) {
-    const Running running(*this);
+    const Depth running = step_into();
     const Statement& s = *macro.definition;
-    const size_t by_place = call.args.size() - call.names.size();
-    if (by_place > s.names.size())
-      throw Failure(fmt::format("macro '{}' takes at most {}", s.text, counted(s.names.size(), "argument")));
-    for (const std::string& name : call.names) {
-      const auto at = std::find(s.names.begin(), s.names.end(), name);
-      if (at == s.names.end() || static_cast<size_t>(at - s.names.begin()) < by_place)
-        throw Failure(fmt::format("macro '{}' takes no keyword argument '{}'", s.text, name));
-    }
+    const std::vector<std::string_view> names(s.names.begin(), s.names.end());
+    const std::vector<const Value*> bound = bind_arguments(call, fmt::format("macro '{}'", s.text), names);
     const int line = line_;
     const Scope scope(*this, macro.frame);
     const size_t without_default = s.names.size() - s.exprs.size();
     for (size_t i = 0; i < s.names.size(); ++i) {
-      const auto named = std::find(call.names.begin(), call.names.end(), s.names[i]);
-      if (i < by_place) {
-        define(s.names[i], call.args[i]);
-      } else if (named != call.names.end()) {
-        define(s.names[i], call.args[by_place + static_cast<size_t>(named - call.names.begin())]);
+      if (bound[i]) {
+        define(s.names[i], *bound[i]);
       } else if (i >= without_default) {
         define(s.names[i], eval(s.exprs[i - without_default]));
       } else {

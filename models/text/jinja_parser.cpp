@@ -20,7 +20,7 @@ class Parser : ExpressionParser {
  private:
   // Statements up to a tag of one of these names, which comes next; up to the end when there are none.
   Body block(const std::vector<std::string_view>& ends) {
-    const Nesting nesting(*this);
+    const Depth nesting = nest();
     Body body;
     for (;;) {
       const Token& token = now();

@@ -18,6 +18,21 @@ struct Failure : std::runtime_error {
   int line;
 };
 
+// Counts how deeply something calls itself; throws Failure beyond `most`.
+class Depth {
+ public:
+  Depth(int& depth, int most, const std::string& what, int line = 0) : depth_(depth) {
+    if (depth_ == most) throw Failure(what, line);
+    ++depth_;
+  }
+  ~Depth() { --depth_; }
+  Depth(const Depth&) = delete;
+  Depth& operator=(const Depth&) = delete;
+
+ private:
+  int& depth_;
+};
+
 // What a rendering may use. A conversation of 1,000 messages takes some 200,000 steps; every byte of a text
 // that is made, copied or searched counts, so that memory and time are bounded by the same number.
 struct Limits {
