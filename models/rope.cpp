@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "kernels/counted.h"
-#include "kernels/error.h"
 
 // The oracle is transformers 5.23, src/transformers/modeling_rope_utils.py; each function below names its
 // counterpart there. Everything is in double where transformers works in float32.
@@ -162,31 +161,10 @@ std::optional<RopeType> find_rope_type(std::string_view name) {
   return std::nullopt;
 }
 
-std::string known_rope_types() {
+std::string known_rope_types(std::string_view separator) {
   std::string list;
-  for (const auto& [type, name] : kNames) list += (list.empty() ? "" : ", ") + std::string(name);
+  for (const auto& [type, name] : kNames) list.append(list.empty() ? "" : separator).append(name);
   return list;
-}
-
-std::string plain_scaling_name(std::string_view name) {
-  std::string plain(name);
-  for (char& c : plain) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return plain == "su" ? "longrope" : plain == "default" ? "none" : plain;
-}
-
-std::string known_scalings(std::string_view separator) {
-  std::string list = "none";
-  for (const auto& [type, name] : kNames) {
-    if (type != RopeType::kDefault) list.append(separator).append(name);
-  }
-  return list;
-}
-
-RopeType parse_rope_type(std::string_view name) {
-  const std::string plain = plain_scaling_name(name);
-  if (plain == "none") return RopeType::kDefault;
-  if (const auto type = find_rope_type(plain)) return *type;
-  throw UsageError("unknown RoPE scaling \"" + std::string(name) + "\"; known: " + known_scalings(", "));
 }
 
 bool RopeScaling::depends_on_length() const {

@@ -21,14 +21,8 @@ enum class RopeType {
 
 std::string_view name_of(
     RopeType type);  // "default", "linear", "ntk", "dynamic", "yarn", "dynamic-yarn", ...
-std::optional<RopeType> find_rope_type(std::string_view name);  // the inverse
-std::string known_rope_types();                                 // "default, linear, ...": what files may say
-// What people say: the same in any case, "none" for "default", "su" for "longrope", as the first Phi-3 has
-// it. Throws UsageError.
-RopeType parse_rope_type(std::string_view name);
-// Those in the one way in which they are listed and compared: "YaRN" is "yarn".
-std::string plain_scaling_name(std::string_view name);
-std::string known_scalings(std::string_view separator);  // "none, linear, ...", for errors and help
+std::optional<RopeType> find_rope_type(std::string_view name);    // the inverse
+std::string known_rope_types(std::string_view separator = ", ");  // "default, linear, ...": what files say
 
 // A model's rotary embedding and how it is stretched: the closed set of scalings of
 // docs/context-extension.md.

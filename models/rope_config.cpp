@@ -1,9 +1,6 @@
 #include "models/rope_config.h"
 
-#include <cmath>
-
 #include "kernels/counted.h"
-#include "kernels/error.h"
 #include "models/families/gate.h"
 #include "models/io/json_fields.h"
 
@@ -102,7 +99,7 @@ int64_t parse_original_ctx(const JsonFields& object, const RopeContext& context,
     if (own.value_or(max) != max || context.original_ctx.value_or(max) != max) {
       warn(own || context.config == nullptr ? object : *context.config, context, key,
            "dynamic scaling starts only at max_position_embeddings, " + std::to_string(max) +
-               ", as in transformers; --rope-original-ctx sets where");
+               ", as in transformers; `rope_original_ctx` sets where");
     }
     return max;
   }
@@ -153,87 +150,10 @@ std::optional<RopeScaling> parse_per_layer(const JsonFields& object, const RopeC
   return first;
 }
 
-// Which options a key of find_rope_problem comes from.
-std::string option_of(const std::string& key) {
-  if (key == "factor") return "--rope-factor";
-  if (key == "original_max_position_embeddings") return "--rope-original-ctx";
-  if (key == "rope_theta") return "--rope-theta";
-  return "--rope-scaling";
-}
-
 // How a family calls a key of the object where it stands at the file's top.
 std::string key_at_top(const std::string& key, const RopeRules& rules) {
   if (key == "rope_theta") return std::string(rules.theta_key);
   return key == "partial_rotary_factor" ? std::string(rules.partial_key) : key;
-}
-
-bool needs_factor(RopeType type) {
-  return type == RopeType::kLinear || type == RopeType::kNtk || type == RopeType::kYarn ||
-         type == RopeType::kLlama3 || type == RopeType::kProportional;
-}
-
-RopeContext context_of(const RopeScaling& own) {
-  RopeContext context;
-  context.head_dim = own.head_dim;
-  context.max_position_embeddings = own.max_position_embeddings;
-  context.theta = own.theta;
-  context.partial_rotary_factor = own.partial_rotary_factor;
-  context.interleaved = own.interleaved;
-  return context;
-}
-
-std::string longer_than_trained(const RopeScaling& rope) {
-  return "the original length " + std::to_string(rope.original_ctx) +
-         " is larger than max_position_embeddings, " + std::to_string(rope.max_position_embeddings);
-}
-
-// A preset: a rope_scaling or rope_parameters object, or a config that has one. Of a config all RoPE keys
-// and max_position_embeddings count; the head's size is the model's.
-RopeScaling read_preset(const std::filesystem::path& file, const RopeScaling& own,
-                        std::optional<int64_t> original_ctx) {
-  const nlohmann::json object = read_json_object(file);
-  const JsonFields fields(object, file.string());
-  RopeContext context = context_of(own);
-  context.original_ctx = original_ctx;  // --rope-original-ctx beats the file
-  const bool is_config = fields.has("rope_scaling") || fields.has("rope_parameters");
-  if (!is_config && !fields.has("rope_type") && !fields.has("type"))
-    fields.fail("rope_type", "expected a rope_scaling or rope_parameters object, or a config with one");
-  RopeScaling rope = is_config ? read_rope(fields, context) : parse_rope_scaling(fields, context);
-  // A preset for a model of longer training, unlike a model's own scaling, does not fit.
-  if (rope.original_ctx > rope.max_position_embeddings)
-    throw Error(file.string() + ": \"original_max_position_embeddings\": " + longer_than_trained(rope));
-  return rope;
-}
-
-RopeScaling with_scaling(const RopeScaling& base, const RopeOptions& options) {
-  if (!options.scaling) {
-    if (options.factor && base.type == RopeType::kDefault) {
-      throw UsageError("--rope-factor: the model has no RoPE scaling; choose one with --rope-scaling (" +
-                       known_scalings(", ") + ")");
-    }
-    return base;
-  }
-  RopeType type;
-  try {
-    type = parse_rope_type(*options.scaling);
-  } catch (const UsageError& e) {
-    throw UsageError(std::string("--rope-scaling: ") + e.what());
-  }
-  if (options.config && base.type != type) {
-    throw UsageError("--rope-scaling " + *options.scaling + " contradicts --rope-config " +
-                     options.config->string() + ", which holds " + std::string(name_of(base.type)) +
-                     "; give one of them");
-  }
-  if (type == RopeType::kDefault && options.factor)
-    throw UsageError("--rope-factor makes no sense with --rope-scaling " + *options.scaling);
-  if (base.type == type) return base;
-  if (type == RopeType::kLongRope) {
-    throw UsageError(
-        "--rope-scaling longrope needs its lists of factors: give them with --rope-config FILE.json");
-  }
-  if (needs_factor(type) && !options.factor)
-    throw UsageError("--rope-scaling " + *options.scaling + " needs --rope-factor F");
-  return rope_of_type(base, type);
 }
 
 }  // namespace
@@ -358,22 +278,6 @@ LayeredRope read_layered_rope(const JsonFields& config, const RopeContext& conte
   if (ropes.local.depends_on_length())
     config.fail("rope_parameters", "a sliding_attention whose RoPE depends on the length is not supported");
   return ropes;
-}
-
-RopeScaling resolve_rope(const RopeScaling& own, const RopeOptions& options) {
-  const RopeScaling base = options.config ? read_preset(*options.config, own, options.original_ctx) : own;
-  RopeScaling rope = with_scaling(base, options);
-  if (options.factor) rope.factor = *options.factor;
-  if (options.original_ctx) rope.original_ctx = *options.original_ctx;
-  if (options.theta) rope.theta = *options.theta;
-  // Both are taken from a checkpoint; who asks for them has mistaken the option.
-  if (options.factor && *options.factor < 1.0)
-    throw UsageError("--rope-factor: expected a number from 1 to 1000000");
-  if (options.original_ctx && *options.original_ctx > rope.max_position_embeddings)
-    throw UsageError("--rope-original-ctx: " + longer_than_trained(rope));
-  if (const auto problem = find_rope_problem(rope))
-    throw UsageError(option_of(problem->key) + ": " + problem->what);
-  return rope;
 }
 
 }  // namespace lariat

@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -61,24 +60,5 @@ LayeredRope read_layered_rope(const JsonFields& config, const RopeContext& conte
 // The same model with a scaling of another type and that type's defaults: factor 1, the model's L0 (dynamic:
 // max_position_embeddings, as in transformers), Llama 3.1's low and high for llama3, no lists for longrope.
 RopeScaling rope_of_type(const RopeScaling& own, RopeType type);
-
-// --rope-scaling/-factor/-original-ctx/-theta/-config, as given; unset: the model's own.
-struct RopeOptions {
-  std::optional<std::string> scaling{};
-  std::optional<double> factor{};
-  std::optional<int64_t> original_ctx{};
-  std::optional<double> theta{};
-  std::optional<std::filesystem::path> config{};
-};
-
-// The model's RoPE with the options applied, in this order:
-// 1. --rope-config replaces the model's rope_scaling with the file's.
-// 2. --rope-scaling TYPE of another type replaces it with TYPE and that type's defaults; the same type keeps
-//    its parameters. L0 stays the model's, except for dynamic, where it is max_position_embeddings as in
-//    transformers. none or default turns scaling off. linear, ntk, yarn, llama3 and proportional then need
-//    --rope-factor; longrope comes only from a --rope-config.
-// 3. --rope-factor, --rope-original-ctx and --rope-theta replace those numbers.
-// Throws UsageError naming the option, or Error naming the file and the key.
-RopeScaling resolve_rope(const RopeScaling& own, const RopeOptions& options);
 
 }  // namespace lariat

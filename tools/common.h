@@ -7,11 +7,11 @@
 #include <optional>
 #include <string>
 
+#include "engine/rope_options.h"
 #include "engine/session.h"
 #include "engine/stopwatch.h"
 #include "kernels/error.h"
 #include "models/model.h"
-#include "models/rope_config.h"
 #include "models/text/tokenizer.h"
 
 // The subcommands, and what those that run a model share: options, opening the model, progress, Ctrl-C.

@@ -7,8 +7,25 @@
 #include "tools/common.h"
 
 namespace lariat {
+namespace {
 
-void say(const std::string& line) { std::cerr << one_line("lariat: " + line) << "\n"; }
+// Which option sets which setting. Below tools/ messages know settings alone, and name them in backticks.
+constexpr std::pair<std::string_view, std::string_view> kOptions[] = {
+    {"`rope_scaling`", "--rope-scaling"},
+    {"`rope_factor`", "--rope-factor"},
+    {"`rope_original_ctx`", "--rope-original-ctx"},
+    {"`rope_theta`", "--rope-theta"},
+    {"`rope_config`", "--rope-config"},
+};
+
+std::string with_options(std::string text) {
+  for (const auto& [setting, option] : kOptions) text = replace_all(text, setting, option);
+  return text;
+}
+
+}  // namespace
+
+void say(const std::string& line) { std::cerr << one_line("lariat: " + with_options(line)) << "\n"; }
 
 void print_warnings(const std::vector<std::string>& lines, bool quiet) {
   if (quiet) return;

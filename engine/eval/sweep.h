@@ -10,8 +10,8 @@
 #include "engine/eval/passkey.h"
 #include "engine/eval/perplexity.h"
 #include "engine/eval/sweep_log.h"
+#include "engine/rope_options.h"
 #include "engine/session.h"
-#include "models/rope_config.h"
 #include "models/text/tokenizer.h"
 
 namespace lariat {

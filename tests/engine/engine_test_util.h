@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "engine/rope_options.h"
 #include "engine/session.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/error.h"
 #include "models/config.h"
 #include "models/model.h"
-#include "models/rope_config.h"
 
 // What the engine's tests share: the committed golden checkpoints, opened in f32.
 namespace lariat::test {

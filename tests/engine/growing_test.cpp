@@ -4,8 +4,8 @@
 #include <cmath>
 #include <random>
 
+#include "engine/rope_options.h"
 #include "models/io/json_file.h"
-#include "models/rope_config.h"
 #include "tests/engine/engine_test_util.h"
 
 namespace lariat::test {

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "engine/generate.h"
-#include "models/rope_config.h"
+#include "engine/rope_options.h"
 #include "models/text/tokenizer.h"
 #include "tests/engine/engine_test_util.h"
 

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <random>
 
+#include "engine/rope_options.h"
 #include "kernels/reference/reference_backend.h"
 #include "models/io/json_file.h"
-#include "models/rope_config.h"
 #include "tests/engine/engine_test_util.h"
 
 namespace lariat::test {

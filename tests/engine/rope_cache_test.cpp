@@ -4,8 +4,8 @@
 
 #include <cstdio>
 
+#include "engine/rope_options.h"
 #include "kernels/error.h"
-#include "models/rope_config.h"
 #include "tests/engine/engine_test_util.h"
 #include "tests/engine/unrotated_backend.h"
 

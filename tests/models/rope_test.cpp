@@ -6,8 +6,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "kernels/error.h"
-
 namespace lariat {
 namespace {
 
@@ -30,23 +28,10 @@ double turns(double inv_freq, double length) { return length * inv_freq / (2.0 *
 TEST(Rope, NamesAreTheInverseOfParsing) {
   for (const char* name : {"default", "linear", "ntk", "dynamic", "yarn", "dynamic-yarn", "llama3",
                            "longrope", "proportional"}) {
-    EXPECT_EQ(name_of(parse_rope_type(name)), name);
+    EXPECT_EQ(name_of(*find_rope_type(name)), name);
   }
-  EXPECT_EQ(parse_rope_type("none"), RopeType::kDefault);
-  EXPECT_EQ(parse_rope_type("YaRN"), RopeType::kYarn);
-  EXPECT_EQ(parse_rope_type("Dynamic-YaRN"), RopeType::kDynamicYarn);
-  EXPECT_EQ(parse_rope_type("su"), RopeType::kLongRope);
-  EXPECT_EQ(plain_scaling_name("SU"), "longrope");
-  EXPECT_EQ(plain_scaling_name("default"), "none");
   EXPECT_FALSE(find_rope_type("YaRN")) << "files are read as transformers reads them";
   EXPECT_FALSE(find_rope_type("none"));
-  try {
-    parse_rope_type("yarm");
-    FAIL();
-  } catch (const UsageError& e) {
-    EXPECT_NE(std::string(e.what()).find("\"yarm\""), std::string::npos);
-    EXPECT_NE(std::string(e.what()).find("dynamic-yarn"), std::string::npos);
-  }
 }
 
 TEST(Rope, DefaultIsThePowersOfTheta) {
@@ -236,7 +221,7 @@ TEST(Rope, FactorOneChangesNothing) {
 TEST(Rope, OnlyThreeTypesLookAtTheLength) {
   for (const char* name : {"default", "linear", "ntk", "dynamic", "yarn", "dynamic-yarn", "llama3",
                            "longrope", "proportional"}) {
-    auto rope = model(parse_rope_type(name), 2.0);
+    auto rope = model(*find_rope_type(name), 2.0);
     rope.short_factor.assign(64, 1.0);
     rope.long_factor.assign(64, 2.0);
     EXPECT_EQ(rope.depends_on_length(), rope_frequencies(rope, 4096) != rope_frequencies(rope, 8192)) << name;

@@ -10,7 +10,6 @@
 
 #include "models/config.h"
 #include "models/io/json_file.h"
-#include "models/rope_config.h"
 
 namespace lariat {
 namespace {

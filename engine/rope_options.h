@@ -1,0 +1,39 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "models/rope.h"
+
+namespace lariat {
+
+// The words that users write for scalings: any case, "none" for "default", and "su", as the first Phi-3 has it,
+// for "longrope". Throws UsageError.
+RopeType parse_rope_type(std::string_view name);
+// The one spelling in which scalings are listed and compared: "YaRN" is "yarn", "default" is "none".
+std::string plain_scaling_name(std::string_view name);
+std::string known_scalings(std::string_view separator);  // "none, linear, ...", for errors and help
+
+// How a model's RoPE is to be stretched. What is unset is the model's own. Errors call the members by the names
+// of settings: `rope_scaling`, `rope_factor`, `rope_original_ctx`, `rope_theta`, `rope_config`.
+struct RopeOptions {
+  std::optional<std::string> scaling{};
+  std::optional<double> factor{};
+  std::optional<int64_t> original_ctx{};
+  std::optional<double> theta{};
+  std::optional<std::filesystem::path> config{};  // a JSON file with rope_scaling or rope_parameters
+};
+
+// The model's RoPE with the options applied, in this order:
+// 1. `config` replaces the model's rope_scaling with the file's.
+// 2. A `scaling` of another type replaces it with that type and its defaults; the same type keeps its
+//    parameters. L0 stays the model's, except for dynamic, where it is max_position_embeddings as in
+//    transformers. none or default turns scaling off. linear, ntk, yarn, llama3 and proportional then need
+//    `factor`; longrope comes only from a `config`.
+// 3. `factor`, `original_ctx` and `theta` replace those numbers.
+// Throws UsageError naming the setting, or Error naming the file and the key.
+RopeScaling resolve_rope(const RopeScaling& own, const RopeOptions& options);
+
+}  // namespace lariat
