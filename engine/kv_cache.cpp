@@ -18,7 +18,7 @@ KvPool::KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_d
       if (v_dtype == DType::kQ8) {
         throw UsageError(
             "values of 8 bits: latent attention stores one row that is key and value, and keys "
-            "are rotated; use --kv-dtype f16");
+            "are rotated; use `kv_dtype` f16");
       }
       geometry_.add_latent_layer(attention.head_dim, k_dtype);
     } else {
@@ -29,13 +29,6 @@ KvPool::KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_d
     k_bytes_ += heads * kv_bytes(k_dtype, attention.head_dim);
     if (!attention.latent) v_bytes_ += heads * kv_bytes(v_dtype, attention.head_dim);
   }
-}
-
-Remedy KvPool::remedy() const {
-  const auto is_wide = [](const KvLayer& layer) {
-    return layer.k_dtype == DType::kF32 || layer.v_dtype == DType::kF32;
-  };
-  return std::ranges::any_of(geometry_.layers, is_wide) ? Remedy::kSmallerCache : Remedy::kShorterCache;
 }
 
 KvPool::Page::Page(KvPool& pool, Buffer memory)
@@ -64,10 +57,9 @@ void KvCache::reserve(int64_t positions) {
       table_.push_back(pages_.back()->data());
     }
   } catch (const Error& e) {
-    throw Error(
-        fmt::format("KV cache: no memory for {} ({} MiB; {} MiB in use): {}", counted(positions, "position"),
-                    wanted * pool_->geometry().page_bytes >> 20, pool_->bytes() >> 20, e.what()),
-        pool_->remedy());
+    throw Error(fmt::format("KV cache: no memory for {} ({} MiB; {} MiB in use): {}",
+                            counted(positions, "position"), wanted * pool_->geometry().page_bytes >> 20,
+                            pool_->bytes() >> 20, e.what()));
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -8,6 +9,11 @@
 #include "models/spec.h"
 
 namespace lariat {
+
+// A sequence beyond SessionOptions::max_ctx.
+struct ContextFull : Error {
+  explicit ContextFull(const std::string& what) : Error(what + "; shorten the prompt or raise `max_ctx`") {}
+};
 
 // The largest position that a token may be placed at: those that follow count on.
 inline constexpr int32_t kMaxPosition = 1 << 30;
@@ -48,7 +54,6 @@ class KvPool {
   size_t bytes() const { return static_cast<size_t>(pages_) * geometry_.page_bytes; }
   size_t k_bytes_per_position() const { return k_bytes_; }  // of all layers
   size_t v_bytes_per_position() const { return v_bytes_; }
-  Remedy remedy() const;  // where it does not fit into memory
 
  private:
   Backend& backend_;

@@ -44,37 +44,37 @@ std::string gibibytes(double bytes) {
 void check_memory(std::span<Session* const> sessions, int64_t length, int64_t sequences,
                   const std::string& what) {
   double wanted = 0;
-  Remedy remedy = Remedy::kShorterCache;
+  bool wide = false;  // a dtype of fewer bits would help
   for (Session* session : sessions) {
-    if (session->pool().remedy() != remedy) remedy = Remedy::kSmallerCache;
+    const SessionOptions& options = session->options();
+    wide = wide || options.k_dtype == DType::kF32 || options.v_dtype == DType::kF32;
     if (session->backend().traits().host_memory)
       wanted += cache_bytes(*session, length) * static_cast<double>(sequences);
   }
   const double have = free_bytes();
   if (wanted <= have) return;
   throw Error(what + (sessions.size() > 1 ? ": the KV caches would take " : ": the KV cache would take ") +
-                  gibibytes(wanted) + " and " + gibibytes(have) + " of memory are free",
-              remedy);
+              gibibytes(wanted) + " and " + gibibytes(have) +
+              " of memory are free; use a shorter length (`max_ctx`)" + (wide ? " or `kv_dtype` f16" : ""));
 }
 
 void check_weight_memory(const ModelSpec& spec, std::optional<DType> dtype, const Backend& backend) {
   if (!backend.traits().host_memory) return;
+  const char* const kSmaller = "; use a smaller model or `quantize` q4";
   const DType stored = dtype.value_or(spec.dtype);
   const Weights planned = planned_weights(spec, stored);
   if (stored == spec.dtype) {
     const auto mapped = static_cast<double>(planned.bytes), all = meminfo_bytes("MemTotal:");
     if (mapped <= all) return;
     throw Error(spec.file.string() + ": the weights take " + gibibytes(mapped) + " and this machine has " +
-                    gibibytes(all) + " of memory",
-                Remedy::kSmallerWeights);
+                gibibytes(all) + " of memory" + kSmaller);
   }
   const bool table = planned.embed.dtype != spec.dtype && !spec.tie_word_embeddings;
   const double wanted = static_cast<double>(planned.bytes + (table ? stored_bytes(planned.embed) : 0));
   const double have = free_bytes();
   if (wanted <= have) return;
   throw Error(spec.file.string() + ": weights as " + std::string(name_of(stored)) + " would take " +
-                  gibibytes(wanted) + " and " + gibibytes(have) + " of memory are free",
-              Remedy::kSmallerWeights);
+              gibibytes(wanted) + " and " + gibibytes(have) + " of memory are free" + kSmaller);
 }
 
 int64_t affordable_sequences(Session& session, int64_t length, int64_t wanted) {

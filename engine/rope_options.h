@@ -9,15 +9,15 @@
 
 namespace lariat {
 
-// The words that users write for scalings: any case, "none" for "default", and "su", as the first Phi-3 has it,
-// for "longrope". Throws UsageError.
+// The words that users write for scalings: any case, "none" for "default", and "su", as the first Phi-3 has
+// it, for "longrope". Throws UsageError.
 RopeType parse_rope_type(std::string_view name);
 // The one spelling in which scalings are listed and compared: "YaRN" is "yarn", "default" is "none".
 std::string plain_scaling_name(std::string_view name);
 std::string known_scalings(std::string_view separator);  // "none, linear, ...", for errors and help
 
-// How a model's RoPE is to be stretched. What is unset is the model's own. Errors call the members by the names
-// of settings: `rope_scaling`, `rope_factor`, `rope_original_ctx`, `rope_theta`, `rope_config`.
+// How a model's RoPE is to be stretched. What is unset is the model's own. Errors call the members by the
+// names of settings: `rope_scaling`, `rope_factor`, `rope_original_ctx`, `rope_theta`, `rope_config`.
 struct RopeOptions {
   std::optional<std::string> scaling{};
   std::optional<double> factor{};

@@ -25,8 +25,9 @@ int32_t Sampler::read() {
   int32_t id = -1;
   backend_.read_drawn({&id, 1});
   if (id < 0) {
-    throw Error("the model's output is not a number; its weights are damaged or too large for the dtype",
-                Remedy::kOtherDtype);
+    throw Error(
+        "the model's output is not a number; its weights are damaged or too large for the dtype; use another "
+        "`dtype`");
   }
   return id;
 }

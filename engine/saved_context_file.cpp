@@ -51,9 +51,7 @@ class Reader {
     }
   }
 
-  [[noreturn]] void fail(const std::string& what, Remedy remedy = Remedy::kNone) const {
-    throw Error(file_.string() + ": " + what, remedy);
-  }
+  [[noreturn]] void fail(const std::string& what) const { throw Error(file_.string() + ": " + what); }
   [[noreturn]] void damaged(const std::string& what) const {
     fail(what + "; the saved context is damaged, make it again");
   }
@@ -102,12 +100,15 @@ ContextIdentity check_identity(const Reader& file, const ContextIdentity& own) {
   if (saved.tokenizer != own.tokenizer)
     file.fail("was saved with another tokenizer of this model; its tokens would mean something else");
   if (saved.weights != own.weights)
-    file.fail(fmt::format("saved with {:.20} weights, and this run has {}", saved.weights, own.weights),
-              Remedy::kSavedWeights);
+    file.fail(
+        fmt::format("saved with {:.20} weights, and this run has {}; use the `dtype` or `quantize` that it "
+                    "was saved with",
+                    saved.weights, own.weights));
   if (saved.keys != own.keys || saved.values != own.values)
-    file.fail(fmt::format("saved with {:.20} keys and {:.20} values, and this run has {} and {}", saved.keys,
-                          saved.values, own.keys, own.values),
-              Remedy::kSavedCache);
+    file.fail(
+        fmt::format("saved with {:.20} keys and {:.20} values, and this run has {} and {}; use the "
+                    "`kv_dtype` that it was saved with",
+                    saved.keys, saved.values, own.keys, own.values));
   if (saved.rope != own.rope)
     file.fail(
         fmt::format("its keys are rotated in {:.60}, and this run rotates {}; no re-rotation makes one "
@@ -235,8 +236,8 @@ ParsedContext parse_saved_context(std::span<const std::byte> bytes, const std::f
   if (placed > 0 && !expected.has_mrope)
     reader.damaged("its tokens have positions of M-RoPE, which its model has not");
   if (expected.max_ctx > 0 && length > expected.max_ctx)
-    reader.fail(fmt::format("has {} and the context allows {}", counted(length, "token"), expected.max_ctx),
-                Remedy::kLongerContext);
+    throw ContextFull(fmt::format("{}: has {} and the context allows {}", file.string(),
+                                  counted(length, "token"), expected.max_ctx));
   record.tokens.resize(static_cast<size_t>(length));
   record.placed.resize(static_cast<size_t>(3 * placed));
   record.frequencies.inv_freq.resize(expected.n_frequencies);

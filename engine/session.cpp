@@ -82,9 +82,8 @@ void Session::check(const Sequence& sequence, std::span<const int32_t> tokens) c
   }
   const int64_t length = sequence.length() + static_cast<int64_t>(tokens.size());
   if (options_.max_ctx > 0 && length > options_.max_ctx) {
-    throw Error("the sequence would have " + counted(length, "token") + " and the context allows " +
-                    std::to_string(options_.max_ctx),
-                Remedy::kLongerContext);
+    throw ContextFull("the sequence would have " + counted(length, "token") + " and the context allows " +
+                      std::to_string(options_.max_ctx));
   }
 }
 

@@ -198,7 +198,7 @@ DType StoredTensor::float_dtype() const {
 Checkpoint Checkpoint::open(const std::filesystem::path& dir) {
   std::error_code ec;
   if (!std::filesystem::is_directory(dir, ec)) {
-    throw Error(dir.string() + ": no such folder; --model takes a Hugging Face checkpoint folder");
+    throw Error(dir.string() + ": no such folder; `model` takes a Hugging Face checkpoint folder");
   }
   const auto single = dir / "model.safetensors";
   const auto index = dir / "model.safetensors.index.json";

@@ -32,15 +32,15 @@ bool needs_experts(const ModelSpec& spec) {
 
 void check_quantizes(const ModelSpec& spec, const Backend& backend, std::optional<DType> dtype) {
   if (!dtype || !is_quantized(*dtype)) return;
+  const char* const kInstead = "; use `device` cpu, or leave `quantize` out";
   const Traits traits = backend.traits();
   if (traits.quantizes && !traits.quantizes_experts && needs_experts(spec)) {
     throw Error("experts and latent attention in " + std::string(name_of(*dtype)) + " do not run on " +
-                    backend.name() + " yet",
-                Remedy::kNotQuantized);
+                backend.name() + " yet" + kInstead);
   }
   if (!traits.quantizes) {
-    throw Error("weights in " + std::string(name_of(*dtype)) + " do not run on " + backend.name() + " yet",
-                Remedy::kNotQuantized);
+    throw Error("weights in " + std::string(name_of(*dtype)) + " do not run on " + backend.name() + " yet" +
+                kInstead);
   }
 }
 

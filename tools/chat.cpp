@@ -255,12 +255,12 @@ Input read_input(LineReader& lines, bool terminal) {
   return input;
 }
 
-// What helps against an error, a message longer than the context included.
+// What helps in a conversation against an error, beside what it says itself.
 std::string way_on(const Chat& chat, const Error& error) {
-  const bool full = error.remedy() == Remedy::kLongerContext;
-  std::string text = full && chat.terminal ? "; /reset forgets the conversation" : advice(error);
+  if (dynamic_cast<const ContextFull*>(&error) == nullptr) return "";
+  std::string text = chat.terminal ? "; /reset forgets the conversation" : "";
   const int64_t trained = extensible_context(chat), limit = chat.session.options().max_ctx;
-  if (full && trained > 0 && limit >= trained) {
+  if (trained > 0 && limit >= trained) {
     text += fmt::format(
         "; --rope-scaling dynamic-yarn goes beyond the {} tokens that the model was trained with", trained);
   }

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <map>
 #include <regex>
 #include <utility>
 
@@ -295,26 +294,6 @@ Runtime open_runtime(const CommonOptions& options) {
 
 std::vector<int32_t> eos_ids(const Model& model, const Tokenizer& tokenizer) {
   return model.spec.eos_token_ids.empty() ? tokenizer.eos_ids() : model.spec.eos_token_ids;
-}
-
-std::string advice(const Error& error) {
-  static const std::map<Remedy, const char*> kAdvice = {
-      {Remedy::kLessMemory, "; use a shorter context, a smaller --prefill-chunk or a smaller dtype"},
-      {Remedy::kSmallerCache, "; use a shorter length (--ctx) or --kv-dtype f16"},
-      {Remedy::kShorterCache, "; use a shorter length (--ctx)"},
-      {Remedy::kSmallerWeights, "; use a smaller model or --quantize q4"},
-      {Remedy::kGpuMemory, "; use a smaller --ctx or --dtype, or --device cpu"},
-      {Remedy::kLongerContext, "; shorten the prompt or raise --ctx"},
-      {Remedy::kLongerText,
-       "; use a longer text, a larger --max-tokens or shorter windows (--ctx, for a sweep --lengths)"},
-      {Remedy::kFewerThreads, "; use fewer --threads, or raise the limit on threads or memory"},
-      {Remedy::kOtherDtype, "; use another --dtype"},
-      {Remedy::kNotQuantized, "; use --device cpu, or leave --quantize out"},
-      {Remedy::kFreshLog, "; start without --resume"},
-      {Remedy::kSavedCache, "; use the --kv-dtype that it was saved with"},
-      {Remedy::kSavedWeights, "; use the --dtype or --quantize that it was saved with"}};
-  const auto found = kAdvice.find(error.remedy());
-  return found == kAdvice.end() ? "" : found->second;
 }
 
 }  // namespace lariat

@@ -113,9 +113,6 @@ int rearm_signals(bool second_ends);
 // Whether stdout is a pipe that nobody reads any more, as after `| head -1`.
 bool stdout_has_no_reader();
 
-// Which option helps against an error: "; raise --ctx", or "" where none does.
-std::string advice(const Error& error);
-
 // A message for a terminal, whatever it holds: one line of valid UTF-8 of at most some 4000 bytes without
 // control characters, which could move the cursor or retitle the window.
 std::string one_line(const std::string& text);

@@ -65,7 +65,7 @@ int run(const std::vector<std::string>& words) {
   } catch (const CLI::ParseError& e) {
     return fail(lariat::explain(*app, e, words), 2);
   } catch (const lariat::UsageError& e) {
-    return fail(e.what() + lariat::advice(e) + lariat::see_help(*app, words), 2);
+    return fail(e.what() + lariat::see_help(*app, words), 2);
   }
   return finish();
 }
@@ -77,7 +77,7 @@ int main(int argc, char** argv) {
   try {
     return run({argv + std::min(argc, 1), argv + argc});
   } catch (const lariat::Error& e) {
-    return fail(e.what() + lariat::advice(e), 1);
+    return fail(e.what(), 1);
   } catch (const std::bad_alloc&) {
     return fail("out of memory; use a shorter --ctx or a smaller model", 1);
   } catch (const std::exception& e) {

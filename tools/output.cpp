@@ -11,6 +11,18 @@ namespace {
 
 // Which option sets which setting. Below tools/ messages know settings alone, and name them in backticks.
 constexpr std::pair<std::string_view, std::string_view> kOptions[] = {
+    {"`model`", "--model"},
+    {"`device`", "--device"},
+    {"`threads`", "--threads"},
+    {"`dtype`", "--dtype"},
+    {"`quantize`", "--quantize"},
+    {"`kv_dtype`", "--kv-dtype"},
+    {"`max_ctx`", "--ctx"},
+    {"`prefill_chunk`", "--prefill-chunk"},
+    {"`rope_steps`", "--rope-steps"},
+    {"`max_tokens`", "--max-tokens"},
+    {"`lengths`", "--lengths"},
+    {"`resume`", "--resume"},
     {"`rope_scaling`", "--rope-scaling"},
     {"`rope_factor`", "--rope-factor"},
     {"`rope_original_ctx`", "--rope-original-ctx"},

@@ -219,8 +219,8 @@ PerplexityResult measure_continuation(Session& session, Sequence& sequence, std:
   sequence.rewind(std::max<int64_t>(before - 1, 0));
   const int64_t first = sequence.length();  // of the tokens that are read now
   if (n == 0 || total < 2)
-    throw Error(fmt::format("{}: has {}, and none with something before it", text_name, counted(n, "token")),
-                Remedy::kLongerText);
+    throw Error(fmt::format("{}: has {}, and none with something before it{}", text_name, counted(n, "token"),
+                            kTextTooShort));
   check_memory(session, total, 1, fmt::format("{}: a context of {}", text_name, counted(total, "token")));
   const auto more = text.range(0, n);
   tokens.insert(tokens.end(), more.begin(), more.end());

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "engine/eval/growing.h"
+#include "engine/eval/windows.h"
 #include "engine/memory_check.h"
 #include "engine/stopwatch.h"
 #include "kernels/counted.h"
@@ -161,19 +162,17 @@ void Sweep::check() {
   const int64_t most = longest + std::max<int64_t>(kSpeedSteps, options_.passkeys.max_new_tokens),
                 limit = session.options().max_ctx;
   if (limit > 0 && most > limit) {
-    throw Error(
+    throw ContextFull(
         fmt::format("a length of {} needs sequences of {} (its answer included), more than the {} allowed",
-                    longest, counted(most, "token"), limit),
-        Remedy::kLongerContext);
+                    longest, counted(most, "token"), limit));
   }
   check_memory(session, most, options_.passkey ? 2 : 1, fmt::format("a length of {}", longest));
   if (options_.passkey) check_passkey_length(codec_, options_.passkeys, shortest);
   if (options_.perplexity || options_.growing) {
     const int64_t holds = longest - (bos_ ? 1 : 0), have = text().count(holds);
     if (have < holds) {
-      throw Error(fmt::format("{}: the text used has {} and the longest window holds {}",
-                              options_.text.string(), counted(have, "token"), holds),
-                  Remedy::kLongerText);
+      throw Error(fmt::format("{}: the text used has {} and the longest window holds {}{}",
+                              options_.text.string(), counted(have, "token"), holds, kTextTooShort));
     }
   }
 }

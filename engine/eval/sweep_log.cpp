@@ -34,9 +34,8 @@ constexpr size_t kMaxList = 100, kMaxCells = 10'000;
 constexpr int64_t kMaxCount = int64_t{1} << 49;
 constexpr double kMostNumber = std::numeric_limits<double>::max();
 
-[[noreturn]] void fail(const std::filesystem::path& file, const std::string& what,
-                       Remedy remedy = Remedy::kNone) {
-  throw Error(file.string() + ": " + what, remedy);
+[[noreturn]] void fail(const std::filesystem::path& file, const std::string& what) {
+  throw Error(file.string() + ": " + what);
 }
 
 // --- the members that tables and reports read: there, of their type and in their bounds ---
@@ -272,7 +271,7 @@ SweepRecords parse_sweep_log(std::string_view text, const std::filesystem::path&
       log.records.push_back(std::move(json));
     }
   }
-  if (number == 0) fail(file, "holds no results", Remedy::kFreshLog);
+  if (number == 0) fail(file, "holds no results; start without `resume`");
   if (whole_bytes != nullptr) *whole_bytes = at;
   return log;
 }

@@ -47,9 +47,8 @@ void check_windows(std::span<Session* const> sessions, TokenSource& text, const 
     check_memory(sessions, ctx, 1, window);
     const int64_t holds = ctx - (options.bos ? 1 : 0), have = text.count(holds);
     if (have < holds) {
-      throw Error(
-          fmt::format("{}: has {} and {} holds {} of them", text_name, counted(have, "token"), window, holds),
-          Remedy::kLongerText);
+      throw Error(fmt::format("{}: has {} and {} holds {} of them{}", text_name, counted(have, "token"),
+                              window, holds, kTextTooShort));
     }
   }
 }

@@ -7,6 +7,10 @@
 
 namespace lariat {
 
+// What helps where a text is shorter than what is to be measured on it.
+inline constexpr const char* kTextTooShort =
+    "; use a longer text, a larger `max_tokens` or shorter windows (`max_ctx`, for a sweep `lengths`)";
+
 // Tokens [begin, end) of the text, after a BOS if the model has one; [score_from, end) are scored.
 struct Window {
   int64_t begin, end, score_from;

@@ -53,8 +53,7 @@ void start_team(int threads) {
   for (auto& other : others) other.join();
   if (missing > 0) {
     throw Error("only " + std::to_string(threads - missing) + " of " + std::to_string(threads) +
-                    " threads could be started",
-                Remedy::kFewerThreads);
+                " threads could be started; use fewer `threads`, or raise the limit on threads or memory");
   }
 #pragma omp parallel num_threads(threads)
   {
@@ -88,9 +87,9 @@ Buffer CpuBackend::allocate(size_t bytes) {
   void* data = nullptr;
   if (rounded < bytes || posix_memalign(&data, alignment, rounded) != 0) {
     const bool large = bytes >= size_t{1} << 20;
-    throw Error(
-        "no memory for a block of " + std::to_string(bytes >> (large ? 20 : 10)) + (large ? " MiB" : " KiB"),
-        Remedy::kLessMemory);
+    throw Error("no memory for a block of " + std::to_string(bytes >> (large ? 20 : 10)) +
+                (large ? " MiB" : " KiB") +
+                "; use a shorter context, a smaller `prefill_chunk` or a smaller dtype");
   }
   // A wish; nothing is lost if it is refused.
   if (alignment == kHugePage) madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);

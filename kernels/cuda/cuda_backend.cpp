@@ -76,8 +76,7 @@ Buffer CudaBackend::allocate(size_t bytes) {
   if (data == nullptr) {
     const cuda::DeviceMemory memory = cuda::device_memory();
     throw Error("out of memory on " + device_.name + ": " + gib(bytes) + " needed, " + gib(memory.free) +
-                    " of " + gib(memory.total) + " free",
-                Remedy::kGpuMemory);
+                " of " + gib(memory.total) + " free; use a smaller `max_ctx` or `dtype`, or `device` cpu");
   }
   return {this, data, bytes};
 }

@@ -75,7 +75,7 @@ void refuse_quantized(const JsonFields& config) {
     }
     config.fail(key, kind.substr(0, 60) +
                          ", whose weights lariat does not read; use the one in f32, f16 or " +
-                         "bf16 that it was made from, if need be with --quantize q8 or q4");
+                         "bf16 that it was made from, if need be with `quantize` q8 or q4");
   }
 }
 

@@ -28,7 +28,7 @@ std::string first_file(const fs::path& dir, std::string_view extension) {
 
 [[noreturn]] void refuse_gguf(const fs::path& file) {
   throw Error(file.string() +
-              ": a GGUF file, which llama.cpp reads; --model takes the Hugging Face folder (config.json and "
+              ": a GGUF file, which llama.cpp reads; `model` takes the Hugging Face folder (config.json and "
               "*.safetensors) that it was made from");
 }
 
@@ -157,7 +157,7 @@ void refuse_other_folders(const fs::path& dir) {
   if (inner.empty()) return;
   const std::string more =
       inner.size() == 1 ? "" : " (or one of " + std::to_string(inner.size() - 1) + " more)";
-  throw Error(dir.string() + ": a folder of models, and no model; use --model " + inner.front().string() +
+  throw Error(dir.string() + ": a folder of models, and no model; use `model` " + inner.front().string() +
               more);
 }
 
@@ -178,7 +178,7 @@ void refuse_other_formats(const fs::path& path, bool config_file) {
   }
   if (has_file(path, "adapter_config.json")) refuse_adapter(path);
   if (!has_file(path, "config.json") && has_file(path, "snapshots"))
-    throw Error(path.string() + ": the folder above a snapshot; use --model " + snapshot_in(path).string());
+    throw Error(path.string() + ": the folder above a snapshot; use `model` " + snapshot_in(path).string());
   if (has_file(path, "model.safetensors") || has_file(path, "model.safetensors.index.json")) return;
   if (const std::string gguf = first_file(path, ".gguf"); !gguf.empty()) refuse_gguf(path / gguf);
   for (const char* extension : {".bin", ".pth", ".pt"}) {

@@ -15,7 +15,7 @@ struct TensorRule {
 };
 constexpr std::string_view kQuantized =
     "belongs to quantised weights, which lariat does not read; use the checkpoint in f32, f16 or bf16 that "
-    "they were made from, if need be with --quantize q8 or q4";
+    "they were made from, if need be with `quantize` q8 or q4";
 constexpr std::string_view kLora =
     "belongs to a LoRA adapter; merge it into the model first (peft: merge_and_unload, save_pretrained)";
 constexpr std::array<TensorRule, 16> kForeign{{

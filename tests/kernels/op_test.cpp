@@ -6,10 +6,10 @@ namespace {
 
 using CpuOps = CpuOp<OpTest>;
 TEST_P(CpuOps, AreTheReferences) { param().run(cpu_, reference_); }
-INSTANTIATE_TEST_SUITE_P(All, CpuOps,
-                         testing::Combine(testing::Values(1, 2), testing::ValuesIn(op_tests())),
+INSTANTIATE_TEST_SUITE_P(All, CpuOps, testing::Combine(testing::Values(1, 2), testing::ValuesIn(op_tests())),
                          [](const auto& test) {
-                           return std::get<1>(test.param).name + "_on_" + std::to_string(std::get<0>(test.param));
+                           return std::get<1>(test.param).name + "_on_" +
+                                  std::to_string(std::get<0>(test.param));
                          });
 
 class ReferenceOps : public testing::TestWithParam<OpTest> {};

@@ -49,8 +49,9 @@ inline std::vector<OpTest> op_tests() {
   all.add_cases("Embed", rows, [](Backend& tested, Backend& reference, const RowCase& c) {
     for (float scale : {1.0F, 45.25483F}) check_embed(tested, reference, c, scale);
   });
-  all.add_cases("EmbedOfManyTokens", std::vector<RowCase>{{600, 5, DType::kBF16, 0}},
-                [](Backend& tested, Backend& reference, const RowCase& c) { check_embed(tested, reference, c); });
+  all.add_cases(
+      "EmbedOfManyTokens", std::vector<RowCase>{{600, 5, DType::kBF16, 0}},
+      [](Backend& tested, Backend& reference, const RowCase& c) { check_embed(tested, reference, c); });
   all.add_cases("Norm", rows, [](Backend& tested, Backend& reference, const RowCase& c) {
     for (NormKind kind : kNormKinds) {
       for (float scale : {1.0F, 1e-4F, 1e4F}) check_norm(tested, reference, c, kind, scale);

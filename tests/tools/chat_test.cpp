@@ -188,7 +188,8 @@ TEST_F(ChatProgram, AFullContextAndTheWayOn) {
   EXPECT_NE(answer.find("--rope-scaling dynamic-yarn"), std::string::npos) << answer;
   const std::string refused = terminal.say("More");
   EXPECT_EQ(refused.rfind("lariat: error: the sequence would have", 0), 0U) << refused;
-  EXPECT_NE(refused.find("the context allows 512; /reset forgets the conversation"), std::string::npos);
+  EXPECT_NE(refused.find("the context allows 512; shorten the prompt or raise --ctx; /reset forgets"),
+            std::string::npos);
   EXPECT_NE(terminal.say("/context").find("2 messages"), std::string::npos) << "it is kept";
   terminal.say("/reset");
   const std::string again = terminal.say("Once upon a time");
