@@ -1,9 +1,5 @@
 #include "engine/chat.h"
 
-#include <algorithm>
-
-#include "engine/interrupt.h"
-#include "engine/stop_filter.h"
 #include "kernels/error.h"
 #include "models/io/json_fields.h"
 
@@ -30,7 +26,7 @@ Messages with_system(const Messages& messages, const std::string& text) {
 }  // namespace
 
 Conversation::Conversation(Session& session, const Tokenizer& tokenizer, const ChatTemplate& chat_template)
-    : session_(session), tokenizer_(tokenizer), template_(chat_template), sequence_(session.new_sequence()) {}
+    : tokenizer_(tokenizer), template_(chat_template), context_(session, tokenizer) {}
 
 // What the cache is to hold before an answer.
 std::vector<int32_t> Conversation::rendered() const {
@@ -43,63 +39,21 @@ std::vector<int32_t> Conversation::rendered() const {
   return all;
 }
 
-// Forgets what the cache does not have in common with `wanted`; returns the tokens that it lacks. The last
-// one is always read, as it brings the logits.
-std::span<const int32_t> Conversation::keep_common(std::vector<int32_t> wanted) {
-  const auto same = std::mismatch(tokens_.begin(), tokens_.end(), wanted.begin(), wanted.end()).first;
-  const size_t most = wanted.empty() ? 0 : wanted.size() - 1;
-  const auto common = static_cast<size_t>(same - tokens_.begin()), kept = std::min(common, most);
-  sequence_.truncate(static_cast<int64_t>(common));
-  sequence_.rewind(static_cast<int64_t>(kept));
-  tokens_ = std::move(wanted);
-  return std::span<const int32_t>(tokens_).subspan(kept);
-}
-
 Answer Conversation::answer(const std::string& text, const AnswerOptions& options, const TextFn& on_text,
-                            const ProgressFn& progress) {
+                            const TextProgressFn& progress) {
   messages_.push_back(message("user", text));
   Answer answer;
-  StreamDecoder decoder(tokenizer_);  // the answer is a text of its own
-  StopFilter filter(options.stop);
-  const auto show = [&](const std::string& piece) {
-    answer.text += piece;
-    return piece.empty() || on_text(piece);
-  };
-  std::vector<int32_t> written;
-  // The last token of an answer was not read yet.
-  const auto settle = [&](bool keep) {
-    tokens_.insert(tokens_.end(), written.begin(), written.end());
-    tokens_.resize(static_cast<size_t>(sequence_.length()));
-    if (keep) {
-      messages_.push_back(message("assistant", answer.text));
-    } else {
-      messages_.erase(messages_.size() - 1);
-    }
-  };
   try {
-    const std::vector<int32_t> all = rendered();
-    const std::span<const int32_t> prompt = keep_common(all);
-    answer.read = std::ssize(prompt);
-    answer.reused = std::ssize(all) - answer.read;
-    GenerateOptions generation = options.generate;
-    generation.cached = std::span(all).first(static_cast<size_t>(answer.reused));
-    answer.generation = generate(
-        session_, sequence_, prompt, generation,
-        [&](int32_t id) {
-          written.push_back(id);
-          return show(filter.push(decoder.push(id))) && !filter.stopped();
-        },
-        [&](int64_t done) {
-          stop_if(options.generate.interrupted);
-          if (progress) progress(done, answer.read);
-        });
-    show(filter.push(decoder.flush()));
-    show(filter.flush());
+    context_.write(rendered(), options, /*goes_on=*/false, answer, on_text, progress);
   } catch (...) {
-    settle(!written.empty());
+    if (answer.generation.tokens.empty()) {
+      messages_.erase(messages_.size() - 1);
+    } else {
+      messages_.push_back(message("assistant", answer.text));
+    }
     throw;
   }
-  settle(true);
+  messages_.push_back(message("assistant", answer.text));
   return answer;
 }
 
@@ -114,8 +68,7 @@ void Conversation::set_system(const std::string& text) {
 void Conversation::reset() {
   const Messages none = Messages::array();
   messages_ = has_system(messages_) ? Messages::array({messages_.front()}) : none;
-  sequence_.truncate(std::ssize(before_));
-  tokens_.resize(static_cast<size_t>(sequence_.length()));
+  context_.truncate(std::ssize(before_));
 }
 
 void Conversation::restore(SavedContext context, const std::string& file) {
@@ -128,10 +81,9 @@ void Conversation::restore(SavedContext context, const std::string& file) {
     const std::string text = fields.need_string("messages");
     if (text != "[]") messages = parse_messages(text, file);  // it takes no empty list; here nothing was said
   }
-  sequence_ = std::move(context.sequence);
-  tokens_ = std::move(context.tokens);
+  before_.assign(context.tokens.begin(), context.tokens.begin() + static_cast<std::ptrdiff_t>(before));
+  context_.restore(std::move(context));
   messages_ = std::move(messages);
-  before_.assign(tokens_.begin(), tokens_.begin() + static_cast<std::ptrdiff_t>(before));
 }
 
 std::string Conversation::note() const {

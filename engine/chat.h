@@ -1,30 +1,13 @@
 #pragma once
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "engine/generate.h"
-#include "engine/saved_context.h"
-#include "engine/session.h"
+#include "engine/text_context.h"
 #include "models/text/chat_template.h"
-#include "models/text/tokenizer.h"
 
 namespace lariat {
-
-// How the answers of a conversation are written.
-struct AnswerOptions {
-  GenerateOptions generate;       // eos_ids: what ends an answer, see end_of_turn_id()
-  std::vector<std::string> stop;  // texts that end an answer and are no part of it
-};
-
-struct Answer {
-  std::string text;
-  Generation generation;
-  int64_t reused = 0, read = 0;  // tokens of the conversation that were in the cache, and that were not
-};
 
 // A conversation with a model. Before every answer the cache is made to hold what the chat template makes of
 // all messages: the tokens that it has in common with what is there stay, the others are read. So nothing has
@@ -37,18 +20,16 @@ class Conversation {
   // A list of {"role", "content"}.
   const nlohmann::ordered_json& messages() const { return messages_; }
   // What the cache holds, token by token.
-  const std::vector<int32_t>& tokens() const { return tokens_; }
-  const Sequence& sequence() const { return sequence_; }
+  const std::vector<int32_t>& tokens() const { return context_.tokens(); }
+  const Sequence& sequence() const { return context_.sequence(); }
 
   // Adds the user's message and the model's answer to it, whose text `on_text` gets as it is written.
   // `progress` is called during the prefill. When options.generate.interrupted is set, the answer ends and
   // stays as far as it went; before its first token Interrupted is thrown. That, and an Error (the context is
   // full, the template refuses the message, memory), leaves the conversation as it was; what a failing answer
   // had written stays.
-  using TextFn = std::function<bool(const std::string& piece)>;  // false: write no more
-  using ProgressFn = std::function<void(int64_t done, int64_t total)>;
   Answer answer(const std::string& message, const AnswerOptions& options, const TextFn& on_text,
-                const ProgressFn& progress = {});
+                const TextProgressFn& progress = {});
 
   // The system's message, which comes first; "": none. Throws Error, and changes nothing, when the template
   // does not know the role.
@@ -64,14 +45,11 @@ class Conversation {
 
  private:
   std::vector<int32_t> rendered() const;
-  std::span<const int32_t> keep_common(std::vector<int32_t> wanted);
 
-  Session& session_;
   const Tokenizer& tokenizer_;
   const ChatTemplate& template_;
-  Sequence sequence_;
+  TextContext context_;
   nlohmann::ordered_json messages_ = nlohmann::ordered_json::array();
-  std::vector<int32_t> tokens_;
   std::vector<int32_t> before_;  // what stands before the first message
 };
 

@@ -165,8 +165,8 @@ struct Saturation {
 struct Traits {
   bool host_memory = true;        // its memory is the host's: what is mapped there is used in place
   bool asynchronous = false;      // ops return before they are done
-  bool quantizes = true;          // load_weight and matmul take quantised dtypes (kernels/quant.h)
-  bool quantizes_experts = true;  // and so does expert_matmul
+  bool quantizes = true;          // load_weight and linear take quantised dtypes (kernels/quant.h)
+  bool quantizes_experts = true;  // and so does grouped_linear
   // Whether attention over such a cache runs on the fastest units there are; over others it is several times
   // slower.
   bool (*fast_attention)(DType k_dtype, DType v_dtype, int64_t head_dim) = [](DType, DType, int64_t) {

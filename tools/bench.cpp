@@ -10,7 +10,6 @@
 #include "kernels/counted.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/limits.h"
-#include "models/config.h"
 #include "tools/common.h"
 #include "tools/help.h"
 
@@ -45,20 +44,6 @@ struct BenchResult {
     return sorted[sorted.size() / 2];
   }
 };
-
-Runtime open(const BenchCommand& command) {
-  if (!command.random_weights) return open_runtime(command.common);
-  const ModelSpec config = load_config(command.config);
-  const RopeScaling rope = resolve_rope(config.rope(), command.common.rope);
-  Runtime runtime;
-  runtime.backend = open_backend(command.common);
-  runtime.model = random_model(config, *runtime.backend, storage_dtype(command.common).value_or(config.dtype),
-                               /*seed=*/1);
-  print_warnings(config.warnings, command.common.quiet);
-  runtime.session = session_options(command.common, runtime.model, rope);
-  warn_slow_attention(command.common, runtime);
-  return runtime;
-}
 
 std::vector<int32_t> some_tokens(int64_t n, int64_t vocab_size) {
   std::vector<int32_t> tokens;
@@ -192,13 +177,13 @@ void print_row(const BenchResult& r, const Model& model, const Limits& limits) {
   std::cout << std::endl;
 }
 
-void print_results(const std::vector<BenchResult>& results, const Runtime& runtime, const Limits& limits) {
+void print_results(const std::vector<BenchResult>& results, const Engine& engine, const Limits& limits) {
   nlohmann::ordered_json json;
   json["results"] = nlohmann::ordered_json::array();
   for (const auto& result : results) json["results"].push_back(to_json(result));
-  json["device"] = runtime.backend->description();
-  json["dtype"] = name_of(runtime.model.weights.dtype);
-  json["quantize"] = runtime.model.quantization();
+  json["device"] = engine.backend->description();
+  json["dtype"] = name_of(engine.model.weights.dtype);
+  json["quantize"] = engine.model.quantization();
   json["limits"] = {{"read_gb_s", limits.read_bytes_per_second / 1e9},
                     {"gemm_tflop_s", limits.flops_per_second / 1e12}};
   print_json(json);
@@ -217,26 +202,29 @@ std::vector<BenchResult> wanted_results(const BenchCommand& command) {
   return wanted;
 }
 
-void run(const BenchCommand& command) {
+void run(BenchCommand& command) {
   const bool random = command.random_weights && !command.config.empty() && command.common.model.empty();
   const bool real = !command.random_weights && command.config.empty() && !command.common.model.empty();
   if (!random && !real) {
     throw UsageError("bench takes --model DIR, or --config FILE together with --random-weights");
   }
-  Runtime runtime = open(command);
+  OpenOptions options = open_options(command.common, Reads::kTokens);
+  options.random_weights = random;
+  if (random) command.common.model = command.config;
+  const Engine engine = open_engine(command.common, options);
   const auto measure = [&] {
-    const DType dtype = runtime.model.product_dtype();
-    const auto* cpu = dynamic_cast<const CpuBackend*>(runtime.backend.get());
+    const DType dtype = engine.model.product_dtype();
+    const auto* cpu = dynamic_cast<const CpuBackend*>(engine.backend.get());
     return cpu != nullptr ? measure_cpu_limits(cpu->threads(), dtype)
-                          : measure_cuda_limits(*runtime.backend, dtype);
+                          : measure_cuda_limits(*engine.backend, dtype);
   };
   const Limits limits = measure();
   double bandwidth = limits.read_bytes_per_second;
-  Session session(runtime.model, *runtime.backend, runtime.session);
+  Session session(engine.model, *engine.backend, engine.session);
   Sequence context = session.new_sequence();
   std::vector<BenchResult> results;
   bool complete = true;
-  if (!command.json) print_heading(runtime.model, limits);
+  if (!command.json) print_heading(engine.model, limits);
   try {
     for (BenchResult& result : wanted_results(command)) {
       if (result.depth > context.length()) fill(command, session, context, result.depth);
@@ -244,13 +232,13 @@ void run(const BenchCommand& command) {
       for (int64_t i = 0; i < command.reps; ++i) repeat(session, context, result);
       result.read_before = bandwidth;
       result.read_after = bandwidth = measure().read_bytes_per_second;
-      if (!command.json) print_row(result, runtime.model, limits);
+      if (!command.json) print_row(result, engine.model, limits);
       results.push_back(std::move(result));
     }
   } catch (const Interrupted&) {
     complete = false;
   }
-  if (command.json) print_results(results, runtime, limits);
+  if (command.json) print_results(results, engine, limits);
   if (!complete)
     throw Error(fmt::format("interrupted; {} finished", counted(results.size(), "test was", "tests were")));
 }

@@ -1,5 +1,3 @@
-#include "engine/chat.h"
-
 #include <fmt/ostream.h>
 #include <unistd.h>
 
@@ -11,54 +9,17 @@
 #include "engine/interrupt.h"
 #include "kernels/counted.h"
 #include "models/io/atomic_file.h"
-#include "tools/generating.h"
+#include "tools/chat.h"
 #include "tools/help.h"
 #include "tools/terminal.h"
 
 namespace lariat {
 namespace {
 
-constexpr const char* kHelp =
-    "/reset        forget the conversation, but for the system's message\n"
-    "/system TEXT  another system's message; without a text: none\n"
-    "/save FILE    put the conversation and its cache away\n"
-    "/load FILE    go on with one that was put away\n"
-    "/context      how long the conversation is, and how far it is stretched\n"
-    "/stats        what the last answer took\n"
-    "/exit         as Ctrl-D\n"
-    "A line that ends with \\ goes on in the next; \"\"\" begins and ends a text of several lines. Ctrl-C "
-    "stops "
-    "an answer.\n";
-
-struct ChatCommand {
-  CommonOptions common;
-  WritingOptions writing;
-  bool json = false;
-};
-
-// Everything that lasts as long as the conversation.
-struct Chat {
-  const ChatCommand& command;
-  const ModelSpec& spec;
-  Session& session;
-  Conversation conversation;
-  AnswerOptions options;
-  bool terminal;  // a person types and reads
-  int64_t answers = 0, written = 0;
-  bool proposed = false;
-  bool in_line = false;  // part of an answer stands on the screen's last line
-  std::optional<Answer> last{};
-};
-
-// Something that nobody asked for, on a line of its own.
-void notice(const Chat& chat, const std::string& text) {
-  if (!chat.command.common.quiet) say(text);
-}
-
 // The tokens that the model was trained with, where nothing carries it beyond them yet but could; else 0.
 int64_t extensible_context(const Chat& chat) {
   const RopeScaling& rope = chat.session.rope();
-  const bool extensible = chat.spec.has_rope() && rope.type == RopeType::kDefault;
+  const bool extensible = chat.session.model().spec.has_rope() && rope.type == RopeType::kDefault;
   return extensible ? std::max<int64_t>(rope.max_position_embeddings, 0) : 0;
 }
 
@@ -125,136 +86,6 @@ void answer(Chat& chat, const std::string& message) {
   explain_end(chat, *chat.last);
 }
 
-void load(Chat& chat, const std::filesystem::path& file) {
-  chat.conversation.restore(load_context(chat.session, chat.command.common.model, file), file.string());
-}
-
-void save(Chat& chat, const std::filesystem::path& file) {
-  const Conversation& conversation = chat.conversation;
-  save_context(chat.session, conversation.sequence(), conversation.tokens(), chat.command.common.model, file,
-               conversation.note());
-}
-
-std::string describe_context(const Chat& chat) {
-  const RopeScaling& rope = chat.session.rope();
-  const KvCache& cache = chat.conversation.sequence().cache();
-  const int64_t length = cache.length(), limit = chat.session.options().max_ctx;
-  const auto or_none = [](int64_t n) { return n > 0 ? counted(n, "token") : "none"; };
-  std::string text = fmt::format("length           {}, {}\n", counted(length, "token"),
-                                 counted(chat.conversation.messages().size(), "message"));
-  text += fmt::format("trained context  {}\n",
-                      or_none(rope.original_ctx > 0 ? rope.original_ctx : rope.max_position_embeddings));
-  text += fmt::format("limit            {}\n", or_none(limit));
-  if (!chat.spec.has_rope()) return text;
-  const double step = rope_step_length(rope, length, chat.session.options().rope_steps);
-  text += fmt::format("scaling          {}\n", rope.type == RopeType::kDefault ? "none" : name_of(rope.type));
-  text += fmt::format("scale            {:.4g}\n", rope_scale(rope, step));
-  text += fmt::format("re-rotations     {} ({}, {:.3f} s)\n", cache.rerotations().count,
-                      counted(cache.rerotations().positions, "position"), cache.rerotations().seconds);
-  return text;
-}
-
-std::string describe_last_answer(const Chat& chat) {
-  if (!chat.last) return "no answer yet\n";
-  const auto rate = [](int64_t n, double seconds) {
-    return seconds > 0 ? static_cast<double>(n) / seconds : 0.0;
-  };
-  const Answer& last = *chat.last;
-  const Generation& generation = last.generation;
-  return fmt::format("kept in the cache  {}\n", counted(last.reused, "token")) +
-         fmt::format("read               {}, {:.2f} s, {:.1f} tokens/s\n", counted(last.read, "token"),
-                     generation.prefill_seconds, rate(last.read, generation.prefill_seconds)) +
-         fmt::format("written            {}, {:.2f} s, {:.1f} tokens/s\n",
-                     counted(generation.tokens.size(), "token"), generation.decode_seconds,
-                     rate(generation.decode_steps, generation.decode_seconds)) +
-         fmt::format("ended by           {}\n", name_of(generation.stop_reason)) +
-         fmt::format("so far             {}, {} written\n", counted(chat.answers, "answer"),
-                     counted(chat.written, "token"));
-}
-
-std::string trimmed(const std::string& text) {
-  const size_t first = text.find_first_not_of(" \t"), last = text.find_last_not_of(" \t\r");
-  return first == std::string::npos ? "" : text.substr(first, last - first + 1);
-}
-
-// A slash and a word of letters: "/etc/passwd" is none.
-bool is_command(const std::string& line) {
-  const std::string word = line.substr(0, line.find_first_of(" \t\r"));
-  return word.size() > 1 && word[0] == '/' &&
-         word.find_first_not_of("abcdefghijklmnopqrstuvwxyz", 1) == word.npos;
-}
-
-// False: the conversation ends. What was asked for goes to stderr, as stdout holds answers.
-bool run_command(Chat& chat, const std::string& line) {
-  const size_t space = line.find_first_of(" \t\r");
-  const std::string name = line.substr(0, space);
-  const std::string argument = space == std::string::npos ? "" : trimmed(line.substr(space));
-  const auto file = [&] {
-    if (argument.empty()) throw Error(name + " needs the name of a file");
-    return std::filesystem::path(argument);
-  };
-  if (name == "/exit") return false;
-  if (name == "/help") {
-    std::cerr << kHelp;
-  } else if (name == "/reset") {
-    chat.conversation.reset();
-  } else if (name == "/system") {
-    chat.conversation.set_system(argument);
-  } else if (name == "/save") {
-    save(chat, file());
-    notice(chat, fmt::format("{}: {}", argument, counted(chat.conversation.tokens().size(), "token")));
-  } else if (name == "/load") {
-    load(chat, file());
-    notice(chat, fmt::format("{}: {}, {}", argument, counted(chat.conversation.tokens().size(), "token"),
-                             counted(chat.conversation.messages().size(), "message")));
-  } else if (name == "/context") {
-    std::cerr << describe_context(chat);
-  } else if (name == "/stats") {
-    std::cerr << describe_last_answer(chat);
-  } else {
-    throw Error("there is no command " + name + "; /help lists them, a space before it makes it a message");
-  }
-  return true;
-}
-
-struct Input {
-  LineReader::Outcome outcome = LineReader::Outcome::kLine;
-  std::string text;
-  bool verbatim = false;  // of several lines, and no command
-};
-
-// A line; on a terminal also several of them, as kHelp says.
-Input read_input(LineReader& lines, bool terminal) {
-  constexpr std::string_view kQuotes = "\"\"\"";
-  Input input;
-  const auto more = [&] {
-    std::string line;
-    input.verbatim = true;
-    input.outcome = lines.read("... ", line);
-    return line;
-  };
-  std::string& text = input.text;
-  input.outcome = lines.read("> ", text);
-  if (!terminal || input.outcome != LineReader::Outcome::kLine) return input;
-  if (text.starts_with(kQuotes)) {
-    text.erase(0, kQuotes.size());
-    while (!text.ends_with(kQuotes) && input.outcome == LineReader::Outcome::kLine) text += "\n" + more();
-    input.verbatim = true;
-    if (input.outcome != LineReader::Outcome::kLine) return input;
-    text.erase(text.size() - kQuotes.size());
-    if (text.starts_with('\n')) text.erase(0, 1);
-    if (text.ends_with("\n")) text.pop_back();
-  }
-  while (!input.verbatim && text.ends_with("\\")) {
-    // every line but the last ends so
-    do {
-      text.back() = '\n';
-      text += more();
-    } while (text.ends_with("\\") && input.outcome == LineReader::Outcome::kLine);
-  }
-  return input;
-}
-
 // What helps in a conversation against an error, beside what it says itself.
 std::string way_on(const Chat& chat, const Error& error) {
   if (dynamic_cast<const ContextFull*>(&error) == nullptr) return "";
@@ -268,7 +99,7 @@ std::string way_on(const Chat& chat, const Error& error) {
 }
 
 // False: the conversation ends.
-bool take_turn(Chat& chat, const Input& input) {
+bool take_turn(Chat& chat, const LineReader::Message& input) {
   try {
     if (!input.verbatim && is_command(input.text)) return run_command(chat, input.text);
     if (trimmed(input.text).empty()) return true;
@@ -291,7 +122,7 @@ int converse(Chat& chat) {
   // A Ctrl-C on a terminal ends a line or an answer.
   const auto ends = [&](int signal) { return signal != 0 && (signal != SIGINT || !chat.terminal); };
   for (;;) {
-    const Input input = read_input(lines, chat.terminal);
+    const LineReader::Message input = lines.read_message();
     const bool is_line = input.outcome == LineReader::Outcome::kLine;
     if (chat.terminal && !is_line) std::cerr << "\n";  // the prompt's line has no end yet
     const int before = rearm_signals(true);  // while something is done, a second one ends the program
@@ -310,27 +141,24 @@ void run(ChatCommand& command) {
   warn_of_escapes(command.writing, "in bash, $'\\n' is a line break and $'\\t' a tab", command.common.quiet);
   const std::filesystem::path& save_to = command.writing.save_cache;
   if (!save_to.empty()) check_writable(save_to);
-  const Tokenizer tokenizer = open_tokenizer(command.common);
-  const ChatTemplate chat_template = open_chat_template(command.common);
-  Runtime runtime = open_runtime(command.common);
-  settle_sampling(command.writing, runtime.model.spec.generation, command.common.quiet);
+  Engine engine = open_engine(command.common, Reads::kChat);
+  settle_sampling(command.writing, engine.model.spec.generation, command.common.quiet);
   // Without --ctx a conversation ends where the model is not made to go on.
-  if (runtime.session.max_ctx == 0) runtime.session.max_ctx = reach_of(*runtime.session.rope).value_or(0);
-  Session session(runtime.model, *runtime.backend, runtime.session);
+  if (engine.session.max_ctx == 0) engine.session.max_ctx = reach_of(*engine.session.rope).value_or(0);
+  Session session(engine.model, *engine.backend, engine.session);
 
   AnswerOptions options{command.writing.generate, command.writing.stop};
-  options.generate.eos_ids = answer_end_ids(runtime.model, tokenizer, chat_template);
+  options.generate.eos_ids = engine.eos_ids();
   options.generate.interrupted = &interrupted();
   const bool terminal = isatty(STDIN_FILENO) == 1 && !command.json;
-  Chat chat{command, runtime.model.spec, session, Conversation(session, tokenizer, chat_template), options,
-            terminal};
-  if (!command.writing.load_cache.empty()) load(chat, command.writing.load_cache);
+  Chat chat{command, session, Conversation(session, *engine.tokenizer, *engine.chat), options, terminal};
+  if (!command.writing.load_cache.empty()) load_conversation(chat, command.writing.load_cache);
   if (!command.writing.system.empty()) chat.conversation.set_system(command.writing.system);
   if (terminal) notice(chat, "/help lists the commands, Ctrl-D ends the conversation");
   if (rearm_signals(false) != 0) throw Error("interrupted before the conversation began");
   const auto finish = [&] {
     rearm_signals(true);  // a file may take for ever to write
-    if (!save_to.empty()) save(chat, save_to);
+    if (!save_to.empty()) save_conversation(chat, save_to);
   };
   int signal = 0;
   try {

@@ -7,14 +7,8 @@
 #include <algorithm>
 #include <csignal>
 #include <regex>
-#include <utility>
 
-#include "engine/memory_check.h"
-#include "kernels/counted.h"
-#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/make_cuda_backend.h"
-#include "models/config.h"
-#include "models/families/gate.h"
 #include "models/io/mapped_file.h"
 #include "tools/help.h"
 #include "tools/kv_dtype.h"
@@ -160,140 +154,41 @@ void add_rope_cache_options(CLI::App& command, RopeCacheOptions& options) {
   command.get_option("--rope-rungs")->group("");  // its older name, hidden
 }
 
-std::optional<DType> storage_dtype(const CommonOptions& options) {
-  if (options.quantize != "none") {
-    if (options.dtype != "auto") {
-      throw UsageError("--quantize says how weights are stored, so --dtype cannot; leave one of them out");
-    }
-    return options.quantize == "q8" ? DType::kQ8 : DType::kQ4;
-  }
-  if (options.dtype == "auto") return std::nullopt;
-  return parse_dtype(options.dtype);
+OpenOptions open_options(const CommonOptions& options, Reads reads) {
+  OpenOptions open;
+  open.reads = reads;
+  open.device = options.device;
+  open.threads = options.threads;
+  if (options.dtype != "auto") open.dtype = parse_dtype(options.dtype);
+  if (options.quantize != "none") open.quantize = options.quantize == "q8" ? DType::kQ8 : DType::kQ4;
+  open.kv_dtype = parse_kv_dtypes(options.kv_dtype);
+  open.max_ctx = options.ctx;
+  open.prefill_chunk = options.prefill_chunk;
+  open.rope = options.rope;
+  open.rope_steps = options.rope_cache.steps;
+  open.stale_cache = options.rope_cache.stale;
+  if (!options.quiet) open.warn = [](const std::string& line) { print_warnings({line}, false); };
+  return open;
 }
 
-std::unique_ptr<Backend> open_backend(const CommonOptions& options) {
-  if (options.device != "cpu") {
-    const int index = options.device.starts_with("cuda:") ? std::stoi(options.device.substr(5)) : 0;
-    const std::string why_not = cuda_unavailable_reason(index);
-    if (why_not.empty()) {
-      return make_cuda_backend(
-          index, [quiet = options.quiet](const std::string& line) { print_warnings({line}, quiet); });
-    }
-    if (options.device != "auto") {
-      throw Error(fmt::format("--device {}: {}; use --device cpu", options.device, why_not));
-    }
-    if (!options.quiet && isatty(STDERR_FILENO) == 1) say("running on the CPU (" + why_not + ")");
-  }
-  return std::make_unique<CpuBackend>(options.threads);
+Engine open_engine(const CommonOptions& options, Reads reads) {
+  return open_engine(options, open_options(options, reads));
 }
 
-SessionOptions session_options(const CommonOptions& options, const Model& model, const RopeScaling& rope) {
-  SessionOptions session{.max_ctx = options.ctx,
-                         .prefill_chunk = options.prefill_chunk,
-                         .rope = rope,
-                         .rope_steps = options.rope_cache.steps,
-                         .stale_cache = options.rope_cache.stale,
-                         .on_not_finite = {},
-                         .on_saturated = {}};
-  const bool steps_every_token = session.rope_steps == 0 && rope.depends_on_length();
-  // A step smaller than half an ulp would be rounded away: re-rotating at every token asks for f32. Values
-  // are floats by default, even when projections are quantised.
-  const KvDTypes kv = parse_kv_dtypes(options.kv_dtype);
-  session.k_dtype = kv.keys.value_or(steps_every_token ? DType::kF32 : DType::kF16);
-  session.v_dtype = kv.values.value_or(model.weights.embed.dtype);
-  if (steps_every_token && session.k_dtype != DType::kF32 && !session.stale_cache) {
-    print_warnings(
-        {fmt::format("--rope-steps exact with {} keys rounds small rotations away; use --kv-dtype f32",
-                     name_of(session.k_dtype))},
-        options.quiet);
+Engine open_engine(const CommonOptions& options, OpenOptions open) {
+  if (options.device == "auto" && !options.quiet && isatty(STDERR_FILENO) == 1) {
+    if (const std::string why_not = cuda_unavailable_reason(); !why_not.empty())
+      say("running on the CPU (" + why_not + ")");
   }
-  return session;
-}
-
-std::function<void()> warn_not_finite(const CommonOptions& options, const Model& model) {
-  if (options.quiet || model.checkpoint == nullptr) return {};
-  return [checkpoint = model.checkpoint.get(), file = model.spec.file.string()] {
-    static bool warned = false;
-    if (std::exchange(warned, true)) return;
-    std::string what = file + ": the logits are not finite";
-    if (const auto found = find_not_finite(*checkpoint)) {
-      what =
-          fmt::format("{}: tensor '{}' holds {} of {}", found->file.string(), found->tensor.substr(0, 200),
-                      counted(found->values, "NaN or infinite value", "NaN or infinite values"), found->of);
-    }
-    print_warnings({what + "; what follows is worth nothing"}, /*quiet=*/false);
+  Progress progress("loading", 100, options.quiet);
+  open.progress = [&](size_t done, size_t total) {
+    progress.update(static_cast<int64_t>(100 * done / total), std::to_string(total >> 20) + " MiB");
   };
-}
-
-std::function<void(const Saturation&)> warn_saturated(const CommonOptions& options) {
-  if (options.quiet) return {};
-  return [](const Saturation& found) {
-    static bool warned = false;
-    if (std::exchange(warned, true)) return;
-    const bool keys = found.keys > 0, values = found.values > 0;
-    print_warnings(
-        {fmt::format("{} numbers of the cached {} are beyond f16 and were cut to 65504, so that the "
-                     "results are not the model's; use --kv-dtype {}bf16",
-                     found.keys + found.values,
-                     keys && values ? "keys and values"
-                     : keys         ? "keys"
-                                    : "values",
-                     keys && values ? ""
-                     : keys         ? "k="
-                                    : "v=")},
-        false);
-  };
-}
-
-void warn_slow_attention(const CommonOptions& options, const Runtime& runtime) {
-  const auto fast_attention = runtime.backend->traits().fast_attention;
-  const DType k = runtime.session.k_dtype, v = runtime.session.v_dtype;
-  const int64_t head_dim = runtime.model.spec.layers.front().attention.head_dim;
-  if (fast_attention(k, v, head_dim)) return;
-  if (!fast_attention(DType::kF16, DType::kF16, head_dim)) return;
-  print_warnings(
-      {fmt::format("attention over {} keys and {} values does not run on the tensor cores, which takes "
-                   "several times longer; use --kv-dtype f16",
-                   name_of(k), name_of(v))},
-      options.quiet);
-}
-
-Tokenizer open_tokenizer(const CommonOptions& options) {
-  refuse_other_formats(options.model);
-  Tokenizer tokenizer = Tokenizer::load(options.model);
-  print_warnings(tokenizer.warnings(), options.quiet);
-  return tokenizer;
-}
-
-Runtime open_runtime(const CommonOptions& options) {
-  const auto start = Stopwatch::now();
-  Runtime runtime;
-  refuse_other_formats(options.model);
-  const ModelSpec config = load_config(options.model);
-  const RopeScaling rope = resolve_rope(config.rope(), options.rope);
-  if (!config.has_rope() && rope != config.rope())
-    throw UsageError("--rope options: a " + config.family + " has no RoPE; its positions are ALiBi");
-  runtime.backend = open_backend(options);
-  const std::optional<DType> dtype = storage_dtype(options);
-  check_weight_memory(config, dtype, *runtime.backend);
-  {
-    Progress progress("loading", 100, options.quiet);
-    const auto show = [&](size_t done, size_t total) {
-      progress.update(static_cast<int64_t>(100 * done / total), std::to_string(total >> 20) + " MiB");
-    };
-    runtime.model = load_model(options.model, config, *runtime.backend, dtype, show);
-  }
-  print_warnings(runtime.model.spec.warnings, options.quiet);
-  runtime.session = session_options(options, runtime.model, rope);
-  warn_slow_attention(options, runtime);
-  runtime.session.on_not_finite = warn_not_finite(options, runtime.model);
-  runtime.session.on_saturated = warn_saturated(options);
-  runtime.load_seconds = seconds_since(start);
-  return runtime;
-}
-
-std::vector<int32_t> eos_ids(const Model& model, const Tokenizer& tokenizer) {
-  return model.spec.eos_token_ids.empty() ? tokenizer.eos_ids() : model.spec.eos_token_ids;
+  Engine engine = Engine::open(options.model, open);
+  engine.options.progress = nullptr;
+  progress.clear();
+  print_warnings(engine.warnings, options.quiet);
+  return engine;
 }
 
 }  // namespace lariat

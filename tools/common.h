@@ -7,12 +7,9 @@
 #include <optional>
 #include <string>
 
-#include "engine/rope_options.h"
-#include "engine/session.h"
+#include "engine/lariat.h"
 #include "engine/stopwatch.h"
 #include "kernels/error.h"
-#include "models/model.h"
-#include "models/text/tokenizer.h"
 
 // The subcommands, and what those that run a model share: options, opening the model, progress, Ctrl-C.
 namespace lariat {
@@ -53,36 +50,17 @@ void add_rope_options(CLI::App& command, RopeOptions& options);
 // --rope-steps (and --rope-rungs, its older name) and --rope-cache.
 void add_rope_cache_options(CLI::App& command, RopeCacheOptions& options);
 
-// A model opened on a backend, and how its sessions are to run.
-struct Runtime {
-  std::unique_ptr<Backend> backend;
-  Model model;
-  SessionOptions session;
-  double load_seconds = 0;
-};
+OpenOptions open_options(const CommonOptions& options, Reads reads);
+// The model, with its progress and its warnings on stderr.
+Engine open_engine(const CommonOptions& options, Reads reads = Reads::kText);
+Engine open_engine(const CommonOptions& options, OpenOptions open);
 
-std::unique_ptr<Backend> open_backend(const CommonOptions& options);
-// What --quantize or --dtype asks for; unset for "auto". Throws UsageError when both are given.
-std::optional<DType> storage_dtype(const CommonOptions& options);
-SessionOptions session_options(const CommonOptions& options, const Model& model, const RopeScaling& rope);
-// For SessionOptions::on_not_finite: warns once of the first tensor that holds NaN or infinite values;
-// nothing with --quiet.
-std::function<void()> warn_not_finite(const CommonOptions& options, const Model& model);
-// For SessionOptions::on_saturated: warns once, with what helps; nothing with --quiet.
-std::function<void(const Saturation&)> warn_saturated(const CommonOptions& options);
-// A warning when only the slow attention of a GPU reads the session's cache, and another dtype would do
-// better; nothing with --quiet.
-void warn_slow_attention(const CommonOptions& options, const Runtime& runtime);
-// One line on stderr: "lariat: " and this text, as one_line() makes it. Everything that is said there and may
-// hold a name out of a file or of the user's goes through it.
+// One line on stderr: "lariat: " and this text, as one_line() makes it, with options in place of the settings
+// that it names in backticks. Everything that is said there and may hold a name out of a file or of the
+// user's goes through it.
 void say(const std::string& line);
 // Each on a line of stderr as "lariat: warning: ..."; nothing with --quiet.
 void print_warnings(const std::vector<std::string>& lines, bool quiet);
-// The model's tokenizer, with its warnings on stderr.
-Tokenizer open_tokenizer(const CommonOptions& options);
-Runtime open_runtime(const CommonOptions& options);
-// Where a generation ends: the ids of config.json, else the tokenizer's.
-std::vector<int32_t> eos_ids(const Model& model, const Tokenizer& tokenizer);
 
 // A line on stderr that is redrawn in place; silent when stderr is not a terminal or --quiet was given.
 class Progress {

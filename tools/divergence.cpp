@@ -120,11 +120,13 @@ void run_divergence(const DivergenceCommand& command) {
     throw UsageError("--against compares windows; use --method sliding or chunks");
   if (command.ctx.size() > 1) throw UsageError("--against takes one length of window (--ctx)");
   const CommonOptions other = options_of_reference(command.common, command.against);
-  const Tokenizer tokenizer = open_tokenizer(command.common);
-  const Tokenizer other_tokenizer = other.model == command.common.model ? tokenizer : open_tokenizer(other);
+  const bool one_folder = other.model == command.common.model;
+  const Engine runtime = open_engine(command.common);
+  const Engine other_runtime = open_engine(other, one_folder ? Reads::kTokens : Reads::kText);
+  const Tokenizer& tokenizer = *runtime.tokenizer;
+  const Tokenizer& other_tokenizer = one_folder ? tokenizer : *other_runtime.tokenizer;
   TokenSource source = read_tokens(command.file, tokenizer, command.max_tokens);
   check_same_ids(source, tokenizer, other_tokenizer, other.model);
-  const Runtime runtime = open_runtime(command.common), other_runtime = open_runtime(other);
   Session session(runtime.model, *runtime.backend, runtime.session);
   Session reference(other_runtime.model, *other_runtime.backend, other_runtime.session);
   PerplexityOptions options;

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "engine/chat.h"
+#include "models/text/unicode.h"
 #include "tools/help.h"
 
 namespace lariat {
@@ -103,6 +103,28 @@ nlohmann::ordered_json sampling_json(const SamplerOptions& sampler) {
           {"seed", sampler.seed}};
 }
 
+std::string unescaped(const std::string& argument) {
+  std::string text;  // bytes that are not UTF-8 become U+FFFD, as for the tokenizer
+  Utf8Assembler characters;
+  characters.push(argument, text);
+  characters.finish(text);
+  std::string quoted = "\"";
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (text[i] == '\\' && i + 1 < text.size()) {
+      quoted += text.substr(i++, 2);
+    } else if (text[i] == '"' || byte < 0x20) {
+      quoted += fmt::format("\\u{:04x}", byte);
+    } else {
+      quoted += text[i];
+    }
+  }
+  const auto parsed = nlohmann::json::parse(quoted + "\"", nullptr, false);
+  if (!parsed.is_string())
+    throw UsageError("--escape: a backslash in '" + text + "' is not followed by n, t, \\, \" or uXXXX");
+  return parsed.get<std::string>();
+}
+
 void warn_of_escapes(const WritingOptions& options, const std::string& remedy, bool quiet) {
   for (const std::string& stop : options.stop) {
     if (stop.find("\\n") == std::string::npos && stop.find("\\t") == std::string::npos) continue;
@@ -113,6 +135,8 @@ void warn_of_escapes(const WritingOptions& options, const std::string& remedy, b
   }
 }
 
+double rate(int64_t n, double seconds) { return seconds > 0 ? static_cast<double>(n) / seconds : 0.0; }
+
 std::optional<int64_t> reach_of(const RopeScaling& rope) {
   const bool grows =
       rope.type == RopeType::kDynamic || (rope.type == RopeType::kDynamicYarn && rope.factor <= 1.0);
@@ -120,20 +144,6 @@ std::optional<int64_t> reach_of(const RopeScaling& rope) {
   if (rope.type == RopeType::kDefault) return rope.max_position_embeddings;
   return std::max(rope.max_position_embeddings,
                   static_cast<int64_t>(rope.factor * static_cast<double>(rope.original_ctx)));
-}
-
-ChatTemplate open_chat_template(const CommonOptions& options) {
-  if (auto found = ChatTemplate::load(options.model)) return *std::move(found);
-  throw Error(options.model.string() +
-              ": there is no chat template (chat_template.jinja, or chat_template in tokenizer_config.json); "
-              "use an instruct model, or generate with the markers in the prompt");
-}
-
-std::vector<int32_t> answer_end_ids(const Model& model, const Tokenizer& tokenizer,
-                                    const ChatTemplate& chat_template) {
-  std::vector<int32_t> ids = eos_ids(model, tokenizer);
-  if (const auto end = end_of_turn_id(tokenizer, chat_template)) ids.push_back(*end);
-  return ids;
 }
 
 }  // namespace lariat

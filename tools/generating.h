@@ -3,9 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/generate.h"
-#include "engine/saved_context.h"
-#include "models/text/chat_template.h"
+#include "engine/text_context.h"
 #include "tools/common.h"
 
 // What the subcommands share that write text: generate and chat.
@@ -36,16 +34,14 @@ void add_writing_options(CLI::App& command, WritingOptions& options, const std::
 void settle_sampling(WritingOptions& options, const GenerationDefaults& model, bool quiet);
 // {"temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed"}
 nlohmann::ordered_json sampling_json(const SamplerOptions& sampler);
+// A text in which \n, \t, \\, \" and \uXXXX stand for what they stand for in JSON.
+std::string unescaped(const std::string& argument);
 // Warns of each --stop in which somebody may have meant a line break or a tab by \n or \t.
 void warn_of_escapes(const WritingOptions& options, const std::string& remedy, bool quiet);
 
+double rate(int64_t n, double seconds);  // n per second; 0 where no time has passed
+
 // The longest sequence that the model and its scaling are meant for; none for scalings that go on growing.
 std::optional<int64_t> reach_of(const RopeScaling& rope);
-
-// Throws Error when the checkpoint has no chat template.
-ChatTemplate open_chat_template(const CommonOptions& options);
-// Where an answer ends: eos_ids(), and what the template puts behind a message.
-std::vector<int32_t> answer_end_ids(const Model& model, const Tokenizer& tokenizer,
-                                    const ChatTemplate& chat_template);
 
 }  // namespace lariat

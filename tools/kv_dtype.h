@@ -1,16 +1,10 @@
 #pragma once
 #include <CLI/CLI.hpp>
-#include <optional>
 #include <string>
 
-#include "kernels/tensor.h"
+#include "engine/lariat.h"
 
 namespace lariat {
-
-// What --kv-dtype asks for; nothing: "auto".
-struct KvDTypes {
-  std::optional<DType> keys, values;
-};
 
 // "auto", "f32", "f16" or "bf16" for both, or "k=..", "v=.." or "k=..,v=..", where values may be "q8" too.
 // Throws UsageError on anything else.

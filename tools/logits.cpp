@@ -66,8 +66,8 @@ void run(const LogitsCommand& command) {
                                                      input_name(command.tokens_file));
   const auto n = static_cast<int64_t>(tokens.size());
   const int64_t decode_from = std::min(command.decode_from.value_or(n), n);
-  Runtime runtime = open_runtime(command.common);
-  Session session(runtime.model, *runtime.backend, runtime.session);
+  const Engine engine = open_engine(command.common, Reads::kTokens);
+  Session session(engine.model, *engine.backend, engine.session);
   Sequence sequence = session.new_sequence();
   if (!command.positions.empty()) session.place(sequence, read_positions(command.positions, tokens.size()));
   Trace trace;
@@ -79,12 +79,12 @@ void run(const LogitsCommand& command) {
       values.insert(values.end(), rows.begin(), rows.end());
     });
   }
-  SafetensorsWriter writer(command.out, {{"logits", {n, runtime.model.spec.vocab_size}}});
+  SafetensorsWriter writer(command.out, {{"logits", {n, engine.model.spec.vocab_size}}});
   std::vector<float> host;
   const auto write = [&](const Matrix& logits) {
     if (interrupted()) throw Error("interrupted; " + command.out.string() + " was not written");
     host.resize(static_cast<size_t>(logits.rows * logits.cols));
-    runtime.backend->copy_out(host.data(), logits.data, host.size() * sizeof(float));
+    engine.backend->copy_out(host.data(), logits.data, host.size() * sizeof(float));
     writer.append(host);
   };
   session.prefill(sequence, std::span(tokens).first(static_cast<size_t>(decode_from)), 0,

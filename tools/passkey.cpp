@@ -60,7 +60,7 @@ nlohmann::ordered_json to_json(const PasskeyCommand& command, const std::vector<
   return json;
 }
 
-SweepTable empty_table(const PasskeyCommand& command, const Runtime& runtime) {
+SweepTable empty_table(const PasskeyCommand& command, const Engine& runtime) {
   const RopeScaling& rope = *runtime.session.rope;
   SweepTable table;
   table.original_ctx = rope.original_ctx;
@@ -71,7 +71,7 @@ SweepTable empty_table(const PasskeyCommand& command, const Runtime& runtime) {
 }
 
 // What --json prints, with what a sweep's log says of how it was measured.
-std::string report(const PasskeyCommand& command, const Runtime& runtime, const SweepTable& table,
+std::string report(const PasskeyCommand& command, const Engine& runtime, const SweepTable& table,
                    nlohmann::ordered_json json) {
   const PasskeyOptions& passkeys = command.passkeys;
   const nlohmann::ordered_json not_measured = {{"measured", false}};
@@ -101,7 +101,7 @@ std::string report(const PasskeyCommand& command, const Runtime& runtime, const 
 }
 
 // The options as they will be used: sorted, without repetitions, with the defaults filled in.
-void complete(PasskeyCommand& command, const Runtime& runtime) {
+void complete(PasskeyCommand& command, const Engine& runtime) {
   const int64_t l0 = runtime.session.rope->original_ctx;
   if (command.lengths.empty()) command.lengths = {std::max<int64_t>(l0 / 2, 1), l0, 2 * l0};
   std::sort(command.lengths.begin(), command.lengths.end());
@@ -114,14 +114,10 @@ void complete(PasskeyCommand& command, const Runtime& runtime) {
 
 void run(PasskeyCommand& command) {
   if (!command.report.empty()) check_writable(command.report);
-  const Tokenizer tokenizer = open_tokenizer(command.common);
-  std::optional<ChatTemplate> chat;
-  if (command.chat) chat = open_chat_template(command.common);
-  const TextCodec codec = prompt_codec(tokenizer, chat ? &*chat : nullptr);
+  const Engine runtime = open_engine(command.common, command.chat ? Reads::kChat : Reads::kText);
+  const TextCodec codec = prompt_codec(*runtime.tokenizer, runtime.chat ? &*runtime.chat : nullptr);
   open_haystack(command.passkeys, command.haystack, codec);
-  Runtime runtime = open_runtime(command.common);
-  command.passkeys.eos_ids =
-      chat ? answer_end_ids(runtime.model, tokenizer, *chat) : eos_ids(runtime.model, tokenizer);
+  command.passkeys.eos_ids = runtime.eos_ids();
   complete(command, runtime);
   warn_of_short_hay(command.passkeys, codec, command.lengths.back(), command.common.quiet);
   SweepTable table = empty_table(command, runtime);

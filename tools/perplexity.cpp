@@ -142,9 +142,9 @@ void run(const PerplexityCommand& command) {
         "--method");
   }
   if (!command.save_cache.empty()) check_writable(command.save_cache);
-  const Tokenizer tokenizer = open_tokenizer(command.common);
+  const Engine runtime = open_engine(command.common);
+  const Tokenizer& tokenizer = *runtime.tokenizer;
   TokenSource source = read_tokens(command.file, tokenizer, command.max_tokens);
-  Runtime runtime = open_runtime(command.common);
   PerplexityOptions options;
   options.ctx = command.ctx;
   options.method = parse_perplexity_method(command.method);

@@ -196,33 +196,25 @@ void run(SweepCommand& command) {
   check_usage(command);
   if (!command.merge.empty()) return merge(command);
   check_writable(command.report);
-  const Tokenizer tokenizer = open_tokenizer(command.common);
   SweepOptions options = command.sweep;
   read_shard(command.shard, options);
   options.rope = command.common.rope;
   command.common.rope.factor.reset();  // it is for the scalings of the sweep, not for the model as it is
+  const Engine runtime = open_engine(command.common);
+  const Tokenizer& tokenizer = *runtime.tokenizer;
   options.text = text_of(command);
-  Runtime runtime = open_runtime(command.common);
   options.method = parse_perplexity_method(command.method);
   options.growing = !command.no_growing;
   options.perplexity = !command.no_perplexity;
   options.passkey = !command.no_passkey;
   options.speed = !command.no_speed;
   options.interrupted = &interrupted();
-  options.passkeys.eos_ids = eos_ids(runtime.model, tokenizer);
+  options.passkeys.eos_ids = runtime.eos_ids();
   if (options.passkey) open_haystack(options.passkeys, command.haystack, prompt_codec(tokenizer));
 
-  CommonOptions silent = command.common;
-  silent.quiet = true;
   Sweep sweep(
       runtime.model, *runtime.backend, tokenizer,
-      [&](const RopeScaling& rope) {
-        SessionOptions session = session_options(silent, runtime.model, rope);
-        session.on_not_finite = warn_not_finite(command.common, runtime.model);
-        session.on_saturated = warn_saturated(command.common);
-        return session;
-      },
-      options);
+      [&](const RopeScaling& rope) { return runtime.session_for(rope); }, options);
   sweep.check();
   if (options.passkey) {
     const int64_t longest = sweep.options().lengths.back();

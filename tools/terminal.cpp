@@ -185,4 +185,34 @@ LineReader::Outcome LineReader::read(const std::string& prompt, std::string& lin
   return state_->read_edited(line);
 }
 
+LineReader::Message LineReader::read_message() {
+  constexpr std::string_view kQuotes = "\"\"\"";
+  Message message;
+  std::string& text = message.text;
+  const auto more = [&] {
+    std::string line;
+    message.verbatim = true;
+    message.outcome = read("... ", line);
+    return "\n" + line;
+  };
+  const auto goes_on = [&] { return message.outcome == Outcome::kLine; };
+  message.outcome = read("> ", text);
+  if (state_->editor == nullptr || !goes_on()) return message;
+  if (text.starts_with(kQuotes)) {
+    text.erase(0, kQuotes.size());
+    while (!text.ends_with(kQuotes) && goes_on()) text += more();
+    message.verbatim = true;
+    if (!goes_on()) return message;
+    text.erase(text.size() - kQuotes.size());
+    if (text.starts_with('\n')) text.erase(0, 1);
+    if (text.ends_with('\n')) text.pop_back();
+    return message;
+  }
+  while (text.ends_with('\\') && goes_on()) {
+    text.pop_back();
+    text += more();
+  }
+  return message;
+}
+
 }  // namespace lariat

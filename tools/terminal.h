@@ -17,6 +17,14 @@ class LineReader {
   // The next line without its end (\n or \r\n), as valid UTF-8; the prompt is shown only where lines are
   // edited. What was typed before a signal is forgotten.
   Outcome read(const std::string& prompt, std::string& line);
+  struct Message {
+    Outcome outcome = Outcome::kLine;
+    std::string text;
+    bool verbatim = false;  // it was put together of several lines, and is no command
+  };
+  // A line or, where lines are edited, several: each that ends with \ goes on in the next, and """ begins and
+  // ends a text.
+  Message read_message();
   // What was typed or pasted ahead, and not read yet, is no line any more.
   void forget();
 

@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "engine/eval/token_source.h"
+#include "models/families/gate.h"
 #include "models/io/text_file.h"
 #include "models/text/chat_template.h"
 #include "tools/common.h"
@@ -21,6 +22,13 @@ struct TokenizeCommand {
   std::string tokens;
   bool no_bos = false, no_generation_prompt = false, json = false;
 };
+
+Tokenizer open_tokenizer(const CommonOptions& options) {
+  refuse_other_formats(options.model);
+  Tokenizer tokenizer = Tokenizer::load(options.model);
+  print_warnings(tokenizer.warnings(), options.quiet);
+  return tokenizer;
+}
 
 // The messages of a file as the model's chat template puts them, and the ids of that. The template writes its
 // special tokens itself, the BOS as well.

@@ -1,0 +1,146 @@
+#include "engine/lariat.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "engine/chat.h"
+#include "engine/memory_check.h"
+#include "engine/stopwatch.h"
+#include "kernels/counted.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cuda/make_cuda_backend.h"
+#include "models/config.h"
+#include "models/families/gate.h"
+
+namespace lariat {
+namespace {
+
+std::unique_ptr<Backend> open_backend(const OpenOptions& options) {
+  const std::string& device = options.device;
+  if (device != "cpu") {
+    const int index = device.starts_with("cuda:") ? std::stoi(device.substr(5)) : 0;
+    const std::string why_not = cuda_unavailable_reason(index);
+    if (why_not.empty()) return make_cuda_backend(index, options.warn);
+    if (device != "auto") throw Error(fmt::format("`device` {}: {}; use `device` cpu", device, why_not));
+  }
+  return std::make_unique<CpuBackend>(options.threads);
+}
+
+// Warns of the first tensor that holds NaN or infinite values.
+std::function<void()> on_not_finite(const OpenOptions& options, const Model& model) {
+  return [warn = options.warn, checkpoint = model.checkpoint.get(), file = model.spec.file.string(),
+          warned = std::make_shared<bool>(false)] {
+    if (std::exchange(*warned, true)) return;
+    std::string what = file + ": the logits are not finite";
+    if (const auto found = find_not_finite(*checkpoint)) {
+      what =
+          fmt::format("{}: tensor '{}' holds {} of {}", found->file.string(), found->tensor.substr(0, 200),
+                      counted(found->values, "NaN or infinite value", "NaN or infinite values"), found->of);
+    }
+    warn(what + "; what follows is worth nothing");
+  };
+}
+
+std::function<void(const Saturation&)> on_saturated(const OpenOptions& options) {
+  return [warn = options.warn, warned = std::make_shared<bool>(false)](const Saturation& found) {
+    if (std::exchange(*warned, true)) return;
+    const bool keys = found.keys > 0, values = found.values > 0;
+    warn(
+        fmt::format("{} numbers of the cached {} are beyond f16 and were cut to 65504, so that the results "
+                    "are not the model's; use `kv_dtype` {}bf16",
+                    found.keys + found.values,
+                    keys && values ? "keys and values"
+                    : keys         ? "keys"
+                                   : "values",
+                    keys && values ? ""
+                    : keys         ? "k="
+                                   : "v="));
+  };
+}
+
+// What of the session's settings does worse than another would.
+void warn_of_settings(Engine& engine) {
+  const SessionOptions& session = engine.session;
+  const DType k = session.k_dtype, v = session.v_dtype;
+  const bool every_token = session.rope_steps == 0 && session.rope->depends_on_length();
+  if (every_token && k != DType::kF32 && !session.stale_cache) {
+    engine.warnings.push_back(fmt::format(
+        "`rope_steps` exact with {} keys rounds small rotations away; use `kv_dtype` f32", name_of(k)));
+  }
+  const int64_t head_dim = engine.model.spec.layers.front().attention.head_dim;
+  const auto fast_attention = engine.backend->traits().fast_attention;
+  if (!fast_attention(k, v, head_dim) && fast_attention(DType::kF16, DType::kF16, head_dim)) {
+    engine.warnings.push_back(
+        fmt::format("attention over {} keys and {} values does not run on the tensor cores, which takes "
+                    "several times longer; use `kv_dtype` f16",
+                    name_of(k), name_of(v)));
+  }
+}
+
+}  // namespace
+
+Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
+  Engine engine;
+  engine.options = std::move(given);
+  const OpenOptions& options = engine.options;
+  if (!options.random_weights) refuse_other_formats(path);
+  if (options.reads != Reads::kTokens) engine.tokenizer = Tokenizer::load(path);
+  if (options.reads == Reads::kChat && !(engine.chat = ChatTemplate::load(path))) {
+    throw Error(path.string() +
+                ": there is no chat template (chat_template.jinja, or chat_template in "
+                "tokenizer_config.json); use an instruct model, or generate with the markers in the prompt");
+  }
+  const auto start = Stopwatch::now();
+  const ModelSpec spec = load_config(path);
+  const RopeScaling rope = resolve_rope(spec.rope(), options.rope);
+  if (!spec.has_rope() && rope != spec.rope())
+    throw UsageError("`rope_scaling`: a " + spec.family + " has no RoPE; its positions are ALiBi");
+  if (options.quantize && options.dtype)
+    throw UsageError("`quantize` says how weights are stored, so `dtype` cannot; leave one of them out");
+  const std::optional<DType> dtype = options.quantize ? options.quantize : options.dtype;
+  engine.backend = open_backend(options);
+  if (options.random_weights) {
+    engine.model = random_model(spec, *engine.backend, dtype.value_or(spec.dtype), /*seed=*/1);
+  } else {
+    check_weight_memory(spec, dtype, *engine.backend);
+    engine.model = load_model(path, spec, *engine.backend, dtype, options.progress);
+  }
+  engine.session.max_ctx = options.max_ctx;
+  engine.session.prefill_chunk = options.prefill_chunk;
+  engine.session.rope_steps = options.rope_steps;
+  engine.session.stale_cache = options.stale_cache;
+  if (options.warn && engine.model.checkpoint) {
+    engine.session.on_not_finite = on_not_finite(options, engine.model);
+    engine.session.on_saturated = on_saturated(options);
+  }
+  engine.session = engine.session_for(rope);
+  if (engine.tokenizer) engine.warnings = engine.tokenizer->warnings();
+  const std::vector<std::string>& more = engine.model.spec.warnings;
+  engine.warnings.insert(engine.warnings.end(), more.begin(), more.end());
+  warn_of_settings(engine);
+  engine.load_seconds = seconds_since(start);
+  return engine;
+}
+
+SessionOptions Engine::session_for(const RopeScaling& rope) const {
+  SessionOptions other = session;
+  other.rope = rope;
+  // A step smaller than half an ulp would be rounded away: re-rotating at every token asks for f32. Values
+  // are floats by default, even when projections are quantised.
+  const bool every_token = options.rope_steps == 0 && rope.depends_on_length();
+  other.k_dtype = options.kv_dtype.keys.value_or(every_token ? DType::kF32 : DType::kF16);
+  other.v_dtype = options.kv_dtype.values.value_or(model.weights.embed.dtype);
+  return other;
+}
+
+std::vector<int32_t> Engine::eos_ids() const {
+  std::vector<int32_t> ids = model.spec.eos_token_ids;
+  if (ids.empty() && tokenizer) ids = tokenizer->eos_ids();
+  if (chat) {
+    if (const auto end = end_of_turn_id(*tokenizer, *chat)) ids.push_back(*end);
+  }
+  return ids;
+}
+
+}  // namespace lariat

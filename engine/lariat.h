@@ -1,0 +1,70 @@
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/rope_options.h"
+#include "engine/session.h"
+#include "models/model.h"
+#include "models/text/chat_template.h"
+#include "models/text/tokenizer.h"
+
+namespace lariat {
+
+// What is read of a model's folder beside its configuration and weights.
+enum class Reads {
+  kTokens,  // nothing: ids of tokens go in
+  kText,    // the tokenizer
+  kChat,    // the chat template too, without which opening fails
+};
+
+// The dtypes of a cache; unset: f16 keys, values in the model's dtype.
+struct KvDTypes {
+  std::optional<DType> keys{}, values{};
+};
+
+// How a model is opened. Errors call the members by these names, in backticks.
+struct OpenOptions {
+  Reads reads = Reads::kText;
+  std::string device = "auto";      // auto: a GPU if there is one; cpu, cuda or cuda:N
+  int threads = 0;                  // of the CPU; 0: every core
+  std::optional<DType> dtype{};     // of the weights; unset: the checkpoint's own
+  std::optional<DType> quantize{};  // q8 or q4, which weights are turned into at load
+  KvDTypes kv_dtype{};
+  int64_t max_ctx = 0, prefill_chunk = 512;  // as in SessionOptions
+  RopeOptions rope{};
+  int rope_steps = 4;
+  bool stale_cache = false;
+  bool random_weights = false;  // the path is a config.json, and there are no weights
+  std::function<void(size_t done, size_t total)> progress{};  // of the bytes of weights
+  // Called with a line for each thing that shows only while the model runs: weights and results that are not
+  // finite, a cache that cuts values, what a GPU does slowly. Unset: nobody looks for them.
+  std::function<void(const std::string& line)> warn{};
+};
+
+// A model that is ready to run, and all that belongs to it.
+struct Engine {
+  OpenOptions options;
+  std::optional<Tokenizer> tokenizer;  // unset where it was not asked for (OpenOptions::reads)
+  std::optional<ChatTemplate> chat;
+  std::unique_ptr<Backend> backend;
+  Model model;
+  SessionOptions session;
+  std::vector<std::string> warnings;  // a line for each thing that a user should know
+  double load_seconds = 0;            // for the configuration and the weights
+
+  // Opens a checkpoint's folder. Throws UsageError for options that make no sense together or with this
+  // model, and Error naming the file, also where the weights would not fit into memory.
+  static Engine open(const std::filesystem::path& path, OpenOptions options = {});
+
+  // The same as `session` with another scaling.
+  SessionOptions session_for(const RopeScaling& rope) const;
+  // Where a text ends: the ids of the configuration, else the tokenizer's, and with a chat template what it
+  // puts behind a message.
+  std::vector<int32_t> eos_ids() const;
+};
+
+}  // namespace lariat
