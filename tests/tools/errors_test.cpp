@@ -1,207 +1,194 @@
-// What a user does wrong, or a damaged download brings: one clear line, the right exit code.
-#include <algorithm>
-#include <nlohmann/json.hpp>
+// What a user reads of a damaged or foreign checkpoint, and of wrong words: one clear line, and the exit
+// code.
+#include <limits>
 
-#include "tests/tools/program.h"
+#include "tests/tools/spoiled.h"
 
 namespace lariat::test {
 namespace {
 
-namespace fs = std::filesystem;
+TEST(Damaged, NotAtAll) { EXPECT_EQ(Spoiled().run(kLogits).code, 0); }
 
-const fs::path kSource = LARIAT_SOURCE_DIR;
-const fs::path kGolden = kSource / "tests" / "golden" / "checkpoints" / "llama_gqa";
-
-void write(const fs::path& file, const std::string& bytes) {
-  std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
-}
-
-// A copy of a good checkpoint that a test may damage.
-class Damaged : public testing::Test {
- protected:
-  void SetUp() override {
-    dir_ = fresh_dir() / "model";
-    fs::create_directories(dir_);
-    for (const char* name : {"config.json", "model.safetensors"}) fs::copy_file(kGolden / name, dir_ / name);
-  }
-  // run_lariat empties the test's folder, so the checkpoint is kept beside it.
-  fs::path keep() const {
-    const fs::path kept = dir_.parent_path().string() + "-kept";
-    fs::remove_all(kept);
-    fs::rename(dir_, kept);
-    return kept;
-  }
-  Outcome logits(const std::string& more = "--tokens 1,2,3") const {
-    const fs::path kept = keep();
-    return run_lariat("logits --model " + kept.string() + " " + more + " --out " +
-                      (kept / "out.st").string());
-  }
-  fs::path weights() const { return dir_ / "model.safetensors"; }
-  void edit_header(const std::function<void(nlohmann::json&)>& edit) const {
-    const std::string bytes = slurp(weights());
-    uint64_t length = 0;
-    std::memcpy(&length, bytes.data(), 8);
-    nlohmann::json header = nlohmann::json::parse(bytes.substr(8, length));
-    edit(header);
-    const std::string text = header.dump();
-    length = text.size();
-    write(weights(), std::string(reinterpret_cast<const char*>(&length), 8) + text +
-                         bytes.substr(8 + *reinterpret_cast<const uint64_t*>(bytes.data())));
-  }
-  void edit_config(const std::function<void(nlohmann::json&)>& edit) const {
-    nlohmann::json config = nlohmann::json::parse(slurp(dir_ / "config.json"));
-    edit(config);
-    write(dir_ / "config.json", config.dump());
-  }
-  fs::path dir_;
-};
-
-TEST_F(Damaged, NotAtAll) { EXPECT_EQ(logits().code, 0); }
-
-TEST_F(Damaged, NoSuchFolder) {
-  expect_error(run_lariat("logits --model /no/such/folder --tokens 1 --out /dev/null"), 1, "/no/such/folder");
-  expect_error(run_lariat("generate --model /no/such/folder --prompt x"), 1, "/no/such/folder");
-}
-
-TEST_F(Damaged, TruncatedWeights) {
-  fs::resize_file(weights(), fs::file_size(weights()) - 100);
-  expect_error(logits(), 1, "truncated");
-}
-
-TEST_F(Damaged, WeightsOfAFewBytes) {
-  write(weights(), "abc");
-  expect_error(logits(), 1, "too short");
-}
-
-TEST_F(Damaged, HeaderLengthOf2To60) {
-  std::string bytes = slurp(weights());
-  const uint64_t length = uint64_t{1} << 60;
-  std::memcpy(bytes.data(), &length, 8);
-  write(weights(), bytes);
-  expect_error(logits(), 1, "the header claims 1152921504606846976 bytes");
-}
-
-TEST_F(Damaged, HeaderNotJson) {
-  std::string bytes = slurp(weights());
-  bytes[8] = '!';
-  write(weights(), bytes);
-  expect_error(logits(), 1, "not valid JSON");
-}
-
-TEST_F(Damaged, TensorMissing) {
-  edit_header([](nlohmann::json& header) { header.erase("model.layers.0.mlp.up_proj.weight"); });
-  expect_error(logits(), 1, "'model.layers.0.mlp.up_proj.weight' is missing");
-}
-
-TEST_F(Damaged, TensorOfTheWrongShape) {
-  edit_config([](nlohmann::json& config) {
-    config["intermediate_size"] = config["intermediate_size"].get<int>() + 2;
+TEST(Damaged, Download) {
+  const auto header = [](auto change) {
+    return [change](const Spoiled& model) { model.change_header(change); };
+  };
+  const auto sharded = [](const char* index) {
+    return [index](const Spoiled& model) {
+      model.remove("model.safetensors");
+      model.put("model.safetensors.index.json", index);
+    };
+  };
+  expect_refusals({
+      {"truncated", kLogits,
+       [](const Spoiled& model) {
+         const fs::path file = model.dir / "model.safetensors";
+         fs::resize_file(file, fs::file_size(file) - 100);
+       }},
+      {"too short", kLogits, [](const Spoiled& model) { model.put("model.safetensors", "abc"); }},
+      {"the header claims 1152921504606846976 bytes", kLogits,
+       [](const Spoiled& model) { model.put_weights("{}", "", uint64_t{1} << 60); }},
+      {"not valid JSON", kLogits, [](const Spoiled& model) { model.put_weights("!\"a\": 1}", ""); }},
+      {"'model.layers.0.mlp.up_proj.weight' is missing", kLogits,
+       header([](Json& tensors) { tensors.erase("model.layers.0.mlp.up_proj.weight"); })},
+      {"mlp.gate_proj.weight' has shape", kLogits,
+       [](const Spoiled& model) {
+         const int64_t size = model.read("config.json")["intermediate_size"];
+         model.change("config.json", "/intermediate_size", size + 2);
+       }},
+      {"overflows", kLogits, header([](Json& tensors) {
+         tensors["model.norm.weight"]["shape"] = {uint64_t{1} << 40, uint64_t{1} << 40};
+       })},
+      {"overlap", kLogits, header([](Json& tensors) {
+         tensors["model.layers.0.input_layernorm.weight"]["data_offsets"] =
+             tensors["model.norm.weight"]["data_offsets"];
+       })},
+      {"'model.norm.weight' is I32", kLogits,
+       header([](Json& tensors) { tensors["model.norm.weight"]["dtype"] = "I32"; })},
+      {"config.json: not valid JSON", kLogits,
+       [](const Spoiled& model) { model.put("config.json", "{\"architectures\": ["); }},
+      {"config.json: no such file", kLogits, [](const Spoiled& model) { model.remove("config.json"); }},
+      {"neither model.safetensors nor model.safetensors.index.json", kLogits,
+       [](const Spoiled& model) { model.remove("model.safetensors"); }},
+      {"model-00001.safetensors: cannot be opened", kLogits,
+       sharded(R"({"weight_map": {"model.norm.weight": "model-00001.safetensors"}})")},
+      {"not a plain file name", kLogits,
+       sharded(R"({"weight_map": {"model.norm.weight": "../other.safetensors"}})")},
+      // A tokenizer with more ids than the model has embeddings for.
+      {"is outside the model's vocabulary of 61", "generate -m {0} --prompt 'the zebra'",
+       [](const Spoiled& model) {
+         model.copy("tokenizers/llama3-mini", {"tokenizer.json", "tokenizer_config.json"});
+       }},
   });
-  expect_error(logits(), 1, "mlp.gate_proj.weight' has shape");
 }
 
-TEST_F(Damaged, ShapeThatOverflows) {
-  edit_header([](nlohmann::json& header) {
-    header["model.norm.weight"]["shape"] = {uint64_t{1} << 40, uint64_t{1} << 40};
+TEST(Damaged, WordsThatDoNotFit) {
+  const std::string logits = "logits -m {0} --out {0}/out ";
+  expect_refusals({
+      {"/no/such/folder", "logits --model /no/such/folder --tokens 1 --out /dev/null", {}},
+      {"/no/such/folder", "generate --model /no/such/folder --prompt x", {}},
+      {"token id 61 (at index 2) is outside the model's vocabulary of 61", logits + "--tokens 1,2,61", {}},
+      {"'two' is not a token id", logits + "--tokens 1,two", {}},
+      {"'99999999999' is not a token id", logits + "--tokens 1,99999999999", {}},
+      {"the sequence would have 4 tokens and the context allows 3; shorten the prompt or raise --ctx",
+       logits + "--tokens 1,2,3,4 --ctx 3",
+       {}},
+      {"the prompt file is empty", "generate -m {0} --prompt-file {0}/empty",
+       [](const Spoiled& model) { model.put("empty", ""); }},
+      {"/no/such/file: no such file", "generate -m {0} --prompt-file /no/such/file", {}},
+      {"/no/such/folder/x", "logits -m {0} --tokens 1 --out /no/such/folder/x", {}},
   });
-  expect_error(logits(), 1, "overflows");
 }
 
-TEST_F(Damaged, OverlappingTensors) {
-  edit_header([](nlohmann::json& header) {
-    header["model.layers.0.input_layernorm.weight"]["data_offsets"] =
-        header["model.norm.weight"]["data_offsets"];
-  });
-  expect_error(logits(), 1, "overlap");
-}
-
-TEST_F(Damaged, IntegerWeights) {
-  edit_header([](nlohmann::json& header) { header["model.norm.weight"]["dtype"] = "I32"; });
-  expect_error(logits(), 1, "'model.norm.weight' is I32");
-}
-
-TEST_F(Damaged, ConfigNotJson) {
-  write(dir_ / "config.json", "{\"architectures\": [");
-  expect_error(logits(), 1, "config.json: not valid JSON");
-}
-
-TEST_F(Damaged, ConfigMissing) {
-  fs::remove(dir_ / "config.json");
-  expect_error(logits(), 1, "config.json: no such file");
-}
-
-TEST_F(Damaged, WeightsMissing) {
-  fs::remove(weights());
-  expect_error(logits(), 1, "neither model.safetensors nor model.safetensors.index.json");
-}
-
-TEST_F(Damaged, ShardMissing) {
-  fs::remove(weights());
-  write(dir_ / "model.safetensors.index.json",
-        R"({"weight_map": {"model.norm.weight": "model-00001.safetensors"}})");
-  expect_error(logits(), 1, "model-00001.safetensors: cannot be opened");
-}
-
-TEST_F(Damaged, ShardOutsideTheFolder) {
-  fs::remove(weights());
-  write(dir_ / "model.safetensors.index.json",
-        R"({"weight_map": {"model.norm.weight": "../other.safetensors"}})");
-  expect_error(logits(), 1, "not a plain file name");
-}
-
-TEST_F(Damaged, TokenIdBeyondTheVocabulary) {
-  expect_error(logits("--tokens 1,2,61"), 1,
-               "token id 61 (at index 2) is outside the model's vocabulary of 61");
-}
-
-TEST_F(Damaged, TokensThatAreNone) {
-  expect_error(logits("--tokens 1,two"), 1, "'two' is not a token id");
-  SetUp();
-  expect_error(logits("--tokens 1,99999999999"), 1, "'99999999999' is not a token id");
-}
-
-TEST_F(Damaged, PromptLongerThanTheContext) {
-  expect_error(logits("--tokens 1,2,3,4 --ctx 3"), 1, "the sequence would have 4 tokens");
-  SetUp();
-  expect_error(logits("--tokens 1,2,3,4 --ctx 3"), 1, "; shorten the prompt or raise --ctx");
-}
-
-TEST_F(Damaged, PromptFileEmptyOrMissing) {
-  const fs::path file = fs::path(testing::TempDir()) / "lariat-empty-prompt.txt";
-  write(file, "");
-  const std::string generate = "generate --model " + kGolden.string() + " --prompt-file ";
-  expect_error(run_lariat(generate + file.string()), 1, "the prompt file is empty");
-  expect_error(run_lariat(generate + "/no/such/file"), 1, "/no/such/file: no such file");
-}
-
-// A tokenizer with more ids than the model has embeddings for.
-TEST_F(Damaged, VocabularySmallerThanATokenId) {
-  const fs::path kept = keep();
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
-    fs::copy_file(kSource / "tests" / "golden" / "tokenizers" / "llama3-mini" / name, kept / name);
-  }
-  expect_error(run_lariat("generate --model " + kept.string() + " --prompt 'the zebra'"), 1,
-               "is outside the model's vocabulary of 61");
-}
-
-TEST_F(Damaged, OutputThatCannotBeWritten) {
-  expect_error(run_lariat("logits --model " + kGolden.string() + " --tokens 1 --out /no/such/folder/x"), 1,
-               "/no/such/folder/x");
-}
-
-TEST(Usage, IsAnErrorOfItsOwn) {
+TEST(Damaged, WrongUsageIsOfAnotherCode) {
   expect_error(run_lariat("generate --no-such-flag"), 2, "");
-  expect_error(run_lariat("logits --model " + kGolden.string() + " --tokens 1 --out x --no-such-flag"), 2,
-               "--no-such-flag");
+  expect_error(run_lariat("logits --model x --tokens 1 --out x --no-such-flag"), 2, "--no-such-flag");
   expect_error(run_lariat("''"), 2, "");
   expect_error(run_lariat("logits --model x --tokens 1 --out y --dtype f64"), 2, "--dtype");
   expect_error(run_lariat("bench"), 2, "--random-weights");
-}
-
-TEST(Usage, HelpAndVersionAreNot) {
-  EXPECT_EQ(run_lariat("--help").code, 0);
   EXPECT_EQ(run_lariat("generate --help").code, 0);
   EXPECT_EQ(run_lariat("--version").out.rfind("lariat ", 0), 0U);
+}
+
+TEST(Damaged, WhatIsNoCheckpoint) {
+  const auto snapshots = [](bool several) {
+    return [several](const Spoiled& model) {
+      model.empty();
+      model.put("snapshots/0000/config.json", "{}");
+      if (!several) return;
+      model.put("snapshots/0a1b/config.json", "{}");
+      model.put("refs/main", "0a1b\n");
+    };
+  };
+  const auto gguf = [](const Spoiled& model) {
+    model.empty();
+    model.put("m.gguf", std::string("GGUF\3\0\0\0", 8));
+  };
+  const auto adapter = [](const Spoiled& model) {
+    model.put("adapter_config.json", R"({"base_model_name_or_path": "some/base"})");
+    model.put("adapter_model.safetensors", "");
+  };
+  const auto pickled = [](const Spoiled& model) {
+    fs::rename(model.dir / "model.safetensors", model.dir / "pytorch_model.bin");
+  };
+  std::vector<Damage> table = {
+      {"m.gguf: a GGUF file", "generate -m {0}/m.gguf --prompt x", gguf},
+      {"a checkpoint quantised by MLX", kLogits,
+       [](const Spoiled& model) {
+         model.change("config.json", "/quantization", {{"group_size", 64}, {"bits", 4}});
+       }},
+  };
+  for (const std::string& command : {kLogits, kGenerate}) {
+    table.insert(
+        table.end(),
+        {{"m.gguf: a GGUF file, which llama.cpp reads; --model takes the Hugging Face folder", command, gguf},
+         {"pytorch_model.bin: pickled weights, which lariat does not open; convert them, in Python: from "
+          "transformers import AutoModelForCausalLM; "
+          "AutoModelForCausalLM.from_pretrained('{0}').save_pretrained("
+          "'CONVERTED')",
+          command, pickled},
+         {"adapter_config.json: a LoRA adapter of some/base; merge it first, in Python: from peft import",
+          command, adapter},
+         {"the folder above a snapshot; use --model {0}/snapshots/0a1b", command, snapshots(true)},
+         {"use --model {0}/snapshots/0000", command, snapshots(false)}});
+  }
+  for (const char* method : {"gptq", "awq", "fp8", "compressed-tensors", "bitsandbytes"}) {
+    table.push_back({fmt::format("a checkpoint quantised by {}, whose weights lariat does not", method),
+                     kLogits, [method](const Spoiled& model) {
+                       model.change("config.json", "/quantization_config", {{"quant_method", method}});
+                     }});
+  }
+  expect_refusals(table);
+}
+
+void expect_warning(const Outcome& outcome, const std::string& part) {
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err.rfind("lariat: warning: ", 0), 0U) << outcome.err;
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+}
+
+TEST(Warnings, StandOnStderrOnceAndNotWithQuiet) {
+  const Spoiled model;
+  model.change("config.json", "/rope_interleaved", true);
+  expect_warning(model.run(kLogits), "config.json: \"rope_interleaved\" is true; heeded");
+  EXPECT_EQ(model.run(kLogits + " --quiet").err, "");
+}
+
+TEST(Warnings, BeyondTheTrainedContext) {
+  const std::string generate = "generate --device cpu -m " LARIAT_SOURCE_DIR "/configs/demo -p 'The sea' ";
+  const Outcome beyond = run_lariat(generate + "--max-new-tokens 600 --ignore-eos --json");
+  expect_warning(beyond, "and the model is made for 512 without RoPE scaling; use --rope-scaling dynamic");
+  EXPECT_TRUE(nlohmann::json::parse(beyond.out).contains("tokens"));
+  for (const char* more : {"600 --quiet", "600 --rope-scaling dynamic",
+                           "600 --rope-scaling yarn --rope-factor 2", "20", "600 --ctx 100"})
+    EXPECT_EQ(run_lariat(generate + "--max-new-tokens " + more).err, "") << more;
+}
+
+TEST(Warnings, OfTheRopeOfAFamilyThatDoesNotRun) {
+  const Spoiled model;
+  model.put("config.json", R"({"architectures": ["GptOssForCausalLM"], "head_dim": 64, "rope_theta": 150000,
+    "max_position_embeddings": 131072, "num_local_experts": 32, "quantization_config": {"quant_method": "mxfp4"}})");
+  const Outcome outcome = model.run("rope --json --model {0}");
+  expect_warning(outcome,
+                 "config.json: \"architectures\" is [\"GptOssForCausalLM\"]; unknown to lariat; this is the "
+                 "RoPE that a Llama with these keys would have");
+  EXPECT_EQ(nlohmann::json::parse(outcome.out)["theta"], 150000);
+  expect_error(model.run(kLogits), 1, "no such architecture runs; docs/models.md");
+}
+
+TEST(Warnings, OfWeightsThatAreNotFinite) {
+  const Spoiled model;
+  auto [header, data] = model.weights();
+  const size_t at = header["model.layers.1.mlp.up_proj.weight"]["data_offsets"][0];
+  const float bad[] = {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 1.0F,
+                       -std::numeric_limits<float>::infinity()};
+  std::memcpy(data.data() + at, bad, sizeof bad);
+  model.put_weights(header.dump(), data);
+  // What was asked for is still what the file says.
+  expect_warning(model.run(kLogits),
+                 "model.safetensors: tensor 'model.layers.1.mlp.up_proj.weight' holds 3 NaN or infinite");
+  EXPECT_EQ(model.run(kLogits + " --quiet").err, "");
 }
 
 }  // namespace

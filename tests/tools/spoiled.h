@@ -1,0 +1,104 @@
+#pragma once
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "tests/tools/program.h"
+
+// A checkpoint that is damaged, foreign or made to hurt: what the program says of it is one line.
+namespace lariat::test {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+inline const fs::path kGoldens = fs::path(LARIAT_SOURCE_DIR) / "tests" / "golden";
+inline const std::string kLogits = "logits --device cpu -m {0} --tokens 1,2,3 --out {0}/out";
+inline const std::string kGenerate = "generate --device cpu -m {0} --prompt x";
+inline const std::string kTokenize = "tokenize -m {0} --text x";
+inline const std::string kMerge = "sweep --merge {0}/log.jsonl --report {0}/r.html";
+
+// A good checkpoint and tokenizer, in a folder of their own, that a test spoils.
+struct Spoiled {
+  Spoiled() {
+    fs::remove_all(dir);
+    copy("checkpoints/llama_gqa", {"config.json", "model.safetensors"});
+    copy("tokenizers/byte-mini", {"tokenizer.json"});
+  }
+  Spoiled(const Spoiled&) = delete;
+  Spoiled& operator=(const Spoiled&) = delete;
+  ~Spoiled() { fs::remove_all(dir); }
+
+  void copy(const std::string& from, const std::vector<std::string>& names) const {
+    for (const std::string& name : names) put(name, slurp(kGoldens / from / name));
+  }
+  void put(const std::string& name, const std::string& bytes) const {
+    fs::create_directories((dir / name).parent_path());
+    std::ofstream(dir / name, std::ios::binary | std::ios::trunc) << bytes;
+  }
+  void remove(const char* name) const { fs::remove_all(dir / name); }
+  void empty() const {
+    fs::remove_all(dir);
+    fs::create_directories(dir);
+  }
+  Json read(const char* name) const { return Json::parse(slurp(dir / name)); }
+  void change(const char* name, const char* pointer, const Json& value) const {
+    Json all = read(name);
+    all[Json::json_pointer(pointer)] = value;
+    put(name, all.dump());
+  }
+  // The header and the data of the weights.
+  std::pair<Json, std::string> weights() const {
+    const std::string bytes = slurp(dir / "model.safetensors");
+    uint64_t length = 0;
+    std::memcpy(&length, bytes.data(), 8);
+    return {Json::parse(bytes.substr(8, length)), bytes.substr(8 + length)};
+  }
+  void put_weights(const std::string& header, const std::string& data, uint64_t length = 0) const {
+    if (length == 0) length = header.size();
+    put("model.safetensors", std::string(reinterpret_cast<const char*>(&length), 8) + header + data);
+  }
+  void change_header(const std::function<void(Json&)>& change) const {
+    auto [header, data] = weights();
+    change(header);
+    put_weights(header.dump(), data);
+  }
+  // The tokenizer cuts texts into the matches of this pattern.
+  void split_by(const char* pattern) const {
+    const Json split = {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}};
+    change("tokenizer.json", "/pre_tokenizer",
+           {{"type", "Sequence"},
+            {"pretokenizers",
+             {split, {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}});
+  }
+  // Makes a file long without giving it bytes; false where the file system cannot.
+  bool stretch(const char* name, uint64_t bytes) const {
+    return ::truncate((dir / name).c_str(), static_cast<off_t>(bytes)) == 0;
+  }
+  Outcome run(const std::string& command) const {
+    return run_lariat(fmt::format(fmt::runtime(command), dir.string()));
+  }
+  Outcome tokenize(const std::string& text) const {
+    put("text", text);
+    return run("tokenize -m {0} --file {0}/text");
+  }
+
+  fs::path dir = fs::path(testing::TempDir()) / fmt::format("lariat-spoiled-{}", ::getpid());
+};
+
+struct Damage {
+  std::string says, command;
+  std::function<void(const Spoiled& model)> spoil;
+};
+
+inline void expect_refusals(const std::vector<Damage>& table) {
+  for (const auto& [says, command, spoil] : table) {
+    SCOPED_TRACE(command + ": " + says);
+    const Spoiled model;
+    if (spoil) spoil(model);
+    expect_error(model.run(command), 1, fmt::format(fmt::runtime(says), model.dir.string()));
+  }
+}
+
+}  // namespace lariat::test
