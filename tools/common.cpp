@@ -11,7 +11,6 @@
 #include "kernels/cuda/make_cuda_backend.h"
 #include "models/io/mapped_file.h"
 #include "tools/help.h"
-#include "tools/kv_dtype.h"
 
 namespace lariat {
 namespace {
@@ -46,11 +45,16 @@ int parse_steps(const std::string& option, const std::string& text) {
   return steps;
 }
 
-bool parse_stale(const std::string& text) {
-  if (text != "consistent" && text != "stale") {
-    throw UsageError(fmt::format("--rope-cache is \"{}\"; expected consistent or stale", text));
+// The dtype of one side. Keys are rotated again and again, which eight bits would not survive.
+std::optional<DType> parse_side(std::string_view text, std::string_view word, bool values) {
+  if (word == "auto") return std::nullopt;
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8}) {
+    if (word == name_of(dtype) && (values || dtype != DType::kQ8)) return dtype;
   }
-  return text == "stale";
+  throw UsageError(fmt::format(
+      "'{}' is no dtype of a cache; use auto, f32, f16 or bf16, for keys and values or for each of "
+      "them, as in k=f16,v=q8 (q8 for values only: keys are rotated)",
+      text));
 }
 
 constexpr const char* kDevices = "auto|cpu|cuda|cuda:N";
@@ -147,11 +151,42 @@ void add_rope_cache_options(CLI::App& command, RopeCacheOptions& options) {
   }
   command
       .add_option_function<std::string>(
-          "--rope-cache", [&options](const std::string& text) { options.stale = parse_stale(text); },
+          "--rope-cache", [&options](const std::string& text) { options.stale = text == "stale"; },
           "consistent: re-rotate cached keys when the scale moves; stale: leave them")
-      ->type_name("consistent|stale")
+      ->check(CLI::IsMember({"consistent", "stale"}))
       ->default_str(options.stale ? "stale" : "consistent");
   command.get_option("--rope-rungs")->group("");  // its older name, hidden
+}
+
+KvDTypes parse_kv_dtypes(std::string_view text) {
+  if (text.find('=') == std::string_view::npos) {
+    const auto both = parse_side(text, text, false);
+    return {both, both};
+  }
+  KvDTypes result;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t comma = std::min(text.find(',', at), text.size());
+    const std::string_view part = text.substr(at, comma - at);
+    const bool values = part.starts_with("v=");
+    const std::string_view word = values || part.starts_with("k=") ? part.substr(2) : std::string_view();
+    (values ? result.values : result.keys) = parse_side(text, word, values);
+    at = comma + 1;
+  }
+  return result;
+}
+
+CLI::Option* add_kv_dtype_option(CLI::App& command, const std::string& name, std::string& value,
+                                 const std::string& meaning) {
+  return command.add_option(name, value, meaning)
+      ->type_name("auto|f32|f16|bf16|k=..,v=..")
+      ->check([](const std::string& text) {
+        try {
+          parse_kv_dtypes(text);
+          return std::string();
+        } catch (const UsageError& e) {
+          return std::string(e.what());
+        }
+      });
 }
 
 OpenOptions open_options(const CommonOptions& options, Reads reads) {

@@ -50,14 +50,21 @@ void add_rope_options(CLI::App& command, RopeOptions& options);
 // --rope-steps (and --rope-rungs, its older name) and --rope-cache.
 void add_rope_cache_options(CLI::App& command, RopeCacheOptions& options);
 
+// An option such as --kv-dtype, and what it asks for: "auto", "f32", "f16" or "bf16" for both, or "k=..",
+// "v=.." or "k=..,v=..", where values may be "q8" too. Parsing throws UsageError.
+CLI::Option* add_kv_dtype_option(CLI::App& command, const std::string& name, std::string& value,
+                                 const std::string& meaning);
+KvDTypes parse_kv_dtypes(std::string_view text);
+
 OpenOptions open_options(const CommonOptions& options, Reads reads);
 // The model, with its progress and its warnings on stderr.
 Engine open_engine(const CommonOptions& options, Reads reads = Reads::kText);
 Engine open_engine(const CommonOptions& options, OpenOptions open);
 
-// One line on stderr: "lariat: " and this text, as one_line() makes it, with options in place of the settings
-// that it names in backticks. Everything that is said there and may hold a name out of a file or of the
-// user's goes through it.
+// The text with the options in place of the settings that it names in backticks: "`max_ctx`" is "--ctx".
+std::string with_options(std::string text);
+// One line on stderr: "lariat: " and this text, as with_options() and one_line() make it. Everything that is
+// said there and may hold a name out of a file or of the user's goes through it.
 void say(const std::string& line);
 // Each on a line of stderr as "lariat: warning: ..."; nothing with --quiet.
 void print_warnings(const std::vector<std::string>& lines, bool quiet);

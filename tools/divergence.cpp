@@ -9,7 +9,6 @@
 #include "kernels/counted.h"
 #include "models/io/text_file.h"
 #include "tools/help.h"
-#include "tools/kv_dtype.h"
 #include "tools/measuring.h"
 
 namespace lariat {

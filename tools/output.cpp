@@ -30,12 +30,12 @@ constexpr std::pair<std::string_view, std::string_view> kOptions[] = {
     {"`rope_config`", "--rope-config"},
 };
 
+}  // namespace
+
 std::string with_options(std::string text) {
   for (const auto& [setting, option] : kOptions) text = replace_all(text, setting, option);
   return text;
 }
-
-}  // namespace
 
 void say(const std::string& line) { std::cerr << one_line("lariat: " + with_options(line)) << "\n"; }
 

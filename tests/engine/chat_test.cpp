@@ -46,22 +46,28 @@ class ChatTest : public testing::Test {
     std::ofstream(dir_ / "chat_template.jinja") << text;
     return ChatTemplate::load(dir_).value();
   }
+  const ChatTemplate& use(const char* text) { return template_.emplace(chat_template(text)); }
+  // A conversation in a session of its own.
+  Conversation& begin(const char* text = kPlain) {
+    use(text);
+    session_.emplace(model_, backend_, session_options_);
+    return conversation_.emplace(*session_, tokenizer_, *template_);
+  }
   Answer say(Conversation& conversation, const std::string& text) const {
     return conversation.answer(text, options_, [](const std::string&) { return true; });
   }
   // What the model answers to these messages when nothing of them is in a cache.
-  std::vector<int32_t> fresh_answer(const ChatTemplate& rendering, Messages messages,
-                                    const std::string& text) {
+  std::vector<int32_t> fresh_answer(Messages messages, const std::string& text) {
     messages.push_back({{"role", "user"}, {"content", text}});
     Session session(model_, backend_, session_options_);
     Sequence sequence = session.new_sequence();
-    const auto prompt = tokenizer_.encode(rendering.render(messages, true), false);
+    const auto prompt = tokenizer_.encode(template_->render(messages, true), false);
     return generate(session, sequence, prompt, options_.generate, [](int32_t) { return true; }).tokens;
   }
   // The cache holds a beginning of what the messages are rendered to.
-  void expect_consistent(const Conversation& conversation, const ChatTemplate& rendering) const {
+  void expect_consistent(const Conversation& conversation) const {
     EXPECT_EQ(std::ssize(conversation.tokens()), conversation.sequence().length());
-    const auto all = tokenizer_.encode(rendering.render(conversation.messages(), false), false);
+    const auto all = tokenizer_.encode(template_->render(conversation.messages(), false), false);
     ASSERT_LE(conversation.tokens().size(), all.size());
     EXPECT_TRUE(std::equal(conversation.tokens().begin(), conversation.tokens().end(), all.begin()));
   }
@@ -72,34 +78,33 @@ class ChatTest : public testing::Test {
   Tokenizer tokenizer_ = Tokenizer::load(demo());
   SessionOptions session_options_ = f32_session();
   AnswerOptions options_;
+  std::optional<ChatTemplate> template_;
+  std::optional<Session> session_;
+  std::optional<Conversation> conversation_;
 };
 
 const std::vector<std::string> kTurns = {"Once upon a time", "And then?", "What is the pass key?"};
 
 TEST_F(ChatTest, EveryAnswerIsThatOfAFreshReading) {
-  const ChatTemplate rendering = chat_template(kPlain);
-  Session session(model_, backend_, session_options_);
-  Conversation conversation(session, tokenizer_, rendering);
+  Conversation& conversation = begin();
   int64_t length = 0;
   for (const std::string& turn : kTurns) {
-    const auto expected = fresh_answer(rendering, conversation.messages(), turn);
+    const auto expected = fresh_answer(conversation.messages(), turn);
     const Answer answer = say(conversation, turn);
     EXPECT_EQ(answer.generation.tokens, expected);
     EXPECT_EQ(answer.reused, length) << "all that was there stays";
     EXPECT_GT(answer.read, 0);
-    expect_consistent(conversation, rendering);
+    expect_consistent(conversation);
     length = conversation.sequence().length();
   }
   EXPECT_EQ(conversation.messages().size(), 6U);
 }
 
 TEST_F(ChatTest, ATemplateMayForgetWhatWasSaid) {
-  const ChatTemplate rendering = chat_template(kForgetful);
-  Session session(model_, backend_, session_options_);
-  Conversation conversation(session, tokenizer_, rendering);
+  Conversation& conversation = begin(kForgetful);
   int64_t length = 0;
   for (const std::string& turn : kTurns) {
-    const auto expected = fresh_answer(rendering, conversation.messages(), turn);
+    const auto expected = fresh_answer(conversation.messages(), turn);
     const Answer answer = say(conversation, turn);
     EXPECT_EQ(answer.generation.tokens, expected);
     if (length > 0) {
@@ -111,9 +116,7 @@ TEST_F(ChatTest, ATemplateMayForgetWhatWasSaid) {
 }
 
 TEST_F(ChatTest, AnInterruptedAnswerStays) {
-  const ChatTemplate rendering = chat_template(kPlain);
-  Session session(model_, backend_, session_options_);
-  Conversation conversation(session, tokenizer_, rendering);
+  Conversation& conversation = begin();
   std::atomic<bool> interrupted{false};
   options_.generate.interrupted = &interrupted;
   std::string shown;
@@ -126,17 +129,15 @@ TEST_F(ChatTest, AnInterruptedAnswerStays) {
   EXPECT_LT(answer.generation.tokens.size(), 24U);
   EXPECT_EQ(conversation.messages().back().at("content"), shown);
   EXPECT_EQ(answer.text, shown);
-  expect_consistent(conversation, rendering);
+  expect_consistent(conversation);
   interrupted = false;
-  const auto expected = fresh_answer(rendering, conversation.messages(), kTurns[1]);
+  const auto expected = fresh_answer(conversation.messages(), kTurns[1]);
   EXPECT_EQ(say(conversation, kTurns[1]).generation.tokens, expected);
 }
 
 TEST_F(ChatTest, AMessageInterruptedBeforeItsAnswerIsForgotten) {
-  const ChatTemplate rendering = chat_template(kPlain);
   session_options_.prefill_chunk = 8;
-  Session session(model_, backend_, session_options_);
-  Conversation conversation(session, tokenizer_, rendering);
+  Conversation& conversation = begin();
   say(conversation, kTurns[0]);
   const Messages before = conversation.messages();
   std::atomic<bool> interrupted{true};
@@ -145,21 +146,19 @@ TEST_F(ChatTest, AMessageInterruptedBeforeItsAnswerIsForgotten) {
   EXPECT_EQ(conversation.messages(), before);
   EXPECT_EQ(std::ssize(conversation.tokens()), conversation.sequence().length());
   interrupted = false;
-  const auto expected = fresh_answer(rendering, before, kTurns[2]);
+  const auto expected = fresh_answer(before, kTurns[2]);
   EXPECT_EQ(say(conversation, kTurns[2]).generation.tokens, expected);
 }
 
 TEST_F(ChatTest, AFullContextKeepsTheConversation) {
-  const ChatTemplate rendering = chat_template(kPlain);
   session_options_.max_ctx = 90;
-  Session session(model_, backend_, session_options_);
-  Conversation conversation(session, tokenizer_, rendering);
+  Conversation& conversation = begin();
   say(conversation, kTurns[0]);
   const Messages before = conversation.messages();
   const std::string much(200, 'a');
   EXPECT_THROW(say(conversation, much), Error);
   EXPECT_EQ(conversation.messages(), before);
-  expect_consistent(conversation, rendering);
+  expect_consistent(conversation);
   options_.generate.max_new_tokens = 1000;
   const Answer answer = say(conversation, "And");
   EXPECT_LE(conversation.sequence().length(), 90);
@@ -167,20 +166,17 @@ TEST_F(ChatTest, AFullContextKeepsTheConversation) {
   conversation.reset();
   EXPECT_EQ(conversation.sequence().length(), 0);
   options_.generate.max_new_tokens = 10;
-  EXPECT_EQ(say(conversation, kTurns[0]).generation.tokens,
-            fresh_answer(rendering, Messages::array(), kTurns[0]));
+  EXPECT_EQ(say(conversation, kTurns[0]).generation.tokens, fresh_answer(Messages::array(), kTurns[0]));
 }
 
 TEST_F(ChatTest, TheSystemsMessageComesFirstAndStays) {
-  const ChatTemplate rendering = chat_template(kPlain);
-  Session session(model_, backend_, session_options_);
-  Conversation conversation(session, tokenizer_, rendering);
+  Conversation& conversation = begin();
   conversation.set_system("Be brief.");
   say(conversation, kTurns[0]);
   conversation.set_system("Be long.");
   ASSERT_EQ(conversation.messages().size(), 3U);
   EXPECT_EQ(conversation.messages()[0], Messages({{"role", "system"}, {"content", "Be long."}}));
-  const auto expected = fresh_answer(rendering, conversation.messages(), kTurns[1]);
+  const auto expected = fresh_answer(conversation.messages(), kTurns[1]);
   EXPECT_EQ(say(conversation, kTurns[1]).generation.tokens, expected);
   conversation.reset();
   ASSERT_EQ(conversation.messages().size(), 1U);
@@ -189,9 +185,7 @@ TEST_F(ChatTest, TheSystemsMessageComesFirstAndStays) {
 }
 
 TEST_F(ChatTest, ATemplateMayRefuseASystem) {
-  const ChatTemplate rendering = chat_template(kForgetful);
-  Session session(model_, backend_, session_options_);
-  Conversation conversation(session, tokenizer_, rendering);
+  Conversation& conversation = begin(kForgetful);
   say(conversation, kTurns[0]);
   const Messages before = conversation.messages();
   EXPECT_THROW(conversation.set_system("Be brief."), Error);
@@ -199,7 +193,7 @@ TEST_F(ChatTest, ATemplateMayRefuseASystem) {
 }
 
 TEST_F(ChatTest, AStopStringIsNoPartOfTheAnswer) {
-  const ChatTemplate rendering = chat_template(kPlain);
+  const ChatTemplate& rendering = use(kPlain);
   Session session(model_, backend_, session_options_);
   Conversation whole(session, tokenizer_, rendering), cut(session, tokenizer_, rendering);
   const std::string text = say(whole, kTurns[0]).text;
@@ -210,33 +204,29 @@ TEST_F(ChatTest, AStopStringIsNoPartOfTheAnswer) {
   EXPECT_EQ(answer.text, text.substr(0, text.find(options_.stop[0])));
   EXPECT_EQ(cut.messages().back().at("content"), answer.text);
   options_.stop.clear();
-  const auto expected = fresh_answer(rendering, cut.messages(), kTurns[1]);
+  const auto expected = fresh_answer(cut.messages(), kTurns[1]);
   EXPECT_EQ(say(cut, kTurns[1]).generation.tokens, expected);
 }
 
 TEST_F(ChatTest, ThePenaltyIsThatOfTheWholeConversation) {
-  const ChatTemplate rendering = chat_template(kPlain);
   options_.generate.sampler.repetition_penalty = 1.3F;
-  Session session(model_, backend_, session_options_);
-  Conversation conversation(session, tokenizer_, rendering);
+  Conversation& conversation = begin();
   for (const std::string& turn : kTurns) {
-    const auto expected = fresh_answer(rendering, conversation.messages(), turn);
+    const auto expected = fresh_answer(conversation.messages(), turn);
     EXPECT_EQ(say(conversation, turn).generation.tokens, expected);
   }
 }
 
 TEST_F(ChatTest, GoesOnAfterItWasPutAway) {
-  const ChatTemplate rendering = chat_template(kPlain);
-  Session session(model_, backend_, session_options_);
-  Conversation conversation(session, tokenizer_, rendering);
+  Conversation& conversation = begin();
   conversation.set_system("Be \"brief\".");
   say(conversation, kTurns[0]);
   const fs::path file = dir_ / "context";
-  save_context(session, conversation.sequence(), conversation.tokens(), demo(), file, conversation.note());
+  save_context(*session_, conversation.sequence(), conversation.tokens(), demo(), file, conversation.note());
   const Answer expected = say(conversation, kTurns[1]);
 
   Session later(model_, backend_, session_options_);
-  Conversation loaded(later, tokenizer_, rendering);
+  Conversation loaded(later, tokenizer_, *template_);
   loaded.restore(load_context(later, demo(), file), file.string());
   const Answer answer = say(loaded, kTurns[1]);
   EXPECT_EQ(answer.generation.tokens, expected.generation.tokens);
@@ -285,7 +275,7 @@ TEST_F(ChatTest, ANoteThatIsNoneIsRefused) {
 }
 
 TEST_F(ChatTest, AConversationWithoutMessagesGoesOn) {
-  const ChatTemplate rendering = chat_template(kPlain);
+  const ChatTemplate& rendering = use(kPlain);
   session_options_.prefill_chunk = 8;
   Session session(model_, backend_, session_options_);
   Conversation conversation(session, tokenizer_, rendering), loaded(session, tokenizer_, rendering);
@@ -303,28 +293,25 @@ TEST_F(ChatTest, AConversationWithoutMessagesGoesOn) {
   loaded.restore(load_context(session, demo(), file), file.string());
   EXPECT_TRUE(loaded.messages().empty());
   interrupted = false;
-  EXPECT_EQ(say(loaded, kTurns[0]).generation.tokens, fresh_answer(rendering, Messages::array(), kTurns[0]));
-  expect_consistent(loaded, rendering);
+  EXPECT_EQ(say(loaded, kTurns[0]).generation.tokens, fresh_answer(Messages::array(), kTurns[0]));
+  expect_consistent(loaded);
 }
 
 // Beyond the trained context, with a scale that grows.
 TEST_F(ChatTest, ADynamicScaleFollowsTheConversation) {
-  const ChatTemplate rendering = chat_template(kPlain);
   RopeOptions rope;
   rope.scaling = "dynamic-yarn";
   rope.original_ctx = 64;
   session_options_.rope = resolve_rope(model_.spec.rope(), rope);
-  Session session(model_, backend_, session_options_);
-  Conversation conversation(session, tokenizer_, rendering);
+  Conversation& conversation = begin();
   for (int i = 0; i < 6; ++i) say(conversation, kTurns[static_cast<size_t>(i) % 3]);
   const int64_t length = conversation.sequence().length();
   EXPECT_GT(length, 128);
   EXPECT_GT(conversation.sequence().cache().rerotations().count, 2);
-  EXPECT_EQ(conversation.sequence().cache().frequencies(), session.frequencies_for(length));
-  expect_consistent(conversation, rendering);
+  EXPECT_EQ(conversation.sequence().cache().frequencies(), session_->frequencies_for(length));
+  expect_consistent(conversation);
   conversation.reset();  // and shrinks back
-  EXPECT_EQ(say(conversation, "Hello").generation.tokens,
-            fresh_answer(rendering, Messages::array(), "Hello"));
+  EXPECT_EQ(say(conversation, "Hello").generation.tokens, fresh_answer(Messages::array(), "Hello"));
 }
 
 TEST_F(ChatTest, TheTemplateSaysWhereATurnEnds) {

@@ -56,6 +56,9 @@ class ContextFile : public ContextFolder {
     }
     return "";
   }
+  static void expect_part(const std::string& what, const std::string& part) {
+    EXPECT_NE(what.find(part), std::string::npos) << what;
+  }
   std::string refusal(const fs::path& file) { return refusal(options_, model_, model_dir_, file); }
   std::string refusal_of_bytes(const std::string& bytes) {
     const fs::path file = dir_ / "changed";
@@ -156,12 +159,10 @@ TEST_F(ContextFile, HugeListsOfNothingAreRefused) {
     return refusal_of_bytes(std::string(reinterpret_cast<const char*>(&size), sizeof size) + text);
   };
   const int64_t many = int64_t{1} << 36;
-  EXPECT_NE(forged(many, {many, 0}, {0, 3}).find("tensor 'tokens' has another dtype or shape"),
-            std::string::npos);
-  EXPECT_NE(forged(0, {0}, {many, 0}).find("tensor 'positions' has another dtype or shape"),
-            std::string::npos);
-  EXPECT_NE(forged(0, {0}, {0}).find("tensor 'positions'"), std::string::npos);
-  EXPECT_NE(forged(0, nlohmann::json::array(), {0, 3}).find("tensor 'tokens'"), std::string::npos);
+  expect_part(forged(many, {many, 0}, {0, 3}), "tensor 'tokens' has another dtype or shape");
+  expect_part(forged(0, {0}, {many, 0}), "tensor 'positions' has another dtype or shape");
+  expect_part(forged(0, {0}, {0}), "tensor 'positions'");
+  expect_part(forged(0, nlohmann::json::array(), {0, 3}), "tensor 'tokens'");
 }
 
 // A file whose checksums are right, and which says what a saved context of this model never says.
@@ -188,23 +189,22 @@ TEST_F(ContextFile, WithPositionsOfMropeForAModelWithoutIsRefused) {
   EXPECT_EQ(bytes_of_file(dir_ / "same"), bytes_);
   for (int32_t i = 0; i < 310; ++i) record.placed.insert(record.placed.end(), {i, i, i + 1});
   write(dir_ / "placed");
-  EXPECT_NE(refusal(dir_ / "placed").find("positions of M-RoPE, which its model has not"), std::string::npos);
+  expect_part(refusal(dir_ / "placed"), "positions of M-RoPE, which its model has not");
 }
 
 TEST_F(ContextFile, OfSomethingElseIsRefused) {
-  EXPECT_NE(refusal(model_dir_ / "model.safetensors").find("is no saved context"), std::string::npos);
-  EXPECT_NE(refusal(model_dir_ / "config.json").find("not a safetensors file"), std::string::npos);
-  EXPECT_NE(refusal(dir_ / "none").find("cannot be opened"), std::string::npos);
-  EXPECT_NE(refusal(dir_).find("is not a regular file"), std::string::npos);
+  expect_part(refusal(model_dir_ / "model.safetensors"), "is no saved context");
+  expect_part(refusal(model_dir_ / "config.json"), "not a safetensors file");
+  expect_part(refusal(dir_ / "none"), "cannot be opened");
+  expect_part(refusal(dir_), "is not a regular file");
   std::string other = bytes_;
   other.replace(other.find("lariat context 1"), 16, "lariat context 9");
-  EXPECT_NE(refusal_of_bytes(other).find("another version"), std::string::npos);
+  expect_part(refusal_of_bytes(other), "another version");
 }
 
 TEST_F(ContextFile, OfAnotherModelOrTokenizerIsRefused) {
   const Model other = open_f32(checkpoint_dir("llama_mha"), backend_);
-  EXPECT_NE(refusal(options_, other, checkpoint_dir("llama_mha"), file_).find("of another model"),
-            std::string::npos);
+  expect_part(refusal(options_, other, checkpoint_dir("llama_mha"), file_), "of another model");
   // One weight of the same model.
   const fs::path copy = dir_ / "model";
   fs::copy(model_dir_, copy);
@@ -212,12 +212,12 @@ TEST_F(ContextFile, OfAnotherModelOrTokenizerIsRefused) {
   weights[weights.size() - 1] = static_cast<char>(weights[weights.size() - 1] ^ 1);
   std::ofstream(copy / "model.safetensors", std::ios::binary) << weights;
   const Model tuned = open_f32(copy, backend_);
-  EXPECT_NE(refusal(options_, tuned, copy, file_).find("of another model"), std::string::npos);
+  expect_part(refusal(options_, tuned, copy, file_), "of another model");
   fs::remove_all(copy);
   fs::copy(model_dir_, copy);
   std::ofstream(copy / "tokenizer.json") << "{}";
   const Model same = open_f32(copy, backend_);
-  EXPECT_NE(refusal(options_, same, copy, file_).find("another tokenizer"), std::string::npos);
+  expect_part(refusal(options_, same, copy, file_), "another tokenizer");
   fs::remove(copy / "tokenizer.json");
   EXPECT_EQ(refusal(options_, same, copy, file_), "");
 }
@@ -233,33 +233,27 @@ TEST_F(ContextFile, OfAModelWithAnEditedConfig) {
   EXPECT_EQ(refusal(options_, open_f32(copy, backend_), copy, file_), "");
   config["rms_norm_eps"] = 1e-5;
   std::ofstream(copy / "config.json") << config.dump();
-  EXPECT_NE(refusal(options_, open_f32(copy, backend_), copy, file_).find("another model"),
-            std::string::npos);
+  expect_part(refusal(options_, open_f32(copy, backend_), copy, file_), "another model");
 }
 
 TEST_F(ContextFile, ForOtherDtypesIsRefused) {
-  EXPECT_NE(refusal(f32_session(), model_, model_dir_, file_)
-                .find("saved with f16 keys and f32 values, and this run has f32 and f32"),
-            std::string::npos);
+  expect_part(refusal(f32_session(), model_, model_dir_, file_),
+              "saved with f16 keys and f32 values, and this run has f32 and f32");
   const Model q8 = load_model(model_dir_, load_config(model_dir_), backend_, DType::kQ8);
-  EXPECT_NE(refusal(options_, q8, model_dir_, file_).find("saved with f32 weights, and this run has q8"),
-            std::string::npos);
+  expect_part(refusal(options_, q8, model_dir_, file_), "saved with f32 weights, and this run has q8");
 }
 
 TEST_F(ContextFile, LongerThanTheContextOrRotatedOtherwiseIsRefused) {
   SessionOptions shorter = options_;
   shorter.max_ctx = 299;
-  EXPECT_NE(refusal(shorter, model_, model_dir_, file_).find("has 300 tokens and the context allows 299"),
-            std::string::npos);
+  expect_part(refusal(shorter, model_, model_dir_, file_), "has 300 tokens and the context allows 299");
   shorter.max_ctx = 300;
   EXPECT_EQ(refusal(shorter, model_, model_dir_, file_), "");
   SessionOptions interleaved = options_;
   interleaved.rope = model_.spec.rope();
   interleaved.rope->interleaved = true;
-  EXPECT_NE(
-      refusal(interleaved, model_, model_dir_, file_)
-          .find("its keys are rotated in 8 pairs, half-split, and this run rotates 8 pairs, interleaved"),
-      std::string::npos);
+  expect_part(refusal(interleaved, model_, model_dir_, file_),
+              "its keys are rotated in 8 pairs, half-split, and this run rotates 8 pairs, interleaved");
 }
 
 TEST_F(ContextFile, OfRandomWeightsIsNotSaved) {

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "tests/tools/program.h"
+#include "tools/common.h"
 
 namespace lariat::test {
 namespace {
@@ -128,6 +129,22 @@ TEST(Help, SaysWhatGenerateTakes) {
                            "--rope-cache consistent|stale", "[default: the model's own]"}) {
     EXPECT_NE(help.find(part), std::string::npos) << part << " is not in\n" << help;
   }
+}
+
+// Errors below tools/ name settings, in backticks; each of them is an option of some command.
+TEST(Help, SettingsAreOptions) {
+  const auto app = make_app();
+  std::string commands;
+  for (const CLI::App* command : commands_of(*app)) commands += command->help();
+  for (const std::string setting :
+       {"model", "device", "threads", "dtype", "quantize", "kv_dtype", "max_ctx", "prefill_chunk",
+        "rope_steps", "rope_scaling", "rope_factor", "rope_original_ctx", "rope_theta", "rope_config",
+        "max_tokens", "lengths", "resume"}) {
+    const std::string option = with_options("`" + setting + "`");
+    EXPECT_TRUE(option.starts_with("--")) << setting;
+    EXPECT_NE(commands.find(option + " "), std::string::npos) << option;
+  }
+  EXPECT_EQ(with_options("use `kv_dtype` f16, not `this`"), "use --kv-dtype f16, not `this`");
 }
 
 TEST(Help, ExamplesParse) {

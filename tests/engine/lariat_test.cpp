@@ -1,0 +1,74 @@
+// Engine::open: what is read, what is refused, and what a session is given.
+#include "engine/lariat.h"
+
+#include "tests/engine/engine_test_util.h"
+
+namespace lariat::test {
+namespace {
+
+const std::filesystem::path kDemoModel = std::filesystem::path(LARIAT_SOURCE_DIR) / "configs" / "demo";
+
+std::string refusal_to_open(const std::filesystem::path& path, OpenOptions options) {
+  options.device = "cpu";
+  try {
+    Engine::open(path, std::move(options));
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(EngineOpen, ReadsWhatIsAskedFor) {
+  const Engine engine = Engine::open(kDemoModel, {.device = "cpu", .max_ctx = 99});
+  ASSERT_TRUE(engine.tokenizer);
+  EXPECT_FALSE(engine.chat);
+  EXPECT_EQ(engine.eos_ids(), engine.model.spec.eos_token_ids);
+  EXPECT_EQ(engine.session.max_ctx, 99);
+  EXPECT_EQ(engine.session.k_dtype, DType::kF16);
+  EXPECT_EQ(engine.session.v_dtype, engine.model.weights.embed.dtype);
+  EXPECT_EQ(*engine.session.rope, engine.model.spec.rope());
+  EXPECT_TRUE(engine.warnings.empty());
+  EXPECT_FALSE(engine.session.on_saturated) << "nobody is told";
+  // A folder without a tokenizer is enough for ids of tokens.
+  EXPECT_FALSE(
+      Engine::open(checkpoint_dir("llama_gqa"), {.reads = Reads::kTokens, .device = "cpu"}).tokenizer);
+  EXPECT_NE(refusal_to_open(checkpoint_dir("llama_gqa"), {}), "");
+  const OpenOptions random{
+      .reads = Reads::kTokens, .device = "cpu", .quantize = DType::kQ4, .random_weights = true};
+  EXPECT_EQ(Engine::open(kDemoModel / "config.json", random).model.quantization(), "q4");
+}
+
+TEST(EngineOpen, RefusesWhatMakesNoSense) {
+  const auto bloom = checkpoint_dir("bloom");
+  const std::vector<std::tuple<std::filesystem::path, OpenOptions, std::string>> table = {
+      {"/no/such/folder", {}, "/no/such/folder: no such folder"},
+      {kDemoModel, {.reads = Reads::kChat}, "there is no chat template"},
+      {kDemoModel, {.dtype = DType::kF32, .quantize = DType::kQ8}, "`quantize` says how weights are stored"},
+      {kDemoModel, {.rope = {.factor = 2.0}}, "`rope_factor`: the model has no RoPE scaling"},
+      {bloom, {.reads = Reads::kTokens, .rope = {.theta = 2e4}}, "has no RoPE; its positions are ALiBi"}};
+  for (const auto& [path, options, part] : table) {
+    const std::string what = refusal_to_open(path, options);
+    EXPECT_NE(what.find(part), std::string::npos) << what;
+  }
+}
+
+// A scale that moves with every token takes keys of f32, unless somebody asks for others.
+TEST(EngineOpen, SessionsOfOtherScalings) {
+  OpenOptions options{.reads = Reads::kTokens, .device = "cpu", .rope_steps = 0};
+  const Engine engine = Engine::open(kDemoModel, options);
+  EXPECT_EQ(engine.session.k_dtype, DType::kF16) << "no scaling, and nothing moves";
+  const RopeScaling dynamic = resolve_rope(engine.model.spec.rope(), {.scaling = "dynamic"});
+  EXPECT_EQ(engine.session_for(dynamic).k_dtype, DType::kF32);
+  EXPECT_EQ(*engine.session_for(dynamic).rope, dynamic);
+  options.rope.scaling = "dynamic";
+  EXPECT_TRUE(Engine::open(kDemoModel, options).warnings.empty());
+  options.kv_dtype.keys = DType::kF16;
+  const Engine rounds = Engine::open(kDemoModel, options);
+  EXPECT_EQ(rounds.session.k_dtype, DType::kF16);
+  ASSERT_EQ(rounds.warnings.size(), 1U);
+  EXPECT_EQ(rounds.warnings[0],
+            "`rope_steps` exact with f16 keys rounds small rotations away; use `kv_dtype` f32");
+}
+
+}  // namespace
+}  // namespace lariat::test
