@@ -28,7 +28,7 @@ Messages with_system(const Messages& messages, const std::string& text) {
 Conversation::Conversation(Session& session, const Tokenizer& tokenizer, const ChatTemplate& chat_template)
     : tokenizer_(tokenizer), template_(chat_template), context_(session, tokenizer) {}
 
-// What the cache is to hold before an answer.
+// The tokens that the cache is to hold before an answer.
 std::vector<int32_t> Conversation::rendered() const {
   std::vector<int32_t> ids = tokenizer_.encode(template_.render(messages_, true), false);
   if (before_.empty()) return ids;

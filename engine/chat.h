@@ -19,7 +19,7 @@ class Conversation {
 
   // A list of {"role", "content"}.
   const nlohmann::ordered_json& messages() const { return messages_; }
-  // What the cache holds, token by token.
+  // The tokens that the cache holds.
   const std::vector<int32_t>& tokens() const { return context_.tokens(); }
   const Sequence& sequence() const { return context_.sequence(); }
 
@@ -40,7 +40,7 @@ class Conversation {
   // A context that was put away, to be continued. One that is no conversation stands before the messages as
   // it is. Throws Error when what the file says of its messages is none (`file` names it).
   void restore(SavedContext context, const std::string& file);
-  // What restore() needs to know beside the tokens (SavedContext::note).
+  // The messages, for restore() (SavedContext::note).
   std::string note() const;
 
  private:
@@ -50,7 +50,7 @@ class Conversation {
   const ChatTemplate& template_;
   TextContext context_;
   nlohmann::ordered_json messages_ = nlohmann::ordered_json::array();
-  std::vector<int32_t> before_;  // what stands before the first message
+  std::vector<int32_t> before_;  // tokens in front of the first message
 };
 
 // The special or added token that the template puts behind an assistant's message, if it puts one there:

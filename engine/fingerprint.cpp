@@ -59,7 +59,7 @@ void add_layer(Summary& summary, const LayerSpec& layer) {
   summary.add(layer.norm_before, layer.norm_after, layer.parallel, layer.residual_multiplier);
 }
 
-// What of a config shapes the computation. Its RoPE scaling does not count: a saved context names its
+// Adds what shapes the computation. The RoPE scaling does not count: a saved context names its
 // frequencies itself. Those of local layers do, whose keys are never re-rotated.
 void add_spec(Summary& summary, const ModelSpec& spec) {
   summary.add_text(spec.family);

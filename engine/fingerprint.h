@@ -8,14 +8,14 @@
 
 #include "models/model.h"
 
-// What tells files apart: 64 bits that find damage and mistakes. Not a defence against someone who wants two
-// files to look the same.
+// Sums of 64 bits that tell files apart and find damage and mistakes. They are no defence against someone who
+// wants two files to look the same.
 namespace lariat {
 
 // Words of 64 bits, each multiplied into one of eight interleaved sums: as fast as memory is read. Any change
 // within one word changes it.
 uint64_t checksum(std::span<const std::byte> bytes);
-// Of several pieces: each adds to what came before it.
+// Adds a piece to the sum of those before it.
 void add_to_checksum(uint64_t& sum, std::span<const std::byte> bytes);
 inline void add_to_checksum(uint64_t& sum, std::string_view text) {
   add_to_checksum(sum, std::as_bytes(std::span(text)));
@@ -27,7 +27,7 @@ inline void add_to_checksum(uint64_t& sum, std::string_view text) {
 // file.
 std::string model_fingerprint(const Model& model);
 
-// The same of the file that Tokenizer::load reads the vocabulary from; "none" where there is none.
+// 16 hex digits of the file that Tokenizer::load reads the vocabulary from; "none" where there is none.
 std::string tokenizer_fingerprint(const std::filesystem::path& model_dir);
 
 }  // namespace lariat

@@ -59,7 +59,7 @@ std::function<void(const Saturation&)> on_saturated(const OpenOptions& options) 
   };
 }
 
-// What of the session's settings does worse than another would.
+// Warns of settings of the session that do worse than others would.
 void warn_of_settings(Engine& engine) {
   const SessionOptions& session = engine.session;
   const DType k = session.k_dtype, v = session.v_dtype;

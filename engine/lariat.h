@@ -14,7 +14,7 @@
 
 namespace lariat {
 
-// What is read of a model's folder beside its configuration and weights.
+// The files of a model's folder that are read beside its configuration and weights.
 enum class Reads {
   kTokens,  // nothing: ids of tokens go in
   kText,    // the tokenizer
@@ -60,10 +60,10 @@ struct Engine {
   // model, and Error naming the file, also where the weights would not fit into memory.
   static Engine open(const std::filesystem::path& path, OpenOptions options = {});
 
-  // The same as `session` with another scaling.
+  // The options of a session with another scaling.
   SessionOptions session_for(const RopeScaling& rope) const;
-  // Where a text ends: the ids of the configuration, else the tokenizer's, and with a chat template what it
-  // puts behind a message.
+  // The tokens that end a text: the ids of the configuration, else the tokenizer's, and with a chat template
+  // what it puts behind a message.
   std::vector<int32_t> eos_ids() const;
 };
 

@@ -32,7 +32,7 @@ std::vector<StoredTensor> parse(std::span<const std::byte> bytes, const std::fil
   try {
     return parse_safetensors(bytes, file, &metadata);
   } catch (const Error& e) {
-    // What helps against a damaged checkpoint does not help here.
+    // A damaged checkpoint is downloaded again, a saved context cannot be.
     constexpr std::string_view kOfCheckpoints = "download it again";
     std::string what = e.what();
     if (const size_t at = what.find(kOfCheckpoints); at != std::string::npos)
@@ -41,7 +41,7 @@ std::vector<StoredTensor> parse(std::span<const std::byte> bytes, const std::fil
   }
 }
 
-// What a file says of itself.
+// The header of a file, and its tensors.
 class Reader {
  public:
   Reader(std::span<const std::byte> bytes, const std::filesystem::path& file) : file_(file) {
@@ -117,9 +117,9 @@ ContextIdentity check_identity(const Reader& file, const ContextIdentity& own) {
   return saved;
 }
 
-// How many tokens a list of numbers is of: the rows of an I32 [n] (columns = 1) or [n, columns]. The shape is
-// checked before anything of its size is allocated: where another one is 0, a size may be any number without
-// a byte in the file.
+// The number of tokens that a list of numbers holds: the rows of an I32 [n] (columns = 1) or [n, columns].
+// The shape is checked before anything of its size is allocated: where another one is 0, a size may be any
+// number without a byte in the file.
 int64_t rows_of(const Reader& file, const std::string& name, int64_t columns) {
   const auto found = file.tensors().find(name);
   if (found == file.tensors().end()) file.damaged("tensor '" + name + "' is missing");

@@ -14,7 +14,7 @@
 // The file of a saved context: docs/saved-contexts.md.
 namespace lariat {
 
-// What a file and the session that loads it must agree on.
+// A file and the session that loads it must agree on these.
 struct ContextIdentity {
   std::string model, tokenizer;       // engine/fingerprint.h
   std::string weights, keys, values;  // dtypes
@@ -40,7 +40,7 @@ std::map<std::string, std::string> context_metadata(const ContextRecord& record)
 // have.
 std::vector<NamedShape> context_tensors(const KvGeometry& geometry, const ContextRecord& record,
                                         const std::filesystem::path& file);
-// Of everything but the pages and the checksums.
+// The checksum of everything but the pages and the checksums.
 uint64_t context_checksum(const ContextRecord& record);
 
 // A file in memory; `pages` points into it, one behind the other.
@@ -49,7 +49,7 @@ struct ParsedContext {
   std::span<const std::byte> pages;
 };
 
-// What must be there for a session whose sequences are like this.
+// What a session expects of a file, by its own sequences.
 struct ContextExpectations {
   ContextIdentity identity;
   const KvGeometry& geometry;

@@ -29,7 +29,7 @@ class StopFilter {
     return shown;
   }
 
-  // What was held back, once no more text can come.
+  // Returns the text that was held back, once no more can come.
   std::string flush() { return std::exchange(held_, std::string()); }
 
  private:

@@ -11,7 +11,7 @@
 
 namespace lariat {
 
-// How a text is written.
+// The settings that a text is written with.
 struct AnswerOptions {
   GenerateOptions generate;
   std::vector<std::string> stop;  // texts that end it and are no part of it

@@ -55,7 +55,7 @@ std::vector<int32_t> some_tokens(int64_t n, int64_t vocab_size) {
   return tokens;
 }
 
-// What one decode step at this length must read: every projection once, and the whole cache.
+// The bytes that one decode step at this length must read: every projection once, and the whole cache.
 double bytes_read(const Session& session, double length) {
   const KvPool& pool = session.pool();
   const auto per_position = static_cast<double>(pool.k_bytes_per_position() + pool.v_bytes_per_position());
@@ -73,8 +73,8 @@ void fill(const BenchCommand& command, Session& session, Sequence& sequence, int
   });
 }
 
-// As a greedy generation does it, but for the tokens, which are given: nothing but the likeliest token leaves
-// the backend, and a step is asked for before the last one's token has come.
+// Decodes as a greedy generation does, but for the tokens, which are given: nothing but the likeliest token
+// leaves the backend, and a step is asked for before the last one's token has come.
 void decode_one_by_one(Session& session, Sequence& sequence, std::span<const int32_t> tokens) {
   Sequence* const one = &sequence;
   size_t fed = 0;
@@ -110,7 +110,7 @@ TestRun run_test(Session& session, const Sequence& context, const std::string& t
   return {std::move(sequence), seconds};
 }
 
-// What is done once: working memory taken, threads started. A forward pass, or a few tokens; not counted.
+// Takes the working memory and starts the threads with a forward pass or a few tokens, which are not counted.
 void warm_up(Session& session, const Sequence& context, const BenchResult& result) {
   const int64_t chunk = session.options().prefill_chunk;
   const int64_t enough = result.test == "tg" ? 4 : chunk > 0 ? chunk : result.n;

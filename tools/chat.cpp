@@ -86,7 +86,7 @@ void answer(Chat& chat, const std::string& message) {
   explain_end(chat, *chat.last);
 }
 
-// What helps in a conversation against an error, beside what it says itself.
+// A conversation's own advice, to be put behind an error.
 std::string way_on(const Chat& chat, const Error& error) {
   if (dynamic_cast<const ContextFull*>(&error) == nullptr) return "";
   std::string text = chat.terminal ? "; /reset forgets the conversation" : "";

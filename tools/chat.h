@@ -30,7 +30,7 @@ void load_conversation(Chat& chat, const std::filesystem::path& file);
 void save_conversation(const Chat& chat, const std::filesystem::path& file);
 
 std::string trimmed(const std::string& text);  // without spaces at its ends
-// Whether it is a slash and a word of letters: "/etc/passwd" is no command.
+// A command is a slash and a word of letters: "/etc/passwd" is none.
 bool is_command(const std::string& line);
 // Does what a command asks for. False: the conversation ends. Throws Error for one that does not exist.
 bool run_command(Chat& chat, const std::string& line);

@@ -50,7 +50,7 @@ struct Command {
   void (*run)(Chat& chat, const std::string& argument);
 };
 
-// What was asked for goes to stderr, as stdout holds answers.
+// Commands write to stderr, as stdout holds answers.
 const Command kCommands[] = {
     {"/reset", "", "forget the conversation, but for the system's message",
      [](Chat& chat, const std::string&) { chat.conversation.reset(); }},

@@ -28,7 +28,8 @@ void on_signal(int signal) {
 
 void wait_for_signals() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    // What was ignored before stays so: nohup, and jobs that a script puts into the background.
+    // A signal that was ignored before stays so: under nohup, and in jobs that a script puts into the
+    // background.
     if (std::signal(signal, on_signal) == SIG_IGN) std::signal(signal, SIG_IGN);
   }
 }

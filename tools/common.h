@@ -25,7 +25,7 @@ void add_passkey_command(CLI::App& app);
 void add_sweep_command(CLI::App& app);
 void add_rope_command(CLI::App& app);
 
-// How a cache of rotated keys follows a scale that moves.
+// The way in which a cache of rotated keys follows a scale that moves.
 struct RopeCacheOptions {
   int steps = 4;       // --rope-steps: scale steps per octave; 0: "exact", a new scale for every token
   bool stale = false;  // --rope-cache stale: keys keep the scale they were written with, as in transformers
@@ -89,7 +89,7 @@ class Progress {
 
 // Set by SIGINT, SIGTERM and SIGHUP (a closed terminal); a second signal ends the program at once.
 const std::atomic<bool>& interrupted();
-// For these; and closed pipes, full disks and files that shrink while mapped become errors where they are
+// Handles these; closed pipes, full disks and files that shrink while mapped become errors where they are
 // met.
 void install_signal_handlers();
 // The signal that set interrupted() (0: none), which is then waited for again. second_ends = false: a second

@@ -106,7 +106,7 @@ void warn_of_length(const GenerateCommand& command, const Engine& engine, int64_
                  command.common.quiet);
 }
 
-// What is seen of a text while it is written.
+// Shows a text while it is written.
 struct Screen {
   const GenerateCommand& command;
   const Engine& engine;

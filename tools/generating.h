@@ -6,10 +6,10 @@
 #include "engine/text_context.h"
 #include "tools/common.h"
 
-// What the subcommands share that write text: generate and chat.
+// The options and warnings of the subcommands that write text: generate and chat.
 namespace lariat {
 
-// What the command line says of sampling; unset: the default.
+// Sampling as the command line has it; unset: the default.
 struct SamplingOptions {
   bool as_model = false;  // defaults are what the checkpoint asks for; else the likeliest token
   std::optional<float> temperature, top_p, min_p, repetition_penalty;

@@ -90,18 +90,18 @@ class HelpFormatter : public CLI::FormatterBase {
   }
 };
 
-// How an option stands in a usage: "--max-new-tokens N".
+// An option as it stands in a usage: "--max-new-tokens N".
 std::string usage_heading(const CLI::Option& option) {
   return "--" + option.get_lnames().at(0) + " " + plain_type(option);
 }
 
 std::string usage_label(const CLI::App& command) { return "usage of " + command.get_name(); }
 
-// What one word after an option is: "N", "auto|cpu|cuda".
+// The type of one word after an option: "N", "auto|cpu|cuda".
 std::string word_type(const CLI::Option& option) {
   static const std::map<std::string, std::string> kPlain = {{"INT", "N"}, {"UINT", "N"}, {"FLOAT", "F"}};
-  std::string full = option.get_type_name();         // of CLI11: "INT:INT in [0 - 9]", "TEXT:{none,q8,q4}"
-  if (full.find('|') < full.find(':')) return full;  // of lariat: "auto|cpu|cuda|cuda:N"
+  std::string full = option.get_type_name();         // CLI11's: "INT:INT in [0 - 9]", "TEXT:{none,q8,q4}"
+  if (full.find('|') < full.find(':')) return full;  // lariat's: "auto|cpu|cuda|cuda:N"
   const size_t colon = std::min(full.find(':'), full.size());
   std::string type = full.substr(0, colon);
   if (type == "TEXT" && full.substr(colon, 2) == ":{") {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-// What a user reads before anything runs: help, shell completion and the man page, all made from the one
-// CLI::App, so that none of them can tell of options that do not exist.
+// The texts that a user reads before anything runs: help, shell completion and the man page, all made from
+// the one CLI::App, so that none of them can tell of options that do not exist.
 namespace lariat {
 
 // Groups of subcommands. The help shows them in the order in which make_app adds them.
@@ -30,10 +30,11 @@ void prepare_help(CLI::App& app);
 // added.
 void finish_help(CLI::App& app);
 
-// Where a subcommand stands in `lariat --help`, and a command line that shows it at work. The test parses it.
+// Puts a subcommand into its group of `lariat --help`, with a command line that shows it at work; a test
+// parses it.
 void describe(CLI::App& command, const std::string& group, const std::string& example);
-// What follows "lariat COMMAND" in the usage, one line for each way to call it, where required options and
-// option groups (which are shown by themselves) do not tell it.
+// Sets what follows "lariat COMMAND" in the usage, one line for each way to call it, where required options
+// and option groups (which are shown by themselves) do not tell it.
 void set_usage(CLI::App& command, const std::string& lines);
 // Options that are added to `command` from here on belong to `group`.
 void begin_group(CLI::App& command, const std::string& group);
@@ -47,7 +48,8 @@ struct OptionGroup {
 std::vector<OptionGroup> option_groups(const CLI::App& command);
 // The subcommands with a name, in the order in which they were added.
 std::vector<const CLI::App*> commands_of(const CLI::App& app);
-// What an option takes: N, F, TEXT, FILE, DIR, its values as in "auto|cpu|cuda", "N,N,..." for a list, "FILE
+// The type of an option's values: N, F, TEXT, FILE, DIR, its values as in "auto|cpu|cuda", "N,N,..." for a
+// list, "FILE
 // ..." for several words; "" for a flag. Made of CLI11's type and check unless the option has a type_name of
 // its own.
 std::string plain_type(const CLI::Option& option);
@@ -58,7 +60,7 @@ std::string option_text(const CLI::Option& option);
 // The ways to call a subcommand, each as "lariat generate --model DIR ... [options]".
 std::vector<std::string> usage_of(const CLI::App& command);
 
-// What the shells ask for (scripts/completion): candidates for the last of `words`, which follow the
+// Answers the shells (scripts/completion): candidates for the last of `words`, which follow the
 // program's name, as lines of "candidate TAB description"; ":file" and ":dir" stand for the shell's own names
 // of files and folders.
 void print_completions(const CLI::App& app, const std::vector<std::string>& words, std::ostream& out);

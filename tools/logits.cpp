@@ -23,7 +23,7 @@ struct LogitsCommand {
   std::optional<int64_t> decode_from;
 };
 
-// What the layers showed, by name: its width, and a row for each token.
+// The tensors that the layers showed, by name: the width of each, and a row for each token.
 using Trace = std::map<std::string, std::pair<int64_t, std::vector<float>>>;
 
 void write_trace(const std::filesystem::path& file, const Trace& trace) {

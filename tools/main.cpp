@@ -15,7 +15,7 @@
 
 namespace {
 
-// For who types nothing but the name.
+// Printed for those who type nothing but the name.
 constexpr const char* kGettingStarted =
     R"(lariat runs Hugging Face checkpoint folders as they are. With one in DIR:
   lariat generate --model DIR --prompt "Once upon a time"    continue a text

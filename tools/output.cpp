@@ -9,7 +9,7 @@
 namespace lariat {
 namespace {
 
-// Which option sets which setting. Below tools/ messages know settings alone, and name them in backticks.
+// The options that set settings. Below tools/ messages know settings alone, and name them in backticks.
 constexpr std::pair<std::string_view, std::string_view> kOptions[] = {
     {"`model`", "--model"},
     {"`device`", "--device"},

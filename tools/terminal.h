@@ -25,7 +25,7 @@ class LineReader {
   // A line or, where lines are edited, several: each that ends with \ goes on in the next, and """ begins and
   // ends a text.
   Message read_message();
-  // What was typed or pasted ahead, and not read yet, is no line any more.
+  // Forgets what was typed or pasted ahead and was not read yet.
   void forget();
 
  private:

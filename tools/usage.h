@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-// What is said about a command line that makes no sense.
+// Words for a command line that makes no sense.
 namespace lariat {
 
 // Numbers, of every option that takes some: a word that is no integer is called that, and NaN and infinity,
@@ -15,7 +15,7 @@ void check_numbers(CLI::App& app);
 std::string explain(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& words);
 // "; see lariat generate --help", for the subcommand of `words` if there is one.
 std::string see_help(const CLI::App& app, const std::vector<std::string>& words);
-// Of `lariat help [COMMAND]`. Throws UsageError for a command that does not exist.
+// The text of `lariat help [COMMAND]`. Throws UsageError for a command that does not exist.
 std::string help_of(const CLI::App& app, const std::string& command);
 
 }  // namespace lariat

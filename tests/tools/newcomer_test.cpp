@@ -1,6 +1,9 @@
 // What a newcomer types: every row of docs/command-line.md, run as it stands.
+#include <fnmatch.h>
+
 #include <algorithm>
 
+#include "models/text/unicode.h"
 #include "tests/tools/program.h"
 
 namespace lariat::test {
@@ -54,19 +57,10 @@ std::string as_cell(const std::string& text) {
 
 // Whether `text` is `pattern`, in which each "…" stands for anything.
 bool fits(const std::string& text, const std::string& pattern) {
-  const std::string any = "…";
-  size_t at = 0, from = 0;
-  for (bool first = true;; first = false) {
-    const size_t end = pattern.find(any, from);
-    const std::string part = pattern.substr(from, end == std::string::npos ? end : end - from);
-    const size_t found = end == std::string::npos && text.size() >= part.size() && !first
-                             ? text.rfind(part)
-                             : text.find(part, at);
-    if (found == std::string::npos || found < at || (first && found != 0)) return false;
-    at = found + part.size();
-    if (end == std::string::npos) return at == text.size();
-    from = end + any.size();
-  }
+  std::string glob;
+  for (const char c : pattern)
+    glob += std::string_view("*?[\\").find(c) != std::string::npos ? std::string{'\\', c} : std::string{c};
+  return ::fnmatch(replace_all(glob, "…", "*").c_str(), text.c_str(), 0) == 0;
 }
 
 class Newcomer : public testing::Test {
