@@ -11,7 +11,9 @@ int main(int argc, char** argv) try {
   lariat::Session session(engine.model, *engine.backend, engine.session);
   lariat::TextContext context(session, *engine.tokenizer);
 
-  const lariat::AnswerOptions options{{.max_new_tokens = 64, .eos_ids = engine.eos_ids()}, /*stop=*/{}};
+  lariat::AnswerOptions options;
+  options.generate.max_new_tokens = 64;
+  options.generate.eos_ids = engine.eos_ids();
   lariat::Answer answer;
   context.write(engine.tokenizer->encode(argv[2], engine.tokenizer->adds_bos()), options, /*goes_on=*/true,
                 answer, [](const std::string& piece) { return bool(std::cout << piece << std::flush); });
