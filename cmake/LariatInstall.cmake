@@ -17,7 +17,7 @@ endif()
 # The sources say "engine/session.h", and so does who uses them: include/lariat is the folder to look in. Of the backends
 # there is only what makes one.
 set(LARIAT_INCLUDE_DIR ${CMAKE_INSTALL_INCLUDEDIR}/lariat)
-install(DIRECTORY kernels models engine DESTINATION ${LARIAT_INCLUDE_DIR} FILES_MATCHING PATTERN "*.h"
+install(DIRECTORY kernels models engine DESTINATION ${LARIAT_INCLUDE_DIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.def"
         REGEX "(kernels/(cpu|cuda|reference)|engine/eval)$" EXCLUDE)
 install(FILES kernels/cpu/cpu_backend.h kernels/cpu/rope_angles.h DESTINATION ${LARIAT_INCLUDE_DIR}/kernels/cpu)
 install(FILES kernels/cuda/make_cuda_backend.h DESTINATION ${LARIAT_INCLUDE_DIR}/kernels/cuda)

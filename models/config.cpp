@@ -166,7 +166,8 @@ ModelSpec parse_config(std::string_view text, const std::filesystem::path& file)
   read_generation_keys(json, spec);
   spec.file = file;
   spec.family = family.name;
-  check_keys(json, family.heeds, spec);
+  if (!family.in_transformers) json.has("auto_map");
+  check_unread(json, spec, &spec.warnings);
   return spec;
 }
 

@@ -5,44 +5,17 @@
 namespace lariat {
 namespace {
 
-// A key that changes what transformers writes, and its value at which it does not. A null and an empty list,
-// object or text change nothing either.
-struct NotDone {
-  std::string_view key, neutral;
-};
-constexpr NotDone kNotDone[] = {
-    // Tokens that are banned, forced or weighed.
-    {"suppress_tokens", "[]"},
-    {"begin_suppress_tokens", "[]"},
-    {"bad_words_ids", "[]"},
-    {"force_words_ids", "[]"},
-    {"constraints", "[]"},
-    {"sequence_bias", "[]"},
-    {"forced_bos_token_id", "[]"},
-    {"forced_eos_token_id", "[]"},
-    {"no_repeat_ngram_size", "0"},
-    {"encoder_no_repeat_ngram_size", "0"},
-    {"encoder_repetition_penalty", "1"},
-    {"exponential_decay_length_penalty", "[]"},
-    {"guidance_scale", "1"},
-    {"token_healing", "false"},
-    {"watermarking_config", "{}"},
-    // The least length, and an end by the clock.
-    {"min_length", "0"},
-    {"min_new_tokens", "0"},
-    {"max_time", "[]"},
-    // Other ways to search.
-    {"num_beams", "1"},
-    {"num_beam_groups", "1"},
-    {"num_return_sequences", "1"},
-    {"penalty_alpha", "0"},
-    {"dola_layers", "[]"},
-    // Other ways to sample.
-    {"typical_p", "1"},
-    {"top_h", "[]"},
-    {"epsilon_cutoff", "0"},
-    {"eta_cutoff", "0"},
-};
+// Keys that change what transformers writes: tokens that are banned, forced or weighed; the least length, and
+// an end by the clock; other ways to search and to sample.
+constexpr std::string_view kNotDone =
+    "suppress_tokens begin_suppress_tokens bad_words_ids force_words_ids constraints sequence_bias "
+    "forced_bos_token_id forced_eos_token_id no_repeat_ngram_size encoder_no_repeat_ngram_size "
+    "encoder_repetition_penalty exponential_decay_length_penalty guidance_scale token_healing "
+    "watermarking_config min_length min_new_tokens max_time num_beams num_beam_groups num_return_sequences "
+    "penalty_alpha dola_layers typical_p top_h epsilon_cutoff eta_cutoff";
+// Those of them that do so unless they are 1.
+constexpr std::string_view kNeutralAtOne =
+    "encoder_repetition_penalty guidance_scale num_beams num_beam_groups num_return_sequences typical_p";
 
 // Keys without which the text is the same: the caller says how long; of num_beams; of logits, whose order
 // stays, and which are told of where they are NaN; prompts have their tokens; the KV cache and speed;
@@ -94,10 +67,11 @@ void read_generation_keys(const JsonFields& json, ModelSpec& spec) {
       static_cast<float>(json.number("repetition_penalty", 0.01, 100.0).value_or(1.0));
   defaults.stop = read_stop_strings(json);
   std::string ignored;
-  for (const NotDone& rule : kNotDone) {
-    const nlohmann::json* value = json.find(rule.key);
-    const bool says = value != nullptr && !is_empty(*value);
-    if (says && *value != nlohmann::json::parse(rule.neutral)) append(ignored, rule.key);
+  for (const std::string_view key : split(kNotDone, ' ')) {
+    const nlohmann::json* value = json.find(key);
+    const bool neutral = value != nullptr && *value == 1 && has_name(kNeutralAtOne, key);
+    const bool token = value != nullptr && *value == 0 && key.starts_with("forced_");
+    if ((says_something(value) && !neutral) || token) append(ignored, key);
   }
   add_names(ignored, json, "ignored, though they change what transformers writes", spec);
 }

@@ -150,6 +150,19 @@ std::optional<RopeScaling> parse_per_layer(const JsonFields& object, const RopeC
   return first;
 }
 
+// What the other types of scaling would read says nothing of this one.
+void check_rope_keys(const JsonFields& object, const RopeContext& context, const RopeScaling& rope) {
+  for (const char* key : {"rope_type", "type", "factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
+                          "truncate", "finetuned", "short_factor", "long_factor", "attention_factor",
+                          "low_freq_factor", "high_freq_factor", "mrope_section", "mrope_interleaved"})
+    object.has(key);
+  if (context.rules.scales_queries) object.has("llama_4_scaling_beta");
+  ModelSpec model;
+  model.layers.resize(1);
+  model.rope() = rope;
+  check_unread(object, model, context.warnings);
+}
+
 // How a family calls a key of the object where it stands at the file's top.
 std::string key_at_top(const std::string& key, const RopeRules& rules) {
   if (key == "rope_theta") return std::string(rules.theta_key);
@@ -177,7 +190,6 @@ RopeScaling rope_of_type(const RopeScaling& own, RopeType type) {
 
 RopeScaling parse_rope_scaling(const JsonFields& object, const RopeContext& context) {
   if (const auto rope = parse_per_layer(object, context)) return *rope;
-  check_rope_keys(object, context.rules.heeds, context.warnings);
   RopeScaling rope;
   rope.type = parse_type(object, context);
   rope.head_dim = context.head_dim;
@@ -208,6 +220,7 @@ RopeScaling parse_rope_scaling(const JsonFields& object, const RopeContext& cont
     rope.short_factor = *object.numbers("short_factor", 1e-6, 1e6);
     rope.long_factor = *object.numbers("long_factor", 1e-6, 1e6);
   }
+  check_rope_keys(object, context, rope);
   if (const auto problem = find_rope_problem(rope)) {
     if (context.config == nullptr || object.has(problem->key)) object.fail(problem->key, problem->what);
     context.config->fail(key_at_top(problem->key, context.rules), problem->what);

@@ -16,7 +16,7 @@ struct RopeRules {
   std::optional<int64_t> original_ctx;  // of a config that has no such key at its top level (Phi-3)
   std::optional<bool> interleaved{};    // the pairing, where rope_interleave is a key of this family
   bool partial = false;                 // partial_rotary_factor is a key of this family, in transformers too
-  std::string_view heeds{};             // keys of models/families/gate.h that the family implements
+  bool scales_queries = false;          // llama_4_scaling_beta is a key of this family
   std::string_view theta_key = "rope_theta", partial_key = "partial_rotary_factor";  // at the file's top
 };
 

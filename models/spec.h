@@ -96,6 +96,9 @@ struct TensorNames {
   std::string router = "mlp.gate", choice_bias = "mlp.gate.e_score_correction_bias";
   std::string expert_gate = "mlp.experts.{}.gate_proj", expert_up = "mlp.experts.{}.up_proj";
   std::string expert_down = "mlp.experts.{}.down_proj";
+  // Ends of names, with a space between them, whose tensors follow from the config and are not read:
+  // transformers 4.31 and older stored RoPE's frequencies with each layer.
+  std::string redundant = "rotary_emb.inv_freq";
 };
 
 // How a checkpoint wants texts to be written: its generation_config.json with transformers' defaults. Nothing
@@ -140,7 +143,8 @@ struct ModelSpec {
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;  // of generation_config.json, else of config.json
   GenerationDefaults generation;       // likewise
-  int64_t n_unread_layers = 0;         // behind `layers` in the checkpoint: predictors of further tokens
+  std::string_view bias_keys;   // the keys of config.json that give projections biases, where there are any
+  int64_t n_unread_layers = 0;  // behind `layers` in the checkpoint: predictors of further tokens
   TensorNames names;
   // What a user should know of the checkpoint and can go on with: a line each, naming file and key or tensor.
   std::vector<std::string> warnings;

@@ -38,9 +38,9 @@ ModelSpec read_bloom(const JsonFields& config) {
   defaults.hidden_size = 64;
   defaults.n_layers = 2;
   defaults.n_heads = 8;
-  defaults.keys.hidden_size = "n_embed|hidden_size";
-  defaults.keys.n_layers = "num_hidden_layers|n_layer";
-  defaults.keys.n_heads = "num_attention_heads|n_head";
+  defaults.keys.hidden_size = "n_embed hidden_size";
+  defaults.keys.n_layers = "num_hidden_layers n_layer";
+  defaults.keys.n_heads = "num_attention_heads n_head";
   defaults.keys.max_position_embeddings = "seq_length";
   defaults.activation = "gelu_pytorch_tanh";
   defaults.bos_token_id = 1;
@@ -68,9 +68,9 @@ ModelSpec read_mpt(const JsonFields& config) {
   defaults.hidden_size = 2048;
   defaults.n_layers = 24;
   defaults.n_heads = 16;
-  defaults.keys.hidden_size = "hidden_size|d_model";
-  defaults.keys.n_layers = "num_hidden_layers|n_layers";
-  defaults.keys.n_heads = "num_attention_heads|n_heads";
+  defaults.keys.hidden_size = "hidden_size d_model";
+  defaults.keys.n_layers = "num_hidden_layers n_layers";
+  defaults.keys.n_heads = "num_attention_heads n_heads";
   defaults.keys.max_position_embeddings = "max_seq_len";
   defaults.activation = "gelu";
   ModelSpec spec = read_any_alibi(config, defaults);
@@ -89,7 +89,7 @@ ModelSpec read_mpt(const JsonFields& config) {
     for (LayerSpec& layer : spec.layers) layer.attention.clip = static_cast<float>(clip);
     const std::string type = attention->string("attn_type").value_or("multihead_attention");
     refuse_other(*attention, "attn_type", type != "multihead_attention");
-    warn_unread(*attention, spec);
+    check_unread(*attention, spec, &spec.warnings);
   }
   use_alibi(bias_max, spec);
   spec.names.embed = "wte";

@@ -11,56 +11,17 @@
 namespace lariat {
 namespace {
 
-constexpr std::string_view kDeepseekKeys =
-    "kv_lora_rank q_lora_rank v_head_dim n_routed_experts n_shared_experts num_experts_per_tok "
-    "moe_intermediate_size";
-
-constexpr std::array<Family, 29> kFamilies{{
-    {"LlamaForCausalLM", "llama", read_llama, "", "LLaMAForCausalLM"},  // as the first conversions spelt it
-    {"MistralForCausalLM", "mistral", read_mistral},
-    {"MinistralForCausalLM", "ministral", read_mistral},
-    {"Qwen2ForCausalLM", "qwen2", read_qwen2},
-    {"Qwen3ForCausalLM", "qwen3", read_qwen3},
-    {"MiniMindForCausalLM", "minimind", read_minimind},
-    {"Ministral3ForCausalLM", "ministral3", read_ministral3},
-    {"Qwen2VLForConditionalGeneration", "qwen2_vl", read_qwen2_vl},
-    {"Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", read_qwen2_vl},
-    {"Phi3ForCausalLM", "phi3", read_phi3},
-    {"GemmaForCausalLM", "gemma", read_gemma},
-    {"Gemma2ForCausalLM", "gemma2", read_gemma2,
-     "hidden_activation query_pre_attn_scalar attn_logit_softcapping final_logit_softcapping"},
-    {"Gemma3ForCausalLM", "gemma3_text", read_gemma3,
-     "hidden_activation query_pre_attn_scalar final_logit_softcapping sliding_window_pattern "
-     "rope_local_base_freq"},
-    {"SmolLM3ForCausalLM", "smollm3", read_smollm3, "no_rope_layers no_rope_layer_interval"},
-    {"GraniteForCausalLM", "granite", read_granite,
-     "embedding_multiplier residual_multiplier attention_multiplier logits_scaling"},
-    {"Olmo2ForCausalLM", "olmo2", read_olmo2},
-    {"Olmo3ForCausalLM", "olmo3", read_olmo3},
-    {"InternLMForCausalLM", "internlm", read_internlm},
-    {"InternLM2ForCausalLM", "internlm2", read_internlm2},
-    {"BaiChuanForCausalLM", "baichuan", read_baichuan},
-    {"GPTNeoXForCausalLM", "gpt_neox", read_gpt_neox, "use_parallel_residual rotary_pct rotary_emb_base"},
-    {"BloomForCausalLM", "bloom", read_bloom, "", "", false},
-    {"MptForCausalLM", "mpt", read_mpt, "attn_config", "MPTForCausalLM", false},
-    {"MixtralForCausalLM", "mixtral", read_mixtral, "num_local_experts num_experts_per_tok"},
-    {"Qwen3MoeForCausalLM", "qwen3_moe", read_qwen3_moe,
-     "num_experts num_local_experts num_experts_per_tok moe_intermediate_size"},
-    {"Qwen3VLForConditionalGeneration", "qwen3_vl", read_qwen3_vl},
-    {"DeepseekV2ForCausalLM", "deepseek_v2", read_deepseek_v2, kDeepseekKeys},
-    {"DeepseekV3ForCausalLM", "deepseek_v3", read_deepseek_v3, kDeepseekKeys},
-    {"MiniCPM3ForCausalLM", "minicpm3", read_minicpm3,
-     "kv_lora_rank q_lora_rank v_head_dim scale_emb scale_depth dim_model_base"},
-}};
+constexpr Family kFamilies[] = {
+#define LARIAT_FAMILY(architecture, type, reader, ...) \
+  {.name = #architecture, .model_type = #type, .read = reader, __VA_ARGS__},
+#include "models/families/families.def"
+};
 
 // Of the names of a key the one that the file has, else the first.
 std::string_view present_key(const JsonFields& config, std::string_view names) {
-  for (size_t at = 0; at <= names.size();) {
-    const size_t end = std::min(names.find('|', at), names.size());
-    if (config.has(names.substr(at, end - at))) return names.substr(at, end - at);
-    at = end + 1;
-  }
-  return names.substr(0, names.find('|'));
+  const auto all = split(names, ' ');
+  const auto there = std::ranges::find_if(all, [&](std::string_view name) { return config.has(name); });
+  return there == all.end() ? all.front() : *there;
 }
 
 // MLX writes "quantization", all others "quantization_config" with their name in it.
@@ -300,6 +261,7 @@ void read_mixed_windows(const JsonFields& config, int64_t window, int64_t every,
 void read_biases(const JsonFields& config, bool has_mlp_bias, ModelSpec& spec) {
   const bool attention = config.boolean("attention_bias").value_or(false);
   const bool mlp = has_mlp_bias && config.boolean("mlp_bias").value_or(false);
+  spec.bias_keys = has_mlp_bias ? "attention_bias mlp_bias" : "attention_bias";
   for (LayerSpec& layer : spec.layers) {
     layer.attention.qkv_bias = layer.attention.o_bias = attention;
     layer.feed_forward.bias = mlp;

@@ -15,11 +15,12 @@ struct Family {
   std::string_view name;                        // in "architectures"
   std::string_view model_type;                  // where that is missing
   ModelSpec (*read)(const JsonFields& config);  // throws Error naming file and key
-  std::string_view heeds{};                     // keys of models/families/gate.h that it implements
   std::string_view alias{};                     // another spelling of the name
+  bool in_transformers = true;                  // else its files name code of their own
   bool has_rope = true;
 };
 
+// All of families.def.
 std::span<const Family> families();
 
 // The RoPE of a config of another family, read as a Llama's, with a warning that says so and one for each key
@@ -27,33 +28,8 @@ std::span<const Family> families();
 RopeScaling read_foreign_rope(const JsonFields& config, std::string_view named_by,
                               std::vector<std::string>& warnings);
 
-ModelSpec read_llama(const JsonFields& config);
-ModelSpec read_mistral(const JsonFields& config);
-ModelSpec read_qwen2(const JsonFields& config);
-ModelSpec read_qwen3(const JsonFields& config);
-ModelSpec read_minimind(const JsonFields& config);
-ModelSpec read_ministral3(const JsonFields& config);
-ModelSpec read_qwen2_vl(const JsonFields& config);
-ModelSpec read_phi3(const JsonFields& config);
-ModelSpec read_gemma(const JsonFields& config);
-ModelSpec read_gemma2(const JsonFields& config);
-ModelSpec read_gemma3(const JsonFields& config);
-ModelSpec read_smollm3(const JsonFields& config);
-ModelSpec read_granite(const JsonFields& config);
-ModelSpec read_olmo2(const JsonFields& config);
-ModelSpec read_olmo3(const JsonFields& config);
-ModelSpec read_internlm(const JsonFields& config);
-ModelSpec read_internlm2(const JsonFields& config);
-ModelSpec read_baichuan(const JsonFields& config);
-ModelSpec read_gpt_neox(const JsonFields& config);
-ModelSpec read_bloom(const JsonFields& config);
-ModelSpec read_mpt(const JsonFields& config);
-ModelSpec read_mixtral(const JsonFields& config);
-ModelSpec read_qwen3_moe(const JsonFields& config);
-ModelSpec read_qwen3_vl(const JsonFields& config);
-ModelSpec read_deepseek_v2(const JsonFields& config);
-ModelSpec read_deepseek_v3(const JsonFields& config);
-ModelSpec read_minicpm3(const JsonFields& config);
+#define LARIAT_FAMILY(architecture, type, reader, ...) ModelSpec reader(const JsonFields& config);
+#include "models/families/families.def"
 
 // --- what families share -----------------------------------------------------------------------------------
 
@@ -64,7 +40,8 @@ inline constexpr int64_t kMaxLayers = 10000, kMaxHidden = 1 << 20, kMaxIntermedi
 inline constexpr int64_t kMaxVocab = 1 << 24, kMaxHeads = 1 << 16, kMaxHeadDim = 1024,
                          kMaxContext = INT32_MAX, kMaxExperts = 512, kMaxMatrices = 1 << 18;
 
-// How a family calls the keys that every decoder has; of several, separated by |, the first that is there.
+// How a family calls the keys that every decoder has; of several, separated by a space, the first that is
+// there.
 // "": it has no such key, and always the default.
 struct KeyNames {
   std::string_view hidden_size = "hidden_size", intermediate_size = "intermediate_size";

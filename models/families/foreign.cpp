@@ -41,7 +41,7 @@ RopeScaling read_foreign_rope(const JsonFields& json, std::string_view named_by,
       json.fail("hidden_size", "the size of a head would be above " + std::to_string(kMaxHeadDim));
   }
   if (!json.has("max_position_embeddings")) json.fail("max_position_embeddings", "expected an integer");
-  context.rules.heeds = "llama_4_scaling_beta";  // of the scores, not of the rotation
+  context.rules.scales_queries = true;  // which is no matter of the rotation
   // Whether transformers' class heeds partial_rotary_factor and rope_interleave is not known either.
   context.rules.partial = true;
   context.rules.interleaved = false;

@@ -16,34 +16,21 @@ namespace lariat {
 
 class Checkpoint;
 
-// A key of config.json (or of its RoPE object) that changes what a model computes and that no family here
-// implements.
+// Keys that change what a model computes, with a space between them, and what they do to it ("divides the
+// logits (Granite)"). `neutral` says with which values they do nothing, separated by |: numbers, true, words,
+// "ones" for a list of ones, "dense" for any in a file whose "use_moe" is false, or a number or a flag of the
+// model by its name in gate.cpp (head_dim, qk_norm). Where the model has no such flag set, false, 0, null and
+// an empty list, object or text do nothing either.
 struct KeyRule {
-  std::string_view key;
-  // Values at which the key changes nothing, separated by "|": numbers, true, false, words, and
-  //   hidden_size, head_dim, 1/sqrt(head_dim), n_kv_heads, ...   that number of the model
-  //   qk_norm     true where the family normalises the heads of q and k, else false
-  //   activation  the name of the model's
-  //   ones        a list of ones
-  //   dense       any value in a file that says that there are no experts ("use_moe": false)
-  // A null and an empty list, object or text change nothing either.
-  std::string_view neutral;
-  std::string_view what;  // "divides the logits (Granite)"
+  std::string_view keys, neutral, what;
 };
-std::span<const KeyRule> key_rules();
-std::span<const KeyRule> rope_key_rules();
+std::span<const KeyRule> refused_keys();
 
-// Refuses keys of config.json by key_rules(); warns by warn_unread. `heeds` are the keys, separated by
-// spaces, that the family implements; it has read the config.
-void check_keys(const JsonFields& config, std::string_view heeds, ModelSpec& spec);
-
-// Warns of the keys that the family did not ask for, unless their value is null, false, 0 or empty, or they
-// are known to change nothing: for transformers' class too such a key is none of its own.
-void warn_unread(const JsonFields& object, ModelSpec& spec);
-
-// The same for a rope_scaling or rope_parameters object. A key that nobody is known to read is a warning, as
-// in transformers.
-void check_rope_keys(const JsonFields& object, std::string_view heeds, std::vector<std::string>* warnings);
+// Goes over the members of a config, or of an object in it, for which no reader asked. Those of
+// refused_keys() throw Error unless their value is neutral; of others that say something there is a warning,
+// unless they are known to change nothing: to transformers' class too they are no keys of its own. Rules
+// speak of the layers and the RoPE of `spec`. warnings: null where nobody reads them.
+void check_unread(const JsonFields& object, const ModelSpec& spec, std::vector<std::string>* warnings);
 
 // Refuses tensors of weights that are stored in another way (quantised, LoRA): to be called first, since
 // those that the model reads are missing then.

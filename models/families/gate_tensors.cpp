@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 
 #include "kernels/error.h"
 #include "models/families/gate.h"
@@ -9,34 +8,19 @@
 namespace lariat {
 namespace {
 
-// What the end of a tensor's name says about the checkpoint.
+// Parts of a tensor's name, with a space between them, and what they say about the checkpoint.
 struct TensorRule {
-  std::string_view part, what;
+  std::string_view parts, what;
 };
-constexpr std::string_view kQuantized =
-    "belongs to quantised weights, which lariat does not read; use the checkpoint in f32, f16 or bf16 that "
-    "they were made from, if need be with `quantize` q8 or q4";
-constexpr std::string_view kLora =
-    "belongs to a LoRA adapter; merge it into the model first (peft: merge_and_unload, save_pretrained)";
-constexpr std::array<TensorRule, 16> kForeign{{
-    {".qweight", kQuantized},
-    {".qzeros", kQuantized},
-    {".scales", kQuantized},
-    {".g_idx", kQuantized},
-    {".weight_scale", kQuantized},
-    {".weight_packed", kQuantized},
-    {".weight_zero_point", kQuantized},
-    {".input_scale", kQuantized},
-    {".absmax", kQuantized},
-    {".quant_state", kQuantized},
-    {".SCB", kQuantized},
-    {".k_scale", kQuantized},
-    {".v_scale", kQuantized},
-    {"lora_", kLora},
-    {".base_layer.", kLora},
-    {".modules_to_save.", kLora},
-}};
-constexpr std::array<TensorRule, 9> kUnread{{
+constexpr TensorRule kForeign[] = {
+    {".qweight .qzeros .scales .g_idx .weight_scale .weight_packed .weight_zero_point .input_scale .absmax "
+     ".quant_state .SCB .k_scale .v_scale",
+     "belongs to quantised weights, which lariat does not read; use the checkpoint in f32, f16 or bf16 that "
+     "they were made from, if need be with `quantize` q8 or q4"},
+    {"lora_ .base_layer. .modules_to_save.",
+     "belongs to a LoRA adapter; merge it into the model first (peft: merge_and_unload, save_pretrained)"},
+};
+constexpr TensorRule kUnread[] = {
     {".sinks", "holds attention sinks"},
     {"expert", "belongs to experts"},
     {".mlp.gate.", "chooses between experts"},
@@ -46,14 +30,20 @@ constexpr std::array<TensorRule, 9> kUnread{{
     {"lm_head.bias", "is a bias of the logits"},
     {".bias", "is a bias"},
     {".mtp", "predicts further tokens"},
-}};
-constexpr std::string_view kVision[] = {"vision_tower.",           "vision_model.", "visual.",
-                                        "multi_modal_projector.",  "mm_projector.", "audio_tower.",
-                                        "multimodal_projector.",   "image_newline", "vision_encoder.",
-                                        "vision_language_adapter."};
+};
+constexpr std::string_view kVision =
+    "vision_tower. vision_model. visual. multi_modal_projector. mm_projector. audio_tower. "
+    "multimodal_projector. image_newline vision_encoder. vision_language_adapter.";
 
 bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
+}
+
+const TensorRule* find_rule(std::span<const TensorRule> rules, std::string_view name) {
+  const auto rule = std::ranges::find_if(rules, [&](const TensorRule& each) {
+    return std::ranges::any_of(split(each.parts, ' '), [&](auto part) { return contains(name, part); });
+  });
+  return rule == rules.end() ? nullptr : &*rule;
 }
 
 std::string named(const StoredTensor& tensor) {
@@ -62,8 +52,7 @@ std::string named(const StoredTensor& tensor) {
 
 bool is_vision(std::string_view name) {
   if (name.starts_with("model.")) name.remove_prefix(6);
-  return std::any_of(std::begin(kVision), std::end(kVision),
-                     [&](auto part) { return name.starts_with(part); });
+  return std::ranges::any_of(split(kVision, ' '), [&](auto part) { return name.starts_with(part); });
 }
 
 // The layer that a name like model.layers.12.mlp.bias belongs to; -1 without one.
@@ -80,21 +69,17 @@ int64_t layer_of(std::string_view name) {
 
 std::string why_unread(const ModelSpec& spec, std::string_view name) {
   const std::string config = spec.file.string();
-  if (layer_of(name) >= static_cast<int64_t>(spec.layers.size())) {
+  if (layer_of(name) >= std::ssize(spec.layers)) {
     return "is of a layer beyond \"num_hidden_layers\", " + std::to_string(spec.layers.size()) +
            "; correct that in " + config;
   }
-  std::string what = "is not read";
-  for (const TensorRule& rule : kUnread) {
-    if (!contains(name, rule.part)) continue;
-    what = std::string(rule.what) + ", which is not read";
-    break;
+  const TensorRule* rule = find_rule(kUnread, name);
+  const std::string what = rule ? std::string(rule->what) + ", which is not read" : "is not read";
+  const bool of_attention = contains(name, "self_attn");
+  const std::string_view key = of_attention ? "attention_bias" : "mlp_bias";
+  if (name.ends_with(".bias") && (of_attention || contains(name, ".mlp.")) && has_name(spec.bias_keys, key)) {
+    return what + "; if the model has biases there, set \"" + std::string(key) + "\": true in " + config;
   }
-  const bool biased = name.ends_with(".bias"), llama = spec.family == "LlamaForCausalLM";
-  if (biased && contains(name, "self_attn") && (llama || spec.family == "Qwen3ForCausalLM"))
-    return what + "; if the model has biases there, set \"attention_bias\": true in " + config;
-  if (biased && contains(name, ".mlp.") && llama)
-    return what + "; if the model has biases there, set \"mlp_bias\": true in " + config;
   return what + ": the weights are not those of a " + spec.family + "; correct \"architectures\" in " +
          config + ", or take the tensor out if it is a leftover";
 }
@@ -103,38 +88,31 @@ std::string why_unread(const ModelSpec& spec, std::string_view name) {
 
 void refuse_foreign_tensors(const Checkpoint& checkpoint) {
   for (const auto& [name, tensor] : checkpoint.tensors()) {
-    for (const TensorRule& rule : kForeign) {
-      if (contains(name, rule.part)) throw Error(named(tensor) + std::string(rule.what));
-    }
+    if (const TensorRule* rule = find_rule(kForeign, name))
+      throw Error(named(tensor) + std::string(rule->what));
   }
 }
 
 void check_unread_tensors(ModelSpec& spec, const Checkpoint& checkpoint, const std::set<std::string>& read) {
-  const StoredTensor *unread = nullptr, *vision = nullptr;
-  int64_t count = 0, of_vision = 0;
+  std::vector<const StoredTensor*> unread, vision;
   for (const auto& [name, tensor] : checkpoint.tensors()) {
-    // Transformers 4.31 and older stored the frequencies, which follow from the config, with each layer.
-    if (read.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
-    const bool mask = name.ends_with(".attention.bias") || name.ends_with(".attention.masked_bias");
-    if (mask && spec.family == "GPTNeoXForCausalLM") continue;  // of causal attention, stored likewise
-    const int64_t beyond = layer_of(name) - static_cast<int64_t>(spec.layers.size());
+    const auto follows = split(spec.names.redundant, ' ');
+    if (read.contains(name) || std::ranges::any_of(follows, [&](auto end) { return name.ends_with(end); }))
+      continue;
+    const int64_t beyond = layer_of(name) - std::ssize(spec.layers);
     if (beyond >= 0 && beyond < spec.n_unread_layers) continue;
-    if (is_vision(name)) {
-      if (of_vision++ == 0) vision = &tensor;
-    } else if (count++ == 0) {
-      unread = &tensor;
-    }
+    (is_vision(name) ? vision : unread).push_back(&tensor);
   }
-  if (unread != nullptr) {
-    throw Error(named(*unread) + (count > 1 ? "(and " + std::to_string(count - 1) + " more) " : "") +
-                why_unread(spec, unread->name));
-  }
-  if (vision != nullptr) {
+  if (!unread.empty()) {
     const std::string more =
-        of_vision > 1 ? "and " + std::to_string(of_vision - 1) + " more belong" : "belongs";
-    spec.warnings.push_back(named(*vision) + more +
-                            " to an image or audio part, which does not run; text alone does");
+        unread.size() > 1 ? "(and " + std::to_string(unread.size() - 1) + " more) " : std::string();
+    throw Error(named(*unread.front()) + more + why_unread(spec, unread.front()->name));
   }
+  if (vision.empty()) return;
+  const std::string more =
+      vision.size() > 1 ? "and " + std::to_string(vision.size() - 1) + " more belong" : "belongs";
+  spec.warnings.push_back(named(*vision.front()) + more +
+                          " to an image or audio part, which does not run; text alone does");
 }
 
 }  // namespace lariat

@@ -42,6 +42,7 @@ ModelSpec read_gpt_neox(const JsonFields& config) {
   spec.names.o = "attention.dense";
   spec.names.up = "mlp.dense_h_to_4h";
   spec.names.down = "mlp.dense_4h_to_h";
+  spec.names.redundant += " .attention.bias .attention.masked_bias";  // the causal mask
   return spec;
 }
 

@@ -45,6 +45,12 @@ ModelSpec read_minimind(const JsonFields& config) {
   defaults.intermediate_size =
       static_cast<int64_t>(std::ceil(static_cast<double>(hidden) * std::numbers::pi / 64)) * 64;
   ModelSpec spec = read_decoder(config, defaults);
+  if (config.boolean("use_moe").value_or(false))
+    config.fail("use_moe", "experts are not supported in this architecture; use a dense model");
+  // Without use_moe, which is false where it is missing, keys of experts say nothing.
+  for (const char* key : {"num_experts", "num_experts_per_tok", "moe_intermediate_size", "n_routed_experts",
+                          "n_shared_experts"})
+    config.has(key);
   // Weights from before 2026-03-24 have no norms of q and k; nothing in the config says so.
   for (LayerSpec& layer : spec.layers) layer.attention.qk_norm = QkNorm::kPerHead;
   spec.qk_norm_if_stored = true;

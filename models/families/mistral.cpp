@@ -35,7 +35,7 @@ ModelSpec read_ministral3(const JsonFields& config) {
   defaults.norm_eps = 1e-5;
   defaults.bos_token_id = 1;
   defaults.eos_token_id = 2;
-  defaults.rope.heeds = "llama_4_scaling_beta";
+  defaults.rope.scales_queries = true;
   ModelSpec spec = read_decoder(config, defaults);
   read_one_window(config, 0, spec);
   const JsonFields rope = rope_object(config);

@@ -100,8 +100,8 @@ ModelSpec read_qwen3_moe(const JsonFields& config) {
   defaults.n_kv_heads = 4;
   ModelSpec spec = read_with_head_norms(config, defaults);
   ExpertsSpec experts;
-  const char* key = config.has("num_local_experts") ? "num_local_experts" : "num_experts";
-  experts.n = config.integer(key, 1, kMaxExperts).value_or(128);
+  const int64_t n = config.integer("num_experts", 1, kMaxExperts).value_or(128);
+  experts.n = config.integer("num_local_experts", 1, kMaxExperts).value_or(n);
   experts.intermediate_size = config.integer("moe_intermediate_size", 1, kMaxIntermediate).value_or(768);
   experts.router.n_chosen = config.integer("num_experts_per_tok", 1, experts.n).value_or(8);
   experts.router.normalise = config.boolean("norm_topk_prob").value_or(false);

@@ -48,12 +48,21 @@ Json parse_json_object(std::string_view text, const std::string& name) {
   return value;
 }
 
-bool is_empty(const Json& value) {
-  return value.is_string() ? value.get_ref<const std::string&>().empty() : value.empty();
+bool says_something(const Json* value) {
+  return value != nullptr && !value->empty() && *value != false && *value != 0 && *value != "";
 }
 
 bool has_name(std::string_view names, std::string_view name) {
   return (" " + std::string(names) + " ").find(" " + std::string(name) + " ") != std::string::npos;
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (size_t at = 0, end = 0; end != std::string_view::npos; at = end + 1) {
+    end = text.find(separator, at);
+    parts.push_back(text.substr(at, end - at));
+  }
+  return parts;
 }
 
 std::string JsonFields::with_value(const std::string& file, const std::string& path, const Json* value,
@@ -203,8 +212,8 @@ std::vector<std::string> JsonFields::unread_keys() const {
 }
 
 bool JsonFields::holds_object(std::string_view key) const {
-  const Json* value = find(key);
-  return value != nullptr && value->is_object();
+  const auto it = object_->find(std::string(key));
+  return it != object_->end() && it->is_object();
 }
 
 }  // namespace lariat

@@ -21,11 +21,15 @@ nlohmann::json read_json_object(const std::filesystem::path& file);
 // The same for text already in memory; `name` stands for the file in errors.
 nlohmann::json parse_json_object(std::string_view text, const std::string& name);
 
-// Null, or an empty list, object or text: it says no more than a key that is not there.
-bool is_empty(const nlohmann::json& value);
+// Whether there is a value, and neither null, false, 0 nor an empty list, object or text, which mostly say no
+// more than a key that is not there.
+bool says_something(const nlohmann::json* value);
 
 // Whether `names`, with a space between them, has this one: for lists of keys.
 bool has_name(std::string_view names, std::string_view name);
+
+// The parts of `text` between the separators, at least one; they point into it.
+std::vector<std::string_view> split(std::string_view text, char separator);
 
 // The members of one JSON object of an untrusted file. A key that is absent or null reads as nullopt, or is
 // an Error where it is needed; a value of the wrong type or outside [lo, hi] is an Error of one line that
@@ -81,7 +85,7 @@ class JsonFields {
   std::vector<std::string> keys() const;
   // The keys of which no value was asked for so far, in the object's order.
   std::vector<std::string> unread_keys() const;
-  bool holds_object(std::string_view key) const;
+  bool holds_object(std::string_view key) const;  // which is not to ask for it
   const std::string& file() const { return file_; }
   std::string path(std::string_view key) const { return prefix_ + std::string(key); }
 

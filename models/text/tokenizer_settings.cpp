@@ -37,10 +37,6 @@ constexpr Warned kWarned[] = {
     {"sp_model_kwargs", "ignored: SentencePiece runs without options"},
 };
 
-bool says_something(const nlohmann::json* value) {
-  return value != nullptr && *value != false && *value != 0 && !is_empty(*value);
-}
-
 // "<s>" or {"content": "<s>", …}; special in either case.
 AddedToken read_special(const nlohmann::json& value, const JsonFields& fields, const std::string& key,
                         std::vector<std::string>& warnings) {
@@ -55,7 +51,7 @@ AddedToken read_special(const nlohmann::json& value, const JsonFields& fields, c
 // extra_special_tokens, each a list or an object of names.
 void read_named(const JsonFields& fields, TokenizerSettings& settings) {
   const auto add = [&](const std::string& key, const nlohmann::json& value, bool is_role) {
-    if (value.is_string() && is_empty(value)) return;
+    if (value == "") return;
     settings.named[key] = {fmt::format("{}: key '{}'", fields.file(), fields.path(key)),
                            read_special(value, fields, key, settings.warnings), is_role};
   };

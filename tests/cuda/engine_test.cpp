@@ -39,13 +39,7 @@ TEST_P(CudaCheckpoint, LogitsOfTransformers) {
             1e-4);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, CudaCheckpoint,
-                         testing::Values("llama_mha", "llama_gqa_interleaved", "llama_mqa_tied", "llama_bias",
-                                         "llama_odd", "llama_partial", "llama_llama3", "mistral_window",
-                                         "qwen2_window", "qwen3_yarn_tied", "minimind_yarn", "phi4_mini",
-                                         "gemma2", "gemma3", "smollm3", "granite", "olmo3", "internlm2",
-                                         "ministral3", "gpt_neox", "bloom", "mpt_max16", "mixtral",
-                                         "qwen3_moe", "deepseek_v2_full", "deepseek_v3"),
+INSTANTIATE_TEST_SUITE_P(Families, CudaCheckpoint, testing::ValuesIn(golden_checkpoints(kCuda)),
                          [](const auto& test) { return std::string(test.param); });
 
 // The caches that a user has by default, in 16 bits, go through the tensor-core attention: 312 tokens at once

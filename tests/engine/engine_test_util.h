@@ -15,6 +15,7 @@
 #include "kernels/error.h"
 #include "models/config.h"
 #include "models/model.h"
+#include "tests/engine/golden_checkpoints.h"
 
 // What the engine's tests share: the committed golden checkpoints, opened in f32.
 namespace lariat::test {

@@ -78,18 +78,8 @@ TEST_P(GoldenCheckpoint, GreedyTokens) {
   EXPECT_EQ(result.stop_reason, StopReason::kLength);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Families, GoldenCheckpoint,
-    testing::Values("llama_mha", "llama_gqa", "llama_gqa_interleaved", "llama_mqa_tied", "llama_bias",
-                    "llama_odd", "llama_partial", "llama_bf16", "llama_f16", "llama_sharded", "llama_llama3",
-                    "mistral_window", "mistral_full", "ministral", "qwen2", "qwen2_window", "qwen3",
-                    "qwen3_yarn_tied", "minimind", "minimind_yarn", "minimind_plain", "phi3", "phi3_window",
-                    "phi4_mini", "gemma", "gemma2", "gemma3", "gemma3_new", "smollm3", "granite", "olmo2",
-                    "olmo3", "internlm", "internlm2", "baichuan", "ministral3", "llava", "qwen2_vl",
-                    "qwen25_vl", "qwen3_vl", "gpt_neox", "gpt_neox_serial", "gpt_neox_odd", "bloom",
-                    "bloom_prefixed", "mpt", "mpt_max16", "mixtral", "qwen3_moe", "qwen3_moe_step",
-                    "deepseek_v2", "deepseek_v2_full", "deepseek_v3", "minicpm3"),
-    [](const auto& test) { return std::string(test.param); });
+INSTANTIATE_TEST_SUITE_P(Families, GoldenCheckpoint, testing::ValuesIn(golden_checkpoints()),
+                         [](const auto& test) { return std::string(test.param); });
 
 // Three positions for each token, as an image in the text gives them. Here they go up to 2,200, where the
 // float32 angles of transformers are off by up to 1e-4; lariat's are exact.

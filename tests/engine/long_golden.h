@@ -11,17 +11,7 @@
 // every kernel that takes many tokens at once, on any backend.
 namespace lariat::test {
 
-inline constexpr std::array kLongNames = {"llama_gqa", "mistral_window", "mistral_full", "qwen2",
-                                          "qwen3",     "minimind",       "phi3_window",  "gemma",
-                                          "gemma2",    "gemma3",         "smollm3",      "granite",
-                                          "olmo2",     "olmo3",          "ministral3",   "minimind_plain"};
-// Those with other products than Llama's seven in each layer, and those of them with experts: a router's
-// choice may turn on the last bit of 16, and then everything differs.
-inline constexpr std::array kLongOtherNames = {"gpt_neox", "gpt_neox_serial", "bloom", "mpt"};
-inline constexpr std::array kLongExpertNames = {"mixtral", "qwen3_moe", "deepseek_v2", "deepseek_v2_full",
-                                                "deepseek_v3"};
-// Those whose RoPE frequencies follow the length: all 320 tokens at once is what transformers computes.
-inline constexpr std::array kLongDynamicNames = {"phi3", "phi4_mini", "internlm2"};
+inline const std::vector<const char*> kLongNames = golden_checkpoints(kLong);
 
 // A checkpoint, and the dtype that its weights are rounded to.
 struct LongCase {

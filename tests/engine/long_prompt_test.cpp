@@ -102,16 +102,17 @@ TEST_P(LongOtherPrompt, AtOnceInChunksAndTokenByToken) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, LongOtherPrompt,
-                         testing::ValuesIn(long_cases(kLongOtherNames,
+                         testing::ValuesIn(long_cases(golden_checkpoints(kLongOther),
                                                       {DType::kF32, DType::kBF16, DType::kF16})),
                          long_case_name);
 INSTANTIATE_TEST_SUITE_P(Experts, LongOtherPrompt,
-                         testing::ValuesIn(long_cases(kLongExpertNames, {DType::kF32})), long_case_name);
+                         testing::ValuesIn(long_cases(golden_checkpoints(kLongExperts), {DType::kF32})),
+                         long_case_name);
 INSTANTIATE_TEST_SUITE_P(Families, LongPrompt,
                          testing::ValuesIn(long_cases(kLongNames, {DType::kF32, DType::kBF16, DType::kF16})),
                          long_case_name);
 INSTANTIATE_TEST_SUITE_P(Families, LongDynamicPrompt,
-                         testing::ValuesIn(long_cases(kLongDynamicNames,
+                         testing::ValuesIn(long_cases(golden_checkpoints(kLongDynamic),
                                                       {DType::kF32, DType::kBF16, DType::kF16})),
                          long_case_name);
 

@@ -24,6 +24,9 @@ from safetensors.numpy import load_file
 import checkpoints_table as checkpoints
 import pages  # which that finds
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import families as definition
+
 FAMILIES = checkpoints.ROOT / "models" / "families"
 DOCUMENT = checkpoints.ROOT / "docs" / "models.md"
 AIM = 2e-4  # of the largest difference over the largest logit
@@ -40,16 +43,11 @@ OTHERS = [
 ]
 
 
-def family_rows():
-    """(architecture, model_type, its reading function) of the table in family.cpp."""
-    return re.findall(r'\{"(\w+)", "(\w+)", (read_\w+)', (FAMILIES / "family.cpp").read_text())
-
-
 def families():
-    """{architecture or model_type: (rank, file)} of the table in family.cpp."""
+    """{architecture or model_type: (rank, file)} of families.def."""
     defined = {name: file for file in FAMILIES.glob("*.cpp")
                for name in re.findall(r"^ModelSpec (read_\w+)", file.read_text(), re.M)}  # fmt: skip
-    return {key: (rank, defined[read]) for rank, (*keys, read) in enumerate(family_rows()) for key in keys}
+    return {key: (rank, defined[read]) for rank, (*keys, read) in enumerate(definition.families()) for key in keys}
 
 
 def family_of(name, known):
@@ -103,7 +101,7 @@ def cache_differences(file):
 
 
 def measured_rows(program, cache):
-    """(whether all is well, the table's rows in the order of family.cpp)"""
+    """(whether all is well, the table's rows in the order of families.def)"""
     known = families()
     long = load_file(checkpoints.ROOT / "tests" / "golden" / "long.safetensors")
     rows, well = [], True
@@ -138,7 +136,7 @@ def main():
         refused = refused_rows(program)
     head = ["checkpoint", "architecture", "file of models/families/, lines", "tokens", "difference", "largest logit",
             "ratio", "greedy", "cache, own RoPE", "cache, dynamic-yarn"]  # fmt: skip
-    names = textwrap.fill(", ".join(f"{name} {kind}" for name, kind, _ in family_rows()), 110)
+    names = textwrap.fill(", ".join(f"{name} {kind}" for name, kind, _ in definition.families()), 110)
     pages.replace(DOCUMENT, "measured", pages.table(head, rows))
     pages.replace(DOCUMENT, "refused", pages.table(["model", "why", "what lariat prints on stderr"], refused))
     pages.replace(DOCUMENT, "names", textwrap.indent(names, "    "))

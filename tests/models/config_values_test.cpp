@@ -1,0 +1,279 @@
+// What each family makes of its config.json: its defaults, what its keys change, and what is warned of. What
+// a model then computes is tests/engine/golden_test.cpp.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "models/rope_config.h"
+#include "tests/models/config_cases.h"
+
+namespace lariat::test {
+namespace {
+
+// A golden checkpoint's config, or that of an architecture at its defaults, with changes, and some of what it
+// becomes (config_cases.h).
+struct Value {
+  const char *base, *changes, *expected;
+};
+
+constexpr Value kDefaults[] = {
+    {"LlamaForCausalLM", "{}", R"({"family": "LlamaForCausalLM", "vocab_size": 32000, "hidden_size": 4096,
+      "n_layers": 32, "max_position_embeddings": 2048, "norm_eps": 1e-6, "tied": false, "dtype": "f32", "bos": 1,
+      "eos": [2], "rope": {"type": "default", "theta": 1e4, "rotary_dim": 128, "original_ctx": 2048},
+      "layers": {"0": {"intermediate_size": 11008, "n_heads": 32, "n_kv_heads": 32, "head_dim": 128,
+      "qkv_bias": false, "o_bias": false, "mlp_bias": false, "qk_norm": 0}, "-1": {"window": 0}}})"},
+    {"MistralForCausalLM", "{}", R"({"n_layers": 32, "max_position_embeddings": 131072,
+      "layers": {"0": {"intermediate_size": 14336, "n_kv_heads": 8, "window": 4096}, "-1": {"window": 4096}}})"},
+    {"Qwen2ForCausalLM", "{}", R"({"vocab_size": 151936, "n_layers": 32, "bos": -1, "eos": [],
+      "layers": {"0": {"intermediate_size": 22016, "qkv_bias": true, "o_bias": false, "window": 0},
+      "-1": {"window": 0}}})"},
+    {"Qwen3ForCausalLM", R"({"hidden_size": 1024, "num_attention_heads": 16, "num_key_value_heads": 8})",
+     R"({"layers": {"0": {"head_dim": 128, "qk_norm": 1, "qkv_bias": false}}})"},
+    {"MiniMindForCausalLM", "{}", R"({"vocab_size": 6400, "hidden_size": 768, "n_layers": 8, "tied": true,
+      "max_position_embeddings": 32768, "rope": {"type": "default", "theta": 1e6}, "layers": {"0":
+      {"intermediate_size": 2432, "n_kv_heads": 4, "head_dim": 96, "qk_norm": 1}}})"},  // ceil(768 pi / 64)
+                                                                                        // 64
+    {"", R"({"architectures": "absent", "model_type": "qwen3"})", R"({"family": "Qwen3ForCausalLM"})"},
+    {"", R"({"architectures": null, "model_type": "minimind"})", R"({"family": "MiniMindForCausalLM"})"},
+    {"LLaMAForCausalLM", "{}", R"({"family": "LlamaForCausalLM"})"},
+};
+
+constexpr Value kHeads[] = {
+    {"LlamaForCausalLM", R"({"num_key_value_heads": 1})", R"({"layers": {"0": {"n_kv_heads": 1}}})"},
+    {"LlamaForCausalLM", R"({"num_key_value_heads": 8})", R"({"layers": {"0": {"n_kv_heads": 8}}})"},
+    {"MistralForCausalLM", R"({"num_key_value_heads": null})", R"({"layers": {"0": {"n_kv_heads": 32}}})"},
+    {"LlamaForCausalLM", R"({"head_dim": 64})", R"({"layers": {"0": {"head_dim": 64}}})"},
+    {"LlamaForCausalLM", R"({"head_dim": null})", R"({"layers": {"0": {"head_dim": 128}}})"},
+    {"LlamaForCausalLM", R"({"head_dim": 64, "num_attention_heads": 33})",
+     R"({"layers": {"0": {"n_kv_heads": 33}}})"},
+    // Biases
+    {"LlamaForCausalLM", R"({"attention_bias": true, "mlp_bias": true})",
+     R"({"layers": {"0": {"qkv_bias": true, "o_bias": true, "mlp_bias": true}}})"},
+    {"MistralForCausalLM", R"({"attention_bias": true, "mlp_bias": true})",
+     R"({"layers": {"0": {"qkv_bias": false, "o_bias": false, "mlp_bias": false}}})"},
+    {"Qwen3ForCausalLM", R"({"attention_bias": true, "mlp_bias": true})",
+     R"({"layers": {"0": {"qkv_bias": true, "o_bias": true, "mlp_bias": false}}})"},
+    {"Qwen2ForCausalLM", R"({"attention_bias": false})", R"({"layers": {"0": {"qkv_bias": true}}})"},
+    {"gpt_neox", R"({"attention_bias": false})", R"({"layers": {"0": {"qkv_bias": false}}})"},
+    // Dtypes and token ids
+    {"LlamaForCausalLM", R"({"torch_dtype": "bfloat16"})", R"({"dtype": "bf16"})"},
+    {"LlamaForCausalLM", R"({"dtype": "float16"})", R"({"dtype": "f16"})"},
+    {"LlamaForCausalLM", R"({"dtype": "float32", "torch_dtype": "float16"})", R"({"dtype": "f32"})"},
+    {"LlamaForCausalLM", R"({"torch_dtype": "auto"})", R"({"dtype": "f32"})"},
+    {"LlamaForCausalLM", R"({"eos_token_id": [5, 7, 5]})", R"({"eos": [5, 7]})"},
+    {"LlamaForCausalLM", R"({"eos_token_id": null, "bos_token_id": null})", R"({"eos": [], "bos": -1})"},
+    {"LlamaForCausalLM", R"({"bos_token_id": 32000, "eos_token_id": -1})", R"({"eos": [], "bos": -1})"},
+    {"LlamaForCausalLM", R"({"eos_token_id": [2, -1, 32000]})", R"({"eos": [2]})"},
+};
+
+constexpr Value kWindows[] = {
+    {"MistralForCausalLM", R"({"num_hidden_layers": 3, "sliding_window": 16})",
+     R"({"windows": [16, 16, 16]})"},
+    {"MistralForCausalLM", R"({"num_hidden_layers": 3, "sliding_window": null})",
+     R"({"windows": [0, 0, 0]})"},
+    {"LlamaForCausalLM", R"({"num_hidden_layers": 3, "sliding_window": 16})", R"({"windows": [0, 0, 0]})"},
+    {"Qwen2ForCausalLM", R"({"num_hidden_layers": 3, "sliding_window": 16, "max_window_layers": 1})",
+     R"({"windows": [0, 0, 0]})"},
+    {"Qwen2ForCausalLM",
+     R"({"num_hidden_layers": 3, "sliding_window": 16, "max_window_layers": 1, "use_sliding_window": true})",
+     R"({"windows": [0, 16, 16]})"},
+    {"Qwen3ForCausalLM", R"({"num_hidden_layers": 3, "sliding_window": 16, "use_sliding_window": true})",
+     R"({"windows": [0, 0, 0]})"},
+    {"Qwen3ForCausalLM", R"({"num_hidden_layers": 3, "sliding_window": 16, "use_sliding_window": true,
+      "layer_types": ["sliding_attention", "full_attention", "attention"]})",
+     R"({"windows": [16, 0, 0]})"},
+    {"LlamaForCausalLM", R"({"num_hidden_layers": 2, "layer_types": ["full_attention", "full_attention"]})",
+     R"({"windows": [0, 0]})"},
+    // To transformers such a file is a ministral's.
+    {"MistralForCausalLM",
+     R"({"num_hidden_layers": 2, "layer_types": ["full_attention", "sliding_attention"]})",
+     R"({"windows": [0, 4096]})"},
+    {"MinistralForCausalLM",
+     R"({"num_hidden_layers": 2, "layer_types": ["full_attention", "sliding_attention"]})",
+     R"({"windows": [0, 4096]})"},
+    {"qwen3_moe", R"({"use_sliding_window": true, "sliding_window": 9})",  // all layers, unlike Qwen 3
+     R"({"layers": {"0": {"window": 9}, "1": {"window": 9}, "-1": {"window": 9}}})"},
+};
+
+constexpr Value kFamilies[] = {
+    {"phi3", "{}", R"({"rope": {"type": "longrope", "original_ctx": 96},
+      "names": ["self_attn.qkv_proj", "self_attn.qkv_proj", "mlp.gate_up_proj", "mlp.gate_up_proj"]})"},
+    // Where only the object has it, transformers takes its own default instead.
+    {"phi3", R"({"original_max_position_embeddings": "absent",
+      "rope_scaling": {"original_max_position_embeddings": 96}})",
+     R"({"rope": {"original_ctx": 4096}})"},
+    {"phi3_window", "{}", R"({"layers": {"1": {"window": 16}}})"},
+    {"phi4_mini", "{}", R"({"rope": {"rotary_dim": 12, "head_dim": 16}})"},
+    {"gemma", "{}", R"({"norm_plus_one": true, "tied": true, "round_embedding_multiplier": true,
+      "embedding_multiplier": 5.6568542, "hidden_size": 32, "layers": {"0": {"activation": 1}}})"},
+    {"gemma2", "{}", R"({"windows": [16, 0, 16, 0], "logits_softcap": 6, "layers": {"0": {"softcap": 5,
+      "scale": 0.20412415, "norm_before": true, "norm_after": true}}})"},  // 1 / sqrt(24)
+    {"gemma2", R"({"final_logit_softcapping": "absent"})", R"({"logits_softcap": 30})"},
+    {"gemma2", R"({"final_logit_softcapping": null})", R"({"logits_softcap": 0})"},
+    {"gemma3", "{}", R"({"windows": [16, 16, 0, 16, 16, 0], "layers": {"0": {"rope": 1, "qk_norm": 1},
+      "2": {"rope": 0}}, "rope": {"type": "linear", "factor": 8, "theta": 1e6},
+      "local_rope": {"type": "default", "theta": 1e4}})"},
+    {"gemma3_new", "{}", R"({"windows": [16, 16, 0]})"},  // layer_types beats the pattern
+    {"smollm3", "{}",
+     R"({"layers": {"0": {"rope": 0}, "1": {"rope": 0}, "2": {"rope": 0}, "3": {"rope": -1}}})"},
+    {"smollm3", R"({"no_rope_layers": [1, 0, 1, 0]})",
+     R"({"layers": {"0": {"rope": 0}, "1": {"rope": -1}, "2": {"rope": 0}, "3": {"rope": -1}}})"},
+    {"smollm3", R"({"no_rope_layers": "absent", "no_rope_layer_interval": 2})",
+     R"({"layers": {"0": {"rope": 0}, "1": {"rope": -1}, "2": {"rope": 0}, "3": {"rope": -1}}})"},
+    {"granite", "{}", R"({"embedding_multiplier": 12, "logits_multiplier": 0.125,
+      "layers": {"1": {"residual_multiplier": 0.22, "scale": 0.1}}})"},
+    {"granite", R"({"attention_multiplier": "absent"})", R"({"layers": {"0": {"scale": 1}}})"},
+    {"olmo2", "{}", R"({"layers": {"0": {"norm_before": false, "norm_after": true, "qk_norm": 2}}})"},
+    {"olmo3", "{}", R"({"windows": [16, 16, 16, 0], "rope": {"type": "yarn", "attention_factor": 1.2},
+      "local_rope": {"type": "default"}, "layers": {"0": {"norm_before": false, "norm_after": true, "qk_norm": 2}}})"},
+    // transformers gives the layers with a window the default base, whatever the other is.
+    {"olmo3", R"({"rope_theta": 1e4})", R"({"rope": {"theta": 1e4}, "local_rope": {"theta": 5e5}})"},
+    {"internlm2", "{}", R"({"rope": {"type": "dynamic"}, "qkv_by_kv_head": true})"},
+    {"internlm", "{}", R"({"rope": {"type": "dynamic", "factor": 1},
+      "layers": {"0": {"qkv_bias": true, "o_bias": true}}})"},
+    {"internlm", R"({"rotary": {"type": "origin", "base": 5e4}})",
+     R"({"rope": {"type": "default", "theta": 5e4}})"},
+    {"baichuan", "{}", R"({"names": {"0": "self_attn.W_pack"}})"},
+    {"qwen2", R"({"quantization_config": {}, "quantization": {}})", "{}"},
+    {"ministral3", "{}",
+     R"({"family": "Ministral3ForCausalLM", "query_log": [0.1, 16], "rope": {"type": "yarn"}})"},
+    {"llava", "{}", R"({"family": "LlamaForCausalLM"})"},
+    // What stands in text_config beside its type is no matter to transformers.
+    {"llava", R"({"architectures": ["MysteryForCausalLM"]})", R"({"family": "LlamaForCausalLM"})"},
+    {"llava", R"({"model_type": "absent", "architectures": ["Qwen3ForCausalLM"], "num_key_value_heads": 4})",
+     R"({"family": "Qwen3ForCausalLM"})"},
+    {"qwen2_vl", "{}", R"({"rope": {"type": "default"}, "mrope_axes": [0, 0, 1, 2]})"},
+    {"qwen25_vl", "{}", R"({"layers": {"0": {"qkv_bias": true}}})"},
+    {"qwen3_vl", "{}", R"({"mrope_axes": [0, 1, 2, 0, 1, 2, 0, 0]})"},
+    {"qwen3", "{}", R"({"mrope_axes": []})"},
+    {"gpt_neox", "{}", R"({"layer_norm": true, "norm_bias": true, "rope": {"rotary_dim": 4, "head_dim": 16},
+      "layers": {"0": {"parallel": true, "gated": false, "activation": 2}}})"},
+    {"gpt_neox", R"({"rotary_emb_base": 5e4})", R"({"rope": {"theta": 5e4}})"},
+    {"gpt_neox_serial", "{}", R"({"layers": {"0": {"parallel": false}}, "rope": {"type": "yarn"}})"},
+    {"gpt_neox_odd", "{}", R"({"rope": {"rotary_dim": 8}})"},  // int(18 * 0.44) = 7: eight dimensions rotate
+    {"bloom", "{}", R"({"embedding_norm": true, "norm_bias": true})"},
+    // The slopes of the paper (arXiv 2108.12409, section 3 and its code for other numbers of heads).
+    {"bloom_prefixed", "{}", R"({"alibi_slopes": [0.0625, 0.00390625, 0.25]})"},
+    {"mpt", "{}", R"({"norm_bias": false, "hidden_size": 48, "layers": {"0": {"intermediate_size": 192}}})"},
+    {"mpt_max16", "{}", R"({"alibi_slopes": [0.00390625, 0.0000152587890625, 0.0625],
+      "layers": {"0": {"clip": 1.5}}})"},
+    {"mixtral", "{}", R"({"layers": {"0": {"normalise": true, "intermediate_size": 0}}})"},
+    {"qwen3_moe_step", "{}",
+     R"({"layers": {"0": {"experts": 0}, "1": {"normalise": false}}})"},               // every second
+    {"qwen3_moe", "{}", R"({"layers": {"0": {"experts": 8}, "1": {"experts": 0}}})"},  // mlp_only_layers
+    // Latent attention; the first layer has no experts, the others shared ones too.
+    {"deepseek_v2", "{}", R"({"rope": {"interleaved": true}, "scores_take_mscale": true, "layers": {"0":
+      {"latent": [0, 16, 8, 8, 8], "head_dim": 24, "n_kv_heads": 1, "experts": 0}, "1": {"intermediate_size": 32}}})"},
+    {"deepseek_v2_full", "{}", R"({"layers": {"-1": {"groups": [4, 2], "router_scale": 16}}})"},
+    {"deepseek_v3", "{}", R"({"layers": {"-1": {"sigmoid": true}}})"},
+    {"deepseek_v3", R"({"rope_interleave": false})", R"({"rope": {"interleaved": false}})"},
+    {"minicpm3", "{}", R"({"rope": {"interleaved": false}})"},
+    {"minicpm3", R"({"scale_depth": null, "dim_model_base": null})",
+     R"({"logits_multiplier": 1, "layers": {"0": {"residual_multiplier": 1}}})"},
+    // MiniMind takes its scaling from a flag, and its table is never longer than 2048 then
+    // (precompute_freqs_cis).
+    {"MiniMindForCausalLM", R"({"inference_rope_scaling": true})", R"({"rope": {"type": "yarn", "factor": 16,
+      "original_ctx": 2048, "attention_factor": 1, "theta": 1e6}})"},
+    {"MiniMindForCausalLM",
+     R"({"inference_rope_scaling": true, "rope_scaling": {"beta_fast": 32, "beta_slow": 1,
+      "factor": 16, "original_max_position_embeddings": 2048, "attention_factor": 1.0, "type": "yarn"}})",
+     R"({"rope": {"type": "yarn", "factor": 16, "original_ctx": 2048, "attention_factor": 1}})"},
+    {"MiniMindForCausalLM", R"({"inference_rope_scaling": true, "max_position_embeddings": 2048})",
+     R"({"rope": {"type": "default"}})"},
+};
+
+TEST(ConfigValues, AreThoseOfTransformers) {
+  for (const auto& rows : {std::span<const Value>(kDefaults), std::span<const Value>(kHeads),
+                           std::span<const Value>(kWindows), std::span<const Value>(kFamilies)}) {
+    for (const Value& row : rows) {
+      const Answer got = answer(changed(config_of(row.base), json::parse(row.changes)));
+      ASSERT_TRUE(got.spec) << row.base << " " << row.changes << ": " << got.error;
+      EXPECT_EQ(difference(described(*got.spec), json::parse(row.expected)), "")
+          << row.base << " " << row.changes;
+    }
+  }
+}
+
+// Exponents of the seven dimensions that int(18 * 0.44) is, not of the eight that rotate.
+TEST(ConfigValues, FrequenciesOfAnOddRotaryDim) {
+  const RopeScaling rope = answer(config_of("gpt_neox_odd")).spec->rope();
+  EXPECT_EQ(rope_frequencies(rope, 1).inv_freq[3], std::pow(1e4, -6.0 / 7.0));
+  EXPECT_EQ(rope_of_type(rope, RopeType::kLinear).rotary_dim, 8);
+}
+
+// A change, and a part of the one warning that it brings; "": none, and nothing else changes.
+struct Warning {
+  const char *base, *changes, *part;
+};
+constexpr Warning kWarnings[] = {
+    {"llama_gqa", R"({"rope_parameters": {"unheard_of": 3}})",
+     "\"rope_parameters.unheard_of\" is 3; not a key"},
+    {"llama_gqa", R"({"rope_interleaved": true})", "\"rope_interleaved\" is true; heeded"},
+    {"llama_gqa", R"({"partial_rotary_factor": 0.5})", "\"partial_rotary_factor\" is 0.5; heeded: 8 of 16"},
+    {"qwen2", R"({"partial_rotary_factor": 0.5})", "transformers ignores the key here"},
+    {"llama_gqa", R"({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0,
+      "original_max_position_embeddings": 32}})",
+     "dynamic scaling starts only at max_position_embeddings, 64"},
+    {"llama_gqa", R"({"rope_parameters": {"rope_type": "yarn", "factor": 0.5}})",
+     "\"rope_parameters.factor\" is 0.5; below 1"},
+    {"llama_gqa", R"({"sliding_window": 16})", "\"sliding_window\" is 16; ignored, as in transformers"},
+    {"mistral_window", R"({"use_sliding_window": false})", "\"use_sliding_window\" is false; ignored"},
+    {"mistral_window", R"({"attention_bias": true})", "\"attention_bias\" is true; ignored"},
+    {"qwen2", R"({"mlp_bias": true})", "\"mlp_bias\" is true; ignored"},
+    {"llama_gqa", R"({"auto_map": {"AutoModelForCausalLM": "modeling_x.XForCausalLM"}})",
+     "code that lariat never runs"},
+    {"llama_gqa", R"({"eos_token_id": -1})", "\"eos_token_id\" is -1; ids outside the vocabulary of 61"},
+    {"llama_gqa", R"({"bos_token_id": 61})", "\"bos_token_id\" is 61; ids outside"},
+    {"LlamaForCausalLM", R"({"eos_token_id": [2, 32000]})",
+     "\"eos_token_id\" is [2,32000]; ids outside the vocabulary of 32000"},
+    {"llama_gqa", R"({"hidden_act": "swish"})", ""},
+    {"llama_gqa", R"({"torch_dtype": "auto"})", ""},
+    {"llama_gqa", R"({"pretraining_tp": 2, "attention_dropout": 0.5, "use_cache": false})", ""},
+    {"llama_gqa", R"({"architectures": ["LLaMAForCausalLM"]})", ""},
+    {"llama_gqa", R"({"architectures": null})", ""},
+    {"llama_gqa",
+     R"({"embedding_multiplier": 1.0, "attention_multiplier": 0.25, "query_pre_attn_scalar": 16})", ""},
+    {"llama_gqa", R"({"num_experts": 0, "clip_qkv": null, "no_rope_layers": [1, 1], "is_causal": true})", ""},
+    {"llama_gqa", R"({"hidden_activation": "silu", "use_sliding_window": false})", ""},
+    {"llama_gqa", R"({"rope_parameters": {"mrope_section": [2, 3, 3]}})", ""},
+    {"qwen3", R"({"use_qk_norm": true, "attn_logit_softcapping": null})", ""},
+    {"minimind", R"({"num_experts": 8, "moe_intermediate_size": 99})", ""},
+    {"minimind", R"({"use_moe": false, "quantization_config": null})", ""},
+    {"mistral_window", R"({"layer_types": ["sliding_attention", "sliding_attention"]})", ""},
+    {"qwen3_yarn_tied", R"({"max_window_layers": 0, "sliding_window": 8})",
+     ""},  // use_sliding_window is false
+    {"phi3", "{}", ""},
+    {"phi4_mini", "{}", ""},
+    // A file that transformers saved may hold keys of other families that say what is so.
+    {"gpt_neox",
+     R"({"num_key_value_heads": 2, "head_dim": 16, "rope_theta": 10000, "partial_rotary_factor": 0.25,
+      "hidden_dropout": 0.1, "dtype": "float32"})",
+     ""},
+    {"bloom", R"({"n_inner": 192, "num_key_value_heads": 6, "head_dim": 8})", ""},
+    {"mpt", R"({"intermediate_size": 192})", ""},
+};
+
+TEST(ConfigValues, WhatIsWarnedOf) {
+  for (const Warning& row : kWarnings) {
+    SCOPED_TRACE(std::string(row.base) + " " + row.changes);
+    const Answer base = answer(config_of(row.base)),
+                 got = answer(changed(config_of(row.base), json::parse(row.changes)));
+    ASSERT_TRUE(got.spec) << got.error;
+    std::vector<std::string> warnings = got.spec->warnings;
+    if (*row.part == '\0') {
+      EXPECT_EQ(warnings, base.spec->warnings);
+      json same = described(*got.spec);
+      same["dtype"] = described(*base.spec)["dtype"];  // "auto" is what the tensors are
+      EXPECT_EQ(same, described(*base.spec));
+      continue;
+    }
+    ASSERT_EQ(warnings.size(), 1U);
+    expect_line(warnings[0], "config.json", row.part);
+  }
+  // Below the original length, to save memory.
+  const auto saved = answer(changed(config_of("qwen3_yarn_tied"), {{"max_position_embeddings", 16}}));
+  EXPECT_TRUE(saved.spec && saved.spec->warnings.empty());
+}
+
+}  // namespace
+}  // namespace lariat::test

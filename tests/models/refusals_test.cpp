@@ -1,0 +1,219 @@
+// What a config.json is refused for: every row is a golden checkpoint's config, or that of an architecture at
+// its defaults, with a damage, and a part of the one line that names the file, the key and the remedy.
+#include <gtest/gtest.h>
+
+#include "tests/models/config_cases.h"
+
+namespace lariat::test {
+namespace {
+
+struct Refusal {
+  const char *base, *damage;
+  const char* part = nullptr;  // null: names the first key and its value
+};
+
+void expect_refused(const Refusal& r) {
+  const json damage = json::parse(r.damage);
+  SCOPED_TRACE(std::string(r.base) + " " + r.damage);
+  const Answer got = answer(changed(config_of(r.base), damage));
+  EXPECT_FALSE(got.spec) << "accepted";
+  expect_line(got.error, "config.json", r.part ? r.part : "\"" + damage.begin().key() + "\" is ");
+}
+
+constexpr const char *kGqa = "llama_gqa", *kPlain = "LlamaForCausalLM";
+
+// Settings of other families, in those that they are seen with (TheTableOfKeys of gate_test.cpp has them
+// all).
+constexpr Refusal kForeignKeys[] = {
+    {kGqa, R"({"embedding_multiplier": 12.0})",
+     "multiplies the embeddings (Granite, MiniCPM), which lariat does not do in this architecture; remove "
+     "the "
+     "key, or set it to 1, if the model was trained without it"},
+    {kGqa, R"({"attention_multiplier": 0.0078125})"},
+    {kGqa, R"({"logits_scaling": 8.0})"},
+    {kGqa, R"({"scale_depth": 1.4})"},
+    {kGqa, R"({"dim_model_base": 256})"},
+    {"qwen2", R"({"attn_logit_softcapping": 50.0})"},
+    {"gemma3", R"({"attn_logit_softcapping": 50})", "caps the attention scores"},
+    {kGqa, R"({"query_pre_attn_scalar": 256})"},
+    {kGqa, R"({"no_rope_layers": [1, 0]})"},
+    {"qwen3", R"({"num_experts": 128})"},
+    {"mistral_window", R"({"num_local_experts": 8})"},
+    {"qwen3", R"({"moe_intermediate_size": 768})"},
+    {"minimind", R"({"use_moe": true})"},
+    {kGqa, R"({"clip_qkv": 8.0})"},
+    {kGqa, R"({"alibi": true})"},
+    {kGqa, R"({"hidden_activation": "gelu_pytorch_tanh"})"},
+    {"qwen2", R"({"dual_chunk_attention_config": {"chunk_size": 262144}})"},
+    {kGqa, R"({"is_causal": false})"},
+    {kGqa, R"({"use_qk_norm": true})"},
+    {"qwen3", R"({"use_qk_norm": false})"},
+    {"gemma", R"({"use_bidirectional_attention": true})", "lets a token see later ones"},
+    {"bloom", R"({"apply_residual_connection_post_layernorm": true})", "residual connection"},
+    {"mpt", R"({"logit_scale": 0.5})"},
+    {kGqa, R"({"quantization_config": {"quant_method": "gptq", "bits": 4}})", "quantised by gptq"},
+    {kGqa, R"({"quantization": {"group_size": 64, "bits": 4}})", "quantised by MLX"},
+    {"qwen2", R"({"quantization_config": {"bits": 4}})", "a checkpoint quantised by"},
+    {"qwen2", R"({"quantization": {"bits": 4}})", "a checkpoint quantised by"},
+};
+
+constexpr Refusal kRopeKeys[] = {
+    {"qwen3", R"({"head_dim": null})", "\"head_dim\" is null"},
+    {"llama_bias", R"({"rope_theta": null})", "\"rope_theta\" is null"},
+    {kGqa, R"({"rope_parameters": {"llama_4_scaling_beta": 0.1}})",
+     "\"rope_parameters.llama_4_scaling_beta\" is 0.1"},
+    {kGqa, R"({"rope_parameters": {"rope_type": "yarn", "factor": 4, "attn_factor": 1.5}})",
+     "\"rope_parameters.attn_factor\" is 1.5"},
+    {kGqa, R"({"rope_parameters": {"rope_type": "yarn", "factor": 4, "extrapolation_factor": 0.5}})",
+     "\"rope_parameters.extrapolation_factor\" is 0.5"},
+    {kGqa, R"({"rope_parameters": {"alpha": 1000.0}})", "\"rope_parameters.alpha\" is 1000"},
+    {kGqa, R"({"rope_parameters": {"short_mscale": 1.24}})", "\"rope_parameters.short_mscale\" is 1.24"},
+    {"phi3", R"({"rope_scaling": {"long_factor": [1.0]}})", "long_factor"},
+    {"gemma3", R"({"rope_parameters": {"rope_type": "linear"}})", "full_attention and sliding_attention"},
+    {"gemma3", R"({"rope_parameters": {"sliding_attention": {"rope_type": "dynamic", "factor": 2}}})",
+     "depends on the length"},
+    {"internlm", R"({"rotary": {"type": "x"}})", "rotary.type"},
+    {"qwen2_vl", R"({"rope_scaling": {"mrope_section": [1, 1]}})", "the sections have 2 pairs"},
+    {"ministral3", R"({"rope_parameters": {"partial_rotary_factor": 0.5}})", "llama_4_scaling_beta"},
+    {"gpt_neox_odd", R"({"rope_scaling": {"type": "yarn", "factor": 4}})",
+     "\"rotary_pct\" is 0.44; rotates 7 of 18 dimensions, an odd number, on which YaRN fails"},
+    {"deepseek_v2", R"({"rope_scaling": {"type": "dynamic-yarn", "mscale_all_dim": 0.7}})", "mscale_all_dim"},
+    {"MiniMindForCausalLM",
+     R"({"inference_rope_scaling": true, "rope_scaling": {"type": "yarn", "factor": 32, "attention_factor": 1.0,
+         "original_max_position_embeddings": 2048}})",
+     "inference_rope_scaling"},
+    {"MiniMindForCausalLM",
+     R"({"inference_rope_scaling": false, "rope_scaling": {"type": "yarn", "factor": 16,
+         "attention_factor": 1.0, "original_max_position_embeddings": 2048}})",
+     "inference_rope_scaling"},
+};
+
+constexpr Refusal kShapes[] = {
+    {kPlain, R"({"num_key_value_heads": 5})", "\"num_key_value_heads\" is 5"},
+    {kPlain, R"({"num_key_value_heads": 64})", "do not divide"},
+    {kPlain, R"({"num_attention_heads": 33})", "\"num_attention_heads\" is 33"},
+    {kPlain, R"({"head_dim": 63})", "\"head_dim\" is 63"},
+    {kPlain, R"({"head_dim": 2048})", "\"head_dim\" is 2048; expected an integer from 2 to 1024"},
+    {kPlain, R"({"num_attention_heads": 1})", "head_dim"},
+    {kPlain, R"({"num_attention_heads": 4096})", "head_dim"},
+    {kPlain, R"({"num_hidden_layers": 10001})", "10000"},
+    {kPlain, R"({"hidden_size": 1048577})", "1048576"},
+    {kPlain, R"({"vocab_size": 16777217})", "16777216"},
+    {kPlain, R"({"rms_norm_eps": 0})", "\"rms_norm_eps\" is 0"},
+    {kPlain, R"({"rms_norm_eps": "1e-5"})"},
+    {kPlain, R"({"tie_word_embeddings": 1})", "\"tie_word_embeddings\" is 1; expected true or false"},
+    {kPlain, R"({"dtype": "float8_e4m3fn"})", "\"dtype\" is \"float8_e4m3fn\"; known: float32"},
+    {kPlain, R"({"hidden_act": "relu"})", "\"hidden_act\" is \"relu\""},
+    {kPlain, R"({"bos_token_id": [1, 2]})", "\"bos_token_id\" is [1,2]"},
+    {kPlain, R"({"bos_token_id": 1.5})", "\"bos_token_id\" is 1.5"},
+    {kPlain, R"({"eos_token_id": [1, "x"]})"},
+    {kPlain, R"({"architectures": "LlamaForCausalLM"})", "expected a list of strings"},
+    {"gemma", R"({"hidden_act": "relu"})", "only silu"},
+    {"gemma2", R"({"attn_logit_softcapping": -1})"},
+    {"smollm3", R"({"no_rope_layers": [1, 1]})", "for each layer, 4 numbers"},
+    {"granite", R"({"logits_scaling": 0})"},
+    {"olmo2", R"({"attention_bias": true})"},
+    {"internlm2", R"({"bias": true})", "bias of fused projections"},
+    {"internlm2", R"({"bias": "absent"})", "\"bias\" is missing"},
+    {"mpt", R"({"no_bias": false})"},
+    {"mpt", R"({"expansion_ratio": 2})"},
+    {"mpt", R"({"attn_config": {"qk_ln": true}})", "attn_config.qk_ln"},
+    {"mpt", R"({"attn_config": {"prefix_lm": true}})", "attn_config.prefix_lm"},
+    {"mpt", R"({"attn_config": {"alibi": false}})", "attn_config.alibi"},
+    {"mpt", R"({"attn_config": {"attn_type": "multiquery_attention"}})", "attn_type"},
+    {"mixtral", R"({"num_experts_per_tok": 1000})"},
+    {"mixtral", R"({"num_local_experts": 100000})"},
+    {"deepseek_v2", R"({"norm_topk_prob": true})"},
+    {"deepseek_v2", R"({"attention_bias": true})"},
+    {"deepseek_v2", R"({"topk_method": "best"})"},
+    {"deepseek_v2", R"({"scoring_func": "sigmoid"})"},
+    {"deepseek_v2", R"({"kv_lora_rank": 1020})"},
+    {"deepseek_v2", R"({"moe_intermediate_size": 16777216})"},
+    {"deepseek_v3", R"({"n_group": 5})"},
+    {"deepseek_v3", R"({"moe_layer_freq": 2})"},
+    {"deepseek_v3",
+     R"({"num_attention_heads": 65536, "num_key_value_heads": 65536, "num_hidden_layers": 10000})",
+     "experts and heads in all layers"},
+    {"minicpm3", R"({"v_head_dim": "absent", "num_attention_heads": 64})", "num_attention_heads"},
+};
+
+constexpr Refusal kWindowKeys[] = {
+    {"MistralForCausalLM", R"({"sliding_window": 0})", "\"sliding_window\" is 0"},
+    {"qwen3", R"({"use_sliding_window": false})", "\"layer_types\" is "},
+    {kGqa, R"({"layer_types": ["full_attention", "sliding_attention"]})"},
+    {kPlain, R"({"num_hidden_layers": 2, "layer_types": ["full_attention", "sliding_attention"]})",
+     "\"layer_types\" is "},
+    {"qwen3", R"({"layer_types": ["full_attention"]})", "expected one for each layer"},
+    {"qwen3", R"({"layer_types": ["full_attention", "chunked_attention"]})",
+     "\"chunked_attention\" is unknown"},
+};
+
+constexpr const char* kNoneRuns = "; no such architecture runs; docs/models.md lists those that do";
+constexpr Refusal kNames[] = {
+    {"GPT2LMHeadModel", "{}", "\"architectures\" is [\"GPT2LMHeadModel\"]; no such architecture runs; docs/"},
+    {"LlamaForCasualLM", "{}",
+     "\"architectures\" is [\"LlamaForCasualLM\"]; no such architecture runs; did you mean LlamaForCausalLM, "
+     "or is it another model? docs/models.md lists those that do"},
+    {"MixtralForCausaLM", "{}", "did you mean MixtralForCausalLM,"},
+    {"llama", "{}", "did you mean LlamaForCausalLM,"},
+    {"BaichuanForCausalLM", "{}", "did you mean BaiChuanForCausalLM, or is it another model?"},
+    {"Gemma3nForConditionalGeneration", "{}", "did you mean Gemma3ForCausalLM,"},
+    {"Qwen2_5_VlForConditionalGeneration", "{}", "did you mean Qwen2_5_VLForConditionalGeneration,"},
+    {"GptOssForCausalLM", "{}", kNoneRuns},
+    {"OrionForCausalLM", "{}", kNoneRuns},
+    {"BertModel", "{}", kNoneRuns},
+    {"ForCausalLM", "{}", kNoneRuns},
+    {"", R"({"architectures": "absent"})",
+     "\"architectures\" is missing; expected the architecture of a model in docs/models.md"},
+    {"", R"({"architectures": "absent", "model_type": "gpt2"})",
+     "\"model_type\" is \"gpt2\"; no such model_type runs; docs/models.md lists those that do"},
+    {"", R"({"architectures": "absent", "model_type": "qwen_3"})", "; did you mean qwen3, or"},
+    {kGqa, R"({"model_type": "qwen2"})",
+     "\"model_type\" is \"qwen2\"; \"architectures\" says LlamaForCausalLM"},
+    {kPlain, R"({"model_type": "mistral"})",
+     "\"model_type\" is \"mistral\"; \"architectures\" says LlamaForCausalLM, whose type is llama; "
+     "transformers "
+     "goes by model_type: write MistralForCausalLM there, or \"llama\" here"},
+    {"DeepseekV3ForCausalLM", R"({"model_type": "kimi_k2"})",
+     "\"model_type\" is \"kimi_k2\"; \"architectures\" says DeepseekV3ForCausalLM, whose type is "
+     "deepseek_v3: a "
+     "model of another kind, with code of its own; to run it as that architecture all the same, write "
+     "\"deepseek_v3\""},
+    {"llava", R"({"model_type": "mystery"})", "\"text_config.model_type\" is \"mystery\""},
+    {"llava", R"({"model_type": "mistrall"})",
+     "\"text_config.model_type\" is \"mistrall\"; no such model_type runs; did you mean mistral, or is it "
+     "another model? docs/models.md lists those that do"},
+    {"llava", R"({"model_type": "absent", "architectures": "absent"})",
+     "\"text_config.model_type\" is missing; expected the model_type of a model in docs/models.md"},
+};
+
+TEST(Refusals, NameFileKeyAndRemedy) {
+  for (const auto& rows : {std::span<const Refusal>(kForeignKeys), std::span<const Refusal>(kRopeKeys),
+                           std::span<const Refusal>(kShapes), std::span<const Refusal>(kWindowKeys),
+                           std::span<const Refusal>(kNames)}) {
+    for (const Refusal& row : rows) expect_refused(row);
+  }
+}
+
+TEST(Refusals, EveryNumberIsBounded) {
+  for (const std::string key :
+       {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+        "num_key_value_heads", "head_dim", "max_position_embeddings"}) {
+    for (const char* bad : {"0", "-1", "1.5", "\"4\"", "true", "[]", "9223372036854775807",
+                            "-9223372036854775808", "18446744073709551615", "1e300"})
+      expect_refused({kPlain, ("{\"" + key + "\": " + bad + "}").c_str()});
+  }
+}
+
+// A quantised checkpoint with an image part says so at the top.
+TEST(Refusals, OfWhatStandsAtTheTopOfATextPart) {
+  json quantised = config_of("llava");
+  quantised["quantization_config"] = {{"quant_method", "awq"}};
+  EXPECT_FALSE(answer(quantised).spec);
+  json tied = config_of("llava");
+  tied["tie_word_embeddings"] = "yes";
+  EXPECT_EQ(answer(tied).error, "config.json: \"tie_word_embeddings\" is \"yes\"; expected true or false");
+}
+
+}  // namespace
+}  // namespace lariat::test
