@@ -8,7 +8,6 @@
 
 #include "models/families/family.h"
 #include "models/families/gate.h"
-#include "models/families/wrapper.h"
 #include "models/generation_config.h"
 #include "models/io/json_file.h"
 #include "models/io/nearest_name.h"
@@ -16,7 +15,7 @@
 namespace lariat {
 namespace {
 
-// Of the text part of a model with images, transformers says "qwen2_vl_text".
+// transformers calls the text part of a model with images "qwen2_vl_text".
 bool is_type(const Family& family, const std::string& type) {
   return type == family.model_type || type == std::string(family.model_type) + "_text";
 }
@@ -24,8 +23,8 @@ bool is_type(const Family& family, const std::string& type) {
 // The text_config of a model with an image part: transformers goes by its model_type, whatever else it says.
 bool is_inner(const JsonFields& json) { return !json.path("").empty(); }
 
-// What says which family a config is of: "architectures", else "model_type". An empty name where there is
-// none.
+// The key that says which family a config is of: "architectures", else "model_type". An empty name where
+// there is none.
 struct FamilyName {
   const char* key;
   std::string name;
@@ -77,8 +76,8 @@ const Family& find_family(const JsonFields& json) {
   if (family == nullptr) refuse_unknown_family(json);
   const std::string type = json.string("model_type").value_or(std::string(family->model_type));
   if (is_type(*family, type)) return *family;
-  const auto other = std::find_if(families().begin(), families().end(),
-                                  [&](const Family& each) { return is_type(each, type); });
+  const auto other =
+      std::ranges::find_if(families(), [&](const Family& each) { return is_type(each, type); });
   const std::string expected(family->model_type);
   json.fail(
       "model_type",

@@ -13,7 +13,7 @@ constexpr std::string_view kNotDone =
     "encoder_repetition_penalty exponential_decay_length_penalty guidance_scale token_healing "
     "watermarking_config min_length min_new_tokens max_time num_beams num_beam_groups num_return_sequences "
     "penalty_alpha dola_layers typical_p top_h epsilon_cutoff eta_cutoff";
-// Those of them that do so unless they are 1.
+// Some of these change nothing at 1, rather than at 0.
 constexpr std::string_view kNeutralAtOne =
     "encoder_repetition_penalty guidance_scale num_beams num_beam_groups num_return_sequences typical_p";
 
@@ -79,8 +79,7 @@ void read_generation_keys(const JsonFields& json, ModelSpec& spec) {
 void read_generation_config(const std::filesystem::path& file, ModelSpec& spec) {
   const nlohmann::json object = read_json_object(file);
   const JsonFields json(object, file.string());
-  // What a checkpoint says about generating beats what it says about the model, as in transformers'
-  // generate().
+  // As in transformers' generate(), this file stands for all that config.json says of generating.
   spec.generation = {};
   read_generation_keys(json, spec);
   if (json.has("eos_token_id")) spec.eos_token_ids.clear();

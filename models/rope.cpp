@@ -42,21 +42,10 @@ Frequencies divided(Frequencies f, double factor) {
 }
 
 // "NTK-aware": theta' = theta * s^(d/(d-2)), so that the slowest pair is stretched by exactly s and the
-// fastest not at all. With s the bracket of _compute_dynamic_ntk_parameters, that function.
+// fastest not at all. With the scale of a dynamic scaling, _compute_dynamic_ntk_parameters.
 Frequencies ntk(const RopeScaling& rope, double s) {
   const auto d = static_cast<double>(rope.exponent_dim());
   return powers(rope.theta * std::pow(s, d / (d - 2.0)), rope.exponent_dim(), rope.rotary_dim / 2);
-}
-
-// The bracket of _compute_dynamic_ntk_parameters. It is 1 at L0 and, with a factor of 1, length / L0.
-double dynamic_scale(const RopeScaling& rope, double length) {
-  return rope.factor * length / static_cast<double>(rope.original_ctx) - (rope.factor - 1.0);
-}
-
-// dynamic-yarn's scale: length / L0, at most `factor` when that is more than 1.
-double dynamic_yarn_scale(const RopeScaling& rope, double length) {
-  const double s = length / static_cast<double>(rope.original_ctx);
-  return rope.factor > 1.0 ? std::min(s, rope.factor) : s;
 }
 
 // The share of interpolation of each pair: 0 keeps its frequency, 1 divides it by the scale.
@@ -104,7 +93,7 @@ RopeFrequencies yarn(const RopeScaling& rope, double s) {
 
 // _compute_llama3_parameters: wavelengths up to L0 / high_freq_factor stay, those beyond L0 / low_freq_factor
 // are divided, a ramp in the number of turns lies between. (NTK-by-parts with alpha = low, beta = high.)
-Frequencies llama3(const RopeScaling& rope) {
+Frequencies llama3(const RopeScaling& rope, double s) {
   Frequencies f = powers(rope.theta, rope.exponent_dim(), rope.rotary_dim / 2);
   const auto l0 = static_cast<double>(rope.original_ctx);
   const double low = rope.low_freq_factor, high = rope.high_freq_factor;
@@ -112,10 +101,10 @@ Frequencies llama3(const RopeScaling& rope) {
     const double wavelength = 2.0 * std::numbers::pi / x;
     if (wavelength < l0 / high) continue;
     if (wavelength > l0 / low) {
-      x /= rope.factor;
+      x /= s;
     } else {
       const double keep = (l0 / wavelength - low) / (high - low);
-      x = (1.0 - keep) * x / rope.factor + keep * x;
+      x = (1.0 - keep) * x / s + keep * x;
     }
   }
   return f;
@@ -184,26 +173,24 @@ RopeFrequencies rope_unscaled(const RopeScaling& rope) {
   return {powers(rope.theta, rope.exponent_dim(), rope.rotary_dim / 2), 1.0};
 }
 
+// Five formulas at one scale; the dynamic ones are those at the length's scale.
 RopeFrequencies rope_frequencies(const RopeScaling& rope, double length) {
-  const bool beyond = length > static_cast<double>(rope.original_ctx);
+  const double scale = rope_scale(rope, length);
   switch (rope.type) {
     case RopeType::kDefault:
-      break;
+      return rope_unscaled(rope);
     case RopeType::kLinear:
     case RopeType::kProportional:
-      return {divided(rope_unscaled(rope).inv_freq, rope.factor), 1.0};
+      return {divided(rope_unscaled(rope).inv_freq, scale), 1.0};
     case RopeType::kNtk:
-      return {ntk(rope, rope.factor), 1.0};
     case RopeType::kDynamic:
-      if (beyond) return {ntk(rope, dynamic_scale(rope, length)), 1.0};
-      break;
+      return {ntk(rope, scale), 1.0};
     case RopeType::kYarn:
-      return yarn(rope, rope.factor);
+      return yarn(rope, scale);
     case RopeType::kDynamicYarn:
-      if (beyond) return yarn(rope, dynamic_yarn_scale(rope, length));
-      break;
+      return scale > 1.0 ? yarn(rope, scale) : rope_unscaled(rope);
     case RopeType::kLlama3:
-      return {llama3(rope), 1.0};
+      return {llama3(rope, scale), 1.0};
     case RopeType::kLongRope:
       return longrope(rope, length);
   }
@@ -211,19 +198,15 @@ RopeFrequencies rope_frequencies(const RopeScaling& rope, double length) {
 }
 
 double rope_scale(const RopeScaling& rope, double length) {
-  const bool beyond = length > static_cast<double>(rope.original_ctx);
-  switch (rope.type) {
-    case RopeType::kDefault:
-      return 1.0;
-    case RopeType::kDynamic:
-      return beyond ? dynamic_scale(rope, length) : 1.0;
-    case RopeType::kDynamicYarn:
-      return beyond ? dynamic_yarn_scale(rope, length) : 1.0;
-    case RopeType::kLongRope:
-      return beyond ? rope.factor : 1.0;
-    default:
-      return rope.factor;
-  }
+  const auto l0 = static_cast<double>(rope.original_ctx);
+  const bool beyond = length > l0;
+  if (rope.type == RopeType::kDefault || (rope.depends_on_length() && !beyond)) return 1.0;
+  // The bracket of _compute_dynamic_ntk_parameters: 1 at L0 and, with a factor of 1, length / L0.
+  if (rope.type == RopeType::kDynamic) return rope.factor * length / l0 - (rope.factor - 1.0);
+  // At most `factor` when that is more than 1.
+  if (rope.type == RopeType::kDynamicYarn)
+    return rope.factor > 1.0 ? std::min(length / l0, rope.factor) : length / l0;
+  return rope.factor;
 }
 
 double rope_step_length(const RopeScaling& rope, int64_t length, int steps_per_octave) {

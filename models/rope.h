@@ -56,7 +56,7 @@ struct RopeScaling {
   bool operator==(const RopeScaling&) const = default;
 };
 
-// What a scaling amounts to for one sequence length.
+// The frequencies that a scaling gives for one sequence length.
 struct RopeFrequencies {
   std::vector<double> inv_freq;  // rotary_dim / 2 values, radians per position
   // Multiplies cos and sin of both q and k in transformers; lariat puts its square into the rotated part of
@@ -76,8 +76,8 @@ double rope_score_scale(const RopeScaling& rope);
 // Sets rotary_dim and odd by type, head_dim and partial_rotary_factor.
 void set_rotary_dim(RopeScaling& rope);
 
-// The same model without any scaling: theta^(-2i/d), attention factor 1. (A proportional embedding keeps its
-// unrotated pairs.)
+// The frequencies of the model without any scaling: theta^(-2i/d), attention factor 1. (A proportional
+// embedding keeps its unrotated pairs.)
 RopeFrequencies rope_unscaled(const RopeScaling& rope);
 
 // By how much a sequence of that length is stretched: what the slowest pair is divided by in linear, ntk,
@@ -90,7 +90,7 @@ double rope_scale(const RopeScaling& rope, double length);
 // the same frequencies: compare those, not the steps, before re-rotating a cache.
 double rope_step_length(const RopeScaling& rope, int64_t length, int steps_per_octave);
 
-// What is wrong with a scaling, as the config.json key to blame and the rest of the sentence; nullopt when
+// The first fault of a scaling, as the config.json key to blame and the rest of the sentence; nullopt when
 // it can be used.
 struct RopeProblem {
   std::string key, what;

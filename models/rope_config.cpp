@@ -72,19 +72,9 @@ double parse_factor(const JsonFields& object, const RopeContext& context, const 
   }
   const double implied =
       static_cast<double>(rope.max_position_embeddings) / static_cast<double>(rope.original_ctx);
-  switch (rope.type) {
-    case RopeType::kDefault:
-    case RopeType::kProportional:
-    case RopeType::kDynamicYarn:
-      return 1.0;
-    case RopeType::kLongRope:
-      return implied;
-    case RopeType::kYarn:
-      if (object.present("factor")) return implied;
-      break;
-    default:
-      break;
-  }
+  if (rope.type == RopeType::kLongRope) return implied;
+  if (rope.type == RopeType::kYarn && object.present("factor")) return implied;
+  if (rope.type == RopeType::kProportional || rope.type == RopeType::kDynamicYarn) return 1.0;
   object.fail("factor", "expected a number from 1 to 1000000");
 }
 
@@ -150,7 +140,7 @@ std::optional<RopeScaling> parse_per_layer(const JsonFields& object, const RopeC
   return first;
 }
 
-// What the other types of scaling would read says nothing of this one.
+// Refuses and warns of members that nobody reads. Parameters of other types of scaling are passed over.
 void check_rope_keys(const JsonFields& object, const RopeContext& context, const RopeScaling& rope) {
   for (const char* key : {"rope_type", "type", "factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
                           "truncate", "finetuned", "short_factor", "long_factor", "attention_factor",
@@ -206,19 +196,17 @@ RopeScaling parse_rope_scaling(const JsonFields& object, const RopeContext& cont
       rope.type == RopeType::kLongRope) {
     rope.attention_factor = object.number("attention_factor", 1e-6, 1e6);
   }
+  const auto need = [&](const char* key) {
+    if (!object.has(key)) object.fail(key, std::string(name_of(rope.type)) + " scaling needs it");
+    return key;
+  };
   if (rope.type == RopeType::kLlama3) {
-    for (const char* key : {"low_freq_factor", "high_freq_factor"}) {
-      if (!object.has(key)) object.fail(key, "llama3 scaling needs it");
-    }
-    rope.low_freq_factor = *object.number("low_freq_factor", 0.0, 1e6);
-    rope.high_freq_factor = *object.number("high_freq_factor", 0.0, 1e6);
+    rope.low_freq_factor = *object.number(need("low_freq_factor"), 0.0, 1e6);
+    rope.high_freq_factor = *object.number(need("high_freq_factor"), 0.0, 1e6);
   }
   if (rope.type == RopeType::kLongRope) {
-    for (const char* key : {"short_factor", "long_factor"}) {
-      if (!object.has(key)) object.fail(key, "longrope scaling needs it");
-    }
-    rope.short_factor = *object.numbers("short_factor", 1e-6, 1e6);
-    rope.long_factor = *object.numbers("long_factor", 1e-6, 1e6);
+    rope.short_factor = *object.numbers(need("short_factor"), 1e-6, 1e6);
+    rope.long_factor = *object.numbers(need("long_factor"), 1e-6, 1e6);
   }
   check_rope_keys(object, context, rope);
   if (const auto problem = find_rope_problem(rope)) {

@@ -20,7 +20,7 @@ struct RopeRules {
   std::string_view theta_key = "rope_theta", partial_key = "partial_rotary_factor";  // at the file's top
 };
 
-// What a rope_scaling object is read against.
+// The model that a rope_scaling object belongs to, as far as reading it depends on that.
 struct RopeContext {
   int64_t head_dim = 0;
   int64_t max_position_embeddings = 0;
@@ -57,8 +57,9 @@ struct LayeredRope {
 };
 LayeredRope read_layered_rope(const JsonFields& config, const RopeContext& context, double local_theta);
 
-// The same model with a scaling of another type and that type's defaults: factor 1, the model's L0 (dynamic:
-// max_position_embeddings, as in transformers), Llama 3.1's low and high for llama3, no lists for longrope.
+// The model's RoPE with a scaling of another type and that type's defaults: factor 1, the model's L0
+// (dynamic: max_position_embeddings, as in transformers), Llama 3.1's low and high for llama3, no lists for
+// longrope.
 RopeScaling rope_of_type(const RopeScaling& own, RopeType type);
 
 }  // namespace lariat

@@ -20,7 +20,7 @@
 namespace lariat {
 
 inline constexpr uint64_t kMaxSafetensorsHeader = uint64_t{100} << 20;  // as the reference implementation
-// Of a dtype as files spell it; 0 for one that does not exist.
+// The bytes of an element of a dtype as files spell it; 0 for one that does not exist.
 size_t safetensors_element_bytes(const std::string& dtype);
 
 // A tensor inside a mapped safetensors file.
@@ -61,7 +61,8 @@ class Checkpoint {
   const StoredTensor* find(const std::string& name) const;  // nullptr when absent
   // Throws Error naming file and tensor when it is absent or has another shape. Reads none of its data.
   const StoredTensor& check(const std::string& name, const std::vector<int64_t>& shape) const;
-  // The same, with its data on a multiple of its element's size: copied when the file has it elsewhere.
+  // Checks likewise, and gives its data on a multiple of its element's size: copied when the file has it
+  // elsewhere.
   const StoredTensor& get(const std::string& name, const std::vector<int64_t>& shape) const;
 
   const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
@@ -91,7 +92,7 @@ struct NamedShape {
   std::string dtype = "F32";  // as the file spells it
 };
 
-// Of a safetensors file, beside its tensors.
+// The parts of a safetensors file that are not its tensors.
 struct SafetensorsLayout {
   std::map<std::string, std::string> metadata{};  // "__metadata__"
   size_t alignment = 8;                           // the data begin at a multiple of it

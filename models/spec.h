@@ -146,7 +146,7 @@ struct ModelSpec {
   std::string_view bias_keys;   // the keys of config.json that give projections biases, where there are any
   int64_t n_unread_layers = 0;  // behind `layers` in the checkpoint: predictors of further tokens
   TensorNames names;
-  // What a user should know of the checkpoint and can go on with: a line each, naming file and key or tensor.
+  // Lines that a user should know of and can go on with, each, naming file and key or tensor.
   std::vector<std::string> warnings;
 
   bool has_rope() const { return alibi_slopes.empty(); }

@@ -25,7 +25,7 @@ using TraceFn = std::function<void(const std::string& name, int64_t cols, std::s
 // Hands a matrix in backend memory to `trace`.
 void trace_matrix(Backend& backend, const TraceFn& trace, const std::string& name, const Matrix& matrix);
 
-// What a layer's attention works with, once qkv_to_cache is done.
+// The operands of a layer's attention, once qkv_to_cache is done.
 struct AttentionView {
   const Matrix& q;
   const RopeTable& rope;

@@ -17,7 +17,7 @@ constexpr Family kFamilies[] = {
 #include "models/families/families.def"
 };
 
-// Of the names of a key the one that the file has, else the first.
+// The one of the names of a key that the file has, else the first.
 std::string_view present_key(const JsonFields& config, std::string_view names) {
   const auto all = split(names, ' ');
   const auto there = std::ranges::find_if(all, [&](std::string_view name) { return config.has(name); });

@@ -28,6 +28,16 @@ std::span<const Family> families();
 RopeScaling read_foreign_rope(const JsonFields& config, std::string_view named_by,
                               std::vector<std::string>& warnings);
 
+// A decoder's config: the file itself, or of a model with an image part its text_config, with the keys that
+// such a file may have at its top instead.
+struct TextPart {
+  nlohmann::json json;
+  std::string prefix;  // of its keys in the file: "" or "text_config."
+};
+
+// Throws Error where the top is of a wrong type. `file` names the config in errors.
+TextPart text_part(nlohmann::json config, const std::string& file);
+
 #define LARIAT_FAMILY(architecture, type, reader, ...) ModelSpec reader(const JsonFields& config);
 #include "models/families/families.def"
 
@@ -50,7 +60,7 @@ struct KeyNames {
   std::string_view n_kv_heads = "num_key_value_heads", head_dim = "head_dim", activation = "hidden_act";
 };
 
-// What a key of config.json means when it is missing.
+// The values that keys of config.json have where they are missing.
 struct Defaults {
   KeyNames keys{};
   int64_t vocab_size = 32000, hidden_size = 4096, intermediate_size = 11008;

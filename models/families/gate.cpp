@@ -78,7 +78,7 @@ constexpr KeyRule kRefused[] = {
     {"moe_intermediate_size moe_layers", "dense", "describes experts"},
 };
 
-// What deserves a word of its own, or is often said of a model that is so anyway.
+// Keys that deserve a word of their own, or that say of many models what is so anyway.
 constexpr std::string_view kUnknown = "not a key of this architecture; ignored";
 constexpr KeyRule kWarned[] = {
     {"sliding_window", "", "ignored, as in transformers: this architecture attends to all positions"},
@@ -116,7 +116,7 @@ bool is_near(const Json& value, double wanted) {
   return value.is_number() && std::fabs(value.get<double>() - wanted) <= 1e-6 * std::fabs(wanted);
 }
 
-// What the model has for the word of a rule, or for a key that it did not read; null: nothing.
+// The model's own value for the word of a rule, or for a key that it did not read; null where it has none.
 Json fact(std::string_view word, const ModelSpec& spec) {
   const AttentionSpec& attention = spec.layers.front().attention;
   const std::pair<std::string_view, Json> facts[] = {

@@ -9,7 +9,7 @@
 #include "models/io/json_fields.h"
 #include "models/spec.h"
 
-// What stands between a checkpoint and a wrong result: whatever in it would change the result, and is not
+// The gate between a checkpoint and a wrong result: whatever in it would change the result, and is not
 // implemented, is an Error of one line that names the file, the key or tensor and the remedy. What only seems
 // to change it is a warning.
 namespace lariat {

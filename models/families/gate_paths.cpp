@@ -7,7 +7,7 @@
 #include "models/families/gate.h"
 #include "models/io/text_file.h"
 
-// What a model's path leads to where it is no checkpoint's folder.
+// The paths that are no checkpoint's folder.
 namespace lariat {
 namespace {
 
@@ -22,7 +22,7 @@ bool has_file(const fs::path& dir, const char* name) {
   return fs::exists(dir / name, ec);
 }
 
-// What stands in a folder, in the order of the names.
+// The files and folders in a folder, in the order of their names.
 std::vector<fs::path> entries(const fs::path& dir) {
   std::vector<fs::path> found;
   std::error_code ec;

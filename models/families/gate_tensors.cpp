@@ -55,6 +55,10 @@ bool is_vision(std::string_view name) {
   return std::ranges::any_of(split(kVision, ' '), [&](auto part) { return name.starts_with(part); });
 }
 
+bool is_redundant(const ModelSpec& spec, std::string_view name) {
+  return std::ranges::any_of(split(spec.names.redundant, ' '), [&](auto end) { return name.ends_with(end); });
+}
+
 // The layer that a name like model.layers.12.mlp.bias belongs to; -1 without one.
 int64_t layer_of(std::string_view name) {
   const size_t at = name.find("layers.");
@@ -96,9 +100,7 @@ void refuse_foreign_tensors(const Checkpoint& checkpoint) {
 void check_unread_tensors(ModelSpec& spec, const Checkpoint& checkpoint, const std::set<std::string>& read) {
   std::vector<const StoredTensor*> unread, vision;
   for (const auto& [name, tensor] : checkpoint.tensors()) {
-    const auto follows = split(spec.names.redundant, ' ');
-    if (read.contains(name) || std::ranges::any_of(follows, [&](auto end) { return name.ends_with(end); }))
-      continue;
+    if (read.contains(name) || is_redundant(spec, name)) continue;
     const int64_t beyond = layer_of(name) - std::ssize(spec.layers);
     if (beyond >= 0 && beyond < spec.n_unread_layers) continue;
     (is_vision(name) ? vision : unread).push_back(&tensor);

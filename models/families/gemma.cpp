@@ -40,7 +40,7 @@ float read_cap(const JsonFields& config, const char* key, double missing) {
   return static_cast<float>(cap);
 }
 
-// What Gemma 2 and 3 share.
+// Reads what Gemma 2 and 3 share.
 void read_second(const JsonFields& config, ModelSpec& spec) {
   const double scalar = config.number("query_pre_attn_scalar", 1e-3, 1e6).value_or(256.0);
   for (LayerSpec& layer : spec.layers) {

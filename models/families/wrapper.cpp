@@ -1,9 +1,6 @@
-#include "models/families/wrapper.h"
-
 #include <algorithm>
-#include <array>
 
-#include "models/io/json_fields.h"
+#include "models/families/family.h"
 
 namespace lariat {
 namespace {
@@ -15,18 +12,18 @@ struct TopTies {
   std::string_view name, model_type;
   bool missing;
 };
-constexpr std::array<TopTies, 3> kTopTies{{{"Gemma3ForConditionalGeneration", "gemma3", true},
-                                           {"Mistral3ForConditionalGeneration", "mistral3", true},
-                                           {"Qwen3VLForConditionalGeneration", "qwen3_vl", false}}};
+constexpr TopTies kTopTies[] = {{"Gemma3ForConditionalGeneration", "gemma3", true},
+                                {"Mistral3ForConditionalGeneration", "mistral3", true},
+                                {"Qwen3VLForConditionalGeneration", "qwen3_vl", false}};
 
 void read_ties(const JsonFields& top, nlohmann::json& text) {
   const auto tied = top.boolean("tie_word_embeddings");
   const std::string type = top.string("model_type").value_or("");
   const auto names = top.strings("architectures").value_or(std::vector<std::string>{});
-  const auto rule = std::find_if(kTopTies.begin(), kTopTies.end(), [&](const TopTies& each) {
+  const auto rule = std::ranges::find_if(kTopTies, [&](const TopTies& each) {
     return each.model_type == type || (type.empty() && !names.empty() && each.name == names.front());
   });
-  if (rule != kTopTies.end()) {
+  if (rule != std::end(kTopTies)) {
     text["tie_word_embeddings"] = tied.value_or(rule->missing);
   } else if (tied.value_or(false)) {
     text["tie_word_embeddings"] = true;

@@ -59,8 +59,8 @@ void AtomicFile::open_temporary() {
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (fd_ >= 0 || errno != EEXIST) break;
   }
-  // What the umask took away. Where a file system knows no modes that fails, and does no harm: open() gave no
-  // more than the old ones.
+  // Restores the bits that the umask took away. Where a file system knows no modes that fails, and does no
+  // harm: open() gave no more than the old ones.
   if (fd_ >= 0 && replaces) static_cast<void>(::fchmod(fd_, mode));
 }
 

@@ -18,7 +18,7 @@ inline constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
 // a key twice. Throws Error naming the file.
 nlohmann::json read_json_object(const std::filesystem::path& file);
 
-// The same for text already in memory; `name` stands for the file in errors.
+// Parses such a text in memory; `name` stands for the file in errors.
 nlohmann::json parse_json_object(std::string_view text, const std::string& name);
 
 // Whether there is a value, and neither null, false, 0 nor an empty list, object or text, which mostly say no
@@ -68,7 +68,7 @@ class JsonFields {
   std::optional<JsonFields> object(std::string_view key) const;
   std::optional<std::vector<JsonFields>> objects(std::string_view key) const;  // a list of objects
 
-  // The same where the file is of no use without the key.
+  // Reads a key without which the file is of no use.
   int64_t need_integer(std::string_view key, int64_t lo, int64_t hi) const {
     return need(key, integer(key, lo, hi), "an integer");
   }
@@ -89,7 +89,7 @@ class JsonFields {
   const std::string& file() const { return file_; }
   std::string path(std::string_view key) const { return prefix_ + std::string(key); }
 
-  // What is wrong, in the wording of this object's file; fail() throws it as an Error.
+  // The line that says what is wrong, in the wording of this object's file; fail() throws it as an Error.
   std::string message(std::string_view key, const std::string& what) const;
   [[noreturn]] void fail(std::string_view key, const std::string& what) const;
 

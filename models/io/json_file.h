@@ -14,12 +14,12 @@ namespace lariat {
 // leaves open which of the two counts, so that two programs may read two different files.
 nlohmann::json read_json(const std::filesystem::path& file);
 
-// The same for text already in memory; `name` stands for the file in errors. A byte order mark is passed
+// Parses such a text in memory; `name` stands for the file in errors. A byte order mark is passed
 // over.
 nlohmann::json parse_json(std::string_view text, const std::string& name);
 
-// The same with the members of objects in the file's order; at most 128 keys in one object, since looking one
-// up is linear.
+// Parses likewise, with the members of objects in the file's order; at most 128 keys in one object, since
+// looking one up is linear.
 nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& name);
 
 }  // namespace lariat

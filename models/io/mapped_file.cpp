@@ -23,7 +23,7 @@
 namespace lariat {
 namespace {
 
-// What a signal handler may read: plain memory that is published by `begin`.
+// The maps that a signal handler may read: plain memory that is published by `begin`.
 struct Mapping {
   std::atomic<const char*> begin{nullptr};
   size_t bytes = 0;
@@ -73,7 +73,7 @@ void unregister_mapping(const void* data) {
   }
 }
 
-// What the system maps and gives back at a time.
+// The unit in which the system maps and gives back.
 size_t page_bytes() { return static_cast<size_t>(::sysconf(_SC_PAGESIZE)); }
 
 }  // namespace

@@ -39,7 +39,7 @@ std::string nearest_name(std::string_view typed, std::span<const std::string> kn
   std::string nearest;
   const std::string_view ending =
       std::string_view(word).substr(std::min(word.find_first_not_of('-'), word.size()));
-  // What is only a beginning or an end counts as one wrong letter; of two such the shorter rest wins.
+  // A mere beginning or end counts as one wrong letter; of two such the shorter rest wins.
   std::pair least(word.size() / 3 + 1, size_t{0});
   for (const std::string& name : known) {
     const std::string other = lower(name);

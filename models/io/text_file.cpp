@@ -14,7 +14,7 @@ namespace {
 
 bool is_stdin(const std::filesystem::path& file) { return file == "-"; }
 
-// What is left of `in`, which errors call `name`.
+// Reads the rest of `in`, which errors call `name`.
 std::string read_all(std::istream& in, const std::string& name, uint64_t max_bytes) {
   std::string text;
   char chunk[1 << 16];

@@ -8,13 +8,13 @@
 // pointers that Git LFS leaves in the place of files.
 namespace lariat {
 
-// What errors call a file that is read: its path, or "standard input" for "-".
+// The name of a file in errors: its path, or "standard input" for "-".
 std::string input_name(const std::filesystem::path& file);
 
 // A whole file ("-": standard input) as bytes, at most `max_bytes`. Throws Error naming it.
 std::string read_file(const std::filesystem::path& file, uint64_t max_bytes);
 
-// The same for a text, as without_bom() leaves it.
+// Reads a text, as without_bom() leaves it.
 std::string read_text(const std::filesystem::path& file, uint64_t max_bytes);
 
 // A text, or its beginning, without the byte order mark of UTF-8. Throws Error naming `name` when it is

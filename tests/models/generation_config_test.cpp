@@ -1,54 +1,36 @@
 #include "models/generation_config.h"
 
-#include <gtest/gtest.h>
-
-#include "models/config.h"
+#include "tests/models/config_cases.h"
 #include "tests/models/tokenizer_test_util.h"
 
-namespace lariat {
+namespace lariat::test {
 namespace {
 
-using nlohmann::json;
+json generation_golden() { return read_json(golden_file("generation.json")); }
 
-// A small model's folder with such a generation_config.json; null: none.
+// A small model's folder with a generation_config.json.
 class GenerationConfigFile : public testing::Test {
  protected:
-  GenerationConfigFile()
-      : dir_(std::filesystem::temp_directory_path() /
-             ("lariat_generation_" + std::to_string(getpid()) + "_" +
-              testing::UnitTest::GetInstance()->current_test_info()->name())) {
-    std::filesystem::create_directories(dir_);
-  }
-  ~GenerationConfigFile() override {
-    std::error_code ec;
-    std::filesystem::remove_all(dir_, ec);
-  }
+  // generation: null, no such file.
   ModelSpec load(const json& generation, const json& more = json::object()) const {
-    json config = {{"architectures", {"LlamaForCausalLM"}},
-                   {"model_type", "llama"},
-                   {"hidden_size", 32},
-                   {"intermediate_size", 64},
-                   {"num_attention_heads", 4},
-                   {"num_hidden_layers", 1},
-                   {"max_position_embeddings", 64},
-                   {"vocab_size", 61}};
-    config.update(more);
-    std::ofstream(dir_ / "config.json") << config.dump();
-    std::filesystem::remove(dir_ / "generation_config.json");
-    if (!generation.is_null()) std::ofstream(dir_ / "generation_config.json") << generation.dump();
-    return load_config(dir_);
+    dir_.write("config.json",
+               changed(json::parse(R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 32,
+      "model_type": "llama", "intermediate_size": 64, "num_attention_heads": 4, "num_hidden_layers": 1,
+      "max_position_embeddings": 64, "vocab_size": 61})"),
+                       more)
+                   .dump());
+    std::filesystem::remove(file());
+    if (!generation.is_null()) dir_.write("generation_config.json", generation.dump());
+    return load_config(dir_.path);
   }
-  static json golden() {
-    return json::parse(
-        std::ifstream(std::filesystem::path(LARIAT_SOURCE_DIR) / "tests" / "golden" / "generation.json"));
-  }
+  std::string file() const { return (dir_.path / "generation_config.json").string(); }
 
-  std::filesystem::path dir_;
+  TempDir dir_;
 };
 
 // At transformers' own defaults nothing changes the text, and every one of its keys is known.
 TEST_F(GenerationConfigFile, EveryKeyIsKnown) {
-  const json keys = golden()["keys"];
+  const json keys = generation_golden()["keys"];
   ASSERT_GT(keys.size(), 70U);
   EXPECT_EQ(load(keys).generation.warnings, std::vector<std::string>());
   for (const auto& [key, value] : keys.items())
@@ -56,53 +38,34 @@ TEST_F(GenerationConfigFile, EveryKeyIsKnown) {
 }
 
 TEST_F(GenerationConfigFile, WhatChangesTheTextIsWarnedOfInOneLine) {
-  const json file = {{"suppress_tokens", {3}},
-                     {"begin_suppress_tokens", {3}},
-                     {"bad_words_ids", {{3, 4}}},
-                     {"force_words_ids", {{3, 4}}},
-                     {"constraints", {3}},
-                     {"sequence_bias", {{{3}, 1.5}}},
-                     {"forced_bos_token_id", 3},
-                     {"forced_eos_token_id", {3}},
-                     {"no_repeat_ngram_size", 3},
-                     {"encoder_no_repeat_ngram_size", 3},
-                     {"encoder_repetition_penalty", 1.5},
-                     {"exponential_decay_length_penalty", {3, 1.5}},
-                     {"guidance_scale", 1.5},
-                     {"token_healing", true},
-                     {"watermarking_config", {{"greenlist_ratio", 0.5}}},
-                     {"min_length", 3},
-                     {"min_new_tokens", 3},
-                     {"max_time", 1.5},
-                     {"num_beams", 3},
-                     {"num_beam_groups", 3},
-                     {"num_return_sequences", 3},
-                     {"penalty_alpha", 0.5},
-                     {"dola_layers", "low"},
-                     {"typical_p", 0.5},
-                     {"top_h", 0.5},
-                     {"epsilon_cutoff", 0.5},
-                     {"eta_cutoff", 0.5}};
-  for (const auto& [key, value] : file.items()) {
+  const json keys =
+      json::parse(R"({"suppress_tokens": [3], "begin_suppress_tokens": [3], "bad_words_ids": [[3, 4]],
+    "force_words_ids": [[3, 4]], "constraints": [3], "sequence_bias": [[[3], 1.5]], "forced_bos_token_id": 0,
+    "forced_eos_token_id": [3], "no_repeat_ngram_size": 3, "encoder_no_repeat_ngram_size": 3,
+    "encoder_repetition_penalty": 1.5, "exponential_decay_length_penalty": [3, 1.5], "guidance_scale": 1.5,
+    "token_healing": true, "watermarking_config": {"greenlist_ratio": 0.5}, "min_length": 3, "min_new_tokens": 3,
+    "max_time": 1.5, "num_beams": 3, "num_beam_groups": 3, "num_return_sequences": 3, "penalty_alpha": 0.5,
+    "dola_layers": "low", "typical_p": 0.5, "top_h": 0.5, "epsilon_cutoff": 0.5, "eta_cutoff": 0.5})");
+  for (const auto& [key, value] : keys.items()) {
     const std::vector<std::string> warnings = load({{key, value}}).generation.warnings;
-    EXPECT_EQ(warnings, (std::vector{(dir_ / "generation_config.json").string() +
-                                     ": ignored, though they change what transformers writes: " + key}));
+    EXPECT_EQ(warnings,
+              (std::vector{file() + ": ignored, though they change what transformers writes: " + key}));
   }
-  const std::vector<std::string> warnings = load(file).generation.warnings;
+  const std::vector<std::string> warnings = load(keys).generation.warnings;
   ASSERT_EQ(warnings.size(), 1U);
-  for (const auto& [key, value] : file.items()) EXPECT_NE(warnings[0].find(" " + key), std::string::npos);
+  for (const auto& [key, value] : keys.items()) EXPECT_NE(warnings[0].find(" " + key), std::string::npos);
 }
 
 TEST_F(GenerationConfigFile, AKeyThatNobodyKnowsIsWarnedOf) {
   const ModelSpec spec = load({{"chat_format", "x"}, {"stop_words_ids", {{3}}}, {"top_k", 3}});
-  EXPECT_EQ(spec.generation.warnings,
-            std::vector{(dir_ / "generation_config.json").string() +
-                        ": ignored, as transformers knows no such keys: chat_format, stop_words_ids"});
+  EXPECT_EQ(
+      spec.generation.warnings,
+      std::vector{file() + ": ignored, as transformers knows no such keys: chat_format, stop_words_ids"});
   EXPECT_EQ(spec.warnings, std::vector<std::string>());
 }
 
 TEST_F(GenerationConfigFile, SamplingIsThatOfTransformers) {
-  const json cases = golden()["sampling"];
+  const json cases = generation_golden()["sampling"];
   for (const json& one : cases) {
     const Sampling sampling = load(one["file"]).generation.sampling;
     const json& expected = one["sampling"];
@@ -127,29 +90,18 @@ TEST_F(GenerationConfigFile, StandsForWhatConfigJsonSays) {
   EXPECT_EQ(load(json::object(), more).generation.warnings.size(), 0U);
   EXPECT_EQ(load(nullptr, more).generation.repetition_penalty, 1.5F);
   EXPECT_EQ(load(nullptr, more).generation.warnings,
-            std::vector{(dir_ / "config.json").string() +
+            std::vector{(dir_.path / "config.json").string() +
                         ": ignored, though they change what transformers writes: num_beams"});
   EXPECT_EQ(load(nullptr).generation.repetition_penalty, 1.0F);
 }
 
 TEST_F(GenerationConfigFile, ValuesThatTransformersRefuses) {
-  const std::vector<std::pair<std::string, json>> bad = {{"temperature", "hot"},
-                                                         {"temperature", -1},
-                                                         {"top_k", 1.5},
-                                                         {"top_p", 2},
-                                                         {"min_p", -0.5},
-                                                         {"do_sample", 1},
-                                                         {"repetition_penalty", 0},
-                                                         {"stop_strings", 3},
-                                                         {"stop_strings", json::array({3})}};
-  for (const auto& [key, value] : bad) {
-    try {
-      load({{key, value}});
-      ADD_FAILURE() << key << value;
-    } catch (const Error& e) {
-      EXPECT_EQ(std::string(e.what()).find((dir_ / "generation_config.json").string()), 0U) << e.what();
-      EXPECT_NE(std::string(e.what()).find(key), std::string::npos) << e.what();
-    }
+  for (const char* bad :
+       {R"({"temperature": "hot"})", R"({"temperature": -1})", R"({"top_k": 1.5})", R"({"top_p": 2})",
+        R"({"min_p": -0.5})", R"({"do_sample": 1})", R"({"repetition_penalty": 0})", R"({"stop_strings": 3})",
+        R"({"stop_strings": [3]})"}) {
+    const json generation = json::parse(bad);
+    expect_line(error_of([&] { load(generation); }), file(), generation.begin().key());
   }
 }
 
@@ -159,4 +111,4 @@ TEST_F(GenerationConfigFile, TextsThatEndOne) {
 }
 
 }  // namespace
-}  // namespace lariat
+}  // namespace lariat::test

@@ -66,10 +66,6 @@ TEST(RopeConfig, Precedence) {
   EXPECT_EQ(both.type, RopeType::kLinear);
   EXPECT_EQ(both.theta, 1e5);
   EXPECT_EQ(read({{"rope_theta", 1e5}, {"rope_parameters", {{"rope_theta", 2e5}}}}).theta, 2e5);
-  EXPECT_EQ(read({{"partial_rotary_factor", 0.5}}).rotary_dim, 32);
-  EXPECT_EQ(read({{"partial_rotary_factor", 0.5}, {"rope_parameters", {{"partial_rotary_factor", 0.25}}}})
-                .rotary_dim,
-            16);
   EXPECT_EQ(read(json::object()).rotary_dim, 64);
   EXPECT_TRUE(read({{"rope_interleaved", true}}).interleaved);
   EXPECT_TRUE(read({{"rope_interleave", true}}).interleaved);
@@ -80,9 +76,7 @@ TEST(RopeConfig, OriginalLength) {
   json own = yarn;
   own["original_max_position_embeddings"] = 2048;
   EXPECT_EQ(scaled(yarn).original_ctx, 8192);
-  EXPECT_EQ(scaled(own).original_ctx, 2048);
-  // The top level wins for a flat object, and does not reach into nested ones.
-  EXPECT_EQ(read({{"original_max_position_embeddings", 1024}, {"rope_scaling", own}}).original_ctx, 1024);
+  // The top level does not reach into nested objects.
   EXPECT_EQ(read({{"original_max_position_embeddings", 1024}, {"rope_parameters", {{"full_attention", own}}}})
                 .original_ctx,
             2048);
@@ -107,9 +101,6 @@ TEST(RopeConfig, Factors) {
   }
   for (const char* type : {"linear", "ntk", "dynamic"})
     expect_error({{"rope_type", type}, {"factor", nullptr}}, "factor");
-  EXPECT_EQ(
-      scaled({{"rope_type", "yarn"}, {"factor", nullptr}, {"original_max_position_embeddings", 2048}}).factor,
-      4.0);
   EXPECT_EQ(scaled({{"rope_type", "yarn"}, {"factor", 0.5}}).factor, 0.5);  // transformers warns and runs it
   EXPECT_EQ(rope_frequencies(scaled({{"rope_type", "yarn"}, {"factor", 0.5}}), 1).attention_factor, 1.0);
   EXPECT_EQ(scaled({{"rope_type", "dynamic-yarn"}}).factor, 1.0);
@@ -133,10 +124,6 @@ TEST(RopeConfig, Yarn) {
   EXPECT_EQ(rope.mscale_all_dim, 1.0);
   EXPECT_FALSE(rope.truncate);
   EXPECT_EQ(rope.attention_factor, 1.25);
-  const RopeScaling zeros =
-      scaled({{"rope_type", "yarn"}, {"factor", 4}, {"beta_fast", 0}, {"beta_slow", nullptr}});
-  EXPECT_EQ(zeros.beta_fast, 32.0);
-  EXPECT_EQ(zeros.beta_slow, 1.0);
   expect_error({{"rope_type", "yarn"}, {"factor", 4}, {"beta_fast", 1}, {"beta_slow", 2}}, "beta_fast");
   expect_error({{"rope_type", "yarn"}, {"factor", 4}, {"attention_factor", 0}}, "attention_factor");
   expect_error({{"rope_type", "yarn"}, {"factor", 4}, {"truncate", 1}}, "truncate");
