@@ -39,7 +39,7 @@ TEST_P(CudaCheckpoint, LogitsOfTransformers) {
             1e-4);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, CudaCheckpoint, testing::ValuesIn(golden_checkpoints(kCuda)),
+INSTANTIATE_TEST_SUITE_P(Families, CudaCheckpoint, testing::ValuesIn(GoldenList::names(GoldenList::kCuda)),
                          [](const auto& test) { return std::string(test.param); });
 
 // The caches that a user has by default, in 16 bits, go through the tensor-core attention: 312 tokens at once

@@ -78,7 +78,7 @@ TEST_P(GoldenCheckpoint, GreedyTokens) {
   EXPECT_EQ(result.stop_reason, StopReason::kLength);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, GoldenCheckpoint, testing::ValuesIn(golden_checkpoints()),
+INSTANTIATE_TEST_SUITE_P(Families, GoldenCheckpoint, testing::ValuesIn(GoldenList::names()),
                          [](const auto& test) { return std::string(test.param); });
 
 // Three positions for each token, as an image in the text gives them. Here they go up to 2,200, where the

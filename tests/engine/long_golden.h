@@ -11,7 +11,7 @@
 // every kernel that takes many tokens at once, on any backend.
 namespace lariat::test {
 
-inline const std::vector<const char*> kLongNames = golden_checkpoints(kLong);
+inline const std::vector<const char*> kLongNames = GoldenList::names(GoldenList::kLong);
 
 // A checkpoint, and the dtype that its weights are rounded to.
 struct LongCase {

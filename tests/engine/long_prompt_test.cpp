@@ -102,17 +102,18 @@ TEST_P(LongOtherPrompt, AtOnceInChunksAndTokenByToken) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, LongOtherPrompt,
-                         testing::ValuesIn(long_cases(golden_checkpoints(kLongOther),
+                         testing::ValuesIn(long_cases(GoldenList::names(GoldenList::kLongOther),
                                                       {DType::kF32, DType::kBF16, DType::kF16})),
                          long_case_name);
 INSTANTIATE_TEST_SUITE_P(Experts, LongOtherPrompt,
-                         testing::ValuesIn(long_cases(golden_checkpoints(kLongExperts), {DType::kF32})),
+                         testing::ValuesIn(long_cases(GoldenList::names(GoldenList::kLongExperts),
+                                                      {DType::kF32})),
                          long_case_name);
 INSTANTIATE_TEST_SUITE_P(Families, LongPrompt,
                          testing::ValuesIn(long_cases(kLongNames, {DType::kF32, DType::kBF16, DType::kF16})),
                          long_case_name);
 INSTANTIATE_TEST_SUITE_P(Families, LongDynamicPrompt,
-                         testing::ValuesIn(long_cases(golden_checkpoints(kLongDynamic),
+                         testing::ValuesIn(long_cases(GoldenList::names(GoldenList::kLongDynamic),
                                                       {DType::kF32, DType::kBF16, DType::kF16})),
                          long_case_name);
 

@@ -132,7 +132,7 @@ TEST_P(FamilyCache, DecodePastTheTrainedContextEqualsUnrotatedKeys) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, FamilyCache, testing::ValuesIn(golden_checkpoints(kCache)),
+INSTANTIATE_TEST_SUITE_P(Families, FamilyCache, testing::ValuesIn(GoldenList::names(GoldenList::kCache)),
                          [](const auto& test) { return std::string(test.param); });
 
 // M-RoPE under a scale that moves: keys turn by the three positions of their tokens.

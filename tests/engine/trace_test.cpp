@@ -51,7 +51,7 @@ TEST_P(LayerTrace, EqualsTransformers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, LayerTrace, testing::ValuesIn(golden_checkpoints(kTrace)),
+INSTANTIATE_TEST_SUITE_P(Families, LayerTrace, testing::ValuesIn(GoldenList::names(GoldenList::kTrace)),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST(LayerTraceOff, CostsAndChangesNothing) {
