@@ -62,7 +62,7 @@ std::string changed_weights(const Change& c) {
 // What reaches the computation: the spec, and the bytes of embedding and head.
 json fingerprint(const Model& model) {
   json all = described(model.spec);
-  for (const Matrix* m : {&model.weights.embed, &model.weights.head}) {
+  for (const Matrix* m : {&model.weights.embed, &model.weights.head.blocks[0].w}) {
     const std::string_view bytes(static_cast<const char*>(m->data), stored_bytes(*m));
     all["bytes"].push_back(std::hash<std::string_view>()(bytes));
   }
