@@ -12,9 +12,6 @@
 namespace lariat::tok {
 namespace {
 
-constexpr uint32_t kNoRank = std::numeric_limits<uint32_t>::max();
-constexpr size_t kFew = 40;  // units up to which scanning for the best pair is faster than a heap
-
 uint64_t pair_key(uint64_t left, uint64_t right) { return (left << 32) | right; }
 
 std::string byte_token(unsigned byte) { return fmt::format("<0x{:02X}>", byte); }
@@ -164,11 +161,7 @@ void Bpe::encode_piece(std::string_view piece, BpeScratch& s, std::vector<int32_
     }
   }
   to_units(piece, s.units_);
-  if (s.units_.size() <= kFew) {
-    merge_few(s);
-  } else {
-    merge_many(s);
-  }
+  merge(s);
   out.insert(out.end(), s.units_.begin(), s.units_.end());
   if (!cached) return;
   if (s.words_.size() >= BpeScratch::kMaxWords) {
@@ -214,30 +207,9 @@ void Bpe::to_units(std::string_view piece, std::vector<int32_t>& units) const {
   close_unknown();
 }
 
-// Repeatedly merges the best pair of a short list, found by scanning.
-void Bpe::merge_few(BpeScratch& s) const {
-  std::vector<int32_t>& units = s.units_;
-  const auto rank_at = [&](size_t i) {
-    if (i + 1 >= units.size()) return kNoRank;
-    const uint64_t merge = merge_of(units[i], units[i + 1]);
-    return merge == FlatMap::kNone ? kNoRank : static_cast<uint32_t>(merge >> 32);
-  };
-  s.ranks_.clear();
-  for (size_t i = 0; i < units.size(); ++i) s.ranks_.push_back(rank_at(i));
-  while (units.size() > 1) {
-    const auto best = std::min_element(s.ranks_.begin(), s.ranks_.end());
-    if (*best == kNoRank) return;
-    const size_t i = static_cast<size_t>(best - s.ranks_.begin());
-    units[i] = static_cast<int32_t>(merge_of(units[i], units[i + 1]) & 0xFFFFFFFFu);
-    units.erase(units.begin() + static_cast<std::ptrdiff_t>(i) + 1);
-    s.ranks_.erase(best + 1);
-    s.ranks_[i] = rank_at(i);
-    if (i > 0) s.ranks_[i - 1] = rank_at(i - 1);
-  }
-}
-
-// The same for a long one: a linked list and a heap of candidate merges, of which outdated ones are skipped.
-void Bpe::merge_many(BpeScratch& s) const {
+// Merges the best pair again and again: a linked list and a heap of candidates, of which outdated ones are
+// skipped.
+void Bpe::merge(BpeScratch& s) const {
   const size_t n = s.units_.size();
   if (n >= static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
     throw Error(fmt::format("a word of {} characters is too long to tokenise; split the text", n));

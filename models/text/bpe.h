@@ -41,7 +41,6 @@ class BpeScratch {
   std::unordered_map<std::string, Range, StringHash, std::equal_to<>> words_;
   std::vector<int32_t> ids_;  // of all words, one after the other
   std::vector<int32_t> units_;
-  std::vector<uint32_t> ranks_;
   std::vector<Symbol> symbols_;
   std::vector<uint64_t> heap_;  // rank << 32 | position of the left symbol
 };
@@ -64,8 +63,7 @@ class Bpe {
   void index_joints();
   void encode_piece(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& out) const;
   void to_units(std::string_view piece, std::vector<int32_t>& units) const;
-  void merge_few(BpeScratch& scratch) const;
-  void merge_many(BpeScratch& scratch) const;
+  void merge(BpeScratch& scratch) const;
   uint64_t merge_of(int32_t left, int32_t right) const;
 
   BpeSpec spec_;

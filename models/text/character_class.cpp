@@ -49,7 +49,7 @@ std::string all_of(const std::vector<CharacterSet>& parts, bool negated);
 std::string rendered(const CharacterSet& set, bool negated) {
   const bool complement = negated != set.negated;
   if (set.kind == Kind::kMembers) return bracketed(set.members, complement);
-  // What is not in a union is in none of its parts, and the other way round.
+  // A character outside a union is in none of its parts; one outside an intersection misses a part.
   const bool is_union = (set.kind == Kind::kUnion) != complement;
   return is_union ? any_of(set.parts, complement) : all_of(set.parts, complement);
 }

@@ -24,7 +24,7 @@ constexpr uint64_t kMaxTemplateBytes = uint64_t{1} << 20;
   throw Error(fmt::format("{}: line {}: {}", file, failure.line, what));
 }
 
-// Of an object, what stands under `key`: a text, or the "content" of an added token.
+// The text under `key`, or the "content" of an added token there.
 std::optional<std::string> token_text(const Json& object, const char* key) {
   const auto at = object.find(key);
   if (at == object.end()) return std::nullopt;
@@ -35,7 +35,7 @@ std::optional<std::string> token_text(const Json& object, const char* key) {
   return content->get<std::string>();
 }
 
-// As transformers has them in special_tokens_map.
+// Sets the variables that transformers takes from its special_tokens_map.
 void add_special_tokens(const Json& object, ordered_json& variables) {
   for (const char* key :
        {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {

@@ -14,7 +14,7 @@ namespace {
 
 using DecodeKind = DecodeStep::Kind;
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-// Of one token: a chain of replacements could double it again and again.
+// Bytes that one token may grow to: a chain of replacements could double it again and again.
 constexpr size_t kMaxReplaced = size_t{1} << 20;
 
 // The byte that a token <0xNN> spells, or -1.

@@ -1,4 +1,4 @@
-// What can be called: methods of texts, dicts and lists, and functions.
+// Methods of texts and dicts, and the functions that a template finds.
 #include <fmt/format.h>
 #include <utf8proc.h>
 
@@ -13,7 +13,8 @@ namespace {
 
 constexpr int64_t kMaxRange = 100'000;  // as in Jinja's sandbox
 
-// What Python has. An attribute of another name is undefined, which templates ask for.
+// The methods that Python has, known here or not. An attribute of another name is undefined, and templates
+// ask for that.
 constexpr std::string_view kOfText[] = {
     "capitalize", "casefold",     "center",       "count",   "encode",     "endswith",    "expandtabs",
     "find",       "format",       "format_map",   "index",   "isalnum",    "isalpha",     "isascii",

@@ -10,7 +10,7 @@
 #include "models/text/jinja_syntax.h"
 #include "models/text/jinja_value.h"
 
-// What expressions are made of, apart from scopes: each throws Failure where Python or Jinja would raise, and
+// The parts of expressions, apart from scopes: each throws Failure where Python or Jinja would raise, and
 // for what lariat does not know.
 namespace lariat::jinja {
 
@@ -25,7 +25,7 @@ struct Call {
 std::vector<const Value*> bind_arguments(const Call& call, std::string_view what,
                                          std::span<const std::string_view> parameters);
 
-// What is called: its parameters, of which the first `required` have no default.
+// The parameters of something that can be called; the first `required` have no default.
 struct Signature {
   std::string_view name;
   std::array<std::string_view, 3> parameters{};
@@ -47,7 +47,7 @@ class Arguments {
   std::vector<const Value*> bound_;
 };
 
-// What stands under a name in a table.
+// The entry of a table with that name, or nullptr.
 template <class Table>
 const auto* in_table(const Table& table, std::string_view name) {
   const auto* found = std::find_if(std::begin(table), std::end(table),

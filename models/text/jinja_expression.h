@@ -13,7 +13,7 @@ namespace lariat::jinja {
 
 // How deep brackets and blocks may nest: parser and interpreter call themselves. Real templates need some 12.
 inline constexpr int kMaxNesting = 120;
-// Of an expression's tree; a + b + c + ... is a tree as deep as it is long.
+// The deepest tree of an expression: a + b + c + ... is as deep as it is long.
 inline constexpr int kMaxTreeDepth = 200;
 
 // The part of the parser that reads expressions: Jinja's grammar, level by level.
@@ -323,7 +323,7 @@ class ExpressionParser {
     return negated ? node(Op::kNot, line, list(std::move(e))) : std::move(e);
   }
 
-  // What can be assigned to: a name, an attribute of a namespace, or a tuple of them.
+  // A target of an assignment: a name, an attribute of a namespace, or a tuple of them.
   Expression target() {
     const Depth nesting = nest();
     if (skip("(")) {

@@ -100,7 +100,7 @@ Value pick(Context& cx, const Call& call) {
   return make_sequence(cx, Kind::kIterator, std::move(out));
 }
 
-// What a value is sorted by: a text in lower case.
+// Values are sorted by themselves, and texts in lower case.
 Value sort_key(Context& cx, const Value& v) {
   return is_text(v) ? change_case(cx, text_of(v), Case::kLower) : v;
 }

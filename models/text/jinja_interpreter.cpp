@@ -9,8 +9,8 @@
 namespace lariat::jinja {
 namespace {
 
-// Of statements and expressions that are being run, through macros that call each other. Real templates
-// reach 40.
+// How many statements and expressions may be running inside each other, through macros that call each other.
+// Real templates reach 40.
 constexpr int kMaxRunning = 400;
 
 struct Macro {
@@ -168,8 +168,8 @@ class Interpreter {
     return s.bodies.size() > s.exprs.size() ? run(s.bodies.back()) : Flow::kNext;
   }
 
-  // What a loop goes through. Jinja asks the loop's condition as late as it can; here it is asked at once, so
-  // it may not see what the loop's body changes, which is only a namespace.
+  // The items that a loop goes through. Jinja asks the loop's condition as late as it can; here it is asked
+  // at once, so it may not see what the loop's body changes, which is only a namespace.
   std::vector<Value> loop_items(const Statement& s) {
     const Value source = to_sequence(cx_, eval(s.exprs[1]));
     if (s.exprs.size() < 3) return items_of(source);
@@ -202,7 +202,7 @@ class Interpreter {
     return run(s.bodies[1]);
   }
 
-  // What a body prints.
+  // Runs a body and returns what it prints.
   std::string capture(const std::vector<Statement>& body, Flow* flow) {
     std::string outer = std::exchange(out_, "");
     *flow = run(body);

@@ -12,7 +12,7 @@
 // The values of a chat template: Python's, as far as templates can tell.
 namespace lariat::jinja {
 
-// What is wrong with a template or its input. The interpreter adds the line where it is not known yet (0).
+// An error of a template or its input. The interpreter adds the line where it is not known yet (0).
 struct Failure : std::runtime_error {
   explicit Failure(const std::string& what, int at_line = 0) : std::runtime_error(what), line(at_line) {}
   int line;
@@ -33,7 +33,7 @@ class Depth {
   int& depth_;
 };
 
-// What a rendering may use. A conversation of 1,000 messages takes some 200,000 steps; every byte of a text
+// The bounds of a rendering. A conversation of 1,000 messages takes some 200,000 steps; every byte of a text
 // that is made, copied or searched counts, so that memory and time are bounded by the same number.
 struct Limits {
   uint64_t steps = 4'000'000;
@@ -54,7 +54,7 @@ class Context {
   }
   // Before a text of that size is made.
   void reserve_text(uint64_t bytes) { reserve_text(bytes, bytes); }
-  // The same where only some of its bytes are new.
+  // As above, where only `fresh` of its bytes are new.
   void reserve_text(uint64_t bytes, uint64_t fresh) {
     if (bytes > limits_.text_bytes) throw Failure("the template makes a text longer than any chat needs");
     charge(fresh);
@@ -135,7 +135,7 @@ bool is_number(const Value& v);    // Python's: bool, int, float
 bool is_integral(const Value& v);  // bool, int
 int64_t integral(const Value& v);  // of those
 double to_double(const Value& v);  // of a number
-// The same on x86-64 and AArch64, whose long double holds every int64 and every double.
+// A number without loss, on x86-64 and AArch64, whose long double holds every int64 and every double.
 long double exact(const Value& v);
 // Whether it holds nothing that refers back to a scope or may change: what a namespace may hold, so that no
 // value can hold itself.
@@ -144,7 +144,7 @@ bool is_plain(const Value& v);
 const char* type_name(const Value& v);  // as Python's errors call it
 bool truth(const Value& v);
 std::string to_text(Context& cx, const Value& v);  // Python's str()
-// As json.dumps with ensure_ascii=False; `indent` below 0: on one line.
+// The value as json.dumps writes it with ensure_ascii=False; `indent` below 0: on one line.
 std::string to_json(Context& cx, const Value& v, int64_t indent);
 bool equal(Context& cx, const Value& a, const Value& b);  // Python's ==
 int64_t length(Context& cx, const Value& v);

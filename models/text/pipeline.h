@@ -25,7 +25,7 @@ struct NormalizeStep {
 // A text as the components of a "normalizer" make it, one after the other.
 std::string normalize(const std::vector<NormalizeStep>& steps, std::string_view text);
 
-// What a Tokenizer holds: its parts in the order a text passes through them (added tokens, normalizer, added
+// The parts of a Tokenizer in the order a text passes through them (added tokens, normalizer, added
 // tokens in normalised form, then either pre-tokenizer and BPE or SentencePiece), and the way back.
 struct Pipeline {
   struct Token {
@@ -42,10 +42,10 @@ struct Pipeline {
   std::optional<Bpe> bpe;  // or
   std::optional<SentencePiece> sentencepiece;
   std::vector<DecodeStep> decode_steps;
-  // What the post-processor puts in front of a text and behind it.
+  // The ids that the post-processor puts in front of a text and behind it.
   std::vector<int32_t> template_prefix, template_suffix;
   bool split_special = false;  // special tokens in a text are text
-  // Where the files put a space in front: of no text, of the first, or of all between added tokens.
+  // Before which texts the files put a space: none, the first, or all between added tokens.
   PreTokenizeStep::Prepend space_in_front = PreTokenizeStep::Prepend::kNever;
   std::vector<std::string> warnings;
 
@@ -54,7 +54,7 @@ struct Pipeline {
   StringMap ids;
   AddedTokens raw_added, normalized_added;
 
-  // Of a tokenizer.model, and of the settings beside the vocabulary.
+  // From the tokenizer.model, or the settings beside the vocabulary.
   std::optional<int32_t> bos, eos;
   bool adds_bos = false;
   std::vector<int32_t> prefix;  // what add_bos puts in front
@@ -68,7 +68,7 @@ struct Pipeline {
 // Fills `pipeline` from a tokenizer.json. Throws Error naming the file and the key.
 void load_tokenizer_json(const std::filesystem::path& file, Pipeline& pipeline);
 
-// The same from a SentencePiece tokenizer.model: libsentencepiece, or where transformers 5 builds a pipeline
+// Fills it from a SentencePiece tokenizer.model: libsentencepiece, or where transformers 5 builds a pipeline
 // of its own from the pieces (LlamaTokenizer that is not "legacy"), that one.
 void load_sentencepiece(const std::filesystem::path& file, const TokenizerSettings& settings,
                         Pipeline& pipeline);

@@ -6,7 +6,7 @@
 
 namespace lariat::tok {
 
-// What searches need and threads cannot share: match data, JIT stack, step budget. One per text, of so many
+// The memory that searches need and threads cannot share, and their budget of steps. One per text, of so many
 // bytes.
 class RegexScratch {
  public:

@@ -130,7 +130,7 @@ class Translator {
       out_ += one_of(set);
       return;
     }
-    // What PCRE2 and Oniguruma read differently, or only one of them knows.
+    // PCRE2 and Oniguruma read these differently, or only one of them knows them.
     if (std::string_view("hHbBGgkKRXyYOzZCMQEuoNLUlcv").find(e) != std::string_view::npos) {
       fail(std::string("'\\") + e + "'");
     }

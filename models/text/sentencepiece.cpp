@@ -184,7 +184,7 @@ void load_sentencepiece(const std::filesystem::path& file, const TokenizerSettin
   if (model.eos() >= 0) pipeline.eos = model.eos();
   for (int32_t id = 0; id < model.size(); ++id) {
     if (!model.is_control(id) || model.piece(id).empty()) continue;
-    // As the slow LlamaTokenizer: control pieces are tokens wherever they stand in a text.
+    // As in the slow LlamaTokenizer, control pieces are tokens wherever they stand in a text.
     add_token(pipeline, {.content = model.piece(id), .id = id, .normalized = false, .special = true});
   }
   const bool never = settings.is_llama() && settings.add_prefix_space == false;

@@ -15,7 +15,7 @@ class SentencePieceProcessor;
 
 namespace lariat::tok {
 
-// What encoding needs of a serialized SentencePiece model.
+// The part of a serialized SentencePiece model that encoding needs.
 struct CheckedSentencePiece {
   std::string bytes;  // a model without the parts that are not needed
   bool bpe = false;   // not a unigram model

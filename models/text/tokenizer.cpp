@@ -34,7 +34,7 @@ void settle_bos(Pipeline& pipeline, const TokenizerSettings& settings, bool has_
   if (pipeline.prefix.empty() && pipeline.bos) pipeline.prefix = {*pipeline.bos};
 }
 
-// What transformers gives the next free id is left out: the model has no row for it.
+// A token that transformers would give the next free id is left out: the model has no row for it.
 void add_named_tokens(Pipeline& pipeline, const TokenizerSettings& settings) {
   for (const auto& [key, named] : settings.named) {
     AddedToken token = named.token;

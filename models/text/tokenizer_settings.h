@@ -18,8 +18,8 @@ struct NamedToken {
   bool is_role = false;  // bos_token and its like, not one of a list
 };
 
-// What stands beside a vocabulary: tokenizer_config.json, special_tokens_map.json and added_tokens.json, read
-// as transformers 5.24 reads them (the last two only where the first has no added_tokens_decoder).
+// The settings beside a vocabulary: tokenizer_config.json, special_tokens_map.json and added_tokens.json,
+// read as transformers 5.24 reads them (the last two only where the first has no added_tokens_decoder).
 struct TokenizerSettings {
   std::string file;  // tokenizer_config.json
   std::string tokenizer_class;

@@ -61,7 +61,7 @@ TEST(TokenizerBpe, MergesLikeTheSlowWay) {
     const Bpe bpe(spec, "test");
     BpeScratch scratch;
     for (int word = 0; word < 20; ++word) {
-      std::vector<std::string> parts(1 + random() % 120);  // short words are scanned, long ones use a heap
+      std::vector<std::string> parts(1 + random() % 120);
       for (std::string& part : parts) part = std::array{"a", "b", "c", "\u2581"}[random() % 4];
       std::string text;
       for (const std::string& part : parts) text += part;
