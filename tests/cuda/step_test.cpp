@@ -1,11 +1,14 @@
-// Decode steps of a whole model that are recorded once and replayed: the logits of the float64 reference at
-// every position, and the record really is what ran. queue_test.cpp has the same without a model.
+// Decode steps of a whole model that are recorded once and replayed, at other positions, in other pages and
+// with other work in between: the logits of the float64 reference at every position, and the record really is
+// what ran. A kernel that took what changes as an argument of its launch would go on with that of the
+// recorded step and fail here.
 #include <functional>
 #include <memory>
 #include <optional>
 
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/engine/engine_test_util.h"
+#include "tests/kernels/tensors.h"
 
 namespace lariat::test {
 namespace {
@@ -156,15 +159,27 @@ TEST_P(CudaSixteen, SequencesAreRecorded) {
 INSTANTIATE_TEST_SUITE_P(DTypes, CudaSixteen, testing::Values(DType::kBF16, DType::kQ8, DType::kQ4),
                          [](const auto& test) { return std::string(name_of(test.param)); });
 
-TEST_F(CudaStep, SlidingWindow) {
-  TestRun tested(*cuda_, DType::kF32, "mistral_window");
-  TestRun expected(reference_, DType::kF32, "mistral_window");
+// Windows, ALiBi, soft caps, norms of both kinds, biases, M-RoPE, and queries scaled by their position.
+struct CudaStepOf : CudaStep, testing::WithParamInterface<const char*> {};
+
+TEST_P(CudaStepOf, RepeatsTheRecordedStep) {
+  TestRun tested(*cuda_, DType::kF32, GetParam()), expected(reference_, DType::kF32, GetParam());
   Sequence a = tested.begin(3), b = expected.begin(3);
   for (int i = 0; i < 20; ++i) {
     EXPECT_LE(max_abs_difference(tested.step({&a}), expected.step({&b})), kTolerance) << i;
   }
   EXPECT_GE(counts().replayed, 17);
+  // The last page of a fork is another one, and needs no new record.
+  const auto before = counts();
+  Sequence fork = tested.session->fork(a, a.length());
+  EXPECT_LE(max_abs_difference(tested.step({&fork}), expected.step({&b})), kTolerance) << "in other pages";
+  EXPECT_EQ(counts().replayed, before.replayed + 1);
 }
+
+INSTANTIATE_TEST_SUITE_P(Families, CudaStepOf,
+                         testing::Values("mistral_window", "bloom", "gemma2", "gpt_neox", "qwen2_vl",
+                                         "ministral3"),
+                         [](const auto& test) { return std::string(test.param); });
 
 TEST_F(CudaStep, SequencesOfABatchHavePositionsOfTheirOwn) {
   TestRun tested(*cuda_, DType::kF32), expected(reference_, DType::kF32);
@@ -222,6 +237,36 @@ TEST_F(CudaStep, WhatComesBetweenStepsDoesNotSpoilTheRecord) {
   a.emplace(tested.begin(7));
   b.emplace(expected.begin(7));
   for (int i = 0; i < 4; ++i) compare("with a new cache");
+}
+
+using CudaQueue = OnCuda;
+
+// Nothing collected runs after its memory is gone, and nothing collected is lost.
+TEST_F(CudaQueue, FreedMemoryHasBeenUsedBefore) {
+  const std::vector<float> values = Rng(3).normals(256);
+  const Tensor out(*cuda_, 1, 256), ones(*cuda_, std::vector<float>(256, 1.0F), 1, 256);
+  {
+    const Tensor x(*cuda_, values, 1, 256);
+    cuda_->norm(x.view(), {ones.view(), Matrix()}, out.view());
+  }
+  const Tensor x(reference_, values, 1, 256), expected(reference_, 1, 256);
+  const Tensor host_ones(reference_, std::vector<float>(256, 1.0F), 1, 256);
+  reference_.norm(x.view(), {host_ones.view(), Matrix()}, expected.view());
+  expect_close(out.values(), expected.values(), 1e-5, 0, "norm");
+}
+
+// A launch that fails is reported by the first call that waits, or that waits after memory was freed, and the
+// backend goes on.
+TEST_F(CudaQueue, AFailedLaunchIsReportedOnce) {
+  for (bool freed : {false, true}) {
+    const std::vector<float> values = Rng(4).normals(64);
+    const Tensor x(*cuda_, values, 1, 64), ones(*cuda_, std::vector<float>(64, 1.0F), 1, 64);
+    cuda_->norm(x.view().row_range(0, 0), {ones.view(), Matrix()}, x.view());  // a grid of no blocks
+    if (freed) cuda_->allocate(64);                                            // and freed
+    EXPECT_ANY_THROW(cuda_->synchronize());
+    EXPECT_NO_THROW(cuda_->synchronize());
+    EXPECT_EQ(x.values(), values);
+  }
 }
 
 }  // namespace
