@@ -12,4 +12,15 @@ inline void stop_if(const std::atomic<bool>* interrupted) {
   if (interrupted != nullptr && interrupted->load()) throw Interrupted();
 }
 
+// Whether `work` came to its end; false: it was interrupted.
+template <class Work>
+bool uninterrupted(const Work& work) {
+  try {
+    work();
+  } catch (const Interrupted&) {
+    return false;
+  }
+  return true;
+}
+
 }  // namespace lariat

@@ -1,5 +1,3 @@
-#include "tools/divergence.h"
-
 #include <fmt/core.h>
 
 #include <iostream>
@@ -10,11 +8,10 @@
 #include "models/io/text_file.h"
 #include "tools/help.h"
 #include "tools/measuring.h"
+#include "tools/perplexity.h"
 
 namespace lariat {
 namespace {
-
-constexpr int64_t kDefaultWindow = 2048;  // at most, as for a perplexity
 
 // The options of the second model. Weights stored in another way replace how the first one's are stored,
 // whichever of the two options says it.
@@ -53,7 +50,7 @@ CommonOptions options_of_reference(const CommonOptions& first, const AgainstOpti
   return options;
 }
 
-// What of a model and how it is run may differ.
+// The properties of a model and of how it is run that may differ.
 nlohmann::ordered_json to_json(const std::filesystem::path& folder, Session& session) {
   return {{"folder", folder.string()},
           {"weights", name_of(session.model().weights.dtype)},
@@ -74,7 +71,7 @@ void check_same_ids(const TokenSource& source, const Tokenizer& tokenizer, const
   }
 }
 
-void print(const DivergenceResult& result, const DivergenceCommand& command, nlohmann::ordered_json json) {
+void print(const DivergenceResult& result, const PerplexityCommand& command, nlohmann::ordered_json json) {
   std::vector<std::vector<std::string>> rows;
   for (const DivergenceFigure& figure : figures(result)) {
     json[figure.key] = figure.value;  // NaN becomes null
@@ -114,7 +111,7 @@ void add_against_options(CLI::App& command, AgainstOptions& against) {
   begin_group(command, kMainOptions);
 }
 
-void run_divergence(const DivergenceCommand& command) {
+void run_divergence(const PerplexityCommand& command) {
   if (command.method != "sliding" && command.method != "chunks")
     throw UsageError("--against compares windows; use --method sliding or chunks");
   if (command.ctx.size() > 1) throw UsageError("--against takes one length of window (--ctx)");
@@ -128,21 +125,11 @@ void run_divergence(const DivergenceCommand& command) {
   check_same_ids(source, tokenizer, other_tokenizer, other.model);
   Session session(runtime.model, *runtime.backend, runtime.session);
   Session reference(other_runtime.model, *other_runtime.backend, other_runtime.session);
-  PerplexityOptions options;
-  options.ctx = {command.ctx.empty() ? std::min(session.rope().original_ctx, kDefaultWindow)
-                                     : command.ctx[0]};
-  options.stride = command.stride;
-  options.method = parse_perplexity_method(command.method);
-  options.bos = text_bos(tokenizer);
-  options.interrupted = &interrupted();
+  const PerplexityOptions options = options_of(command, tokenizer, session.rope().original_ctx);
   DivergenceResult result;
   {
-    Progress bar("divergence", 1000, command.common.quiet);
-    const Eta eta;
-    const auto show = [&](int64_t position) {
-      const double done = share_of_text(position, source);
-      bar.update(static_cast<int64_t>(1000 * done), eta.left(done));
-    };
+    Meter meter("divergence", command.common.quiet);
+    const auto show = [&](int64_t position) { meter.show(share_of_text(position, source), ""); };
     result = measure_divergence(session, reference, source, input_name(command.file), options,
                                 command.common.threads, show);
   }

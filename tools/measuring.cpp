@@ -6,7 +6,6 @@
 
 #include "kernels/counted.h"
 #include "models/io/text_file.h"
-#include "tools/common.h"
 
 namespace lariat {
 namespace {
@@ -80,13 +79,15 @@ void warn_of_short_hay(const PasskeyOptions& options, const TextCodec& codec, in
                  quiet);
 }
 
-std::string Eta::left(double done) const {
+void Meter::show(double done, const std::string& note) {
   const double spent = seconds_since(start_);
-  if (done <= 0.0 || spent < 1.0) return "";
-  const auto seconds = static_cast<int64_t>(spent * (1.0 - done) / done);
-  const std::string minutes = seconds >= 3600 ? fmt::format("{}:{:02}", seconds / 3600, seconds / 60 % 60)
-                                              : std::to_string(seconds / 60);
-  return fmt::format("{}:{:02} left", minutes, seconds % 60);
+  std::string left;
+  if (done > 0.0 && spent >= 1.0) {
+    const auto seconds = static_cast<int64_t>(spent * (1.0 - done) / done), minutes = seconds / 60;
+    left = seconds >= 3600 ? fmt::format("{}:{:02}", minutes / 60, minutes % 60) : std::to_string(minutes);
+    left += fmt::format(":{:02} left", seconds % 60);
+  }
+  bar_.update(static_cast<int64_t>(kSteps * done), note + left);
 }
 
 std::string aligned_table(const std::vector<std::vector<std::string>>& rows) {

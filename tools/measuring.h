@@ -8,8 +8,9 @@
 #include "engine/eval/passkey.h"
 #include "engine/eval/sweep_table.h"
 #include "engine/stopwatch.h"
+#include "tools/common.h"
 
-// What perplexity, passkey and sweep share on the command line.
+// The options, progress and tables that perplexity, passkey and sweep share.
 namespace lariat {
 
 // --method, --stride and --max-tokens of a perplexity; `most`: the default of --max-tokens, in words;
@@ -23,12 +24,15 @@ void open_haystack(PasskeyOptions& options, const std::string& haystack, const T
 // Warns when prompts of `length` tokens need more hay than the file has.
 void warn_of_short_hay(const PasskeyOptions& options, const TextCodec& codec, int64_t length, bool quiet);
 
-// Time left, from the share that is done: "1:05 left", or "" while too little is done to tell.
-class Eta {
+// A progress bar with the time left, which is said once enough is done to tell.
+class Meter {
  public:
-  std::string left(double done) const;
+  Meter(const char* label, bool quiet) : bar_(label, kSteps, quiet) {}
+  void show(double done, const std::string& note);  // done: the share, 0 ... 1
 
  private:
+  static constexpr int64_t kSteps = 1000;
+  Progress bar_;
   Stopwatch::time_point start_ = Stopwatch::now();
 };
 

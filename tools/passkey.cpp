@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "engine/eval/report.h"
+#include "engine/eval/sweep.h"
 #include "engine/memory_check.h"
 #include "kernels/counted.h"
 #include "models/io/atomic_file.h"
@@ -25,13 +26,40 @@ struct PasskeyCommand {
   bool chat = false, json = false;
 };
 
-bool is_passkey(const PasskeyOptions& options) { return options.needles.task == NeedleTask::kPasskey; }
+// Says how it is measured, in the form of a sweep's header.
+nlohmann::ordered_json header_of(const PasskeyCommand& command, const Engine& runtime) {
+  const PasskeyOptions& passkeys = command.passkeys;
+  const RopeScaling& rope = *runtime.session.rope;
+  const nlohmann::ordered_json not_measured = {{"measured", false}};
+  const auto dir = std::filesystem::absolute(runtime.model.spec.file).parent_path();
+  const bool unscaled = rope.type == RopeType::kDefault;
+  return {{"model", {{"name", dir.filename().string()}}},
+          {"original_ctx", rope.original_ctx},
+          {"scalings", {unscaled ? "none" : name_of(rope.type)}},
+          {"lengths", command.lengths},
+          {"growing", not_measured},
+          {"perplexity", not_measured},
+          {"passkey",
+           {{"measured", true},
+            {"depths", passkeys.depths},
+            {"trials", passkeys.trials},
+            {"seed", passkeys.seed},
+            {"task", name_of(passkeys.needles.task)}}},
+          {"speed", not_measured},
+          {"options",
+           {{"backend", runtime.backend->name()},
+            {"dtype", name_of(runtime.model.weights.dtype)},
+            {"k_dtype", name_of(runtime.session.k_dtype)},
+            {"v_dtype", name_of(runtime.session.v_dtype)},
+            {"factor", rope.factor},
+            {"stale_cache", runtime.session.stale_cache}}}};
+}
 
 nlohmann::ordered_json to_json(const PasskeyCell& cell, bool passkey) {
   nlohmann::ordered_json answers = nlohmann::ordered_json::array();
   for (const auto& trial : cell.trials) {
     nlohmann::ordered_json answer;
-    if (passkey) answer["key"] = trial.key;
+    if (passkey) answer["key"] = std::stoll(trial.expected.front());
     answer["answer"] = trial.answer;
     answer["correct"] = trial.correct();
     answer.update({{"expected", trial.expected}, {"found", trial.found}, {"recall", trial.recall()}});
@@ -44,15 +72,16 @@ nlohmann::ordered_json to_json(const PasskeyCell& cell, bool passkey) {
 nlohmann::ordered_json to_json(const PasskeyCommand& command, const std::vector<PasskeyCell>& cells,
                                const SweepTable& table, bool complete) {
   const NeedleOptions& needles = command.passkeys.needles;
+  const bool passkey = needles.task == NeedleTask::kPasskey;
   nlohmann::ordered_json json = {{"task", name_of(needles.task)},
-                                 {"needles", is_passkey(command.passkeys) ? 1 : needles.count},
+                                 {"needles", passkey ? 1 : needles.count},
                                  {"haystack", command.haystack},
                                  {"chat", command.chat},
                                  {"max_new_tokens", command.passkeys.max_new_tokens},
                                  {"results", nlohmann::ordered_json::array()},
                                  {"accuracy", nlohmann::ordered_json::object()},
                                  {"complete", complete}};
-  for (const auto& cell : cells) json["results"].push_back(to_json(cell, is_passkey(command.passkeys)));
+  for (const auto& cell : cells) json["results"].push_back(to_json(cell, passkey));
   for (const int64_t length : table.lengths) {
     const auto value = table.passkey_at(table.scalings[0], length);
     if (value) json["accuracy"][std::to_string(length)] = value->share();
@@ -60,56 +89,39 @@ nlohmann::ordered_json to_json(const PasskeyCommand& command, const std::vector<
   return json;
 }
 
-SweepTable empty_table(const PasskeyCommand& command, const Engine& runtime) {
-  const RopeScaling& rope = *runtime.session.rope;
-  SweepTable table;
-  table.original_ctx = rope.original_ctx;
-  table.scalings = {rope.type == RopeType::kDefault ? "none" : std::string(name_of(rope.type))};
-  table.lengths = command.lengths;
-  table.depths = command.passkeys.depths;
-  return table;
-}
-
-// What --json prints, with what a sweep's log says of how it was measured.
-std::string report(const PasskeyCommand& command, const Engine& runtime, const SweepTable& table,
-                   nlohmann::ordered_json json) {
-  const PasskeyOptions& passkeys = command.passkeys;
-  const nlohmann::ordered_json not_measured = {{"measured", false}};
-  const auto dir = std::filesystem::absolute(runtime.model.spec.file).parent_path();
-  json["sweep"] = {{"model", {{"name", dir.filename().string()}}},
-                   {"original_ctx", table.original_ctx},
-                   {"scalings", table.scalings},
-                   {"lengths", table.lengths},
-                   {"growing", not_measured},
-                   {"perplexity", not_measured},
-                   {"passkey",
-                    {{"measured", true},
-                     {"depths", table.depths},
-                     {"trials", passkeys.trials},
-                     {"seed", passkeys.seed},
-                     {"task", name_of(passkeys.needles.task)}}},
-                   {"speed", not_measured},
-                   {"options",
-                    {{"backend", runtime.backend->name()},
-                     {"dtype", name_of(runtime.model.weights.dtype)},
-                     {"k_dtype", name_of(runtime.session.k_dtype)},
-                     {"v_dtype", name_of(runtime.session.v_dtype)},
-                     {"factor", runtime.session.rope->factor},
-                     {"stale_cache", runtime.session.stale_cache}}}};
-  json["hidden"] = hidden_in(passkeys.needles, passkeys.hay->file.filename().string());
-  return report_page(json);
-}
-
 // The options as they will be used: sorted, without repetitions, with the defaults filled in.
 void complete(PasskeyCommand& command, const Engine& runtime) {
   const int64_t l0 = runtime.session.rope->original_ctx;
   if (command.lengths.empty()) command.lengths = {std::max<int64_t>(l0 / 2, 1), l0, 2 * l0};
-  std::sort(command.lengths.begin(), command.lengths.end());
-  command.lengths.erase(std::unique(command.lengths.begin(), command.lengths.end()), command.lengths.end());
-  auto& depths = command.passkeys.depths;
-  std::sort(depths.begin(), depths.end());
-  depths.erase(std::unique(depths.begin(), depths.end()), depths.end());
+  sort_unique(command.lengths);
+  sort_unique(command.passkeys.depths);
   command.passkeys.interrupted = &interrupted();
+}
+
+// Measures every length, the shortest first; false when it was interrupted.
+bool measure(const PasskeyCommand& command, Session& session, const TextCodec& codec,
+             std::vector<PasskeyCell>& cells) {
+  const int64_t longest = command.lengths.back();
+  check_memory(session, longest, 2, fmt::format("a passkey length of {}", longest));
+  Meter meter("passkey", command.common.quiet);
+  double total = 0, before = 0;
+  for (const int64_t length : command.lengths) total += static_cast<double>(length);
+  for (const int64_t length : command.lengths) {
+    double found = 0, trials = 0;
+    const auto on_cell = [&](const PasskeyCell& cell) {
+      found += cell.recall();
+      trials += static_cast<double>(cell.trials.size());
+      cells.push_back(cell);
+    };
+    const auto show = [&](double part) {
+      const std::string share = trials > 0 ? fmt::format(", found {:.0f} %", 100 * found / trials) : "";
+      meter.show((before + part * static_cast<double>(length)) / total,
+                 fmt::format("{}{}  ", counted(length, "token"), share));
+    };
+    if (!measure_passkey(session, codec, length, command.passkeys, on_cell, show)) return false;
+    before += static_cast<double>(length);
+  }
+  return true;
 }
 
 void run(PasskeyCommand& command) {
@@ -120,43 +132,27 @@ void run(PasskeyCommand& command) {
   command.passkeys.eos_ids = runtime.eos_ids();
   complete(command, runtime);
   warn_of_short_hay(command.passkeys, codec, command.lengths.back(), command.common.quiet);
-  SweepTable table = empty_table(command, runtime);
   Session session(runtime.model, *runtime.backend, runtime.session);
-
   std::vector<PasskeyCell> cells;
-  const auto on_cell = [&](const PasskeyCell& cell) {
-    RetrievalValue value{std::ssize(cell.trials), cell.correct()};
-    if (!is_passkey(command.passkeys)) value.recall = cell.recall();
-    table.passkey[{table.scalings[0], cell.length, cell.depth}] = value;
-    cells.push_back(cell);
-  };
-  const int64_t longest = command.lengths.back();
-  check_memory(session, longest, 2, fmt::format("a passkey length of {}", longest));
-  double total = 0, before = 0;
-  for (const int64_t length : command.lengths) total += static_cast<double>(length);
-  Progress bar("passkey", 1000, command.common.quiet);
-  const Eta eta;
-  bool all = true;
-  for (const int64_t length : command.lengths) {
-    const auto show = [&](double part) {
-      const double done = (before + part * static_cast<double>(length)) / total;
-      const auto value = table.passkey_at(table.scalings[0], length);
-      const std::string found = value ? fmt::format(", found {:.0f} %", 100 * value->share()) : "";
-      bar.update(static_cast<int64_t>(1000 * done),
-                 fmt::format("{}{}  {}", counted(length, "token"), found, eta.left(done)));
-    };
-    all = measure_passkey(session, codec, length, command.passkeys, on_cell, show);
-    if (!all) break;
-    before += static_cast<double>(length);
-  }
-  bar.clear();
+  const bool all = measure(command, session, codec, cells);
+
+  SweepRecords records{header_of(command, runtime), {}};
+  const std::string scaling = records.header["scalings"][0];
+  for (const auto& cell : cells)
+    records.records.push_back(passkey_record(scaling, cell, command.passkeys.needles.task));
+  const SweepTable table = tabulate(records);
   nlohmann::ordered_json json = to_json(command, cells, table, all);
   json["quantize"] = runtime.model.quantization();
-  if (!command.report.empty()) write_file_atomically(command.report, report(command, runtime, table, json));
+  if (!command.report.empty()) {
+    nlohmann::ordered_json data = json;
+    data["sweep"] = records.header;
+    data["hidden"] = hidden_in(command.passkeys.needles, command.passkeys.hay->file.filename().string());
+    write_file_atomically(command.report, report_page(data));
+  }
   if (command.json) {
     print_json(json);
   } else {
-    std::cout << heat_map(table, table.scalings[0]) << std::flush;
+    std::cout << heat_map(table, scaling) << std::flush;
   }
   if (!all)
     throw Error(fmt::format("interrupted; the results are those of {}", counted(cells.size(), "cell")));

@@ -1,5 +1,4 @@
-#include "engine/eval/growing.h"
-#include "engine/eval/windows.h"
+#include "tools/perplexity.h"
 
 #include <fmt/core.h>
 
@@ -11,8 +10,6 @@
 #include "kernels/counted.h"
 #include "models/io/atomic_file.h"
 #include "models/io/text_file.h"
-#include "tools/common.h"
-#include "tools/divergence.h"
 #include "tools/help.h"
 #include "tools/measuring.h"
 
@@ -21,27 +18,8 @@ namespace {
 
 constexpr int64_t kDefaultCtx = 2048;  // at most; long windows move slowly
 
-struct PerplexityCommand {
-  CommonOptions common;
-  AgainstOptions against;
-  std::filesystem::path file;
-  std::vector<int64_t> ctx;
-  int64_t stride = 256, step = 32, max_tokens = 0;
-  std::string method = "sliding";
-  int buckets = 32;
-  std::filesystem::path load_cache, save_cache;
-  bool windows = false;  // one of --ctx, --stride, --step and --method was given
-  bool json = false;
-};
-
-// What does not exist yet is NaN, which JSON writes as null.
+// Numbers that do not exist yet are NaN, which JSON writes as null.
 nlohmann::ordered_json to_json(const PerplexityResult& result) {
-  nlohmann::ordered_json positions = nlohmann::ordered_json::array();
-  for (const auto& bucket : result.positions) {
-    const double loss = bucket.nll / static_cast<double>(bucket.tokens);
-    positions.push_back(
-        {{"from", bucket.from}, {"to", bucket.to}, {"tokens", bucket.tokens}, {"loss", loss}});
-  }
   nlohmann::ordered_json json = {{"ctx", result.ctx},
                                  {"stride", nullptr},
                                  {"method", name_of(result.method)},
@@ -50,13 +28,13 @@ nlohmann::ordered_json to_json(const PerplexityResult& result) {
                                  {"ppl", result.ppl()},
                                  {"stderr", result.standard_error()},
                                  {"complete", result.complete},
-                                 {"positions", positions}};
+                                 {"positions", to_json(result.positions)}};
   if (result.stride > 0) json["stride"] = result.stride;
   if (result.step > 0) json["step"] = result.step;
   return json;
 }
 
-// By position: what a context that grows is read for.
+// The losses by position, for which a growing context is read.
 void print_growing(const PerplexityResult& result) {
   std::vector<std::vector<std::string>> rows = {{"positions", "tokens", "nats/token", "perplexity"}};
   for (const auto& [from, to, tokens, nll] : result.positions) {
@@ -82,59 +60,14 @@ void print_table(const std::vector<PerplexityResult>& results) {
   std::cout << aligned_table(rows) << std::flush;
 }
 
-std::string running_values(const std::vector<PerplexityResult>& results) {
+std::string running_values(std::span<const PerplexityResult> results) {
   std::string text;
-  for (const auto& result : results) {
-    text += fmt::format("{}ppl({}) {:.3f}", text.empty() ? "" : "  ", result.ctx, result.ppl());
-  }
+  for (const auto& result : results) text += fmt::format("ppl({}) {:.3f}  ", result.ctx, result.ppl());
   return text;
 }
 
-// What a run of either kind works with.
-struct Measuring {
-  const PerplexityCommand& command;
-  Session session;
-  TokenSource source;
-  PerplexityOptions options;
-};
-
-std::vector<PerplexityResult> measure_windows(Measuring& on) {
-  Progress bar("perplexity", 1000, on.command.common.quiet);
-  const Eta eta;
-  return measure_perplexity(on.session, on.source, input_name(on.command.file), on.options,
-                            [&](const PerplexityProgress& progress) {
-                              const double done = share_of_text(progress.position, on.source);
-                              bar.update(static_cast<int64_t>(1000 * done),
-                                         running_values(progress.results) + "  " + eta.left(done));
-                            });
-}
-
-std::vector<PerplexityResult> measure_growing(Measuring& on) {
-  Progress bar("perplexity", 1000, on.command.common.quiet);
-  const Eta eta;
-  return measure_growing(
-      on.session, on.source, input_name(on.command.file), on.options, [&](int64_t done, int64_t of) {
-        bar.update(1000 * done / of, eta.left(static_cast<double>(done) / static_cast<double>(of)));
-      });
-}
-
-// The text behind the context, which grows by it.
-PerplexityResult measure_behind_context(Measuring& on, SavedContext& context) {
-  const PerplexityCommand& command = on.command;
-  Progress bar("perplexity", 1000, command.common.quiet);
-  const Eta eta;
-  return measure_continuation(on.session, context.sequence, context.tokens, on.source,
-                              input_name(command.file), on.options, [&](int64_t done, int64_t of) {
-                                bar.update(1000 * done / of,
-                                           eta.left(static_cast<double>(done) / static_cast<double>(of)));
-                              });
-}
-
 void run(const PerplexityCommand& command) {
-  if (!command.against.reference.empty()) {
-    return run_divergence({command.common, command.against, command.file, command.ctx, command.method,
-                           command.stride, command.max_tokens, command.json});
-  }
+  if (!command.against.reference.empty()) return run_divergence(command);
   const bool one_piece = !command.load_cache.empty() || !command.save_cache.empty();
   if (one_piece && command.windows) {
     throw UsageError(
@@ -145,29 +78,24 @@ void run(const PerplexityCommand& command) {
   const Engine runtime = open_engine(command.common);
   const Tokenizer& tokenizer = *runtime.tokenizer;
   TokenSource source = read_tokens(command.file, tokenizer, command.max_tokens);
-  PerplexityOptions options;
-  options.ctx = command.ctx;
-  options.method = parse_perplexity_method(command.method);
-  const bool growing = options.method == PerplexityMethod::kGrowing;
-  const int64_t l0 = runtime.session.rope->original_ctx;
-  if (options.ctx.empty()) options.ctx = {growing ? 2 * l0 : std::min(l0, kDefaultCtx)};
-  options.stride = command.stride;
-  options.step = command.step;
-  options.bos = text_bos(tokenizer);
-  options.buckets = command.buckets;
-  options.interrupted = &interrupted();
-
-  Measuring on{
-      command, {runtime.model, *runtime.backend, runtime.session}, std::move(source), std::move(options)};
-  SavedContext context{on.session.new_sequence(), {}};
-  if (!command.load_cache.empty())
-    context = load_context(on.session, command.common.model, command.load_cache);
+  const PerplexityOptions options = options_of(command, tokenizer, runtime.session.rope->original_ctx);
+  Session session(runtime.model, *runtime.backend, runtime.session);
+  SavedContext context{session.new_sequence(), {}};
+  if (!command.load_cache.empty()) context = load_context(session, command.common.model, command.load_cache);
   const size_t context_tokens = context.tokens.size();
+  const std::string text = input_name(command.file);
   std::vector<PerplexityResult> results;
-  if (one_piece) {
-    results.push_back(measure_behind_context(on, context));
-  } else {
-    results = growing ? measure_growing(on) : measure_windows(on);
+  {
+    Meter meter("perplexity", command.common.quiet);
+    const auto show = [&](const PerplexityProgress& at) {
+      meter.show(at.share(source), running_values(at.results));
+    };
+    if (one_piece) {
+      results.push_back(
+          measure_continuation(session, context.sequence, context.tokens, source, text, options, show));
+    } else {
+      results = measure_perplexity(session, source, text, options, show);
+    }
   }
   if (command.json) {
     nlohmann::ordered_json json = {{"results", nlohmann::ordered_json::array()}};
@@ -186,10 +114,23 @@ void run(const PerplexityCommand& command) {
   }
   // Last: an error here does not lose the results.
   if (!command.save_cache.empty())
-    save_context(on.session, context.sequence, context.tokens, command.common.model, command.save_cache);
+    save_context(session, context.sequence, context.tokens, command.common.model, command.save_cache);
 }
 
 }  // namespace
+
+PerplexityOptions options_of(const PerplexityCommand& command, const Tokenizer& tokenizer, int64_t l0) {
+  PerplexityOptions options{.ctx = command.ctx,
+                            .stride = command.stride,
+                            .step = command.step,
+                            .method = parse_perplexity_method(command.method),
+                            .bos = text_bos(tokenizer),
+                            .buckets = command.buckets,
+                            .interrupted = &interrupted()};
+  const bool growing = options.method == PerplexityMethod::kGrowing;
+  if (options.ctx.empty()) options.ctx = {growing ? 2 * l0 : std::min(l0, kDefaultCtx)};
+  return options;
+}
 
 void add_perplexity_command(CLI::App& app) {
   auto command = std::make_shared<PerplexityCommand>();

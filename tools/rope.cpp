@@ -24,7 +24,7 @@ struct Args {
   RopeCacheOptions cache{.steps = 0, .stale = false};  // the formula itself, unless --rope-steps is given
 };
 
-// A model that is nothing but a head: --head-dim, --rope-theta and --rope-original-ctx.
+// A model of a single head: --head-dim, --rope-theta and --rope-original-ctx.
 RopeScaling bare_head(const Args& args) {
   if (!args.head_dim || !args.rope.theta || !args.rope.original_ctx)
     throw UsageError("rope needs --model DIR, or --head-dim, --rope-theta and --rope-original-ctx");

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <iostream>
+#include <regex>
 
 #include "engine/eval/report.h"
 #include "kernels/counted.h"
@@ -22,10 +22,9 @@ struct SweepCommand {
   std::filesystem::path report, results;
   std::vector<std::filesystem::path> merge;
   bool resume = false, json = false;
-  bool no_growing = false, no_perplexity = false, no_passkey = false, no_speed = false;
 };
 
-// A row for each scaling, a column for each length.
+// A table with a row for each scaling and a column for each length.
 template <class Cell>
 std::string rows_by_length(const SweepTable& table, const std::string& title, const Cell& cell) {
   std::vector<std::vector<std::string>> rows = {{title}};
@@ -84,7 +83,7 @@ void print_text(const SweepTable& table) {
   std::cout << text << std::flush;
 }
 
-// The report and what is printed, of results that may be incomplete.
+// Writes the report and prints the results, which may be incomplete.
 void publish(const SweepCommand& command, const SweepRecords& log) {
   if (!command.report.empty()) write_file_atomically(command.report, sweep_report(log));
   if (command.json) {
@@ -109,13 +108,12 @@ std::filesystem::path text_of(const SweepCommand& command) {
   std::filesystem::path beside = command.common.model / "heldout.txt";
   std::error_code ec;
   if (std::filesystem::is_regular_file(beside, ec)) return beside;
-  if (!(command.no_perplexity && command.no_growing) && !command.common.quiet) {
+  if ((command.sweep.perplexity || command.sweep.growing) && !command.common.quiet)
     say("no --file, so no perplexity is measured");
-  }
   return {};
 }
 
-// Not to lose hours of results to a forgotten --resume: an older log is kept under another name.
+// Keeps an older log under another name, so that a forgotten --resume does not lose hours of results.
 void set_aside(const std::filesystem::path& log, bool quiet) {
   std::error_code ec;
   if (!std::filesystem::exists(log, ec)) return;
@@ -133,7 +131,7 @@ std::filesystem::path log_beside(const std::filesystem::path& report, int64_t in
   return log.replace_extension(fmt::format(".shard-{}-of-{}.jsonl", index, count));
 }
 
-// After its own shard: when all the others are complete too, their one report.
+// Is called after its own shard: when all the others are complete too, it writes their one report.
 void publish_shards(const SweepCommand& command, const Sweep& sweep) {
   const SweepOptions& options = sweep.options();
   std::vector<std::filesystem::path> files;
@@ -154,28 +152,17 @@ void publish_shards(const SweepCommand& command, const Sweep& sweep) {
   }
 }
 
-// Of "I/N", I from 0 to N - 1.
+// Reads "I/N", I from 0 to N - 1.
 void read_shard(const std::string& text, SweepOptions& sweep) {
   if (text.empty()) return;
-  const char* const end = text.data() + text.size();
-  const auto index = std::from_chars(text.data(), end, sweep.shard_index);
-  const auto count = index.ptr < end && *index.ptr == '/'
-                         ? std::from_chars(index.ptr + 1, end, sweep.shard_count)
-                         : std::from_chars_result{end, std::errc::invalid_argument};
-  if (index.ec != std::errc() || count.ec != std::errc() || count.ptr != end || sweep.shard_index < 0 ||
-      sweep.shard_index >= sweep.shard_count) {
-    throw UsageError(fmt::format("--shard {}: give i/n with i from 0 to n - 1, such as 0/4", text));
+  static const std::regex form("([0-9]{1,9})/([0-9]{1,9})");
+  std::smatch parts;
+  if (std::regex_match(text, parts, form)) {
+    sweep.shard_index = std::stoll(parts[1]);
+    sweep.shard_count = std::stoll(parts[2]);
   }
-}
-
-bool measure(const SweepCommand& command, Sweep& sweep, SweepLog& log) {
-  Progress bar("sweep", 1000, command.common.quiet);
-  const Eta eta;
-  return sweep.run(log, [&](const SweepProgress& at) {
-    bar.update(static_cast<int64_t>(1000 * at.done),
-               fmt::format("{}, {} at {}  {}", name_of(at.unit.kind), at.unit.scaling, at.unit.length,
-                           eta.left(at.done)));
-  });
+  if (parts.empty() || sweep.shard_index >= sweep.shard_count)
+    throw UsageError(fmt::format("--shard {}: give i/n with i from 0 to n - 1, such as 0/4", text));
 }
 
 void check_usage(const SweepCommand& command) {
@@ -204,10 +191,6 @@ void run(SweepCommand& command) {
   const Tokenizer& tokenizer = *runtime.tokenizer;
   options.text = text_of(command);
   options.method = parse_perplexity_method(command.method);
-  options.growing = !command.no_growing;
-  options.perplexity = !command.no_perplexity;
-  options.passkey = !command.no_passkey;
-  options.speed = !command.no_speed;
   options.interrupted = &interrupted();
   options.passkeys.eos_ids = runtime.eos_ids();
   if (options.passkey) open_haystack(options.passkeys, command.haystack, prompt_codec(tokenizer));
@@ -225,7 +208,13 @@ void run(SweepCommand& command) {
       command.results.empty() ? log_beside(command.report, options.shard_index, shards) : command.results;
   if (!command.resume) set_aside(file, command.common.quiet);
   SweepLog log(file, sweep.header(), command.resume);
-  const bool all = measure(command, sweep, log);
+  bool all = false;
+  {
+    Meter meter("sweep", command.common.quiet);
+    all = sweep.run(log, [&](const SweepUnit& unit, double done) {
+      meter.show(done, fmt::format("{}, {} at {}  ", name_of(unit.kind), unit.scaling, unit.length));
+    });
+  }
   if (shards > 1 && command.results.empty()) {
     if (all) publish_shards(command, sweep);
   } else if (shards == 1) {
@@ -241,10 +230,14 @@ void add_measuring_options(CLI::App& sub, SweepCommand& command) {
   add_passkey_options(sub, sweep.passkeys, command.haystack);
   sub.add_option("--growing-step", sweep.growing_step, "tokens that the growing context reads at a time")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  sub.add_flag("--no-growing", command.no_growing, "leave the growing context out");
-  sub.add_flag("--no-perplexity", command.no_perplexity, "leave perplexity out");
-  sub.add_flag("--no-passkey", command.no_passkey, "leave passkeys out");
-  sub.add_flag("--no-speed", command.no_speed, "leave speed and memory out");
+  const auto leave_out = [&](const char* name, bool& measured, const std::string& what) {
+    sub.add_flag_callback(
+        name, [&measured] { measured = false; }, "leave " + what + " out");
+  };
+  leave_out("--no-growing", sweep.growing, "the growing context");
+  leave_out("--no-perplexity", sweep.perplexity, "perplexity");
+  leave_out("--no-passkey", sweep.passkey, "passkeys");
+  leave_out("--no-speed", sweep.speed, "speed and memory");
 }
 
 void add_run_options(CLI::App& sub, SweepCommand& command) {

@@ -86,13 +86,4 @@ std::string svg_heading(const Chart& chart, std::string_view title, std::string_
          svg_text(chart.left, chart.top - 12, "start", "note", note);
 }
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (size_t i = 0; i < words.size(); ++i) {
-    if (i > 0) text += i + 1 == words.size() ? " and " : ", ";
-    text += words[i];
-  }
-  return text;
-}
-
 }  // namespace lariat

@@ -4,15 +4,13 @@
 #include <utility>
 #include <vector>
 
-// What the pictures of `lariat rope` are made of: SVG elements, axes, curves.
+// SVG elements, axes and curves, of which the pictures of `lariat rope` are made.
 namespace lariat {
 
-// 4096, 65 536: figures in groups of three with thin spaces.
+// A number with its figures in groups of three, thin spaces between: 4096, 65 536.
 std::string grouped(double value);
-// "a", "a and b", "a, b and c".
-std::string joined(const std::vector<std::string>& words);
 
-// Pixels: one decimal, none where it would be 0.
+// A number of pixels: one decimal, none where it would be 0.
 std::string svg_number(double value);
 // anchor: start, middle or end, the point of the text that stands at x. The text is escaped here.
 std::string svg_text(double x, double y, std::string_view anchor, std::string_view style,
@@ -42,7 +40,7 @@ struct Chart {
   // A grid line and what stands beside it.
   std::string tick_across(double value, std::string_view label) const;
   std::string tick_up(double value, std::string_view label) const;
-  // Through points given in the units of the axes.
+  // A line through points given in the units of the axes.
   std::string curve(std::string_view style, Points values) const;
 };
 

@@ -39,7 +39,7 @@ double difference(const TokenDivergence& token) {
   return std::exp(-token.loss) - std::exp(-token.reference_loss);
 }
 
-// Of ordered values; share: 0 ... 1.
+// `values` are in rising order, `share` is 0 ... 1.
 double percentile(const std::vector<double>& values, double share) {
   const double place = share * static_cast<double>(values.size() - 1);
   const auto below = static_cast<size_t>(place);
@@ -47,7 +47,7 @@ double percentile(const std::vector<double>& values, double share) {
   return std::lerp(values[below], above, place - std::floor(place));
 }
 
-// What two sessions make of the same windows.
+// Two sessions that read the same windows, and how far their logits are apart.
 class Comparison {
  public:
   Comparison(Session& session, Session& reference, const PerplexityOptions& options, int threads)
@@ -187,14 +187,12 @@ DivergenceResult measure_divergence(Session& session, Session& reference, TokenS
   result.ctx = options.ctx.at(0);
   Comparison comparison(session, reference, options, threads);
   Windows windows(options, result.ctx);
-  try {
+  result.complete = uninterrupted([&] {
     while (const auto window = windows.next(text)) {
       comparison.run(*window, text, result);
       if (progress) progress(window->end);
     }
-    result.complete = true;
-  } catch (const Interrupted&) {  // what was compared until then counts
-  }
+  });
   return result;
 }
 

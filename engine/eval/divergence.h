@@ -49,7 +49,7 @@ struct DivergenceResult {
   std::vector<TokenDivergence> tokens;  // in the order of the text, some 32 bytes each
   bool complete = false;                // false: interrupted
 };
-// All of them; the sums are in double.
+// All the numbers that are defined above; the sums are in double.
 std::vector<DivergenceFigure> figures(const DivergenceResult& result);
 
 // Both models read the windows (PerplexityMethod) of options.ctx[0] side by side, one window at a time: what

@@ -7,8 +7,6 @@
 #include <cmath>
 #include <set>
 
-#include "engine/eval/chart.h"
-
 namespace lariat {
 namespace {
 
@@ -115,6 +113,15 @@ Needles chain_of_variables(int64_t steps, double depth, NeedleRandom& random) {
   return needles;
 }
 
+// The first maximal run of digits, without leading zeros; empty when there is none.
+std::string_view first_integer(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789";
+  text.remove_prefix(std::min(text.find_first_of(kDigits), text.size()));
+  text = text.substr(0, text.find_first_not_of(kDigits));
+  text.remove_prefix(std::min(text.find_first_not_of('0'), text.size()));
+  return text;
+}
+
 std::string lower(std::string_view text) {
   std::string small(text);
   for (char& c : small) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -163,6 +170,7 @@ Needles passkey_needles(int64_t key, double depth) {
 }
 
 Needles make_needles(const NeedleOptions& options, double depth, NeedleRandom random) {
+  if (options.task == NeedleTask::kPasskey) return passkey_needles(1 + random.below(kLargestPasskey), depth);
   return options.task == NeedleTask::kTracking ? chain_of_variables(options.count, depth, random)
                                                : numbers_of_names(options, depth, random);
 }
@@ -172,13 +180,25 @@ std::string hidden_in(const NeedleOptions& options, const std::string& file) {
   return fmt::format(fmt::runtime(sentence), file.empty() ? "filler text" : file, options.count);
 }
 
-std::vector<std::string> found_in(std::string_view answer, const std::vector<std::string>& expected) {
+std::vector<std::string> found_in(NeedleTask task, std::string_view answer,
+                                  const std::vector<std::string>& expected) {
+  if (task == NeedleTask::kPasskey)
+    return first_integer(answer) == expected.front() ? expected : std::vector<std::string>();
   const std::string text = lower(answer);
   std::vector<std::string> found;
   for (const auto& one : expected) {
     if (text.find(lower(one)) != std::string::npos) found.push_back(one);
   }
   return found;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (i > 0) text += i + 1 == words.size() ? " and " : ", ";
+    text += words[i];
+  }
+  return text;
 }
 
 }  // namespace lariat

@@ -7,8 +7,8 @@
 
 namespace lariat {
 
-// What is hidden in a long text and asked for at its end. All but the first after RULER (arXiv 2404.06654),
-// in other words than its own.
+// The tasks: something is hidden in a long text and asked for at its end. All but the first follow RULER
+// (arXiv 2404.06654), in other words than its own.
 enum class NeedleTask {
   kPasskey,     // a number: the prompt of landmark-attention (arXiv 2305.16300) and of the YaRN repository
   kMultikey,    // the numbers of several names, one of which is asked for
@@ -28,7 +28,7 @@ struct NeedleOptions {
 };
 inline constexpr int64_t kMostNeedles = 100;
 
-// A prompt but for its hay.
+// A prompt without its hay.
 struct Needles {
   struct Line {
     std::string text;
@@ -37,13 +37,13 @@ struct Needles {
   std::string task;                   // the first line
   std::vector<Line> lines;            // in the order in which they stand
   std::string question, answer;       // the last line, and how the answer begins
-  std::vector<std::string> expected;  // what it has to hold
+  std::vector<std::string> expected;  // the words that the answer has to hold
 };
 
 // Numbers that are the same wherever this is built: splitmix64 (Steele, Lea, Flood 2014).
 class NeedleRandom {
  public:
-  // Of one trial; whatever else is measured does not matter.
+  // The numbers of one trial, whatever else is measured.
   NeedleRandom(uint64_t seed, int64_t length, double depth, int64_t trial);
   int64_t below(int64_t limit);  // 0 ... limit - 1
 
@@ -52,18 +52,25 @@ class NeedleRandom {
   uint64_t state_;
 };
 
-// The passkey prompt of a key, at `depth`.
+inline constexpr int64_t kLargestPasskey = 50000;
+// The passkey prompt of a key, 1 ... kLargestPasskey, at `depth`.
 Needles passkey_needles(int64_t key, double depth);
 // A needle stands at `depth`, of kMultikey the one that is asked for; the others are spread evenly, each at a
-// random place of its part of the hay. A chain keeps its order: its steps take these places one by one. Needs
-// a task that is not kPasskey, whose keys have a range of their own.
+// random place of its part of the hay. A chain keeps its order: its steps take these places one by one. A
+// passkey is uniform in its range.
 Needles make_needles(const NeedleOptions& options, double depth, NeedleRandom random);
 
-// What is hidden and asked for, as a sentence; `file`: of the hay, "" for the noise.
+// A sentence that says what is hidden and asked for; `file`: the name of the hay, "" for the noise.
 std::string hidden_in(const NeedleOptions& options, const std::string& file);
 
-// Those of `expected` that stand in the answer, which RULER's score (string_match_all) is the share of: as
-// parts of longer words and numbers too, and whether letters are large or small.
-std::vector<std::string> found_in(std::string_view answer, const std::vector<std::string>& expected);
+// Those of `expected` that the answer holds. A passkey is to be its first integer (leading zeros do not
+// matter; a longer number that holds it is wrong). Of other tasks all count that stand anywhere in it, as
+// parts of longer words and numbers too, and whether letters are large or small: their share is RULER's score
+// (string_match_all).
+std::vector<std::string> found_in(NeedleTask task, std::string_view answer,
+                                  const std::vector<std::string>& expected);
+
+// The words as a list in a sentence: "a", "a and b", "a, b and c".
+std::string joined(const std::vector<std::string>& words);
 
 }  // namespace lariat

@@ -18,25 +18,20 @@ int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
   return std::mismatch(a.begin(), a.begin() + size, b.begin()).first - a.begin();
 }
 
-// The prompts of one depth.
+// The prompts of one depth, and its cell, whose trials have no answers yet.
 struct Group {
-  double depth = 0;
-  std::vector<PasskeyTrial> trials;  // not answered yet
+  PasskeyCell cell;
   std::vector<std::vector<int32_t>> prompts;
   int64_t shared = 0;  // ids that all of them begin with, in whole pages
 };
 
 Group make_group(const PasskeyPrompts& maker, int64_t length, double depth, const PasskeyOptions& options) {
-  Group group;
-  group.depth = depth;
+  Group group{{length, depth, {}}, {}};
   int64_t shared = length - 1;  // at least the last token is each prompt's own: its logits are the answer
   for (int64_t trial = 0; trial < options.trials; ++trial) {
     Needles needles = needles_of(options, length, depth, trial);
     group.prompts.push_back(maker.build(length, needles));
-    group.trials.push_back({.expected = std::move(needles.expected)});
-    if (options.needles.task == NeedleTask::kPasskey) {
-      group.trials.back().key = PasskeyPrompts::key_for(options.seed, length, depth, trial);
-    }
+    group.cell.trials.push_back({.expected = std::move(needles.expected)});
     shared = std::min(shared, common_prefix(group.prompts.front(), group.prompts.back()));
   }
   group.shared = shared / kKvPage * kKvPage;
@@ -55,9 +50,7 @@ class LengthRun {
         base_(session.new_sequence()) {
     base_.expect(length);
     const PasskeyPrompts maker(codec, options.hay);
-    std::vector<double> depths = options.depths;
-    std::sort(depths.begin(), depths.end());  // the shared beginning only grows
-    for (const double depth : depths) groups_.push_back(make_group(maker, length, depth, options));
+    for (const double depth : options.depths) groups_.push_back(make_group(maker, length, depth, options));
     for (const auto& group : groups_) {
       total_ += (length - group.shared) * static_cast<int64_t>(group.prompts.size());
     }
@@ -65,15 +58,14 @@ class LengthRun {
   }
 
   void run(const PasskeyCellFn& on_cell) {
-    for (const auto& group : groups_) {
-      PasskeyCell cell{length_, group.depth, {}};
+    for (auto& group : groups_) {
       extend_base(group);
       const auto trials = static_cast<int64_t>(group.prompts.size());
       const int64_t batch = affordable_sequences(session_, length_ + options_.max_new_tokens, trials);
       for (int64_t first = 0; first < trials; first += batch) {
-        answer(group, first, std::min(batch, trials - first), cell);
+        answer(group, first, std::min(batch, trials - first));
       }
-      on_cell(cell);
+      on_cell(group.cell);
     }
   }
 
@@ -97,7 +89,7 @@ class LengthRun {
     base_tokens_.assign(wanted.begin(), wanted.end());
   }
 
-  void answer(const Group& group, int64_t first, int64_t count, PasskeyCell& cell) {
+  void answer(Group& group, int64_t first, int64_t count) {
     std::deque<Sequence> sequences;
     std::vector<Sequence*> pointers;
     std::vector<Prompt> prompts;
@@ -117,14 +109,9 @@ class LengthRun {
     const auto answers = generate_greedy_batch(session_, pointers, next, options_.max_new_tokens,
                                                options_.eos_ids, options_.interrupted);
     for (size_t i = 0; i < answers.size(); ++i) {
-      PasskeyTrial trial = group.trials[static_cast<size_t>(first) + i];
+      PasskeyTrial& trial = group.cell.trials[static_cast<size_t>(first) + i];
       trial.answer = codec_.decode(answers[i]);
-      if (options_.needles.task != NeedleTask::kPasskey) {
-        trial.found = found_in(trial.answer, trial.expected);
-      } else if (answers_key(trial.answer, trial.key)) {
-        trial.found = trial.expected;
-      }
-      cell.trials.push_back(std::move(trial));
+      trial.found = found_in(options_.needles.task, trial.answer, trial.expected);
     }
   }
 
@@ -154,21 +141,13 @@ double PasskeyCell::recall() const {
 }
 
 Needles needles_of(const PasskeyOptions& options, int64_t length, double depth, int64_t trial) {
-  if (options.needles.task == NeedleTask::kPasskey) {
-    return passkey_needles(PasskeyPrompts::key_for(options.seed, length, depth, trial), depth);
-  }
   return make_needles(options.needles, depth, NeedleRandom(options.seed, length, depth, trial));
 }
 
 bool measure_passkey(Session& session, const TextCodec& codec, int64_t length, const PasskeyOptions& options,
                      const PasskeyCellFn& on_cell, const PasskeyProgressFn& progress) {
   check_memory(session, length, 2, fmt::format("a passkey length of {}", length));
-  try {
-    LengthRun(session, codec, length, options, progress).run(on_cell);
-  } catch (const Interrupted&) {
-    return false;
-  }
-  return true;
+  return uninterrupted([&] { LengthRun(session, codec, length, options, progress).run(on_cell); });
 }
 
 }  // namespace lariat

@@ -47,17 +47,9 @@ class PasskeyPrompts {
 
   // Throws Error when `length` is less than the prompt without hay needs (naming both), or cannot be met.
   std::vector<int32_t> build(int64_t length, const Needles& needles) const;
-  // Of a passkey. depth: the share of the hay that stands before the key, 0 ... 1.
-  std::vector<int32_t> build(int64_t length, double depth, int64_t key) const;
 
-  // Whether prompts of `length` tokens need more than one round of the hay.
+  // True when prompts of `length` tokens need more than one round of the hay.
   bool repeats(int64_t length) const;
-
-  // A passkey's prompt with the first `before` and `after` bytes of the endless noise.
-  static std::string text(size_t before, size_t after, int64_t key);
-
-  // The key of a trial: uniform in 1 ... 50000, the same for every scaling and whatever else is measured.
-  static int64_t key_for(uint64_t seed, int64_t length, double depth, int64_t trial);
 
  private:
   // A piece of hay before, between or behind the needles: places, or bytes, of the endless text.
@@ -79,25 +71,20 @@ class PasskeyPrompts {
 
   TextCodec codec_;
   std::shared_ptr<const Hay> hay_;
-  int64_t none_ = 0;                     // ids of a text without hay
+  int64_t none_ = 0;                     // the number of ids of a text without hay
   mutable std::vector<int64_t> blocks_;  // ids of the hay up to the i-th block, as far as they were asked for
 };
-
-// The first maximal run of digits in what a model wrote; empty when there is none.
-std::string_view first_integer(std::string_view text);
-// Whether that integer is the key (leading zeros do not matter; a longer number that holds it is wrong).
-bool answers_key(std::string_view text, int64_t key);
 
 // --- measuring ---
 
 struct PasskeyOptions {
-  std::vector<double> depths = {0, 0.25, 0.5, 0.75, 1};
-  int64_t trials = 5;  // per length and depth
+  std::vector<double> depths = {0, 0.25, 0.5, 0.75, 1};  // rising: what the prompts share only grows
+  int64_t trials = 5;                                    // per length and depth
   uint64_t seed = 0;
-  NeedleOptions needles;
+  NeedleOptions needles{};
   std::shared_ptr<const Hay> hay = noise_hay();
   int64_t max_new_tokens = 10;  // see answer_tokens()
-  std::vector<int32_t> eos_ids;
+  std::vector<int32_t> eos_ids{};
   const std::atomic<bool>* interrupted = nullptr;
 };
 
@@ -106,7 +93,6 @@ struct PasskeyOptions {
 int64_t answer_tokens(const TextCodec& codec, const NeedleOptions& needles);
 
 struct PasskeyTrial {
-  int64_t key = 0;          // of the task kPasskey
   std::string answer = {};  // what the model wrote
   std::vector<std::string> expected = {}, found = {};
   bool correct() const { return found.size() == expected.size(); }
@@ -121,13 +107,13 @@ struct PasskeyCell {
   double recall() const;  // of all trials, added up
 };
 
-// What a trial hides and asks.
+// The needles of a trial: the same for every scaling and whatever else is measured.
 Needles needles_of(const PasskeyOptions& options, int64_t length, double depth, int64_t trial);
 
 // Throws Error when prompts of `length` tokens have no room for the needles.
 void check_passkey_length(const TextCodec& codec, const PasskeyOptions& options, int64_t length);
 
-// Called when the trials of one depth are done.
+// Is called when the trials of one depth are done.
 using PasskeyCellFn = std::function<void(const PasskeyCell&)>;
 // done: the share of this length's work that is done, 0 ... 1.
 using PasskeyProgressFn = std::function<void(double done)>;

@@ -11,24 +11,24 @@ struct Hay {
   std::filesystem::path file;  // empty: the noise
   std::string text;      // a round, without white space at its ends, and what separates it from the next
   bool restarts = true;  // from its beginning behind each needle; else it goes on
-  // Where it may be cut: bytes up to the end of each word, before and behind a full stop, and between the
-  // characters of scripts that write no spaces.
+  // The places at which it may be cut: bytes up to the end of each word, before and behind a full stop, and
+  // between the characters of scripts that write no spaces.
   std::vector<size_t> places;
 
-  // Bytes up to the n-th place of the endless text; 0: none of it.
+  // The number of bytes up to the n-th place of the endless text; 0 for place 0.
   size_t bytes(size_t place) const;
-  // Bytes begin ... end of the endless text, no character cut in two.
+  // The endless text from byte `begin` to `end`, no character cut in two.
   std::string cut(size_t begin, size_t end) const;
-  // Whether a sentence ends at that place.
+  // True where a sentence ends at that place.
   bool ends_sentence(size_t place) const;
 };
 
 // The five sentences of landmark-attention, again and again.
 std::shared_ptr<const Hay> noise_hay();
-// A text of the user's own, at most 64 MiB. Throws Error naming the file when there is no text in it or it is
-// not UTF-8.
+// Reads a text of the user's own, at most 64 MiB. Throws Error naming the file when there is no text in it or
+// it is not UTF-8.
 std::shared_ptr<const Hay> read_hay(const std::filesystem::path& file);
-// What --haystack says: "noise", or a file.
+// The hay of a name: "noise", or a file.
 std::shared_ptr<const Hay> open_hay(const std::string& name);
 
 }  // namespace lariat

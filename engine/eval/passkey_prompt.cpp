@@ -11,7 +11,6 @@
 namespace lariat {
 namespace {
 
-constexpr int64_t kLargestKey = 50000;
 constexpr int kSideSteps = 24;   // cuts tried on the shorter side
 constexpr int kRefinements = 4;  // measurements per such try
 constexpr size_t kByteSteps = 64;
@@ -19,8 +18,8 @@ constexpr size_t kBlock = 64;           // places whose ids are counted at once
 constexpr size_t kSentencePlaces = 64;  // how far back a cut looks for the end of a sentence
 constexpr int64_t kGoodEstimate = 16;   // ids that cuts may be off before they are set anew
 
-// The pieces of hay by size: which one is cut to fit, and which one moves a little where its places leave a
-// gap. Of equals, the later.
+// The two largest pieces of hay: the first is cut to fit, the second moves a little where its places leave a
+// gap. Where two are equal, the later counts as larger.
 std::pair<size_t, size_t> pieces_to_cut(const Needles& needles) {
   std::vector<double> shares;
   double before = 0;
@@ -60,15 +59,6 @@ std::string PasskeyPrompts::text_of(const Hay& hay, const Needles& needles, cons
   return text.append("\n").append(needles.question);
 }
 
-std::string PasskeyPrompts::text(size_t before, size_t after, int64_t key) {
-  const Needles needles = passkey_needles(key, 0);
-  return text_of(*noise_hay(), needles, {{0, before}, {0, after}}) + " " + needles.answer;
-}
-
-int64_t PasskeyPrompts::key_for(uint64_t seed, int64_t length, double depth, int64_t trial) {
-  return 1 + NeedleRandom(seed, length, depth, trial).below(kLargestKey);
-}
-
 PasskeyPrompts::PasskeyPrompts(const TextCodec& codec, std::shared_ptr<const Hay> hay)
     : codec_(codec), hay_(std::move(hay)), blocks_{0} {
   none_ = std::ssize(codec_.encode("\n"));
@@ -91,7 +81,7 @@ int64_t PasskeyPrompts::missing(int64_t length, const Needles& needles, const Pi
   return length - std::ssize(encode(needles, bytes_of(places)));
 }
 
-// --- how many ids the hay has up to a place, about ---
+// --- estimates of how many ids the hay has up to a place ---
 
 int64_t PasskeyPrompts::count(size_t begin, size_t end) const {
   const std::string piece = "\n" + hay_->cut(hay_->bytes(begin), hay_->bytes(end));
@@ -206,17 +196,13 @@ std::vector<int32_t> PasskeyPrompts::build(int64_t length, const Needles& needle
   return cut_inside_words(length, needles, start);
 }
 
-std::vector<int32_t> PasskeyPrompts::build(int64_t length, double depth, int64_t key) const {
-  return build(length, passkey_needles(key, depth));
-}
-
 std::vector<int32_t> PasskeyPrompts::cut_inside_words(int64_t length, const Needles& needles,
                                                       const Pieces& places) const {
   const Pieces start = bytes_of(places);
   const size_t least_last = start.back().begin, least_first = start.front().begin;
   for (size_t step = 0; step < 4 * kByteSteps; ++step) {
     const size_t shift = step % kByteSteps, other = step / kByteSteps;
-    // Both ends a little longer or shorter: a few bytes of one, up to a word of the other.
+    // Both ends become a little longer or shorter: one by a few bytes, the other by up to a word.
     for (const bool longer : {true, false}) {
       Pieces bytes = start;
       size_t &last = bytes.back().end, &first = bytes.front().end;
@@ -235,10 +221,8 @@ std::vector<int32_t> PasskeyPrompts::cut_inside_words(int64_t length, const Need
 void check_passkey_length(const TextCodec& codec, const PasskeyOptions& options, int64_t length) {
   const bool passkey = options.needles.task == NeedleTask::kPasskey;
   PasskeyPrompts(codec, options.hay)
-      .build(length, passkey ? passkey_needles(kLargestKey, 0.5) : needles_of(options, length, 0.5, 0));
+      .build(length, passkey ? passkey_needles(kLargestPasskey, 0.5) : needles_of(options, length, 0.5, 0));
 }
-
-// --- answers ---
 
 int64_t answer_tokens(const TextCodec& codec, const NeedleOptions& needles) {
   if (needles.task == NeedleTask::kPasskey) return PasskeyOptions().max_new_tokens;
@@ -247,19 +231,6 @@ int64_t answer_tokens(const TextCodec& codec, const NeedleOptions& needles) {
   const bool named = needles.task == NeedleTask::kMultiquery;
   for (const auto& one : sample.expected) answer += (named ? " amber-anchor: " : " ") + one + ",";
   return std::ssize(codec.encode(answer));
-}
-
-std::string_view first_integer(std::string_view text) {
-  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-  const auto* begin = std::find_if(text.begin(), text.end(), is_digit);
-  const auto* end = std::find_if_not(begin, text.end(), is_digit);
-  return text.substr(static_cast<size_t>(begin - text.begin()), static_cast<size_t>(end - begin));
-}
-
-bool answers_key(std::string_view text, int64_t key) {
-  std::string_view digits = first_integer(text);
-  digits.remove_prefix(std::min(digits.find_first_not_of('0'), digits.size()));
-  return digits == std::to_string(key);
 }
 
 }  // namespace lariat

@@ -16,6 +16,31 @@
 namespace lariat {
 namespace {
 
+// As in PerplexityMethod.
+constexpr std::string_view kMethods[] = {"sliding", "chunks", "growing", "continuation"};
+
+// A result without losses, with buckets of (nearly) equal size for the positions [from, ctx).
+PerplexityResult empty_result(const PerplexityOptions& options, PerplexityMethod method, int64_t from,
+                              int64_t ctx) {
+  PerplexityResult result;
+  result.ctx = ctx;
+  result.method = method;
+  result.stride = method == PerplexityMethod::kSliding ? options.stride : 0;
+  result.step = method == PerplexityMethod::kGrowing ? options.step : 0;
+  const int64_t span = ctx - from, buckets = std::clamp<int64_t>(options.buckets, 1, span);
+  for (int64_t i = 0; i < buckets; ++i)
+    result.positions.push_back({from + span * i / buckets, from + span * (i + 1) / buckets, 0, 0});
+  return result;
+}
+
+std::vector<PerplexityResult> empty_results(const PerplexityOptions& options) {
+  std::vector<PerplexityResult> results;
+  for (const int64_t ctx : options.ctx) results.push_back(empty_result(options, options.method, 0, ctx));
+  return results;
+}
+
+// --- windows ---
+
 // One pass over a window, and the results it feeds (several lengths, when they share it).
 struct Job {
   struct Part {
@@ -24,28 +49,32 @@ struct Job {
   };
   int64_t begin = 0, end = 0, score_from = 0;
   std::vector<Part> parts;
-  std::vector<int32_t> tokens;  // BOS and all but the last, whose logits predict nothing that is scored
+  std::vector<int32_t> tokens;  // with the BOS
 };
 
-class Measurement {
+class WindowReader {
  public:
-  Measurement(Session& session, TokenSource& text, const PerplexityOptions& options)
+  WindowReader(Session& session, TokenSource& text, const PerplexityOptions& options,
+               std::vector<PerplexityResult>& results)
       : session_(session),
         text_(text),
         options_(options),
+        results_(results),
         bos_(options.bos ? 1 : 0),
         shares_(!session.rope().depends_on_length()) {
     for (const int64_t ctx : options.ctx) {
       windows_.emplace_back(options, ctx);
       next_.push_back(windows_.back().next(text));
-      auto result = PerplexityResult::with_buckets(0, ctx, options.buckets);
-      result.ctx = ctx;
-      result.method = options.method;
-      result.stride = options.method == PerplexityMethod::kSliding ? options.stride : 0;
-      results.push_back(std::move(result));
     }
   }
 
+  void run(const PerplexityProgressFn& progress) {
+    while (step()) {
+      if (progress) progress({.done = done_up_to_, .results = results_});
+    }
+  }
+
+ private:
   // Runs a batch of windows; false when there are none left.
   bool step() {
     const int64_t room = session_.options().prefill_chunk;
@@ -54,20 +83,16 @@ class Measurement {
       auto more = next_jobs();
       if (more.empty()) break;
       for (auto& job : more) {
-        tokens += static_cast<int64_t>(job.tokens.size());
+        tokens += std::ssize(job.tokens) - 1;
         jobs.push_back(std::move(job));
       }
     }
     if (jobs.empty()) return false;
-    run(jobs);
-    done_up_to = jobs.back().begin;
+    read(jobs);
+    done_up_to_ = jobs.back().begin;
     return true;
   }
 
-  std::vector<PerplexityResult> results;
-  int64_t done_up_to = 0;
-
- private:
   // The passes for the windows with the smallest begin, of whatever length.
   std::vector<Job> next_jobs() {
     int64_t begin = -1;
@@ -85,87 +110,100 @@ class Measurement {
       job.parts.push_back({i, window});
     }
     for (auto& job : jobs) {
-      if (bos_ != 0) job.tokens.push_back(*options_.bos);
-      const auto ids = text_.range(job.begin, std::max(job.begin, job.end - 1));
+      if (options_.bos) job.tokens.push_back(*options_.bos);
+      const auto ids = text_.range(job.begin, job.end);
       job.tokens.insert(job.tokens.end(), ids.begin(), ids.end());
       for (const auto& part : job.parts) next_[part.result] = windows_[part.result].next(text_);
     }
     return jobs;
   }
 
-  void run(const std::vector<Job>& jobs) {
+  void read(const std::vector<Job>& jobs) {
     while (sequences_.size() < jobs.size()) sequences_.push_back(session_.new_sequence());
-    std::vector<Prompt> prompts;
+    std::vector<Reading> readings;
     for (size_t i = 0; i < jobs.size(); ++i) {
+      const int64_t size = std::ssize(jobs[i].tokens);
       sequences_[i].truncate(0);
-      // A dynamic scale is that of the whole window, its last token included.
-      sequences_[i].expect(static_cast<int64_t>(jobs[i].tokens.size()) + 1);
-      prompts.push_back({&sequences_[i], jobs[i].tokens, jobs[i].score_from - jobs[i].begin + bos_ - 1});
+      sequences_[i].expect(size);  // a dynamic scale is that of the whole window
+      readings.push_back(
+          {&sequences_[i], jobs[i].tokens, size - 1, jobs[i].score_from - jobs[i].begin + bos_});
     }
-    stop_if(options_.interrupted);
-    session_.prefill(
-        prompts, [&](size_t i, int64_t first, const Matrix& logits) { take(jobs[i], first, logits); },
-        [&](int64_t) { stop_if(options_.interrupted); });
-  }
-
-  // The logits of window position p predict token begin + p + 1 - bos_ of the text.
-  void take(const Job& job, int64_t position, const Matrix& logits) {
-    const int64_t token = job.begin + position + 1 - bos_;
-    losses_.resize(static_cast<size_t>(logits.rows));
-    session_.backend().token_nll(logits, text_.range(token, token + logits.rows), losses_);
-    for (int64_t row = 0; row < logits.rows; ++row) {
-      score(job, token + row, losses_[static_cast<size_t>(row)]);
-    }
-  }
-
-  void score(const Job& job, int64_t token, double loss) {
-    for (const auto& [index, window] : job.parts) {
-      if (token < window.score_from || token >= window.end) continue;
-      results[index].add(token - window.begin + bos_, loss);
-    }
+    score(session_, readings, options_.interrupted, [&](size_t i, int64_t position, double loss) {
+      const int64_t token = jobs[i].begin + position - bos_;  // of the text
+      for (const auto& [result, window] : jobs[i].parts) {
+        if (token >= window.score_from && token < window.end) results_[result].add(position, loss);
+      }
+    });
   }
 
   Session& session_;
   TokenSource& text_;
   const PerplexityOptions& options_;
+  std::vector<PerplexityResult>& results_;
   int64_t bos_;
   bool shares_;
+  int64_t done_up_to_ = 0;                   // a token of the text
   std::vector<Windows> windows_;             // one per length
   std::vector<std::optional<Window>> next_;  // the next window of each length
   std::deque<Sequence> sequences_;
-  std::vector<double> losses_;
 };
+
+// --- a growing context ---
+
+// The end of the step that begins with `length` tokens in the cache: at most `end`.
+int64_t end_of_step(const Session& session, int64_t length, int64_t end) {
+  const RopeScaling& rope = session.rope();
+  const bool moves_always = rope.type != RopeType::kLongRope && session.options().rope_steps == 0;
+  if (!rope.depends_on_length() || moves_always) return end;
+  const RopeFrequencies first = session.frequencies_for(length + 1);
+  while (end > length + 1 && session.frequencies_for(end) != first) --end;
+  return end;
+}
+
+void read_growing(Session& session, TokenSource& text, const PerplexityOptions& options,
+                  std::vector<PerplexityResult>& results, const PerplexityProgressFn& progress) {
+  const int64_t ctx = std::ranges::max(options.ctx), holds = ctx - (options.bos ? 1 : 0);
+  const int64_t limit = text.max_tokens();
+  const int64_t stretches = limit > 0 ? std::max<int64_t>(text.count(limit) / holds, 1) : 1;
+  const int64_t at_once = affordable_sequences(session, ctx, stretches);
+  for (int64_t first = 0; first < stretches; first += at_once) {
+    const int64_t count = std::min(at_once, stretches - first);
+    std::deque<Sequence> sequences;
+    std::vector<std::vector<int32_t>> tokens(static_cast<size_t>(count));
+    std::vector<Reading> readings;
+    for (int64_t begin = first * holds; auto& of_stretch : tokens) {
+      if (options.bos) of_stretch.push_back(*options.bos);
+      text.has(begin + holds - 1);
+      const auto ids = text.range(begin, begin + holds);
+      of_stretch.insert(of_stretch.end(), ids.begin(), ids.end());
+      readings.push_back({&sequences.emplace_back(session.new_sequence()), of_stretch, 0, 0});
+      begin += holds;
+    }
+    for (int64_t length = 0; length < ctx - 1;) {
+      // The context's last token is predicted and not read.
+      length = end_of_step(session, length, std::min(length + options.step, ctx - 1));
+      for (Reading& reading : readings) reading.end = length;
+      score(session, readings, options.interrupted, [&](size_t, int64_t position, double loss) {
+        for (auto& result : results) {
+          if (position < result.ctx) result.add(position, loss);
+        }
+      });
+      if (progress) progress({first * ctx + count * length, stretches * ctx, results});
+    }
+  }
+}
 
 }  // namespace
 
-std::string_view name_of(PerplexityMethod method) {
-  switch (method) {
-    case PerplexityMethod::kSliding:
-      return "sliding";
-    case PerplexityMethod::kChunks:
-      return "chunks";
-    case PerplexityMethod::kGrowing:
-      return "growing";
-    case PerplexityMethod::kContinuation:
-      return "continuation";
-  }
-  return "?";
-}
+std::string_view name_of(PerplexityMethod method) { return kMethods[static_cast<size_t>(method)]; }
 
 PerplexityMethod parse_perplexity_method(std::string_view name) {
-  if (name == "sliding") return PerplexityMethod::kSliding;
-  if (name == "chunks") return PerplexityMethod::kChunks;
-  if (name == "growing") return PerplexityMethod::kGrowing;
+  for (const auto method :
+       {PerplexityMethod::kSliding, PerplexityMethod::kChunks, PerplexityMethod::kGrowing}) {
+    if (name == name_of(method)) return method;
+  }
   throw UsageError("unknown perplexity method \"" + std::string(name) +
                    "\"; known: sliding, chunks, growing");
-}
-
-PerplexityResult PerplexityResult::with_buckets(int64_t from, int64_t to, int wanted) {
-  PerplexityResult result;
-  const int64_t span = to - from, buckets = std::clamp<int64_t>(wanted, 1, span);
-  for (int64_t i = 0; i < buckets; ++i)
-    result.positions.push_back({from + span * i / buckets, from + span * (i + 1) / buckets, 0, 0});
-  return result;
 }
 
 void PerplexityResult::add(int64_t position, double loss) {
@@ -191,31 +229,44 @@ double PerplexityResult::standard_error() const {
   return ppl() * std::sqrt(variance / (n - 1));
 }
 
-std::vector<PerplexityResult> measure_perplexity(
-    Session& session, TokenSource& text, const std::string& text_name, const PerplexityOptions& options,
-    const std::function<void(const PerplexityProgress&)>& progress) {
+nlohmann::ordered_json to_json(const std::vector<PositionBucket>& positions) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const auto& [from, to, tokens, nll] : positions) {
+    json.push_back(  // NaN becomes null
+        {{"from", from}, {"to", to}, {"tokens", tokens}, {"loss", nll / static_cast<double>(tokens)}});
+  }
+  return json;
+}
+
+double PerplexityProgress::share(const TokenSource& source) const {
+  return of > 0 ? static_cast<double>(done) / static_cast<double>(of) : share_of_text(done, source);
+}
+
+std::vector<PerplexityResult> measure_perplexity(Session& session, TokenSource& text,
+                                                 const std::string& text_name,
+                                                 const PerplexityOptions& options,
+                                                 const PerplexityProgressFn& progress) {
   Session* const one = &session;
   check_windows({&one, 1}, text, text_name, options);
-  Measurement measurement(session, text, options);
-  bool complete = true;
-  try {
-    while (measurement.step()) {
-      if (progress) progress({measurement.done_up_to, measurement.results});
+  std::vector<PerplexityResult> results = empty_results(options);
+  const bool complete = uninterrupted([&] {
+    if (options.method == PerplexityMethod::kGrowing) {
+      read_growing(session, text, options, results, progress);
+    } else {
+      WindowReader(session, text, options, results).run(progress);
     }
-  } catch (const Interrupted&) {
-    complete = false;  // what was scored until then counts
-  }
-  for (auto& result : measurement.results) result.complete = complete;
-  return std::move(measurement.results);
+  });
+  for (auto& result : results) result.complete = complete;
+  return results;
 }
 
 PerplexityResult measure_continuation(Session& session, Sequence& sequence, std::vector<int32_t>& tokens,
                                       TokenSource& text, const std::string& text_name,
                                       const PerplexityOptions& options,
-                                      const std::function<void(int64_t done, int64_t of)>& progress) {
+                                      const PerplexityProgressFn& progress) {
   const int64_t n = text.count(std::numeric_limits<int64_t>::max());
   if (tokens.empty() && options.bos) tokens.push_back(*options.bos);
-  const auto before = static_cast<int64_t>(tokens.size()), total = before + n;
+  const int64_t before = std::ssize(tokens), total = before + n;
   sequence.rewind(std::max<int64_t>(before - 1, 0));
   const int64_t first = sequence.length();  // of the tokens that are read now
   if (n == 0 || total < 2)
@@ -224,31 +275,16 @@ PerplexityResult measure_continuation(Session& session, Sequence& sequence, std:
   check_memory(session, total, 1, fmt::format("{}: a context of {}", text_name, counted(total, "token")));
   const auto more = text.range(0, n);
   tokens.insert(tokens.end(), more.begin(), more.end());
-  auto result = PerplexityResult::with_buckets(first + 1, total, options.buckets);
-  result.ctx = total;
-  result.method = PerplexityMethod::kContinuation;
-  std::vector<double> losses;
-  // Row r of the logits predicts the token at first + r + 1; the last row none that is known.
-  const auto take = [&](int64_t row, const Matrix& logits) {
-    const int64_t at = first + row + 1, count = std::min(logits.rows, total - at);
-    if (count <= 0) return;
-    losses.resize(static_cast<size_t>(count));
-    session.backend().token_nll(
-        logits.row_range(0, count),
-        std::span(tokens).subspan(static_cast<size_t>(at), static_cast<size_t>(count)), losses);
-    for (int64_t i = 0; i < count; ++i) result.add(at + i, losses[static_cast<size_t>(i)]);
-  };
-  result.complete = true;
-  try {
-    stop_if(options.interrupted);
-    session.prefill(sequence, std::span(tokens).subspan(static_cast<size_t>(first)), 0, take,
-                    [&](int64_t done) {
-                      if (progress) progress(done, total - first);
-                      stop_if(options.interrupted);
-                    });
-  } catch (const Interrupted&) {
-    result.complete = false;  // what was scored until then counts
-  }
+  auto result = empty_result(options, PerplexityMethod::kContinuation, first + 1, total);
+  const Reading reading{&sequence, tokens, total, first + 1};
+  result.complete = uninterrupted([&] {
+    score(
+        session, {&reading, 1}, options.interrupted,
+        [&](size_t, int64_t position, double loss) { result.add(position, loss); },
+        [&](int64_t done) {
+          if (progress) progress({done, total - first, {&result, 1}});
+        });
+  });
   return result;
 }
 

@@ -2,34 +2,49 @@
 #include <atomic>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "engine/eval/token_source.h"
 #include "engine/session.h"
 
 namespace lariat {
 
-// How a text is cut into windows of ctx tokens. t[0], t[1], ... are its tokens without a BOS.
+// How a text is read. t[0], t[1], ... are its tokens without a BOS.
 //
-// sliding  A window is the BOS (when the model has one; ctx counts it) and the tokens after k * s, with
-//          s = min(stride, what a window holds but one). The first window scores all its tokens that have
-//          something before them, each later one those that no earlier window held: every token is scored
-//          once, with the most context it can have. The last window is the one that reaches the end of the
-//          text, and may be shorter. (Press et al., arXiv 2012.15613; the curves of arXiv 2306.15595 and
+// sliding  A window of ctx tokens is the BOS (when the model has one; ctx counts it) and the tokens after
+//          k * s, with s = min(stride, what a window holds but one). The first window scores all its tokens
+//          that have something before them, each later one those that no earlier window held: every token is
+//          scored once, with the most context it can have. The last window is the one that reaches the end of
+//          the text, and may be shorter. (Press et al., arXiv 2012.15613; the curves of arXiv 2306.15595 and
 //          of the YaRN repository.)
 // chunks   BOS, t[0], t[1], ... is cut into disjoint chunks of ctx; a shorter rest is dropped. A chunk's
 //          first token is replaced by the BOS, and its positions ctx/2 + 1 ... ctx - 1 are scored, as
 //          llama.cpp does.
-// growing  No windows: a context that grows (engine/eval/growing.h).
-// continuation  No windows: see measure_continuation.
+// growing  One context, as a conversation or a long generation lives it: a BOS and the text from its first
+//          token on, `step` tokens at a time until the context holds the longest ctx. Each token is scored
+//          once, from what the cache holds at that moment: nothing knows how long the text will become, so
+//          the frequencies of a dynamic scale follow the length, and cached keys are rotated again (or left,
+//          under SessionOptions::stale_cache). Windows are read on the frequencies of their whole length and
+//          cannot see this.
+//          A step ends early where a dynamic scale moves, so that every token is read on the frequencies of
+//          its own length: any step gives the losses of step 1 within the rounding of prefill chunks
+//          (Session::prefill). With rope_steps 0 the scale moves at every token, and a step's tokens share
+//          the frequencies of its end.
+//          A text limited to n times what a context holds (TokenSource's max_tokens) is read in n such
+//          stretches, each from an empty context, together as far as memory allows; a rest is dropped.
+//          Without a limit it is one. The result of a shorter ctx is that of the positions below it.
+// continuation  The whole text in one piece: see measure_continuation.
 enum class PerplexityMethod { kSliding, kChunks, kGrowing, kContinuation };
-std::string_view name_of(PerplexityMethod method);  // "sliding", "chunks", "growing", "continuation"
-// Of the first three. Throws UsageError on any other word.
+std::string_view name_of(PerplexityMethod method);  // "sliding" and so on
+// Reads the name of one of the first three. Throws UsageError on any other word.
 PerplexityMethod parse_perplexity_method(std::string_view name);
 
 struct PerplexityOptions {
-  std::vector<int64_t> ctx;  // lengths of window to measure
+  std::vector<int64_t> ctx;  // lengths of window or context to measure
   int64_t stride = 256;
   int64_t step = 32;  // of a growing context
   PerplexityMethod method = PerplexityMethod::kSliding;
@@ -54,43 +69,45 @@ struct PerplexityResult {
   std::vector<PositionBucket> positions;
   bool complete = false;  // false: interrupted
 
-  // A result without losses, with buckets of (nearly) equal size for the positions [from, to).
-  static PerplexityResult with_buckets(int64_t from, int64_t to, int wanted);
   void add(int64_t position, double loss);
 
   double ppl() const;             // exp(nll / n)
   double standard_error() const;  // ppl * sqrt((mean(loss^2) - mean(loss)^2) / (n - 1))
 };
 
+// [{"from", "to", "tokens", "loss"}]: the loss is the mean, and null where no token was scored.
+nlohmann::ordered_json to_json(const std::vector<PositionBucket>& positions);
+
 struct PerplexityProgress {
-  int64_t position = 0;  // tokens of the text whose windows are done
-  const std::vector<PerplexityResult>& results;
+  int64_t done = 0, of = 0;  // tokens; of == 0: as many as the text has
+  std::span<const PerplexityResult> results;
+  double share(const TokenSource& source) const;  // 0 ... 1
 };
+using PerplexityProgressFn = std::function<void(const PerplexityProgress&)>;
 
 // Measures a text at every length of options.ctx in one pass over it.
 //
-// What windows can share: the state of a token is made of everything before it, so windows that begin at
+// Few windows can share work: the state of a token is made of everything before it, so windows that begin at
 // different tokens have nothing in common above the embeddings (each begins with its own BOS, and the same
 // token sees another past) and no cache can serve two of them. Windows of different lengths that begin at
 // the *same* token are prefixes of each other: under a scaling that does not depend on the length, one pass
 // over the longest gives the losses of all, and the shorter lengths cost nothing. Under a dynamic scaling
 // each length has its own frequencies and its own pass. Windows that share nothing run in one batch instead.
 //
-// Throws Error, naming `text_name`, when the text is shorter than one window, when a window is longer than
-// memory allows or has fewer than 4 tokens, and when the stride is less than 1.
-std::vector<PerplexityResult> measure_perplexity(
-    Session& session, TokenSource& text, const std::string& text_name, const PerplexityOptions& options,
-    const std::function<void(const PerplexityProgress&)>& progress = {});
+// Throws Error, naming `text_name`, as check_windows does (engine/eval/windows.h).
+std::vector<PerplexityResult> measure_perplexity(Session& session, TokenSource& text,
+                                                 const std::string& text_name,
+                                                 const PerplexityOptions& options,
+                                                 const PerplexityProgressFn& progress = {});
 
 // The whole text in one piece, as what follows the tokens of a sequence (none: a BOS, when the model has
 // one). Every token that has something before it is scored, with all of it; the result's ctx is the length of
 // the sequence, which ends up holding all tokens, and so does `tokens`. The last token that the sequence
-// comes with is read again: what it predicts is not kept. Of the options ctx, stride and method do not
-// count. progress(tokens read, of all). Throws Error, naming `text_name`, when there is nothing to score or
-// not enough memory.
+// comes with is read again: what it predicts is not kept. Of the options ctx, stride, step and method do not
+// count. Throws Error, naming `text_name`, when there is nothing to score or not enough memory.
 PerplexityResult measure_continuation(Session& session, Sequence& sequence, std::vector<int32_t>& tokens,
                                       TokenSource& text, const std::string& text_name,
                                       const PerplexityOptions& options,
-                                      const std::function<void(int64_t done, int64_t of)>& progress = {});
+                                      const PerplexityProgressFn& progress = {});
 
 }  // namespace lariat

@@ -17,7 +17,7 @@ namespace lariat {
 // else there is stands in the page, and is not drawn.
 std::string report_page(const nlohmann::ordered_json& data);
 
-// What a sweep found as one object, which `lariat sweep --json` prints.
+// The results of a sweep as one object, which `lariat sweep --json` prints.
 nlohmann::ordered_json sweep_json(const SweepRecords& log);
 // The page of a sweep: the same bytes for the same results, in whatever order and however fast they came.
 std::string sweep_report(const SweepRecords& log);

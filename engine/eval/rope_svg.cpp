@@ -39,8 +39,8 @@ std::string pair_curve(const Chart& chart, const Curve& series, const F& value) 
   return chart.curve("curve " + series.style, points);
 }
 
-// For light and dark pages, alone or embedded, and for viewers without CSS variables. Curves that lie on each
-// other differ in their dashes.
+// The style is for light and dark pages, alone or embedded, and for viewers without CSS variables. Curves
+// that lie on each other differ in their dashes.
 const char* const kRopeStyle = R"(<style>
 text { font: 13px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill: #1f2328; }
 .title { font-size: 21px; font-weight: 650; } .head { font-size: 15px; font-weight: 650; }
@@ -161,7 +161,8 @@ std::string draw_wavelengths(const std::vector<Curve>& all, double l0, double re
   svg += pair_ticks(chart);
   for (const double v : {l0, reach}) svg += chart.across_at(v, "rule");
   for (const Curve& s : all) svg += pair_curve(chart, s, wavelength);
-  // Where the curves are not: slow pairs lie above the original context, fast ones below the stretched one.
+  // The labels stand where no curves are: slow pairs lie above the original context, fast ones below the
+  // stretched one.
   svg += svg_text(chart.right - 8, chart.y(l0) + 16, "end", "mark", "original " + grouped(l0));
   return svg +
          svg_text(chart.left + 8, chart.y(reach) - 7, "start", "mark", "stretched to " + grouped(reach));

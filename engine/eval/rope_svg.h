@@ -13,8 +13,8 @@ namespace lariat {
 // at distance 0.
 double rope_decay(const std::vector<double>& inv_freq, double distance);
 
-// The same for sinusoidal positions (arXiv 1706.03762, section 3.5) of that many pairs: |p_m . p_n| / |p|^2
-// for |m - n| = distance.
+// The product of two sinusoidal positions (arXiv 1706.03762, section 3.5) of that many pairs, relative to
+// distance 0: |p_m . p_n| / |p|^2 for |m - n| = distance.
 double sinusoidal_decay(size_t pairs, double distance);
 
 // A curve over distances 1..reach, log-spaced. The scores wiggle faster than a pixel; each point is the mean

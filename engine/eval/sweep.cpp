@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/eval/growing.h"
 #include "engine/eval/windows.h"
 #include "engine/memory_check.h"
 #include "engine/stopwatch.h"
@@ -18,7 +17,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kDynamicFactor = 2.0;  // transformers' documentation and tests
-// Of positions: at least so many, and two to the original length, which reports look at.
+// A growing context has at least so many buckets of positions, and two to the original length, which reports
+// look at.
 constexpr int64_t kGrowingBuckets = 16, kMostGrowingBuckets = 96;
 
 bool is_static_scaling(RopeType type) {
@@ -30,21 +30,6 @@ bool is_static_scaling(RopeType type) {
 RopeScaling own_scaling(const Model& model, RopeOptions options) {
   options.factor.reset();  // it is for the scalings that the sweep names
   return resolve_rope(model.spec.rope(), options);
-}
-
-template <class T>
-void sort_unique(std::vector<T>& values) {
-  std::sort(values.begin(), values.end());
-  values.erase(std::unique(values.begin(), values.end()), values.end());
-}
-
-// What all measurements of losses say.
-void add_losses(Json& record, const PerplexityResult& result, Stopwatch::time_point start) {
-  record["tokens"] = result.tokens;
-  record["nll"] = result.nll;  // JSON has null for what is not finite
-  record["ppl"] = result.ppl();
-  record["stderr"] = result.standard_error();
-  record["timing"] = {{"seconds", seconds_since(start)}};
 }
 
 }  // namespace
@@ -102,6 +87,10 @@ Json Sweep::plan() const {
     growing["step"] = options_.growing_step;
     growing["columns"] = columns;
   }
+  const NeedleOptions& needles = options_.passkeys.needles;
+  Json haystack = {{"name", "noise"}};
+  if (const auto& hay = options_.passkeys.hay->file; !hay.empty())
+    haystack = {{"name", hay.filename().string()}, {"fingerprint", file_fingerprint(hay)}};
   return {{"scalings", options_.scalings},
           {"lengths", options_.lengths},
           {"growing", growing},
@@ -114,7 +103,10 @@ Json Sweep::plan() const {
            {{"measured", options_.passkey},
             {"depths", options_.passkeys.depths},
             {"trials", options_.passkeys.trials},
-            {"seed", options_.passkeys.seed}}},
+            {"seed", options_.passkeys.seed},
+            {"task", name_of(needles.task)},
+            {"needles", needles.count},
+            {"haystack", haystack}}},
           {"speed", {{"measured", options_.speed}}}};
 }
 
@@ -133,14 +125,6 @@ Json Sweep::header() const {
                  {"text", text},
                  {"original_ctx", *options_.rope.original_ctx}};
   header.update(plan());
-  const PasskeyOptions& passkeys = options_.passkeys;
-  Json haystack = {{"name", "noise"}};
-  if (const auto& hay = passkeys.hay->file; !hay.empty()) {
-    haystack = {{"name", hay.filename().string()}, {"fingerprint", file_fingerprint(hay)}};
-  }
-  header["passkey"].update({{"task", name_of(passkeys.needles.task)},
-                            {"needles", passkeys.needles.count},
-                            {"haystack", haystack}});
   header["options"] = {{"backend", backend_.name()},
                        {"dtype", name_of(model_.weights.dtype)},
                        {"k_dtype", name_of(session_.k_dtype)},
@@ -191,13 +175,13 @@ std::vector<SweepUnit> Sweep::units() const {
   return mine;
 }
 
-bool Sweep::run(SweepLog& log, const std::function<void(const SweepProgress&)>& progress) {
+bool Sweep::run(SweepLog& log, const SweepProgressFn& progress) {
   const std::vector<SweepUnit> left = missing_units(log.contents(), units());
   double total = 0, before = 0;
   for (const auto& unit : left) total += static_cast<double>(unit.length);
   for (const auto& unit : left) {
     const auto report = [&](double part) {
-      if (progress) progress({unit, (before + part * static_cast<double>(unit.length)) / total});
+      if (progress) progress(unit, (before + part * static_cast<double>(unit.length)) / total);
     };
     report(0);
     if (!run_unit(unit, log, report)) return false;
@@ -206,7 +190,7 @@ bool Sweep::run(SweepLog& log, const std::function<void(const SweepProgress&)>& 
   return true;
 }
 
-bool Sweep::run_unit(const SweepUnit& unit, SweepLog& log, const std::function<void(double)>& progress) {
+bool Sweep::run_unit(const SweepUnit& unit, SweepLog& log, const ProgressFn& progress) {
   if (options_.interrupted != nullptr && options_.interrupted->load()) return false;
   if (copy_equal(unit, log)) return true;
   SessionOptions options = session_options_(scaling_for(scaling_of(unit.scaling), unit.length));
@@ -214,11 +198,10 @@ bool Sweep::run_unit(const SweepUnit& unit, SweepLog& log, const std::function<v
   Session session(model_, backend_, options);
   switch (unit.kind) {
     case SweepUnit::Kind::kGrowing:
-      return run_growing(unit, session, log, progress);
+    case SweepUnit::Kind::kPerplexity:
+      return run_losses(unit, session, log, progress);
     case SweepUnit::Kind::kPasskey:
       return run_passkey(unit, session, log, progress);
-    case SweepUnit::Kind::kPerplexity:
-      return run_perplexity(unit, session, log, progress);
     case SweepUnit::Kind::kSpeed:
       break;
   }
@@ -266,59 +249,36 @@ bool Sweep::same_frequencies(const SweepUnit& unit, const std::string& other) co
   return true;
 }
 
-bool Sweep::run_perplexity(const SweepUnit& unit, Session& session, SweepLog& log,
-                           const std::function<void(double)>& progress) {
+bool Sweep::run_losses(const SweepUnit& unit, Session& session, SweepLog& log, const ProgressFn& progress) {
+  const bool growing = unit.kind == SweepUnit::Kind::kGrowing;
+  const int64_t buckets = std::clamp(2 * unit.length / std::max<int64_t>(*options_.rope.original_ctx, 1),
+                                     kGrowingBuckets, kMostGrowingBuckets);
   const PerplexityOptions options{.ctx = {unit.length},
                                   .stride = options_.stride,
-                                  .method = options_.method,
+                                  .step = options_.growing_step,
+                                  .method = growing ? PerplexityMethod::kGrowing : options_.method,
                                   .bos = bos_,
+                                  .buckets = static_cast<int>(buckets),
                                   .interrupted = options_.interrupted};
   const auto start = Stopwatch::now();
-  const auto results =
-      measure_perplexity(session, text(), options_.text.string(), options,
-                         [&](const PerplexityProgress& at) { progress(share_of_text(at.position, text())); });
-  const PerplexityResult& result = results.front();
-  if (!result.complete) return false;
-  Json record = new_record(unit);
-  add_losses(record, result, start);
-  log.append(record);
-  return true;
-}
-
-bool Sweep::run_growing(const SweepUnit& unit, Session& session, SweepLog& log,
-                        const std::function<void(double)>& progress) {
-  PerplexityOptions options;
-  options.ctx = {unit.length};
-  options.step = options_.growing_step;
-  options.bos = bos_;
-  options.buckets =
-      static_cast<int>(std::clamp(2 * unit.length / std::max<int64_t>(*options_.rope.original_ctx, 1),
-                                  kGrowingBuckets, kMostGrowingBuckets));
-  options.interrupted = options_.interrupted;
-  const auto start = Stopwatch::now();
-  const auto results = measure_growing(
-      session, text(), options_.text.string(), options,
-      [&](int64_t done, int64_t of) { progress(static_cast<double>(done) / static_cast<double>(of)); });
+  const auto show = [&](const PerplexityProgress& at) { progress(at.share(text())); };
+  const auto results = measure_perplexity(session, text(), options_.text.string(), options, show);
   const PerplexityResult& result = results.front();
   if (!result.complete) return false;
   Json record = new_record(unit);
   const RopeScaling& rope = session.rope();
-  if (is_static_scaling(rope.type) && rope.factor > 1) record["factor"] = rope.factor;
-  Json positions = Json::array();
-  for (const auto& bucket : result.positions) {
-    positions.push_back({{"from", bucket.from},
-                         {"to", bucket.to},
-                         {"tokens", bucket.tokens},
-                         {"loss", bucket.nll / static_cast<double>(bucket.tokens)}});
-  }
-  add_losses(record, result, start);
-  record["positions"] = std::move(positions);
+  if (growing && is_static_scaling(rope.type) && rope.factor > 1) record["factor"] = rope.factor;
+  record["tokens"] = result.tokens;
+  record["nll"] = result.nll;  // JSON has null for what is not finite
+  record["ppl"] = result.ppl();
+  record["stderr"] = result.standard_error();
+  record["timing"] = {{"seconds", seconds_since(start)}};
+  if (growing) record["positions"] = to_json(result.positions);
   log.append(record);
   return true;
 }
 
-bool Sweep::run_passkey(const SweepUnit& unit, Session& session, SweepLog& log,
-                        const std::function<void(double)>& progress) {
+bool Sweep::run_passkey(const SweepUnit& unit, Session& session, SweepLog& log, const ProgressFn& progress) {
   const auto have = record_keys(log.contents());
   PasskeyOptions options = options_.passkeys;
   std::erase_if(options.depths, [&](double depth) {
@@ -327,19 +287,13 @@ bool Sweep::run_passkey(const SweepUnit& unit, Session& session, SweepLog& log,
     return have.contains(record_key(record));
   });
   auto start = Stopwatch::now();
-  return measure_passkey(
-      session, codec_, unit.length, options,
-      [&](const PasskeyCell& cell) {
-        Json record = new_record(unit);
-        record["depth"] = cell.depth;
-        record["trials"] = cell.trials.size();
-        record["correct"] = cell.correct();
-        if (options.needles.task != NeedleTask::kPasskey) record["recall"] = cell.recall();
-        record["timing"] = {{"seconds", seconds_since(start)}};
-        start = Stopwatch::now();
-        log.append(record);
-      },
-      progress);
+  const auto on_cell = [&](const PasskeyCell& cell) {
+    Json record = passkey_record(unit.scaling, cell, options.needles.task);
+    record["timing"] = {{"seconds", seconds_since(start)}};
+    start = Stopwatch::now();
+    log.append(record);
+  };
+  return measure_passkey(session, codec_, unit.length, options, on_cell, progress);
 }
 
 void Sweep::run_speed(const SweepUnit& unit, Session& session, SweepLog& log) {

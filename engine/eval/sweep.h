@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <functional>
@@ -21,12 +22,12 @@ struct SweepOptions {
   std::vector<int64_t> lengths;  // empty: 1, 2 and 4 times the model's original length
   // factor, original_ctx and theta; scaling and config are not used.
   RopeOptions rope;
-  bool growing = true, perplexity = true, passkey = true, speed = true;  // what to measure
+  bool growing = true, perplexity = true, passkey = true, speed = true;  // the measurements to make
   std::filesystem::path text;  // for growing and perplexity; empty: neither is measured
   PerplexityMethod method = PerplexityMethod::kSliding;
   int64_t stride = 256, growing_step = 32, max_tokens = 8192;
   PasskeyOptions passkeys;                   // depths, trials, seed
-  int64_t shard_index = 0, shard_count = 1;  // which part of the whole is measured here
+  int64_t shard_index = 0, shard_count = 1;  // the part of the whole that is measured here
   const std::atomic<bool>* interrupted = nullptr;
 };
 
@@ -40,24 +41,29 @@ struct SweepUnit {
 };
 std::string_view name_of(SweepUnit::Kind kind);
 
-// What a header promises, the most telling first: the growing contexts, then by falling length the passkeys
-// and the perplexities, then speeds; all scalings of one before the next.
+// The units that a header promises, the most telling first: the growing contexts, then by falling length the
+// passkeys and the perplexities, then speeds; all scalings of one before the next.
 std::vector<SweepUnit> all_units(const nlohmann::ordered_json& header);
-// The beginning of a unit's records.
+// The beginning of a unit's records, and the whole of a passkey's but for its timing.
 nlohmann::ordered_json new_record(const SweepUnit& unit);
-// Whether a log with these keys has all records of a unit.
+nlohmann::ordered_json passkey_record(const std::string& scaling, const PasskeyCell& cell, NeedleTask task);
+// Sorts lengths or depths; each stays once.
+template <class T>
+void sort_unique(std::vector<T>& values) {
+  std::ranges::sort(values);
+  values.erase(std::ranges::unique(values).begin(), values.end());
+}
+// True when a log with these keys has all records of a unit.
 bool holds(const std::set<std::string>& keys, const SweepUnit& unit, const std::vector<double>& depths);
-// Those of the units that a log lacks; whether it holds all that its header promises, of all shards.
+// The units of `units` that a log lacks; a complete log lacks none that its header promises, of all shards.
 std::vector<SweepUnit> missing_units(const SweepRecords& log, std::vector<SweepUnit> units);
 inline bool is_complete(const SweepRecords& log) { return missing_units(log, all_units(log.header)).empty(); }
 
 inline constexpr int64_t kSpeedSteps = 32;  // decoded by a speed unit
 
-// Where a sweep stands: what runs now, and the share of what was left to do that is done, by the lengths.
-struct SweepProgress {
-  const SweepUnit& unit;
-  double done;
-};
+// Says where a sweep stands: the unit that runs now, and the share that is done of what was left to do,
+// weighed by the lengths.
+using SweepProgressFn = std::function<void(const SweepUnit& unit, double done)>;
 
 // Scalings x lengths over one model and one text: growing contexts, perplexity, passkey, speed and memory.
 //
@@ -90,20 +96,17 @@ class Sweep {
   // every length.
   std::vector<SweepUnit> units() const;
   // Measures what is not in the log yet. False when it was interrupted.
-  bool run(SweepLog& log, const std::function<void(const SweepProgress&)>& progress);
+  bool run(SweepLog& log, const SweepProgressFn& progress);
 
  private:
   nlohmann::ordered_json plan() const;
   TokenSource& text();  // of options_.text, read when first asked for
-  bool run_unit(const SweepUnit& unit, SweepLog& log, const std::function<void(double)>& progress);
+  using ProgressFn = std::function<void(double done)>;
+  bool run_unit(const SweepUnit& unit, SweepLog& log, const ProgressFn& progress);
   bool copy_equal(const SweepUnit& unit, SweepLog& log) const;
   bool same_frequencies(const SweepUnit& unit, const std::string& other) const;
-  bool run_growing(const SweepUnit& unit, Session& session, SweepLog& log,
-                   const std::function<void(double)>& progress);
-  bool run_perplexity(const SweepUnit& unit, Session& session, SweepLog& log,
-                      const std::function<void(double)>& progress);
-  bool run_passkey(const SweepUnit& unit, Session& session, SweepLog& log,
-                   const std::function<void(double)>& progress);
+  bool run_losses(const SweepUnit& unit, Session& session, SweepLog& log, const ProgressFn& progress);
+  bool run_passkey(const SweepUnit& unit, Session& session, SweepLog& log, const ProgressFn& progress);
   void run_speed(const SweepUnit& unit, Session& session, SweepLog& log);
 
   const Model& model_;

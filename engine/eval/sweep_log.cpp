@@ -122,7 +122,7 @@ void check_record(const JsonFields& record) {
   }
 }
 
-// Both checks, with what to do about a line that fails them.
+// Runs one of the two checks, and says what to do about a line that fails it.
 template <class Check>
 void check_line(const Check& check, const Json& line, const std::string& where, const char* what_to_do) {
   try {
@@ -133,7 +133,8 @@ void check_line(const Check& check, const Json& line, const std::string& where, 
   }
 }
 
-// A header written before growing contexts were measured, or when scale steps were called rungs.
+// Completes a header that was written before growing contexts were measured, or when scale steps were called
+// rungs.
 void bring_up_to_date(Json& header) {
   if (!header.contains("growing")) header["growing"] = {{"measured", false}};
   if (header.contains("passkey") && header["passkey"].is_object() &&

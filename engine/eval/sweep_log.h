@@ -29,7 +29,7 @@ inline constexpr std::string_view kStale = " stale";
 inline bool is_stale(std::string_view column) { return column.ends_with(kStale); }
 std::string scaling_of(std::string_view column);
 
-// What tells one measurement from the others: "perplexity/yarn/1024", "passkey/yarn/1024/0.5".
+// The key of a measurement among the others: "perplexity/yarn/1024", "passkey/yarn/1024/0.5".
 std::string record_key(const nlohmann::ordered_json& record);
 
 std::set<std::string> record_keys(const SweepRecords& log);
@@ -39,7 +39,7 @@ std::set<std::string> record_keys(const SweepRecords& log);
 // line.
 SweepRecords read_sweep_log(const std::filesystem::path& file, uint64_t* whole_bytes = nullptr);
 
-// The same of text in memory; `file` is what errors name.
+// Reads a log in memory; errors name it `file`.
 SweepRecords parse_sweep_log(std::string_view text, const std::filesystem::path& file,
                              uint64_t* whole_bytes = nullptr);
 
@@ -58,12 +58,13 @@ void check_same_sweep(const nlohmann::ordered_json& header, const nlohmann::orde
 SweepRecords merge_sweep_logs(const std::vector<std::filesystem::path>& files);
 
 // 16 hex digits that tell files apart (FNV-1a, 64 bits); not a defence against someone who wants a collision.
-// Of a whole file. Throws Error naming it when it cannot be read.
+// Throws Error naming the file when it cannot be read.
 std::string file_fingerprint(const std::filesystem::path& file);
-// Of a checkpoint folder: config and tokenizer files whole; of the weights names, sizes and both ends.
+// The fingerprint of a checkpoint folder is made of its config and tokenizer files whole, and of the names,
+// sizes and both ends of its weights.
 std::string model_fingerprint(const std::filesystem::path& dir);
 
-// Without "timing".
+// The record without its "timing".
 nlohmann::ordered_json without_timing(nlohmann::ordered_json record);
 
 // Appends to a log. The file is created, or, to resume, read, checked, cut after its last whole line and

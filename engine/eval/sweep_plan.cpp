@@ -1,4 +1,4 @@
-// What a sweep measures, read off its header alone.
+// The measurements of a sweep, read off its header alone.
 #include <algorithm>
 
 #include "engine/eval/sweep.h"
@@ -9,21 +9,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Kind = SweepUnit::Kind;
 
+constexpr std::string_view kKinds[] = {"growing", "passkey", "perplexity", "speed"};  // as in SweepUnit::Kind
+
 }  // namespace
 
-std::string_view name_of(Kind kind) {
-  switch (kind) {
-    case Kind::kGrowing:
-      return "growing";
-    case Kind::kPasskey:
-      return "passkey";
-    case Kind::kPerplexity:
-      return "perplexity";
-    case Kind::kSpeed:
-      break;
-  }
-  return "speed";
-}
+std::string_view name_of(Kind kind) { return kKinds[static_cast<size_t>(kind)]; }
 
 std::vector<SweepUnit> all_units(const Json& header) {
   const std::vector<std::string> scalings = header["scalings"];
@@ -45,6 +35,15 @@ std::vector<SweepUnit> all_units(const Json& header) {
 
 Json new_record(const SweepUnit& unit) {
   return {{"kind", name_of(unit.kind)}, {"scaling", unit.scaling}, {"length", unit.length}};
+}
+
+Json passkey_record(const std::string& scaling, const PasskeyCell& cell, NeedleTask task) {
+  Json record = new_record({Kind::kPasskey, scaling, cell.length});
+  record["depth"] = cell.depth;
+  record["trials"] = cell.trials.size();
+  record["correct"] = cell.correct();
+  if (task != NeedleTask::kPasskey) record["recall"] = cell.recall();
+  return record;
 }
 
 bool holds(const std::set<std::string>& keys, const SweepUnit& unit, const std::vector<double>& depths) {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/eval/chart.h"
+#include "engine/eval/needles.h"
 
 namespace lariat {
 namespace {
@@ -52,92 +52,85 @@ std::string spoken_all(std::vector<std::string> scalings) {
   return joined(scalings);
 }
 
-// What was measured at a length: scalings, in the table's order, and their values.
-using Values = std::vector<std::pair<std::string, double>>;
+// The scalings that were measured at a length, in the table's order, with their values; and the best of them.
+struct Ranking {
+  std::vector<std::string> names, best;
+  std::vector<double> values;
 
-Values perplexities(const SweepTable& table, int64_t length) {
-  Values values;
+  void add(const std::string& name, double value) {
+    names.push_back(name);
+    values.push_back(value);
+  }
+  template <class IsBest>
+  void choose(const IsBest& is_best) {
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (is_best(values[i])) best.push_back(names[i]);
+    }
+  }
+  double lowest() const { return *std::ranges::min_element(values); }
+  double highest() const { return *std::ranges::max_element(values); }
+};
+
+// The best: whose perplexity is within half a percent of the lowest.
+Ranking by_perplexity(const SweepTable& table, int64_t length) {
+  Ranking ranking;
   for (const auto& scaling : table.scalings) {
-    if (const auto value = table.perplexity_at(scaling, length)) values.emplace_back(scaling, value->ppl);
+    if (const auto value = table.perplexity_at(scaling, length)) ranking.add(scaling, value->ppl);
   }
-  return values;
+  ranking.choose([&](double ppl) { return ppl <= ranking.lowest() * kTie; });
+  return ranking;
 }
 
-Values shares_found(const SweepTable& table, int64_t length) {
-  Values values;
+// The best: who found the most keys, if any were found.
+Ranking by_passkeys(const SweepTable& table, int64_t length) {
+  Ranking ranking;
   for (const auto& scaling : table.scalings) {
-    if (const auto value = table.passkey_at(scaling, length)) values.emplace_back(scaling, value->share());
+    if (const auto value = table.passkey_at(scaling, length)) ranking.add(scaling, value->share());
   }
-  return values;
-}
-
-bool is_less(const Values::value_type& a, const Values::value_type& b) { return a.second < b.second; }
-
-template <class Wanted>
-std::vector<std::string> names_where(const Values& values, const Wanted& wanted) {
-  std::vector<std::string> names;
-  for (const auto& [scaling, value] : values) {
-    if (wanted(value)) names.push_back(scaling);
-  }
-  return names;
-}
-
-// The scalings whose perplexity at a length is within half a percent of the lowest; empty: none measured.
-std::vector<std::string> best_by_perplexity(const SweepTable& table, int64_t length) {
-  const Values values = perplexities(table, length);
-  const auto lowest = std::ranges::min_element(values, is_less);
-  return names_where(values, [&](double ppl) { return ppl <= lowest->second * kTie; });
-}
-
-// Those that found the most keys; empty: none measured, or none found.
-std::vector<std::string> best_by_passkey(const SweepTable& table, int64_t length) {
-  const Values values = shares_found(table, length);
-  const auto most = std::ranges::max_element(values, is_less);
-  return names_where(values, [&](double share) { return share > 0 && share == most->second; });
+  ranking.choose([&](double share) { return share > 0 && share == ranking.highest(); });
+  return ranking;
 }
 
 // One sentence on who reads a length best.
 std::string perplexity_sentence(const SweepTable& table, int64_t length) {
-  const Values values = perplexities(table, length);
-  if (values.size() < 2) return "";
-  const std::string lowest = compact(std::min_element(values.begin(), values.end(), is_less)->second);
-  const auto& [worst, highest] = *std::max_element(values.begin(), values.end(), is_less);
-  const auto best = best_by_perplexity(table, length);
-  if (best.size() == values.size()) {
+  const Ranking ranking = by_perplexity(table, length);
+  const auto& [names, best, values] = ranking;
+  if (names.size() < 2) return "";
+  const std::string lowest = compact(ranking.lowest());
+  if (best.size() == names.size())
     return fmt::format("At {} tokens every scaling reads alike (perplexity {}).", length, lowest);
-  }
+  const auto worst = static_cast<size_t>(std::ranges::max_element(values) - values.begin());
   return fmt::format("At {} tokens {} {} the lowest perplexity, {}; {} is worst with {}.", length,
-                     spoken_all(best), best.size() == 1 ? "has" : "have", lowest, spoken(worst),
-                     compact(highest));
+                     spoken_all(best), best.size() == 1 ? "has" : "have", lowest, spoken(names[worst]),
+                     compact(values[worst]));
 }
 
 std::string passkey_sentence(const SweepTable& table, int64_t length) {
-  const Values values = shares_found(table, length);
-  if (values.size() < 2) return "";
-  const double most = std::max_element(values.begin(), values.end(), is_less)->second;
-  const auto& [last, least] = *std::min_element(values.rbegin(), values.rend(), is_less);
-  if (most == 0) return fmt::format("At {} tokens no passkey is found.", length);
-  const auto best = best_by_passkey(table, length);
-  if (best.size() == values.size()) {
-    return fmt::format("At {} tokens every scaling finds {} of the passkeys.", length, percent(most));
-  }
+  const Ranking ranking = by_passkeys(table, length);
+  const auto& [names, best, values] = ranking;
+  if (names.size() < 2) return "";
+  if (best.empty()) return fmt::format("At {} tokens no passkey is found.", length);
+  const std::string most = percent(ranking.highest());
+  if (best.size() == names.size())
+    return fmt::format("At {} tokens every scaling finds {} of the passkeys.", length, most);
+  size_t last = names.size() - 1;  // of equals, the last
+  while (values[last] != ranking.lowest()) --last;
   return fmt::format("At {} tokens {} {} the most passkeys, {}; {} finds {}.", length, spoken_all(best),
-                     best.size() == 1 ? "finds" : "find", percent(most), spoken(last), percent(least));
+                     best.size() == 1 ? "finds" : "find", most, spoken(names[last]), percent(values[last]));
 }
 
-// Who is best at the most lengths beyond the original, where a scaling has something to do.
+// The scalings that are best at the most lengths beyond the original, where a scaling has something to do.
 struct Winners {
   std::vector<std::string> names;
   std::string where;  // " at 2 of 3 lengths"
 };
 
-template <class Best>
-Winners winners(const SweepTable& table, const Best& best) {
+Winners winners(const SweepTable& table, Ranking (*rank)(const SweepTable&, int64_t)) {
   std::map<std::string, int> wins;
   int most = 0, measured = 0;
   for (const int64_t length : table.lengths) {
     if (length <= table.original_ctx) continue;
-    const std::vector<std::string> names = best(table, length);
+    const std::vector<std::string> names = rank(table, length).best;
     measured += names.empty() ? 0 : 1;
     for (const auto& name : names) most = std::max(most, ++wins[name]);
   }
@@ -151,7 +144,7 @@ Winners winners(const SweepTable& table, const Best& best) {
 }
 
 std::string overall_sentence(const SweepTable& table) {
-  const Winners read = winners(table, best_by_perplexity), found = winners(table, best_by_passkey);
+  const Winners read = winners(table, by_perplexity), found = winners(table, by_passkeys);
   if (table.scalings.size() < 2 || (read.names.empty() && found.names.empty())) return "";
   const auto verb = [](const Winners& by, const char* word) {
     return fmt::format("{} {}{}", spoken_all(by.names), word, by.names.size() == 1 ? "s" : "");
@@ -176,7 +169,7 @@ int64_t nearest_end(const std::vector<PositionBucket>& buckets, int64_t position
   return std::ranges::min_element(buckets, {}, distance)->to;
 }
 
-// What the keys of a scaling that follows the length cost, left stale and not.
+// Says what growing costs the scalings that follow the length, with keys left stale and not.
 std::string growing_sentence(const SweepTable& table, const PositionRange& before,
                              const PositionRange& after) {
   std::vector<std::string> parts;
@@ -202,36 +195,34 @@ std::string growing_sentence(const SweepTable& table, const PositionRange& befor
                      joined(parts));
 }
 
-// The columns within half a percent of the lowest.
-std::vector<std::string> best_growing(const SweepTable& table, const PositionRange& range) {
-  double lowest = HUGE_VAL;
-  for (const auto& column : table.growing_columns)
-    lowest = std::min(lowest, growing_perplexity(table, column, range).value_or(HUGE_VAL));
-  std::vector<std::string> best;
-  for (const auto& column : table.growing_columns) {
-    if (growing_perplexity(table, column, range).value_or(HUGE_VAL) <=
-        std::min(lowest * kTie, kMostPerplexity))
-      best.push_back(column);
-  }
-  return best;
-}
-
-// What a factor for the longest text costs the short ones.
+// Says what a factor for the longest text costs the short ones, beside the first column that is as good as
+// any.
 std::string early_sentence(const SweepTable& table, const PositionRange& before) {
-  const auto best = best_growing(table, before);
-  if (best.empty()) return "";
-  const auto label = [&](const std::string& column) { return spoken(table.growing.at(column).label); };
-  const double lowest = growing_perplexity(table, best.front(), before).value_or(1);
-  std::vector<std::string> parts;
+  Ranking ranking;
   for (const auto& column : table.growing_columns) {
-    const double ratio = growing_perplexity(table, column, before).value_or(0) / lowest;
+    if (const auto ppl = growing_perplexity(table, column, before))
+      ranking.add(spoken(table.growing.at(column).label), *ppl);
+  }
+  const auto& [names, unused, values] = ranking;
+  size_t good = 0;
+  while (good < names.size() && values[good] > ranking.lowest() * kTie) ++good;
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const double ratio = values[i] / values[good];
     if (ratio <= kTie) continue;
-    parts.push_back(ratio < 2 ? fmt::format("{} {:.1f} % more", label(column), 100 * (ratio - 1))
-                              : fmt::format("{} {} times that", label(column), compact(ratio)));
+    parts.push_back(ratio < 2 ? fmt::format("{} {:.1f} % more", names[i], 100 * (ratio - 1))
+                              : fmt::format("{} {} times that", names[i], compact(ratio)));
   }
   if (parts.empty()) return "";
-  return fmt::format("Before position {} perplexity is {} under {}; {}.", before.to, compact(lowest),
-                     label(best.front()), joined(parts));
+  return fmt::format("Before position {} perplexity is {} under {}; {}.", before.to, compact(values[good]),
+                     names[good], joined(parts));
+}
+
+std::vector<std::string> growing_sentences(const SweepTable& table) {
+  const auto ranges = growing_ranges(table);
+  if (ranges.size() < 2) return {};
+  const PositionRange before = ranges.front(), after{before.to, ranges.back().to};
+  return {growing_sentence(table, before, after), early_sentence(table, before)};
 }
 
 }  // namespace
@@ -280,7 +271,7 @@ SweepTable tabulate(const SweepRecords& log) {
   for (const auto& record : log.records) {
     const std::pair<std::string, int64_t> cell(record["scaling"], record["length"]);
     if (record["kind"] == "perplexity") {
-      PerplexityValue value{number(record, "ppl"), number(record, "stderr"), record["tokens"]};
+      PerplexityValue value{number(record, "ppl"), number(record, "stderr")};
       if (!(value.standard_error >= 0 && value.standard_error <= kMostPerplexity))
         value.standard_error = std::nan("");
       if (value.ppl >= 0.5 && value.ppl <= kMostPerplexity) table.perplexity[cell] = value;
@@ -300,13 +291,11 @@ SweepTable tabulate(const SweepRecords& log) {
 
 std::vector<std::string> conclusions(const SweepTable& table) {
   std::vector<std::string> sentences;
-  const auto add = [&](std::string sentence) {
-    if (!sentence.empty()) sentences.push_back(std::move(sentence));
-  };
-  for (const int64_t length : table.lengths) add(perplexity_sentence(table, length));
-  for (const int64_t length : table.lengths) add(passkey_sentence(table, length));
-  for (auto& sentence : growing_conclusions(table)) add(std::move(sentence));
-  add(overall_sentence(table));
+  for (const int64_t length : table.lengths) sentences.push_back(perplexity_sentence(table, length));
+  for (const int64_t length : table.lengths) sentences.push_back(passkey_sentence(table, length));
+  for (auto& sentence : growing_sentences(table)) sentences.push_back(std::move(sentence));
+  sentences.push_back(overall_sentence(table));
+  std::erase(sentences, "");
   return sentences;
 }
 
@@ -340,17 +329,6 @@ std::optional<double> growing_perplexity(const SweepTable& table, const std::str
   const double ppl = std::exp(nll / tokens);
   if (tokens == 0 || !(ppl >= 0.5 && ppl <= kMostPerplexity)) return std::nullopt;
   return ppl;
-}
-
-std::vector<std::string> growing_conclusions(const SweepTable& table) {
-  const auto ranges = growing_ranges(table);
-  if (ranges.size() < 2) return {};
-  const PositionRange before = ranges.front(), after{before.to, ranges.back().to};
-  std::vector<std::string> sentences;
-  for (auto& sentence : {growing_sentence(table, before, after), early_sentence(table, before)}) {
-    if (!sentence.empty()) sentences.push_back(sentence);
-  }
-  return sentences;
 }
 
 std::string compact(double value) {

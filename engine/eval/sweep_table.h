@@ -12,7 +12,6 @@ namespace lariat {
 
 struct PerplexityValue {
   double ppl = 0, standard_error = 0;
-  int64_t tokens = 0;
 };
 
 struct RetrievalValue {
@@ -31,13 +30,13 @@ struct SpeedValue {
   int64_t cache_bytes = 0;
 };
 
-// A column of a growing context, by position.
+// The losses of a growing context under one scaling, by position.
 struct GrowingValue {
   std::string label;  // "yarn ×4": with the factor of a static scaling
   std::vector<PositionBucket> positions;
 };
 
-// What was measured, by scaling, length and depth: the input of tables and conclusions. Cells may be missing
+// The results by scaling, length and depth: the input of tables and conclusions. Cells may be missing
 // (an interrupted sweep, a loss that is not finite).
 struct SweepTable {
   int64_t original_ctx = 0;
@@ -52,7 +51,7 @@ struct SweepTable {
 
   std::optional<PerplexityValue> perplexity_at(const std::string& scaling, int64_t length) const;
   std::optional<RetrievalValue> passkey_at(const std::string& scaling, int64_t length, double depth) const;
-  // All depths together.
+  // The sum over all depths.
   std::optional<RetrievalValue> passkey_at(const std::string& scaling, int64_t length) const;
   std::optional<SpeedValue> speed_at(const std::string& scaling, int64_t length) const;
 };
@@ -65,21 +64,17 @@ struct PositionRange {
   int64_t from = 0, to = 0;
   std::string name() const { return (from > 0 ? std::to_string(from) + "–" : "up to ") + std::to_string(to); }
 };
-// Up to the original length, up to twice it and up to the end, as near as ends of buckets come; empty:
-// nothing was measured.
+// Three ranges: up to the original length, up to twice it and up to the end, as near as ends of buckets come;
+// none when nothing was measured.
 std::vector<PositionRange> growing_ranges(const SweepTable& table);
-// Of all positions inside the range; unset: not measured, or not finite.
+// The perplexity of all positions inside the range; unset: not measured, or not finite.
 std::optional<double> growing_perplexity(const SweepTable& table, const std::string& column,
                                          const PositionRange& range);
-// What growing costs the scalings that follow the length, with and without stale keys; and what the others
-// cost before the original length.
-std::vector<std::string> growing_conclusions(const SweepTable& table);
-
-// Which scaling won where, in plain sentences: one per length and measurement, two of the growing context,
-// the last one over all lengths beyond the original.
+// Sentences that say which scaling won where: one per length and measurement, two on the growing context, the
+// last one over all lengths beyond the original.
 std::vector<std::string> conclusions(const SweepTable& table);
 
-// 3 or 4 significant digits, without an exponent below a million.
+// A number in 3 or 4 significant digits, without an exponent below a million.
 std::string compact(double value);
 
 }  // namespace lariat

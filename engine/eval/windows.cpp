@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/interrupt.h"
 #include "engine/memory_check.h"
 #include "kernels/counted.h"
 #include "kernels/error.h"
@@ -39,8 +40,10 @@ std::optional<Window> Windows::next(TokenSource& text) {
 }
 
 void check_windows(std::span<Session* const> sessions, TokenSource& text, const std::string& text_name,
-                   const PerplexityOptions& options, const std::string& what) {
+                   const PerplexityOptions& options) {
   if (options.stride < 1) throw Error("a stride is at least 1");
+  if (options.step < 1) throw Error("a step is at least 1");
+  const char* what = options.method == PerplexityMethod::kGrowing ? "context" : "window";
   for (const int64_t ctx : options.ctx) {
     const std::string window = fmt::format("a {} of {}", what, counted(ctx, "token"));
     if (ctx < kMinCtx) throw Error(fmt::format("{} is too short; it has at least {}", window, kMinCtx));
@@ -51,6 +54,36 @@ void check_windows(std::span<Session* const> sessions, TokenSource& text, const 
                               window, holds, kTextTooShort));
     }
   }
+}
+
+void score(Session& session, std::span<const Reading> readings, const std::atomic<bool>* interrupted,
+           const std::function<void(size_t reading, int64_t position, double loss)>& on_loss,
+           const Session::ProgressFn& progress) {
+  std::vector<Prompt> prompts;
+  std::vector<int64_t> begins;
+  for (const auto& [sequence, tokens, end, score_from] : readings) {
+    const int64_t begin = begins.emplace_back(sequence->length());
+    prompts.push_back({sequence, tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
+                       std::max(score_from - 1 - begin, int64_t{0})});
+  }
+  std::vector<double> losses;
+  stop_if(interrupted);
+  session.prefill(
+      prompts,
+      [&](size_t i, int64_t row, const Matrix& logits) {
+        const auto tokens = readings[i].tokens;
+        const int64_t at = begins[i] + row + 1;  // the position that the first row predicts
+        const int64_t count = std::min(logits.rows, std::ssize(tokens) - at);
+        if (count <= 0) return;  // what the last token predicts is not known
+        losses.resize(static_cast<size_t>(count));
+        session.backend().token_nll(logits.row_range(0, count),
+                                    tokens.subspan(static_cast<size_t>(at), losses.size()), losses);
+        for (size_t k = 0; k < losses.size(); ++k) on_loss(i, at + static_cast<int64_t>(k), losses[k]);
+      },
+      [&](int64_t done) {
+        if (progress) progress(done);
+        stop_if(interrupted);
+      });
 }
 
 }  // namespace lariat

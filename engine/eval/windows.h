@@ -1,10 +1,12 @@
 #pragma once
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
 
 #include "engine/eval/perplexity.h"
 
+// The windows of a text, and the losses of the tokens that are read: all measurements of a text share these.
 namespace lariat {
 
 // What helps where a text is shorter than what is to be measured on it.
@@ -30,10 +32,23 @@ class Windows {
   bool ended_ = false;
 };
 
-// Throws Error, naming `text_name`, when the text is shorter than a window (`what`, in the message) of any of
-// options.ctx, when a window has fewer than 4 tokens or is longer than the memory for all `sessions` allows,
-// and when the stride is less than 1.
+// Throws Error, naming `text_name`, when the text is shorter than any of options.ctx, when one of these has
+// fewer than 4 tokens or is longer than the memory for all `sessions` allows, and when the stride or the step
+// is less than 1.
 void check_windows(std::span<Session* const> sessions, TokenSource& text, const std::string& text_name,
-                   const PerplexityOptions& options, const std::string& what = "window");
+                   const PerplexityOptions& options);
+
+// A sequence that goes on to read `tokens`, which begin with those that it holds, up to `end`. Every token
+// from position `score_from` on is scored that has a token before it among those that are read now.
+struct Reading {
+  Sequence* sequence;
+  std::span<const int32_t> tokens;
+  int64_t end, score_from;
+};
+// Reads all of them in common passes. on_loss gets the index of the reading, the token's position and its
+// loss in nats; progress the number of tokens read. Throws Interrupted between two passes.
+void score(Session& session, std::span<const Reading> readings, const std::atomic<bool>* interrupted,
+           const std::function<void(size_t reading, int64_t position, double loss)>& on_loss,
+           const Session::ProgressFn& progress = {});
 
 }  // namespace lariat

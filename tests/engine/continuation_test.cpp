@@ -1,19 +1,16 @@
 // Perplexity of a text in one piece, behind a context or without one.
-#include "engine/eval/perplexity.h"
+#include "tests/engine/losses_by_hand.h"
 #include "tests/engine/saved_context_util.h"
 
 namespace lariat::test {
 namespace {
 
-// Of the tokens from index `first` on, each from the logits of those before it, which are read one by one.
+// The losses of the tokens from index `first` on, added up; tokens are read one by one.
 double nll_by_hand(Session& session, Sequence& sequence, std::span<const int32_t> tokens, size_t first) {
   double nll = 0;
   for (size_t i = 0; i + 1 < tokens.size(); ++i) {
     const auto logits = session.decode(sequence, tokens[i]);
-    if (i + 1 < first) continue;
-    double sum = 0;
-    for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
-    nll += std::log(sum) - logits[static_cast<size_t>(tokens[i + 1])];
+    if (i + 1 >= first) nll += loss_by_hand(logits, tokens[i + 1]);
   }
   return nll;
 }

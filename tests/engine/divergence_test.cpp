@@ -1,12 +1,9 @@
 #include "engine/eval/divergence.h"
 
-#include <algorithm>
-#include <cmath>
 #include <map>
-#include <random>
 
 #include "models/io/json_file.h"
-#include "tests/engine/engine_test_util.h"
+#include "tests/engine/losses_by_hand.h"
 
 namespace lariat::test {
 namespace {
@@ -47,13 +44,6 @@ TEST(Divergence, OfLogitsThatAreNoNumbers) {
     EXPECT_EQ(std::isnan(value), key.rfind("against", 0) != 0 && key.rfind("same", 0) != 0) << key;
 }
 
-std::vector<int32_t> divergence_text(int64_t n, int64_t vocab) {
-  std::mt19937 random(11);
-  std::vector<int32_t> tokens(static_cast<size_t>(n));
-  for (auto& token : tokens) token = static_cast<int32_t>(random() % static_cast<uint32_t>(vocab));
-  return tokens;
-}
-
 // How the model and how the reference is run.
 struct DivergenceCase {
   const char* name;
@@ -72,7 +62,7 @@ class DivergenceOf : public testing::TestWithParam<DivergenceCase> {
         spec_(load_config(dir_)),
         reference_(load_model(dir_, spec_, backend_, DType::kF32)),
         model_(load_model(dir_, spec_, backend_, GetParam().weights)),
-        text_(divergence_text(143, spec_.vocab_size)) {
+        text_(random_text(143, spec_.vocab_size, 11)) {
     RopeOptions rope;
     rope.scaling = GetParam().scaling;
     if (*rope.scaling != "none") rope.factor = 2.0;
@@ -83,37 +73,6 @@ class DivergenceOf : public testing::TestWithParam<DivergenceCase> {
     windows_.stride = 25;
     windows_.method = GetParam().method;
     windows_.bos = GetParam().bos;
-  }
-
-  // Of every scored token: ln of the probabilities over the vocabulary, in double. One session for each
-  // window, which is read at once.
-  std::vector<std::vector<double>> scored(const Model& model, const SessionOptions& options,
-                                          std::vector<int32_t>& targets) {
-    const auto vocab = static_cast<size_t>(spec_.vocab_size), ctx = static_cast<size_t>(windows_.ctx[0]);
-    const size_t bos = windows_.bos ? 1 : 0;
-    const bool sliding = windows_.method == PerplexityMethod::kSliding;
-    std::vector<std::vector<double>> rows;
-    targets.clear();
-    for (size_t begin = 0, done = 0; done < text_.size(); begin += sliding ? 25 : ctx) {
-      const size_t end = std::min(begin + ctx - bos, text_.size());
-      if (!sliding && end < begin + ctx - bos) break;
-      std::vector<int32_t> window(bos, windows_.bos.value_or(0));
-      window.insert(window.end(), text_.begin() + static_cast<int64_t>(begin),
-                    text_.begin() + static_cast<int64_t>(end));
-      Session session(model, backend_, options);
-      const auto logits = all_logits(session, window, window.size());
-      const size_t first = !sliding ? ctx / 2 + 1 : std::max<size_t>(done - begin + bos, 1);
-      for (size_t i = first; i < window.size(); ++i) {
-        const float* row = &logits[(i - 1) * vocab];
-        double sum = 0;
-        for (size_t v = 0; v < vocab; ++v) sum += std::exp(static_cast<double>(row[v]));
-        rows.emplace_back();
-        for (size_t v = 0; v < vocab; ++v) rows.back().push_back(static_cast<double>(row[v]) - std::log(sum));
-        targets.push_back(window[i]);
-      }
-      done = end;
-    }
-    return rows;
   }
 
   CpuBackend backend_;
@@ -132,21 +91,26 @@ TEST_P(DivergenceOf, EqualsThatOfTwoSeparateRuns) {
   EXPECT_TRUE(result.complete);
   SessionOptions at_once = options_, reference_at_once = reference_options_;
   at_once.prefill_chunk = reference_at_once.prefill_chunk = 0;
-  std::vector<int32_t> targets;
-  const auto p = scored(model_, at_once, targets), r = scored(reference_, reference_at_once, targets);
-  ASSERT_EQ(result.tokens.size(), targets.size());
   double sum = 0;
-  for (size_t i = 0; i < targets.size(); ++i) {
-    double kl = 0;
-    for (size_t v = 0; v < p[i].size(); ++v) kl += std::exp(r[i][v]) * (r[i][v] - p[i][v]);
-    const auto target = static_cast<size_t>(targets[i]);
-    EXPECT_NEAR(result.tokens[i].kl, kl, 1e-3 * kl + 1e-8) << i;
-    EXPECT_NEAR(result.tokens[i].loss, -p[i][target], kSumOrderTolerance) << i;
-    EXPECT_NEAR(result.tokens[i].reference_loss, -r[i][target], kSumOrderTolerance) << i;
-    const auto top = [](const auto& row) { return std::max_element(row.begin(), row.end()) - row.begin(); };
-    EXPECT_EQ(result.tokens[i].same_top, top(p[i]) == top(r[i])) << i;
-    sum += kl;
+  size_t at = 0;
+  for (const HandWindow& window : windows_by_hand(text_, windows_, windows_.ctx[0])) {
+    const auto p = window.log_probabilities(model_, backend_, at_once);
+    const auto r = window.log_probabilities(reference_, backend_, reference_at_once);
+    for (size_t i = 0; i < p.size(); ++i, ++at) {
+      ASSERT_LT(at, result.tokens.size());
+      const TokenDivergence& found = result.tokens[at];
+      double kl = 0;
+      for (size_t v = 0; v < p[i].size(); ++v) kl += std::exp(r[i][v]) * (r[i][v] - p[i][v]);
+      const auto target = static_cast<size_t>(window.tokens[window.first + i]);
+      EXPECT_NEAR(found.kl, kl, 1e-3 * kl + 1e-8) << at;
+      EXPECT_NEAR(found.loss, -p[i][target], kSumOrderTolerance) << at;
+      EXPECT_NEAR(found.reference_loss, -r[i][target], kSumOrderTolerance) << at;
+      const auto top = [](const auto& row) { return std::ranges::max_element(row) - row.begin(); };
+      EXPECT_EQ(found.same_top, top(p[i]) == top(r[i])) << at;
+      sum += kl;
+    }
   }
+  EXPECT_EQ(at, result.tokens.size());
   EXPECT_GT(sum, 1e-6) << "the two models are to differ";
 }
 
@@ -175,11 +139,9 @@ std::string divergence_error(const std::string& reference, int64_t ctx) {
   const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
   const Model other = open_f32(checkpoint_dir(reference), backend);
   Session session(model, backend, f32_session()), other_session(other, backend, f32_session());
-  TokenSource source(divergence_text(30, 61));
-  PerplexityOptions options;
-  options.ctx = {ctx};
+  TokenSource source(random_text(30, 61, 11));
   try {
-    measure_divergence(session, other_session, source, "short.txt", options);
+    measure_divergence(session, other_session, source, "short.txt", {.ctx = {ctx}});
   } catch (const Error& e) {
     return e.what();
   }
@@ -198,12 +160,10 @@ TEST(DivergenceErrors, InterruptionKeepsWhatWasCompared) {
   CpuBackend backend(1);
   const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
   Session session(model, backend, f32_session()), other(model, backend, f32_session());
-  TokenSource source(divergence_text(100, 61));
+  TokenSource source(random_text(100, 61, 11));
   std::atomic<bool> interrupted{false};
-  PerplexityOptions options;
-  options.ctx = {20};
-  options.method = PerplexityMethod::kChunks;
-  options.interrupted = &interrupted;
+  const PerplexityOptions options{
+      .ctx = {20}, .method = PerplexityMethod::kChunks, .interrupted = &interrupted};
   const auto stop = [&](int64_t position) { interrupted = position == 40; };
   const auto result = measure_divergence(session, other, source, "t", options, 1, stop);
   EXPECT_FALSE(result.complete);

@@ -1,12 +1,9 @@
-#include "engine/eval/growing.h"
-
-#include <algorithm>
-#include <cmath>
-#include <random>
+// Perplexity of a context that grows.
+#include <fmt/core.h>
 
 #include "engine/rope_options.h"
 #include "models/io/json_file.h"
-#include "tests/engine/engine_test_util.h"
+#include "tests/engine/losses_by_hand.h"
 
 namespace lariat::test {
 namespace {
@@ -27,11 +24,10 @@ double largest_gap(const std::vector<double>& a, const std::vector<double>& b) {
 
 class GrowingTest : public testing::Test {
  protected:
-  GrowingTest() : backend_(2), model_(open_f32(checkpoint_dir("llama_gqa"), backend_)) {
-    std::mt19937 random(5);
-    for (int i = 0; i < 512; ++i)
-      tokens_.push_back(static_cast<int32_t>(random() % static_cast<uint32_t>(model_.spec.vocab_size)));
-  }
+  GrowingTest()
+      : backend_(2),
+        model_(open_f32(checkpoint_dir("llama_gqa"), backend_)),
+        tokens_(random_text(512, model_.spec.vocab_size, 5)) {}
 
   SessionOptions options_for(const std::string& scaling, int steps = 4, bool stale = false) const {
     RopeOptions rope;
@@ -44,12 +40,13 @@ class GrowingTest : public testing::Test {
     return options;
   }
 
-  // Of the first `ctx` tokens, by position.
+  // The losses of the first `ctx` tokens, by position.
   std::vector<double> grown(const SessionOptions& session_options, int64_t ctx, int64_t step) {
     Session session(model_, backend_, session_options);
     TokenSource text(tokens_);
-    PerplexityOptions options{.ctx = {ctx}, .step = step, .buckets = static_cast<int>(ctx)};
-    return losses_by_position(measure_growing(session, text, "text", options).front());
+    PerplexityOptions options{
+        .ctx = {ctx}, .step = step, .method = PerplexityMethod::kGrowing, .buckets = static_cast<int>(ctx)};
+    return losses_by_position(measure_perplexity(session, text, "text", options).front());
   }
 
   CpuBackend backend_;
@@ -57,34 +54,21 @@ class GrowingTest : public testing::Test {
   std::vector<int32_t> tokens_;
 };
 
-TEST_F(GrowingTest, TokenByTokenIsDecoding) {
+// 256 tokens behind a context of 64: eight scale steps, which none of these steps meets by itself.
+TEST_F(GrowingTest, TokenByTokenIsDecodingAndAnyStepGivesThoseLosses) {
   constexpr int64_t kCtx = 256;
+  const auto vocab = static_cast<size_t>(model_.spec.vocab_size);
   for (const bool stale : {false, true}) {
     for (const char* scaling : {"none", "yarn", "dynamic", "dynamic-yarn"}) {
+      SCOPED_TRACE(fmt::format("{} stale {}", scaling, stale));
       const SessionOptions options = options_for(scaling, 4, stale);
       Session session(model_, backend_, options);
       const auto logits = all_logits(session, std::span(tokens_).first(kCtx), 1);
-      const auto vocab = static_cast<size_t>(model_.spec.vocab_size);
       std::vector<double> expected = {0};
-      for (size_t i = 1; i < kCtx; ++i) {
-        const auto row = std::span(logits).subspan((i - 1) * vocab, vocab);
-        double total = 0;
-        for (const float x : row) total += std::exp(static_cast<double>(x));
-        expected.push_back(std::log(total) - static_cast<double>(row[static_cast<size_t>(tokens_[i])]));
-      }
-      EXPECT_LT(largest_gap(grown(options, kCtx, 1), expected), 1e-4) << scaling << (stale ? " stale" : "");
-    }
-  }
-}
-
-// 256 tokens behind a context of 64: eight scale steps, which none of these steps meets by itself.
-TEST_F(GrowingTest, AnyStepGivesTheLossesOfStepOne) {
-  for (const bool stale : {false, true}) {
-    for (const char* scaling : {"none", "yarn", "dynamic", "dynamic-yarn"}) {
-      const SessionOptions options = options_for(scaling, 4, stale);
-      const auto expected = grown(options, 256, 1);
-      for (const int64_t step : {7, 32, 100, 1000})
-        EXPECT_LT(largest_gap(grown(options, 256, step), expected), 1e-4) << scaling << " step " << step;
+      for (size_t i = 1; i < kCtx; ++i)
+        expected.push_back(loss_by_hand(std::span(logits).subspan((i - 1) * vocab, vocab), tokens_[i]));
+      for (const int64_t step : {1, 7, 32, 100, 1000})
+        EXPECT_LT(largest_gap(grown(options, kCtx, step), expected), 1e-4) << "step " << step;
     }
   }
 }
@@ -119,8 +103,9 @@ TEST_F(GrowingTest, StretchesAreContextsOfTheirOwn) {
   const auto measure = [&](std::vector<int32_t> tokens, int64_t max_tokens, std::optional<int32_t> bos) {
     Session session(model_, backend_, session_options);
     TokenSource text(std::move(tokens), max_tokens);
-    const PerplexityOptions options{.ctx = {64, 128}, .step = 16, .bos = bos, .buckets = 8};
-    return measure_growing(session, text, "text", options);
+    const PerplexityOptions options{
+        .ctx = {64, 128}, .step = 16, .method = PerplexityMethod::kGrowing, .bos = bos, .buckets = 8};
+    return measure_perplexity(session, text, "text", options);
   };
   const int64_t holds = 127;  // beside a BOS
   const auto both = measure(tokens_, 2 * holds + 50, 1);
@@ -138,9 +123,10 @@ TEST_F(GrowingTest, InterruptionKeepsWhatWasScored) {
   Session session(model_, backend_, options_for("dynamic"));
   TokenSource text(tokens_);
   std::atomic<bool> interrupted{false};
-  const PerplexityOptions options{.ctx = {300}, .step = 10, .interrupted = &interrupted};
-  const auto results = measure_growing(session, text, "text", options,
-                                       [&](int64_t done, int64_t) { interrupted = done >= 50; });
+  const PerplexityOptions options{
+      .ctx = {300}, .step = 10, .method = PerplexityMethod::kGrowing, .interrupted = &interrupted};
+  const auto results = measure_perplexity(session, text, "text", options,
+                                          [&](const PerplexityProgress& at) { interrupted = at.done >= 50; });
   EXPECT_FALSE(results[0].complete);
   EXPECT_EQ(results[0].tokens, 50);
 }

@@ -1,5 +1,7 @@
 #include "engine/eval/passkey.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <set>
 
@@ -10,6 +12,8 @@
 
 namespace lariat::test {
 namespace {
+
+// --- prompts ---
 
 // One id per `bytes` bytes inside a word, a BOS in front: words of several ids, as small vocabularies have.
 TextCodec toy_codec(size_t bytes, int32_t vocab) {
@@ -33,54 +37,29 @@ TextCodec toy_codec(size_t bytes, int32_t vocab) {
   return codec;
 }
 
-TEST(PasskeyScoring, HandMadeTranscripts) {
-  EXPECT_TRUE(answers_key(" 1234.", 1234));
-  EXPECT_TRUE(answers_key("1234", 1234));
-  EXPECT_TRUE(answers_key(" the number 1234, remember it: 99", 1234));  // after words
-  EXPECT_TRUE(answers_key(" 01234.", 1234));
-  EXPECT_TRUE(answers_key("1234\n5678", 1234));
-  EXPECT_FALSE(answers_key(" 4321.", 1234));          // wrong
-  EXPECT_FALSE(answers_key(" 12345.", 1234));         // a longer number that begins with the key
-  EXPECT_FALSE(answers_key(" 51234.", 1234));         // ... that ends with it
-  EXPECT_FALSE(answers_key(" 123 4", 1234));          // the first integer is another one
-  EXPECT_FALSE(answers_key(" 7 1234", 1234));         // right, but second
-  EXPECT_FALSE(answers_key(" in the grass.", 1234));  // no number
-  EXPECT_FALSE(answers_key("", 1234));
-  EXPECT_FALSE(answers_key(" 1,234", 1234));
-  EXPECT_FALSE(answers_key(" 99999999999999999999999999", 1234));
-  EXPECT_FALSE(answers_key("000", 1));
-  EXPECT_EQ(first_integer("a12b34"), "12");
-  EXPECT_EQ(first_integer("none"), "");
-}
-
 TEST(PasskeyPromptsTest, TheFormIsTheOneOfTheLiterature) {
+  TextCodec codec = toy_codec(1, 500);
+  std::string prompt;
+  codec.encode = [&, encode = codec.encode](std::string_view text) {
+    prompt = text;
+    return encode(text);
+  };
+  const auto built = [&](int64_t hay, double depth) {
+    PasskeyPrompts(codec).build(240 + hay, passkey_needles(77, depth));
+    return prompt;
+  };
+  const std::string task =
+      "There is an important info hidden inside a lot of irrelevant text. Find it and memorize them. I will "
+      "quiz you about the important information there.\n";
+  const std::string key = "The pass key is 77. Remember it. 77 is the pass key.\n";
+  const std::string question = "What is the pass key? The pass key is";
+  EXPECT_EQ(built(0, 0.5), task + key + question);
   EXPECT_EQ(
-      PasskeyPrompts::text(30, 89 + 10, 77),
-      "There is an important info hidden inside a lot of irrelevant text. Find it and memorize them. I "
-      "will quiz you about the important information there.\n"
-      "The grass is green. The sky is\n"
-      "The pass key is 77. Remember it. 77 is the pass key.\n"
-      "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. The grass\n"
-      "What is the pass key? The pass key is");
-  EXPECT_EQ(PasskeyPrompts::text(0, 0, 1).find("\n\n"), std::string::npos);
-}
-
-TEST(PasskeyPromptsTest, KeysAreSeededUniformAndIndependentOfWhatElseIsMeasured) {
-  std::set<int64_t> keys;
-  double sum = 0;
-  for (int64_t trial = 0; trial < 2000; ++trial) {
-    const int64_t key = PasskeyPrompts::key_for(3, 1024, 0.5, trial);
-    EXPECT_EQ(key, PasskeyPrompts::key_for(3, 1024, 0.5, trial));
-    EXPECT_GE(key, 1);
-    EXPECT_LE(key, 50000);
-    keys.insert(key);
-    sum += static_cast<double>(key);
-  }
-  EXPECT_GT(keys.size(), 1900U);
-  EXPECT_NEAR(sum / 2000, 25000, 1000);
-  EXPECT_NE(PasskeyPrompts::key_for(3, 1024, 0.5, 0), PasskeyPrompts::key_for(4, 1024, 0.5, 0));
-  EXPECT_NE(PasskeyPrompts::key_for(3, 1024, 0.5, 0), PasskeyPrompts::key_for(3, 2048, 0.5, 0));
-  EXPECT_NE(PasskeyPrompts::key_for(3, 1024, 0.5, 0), PasskeyPrompts::key_for(3, 1024, 0.25, 0));
+      built(131, 0.235),
+      task + "The grass is green. The sky is\n" + key +
+          "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. The "
+          "grass\n" +
+          question);
 }
 
 TEST(PasskeyPromptsTest, EveryLengthIsMetExactlyWhateverTheWordsCost) {
@@ -89,14 +68,163 @@ TEST(PasskeyPromptsTest, EveryLengthIsMetExactlyWhateverTheWordsCost) {
     for (int64_t length = 420; length < 440; ++length) {
       for (const double depth : {0.0, 0.3, 0.5, 0.9, 1.0}) {
         for (const int64_t key : {7, 50000}) {
-          EXPECT_EQ(prompts.build(length, depth, key).size(), static_cast<size_t>(length))
+          EXPECT_EQ(prompts.build(length, passkey_needles(key, depth)).size(), static_cast<size_t>(length))
               << bytes << " bytes per id, depth " << depth;
         }
       }
     }
-    EXPECT_EQ(prompts.build(20000, 0.5, 123).size(), 20000U);
+    EXPECT_EQ(prompts.build(20000, passkey_needles(123, 0.5)).size(), 20000U);
   }
 }
+
+struct NamedTokenizer {
+  std::string name;
+  Tokenizer tokenizer;
+};
+
+Tokenizer demo_tokenizer() {
+  return Tokenizer::load(std::filesystem::path(LARIAT_SOURCE_DIR) / "configs/demo");
+}
+
+std::vector<NamedTokenizer> tokenizers_at_hand() {
+  const std::filesystem::path source = LARIAT_SOURCE_DIR;
+  std::vector<NamedTokenizer> found;
+  for (const char* name : {"configs/demo", "../shared/models/stories260K", "../shared/tokenizers/llama3",
+                           "../shared/tokenizers/qwen2", "../shared/tokenizers/llama"}) {
+    if (std::filesystem::is_directory(source / name)) found.push_back({name, Tokenizer::load(source / name)});
+  }
+  return found;
+}
+
+class HayFileTest : public testing::Test {
+ protected:
+  HayFileTest() {
+    for (int i = 0; i < 900; ++i) {
+      text_ += "Sentence " + std::to_string(i * 7919 % 1000) +
+               " of it, with \"café\" or 東京の夜。 It ends here. ";
+      if (i % 7 == 6) text_ += "\n\n";
+    }
+  }
+  std::filesystem::path write(const std::string& text) const {
+    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+    auto file =
+        std::filesystem::path(testing::TempDir()) / ("lariat-hay-" + std::string(info->name()) + ".txt");
+    std::ofstream(file) << text;
+    return file;
+  }
+  std::string text_;
+};
+
+TEST_F(HayFileTest, EveryTaskMeetsItsLengthWithNeedlesAtTheirDepths) {
+  const auto book = read_hay(write(text_));
+  for (const auto& [name, tokenizer] : tokenizers_at_hand()) {
+    const TextCodec codec = prompt_codec(tokenizer);
+    for (const auto& hay : {noise_hay(), book}) {
+      const PasskeyPrompts prompts(codec, hay);
+      for (const NeedleTask task : kNeedleTasks) {
+        PasskeyOptions options;
+        options.needles.task = task;
+        for (const int64_t length : {1500, 1501, 6007}) {
+          for (const double depth : {0.0, 0.4, 1.0}) {
+            const Needles needles = needles_of(options, length, depth, 0);
+            SCOPED_TRACE(fmt::format("{} {} {} {}", name, name_of(task), length, depth));
+            const auto ids = prompts.build(length, needles);
+            ASSERT_EQ(std::ssize(ids), length) << name << " " << name_of(task) << " " << depth;
+            if (length < 6000) continue;
+            const std::string text = tokenizer.decode(ids);
+            size_t from = 0;
+            for (const auto& line : needles.lines) {  // in their order
+              const size_t at = text.find(line.text, from);
+              ASSERT_NE(at, std::string::npos) << name << ": " << line.text;
+              EXPECT_NEAR(static_cast<double>(at) / static_cast<double>(text.size()), line.depth, 0.09)
+                  << name << " " << name_of(task);
+              from = at + 1;
+            }
+            EXPECT_TRUE(text.ends_with(needles.question + " " + needles.answer)) << name;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(HayFileTest, TheTextGoesOnBehindANeedleAndIsRepeatedWhenTooShort) {
+  const Tokenizer tokenizer = demo_tokenizer();
+  const auto book = read_hay(write(" \n" + text_ + "\n"));
+  const PasskeyPrompts prompts(prompt_codec(tokenizer), book);
+  const auto packed = [](std::string words) {
+    std::erase_if(words, [](char c) { return c == ' ' || c == '\n'; });
+    return words;
+  };
+  const std::string whole = packed(text_);
+  int at_sentence_end = 0;
+  for (int64_t key = 0; key < 10; ++key) {
+    const Needles needles = passkey_needles(key, 0.5);
+    const std::string text = tokenizer.decode(prompts.build(4000 + key, needles));
+    const size_t at = text.find("\n" + needles.lines[0].text + "\n"), begin = needles.task.size();
+    ASSERT_NE(at, std::string::npos);
+    const size_t go_on = at + needles.lines[0].text.size() + 2, end = text.find("\n" + needles.question);
+    const std::string before = packed(text.substr(begin, at - begin));
+    EXPECT_TRUE(whole.starts_with(before)) << before.substr(0, 80);
+    // A few words are left out or come twice, to meet the length.
+    const size_t behind = whole.find(packed(text.substr(go_on, end - go_on)), before.size() - 60);
+    EXPECT_LE(behind, before.size() + 60);
+    at_sentence_end += text[at - 1] == '.' ? 1 : 0;
+  }
+  EXPECT_GE(at_sentence_end, 3);
+  EXPECT_FALSE(prompts.repeats(4000));
+  EXPECT_TRUE(prompts.repeats(400'000));
+  const std::string long_text = tokenizer.decode(prompts.build(150'000, passkey_needles(1, 0.5)));
+  EXPECT_GT(long_text.size(), text_.size());
+  EXPECT_NE(long_text.find("It ends here.\nSentence 0 of it"), std::string::npos);
+}
+
+// A word like those of base64 is cut wherever the count asks for it.
+TEST_F(HayFileTest, AWordWithoutEndIsHayToo) {
+  const Tokenizer tokenizer = demo_tokenizer();
+  std::string word;
+  for (int i = 0; i < 20'000; ++i) word += static_cast<char>('a' + i * i % 23);
+  const PasskeyPrompts prompts(prompt_codec(tokenizer), read_hay(write(word)));
+  EXPECT_EQ(prompts.build(900, passkey_needles(7, 0.5)).size(), 900U);
+}
+
+TEST_F(HayFileTest, AChatTemplateFramesTheQuestionAndTheAnswerBegins) {
+  const Tokenizer tokenizer = demo_tokenizer();
+  const ChatTemplate chat = ChatTemplate::parse(
+      "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</{{ m.role }}>{% endfor %}"
+      "{% if add_generation_prompt %}<assistant>{% endif %}",
+      "toy", nlohmann::ordered_json::object());
+  const PasskeyPrompts prompts(prompt_codec(tokenizer, &chat), read_hay(write(text_)));
+  PasskeyOptions options;
+  options.needles.task = NeedleTask::kMultivalue;
+  const Needles needles = needles_of(options, 2000, 0.5, 1);
+  const auto ids = prompts.build(2000, needles);
+  EXPECT_EQ(ids.size(), 2000U);
+  EXPECT_NE(ids.front(), tokenizer.bos_id()) << "the template says how a prompt begins";
+  const std::string text = tokenizer.decode(ids);
+  EXPECT_TRUE(text.starts_with("<user>" + needles.task + "\n")) << text.substr(0, 80);
+  EXPECT_TRUE(text.ends_with("\n" + needles.question + "</user><assistant>" + needles.answer));
+}
+
+TEST(AnswerTokens, AreEnoughForTheAnswerAndNotManyMore) {
+  const Tokenizer tokenizer = demo_tokenizer();
+  const TextCodec codec = prompt_codec(tokenizer);
+  EXPECT_EQ(answer_tokens(codec, {}), 10);
+  for (const NeedleTask task : kNeedleTasks) {
+    if (task == NeedleTask::kPasskey) continue;
+    const int64_t given = answer_tokens(codec, {task, 4});
+    for (int64_t trial = 0; trial < 20; ++trial) {
+      std::string answer;
+      for (const auto& one : make_needles({task, 4}, 0.5, NeedleRandom(5, 512, 0.5, trial)).expected) {
+        answer += " " + one + ",";
+      }
+      EXPECT_GE(given, std::ssize(codec.encode(answer))) << name_of(task);
+      EXPECT_LE(given, 4 * std::ssize(codec.encode(answer)) + 40) << name_of(task);
+    }
+  }
+}
+
+// --- answers ---
 
 RopeOptions scaled_by_two(const std::string& scaling) {
   RopeOptions options;
@@ -128,7 +256,7 @@ class PasskeyRunTest : public testing::TestWithParam<std::string> {
   PasskeyOptions options_;
 };
 
-// The shared beginning, the copies and the batch change nothing.
+// The shared beginning, the copies and the batch change nothing, nor do the other depths.
 TEST_P(PasskeyRunTest, AnswersEqualThoseOfPromptsRunWholeAndAlone) {
   constexpr int64_t kLength = 700;
   const auto cells = measure(kLength);
@@ -137,23 +265,19 @@ TEST_P(PasskeyRunTest, AnswersEqualThoseOfPromptsRunWholeAndAlone) {
   const PasskeyPrompts prompts(codec_);
   for (const auto& cell : cells) {
     ASSERT_EQ(cell.trials.size(), 2U);
-    for (const auto& trial : cell.trials) {
+    for (int64_t i = 0; i < 2; ++i) {
       Sequence sequence = session.new_sequence();
       GenerateOptions generate_options;
       generate_options.max_new_tokens = options_.max_new_tokens;
-      const auto alone = generate(session, sequence, prompts.build(kLength, cell.depth, trial.key),
-                                  generate_options, [](int32_t) { return true; });
-      EXPECT_EQ(trial.answer, codec_.decode(alone.tokens)) << "depth " << cell.depth;
+      const auto prompt = prompts.build(kLength, needles_of(options_, kLength, cell.depth, i));
+      const auto alone = generate(session, sequence, prompt, generate_options, [](int32_t) { return true; });
+      EXPECT_EQ(cell.trials[static_cast<size_t>(i)].answer, codec_.decode(alone.tokens)) << cell.depth;
     }
   }
-}
-
-TEST_P(PasskeyRunTest, ADepthMeasuredAloneEqualsItselfAmongOthers) {
-  const auto together = measure(700);
   options_.depths = {0.6};
-  const auto alone = measure(700);
+  const auto alone = measure(kLength);
   ASSERT_EQ(alone.size(), 1U);
-  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(alone[0].trials[i].answer, together[1].trials[i].answer);
+  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(alone[0].trials[i].answer, cells[1].trials[i].answer);
 }
 
 INSTANTIATE_TEST_SUITE_P(Scalings, PasskeyRunTest, testing::Values("none", "yarn", "dynamic", "dynamic-yarn"),

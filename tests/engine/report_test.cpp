@@ -10,7 +10,7 @@
 #include <fstream>
 #include <regex>
 
-#include "engine/eval/chart.h"
+#include "engine/eval/needles.h"
 #include "engine/eval/sweep_table.h"
 
 namespace lariat {
@@ -142,7 +142,7 @@ class DrawnReport : public testing::Test {
     std::filesystem::remove_all(dir_, ec);
   }
 
-  // What the document is once its scripts have run.
+  // The document as it is once its scripts have run.
   std::string shown(const std::string& page) {
     const std::string html = dir_ / "report.html", dom = dir_ / "dom.html";
     std::ofstream(html) << page;
@@ -277,63 +277,78 @@ TEST_F(DrawnReport, LabelsKeepTheirDistance) {
 
 // --- tables and conclusions ---
 
-TEST(SweepTables, AGrowingContextHasItsRangesAndSentences) {
-  SweepTable table = tabulate(grown());
+// Perplexities and keys found of 4, by scaling and length.
+SweepRecords hand_made() {
+  SweepRecords log = swept({}, {100, 200, 400}, 1);
+  log.header["original_ctx"] = 100;
+  log.header["scalings"] = {"none", "ntk", "yarn"};
+  const double ppl[3][3] = {{5, 50, 500}, {5, 7, 12}, {5.01, 6, 6.5}};
+  const int keys[3][3] = {{4, 0, 0}, {4, 3, 0}, {4, 4, 0}};
+  for (size_t s = 0; s < 3; ++s) {
+    for (size_t l = 0; l < 3; ++l) {
+      const Json cell = {{"scaling", log.header["scalings"][s]}, {"length", log.header["lengths"][l]}};
+      log.records.push_back({{"kind", "perplexity"}, {"ppl", ppl[s][l]}, {"stderr", 0.1}});
+      log.records.push_back({{"kind", "passkey"}, {"depth", 0}, {"trials", 4}, {"correct", keys[s][l]}});
+      for (auto record = log.records.end() - 2; record != log.records.end(); ++record) record->update(cell);
+    }
+  }
+  return log;
+}
+
+std::vector<std::string> sentences_of(const SweepRecords& log) { return conclusions(tabulate(log)); }
+
+TEST(Conclusions, SayWhoWonWhere) {
+  EXPECT_EQ(
+      sentences_of(hand_made()),
+      (std::vector<std::string>{
+          "At 100 tokens every scaling reads alike (perplexity 5.00).",
+          "At 200 tokens yarn has the lowest perplexity, 6.00; the unscaled model is worst with 50.0.",
+          "At 400 tokens yarn has the lowest perplexity, 6.50; the unscaled model is worst with 500.",
+          "At 100 tokens every scaling finds 100 % of the passkeys.",
+          "At 200 tokens yarn finds the most passkeys, 100 %; the unscaled model finds 0 %.",
+          "At 400 tokens no passkey is found.",
+          "Beyond the original 100 tokens, yarn wins: lowest perplexity at 2 of 2 lengths, most passkeys at "
+          "the one length measured."}));
+}
+
+TEST(Conclusions, OfLittleAreShortOrNone) {
+  SweepRecords log = hand_made();
+  log.header["scalings"] = {"yarn"};
+  EXPECT_TRUE(sentences_of(log).empty());
+  log = hand_made();
+  std::erase_if(log.records, [](const Json& record) { return record["kind"] == "passkey"; });
+  EXPECT_EQ(sentences_of(log).back(), "Beyond the original 100 tokens, yarn reads best at 2 of 2 lengths.");
+}
+
+TEST(Conclusions, OfAGrowingContextNameItsRanges) {
+  SweepRecords log = grown();
+  const SweepTable table = tabulate(log);
   const auto ranges = growing_ranges(table);
   ASSERT_EQ(ranges.size(), 2U);
   EXPECT_EQ(ranges[0].name(), "up to 512");
   EXPECT_EQ(ranges[1].name(), "512–1024");
   EXPECT_NEAR(growing_perplexity(table, "dynamic stale", {0, 1024}).value(), std::sqrt(8.0 * 84), 1e-9);
-  const auto sentences = growing_conclusions(table);
-  ASSERT_EQ(sentences.size(), 2U);
-  EXPECT_EQ(sentences[0],
-            "While the context grows from 512 to 1024 tokens, perplexity is under dynamic 1.15 times that of "
-            "the positions before (10.5 with stale keys) and under the unscaled model 50.5.");
-  EXPECT_EQ(sentences[1],
-            "Before position 512 perplexity is 8.00 under the unscaled model; yarn ×2 5.0 % more.");
-  table.growing["dynamic stale"].positions[3].nll = std::nan("");  // a hole
-  EXPECT_FALSE(growing_perplexity(table, "dynamic stale", ranges[1]));
-  EXPECT_EQ(growing_conclusions(table).size(), 1U);
+  const std::string grows =
+      "While the context grows from 512 to 1024 tokens, perplexity is under dynamic 1.15 times that of the "
+      "positions before (10.5 with stale keys) and under the unscaled model 50.5.";
+  const std::string early =
+      "Before position 512 perplexity is 8.00 under the unscaled model; yarn ×2 5.0 % more.";
+  auto sentences = sentences_of(log);
+  EXPECT_EQ(std::vector(sentences.end() - 3, sentences.end() - 1), (std::vector{grows, early}));
+  log.records.back()["positions"][3]["loss"] = nullptr;  // a hole in the stale column
+  EXPECT_FALSE(growing_perplexity(tabulate(log), "dynamic stale", ranges[1]));
+  sentences = sentences_of(log);
+  EXPECT_EQ(std::ranges::count(sentences, grows), 0);
+  EXPECT_EQ(std::ranges::count(sentences, early), 1);
 }
 
-SweepTable hand_made() {
-  SweepTable table;
-  table.original_ctx = 100;
-  table.lengths = {100, 200, 400};
-  table.depths = {0, 1};
-  table.scalings = {"none", "ntk", "yarn"};
-  const double ppl[3][3] = {{5, 50, 500}, {5, 7, 12}, {5.01, 6, 6.5}};
-  const int64_t keys[3][3] = {{4, 0, 0}, {4, 3, 0}, {4, 4, 0}};
-  for (size_t s = 0; s < 3; ++s) {
-    for (size_t l = 0; l < 3; ++l) {
-      table.perplexity[{table.scalings[s], table.lengths[l]}] = {ppl[s][l], 0.1, 1000};
-      table.passkey[{table.scalings[s], table.lengths[l], 0}] = {4, keys[s][l]};
-    }
+// Perplexities that no chart can have an axis for.
+TEST(SweepTables, ValuesBeyondMeasureAreLeftOut) {
+  for (const double ppl : {1.5e308, 0.0, -1.0, 1e-300}) {
+    SweepRecords log = hand_made();
+    for (auto& record : log.records) record.update({{"ppl", ppl}, {"stderr", -1e308}});
+    EXPECT_TRUE(tabulate(log).perplexity.empty()) << ppl;
   }
-  return table;
-}
-
-TEST(Conclusions, SayWhoWonWhere) {
-  const auto sentences = conclusions(hand_made());
-  ASSERT_EQ(sentences.size(), 7U);
-  EXPECT_EQ(sentences[0], "At 100 tokens every scaling reads alike (perplexity 5.00).");
-  EXPECT_EQ(sentences[1],
-            "At 200 tokens yarn has the lowest perplexity, 6.00; the unscaled model is worst with 50.0.");
-  EXPECT_EQ(sentences[3], "At 100 tokens every scaling finds 100 % of the passkeys.");
-  EXPECT_EQ(sentences[4], "At 200 tokens yarn finds the most passkeys, 100 %; the unscaled model finds 0 %.");
-  EXPECT_EQ(sentences[5], "At 400 tokens no passkey is found.");
-  EXPECT_EQ(sentences[6],
-            "Beyond the original 100 tokens, yarn wins: lowest perplexity at 2 of 2 lengths, most passkeys "
-            "at the one length measured.");
-}
-
-TEST(Conclusions, OfLittleAreShortOrNone) {
-  SweepTable table = hand_made();
-  table.scalings = {"yarn"};
-  EXPECT_TRUE(conclusions(table).empty());
-  table = hand_made();
-  table.passkey.clear();
-  EXPECT_EQ(conclusions(table).back(), "Beyond the original 100 tokens, yarn reads best at 2 of 2 lengths.");
 }
 
 TEST(SweepTables, NumbersAreShort) {

@@ -79,21 +79,7 @@ class SweepTest : public testing::Test {
   SweepOptions options_;
 };
 
-TEST_F(SweepTest, MeasuresEveryCellOnce) {
-  options_.speed = true;
-  const SweepRecords log = run("a.jsonl");
-  EXPECT_EQ(log.records.size(), 5U + 4U * 2 * (1 + 2 + 1));
-  EXPECT_TRUE(is_complete(log));
-  const SweepTable table = tabulate(log);
-  EXPECT_EQ(table.perplexity.size(), 8U);
-  EXPECT_EQ(table.perplexity_at("yarn", 640)->tokens, 800);
-  EXPECT_EQ(table.passkey_at("yarn", 640)->trials, 4);
-  EXPECT_GT(table.speed_at("none", 512)->prefill_tok_s, 0);
-  EXPECT_EQ(tabulate(read_sweep_log(dir_ / "a.jsonl")).perplexity.size(), 8U);
-  EXPECT_EQ(model_.spec.rope().type, RopeType::kDefault);
-}
-
-nlohmann::ordered_json growing_record(const SweepRecords& log, const std::string& column) {
+Json growing_record(const SweepRecords& log, const std::string& column) {
   for (const auto& record : log.records) {
     if (record["kind"] == "growing" && record["scaling"] == column) return without_timing(record);
   }
@@ -167,7 +153,7 @@ TEST_F(SweepTest, LogsOfBeforeGrowingContextsAreRead) {
   options_.growing = options_.passkey = false;
   run("log.jsonl");
   const std::string text = read("log.jsonl");
-  auto header = nlohmann::ordered_json::parse(text.substr(0, text.find('\n')));
+  auto header = Json::parse(text.substr(0, text.find('\n')));
   ASSERT_EQ(header.erase("growing"), 1U);
   for (const char* newer : {"task", "needles", "haystack"}) ASSERT_EQ(header["passkey"].erase(newer), 1U);
   write("log.jsonl", header.dump() + text.substr(text.find('\n')));
@@ -197,28 +183,14 @@ TEST_F(SweepTest, TakenOverResultsEqualMeasuredOnes) {
   EXPECT_NE(together.perplexity_at("none", 640)->ppl, together.perplexity_at("dynamic", 640)->ppl);
 }
 
-TEST_F(SweepTest, BrokenLinesAreNamed) {
-  write("log.jsonl", "{\"lariat_sweep\":1}\n{\"kind\":\"speed\"}\n");
-  EXPECT_NE(
-      error_of([&] { read_sweep_log(dir_ / "log.jsonl"); }).find("log.jsonl: line 2: \"scaling\" is missing"),
-      std::string::npos);
-  write("log.jsonl", "{\"lariat_sweep\":1}\nnonsense\n{}\n");
-  EXPECT_NE(error_of([&] { read_sweep_log(dir_ / "log.jsonl"); }).find("log.jsonl: line 2: not valid JSON"),
-            std::string::npos);
-  write("log.jsonl", "{\"results\":[]}\n");
-  EXPECT_NE(error_of([&] { read_sweep_log(dir_ / "log.jsonl"); }).find("does not begin like"),
-            std::string::npos);
-}
-
-TEST_F(SweepTest, WhatReportsAreMadeOfIsChecked) {
-  const SweepRecords good = run("log.jsonl");
-  const auto problem = [&](const char* pointer, const nlohmann::json& value) {
-    auto header = good.header;
-    header[nlohmann::ordered_json::json_pointer(pointer)] = value;
-    return error_of([&] { check_header(header, "log.jsonl"); });
+// Damage to the header, by pointer, and lines of results, which reports could not be made of.
+TEST_F(SweepTest, DamagedLogsAreNamed) {
+  const Json header = sweep().header();
+  const auto problem = [&](const Json& damaged) {
+    return error_of([&] { check_header(damaged, "log.jsonl"); });
   };
-  EXPECT_EQ(problem("/lariat_sweep", 1), "");
-  const std::vector<std::pair<const char*, nlohmann::json>> cases = {
+  EXPECT_EQ(problem(header), "");
+  const std::vector<std::pair<const char*, Json>> damages = {
       {"/model", nullptr},
       {"/model/name", 1},
       {"/text", 1},
@@ -227,7 +199,8 @@ TEST_F(SweepTest, WhatReportsAreMadeOfIsChecked) {
       {"/original_ctx", 1e300},
       {"/scalings", "yarn"},
       {"/scalings/0", 1},
-      {"/lengths", nlohmann::json::array()},
+      {"/scalings", std::vector<std::string>(101, "yarn")},
+      {"/lengths", Json::array()},
       {"/lengths/0", 0},
       {"/lengths/0", 1.5},
       {"/perplexity/measured", 1},
@@ -238,52 +211,58 @@ TEST_F(SweepTest, WhatReportsAreMadeOfIsChecked) {
       {"/growing", nullptr},
       {"/growing/measured", 1},
       {"/growing/step", 0},
-      {"/growing/columns", nlohmann::json::array()},
+      {"/growing/columns", Json::array()},
       {"/growing/columns/0", 1},
       {"/options/backend", 1},
       {"/options/factor", "x"},
       {"/options", nullptr},
-      {"/options/stale_cache", 0},
-      {"/scalings", std::vector<std::string>(101, "yarn")}};
-  for (const auto& [pointer, value] : cases) {
-    const std::string what = problem(pointer, value);
-    EXPECT_EQ(what.rfind("log.jsonl: line 1: \"", 0), 0U) << pointer << ": " << what;
+      {"/options/stale_cache", 0}};
+  for (const auto& [pointer, value] : damages) {
+    Json damaged = header;
+    damaged[Json::json_pointer(pointer)] = value;
+    EXPECT_EQ(problem(damaged).rfind("log.jsonl: line 1: \"", 0), 0U) << pointer << problem(damaged);
   }
-  auto wide = good.header;  // a report has a cell for each combination
+  Json wide = header;  // a report has a cell for each combination
   wide["lengths"] = wide["passkey"]["depths"] = std::vector<int64_t>(100, 1);
-  EXPECT_NE(error_of([&] { check_header(wide, "log.jsonl"); }).find("00 cells"), std::string::npos);
-  const auto lines = [&](const std::string& record) {
-    return error_of([&] { parse_sweep_log("{\"lariat_sweep\":1}\n" + record + "\n", "log.jsonl"); });
+  EXPECT_NE(problem(wide).find("00 cells"), std::string::npos);
+
+  const auto expect_line = [&](const std::string& lines, const std::string& error) {
+    const std::string found = error_of([&] { parse_sweep_log(lines + "\n", "log.jsonl"); });
+    EXPECT_EQ(found.rfind(error, 0), 0U) << lines << found;
+    EXPECT_EQ(found.empty(), error.empty()) << lines << found;
   };
-  EXPECT_EQ(lines(R"({"kind":"perplexity","scaling":"none","length":512,"tokens":9})"), "");
-  for (const char* bad :
-       {R"({"kind":"perplexity","scaling":"none","length":1e300,"tokens":9})",
-        R"({"kind":"perplexity","scaling":"none","length":512,"tokens":9,"depth":"x"})",
-        R"({"kind":"passkey","scaling":"none","length":512,"depth":7,"trials":1,"correct":1})",
-        R"({"kind":"passkey","scaling":"none","length":512,"depth":1,"trials":1,"correct":2})",
-        R"({"kind":"speed","scaling":"none","length":512,"cache_bytes":-1})",
-        R"({"kind":"growing","scaling":"none","length":512})",
-        R"({"kind":"growing","scaling":"none","length":512,"positions":[7]})",
-        R"({"kind":"growing","scaling":"none","length":512,"positions":[{"from":4,"to":4,"tokens":1}]})",
-        R"({"kind":"growing","scaling":"none","length":512,"positions":[{"from":0,"to":4,"tokens":-1}]})",
-        R"({"kind":"growing","scaling":"none","length":512,"factor":"x","positions":[]})"}) {
-    EXPECT_EQ(lines(bad).rfind("log.jsonl: line 2: \"", 0), 0U) << bad << lines(bad);
+  expect_line("{\"results\":[]}", "log.jsonl: does not begin like");
+  for (const auto& [record, error] : std::vector<std::pair<std::string, std::string>>{
+           {"nonsense", "not valid JSON"},
+           {R"({"kind":"speed"})", "\"scaling\" is missing"},
+           {R"({"kind":"perplexity","scaling":"none","length":512,"tokens":9})", ""},
+           {R"({"kind":"perplexity","scaling":"none","length":1e300,"tokens":9})", "\""},
+           {R"({"kind":"perplexity","scaling":"none","length":512,"tokens":9,"depth":"x"})", "\""},
+           {R"({"kind":"passkey","scaling":"none","length":512,"depth":7,"trials":1,"correct":1})", "\""},
+           {R"({"kind":"passkey","scaling":"none","length":512,"depth":1,"trials":1,"correct":2})", "\""},
+           {R"({"kind":"speed","scaling":"none","length":512,"cache_bytes":-1})", "\""},
+           {R"({"kind":"growing","scaling":"none","length":512})", "\""},
+           {R"({"kind":"growing","scaling":"none","length":512,"positions":[7]})", "\""},
+           {R"({"kind":"growing","scaling":"none","length":512,"factor":"x","positions":[]})", "\""},
+           {R"({"kind":"growing","scaling":"none","length":9,"positions":[{"from":4,"to":4,"tokens":1}]})",
+            "\""},
+           {R"({"kind":"growing","scaling":"none","length":9,"positions":[{"from":0,"to":4,"tokens":-1}]})",
+            "\""}}) {
+    expect_line("{\"lariat_sweep\":1}\n" + record, error.empty() ? "" : "log.jsonl: line 2: " + error);
   }
 }
 
-// Perplexities that no chart can have an axis for.
-TEST_F(SweepTest, ValuesBeyondMeasureAreLeftOut) {
-  SweepRecords log = run("log.jsonl");
-  for (auto& record : log.records) {
-    if (record["kind"] != "perplexity") continue;
-    record["ppl"] = 1.5e308;
-    record["stderr"] = -1e308;
-  }
-  EXPECT_TRUE(tabulate(log).perplexity.empty());
-  for (const double ppl : {0.0, -1.0, 1e-300}) {
-    for (auto& record : log.records) record["ppl"] = ppl;
-    EXPECT_TRUE(tabulate(log).perplexity.empty());
-  }
+TEST_F(SweepTest, SpeedAndMemoryAreMeasured) {
+  options_.growing = options_.perplexity = options_.passkey = false;
+  options_.speed = true;
+  const SweepRecords log = run("a.jsonl");
+  EXPECT_TRUE(is_complete(log));
+  const auto value = tabulate(log).speed_at("yarn", 640);
+  ASSERT_TRUE(value);
+  EXPECT_GT(value->prefill_tok_s, 0);
+  EXPECT_GT(value->decode_tok_s, 0);
+  EXPECT_GT(value->cache_bytes, 0);
+  EXPECT_EQ(model_.spec.rope().type, RopeType::kDefault);
 }
 
 TEST_F(SweepTest, ScalingsGetTheFactorOfTheirLength) {

@@ -53,12 +53,6 @@ TEST(Against, TellsWhatValuesOfEightBitsCost) {
   EXPECT_NEAR(both["ppl_ratio"], 1, 2e-3);
 }
 
-TEST(Against, KeysOfEightBitsAreRefused) {
-  for (const char* words : {"q8", "k=q8", "k=f16,v=q4", "v=", "k=f16,f16", "k=f16,,v=q8"})
-    expect_error(perplexity_of_demo(std::string("--ctx 64 --kv-dtype ") + words), 2,
-                 "is no dtype of a cache");
-}
-
 TEST(Against, PrintsATable) {
   const Outcome outcome = perplexity_of_demo(
       "--ctx 300 --against same --against-rope-scaling linear "
@@ -71,17 +65,23 @@ TEST(Against, PrintsATable) {
 }
 
 TEST(Against, WrongUsageIsOneLine) {
-  const auto refused = [](const std::string& options, const std::string& part) {
-    expect_error(perplexity_of_demo("--ctx 64 " + options), 2, part);
-  };
-  refused("--against same", "the same model run in the same way");
-  refused("--against " + kDemoDir.string() + "/. --against-quantize none",
-          "the same model run in the same way");
-  refused("--against-quantize q8", "--against");
-  refused("--against same --against-quantize q8 --against-dtype f32", "--against-dtype cannot");
-  refused("--against same --against-quantize q8 --ctx 64,128", "one length");
-  for (const char* other : {"--save-cache x", "--load-cache x", "--buckets 4"})
-    refused(std::string("--against same --against-quantize q8 ") + other, "--against");
+  const std::string same = "the same model run in the same way", q8 = "--against same --against-quantize q8 ";
+  std::vector<std::pair<std::string, std::string>> refused = {
+      {"--against same", same},
+      {"--against " + kDemoDir.string() + "/. --against-quantize none", same},
+      {"--against-quantize q8", "--against"},
+      {q8 + "--against-dtype f32", "--against-dtype cannot"},
+      {q8 + "--ctx 64,128", "one length"},
+      {q8 + "--method growing", "use --method sliding or chunks"},
+      {q8 + "--save-cache x", "--against"},
+      {q8 + "--load-cache x", "--against"},
+      {q8 + "--buckets 4", "--against"}};
+  for (const char* words : {"q8", "k=q8", "k=f16,v=q4", "v=", "k=f16,f16", "k=f16,,v=q8"})
+    refused.emplace_back(std::string("--kv-dtype ") + words, "is no dtype of a cache");
+  for (const auto& [options, part] : refused) {
+    SCOPED_TRACE(options);
+    expect_error(perplexity_of_demo(options), 2, part);
+  }
 }
 
 TEST(Against, AModelThatDoesNotFitIsNamed) {

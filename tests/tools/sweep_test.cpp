@@ -1,4 +1,5 @@
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "engine/eval/sweep_log.h"
@@ -14,7 +15,7 @@ using Json = nlohmann::ordered_json;
 std::filesystem::path source_dir() { return LARIAT_SOURCE_DIR; }
 std::filesystem::path shared_dir() { return source_dir() / "../shared"; }
 
-// What a report draws.
+// The data that a report draws.
 Json data_of(const std::filesystem::path& report) {
   const std::string page = slurp(report), open = "id=\"data\">";
   const size_t begin = page.find(open) + open.size();
@@ -35,12 +36,10 @@ class MeasuringTest : public testing::Test {
   std::string file(const std::string& name) const { return (dir_ / name).string(); }
   void write(const std::string& name, const std::string& text) { std::ofstream(dir_ / name) << text; }
   // A sweep small enough for a test, without anything that depends on how fast the machine is.
-  std::string small_sweep(const std::string& report, int max_tokens = 1000) const {
+  std::string small_sweep(const std::string& report) const {
     return "sweep" + model() + " --file " + text_.string() + " --report " + file(report) +
            " --scalings none,linear,yarn,dynamic-yarn --lengths 256,640 --depths 0,1"
-           " --trials 2 --no-speed --device cpu --threads 1"
-           " --max-tokens " +
-           std::to_string(max_tokens);
+           " --trials 2 --no-speed --device cpu --threads 1 --max-tokens 1000";
   }
 
   static std::vector<std::string> comparable(const std::filesystem::path& log) {
@@ -52,7 +51,8 @@ class MeasuringTest : public testing::Test {
 
   std::filesystem::path model_ = source_dir() / "configs/demo", text_ = model_ / "heldout.txt", dir_;
 };
-// Those that measure next to nothing.
+
+// Those that measure next to nothing, which sanitizers run as well.
 using MeasuringErrors = MeasuringTest;
 
 // tests/golden/perplexity.json, from transformers in float32 with float64 sums.
@@ -63,131 +63,77 @@ TEST_F(MeasuringTest, PerplexityEqualsTheGolden) {
     GTEST_SKIP() << "no ../shared with stories260K and its text beside the repository";
   std::ifstream in(source_dir() / "tests/golden/perplexity.json");
   const Json golden = Json::parse(in);
-  int runs = 0;
+  std::map<std::string, std::vector<Json>> runs;  // one for all lengths of window, by its options
   for (const auto& expected : golden["results"]) {
-    std::string command = "perplexity" + model() + " --file " + text_.string() + " --max-tokens " +
-                          golden["text_tokens"].dump() + " --dtype f32 --kv-dtype f32 --json" +
-                          " --device cpu --threads 1 --method " + expected["method"].get<std::string>() +
-                          " --ctx " + expected["ctx"].dump();
-    if (!expected["stride"].is_null()) command += " --stride " + expected["stride"].dump();
-    const Json& config = expected["config"];
-    if (config.contains("rope_scaling")) {
-      command += " --rope-scaling " + config["rope_scaling"]["rope_type"].get<std::string>() +
-                 " --rope-factor " + config["rope_scaling"]["factor"].dump() + " --rope-steps exact";
+    std::string options = " --method " + expected["method"].get<std::string>();
+    if (!expected["stride"].is_null()) options += " --stride " + expected["stride"].dump();
+    if (const Json scaling = expected["config"].value("rope_scaling", Json()); !scaling.is_null()) {
+      options += " --rope-scaling " + scaling["rope_type"].get<std::string>() + " --rope-factor " +
+                 scaling["factor"].dump() + " --rope-steps exact";
     }
-    const Outcome outcome = run_lariat(command);
-    ASSERT_EQ(outcome.code, 0) << outcome.err;
-    const Json result = Json::parse(outcome.out)["results"][0];
-    const auto near = [&](const char* key, double tolerance) {
-      const double ratio = result[key].get<double>() / expected[key].get<double>();
-      EXPECT_NEAR(ratio, 1.0, tolerance)
-          << key << " of " << command << ": " << result[key] << ", golden " << expected[key];
-    };
-    EXPECT_EQ(result["tokens"], expected["tokens"]) << command;
-    EXPECT_EQ(result["stride"], expected["stride"]);
-    near("nll", 1e-4);
-    near("ppl", 1e-4);
-    near("stderr", 1e-3);
-    ++runs;
+    runs[options + " --ctx "].push_back(expected);
   }
-  EXPECT_GE(runs, 12);
-}
-
-TEST_F(MeasuringErrors, TextsThatCannotBeMeasuredAreNamed) {
-  const std::string common = "perplexity" + model() + " --device cpu --file ";
-  write("empty.txt", "");
-  expect_error(run_lariat(common + file("empty.txt")), 1, "empty.txt: the file is empty");
-  write("short.txt", "Once upon a time.");
-  expect_error(run_lariat(common + file("short.txt")), 1,
-               "short.txt: has 5 tokens and a window of 512 tokens holds 511 of them; use a longer text");
-  expect_error(run_lariat(common + file("missing.txt")), 1, "missing.txt: cannot be read");
-  expect_error(run_lariat(common + dir_.string()), 1, "is a folder");
-  write("ok.txt", std::string(5000, 'a'));
-  expect_error(run_lariat(common + file("ok.txt") + " --ctx 100000000000"), 1,
-               "a window of 100000000000 tokens: the KV cache would take");
-  expect_error(run_lariat(common + file("ok.txt") + " --ctx 100000000000"), 1,
-               "use a shorter length (--ctx)");
-  expect_error(run_lariat(common + file("ok.txt") + " --method cubes"), 2, "cubes");
-  expect_error(run_lariat("passkey" + model() + " --device cpu --lengths 100000000000"), 1, "GiB");
-  expect_error(run_lariat("passkey" + model() + " --device cpu --lengths 20"), 1,
-               "20 tokens is too short: without filler it has ");
-}
-
-TEST_F(MeasuringErrors, BytesThatAreNotUtf8AreRefused) {
-  std::string text;
-  for (int i = 0; i < 300; ++i) text += "Once upon a time. ";
-  write("latin1.txt", text + "caf\xE9 " + text);
-  expect_error(
-      run_lariat("perplexity" + model() + " --device cpu --ctx 64 --json --file " + file("latin1.txt")), 1,
-      "latin1.txt: byte 5403 is not UTF-8");
-}
-
-TEST_F(MeasuringTest, PasskeyKeepsItsContract) {
-  const Outcome outcome =
-      run_lariat("passkey" + model() + " --lengths 600,512 --depths 0,0.5,1 --trials 2 --seed 7 --json" +
-                 " --device cpu --report " + file("passkey.html"));
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  const Json json = Json::parse(outcome.out);
-  ASSERT_EQ(json["results"].size(), 6U);
-  for (const auto& cell : json["results"]) {
-    EXPECT_EQ(cell["trials"], 2);
-    EXPECT_LE(cell["correct"], 2);
-    EXPECT_EQ(cell["answers"].size(), 2U);
-  }
-  EXPECT_TRUE(json["accuracy"].contains("512"));
-  const Json report = data_of(dir_ / "passkey.html");
-  EXPECT_EQ(report["results"], json["results"]);
-  EXPECT_EQ(report["sweep"]["model"]["name"], "demo");
-}
-
-// The demo model stands in the repository.
-TEST(NeedleTasksRun, EveryTaskOfTheDemoModel) {
-  const std::string hay = source_dir() / "configs/demo/heldout.txt";
-  for (const char* task : {"passkey", "multikey", "multivalue", "multiquery", "tracking"}) {
-    const Outcome outcome = run_lariat("passkey --model " + (source_dir() / "configs/demo").string() +
-                                       " --lengths 768 --depths 0.5 --trials 2 --device cpu --json --task " +
-                                       task + " --haystack " + hay);
+  EXPECT_GE(golden["results"].size(), 12U);
+  for (const auto& [options, expectations] : runs) {
+    SCOPED_TRACE(options);
+    std::string lengths;
+    for (const Json& expected : expectations)
+      lengths += (lengths.empty() ? "" : ",") + expected["ctx"].dump();
+    const Outcome outcome =
+        run_lariat("perplexity" + model() + " --file " + text_.string() + " --max-tokens " +
+                   golden["text_tokens"].dump() +
+                   " --dtype f32 --kv-dtype f32 --json --device cpu --threads 1" + options + lengths);
     ASSERT_EQ(outcome.code, 0) << outcome.err;
-    const Json json = Json::parse(outcome.out);
-    EXPECT_EQ(json["task"], task);
-    const Json& cell = json["results"][0];
-    double sum = 0;
-    for (const auto& answer : cell["answers"]) {
-      size_t found = 0;
-      for (const auto& one : answer["expected"]) {
-        found +=
-            answer["answer"].get<std::string>().find(one.get<std::string>()) != std::string::npos ? 1 : 0;
+    const Json results = Json::parse(outcome.out)["results"];
+    ASSERT_EQ(results.size(), expectations.size());
+    for (size_t i = 0; i < results.size(); ++i) {
+      for (const char* key : {"ctx", "tokens", "stride"}) EXPECT_EQ(results[i][key], expectations[i][key]);
+      for (const auto& [key, tolerance] : {std::pair("nll", 1e-4), {"ppl", 1e-4}, {"stderr", 1e-3}}) {
+        const double found = results[i][key], expected = expectations[i][key];
+        EXPECT_NEAR(found / expected, 1.0, tolerance) << key << " " << found << ", golden " << expected;
       }
-      if (json["task"] == "passkey") found = answer["correct"] ? 1 : 0;  // by a rule of its own
-      EXPECT_EQ(answer["found"].size(), found) << answer;
-      EXPECT_DOUBLE_EQ(answer["recall"], static_cast<double>(found) / answer["expected"].size());
-      EXPECT_EQ(answer["correct"], found == answer["expected"].size());
-      sum += answer["recall"].get<double>();
     }
-    EXPECT_DOUBLE_EQ(cell["recall"], sum);
-    EXPECT_DOUBLE_EQ(json["accuracy"]["768"], sum / 2);
   }
 }
 
-TEST_F(MeasuringErrors, HaystacksThatCannotBeUsedAreNamed) {
-  const std::string common = "passkey" + model() + " --device cpu --lengths 600 --haystack ";
-  write("empty.txt", "");
-  expect_error(run_lariat(common + file("empty.txt")), 1, "empty.txt: there is no text in the file");
-  write("spaces.txt", " \n\t\r\n ");
-  expect_error(run_lariat(common + file("spaces.txt")), 1, "spaces.txt: there is no text in the file");
-  expect_error(run_lariat(common + file("missing.txt")), 1, "missing.txt: ");
-  write("cut.txt", "caf\xC3");
-  expect_error(run_lariat(common + file("cut.txt")), 1, "cut.txt: byte 3 is not UTF-8");
-  write("latin1.txt", "caf\xE9 au lait");
-  expect_error(run_lariat(common + file("latin1.txt")), 1, "latin1.txt: byte 3 is not UTF-8");
-  expect_error(run_lariat(common + "noise --task haystack"), 2, "haystack");
-  expect_error(run_lariat(common + "noise --chat"), 1, "there is no chat template");
-  write("short.txt", "It was a short story.");
-  const Outcome outcome = run_lariat(common + file("short.txt") + " --depths 1 --trials 1");
-  EXPECT_EQ(outcome.code, 0);
-  EXPECT_NE(outcome.err.find("short.txt is shorter than a prompt of 600 tokens and is repeated"),
-            std::string::npos)
-      << outcome.err;
+TEST_F(MeasuringTest, EveryTaskKeepsItsContract) {
+  for (const char* task : {"passkey", "multikey", "multivalue", "multiquery", "tracking"}) {
+    SCOPED_TRACE(task);
+    const bool passkey = std::string_view(task) == "passkey";
+    const Outcome outcome =
+        run_lariat("passkey" + model() + " --lengths " + (passkey ? "600,512" : "768") +
+                   " --depths 0.5,1 --trials 2 --seed 7 --device cpu --json --report " +
+                   file("passkey.html") + " --task " + task + " --haystack " + text_.string());
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const Json found = Json::parse(outcome.out);
+    EXPECT_EQ(found["task"], task);
+    ASSERT_EQ(found["results"].size(), passkey ? 4U : 2U);
+    std::map<std::string, double> recall;  // by length
+    for (const Json& cell : found["results"]) {
+      ASSERT_EQ(cell["answers"].size(), 2U);
+      double sum = 0;
+      int64_t correct = 0;
+      for (const auto& answer : cell["answers"]) {
+        const std::string text = answer["answer"];
+        size_t held = 0;
+        for (const std::string one : answer["expected"]) held += text.find(one) != std::string::npos ? 1 : 0;
+        if (passkey) held = answer["correct"] ? 1 : 0;  // by a rule of its own
+        EXPECT_EQ(answer["found"].size(), held) << answer;
+        EXPECT_DOUBLE_EQ(answer["recall"], static_cast<double>(held) / answer["expected"].size());
+        EXPECT_EQ(answer["correct"], held == answer["expected"].size());
+        sum += answer["recall"].get<double>();
+        correct += answer["correct"] ? 1 : 0;
+      }
+      EXPECT_EQ(cell["trials"], 2);
+      EXPECT_EQ(cell["correct"], correct);
+      EXPECT_DOUBLE_EQ(cell["recall"], sum);
+      recall[cell["length"].dump()] += sum;
+    }
+    for (const auto& [length, sum] : recall) EXPECT_DOUBLE_EQ(found["accuracy"][length], sum / 4);
+    const Json report = data_of(dir_ / "passkey.html");
+    EXPECT_EQ(report["results"], found["results"]);
+    EXPECT_EQ(report["sweep"]["model"]["name"], "demo");
+  }
 }
 
 TEST_F(MeasuringTest, ASweepOfATaskAddsUpRecallAndIsNotContinuedWithAnother) {
@@ -219,7 +165,13 @@ TEST_F(MeasuringTest, SweepWritesAReportThatSaysWhoWon) {
   EXPECT_EQ(report["results"].size(), 5U + 4U * 2 * 3);
   EXPECT_NE(outcome.out.find(report["conclusions"].back()), std::string::npos);
   EXPECT_NE(outcome.out.find("dynamic-yarn stale"), std::string::npos) << outcome.out;
-  EXPECT_EQ(comparable(dir_ / "out.jsonl").size(), 5U + 4U * 2 * 3);
+  const SweepRecords log = read_sweep_log(dir_ / "out.jsonl");
+  EXPECT_EQ(log.records.size(), 5U + 4U * 2 * 3);
+  for (const auto& record : log.records) {
+    const bool passkey = record["kind"] == "passkey", perplexity = record["kind"] == "perplexity";
+    EXPECT_TRUE(!perplexity || record["tokens"] == 1000) << record;
+    EXPECT_TRUE(!passkey || record["trials"] == 2) << record;
+  }
   // Again, without --resume: the earlier results are kept aside.
   const Outcome again = run_lariat(small_sweep("out.html") + " --no-growing --no-passkey");
   EXPECT_NE(again.err.find("out.jsonl.old; --resume would have continued them"), std::string::npos);
@@ -245,20 +197,85 @@ TEST_F(MeasuringTest, ShardsMergeToTheReportOfOneProcess) {
   EXPECT_EQ(slurp(dir_ / "merged.html"), slurp(dir_ / "whole.html"));
 }
 
-TEST_F(MeasuringErrors, SweepRefusesWhatMakesNoSense) {
-  expect_error(run_lariat("sweep" + model()), 2, "--report");
-  expect_error(run_lariat("sweep --report " + file("x.html")), 2, "--model");
-  expect_error(run_lariat(small_sweep("no/such/folder.html")), 1, "there is no folder");
-  for (const char* shard : {"2/2", "-1/4", "1/0", "1", "/", "a/b", "1/4x", "1//4", "' 1/4'"})
-    expect_error(run_lariat(small_sweep("x.html") + " --shard " + shard), 2, "give i/n");
-  expect_error(run_lariat(small_sweep("x.html") + " --scalings none,yarm"), 2, "yarm");
-  const auto lengths = [&](const char* list) {
-    return run_lariat(small_sweep("x.html") + " --lengths " + list);
+TEST_F(MeasuringErrors, AGrowingContextPrintsItsPositions) {
+  const Outcome outcome = run_lariat("perplexity" + model() + " --file " + text_.string() +
+                                     " --method growing --ctx 600 --buckets 2 --rope-scaling dynamic-yarn"
+                                     " --device cpu --threads 1");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("0 - 299 "), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("300 - 599 "), std::string::npos) << outcome.out;
+}
+
+TEST_F(MeasuringErrors, AShortHaystackIsRepeatedAndThatIsSaid) {
+  write("short.txt", "It was a short story.");
+  const Outcome outcome =
+      run_lariat("passkey" + model() + " --device cpu --lengths 600 --depths 1 --trials 1" + " --haystack " +
+                 file("short.txt"));
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_NE(outcome.err.find("short.txt is shorter than a prompt of 600 tokens and is repeated"),
+            std::string::npos)
+      << outcome.err;
+}
+
+TEST_F(MeasuringErrors, MistakesAreOneLine) {
+  std::string story;
+  for (int i = 0; i < 300; ++i) story += "Once upon a time. ";
+  write("empty.txt", "");
+  write("short.txt", "Once upon a time.");
+  write("long.txt", std::string(5000, 'a'));
+  write("spaces.txt", " \n\t\r\n ");
+  write("cut.txt", "caf\xC3");
+  write("latin1.txt", "caf\xE9 au lait");
+  write("late.txt", story + "caf\xE9 " + story);
+  const std::string perplexity = "perplexity" + model() + " --device cpu --threads 1 ",
+                    book = perplexity + "--file " + text_.string() + " ",
+                    passkey = "passkey" + model() + " --device cpu --lengths 600 ",
+                    sweep = small_sweep("x.html") + " ";
+  struct Case {
+    std::string command;
+    int code;
+    std::string part;
   };
-  expect_error(lengths("4096"), 1,
-               "heldout.txt: the text used has 1000 tokens and the longest window holds 4095");
-  expect_error(lengths("512,400000000"), 1, "a length of 400000000: the KV cache would take");
-  expect_error(lengths("16"), 1, "16 tokens is too short");
+  std::vector<Case> cases = {
+      {perplexity + "--file " + file("empty.txt"), 1, "empty.txt: the file is empty"},
+      {perplexity + "--file " + file("short.txt"), 1,
+       "short.txt: has 5 tokens and a window of 512 tokens holds 511 of them; use a longer text"},
+      {perplexity + "--file " + file("missing.txt"), 1, "missing.txt: cannot be read"},
+      {perplexity + "--file " + dir_.string(), 1, "is a folder"},
+      {perplexity + "--file " + file("long.txt") + " --ctx 100000000000", 1,
+       "a window of 100000000000 tokens: the KV cache would take"},
+      {perplexity + "--file " + file("long.txt") + " --ctx 100000000000", 1, "use a shorter length (--ctx)"},
+      {perplexity + "--ctx 64 --json --file " + file("late.txt"), 1, "late.txt: byte 5403 is not UTF-8"},
+      {book + "--method cubes", 2, "cubes"},
+      {book + "--method growing --step 0", 2, "--step"},
+      {book + "--method growing --ctx 400000", 1, "a context of 400000 tokens"},
+      {book + "--method growing --load-cache x.ctx", 2, "in one piece"},
+      {"passkey" + model() + " --device cpu --lengths 100000000000", 1, "GiB"},
+      {"passkey" + model() + " --device cpu --lengths 20", 1,
+       "20 tokens is too short: without filler it has "},
+      {passkey + "--depths 0,nan", 2, "nan is not a finite number"},
+      {passkey + "--task haystack", 2, "haystack"},
+      {passkey + "--chat", 1, "there is no chat template"},
+      {passkey + "--haystack " + file("empty.txt"), 1, "empty.txt: there is no text in the file"},
+      {passkey + "--haystack " + file("spaces.txt"), 1, "spaces.txt: there is no text in the file"},
+      {passkey + "--haystack " + file("missing.txt"), 1, "missing.txt: "},
+      {passkey + "--haystack " + file("cut.txt"), 1, "cut.txt: byte 3 is not UTF-8"},
+      {passkey + "--haystack " + file("latin1.txt"), 1, "latin1.txt: byte 3 is not UTF-8"},
+      {"sweep" + model(), 2, "--report"},
+      {"sweep --report " + file("x.html"), 2, "--model"},
+      {small_sweep("no/such/folder.html"), 1, "there is no folder"},
+      {sweep + "--scalings none,yarm", 2, "yarm"},
+      {sweep + "--lengths 4096", 1,
+       "heldout.txt: the text used has 1000 tokens and the longest window holds 4095"},
+      {sweep + "--lengths 512,400000000", 1, "a length of 400000000: the KV cache would take"},
+      {sweep + "--lengths 16", 1, "16 tokens is too short"},
+  };
+  for (const char* shard : {"2/2", "-1/4", "1/0", "1", "/", "a/b", "1/4x", "1//4", "' 1/4'"})
+    cases.push_back({sweep + "--shard " + shard, 2, "give i/n"});
+  for (const auto& [command, code, part] : cases) {
+    SCOPED_TRACE(command);
+    expect_error(run_lariat(command), code, part);
+  }
   EXPECT_FALSE(std::filesystem::exists(dir_ / "x.html"));
 }
 

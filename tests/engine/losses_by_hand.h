@@ -1,0 +1,64 @@
+#pragma once
+#include <algorithm>
+#include <random>
+
+#include "engine/eval/perplexity.h"
+#include "tests/engine/engine_test_util.h"
+
+// The definitions of losses once more, in double and with nothing shared between windows: measured ones are
+// compared with these.
+namespace lariat::test {
+
+inline std::vector<int32_t> random_text(int64_t n, int64_t vocab, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<int32_t> tokens(static_cast<size_t>(n));
+  for (auto& token : tokens) token = static_cast<int32_t>(random() % static_cast<uint32_t>(vocab));
+  return tokens;
+}
+
+inline std::vector<double> log_softmax(std::span<const float> row) {
+  double sum = 0;
+  for (const float x : row) sum += std::exp(static_cast<double>(x));
+  std::vector<double> logs;
+  for (const float x : row) logs.push_back(static_cast<double>(x) - std::log(sum));
+  return logs;
+}
+inline double loss_by_hand(std::span<const float> row, int32_t token) {
+  return -log_softmax(row)[static_cast<size_t>(token)];
+}
+
+// Token ids with their BOS, of which those from `first` on are scored.
+struct HandWindow {
+  std::vector<int32_t> tokens;
+  size_t first;
+  // ln of the probabilities over the vocabulary for each scored token; `options`: of a session of its own.
+  std::vector<std::vector<double>> log_probabilities(const Model& model, Backend& backend,
+                                                     const SessionOptions& options) const {
+    Session session(model, backend, options);
+    const std::vector<float> logits = all_logits(session, tokens, tokens.size());
+    const auto vocab = static_cast<size_t>(model.spec.vocab_size);
+    std::vector<std::vector<double>> rows;
+    for (size_t i = first; i < tokens.size(); ++i)
+      rows.push_back(log_softmax(std::span(logits).subspan((i - 1) * vocab, vocab)));
+    return rows;
+  }
+};
+
+inline std::vector<HandWindow> windows_by_hand(const std::vector<int32_t>& text,
+                                               const PerplexityOptions& options, int64_t ctx) {
+  const bool sliding = options.method == PerplexityMethod::kSliding;
+  const int64_t n = std::ssize(text), bos = options.bos ? 1 : 0, holds = ctx - bos;
+  std::vector<HandWindow> windows;
+  for (int64_t begin = 0, scored = 1 - bos; sliding ? scored < n : begin + holds <= n;) {
+    const int64_t end = std::min(begin + holds, n);
+    HandWindow window{std::vector<int32_t>(static_cast<size_t>(bos), options.bos.value_or(0)), 0};
+    window.tokens.insert(window.tokens.end(), text.begin() + begin, text.begin() + end);
+    window.first = static_cast<size_t>(sliding ? scored - begin + bos : ctx / 2 + 1);
+    windows.push_back(std::move(window));
+    scored = end;
+    begin += sliding ? std::min(options.stride, ctx - 1) : ctx;
+  }
+  return windows;
+}
+
+}  // namespace lariat::test

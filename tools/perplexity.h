@@ -1,0 +1,39 @@
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/eval/perplexity.h"
+#include "tools/common.h"
+
+// `lariat perplexity`, alone or with --against: how far a model is from another, or from itself run in
+// another way.
+namespace lariat {
+
+// --against and its options; what is unset is as the first model's.
+struct AgainstOptions {
+  std::string reference;  // a folder, or "same"; empty: not asked for
+  std::string quantize, dtype, kv_dtype;
+  std::optional<std::string> rope_scaling{};
+  std::optional<double> rope_factor{};
+};
+void add_against_options(CLI::App& command, AgainstOptions& against);
+
+struct PerplexityCommand {
+  CommonOptions common;
+  AgainstOptions against;
+  std::filesystem::path file;
+  std::vector<int64_t> ctx;
+  int64_t stride = 256, step = 32, max_tokens = 0;
+  std::string method = "sliding";
+  int buckets = 32;
+  std::filesystem::path load_cache, save_cache;
+  bool windows = false;  // one of --ctx, --stride, --step and --method was given
+  bool json = false;
+};
+// The measurement that the command asks for, of a model trained for `l0` tokens.
+PerplexityOptions options_of(const PerplexityCommand& command, const Tokenizer& tokenizer, int64_t l0);
+void run_divergence(const PerplexityCommand& command);
+
+}  // namespace lariat
