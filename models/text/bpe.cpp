@@ -211,6 +211,7 @@ void Bpe::to_units(std::string_view piece, std::vector<int32_t>& units) const {
 // skipped.
 void Bpe::merge(BpeScratch& s) const {
   const size_t n = s.units_.size();
+  if (n < 2) return;
   if (n >= static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
     throw Error(fmt::format("a word of {} characters is too long to tokenise; split the text", n));
   }

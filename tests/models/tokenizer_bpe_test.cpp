@@ -83,6 +83,7 @@ TEST(TokenizerBpe, UnknownCharacters) {
     return ids;
   };
   EXPECT_EQ(encode("aza"), (std::vector<int32_t>{1, 1})) << "nothing to write for z";
+  EXPECT_EQ(encode("z"), std::vector<int32_t>{});
   spec.unk_token = "<unk>";
   EXPECT_EQ(encode("zz\u00e9a"), (std::vector<int32_t>{0, 0, 0, 1}));
   spec.fuse_unk = true;
