@@ -173,7 +173,6 @@ void read_growing(Session& session, TokenSource& text, const PerplexityOptions& 
     std::vector<Reading> readings;
     for (int64_t begin = first * holds; auto& of_stretch : tokens) {
       if (options.bos) of_stretch.push_back(*options.bos);
-      text.has(begin + holds - 1);
       const auto ids = text.range(begin, begin + holds);
       of_stretch.insert(of_stretch.end(), ids.begin(), ids.end());
       readings.push_back({&sequences.emplace_back(session.new_sequence()), of_stretch, 0, 0});
