@@ -85,7 +85,7 @@ class KvCache {
   // cache).
   bool consistent() const { return consistent_; }
   const RerotationStats& rerotations() const { return stats_; }
-  // Of all its pages, shared ones included.
+  // Bytes of all its pages, shared ones included.
   size_t bytes() const { return pages_.size() * pool_->geometry().page_bytes; }
 
   // Pages for positions up to `positions`, those from length() on its own, to be written. Throws Error saying
@@ -97,10 +97,12 @@ class KvCache {
   // M-RoPE: three positions (time, height, width) for each of the tokens that come next; what follows them
   // goes on in all three from one above the largest so far. Without this a token's positions are its place.
   void place(std::span<const int32_t> positions);
-  // Of the tokens before `length`, three each; empty where nothing was placed. May extend what place() gave.
+  // The positions of the tokens before `length`, three each; empty where nothing was placed. May extend what
+  // place() gave.
   std::span<const int32_t> positions(int64_t length);
 
-  // The same as place() gave them and as far as they were counted on: fewer or more than length() may need.
+  // The positions as place() gave them and as far as they were counted on: fewer or more than length() may
+  // need.
   std::span<const int32_t> placed() const { return positions_; }
 
   void advance(int64_t n) { length_ += n; }  // n positions after length() have been written

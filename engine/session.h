@@ -124,7 +124,7 @@ class Session {
   // Appends one token to each sequence, in one forward pass. Logits f32 [sequences.size(), vocab] in backend
   // memory, valid until the next call. Each sequence has the RoPE frequencies of its own new length.
   Matrix decode(std::span<Sequence* const> sequences, std::span<const int32_t> tokens);
-  // The same of the tokens that Backend::draw drew last, row i for sequence i, which nobody need have seen
+  // Decodes the tokens that Backend::draw drew last, row i for sequence i, which nobody need have seen
   // yet.
   Matrix decode_drawn(std::span<Sequence* const> sequences);
   // Whether one more token for each can be forgotten again (Sequence::truncate) as if it had never been read:

@@ -66,7 +66,7 @@ struct KeyRotation {
   void* const* pages = nullptr;            // as in StepSequence
   int64_t n_positions = 0;                 // from 0 on
   std::span<const double> delta_inv_freq;  // new inv_freq - old inv_freq; host memory
-  // Of M-RoPE, as in SequenceRope, for all n_positions tokens.
+  // As in SequenceRope, for all n_positions tokens; both empty without M-RoPE.
   std::span<const int32_t> positions{};
   std::span<const uint8_t> axes{};
 };
@@ -122,7 +122,7 @@ struct KvGeometry {
 
   // Appends a layer behind those that are there.
   void add_layer(int64_t n_kv_heads, int64_t head_dim, DType k_dtype, DType v_dtype);
-  // Likewise, one that stores a row of `head_dim` values per position, which is key and value in one.
+  // Appends a layer that stores a row of `head_dim` values per position, which is key and value in one.
   void add_latent_layer(int64_t head_dim, DType dtype);
 };
 

@@ -22,7 +22,7 @@ int64_t qkv_size(const AttentionSpec& attention) {
   return round_up<int64_t>(q_size(attention) + 2 * kv_size(attention), kAlignment / int64_t{sizeof(float)});
 }
 
-// Of experts gate and up.
+// Columns of the inner values; experts have gate and up.
 int64_t inner_size(const FeedForwardSpec& feed_forward) {
   const ExpertsSpec& experts = feed_forward.experts;
   const int64_t of_experts = experts.n > 0 ? 2 * experts.router.n_chosen * experts.intermediate_size : 0;

@@ -54,8 +54,8 @@ struct QkvBlock {
   Matrix all, q, k, v, attended;
 };
 QkvBlock qkv_of(const Activations& a, const AttentionSpec& attention);
-// The same of latent attention, with queries of so many columns: its k is the row that goes to the cache, and
-// each lies in a matrix of its own. No v.
+// The block of latent attention, with queries of so many columns: its k is the row that goes to the cache,
+// and each lies in a matrix of its own. No v.
 QkvBlock latent_qkv_of(const Activations& a, const AttentionSpec& attention, int64_t q_cols);
 
 // The memory of a decoder's activations: one allocation, so that steps of one length find everything at the

@@ -12,8 +12,8 @@ namespace {
 constexpr int64_t kDecodeTokens = 16;
 // Positions whose rows are read, multiplied and stored at a time: at most so many, and for all heads together
 // no more memory than this.
-constexpr int64_t kMadeRows = 1024;
-constexpr int64_t kMadeRowBytes = int64_t{32} << 20;
+constexpr int64_t kHeadRows = 1024;
+constexpr int64_t kHeadRowBytes = int64_t{32} << 20;
 constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
 
 // Row t of [tokens, heads * size] as rows t * heads + h of [tokens * heads, size].
@@ -40,7 +40,7 @@ int64_t n_pages(const Step& step) {
   return pages;
 }
 
-// Of keys and values of `n` heads.
+// The geometry of keys and values of `n` heads.
 KvGeometry geometry_of(const AttentionSpec& spec, int64_t n, DType dtype) {
   KvGeometry geometry;
   geometry.add_layer(n, spec.latent.query_dim(), dtype, dtype);
@@ -159,59 +159,59 @@ void LatentAttention::make_room(const Layer& layer, const Pass& pass) {
   for (int64_t parts = 2; bytes() > workspace_ && n_heads > 1; ++parts) {
     if (spec.n_heads % parts == 0) n_heads = spec.n_heads / parts;
   }
-  made_.geometry = geometry_of(spec, n_heads, dtype);
-  make_larger(made_.pages, bytes(), backend_);
+  head_cache_.geometry = geometry_of(spec, n_heads, dtype);
+  make_larger(head_cache_.pages, bytes(), backend_);
   const int64_t cols = n_heads * spec.latent.query_dim();
-  const int64_t rows = std::clamp<int64_t>(kMadeRowBytes / (2 * cols * kFloat), 1, kMadeRows);
-  make_larger(made_.rows, rows * spec.latent.kv_rank * kFloat, backend_);
-  make_larger(made_.k, rows * cols * kFloat, backend_);
+  const int64_t rows = std::clamp<int64_t>(kHeadRowBytes / (2 * cols * kFloat), 1, kHeadRows);
+  make_larger(head_cache_.rows, rows * spec.latent.kv_rank * kFloat, backend_);
+  make_larger(head_cache_.k, rows * cols * kFloat, backend_);
   // A value is shorter than a key: what fills it up is never written, nor wanted, but not to be NaN.
-  if (make_larger(made_.v, rows * cols * kFloat, backend_)) {
-    const std::vector<std::byte> zeros(made_.v.bytes());
-    backend_.copy_in(made_.v.data(), zeros.data(), zeros.size());
+  if (make_larger(head_cache_.v, rows * cols * kFloat, backend_)) {
+    const std::vector<std::byte> zeros(head_cache_.v.bytes());
+    backend_.copy_in(head_cache_.v.data(), zeros.data(), zeros.size());
   }
-  if (make_larger(made_.head_ids, rows * n_heads * kFloat, backend_) || made_.n_heads != n_heads)
-    write_head_ids(made_.head_ids, n_heads, backend_);
-  made_.n_heads = n_heads;
-  made_.n_rows = rows;
-  made_.tables.clear();
+  if (make_larger(head_cache_.head_ids, rows * n_heads * kFloat, backend_) || head_cache_.n_heads != n_heads)
+    write_head_ids(head_cache_.head_ids, n_heads, backend_);
+  head_cache_.n_heads = n_heads;
+  head_cache_.n_rows = rows;
+  head_cache_.tables.clear();
   for (int64_t page = 0; page < pages; ++page) {
-    made_.tables.push_back(static_cast<std::byte*>(made_.pages.data()) +
-                           page * static_cast<int64_t>(made_.geometry.page_bytes));
+    head_cache_.tables.push_back(static_cast<std::byte*>(head_cache_.pages.data()) +
+                                 page * static_cast<int64_t>(head_cache_.geometry.page_bytes));
   }
-  made_.sequences.assign(pass.step.sequences.begin(), pass.step.sequences.end());
-  void* const* table = made_.tables.data();
-  for (StepSequence& sequence : made_.sequences) {
+  head_cache_.sequences.assign(pass.step.sequences.begin(), pass.step.sequences.end());
+  void* const* table = head_cache_.tables.data();
+  for (StepSequence& sequence : head_cache_.sequences) {
     sequence.pages = table;
     table += n_pages(sequence);
   }
 }
 
-// Keys (rotated values, U_h row) and values V_h row of heads [first_head, first_head + made_.n_heads), at
-// every position of the step's sequences. What is rotated has been rotated when it went to the cache.
+// Keys (rotated values, U_h row) and values V_h row of heads [first_head, first_head + head_cache_.n_heads),
+// at every position of the step's sequences. What is rotated has been rotated when it went to the cache.
 void LatentAttention::make_heads(const Layer& layer, int64_t first_head, const Pass& pass) {
   const LatentSpec& latent = layer.spec.attention.latent;
   const LatentWeights& weights = layer.weights.latent;
   const RopeTable not_rotated = pass.activations.rope(-1);
-  const int64_t n_heads = made_.n_heads, cols = n_heads * latent.query_dim();
+  const int64_t n_heads = head_cache_.n_heads, cols = n_heads * latent.query_dim();
   const Weight k_up = some_heads(weights.k_up, first_head, n_heads),
                v_up = some_heads(weights.v_up, first_head, n_heads);
   for (size_t s = 0; s < pass.step.sequences.size(); ++s) {
     const int64_t end = pass.step.sequences[s].first_position + pass.step.sequences[s].n_tokens;
-    for (int64_t first = 0; first < end; first += made_.n_rows) {
-      const int64_t count = std::min(made_.n_rows, end - first);
-      const Matrix rows = f32(made_.rows, count, latent.kv_rank), k = f32(made_.k, count, cols),
-                   v = f32(made_.v, count, cols);
+    for (int64_t first = 0; first < end; first += head_cache_.n_rows) {
+      const int64_t count = std::min(head_cache_.n_rows, end - first);
+      const Matrix rows = f32(head_cache_.rows, count, latent.kv_rank), k = f32(head_cache_.k, count, cols),
+                   v = f32(head_cache_.v, count, cols);
       const Matrix k_heads = by_head(k, n_heads);
-      const Routing routing = head_routing(made_.head_ids, count, n_heads);
+      const Routing routing = head_routing(head_cache_.head_ids, count, n_heads);
       const StepSequence cached{first, count, pass.step.sequences[s].pages},
-          made{first, count, made_.sequences[s].pages};
+          made{first, count, head_cache_.sequences[s].pages};
       const Step from{.sequences = {&cached, 1}}, to{.sequences = {&made, 1}};
       backend_.keys_from_cache(from, layer.cache, latent.rope_dim, rows);
       backend_.keys_from_cache(from, layer.cache, 0, k_heads.column_range(0, latent.rope_dim));
       backend_.grouped_linear(rows, k_up, routing, k_heads.column_range(latent.rope_dim, latent.nope_dim));
       backend_.grouped_linear(rows, v_up, routing, by_head(v, n_heads).column_range(0, latent.v_dim));
-      backend_.qkv_to_cache(to, {}, k, v, {}, not_rotated, made_.geometry.layers[0]);
+      backend_.qkv_to_cache(to, {}, k, v, {}, not_rotated, head_cache_.geometry.layers[0]);
     }
   }
 }
@@ -223,13 +223,13 @@ Matrix LatentAttention::attend_by_head(const Layer& layer, const Matrix& q, cons
   const Matrix values = f32(pass.activations.latent_heads, q.rows, spec.n_heads * v_dim);
   make_room(layer, pass);
   AttentionParams some = layer.attention;
-  some.n_heads = made_.n_heads;
-  for (int64_t head = 0; head < spec.n_heads; head += made_.n_heads) {
+  some.n_heads = head_cache_.n_heads;
+  for (int64_t head = 0; head < spec.n_heads; head += head_cache_.n_heads) {
     make_heads(layer, head, pass);
-    backend_.attention({.sequences = made_.sequences},
-                       q.column_range(head * head_dim, made_.n_heads * head_dim),
-                       pass.activations.rope(spec.rope), made_.geometry.layers[0], some,
-                       values.column_range(head * v_dim, made_.n_heads * v_dim));
+    backend_.attention({.sequences = head_cache_.sequences},
+                       q.column_range(head * head_dim, head_cache_.n_heads * head_dim),
+                       pass.activations.rope(spec.rope), head_cache_.geometry.layers[0], some,
+                       values.column_range(head * v_dim, head_cache_.n_heads * v_dim));
   }
   return values;
 }

@@ -29,13 +29,13 @@ class LatentAttention {
   int64_t workspace_;
   Buffer head_ids_;  // which head a row of [tokens * n_heads] belongs to
   // Keys and values of some heads, made for one layer and step.
-  struct MadeHeads {
+  struct HeadCache {
     int64_t n_heads = 0, n_rows = 0;  // how many positions are made at a time
     KvGeometry geometry;              // one layer
     Buffer pages, rows, k, v, head_ids;
     std::vector<void*> tables;
     std::vector<StepSequence> sequences;  // the step's, with these pages
-  } made_;
+  } head_cache_;
 };
 
 }  // namespace lariat

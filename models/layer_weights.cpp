@@ -18,10 +18,10 @@ struct LayerReader {
   int64_t q_size = attention.n_heads * attention.head_dim,
           kv_size = attention.n_kv_heads * attention.head_dim;
 
-  Wanted matrix(const std::string& name, int64_t out, int64_t in, const RowRange& part = {}) const {
+  Parameter matrix(const std::string& name, int64_t out, int64_t in, const RowRange& part = {}) const {
     return {prefix + name + ".weight", out, in, Role::kProjection, part};
   }
-  Weight weight(std::initializer_list<Wanted> blocks) const { return source.weight(blocks); }
+  Weight weight(std::initializer_list<Parameter> blocks) const { return source.weight(blocks); }
   Norm norm(const std::string& name, int64_t size, bool present = true) const {
     return present ? read_norm(spec, prefix + name, size, source) : Norm{};
   }
@@ -29,7 +29,7 @@ struct LayerReader {
     return present ? source.vector({prefix + name + ".bias", 1, size, Role::kVector, part}) : Matrix{};
   }
 
-  // Of q (0), k (1) or v (2), where the three are one tensor.
+  // The rows of q (0), k (1) or v (2), where the three are one tensor.
   RowRange qkv_part(int which) const {
     const TensorNames& names = spec.names;
     if (names.q != names.k) return {};
@@ -77,7 +77,7 @@ struct LayerReader {
     const int64_t q_run = l.nope_dim + l.rope_dim, kv_run = l.nope_dim + l.v_dim;
     const auto head_rows = [&](const std::string& name, int64_t run, int64_t first, int64_t count, int64_t in,
                                Role role = Role::kProjection, bool transposed = false) {
-      std::vector<Wanted> blocks;
+      std::vector<Parameter> blocks;
       for (int64_t h = 0; h < heads; ++h) {
         const RowRange part{heads * run, h * run + first, count, count};
         blocks.push_back({prefix + name + ".weight", count, in, role, part, transposed});
@@ -87,7 +87,7 @@ struct LayerReader {
     const std::string& q = l.q_rank > 0 ? names.q_b : names.q;
     latent.q_nope = head_rows(q, q_run, 0, l.nope_dim, q_in);
     latent.q_rope = head_rows(q, q_run, l.nope_dim, l.rope_dim, q_in);
-    latent.k_up = head_rows(names.kv_b, kv_run, 0, l.nope_dim, l.kv_rank, Role::kLongSteps);
+    latent.k_up = head_rows(names.kv_b, kv_run, 0, l.nope_dim, l.kv_rank, Role::kPrefillOnly);
     latent.k_absorb = head_rows(names.kv_b, kv_run, 0, l.nope_dim, l.kv_rank, Role::kProjection, true);
     latent.v_up = head_rows(names.kv_b, kv_run, l.nope_dim, l.v_dim, l.kv_rank);
     const int64_t all = l.kv_rank + l.rope_dim;
@@ -109,7 +109,7 @@ struct LayerReader {
     to.ffn_post_norm = norm(names.ffn_post_norm, hidden, layer.norm_after);
     if (experts.n > 0) read_experts(to.experts);
     if (inner == 0) return;
-    const Wanted up_rows =
+    const Parameter up_rows =
         matrix(up, inner, hidden, fused ? RowRange{2 * inner, inner, inner, 0} : RowRange{});
     if (layer.feed_forward.gated) {
       to.gate_up = weight(
@@ -126,7 +126,7 @@ struct LayerReader {
   void read_experts(ExpertWeights& to) const {
     const TensorNames& names = spec.names;
     const auto each = [&](const std::string& name, int64_t out, int64_t in) {
-      std::vector<Wanted> blocks;
+      std::vector<Parameter> blocks;
       for (int64_t e = 0; e < experts.n; ++e)
         blocks.push_back(matrix(fmt::format(fmt::runtime(name), e), out, in));
       return source.weight(blocks);

@@ -46,20 +46,20 @@ class RandomWeights : public LoadedWeights {
 
  private:
   // Drawn as what it is to be stored as; quantised weights are made of the checkpoint's dtype.
-  DType own_dtype(const Wanted& wanted) const override {
-    const DType stored = stored_dtype(wanted.role, dtype_, spec_.dtype);
+  DType own_dtype(const Parameter& parameter) const override {
+    const DType stored = stored_dtype(parameter.role, dtype_, spec_.dtype);
     return is_quantized(stored) ? spec_.dtype : stored;
   }
-  Matrix host(const Wanted& wanted, std::vector<std::byte>& made) override {
-    const DType drawn = own_dtype(wanted);
-    const auto size = static_cast<size_t>(wanted.rows * wanted.cols);
+  Matrix host(const Parameter& parameter, std::vector<std::byte>& made) override {
+    const DType drawn = own_dtype(parameter);
+    const auto size = static_cast<size_t>(parameter.rows * parameter.cols);
     made.resize(size * size_of(drawn));
-    const double width = std::sqrt(static_cast<double>(wanted.cols));
-    uint64_t state = seed_ + static_cast<uint64_t>(wanted.part.first);
-    for (const char c : wanted.name) state = random_behind(state, 1) ^ static_cast<uint64_t>(c);
+    const double width = std::sqrt(static_cast<double>(parameter.cols));
+    uint64_t state = seed_ + static_cast<uint64_t>(parameter.part.first);
+    for (const char c : parameter.name) state = random_behind(state, 1) ^ static_cast<uint64_t>(c);
     fill_random(made.data(), size, drawn,
-                is_vector(wanted.role) ? 0 : static_cast<int>(std::lround(std::log2(width))), state);
-    return {made.data(), drawn, wanted.rows, wanted.cols};
+                is_vector(parameter.role) ? 0 : static_cast<int>(std::lround(std::log2(width))), state);
+    return {made.data(), drawn, parameter.rows, parameter.cols};
   }
 
   const ModelSpec& spec_;

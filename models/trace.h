@@ -15,7 +15,7 @@ namespace lariat {
 //   attention     what attention makes, before a norm behind it      [hidden]
 //   feed_forward  likewise the feed-forward                          [hidden]
 //   output        the residual after the layer                       [hidden]
-// Of latent attention q, k and v are what attention runs over: rows, not heads (LatentSpec), in long steps
+// In latent attention q, k and v are what attention runs over: rows, not heads (LatentSpec), in long steps
 // too while someone looks.
 // It costs a copy of all of them and is meant for comparing a model with another implementation of it. A
 // backend that adds products to the residual at once (Epilogue::add_to) adds them apart meanwhile:

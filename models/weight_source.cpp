@@ -67,7 +67,7 @@ LoadedWeights::LoadedWeights(const ModelSpec& spec, Backend& backend, std::optio
   check_quantizes(spec, backend, dtype);
 }
 
-Weight LoadedWeights::weight(std::span<const Wanted> blocks) {
+Weight LoadedWeights::weight(std::span<const Parameter> blocks) {
   const DType own = own_dtype(blocks[0]);
   return left_out(blocks[0].role, stored_dtype(blocks[0].role, dtype_, own)) ? Weight() : load(blocks);
 }
@@ -78,7 +78,7 @@ Weights LoadedWeights::finish(Weights weights) {
   return weights;
 }
 
-Weight LoadedWeights::load(std::span<const Wanted> blocks) {
+Weight LoadedWeights::load(std::span<const Parameter> blocks) {
   std::vector<Matrix> from;
   std::vector<DType> stored;
   std::vector<std::vector<std::byte>> made(blocks.size());

@@ -9,19 +9,19 @@
 // How a model asks for its matrices: what weights.cpp, layer_weights.cpp and random_weights.cpp share.
 namespace lariat {
 
-// kLongSteps: a projection that only long steps use, absent (an empty matrix) where weights are quantised.
-enum class Role { kEmbedding, kProjection, kLongSteps, kRouter, kHead, kVector, kNorm };
+// kPrefillOnly: a projection that only long steps use, absent (an empty matrix) where weights are quantised.
+enum class Role { kEmbedding, kProjection, kPrefillOnly, kRouter, kHead, kVector, kNorm };
 
 inline bool is_vector(Role role) { return role == Role::kVector || role == Role::kNorm; }
 
 // Rows of a tensor of `of` rows: `run` from `first` on, then from first + stride, and so on until there are
-// as many as wanted.
+// as many as the parameter has.
 struct RowRange {
   int64_t of = 0, first = 0, run = 0, stride = 0;
 };
 
 // A matrix of a model. rows x cols as [out_features, in_features]; a vector has one row.
-struct Wanted {
+struct Parameter {
   std::string name;
   int64_t rows = 0, cols = 0;
   Role role = Role::kVector;
@@ -34,14 +34,14 @@ class Source {
  public:
   virtual ~Source() = default;
   // One row as f32.
-  virtual Matrix vector(const Wanted& wanted) = 0;
-  // A weight of these blocks, which have one role; nothing where kLongSteps says so.
-  virtual Weight weight(std::span<const Wanted> blocks) = 0;
+  virtual Matrix vector(const Parameter& parameter) = 0;
+  // A weight of these blocks, which have one role; nothing where kPrefillOnly says so.
+  virtual Weight weight(std::span<const Parameter> blocks) = 0;
 };
 
 // What a matrix is stored as when projections are `dtype` and what it is made from is `own`.
 DType stored_dtype(Role role, std::optional<DType> dtype, DType own);
-inline bool left_out(Role role, DType stored) { return role == Role::kLongSteps && is_quantized(stored); }
+inline bool left_out(Role role, DType stored) { return role == Role::kPrefillOnly && is_quantized(stored); }
 
 // Has a backend load what host() finds for each block, and keeps the memory that this takes.
 class LoadedWeights : public Source {
@@ -49,21 +49,21 @@ class LoadedWeights : public Source {
   // Throws Error where the backend does not quantise what is to be quantised.
   LoadedWeights(const ModelSpec& spec, Backend& backend, std::optional<DType> dtype);
 
-  Matrix vector(const Wanted& wanted) override { return load({&wanted, 1}).blocks[0].w; }
-  Weight weight(std::span<const Wanted> blocks) override;
+  Matrix vector(const Parameter& parameter) override { return load({&parameter, 1}).blocks[0].w; }
+  Weight weight(std::span<const Parameter> blocks) override;
   // The weights that were read here, with the memory that they lie in.
   Weights finish(Weights weights);
 
  protected:
-  // What the wanted matrix is stored as where it comes from.
-  virtual DType own_dtype(const Wanted& wanted) const = 0;
+  // What the parameter is stored as where it comes from.
+  virtual DType own_dtype(const Parameter& parameter) const = 0;
   // The matrix in host memory. What lies in no file is put into `made`.
-  virtual Matrix host(const Wanted& wanted, std::vector<std::byte>& made) = 0;
+  virtual Matrix host(const Parameter& parameter, std::vector<std::byte>& made) = 0;
   // Nobody will read the host's matrix any more.
-  virtual void give_back(const Wanted&) {}
+  virtual void give_back(const Parameter&) {}
 
  private:
-  Weight load(std::span<const Wanted> blocks);
+  Weight load(std::span<const Parameter> blocks);
 
   Backend& backend_;
   std::optional<DType> dtype_;

@@ -76,34 +76,37 @@ float embedding_multiplier(const ModelSpec& spec, DType dtype) {
   return load_f32(&rounded, dtype, 0);
 }
 
-// The shape of the tensor that a wanted matrix is, or is rows of.
-std::vector<int64_t> stored_shape(const Wanted& wanted) {
-  if (is_vector(wanted.role)) return {std::max(wanted.cols, wanted.part.of)};
-  return {std::max(wanted.rows, wanted.part.of), wanted.cols};
+// The shape of the tensor that a parameter is, or is rows of.
+std::vector<int64_t> stored_shape(const Parameter& parameter) {
+  if (is_vector(parameter.role)) return {std::max(parameter.cols, parameter.part.of)};
+  return {std::max(parameter.rows, parameter.part.of), parameter.cols};
 }
 
-// The wanted rows of a tensor: in place where they are neighbours, else put together in `gathered`.
-Matrix rows_of(const StoredTensor& tensor, const Wanted& wanted, std::vector<std::byte>& gathered) {
-  const RowRange& part = wanted.part;
+// The rows of a tensor that a parameter is: in place where they are neighbours, else put together in
+// `gathered`.
+Matrix rows_of(const StoredTensor& tensor, const Parameter& parameter, std::vector<std::byte>& gathered) {
+  const RowRange& part = parameter.part;
   const DType dtype = tensor.float_dtype();
-  if (is_vector(wanted.role) && part.of > 0) {  // a column of rows of one element
-    const Matrix column = rows_of(tensor, {wanted.name, wanted.cols, 1, Role::kProjection, part}, gathered);
-    return {column.data, dtype, 1, wanted.cols};
+  if (is_vector(parameter.role) && part.of > 0) {  // a column of rows of one element
+    const Matrix column =
+        rows_of(tensor, {parameter.name, parameter.cols, 1, Role::kProjection, part}, gathered);
+    return {column.data, dtype, 1, parameter.cols};
   }
-  const Matrix whole(const_cast<std::byte*>(tensor.data), dtype, std::max(wanted.rows, part.of), wanted.cols);
-  if (part.of == 0 || part.run == wanted.rows) return whole.row_range(part.first, wanted.rows);
-  const size_t run_bytes = static_cast<size_t>(part.run * wanted.cols) * size_of(dtype);
-  for (int64_t row = part.first, taken = 0; taken < wanted.rows; row += part.stride, taken += part.run) {
+  const Matrix whole(const_cast<std::byte*>(tensor.data), dtype, std::max(parameter.rows, part.of),
+                     parameter.cols);
+  if (part.of == 0 || part.run == parameter.rows) return whole.row_range(part.first, parameter.rows);
+  const size_t run_bytes = static_cast<size_t>(part.run * parameter.cols) * size_of(dtype);
+  for (int64_t row = part.first, taken = 0; taken < parameter.rows; row += part.stride, taken += part.run) {
     const auto* from = static_cast<const std::byte*>(whole.row_range(row, part.run).data);
     gathered.insert(gathered.end(), from, from + run_bytes);
   }
-  return {gathered.data(), dtype, wanted.rows, wanted.cols};
+  return {gathered.data(), dtype, parameter.rows, parameter.cols};
 }
 
 // A matrix whose place and dtype are known, in the shape that is handed out.
-Matrix shaped(const Wanted& wanted, void* data, DType dtype) {
-  return wanted.transposed ? Matrix(data, dtype, wanted.cols, wanted.rows)
-                           : Matrix(data, dtype, wanted.rows, wanted.cols);
+Matrix shaped(const Parameter& parameter, void* data, DType dtype) {
+  return parameter.transposed ? Matrix(data, dtype, parameter.cols, parameter.rows)
+                              : Matrix(data, dtype, parameter.rows, parameter.cols);
 }
 
 // The norm's weight as f32, plus one.
@@ -158,14 +161,14 @@ int64_t count_not_finite(const StoredTensor& tensor, Bits exponent) {
 class CheckedTensors : public Source {
  public:
   explicit CheckedTensors(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
-  Matrix vector(const Wanted& wanted) override {
-    const StoredTensor& tensor = checkpoint_.check(wanted.name, stored_shape(wanted));
-    names.insert(wanted.name);
-    return shaped(wanted, nullptr, tensor.float_dtype());
+  Matrix vector(const Parameter& parameter) override {
+    const StoredTensor& tensor = checkpoint_.check(parameter.name, stored_shape(parameter));
+    names.insert(parameter.name);
+    return shaped(parameter, nullptr, tensor.float_dtype());
   }
-  Weight weight(std::span<const Wanted> blocks) override {
+  Weight weight(std::span<const Parameter> blocks) override {
     Weight weight;
-    for (const Wanted& wanted : blocks) weight.blocks.push_back({vector(wanted), {}});
+    for (const Parameter& parameter : blocks) weight.blocks.push_back({vector(parameter), {}});
     return weight;
   }
 
@@ -179,12 +182,13 @@ class CheckedTensors : public Source {
 class PlannedWeights : public Source {
  public:
   PlannedWeights(const ModelSpec& spec, DType dtype) : spec_(spec), dtype_(dtype) {}
-  Matrix vector(const Wanted& wanted) override { return shaped(wanted, nullptr, DType::kF32); }
-  Weight weight(std::span<const Wanted> blocks) override {
+  Matrix vector(const Parameter& parameter) override { return shaped(parameter, nullptr, DType::kF32); }
+  Weight weight(std::span<const Parameter> blocks) override {
     Weight weight;
-    for (const Wanted& wanted : blocks) {
-      const DType stored = stored_dtype(wanted.role, dtype_, spec_.dtype);
-      if (!left_out(wanted.role, stored)) weight.blocks.push_back({shaped(wanted, nullptr, stored), {}});
+    for (const Parameter& parameter : blocks) {
+      const DType stored = stored_dtype(parameter.role, dtype_, spec_.dtype);
+      if (!left_out(parameter.role, stored))
+        weight.blocks.push_back({shaped(parameter, nullptr, stored), {}});
     }
     return weight;
   }
@@ -202,18 +206,19 @@ class StoredWeights : public LoadedWeights {
       : LoadedWeights(spec, backend, dtype), spec_(spec), checkpoint_(checkpoint) {}
 
  private:
-  const StoredTensor& tensor(const Wanted& wanted) const {
-    return checkpoint_.get(wanted.name, stored_shape(wanted));
+  const StoredTensor& tensor(const Parameter& parameter) const {
+    return checkpoint_.get(parameter.name, stored_shape(parameter));
   }
-  DType own_dtype(const Wanted& wanted) const override { return tensor(wanted).float_dtype(); }
-  Matrix host(const Wanted& wanted, std::vector<std::byte>& made) override {
-    if (wanted.role != Role::kNorm || !spec_.norm_plus_one) return rows_of(tensor(wanted), wanted, made);
-    const std::vector<float> values = plus_one(tensor(wanted), wanted.cols);
+  DType own_dtype(const Parameter& parameter) const override { return tensor(parameter).float_dtype(); }
+  Matrix host(const Parameter& parameter, std::vector<std::byte>& made) override {
+    if (parameter.role != Role::kNorm || !spec_.norm_plus_one)
+      return rows_of(tensor(parameter), parameter, made);
+    const std::vector<float> values = plus_one(tensor(parameter), parameter.cols);
     made.resize(values.size() * sizeof(float));
     std::memcpy(made.data(), values.data(), made.size());
-    return {made.data(), DType::kF32, 1, wanted.cols};
+    return {made.data(), DType::kF32, 1, parameter.cols};
   }
-  void give_back(const Wanted& wanted) override { checkpoint_.give_back(tensor(wanted)); }
+  void give_back(const Parameter& parameter) override { checkpoint_.give_back(tensor(parameter)); }
 
   const ModelSpec& spec_;
   const Checkpoint& checkpoint_;
@@ -224,8 +229,8 @@ class StoredWeights : public LoadedWeights {
 Weights read_weights(const ModelSpec& spec, const Checkpoint* checkpoint, Source& source) {
   const Layout layout = layout_of(spec, checkpoint);
   const auto table = [&](const std::string& name, Role role) {
-    const Wanted wanted{name, spec.vocab_size, spec.hidden_size, role, {}};
-    return source.weight({&wanted, 1});
+    const Parameter parameter{name, spec.vocab_size, spec.hidden_size, role, {}};
+    return source.weight({&parameter, 1});
   };
   Weights weights;
   const Weight embedding = table(layout.embed, Role::kEmbedding);

@@ -54,8 +54,8 @@ struct Weights {
   Weight head;                // [vocab, hidden]; the embedding itself when tied
   DType dtype = DType::kF32;  // of the projections
   float embedding_multiplier = 1.0F;
-  // Of all matrices that a step may read (embedding table excluded unless tied), and of those that one token
-  // reads, which leaves out the experts that it does not go to.
+  // Bytes of all matrices that a step may read (embedding table excluded unless tied), and of those that one
+  // token reads, which leaves out the experts that it does not go to.
   size_t bytes = 0, token_bytes = 0;
   int64_t values = 0;  // how many weights the latter hold: a token costs as many multiply-adds
   std::vector<Buffer> memory;

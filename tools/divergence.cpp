@@ -117,6 +117,7 @@ void run_divergence(const PerplexityCommand& command) {
   if (command.ctx.size() > 1) throw UsageError("--against takes one length of window (--ctx)");
   const CommonOptions other = options_of_reference(command.common, command.against);
   const bool one_folder = other.model == command.common.model;
+  check_text(command.file);
   const Engine runtime = open_engine(command.common);
   const Engine other_runtime = open_engine(other, one_folder ? Reads::kTokens : Reads::kText);
   const Tokenizer& tokenizer = *runtime.tokenizer;

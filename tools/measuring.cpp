@@ -67,11 +67,6 @@ void add_passkey_options(CLI::App& command, PasskeyOptions& options, std::string
   command.add_option("--seed", options.seed, "of the needles");
 }
 
-void open_haystack(PasskeyOptions& options, const std::string& haystack, const TextCodec& codec) {
-  options.hay = open_hay(haystack);
-  options.max_new_tokens = answer_tokens(codec, options.needles);
-}
-
 void warn_of_short_hay(const PasskeyOptions& options, const TextCodec& codec, int64_t length, bool quiet) {
   if (options.hay->file.empty() || !PasskeyPrompts(codec, options.hay).repeats(length)) return;
   print_warnings({fmt::format("{} is shorter than a prompt of {} and is repeated from its start",

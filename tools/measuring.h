@@ -19,8 +19,6 @@ void add_perplexity_options(CLI::App& command, std::string& method, int64_t& str
                             const std::string& most, bool growing = false);
 // --task, --needles, --haystack, --depths, --trials and --seed.
 void add_passkey_options(CLI::App& command, PasskeyOptions& options, std::string& haystack);
-// Fills in what depends on --haystack and on the tokenizer. Throws Error when the file is no text.
-void open_haystack(PasskeyOptions& options, const std::string& haystack, const TextCodec& codec);
 // Warns when prompts of `length` tokens need more hay than the file has.
 void warn_of_short_hay(const PasskeyOptions& options, const TextCodec& codec, int64_t length, bool quiet);
 

@@ -126,9 +126,10 @@ bool measure(const PasskeyCommand& command, Session& session, const TextCodec& c
 
 void run(PasskeyCommand& command) {
   if (!command.report.empty()) check_writable(command.report);
+  command.passkeys.hay = open_hay(command.haystack);
   const Engine runtime = open_engine(command.common, command.chat ? Reads::kChat : Reads::kText);
   const TextCodec codec = prompt_codec(*runtime.tokenizer, runtime.chat ? &*runtime.chat : nullptr);
-  open_haystack(command.passkeys, command.haystack, codec);
+  command.passkeys.max_new_tokens = answer_tokens(codec, command.passkeys.needles);
   command.passkeys.eos_ids = runtime.eos_ids();
   complete(command, runtime);
   warn_of_short_hay(command.passkeys, codec, command.lengths.back(), command.common.quiet);

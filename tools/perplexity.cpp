@@ -75,6 +75,7 @@ void run(const PerplexityCommand& command) {
         "--method");
   }
   if (!command.save_cache.empty()) check_writable(command.save_cache);
+  check_text(command.file);
   const Engine runtime = open_engine(command.common);
   const Tokenizer& tokenizer = *runtime.tokenizer;
   TokenSource source = read_tokens(command.file, tokenizer, command.max_tokens);

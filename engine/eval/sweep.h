@@ -51,7 +51,7 @@ nlohmann::ordered_json passkey_record(const std::string& scaling, const PasskeyC
 template <class T>
 void sort_unique(std::vector<T>& values) {
   std::ranges::sort(values);
-  values.erase(std::ranges::unique(values).begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
 }
 // True when a log with these keys has all records of a unit.
 bool holds(const std::set<std::string>& keys, const SweepUnit& unit, const std::vector<double>& depths);

@@ -115,6 +115,13 @@ TokenSource read_tokens(const std::filesystem::path& file, const Tokenizer& toke
   }
 }
 
+void check_text(const std::filesystem::path& file) {
+  std::error_code ec;
+  const auto status = std::filesystem::status(file, ec);
+  const bool read_once = exists(status) && !is_regular_file(status) && !is_directory(status);
+  if (file != "-" && !read_once) const TextBeginning beginning(file);
+}
+
 double share_of_text(int64_t position, const TokenSource& source) {
   const int64_t total = source.known();
   return total > 0 ? std::min(1.0, static_cast<double>(position) / static_cast<double>(total)) : 0.0;

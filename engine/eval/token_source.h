@@ -43,6 +43,10 @@ class TokenSource {
 // nothing, so the first byte that is not UTF-8 is named.
 TokenSource read_tokens(const std::filesystem::path& file, const Tokenizer& tokenizer, int64_t max_tokens);
 
+// Throws as read_tokens does where the file is missing, empty or no text from its first bytes on: before a
+// model is opened, which may take long. Standard input and pipes are left as they are.
+void check_text(const std::filesystem::path& file);
+
 // How much of the text lies before token `position`, 0 ... 1.
 double share_of_text(int64_t position, const TokenSource& source);
 

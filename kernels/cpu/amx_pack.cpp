@@ -58,7 +58,7 @@ void PackRows(const Matrix& x, char* to, int64_t tile_stride, int64_t row_stride
   });
 }
 
-// Of a lane's four bytes two, from bit `shift` on, less their zero: times the scale, a pair of bf16.
+// Two of a lane's four bytes, from bit `shift` on, less their zero: times the scale, a pair of bf16.
 HWY_INLINE VU32 WeightPair(VU32 bytes, int shift, VF32 zero, VF32 scale) {
   const F32 d;
   const hn::RebindToUnsigned<F32> du;

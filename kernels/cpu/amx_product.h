@@ -84,14 +84,14 @@ struct AmxCut {
     w_rows = round_up(ceil_div(all, tasks), kAmxBlock);
   }
 
-  // Of multiplying, in a product.
+  // Tasks of multiplying, in a product.
   int64_t tasks(const Product& product) const { return ceil_div(product.w.rows, w_rows); }
 
   int64_t column_blocks() const { return ceil_div(k, kAmxColumns); }
   int64_t columns(int64_t block) const { return std::min(kAmxColumns, k - block * kAmxColumns); }
   int64_t tiles(int64_t block) const { return ceil_div(columns(block), kTileColumns); }
 
-  // Of x_rows rows of x; of a thread's two panels of w and its sums.
+  // Bytes for x_rows rows of x; for a thread's two panels of w and its sums.
   int64_t packed_bytes() const { return round_up(k, kTileColumns) * x_rows * 2; }
   int64_t thread_bytes() const { return 2 * kAmxPanelBytes + w_rows * x_rows * 4; }
 };

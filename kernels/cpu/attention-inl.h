@@ -141,7 +141,8 @@ HWY_NOINLINE void SoftmaxStep(const AttentionTask& task, const Scored& at, float
     });
   }
   const VF32 max = FoldPositions<kRows>(FoldTerms<kRows>(terms, larger), larger);
-  // Of a row that has seen nothing so far all weights are exp(-inf) = 0, where exp(-inf - -inf) were NaN.
+  // A row that has seen nothing so far has weights that are all exp(-inf) = 0, where exp(-inf - -inf) were
+  // NaN.
   const VF32 nothing = hn::Set(d, -std::numeric_limits<float>::infinity());
   const VF32 origin = hn::IfThenZeroElse(hn::Eq(max, nothing), max);
   const auto plus = [](VF32 a, VF32 b) LARIAT_INLINE_BODY { return hn::Add(a, b); };
@@ -203,7 +204,7 @@ HWY_NOINLINE inline void Widen(void* src, DType dtype, int64_t first, int64_t la
   });
 }
 
-// The same for values, which have scales if they are kQ8.
+// Loads values, which have scales if they are kQ8.
 HWY_NOINLINE inline void WidenValues(const Stored& stored, int64_t first, int64_t last, int64_t head_dim,
                                      int64_t stride, float* out) {
   if (stored.v_scales == nullptr) {

@@ -18,7 +18,7 @@ void gemv(const Matrix& x, std::span<const Product> products, int threads);
 // Output columns [first, last) of one product without a bias, on the calling thread.
 void gemv_columns(const Matrix& x, const Matrix& w, const Matrix& out, int64_t first, int64_t last);
 
-// The same for bf16 with bf16; only where has_avx512_bf16().
+// gemv_columns for bf16 with bf16; only where has_avx512_bf16().
 void gemv_bf16(const Matrix& x, const Matrix& w, const Matrix& out, int64_t first, int64_t last);
 
 // The order in which a thread walks its share of the weights, common to all instruction sets.

@@ -11,9 +11,9 @@
 namespace lariat::cpu {
 namespace {
 
-// Of x at a time: bounds the quantised copy.
+// Rows of x at a time, which bounds the quantised copy.
 constexpr int64_t kRowsAtATime = 1024;
-// Of w that stay in one core's second-level cache while the rows of x pass by.
+// Bytes of w that stay in one core's second-level cache while the rows of x pass by.
 constexpr int64_t kBlockBytes = 320 << 10;
 
 // Tiles of w times rows of x.
@@ -51,7 +51,7 @@ class TileProduct {
 
 int64_t tiles_of(const Product& product) { return QuantLayout(product.w).tiles(); }
 
-// Of `tiles` tiles shared out to threads, how many at a time for many rows.
+// How many of `tiles` tiles, shared out to threads, are multiplied at a time for many rows.
 int64_t tiles_per_block(const QuantLayout& layout, int64_t tiles, int threads) {
   const int64_t fit = std::max<int64_t>(2, kBlockBytes / layout.tile_bytes() / 2 * 2);
   return std::clamp<int64_t>(ceil_div<int64_t>(tiles, threads), 1, fit);

@@ -67,7 +67,7 @@ void CpuBackend::rerotate_keys(std::span<const KeyRotation> sequences, std::span
   if (n_layers == 0 || total_pages == 0) return;
   const int64_t n_groups = total_pages >= 4 * threads_ ? 1 : std::min<int64_t>(n_layers, threads_);
   const int threads = positions * n_layers < 64 ? 1 : threads_;
-  // Of each thread: the angles of a page in f32, and what making them needs.
+  // For each thread: the angles of a page in f32, and what making them needs.
   const auto worker_bytes =
       static_cast<size_t>(pairs) * (2 * kKvPage * sizeof(float) + RopeAngles::kWork * sizeof(double));
   auto* memory = static_cast<char*>(scratch(static_cast<size_t>(threads) * worker_bytes));

@@ -31,7 +31,8 @@ struct RowWriter {
   __device__ int64_t partial(int row) const {
     return state_index(a, split, rows.token_row(row), rows.head(row));
   }
-  // Of `row`, whose weights sum up to `sum`. Worked out once per row: the writes are many and unrolled.
+  // The place of `row`, whose weights sum up to `sum`. Worked out once per row: the writes are many and
+  // unrolled.
   __device__ RowTarget target(int row, float sum) const {
     if (a.splits > 1) return {reinterpret_cast<char*>(a.partial + partial(row) * a.head_dim), 1.0F, false};
     const bool bf16 = a.out_dtype == DType::kBF16;

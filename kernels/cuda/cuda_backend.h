@@ -30,7 +30,6 @@ class CudaBackend final : public Backend {
   ~CudaBackend() override;
 
   std::string name() const override { return "cuda"; }
-  std::string description() const override;
   Traits traits() const override;
 
   Buffer allocate(size_t bytes) override;
@@ -131,7 +130,7 @@ class CudaBackend final : public Backend {
             const Activation* activation);
   // x as the kernels of a few tokens read it: bf16 for products in bf16 with bf16 weights, f32 for others.
   Matrix gemv_input(const Matrix& x, DType weights, DType compute);
-  // The same of quantised weights; false, and nothing, where that is not for these.
+  // Multiplies by quantised weights; false, and nothing done, where that kernel is not for these.
   bool quant_gemv(const Matrix& x, std::span<const Product> products);
   // The products of many tokens. x is rounded once for those of one x.
   struct RoundedX {
@@ -156,7 +155,7 @@ class CudaBackend final : public Backend {
     size_t bytes = 0;
     cuda::Event copied = nullptr;  // what was asked for last
   };
-  // Of at least so many bytes; what was in it is gone when it grows. Throws Error when there is none.
+  // Makes it at least so large; what was in it is gone when it grows. Throws Error when there is none.
   static void reserve(Pinned& pinned, size_t bytes);
   static void release(Pinned& pinned) noexcept;
 

@@ -125,7 +125,7 @@ template <class T>
 inline constexpr int kPerVector = 16 / static_cast<int>(sizeof(T));  // elements of T in 16 bytes
 
 __device__ __forceinline__ uint4 load16(const void* address) { return *static_cast<const uint4*>(address); }
-// The same for data that is read once: it should not push anything out of the caches.
+// Loads data that is read once: it should not push anything out of the caches.
 __device__ __forceinline__ uint4 load16_streaming(const void* address) {
 #ifdef __CUDACC__
   return __ldcs(static_cast<const uint4*>(address));

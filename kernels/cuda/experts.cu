@@ -51,7 +51,7 @@ __device__ int32_t first_of_largest(const float* values, int n) {
   return index;
 }
 
-// The same, taken out of the values, which all of the warp may read again.
+// Finds the first of the largest and takes it out of the values, which all of the warp may read again.
 __device__ int32_t take_largest(float* values, int n) {
   const int32_t index = first_of_largest(values, n);
   __syncwarp();  // all have read

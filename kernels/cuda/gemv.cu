@@ -104,7 +104,7 @@ __device__ __forceinline__ void accumulate(const Gemv& g, const W* const (&w)[kR
   if (at < end) multiply_batch<W, X, kTokens, kStep, true>(g, w, at + lane, end, sum);
 }
 
-// Of a gated unit the first half of a warp's rows are those of gate, the others the same of up.
+// In a gated unit the first half of a warp's rows are those of gate, the others the same of up.
 template <int kTokens>
 __device__ __forceinline__ int rows_of_warp(const Gemv& g) {
   return g.gated ? kRows<kTokens> / 2 : kRows<kTokens>;

@@ -120,7 +120,7 @@ void CudaBackend::multiply(const Matrix& x, std::span<const Product> products, D
   }
 }
 
-// Of many tokens cuBLAS adds the product to the residual, and a bias goes with the norm.
+// For many tokens cuBLAS adds the product to the residual, and a bias goes with the norm.
 void CudaBackend::add_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
                               const Matrix& out) {
   const auto& [w, bias] = weight.blocks[0];
@@ -142,7 +142,7 @@ void CudaBackend::add_product(const Matrix& x, const Weight& weight, const Epilo
   if (epilogue.norm) norm(epilogue.residual, epilogue.norm, out);
 }
 
-// Of a few tokens one launch, where the weights are floats. Of many, to an out of bf16 and without biases,
+// A few tokens take one launch, where the weights are floats. For many, to an out of bf16 and without biases,
 // which are added in f32, cuBLAS rounds products in bf16 to bf16: that halves what the activation reads of
 // them.
 void CudaBackend::gated(const Matrix& x, const Weight& weight, Activation activation, const Matrix& out) {

@@ -23,9 +23,9 @@ struct Moments {
   float mean, rest, scale;
 };
 
-// Of a row whose values add up to `sum`. The corrected two-pass algorithm (Chan, Golub and LeVeque, The
-// American Statistician 37, 1983): what x - mean still sums up to is the rounding of the mean, which both the
-// variance and the values are rid of. So a mean that is large against the spread does no harm.
+// The moments of a row whose values add up to `sum`, by the corrected two-pass algorithm (Chan, Golub and
+// LeVeque, The American Statistician 37, 1983): what x - mean still sums up to is the rounding of the mean,
+// which both the variance and the values are rid of. So a mean that is large against the spread does no harm.
 __device__ __forceinline__ Moments centred_moments(const float* x, float sum, float cols, const NormArgs& a,
                                                    float* partial) {
   Moments m = {sum / cols, 0.0F, 0.0F};

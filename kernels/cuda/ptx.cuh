@@ -48,7 +48,7 @@ __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], const void* shared
                : "memory");
 }
 
-// The same, transposed: r[i] of lane 4 g + t becomes elements g of rows 2t and 2t + 1.
+// Stores them transposed: r[i] of lane 4 g + t becomes elements g of rows 2t and 2t + 1.
 __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4], const void* shared_row) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared_row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"

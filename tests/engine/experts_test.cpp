@@ -49,7 +49,7 @@ INSTANTIATE_TEST_SUITE_P(Families, TokenCost,
                          [](const auto& test) { return std::string(test.param); });
 
 // Counts the attentions that ran over keys and values made for each head.
-class MadeHeadsBackend final : public ForwardingBackend {
+class PerHeadBackend final : public ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
 
@@ -79,7 +79,7 @@ class LatentHeads : public testing::TestWithParam<const char*> {
   }
 
   CpuBackend cpu_{1};
-  MadeHeadsBackend backend_{cpu_};
+  PerHeadBackend backend_{cpu_};
   Model model_ = open_f32(checkpoint_dir(GetParam()), backend_);
   int n_layers_ = static_cast<int>(model_.spec.layers.size());
 };
