@@ -81,7 +81,7 @@ TEST(Keys, RopeOfGptNeoX) {
 }
 
 // Whether the head of a model with an image part is its embedding: every combination of true, false and
-// absent at the two places that may say so, against transformers (tests/golden/make_ties.py).
+// absent at the two places that may say so, against transformers (tools/lab/golden/make.py ties).
 TEST(Keys, TiesAreThoseOfTransformers) {
   std::map<std::string, size_t> seen;
   const json golden = read_json(golden_file("ties.json"));

@@ -30,21 +30,21 @@ TEST(Damaged, Download) {
        [](const Spoiled& model) { model.put_weights("{}", "", uint64_t{1} << 60); }},
       {"not valid JSON", kLogits, [](const Spoiled& model) { model.put_weights("!\"a\": 1}", ""); }},
       {"'model.layers.0.mlp.up_proj.weight' is missing", kLogits,
-       header([](Json& tensors) { tensors.erase("model.layers.0.mlp.up_proj.weight"); })},
+       header([](nlohmann::ordered_json& tensors) { tensors.erase("model.layers.0.mlp.up_proj.weight"); })},
       {"mlp.gate_proj.weight' has shape", kLogits,
        [](const Spoiled& model) {
          const int64_t size = model.read("config.json")["intermediate_size"];
          model.change("config.json", "/intermediate_size", size + 2);
        }},
-      {"overflows", kLogits, header([](Json& tensors) {
+      {"overflows", kLogits, header([](nlohmann::ordered_json& tensors) {
          tensors["model.norm.weight"]["shape"] = {uint64_t{1} << 40, uint64_t{1} << 40};
        })},
-      {"overlap", kLogits, header([](Json& tensors) {
+      {"overlap", kLogits, header([](nlohmann::ordered_json& tensors) {
          tensors["model.layers.0.input_layernorm.weight"]["data_offsets"] =
              tensors["model.norm.weight"]["data_offsets"];
        })},
       {"'model.norm.weight' is I32", kLogits,
-       header([](Json& tensors) { tensors["model.norm.weight"]["dtype"] = "I32"; })},
+       header([](nlohmann::ordered_json& tensors) { tensors["model.norm.weight"]["dtype"] = "I32"; })},
       {"config.json: not valid JSON", kLogits,
        [](const Spoiled& model) { model.put("config.json", "{\"architectures\": ["); }},
       {"config.json: no such file", kLogits, [](const Spoiled& model) { model.remove("config.json"); }},

@@ -24,8 +24,9 @@ TEST(Hostile, Terabytes) {
   const Spoiled model;
   model.change("config.json", "/vocab_size", 1 << 20);
   model.change("config.json", "/hidden_size", 1 << 19);
-  const Json header = {{"model.embed_tokens.weight",
-                        {{"dtype", "F32"}, {"shape", {1 << 20, 1 << 19}}, {"data_offsets", {0, 2 * more}}}}};
+  const nlohmann::ordered_json header = {
+      {"model.embed_tokens.weight",
+       {{"dtype", "F32"}, {"shape", {1 << 20, 1 << 19}}, {"data_offsets", {0, 2 * more}}}}};
   model.put_weights(header.dump(), "");
   if (!model.stretch("model.safetensors", 8 + header.dump().size() + 2 * more))
     GTEST_SKIP() << "the file system has no sparse files of 2 TiB";
@@ -63,14 +64,14 @@ TEST(Hostile, NumbersOfAConfig) {
                                {"tensor 'model.layers.2.", kLogits, [](const Spoiled& model) {
                                   model.change("config.json", "/num_hidden_layers", 10'000);
                                 }}};
-  const std::vector<std::pair<std::string, Json>> rows = {
+  const std::vector<std::pair<std::string, nlohmann::ordered_json>> rows = {
       {"num_attention_heads", 1 << 20},
       {"num_key_value_heads", 1 << 20},
       {"num_key_value_heads", 3},
       {"head_dim", 3},
       {"rms_norm_eps", 1e300},
       {"eos_token_id", int64_t{1} << 31},
-      {"eos_token_id", Json::array({1, int64_t{1} << 40})}};
+      {"eos_token_id", nlohmann::ordered_json::array({1, int64_t{1} << 40})}};
   for (const auto& [key, value] : rows) {
     table.push_back(
         {"config.json: \"" + key + "\" is ", kLogits, [key = key, value = value](const Spoiled& model) {
@@ -104,9 +105,10 @@ TEST(Hostile, AKeyTwice) {
 
 TEST(Hostile, NamesInErrors) {
   const Spoiled model;
-  model.put_weights(
-      Json({{"a\x1b[2J\nb\x07", {{"dtype", "F32"}, {"shape", {1}}, {"data_offsets", {0, 8}}}}}).dump(),
-      "12345678");
+  model.put_weights(nlohmann::ordered_json(
+                        {{"a\x1b[2J\nb\x07", {{"dtype", "F32"}, {"shape", {1}}, {"data_offsets", {0, 8}}}}})
+                        .dump(),
+                    "12345678");
   expect_error(model.run(kLogits), 1, "tensor 'a [2J b ': 8 bytes do not fit");
   model.change("config.json", "/architectures/0", std::string(100'000, 'x'));
   EXPECT_LT(model.run(kLogits).err.size(), 5000U);
@@ -137,14 +139,15 @@ TEST(Hostile, Patterns) {
 }
 
 TEST(Hostile, IdsOfATokenizer) {
-  const auto id = [](const char* pointer, const Json& value) {
+  const auto id = [](const char* pointer, const nlohmann::ordered_json& value) {
     return [=](const Spoiled& model) { model.change("tokenizer.json", pointer, value); };
   };
   // Within the bounds, and far beyond what the file pays for.
   std::vector<Damage> table = {{"tokenizer.json: token 'zzz' has the id 16777215 and there are", kTokenize,
                                 id("/model/vocab/zzz", (1 << 24) - 1)}};
-  for (const Json& bad :
-       {Json(int64_t{1} << 31), Json((int64_t{1} << 31) - 1), Json(-1), Json(1.5), Json(uint64_t{1} << 63)}) {
+  for (const nlohmann::ordered_json& bad :
+       {nlohmann::ordered_json(int64_t{1} << 31), nlohmann::ordered_json((int64_t{1} << 31) - 1),
+        nlohmann::ordered_json(-1), nlohmann::ordered_json(1.5), nlohmann::ordered_json(uint64_t{1} << 63)}) {
     table.push_back({"tokenizer.json: key 'model.vocab': the id of 'zzz' is not an integer below", kTokenize,
                      id("/model/vocab/zzz", bad)});
     table.push_back({"tokenizer.json: key 'added_tokens[0].id'", kTokenize, id("/added_tokens/0/id", bad)});

@@ -11,7 +11,6 @@
 namespace lariat::test {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 inline const fs::path kGoldens = fs::path(LARIAT_SOURCE_DIR) / "tests" / "golden";
 inline const std::string kLogits = "logits --device cpu -m {0} --tokens 1,2,3 --out {0}/out";
@@ -42,31 +41,34 @@ struct Spoiled {
     fs::remove_all(dir);
     fs::create_directories(dir);
   }
-  Json read(const char* name) const { return Json::parse(slurp(dir / name)); }
-  void change(const char* name, const char* pointer, const Json& value) const {
-    Json all = read(name);
-    all[Json::json_pointer(pointer)] = value;
+  nlohmann::ordered_json read(const char* name) const {
+    return nlohmann::ordered_json::parse(slurp(dir / name));
+  }
+  void change(const char* name, const char* pointer, const nlohmann::ordered_json& value) const {
+    nlohmann::ordered_json all = read(name);
+    all[nlohmann::ordered_json::json_pointer(pointer)] = value;
     put(name, all.dump());
   }
   // The header and the data of the weights.
-  std::pair<Json, std::string> weights() const {
+  std::pair<nlohmann::ordered_json, std::string> weights() const {
     const std::string bytes = slurp(dir / "model.safetensors");
     uint64_t length = 0;
     std::memcpy(&length, bytes.data(), 8);
-    return {Json::parse(bytes.substr(8, length)), bytes.substr(8 + length)};
+    return {nlohmann::ordered_json::parse(bytes.substr(8, length)), bytes.substr(8 + length)};
   }
   void put_weights(const std::string& header, const std::string& data, uint64_t length = 0) const {
     if (length == 0) length = header.size();
     put("model.safetensors", std::string(reinterpret_cast<const char*>(&length), 8) + header + data);
   }
-  void change_header(const std::function<void(Json&)>& change) const {
+  void change_header(const std::function<void(nlohmann::ordered_json&)>& change) const {
     auto [header, data] = weights();
     change(header);
     put_weights(header.dump(), data);
   }
   // The tokenizer cuts texts into the matches of this pattern.
   void split_by(const char* pattern) const {
-    const Json split = {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}};
+    const nlohmann::ordered_json split = {
+        {"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}};
     change("tokenizer.json", "/pre_tokenizer",
            {{"type", "Sequence"},
             {"pretokenizers",
