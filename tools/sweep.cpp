@@ -187,11 +187,11 @@ void run(SweepCommand& command) {
   read_shard(command.shard, options);
   options.rope = command.common.rope;
   command.common.rope.factor.reset();  // it is for the scalings of the sweep, not for the model as it is
-  options.text = text_of(command);
   if (!options.text.empty()) check_text(options.text);
   if (options.passkey) options.passkeys.hay = open_hay(command.haystack);
   const Engine runtime = open_engine(command.common);
   const Tokenizer& tokenizer = *runtime.tokenizer;
+  options.text = text_of(command);
   options.method = parse_perplexity_method(command.method);
   options.interrupted = &interrupted();
   options.passkeys.eos_ids = runtime.eos_ids();
