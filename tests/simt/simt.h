@@ -138,11 +138,13 @@ void launch(void (*kernel)(P...), Dim3 grid, Dim3 block, size_t shared_bytes, bo
     std::tuple<P...> params;
   };
   Call call{kernel, std::tuple<P...>(std::forward<A>(args)...)};
-  std::tuple<P...> words = call.params;
-#if __has_builtin(__builtin_clear_padding)
-  __builtin_clear_padding(&words);  // the rest of an old address there looks like a new one
-#endif
-  std::vector<const void*> given = given_memory(&words, sizeof(words));
+  // Each argument by itself: between them an old address may be left, which would look like a new one.
+  std::vector<const void*> given;
+  const auto add = [&](const void* argument, size_t bytes) {
+    const std::vector<const void*> more = given_memory(argument, bytes);
+    given.insert(given.end(), more.begin(), more.end());
+  };
+  std::apply([&](const P&... argument) { (add(&argument, sizeof(P)), ...); }, call.params);
   auto start = [grid, block, shared_bytes, early, call]() mutable {
     run(
         grid, block, shared_bytes, early,
