@@ -138,13 +138,17 @@ void launch(void (*kernel)(P...), Dim3 grid, Dim3 block, size_t shared_bytes, bo
     std::tuple<P...> params;
   };
   Call call{kernel, std::tuple<P...>(std::forward<A>(args)...)};
-  // Each argument by itself: between them an old address may be left, which would look like a new one.
+  // Each argument by itself, and without what lies between its members: the rest of an old address there
+  // looks like a new one.
   std::vector<const void*> given;
-  const auto add = [&](const void* argument, size_t bytes) {
-    const std::vector<const void*> more = given_memory(argument, bytes);
+  const auto add = [&]<class T>(T argument) {
+#if __has_builtin(__builtin_clear_padding)
+    __builtin_clear_padding(&argument);
+#endif
+    const std::vector<const void*> more = given_memory(&argument, sizeof(argument));
     given.insert(given.end(), more.begin(), more.end());
   };
-  std::apply([&](const P&... argument) { (add(&argument, sizeof(P)), ...); }, call.params);
+  std::apply([&](const P&... argument) { (add(argument), ...); }, call.params);
   auto start = [grid, block, shared_bytes, early, call]() mutable {
     run(
         grid, block, shared_bytes, early,
