@@ -163,7 +163,6 @@ struct Saturation {
 
 // What a backend is, and what it takes.
 struct Traits {
-  std::string hardware;           // in words, for reports
   bool host_memory = true;        // its memory is the host's: what is mapped there is used in place
   bool asynchronous = false;      // ops return before they are done
   bool quantizes = true;          // load_weight and linear take quantised dtypes (kernels/quant.h)
@@ -180,7 +179,8 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual std::string name() const = 0;  // "cpu", "cuda", "reference"
-  virtual Traits traits() const = 0;
+  virtual std::string description() const = 0;  // the hardware, in words, for reports
+  virtual Traits traits() const { return {}; }
 
   // --- memory ---------------------------------------------------------------------------------------
   // Uninitialised memory, aligned to 64 bytes. Throws Error (how much was asked for) when there is none.

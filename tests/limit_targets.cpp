@@ -41,7 +41,7 @@ const bool limited = [] {
 TEST(LimitedTargets, NothingNewerIsUsed) {
   const int64_t supported = hwy::SupportedTargets();
   const std::string target = limited ? wanted_target() : hwy::TargetName(supported & -supported);
-  const std::string cpu = CpuBackend(1).traits().hardware;
+  const std::string cpu = CpuBackend(1).description();
   const size_t at = cpu.find(", " + target, cpu.find("thread"));
   ASSERT_NE(at, std::string::npos) << cpu;
   if (limited) {

@@ -71,11 +71,11 @@ CpuBackend::CpuBackend(int threads) : threads_(threads > 0 ? threads : std::max(
   start_team(threads_);
 }
 
-Traits CpuBackend::traits() const {
+std::string CpuBackend::description() const {
   const std::string plural = threads_ == 1 ? " thread, " : " threads, ";
   const int64_t best = hwy::SupportedTargets() & -hwy::SupportedTargets();
-  return {.hardware = cpu_model() + ", " + std::to_string(threads_) + plural + hwy::TargetName(best) +
-                      (cpu::has_avx512_bf16() ? " + bf16" : "") + (cpu::has_amx_bf16() ? " + AMX" : "")};
+  return cpu_model() + ", " + std::to_string(threads_) + plural + hwy::TargetName(best) +
+         (cpu::has_avx512_bf16() ? " + bf16" : "") + (cpu::has_amx_bf16() ? " + AMX" : "");
 }
 
 Buffer CpuBackend::allocate(size_t bytes) {

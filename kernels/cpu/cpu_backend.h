@@ -37,7 +37,7 @@ class CpuBackend final : public Backend {
   int threads() const { return threads_; }
   const CpuPaths& paths() const { return paths_; }  // since this backend was made
   std::string name() const override { return "cpu"; }
-  Traits traits() const override;
+  std::string description() const override;
 
   Buffer allocate(size_t bytes) override;
   void release(void* data, size_t bytes) noexcept override;

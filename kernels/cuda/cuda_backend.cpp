@@ -57,11 +57,13 @@ CudaBackend::~CudaBackend() {
   cuda::blas_destroy(blas_);
 }
 
+std::string CudaBackend::description() const {
+  return device_.name + ", sm_" + std::to_string(device_.major) + std::to_string(device_.minor) + ", " +
+         std::to_string(device_.multiprocessors) + " multiprocessors, " + gib(device_.total_bytes);
+}
+
 Traits CudaBackend::traits() const {
-  return {.hardware = device_.name + ", sm_" + std::to_string(device_.major) + std::to_string(device_.minor) +
-                      ", " + std::to_string(device_.multiprocessors) + " multiprocessors, " +
-                      gib(device_.total_bytes),
-          .host_memory = false,
+  return {.host_memory = false,
           .asynchronous = true,
           .quantizes_experts = false,
           .fast_attention = cuda::tensor_cores_support};

@@ -30,6 +30,7 @@ class CudaBackend final : public Backend {
   ~CudaBackend() override;
 
   std::string name() const override { return "cuda"; }
+  std::string description() const override;
   Traits traits() const override;
 
   Buffer allocate(size_t bytes) override;

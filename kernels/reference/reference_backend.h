@@ -10,7 +10,7 @@ namespace lariat {
 class ReferenceBackend final : public Backend {
  public:
   std::string name() const override { return "reference"; }
-  Traits traits() const override { return {.hardware = "float64 scalar reference"}; }
+  std::string description() const override { return "float64 scalar reference"; }
 
   Buffer allocate(size_t bytes) override;
   void release(void* data, size_t bytes) noexcept override;

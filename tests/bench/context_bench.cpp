@@ -64,7 +64,7 @@ void run(const std::filesystem::path& dir, int64_t n, const std::filesystem::pat
   Sequence sequence = session.new_sequence();
   const Elapsed reading;
   session.prefill(sequence, tokens);
-  fmt::print("{}; {} tokens\nread: first token after {}\n", backend.traits().hardware, n, reading.text());
+  fmt::print("{}; {} tokens\nread: first token after {}\n", backend.description(), n, reading.text());
   const Elapsed saving;
   save_context(session, sequence, tokens, dir, file);
   fmt::print("save: {}, {} MiB\n", saving.text(), std::filesystem::file_size(file) >> 20);

@@ -94,7 +94,7 @@ TEST_F(CudaMemory, AWeightFreesItsMemory) {
 
 TEST_F(CudaMemory, DescribesItself) {
   EXPECT_EQ(cuda_->name(), "cuda");
-  EXPECT_NE(cuda_->traits().hardware.find("sm_"), std::string::npos);
+  EXPECT_NE(cuda_->description().find("sm_"), std::string::npos);
   EXPECT_THROW(make_cuda_backend(1000), Error);
 }
 

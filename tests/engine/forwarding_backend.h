@@ -15,6 +15,7 @@ class ForwardingBackend : public Backend {
   int64_t allocations() const { return allocations_; }
 
   std::string name() const override { return inner_.name(); }
+  std::string description() const override { return inner_.description(); }
   Traits traits() const override { return inner_.traits(); }
   Buffer allocate(size_t bytes) override { return ++allocations_, inner_.allocate(bytes); }
   void release(void* data, size_t bytes) noexcept override { inner_.release(data, bytes); }

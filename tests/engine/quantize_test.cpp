@@ -144,7 +144,7 @@ INSTANTIATE_TEST_SUITE_P(Families, QuantizedFamily,
 
 struct FloatsOnly : ForwardingBackend {
   using ForwardingBackend::ForwardingBackend;
-  Traits traits() const override { return {.hardware = "", .quantizes = false}; }
+  Traits traits() const override { return {.quantizes = false}; }
 };
 
 TEST(Quantize, ABackendThatCannotSaysSoBeforeItLoadsAnything) {
