@@ -178,7 +178,7 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  virtual std::string name() const = 0;  // "cpu", "cuda", "reference"
+  virtual std::string name() const = 0;         // "cpu", "cuda", "reference"
   virtual std::string description() const = 0;  // the hardware, in words, for reports
   virtual Traits traits() const { return {}; }
 

@@ -1,5 +1,6 @@
 #pragma once
 #include <array>
+#include <cassert>
 #include <span>
 #include <vector>
 
@@ -46,6 +47,7 @@ inline constexpr size_t kMaxBlocks = 3;
 class Products {
  public:
   Products(const Weight& weight, const Matrix& out) {
+    assert(weight.blocks.size() <= kMaxBlocks);
     int64_t first = 0;
     for (const auto& [w, bias] : weight.blocks) {
       all_[count_++] = {w, bias, out.column_range(first, w.rows)};

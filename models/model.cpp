@@ -11,7 +11,6 @@ Model load_model(const std::filesystem::path& dir, const ModelSpec& spec, Backen
   const std::set<std::string> names = check_weights(model.spec, *model.checkpoint);
   if (progress) model.checkpoint->populate(names, progress);
   model.weights = load_weights(model.spec, *model.checkpoint, backend, dtype);
-  model.compute = compute_dtype(model.weights.dtype);
   return model;
 }
 
@@ -19,7 +18,6 @@ Model random_model(const ModelSpec& spec, Backend& backend, DType dtype, uint64_
   Model model;
   model.spec = spec;
   model.weights = random_weights(spec, backend, dtype, seed);
-  model.compute = compute_dtype(dtype);
   return model;
 }
 

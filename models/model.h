@@ -14,13 +14,14 @@ namespace lariat {
 struct Model {
   ModelSpec spec;
   Weights weights;
-  DType compute = DType::kF32;  // precision of the matrix products' inputs (Weight::compute)
   // As --quantize has it: "none", "q8" or "q4".
   std::string_view quantization() const {
     return is_quantized(weights.dtype) ? name_of(weights.dtype) : "none";
   }
   // What products are limited by (kernels/limits.h).
-  DType product_dtype() const { return is_quantized(weights.dtype) ? weights.dtype : compute; }
+  DType product_dtype() const {
+    return is_quantized(weights.dtype) ? weights.dtype : weights.layers.front().o.compute;
+  }
   size_t file_bytes = 0;
 
   // What the weights point into; declared here so that it lives as long as they do.

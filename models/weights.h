@@ -62,10 +62,6 @@ struct Weights {
   std::vector<std::vector<std::byte>> host;  // used in place, and no file's: put together, or random
 };
 
-// The dtype that inputs of weights of this one are rounded to (Weight::compute). f16 weights are multiplied
-// by inputs as they are: no f16 product would be faster on a CPU.
-inline DType compute_dtype(DType stored) { return stored == DType::kBF16 ? DType::kBF16 : DType::kF32; }
-
 // Finds every tensor by its Hugging Face name, checks its shape against the spec and hands it to the
 // backend. dtype: what the projections are stored as; unset: what the checkpoint holds. A quantised dtype
 // leaves the embedding table as it is: a token reads one row of it. The head is read whole, tied or not, and

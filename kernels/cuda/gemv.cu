@@ -216,7 +216,7 @@ CudaBackend::GemvKind CudaBackend::gemv_kind(const Matrix& x, std::span<const Pr
   const DType dtype = products[0].w.dtype;
   const bool same = std::all_of(products.begin(), products.end(),
                                 [&](const Product& product) { return product.w.dtype == dtype; });
-  if (!same || is_quantized(dtype) || products.size() > size_t{kMostProducts}) return GemvKind::kNone;
+  if (!same || is_quantized(dtype)) return GemvKind::kNone;
   const bool aligned =
       x.cols % (16 / static_cast<int64_t>(size_of(dtype))) == 0 && rows_aligned16(x) &&
       std::all_of(products.begin(), products.end(), [](const Product& p) { return rows_aligned16(p.w); });

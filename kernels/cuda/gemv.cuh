@@ -6,7 +6,7 @@
 // given. One launch makes up to three products of one x, or a gated unit of two.
 namespace lariat::cuda {
 
-inline constexpr int kMostProducts = 3;  // of a launch
+inline constexpr int kMostProducts = kMaxBlocks;  // of a launch: those of a whole weight
 
 struct GemvProduct {
   const void* w;     // [rows][cols], or tiles (kernels/quant.h)

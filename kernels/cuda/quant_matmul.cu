@@ -62,7 +62,7 @@ bool CudaBackend::quant_gemv(const Matrix& x, std::span<const Product> products)
   const Matrix& model = products[0].w;
   const bool same = std::all_of(products.begin(), products.end(),
                                 [&](const Product& product) { return product.w.dtype == model.dtype; });
-  if (!same || !is_quantized(model.dtype) || x.rows > kMmaTokens || products.size() > kMostProducts) {
+  if (!same || !is_quantized(model.dtype) || x.rows > kMmaTokens) {
     return false;
   }
   const QuantLayout layout(model);

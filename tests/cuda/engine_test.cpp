@@ -80,7 +80,7 @@ TEST_F(CudaEngine, Bf16NoFurtherFromF32ThanTransformers) {
   const Checkpoint golden = Checkpoint::open_file(dir / "golden.safetensors");
   const std::vector<int32_t> tokens = int_tensor(golden, "tokens");
   const Model model = load_model(dir, load_config(dir), *cuda_, std::nullopt);
-  ASSERT_EQ(model.compute, DType::kBF16);
+  ASSERT_EQ(model.product_dtype(), DType::kBF16);
   SessionOptions options;
   options.v_dtype = DType::kBF16;
   const std::vector<float> exact = float_tensor(golden, "logits");

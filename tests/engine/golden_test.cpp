@@ -171,7 +171,7 @@ TEST(GoldenBf16, NoFurtherFromF32ThanTransformers) {
   const Checkpoint expected = Checkpoint::open_file(dir / "golden.safetensors");
   const std::vector<int32_t> tokens = int_tensor(expected, "tokens");
   const Model model = load_model(dir, load_config(dir), backend, std::nullopt);
-  ASSERT_EQ(model.compute, DType::kBF16);
+  ASSERT_EQ(model.product_dtype(), DType::kBF16);
   SessionOptions options;
   options.v_dtype = DType::kBF16;
   Session session(model, backend, options);
