@@ -31,17 +31,17 @@ RopeScaling read_preset(const std::filesystem::path& file, const RopeScaling& ow
                         std::optional<int64_t> original_ctx) {
   const nlohmann::json object = read_json_object(file);
   const JsonFields fields(object, file.string());
-  RopeContext context;
-  context.head_dim = own.head_dim;
-  context.max_position_embeddings = own.max_position_embeddings;
-  context.theta = own.theta;
-  context.partial_rotary_factor = own.partial_rotary_factor;
-  context.interleaved = own.interleaved;
-  context.original_ctx = original_ctx;
+  RopeDefaults defaults;
+  defaults.head_dim = own.head_dim;
+  defaults.max_position_embeddings = own.max_position_embeddings;
+  defaults.theta = own.theta;
+  defaults.partial_rotary_factor = own.partial_rotary_factor;
+  defaults.interleaved = own.interleaved;
+  defaults.original_ctx = original_ctx;
   const bool is_config = fields.has("rope_scaling") || fields.has("rope_parameters");
   if (!is_config && !fields.has("rope_type") && !fields.has("type"))
     fields.fail("rope_type", "expected a rope_scaling or rope_parameters object, or a config with one");
-  RopeScaling rope = is_config ? read_rope(fields, context) : parse_rope_scaling(fields, context);
+  RopeScaling rope = is_config ? read_rope(fields, defaults) : parse_rope_scaling(fields, defaults);
   // A preset for a model of longer training, unlike a model's own scaling, does not fit.
   if (rope.original_ctx > rope.max_position_embeddings)
     throw Error(file.string() + ": \"original_max_position_embeddings\": " + longer_than_trained(rope));

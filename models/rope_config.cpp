@@ -13,9 +13,9 @@ namespace {
 constexpr double kMinFactor = 1e-6, kMaxFactor = 1e6, kMaxTheta = 1e15;
 constexpr int64_t kMaxPositions = INT32_MAX;
 
-void warn(const JsonFields& object, const RopeContext& context, std::string_view key,
+void warn(const JsonFields& object, const RopeDefaults& defaults, std::string_view key,
           const std::string& what) {
-  if (context.warnings != nullptr) context.warnings->push_back(object.message(key, what));
+  if (defaults.warnings != nullptr) defaults.warnings->push_back(object.message(key, what));
 }
 
 // The base of the frequencies. A null is no number in transformers either, where a missing key has a default.
@@ -26,24 +26,24 @@ double read_theta(const JsonFields& object, double missing, std::string_view key
 }
 
 // M-RoPE shares a head's pairs out among time, row and column, which for text are all the position.
-void check_sections(const JsonFields& object, const RopeContext& context) {
+void check_sections(const JsonFields& object, const RopeDefaults& defaults) {
   int64_t pairs = 0;
   for (const int64_t section :
        object.integers("mrope_section", 0, kMaxPositions).value_or(std::vector<int64_t>{}))
     pairs += section;
-  if (pairs != 0 && 2 * pairs != context.head_dim)
+  if (pairs != 0 && 2 * pairs != defaults.head_dim)
     object.fail("mrope_section", "the sections have " + counted(pairs, "pair") + ", and a head has " +
-                                     std::to_string(context.head_dim / 2));
+                                     std::to_string(defaults.head_dim / 2));
 }
 
 // "rope_type", formerly "type"; the new name wins (standardize_rope_params).
-RopeType parse_type(const JsonFields& object, const RopeContext& context) {
+RopeType parse_type(const JsonFields& object, const RopeDefaults& defaults) {
   const char* key = object.has("rope_type") ? "rope_type" : "type";
   const auto name = object.string(key);
   if (name) {
     if (*name == "mrope") {
-      check_sections(object, context);
-      warn(object, context, key,
+      check_sections(object, defaults);
+      warn(object, defaults, key,
            "for text it is no scaling; rows and columns of images have angles of their own");
       return RopeType::kDefault;
     }
@@ -63,11 +63,11 @@ RopeType parse_type(const JsonFields& object, const RopeContext& context) {
 // Null means max_position_embeddings / L0 for yarn and longrope (_compute_yarn_parameters,
 // _compute_longrope_parameters); longrope may leave the key out too (its validator's optional keys).
 // A factor of yarn or longrope below 1 is one that transformers warns of and runs.
-double parse_factor(const JsonFields& object, const RopeContext& context, const RopeScaling& rope) {
+double parse_factor(const JsonFields& object, const RopeDefaults& defaults, const RopeScaling& rope) {
   const bool shrinks = rope.type == RopeType::kYarn || rope.type == RopeType::kLongRope;
   const double least = shrinks ? kMinFactor : 1.0;
   if (const auto factor = object.number("factor", least, kMaxFactor)) {
-    if (*factor < 1.0) warn(object, context, "factor", "below 1 it draws positions together");
+    if (*factor < 1.0) warn(object, defaults, "factor", "below 1 it draws positions together");
     return *factor;
   }
   const double implied =
@@ -81,20 +81,20 @@ double parse_factor(const JsonFields& object, const RopeContext& context, const 
 // yarn, llama3 and longrope take the top-level value, then the object's, then max_position_embeddings
 // (standardize_rope_params). dynamic stretches from max_position_embeddings (_compute_dynamic_ntk_parameters)
 // and the others do not use it; ntk and dynamic-yarn are read like yarn.
-int64_t parse_original_ctx(const JsonFields& object, const RopeContext& context, RopeType type) {
+int64_t parse_original_ctx(const JsonFields& object, const RopeDefaults& defaults, RopeType type) {
   const char* key = "original_max_position_embeddings";
   const auto own = object.integer(key, 1, kMaxPositions);
   if (type == RopeType::kDynamic) {
-    const int64_t max = context.max_position_embeddings;
-    if (own.value_or(max) != max || context.original_ctx.value_or(max) != max) {
-      warn(own || context.config == nullptr ? object : *context.config, context, key,
+    const int64_t max = defaults.max_position_embeddings;
+    if (own.value_or(max) != max || defaults.original_ctx.value_or(max) != max) {
+      warn(own || defaults.config == nullptr ? object : *defaults.config, defaults, key,
            "dynamic scaling starts only at max_position_embeddings, " + std::to_string(max) +
                ", as in transformers; `rope_original_ctx` sets where");
     }
     return max;
   }
-  if (context.original_ctx) return *context.original_ctx;
-  return own.value_or(context.max_position_embeddings);
+  if (defaults.original_ctx) return *defaults.original_ctx;
+  return own.value_or(defaults.max_position_embeddings);
 }
 
 void parse_yarn(const JsonFields& object, RopeScaling& rope) {
@@ -117,10 +117,10 @@ void parse_yarn(const JsonFields& object, RopeScaling& rope) {
 
 // rope_parameters may hold one object per layer type. One RoPE for all layers is what the engine has, so
 // they must agree. The top-level original length does not reach into them (standardize_rope_params).
-std::optional<RopeScaling> parse_per_layer(const JsonFields& object, const RopeContext& context) {
+std::optional<RopeScaling> parse_per_layer(const JsonFields& object, const RopeDefaults& defaults) {
   std::optional<RopeScaling> first;
   std::string first_name;
-  RopeContext nested = context;
+  RopeDefaults nested = defaults;
   nested.original_ctx.reset();
   for (const std::string& name : object.keys()) {
     if (!object.holds_object(name)) continue;
@@ -141,22 +141,22 @@ std::optional<RopeScaling> parse_per_layer(const JsonFields& object, const RopeC
 }
 
 // Refuses and warns of members that nobody reads. Parameters of other types of scaling are passed over.
-void check_rope_keys(const JsonFields& object, const RopeContext& context, const RopeScaling& rope) {
+void check_rope_keys(const JsonFields& object, const RopeDefaults& defaults, const RopeScaling& rope) {
   for (const char* key : {"rope_type", "type", "factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
                           "truncate", "finetuned", "short_factor", "long_factor", "attention_factor",
                           "low_freq_factor", "high_freq_factor", "mrope_section", "mrope_interleaved"})
     object.has(key);
-  if (context.rules.scales_queries) object.has("llama_4_scaling_beta");
+  if (defaults.scales_queries) object.has("llama_4_scaling_beta");
   ModelSpec model;
   model.layers.resize(1);
   model.rope() = rope;
-  check_unread(object, model, context.warnings);
+  check_unread(object, model, defaults.warnings);
 }
 
 // How a family calls a key of the object where it stands at the file's top.
-std::string key_at_top(const std::string& key, const RopeRules& rules) {
-  if (key == "rope_theta") return std::string(rules.theta_key);
-  return key == "partial_rotary_factor" ? std::string(rules.partial_key) : key;
+std::string key_at_top(const std::string& key, const RopeDefaults& defaults) {
+  if (key == "rope_theta") return std::string(defaults.theta_key);
+  return key == "partial_rotary_factor" ? std::string(defaults.partial_key) : key;
 }
 
 }  // namespace
@@ -178,19 +178,19 @@ RopeScaling rope_of_type(const RopeScaling& own, RopeType type) {
   return rope;
 }
 
-RopeScaling parse_rope_scaling(const JsonFields& object, const RopeContext& context) {
-  if (const auto rope = parse_per_layer(object, context)) return *rope;
+RopeScaling parse_rope_scaling(const JsonFields& object, const RopeDefaults& defaults) {
+  if (const auto rope = parse_per_layer(object, defaults)) return *rope;
   RopeScaling rope;
-  rope.type = parse_type(object, context);
-  rope.head_dim = context.head_dim;
-  rope.max_position_embeddings = context.max_position_embeddings;
-  rope.theta = read_theta(object, context.theta);
-  rope.interleaved = context.interleaved;
+  rope.type = parse_type(object, defaults);
+  rope.head_dim = defaults.head_dim;
+  rope.max_position_embeddings = defaults.max_position_embeddings;
+  rope.theta = read_theta(object, defaults.theta);
+  rope.interleaved = defaults.interleaved;
   rope.partial_rotary_factor =
-      object.number("partial_rotary_factor", 0.0, 1.0).value_or(context.partial_rotary_factor);
+      object.number("partial_rotary_factor", 0.0, 1.0).value_or(defaults.partial_rotary_factor);
   set_rotary_dim(rope);
-  rope.original_ctx = parse_original_ctx(object, context, rope.type);
-  if (rope.type != RopeType::kDefault) rope.factor = parse_factor(object, context, rope);
+  rope.original_ctx = parse_original_ctx(object, defaults, rope.type);
+  if (rope.type != RopeType::kDefault) rope.factor = parse_factor(object, defaults, rope);
   if (rope.type == RopeType::kYarn || rope.type == RopeType::kDynamicYarn) parse_yarn(object, rope);
   if (rope.type == RopeType::kYarn || rope.type == RopeType::kDynamicYarn ||
       rope.type == RopeType::kLongRope) {
@@ -208,10 +208,10 @@ RopeScaling parse_rope_scaling(const JsonFields& object, const RopeContext& cont
     rope.short_factor = *object.numbers(need("short_factor"), 1e-6, 1e6);
     rope.long_factor = *object.numbers(need("long_factor"), 1e-6, 1e6);
   }
-  check_rope_keys(object, context, rope);
+  check_rope_keys(object, defaults, rope);
   if (const auto problem = find_rope_problem(rope)) {
-    if (context.config == nullptr || object.has(problem->key)) object.fail(problem->key, problem->what);
-    context.config->fail(key_at_top(problem->key, context.rules), problem->what);
+    if (defaults.config == nullptr || object.has(problem->key)) object.fail(problem->key, problem->what);
+    defaults.config->fail(key_at_top(problem->key, defaults), problem->what);
   }
   return rope;
 }
@@ -227,37 +227,37 @@ JsonFields rope_object(const JsonFields& config) {
   return object;
 }
 
-RopeScaling read_rope(const JsonFields& config, RopeContext context) {
-  context.config = &config;
+RopeScaling read_rope(const JsonFields& config, RopeDefaults defaults) {
+  defaults.config = &config;
   const JsonFields object = rope_object(config);
-  const std::string_view theta_key = context.rules.theta_key, partial_key = context.rules.partial_key;
+  const std::string_view theta_key = defaults.theta_key, partial_key = defaults.partial_key;
   if (!object.has("rope_theta") || config.has(theta_key))
-    context.theta = read_theta(config, context.theta, theta_key);
-  context.partial_rotary_factor =
-      config.number(partial_key, 0.0, 1.0).value_or(context.partial_rotary_factor);
+    defaults.theta = read_theta(config, defaults.theta, theta_key);
+  defaults.partial_rotary_factor =
+      config.number(partial_key, 0.0, 1.0).value_or(defaults.partial_rotary_factor);
   // "rope_interleave" is what transformers' DeepSeek writes; for the other families there is no such key, and
   // checkpoints in Meta's pairing are marked with "rope_interleaved".
-  context.interleaved = context.rules.interleaved.value_or(context.interleaved);
   for (const char* key : {"rope_interleave", "rope_interleaved"}) {
-    context.interleaved = config.boolean(key).value_or(context.interleaved);
-    if (config.boolean(key).value_or(false) && !context.rules.interleaved)
-      warn(config, context, key, "heeded: pairs are (2i, 2i + 1); transformers ignores the key here");
+    defaults.interleaved = config.boolean(key).value_or(defaults.interleaved);
+    if (config.boolean(key).value_or(false) && !defaults.interleave_is_key)
+      warn(config, defaults, key, "heeded: pairs are (2i, 2i + 1); transformers ignores the key here");
   }
   const auto l0 = config.integer("original_max_position_embeddings", 1, kMaxPositions);
-  if (!context.original_ctx) context.original_ctx = l0 ? l0 : context.rules.original_ctx;
+  if (!defaults.original_ctx) defaults.original_ctx = l0;
   if (const auto max = config.integer("max_position_embeddings", 1, kMaxPositions))
-    context.max_position_embeddings = *max;
-  RopeScaling rope = parse_rope_scaling(object, context);
-  if (rope.partial_rotary_factor < 1.0 && rope.type != RopeType::kProportional && !context.rules.partial) {
+    defaults.max_position_embeddings = *max;
+  RopeScaling rope = parse_rope_scaling(object, defaults);
+  if (rope.partial_rotary_factor < 1.0 && rope.type != RopeType::kProportional && !defaults.partial_is_key) {
     const char* key = "partial_rotary_factor";
-    warn(object.has(key) ? object : config, context, key,
+    warn(object.has(key) ? object : config, defaults, key,
          "heeded: " + std::to_string(rope.rotary_dim) + " of " + std::to_string(rope.head_dim) +
              " dimensions rotate; transformers ignores the key here, or fails with a scaling");
   }
   return rope;
 }
 
-LayeredRope read_layered_rope(const JsonFields& config, const RopeContext& context, double local_theta) {
+std::vector<RopeScaling> read_layered_rope(const JsonFields& config, const RopeDefaults& defaults,
+                                           double local_theta) {
   nlohmann::json full = nlohmann::json::object(), sliding = full;
   if (const auto given = config.object("rope_parameters")) {
     for (const std::string& key : given->keys()) {
@@ -270,13 +270,13 @@ LayeredRope read_layered_rope(const JsonFields& config, const RopeContext& conte
   if (config.object("rope_scaling")) full.update(*config.find("rope_scaling"));
   const auto read = [&](const nlohmann::json& object, const char* name, double theta) {
     const JsonFields fields(object, config.file(), std::string("rope_parameters.") + name + ".");
-    RopeContext own = context;
+    RopeDefaults own = defaults;
     own.theta = theta;
     return parse_rope_scaling(fields, own);
   };
-  LayeredRope ropes{read(full, "full_attention", read_theta(config, context.theta)),
-                    read(sliding, "sliding_attention", local_theta)};
-  if (ropes.local.depends_on_length())
+  std::vector<RopeScaling> ropes{read(full, "full_attention", read_theta(config, defaults.theta)),
+                                 read(sliding, "sliding_attention", local_theta)};
+  if (ropes.back().depends_on_length())
     config.fail("rope_parameters", "a sliding_attention whose RoPE depends on the length is not supported");
   return ropes;
 }

@@ -11,26 +11,20 @@ namespace lariat {
 
 class JsonFields;
 
-// Where families differ in how they read the keys of RoPE.
-struct RopeRules {
-  std::optional<int64_t> original_ctx;  // of a config that has no such key at its top level (Phi-3)
-  std::optional<bool> interleaved{};    // the pairing, where rope_interleave is a key of this family
-  bool partial = false;                 // partial_rotary_factor is a key of this family, in transformers too
-  bool scales_queries = false;          // llama_4_scaling_beta is a key of this family
-  std::string_view theta_key = "rope_theta", partial_key = "partial_rotary_factor";  // at the file's top
-};
-
-// The model that a rope_scaling object belongs to, as far as reading it depends on that.
-struct RopeContext {
+// A model's RoPE where its file says nothing, and how its family calls the keys.
+struct RopeDefaults {
   int64_t head_dim = 0;
   int64_t max_position_embeddings = 0;
   double theta = 10000.0;
   double partial_rotary_factor = 1.0;
   bool interleaved = false;
-  // A top-level original_max_position_embeddings, which beats the one inside the object (transformers,
-  // standardize_rope_params; Phi-3 writes it there).
-  std::optional<int64_t> original_ctx;
-  RopeRules rules{};
+  // Beats what the file says. (A top-level original_max_position_embeddings beats the one inside the object:
+  // transformers, standardize_rope_params; Phi-3 writes it there.)
+  std::optional<int64_t> original_ctx{};
+  bool partial_is_key = false;     // partial_rotary_factor is a key of this family, in transformers too
+  bool interleave_is_key = false;  // so is rope_interleave
+  bool scales_queries = false;     // llama_4_scaling_beta is a key of this family
+  std::string_view theta_key = "rope_theta", partial_key = "partial_rotary_factor";  // at the file's top
   const JsonFields* config = nullptr;            // the file's top level, to blame for a key that stands there
   std::vector<std::string>* warnings = nullptr;  // where lines go that a user should know; null: nowhere
 };
@@ -39,23 +33,21 @@ struct RopeContext {
 // above max_position_embeddings are taken, as transformers takes them (people lower the latter to save
 // memory).
 // Throws Error naming file and key.
-RopeScaling parse_rope_scaling(const JsonFields& object, const RopeContext& context);
+RopeScaling parse_rope_scaling(const JsonFields& object, const RopeDefaults& defaults);
 
 // The object of a config.json that describes its RoPE: rope_scaling, unless it is empty, before
 // rope_parameters; without members where there is neither.
 JsonFields rope_object(const JsonFields& config);
 
 // The whole of a config.json's RoPE: rope_theta, partial_rotary_factor, original_max_position_embeddings,
-// rope_interleaved and rope_scaling or rope_parameters. `context` holds what the file may leave open.
-RopeScaling read_rope(const JsonFields& config, RopeContext context);
+// rope_interleaved and rope_scaling or rope_parameters. `defaults` holds what the file may leave open.
+RopeScaling read_rope(const JsonFields& config, RopeDefaults defaults);
 
-// The RoPE of a model whose layers with a window have one of their own: rope_parameters holds an object for
+// The two of a model whose layers with a window have a RoPE of their own: rope_parameters holds an object for
 // each ("full_attention", "sliding_attention"), or the older keys speak of the first. The second has
 // `local_theta` where nothing else is said, and may not depend on the length.
-struct LayeredRope {
-  RopeScaling global, local;
-};
-LayeredRope read_layered_rope(const JsonFields& config, const RopeContext& context, double local_theta);
+std::vector<RopeScaling> read_layered_rope(const JsonFields& config, const RopeDefaults& defaults,
+                                           double local_theta);
 
 // The model's RoPE with a scaling of another type and that type's defaults: factor 1, the model's L0
 // (dynamic: max_position_embeddings, as in transformers), Llama 3.1's low and high for llama3, no lists for

@@ -102,7 +102,7 @@ ModelSpec read_deepseek_v2(const JsonFields& config) {
   defaults.vocab_size = 102400;
   defaults.bos_token_id = 1;
   defaults.eos_token_id = 2;
-  defaults.rope.interleaved = true;
+  defaults.rope.interleaved = defaults.rope.interleave_is_key = true;
   ModelSpec spec = read_with_latent(config, defaults, 128);
   const ExpertDefaults d{64, 2, 1407, 0, 1.0};
   ExpertsSpec experts = read_experts(config, d);
@@ -130,7 +130,7 @@ ModelSpec read_deepseek_v3(const JsonFields& config) {
   defaults.max_position_embeddings = 4096;
   defaults.bos_token_id = 0;
   defaults.eos_token_id = 1;
-  defaults.rope.interleaved = true;
+  defaults.rope.interleaved = defaults.rope.interleave_is_key = true;
   ModelSpec spec = read_with_latent(config, defaults, 128);
   const ExpertDefaults d{256, 1, 2048, 3, 2.5};
   ExpertsSpec experts = read_experts(config, d);

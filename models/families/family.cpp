@@ -163,22 +163,17 @@ ModelSpec read_decoder(const JsonFields& config, const Defaults& d) {
   spec.tie_word_embeddings = config.boolean("tie_word_embeddings").value_or(d.tie_word_embeddings);
   spec.dtype = read_dtype(config);
   read_tokens(config, d, spec);
-  RopeContext context;
-  context.head_dim = layer.attention.head_dim;
-  context.max_position_embeddings = spec.max_position_embeddings;
-  context.theta = d.rope_theta;
-  context.partial_rotary_factor = d.partial_rotary_factor;
-  context.rules = d.rope;
-  context.warnings = &spec.warnings;
+  RopeDefaults rope = d.rope;
+  rope.head_dim = layer.attention.head_dim;
+  rope.max_position_embeddings = spec.max_position_embeddings;
+  rope.warnings = &spec.warnings;
   if (!d.has_rope) {
     static const nlohmann::json kNothing = nlohmann::json::object();
-    spec.rope() = read_rope(JsonFields(kNothing, config.file()), context);
+    spec.rope() = read_rope(JsonFields(kNothing, config.file()), rope);
   } else if (d.local_rope_theta) {
-    LayeredRope ropes = read_layered_rope(config, context, *d.local_rope_theta);
-    spec.rope() = std::move(ropes.global);
-    spec.ropes.push_back(std::move(ropes.local));
+    spec.ropes = read_layered_rope(config, rope, *d.local_rope_theta);
   } else {
-    spec.rope() = read_rope(config, context);
+    spec.rope() = read_rope(config, rope);
   }
   return spec;
 }

@@ -71,9 +71,8 @@ struct Defaults {
   double norm_eps = 1e-6;
   bool tie_word_embeddings = false;
   std::optional<int64_t> bos_token_id, eos_token_id;
-  double rope_theta = 10000.0, partial_rotary_factor = 1.0;
   std::optional<double> local_rope_theta;  // layers with a window have a RoPE of their own
-  RopeRules rope{};
+  RopeDefaults rope{};                     // of these head_dim and max_position_embeddings are the decoder's
   const char* activation = "silu";
   bool has_rope = true;  // else its keys are none of the family's
 };

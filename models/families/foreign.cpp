@@ -27,29 +27,29 @@ RopeScaling read_foreign_rope(const JsonFields& json, std::string_view named_by,
   warnings.push_back(json.message(named_by,
                                   "unknown to lariat; this is the RoPE that a Llama with these keys would "
                                   "have, and may not be the model's"));
-  RopeContext context;
+  RopeDefaults defaults;
   // The part of a head that DeepSeek's attention rotates, else the whole of it.
   const char* dim = json.has("qk_rope_head_dim") ? "qk_rope_head_dim" : "head_dim";
   if (const auto head_dim = json.integer(dim, 2, kMaxHeadDim)) {
-    context.head_dim = *head_dim;
+    defaults.head_dim = *head_dim;
   } else {
     const auto hidden = json.integer("hidden_size", 1, kMaxHidden);
     const auto heads = json.integer("num_attention_heads", 1, kMaxHeads);
     if (!hidden || !heads) json.fail("head_dim", "expected it, or hidden_size and num_attention_heads");
-    context.head_dim = *hidden / *heads;
-    if (context.head_dim > kMaxHeadDim)
+    defaults.head_dim = *hidden / *heads;
+    if (defaults.head_dim > kMaxHeadDim)
       json.fail("hidden_size", "the size of a head would be above " + std::to_string(kMaxHeadDim));
   }
   if (!json.has("max_position_embeddings")) json.fail("max_position_embeddings", "expected an integer");
-  context.rules.scales_queries = true;  // which is no matter of the rotation
+  defaults.scales_queries = true;  // which is no matter of the rotation
   // Whether transformers' class heeds partial_rotary_factor and rope_interleave is not known either.
-  context.rules.partial = true;
-  context.rules.interleaved = false;
-  context.warnings = &warnings;
+  defaults.partial_is_key = true;
+  defaults.interleave_is_key = true;
+  defaults.warnings = &warnings;
   if (json.has("rope_local_base_freq"))
     warnings.push_back(
         json.message("rope_local_base_freq", "not shown; layers with a window have this base"));
-  RopeScaling rope = read_rope(json, context);
+  RopeScaling rope = read_rope(json, defaults);
   warn_of_foreign_positions(json, warnings);
   return rope;
 }

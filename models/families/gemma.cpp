@@ -81,7 +81,7 @@ ModelSpec read_gemma3(const JsonFields& config) {
   Defaults defaults = gemma_defaults();
   defaults.vocab_size = 262208;
   defaults.max_position_embeddings = 131072;
-  defaults.rope_theta = 1e6;
+  defaults.rope.theta = 1e6;
   defaults.local_rope_theta = config.number("rope_local_base_freq", 1.0, 1e15).value_or(1e4);
   ModelSpec spec = read_any_gemma(config, defaults);
   read_second(config, spec);

@@ -17,10 +17,10 @@ ModelSpec read_gpt_neox(const JsonFields& config) {
   defaults.activation = "gelu";
   defaults.bos_token_id = 0;
   defaults.eos_token_id = 2;
-  defaults.partial_rotary_factor = 0.25;
+  defaults.rope.partial_rotary_factor = 0.25;
   defaults.rope.theta_key = "rotary_emb_base";
   defaults.rope.partial_key = "rotary_pct";
-  defaults.rope.partial = true;
+  defaults.rope.partial_is_key = true;
   ModelSpec spec = read_decoder(config, defaults);
   if (config.integer("head_dim", 1, kMaxHeadDim).value_or(spec.rope().head_dim) != spec.rope().head_dim)
     config.fail("head_dim", "transformers would rotate heads of that size and attend with others; remove it");

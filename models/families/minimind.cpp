@@ -40,7 +40,7 @@ ModelSpec read_minimind(const JsonFields& config) {
   defaults.tie_word_embeddings = true;
   defaults.bos_token_id = 1;
   defaults.eos_token_id = 2;
-  defaults.rope_theta = 1e6;
+  defaults.rope.theta = 1e6;
   const int64_t hidden = config.integer("hidden_size", 1, kMaxHidden).value_or(defaults.hidden_size);
   defaults.intermediate_size =
       static_cast<int64_t>(std::ceil(static_cast<double>(hidden) * std::numbers::pi / 64)) * 64;

@@ -9,7 +9,7 @@ ModelSpec read_mixtral(const JsonFields& config) {
   defaults.n_kv_heads = 8;
   defaults.max_position_embeddings = 131072;
   defaults.norm_eps = 1e-5;
-  defaults.rope_theta = 1e6;
+  defaults.rope.theta = 1e6;
   defaults.bos_token_id = 1;
   defaults.eos_token_id = 2;
   ModelSpec spec = read_decoder(config, defaults);

@@ -32,7 +32,7 @@ ModelSpec read_olmo2(const JsonFields& config) {
 // Three of four layers have a window; only the others are scaled.
 ModelSpec read_olmo3(const JsonFields& config) {
   Defaults defaults;
-  defaults.rope_theta = 5e5;
+  defaults.rope.theta = 5e5;
   defaults.local_rope_theta = 5e5;  // whatever "rope_theta" is (convert_rope_params_to_dict)
   ModelSpec spec = read_olmo(config, defaults);
   read_mixed_windows(config, read_window(config, 4096), 4, spec);

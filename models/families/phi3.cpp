@@ -15,8 +15,8 @@ ModelSpec read_phi3(const JsonFields& config) {
   defaults.eos_token_id = 32000;
   // Where only the object has the original length, transformers takes this one instead
   // (standardize_rope_params).
-  defaults.rope.original_ctx = 4096;
-  defaults.rope.partial = true;
+  if (!config.has("original_max_position_embeddings")) defaults.rope.original_ctx = 4096;
+  defaults.rope.partial_is_key = true;
   ModelSpec spec = read_decoder(config, defaults);
   read_one_window(config, 0, spec);
   config.has("auto_map");  // code that transformers' class agrees with

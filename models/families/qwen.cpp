@@ -75,7 +75,7 @@ ModelSpec read_qwen2_vl(const JsonFields& config) {
   Defaults defaults = qwen_defaults();
   defaults.keys.head_dim = "";
   defaults.vocab_size = 152064;
-  defaults.rope_theta = 1e6;
+  defaults.rope.theta = 1e6;
   defaults.norm_eps = 1e-5;
   ModelSpec spec = read_with_biases(config, defaults);
   read_axes(config, {16, 24, 24}, false, spec);
@@ -127,7 +127,7 @@ ModelSpec read_qwen3_vl(const JsonFields& config) {
   Defaults defaults = qwen_defaults();
   defaults.head_dim = 128;
   defaults.max_position_embeddings = 128000;
-  defaults.rope_theta = 5e5;
+  defaults.rope.theta = 5e5;
   ModelSpec spec = read_with_head_norms(config, defaults);
   read_axes(config, {24, 20, 20}, true, spec);
   return spec;

@@ -16,7 +16,7 @@ ModelSpec read_smollm3(const JsonFields& config) {
   defaults.tie_word_embeddings = true;
   defaults.bos_token_id = 128000;
   defaults.eos_token_id = 128001;
-  defaults.rope_theta = 2e6;
+  defaults.rope.theta = 2e6;
   ModelSpec spec = read_decoder(config, defaults);
   read_biases(config, /*has_mlp_bias=*/true, spec);
 

@@ -18,10 +18,10 @@ namespace {
 using nlohmann::json;
 
 RopeScaling rope_of(const json& scaling = nullptr) {
-  RopeContext context;
-  context.head_dim = 64;
-  context.max_position_embeddings = 8192;
-  return read_rope(JsonFields({{"rope_theta", 1e4}, {"rope_scaling", scaling}}, "config.json"), context);
+  RopeDefaults defaults;
+  defaults.head_dim = 64;
+  defaults.max_position_embeddings = 8192;
+  return read_rope(JsonFields({{"rope_theta", 1e4}, {"rope_scaling", scaling}}, "config.json"), defaults);
 }
 
 TEST(RopeOptions, WordsOfPeople) {

@@ -17,14 +17,14 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-RopeContext context() {
-  RopeContext c;
+RopeDefaults defaults() {
+  RopeDefaults c;
   c.head_dim = 64;
   c.max_position_embeddings = 8192;
   return c;
 }
 
-RopeScaling read(const json& config) { return read_rope(JsonFields(config, "config.json"), context()); }
+RopeScaling read(const json& config) { return read_rope(JsonFields(config, "config.json"), defaults()); }
 RopeScaling scaled(const json& scaling) { return read({{"rope_scaling", scaling}}); }
 
 std::string error(const json& config) {

@@ -21,11 +21,11 @@ const std::filesystem::path kGolden = std::filesystem::path(LARIAT_SOURCE_DIR) /
 
 RopeScaling parse(const json& config, const std::string& name) {
   const JsonFields fields(config, name);
-  RopeContext context;
+  RopeDefaults defaults;
   const auto heads = fields.integer("num_attention_heads", 1, 1 << 20).value_or(1);
-  context.head_dim = fields.integer("head_dim", 1, 1 << 20)
-                         .value_or(fields.integer("hidden_size", 1, 1 << 20).value_or(0) / heads);
-  return read_rope(fields, context);
+  defaults.head_dim = fields.integer("head_dim", 1, 1 << 20)
+                          .value_or(fields.integer("hidden_size", 1, 1 << 20).value_or(0) / heads);
+  return read_rope(fields, defaults);
 }
 
 double relative(double got, double want) {
