@@ -37,7 +37,7 @@ class StepAhead {
   Matrix logits_;
 };
 
-// What a sequence of decode_loop is to read next; kEnd: it is done.
+// Stands for the next token of a sequence of decode_loop that is done.
 constexpr int32_t kEnd = -1;
 // Queues a draw (Backend::draw) from the logits of the sequences that are still going, f32 [sequences, vocab]
 // in backend memory.

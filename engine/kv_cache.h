@@ -18,7 +18,7 @@ struct ContextFull : Error {
 // The largest position that a token may be placed at: those that follow count on.
 inline constexpr int32_t kMaxPosition = 1 << 30;
 
-// Where the pages of a session's caches come from: their common geometry (KvGeometry in kernels/backend.h),
+// The source of the pages of a session's caches: their common geometry (KvGeometry in kernels/backend.h),
 // and how many are in use. Must outlive them.
 class KvPool {
  public:
@@ -108,13 +108,13 @@ class KvCache {
   void advance(int64_t n) { length_ += n; }  // n positions after length() have been written
   // Forgets what follows, the positions of place() too; keeps the memory. Not shorter than it is: no change.
   void truncate(int64_t length);
-  // What follows is to be read again, the same tokens: each has the positions that it had.
+  // Goes back to be given the same tokens again: each keeps the positions that it had.
   void rewind(int64_t length);
   // Becomes the first `length` positions of `from`, sharing its pages; all of them: with what place() gave
   // the tokens that come next.
   void share_prefix(const KvCache& from, int64_t length);
-  // What makes a cache: pages for `length` positions, the frequencies that their keys are rotated with, and
-  // placed().
+  // All that makes a cache: pages for `length` positions, the frequencies that their keys are rotated with,
+  // and placed().
   struct Contents {
     std::vector<std::shared_ptr<KvPool::Page>> pages;
     int64_t length = 0;

@@ -57,7 +57,7 @@ class Sequence {
   int64_t expected_ = 0;
 };
 
-// What one sequence of a batch is to read, and from which of its tokens on logits are wanted.
+// The tokens that one sequence of a batch is to read, and the first of them whose logits are wanted.
 struct Prompt {
   Sequence* sequence = nullptr;
   std::span<const int32_t> tokens;

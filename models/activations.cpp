@@ -76,7 +76,7 @@ ActivationMemory::ActivationMemory(const ModelSpec& spec, std::span<const RopeSc
   }
 }
 
-// Where in `memory` each matrix is, for so many tokens; returns how many bytes all of them take.
+// Lays the matrices of so many tokens out in `memory`; returns how many bytes all of them take.
 size_t ActivationMemory::lay_out(int64_t n_tokens, std::byte* memory, Activations& to) const {
   size_t end = 0;
   const auto take = [&](int64_t rows, int64_t cols) {

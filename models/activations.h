@@ -23,8 +23,9 @@ struct Activations {
   Matrix parallel;               // [hidden]: its other norm, which the feed-forward of a parallel layer reads
   std::vector<RopeTable> ropes;  // one for each of the model's
 
-  // What a layer works in: queries, keys, values and what is attended; then the inner values of its
-  // feed-forward, of experts before the product with up and after it. A layer divides it by its own widths.
+  // The memory that a layer works in: queries, keys, values and what is attended; then the inner values of
+  // its feed-forward, of experts before the product with up and after it. A layer divides it by its own
+  // widths.
   Matrix block;
 
   // For experts, as wide as the layer with most of them needs it: the router's logits [n], the chosen experts
@@ -39,7 +40,7 @@ struct Activations {
   int64_t n_tokens() const { return residual.rows; }
   // The table that a layer rotates with (AttentionSpec::rope); with -1 one of no pairs.
   RopeTable rope(int index) const;
-  // Where the choice of a layer's experts is.
+  // The choice of a layer's experts.
   Routing routing(int64_t n_chosen) const {
     return {static_cast<int32_t*>(expert_ids.data), f32(expert_weights, n_tokens(), n_chosen)};
   }
@@ -48,8 +49,8 @@ struct Activations {
 // A matrix's memory as what a linear reads of it (Weight::input).
 inline Matrix as(const Matrix& matrix, DType dtype) { return {matrix.data, dtype, matrix.rows, matrix.cols}; }
 
-// What a layer's attention has of the block: q, k and v side by side in the rows of one matrix, and behind it
-// what is attended, [tokens, as many columns as q].
+// A layer's attention divides the block: q, k and v side by side in the rows of one matrix, and behind it the
+// result of attention, [tokens, as many columns as q].
 struct QkvBlock {
   Matrix all, q, k, v, attended;
 };

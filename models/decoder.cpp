@@ -24,21 +24,21 @@ void add_to_residual(const Layer& layer, const char* block, const Matrix& x, con
   backend.add_norm(a.residual, a.normed, scale, next_norm, next);
 }
 
-// What a layer's attention reads. Heads of latent attention are made of it as experts are, of f32.
+// Returns the input of a layer's attention. Heads of latent attention are made of it as experts are, of f32.
 Matrix attention_input(const Layer& layer, const Activations& a) {
   if (!layer.spec.norm_before) return a.residual;
   return layer.spec.attention.latent ? a.normed : as(a.normed, layer.weights.qkv.input);
 }
 
-// What its feed-forward reads, in a parallel layer from memory that nothing else is in. A router and experts
-// take f32.
+// Returns the input of its feed-forward, which in a parallel layer has memory of its own. A router and
+// experts take f32.
 Matrix feed_forward_input(const Layer& layer, const Activations& a) {
   if (!layer.spec.norm_before) return a.residual;
   const Matrix& normed = layer.spec.parallel ? a.parallel : a.normed;
   return layer.spec.feed_forward.experts.n > 0 ? normed : as(normed, layer.weights.gate_up.input);
 }
 
-// What each token's experts make of it, row by choice, not yet weighed.
+// Computes the outputs of each token's experts, a row for each choice, not yet weighed.
 void experts(const Layer& layer, const Matrix& in, const Routing& routing, const Pass& pass) {
   Backend& backend = pass.backend;
   const Activations& a = pass.activations;
@@ -66,8 +66,8 @@ Matrix inner_values(const Layer& layer, const Matrix& in, const Pass& pass) {
   return inner;
 }
 
-// What the down projection makes the feed-forward's contribution of; or, with experts, nothing: their
-// contribution is in a.normed, which may be `in`.
+// Returns the input of the down projection, which gives the feed-forward's contribution. With experts it
+// returns nothing: their contribution is in a.normed, which may be `in`.
 Matrix feed_forward(const Layer& layer, const Matrix& in, const Pass& pass) {
   const FeedForwardSpec& spec = layer.spec.feed_forward;
   if (spec.experts.n == 0) return inner_values(layer, in, pass);
@@ -141,8 +141,7 @@ void Decoder::run(size_t index, const Pass& pass) {
   if (trace_) trace_matrix(backend_, trace_, layer.name + "output", a.residual);
 }
 
-// What the output projection makes the attention's contribution of. a.normed, which may be `in`, is free
-// then.
+// Returns the input of the output projection. a.normed, which may be `in`, is free then.
 Matrix Decoder::attention(const Layer& layer, const Matrix& in, const Pass& pass) {
   const AttentionSpec& spec = layer.spec.attention;
   if (spec.latent) return latent_->attend(layer, in, pass);

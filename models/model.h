@@ -18,13 +18,13 @@ struct Model {
   std::string_view quantization() const {
     return is_quantized(weights.dtype) ? name_of(weights.dtype) : "none";
   }
-  // What products are limited by (kernels/limits.h).
+  // The dtype that decides the limit of products (kernels/limits.h).
   DType product_dtype() const {
     return is_quantized(weights.dtype) ? weights.dtype : weights.layers.front().o.compute;
   }
   size_t file_bytes = 0;
 
-  // What the weights point into; declared here so that it lives as long as they do.
+  // The weights point into it; it lives as long as they do.
   std::unique_ptr<Checkpoint> checkpoint;
 };
 

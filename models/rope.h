@@ -80,8 +80,8 @@ void set_rotary_dim(RopeScaling& rope);
 // embedding keeps its unrotated pairs.)
 RopeFrequencies rope_unscaled(const RopeScaling& rope);
 
-// By how much a sequence of that length is stretched: what the slowest pair is divided by in linear, ntk,
-// yarn and llama3; the factor for longrope beyond L0.
+// How far a sequence of that length is stretched: the divisor of the slowest pair in linear, ntk, yarn and
+// llama3; the factor for longrope beyond L0.
 double rope_scale(const RopeScaling& rope, double length);
 
 // The length that a dynamic scale sees: `length` itself at or below L0 or with steps_per_octave = 0

@@ -77,7 +77,7 @@ class Checkpoint {
  private:
   void add_file(const std::filesystem::path& file);
   void align(StoredTensor& tensor) const;
-  // Where in a file a tensor's data begin; nothing for another file, or a copy.
+  // The offset of a tensor's data in a file; nothing for another file, or a copy.
   static std::optional<size_t> place_in(const MappedFile& file, const StoredTensor& tensor);
   std::filesystem::path source_;  // what errors about absent tensors name
   std::vector<std::unique_ptr<MappedFile>> files_;

@@ -7,7 +7,7 @@
 #include "kernels/backend.h"
 #include "models/rope.h"
 
-// What a model is, as plain data: all in which the decoders of the families differ. A family
+// A model as plain data: all in which the decoders of the families differ. A family
 // (models/families) makes a ModelSpec of a config.json; models/decoder interprets it and knows no family.
 namespace lariat {
 

@@ -44,8 +44,8 @@ void check_quantizes(const ModelSpec& spec, const Backend& backend, std::optiona
   }
 }
 
-// What the inputs of a weight of these blocks are rounded to. A router's are not: that would choose other
-// experts.
+// The dtype that the inputs of a weight of these blocks are rounded to. A router's are not: that would choose
+// other experts.
 DType compute_of(Role role, std::span<const DType> stored) {
   if (role == Role::kRouter) return DType::kF32;
   const bool bf16 =

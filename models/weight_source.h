@@ -29,7 +29,7 @@ struct Parameter {
   bool transposed = false;  // what is handed out is [cols, rows]
 };
 
-// Where a model's parameters come from: a checkpoint, a random generator, or nowhere, for their shapes alone.
+// The origin of a model's parameters: a checkpoint, a random generator, or nowhere, for their shapes alone.
 class Source {
  public:
   virtual ~Source() = default;
@@ -39,7 +39,7 @@ class Source {
   virtual Weight weight(std::span<const Parameter> blocks) = 0;
 };
 
-// What a matrix is stored as when projections are `dtype` and what it is made from is `own`.
+// The dtype that a matrix is stored as when projections are `dtype` and it is made from `own`.
 DType stored_dtype(Role role, std::optional<DType> dtype, DType own);
 inline bool left_out(Role role, DType stored) { return role == Role::kPrefillOnly && is_quantized(stored); }
 
@@ -55,7 +55,7 @@ class LoadedWeights : public Source {
   Weights finish(Weights weights);
 
  protected:
-  // What the parameter is stored as where it comes from.
+  // The dtype of the parameter at its origin.
   virtual DType own_dtype(const Parameter& parameter) const = 0;
   // The matrix in host memory. What lies in no file is put into `made`.
   virtual Matrix host(const Parameter& parameter, std::vector<std::byte>& made) = 0;

@@ -86,7 +86,7 @@ struct NotFinite {
 // wrong.
 std::optional<NotFinite> find_not_finite(const Checkpoint& checkpoint);
 
-// What load_weights(.., dtype) would make of a model of this shape, without its data.
+// The weights that load_weights(.., dtype) would make for this shape, without data.
 Weights planned_weights(const ModelSpec& spec, DType dtype);
 
 // Reproducible random weights of the spec's shape, for benchmarks: random signs and mantissas, four
