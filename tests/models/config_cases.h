@@ -85,7 +85,7 @@ inline json described(const LayerSpec& layer) {
       {"residual_multiplier", layer.residual_multiplier}};
 }
 
-// All of a config that reaches the computation, but for warnings.
+// Everything of a config that reaches the computation.
 inline json described(const ModelSpec& s) {
   json all = {{"family", s.family},
               {"vocab_size", s.vocab_size},
@@ -120,8 +120,8 @@ inline json described(const ModelSpec& s) {
   return all;
 }
 
-// What of `expected` is not so: members of objects, items of lists by their number (-1: the last), numbers as
-// floats. "" where all is.
+// The members of `expected` that `actual` has otherwise: of objects, items of lists by their number (-1: the
+// last), numbers as floats; "" where there are none.
 inline std::string difference(const json& actual, const json& expected, const std::string& path = "") {
   if (expected.is_object()) {
     std::string all;
@@ -145,13 +145,14 @@ struct Answer {
   std::string error;
 };
 
-inline Answer answer(const json& config) {
+inline Answer answer_to(const std::string& text) {
   try {
-    return {parse_config(config.dump(), "config.json"), ""};
+    return {parse_config(text, "config.json"), ""};
   } catch (const Error& e) {
     return {std::nullopt, e.what()};
   }
 }
+inline Answer answer(const json& config) { return answer_to(config.dump()); }
 
 // Whether a line names the file first, and says this.
 inline void expect_line(const std::string& line, const std::string& file, const std::string& part) {

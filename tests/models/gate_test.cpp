@@ -1,14 +1,11 @@
-// Nothing that changes a model's result passes in silence: the tensors of tiny checkpoints and the table of
-// keys are walked, and every change is equal to what transformers 5.23 makes of it, or an error, or a
-// warning.
+// Nothing that changes a model's result passes in silence: whatever is changed of the tensors of tiny
+// checkpoints and of the keys in the table is what transformers 5.23 makes of it, an error, or a warning.
 #include "models/families/gate.h"
-
-#include <cstring>
-#include <fstream>
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/quant.h"
 #include "models/model.h"
+#include "models/safetensors.h"
 #include "tests/models/config_cases.h"
 #include "tests/models/tokenizer_test_util.h"
 
@@ -28,35 +25,28 @@ struct Change {
   const char* part = "";  // of the line
 };
 
-std::string changed_weights(const Change& c) {
-  const std::string file =
-      read_file(golden_file(std::string("checkpoints/") + c.base + "/model.safetensors"), 1 << 24);
-  uint64_t length = 0;
-  std::memcpy(&length, file.data(), sizeof length);
-  json header = json::parse(file.substr(8, length));
-  std::string data = file.substr(8 + length);
-  const auto append = [&](const std::string& name, json entry, const std::string& bytes) {
-    entry["data_offsets"] = {data.size(), data.size() + bytes.size()};
-    header[name] = entry;
-    data += bytes;
-  };
-  if (c.copy.first != nullptr) {
-    const json entry = header.at(c.copy.first);
-    const size_t begin = entry["data_offsets"][0], end = entry["data_offsets"][1];
-    append(c.copy.second, entry, data.substr(begin, end - begin));
+void write_changed_weights(const Change& c, const std::filesystem::path& dir) {
+  const Checkpoint base = Checkpoint::open(golden_file(std::string("checkpoints/") + c.base));
+  std::vector<NamedShape> shapes;
+  std::vector<std::span<const std::byte>> data;
+  std::vector<std::vector<float>> ones;
+  for (const auto& [name, tensor] : base.tensors()) {
+    for (const char* kept : {c.remove && name == c.remove ? nullptr : name.c_str(),
+                             c.copy.first && name == c.copy.first ? c.copy.second : nullptr}) {
+      if (kept == nullptr) continue;
+      shapes.push_back({kept, tensor.shape, tensor.dtype});
+      data.emplace_back(tensor.data, tensor.bytes);
+    }
   }
   for (const auto& [name, shape] : c.add) {
     size_t count = 1;
     for (const int64_t size : shape) count *= static_cast<size_t>(size);
-    const std::vector<float> ones(count, 1.0F);
-    append(name, {{"dtype", "F32"}, {"shape", shape}},
-           std::string(reinterpret_cast<const char*>(ones.data()), count * sizeof(float)));
+    shapes.push_back({name, shape});
+    data.push_back(std::as_bytes(std::span(ones.emplace_back(count, 1.0F))));
   }
-  // What a removed tensor leaves stays: only bytes behind the last one would be an error.
-  if (c.remove != nullptr) header.erase(header.find(c.remove));
-  const std::string text = header.dump();
-  length = text.size();
-  return std::string(reinterpret_cast<const char*>(&length), 8) + text + data;
+  SafetensorsWriter writer(dir / "model.safetensors", shapes);
+  for (const auto bytes : data) writer.append(bytes);
+  writer.finish();
 }
 
 // What reaches the computation: the spec, and the bytes of embedding and head.
@@ -78,7 +68,7 @@ void check(const Change& c) {
   CpuBackend backend(1);
   const TempDir dir;
   dir.write("config.json", changed(config_of(c.base), json::parse(c.config)).dump());
-  dir.write("model.safetensors", changed_weights(c));
+  write_changed_weights(c, dir.path);
   const std::string file = dir.path.string() + "/";
   try {
     const Model model = load(dir.path, backend);
@@ -187,7 +177,7 @@ TEST(Gate, ADifferentHeadIsNotTied) {
   CpuBackend backend(1);
   const TempDir dir;
   dir.write("config.json", config_of(kTied).dump());
-  dir.write("model.safetensors", changed_weights({.base = kTied, .add = {{kHead, {64, 32}}}}));
+  write_changed_weights({.base = kTied, .add = {{kHead, {64, 32}}}}, dir.path);
   const Model model = load(dir.path, backend);
   EXPECT_FALSE(model.spec.tie_word_embeddings);
   EXPECT_EQ(static_cast<const float*>(model.weights.head.blocks[0].w.data)[0], 1.0F);

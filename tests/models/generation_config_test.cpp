@@ -13,12 +13,7 @@ class GenerationConfigFile : public testing::Test {
  protected:
   // generation: null, no such file.
   ModelSpec load(const json& generation, const json& more = json::object()) const {
-    dir_.write("config.json",
-               changed(json::parse(R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 32,
-      "model_type": "llama", "intermediate_size": 64, "num_attention_heads": 4, "num_hidden_layers": 1,
-      "max_position_embeddings": 64, "vocab_size": 61})"),
-                       more)
-                   .dump());
+    dir_.write("config.json", changed(config_of("llama_gqa"), more).dump());
     std::filesystem::remove(file());
     if (!generation.is_null()) dir_.write("generation_config.json", generation.dump());
     return load_config(dir_.path);
@@ -51,12 +46,10 @@ TEST_F(GenerationConfigFile, WhatChangesTheTextIsWarnedOfInOneLine) {
     EXPECT_EQ(warnings,
               (std::vector{file() + ": ignored, though they change what transformers writes: " + key}));
   }
-  const std::vector<std::string> warnings = load(keys).generation.warnings;
-  ASSERT_EQ(warnings.size(), 1U);
-  for (const auto& [key, value] : keys.items()) EXPECT_NE(warnings[0].find(" " + key), std::string::npos);
+  EXPECT_EQ(load(keys).generation.warnings.size(), 1U);
 }
 
-TEST_F(GenerationConfigFile, AKeyThatNobodyKnowsIsWarnedOf) {
+TEST_F(GenerationConfigFile, KeysThatNobodyKnowsAreWarnedOfInOneLine) {
   const ModelSpec spec = load({{"chat_format", "x"}, {"stop_words_ids", {{3}}}, {"top_k", 3}});
   EXPECT_EQ(
       spec.generation.warnings,
