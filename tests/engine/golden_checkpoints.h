@@ -7,11 +7,11 @@ namespace lariat::test {
 struct GoldenList {
   enum : unsigned {
     kAll = 0,    // GoldenCheckpoint
-    kTrace = 1,  // LayerTrace: a file trace.safetensors (make_traces.py)
+    kTrace = 1,  // LayerTrace: a file trace.safetensors
     kCache = 2,  // FamilyCache: layers that differ from Llama's, far past the trained context
     kCuda = 4,   // CudaCheckpoint
-    kKeys = 8,   // keys.json (make_keys.py)
-    // A prompt of 320 tokens (make_long_golden.py): with Llama's seven products in each layer; with others;
+    kKeys = 8,   // keys.json
+    // A prompt of 320 tokens (long.safetensors): with Llama's seven products in each layer; with others;
     // with experts, whose choice may turn on the last bit of 16, and then everything differs; with RoPE that
     // follows the length, where all 320 tokens at once are what transformers computes.
     kLong = 16,

@@ -1,40 +1,26 @@
 """tests/golden/checkpoints/NAME and long.safetensors: tiny random models, and what transformers computes with them.
 
 A checkpoint's config.json is its own input: spelt as the published ones are, and never written here. Its weights come
-from the seed of its row below, its logits and greedy text from transformers; every folder is loaded back and compared.
-Where transformers does not do what a model's own code does, the golden follows the latter: MPT's alibi_bias_max
-(tiny.as_published), and MiniCPM3 in float64 (minicpm3). tests/golden/README.md says what each file holds.
+from the seed in the committed golden, its logits and greedy text from transformers; every folder is loaded back and
+compared. Where transformers does not do what a model's own code does, the golden follows the latter: MPT's
+alibi_bias_max (tiny.as_published). tests/golden/README.md says what each file holds.
 """
 
 import copy
 import itertools
-import math
 import tempfile
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForImageTextToText, Phi3Config
 from transformers.models.phi3 import modeling_phi3
 
 import tiny
+from families import golden_checkpoints  # of tools/lab, where tiny looks too
+from rope_formulas import rope
 from trace_layers import TRACED, trace
-
-
-@dataclass
-class Case:
-    name: str  # of the folder with its config.json
-    seed: int  # the first one tried: that of the committed weights
-    long: int | None = None  # the first seed tried for the tokens in long.safetensors
-    traced: bool = False  # whether trace.safetensors stands beside it
-    keys: bool = False  # whether keys.json tries the keys of other families on it
-    scaled: str = ""  # its name in docs/conformance.md, which runs it under every scaling
-    scales: dict = field(default_factory=dict)  # factors for the random tensors whose names contain the key
-    pack: object = lambda weights, config: weights  # the weights as save_pretrained names them -> as the folder does
-    greedy: int = 64  # ids of greedy text
-    shards: int = 1
-    exact: object = None  # (weights, config, tokens) -> logits in float64, in place of transformers'
 
 
 # ---- weights as the published files have them -------------------------------------------------------------------
@@ -108,54 +94,12 @@ def with_mtp_layer(weights, config):
     return weights | {prefix + name: rows.to(torch.bfloat16) for name, rows in extra.items()}
 
 
-def minicpm3(weights, config, tokens):
-    """MiniCPM3's logits [tokens, vocab] in float64, from the formulas of its published modeling_minicpm.py
-    (huggingface.co/openbmb/MiniCPM3-4B), with which transformers agrees to 5e-5.
-
-    Beside DeepSeek's latent attention: halves of a head are rotated, not neighbours; the scale of scores is that of
-    the whole query and has no factor of a longer context; latents are normed with an eps of 1e-6 whatever
-    rms_norm_eps says; a value head has hidden_size / heads entries.
-    """
-    w = {name.removeprefix("model."): rows.double() for name, rows in weights.items()}
-    n, heads, size = len(tokens), config["num_attention_heads"], config["hidden_size"]
-    nope, rotated, rank = config["qk_nope_head_dim"], config["qk_rope_head_dim"], config["kv_lora_rank"]
-    rope, depth = config["rope_scaling"], config["scale_depth"] / math.sqrt(config["num_hidden_layers"])
-    original = rope["original_max_position_embeddings"]
-
-    def norm(x, weight, eps=1e-6):
-        return x / (x.pow(2).mean(-1, keepdim=True) + eps).sqrt() * weight
-
-    factors = torch.tensor(rope["long_factor" if n > original else "short_factor"], dtype=torch.float64)
-    frequencies = config["rope_theta"] ** -(torch.arange(0, rotated, 2, dtype=torch.float64) / rotated) / factors
-    angles = torch.arange(n, dtype=torch.float64)[:, None] * frequencies
-    scaling = math.sqrt(1 + math.log(config["max_position_embeddings"] / original) / math.log(original))
-    cos, sin = (torch.cat([part, part], -1) * scaling for part in (angles.cos(), angles.sin()))
-
-    def rotate(x):  # [heads, tokens, rotated]
-        first, second = x.chunk(2, -1)
-        return x * cos + torch.cat([-second, first], -1) * sin
-
-    x = w["embed_tokens.weight"][tokens] * config["scale_emb"]
-    mask = torch.full([n, n], -math.inf, dtype=torch.float64).triu(1)
-    for layer in range(config["num_hidden_layers"]):
-        p = f"layers.{layer}."
-        a = {key.removeprefix(p + "self_attn."): rows for key, rows in w.items() if key.startswith(p + "self_attn.")}
-        h = norm(x, w[p + "input_layernorm.weight"], config["rms_norm_eps"])
-        q = norm(h @ a["q_a_proj.weight"].T, a["q_a_layernorm.weight"]) @ a["q_b_proj.weight"].T
-        q = q.view(n, heads, nope + rotated).transpose(0, 1)
-        latent, k_rotated = (h @ a["kv_a_proj_with_mqa.weight"].T).split([rank, rotated], -1)
-        kv = norm(latent, a["kv_a_layernorm.weight"]) @ a["kv_b_proj.weight"].T
-        k, v = kv.view(n, heads, -1).transpose(0, 1).split([nope, size // heads], -1)
-        k = torch.cat([k, rotate(k_rotated).expand(heads, -1, -1)], -1)
-        q = torch.cat([q[..., :nope], rotate(q[..., nope:])], -1)
-        scores = (q @ k.transpose(1, 2)) / math.sqrt(nope + rotated) + mask
-        seen = (scores.softmax(-1) @ v).transpose(0, 1).flatten(1)
-        x = x + seen @ a["o_proj.weight"].T * depth
-        h = norm(x, w[p + "post_attention_layernorm.weight"], config["rms_norm_eps"])
-        gate, up = (h @ w[f"{p}mlp.{part}_proj.weight"].T for part in ("gate", "up"))
-        x = x + (torch.nn.functional.silu(gate) * up) @ w[p + "mlp.down_proj.weight"].T * depth
-    x = norm(x, w["norm.weight"], config["rms_norm_eps"]) / (size / config["dim_model_base"])
-    return x @ w["embed_tokens.weight"].T
+def minicpm3(folder, config, tokens):
+    """MiniCPM3's logits [tokens, vocab] in float64: float32 transformers is up to 5e-5 from them."""
+    frequencies = rope(config | {"head_dim": config["qk_rope_head_dim"]}, len(tokens))
+    with tiny.in_double(tiny.load(folder, torch.float32)) as model:
+        tiny.rotate_in_double(model, lambda _: frequencies)
+        return tiny.one_shot(model, tokens)
 
 
 # ---- the checkpoints --------------------------------------------------------------------------------------------
@@ -171,63 +115,32 @@ MPT = {"wte": 0.3, "norm_f": 3.5, "Wqkv": 1.5}
 MINICPM3 = {"q_a_proj": 0.01, "model.norm": 80.0, "embed": 0.05, "o_proj": 3.0, "down_proj": 3.0}
 ROUTERS = {"gate.weight": 2.0}
 
-CASES = [
-    Case("llama_mha", 1002, greedy=32),
-    Case("llama_gqa", 2000, greedy=32, long=0, traced=True, keys=True, scaled="Llama"),
-    Case("llama_gqa_interleaved", 2000, greedy=32, pack=interleaved),
-    Case("llama_mqa_tied", 3008, greedy=32),
-    Case("llama_bias", 4002, greedy=32, traced=True),
-    Case("llama_odd", 5039, greedy=32),
-    Case("llama_partial", 6006, greedy=32),
-    Case("llama_bf16", 7000, greedy=32),
-    Case("llama_f16", 8002, greedy=32),
-    Case("llama_sharded", 9002, greedy=32, shards=3),
-    Case("llama_llama3", 10006, greedy=32),
-    Case("mistral_window", 11002, greedy=32, long=1, traced=True, scaled="Mistral"),
-    Case("mistral_full", 12001, greedy=32, long=2, keys=True),
-    Case("qwen2", 13007, greedy=32, long=3, keys=True, scaled="Qwen2"),
-    Case("qwen2_window", 14000, greedy=32, traced=True),
-    Case("qwen3", 15002, greedy=32, long=4, traced=True, keys=True, scaled="Qwen3"),
-    Case("qwen3_yarn_tied", 16000, greedy=32),
-    Case("minimind", 17018, greedy=32, long=5, traced=True, scaled="MiniMind"),
-    Case("minimind_yarn", 18000, greedy=32),
-    Case("phi3", 100006, long=6, traced=True, scaled="Phi-3"),
-    Case("phi3_window", 101013, long=7, keys=True),
-    Case("phi4_mini", 102010, long=8),
-    Case("gemma", 103001, long=9, keys=True, scaled="Gemma", scales=GEMMA),
-    Case("gemma2", 104079, long=10, traced=True, keys=True, scaled="Gemma 2", scales=GEMMA),
-    Case("gemma3", 105003, long=11, traced=True, keys=True, scaled="Gemma 3", scales=GEMMA),
-    Case("gemma3_new", 106012, scales=GEMMA),
-    Case("smollm3", 107038, long=12, traced=True, keys=True, scaled="SmolLM3", scales=SMOLLM3),
-    Case("granite", 108028, long=13, traced=True, keys=True, scaled="Granite", scales=GRANITE),
-    Case("olmo2", 109006, long=14, traced=True, keys=True, scaled="OLMo 2"),
-    Case("olmo3", 110004, long=15, traced=True, keys=True, scaled="Olmo 3"),
-    Case("internlm2", 111014, long=16, traced=True, pack=internlm2),
-    Case("internlm", 112003),
-    Case("baichuan", 113023, pack=baichuan),
-    Case("ministral3", 114042, long=17, traced=True, keys=True, scaled="Ministral 3", pack=with_vision),
-    Case("llava", 115015, pack=with_vision),
-    Case("qwen2_vl", 116100, keys=True, pack=with_vision),
-    Case("qwen25_vl", 117027, keys=True, pack=with_vision),
-    Case("minimind_plain", 118017, long=18),
-    Case("ministral", 119004, keys=True),
-    Case("gpt_neox", 200130, long=19, traced=True, keys=True, pack=with_neox_buffers),
-    Case("gpt_neox_serial", 201097, long=20),
-    Case("bloom", 202032, long=21, traced=True, keys=True, scales=BLOOM, pack=without_prefix),
-    Case("bloom_prefixed", 203063, scales=BLOOM),
-    Case("mpt", 204015, long=22, keys=True, scales=MPT),
-    Case("mpt_max16", 205037, scales=MPT),
-    Case("mixtral", 206000, long=23, keys=True, scales=ROUTERS),
-    Case("qwen3_moe", 207004, long=24, traced=True, keys=True, scales=ROUTERS),
-    Case("qwen3_moe_step", 208010, scales=ROUTERS | {"experts.down": 2.0}),
-    Case("deepseek_v2", 209005, long=25, traced=True, keys=True, scales=ROUTERS),
-    Case("deepseek_v2_full", 210003, long=26, scales=ROUTERS | {"experts.down": 0.1}),
-    Case("deepseek_v3", 211027, long=27, keys=True, scales=ROUTERS | {"experts.down": 0.5}, pack=with_mtp_layer),
-    Case("minicpm3", 212110, keys=True, scales=MINICPM3, exact=minicpm3),
-    Case("gpt_neox_odd", 213065),
-    Case("qwen3_vl", 213006, keys=True, pack=with_vision),
-]  # fmt: skip
-NAMES = {case.name: case for case in CASES}
+# What is added to a checkpoint's row of families.def: factors for the random tensors whose names contain the key, and
+# what packs weights as save_pretrained names them into those of the folder.
+SCALES = {
+    "gemma": GEMMA, "gemma2": GEMMA, "gemma3": GEMMA, "gemma3_new": GEMMA, "smollm3": SMOLLM3, "granite": GRANITE,
+    "bloom": BLOOM, "bloom_prefixed": BLOOM, "mpt": MPT, "mpt_max16": MPT, "minicpm3": MINICPM3, "mixtral": ROUTERS,
+    "qwen3_moe": ROUTERS, "qwen3_moe_step": ROUTERS | {"experts.down": 2.0}, "deepseek_v2": ROUTERS,
+    "deepseek_v2_full": ROUTERS | {"experts.down": 0.1}, "deepseek_v3": ROUTERS | {"experts.down": 0.5},
+}  # fmt: skip
+PACKS = {
+    "llama_gqa_interleaved": interleaved, "internlm2": internlm2, "baichuan": baichuan, "gpt_neox": with_neox_buffers,
+    "bloom": without_prefix, "deepseek_v3": with_mtp_layer,
+} | dict.fromkeys(("ministral3", "llava", "qwen2_vl", "qwen25_vl", "qwen3_vl"), with_vision)  # fmt: skip
+SHARDS = {"llama_sharded": 3}
+NAMES = golden_checkpoints()
+TRACED_NAMES = golden_checkpoints("kTrace")
+# A checkpoint's place here is the first seed that is tried for its long prompt.
+LONG_NAMES = golden_checkpoints("kLong", "kLongOther", "kLongExperts", "kLongDynamic")
+
+
+def asked(folder):
+    """(first seed, number of greedy ids) of the committed golden; of a new checkpoint 0 and 64."""
+    path = folder / "golden.safetensors"
+    if not path.exists():
+        return 0, 64
+    with safe_open(path, "pt") as file:
+        return int(file.metadata()["made_with"].rpartition(" ")[2]), len(file.get_tensor("greedy"))
 
 
 def dtype_of(config):
@@ -235,14 +148,14 @@ def dtype_of(config):
     return getattr(torch, next(c[key] for c in (config, text) for key in ("torch_dtype", "dtype") if key in c))
 
 
-def build(case, config, seed):
-    """tiny.build with the case's scales; Gemma's norms multiply by one plus their weight."""
-    model = tiny.build(tiny.text_config(config, case.name != "minimind_plain"), seed)
-    for name, parameter in model.named_parameters():
-        for part, factor in case.scales.items():
-            if part in name:
+def build(name, config, seed):
+    """tiny.build with the checkpoint's scales; Gemma's norms multiply by one plus their weight."""
+    model = tiny.build(tiny.text_config(config, name != "minimind_plain"), seed)
+    for tensor, parameter in model.named_parameters():
+        for part, factor in SCALES.get(name, {}).items():
+            if part in tensor:
                 parameter.mul_(factor)
-        if "norm" in name and model.config.model_type.startswith("gemma"):
+        if "norm" in tensor and model.config.model_type.startswith("gemma"):
             parameter.sub_(1.0)
         parameter.copy_(parameter.to(dtype_of(config)))  # as saved, upcast; model.to(dtype) would round inv_freq too
     return model
@@ -266,16 +179,17 @@ def as_phi3(model):
     return result
 
 
-def draw(case, config):
-    """The first seed from the case's on that will do, its model and the golden.
+def draw(name, config):
+    """The first seed that will do, its model and the golden.
 
     Greedy text has to be varied and to have a wide margin, and what experts a token goes to must not hang on rounding.
     """
-    for seed in itertools.count(case.seed):
-        model = build(case, config, seed)
+    first, count = asked(tiny.CHECKPOINTS / name)
+    for seed in itertools.count(first):
+        model = build(name, config, seed)
         tokens = tiny.random_tokens(model.config.vocab_size, 64, seed)
-        oracle = as_phi3(model) if case.name == "llama_partial" else model
-        continuation, margin = tiny.greedy(oracle, tokens[:8], case.greedy, 0.05)
+        oracle = as_phi3(model) if name == "llama_partial" else model
+        continuation, margin = tiny.greedy(oracle, tokens[:8], count, 0.05)
         if margin > 0.05 and len(set(continuation)) >= 12:
             texts = (tokens, tokens[:8] + continuation)
             if min(tiny.router_gaps(model, text).amin() for text in texts) > 1e-4:
@@ -316,17 +230,19 @@ def loaded_back(folder, config, tokens):
 
 
 def make(name):
-    """model.safetensors, golden.safetensors and what else the row asks for."""
-    case, folder = NAMES[name], tiny.CHECKPOINTS / name
+    """model.safetensors, golden.safetensors and what else its row of families.def asks for."""
+    folder = tiny.CHECKPOINTS / name
     config = tiny.read(folder / "config.json")
-    seed, model, golden = draw(case, config)
-    weights = case.pack(saved(model, dtype_of(config)), config)
-    tiny.save_weights(folder, weights, case.shards)
+    seed, model, golden = draw(name, config)
+    weights = saved(model, dtype_of(config))
+    if name in PACKS:
+        weights = PACKS[name](weights, config)
+    tiny.save_weights(folder, weights, SHARDS.get(name, 1))
     tokens = golden["tokens"].tolist()
     difference = (loaded_back(folder, config, tokens) - golden["logits"]).abs().max().item()
     assert difference < 1e-4, (name, difference)
-    if case.exact:
-        exact = case.exact(weights, config, tokens)
+    if name == "minicpm3":
+        exact = minicpm3(folder, config, tokens)
         assert (exact - golden["logits"]).abs().max() < 5e-5, (exact - golden["logits"]).abs().max()
         golden["logits"] = exact.float()
     if name == "llama_bf16":
@@ -335,13 +251,13 @@ def make(name):
     print(f"{name:21} seed {seed}  greedy margin {golden['greedy_margin'].item():.3f}"
           f"  ids {len(set(golden['greedy'].tolist())):2}  logits std {golden['logits'].std().item():.2f}"
           f"  loaded back: {difference:.1e}", flush=True)  # fmt: skip
-    if case.traced:
+    if name in TRACED_NAMES:
         tensors = trace(tiny.load(folder, torch.float32), tokens[:TRACED])
         save_file(tensors, folder / "trace.safetensors", {"made_by": tiny.VERSIONS})
     if "mrope_section" in str(config):
         make_mrope(name)
-    if case.long is not None:
-        make_long(case)
+    if name in LONG_NAMES:
+        make_long(name)
 
 
 # ---- positions of three parts -----------------------------------------------------------------------------------
@@ -398,16 +314,16 @@ def long_tokens(models, seed):
             return tokens
 
 
-def make_long(case):
+def make_long(name):
     """The part of long.safetensors that is of one checkpoint."""
-    path, folder = tiny.GOLDEN / "long.safetensors", tiny.CHECKPOINTS / case.name
+    path, folder = tiny.GOLDEN / "long.safetensors", tiny.CHECKPOINTS / name
     golden = (load_file(path) if path.exists() else {}) | {"positions": torch.tensor(KEPT)}
     models = {short: tiny.load(folder, torch.float32, dtype) for short, dtype in DTYPES.items()}
-    tokens = long_tokens(list(models.values()), case.long)
-    golden[f"{case.name}.tokens"] = torch.tensor(tokens)
+    tokens = long_tokens(list(models.values()), LONG_NAMES.index(name))
+    golden[f"{name}.tokens"] = torch.tensor(tokens)
     for short, model in models.items():
-        golden[f"{case.name}.{short}"] = tiny.one_shot(model, tokens)[KEPT]
+        golden[f"{name}.{short}"] = tiny.one_shot(model, tokens)[KEPT]
     for short in ("bf16", "f16"):
         own = tiny.load(folder, DTYPES[short], DTYPES[short])
-        golden[f"{case.name}.{short}.own"] = tiny.one_shot(own, tokens)[KEPT].float()
+        golden[f"{name}.{short}.own"] = tiny.one_shot(own, tokens)[KEPT].float()
     save_file(golden, path, {"made_with": tiny.VERSIONS})

@@ -22,18 +22,17 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import pages  # noqa: E402
-import tiny  # noqa: E402
-from checkpoints import CASES  # noqa: E402
-from rope import from_transformers, known  # noqa: E402
-from rope_formulas import rope  # noqa: E402
+import tiny
+import pages  # of tools/lab, where tiny looks too
+from rope import from_transformers, known, step_length
+from rope_formulas import rope
 
 DOCUMENT = tiny.ROOT / "docs" / "conformance.md"
 ORIGINAL = 64
@@ -48,7 +47,9 @@ LOGIT_LIMIT = 3e-4
 FREQUENCY_LIMIT = 1e-6  # relative; transformers' frequencies are float32
 ROPE_KEYS = ("rope_scaling", "rope_parameters", "rope_theta", "partial_rotary_factor", "max_position_embeddings",
              "original_max_position_embeddings")  # fmt: skip
-FAMILIES = {case.scaled: case.name for case in CASES if case.scaled}
+FAMILIES = {"Llama": "llama_gqa", "Mistral": "mistral_window", "Qwen2": "qwen2", "Qwen3": "qwen3", "MiniMind": "minimind",
+            "Phi-3": "phi3", "Gemma": "gemma", "Gemma 2": "gemma2", "Gemma 3": "gemma3", "SmolLM3": "smollm3",
+            "Granite": "granite", "OLMo 2": "olmo2", "Olmo 3": "olmo3", "Ministral 3": "ministral3"}  # fmt: skip
 # The head of the models that a preset of configs/rope is for; 128 where it is for any.
 HEAD_DIMS = {"deepseek-v2": 64, "gpt-oss": 64, "phi-3.5-mini-128k": 96}
 
@@ -166,13 +167,7 @@ def in_double(case, tokens):
     model = make_model(case, as_it_is=False).double()
     local = case.config | {"rope_parameters": {"rope_type": "default", "rope_theta": case.local_theta}}
 
-    def rotary(x, position_ids, layer_type=None):
-        inv_freq, factor = rope(local if layer_type == "sliding_attention" else case.config, len(tokens))
-        angles = position_ids[..., None].double() * torch.tensor(inv_freq)
-        angles = torch.cat((angles, angles), dim=-1)
-        return angles.cos() * factor, angles.sin() * factor
-
-    model.model.rotary_emb.forward = rotary
+    tiny.rotate_in_double(model, lambda layer: rope(local if layer == "sliding_attention" else case.config, len(tokens)))
     return tiny.one_shot(model, tokens)
 
 
@@ -206,19 +201,9 @@ def unrotated_keys(model):
         newest[0] = int(named["position_ids"].max())
 
     hook = model.model.register_forward_pre_hook(remember, with_kwargs=True)
-    module.apply_rotary_pos_emb, module.eager_attention_forward = rotate_query, attend_rotated
-    try:
+    with mock.patch.multiple(module, apply_rotary_pos_emb=rotate_query, eager_attention_forward=attend_rotated):
         yield
-    finally:
-        module.apply_rotary_pos_emb, module.eager_attention_forward = rotate, attend
-        hook.remove()
-
-
-def step_length(length, steps):
-    """The length that a scale step stands for: the smallest ORIGINAL * 2^(i / steps) that is not below `length`."""
-    if not steps or length <= ORIGINAL:
-        return length
-    return min(s for i in range(10 * steps) if (s := ORIGINAL * 2 ** (i / steps)) >= length)
+    hook.remove()
 
 
 def decode(case, tokens, *, consistent, steps=0):
@@ -229,7 +214,7 @@ def decode(case, tokens, *, consistent, steps=0):
     with unrotated_keys(model) if consistent else contextlib.nullcontext():
         for start, end in [(0, PREFILL)] + [(i, i + 1) for i in range(PREFILL, len(tokens))]:
             if not as_it_is:
-                set_frequencies(model, case, step_length(end, steps))
+                set_frequencies(model, case, step_length(end, ORIGINAL, steps))
             result = model(input_ids=torch.tensor([tokens[start:end]]), position_ids=torch.arange(start, end)[None],
                            past_key_values=cache, use_cache=True)  # fmt: skip
             cache = result.past_key_values

@@ -4,7 +4,7 @@
     tools/lab/golden/make.py NAME... [--shared DIR]      a checkpoint of tests/golden/checkpoints, or one of --list
     tools/lab/golden/make.py --all [--shared DIR]
 
-What is asked stands in the golden files themselves; a new checkpoint has a row in checkpoints.py. DIR holds published
+What is asked stands in the golden files themselves; a new checkpoint has a row in families.def. DIR holds published
 tokenizers and a model with its text; without it their goldens stay as they are.
 """
 
@@ -20,7 +20,7 @@ import models  # noqa: E402
 import rope  # noqa: E402
 import texts  # noqa: E402
 
-MAKERS = (rope.frequencies, rope.angles, rope.rope_logits, rope.growing, models.demo, models.generation, models.keys,
+MAKERS = (rope.frequencies, rope.rope_logits, rope.growing, models.demo, models.generation, models.keys,
           models.ties, models.divergence, texts.patterns)  # fmt: skip
 SHARED = (texts.tokenizers, texts.settings, texts.chat_templates, models.perplexity)  # which take the folder, or None
 
@@ -41,7 +41,7 @@ def main():
         parser.error("name a golden, or give --all")
     for name in args.names or (known if args.all else ()):
         if name not in known:
-            sys.exit(f"make: error: {name}: no such golden; see --list, and CASES in checkpoints.py")
+            sys.exit(f"make: error: {name}: no such golden; see --list and models/families/families.def")
         if name == "perplexity" and not args.shared:
             print("perplexity: stays as it is; give --shared")
             continue

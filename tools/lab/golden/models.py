@@ -20,15 +20,16 @@ from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForImageTex
                           GenerationConfig)  # fmt: skip
 
 import tiny
-from checkpoints import CASES
+from families import golden_checkpoints  # of tools/lab, where tiny looks too
 
 DEMO = tiny.ROOT / "configs" / "demo"
 
 
-def generated(folder, prompt, count):
-    """`count` ids that generate() writes greedily, whatever ends a text, and the margins of their scores."""
+def generated(folder, prompt, count, **options):
+    """Up to `count` ids that generate() writes greedily, and the margins of their scores."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    out = model.generate(torch.tensor([prompt]), max_new_tokens=count, output_scores=True, return_dict_in_generate=True)
+    out = model.generate(torch.tensor([prompt]), max_new_tokens=count, output_scores=True, return_dict_in_generate=True,
+                         **options)  # fmt: skip
     margins = [(top[0] - top[1]).item() for top in (scores[0].topk(2).values for scores in out.scores)]
     return out.sequences[0, len(prompt) :].tolist(), margins
 
@@ -39,14 +40,8 @@ def demo():
     golden = tiny.read(path)
     tokenizer = AutoTokenizer.from_pretrained(DEMO)
     prompt = tokenizer(golden["prompt"]).input_ids
-    model = AutoModelForCausalLM.from_pretrained(DEMO, dtype=torch.float32).eval()
-    step, cache, tokens, margins = torch.tensor([prompt]), None, [], []
-    for _ in golden["tokens"]:  # the end-of-text token is an ordinary one here
-        out = model(step, past_key_values=cache, use_cache=True)
-        cache, top = out.past_key_values, out.logits[0, -1].topk(2)
-        margins.append((top.values[0] - top.values[1]).item())
-        tokens.append(top.indices[0].item())
-        step = top.indices[:1][None]
+    # The end-of-text token is an ordinary one here.
+    tokens, margins = generated(DEMO, prompt, len(golden["tokens"]), eos_token_id=None)
     golden |= {"prompt_tokens": prompt, "tokens": tokens, "text": tokenizer.decode(tokens),
                "smallest_margin": min(margins), "smallest_margin_index": margins.index(min(margins)),
                "transformers": transformers.__version__, "torch": torch.__version__.split("+")[0]}  # fmt: skip
@@ -260,7 +255,7 @@ def keys():
     path, rows = tiny.GOLDEN / "keys.json", []
     # New ones go behind those that are there.
     listed = [row["checkpoint"] for row in tiny.read(path)["checkpoints"]]
-    listed += [case.name for case in CASES if case.keys and case.name not in listed]
+    listed += [name for name in golden_checkpoints("kKeys") if name not in listed]
     with tempfile.TemporaryDirectory() as name:
         for checkpoint in listed:
             found = tried_keys(tiny.CHECKPOINTS / checkpoint, Path(name) / checkpoint)

@@ -1,4 +1,4 @@
-"""RoPE: frequencies, angles, logits under every scaling, and a context that grows, in tests/golden/{rope,growing.json}.
+"""RoPE: frequencies, logits under every scaling, and a context that grows, in tests/golden/{rope,growing.json}.
 
 The cases stand in the golden files themselves (name, config and length; tokens): a new one is added there, and these
 functions write what the oracles say. Frequencies and attention factors in float64 are those of rope_formulas.py;
@@ -7,16 +7,17 @@ where transformers has the type, both are asserted to agree.
 
 import contextlib
 import copy
+import itertools
 import json
+from unittest import mock
 
-import mpmath
 import numpy as np
 import torch
 import transformers
-from safetensors.numpy import load_file as load_arrays
 from safetensors.torch import save_file
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.models.llama import modeling_llama
 from transformers.models.phi3 import modeling_phi3
 
 import tiny
@@ -67,25 +68,6 @@ def frequencies():
     tiny.write_cases(path, {"transformers": transformers.__version__}, cases)
 
 
-def angle_cases():
-    mpmath.mp.dps = 50
-    for theta in (1e4, 5e5, 1e6):
-        for dim in (64, 128):
-            inv_freq = np.power(theta, -np.arange(0, dim, 2, dtype=np.float64) / dim)
-            for pair in (0, 1, 7, dim // 4, dim // 2 - 1):
-                for position in (0, 511, 8191, 131071, 1000000, 1048575):
-                    angle = position * inv_freq[pair]
-                    cos, sin = np.cos(angle), np.sin(angle)
-                    assert abs(mpmath.cos(angle) - cos) < 1e-15 and abs(mpmath.sin(angle) - sin) < 1e-15
-                    yield {"theta": theta, "dim": dim, "pair": pair, "position": position,
-                           "inv_freq": inv_freq[pair].item(), "angle": angle.item(), "cos": cos.item(),
-                           "sin": sin.item()}  # fmt: skip
-
-
-def angles():
-    tiny.write_cases(FOLDER / "angles.json", {}, angle_cases())
-
-
 # ---- logits of one model under every scaling --------------------------------------------------------------------
 
 
@@ -132,89 +114,52 @@ def rope_logits():
 
 # ---- a growing context in float64 -------------------------------------------------------------------------------
 
-def rms_norm(x, weight, eps):
-    return x / np.sqrt(np.mean(x * x, -1, keepdims=True) + eps) * weight
-
-
-def rotated(x, position, inv_freq):
-    """x: [..., head_dim] at positions `position` (scalar or broadcastable), frequencies per row or common."""
-    angle = np.asarray(position, np.float64)[..., None] * inv_freq
-    half = x.shape[-1] // 2
-    a, b = x[..., :half], x[..., half:]
-    return np.concatenate([a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle)], -1)
-
 
 def step_length(length, original, steps):
-    """The length of the scale step, `steps` to the octave, that `length` is on."""
-    i = 0
-    while length > original and original * 2 ** (i / steps) < length:
-        i += 1
-    return original * 2 ** (i / steps) if length > original else length
+    """The length that a scale step stands for: the smallest original * 2^(i / steps) that is not below `length`."""
+    if not steps or length <= original:
+        return length
+    return next(s for i in itertools.count(1) if (s := original * 2 ** (i / steps)) >= length)
 
 
-class Growing:
-    """Llama's forward pass, token by token, written from its formulas.
+def growing_losses(folder, case, steps, tokens):
+    """The losses of a text that transformers' Llama reads token by token in float64.
 
     The cache holds keys before rotation; to be consistent all are rotated with the frequencies of now, stale ones with
     those that held when they were written. The attention factor is that of now for both (keys carry none).
     """
+    config = tiny.read(folder / "config.json")
+    theta, original = config["rope_parameters"]["rope_theta"], config["max_position_embeddings"]
+    config["rope_scaling"] = {"rope_theta": theta, "rope_type": case["scaling"], "factor": case["factor"]}
+    rotate, attend = modeling_llama.apply_rotary_pos_emb, modeling_llama.eager_attention_forward
+    written, factor, cache, losses = [], 1.0, None, []
 
-    def __init__(self, folder, scaling, stale, steps):
-        self.config = tiny.read(folder / "config.json")
-        scaling = {"rope_theta": self.config["rope_parameters"]["rope_theta"]} | scaling
-        self.config["rope_scaling"] = scaling
-        self.weights = {name: w.astype(np.float64) for name, w in load_arrays(folder / "model.safetensors").items()}
-        self.stale, self.steps = stale, steps
-        self.keys = [[] for _ in range(self.config["num_hidden_layers"])]
-        self.values = [[] for _ in range(self.config["num_hidden_layers"])]
-        self.written = []  # the frequencies that each key was first rotated with
+    def rotated(x, angles):
+        angles = torch.cat((angles, angles), -1)[None]
+        return rotate(x, x, angles.cos(), angles.sin())[0]
 
-    def attend(self, layer, x, inv_freq, factor):
-        c, prefix = self.config, f"model.layers.{layer}.self_attn."
-        heads, kv_heads, dim = c["num_attention_heads"], c["num_key_value_heads"], c["head_dim"]
-        q, k, v = (self.weights[prefix + f"{p}_proj.weight"] @ x for p in "qkv")
-        self.keys[layer].append(k.reshape(kv_heads, dim))
-        self.values[layer].append(v.reshape(kv_heads, dim))
-        positions = np.arange(len(self.keys[layer]))
-        of_keys = np.array(self.written) if self.stale else np.broadcast_to(inv_freq, (len(positions), len(inv_freq)))
-        keys = rotated(np.array(self.keys[layer]), positions[:, None], of_keys[:, None, :])
-        query = rotated(q.reshape(heads, dim), positions[-1], inv_freq) * factor**2
-        values = np.array(self.values[layer])
-        out = []
-        for head in range(heads):
-            group = head * kv_heads // heads
-            scores = keys[:, group] @ query[head] / np.sqrt(dim)
-            p = np.exp(scores - scores.max())
-            out.append(p / p.sum() @ values[:, group])
-        return self.weights[prefix + "o_proj.weight"] @ np.concatenate(out)
+    def attend_rotated(layer, query, key, *rest, **more):
+        n, now = len(written), written[-1:]
+        key = rotated(key, torch.arange(n)[:, None] * torch.stack(written if case["stale"] else now * n))
+        query = rotated(query, (n - 1) * torch.stack(now)) * factor**2
+        return attend(layer, query, key, *rest, **more)
 
-    def read(self, token):
-        """The logits after one more token."""
-        c, w = self.config, self.weights
-        length = len(self.written) + 1
-        inv_freq, factor = rope(c, step_length(length, c["max_position_embeddings"], self.steps))
-        self.written.append(inv_freq)
-        x = w["model.embed_tokens.weight"][token]
-        for layer in range(c["num_hidden_layers"]):
-            prefix = f"model.layers.{layer}."
-            normed = rms_norm(x, w[prefix + "input_layernorm.weight"], c["rms_norm_eps"])
-            x = x + self.attend(layer, normed, inv_freq, factor)
-            normed = rms_norm(x, w[prefix + "post_attention_layernorm.weight"], c["rms_norm_eps"])
-            gate, up = (w[prefix + f"mlp.{p}_proj.weight"] @ normed for p in ("gate", "up"))
-            x = x + w[prefix + "mlp.down_proj.weight"] @ (gate / (1 + np.exp(-gate)) * up)
-        return w["lm_head.weight"] @ rms_norm(x, w["model.norm.weight"], c["rms_norm_eps"])
+    unrotated = tiny.llama_rotation(lambda q, k, cos, sin: (q, k))
+    with (tiny.in_double(tiny.load(folder, torch.float32)) as model, unrotated,
+          mock.patch.object(modeling_llama, "eager_attention_forward", attend_rotated)):  # fmt: skip
+        for token, following in zip(tokens, tokens[1:]):
+            inv_freq, factor = rope(config, step_length(len(written) + 1, original, steps))
+            written.append(torch.tensor(inv_freq))
+            out = model(input_ids=torch.tensor([[token]]), past_key_values=cache, use_cache=True)
+            cache = out.past_key_values
+            losses.append(round(-out.logits[0, 0].log_softmax(-1)[following].item(), 9))
+    return losses
 
 
 def growing():
     path = tiny.GOLDEN / "growing.json"
     golden = tiny.read(path)
-    tokens = golden["tokens"]
+    folder = tiny.CHECKPOINTS / golden["checkpoint"]
     for case in golden["cases"]:
-        scaling = {"rope_type": case["scaling"], "factor": case["factor"]}
-        model = Growing(tiny.CHECKPOINTS / golden["checkpoint"], scaling, case["stale"], golden["steps_per_octave"])
-        case["losses"] = []
-        for token, following in zip(tokens, tokens[1:]):
-            logits = model.read(token)
-            loss = np.log(np.exp(logits - logits.max()).sum()) + logits.max() - logits[following]
-            case["losses"].append(round(float(loss), 9))
+        case["losses"] = growing_losses(folder, case, golden["steps_per_octave"], golden["tokens"])
     path.write_text(json.dumps(golden) + "\n")

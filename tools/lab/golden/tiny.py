@@ -4,8 +4,10 @@ import contextlib
 import copy
 import json
 import math
+import sys
 import tempfile
 from pathlib import Path
+from unittest import mock
 
 import torch
 import transformers
@@ -19,6 +21,7 @@ GOLDEN = ROOT / "tests" / "golden"
 CHECKPOINTS = GOLDEN / "checkpoints"
 VERSIONS = f"transformers {transformers.__version__}, torch {torch.__version__.split('+')[0]}"
 
+sys.path.insert(0, str(ROOT / "tools" / "lab"))
 torch.set_num_threads(1)
 torch.set_grad_enabled(False)
 transformers.logging.set_verbosity_error()
@@ -214,6 +217,27 @@ def one_shot(model, tokens):
     return model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0]
 
 
+@contextlib.contextmanager
+def in_double(model):
+    """Runs a model with norms like Llama's in float64, where transformers norms and weighs in float32 all the same."""
+    for norm in (part for part in model.modules() if type(part).__name__.endswith("RMSNorm")):
+        norm.forward = lambda x, m=norm: m.weight * x / (x.pow(2).mean(-1, keepdim=True) + m.variance_epsilon).sqrt()
+    with mock.patch.object(torch.nn.functional, "softmax", lambda x, dim, dtype: x.softmax(dim)):
+        yield model.double()
+
+
+def rotate_in_double(model, frequencies):
+    """Puts angles in float64 into a model's rotary embedding; frequencies: layer type -> (inv_freq, attention factor)."""
+
+    def rotary(x, position_ids, layer_type=None):
+        inv_freq, factor = frequencies(layer_type)
+        angles = position_ids[..., None].double() * torch.tensor(inv_freq)
+        angles = torch.cat((angles, angles), dim=-1)
+        return angles.cos() * factor, angles.sin() * factor
+
+    model.model.rotary_emb.forward = rotary
+
+
 def greedy(model, prompt, count, least=0.0):
     """`count` argmax continuations of `prompt` (a fresh forward pass per token) and the smallest top-1 margin.
 
@@ -268,15 +292,9 @@ def router_gaps(model, tokens):
     return torch.stack(gaps).amin(0)
 
 
-@contextlib.contextmanager
 def llama_rotation(apply):
     """Runs transformers' Llama with another apply_rotary_pos_emb."""
-    original = modeling_llama.apply_rotary_pos_emb
-    modeling_llama.apply_rotary_pos_emb = apply
-    try:
-        yield
-    finally:
-        modeling_llama.apply_rotary_pos_emb = original
+    return mock.patch.object(modeling_llama, "apply_rotary_pos_emb", apply)
 
 
 def interleaved_rotation(q, k, cos, sin, unsqueeze_dim=1):

@@ -5,6 +5,7 @@ Float32 [tokens, width] tensors, called as `lariat logits --trace` calls them (m
 """
 
 import importlib
+from unittest import mock
 
 import torch
 from transformers.models.bloom import modeling_bloom
@@ -80,11 +81,9 @@ def trace(model, tokens):
             fused = model.transformer.h[i].self_attention.query_key_value
             hooks.append(fused.register_forward_hook(lambda _, __, output, i=i: found.update(
                 {f"layers.{i}.{name}": value for name, value in bloom_attention(model, i, output).items()})))
-    module.apply_rotary_pos_emb, module.eager_attention_forward = seen_rotary, seen_attend
-    try:
+    seen = {"apply_rotary_pos_emb": seen_rotary, "eager_attention_forward": seen_attend}
+    with mock.patch.multiple(module, create=True, **seen):
         model(input_ids=torch.tensor([tokens]), use_cache=False)
-    finally:
-        module.apply_rotary_pos_emb, module.eager_attention_forward = rotary, attend
-        for hook in hooks:
-            hook.remove()
+    for hook in hooks:
+        hook.remove()
     return {name: rows.contiguous().clone() for name, rows in found.items()}
