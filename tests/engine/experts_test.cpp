@@ -7,12 +7,14 @@
 namespace lariat::test {
 namespace {
 
-// Counts the bytes of the weights that products read.
-class CountingBackend final : public ForwardingBackend {
+// Counts the bytes of the weights that products read, and latent attentions by whether they ran over keys and
+// values made for each head or over the cached rows.
+class WatchedBackend final : public ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
 
   size_t bytes = 0;
+  int made = 0, absorbed = 0;
 
   void linear(const Matrix& x, const Weight& weight, const Epilogue& epilogue, const Matrix& out) override {
     for (const RowBlock& block : weight.blocks) bytes += stored_bytes(block.w);
@@ -24,13 +26,18 @@ class CountingBackend final : public ForwardingBackend {
       bytes += stored_bytes(weight.blocks[static_cast<size_t>(routing.experts[i])].w);
     ForwardingBackend::grouped_linear(x, weight, routing, out);
   }
+  void attention(const Step& step, const Matrix& q, const RopeTable& rope, const KvLayer& layer,
+                 const AttentionParams& params, const Matrix& out) override {
+    ++(layer.k_offset == layer.v_offset ? absorbed : made);
+    ForwardingBackend::attention(step, q, rope, layer, params, out);
+  }
 };
 
 class TokenCost : public testing::TestWithParam<const char*> {};
 
 TEST_P(TokenCost, IsWhatTheChosenExpertsWeigh) {
   CpuBackend cpu(1);
-  CountingBackend backend(cpu);
+  WatchedBackend backend(cpu);
   const Model model = open_f32(checkpoint_dir(GetParam()), backend);
   Session session(model, backend, f32_session());
   Sequence sequence = session.new_sequence();
@@ -48,20 +55,6 @@ INSTANTIATE_TEST_SUITE_P(Families, TokenCost,
                                          "deepseek_v3"),
                          [](const auto& test) { return std::string(test.param); });
 
-// Counts the attentions that ran over keys and values made for each head.
-class PerHeadBackend final : public ForwardingBackend {
- public:
-  using ForwardingBackend::ForwardingBackend;
-
-  int made = 0, absorbed = 0;
-
-  void attention(const Step& step, const Matrix& q, const RopeTable& rope, const KvLayer& layer,
-                 const AttentionParams& params, const Matrix& out) override {
-    ++(layer.k_offset == layer.v_offset ? absorbed : made);
-    ForwardingBackend::attention(step, q, rope, layer, params, out);
-  }
-};
-
 std::vector<int32_t> varied_tokens(const Model& model, int32_t n) {
   std::vector<int32_t> tokens;
   for (int32_t i = 0; i < n; ++i)
@@ -71,15 +64,21 @@ std::vector<int32_t> varied_tokens(const Model& model, int32_t n) {
 
 class LatentHeads : public testing::TestWithParam<const char*> {
  protected:
-  // Logits of absorbed attention, whatever the step.
-  std::vector<float> absorbed(SessionOptions options, std::span<const int32_t> tokens) {
-    options.latent_workspace = 0;
+  std::vector<float> run(const SessionOptions& options, std::span<const int32_t> tokens) {
+    backend_.made = backend_.absorbed = 0;
     Session session(model_, backend_, options);
     return all_logits(session, tokens, tokens.size());
   }
+  // Logits of absorbed attention, whatever the step.
+  std::vector<float> absorbed(SessionOptions options, std::span<const int32_t> tokens) {
+    options.latent_workspace = 0;
+    std::vector<float> logits = run(options, tokens);
+    EXPECT_EQ(backend_.made, 0);
+    return logits;
+  }
 
   CpuBackend cpu_{1};
-  PerHeadBackend backend_{cpu_};
+  WatchedBackend backend_{cpu_};
   Model model_ = open_f32(checkpoint_dir(GetParam()), backend_);
   int n_layers_ = static_cast<int>(model_.spec.layers.size());
 };
@@ -90,12 +89,9 @@ TEST_P(LatentHeads, EqualAbsorbedAttention) {
   const std::vector<int32_t> tokens = varied_tokens(model_, 300);
   SessionOptions options = f32_session();
   const std::vector<float> expected = absorbed(options, tokens);
-  EXPECT_EQ(backend_.made, 0);
   for (const int64_t chunk : {0, 64, 7}) {
-    backend_.made = backend_.absorbed = 0;
     options.prefill_chunk = chunk;
-    Session session(model_, backend_, options);
-    EXPECT_LE(max_abs_difference(all_logits(session, tokens, tokens.size()), expected), kSumOrderTolerance);
+    EXPECT_LE(max_abs_difference(run(options, tokens), expected), kSumOrderTolerance);
     EXPECT_EQ(backend_.made, chunk == 7 ? 0 : n_layers_ * (chunk == 0 ? 1 : 5)) << chunk;
     EXPECT_EQ(backend_.absorbed, chunk == 7 ? n_layers_ * 43 : 0) << chunk;
   }
@@ -134,9 +130,7 @@ TEST_P(LatentHeads, InParts) {
   const int64_t one_head = 5 * kKvPage * 2 * latent.query_dim() * static_cast<int64_t>(sizeof(float));
   for (const int64_t workspace : {2 * one_head, one_head - 1}) {
     options.latent_workspace = workspace;
-    Session session(model_, backend_, options);
-    backend_.made = 0;
-    EXPECT_LE(max_abs_difference(all_logits(session, tokens, tokens.size()), expected), kSumOrderTolerance);
+    EXPECT_LE(max_abs_difference(run(options, tokens), expected), kSumOrderTolerance);
     EXPECT_EQ(backend_.made, workspace < one_head ? 0 : 2 * n_layers_);
   }
 }
@@ -150,9 +144,8 @@ TEST_P(LatentRounding, CostsAsMuchAsThatOfTheRows) {
   for (const DType dtype : {DType::kF16, DType::kBF16}) {
     SessionOptions options = f32_session();
     options.k_dtype = options.v_dtype = dtype;
-    Session session(model_, backend_, options);
     const double rows_alone = max_abs_difference(absorbed(options, tokens), exact);
-    const double made = max_abs_difference(all_logits(session, tokens, tokens.size()), exact);
+    const double made = max_abs_difference(run(options, tokens), exact);
     // Two roundings of independent values in place of one: sqrt(2) of its error, and luck in the largest.
     EXPECT_LE(made, 2.5 * rows_alone) << name_of(dtype);
     EXPECT_GT(rows_alone, 0.0);

@@ -85,30 +85,30 @@ struct LongGolden {
 
 // A folder with the checkpoint as it would have been saved in `dtype`: every tensor rounded.
 inline std::filesystem::path rounded_checkpoint(const LongCase& c) {
-  const std::string dtype(name_of(c.weights)), kind = c.weights == DType::kF16 ? "F16" : "BF16";
   const auto source = checkpoint_dir(c.name);
   if (c.weights == DType::kF32) return source;
-  const auto folder = std::filesystem::path(testing::TempDir()) / (std::string(c.name) + "_" + dtype);
+  const auto folder =
+      std::filesystem::path(testing::TempDir()) / (c.name + ("_" + std::string(name_of(c.weights))));
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "config.json") << read_json(source / "config.json");
 
-  nlohmann::json header;
-  std::vector<uint16_t> values;
   const Checkpoint stored = Checkpoint::open(source);
+  std::vector<NamedShape> shapes;
   for (const auto& [name, tensor] : stored.tensors()) {
-    if (tensor.dtype == "BOOL") continue;  // the mask of old GPT-NeoX files, which nobody reads
-    const size_t first = values.size() * 2, count = tensor.bytes / size_of(tensor.float_dtype());
-    for (size_t i = 0; i < count; ++i) {
-      const float value = load_f32(tensor.data, tensor.float_dtype(), static_cast<int64_t>(i));
-      values.push_back(c.weights == DType::kF16 ? f32_to_f16(value) : f32_to_bf16(value));
-    }
-    header[name] = {{"dtype", kind}, {"shape", tensor.shape}, {"data_offsets", {first, values.size() * 2}}};
+    if (tensor.dtype != "BOOL")  // the mask of old GPT-NeoX files, which nobody reads
+      shapes.push_back({name, tensor.shape, c.weights == DType::kF16 ? "F16" : "BF16"});
   }
-  const std::string text = header.dump();
-  const uint64_t length = text.size();
-  std::ofstream file(folder / "model.safetensors", std::ios::binary);
-  file.write(reinterpret_cast<const char*>(&length), sizeof length).write(text.data(), text.size());
-  file.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size() * 2));
+  SafetensorsWriter writer(folder / "model.safetensors", shapes);
+  for (const NamedShape& shape : shapes) {
+    const StoredTensor& tensor = *stored.find(shape.name);
+    std::vector<uint16_t> values(tensor.bytes / size_of(tensor.float_dtype()));
+    for (size_t i = 0; i < values.size(); ++i) {
+      const float value = load_f32(tensor.data, tensor.float_dtype(), static_cast<int64_t>(i));
+      values[i] = c.weights == DType::kF16 ? f32_to_f16(value) : f32_to_bf16(value);
+    }
+    writer.append(std::as_bytes(std::span(values)));
+  }
+  writer.finish();
   return folder;
 }
 

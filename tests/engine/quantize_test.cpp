@@ -1,14 +1,13 @@
-// What --quantize costs a real model: the demo checkpoint (configs/demo) against itself in its own floats.
+// What quantising costs a real model: the demo checkpoint (configs/demo) against itself in its own floats.
 #include <cmath>
-#include <nlohmann/json.hpp>
+#include <numeric>
 
-#include "engine/eval/perplexity.h"
 #include "engine/memory_check.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/reference/reference_backend.h"
-#include "models/text/tokenizer.h"
-#include "tests/engine/engine_test_util.h"
 #include "tests/engine/forwarding_backend.h"
+#include "tests/engine/long_golden.h"
+#include "tests/engine/losses_by_hand.h"
 #include "tests/models/resident_bytes.h"
 
 namespace lariat::test {
@@ -17,67 +16,8 @@ namespace {
 const std::filesystem::path kDemo = std::filesystem::path(LARIAT_SOURCE_DIR) / "configs" / "demo";
 constexpr DType kTypes[] = {DType::kQ8, DType::kQ4};
 
-// Of the kind that the demo model knows: tools/lab/demo/make_corpus.py --kind stories --split heldout.
-constexpr const char* kStory =
-    "Many years ago, a little girl named Rosa lived on a farm behind the hill. Rosa was very gentle. "
-    "Rosa had a good friend, a boy named Victor. Tom, a boy who lived near the library, often came to "
-    "play too.\nTom liked to eat blueberries best of all. One evening, Rosa was hungry. She asked "
-    "Grandma for something to eat. Grandma gave her carrots. Rosa ate all of it. \"That was good!\" "
-    "she said, and washed her plate. Grandma made blueberries for Tom, because she knew that he loved "
-    "it.\nRosa had a parrot named Pickle. One morning, Grandma asked Rosa to feed the hens. Rosa "
-    "wanted to play first. She forgot it, and Grandma was sad. \"I am sorry,\" said Rosa, and she did "
-    "it at once.\nA few days later, Rosa and Victor went too far into the forest and lost their way. "
-    "It got dark, and Victor was worried. \"Do not worry,\" said Rosa. \"We will find the way.\" Then "
-    "she saw an owl in a tree. They followed it, and it led them home. Grandma was waiting at the "
-    "door. Rosa called the parrot. \"Come here, Pickle!\" she said. Pickle came at once.\nTom put the "
-    "green stone behind the mill and told no one. The next day, Rosa heard a cry near the bakery. A "
-    "bee was stuck in an old net. \"Please help me!\" said the bee. Rosa could not do it alone, so she "
-    "ran to get Victor. Victor brought a pair of scissors, and together they set the bee free. The bee "
-    "ran home to its family, and Rosa waved goodbye.\nMore than anything, Rosa wished for a black hat. "
-    "On a warm evening, it was so cold that the water in the lake turned to ice.";
-
 Model open_as(const std::filesystem::path& dir, Backend& backend, std::optional<DType> dtype) {
   return load_model(dir, load_config(dir), backend, dtype);
-}
-
-double nll_of_story(Backend& backend, std::optional<DType> dtype) {
-  const Tokenizer tokenizer = Tokenizer::load(kDemo);
-  const Model model = open_as(kDemo, backend, dtype);
-  Session session(model, backend, f32_session());
-  TokenSource source(tokenizer.encode(kStory, false));
-  PerplexityOptions options;
-  options.ctx = {320};
-  options.bos = 1;
-  const auto results = measure_perplexity(session, source, "story", options, [](const auto&) {});
-  EXPECT_GT(results[0].tokens, 300);
-  return results[0].nll / static_cast<double>(results[0].tokens);
-}
-
-TEST(QuantizedDemo, PerplexityCostsLittle) {
-  CpuBackend backend(2);
-  const double exact = nll_of_story(backend, std::nullopt);
-  EXPECT_LT(exact, 3) << "the demo model knows such stories";
-  const double q8 = nll_of_story(backend, DType::kQ8), q4 = nll_of_story(backend, DType::kQ4);
-  EXPECT_LT(std::abs(q8 - exact), 0.005);  // half a per cent of perplexity
-  EXPECT_LT(q4 - exact, 0.10);
-  EXPECT_GT(std::abs(q4 - exact), std::abs(q8 - exact)) << "are four bits used at all?";
-}
-
-// The largest error of a logit relative to how much logits differ from each other.
-double logits_error(Backend& backend, const std::filesystem::path& dir, DType dtype,
-                    std::span<const int32_t> tokens) {
-  const Model exact_model = open_as(dir, backend, std::nullopt), model = open_as(dir, backend, dtype);
-  Session exact_session(exact_model, backend, f32_session()), session(model, backend, f32_session());
-  const std::vector<float> exact = all_logits(exact_session, tokens, tokens.size());
-  const std::vector<float> actual = all_logits(session, tokens, tokens.size() / 2);
-  double sum = 0, squares = 0, error = 0;
-  for (size_t i = 0; i < exact.size(); ++i) {
-    sum += exact[i];
-    squares += static_cast<double>(exact[i]) * exact[i];
-    error += std::pow(static_cast<double>(actual[i]) - exact[i], 2);
-  }
-  const auto n = static_cast<double>(exact.size());
-  return std::sqrt(error / n / (squares / n - sum / n * sum / n));
 }
 
 TEST(QuantizedDemo, ConvertedWeightsGiveTheFilesMemoryBack) {
@@ -98,15 +38,40 @@ TEST(QuantizedDemo, ConvertedWeightsGiveTheFilesMemoryBack) {
   }
 }
 
-// 200 tokens that the float model itself wrote (tests/golden/README.md), prefilled and decoded.
-TEST(QuantizedDemo, LogitsAreClose) {
+// Logits of tokens half prefilled and half decoded, and the mean loss of those behind the first.
+struct DemoRun {
+  std::vector<float> logits;
+  double loss = 0;
+  DemoRun(Backend& backend, std::optional<DType> dtype, std::span<const int32_t> tokens) {
+    const Model model = open_as(kDemo, backend, dtype);
+    Session session(model, backend, f32_session());
+    logits = all_logits(session, tokens, tokens.size() / 2);
+    const size_t vocab = logits.size() / tokens.size();
+    for (size_t i = 1; i < tokens.size(); ++i)
+      loss += loss_by_hand(std::span(logits).subspan((i - 1) * vocab, vocab), tokens[i]);
+    loss /= static_cast<double>(tokens.size() - 1);
+  }
+};
+
+// 200 tokens that the float model itself wrote (tests/golden/README.md).
+TEST(QuantizedDemo, CostsLittle) {
   CpuBackend backend(2);
-  std::ifstream in(golden_dir() / "demo" / "greedy_200.json");
-  const auto golden = nlohmann::json::parse(in);
+  const nlohmann::json golden = read_json(golden_dir() / "demo" / "greedy_200.json");
   auto tokens = golden["prompt_tokens"].get<std::vector<int32_t>>();
   for (const auto& token : golden["tokens"]) tokens.push_back(token.get<int32_t>());
-  EXPECT_LT(logits_error(backend, kDemo, DType::kQ8, tokens), 0.02);
-  EXPECT_LT(logits_error(backend, kDemo, DType::kQ4, tokens), 0.20);
+  const DemoRun exact(backend, std::nullopt, tokens), q8(backend, DType::kQ8, tokens),
+      q4(backend, DType::kQ4, tokens);
+  const double n = static_cast<double>(exact.logits.size());
+  const double mean = std::accumulate(exact.logits.begin(), exact.logits.end(), 0.0) / n;
+  double deviation = 0;
+  for (const float x : exact.logits) deviation += std::pow(x - mean, 2) / n;
+  deviation = std::sqrt(deviation);
+  EXPECT_LT(rms_difference(q8.logits, exact.logits), 0.02 * deviation);
+  EXPECT_LT(rms_difference(q4.logits, exact.logits), 0.20 * deviation);
+  EXPECT_LT(exact.loss, 3) << "the demo model knows such stories";
+  EXPECT_LT(std::abs(q8.loss - exact.loss), 0.005);  // half a per cent of perplexity
+  EXPECT_LT(q4.loss - exact.loss, 0.10);
+  EXPECT_GT(std::abs(q4.loss - exact.loss), std::abs(q8.loss - exact.loss)) << "are four bits used at all?";
 }
 
 class QuantizedFamily : public testing::TestWithParam<const char*> {};

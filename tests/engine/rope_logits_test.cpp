@@ -1,26 +1,16 @@
 // Every RoPE scaling, below, at and beyond the original length, against transformers' one-shot forward passes
 // (tests/golden/rope/logits.json).
-#include <fstream>
-
 #include "models/io/json_file.h"
 #include "tests/engine/engine_test_util.h"
 
 namespace lariat::test {
 namespace {
 
-// The checkpoint's config with a case's keys put over it, in a folder of its own.
-ModelSpec config_with(const std::filesystem::path& checkpoint, const nlohmann::json& overrides) {
-  nlohmann::json config = read_json(checkpoint / "config.json");
-  config.update(overrides);
-  const auto file = std::filesystem::path(testing::TempDir()) / "rope_logits_config.json";
-  std::ofstream(file) << config;
-  return load_config(file);
-}
-
 TEST(RopeLogits, EveryScalingAtEveryLength) {
   const nlohmann::json golden = read_json(golden_dir() / "rope" / "logits.json");
   const Checkpoint expected = Checkpoint::open_file(golden_dir() / "rope" / "logits.safetensors");
   const auto dir = checkpoint_dir(golden["checkpoint"].get<std::string>());
+  const nlohmann::json own = read_json(dir / "config.json");
   const auto all_tokens = golden["tokens"].get<std::vector<int32_t>>();
   CpuBackend backend(2);
   SessionOptions options = f32_session();
@@ -29,7 +19,9 @@ TEST(RopeLogits, EveryScalingAtEveryLength) {
   for (const auto& test : golden["cases"]) {
     const auto n = test["length"].get<size_t>();
     const std::span<const int32_t> tokens = std::span(all_tokens).first(n);
-    const Model model = load_model(dir, config_with(dir, test["config"]), backend, DType::kF32);
+    nlohmann::json config = own;
+    config.update(test["config"]);
+    const Model model = load_model(dir, parse_config(config.dump(), "config.json"), backend, DType::kF32);
     Session session(model, backend, options);
     const std::vector<float> logits = all_logits(session, tokens, n);
     const std::vector<float> wanted = float_tensor(expected, test["tensor"].get<std::string>());

@@ -34,62 +34,67 @@ TEST(RopeOptions, WordsOfPeople) {
   EXPECT_TRUE(known_scalings("|").starts_with("none|linear|ntk|")) << known_scalings("|");
 }
 
-TEST(RopeOptions, NothingGivenIsTheModelsOwn) {
-  const RopeScaling yarn = rope_of({{"rope_type", "yarn"}, {"factor", 4}, {"beta_fast", 16}});
-  EXPECT_EQ(resolve_rope(yarn, {}), yarn);
-  EXPECT_EQ(resolve_rope(rope_of(), {}), rope_of());
-}
+// A model's own object of RoPE, options, and what they come to.
+struct Resolved {
+  json own;
+  RopeOptions options;
+  RopeScaling expected;
+};
 
 TEST(RopeOptions, AScalingStartsFromItsDefaults) {
-  const RopeScaling yarn = rope_of(
-      {{"rope_type", "yarn"}, {"factor", 4}, {"beta_fast", 16}, {"original_max_position_embeddings", 2048}});
-  const RopeScaling linear = resolve_rope(yarn, {.scaling = "linear", .factor = 2.0});
-  EXPECT_EQ(linear.type, RopeType::kLinear);
-  EXPECT_EQ(linear.factor, 2.0);
-  EXPECT_EQ(linear.original_ctx, 2048);
-  EXPECT_EQ(linear.beta_fast, 32.0);
-  const RopeScaling dynamic = resolve_rope(yarn, {.scaling = "dynamic"});
-  EXPECT_EQ(dynamic.factor, 1.0);
-  EXPECT_EQ(dynamic.original_ctx, 8192);
-  EXPECT_EQ(resolve_rope(yarn, {.scaling = "dynamic", .original_ctx = 512}).original_ctx, 512);
-  EXPECT_EQ(resolve_rope(yarn, {.scaling = "dynamic-yarn"}).original_ctx, 2048);
-  const RopeScaling llama3 = resolve_rope(rope_of(), {.scaling = "llama3", .factor = 8.0});
-  EXPECT_EQ(llama3.low_freq_factor, 1.0);
-  EXPECT_EQ(llama3.high_freq_factor, 4.0);
-  EXPECT_EQ(resolve_rope(rope_of(), {.theta = 5e5}).theta, 5e5);
-  EXPECT_EQ(resolve_rope(yarn, {.factor = 8.0}).factor, 8.0);
-  // The model's own type keeps its parameters.
-  const RopeScaling same = resolve_rope(yarn, {.scaling = "yarn", .factor = 8.0});
-  EXPECT_EQ(same.beta_fast, 16.0);
-  EXPECT_EQ(same.factor, 8.0);
-  EXPECT_EQ(resolve_rope(yarn, {.scaling = "yarn"}), yarn);
+  const json yarn = {
+      {"rope_type", "yarn"}, {"factor", 4}, {"beta_fast", 16}, {"original_max_position_embeddings", 2048}};
+  const auto plain = [&](const char* type, double factor, int64_t l0, json more = json::object()) {
+    more.update({{"rope_type", type}, {"factor", factor}, {"original_max_position_embeddings", l0}});
+    RopeScaling rope = rope_of(more);
+    rope.original_ctx = l0;  // which dynamic scaling takes from options alone
+    return rope;
+  };
+  const json llama3 = {{"low_freq_factor", 1}, {"high_freq_factor", 4}}, beta = {{"beta_fast", 16}};
+  RopeScaling other_theta = rope_of();
+  other_theta.theta = 5e5;
+  const Resolved table[] = {{nullptr, {}, rope_of()},
+                            {yarn, {}, rope_of(yarn)},
+                            {yarn, {.scaling = "yarn"}, rope_of(yarn)},
+                            {yarn, {.factor = 8.0}, plain("yarn", 8, 2048, beta)},
+                            {yarn, {.scaling = "yarn", .factor = 8.0}, plain("yarn", 8, 2048, beta)},
+                            {yarn, {.scaling = "linear", .factor = 2.0}, plain("linear", 2, 2048)},
+                            {yarn, {.scaling = "dynamic"}, plain("dynamic", 1, 8192)},
+                            {yarn, {.scaling = "dynamic", .original_ctx = 512}, plain("dynamic", 1, 512)},
+                            {yarn, {.scaling = "dynamic-yarn"}, plain("dynamic-yarn", 1, 2048)},
+                            {nullptr, {.scaling = "llama3", .factor = 8.0}, plain("llama3", 8, 8192, llama3)},
+                            {nullptr, {.theta = 5e5}, other_theta}};
+  for (const Resolved& row : table)
+    EXPECT_EQ(resolve_rope(rope_of(row.own), row.options), row.expected)
+        << row.own << " " << row.options.scaling.value_or("");
   for (const char* word : {"none", "default"}) {
-    const RopeScaling rope = resolve_rope(yarn, {.scaling = word});
+    const RopeScaling rope = resolve_rope(rope_of(yarn), {.scaling = word});
     EXPECT_EQ(rope.type, RopeType::kDefault);
-    EXPECT_EQ(rope_frequencies(rope, 1e6), rope_unscaled(yarn));
+    EXPECT_EQ(rope_frequencies(rope, 1e6), rope_unscaled(rope_of(yarn)));
   }
 }
 
 TEST(RopeOptions, ErrorsNameTheSetting) {
-  const auto expect = [](const RopeOptions& options, const std::string& part) {
+  std::vector<std::pair<RopeOptions, std::string>> table = {
+      {{.scaling = "yarm"}, "`rope_scaling`: unknown RoPE scaling \"yarm\"; known: none, linear"},
+      {{.scaling = "longrope", .factor = 4.0}, "`rope_config`"},
+      {{.scaling = "none", .factor = 4.0}, "`rope_factor`"},
+      {{.factor = 4.0}, "`rope_factor`"},
+      {{.scaling = "yarn", .factor = 0.5}, "`rope_factor`"},
+      {{.scaling = "yarn", .factor = std::nan("")}, "`rope_factor`"},
+      {{.scaling = "yarn", .factor = 2.0, .original_ctx = 0}, "`rope_original_ctx`"},
+      {{.scaling = "yarn", .factor = 2.0, .original_ctx = 8193}, "`rope_original_ctx`"},
+      {{.theta = 0.0}, "`rope_theta`"}};
+  for (const char* type : {"linear", "ntk", "yarn", "llama3", "proportional"})
+    table.push_back({{.scaling = type}, "`rope_factor`"});
+  for (const auto& [options, part] : table) {
     try {
       resolve_rope(rope_of(), options);
       ADD_FAILURE() << part;
     } catch (const UsageError& e) {
       EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
     }
-  };
-  for (const char* type : {"linear", "ntk", "yarn", "llama3", "proportional"})
-    expect({.scaling = type}, "`rope_factor`");
-  expect({.scaling = "yarm"}, "`rope_scaling`: unknown RoPE scaling \"yarm\"; known: none, linear");
-  expect({.scaling = "longrope", .factor = 4.0}, "`rope_config`");
-  expect({.scaling = "none", .factor = 4.0}, "`rope_factor`");
-  expect({.factor = 4.0}, "`rope_factor`");
-  expect({.scaling = "yarn", .factor = 0.5}, "`rope_factor`");
-  expect({.scaling = "yarn", .factor = std::nan("")}, "`rope_factor`");
-  expect({.scaling = "yarn", .factor = 2.0, .original_ctx = 0}, "`rope_original_ctx`");
-  expect({.scaling = "yarn", .factor = 2.0, .original_ctx = 8193}, "`rope_original_ctx`");
-  expect({.theta = 0.0}, "`rope_theta`");
+  }
 }
 
 class RopeOptionsFile : public testing::Test {
@@ -111,22 +116,19 @@ TEST_F(RopeOptionsFile, HoldsAnObjectOrAConfig) {
   EXPECT_EQ(rope.original_ctx, 8192);
   EXPECT_EQ(resolve_rope(rope_of(), with({{"rope_scaling", object}})), rope);
   EXPECT_EQ(resolve_rope(rope_of(), with({{"rope_parameters", object}})), rope);
-  RopeOptions more = with(object);
+  // Other options beat the file's, whose original length alone would be beyond the model's.
+  json beyond = object;
+  beyond["original_max_position_embeddings"] = 32768;
+  EXPECT_THROW(resolve_rope(rope_of(), with(beyond)), Error);
+  RopeOptions more = with(beyond);
   more.factor = 8.0;
   more.original_ctx = 1024;
   more.theta = 5e5;
-  const RopeScaling changed = resolve_rope(rope_of(), more);
-  EXPECT_EQ(changed.factor, 8.0);
-  EXPECT_EQ(changed.original_ctx, 1024);
-  EXPECT_EQ(changed.theta, 5e5);
-}
-
-TEST_F(RopeOptionsFile, AnOriginalLengthGivenBeatsTheFiles) {
-  RopeOptions options =
-      with({{"rope_type", "yarn"}, {"factor", 4}, {"original_max_position_embeddings", 32768}});
-  EXPECT_THROW(resolve_rope(rope_of(), options), Error);
-  options.original_ctx = 4096;
-  EXPECT_EQ(resolve_rope(rope_of(), options).original_ctx, 4096);
+  RopeScaling changed = rope;
+  changed.factor = 8.0;
+  changed.original_ctx = 1024;
+  changed.theta = 5e5;
+  EXPECT_EQ(resolve_rope(rope_of(), more), changed);
 }
 
 TEST_F(RopeOptionsFile, ErrorsNameTheFile) {
@@ -140,14 +142,13 @@ TEST_F(RopeOptionsFile, ErrorsNameTheFile) {
     }
   };
   expect(with({{"rope_type", "yarn"}}), "\"factor\" is missing");
-  expect(with(json::object()), "\"rope_type\" is missing");
   expect(with({{"hello", 1}}), "\"rope_type\" is missing");
   expect(with(json::array()), "expected a JSON object");
   RopeOptions both = with({{"rope_type", "linear"}, {"factor", 4}});
-  both.scaling = "yarn";
-  expect(both, "contradicts");
   both.scaling = "linear";
   EXPECT_EQ(resolve_rope(rope_of(), both).factor, 4.0);
+  both.scaling = "yarn";
+  expect(both, "contradicts");
   std::filesystem::remove(file_);
   expect(both, "no such file");
 }

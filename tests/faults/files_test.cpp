@@ -83,16 +83,12 @@ TEST(FullDisk, AFileThatMayNotGrowIsAnError) {
 
 TEST(FullDisk, TextThatCannotBeWrittenIsAnError) {
   const fs::path dir = fresh_dir();
-  const std::vector<std::string> words{"generate", "--model",      demo_model().string(), "--prompt",
-                                       "Once",     "--quiet",      "--max-new-tokens",    "100000000",
-                                       "--ctx",    "100000000000", "--ignore-eos",        "--device",
-                                       "cpu"};
   const auto to_full = [] {
     const int full = open("/dev/full", O_WRONLY);
     dup2(full, 1);
     close(full);
   };
-  Process story(dir / "story", words, to_full);
+  Process story(dir / "story", endless_story(), to_full);
   expect_one_line(story.wait_ten_seconds(), "standard output could not be written");
   Process rope(dir / "rope", {"rope", "--model", demo_model().string(), "--json"}, to_full);
   expect_one_line(rope.wait_ten_seconds(), "standard output could not be written");
@@ -104,9 +100,7 @@ TEST(ChangedFile, WeightsCutShortWhileInUseAreNamed) {
   for (const auto& entry : fs::directory_iterator(demo_model())) {
     if (entry.is_regular_file()) fs::copy(entry, model / entry.path().filename());
   }
-  Process story(dir / "run",
-                {"generate", "--model", model.string(), "--prompt", "Once", "--max-new-tokens", "100000000",
-                 "--ctx", "100000000000", "--ignore-eos", "--quiet", "--device", "cpu", "--threads", "2"});
+  Process story(dir / "run", endless_story(model));
   ASSERT_TRUE(eventually([&] { return story.out().size() > 50; }));
   fs::resize_file(model / "model.safetensors", 4096);
   expect_one_line(story.wait_ten_seconds(),

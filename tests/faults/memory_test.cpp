@@ -46,41 +46,33 @@ class OutOfMemory : public testing::Test {
     EXPECT_TRUE(enough) << "2 GB should have been enough";
     return lines;
   }
-  std::vector<std::string> generate(const std::string& prompt, const std::string& chunk) {
-    return {"generate",  "--model",  demo_model().string(),
-            "--prompt",  prompt,     "--prefill-chunk",
-            chunk,       "--device", "cpu",
-            "--threads", "2",        "--max-new-tokens",
-            "2",         "--quiet"};
-  }
-  static std::string words(int count) {
-    std::string text;
-    for (int i = 0; i < count; ++i) text += "word ";
-    return text;
+  static std::vector<std::string> generate(int prompt_words, const std::string& chunk) {
+    std::string prompt;
+    for (int i = 0; i < prompt_words; ++i) prompt += "word ";
+    const std::string options = "generate --device cpu --threads 2 --max-new-tokens 2 --quiet --model ";
+    return with(words(options + demo_model().string()), {"--prefill-chunk", chunk, "--prompt", prompt});
   }
 };
 
 TEST_F(OutOfMemory, OfThreadsLoadingAndAShortPrompt) {
-  const std::string lines = errors(generate("Once", "512"));
+  const std::string lines = errors(generate(1, "512"));
   const size_t threads = lines.find("only 1 of 2 threads could be started; use ");
   ASSERT_NE(threads, std::string::npos) << lines;
   EXPECT_LT(lines.find("--threads", threads), lines.find('\n', threads)) << lines;
 }
 
 TEST_F(OutOfMemory, OfAGrowingCache) {
-  const std::string lines = errors(generate(words(6000), "512"));
+  const std::string lines = errors(generate(6000, "512"));
   EXPECT_NE(lines.find("KV cache: no memory for 6002 positions"), std::string::npos) << lines;
 }
 
 TEST_F(OutOfMemory, OfAPrefillInOnePiece) {
-  const std::string lines = errors(generate(words(4000), "0"));
+  const std::string lines = errors(generate(4000, "0"));
   EXPECT_NE(lines.find("no memory for a block of"), std::string::npos) << lines;
 }
 
 TEST_F(OutOfMemory, OfQuantising) {
-  auto words = generate("Once", "512");
-  words.insert(words.end(), {"--quantize", "q8"});
-  EXPECT_NE(errors(words).find("no memory"), std::string::npos);
+  EXPECT_NE(errors(with(generate(1, "512"), {"--quantize", "q8"})).find("no memory"), std::string::npos);
 }
 
 }  // namespace

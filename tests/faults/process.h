@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <functional>
+#include <iterator>
 #include <thread>
 #include <vector>
 
@@ -94,31 +95,25 @@ class Process {
   pid_t pid_ = -1;
 };
 
+// The arguments of a command line without quotes.
+inline std::vector<std::string> words(const std::string& line) {
+  std::istringstream in(line);
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
 // A sweep of the demo checkpoint that takes a second or two, with nothing in its report that depends on the
 // clock.
 inline std::vector<std::string> small_sweep(const std::filesystem::path& report,
                                             const std::string& depths = "0,1") {
-  return {"sweep",
-          "--model",
-          demo_model().string(),
-          "--report",
-          report.string(),
-          "--lengths",
-          "128,256",
-          "--scalings",
-          "none,linear,yarn",
-          "--depths",
-          depths,
-          "--trials",
-          "2",
-          "--max-tokens",
-          "3000",
-          "--no-speed",
-          "--device",
-          "cpu",
-          "--threads",
-          "1",
-          "--quiet"};
+  return words("sweep --model " + demo_model().string() + " --report " + report.string() +
+               " --lengths 128,256 --scalings none,linear,yarn --depths " + depths +
+               " --trials 2 --max-tokens 3000 --no-speed --device cpu --threads 1 --quiet");
+}
+
+// Text without an end.
+inline std::vector<std::string> endless_story(const std::filesystem::path& model = demo_model()) {
+  return words("generate --model " + model.string() + " --prompt Once --max-new-tokens 100000000" +
+               " --ctx 100000000000 --ignore-eos --quiet --device cpu --threads 1");
 }
 
 inline std::vector<std::string> with(std::vector<std::string> words,

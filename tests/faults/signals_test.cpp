@@ -10,24 +10,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> endless_story() {
-  return {"generate",
-          "--model",
-          demo_model().string(),
-          "--prompt",
-          "Once upon a time",
-          "--max-new-tokens",
-          "100000000",
-          "--ctx",
-          "100000000000",
-          "--ignore-eos",
-          "--quiet",
-          "--device",
-          "cpu",
-          "--threads",
-          "1"};
-}
-
 bool has_lines(const fs::path& file, int64_t count) {
   const std::string text = slurp(file);
   return std::count(text.begin(), text.end(), '\n') >= count;

@@ -7,12 +7,10 @@
 // occurs in it. After the first rounds everything that is kept has been allocated, and from then on what is
 // allocated at the end of a round may not move by more than 1 %.
 #include <malloc.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <exception>
-#include <fstream>
 #include <string>
 
 #include "engine/generate.h"
@@ -31,13 +29,6 @@ constexpr int64_t kWarmUp = 5;  // rounds
 double allocated_mb() {
   const struct mallinfo2 info = mallinfo2();
   return static_cast<double>(info.uordblks + info.hblkhd) / 1e6;
-}
-
-double resident_mb() {
-  std::ifstream statm("/proc/self/statm");
-  int64_t total = 0, resident = 0;
-  statm >> total >> resident;
-  return static_cast<double>(resident * sysconf(_SC_PAGESIZE)) / 1e6;
 }
 
 std::vector<int32_t> prompt_of(int64_t length, int64_t vocab_size) {
@@ -72,7 +63,7 @@ int run(const std::string& model_dir, double seconds) {
   const Model model = load_model(model_dir, config, backend, std::nullopt);
   Session session(model, backend, {});
   Sequence kept = session.new_sequence();
-  double lowest = 0, highest = 0, shown = 0;
+  double lowest = 0, highest = 0;
   int64_t rounds = 0, tokens = 0;
   const auto start = Stopwatch::now();
   while (rounds <= kWarmUp || seconds_since(start) < seconds) {
@@ -80,12 +71,6 @@ int run(const std::string& model_dir, double seconds) {
     const double now = allocated_mb();
     lowest = ++rounds <= kWarmUp ? now : std::min(lowest, now);
     highest = rounds <= kWarmUp ? now : std::max(highest, now);
-    if (rounds == 1 || seconds_since(start) >= shown + 60) {
-      shown = seconds_since(start);
-      std::printf("%6.0f s, round %lld, %lld tokens: %.2f MB allocated, %.2f MB resident\n", shown,
-                  static_cast<long long>(rounds), static_cast<long long>(tokens), now, resident_mb());
-      std::fflush(stdout);
-    }
   }
   const double moved = 100 * (highest - lowest) / lowest;
   std::printf("%lld rounds, %lld tokens, %.0f s: %.2f .. %.2f MB allocated after round %lld, %.2f %%\n",
