@@ -5,7 +5,7 @@
 
 Each row is a run of the program on a tiny checkpoint of tests/golden that was changed in one place, or, in the last
 table, on a config of SHARED/configs with its shapes cut down and random weights; SHARED/tokenizers adds rows to the table
-of a tokenizer's keys. Needs no package.
+of a tokenizer's keys. Needs torch and safetensors.
 """
 
 import json
@@ -13,10 +13,12 @@ import math
 import pathlib
 import re
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
+
+import torch
+from safetensors.torch import load_file, save_file
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tools" / "lab"))
@@ -25,32 +27,6 @@ import pages  # noqa: E402
 GOLDEN = ROOT / "tests" / "golden" / "checkpoints"
 DEMO = ROOT / "configs" / "demo"
 DOCUMENT = ROOT / "docs" / "checkpoints.md"
-
-
-def read_tensors(file):
-    data = file.read_bytes()
-    (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8 : 8 + length])
-    header.pop("__metadata__", None)
-    body = data[8 + length :]
-    return {name: (t["dtype"], t["shape"], body[slice(*t["data_offsets"])]) for name, t in header.items()}
-
-
-def write_tensors(file, tensors):
-    """tensors: name -> (dtype, shape, bytes, or None for zeros that take no room on the disk)."""
-    header, at = {}, 0
-    for name, (dtype, shape, data) in tensors.items():
-        size = len(data) if data is not None else math.prod(shape) * {"F32": 4, "BF16": 2, "F16": 2}[dtype]
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + size]}
-        at += size
-    text = json.dumps(header).encode()
-    with open(file, "wb") as out:
-        out.write(struct.pack("<Q", len(text)) + text)
-        for name, (_, _, data) in tensors.items():
-            if data is not None:
-                out.seek(8 + len(text) + header[name]["data_offsets"][0])
-                out.write(data)
-        out.truncate(8 + len(text) + at)
 
 
 class Program:
@@ -86,19 +62,20 @@ def write(mark, rows, head=("checkpoint", "what lariat prints on stderr", "exit 
     pages.replace(DOCUMENT, mark, pages.table(head, rows))
 
 
-def changed(folder, base, config=None, add=None, drop=()):
-    """A copy of a golden checkpoint with keys of its config and tensors replaced; None takes a tensor out."""
+def changed(folder, base, config=None, add=None):
+    """A copy of a golden checkpoint with keys of its config replaced, and tensors: by zeros of a shape, a copy of another
+    one, or nothing (None)."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     keys = json.loads((GOLDEN / base / "config.json").read_text()) | (config or {})
-    (folder / "config.json").write_text(json.dumps({k: v for k, v in keys.items() if k not in drop}))
-    tensors = read_tensors(GOLDEN / base / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(keys))
+    tensors = load_file(GOLDEN / base / "model.safetensors")
     for name, value in (add or {}).items():
         if value is None:
             del tensors[name]
         else:
-            tensors[name] = tensors[value] if isinstance(value, str) else ("F32", value, None)
-    write_tensors(folder / "model.safetensors", tensors)
+            tensors[name] = tensors[value].clone() if isinstance(value, str) else torch.zeros(value)
+    save_file(tensors, folder / "model.safetensors")
     return folder
 
 
