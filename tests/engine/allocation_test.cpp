@@ -10,9 +10,8 @@ TEST(Allocation, ADecodeStepNeedsNone) {
   int* volatile one_int = new int;  // volatile: the pair is not optimised away
   delete one_int;
   if (allocations() == none) GTEST_SKIP() << "SKIPPED: a sanitizer has an operator new of its own";
-  const std::filesystem::path demo = std::filesystem::path(LARIAT_SOURCE_DIR) / "configs" / "demo";
-  const std::pair<std::filesystem::path, DType> cases[] = {{demo, DType::kBF16},
-                                                           {demo, DType::kQ8},
+  const std::pair<std::filesystem::path, DType> cases[] = {{demo_dir(), DType::kBF16},
+                                                           {demo_dir(), DType::kQ8},
                                                            {checkpoint_dir("mixtral"), DType::kBF16},
                                                            {checkpoint_dir("qwen3_moe"), DType::kQ8},
                                                            {checkpoint_dir("deepseek_v2"), DType::kF32}};

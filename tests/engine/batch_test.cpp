@@ -3,18 +3,13 @@
 #include "kernels/reference/reference_backend.h"
 #include "tests/engine/batch_cases.h"
 #include "tests/engine/forwarding_backend.h"
+#include "tests/engine/saved_context_util.h"
 
 namespace lariat::test {
 namespace {
 
 // Scaled from 64 tokens on, so that most of the batch has RoPE frequencies of its own.
-SessionOptions dynamic_session(const Model& model) {
-  RopeOptions rope;
-  rope.scaling = "dynamic-yarn";
-  SessionOptions options = f32_session();
-  options.rope = resolve_rope(model.spec.rope(), rope);
-  return options;
-}
+SessionOptions dynamic_session(const Model& model) { return scaled_session(model, "dynamic-yarn"); }
 
 TEST(Batch, EightSequencesDecodeTheTokensOfSeparateRuns) {
   CpuBackend cpu(2);
@@ -54,12 +49,6 @@ TEST(Batch, CallsPerStepDoNotDependOnTheNumberOfSequences) {
   EXPECT_EQ(calls(8), one);
 }
 
-std::vector<int32_t> some_text(int64_t n, int64_t vocab_size) {
-  std::vector<int32_t> tokens;
-  for (int64_t i = 0; i < n; ++i) tokens.push_back(static_cast<int32_t>(i * i % 251 % vocab_size));
-  return tokens;
-}
-
 TEST(Fork, OfALongSequenceAllocatesNothing) {
   CpuBackend cpu(2);
   ForwardingBackend watched(cpu);
@@ -67,7 +56,7 @@ TEST(Fork, OfALongSequenceAllocatesNothing) {
                                  watched, DType::kBF16);
   Session session(model, watched, {});
   Sequence original = session.new_sequence();
-  session.prefill(original, some_text(10000, model.spec.vocab_size));
+  session.prefill(original, some_tokens(10000, model.spec.vocab_size));
   const int64_t pages = session.pool().pages(), allocations = watched.allocations();
   EXPECT_EQ(pages, 40);  // of 256 positions
   Sequence fork = session.fork(original, 10000);
@@ -86,7 +75,7 @@ TEST(Fork, RerotatedLeavesTheOtherAsItWas) {
   CpuBackend cpu(2);
   const Model model = open_f32(checkpoint_dir("llama_gqa"), cpu);
   Session session(model, cpu, dynamic_session(model));
-  const auto text = some_text(300, model.spec.vocab_size);
+  const auto text = some_tokens(300, model.spec.vocab_size);
   const auto next_logits = [&](Sequence& sequence) {
     const auto logits = session.decode(sequence, 9);
     return std::vector<float>(logits.begin(), logits.end());
@@ -98,7 +87,7 @@ TEST(Fork, RerotatedLeavesTheOtherAsItWas) {
   Sequence original = session.new_sequence();
   session.prefill(original, text);
   Sequence fork = session.fork(original, 300);
-  session.prefill(fork, some_text(200, model.spec.vocab_size));  // beyond the next scale step
+  session.prefill(fork, some_tokens(200, model.spec.vocab_size));  // beyond the next scale step
   EXPECT_EQ(fork.cache().rerotations().count, 1);
   EXPECT_EQ(original.cache().rerotations().count, 0);
   EXPECT_EQ(next_logits(original), expected);

@@ -27,6 +27,10 @@ inline std::filesystem::path checkpoint_dir(const std::string& name) {
   return golden_dir() / "checkpoints" / name;
 }
 
+inline std::filesystem::path demo_dir() {
+  return std::filesystem::path(LARIAT_SOURCE_DIR) / "configs" / "demo";
+}
+
 inline SessionOptions f32_session() {
   SessionOptions options;
   options.k_dtype = options.v_dtype = DType::kF32;
@@ -39,22 +43,21 @@ inline Model open_f32(const std::filesystem::path& dir, Backend& backend, const 
   return load_model(dir, spec, backend, DType::kF32);
 }
 
-inline std::vector<int32_t> int_tensor(const Checkpoint& file, const std::string& name) {
+template <class T>
+std::vector<T> tensor_values(const Checkpoint& file, const std::string& name, const char* dtype) {
   const StoredTensor* tensor = file.find(name);
-  if (tensor == nullptr || tensor->dtype != "I64")
-    throw Error(name + ": not an int64 tensor of the golden file");
-  std::vector<int64_t> wide(tensor->bytes / sizeof(int64_t));
-  std::memcpy(wide.data(), tensor->data, tensor->bytes);
-  return {wide.begin(), wide.end()};
-}
-
-inline std::vector<float> float_tensor(const Checkpoint& file, const std::string& name) {
-  const StoredTensor* tensor = file.find(name);
-  if (tensor == nullptr || tensor->dtype != "F32")
-    throw Error(name + ": not a float32 tensor of the golden file");
-  std::vector<float> values(tensor->bytes / sizeof(float));
+  if (tensor == nullptr || tensor->dtype != dtype)
+    throw Error(name + ": not a tensor of " + dtype + " in the golden file");
+  std::vector<T> values(tensor->bytes / sizeof(T));
   std::memcpy(values.data(), tensor->data, tensor->bytes);
   return values;
+}
+inline std::vector<int32_t> int_tensor(const Checkpoint& file, const std::string& name) {
+  const auto wide = tensor_values<int64_t>(file, name, "I64");
+  return {wide.begin(), wide.end()};
+}
+inline std::vector<float> float_tensor(const Checkpoint& file, const std::string& name) {
+  return tensor_values<float>(file, name, "F32");
 }
 
 // What may lie between two f32 runs that sum in different orders (a prompt in chunks of a few tokens goes

@@ -6,8 +6,6 @@
 namespace lariat::test {
 namespace {
 
-const std::filesystem::path kDemoModel = std::filesystem::path(LARIAT_SOURCE_DIR) / "configs" / "demo";
-
 std::string refusal_to_open(const std::filesystem::path& path, OpenOptions options) {
   options.device = "cpu";
   try {
@@ -19,7 +17,7 @@ std::string refusal_to_open(const std::filesystem::path& path, OpenOptions optio
 }
 
 TEST(EngineOpen, ReadsWhatIsAskedFor) {
-  const Engine engine = Engine::open(kDemoModel, {.device = "cpu", .max_ctx = 99});
+  const Engine engine = Engine::open(demo_dir(), {.device = "cpu", .max_ctx = 99});
   ASSERT_TRUE(engine.tokenizer);
   EXPECT_FALSE(engine.chat);
   EXPECT_EQ(engine.eos_ids(), engine.model.spec.eos_token_ids);
@@ -35,16 +33,16 @@ TEST(EngineOpen, ReadsWhatIsAskedFor) {
   EXPECT_NE(refusal_to_open(checkpoint_dir("llama_gqa"), {}), "");
   const OpenOptions random{
       .reads = Reads::kTokens, .device = "cpu", .quantize = DType::kQ4, .random_weights = true};
-  EXPECT_EQ(Engine::open(kDemoModel / "config.json", random).model.quantization(), "q4");
+  EXPECT_EQ(Engine::open(demo_dir() / "config.json", random).model.quantization(), "q4");
 }
 
 TEST(EngineOpen, RefusesWhatMakesNoSense) {
   const auto bloom = checkpoint_dir("bloom");
   const std::vector<std::tuple<std::filesystem::path, OpenOptions, std::string>> table = {
       {"/no/such/folder", {}, "/no/such/folder: no such folder"},
-      {kDemoModel, {.reads = Reads::kChat}, "there is no chat template"},
-      {kDemoModel, {.dtype = DType::kF32, .quantize = DType::kQ8}, "`quantize` says how weights are stored"},
-      {kDemoModel, {.rope = {.factor = 2.0}}, "`rope_factor`: the model has no RoPE scaling"},
+      {demo_dir(), {.reads = Reads::kChat}, "there is no chat template"},
+      {demo_dir(), {.dtype = DType::kF32, .quantize = DType::kQ8}, "`quantize` says how weights are stored"},
+      {demo_dir(), {.rope = {.factor = 2.0}}, "`rope_factor`: the model has no RoPE scaling"},
       {bloom, {.reads = Reads::kTokens, .rope = {.theta = 2e4}}, "has no RoPE; its positions are ALiBi"}};
   for (const auto& [path, options, part] : table) {
     const std::string what = refusal_to_open(path, options);
@@ -55,15 +53,15 @@ TEST(EngineOpen, RefusesWhatMakesNoSense) {
 // A scale that moves with every token takes keys of f32, unless somebody asks for others.
 TEST(EngineOpen, SessionsOfOtherScalings) {
   OpenOptions options{.reads = Reads::kTokens, .device = "cpu", .rope_steps = 0};
-  const Engine engine = Engine::open(kDemoModel, options);
+  const Engine engine = Engine::open(demo_dir(), options);
   EXPECT_EQ(engine.session.k_dtype, DType::kF16) << "no scaling, and nothing moves";
   const RopeScaling dynamic = resolve_rope(engine.model.spec.rope(), {.scaling = "dynamic"});
   EXPECT_EQ(engine.session_for(dynamic).k_dtype, DType::kF32);
   EXPECT_EQ(*engine.session_for(dynamic).rope, dynamic);
   options.rope.scaling = "dynamic";
-  EXPECT_TRUE(Engine::open(kDemoModel, options).warnings.empty());
+  EXPECT_TRUE(Engine::open(demo_dir(), options).warnings.empty());
   options.kv_dtype.keys = DType::kF16;
-  const Engine rounds = Engine::open(kDemoModel, options);
+  const Engine rounds = Engine::open(demo_dir(), options);
   EXPECT_EQ(rounds.session.k_dtype, DType::kF16);
   ASSERT_EQ(rounds.warnings.size(), 1U);
   EXPECT_EQ(rounds.warnings[0],

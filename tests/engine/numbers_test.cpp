@@ -66,8 +66,7 @@ TEST(Numbers, FarPositionsEqualFloat64) {
 
 std::vector<int32_t> story(int threads, DType dtype, double temperature) {
   CpuBackend backend(threads);
-  const std::filesystem::path dir = std::filesystem::path(LARIAT_SOURCE_DIR) / "configs" / "demo";
-  const Model model = load_model(dir, load_config(dir), backend, dtype);
+  const Model model = load_model(demo_dir(), load_config(demo_dir()), backend, dtype);
   SessionOptions session_options;
   if (dtype == DType::kF32) session_options = f32_session();
   Session session(model, backend, session_options);

@@ -13,7 +13,6 @@
 namespace lariat::test {
 namespace {
 
-const std::filesystem::path kDemo = std::filesystem::path(LARIAT_SOURCE_DIR) / "configs" / "demo";
 constexpr DType kTypes[] = {DType::kQ8, DType::kQ4};
 
 Model open_as(const std::filesystem::path& dir, Backend& backend, std::optional<DType> dtype) {
@@ -23,7 +22,7 @@ Model open_as(const std::filesystem::path& dir, Backend& backend, std::optional<
 TEST(QuantizedDemo, ConvertedWeightsGiveTheFilesMemoryBack) {
   CpuBackend backend(2);
   for (const std::optional<DType> dtype : {std::optional<DType>(), std::optional(DType::kF32)}) {
-    const Model model = open_as(kDemo, backend, dtype);
+    const Model model = open_as(demo_dir(), backend, dtype);
     const StoredTensor* norm = model.checkpoint->find("model.norm.weight");
     ASSERT_NE(norm, nullptr);
     Session session(model, backend, f32_session());
@@ -43,7 +42,7 @@ struct DemoRun {
   std::vector<float> logits;
   double loss = 0;
   DemoRun(Backend& backend, std::optional<DType> dtype, std::span<const int32_t> tokens) {
-    const Model model = open_as(kDemo, backend, dtype);
+    const Model model = open_as(demo_dir(), backend, dtype);
     Session session(model, backend, f32_session());
     logits = all_logits(session, tokens, tokens.size() / 2);
     const size_t vocab = logits.size() / tokens.size();
@@ -116,7 +115,7 @@ TEST(Quantize, ABackendThatCannotSaysSoBeforeItLoadsAnything) {
   CpuBackend cpu(1);
   FloatsOnly backend(cpu);
   try {
-    open_as(kDemo, backend, DType::kQ4);
+    open_as(demo_dir(), backend, DType::kQ4);
     FAIL();
   } catch (const Error& error) {
     EXPECT_TRUE(std::string(error.what()).starts_with("weights in q4 do not run on ")) << error.what();
@@ -127,7 +126,7 @@ TEST(Quantize, ABackendThatCannotSaysSoBeforeItLoadsAnything) {
 
 TEST(Quantize, WeightsBeyondMemoryAreRefused) {
   CpuBackend cpu(1);
-  ModelSpec config = load_config(kDemo);
+  ModelSpec config = load_config(demo_dir());
   for (const DType dtype : kTypes) EXPECT_NO_THROW(check_weight_memory(config, dtype, cpu));
   for (LayerSpec& layer : config.layers) layer.feed_forward.intermediate_size = int64_t{1} << 40;
   EXPECT_THROW(check_weight_memory(config, DType::kQ4, cpu), Error);

@@ -6,23 +6,13 @@
 
 #include "engine/rope_options.h"
 #include "kernels/error.h"
-#include "tests/engine/engine_test_util.h"
+#include "tests/engine/saved_context_util.h"
 #include "tests/engine/unrotated_backend.h"
 
 namespace lariat::test {
 namespace {
 
 constexpr int64_t kL0 = 64;  // the original context of llama_gqa
-
-std::vector<int32_t> random_tokens(size_t n, int64_t vocab) {
-  std::vector<int32_t> tokens;
-  uint64_t state = 7;
-  for (size_t i = 0; i < n; ++i) {
-    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
-    tokens.push_back(static_cast<int32_t>((state >> 33) % static_cast<uint64_t>(vocab)));
-  }
-  return tokens;
-}
 
 Model model_with(const std::string& scaling, Backend& backend) {
   RopeOptions options;
@@ -34,7 +24,7 @@ Model model_with(const std::string& scaling, Backend& backend) {
 std::vector<float> decode_all(const Model& model, Backend& backend, const SessionOptions& options,
                               size_t prefilled, size_t n) {
   Session session(model, backend, options);
-  return all_logits(session, random_tokens(n, model.spec.vocab_size), prefilled);
+  return all_logits(session, some_tokens(n, model.spec.vocab_size), prefilled);
 }
 
 class DynamicCache : public testing::TestWithParam<const char*> {};
@@ -94,7 +84,7 @@ TEST_P(DynamicCache, CountsItsRerotationsAndShrinksBack) {
   const Model model = model_with(GetParam(), backend);
   Session session(model, backend, f32_session());
   Sequence sequence = session.new_sequence();
-  const auto tokens = random_tokens(8 * kL0, model.spec.vocab_size);
+  const auto tokens = some_tokens(8 * kL0, model.spec.vocab_size);
   session.prefill(sequence, std::span(tokens).first(40));
   for (size_t i = 40; i < tokens.size(); ++i) session.decode(sequence, tokens[i]);
   EXPECT_EQ(sequence.cache().rerotations().count, 12);  // three octaves of four steps
@@ -144,7 +134,7 @@ TEST(PlacedCache, DecodePastTheTrainedContextEqualsUnrotatedKeys) {
     scaling.scaling = "dynamic-yarn";
     scaling.original_ctx = 32;
     const Model model = open_f32(checkpoint_dir(name), backend, scaling);
-    const std::vector<int32_t> tokens = random_tokens(size_t{150}, model.spec.vocab_size);
+    const std::vector<int32_t> tokens = some_tokens(size_t{150}, model.spec.vocab_size);
     std::vector<int32_t> positions;  // ten words, an image of six rows and eight columns, words
     for (int32_t i = 0; i < 10; ++i) positions.insert(positions.end(), 3, i);
     for (int32_t i = 0; i < 48; ++i) positions.insert(positions.end(), {10, 10 + i / 8, 10 + i % 8});

@@ -8,22 +8,20 @@ namespace {
 
 constexpr KvDTypes kOfBf16{.keys = DType::kBF16}, kOfF32{.keys = DType::kF32, .values = DType::kF32};
 
-// The golden checkpoint llama_gqa in `dir` with keys `factor` times as large and queries as much smaller: the
-// same model, as scores are products of the two. From 1e5 on most keys are beyond f16.
-void write_large_keys(const std::filesystem::path& dir, float factor) {
+// The golden checkpoint llama_gqa in `dir` with keys 1e5 times as large, most of them beyond f16, and queries
+// as much smaller: the same model, as scores are products of the two.
+void write_large_keys(const std::filesystem::path& dir) {
   const std::filesystem::path from = checkpoint_dir("llama_gqa");
   std::filesystem::create_directories(dir);
-  std::filesystem::copy_file(from / "config.json", dir / "config.json",
-                             std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::copy_file(from / "config.json", dir / "config.json");
   const Checkpoint weights = Checkpoint::open(from);
   std::vector<NamedShape> shapes;
   for (const auto& [name, tensor] : weights.tensors()) shapes.push_back({name, tensor.shape});
   SafetensorsWriter writer(dir / "model.safetensors", shapes);
   for (const auto& [name, tensor] : weights.tensors()) {
     std::vector<float> values = float_tensor(weights, name);
-    const bool key = name.find("k_proj") != std::string::npos,
-               query = name.find("q_proj") != std::string::npos;
-    for (float& value : values) value *= key ? factor : query ? 1.0F / factor : 1.0F;
+    for (float& value : values)
+      value *= name.find("k_proj") != name.npos ? 1e5F : name.find("q_proj") != name.npos ? 1e-5F : 1.0F;
     writer.append(values);
   }
   writer.finish();
@@ -46,15 +44,14 @@ int64_t golden_argmaxes(std::span<const float> logits) {
 
 class SaturatedKeys : public testing::Test {
  protected:
-  SaturatedKeys() { write_large_keys(dir_, 1e5F); }
+  SaturatedKeys() { write_large_keys(dir_); }
   ~SaturatedKeys() override { std::filesystem::remove_all(dir_); }
 
-  Engine open(const std::filesystem::path& dir, const KvDTypes& kv_dtype, bool quiet = false) {
+  Engine open(const KvDTypes& kv_dtype = {}, bool quiet = false) {
     OpenOptions options{.reads = Reads::kTokens, .device = "cpu", .threads = 1, .kv_dtype = kv_dtype};
     if (!quiet) options.warn = [this](const std::string& line) { told_.push_back(line); };
-    return Engine::open(dir, options);
+    return Engine::open(dir_, options);
   }
-  Engine open(const KvDTypes& kv_dtype = {}) { return open(dir_, kv_dtype); }
   // For how many golden tokens the next one is right; those from `decoded` on are read one by one.
   int64_t right(const Engine& engine, size_t decoded) {
     Session session(engine.model, *engine.backend, engine.session);
@@ -83,7 +80,7 @@ TEST_F(SaturatedKeys, AreToldOfOnce) {
     right(engine, 8);
     EXPECT_EQ(told_.size(), 1U);
   }
-  right(open(dir_, {}, /*quiet=*/true), 8);
+  right(open({}, /*quiet=*/true), 8);
   EXPECT_EQ(told_.size(), 1U);
 }
 

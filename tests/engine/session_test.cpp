@@ -91,14 +91,13 @@ TEST_F(SessionTest, StopsAtEosAndWhenTheCallerSaysSo) {
 
 // The demo checkpoint against transformers (tests/golden/demo).
 TEST(Demo, GreedyTokensAreThoseOfTransformers) {
-  const auto dir = std::filesystem::path(LARIAT_SOURCE_DIR) / "configs" / "demo";
   const nlohmann::json golden = read_json(golden_dir() / "demo" / "greedy_200.json");
   CpuBackend backend(2);
-  const Model model = open_f32(dir, backend);
+  const Model model = open_f32(demo_dir(), backend);
   Session session(model, backend, f32_session());
   Sequence sequence = session.new_sequence();
   const auto prompt = golden["prompt_tokens"].get<std::vector<int32_t>>();
-  EXPECT_EQ(Tokenizer::load(dir).encode(golden["prompt"].get<std::string>(), true), prompt);
+  EXPECT_EQ(Tokenizer::load(demo_dir()).encode(golden["prompt"].get<std::string>(), true), prompt);
   GenerateOptions options;
   options.max_new_tokens = 200;
   const auto result = generate(session, sequence, prompt, options, [](int32_t) { return true; });
