@@ -67,9 +67,9 @@ TEST(QuantizedDemo, CostsLittle) {
   deviation = std::sqrt(deviation);
   EXPECT_LT(rms_difference(q8.logits, exact.logits), 0.02 * deviation);
   EXPECT_LT(rms_difference(q4.logits, exact.logits), 0.20 * deviation);
-  EXPECT_LT(exact.loss, 3) << "the demo model knows such stories";
+  EXPECT_LT(exact.loss, 1) << "the demo model wrote it";
   EXPECT_LT(std::abs(q8.loss - exact.loss), 0.005);  // half a per cent of perplexity
-  EXPECT_LT(q4.loss - exact.loss, 0.10);
+  EXPECT_LT(q4.loss - exact.loss, 0.03);
   EXPECT_GT(std::abs(q4.loss - exact.loss), std::abs(q8.loss - exact.loss)) << "are four bits used at all?";
 }
 

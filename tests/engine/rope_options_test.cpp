@@ -24,6 +24,17 @@ RopeScaling rope_of(const json& scaling = nullptr) {
   return read_rope(JsonFields({{"rope_theta", 1e4}, {"rope_scaling", scaling}}, "config.json"), defaults);
 }
 
+// What options are refused with, as an exception of that type.
+template <class Exception>
+std::string refusal_of(const RopeOptions& options) {
+  try {
+    resolve_rope(rope_of(), options);
+  } catch (const Exception& e) {
+    return e.what();
+  }
+  return "accepted";
+}
+
 TEST(RopeOptions, WordsOfPeople) {
   EXPECT_EQ(parse_rope_type("none"), RopeType::kDefault);
   EXPECT_EQ(parse_rope_type("YaRN"), RopeType::kYarn);
@@ -33,13 +44,6 @@ TEST(RopeOptions, WordsOfPeople) {
   EXPECT_EQ(plain_scaling_name("default"), "none");
   EXPECT_TRUE(known_scalings("|").starts_with("none|linear|ntk|")) << known_scalings("|");
 }
-
-// A model's own object of RoPE, options, and what they come to.
-struct Resolved {
-  json own;
-  RopeOptions options;
-  RopeScaling expected;
-};
 
 TEST(RopeOptions, AScalingStartsFromItsDefaults) {
   const json yarn = {
@@ -53,20 +57,21 @@ TEST(RopeOptions, AScalingStartsFromItsDefaults) {
   const json llama3 = {{"low_freq_factor", 1}, {"high_freq_factor", 4}}, beta = {{"beta_fast", 16}};
   RopeScaling other_theta = rope_of();
   other_theta.theta = 5e5;
-  const Resolved table[] = {{nullptr, {}, rope_of()},
-                            {yarn, {}, rope_of(yarn)},
-                            {yarn, {.scaling = "yarn"}, rope_of(yarn)},
-                            {yarn, {.factor = 8.0}, plain("yarn", 8, 2048, beta)},
-                            {yarn, {.scaling = "yarn", .factor = 8.0}, plain("yarn", 8, 2048, beta)},
-                            {yarn, {.scaling = "linear", .factor = 2.0}, plain("linear", 2, 2048)},
-                            {yarn, {.scaling = "dynamic"}, plain("dynamic", 1, 8192)},
-                            {yarn, {.scaling = "dynamic", .original_ctx = 512}, plain("dynamic", 1, 512)},
-                            {yarn, {.scaling = "dynamic-yarn"}, plain("dynamic-yarn", 1, 2048)},
-                            {nullptr, {.scaling = "llama3", .factor = 8.0}, plain("llama3", 8, 8192, llama3)},
-                            {nullptr, {.theta = 5e5}, other_theta}};
-  for (const Resolved& row : table)
-    EXPECT_EQ(resolve_rope(rope_of(row.own), row.options), row.expected)
-        << row.own << " " << row.options.scaling.value_or("");
+  // A model's own object of RoPE, options, and what they come to.
+  const std::tuple<json, RopeOptions, RopeScaling> table[] = {
+      {nullptr, {}, rope_of()},
+      {yarn, {}, rope_of(yarn)},
+      {yarn, {.scaling = "yarn"}, rope_of(yarn)},
+      {yarn, {.factor = 8.0}, plain("yarn", 8, 2048, beta)},
+      {yarn, {.scaling = "yarn", .factor = 8.0}, plain("yarn", 8, 2048, beta)},
+      {yarn, {.scaling = "linear", .factor = 2.0}, plain("linear", 2, 2048)},
+      {yarn, {.scaling = "dynamic"}, plain("dynamic", 1, 8192)},
+      {yarn, {.scaling = "dynamic", .original_ctx = 512}, plain("dynamic", 1, 512)},
+      {yarn, {.scaling = "dynamic-yarn"}, plain("dynamic-yarn", 1, 2048)},
+      {nullptr, {.scaling = "llama3", .factor = 8.0}, plain("llama3", 8, 8192, llama3)},
+      {nullptr, {.theta = 5e5}, other_theta}};
+  for (const auto& [own, options, expected] : table)
+    EXPECT_EQ(resolve_rope(rope_of(own), options), expected) << own << " " << options.scaling.value_or("");
   for (const char* word : {"none", "default"}) {
     const RopeScaling rope = resolve_rope(rope_of(yarn), {.scaling = word});
     EXPECT_EQ(rope.type, RopeType::kDefault);
@@ -88,12 +93,8 @@ TEST(RopeOptions, ErrorsNameTheSetting) {
   for (const char* type : {"linear", "ntk", "yarn", "llama3", "proportional"})
     table.push_back({{.scaling = type}, "`rope_factor`"});
   for (const auto& [options, part] : table) {
-    try {
-      resolve_rope(rope_of(), options);
-      ADD_FAILURE() << part;
-    } catch (const UsageError& e) {
-      EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
-    }
+    const std::string what = refusal_of<UsageError>(options);
+    EXPECT_NE(what.find(part), std::string::npos) << part << what;
   }
 }
 
@@ -133,13 +134,9 @@ TEST_F(RopeOptionsFile, HoldsAnObjectOrAConfig) {
 
 TEST_F(RopeOptionsFile, ErrorsNameTheFile) {
   const auto expect = [&](const RopeOptions& options, const std::string& part) {
-    try {
-      resolve_rope(rope_of(), options);
-      ADD_FAILURE() << part;
-    } catch (const Error& e) {
-      EXPECT_NE(std::string(e.what()).find(file_.string()), std::string::npos) << e.what();
-      EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
-    }
+    const std::string what = refusal_of<Error>(options);
+    EXPECT_NE(what.find(file_.string()), std::string::npos) << what;
+    EXPECT_NE(what.find(part), std::string::npos) << part << what;
   };
   expect(with({{"rope_type", "yarn"}}), "\"factor\" is missing");
   expect(with({{"hello", 1}}), "\"rope_type\" is missing");

@@ -6,6 +6,7 @@ compared. Where transformers does not do what a model's own code does, the golde
 alibi_bias_max (tiny.as_published). tests/golden/README.md says what each file holds.
 """
 
+import contextlib
 import copy
 import itertools
 import tempfile
@@ -14,7 +15,7 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForImageTextToText, Phi3Config
+from transformers import AutoConfig, AutoModelForImageTextToText
 from transformers.models.phi3 import modeling_phi3
 
 import tiny
@@ -161,22 +162,12 @@ def build(name, config, seed):
     return model
 
 
-def as_phi3(model):
-    """The Llama `model` as a Phi-3: the same architecture with fused projections, whose rotation may be partial."""
-    c = model.config
-    keys = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
-            "vocab_size", "max_position_embeddings", "bos_token_id", "eos_token_id", "rms_norm_eps")  # fmt: skip
-    phi3 = Phi3Config(**{key: getattr(c, key) for key in keys}, pad_token_id=None,
-                      partial_rotary_factor=c.rope_parameters["partial_rotary_factor"])  # fmt: skip
-    weights = dict(model.state_dict())
-    for layer in range(c.num_hidden_layers):
-        for block, fused, parts in (("self_attn", "qkv", "q k v"), ("mlp", "gate_up", "gate up")):
-            prefix = f"model.layers.{layer}.{block}"
-            pieces = [weights.pop(f"{prefix}.{part}_proj.weight") for part in parts.split()]
-            weights[f"{prefix}.{fused}_proj.weight"] = torch.cat(pieces)
-    result = tiny.build(phi3, 0)
-    result.load_state_dict(weights)
-    return result
+def own_rotation(config, model):
+    """Runs a Llama that rotates a part of each head with Phi-3's rotation: its own rotates whole heads only."""
+    if config["model_type"] != "llama" or "partial_rotary_factor" not in config:
+        return contextlib.nullcontext()
+    model.model.rotary_emb.inv_freq = modeling_phi3.Phi3RotaryEmbedding.compute_default_rope_parameters(model.config)[0]
+    return tiny.llama_rotation(modeling_phi3.apply_rotary_pos_emb)
 
 
 def draw(name, config):
@@ -188,13 +179,14 @@ def draw(name, config):
     for seed in itertools.count(first):
         model = build(name, config, seed)
         tokens = tiny.random_tokens(model.config.vocab_size, 64, seed)
-        oracle = as_phi3(model) if name == "llama_partial" else model
-        continuation, margin = tiny.greedy(oracle, tokens[:8], count, 0.05)
+        with own_rotation(config, model):
+            continuation, margin = tiny.greedy(model, tokens[:8], count, 0.05)
+            logits = tiny.one_shot(model, tokens)
         if margin > 0.05 and len(set(continuation)) >= 12:
             texts = (tokens, tokens[:8] + continuation)
             if min(tiny.router_gaps(model, text).amin() for text in texts) > 1e-4:
                 break
-    return seed, model, {"tokens": torch.tensor(tokens), "logits": tiny.one_shot(oracle, tokens),
+    return seed, model, {"tokens": torch.tensor(tokens), "logits": logits,
                          "greedy": torch.tensor(continuation), "greedy_margin": torch.tensor([margin])}  # fmt: skip
 
 
@@ -214,18 +206,12 @@ def image_model(folder):
 
 
 def loaded_back(folder, config, tokens):
-    """The logits by the folder's files; a Llama rotates part of a head, or neighbours, only with a rotation put in."""
+    """The logits by the folder's files."""
     if "vision_config" in config:
         return tiny.one_shot(image_model(folder), tokens)
     model = tiny.load(folder, torch.float32)
-    if config.get("rope_interleaved"):
-        rotation = tiny.interleaved_rotation
-    elif config["model_type"] == "llama" and "partial_rotary_factor" in config:
-        frequencies = modeling_phi3.Phi3RotaryEmbedding.compute_default_rope_parameters(model.config)[0]
-        model.model.rotary_emb.inv_freq, rotation = frequencies, modeling_phi3.apply_rotary_pos_emb
-    else:
-        return tiny.one_shot(model, tokens)
-    with tiny.llama_rotation(rotation):
+    pairs = tiny.llama_rotation(tiny.interleaved_rotation)
+    with pairs if config.get("rope_interleaved") else own_rotation(config, model):
         return tiny.one_shot(model, tokens)
 
 
