@@ -40,9 +40,10 @@ PROTECTIONS = {
     "cache": ("engine/kv_cache.cpp", "} catch (const Error& e) {", "} catch (const std::bad_cast& e) {",
               "OutOfMemory.OfAGrowingCache"),
     "memory": ("tools/main.cpp", "  } catch (const std::bad_alloc&) {\n"
-               "    return fail(\"out of memory; use a shorter --ctx, --kv-dtype f16 or a smaller model\", 1);\n"
-               "  } catch (const std::exception& e) {", "  } catch (const lariat::Error& e) {", "OutOfMemory.*"),
-    "allocation": ("kernels/cpu/cpu_backend.cpp", "if (data == nullptr) {", "if (bytes == ~size_t{0}) {",
+               "    return fail(\"out of memory; use a shorter --ctx or a smaller model\", 1);\n"
+               "  } catch (const std::exception& e) {\n    return fail(e.what(), 1);\n", "", "OutOfMemory.*"),
+    "allocation": ("kernels/cpu/cpu_backend.cpp", "posix_memalign(&data, alignment, rounded) != 0",
+                   "(posix_memalign(&data, alignment, rounded), false)",
                    "OutOfMemory.OfAPrefillInOnePiece"),
 }
 
