@@ -15,11 +15,6 @@ std::string setting_of(const std::string& key) {
   return "`rope_scaling`";
 }
 
-bool needs_factor(RopeType type) {
-  return type == RopeType::kLinear || type == RopeType::kNtk || type == RopeType::kYarn ||
-         type == RopeType::kLlama3 || type == RopeType::kProportional;
-}
-
 std::string longer_than_trained(const RopeScaling& rope) {
   return "the original length " + std::to_string(rope.original_ctx) +
          " is larger than max_position_embeddings, " + std::to_string(rope.max_position_embeddings);
@@ -80,6 +75,11 @@ RopeScaling with_scaling(const RopeScaling& base, const RopeOptions& options) {
 }
 
 }  // namespace
+
+bool needs_factor(RopeType type) {
+  return type == RopeType::kLinear || type == RopeType::kNtk || type == RopeType::kYarn ||
+         type == RopeType::kLlama3 || type == RopeType::kProportional;
+}
 
 std::string plain_scaling_name(std::string_view name) {
   std::string plain(name);

@@ -14,6 +14,9 @@ namespace lariat {
 RopeType parse_rope_type(std::string_view name);
 // The one spelling in which scalings are listed and compared: "YaRN" is "yarn", "default" is "none".
 std::string plain_scaling_name(std::string_view name);
+// Whether a scaling stretches by a factor that has to be chosen beforehand, as the static ones do but for
+// longrope, which has lists of its own.
+bool needs_factor(RopeType type);
 std::string known_scalings(std::string_view separator);  // "none, linear, ...", for errors and help
 
 // How a model's RoPE is to be stretched. What is unset is the model's own. Errors call the members by the

@@ -1,6 +1,5 @@
 #include "tools/common.h"
 #include "tools/help.h"
-#include "tools/usage.h"
 
 namespace lariat {
 
@@ -20,7 +19,6 @@ std::unique_ptr<CLI::App> make_app() {
   add_tokenize_commands(*app);
   add_logits_command(*app);
   finish_help(*app);
-  check_numbers(*app);
   return app;
 }
 

@@ -252,8 +252,7 @@ void add_bench_command(CLI::App& app) {
            "lariat bench --config configs/tinyllama-1.1b.json --random-weights --prompt 512 --gen 64");
   set_usage(sub, "--model DIR [options]\n--config FILE --random-weights [options]");
   add_model_option(sub, command->common, /*required=*/false);
-  sub.add_option("--config", command->config, "a config.json to build a random model from")
-      ->type_name("FILE");
+  sub.add_option("--config", command->config, "a config.json to build a random model from");
   sub.add_flag("--random-weights", command->random_weights, "weights drawn at random, for --config");
   sub.add_option("-p,--prompt", command->prompts, "prompts to read, in tokens; 0: none")
       ->delimiter(',')

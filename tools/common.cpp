@@ -97,13 +97,12 @@ void add_model_option(CLI::App& command, CommonOptions& options, bool required) 
 
 void add_common_options(CLI::App& command, CommonOptions& options) {
   begin_group(command, kRopeOptions);
-  add_rope_options(command, options.rope);
-  add_rope_cache_options(command, options.rope_cache);
+  add_rope_options(command, options.open);
   begin_group(command, kMemoryOptions);
-  command.add_option("--device", options.device, "where to run; auto: on a GPU if there is one")
+  command.add_option("--device", options.open.device, "where to run; auto: on a GPU if there is one")
       ->type_name(kDevices)
       ->check(check_device);
-  command.add_option("-t,--threads", options.threads, "CPU threads; 0: every core")
+  command.add_option("-t,--threads", options.open.threads, "CPU threads; 0: every core")
       ->check(CLI::Range(0, 1024));
   command
       .add_option("--dtype", options.dtype,
@@ -116,46 +115,45 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
   add_kv_dtype_option(
       command, "--kv-dtype", options.kv_dtype,
       "KV cache, or k=..,v=.. with q8 for values; auto: f16 keys, values in the model's dtype");
-  command.add_option("-c,--ctx", options.ctx, "longest sequence; 0: as long as memory lasts")
+  command.add_option("-c,--ctx", options.open.max_ctx, "longest sequence; 0: as long as memory lasts")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   command
-      .add_option("--prefill-chunk", options.prefill_chunk, "prompt tokens per forward pass; 0: all at once")
+      .add_option("--prefill-chunk", options.open.prefill_chunk,
+                  "prompt tokens per forward pass; 0: all at once")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
   begin_group(command, kOutputOptions);
   command.add_flag("--quiet", options.quiet, "nothing on stderr but errors");
   begin_group(command, kMainOptions);
 }
 
-void add_rope_options(CLI::App& command, RopeOptions& options) {
+void add_rope_options(CLI::App& command, OpenOptions& options) {
   const auto add = [&](const char* name, auto& value, const std::string& type,
                        const std::string& description) {
     return command.add_option(name, value, description)->type_name(type);
   };
-  add("--rope-scaling", options.scaling, known_scalings("|"),
+  add("--rope-scaling", options.rope.scaling, known_scalings("|"),
       "how positions beyond the trained context are reached")
       ->default_str("the model's own");
-  add("--rope-factor", options.factor, "F",
+  add("--rope-factor", options.rope.factor, "F",
       "how many times the original context; dynamic-yarn: the largest scale");
-  add("--rope-original-ctx", options.original_ctx, "N", "context length the model was trained with");
-  add("--rope-theta", options.theta, "F", "base of the frequencies");
-  add("--rope-config", options.config, "FILE", "JSON file with a rope_scaling or rope_parameters object");
-}
-
-void add_rope_cache_options(CLI::App& command, RopeCacheOptions& options) {
+  add("--rope-original-ctx", options.rope.original_ctx, "N", "context length the model was trained with");
+  add("--rope-theta", options.rope.theta, "F", "base of the frequencies");
+  add("--rope-config", options.rope.config, "FILE",
+      "JSON file with a rope_scaling or rope_parameters object");
   for (const std::string name : {"--rope-steps", "--rope-rungs"}) {
     command
         .add_option_function<std::string>(
-            name, [&options, name](const std::string& text) { options.steps = parse_steps(name, text); },
+            name, [&options, name](const std::string& text) { options.rope_steps = parse_steps(name, text); },
             "steps per octave in which a dynamic scale moves")
         ->type_name("N|exact")
-        ->default_str(options.steps == 0 ? "exact" : std::to_string(options.steps));
+        ->default_str(options.rope_steps == 0 ? "exact" : std::to_string(options.rope_steps));
   }
   command
       .add_option_function<std::string>(
-          "--rope-cache", [&options](const std::string& text) { options.stale = text == "stale"; },
+          "--rope-cache", [&options](const std::string& text) { options.stale_cache = text == "stale"; },
           "consistent: re-rotate cached keys when the scale moves; stale: leave them")
       ->check(CLI::IsMember({"consistent", "stale"}))
-      ->default_str(options.stale ? "stale" : "consistent");
+      ->default_str("consistent");
   command.get_option("--rope-rungs")->group("");  // its older name, hidden
 }
 
@@ -191,18 +189,11 @@ CLI::Option* add_kv_dtype_option(CLI::App& command, const std::string& name, std
 }
 
 OpenOptions open_options(const CommonOptions& options, Reads reads) {
-  OpenOptions open;
+  OpenOptions open = options.open;
   open.reads = reads;
-  open.device = options.device;
-  open.threads = options.threads;
   if (options.dtype != "auto") open.dtype = parse_dtype(options.dtype);
   if (options.quantize != "none") open.quantize = options.quantize == "q8" ? DType::kQ8 : DType::kQ4;
   open.kv_dtype = parse_kv_dtypes(options.kv_dtype);
-  open.max_ctx = options.ctx;
-  open.prefill_chunk = options.prefill_chunk;
-  open.rope = options.rope;
-  open.rope_steps = options.rope_cache.steps;
-  open.stale_cache = options.rope_cache.stale;
   if (!options.quiet) open.warn = [](const std::string& line) { print_warnings({line}, false); };
   return open;
 }
@@ -212,7 +203,7 @@ Engine open_engine(const CommonOptions& options, Reads reads) {
 }
 
 Engine open_engine(const CommonOptions& options, OpenOptions open) {
-  if (options.device == "auto" && !options.quiet && isatty(STDERR_FILENO) == 1) {
+  if (open.device == "auto" && !options.quiet && isatty(STDERR_FILENO) == 1) {
     if (const std::string why_not = cuda_unavailable_reason(); !why_not.empty())
       say("running on the CPU (" + why_not + ")");
   }

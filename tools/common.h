@@ -11,6 +11,12 @@
 #include "engine/stopwatch.h"
 #include "kernels/error.h"
 
+// The type of options that are kept as a path (not as an optional one), but for those that name another.
+template <>
+constexpr const char* CLI::detail::type_name<std::filesystem::path>() {
+  return "FILE";
+}
+
 // The subcommands, and what those that run a model share: options, opening the model, progress, Ctrl-C.
 namespace lariat {
 
@@ -25,19 +31,10 @@ void add_passkey_command(CLI::App& app);
 void add_sweep_command(CLI::App& app);
 void add_rope_command(CLI::App& app);
 
-// The way in which a cache of rotated keys follows a scale that moves.
-struct RopeCacheOptions {
-  int steps = 4;       // --rope-steps: scale steps per octave; 0: "exact", a new scale for every token
-  bool stale = false;  // --rope-cache stale: keys keep the scale they were written with, as in transformers
-};
-
 struct CommonOptions {
   std::filesystem::path model;
-  std::string device = "auto", dtype = "auto", quantize = "none", kv_dtype = "auto";
-  int threads = 0;
-  int64_t ctx = 0, prefill_chunk = 512;
-  RopeOptions rope;
-  RopeCacheOptions rope_cache;
+  OpenOptions open{};  // but for these words, which an error may have to repeat
+  std::string dtype = "auto", quantize = "none", kv_dtype = "auto";
   bool quiet = false;
 };
 
@@ -45,10 +42,9 @@ void add_model_option(CLI::App& command, CommonOptions& options, bool required =
 // The RoPE options, --device --threads --dtype --quantize --kv-dtype --ctx --prefill-chunk, and --quiet, each
 // in its group of the help (tools/help.h).
 void add_common_options(CLI::App& command, CommonOptions& options);
-// --rope-scaling, --rope-factor, --rope-original-ctx, --rope-theta, --rope-config. Parsing throws UsageError.
-void add_rope_options(CLI::App& command, RopeOptions& options);
-// --rope-steps (and --rope-rungs, its older name) and --rope-cache.
-void add_rope_cache_options(CLI::App& command, RopeCacheOptions& options);
+// --rope-scaling, --rope-factor, --rope-original-ctx, --rope-theta, --rope-config, --rope-steps (and
+// --rope-rungs, its older name) and --rope-cache. Parsing throws UsageError.
+void add_rope_options(CLI::App& command, OpenOptions& options);
 
 // An option such as --kv-dtype, and what it asks for: "auto", "f32", "f16" or "bf16" for both, or "k=..",
 // "v=.." or "k=..,v=..", where values may be "q8" too. Parsing throws UsageError.

@@ -23,33 +23,21 @@ void print_values(const CLI::Option& option, const std::string& current, std::os
   for (std::string value; std::getline(values, value, '|');) {
     if (value == "FILE") out << ":file\n";
     if (value == "DIR") out << ":dir\n";
-    const bool literal =
-        std::none_of(value.begin(), value.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
+    const bool literal = std::ranges::none_of(value, [](char c) { return c >= 'A' && c <= 'Z'; });
     if (literal && (before + value).starts_with(current)) candidate(out, before + value, "");
   }
 }
 
 void print_options(const CLI::App& command, const std::vector<std::string>& given, const std::string& current,
                    std::ostream& out) {
-  for (const OptionGroup& group : option_groups(command)) {
-    for (const CLI::Option* option : group.options) {
-      const bool repeatable = option->get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
-      const auto same = [&](const std::string& word) { return is_option(word) && option->check_name(word); };
-      if (!repeatable && std::any_of(given.begin(), given.end(), same)) continue;
-      for (const std::string& name : option->get_lnames()) {
-        if (("--" + name).starts_with(current)) candidate(out, "--" + name, option->get_description());
-      }
+  for (const CLI::Option* option : options_of(command)) {
+    const bool repeatable = option->get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
+    const auto same = [&](const std::string& word) { return is_option(word) && option->check_name(word); };
+    if (!repeatable && std::ranges::any_of(given, same)) continue;
+    for (const std::string& name : option->get_lnames()) {
+      if (("--" + name).starts_with(current)) candidate(out, "--" + name, option->get_description());
     }
   }
-}
-
-const CLI::Option* find_option(const CLI::App& command, const std::string& word) {
-  for (const OptionGroup& group : option_groups(command)) {
-    for (const CLI::Option* option : group.options) {
-      if (option->check_name(word)) return option;
-    }
-  }
-  return nullptr;
 }
 
 // The option whose value the word after `words` is; nullptr when an option's name has to come next.
@@ -57,10 +45,13 @@ const CLI::Option* option_waiting(const CLI::App& command, const std::vector<std
   size_t values = 0;
   for (auto word = words.rbegin(); word != words.rend(); ++word, ++values) {
     if (!is_option(*word)) continue;
-    const CLI::Option* option = find_option(command, *word);
-    if (option == nullptr) return nullptr;
+    const auto options = options_of(command);
+    const auto option =
+        std::ranges::find_if(options, [&](const CLI::Option* known) { return known->check_name(*word); });
     // --merge A B C: several words follow an option that takes any number.
-    return values < static_cast<size_t>(option->get_items_expected_max()) ? option : nullptr;
+    const bool waits =
+        option != options.end() && values < static_cast<size_t>((*option)->get_items_expected_max());
+    return waits ? *option : nullptr;
   }
   return nullptr;
 }

@@ -33,13 +33,14 @@ CommonOptions options_of_reference(const CommonOptions& first, const AgainstOpti
   }
   if (!against.kv_dtype.empty()) options.kv_dtype = against.kv_dtype;
   if (against.rope_scaling) {
-    options.rope.scaling = against.rope_scaling;
-    options.rope.factor.reset();
-    options.rope.config.reset();
+    options.open.rope.scaling = against.rope_scaling;
+    options.open.rope.factor.reset();
+    options.open.rope.config.reset();
   }
-  if (against.rope_factor) options.rope.factor = against.rope_factor;
+  if (against.rope_factor) options.open.rope.factor = against.rope_factor;
   const auto what = [](const CommonOptions& of) {
-    return std::tie(of.quantize, of.dtype, of.kv_dtype, of.rope.scaling, of.rope.factor, of.rope.config);
+    return std::tie(of.quantize, of.dtype, of.kv_dtype, of.open.rope.scaling, of.open.rope.factor,
+                    of.open.rope.config);
   };
   std::error_code ec;
   if (what(options) == what(first) && std::filesystem::equivalent(options.model, first.model, ec)) {
@@ -132,7 +133,7 @@ void run_divergence(const PerplexityCommand& command) {
     Meter meter("divergence", command.common.quiet);
     const auto show = [&](int64_t position) { meter.show(share_of_text(position, source), ""); };
     result = measure_divergence(session, reference, source, input_name(command.file), options,
-                                command.common.threads, show);
+                                command.common.open.threads, show);
   }
   print(result, command,
         {{"ctx", result.ctx},

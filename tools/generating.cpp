@@ -59,10 +59,8 @@ void add_writing_options(CLI::App& command, WritingOptions& options, const std::
       ->take_all()
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command.add_option("--save-cache", options.save_cache, "put the context away in this file at the end")
-      ->type_name("FILE");
-  command.add_option("--load-cache", options.load_cache, "go on from a context that was put away")
-      ->type_name("FILE");
+  command.add_option("--save-cache", options.save_cache, "put the context away in this file at the end");
+  command.add_option("--load-cache", options.load_cache, "go on from a context that was put away");
   begin_group(command, kSamplingOptions);
   add_sampling_options(command, options.sampling);
   begin_group(command, kMainOptions);
@@ -104,10 +102,7 @@ nlohmann::ordered_json sampling_json(const SamplerOptions& sampler) {
 }
 
 std::string unescaped(const std::string& argument) {
-  std::string text;  // bytes that are not UTF-8 become U+FFFD, as for the tokenizer
-  Utf8Assembler characters;
-  characters.push(argument, text);
-  characters.finish(text);
+  const std::string text = valid_utf8(argument);  // as for the tokenizer
   std::string quoted = "\"";
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);

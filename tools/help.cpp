@@ -7,6 +7,8 @@
 #include <map>
 #include <sstream>
 
+#include "tools/usage.h"
+
 namespace lariat {
 namespace {
 
@@ -139,6 +141,9 @@ void finish_help(CLI::App& app) {
       const std::string type = word_type(*option);
       option->type_name(type);
       for (int i = 0; option->get_type_name() != type; ++i) option->get_validator(i)->description("");
+      // transform() puts a check in front of those that are there.
+      if (type == "N") option->transform(CLI::Validator(check_integer, ""));
+      if (type == "F") option->transform(CLI::Validator(check_number, ""));
     }
   }
 }
@@ -172,6 +177,13 @@ std::vector<OptionGroup> option_groups(const CLI::App& command) {
                         [](const OptionGroup& group) { return group.name != kOutputOptions; });
   if (command.get_help_ptr() != nullptr) groups.back().options.push_back(command.get_help_ptr());
   return groups;
+}
+
+std::vector<const CLI::Option*> options_of(const CLI::App& command) {
+  std::vector<const CLI::Option*> all;
+  for (const OptionGroup& group : option_groups(command))
+    all.insert(all.end(), group.options.begin(), group.options.end());
+  return all;
 }
 
 std::vector<const CLI::App*> commands_of(const CLI::App& app) {

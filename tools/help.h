@@ -26,8 +26,8 @@ inline constexpr const char* kOutputOptions = "Output";
 std::unique_ptr<CLI::App> make_app();
 // Makes `app` show help as this file does, with every option's default; before any subcommand is added.
 void prepare_help(CLI::App& app);
-// Gives every option of `app`'s subcommands its plain type, so that errors name that one too; when all are
-// added.
+// When all subcommands are added: every option gets its plain type, so that errors name that one too, and
+// those that take numbers check them (check_number).
 void finish_help(CLI::App& app);
 
 // Puts a subcommand into its group of `lariat --help`, with a command line that shows it at work; a test
@@ -46,6 +46,8 @@ struct OptionGroup {
   std::vector<const CLI::Option*> options;
 };
 std::vector<OptionGroup> option_groups(const CLI::App& command);
+// The options of these groups.
+std::vector<const CLI::Option*> options_of(const CLI::App& command);
 // The subcommands with a name, in the order in which they were added.
 std::vector<const CLI::App*> commands_of(const CLI::App& app);
 // The type of an option's values: N, F, TEXT, FILE, DIR, its values as in "auto|cpu|cuda", "N,N,..." for a

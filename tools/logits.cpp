@@ -106,22 +106,19 @@ void add_logits_command(CLI::App& app) {
   add_model_option(sub, command->common);
   auto* source = sub.add_option_group("tokens", "the token ids");
   source->add_option("--tokens", command->tokens, "token ids separated by commas")->type_name("N,N,...");
-  source->add_option("--tokens-file", command->tokens_file, "a file of ids separated by commas or whitespace")
-      ->type_name("FILE");
+  source->add_option("--tokens-file", command->tokens_file,
+                     "a file of ids separated by commas or whitespace");
   source->require_option(1);
   sub.add_option("--decode-from", command->decode_from, "feed the tokens from this index on one at a time")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   sub.add_option("--positions", command->positions,
-                 "M-RoPE: a file of three rows, each token's position in time, height and width")
-      ->type_name("FILE");
+                 "M-RoPE: a file of three rows, each token's position in time, height and width");
   sub.add_option("--out", command->out,
                  "safetensors file with the tensor \"logits\", float32 [n_tokens, vocab]")
-      ->type_name("FILE")
       ->required();
   sub.add_option("--trace", command->trace,
                  "a safetensors file of what each layer makes of each token: q, k, v, scores_max, attention, "
-                 "feed_forward, output")
-      ->type_name("FILE");
+                 "feed_forward, output");
   add_common_options(sub, command->common);
   sub.callback([command] { run(*command); });
 }

@@ -21,7 +21,8 @@ std::string heat_block(const RetrievalValue& value) {
   static constexpr const char* kShades[] = {"·", "░", "▒", "▓", "█"};
   const double share = value.share();
   const int shade = share >= 1 ? 4 : share <= 0 ? 0 : 1 + static_cast<int>(share * 3);
-  return fmt::format("{0}{0} {1}/{2}", kShades[shade], value.found(), value.trials);
+  const int decimals = value.in_parts ? 1 : 0;
+  return fmt::format("{0}{0} {1:.{2}f}/{3}", kShades[shade], value.found, decimals, value.trials);
 }
 
 }  // namespace
@@ -110,13 +111,13 @@ std::string heat_map(const SweepTable& table, const std::string& scaling) {
   for (const double depth : table.depths) {
     rows.push_back({fmt::format("{:.0f} %", 100 * depth)});
     for (const int64_t length : table.lengths) {
-      const auto value = table.passkey_at(scaling, length, depth);
+      const auto* value = find_cell(table.passkey, {scaling, length, depth});
       rows.back().push_back(value ? heat_block(*value) : "-");
     }
   }
   rows.push_back({"all"});
   for (const int64_t length : table.lengths) {
-    const auto value = table.passkey_at(scaling, length);
+    const auto value = table.retrieval(scaling, length);
     rows.back().push_back(value ? fmt::format("{:.0f} %", 100 * value->share()) : "-");
   }
   return aligned_table(rows);

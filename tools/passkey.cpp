@@ -83,7 +83,7 @@ nlohmann::ordered_json to_json(const PasskeyCommand& command, const std::vector<
                                  {"complete", complete}};
   for (const auto& cell : cells) json["results"].push_back(to_json(cell, passkey));
   for (const int64_t length : table.lengths) {
-    const auto value = table.passkey_at(table.scalings[0], length);
+    const auto value = table.retrieval(table.scalings[0], length);
     if (value) json["accuracy"][std::to_string(length)] = value->share();
   }
   return json;
@@ -174,7 +174,7 @@ void add_passkey_command(CLI::App& app) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   add_passkey_options(sub, command->passkeys, command->haystack);
   sub.add_flag("--chat", command->chat, "the prompt is a user's message, put into the model's chat template");
-  sub.add_option("--report", command->report, "write the result as an HTML page")->type_name("FILE");
+  sub.add_option("--report", command->report, "write the result as an HTML page");
   sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   add_common_options(sub, command->common);
   sub.callback([command] { run(*command); });

@@ -138,9 +138,7 @@ void add_perplexity_command(CLI::App& app) {
   CLI::App& sub = *app.add_subcommand("perplexity", "How well a model predicts a text, by context length");
   describe(sub, kMeasureCommands, "lariat perplexity --model DIR --file book.txt --ctx 2048,8192");
   add_model_option(sub, command->common);
-  sub.add_option("-f,--file", command->file, "the text, of any size; -: standard input")
-      ->type_name("FILE")
-      ->required();
+  sub.add_option("-f,--file", command->file, "the text, of any size; -: standard input")->required();
   add_common_options(sub, command->common);
   sub.remove_option(sub.get_option("--ctx"));  // here: a list of lengths to measure
   sub.add_option("-c,--ctx", command->ctx, "tokens per window")
@@ -155,11 +153,9 @@ void add_perplexity_command(CLI::App& app) {
                  "of positions, whose losses the JSON holds and growing prints")
       ->check(CLI::Range(1, 1 << 20));
   sub.add_option("--load-cache", command->load_cache,
-                 "score the text in one piece, as what follows this saved context")
-      ->type_name("FILE");
+                 "score the text in one piece, as what follows this saved context");
   sub.add_option("--save-cache", command->save_cache,
-                 "score the text in one piece, and save the context that it makes")
-      ->type_name("FILE");
+                 "score the text in one piece, and save the context that it makes");
   add_against_options(sub, command->against);
   sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   sub.callback([command, &sub] {

@@ -17,37 +17,37 @@ namespace lariat {
 namespace {
 
 struct Args {
-  std::string model, svg;
+  std::filesystem::path model, svg;
   std::optional<int64_t> head_dim, length;
   bool json = false;
-  RopeOptions rope;
-  RopeCacheOptions cache{.steps = 0, .stale = false};  // the formula itself, unless --rope-steps is given
+  OpenOptions open{.rope_steps = 0};  // the formula itself, unless --rope-steps is given
 };
 
 // A model of a single head: --head-dim, --rope-theta and --rope-original-ctx.
 RopeScaling bare_head(const Args& args) {
-  if (!args.head_dim || !args.rope.theta || !args.rope.original_ctx)
+  const RopeOptions& given = args.open.rope;
+  if (!args.head_dim || !given.theta || !given.original_ctx)
     throw UsageError("rope needs --model DIR, or --head-dim, --rope-theta and --rope-original-ctx");
   if (*args.head_dim < 2 || *args.head_dim > 1024 || *args.head_dim % 2 != 0)
     throw UsageError(fmt::format("--head-dim is {}; expected an even number from 2 to 1024", *args.head_dim));
-  if (*args.rope.original_ctx < 1 || *args.rope.original_ctx > INT32_MAX)
+  if (*given.original_ctx < 1 || *given.original_ctx > INT32_MAX)
     throw UsageError(fmt::format("--rope-original-ctx: expected an integer from 1 to {}", INT32_MAX));
   RopeScaling rope;
   rope.head_dim = rope.rotary_dim = *args.head_dim;
-  rope.theta = *args.rope.theta;
-  rope.original_ctx = rope.max_position_embeddings = *args.rope.original_ctx;
+  rope.theta = *given.theta;
+  rope.original_ctx = rope.max_position_embeddings = *given.original_ctx;
   return rope;
 }
 
 RopeScaling scaling_of(const Args& args) {
-  if (args.model.empty()) return resolve_rope(bare_head(args), args.rope);
+  if (args.model.empty()) return resolve_rope(bare_head(args), args.open.rope);
   if (args.head_dim) throw UsageError("--head-dim goes without --model; the model has its own");
-  if (!std::filesystem::exists(std::filesystem::path(args.model) / "config.json"))
+  if (!std::filesystem::exists(args.model / "config.json"))
     refuse_other_formats(args.model, /*config_file=*/true);
   std::vector<std::string> warnings;
   const RopeScaling own = load_rope(args.model, warnings);
   print_warnings(warnings, /*quiet=*/false);
-  return resolve_rope(own, args.rope);
+  return resolve_rope(own, args.open.rope);
 }
 
 void print_rope_json(const RopeScaling& rope, int64_t length, double seen) {
@@ -119,11 +119,11 @@ void run(const Args& args) {
   const int64_t length = args.length.value_or(std::max(rope.original_ctx, rope.max_position_embeddings));
   if (length < 1 || length > INT32_MAX)
     throw UsageError(fmt::format("--length: expected an integer from 1 to {}", INT32_MAX));
-  const double seen = rope_step_length(rope, length, args.cache.steps);
+  const double seen = rope_step_length(rope, length, args.open.rope_steps);
   // The picture first: a reader of the table that closes the pipe early does not lose it.
   if (!args.svg.empty()) {
     write_file_atomically(args.svg, rope_svg(rope, seen));
-    say("wrote " + args.svg);
+    say("wrote " + args.svg.string());
   }
   if (args.json) {
     print_rope_json(rope, length, seen);
@@ -146,11 +146,10 @@ void add_rope_command(CLI::App& app) {
       ->type_name("DIR|FILE");
   sub->add_option("--head-dim", args->head_dim, "instead of a model: size of a head")->type_name("N");
   sub->add_option("--length", args->length, "length of the sequence")->default_str("the model's maximum");
-  sub->add_option("--svg", args->svg, "also draw the scalings into this file")->type_name("FILE");
+  sub->add_option("--svg", args->svg, "also draw the scalings into this file");
   sub->add_flag("--json", args->json, "one JSON object instead of the table")->group(kOutputOptions);
   begin_group(*sub, kRopeOptions);
-  add_rope_options(*sub, args->rope);
-  add_rope_cache_options(*sub, args->cache);
+  add_rope_options(*sub, args->open);
   sub->callback([args] { run(*args); });
 }
 

@@ -38,8 +38,8 @@ std::string rows_by_length(const SweepTable& table, const std::string& title, co
 
 std::string perplexity_rows(const SweepTable& table) {
   return rows_by_length(table, "perplexity", [&](const std::string& scaling, int64_t length) {
-    const auto value = table.perplexity_at(scaling, length);
-    if (!value) return std::string("-");
+    const auto* value = find_cell(table.perplexity, {scaling, length});
+    if (value == nullptr) return std::string("-");
     return fmt::format("{} ± {}", compact(value->ppl), compact(value->standard_error));
   });
 }
@@ -49,9 +49,9 @@ std::string growing_rows(const SweepTable& table) {
   std::vector<std::vector<std::string>> rows = {{"growing"}};
   for (const auto& range : ranges) rows[0].push_back(range.name());
   for (const auto& column : table.growing_columns) {
-    const auto found = table.growing.find(column);
-    if (found == table.growing.end()) continue;
-    rows.push_back({found->second.label});
+    const auto* grown = find_cell(table.growing, column);
+    if (grown == nullptr) continue;
+    rows.push_back({grown->label});
     for (const auto& range : ranges) {
       const auto value = growing_perplexity(table, column, range);
       rows.back().push_back(value ? compact(*value) : "-");
@@ -63,8 +63,8 @@ std::string growing_rows(const SweepTable& table) {
 std::string speed_rows(const SweepTable& table) {
   const char* title = "prompt / decode tokens/s, cache";
   return rows_by_length(table, title, [&](const std::string& scaling, int64_t length) {
-    const auto value = table.speed_at(scaling, length);
-    if (!value) return std::string("-");
+    const auto* value = find_cell(table.speed, {scaling, length});
+    if (value == nullptr) return std::string("-");
     return fmt::format("{} / {}, {} MiB", compact(value->prefill_tok_s), compact(value->decode_tok_s),
                        compact(static_cast<double>(value->cache_bytes) / (1 << 20)));
   });
@@ -173,7 +173,7 @@ void check_usage(const SweepCommand& command) {
   if (command.common.model.empty()) throw UsageError("sweep needs --model DIR, or --merge FILES");
   if (command.sweep.text == "-" || command.haystack == "-")
     throw UsageError("sweep reads its texts more than once, so none can be standard input; name a file");
-  if (command.common.rope.scaling || command.common.rope.config) {
+  if (command.common.open.rope.scaling || command.common.open.rope.config) {
     throw UsageError(
         "sweep compares several scalings: use --scalings instead of --rope-scaling or --rope-config");
   }
@@ -185,8 +185,8 @@ void run(SweepCommand& command) {
   check_writable(command.report);
   SweepOptions options = command.sweep;
   read_shard(command.shard, options);
-  options.rope = command.common.rope;
-  command.common.rope.factor.reset();  // it is for the scalings of the sweep, not for the model as it is
+  options.rope = command.common.open.rope;
+  command.common.open.rope.factor.reset();  // it is for the scalings of the sweep, not for the model as it is
   if (!options.text.empty()) check_text(options.text);
   if (options.passkey) options.passkeys.hay = open_hay(command.haystack);
   const Engine runtime = open_engine(command.common);
@@ -215,7 +215,7 @@ void run(SweepCommand& command) {
   {
     Meter meter("sweep", command.common.quiet);
     all = sweep.run(log, [&](const SweepUnit& unit, double done) {
-      meter.show(done, fmt::format("{}, {} at {}  ", name_of(unit.kind), unit.scaling, unit.length));
+      meter.show(done, fmt::format("{}, {} at {}  ", unit.kind, unit.scaling, unit.length));
     });
   }
   if (shards > 1 && command.results.empty()) {
@@ -245,11 +245,10 @@ void add_measuring_options(CLI::App& sub, SweepCommand& command) {
 
 void add_run_options(CLI::App& sub, SweepCommand& command) {
   begin_group(sub, "Long runs");
-  sub.add_option("--results", command.results, "where to keep the results instead")->type_name("FILE");
+  sub.add_option("--results", command.results, "where to keep the results instead");
   sub.add_flag("--resume", command.resume, "continue an earlier sweep: measure only what its results lack");
   sub.add_option("--shard", command.shard, "measure only the I-th of N parts, I from 0")->type_name("I/N");
-  sub.add_option("--merge", command.merge, "make one report of the results of several shards")
-      ->type_name("FILE");
+  sub.add_option("--merge", command.merge, "make one report of the results of several shards");
 }
 
 }  // namespace
@@ -264,11 +263,9 @@ void add_sweep_command(CLI::App& app) {
   set_usage(sub, "--model DIR --report FILE [options]\n--merge FILE ... --report FILE");
   add_model_option(sub, command->common, false);
   sub.add_option("--report", command->report,
-                 "the HTML page to write; results are kept beside it as JSON lines")
-      ->type_name("FILE");
+                 "the HTML page to write; results are kept beside it as JSON lines");
   sub.add_option("-f,--file", sweep.text,
-                 "text for perplexity; without: heldout.txt in the model's folder, if there is one")
-      ->type_name("FILE");
+                 "text for perplexity; without: heldout.txt in the model's folder, if there is one");
   sub.add_option("--scalings", sweep.scalings, "what to compare; model: as config.json says")
       ->delimiter(',')
       ->type_name("model|" + known_scalings("|"));

@@ -1,6 +1,9 @@
 #pragma once
-#include <memory>
+#include <histedit.h>
+
 #include <string>
+
+#include "models/text/unicode.h"
 
 namespace lariat {
 
@@ -8,15 +11,14 @@ namespace lariat {
 // history that lasts as long as the program. The terminal is in libedit's mode only inside read().
 class LineReader {
  public:
-  explicit LineReader(bool edited);
+  explicit LineReader(bool edited) {
+    if (edited) open_editor();
+  }
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
   ~LineReader();
 
   enum class Outcome { kLine, kOver, kSignal };  // kOver: of the input, or Ctrl-D; kSignal: see interrupted()
-  // The next line without its end (\n or \r\n), as valid UTF-8; the prompt is shown only where lines are
-  // edited. What was typed before a signal is forgotten.
-  Outcome read(const std::string& prompt, std::string& line);
   struct Message {
     Outcome outcome = Outcome::kLine;
     std::string text;
@@ -26,11 +28,29 @@ class LineReader {
   // ends a text.
   Message read_message();
   // Forgets what was typed or pasted ahead and was not read yet.
-  void forget();
+  void forget() { input_.clear(); }
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  void open_editor();
+  // The next line without its end (\n or \r\n), as valid UTF-8; the prompt is shown only where lines are
+  // edited. What was typed before a signal is forgotten.
+  Outcome read(const wchar_t* prompt, std::string& line);
+  bool fill();  // waits for input; false: a signal came, or the input has ended
+  void redraw() const;
+  Outcome read_edited(const wchar_t* prompt, std::string& line);
+  Outcome read_plain(std::string& line);
+
+  // libedit's own calls: its source of characters (1, or -1 for none), and the prompt.
+  static int read_character(EditLine* editor, wchar_t* c);
+  static wchar_t* show_prompt(EditLine* editor);
+
+  EditLine* editor_ = nullptr;
+  HistoryW* history_ = nullptr;
+  std::wstring prompt_;
+  Utf8Assembler characters_;
+  std::string input_;  // valid UTF-8 that was not used yet
+  bool begun_ = false, ended_ = false;
+  bool typed_ahead_ = false;  // what comes next was typed before the terminal was in libedit's mode
 };
 
 }  // namespace lariat

@@ -89,13 +89,10 @@ void add_tokenize_commands(CLI::App& app) {
   add_model_option(encode, command->common);
   auto* source = encode.add_option_group("text", "what to tokenize");
   source->add_option("--text", command->text, "the text itself");
-  source->add_option("-f,--file", command->file, "a file with the text; -: standard input")
-      ->type_name("FILE");
-  auto* messages = source
-                       ->add_option("--messages", command->messages,
-                                    "a file with a JSON list of {role, content}; the model's chat template "
-                                    "makes the text, which is printed before its ids")
-                       ->type_name("FILE");
+  source->add_option("-f,--file", command->file, "a file with the text; -: standard input");
+  auto* messages = source->add_option("--messages", command->messages,
+                                      "a file with a JSON list of {role, content}; the model's chat template "
+                                      "makes the text, which is printed before its ids");
   source->require_option(1);
   encode.add_flag("--no-bos", command->no_bos, "without the beginning-of-text token");
   encode

@@ -13,33 +13,10 @@
 namespace lariat {
 namespace {
 
-std::string check_integer(const std::string& text) {
-  int64_t value = 0;
-  uint64_t large = 0;
-  const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
-  // Digits alone may be too many for both, which the option's range is for.
-  const bool integer =
-      digits || CLI::detail::lexical_cast(text, value) || CLI::detail::lexical_cast(text, large);
-  return integer ? "" : fmt::format("\"{}\" is not an integer", text);
-}
-
-std::string check_number(const std::string& text) {
-  double value = 0;
-  if (!CLI::detail::lexical_cast(text, value)) return fmt::format("\"{}\" is not a number", text);
-  return std::isfinite(value) ? "" : fmt::format("{} is not a finite number", text);
-}
-
-std::vector<std::string> command_names(const CLI::App& app) {
-  std::vector<std::string> names = {"help"};
-  for (const CLI::App* command : commands_of(app)) names.push_back(command->get_name());
-  return names;
-}
-
 const CLI::App* command_named(const CLI::App& app, const std::string& name) {
-  for (const CLI::App* command : commands_of(app)) {
-    if (command->get_name() == name) return command;
-  }
-  return nullptr;
+  const auto commands = commands_of(app);
+  const auto found = std::ranges::find(commands, name, &CLI::App::get_name);
+  return found == commands.end() ? nullptr : *found;
 }
 
 const CLI::App* command_of(const CLI::App& app, const std::vector<std::string>& words) {
@@ -48,10 +25,8 @@ const CLI::App* command_of(const CLI::App& app, const std::vector<std::string>& 
 
 std::vector<std::string> option_names(const CLI::App& command) {
   std::vector<std::string> names;
-  for (const OptionGroup& group : option_groups(command)) {
-    for (const CLI::Option* option : group.options) {
-      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-    }
+  for (const CLI::Option* option : options_of(command)) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
   return names;
 }
@@ -59,7 +34,9 @@ std::vector<std::string> option_names(const CLI::App& command) {
 std::string meant(const std::string& name) { return name.empty() ? "" : " (did you mean " + name + "?)"; }
 
 std::string no_command(const CLI::App& app, const std::string& word) {
-  return fmt::format("there is no subcommand \"{}\"{}", word, meant(nearest_name(word, command_names(app))));
+  std::vector<std::string> names = {"help"};
+  for (const CLI::App* command : commands_of(app)) names.push_back(command->get_name());
+  return fmt::format("there is no subcommand \"{}\"{}", word, meant(nearest_name(word, names)));
 }
 
 // A word that no option takes.
@@ -68,8 +45,7 @@ std::string no_option(const CLI::App& command, const std::string& word) {
     return fmt::format("\"{}\" belongs to no option; a text of several words takes quotes", word);
   }
   const std::string name = word.substr(0, word.find('='));
-  const std::vector<std::string> known = option_names(command);
-  return fmt::format("there is no option {}{}", name, meant(nearest_name(name, known)));
+  return fmt::format("there is no option {}{}", name, meant(nearest_name(name, option_names(command))));
 }
 
 // "-temp" is -t with the value "emp" to the parser, and --temperature to whoever types it.
@@ -98,18 +74,20 @@ std::string plainly(const CLI::ParseError& error) {
 
 }  // namespace
 
-void check_numbers(CLI::App& app) {
-  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
-    check_numbers(*command);
-    for (CLI::Option* option : command->get_options()) {
-      const std::string type = option->get_type_name();
-      const bool integer = type == "N";
-      if (!integer && type != "F" && type != "MINUTES") continue;
-      // transform() puts a check in front of those that are there.
-      option->transform(CLI::Validator(
-          [integer](std::string& text) { return integer ? check_integer(text) : check_number(text); }, ""));
-    }
-  }
+std::string check_integer(const std::string& text) {
+  int64_t value = 0;
+  uint64_t large = 0;
+  const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  // Digits alone may be too many for both, which the option's range is for.
+  const bool integer =
+      digits || CLI::detail::lexical_cast(text, value) || CLI::detail::lexical_cast(text, large);
+  return integer ? "" : fmt::format("\"{}\" is not an integer", text);
+}
+
+std::string check_number(const std::string& text) {
+  double value = 0;
+  if (!CLI::detail::lexical_cast(text, value)) return fmt::format("\"{}\" is not a number", text);
+  return std::isfinite(value) ? "" : fmt::format("{} is not a finite number", text);
 }
 
 std::string see_help(const CLI::App& app, const std::vector<std::string>& words) {

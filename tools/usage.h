@@ -6,9 +6,10 @@
 // Words for a command line that makes no sense.
 namespace lariat {
 
-// Numbers, of every option that takes some: a word that is no integer is called that, and NaN and infinity,
-// which pass every range or make nothing of it, are none. When all options have their types (finish_help).
-void check_numbers(CLI::App& app);
+// What is wrong with the word of an option that takes a number, "" if nothing: NaN and infinity, which pass
+// every range or make nothing of it, are no numbers.
+std::string check_integer(const std::string& text);
+std::string check_number(const std::string& text);
 
 // One line: what is wrong with `words`, which follow the program's name, the option or subcommand that may
 // have been meant, and whose help tells more.

@@ -61,9 +61,7 @@ class Comparison {
 
   void run(const Window& window, TokenSource& text, DivergenceResult& result) {
     const int64_t bos = options_.bos ? 1 : 0;
-    std::vector<int32_t> tokens(static_cast<size_t>(bos), options_.bos.value_or(0));
-    const auto ids = text.range(window.begin, window.end);
-    tokens.insert(tokens.end(), ids.begin(), ids.end());
+    const std::vector<int32_t> tokens = text.behind_bos(options_.bos, window.begin, window.end);
     const auto last = static_cast<int64_t>(tokens.size()) - 1;         // whose logits predict nothing scored
     const int64_t first = window.score_from - window.begin + bos - 1;  // whose logits are the first that do
     for (Side& side : sides_) {

@@ -1,9 +1,8 @@
 #include "engine/eval/passkey_hay.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 
+#include "engine/eval/token_source.h"
 #include "kernels/error.h"
 #include "models/io/text_file.h"
 #include "models/text/unicode.h"
@@ -76,15 +75,7 @@ std::shared_ptr<const Hay> noise_hay() {
 
 std::shared_ptr<const Hay> read_hay(const std::filesystem::path& file) {
   const std::string bytes = read_text(file, kMaxHayBytes);
-  for (size_t at = 0; at < bytes.size();) {
-    const Utf8Step step = utf8_step(bytes, at);
-    if (step.kind != Utf8Step::kChar) {
-      throw Error(fmt::format(
-          "{}: byte {} is not UTF-8; convert the file (iconv -f latin1 -t utf-8, if that is what it is)",
-          input_name(file), at));
-    }
-    at += step.length;
-  }
+  end_of_utf8(bytes, 0, /*goes_on=*/false, input_name(file));
   const size_t first = bytes.find_first_not_of(kSpaces);
   if (first == std::string::npos) {
     throw Error(input_name(file) + ": there is no text in the file; name one with text in it");

@@ -33,12 +33,6 @@ PerplexityResult empty_result(const PerplexityOptions& options, PerplexityMethod
   return result;
 }
 
-std::vector<PerplexityResult> empty_results(const PerplexityOptions& options) {
-  std::vector<PerplexityResult> results;
-  for (const int64_t ctx : options.ctx) results.push_back(empty_result(options, options.method, 0, ctx));
-  return results;
-}
-
 // --- windows ---
 
 // One pass over a window, and the results it feeds (several lengths, when they share it).
@@ -68,54 +62,45 @@ class WindowReader {
     }
   }
 
+  // Reads all windows, as many in a batch as a pass of the session holds.
   void run(const PerplexityProgressFn& progress) {
-    while (step()) {
-      if (progress) progress({.done = done_up_to_, .results = results_});
+    for (;;) {
+      std::vector<Job> jobs;
+      for (int64_t tokens = 0; tokens == 0 || tokens < session_.options().prefill_chunk;) {
+        const int64_t more = add_jobs(jobs);
+        if (more == 0) break;
+        tokens += more;
+      }
+      if (jobs.empty()) return;
+      read(jobs);
+      if (progress) progress({.done = jobs.back().begin, .results = results_});
     }
   }
 
  private:
-  // Runs a batch of windows; false when there are none left.
-  bool step() {
-    const int64_t room = session_.options().prefill_chunk;
-    std::vector<Job> jobs;
-    for (int64_t tokens = 0; tokens == 0 || tokens < room;) {
-      auto more = next_jobs();
-      if (more.empty()) break;
-      for (auto& job : more) {
-        tokens += std::ssize(job.tokens) - 1;
-        jobs.push_back(std::move(job));
-      }
-    }
-    if (jobs.empty()) return false;
-    read(jobs);
-    done_up_to_ = jobs.back().begin;
-    return true;
-  }
-
-  // The passes for the windows with the smallest begin, of whatever length.
-  std::vector<Job> next_jobs() {
-    int64_t begin = -1;
+  // Adds the passes for the windows with the smallest begin, of whatever length. Returns their tokens, 0 when
+  // there are no windows left.
+  int64_t add_jobs(std::vector<Job>& jobs) {
+    int64_t begin = -1, tokens = 0;
     for (const auto& window : next_) {
       if (window && (begin < 0 || window->begin < begin)) begin = window->begin;
     }
-    std::vector<Job> jobs;
+    const size_t first = jobs.size();
     for (size_t i = 0; i < next_.size(); ++i) {
       if (!next_[i] || next_[i]->begin != begin) continue;
       const Window window = *next_[i];
-      if (jobs.empty() || !shares_) jobs.push_back({begin, window.end, window.score_from, {}, {}});
+      if (jobs.size() == first || !shares_) jobs.push_back({begin, window.end, window.score_from, {}, {}});
       Job& job = jobs.back();
       job.end = std::max(job.end, window.end);
       job.score_from = std::min(job.score_from, window.score_from);
       job.parts.push_back({i, window});
+      next_[i] = windows_[i].next(text_);
     }
-    for (auto& job : jobs) {
-      if (options_.bos) job.tokens.push_back(*options_.bos);
-      const auto ids = text_.range(job.begin, job.end);
-      job.tokens.insert(job.tokens.end(), ids.begin(), ids.end());
-      for (const auto& part : job.parts) next_[part.result] = windows_[part.result].next(text_);
+    for (Job& job : std::span(jobs).subspan(first)) {
+      job.tokens = text_.behind_bos(options_.bos, job.begin, job.end);
+      tokens += std::ssize(job.tokens) - 1;
     }
-    return jobs;
+    return tokens;
   }
 
   void read(const std::vector<Job>& jobs) {
@@ -142,7 +127,6 @@ class WindowReader {
   std::vector<PerplexityResult>& results_;
   int64_t bos_;
   bool shares_;
-  int64_t done_up_to_ = 0;                   // a token of the text
   std::vector<Windows> windows_;             // one per length
   std::vector<std::optional<Window>> next_;  // the next window of each length
   std::deque<Sequence> sequences_;
@@ -172,9 +156,7 @@ void read_growing(Session& session, TokenSource& text, const PerplexityOptions& 
     std::vector<std::vector<int32_t>> tokens(static_cast<size_t>(count));
     std::vector<Reading> readings;
     for (int64_t begin = first * holds; auto& of_stretch : tokens) {
-      if (options.bos) of_stretch.push_back(*options.bos);
-      const auto ids = text.range(begin, begin + holds);
-      of_stretch.insert(of_stretch.end(), ids.begin(), ids.end());
+      of_stretch = text.behind_bos(options.bos, begin, begin + holds);
       readings.push_back({&sequences.emplace_back(session.new_sequence()), of_stretch, 0, 0});
       begin += holds;
     }
@@ -247,7 +229,8 @@ std::vector<PerplexityResult> measure_perplexity(Session& session, TokenSource& 
                                                  const PerplexityProgressFn& progress) {
   Session* const one = &session;
   check_windows({&one, 1}, text, text_name, options);
-  std::vector<PerplexityResult> results = empty_results(options);
+  std::vector<PerplexityResult> results;
+  for (const int64_t ctx : options.ctx) results.push_back(empty_result(options, options.method, 0, ctx));
   const bool complete = uninterrupted([&] {
     if (options.method == PerplexityMethod::kGrowing) {
       read_growing(session, text, options, results, progress);

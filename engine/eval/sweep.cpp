@@ -21,11 +21,6 @@ constexpr double kDynamicFactor = 2.0;  // transformers' documentation and tests
 // look at.
 constexpr int64_t kGrowingBuckets = 16, kMostGrowingBuckets = 96;
 
-bool is_static_scaling(RopeType type) {
-  return type == RopeType::kLinear || type == RopeType::kNtk || type == RopeType::kYarn ||
-         type == RopeType::kLlama3 || type == RopeType::kProportional;
-}
-
 // The scaling of config.json, where its theta and original length are as the options say.
 RopeScaling own_scaling(const Model& model, RopeOptions options) {
   options.factor.reset();  // it is for the scalings that the sweep names
@@ -68,7 +63,7 @@ RopeScaling Sweep::scaling_for(const std::string& name, int64_t length) const {
   rope.scaling = name;
   const double stretch = static_cast<double>(length) / static_cast<double>(*rope.original_ctx);
   if (type == RopeType::kDefault) rope.factor.reset();
-  if (is_static_scaling(type) && !rope.factor) rope.factor = std::max(1.0, stretch);
+  if (needs_factor(type) && !rope.factor) rope.factor = std::max(1.0, stretch);
   if (type == RopeType::kDynamic && !rope.factor) rope.factor = kDynamicFactor;
   return resolve_rope(own_, rope);
 }
@@ -196,15 +191,8 @@ bool Sweep::run_unit(const SweepUnit& unit, SweepLog& log, const ProgressFn& pro
   SessionOptions options = session_options_(scaling_for(scaling_of(unit.scaling), unit.length));
   options.stale_cache = options.stale_cache || is_stale(unit.scaling);
   Session session(model_, backend_, options);
-  switch (unit.kind) {
-    case SweepUnit::Kind::kGrowing:
-    case SweepUnit::Kind::kPerplexity:
-      return run_losses(unit, session, log, progress);
-    case SweepUnit::Kind::kPasskey:
-      return run_passkey(unit, session, log, progress);
-    case SweepUnit::Kind::kSpeed:
-      break;
-  }
+  if (unit.kind == "passkey") return run_passkey(unit, session, log, progress);
+  if (unit.kind != "speed") return run_losses(unit, session, log, progress);
   run_speed(unit, session, log);
   return true;
 }
@@ -212,22 +200,17 @@ bool Sweep::run_unit(const SweepUnit& unit, SweepLog& log, const ProgressFn& pro
 // Takes over what was measured of an equal unit. Scalings that rotate every key and query of a unit alike
 // give the same numbers: up to the original length a dynamic scaling is none, and so is a factor of 1.
 bool Sweep::copy_equal(const SweepUnit& unit, SweepLog& log) const {
-  if (unit.kind == SweepUnit::Kind::kSpeed || is_stale(unit.scaling)) return false;
+  if (unit.kind == "speed" || is_stale(unit.scaling)) return false;
   for (const auto& other : options_.scalings) {
-    if (other == unit.scaling || !same_frequencies(unit, other)) continue;
-    std::vector<Json> records;
-    for (const auto& record : log.contents().records) {
-      if (record["kind"] != name_of(unit.kind) || record["scaling"] != other ||
-          record["length"] != unit.length) {
-        continue;
-      }
-      records.push_back(without_timing(record));
-      records.back()["scaling"] = unit.scaling;
-    }
+    const SweepUnit equal{unit.kind, other, unit.length};
+    if (equal == unit || !missing_units(log.contents(), {equal}).empty() || !same_frequencies(unit, other))
+      continue;
     auto have = record_keys(log.contents());
-    if (!holds(have, {unit.kind, other, unit.length}, options_.passkeys.depths)) continue;
-    for (const auto& record : records) {
-      if (have.insert(record_key(record)).second) log.append(record);
+    for (Json record : std::vector(log.contents().records)) {
+      if (record["kind"] != unit.kind || record["scaling"] != other || record["length"] != unit.length)
+        continue;
+      record["scaling"] = unit.scaling;
+      if (have.insert(record_key(record)).second) log.append(without_timing(record));
     }
     return true;
   }
@@ -238,7 +221,7 @@ bool Sweep::copy_equal(const SweepUnit& unit, SweepLog& log) const {
 bool Sweep::same_frequencies(const SweepUnit& unit, const std::string& other) const {
   const RopeScaling a = scaling_for(unit.scaling, unit.length), b = scaling_for(other, unit.length);
   const int steps = session_.rope_steps;
-  const bool grows = unit.kind == SweepUnit::Kind::kPasskey;  // the answer comes after the prompt
+  const bool grows = unit.kind == "passkey";  // the answer comes after the prompt
   const int64_t longest = unit.length + (grows ? options_.passkeys.max_new_tokens : 0);
   for (const int64_t length : {int64_t{1}, longest}) {
     if (rope_frequencies(a, rope_step_length(a, length, steps)) !=
@@ -250,7 +233,7 @@ bool Sweep::same_frequencies(const SweepUnit& unit, const std::string& other) co
 }
 
 bool Sweep::run_losses(const SweepUnit& unit, Session& session, SweepLog& log, const ProgressFn& progress) {
-  const bool growing = unit.kind == SweepUnit::Kind::kGrowing;
+  const bool growing = unit.kind == "growing";
   const int64_t buckets = std::clamp(2 * unit.length / std::max<int64_t>(*options_.rope.original_ctx, 1),
                                      kGrowingBuckets, kMostGrowingBuckets);
   const PerplexityOptions options{.ctx = {unit.length},
@@ -265,9 +248,9 @@ bool Sweep::run_losses(const SweepUnit& unit, Session& session, SweepLog& log, c
   const auto results = measure_perplexity(session, text(), options_.text.string(), options, show);
   const PerplexityResult& result = results.front();
   if (!result.complete) return false;
-  Json record = new_record(unit);
+  Json record = unit.record();
   const RopeScaling& rope = session.rope();
-  if (growing && is_static_scaling(rope.type) && rope.factor > 1) record["factor"] = rope.factor;
+  if (growing && needs_factor(rope.type) && rope.factor > 1) record["factor"] = rope.factor;
   record["tokens"] = result.tokens;
   record["nll"] = result.nll;  // JSON has null for what is not finite
   record["ppl"] = result.ppl();
@@ -282,7 +265,7 @@ bool Sweep::run_passkey(const SweepUnit& unit, Session& session, SweepLog& log, 
   const auto have = record_keys(log.contents());
   PasskeyOptions options = options_.passkeys;
   std::erase_if(options.depths, [&](double depth) {
-    Json record = new_record(unit);
+    Json record = unit.record();
     record["depth"] = depth;
     return have.contains(record_key(record));
   });
@@ -314,7 +297,7 @@ void Sweep::run_speed(const SweepUnit& unit, Session& session, SweepLog& log) {
   for (int i = 0; i < kSpeedSteps; ++i)
     session.decode(sequence, tokens[static_cast<size_t>(i) % tokens.size()]);
   const double decode = seconds_since(start);
-  Json record = new_record(unit);
+  Json record = unit.record();
   record["cache_bytes"] = sequence.cache().bytes();
   record["rerotations"] = sequence.cache().rerotations().count;
   record["timing"] = {{"prefill_tok_s", static_cast<double>(unit.length) / prefill},

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -33,19 +32,17 @@ struct SweepOptions {
 
 // One measurement of a sweep; a passkey unit makes one record per depth.
 struct SweepUnit {
-  enum class Kind { kGrowing, kPasskey, kPerplexity, kSpeed };
-  Kind kind;
+  std::string kind;     // growing, passkey, perplexity or speed
   std::string scaling;  // growing: a column (sweep_log.h)
   int64_t length;
   bool operator==(const SweepUnit&) const = default;
+  nlohmann::ordered_json record() const;  // the beginning of its records
 };
-std::string_view name_of(SweepUnit::Kind kind);
 
 // The units that a header promises, the most telling first: the growing contexts, then by falling length the
 // passkeys and the perplexities, then speeds; all scalings of one before the next.
 std::vector<SweepUnit> all_units(const nlohmann::ordered_json& header);
-// The beginning of a unit's records, and the whole of a passkey's but for its timing.
-nlohmann::ordered_json new_record(const SweepUnit& unit);
+// The whole of a passkey's record but for its timing.
 nlohmann::ordered_json passkey_record(const std::string& scaling, const PasskeyCell& cell, NeedleTask task);
 // Sorts lengths or depths; each stays once.
 template <class T>
@@ -53,8 +50,6 @@ void sort_unique(std::vector<T>& values) {
   std::ranges::sort(values);
   values.erase(std::unique(values.begin(), values.end()), values.end());
 }
-// True when a log with these keys has all records of a unit.
-bool holds(const std::set<std::string>& keys, const SweepUnit& unit, const std::vector<double>& depths);
 // The units of `units` that a log lacks; a complete log lacks none that its header promises, of all shards.
 std::vector<SweepUnit> missing_units(const SweepRecords& log, std::vector<SweepUnit> units);
 inline bool is_complete(const SweepRecords& log) { return missing_units(log, all_units(log.header)).empty(); }

@@ -19,18 +19,7 @@ double number(const Json& record, const char* key) {
   return record.contains(key) && record[key].is_number() ? record[key].get<double>() : std::nan("");
 }
 
-double timing(const Json& record, const char* key) {
-  return record.contains("timing") ? number(record["timing"], key) : std::nan("");
-}
-
 std::string percent(double share) { return fmt::format("{} %", std::llround(100 * share)); }
-
-template <class Map, class Key>
-auto find(const Map& map, const Key& key) -> std::optional<typename Map::mapped_type> {
-  const auto found = map.find(key);
-  if (found == map.end()) return std::nullopt;
-  return found->second;
-}
 
 GrowingValue growing_value(const Json& record) {
   GrowingValue value{record["scaling"], {}};
@@ -75,7 +64,7 @@ struct Ranking {
 Ranking by_perplexity(const SweepTable& table, int64_t length) {
   Ranking ranking;
   for (const auto& scaling : table.scalings) {
-    if (const auto value = table.perplexity_at(scaling, length)) ranking.add(scaling, value->ppl);
+    if (const auto* value = find_cell(table.perplexity, {scaling, length})) ranking.add(scaling, value->ppl);
   }
   ranking.choose([&](double ppl) { return ppl <= ranking.lowest() * kTie; });
   return ranking;
@@ -85,7 +74,7 @@ Ranking by_perplexity(const SweepTable& table, int64_t length) {
 Ranking by_passkeys(const SweepTable& table, int64_t length) {
   Ranking ranking;
   for (const auto& scaling : table.scalings) {
-    if (const auto value = table.passkey_at(scaling, length)) ranking.add(scaling, value->share());
+    if (const auto value = table.retrieval(scaling, length)) ranking.add(scaling, value->share());
   }
   ranking.choose([&](double share) { return share > 0 && share == ranking.highest(); });
   return ranking;
@@ -227,37 +216,20 @@ std::vector<std::string> growing_sentences(const SweepTable& table) {
 
 }  // namespace
 
-std::string RetrievalValue::found() const {
-  return recall ? fmt::format("{:.1f}", *recall) : std::to_string(correct);
-}
-
 RetrievalValue& RetrievalValue::operator+=(const RetrievalValue& other) {
-  if (recall || other.recall) recall = recall.value_or(0) + other.recall.value_or(0);
   trials += other.trials;
-  correct += other.correct;
+  found += other.found;
+  in_parts = in_parts || other.in_parts;
   return *this;
 }
 
-std::optional<PerplexityValue> SweepTable::perplexity_at(const std::string& scaling, int64_t length) const {
-  return find(perplexity, std::pair(scaling, length));
-}
-
-std::optional<RetrievalValue> SweepTable::passkey_at(const std::string& scaling, int64_t length,
-                                                     double depth) const {
-  return find(passkey, std::tuple(scaling, length, depth));
-}
-
-std::optional<RetrievalValue> SweepTable::passkey_at(const std::string& scaling, int64_t length) const {
+std::optional<RetrievalValue> SweepTable::retrieval(const std::string& scaling, int64_t length) const {
   RetrievalValue sum;
   for (const double depth : depths) {
-    if (const auto value = passkey_at(scaling, length, depth)) sum += *value;
+    if (const auto* value = find_cell(passkey, {scaling, length, depth})) sum += *value;
   }
   if (sum.trials == 0) return std::nullopt;
   return sum;
-}
-
-std::optional<SpeedValue> SweepTable::speed_at(const std::string& scaling, int64_t length) const {
-  return find(speed, std::pair(scaling, length));
 }
 
 SweepTable tabulate(const SweepRecords& log) {
@@ -276,13 +248,14 @@ SweepTable tabulate(const SweepRecords& log) {
         value.standard_error = std::nan("");
       if (value.ppl >= 0.5 && value.ppl <= kMostPerplexity) table.perplexity[cell] = value;
     } else if (record["kind"] == "passkey") {
-      RetrievalValue value{record["trials"], record["correct"]};
-      if (const auto recall = record.value("recall", Json()); recall.is_number()) value.recall = recall;
-      table.passkey[{cell.first, cell.second, record["depth"]}] = value;
+      const bool in_parts = record.value("recall", Json()).is_number();
+      table.passkey[{cell.first, cell.second, record["depth"]}] = {
+          record["trials"], record[in_parts ? "recall" : "correct"], in_parts};
     } else if (record["kind"] == "growing") {
       if (cell.second == table.lengths.back()) table.growing[cell.first] = growing_value(record);
     } else {
-      table.speed[cell] = {timing(record, "prefill_tok_s"), timing(record, "decode_tok_s"),
+      const Json timing = record.value("timing", Json());
+      table.speed[cell] = {number(timing, "prefill_tok_s"), number(timing, "decode_tok_s"),
                            record["cache_bytes"]};
     }
   }
@@ -301,9 +274,9 @@ std::vector<std::string> conclusions(const SweepTable& table) {
 
 std::vector<PositionRange> growing_ranges(const SweepTable& table) {
   for (const auto& column : table.growing_columns) {
-    const auto found = table.growing.find(column);
-    if (found == table.growing.end() || found->second.positions.empty()) continue;
-    const auto& buckets = found->second.positions;
+    const GrowingValue* value = find_cell(table.growing, column);
+    if (value == nullptr || value->positions.empty()) continue;
+    const auto& buckets = value->positions;
     std::vector<PositionRange> ranges;
     int64_t from = 0;
     for (const int64_t end : {table.original_ctx, 2 * table.original_ctx, buckets.back().to}) {
@@ -318,10 +291,10 @@ std::vector<PositionRange> growing_ranges(const SweepTable& table) {
 
 std::optional<double> growing_perplexity(const SweepTable& table, const std::string& column,
                                          const PositionRange& range) {
-  const auto found = table.growing.find(column);
-  if (found == table.growing.end()) return std::nullopt;
+  const GrowingValue* value = find_cell(table.growing, column);
+  if (value == nullptr) return std::nullopt;
   double nll = 0, tokens = 0;
-  for (const auto& bucket : found->second.positions) {
+  for (const auto& bucket : value->positions) {
     if (bucket.from < range.from || bucket.to > range.to || bucket.tokens == 0) continue;
     nll += bucket.nll;
     tokens += static_cast<double>(bucket.tokens);

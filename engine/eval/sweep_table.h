@@ -15,13 +15,10 @@ struct PerplexityValue {
 };
 
 struct RetrievalValue {
-  int64_t trials = 0, correct = 0;
-  std::optional<double> recall = {};  // of tasks with several answers: the shares found, added up
-  double share() const {
-    const double found = recall.value_or(static_cast<double>(correct));
-    return trials > 0 ? found / static_cast<double>(trials) : 0;
-  }
-  std::string found() const;  // "4", or "3.8"
+  int64_t trials = 0;
+  double found = 0;
+  bool in_parts = false;  // of tasks with several answers, of which a trial may find a share
+  double share() const { return trials > 0 ? found / static_cast<double>(trials) : 0; }
   RetrievalValue& operator+=(const RetrievalValue& other);
 };
 
@@ -49,14 +46,18 @@ struct SweepTable {
   std::vector<std::string> growing_columns;  // scalings, and those with stale keys (sweep_log.h)
   std::map<std::string, GrowingValue> growing;
 
-  std::optional<PerplexityValue> perplexity_at(const std::string& scaling, int64_t length) const;
-  std::optional<RetrievalValue> passkey_at(const std::string& scaling, int64_t length, double depth) const;
-  // The sum over all depths.
-  std::optional<RetrievalValue> passkey_at(const std::string& scaling, int64_t length) const;
-  std::optional<SpeedValue> speed_at(const std::string& scaling, int64_t length) const;
+  // The sum over all depths; unset: none was measured.
+  std::optional<RetrievalValue> retrieval(const std::string& scaling, int64_t length) const;
 };
 
 SweepTable tabulate(const SweepRecords& log);
+
+// The value of a cell, or nullptr.
+template <class Cells>
+const typename Cells::mapped_type* find_cell(const Cells& cells, const typename Cells::key_type& key) {
+  const auto found = cells.find(key);
+  return found == cells.end() ? nullptr : &found->second;
+}
 
 // --- a growing context ---
 

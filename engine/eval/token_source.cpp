@@ -46,6 +46,27 @@ std::span<const int32_t> TokenSource::range(int64_t begin, int64_t end) const {
   return std::span(tokens_).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
 }
 
+std::vector<int32_t> TokenSource::behind_bos(std::optional<int32_t> bos, int64_t begin, int64_t end) const {
+  std::vector<int32_t> tokens(bos ? 1 : 0, bos.value_or(0));
+  const auto more = range(begin, end);
+  tokens.insert(tokens.end(), more.begin(), more.end());
+  return tokens;
+}
+
+size_t end_of_utf8(std::string_view text, size_t at, bool goes_on, const std::string& name) {
+  while (at < text.size()) {
+    const Utf8Step step = utf8_step(text, at);
+    if (step.kind == Utf8Step::kIncomplete && goes_on) break;
+    if (step.kind != Utf8Step::kChar) {
+      throw Error(fmt::format(
+          "{}: byte {} is not UTF-8; convert the file (iconv -f latin1 -t utf-8, if that is what it is)",
+          name, at));
+    }
+    at += step.length;
+  }
+  return at;
+}
+
 namespace {
 
 // A text file that is read from its beginning as far as it is asked for.
@@ -70,16 +91,7 @@ class TextBeginning {
   // The first `bytes` of the file as far as they are whole characters, without the byte order mark.
   std::string_view first(size_t bytes) {
     read(bytes);
-    while (checked_ < text_.size()) {
-      const Utf8Step step = utf8_step(text_, checked_);
-      if (step.kind == Utf8Step::kIncomplete && !ended()) break;
-      if (step.kind != Utf8Step::kChar) {
-        throw Error(fmt::format(
-            "{}: byte {} is not UTF-8; convert the file (iconv -f latin1 -t utf-8, if that is what it is)",
-            name_, checked_));
-      }
-      checked_ += step.length;
-    }
+    checked_ = end_of_utf8(text_, checked_, !ended(), name_);
     return std::string_view(text_).substr(mark_, checked_ - mark_);
   }
   bool ended() const { return !*in_; }

@@ -29,6 +29,7 @@ class TokenSource {
   // How many tokens there are, counted no further than `limit`.
   int64_t count(int64_t limit) const { return std::min(known(), limit); }
   std::span<const int32_t> range(int64_t begin, int64_t end) const;
+  std::vector<int32_t> behind_bos(std::optional<int32_t> bos, int64_t begin, int64_t end) const;
   int64_t known() const { return static_cast<int64_t>(tokens_.size()); }
   int64_t max_tokens() const { return max_tokens_; }
 
@@ -42,6 +43,10 @@ class TokenSource {
 // read, is empty or is no text: a number measured on bytes that every tokenizer would read as U+FFFD says
 // nothing, so the first byte that is not UTF-8 is named.
 TokenSource read_tokens(const std::filesystem::path& file, const Tokenizer& tokenizer, int64_t max_tokens);
+
+// The end of the whole characters of `text` from byte `at` on; behind a last one may stand the beginning of
+// another where the text goes on. Throws Error naming `name` and the first byte that is not UTF-8.
+size_t end_of_utf8(std::string_view text, size_t at, bool goes_on, const std::string& name);
 
 // Throws as read_tokens does where the file is missing, empty or no text from its first bytes on: before a
 // model is opened, which may take long. Standard input and pipes are left as they are.

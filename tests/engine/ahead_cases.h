@@ -128,7 +128,7 @@ inline AheadOutcome run_ahead_case(Backend& backend, const AheadCase& c, std::ve
   const auto file =
       std::filesystem::temp_directory_path() / ("lariat_ahead_" + std::to_string(getpid()) + ".safetensors");
   save_context(session, sequence, tokens, dir, file);
-  outcome.context = bytes_of_file(file);
+  outcome.context = slurp(file);
   std::filesystem::remove(file);
   return outcome;
 }

@@ -28,23 +28,18 @@ constexpr const char* kForgetful =
     "m['content'].split(' ')[-1] }}{% else %}{{ m['content'] }}{% endif %}\n{% endfor %}{% if "
     "add_generation_prompt %}<|assistant|>\n{% endif %}";
 
-class ChatTest : public testing::Test {
+class ChatTest : public FolderTest {
  protected:
-  ChatTest() : dir_(fs::temp_directory_path() / ("lariat_chat_" + std::to_string(getpid()))) {
-    fs::remove_all(dir_);
-    fs::create_directories(dir_);
-    for (const auto& entry : fs::directory_iterator(demo())) {
-      fs::create_symlink(entry.path(), dir_ / entry.path().filename());
-    }
+  ChatTest() {
+    link_files(demo(), dir_ / "model");
     options_.generate.max_new_tokens = 24;
     options_.generate.eos_ids = {2};
   }
-  ~ChatTest() override { fs::remove_all(dir_); }
 
   static fs::path demo() { return fs::path(LARIAT_SOURCE_DIR) / "configs" / "demo"; }
   ChatTemplate chat_template(const char* text) const {
-    std::ofstream(dir_ / "chat_template.jinja") << text;
-    return ChatTemplate::load(dir_).value();
+    put("model/chat_template.jinja", text);
+    return ChatTemplate::load(dir_ / "model").value();
   }
   const ChatTemplate& use(const char* text) { return template_.emplace(chat_template(text)); }
   // A conversation in a session of its own.
@@ -72,7 +67,6 @@ class ChatTest : public testing::Test {
     EXPECT_TRUE(std::equal(conversation.tokens().begin(), conversation.tokens().end(), all.begin()));
   }
 
-  fs::path dir_;
   CpuBackend backend_{1};
   Model model_ = open_f32(demo(), backend_);
   Tokenizer tokenizer_ = Tokenizer::load(demo());
@@ -268,7 +262,7 @@ TEST_F(ChatTest, ANoteThatIsNoneIsRefused) {
       conversation.restore({std::move(sequence), {1}, note}, "some.context");
       FAIL() << note;
     } catch (const Error& e) {
-      EXPECT_NE(std::string(e.what()).find("some.context"), std::string::npos) << e.what();
+      EXPECT_TRUE(holds(std::string(e.what()), "some.context"));
     }
     EXPECT_EQ(conversation.sequence().length(), 0);
   }

@@ -17,7 +17,7 @@ double nll_by_hand(Session& session, Sequence& sequence, std::span<const int32_t
   return nll;
 }
 
-class Continuation : public ContextFolder {
+class Continuation : public FolderTest {
  protected:
   Continuation()
       : backend_(1),

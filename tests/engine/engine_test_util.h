@@ -16,6 +16,7 @@
 #include "models/config.h"
 #include "models/model.h"
 #include "tests/engine/golden_checkpoints.h"
+#include "tests/test_util.h"
 
 // What the engine's tests share: the committed golden checkpoints, opened in f32.
 namespace lariat::test {

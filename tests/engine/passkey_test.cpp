@@ -96,7 +96,7 @@ std::vector<NamedTokenizer> tokenizers_at_hand() {
   return found;
 }
 
-class HayFileTest : public testing::Test {
+class HayFileTest : public FolderTest {
  protected:
   HayFileTest() {
     for (int i = 0; i < 900; ++i) {
@@ -106,11 +106,8 @@ class HayFileTest : public testing::Test {
     }
   }
   std::filesystem::path write(const std::string& text) const {
-    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-    auto file =
-        std::filesystem::path(testing::TempDir()) / ("lariat-hay-" + std::string(info->name()) + ".txt");
-    std::ofstream(file) << text;
-    return file;
+    put("hay.txt", text);
+    return dir_ / "hay.txt";
   }
   std::string text_;
 };
@@ -176,7 +173,7 @@ TEST_F(HayFileTest, TheTextGoesOnBehindANeedleAndIsRepeatedWhenTooShort) {
   EXPECT_TRUE(prompts.repeats(400'000));
   const std::string long_text = tokenizer.decode(prompts.build(150'000, passkey_needles(1, 0.5)));
   EXPECT_GT(long_text.size(), text_.size());
-  EXPECT_NE(long_text.find("It ends here.\nSentence 0 of it"), std::string::npos);
+  EXPECT_TRUE(holds(long_text, "It ends here.\nSentence 0 of it"));
 }
 
 // A word like those of base64 is cut wherever the count asks for it.

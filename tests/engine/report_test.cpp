@@ -1,19 +1,17 @@
 #include "engine/eval/report.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <regex>
 
 #include "engine/eval/needles.h"
 #include "engine/eval/sweep_table.h"
+#include "tests/test_util.h"
 
-namespace lariat {
+namespace lariat::test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -90,8 +88,7 @@ TEST(ReportPage, HoldsTheDataWholeWhateverStandsInThem) {
   EXPECT_EQ(Json::parse(json), data);
   EXPECT_EQ(json.find_first_of("<\n"), std::string::npos);
   // All around it is the page as it stands in the repository.
-  std::ifstream in(std::string(LARIAT_SOURCE_DIR) + "/engine/eval/report.html");
-  std::string expected{std::istreambuf_iterator<char>(in), {}};
+  std::string expected = slurp(std::string(LARIAT_SOURCE_DIR) + "/engine/eval/report.html");
   expected.replace(expected.find("\"DATA\""), 6, json);
   EXPECT_EQ(page, expected);
   // A name that is no UTF-8 does not end a report.
@@ -104,8 +101,8 @@ TEST(ReportPage, NeedsNothingElse) {
   page.replace(page.find(space), space.size(), "");
   for (const char* foreign : {"http:", "https:", "<link", "<img", "@import", "url(", "src=", "fetch(",
                               "import(", "innerHTML", "eval("})
-    EXPECT_EQ(page.find(foreign), std::string::npos) << foreign;
-  EXPECT_NE(page.find("default-src 'none'"), std::string::npos);
+    EXPECT_FALSE(holds(page, foreign));
+  EXPECT_TRUE(holds(page, "default-src 'none'"));
 }
 
 TEST(SweepReport, IsTheSameInAnyOrderAndAtAnySpeed) {
@@ -125,11 +122,9 @@ TEST(SweepReport, IsTheSameInAnyOrderAndAtAnySpeed) {
 // --- in a browser ---
 
 // The page as its script draws it, in headless Chromium.
-class DrawnReport : public testing::Test {
+class DrawnReport : public FolderTest {
  protected:
   void SetUp() override {
-    dir_ = std::filesystem::path(testing::TempDir()) / ("lariat-report-" + std::to_string(getpid()));
-    std::filesystem::create_directories(dir_);
     // One that is confined (a snap) may not see files of other folders than its own.
     for (const char* name : {"chromium", "chromium-browser", "google-chrome"}) {
       browser_ = name;
@@ -137,22 +132,16 @@ class DrawnReport : public testing::Test {
     }
     GTEST_SKIP() << "SKIPPED: no Chromium that shows a file (package chromium)";
   }
-  void TearDown() override {
-    std::error_code ec;
-    std::filesystem::remove_all(dir_, ec);
-  }
 
   // The document as it is once its scripts have run.
   std::string shown(const std::string& page) {
     const std::string html = dir_ / "report.html", dom = dir_ / "dom.html";
-    std::ofstream(html) << page;
+    put("report.html", page);
     const std::string command =
         "timeout 60 " + browser_ +
         " --headless --no-sandbox --disable-gpu --user-data-dir=" + (dir_ / "profile").string() +
         " --dump-dom file://" + html + " >" + dom + " 2>/dev/null";
-    if (std::system(command.c_str()) != 0) return "";
-    std::ifstream in(dom);
-    return {std::istreambuf_iterator<char>(in), {}};
+    return std::system(command.c_str()) == 0 ? slurp(dom) : "";
   }
 
   std::string drawn(const std::string& page) {
@@ -160,13 +149,11 @@ class DrawnReport : public testing::Test {
     const size_t begin = text.find("<main>"), end = text.find("</main>");
     EXPECT_NE(begin, std::string::npos);
     std::string main = text.substr(std::min(begin, text.size()), end - begin);
-    EXPECT_NE(main.find("Backend cpu, weights bf16"), std::string::npos) << "the script came to its end";
-    for (const char* odd : {"NaN", "Infinity", "undefined", "[object"})
-      EXPECT_EQ(main.find(odd), std::string::npos) << odd;
+    EXPECT_TRUE(holds(main, "Backend cpu, weights bf16")) << "the script came to its end";
+    for (const char* odd : {"NaN", "Infinity", "undefined", "[object"}) EXPECT_FALSE(holds(main, odd));
     return main;
   }
 
-  std::filesystem::path dir_;
   std::string browser_;
 };
 
@@ -194,27 +181,26 @@ TEST_F(DrawnReport, HasItsTablesMapsCurvesAndVerdict) {
   const std::string main = drawn(sweep_report(grown()));
   for (const char* title : {"RoPE scalings on m", "A context that grows", "Perplexity by context length",
                             "Passkeys found", "Speed and memory", "Which scaling won where"})
-    EXPECT_NE(main.find(">" + std::string(title) + "</h"), std::string::npos) << title;
-  EXPECT_NE(main.find("Trained for 512 tokens; measured at 512 and 1024."), std::string::npos);
-  EXPECT_NE(main.find("yarn ×2</th><td class=\"\">8.40</td><td class=\"best\">8.80</td>"), std::string::npos);
-  EXPECT_NE(main.find("<td class=\"best\">8.00<small> ± 0.10</small></td>"), std::string::npos);
+    EXPECT_TRUE(holds(main, ">" + std::string(title) + "</h"));
+  EXPECT_TRUE(holds(main, "Trained for 512 tokens; measured at 512 and 1024."));
+  EXPECT_TRUE(holds(main, "yarn ×2</th><td class=\"\">8.40</td><td class=\"best\">8.80</td>"));
+  EXPECT_TRUE(holds(main, "<td class=\"best\">8.00<small> ± 0.10</small></td>"));
   EXPECT_EQ(count_of(main, ">3/5</text>"), 3U * 2 * 3);
   EXPECT_EQ(count_of(main, "fill-opacity=\"0.60\""), 3U * 2 * 3);
-  EXPECT_NE(main.find("none <small>18 of 30</small>"), std::string::npos);
+  EXPECT_TRUE(holds(main, "none <small>18 of 30</small>"));
   EXPECT_EQ(count_of(main, ">12.3k</td>"), 3U * 2);
-  EXPECT_NE(main.find("<li>" + conclusions(tabulate(grown())).back() + "</li></ul>"), std::string::npos);
-  EXPECT_EQ(main.find("Not measured"), std::string::npos);
+  EXPECT_TRUE(holds(main, "<li>" + conclusions(tabulate(grown())).back() + "</li></ul>"));
+  EXPECT_FALSE(holds(main, "Not measured"));
   // Stale keys are dashed in the colour of their scaling, and a narrow picture names them shortly.
   const std::string name = "Perplexity by position in a growing context";
   for (const char* style : {"wide", "narrow"}) {
     const std::string svg = picture(main, name, style);
-    EXPECT_NE(svg.find("<g style=\"--line: var(--dynamic)\" class=\"dashed\"><title>dynamic stale"),
-              std::string::npos);
-    EXPECT_NE(svg.find("trained length"), std::string::npos);
+    EXPECT_TRUE(holds(svg, "<g style=\"--line: var(--dynamic)\" class=\"dashed\"><title>dynamic stale"));
+    EXPECT_TRUE(holds(svg, "trained length"));
     EXPECT_EQ(count_of(svg, "class=\"curve\""), 4U);
   }
-  EXPECT_NE(picture(main, name, "wide").find(">dynamic stale</text>"), std::string::npos);
-  EXPECT_NE(picture(main, name, "narrow").find(">stale</text>"), std::string::npos);
+  EXPECT_TRUE(holds(picture(main, name, "wide"), ">dynamic stale</text>"));
+  EXPECT_TRUE(holds(picture(main, name, "narrow"), ">stale</text>"));
 }
 
 TEST_F(DrawnReport, LeavesOutWhatWasNotMeasuredAndSaysWhatIsMissing) {
@@ -226,10 +212,10 @@ TEST_F(DrawnReport, LeavesOutWhatWasNotMeasuredAndSaysWhatIsMissing) {
             record["depth"] == 0.5);
   });
   const std::string main = drawn(sweep_report(log));
-  EXPECT_EQ(main.find("Speed and memory"), std::string::npos);
-  EXPECT_EQ(main.find("A context that grows"), std::string::npos);
-  EXPECT_NE(main.find("Not measured: passkey at 1024 (yarn); perplexity at 512."), std::string::npos);
-  EXPECT_NE(main.find(">–</text>"), std::string::npos);
+  EXPECT_FALSE(holds(main, "Speed and memory"));
+  EXPECT_FALSE(holds(main, "A context that grows"));
+  EXPECT_TRUE(holds(main, "Not measured: passkey at 1024 (yarn); perplexity at 512."));
+  EXPECT_TRUE(holds(main, ">–</text>"));
   EXPECT_EQ(count_of(main, "<td>–</td>"), 2U);
 }
 
@@ -242,10 +228,10 @@ TEST_F(DrawnReport, NamesAreOnlyText) {
   log.records[0]["ppl"] = nullptr;  // of a loss that is not finite
   log.records[0]["stderr"] = nullptr;
   const std::string main = drawn(sweep_report(log));
-  EXPECT_EQ(main.find("<img"), std::string::npos);
-  EXPECT_NE(main.find("<h1>RoPE scalings on &lt;/script&gt;&lt;img src=x onerror=\"document.title='run'\"&gt;"
-                      "'&amp;lt; stale</h1>"),
-            std::string::npos);
+  EXPECT_FALSE(holds(main, "<img"));
+  EXPECT_TRUE(holds(main,
+                    "<h1>RoPE scalings on &lt;/script&gt;&lt;img src=x onerror=\"document.title='run'\"&gt;"
+                    "'&amp;lt; stale</h1>"));
   EXPECT_EQ(count_of(main, "var(--none)"), count_of(main, "--line"));
 }
 
@@ -361,4 +347,4 @@ TEST(SweepTables, NumbersAreShort) {
 }
 
 }  // namespace
-}  // namespace lariat
+}  // namespace lariat::test

@@ -12,8 +12,9 @@
 #include <vector>
 
 #include "models/rope_config.h"
+#include "tests/test_util.h"
 
-namespace lariat {
+namespace lariat::test {
 namespace {
 
 RopeScaling model(RopeType type, int64_t dim, int64_t l0, double theta = 1e4) {
@@ -36,7 +37,7 @@ void expect_well_formed(const std::string& svg) {
     const size_t end = svg.find('>', at);
     ASSERT_NE(end, std::string::npos);
     const std::string tag = svg.substr(at + 1, end - at - 1);
-    EXPECT_EQ(tag.find('<'), std::string::npos) << tag;
+    EXPECT_FALSE(holds(tag, "<"));
     EXPECT_EQ(std::count(tag.begin(), tag.end(), '"') % 2, 0) << tag;
     if (tag[0] == '/') {
       ASSERT_FALSE(open.empty());
@@ -53,8 +54,8 @@ void expect_well_formed(const std::string& svg) {
 
 // Everything is inside the picture: numbers finite, labels and curves between its edges.
 void expect_inside(const std::string& svg) {
-  EXPECT_EQ(svg.find("nan"), std::string::npos);
-  EXPECT_EQ(svg.find("inf"), std::string::npos);
+  EXPECT_FALSE(holds(svg, "nan"));
+  EXPECT_FALSE(holds(svg, "inf"));
   static const std::regex size("width=\"([0-9.]+)\" height=\"([0-9.]+)\"");
   static const std::regex point("(<text x=\"|\\bM|L)(-?[0-9.]+)(?: |\" y=\")(-?[0-9.]+)");
   std::smatch edges;
@@ -95,10 +96,9 @@ TEST(RopeSvg, NamesTheScalingsAndTheChosenOne) {
        {"4 times the original context", ">linear<", ">ntk = dynamic<", ">yarn = dynamic-yarn (chosen)<",
         ">llama3<", "original context 4096", "prefers-color-scheme: dark", ">Sinusoidal<", ">Learned<",
         ">none<", ">T5<", ">ALiBi<", ">RoPE<", ">100 tokens<"})
-    EXPECT_NE(svg.find(text), std::string::npos) << text;
+    EXPECT_TRUE(holds(svg, text));
   EXPECT_EQ(svg.find("http", svg.find("xmlns") + 40), std::string::npos) << "self-contained";
-  EXPECT_NE(rope_svg(model(RopeType::kLongRope, 64, 4096), 8192).find("longrope (chosen)"),
-            std::string::npos);
+  EXPECT_TRUE(holds(rope_svg(model(RopeType::kLongRope, 64, 4096), 8192), "longrope (chosen)"));
 }
 
 TEST(RopeDecay, IsOneAtZeroAndTheBoundByHand) {
@@ -172,9 +172,9 @@ TEST(PositionScores, AMapIsCausalAndWhole) {
   }
   EXPECT_EQ(maps, 3);
   // A dynamic scale is that of each map's length.
-  EXPECT_NE(svg.find(">not stretched<"), std::string::npos);
-  EXPECT_NE(svg.find(">scale 1.953<"), std::string::npos);
-  EXPECT_NE(svg.find(">scale 19.53<"), std::string::npos);
+  EXPECT_TRUE(holds(svg, ">not stretched<"));
+  EXPECT_TRUE(holds(svg, ">scale 1.953<"));
+  EXPECT_TRUE(holds(svg, ">scale 19.53<"));
 }
 
 // The reason why linear interpolation loses short distances: it moves the whole curve by the factor.
@@ -187,4 +187,4 @@ TEST(RopeDecay, LinearStretchesTheCurve) {
 }
 
 }  // namespace
-}  // namespace lariat
+}  // namespace lariat::test

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class ContextFile : public ContextFolder {
+class ContextFile : public FolderTest {
  protected:
   ContextFile()
       : backend_(1),
@@ -31,10 +31,11 @@ class ContextFile : public ContextFolder {
     options_.k_dtype = DType::kF16;
     Session session(model_, backend_, options_);
     save(session, file_);
-    bytes_ = bytes_of_file(file_);
+    bytes_ = slurp(file_);
     std::memcpy(&header_bytes_, bytes_.data(), sizeof header_bytes_);
   }
 
+  std::ptrdiff_t files() const { return std::distance(fs::directory_iterator(dir_), {}); }
   void save(Session& session, const fs::path& file) {
     Sequence sequence = session.new_sequence();
     session.prefill(sequence, tokens_);
@@ -50,20 +51,16 @@ class ContextFile : public ContextFolder {
     } catch (const Error& e) {
       std::string what = e.what();
       EXPECT_TRUE(what.starts_with(file.string())) << what;
-      EXPECT_EQ(what.find('\n'), std::string::npos) << what;
+      EXPECT_FALSE(holds(what, "\n"));
       EXPECT_EQ(session.pool().pages(), 0);
       return what;
     }
     return "";
   }
-  static void expect_part(const std::string& what, const std::string& part) {
-    EXPECT_NE(what.find(part), std::string::npos) << what;
-  }
   std::string refusal(const fs::path& file) { return refusal(options_, model_, model_dir_, file); }
   std::string refusal_of_bytes(const std::string& bytes) {
-    const fs::path file = dir_ / "changed";
-    std::ofstream(file, std::ios::binary) << bytes;
-    return refusal(file);
+    put("changed", bytes);
+    return refusal(dir_ / "changed");
   }
 
   ContextExpectations expectations(const Session& session) const {
@@ -111,7 +108,7 @@ TEST_F(ContextFile, IsASafetensorsFileThatOthersRead) {
 TEST_F(ContextFile, IsTheSameEveryTime) {
   Session session(model_, backend_, options_);
   save(session, dir_ / "again");
-  EXPECT_EQ(bytes_of_file(dir_ / "again"), bytes_);
+  EXPECT_EQ(slurp(dir_ / "again"), bytes_);
 }
 
 // Cut anywhere: in the length of the header, in the header, between and inside tensors, before the last byte.
@@ -159,10 +156,10 @@ TEST_F(ContextFile, HugeListsOfNothingAreRefused) {
     return refusal_of_bytes(std::string(reinterpret_cast<const char*>(&size), sizeof size) + text);
   };
   const int64_t many = int64_t{1} << 36;
-  expect_part(forged(many, {many, 0}, {0, 3}), "tensor 'tokens' has another dtype or shape");
-  expect_part(forged(0, {0}, {many, 0}), "tensor 'positions' has another dtype or shape");
-  expect_part(forged(0, {0}, {0}), "tensor 'positions'");
-  expect_part(forged(0, nlohmann::json::array(), {0, 3}), "tensor 'tokens'");
+  EXPECT_TRUE(holds(forged(many, {many, 0}, {0, 3}), "tensor 'tokens' has another dtype or shape"));
+  EXPECT_TRUE(holds(forged(0, {0}, {many, 0}), "tensor 'positions' has another dtype or shape"));
+  EXPECT_TRUE(holds(forged(0, {0}, {0}), "tensor 'positions'"));
+  EXPECT_TRUE(holds(forged(0, nlohmann::json::array(), {0, 3}), "tensor 'tokens'"));
 }
 
 // A file whose checksums are right, and which says what a saved context of this model never says.
@@ -186,38 +183,38 @@ TEST_F(ContextFile, WithPositionsOfMropeForAModelWithoutIsRefused) {
     writer.finish(false);
   };
   write(dir_ / "same");
-  EXPECT_EQ(bytes_of_file(dir_ / "same"), bytes_);
+  EXPECT_EQ(slurp(dir_ / "same"), bytes_);
   for (int32_t i = 0; i < 310; ++i) record.placed.insert(record.placed.end(), {i, i, i + 1});
   write(dir_ / "placed");
-  expect_part(refusal(dir_ / "placed"), "positions of M-RoPE, which its model has not");
+  EXPECT_TRUE(holds(refusal(dir_ / "placed"), "positions of M-RoPE, which its model has not"));
 }
 
 TEST_F(ContextFile, OfSomethingElseIsRefused) {
-  expect_part(refusal(model_dir_ / "model.safetensors"), "is no saved context");
-  expect_part(refusal(model_dir_ / "config.json"), "not a safetensors file");
-  expect_part(refusal(dir_ / "none"), "cannot be opened");
-  expect_part(refusal(dir_), "is not a regular file");
+  EXPECT_TRUE(holds(refusal(model_dir_ / "model.safetensors"), "is no saved context"));
+  EXPECT_TRUE(holds(refusal(model_dir_ / "config.json"), "not a safetensors file"));
+  EXPECT_TRUE(holds(refusal(dir_ / "none"), "cannot be opened"));
+  EXPECT_TRUE(holds(refusal(dir_), "is not a regular file"));
   std::string other = bytes_;
   other.replace(other.find("lariat context 1"), 16, "lariat context 9");
-  expect_part(refusal_of_bytes(other), "another version");
+  EXPECT_TRUE(holds(refusal_of_bytes(other), "another version"));
 }
 
 TEST_F(ContextFile, OfAnotherModelOrTokenizerIsRefused) {
   const Model other = open_f32(checkpoint_dir("llama_mha"), backend_);
-  expect_part(refusal(options_, other, checkpoint_dir("llama_mha"), file_), "of another model");
+  EXPECT_TRUE(holds(refusal(options_, other, checkpoint_dir("llama_mha"), file_), "of another model"));
   // One weight of the same model.
   const fs::path copy = dir_ / "model";
   fs::copy(model_dir_, copy);
-  std::string weights = bytes_of_file(copy / "model.safetensors");
-  weights[weights.size() - 1] = static_cast<char>(weights[weights.size() - 1] ^ 1);
-  std::ofstream(copy / "model.safetensors", std::ios::binary) << weights;
+  std::string weights = slurp(copy / "model.safetensors");
+  weights.back() = static_cast<char>(weights.back() ^ 1);
+  put("model/model.safetensors", weights);
   const Model tuned = open_f32(copy, backend_);
-  expect_part(refusal(options_, tuned, copy, file_), "of another model");
+  EXPECT_TRUE(holds(refusal(options_, tuned, copy, file_), "of another model"));
   fs::remove_all(copy);
   fs::copy(model_dir_, copy);
-  std::ofstream(copy / "tokenizer.json") << "{}";
+  put("model/tokenizer.json", "{}");
   const Model same = open_f32(copy, backend_);
-  expect_part(refusal(options_, same, copy, file_), "another tokenizer");
+  EXPECT_TRUE(holds(refusal(options_, same, copy, file_), "another tokenizer"));
   fs::remove(copy / "tokenizer.json");
   EXPECT_EQ(refusal(options_, same, copy, file_), "");
 }
@@ -226,34 +223,36 @@ TEST_F(ContextFile, OfAnotherModelOrTokenizerIsRefused) {
 TEST_F(ContextFile, OfAModelWithAnEditedConfig) {
   const fs::path copy = dir_ / "model";
   fs::copy(model_dir_, copy);
-  auto config = nlohmann::json::parse(bytes_of_file(copy / "config.json"));
+  auto config = nlohmann::json::parse(slurp(copy / "config.json"));
   config["max_position_embeddings"] = 128;
   config["rope_parameters"] = {{"rope_type", "dynamic"}, {"factor", 2.0}, {"rope_theta", 10000.0}};
-  std::ofstream(copy / "config.json") << config.dump();
+  put("model/config.json", config.dump());
   EXPECT_EQ(refusal(options_, open_f32(copy, backend_), copy, file_), "");
   config["rms_norm_eps"] = 1e-5;
-  std::ofstream(copy / "config.json") << config.dump();
-  expect_part(refusal(options_, open_f32(copy, backend_), copy, file_), "another model");
+  put("model/config.json", config.dump());
+  EXPECT_TRUE(holds(refusal(options_, open_f32(copy, backend_), copy, file_), "another model"));
 }
 
 TEST_F(ContextFile, ForOtherDtypesIsRefused) {
-  expect_part(refusal(f32_session(), model_, model_dir_, file_),
-              "saved with f16 keys and f32 values, and this run has f32 and f32");
+  EXPECT_TRUE(holds(refusal(f32_session(), model_, model_dir_, file_),
+                    "saved with f16 keys and f32 values, and this run has f32 and f32"));
   const Model q8 = load_model(model_dir_, load_config(model_dir_), backend_, DType::kQ8);
-  expect_part(refusal(options_, q8, model_dir_, file_), "saved with f32 weights, and this run has q8");
+  EXPECT_TRUE(holds(refusal(options_, q8, model_dir_, file_), "saved with f32 weights, and this run has q8"));
 }
 
 TEST_F(ContextFile, LongerThanTheContextOrRotatedOtherwiseIsRefused) {
   SessionOptions shorter = options_;
   shorter.max_ctx = 299;
-  expect_part(refusal(shorter, model_, model_dir_, file_), "has 300 tokens and the context allows 299");
+  EXPECT_TRUE(
+      holds(refusal(shorter, model_, model_dir_, file_), "has 300 tokens and the context allows 299"));
   shorter.max_ctx = 300;
   EXPECT_EQ(refusal(shorter, model_, model_dir_, file_), "");
   SessionOptions interleaved = options_;
   interleaved.rope = model_.spec.rope();
   interleaved.rope->interleaved = true;
-  expect_part(refusal(interleaved, model_, model_dir_, file_),
-              "its keys are rotated in 8 pairs, half-split, and this run rotates 8 pairs, interleaved");
+  EXPECT_TRUE(
+      holds(refusal(interleaved, model_, model_dir_, file_),
+            "its keys are rotated in 8 pairs, half-split, and this run rotates 8 pairs, interleaved"));
 }
 
 TEST_F(ContextFile, OfRandomWeightsIsNotSaved) {
@@ -269,7 +268,7 @@ TEST_F(ContextFile, NeedsTheTokensOfItsCache) {
   session.prefill(sequence, tokens_);
   EXPECT_THROW(save_context(session, sequence, std::span(tokens_).first(299), model_dir_, dir_ / "fewer"),
                Error);
-  EXPECT_EQ(files(), 1U);
+  EXPECT_EQ(files(), 1);
 }
 
 // A limit on the size of files fails the write as a full disk does: in the header, in a page, at the end.
@@ -283,8 +282,8 @@ TEST_F(ContextFile, AFullDiskLeavesTheOldFile) {
     setrlimit(RLIMIT_FSIZE, &small);
     EXPECT_THROW(save(session, file_), Error) << room;
     setrlimit(RLIMIT_FSIZE, &before);
-    EXPECT_EQ(bytes_of_file(file_), bytes_) << room;
-    EXPECT_EQ(files(), 1U) << room;
+    EXPECT_EQ(slurp(file_), bytes_) << room;
+    EXPECT_EQ(files(), 1) << room;
   }
   if (fs::exists("/dev/full")) {
     EXPECT_THROW(save(session, "/dev/full"), Error);
@@ -320,12 +319,12 @@ TEST_F(ContextFile, KilledWhileSavingLeavesTheOldFile) {
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-  EXPECT_EQ(files(), 2U) << "what it had written stands beside it";
-  EXPECT_EQ(bytes_of_file(file_), bytes_);
+  EXPECT_EQ(files(), 2) << "what it had written stands beside it";
+  EXPECT_EQ(slurp(file_), bytes_);
   EXPECT_EQ(refusal(file_), "");
   Session again(model_, backend_, options_);
   save(again, file_);
-  EXPECT_EQ(bytes_of_file(file_), bytes_);
+  EXPECT_EQ(slurp(file_), bytes_);
 }
 
 // Somebody cuts the file short while its pages are a cache: one line that names it, as for weights.
@@ -346,7 +345,7 @@ TEST_F(ContextFile, CutShortWhileInUseEndsTheProgramWithOneLine) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFEXITED(status)) << WTERMSIG(status);
   EXPECT_EQ(WEXITSTATUS(status), 1);
-  const std::string line = bytes_of_file(said);
+  const std::string line = slurp(said);
   EXPECT_EQ(line.rfind("lariat: error: " + file_.string() + ": could not be read any more", 0), 0U) << line;
   EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1) << line;
 }

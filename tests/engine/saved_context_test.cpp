@@ -29,7 +29,7 @@ std::string name_of_case(const testing::TestParamInfo<Away>& test) {
   return name;
 }
 
-class ContextAway : public ContextFolder, public testing::WithParamInterface<Away> {};
+class ContextAway : public FolderTest, public testing::WithParamInterface<Away> {};
 
 SessionOptions options_of(const Away& away, const Model& model) {
   SessionOptions options = scaled_session(model, away.scaling);
@@ -50,7 +50,7 @@ TEST_P(ContextAway, GoesOnAsIfItHadNotBeen) {
   Sequence sequence = session.new_sequence();
   session.prefill(sequence, head);
   save_context(session, sequence, head, dir, dir_ / "context");
-  const std::string saved = bytes_of_file(dir_ / "context");
+  const std::string saved = slurp(dir_ / "context");
   const auto expected = decode_logits(session, sequence, tail);
 
   Session later(model, backend, options);
@@ -63,7 +63,7 @@ TEST_P(ContextAway, GoesOnAsIfItHadNotBeen) {
     EXPECT_EQ(context.sequence.cache().frequencies(), sequence.cache().frequencies());
   }
   EXPECT_EQ(later.pool().pages(), 0);
-  EXPECT_EQ(bytes_of_file(dir_ / "context"), saved) << "the file was changed";
+  EXPECT_EQ(slurp(dir_ / "context"), saved) << "the file was changed";
 }
 
 // MLA, a scale that takes a step between 400 and 440 tokens, layers with a RoPE of their own or a window,
@@ -82,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, ContextAway,
                                          Away{"bloom", "", DType::kF16, DType::kF32}),
                          name_of_case);
 
-class Context : public ContextFolder {
+class Context : public FolderTest {
  protected:
   Context()
       : backend_(1), dir_of_model_(checkpoint_dir("llama_gqa")), model_(open_f32(dir_of_model_, backend_)) {}

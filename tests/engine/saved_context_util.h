@@ -1,9 +1,4 @@
 #pragma once
-#include <unistd.h>
-
-#include <fstream>
-#include <sstream>
-
 #include "engine/saved_context.h"
 #include "tests/engine/engine_test_util.h"
 
@@ -18,32 +13,6 @@ inline std::vector<int32_t> some_tokens(size_t n, int64_t vocab, uint64_t state 
   }
   return tokens;
 }
-
-inline std::string bytes_of_file(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
-// A folder for the files of a test.
-class ContextFolder : public testing::Test {
- protected:
-  ContextFolder()
-      : dir_(std::filesystem::temp_directory_path() / ("lariat_context_" + std::to_string(getpid()))) {
-    std::filesystem::remove_all(dir_);
-    std::filesystem::create_directories(dir_);
-  }
-  ~ContextFolder() override {
-    std::error_code ec;
-    std::filesystem::remove_all(dir_, ec);
-  }
-  size_t files() const {
-    return static_cast<size_t>(
-        std::distance(std::filesystem::directory_iterator(dir_), std::filesystem::directory_iterator()));
-  }
-  std::filesystem::path dir_;
-};
 
 inline SessionOptions scaled_session(const Model& model, const std::string& scaling, double factor = 0) {
   RopeOptions options;

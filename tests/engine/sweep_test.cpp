@@ -1,7 +1,6 @@
 #include "engine/eval/sweep.h"
 
 #include <algorithm>
-#include <fstream>
 
 #include "engine/eval/report.h"
 #include "engine/eval/sweep_table.h"
@@ -18,18 +17,14 @@ SessionOptions f32_session_with(const RopeScaling& rope) {
   return options;
 }
 
-class SweepTest : public testing::Test {
+class SweepTest : public FolderTest {
  protected:
   SweepTest() : backend_(1), tokenizer_(Tokenizer::load(golden_dir() / "tokenizers" / "llama-mini")) {
     ModelSpec config = load_config(checkpoint_dir("llama_gqa"));
     config.vocab_size = tokenizer_.vocab_size();
     config.rope().original_ctx = config.rope().max_position_embeddings = 512;
     model_ = random_model(config, backend_, DType::kF32, 5);
-    dir_ = std::filesystem::path(testing::TempDir()) /
-           ("lariat-sweep-" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
-    std::filesystem::remove_all(dir_);
-    std::filesystem::create_directories(dir_);
-    write("text.txt", std::string(40, 'x') + " one two three. " + long_text());
+    put("text.txt", std::string(40, 'x') + " one two three. " + long_text());
     options_.scalings = {"none", "linear", "dynamic", "yarn"};
     options_.lengths = {512, 640};
     options_.text = dir_ / "text.txt";
@@ -44,13 +39,6 @@ class SweepTest : public testing::Test {
     for (int i = 0; i < 400; ++i)
       text += "The fox number " + std::to_string(i * i % 97) + " jumps over it.\n";
     return text;
-  }
-
-  void write(const std::string& name, const std::string& text) { std::ofstream(dir_ / name) << text; }
-
-  std::string read(const std::string& name) {
-    std::ifstream in(dir_ / name);
-    return {std::istreambuf_iterator<char>(in), {}};
   }
 
   Sweep sweep() { return Sweep(model_, backend_, tokenizer_, f32_session_with, options_); }
@@ -75,7 +63,6 @@ class SweepTest : public testing::Test {
   CpuBackend backend_;
   Tokenizer tokenizer_;
   Model model_;
-  std::filesystem::path dir_;
   SweepOptions options_;
 };
 
@@ -144,19 +131,19 @@ TEST_F(SweepTest, EqualGrowingContextsAreTakenOver) {
 // The most telling first.
 TEST_F(SweepTest, UnitsStandInTheirOrder) {
   const auto units = sweep().units();
-  EXPECT_EQ(units.front(), (SweepUnit{SweepUnit::Kind::kGrowing, "none", 640}));
-  EXPECT_EQ(units[5], (SweepUnit{SweepUnit::Kind::kPasskey, "none", 640}));
-  EXPECT_EQ(units.back(), (SweepUnit{SweepUnit::Kind::kPerplexity, "yarn", 512}));
+  EXPECT_EQ(units.front(), (SweepUnit{"growing", "none", 640}));
+  EXPECT_EQ(units[5], (SweepUnit{"passkey", "none", 640}));
+  EXPECT_EQ(units.back(), (SweepUnit{"perplexity", "yarn", 512}));
 }
 
 TEST_F(SweepTest, LogsOfBeforeGrowingContextsAreRead) {
   options_.growing = options_.passkey = false;
   run("log.jsonl");
-  const std::string text = read("log.jsonl");
+  const std::string text = slurp(dir_ / "log.jsonl");
   auto header = Json::parse(text.substr(0, text.find('\n')));
   ASSERT_EQ(header.erase("growing"), 1U);
   for (const char* newer : {"task", "needles", "haystack"}) ASSERT_EQ(header["passkey"].erase(newer), 1U);
-  write("log.jsonl", header.dump() + text.substr(text.find('\n')));
+  put("log.jsonl", header.dump() + text.substr(text.find('\n')));
   EXPECT_TRUE(is_complete(merge_sweep_logs({dir_ / "log.jsonl"})));
   EXPECT_EQ(run("log.jsonl", true).records.size(), 8U);
 }
@@ -173,14 +160,17 @@ TEST_F(SweepTest, TakenOverResultsEqualMeasuredOnes) {
     ASSERT_TRUE(alone.run(log, {}));
     const SweepTable table = tabulate(log.contents());
     for (const int64_t length : options_.lengths) {
-      EXPECT_EQ(table.perplexity_at(scaling, length)->ppl, together.perplexity_at(scaling, length)->ppl);
-      EXPECT_EQ(table.passkey_at(scaling, length)->correct, together.passkey_at(scaling, length)->correct);
+      EXPECT_EQ(find_cell(table.perplexity, {scaling, length})->ppl,
+                find_cell(together.perplexity, {scaling, length})->ppl);
+      EXPECT_EQ(table.retrieval(scaling, length)->found, together.retrieval(scaling, length)->found);
     }
     for (const auto& column : table.growing_columns)
       EXPECT_EQ(growing_record(log.contents(), column), growing_record(all, column));
   }
-  EXPECT_EQ(together.perplexity_at("none", 512)->ppl, together.perplexity_at("dynamic", 512)->ppl);
-  EXPECT_NE(together.perplexity_at("none", 640)->ppl, together.perplexity_at("dynamic", 640)->ppl);
+  EXPECT_EQ(find_cell(together.perplexity, {"none", 512})->ppl,
+            find_cell(together.perplexity, {"dynamic", 512})->ppl);
+  EXPECT_NE(find_cell(together.perplexity, {"none", 640})->ppl,
+            find_cell(together.perplexity, {"dynamic", 640})->ppl);
 }
 
 // Damage to the header, by pointer, and lines of results, which reports could not be made of.
@@ -224,7 +214,7 @@ TEST_F(SweepTest, DamagedLogsAreNamed) {
   }
   Json wide = header;  // a report has a cell for each combination
   wide["lengths"] = wide["passkey"]["depths"] = std::vector<int64_t>(100, 1);
-  EXPECT_NE(problem(wide).find("00 cells"), std::string::npos);
+  EXPECT_TRUE(holds(problem(wide), "00 cells"));
 
   const auto expect_line = [&](const std::string& lines, const std::string& error) {
     const std::string found = error_of([&] { parse_sweep_log(lines + "\n", "log.jsonl"); });
@@ -257,8 +247,9 @@ TEST_F(SweepTest, SpeedAndMemoryAreMeasured) {
   options_.speed = true;
   const SweepRecords log = run("a.jsonl");
   EXPECT_TRUE(is_complete(log));
-  const auto value = tabulate(log).speed_at("yarn", 640);
-  ASSERT_TRUE(value);
+  const SweepTable table = tabulate(log);
+  const auto* value = find_cell(table.speed, {"yarn", 640});
+  ASSERT_NE(value, nullptr);
   EXPECT_GT(value->prefill_tok_s, 0);
   EXPECT_GT(value->decode_tok_s, 0);
   EXPECT_GT(value->cache_bytes, 0);

@@ -2,20 +2,18 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
-
 #include "tests/engine/engine_test_util.h"
 
 namespace lariat::test {
 namespace {
 
 TEST(TokenSource, ReadsNoMoreOfAFileThanItsTokensNeed) {
-  const auto whole = std::filesystem::path(testing::TempDir()) / "lariat-whole.txt",
-             bad = std::filesystem::path(testing::TempDir()) / "lariat-bad.txt";
+  const TempFolder folder;
+  const auto whole = folder.path / "whole.txt", bad = folder.path / "bad.txt";
   std::string text;
   while (text.size() < 3000) text += "The river carries the boats, \u6cb3\u628a\u8239 ";
-  std::ofstream(whole) << "\xEF\xBB\xBF" + text;
-  std::ofstream(bad) << text + "\xFF";
+  folder.put("whole.txt", "\xEF\xBB\xBF" + text);
+  folder.put("bad.txt", text + "\xFF");
   for (const char* name : {"byte-mini", "llama-mini", "sp-mini", "sp-unigram-mini"}) {
     const Tokenizer tokenizer = Tokenizer::load(golden_dir() / "tokenizers" / name);
     const std::vector<int32_t> ids = tokenizer.encode(text, false);
@@ -37,8 +35,6 @@ TEST(TokenSource, ReadsNoMoreOfAFileThanItsTokensNeed) {
       EXPECT_TRUE(std::string(e.what()).starts_with(want)) << e.what();
     }
   }
-  std::filesystem::remove(whole);
-  std::filesystem::remove(bad);
 }
 
 }  // namespace

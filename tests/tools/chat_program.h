@@ -21,31 +21,21 @@ inline std::string rendered(const std::vector<std::string>& messages, const std:
   return text + "<|assistant|>\n";
 }
 
-class ChatProgram : public testing::Test {
+class ChatProgram : public FolderTest {
  protected:
-  ChatProgram()
-      : dir_(fs::path(testing::TempDir()) / fmt::format("lariat-chat-{}", getpid())), model_(dir_ / "model") {
-    fs::remove_all(dir_);
-    fs::create_directories(model_);
-    for (const auto& entry : fs::directory_iterator(fs::path(LARIAT_SOURCE_DIR) / "configs" / "demo"))
-      fs::create_symlink(entry.path(), model_ / entry.path().filename());
-    write(model_ / "chat_template.jinja", kTemplate);
-  }
-  ~ChatProgram() override { fs::remove_all(dir_); }
-
-  static void write(const fs::path& file, const std::string& text) {
-    fs::remove(file);
-    std::ofstream(file, std::ios::binary) << text;
+  ChatProgram() {
+    link_files(fs::path(LARIAT_SOURCE_DIR) / "configs" / "demo", model_);
+    put("model/chat_template.jinja", kTemplate);
   }
   // From now on no answer ends by itself: nothing that the model writes is an end of the text or of a turn.
   void make_endless() const {
-    write(model_ / "chat_template.jinja",
-          "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>\n{{ m['content'] }}\n{% endfor %}"
-          "{% if add_generation_prompt %}<|assistant|>\n{% endif %}");
+    put("model/chat_template.jinja",
+        "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>\n{{ m['content'] }}\n{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>\n{% endif %}");
     nlohmann::json config = nlohmann::json::parse(slurp(model_ / "config.json"));
     config["eos_token_id"] = 0;
-    write(model_ / "config.json", config.dump());
-    write(model_ / "generation_config.json", R"({"bos_token_id": 1, "eos_token_id": 0})");
+    put("model/config.json", config.dump());
+    put("model/generation_config.json", R"({"bos_token_id": 1, "eos_token_id": 0})");
   }
   static std::vector<std::string> words(const std::vector<std::string>& more) {
     std::vector<std::string> all = {"--device", "cpu", "--threads",  "1",
@@ -59,20 +49,20 @@ class ChatProgram : public testing::Test {
     return all;
   }
   Outcome pipe(const std::string& input, const std::string& more) const {
-    write(dir_ / "input", input);
+    put("input", input);
     std::string line;
     for (const std::string& word : chat({})) line += word + " ";
     return run_lariat(line + more, dir_ / "input");
   }
   Outcome generate(const std::string& prompt, const std::string& more) const {
-    write(dir_ / "prompt", prompt);
+    put("prompt", prompt);
     std::string line =
         "generate -m " + model_.string() + " --quiet --prompt-file " + (dir_ / "prompt").string();
     for (const std::string& word : words({})) line += " " + word;
     return run_lariat(line + " " + more);
   }
 
-  fs::path dir_, model_;
+  const fs::path model_ = dir_ / "model";
 };
 
 }  // namespace lariat::test

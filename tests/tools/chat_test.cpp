@@ -13,7 +13,7 @@ TEST_F(ChatProgram, ThreeTurnsOnATerminalAndOneInterrupted) {
   make_endless();
   const std::string more = "-n 600 --rope-scaling yarn --rope-factor 8";
   Terminal terminal(chat({"-n", "600", "--rope-scaling", "yarn", "--rope-factor", "8"}));
-  EXPECT_NE(terminal.until("> ").find("/help"), std::string::npos);
+  EXPECT_TRUE(holds(terminal.until("> "), "/help"));
 
   const std::string first = terminal.say("Once upon a time");
   EXPECT_EQ(first, generate(rendered({"Once upon a time"}, ""), more).out);
@@ -26,7 +26,7 @@ TEST_F(ChatProgram, ThreeTurnsOnATerminalAndOneInterrupted) {
   std::string second = beginning + " " + terminal.until("^C");  // as the terminal shows the key
   second += terminal.until("\nlariat: stopped; what was said stays\n> ");
   const std::string context = terminal.say("/context");
-  EXPECT_NE(context.find("4 messages"), std::string::npos) << context;
+  EXPECT_TRUE(holds(context, "4 messages"));
 
   const std::string third = terminal.say("Why?");
   const std::string all =
@@ -38,17 +38,17 @@ TEST_F(ChatProgram, ThreeTurnsOnATerminalAndOneInterrupted) {
   terminal.type("\x04");
   EXPECT_EQ(terminal.wait(), 0);
   EXPECT_TRUE(terminal.restored());
-  EXPECT_EQ(terminal.rest().find("Once"), std::string::npos) << terminal.rest();
+  EXPECT_FALSE(holds(terminal.rest(), "Once"));
 }
 
 TEST_F(ChatProgram, CtrlCAtThePromptClearsTheLine) {
   Terminal terminal(chat({"-n", "8"}));
   terminal.until("> ");
   terminal.type("half a line\x03");
-  EXPECT_NE(terminal.until("\n> ").find("Ctrl-D or /exit ends"), std::string::npos);
+  EXPECT_TRUE(holds(terminal.until("\n> "), "Ctrl-D or /exit ends"));
   const std::string answer = terminal.say("Hello");
   EXPECT_EQ(answer, generate(rendered({"Hello"}), "-n 8").out);
-  EXPECT_NE(terminal.say("/context").find("2 messages"), std::string::npos);
+  EXPECT_TRUE(holds(terminal.say("/context"), "2 messages"));
   terminal.type("/exit\n");
   EXPECT_EQ(terminal.wait(), 0);
   EXPECT_TRUE(terminal.restored());
@@ -65,8 +65,7 @@ TEST_F(ChatProgram, ASignalEndsItAndGivesTheTerminalBack) {
     terminal.signal(SIGTERM);
     EXPECT_EQ(terminal.wait(), 0);
     EXPECT_TRUE(terminal.restored());
-    EXPECT_NE(pipe("/context\n", "--load-cache " + (dir_ / "at-prompt").string()).err.find("0 messages"),
-              std::string::npos)
+    EXPECT_TRUE(holds(pipe("/context\n", "--load-cache " + (dir_ / "at-prompt").string()).err, "0 messages"))
         << "nothing was said";
   }
   {
@@ -85,7 +84,7 @@ TEST_F(ChatProgram, ASignalEndsItAndGivesTheTerminalBack) {
   EXPECT_EQ(terminal.wait(), 0);
   EXPECT_TRUE(terminal.restored());
   const Outcome later = pipe("/context\n", "--ctx 100000 --load-cache " + (dir_ / "in-answer").string());
-  EXPECT_NE(later.err.find("2 messages"), std::string::npos) << "what was said is kept: " << later.err;
+  EXPECT_TRUE(holds(later.err, "2 messages")) << "what was said is kept: " << later.err;
 }
 
 TEST_F(ChatProgram, CtrlCBeforeTheAnswerForgetsTheMessage) {
@@ -97,10 +96,10 @@ TEST_F(ChatProgram, CtrlCBeforeTheAnswerForgetsTheMessage) {
   terminal.until("reading");
   terminal.interrupt();
   terminal.until("stopped before the answer began; the message is forgotten\n> ");
-  EXPECT_NE(terminal.say("/context").find("0 messages"), std::string::npos);
+  EXPECT_TRUE(holds(terminal.say("/context"), "0 messages"));
   EXPECT_EQ(terminal.say("/stats"), "no answer yet\n") << "the lines after it are forgotten, too";
   const std::string answer = terminal.say("Hello");
-  EXPECT_NE(answer.find(generate(rendered({"Hello"}), "-n 8").out), std::string::npos) << answer;
+  EXPECT_TRUE(holds(answer, generate(rendered({"Hello"}), "-n 8").out));
   terminal.type("\x04");
   EXPECT_EQ(terminal.wait(), 0);
 }
@@ -157,16 +156,16 @@ TEST_F(ChatProgram, CommandsOnATerminal) {
   EXPECT_EQ(terminal.say("/stats"), "no answer yet\n");
   EXPECT_EQ(terminal.say("/system Be brief."), "");
   const std::string first = terminal.say("Once upon a time");
-  EXPECT_NE(terminal.say("/stats").find("written            12 tokens"), std::string::npos);
-  EXPECT_NE(terminal.say("/save " + file).find(file), std::string::npos);
+  EXPECT_TRUE(holds(terminal.say("/stats"), "written            12 tokens"));
+  EXPECT_TRUE(holds(terminal.say("/save " + file), file));
   const std::string second = terminal.say("And then?");
   const std::string context = terminal.say("/context");
-  EXPECT_NE(context.find("5 messages\ntrained context  64 tokens\n"), std::string::npos) << context;
-  EXPECT_NE(context.find("scaling          dynamic-yarn\nscale            1."), std::string::npos) << context;
-  EXPECT_EQ(context.find("re-rotations     0"), std::string::npos) << context;
+  EXPECT_TRUE(holds(context, "5 messages\ntrained context  64 tokens\n"));
+  EXPECT_TRUE(holds(context, "scaling          dynamic-yarn\nscale            1."));
+  EXPECT_FALSE(holds(context, "re-rotations     0"));
   EXPECT_EQ(terminal.say("/reset"), "");
-  EXPECT_NE(terminal.say("/context").find("0 tokens, 1 message"), std::string::npos);
-  EXPECT_NE(terminal.say("/load " + file).find("3 messages"), std::string::npos);
+  EXPECT_TRUE(holds(terminal.say("/context"), "0 tokens, 1 message"));
+  EXPECT_TRUE(holds(terminal.say("/load " + file), "3 messages"));
   EXPECT_EQ(terminal.say("And then?"), second);
   EXPECT_EQ(terminal.say("/nonsense"),
             "lariat: error: there is no command /nonsense; /help lists them, a space before it makes it a "
@@ -174,7 +173,7 @@ TEST_F(ChatProgram, CommandsOnATerminal) {
   const std::string missing = terminal.say("/load /no/such/file");
   EXPECT_EQ(missing.rfind("lariat: error: /no/such/file", 0), 0U) << missing;
   EXPECT_EQ(terminal.say("/save"), "lariat: error: /save needs the name of a file\n");
-  EXPECT_NE(terminal.say("/help").find("/system TEXT"), std::string::npos);
+  EXPECT_TRUE(holds(terminal.say("/help"), "/system TEXT"));
   terminal.type("/exit\n");
   EXPECT_EQ(terminal.wait(), 0);
 }
@@ -184,17 +183,16 @@ TEST_F(ChatProgram, AFullContextAndTheWayOn) {
   Terminal terminal(chat({}));
   terminal.until("> ");
   const std::string answer = terminal.say("Once upon a time");
-  EXPECT_NE(answer.find("lariat: the context of 512 tokens is full; /reset"), std::string::npos) << answer;
-  EXPECT_NE(answer.find("--rope-scaling dynamic-yarn"), std::string::npos) << answer;
+  EXPECT_TRUE(holds(answer, "lariat: the context of 512 tokens is full; /reset"));
+  EXPECT_TRUE(holds(answer, "--rope-scaling dynamic-yarn"));
   const std::string refused = terminal.say("More");
   EXPECT_EQ(refused.rfind("lariat: error: the sequence would have", 0), 0U) << refused;
-  EXPECT_NE(refused.find("the context allows 512; shorten the prompt or raise --ctx; /reset forgets"),
-            std::string::npos);
-  EXPECT_NE(terminal.say("/context").find("2 messages"), std::string::npos) << "it is kept";
+  EXPECT_TRUE(holds(refused, "the context allows 512; shorten the prompt or raise --ctx; /reset forgets"));
+  EXPECT_TRUE(holds(terminal.say("/context"), "2 messages")) << "it is kept";
   terminal.say("/reset");
   const std::string again = terminal.say("Once upon a time");
   EXPECT_EQ(again.substr(0, 300), answer.substr(0, 300));
-  EXPECT_EQ(again.find("dynamic-yarn"), std::string::npos) << "proposed once";
+  EXPECT_FALSE(holds(again, "dynamic-yarn")) << "proposed once";
   terminal.type("\x04");
   EXPECT_EQ(terminal.wait(), 0);
 }
@@ -221,15 +219,15 @@ TEST_F(ChatProgram, AnErrorInAPipeKeepsTheConversation) {
   const std::string file = (dir_ / "context").string();
   const Outcome outcome = pipe("Hello\n/nonsense\nAnd then?\n", "-n 5 --save-cache " + file);
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_NE(outcome.err.find("there is no command /nonsense"), std::string::npos) << outcome.err;
-  EXPECT_NE(pipe("/context\n", "--load-cache " + file).err.find("2 messages"), std::string::npos);
+  EXPECT_TRUE(holds(outcome.err, "there is no command /nonsense"));
+  EXPECT_TRUE(holds(pipe("/context\n", "--load-cache " + file).err, "2 messages"));
 }
 
 TEST_F(ChatProgram, AnInterruptedPipeHasFailed) {
   make_endless();
   const std::string file = (dir_ / "context").string(), out = (dir_ / "out").string(),
                     err = (dir_ / "err").string();
-  write(dir_ / "input", "Once upon a time\nAnd then?\n");
+  put("input", "Once upon a time\nAnd then?\n");
   std::string line;
   for (const std::string& word : chat({"--ctx", "1000000", "--save-cache", file})) line += " " + word;
   // The answer has no end, so it is under way once some of it is there.
@@ -242,8 +240,7 @@ TEST_F(ChatProgram, AnInterruptedPipeHasFailed) {
   EXPECT_TRUE(
       slurp(err).ends_with("lariat: error: interrupted after 1 answer; start again with the "
                            "turns that remain\n"));
-  EXPECT_NE(pipe("/context\n", "--ctx 1000000 --load-cache " + file).err.find("2 messages"),
-            std::string::npos);
+  EXPECT_TRUE(holds(pipe("/context\n", "--ctx 1000000 --load-cache " + file).err, "2 messages"));
 }
 
 TEST_F(ChatProgram, AContextWithoutMessagesGoesOn) {
@@ -276,7 +273,7 @@ TEST_F(ChatProgram, CommandsAndMistakesInAPipe) {
   const auto json = nlohmann::json::parse(outcome.out);
   EXPECT_EQ(json.at("tokens").size(), 5U);
   EXPECT_EQ(json.at("reused_tokens"), 0);
-  EXPECT_NE(outcome.err.find("3 messages"), std::string::npos) << outcome.err;
+  EXPECT_TRUE(holds(outcome.err, "3 messages"));
   expect_error(pipe("/nonsense\nHello\n", ""), 1, "there is no command /nonsense");
   expect_error(pipe("/load /no/such/file\nHello\n", ""), 1, "/no/such/file");
   expect_error(pipe("Hello\n", "--ctx 4"), 1, "the context allows 4");

@@ -6,14 +6,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class CompareScript : public testing::Test {
+class CompareScript : public FolderTest {
  protected:
   void SetUp() override {
     if (std::system("python3 -c '' >/dev/null 2>&1") != 0) GTEST_SKIP() << "python3 is not installed";
-    dir_ = fresh_dir();
   }
   std::string script(const std::string& name, const std::string& body) const {
-    std::ofstream(dir_ / name) << "#!/bin/sh\n" << body;
+    put(name, "#!/bin/sh\n" + body);
     fs::permissions(dir_ / name, fs::perms::owner_all);
     return (dir_ / name).string();
   }
@@ -38,7 +37,6 @@ class CompareScript : public testing::Test {
                                 arguments + " >" + (dir_ / "out").string() + " 2>" + (dir_ / "err").string();
     return WEXITSTATUS(std::system(command.c_str()));
   }
-  fs::path dir_;
 };
 
 TEST_F(CompareScript, AlternatesAndPrintsMediansAndRatios) {
@@ -51,22 +49,20 @@ TEST_F(CompareScript, AlternatesAndPrintsMediansAndRatios) {
       << slurp(dir_ / "err");
   const std::string out = slurp(dir_ / "out");
   // bf16 takes the speeds 10, 20, 30 (turns 0, 2, 4), q8 30, 10, 20.
-  EXPECT_NE(out.find("| tg64 | bf16 | 20.0 (10.0 .. 30.0) | - | - |"), std::string::npos) << out;
-  EXPECT_NE(out.find("| tg64 | q8 | 20.0 (10.0 .. 30.0) | 16.0 (16.0 .. 16.0) | 1.25 |"), std::string::npos)
-      << out;
-  EXPECT_NE(out.find("| pp512 | q8 | 2000.0 "), std::string::npos) << out;
-  EXPECT_NE(out.find("read 50.0 GB/s"), std::string::npos) << out;
-  EXPECT_EQ(out.find(dir_.string()), std::string::npos)
-      << "paths of this machine do not belong in a document";
+  EXPECT_TRUE(holds(out, "| tg64 | bf16 | 20.0 (10.0 .. 30.0) | - | - |"));
+  EXPECT_TRUE(holds(out, "| tg64 | q8 | 20.0 (10.0 .. 30.0) | 16.0 (16.0 .. 16.0) | 1.25 |"));
+  EXPECT_TRUE(holds(out, "| pp512 | q8 | 2000.0 "));
+  EXPECT_TRUE(holds(out, "read 50.0 GB/s"));
+  EXPECT_FALSE(holds(out, dir_.string())) << "paths of this machine do not belong in a document";
   const std::string calls = slurp(dir_ / "calls");
-  EXPECT_NE(calls.find("--quantize q8"), std::string::npos);
-  EXPECT_NE(calls.find("--dtype bf16"), std::string::npos);
+  EXPECT_TRUE(holds(calls, "--quantize q8"));
+  EXPECT_TRUE(holds(calls, "--dtype bf16"));
   EXPECT_EQ(std::count(calls.begin(), calls.end(), '\n'), 9);  // per round: two of ours, one of theirs
-  EXPECT_NE(calls.find("peer -rtr 1 -m /m-q8.gguf"), std::string::npos) << calls;
+  EXPECT_TRUE(holds(calls, "peer -rtr 1 -m /m-q8.gguf"));
   const std::string text = slurp(docs);
   EXPECT_EQ(text.rfind("before\n<!-- compare -->\n`tools/lab/peers/compare.py", 0), 0U) << text;
-  EXPECT_EQ(text.find("old"), std::string::npos);
-  EXPECT_NE(text.find("<!-- /compare -->\nafter\n"), std::string::npos);
+  EXPECT_FALSE(holds(text, "old"));
+  EXPECT_TRUE(holds(text, "<!-- /compare -->\nafter\n"));
 }
 
 // ik_llama.cpp's llama-bench does not know -d.
@@ -81,11 +77,10 @@ TEST_F(CompareScript, AsksAPeerWithoutDepthsInItsOwnWay) {
                                 "--peer ik=" +
                                 peer;
   ASSERT_EQ(run(arguments + " --prompt 0"), 0) << slurp(dir_ / "err");
-  EXPECT_NE(slurp(dir_ / "out").find("| tg32@8192 | q8 | 10.0 (10.0 .. 10.0) | 5.0 (5.0 .. 5.0) | 2.00 |"),
-            std::string::npos)
-      << slurp(dir_ / "out");
+  EXPECT_TRUE(
+      holds(slurp(dir_ / "out"), "| tg32@8192 | q8 | 10.0 (10.0 .. 10.0) | 5.0 (5.0 .. 5.0) | 2.00 |"));
   ASSERT_EQ(run(arguments + " --prompt 512"), 0) << slurp(dir_ / "err");
-  EXPECT_NE(slurp(dir_ / "out").find("exit 1"), std::string::npos) << "it has no prefill behind others";
+  EXPECT_TRUE(holds(slurp(dir_ / "out"), "exit 1")) << "it has no prefill behind others";
 }
 
 // The cores are near, then far; then they move during a run, which is done again.
@@ -99,9 +94,9 @@ TEST_F(CompareScript, TellsNearCoresFromFarOnes) {
   const std::string out = slurp(dir_ / "out"), calls = slurp(dir_ / "calls");
   EXPECT_EQ(std::count(calls.begin(), calls.end(), '\n'),
             4);  // 10 near, 30 far, 20 that does not count, 10 far
-  EXPECT_NE(out.find("| tg64 | bf16 | near | 10.0 (10.0 .. 10.0; 1) |"), std::string::npos) << out;
-  EXPECT_NE(out.find("| tg64 | bf16 | far | 20.0 (10.0 .. 30.0; 2) |"), std::string::npos) << out;
-  EXPECT_NE(out.find("bf16 near: read 50.0 GB/s"), std::string::npos) << out;
+  EXPECT_TRUE(holds(out, "| tg64 | bf16 | near | 10.0 (10.0 .. 10.0; 1) |"));
+  EXPECT_TRUE(holds(out, "| tg64 | bf16 | far | 20.0 (10.0 .. 30.0; 2) |"));
+  EXPECT_TRUE(holds(out, "bf16 near: read 50.0 GB/s"));
 }
 
 // A peer that dies is shown with what it died of, and the others go on.
@@ -112,12 +107,9 @@ TEST_F(CompareScript, ShowsPeersThatDie) {
             0)
       << slurp(dir_ / "err");
   const std::string out = slurp(dir_ / "out"), calls = slurp(dir_ / "calls");
-  EXPECT_NE(
-      out.find(
-          "| tg64 | bf16 | 20.0 (10.0 .. 30.0) | exit 132 | SIGILL | 16.0 (16.0 .. 16.0) | - | - | 1.25 |"),
-      std::string::npos)
-      << out;
-  EXPECT_NE(slurp(dir_ / "err").find("quits: "), std::string::npos);
+  EXPECT_TRUE(holds(
+      out, "| tg64 | bf16 | 20.0 (10.0 .. 30.0) | exit 132 | SIGILL | 16.0 (16.0 .. 16.0) | - | - | 1.25 |"));
+  EXPECT_TRUE(holds(slurp(dir_ / "err"), "quits: "));
   EXPECT_EQ(std::count(calls.begin(), calls.end(), '\n'), 6);  // three rounds of the two that live
 }
 
@@ -128,20 +120,20 @@ TEST_F(CompareScript, TakesTransformersForFloats) {
             0)
       << slurp(dir_ / "err");
   const std::string out = slurp(dir_ / "out"), calls = slurp(dir_ / "calls");
-  EXPECT_NE(calls.find("transformers_bench.py --dtype bf16 -m c.json -t"), std::string::npos) << calls;
-  EXPECT_NE(calls.find("-o json -d 32"), std::string::npos) << calls;
-  EXPECT_EQ(calls.find("--dtype q8"), std::string::npos) << calls;
-  EXPECT_NE(out.find("| transformers tok/s |"), std::string::npos) << out;
+  EXPECT_TRUE(holds(calls, "transformers_bench.py --dtype bf16 -m c.json -t"));
+  EXPECT_TRUE(holds(calls, "-o json -d 32"));
+  EXPECT_FALSE(holds(calls, "--dtype q8"));
+  EXPECT_TRUE(holds(out, "| transformers tok/s |"));
 }
 
 TEST_F(CompareScript, SaysWhatIsWrong) {
   EXPECT_EQ(run("--lariat /no/such --config c.json"), 1);
-  EXPECT_NE(slurp(dir_ / "err").find("/no/such: no such program"), std::string::npos);
+  EXPECT_TRUE(holds(slurp(dir_ / "err"), "/no/such: no such program"));
   EXPECT_EQ(run("--lariat " + lariat()), 1);
   EXPECT_EQ(run("--lariat " + lariat() + " --config c.json --peer nonsense"), 1);
-  EXPECT_NE(slurp(dir_ / "err").find("NAME=PATH"), std::string::npos);
+  EXPECT_TRUE(holds(slurp(dir_ / "err"), "NAME=PATH"));
   EXPECT_EQ(run("--lariat " + script("broken", "exit 3\n") + " --config c.json"), 1);
-  EXPECT_NE(slurp(dir_ / "err").find("ended with 3"), std::string::npos);
+  EXPECT_TRUE(holds(slurp(dir_ / "err"), "ended with 3"));
 }
 
 }  // namespace

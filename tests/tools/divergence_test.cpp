@@ -61,7 +61,7 @@ TEST(Against, PrintsATable) {
   EXPECT_EQ(outcome.out.rfind("sliding windows of 300, 600 tokens\n", 0), 0U) << outcome.out;
   for (const char* line :
        {"\nperplexity ", "\nKL divergence in nats, mean ", "\n  99th percentile ", "\nsame top token, % "})
-    EXPECT_NE(outcome.out.find(line), std::string::npos) << line << outcome.out;
+    EXPECT_TRUE(holds(outcome.out, line));
 }
 
 TEST(Against, WrongUsageIsOneLine) {
@@ -86,15 +86,14 @@ TEST(Against, WrongUsageIsOneLine) {
 
 TEST(Against, AModelThatDoesNotFitIsNamed) {
   expect_error(perplexity_of_demo("--against /no/such/folder"), 1, "/no/such/folder");
-  const fs::path dir = fs::path(testing::TempDir()) / fmt::format("lariat-against-{}", getpid());
-  fs::create_directories(dir);  // the demo model with another tokenizer
+  const TempFolder folder;  // the demo model with another tokenizer
+  const fs::path& dir = folder.path;
   for (const char* name : {"config.json", "model.safetensors"}) fs::copy_file(kDemoDir / name, dir / name);
   for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
     fs::copy_file(fs::path(LARIAT_SOURCE_DIR) / "tests" / "golden" / "tokenizers" / "llama-mini" / name,
                   dir / name);
   expect_error(perplexity_of_demo("--against " + dir.string()), 1,
                dir.string() + ": its tokenizer makes other ids");
-  fs::remove_all(dir);
 }
 
 }  // namespace

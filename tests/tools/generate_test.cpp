@@ -35,7 +35,7 @@ TEST_F(ChatProgram, GenerateAnswersAMessage) {
 TEST_F(ChatProgram, AnAnswerEndsWithTheTurn) {
   // The model's own end-of-text token is another, so only the template tells.
   make_endless();
-  write(model_ / "chat_template.jinja", kTemplate);
+  put("model/chat_template.jinja", kTemplate);
   const auto json = nlohmann::json::parse(generate("What is the pass key?", "--chat -n 400 --json").out);
   EXPECT_EQ(json.at("stop_reason"), "eos");
   EXPECT_LT(json.at("tokens").size(), 400U);
@@ -79,10 +79,10 @@ TEST_F(ChatProgram, PromptsWithEscapesAndFromStdin) {
   EXPECT_EQ(run_lariat(model + "--escape -p 'a\xff'").out, run_lariat(model + "-p 'a\xff'").out);
   expect_error(run_lariat(model + R"(--escape -p 'a\q')"), 2, "--escape");
   expect_error(run_lariat(model + R"(--escape -p 'a\')"), 2, "--escape");
-  write(dir_ / "input", "A \"b\"\n\tcé\\");
+  put("input", "A \"b\"\n\tcé\\");
   EXPECT_EQ(run_lariat(model + "--prompt-file -", dir_ / "input").out, expected);
   // Of a file that a script has begun to read, the rest.
-  write(dir_ / "input", "a line\nA \"b\"\n\tcé\\");
+  put("input", "a line\nA \"b\"\n\tcé\\");
   const std::string script = "{ read -r line; " + std::string(LARIAT_PROGRAM) + " " + model +
                              "--prompt-file -; } <" + (dir_ / "input").string() + " >" +
                              (dir_ / "out").string();

@@ -7,14 +7,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class GgufToHf : public testing::Test {
+class GgufToHf : public FolderTest {
  protected:
   void SetUp() override {
     if (std::system("python3 -c 'import gguf, numpy, safetensors' >/dev/null 2>&1") != 0)
       GTEST_SKIP() << "python3 with the packages gguf, numpy and safetensors is not installed";
-    dir_ = fresh_dir() += "-files";  // beside it: run_lariat empties fresh_dir()
-    fs::remove_all(dir_);
-    fs::create_directories(dir_);
     const std::string script = (source() / "tests/tools/gguf_round_trip.py").string();
     const std::string log = (dir_ / "log").string();
     ASSERT_EQ(std::system(("python3 " + script + " " + dir_.string() + " >" + log + " 2>&1").c_str()), 0)
@@ -30,7 +27,6 @@ class GgufToHf : public testing::Test {
     EXPECT_EQ(done.code, 0) << done.err;
     return slurp(out);
   }
-  fs::path dir_;
 };
 
 // Rows of q and k, biases, a tied head, linear scaling: one thing wrong and a logit differs.

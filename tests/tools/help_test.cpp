@@ -65,7 +65,7 @@ TEST(Help, OfTheProgramListsEveryCommandUnderItsGroup) {
     ASSERT_NE(group, std::string::npos) << command->get_group();
     const size_t line = help.out.find("\n  " + command->get_name() + " ", group);
     ASSERT_NE(line, std::string::npos) << command->get_name();
-    EXPECT_EQ(help.out.substr(group + 1, line - group - 1).find("\n\n"), std::string::npos)
+    EXPECT_FALSE(holds(help.out.substr(group + 1, line - group - 1), "\n\n"))
         << command->get_name() << " stands outside " << command->get_group();
     groups.insert(command->get_group());
   }
@@ -78,14 +78,14 @@ TEST(Help, OfACommandIsPlain) {
     const Outcome help = run_lariat(command->get_name() + " --help");
     EXPECT_EQ(help.code, 0);
     for (const char* raw : {"INT", "FLOAT", ":{", " in [", "(default", "default ", "--rope-rungs"}) {
-      EXPECT_EQ(help.out.find(raw), std::string::npos) << raw << " in " << help.out;
+      EXPECT_FALSE(holds(help.out, raw)) << raw << " in " << help.out;
     }
     for (const std::string& line : lines_of(help.out)) EXPECT_LE(line.size(), 100U) << line;
     for (const OptionGroup& group : option_groups(*command)) {
-      EXPECT_NE(help.out.find("\n" + group.name + ":\n"), std::string::npos) << group.name;
+      EXPECT_TRUE(holds(help.out, "\n" + group.name + ":\n"));
       for (const CLI::Option* option : group.options) {
         const std::string heading = option_heading(*option);
-        EXPECT_NE(help.out.find(heading), std::string::npos) << heading;
+        EXPECT_TRUE(holds(help.out, heading));
         if (option->get_items_expected_max() == 0 || option->get_required()) continue;
         std::string value = option->get_default_str();
         value.erase(0, value.find_first_not_of('['));
@@ -127,7 +127,7 @@ TEST(Help, SaysWhatGenerateTakes) {
   for (const char* part : {"--max-new-tokens N ", "[default: 128]", "--device auto|cpu|cuda|cuda:N ",
                            "--model DIR ", "[required]", "(--prompt TEXT | --prompt-file FILE)",
                            "--rope-cache consistent|stale", "[default: the model's own]"}) {
-    EXPECT_NE(help.find(part), std::string::npos) << part << " is not in\n" << help;
+    EXPECT_TRUE(holds(help, part)) << part << " is not in\n" << help;
   }
 }
 
@@ -142,7 +142,7 @@ TEST(Help, SettingsAreOptions) {
         "max_tokens", "lengths", "resume"}) {
     const std::string option = with_options("`" + setting + "`");
     EXPECT_TRUE(option.starts_with("--")) << setting;
-    EXPECT_NE(commands.find(option + " "), std::string::npos) << option;
+    EXPECT_TRUE(holds(commands, option + " "));
   }
   EXPECT_EQ(with_options("use `kv_dtype` f16, not `this`"), "use --kv-dtype f16, not `this`");
 }
@@ -153,15 +153,13 @@ TEST(Help, ExamplesParse) {
     const std::string example = command->get_footer();
     EXPECT_EQ(example.rfind("lariat " + command->get_name() + " ", 0), 0U) << command->get_name();
     EXPECT_NO_THROW(parse_dry(example)) << example;
-    EXPECT_NE(command->help().find("\nExample:\n  " + example + "\n"), std::string::npos);
+    EXPECT_TRUE(holds(command->help(), "\nExample:\n  " + example + "\n"));
   }
   EXPECT_THROW(parse_dry("lariat generate --model DIR --promt x"), CLI::ParseError);
   EXPECT_THROW(parse_dry("lariat generate --prompt x"), CLI::ParseError);
 }
 
 TEST(Help, PlainTypesLeaveErrorsAsTheyAre) {
-  expect_error(run_lariat("generate --model x --prompt y --max-new-tokens abc"), 2,
-               "--max-new-tokens: \"abc\" is not an integer");
   expect_error(run_lariat("generate --model x --prompt y --max-new-tokens 99999999999999999999"), 2,
                "1099511627776");
   expect_error(run_lariat("generate --model x --prompt y --top-p 1.5"), 2, "1.5 not in range");
@@ -176,7 +174,8 @@ TEST(Help, PlainTypesLeaveErrorsAsTheyAre) {
 
 // What bash offers for the words of a command line, the last of which is being typed.
 std::vector<std::string> bash_offers(const std::vector<std::string>& words) {
-  const fs::path script = fs::path(testing::TempDir()) / fmt::format("lariat-{}-complete.sh", getpid());
+  const TempFolder folder;
+  const fs::path script = folder.path / "complete.sh";
   std::string list;
   for (const std::string& word : words) list += " '" + word + "'";
   std::ofstream(script) << "source '" << (kCompletion / "lariat.bash").string()
@@ -188,8 +187,6 @@ std::vector<std::string> bash_offers(const std::vector<std::string>& words) {
   auto offers = lines_of(slurp(out));
   std::erase(offers, "");
   std::sort(offers.begin(), offers.end());
-  fs::remove(script);
-  fs::remove(out);
   return offers;
 }
 
@@ -236,7 +233,7 @@ TEST(ManPage, TellsOfEveryOption) {
   const std::string page = run_lariat("__man").out;
   for (const char* section :
        {"NAME", "SYNOPSIS", "DESCRIPTION", "COMMANDS", "EXIT STATUS", "EXAMPLES", "FILES"}) {
-    EXPECT_NE(page.find(std::string("\n.SH ") + section + "\n"), std::string::npos) << section;
+    EXPECT_TRUE(holds(page, std::string("\n.SH ") + section + "\n"));
   }
   const auto app = make_app();
   for (const CLI::App* command : commands_of(*app)) {
@@ -247,7 +244,7 @@ TEST(ManPage, TellsOfEveryOption) {
       for (const CLI::Option* option : group.options) {
         std::string name;
         for (const char c : "--" + option->get_lnames()[0]) name += c == '-' ? "\\-" : std::string(1, c);
-        EXPECT_NE(part.find(name), std::string::npos) << name << " of " << command->get_name();
+        EXPECT_TRUE(holds(part, name)) << name << " of " << command->get_name();
       }
     }
   }
@@ -255,13 +252,11 @@ TEST(ManPage, TellsOfEveryOption) {
 
 TEST(ManPage, IsValidTroff) {
   if (!have("groff")) GTEST_SKIP() << "there is no groff here";
-  const fs::path dir = fs::path(testing::TempDir()) / fmt::format("lariat-{}-man", getpid());
-  fs::create_directories(dir);
-  const std::string page = (dir / "lariat.1").string();
+  const TempFolder folder;
+  const std::string page = (folder.path / "lariat.1").string();
   EXPECT_EQ(shell(std::string(LARIAT_PROGRAM) + " __man >" + page), 0);
   EXPECT_EQ(shell("groff -man -ww -b -Tutf8 -z " + page + " 2>" + page + ".err"), 0);
   EXPECT_EQ(slurp(page + ".err"), "");
-  fs::remove_all(dir);
 }
 
 }  // namespace

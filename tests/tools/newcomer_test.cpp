@@ -63,10 +63,9 @@ bool fits(const std::string& text, const std::string& pattern) {
   return ::fnmatch(replace_all(glob, "…", "*").c_str(), text.c_str(), 0) == 0;
 }
 
-class Newcomer : public testing::Test {
+class Newcomer : public FolderTest {
  protected:
-  Newcomer() : dir_(fs::path(testing::TempDir()) / fmt::format("lariat-newcomer-{}", getpid())) {
-    fs::remove_all(dir_);
+  Newcomer() {
     fs::create_directories(dir_ / "empty");
     const fs::path demo = fs::path(LARIAT_SOURCE_DIR) / "configs" / "demo";
     fs::create_directory_symlink(demo, dir_ / "demo");
@@ -75,7 +74,7 @@ class Newcomer : public testing::Test {
     put("hub/models--org--name/refs/main", "0a1b\n");
     for (const char* name :
          {"models/one", "models/two", "chat", "lfs", "lfs-config", "lfs-tokenizer", "lfs-json"})
-      copy_demo(demo, name);
+      link_files(demo, dir_ / name);
     put("chat/chat_template.jinja", "{% for m in messages %}{{ m['content'] }}{% endfor %}");
     const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:aaaa\nsize 6955520\n";
     for (const char* name : {"lfs/model.safetensors", "lfs-config/config.json",
@@ -88,18 +87,6 @@ class Newcomer : public testing::Test {
     put("bom.json", "\xEF\xBB\xBF" + config);
     put("utf16.json", wide(config));
   }
-  ~Newcomer() override { fs::remove_all(dir_); }
-
-  void put(const std::string& name, const std::string& bytes) const {
-    fs::create_directories((dir_ / name).parent_path());
-    fs::remove(dir_ / name);
-    std::ofstream(dir_ / name, std::ios::binary) << bytes;
-  }
-  void copy_demo(const fs::path& demo, const std::string& name) const {
-    fs::create_directories(dir_ / name);
-    for (const auto& entry : fs::directory_iterator(demo))
-      fs::create_symlink(entry.path(), dir_ / name / entry.path().filename());
-  }
   static std::string wide(const std::string& ascii) {  // UTF-16, little end first, without a mark
     std::string bytes;
     for (const char c : ascii) bytes.append({c, '\0'});
@@ -107,13 +94,11 @@ class Newcomer : public testing::Test {
   }
   // A line as it is typed in a shell that stands in the folder: what it prints on stderr, then on stdout.
   Outcome type(const std::string& line) const {
-    std::ofstream(dir_ / "typed.sh") << "lariat() { " << LARIAT_PROGRAM << " \"$@\"; }\n" << line << "\n";
+    put("typed.sh", fmt::format("lariat() {{ {} \"$@\"; }}\n{}\n", LARIAT_PROGRAM, line));
     const std::string command = "cd " + dir_.string() + " && sh typed.sh >out.log 2>err.log </dev/null";
     const int status = std::system(command.c_str());
     return {WEXITSTATUS(status), slurp(dir_ / "out.log"), slurp(dir_ / "err.log")};
   }
-
-  fs::path dir_;
 };
 
 TEST_F(Newcomer, ReadsWhatThePageSays) {
@@ -126,7 +111,7 @@ TEST_F(Newcomer, ReadsWhatThePageSays) {
     EXPECT_TRUE(fits(printed, row.printed))
         << row.typed << "\nprinted: " << printed << "\nin docs: " << row.printed;
     if (outcome.code == 0) continue;
-    EXPECT_NE(outcome.err.find("lariat: error: "), std::string::npos) << row.typed;
+    EXPECT_TRUE(holds(outcome.err, "lariat: error: ")) << row.typed;
     EXPECT_TRUE(outcome.code == 1 || outcome.err.find("; see lariat ") != std::string::npos) << row.typed;
   }
 }

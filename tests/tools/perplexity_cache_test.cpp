@@ -8,20 +8,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class PerplexityCache : public testing::Test {
+class PerplexityCache : public FolderTest {
  protected:
-  // Not of fresh_dir(), which run_lariat() empties.
-  PerplexityCache()
-      : dir_(fs::path(testing::TempDir()) / fmt::format("lariat-cache-{}", getpid())),
-        context_(dir_ / "context") {
-    fs::create_directories(dir_);
+  PerplexityCache() {
     const std::string text = slurp(fs::path(LARIAT_SOURCE_DIR) / "configs" / "demo" / "heldout.txt");
-    std::ofstream(dir_ / "first.txt") << text.substr(0, 1500);
-    std::ofstream(dir_ / "second.txt") << text.substr(1500, 500);
-  }
-  ~PerplexityCache() override {
-    std::error_code ec;
-    fs::remove_all(dir_, ec);
+    put("first.txt", text.substr(0, 1500));
+    put("second.txt", text.substr(1500, 500));
   }
   Outcome run(const std::string& file, const std::string& options) const {
     return run_lariat(fmt::format("perplexity --model {}/configs/demo --device cpu --threads 1 --file {} {}",
@@ -32,7 +24,7 @@ class PerplexityCache : public testing::Test {
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     return nlohmann::json::parse(outcome.out);
   }
-  fs::path dir_, context_;
+  const fs::path context_ = dir_ / "context";
 };
 
 TEST_F(PerplexityCache, ATextBehindASavedContext) {
@@ -79,7 +71,7 @@ TEST_F(PerplexityCache, ErrorsAreOneLine) {
           "saved with bf16 weights, and this run has q4; use the --dtype or --quantize");
   fs::resize_file(context_, fs::file_size(context_) / 2);
   refused(load, 1, "the file is truncated or damaged, make it again");
-  std::ofstream(context_) << "something else";
+  put("context", "something else");
   refused(load, 1, "context: the header claims");
 }
 

@@ -6,9 +6,9 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string>
+
+#include "tests/test_util.h"
 
 // Runs the built program as a user would.
 namespace lariat::test {
@@ -17,13 +17,6 @@ struct Outcome {
   int code = -1;  // exit code; 128 + n after signal n
   std::string out, err;
 };
-
-inline std::string slurp(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
 
 // A fresh empty folder for the running test.
 inline std::filesystem::path fresh_dir() {
@@ -38,15 +31,15 @@ inline std::filesystem::path fresh_dir() {
 
 // arguments: as typed in a shell, quoted where needed. input: a file that is its standard input.
 inline Outcome run_lariat(const std::string& arguments, const std::filesystem::path& input = "/dev/null") {
-  const auto dir = fresh_dir() / "run";
-  std::filesystem::create_directories(dir);
-  const std::string command = std::string(LARIAT_PROGRAM) + " " + arguments + " >" + (dir / "out").string() +
-                              " 2>" + (dir / "err").string() + " <" + input.string();
+  const TempFolder folder;
+  const auto out = folder.path / "out", err = folder.path / "err";
+  const std::string command = std::string(LARIAT_PROGRAM) + " " + arguments + " >" + out.string() + " 2>" +
+                              err.string() + " <" + input.string();
   const int status = std::system(command.c_str());
   Outcome outcome;
   outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  outcome.out = slurp(dir / "out");
-  outcome.err = slurp(dir / "err");
+  outcome.out = slurp(out);
+  outcome.err = slurp(err);
   return outcome;
 }
 
@@ -55,7 +48,7 @@ inline void expect_error(const Outcome& outcome, int code, const std::string& pa
   EXPECT_EQ(outcome.code, code) << outcome.err;
   EXPECT_EQ(outcome.err.rfind("lariat: error: ", 0), 0U) << outcome.err;
   EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
-  EXPECT_NE(outcome.err.find(part), std::string::npos) << "no '" << part << "' in: " << outcome.err;
+  EXPECT_TRUE(holds(outcome.err, part)) << "no '" << part << "' in: " << outcome.err;
   EXPECT_EQ(outcome.out, "");
 }
 

@@ -7,7 +7,7 @@ namespace {
 class SamplingProgram : public ChatProgram {
  protected:
   void ask_for(const nlohmann::json& generation) const {
-    write(model_ / "generation_config.json", generation.dump());
+    put("model/generation_config.json", generation.dump());
   }
   nlohmann::json written(const std::string& more) const {
     const Outcome outcome = generate(golden_["prompt"], "--json -n 60 " + more);
@@ -73,8 +73,8 @@ TEST_F(SamplingProgram, TextsThatEndOne) {
   ask_for({{"eos_token_id", 2}, {"stop_strings", {"friend"}}});
   const nlohmann::json json = written("");
   EXPECT_EQ(json["stop_reason"], "stop");
-  EXPECT_EQ(json["text"].get<std::string>().find("friend"), std::string::npos);
-  EXPECT_NE(written("--stop Ella")["text"].get<std::string>().find("friend"), std::string::npos);
+  EXPECT_FALSE(holds(json["text"].get<std::string>(), "friend"));
+  EXPECT_TRUE(holds(written("--stop Ella")["text"].get<std::string>(), "friend"));
 }
 
 TEST_F(SamplingProgram, WarningsAreForWhoWritesAText) {

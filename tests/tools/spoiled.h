@@ -19,22 +19,14 @@ inline const std::string kTokenize = "tokenize -m {0} --text x";
 inline const std::string kMerge = "sweep --merge {0}/log.jsonl --report {0}/r.html";
 
 // A good checkpoint and tokenizer, in a folder of their own, that a test spoils.
-struct Spoiled {
+struct Spoiled : TempFolder {
   Spoiled() {
-    fs::remove_all(dir);
     copy("checkpoints/llama_gqa", {"config.json", "model.safetensors"});
     copy("tokenizers/byte-mini", {"tokenizer.json"});
   }
-  Spoiled(const Spoiled&) = delete;
-  Spoiled& operator=(const Spoiled&) = delete;
-  ~Spoiled() { fs::remove_all(dir); }
 
   void copy(const std::string& from, const std::vector<std::string>& names) const {
     for (const std::string& name : names) put(name, slurp(kGoldens / from / name));
-  }
-  void put(const std::string& name, const std::string& bytes) const {
-    fs::create_directories((dir / name).parent_path());
-    std::ofstream(dir / name, std::ios::binary | std::ios::trunc) << bytes;
   }
   void remove(const char* name) const { fs::remove_all(dir / name); }
   void empty() const {
@@ -86,7 +78,7 @@ struct Spoiled {
     return run("tokenize -m {0} --file {0}/text");
   }
 
-  fs::path dir = fs::path(testing::TempDir()) / fmt::format("lariat-spoiled-{}", ::getpid());
+  const fs::path& dir = path;
 };
 
 struct Damage {

@@ -9,10 +9,9 @@ namespace {
 namespace fs = std::filesystem;
 
 // A tokenizer of the goldens with a chat template, and messages.
-class TokenizeMessages : public testing::Test {
+class TokenizeMessages : public FolderTest {
  protected:
-  TokenizeMessages() : dir_(fs::path(testing::TempDir()) / fmt::format("lariat-tokenize-{}", getpid())) {
-    fs::create_directories(dir_);
+  TokenizeMessages() {
     for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
       fs::copy_file(fs::path(LARIAT_SOURCE_DIR) / "tests" / "golden" / "tokenizers" / "llama3-mini" / name,
                     dir_ / name);
@@ -20,17 +19,12 @@ class TokenizeMessages : public testing::Test {
     put("messages.json",
         R"([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Ünï {x}"}])");
   }
-  ~TokenizeMessages() override { fs::remove_all(dir_); }
-  void put(const char* name, const std::string& text) const {
-    std::ofstream(dir_ / name, std::ios::binary) << text;
-  }
   std::string command(const std::string& options) const {
     return "tokenize --model " + dir_.string() + " " + options;
   }
   std::string messages(const std::string& options) const {
     return command("--messages " + (dir_ / "messages.json").string() + " " + options);
   }
-  fs::path dir_;
   nlohmann::json config_;
 };
 
