@@ -19,7 +19,7 @@ namespace {
 struct BenchCommand {
   CommonOptions common;
   std::filesystem::path config;
-  bool random_weights = false, json = false;
+  bool json = false;
   int64_t gen = 128, reps = 3;
   std::vector<int64_t> prompts{512}, depths{0};
 };
@@ -203,15 +203,12 @@ std::vector<BenchResult> wanted_results(const BenchCommand& command) {
 }
 
 void run(BenchCommand& command) {
-  const bool random = command.random_weights && !command.config.empty() && command.common.model.empty();
-  const bool real = !command.random_weights && command.config.empty() && !command.common.model.empty();
-  if (!random && !real) {
+  const bool random = command.common.open.random_weights, config = !command.config.empty();
+  if (random != config || random != command.common.model.empty()) {
     throw UsageError("bench takes --model DIR, or --config FILE together with --random-weights");
   }
-  OpenOptions options = open_options(command.common, Reads::kTokens);
-  options.random_weights = random;
   if (random) command.common.model = command.config;
-  const Engine engine = open_engine(command.common, options);
+  const Engine engine = open_engine(command.common, Reads::kTokens);
   const auto measure = [&] {
     const DType dtype = engine.model.product_dtype();
     const auto* cpu = dynamic_cast<const CpuBackend*>(engine.backend.get());
@@ -247,13 +244,14 @@ void run(BenchCommand& command) {
 
 void add_bench_command(CLI::App& app) {
   auto command = std::make_shared<BenchCommand>();
-  CLI::App& sub = *app.add_subcommand("bench", "Prefill and decode speed beside the machine's limits");
-  describe(sub, kMeasureCommands,
-           "lariat bench --config configs/tinyllama-1.1b.json --random-weights --prompt 512 --gen 64");
+  CLI::App& sub =
+      add_command(app, "bench", "Prefill and decode speed beside the machine's limits", kMeasureCommands,
+                  "lariat bench --config configs/tinyllama-1.1b.json --random-weights --prompt 512 --gen 64");
   set_usage(sub, "--model DIR [options]\n--config FILE --random-weights [options]");
   add_model_option(sub, command->common, /*required=*/false);
   sub.add_option("--config", command->config, "a config.json to build a random model from");
-  sub.add_flag("--random-weights", command->random_weights, "weights drawn at random, for --config");
+  sub.add_flag("--random-weights", command->common.open.random_weights,
+               "weights drawn at random, for --config");
   sub.add_option("-p,--prompt", command->prompts, "prompts to read, in tokens; 0: none")
       ->delimiter(',')
       ->check(CLI::Range(0, 1 << 24));

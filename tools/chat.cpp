@@ -177,8 +177,8 @@ void run(ChatCommand& command) {
 
 void add_chat_command(CLI::App& app) {
   auto command = std::make_shared<ChatCommand>();
-  CLI::App& sub = *app.add_subcommand("chat", "Converse with an instruct model");
-  describe(sub, kUseCommands, "lariat chat --model DIR --system \"Answer briefly.\" --temperature 0.7");
+  CLI::App& sub = add_command(app, "chat", "Converse with an instruct model", kUseCommands,
+                              "lariat chat --model DIR --system \"Answer briefly.\" --temperature 0.7");
   add_model_option(sub, command->common);
   command->writing.generate.max_new_tokens = int64_t{1} << 40;
   command->writing.sampling.as_model = true;

@@ -188,21 +188,13 @@ CLI::Option* add_kv_dtype_option(CLI::App& command, const std::string& name, std
       });
 }
 
-OpenOptions open_options(const CommonOptions& options, Reads reads) {
+Engine open_engine(const CommonOptions& options, Reads reads) {
   OpenOptions open = options.open;
   open.reads = reads;
   if (options.dtype != "auto") open.dtype = parse_dtype(options.dtype);
   if (options.quantize != "none") open.quantize = options.quantize == "q8" ? DType::kQ8 : DType::kQ4;
   open.kv_dtype = parse_kv_dtypes(options.kv_dtype);
   if (!options.quiet) open.warn = [](const std::string& line) { print_warnings({line}, false); };
-  return open;
-}
-
-Engine open_engine(const CommonOptions& options, Reads reads) {
-  return open_engine(options, open_options(options, reads));
-}
-
-Engine open_engine(const CommonOptions& options, OpenOptions open) {
   if (open.device == "auto" && !options.quiet && isatty(STDERR_FILENO) == 1) {
     if (const std::string why_not = cuda_unavailable_reason(); !why_not.empty())
       say("running on the CPU (" + why_not + ")");

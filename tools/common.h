@@ -52,10 +52,8 @@ CLI::Option* add_kv_dtype_option(CLI::App& command, const std::string& name, std
                                  const std::string& meaning);
 KvDTypes parse_kv_dtypes(std::string_view text);
 
-OpenOptions open_options(const CommonOptions& options, Reads reads);
 // The model, with its progress and its warnings on stderr.
 Engine open_engine(const CommonOptions& options, Reads reads = Reads::kText);
-Engine open_engine(const CommonOptions& options, OpenOptions open);
 
 // The text with the options in place of the settings that it names in backticks: "`max_ctx`" is "--ctx".
 std::string with_options(std::string text);

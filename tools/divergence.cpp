@@ -64,7 +64,7 @@ nlohmann::ordered_json to_json(const std::filesystem::path& folder, Session& ses
 // Throws Error where the two models would not read the same ids.
 void check_same_ids(const TokenSource& source, const Tokenizer& tokenizer, const Tokenizer& other,
                     const std::filesystem::path& reference) {
-  const std::string text = tokenizer.decode(source.range(0, source.known()), false);
+  const std::string text = tokenizer.decode(source.range(0, source.size()), false);
   if (tokenizer.encode(text, false) != other.encode(text, false) || text_bos(tokenizer) != text_bos(other)) {
     throw Error(reference.string() +
                 ": its tokenizer makes other ids of the text than the first model's; --against takes a model "
@@ -123,7 +123,7 @@ void run_divergence(const PerplexityCommand& command) {
   const Engine other_runtime = open_engine(other, one_folder ? Reads::kTokens : Reads::kText);
   const Tokenizer& tokenizer = *runtime.tokenizer;
   const Tokenizer& other_tokenizer = one_folder ? tokenizer : *other_runtime.tokenizer;
-  TokenSource source = read_tokens(command.file, tokenizer, command.max_tokens);
+  const TokenSource source = read_tokens(command.file, tokenizer, command.max_tokens);
   check_same_ids(source, tokenizer, other_tokenizer, other.model);
   Session session(runtime.model, *runtime.backend, runtime.session);
   Session reference(other_runtime.model, *other_runtime.backend, other_runtime.session);
@@ -131,7 +131,9 @@ void run_divergence(const PerplexityCommand& command) {
   DivergenceResult result;
   {
     Meter meter("divergence", command.common.quiet);
-    const auto show = [&](int64_t position) { meter.show(share_of_text(position, source), ""); };
+    const auto show = [&](int64_t position) {
+      meter.show(static_cast<double>(position) / static_cast<double>(source.size()), "");
+    };
     result = measure_divergence(session, reference, source, input_name(command.file), options,
                                 command.common.open.threads, show);
   }

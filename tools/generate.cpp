@@ -204,8 +204,8 @@ void run(GenerateCommand& command) {
 
 void add_generate_command(CLI::App& app) {
   auto command = std::make_shared<GenerateCommand>();
-  CLI::App& sub = *app.add_subcommand("generate", "Continue a prompt");
-  describe(sub, kUseCommands, "lariat generate --model DIR --prompt \"Once upon a time\" --temperature 0.7");
+  CLI::App& sub = add_command(app, "generate", "Continue a prompt", kUseCommands,
+                              "lariat generate --model DIR --prompt \"Once upon a time\" --temperature 0.7");
   set_usage(
       sub,
       "--model DIR (--prompt TEXT | --prompt-file FILE) [options]\n--model DIR --load-cache FILE [options]");

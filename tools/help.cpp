@@ -148,9 +148,9 @@ void finish_help(CLI::App& app) {
   }
 }
 
-void describe(CLI::App& command, const std::string& group, const std::string& example) {
-  command.group(group);
-  command.footer(example);
+CLI::App& add_command(CLI::App& app, const std::string& name, const std::string& description,
+                      const std::string& group, const std::string& example) {
+  return *app.add_subcommand(name, description)->group(group)->footer(example);
 }
 
 void set_usage(CLI::App& command, const std::string& lines) {

@@ -30,9 +30,9 @@ void prepare_help(CLI::App& app);
 // those that take numbers check them (check_number).
 void finish_help(CLI::App& app);
 
-// Puts a subcommand into its group of `lariat --help`, with a command line that shows it at work; a test
-// parses it.
-void describe(CLI::App& command, const std::string& group, const std::string& example);
+// A subcommand in its group of `lariat --help`, with a command line that shows it at work; a test parses it.
+CLI::App& add_command(CLI::App& app, const std::string& name, const std::string& description,
+                      const std::string& group, const std::string& example);
 // Sets what follows "lariat COMMAND" in the usage, one line for each way to call it, where required options
 // and option groups (which are shown by themselves) do not tell it.
 void set_usage(CLI::App& command, const std::string& lines);

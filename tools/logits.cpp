@@ -101,8 +101,9 @@ void run(const LogitsCommand& command) {
 
 void add_logits_command(CLI::App& app) {
   auto command = std::make_shared<LogitsCommand>();
-  CLI::App& sub = *app.add_subcommand("logits", "Logits of a list of tokens, as a safetensors file");
-  describe(sub, kLookCommands, "lariat logits --model DIR --tokens 1,15043,3186 --out logits.safetensors");
+  CLI::App& sub =
+      add_command(app, "logits", "Logits of a list of tokens, as a safetensors file", kLookCommands,
+                  "lariat logits --model DIR --tokens 1,15043,3186 --out logits.safetensors");
   add_model_option(sub, command->common);
   auto* source = sub.add_option_group("tokens", "the token ids");
   source->add_option("--tokens", command->tokens, "token ids separated by commas")->type_name("N,N,...");

@@ -78,7 +78,7 @@ void run(const PerplexityCommand& command) {
   check_text(command.file);
   const Engine runtime = open_engine(command.common);
   const Tokenizer& tokenizer = *runtime.tokenizer;
-  TokenSource source = read_tokens(command.file, tokenizer, command.max_tokens);
+  const TokenSource source = read_tokens(command.file, tokenizer, command.max_tokens);
   const PerplexityOptions options = options_of(command, tokenizer, runtime.session.rope->original_ctx);
   Session session(runtime.model, *runtime.backend, runtime.session);
   SavedContext context{session.new_sequence(), {}};
@@ -89,7 +89,7 @@ void run(const PerplexityCommand& command) {
   {
     Meter meter("perplexity", command.common.quiet);
     const auto show = [&](const PerplexityProgress& at) {
-      meter.show(at.share(source), running_values(at.results));
+      meter.show(at.share(), running_values(at.results));
     };
     if (one_piece) {
       results.push_back(
@@ -135,8 +135,9 @@ PerplexityOptions options_of(const PerplexityCommand& command, const Tokenizer& 
 
 void add_perplexity_command(CLI::App& app) {
   auto command = std::make_shared<PerplexityCommand>();
-  CLI::App& sub = *app.add_subcommand("perplexity", "How well a model predicts a text, by context length");
-  describe(sub, kMeasureCommands, "lariat perplexity --model DIR --file book.txt --ctx 2048,8192");
+  CLI::App& sub =
+      add_command(app, "perplexity", "How well a model predicts a text, by context length", kMeasureCommands,
+                  "lariat perplexity --model DIR --file book.txt --ctx 2048,8192");
   add_model_option(sub, command->common);
   sub.add_option("-f,--file", command->file, "the text, of any size; -: standard input")->required();
   add_common_options(sub, command->common);

@@ -136,21 +136,22 @@ void run(const Args& args) {
 
 void add_rope_command(CLI::App& app) {
   auto args = std::make_shared<Args>();
-  CLI::App* sub = app.add_subcommand("rope", "Show what a RoPE scaling does to a model's frequencies");
-  describe(*sub, kLookCommands, "lariat rope --model DIR --rope-scaling yarn --rope-factor 4 --svg rope.svg");
-  set_usage(*sub, "--model DIR [options]\n--head-dim N --rope-theta F --rope-original-ctx N [options]");
-  sub->add_option(
+  CLI::App& sub =
+      add_command(app, "rope", "Show what a RoPE scaling does to a model's frequencies", kLookCommands,
+                  "lariat rope --model DIR --rope-scaling yarn --rope-factor 4 --svg rope.svg");
+  set_usage(sub, "--model DIR [options]\n--head-dim N --rope-theta F --rope-original-ctx N [options]");
+  sub.add_option(
          "-m,--model", args->model,
          "checkpoint folder (its config.json is enough) or a config file; of an unknown family the keys "
          "that most have are read")
       ->type_name("DIR|FILE");
-  sub->add_option("--head-dim", args->head_dim, "instead of a model: size of a head")->type_name("N");
-  sub->add_option("--length", args->length, "length of the sequence")->default_str("the model's maximum");
-  sub->add_option("--svg", args->svg, "also draw the scalings into this file");
-  sub->add_flag("--json", args->json, "one JSON object instead of the table")->group(kOutputOptions);
-  begin_group(*sub, kRopeOptions);
-  add_rope_options(*sub, args->open);
-  sub->callback([args] { run(*args); });
+  sub.add_option("--head-dim", args->head_dim, "instead of a model: size of a head")->type_name("N");
+  sub.add_option("--length", args->length, "length of the sequence")->default_str("the model's maximum");
+  sub.add_option("--svg", args->svg, "also draw the scalings into this file");
+  sub.add_flag("--json", args->json, "one JSON object instead of the table")->group(kOutputOptions);
+  begin_group(sub, kRopeOptions);
+  add_rope_options(sub, args->open);
+  sub.callback([args] { run(*args); });
 }
 
 }  // namespace lariat

@@ -190,21 +190,15 @@ void run(SweepCommand& command) {
   if (!options.text.empty()) check_text(options.text);
   if (options.passkey) options.passkeys.hay = open_hay(command.haystack);
   const Engine runtime = open_engine(command.common);
-  const Tokenizer& tokenizer = *runtime.tokenizer;
   options.text = text_of(command);
   options.method = parse_perplexity_method(command.method);
   options.interrupted = &interrupted();
-  options.passkeys.eos_ids = runtime.eos_ids();
-  if (options.passkey)
-    options.passkeys.max_new_tokens = answer_tokens(prompt_codec(tokenizer), options.passkeys.needles);
 
-  Sweep sweep(
-      runtime.model, *runtime.backend, tokenizer,
-      [&](const RopeScaling& rope) { return runtime.session_for(rope); }, options);
+  Sweep sweep(runtime, options);
   sweep.check();
   if (options.passkey) {
     const int64_t longest = sweep.options().lengths.back();
-    warn_of_short_hay(options.passkeys, prompt_codec(tokenizer), longest, command.common.quiet);
+    warn_of_short_hay(options.passkeys, prompt_codec(*runtime.tokenizer), longest, command.common.quiet);
   }
   const int64_t shards = options.shard_count;
   const auto file =
@@ -256,10 +250,9 @@ void add_run_options(CLI::App& sub, SweepCommand& command) {
 void add_sweep_command(CLI::App& app) {
   auto command = std::make_shared<SweepCommand>();
   SweepOptions& sweep = command->sweep;
-  CLI::App& sub =
-      *app.add_subcommand("sweep", "Compare RoPE scalings: perplexity, passkeys, speed, by length");
-  describe(sub, kMeasureCommands,
-           "lariat sweep --model DIR --file book.txt --lengths 4096,16384 --report sweep.html");
+  CLI::App& sub = add_command(
+      app, "sweep", "Compare RoPE scalings: perplexity, passkeys, speed, by length", kMeasureCommands,
+      "lariat sweep --model DIR --file book.txt --lengths 4096,16384 --report sweep.html");
   set_usage(sub, "--model DIR --report FILE [options]\n--merge FILE ... --report FILE");
   add_model_option(sub, command->common, false);
   sub.add_option("--report", command->report,

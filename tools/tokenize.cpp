@@ -84,8 +84,8 @@ void detokenize(const TokenizeCommand& command) {
 
 void add_tokenize_commands(CLI::App& app) {
   auto command = std::make_shared<TokenizeCommand>();
-  CLI::App& encode = *app.add_subcommand("tokenize", "Text to token ids");
-  describe(encode, kLookCommands, "lariat tokenize --model DIR --text \"Once upon a time\"");
+  CLI::App& encode = add_command(app, "tokenize", "Text to token ids", kLookCommands,
+                                 "lariat tokenize --model DIR --text \"Once upon a time\"");
   add_model_option(encode, command->common);
   auto* source = encode.add_option_group("text", "what to tokenize");
   source->add_option("--text", command->text, "the text itself");
@@ -102,8 +102,8 @@ void add_tokenize_commands(CLI::App& app) {
   encode.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   encode.callback([command] { tokenize(*command); });
 
-  CLI::App& decode = *app.add_subcommand("detokenize", "Token ids to text");
-  describe(decode, kLookCommands, "lariat detokenize --model DIR --tokens 9038,2501,263,931");
+  CLI::App& decode = add_command(app, "detokenize", "Token ids to text", kLookCommands,
+                                 "lariat detokenize --model DIR --tokens 9038,2501,263,931");
   add_model_option(decode, command->common);
   decode.add_option("--tokens", command->tokens, "token ids separated by commas")
       ->type_name("N,N,...")

@@ -2,29 +2,9 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <cmath>
 
 namespace lariat {
-namespace {
-
-std::string xml_escaped(std::string_view text) {
-  static constexpr std::pair<char, const char*> kEntities[] = {
-      {'<', "&lt;"}, {'>', "&gt;"}, {'&', "&amp;"}, {'"', "&quot;"}};
-  std::string out;
-  for (const char c : text) {
-    const auto* entity = std::ranges::find(kEntities, c, &std::pair<char, const char*>::first);
-    if (entity != std::end(kEntities)) {
-      out += entity->second;
-    } else if (static_cast<unsigned char>(c) >= 0x20 || c == '\n') {
-      out += c;
-    }
-  }
-  return out;
-}
-
-}  // namespace
-
 std::string grouped(double value) {
   std::string digits = fmt::format("{:.0f}", value);
   for (auto i = static_cast<int>(digits.size()) - 3; i > 0 && digits.size() > 4; i -= 3)
@@ -41,7 +21,7 @@ std::string svg_number(double value) {
 std::string svg_text(double x, double y, std::string_view anchor, std::string_view style,
                      std::string_view text) {
   return fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"{}\" class=\"{}\">{}</text>\n", svg_number(x),
-                     svg_number(y), anchor, style, xml_escaped(text));
+                     svg_number(y), anchor, style, text);
 }
 
 std::string svg_path(std::string_view style, const Points& points) {

@@ -12,7 +12,8 @@ std::string grouped(double value);
 
 // A number of pixels: one decimal, none where it would be 0.
 std::string svg_number(double value);
-// anchor: start, middle or end, the point of the text that stands at x. The text is escaped here.
+// anchor: start, middle or end, the point of the text that stands at x. The text has nothing in it that XML
+// escapes.
 std::string svg_text(double x, double y, std::string_view anchor, std::string_view style,
                      std::string_view text);
 using Points = std::vector<std::pair<double, double>>;

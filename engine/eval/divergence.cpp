@@ -59,7 +59,7 @@ class Comparison {
     if (session.options().prefill_chunk > 0) rows_ = std::min(rows_, session.options().prefill_chunk);
   }
 
-  void run(const Window& window, TokenSource& text, DivergenceResult& result) {
+  void run(const Window& window, const TokenSource& text, DivergenceResult& result) {
     const int64_t bos = options_.bos ? 1 : 0;
     const std::vector<int32_t> tokens = text.behind_bos(options_.bos, window.begin, window.end);
     const auto last = static_cast<int64_t>(tokens.size()) - 1;         // whose logits predict nothing scored
@@ -170,7 +170,7 @@ std::vector<DivergenceFigure> figures(const DivergenceResult& result) {
   };
 }
 
-DivergenceResult measure_divergence(Session& session, Session& reference, TokenSource& text,
+DivergenceResult measure_divergence(Session& session, Session& reference, const TokenSource& text,
                                     const std::string& text_name, const PerplexityOptions& options,
                                     int threads, const std::function<void(int64_t position)>& progress) {
   const ModelSpec &one = session.model().spec, &other = reference.model().spec;
@@ -184,11 +184,10 @@ DivergenceResult measure_divergence(Session& session, Session& reference, TokenS
   DivergenceResult result;
   result.ctx = options.ctx.at(0);
   Comparison comparison(session, reference, options, threads);
-  Windows windows(options, result.ctx);
   result.complete = uninterrupted([&] {
-    while (const auto window = windows.next(text)) {
-      comparison.run(*window, text, result);
-      if (progress) progress(window->end);
+    for (const Window& window : windows_of(options, result.ctx, text.size())) {
+      comparison.run(window, text, result);
+      if (progress) progress(window.end);
     }
   });
   return result;

@@ -57,7 +57,7 @@ std::vector<DivergenceFigure> figures(const DivergenceResult& result);
 // no more than 64 MiB of each one's logits are kept. threads: that compare them; 0: every core.
 // progress(tokens of the text whose windows are done). Throws Error, naming `text_name`, as
 // measure_perplexity does, and naming both config.json when the vocabularies have different sizes.
-DivergenceResult measure_divergence(Session& session, Session& reference, TokenSource& text,
+DivergenceResult measure_divergence(Session& session, Session& reference, const TokenSource& text,
                                     const std::string& text_name, const PerplexityOptions& options,
                                     int threads = 0,
                                     const std::function<void(int64_t position)>& progress = {});

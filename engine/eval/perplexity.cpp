@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
-#include <limits>
 
 #include "engine/eval/windows.h"
 #include "engine/interrupt.h"
@@ -35,102 +34,62 @@ PerplexityResult empty_result(const PerplexityOptions& options, PerplexityMethod
 
 // --- windows ---
 
-// One pass over a window, and the results it feeds (several lengths, when they share it).
-struct Job {
-  struct Part {
-    size_t result;
-    Window window;
-  };
-  int64_t begin = 0, end = 0, score_from = 0;
-  std::vector<Part> parts;
-  std::vector<int32_t> tokens;  // with the BOS
+// One pass over a window, and the results that it feeds: of shorter windows, too, where these share it.
+struct Pass {
+  Window window;
+  std::vector<std::pair<size_t, Window>> parts;  // by the result's index
 };
 
-class WindowReader {
- public:
-  WindowReader(Session& session, TokenSource& text, const PerplexityOptions& options,
-               std::vector<PerplexityResult>& results)
-      : session_(session),
-        text_(text),
-        options_(options),
-        results_(results),
-        bos_(options.bos ? 1 : 0),
-        shares_(!session.rope().depends_on_length()) {
-    for (const int64_t ctx : options.ctx) {
-      windows_.emplace_back(options, ctx);
-      next_.push_back(windows_.back().next(text));
-    }
+std::vector<Pass> passes_of(const PerplexityOptions& options, int64_t n, bool shared) {
+  std::vector<std::pair<size_t, Window>> parts;
+  for (size_t i = 0; i < options.ctx.size(); ++i) {
+    for (const Window& window : windows_of(options, options.ctx[i], n)) parts.emplace_back(i, window);
   }
-
-  // Reads all windows, as many in a batch as a pass of the session holds.
-  void run(const PerplexityProgressFn& progress) {
-    for (;;) {
-      std::vector<Job> jobs;
-      for (int64_t tokens = 0; tokens == 0 || tokens < session_.options().prefill_chunk;) {
-        const int64_t more = add_jobs(jobs);
-        if (more == 0) break;
-        tokens += more;
-      }
-      if (jobs.empty()) return;
-      read(jobs);
-      if (progress) progress({.done = jobs.back().begin, .results = results_});
-    }
+  std::ranges::stable_sort(parts, {}, [](const auto& part) { return part.second.begin; });
+  std::vector<Pass> passes;
+  for (const auto& [result, window] : parts) {
+    if (passes.empty() || !shared || passes.back().window.begin != window.begin)
+      passes.push_back({window, {}});
+    Pass& pass = passes.back();
+    pass.window.end = std::max(pass.window.end, window.end);
+    pass.window.score_from = std::min(pass.window.score_from, window.score_from);
+    pass.parts.emplace_back(result, window);
   }
+  return passes;
+}
 
- private:
-  // Adds the passes for the windows with the smallest begin, of whatever length. Returns their tokens, 0 when
-  // there are no windows left.
-  int64_t add_jobs(std::vector<Job>& jobs) {
-    int64_t begin = -1, tokens = 0;
-    for (const auto& window : next_) {
-      if (window && (begin < 0 || window->begin < begin)) begin = window->begin;
+void read_windows(Session& session, const TokenSource& text, const PerplexityOptions& options,
+                  std::vector<PerplexityResult>& results, const PerplexityProgressFn& progress) {
+  const int64_t room = session.options().prefill_chunk, bos = options.bos ? 1 : 0;
+  const auto passes = passes_of(options, text.size(), !session.rope().depends_on_length());
+  std::deque<Sequence> sequences;
+  for (size_t first = 0, end = 0; first < passes.size(); first = end) {
+    // A batch: as many as there is room for, and all that begin where its last one does.
+    std::vector<std::vector<int32_t>> tokens;
+    for (int64_t n = 0; end < passes.size(); ++end) {
+      const Window& window = passes[end].window;
+      if (end > first && n >= room && window.begin != passes[end - 1].window.begin) break;
+      n += std::ssize(tokens.emplace_back(text.behind_bos(options.bos, window.begin, window.end))) - 1;
     }
-    const size_t first = jobs.size();
-    for (size_t i = 0; i < next_.size(); ++i) {
-      if (!next_[i] || next_[i]->begin != begin) continue;
-      const Window window = *next_[i];
-      if (jobs.size() == first || !shares_) jobs.push_back({begin, window.end, window.score_from, {}, {}});
-      Job& job = jobs.back();
-      job.end = std::max(job.end, window.end);
-      job.score_from = std::min(job.score_from, window.score_from);
-      job.parts.push_back({i, window});
-      next_[i] = windows_[i].next(text_);
-    }
-    for (Job& job : std::span(jobs).subspan(first)) {
-      job.tokens = text_.behind_bos(options_.bos, job.begin, job.end);
-      tokens += std::ssize(job.tokens) - 1;
-    }
-    return tokens;
-  }
-
-  void read(const std::vector<Job>& jobs) {
-    while (sequences_.size() < jobs.size()) sequences_.push_back(session_.new_sequence());
     std::vector<Reading> readings;
-    for (size_t i = 0; i < jobs.size(); ++i) {
-      const int64_t size = std::ssize(jobs[i].tokens);
-      sequences_[i].truncate(0);
-      sequences_[i].expect(size);  // a dynamic scale is that of the whole window
-      readings.push_back(
-          {&sequences_[i], jobs[i].tokens, size - 1, jobs[i].score_from - jobs[i].begin + bos_});
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      if (i == sequences.size()) sequences.push_back(session.new_sequence());
+      const int64_t size = std::ssize(tokens[i]);
+      const Window& window = passes[first + i].window;
+      sequences[i].truncate(0);
+      sequences[i].expect(size);  // a dynamic scale is that of the whole window
+      readings.push_back({&sequences[i], tokens[i], size - 1, window.score_from - window.begin + bos});
     }
-    score(session_, readings, options_.interrupted, [&](size_t i, int64_t position, double loss) {
-      const int64_t token = jobs[i].begin + position - bos_;  // of the text
-      for (const auto& [result, window] : jobs[i].parts) {
-        if (token >= window.score_from && token < window.end) results_[result].add(position, loss);
+    score(session, readings, options.interrupted, [&](size_t i, int64_t position, double loss) {
+      const Pass& pass = passes[first + i];
+      const int64_t token = pass.window.begin + position - bos;  // of the text
+      for (const auto& [result, window] : pass.parts) {
+        if (token >= window.score_from && token < window.end) results[result].add(position, loss);
       }
     });
+    if (progress) progress({passes[end - 1].window.begin, text.size(), results});
   }
-
-  Session& session_;
-  TokenSource& text_;
-  const PerplexityOptions& options_;
-  std::vector<PerplexityResult>& results_;
-  int64_t bos_;
-  bool shares_;
-  std::vector<Windows> windows_;             // one per length
-  std::vector<std::optional<Window>> next_;  // the next window of each length
-  std::deque<Sequence> sequences_;
-};
+}
 
 // --- a growing context ---
 
@@ -144,11 +103,11 @@ int64_t end_of_step(const Session& session, int64_t length, int64_t end) {
   return end;
 }
 
-void read_growing(Session& session, TokenSource& text, const PerplexityOptions& options,
+void read_growing(Session& session, const TokenSource& text, const PerplexityOptions& options,
                   std::vector<PerplexityResult>& results, const PerplexityProgressFn& progress) {
   const int64_t ctx = std::ranges::max(options.ctx), holds = ctx - (options.bos ? 1 : 0);
   const int64_t limit = text.max_tokens();
-  const int64_t stretches = limit > 0 ? std::max<int64_t>(text.count(limit) / holds, 1) : 1;
+  const int64_t stretches = limit > 0 ? std::max<int64_t>(text.size() / holds, 1) : 1;
   const int64_t at_once = affordable_sequences(session, ctx, stretches);
   for (int64_t first = 0; first < stretches; first += at_once) {
     const int64_t count = std::min(at_once, stretches - first);
@@ -219,11 +178,7 @@ nlohmann::ordered_json to_json(const std::vector<PositionBucket>& positions) {
   return json;
 }
 
-double PerplexityProgress::share(const TokenSource& source) const {
-  return of > 0 ? static_cast<double>(done) / static_cast<double>(of) : share_of_text(done, source);
-}
-
-std::vector<PerplexityResult> measure_perplexity(Session& session, TokenSource& text,
+std::vector<PerplexityResult> measure_perplexity(Session& session, const TokenSource& text,
                                                  const std::string& text_name,
                                                  const PerplexityOptions& options,
                                                  const PerplexityProgressFn& progress) {
@@ -235,7 +190,7 @@ std::vector<PerplexityResult> measure_perplexity(Session& session, TokenSource& 
     if (options.method == PerplexityMethod::kGrowing) {
       read_growing(session, text, options, results, progress);
     } else {
-      WindowReader(session, text, options, results).run(progress);
+      read_windows(session, text, options, results, progress);
     }
   });
   for (auto& result : results) result.complete = complete;
@@ -243,10 +198,10 @@ std::vector<PerplexityResult> measure_perplexity(Session& session, TokenSource& 
 }
 
 PerplexityResult measure_continuation(Session& session, Sequence& sequence, std::vector<int32_t>& tokens,
-                                      TokenSource& text, const std::string& text_name,
+                                      const TokenSource& text, const std::string& text_name,
                                       const PerplexityOptions& options,
                                       const PerplexityProgressFn& progress) {
-  const int64_t n = text.count(std::numeric_limits<int64_t>::max());
+  const int64_t n = text.size();
   if (tokens.empty() && options.bos) tokens.push_back(*options.bos);
   const int64_t before = std::ssize(tokens), total = before + n;
   sequence.rewind(std::max<int64_t>(before - 1, 0));

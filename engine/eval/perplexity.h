@@ -79,9 +79,9 @@ struct PerplexityResult {
 nlohmann::ordered_json to_json(const std::vector<PositionBucket>& positions);
 
 struct PerplexityProgress {
-  int64_t done = 0, of = 0;  // tokens; of == 0: as many as the text has
+  int64_t done, of;  // tokens
   std::span<const PerplexityResult> results;
-  double share(const TokenSource& source) const;  // 0 ... 1
+  double share() const { return static_cast<double>(done) / static_cast<double>(of); }
 };
 using PerplexityProgressFn = std::function<void(const PerplexityProgress&)>;
 
@@ -95,7 +95,7 @@ using PerplexityProgressFn = std::function<void(const PerplexityProgress&)>;
 // each length has its own frequencies and its own pass. Windows that share nothing run in one batch instead.
 //
 // Throws Error, naming `text_name`, as check_windows does (engine/eval/windows.h).
-std::vector<PerplexityResult> measure_perplexity(Session& session, TokenSource& text,
+std::vector<PerplexityResult> measure_perplexity(Session& session, const TokenSource& text,
                                                  const std::string& text_name,
                                                  const PerplexityOptions& options,
                                                  const PerplexityProgressFn& progress = {});
@@ -106,7 +106,7 @@ std::vector<PerplexityResult> measure_perplexity(Session& session, TokenSource& 
 // comes with is read again: what it predicts is not kept. Of the options ctx, stride, step and method do not
 // count. Throws Error, naming `text_name`, when there is nothing to score or not enough memory.
 PerplexityResult measure_continuation(Session& session, Sequence& sequence, std::vector<int32_t>& tokens,
-                                      TokenSource& text, const std::string& text_name,
+                                      const TokenSource& text, const std::string& text_name,
                                       const PerplexityOptions& options,
                                       const PerplexityProgressFn& progress = {});
 

@@ -29,11 +29,16 @@ std::string frame(const Chart& chart, const std::string& title, const std::strin
   return svg + chart.up_at(l0, "rule");
 }
 
-std::vector<double> sinusoidal_frequencies() {
-  std::vector<double> frequencies;
-  for (size_t i = 0; i < kVaswaniPairs; ++i)
-    frequencies.push_back(std::pow(1e4, -static_cast<double>(i) / kVaswaniPairs));
-  return frequencies;
+// Over the pairs that rotate.
+template <class Value>
+double mean_of_pairs(const std::vector<double>& inv_freq, const Value& value) {
+  double sum = 0.0, pairs = 0.0;
+  for (const double f : inv_freq) {
+    if (f == 0.0) continue;
+    sum += value(f);
+    pairs += 1.0;
+  }
+  return sum / pairs;
 }
 
 Points score_curve(const std::vector<double>& inv_freq, double reach) {
@@ -42,7 +47,7 @@ Points score_curve(const std::vector<double>& inv_freq, double reach) {
 
 std::string draw_sinusoidal(const Chart& chart, double l0) {
   return frame(chart, "Sinusoidal", "added to embeddings: their product", l0) +
-         chart.curve("curve ink", score_curve(sinusoidal_frequencies(), chart.across.high));
+         chart.curve("curve ink", score_curve(sinusoidal_frequencies(kVaswaniPairs), chart.across.high));
 }
 
 // No formula and no decay: a row of numbers for each of the first L0 positions, and none beyond.
@@ -179,30 +184,26 @@ double alibi_weight(int head, int heads, double distance) {
   return std::exp(-std::exp2(-8.0 * head / heads) * distance);
 }
 
+std::vector<double> sinusoidal_frequencies(size_t pairs) {
+  std::vector<double> frequencies;
+  for (size_t i = 0; i < pairs; ++i)
+    frequencies.push_back(std::pow(1e4, -static_cast<double>(i) / static_cast<double>(pairs)));
+  return frequencies;
+}
+
 double rotary_score(const std::vector<double>& inv_freq, double distance) {
-  double sum = 0.0, pairs = 0.0;
-  for (const double f : inv_freq) {
-    if (f == 0.0) continue;
-    sum += std::cos(distance * f);
-    pairs += 1.0;
-  }
-  return sum / pairs;
+  return mean_of_pairs(inv_freq, [&](double f) { return std::cos(distance * f); });
 }
 
 std::vector<double> rotary_stripes(const std::vector<double>& inv_freq, int64_t tokens, int stripes) {
-  const int64_t stripe = tokens / stripes;
-  const auto width = static_cast<double>(stripe);
+  const auto width = static_cast<double>(tokens / stripes);
   std::vector<double> scores;
   for (int i = 0; i < stripes; ++i) {
-    double sum = 0.0, pairs = 0.0;
-    for (const double f : inv_freq) {
-      if (f == 0.0) continue;
-      // The mean of cos(f m) over m = i w .. (i + 1) w - 1, by Dirichlet's kernel.
-      sum += std::cos(f * (i * width + (width - 1.0) / 2.0)) * std::sin(f * width / 2.0) /
+    // The mean of cos(f m) over m = i w .. (i + 1) w - 1, by Dirichlet's kernel.
+    scores.push_back(mean_of_pairs(inv_freq, [&](double f) {
+      return std::cos(f * (i * width + (width - 1.0) / 2.0)) * std::sin(f * width / 2.0) /
              (width * std::sin(f / 2.0));
-      pairs += 1.0;
-    }
-    scores.push_back(sum / pairs);
+    }));
   }
   return scores;
 }
@@ -212,8 +213,8 @@ std::string positions_svg(const RopeScaling& rope, const std::string& style, dou
   const auto l0 = static_cast<double>(rope.original_ctx);
   const double gap = (right - left - 3.0 * kPanelWidth) / 2.0;
   double low = 0.0;
-  for (const auto& inv_freq :
-       {sinusoidal_frequencies(), rope_unscaled(rope).inv_freq, rope_frequencies(rope, length).inv_freq}) {
+  for (const auto& inv_freq : {sinusoidal_frequencies(kVaswaniPairs), rope_unscaled(rope).inv_freq,
+                               rope_frequencies(rope, length).inv_freq}) {
     for (const auto& [m, score] : score_curve(inv_freq, reach)) low = std::min(low, score);
   }
   const auto chart = [&](int column, int columns) {

@@ -5,6 +5,7 @@
 #include "engine/eval/needles.h"
 #include "engine/eval/sweep.h"
 #include "engine/eval/sweep_table.h"
+#include "models/text/unicode.h"
 
 namespace lariat {
 
@@ -15,14 +16,8 @@ extern const std::string_view kReportPage;  // report.html, as CMakeLists.txt ma
 std::string report_page(const Json& data) {
   constexpr std::string_view kPlace = "\"DATA\"";
   // In JSON "<" stands only inside strings; as an escape it cannot end the element that holds the data.
-  std::string json;
-  for (const char c : data.dump(-1, ' ', true, Json::error_handler_t::replace)) {
-    if (c == '<') {
-      json += "\\u003c";
-    } else {
-      json += c;
-    }
-  }
+  const std::string json =
+      replace_all(data.dump(-1, ' ', true, Json::error_handler_t::replace), "<", "\\u003c");
   std::string page(kReportPage);
   return page.replace(page.find(kPlace), kPlace.size(), json);
 }

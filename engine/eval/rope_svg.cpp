@@ -183,9 +183,9 @@ std::string draw_decay(const std::vector<Curve>& all, double l0, double reach, C
                   "original context " + grouped(l0));
   svg += chart.up_at(reach, "rule");
   svg += svg_text(chart.right - 6, chart.top + 32, "end", "mark", "stretched to " + grouped(reach));
-  const size_t pairs = all.front().inv_freq.size();
-  svg +=
-      chart.curve("curve sinus", over_distances(reach, [&](double m) { return sinusoidal_decay(pairs, m); }));
+  const auto sinus = sinusoidal_frequencies(all.front().inv_freq.size());
+  svg += chart.curve("curve sinus",
+                     over_distances(reach, [&](double m) { return std::abs(rotary_score(sinus, m)); }));
   for (const Curve& s : all) {
     svg += chart.curve("curve " + s.style,
                        over_distances(reach, [&](double m) { return rope_decay(s.inv_freq, m); }));
@@ -239,13 +239,6 @@ double rope_decay(const std::vector<double>& inv_freq, double distance) {
   }
   const auto n = static_cast<double>(inv_freq.size());
   return total / (n * (n + 1.0) / 2.0);
-}
-
-double sinusoidal_decay(size_t pairs, double distance) {
-  const auto n = static_cast<double>(pairs);
-  double sum = 0.0;
-  for (size_t i = 0; i < pairs; ++i) sum += std::cos(distance * std::pow(1e4, -static_cast<double>(i) / n));
-  return std::abs(sum) / n;
 }
 
 std::string rope_svg(const RopeScaling& rope, double length) {

@@ -13,9 +13,8 @@ namespace lariat {
 // at distance 0.
 double rope_decay(const std::vector<double>& inv_freq, double distance);
 
-// The product of two sinusoidal positions (arXiv 1706.03762, section 3.5) of that many pairs, relative to
-// distance 0: |p_m . p_n| / |p|^2 for |m - n| = distance.
-double sinusoidal_decay(size_t pairs, double distance);
+// The frequencies of so many pairs of sinusoidal positions, 10000^(-i/pairs) (arXiv 1706.03762, section 3.5).
+std::vector<double> sinusoidal_frequencies(size_t pairs);
 
 // A curve over distances 1..reach, log-spaced. The scores wiggle faster than a pixel; each point is the mean
 // over the distances within an eighth of it.
@@ -31,8 +30,8 @@ int t5_bucket(int64_t distance);
 double alibi_weight(int head, int heads, double distance);
 
 // The score of a query and a key alike in every pair that rotates, relative to distance 0: the mean of
-// cos(distance inv_freq[i]) (arXiv 2104.09864, section 3.4.3). Sinusoidal positions have the same inner
-// product with inv_freq[i] = 10000^(-2i/d) (arXiv 1706.03762, section 3.5).
+// cos(distance inv_freq[i]) (arXiv 2104.09864, section 3.4.3). The product of two sinusoidal positions is the
+// same with their frequencies.
 double rotary_score(const std::vector<double>& inv_freq, double distance);
 
 // rotary_score in the mean over the distances [i w, (i + 1) w), w = tokens / stripes, which it divides.

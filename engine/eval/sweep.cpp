@@ -29,17 +29,13 @@ RopeScaling own_scaling(const Model& model, RopeOptions options) {
 
 }  // namespace
 
-Sweep::Sweep(const Model& model, Backend& backend, const Tokenizer& tokenizer,
-             std::function<SessionOptions(const RopeScaling&)> session_options, const SweepOptions& options)
-    : model_(model),
-      backend_(backend),
-      session_options_(std::move(session_options)),
+Sweep::Sweep(const Engine& engine, const SweepOptions& options)
+    : engine_(engine),
       options_(options),
-      own_(own_scaling(model, options.rope)),
-      session_(session_options_(own_)),
-      codec_(prompt_codec(tokenizer)),
-      tokenizer_(tokenizer),
-      bos_(text_bos(tokenizer)) {
+      own_(own_scaling(engine.model, options.rope)),
+      session_(engine.session_for(own_)),
+      codec_(prompt_codec(*engine.tokenizer)),
+      bos_(text_bos(*engine.tokenizer)) {
   if (!options_.rope.original_ctx) options_.rope.original_ctx = own_.original_ctx;
   const int64_t l0 = *options_.rope.original_ctx;
   if (options_.lengths.empty()) options_.lengths = {l0, 2 * l0, 4 * l0};
@@ -54,6 +50,8 @@ Sweep::Sweep(const Model& model, Backend& backend, const Tokenizer& tokenizer,
   options_.perplexity = options_.perplexity && !options_.text.empty();
   options_.growing = options_.growing && !options_.text.empty();
   options_.passkeys.interrupted = options_.interrupted;
+  options_.passkeys.eos_ids = engine.eos_ids();
+  options_.passkeys.max_new_tokens = answer_tokens(codec_, options_.passkeys.needles);
 }
 
 RopeScaling Sweep::scaling_for(const std::string& name, int64_t length) const {
@@ -106,7 +104,7 @@ Json Sweep::plan() const {
 }
 
 Json Sweep::header() const {
-  const auto dir = std::filesystem::absolute(model_.spec.file).parent_path();
+  const auto dir = std::filesystem::absolute(engine_.model.spec.file).parent_path();
   Json text = nullptr;
   if (options_.perplexity || options_.growing) {
     text = {{"name", options_.text.filename().string()},
@@ -120,8 +118,8 @@ Json Sweep::header() const {
                  {"text", text},
                  {"original_ctx", *options_.rope.original_ctx}};
   header.update(plan());
-  header["options"] = {{"backend", backend_.name()},
-                       {"dtype", name_of(model_.weights.dtype)},
+  header["options"] = {{"backend", engine_.backend->name()},
+                       {"dtype", name_of(engine_.model.weights.dtype)},
                        {"k_dtype", name_of(session_.k_dtype)},
                        {"v_dtype", name_of(session_.v_dtype)},
                        {"factor", factor},
@@ -137,7 +135,7 @@ void Sweep::check() {
   for (const auto& scaling : options_.scalings) {
     for (const int64_t length : options_.lengths) scaling_for(scaling, length);
   }
-  Session session(model_, backend_, session_);
+  Session session(engine_.model, *engine_.backend, session_);
   const int64_t most = longest + std::max<int64_t>(kSpeedSteps, options_.passkeys.max_new_tokens),
                 limit = session.options().max_ctx;
   if (limit > 0 && most > limit) {
@@ -148,7 +146,7 @@ void Sweep::check() {
   check_memory(session, most, options_.passkey ? 2 : 1, fmt::format("a length of {}", longest));
   if (options_.passkey) check_passkey_length(codec_, options_.passkeys, shortest);
   if (options_.perplexity || options_.growing) {
-    const int64_t holds = longest - (bos_ ? 1 : 0), have = text().count(holds);
+    const int64_t holds = longest - (bos_ ? 1 : 0), have = text().size();
     if (have < holds) {
       throw Error(fmt::format("{}: the text used has {} and the longest window holds {}{}",
                               options_.text.string(), counted(have, "token"), holds, kTextTooShort));
@@ -156,8 +154,8 @@ void Sweep::check() {
   }
 }
 
-TokenSource& Sweep::text() {
-  if (!text_) text_.emplace(read_tokens(options_.text, tokenizer_, options_.max_tokens));
+const TokenSource& Sweep::text() {
+  if (!text_) text_.emplace(read_tokens(options_.text, *engine_.tokenizer, options_.max_tokens));
   return *text_;
 }
 
@@ -188,9 +186,9 @@ bool Sweep::run(SweepLog& log, const SweepProgressFn& progress) {
 bool Sweep::run_unit(const SweepUnit& unit, SweepLog& log, const ProgressFn& progress) {
   if (options_.interrupted != nullptr && options_.interrupted->load()) return false;
   if (copy_equal(unit, log)) return true;
-  SessionOptions options = session_options_(scaling_for(scaling_of(unit.scaling), unit.length));
+  SessionOptions options = engine_.session_for(scaling_for(scaling_of(unit.scaling), unit.length));
   options.stale_cache = options.stale_cache || is_stale(unit.scaling);
-  Session session(model_, backend_, options);
+  Session session(engine_.model, *engine_.backend, options);
   if (unit.kind == "passkey") return run_passkey(unit, session, log, progress);
   if (unit.kind != "speed") return run_losses(unit, session, log, progress);
   run_speed(unit, session, log);
@@ -244,7 +242,7 @@ bool Sweep::run_losses(const SweepUnit& unit, Session& session, SweepLog& log, c
                                   .buckets = static_cast<int>(buckets),
                                   .interrupted = options_.interrupted};
   const auto start = Stopwatch::now();
-  const auto show = [&](const PerplexityProgress& at) { progress(at.share(text())); };
+  const auto show = [&](const PerplexityProgress& at) { progress(at.share()); };
   const auto results = measure_perplexity(session, text(), options_.text.string(), options, show);
   const PerplexityResult& result = results.front();
   if (!result.complete) return false;
@@ -282,7 +280,7 @@ bool Sweep::run_passkey(const SweepUnit& unit, Session& session, SweepLog& log, 
 void Sweep::run_speed(const SweepUnit& unit, Session& session, SweepLog& log) {
   std::vector<int32_t> tokens(static_cast<size_t>(unit.length));
   for (size_t i = 0; i < tokens.size(); ++i) {
-    tokens[i] = static_cast<int32_t>(i * 7919 % static_cast<size_t>(model_.spec.vocab_size));
+    tokens[i] = static_cast<int32_t>(i * 7919 % static_cast<size_t>(engine_.model.spec.vocab_size));
   }
   {
     Sequence warm = session.new_sequence();  // pages, threads and packed weights

@@ -10,9 +10,7 @@
 #include "engine/eval/passkey.h"
 #include "engine/eval/perplexity.h"
 #include "engine/eval/sweep_log.h"
-#include "engine/rope_options.h"
-#include "engine/session.h"
-#include "models/text/tokenizer.h"
+#include "engine/lariat.h"
 
 namespace lariat {
 
@@ -25,7 +23,7 @@ struct SweepOptions {
   std::filesystem::path text;  // for growing and perplexity; empty: neither is measured
   PerplexityMethod method = PerplexityMethod::kSliding;
   int64_t stride = 256, growing_step = 32, max_tokens = 8192;
-  PasskeyOptions passkeys;                   // depths, trials, seed
+  PasskeyOptions passkeys;                   // needles, hay, depths, trials, seed
   int64_t shard_index = 0, shard_count = 1;  // the part of the whole that is measured here
   const std::atomic<bool>* interrupted = nullptr;
 };
@@ -74,9 +72,7 @@ using SweepProgressFn = std::function<void(const SweepUnit& unit, double done)>;
 // Every trial, text and length is the same for every scaling, so cells may be compared one to one.
 class Sweep {
  public:
-  // session_options: of a session whose `rope` is the scaling given; each cell opens its own.
-  Sweep(const Model& model, Backend& backend, const Tokenizer& tokenizer,
-        std::function<SessionOptions(const RopeScaling&)> session_options, const SweepOptions& options);
+  Sweep(const Engine& engine, const SweepOptions& options);  // the engine has a tokenizer, and outlives it
 
   const SweepOptions& options() const { return options_; }  // with the lengths filled in
   // Identifies the sweep: the first line of its log.
@@ -95,7 +91,7 @@ class Sweep {
 
  private:
   nlohmann::ordered_json plan() const;
-  TokenSource& text();  // of options_.text, read when first asked for
+  const TokenSource& text();  // of options_.text, read when first asked for
   using ProgressFn = std::function<void(double done)>;
   bool run_unit(const SweepUnit& unit, SweepLog& log, const ProgressFn& progress);
   bool copy_equal(const SweepUnit& unit, SweepLog& log) const;
@@ -104,14 +100,11 @@ class Sweep {
   bool run_passkey(const SweepUnit& unit, Session& session, SweepLog& log, const ProgressFn& progress);
   void run_speed(const SweepUnit& unit, Session& session, SweepLog& log);
 
-  const Model& model_;
-  Backend& backend_;
-  std::function<SessionOptions(const RopeScaling&)> session_options_;
+  const Engine& engine_;
   SweepOptions options_;
   RopeScaling own_;         // the model's, with the theta and original_ctx of the options
   SessionOptions session_;  // of own_
   TextCodec codec_;
-  Tokenizer tokenizer_;
   std::optional<int32_t> bos_;
   std::optional<TokenSource> text_;
 };

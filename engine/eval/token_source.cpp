@@ -39,7 +39,7 @@ std::optional<int32_t> text_bos(const Tokenizer& tokenizer) {
 
 TokenSource::TokenSource(std::vector<int32_t> tokens, int64_t max_tokens)
     : tokens_(std::move(tokens)), max_tokens_(max_tokens) {
-  if (max_tokens > 0) tokens_.resize(static_cast<size_t>(count(max_tokens)));
+  if (max_tokens > 0) tokens_.resize(static_cast<size_t>(std::min(size(), max_tokens)));
 }
 
 std::span<const int32_t> TokenSource::range(int64_t begin, int64_t end) const {
@@ -132,11 +132,6 @@ void check_text(const std::filesystem::path& file) {
   const auto status = std::filesystem::status(file, ec);
   const bool read_once = exists(status) && !is_regular_file(status) && !is_directory(status);
   if (file != "-" && !read_once) const TextBeginning beginning(file);
-}
-
-double share_of_text(int64_t position, const TokenSource& source) {
-  const int64_t total = source.known();
-  return total > 0 ? std::min(1.0, static_cast<double>(position) / static_cast<double>(total)) : 0.0;
 }
 
 }  // namespace lariat

@@ -1,5 +1,4 @@
 #pragma once
-#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -25,12 +24,9 @@ class TokenSource {
   // `max_tokens`: how many of them are taken; 0: all.
   explicit TokenSource(std::vector<int32_t> tokens, int64_t max_tokens = 0);
 
-  bool has(int64_t index) const { return index < known(); }
-  // How many tokens there are, counted no further than `limit`.
-  int64_t count(int64_t limit) const { return std::min(known(), limit); }
+  int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
   std::span<const int32_t> range(int64_t begin, int64_t end) const;
   std::vector<int32_t> behind_bos(std::optional<int32_t> bos, int64_t begin, int64_t end) const;
-  int64_t known() const { return static_cast<int64_t>(tokens_.size()); }
   int64_t max_tokens() const { return max_tokens_; }
 
  private:
@@ -51,8 +47,5 @@ size_t end_of_utf8(std::string_view text, size_t at, bool goes_on, const std::st
 // Throws as read_tokens does where the file is missing, empty or no text from its first bytes on: before a
 // model is opened, which may take long. Standard input and pipes are left as they are.
 void check_text(const std::filesystem::path& file);
-
-// How much of the text lies before token `position`, 0 ... 1.
-double share_of_text(int64_t position, const TokenSource& source);
 
 }  // namespace lariat

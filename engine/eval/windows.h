@@ -1,6 +1,5 @@
 #pragma once
 #include <functional>
-#include <optional>
 #include <span>
 #include <string>
 
@@ -18,24 +17,13 @@ struct Window {
   int64_t begin, end, score_from;
 };
 
-// The windows of one length, one after the other, over a text whose length shows itself on the way. See
-// PerplexityMethod, of which only sliding and chunks have windows.
-class Windows {
- public:
-  Windows(const PerplexityOptions& options, int64_t ctx);
-  std::optional<Window> next(TokenSource& text);  // unset: there are none left
-
- private:
-  bool sliding_;
-  int64_t bos_, ctx_, holds_, step_;
-  int64_t index_ = 0, scored_ = 0;
-  bool ended_ = false;
-};
+// The windows of one length over a text of n tokens, for the methods that have windows: sliding and chunks.
+std::vector<Window> windows_of(const PerplexityOptions& options, int64_t ctx, int64_t n);
 
 // Throws Error, naming `text_name`, when the text is shorter than any of options.ctx, when one of these has
 // fewer than 4 tokens or is longer than the memory for all `sessions` allows, and when the stride or the step
 // is less than 1.
-void check_windows(std::span<Session* const> sessions, TokenSource& text, const std::string& text_name,
+void check_windows(std::span<Session* const> sessions, const TokenSource& text, const std::string& text_name,
                    const PerplexityOptions& options);
 
 // A sequence that goes on to read `tokens`, which begin with those that it holds, up to `end`. Every token

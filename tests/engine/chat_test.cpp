@@ -20,7 +20,7 @@ constexpr const char* kPlain =
     "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>\n{{ m['content'] }}{{ eos_token if m['role'] "
     "== "
     "'assistant' else '' }}\n{% endfor %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}";
-// As templates of models that think do: of earlier answers only the end is kept. And no system.
+// Keeps only the end of earlier answers, as templates of models that think do, and knows no system.
 constexpr const char* kForgetful =
     "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'system' %}{{ raise_exception('no system "
     "here') "
@@ -51,7 +51,7 @@ class ChatTest : public FolderTest {
   Answer say(Conversation& conversation, const std::string& text) const {
     return conversation.answer(text, options_, [](const std::string&) { return true; });
   }
-  // What the model answers to these messages when nothing of them is in a cache.
+  // The model's answer to these messages when nothing of them is in a cache.
   std::vector<int32_t> fresh_answer(Messages messages, const std::string& text) {
     messages.push_back({{"role", "user"}, {"content", text}});
     Session session(model_, backend_, session_options_);

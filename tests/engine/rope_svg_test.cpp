@@ -103,10 +103,10 @@ TEST(RopeSvg, NamesTheScalingsAndTheChosenOne) {
 
 TEST(RopeDecay, IsOneAtZeroAndTheBoundByHand) {
   EXPECT_DOUBLE_EQ(rope_decay({1.0, 0.1, 0.01}, 0.0), 1.0);
-  EXPECT_DOUBLE_EQ(sinusoidal_decay(16, 0.0), 1.0);
+  EXPECT_DOUBLE_EQ(rotary_score(sinusoidal_frequencies(16), 0.0), 1.0);
   // d = 4: |e^{im}| + |e^{im} + e^{imf}| over 3, the second 2 |cos(m (1 - f) / 2)|.
   EXPECT_NEAR(rope_decay({1.0, 0.01}, 7.0), (1.0 + 2.0 * std::abs(std::cos(7.0 * 0.99 / 2.0))) / 3.0, 1e-15);
-  EXPECT_NEAR(sinusoidal_decay(2, 3.0), std::abs(std::cos(3.0) + std::cos(0.03)) / 2.0, 1e-15);
+  EXPECT_NEAR(rotary_score(sinusoidal_frequencies(2), 3.0), (std::cos(3.0) + std::cos(0.03)) / 2.0, 1e-15);
 }
 
 // Numbers of transformers 5.23: T5Attention._relative_position_bucket(-distance, bidirectional=False,

@@ -219,7 +219,7 @@ TEST_F(ContextFile, OfAnotherModelOrTokenizerIsRefused) {
   EXPECT_EQ(refusal(options_, same, copy, file_), "");
 }
 
-// Of the config only what shapes the computation counts: its scaling may change.
+// A config may change its scaling, but nothing else that shapes the computation.
 TEST_F(ContextFile, OfAModelWithAnEditedConfig) {
   const fs::path copy = dir_ / "model";
   fs::copy(model_dir_, copy);

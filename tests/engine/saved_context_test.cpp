@@ -157,7 +157,7 @@ TEST_F(Context, ReadsPlacedTokensAgain) {
   }
 }
 
-// Of a sequence whose pages others share; and the loaded one is shared, cut back and saved again itself.
+// The saved sequence shares its pages; the loaded one is shared, cut back and saved again.
 TEST_F(Context, OfForks) {
   const auto tokens = some_tokens(330, model_.spec.vocab_size);
   const auto head = std::span(tokens).first(300), tail = std::span(tokens).subspan(300);

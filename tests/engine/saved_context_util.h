@@ -2,7 +2,7 @@
 #include "engine/saved_context.h"
 #include "tests/engine/engine_test_util.h"
 
-// What the tests of saved contexts share.
+// Sessions, tokens and logits for the tests of saved contexts.
 namespace lariat::test {
 
 inline std::vector<int32_t> some_tokens(size_t n, int64_t vocab, uint64_t state = 7) {

@@ -11,19 +11,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-SessionOptions f32_session_with(const RopeScaling& rope) {
-  SessionOptions options = f32_session();
-  options.rope = rope;
-  return options;
-}
-
 class SweepTest : public FolderTest {
  protected:
-  SweepTest() : backend_(1), tokenizer_(Tokenizer::load(golden_dir() / "tokenizers" / "llama-mini")) {
+  SweepTest() {
+    engine_.options.kv_dtype = {DType::kF32, DType::kF32};
+    engine_.tokenizer = Tokenizer::load(golden_dir() / "tokenizers" / "llama-mini");
+    engine_.backend = std::make_unique<CpuBackend>(1);
     ModelSpec config = load_config(checkpoint_dir("llama_gqa"));
-    config.vocab_size = tokenizer_.vocab_size();
+    config.vocab_size = engine_.tokenizer->vocab_size();
     config.rope().original_ctx = config.rope().max_position_embeddings = 512;
-    model_ = random_model(config, backend_, DType::kF32, 5);
+    engine_.model = random_model(config, *engine_.backend, DType::kF32, 5);
     put("text.txt", std::string(40, 'x') + " one two three. " + long_text());
     options_.scalings = {"none", "linear", "dynamic", "yarn"};
     options_.lengths = {512, 640};
@@ -41,7 +38,7 @@ class SweepTest : public FolderTest {
     return text;
   }
 
-  Sweep sweep() { return Sweep(model_, backend_, tokenizer_, f32_session_with, options_); }
+  Sweep sweep() { return Sweep(engine_, options_); }
 
   SweepRecords run(const std::string& log_name, bool resume = false) {
     Sweep measured = sweep();
@@ -60,9 +57,7 @@ class SweepTest : public FolderTest {
     return "";
   }
 
-  CpuBackend backend_;
-  Tokenizer tokenizer_;
-  Model model_;
+  Engine engine_;
   SweepOptions options_;
 };
 
@@ -99,14 +94,8 @@ TEST_F(SweepTest, AGrowingContextIsMeasuredToTheLongestWithAndWithoutStaleKeys) 
 
   // Where all caches are stale there are no second columns, and the first ones are those.
   options_.scalings = {"dynamic"};
-  Sweep stale(
-      model_, backend_, tokenizer_,
-      [](const RopeScaling& rope) {
-        SessionOptions session = f32_session_with(rope);
-        session.stale_cache = true;
-        return session;
-      },
-      options_);
+  engine_.session.stale_cache = true;
+  Sweep stale = sweep();
   SweepLog stale_log(dir_ / "stale.jsonl", stale.header(), false);
   ASSERT_TRUE(stale.run(stale_log, {}));
   ASSERT_EQ(stale_log.contents().records.size(), 1U);
@@ -155,7 +144,7 @@ TEST_F(SweepTest, TakenOverResultsEqualMeasuredOnes) {
   for (const auto& scaling : options_.scalings) {
     SweepOptions only = options_;
     only.scalings = {scaling};
-    Sweep alone(model_, backend_, tokenizer_, f32_session_with, only);
+    Sweep alone(engine_, only);
     SweepLog log(dir_ / (scaling + ".jsonl"), alone.header(), false);
     ASSERT_TRUE(alone.run(log, {}));
     const SweepTable table = tabulate(log.contents());
@@ -253,7 +242,7 @@ TEST_F(SweepTest, SpeedAndMemoryAreMeasured) {
   EXPECT_GT(value->prefill_tok_s, 0);
   EXPECT_GT(value->decode_tok_s, 0);
   EXPECT_GT(value->cache_bytes, 0);
-  EXPECT_EQ(model_.spec.rope().type, RopeType::kDefault);
+  EXPECT_EQ(engine_.model.spec.rope().type, RopeType::kDefault);
 }
 
 TEST_F(SweepTest, ScalingsGetTheFactorOfTheirLength) {

@@ -1,21 +1,14 @@
 // bench as a user types it: which tests it runs; how fast they are is nobody's to assert.
-#include <nlohmann/json.hpp>
-
 #include "tests/tools/program.h"
 
 namespace lariat::test {
 namespace {
 
-using Json = nlohmann::ordered_json;
-const std::string kBench = "bench --model " +
-                           (std::filesystem::path(LARIAT_SOURCE_DIR) / "configs" / "demo").string() +
-                           " --device cpu --threads 1 --json ";
+const std::string kBench = "bench --model " + kDemo.string() + " --device cpu --threads 1 --json ";
 
 TEST(Bench, MeasuresEveryPromptAtEveryDepth) {
-  const Outcome outcome = run_lariat(kBench + "--prompt 8,3 --gen 2 --depth 5,0 --reps 3");
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
   std::vector<std::string> tests;
-  const Json json = Json::parse(outcome.out);
+  const Json json = json_of(run_lariat(kBench + "--prompt 8,3 --gen 2 --depth 5,0 --reps 3"));
   for (const Json& result : json["results"]) {
     tests.push_back(result["test"].get<std::string>() + result["n"].dump() + "@" + result["depth"].dump());
     EXPECT_EQ(result["reps"], 3);
@@ -32,10 +25,8 @@ TEST(Bench, MeasuresEveryPromptAtEveryDepth) {
 TEST(Bench, ReportsTheRerotationsOfADynamicScale) {
   // The demo checkpoint was trained at 512 tokens: with four scale steps per octave the second one begins at
   // 609.
-  const Outcome outcome =
-      run_lariat(kBench + "--rope-scaling dynamic --rope-factor 4 --prompt 0 --gen 8 --depth 605 --reps 1");
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  const Json json = Json::parse(outcome.out);
+  const Json json = json_of(
+      run_lariat(kBench + "--rope-scaling dynamic --rope-factor 4 --prompt 0 --gen 8 --depth 605 --reps 1"));
   const Json& rerotations = json["results"][0]["rerotations"];
   EXPECT_EQ(rerotations["count"], 1);
   EXPECT_GE(rerotations["positions"], 605);

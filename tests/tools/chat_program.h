@@ -1,6 +1,4 @@
 #pragma once
-#include <nlohmann/json.hpp>
-
 #include "tests/tools/terminal.h"
 
 // lariat chat and generate on the demo checkpoint, with a chat template of their own.
@@ -13,7 +11,7 @@ inline constexpr const char* kTemplate =
     "%}"
     "{% if add_generation_prompt %}<|assistant|>\n{% endif %}";
 
-// What kTemplate makes of messages (the last one is the user's), without its BOS.
+// The text that kTemplate makes of messages, the last of which is the user's, without its BOS.
 inline std::string rendered(const std::vector<std::string>& messages, const std::string& end = "</s>") {
   std::string text;
   for (size_t i = 0; i < messages.size(); ++i)
@@ -24,7 +22,7 @@ inline std::string rendered(const std::vector<std::string>& messages, const std:
 class ChatProgram : public FolderTest {
  protected:
   ChatProgram() {
-    link_files(fs::path(LARIAT_SOURCE_DIR) / "configs" / "demo", model_);
+    link_files(kDemo, model_);
     put("model/chat_template.jinja", kTemplate);
   }
   // From now on no answer ends by itself: nothing that the model writes is an end of the text or of a turn.

@@ -269,8 +269,7 @@ TEST_F(ChatProgram, AMessageLongerThanTheTrainedContext) {
 
 TEST_F(ChatProgram, CommandsAndMistakesInAPipe) {
   const Outcome outcome = pipe("/system Be brief.\nHello\n/context\n", "-n 5 --json");
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  const auto json = nlohmann::json::parse(outcome.out);
+  const Json json = json_of(outcome);
   EXPECT_EQ(json.at("tokens").size(), 5U);
   EXPECT_EQ(json.at("reused_tokens"), 0);
   EXPECT_TRUE(holds(outcome.err, "3 messages"));

@@ -1,25 +1,18 @@
 // perplexity --against, as a user types it.
-#include <nlohmann/json.hpp>
-
 #include "tests/tools/program.h"
 
 namespace lariat::test {
 namespace {
 
 namespace fs = std::filesystem;
-const fs::path kDemoDir = fs::path(LARIAT_SOURCE_DIR) / "configs" / "demo";
 
 Outcome perplexity_of_demo(const std::string& options) {
   return run_lariat(fmt::format(
       "perplexity --model {0} --file {0}/heldout.txt --device cpu --threads 1 --max-tokens 600 {1}",
-      kDemoDir.string(), options));
+      kDemo.string(), options));
 }
 
-nlohmann::json json_of_demo(const std::string& options) {
-  const Outcome outcome = perplexity_of_demo(options + " --json");
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  return nlohmann::json::parse(outcome.out);
-}
+Json json_of_demo(const std::string& options) { return json_of(perplexity_of_demo(options + " --json")); }
 
 TEST(Against, BothPerplexitiesAreThoseOfRunsAlone) {
   const std::string windows = "--method chunks --ctx 200 ";
@@ -68,7 +61,7 @@ TEST(Against, WrongUsageIsOneLine) {
   const std::string same = "the same model run in the same way", q8 = "--against same --against-quantize q8 ";
   std::vector<std::pair<std::string, std::string>> refused = {
       {"--against same", same},
-      {"--against " + kDemoDir.string() + "/. --against-quantize none", same},
+      {"--against " + kDemo.string() + "/. --against-quantize none", same},
       {"--against-quantize q8", "--against"},
       {q8 + "--against-dtype f32", "--against-dtype cannot"},
       {q8 + "--ctx 64,128", "one length"},
@@ -88,10 +81,9 @@ TEST(Against, AModelThatDoesNotFitIsNamed) {
   expect_error(perplexity_of_demo("--against /no/such/folder"), 1, "/no/such/folder");
   const TempFolder folder;  // the demo model with another tokenizer
   const fs::path& dir = folder.path;
-  for (const char* name : {"config.json", "model.safetensors"}) fs::copy_file(kDemoDir / name, dir / name);
+  for (const char* name : {"config.json", "model.safetensors"}) fs::copy_file(kDemo / name, dir / name);
   for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
-    fs::copy_file(fs::path(LARIAT_SOURCE_DIR) / "tests" / "golden" / "tokenizers" / "llama-mini" / name,
-                  dir / name);
+    fs::copy_file(kSource / "tests" / "golden" / "tokenizers" / "llama-mini" / name, dir / name);
   expect_error(perplexity_of_demo("--against " + dir.string()), 1,
                dir.string() + ": its tokenizer makes other ids");
 }

@@ -138,7 +138,7 @@ TEST(Warnings, BeyondTheTrainedContext) {
   const std::string generate = "generate --device cpu -m " LARIAT_SOURCE_DIR "/configs/demo -p 'The sea' ";
   const Outcome beyond = run_lariat(generate + "--max-new-tokens 600 --ignore-eos --json");
   expect_warning(beyond, "and the model is made for 512 without RoPE scaling; use --rope-scaling dynamic");
-  EXPECT_TRUE(nlohmann::json::parse(beyond.out).contains("tokens"));
+  EXPECT_TRUE(json_of(beyond).contains("tokens"));
   for (const char* more : {"600 --quiet", "600 --rope-scaling dynamic",
                            "600 --rope-scaling yarn --rope-factor 2", "20", "600 --ctx 100"})
     EXPECT_EQ(run_lariat(generate + "--max-new-tokens " + more).err, "") << more;
@@ -152,7 +152,7 @@ TEST(Warnings, OfTheRopeOfAFamilyThatDoesNotRun) {
   expect_warning(outcome,
                  "config.json: \"architectures\" is [\"GptOssForCausalLM\"]; unknown to lariat; this is the "
                  "RoPE that a Llama with these keys would have");
-  EXPECT_EQ(nlohmann::json::parse(outcome.out)["theta"], 150000);
+  EXPECT_EQ(json_of(outcome)["theta"], 150000);
   expect_error(model.run(kLogits), 1, "no such architecture runs; docs/models.md");
 }
 
@@ -164,7 +164,7 @@ TEST(Warnings, OfWeightsThatAreNotFinite) {
                        -std::numeric_limits<float>::infinity()};
   std::memcpy(data.data() + at, bad, sizeof bad);
   model.put_weights(header.dump(), data);
-  // What was asked for is still what the file says.
+  // The weights are used as they stand in the file.
   expect_warning(model.run(kLogits),
                  "model.safetensors: tensor 'model.layers.1.mlp.up_proj.weight' holds 3 NaN or infinite");
   EXPECT_EQ(model.run(kLogits + " --quiet").err, "");

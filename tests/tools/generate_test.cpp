@@ -17,10 +17,8 @@ TEST_F(ChatProgram, AConversationGoesOnInAnotherRun) {
 }
 
 TEST_F(ChatProgram, GenerateAnswersAMessage) {
-  const Outcome chat = generate("Hello \"you\"", "--chat -n 20 --json");
-  const Outcome raw = generate(rendered({"Hello \"you\""}), "--raw -n 20 --json");
-  ASSERT_EQ(chat.code, 0) << chat.err;
-  const auto a = nlohmann::json::parse(chat.out), b = nlohmann::json::parse(raw.out);
+  const Json a = json_of(generate("Hello \"you\"", "--chat -n 20 --json"));
+  const Json b = json_of(generate(rendered({"Hello \"you\""}), "--raw -n 20 --json"));
   EXPECT_EQ(a.at("tokens"), b.at("tokens"));
   EXPECT_EQ(a.at("prompt_tokens"), b.at("prompt_tokens")) << "one BOS in both";
   const std::string model = "generate -m " + model_.string() + " ";
@@ -36,7 +34,7 @@ TEST_F(ChatProgram, AnAnswerEndsWithTheTurn) {
   // The model's own end-of-text token is another, so only the template tells.
   make_endless();
   put("model/chat_template.jinja", kTemplate);
-  const auto json = nlohmann::json::parse(generate("What is the pass key?", "--chat -n 400 --json").out);
+  const Json json = json_of(generate("What is the pass key?", "--chat -n 400 --json"));
   EXPECT_EQ(json.at("stop_reason"), "eos");
   EXPECT_LT(json.at("tokens").size(), 400U);
 }
@@ -49,27 +47,21 @@ TEST_F(ChatProgram, GenerateGoesOnFromAContext) {
   for (const std::string& word : words({})) line += " " + word;
   EXPECT_EQ(first.substr(0, first.size() - 1) + run_lariat(line).out, whole);
   // A prompt stands behind it, without a BOS.
-  const Outcome more = run_lariat(line + " --json -p 'and then'");
-  ASSERT_EQ(more.code, 0) << more.err;
-  const Outcome tokens =
-      run_lariat("tokenize --json --no-bos --model " + model_.string() + " --text 'and then'");
-  EXPECT_EQ(nlohmann::json::parse(more.out).at("prompt_tokens"),
-            nlohmann::json::parse(tokens.out).at("tokens").size());
+  const Json more = json_of(run_lariat(line + " --json -p 'and then'"));
+  const Json tokens =
+      json_of(run_lariat("tokenize --json --no-bos --model " + model_.string() + " --text 'and then'"));
+  EXPECT_EQ(more.at("prompt_tokens"), tokens.at("tokens").size());
 }
 
 TEST_F(ChatProgram, NeverASecondBos) {
-  const Outcome once = generate("Once upon a time", "-n 10 --json");
-  const Outcome twice = generate("<s>Once upon a time", "-n 10 --json");
-  const auto a = nlohmann::json::parse(once.out), b = nlohmann::json::parse(twice.out);
-  EXPECT_EQ(a.at("prompt_tokens"), b.at("prompt_tokens"));
-  EXPECT_EQ(a.at("tokens"), b.at("tokens"));
+  const auto expect_same = [&](const std::string& text, const std::string& more) {
+    const Json once = json_of(generate(text, more)), twice = json_of(generate("<s>" + text, more));
+    for (const char* key : {"prompt_tokens", "tokens"}) EXPECT_EQ(once.at(key), twice.at(key)) << text;
+  };
+  expect_same("Once upon a time", "-n 10 --json");
   const std::string file = (dir_ / "context").string();
   ASSERT_EQ(generate("Once upon", "-n 0 --save-cache " + file).code, 0);
-  const Outcome behind = generate("a time", "-n 10 --json --load-cache " + file);
-  const Outcome begun = generate("<s>a time", "-n 10 --json --load-cache " + file);
-  const auto c = nlohmann::json::parse(behind.out), d = nlohmann::json::parse(begun.out);
-  EXPECT_EQ(c.at("prompt_tokens"), d.at("prompt_tokens"));
-  EXPECT_EQ(c.at("tokens"), d.at("tokens"));
+  expect_same("a time", "-n 10 --json --load-cache " + file);
 }
 
 TEST_F(ChatProgram, PromptsWithEscapesAndFromStdin) {
@@ -81,7 +73,7 @@ TEST_F(ChatProgram, PromptsWithEscapesAndFromStdin) {
   expect_error(run_lariat(model + R"(--escape -p 'a\')"), 2, "--escape");
   put("input", "A \"b\"\n\tcé\\");
   EXPECT_EQ(run_lariat(model + "--prompt-file -", dir_ / "input").out, expected);
-  // Of a file that a script has begun to read, the rest.
+  // A script has begun to read the file: the rest of it is the prompt.
   put("input", "a line\nA \"b\"\n\tcé\\");
   const std::string script = "{ read -r line; " + std::string(LARIAT_PROGRAM) + " " + model +
                              "--prompt-file -; } <" + (dir_ / "input").string() + " >" +

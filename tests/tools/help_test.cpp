@@ -1,4 +1,4 @@
-// What a user reads before anything runs: help, completion, the man page.
+// Help, completion and the man page, which a user reads before anything runs.
 #include "tools/help.h"
 
 #include <algorithm>
@@ -105,7 +105,7 @@ TEST(Help, OfACommandByItsName) {
   EXPECT_EQ(run_lariat("-v").out, run_lariat("--version").out);
 }
 
-// Where a command has the long name, it has llama.cpp's short one.
+// A command that has the long name has llama.cpp's short one, too.
 TEST(Help, ShortNamesAreLlamaCpps) {
   const auto app = make_app();
   for (const CLI::App* command : commands_of(*app)) {
@@ -172,7 +172,7 @@ TEST(Help, PlainTypesLeaveErrorsAsTheyAre) {
   expect_error(run_lariat("generate --model x --prompt y --max-new-tokens"), 2, "1 required N missing");
 }
 
-// What bash offers for the words of a command line, the last of which is being typed.
+// The words that bash offers for a command line, the last of whose words is being typed.
 std::vector<std::string> bash_offers(const std::vector<std::string>& words) {
   const TempFolder folder;
   const fs::path script = folder.path / "complete.sh";
@@ -217,7 +217,7 @@ TEST(Completion, OffersAnOptionOnceAndNoHiddenOne) {
   EXPECT_EQ(bash_offers({"sweep", "--rope-sc"}), Words{});
 }
 
-// Which names a value has is for bash to find: the function says of what.
+// Bash finds the names of files and folders; the function says which of the two are wanted.
 TEST(Completion, LeavesFilesAndFoldersToBash) {
   EXPECT_EQ(bash_offers({"generate", "--model", "a"}), Words{"compopt -o dirnames"});
   EXPECT_EQ(bash_offers({"generate", "--prompt-file", "a"}), Words{"compopt -o default"});

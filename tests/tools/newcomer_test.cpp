@@ -1,4 +1,4 @@
-// What a newcomer types: every row of docs/command-line.md, run as it stands.
+// Every row of docs/command-line.md is run as it stands: a newcomer types these.
 #include <fnmatch.h>
 
 #include <algorithm>
@@ -67,14 +67,13 @@ class Newcomer : public FolderTest {
  protected:
   Newcomer() {
     fs::create_directories(dir_ / "empty");
-    const fs::path demo = fs::path(LARIAT_SOURCE_DIR) / "configs" / "demo";
-    fs::create_directory_symlink(demo, dir_ / "demo");
-    const std::string config = slurp(demo / "config.json");
+    fs::create_directory_symlink(kDemo, dir_ / "demo");
+    const std::string config = slurp(kDemo / "config.json");
     put("hub/models--org--name/snapshots/0a1b/config.json", config);
     put("hub/models--org--name/refs/main", "0a1b\n");
     for (const char* name :
          {"models/one", "models/two", "chat", "lfs", "lfs-config", "lfs-tokenizer", "lfs-json"})
-      link_files(demo, dir_ / name);
+      link_files(kDemo, dir_ / name);
     put("chat/chat_template.jinja", "{% for m in messages %}{{ m['content'] }}{% endfor %}");
     const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:aaaa\nsize 6955520\n";
     for (const char* name : {"lfs/model.safetensors", "lfs-config/config.json",
@@ -102,7 +101,7 @@ class Newcomer : public FolderTest {
 };
 
 TEST_F(Newcomer, ReadsWhatThePageSays) {
-  const std::vector<TypedRow> rows = rows_of(fs::path(LARIAT_SOURCE_DIR) / "docs" / "command-line.md");
+  const std::vector<TypedRow> rows = rows_of(kSource / "docs" / "command-line.md");
   EXPECT_GT(rows.size(), 70U);
   for (const TypedRow& row : rows) {
     const Outcome outcome = type(row.typed);

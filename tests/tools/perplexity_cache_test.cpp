@@ -1,6 +1,4 @@
 // --save-cache and --load-cache of perplexity, as a user types them.
-#include <nlohmann/json.hpp>
-
 #include "tests/tools/program.h"
 
 namespace lariat::test {
@@ -11,18 +9,16 @@ namespace fs = std::filesystem;
 class PerplexityCache : public FolderTest {
  protected:
   PerplexityCache() {
-    const std::string text = slurp(fs::path(LARIAT_SOURCE_DIR) / "configs" / "demo" / "heldout.txt");
+    const std::string text = slurp(kDemo / "heldout.txt");
     put("first.txt", text.substr(0, 1500));
     put("second.txt", text.substr(1500, 500));
   }
   Outcome run(const std::string& file, const std::string& options) const {
-    return run_lariat(fmt::format("perplexity --model {}/configs/demo --device cpu --threads 1 --file {} {}",
-                                  LARIAT_SOURCE_DIR, (dir_ / file).string(), options));
+    return run_lariat(fmt::format("perplexity --model {} --device cpu --threads 1 --file {} {}",
+                                  kDemo.string(), (dir_ / file).string(), options));
   }
-  nlohmann::json json(const std::string& file, const std::string& options) const {
-    const Outcome outcome = run(file, options + " --json");
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
-    return nlohmann::json::parse(outcome.out);
+  Json json(const std::string& file, const std::string& options) const {
+    return json_of(run(file, options + " --json"));
   }
   const fs::path context_ = dir_ / "context";
 };
@@ -49,7 +45,7 @@ TEST_F(PerplexityCache, ATextBehindASavedContext) {
 // Hours of measuring are not lost to a disk that is full at the end.
 TEST_F(PerplexityCache, AFailedSaveComesBehindTheResults) {
   Outcome outcome = run("first.txt", "--save-cache /dev/full --json");
-  const auto printed = nlohmann::json::parse(outcome.out);
+  const auto printed = Json::parse(outcome.out);
   EXPECT_EQ(printed, json("first.txt", "--save-cache " + context_.string()));
   outcome.out.clear();
   expect_error(outcome, 1, "/dev/full: cannot be written");

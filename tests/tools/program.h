@@ -6,12 +6,17 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "tests/test_util.h"
 
 // Runs the built program as a user would.
 namespace lariat::test {
+
+using Json = nlohmann::ordered_json;
+
+inline const std::filesystem::path kSource = LARIAT_SOURCE_DIR, kDemo = kSource / "configs" / "demo";
 
 struct Outcome {
   int code = -1;  // exit code; 128 + n after signal n
@@ -41,6 +46,12 @@ inline Outcome run_lariat(const std::string& arguments, const std::filesystem::p
   outcome.out = slurp(out);
   outcome.err = slurp(err);
   return outcome;
+}
+
+// The object that a run prints which succeeds.
+inline Json json_of(const Outcome& outcome) {
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return Json::parse(outcome.out);
 }
 
 // Exactly one line on stderr that starts as the contract says and holds `part`; nothing on stdout.

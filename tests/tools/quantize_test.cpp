@@ -1,21 +1,16 @@
 // --quantize as a user types it.
-#include <nlohmann/json.hpp>
-
 #include "tests/tools/program.h"
 
 namespace lariat::test {
 namespace {
 
-using Json = nlohmann::ordered_json;
-const std::string kDemo = (std::filesystem::path(LARIAT_SOURCE_DIR) / "configs" / "demo").string();
+const std::string kGenerateX = "generate --model " + kDemo.string() + " --prompt x --quantize ";
 
 TEST(QuantizeOption, GenerateNamesItAndBeginsAsTheFloatModelDoes) {
   Json first;
   for (const std::string q : {"none", "q8", "q4"}) {
-    const Outcome outcome = run_lariat("generate --model " + kDemo + " --device cpu --quantize " + q +
-                                       " --prompt 'Once upon a time' --max-new-tokens 24 --json");
-    ASSERT_EQ(outcome.code, 0) << outcome.err;
-    const Json json = Json::parse(outcome.out);
+    const Json json = json_of(run_lariat("generate --model " + kDemo.string() + " --device cpu --quantize " +
+                                         q + " --prompt 'Once upon a time' --max-new-tokens 24 --json"));
     EXPECT_EQ(json["quantize"], q);
     ASSERT_EQ(json["tokens"].size(), 24U);
     if (q == "none") first = json["tokens"];
@@ -24,20 +19,17 @@ TEST(QuantizeOption, GenerateNamesItAndBeginsAsTheFloatModelDoes) {
 }
 
 TEST(QuantizeOption, BenchOfRandomWeightsNamesIt) {
-  const Outcome outcome =
-      run_lariat("bench --config " + kDemo + "/config.json --random-weights --device cpu " +
-                 "--quantize q4 --prompt 16 --gen 4 --reps 1 --json");
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  const Json json = Json::parse(outcome.out);
+  const Json json =
+      json_of(run_lariat("bench --config " + kDemo.string() + "/config.json --random-weights --device cpu " +
+                         "--quantize q4 --prompt 16 --gen 4 --reps 1 --json"));
   EXPECT_EQ(json["quantize"], "q4");
   EXPECT_EQ(json["dtype"], "q4");
   EXPECT_GT(json["limits"]["gemm_tflop_s"], 0);
 }
 
 TEST(QuantizeOption, WrongUsage) {
-  expect_error(run_lariat("generate --model " + kDemo + " --prompt x --quantize q8 --dtype f32"), 2,
-               "--dtype");
-  expect_error(run_lariat("generate --model " + kDemo + " --prompt x --quantize q3"), 2, "q3");
+  expect_error(run_lariat(kGenerateX + "q8 --dtype f32"), 2, "--dtype");
+  expect_error(run_lariat(kGenerateX + "q3"), 2, "q3");
 }
 
 }  // namespace

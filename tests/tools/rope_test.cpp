@@ -1,6 +1,4 @@
 // `lariat rope` from outside, as scripts use it.
-#include <nlohmann/json.hpp>
-
 #include "models/config.h"
 #include "tests/tools/program.h"
 
@@ -11,58 +9,52 @@ namespace fs = std::filesystem;
 
 Outcome rope(const std::string& arguments) { return run_lariat("rope " + arguments); }
 
-nlohmann::json rope_json(const std::string& arguments) {
+Json rope_json(const std::string& arguments) {
   const Outcome outcome = rope("--json " + arguments);
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(outcome.err, "");
-  return nlohmann::json::parse(outcome.out);
+  return json_of(outcome);
 }
 
-std::string config(const std::string& name) {
-  return (fs::path(LARIAT_SOURCE_DIR) / "configs" / name).string();
-}
+std::string config(const std::string& name) { return (kSource / "configs" / name).string(); }
 
 const std::string kHead = "--head-dim 128 --rope-theta 10000 --rope-original-ctx 4096 ";
 
 TEST(RopeCommand, JsonHoldsTheFrequenciesOfTheLength) {
   const std::string dynamic = kHead + "--rope-scaling dynamic --rope-factor 2 --length 6000";
-  const nlohmann::json got = rope_json(dynamic);
-  std::vector<std::string> keys;
-  for (const auto& [key, value] : got.items()) keys.push_back(key);
-  EXPECT_EQ(keys, (std::vector<std::string>{"attention_factor", "factor", "inv_freq", "inv_freq_unscaled",
-                                            "length", "original_ctx", "rotary_dim", "theta", "type"}));
-  EXPECT_EQ(got["type"], "dynamic");
-  EXPECT_EQ(got["rotary_dim"], 128);
-  EXPECT_EQ(got["theta"], 10000.0);
-  EXPECT_EQ(got["factor"], 2.0);
-  EXPECT_EQ(got["original_ctx"], 4096);
-  EXPECT_EQ(got["length"], 6000);
+  const Json got = rope_json(dynamic);
   RopeScaling scaling;
   scaling.head_dim = scaling.rotary_dim = 128;
   scaling.type = RopeType::kDynamic;
   scaling.factor = 2.0;
   scaling.original_ctx = scaling.max_position_embeddings = 4096;
-  EXPECT_EQ(got["inv_freq"].get<std::vector<double>>(), rope_frequencies(scaling, 6000).inv_freq);
-  EXPECT_EQ(got["inv_freq_unscaled"].get<std::vector<double>>(), rope_unscaled(scaling).inv_freq);
-  const nlohmann::json step = rope_json(dynamic + " --rope-steps 4");
+  EXPECT_EQ(got, Json({{"type", "dynamic"},
+                       {"rotary_dim", 128},
+                       {"theta", 10000.0},
+                       {"factor", 2.0},
+                       {"original_ctx", 4096},
+                       {"length", 6000},
+                       {"attention_factor", 1.0},
+                       {"inv_freq", rope_frequencies(scaling, 6000).inv_freq},
+                       {"inv_freq_unscaled", rope_unscaled(scaling).inv_freq}}));
+  const Json step = rope_json(dynamic + " --rope-steps 4");
   EXPECT_EQ(step["length"], 6000);
   EXPECT_EQ(step["inv_freq"].get<std::vector<double>>(),
             rope_frequencies(scaling, rope_step_length(scaling, 6000, 4)).inv_freq);
 }
 
 TEST(RopeCommand, AModelBringsItsOwnScaling) {
-  const nlohmann::json got = rope_json("--model " + config("llama-3.1-8b.json"));
+  const Json got = rope_json("--model " + config("llama-3.1-8b.json"));
   EXPECT_EQ(got["type"], "llama3");
   EXPECT_EQ(got["original_ctx"], 8192);
   EXPECT_EQ(got["length"], 131072);
   const RopeScaling own = load_config(config("llama-3.1-8b.json")).rope();
   EXPECT_EQ(got["inv_freq"].get<std::vector<double>>(), rope_frequencies(own, 1).inv_freq);
-  const nlohmann::json off = rope_json("--rope-scaling none --model " + config("llama-3.1-8b.json"));
+  const Json off = rope_json("--rope-scaling none --model " + config("llama-3.1-8b.json"));
   EXPECT_EQ(off["type"], "default");
   EXPECT_EQ(off["inv_freq"], off["inv_freq_unscaled"]);
   EXPECT_EQ(off["inv_freq"], got["inv_freq_unscaled"]);
-  const nlohmann::json preset = rope_json("--model " + config("qwen3-8b.json") + " --rope-config " +
-                                          config("rope/qwen-yarn-128k.json"));
+  const Json preset = rope_json("--model " + config("qwen3-8b.json") + " --rope-config " +
+                                config("rope/qwen-yarn-128k.json"));
   EXPECT_EQ(preset["type"], "yarn");
   EXPECT_NEAR(preset["attention_factor"].get<double>(), 1.1386294361, 1e-9);
 }

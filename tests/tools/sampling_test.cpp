@@ -1,4 +1,4 @@
-// What a checkpoint's generation_config.json does to texts, and what the command line makes of it.
+// A checkpoint's generation_config.json shapes the texts that are written, and the command line wins over it.
 #include "tests/tools/chat_program.h"
 
 namespace lariat::test {
@@ -6,23 +6,18 @@ namespace {
 
 class SamplingProgram : public ChatProgram {
  protected:
-  void ask_for(const nlohmann::json& generation) const {
-    put("model/generation_config.json", generation.dump());
-  }
-  nlohmann::json written(const std::string& more) const {
-    const Outcome outcome = generate(golden_["prompt"], "--json -n 60 " + more);
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
-    return nlohmann::json::parse(outcome.out);
+  void ask_for(const Json& generation) const { put("model/generation_config.json", generation.dump()); }
+  Json written(const std::string& more) const {
+    return json_of(generate(golden_["prompt"], "--json -n 60 " + more));
   }
 
-  nlohmann::json golden_ =
-      nlohmann::json::parse(slurp(fs::path(LARIAT_SOURCE_DIR) / "tests" / "golden" / "generation.json"));
+  Json golden_ = Json::parse(slurp(kSource / "tests" / "golden" / "generation.json"));
 };
 
 TEST_F(SamplingProgram, GreedyTextIsThatOfTransformers) {
-  for (const nlohmann::json& one : golden_["greedy"]) {
+  for (const Json& one : golden_["greedy"]) {
     ask_for(one["file"]);
-    const nlohmann::json json = written("");
+    const Json json = written("");
     EXPECT_EQ(json["tokens"], one["tokens"]) << one["file"];
     EXPECT_EQ(json["sampling"]["temperature"], 0.0);
     EXPECT_EQ(json["sampling"]["repetition_penalty"], one["file"]["repetition_penalty"]);
@@ -30,7 +25,7 @@ TEST_F(SamplingProgram, GreedyTextIsThatOfTransformers) {
 }
 
 TEST_F(SamplingProgram, TheCommandLineWins) {
-  const nlohmann::json plain = written("");
+  const Json plain = written("");
   ask_for(golden_["greedy"][0]["file"]);
   EXPECT_NE(written("")["tokens"], plain["tokens"]);
   EXPECT_EQ(written("--repetition-penalty 1")["tokens"], plain["tokens"]);
@@ -38,12 +33,12 @@ TEST_F(SamplingProgram, TheCommandLineWins) {
 }
 
 TEST_F(SamplingProgram, GenerateSamplesOnlyWhenItIsToldTo) {
-  const nlohmann::json plain = written("");
+  const Json plain = written("");
   ask_for({{"eos_token_id", 2}, {"do_sample", true}, {"temperature", 0.7}, {"top_p", 0.9}});
   EXPECT_EQ(written("")["tokens"], plain["tokens"]);
   EXPECT_EQ(written("--sampling greedy")["tokens"], plain["tokens"]);
   EXPECT_EQ(written("--sampling model --seed 5")["sampling"],
-            nlohmann::json::parse(R"({"temperature": 0.7, "top_k": 50, "top_p": 0.9, "min_p": 0.0,
+            Json::parse(R"({"temperature": 0.7, "top_k": 50, "top_p": 0.9, "min_p": 0.0,
                                       "repetition_penalty": 1.0, "seed": 5})"));
   EXPECT_EQ(written("--sampling model --seed 5")["tokens"],
             written("--temperature 0.7 --top-k 50 --top-p 0.9 --seed 5")["tokens"]);
@@ -54,16 +49,13 @@ TEST_F(SamplingProgram, GenerateSamplesOnlyWhenItIsToldTo) {
 TEST_F(SamplingProgram, ChatSamplesAsTheModelAsksFor) {
   ask_for({{"eos_token_id", 2}, {"do_sample", true}, {"temperature", 0.7}, {"repetition_penalty", 1.2}});
   const auto answer = [&](const std::string& more) {
-    const Outcome outcome = pipe("Once upon a time\n", "-n 20 --json " + more);
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
-    return nlohmann::json::parse(outcome.out);
+    return json_of(pipe("Once upon a time\n", "-n 20 --json " + more));
   };
-  const nlohmann::json json = answer("");
-  EXPECT_EQ(json["sampling"],
-            nlohmann::json::parse(R"({"temperature": 0.7, "top_k": 50, "top_p": 1.0, "min_p": 0.0,
+  const Json json = answer("");
+  EXPECT_EQ(json["sampling"], Json::parse(R"({"temperature": 0.7, "top_k": 50, "top_p": 1.0, "min_p": 0.0,
                                                         "repetition_penalty": 1.2, "seed": 0})"));
   EXPECT_EQ(answer("--temperature 0.7 --top-k 50 --repetition-penalty 1.2")["tokens"], json["tokens"]);
-  const nlohmann::json greedy = answer("--temperature 0 --repetition-penalty 1");
+  const Json greedy = answer("--temperature 0 --repetition-penalty 1");
   EXPECT_EQ(greedy["sampling"]["temperature"], 0.0);
   ask_for({{"eos_token_id", 2}});
   EXPECT_EQ(answer("")["tokens"], greedy["tokens"]);
@@ -71,7 +63,7 @@ TEST_F(SamplingProgram, ChatSamplesAsTheModelAsksFor) {
 
 TEST_F(SamplingProgram, TextsThatEndOne) {
   ask_for({{"eos_token_id", 2}, {"stop_strings", {"friend"}}});
-  const nlohmann::json json = written("");
+  const Json json = written("");
   EXPECT_EQ(json["stop_reason"], "stop");
   EXPECT_FALSE(holds(json["text"].get<std::string>(), "friend"));
   EXPECT_TRUE(holds(written("--stop Ella")["text"].get<std::string>(), "friend"));

@@ -1,6 +1,5 @@
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "engine/eval/sweep_log.h"
 #include "kernels/error.h"
@@ -10,10 +9,7 @@
 namespace lariat::test {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-std::filesystem::path source_dir() { return LARIAT_SOURCE_DIR; }
-std::filesystem::path shared_dir() { return source_dir() / "../shared"; }
+std::filesystem::path shared_dir() { return kSource / "../shared"; }
 
 // The data that a report draws.
 Json data_of(const std::filesystem::path& report) {
@@ -40,7 +36,7 @@ class MeasuringTest : public FolderTest {
     return lines;
   }
 
-  std::filesystem::path model_ = source_dir() / "configs/demo", text_ = model_ / "heldout.txt";
+  std::filesystem::path model_ = kDemo, text_ = model_ / "heldout.txt";
 };
 
 // Those that measure next to nothing, which sanitizers run as well.
@@ -52,7 +48,7 @@ TEST_F(MeasuringTest, PerplexityEqualsTheGolden) {
   text_ = shared_dir() / "text/tinystories/train.txt";
   if (!std::filesystem::exists(model_ / "model.safetensors") || !std::filesystem::exists(text_))
     GTEST_SKIP() << "no ../shared with stories260K and its text beside the repository";
-  const Json golden = Json::parse(slurp(source_dir() / "tests/golden/perplexity.json"));
+  const Json golden = Json::parse(slurp(kSource / "tests/golden/perplexity.json"));
   std::map<std::string, std::vector<Json>> runs;  // one for all lengths of window, by its options
   for (const auto& expected : golden["results"]) {
     std::string options = " --method " + expected["method"].get<std::string>();
@@ -69,12 +65,10 @@ TEST_F(MeasuringTest, PerplexityEqualsTheGolden) {
     std::string lengths;
     for (const Json& expected : expectations)
       lengths += (lengths.empty() ? "" : ",") + expected["ctx"].dump();
-    const Outcome outcome =
-        run_lariat("perplexity" + model() + " --file " + text_.string() + " --max-tokens " +
-                   golden["text_tokens"].dump() +
-                   " --dtype f32 --kv-dtype f32 --json --device cpu --threads 1" + options + lengths);
-    ASSERT_EQ(outcome.code, 0) << outcome.err;
-    const Json results = Json::parse(outcome.out)["results"];
+    const Json results = json_of(run_lariat("perplexity" + model() + " --file " + text_.string() +
+                                            " --max-tokens " + golden["text_tokens"].dump() +
+                                            " --dtype f32 --kv-dtype f32 --json --device cpu --threads 1" +
+                                            options + lengths))["results"];
     ASSERT_EQ(results.size(), expectations.size());
     for (size_t i = 0; i < results.size(); ++i) {
       for (const char* key : {"ctx", "tokens", "stride"}) EXPECT_EQ(results[i][key], expectations[i][key]);
@@ -90,12 +84,10 @@ TEST_F(MeasuringTest, EveryTaskKeepsItsContract) {
   for (const char* task : {"passkey", "multikey", "multivalue", "multiquery", "tracking"}) {
     SCOPED_TRACE(task);
     const bool passkey = std::string_view(task) == "passkey";
-    const Outcome outcome =
-        run_lariat("passkey" + model() + " --lengths " + (passkey ? "600,512" : "768") +
-                   " --depths 0.5,1 --trials 2 --seed 7 --device cpu --json --report " +
-                   file("passkey.html") + " --task " + task + " --haystack " + text_.string());
-    ASSERT_EQ(outcome.code, 0) << outcome.err;
-    const Json found = Json::parse(outcome.out);
+    const Json found =
+        json_of(run_lariat("passkey" + model() + " --lengths " + (passkey ? "600,512" : "768") +
+                           " --depths 0.5,1 --trials 2 --seed 7 --device cpu --json --report " +
+                           file("passkey.html") + " --task " + task + " --haystack " + text_.string()));
     EXPECT_EQ(found["task"], task);
     ASSERT_EQ(found["results"].size(), passkey ? 4U : 2U);
     std::map<std::string, double> recall;  // by length

@@ -75,7 +75,7 @@ class Terminal {
     ADD_FAILURE() << "no '" << part << "' in: " << pending_;
     return "";
   }
-  // What a command or a message brings, up to the next prompt.
+  // Types a command or a message; returns the screen up to the next prompt.
   std::string say(const std::string& line) {
     type(line + "\n");
     EXPECT_EQ(until(line + "\n"), "") << "before the line that was typed";

@@ -1,6 +1,4 @@
 // lariat tokenize --messages.
-#include <nlohmann/json.hpp>
-
 #include "tests/tools/program.h"
 
 namespace lariat::test {
@@ -13,8 +11,7 @@ class TokenizeMessages : public FolderTest {
  protected:
   TokenizeMessages() {
     for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
-      fs::copy_file(fs::path(LARIAT_SOURCE_DIR) / "tests" / "golden" / "tokenizers" / "llama3-mini" / name,
-                    dir_ / name);
+      fs::copy_file(kSource / "tests" / "golden" / "tokenizers" / "llama3-mini" / name, dir_ / name);
     config_ = nlohmann::json::parse(slurp(dir_ / "tokenizer_config.json"));
     put("messages.json",
         R"([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Ünï {x}"}])");
@@ -37,21 +34,17 @@ TEST_F(TokenizeMessages, PrintsTheTextAndItsIds) {
                               : config_.at("bos_token").at("content").get<std::string>();
   const std::string text = bos + "[system] Be brief.\n[user] Ünï {x}\n";
 
-  const Outcome with_prompt = run_lariat(messages("--json"));
-  ASSERT_EQ(with_prompt.code, 0) << with_prompt.err;
-  const auto json = nlohmann::json::parse(with_prompt.out);
+  const Json json = json_of(run_lariat(messages("--json")));
   EXPECT_EQ(json.size(), 2U);
   EXPECT_EQ(json.at("text"), text + "[assistant]");
 
-  const Outcome without = run_lariat(messages("--json --no-generation-prompt"));
-  EXPECT_EQ(nlohmann::json::parse(without.out).at("text"), text);
+  EXPECT_EQ(json_of(run_lariat(messages("--json --no-generation-prompt"))).at("text"), text);
 
   // The template's BOS is the only one, and it is the token, not its letters.
   put("text", text + "[assistant]");
-  const Outcome plain = run_lariat(command("--no-bos --json --file " + (dir_ / "text").string()));
-  EXPECT_EQ(nlohmann::json::parse(plain.out).at("tokens"), json.at("tokens"));
-  const Outcome bos_id = run_lariat(command("--no-bos --json --text '" + bos + "'"));
-  const auto ids = nlohmann::json::parse(bos_id.out).at("tokens");
+  const Json plain = json_of(run_lariat(command("--no-bos --json --file " + (dir_ / "text").string())));
+  EXPECT_EQ(plain.at("tokens"), json.at("tokens"));
+  const Json ids = json_of(run_lariat(command("--no-bos --json --text '" + bos + "'"))).at("tokens");
   ASSERT_EQ(ids.size(), 1U);
   EXPECT_EQ(json.at("tokens").at(0), ids.at(0));
   EXPECT_NE(json.at("tokens").at(1), ids.at(0));
