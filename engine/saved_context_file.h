@@ -49,7 +49,7 @@ struct ParsedContext {
   std::span<const std::byte> pages;
 };
 
-// What a session expects of a file, by its own sequences.
+// A session expects this of a file, by its own sequences.
 struct ContextExpectations {
   ContextIdentity identity;
   const KvGeometry& geometry;

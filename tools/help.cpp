@@ -7,6 +7,7 @@
 #include <map>
 #include <sstream>
 
+#include "tools/common.h"
 #include "tools/usage.h"
 
 namespace lariat {
@@ -125,17 +126,10 @@ std::vector<const CLI::Option*> visible_options(const CLI::App& app, bool requir
   });
 }
 
-}  // namespace
-
-void prepare_help(CLI::App& app) {
-  app.formatter(std::make_shared<HelpFormatter>());
-  app.option_defaults()->always_capture_default();
-  app.set_help_flag("-h,--help", "this text");
-}
-
-void finish_help(CLI::App& app) {
+// Gives every option its plain type, and those that take numbers a check of them.
+void finish_options(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
-    finish_help(*command);
+    finish_options(*command);
     for (CLI::Option* option : command->get_options()) {
       if (option->get_items_expected_max() == 0) continue;
       const std::string type = word_type(*option);
@@ -146,6 +140,29 @@ void finish_help(CLI::App& app) {
       if (type == "F") option->transform(CLI::Validator(check_number, ""));
     }
   }
+}
+
+}  // namespace
+
+std::unique_ptr<CLI::App> make_app() {
+  auto app = std::make_unique<CLI::App>("LLaMA-style inference with a consistent RoPE cache", "lariat");
+  app->require_subcommand(1);
+  app->formatter(std::make_shared<HelpFormatter>());
+  app->option_defaults()->always_capture_default();
+  app->set_help_flag("-h,--help", "this text");
+  app->set_version_flag("-v,--version", "lariat " LARIAT_VERSION, "the program's version");
+  // In the order of the help; a group's commands stand together.
+  add_generate_command(*app);
+  add_chat_command(*app);
+  add_perplexity_command(*app);
+  add_passkey_command(*app);
+  add_sweep_command(*app);
+  add_bench_command(*app);
+  add_rope_command(*app);
+  add_tokenize_commands(*app);
+  add_logits_command(*app);
+  finish_options(*app);
+  return app;
 }
 
 CLI::App& add_command(CLI::App& app, const std::string& name, const std::string& description,

@@ -22,13 +22,9 @@ inline constexpr const char* kMemoryOptions = "Model and memory";
 inline constexpr const char* kAgainstOptions = "Against another model";
 inline constexpr const char* kOutputOptions = "Output";
 
-// The program's command line with all its subcommands (tools/app.cpp).
+// The program's command line with all its subcommands. Its help is as this file has it, and every option has
+// its plain type, so that errors name that one too.
 std::unique_ptr<CLI::App> make_app();
-// Makes `app` show help as this file does, with every option's default; before any subcommand is added.
-void prepare_help(CLI::App& app);
-// When all subcommands are added: every option gets its plain type, so that errors name that one too, and
-// those that take numbers check them (check_number).
-void finish_help(CLI::App& app);
 
 // A subcommand in its group of `lariat --help`, with a command line that shows it at work; a test parses it.
 CLI::App& add_command(CLI::App& app, const std::string& name, const std::string& description,

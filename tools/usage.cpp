@@ -109,7 +109,7 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error,
     return no_option(app, first) + see_help(app, words);
   }
   std::string what = long_name_with_one_dash(*command, words);
-  // What is unknown comes before what is missing, which it may have been meant to be.
+  // An unknown option comes before a missing one, which it may have been meant to be.
   if (const auto unknown = app.remaining(true); what.empty() && !unknown.empty()) {
     const auto option =
         std::ranges::find_if(unknown, [](const std::string& word) { return word.starts_with("-"); });

@@ -6,8 +6,8 @@
 // Words for a command line that makes no sense.
 namespace lariat {
 
-// What is wrong with the word of an option that takes a number, "" if nothing: NaN and infinity, which pass
-// every range or make nothing of it, are no numbers.
+// Say what is wrong with the word of an option that takes a number, "" if nothing: NaN and infinity, which
+// pass every range or make nothing of it, are no numbers.
 std::string check_integer(const std::string& text);
 std::string check_number(const std::string& text);
 

@@ -8,7 +8,7 @@
 // The windows of a text, and the losses of the tokens that are read: all measurements of a text share these.
 namespace lariat {
 
-// What helps where a text is shorter than what is to be measured on it.
+// Ends an error about a text that is shorter than the windows of a measurement.
 inline constexpr const char* kTextTooShort =
     "; use a longer text, a larger `max_tokens` or shorter windows (`max_ctx`, for a sweep `lengths`)";
 

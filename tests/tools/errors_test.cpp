@@ -13,34 +13,26 @@ TEST(Damaged, Download) {
   const auto header = [](auto change) {
     return [change](const Spoiled& model) { model.change_header(change); };
   };
-  const auto sharded = [](const char* index) {
-    return [index](const Spoiled& model) {
-      model.remove("model.safetensors");
-      model.put("model.safetensors.index.json", index);
-    };
-  };
   expect_refusals({
-      {"too short", kLogits, [](const Spoiled& model) { model.put("model.safetensors", "abc"); }},
+      {"too short", kLogits, replaced("model.safetensors", "abc")},
       {"the header claims 1152921504606846976 bytes", kLogits,
        [](const Spoiled& model) { model.put_weights("{}", "", uint64_t{1} << 60); }},
       {"not valid JSON", kLogits, [](const Spoiled& model) { model.put_weights("!\"a\": 1}", ""); }},
       {"'model.layers.0.mlp.up_proj.weight' is missing", kLogits,
-       header([](nlohmann::ordered_json& tensors) { tensors.erase("model.layers.0.mlp.up_proj.weight"); })},
+       header([](Json& tensors) { tensors.erase("model.layers.0.mlp.up_proj.weight"); })},
       {"mlp.gate_proj.weight' has shape", kLogits,
        [](const Spoiled& model) {
          const int64_t size = model.read("config.json")["intermediate_size"];
          model.change("config.json", "/intermediate_size", size + 2);
        }},
-      {"overflows", kLogits, header([](nlohmann::ordered_json& tensors) {
+      {"overflows", kLogits, header([](Json& tensors) {
          tensors["model.norm.weight"]["shape"] = {uint64_t{1} << 40, uint64_t{1} << 40};
        })},
       {"'model.norm.weight' is I32", kLogits,
-       header([](nlohmann::ordered_json& tensors) { tensors["model.norm.weight"]["dtype"] = "I32"; })},
-      {"config.json: not valid JSON", kLogits,
-       [](const Spoiled& model) { model.put("config.json", "{\"architectures\": ["); }},
-      {"config.json: no such file", kLogits, [](const Spoiled& model) { model.remove("config.json"); }},
-      {"neither model.safetensors nor model.safetensors.index.json", kLogits,
-       [](const Spoiled& model) { model.remove("model.safetensors"); }},
+       header([](Json& tensors) { tensors["model.norm.weight"]["dtype"] = "I32"; })},
+      {"config.json: not valid JSON", kLogits, replaced("config.json", "{\"architectures\": [")},
+      {"config.json: no such file", kLogits, removed("config.json")},
+      {"neither model.safetensors nor model.safetensors.index.json", kLogits, removed("model.safetensors")},
       {"model-00001.safetensors: cannot be opened", kLogits,
        sharded(R"({"weight_map": {"model.norm.weight": "model-00001.safetensors"}})")},
       {"not a plain file name", kLogits,
@@ -62,8 +54,7 @@ TEST(Damaged, WordsThatDoNotFit) {
       {"the sequence would have 4 tokens and the context allows 3; shorten the prompt or raise --ctx",
        logits + "--tokens 1,2,3,4 --ctx 3",
        {}},
-      {"the prompt file is empty", "generate -m {0} --prompt-file {0}/empty",
-       [](const Spoiled& model) { model.put("empty", ""); }},
+      {"the prompt file is empty", "generate -m {0} --prompt-file {0}/empty", replaced("empty", "")},
       {"/no/such/file: no such file", "generate -m {0} --prompt-file /no/such/file", {}},
       {"/no/such/folder/x", "logits -m {0} --tokens 1 --out /no/such/folder/x", {}},
   });
@@ -94,9 +85,7 @@ TEST(Damaged, WhatIsNoCheckpoint) {
   std::vector<Damage> table = {
       {"m.gguf: a GGUF file", "generate -m {0}/m.gguf --prompt x", gguf},
       {"a checkpoint quantised by MLX", kLogits,
-       [](const Spoiled& model) {
-         model.change("config.json", "/quantization", {{"group_size", 64}, {"bits", 4}});
-       }},
+       changed("config.json", "/quantization", {{"group_size", 64}, {"bits", 4}})},
   };
   for (const std::string& command : {kLogits, kGenerate}) {
     table.insert(
@@ -113,9 +102,7 @@ TEST(Damaged, WhatIsNoCheckpoint) {
   }
   for (const char* method : {"gptq", "awq", "fp8", "compressed-tensors", "bitsandbytes"}) {
     table.push_back({fmt::format("a checkpoint quantised by {}, whose weights lariat does not", method),
-                     kLogits, [method](const Spoiled& model) {
-                       model.change("config.json", "/quantization_config", {{"quant_method", method}});
-                     }});
+                     kLogits, changed("config.json", "/quantization_config", {{"quant_method", method}})});
   }
   expect_refusals(table);
 }

@@ -24,9 +24,8 @@ TEST(Hostile, Terabytes) {
   const Spoiled model;
   model.change("config.json", "/vocab_size", 1 << 20);
   model.change("config.json", "/hidden_size", 1 << 19);
-  const nlohmann::ordered_json header = {
-      {"model.embed_tokens.weight",
-       {{"dtype", "F32"}, {"shape", {1 << 20, 1 << 19}}, {"data_offsets", {0, 2 * more}}}}};
+  const Json header = {{"model.embed_tokens.weight",
+                        {{"dtype", "F32"}, {"shape", {1 << 20, 1 << 19}}, {"data_offsets", {0, 2 * more}}}}};
   model.put_weights(header.dump(), "");
   if (!model.stretch("model.safetensors", 8 + header.dump().size() + 2 * more))
     GTEST_SKIP() << "the file system has no sparse files of 2 TiB";
@@ -43,68 +42,55 @@ TEST(Hostile, AMillionBrackets) {
   const std::string says = ": JSON nested deeper than 64 levels";
   for (const std::string& deep : {brackets, braces}) {
     expect_refusals(
-        {{"model.safetensors.index.json" + says, kLogits,
-          [&](const Spoiled& model) {
-            model.remove("model.safetensors");
-            model.put("model.safetensors.index.json", deep);
-          }},
-         {"config.json" + says, kLogits, [&](const Spoiled& model) { model.put("config.json", deep); }},
-         {"log.jsonl: line 1" + says, kMerge,
-          [&](const Spoiled& model) { model.put("log.jsonl", deep.substr(0, 60'000) + "\n"); }}});
+        {{"model.safetensors.index.json" + says, kLogits, sharded(deep)},
+         {"config.json" + says, kLogits, replaced("config.json", deep)},
+         {"log.jsonl: line 1" + says, kMerge, replaced("log.jsonl", deep.substr(0, 60'000) + "\n")}});
   }
 }
 
 // Every number's bounds: tests/models/config_test.cpp. Here are those that hold between two of them.
 TEST(Hostile, NumbersOfAConfig) {
-  std::vector<Damage> table = {// as many layers as are allowed, of which the file has two
-                               {"tensor 'model.layers.2.", kLogits, [](const Spoiled& model) {
-                                  model.change("config.json", "/num_hidden_layers", 10'000);
-                                }}};
-  const std::vector<std::pair<std::string, nlohmann::ordered_json>> rows = {
+  std::vector<Damage> table = {
+      // as many layers as are allowed, of which the file has two
+      {"tensor 'model.layers.2.", kLogits, changed("config.json", "/num_hidden_layers", 10'000)}};
+  const std::vector<std::pair<std::string, Json>> rows = {
       {"num_attention_heads", 1 << 20},
       {"num_key_value_heads", 1 << 20},
       {"num_key_value_heads", 3},
       {"head_dim", 3},
       {"rms_norm_eps", 1e300},
       {"eos_token_id", int64_t{1} << 31},
-      {"eos_token_id", nlohmann::ordered_json::array({1, int64_t{1} << 40})}};
+      {"eos_token_id", Json::array({1, int64_t{1} << 40})}};
   for (const auto& [key, value] : rows) {
-    table.push_back(
-        {"config.json: \"" + key + "\" is ", kLogits, [key = key, value = value](const Spoiled& model) {
-           model.change("config.json", ("/" + key).c_str(), value);
-         }});
+    table.push_back({"config.json: \"" + key + "\" is ", kLogits, changed("config.json", "/" + key, value)});
   }
   expect_refusals(table);
 }
 
 TEST(Hostile, AKeyTwice) {
-  expect_refusals(
-      {{"(header): the key \"model.norm.weight\" stands twice in one object", kLogits,
-        [](const Spoiled& model) {
-          const auto [header, data] = model.weights();
-          const std::string norm = header["model.norm.weight"].dump();
-          model.put_weights("{\"model.norm.weight\":" + norm + "," + header.dump().substr(1), data);
-        }},
-       {"index.json: the key \"a\" stands twice in one object", kLogits,
-        [](const Spoiled& model) {
-          model.remove("model.safetensors");
-          model.put("model.safetensors.index.json", R"({"weight_map": {"a": "x", "a": "y"}})");
-        }},
-       {"tokenizer.json: the key \"model\" stands twice in one object", kTokenize,
-        [](const Spoiled& model) {
-          const std::string text = slurp(model.dir / "tokenizer.json");
-          model.put("tokenizer.json", "{\"model\": 1," + text.substr(text.find('{') + 1));
-        }},
-       {"line 1: the key \"lariat_sweep\" stands twice", kMerge,
-        [](const Spoiled& model) { model.put("log.jsonl", "{\"lariat_sweep\":1,\"lariat_sweep\":1}\n"); }}});
+  expect_refusals({{"(header): the key \"model.norm.weight\" stands twice in one object", kLogits,
+                    [](const Spoiled& model) {
+                      const auto [header, data] = model.weights();
+                      const std::string norm = header["model.norm.weight"].dump();
+                      model.put_weights("{\"model.norm.weight\":" + norm + "," + header.dump().substr(1),
+                                        data);
+                    }},
+                   {"index.json: the key \"a\" stands twice in one object", kLogits,
+                    sharded(R"({"weight_map": {"a": "x", "a": "y"}})")},
+                   {"tokenizer.json: the key \"model\" stands twice in one object", kTokenize,
+                    [](const Spoiled& model) {
+                      const std::string text = slurp(model.dir / "tokenizer.json");
+                      model.put("tokenizer.json", "{\"model\": 1," + text.substr(text.find('{') + 1));
+                    }},
+                   {"line 1: the key \"lariat_sweep\" stands twice", kMerge,
+                    replaced("log.jsonl", "{\"lariat_sweep\":1,\"lariat_sweep\":1}\n")}});
 }
 
 TEST(Hostile, NamesInErrors) {
   const Spoiled model;
-  model.put_weights(nlohmann::ordered_json(
-                        {{"a\x1b[2J\nb\x07", {{"dtype", "F32"}, {"shape", {1}}, {"data_offsets", {0, 8}}}}})
-                        .dump(),
-                    "12345678");
+  model.put_weights(
+      Json({{"a\x1b[2J\nb\x07", {{"dtype", "F32"}, {"shape", {1}}, {"data_offsets", {0, 8}}}}}).dump(),
+      "12345678");
   expect_error(model.run(kLogits), 1, "tensor 'a [2J b ': 8 bytes do not fit");
   model.change("config.json", "/architectures/0", std::string(100'000, 'x'));
   EXPECT_LT(model.run(kLogits).err.size(), 5000U);
@@ -135,18 +121,15 @@ TEST(Hostile, Patterns) {
 }
 
 TEST(Hostile, IdsOfATokenizer) {
-  const auto id = [](const char* pointer, const nlohmann::ordered_json& value) {
-    return [=](const Spoiled& model) { model.change("tokenizer.json", pointer, value); };
-  };
   // Within the bounds, and far beyond what the file pays for.
   std::vector<Damage> table = {{"tokenizer.json: token 'zzz' has the id 16777215 and there are", kTokenize,
-                                id("/model/vocab/zzz", (1 << 24) - 1)}};
-  for (const nlohmann::ordered_json& bad :
-       {nlohmann::ordered_json(int64_t{1} << 31), nlohmann::ordered_json((int64_t{1} << 31) - 1),
-        nlohmann::ordered_json(-1), nlohmann::ordered_json(1.5), nlohmann::ordered_json(uint64_t{1} << 63)}) {
+                                changed("tokenizer.json", "/model/vocab/zzz", (1 << 24) - 1)}};
+  for (const Json& bad :
+       {Json(int64_t{1} << 31), Json((int64_t{1} << 31) - 1), Json(-1), Json(1.5), Json(uint64_t{1} << 63)}) {
     table.push_back({"tokenizer.json: key 'model.vocab': the id of 'zzz' is not an integer below", kTokenize,
-                     id("/model/vocab/zzz", bad)});
-    table.push_back({"tokenizer.json: key 'added_tokens[0].id'", kTokenize, id("/added_tokens/0/id", bad)});
+                     changed("tokenizer.json", "/model/vocab/zzz", bad)});
+    table.push_back({"tokenizer.json: key 'added_tokens[0].id'", kTokenize,
+                     changed("tokenizer.json", "/added_tokens/0/id", bad)});
   }
   expect_refusals(table);
 }
@@ -168,9 +151,7 @@ TEST(Hostile, LinesOfALog) {
   const std::string first = "{\"lariat_sweep\":1}\n";
   std::string keys = "{";
   for (int i = 0; i < 5000; ++i) keys += "\"" + std::to_string(i) + "\":1,";
-  const auto log = [](std::string text) {
-    return [text = std::move(text)](const Spoiled& model) { model.put("log.jsonl", text); };
-  };
+  const auto log = [](const std::string& text) { return replaced("log.jsonl", text); };
   expect_refusals(
       {{"log.jsonl: line 2 has 2000000 bytes", kMerge, log(first + std::string(2'000'000, 'x') + "\n")},
        {"log.jsonl: 100000020 bytes, more than the ", kMerge,

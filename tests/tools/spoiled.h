@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "tests/tools/program.h"
 
@@ -33,34 +32,31 @@ struct Spoiled : TempFolder {
     fs::remove_all(dir);
     fs::create_directories(dir);
   }
-  nlohmann::ordered_json read(const char* name) const {
-    return nlohmann::ordered_json::parse(slurp(dir / name));
-  }
-  void change(const char* name, const char* pointer, const nlohmann::ordered_json& value) const {
-    nlohmann::ordered_json all = read(name);
-    all[nlohmann::ordered_json::json_pointer(pointer)] = value;
+  Json read(const char* name) const { return Json::parse(slurp(dir / name)); }
+  void change(const char* name, const std::string& pointer, const Json& value) const {
+    Json all = read(name);
+    all[Json::json_pointer(pointer)] = value;
     put(name, all.dump());
   }
   // The header and the data of the weights.
-  std::pair<nlohmann::ordered_json, std::string> weights() const {
+  std::pair<Json, std::string> weights() const {
     const std::string bytes = slurp(dir / "model.safetensors");
     uint64_t length = 0;
     std::memcpy(&length, bytes.data(), 8);
-    return {nlohmann::ordered_json::parse(bytes.substr(8, length)), bytes.substr(8 + length)};
+    return {Json::parse(bytes.substr(8, length)), bytes.substr(8 + length)};
   }
   void put_weights(const std::string& header, const std::string& data, uint64_t length = 0) const {
     if (length == 0) length = header.size();
     put("model.safetensors", std::string(reinterpret_cast<const char*>(&length), 8) + header + data);
   }
-  void change_header(const std::function<void(nlohmann::ordered_json&)>& change) const {
+  void change_header(const std::function<void(Json&)>& change) const {
     auto [header, data] = weights();
     change(header);
     put_weights(header.dump(), data);
   }
   // The tokenizer cuts texts into the matches of this pattern.
   void split_by(const char* pattern) const {
-    const nlohmann::ordered_json split = {
-        {"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}};
+    const Json split = {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}};
     change("tokenizer.json", "/pre_tokenizer",
            {{"type", "Sequence"},
             {"pretokenizers",
@@ -81,9 +77,28 @@ struct Spoiled : TempFolder {
   const fs::path& dir = path;
 };
 
+using Spoil = std::function<void(const Spoiled& model)>;
+
+inline Spoil changed(const char* name, const std::string& pointer, const Json& value) {
+  return [=](const Spoiled& model) { model.change(name, pointer, value); };
+}
+inline Spoil replaced(const char* name, const std::string& bytes) {
+  return [=](const Spoiled& model) { model.put(name, bytes); };
+}
+inline Spoil removed(const char* name) {
+  return [=](const Spoiled& model) { model.remove(name); };
+}
+// In place of the weights, the list of their files.
+inline Spoil sharded(const std::string& index) {
+  return [=](const Spoiled& model) {
+    model.remove("model.safetensors");
+    model.put("model.safetensors.index.json", index);
+  };
+}
+
 struct Damage {
   std::string says, command;
-  std::function<void(const Spoiled& model)> spoil;
+  Spoil spoil;
 };
 
 inline void expect_refusals(const std::vector<Damage>& table) {
