@@ -115,16 +115,15 @@ SavedContext load_context(Session& session, const std::filesystem::path& model_d
   const ContextExpectations expected = {
       identity_of(session, model_dir), pool.geometry(),           session.frequencies_for(0).inv_freq.size(),
       session.model().spec.vocab_size, session.options().max_ctx, !pool.mrope_axes().empty()};
-  ParsedContext parsed = parse_saved_context({mapped->data(), mapped->size()}, file, expected);
-  ContextRecord& record = parsed.record;
+  ContextRecord record = parse_saved_context({mapped->data(), mapped->size()}, file, expected);
   KvCache::Contents contents{{}, record.length(), std::move(record.frequencies), std::move(record.placed)};
-  for (size_t at = 0; at < parsed.pages.size(); at += page_bytes) {
+  for (size_t at = 0; at < record.pages.size(); at += page_bytes) {
     if (in_host_memory) {
-      std::byte* page = mapped->writable_data() + (parsed.pages.data() - mapped->data()) + at;
+      std::byte* page = mapped->writable_data() + (record.pages.data() - mapped->data()) + at;
       contents.pages.push_back(std::make_shared<KvPool::Page>(pool, page, mapped));
     } else {
       contents.pages.push_back(pool.allocate());
-      session.backend().copy_in(contents.pages.back()->data(), parsed.pages.data() + at, page_bytes);
+      session.backend().copy_in(contents.pages.back()->data(), record.pages.data() + at, page_bytes);
     }
   }
   return {session.restore(std::move(contents), record.expected), std::move(record.tokens),

@@ -70,13 +70,18 @@ class Reader {
     return value;
   }
   const Metadata& metadata() const { return metadata_; }
-  const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
+  size_t n_tensors() const { return tensors_.size(); }
+  const StoredTensor& tensor(const std::string& name) const {
+    const auto found = tensors_.find(name);
+    if (found == tensors_.end()) damaged("tensor '" + name + "' is missing");
+    return found->second;
+  }
 
   template <class T>
   std::vector<T> values(const std::string& name) const {
-    const StoredTensor& tensor = tensors_.at(name);
-    std::vector<T> values(tensor.bytes / sizeof(T));
-    if (!values.empty()) std::memcpy(values.data(), tensor.data, tensor.bytes);
+    const StoredTensor& stored = tensor(name);
+    std::vector<T> values(stored.bytes / sizeof(T));
+    if (!values.empty()) std::memcpy(values.data(), stored.data, stored.bytes);
     return values;
   }
 
@@ -121,9 +126,7 @@ ContextIdentity check_identity(const Reader& file, const ContextIdentity& own) {
 // The shape is checked before anything of its size is allocated: where another one is 0, a size may be any
 // number without a byte in the file.
 int64_t rows_of(const Reader& file, const std::string& name, int64_t columns) {
-  const auto found = file.tensors().find(name);
-  if (found == file.tensors().end()) file.damaged("tensor '" + name + "' is missing");
-  const StoredTensor& tensor = found->second;
+  const StoredTensor& tensor = file.tensor(name);
   const int64_t rows = static_cast<int64_t>(tensor.bytes / sizeof(int32_t)) / columns;
   std::vector<int64_t> shape = {rows};
   if (columns > 1) shape.push_back(columns);
@@ -137,15 +140,13 @@ const std::byte* check_tensors(const Reader& file, const std::vector<NamedShape>
   const std::byte* begin = nullptr;
   size_t offset = 0;
   for (const NamedShape& shape : wanted) {
-    const auto found = file.tensors().find(shape.name);
-    if (found == file.tensors().end()) file.damaged("tensor '" + shape.name + "' is missing");
-    const StoredTensor& tensor = found->second;
+    const StoredTensor& tensor = file.tensor(shape.name);
     if (begin == nullptr) begin = tensor.data;
     if (tensor.dtype != shape.dtype || tensor.shape != shape.shape || tensor.data != begin + offset)
       file.damaged("tensor '" + shape.name + "' has another dtype, shape or place than its header says");
     offset += tensor.bytes;
   }
-  if (file.tensors().size() != wanted.size()) file.damaged("it has tensors of no saved context");
+  if (file.n_tensors() != wanted.size()) file.damaged("it has tensors of no saved context");
   return begin;
 }
 
@@ -220,11 +221,10 @@ uint64_t context_checksum(const ContextRecord& record) {
   return sum;
 }
 
-ParsedContext parse_saved_context(std::span<const std::byte> bytes, const std::filesystem::path& file,
+ContextRecord parse_saved_context(std::span<const std::byte> bytes, const std::filesystem::path& file,
                                   const ContextExpectations& expected) {
   const Reader reader(bytes, file);
-  ParsedContext parsed;
-  ContextRecord& record = parsed.record;
+  ContextRecord record;
   record.identity = check_identity(reader, expected.identity);
   record.scaling = reader.text("scaling");
   record.expected = reader.number("expected", kMaxLength);
@@ -252,13 +252,13 @@ ParsedContext parse_saved_context(std::span<const std::byte> bytes, const std::f
   const auto checksums = reader.values<uint64_t>("checksums");
   if (checksums.back() != context_checksum(record)) reader.damaged("its tokens or header were changed");
   const size_t page_bytes = expected.geometry.page_bytes;
-  parsed.pages = {begin, (checksums.size() - 1) * page_bytes};
+  record.pages = {begin, (checksums.size() - 1) * page_bytes};
   for (size_t i = 0; i + 1 < checksums.size(); ++i) {
-    if (checksum(parsed.pages.subspan(i * page_bytes, page_bytes)) != checksums[i])
+    if (checksum(record.pages.subspan(i * page_bytes, page_bytes)) != checksums[i])
       reader.damaged(fmt::format("the keys and values of tokens {} to {} were changed", i * kKvPage,
                                  (i + 1) * kKvPage - 1));
   }
-  return parsed;
+  return record;
 }
 
 }  // namespace lariat

@@ -22,7 +22,7 @@ struct ContextIdentity {
   bool operator==(const ContextIdentity&) const = default;
 };
 
-// All that it holds beside the pages.
+// All that it holds.
 struct ContextRecord {
   ContextIdentity identity;
   std::string scaling;   // for people
@@ -30,6 +30,8 @@ struct ContextRecord {
   RopeFrequencies frequencies;
   std::vector<int32_t> tokens, placed;  // placed: KvCache::placed
   std::string note;                     // SavedContext::note
+  // Of a file that was read: one behind the other, where they lie in it.
+  std::span<const std::byte> pages{};
 
   int64_t length() const { return static_cast<int64_t>(tokens.size()); }
 };
@@ -43,12 +45,6 @@ std::vector<NamedShape> context_tensors(const KvGeometry& geometry, const Contex
 // The checksum of everything but the pages and the checksums.
 uint64_t context_checksum(const ContextRecord& record);
 
-// A file in memory; `pages` points into it, one behind the other.
-struct ParsedContext {
-  ContextRecord record;
-  std::span<const std::byte> pages;
-};
-
 // A session expects this of a file, by its own sequences.
 struct ContextExpectations {
   ContextIdentity identity;
@@ -61,7 +57,7 @@ struct ContextExpectations {
 
 // Throws Error, naming `file`, for a file that is damaged, another's, or longer than max_ctx. Reads all of
 // it: every page has a checksum.
-ParsedContext parse_saved_context(std::span<const std::byte> bytes, const std::filesystem::path& file,
+ContextRecord parse_saved_context(std::span<const std::byte> bytes, const std::filesystem::path& file,
                                   const ContextExpectations& expected);
 
 }  // namespace lariat

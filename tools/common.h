@@ -33,7 +33,7 @@ void add_rope_command(CLI::App& app);
 
 struct CommonOptions {
   std::filesystem::path model;
-  OpenOptions open{};  // but for these words, which an error may have to repeat
+  OpenOptions open{};  // all but the dtypes, which are kept as the words that were typed
   std::string dtype = "auto", quantize = "none", kv_dtype = "auto";
   bool quiet = false;
 };

@@ -165,16 +165,15 @@ TEST_F(ContextFile, HugeListsOfNothingAreRefused) {
 // A file whose checksums are right, and which says what a saved context of this model never says.
 TEST_F(ContextFile, WithPositionsOfMropeForAModelWithoutIsRefused) {
   const Session session(model_, backend_, options_);
-  ParsedContext parsed = parse_saved_context(std::as_bytes(std::span(bytes_)), file_, expectations(session));
-  ContextRecord& record = parsed.record;
+  ContextRecord record = parse_saved_context(std::as_bytes(std::span(bytes_)), file_, expectations(session));
   const KvGeometry& geometry = session.pool().geometry();
   const auto write = [&](const fs::path& file) {
     SafetensorsWriter writer(file, context_tensors(geometry, record, file), {context_metadata(record), 4096});
     std::vector<uint64_t> checksums;
-    for (size_t at = 0; at < parsed.pages.size(); at += geometry.page_bytes)
-      checksums.push_back(checksum(parsed.pages.subspan(at, geometry.page_bytes)));
+    for (size_t at = 0; at < record.pages.size(); at += geometry.page_bytes)
+      checksums.push_back(checksum(record.pages.subspan(at, geometry.page_bytes)));
     checksums.push_back(context_checksum(record));
-    writer.append(parsed.pages);
+    writer.append(record.pages);
     writer.append(std::as_bytes(std::span(record.frequencies.inv_freq)));
     writer.append(std::as_bytes(std::span(&record.frequencies.attention_factor, 1)));
     writer.append(std::as_bytes(std::span(checksums)));

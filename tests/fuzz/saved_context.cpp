@@ -18,13 +18,12 @@ FUZZ_TARGET(saved_context) {
       true};
   const auto bytes = std::as_bytes(std::span(input));
   fuzz::accepted([&] {
-    const ParsedContext parsed = parse_saved_context(bytes, "context.safetensors", expected);
-    const ContextRecord& record = parsed.record;
+    const ContextRecord record = parse_saved_context(bytes, "context.safetensors", expected);
     const auto pages = static_cast<size_t>((record.length() + kKvPage - 1) / kKvPage);
-    fuzz::require(parsed.pages.size() == pages * geometry.page_bytes, "not as many pages as tokens need");
+    fuzz::require(record.pages.size() == pages * geometry.page_bytes, "not as many pages as tokens need");
     fuzz::require(
-        parsed.pages.empty() || (parsed.pages.data() >= bytes.data() &&
-                                 parsed.pages.data() + parsed.pages.size() <= bytes.data() + bytes.size()),
+        record.pages.empty() || (record.pages.data() >= bytes.data() &&
+                                 record.pages.data() + record.pages.size() <= bytes.data() + bytes.size()),
         "pages outside the file");
     for (const int32_t token : record.tokens)
       fuzz::require(token >= 0 && token < 10, "a token of no vocabulary");

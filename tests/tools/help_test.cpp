@@ -112,11 +112,9 @@ TEST(Help, ShortNamesAreLlamaCpps) {
     for (const auto& [name, letter] :
          {std::pair("model", "m"), std::pair("threads", "t"), std::pair("ctx", "c"), std::pair("file", "f"),
           std::pair("prompt-file", "f"), std::pair("max-new-tokens", "n"), std::pair("prompt", "p")}) {
-      for (const OptionGroup& group : option_groups(*command)) {
-        for (const CLI::Option* option : group.options) {
-          if (!option->check_lname(name)) continue;
-          EXPECT_TRUE(option->check_sname(letter)) << command->get_name() << " --" << name;
-        }
+      for (const CLI::Option* option : options_of(*command)) {
+        if (!option->check_lname(name)) continue;
+        EXPECT_TRUE(option->check_sname(letter)) << command->get_name() << " --" << name;
       }
     }
   }
@@ -240,12 +238,10 @@ TEST(ManPage, TellsOfEveryOption) {
     const size_t start = page.find("\n.SS " + command->get_name() + "\n");
     ASSERT_NE(start, std::string::npos) << command->get_name();
     const std::string part = page.substr(start, page.find("\n.S", start + 1) - start);
-    for (const OptionGroup& group : option_groups(*command)) {
-      for (const CLI::Option* option : group.options) {
-        std::string name;
-        for (const char c : "--" + option->get_lnames()[0]) name += c == '-' ? "\\-" : std::string(1, c);
-        EXPECT_TRUE(holds(part, name)) << name << " of " << command->get_name();
-      }
+    for (const CLI::Option* option : options_of(*command)) {
+      std::string name;
+      for (const char c : "--" + option->get_lnames()[0]) name += c == '-' ? "\\-" : std::string(1, c);
+      EXPECT_TRUE(holds(part, name)) << name << " of " << command->get_name();
     }
   }
 }
