@@ -5,7 +5,6 @@
 
 #include "engine/eval/divergence.h"
 #include "kernels/counted.h"
-#include "models/io/text_file.h"
 #include "tools/help.h"
 #include "tools/measuring.h"
 #include "tools/perplexity.h"
@@ -134,8 +133,7 @@ void run_divergence(const PerplexityCommand& command) {
     const auto show = [&](int64_t position) {
       meter.show(static_cast<double>(position) / static_cast<double>(source.size()), "");
     };
-    result = measure_divergence(session, reference, source, input_name(command.file), options,
-                                command.common.open.threads, show);
+    result = measure_divergence(session, reference, source, options, command.common.open.threads, show);
   }
   print(result, command,
         {{"ctx", result.ctx},

@@ -9,7 +9,6 @@
 #include "engine/saved_context.h"
 #include "kernels/counted.h"
 #include "models/io/atomic_file.h"
-#include "models/io/text_file.h"
 #include "tools/help.h"
 #include "tools/measuring.h"
 
@@ -84,7 +83,6 @@ void run(const PerplexityCommand& command) {
   SavedContext context{session.new_sequence(), {}};
   if (!command.load_cache.empty()) context = load_context(session, command.common.model, command.load_cache);
   const size_t context_tokens = context.tokens.size();
-  const std::string text = input_name(command.file);
   std::vector<PerplexityResult> results;
   {
     Meter meter("perplexity", command.common.quiet);
@@ -93,9 +91,9 @@ void run(const PerplexityCommand& command) {
     };
     if (one_piece) {
       results.push_back(
-          measure_continuation(session, context.sequence, context.tokens, source, text, options, show));
+          measure_continuation(session, context.sequence, context.tokens, source, options, show));
     } else {
-      results = measure_perplexity(session, source, text, options, show);
+      results = measure_perplexity(session, source, options, show);
     }
   }
   if (command.json) {

@@ -171,8 +171,8 @@ std::vector<DivergenceFigure> figures(const DivergenceResult& result) {
 }
 
 DivergenceResult measure_divergence(Session& session, Session& reference, const TokenSource& text,
-                                    const std::string& text_name, const PerplexityOptions& options,
-                                    int threads, const std::function<void(int64_t position)>& progress) {
+                                    const PerplexityOptions& options, int threads,
+                                    const std::function<void(int64_t position)>& progress) {
   const ModelSpec &one = session.model().spec, &other = reference.model().spec;
   if (one.vocab_size != other.vocab_size) {
     throw Error(fmt::format(
@@ -180,7 +180,7 @@ DivergenceResult measure_divergence(Session& session, Session& reference, const 
         one.file.string(), one.vocab_size, other.file.string(), other.vocab_size));
   }
   const std::array<Session*, 2> both = {&session, &reference};
-  check_windows(both, text, text_name, options);
+  check_windows(both, text, options);
   DivergenceResult result;
   result.ctx = options.ctx.at(0);
   Comparison comparison(session, reference, options, threads);

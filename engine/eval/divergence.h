@@ -55,11 +55,10 @@ std::vector<DivergenceFigure> figures(const DivergenceResult& result);
 // Both models read the windows (PerplexityMethod) of options.ctx[0] side by side, one window at a time: what
 // stands before the first scored token at once, the rest in pieces of prefill_chunk tokens, or fewer, so that
 // no more than 64 MiB of each one's logits are kept. threads: that compare them; 0: every core.
-// progress(tokens of the text whose windows are done). Throws Error, naming `text_name`, as
+// progress(tokens of the text whose windows are done). Throws Error, naming the text, as
 // measure_perplexity does, and naming both config.json when the vocabularies have different sizes.
 DivergenceResult measure_divergence(Session& session, Session& reference, const TokenSource& text,
-                                    const std::string& text_name, const PerplexityOptions& options,
-                                    int threads = 0,
+                                    const PerplexityOptions& options, int threads = 0,
                                     const std::function<void(int64_t position)>& progress = {});
 
 }  // namespace lariat

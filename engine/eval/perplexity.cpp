@@ -179,11 +179,10 @@ nlohmann::ordered_json to_json(const std::vector<PositionBucket>& positions) {
 }
 
 std::vector<PerplexityResult> measure_perplexity(Session& session, const TokenSource& text,
-                                                 const std::string& text_name,
                                                  const PerplexityOptions& options,
                                                  const PerplexityProgressFn& progress) {
   Session* const one = &session;
-  check_windows({&one, 1}, text, text_name, options);
+  check_windows({&one, 1}, text, options);
   std::vector<PerplexityResult> results;
   for (const int64_t ctx : options.ctx) results.push_back(empty_result(options, options.method, 0, ctx));
   const bool complete = uninterrupted([&] {
@@ -198,8 +197,7 @@ std::vector<PerplexityResult> measure_perplexity(Session& session, const TokenSo
 }
 
 PerplexityResult measure_continuation(Session& session, Sequence& sequence, std::vector<int32_t>& tokens,
-                                      const TokenSource& text, const std::string& text_name,
-                                      const PerplexityOptions& options,
+                                      const TokenSource& text, const PerplexityOptions& options,
                                       const PerplexityProgressFn& progress) {
   const int64_t n = text.size();
   if (tokens.empty() && options.bos) tokens.push_back(*options.bos);
@@ -207,9 +205,9 @@ PerplexityResult measure_continuation(Session& session, Sequence& sequence, std:
   sequence.rewind(std::max<int64_t>(before - 1, 0));
   const int64_t first = sequence.length();  // of the tokens that are read now
   if (n == 0 || total < 2)
-    throw Error(fmt::format("{}: has {}, and none with something before it{}", text_name, counted(n, "token"),
-                            kTextTooShort));
-  check_memory(session, total, 1, fmt::format("{}: a context of {}", text_name, counted(total, "token")));
+    throw Error(fmt::format("{}: has {}, and none with something before it{}", text.name(),
+                            counted(n, "token"), kTextTooShort));
+  check_memory(session, total, 1, fmt::format("{}: a context of {}", text.name(), counted(total, "token")));
   const auto more = text.range(0, n);
   tokens.insert(tokens.end(), more.begin(), more.end());
   auto result = empty_result(options, PerplexityMethod::kContinuation, first + 1, total);

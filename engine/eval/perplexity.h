@@ -94,9 +94,8 @@ using PerplexityProgressFn = std::function<void(const PerplexityProgress&)>;
 // over the longest gives the losses of all, and the shorter lengths cost nothing. Under a dynamic scaling
 // each length has its own frequencies and its own pass. Windows that share nothing run in one batch instead.
 //
-// Throws Error, naming `text_name`, as check_windows does (engine/eval/windows.h).
+// Throws Error, naming the text, as check_windows does (engine/eval/windows.h).
 std::vector<PerplexityResult> measure_perplexity(Session& session, const TokenSource& text,
-                                                 const std::string& text_name,
                                                  const PerplexityOptions& options,
                                                  const PerplexityProgressFn& progress = {});
 
@@ -104,10 +103,9 @@ std::vector<PerplexityResult> measure_perplexity(Session& session, const TokenSo
 // one). Every token that has something before it is scored, with all of it; the result's ctx is the length of
 // the sequence, which ends up holding all tokens, and so does `tokens`. The last token that the sequence
 // comes with is read again: what it predicts is not kept. Of the options ctx, stride, step and method do not
-// count. Throws Error, naming `text_name`, when there is nothing to score or not enough memory.
+// count. Throws Error, naming the text, when there is nothing to score or not enough memory.
 PerplexityResult measure_continuation(Session& session, Sequence& sequence, std::vector<int32_t>& tokens,
-                                      const TokenSource& text, const std::string& text_name,
-                                      const PerplexityOptions& options,
+                                      const TokenSource& text, const PerplexityOptions& options,
                                       const PerplexityProgressFn& progress = {});
 
 }  // namespace lariat

@@ -243,7 +243,7 @@ bool Sweep::run_losses(const SweepUnit& unit, Session& session, SweepLog& log, c
                                   .interrupted = options_.interrupted};
   const auto start = Stopwatch::now();
   const auto show = [&](const PerplexityProgress& at) { progress(at.share()); };
-  const auto results = measure_perplexity(session, text(), options_.text.string(), options, show);
+  const auto results = measure_perplexity(session, text(), options, show);
   const PerplexityResult& result = results.front();
   if (!result.complete) return false;
   Json record = unit.record();

@@ -37,8 +37,8 @@ std::optional<int32_t> text_bos(const Tokenizer& tokenizer) {
   return tokenizer.adds_bos() ? tokenizer.bos_id() : std::nullopt;
 }
 
-TokenSource::TokenSource(std::vector<int32_t> tokens, int64_t max_tokens)
-    : tokens_(std::move(tokens)), max_tokens_(max_tokens) {
+TokenSource::TokenSource(std::vector<int32_t> tokens, int64_t max_tokens, std::string name)
+    : tokens_(std::move(tokens)), max_tokens_(max_tokens), name_(std::move(name)) {
   if (max_tokens > 0) tokens_.resize(static_cast<size_t>(std::min(size(), max_tokens)));
 }
 
@@ -119,11 +119,12 @@ class TextBeginning {
 TokenSource read_tokens(const std::filesystem::path& file, const Tokenizer& tokenizer, int64_t max_tokens) {
   TextBeginning text(file);
   const auto wanted = static_cast<size_t>(max_tokens);
-  if (max_tokens <= 0) return TokenSource(tokenizer.encode(text.first(std::string::npos), false));
+  const std::string name = input_name(file);
+  if (max_tokens <= 0) return TokenSource(tokenizer.encode(text.first(std::string::npos), false), 0, name);
   for (size_t bytes = kTextHead + 16 * std::min(wanted, size_t{1} << 40);; bytes *= 2) {
     std::vector<int32_t> tokens = tokenizer.encode(text.first(bytes), false);
     // The last ids of a beginning may not be those of the whole text; so it must give twice as many.
-    if (text.ended() || tokens.size() / 2 >= wanted) return TokenSource(std::move(tokens), max_tokens);
+    if (text.ended() || tokens.size() / 2 >= wanted) return TokenSource(std::move(tokens), max_tokens, name);
   }
 }
 

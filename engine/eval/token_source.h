@@ -21,17 +21,19 @@ std::optional<int32_t> text_bos(const Tokenizer& tokenizer);
 // The tokens of a text: t[0], t[1], ...
 class TokenSource {
  public:
-  // `max_tokens`: how many of them are taken; 0: all.
-  explicit TokenSource(std::vector<int32_t> tokens, int64_t max_tokens = 0);
+  // `max_tokens`: how many of them are taken; 0: all. `name`: of the text, for errors.
+  explicit TokenSource(std::vector<int32_t> tokens, int64_t max_tokens = 0, std::string name = "the text");
 
   int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
   std::span<const int32_t> range(int64_t begin, int64_t end) const;
   std::vector<int32_t> behind_bos(std::optional<int32_t> bos, int64_t begin, int64_t end) const;
   int64_t max_tokens() const { return max_tokens_; }
+  const std::string& name() const { return name_; }
 
  private:
   std::vector<int32_t> tokens_;
   int64_t max_tokens_;
+  std::string name_;
 };
 
 // The ids of a text file ("-": standard input), without a BOS. The text is encoded whole; of a file that

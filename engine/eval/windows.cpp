@@ -31,7 +31,7 @@ std::vector<Window> windows_of(const PerplexityOptions& options, int64_t ctx, in
   return windows;
 }
 
-void check_windows(std::span<Session* const> sessions, const TokenSource& text, const std::string& text_name,
+void check_windows(std::span<Session* const> sessions, const TokenSource& text,
                    const PerplexityOptions& options) {
   if (options.stride < 1) throw Error("a stride is at least 1");
   if (options.step < 1) throw Error("a step is at least 1");
@@ -42,7 +42,7 @@ void check_windows(std::span<Session* const> sessions, const TokenSource& text, 
     check_memory(sessions, ctx, 1, window);
     const int64_t holds = ctx - (options.bos ? 1 : 0), have = text.size();
     if (have < holds) {
-      throw Error(fmt::format("{}: has {} and {} holds {} of them{}", text_name, counted(have, "token"),
+      throw Error(fmt::format("{}: has {} and {} holds {} of them{}", text.name(), counted(have, "token"),
                               window, holds, kTextTooShort));
     }
   }

@@ -20,10 +20,10 @@ struct Window {
 // The windows of one length over a text of n tokens, for the methods that have windows: sliding and chunks.
 std::vector<Window> windows_of(const PerplexityOptions& options, int64_t ctx, int64_t n);
 
-// Throws Error, naming `text_name`, when the text is shorter than any of options.ctx, when one of these has
+// Throws Error, naming the text, when the text is shorter than any of options.ctx, when one of these has
 // fewer than 4 tokens or is longer than the memory for all `sessions` allows, and when the stride or the step
 // is less than 1.
-void check_windows(std::span<Session* const> sessions, const TokenSource& text, const std::string& text_name,
+void check_windows(std::span<Session* const> sessions, const TokenSource& text,
                    const PerplexityOptions& options);
 
 // A sequence that goes on to read `tokens`, which begin with those that it holds, up to `end`. Every token

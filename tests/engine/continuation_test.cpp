@@ -29,7 +29,7 @@ class Continuation : public FolderTest {
   }
   PerplexityResult measure(Sequence& sequence, std::vector<int32_t>& tokens, std::span<const int32_t> text) {
     TokenSource source(std::vector<int32_t>(text.begin(), text.end()));
-    return measure_continuation(session_, sequence, tokens, source, "text", options_);
+    return measure_continuation(session_, sequence, tokens, source, options_);
   }
   CpuBackend backend_;
   std::filesystem::path model_dir_;
@@ -95,7 +95,7 @@ TEST_F(Continuation, BehindPlacedTokensIsTheWhole) {
   session.prefill(sequence, head);
   std::vector<int32_t> tokens(head.begin(), head.end());
   TokenSource source(std::vector<int32_t>(tail.begin(), tail.end()));
-  const PerplexityResult result = measure_continuation(session, sequence, tokens, source, "text", options_);
+  const PerplexityResult result = measure_continuation(session, sequence, tokens, source, options_);
   EXPECT_EQ(result.tokens, 30);
   EXPECT_NEAR(result.nll, nll_by_hand(session, by_hand, all, 30), 30 * kSumOrderTolerance);
 }

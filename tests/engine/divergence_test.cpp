@@ -87,7 +87,7 @@ class DivergenceOf : public testing::TestWithParam<DivergenceCase> {
 TEST_P(DivergenceOf, EqualsThatOfTwoSeparateRuns) {
   Session session(model_, backend_, options_), reference(reference_, backend_, reference_options_);
   TokenSource source(text_);
-  const DivergenceResult result = measure_divergence(session, reference, source, "the text", windows_, 1);
+  const DivergenceResult result = measure_divergence(session, reference, source, windows_, 1);
   EXPECT_TRUE(result.complete);
   SessionOptions at_once = options_, reference_at_once = reference_options_;
   at_once.prefill_chunk = reference_at_once.prefill_chunk = 0;
@@ -117,7 +117,7 @@ TEST_P(DivergenceOf, EqualsThatOfTwoSeparateRuns) {
 TEST_P(DivergenceOf, AModelFromItselfIsNothingAtAll) {
   Session session(model_, backend_, options_), same(model_, backend_, options_);
   TokenSource source(text_);
-  const auto values = by_key(measure_divergence(session, same, source, "the text", windows_));
+  const auto values = by_key(measure_divergence(session, same, source, windows_));
   EXPECT_EQ(values.at("ppl"), values.at("against_ppl"));
   for (const char* one : {"ppl_ratio", "same_top"}) EXPECT_EQ(values.at(one), 1) << one;
   for (const char* zero : {"kl", "kl_stderr", "kl_p99", "kl_max", "p_diff", "p_diff_stderr", "p_diff_rms",
@@ -139,9 +139,9 @@ std::string divergence_error(const std::string& reference, int64_t ctx) {
   const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
   const Model other = open_f32(checkpoint_dir(reference), backend);
   Session session(model, backend, f32_session()), other_session(other, backend, f32_session());
-  TokenSource source(random_text(30, 61, 11));
+  TokenSource source(random_text(30, 61, 11), 0, "short.txt");
   try {
-    measure_divergence(session, other_session, source, "short.txt", {.ctx = {ctx}});
+    measure_divergence(session, other_session, source, {.ctx = {ctx}});
   } catch (const Error& e) {
     return e.what();
   }
@@ -164,7 +164,7 @@ TEST(DivergenceErrors, InterruptionKeepsWhatWasCompared) {
   const PerplexityOptions options{
       .ctx = {20}, .method = PerplexityMethod::kChunks, .interrupted = &interrupted};
   const auto stop = [&](int64_t position) { interrupted = position == 40; };
-  const auto result = measure_divergence(session, other, source, "t", options, 1, stop);
+  const auto result = measure_divergence(session, other, source, options, 1, stop);
   EXPECT_FALSE(result.complete);
   EXPECT_EQ(result.tokens.size(), 2U * 9);
 }

@@ -46,7 +46,7 @@ class GrowingTest : public testing::Test {
     TokenSource text(tokens_);
     PerplexityOptions options{
         .ctx = {ctx}, .step = step, .method = PerplexityMethod::kGrowing, .buckets = static_cast<int>(ctx)};
-    return losses_by_position(measure_perplexity(session, text, "text", options).front());
+    return losses_by_position(measure_perplexity(session, text, options).front());
   }
 
   CpuBackend backend_;
@@ -105,7 +105,7 @@ TEST_F(GrowingTest, StretchesAreContextsOfTheirOwn) {
     TokenSource text(std::move(tokens), max_tokens);
     const PerplexityOptions options{
         .ctx = {64, 128}, .step = 16, .method = PerplexityMethod::kGrowing, .bos = bos, .buckets = 8};
-    return measure_perplexity(session, text, "text", options);
+    return measure_perplexity(session, text, options);
   };
   const int64_t holds = 127;  // beside a BOS
   const auto both = measure(tokens_, 2 * holds + 50, 1);
@@ -125,7 +125,7 @@ TEST_F(GrowingTest, InterruptionKeepsWhatWasScored) {
   std::atomic<bool> interrupted{false};
   const PerplexityOptions options{
       .ctx = {300}, .step = 10, .method = PerplexityMethod::kGrowing, .interrupted = &interrupted};
-  const auto results = measure_perplexity(session, text, "text", options,
+  const auto results = measure_perplexity(session, text, options,
                                           [&](const PerplexityProgress& at) { interrupted = at.done >= 50; });
   EXPECT_FALSE(results[0].complete);
   EXPECT_EQ(results[0].tokens, 50);

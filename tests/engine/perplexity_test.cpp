@@ -57,7 +57,7 @@ TEST_P(PerplexityTest, EqualsOnePassPerWindowInFloat64) {
     if (method == PerplexityMethod::kChunks) options.ctx = {16, 32, 25};
     Session session(model, backend, session_options);
     TokenSource source(text);
-    const auto results = measure_perplexity(session, source, "the text", options);
+    const auto results = measure_perplexity(session, source, options);
     ASSERT_EQ(results.size(), 3U);
     for (const auto& result : results) {
       SCOPED_TRACE(result.ctx);
@@ -94,7 +94,7 @@ TEST(PerplexityInterrupted, KeepsWhatWasMeasured) {
   std::atomic<bool> interrupted{false};
   const PerplexityOptions options{.ctx = {600}, .bos = 1, .interrupted = &interrupted};
   int calls = 0;
-  const auto results = measure_perplexity(session, source, "t", options,
+  const auto results = measure_perplexity(session, source, options,
                                           [&](const PerplexityProgress&) { interrupted = ++calls == 2; });
   EXPECT_FALSE(results[0].complete);
   EXPECT_EQ(results[0].tokens, 599 + 256);
