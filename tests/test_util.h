@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "kernels/error.h"
+
 namespace lariat::test {
 
 // Whether `part` stands in `text`, as EXPECT_TRUE and EXPECT_FALSE take it.
@@ -16,6 +18,17 @@ inline testing::AssertionResult holds(std::string_view text, std::string_view pa
   const bool found = text.find(part) != std::string_view::npos;
   return (found ? testing::AssertionSuccess() : testing::AssertionFailure())
          << "'" << part << "' is " << (found ? "" : "not ") << "in: " << text;
+}
+
+// The text of the Error that `action` throws; "" when it throws none.
+template <class Action>
+std::string error_of(const Action& action) {
+  try {
+    action();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
 }
 
 inline std::string slurp(const std::filesystem::path& file) {

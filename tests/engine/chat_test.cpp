@@ -258,12 +258,8 @@ TEST_F(ChatTest, ANoteThatIsNoneIsRefused) {
     Conversation conversation(session, tokenizer_, rendering);
     Sequence sequence = session.new_sequence();
     session.prefill(sequence, std::vector<int32_t>{1});
-    try {
-      conversation.restore({std::move(sequence), {1}, note}, "some.context");
-      FAIL() << note;
-    } catch (const Error& e) {
-      EXPECT_TRUE(holds(std::string(e.what()), "some.context"));
-    }
+    const auto restore = [&] { conversation.restore({std::move(sequence), {1}, note}, "some.context"); };
+    EXPECT_TRUE(holds(error_of(restore), "some.context")) << note;
     EXPECT_EQ(conversation.sequence().length(), 0);
   }
 }

@@ -140,12 +140,7 @@ std::string divergence_error(const std::string& reference, int64_t ctx) {
   const Model other = open_f32(checkpoint_dir(reference), backend);
   Session session(model, backend, f32_session()), other_session(other, backend, f32_session());
   TokenSource source(random_text(30, 61, 11), 0, "short.txt");
-  try {
-    measure_divergence(session, other_session, source, {.ctx = {ctx}});
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
+  return error_of([&] { measure_divergence(session, other_session, source, {.ctx = {ctx}}); });
 }
 
 TEST(DivergenceErrors, AreNamed) {

@@ -46,16 +46,11 @@ class ContextFile : public FolderTest {
   std::string refusal(const SessionOptions& options, const Model& model, const fs::path& dir,
                       const fs::path& file) {
     Session session(model, backend_, options);
-    try {
-      load_context(session, dir, file);
-    } catch (const Error& e) {
-      std::string what = e.what();
-      EXPECT_TRUE(what.starts_with(file.string())) << what;
-      EXPECT_FALSE(holds(what, "\n"));
-      EXPECT_EQ(session.pool().pages(), 0);
-      return what;
-    }
-    return "";
+    const std::string what = error_of([&] { load_context(session, dir, file); });
+    EXPECT_TRUE(what.empty() || what.starts_with(file.string())) << what;
+    EXPECT_FALSE(holds(what, "\n"));
+    EXPECT_EQ(session.pool().pages(), 0);
+    return what;
   }
   std::string refusal(const fs::path& file) { return refusal(options_, model_, model_dir_, file); }
   std::string refusal_of_bytes(const std::string& bytes) {

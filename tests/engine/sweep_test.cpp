@@ -48,15 +48,6 @@ class SweepTest : public FolderTest {
     return log.contents();
   }
 
-  std::string error_of(const std::function<void()>& action) {
-    try {
-      action();
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "";
-  }
-
   Engine engine_;
   SweepOptions options_;
 };
