@@ -6,7 +6,7 @@
 
 #include "kernels/error.h"
 #include "models/io/json_file.h"
-#include "models/text/jinja_eval.h"
+#include "models/text/jinja_tree.h"
 
 namespace lariat {
 namespace {

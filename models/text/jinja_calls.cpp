@@ -3,6 +3,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <map>
 #include <span>
 
 #include "models/text/jinja_eval.h"
@@ -66,7 +67,9 @@ std::vector<std::string_view> split(std::string_view text, const std::string* se
   return parts;
 }
 
-Value split_method(Context& cx, const std::string& self, const Arguments& args) {
+Value split_method(const Arguments& args) {
+  Context& cx = args.cx;
+  const std::string& self = text_of(args.self);
   const std::string* separator = args.text(0);
   if (separator && separator->empty()) throw Failure("split at an empty text");
   const int64_t limit = args.integer(1, -1);
@@ -93,73 +96,72 @@ char32_t other_case(char32_t c, bool up) {
   return static_cast<char32_t>(up ? utf8proc_toupper(code) : utf8proc_tolower(code));
 }
 
-template <bool left, bool right>
-Value strip_method(Context& cx, const std::string& self, const Arguments& args) {
-  return strip_text(cx, self, args.text(0), left, right);
-}
-
-template <Case how>
-Value case_method(Context& cx, const std::string& self, const Arguments&) {
-  return change_case(cx, self, how);
-}
-
-Value find_method(Context& cx, const std::string& self, const Arguments& args) {
-  cx.charge(self.size());
+Value find_method(const Arguments& args) {
+  const std::string& self = text_of(args.self);
+  args.cx.charge(self.size());
   const size_t at = find_in(self, args.need_text(0));
   return integer(at == self.npos ? -1 : count_chars(std::string_view(self).substr(0, at)));
 }
 
 template <bool start>
-Value begins_or_ends(Context& cx, const std::string& self, const Arguments& args) {
+Value begins_or_ends(const Arguments& args) {
   const std::string& part = args.need_text(0);
-  cx.charge(part.size());
-  return boolean(start ? self.starts_with(part) : self.ends_with(part));
+  args.cx.charge(part.size());
+  return boolean(start ? text_of(args.self).starts_with(part) : text_of(args.self).ends_with(part));
 }
 
-Value replace_method(Context& cx, const std::string& self, const Arguments& args) {
-  return replace(cx, self, args.need_text(0), args.need_text(1));
+template <bool left, bool right>
+Value strip_method(const Arguments& args) {
+  return strip_text(args.cx, text_of(args.self), args.text(0), left, right);
 }
 
-using TextMethod = Value (*)(Context&, const std::string& self, const Arguments&);
-constexpr std::pair<Signature, TextMethod> kTextMethods[] = {
-    {{"capitalize"}, case_method<Case::kCapitalize>},
-    {{"endswith", {"suffix"}, 1}, begins_or_ends<false>},
-    {{"find", {"sub"}, 1}, find_method},
-    {{"lower"}, case_method<Case::kLower>},
-    {{"lstrip", {"chars"}}, strip_method<true, false>},
-    {{"replace", {"old", "new"}, 2}, replace_method},
-    {{"rstrip", {"chars"}}, strip_method<false, true>},
-    {{"split", {"sep", "maxsplit"}}, split_method},
-    {{"startswith", {"prefix"}, 1}, begins_or_ends<true>},
-    {{"strip", {"chars"}}, strip_method<true, true>},
-    {{"title"}, case_method<Case::kTitle>},
-    {{"upper"}, case_method<Case::kUpper>},
+template <Case how>
+Value case_method(const Arguments& args) {
+  return change_case(args.cx, text_of(args.self), how);
+}
+
+Value replace_method(const Arguments& args) {
+  return replace(args.cx, text_of(args.self), args.need_text(0), args.need_text(1));
+}
+
+constexpr Builtin kTextMethods[] = {
+    {"capitalize", {}, 0, case_method<Case::kCapitalize>},
+    {"endswith", {"suffix"}, 1, begins_or_ends<false>},
+    {"find", {"sub"}, 1, find_method},
+    {"lower", {}, 0, case_method<Case::kLower>},
+    {"lstrip", {"chars"}, 0, strip_method<true, false>},
+    {"replace", {"old", "new"}, 2, replace_method},
+    {"rstrip", {"chars"}, 0, strip_method<false, true>},
+    {"split", {"sep", "maxsplit"}, 0, split_method},
+    {"startswith", {"prefix"}, 1, begins_or_ends<true>},
+    {"strip", {"chars"}, 0, strip_method<true, true>},
+    {"title", {}, 0, case_method<Case::kTitle>},
+    {"upper", {}, 0, case_method<Case::kUpper>},
 };
 
-Value get_method(Context& cx, const Dict& self, const Arguments& args) {
-  const Value* found = find(cx, self, *args[0]);
+Value get_method(const Arguments& args) {
+  const Value* found = find(args.cx, args.self.as<Dict>(), *args[0]);
   return found ? *found : args[1] ? *args[1] : none();
 }
 
 template <bool keys, bool values>
-Value members_method(Context& cx, const Dict& self, const Arguments&) {
+Value members_method(const Arguments& args) {
+  const auto& members = args.self.as<Dict>().members;
   std::vector<Value> items;
-  items.reserve(self.members.size());
-  for (const auto& [key, value] : self.members)
-    items.push_back(!values ? key : !keys ? value : make_sequence(cx, Kind::kTuple, {key, value}));
-  return make_sequence(cx, Kind::kView, std::move(items));
+  items.reserve(members.size());
+  for (const auto& [key, value] : members)
+    items.push_back(!values ? key : !keys ? value : make_sequence(args.cx, Kind::kTuple, {key, value}));
+  return make_sequence(args.cx, Kind::kView, std::move(items));
 }
 
-using DictMethod = Value (*)(Context&, const Dict& self, const Arguments&);
-constexpr std::pair<Signature, DictMethod> kDictMethods[] = {
-    {{"get", {"key", "default"}, 1}, get_method},
-    {{"items"}, members_method<true, true>},
-    {{"keys"}, members_method<true, false>},
-    {{"values"}, members_method<false, true>},
+constexpr Builtin kDictMethods[] = {
+    {"get", {"key", "default"}, 1, get_method},
+    {"items", {}, 0, members_method<true, true>},
+    {"keys", {}, 0, members_method<true, false>},
+    {"values", {}, 0, members_method<false, true>},
 };
 
-Value range(Context& cx, const Call& call) {
-  const Arguments args(call, {"range", {"start", "stop", "step"}, 1});
+Value range(const Arguments& args) {
   const int64_t first = args.integer(0, 0), start = args[1] ? first : 0,
                 stop = args[1] ? args.integer(1, 0) : first;
   const int64_t step = args.integer(2, 1);
@@ -170,16 +172,19 @@ Value range(Context& cx, const Call& call) {
     items.push_back(integer(i));
     if (__builtin_add_overflow(i, step, &i)) break;
   }
-  return make_sequence(cx, Kind::kView, std::move(items));
+  return make_sequence(args.cx, Kind::kView, std::move(items));
 }
 
 // dict(mapping, name=value, ...), and namespace() the same way.
-void fill(Context& cx, const Value& made, const Call& call) {
+template <Kind kind>
+Value make_filled(Context& cx, const Call& call) {
   const size_t by_place = call.by_place();
   if (by_place > 1 || (by_place == 1 && !call.args[0].is(Kind::kDict)))
     throw Failure("dict and namespace take one dict at most, and arguments with a name");
+  Value made = make_dict(cx);
+  made.kind = kind;
   const auto add = [&](const Value& key, const Value& value) {
-    if (made.is(Kind::kDict)) return put(cx, made.as<Dict>(), key, value);
+    if (kind == Kind::kDict) return put(cx, made.as<Dict>(), key, value);
     if (!is_text(key)) throw Failure("a namespace needs names");
     set_attribute(cx, made, text_of(key), value);
   };
@@ -187,6 +192,7 @@ void fill(Context& cx, const Value& made, const Call& call) {
     for (const auto& [key, value] : call.args[0].as<Dict>().members) add(key, value);
   }
   for (size_t i = 0; i < call.names.size(); ++i) add(make_text(cx, call.names[i]), call.args[by_place + i]);
+  return made;
 }
 
 // Local time; %f is 000000, and %z and %Z are empty, as of a Python time without a zone.
@@ -201,34 +207,62 @@ std::string format_time(std::string format, std::time_t now) {
   return {buffer, std::strftime(buffer, sizeof buffer, format.c_str(), &local)};
 }
 
-template <Kind kind>
-Value make_filled(Context& cx, const Call& call) {
-  Value made = make_dict(cx);
-  made.kind = kind;
-  fill(cx, made, call);
-  return made;
+Value raise_exception(const Arguments& args) {
+  throw Failure("the template refuses the conversation: " + to_text(args.cx, *args[0]));
 }
 
-Value raise_exception(Context& cx, const Call& call) {
-  const Arguments args(call, {"raise_exception", {"message"}, 1});
-  throw Failure("the template refuses the conversation: " + to_text(cx, *args[0]));
+Value strftime_now(const Arguments& args) {
+  return make_text(args.cx, format_time(args.need_text(0), args.cx.now));
 }
 
-Value strftime_now(Context& cx, const Call& call) {
-  const Arguments args(call, {"strftime_now", {"format"}, 1});
-  return make_text(cx, format_time(args.need_text(0), cx.now));
+const std::map<std::string_view, Value>& functions() {
+  static const std::map<std::string_view, Value> kFunctions = [] {
+    static constexpr Builtin kBuiltins[] = {
+        {"range", {"start", "stop", "step"}, 1, range},
+        {"raise_exception", {"message"}, 1, raise_exception},
+        {"strftime_now", {"format"}, 1, strftime_now},
+    };
+    std::map<std::string_view, Value> all;
+    for (const Builtin& builtin : kBuiltins) {
+      all[builtin.name] = with_object<Function>(
+          Kind::kFunction, [&](Context& cx, const Call& call) { return builtin(cx, none(), call); });
+    }
+    all["dict"] = with_object<Function>(Kind::kFunction, make_filled<Kind::kDict>);
+    all["namespace"] = with_object<Function>(Kind::kFunction, make_filled<Kind::kNamespace>);
+    return all;
+  }();
+  return kFunctions;
 }
-
-using Function = Value (*)(Context&, const Call&);
-constexpr std::pair<std::string_view, Function> kFunctions[] = {
-    {"range", range},
-    {"dict", make_filled<Kind::kDict>},
-    {"namespace", make_filled<Kind::kNamespace>},
-    {"raise_exception", raise_exception},
-    {"strftime_now", strftime_now},
-};
 
 }  // namespace
+
+Value Context::lookup(std::string_view name) const {
+  for (size_t at = frame_;; at = frames_[at].parent) {
+    for (const auto& [known, value] : frames_[at].variables) {
+      if (known != name) continue;
+      if (in_condition && value.is(Kind::kNamespace))
+        throw Failure("the condition of a {% for %} with a namespace is not supported");
+      return value;
+    }
+    if (at == 0) break;
+  }
+  if (const auto function = functions().find(name); function != functions().end()) return function->second;
+  for (const char* other : {"lipsum", "cycler", "joiner"}) {
+    if (name == other) throw Failure(fmt::format("the function '{}' is not supported", name));
+  }
+  return undefined(fmt::format("'{}' is undefined", name));
+}
+
+void Context::define(std::string_view name, Value value) {
+  auto& variables = frames_[frame_].variables;
+  for (auto& [known, old] : variables) {
+    if (known != name) continue;
+    old = std::move(value);
+    return;
+  }
+  step(variables.size() / 16);
+  variables.emplace_back(name, std::move(value));
+}
 
 std::vector<const Value*> bind_arguments(const Call& call, std::string_view what,
                                          std::span<const std::string_view> parameters) {
@@ -249,36 +283,35 @@ std::vector<const Value*> bind_arguments(const Call& call, std::string_view what
   return bound;
 }
 
-Arguments::Arguments(const Call& call, const Signature& signature) : name_(signature.name) {
-  const auto& all = signature.parameters;
-  const size_t count = static_cast<size_t>(std::find(all.begin(), all.end(), "") - all.begin());
-  bound_ = bind_arguments(call, name_, std::span(all).first(count));
-  for (size_t i = 0; i < signature.required; ++i) {
-    if (!bound_[i]) throw Failure(fmt::format("{} needs its argument '{}'", name_, all[i]));
+Value Builtin::operator()(Context& cx, const Value& self, const Call& call) const {
+  const auto count =
+      static_cast<size_t>(std::find(parameters.begin(), parameters.end(), "") - parameters.begin());
+  const Arguments args{cx, self, name, bind_arguments(call, name, std::span(parameters).first(count))};
+  for (size_t i = 0; i < required; ++i) {
+    if (!args[i]) throw Failure(fmt::format("{} needs its argument '{}'", name, parameters[i]));
   }
+  return run(args);
 }
 
 int64_t Arguments::integer(size_t i, int64_t otherwise) const {
-  if (!bound_[i]) return otherwise;
-  if (bound_[i]->is(Kind::kUndefined)) fail_undefined(*bound_[i]);
-  if (!is_integral(*bound_[i]))
-    throw Failure(fmt::format("{} of a '{}'; it needs an integer", name_, type_name(*bound_[i])));
-  return integral(*bound_[i]);
+  if (!bound[i]) return otherwise;
+  if (bound[i]->is(Kind::kUndefined)) fail_undefined(*bound[i]);
+  if (!is_integral(*bound[i]))
+    throw Failure(fmt::format("{} of a '{}'; it needs an integer", name, type_name(*bound[i])));
+  return integral(*bound[i]);
 }
 
-bool Arguments::boolean(size_t i, bool otherwise) const { return bound_[i] ? truth(*bound_[i]) : otherwise; }
-
 const std::string* Arguments::text(size_t i) const {
-  if (!bound_[i] || bound_[i]->is(Kind::kNone)) return nullptr;
-  if (bound_[i]->is(Kind::kUndefined)) fail_undefined(*bound_[i]);
-  if (!is_text(*bound_[i]))
-    throw Failure(fmt::format("{} of a '{}'; it needs a text", name_, type_name(*bound_[i])));
-  return &text_of(*bound_[i]);
+  if (!bound[i] || bound[i]->is(Kind::kNone)) return nullptr;
+  if (bound[i]->is(Kind::kUndefined)) fail_undefined(*bound[i]);
+  if (!is_text(*bound[i]))
+    throw Failure(fmt::format("{} of a '{}'; it needs a text", name, type_name(*bound[i])));
+  return &text_of(*bound[i]);
 }
 
 const std::string& Arguments::need_text(size_t i) const {
   const std::string* given = text(i);
-  if (!given) throw Failure(fmt::format("{} needs a text", name_));
+  if (!given) throw Failure(fmt::format("{} needs a text", name));
   return *given;
 }
 
@@ -288,15 +321,18 @@ bool has_method(const Value& self, std::string_view name) {
 }
 
 Value call_method(Context& cx, const Value& self, const std::string& name, const Call& call) {
-  if (is_text(self)) {
-    const auto* method = in_table(kTextMethods, name);
-    if (!method) throw Failure(fmt::format("the method '{}' of a text is not supported", name));
-    return method->second(cx, text_of(self), {call, method->first});
-  }
-  const auto* method = self.is(Kind::kDict) ? in_table(kDictMethods, name) : nullptr;
-  if (!method)
-    throw Failure(fmt::format("the method '{}' of a '{}' is not supported", name, type_name(self)));
-  return method->second(cx, self.as<Dict>(), {call, method->first});
+  std::span<const Builtin> known;
+  if (is_text(self)) known = kTextMethods;
+  if (self.is(Kind::kDict)) known = kDictMethods;
+  if (const Builtin* method = in_table(known, name)) return (*method)(cx, self, call);
+  const std::string type = is_text(self) ? "text" : fmt::format("'{}'", type_name(self));
+  throw Failure(fmt::format("the method '{}' of a {} is not supported", name, type));
+}
+
+Value call_value(Context& cx, const Value& function, const Call& call) {
+  if (function.is(Kind::kFunction) || function.is(Kind::kMacro)) return function.as<Function>()(cx, call);
+  if (function.is(Kind::kUndefined)) fail_undefined(function);
+  throw Failure(fmt::format("a '{}' cannot be called", type_name(function)));
 }
 
 Value change_case(Context& cx, const std::string& text, Case how) {
@@ -333,23 +369,6 @@ Value replace(Context& cx, const std::string& text, const std::string& old, cons
     out.append(text, from, at - from) += with;
   }
   return make_text(cx, out.append(text, from));
-}
-
-std::optional<Value> find_function(std::string_view name) {
-  const auto* at = in_table(kFunctions, name);
-  if (!at) {
-    for (const char* other : {"lipsum", "cycler", "joiner"}) {
-      if (name == other) throw Failure(fmt::format("the function '{}' is not supported", name));
-    }
-    return std::nullopt;
-  }
-  Value function = integer(at - std::begin(kFunctions));
-  function.kind = Kind::kFunction;
-  return function;
-}
-
-Value call_function(Context& cx, const Value& function, const Call& call) {
-  return kFunctions[function.integer].second(cx, call);
 }
 
 }  // namespace lariat::jinja

@@ -7,7 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "models/text/jinja_syntax.h"
+#include "models/text/jinja_eval.h"
+#include "models/text/jinja_tree.h"
 
 namespace lariat::jinja {
 
@@ -16,10 +17,10 @@ inline constexpr int kMaxNesting = 120;
 // The deepest tree of an expression: a + b + c + ... is as deep as it is long.
 inline constexpr int kMaxTreeDepth = 200;
 
-// The part of the parser that reads expressions: Jinja's grammar, level by level.
+// The part of the parser that reads expressions: Jinja's grammar, level by level, and what each construct
+// does.
 class ExpressionParser {
  protected:
-  using Op = Expression::Kind;
   explicit ExpressionParser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
 
   Depth nest() {
@@ -59,27 +60,50 @@ class ExpressionParser {
     return now().kind == Token::Kind::kText ? "a text" : fmt::format("'{:.40}'", now().text);
   }
 
-  // Trees.
-  Expression node(Op kind, int line, std::vector<Expression> args = {}, std::string text = "") const {
-    Expression e;
-    e.kind = kind;
-    e.line = line;
-    e.name = std::move(text);
-    for (const Expression& arg : args) e.depth = std::max(e.depth, arg.depth + 1);
-    if (e.depth > kMaxTreeDepth) fail(fmt::format("an expression of more than {} steps", kMaxTreeDepth));
-    e.args = std::move(args);
-    return e;
-  }
+  using Parts = std::vector<Expression>;
   template <class... Expressions>
-  static std::vector<Expression> list(Expressions... parts) {
-    std::vector<Expression> all;
+  static Parts list(Expressions... parts) {
+    Parts all;
     (all.push_back(std::move(parts)), ...);
     return all;
   }
-  Expression constant(Value value) const {
-    Expression e = node(Op::kConstant, now().line);
-    e.value = std::move(value);
+
+  // A node that evaluates of its parts what it needs: eval(Context&, const Parts&).
+  template <class Eval>
+  Expression lazy_node(int line, Parts parts, Eval eval) const {
+    Expression e{std::move(eval), {}, line};
+    for (const Expression& part : parts) e.depth = std::max(e.depth, part.depth + 1);
+    if (e.depth > kMaxTreeDepth) fail(fmt::format("an expression of more than {} steps", kMaxTreeDepth));
+    e.parts = std::move(parts);
     return e;
+  }
+
+  // A node of the values of all its parts: eval(Context&, std::vector<Value>).
+  template <class Eval>
+  Expression node(int line, Parts operands, Eval eval) const {
+    return lazy_node(line, std::move(operands), [line, eval](Context& cx, const Parts& parts) {
+      std::vector<Value> values;
+      values.reserve(parts.size());
+      for (const Expression& part : parts) values.push_back(part(cx));
+      cx.line = line;  // of an error from here on
+      return eval(cx, std::move(values));
+    });
+  }
+
+  Expression constant(Value value) const {
+    return lazy_node(now().line, {}, [value](Context&, const Parts&) { return value; });
+  }
+  Expression variable(int line, const std::string& name) const {
+    return lazy_node(line, {}, [name](Context& cx, const Parts&) { return cx.lookup(name); });
+  }
+  Expression sequence(Kind kind, int line, Parts items) const {
+    return node(line, std::move(items), [kind](Context& cx, std::vector<Value> values) {
+      return make_sequence(cx, kind, std::move(values));
+    });
+  }
+  Expression negation_of(int line, Expression e) const {
+    return node(line, list(std::move(e)),
+                [](Context&, const std::vector<Value>& values) { return boolean(!truth(values[0])); });
   }
 
   Expression expression() {
@@ -87,32 +111,39 @@ class ExpressionParser {
     Expression e = disjunction();
     while (at_name("if")) {
       const int line = next().line;
-      std::vector<Expression> args = list(disjunction(), std::move(e));
-      if (skip_name("else")) args.push_back(expression());
-      e = node(Op::kConditional, line, std::move(args));
+      Parts operands = list(disjunction(), std::move(e));
+      if (skip_name("else")) operands.push_back(expression());
+      e = lazy_node(line, std::move(operands), [](Context& cx, const Parts& parts) {
+        if (truth(parts[0](cx))) return parts[1](cx);
+        return parts.size() > 2 ? parts[2](cx)
+                                : undefined("the inline if-expression is false and has no else");
+      });
     }
     return e;
   }
 
-  // Operands with a word between them.
+  // Operands with a word between them: the value is the first whose truth decides, else the last.
   template <class Operand>
-  Expression chain(std::string_view word, Op kind, const Operand& operand) {
+  Expression chain(std::string_view word, bool deciding, const Operand& operand) {
     Expression e = operand();
     while (at_name(word)) {
       const int line = next().line;
-      e = node(kind, line, list(std::move(e), operand()));
+      e = lazy_node(line, list(std::move(e), operand()), [deciding](Context& cx, const Parts& parts) {
+        Value first = parts[0](cx);
+        return truth(first) == deciding ? first : parts[1](cx);
+      });
     }
     return e;
   }
   Expression disjunction() {
-    return chain("or", Op::kOr, [&] { return chain("and", Op::kAnd, [&] { return negation(); }); });
+    return chain("or", true, [&] { return chain("and", false, [&] { return negation(); }); });
   }
 
   Expression negation() {
     if (!at_name("not")) return comparison();
     const Depth nesting = nest();
     const int line = next().line;
-    return node(Op::kNot, line, list(negation()));
+    return negation_of(line, negation());
   }
 
   std::string comparison_operator() {
@@ -128,30 +159,39 @@ class ExpressionParser {
 
   Expression comparison() {
     const int line = now().line;
-    std::vector<Expression> args = list(arithmetic(0));
+    Parts operands = list(arithmetic_level(0));
     std::vector<std::string> operators;
     for (std::string op = comparison_operator(); !op.empty(); op = comparison_operator()) {
       operators.push_back(std::move(op));
-      args.push_back(arithmetic(0));
+      operands.push_back(arithmetic_level(0));
     }
-    if (operators.empty()) return std::move(args[0]);
-    Expression e = node(Op::kCompare, line, std::move(args));
-    e.names = std::move(operators);
-    return e;
+    if (operators.empty()) return std::move(operands[0]);
+    return lazy_node(line, std::move(operands), [line, operators](Context& cx, const Parts& parts) {
+      Value left = parts[0](cx);
+      for (size_t i = 0; i < operators.size(); ++i) {
+        Value right = parts[i + 1](cx);
+        cx.line = line;
+        if (!compare(cx, operators[i], left, right)) return boolean(false);
+        left = std::move(right);
+      }
+      return boolean(true);
+    });
   }
 
   // Jinja's levels, loosest first. All of them group to the left, ** as well.
-  Expression arithmetic(size_t level) {
+  Expression arithmetic_level(size_t level) {
     static const std::vector<std::vector<std::string_view>> kLevels = {
         {"+", "-"}, {"~"}, {"*", "/", "//", "%"}, {"**"}};
     if (level == kLevels.size()) return unary(true);
-    Expression e = arithmetic(level + 1);
+    Expression e = arithmetic_level(level + 1);
     const auto& symbols = kLevels[level];
     while (now().kind == Token::Kind::kSymbol &&
            std::find(symbols.begin(), symbols.end(), now().text) != symbols.end()) {
       const Token& symbol = next();
-      const Op kind = symbol.text == "~" ? Op::kConcat : Op::kArithmetic;
-      e = node(kind, symbol.line, list(std::move(e), arithmetic(level + 1)), symbol.text);
+      e = node(symbol.line, list(std::move(e), arithmetic_level(level + 1)),
+               [symbol = symbol.text](Context& cx, std::vector<Value> values) {
+                 return arithmetic(cx, symbol, std::move(values[0]), values[1]);
+               });
     }
     return e;
   }
@@ -161,16 +201,17 @@ class ExpressionParser {
     Expression e;
     if (at_symbol("-") || at_symbol("+")) {
       const Token& sign = next();
-      e = node(sign.text == "-" ? Op::kNegative : Op::kPositive, sign.line, list(unary(false)));
+      e = node(sign.line, list(unary(false)),
+               [minus = sign.text == "-"](Context&, const std::vector<Value>& values) {
+                 return minus ? negative(values[0]) : negative(negative(values[0]));
+               });
     } else {
       e = primary();
     }
     e = postfix(std::move(e));
     while (with_filters) {
       if (skip("|")) {
-        const int line = now().line;
-        e = node(Op::kFilter, line, list(std::move(e)), name());
-        if (at_symbol("(")) arguments(e);
+        e = filter(std::move(e));
       } else if (at_name("is")) {
         e = test(std::move(e));
       } else if (at_symbol("(")) {
@@ -182,6 +223,57 @@ class ExpressionParser {
     return e;
   }
 
+  // A node that takes its first value and the arguments of a call behind it: eval(Context&, first, Call).
+  template <class Eval>
+  Expression call_node(int line, Parts parts, std::vector<std::string> names, Eval eval) const {
+    return node(line, std::move(parts), [names, eval](Context& cx, std::vector<Value> values) {
+      const Value first = std::move(values[0]);
+      values.erase(values.begin());
+      return eval(cx, first, Call{std::move(values), names});
+    });
+  }
+
+  Expression call(Expression callee) {
+    const int line = now().line;
+    Parts parts = list(std::move(callee));
+    std::vector<std::string> names = arguments(parts);
+    return call_node(line, std::move(parts), std::move(names), call_value);
+  }
+
+  Expression filter(Expression input) {
+    const int line = now().line;
+    const std::string word = name();
+    Parts parts = list(std::move(input));
+    std::vector<std::string> names;
+    if (at_symbol("(")) names = arguments(parts);
+    return call_node(line, std::move(parts), std::move(names),
+                     [word](Context& cx, const Value& value, const Call& call) {
+                       return apply_filter(cx, word, value, call);
+                     });
+  }
+
+  Expression test(Expression input) {
+    const int line = next().line;
+    const bool negated = skip_name("not");
+    const std::string word = name();
+    Parts parts = list(std::move(input));
+    std::vector<std::string> names;
+    const bool at_word =
+        now().kind == Token::Kind::kName && !at_name("else") && !at_name("or") && !at_name("and");
+    if (at_symbol("(")) {
+      names = arguments(parts);
+    } else if (at_word || now().kind == Token::Kind::kText || now().kind == Token::Kind::kNumber ||
+               at_symbol("[") || at_symbol("{")) {
+      if (at_name("is")) fail("tests with 'is' cannot follow each other");
+      parts.push_back(postfix(primary()));
+    }
+    Expression e = call_node(line, std::move(parts), std::move(names),
+                             [word](Context& cx, const Value& value, const Call& call) {
+                               return apply_test(cx, word, value, call);
+                             });
+    return negated ? negation_of(line, std::move(e)) : std::move(e);
+  }
+
   Expression primary() {
     const Token& token = now();
     if (token.kind == Token::Kind::kName) {
@@ -189,7 +281,7 @@ class ExpressionParser {
       if (word == "true" || word == "True") return constant(boolean(true));
       if (word == "false" || word == "False") return constant(boolean(false));
       if (word == "none" || word == "None") return constant(none());
-      return node(Op::kName, token.line, {}, word);
+      return variable(token.line, word);
     }
     if (token.kind == Token::Kind::kText) {
       std::string text;
@@ -198,18 +290,24 @@ class ExpressionParser {
     }
     if (token.kind == Token::Kind::kNumber) return constant(next().value);
     if (skip("(")) {
-      Expression e = tuple(true, "", true);
+      Expression e = at_symbol(")") ? sequence(Kind::kTuple, token.line, {}) : tuple(true);
       expect(")");
       return e;
     }
-    if (at_symbol("[")) return node(Op::kList, token.line, items("]"));
-    if (at_symbol("{")) return node(Op::kDict, token.line, items("}"));
+    if (at_symbol("[")) return sequence(Kind::kList, token.line, items("]"));
+    if (at_symbol("{")) {
+      return node(token.line, items("}"), [](Context& cx, const std::vector<Value>& values) {
+        Value dict = make_dict(cx);
+        for (size_t i = 0; i < values.size(); i += 2) put(cx, dict.as<Dict>(), values[i], values[i + 1]);
+        return dict;
+      });
+    }
     fail("expected an expression, found " + describe());
   }
 
   // [a, b] or {a: b, c: d}, from the opening bracket on.
-  std::vector<Expression> items(std::string_view close) {
-    std::vector<Expression> all;
+  Parts items(std::string_view close) {
+    Parts all;
     next();
     while (!at_symbol(close)) {
       if (!all.empty()) expect(",");
@@ -223,34 +321,26 @@ class ExpressionParser {
     return all;
   }
 
-  // An expression, or several with commas between them, which is a tuple. `end`: the name that ends it too.
-  Expression tuple(bool with_condition, std::string_view end, bool in_parentheses, bool target = false) {
+  // An expression, or several with commas between them, which is a tuple.
+  Expression tuple(bool with_condition) {
     const int line = now().line;
-    std::vector<Expression> all;
-    bool is_tuple = false;
-    for (;;) {
-      if (is_tuple) expect(",");
-      const bool closed = now().kind == Token::Kind::kPrintClose || now().kind == Token::Kind::kClose ||
-                          at_symbol(")") || (!end.empty() && at_name(end));
-      if (closed) break;
-      all.push_back(target ? this->target() : with_condition ? expression() : disjunction());
-      if (!at_symbol(",")) break;
-      is_tuple = true;
-    }
-    if (!is_tuple && all.size() == 1) return std::move(all[0]);
-    need(is_tuple || in_parentheses, "an expression");
-    return node(Op::kTuple, line, std::move(all));
+    const auto item = [&] { return with_condition ? expression() : disjunction(); };
+    Expression first = item();
+    if (!at_symbol(",")) return first;
+    Parts all = list(std::move(first));
+    while (skip(",") && !at_tuple_end()) all.push_back(item());
+    return sequence(Kind::kTuple, line, std::move(all));
+  }
+  bool at_tuple_end() const {
+    return now().kind == Token::Kind::kPrintClose || now().kind == Token::Kind::kClose || at_symbol(")");
   }
 
   Expression postfix(Expression e) {
     for (;;) {
       const int line = now().line;
       if (skip(".")) {
-        if (now().kind == Token::Kind::kNumber) {
-          e = node(Op::kItem, line, list(std::move(e), constant(next().value)));
-        } else {
-          e = node(Op::kAttribute, line, list(std::move(e)), name());
-        }
+        e = now().kind == Token::Kind::kNumber ? item_of(line, list(std::move(e), constant(next().value)))
+                                               : attribute_of(line, std::move(e));
       } else if (at_symbol("[")) {
         e = subscript(std::move(e));
       } else if (at_symbol("(")) {
@@ -261,83 +351,63 @@ class ExpressionParser {
     }
   }
 
+  Expression item_of(int line, Parts parts) const {
+    return node(line, std::move(parts),
+                [](Context& cx, const std::vector<Value>& values) { return item(cx, values[0], values[1]); });
+  }
+
+  // An attribute or, with arguments behind it, a method.
+  Expression attribute_of(int line, Expression object) {
+    const std::string word = name();
+    Parts parts = list(std::move(object));
+    if (!at_symbol("(")) {
+      return node(line, std::move(parts), [word](Context& cx, const std::vector<Value>& values) {
+        return attribute(cx, values[0], word);
+      });
+    }
+    const int call_line = now().line;
+    std::vector<std::string> names = arguments(parts);
+    return call_node(call_line, std::move(parts), std::move(names),
+                     [word](Context& cx, const Value& self, const Call& call) {
+                       return has_method(self, word) ? call_method(cx, self, word, call)
+                                                     : call_value(cx, attribute(cx, self, word), call);
+                     });
+  }
+
   Expression subscript(Expression object) {
     const int line = next().line;
-    std::vector<Expression> parts = list(std::move(object));
+    Parts parts = list(std::move(object));
     need(!at_symbol("]"), "an expression");
-    bool slice = false;
+    bool is_slice = false;
     do {
       parts.push_back(at_symbol(":") || at_symbol("]") ? constant(none()) : expression());
-    } while (parts.size() < 4 && skip(":") && (slice = true));
+    } while (parts.size() < 4 && skip(":") && (is_slice = true));
     expect("]");
-    if (!slice) return node(Op::kItem, line, std::move(parts));
+    if (!is_slice) return item_of(line, std::move(parts));
     while (parts.size() < 4) parts.push_back(constant(none()));
-    return node(Op::kSlice, line, std::move(parts));
+    return node(line, std::move(parts), [](Context& cx, const std::vector<Value>& values) {
+      return slice(cx, values[0], values[1], values[2], values[3]);
+    });
   }
 
-  // The arguments in parentheses, behind those that `e` has already.
-  void arguments(Expression& e) {
+  // Appends the arguments in parentheses; returns the names of the last ones.
+  std::vector<std::string> arguments(Parts& parts) {
+    std::vector<std::string> names;
     expect("(");
-    bool first = true;
-    while (!at_symbol(")")) {
+    for (bool first = true; !at_symbol(")"); first = false) {
       if (!first) expect(",");
       if (at_symbol(")")) break;
-      first = false;
       if (at_symbol("*") || at_symbol("**")) fail("*arguments and **arguments are not supported");
       if (now().kind == Token::Kind::kName && is(ahead(), Token::Kind::kSymbol, "=")) {
-        e.names.push_back(name());
+        names.push_back(name());
         next();
-      } else if (!e.names.empty()) {
+      } else if (!names.empty()) {
         fail("an argument without a name behind one with a name");
       }
-      add(e, expression());
+      parts.push_back(expression());
     }
     expect(")");
-  }
-
-  void add(Expression& e, Expression arg) const {
-    e.depth = std::max(e.depth, arg.depth + 1);
-    if (e.depth > kMaxTreeDepth) fail(fmt::format("an expression of more than {} steps", kMaxTreeDepth));
-    e.args.push_back(std::move(arg));
-  }
-
-  Expression call(Expression callee) {
-    Expression e = node(Op::kCall, now().line, list(std::move(callee)));
-    arguments(e);
-    return e;
-  }
-
-  Expression test(Expression input) {
-    const int line = next().line;
-    const bool negated = skip_name("not");
-    Expression e = node(Op::kTest, line, list(std::move(input)), name());
-    const bool word =
-        now().kind == Token::Kind::kName && !at_name("else") && !at_name("or") && !at_name("and");
-    if (at_symbol("(")) {
-      arguments(e);
-    } else if (word || now().kind == Token::Kind::kText || now().kind == Token::Kind::kNumber ||
-               at_symbol("[") || at_symbol("{")) {
-      if (at_name("is")) fail("tests with 'is' cannot follow each other");
-      add(e, postfix(primary()));
-    }
-    return negated ? node(Op::kNot, line, list(std::move(e))) : std::move(e);
-  }
-
-  // A target of an assignment: a name, an attribute of a namespace, or a tuple of them.
-  Expression target() {
-    const Depth nesting = nest();
-    if (skip("(")) {
-      Expression e = tuple(false, "", true, true);
-      expect(")");
-      return e;
-    }
-    const int line = now().line;
-    const std::string variable = name();
-    for (const char* reserved : {"true", "True", "false", "False", "none", "None"}) {
-      if (variable == reserved) fail(fmt::format("'{}' cannot be assigned to", variable));
-    }
-    Expression e = node(Op::kName, line, {}, variable);
-    return skip(".") ? node(Op::kAttribute, line, list(std::move(e)), name()) : std::move(e);
+    return names;
   }
 
   std::vector<Token> tokens_;

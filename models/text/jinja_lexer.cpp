@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "models/text/jinja_syntax.h"
+#include "models/text/jinja_tree.h"
 #include "models/text/unicode.h"
 
 namespace lariat::jinja {

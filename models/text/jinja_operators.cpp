@@ -101,9 +101,31 @@ int64_t bound(const Value& v, int64_t length, int64_t otherwise) {
   return at < 0 ? std::max<int64_t>(at, -length) + length : std::min(at, length);
 }
 
+Value loop_attribute(const Loop& loop, const std::string& name) {
+  const auto at = static_cast<int64_t>(loop.at), length = static_cast<int64_t>(loop.items.size());
+  if (name == "index0") return integer(at);
+  if (name == "index") return integer(at + 1);
+  if (name == "first") return boolean(at == 0);
+  if (name == "last") return boolean(at + 1 == length);
+  if (name == "length") return integer(length);
+  if (name == "revindex") return integer(length - at);
+  if (name == "revindex0") return integer(length - at - 1);
+  if (name == "previtem") return at > 0 ? loop.items[loop.at - 1] : undefined("there is no previous item");
+  if (name == "nextitem")
+    return at + 1 < length ? loop.items[loop.at + 1] : undefined("there is no next item");
+  throw Failure(
+      fmt::format("unknown 'loop.{:.40}'; lariat knows index, index0, revindex, revindex0, first, last, "
+                  "length, previtem and nextitem",
+                  name));
+}
+
 }  // namespace
 
 Value arithmetic(Context& cx, std::string_view symbol, Value a, const Value& b) {
+  if (symbol == "~") {
+    if (!is_text(a)) a = make_text(cx, to_text(cx, a));
+    return add(cx, std::move(a), is_text(b) ? b : make_text(cx, to_text(cx, b)));
+  }
   if (a.is(Kind::kUndefined)) fail_undefined(a);
   if (b.is(Kind::kUndefined)) fail_undefined(b);
   if (symbol == "**") throw Failure("'**' is not supported");
@@ -142,7 +164,7 @@ bool compare(Context& cx, std::string_view symbol, const Value& a, const Value& 
 
 Value attribute(Context& cx, const Value& object, const std::string& name) {
   if (object.is(Kind::kUndefined)) fail_undefined(object);
-  if (object.is(Kind::kLoop)) throw Failure("'loop' is not available here");
+  if (object.is(Kind::kLoop)) return loop_attribute(object.as<Loop>(), name);
   if (has_method(object, name))
     throw Failure(fmt::format("the method '{}' of a '{}' without a call", name, type_name(object)));
   if (object.is(Kind::kDict) || object.is(Kind::kNamespace)) {
@@ -152,6 +174,8 @@ Value attribute(Context& cx, const Value& object, const std::string& name) {
 }
 
 void set_attribute(Context& cx, const Value& space, const std::string& name, const Value& value) {
+  if (!space.is(Kind::kNamespace))
+    throw Failure(fmt::format("only attributes of a namespace can be set, not of a '{}'", type_name(space)));
   if (name[0] == '_')
     throw Failure(fmt::format("a namespace takes no names with an underscore, as '{}'", name));
   // So that no value can hold itself, and a macro does not outlive what it sees.

@@ -1,4 +1,4 @@
-#include "models/text/jinja_value.h"
+#include "models/text/jinja_context.h"
 
 #include <fmt/format.h>
 #include <utf8proc.h>
@@ -25,15 +25,6 @@ void contain(const Value& v, int& depth, bool& plain) {
   depth = std::max(depth, depth_of(v) + 1);
   if (depth > kMaxDepth) throw Failure(fmt::format("lists or dicts nested deeper than {} levels", kMaxDepth));
   plain = plain && is_plain(v);
-}
-
-template <class T>
-Value with_object(Kind kind, std::shared_ptr<T> object) {
-  return {.kind = kind, .integer = 0, .object = std::move(object)};
-}
-
-Value with_text(Kind kind, std::string text) {
-  return with_object(kind, std::make_shared<Text>(std::move(text)));
 }
 
 std::string text_repr(std::string_view text) {
@@ -68,22 +59,6 @@ std::string float_repr(double d) {
   std::string out = fmt::format("{}", d);
   if (out.find_first_of(".en") == std::string::npos) out += ".0";  // n: of inf and nan
   return out;
-}
-
-std::string text_json(std::string_view text) {
-  std::string out = "\"";
-  for (const char byte : text) {
-    static constexpr std::string_view kPlain = "\"\\\n\r\t\f\b", kEscaped = "\"\\nrtfb";
-    if (const size_t known = kPlain.find(byte); known != kPlain.npos) {
-      out += '\\';
-      out += kEscaped[known];
-    } else if (static_cast<uint8_t>(byte) < 0x20) {
-      out += fmt::format("\\u{:04x}", static_cast<uint32_t>(byte));
-    } else {
-      out += byte;
-    }
-  }
-  return out + '"';
 }
 
 // A value as Python's repr() or json.dumps(), with an indent or, below 0, on one line.
@@ -126,7 +101,7 @@ class Writer {
     if (v.is(Kind::kFloat) && (!json_ || std::isfinite(v.real))) return float_repr(v.real);
     if (!is_text(v)) throw Failure(fmt::format("a '{}' cannot be printed or is no JSON", type_name(v)));
     cx_.reserve_text(6 * text_of(v).size());
-    return json_ ? text_json(text_of(v)) : text_repr(text_of(v));
+    return json_ ? nlohmann::json(text_of(v)).dump() : text_repr(text_of(v));
   }
 
   void write(const Value& v) {
@@ -163,27 +138,27 @@ Value none() { return {.kind = Kind::kNone, .integer = 0}; }
 Value boolean(bool b) { return {.kind = Kind::kBool, .boolean = b}; }
 Value integer(int64_t i) { return {.kind = Kind::kInteger, .integer = i}; }
 Value real(double d) { return {.kind = Kind::kFloat, .real = d}; }
-Value undefined(std::string what) { return with_text(Kind::kUndefined, std::move(what)); }
-Value constant_text(std::string text) { return with_text(Kind::kText, std::move(text)); }
+Value undefined(std::string what) { return with_object<Text>(Kind::kUndefined, std::move(what)); }
+Value constant_text(std::string text) { return with_object<Text>(Kind::kText, std::move(text)); }
 
 Value make_text(Context& cx, std::string text) {
   cx.reserve_text(text.size() + kItemBytes);
-  return with_text(Kind::kText, std::move(text));
+  return with_object<Text>(Kind::kText, std::move(text));
 }
 
 Value make_sequence(Context& cx, Kind kind, std::vector<Value> items) {
   cx.charge((items.size() + 2) * kItemBytes);
-  auto sequence = std::make_shared<Sequence>();
-  for (const Value& item : items) contain(item, sequence->depth, sequence->plain);
-  sequence->items = std::move(items);
+  Sequence sequence;
+  for (const Value& item : items) contain(item, sequence.depth, sequence.plain);
+  sequence.items = std::move(items);
   return with_object(kind, std::move(sequence));
 }
 
 Value make_dict(Context& cx, std::vector<std::pair<Value, Value>> members) {
   cx.charge((members.size() + 1) * 2 * kItemBytes);
-  auto dict = std::make_shared<Dict>();
-  for (const auto& [key, value] : members) contain(value, dict->depth, dict->plain);
-  dict->members = std::move(members);
+  Dict dict;
+  for (const auto& [key, value] : members) contain(value, dict.depth, dict.plain);
+  dict.members = std::move(members);
   return with_object(Kind::kDict, std::move(dict));
 }
 

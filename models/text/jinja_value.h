@@ -1,6 +1,6 @@
 #pragma once
 #include <cstdint>
-#include <ctime>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -12,60 +12,13 @@
 // The values of a chat template: Python's, as far as templates can tell.
 namespace lariat::jinja {
 
-// An error of a template or its input. The interpreter adds the line where it is not known yet (0).
+// An error of a template or its input. render() adds the line where it is not known yet (0).
 struct Failure : std::runtime_error {
   explicit Failure(const std::string& what, int at_line = 0) : std::runtime_error(what), line(at_line) {}
   int line;
 };
 
-// Counts how deeply something calls itself; throws Failure beyond `most`.
-class Depth {
- public:
-  Depth(int& depth, int most, const std::string& what, int line = 0) : depth_(depth) {
-    if (depth_ == most) throw Failure(what, line);
-    ++depth_;
-  }
-  ~Depth() { --depth_; }
-  Depth(const Depth&) = delete;
-  Depth& operator=(const Depth&) = delete;
-
- private:
-  int& depth_;
-};
-
-// The bounds of a rendering. A conversation of 1,000 messages takes some 200,000 steps; every byte of a text
-// that is made, copied or searched counts, so that memory and time are bounded by the same number.
-struct Limits {
-  uint64_t steps = 4'000'000;
-  uint64_t bytes = uint64_t{256} << 20;
-  uint64_t text_bytes = uint64_t{32} << 20;  // of one text, the output included
-};
-
-// A rendering in progress: what it has used and the time that strftime_now tells.
-class Context {
- public:
-  explicit Context(const Limits& limits, std::time_t time) : now(time), limits_(limits) {}
-  void step(uint64_t n = 1) {
-    if ((steps_ += n) > limits_.steps)
-      throw Failure("the template takes more steps than any chat needs; is it endless?");
-  }
-  void charge(uint64_t bytes) {
-    if ((bytes_ += bytes) > limits_.bytes) throw Failure("the template makes more text than any chat needs");
-  }
-  // Before a text of that size is made.
-  void reserve_text(uint64_t bytes) { reserve_text(bytes, bytes); }
-  // As above, where only `fresh` of its bytes are new.
-  void reserve_text(uint64_t bytes, uint64_t fresh) {
-    if (bytes > limits_.text_bytes) throw Failure("the template makes a text longer than any chat needs");
-    charge(fresh);
-  }
-
-  const std::time_t now;
-
- private:
-  Limits limits_;
-  uint64_t steps_ = 0, bytes_ = 0;
-};
+class Context;  // of a rendering: jinja_context.h
 
 enum class Kind : uint8_t {
   kUndefined,  // Jinja's: prints as "", has no attributes; its Text says what was not there
@@ -88,11 +41,11 @@ enum class Kind : uint8_t {
 struct Value {
   Kind kind = Kind::kUndefined;
   union {
-    int64_t integer = 0;  // kInteger; kFunction: which
+    int64_t integer = 0;
     bool boolean;
     double real;
   };
-  std::shared_ptr<void> object = {};  // a Text, Sequence, Dict; of the interpreter: a Macro or Loop
+  std::shared_ptr<void> object = {};  // a Text, Sequence, Dict, Loop or, of kMacro and kFunction, Function
 
   template <class T>
   T& as() const {
@@ -115,6 +68,23 @@ struct Dict {
   int depth = 1;
   bool plain = true;
 };
+
+struct Loop {
+  std::vector<Value> items;
+  size_t at = 0;
+};
+
+struct Call {
+  std::vector<Value> args;
+  std::vector<std::string> names;  // of the last args
+  size_t by_place() const { return args.size() - names.size(); }
+};
+using Function = std::function<Value(Context&, const Call&)>;
+
+template <class T>
+Value with_object(Kind kind, T object) {
+  return {.kind = kind, .integer = 0, .object = std::make_shared<T>(std::move(object))};
+}
 
 Value none();
 Value boolean(bool b);

@@ -1,7 +1,7 @@
 // A chat template: the input is its source, rendered for one conversation.
 #include <algorithm>
 
-#include "models/text/jinja_eval.h"
+#include "models/text/jinja_tree.h"
 #include "models/text/unicode.h"
 #include "tests/fuzz/fuzz.h"
 
