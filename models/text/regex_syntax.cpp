@@ -2,6 +2,7 @@
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <pcre2.h>
 
 #include <algorithm>
@@ -10,7 +11,6 @@
 #include <vector>
 
 #include "kernels/error.h"
-#include "models/text/character_class.h"
 #include "models/text/unicode.h"
 
 namespace lariat::tok {
@@ -29,6 +29,62 @@ bool compiles(const std::string& pattern) {
   pcre2_code_free(code);
   return code != nullptr;
 }
+
+// Members of a PCRE2 class, without its brackets, that mean what Oniguruma's \s and \w mean inside a class.
+constexpr const char* kSpaceMembers =
+    R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
+constexpr const char* kWordMembers = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
+
+// Oniguruma 6.9: unicode.c, CR_Alnum and its like.
+struct Posix {
+  const char* name;
+  const char* members;
+  bool negated = false;
+};
+constexpr Posix kPosix[] = {
+    {"alnum", R"(\p{Alphabetic}\p{Nd})"},
+    {"alpha", R"(\p{Alphabetic})"},
+    {"ascii", R"(\x{0}-\x{7f})"},
+    {"blank", R"(\x{9}\p{Zs})"},
+    {"cntrl", R"(\p{Cc})"},
+    {"digit", R"(\p{Nd})"},
+    {"graph", R"(\p{Cc}\p{Cn}\p{Cs}\p{Z})", true},
+    {"lower", R"(\p{Lowercase})"},
+    {"print", R"(\p{Cc}\p{Cn}\p{Cs}\p{Zl}\p{Zp})", true},
+    {"punct", R"(\p{P}\p{S})"},
+    {"space", kSpaceMembers},
+    {"upper", R"(\p{Uppercase})"},
+    {"word", kWordMembers},
+    {"xdigit", "0-9A-Fa-f"},
+};
+
+// A set of characters: the members of a PCRE2 class and, where nested classes, '&&' and negations inside a
+// class are beyond such, patterns of one character each.
+struct CharacterSet {
+  std::string members{};
+  std::vector<std::string> patterns{};
+  bool cased = false;  // (?i) may change it
+
+  void add(const CharacterSet& other, bool negated) {
+    cased |= other.cased;
+    if (negated) return patterns.push_back(other.pattern(true));
+    members += other.members;
+    patterns.insert(patterns.end(), other.patterns.begin(), other.patterns.end());
+  }
+
+  // A pattern for one character that is in the set, or not in it.
+  std::string pattern(bool negated) const {
+    std::string one = (negated ? "[^" : "[") + members + "]";
+    if (members.empty()) one = negated ? "(?s:.)" : "(?!)";
+    const bool property = members.starts_with("\\p{") || members.starts_with("\\P{");
+    if (property && members.find('}') + 1 == members.size())
+      one = ((members[1] == 'p') == negated ? "\\P" : "\\p") + members.substr(2);
+    if (patterns.empty()) return one;
+    const std::string others = fmt::format("{}", fmt::join(patterns, "|"));
+    if (negated) return fmt::format("(?:(?!{}){})", others, one);
+    return members.empty() ? fmt::format("(?:{})", others) : fmt::format("(?:{}|{})", one, others);
+  }
+};
 
 // A character as a member of a PCRE2 class.
 std::string member(char32_t c) { return fmt::format("\\x{{{:x}}}", static_cast<uint32_t>(c)); }
@@ -124,10 +180,11 @@ class Translator {
     if (done()) fail("a '\\' at its end");
     const char e = in_[at_];
     if (std::string_view("sSwWpP").find(e) != std::string_view::npos) {
-      CharacterSet set = named_set();
+      bool negated = false;
+      CharacterSet set = named_set(negated);
       // Outside a class Oniguruma's \w takes the digits and fractions of Latin-1 (²) as well.
       if (e == 'w' || e == 'W') set.members += R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
-      out_ += one_of(set);
+      out_ += set.pattern(negated);
       return;
     }
     // PCRE2 and Oniguruma read these differently, or only one of them knows them.
@@ -144,15 +201,12 @@ class Translator {
   }
 
   // \s, \w, \d, \p{...} and their negations; at_ is behind the backslash.
-  CharacterSet named_set() {
+  CharacterSet named_set(bool& negated) {
     const char e = in_[at_++];
-    if (e == 's' || e == 'S') return {.negated = e == 'S', .members = kSpaceMembers};
-    if (e == 'w' || e == 'W') return {.negated = e == 'W', .cased = true, .members = kWordMembers};
-    if (e == 'd' || e == 'D') return {.negated = e == 'D', .members = "\\d"};
-    return property(e == 'P');
-  }
-
-  CharacterSet property(bool negated) {
+    negated = e >= 'A' && e <= 'Z';
+    if (e == 's' || e == 'S') return {.members = kSpaceMembers};
+    if (e == 'w' || e == 'W') return {.members = kWordMembers, .cased = true};
+    if (e == 'd' || e == 'D') return {.members = "\\d"};
     const size_t end = looking_at("{") ? in_.find('}', at_) : std::string_view::npos;
     if (end == std::string_view::npos) fail("a '\\p' without '{...}'");
     ++at_;
@@ -160,8 +214,8 @@ class Translator {
     if (groups_.back().ignores_case) fail("a '\\p' under (?i)");
     const std::string name(in_.substr(at_, end - at_));
     at_ = end + 1;
-    const std::string script = "\\p{sc:" + name + "}";
-    return {.negated = negated, .cased = true, .members = compiles(script) ? script : "\\p{" + name + "}"};
+    const std::string of = std::exchange(negated, false) ? "\\P{" : "\\p{", script = of + "sc:" + name + "}";
+    return {.members = compiles(script) ? script : of + name + "}", .cased = true};
   }
 
   // xHH or x{H...}
@@ -180,39 +234,44 @@ class Translator {
 
   void character_class() {
     ++at_;
+    const bool negated = take("^");
     const CharacterSet set = class_set(0);
     // Oniguruma adds the other case to the finished set, which may then hold what was taken out of it.
-    if (groups_.back().ignores_case && is_cased(set) && !is_one_class(set))
+    if (groups_.back().ignores_case && set.cased && !set.patterns.empty())
       fail("a negated class or '&&' inside a class, under (?i)");
-    out_ += one_of(set);
+    out_ += set.pattern(negated);
   }
 
-  // The set of a class; at_ is behind its '['.
+  // The set of a class, its own negation aside; at_ is behind its '[' or '[^'.
   CharacterSet class_set(size_t depth) {
-    using Kind = CharacterSet::Kind;
     if (depth > kMaxNesting) fail("too many classes inside each other");
-    CharacterSet all{.kind = Kind::kIntersection}, some{.kind = Kind::kUnion};
-    all.negated = take("^");
+    CharacterSet set;
+    std::string before;  // "(?=...)" for each set in front of a '&&': all look at the same character
     for (bool first = true;; first = false) {
       if (done()) fail("an unfinished class");
       if (!first && take("]")) break;  // right behind the '[' it is a member
+      bool negated = false;
       if (take("&&")) {
-        all.parts.push_back(std::exchange(some, {.kind = Kind::kUnion}));
+        before += "(?=" + set.pattern(false) + ")";
+        set = {.cased = set.cased};
       } else if (take("[:")) {
-        some.parts.push_back(posix());
+        const CharacterSet named = posix_set(negated);
+        set.add(named, negated);
         no_range();
       } else if (take("[")) {
-        some.parts.push_back(class_set(depth + 1));
+        negated = take("^");
+        set.add(class_set(depth + 1), negated);
       } else if (is_named_set()) {
         ++at_;
-        some.parts.push_back(named_set());
+        const CharacterSet named = named_set(negated);
+        set.add(named, negated);
         no_range();
       } else {
-        some.parts.push_back(characters());
+        add_characters(set);
       }
     }
-    all.parts.push_back(std::move(some));
-    return all;
+    if (!before.empty()) set = {.patterns = {"(?:" + before + set.pattern(false) + ")"}, .cased = set.cased};
+    return set;
   }
 
   void no_range() const {
@@ -224,32 +283,32 @@ class Translator {
            std::string_view("sSwWdDpP").find(in_[at_ + 1]) != std::string_view::npos;
   }
 
-  CharacterSet posix() {
-    const bool negated = take("^");
-    const size_t end = in_.find(":]", at_);
-    CharacterSet set;
-    if (end == std::string_view::npos || !posix_set(std::string(in_.substr(at_, end - at_)), set))
-      fail("a '[:' that opens no POSIX bracket");
-    if (groups_.back().ignores_case && (looking_at("upper") || looking_at("lower")))
+  CharacterSet posix_set(bool& negated) {
+    negated = take("^");
+    const std::string_view name = in_.substr(at_, in_.find(":]", at_) - at_);
+    const auto* known = std::find_if(std::begin(kPosix), std::end(kPosix),
+                                     [&](const Posix& posix) { return name == posix.name; });
+    if (known == std::end(kPosix)) fail("a '[:' that opens no POSIX bracket");
+    if (groups_.back().ignores_case && (name == "upper" || name == "lower"))
       fail("[:upper:] or [:lower:] under (?i)");
-    at_ = end + 2;
-    set.negated ^= negated;
-    return set;
+    at_ += name.size() + 2;
+    negated ^= known->negated;
+    return {.members = known->members, .cased = name != "space"};
   }
 
-  // One character of a class or a range of them.
-  CharacterSet characters() {
+  // Adds one character of a class or a range of them.
+  void add_characters(CharacterSet& set) {
     const char32_t first = class_character();
     char32_t last = first;
-    std::string members = member(first);
+    set.members += member(first);
     if (looking_at("-") && !looking_at("-]") && !looking_at("-&&")) {
       ++at_;
       if (looking_at("[") || (!done() && is_named_set())) fail("a '-' before a set of characters");
       last = class_character();
       if (last < first) fail("a range that ends before it begins");
-      members += "-" + member(last);
+      set.members += "-" + member(last);
     }
-    return {.cased = last >= 'A', .members = std::move(members)};
+    set.cased |= last >= 'A';
   }
 
   char32_t class_character() {
