@@ -66,8 +66,7 @@ class Lexer {
       if (block && sees("\n")) take(1);
       return true;
     }
-    if (at_ + 1 < source_.size() && source_.substr(at_ + 1, mark.size()) == mark &&
-        (source_[at_] == '-' || (block && source_[at_] == '+'))) {
+    if (is_any(at_, block ? "-+" : "-") && source_.substr(at_ + 1).starts_with(mark)) {
       const bool trims = source_[at_] == '-';
       take(1 + mark.size());
       if (trims) take_space();
@@ -92,26 +91,23 @@ class Lexer {
     take(text.size());
   }
 
-  char sign_at(size_t at) const {
-    const char c = at < source_.size() ? source_[at] : '\0';
-    return c == '-' || c == '+' ? c : '\0';
+  // How many such characters stand at a place.
+  size_t count(size_t at, bool (*is)(char)) const {
+    size_t n = 0;
+    while (at + n < source_.size() && is(source_[at + n])) ++n;
+    return n;
+  }
+  bool is_any(size_t at, std::string_view of) const {
+    return at < source_.size() && of.find(source_[at]) != std::string_view::npos;
   }
 
   // From the end of one tag to the end of the next.
   void data() {
     const bool line_start = at_line_start_;
     size_t end = at_;
-    do {
-      end = source_.find('{', end);
-      if (end == std::string_view::npos) break;
-      const char kind = end + 1 < source_.size() ? source_[end + 1] : '\0';
-      if (kind == '{' || kind == '%' || kind == '#') break;
-    } while (++end < source_.size());
-    if (end == std::string_view::npos || end >= source_.size()) {
-      add_data(source_.size(), '+', false, false);
-      return;
-    }
-    const char kind = source_[end + 1], sign = sign_at(end + 2);
+    while ((end = source_.find('{', end)) != std::string_view::npos && !is_any(end + 1, "{%#")) ++end;
+    if (end == std::string_view::npos) return add_data(source_.size(), '+', false, false);
+    const char kind = source_[end + 1], sign = is_any(end + 2, "-+") ? source_[end + 2] : '\0';
     add_data(end, sign, kind != '{', line_start);
     const int opened = line_;
     take(sign ? 3 : 2);
@@ -123,8 +119,7 @@ class Lexer {
   void comment(int opened) {
     const size_t end = source_.find("#}", at_);
     if (end == std::string_view::npos) throw Failure("a comment without '#}'", opened);
-    const bool sign = end > at_ && (source_[end - 1] == '-' || source_[end - 1] == '+');
-    take(end - at_ - (sign ? 1 : 0));
+    take(end - at_ - (end > at_ && is_any(end - 1, "-+") ? 1 : 0));
     close("#}", true);
   }
 
@@ -140,8 +135,7 @@ class Lexer {
       } else if (is_digit_char(c)) {
         number();
       } else if (is_name_char(c)) {
-        size_t n = 1;
-        while (at_ + n < source_.size() && is_name_char(source_[at_ + n])) ++n;
+        const size_t n = count(at_, is_name_char);
         add(Token::Kind::kName, std::string(source_.substr(at_, n)));
         take(n);
         const size_t last = tokens_.size() - 1;
@@ -164,8 +158,9 @@ class Lexer {
         std::string_view("+-/*%~[](){}><=.:|,;").find(text[0]) == std::string_view::npos) {
       fail(fmt::format("a stray '{}'", source_.substr(at_, utf8_step(source_, at_).length)));
     }
-    if (text == "(" || text == "[" || text == "{") open += text == "(" ? ')' : text == "[" ? ']' : '}';
-    if (text == ")" || text == "]" || text == "}") {
+    static constexpr std::string_view kOpen = "([{", kClose = ")]}";
+    if (const size_t i = kOpen.find(text); i != std::string_view::npos) open += kClose[i];
+    if (kClose.find(text) != std::string_view::npos) {
       if (open.empty()) fail(fmt::format("a stray '{}'", text));
       if (open.back() != text[0]) fail(fmt::format("'{}' where '{}' is missing", text, open.back()));
       open.pop_back();
@@ -174,18 +169,12 @@ class Lexer {
     take(text.size());
   }
 
-  size_t digits(size_t at) const {
-    size_t n = 0;
-    while (at + n < source_.size() && is_digit_char(source_[at + n])) ++n;
-    return n;
-  }
-
   // 12 or 1.5; not hexadecimal, with underscores or an exponent. Behind a dot, a whole one: a.0.1
   void number() {
     const bool after_dot = at_ > 0 && source_[at_ - 1] == '.';
-    size_t n = digits(at_);
+    size_t n = count(at_, is_digit_char);
     const bool point = !after_dot && at_ + n < source_.size() && source_[at_ + n] == '.';
-    const size_t fraction = point ? digits(at_ + n + 1) : 0;
+    const size_t fraction = point ? count(at_ + n + 1, is_digit_char) : 0;
     if (fraction > 0) n += 1 + fraction;
     const std::string text(source_.substr(at_, n));
     const bool leading_zero = fraction == 0 && text[0] == '0' && text.find_first_not_of('0') != text.npos;

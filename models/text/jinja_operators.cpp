@@ -178,7 +178,6 @@ void set_attribute(Context& cx, const Value& space, const std::string& name, con
     throw Failure(fmt::format("only attributes of a namespace can be set, not of a '{}'", type_name(space)));
   if (name[0] == '_')
     throw Failure(fmt::format("a namespace takes no names with an underscore, as '{}'", name));
-  // So that no value can hold itself, and a macro does not outlive what it sees.
   if (!is_plain(value)) throw Failure(fmt::format("a namespace cannot hold a '{}'", type_name(value)));
   put(cx, space.as<Dict>(), constant_text(name), value);
 }

@@ -20,11 +20,14 @@ int depth_of(const Value& v) {
   return v.is(Kind::kDict) ? v.as<Dict>().depth : 0;
 }
 
-void contain(const Value& v, int& depth, bool& plain) {
-  if (v.is(Kind::kNamespace)) throw Failure("a namespace in a list or dict is not supported");
+// Lets a container of that depth hold `v`.
+void contain(const Value& v, int& depth) {
+  if (!is_plain(v)) {
+    const char* what = v.is(Kind::kNamespace) ? "namespace" : v.is(Kind::kMacro) ? "macro" : "loop";
+    throw Failure(fmt::format("a {} in a list or dict is not supported", what));
+  }
   depth = std::max(depth, depth_of(v) + 1);
   if (depth > kMaxDepth) throw Failure(fmt::format("lists or dicts nested deeper than {} levels", kMaxDepth));
-  plain = plain && is_plain(v);
 }
 
 std::string text_repr(std::string_view text) {
@@ -45,14 +48,6 @@ std::string text_repr(std::string_view text) {
     }
   }
   return out + quote;
-}
-
-bool equal_dicts(Context& cx, const Dict& a, const Dict& b) {
-  if (a.members.size() != b.members.size()) return false;
-  return std::all_of(a.members.begin(), a.members.end(), [&](const auto& member) {
-    const Value* other = find(cx, b, member.first);
-    return other && equal(cx, member.second, *other);
-  });
 }
 
 std::string float_repr(double d) {
@@ -149,7 +144,7 @@ Value make_text(Context& cx, std::string text) {
 Value make_sequence(Context& cx, Kind kind, std::vector<Value> items) {
   cx.charge((items.size() + 2) * kItemBytes);
   Sequence sequence;
-  for (const Value& item : items) contain(item, sequence.depth, sequence.plain);
+  for (const Value& item : items) contain(item, sequence.depth);
   sequence.items = std::move(items);
   return with_object(kind, std::move(sequence));
 }
@@ -157,7 +152,7 @@ Value make_sequence(Context& cx, Kind kind, std::vector<Value> items) {
 Value make_dict(Context& cx, std::vector<std::pair<Value, Value>> members) {
   cx.charge((members.size() + 1) * 2 * kItemBytes);
   Dict dict;
-  for (const auto& [key, value] : members) contain(value, dict.depth, dict.plain);
+  for (const auto& [key, value] : members) contain(value, dict.depth);
   dict.members = std::move(members);
   return with_object(Kind::kDict, std::move(dict));
 }
@@ -192,11 +187,7 @@ long double exact(const Value& v) {
   return v.is(Kind::kFloat) ? static_cast<long double>(v.real) : static_cast<long double>(integral(v));
 }
 
-bool is_plain(const Value& v) {
-  if (is_sequence(v)) return v.as<Sequence>().plain;
-  if (v.is(Kind::kDict)) return v.as<Dict>().plain;
-  return v.kind < Kind::kNamespace || v.is(Kind::kFunction);
-}
+bool is_plain(const Value& v) { return v.kind < Kind::kNamespace || v.is(Kind::kFunction); }
 
 const char* type_name(const Value& v) {
   static constexpr const char* kNames[] = {"Undefined", "NoneType",  "bool",  "int",         "float",
@@ -236,7 +227,14 @@ bool equal(Context& cx, const Value& a, const Value& b) {
     return std::equal(items_of(a).begin(), items_of(a).end(), items_of(b).begin(), items_of(b).end(),
                       [&](const Value& p, const Value& q) { return equal(cx, p, q); });
   }
-  if (a.is(Kind::kDict)) return equal_dicts(cx, a.as<Dict>(), b.as<Dict>());
+  if (a.is(Kind::kDict)) {
+    const auto& members = a.as<Dict>().members;
+    return members.size() == b.as<Dict>().members.size() &&
+           std::all_of(members.begin(), members.end(), [&](const auto& member) {
+             const Value* other = find(cx, b.as<Dict>(), member.first);
+             return other && equal(cx, member.second, *other);
+           });
+  }
   throw Failure(fmt::format("'==' between two values of '{}' is not supported", type_name(a)));
 }
 
@@ -293,7 +291,7 @@ Value* find(Context& cx, const Dict& dict, std::string_view key) {
 }
 
 void put(Context& cx, Dict& dict, const Value& key, const Value& value) {
-  contain(value, dict.depth, dict.plain);
+  contain(value, dict.depth);
   if (Value* old = find(cx, dict, key)) {
     *old = value;
     return;

@@ -60,13 +60,11 @@ struct Sequence {
   std::vector<Value> items;
   bool taken = false;  // kIterator: gone through
   int depth = 1;       // of containers in it, itself included
-  bool plain = true;
 };
 
 struct Dict {
   std::vector<std::pair<Value, Value>> members;  // in order; looked up one by one, which counts as steps
   int depth = 1;
-  bool plain = true;
 };
 
 struct Loop {
@@ -107,8 +105,8 @@ int64_t integral(const Value& v);  // of those
 double to_double(const Value& v);  // of a number
 // A number without loss, on x86-64 and AArch64, whose long double holds every int64 and every double.
 long double exact(const Value& v);
-// Whether it holds nothing that refers back to a scope or may change: what a namespace may hold, so that no
-// value can hold itself.
+// Whether it neither refers back to a scope nor may change: what a list, dict or namespace may hold, so that
+// no value can hold itself, and a macro does not outlive what it sees.
 bool is_plain(const Value& v);
 
 const char* type_name(const Value& v);  // as Python's errors call it
