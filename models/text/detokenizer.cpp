@@ -13,7 +13,6 @@ namespace lariat::tok {
 namespace {
 
 using DecodeKind = DecodeStep::Kind;
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 // Bytes that one token may grow to: a chain of replacements could double it again and again.
 constexpr size_t kMaxReplaced = size_t{1} << 20;
 
@@ -25,15 +24,26 @@ int fallback_byte(std::string_view token) {
   return error == std::errc() && end == &token[5] ? static_cast<int>(byte) : -1;
 }
 
+// What a token says in the byte alphabet. An added token outside the alphabet stands for itself.
+std::string alphabet_bytes(std::string_view token) {
+  std::string bytes;
+  for (size_t at = 0; at < token.size();) {
+    const Utf8Step c = utf8_step(token, at);
+    const int byte = alphabet_to_byte(c.value);
+    if (byte < 0) return std::string(token);
+    bytes += static_cast<char>(byte);
+    at += c.length;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 DecodeChain::DecodeChain(const std::vector<DecodeStep>& steps) {
   bool fused = false;
   for (const DecodeStep& step : steps) {
-    const auto replace =
-        step.keep_good_bytes ? Utf8Assembler::Replace::kPerByte : Utf8Assembler::Replace::kPerPrefix;
     states_.push_back(
-        {.step = &step, .fused = fused, .strip_left = step.start, .run = {}, .utf8 = Utf8Assembler(replace)});
+        {.step = &step, .fused = fused, .strip_left = step.start, .utf8 = Utf8Assembler(step.bad_bytes)});
     fused |= step.kind == DecodeKind::kFuse || step.kind == DecodeKind::kByteLevel;
   }
 }
@@ -46,7 +56,8 @@ void DecodeChain::feed(size_t index, std::string_view token, std::string& out) {
   State& state = states_[index];
   switch (state.step->kind) {
     case DecodeKind::kReplace: {
-      const std::string text = replace_all(token, state.step->pattern, state.step->content);
+      const bool drop = state.step->drop_first && state.seen++ == 0;
+      const std::string text = replace_all(token, state.step->pattern, drop ? "" : state.step->content);
       if (text.size() > std::max(kMaxReplaced, token.size())) {
         throw Error(fmt::format(
             "the tokenizer's decoder makes {} bytes of one token; use another tokenizer.json", text.size()));
@@ -63,11 +74,8 @@ void DecodeChain::feed(size_t index, std::string_view token, std::string& out) {
     case DecodeKind::kStrip:
       state.fused ? strip_stream(index, token, out) : strip_token(index, token, out);
       break;
-    case DecodeKind::kMetaspace:
-      metaspace(index, token, out);
-      break;
     case DecodeKind::kByteLevel:
-      byte_level(index, token, out);
+      push_bytes(index, alphabet_bytes(token), out);
       break;
     case DecodeKind::kJoin:
       if (state.seen++ > 0) feed(index + 1, state.step->content, out);
@@ -77,72 +85,29 @@ void DecodeChain::feed(size_t index, std::string_view token, std::string& out) {
 }
 
 void DecodeChain::finish(std::string& out) {
-  for (size_t i = 0; i < states_.size(); ++i) {
-    const DecodeKind kind = states_[i].step->kind;
-    if (kind == DecodeKind::kByteFallback) end_run(i, out);
-    if (kind == DecodeKind::kByteLevel) {
-      std::string text;
-      states_[i].utf8.finish(text);
-      if (!text.empty()) feed(i + 1, text, out);
-    }
-  }
+  for (size_t i = 0; i < states_.size(); ++i) end_bytes(i, out);
 }
 
-void DecodeChain::byte_fallback(size_t index, std::string_view token, std::string& out) {
-  State& state = states_[index];
-  const int byte = fallback_byte(token);
-  if (byte < 0) {
-    end_run(index, out);
-    feed(index + 1, token, out);
-    return;
-  }
-  const char c = static_cast<char>(byte);
-  if (!state.step->keep_good_bytes) {
-    state.run += c;
-    return;
-  }
-  std::string text;
-  state.utf8.push({&c, 1}, text);
-  if (!text.empty()) feed(index + 1, text, out);
-}
-
-void DecodeChain::end_run(size_t index, std::string& out) {
-  State& state = states_[index];
-  std::string text;
-  if (state.step->keep_good_bytes) {
-    state.utf8.finish(text);
-  } else if (!state.run.empty()) {
-    const std::string run = std::exchange(state.run, std::string());
-    if (is_utf8(run)) {
-      text = run;
-    } else {
-      for (size_t i = 0; i < run.size(); ++i) feed(index + 1, kReplacement, out);
-    }
-  }
-  if (!text.empty()) feed(index + 1, text, out);
-}
-
-void DecodeChain::byte_level(size_t index, std::string_view token, std::string& out) {
-  std::string bytes;
-  for (size_t at = 0; at < token.size();) {
-    const Utf8Step c = utf8_step(token, at);
-    const int byte = alphabet_to_byte(c.value);
-    if (byte < 0) {  // an added token outside the alphabet stands for itself
-      bytes = token;
-      break;
-    }
-    bytes += static_cast<char>(byte);
-    at += c.length;
-  }
+void DecodeChain::push_bytes(size_t index, std::string_view bytes, std::string& out) {
   std::string text;
   states_[index].utf8.push(bytes, text);
   if (!text.empty()) feed(index + 1, text, out);
 }
 
-void DecodeChain::metaspace(size_t index, std::string_view token, std::string& out) {
-  State& state = states_[index];
-  const bool drop = state.seen++ == 0 && state.step->drop_first;
-  feed(index + 1, replace_all(token, state.step->pattern, drop ? "" : " "), out);
+void DecodeChain::end_bytes(size_t index, std::string& out) {
+  std::string text;
+  states_[index].utf8.finish(text);
+  if (!text.empty()) feed(index + 1, text, out);
+}
+
+void DecodeChain::byte_fallback(size_t index, std::string_view token, std::string& out) {
+  const int byte = fallback_byte(token);
+  if (byte < 0) {
+    end_bytes(index, out);
+    return feed(index + 1, token, out);
+  }
+  const char c = static_cast<char>(byte);
+  push_bytes(index, {&c, 1}, out);
 }
 
 void DecodeChain::strip_token(size_t index, std::string_view token, std::string& out) {

@@ -11,11 +11,10 @@ namespace lariat::tok {
 // One component of a "decoder", in the order of the file.
 struct DecodeStep {
   enum class Kind {
-    kReplace,       // in every token: pattern -> content
+    kReplace,       // in every token: pattern -> content, or nothing in the first when `drop_first`
     kByteFallback,  // runs of <0xNN> tokens -> the text they spell
     kFuse,          // what follows sees one token
     kStrip,         // up to `start` and `stop` times `content` (one character) off a token's ends
-    kMetaspace,     // pattern -> space; dropped in the first token when `drop_first`
     kByteLevel,     // letters of the byte alphabet -> bytes
     kJoin,          // content between tokens
   };
@@ -23,8 +22,7 @@ struct DecodeStep {
   std::string pattern{}, content{};
   size_t start = 0, stop = 0;
   bool drop_first = false;
-  // kByteFallback: bad bytes of a run become U+FFFD one by one (SentencePiece); else the whole run does (HF).
-  bool keep_good_bytes = false;
+  Utf8Assembler::Replace bad_bytes = Utf8Assembler::Replace::kPerPrefix;  // kByteFallback, kByteLevel
 };
 
 // Token strings in, text out, as soon as it is certain. The steps form a chain; each may hold something back.
@@ -44,17 +42,15 @@ class DecodeChain {
     size_t seen = 0;    // tokens so far
     size_t strip_left;  // characters that may still be stripped off the front
     size_t held = 0;    // times `content` that may be the end of the text
-    std::string run;    // bytes of an unfinished run
     Utf8Assembler utf8;
   };
 
   void feed(size_t index, std::string_view token, std::string& out);
-  void end_run(size_t index, std::string& out);
+  void push_bytes(size_t index, std::string_view bytes, std::string& out);
+  void end_bytes(size_t index, std::string& out);
   void byte_fallback(size_t index, std::string_view token, std::string& out);
-  void byte_level(size_t index, std::string_view token, std::string& out);
   void strip_token(size_t index, std::string_view token, std::string& out);
   void strip_stream(size_t index, std::string_view text, std::string& out);
-  void metaspace(size_t index, std::string_view token, std::string& out);
 
   std::vector<State> states_;
 };

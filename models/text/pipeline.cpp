@@ -28,26 +28,32 @@ void place(Pipeline& pipeline, int32_t id, const std::string& text, bool special
   }
 }
 
+// Calls see(text, id, whether it is a control piece) for each token of the vocabulary.
+template <class See>
+void each_token(const Pipeline& pipeline, const See& see) {
+  if (pipeline.bpe) {
+    for (const auto& [token, id] : pipeline.bpe->vocab()) see(token, id, false);
+  } else {
+    const SentencePiece& model = *pipeline.sentencepiece;
+    for (int32_t id = 0; id < model.size(); ++id) see(model.piece(id), id, model.is_control(id));
+  }
+}
+
 // Sizes the table by id. A small file that names a huge id must not make a huge table: ids may go up to twice
 // the number of tokens and a gap (padded vocabularies leave gaps of some thousands).
 void make_room(Pipeline& pipeline) {
   constexpr size_t kMaxGap = size_t{1} << 19;
-  size_t count = pipeline.added.size();
+  size_t count = 0;
   int32_t largest = 0;
   std::string name;
-  const auto see = [&](const std::string& token, int32_t id) {
+  const auto see = [&](const std::string& token, int32_t id, bool /*control*/) {
+    ++count;
     if (id < largest) return;
     largest = id;
     name = token;
   };
-  if (pipeline.bpe) {
-    count += pipeline.bpe->vocab().size();
-    for (const auto& [token, id] : pipeline.bpe->vocab()) see(token, id);
-  } else {
-    count += static_cast<size_t>(pipeline.sentencepiece->size());
-    see("", pipeline.sentencepiece->size() - 1);
-  }
-  for (const AddedToken& token : pipeline.added) see(token.content, token.id);
+  each_token(pipeline, see);
+  for (const AddedToken& token : pipeline.added) see(token.content, token.id, false);
   if (static_cast<size_t>(largest) >= 2 * count + kMaxGap) {
     throw Error(fmt::format("{}: token '{:.60}' has the id {} and there {}; the file is damaged",
                             pipeline.file, name, largest,
@@ -105,16 +111,10 @@ std::optional<int32_t> vocabulary_id(const Pipeline& pipeline, const std::string
 
 void index_tokens(Pipeline& pipeline) {
   make_room(pipeline);
-  if (pipeline.bpe) {
-    for (const auto& [token, id] : pipeline.bpe->vocab()) place(pipeline, id, token, false);
-  } else {
-    const SentencePiece& model = *pipeline.sentencepiece;
-    for (int32_t id = 0; id < model.size(); ++id) {
-      const std::string piece = model.piece(id);
-      // Pieces that differ only in invalid bytes would look the same; only their text counts.
-      if (!pipeline.ids.contains(piece)) place(pipeline, id, piece, model.is_control(id));
-    }
-  }
+  each_token(pipeline, [&](const std::string& text, int32_t id, bool control) {
+    // Pieces that differ only in invalid bytes would look the same; only their text counts.
+    if (pipeline.bpe || !pipeline.ids.contains(text)) place(pipeline, id, text, control);
+  });
   for (const AddedToken& token : pipeline.added) {
     place(pipeline, token.id, token.content, token.special);
     if (token.special && pipeline.split_special) continue;

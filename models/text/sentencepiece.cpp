@@ -128,10 +128,10 @@ int32_t SentencePiece::eos() const { return processor_->eos_id(); }
 namespace {
 
 // The steps back to text. `strip`: how many spaces in front go.
-std::vector<DecodeStep> decode_steps(size_t strip, bool keep_good_bytes) {
+std::vector<DecodeStep> decode_steps(size_t strip, Utf8Assembler::Replace bad_bytes) {
   using Kind = DecodeStep::Kind;
   return {{.kind = Kind::kReplace, .pattern = std::string(kSpacePiece), .content = " "},
-          {.kind = Kind::kByteFallback, .keep_good_bytes = keep_good_bytes},
+          {.kind = Kind::kByteFallback, .bad_bytes = bad_bytes},
           {.kind = Kind::kFuse},
           {.kind = Kind::kStrip, .content = " ", .start = strip}};
 }
@@ -170,7 +170,7 @@ void load_llama(const SentencePiece& model, PreTokenizeStep::Prepend space_in_fr
       add_token(pipeline, {.content = it->first, .id = it->second, .normalized = false});
   }
   const bool prefixed = space_in_front != PreTokenizeStep::Prepend::kNever;
-  pipeline.decode_steps = decode_steps(prefixed ? 1 : 0, /*keep_good_bytes=*/false);
+  pipeline.decode_steps = decode_steps(prefixed ? 1 : 0, Utf8Assembler::Replace::kWhole);
 }
 
 }  // namespace
@@ -194,7 +194,7 @@ void load_sentencepiece(const std::filesystem::path& file, const TokenizerSettin
   const size_t strip = model.strips_all_leading_space() ? std::string::npos
                        : model.strips_leading_space()   ? 1
                                                         : 0;
-  pipeline.decode_steps = decode_steps(strip, /*keep_good_bytes=*/true);
+  pipeline.decode_steps = decode_steps(strip, Utf8Assembler::Replace::kPerByte);
   pipeline.sentencepiece.emplace(std::move(model));
 }
 

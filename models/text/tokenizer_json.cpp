@@ -209,13 +209,14 @@ void read_decoder(const JsonFields& fields, std::vector<DecodeStep>& steps, Warn
   } else if (fused) {
     fields.fail("type", fmt::format("'{}' after Fuse or ByteLevel is not supported", type));
   } else if (type == "ByteFallback") {
-    steps.push_back({.kind = Kind::kByteFallback});
+    steps.push_back({.kind = Kind::kByteFallback, .bad_bytes = Utf8Assembler::Replace::kWhole});
   } else if (type == "ByteLevel") {
     steps.push_back({.kind = Kind::kByteLevel});
   } else {
     const PreTokenizeStep metaspace = read_metaspace(fields);
-    steps.push_back({.kind = Kind::kMetaspace,
+    steps.push_back({.kind = Kind::kReplace,
                      .pattern = metaspace.literal,
+                     .content = " ",
                      .drop_first = metaspace.prepend != PreTokenizeStep::Prepend::kNever});
   }
   warn_of_unread(fields, "add_prefix_space str_rep trim_offsets use_regex", warnings);

@@ -126,6 +126,10 @@ size_t char_start(std::string_view text, size_t at) {
 }
 
 void Utf8Assembler::push(std::string_view bytes, std::string& out) {
+  if (replace_ == Replace::kWhole) {
+    pending_ += bytes;
+    return;
+  }
   if (pending_.empty()) return convert(bytes, false, out);
   const std::string joined = std::move(pending_) + std::string(bytes);
   pending_.clear();
@@ -135,7 +139,8 @@ void Utf8Assembler::push(std::string_view bytes, std::string& out) {
 void Utf8Assembler::finish(std::string& out) {
   const std::string rest = std::move(pending_);
   pending_.clear();
-  convert(rest, true, out);
+  if (replace_ != Replace::kWhole || is_utf8(rest)) return convert(rest, true, out);
+  for (size_t i = 0; i < rest.size(); ++i) out += kReplacement;
 }
 
 void Utf8Assembler::convert(std::string_view bytes, bool final, std::string& out) {

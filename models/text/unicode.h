@@ -36,14 +36,15 @@ std::string replace_all(std::string_view text, std::string_view pattern, std::st
 size_t char_start(std::string_view text, size_t at);
 
 // Turns bytes that arrive in pieces into valid UTF-8. Bytes that are no character become U+FFFD: one per
-// longest invalid prefix (as Rust's from_utf8_lossy, hence HF tokenizers), or one per byte (as
-// SentencePiece).
+// longest invalid prefix (as Rust's from_utf8_lossy, hence HF tokenizers), one per byte (as SentencePiece),
+// or one for every byte of the whole when any is bad (as HF's ByteFallback).
 class Utf8Assembler {
  public:
-  enum class Replace { kPerPrefix, kPerByte };
+  enum class Replace { kPerPrefix, kPerByte, kWhole };
   explicit Utf8Assembler(Replace replace = Replace::kPerPrefix) : replace_(replace) {}
 
-  // Appends what is complete to `out`; an unfinished character at the end (up to 3 bytes) is kept.
+  // Appends what is certain to `out`; an unfinished character at the end (up to 3 bytes) is kept, of kWhole
+  // all.
   void push(std::string_view bytes, std::string& out);
   // Nothing more will come: an unfinished character becomes U+FFFD.
   void finish(std::string& out);
