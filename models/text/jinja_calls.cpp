@@ -112,12 +112,31 @@ Value begins_or_ends(const Arguments& args) {
 
 template <bool left, bool right>
 Value strip_method(const Arguments& args) {
-  return strip_text(args.cx, text_of(args.self), args.text(0), left, right);
+  const std::string& self = text_of(args.self);
+  const std::string* set = args.text(0);
+  if (set) args.cx.charge(self.size() * (1 + set->size() / 16));
+  return make_text(args.cx, std::string(strip(self, set, left, right)));
 }
 
+enum class Case { kUpper, kLower, kTitle, kCapitalize };
 template <Case how>
 Value case_method(const Arguments& args) {
-  return change_case(args.cx, text_of(args.self), how);
+  args.cx.charge(8 * text_of(args.self).size());
+  std::string out;
+  bool word = false;  // the character before is a letter
+  for (const std::string_view part : chars(text_of(args.self))) {
+    const char32_t c = utf8_step(part, 0).value;
+    const bool title = how == Case::kTitle || how == Case::kCapitalize;
+    const bool letter = (c | 0x20) >= 'a' && (c | 0x20) <= 'z';
+    // Title case of other characters differs from upper case, and the filter's words from the method's.
+    if (title && !letter && (how == Case::kTitle || c >= 0x80) && !(c < 0x80 && is_python_space(c)))
+      throw Failure("title and capitalize of other characters than English letters are not supported");
+    const bool up =
+        how == Case::kUpper || (how == Case::kTitle && !word) || (how == Case::kCapitalize && out.empty());
+    append_utf8(out, other_case(c, up));
+    word = letter;
+  }
+  return make_text(args.cx, std::move(out));
 }
 
 Value replace_method(const Arguments& args) {
@@ -333,30 +352,6 @@ Value call_value(Context& cx, const Value& function, const Call& call) {
   if (function.is(Kind::kFunction) || function.is(Kind::kMacro)) return function.as<Function>()(cx, call);
   if (function.is(Kind::kUndefined)) fail_undefined(function);
   throw Failure(fmt::format("a '{}' cannot be called", type_name(function)));
-}
-
-Value change_case(Context& cx, const std::string& text, Case how) {
-  cx.charge(8 * text.size());
-  std::string out;
-  bool word = false;  // the character before is a letter
-  for (const std::string_view part : chars(text)) {
-    const char32_t c = utf8_step(part, 0).value;
-    const bool title = how == Case::kTitle || how == Case::kCapitalize;
-    const bool letter = (c | 0x20) >= 'a' && (c | 0x20) <= 'z';
-    // Title case of other characters differs from upper case, and the filter's words from the method's.
-    if (title && !letter && (how == Case::kTitle || c >= 0x80) && !(c < 0x80 && is_python_space(c)))
-      throw Failure("title and capitalize of other characters than English letters are not supported");
-    const bool up =
-        how == Case::kUpper || (how == Case::kTitle && !word) || (how == Case::kCapitalize && out.empty());
-    append_utf8(out, other_case(c, up));
-    word = letter;
-  }
-  return make_text(cx, std::move(out));
-}
-
-Value strip_text(Context& cx, const std::string& text, const std::string* set, bool left, bool right) {
-  if (set) cx.charge(text.size() * (1 + set->size() / 16));
-  return make_text(cx, std::string(strip(text, set, left, right)));
 }
 
 Value replace(Context& cx, const std::string& text, const std::string& old, const std::string& with) {

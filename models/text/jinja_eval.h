@@ -67,9 +67,6 @@ Value apply_test(Context& cx, const std::string& name, const Value& input, const
 bool has_method(const Value& self, std::string_view name);  // those that Python has, known here or not
 Value call_method(Context& cx, const Value& self, const std::string& name, const Call& call);
 Value call_value(Context& cx, const Value& function, const Call& call);
-enum class Case { kUpper, kLower, kTitle, kCapitalize };
-Value change_case(Context& cx, const std::string& text, Case how);
 Value replace(Context& cx, const std::string& text, const std::string& old, const std::string& with);
-Value strip_text(Context& cx, const std::string& text, const std::string* set, bool left, bool right);
 
 }  // namespace lariat::jinja

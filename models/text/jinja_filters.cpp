@@ -12,7 +12,6 @@ namespace {
 
 constexpr int64_t kMaxIndent = 256;
 
-std::string input_text(const Arguments& args) { return to_text(args.cx, args.self); }
 bool given(const Value* argument) { return argument && !argument->is(Kind::kNone); }
 
 Value json_filter(const Arguments& args) {
@@ -28,17 +27,9 @@ Value default_filter(const Arguments& args) {
   return args[0] ? *args[0] : make_text(args.cx, "");
 }
 
-template <Case how>
-Value case_filter(const Arguments& args) {
-  return change_case(args.cx, input_text(args), how);
-}
-
-Value trim_filter(const Arguments& args) {
-  return strip_text(args.cx, input_text(args), args.text(0), true, true);
-}
-
 Value replace_filter(const Arguments& args) {
-  return replace(args.cx, input_text(args), to_text(args.cx, *args[0]), to_text(args.cx, *args[1]));
+  return replace(args.cx, to_text(args.cx, args.self), to_text(args.cx, *args[0]),
+                 to_text(args.cx, *args[1]));
 }
 
 // An attribute or index; as attribute= takes them.
@@ -104,9 +95,7 @@ Value pick(Context& cx, const Value& self, const Call& call) {
 }
 
 // Values are sorted by themselves, and texts in lower case.
-Value sort_key(Context& cx, const Value& v) {
-  return is_text(v) ? change_case(cx, text_of(v), Case::kLower) : v;
-}
+Value sort_key(Context& cx, const Value& v) { return is_text(v) ? call_method(cx, v, "lower", {}) : v; }
 
 Value sort_filter(const Arguments& args) {
   const Value input = to_sequence(args.cx, args.self);
@@ -163,10 +152,9 @@ Value list_filter(const Arguments& args) {
 }
 
 Value length_filter(const Arguments& args) { return integer(length(args.cx, args.self)); }
-Value string_filter(const Arguments& args) { return make_text(args.cx, input_text(args)); }
+Value string_filter(const Arguments& args) { return make_text(args.cx, to_text(args.cx, args.self)); }
 
 constexpr Builtin kFilters[] = {
-    {"capitalize", {}, 0, case_filter<Case::kCapitalize>},
     {"count", {}, 0, length_filter},
     {"d", {"default_value", "boolean"}, 0, default_filter},
     {"default", {"default_value", "boolean"}, 0, default_filter},
@@ -176,17 +164,24 @@ constexpr Builtin kFilters[] = {
     {"last", {}, 0, end_filter<true>},
     {"length", {}, 0, length_filter},
     {"list", {}, 0, list_filter},
-    {"lower", {}, 0, case_filter<Case::kLower>},
     {"replace", {"old", "new"}, 2, replace_filter},
     {"reverse", {}, 0, reverse_filter},
     {"sort", {}, 0, sort_filter},
     {"string", {}, 0, string_filter},
-    {"title", {}, 0, case_filter<Case::kTitle>},
     {"tojson", {"ensure_ascii", "indent"}, 0, json_filter},
-    {"trim", {"chars"}, 0, trim_filter},
     {"unique", {}, 0, unique_filter},
-    {"upper", {}, 0, case_filter<Case::kUpper>},
 };
+
+// Filters that are a method of the input as a text.
+struct TextFilter {
+  std::string_view name;
+  const char* method;
+};
+constexpr TextFilter kTextFilters[] = {{"capitalize", "capitalize"},
+                                       {"lower", "lower"},
+                                       {"title", "title"},
+                                       {"trim", "strip"},
+                                       {"upper", "upper"}};
 
 // Filters whose arguments are those of another filter, or of a test.
 struct CallFilter {
@@ -256,6 +251,8 @@ constexpr Test kTests[] = {
 
 Value apply_filter(Context& cx, const std::string& name, const Value& input, const Call& call) {
   if (const Builtin* filter = in_table<Builtin>(kFilters, name)) return (*filter)(cx, input, call);
+  if (const TextFilter* filter = in_table<TextFilter>(kTextFilters, name))
+    return call_method(cx, make_text(cx, to_text(cx, input)), filter->method, call);
   if (const CallFilter* filter = in_table<CallFilter>(kCallFilters, name))
     return filter->run(cx, input, call);
   throw Failure(

@@ -53,26 +53,21 @@ struct Splitter {
     if (piece.empty()) return;
     if (index == steps.size()) return sink(piece);
     const PreTokenizeStep& step = steps[index];
-    if (step.kind == PreTokenizeKind::kMetaspace) return metaspace(index, piece, first);
-    if (step.kind == PreTokenizeKind::kByteLevel && step.add_prefix_space && piece[0] != ' ')
-      return split(index, std::string(1, ' ').append(piece), first);
-    split(index, piece, first);
+    std::string rewritten;
+    if (step.kind == PreTokenizeKind::kMetaspace) {
+      piece = rewritten = metaspace(step, piece, first);
+    } else if (step.add_prefix_space && piece[0] != ' ') {
+      piece = rewritten = std::string(1, ' ').append(piece);
+    }
+    step.split ? cut(index, piece, first) : run(index + 1, piece, first);
   }
 
-  void metaspace(size_t index, std::string_view piece, bool first) const {
+  static std::string metaspace(const PreTokenizeStep& step, std::string_view piece, bool first) {
     using Prepend = PreTokenizeStep::Prepend;
-    const PreTokenizeStep& step = steps[index];
     std::string text = replace_all(piece, " ", step.literal);
     const bool prepend = step.prepend == Prepend::kAlways || (step.prepend == Prepend::kFirst && first);
     if (prepend && !text.starts_with(step.literal)) text.insert(0, step.literal);
-    if (step.split) return split(index, text, first);
-    run(index + 1, text, first);
-  }
-
-  void split(size_t index, std::string_view text, bool first) const {
-    const PreTokenizeStep& step = steps[index];
-    step.kind == PreTokenizeKind::kByteLevel && !step.regex ? run(index + 1, text, first)
-                                                            : cut(index, text, first);
+    return text;
   }
 
   void cut(size_t index, std::string_view text, bool first) const {

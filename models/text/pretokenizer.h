@@ -21,9 +21,8 @@ struct PreTokenizeStep {
   SplitBehavior behavior = SplitBehavior::kIsolated;
   bool invert = false;                // kSplit: matches are what is kept, the text between them separates
   bool add_prefix_space = false;      // kByteLevel
-  bool individual_digits = false;     // kDigits
   Prepend prepend = Prepend::kNever;  // kMetaspace
-  bool split = true;                  // kMetaspace
+  bool split = true;                  // false: rewrites the text only (kByteLevel, kMetaspace)
 };
 
 // Cuts a text into the words that BPE works on, and passes them on. `first`: the text opens the whole input.

@@ -139,10 +139,9 @@ void read_pre_tokenizer(const JsonFields& fields, std::vector<PreTokenizeStep>& 
     steps.push_back(read_metaspace(fields));
   } else if (type == "ByteLevel") {
     PreTokenizeStep step{.kind = Kind::kByteLevel,
-                         .add_prefix_space = fields.boolean("add_prefix_space").value_or(true)};
-    if (fields.boolean("use_regex").value_or(true)) {
-      step.regex.emplace(kGpt2Pattern, where(fields, "use_regex"));
-    }
+                         .add_prefix_space = fields.boolean("add_prefix_space").value_or(true),
+                         .split = fields.boolean("use_regex").value_or(true)};
+    if (step.split) step.regex.emplace(kGpt2Pattern, where(fields, "use_regex"));
     steps.push_back(std::move(step));
   } else {
     const bool each = fields.boolean("individual_digits").value_or(false);

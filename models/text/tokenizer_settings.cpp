@@ -26,11 +26,7 @@ constexpr std::string_view kHarmless =
 constexpr std::string_view kRoles = "bos_token eos_token unk_token sep_token pad_token cls_token mask_token";
 constexpr const char* kUnknown = "no such key is known; ignored";
 
-struct Warned {
-  const char* key;
-  const char* what;
-};
-constexpr Warned kWarned[] = {
+constexpr std::pair<const char*, const char*> kWarned[] = {
     {"auto_map", "the tokenizer has code of its own, which is not run; the tokenizer's files are followed"},
     {"do_lower_case", "ignored, as in transformers 5: texts keep their case"},
     {"fix_mistral_regex", "ignored: the pattern of tokenizer.json is followed as it stands"},
@@ -101,8 +97,8 @@ void read_config(const JsonFields& root, TokenizerSettings& settings) {
   settings.split_special = root.boolean("split_special_tokens").value_or(false);
   if (const auto fields = root.object("added_tokens_decoder")) read_added_decoder(*fields, settings);
   read_named(root, settings);
-  for (const Warned& warned : kWarned) {
-    if (says_something(root.find(warned.key))) settings.warn(warned.key, warned.what);
+  for (const auto& [key, what] : kWarned) {
+    if (says_something(root.find(key))) settings.warn(key, what);
   }
   warn_of_unread(root, kHarmless, settings.warnings);
 }
