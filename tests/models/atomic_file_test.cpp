@@ -1,37 +1,26 @@
 #include "models/io/atomic_file.h"
 
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
-#include <filesystem>
-#include <string>
 
-#include "kernels/error.h"
-#include "models/io/json_file.h"
+#include "tests/models/tokenizer_test_util.h"
 
-namespace lariat {
+namespace lariat::test {
 namespace {
 
 namespace fs = std::filesystem;
 
-class AtomicFiles : public testing::Test {
- protected:
-  AtomicFiles() : dir_(fs::temp_directory_path() / ("lariat_atomic_" + std::to_string(getpid()))) {
-    fs::create_directories(dir_);
-  }
-  ~AtomicFiles() override {
-    std::error_code ec;
-    fs::remove_all(dir_, ec);
-  }
+struct AtomicFiles : testing::Test {
   size_t files() const {
     return static_cast<size_t>(std::distance(fs::directory_iterator(dir_), fs::directory_iterator()));
   }
-  fs::path dir_;
+  const TempDir temporary_;
+  const fs::path dir_ = temporary_.path;
 };
 
 TEST_F(AtomicFiles, WritesAndReplaces) {
@@ -121,12 +110,8 @@ TEST_F(AtomicFiles, KeepsThePermissionsOfAFileThatItReplaces) {
 
 TEST_F(AtomicFiles, ErrorsNameTheFile) {
   for (const fs::path& bad : {dir_, dir_ / "none" / "a.svg"}) {
-    try {
-      write_file_atomically(bad, "x");
-      ADD_FAILURE() << bad;
-    } catch (const Error& e) {
-      EXPECT_NE(std::string(e.what()).find(bad.string()), std::string::npos) << e.what();
-    }
+    const std::string what = error_of([&] { write_file_atomically(bad, "x"); });
+    EXPECT_NE(what.find(bad.string()), std::string::npos) << what;
   }
   EXPECT_EQ(files(), 0U);
 }
@@ -170,4 +155,4 @@ TEST_F(AtomicFiles, ADeviceIsWrittenNotReplaced) {
 }
 
 }  // namespace
-}  // namespace lariat
+}  // namespace lariat::test

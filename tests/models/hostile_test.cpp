@@ -32,23 +32,18 @@ std::string piece(const std::string& text, float score = 0, char type = 1) {
   return text_field(1, text_field(1, text) + float_field(2, score) + number_field(3, type));
 }
 
-std::string refusal(const std::string& model) {
-  try {
-    checked_sentencepiece(model, "tokenizer.model");
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
+std::string refusal_of_model(const std::string& model) {
+  return refusal([&] { checked_sentencepiece(model, "tokenizer.model"); });
 }
 
 void expect_refusal(const std::string& model, const std::string& part) {
-  const std::string what = refusal(model);
+  const std::string what = refusal_of_model(model);
   EXPECT_EQ(what.rfind("tokenizer.model: not a usable SentencePiece model (", 0), 0U) << what;
   EXPECT_NE(what.find(part), std::string::npos) << what;
 }
 
 TEST(HostileSentencePiece, Pieces) {
-  EXPECT_EQ(refusal(piece("<unk>", 0, 2) + piece("a", -1.5F)), "");
+  EXPECT_EQ(refusal_of_model(piece("<unk>", 0, 2) + piece("a", -1.5F)), "");
   expect_refusal(piece(""), "piece 0 is empty");
   expect_refusal(piece("a") + piece(std::string("\0b", 2)), "piece 1 holds a NUL");
   expect_refusal(piece(std::string(600, 'a')), "piece 0 is longer than 512 bytes");
@@ -58,7 +53,7 @@ TEST(HostileSentencePiece, Pieces) {
     expect_refusal(piece("a", score), "the score of piece 0 is not finite");
   std::string nested;
   for (size_t i = 1; i <= 60; ++i) nested += piece(std::string(i, 'a'), 0, 4);
-  EXPECT_EQ(refusal(nested + piece("b", 0, 4)), "");
+  EXPECT_EQ(refusal_of_model(nested + piece("b", 0, 4)), "");
   expect_refusal(nested + piece(std::string(61, 'a'), 0, 4), "user-defined pieces begin with each other");
 }
 
@@ -104,7 +99,7 @@ TEST(HostileSentencePiece, Charsmaps) {
   trie[0] = unit(256, 0, false);              // the root's children stand at 256 ^ label
   trie[256 ^ 'a'] = unit(128, 'a', true);     // and the value of "a" at 256 ^ 'a' ^ 128
   trie[256 ^ 'a' ^ 128] = 1U << 31 | 2;       // the third byte of the replacements
-  EXPECT_EQ(refusal(with_charsmap(2048, trie, "x" + nul + "y" + nul)), "");
+  EXPECT_EQ(refusal_of_model(with_charsmap(2048, trie, "x" + nul + "y" + nul)), "");
   expect_refusal(with_charsmap(2048, trie, nul + nul), "points outside its replacements");
   expect_refusal(with_charsmap(2048, trie, "x" + nul + "y"), "does not end");
   expect_refusal(with_charsmap(2048, trie, std::string(300, 'x') + nul), "too long");

@@ -1,22 +1,19 @@
 #include "models/io/mapped_file.h"
 
-#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cstring>
-#include <filesystem>
-#include <string>
 
-#include "kernels/error.h"
 #include "models/io/atomic_file.h"
-#include "models/io/json_file.h"
 #include "tests/models/resident_bytes.h"
+#include "tests/models/tokenizer_test_util.h"
 
-namespace lariat {
+namespace lariat::test {
 namespace {
 
 TEST(MappedFiles, WhatIsWrittenToAPrivateOneNeverReachesTheFile) {
-  const auto file = std::filesystem::temp_directory_path() / ("lariat_mapped_" + std::to_string(getpid()));
+  const TempDir dir;
+  const auto file = dir.path / "mapped";
   const std::string content(10000, 'a');
   write_file_atomically(file, content);
   {
@@ -33,11 +30,11 @@ TEST(MappedFiles, WhatIsWrittenToAPrivateOneNeverReachesTheFile) {
   const MappedFile empty(file, MappedFile::Access::kPrivate);
   empty.prefetch();
   EXPECT_EQ(empty.size(), 0U);
-  std::filesystem::remove(file);
 }
 
 TEST(MappedFiles, WhatIsGivenBackTakesNoMemoryAndIsReadAgain) {
-  const auto file = std::filesystem::temp_directory_path() / ("lariat_given_" + std::to_string(getpid()));
+  const TempDir dir;
+  const auto file = dir.path / "mapped";
   constexpr size_t kBytes = size_t{1} << 20, kBegin = 5000, kEnd = 900000;
   std::string content(kBytes, 'a');
   for (size_t i = 0; i < kBytes; ++i) content[i] = static_cast<char>(i * 2654435761U >> 13);
@@ -52,8 +49,7 @@ TEST(MappedFiles, WhatIsGivenBackTakesNoMemoryAndIsReadAgain) {
   EXPECT_TRUE(same());
   mapped.give_back(10, 20);  // no whole page
   EXPECT_EQ(resident_bytes(mapped.data()), kBytes);
-  std::filesystem::remove(file);
 }
 
 }  // namespace
-}  // namespace lariat
+}  // namespace lariat::test

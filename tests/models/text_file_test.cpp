@@ -1,28 +1,14 @@
 // Texts as people hand them over.
 #include "models/io/text_file.h"
 
-#include <gtest/gtest.h>
-
-#include <fstream>
-
 #include "kernels/counted.h"
-#include "kernels/error.h"
-#include "models/io/json_file.h"
 #include "models/text/unicode.h"
+#include "tests/models/tokenizer_test_util.h"
 
 namespace lariat::test {
 namespace {
 
 using namespace std::string_literals;
-
-std::string refusal_of(const std::string& text) {
-  try {
-    without_bom(text, "a text");
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
 
 TEST(TextFile, AByteOrderMarkIsPassedOver) {
   EXPECT_EQ(without_bom("\xEF\xBB\xBFone", "a text"), "one");
@@ -35,25 +21,20 @@ TEST(TextFile, AByteOrderMarkIsPassedOver) {
 
 TEST(TextFile, Utf16IsNamed) {
   for (const std::string& text : {"\xFF\xFEo\0n\0"s, "\xFE\xFF\0o\0n"s, "\xFF\xFE"s, "o\0n\0"s, "\0{\0}"s})
-    EXPECT_EQ(refusal_of(text), "a text: is UTF-16; convert it to UTF-8 (iconv -f utf-16 -t utf-8)");
+    EXPECT_EQ(refusal([&] { without_bom(text, "a text"); }),
+              "a text: is UTF-16; convert it to UTF-8 (iconv -f utf-16 -t utf-8)");
   for (const std::string& text : {"\xFF"s, "\xFFone"s, "o\0n"s, "\0\0\0\0"s, "o\0\0n"s, "one two"s})
-    EXPECT_EQ(refusal_of(text), "");
+    EXPECT_EQ(refusal([&] { without_bom(text, "a text"); }), "");
   EXPECT_THROW(parse_json("{\0}\0"s, "a file"), Error);
 }
 
 TEST(TextFile, APointerOfGitLfsIsNamed) {
-  const auto file = std::filesystem::path(testing::TempDir()) / "lariat-lfs-pointer";
-  std::ofstream(file) << "version https://git-lfs.github.com/spec/v1\noid sha256:aa\nsize 12\n";
-  try {
-    read_file(file, 1000);
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.what(), file.string() +
-                            ": is a Git LFS pointer; run git lfs pull in its repository to get the "
-                            "file itself");
-  }
+  const TempDir dir;
+  dir.write("pointer", "version https://git-lfs.github.com/spec/v1\noid sha256:aa\nsize 12\n");
+  EXPECT_EQ(error_of([&] { read_file(dir.path / "pointer", 1000); }),
+            (dir.path / "pointer").string() +
+                ": is a Git LFS pointer; run git lfs pull in its repository to get the file itself");
   EXPECT_NO_THROW(refuse_lfs_pointer("a version https://git-lfs", "a file"));
-  std::filesystem::remove(file);
 }
 
 TEST(TextFile, CountsHaveTheirGrammar) {

@@ -57,33 +57,27 @@ TEST(TokenizerSettings, WhatIsWarnedOf) {
       {"llama-mini",
        config({{"legacy", false}}, llama),
        {"tokenizer_config.json: key 'legacy': false, but tokenizer.json puts a space in front of all text "
-        "between "
-        "special tokens, and is followed; transformers 5 makes a pipeline of its own"}},
+        "between special tokens, and is followed; transformers 5 makes a pipeline of its own"}},
       {"metaspace-mini",
        config({{"legacy", true}}, llama),
        {"tokenizer_config.json: key 'legacy': true, but tokenizer.json puts a space in front of the first "
-        "text "
-        "alone, and is followed; transformers 5 makes a pipeline of its own"}},
+        "text alone, and is followed; transformers 5 makes a pipeline of its own"}},
       {"llama-mini",
        config({{"add_prefix_space", false}}),
        {"tokenizer_config.json: key 'add_prefix_space': false, but tokenizer.json puts a space in front of a "
-        "text, "
-        "and is followed"}},
+        "text, and is followed"}},
       {"byte-mini",
        config({{"add_prefix_space", true}}),
        {"tokenizer_config.json: key 'add_prefix_space': true, but tokenizer.json puts no space in front of a "
-        "text, "
-        "and is followed"}},
+        "text, and is followed"}},
       {"sp-mini",
        config({{"add_prefix_space", false}}),
        {"tokenizer_config.json: key 'add_prefix_space': false, which transformers heeds in LlamaTokenizer "
-        "alone; "
-        "ignored"}},
+        "alone; ignored"}},
       {"sp-mini",
        config({{"tokenizer_class", "OtherTokenizer"}}),
        {"tokenizer_config.json: key 'tokenizer_class': 'OtherTokenizer' is not known; tokenizer.model is "
-        "read as "
-        "LlamaTokenizer does"}},
+        "read as LlamaTokenizer does"}},
       {"byte-mini",
        config({{"pad_token", "<pad>"}}),
        {"tokenizer_config.json: key 'pad_token': '<pad>' is not in the vocabulary; ignored"}},
@@ -114,8 +108,7 @@ TEST(TokenizerSettings, WhatIsWarnedOf) {
         "tokenizer's files are followed",
         "tokenizer_config.json: key 'do_lower_case': ignored, as in transformers 5: texts keep their case",
         "tokenizer_config.json: key 'fix_mistral_regex': ignored: the pattern of tokenizer.json is followed "
-        "as it "
-        "stands",
+        "as it stands",
         "tokenizer_config.json: key 'sp_model_kwargs': ignored: SentencePiece runs without options",
         "tokenizer_config.json: key 'invented': no such key is known; ignored"}},
   };

@@ -37,6 +37,9 @@ TEST(Unicode, BadBytesBecomeReplacements) {
     for (size_t step : {1, 2, 3, 100}) {
       EXPECT_EQ(assemble(c.bytes, step, Utf8Assembler::Replace::kPerPrefix), c.per_prefix);
       EXPECT_EQ(assemble(c.bytes, step, Utf8Assembler::Replace::kPerByte), c.per_byte);
+      std::string whole(c.bytes);
+      if (!is_utf8(whole)) whole = replace_all(std::string(c.bytes.size(), '!'), "!", "\uFFFD");
+      EXPECT_EQ(assemble(c.bytes, step, Utf8Assembler::Replace::kWhole), whole);
     }
   }
 }
