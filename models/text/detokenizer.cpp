@@ -95,6 +95,7 @@ void DecodeChain::push_bytes(size_t index, std::string_view bytes, std::string& 
 }
 
 void DecodeChain::end_bytes(size_t index, std::string& out) {
+  if (states_[index].utf8.holds_nothing()) return;
   std::string text;
   states_[index].utf8.finish(text);
   if (!text.empty()) feed(index + 1, text, out);

@@ -3,7 +3,6 @@
 #include <utf8proc.h>
 
 #include <algorithm>
-#include <map>
 #include <span>
 
 #include "models/text/jinja_eval.h"
@@ -196,7 +195,9 @@ Value range(const Arguments& args) {
 
 // dict(mapping, name=value, ...), and namespace() the same way.
 template <Kind kind>
-Value make_filled(Context& cx, const Call& call) {
+Value make_filled(const Arguments& args) {
+  Context& cx = args.cx;
+  const Call& call = args.call;
   const size_t by_place = call.by_place();
   if (by_place > 1 || (by_place == 1 && !call.args[0].is(Kind::kDict)))
     throw Failure("dict and namespace take one dict at most, and arguments with a name");
@@ -234,24 +235,13 @@ Value strftime_now(const Arguments& args) {
   return make_text(args.cx, format_time(args.need_text(0), args.cx.now));
 }
 
-const std::map<std::string_view, Value>& functions() {
-  static const std::map<std::string_view, Value> kFunctions = [] {
-    static constexpr Builtin kBuiltins[] = {
-        {"range", {"start", "stop", "step"}, 1, range},
-        {"raise_exception", {"message"}, 1, raise_exception},
-        {"strftime_now", {"format"}, 1, strftime_now},
-    };
-    std::map<std::string_view, Value> all;
-    for (const Builtin& builtin : kBuiltins) {
-      all[builtin.name] = with_object<Function>(
-          Kind::kFunction, [&](Context& cx, const Call& call) { return builtin(cx, none(), call); });
-    }
-    all["dict"] = with_object<Function>(Kind::kFunction, make_filled<Kind::kDict>);
-    all["namespace"] = with_object<Function>(Kind::kFunction, make_filled<Kind::kNamespace>);
-    return all;
-  }();
-  return kFunctions;
-}
+constexpr Builtin kFunctions[] = {
+    {"range", {"start", "stop", "step"}, 1, range},
+    {"dict", {Builtin::kAny}, 0, make_filled<Kind::kDict>},
+    {"namespace", {Builtin::kAny}, 0, make_filled<Kind::kNamespace>},
+    {"raise_exception", {"message"}, 1, raise_exception},
+    {"strftime_now", {"format"}, 1, strftime_now},
+};
 
 }  // namespace
 
@@ -265,7 +255,10 @@ Value Context::lookup(std::string_view name) const {
     }
     if (at == 0) break;
   }
-  if (const auto function = functions().find(name); function != functions().end()) return function->second;
+  if (const Builtin* function = in_table<Builtin>(kFunctions, name)) {
+    return with_object<Function>(
+        Kind::kFunction, [function](Context& cx, const Call& call) { return (*function)(cx, none(), call); });
+  }
   for (const char* other : {"lipsum", "cycler", "joiner"}) {
     if (name == other) throw Failure(fmt::format("the function '{}' is not supported", name));
   }
@@ -303,9 +296,11 @@ std::vector<const Value*> bind_arguments(const Call& call, std::string_view what
 }
 
 Value Builtin::operator()(Context& cx, const Value& self, const Call& call) const {
+  Arguments args{cx, self, call, name, {}};
+  if (parameters[0] == kAny) return run(args);
   const auto count =
       static_cast<size_t>(std::find(parameters.begin(), parameters.end(), "") - parameters.begin());
-  const Arguments args{cx, self, name, bind_arguments(call, name, std::span(parameters).first(count))};
+  args.bound = bind_arguments(call, name, std::span(parameters).first(count));
   for (size_t i = 0; i < required; ++i) {
     if (!args[i]) throw Failure(fmt::format("{} needs its argument '{}'", name, parameters[i]));
   }

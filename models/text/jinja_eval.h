@@ -21,6 +21,7 @@ std::vector<const Value*> bind_arguments(const Call& call, std::string_view what
 struct Arguments {
   Context& cx;
   const Value& self;
+  const Call& call;
   std::string_view name;
   std::vector<const Value*> bound;  // nullptr: not given
 
@@ -31,8 +32,9 @@ struct Arguments {
   const std::string& need_text(size_t i) const;
 };
 
-// The first `required` of the parameters have no default.
+// The first `required` of the parameters have no default. With kAny alone it takes the call as it is.
 struct Builtin {
+  static constexpr std::string_view kAny = "*";
   std::string_view name;
   std::array<std::string_view, 3> parameters;
   size_t required;

@@ -223,9 +223,12 @@ class ExpressionParser {
     return e;
   }
 
-  // A node that takes its first value and the arguments of a call behind it: eval(Context&, first, Call).
+  // A node that takes the value of the first part and, as arguments of a call, those of other parts and of
+  // what stands here in parentheses: eval(Context&, first, Call).
   template <class Eval>
-  Expression call_node(int line, Parts parts, std::vector<std::string> names, Eval eval) const {
+  Expression call_node(int line, Parts parts, Eval eval) {
+    std::vector<std::string> names;
+    if (at_symbol("(")) names = arguments(parts);
     return node(line, std::move(parts), [names, eval](Context& cx, std::vector<Value> values) {
       const Value first = std::move(values[0]);
       values.erase(values.begin());
@@ -233,23 +236,14 @@ class ExpressionParser {
     });
   }
 
-  Expression call(Expression callee) {
-    const int line = now().line;
-    Parts parts = list(std::move(callee));
-    std::vector<std::string> names = arguments(parts);
-    return call_node(line, std::move(parts), std::move(names), call_value);
-  }
+  Expression call(Expression callee) { return call_node(now().line, list(std::move(callee)), call_value); }
 
   Expression filter(Expression input) {
     const int line = now().line;
     const std::string word = name();
-    Parts parts = list(std::move(input));
-    std::vector<std::string> names;
-    if (at_symbol("(")) names = arguments(parts);
-    return call_node(line, std::move(parts), std::move(names),
-                     [word](Context& cx, const Value& value, const Call& call) {
-                       return apply_filter(cx, word, value, call);
-                     });
+    return call_node(line, list(std::move(input)), [word](Context& cx, const Value& value, const Call& call) {
+      return apply_filter(cx, word, value, call);
+    });
   }
 
   Expression test(Expression input) {
@@ -257,20 +251,17 @@ class ExpressionParser {
     const bool negated = skip_name("not");
     const std::string word = name();
     Parts parts = list(std::move(input));
-    std::vector<std::string> names;
     const bool at_word =
         now().kind == Token::Kind::kName && !at_name("else") && !at_name("or") && !at_name("and");
-    if (at_symbol("(")) {
-      names = arguments(parts);
-    } else if (at_word || now().kind == Token::Kind::kText || now().kind == Token::Kind::kNumber ||
-               at_symbol("[") || at_symbol("{")) {
+    if (at_word || now().kind == Token::Kind::kText || now().kind == Token::Kind::kNumber || at_symbol("[") ||
+        at_symbol("{")) {
       if (at_name("is")) fail("tests with 'is' cannot follow each other");
       parts.push_back(postfix(primary()));
     }
-    Expression e = call_node(line, std::move(parts), std::move(names),
-                             [word](Context& cx, const Value& value, const Call& call) {
-                               return apply_test(cx, word, value, call);
-                             });
+    Expression e =
+        call_node(line, std::move(parts), [word](Context& cx, const Value& value, const Call& call) {
+          return apply_test(cx, word, value, call);
+        });
     return negated ? negation_of(line, std::move(e)) : std::move(e);
   }
 
@@ -365,13 +356,10 @@ class ExpressionParser {
         return attribute(cx, values[0], word);
       });
     }
-    const int call_line = now().line;
-    std::vector<std::string> names = arguments(parts);
-    return call_node(call_line, std::move(parts), std::move(names),
-                     [word](Context& cx, const Value& self, const Call& call) {
-                       return has_method(self, word) ? call_method(cx, self, word, call)
-                                                     : call_value(cx, attribute(cx, self, word), call);
-                     });
+    return call_node(now().line, std::move(parts), [word](Context& cx, const Value& self, const Call& call) {
+      return has_method(self, word) ? call_method(cx, self, word, call)
+                                    : call_value(cx, attribute(cx, self, word), call);
+    });
   }
 
   Expression subscript(Expression object) {

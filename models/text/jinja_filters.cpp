@@ -69,24 +69,27 @@ std::pair<std::string, Call> named_call(const Call& call, size_t at, const char*
           {{call.args.begin() + static_cast<std::ptrdiff_t>(at) + 1, call.args.end()}, call.names}};
 }
 
-Value map_filter(Context& cx, const Value& self, const Call& call) {
-  if (call.by_place() == 0) return Builtin{"map", {"attribute", "default"}, 1, map_attribute}(cx, self, call);
-  const Value input = to_sequence(cx, self);
-  const auto [name, inner] = named_call(call, 0, "map needs the name of a filter");
+Value map_filter(const Arguments& args) {
+  if (args.call.by_place() == 0)
+    return Builtin{"map", {"attribute", "default"}, 1, map_attribute}(args.cx, args.self, args.call);
+  const Value input = to_sequence(args.cx, args.self);
+  const auto [name, inner] = named_call(args.call, 0, "map needs the name of a filter");
   std::vector<Value> out;
-  for (const Value& v : items_of(input)) out.push_back(apply_filter(cx, name, v, inner));
-  return make_sequence(cx, Kind::kIterator, std::move(out));
+  for (const Value& v : items_of(input)) out.push_back(apply_filter(args.cx, name, v, inner));
+  return make_sequence(args.cx, Kind::kIterator, std::move(out));
 }
 
 template <bool keep, bool by_attribute>
-Value pick(Context& cx, const Value& self, const Call& call) {
+Value pick(const Arguments& args) {
+  Context& cx = args.cx;
+  const Call& call = args.call;
   const size_t first = by_attribute ? 1 : 0;
   if (call.by_place() < first) throw Failure("selectattr and rejectattr need an attribute");
   std::pair<std::string, Call> test;
   const bool tests = call.by_place() > first;
   if (tests) test = named_call(call, first, "select and reject need the name of a test");
   std::vector<Value> out;
-  const Value input = to_sequence(cx, self);
+  const Value input = to_sequence(cx, args.self);
   for (const Value& v : items_of(input)) {
     const Value seen = by_attribute ? part_of(cx, v, call.args[0]) : v;
     if (truth(tests ? apply_test(cx, test.first, seen, test.second) : seen) == keep) out.push_back(v);
@@ -154,7 +157,14 @@ Value list_filter(const Arguments& args) {
 Value length_filter(const Arguments& args) { return integer(length(args.cx, args.self)); }
 Value string_filter(const Arguments& args) { return make_text(args.cx, to_text(args.cx, args.self)); }
 
+// A method of the input as a text.
+Value text_method(const Arguments& args) {
+  const std::string method(args.name == "trim" ? "strip" : args.name);
+  return call_method(args.cx, make_text(args.cx, to_text(args.cx, args.self)), method, args.call);
+}
+
 constexpr Builtin kFilters[] = {
+    {"capitalize", {Builtin::kAny}, 0, text_method},
     {"count", {}, 0, length_filter},
     {"d", {"default_value", "boolean"}, 0, default_filter},
     {"default", {"default_value", "boolean"}, 0, default_filter},
@@ -164,33 +174,21 @@ constexpr Builtin kFilters[] = {
     {"last", {}, 0, end_filter<true>},
     {"length", {}, 0, length_filter},
     {"list", {}, 0, list_filter},
+    {"lower", {Builtin::kAny}, 0, text_method},
+    {"map", {Builtin::kAny}, 0, map_filter},
+    {"reject", {Builtin::kAny}, 0, pick<false, false>},
+    {"rejectattr", {Builtin::kAny}, 0, pick<false, true>},
     {"replace", {"old", "new"}, 2, replace_filter},
     {"reverse", {}, 0, reverse_filter},
+    {"select", {Builtin::kAny}, 0, pick<true, false>},
+    {"selectattr", {Builtin::kAny}, 0, pick<true, true>},
     {"sort", {}, 0, sort_filter},
     {"string", {}, 0, string_filter},
+    {"title", {Builtin::kAny}, 0, text_method},
     {"tojson", {"ensure_ascii", "indent"}, 0, json_filter},
+    {"trim", {Builtin::kAny}, 0, text_method},
     {"unique", {}, 0, unique_filter},
-};
-
-// Filters that are a method of the input as a text.
-struct TextFilter {
-  std::string_view name;
-  const char* method;
-};
-constexpr TextFilter kTextFilters[] = {{"capitalize", "capitalize"},
-                                       {"lower", "lower"},
-                                       {"title", "title"},
-                                       {"trim", "strip"},
-                                       {"upper", "upper"}};
-
-// Filters whose arguments are those of another filter, or of a test.
-struct CallFilter {
-  std::string_view name;
-  Value (*run)(Context&, const Value& self, const Call&);
-};
-constexpr CallFilter kCallFilters[] = {
-    {"map", map_filter},           {"reject", pick<false, false>},   {"rejectattr", pick<false, true>},
-    {"select", pick<true, false>}, {"selectattr", pick<true, true>},
+    {"upper", {Builtin::kAny}, 0, text_method},
 };
 
 int64_t need_integer(const Value& v) {
@@ -251,10 +249,6 @@ constexpr Test kTests[] = {
 
 Value apply_filter(Context& cx, const std::string& name, const Value& input, const Call& call) {
   if (const Builtin* filter = in_table<Builtin>(kFilters, name)) return (*filter)(cx, input, call);
-  if (const TextFilter* filter = in_table<TextFilter>(kTextFilters, name))
-    return call_method(cx, make_text(cx, to_text(cx, input)), filter->method, call);
-  if (const CallFilter* filter = in_table<CallFilter>(kCallFilters, name))
-    return filter->run(cx, input, call);
   throw Failure(
       fmt::format("unknown filter '{:.40}'; lariat knows trim, tojson, join, map, select, default, items "
                   "and other filters of Jinja",

@@ -79,20 +79,11 @@ void warn_beside_json(const Pipeline& pipeline, TokenizerSettings& settings) {
 }
 
 void warn_beside_model(TokenizerSettings& settings) {
-  static constexpr std::string_view kAlike[] = {"",
-                                                "LlamaTokenizer",
-                                                "LlamaTokenizerFast",
-                                                "CodeLlamaTokenizer",
-                                                "CodeLlamaTokenizerFast",
-                                                "GemmaTokenizer",
-                                                "GemmaTokenizerFast",
-                                                "BaichuanTokenizer",
-                                                "BaiChuanTokenizer",
-                                                "InternLMTokenizer",
-                                                "InternLM2Tokenizer",
-                                                "PreTrainedTokenizerFast",
-                                                "TokenizersBackend"};
-  if (std::find(std::begin(kAlike), std::end(kAlike), settings.tokenizer_class) == std::end(kAlike)) {
+  constexpr std::string_view kAlike =
+      "LlamaTokenizer LlamaTokenizerFast CodeLlamaTokenizer CodeLlamaTokenizerFast GemmaTokenizer "
+      "GemmaTokenizerFast BaichuanTokenizer BaiChuanTokenizer InternLMTokenizer InternLM2Tokenizer "
+      "PreTrainedTokenizerFast TokenizersBackend";
+  if (!settings.tokenizer_class.empty() && !has_name(kAlike, settings.tokenizer_class)) {
     settings.warn("tokenizer_class",
                   fmt::format("'{:.60}' is not known; tokenizer.model is read as LlamaTokenizer does",
                               settings.tokenizer_class));

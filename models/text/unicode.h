@@ -48,6 +48,7 @@ class Utf8Assembler {
   void push(std::string_view bytes, std::string& out);
   // Nothing more will come: an unfinished character becomes U+FFFD.
   void finish(std::string& out);
+  bool holds_nothing() const { return pending_.empty(); }
 
  private:
   void convert(std::string_view bytes, bool final, std::string& out);
