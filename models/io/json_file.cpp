@@ -66,7 +66,7 @@ size_t count_members(const Json& value) {
   return count;
 }
 
-// Only for a text that parses: which key it was.
+// Says which key it was; the text is known to be JSON.
 [[noreturn]] void name_repeated_key(std::string_view text, const std::string& name) {
   std::vector<std::set<std::string>> open;
   const auto watch = [&](int /*depth*/, nlohmann::json::parse_event_t event, nlohmann::json& value) {

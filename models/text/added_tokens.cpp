@@ -13,24 +13,7 @@ char32_t char_before(std::string_view text, size_t at) {
   return utf8_step(text, char_start(text, at - 1)).value;
 }
 
-// Where the white space that ends at `at` begins.
-size_t space_begin(std::string_view text, size_t at) {
-  while (at > 0) {
-    const size_t start = char_start(text, at - 1);
-    if (!is_white_space(utf8_step(text, start).value)) break;
-    at = start;
-  }
-  return at;
-}
-
-size_t space_end(std::string_view text, size_t at) {
-  while (at < text.size()) {
-    const Utf8Step step = utf8_step(text, at);
-    if (!is_white_space(step.value)) break;
-    at += step.length;
-  }
-  return at;
-}
+bool is_space(std::string_view character) { return is_white_space(utf8_step(character, 0).value); }
 
 }  // namespace
 
@@ -89,8 +72,8 @@ void AddedTokens::split(std::string_view text, const Sink& sink) const {
     size_t begin = at;
     at = end;
     if (token.single_word && !stands_alone(text, begin, end)) continue;
-    if (token.lstrip) begin = std::max(space_begin(text, begin), start);
-    if (token.rstrip) end = space_end(text, end);
+    if (token.lstrip) begin = std::max(strip(text.substr(0, begin), is_space, false, true).size(), start);
+    if (token.rstrip) end = text.size() - strip(text.substr(end), is_space, true, false).size();
     pass(begin, -1);
     pass(end, token.id);
   }

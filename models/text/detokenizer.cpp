@@ -24,7 +24,7 @@ int fallback_byte(std::string_view token) {
   return error == std::errc() && end == &token[5] ? static_cast<int>(byte) : -1;
 }
 
-// What a token says in the byte alphabet. An added token outside the alphabet stands for itself.
+// The bytes that a token spells in the byte alphabet. An added token outside the alphabet stands for itself.
 std::string alphabet_bytes(std::string_view token) {
   std::string bytes;
   for (size_t at = 0; at < token.size();) {
@@ -62,25 +62,19 @@ void DecodeChain::feed(size_t index, std::string_view token, std::string& out) {
         throw Error(fmt::format(
             "the tokenizer's decoder makes {} bytes of one token; use another tokenizer.json", text.size()));
       }
-      feed(index + 1, text, out);
-      break;
+      return feed(index + 1, text, out);
     }
     case DecodeKind::kByteFallback:
-      byte_fallback(index, token, out);
-      break;
+      return byte_fallback(index, token, out);
     case DecodeKind::kFuse:
-      feed(index + 1, token, out);
-      break;
+      return feed(index + 1, token, out);
     case DecodeKind::kStrip:
-      state.fused ? strip_stream(index, token, out) : strip_token(index, token, out);
-      break;
+      return state.fused ? strip_stream(index, token, out) : strip_token(index, token, out);
     case DecodeKind::kByteLevel:
-      push_bytes(index, alphabet_bytes(token), out);
-      break;
+      return push_bytes(index, alphabet_bytes(token), out);
     case DecodeKind::kJoin:
       if (state.seen++ > 0) feed(index + 1, state.step->content, out);
-      feed(index + 1, token, out);
-      break;
+      return feed(index + 1, token, out);
   }
 }
 
@@ -123,15 +117,10 @@ void DecodeChain::strip_token(size_t index, std::string_view token, std::string&
 void DecodeChain::strip_stream(size_t index, std::string_view text, std::string& out) {
   State& state = states_[index];
   const DecodeStep& step = *state.step;
-  while (state.strip_left > 0 && !text.empty()) {
-    if (!text.starts_with(step.content)) {
-      state.strip_left = 0;
-      break;
-    }
+  for (; state.strip_left > 0 && text.starts_with(step.content); --state.strip_left)
     text.remove_prefix(step.content.size());
-    --state.strip_left;
-  }
   if (text.empty()) return;
+  state.strip_left = 0;
   size_t ending = 0;
   std::string_view body = text;
   while (body.ends_with(step.content)) {

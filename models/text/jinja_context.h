@@ -46,9 +46,8 @@ class Context {
   void charge(uint64_t bytes) {
     if ((bytes_ += bytes) > limits_.bytes) throw Failure("the template makes more text than any chat needs");
   }
-  // Before a text of that size is made.
+  // Comes before a text of that size is made, of which `fresh` bytes are new, all of them or some.
   void reserve_text(uint64_t bytes) { reserve_text(bytes, bytes); }
-  // As above, where only `fresh` of its bytes are new.
   void reserve_text(uint64_t bytes, uint64_t fresh) {
     if (bytes > limits_.text_bytes) throw Failure("the template makes a text longer than any chat needs");
     charge(fresh);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMaxParameters = 64;
 
-// What an assignment does with a value: sets a name, an attribute of a namespace, or several of them.
+// An assignment does this with a value: it sets a name, an attribute of a namespace, or several of them.
 using Target = std::function<void(Context&, const Value&)>;
 
 // Runs a body in a scope of its own and returns what it prints.
@@ -29,8 +29,8 @@ struct For {
   std::optional<Expression> condition;
   Program body, otherwise;
 
-  // What the loop goes through. Jinja asks the condition as late as it can; here it is asked at once, so it
-  // may not see what the loop's body changes, which is only a namespace.
+  // The items that the loop goes through. Jinja asks the condition as late as it can; here it is asked at
+  // once, so it may not see what the loop's body changes, which is only a namespace.
   std::vector<Value> kept(Context& cx) const {
     const Value source = to_sequence(cx, items(cx));
     if (!condition) return items_of(source);

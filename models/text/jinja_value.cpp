@@ -325,21 +325,10 @@ size_t find_in(std::string_view text, std::string_view part, size_t from) {
 }
 
 std::string_view strip(std::string_view text, const std::string* set, bool left, bool right) {
-  const auto goes = [&](std::string_view part) {
-    return set ? set->find(part) != std::string::npos : is_python_space(utf8_step(part, 0).value);
+  const auto goes = [&](std::string_view character) {
+    return set ? set->find(character) != std::string::npos : is_python_space(utf8_step(character, 0).value);
   };
-  size_t begin = 0, end = text.size();
-  while (left && begin < end) {
-    const size_t n = utf8_step(text, begin).length;
-    if (!goes(text.substr(begin, n))) break;
-    begin += n;
-  }
-  while (right && begin < end) {
-    const size_t start = char_start(text, end - 1);
-    if (!goes(text.substr(start, end - start))) break;
-    end = start;
-  }
-  return text.substr(begin, end - begin);
+  return lariat::strip(text, goes, left, right);
 }
 
 }  // namespace lariat::jinja

@@ -35,6 +35,22 @@ std::string replace_all(std::string_view text, std::string_view pattern, std::st
 // The largest n <= at that does not cut a character of the (valid) text.
 size_t char_start(std::string_view text, size_t at);
 
+// The (valid) text without the characters at its left or right end of which goes(character) holds.
+template <class Goes>
+std::string_view strip(std::string_view text, const Goes& goes, bool left, bool right) {
+  while (left && !text.empty()) {
+    const size_t n = utf8_step(text, 0).length;
+    if (!goes(text.substr(0, n))) break;
+    text.remove_prefix(n);
+  }
+  while (right && !text.empty()) {
+    const size_t start = char_start(text, text.size() - 1);
+    if (!goes(text.substr(start))) break;
+    text.remove_suffix(text.size() - start);
+  }
+  return text;
+}
+
 // Turns bytes that arrive in pieces into valid UTF-8. Bytes that are no character become U+FFFD: one per
 // longest invalid prefix (as Rust's from_utf8_lossy, hence HF tokenizers), one per byte (as SentencePiece),
 // or one for every byte of the whole when any is bad (as HF's ByteFallback).

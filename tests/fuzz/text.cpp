@@ -9,7 +9,7 @@ namespace {
 
 using namespace lariat;
 
-// What decode(encode(text)) gives for UTF-8 without added tokens.
+// decode(encode(text)) gives this for UTF-8 without added tokens.
 enum class Promise { kNothing, kSame, kNfc, kSpaces };
 
 struct Case {

@@ -38,7 +38,7 @@ std::string one_line_of(std::string text) {
   return text;
 }
 
-// The same text, or refused where transformers refuses, with the template's own words where it has some.
+// lariat gives the same text, or refuses where transformers refuses, with the template's own words where it has some.
 void expect_same(const ordered_json& want, const std::string& source, const ordered_json& messages,
                  bool prompt, const ordered_json& variables) {
   std::string got;
@@ -122,11 +122,11 @@ TEST(ChatTemplate, ErrorsNameFileAndLine) {
   EXPECT_EQ(error("\n{% if messages %}\n{{ raise_exception('No.') }}{% endif %}"),
             "t: line 3: the template refuses the conversation: No.");
   EXPECT_EQ(error("{{ cycler(1) }}"), "t: line 1: the function 'cycler' is not supported");
-  // What lariat does not know is no error where it is not reached.
+  // An unknown filter is no error where it is not reached.
   EXPECT_EQ(render("{% if false %}{{ 1|foo }}{{ 'a'.encode() }}{% endif %}ok"), "ok");
 }
 
-// What Jinja knows and lariat does not is refused, never rendered differently.
+// A construct that Jinja knows and lariat does not is refused, never rendered differently.
 TEST(ChatTemplate, WhatIsNotKnownIsNamed) {
   const std::pair<const char*, const char*> refused[] = {
       {"{% raw %}{{ x }}{% endraw %}", "{% raw %} is not supported"},

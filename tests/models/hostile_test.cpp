@@ -1,4 +1,4 @@
-// What parsers in memory refuse: damage that the library behind them would take on trust.
+// Parsers in memory refuse damage that the library behind them would take on trust.
 #include <gtest/gtest.h>
 
 #include <cstring>

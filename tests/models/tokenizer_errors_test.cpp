@@ -1,4 +1,4 @@
-// What a damaged or unknown tokenizer file says: one line, the file, the key.
+// A damaged or unknown tokenizer file gives one line with the file and the key.
 #include "tests/models/tokenizer_test_util.h"
 
 namespace lariat::test {

@@ -178,7 +178,7 @@ TEST(TokenizerSettings, ManyWarningsAreCut) {
   EXPECT_EQ(lines.back(), "30 more warnings of the tokenizer's files are not shown");
 }
 
-// What the files put behind a text is said and left out: the model is to go on from there.
+// A token that the files put behind a text is named and left out: the model is to go on from there.
 TEST(TokenizerSettings, ATemplateThatEndsInEos) {
   json spec = read_json(golden_dir() / "llama-mini" / "tokenizer.json").at("post_processor");
   spec["single"].push_back({{"SpecialToken", {{"id", "</s>"}, {"type_id", 0}}}});

@@ -78,7 +78,7 @@ TEST(Tokenizer, BosAndEos) {
 TEST(Tokenizer, EosIsTheTokenizersOwn) {
   const TempDir dir;
   std::filesystem::copy(golden_dir() / "llama3-mini", dir.path, std::filesystem::copy_options::recursive);
-  // What these say belongs to the model: see ModelSpec::eos_token_ids.
+  // These files speak of the model: see ModelSpec::eos_token_ids.
   dir.write("config.json", R"({"eos_token_id": -1})");
   dir.write("generation_config.json", R"({"eos_token_id": [3, 9]})");
   const Tokenizer tokenizer = Tokenizer::load(dir.path);

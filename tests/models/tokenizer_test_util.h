@@ -72,7 +72,7 @@ std::string refusal(const Action& action) {
   return "";
 }
 
-// The same; fails the test when it throws none.
+// Like refusal(), but the test fails when the action throws none.
 template <typename Action>
 std::string error_of(const Action& action) {
   const std::string what = refusal(action);
