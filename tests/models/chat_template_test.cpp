@@ -38,7 +38,8 @@ std::string one_line_of(std::string text) {
   return text;
 }
 
-// lariat gives the same text, or refuses where transformers refuses, with the template's own words where it has some.
+// lariat gives the same text, or refuses where transformers refuses, with the template's own words where it
+// has some.
 void expect_same(const ordered_json& want, const std::string& source, const ordered_json& messages,
                  bool prompt, const ordered_json& variables) {
   std::string got;
