@@ -1,9 +1,9 @@
 #pragma once
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "kernels/step.h"
@@ -30,27 +30,18 @@ class Backend;
 class Buffer {
  public:
   Buffer() = default;
-  Buffer(Backend* owner, void* data, size_t bytes) : owner_(owner), data_(data), bytes_(bytes) {}
-  Buffer(Buffer&& other) noexcept { swap(other); }
-  Buffer& operator=(Buffer&& other) noexcept {
-    Buffer moved(std::move(other));
-    swap(moved);
-    return *this;
-  }
-  ~Buffer();
+  Buffer(Backend* owner, void* data, size_t bytes) : data_(data, {owner, bytes}) {}
 
-  void* data() const { return data_; }
-  size_t bytes() const { return bytes_; }
+  void* data() const { return data_.get(); }
+  size_t bytes() const { return data_ == nullptr ? 0 : data_.get_deleter().bytes; }
 
  private:
-  void swap(Buffer& other) noexcept {
-    std::swap(owner_, other.owner_);
-    std::swap(data_, other.data_);
-    std::swap(bytes_, other.bytes_);
-  }
-  Backend* owner_ = nullptr;
-  void* data_ = nullptr;
-  size_t bytes_ = 0;
+  struct Release {
+    Backend* owner;
+    size_t bytes;
+    void operator()(void* data) const noexcept;
+  };
+  std::unique_ptr<void, Release> data_;
 };
 
 // A weight, and the memory that a backend made for it: none where it uses the host's in place.
@@ -185,7 +176,7 @@ class Backend {
   // --- memory ---------------------------------------------------------------------------------------
   // Uninitialised memory, aligned to 64 bytes. Throws Error (how much was asked for) when there is none.
   virtual Buffer allocate(size_t bytes) = 0;
-  virtual void release(void* data, size_t bytes) noexcept = 0;  // called by ~Buffer
+  virtual void release(void* data, size_t bytes) noexcept = 0;  // called by Buffer
   virtual void copy_in(void* dst, const void* host_src, size_t bytes) = 0;
   virtual void copy_out(void* host_dst, const void* src, size_t bytes) = 0;
   virtual void copy(void* dst, const void* src, size_t bytes) = 0;  // within the backend; no overlap
@@ -318,8 +309,6 @@ class Backend {
 LoadedWeight lay_out_weight(Backend& backend, std::span<const Matrix> host, std::span<const DType> dtypes,
                             DType compute, bool in_place);
 
-inline Buffer::~Buffer() {
-  if (data_ != nullptr) owner_->release(data_, bytes_);
-}
+inline void Buffer::Release::operator()(void* data) const noexcept { owner->release(data, bytes); }
 
 }  // namespace lariat
