@@ -1,4 +1,6 @@
 #pragma once
+#include <cstdint>
+#include <type_traits>
 
 namespace lariat {
 
@@ -12,6 +14,15 @@ constexpr T ceil_div(T a, T b) {
 template <class T>
 constexpr T round_up(T a, T b) {
   return ceil_div(a, b) * b;
+}
+
+// body(std::integral_constant<int, n>()) for an n from 1 to kMost: for kernels that are made for each n.
+template <int kMost, class Body>
+void with_count(int64_t n, const Body& body) {
+  if constexpr (kMost > 1) {
+    if (n < kMost) return with_count<kMost - 1>(n, body);
+  }
+  body(std::integral_constant<int, kMost>());
 }
 
 }  // namespace lariat

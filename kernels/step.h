@@ -103,10 +103,6 @@ struct KvLayer {
 
   void* keys(void* page) const { return static_cast<char*>(page) + k_offset; }
   void* values(void* page) const { return static_cast<char*>(page) + v_offset; }
-  float* value_scale(void* page, int64_t head, int64_t position) const {  // of kQ8 values
-    return reinterpret_cast<float*>(static_cast<char*>(values(page)) +
-                                    kv_scale_offset(n_kv_heads, head_dim, head, position));
-  }
 };
 
 // What a key or a value of one head and position takes in a page, with its scale if it has one.

@@ -44,8 +44,7 @@ void PackRow(const T* from, int64_t cols, char* tile, int64_t tile_stride) {
     for (int64_t i = 0; i < kTileColumns; i += kTileLanes) {
       const int64_t left = std::clamp<int64_t>(count - i, 0, kTileLanes);
       const T* p = from + first + std::min(i, count);
-      const VF32 x = left == kTileLanes ? LoadF32(d, p) : LoadTailF32(d, p, static_cast<size_t>(left));
-      StoreF32(d, x, reinterpret_cast<hwy::bfloat16_t*>(tile) + i);
+      StoreF32(d, LoadUpTo(p, static_cast<size_t>(left)), reinterpret_cast<hwy::bfloat16_t*>(tile) + i);
     }
   }
 }

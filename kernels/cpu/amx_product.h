@@ -63,14 +63,9 @@ void fetch_step(const AmxAhead& ahead, int64_t step) {
 template <class Tiles>
 void multiply_amx_block(const char* x, const char* w, int64_t tiles, bool first, char* sums,
                         const AmxAhead& ahead) {
-  constexpr int64_t kRow = 64;
   char* const corners[4] = {sums, sums + kTileBytes, sums + 2 * kTileBytes, sums + 3 * kTileBytes};
-  begin_sums<Tiles>(first, corners, kRow);
-  for (int64_t t = 0; t < tiles; ++t, x += kStepBytes, w += kStepBytes) {
-    multiply_step<Tiles>({x, kRow, kTileBytes, 0}, {w, kRow, kTileBytes, 0});
-    fetch_step<Tiles>(ahead, t);
-  }
-  end_sums<Tiles>(corners, kRow);
+  multiply_tiles<Tiles>({x, 64, kTileBytes, kStepBytes}, {w, 64, kTileBytes, kStepBytes}, tiles, first,
+                        corners, 64, [&](int64_t t) { fetch_step<Tiles>(ahead, t); });
 }
 
 // How products of one x are cut. No sum depends on it.

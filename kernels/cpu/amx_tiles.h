@@ -42,10 +42,12 @@ struct TilePlaces {
   int64_t stride, half, step;
 };
 
-// 2 x 2 tiles of sums at `corner` (upper left, upper right, lower left, lower right), rows `stride` bytes
-// apart, into registers; zero: from nothing.
-template <class Tiles>
-void begin_sums(bool zero, char* const (&corner)[4], int64_t stride) {
+// The 2 x 2 tiles of sums at `corner` (upper left, upper right, lower left, lower right), rows `stride` bytes
+// apart, += the 2 tiles at a times the 2 at b over `depth` steps, with beside(step) at each; zero: from
+// nothing.
+template <class Tiles, class Beside>
+void multiply_tiles(const TilePlaces& a, const TilePlaces& b, int64_t depth, bool zero,
+                    char* const (&corner)[4], int64_t stride, const Beside& beside) {
   if (zero) {
     Tiles::template zero<0>();
     Tiles::template zero<1>();
@@ -57,39 +59,22 @@ void begin_sums(bool zero, char* const (&corner)[4], int64_t stride) {
     Tiles::template load<2>(corner[2], stride);
     Tiles::template load<3>(corner[3], stride);
   }
-}
-
-// The sums += the 2 tiles at a times the 2 at b.
-template <class Tiles>
-void multiply_step(const TilePlaces& a, const TilePlaces& b) {
-  Tiles::template load<4>(a.at, a.stride);
-  Tiles::template load<6>(b.at, b.stride);
-  Tiles::template dot<0, 4, 6>();
-  Tiles::template load<7>(b.at + b.half, b.stride);
-  Tiles::template dot<1, 4, 7>();
-  Tiles::template load<5>(a.at + a.half, a.stride);
-  Tiles::template dot<2, 5, 6>();
-  Tiles::template dot<3, 5, 7>();
-}
-
-// The sums back to where they belong.
-template <class Tiles>
-void end_sums(char* const (&corner)[4], int64_t stride) {
+  for (int64_t t = 0; t < depth; ++t) {
+    const char *left = a.at + t * a.step, *right = b.at + t * b.step;
+    Tiles::template load<4>(left, a.stride);
+    Tiles::template load<6>(right, b.stride);
+    Tiles::template dot<0, 4, 6>();
+    Tiles::template load<7>(right + b.half, b.stride);
+    Tiles::template dot<1, 4, 7>();
+    Tiles::template load<5>(left + a.half, a.stride);
+    Tiles::template dot<2, 5, 6>();
+    Tiles::template dot<3, 5, 7>();
+    beside(t);
+  }
   Tiles::template store<0>(corner[0], stride);
   Tiles::template store<1>(corner[1], stride);
   Tiles::template store<2>(corner[2], stride);
   Tiles::template store<3>(corner[3], stride);
-}
-
-// The sums at `corner` += a b over `depth` steps; zero: from nothing.
-template <class Tiles>
-void multiply_tiles(const TilePlaces& a, const TilePlaces& b, int64_t depth, bool zero,
-                    char* const (&corner)[4], int64_t stride) {
-  begin_sums<Tiles>(zero, corner, stride);
-  for (int64_t t = 0; t < depth; ++t) {
-    multiply_step<Tiles>({a.at + t * a.step, a.stride, a.half, 0}, {b.at + t * b.step, b.stride, b.half, 0});
-  }
-  end_sums<Tiles>(corner, stride);
 }
 
 #if defined(__x86_64__)

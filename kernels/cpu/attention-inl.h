@@ -13,6 +13,7 @@
 
 #include "kernels/cpu/attention_task.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/kv_values.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
@@ -184,7 +185,7 @@ HWY_INLINE Stored StoredAt(const AttentionTask& task, int64_t base) {
   const int64_t v_size = q8 ? 1 : static_cast<int64_t>(size_of(layer.v_dtype));
   return {static_cast<char*>(layer.keys(page)) + at * static_cast<int64_t>(size_of(layer.k_dtype)),
           static_cast<char*>(layer.values(page)) + at * v_size, layer.k_dtype, layer.v_dtype,
-          q8 ? layer.value_scale(page, task.kv_head, base) : nullptr};
+          q8 ? &scale_of_value(layer, layer.values(page), task.kv_head, base) : nullptr};
 }
 
 // Positions [first, last) of src ([kAttentionKeys][head_dim]) as f32, each padded with zeros to `stride`.
@@ -197,8 +198,7 @@ HWY_NOINLINE inline void Widen(void* src, DType dtype, int64_t first, int64_t la
       for (int64_t i = 0; i < stride; i += lanes) {
         const int64_t count = std::clamp<int64_t>(head_dim - i, 0, lanes);
         const auto* p = positions + key * head_dim + std::min(i, head_dim);
-        hn::StoreU(count == lanes ? LoadF32(d, p) : LoadTailF32(d, p, static_cast<size_t>(count)), d,
-                   out + key * stride + i);
+        hn::StoreU(LoadUpTo(p, static_cast<size_t>(count)), d, out + key * stride + i);
       }
     }
   });

@@ -61,12 +61,8 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr int64_t kBlockRows = 24;
 // Query rows of one task of a prefill: enough to widen each block for, few enough to stay in the L2 cache.
 constexpr int64_t kTaskRows = 192;
-constexpr int64_t kTiledTaskRows = 512;  // the same for attention_tiles, which takes a page at a time
-
-// Waking a thread is worth it for some 2^18 products.
-int team_for(int64_t products, int threads) {
-  return static_cast<int>(std::clamp<int64_t>(products >> 18, 1, threads));
-}
+constexpr int64_t kTiledTaskRows = 512;       // the same for attention_tiles, which takes a page at a time
+constexpr int64_t kThreadProducts = 1 << 18;  // that are worth a thread
 
 // One call of attention.
 struct Call {
@@ -207,7 +203,7 @@ void plan_positions(const Call& call, const StepSequence& sequence, int64_t firs
   const AttentionTask whole = share_of(call, sequence, first_row, 0, 0, sequence.n_tokens).task;
   const int64_t first = whole.begin(0) / kAttentionKeys * kAttentionKeys, length = whole.last_key - first;
   const int64_t products = heads * length * whole.rows * call.stride;
-  const int64_t team = team_for(products, threads);
+  const int64_t team = team_for(products, kThreadProducts, threads);
   const int64_t wanted = team == 1 ? 1 : ceil_div<int64_t>(4 * team, heads);
   const int64_t parts = std::clamp<int64_t>(length / kKvPage, 1, wanted);
   const int64_t step = round_up(ceil_div(length, parts), call.tiles ? kKvPage : kAttentionKeys);
@@ -253,7 +249,7 @@ void CpuBackend::attention(const Step& step, const Matrix& q, const RopeTable& r
       ++(takes_blocks(call, sequence) ? paths_.attention_block : paths_.attention_stream);
   }
   const auto n_shares = static_cast<int64_t>(plan.shares.size());
-  const int team = team_for(plan.products, threads_);
+  const int team = team_for(plan.products, kThreadProducts, threads_);
   const int64_t floats = plan.part_floats + team * plan.worker_floats;
   auto* memory = static_cast<float*>(scratch(static_cast<size_t>(floats) * sizeof(float)));
   for_tasks(team, n_shares, [&](int64_t i, int worker) {

@@ -132,14 +132,6 @@ void tiled_softmax(const AttentionTask& task, const TiledMemory& memory, int64_t
   HWY_DYNAMIC_DISPATCH(TiledSoftmax)(task, memory, row, base, keys);
 }
 
-void attention_amx(const AttentionTask& task) {
-#if defined(__x86_64__)
-  attention_tiles<AmxTiles>(task);
-#else
-  (void)task;
-#endif
-}
-
 }  // namespace cpu
 }  // namespace lariat
 #endif  // HWY_ONCE

@@ -2,7 +2,6 @@
 
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/avx512_bf16.h"
-#include "kernels/error.h"
 
 // The tiles of attention_tiles.h multiplied by AVX-512 with VDPBF16PS: twice the multiply-adds of an f32 FMA
 // per instruction.
@@ -56,19 +55,9 @@ void multiply_square<PairVectors>(const TilePlaces& a, const TilePlaces& b, int6
   }
 }
 
-}  // namespace lariat::cpu
+void attention_amx(const AttentionTask& task) { attention_tiles<AmxTiles>(task); }
+void attention_pairs(const AttentionTask& task) { attention_tiles<PairVectors>(task); }
 
-#else
-
-namespace lariat::cpu {
-template <>
-void multiply_square<PairVectors>(const TilePlaces&, const TilePlaces&, int64_t, bool, char*, int64_t) {
-  throw Error("no bf16 products on this processor");
-}
 }  // namespace lariat::cpu
 
 #endif
-
-namespace lariat::cpu {
-void attention_pairs(const AttentionTask& task) { attention_tiles<PairVectors>(task); }
-}  // namespace lariat::cpu

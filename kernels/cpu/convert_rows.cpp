@@ -11,11 +11,8 @@ namespace lariat::HWY_NAMESPACE {
 
 template <typename From, typename To>
 void ConvertRow(const From* HWY_RESTRICT from, To* HWY_RESTRICT to, size_t count) {
-  const F32 d;
-  const size_t lanes = hn::Lanes(d);
-  size_t i = 0;
-  for (; i + lanes <= count; i += lanes) StoreF32(d, LoadF32(d, from + i), to + i);
-  if (i < count) StoreTailF32(d, LoadTailF32(d, from + i, count - i), to + i, count - i);
+  ForVectors(count,
+             [&](size_t i, size_t n) LARIAT_INLINE_BODY { StoreUpTo(LoadUpTo(from + i, n), to + i, n); });
 }
 
 void ConvertRows(const Matrix& src, const Matrix& dst) {

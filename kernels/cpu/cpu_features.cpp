@@ -41,12 +41,6 @@ bool has_avx512_vnni() {
   return has;
 }
 
-#else
-
-bool has_avx2() { return false; }
-bool has_avx512_bf16() { return false; }
-bool has_avx512_vnni() { return false; }
-
 #endif
 
 #if defined(__x86_64__) && defined(__linux__)

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -28,21 +29,13 @@ namespace lariat::HWY_NAMESPACE {
 // out = (add ? out : 0) + sum_j weights[j] x[j], of the row out and as many rows x as there are weights.
 void CombineRows(const Matrix& x, const float* HWY_RESTRICT weights, bool add, float* HWY_RESTRICT out) {
   const F32 d;
-  const auto n = static_cast<size_t>(x.cols), lanes = hn::Lanes(d);
-  size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    VF32 sum = add ? hn::LoadU(d, out + i) : hn::Zero(d);
+  ForVectors(static_cast<size_t>(x.cols), [&](size_t i, size_t count) LARIAT_INLINE_BODY {
+    VF32 sum = add ? LoadUpTo(out + i, count) : hn::Zero(d);
     for (int64_t j = 0; j < x.rows; ++j) {
-      sum = hn::MulAdd(hn::Set(d, weights[j]), hn::LoadU(d, x.f32(j) + i), sum);
+      sum = hn::MulAdd(hn::Set(d, weights[j]), LoadUpTo(x.f32(j) + i, count), sum);
     }
-    hn::StoreU(sum, d, out + i);
-  }
-  if (i == n) return;
-  VF32 sum = add ? LoadTailF32(d, out + i, n - i) : hn::Zero(d);
-  for (int64_t j = 0; j < x.rows; ++j) {
-    sum = hn::MulAdd(hn::Set(d, weights[j]), LoadTailF32(d, x.f32(j) + i, n - i), sum);
-  }
-  StoreTailF32(d, sum, out + i, n - i);
+    StoreUpTo(sum, out + i, count);
+  });
 }
 
 }  // namespace lariat::HWY_NAMESPACE
@@ -211,22 +204,19 @@ class FewRows {
 }  // namespace
 
 void GroupedRows::sort(std::span<const int32_t> chosen, size_t n_blocks) {
-  few.reserve(n_blocks);
+  const auto block_of = [&](int32_t row) { return static_cast<size_t>(chosen[static_cast<size_t>(row)]); };
   first.assign(n_blocks + 1, 0);
   rows.resize(chosen.size());
-  for (const int32_t e : chosen) ++first[static_cast<size_t>(e) + 1];
+  std::iota(rows.begin(), rows.end(), 0);
+  for (const int32_t row : rows) ++first[block_of(row) + 1];
+  std::partial_sum(first.begin(), first.end(), first.begin());
+  std::sort(rows.begin(), rows.end(),
+            [&](int32_t a, int32_t b) { return std::pair(block_of(a), a) < std::pair(block_of(b), b); });
+  few.reserve(n_blocks);
   few.clear();
   for (size_t e = 0; e < n_blocks; ++e) {
-    const int32_t count = first[e + 1];
-    if (count > 0 && count <= cpu::kGemvRows) few.push_back(static_cast<int32_t>(e));
-    first[e + 1] += first[e];
+    if (count(e) > 0 && count(e) <= cpu::kGemvRows) few.push_back(static_cast<int32_t>(e));
   }
-  // first[e] counts up to the next block's beginning, and is put back.
-  for (size_t i = 0; i < chosen.size(); ++i) {
-    rows[static_cast<size_t>(first[static_cast<size_t>(chosen[i])]++)] = static_cast<int32_t>(i);
-  }
-  std::copy_backward(first.begin(), first.end() - 1, first.end());
-  first[0] = 0;
 }
 
 void CpuBackend::route(const Matrix& logits, const Router& router, const Routing& routing) {
@@ -257,7 +247,7 @@ void CpuBackend::grouped_linear(const Matrix& x, const Weight& weight, const Rou
   if (!is_quantized(blocks[0].w.dtype)) paths_.gemv += static_cast<int64_t>(grouped_rows_.few.size());
   // A thread for some 2^17 weights, three microseconds of work; up to four tasks for each, so that one that
   // is held up is helped, but none of less than 2^19 weights: each reads long streams.
-  const int64_t team = std::clamp<int64_t>(few.weights() >> 17, 1, threads_);
+  const int64_t team = team_for(few.weights(), 1 << 17, threads_);
   const int64_t tasks = team * std::clamp<int64_t>((few.weights() >> 19) / team, 1, 4);
   const size_t bytes = few.thread_bytes();
   char* const memory = static_cast<char*>(scratch(static_cast<size_t>(team) * bytes));

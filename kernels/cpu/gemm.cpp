@@ -4,10 +4,9 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/amx_product.h"
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_features.h"
-#include "kernels/cpu/products.h"
-#include "kernels/integers.h"
 
 namespace lariat::cpu {
 namespace {
@@ -120,7 +119,7 @@ bool has_tiles_for(DType w, DType compute) {
 }
 
 size_t gemm_scratch_bytes(const Matrix& x, std::span<const Product> products, DType compute, int threads) {
-  if (has_tiles_for(products[0].w.dtype, compute)) return gemm_amx_scratch_bytes(x, products, threads);
+  if (has_tiles_for(products[0].w.dtype, compute)) return amx_scratch_bytes(x, products, threads);
   const Blocks blocks(x, products, compute);
   return blocks.packed_bytes() + static_cast<size_t>(threads) * blocks.copy_bytes();
 }

@@ -1,6 +1,7 @@
 #pragma once
 #include <span>
 
+#include "kernels/integers.h"
 #include "kernels/weight.h"
 
 // The matrix product for many rows of x (prefill). One driver (gemm.cpp) cuts the product into blocks that
@@ -50,6 +51,19 @@ inline void store_transposed(const float* __restrict tile, int64_t tile_stride, 
   }
 }
 
+// The rows of w in register tiles of each height in turn, as many as there are full ones: multiply(height,
+// the rows, their columns of out).
+template <int... kHeights, class Multiply>
+void for_row_tiles(const Matrix& w, const Matrix& out, const Multiply& multiply) {
+  int64_t o = 0;
+  const auto tiles = [&]<int kRows>(std::integral_constant<int, kRows> height) {
+    for (; o + kRows <= w.rows; o += kRows) {
+      multiply(height, w.row_range(o, kRows), out.column_range(o, kRows));
+    }
+  };
+  (tiles(std::integral_constant<int, kHeights>()), ...);
+}
+
 // Multiplies and adds in registers alone, with the instruction of the bf16 kernel: `repetitions` of a dozen
 // independent ones. Returns the operations done. For measure_cpu_limits.
 double bf16_multiply_adds(int64_t repetitions, float* sink);
@@ -58,7 +72,6 @@ double bf16_multiply_adds(int64_t repetitions, float* sink);
 // where has_amx_bf16(), and with weights that tiles take: bf16 ones computed in bf16, and quantised ones.
 bool has_tiles_for(DType w, DType compute);
 void gemm_amx(const Matrix& x, std::span<const Product> products, void* scratch, int threads);
-size_t gemm_amx_scratch_bytes(const Matrix& x, std::span<const Product> products, int threads);
 double amx_multiply_adds(int64_t repetitions, float* sink);
 
 // out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]) for each product, as Backend::linear has it, and the scratch

@@ -11,10 +11,6 @@ void gemm_amx(const Matrix& x, std::span<const Product> products, void* scratch,
                         [threads](int64_t count, const auto& body) { for_tasks(threads, count, body); });
 }
 
-size_t gemm_amx_scratch_bytes(const Matrix& x, std::span<const Product> products, int threads) {
-  return amx_scratch_bytes(x, products, threads);
-}
-
 double amx_multiply_adds(int64_t repetitions, float* sink) {
   alignas(64) char tile[kTileBytes];
   std::memset(tile, 0x3c, sizeof(tile));  // 0.0115
@@ -40,19 +36,6 @@ double amx_multiply_adds(int64_t repetitions, float* sink) {
   return 2.0 * 4 * kTileRows * kTileRows * kTileColumns * static_cast<double>(rounds);
 }
 
-}  // namespace lariat::cpu
-
-#else
-#include "kernels/error.h"
-
-namespace lariat::cpu {
-void gemm_amx(const Matrix&, std::span<const Product>, void*, int) {
-  throw Error("no AMX on this processor");
-}
-size_t gemm_amx_scratch_bytes(const Matrix&, std::span<const Product>, int) {
-  throw Error("no AMX on this processor");
-}
-double amx_multiply_adds(int64_t, float*) { throw Error("no AMX on this processor"); }
 }  // namespace lariat::cpu
 
 #endif

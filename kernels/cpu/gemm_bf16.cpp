@@ -5,7 +5,6 @@
 #include "kernels/cpu/avx512_bf16.h"
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/gemm.h"
-#include "kernels/error.h"
 
 // AVX-512 with VDPBF16PS: twice the multiply-adds of an f32 FMA per instruction. The instruction treats
 // subnormal inputs and results as zero; everything else about it is ordinary f32 accumulation.
@@ -80,27 +79,12 @@ LARIAT_AVX512_BF16 void multiply_tile(const char* packed, const Matrix& w, bool 
   store_transposed(tile[0], kVectors * kLanes, out.rows, kRows, accumulate, out.f32(), out.stride);
 }
 
-template <int kVectors>
-void multiply_panel(const char* packed, const Matrix& w, bool accumulate, const Matrix& out) {
-  const auto rows = [&]<int kRows>(int64_t& o) {
-    for (; o + kRows <= w.rows; o += kRows) {
-      const Matrix part(out.f32() + o, DType::kF32, out.rows, kRows, out.stride);
-      multiply_tile<kRows, kVectors>(packed, w.row_range(o, kRows), accumulate, part);
-    }
-  };
-  int64_t o = 0;
-  rows.template operator()<kWRows>(o);
-  rows.template operator()<4>(o);
-  rows.template operator()<1>(o);
-}
-
 void multiply(const void* packed, const Matrix& w, bool accumulate, const Matrix& out) {
-  const auto* panel = static_cast<const char*>(packed);
-  if (panel_width(out.rows) == kPanel) {
-    multiply_panel<2>(panel, w, accumulate, out);
-  } else {
-    multiply_panel<1>(panel, w, accumulate, out);
-  }
+  with_count<2>(panel_width(out.rows) / kLanes, [&](auto vectors) {
+    for_row_tiles<kWRows, 4, 1>(w, out, [&](auto rows, const Matrix& some_w, const Matrix& some_out) {
+      multiply_tile<rows, vectors>(static_cast<const char*>(packed), some_w, accumulate, some_out);
+    });
+  });
 }
 
 }  // namespace
@@ -123,13 +107,6 @@ LARIAT_AVX512_BF16 double bf16_multiply_adds(int64_t repetitions, float* sink) {
   return 4.0 * kSums * kLanes * static_cast<double>(repetitions);
 }
 
-}  // namespace lariat::cpu
-
-#else
-
-namespace lariat::cpu {
-const GemmKernel& gemm_bf16_kernel() { throw Error("no bf16 matrix kernel on this processor"); }
-double bf16_multiply_adds(int64_t, float*) { throw Error("no bf16 matrix kernel on this processor"); }
 }  // namespace lariat::cpu
 
 #endif

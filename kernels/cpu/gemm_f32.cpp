@@ -34,9 +34,7 @@ void PackF32(const Matrix& x, bool round, void* packed) {
       VF32 tile[kTileLanes];
       Unroll<kTileLanes>([&](auto r) LARIAT_INLINE_BODY {
         const int64_t at = row + r;
-        tile[r] = at >= x.rows            ? hn::Zero(d)
-                  : columns == kTileLanes ? hn::LoadU(d, x.f32(at) + column)
-                                          : LoadTailF32(d, x.f32(at) + column, static_cast<size_t>(columns));
+        tile[r] = at < x.rows ? LoadUpTo(x.f32(at) + column, static_cast<size_t>(columns)) : hn::Zero(d);
         if (round) tile[r] = RoundToBf16(d, tile[r]);
       });
       Transpose(tile);
@@ -71,30 +69,13 @@ void MultiplyTile(const float* HWY_RESTRICT packed, const Matrix& w, bool accumu
   cpu::store_transposed(tile[0], kVectors * kTileLanes, out.rows, kRows, accumulate, out.f32(), out.stride);
 }
 
-// Full tiles from row `o` of w on, which is moved behind them.
-template <int kRows, int kVectors>
-void MultiplyTiles(const float* packed, const Matrix& w, bool accumulate, const Matrix& out, int64_t& o) {
-  for (; o + kRows <= w.rows; o += kRows) {
-    const Matrix part(out.f32() + o, DType::kF32, out.rows, kRows, out.stride);
-    MultiplyTile<kRows, kVectors>(packed, w.row_range(o, kRows), accumulate, part);
-  }
-}
-
-template <int kVectors>
-void MultiplyPanel(const float* packed, const Matrix& w, bool accumulate, const Matrix& out) {
-  int64_t o = 0;
-  MultiplyTiles<kTileRows, kVectors>(packed, w, accumulate, out, o);
-  MultiplyTiles<3, kVectors>(packed, w, accumulate, out, o);
-  MultiplyTiles<1, kVectors>(packed, w, accumulate, out, o);
-}
-
 void MultiplyF32(const void* packed, const Matrix& w, bool accumulate, const Matrix& out) {
-  const auto* panel = static_cast<const float*>(packed);
-  if (PanelWidth(out.rows) == kTilePanel) {
-    MultiplyPanel<2>(panel, w, accumulate, out);
-  } else {
-    MultiplyPanel<1>(panel, w, accumulate, out);
-  }
+  with_count<2>(PanelWidth(out.rows) / kTileLanes, [&](auto vectors) HWY_ATTR {
+    cpu::for_row_tiles<kTileRows, 3, 1>(
+        w, out, [&](auto rows, const Matrix& some_w, const Matrix& some_out) HWY_ATTR {
+          MultiplyTile<rows, vectors>(static_cast<const float*>(packed), some_w, accumulate, some_out);
+        });
+  });
 }
 
 cpu::GemmKernel KernelF32() { return {kTilePanel, kTileRows, DType::kF32, PackF32, MultiplyF32}; }

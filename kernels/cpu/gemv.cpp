@@ -5,6 +5,7 @@
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/fetch_ahead.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/products.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -92,11 +93,6 @@ constexpr int64_t kRowsInCache = 32;
 
 int64_t rows_of(const Product& product) { return product.w.rows; }
 
-// Waking a thread is worth it for some 2^17 products, three microseconds of work.
-int team_for(const Matrix& x, int64_t w_rows, int threads) {
-  return static_cast<int>(std::clamp<int64_t>((x.rows * w_rows * x.cols) >> 17, 1, threads));
-}
-
 }  // namespace
 
 void gemv_columns(const Matrix& x, const Matrix& w, const Matrix& out, int64_t first, int64_t last) {
@@ -114,15 +110,12 @@ void gemv_columns(const Matrix& x, const Matrix& w, const Matrix& out, int64_t f
 
 void gemv(const Matrix& x, std::span<const Product> products, int threads) {
   const int64_t rows = units_of(products, rows_of);
-  const int team = team_for(x, rows, threads);
-#pragma omp parallel for num_threads(team) schedule(static)
-  for (int part = 0; part < team; ++part) {
-    for_products(products, rows * part / team, rows * (part + 1) / team, rows_of,
-                 [&](const Product& product, int64_t first, int64_t last) {
-                   gemv_columns(x, product.w, product.out, first, last);
-                   add_bias(product.bias, first, product.out.column_range(first, last - first));
-                 });
-  }
+  for_ranges(team_for(x.rows * rows * x.cols, 1 << 17, threads), rows, 1, [&](int64_t begin, int64_t end) {
+    for_products(products, begin, end, rows_of, [&](const Product& product, int64_t first, int64_t last) {
+      gemv_columns(x, product.w, product.out, first, last);
+      add_bias(product.bias, first, product.out.column_range(first, last - first));
+    });
+  });
 }
 
 }  // namespace cpu

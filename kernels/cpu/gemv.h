@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <span>
 
+#include "kernels/integers.h"
 #include "kernels/weight.h"
 
 namespace lariat::cpu {
@@ -34,22 +35,12 @@ void dot_rows(const Matrix& x, const T* w, int64_t w_distance, float* out, int64
   constexpr int64_t kBlock = 4;
   const bool once = x.rows <= kBlock;
   for (int64_t a = 0; a < x.rows; a += kBlock) {
-    float* to = out + a * out_stride;
     const int64_t rows = std::min(kBlock, x.rows - a);
     const Matrix part = x.row_range(a, rows);
-    switch (rows) {
-      case 1:
-        Dot::template block<1, kW>(part, w, w_distance, once, to, out_distance, out_stride);
-        break;
-      case 2:
-        Dot::template block<2, kW>(part, w, w_distance, once, to, out_distance, out_stride);
-        break;
-      case 3:
-        Dot::template block<3, kW>(part, w, w_distance, once, to, out_distance, out_stride);
-        break;
-      default:
-        Dot::template block<4, kW>(part, w, w_distance, once, to, out_distance, out_stride);
-    }
+    with_count<kBlock>(rows, [&](auto count) {
+      Dot::template block<count, kW>(part, w, w_distance, once, out + a * out_stride, out_distance,
+                                     out_stride);
+    });
   }
 }
 

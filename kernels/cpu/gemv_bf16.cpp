@@ -1,7 +1,6 @@
 #include "kernels/cpu/avx512_bf16.h"
 #include "kernels/cpu/fetch_ahead.h"
 #include "kernels/cpu/gemv.h"
-#include "kernels/error.h"
 
 // bf16 times bf16 without a conversion (AVX-512 BF16). Not for the arithmetic, which waits for memory anyway:
 // x takes half the room in the first-level cache, beside which the weights stream by. With 5632 columns this
@@ -64,14 +63,6 @@ void gemv_bf16(const Matrix& x, const Matrix& w, const Matrix& out, int64_t firs
   gemv_range<DotBf16>(x, static_cast<const uint16_t*>(w.data), w.stride, out, first, last);
 }
 
-}  // namespace lariat::cpu
-
-#else
-
-namespace lariat::cpu {
-void gemv_bf16(const Matrix&, const Matrix&, const Matrix&, int64_t, int64_t) {
-  throw Error("no bf16 matrix kernel on this processor");
-}
 }  // namespace lariat::cpu
 
 #endif

@@ -20,15 +20,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// Reads `bytes` bytes in kStreams equal runs side by side, and returns a value that depends on all of them.
-template <int kStreams>
-uint64_t ReadStreams(const uint64_t* data, size_t bytes) {
+// Reads `bytes` bytes in equal runs side by side, and returns a value that depends on all of them.
+uint64_t Read(const uint64_t* data, size_t bytes, size_t streams) {
   const hn::ScalableTag<uint64_t> d;
   constexpr size_t kStep = 256 / sizeof(uint64_t);
-  const size_t run = bytes / sizeof(uint64_t) / kStreams / kStep * kStep;
+  const size_t run = bytes / sizeof(uint64_t) / streams / kStep * kStep;
   auto sum = hn::Zero(d), other = hn::Zero(d);
   for (size_t i = 0; i < run; i += kStep) {
-    for (size_t s = 0; s < kStreams; ++s) {
+    for (size_t s = 0; s < streams; ++s) {
       const uint64_t* from = data + s * run + i;
       for (size_t j = 0; j < kStep; j += 2 * hn::Lanes(d)) {
         sum = hn::Add(sum, hn::LoadU(d, from + j));
@@ -37,19 +36,6 @@ uint64_t ReadStreams(const uint64_t* data, size_t bytes) {
     }
   }
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(sum, other)));
-}
-
-uint64_t Read(const uint64_t* data, size_t bytes, int streams) {
-  switch (streams) {
-    case 1:
-      return ReadStreams<1>(data, bytes);
-    case 2:
-      return ReadStreams<2>(data, bytes);
-    case 4:
-      return ReadStreams<4>(data, bytes);
-    default:
-      return ReadStreams<8>(data, bytes);
-  }
 }
 
 // bf16_multiply_adds (gemm.h) in f32.
@@ -99,7 +85,8 @@ double measure_read_bandwidth(int threads) {
 #pragma omp parallel num_threads(threads) reduction(+ : bytes)
     {
       const char* mine = static_cast<char*>(data) + share * static_cast<size_t>(omp_get_thread_num());
-      read_sink = HWY_DYNAMIC_DISPATCH(Read)(reinterpret_cast<const uint64_t*>(mine), share, 1 << run % 4);
+      read_sink =
+          HWY_DYNAMIC_DISPATCH(Read)(reinterpret_cast<const uint64_t*>(mine), share, size_t{1} << run % 4);
       bytes = share;
     }
     best = std::max(best, static_cast<double>(bytes) / (now() - start));

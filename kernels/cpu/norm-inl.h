@@ -38,10 +38,7 @@ HWY_INLINE float SumSquares(size_t n, const Load& load) {
 }
 
 HWY_INLINE float SumOfSquares(const float* x, size_t n) {
-  const F32 d;
-  return SumSquares(n, [&](size_t i, size_t count) HWY_ATTR {
-    return count == hn::Lanes(d) ? hn::LoadU(d, x + i) : LoadTailF32(d, x + i, count);
-  });
+  return SumSquares(n, [&](size_t i, size_t count) HWY_ATTR { return LoadUpTo(x + i, count); });
 }
 
 // x += scale * delta; the sum of squares of the result.
@@ -49,13 +46,8 @@ HWY_INLINE float AddSumOfSquares(float* x, const float* delta, float scale, size
   const F32 d;
   const VF32 factor = hn::Set(d, scale);
   return SumSquares(n, [&](size_t i, size_t count) HWY_ATTR {
-    if (count == hn::Lanes(d)) {
-      const VF32 sum = hn::MulAdd(hn::LoadU(d, delta + i), factor, hn::LoadU(d, x + i));
-      hn::StoreU(sum, d, x + i);
-      return sum;
-    }
-    const VF32 sum = hn::MulAdd(LoadTailF32(d, delta + i, count), factor, LoadTailF32(d, x + i, count));
-    StoreTailF32(d, sum, x + i, count);
+    const VF32 sum = hn::MulAdd(LoadUpTo(delta + i, count), factor, LoadUpTo(x + i, count));
+    StoreUpTo(sum, x + i, count);
     return sum;
   });
 }
@@ -69,13 +61,9 @@ template <typename T>
 HWY_INLINE void ScaleRow(const float* x, const T* weight, size_t n, float factor, float* out) {
   const F32 d;
   const VF32 f = hn::Set(d, factor);
-  size_t i = 0;
-  for (; i + hn::Lanes(d) <= n; i += hn::Lanes(d)) {
-    hn::StoreU(hn::Mul(hn::Mul(hn::LoadU(d, x + i), f), LoadF32(d, weight + i)), d, out + i);
-  }
-  if (i == n) return;
-  const VF32 tail = hn::Mul(hn::Mul(LoadTailF32(d, x + i, n - i), f), LoadTailF32(d, weight + i, n - i));
-  StoreTailF32(d, tail, out + i, n - i);
+  ForVectors(n, [&](size_t i, size_t count) LARIAT_INLINE_BODY {
+    StoreUpTo(hn::Mul(hn::Mul(LoadUpTo(x + i, count), f), LoadUpTo(weight + i, count)), out + i, count);
+  });
 }
 
 // The sums of x - shift and of its square.

@@ -35,6 +35,12 @@ void for_tasks(int threads, int64_t count, const Body& body) {
   for (int64_t task = 0; task < count; ++task) body(task, omp_get_thread_num());
 }
 
+// A team for so many multiply-adds: `each` of them are worth waking a thread for, some three microseconds of
+// work.
+inline int team_for(int64_t products, int64_t each, int threads) {
+  return static_cast<int>(std::clamp<int64_t>(products / each, 1, threads));
+}
+
 // Rows per thread so that each has some 2^14 values to work on: a few microseconds, what waking a thread
 // costs.
 inline int64_t row_grain(int64_t cols) { return std::max<int64_t>(1, (int64_t{1} << 14) / (cols + 1)); }

@@ -34,45 +34,34 @@ void Prepare(float* row, size_t cols, size_t head_dim, const Matrix& bias, const
   });
 }
 
-// One token's keys, prepared: rotated and rounded into their places in the page of its position. Returns how
-// many numbers are +-65504 then.
-int64_t StoreKeys(const float* row, const float* cos, const float* sin, const RopeTable& rope,
-                  const KvLayer& layer, void* page, int64_t position) {
-  const auto head_dim = static_cast<size_t>(layer.head_dim), rotary = static_cast<size_t>(rope.rotary_dim);
+// One token's keys or values, prepared: into the places of its position in `cache`, the first 2 * pairs
+// numbers of each head rotated. Returns how many numbers are +-65504 then.
+int64_t StoreHeads(const float* row, const float* cos, const float* sin, size_t pairs, bool interleaved,
+                   const KvLayer& layer, void* cache, DType dtype, int64_t position) {
+  const auto head_dim = static_cast<size_t>(layer.head_dim), rotary = 2 * pairs;
   int64_t saturated = 0;
-  WithDType(layer.keys(page), layer.k_dtype, [&]<typename T>(T* keys) HWY_ATTR {
+  WithDType(cache, dtype, [&]<typename T>(T* heads) HWY_ATTR {
     CacheStore<T> store;
     for (int64_t head = 0; head < layer.n_kv_heads; ++head, row += head_dim) {
-      T* key = keys + kv_index(head, position, 0, layer.head_dim);
-      Rotate(row, cos, sin, rotary / 2, rope.interleaved, key, store);
-      StoreRow(row + rotary, head_dim - rotary, key + rotary, store);
+      T* to = heads + kv_index(head, position, 0, layer.head_dim);
+      Rotate(row, cos, sin, pairs, interleaved, to, store);
+      StoreRow(row + rotary, head_dim - rotary, to + rotary, store);
     }
     if (!store.saturated()) return;
     for (int64_t head = 0; head < layer.n_kv_heads; ++head)
-      saturated += CountSaturated(keys + kv_index(head, position, 0, layer.head_dim), head_dim);
+      saturated += CountSaturated(heads + kv_index(head, position, 0, layer.head_dim), head_dim);
   });
   return saturated;
 }
 
 int64_t StoreValues(const float* row, const KvLayer& layer, void* page, int64_t position) {
-  const auto head_dim = static_cast<size_t>(layer.head_dim);
   if (layer.v_dtype == DType::kQ8) {
-    for (int64_t head = 0; head < layer.n_kv_heads; ++head, row += head_dim) {
+    for (int64_t head = 0; head < layer.n_kv_heads; ++head, row += layer.head_dim) {
       store_quantized_value(layer, layer.values(page), head, position, row);
     }
     return 0;
   }
-  int64_t saturated = 0;
-  WithDType(layer.values(page), layer.v_dtype, [&]<typename T>(T* values) HWY_ATTR {
-    CacheStore<T> store;
-    for (int64_t head = 0; head < layer.n_kv_heads; ++head, row += head_dim) {
-      StoreRow(row, head_dim, values + kv_index(head, position, 0, layer.head_dim), store);
-    }
-    if (!store.saturated()) return;
-    for (int64_t head = 0; head < layer.n_kv_heads; ++head)
-      saturated += CountSaturated(values + kv_index(head, position, 0, layer.head_dim), head_dim);
-  });
-  return saturated;
+  return StoreHeads(row, nullptr, nullptr, 0, false, layer, layer.values(page), layer.v_dtype, position);
 }
 
 // Row `row` of the step: the token at `position` of its sequence.
@@ -85,7 +74,9 @@ Saturation QkvToken(const Matrix& q, const Matrix& k, const Matrix& v, const Qkv
   if (q) Prepare(q.f32(row), q_cols, head_dim, epilogue.q_bias, epilogue.q_norm, epilogue);
   Prepare(k.f32(row), kv_cols, head_dim, epilogue.k_bias, epilogue.k_norm, epilogue);
   Saturation saturated;
-  saturated.keys = StoreKeys(k.f32(row), rope.cos.f32(row), rope.sin.f32(row), rope, layer, page, position);
+  saturated.keys =
+      StoreHeads(k.f32(row), rope.cos.f32(row), rope.sin.f32(row), static_cast<size_t>(rope.rotary_dim / 2),
+                 rope.interleaved, layer, layer.keys(page), layer.k_dtype, position);
   if (!v) return saturated;
   Prepare(v.f32(row), kv_cols, head_dim, epilogue.v_bias, Matrix(), epilogue);
   saturated.values = StoreValues(v.f32(row), layer, page, position);
@@ -95,15 +86,12 @@ Saturation QkvToken(const Matrix& q, const Matrix& k, const Matrix& v, const Qkv
 // Numbers [first, first + out.cols) of the key at `position` to rows [row, row + copies) of out.
 void LoadKey(const KvLayer& layer, void* page, int64_t position, int64_t first, const Matrix& out,
              int64_t row, int64_t copies) {
-  const F32 d;
-  const auto cols = static_cast<size_t>(out.cols);
   WithDType(layer.keys(page), layer.k_dtype, [&](const auto* keys) HWY_ATTR {
     const auto* key = keys + kv_index(0, position, first, layer.head_dim);
-    for (size_t i = 0; i < cols; i += hn::Lanes(d)) {
-      const size_t count = std::min(cols - i, hn::Lanes(d));
-      const VF32 values = count == hn::Lanes(d) ? LoadF32(d, key + i) : LoadTailF32(d, key + i, count);
+    ForVectors(static_cast<size_t>(out.cols), [&](size_t i, size_t count) LARIAT_INLINE_BODY {
+      const VF32 values = LoadUpTo(key + i, count);
       for (int64_t copy = 0; copy < copies; ++copy) StoreUpTo(values, out.f32(row + copy) + i, count);
-    }
+    });
   });
 }
 

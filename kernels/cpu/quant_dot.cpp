@@ -118,31 +118,14 @@ HWY_NOINLINE void DotTile(const cpu::QuantTask& task, int64_t tile) {
   }
 }
 
-template <int64_t kRows>
-void DotRows(const cpu::QuantTask& task) {
-  for (int64_t b = 0; b < task.tiles; ++b) {
-    const int64_t tile = task.first_tile + b * task.tile_distance;
-    task.w.dtype == DType::kQ8 ? DotTile<DType::kQ8, kRows>(task, tile)
-                               : DotTile<DType::kQ4, kRows>(task, tile);
-  }
-}
-
 void DotTiles(const cpu::QuantTask& task) {
-  static_assert(cpu::kMaxQuantRows == 6);
-  switch (task.rows) {
-    case 1:
-      return DotRows<1>(task);
-    case 2:
-      return DotRows<2>(task);
-    case 3:
-      return DotRows<3>(task);
-    case 4:
-      return DotRows<4>(task);
-    case 5:
-      return DotRows<5>(task);
-    default:
-      return DotRows<6>(task);
-  }
+  with_count<cpu::kMaxQuantRows>(task.rows, [&](auto rows) HWY_ATTR {
+    for (int64_t b = 0; b < task.tiles; ++b) {
+      const int64_t tile = task.first_tile + b * task.tile_distance;
+      task.w.dtype == DType::kQ8 ? DotTile<DType::kQ8, rows>(task, tile)
+                                 : DotTile<DType::kQ4, rows>(task, tile);
+    }
+  });
 }
 
 }  // namespace lariat::HWY_NAMESPACE

@@ -3,7 +3,6 @@
 
 #include "kernels/cpu/fetch_ahead.h"
 #include "kernels/cpu/quant_matmul.h"
-#include "kernels/error.h"
 
 // AVX2 with VPMADDUBSW: 32 products of unsigned with signed bytes per instruction, added in pairs to 16 bits.
 // A pair of weights of 4 bits stays below 2 * 15 * 127, so that all 8 of a group fit 16 bits. One of 8 bits
@@ -159,33 +158,17 @@ LARIAT_AVX2 void dot(const QuantTask& task, int64_t first) {
   }
 }
 
-template <DType kType, int kRows>
-void dot_tiles(const QuantTask& task) {
-  if constexpr (kRows <= kFewQuantRows) {
-    if (task.tiles == kMaxQuantTiles) return dot<kType, kRows, kMaxQuantTiles>(task, task.first_tile);
-  }
-  for (int64_t b = 0; b < task.tiles; ++b) {
-    dot<kType, kRows, 1>(task, task.first_tile + b * task.tile_distance);
-  }
-}
-
 template <DType kType>
 void dot_task(const QuantTask& task) {
   static_assert(kMaxQuantRows == 2 * kRowsInRegisters);
-  switch (task.rows) {
-    case 1:
-      return dot_tiles<kType, 1>(task);
-    case 2:
-      return dot_tiles<kType, 2>(task);
-    case 3:
-      return dot_tiles<kType, 3>(task);
-    case 4:
-      return dot_tiles<kType, 4>(task);
-    case 5:
-      return dot_tiles<kType, 5>(task);
-    default:
-      return dot_tiles<kType, 6>(task);
-  }
+  with_count<kMaxQuantRows>(task.rows, [&](auto rows) {
+    if constexpr (rows <= kFewQuantRows) {
+      if (task.tiles == kMaxQuantTiles) return dot<kType, rows, kMaxQuantTiles>(task, task.first_tile);
+    }
+    for (int64_t b = 0; b < task.tiles; ++b) {
+      dot<kType, rows, 1>(task, task.first_tile + b * task.tile_distance);
+    }
+  });
 }
 
 }  // namespace
@@ -194,12 +177,6 @@ void quant_dot_avx2(const QuantTask& task) {
   task.w.dtype == DType::kQ8 ? dot_task<DType::kQ8>(task) : dot_task<DType::kQ4>(task);
 }
 
-}  // namespace lariat::cpu
-
-#else
-
-namespace lariat::cpu {
-void quant_dot_avx2(const QuantTask&) { throw Error("no AVX2 on this processor"); }
 }  // namespace lariat::cpu
 
 #endif

@@ -3,7 +3,6 @@
 
 #include "kernels/cpu/fetch_ahead.h"
 #include "kernels/cpu/quant_matmul.h"
-#include "kernels/error.h"
 
 // AVX-512 with VPDPBUSD: 64 products of unsigned with signed bytes per instruction, added in fours to exact
 // 32-bit sums. Weights are the unsigned side; what their zero adds to a sum is where the sum begins.
@@ -104,31 +103,6 @@ LARIAT_VNNI void dot(const Operands& from, float* out, int64_t out_stride, int64
   }
 }
 
-template <DType kType, int kW>
-void dot_rows(int64_t rows, const Operands& from, float* out, int64_t out_stride, int64_t out_distance,
-              const __mmask16* stored) {
-  switch (rows) {
-    case 1:
-      return dot<kType, 1, kW>(from, out, out_stride, out_distance, stored);
-    case 2:
-      return dot<kType, 2, kW>(from, out, out_stride, out_distance, stored);
-    case 3:
-      return dot<kType, 3, kW>(from, out, out_stride, out_distance, stored);
-    default:
-      break;
-  }
-  if constexpr (kW <= 2) {  // four tiles of more rows would not fit the registers
-    switch (rows) {
-      case 4:
-        return dot<kType, 4, kW>(from, out, out_stride, out_distance, stored);
-      case 5:
-        return dot<kType, 5, kW>(from, out, out_stride, out_distance, stored);
-      default:
-        return dot<kType, 6, kW>(from, out, out_stride, out_distance, stored);
-    }
-  }
-}
-
 template <DType kType>
 void dot_task(const QuantTask& task) {
   const QuantLayout layout(task.w);
@@ -147,14 +121,14 @@ void dot_task(const QuantTask& task) {
   }
   float* out = task.out.f32(task.first_row) + task.first_tile * kQuantRows;
   const int64_t distance = task.tile_distance * kQuantRows;
-  switch (task.tiles) {
-    case 4:
-      return dot_rows<kType, 4>(task.rows, from, out, task.out.stride, distance, stored);
-    case 2:
-      return dot_rows<kType, 2>(task.rows, from, out, task.out.stride, distance, stored);
-    default:
-      return dot_rows<kType, 1>(task.rows, from, out, task.out.stride, distance, stored);
-  }
+  const auto multiply = [&]<int kW>(std::integral_constant<int, kW>) {
+    constexpr int kMostRows = kW <= 2 ? kMaxQuantRows : kFewQuantRows;  // that fit the registers
+    with_count<kMostRows>(
+        task.rows, [&](auto rows) { dot<kType, rows, kW>(from, out, task.out.stride, distance, stored); });
+  };
+  task.tiles == 4   ? multiply(std::integral_constant<int, 4>())
+  : task.tiles == 2 ? multiply(std::integral_constant<int, 2>())
+                    : multiply(std::integral_constant<int, 1>());
 }
 
 }  // namespace
@@ -178,13 +152,6 @@ LARIAT_VNNI double vnni_multiply_adds(int64_t repetitions, float* sink) {
   return 2.0 * kSums * 64 * static_cast<double>(repetitions);
 }
 
-}  // namespace lariat::cpu
-
-#else
-
-namespace lariat::cpu {
-void quant_dot_vnni(const QuantTask&) { throw Error("no VNNI on this processor"); }
-double vnni_multiply_adds(int64_t, float*) { throw Error("no VNNI on this processor"); }
 }  // namespace lariat::cpu
 
 #endif

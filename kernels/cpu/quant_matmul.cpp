@@ -57,12 +57,6 @@ int64_t tiles_per_block(const QuantLayout& layout, int64_t tiles, int threads) {
   return std::clamp<int64_t>(ceil_div<int64_t>(tiles, threads), 1, fit);
 }
 
-// Waking a thread is worth it for some 2^18 products, three microseconds of work.
-int team_for(const QuantRows& x, int64_t tiles, int threads) {
-  const int64_t products = x.rows * tiles * kQuantRows * x.columns();
-  return static_cast<int>(std::clamp<int64_t>(products >> 18, 1, threads));
-}
-
 }  // namespace
 
 size_t quant_matmul_scratch_bytes(const Matrix& x, const Matrix& w) {
@@ -95,7 +89,7 @@ void quant_matmul(const Matrix& x, std::span<const Product> products, void* scra
       const int64_t from = first * kQuantRows, to = std::min(last * kQuantRows, out.cols);
       add_bias(product.bias, from, out.column_range(from, to - from));
     };
-    const int team = team_for(quantized, tiles, threads);
+    const int team = team_for(rows * tiles * kQuantRows * quantized.columns(), 1 << 18, threads);
     if (few) {
       for_ranges(team, tiles, 1, [&](int64_t first, int64_t last) {
         for_products(products, first, last, tiles_of, multiply);

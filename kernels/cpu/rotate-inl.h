@@ -14,23 +14,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// The first `count` of the lanes, where count may be all of them or more.
-template <typename T>
-HWY_INLINE VF32 LoadUpTo(const T* p, size_t count) {
-  const F32 d;
-  return count >= hn::Lanes(d) ? LoadF32(d, p) : LoadTailF32(d, p, count);
-}
-
-template <typename T>
-HWY_INLINE void StoreUpTo(VF32 value, T* p, size_t count) {
-  const F32 d;
-  if (count >= hn::Lanes(d)) {
-    StoreF32(d, value, p);
-  } else {
-    StoreTailF32(d, value, p, count);
-  }
-}
-
 // Stores what goes into the cache. f16 has too little range for some models' keys: what is beyond it becomes
 // the largest f16, since one infinity in the cache would make every later token NaN. A NaN stays a NaN (x86
 // returns the second operand when one is NaN).

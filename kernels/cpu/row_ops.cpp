@@ -95,16 +95,10 @@ HWY_INLINE VF32 Activated(VF32 x, Activation activation) {
 
 // up: null where there is none.
 void GluRow(const float* gate, const float* up, size_t n, Activation activation, float* out) {
-  const F32 d;
-  size_t i = 0;
-  for (; i + hn::Lanes(d) <= n; i += hn::Lanes(d)) {
-    const VF32 active = Activated(hn::LoadU(d, gate + i), activation);
-    hn::StoreU(up == nullptr ? active : hn::Mul(active, hn::LoadU(d, up + i)), d, out + i);
-  }
-  if (i == n) return;
-  const VF32 active = Activated(LoadTailF32(d, gate + i, n - i), activation);
-  const VF32 tail = up == nullptr ? active : hn::Mul(active, LoadTailF32(d, up + i, n - i));
-  StoreTailF32(d, tail, out + i, n - i);
+  ForVectors(n, [&](size_t i, size_t count) LARIAT_INLINE_BODY {
+    const VF32 active = Activated(LoadUpTo(gate + i, count), activation);
+    StoreUpTo(up == nullptr ? active : hn::Mul(active, LoadUpTo(up + i, count)), out + i, count);
+  });
 }
 
 void SoftCapRow(float* x, size_t n, float scale, float cap) {
