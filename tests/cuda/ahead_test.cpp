@@ -16,41 +16,6 @@ using CudaFedBack = OnCuda;
 
 TEST_F(CudaFedBack, SequencesOfABatchEndOneAfterTheOther) { check_batch_ahead(*cuda_); }
 
-// More rows than a launch draws, some of them without a largest logit: the ids of the reference, and embed
-// reads the same, in any order, while the host has none of them.
-TEST_F(CudaFedBack, EmbedReadsWhatWasDrawn) {
-  constexpr int64_t kRows = 20, kCols = 33, kDim = 6;
-  Rng rng(31);
-  std::vector<float> values = rng.normals(kRows * kCols, 3.0F);
-  std::fill_n(values.begin() + 2 * kCols, kCols, std::nanf(""));
-  std::fill_n(values.begin() + 18 * kCols, kCols, -INFINITY);
-  values[5 * kCols + 7] = INFINITY;
-  std::vector<double> uniforms(kRows);
-  for (double& u : uniforms) u = rng.uniform();
-  const std::vector<float> table = rng.normals(kCols * kDim);
-  const Tensor logits(*cuda_, values, kRows, kCols), host_logits(reference_, values, kRows, kCols);
-  const Tensor weights(*cuda_, table, kCols, kDim), out(*cuda_, kRows, kDim);
-  std::vector<int32_t> order;
-  for (size_t row = 0; row < kRows; ++row) order.push_back(drawn_token((row * 7 + 3) % kRows));
-  order[4] = 9;  // which was not drawn
-  for (const Sampling& how : {Sampling{}, Sampling{.temperature = 0.8F}, Sampling{}}) {
-    std::vector<int32_t> expected(kRows), ids(kRows, -77);
-    reference_.draw(host_logits.view(), how, uniforms);
-    reference_.read_drawn(expected);
-    EXPECT_LT(expected[5], 0);
-    cuda_->draw(logits.view(), how, uniforms);
-    cuda_->embed(order, weights.view(), 2.0F, out.view());
-    cuda_->read_drawn(ids);
-    EXPECT_EQ(ids, expected);
-    std::vector<float> rows;
-    for (const int32_t token : order) {
-      const int32_t id = token < 0 ? token_of(expected[static_cast<size_t>(-1 - token)]) : token;
-      for (int64_t i = 0; i < kDim; ++i) rows.push_back(2.0F * table[static_cast<size_t>(id * kDim + i)]);
-    }
-    EXPECT_EQ(out.values(), rows);
-  }
-}
-
 // When a token comes, all of the step behind it is on its way. The record of a step serves those that run
 // ahead: no launch of it is given the ids.
 TEST_F(CudaFedBack, TheNextStepIsQueuedWhenATokenComes) {

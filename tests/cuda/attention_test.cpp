@@ -81,13 +81,11 @@ TEST_F(CudaManySequences, MatchTheReference) {
   check_step_rerotation(*cuda_, reference_, c);
 }
 
-using CudaAttentionShift = OnCuda;
-TEST_F(CudaAttentionShift, OnlyDistancesCount) { check_attention_is_relative(*cuda_); }
-TEST_F(CudaAttentionShift, AlibiWeighsByDistance) {
+using CudaAlibi = OnCuda;
+TEST_F(CudaAlibi, WeighsByDistance) {
   check_alibi_weights(*cuda_, DType::kF32, 1e-6);
   check_alibi_weights(*cuda_, DType::kF16, 0x1p-11);  // prefill rounds each weight to f16
 }
-TEST_F(CudaAttentionShift, NothingIsRotatedWithoutRope) { check_attention_without_rope(*cuda_); }
 
 }  // namespace
 }  // namespace lariat::test

@@ -1,78 +1,36 @@
 // Backend::linear with quantised weights on the CUDA backend: the same integers as the float64 reference for
 // a few tokens, bf16 products of the same weights for many.
-#include "kernels/quant.h"
-#include "kernels/convert.h"
 #include "tests/cuda/cuda_fixture.h"
-#include "tests/kernels/tensors.h"
+#include "tests/kernels/linear_cases.h"
 
 namespace lariat::test {
 namespace {
 
-struct QuantShape {
-  int64_t tokens, rows, cols;
-};
-
 struct CudaQuant : OnCudaWith<DType> {
-  static std::vector<float> weights(const QuantShape& s) { return Rng(37).normals(s.rows * s.cols); }
-  static std::vector<float> inputs(const QuantShape& s) { return Rng(41).normals(s.tokens * s.cols); }
-
-  std::vector<float> run(Backend& backend, const QuantShape& s, bool biased = false) {
-    std::vector<float> values = weights(s);
-    const Loaded w = load_one(backend, Matrix(values.data(), DType::kF32, s.rows, s.cols), GetParam());
-    const Tensor x(backend, inputs(s), s.tokens, s.cols, DType::kF32);
-    const Tensor bias(backend, Rng(43).normals(s.rows), 1, s.rows, DType::kBF16);
-    const Tensor out(backend, s.tokens, s.rows);
-    multiply(backend, x.view(), w.matrix, biased ? bias.view() : Matrix(), DType::kF32, out.view());
-    return out.values();
-  }
-
-  // The float product of the weights that the integers stand for, both rounded to bf16.
-  std::vector<float> rounded_product(const QuantShape& s) {
-    std::vector<float> values = weights(s), x = inputs(s);
-    Loaded w = load_one(reference_, Matrix(values.data(), DType::kF32, s.rows, s.cols), GetParam());
-    for (int64_t i = 0; i < s.rows * s.cols; ++i) {
-      values[static_cast<size_t>(i)] = round_to_bf16(dequantized(w.matrix, i / s.cols, i % s.cols));
-    }
-    for (float& value : x) value = round_to_bf16(value);
-    const Tensor out(reference_, s.tokens, s.rows);
-    multiply(reference_, Matrix(x.data(), DType::kF32, s.tokens, s.cols),
-             Matrix(values.data(), DType::kF32, s.rows, s.cols), {}, DType::kF32, out.view());
-    return out.values();
-  }
-
-  // Sums of `cols` products of normals in f32, as for floats; rounding in another order is all that differs.
-  static double tolerance(const QuantShape& s) {
-    return 8 * 0x1p-24 * 0.64 * static_cast<double>(s.cols + 2);
-  }
+  LinearCase dtypes() const { return {GetParam(), DType::kF32}; }
 };
 
 TEST_P(CudaQuant, FewTokensAreTheSameIntegers) {
   for (int64_t tokens : {1, 2, 4, 5, 8, 9, 16}) {
     for (auto [rows, cols] :
          {std::pair{1, 1}, {3, 8}, {2, 257}, {5, 256}, {16, 64}, {17, 1024}, {200, 72}, {33, 4104}}) {
-      const QuantShape s = {tokens, rows, cols};
-      expect_close(run(*cuda_, s), run(reference_, s), tolerance(s), 0,
-                   std::to_string(tokens) + " x " + std::to_string(rows) + " x " + std::to_string(cols));
+      check_linear(*cuda_, reference_, dtypes(), {tokens, rows, cols});
     }
   }
 }
 
 TEST_P(CudaQuant, ManyTokensAreABf16ProductOfTheSameWeights) {
-  for (auto [tokens, rows, cols] : {std::tuple{17, 5, 3}, {18, 64, 72}, {130, 31, 40}, {20, 40, 320}}) {
-    const QuantShape s = {tokens, rows, cols};
-    expect_close(run(*cuda_, s), rounded_product(s), tolerance(s), 0, "many tokens");
+  for (const LinearShape& shape : {LinearShape{17, 5, 3}, {18, 64, 72}, {130, 31, 40}, {20, 40, 320}}) {
+    for (const bool bias : {false, true}) {
+      const LinearProblem problem(dtypes(), shape, bias);
+      EXPECT_LE(problem.in_bf16().worst_error(reference_, problem.run(*cuda_)), 1.0) << shape.m << " tokens";
+    }
   }
 }
 
 TEST_P(CudaQuant, Bias) {
-  for (const QuantShape& few : {QuantShape{3, 19, 136}, {7, 19, 136}, {11, 19, 136}}) {
-    expect_close(run(*cuda_, few, true), run(reference_, few, true), tolerance(few), 0, "few");
-  }
-  const QuantShape many = {20, 19, 136};
-  const std::vector<float> with = run(*cuda_, many, true), without = run(*cuda_, many);
-  const std::vector<float> bias = Rng(43).normals(many.rows);
-  for (size_t i = 0; i < with.size(); ++i) {
-    EXPECT_NEAR(with[i] - without[i], round_to_bf16(bias[i % bias.size()]), 1e-5) << i;
+  for (const int64_t tokens : {3, 7, 11}) {
+    check_linear(*cuda_, reference_, dtypes(), {tokens, 19, 136}, 0, true);
   }
 }
 

@@ -159,7 +159,8 @@ TEST_P(CudaSixteen, SequencesAreRecorded) {
 INSTANTIATE_TEST_SUITE_P(DTypes, CudaSixteen, testing::Values(DType::kBF16, DType::kQ8, DType::kQ4),
                          [](const auto& test) { return std::string(name_of(test.param)); });
 
-// Windows, ALiBi, soft caps, norms of both kinds, biases, M-RoPE, and queries scaled by their position.
+// Windows, ALiBi, soft caps, norms of both kinds, biases, M-RoPE, queries scaled by their position, and
+// experts, of which every token chooses others: for one sequence and for two.
 struct CudaStepOf : CudaStep, testing::WithParamInterface<const char*> {};
 
 TEST_P(CudaStepOf, RepeatsTheRecordedStep) {
@@ -174,11 +175,16 @@ TEST_P(CudaStepOf, RepeatsTheRecordedStep) {
   Sequence fork = tested.session->fork(a, a.length());
   EXPECT_LE(max_abs_difference(tested.step({&fork}), expected.step({&b})), kTolerance) << "in other pages";
   EXPECT_EQ(counts().replayed, before.replayed + 1);
+  Sequence a2 = tested.begin(5), b2 = expected.begin(5);
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_LE(max_abs_difference(tested.step({&fork, &a2}), expected.step({&b, &b2})), kTolerance) << i;
+  }
+  EXPECT_EQ(counts().replayed, before.replayed + 5);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, CudaStepOf,
                          testing::Values("mistral_window", "bloom", "gemma2", "gpt_neox", "qwen2_vl",
-                                         "ministral3"),
+                                         "ministral3", "mixtral", "qwen3_moe", "deepseek_v3"),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST_F(CudaStep, SequencesOfABatchHavePositionsOfTheirOwn) {

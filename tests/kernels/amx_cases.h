@@ -1,14 +1,12 @@
 #pragma once
 #include <atomic>
 #include <cstdlib>
-#include <exception>
+#include <future>
 #include <memory>
 #include <span>
 #include <string>
-#include <thread>
 
 #include "kernels/cpu/amx_product.h"
-#include "kernels/reference/reference_backend.h"
 #include "tests/kernels/amx_emulation.h"
 #include "tests/kernels/linear_cases.h"
 
@@ -20,23 +18,15 @@ namespace lariat::test {
 template <class Body>
 void on_threads(int threads, int64_t count, const Body& body) {
   std::atomic<int64_t> next = 0;
-  std::vector<std::exception_ptr> faults(static_cast<size_t>(threads));
   std::atomic<int> holding = 0;
-  std::vector<std::thread> team;
+  std::vector<std::future<void>> team;
   for (int thread = 0; thread < threads; ++thread) {
-    team.emplace_back([&, thread] {
-      try {
-        for (int64_t task = next++; task < count; task = next++) body(task, thread);
-      } catch (...) {
-        faults[static_cast<size_t>(thread)] = std::current_exception();
-      }
+    team.push_back(std::async(std::launch::async, [&, thread] {
+      for (int64_t task = next++; task < count; task = next++) body(task, thread);
       if (EmulatedTiles::configured()) ++holding;
-    });
+    }));
   }
-  for (std::thread& member : team) member.join();
-  for (const std::exception_ptr& fault : faults) {
-    if (fault) std::rethrow_exception(fault);
-  }
+  for (std::future<void>& member : team) member.get();
   if (holding != 0) throw std::logic_error("a thread kept its tiles");
 }
 
@@ -80,13 +70,17 @@ inline std::vector<float> run_amx(AmxCall multiply, const LinearProblem& problem
   const auto [m, n, k] = problem.shape;
   std::vector<float> bias = problem.bias;
   std::vector<char> x = spread(problem.x, k, gap, DType::kF32), w = spread(problem.w, k, gap, DType::kBF16);
+  ReferenceBackend host;
+  const bool quantized = is_quantized(problem.dtypes.weights);
+  const Loaded loaded =
+      quantized ? load_one(host, Tensor(host, problem.w, n, k).view(), problem.dtypes.weights) : Loaded();
   const std::vector<char> before =
       spread(std::vector<float>(static_cast<size_t>(m * n), NAN), n, gap, DType::kF32, -77.0F);
   const auto block = aligned_block(before.size());  // so that whole lines can be written
   auto* out = reinterpret_cast<float*>(block.get());
   std::memcpy(out, before.data(), before.size());
   const Matrix x_view(x.data(), DType::kF32, m, k, k + gap);
-  const Matrix w_view(w.data(), DType::kBF16, n, k, k + gap);
+  const Matrix w_view = quantized ? loaded.matrix : Matrix(w.data(), DType::kBF16, n, k, k + gap);
   const Matrix out_view(out, DType::kF32, m, n, n + gap);
   const Matrix bias_view = bias.empty() ? Matrix() : Matrix(bias.data(), DType::kF32, 1, n);
   const Product product{w_view, bias_view, out_view};
@@ -108,22 +102,9 @@ inline std::vector<float> run_amx(AmxCall multiply, const LinearProblem& problem
 
 inline constexpr LinearCase kBf16{DType::kBF16, DType::kBF16};
 
-// The largest error of some rows, the first and the last among them, in units of what rounding may cost: 8 u
-// S, u = 2^-24, S = sum |x w|. Sums, made of pieces of 16, take less than u S of that.
 inline double worst_error(const LinearProblem& problem, const std::vector<float>& actual) {
   ReferenceBackend reference;
-  const auto [m, n, k] = problem.shape;
-  const int64_t step = m * n * k > 1000000 ? 37 : 1;
-  double worst = 0;
-  for (int64_t row = 0; row < m; row += row + 1 < m ? std::min(step, m - 1 - row) : 1) {
-    const std::vector<float> expected = problem.run(reference, row, 1);
-    for (int64_t o = 0; o < n; ++o) {
-      const double error = std::abs(static_cast<double>(actual[static_cast<size_t>(row * n + o)]) -
-                                    expected[static_cast<size_t>(o)]);
-      worst = std::max(worst, std::isnan(error) ? HUGE_VAL : error / problem.tolerance(row, o));
-    }
-  }
-  return worst;
+  return problem.worst_error(reference, actual);
 }
 
 }  // namespace lariat::test

@@ -3,9 +3,7 @@
 #if defined(__x86_64__)
 #include <map>
 
-#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/gemm.h"
-#include "kernels/quant.h"
 #include "tests/kernels/amx_cases.h"
 
 namespace lariat::test {
@@ -123,27 +121,13 @@ void check_together(AmxCall multiply) {
 // A product with quantised weights has the bits of one with what they are, rounded to bf16: of tiles, panels
 // and blocks that are full or not, with a bias, with a NaN for a scale, made by several threads.
 void check_quantized(AmxCall multiply) {
-  CpuBackend cpu(1);
   for (const DType dtype : {DType::kQ8, DType::kQ4}) {
     for (const auto& [m, n, k] :
          {LinearShape{9, 1, 1}, {17, 40, 100}, {33, 300, 257}, {520, 70, 90}, {40, 33, 640}}) {
-      LinearProblem problem(kBf16, {m, n, k}, true);
+      LinearProblem problem({dtype, DType::kF32}, {m, n, k}, true);
       if (n > 33) problem.w[static_cast<size_t>(33 * k + k / 2)] = NAN;
-      const Loaded weight = load_one(cpu, Tensor(cpu, problem.w, n, k).view(), dtype);
-      for (int64_t i = 0; i < n * k; ++i) {
-        problem.w[static_cast<size_t>(i)] = round_to_bf16(dequantized(weight.matrix, i / k, i % k));
-      }
-      const std::vector<float> expected = run_amx(multiply, problem, 2);
-
-      std::vector<float> out(expected.size(), -77.0F);
-      const Matrix x(problem.x.data(), DType::kF32, m, k), bias(problem.bias.data(), DType::kF32, 1, n);
-      const Product product{weight.matrix, bias, Matrix(out.data(), DType::kF32, m, n)};
-      const auto scratch = aligned_block(cpu::amx_scratch_bytes(x, {&product, 1}, 3));
-      multiply(x, {&product, 1}, scratch.get(), 3);
-      for (size_t i = 0; i < out.size(); ++i) {
-        const bool equal = out[i] == expected[i] || (std::isnan(out[i]) && std::isnan(expected[i]));
-        ASSERT_TRUE(equal) << name_of(dtype) << " m " << m << " n " << n << " k " << k << " at " << i;
-      }
+      expect_close(run_amx(multiply, problem, 3), run_amx(multiply, problem.in_bf16(), 2), 0, 0,
+                   testing::PrintToString(problem.dtypes) + " m " + std::to_string(m));
     }
   }
 }
@@ -151,16 +135,12 @@ void check_quantized(AmxCall multiply) {
 // What rounding both sides to bf16 may cost, against the product in float64 of x with the weights as they
 // are.
 void check_quantized_bound(AmxCall multiply) {
-  CpuBackend cpu(1);
   const LinearShape shape{40, 64, 512};
-  LinearProblem problem({DType::kF32, DType::kF32}, shape, false);
   for (const DType dtype : {DType::kQ8, DType::kQ4}) {
-    const Loaded weight = load_one(cpu, Tensor(cpu, problem.w, shape.n, shape.k).view(), dtype);
-    std::vector<float> out(static_cast<size_t>(shape.m * shape.n));
-    const Matrix x(problem.x.data(), DType::kF32, shape.m, shape.k);
-    const Product product{weight.matrix, Matrix(), Matrix(out.data(), DType::kF32, shape.m, shape.n)};
-    const auto scratch = aligned_block(cpu::amx_scratch_bytes(x, {&product, 1}, 1));
-    multiply(x, {&product, 1}, scratch.get(), 1);
+    const LinearProblem problem({dtype, DType::kF32}, shape, false);
+    const std::vector<float> out = run_amx(multiply, problem, 1);
+    ReferenceBackend host;
+    const Loaded weight = load_one(host, Tensor(host, problem.w, shape.n, shape.k).view(), dtype);
     double square = 0;
     for (int64_t i = 0; i < shape.m * shape.n; ++i) {
       double sum = 0, magnitude = 0;

@@ -33,20 +33,6 @@ TEST(CpuAttention, ChunksThroughOneKernelGiveTheSameBits) {
   }
 }
 
-TEST(AttentionLaws, OnlyDifferencesOfPositionsCount) {
-  CpuBackend cpu(2);
-  check_attention_is_relative(cpu);
-  ReferenceBackend reference;
-  check_attention_is_relative(reference);
-}
-
-TEST(AttentionLaws, NothingIsRotatedWithoutRope) {
-  CpuBackend cpu(2);
-  check_attention_without_rope(cpu);
-  ReferenceBackend reference;
-  check_attention_without_rope(reference);
-}
-
 TEST(AttentionLaws, AlibiWeighsByDistance) {
   CpuBackend cpu(2);
   check_alibi_weights(cpu, DType::kF16, 1e-6);

@@ -155,15 +155,38 @@ inline void check_draw_oddities(Backend& backend) {
   EXPECT_EQ(one(three, {1.0F, 0, 0.57F}, 0.99), 0);
 }
 
-// embed reads what was drawn last, in any order, and tokens that were not drawn.
-inline void check_embed_of_drawn(Backend& backend) {
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  const Tensor logits(backend, std::vector<float>{1, 3, 2, nan, nan, nan, 7, 1, INFINITY}, 3, 3);
-  const Tensor table(backend, std::vector<float>{1, 2, 3, 4, 5, 6}, 3, 2), out(backend, 4, 2);
-  backend.draw(logits.view(), {}, {});
-  backend.embed(std::vector<int32_t>{drawn_token(2), 1, drawn_token(0), drawn_token(1)}, table.view(), 2.0F,
-                out.view());
-  EXPECT_EQ(out.values(), (std::vector<float>{10, 12, 6, 8, 6, 8, 2, 4}));
+// embed reads what was drawn last, in any order and beside tokens that were not drawn, while the host has
+// none of the ids: of more rows than a launch of CUDA holds, some of them without a largest logit.
+inline void check_embed_of_drawn(Backend& tested, Backend& reference) {
+  constexpr int64_t kRows = 20, kCols = 33, kDim = 6;
+  Rng rng(31);
+  std::vector<float> values = rng.normals(kRows * kCols, 3.0F);
+  std::fill_n(values.begin() + 2 * kCols, kCols, std::nanf(""));
+  std::fill_n(values.begin() + 18 * kCols, kCols, -INFINITY);
+  values[5 * kCols + 7] = INFINITY;
+  std::vector<double> uniforms(kRows);
+  for (double& u : uniforms) u = rng.uniform();
+  const std::vector<float> table = rng.normals(kCols * kDim);
+  const Tensor logits(tested, values, kRows, kCols), weights(tested, table, kCols, kDim),
+      out(tested, kRows, kDim);
+  std::vector<int32_t> order;
+  for (size_t row = 0; row < kRows; ++row) order.push_back(drawn_token((row * 7 + 3) % kRows));
+  order[4] = 9;  // which was not drawn
+  for (const Sampling& how : {Sampling{}, Sampling{.temperature = 0.8F}, Sampling{}}) {
+    const std::vector<int32_t> expected = drawn_from(reference, values, how, uniforms);
+    EXPECT_LT(expected[5], 0);
+    tested.draw(logits.view(), how, uniforms);
+    tested.embed(order, weights.view(), 2.0F, out.view());
+    std::vector<int32_t> ids(kRows, -77);
+    tested.read_drawn(ids);
+    EXPECT_EQ(ids, expected);
+    std::vector<float> rows;
+    for (const int32_t token : order) {
+      const int32_t id = token < 0 ? token_of(expected[static_cast<size_t>(-1 - token)]) : token;
+      for (int64_t i = 0; i < kDim; ++i) rows.push_back(2.0F * table[static_cast<size_t>(id * kDim + i)]);
+    }
+    EXPECT_EQ(out.values(), rows);
+  }
 }
 
 }  // namespace lariat::test

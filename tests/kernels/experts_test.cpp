@@ -6,20 +6,6 @@
 namespace lariat::test {
 namespace {
 
-using Route = CpuOp<RouteCase>;
-TEST_P(Route, MatchesReference) {
-  for (const int64_t gap : {0, 3}) check_route(cpu_, reference_, param(), gap);
-}
-LARIAT_ON_CPU(Route, route_cases());
-
-TEST(CpuRoute, TheFirstOfEquals) {
-  CpuBackend cpu(1);
-  check_route_ties(cpu);
-}
-TEST(CpuRoute, OddLogitsChooseExpertsAllTheSame) {
-  CpuBackend cpu(1);
-  check_route_oddities(cpu);
-}
 TEST(CpuRoute, SaysHowManyExpertsItCanHave) {
   CpuBackend cpu(1);
   EXPECT_THROW(route_one(cpu, std::vector<float>(513), {.n_chosen = 2}), Error);
@@ -107,12 +93,6 @@ TEST(CpuGroupedLinear, TakesTheKernelThatTheRowsOfAnExpertAskFor) {
   EXPECT_EQ(cpu.paths().gemv, 2);
   EXPECT_EQ(cpu.paths().gemm, 1);
 }
-
-using Combine = CpuOp<CombineCase>;
-TEST_P(Combine, MatchesReference) {
-  for (const bool add : {false, true}) check_combine(cpu_, reference_, param(), add);
-}
-LARIAT_ON_CPU(Combine, combine_cases());
 
 }  // namespace
 }  // namespace lariat::test

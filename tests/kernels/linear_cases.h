@@ -1,6 +1,8 @@
 #pragma once
 #include <ostream>
 
+#include "kernels/quant.h"
+#include "kernels/reference/reference_backend.h"
 #include "tests/kernels/row_cases.h"
 #include "tests/kernels/tensors.h"
 
@@ -36,10 +38,11 @@ struct LinearProblem {
     x = rng.normals(s.m * s.k);
     w = rng.normals(s.n * s.k);
     if (with_bias) bias = rng.normals(s.n);
-    // Values that the weights' dtype can hold, so that the host knows what is multiplied.
+    // Values that their dtypes can hold, so that the host knows what is multiplied.
+    for (float& value : bias) value = round_to_bf16(value);
     for (float& value : w) {
-      if (c.weights != DType::kF32)
-        value = c.weights == DType::kF16 ? round_to_f16(value) : round_to_bf16(value);
+      if (c.weights == DType::kF16) value = round_to_f16(value);
+      if (c.weights == DType::kBF16) value = round_to_bf16(value);
     }
   }
 
@@ -47,10 +50,15 @@ struct LinearProblem {
   std::vector<float> run(Backend& backend, int64_t first, int64_t count, int64_t gap = 0) const {
     const auto begin = x.begin() + first * shape.k;
     const Tensor rows(backend, {begin, begin + count * shape.k}, count, shape.k, DType::kF32, gap);
-    const Tensor weights(backend, w, shape.n, shape.k, dtypes.weights, gap);
+    const bool quantized = is_quantized(dtypes.weights);
+    ReferenceBackend host;  // which is where weights are loaded from
+    const Tensor weights(quantized ? host : backend, w, shape.n, shape.k,
+                         quantized ? DType::kF32 : dtypes.weights, gap);
+    const Loaded loaded =
+        quantized ? load_one(backend, weights.view(), dtypes.weights) : Loaded{weights.view(), Buffer()};
     const Tensor out(backend, count, shape.n, gap);
-    const Tensor b = bias.empty() ? Tensor() : Tensor(backend, bias, 1, shape.n);
-    multiply(backend, rows.view(), weights.view(), b.view(), dtypes.compute, out.view());
+    const Tensor b = bias.empty() ? Tensor() : Tensor(backend, bias, 1, shape.n, DType::kBF16);
+    multiply(backend, rows.view(), loaded.matrix, b.view(), dtypes.compute, out.view());
     return out.values();
   }
   std::vector<float> run(Backend& backend, int64_t gap = 0) const { return run(backend, 0, shape.m, gap); }
@@ -59,48 +67,76 @@ struct LinearProblem {
   // u = 2^-24. For values of random sign |s_j| ~ sqrt(j) and the roundings are independent, so that the whole
   // error is about u k / sqrt(2), while S = sum |x_i w_i| is about 0.64 k: one standard deviation is about
   // u S however the sum is grouped. 8 u S is never exceeded by chance, and is a hundred times less than what
-  // a forgotten or a superfluous rounding to bf16 (2^-9 per product) costs.
+  // a forgotten or a superfluous rounding to bf16 (2^-9 per product) costs. Quantised: of a group's exact
+  // sum, its scale and its part of the whole are rounded, which is less; its values differ from w by half a
+  // step of 1/8 of the largest at most.
   double tolerance(int64_t row, int64_t o) const {
+    const double step = is_quantized(dtypes.weights) ? 0.3 : 0;
     double magnitude = bias.empty() ? 0 : std::abs(bias[static_cast<size_t>(o)]);
     for (int64_t i = 0; i < shape.k; ++i) {
-      magnitude += std::abs(static_cast<double>(x[static_cast<size_t>(row * shape.k + i)]) *
-                            w[static_cast<size_t>(o * shape.k + i)]);
+      magnitude += std::abs(static_cast<double>(x[static_cast<size_t>(row * shape.k + i)])) *
+                   (std::abs(w[static_cast<size_t>(o * shape.k + i)]) + step);
     }
     return 8 * 0x1p-24 * magnitude;
+  }
+
+  // The largest difference from the reference's product, in units of the tolerance. Of large products the
+  // reference computes some rows only, the first and the last among them.
+  double worst_error(Backend& reference, const std::vector<float>& actual) const {
+    const auto [m, n, k] = shape;
+    const bool large = m * n * k > 1000000;
+    const int64_t count = large ? 1 : m;
+    double worst = 0;
+    for (int64_t first = 0; first < m; first += std::max(count, std::min<int64_t>(13, m - 1 - first))) {
+      const std::vector<float> expected = run(reference, first, count);
+      for (int64_t i = 0; i < count * n; ++i) {
+        const float value = actual[static_cast<size_t>(first * n + i)],
+                    exact = expected[static_cast<size_t>(i)];
+        const double error = std::abs(static_cast<double>(value) - exact);
+        worst = std::max(worst, std::isnan(error) ? HUGE_VAL : error / tolerance(first + i / n, i % n));
+      }
+    }
+    return worst;
+  }
+
+  // The product of what quantised weights stand for, in bf16.
+  LinearProblem in_bf16() const {
+    ReferenceBackend host;
+    LinearProblem problem = *this;
+    problem.dtypes = {DType::kBF16, DType::kBF16};
+    const Loaded loaded = load_one(host, Tensor(host, w, shape.n, shape.k).view(), dtypes.weights);
+    for (int64_t i = 0; i < shape.n * shape.k; ++i) {
+      problem.w[static_cast<size_t>(i)] = round_to_bf16(dequantized(loaded.matrix, i / shape.k, i % shape.k));
+    }
+    return problem;
   }
 };
 
 inline void check_linear(Backend& tested, Backend& reference, const LinearCase& c, const LinearShape& shape,
                          int64_t gap = 0, bool with_bias = false) {
-  SCOPED_TRACE(testing::Message() << "m " << shape.m << " n " << shape.n << " k " << shape.k << " gap "
-                                  << gap);
   const LinearProblem problem(c, shape, with_bias);
-  const std::vector<float> actual = problem.run(tested, gap);
-  // Of large products the reference computes some rows only, the first and the last among them.
-  const bool large = shape.m * shape.n * shape.k > 1000000;
-  for (int64_t row = 0; row < shape.m;
-       row += large && row + 1 < shape.m ? std::min<int64_t>(13, shape.m - 1 - row) : 1) {
-    const std::vector<float> expected = problem.run(reference, row, 1);
-    for (int64_t o = 0; o < shape.n; ++o) {
-      ASSERT_NEAR(actual[static_cast<size_t>(row * shape.n + o)], expected[static_cast<size_t>(o)],
-                  problem.tolerance(row, o))
-          << "row " << row << " column " << o;
+  ASSERT_LE(problem.worst_error(reference, problem.run(tested, gap)), 1.0)
+      << testing::PrintToString(c) << ": m " << shape.m << " n " << shape.n << " k " << shape.k << " gap "
+      << gap;
+}
+
+// Odd, tiny and unaligned sizes, sizes just around vector and block widths, and some of real models.
+inline void check_linear_shapes(Backend& tested, Backend& reference, const LinearCase& c,
+                                int64_t most_rows = 130) {
+  constexpr int64_t kSizes[][2] = {{1, 1},     {1, 257},   {3, 1},     {3, 31},    {31, 3},    {16, 32},
+                                   {64, 64},   {72, 100},  {100, 72},  {257, 31},  {172, 172}, {31, 512},
+                                   {257, 257}, {512, 100}, {24, 2048}, {13, 3073}, {2048, 64}};
+  for (const auto& [n, k] : kSizes) {
+    for (int64_t m : {1, 2, 3, 7, 8, 9, 17, 64, 130}) {
+      if (m <= most_rows) check_linear(tested, reference, c, {m, n, k});
     }
   }
 }
 
-// Odd, tiny and unaligned sizes, sizes just around vector and block widths, and some of real models.
-inline void check_linear_shapes(Backend& tested, Backend& reference, const LinearCase& c) {
-  constexpr int64_t kSizes[][2] = {{1, 1},     {1, 257},   {3, 1},     {3, 31},    {31, 3},   {64, 64},
-                                   {72, 100},  {100, 72},  {257, 31},  {172, 172}, {31, 512}, {257, 257},
-                                   {512, 100}, {24, 2048}, {13, 3073}, {2048, 64}};
-  for (const auto& [n, k] : kSizes) {
-    for (int64_t m : {1, 2, 3, 7, 8, 9, 17, 64, 130}) check_linear(tested, reference, c, {m, n, k});
-  }
-}
-
-inline void check_linear_strides_and_bias(Backend& tested, Backend& reference, const LinearCase& c) {
+inline void check_linear_strides_and_bias(Backend& tested, Backend& reference, const LinearCase& c,
+                                          int64_t most_rows = 64) {
   for (int64_t m : {1, 5, 17, 64}) {
+    if (m > most_rows) continue;
     for (const auto& [n, k] : {std::pair<int64_t, int64_t>{3, 31}, {72, 100}, {257, 257}}) {
       check_linear(tested, reference, c, {m, n, k}, 3, true);
     }

@@ -4,6 +4,7 @@
 // ReferenceBackend, for each entry of the tables (row_cases(), rope_table_cases(), ...).
 #include "tests/kernels/attention_cases.h"
 #include "tests/kernels/draw_cases.h"
+#include "tests/kernels/experts_cases.h"
 #include "tests/kernels/linear_cases.h"
 #include "tests/kernels/rope_cases.h"
 #include "tests/kernels/row_cases.h"

@@ -3,7 +3,7 @@
 
 #include "tests/kernels/op_cases.h"
 
-// One table of what is asked of every op but products and attention, for every backend.
+// One table of what is asked of every op, for every backend: of products and attention some laws alone.
 namespace lariat::test {
 
 struct OpTest {
@@ -28,6 +28,9 @@ class OpTests {
       };
       tests.push_back({op + "_" + std::to_string(i), run, law});
     }
+  }
+  void add(const std::string& name, void (*check)(Backend& tested, Backend& reference)) {
+    tests.push_back({name, check});
   }
   void add_law(const std::string& name, void (*check)(Backend& backend)) {
     tests.push_back({name, [check](Backend& tested, Backend&) { check(tested); }, true});
@@ -88,7 +91,18 @@ inline std::vector<OpTest> op_tests() {
   all.add_cases("Draw", draw_cases(), check_draw);
   all.add_law("DrawDistribution", check_draw_distribution);
   all.add_law("DrawOddities", check_draw_oddities);
-  all.add_law("EmbedOfDrawn", check_embed_of_drawn);
+  all.add("EmbedOfDrawn", check_embed_of_drawn);
+  all.add_cases("Route", route_cases(), [](Backend& tested, Backend& reference, const RouteCase& c) {
+    for (int64_t gap : {0, 3}) check_route(tested, reference, c, gap);
+  });
+  all.add_law("RouteTies", check_route_ties);
+  all.add_law("RouteOddities", check_route_oddities);
+  all.add_cases("CombineExperts", combine_cases(),
+                [](Backend& tested, Backend& reference, const CombineCase& c) {
+                  for (bool add : {false, true}) check_combine(tested, reference, c, add);
+                });
+  all.add_law("AttentionIsRelative", check_attention_is_relative);
+  all.add_law("AttentionWithoutRope", check_attention_without_rope);
   all.add_cases(
       "RopeTable", rope_table_cases(),
       [](Backend& tested, Backend&, const RopeTableCase& c) { check_rope_table(tested, c); }, true);

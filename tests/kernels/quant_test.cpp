@@ -8,7 +8,7 @@
 #include "kernels/cpu/gemv.h"
 #include "kernels/cpu/quant_matmul.h"
 #include "tests/kernels/cpu_fixture.h"
-#include "tests/kernels/tensors.h"
+#include "tests/kernels/linear_cases.h"
 
 namespace lariat::test {
 namespace {
@@ -101,72 +101,43 @@ TEST(Quantize, Q4IsWithinHalfAStepExceptAtTheShortEnd) {
   EXPECT_LT(clipped, rows * cols / 100);
 }
 
-struct QuantProduct {
-  int64_t m, n, k;
-  bool strange = false, bias = false;
-  int64_t gap = 0;
+// More rows are products of bf16 where there are tiles (gemm.h): amx_test.cpp bounds those.
+int64_t most_integer_rows() { return cpu::has_amx_bf16() ? cpu::kGemvRows : 2000; }
+
+class QuantMatmul : public CpuOp<DType> {
+ protected:
+  LinearCase dtypes() const { return {param(), DType::kF32}; }
 };
 
-std::vector<float> run(Backend& backend, DType dtype, const QuantProduct& p, int64_t first, int64_t count) {
-  std::vector<float> x = Rng(8).normals(p.m * p.k);
-  x[0] = 40;  // an outlier coarsens its group only
-  if (p.strange && p.m > 1) x[static_cast<size_t>(p.k)] = NAN;
-  const auto begin = x.begin() + first * p.k;
-  const Tensor rows(backend, {begin, begin + count * p.k}, count, p.k, DType::kF32, p.gap);
-  const Tensor host(backend, weights(p.n, p.k, p.strange), p.n, p.k, DType::kF32, p.gap);
-  const Tensor out(backend, count, p.n, p.gap);
-  const Tensor bias = p.bias ? Tensor(backend, Rng(9).normals(p.n), 1, p.n) : Tensor();
-  const Loaded w = load_one(backend, host.view(), dtype);
-  multiply(backend, rows.view(), w.matrix, bias.view(), DType::kF32, out.view());
-  return out.values();
-}
-
-// Whether the product is made of bf16, not of integers (gemm.h): tests/kernels/amx_test.cpp bounds that one.
-bool on_tiles(int64_t rows) { return rows > cpu::kGemvRows && cpu::has_amx_bf16(); }
-
-void check(Backend& cpu, Backend& reference, DType dtype, const QuantProduct& p) {
-  if (on_tiles(p.m)) return;
-  SCOPED_TRACE(testing::Message() << name_of(dtype) << " m " << p.m << " n " << p.n << " k " << p.k);
-  const std::vector<float> actual = run(cpu, dtype, p, 0, p.m), expected = run(reference, dtype, p, 0, p.m);
-  // Integer sums are exact. Of each group, its scale and its sum are rounded once, 2^-24 each, and of k / 32
-  // groups of typical size |w x| 32^0.5 = 0.02 * 32^0.5 the sums have random signs; the outlier adds a few.
-  const double size = 0.02 * (std::sqrt(static_cast<double>(p.k)) + 40);
-  expect_close(actual, expected, 8 * 0x1p-24 * size, 8 * 0x1p-24, "product");
-}
-
-using QuantMatmul = CpuOp<DType>;
 TEST_P(QuantMatmul, MatchesReference) {
-  constexpr int64_t kSizes[][2] = {{1, 1},   {1, 257},   {3, 31},    {16, 32},  {17, 33},
-                                   {64, 64}, {130, 100}, {257, 250}, {24, 2048}};
-  for (const auto& [n, k] : kSizes) {
-    for (const int64_t m : {1, 2, 3, 4, 5, 6, 7, 13, 40}) check(cpu_, reference_, param(), {m, n, k});
-  }
+  check_linear_shapes(cpu_, reference_, dtypes(), most_integer_rows());
 }
 TEST_P(QuantMatmul, HonoursStridesAndBias) {
-  for (const int64_t m : {1, 5, 17}) check(cpu_, reference_, param(), {m, 72, 100, false, true, 3});
+  check_linear_strides_and_bias(cpu_, reference_, dtypes(), most_integer_rows());
 }
 TEST_P(QuantMatmul, MoreRowsThanAreQuantisedAtATime) {
-  if (on_tiles(1030)) GTEST_SKIP() << "so many rows are products of bf16 here: AmxProcessor.Quantised*";
-  check(cpu_, reference_, param(), {1030, 13, 70, false, true});
+  if (most_integer_rows() < 1030) GTEST_SKIP() << "products of bf16 here: AmxProcessor.Quantised*";
+  check_linear(cpu_, reference_, dtypes(), {1030, 13, 70}, 0, true);
 }
 TEST_P(QuantMatmul, DoesNotChangeABitWhenRowsAreSplit) {
-  const QuantProduct p{23, 300, 515};
-  const std::vector<float> tiles = run(cpu_, param(), p, 0, p.m);
+  const LinearProblem p(dtypes(), {23, 300, 515}, false);
+  const std::vector<float> tiles = p.run(cpu_);
   std::vector<float> integers;
-  for (int64_t row = 0; row < p.m; ++row) {
-    const std::vector<float> one = run(cpu_, param(), p, row, 1);
+  for (int64_t row = 0; row < 23; ++row) {
+    const std::vector<float> one = p.run(cpu_, row, 1);
     integers.insert(integers.end(), one.begin(), one.end());
   }
-  for (int64_t first = 0, count = 1; first < p.m; first += count, count = std::min(count + 1, p.m - first)) {
-    const std::vector<float> part = run(cpu_, param(), p, first, count);
-    const std::vector<float>& whole = on_tiles(count) ? tiles : integers;
-    EXPECT_EQ(part, std::vector<float>(whole.begin() + first * p.n, whole.begin() + (first + count) * p.n));
+  for (int64_t first = 0, count = 1; first < 23; first += count, count = std::min(count + 1, 23 - first)) {
+    const auto whole = (count > most_integer_rows() ? tiles : integers).begin();
+    EXPECT_EQ(p.run(cpu_, first, count),
+              std::vector<float>(whole + first * 300, whole + (first + count) * 300));
   }
 }
 TEST_P(QuantMatmul, NanReachesItsRowAndItsColumn) {
-  const QuantProduct p{3, 40, 71, true};
-  const std::vector<float> actual = run(cpu_, param(), p, 0, p.m),
-                           expected = run(reference_, param(), p, 0, p.m);
+  LinearProblem p(dtypes(), {3, 40, 71}, false);
+  p.w = weights(40, 71, true);
+  p.x[71] = NAN;
+  const std::vector<float> actual = p.run(cpu_), expected = p.run(reference_);
   int64_t numbers = 0;
   for (size_t i = 0; i < actual.size(); ++i) {
     EXPECT_EQ(std::isnan(actual[i]), std::isnan(expected[i])) << i;

@@ -19,26 +19,19 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-template <typename T>
-void WidenAs(const uint16_t* from, float* to, size_t count) {
-  const F32 d;
-  const T* source = reinterpret_cast<const T*>(from);
-  size_t i = 0;
-  for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d)) hn::StoreU(LoadF32(d, source + i), d, to + i);
-  if (i < count) StoreTailF32(d, LoadTailF32(d, source + i, count - i), to + i, count - i);
-}
-
-template <typename T>
-void NarrowAs(const float* from, uint16_t* to, size_t count) {
-  const F32 d;
-  T* target = reinterpret_cast<T*>(to);
-  size_t i = 0;
-  for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d)) StoreF32(d, LoadF32(d, from + i), target + i);
-  if (i < count) StoreTailF32(d, LoadTailF32(d, from + i, count - i), target + i, count - i);
+template <typename From, typename To>
+void Convert(const From* from, To* to, size_t count) {
+  ForVectors(count,
+             [&](size_t i, size_t n) LARIAT_INLINE_BODY { StoreUpTo(LoadUpTo(from + i, n), to + i, n); });
 }
 
 void Widen(DType dtype, const uint16_t* from, float* to, size_t count) {
-  dtype == DType::kF16 ? WidenAs<hwy::float16_t>(from, to, count) : WidenAs<hwy::bfloat16_t>(from, to, count);
+  WithDType(const_cast<uint16_t*>(from), dtype,
+            [&](const auto* source) HWY_ATTR { Convert(source, to, count); });
+}
+
+void Narrow(DType dtype, const float* from, uint16_t* to, size_t count) {
+  WithDType(to, dtype, [&](auto* target) HWY_ATTR { Convert(from, target, count); });
 }
 
 void ExpOf(const float* from, float* to, size_t count) {
@@ -54,11 +47,6 @@ void SoftCapOf(const float* from, float* to, size_t count, float cap) {
 }
 
 int64_t CurrentTarget() { return HWY_TARGET; }
-
-void Narrow(DType dtype, const float* from, uint16_t* to, size_t count) {
-  dtype == DType::kF16 ? NarrowAs<hwy::float16_t>(from, to, count)
-                       : NarrowAs<hwy::bfloat16_t>(from, to, count);
-}
 
 }  // namespace lariat::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -1,6 +1,8 @@
 #include "tests/simt/planted.h"
 
+#include <array>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/device.h"
@@ -13,30 +15,6 @@ namespace {
 
 using namespace lariat;
 using namespace lariat::cuda;
-
-enum class Bug {
-  kNone,
-  kLeavesBarrier,
-  kOtherBarrier,
-  kDivergentShuffle,
-  kShuffleOutsideMask,
-  kOtherMask,
-  kMissingBarrier,
-  kMissingWarpBarrier,
-  kOverwritten,
-  kSharedOverrun,
-  kDynamicOverrun,
-  kDeviceOverrun,
-  kUnwrittenShared,
-  kMissingCopyWait,
-  kCopyInFlight,
-  kHostMemory,
-  kSameBytes,
-  kReadsOtherBlock,
-  kMissingRelease,
-  kMissingAcquire,
-  kCountsTooEarly,
-};
 
 // out[block][t] = sum over the block of in[block][t], by shuffles and shared memory.
 template <Bug kBug>
@@ -105,38 +83,31 @@ __global__ void last_block_kernel(float* parts, unsigned* finished, float* out) 
   if (t == 0) out[0] = x;
 }
 
-// Twice, as a launch leaves the counter as it was.
-template <Bug kBug>
-void run_last_block() {
-  constexpr unsigned kBlocks = 5, kFloats = kBlocks * 32 + 1;
-  void* const memory = device_malloc((kFloats + 1) * sizeof(float));
-  auto* const parts = static_cast<float*>(memory);
-  auto* const finished = reinterpret_cast<unsigned*>(parts + kFloats);
-  float sum = 0.0F;
-  std::string fault;
-  try {
-    fill_bytes(finished, 0, sizeof(unsigned), nullptr);
-    for (int i = 0; i < 2; ++i) {
-      cuda::launch(last_block_kernel<kBug>, dim3(kBlocks), dim3(32), 0, nullptr, parts, finished,
-                   parts + kFloats - 1);
-      copy_to_host(&sum, parts + kFloats - 1, sizeof(sum), nullptr);
-      if (sum != kBlocks * 32.0F) throw std::runtime_error("wrong sum");
-    }
-  } catch (const std::exception& error) {
-    fault = error.what();
-  }
-  device_free(memory);
-  if (!fault.empty()) throw Fault(fault);
-}
-
 struct Memory {
   void* data;
   explicit Memory(size_t bytes) : data(device_malloc(bytes)) {}
   ~Memory() { device_free(data); }
 };
 
+// Twice, as a launch leaves the counter as it was.
 template <Bug kBug>
-void run() {
+void run_last_block() {
+  constexpr unsigned kBlocks = 5, kFloats = kBlocks * 32 + 1;
+  const Memory memory((kFloats + 1) * sizeof(float));
+  auto* const parts = static_cast<float*>(memory.data);
+  auto* const finished = reinterpret_cast<unsigned*>(parts + kFloats);
+  fill_bytes(finished, 0, sizeof(unsigned), nullptr);
+  for (int i = 0; i < 2; ++i) {
+    float sum = 0.0F;
+    cuda::launch(last_block_kernel<kBug>, dim3(kBlocks), dim3(32), 0, nullptr, parts, finished,
+                 parts + kFloats - 1);
+    copy_to_host(&sum, parts + kFloats - 1, sizeof(sum), nullptr);
+    if (sum != kBlocks * 32.0F) throw std::runtime_error("wrong sum");
+  }
+}
+
+template <Bug kBug>
+void run_sum() {
   constexpr unsigned kBlocks = 3;
   std::vector<float> host(kBlocks * 128, 1.0F);
   const size_t bytes = host.size() * sizeof(float);
@@ -155,41 +126,27 @@ __global__ void store_kernel(float* to) {
   to[threadIdx.x] = 1.0F;
 }
 
-// What a launch that starts early may do wrong.
-enum class Early {
-  kNone,
-  kRead,
-  kReadNeverWaits,
-  kNewWeights,
-  kWrite,
-  kCopy,
-  kAtomic,
-  kPrefetch,
-  kNeverWaits,
-  kOneNeverWaits,
-};
-
 // out = weights * x. Of one block of 32 threads.
-template <Early kBug>
+template <Bug kBug>
 __global__ void early_kernel(const float* weights, const float* x, float* out, unsigned* count) {
   LARIAT_SHARED(float, staged, 32);
   const unsigned t = threadIdx.x;
   launch_dependents();
-  prefetch_l2(weights + (kBug == Early::kPrefetch ? 4096 : t));
+  prefetch_l2(weights + (kBug == Bug::kEarlyPrefetch ? 4096 : t));
   const float weight = weights[t];
   float early = 0.0F;
-  if (kBug == Early::kRead || kBug == Early::kReadNeverWaits) early = x[t];
-  if (kBug == Early::kWrite) out[t] = weight;
-  if (kBug == Early::kCopy && t % 4 == 0) cp_async16(staged + t, x + t, true);
-  if (kBug == Early::kAtomic) atomicAdd(count, 1U);
-  if (kBug == Early::kNeverWaits || (kBug == Early::kOneNeverWaits && t == 7)) return;
-  if (kBug != Early::kReadNeverWaits) wait_for_launches();
+  if (kBug == Bug::kEarlyRead || kBug == Bug::kEarlyReadNeverWaits) early = x[t];
+  if (kBug == Bug::kEarlyWrite) out[t] = weight;
+  if (kBug == Bug::kEarlyCopy && t % 4 == 0) cp_async16(staged + t, x + t, true);
+  if (kBug == Bug::kEarlyAtomic) atomicAdd(count, 1U);
+  if (kBug == Bug::kEarlyNeverWaits || (kBug == Bug::kEarlyOneNeverWaits && t == 7)) return;
+  if (kBug != Bug::kEarlyReadNeverWaits) wait_for_launches();
   cp_async_wait<0>();
   out[t] = weight * x[t] + 0.0F * early;
 }
 
 // The launch under test is the third of its list; x is what the first wrote.
-template <Early kBug>
+template <Bug kBug>
 void run_early() {
   float last = 0.0F;
   const Memory memory(4 * 32 * sizeof(float));
@@ -198,7 +155,7 @@ void run_early() {
   LaunchQueue queue(0);
   const auto store = [&](float* to) { cuda::launch(store_kernel, dim3(1), dim3(32), 0, queue, to); };
   store(weights);
-  if (kBug != Early::kNewWeights) queue.flush();
+  if (kBug != Bug::kEarlyNewWeights) queue.flush();
   store(x);
   store(other);
   cuda::launch(early_kernel<kBug>, dim3(1), dim3(32), 0, queue, static_cast<const float*>(weights),
@@ -207,44 +164,21 @@ void run_early() {
   if (last != 1.0F) throw std::runtime_error("wrong product");
 }
 
-struct Planted {
-  std::string_view name;
-  void (*run)();
-};
-constexpr Planted kPlanted[] = {
-    {"sound", run<Bug::kNone>},
-    {"leaves-barrier", run<Bug::kLeavesBarrier>},
-    {"other-barrier", run<Bug::kOtherBarrier>},
-    {"divergent-shuffle", run<Bug::kDivergentShuffle>},
-    {"shuffle-outside-mask", run<Bug::kShuffleOutsideMask>},
-    {"other-mask", run<Bug::kOtherMask>},
-    {"missing-barrier", run<Bug::kMissingBarrier>},
-    {"missing-warp-barrier", run<Bug::kMissingWarpBarrier>},
-    {"overwritten", run<Bug::kOverwritten>},
-    {"shared-overrun", run<Bug::kSharedOverrun>},
-    {"dynamic-overrun", run<Bug::kDynamicOverrun>},
-    {"device-overrun", run<Bug::kDeviceOverrun>},
-    {"unwritten-shared", run<Bug::kUnwrittenShared>},
-    {"missing-copy-wait", run<Bug::kMissingCopyWait>},
-    {"copy-in-flight", run<Bug::kCopyInFlight>},
-    {"host-memory", run<Bug::kHostMemory>},
-    {"same-bytes", run<Bug::kSameBytes>},
-    {"reads-other-block", run<Bug::kReadsOtherBlock>},
-    {"last-block", run_last_block<Bug::kNone>},
-    {"missing-release", run_last_block<Bug::kMissingRelease>},
-    {"missing-acquire", run_last_block<Bug::kMissingAcquire>},
-    {"counts-too-early", run_last_block<Bug::kCountsTooEarly>},
-    {"early", run_early<Early::kNone>},
-    {"early-read", run_early<Early::kRead>},
-    {"early-read-never-waits", run_early<Early::kReadNeverWaits>},
-    {"early-new-weights", run_early<Early::kNewWeights>},
-    {"early-write", run_early<Early::kWrite>},
-    {"early-copy", run_early<Early::kCopy>},
-    {"early-atomic", run_early<Early::kAtomic>},
-    {"early-prefetch", run_early<Early::kPrefetch>},
-    {"early-never-waits", run_early<Early::kNeverWaits>},
-    {"early-one-never-waits", run_early<Early::kOneNeverWaits>},
-};
+template <Bug kBug>
+void run_one() {
+  if constexpr (kBug >= Bug::kEarly) {
+    run_early<kBug>();
+  } else if constexpr (kBug >= Bug::kLastBlock) {
+    run_last_block<kBug>();
+  } else {
+    run_sum<kBug>();
+  }
+}
+
+template <size_t... kBugs>
+constexpr auto runs(std::index_sequence<kBugs...>) {
+  return std::array{run_one<static_cast<Bug>(kBugs)>...};
+}
 
 }  // namespace
 
@@ -262,11 +196,8 @@ void free_too_early(bool recorded) {
   queue.flush();
 }
 
-void run_planted(std::string_view name) {
-  for (const Planted& planted : kPlanted) {
-    if (planted.name == name) return planted.run();
-  }
-  throw std::logic_error("no planted kernel of that name");
+void run_planted(Bug bug) {
+  runs(std::make_index_sequence<static_cast<size_t>(Bug::kCount)>())[static_cast<size_t>(bug)]();
 }
 
 }  // namespace simt

@@ -20,12 +20,12 @@ class SaySettings : public testing::Environment {
     testing::AddGlobalTestEnvironment(new SaySettings);
 
 // What the fault of a planted kernel says, or "" when it runs to its end. A wrong result is a fault, too.
-std::string outcome(std::string_view name, Order with) {
+std::string outcome(Bug bug, Order with) {
   const Order before = order();
   set_order(with);
   std::string what;
   try {
-    run_planted(name);
+    run_planted(bug);
   } catch (const std::exception& error) {
     what = error.what();
   }
@@ -33,86 +33,77 @@ std::string outcome(std::string_view name, Order with) {
   return what;
 }
 
-void expect_caught(std::string_view name, std::string_view words) {
-  for (Order with : {Order::kForward, Order::kBackward, Order::kRandom}) {
-    const std::string what = outcome(name, with);
-    EXPECT_NE(what.find(words), std::string::npos) << name << ": '" << what << "'";
+struct Expected {
+  Bug bug;
+  std::string_view words;  // of the fault; none: the kernel is sound
+};
+
+void expect_outcomes(std::initializer_list<Expected> all) {
+  for (const auto& [bug, words] : all) {
+    for (Order with : {Order::kForward, Order::kBackward, Order::kRandom}) {
+      const std::string what = outcome(bug, with);
+      EXPECT_TRUE(words.empty() ? what.empty() : what.find(words) != std::string::npos)
+          << "planted bug " << static_cast<int>(bug) << ": '" << what << "', expected '" << words << "'";
+    }
   }
 }
 
-TEST(Simt, SoundKernelRuns) {
-  EXPECT_EQ(outcome("sound", Order::kForward), "");
-  EXPECT_EQ(outcome("sound", Order::kBackward), "");
-  EXPECT_EQ(outcome("sound", Order::kRandom), "");
+// The last block may read what others left, and a launch that starts early, before it waits, what an earlier
+// list left.
+TEST(Simt, SoundKernelsRun) {
+  expect_outcomes({{Bug::kSound, ""}, {Bug::kLastBlock, ""}, {Bug::kEarly, ""}});
 }
 
-TEST(Simt, TheLastBlockMayReadWhatOthersLeft) {
-  for (Order with : {Order::kForward, Order::kBackward, Order::kRandom}) {
-    EXPECT_EQ(outcome("last-block", with), "");
-  }
-}
-
-TEST(Simt, BarrierLeft) { expect_caught("leaves-barrier", "thread 77"); }
-TEST(Simt, AnotherBarrier) { expect_caught("other-barrier", "waits at the barrier of planted.cu:"); }
-TEST(Simt, DivergentShuffle) { expect_caught("divergent-shuffle", "divergent __shfl_xor_sync"); }
-TEST(Simt, ShuffleOutsideMask) { expect_caught("shuffle-outside-mask", "__shfl_xor_sync"); }
-TEST(Simt, DifferentMasks) { expect_caught("other-mask", "__shfl_xor_sync"); }
-TEST(Simt, CopyInFlightAtTheEnd) { expect_caught("copy-in-flight", "asynchronous copies in flight"); }
-
-// What an earlier list left, a launch that starts early may read before it waits.
-TEST(Simt, LaunchesMayStartEarly) {
-  for (Order with : {Order::kForward, Order::kBackward, Order::kRandom})
-    EXPECT_EQ(outcome("early", with), "");
-}
-TEST(Simt, ALaunchThatStartsEarlyAndNeverWaits) {
-  expect_caught("early-never-waits", "leaves a launch that started early, and has not waited");
-  expect_caught("early-one-never-waits", "thread 7 leaves a launch that started early, and has not waited");
-}
-TEST(Simt, WhatIsSeenOfTooEarlyAccessesInAnyBuild) {
-  expect_caught("early-atomic", "atomic operation on device memory by a thread that has not waited");
-  expect_caught("early-prefetch", "prefetch from outside an allocation");
+TEST(Simt, FaultsAreSeenInAnyBuild) {
+  constexpr std::string_view kNeverWaits = "leaves a launch that started early, and has not waited";
+  expect_outcomes({
+      {Bug::kLeavesBarrier, "thread 77"},
+      {Bug::kOtherBarrier, "waits at the barrier of planted.cu:"},
+      {Bug::kDivergentShuffle, "divergent __shfl_xor_sync"},
+      {Bug::kShuffleOutsideMask, "__shfl_xor_sync"},
+      {Bug::kOtherMask, "__shfl_xor_sync"},
+      {Bug::kCopyInFlight, "asynchronous copies in flight"},
+      {Bug::kEarlyNeverWaits, kNeverWaits},
+      {Bug::kEarlyOneNeverWaits, "thread 7 leaves a launch that started early, and has not waited"},
+      {Bug::kEarlyAtomic, "atomic operation on device memory by a thread that has not waited"},
+      {Bug::kEarlyPrefetch, "prefetch from outside an allocation"},
+  });
 }
 
 TEST(Simt, SoundKernelRunsAfterAFault) {
-  outcome("leaves-barrier", Order::kForward);
-  EXPECT_EQ(outcome("sound", Order::kForward), "");
+  outcome(Bug::kLeavesBarrier, Order::kForward);
+  EXPECT_EQ(outcome(Bug::kSound, Order::kForward), "");
 }
 
-// What only the checks of every access see. An AddressSanitizer build ends at the overruns by itself.
-class SimtChecked : public testing::Test {
-  void SetUp() override {
-    if (!hooks_linked()) GTEST_SKIP() << "this build does not check every access";
-  }
-};
-
-TEST_F(SimtChecked, MissingBarrier) { expect_caught("missing-barrier", "shared memory"); }
-TEST_F(SimtChecked, MissingWarpBarrier) { expect_caught("missing-warp-barrier", "shared memory"); }
-TEST_F(SimtChecked, Overwritten) { expect_caught("overwritten", "race on shared memory"); }
-TEST_F(SimtChecked, MissingCopyWait) {
-  expect_caught("missing-copy-wait", "shared memory that nobody wrote");
-}
-TEST_F(SimtChecked, UnwrittenShared) { expect_caught("unwritten-shared", "shared memory that nobody wrote"); }
-TEST_F(SimtChecked, SharedOverrun) { expect_caught("shared-overrun", "outside device memory"); }
-TEST_F(SimtChecked, DynamicOverrun) { expect_caught("dynamic-overrun", "outside device memory"); }
-TEST_F(SimtChecked, DeviceOverrun) { expect_caught("device-overrun", "outside device memory"); }
-TEST_F(SimtChecked, HostMemory) { expect_caught("host-memory", "reads outside device memory"); }
-
-TEST_F(SimtChecked, SameBytesOfTwoBlocks) { expect_caught("same-bytes", "of the same launch wrote"); }
-TEST_F(SimtChecked, ReadsOfAnotherBlock) {
-  expect_caught("reads-other-block", "reads device memory that block");
-}
-TEST_F(SimtChecked, UnorderedReadsOfTheLastBlock) {
-  for (std::string_view bug : {"missing-release", "missing-acquire", "counts-too-early"}) {
-    expect_caught(bug, "reads device memory that block");
-  }
-}
-
-TEST_F(SimtChecked, TooEarlyAccesses) {
-  for (std::string_view bug : {"early-read", "early-new-weights", "early-read-never-waits", "early-copy"}) {
-    expect_caught(bug,
-                  "reads device memory before it has waited for earlier launches, one of which wrote it");
-  }
-  expect_caught("early-write", "writes device memory before it has waited for earlier launches");
+// An AddressSanitizer build ends at the overruns by itself.
+TEST(Simt, FaultsThatOnlyTheChecksOfEveryAccessSee) {
+  if (!hooks_linked()) GTEST_SKIP() << "this build does not check every access";
+  constexpr std::string_view kUnwritten = "shared memory that nobody wrote",
+                             kOtherBlock = "reads device memory that block";
+  constexpr std::string_view kOutside = "outside device memory";
+  constexpr std::string_view kTooEarly =
+      "reads device memory before it has waited for earlier launches, one of which wrote it";
+  expect_outcomes({
+      {Bug::kMissingBarrier, "shared memory"},
+      {Bug::kMissingWarpBarrier, "shared memory"},
+      {Bug::kOverwritten, "race on shared memory"},
+      {Bug::kMissingCopyWait, kUnwritten},
+      {Bug::kUnwrittenShared, kUnwritten},
+      {Bug::kSharedOverrun, kOutside},
+      {Bug::kDynamicOverrun, kOutside},
+      {Bug::kDeviceOverrun, kOutside},
+      {Bug::kHostMemory, "reads outside device memory"},
+      {Bug::kSameBytes, "of the same launch wrote"},
+      {Bug::kReadsOtherBlock, kOtherBlock},
+      {Bug::kMissingRelease, kOtherBlock},
+      {Bug::kMissingAcquire, kOtherBlock},
+      {Bug::kCountsTooEarly, kOtherBlock},
+      {Bug::kEarlyRead, kTooEarly},
+      {Bug::kEarlyNewWeights, kTooEarly},
+      {Bug::kEarlyReadNeverWaits, kTooEarly},
+      {Bug::kEarlyCopy, kTooEarly},
+      {Bug::kEarlyWrite, "writes device memory before it has waited for earlier launches"},
+  });
 }
 
 TEST(Simt, QueuedLaunchesDoNotOutliveTheirMemory) {
@@ -129,9 +120,9 @@ TEST(Simt, QueuedLaunchesDoNotOutliveTheirMemory) {
 TEST(SimtAsanDeathTest, OverrunsAreSeen) {
   // A static array's size is in its type: UndefinedBehaviorSanitizer sees the index before the access
   // happens.
-  EXPECT_DEATH(run_planted("shared-overrun"), "heap-buffer-overflow|index 4 out of bounds");
-  EXPECT_DEATH(run_planted("dynamic-overrun"), "heap-buffer-overflow");
-  EXPECT_DEATH(run_planted("device-overrun"), "heap-buffer-overflow");
+  EXPECT_DEATH(run_planted(Bug::kSharedOverrun), "heap-buffer-overflow|index 4 out of bounds");
+  EXPECT_DEATH(run_planted(Bug::kDynamicOverrun), "heap-buffer-overflow");
+  EXPECT_DEATH(run_planted(Bug::kDeviceOverrun), "heap-buffer-overflow");
 }
 #endif
 
