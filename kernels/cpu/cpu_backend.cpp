@@ -98,14 +98,6 @@ Buffer CpuBackend::allocate(size_t bytes) {
 
 void CpuBackend::release(void* data, size_t) noexcept { std::free(data); }
 
-void CpuBackend::copy_in(void* dst, const void* host_src, size_t bytes) {
-  if (bytes != 0) std::memcpy(dst, host_src, bytes);
-}
-
-void CpuBackend::copy_out(void* host_dst, const void* src, size_t bytes) {
-  if (bytes != 0) std::memcpy(host_dst, src, bytes);
-}
-
 void* CpuBackend::at_least(Buffer& buffer, size_t bytes) {
   if (buffer.bytes() < bytes) {
     buffer = Buffer();  // the old block goes first: the two never exist together

@@ -41,9 +41,11 @@ class CpuBackend final : public Backend {
 
   Buffer allocate(size_t bytes) override;
   void release(void* data, size_t bytes) noexcept override;
-  void copy_in(void* dst, const void* host_src, size_t bytes) override;
-  void copy_out(void* host_dst, const void* src, size_t bytes) override;
-  void copy(void* dst, const void* src, size_t bytes) override { std::memcpy(dst, src, bytes); }
+  void copy_in(void* dst, const void* host_src, size_t bytes) override { copy(dst, host_src, bytes); }
+  void copy_out(void* host_dst, const void* src, size_t bytes) override { copy(host_dst, src, bytes); }
+  void copy(void* dst, const void* src, size_t bytes) override {
+    if (bytes != 0) std::memcpy(dst, src, bytes);
+  }
   LoadedWeight load_weight(std::span<const Matrix> host, std::span<const DType> dtypes,
                            DType compute) override;
 

@@ -70,9 +70,7 @@ TEST_F(CudaMemory, WeightsAreConvertedAndPacked) {
         cuda_->copy_out(bytes.data(), loaded.data, bytes.size());
         const std::vector<float> expected = host.values();
         for (int64_t i = 0; i < kRows * kCols; ++i) {
-          float value = expected[static_cast<size_t>(i)];
-          if (to == DType::kF16) value = round_to_f16(value);
-          if (to == DType::kBF16) value = round_to_bf16(value);
+          const float value = rounded_to(to, expected[static_cast<size_t>(i)]);
           ASSERT_EQ(load_f32(bytes.data(), to, i / kCols * loaded.stride + i % kCols), value);
         }
       }

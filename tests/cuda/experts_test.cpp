@@ -1,5 +1,5 @@
-// The products of experts on the CUDA backend. (step_test.cpp has steps that are recorded with one routing and
-// replayed with others.)
+// The products of experts on the CUDA backend. (step_test.cpp has steps that are recorded with one routing
+// and replayed with others.)
 #include "kernels/error.h"
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/kernels/experts_cases.h"

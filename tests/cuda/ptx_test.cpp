@@ -85,6 +85,21 @@ class CudaPtx : public OnCuda {
     cuda_->copy_out(host.data(), buffer.data(), buffer.bytes());
     return host;
   }
+
+  // An mma of operands as they lie in registers: run(a, b, d) adds their product to c.
+  template <class Sum, class Run>
+  void check_mma(const std::vector<uint32_t>& a, const std::vector<uint32_t>& b, const std::vector<Sum>& c,
+                 const std::vector<Sum>& expected, const Run& run) {
+    std::vector<Sum> sums(32 * 4);
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] = c[element_of_c(i)];
+    const Buffer a_words = on_device(a), b_words = on_device(b), d = on_device(sums);
+    run(static_cast<const uint32_t*>(a_words.data()), static_cast<const uint32_t*>(b_words.data()),
+        static_cast<Sum*>(d.data()));
+    sums = on_host<Sum>(d);
+    for (size_t i = 0; i < sums.size(); ++i) {
+      EXPECT_EQ(sums[i], expected[element_of_c(i)]) << "lane " << i / 4 << ", register " << i % 4;
+    }
+  }
 };
 
 // Small integers, whose products and sums both types hold exactly: no two orders of adding differ.
@@ -104,18 +119,9 @@ TEST_F(CudaPtx, MmaHasCuTesFragments) {
   for (DType dtype : {DType::kF16, DType::kBF16}) {
     const std::vector<float> a = small_integers(rng, 16 * 16), b = small_integers(rng, 8 * 16),
                              c = small_integers(rng, 16 * 8);
-    const std::vector<float> expected = product_of(a, b, c);
-    std::vector<float> sums(32 * 4);
-    for (size_t i = 0; i < sums.size(); ++i) sums[i] = c[element_of_c(i)];
-    const Buffer a_words = on_device(packed_fragment(kLayoutA, 8, as_bits(a, dtype)));
-    const Buffer b_words = on_device(packed_fragment(kLayoutB, 4, as_bits(b, dtype)));
-    const Buffer d = on_device(sums);
-    run_mma(dtype, static_cast<const uint32_t*>(a_words.data()), static_cast<const uint32_t*>(b_words.data()),
-            static_cast<float*>(d.data()));
-    sums = on_host<float>(d);
-    for (size_t i = 0; i < sums.size(); ++i) {
-      EXPECT_EQ(sums[i], expected[element_of_c(i)]) << "lane " << i / 4 << ", register " << i % 4;
-    }
+    check_mma(packed_fragment(kLayoutA, 8, as_bits(a, dtype)),
+              packed_fragment(kLayoutB, 4, as_bits(b, dtype)), c, product_of(a, b, c),
+              [&](auto... operands) { run_mma(dtype, operands...); });
   }
 }
 
@@ -127,19 +133,10 @@ TEST_F(CudaPtx, MmaOfBytesHasCuTesFragments) {
     return values;
   };
   const std::vector<int8_t> a = bytes(16 * 32), b = bytes(8 * 32);
-  std::vector<int32_t> c(16 * 8), sums(32 * 4);
+  std::vector<int32_t> c(16 * 8);
   for (int32_t& x : c) x = static_cast<int32_t>(rng.next() % 2001) - 1000;
-  const std::vector<int32_t> expected = product_of(a, b, c);
-  for (size_t i = 0; i < sums.size(); ++i) sums[i] = c[element_of_c(i)];
-  const Buffer a_words = on_device(packed_fragment(kLayoutBytesA, 16, a));
-  const Buffer b_words = on_device(packed_fragment(kLayoutBytesB, 8, b));
-  const Buffer d = on_device(sums);
-  run_mma_of_bytes(static_cast<const uint32_t*>(a_words.data()), static_cast<const uint32_t*>(b_words.data()),
-                   static_cast<int32_t*>(d.data()));
-  sums = on_host<int32_t>(d);
-  for (size_t i = 0; i < sums.size(); ++i) {
-    EXPECT_EQ(sums[i], expected[element_of_c(i)]) << "lane " << i / 4 << ", register " << i % 4;
-  }
+  check_mma(packed_fragment(kLayoutBytesA, 16, a), packed_fragment(kLayoutBytesB, 8, b), c,
+            product_of(a, b, c), run_mma_of_bytes);
 }
 
 TEST_F(CudaPtx, LdmatrixHasCuTesFragments) {

@@ -115,18 +115,18 @@ void check_tiled_splits(Attend attend) {
   for (const TiledCase& c : {TiledCase{200, 400, 3, 64, 64}, {90, 0, 1, 128, 128, DType::kBF16}}) {
     TiledProblem problem(c);
     const std::vector<float> expected = problem.whole(attend);
-    for (const std::vector<int64_t>& parts : {std::vector<int64_t>{1, 37, 50}, {64, 64}, {89}}) {
+    for (const std::vector<int64_t>& parts :
+         {std::vector<int64_t>{1, 37, 50, 200}, {64, 64, 200}, {89, 200}}) {
       std::vector<float> actual;
       int64_t done = 0;
       for (int64_t count : parts) {
-        const std::vector<float> part = problem.run(attend, done, std::min(count, c.n - done), 1.0F);
+        count = std::min(count, c.n - done);
+        if (count == 0) continue;
+        const std::vector<float> part = problem.run(attend, done, count, 1.0F);
         actual.insert(actual.end(), part.begin(), part.end());
-        done = std::min(done + count, c.n);
+        done += count;
       }
-      const std::vector<float> rest =
-          done < c.n ? problem.run(attend, done, c.n - done, 1.0F) : std::vector<float>();
-      actual.insert(actual.end(), rest.begin(), rest.end());
-      EXPECT_EQ(actual, expected) << parts.size() << " parts and the rest";
+      EXPECT_EQ(actual, expected) << parts.size() << " parts";
     }
   }
 }

@@ -268,10 +268,7 @@ struct ExpertProblem {
     Rng rng(61);
     x = rng.normals(x_rows() * s.k);
     w = rng.normals(s.n_experts * s.n * s.k);
-    for (float& value : w) {
-      if (weights == DType::kF16) value = round_to_f16(value);
-      if (weights == DType::kBF16) value = round_to_bf16(value);
-    }
+    for (float& value : w) value = rounded_to(weights, value);
     for (int64_t t = 0; t < s.tokens; ++t) {
       std::vector<int32_t> order;
       while (static_cast<int64_t>(order.size()) < s.n_chosen) {

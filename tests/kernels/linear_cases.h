@@ -40,10 +40,7 @@ struct LinearProblem {
     if (with_bias) bias = rng.normals(s.n);
     // Values that their dtypes can hold, so that the host knows what is multiplied.
     for (float& value : bias) value = round_to_bf16(value);
-    for (float& value : w) {
-      if (c.weights == DType::kF16) value = round_to_f16(value);
-      if (c.weights == DType::kBF16) value = round_to_bf16(value);
-    }
+    for (float& value : w) value = rounded_to(c.weights, value);
   }
 
   // Rows [first, first + count) of the product.

@@ -51,6 +51,11 @@ class Rng {
   uint64_t state_;
 };
 
+// A value as a matrix of that dtype holds it; one that is to be quantised as it is.
+inline float rounded_to(DType dtype, float value) {
+  return dtype == DType::kF16 ? round_to_f16(value) : dtype == DType::kBF16 ? round_to_bf16(value) : value;
+}
+
 // A matrix in a backend's memory, its rows `gap` elements apart from each other; the gap is filled with NaN,
 // so that an op that reads it shows.
 class Tensor {
