@@ -20,12 +20,13 @@ inline testing::AssertionResult holds(std::string_view text, std::string_view pa
          << "'" << part << "' is " << (found ? "" : "not ") << "in: " << text;
 }
 
-// The text of the Error that `action` throws; "" when it throws none.
+// The text of the Error that `action` throws, which must be one line; "" when it throws none.
 template <class Action>
 std::string error_of(const Action& action) {
   try {
     action();
   } catch (const Error& e) {
+    EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos) << e.what();
     return e.what();
   }
   return "";

@@ -19,7 +19,7 @@ struct AtomicFiles : testing::Test {
   size_t files() const {
     return static_cast<size_t>(std::distance(fs::directory_iterator(dir_), fs::directory_iterator()));
   }
-  const TempDir temporary_;
+  const TempFolder temporary_;
   const fs::path dir_ = temporary_.path;
 };
 

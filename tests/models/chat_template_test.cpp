@@ -43,7 +43,7 @@ std::string one_line_of(std::string text) {
 void expect_same(const ordered_json& want, const std::string& source, const ordered_json& messages,
                  bool prompt, const ordered_json& variables) {
   std::string got;
-  const std::string error = refusal([&] {
+  const std::string error = error_of([&] {
     const auto chat = ChatTemplate::parse(source, "chat.jinja", golden().at("tokens"));
     got = chat.render(messages, prompt, variables, golden_time());
   });
@@ -89,7 +89,7 @@ TEST(ChatTemplateGolden, SharedTokenizersGiveTheSameIds) {
     if (at == opened.end())
       at = opened.try_emplace(folder.string(), *ChatTemplate::load(folder), Tokenizer::load(folder)).first;
     std::string text;
-    const std::string error = refusal([&] {
+    const std::string error = error_of([&] {
       text = at->second.first.render(golden().at("conversations").at(conversation), want.at("prompt"),
                                      want.at("variables"), golden_time());
     });
@@ -112,7 +112,7 @@ std::string render(const std::string& source) {
 }
 
 TEST(ChatTemplate, ErrorsNameFileAndLine) {
-  const auto error = [](const std::string& source) { return refusal([&] { render(source); }); };
+  const auto error = [](const std::string& source) { return error_of([&] { render(source); }); };
   EXPECT_EQ(error("a\n\n{{ 1|foo }}").rfind("t: line 3: unknown filter 'foo'; lariat knows", 0), 0U);
   EXPECT_EQ(error("{% for m in messages %}\n{{ m.content.x.y }}\n{% endfor %}"),
             "t: line 2: a 'str' has no attribute 'x'");
@@ -167,7 +167,7 @@ TEST(ChatTemplate, WhatIsNotKnownIsNamed) {
       {"{{ [1]|sort(reverse=true) }}", "sort takes no argument 'reverse' here"},
   };
   for (const auto& [source, what] : refused) {
-    const std::string error = refusal([source = source] { render(source); });
+    const std::string error = error_of([source = source] { render(source); });
     EXPECT_EQ(error.rfind("t: line 1: ", 0), 0U) << source << ": " << error;
     EXPECT_NE(error.find(what), std::string::npos) << source << ": " << error;
   }
@@ -218,7 +218,7 @@ TEST(ChatTemplate, HostileTemplatesEnd) {
   };
   for (const std::string& source : sources) {
     SCOPED_TRACE(source.substr(0, 200));
-    EXPECT_NE(refusal([&] { render(source); }), "");
+    EXPECT_NE(error_of([&] { render(source); }), "");
   }
 }
 
@@ -237,12 +237,12 @@ TEST(ChatTemplate, ALongConversationIsWithinTheLimits) {
 }
 
 struct ChatTemplateFolder : testing::Test {
-  void put(const char* name, const std::string& text) const { dir.write(name, text); }
+  void put(const char* name, const std::string& text) const { dir.put(name, text); }
   std::string rendered() const {
     const auto chat = ChatTemplate::load(dir.path);
     return chat ? chat->render({{{"role", "user"}, {"content", "hi"}}}, false) : "(none)";
   }
-  const TempDir dir;
+  const TempFolder dir;
 };
 
 TEST_F(ChatTemplateFolder, FilesAreTakenInTransformersOrder) {
@@ -265,7 +265,7 @@ TEST_F(ChatTemplateFolder, FilesAreTakenInTransformersOrder) {
 }
 
 TEST_F(ChatTemplateFolder, DamageIsNamed) {
-  const auto error = [&] { return refusal([&] { rendered(); }); };
+  const auto error = [&] { return error_of([&] { rendered(); }); };
   put("tokenizer_config.json", R"({"chat_template": "a\n{{ }}"})");
   EXPECT_EQ(error(), (dir.path / "tokenizer_config.json").string() +
                          ": chat_template: line 2: expected an expression, found '}}'");
@@ -278,7 +278,9 @@ TEST_F(ChatTemplateFolder, DamageIsNamed) {
 }
 
 TEST(Messages, AreCheckedAndNamed) {
-  const auto error = [](const std::string& text) { return refusal([&] { parse_messages(text, "m.json"); }); };
+  const auto error = [](const std::string& text) {
+    return error_of([&] { parse_messages(text, "m.json"); });
+  };
   EXPECT_EQ(
       error(
           R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": null, "tool_calls": []}])"),
@@ -296,7 +298,7 @@ TEST(Messages, AreCheckedAndNamed) {
             "m.json: message 1: \"content\" is neither a text nor a list");
   EXPECT_EQ(error(R"([{"role": "user", "role": "x", "content": ""}])"),
             "m.json: the key \"role\" stands twice in one object; remove one");
-  EXPECT_EQ(refusal([] { ChatTemplate::parse("x", "t", {}).render(ordered_json::array(), false); }),
+  EXPECT_EQ(error_of([] { ChatTemplate::parse("x", "t", {}).render(ordered_json::array(), false); }),
             "a chat template needs at least one message");
 }
 

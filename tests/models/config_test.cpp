@@ -14,16 +14,16 @@ namespace fs = std::filesystem;
 const json kLlamaConfig = {{"architectures", {"LlamaForCausalLM"}}};
 
 TEST(Config, EndTokensAreThoseOfTheGenerationConfigWhereItHasSome) {
-  const TempDir dir;
+  const TempFolder dir;
   const auto load = [&](const std::string& generation, const json& own = json::object()) {
-    dir.write("config.json", changed(kLlamaConfig, own).dump());
-    dir.write("generation_config.json", generation);
+    dir.put("config.json", changed(kLlamaConfig, own).dump());
+    dir.put("generation_config.json", generation);
     return load_config(dir.path);
   };
   using Ids = std::vector<int32_t>;
   EXPECT_EQ(load(R"({"eos_token_id": [2, 9, 11], "temperature": 0.6})").eos_token_ids, (Ids{2, 9, 11}));
   EXPECT_EQ(load_config(dir.path / "config.json").eos_token_ids.size(), 3U);
-  dir.write("other.json", kLlamaConfig.dump());
+  dir.put("other.json", kLlamaConfig.dump());
   EXPECT_EQ(load_config(dir.path / "other.json").eos_token_ids.size(), 1U);
   EXPECT_EQ(load(R"({"eos_token_id": [3, 9]})", {{"eos_token_id", 7}}).eos_token_ids, (Ids{3, 9}));
   EXPECT_EQ(load(R"({"eos_token_id": null})", {{"eos_token_id", 7}}).eos_token_ids, (Ids{7}));
@@ -42,7 +42,7 @@ TEST(Config, FilesThatAreNotConfigs) {
       {R"({"model_type": "llama", "vocab_size": 1, "vocab_size": 2})", "stands twice"},
   };
   for (const auto& [text, part] : damaged) expect_line(answer_to(text).error, "config.json", part);
-  const TempDir dir;
+  const TempFolder dir;
   EXPECT_THROW(load_config(dir.path), Error);
   EXPECT_THROW(load_config(dir.path / "nowhere"), Error);
 }

@@ -66,8 +66,8 @@ Model load(const std::filesystem::path& dir, Backend& backend) {
 void check(const Change& c) {
   SCOPED_TRACE(std::string(c.base) + " " + c.config + " " + (c.add.empty() ? "" : c.add[0].first) + c.part);
   CpuBackend backend(1);
-  const TempDir dir;
-  dir.write("config.json", changed(config_of(c.base), json::parse(c.config)).dump());
+  const TempFolder dir;
+  dir.put("config.json", changed(config_of(c.base), json::parse(c.config)).dump());
   write_changed_weights(c, dir.path);
   const std::string file = dir.path.string() + "/";
   try {
@@ -175,8 +175,8 @@ TEST(Gate, EveryTensorIsAccountedFor) {
 
 TEST(Gate, ADifferentHeadIsNotTied) {
   CpuBackend backend(1);
-  const TempDir dir;
-  dir.write("config.json", config_of(kTied).dump());
+  const TempFolder dir;
+  dir.put("config.json", config_of(kTied).dump());
   write_changed_weights({.base = kTied, .add = {{kHead, {64, 32}}}}, dir.path);
   const Model model = load(dir.path, backend);
   EXPECT_FALSE(model.spec.tie_word_embeddings);

@@ -13,14 +13,14 @@ class GenerationConfigFile : public testing::Test {
  protected:
   // generation: null, no such file.
   ModelSpec load(const json& generation, const json& more = json::object()) const {
-    dir_.write("config.json", changed(config_of("llama_gqa"), more).dump());
+    dir_.put("config.json", changed(config_of("llama_gqa"), more).dump());
     std::filesystem::remove(file());
-    if (!generation.is_null()) dir_.write("generation_config.json", generation.dump());
+    if (!generation.is_null()) dir_.put("generation_config.json", generation.dump());
     return load_config(dir_.path);
   }
   std::string file() const { return (dir_.path / "generation_config.json").string(); }
 
-  TempDir dir_;
+  TempFolder dir_;
 };
 
 // At transformers' own defaults nothing changes the text, and every one of its keys is known.

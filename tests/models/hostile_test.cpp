@@ -33,7 +33,7 @@ std::string piece(const std::string& text, float score = 0, char type = 1) {
 }
 
 std::string refusal_of_model(const std::string& model) {
-  return refusal([&] { checked_sentencepiece(model, "tokenizer.model"); });
+  return error_of([&] { checked_sentencepiece(model, "tokenizer.model"); });
 }
 
 void expect_refusal(const std::string& model, const std::string& part) {
@@ -116,7 +116,7 @@ TEST(HostileSentencePiece, Charsmaps) {
 
 // Not all charsmaps are hostile: this one says 41 -> 61, 42 43 -> 62 63 64, FF21 -> 41 (tests/fuzz/seeds.sh).
 TEST(HostileSentencePiece, ACharsmapThatHoldsWorks) {
-  const TempDir dir;
+  const TempFolder dir;
   std::filesystem::copy(
       std::filesystem::path(LARIAT_SOURCE_DIR) / "tests/fuzz/seeds/sentencepiece-charsmap.model",
       dir.path / "tokenizer.model");

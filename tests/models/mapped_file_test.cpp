@@ -12,7 +12,7 @@ namespace lariat::test {
 namespace {
 
 TEST(MappedFiles, WhatIsWrittenToAPrivateOneNeverReachesTheFile) {
-  const TempDir dir;
+  const TempFolder dir;
   const auto file = dir.path / "mapped";
   const std::string content(10000, 'a');
   write_file_atomically(file, content);
@@ -33,7 +33,7 @@ TEST(MappedFiles, WhatIsWrittenToAPrivateOneNeverReachesTheFile) {
 }
 
 TEST(MappedFiles, WhatIsGivenBackTakesNoMemoryAndIsReadAgain) {
-  const TempDir dir;
+  const TempFolder dir;
   const auto file = dir.path / "mapped";
   constexpr size_t kBytes = size_t{1} << 20, kBegin = 5000, kEnd = 900000;
   std::string content(kBytes, 'a');

@@ -189,11 +189,11 @@ const AnyConfig kAnyConfigs[] = {
 };
 
 TEST(RopeConfig, OfAConfigOfAnyFamily) {
-  const TempDir dir;
+  const TempFolder dir;
   const std::string file = (dir.path / "config.json").string() + ": ";
   std::vector<std::string> warnings;
   const auto load = [&](const std::string& config) {
-    dir.write("config.json", config);
+    dir.put("config.json", config);
     warnings.clear();
     return load_rope(dir.path, warnings);
   };

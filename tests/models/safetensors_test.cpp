@@ -13,12 +13,12 @@ class Safetensors : public testing::Test {
  protected:
   void write(const std::string& header, const std::string& data) const {
     const uint64_t length = header.size();
-    dir_.write("file", std::string(reinterpret_cast<const char*>(&length), 8) + header + data);
+    dir_.put("file", std::string(reinterpret_cast<const char*>(&length), 8) + header + data);
   }
   // The file itself, and temporary ones.
   int64_t files() const { return std::distance(fs::directory_iterator(dir_.path), {}); }
 
-  const TempDir dir_;
+  const TempFolder dir_;
   const fs::path file_ = dir_.path / "file";
 };
 

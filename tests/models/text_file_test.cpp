@@ -21,16 +21,16 @@ TEST(TextFile, AByteOrderMarkIsPassedOver) {
 
 TEST(TextFile, Utf16IsNamed) {
   for (const std::string& text : {"\xFF\xFEo\0n\0"s, "\xFE\xFF\0o\0n"s, "\xFF\xFE"s, "o\0n\0"s, "\0{\0}"s})
-    EXPECT_EQ(refusal([&] { without_bom(text, "a text"); }),
+    EXPECT_EQ(error_of([&] { without_bom(text, "a text"); }),
               "a text: is UTF-16; convert it to UTF-8 (iconv -f utf-16 -t utf-8)");
   for (const std::string& text : {"\xFF"s, "\xFFone"s, "o\0n"s, "\0\0\0\0"s, "o\0\0n"s, "one two"s})
-    EXPECT_EQ(refusal([&] { without_bom(text, "a text"); }), "");
+    EXPECT_EQ(error_of([&] { without_bom(text, "a text"); }), "");
   EXPECT_THROW(parse_json("{\0}\0"s, "a file"), Error);
 }
 
 TEST(TextFile, APointerOfGitLfsIsNamed) {
-  const TempDir dir;
-  dir.write("pointer", "version https://git-lfs.github.com/spec/v1\noid sha256:aa\nsize 12\n");
+  const TempFolder dir;
+  dir.put("pointer", "version https://git-lfs.github.com/spec/v1\noid sha256:aa\nsize 12\n");
   EXPECT_EQ(error_of([&] { read_file(dir.path / "pointer", 1000); }),
             (dir.path / "pointer").string() +
                 ": is a Git LFS pointer; run git lfs pull in its repository to get the file itself");

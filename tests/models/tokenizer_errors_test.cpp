@@ -13,8 +13,8 @@ std::string error_with(const std::string& pointer, const json& value) {
   } else {
     spec[json::json_pointer(pointer)] = value;
   }
-  const TempDir dir;
-  dir.write("tokenizer.json", spec.dump());
+  const TempFolder dir;
+  dir.put("tokenizer.json", spec.dump());
   return error_of([&] { Tokenizer::load(dir.path); });
 }
 
@@ -118,8 +118,8 @@ TEST(TokenizerErrors, DamagedFiles) {
       {"tokenizer_config.json", R"({"added_tokens_decoder": {"4": {"content": "a new name"}}})", "id 4"},
   };
   for (const Case& c : cases) {
-    const TempDir dir;
-    dir.write(c.file, c.text);
+    const TempFolder dir;
+    dir.put(c.file, c.text);
     if (c.file == std::string("tokenizer_config.json"))
       std::filesystem::copy(golden_dir() / "byte-mini" / "tokenizer.json", dir.path);
     const std::string what = error_of([&] { Tokenizer::load(dir.path); });
@@ -136,13 +136,13 @@ TEST(TokenizerErrors, MutatedFilesLoadOrThrow) {
   for (const char* name :
        {"llama-mini/tokenizer.json", "qwen-mini/tokenizer.json", "sp-mini/tokenizer.model"}) {
     const std::string good = read_file(golden_dir() / name, 1 << 20);
-    const TempDir dir;
+    const TempFolder dir;
     for (int round = 0; round < 150; ++round) {
       std::string bad = good;
       if (round % 5 == 0) bad.resize(next(bad.size()));
       for (size_t i = 0; i < 1 + next(4) && !bad.empty(); ++i)
         bad[next(bad.size())] = static_cast<char>(next(256));
-      dir.write(std::filesystem::path(name).filename(), bad);
+      dir.put(std::filesystem::path(name).filename(), bad);
       try {
         const Tokenizer tokenizer = Tokenizer::load(dir.path);
         const auto ids = tokenizer.encode("The river <s> 12 \u6cb3 don't", true);

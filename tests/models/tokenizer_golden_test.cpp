@@ -113,14 +113,14 @@ TEST(TokenizerGolden, SettingsAsInTransformers) {
     missing += fs::exists(source) ? 0 : 1;
     if (!fs::exists(source)) continue;
     SCOPED_TRACE(base + ": " + c.at("files").dump());
-    const TempDir dir;
+    const TempFolder dir;
     if (fs::exists(source / "tokenizer.model")) fs::copy(source / "tokenizer.model", dir.path);
     if (fs::exists(source / "tokenizer.json")) {
       json spec = read_json(source / "tokenizer.json");
       spec.update(c.at("change"));
-      dir.write("tokenizer.json", spec.dump());
+      dir.put("tokenizer.json", spec.dump());
     }
-    for (const auto& [name, value] : c.at("files").items()) dir.write(name, value.dump());
+    for (const auto& [name, value] : c.at("files").items()) dir.put(name, value.dump());
     const Tokenizer tokenizer = Tokenizer::load(dir.path);
     const std::vector<std::string> picked = c.at("texts");
     for (size_t i = 0; i < picked.size(); ++i) {

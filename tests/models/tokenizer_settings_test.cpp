@@ -12,16 +12,16 @@ constexpr const char* kConfig = "tokenizer_config.json";
 
 // Warnings with the folder's name left out.
 Lines warnings_of(const std::string& base, const json& files, const json& change = json::object()) {
-  const TempDir dir;
+  const TempFolder dir;
   for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
     if (fs::exists(golden_dir() / base / name)) fs::copy(golden_dir() / base / name, dir.path);
   }
   if (!change.empty()) {
     json spec = read_json(dir.path / "tokenizer.json");
     for (const auto& [pointer, value] : change.items()) spec[json::json_pointer(pointer)] = value;
-    dir.write("tokenizer.json", spec.dump());
+    dir.put("tokenizer.json", spec.dump());
   }
-  for (const auto& [name, value] : files.items()) dir.write(name, value.dump());
+  for (const auto& [name, value] : files.items()) dir.put(name, value.dump());
   Lines lines = Tokenizer::load(dir.path).warnings();
   for (std::string& line : lines)
     line.erase(0, line.starts_with(dir.path.string()) ? dir.path.string().size() + 1 : 0);

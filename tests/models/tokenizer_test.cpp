@@ -76,11 +76,11 @@ TEST(Tokenizer, BosAndEos) {
 }
 
 TEST(Tokenizer, EosIsTheTokenizersOwn) {
-  const TempDir dir;
+  const TempFolder dir;
   std::filesystem::copy(golden_dir() / "llama3-mini", dir.path, std::filesystem::copy_options::recursive);
   // These files speak of the model: see ModelSpec::eos_token_ids.
-  dir.write("config.json", R"({"eos_token_id": -1})");
-  dir.write("generation_config.json", R"({"eos_token_id": [3, 9]})");
+  dir.put("config.json", R"({"eos_token_id": -1})");
+  dir.put("generation_config.json", R"({"eos_token_id": [3, 9]})");
   const Tokenizer tokenizer = Tokenizer::load(dir.path);
   EXPECT_EQ(tokenizer.eos_ids(), Ids{*tokenizer.token_to_id("<|eot_id|>")});
   const json none = {{"eos_token", nullptr}};
@@ -88,10 +88,10 @@ TEST(Tokenizer, EosIsTheTokenizersOwn) {
 }
 
 TEST(Tokenizer, SentencePieceSettings) {
-  const TempDir dir;
+  const TempFolder dir;
   std::filesystem::copy(golden_dir() / "sp-mini", dir.path, std::filesystem::copy_options::recursive);
   EXPECT_TRUE(Tokenizer::load(dir.path).adds_bos());
-  dir.write("tokenizer_config.json", R"({"add_bos_token": false, "added_tokens_decoder":
+  dir.put("tokenizer_config.json", R"({"add_bos_token": false, "added_tokens_decoder":
       {"420": {"content": "<pad>", "special": true}, "421": {"content": "<b>", "special": false}}})");
   const Tokenizer tokenizer = Tokenizer::load(dir.path);
   EXPECT_FALSE(tokenizer.adds_bos());
