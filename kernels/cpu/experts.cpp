@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <numeric>
 #include <string>
 #include <utility>
 
@@ -204,19 +203,22 @@ class FewRows {
 }  // namespace
 
 void GroupedRows::sort(std::span<const int32_t> chosen, size_t n_blocks) {
-  const auto block_of = [&](int32_t row) { return static_cast<size_t>(chosen[static_cast<size_t>(row)]); };
+  few.reserve(n_blocks);
   first.assign(n_blocks + 1, 0);
   rows.resize(chosen.size());
-  std::iota(rows.begin(), rows.end(), 0);
-  for (const int32_t row : rows) ++first[block_of(row) + 1];
-  std::partial_sum(first.begin(), first.end(), first.begin());
-  std::sort(rows.begin(), rows.end(),
-            [&](int32_t a, int32_t b) { return std::pair(block_of(a), a) < std::pair(block_of(b), b); });
-  few.reserve(n_blocks);
+  for (const int32_t e : chosen) ++first[static_cast<size_t>(e) + 1];
   few.clear();
   for (size_t e = 0; e < n_blocks; ++e) {
-    if (count(e) > 0 && count(e) <= cpu::kGemvRows) few.push_back(static_cast<int32_t>(e));
+    const int32_t count = first[e + 1];
+    if (count > 0 && count <= cpu::kGemvRows) few.push_back(static_cast<int32_t>(e));
+    first[e + 1] += first[e];
   }
+  // first[e] counts up to the next block's beginning, and is put back.
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    rows[static_cast<size_t>(first[static_cast<size_t>(chosen[i])]++)] = static_cast<int32_t>(i);
+  }
+  std::copy_backward(first.begin(), first.end() - 1, first.end());
+  first[0] = 0;
 }
 
 void CpuBackend::route(const Matrix& logits, const Router& router, const Routing& routing) {

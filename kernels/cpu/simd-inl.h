@@ -46,13 +46,52 @@ HWY_INLINE V RoundToBf16(D d, V value) {
 }
 
 // Highway's own f16 conversion uses the hardware where there is one, and is otherwise wrong for infinities
-// and NaNs (1.0.3), so those instruction sets, which are older than AVX2, convert value by value.
+// and NaNs (1.0.3), so those instruction sets go through integers.
 #if HWY_ARCH_X86 && (HWY_TARGET >= HWY_SSE4 || defined(HWY_DISABLE_F16C))
 #define LARIAT_F16_IN_SOFTWARE 1
 #elif HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
 #define LARIAT_F16_IN_SOFTWARE 1
 #else
 #define LARIAT_F16_IN_SOFTWARE 0
+#endif
+
+#if LARIAT_F16_IN_SOFTWARE
+// The formulas of f16_to_f32 and f32_to_f16 (kernels/convert.h), on u32 lanes.
+template <class D, class VU>
+HWY_INLINE hn::Vec<D> F16BitsToF32(D d, VU half) {
+  const hn::RebindToUnsigned<D> du;
+  const hn::RebindToSigned<D> di;
+  const auto sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(du, 0x8000)));
+  const auto magnitude = hn::And(half, hn::Set(du, 0x7fff));
+  const auto shifted = hn::ShiftLeft<13>(magnitude);
+  const auto normal = hn::Add(shifted, hn::Set(du, (127U - 15U) << 23));
+  const auto special = hn::Add(shifted, hn::Set(du, (255U - 31U) << 23));
+  const auto subnormal =
+      hn::BitCast(du, hn::Mul(hn::ConvertTo(d, hn::BitCast(di, magnitude)), hn::Set(d, 0x1p-24F)));
+  const auto quiet = hn::IfThenElseZero(hn::Gt(magnitude, hn::Set(du, 0x7c00)), hn::Set(du, 0x400000));
+  auto bits = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x400)), subnormal, normal);
+  bits = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x7bff)), hn::Or(special, quiet), bits);
+  return hn::BitCast(d, hn::Or(sign, bits));
+}
+
+template <class D, class V>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> F16Bits(D d, V value) {
+  const hn::RebindToUnsigned<D> du;
+  const auto bits = hn::BitCast(du, value);
+  const auto sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 0x8000));
+  const auto magnitude = hn::And(bits, hn::Set(du, 0x7fffffff));
+  const auto even = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1));
+  const auto rounding = hn::Add(even, hn::Set(du, 0xfff));
+  auto half = hn::ShiftRight<13>(hn::Sub(hn::Add(magnitude, rounding), hn::Set(du, 0x38000000)));
+  const auto half_ulp = hn::Set(d, 0.5F);
+  const auto subnormal =
+      hn::Sub(hn::BitCast(du, hn::Add(hn::BitCast(d, magnitude), half_ulp)), hn::BitCast(du, half_ulp));
+  half = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x38800000)), subnormal, half);
+  half = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x477fefff)), hn::Set(du, 0x7c00), half);
+  const auto payload = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 0x3ff));
+  const auto nan = hn::RebindMask(du, hn::IsNaN(value));
+  return hn::Or(sign, hn::IfThenElse(nan, hn::Or(payload, hn::Set(du, 0x7e00)), half));
+}
 #endif
 
 // Lanes(d) values at p, widened to f32. Any alignment.
@@ -72,9 +111,9 @@ HWY_INLINE hn::Vec<D> LoadF32(D d, const hwy::bfloat16_t* HWY_RESTRICT p) {
 template <class D>
 HWY_INLINE hn::Vec<D> LoadF32(D d, const hwy::float16_t* HWY_RESTRICT p) {
 #if LARIAT_F16_IN_SOFTWARE
-  HWY_ALIGN float lanes[hn::MaxLanes(D())];
-  for (size_t i = 0; i < hn::Lanes(d); ++i) lanes[i] = f16_to_f32(reinterpret_cast<const uint16_t*>(p)[i]);
-  return hn::Load(d, lanes);
+  const hn::Rebind<uint16_t, D> d16;
+  const hn::RebindToUnsigned<D> du;
+  return F16BitsToF32(d, hn::PromoteTo(du, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(p))));
 #else
   return hn::PromoteTo(d, hn::LoadU(hn::Rebind<hwy::float16_t, D>(), p));
 #endif
@@ -93,11 +132,10 @@ HWY_INLINE void StoreF32(D d, V value, hwy::bfloat16_t* HWY_RESTRICT p) {
 }
 
 template <class D, class V>
-HWY_INLINE void StoreF32([[maybe_unused]] D d, V value, hwy::float16_t* HWY_RESTRICT p) {
+HWY_INLINE void StoreF32(D /*d*/, V value, hwy::float16_t* HWY_RESTRICT p) {
 #if LARIAT_F16_IN_SOFTWARE
-  HWY_ALIGN float lanes[hn::MaxLanes(D())];
-  hn::Store(value, d, lanes);
-  for (size_t i = 0; i < hn::Lanes(d); ++i) reinterpret_cast<uint16_t*>(p)[i] = f32_to_f16(lanes[i]);
+  const hn::Rebind<uint16_t, D> d16;
+  hn::StoreU(hn::TruncateTo(d16, F16Bits(D(), value)), d16, reinterpret_cast<uint16_t*>(p));
 #else
   const hn::Rebind<hwy::float16_t, D> d16;
   hn::StoreU(hn::DemoteTo(d16, value), d16, p);
