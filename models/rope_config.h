@@ -18,8 +18,9 @@ struct RopeDefaults {
   double theta = 10000.0;
   double partial_rotary_factor = 1.0;
   bool interleaved = false;
-  // Beats what the file says. (A top-level original_max_position_embeddings beats the one inside the object:
-  // transformers, standardize_rope_params; Phi-3 writes it there.)
+  // Unlike the others it beats what the file says: a family sets it where the file has no such key at its
+  // top. (A top-level original_max_position_embeddings beats the one inside the object: transformers,
+  // standardize_rope_params; Phi-3 writes it there.)
   std::optional<int64_t> original_ctx{};
   bool partial_is_key = false;     // partial_rotary_factor is a key of this family, in transformers too
   bool interleave_is_key = false;  // so is rope_interleave

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <utility>
 
 #include "kernels/error.h"
 #include "models/text/bpe.h"
@@ -89,10 +88,16 @@ void DecodeChain::push_bytes(size_t index, std::string_view bytes, std::string& 
 }
 
 void DecodeChain::end_bytes(size_t index, std::string& out) {
-  if (states_[index].utf8.holds_nothing()) return;
+  State& state = states_[index];
+  const size_t bytes = state.utf8.held();
+  if (bytes == 0) return;
   std::string text;
-  states_[index].utf8.finish(text);
-  if (!text.empty()) feed(index + 1, text, out);
+  state.utf8.finish(text);
+  // A run of bytes that is no text is as many tokens as it has bytes, each U+FFFD.
+  const bool bad_run = state.step->bad_bytes == Utf8Assembler::Replace::kWhole && text.size() > bytes;
+  const size_t size = bad_run ? text.size() / bytes : text.size();
+  for (size_t at = 0; at < text.size(); at += size)
+    feed(index + 1, std::string_view(text).substr(at, size), out);
 }
 
 void DecodeChain::byte_fallback(size_t index, std::string_view token, std::string& out) {

@@ -1,4 +1,5 @@
-// Methods of texts and dicts, and the functions that a template finds.
+// How arguments are bound and names are found; methods of texts and dicts, and the functions of every
+// template.
 #include <fmt/format.h>
 #include <utf8proc.h>
 
@@ -334,11 +335,15 @@ bool has_method(const Value& self, std::string_view name) {
   return std::find(known.begin(), known.end(), name) != known.end();
 }
 
-Value call_method(Context& cx, const Value& self, const std::string& name, const Call& call) {
+const Builtin* known_method(const Value& self, std::string_view name) {
   std::span<const Builtin> known;
   if (is_text(self)) known = kTextMethods;
   if (self.is(Kind::kDict)) known = kDictMethods;
-  if (const Builtin* method = in_table(known, name)) return (*method)(cx, self, call);
+  return in_table(known, name);
+}
+
+Value call_method(Context& cx, const Value& self, const std::string& name, const Call& call) {
+  if (const Builtin* method = known_method(self, name)) return (*method)(cx, self, call);
   const std::string type = is_text(self) ? "text" : fmt::format("'{}'", type_name(self));
   throw Failure(fmt::format("the method '{}' of a {} is not supported", name, type));
 }

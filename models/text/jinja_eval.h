@@ -67,6 +67,7 @@ Value apply_test(Context& cx, const std::string& name, const Value& input, const
 
 // jinja_calls.cpp: methods of texts, dicts, lists and tuples, and the functions that a template finds
 bool has_method(const Value& self, std::string_view name);  // those that Python has, known here or not
+const Builtin* known_method(const Value& self, std::string_view name);  // nullptr: not known here
 Value call_method(Context& cx, const Value& self, const std::string& name, const Call& call);
 Value call_value(Context& cx, const Value& function, const Call& call);
 Value replace(Context& cx, const std::string& text, const std::string& old, const std::string& with);

@@ -2,10 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "models/text/jinja_eval.h"
-#include "models/text/unicode.h"
 
 namespace lariat::jinja {
 namespace {
@@ -157,10 +155,12 @@ Value list_filter(const Arguments& args) {
 Value length_filter(const Arguments& args) { return integer(length(args.cx, args.self)); }
 Value string_filter(const Arguments& args) { return make_text(args.cx, to_text(args.cx, args.self)); }
 
-// A method of the input as a text.
+// A method of the input as a text, in errors called as the filter is.
 Value text_method(const Arguments& args) {
-  const std::string method(args.name == "trim" ? "strip" : args.name);
-  return call_method(args.cx, make_text(args.cx, to_text(args.cx, args.self)), method, args.call);
+  const Value text = make_text(args.cx, to_text(args.cx, args.self));
+  Builtin method = *known_method(text, args.name == "trim" ? "strip" : args.name);
+  method.name = args.name;
+  return method(args.cx, text, args.call);
 }
 
 constexpr Builtin kFilters[] = {

@@ -260,12 +260,14 @@ class Parser : ExpressionParser {
       expect(")");
       return all;
     }
+    const int line = now().line;
     const std::string word = name();
     for (const char* reserved : {"true", "True", "false", "False", "none", "None"}) {
       if (word == reserved) fail(fmt::format("'{}' cannot be assigned to", word));
     }
     if (!skip(".")) return [word](Context& cx, const Value& value) { cx.define(word, value); };
-    return [word, attribute = name()](Context& cx, const Value& value) {
+    return [line, word, attribute = name()](Context& cx, const Value& value) {
+      cx.line = line;
       set_attribute(cx, cx.lookup(word), attribute, value);
     };
   }
@@ -280,7 +282,7 @@ class Parser : ExpressionParser {
     }
     need(!all.empty(), "an expression");
     if (!is_tuple) return std::move(all[0]);
-    return [all](Context& cx, const Value& value) {
+    return [all = std::move(all)](Context& cx, const Value& value) {
       const Value values = to_sequence(cx, value);
       if (items_of(values).size() != all.size())
         throw Failure(fmt::format("{} names; values: {}", all.size(), items_of(values).size()));

@@ -6,7 +6,8 @@
 
 #include "models/text/jinja_context.h"
 
-// A template as text, tokens and tree. Lines count from 1. All throw Failure with the line.
+// A template as text, tokens and tree. Lines count from 1. tokenize(), parse() and render() throw Failure
+// with the line.
 namespace lariat::jinja {
 
 struct Token {

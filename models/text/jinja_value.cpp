@@ -24,7 +24,7 @@ int depth_of(const Value& v) {
 void contain(const Value& v, int& depth) {
   if (!is_plain(v)) {
     const char* what = v.is(Kind::kNamespace) ? "namespace" : v.is(Kind::kMacro) ? "macro" : "loop";
-    throw Failure(fmt::format("a {} in a list or dict is not supported", what));
+    throw Failure(fmt::format("a {} in a list, tuple or dict is not supported", what));
   }
   depth = std::max(depth, depth_of(v) + 1);
   if (depth > kMaxDepth) throw Failure(fmt::format("lists or dicts nested deeper than {} levels", kMaxDepth));
@@ -152,7 +152,10 @@ Value make_sequence(Context& cx, Kind kind, std::vector<Value> items) {
 Value make_dict(Context& cx, std::vector<std::pair<Value, Value>> members) {
   cx.charge((members.size() + 1) * 2 * kItemBytes);
   Dict dict;
-  for (const auto& [key, value] : members) contain(value, dict.depth);
+  for (const auto& [key, value] : members) {
+    contain(key, dict.depth);
+    contain(value, dict.depth);
+  }
   dict.members = std::move(members);
   return with_object(Kind::kDict, std::move(dict));
 }
@@ -291,6 +294,7 @@ Value* find(Context& cx, const Dict& dict, std::string_view key) {
 }
 
 void put(Context& cx, Dict& dict, const Value& key, const Value& value) {
+  contain(key, dict.depth);
   contain(value, dict.depth);
   if (Value* old = find(cx, dict, key)) {
     *old = value;

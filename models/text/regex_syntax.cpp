@@ -285,7 +285,8 @@ class Translator {
 
   CharacterSet posix_set(bool& negated) {
     negated = take("^");
-    const std::string_view name = in_.substr(at_, in_.find(":]", at_) - at_);
+    const size_t end = in_.find(":]", at_);
+    const std::string_view name = in_.substr(at_, end == in_.npos ? 0 : end - at_);
     const auto* known = std::find_if(std::begin(kPosix), std::end(kPosix),
                                      [&](const Posix& posix) { return name == posix.name; });
     if (known == std::end(kPosix)) fail("a '[:' that opens no POSIX bracket");

@@ -64,7 +64,7 @@ class Utf8Assembler {
   void push(std::string_view bytes, std::string& out);
   // Nothing more will come: an unfinished character becomes U+FFFD.
   void finish(std::string& out);
-  bool holds_nothing() const { return pending_.empty(); }
+  size_t held() const { return pending_.size(); }  // bytes
 
  private:
   void convert(std::string_view bytes, bool final, std::string& out);

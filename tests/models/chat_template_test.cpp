@@ -160,7 +160,9 @@ TEST(ChatTemplate, WhatIsNotKnownIsNamed) {
       {"{% set x = ['a']|map('upper') %}{{ x|list }}{{ x|list }}", "is gone through twice; make it a list"},
       {"{{ [{'a': {'b': 1}}]|map(attribute='a.b')|list }}", "an attribute with dots or digits"},
       {"{% set n = namespace(x=1) %}{% for i in [1] if n.x %}{% endfor %}", "the condition of a {% for %}"},
-      {"{% set n = namespace(x=1) %}{{ [n] }}", "a namespace in a list or dict"},
+      {"{% set n = namespace(x=1) %}{{ [n] }}", "a namespace in a list, tuple or dict"},
+      {"{% set n = namespace(x=1) %}{{ {n: 1} }}", "a namespace in a list, tuple or dict"},
+      {"{{ ' x '|trim(5) }}", "trim of a 'int'"},
       {"{% for x in [1] %}{{ loop.cycle(1) }}{% endfor %}", "unknown 'loop.cycle'"},
       {"{{ {1: 2}|tojson }}", "keys that are not texts"},
       {"{{ [1]|tojson(ensure_ascii=true) }}", "tojson with ensure_ascii is not supported"},
@@ -194,6 +196,7 @@ TEST(ChatTemplate, HostileTemplatesEnd) {
       "{{ " + std::string(100'000, '-') + "1 }}",
       deep_list + "{{ x }}",
       "{% set ns = namespace(x=[]) %}{% for i in range(100000) %}{% set ns.x = [ns.x] %}" + loop_end,
+      "{% set ns = namespace(x={}) %}{% for i in range(100000) %}{% set ns.x = {(ns.x,): 1} %}" + loop_end,
       "{% set ns = namespace(x=[0]) %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}" + loop_end,
       "{% set ns = namespace(x=[0]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}" + loop_end +
           "{{ ns.x }}",

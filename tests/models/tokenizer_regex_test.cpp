@@ -57,9 +57,10 @@ TEST(TokenizerRegex, PatternsSplitAsInOniguruma) {
 }
 
 TEST(TokenizerRegex, WhatIsNotUnderstoodIsNamed) {
-  for (const char* pattern : {R"(\h+)", R"(\bx)", "a{1,3}+", "a{2}?", R"(\Gx)", R"(x\)", R"([\h])", R"([\q])",
-                              R"([\101])", R"([a-[b]])", R"((?i)[a&&A])", R"((?i)[[^a]b])",
-                              R"((?i:x[a-z&&[^b]]))", R"((?i)\p{Lu})", R"((?i)[[:upper:]])", "(?i)a(?#b"}) {
+  for (const char* pattern :
+       {R"(\h+)", R"(\bx)", "a{1,3}+", "a{2}?", R"(\Gx)", R"(x\)", R"([\h])", R"([\q])", R"([\101])",
+        R"([a-[b]])", R"((?i)[a&&A])", R"((?i)[[^a]b])", R"((?i:x[a-z&&[^b]]))", R"((?i)\p{Lu})",
+        R"((?i)[[:upper:]])", "(?i)a(?#b", "[[:alpha"}) {
     EXPECT_NE(error_of([&] { Regex(pattern, "FILE: key 'k'"); }).find("FILE: key 'k': the pattern uses"),
               std::string::npos)
         << pattern;

@@ -87,6 +87,17 @@ TEST(Tokenizer, EosIsTheTokenizersOwn) {
   EXPECT_TRUE(load_changed("llama3-mini", json::object(), none).eos_ids().empty());
 }
 
+// As tokenizers 0.23 decodes these ids.
+TEST(Tokenizer, BytesThatAreNoTextAreATokenEach) {
+  const json decoder = json::parse(R"({"decoder": {"type": "Sequence", "decoders": [{"type": "ByteFallback"},
+      {"type": "Replace", "pattern": {"String": "\ufffd\ufffd"}, "content": "X"}, {"type": "Fuse"}]}})");
+  const Tokenizer tokenizer = load_changed("llama-mini", decoder);
+  Ids ids;
+  for (const char* token : {"a", "<0xFF>", "<0xFE>", "b"})
+    ids.push_back(tokenizer.token_to_id(token).value());
+  EXPECT_EQ(tokenizer.decode(ids), "a\uFFFD\uFFFDb");
+}
+
 TEST(Tokenizer, SentencePieceSettings) {
   const TempFolder dir;
   std::filesystem::copy(golden_dir() / "sp-mini", dir.path, std::filesystem::copy_options::recursive);
