@@ -160,7 +160,7 @@ INSTANTIATE_TEST_SUITE_P(DTypes, CudaSixteen, testing::Values(DType::kBF16, DTyp
                          [](const auto& test) { return std::string(name_of(test.param)); });
 
 // Windows, ALiBi, soft caps, norms of both kinds, biases, M-RoPE, queries scaled by their position, and
-// experts, of which every token chooses others: for one sequence and for two.
+// experts: for one sequence and for two.
 struct CudaStepOf : CudaStep, testing::WithParamInterface<const char*> {};
 
 TEST_P(CudaStepOf, RepeatsTheRecordedStep) {

@@ -163,5 +163,22 @@ TEST(Alibi, HasNoRopeToStretch) {
   EXPECT_THROW(Session(model, backend, options), Error);
 }
 
+// transformers in bfloat16 rounds every intermediate result; lariat rounds the inputs of the matrix products
+// only. Both are judged by the float32 logits: lariat's error may not be larger than transformers' own.
+TEST(GoldenBf16, NoFurtherFromF32ThanTransformers) {
+  CpuBackend backend(2);
+  const auto dir = checkpoint_dir("llama_bf16");
+  const Checkpoint expected = Checkpoint::open_file(dir / "golden.safetensors");
+  const std::vector<int32_t> tokens = int_tensor(expected, "tokens");
+  const Model model = load_model(dir, load_config(dir), backend, std::nullopt);
+  ASSERT_EQ(model.product_dtype(), DType::kBF16);
+  SessionOptions options;
+  options.v_dtype = DType::kBF16;
+  Session session(model, backend, options);
+  const std::vector<float> exact = float_tensor(expected, "logits");
+  EXPECT_LE(max_abs_difference(all_logits(session, tokens, tokens.size()), exact),
+            max_abs_difference(float_tensor(expected, "logits_bf16"), exact));
+}
+
 }  // namespace
 }  // namespace lariat::test

@@ -12,7 +12,6 @@ constexpr KvDTypes kOfBf16{.keys = DType::kBF16}, kOfF32{.keys = DType::kF32, .v
 // as much smaller: the same model, as scores are products of the two.
 void write_large_keys(const std::filesystem::path& dir) {
   const std::filesystem::path from = checkpoint_dir("llama_gqa");
-  std::filesystem::create_directories(dir);
   std::filesystem::copy_file(from / "config.json", dir / "config.json");
   const Checkpoint weights = Checkpoint::open(from);
   std::vector<NamedShape> shapes;
@@ -42,10 +41,9 @@ int64_t golden_argmaxes(std::span<const float> logits) {
   return equal;
 }
 
-class SaturatedKeys : public testing::Test {
+class SaturatedKeys : public FolderTest {
  protected:
   SaturatedKeys() { write_large_keys(dir_); }
-  ~SaturatedKeys() override { std::filesystem::remove_all(dir_); }
 
   Engine open(const KvDTypes& kv_dtype = {}, bool quiet = false) {
     OpenOptions options{.reads = Reads::kTokens, .device = "cpu", .threads = 1, .kv_dtype = kv_dtype};
@@ -58,8 +56,6 @@ class SaturatedKeys : public testing::Test {
     return golden_argmaxes(all_logits(session, ids_, decoded));
   }
 
-  const std::filesystem::path dir_ =
-      std::filesystem::path(testing::TempDir()) / ("lariat-keys-" + std::to_string(getpid()));
   const std::vector<int32_t> ids_ =
       int_tensor(Checkpoint::open_file(checkpoint_dir("llama_gqa") / "golden.safetensors"), "tokens");
   std::vector<std::string> told_;

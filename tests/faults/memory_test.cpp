@@ -49,8 +49,8 @@ class OutOfMemory : public testing::Test {
   static std::vector<std::string> generate(int prompt_words, const std::string& chunk) {
     std::string prompt;
     for (int i = 0; i < prompt_words; ++i) prompt += "word ";
-    const std::string options = "generate --device cpu --threads 2 --max-new-tokens 2 --quiet --model ";
-    return with(words(options + demo_model().string()), {"--prefill-chunk", chunk, "--prompt", prompt});
+    return with(words("generate --device cpu --threads 2 --max-new-tokens 2 --quiet"),
+                {"--model", demo_model().string(), "--prefill-chunk", chunk, "--prompt", prompt});
   }
 };
 

@@ -101,25 +101,28 @@ inline std::vector<std::string> words(const std::string& line) {
   return {std::istream_iterator<std::string>(in), {}};
 }
 
-// A sweep of the demo checkpoint that takes a second or two, with nothing in its report that depends on the
-// clock.
-inline std::vector<std::string> small_sweep(const std::filesystem::path& report,
-                                            const std::string& depths = "0,1") {
-  return words("sweep --model " + demo_model().string() + " --report " + report.string() +
-               " --lengths 128,256 --scalings none,linear,yarn --depths " + depths +
-               " --trials 2 --max-tokens 3000 --no-speed --device cpu --threads 1 --quiet");
-}
-
-// Text without an end.
-inline std::vector<std::string> endless_story(const std::filesystem::path& model = demo_model()) {
-  return words("generate --model " + model.string() + " --prompt Once --max-new-tokens 100000000" +
-               " --ctx 100000000000 --ignore-eos --quiet --device cpu --threads 1");
-}
-
 inline std::vector<std::string> with(std::vector<std::string> words,
                                      std::initializer_list<std::string> more) {
   words.insert(words.end(), more);
   return words;
+}
+
+// A sweep of the demo checkpoint that takes a second or two, with nothing in its report that depends on the
+// clock.
+inline std::vector<std::string> small_sweep(const std::filesystem::path& report,
+                                            const std::string& depths = "0,1") {
+  return with(
+      words("sweep --lengths 128,256 --scalings none,linear,yarn --trials 2 --max-tokens 3000 --no-speed "
+            "--device cpu --threads 1 --quiet"),
+      {"--depths", depths, "--model", demo_model().string(), "--report", report.string()});
+}
+
+// Text without an end.
+inline std::vector<std::string> endless_story(const std::filesystem::path& model = demo_model()) {
+  return with(
+      words("generate --prompt Once --max-new-tokens 100000000 --ctx 100000000000 --ignore-eos --quiet "
+            "--device cpu --threads 1"),
+      {"--model", model.string()});
 }
 
 // One line on stderr, exit code 1, in time.

@@ -46,7 +46,7 @@ constexpr Refusal kRefusals[] = {
     {kGqa, R"({"quantization": {"group_size": 64, "bits": 4}})", "quantised by MLX"},
     {"qwen2", R"({"quantization_config": {"bits": 4}})", "a checkpoint quantised by"},
     {"qwen2", R"({"quantization": {"bits": 4}})", "a checkpoint quantised by"},
-    // RoPE (of the object itself: rope_config_test.cpp).
+    // RoPE (of the object itself: rope_config_test.cpp, gate_test.cpp).
     {"qwen3", R"({"head_dim": null})", "\"head_dim\" is null"},
     {"phi3", R"({"rope_scaling": {"long_factor": [1.0]}})", "long_factor"},
     {"gemma3", R"({"rope_parameters": {"rope_type": "linear"}})", "full_attention and sliding_attention"},

@@ -177,6 +177,7 @@ const AnyConfig kAnyConfigs[] = {
      R"({"rotary_dim": 64, "interleaved": true})"},
     {R"({"model_type": "x", "head_dim": 576, "qk_rope_head_dim": 64, "max_position_embeddings": 64})",
      R"({"head_dim": 64})"},
+    {R"({"head_dim": 64, "max_position_embeddings": 64})", R"({"head_dim": 64})"},
     // A family's defaults and rules hold where it is known, and what else its config says does not matter.
     {R"({"model_type": "minimind", "inference_rope_scaling": true, "use_moe": true})", R"({"type": "yarn"})",
      false},
@@ -201,14 +202,17 @@ TEST(RopeConfig, OfAConfigOfAnyFamily) {
     EXPECT_EQ(difference(described(load(row.config)), json::parse(row.expected)), "") << row.config;
     if (!row.foreign) continue;
     const json config = json::parse(row.config);
-    const char* key = config.contains("architectures") ? "architectures" : "model_type";
-    std::vector<std::string> expected{file + "\"" + key + "\" is " + config[key].dump() +
+    const char* key =
+        config.contains("model_type") && !config.contains("architectures") ? "model_type" : "architectures";
+    const std::string value = config.contains(key) ? "is " + config[key].dump() : "is missing";
+    std::vector<std::string> expected{file + "\"" + key + "\" " + value +
                                       "; unknown to lariat; this is the RoPE that a Llama with these keys "
                                       "would have, and may not be the model's"};
     for (const std::string& unread : row.unread)
       expected.push_back(file + unread + "; not read: a Llama has no such key");
     EXPECT_EQ(warnings, expected);
   }
+  load(R"({"architectures": ["Gemma3ForCausalLM"], "rope_local_base_freq": 1e4})");
   ASSERT_EQ(warnings.size(), 1U) << "Gemma's layers with a window have another RoPE";
   EXPECT_NE(warnings[0].find("10000"), std::string::npos) << warnings[0];
   for (const char* bad :

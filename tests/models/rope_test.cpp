@@ -35,6 +35,14 @@ TEST(Rope, TypesHaveNamesAndSomeLookAtTheLength) {
   EXPECT_FALSE(find_rope_type("none"));
 }
 
+// Values that neither files nor options can hold.
+TEST(Rope, ProblemsNameTheKeyToBlame) {
+  const auto key = [](const RopeScaling& rope) { return find_rope_problem(rope).value().key; };
+  EXPECT_EQ(key(model(RopeType::kLinear, INFINITY)), "factor");
+  EXPECT_EQ(key(model(RopeType::kLinear, 2.0, 4096, std::nan(""))), "rope_theta");
+  EXPECT_EQ(key(model(RopeType::kLinear, 2.0, 4096, 1e4, 7)), "partial_rotary_factor");
+}
+
 TEST(Rope, AtOrBelowTheOriginalLengthDynamicIsBitIdenticalToNoScaling) {
   for (const RopeType type : {RopeType::kDynamic, RopeType::kDynamicYarn}) {
     for (const double factor : {1.0, 1.7, 8.0}) {

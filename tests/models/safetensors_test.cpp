@@ -96,7 +96,7 @@ const std::pair<std::string, const char*> kDamagedHeaders[] = {
     {std::string(100000, '['), "nested deeper"},
     {R"({"__metadata__":{"a":1}})", "__metadata__['a'] is not a text"},
     {R"({"__metadata__":["a"]})", "\"__metadata__\" is not an object"},
-    {std::string("{}\0", 3), ""},
+    {std::string("{}\0", 3), "a zero byte in the header"},
 };
 
 TEST_F(Safetensors, DamagedHeadersAreNamed) {

@@ -245,6 +245,11 @@ TEST_F(ChatProgram, AnInterruptedPipeHasFailed) {
 
 TEST_F(ChatProgram, AContextWithoutMessagesGoesOn) {
   const std::string file = (dir_ / "context").string(), load = "-n 6 --load-cache " + file;
+  const Outcome expected = pipe("Hello\n", "-n 6");
+  for (const char* nothing : {"", "Hello\n/reset\n"}) {
+    EXPECT_EQ(pipe(nothing, "-n 6 --save-cache " + file).code, 0);
+    EXPECT_EQ(pipe("Hello\n", load).out, expected.out);
+  }
   ASSERT_EQ(generate("Once upon a time", "-n 0 --save-cache " + file).code, 0);
   const Outcome behind = pipe("Hello\n", load);
   EXPECT_EQ(pipe("", load + " --save-cache " + file).code, 0);

@@ -50,7 +50,7 @@ KINDS = {"q4_0": q4_0, "q8_0": q8_0, "q4": q4, "q8": q8}
 
 
 def main(source, target, kind):
-    shutil.copytree(source, target, dirs_exist_ok=True)
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("model.safetensors"), dirs_exist_ok=True)
     tensors = {name: w.float() for name, w in load_file(f"{source}/model.safetensors").items()}
     head = "lm_head" if "lm_head.weight" in tensors else "embed_tokens"
     for name, w in tensors.items():
