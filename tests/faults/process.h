@@ -113,8 +113,8 @@ inline std::vector<std::string> small_sweep(const std::filesystem::path& report,
                                             const std::string& depths = "0,1") {
   return with(
       words("sweep --lengths 128,256 --scalings none,linear,yarn --trials 2 --max-tokens 3000 --no-speed "
-            "--device cpu --threads 1 --quiet"),
-      {"--depths", depths, "--model", demo_model().string(), "--report", report.string()});
+            "--device cpu --threads 1"),
+      {"--depths", depths, "--model", demo_model().string(), "--report", report.string(), "--quiet"});
 }
 
 // Text without an end.
