@@ -1,8 +1,8 @@
 // What a token of a model with experts, or with latent attention, costs.
 #include "engine/kv_cache.h"
 #include "kernels/quant.h"
+#include "tests/engine/engine_test_util.h"
 #include "tests/engine/forwarding_backend.h"
-#include "tests/engine/saved_context_util.h"
 
 namespace lariat::test {
 namespace {
@@ -55,6 +55,13 @@ INSTANTIATE_TEST_SUITE_P(Families, TokenCost,
                                          "deepseek_v3"),
                          [](const auto& test) { return std::string(test.param); });
 
+std::vector<int32_t> varied_tokens(const Model& model, int32_t n) {
+  std::vector<int32_t> tokens;
+  for (int32_t i = 0; i < n; ++i)
+    tokens.push_back((i * 37 + i / 7) % static_cast<int32_t>(model.spec.vocab_size));
+  return tokens;
+}
+
 class LatentHeads : public testing::TestWithParam<const char*> {
  protected:
   std::vector<float> run(const SessionOptions& options, std::span<const int32_t> tokens) {
@@ -79,7 +86,7 @@ class LatentHeads : public testing::TestWithParam<const char*> {
 // A long step makes keys and values from the cached rows, a short one multiplies queries instead: the same
 // logits, whatever the pieces.
 TEST_P(LatentHeads, EqualAbsorbedAttention) {
-  const std::vector<int32_t> tokens = some_tokens(300, model_.spec.vocab_size);
+  const std::vector<int32_t> tokens = varied_tokens(model_, 300);
   SessionOptions options = f32_session();
   const std::vector<float> expected = absorbed(options, tokens);
   for (const int64_t chunk : {0, 64, 7}) {
@@ -92,7 +99,7 @@ TEST_P(LatentHeads, EqualAbsorbedAttention) {
 
 // Two sequences in one step, one of them over several pages.
 TEST_P(LatentHeads, OfSeveralSequences) {
-  const std::vector<int32_t> tokens = some_tokens(300, model_.spec.vocab_size);
+  const std::vector<int32_t> tokens = varied_tokens(model_, 300);
   SessionOptions options = f32_session();
   options.prefill_chunk = 0;
   const std::vector<float> expected = absorbed(options, tokens);
@@ -115,7 +122,7 @@ TEST_P(LatentHeads, OfSeveralSequences) {
 
 // More positions than are made at a time, for two of the four heads at a time; and where not even one fits.
 TEST_P(LatentHeads, InParts) {
-  const std::vector<int32_t> tokens = some_tokens(1200, model_.spec.vocab_size);
+  const std::vector<int32_t> tokens = varied_tokens(model_, 1200);
   SessionOptions options = f32_session();
   options.prefill_chunk = 0;
   const std::vector<float> expected = absorbed(options, tokens);
@@ -132,7 +139,7 @@ class LatentRounding : public LatentHeads {};
 
 // Made keys and values are rounded to the cache's dtype, as those of other models are.
 TEST_P(LatentRounding, CostsAsMuchAsThatOfTheRows) {
-  const std::vector<int32_t> tokens = some_tokens(300, model_.spec.vocab_size);
+  const std::vector<int32_t> tokens = varied_tokens(model_, 300);
   const std::vector<float> exact = absorbed(f32_session(), tokens);
   for (const DType dtype : {DType::kF16, DType::kBF16}) {
     SessionOptions options = f32_session();
