@@ -15,12 +15,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct AtomicFiles : testing::Test {
+struct AtomicFiles : FolderTest {
   size_t files() const {
     return static_cast<size_t>(std::distance(fs::directory_iterator(dir_), fs::directory_iterator()));
   }
-  const TempFolder temporary_;
-  const fs::path dir_ = temporary_.path;
 };
 
 TEST_F(AtomicFiles, WritesAndReplaces) {

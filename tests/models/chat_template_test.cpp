@@ -239,13 +239,11 @@ TEST(ChatTemplate, ALongConversationIsWithinTheLimits) {
   }
 }
 
-struct ChatTemplateFolder : testing::Test {
-  void put(const char* name, const std::string& text) const { dir.put(name, text); }
+struct ChatTemplateFolder : FolderTest {
   std::string rendered() const {
-    const auto chat = ChatTemplate::load(dir.path);
+    const auto chat = ChatTemplate::load(dir_);
     return chat ? chat->render({{{"role", "user"}, {"content", "hi"}}}, false) : "(none)";
   }
-  const TempFolder dir;
 };
 
 TEST_F(ChatTemplateFolder, FilesAreTakenInTransformersOrder) {
@@ -270,14 +268,14 @@ TEST_F(ChatTemplateFolder, FilesAreTakenInTransformersOrder) {
 TEST_F(ChatTemplateFolder, DamageIsNamed) {
   const auto error = [&] { return error_of([&] { rendered(); }); };
   put("tokenizer_config.json", R"({"chat_template": "a\n{{ }}"})");
-  EXPECT_EQ(error(), (dir.path / "tokenizer_config.json").string() +
+  EXPECT_EQ(error(), (dir_ / "tokenizer_config.json").string() +
                          ": chat_template: line 2: expected an expression, found '}}'");
   put("tokenizer_config.json", R"({"chat_template": [{"name": "rag", "template": "x"}]})");
   EXPECT_NE(error().find("tokenizer_config.json: key 'chat_template': expected a text or a list"),
             std::string::npos);
   put("chat_template.jinja", "\n\n{% if %}");
   EXPECT_EQ(error(),
-            (dir.path / "chat_template.jinja").string() + ": line 3: expected an expression, found '%}'");
+            (dir_ / "chat_template.jinja").string() + ": line 3: expected an expression, found '%}'");
 }
 
 TEST(Messages, AreCheckedAndNamed) {

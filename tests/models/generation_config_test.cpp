@@ -9,18 +9,16 @@ namespace {
 json generation_golden() { return read_json(golden_file("generation.json")); }
 
 // A small model's folder with a generation_config.json.
-class GenerationConfigFile : public testing::Test {
+class GenerationConfigFile : public FolderTest {
  protected:
   // generation: null, no such file.
   ModelSpec load(const json& generation, const json& more = json::object()) const {
-    dir_.put("config.json", changed(config_of("llama_gqa"), more).dump());
+    put("config.json", changed(config_of("llama_gqa"), more).dump());
     std::filesystem::remove(file());
-    if (!generation.is_null()) dir_.put("generation_config.json", generation.dump());
-    return load_config(dir_.path);
+    if (!generation.is_null()) put("generation_config.json", generation.dump());
+    return load_config(dir_);
   }
-  std::string file() const { return (dir_.path / "generation_config.json").string(); }
-
-  TempFolder dir_;
+  std::string file() const { return (dir_ / "generation_config.json").string(); }
 };
 
 // At transformers' own defaults nothing changes the text, and every one of its keys is known.
@@ -85,7 +83,7 @@ TEST_F(GenerationConfigFile, StandsForWhatConfigJsonSays) {
   EXPECT_EQ(load(json::object(), more).generation.warnings.size(), 0U);
   EXPECT_EQ(load(nullptr, more).generation.repetition_penalty, 1.5F);
   EXPECT_EQ(load(nullptr, more).generation.warnings,
-            std::vector{(dir_.path / "config.json").string() +
+            std::vector{(dir_ / "config.json").string() +
                         ": ignored, though they change what transformers writes: num_beams"});
   EXPECT_EQ(load(nullptr).generation.repetition_penalty, 1.0F);
 }

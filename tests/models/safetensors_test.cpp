@@ -9,17 +9,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class Safetensors : public testing::Test {
+class Safetensors : public FolderTest {
  protected:
   void write(const std::string& header, const std::string& data) const {
     const uint64_t length = header.size();
-    dir_.put("file", std::string(reinterpret_cast<const char*>(&length), 8) + header + data);
+    put("file", std::string(reinterpret_cast<const char*>(&length), 8) + header + data);
   }
   // The file itself, and temporary ones.
-  int64_t files() const { return std::distance(fs::directory_iterator(dir_.path), {}); }
+  int64_t files() const { return std::distance(fs::directory_iterator(dir_), {}); }
 
-  const TempFolder dir_;
-  const fs::path file_ = dir_.path / "file";
+  const fs::path file_ = dir_ / "file";
 };
 
 TEST_F(Safetensors, WhatTheWriterWritesTheReaderReads) {
