@@ -3,8 +3,8 @@
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/avx512_bf16.h"
 
-// The tiles of attention_tiles.h multiplied by AVX-512 with VDPBF16PS: twice the multiply-adds of an f32 FMA
-// per instruction.
+// The attention of attention_tiles.h, with AMX tiles, and with tiles multiplied by AVX-512 with VDPBF16PS:
+// twice the multiply-adds of an f32 FMA per instruction.
 #if defined(__x86_64__)
 
 namespace lariat::cpu {
