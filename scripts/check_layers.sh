@@ -1,41 +1,48 @@
 #!/usr/bin/env bash
 # Includes point one way: kernels <- models <- engine <- engine/eval <- tools. Only kernels/cuda and tests know CUDA,
-# nothing outside tests/ includes tests/, and only models/families/ knows a model's family.
+# nothing outside tests/ includes tests/, and only models/families/ knows a model's family. That each rule here is held to is
+# shown by scripts/test_checks.py, which breaks it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 failed=0
-includes() {  # pattern of includes, grep's options and files
-  local pattern=$1
-  shift
-  grep -nHE "#include [<\"]($pattern)" --include='*.h' --include='*.cpp' --include='*.cu' --include='*.cuh' "$@" || true
+sources=(--include='*.h' --include='*.cpp' --include='*.cu' --include='*.cuh' --include='*.def')
+
+found() {  # pattern of grep -E, its options and files: the lines, if any
+  grep -nHE "${sources[@]}" "$@" || [ $? -eq 1 ]
 }
-forbid() {  # what was found, whose, reason
+fail() {  # lines, the rule that they break
   [ -z "$1" ] && return
-  echo "$1"
-  echo "check_layers: $2 must not include $3"
+  printf '%s\ncheck_layers: %s\n' "$1" "$2"
   failed=1
 }
-forbid "$(includes 'models/|engine/|tools/|nlohmann/|CLI/' -r kernels)" kernels \
-  'what stands above it (models, engine, tools) or file formats'
-forbid "$(includes 'engine/|tools/|CLI/' -r models)" models 'engine or tools'
-# Errors and counts in words are all that files and text know of the kernels.
-forbid "$(includes 'models/|kernels/' -r models/io | grep -vE 'models/io/|kernels/(error|counted)\.h' || true)" models/io \
-  'models or kernels'
-forbid "$(includes 'models/|kernels/' -r models/text | grep -vE '"(models/(io|text)/|kernels/(error|counted)\.h)' || true)" \
-  models/text 'models, but for models/io'
-forbid "$(includes 'tools/|CLI/' -r engine)" engine 'tools'
-forbid "$(includes 'engine/eval/' engine/*.h engine/*.cpp)" engine 'engine/eval, which measures what engine runs'
-for folder in kernels models engine tools; do
-  forbid "$(includes 'tests/' -r "$folder")" "$folder" 'tests'
-  forbid "$(includes 'cuda_|cuda\.h|cublas|.*\.cuh' -r --exclude-dir=cuda "$folder")" "$folder, but for kernels/cuda," \
-    'CUDA headers'
-done
-# Code that names a family decides by it. Comments may name one, and llama3 is a RoPE scaling as well.
-families=$(grep -rnE 'Llama|Qwen|Mistral|MiniMind' kernels engine models/*.cpp models/*.h models/io tools/*.cpp |
-  sed 's,//.*$,,; s/kLlama3//g' | grep -E 'Llama|Qwen|Mistral|MiniMind' || true)
-if [ -n "$families" ]; then
-  echo "$families"
-  echo "check_layers: only models/families/ may decide by a model's family"
-  failed=1
-fi
+forbid() {  # whose, what they must not include, its pattern, the pattern of exceptions, grep's options and files
+  local lines include='# *include *[<"]'
+  lines=$(found "$include($3)" "${@:5}" | { grep -vE ":$include($4)" || [ $? -eq 1 ]; })
+  fail "$lines" "$1 must not include $2"
+}
+
+layers=(kernels models engine tools examples)
+forbid 'any file' 'a file by a path that does not begin at the root' '\.|[^/"]*"|[^"]*/\.\./' 'nothing' -r "${layers[@]}"
+forbid kernels 'what stands above it (models, engine, tools) or file formats' 'models/|engine/|tools/|nlohmann/|CLI/' \
+  'nothing' -r kernels
+forbid models 'engine or tools' 'engine/|tools/|CLI/' 'nothing' -r models
+# Errors, counts in words and integers rounded up are all that files and text know of the kernels.
+forbid models/io 'models or kernels' 'models/|kernels/' 'models/io/|kernels/(error|counted|integers)\.h' -r models/io
+forbid models/text 'models, but for models/io, or kernels' 'models/|kernels/' 'models/(io|text)/|kernels/(error|counted)\.h' \
+  -r models/text
+forbid engine 'tools' 'tools/|CLI/' 'nothing' -r engine
+forbid 'engine, but for engine/eval,' 'engine/eval, which measures what engine runs' 'engine/eval/' 'nothing' \
+  -r --exclude-dir=eval engine
+forbid 'what is not a test' 'tests' 'tests/' 'nothing' -r "${layers[@]}"
+forbid 'what is not in kernels/cuda' 'CUDA headers, or of kernels/cuda more than make_cuda_backend.h' \
+  'cuda|cublas|kernels/cuda/|.*\.cuh' 'kernels/cuda/make_cuda_backend\.h' -r --exclude-dir=cuda "${layers[@]}"
+
+# Code that names a family decides by it. Comments may name one, llama3 is a RoPE scaling as well, and models/text knows the
+# classes of tokenizers.
+family='s/^LARIAT_FAMILY\(([A-Za-z]+)([0-9][^,]*)?For[A-Z][A-Za-z]*, ([a-z0-9_]+),.*/'
+list=models/families/families.def
+names="$(sed -nE "$family\1/p" $list | sort -u | paste -sd '|')|\"($(sed -nE "$family\3/p" $list | paste -sd '|'))\""
+fail "$(found -r --exclude-dir=families --exclude-dir=text "$names" kernels models engine tools |
+  sed -E 's,^([^:]*:[^:]*:)(.*)//.*$,\1\2,; s/kLlama3//g' | { grep -E "^[^:]*:[^:]*:.*($names)" || [ $? -eq 1 ]; })" \
+  "only models/families/ may decide by a model's family"
 exit $failed

@@ -81,7 +81,8 @@ void install_signal_handlers() {
   wait_for_signals();
   std::signal(SIGPIPE, SIG_IGN);  // a measurement goes on when nobody reads what it prints
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow any more fails like a full disk
-  install_mapping_fault_handler();
+  install_mapping_fault_handler(
+      [](const std::string& error) { return one_line("lariat: error: " + error) + "\n"; });
 }
 
 bool stdout_has_no_reader() {

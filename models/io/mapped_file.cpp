@@ -18,7 +18,6 @@
 
 #include "kernels/error.h"
 #include "kernels/integers.h"
-#include "models/text/unicode.h"
 
 namespace lariat {
 namespace {
@@ -32,6 +31,7 @@ struct Mapping {
 
 Mapping g_mappings[1024];
 std::mutex g_mutex;  // held to change g_mappings
+std::string (*g_line)(const std::string& error) = nullptr;
 static_assert(std::atomic<const char*>::is_always_lock_free, "a signal handler reads it");
 
 void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
@@ -47,10 +47,10 @@ void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
 }
 
 void register_mapping(const void* data, size_t bytes, const std::filesystem::path& file) {
-  const std::string message = fmt::format(
-      "lariat: error: {}: could not be read any more: it was cut short while in use, or its disk fails; copy "
-      "it again\n",
-      printable(file.string()));
+  if (g_line == nullptr) return;
+  const std::string message =
+      g_line(file.string() +
+             ": could not be read any more: it was cut short while in use, or its disk fails; copy it again");
   const std::lock_guard lock(g_mutex);
   for (Mapping& mapping : g_mappings) {
     if (mapping.begin.load() != nullptr) continue;
@@ -78,7 +78,8 @@ size_t page_bytes() { return static_cast<size_t>(::sysconf(_SC_PAGESIZE)); }
 
 }  // namespace
 
-void install_mapping_fault_handler() {
+void install_mapping_fault_handler(std::string (*line)(const std::string& error)) {
+  g_line = line;
   struct sigaction action {};
   action.sa_sigaction = on_bus_error;
   action.sa_flags = SA_SIGINFO;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <string>
 
 namespace lariat {
 
@@ -38,10 +39,10 @@ class MappedFile {
 };
 
 // A mapped file that becomes shorter while it is used, or whose disk fails, raises SIGBUS where it is read.
-// From this call on, SIGBUS inside a MappedFile ends the program with one line that names the file, and exit
-// code 1. Nothing that was written is lost by that: files are written as a whole or line by line. Any other
-// SIGBUS ends the program as before. (The handler knows the first thousand mappings; more than that are not
-// named.)
-void install_mapping_fault_handler();
+// From this call on, SIGBUS inside a MappedFile that was made since ends the program with one line on stderr,
+// which `line` makes of an error that names the file, and exit code 1. Nothing that was written is lost by
+// that: files are written as a whole or line by line. Any other SIGBUS ends the program as before. (The
+// handler knows the first thousand mappings; more than that are not named.)
+void install_mapping_fault_handler(std::string (*line)(const std::string& error));
 
 }  // namespace lariat
