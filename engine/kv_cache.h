@@ -18,7 +18,7 @@ struct ContextFull : Error {
 // The largest position that a token may be placed at: those that follow count on.
 inline constexpr int32_t kMaxPosition = 1 << 30;
 
-// The source of the pages of a session's caches: their common geometry (KvGeometry in kernels/backend.h),
+// The source of the pages of a session's caches: their common geometry (KvGeometry in kernels/step.h),
 // and how many are in use. Must outlive them.
 class KvPool {
  public:
