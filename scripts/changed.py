@@ -4,7 +4,7 @@
     scripts/changed.py STEP TOOL INPUT...            prints those of the inputs
     scripts/changed.py --passed STEP TOOL INPUT...   notes in .ci/passed that the step has passed with all of them
 
-An input is a folder, which stands for its files, or a file, which stands for itself and the project's files that it includes,
+An input is a file, or a folder, which stands for its files; a file stands for itself and the project's files that it includes,
 directly or not. TOOL is the program that the step depends on: its version counts, and so does what says how a step runs. Libraries
 of the system do not: .ci/run --all asks this script nothing.
 """
@@ -44,10 +44,12 @@ def files_of(name):
     if path.is_dir():
         command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", name]
         listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
-        return {ROOT / file for file in listed if (ROOT / file).is_file()}
-    if not path.is_file():
+        left = [ROOT / file for file in listed if (ROOT / file).is_file()]
+    else:
+        left = [path]
+    if not left or not left[0].is_file():
         sys.exit(f"changed.py: error: there is no {name}")
-    files, left = set(), [path]
+    files = set()
     while left:
         file = left.pop()
         if file not in files:

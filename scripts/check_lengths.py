@@ -7,7 +7,9 @@ A function fits a screen, a file fits an evening. Formatted sources make functio
 import re
 import subprocess
 import sys
+from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent
 FILE_LIMIT, FUNCTION_LIMIT, SHOWN = 420, 70, 5
 OTHER = re.compile(r"(namespace|class|struct|union|enum|extern|using|typedef|public|private|protected|HWY_|TEST|INSTANTIATE)\b")
 
@@ -35,12 +37,11 @@ def functions(lines):
 
 
 def main():
-    names = subprocess.run(["git", "ls-files", "*.h", "*.cpp", "*.cu", "*.cuh"], capture_output=True, text=True,
+    names = subprocess.run(["git", "ls-files", "*.h", "*.cpp", "*.cu", "*.cuh"], cwd=ROOT, stdout=subprocess.PIPE, text=True,
                            check=True).stdout.split()
     files, bodies = [], []
     for name in names:
-        with open(name, encoding="utf-8") as file:
-            lines = file.read().splitlines()
+        lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
         files.append((len(lines), name))
         bodies += [(length, f"{name}:{line}") for length, line in functions(lines)]
     failed = False

@@ -26,9 +26,12 @@ def find(part, source, start):
 
 
 def main():
-    blocks = re.findall(r"^```cpp (\S+)\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    page = PAGE.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```cpp (\S+)\n(.*?)^```$", page, re.M | re.S)
     if not blocks:
         sys.exit(f"{PAGE}: quotes no code")
+    if len(blocks) != len(re.findall(r"^```\S", page, re.M)):
+        sys.exit(f"{PAGE}: a block of code is not ```cpp FILE")
     failed = False
     for name, text in blocks:
         source, at = lines_of((ROOT / name).read_text(encoding="utf-8")), 0

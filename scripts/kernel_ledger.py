@@ -226,7 +226,8 @@ def over_budget(rows):
         if line and not line.startswith("#"):
             kernel, registers, spills, in_flight = line.split()
             limits[kernel] = int(registers), int(spills), None if in_flight == "-" else int(in_flight)
-    found = []
+    built = {row[0].split("<")[0] for row in rows}
+    found = [f"{kernel}: in {BUDGET.relative_to(ROOT)}, but no such kernel was built" for kernel in limits if kernel not in built]
     for name, _, arch, figures, loop in rows:
         kernel = name.split("<")[0]
         if kernel not in limits:

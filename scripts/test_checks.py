@@ -1,0 +1,325 @@
+#!/usr/bin/env python3
+"""Every check of the sources finds what it is there for: each passes over a copy of the sources as they are, and fails, with
+the name of what is wrong, for each violation that is planted there.
+
+    scripts/test_checks.py [CHECK...]        default: all of them, as check_layers
+"""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+problems, planted = [], 0
+
+
+def run(command, copy, **variables):
+    done = subprocess.run(command, cwd=copy, env=os.environ | variables, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def program(path, text):
+    write(path, text).chmod(0o755)
+
+
+def copy_of(copy, *patterns):
+    """The files of the repository that the patterns of git name, in a repository of their own."""
+    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *patterns], cwd=ROOT,
+                            stdout=subprocess.PIPE, text=True, check=True).stdout
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, copy / name)
+    subprocess.run(["git", "init", "-q"], cwd=copy, check=True)
+    track(copy)
+
+
+def track(copy):
+    subprocess.run(["git", "add", "--all"], cwd=copy, check=True)
+
+
+def passes(command, copy, where):
+    code, output = run(command, copy)
+    if code != 0:
+        problems.append(f"{where}: fails with nothing planted:\n{output}")
+
+
+def finds(command, copy, where, *said):
+    """The command fails, and names what was planted."""
+    global planted
+    planted += 1
+    code, output = run(command, copy)
+    if code == 0:
+        problems.append(f"{where}: is not found")
+    problems.extend(f"{where}: found, but without a word of {text!r}:\n{output}" for text in said if text not in output)
+
+
+def check_each(command, copy, rows):
+    """rows: (file, what is made of its text, or the text that is added at its end, what is said)"""
+    passes(command, copy, command[0])
+    for name, change, *said in rows:
+        path = copy / name
+        before = path.read_text(encoding="utf-8") if path.exists() else None
+        write(path, change(before) if callable(change) else (before or "") + change)
+        track(copy)
+        finds(command, copy, f"{command[0]}: planted in {name}, {said[-1]!r}", *said)
+        path.unlink() if before is None else write(path, before)
+    track(copy)
+    passes(command, copy, command[0])
+
+
+def include(name):
+    return f'#include "{name}"\n'
+
+
+def check_layers(copy):
+    copy_of(copy, "kernels", "models", "engine", "tools", "examples", "scripts")
+    runs, cuda, cli = "engine, but for engine/eval,", "what is not in kernels/cuda", "#include <CLI/CLI.hpp>\n"
+    files = [
+        ("any file", "kernels/cpu/gemm.cpp", include("../models/spec.h")),
+        ("any file", "models/io/json_file.cpp", include("kernels/../engine/session.h")),
+        ("any file", "engine/session.cpp", include("chat.h")),
+        ("kernels", "kernels/step.h", include("models/spec.h")),
+        ("kernels", "kernels/cpu/gemm.cpp", "#include <nlohmann/json.hpp>\n"),
+        ("kernels", "kernels/cuda/linear.cu", include("engine/session.h")),
+        ("kernels", "kernels/reference/new.h", include("tools/common.h")),
+        ("kernels", "kernels/cuda/ptx.cuh", "#  include <CLI/CLI.hpp>\n"),
+        ("models", "models/decoder.cpp", include("engine/session.h")),
+        ("models", "models/families/llama.cpp", include("tools/common.h")),
+        ("models", "models/text/regex.h", cli),
+        ("models/io", "models/io/mapped_file.cpp", include("models/text/unicode.h")),
+        ("models/io", "models/io/text_file.h", include("models/spec.h")),
+        ("models/io", "models/io/json_file.cpp", include("kernels/backend.h")),
+        ("models/text", "models/text/tokenizer.cpp", include("models/spec.h")),
+        ("models/text", "models/text/bpe.h", include("kernels/backend.h")),
+        ("engine", "engine/eval/sweep.cpp", include("tools/common.h")),
+        ("engine", "engine/chat.h", cli),
+        (runs, "engine/session.cpp", include("engine/eval/sweep.h")),
+        (runs, "engine/folder/new.h", include("engine/eval/sweep.h")),
+        *(("what is not a test", f"{layer}/new.cpp", include("tests/test_util.h"))
+          for layer in ("kernels/cuda", "models", "engine", "tools", "examples")),
+        (cuda, "kernels/cpu/gemm.cpp", "#include <cuda_runtime.h>\n"),
+        (cuda, "models/model.cpp", "#include <cuda.h>\n"),
+        (cuda, "engine/session.cpp", "#include <cublas_v2.h>\n"),
+        (cuda, "tools/main.cpp", include("kernels/cuda/ptx.cuh")),
+        (cuda, "engine/lariat.cpp", include("kernels/cuda/cuda_backend.h")),
+    ]  # fmt: skip
+    rows = [(name, line, name, f"check_layers: {whose} must not include") for whose, name, line in files]
+    for name, line in (
+        ("models/decoder.cpp", "bool gemma(const Family& f) { return f.is(kGemma2); }\n"),
+        ("kernels/cpu/gemm.cpp", 'const bool is_phi = name == "Phi3ForCausalLM";\n'),
+        ("models/io/json_file.cpp", 'const char* kKind = "gpt_neox";  // read by /engine\n'),
+        ("engine/eval/sweep.cpp", 'if (spec.model_type == "qwen2") return;\n'),
+        ("tools/common.h", "struct QwenOptions {};\n"),
+    ):
+        rows.append((name, line, name, "check_layers: only models/families/ may decide"))
+    # No violation is a comment that names a family, or a scaling that is named like one.
+    write(copy / "engine/comment.cpp", "// As Llama has it.\nauto a = RopeType::kLlama3;  // of Llama 3\n")
+    check_each(["scripts/check_layers.sh"], copy, rows)
+    for quoted, word in re.findall(r"^forbid (?:'([^']+)'|(\S+)) ", (copy / "scripts/check_layers.sh").read_text(), re.M):
+        if quoted + word not in {whose for whose, _, _ in files}:
+            problems.append(f"check_layers: no row of this script breaks its rule for {quoted or word}")
+
+
+def check_lengths(copy):
+    def function(lines, head="int long_one(int a) {", indent=""):
+        return f"{indent}{head}\n" + f"{indent}  ++a;\n" * (lines - 2) + f"{indent}}}\n"
+
+    def file(lines):
+        return "// A line.\n" * lines
+
+    copy_of(copy, "scripts")
+    for name, text in (("a.h", file(420)), ("b.cpp", function(70)), ("c.cu", function(70)),
+                       ("d.cuh", "class C {\n" + function(70, indent="  ") + "};\n")):  # fmt: skip
+        write(copy / "folder" / name, text)
+    track(copy)
+    beyond = "check_lengths: beyond the limit"
+    check_each(["scripts/check_lengths.py"], copy, [
+        ("folder/a.h", "// One more.\n", "421 folder/a.h", beyond),
+        *((f"new/long.{kind}", file(421), f"421 new/long.{kind}", beyond) for kind in ("h", "cpp", "cu", "cuh")),
+        ("folder/b.cpp", function(71), "71 folder/b.cpp:71", beyond),
+        ("folder/c.cu", "\n" + function(90, "__global__ void kernel(int a) {"), "90 folder/c.cu:72", beyond),
+        ("folder/d.cuh", "struct D {\n" + function(71, indent="  ") + "};\n", "71 folder/d.cuh:74", beyond),
+        ("new/e.h", function(80, "template <class T>\nvoid split(T a,\n           T b) {"), "new/e.h:", beyond),
+    ])  # fmt: skip
+
+
+def check_format(copy):
+    copy_of(copy, "scripts", ".clang-format")
+    kinds = ("h", "cpp", "cu", "cuh")
+    for kind in kinds:
+        write(copy / f"folder/as_it_should.{kind}", "int a(int b) { return b; }\n")
+    track(copy)
+    rows = [(f"folder/planted.{kind}", "int   a( int b ){return b;}\n", f"folder/planted.{kind}") for kind in kinds]
+    rows += [("folder/long.h", f"int a = {' + '.join(['1'] * 30)};\n", "folder/long.h")]
+    check_each(["scripts/check_format.sh"], copy, rows)
+    for name, text, _ in rows:
+        write(copy / name, text)
+    track(copy)
+    run(["scripts/check_format.sh", "--fix"], copy)
+    passes(["scripts/check_format.sh"], copy, "scripts/check_format.sh after --fix")
+
+
+def check_reading(copy):
+    copy_of(copy, "scripts", "docs/reading.md", "kernels/*.h", "models/*.cpp", "engine/*.cpp")
+    page, quoted, fence = "docs/reading.md", "struct Weight {", "a block of code is not ```cpp FILE"
+    check_each(["scripts/check_reading.py"], copy, [
+        ("kernels/weight.h", lambda text: text.replace(quoted, "struct Weights {"), "kernels/weight.h has no such lines", quoted),
+        ("kernels/weight.h", lambda text: text.replace(quoted + "\n", quoted + "\n  int other;\n"), "kernels/weight.h has no such"),
+        (page, lambda text: text.replace(quoted, "struct  Weight {"), "kernels/weight.h has no such lines"),
+        (page, "```cpp kernels/weight.h\nstruct Weight {\n…\n#pragma once\n```\n", "kernels/weight.h has no such lines, in this order"),
+        (page, "```cpp kernels/nothing.h\nint a;\n```\n", "kernels/nothing.h"),
+        (page, "```cpp\nint a;\n```\n", fence),
+        (page, "```c++ kernels/weight.h\nint a;\n```\n", fence),
+        (page, lambda text: text.replace("```", "~~~"), "quotes no code"),
+    ])  # fmt: skip
+
+
+def check_cuda12(copy):
+    """With headers of its own: the packages' are not to be had everywhere, and what they hold is for the compiler to see."""
+    copy_of(copy, "scripts")
+    headers = "build/cuda12/nvidia/cuda_runtime/include/"
+    write(copy / "build/cuda12/made", "")
+    write(copy / headers / "cuda_runtime_api.h", "#define CUDART_VERSION 12040\nint cudaGraphInstantiate(int* graph);\n")
+    write(copy / headers / "cuda_runtime.h", "#include <cuda_runtime_api.h>\n")
+    write(copy / "kernels/cuda/runtime.cu", "#include <cuda_runtime.h>\nint f(int* g) { return cudaGraphInstantiate(g); }\n")
+    check_each(["scripts/check_cuda12.sh"], copy, [
+        (headers + "cuda_runtime_api.h", lambda text: text.replace("12040", "13000"), "static assertion failed"),
+        ("kernels/cuda/runtime.cu", "int h(int* g) { return cudaGraphInstantiate(g, 0); }\n", "kernels/cuda/runtime.cu:3"),
+        ("kernels/cuda/runtime.cu", "int h() { return cudaNew(); }\n", "cudaNew"),
+        ("kernels/cuda/runtime.cu", "int h(int unused) { return 0; }\n", "unused"),
+    ])  # fmt: skip
+
+
+def kernel_ledger(copy):
+    """Over what ptxas and nvdisasm might say of two kernels: nothing is compiled."""
+    copy_of(copy, "scripts")
+    object_file, budget, commands = "build/linear.cu.o", "docs/gpu/kernels.budget", "build/compile_commands.json"
+    report = "".join(f"ptxas info    : Compiling entry function '{symbol}' for 'sm_90a'\n"
+                     "    0 bytes stack frame, 8 bytes spill stores, 8 bytes spill loads\n"
+                     f"ptxas info    : Used {registers} registers, used 1 barriers, 1024 bytes smem\n"
+                     for symbol, registers in (("_Z11gemv_kernelv", 168), ("_Z13finish_kerneli", 16)))  # fmt: skip
+    write(copy / budget, "# A comment.\ngemv_kernel 168 16 4\nfinish_kernel 16 16 -\n")
+    source = write(copy / "kernels/cuda/linear.cu", "")
+
+    def compile_with(program):
+        command = {"directory": str(copy / "build"), "file": str(source), "command": f"{program} -x cu -c {source} -o linear.cu.o"}
+        write(copy / commands, json.dumps([command]))
+
+    program(copy / "broken", "#!/bin/sh\necho it was compiled again >&2\nexit 1\n")
+    compile_with(copy / "broken")
+    write(copy / object_file, "")
+    said = write(copy / (object_file + ".ptxas"), report)
+    check = ["scripts/kernel_ledger.py", "build", "--check", "--arch", "90a", "--nvdisasm", ""]
+    report_file = str(said.relative_to(copy))
+    check_each(check, copy, [
+        (report_file, lambda text: text.replace("Used 168", "Used 169"), "gemv_kernel for sm_90a: 169 registers"),
+        (report_file, lambda text: text.replace("8 bytes spill l", "12 bytes spill l"), "finish_kernel for sm_90a: 20 bytes"),
+        (report_file, lambda text: text.replace("13finish_kernel", "9new_block"), "new_block: no line", "finish_kernel"),
+        (budget, lambda text: text.replace("gemv_kernel 168", "gemv_kernel 160"), "its budget is 160"),
+        (budget, "gone_kernel 16 0 -\n", "gone_kernel: in docs/gpu/kernels.budget, but no such kernel"),
+        (commands, lambda _: "[]", "compiles no CUDA files"),
+    ])  # fmt: skip
+    # A report that is of other architectures, or older than the object, is not taken for this one: the file is compiled again.
+    write(said, report.replace("sm_90a", "sm_80"))
+    finds(check, copy, "kernel_ledger: a report of another architecture", "linear.cu for sm_90a: it was compiled again")
+    write(said, report)
+    os.utime(said, (1, 1))
+    finds(check, copy, "kernel_ledger: a report that is too old", "linear.cu for sm_90a: it was compiled again")
+
+    # Loads in flight: a compiler that says the same, and machine code of one kernel.
+    program(copy / "nvcc", f"#!/bin/sh\ncat {said}\n")
+    compile_with(copy / "nvcc")
+    check[-1] = str(copy / "nvdisasm")
+    for loads in (4, 3):
+        ops = [f"LDG.E R{i}, desc[UR4][R40.64]" for i in range(loads)] + ["FADD R9, R0, R1", "BRA `(.L_x_1)"]
+        code = "".join(f"        /*{16 * i:04x}*/                   {op} ;\n" for i, op in enumerate(ops))
+        program(copy / "nvdisasm", f"#!/bin/sh\ncat <<'END'\n.text._Z11gemv_kernelv:\n.L_x_1:\n{code}END\n")
+        if loads == 4:
+            passes(check, copy, "kernel_ledger with nvdisasm")
+        else:
+            finds(check, copy, "kernel_ledger: planted in a loop", "gemv_kernel for sm_90a: 3 loads in flight, its budget is 4")
+
+
+def changed(copy):
+    """Here an input that is printed, so that its step runs, is what "fails" is for a check."""
+    global planted
+    common = [".ci/run", ".clang-tidy", "CMakeLists.txt", "CMakePresets.json"]
+    copy_of(copy, "scripts", *common)
+    files = {"a/one.cpp": include("a/one.h"), "a/one.h": include("b/two.h"), "b/two.h": include("three.def"), "b/three.def": "3\n",
+             "a/other.cpp": "4\n", "c/table.txt": "5\n"}  # fmt: skip
+    for name, text in files.items():
+        write(copy / name, text)
+    program(copy / "tool", "#!/bin/sh\necho tool 1.0\n")
+    track(copy)
+    path = os.environ["PATH"] + os.pathsep + str(copy)
+    inputs = ["a/one.cpp", "a/other.cpp", "a", "c"]
+
+    def todo(*words):
+        code, output = run(["scripts/changed.py", *words, "step", "tool", *inputs], copy, PATH=path)
+        if code != 0:
+            problems.append(f"changed.py: {output}")
+        return output.split()
+
+    if todo() != inputs:
+        problems.append("changed.py: something has passed before it ran")
+    of_one = ["a/one.cpp", "a"]
+    rows = [*((name, of_one) for name in ("a/one.cpp", "a/one.h", "b/two.h", "b/three.def")), ("a/other.cpp", ["a/other.cpp", "a"]),
+            ("a/new.h", ["a"]), ("c/table.txt", ["c"]), ("c/new.txt", ["c"]),
+            *((name, inputs) for name in ("tool", "scripts/changed.py", *common))]  # fmt: skip
+    for name, expected in rows:
+        todo("--passed")
+        if still := todo():
+            problems.append(f"changed.py: {still} has passed and is not left out")
+        planted += 1
+        path_of = copy / name
+        write(path_of, (path_of.read_text() if path_of.exists() else "") + ("echo 2.0\n" if name == "tool" else "# Planted.\n"))
+        if (found := todo()) != expected:
+            problems.append(f"changed.py: after a change of {name}, {found} would run, not {expected}")
+    todo("--passed")
+    (copy / "c/new.txt").unlink()
+    planted += 1
+    if todo() != ["c"]:
+        problems.append("changed.py: a file that is gone is not noticed")
+    finds(["scripts/changed.py", "step", "tool", "a/nothing.cpp"], copy, "changed.py: an input that is missing", "a/nothing.cpp")
+
+
+def check_protections(copy):
+    """That a test fails without each protection it shows itself, by hand; here, that it knows the sources as they are."""
+    copy_of(copy, "tests/faults", "tools/*.cpp", "engine", "models/io", "kernels/cpu/*.cpp")
+    check_each(["tests/faults/check_protections.py", "--match"], copy, [
+        ("tools/common.cpp", lambda text: text.replace("std::signal(SIGPIPE, SIG_IGN);", ""), "closed pipe, sweep"),
+        ("kernels/cpu/cpu_backend.cpp", "  start_team(threads_);\n", "threads: kernels/cpu/cpu_backend.cpp has 2"),
+    ])  # fmt: skip
+
+
+CHECKS = [check_layers, check_lengths, check_format, check_reading, check_cuda12, kernel_ledger, changed, check_protections]
+
+
+def main():
+    checks = {check.__name__: check for check in CHECKS}
+    if unknown := [name for name in sys.argv[1:] if name not in checks]:
+        sys.exit(f"test_checks: there is no {unknown[0]}; there are {', '.join(checks)}")
+    if untested := {path.stem for path in (ROOT / "scripts").glob("check_*")} - set(checks):
+        problems.append(f"no test of scripts/{min(untested)}")
+    for name in sys.argv[1:] or checks:
+        before, good = planted, len(problems)
+        with tempfile.TemporaryDirectory() as folder:
+            checks[name](Path(folder))
+        print(f"{name}: {planted - before} violations planted, {'all found' if len(problems) == good else 'FAILED'}", flush=True)
+    if problems:
+        sys.exit("\n".join(problems))
+
+
+if __name__ == "__main__":
+    main()
