@@ -1,13 +1,31 @@
-# Decides once whether the CUDA backend is built, and says so. The architectures are the ones the design
-# names: sm_80, sm_90a and PTX for what comes after; the environment's CUDAARCHS, which CMake knows, is heeded.
+# Decides whether the CUDA backend is built, and for which architectures, and says so. A folder that is configured again
+# decides the same, for tests or without them, so that nothing but CUDA's own files is ever compiled anew.
+#   AUTO   where nvcc is, and a GPU; without a GPU for the tests only, whose build compiles every file, and for one architecture
+#   ON     for the architectures that the design names: sm_80, sm_90a and PTX for what comes after
+# CMAKE_CUDA_ARCHITECTURES or the environment's CUDAARCHS names others.
 set(LARIAT_HAS_CUDA OFF)
-if(NOT LARIAT_CUDA STREQUAL "OFF")
+set(LARIAT_CUDA_FOR_TESTS OFF)
+if(NOT LARIAT_CUDA STREQUAL "ON" AND NOT EXISTS /dev/nvidiactl)
+  set(LARIAT_CUDA_FOR_TESTS ON)
+endif()
+if(LARIAT_CUDA STREQUAL "OFF")
+  message(STATUS "lariat: CUDA backend OFF (-DLARIAT_CUDA=OFF)")
+elseif(LARIAT_CUDA_FOR_TESTS AND NOT LARIAT_TESTS)
+  message(STATUS "lariat: CUDA backend OFF (no GPU is here; -DLARIAT_CUDA=ON builds it for another machine)")
+else()
   include(CheckLanguage)
   if(NOT CMAKE_CUDA_COMPILER AND EXISTS /usr/local/cuda/bin/nvcc)
     set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
   endif()
-  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})
-    set(CMAKE_CUDA_ARCHITECTURES 80-real 90a-real 90-virtual)
+  # CMake itself reads CUDAARCHS only when it first finds the compiler.
+  if("${CMAKE_CUDA_ARCHITECTURES}" STREQUAL "")
+    if(NOT "$ENV{CUDAARCHS}" STREQUAL "")
+      set(CMAKE_CUDA_ARCHITECTURES $ENV{CUDAARCHS} CACHE STRING "CUDA architectures" FORCE)
+    elseif(LARIAT_CUDA_FOR_TESTS)
+      set(CMAKE_CUDA_ARCHITECTURES 90a-real)
+    else()
+      set(CMAKE_CUDA_ARCHITECTURES 80-real 90a-real 90-virtual)
+    endif()
   endif()
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
@@ -19,30 +37,31 @@ if(NOT LARIAT_CUDA STREQUAL "OFF")
       set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
     endif()
     set(CMAKE_CUDA_STANDARD 20)
-    message(STATUS "lariat: CUDA backend ON (nvcc ${CMAKE_CUDA_COMPILER_VERSION})")
+    list(JOIN CMAKE_CUDA_ARCHITECTURES ", " architectures)
+    message(STATUS "lariat: CUDA backend ON (nvcc ${CMAKE_CUDA_COMPILER_VERSION}, for ${architectures})")
   elseif(LARIAT_CUDA STREQUAL "ON")
     message(FATAL_ERROR "lariat: -DLARIAT_CUDA=ON, but no nvcc was found; "
                         "install the CUDA toolkit or put nvcc on PATH")
   else()
     message(STATUS "lariat: CUDA backend OFF (no nvcc found; the CPU backend is complete without it)")
   endif()
-else()
-  message(STATUS "lariat: CUDA backend OFF (-DLARIAT_CUDA=OFF)")
 endif()
 
-# Adds the CUDA backend to `target`, or, without CUDA, the file that says at run time that it is missing.
+# Adds the CUDA backend to `target`, or, without CUDA, the file that says at run time that it is missing. What is compiled for
+# CUDA is a library of its own: the other files of `target`, and all above it, are compiled alike with and without.
 function(lariat_add_cuda target)
   if(NOT LARIAT_HAS_CUDA)
     target_sources(${target} PRIVATE ${CMAKE_SOURCE_DIR}/kernels/cuda/cuda_missing.cpp)
     return()
   endif()
   file(GLOB CUDA_KERNELS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cu)
-  target_sources(${target} PRIVATE ${CUDA_KERNELS} ${CMAKE_SOURCE_DIR}/kernels/cuda/blas.cpp
-                                   ${CMAKE_SOURCE_DIR}/kernels/cuda/cuda_backend.cpp
-                                   ${CMAKE_SOURCE_DIR}/kernels/cuda/launch_queue.cpp)
-  target_compile_definitions(${target} PUBLIC LARIAT_HAS_CUDA=1)
-  target_compile_options(${target} PRIVATE
+  add_library(lariat_cuda OBJECT ${CUDA_KERNELS} ${CMAKE_SOURCE_DIR}/kernels/cuda/blas.cpp
+                                 ${CMAKE_SOURCE_DIR}/kernels/cuda/cuda_backend.cpp
+                                 ${CMAKE_SOURCE_DIR}/kernels/cuda/launch_queue.cpp)
+  target_compile_options(lariat_cuda PRIVATE
     "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Werror>")
   # Of cuBLAS only the headers: blas.cpp loads it. A program that needs no CUDA library starts without any.
-  target_link_libraries(${target} PRIVATE CUDA::cudart_static ${CMAKE_DL_LIBS})
+  target_link_libraries(lariat_cuda PRIVATE lariat_options OpenMP::OpenMP_CXX CUDA::cudart_static)
+  target_sources(${target} PRIVATE $<TARGET_OBJECTS:lariat_cuda>)
+  target_link_libraries(${target} INTERFACE $<LINK_ONLY:CUDA::cudart_static> ${CMAKE_DL_LIBS})
 endfunction()

@@ -4,8 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/install.sh
-cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DLARIAT_TESTS=OFF >/dev/null
-cmake --build build
+scripts/configure.sh demo
+MAKEFLAGS=-j$(nproc) cmake --build build --target lariat lariat_man
 
 model=configs/demo
 echo

@@ -1,13 +1,11 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds everything and runs all tests. Arguments go to ctest, whose tests are the test suites:
-# `scripts/test.sh -R Rope`. One test by itself: build/engine_test --gtest_filter='*Rope*'. Where there is no GPU, CUDA kernels
-# are compiled for one architecture only (CUDAARCHS, in CMake's words).
+# `scripts/test.sh -R Rope`. One test by itself: build/engine_test --gtest_filter='*Rope*'.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/install.sh
-[ -e /dev/nvidiactl ] || export CUDAARCHS=${CUDAARCHS:-90a-real}
-cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DLARIAT_TESTS=ON >/dev/null
-cmake --build build
+scripts/configure.sh test
+MAKEFLAGS=-j$(nproc) cmake --build build
 log=build/Testing/Temporary/LastTest.log
 rm -f "$log"
 status=0
