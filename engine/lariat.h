@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/rope_options.h"
@@ -47,6 +48,15 @@ struct OpenOptions {
 
 // A model that is ready to run, and all that belongs to it.
 struct Engine {
+  Engine() = default;
+  Engine(Engine&&) = default;
+  // The old model goes before the backend that holds its weights; member by member it would go after it.
+  Engine& operator=(Engine&& other) noexcept {
+    if (this == &other) return *this;
+    std::destroy_at(this);
+    return *std::construct_at(this, std::move(other));
+  }
+
   OpenOptions options;
   std::optional<Tokenizer> tokenizer;  // unset where it was not asked for (OpenOptions::reads)
   std::optional<ChatTemplate> chat;

@@ -2,6 +2,7 @@
 #include "engine/lariat.h"
 
 #include "tests/engine/engine_test_util.h"
+#include "tests/engine/forwarding_backend.h"
 
 namespace lariat::test {
 namespace {
@@ -48,6 +49,40 @@ TEST(EngineOpen, RefusesWhatMakesNoSense) {
     const std::string what = refusal_to_open(path, options);
     EXPECT_NE(what.find(part), std::string::npos) << what;
   }
+}
+
+// A backend that says, when it goes, how many pieces of its memory are in use.
+class OutlivedBackend : public ForwardingBackend {
+ public:
+  OutlivedBackend(Backend& inner, int64_t& left) : ForwardingBackend(inner), left_(left) {}
+  ~OutlivedBackend() override { left_ = used_; }
+  Buffer allocate(size_t bytes) override { return ++used_, Buffer(this, ::operator new(bytes), bytes); }
+  void release(void* data, size_t) noexcept override { --used_, ::operator delete(data); }
+
+ private:
+  int64_t& left_;
+  int64_t used_ = 0;
+};
+
+TEST(EngineMove, AModelGoesBeforeTheBackendThatHoldsIt) {
+  CpuBackend cpu(1);
+  const auto engine_on = [&](int64_t& left) {
+    Engine engine;
+    engine.backend = std::make_unique<OutlivedBackend>(cpu, left);
+    engine.model.weights.memory.push_back(engine.backend->allocate(64));
+    return engine;
+  };
+  int64_t first = -1, second = -1;
+  {
+    Engine engine = engine_on(first);
+    engine = engine_on(second);
+    EXPECT_EQ(first, 0) << "replaced";
+    Engine& same = engine;
+    engine = std::move(same);
+    EXPECT_EQ(second, -1);
+    EXPECT_EQ(engine.model.weights.memory.size(), 1U);
+  }
+  EXPECT_EQ(second, 0) << "destroyed";
 }
 
 // A scale that moves with every token takes keys of f32, unless somebody asks for others.
