@@ -158,6 +158,9 @@ struct Traits {
   bool asynchronous = false;      // ops return before they are done
   bool quantizes = true;          // load_weight and linear take quantised dtypes (kernels/quant.h)
   bool quantizes_experts = true;  // and so does grouped_linear
+  // Memory for a step of so many tokens is made in any case, so that it stays where it is while a batch
+  // grows: a backend that records steps finds it there again.
+  int64_t steady_tokens = 16;
   // Whether attention over such a cache runs on the fastest units there are; over others it is several times
   // slower.
   bool (*fast_attention)(DType k_dtype, DType v_dtype, int64_t head_dim) = [](DType, DType, int64_t) {
@@ -270,9 +273,10 @@ class Backend {
   // chooses experts all the same.
   virtual void route(const Matrix& logits, const Router& router, const Routing& routing) = 0;
 
-  // out[t n + j] = block[routing.experts[t n + j]].w x[t n + j], n = n_chosen, for all tokens and choices, in
-  // f32; with routing.weights.rows rows x[t] takes the place of x[t n + j]. Blocks of one shape and dtype,
-  // without biases; of routing.weights only the shape is used; the rest as in linear, whose two kernels are
+  // out[t n + j] = block[routing.experts[t n + j]].w row(t, j), n = n_chosen, for all tokens and choices, in
+  // f32. x has a row for each token and choice, row(t, j) = x[t n + j], or one for each token, which all its
+  // experts read: row(t, j) = x[t]. Blocks of one shape and dtype, without biases; of routing.weights only
+  // the shape is used, and x.rows says which of the two it is. The rest as in linear, whose two kernels are
   // chosen by the number of rows that a block gets. Only the weights of chosen blocks are read.
   virtual void grouped_linear(const Matrix& x, const Weight& weight, const Routing& routing,
                               const Matrix& out) = 0;

@@ -5,9 +5,8 @@
 namespace lariat {
 namespace {
 
-// Room for a step of the first is made in any case, so that a batch which grows stays where it is: as many as
-// a CUDA step can have that it records, of bf16 weights. For more than the second, once there is such a step.
-constexpr int64_t kFewTokens = 16, kManyTokens = 512;
+// Memory for a step of more tokens is made once there is such a step.
+constexpr int64_t kMostTokensAhead = 512;
 
 // A block's contribution joins the residual; the norm in front of what follows, if there is one, goes along
 // and writes `next`. With x the contribution is its product with w, without it what a.normed holds.
@@ -88,7 +87,8 @@ Decoder::Decoder(const ModelSpec& spec, const Weights& weights, std::span<const 
     : spec_(spec),
       weights_(weights),
       backend_(backend),
-      activations_(spec, ropes, backend, std::clamp(chunk, kFewTokens, kManyTokens)) {
+      activations_(spec, ropes, backend,
+                   std::clamp(chunk, backend.traits().steady_tokens, kMostTokensAhead)) {
   const auto score_scale = spec.scores_take_mscale ? static_cast<float>(rope_score_scale(ropes[0])) : 1.0F;
   Matrix slopes;
   if (const size_t bytes = spec.alibi_slopes.size() * sizeof(float); bytes > 0) {
@@ -163,7 +163,7 @@ Matrix Decoder::attention(const Layer& layer, const Matrix& in, const Pass& pass
 
 Matrix Decoder::logits(const Matrix& hidden_rows) {
   // 8 MiB at least of a vocabulary of 131,072.
-  const int64_t room = std::max(hidden_rows.rows, kFewTokens);
+  const int64_t room = std::max(hidden_rows.rows, backend_.traits().steady_tokens);
   const size_t bytes = static_cast<size_t>(room * spec_.vocab_size) * sizeof(float);
   if (logits_.bytes() < bytes) {
     logits_ = Buffer();  // the old memory goes first

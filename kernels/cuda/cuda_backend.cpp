@@ -66,6 +66,7 @@ Traits CudaBackend::traits() const {
   return {.host_memory = false,
           .asynchronous = true,
           .quantizes_experts = false,
+          .steady_tokens = kMmaTokens,
           .fast_attention = cuda::tensor_cores_support};
 }
 
