@@ -165,7 +165,7 @@ ModelSpec parse_config(std::string_view text, const std::filesystem::path& file)
   read_generation_keys(json, spec);
   spec.file = file;
   spec.family = family.name;
-  if (!family.in_transformers) json.has("auto_map");
+  if (!family.in_transformers) json.pass_over("auto_map");
   check_unread(json, spec, &spec.warnings);
   return spec;
 }

@@ -55,7 +55,8 @@ class JsonFields {
 
   bool present(std::string_view key) const;  // there, null included
   bool has(std::string_view key) const { return find(key) != nullptr; }
-  const nlohmann::json* find(std::string_view key) const;  // nullptr: absent or null
+  const nlohmann::json* find(std::string_view key) const;    // nullptr: absent or null
+  void pass_over(std::string_view key) const { find(key); }  // its value changes nothing here
 
   std::optional<int64_t> integer(std::string_view key, int64_t lo, int64_t hi) const;
   std::optional<double> number(std::string_view key, double lo, double hi) const;
