@@ -39,10 +39,10 @@ void fill_random(std::byte* out, size_t count, DType dtype, int exponent, uint64
 }
 
 // Always the same for one name and rows, however often and in what shape they are asked for.
-class RandomWeights : public LoadedWeights {
+class RandomWeights : public WeightLoader {
  public:
   RandomWeights(const ModelSpec& spec, Backend& backend, DType dtype, uint64_t seed)
-      : LoadedWeights(spec, backend, dtype), spec_(spec), dtype_(dtype), seed_(seed) {}
+      : WeightLoader(spec, backend, dtype), spec_(spec), dtype_(dtype), seed_(seed) {}
 
  private:
   // Drawn as what it is to be stored as; quantised weights are made of the checkpoint's dtype.

@@ -62,23 +62,23 @@ DType stored_dtype(Role role, std::optional<DType> dtype, DType own) {
   return role == Role::kHead && is_quantized(*dtype) ? DType::kQ8 : *dtype;
 }
 
-LoadedWeights::LoadedWeights(const ModelSpec& spec, Backend& backend, std::optional<DType> dtype)
+WeightLoader::WeightLoader(const ModelSpec& spec, Backend& backend, std::optional<DType> dtype)
     : backend_(backend), dtype_(dtype) {
   check_quantizes(spec, backend, dtype);
 }
 
-Weight LoadedWeights::weight(std::span<const Parameter> blocks) {
+Weight WeightLoader::weight(std::span<const Parameter> blocks) {
   const DType own = own_dtype(blocks[0]);
   return left_out(blocks[0].role, stored_dtype(blocks[0].role, dtype_, own)) ? Weight() : load(blocks);
 }
 
-Weights LoadedWeights::finish(Weights weights) {
+Weights WeightLoader::finish(Weights weights) {
   weights.memory = std::move(memory_);
   weights.host = std::move(host_);
   return weights;
 }
 
-Weight LoadedWeights::load(std::span<const Parameter> blocks) {
+Weight WeightLoader::load(std::span<const Parameter> blocks) {
   std::vector<Matrix> from;
   std::vector<DType> stored;
   std::vector<std::vector<std::byte>> made(blocks.size());

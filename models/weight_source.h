@@ -44,10 +44,10 @@ DType stored_dtype(Role role, std::optional<DType> dtype, DType own);
 inline bool left_out(Role role, DType stored) { return role == Role::kPrefillOnly && is_quantized(stored); }
 
 // Has a backend load what host() finds for each block, and keeps the memory that this takes.
-class LoadedWeights : public Source {
+class WeightLoader : public Source {
  public:
   // Throws Error where the backend does not quantise what is to be quantised.
-  LoadedWeights(const ModelSpec& spec, Backend& backend, std::optional<DType> dtype);
+  WeightLoader(const ModelSpec& spec, Backend& backend, std::optional<DType> dtype);
 
   Matrix vector(const Parameter& parameter) override { return load({&parameter, 1}).blocks[0].w; }
   Weight weight(std::span<const Parameter> blocks) override;

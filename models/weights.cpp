@@ -199,11 +199,11 @@ class PlannedWeights : public Source {
 };
 
 // The weights of a checkpoint.
-class StoredWeights : public LoadedWeights {
+class CheckpointWeights : public WeightLoader {
  public:
-  StoredWeights(const ModelSpec& spec, const Checkpoint& checkpoint, Backend& backend,
-                std::optional<DType> dtype)
-      : LoadedWeights(spec, backend, dtype), spec_(spec), checkpoint_(checkpoint) {}
+  CheckpointWeights(const ModelSpec& spec, const Checkpoint& checkpoint, Backend& backend,
+                    std::optional<DType> dtype)
+      : WeightLoader(spec, backend, dtype), spec_(spec), checkpoint_(checkpoint) {}
 
  private:
   const StoredTensor& tensor(const Parameter& parameter) const {
@@ -265,7 +265,7 @@ std::set<std::string> check_weights(ModelSpec& spec, const Checkpoint& checkpoin
 
 Weights load_weights(const ModelSpec& spec, const Checkpoint& checkpoint, Backend& backend,
                      std::optional<DType> dtype) {
-  StoredWeights source(spec, checkpoint, backend, dtype);
+  CheckpointWeights source(spec, checkpoint, backend, dtype);
   return source.finish(read_weights(spec, &checkpoint, source));
 }
 
