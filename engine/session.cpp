@@ -29,7 +29,7 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
       pool_(model.spec, backend, options.k_dtype, options.v_dtype),
       decoder_(model.spec, model.weights, ropes_, pool_.geometry(), backend, options.prefill_chunk,
                options.latent_workspace),
-      sequence_ropes_(ropes_.size()) {
+      step_{{}, {}, std::vector<std::vector<SequenceRope>>(ropes_.size())} {
   for (size_t r = 1; r < ropes_.size(); ++r) fixed_frequencies_.push_back(rope_frequencies(ropes_[r], 0));
   if (options_.k_dtype != DType::kF16 && options_.v_dtype != DType::kF16) options_.on_saturated = {};
   if (options_.on_saturated) saturated_before_ = backend_.saturated();
@@ -116,17 +116,17 @@ void Session::place(Sequence& sequence, std::span<const int32_t> positions) {
   sequence.cache_.place(positions);
 }
 
-void Session::begin_step() {
-  tokens_.clear();
-  sequences_.clear();
-  for (auto& ropes : sequence_ropes_) ropes.clear();
+void Session::GrowingStep::clear() {
+  tokens.clear();
+  sequences.clear();
+  for (auto& of_sequences : ropes) of_sequences.clear();
 }
 
 void Session::add_to_step(Sequence& sequence, std::span<const int32_t> tokens) {
   KvCache& cache = sequence.cache_;
   const RopeFrequencies& frequencies = cache.frequencies();
-  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
-  sequences_.push_back({cache.length(), static_cast<int64_t>(tokens.size()), cache.pages()});
+  step_.tokens.insert(step_.tokens.end(), tokens.begin(), tokens.end());
+  step_.sequences.push_back({cache.length(), static_cast<int64_t>(tokens.size()), cache.pages()});
   // transformers multiplies cos and sin of q and of k by the attention factor; keys here are pure rotations,
   // so q carries both.
   const auto with_scale = [&](const RopeFrequencies& of) {
@@ -135,14 +135,13 @@ void Session::add_to_step(Sequence& sequence, std::span<const int32_t> tokens) {
     rope.log_ctx = model_.spec.query_log_ctx;
     return rope;
   };
-  SequenceRope& rope = sequence_ropes_[0].emplace_back(with_scale(frequencies));
+  SequenceRope& rope = step_.ropes[0].emplace_back(with_scale(frequencies));
   const auto n_tokens = static_cast<int64_t>(tokens.size());
   if (const auto positions = cache.positions(cache.length() + n_tokens); !positions.empty()) {
     rope.positions = positions.last(3 * tokens.size());
     rope.axes = model_.spec.mrope_axes;
   }
-  for (size_t r = 1; r < ropes_.size(); ++r)
-    sequence_ropes_[r].push_back(with_scale(fixed_frequencies_[r - 1]));
+  for (size_t r = 1; r < ropes_.size(); ++r) step_.ropes[r].push_back(with_scale(fixed_frequencies_[r - 1]));
 }
 
 // Tokens [first, first + n) of a prompt, in one forward pass.
@@ -153,7 +152,7 @@ struct Session::Piece {
 
 void Session::run_pieces(std::span<const Prompt> prompts, std::span<const Piece> pieces,
                          const BatchLogitsFn& on_logits) {
-  begin_step();
+  step_.clear();
   for (const Piece& piece : pieces) {
     const Prompt& prompt = prompts[piece.prompt];
     add_to_step(*prompt.sequence,
@@ -256,7 +255,7 @@ Matrix Session::append(std::span<Sequence* const> sequences, std::span<const int
   lengths_.clear();
   for (const Sequence* sequence : sequences) lengths_.push_back(sequence->length() + 1);
   enter_lengths(sequences, lengths_);
-  begin_step();
+  step_.clear();
   for (size_t i = 0; i < sequences.size(); ++i) add_to_step(*sequences[i], tokens.subspan(i, 1));
   const Matrix logits = decoder_.logits(run_step());
   for (Sequence* sequence : sequences) sequence->cache_.advance(1);

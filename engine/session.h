@@ -143,9 +143,8 @@ class Session {
  private:
   void check(const Sequence& sequence, std::span<const int32_t> tokens) const;
   void enter_lengths(std::span<Sequence* const> sequences, std::span<const int64_t> lengths);
-  void begin_step();
   void add_to_step(Sequence& sequence, std::span<const int32_t> tokens);
-  Matrix run_step() { return decoder_.forward({tokens_, sequences_}, sequence_ropes_); }
+  Matrix run_step() { return decoder_.forward({step_.tokens, step_.sequences}, step_.ropes); }
   Matrix append(std::span<Sequence* const> sequences, std::span<const int32_t> tokens);
   struct Piece;
   void run_pieces(std::span<const Prompt> prompts, std::span<const Piece> pieces,
@@ -161,12 +160,15 @@ class Session {
   std::vector<RopeFrequencies> fixed_frequencies_;  // of the others, which do not depend on the length
   KvPool pool_;
   Decoder decoder_;
-  // The step that add_to_step puts together.
-  std::vector<int32_t> tokens_;
-  std::vector<StepSequence> sequences_;
-  std::vector<std::vector<SequenceRope>> sequence_ropes_;  // for each of ropes_, of each sequence
-  std::vector<int64_t> lengths_;                           // of a decode step
-  std::vector<int32_t> drawn_;                             // of decode_drawn
+  // The step that add_to_step puts together; its memory serves the next one too.
+  struct GrowingStep {
+    std::vector<int32_t> tokens;
+    std::vector<StepSequence> sequences;
+    std::vector<std::vector<SequenceRope>> ropes;  // for each of ropes_, of each sequence
+    void clear();
+  } step_;
+  std::vector<int64_t> lengths_;  // of a decode step
+  std::vector<int32_t> drawn_;    // of decode_drawn
   std::vector<float> host_logits_;
   bool finite_checked_ = false;
   Saturation saturated_before_;  // by others on this backend
