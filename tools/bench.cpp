@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iostream>
 
+#include "engine/fingerprint.h"
 #include "engine/interrupt.h"
 #include "engine/session.h"
 #include "engine/stopwatch.h"
@@ -31,6 +32,7 @@ struct BenchResult {
   double bytes_per_token = 0;              // weights and cache a token must read, for "tg"
   RerotationStats rerotations;             // of one repetition
   double seconds = 0;                      // of the same repetition
+  std::string logits_hash{};               // of the last token's logits, in the same one
   double read_before = 0, read_after = 0;  // the machine's bandwidth around the test, bytes per second
 
   double read_limit() const { return (read_before + read_after) / 2; }
@@ -75,7 +77,8 @@ void fill(const BenchCommand& command, Session& session, Sequence& sequence, int
 
 // Decodes as a greedy generation does, but for the tokens, which are given: nothing but the likeliest token
 // leaves the backend, and a step is asked for before the last one's token has come.
-void decode_one_by_one(Session& session, Sequence& sequence, std::span<const int32_t> tokens) {
+// Returns the last step's logits.
+Matrix decode_one_by_one(Session& session, Sequence& sequence, std::span<const int32_t> tokens) {
   Sequence* const one = &sequence;
   size_t fed = 0;
   Matrix logits;
@@ -88,26 +91,33 @@ void decode_one_by_one(Session& session, Sequence& sequence, std::span<const int
     int32_t id = 0;
     session.backend().read_drawn({&id, 1});
   }
+  return logits;
 }
 
-// n tokens of a test on a copy of the sequence that holds the context: that copy, and how long they took.
+// n tokens of a test on a copy of the sequence that holds the context: that copy, how long they took, and the
+// last one's logits.
 struct TestRun {
   Sequence sequence;
   double seconds;
+  std::vector<float> logits;
 };
 TestRun run_test(Session& session, const Sequence& context, const std::string& test, int64_t n) {
   const std::vector<int32_t> tokens = some_tokens(n, session.model().spec.vocab_size);
   Sequence sequence = session.fork(context, context.length());
+  std::vector<float> logits(static_cast<size_t>(session.model().spec.vocab_size));
+  Matrix last;                      // of what is decoded
   session.backend().synchronize();  // copying the context is not what is measured
   const auto start = Stopwatch::now();
   if (test == "pp") {
-    session.prefill(sequence, tokens, [](int64_t) { stop_if(&interrupted()); });
+    std::ranges::copy(session.prefill(sequence, tokens, [](int64_t) { stop_if(&interrupted()); }),
+                      logits.begin());
   } else {
-    decode_one_by_one(session, sequence, tokens);
+    last = decode_one_by_one(session, sequence, tokens);
   }
   session.backend().synchronize();
   const double seconds = seconds_since(start);
-  return {std::move(sequence), seconds};
+  if (last) session.backend().copy_out(logits.data(), last.data, logits.size() * sizeof(float));
+  return {std::move(sequence), seconds, std::move(logits)};
 }
 
 // Takes the working memory and starts the threads with a forward pass or a few tokens, which are not counted.
@@ -119,8 +129,9 @@ void warm_up(Session& session, const Sequence& context, const BenchResult& resul
 
 void repeat(Session& session, const Sequence& context, BenchResult& result) {
   const Model& model = session.model();
-  const auto [sequence, seconds] = run_test(session, context, result.test, result.n);
+  const auto [sequence, seconds, logits] = run_test(session, context, result.test, result.n);
   result.seconds = seconds;
+  result.logits_hash = fmt::format("{:016x}", checksum(std::as_bytes(std::span(logits))));
   result.tokens_per_second.push_back(static_cast<double>(result.n) / seconds);
   result.rerotations = sequence.cache().rerotations();
   const double mean_length = static_cast<double>(result.depth) + static_cast<double>(result.n) / 2;
@@ -138,7 +149,8 @@ nlohmann::ordered_json to_json(const BenchResult& r) {
                                  {"tok_s_min", r.slowest()},
                                  {"tok_s_max", r.fastest()},
                                  {"gb_s", r.median() * r.bytes_per_token / 1e9},
-                                 {"limit_gb_s", {r.read_before / 1e9, r.read_after / 1e9}}};
+                                 {"limit_gb_s", {r.read_before / 1e9, r.read_after / 1e9}},
+                                 {"logits_hash", r.logits_hash}};
   json["rerotations"] = {{"count", r.rerotations.count},
                          {"positions", r.rerotations.positions},
                          {"seconds", r.rerotations.seconds},
@@ -174,7 +186,7 @@ void print_row(const BenchResult& r, const Model& model, const Limits& limits) {
     fmt::print(std::cout, "; {}, {:.2f}% of the time", counted(r.rerotations.count, "re-rotation"),
                100 * r.rerotations.seconds / r.seconds);
   }
-  std::cout << std::endl;
+  std::cout << "; logits " << r.logits_hash << std::endl;
 }
 
 void print_results(const std::vector<BenchResult>& results, const Engine& engine, const Limits& limits) {

@@ -22,6 +22,24 @@ TEST(Bench, MeasuresEveryPromptAtEveryDepth) {
   EXPECT_EQ(tests, (std::vector<std::string>{"pp8@0", "pp3@0", "tg2@0", "pp8@5", "pp3@5", "tg2@5"}));
 }
 
+// The same model, threads and options give the same bits in another run, and other tokens others.
+TEST(Bench, NamesTheLogitsThatWereComputed) {
+  std::vector<std::string> hashes[2];
+  for (auto& of_run : hashes) {
+    const Json json = json_of(run_lariat(kBench + "--prompt 8,3 --gen 2 --reps 2"));
+    for (const Json& result : json["results"]) of_run.push_back(result["logits_hash"]);
+  }
+  EXPECT_EQ(hashes[0], hashes[1]);
+  std::ranges::sort(hashes[0]);
+  EXPECT_EQ(std::ranges::unique(hashes[0]).size(), 0U);
+  for (const std::string& hash : hashes[0])
+    EXPECT_TRUE(hash.size() == 16 && hash.find_first_not_of("0123456789abcdef") == std::string::npos) << hash;
+  const std::string text =
+      run_lariat("bench --model " + kDemo.string() + " --device cpu --threads 1 --prompt 8 --gen 0 --reps 1")
+          .out;
+  EXPECT_TRUE(holds(text, "; logits " + hashes[1][0] + "\n"));
+}
+
 TEST(Bench, ReportsTheRerotationsOfADynamicScale) {
   // The demo checkpoint was trained at 512 tokens: with four scale steps per octave the second one begins at
   // 609.
