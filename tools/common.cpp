@@ -36,12 +36,12 @@ void wait_for_signals() {
 
 constexpr int kMaxSteps = 64;
 
-int parse_steps(const std::string& option, const std::string& text) {
+int parse_steps(const std::string& text) {
   if (text == "exact") return 0;
   int steps = -1;
   if (!CLI::detail::lexical_cast(text, steps) || steps < 1 || steps > kMaxSteps) {
     throw UsageError(
-        fmt::format("{} is \"{}\"; expected exact or an integer from 1 to {}", option, text, kMaxSteps));
+        fmt::format("--rope-steps is \"{}\"; expected exact or an integer from 1 to {}", text, kMaxSteps));
   }
   return steps;
 }
@@ -141,21 +141,18 @@ void add_rope_options(CLI::App& command, OpenOptions& options) {
   add("--rope-theta", options.rope.theta, "F", "base of the frequencies");
   add("--rope-config", options.rope.config, "FILE",
       "JSON file with a rope_scaling or rope_parameters object");
-  for (const std::string name : {"--rope-steps", "--rope-rungs"}) {
-    command
-        .add_option_function<std::string>(
-            name, [&options, name](const std::string& text) { options.rope_steps = parse_steps(name, text); },
-            "steps per octave in which a dynamic scale moves")
-        ->type_name("N|exact")
-        ->default_str(options.rope_steps == 0 ? "exact" : std::to_string(options.rope_steps));
-  }
+  command
+      .add_option_function<std::string>(
+          "--rope-steps", [&options](const std::string& text) { options.rope_steps = parse_steps(text); },
+          "steps per octave in which a dynamic scale moves")
+      ->type_name("N|exact")
+      ->default_str(options.rope_steps == 0 ? "exact" : std::to_string(options.rope_steps));
   command
       .add_option_function<std::string>(
           "--rope-cache", [&options](const std::string& text) { options.stale_cache = text == "stale"; },
           "consistent: re-rotate cached keys when the scale moves; stale: leave them")
       ->check(CLI::IsMember({"consistent", "stale"}))
       ->default_str("consistent");
-  command.get_option("--rope-rungs")->group("");  // its older name, hidden
 }
 
 KvDTypes parse_kv_dtypes(std::string_view text) {

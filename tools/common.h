@@ -42,8 +42,8 @@ void add_model_option(CLI::App& command, CommonOptions& options, bool required =
 // The RoPE options, --device --threads --dtype --quantize --kv-dtype --ctx --prefill-chunk, and --quiet, each
 // in its group of the help (tools/help.h).
 void add_common_options(CLI::App& command, CommonOptions& options);
-// --rope-scaling, --rope-factor, --rope-original-ctx, --rope-theta, --rope-config, --rope-steps (and
-// --rope-rungs, its older name) and --rope-cache. Parsing throws UsageError.
+// --rope-scaling, --rope-factor, --rope-original-ctx, --rope-theta, --rope-config, --rope-steps and
+// --rope-cache. Parsing throws UsageError.
 void add_rope_options(CLI::App& command, OpenOptions& options);
 
 // An option such as --kv-dtype, and what it asks for: "auto", "f32", "f16" or "bf16" for both, or "k=..",

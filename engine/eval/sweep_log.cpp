@@ -65,12 +65,10 @@ void check_fields(const JsonFields& header) {
   cells *= list(passkey, "depths", passkey.numbers("depths", 0.0, 1.0));
   passkey.need_integer("trials", 0, kMaxCount);
   passkey.need_number("seed", -kMostNumber, kMostNumber);
-  if (const auto task = passkey.string("task")) {  // logs of earlier versions have passkeys in noise
-    if (!needle_task(*task))
-      passkey.fail("task", "expected passkey, multikey, multivalue, multiquery or tracking");
-    passkey.need_integer("needles", 1, kMostNeedles);
-    passkey.need_object("haystack").need_string("name");
-  }
+  if (!needle_task(passkey.need_string("task")))
+    passkey.fail("task", "expected passkey, multikey, multivalue, multiquery or tracking");
+  passkey.need_integer("needles", 1, kMostNeedles);
+  passkey.need_object("haystack").need_string("name");
   header.need_object("speed").need_boolean("measured");
   const JsonFields growing = header.need_object("growing");
   if (growing.need_boolean("measured")) {
@@ -133,20 +131,6 @@ void check_line(const Check& check, const Json& line, const std::string& where, 
   }
 }
 
-// Completes a header that was written before growing contexts were measured, or when scale steps were called
-// rungs.
-void bring_up_to_date(Json& header) {
-  if (!header.contains("growing")) header["growing"] = {{"measured", false}};
-  if (header.contains("passkey") && header["passkey"].is_object() &&
-      (!header["passkey"].contains("task") || header["passkey"]["task"].is_null()))
-    header["passkey"].update(Json{{"task", "passkey"}, {"needles", 4}, {"haystack", {{"name", "noise"}}}});
-  if (!header.contains("options") || !header["options"].is_object()) return;
-  Json& options = header["options"];
-  if (!options.contains("rungs")) return;
-  options["steps_per_octave"] = options["rungs"];
-  options.erase("rungs");
-}
-
 Json parse_line(const std::filesystem::path& file, size_t line_number, std::string_view line) {
   const std::string where = fmt::format("{}: line {}", file.string(), line_number);
   if (line.size() > kMaxLineBytes) {
@@ -162,7 +146,6 @@ Json parse_line(const std::filesystem::path& file, size_t line_number, std::stri
     fail(file, "does not begin like the results of a sweep; name another file");
   }
   if (json["lariat_sweep"] != kVersion) fail(file, "was written by another version; measure again");
-  bring_up_to_date(json);
   return json;
 }
 

@@ -116,18 +116,6 @@ TEST_F(SweepTest, UnitsStandInTheirOrder) {
   EXPECT_EQ(units.back(), (SweepUnit{"perplexity", "yarn", 512}));
 }
 
-TEST_F(SweepTest, LogsOfBeforeGrowingContextsAreRead) {
-  options_.growing = options_.passkey = false;
-  run("log.jsonl");
-  const std::string text = slurp(dir_ / "log.jsonl");
-  auto header = Json::parse(text.substr(0, text.find('\n')));
-  ASSERT_EQ(header.erase("growing"), 1U);
-  for (const char* newer : {"task", "needles", "haystack"}) ASSERT_EQ(header["passkey"].erase(newer), 1U);
-  put("log.jsonl", header.dump() + text.substr(text.find('\n')));
-  EXPECT_TRUE(is_complete(merge_sweep_logs({dir_ / "log.jsonl"})));
-  EXPECT_EQ(run("log.jsonl", true).records.size(), 8U);
-}
-
 // Where scalings are the same the results are taken over; measured anew they would be the same numbers.
 TEST_F(SweepTest, TakenOverResultsEqualMeasuredOnes) {
   const SweepRecords all = run("all.jsonl");
@@ -177,6 +165,9 @@ TEST_F(SweepTest, DamagedLogsAreNamed) {
       {"/passkey/depths/0", 2},
       {"/passkey/depths/0", "x"},
       {"/passkey/trials", nullptr},
+      {"/passkey/task", nullptr},
+      {"/passkey/needles", 0},
+      {"/passkey/haystack", "noise"},
       {"/speed", nullptr},
       {"/growing", nullptr},
       {"/growing/measured", 1},

@@ -54,7 +54,7 @@ case $target in
     ;;
   sweep_log)
     cat >"$out/log" <<'JSON'
-{"lariat_sweep":1,"model":{"name":"m","fingerprint":"0"},"text":{"name":"t","bytes":9,"fingerprint":"1"},"original_ctx":64,"scalings":["none","dynamic-yarn"],"lengths":[64,128],"perplexity":{"measured":true,"method":"sliding","stride":32,"max_tokens":512},"passkey":{"measured":true,"depths":[0.0,0.5],"trials":2,"seed":0},"speed":{"measured":true},"growing":{"measured":true,"step":32,"columns":["none","dynamic-yarn","dynamic-yarn stale"]},"options":{"backend":"cpu","dtype":"f32","k_dtype":"f16","v_dtype":"f32","factor":null,"theta":10000.0,"rungs":8,"stale_cache":false},"shard":{"index":0,"count":1}}
+{"lariat_sweep":1,"model":{"name":"m","fingerprint":"0"},"text":{"name":"t","bytes":9,"fingerprint":"1"},"original_ctx":64,"scalings":["none","dynamic-yarn"],"lengths":[64,128],"perplexity":{"measured":true,"method":"sliding","stride":32,"max_tokens":512},"passkey":{"measured":true,"depths":[0.0,0.5],"trials":2,"seed":0,"task":"passkey","needles":4,"haystack":{"name":"noise"}},"speed":{"measured":true},"growing":{"measured":true,"step":32,"columns":["none","dynamic-yarn","dynamic-yarn stale"]},"options":{"backend":"cpu","dtype":"f32","k_dtype":"f16","v_dtype":"f32","factor":null,"theta":10000.0,"steps_per_octave":8,"stale_cache":false},"shard":{"index":0,"count":1}}
 {"kind":"perplexity","scaling":"none","length":64,"tokens":512,"nll":2.5,"ppl":12.2,"stderr":0.4,"timing":{"seconds":1.5}}
 {"kind":"perplexity","scaling":"dynamic-yarn","length":64,"tokens":512,"nll":2.5,"ppl":12.2,"stderr":0.4}
 {"kind":"perplexity","scaling":"none","length":128,"tokens":512,"nll":6.0,"ppl":403.0,"stderr":9.5}

@@ -95,7 +95,6 @@ TEST(RopeCommand, Refusals) {
       {2, kHead + "--rope-factor 4", "--rope-scaling"},
       {2, kHead + "--rope-steps 65", "--rope-steps"},
       {2, kHead + "--rope-steps -1", "--rope-steps"},
-      {2, kHead + "--rope-rungs four", "--rope-rungs"},  // its older name
       {2, kHead + "--rope-cache fresh", "--rope-cache"},
       {2, kHead + "--length 0", "--length"},
       {1, "--model /no/such/model", "/no/such/model"},
