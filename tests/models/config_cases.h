@@ -47,6 +47,7 @@ inline json described(const RopeScaling& r) {
           {"interleaved", r.interleaved},
           {"attention_factor", r.attention_factor.value_or(0.0)},
           {"beta_fast", r.beta_fast},
+          {"truncate", r.truncate},
           {"inv_freq", rope_frequencies(r, 5000.0).inv_freq},
           {"inv_freq_short", rope_frequencies(r, 1.0).inv_freq}};
 }

@@ -106,6 +106,10 @@ constexpr Value kValues[] = {
     {"qwen3", "{}", R"({"mrope_axes": []})"},
     {"gpt_neox", R"({"rotary_emb_base": 5e4})", R"({"rope": {"theta": 5e4}})"},
     {"deepseek_v3", R"({"rope_interleave": false})", R"({"rope": {"interleaved": false}})"},
+    // transformers looks for it beside full_attention.
+    {"gemma3", R"({"rope_scaling": null, "rope_parameters": {"full_attention":
+         {"rope_type": "yarn", "factor": 4, "truncate": false}}})",
+     R"({"rope": {"type": "yarn", "truncate": false}})"},
     {"minicpm3", R"({"scale_depth": null, "dim_model_base": null})",
      R"({"logits_multiplier": 1, "layers": {"0": {"residual_multiplier": 1}}})"},
     // MiniMind takes its scaling from a flag, and its table is never longer than 2048 then
