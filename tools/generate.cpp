@@ -11,6 +11,7 @@
 #include "kernels/counted.h"
 #include "models/io/atomic_file.h"
 #include "models/io/text_file.h"
+#include "models/text/unicode.h"
 #include "tools/generating.h"
 #include "tools/help.h"
 

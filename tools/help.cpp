@@ -133,10 +133,13 @@ void finish_options(CLI::App& app) {
     for (CLI::Option* option : command->get_options()) {
       if (option->get_items_expected_max() == 0) continue;
       const std::string type = word_type(*option);
+      const bool natural = option->get_type_name() == "UINT";
       option->type_name(type);
       for (int i = 0; option->get_type_name() != type; ++i) option->get_validator(i)->description("");
       // transform() puts a check in front of those that are there.
+      if (natural) option->transform(CLI::Validator(check_natural, ""));
       if (type == "N") option->transform(CLI::Validator(check_integer, ""));
+      if (type == "TEXT") option->transform(CLI::Validator(check_utf8, ""));
       if (type == "F") option->transform(CLI::Validator(check_number, ""));
     }
   }

@@ -1,3 +1,5 @@
+#include <fcntl.h>
+#include <unistd.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -39,6 +41,13 @@ int finish() {
   return fail("standard output could not be written; check the space left on its disk", 1);
 }
 
+// A closed stream cannot be read or written from here on; else the next file that is opened would be that
+// one.
+void keep_closed_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(stream, F_GETFD) < 0) ::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 int run(const std::vector<std::string>& words) {
   const std::unique_ptr<CLI::App> app = lariat::make_app();
   if (words.empty()) {
@@ -57,6 +66,8 @@ int run(const std::vector<std::string>& words) {
   try {
     if (words[0] == "help") {
       std::cout << lariat::help_of(*app, more.empty() ? "" : more[0]);
+    } else if (words[0] == "version") {
+      std::cout << app->version() << "\n";
     } else {
       app->parse(std::vector<std::string>(words.rbegin(), words.rend()));  // which takes them from the end
     }
@@ -73,6 +84,7 @@ int run(const std::vector<std::string>& words) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  keep_closed_streams();
   lariat::install_signal_handlers();
   try {
     return run({argv + std::min(argc, 1), argv + argc});

@@ -50,13 +50,16 @@ bool LineReader::fill() {
     ended_ = n <= 0;
     // Ctrl-D, as the terminal keeps it while it is in its own mode.
     if (!ended_ && std::exchange(typed_ahead_, false)) std::replace(bytes, bytes + n, '\0', '\x04');
-    if (ended_) {
-      characters_.finish(input_);
-    } else {
-      std::string_view text(bytes, static_cast<size_t>(n));
-      if (!std::exchange(begun_, true) && editor_ == nullptr) text = without_bom(text, input_name("-"));
-      characters_.push(text, input_);
+    const std::string_view piece(bytes, ended_ ? 0 : static_cast<size_t>(n));
+    if (editor_ != nullptr) {
+      characters_.push(piece, input_);
+      continue;
     }
+    if (text_.empty()) checked_ = piece.size() - without_bom(piece, input_name("-")).size();
+    text_ += piece;
+    const size_t end = end_of_utf8(text_, checked_, !ended_, input_name("-"));
+    input_.append(text_, checked_, end - checked_);
+    checked_ = end;
   }
   return !input_.empty();
 }

@@ -32,8 +32,8 @@ class LineReader {
 
  private:
   void open_editor();
-  // The next line without its end (\n or \r\n), as valid UTF-8; the prompt is shown only where lines are
-  // edited. What was typed before a signal is forgotten.
+  // The next line without its end (\n or \r\n); the prompt is shown only where lines are edited. Bytes that
+  // are not UTF-8 become U+FFFD there, elsewhere an Error. What was typed before a signal is forgotten.
   Outcome read(const wchar_t* prompt, std::string& line);
   bool fill();  // waits for input; false: a signal came, or the input has ended
   void redraw() const;
@@ -49,7 +49,9 @@ class LineReader {
   std::wstring prompt_;
   Utf8Assembler characters_;
   std::string input_;  // valid UTF-8 that was not used yet
-  bool begun_ = false, ended_ = false;
+  std::string text_;   // where lines are not edited, all that has come, the first checked_ bytes of it UTF-8
+  size_t checked_ = 0;
+  bool ended_ = false;
   bool typed_ahead_ = false;  // what comes next was typed before the terminal was in libedit's mode
 };
 

@@ -6,6 +6,7 @@
 #include "models/families/gate.h"
 #include "models/io/text_file.h"
 #include "models/text/chat_template.h"
+#include "models/text/unicode.h"
 #include "tools/common.h"
 #include "tools/help.h"
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "kernels/error.h"
@@ -34,7 +35,7 @@ std::vector<std::string> option_names(const CLI::App& command) {
 std::string meant(const std::string& name) { return name.empty() ? "" : " (did you mean " + name + "?)"; }
 
 std::string no_command(const CLI::App& app, const std::string& word) {
-  std::vector<std::string> names = {"help"};
+  std::vector<std::string> names = {"help", "version"};
   for (const CLI::App* command : commands_of(app)) names.push_back(command->get_name());
   return fmt::format("there is no subcommand \"{}\"{}", word, meant(nearest_name(word, names)));
 }
@@ -90,6 +91,23 @@ std::string check_number(const std::string& text) {
   return std::isfinite(value) ? "" : fmt::format("{} is not a finite number", text);
 }
 
+std::string check_natural(const std::string& text) {
+  uint64_t value = 0;
+  const bool large =
+      std::from_chars(text.data(), text.data() + text.size(), value).ec == std::errc::result_out_of_range;
+  const bool fits = !large && !text.starts_with("-");
+  return fits ? "" : fmt::format("Value {} not in range 0 to {}", text, UINT64_MAX);
+}
+
+std::string check_utf8(const std::string& text) {
+  try {
+    end_of_utf8(text, 0, /*goes_on=*/false, "the text");
+    return "";
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
 std::string see_help(const CLI::App& app, const std::vector<std::string>& words) {
   const CLI::App* command = command_of(app, words);
   return command == nullptr ? "; see lariat --help" : "; see lariat " + command->get_name() + " --help";
@@ -119,7 +137,7 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error,
 }
 
 std::string help_of(const CLI::App& app, const std::string& command) {
-  if (command.empty()) return app.help();
+  if (command.empty() || command == "help" || command == "version") return app.help();
   const CLI::App* found = command_named(app, command);
   if (found == nullptr) throw UsageError(no_command(app, command));
   return found->help();

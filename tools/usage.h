@@ -10,6 +10,9 @@ namespace lariat {
 // pass every range or make nothing of it, are no numbers.
 std::string check_integer(const std::string& text);
 std::string check_number(const std::string& text);
+std::string check_natural(const std::string& text);  // of an integer: that it is from 0 to 2^64 - 1
+// The same for an option that takes a text.
+std::string check_utf8(const std::string& text);
 
 // One line: what is wrong with `words`, which follow the program's name, the option or subcommand that may
 // have been meant, and whose help tells more.

@@ -75,7 +75,6 @@ std::shared_ptr<const Hay> noise_hay() {
 
 std::shared_ptr<const Hay> read_hay(const std::filesystem::path& file) {
   const std::string bytes = read_text(file, kMaxHayBytes);
-  end_of_utf8(bytes, 0, /*goes_on=*/false, input_name(file));
   const size_t first = bytes.find_first_not_of(kSpaces);
   if (first == std::string::npos) {
     throw Error(input_name(file) + ": there is no text in the file; name one with text in it");

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
-#include <iostream>
 #include <utility>
 
+#include "kernels/counted.h"
 #include "kernels/error.h"
 #include "models/io/text_file.h"
 #include "models/text/unicode.h"
@@ -46,25 +46,16 @@ std::span<const int32_t> TokenSource::range(int64_t begin, int64_t end) const {
   return std::span(tokens_).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
 }
 
+std::string TokenSource::size_in_words() const {
+  const std::string tokens = counted(size(), "token");
+  return name_ + (size() == max_tokens_ ? ": `max_tokens` takes " + tokens + " of it" : ": has " + tokens);
+}
+
 std::vector<int32_t> TokenSource::behind_bos(std::optional<int32_t> bos, int64_t begin, int64_t end) const {
   std::vector<int32_t> tokens(bos ? 1 : 0, bos.value_or(0));
   const auto more = range(begin, end);
   tokens.insert(tokens.end(), more.begin(), more.end());
   return tokens;
-}
-
-size_t end_of_utf8(std::string_view text, size_t at, bool goes_on, const std::string& name) {
-  while (at < text.size()) {
-    const Utf8Step step = utf8_step(text, at);
-    if (step.kind == Utf8Step::kIncomplete && goes_on) break;
-    if (step.kind != Utf8Step::kChar) {
-      throw Error(fmt::format(
-          "{}: byte {} is not UTF-8; convert the file (iconv -f latin1 -t utf-8, if that is what it is)",
-          name, at));
-    }
-    at += step.length;
-  }
-  return at;
 }
 
 namespace {
@@ -74,7 +65,7 @@ class TextBeginning {
  public:
   explicit TextBeginning(const std::filesystem::path& file) : name_(input_name(file)) {
     if (file == "-") {
-      in_ = &std::cin;
+      in_ = &standard_input();
     } else {
       std::error_code ec;
       if (std::filesystem::is_directory(file, ec)) throw Error(name_ + ": is a folder; name a text file");

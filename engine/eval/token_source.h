@@ -29,6 +29,7 @@ class TokenSource {
   std::vector<int32_t> behind_bos(std::optional<int32_t> bos, int64_t begin, int64_t end) const;
   int64_t max_tokens() const { return max_tokens_; }
   const std::string& name() const { return name_; }
+  std::string size_in_words() const;  // for errors: "book.txt: has 9 tokens", or that `max_tokens` takes 9
 
  private:
   std::vector<int32_t> tokens_;
@@ -41,10 +42,6 @@ class TokenSource {
 // read, is empty or is no text: a number measured on bytes that every tokenizer would read as U+FFFD says
 // nothing, so the first byte that is not UTF-8 is named.
 TokenSource read_tokens(const std::filesystem::path& file, const Tokenizer& tokenizer, int64_t max_tokens);
-
-// The end of the whole characters of `text` from byte `at` on; behind a last one may stand the beginning of
-// another where the text goes on. Throws Error naming `name` and the first byte that is not UTF-8.
-size_t end_of_utf8(std::string_view text, size_t at, bool goes_on, const std::string& name);
 
 // Throws as read_tokens does where the file is missing, empty or no text from its first bytes on: before a
 // model is opened, which may take long. Standard input and pipes are left as they are.

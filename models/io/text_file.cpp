@@ -1,11 +1,15 @@
 #include "models/io/text_file.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <iostream>
+#include <utility>
 
 #include "kernels/error.h"
 
@@ -33,8 +37,20 @@ std::string input_name(const std::filesystem::path& file) {
   return is_stdin(file) ? "standard input" : file.string();
 }
 
+std::istream& standard_input() {
+  static bool asked_for = false;
+  if (std::exchange(asked_for, true))
+    throw UsageError("standard input is read twice; name a file for one of the two");
+  struct stat status {};
+  const int mode = ::fcntl(STDIN_FILENO, F_GETFL);
+  if (mode < 0 || (mode & O_ACCMODE) == O_WRONLY || ::fstat(STDIN_FILENO, &status) != 0)
+    throw Error("standard input: is closed; name a file, or send a text through a pipe");
+  if (S_ISDIR(status.st_mode)) throw Error("standard input: is a folder, not a file");
+  return std::cin;
+}
+
 std::string read_file(const std::filesystem::path& file, uint64_t max_bytes) {
-  if (is_stdin(file)) return read_all(std::cin, input_name(file), max_bytes);
+  if (is_stdin(file)) return read_all(standard_input(), input_name(file), max_bytes);
   std::error_code ec;
   const auto status = std::filesystem::status(file, ec);
   if (!std::filesystem::exists(status)) throw Error(file.string() + ": no such file; check the path");
@@ -47,12 +63,6 @@ std::string read_file(const std::filesystem::path& file, uint64_t max_bytes) {
                             max_bytes));
   }
   return read_all(in, file.string(), max_bytes);
-}
-
-std::string read_text(const std::filesystem::path& file, uint64_t max_bytes) {
-  std::string text = read_file(file, max_bytes);
-  text.erase(0, text.size() - without_bom(text, input_name(file)).size());
-  return text;
 }
 
 std::string_view without_bom(std::string_view text, const std::string& name) {

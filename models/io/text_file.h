@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <istream>
 #include <string>
 #include <string_view>
 
@@ -11,11 +12,12 @@ namespace lariat {
 // The name of a file in errors: its path, or "standard input" for "-".
 std::string input_name(const std::filesystem::path& file);
 
+// Standard input, to be read once. Throws Error when it is closed or a folder, and UsageError when it was
+// asked for before: whoever comes second would find it empty.
+std::istream& standard_input();
+
 // A whole file ("-": standard input) as bytes, at most `max_bytes`. Throws Error naming it.
 std::string read_file(const std::filesystem::path& file, uint64_t max_bytes);
-
-// Reads a text, as without_bom() leaves it.
-std::string read_text(const std::filesystem::path& file, uint64_t max_bytes);
 
 // A text, or its beginning, without the byte order mark of UTF-8. Throws Error naming `name` when it is
 // UTF-16.

@@ -1,11 +1,13 @@
 #include "models/text/unicode.h"
 
+#include <fmt/format.h>
 #include <utf8proc.h>
 
 #include <algorithm>
 #include <vector>
 
 #include "kernels/error.h"
+#include "models/io/text_file.h"
 
 namespace lariat {
 namespace {
@@ -100,6 +102,31 @@ bool is_utf8(std::string_view text) {
     at += step.length;
   }
   return true;
+}
+
+size_t end_of_utf8(std::string_view text, size_t at, bool goes_on, const std::string& name) {
+  while (at < text.size()) {
+    const Utf8Step step = utf8_step(text, at);
+    if (step.kind == Utf8Step::kIncomplete && goes_on) break;
+    if (step.kind != Utf8Step::kChar) {
+      throw Error(fmt::format("{}: byte {} is not UTF-8; {}", name, at,
+                              text.starts_with("\x1F\x8B")
+                                  ? "the file is packed by gzip, so unpack it (gunzip)"
+                              : text.starts_with("%PDF-")
+                                  ? "the file is a PDF, so give its text (pdftotext)"
+                                  : "convert the text (iconv -f latin1 -t utf-8, if that is what it is)"));
+    }
+    at += step.length;
+  }
+  return at;
+}
+
+std::string read_text(const std::filesystem::path& file, uint64_t max_bytes) {
+  std::string text = read_file(file, max_bytes);
+  const std::string name = input_name(file);
+  const size_t begin = text.size() - without_bom(text, name).size();
+  end_of_utf8(text, begin, /*goes_on=*/false, name);
+  return text.erase(0, begin);
 }
 
 void append_utf8(std::string& out, char32_t c) {

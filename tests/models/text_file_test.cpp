@@ -28,6 +28,25 @@ TEST(TextFile, Utf16IsNamed) {
   EXPECT_THROW(parse_json("{\0}\0"s, "a file"), Error);
 }
 
+TEST(TextFile, BytesThatAreNotUtf8AreNamed) {
+  const TempFolder dir;
+  const std::vector<std::pair<std::string, std::string>> table = {
+      {"\xEF\xBB\xBFtext \u00E9", ""},
+      {"caf\xE9", "byte 3 is not UTF-8; convert the text"},
+      {"\xEF\xBB\xBF"
+       "caf\xC3",
+       "byte 6 is not UTF-8; convert the text"},
+      {"\x1F\x8B\x08"s, "byte 1 is not UTF-8; the file is packed by gzip"},
+      {"%PDF-1.4\n\xE2", "byte 9 is not UTF-8; the file is a PDF"}};
+  for (const auto& [bytes, want] : table) {
+    dir.put("text", bytes);
+    const std::string error = error_of([&] { read_text(dir.path / "text", 1000); });
+    EXPECT_EQ(error.empty(), want.empty()) << error;
+    EXPECT_NE(error.find(want), std::string::npos) << error;
+  }
+  EXPECT_EQ(end_of_utf8("caf\xC3", 0, /*goes_on=*/true, "a text"), 3U) << "the rest may come";
+}
+
 TEST(TextFile, APointerOfGitLfsIsNamed) {
   const TempFolder dir;
   dir.put("pointer", "version https://git-lfs.github.com/spec/v1\noid sha256:aa\nsize 12\n");
