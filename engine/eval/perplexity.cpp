@@ -24,7 +24,7 @@ PerplexityResult empty_result(const PerplexityOptions& options, PerplexityMethod
   PerplexityResult result;
   result.ctx = ctx;
   result.method = method;
-  result.stride = method == PerplexityMethod::kSliding ? options.stride : 0;
+  result.stride = method == PerplexityMethod::kSliding ? window_stride(options, ctx) : 0;
   result.step = method == PerplexityMethod::kGrowing ? options.step : 0;
   const int64_t span = ctx - from, buckets = std::clamp<int64_t>(options.buckets, 1, span);
   for (int64_t i = 0; i < buckets; ++i)
@@ -205,8 +205,7 @@ PerplexityResult measure_continuation(Session& session, Sequence& sequence, std:
   sequence.rewind(std::max<int64_t>(before - 1, 0));
   const int64_t first = sequence.length();  // of the tokens that are read now
   if (n == 0 || total < 2)
-    throw Error(fmt::format("{}: has {}, and none with something before it{}", text.name(),
-                            counted(n, "token"), kTextTooShort));
+    throw Error(text.size_in_words() + ", and none with something before it" + kTextTooShort);
   check_memory(session, total, 1, fmt::format("{}: a context of {}", text.name(), counted(total, "token")));
   const auto more = text.range(0, n);
   tokens.insert(tokens.end(), more.begin(), more.end());

@@ -61,7 +61,7 @@ struct PositionBucket {
 };
 
 struct PerplexityResult {
-  int64_t ctx = 0, stride = 0, step = 0;  // as asked for; 0 where there is none
+  int64_t ctx = 0, stride = 0, step = 0;  // 0 where there is none; stride: s of PerplexityMethod
   PerplexityMethod method = PerplexityMethod::kSliding;
   int64_t tokens = 0;  // n, the scored ones
   double nll = 0;      // sum of -ln p(token | its window so far), in nats

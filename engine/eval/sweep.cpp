@@ -148,8 +148,8 @@ void Sweep::check() {
   if (options_.perplexity || options_.growing) {
     const int64_t holds = longest - (bos_ ? 1 : 0), have = text().size();
     if (have < holds) {
-      throw Error(fmt::format("{}: the text used has {} and the longest window holds {}{}",
-                              options_.text.string(), counted(have, "token"), holds, kTextTooShort));
+      throw Error(
+          fmt::format("{} and the longest window holds {}{}", text().size_in_words(), holds, kTextTooShort));
     }
   }
 }

@@ -305,6 +305,7 @@ std::optional<double> growing_perplexity(const SweepTable& table, const std::str
 }
 
 std::string compact(double value) {
+  if (std::isnan(value)) return "nan";  // whose sign would be printed
   if (value >= 1e6) return fmt::format("{:.2g}", value);
   return fmt::format("{:.{}f}", value, value >= 100 ? 0 : value >= 10 ? 1 : 2);
 }

@@ -16,6 +16,10 @@ constexpr int64_t kMinCtx = 4;
 
 }  // namespace
 
+int64_t window_stride(const PerplexityOptions& options, int64_t ctx) {
+  return std::min(options.stride, ctx - 1);
+}
+
 std::vector<Window> windows_of(const PerplexityOptions& options, int64_t ctx, int64_t n) {
   const bool sliding = options.method == PerplexityMethod::kSliding;
   const int64_t bos = options.bos ? 1 : 0, holds = ctx - bos;
@@ -26,7 +30,7 @@ std::vector<Window> windows_of(const PerplexityOptions& options, int64_t ctx, in
     // Position i of a chunk is token begin + i - bos of the text.
     windows.push_back({begin, end, sliding ? scored : begin + ctx / 2 + 1 - bos});
     scored = end;
-    begin += sliding ? std::min(options.stride, ctx - 1) : ctx;
+    begin += sliding ? window_stride(options, ctx) : ctx;
   }
   return windows;
 }
@@ -42,8 +46,8 @@ void check_windows(std::span<Session* const> sessions, const TokenSource& text,
     check_memory(sessions, ctx, 1, window);
     const int64_t holds = ctx - (options.bos ? 1 : 0), have = text.size();
     if (have < holds) {
-      throw Error(fmt::format("{}: has {} and {} holds {} of them{}", text.name(), counted(have, "token"),
-                              window, holds, kTextTooShort));
+      throw Error(
+          fmt::format("{} and {} holds {} of them{}", text.size_in_words(), window, holds, kTextTooShort));
     }
   }
 }

@@ -17,6 +17,8 @@ struct Window {
   int64_t begin, end, score_from;
 };
 
+// The tokens that a sliding window of ctx moves: s of PerplexityMethod.
+int64_t window_stride(const PerplexityOptions& options, int64_t ctx);
 // The windows of one length over a text of n tokens, for the methods that have windows: sliding and chunks.
 std::vector<Window> windows_of(const PerplexityOptions& options, int64_t ctx, int64_t n);
 

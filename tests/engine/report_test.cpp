@@ -342,6 +342,7 @@ TEST(SweepTables, NumbersAreShort) {
   EXPECT_EQ(compact(44.14), "44.1");
   EXPECT_EQ(compact(5356.4), "5356");
   EXPECT_EQ(compact(2.5e7), "2.5e+07");
+  EXPECT_EQ(compact(-std::numeric_limits<double>::quiet_NaN()), "nan");
   EXPECT_EQ(joined({"a"}), "a");
   EXPECT_EQ(joined({"a", "b", "c"}), "a, b and c");
 }
