@@ -9,6 +9,7 @@
 #include "engine/interrupt.h"
 #include "kernels/counted.h"
 #include "models/io/atomic_file.h"
+#include "models/io/text_file.h"
 #include "tools/chat.h"
 #include "tools/help.h"
 #include "tools/terminal.h"
@@ -103,6 +104,9 @@ bool take_turn(Chat& chat, const LineReader::Message& input) {
   try {
     if (!input.verbatim && is_command(input.text)) return run_command(chat, input.text);
     if (trimmed(input.text).empty()) return true;
+    if (chat.terminal && input.text.find("\uFFFD") != std::string::npos)
+      throw Error(
+          "the message holds U+FFFD, as bytes that are not UTF-8 are read; set the terminal to UTF-8");
     answer(chat, input.text);
   } catch (const Interrupted&) {
     if (!chat.terminal) return false;
@@ -138,11 +142,14 @@ int converse(Chat& chat) {
 }
 
 void run(ChatCommand& command) {
-  warn_of_escapes(command.writing, "in bash, $'\\n' is a line break and $'\\t' a tab", command.common.quiet);
+  warn_of_escapes(command.writing, "", "in bash, $'\\n' is a line break and $'\\t' a tab",
+                  command.common.quiet);
+  const bool terminal = isatty(STDIN_FILENO) == 1 && !command.json;
+  if (!terminal) standard_input();  // which the messages come from
   const std::filesystem::path& save_to = command.writing.save_cache;
   if (!save_to.empty()) check_writable(save_to);
   Engine engine = open_engine(command.common, Reads::kChat);
-  settle_sampling(command.writing, engine.model.spec.generation, command.common.quiet);
+  settle_sampling(command.writing, engine.model.spec.generation, command.common);
   // Without --ctx a conversation ends where the model is not made to go on.
   if (engine.session.max_ctx == 0) engine.session.max_ctx = reach_of(*engine.session.rope).value_or(0);
   Session session(engine.model, *engine.backend, engine.session);
@@ -150,7 +157,6 @@ void run(ChatCommand& command) {
   AnswerOptions options{command.writing.generate, command.writing.stop};
   options.generate.eos_ids = engine.eos_ids();
   options.generate.interrupted = &interrupted();
-  const bool terminal = isatty(STDIN_FILENO) == 1 && !command.json;
   Chat chat{command, session, Conversation(session, *engine.tokenizer, *engine.chat), options, terminal};
   if (!command.writing.load_cache.empty()) load_conversation(chat, command.writing.load_cache);
   if (!command.writing.system.empty()) chat.conversation.set_system(command.writing.system);

@@ -97,6 +97,7 @@ void add_model_option(CLI::App& command, CommonOptions& options, bool required) 
 }
 
 void add_common_options(CLI::App& command, CommonOptions& options) {
+  options.command = &command;
   begin_group(command, kRopeOptions);
   add_rope_options(command, options.open);
   begin_group(command, kMemoryOptions);
@@ -205,6 +206,7 @@ Engine open_engine(const CommonOptions& options, Reads reads) {
   engine.options.progress = nullptr;
   progress.clear();
   print_warnings(engine.warnings, options.quiet);
+  if (!options.other_scalings) warn_of_still_scale(options, *engine.session.rope);
   return engine;
 }
 

@@ -36,6 +36,8 @@ struct CommonOptions {
   OpenOptions open{};  // all but the dtypes, which are kept as the words that were typed
   std::string dtype = "auto", quantize = "none", kv_dtype = "auto";
   bool quiet = false;
+  bool other_scalings = false;        // the command compares some that open.rope does not name
+  const CLI::App* command = nullptr;  // which knows what was typed
 };
 
 void add_model_option(CLI::App& command, CommonOptions& options, bool required = true);
@@ -62,6 +64,11 @@ std::string with_options(std::string text);
 void say(const std::string& line);
 // Each on a line of stderr as "lariat: warning: ..."; nothing with --quiet.
 void print_warnings(const std::vector<std::string>& lines, bool quiet);
+
+// Warns of those of `names` that were typed and change nothing; `why` is "with --method chunks", say.
+void warn_idle(const CommonOptions& options, std::vector<std::string> names, const std::string& why);
+// The same of --rope-steps and --rope-cache.
+void warn_of_still_scale(const CommonOptions& options, const RopeScaling& rope);
 
 // A line on stderr that is redrawn in place; silent when stderr is not a terminal or --quiet was given.
 class Progress {

@@ -16,6 +16,7 @@ namespace {
 // whichever of the two options says it.
 CommonOptions options_of_reference(const CommonOptions& first, const AgainstOptions& against) {
   CommonOptions options = first;
+  options.other_scalings = true;  // what changes nothing is said of the first
   if (against.reference != "same") options.model = against.reference;
   if (!against.quantize.empty()) {
     options.quantize = against.quantize;
@@ -75,10 +76,10 @@ void print(const DivergenceResult& result, const PerplexityCommand& command, nlo
   std::vector<std::vector<std::string>> rows;
   for (const DivergenceFigure& figure : figures(result)) {
     json[figure.key] = figure.value;  // NaN becomes null
-    rows.push_back({figure.label, fmt::format("{:.6f}", figure.scale * figure.value), ""});
+    rows.push_back({figure.label, fixed(figure.scale * figure.value, 6), ""});
     if (!figure.error) continue;
     json[std::string(figure.key) + "_stderr"] = *figure.error;
-    rows.back()[2] = fmt::format("± {:.6f}", figure.scale * *figure.error);
+    rows.back()[2] = margin(figure.scale * *figure.error, 6);
   }
   if (command.json) return print_json(json);
   std::cout << fmt::format("{} windows of {}, {}\n", command.method, result.ctx,

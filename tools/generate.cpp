@@ -24,6 +24,7 @@ struct GenerateCommand {
   CommonOptions common;
   std::optional<std::string> prompt;
   std::optional<std::filesystem::path> prompt_file;  // "-": stdin
+  std::string final_newline;                         // keep, drop; "": keep it and say so
   WritingOptions writing;
   bool chat = false, raw = false, escape = false, ignore_eos = false, json = false;
 };
@@ -49,16 +50,24 @@ void check_usage(GenerateCommand& command) {
     writing.system = unescaped(writing.system);
     for (std::string& stop : writing.stop) stop = unescaped(stop);
   } else {
-    warn_of_escapes(writing, "add --escape", command.common.quiet);
+    warn_of_escapes(writing, command.prompt.value_or(""), "add --escape", command.common.quiet);
   }
   if (!writing.save_cache.empty()) check_writable(writing.save_cache);
 }
 
 std::string prompt_text(const GenerateCommand& command) {
+  if (!command.prompt_file) warn_idle(command.common, {"--final-newline"}, "without --prompt-file");
   if (command.prompt) return std::string(without_bom(*command.prompt, "--prompt"));
+  const std::string name = input_name(*command.prompt_file);
   std::string text = read_text(*command.prompt_file, kMaxPromptBytes);
-  if (text.empty())
-    throw Error(input_name(*command.prompt_file) + ": the prompt file is empty; put some text in it");
+  if (text.ends_with('\n') && command.final_newline == "drop")
+    text.erase(text.size() - (text.ends_with("\r\n") ? 2 : 1));
+  if (text.ends_with('\n') && command.final_newline.empty() && command.writing.generate.max_new_tokens > 0)
+    print_warnings(
+        {name + ": ends in a line break, behind which the text goes on; use --final-newline drop, or "
+                "keep to be told no more"},
+        command.common.quiet);
+  if (text.empty()) throw Error(name + ": the prompt file is empty; put some text in it");
   return text;
 }
 
@@ -189,7 +198,7 @@ void run(GenerateCommand& command) {
   std::optional<std::string> text;
   if (command.prompt || command.prompt_file) text = prompt_text(command);
   const Engine engine = open_engine(command.common, command.chat ? Reads::kChat : Reads::kText);
-  settle_sampling(command.writing, engine.model.spec.generation, command.common.quiet);
+  settle_sampling(command.writing, engine.model.spec.generation, command.common);
   GenerateOptions& options = command.writing.generate;
   if (!command.ignore_eos) options.eos_ids = engine.eos_ids();
   options.interrupted = &interrupted();
@@ -215,6 +224,10 @@ void add_generate_command(CLI::App& app) {
   source->add_option("-p,--prompt", command->prompt, "the text itself");
   source->add_option("-f,--prompt-file", command->prompt_file, "a file with the text; -: standard input")
       ->type_name("FILE");
+  sub.add_option("--final-newline", command->final_newline,
+                 "at the end of the prompt file: keep it, or drop it, as llama.cpp does")
+      ->check(CLI::IsMember({"keep", "drop"}))
+      ->default_str("keep");
   source->require_option(0, 1);  // --load-cache is something to continue, too
   sub.add_flag("--chat", command->chat, "the prompt is a user's message, put into the model's chat template");
   sub.add_flag("--raw", command->raw, "the prompt as it is, which is the default");

@@ -1,7 +1,6 @@
 #include "tools/generating.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -66,8 +65,8 @@ void add_writing_options(CLI::App& command, WritingOptions& options, const std::
   begin_group(command, kMainOptions);
 }
 
-void settle_sampling(WritingOptions& options, const GenerationDefaults& model, bool quiet) {
-  print_warnings(model.warnings, quiet);
+void settle_sampling(WritingOptions& options, const GenerationDefaults& model, const CommonOptions& common) {
+  print_warnings(model.warnings, common.quiet);
   const SamplingOptions& given = options.sampling;
   const Sampling otherwise = given.as_model ? model.sampling : Sampling();
   SamplerOptions& sampler = options.generate.sampler;
@@ -79,17 +78,8 @@ void settle_sampling(WritingOptions& options, const GenerationDefaults& model, b
   sampler.seed = given.seed.value_or(0);
   if (options.stop.empty()) options.stop = model.stop;
   if (sampler.temperature > 0.0F) return;
-  std::vector<std::string> idle;
-  if (given.top_k) idle.emplace_back("--top-k");
-  if (given.top_p) idle.emplace_back("--top-p");
-  if (given.min_p) idle.emplace_back("--min-p");
-  if (given.seed) idle.emplace_back("--seed");
-  if (idle.empty()) return;
-  print_warnings(
-      {fmt::format("{} {} nothing at temperature 0, where the likeliest token is always taken; use "
-                   "--temperature 0.7, say",
-                   fmt::join(idle, ", "), idle.size() == 1 ? "changes" : "change")},
-      quiet);
+  warn_idle(common, {"--top-k", "--top-p", "--min-p", "--seed"},
+            "at temperature 0, where the likeliest token is always taken; use --temperature 0.7, say");
 }
 
 nlohmann::ordered_json sampling_json(const SamplerOptions& sampler) {
@@ -101,8 +91,7 @@ nlohmann::ordered_json sampling_json(const SamplerOptions& sampler) {
           {"seed", sampler.seed}};
 }
 
-std::string unescaped(const std::string& argument) {
-  const std::string text = valid_utf8(argument);  // as for the tokenizer
+std::string unescaped(const std::string& text) {
   std::string quoted = "\"";
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
@@ -120,14 +109,21 @@ std::string unescaped(const std::string& argument) {
   return parsed.get<std::string>();
 }
 
-void warn_of_escapes(const WritingOptions& options, const std::string& remedy, bool quiet) {
-  for (const std::string& stop : options.stop) {
-    if (stop.find("\\n") == std::string::npos && stop.find("\\t") == std::string::npos) continue;
-    const bool line = stop.find("\\n") != std::string::npos;
-    print_warnings({fmt::format("--stop \"{}\" holds a backslash and a letter, and no {}; {}", stop,
-                                line ? "line break" : "tab", remedy)},
-                   quiet);
-  }
+void warn_of_escapes(const WritingOptions& options, const std::string& prompt, const std::string& remedy,
+                     bool quiet) {
+  const auto warn = [&](const char* option, const std::string& text) {
+    for (const auto& [typed, meant, name] :
+         {std::tuple("\\n", "\n", "line break"), std::tuple("\\t", "\t", "tab")}) {
+      if (text.find(typed) == std::string::npos || text.find(meant) != std::string::npos) continue;
+      const std::string shown = text.size() <= 40 ? text : text.substr(0, char_start(text, 40)) + "...";
+      return print_warnings({fmt::format("{} \"{}\" holds a backslash and a letter, and no {}; {}", option,
+                                         shown, name, remedy)},
+                            quiet);
+    }
+  };
+  warn("--prompt", prompt);
+  warn("--system", options.system);
+  for (const std::string& stop : options.stop) warn("--stop", stop);
 }
 
 double rate(int64_t n, double seconds) { return seconds > 0 ? static_cast<double>(n) / seconds : 0.0; }

@@ -31,13 +31,14 @@ void add_writing_options(CLI::App& command, WritingOptions& options, const std::
 
 // Brings what the checkpoint asks for into generate.sampler and stop where the command line leaves it open;
 // with warnings, of the checkpoint and of options that change nothing.
-void settle_sampling(WritingOptions& options, const GenerationDefaults& model, bool quiet);
+void settle_sampling(WritingOptions& options, const GenerationDefaults& model, const CommonOptions& common);
 // {"temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed"}
 nlohmann::ordered_json sampling_json(const SamplerOptions& sampler);
 // A text in which \n, \t, \\, \" and \uXXXX stand for what they stand for in JSON.
-std::string unescaped(const std::string& argument);
-// Warns of each --stop in which somebody may have meant a line break or a tab by \n or \t.
-void warn_of_escapes(const WritingOptions& options, const std::string& remedy, bool quiet);
+std::string unescaped(const std::string& text);
+// Warns of a prompt, --system or --stop in which somebody may have meant a line break or a tab by \n or \t.
+void warn_of_escapes(const WritingOptions& options, const std::string& prompt, const std::string& remedy,
+                     bool quiet);
 
 double rate(int64_t n, double seconds);  // n per second; 0 where no time has passed
 

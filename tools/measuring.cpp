@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/counted.h"
 #include "models/io/text_file.h"
@@ -84,6 +85,10 @@ void Meter::show(double done, const std::string& note) {
     left += fmt::format(":{:02} left", seconds % 60);
   }
   bar_.update(static_cast<int64_t>(kSteps * done), note + left);
+}
+
+std::string margin(double standard_error, int decimals) {
+  return std::isnan(standard_error) ? "" : "± " + fixed(standard_error, decimals);
 }
 
 std::string aligned_table(const std::vector<std::vector<std::string>>& rows) {

@@ -34,6 +34,12 @@ class Meter {
   Stopwatch::time_point start_ = Stopwatch::now();
 };
 
+// A number with so many decimals, "nan" without the sign that it may have.
+inline std::string fixed(double value, int decimals) {
+  return fmt::format("{:.{}f}", std::isnan(value) ? std::abs(value) : value, decimals);
+}
+std::string margin(double standard_error, int decimals);  // "± 0.12"; "" where there is none (NaN)
+
 // A table for a terminal: columns aligned right (the first: left), two spaces between.
 std::string aligned_table(const std::vector<std::vector<std::string>>& rows);
 

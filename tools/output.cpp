@@ -1,4 +1,5 @@
 #include <fmt/ostream.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <iostream>
@@ -42,6 +43,19 @@ void say(const std::string& line) { std::cerr << one_line("lariat: " + with_opti
 void print_warnings(const std::vector<std::string>& lines, bool quiet) {
   if (quiet) return;
   for (const std::string& line : lines) say("warning: " + line);
+}
+
+void warn_idle(const CommonOptions& options, std::vector<std::string> names, const std::string& why) {
+  std::erase_if(names, [&](const std::string& name) { return options.command->count(name) == 0; });
+  if (names.empty()) return;
+  const char* change = names.size() == 1 ? "changes" : "change";
+  print_warnings({fmt::format("{} {} nothing {}", fmt::join(names, ", "), change, why)}, options.quiet);
+}
+
+void warn_of_still_scale(const CommonOptions& options, const RopeScaling& rope) {
+  if (rope.depends_on_length()) return;
+  warn_idle(options, {"--rope-steps", "--rope-cache"},
+            "where no scale moves with the length; use --rope-scaling dynamic-yarn, say");
 }
 
 Progress::Progress(std::string label, int64_t total, bool quiet)

@@ -125,6 +125,8 @@ bool measure(const PasskeyCommand& command, Session& session, const TextCodec& c
 }
 
 void run(PasskeyCommand& command) {
+  if (command.passkeys.needles.task == NeedleTask::kPasskey)
+    warn_idle(command.common, {"--needles"}, "with --task passkey");
   if (!command.report.empty()) check_writable(command.report);
   command.passkeys.hay = open_hay(command.haystack);
   const Engine runtime = open_engine(command.common, command.chat ? Reads::kChat : Reads::kText);

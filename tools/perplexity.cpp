@@ -39,8 +39,8 @@ void print_growing(const PerplexityResult& result) {
   for (const auto& [from, to, tokens, nll] : result.positions) {
     if (tokens == 0) continue;  // not reached
     const double loss = nll / static_cast<double>(tokens);
-    rows.push_back({fmt::format("{} - {}", from, to - 1), std::to_string(tokens), fmt::format("{:.4f}", loss),
-                    fmt::format("{:.4f}", std::exp(loss))});
+    rows.push_back({fmt::format("{} - {}", from, to - 1), std::to_string(tokens), fixed(loss, 4),
+                    fixed(std::exp(loss), 4)});
   }
   std::cout << aligned_table(rows) << "\n";
 }
@@ -52,16 +52,15 @@ void print_table(const std::vector<PerplexityResult>& results) {
   std::vector<std::vector<std::string>> rows = {{"ctx", "stride", "tokens", "nats/token", "perplexity", ""}};
   for (const auto& result : results) {
     rows.push_back({std::to_string(result.ctx), result.stride > 0 ? std::to_string(result.stride) : "-",
-                    std::to_string(result.tokens),
-                    fmt::format("{:.4f}", result.nll / static_cast<double>(result.tokens)),
-                    fmt::format("{:.4f}", result.ppl()), fmt::format("± {:.4f}", result.standard_error())});
+                    std::to_string(result.tokens), fixed(result.nll / static_cast<double>(result.tokens), 4),
+                    fixed(result.ppl(), 4), margin(result.standard_error(), 4)});
   }
   std::cout << aligned_table(rows) << std::flush;
 }
 
 std::string running_values(std::span<const PerplexityResult> results) {
   std::string text;
-  for (const auto& result : results) text += fmt::format("ppl({}) {:.3f}  ", result.ctx, result.ppl());
+  for (const auto& result : results) text += fmt::format("ppl({}) {}  ", result.ctx, fixed(result.ppl(), 3));
   return text;
 }
 
@@ -119,6 +118,11 @@ void run(const PerplexityCommand& command) {
 }  // namespace
 
 PerplexityOptions options_of(const PerplexityCommand& command, const Tokenizer& tokenizer, int64_t l0) {
+  const std::string with_method = "with --method " + command.method;
+  const bool growing = command.method == "growing";
+  if (!growing) warn_idle(command.common, {"--step"}, with_method);
+  if (command.method != "sliding") warn_idle(command.common, {"--stride"}, with_method);
+  if (!growing && !command.json) warn_idle(command.common, {"--buckets"}, "but what --json prints");
   PerplexityOptions options{.ctx = command.ctx,
                             .stride = command.stride,
                             .step = command.step,
@@ -126,7 +130,6 @@ PerplexityOptions options_of(const PerplexityCommand& command, const Tokenizer& 
                             .bos = text_bos(tokenizer),
                             .buckets = command.buckets,
                             .interrupted = &interrupted()};
-  const bool growing = options.method == PerplexityMethod::kGrowing;
   if (options.ctx.empty()) options.ctx = {growing ? 2 * l0 : std::min(l0, kDefaultCtx)};
   return options;
 }
@@ -160,6 +163,7 @@ void add_perplexity_command(CLI::App& app) {
   sub.callback([command, &sub] {
     command->windows =
         sub.count("--ctx") + sub.count("--stride") + sub.count("--step") + sub.count("--method") > 0;
+    command->common.other_scalings = command->against.rope_scaling.has_value();
     run(*command);
   });
 }

@@ -20,12 +20,12 @@ struct Args {
   std::filesystem::path model, svg;
   std::optional<int64_t> head_dim, length;
   bool json = false;
-  OpenOptions open{.rope_steps = 0};  // the formula itself, unless --rope-steps is given
+  CommonOptions common;
 };
 
 // A model of a single head: --head-dim, --rope-theta and --rope-original-ctx.
 RopeScaling bare_head(const Args& args) {
-  const RopeOptions& given = args.open.rope;
+  const RopeOptions& given = args.common.open.rope;
   if (!args.head_dim || !given.theta || !given.original_ctx)
     throw UsageError("rope needs --model DIR, or --head-dim, --rope-theta and --rope-original-ctx");
   if (*args.head_dim < 2 || *args.head_dim > 1024 || *args.head_dim % 2 != 0)
@@ -40,14 +40,14 @@ RopeScaling bare_head(const Args& args) {
 }
 
 RopeScaling scaling_of(const Args& args) {
-  if (args.model.empty()) return resolve_rope(bare_head(args), args.open.rope);
+  if (args.model.empty()) return resolve_rope(bare_head(args), args.common.open.rope);
   if (args.head_dim) throw UsageError("--head-dim goes without --model; the model has its own");
   if (!std::filesystem::exists(args.model / "config.json"))
     refuse_other_formats(args.model, /*config_file=*/true);
   std::vector<std::string> warnings;
   const RopeScaling own = load_rope(args.model, warnings);
   print_warnings(warnings, /*quiet=*/false);
-  return resolve_rope(own, args.open.rope);
+  return resolve_rope(own, args.common.open.rope);
 }
 
 void print_rope_json(const RopeScaling& rope, int64_t length, double seen) {
@@ -116,10 +116,11 @@ void print_table(const RopeScaling& rope, int64_t length, double seen) {
 
 void run(const Args& args) {
   const RopeScaling rope = scaling_of(args);
+  warn_of_still_scale(args.common, rope);
   const int64_t length = args.length.value_or(std::max(rope.original_ctx, rope.max_position_embeddings));
   if (length < 1 || length > INT32_MAX)
     throw UsageError(fmt::format("--length: expected an integer from 1 to {}", INT32_MAX));
-  const double seen = rope_step_length(rope, length, args.open.rope_steps);
+  const double seen = rope_step_length(rope, length, args.common.open.rope_steps);
   // The picture first: a reader of the table that closes the pipe early does not lose it.
   if (!args.svg.empty()) {
     write_file_atomically(args.svg, rope_svg(rope, seen));
@@ -150,7 +151,9 @@ void add_rope_command(CLI::App& app) {
   sub.add_option("--svg", args->svg, "also draw the scalings into this file");
   sub.add_flag("--json", args->json, "one JSON object instead of the table")->group(kOutputOptions);
   begin_group(sub, kRopeOptions);
-  add_rope_options(sub, args->open);
+  args->common.open.rope_steps = 0;  // the formula itself, unless --rope-steps is given
+  add_rope_options(sub, args->common.open);
+  args->common.command = &sub;
   sub.callback([args] { run(*args); });
 }
 

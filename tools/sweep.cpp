@@ -179,9 +179,21 @@ void check_usage(const SweepCommand& command) {
   }
 }
 
+void warn_of_idle(const CommonOptions& common, const SweepOptions& sweep, const std::string& method) {
+  if (!sweep.perplexity) warn_idle(common, {"--method", "--stride"}, "with --no-perplexity");
+  if (sweep.perplexity && method == "chunks") warn_idle(common, {"--stride"}, "with --method chunks");
+  if (!sweep.growing) warn_idle(common, {"--growing-step"}, "with --no-growing");
+  const bool one_needle = sweep.passkeys.needles.task == NeedleTask::kPasskey;
+  if (sweep.passkey && one_needle) warn_idle(common, {"--needles"}, "with --task passkey");
+  if (sweep.passkey) return;
+  warn_idle(common, {"--task", "--needles", "--haystack", "--depths", "--trials", "--seed"},
+            "with --no-passkey");
+}
+
 void run(SweepCommand& command) {
   check_usage(command);
   if (!command.merge.empty()) return merge(command);
+  warn_of_idle(command.common, command.sweep, command.method);
   check_writable(command.report);
   SweepOptions options = command.sweep;
   read_shard(command.shard, options);
@@ -272,6 +284,7 @@ void add_sweep_command(CLI::App& app) {
   add_common_options(sub, command->common);
   // Refused with a reason (check_usage), so the help does not offer them.
   for (const char* name : {"--rope-scaling", "--rope-config"}) sub.get_option(name)->group("");
+  command->common.other_scalings = true;
   sub.callback([command] { run(*command); });
 }
 

@@ -173,6 +173,8 @@ TEST_F(ChatProgram, CommandsOnATerminal) {
   const std::string missing = terminal.say("/load /no/such/file");
   EXPECT_EQ(missing.rfind("lariat: error: /no/such/file", 0), 0U) << missing;
   EXPECT_EQ(terminal.say("/save"), "lariat: error: /save needs the name of a file\n");
+  terminal.type("caf\xE9 au lait\n");
+  EXPECT_TRUE(holds(terminal.until("> "), "the message holds U+FFFD, as bytes that are not UTF-8 are read"));
   EXPECT_TRUE(holds(terminal.say("/help"), "/system TEXT"));
   terminal.type("/exit\n");
   EXPECT_EQ(terminal.wait(), 0);
@@ -212,6 +214,16 @@ TEST_F(ChatProgram, OneTurnPerLineInAPipe) {
   EXPECT_EQ(outcome.out, expected);
   const Outcome windows = pipe("Once upon a time\r\n\r\nAnd then?\r\n/etc/passwd\r\nthe last\r", "-n 10");
   EXPECT_EQ(windows.out, expected);
+}
+
+// Messages that came before the byte are answered, and what was said is put away.
+TEST_F(ChatProgram, AByteThatIsNotUtf8EndsAPipe) {
+  const std::string file = (dir_ / "context").string(), far(5000, ' ');
+  const Outcome outcome = pipe("Hello\n" + far + "caf\xE9\n", "-n 5 --save-cache " + file);
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_TRUE(holds(outcome.err, "standard input: byte 5009 is not UTF-8; convert the text"));
+  EXPECT_EQ(outcome.out, pipe("Hello\n", "-n 5").out);
+  EXPECT_TRUE(holds(pipe("/context\n", "--load-cache " + file).err, "2 messages"));
 }
 
 // Whatever ends it, what was said is put away.

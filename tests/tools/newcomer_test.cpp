@@ -83,6 +83,10 @@ class Newcomer : public FolderTest {
     put("once.txt", text);
     put("bom.txt", "\xEF\xBB\xBF" + text);
     put("utf16.txt", "\xFF\xFE" + wide(text));
+    put("line.txt", text + "\n");
+    put("latin1.txt", "caf\xE9");
+    put("text.gz", "\x1F\x8B\x08\x00");
+    put("doc.pdf", "%PDF-1.4\n%\xE2\xE3\xCF\xD3\n");
     put("bom.json", "\xEF\xBB\xBF" + config);
     put("utf16.json", wide(config));
   }
