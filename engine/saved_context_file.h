@@ -30,7 +30,7 @@ struct ContextRecord {
   RopeFrequencies frequencies;
   std::vector<int32_t> tokens, placed;  // placed: KvCache::placed
   std::string note;                     // SavedContext::note
-  // Of a file that was read: one behind the other, where they lie in it.
+  // Where they lie in a file that was read, one behind the other.
   std::span<const std::byte> pages{};
 
   int64_t length() const { return static_cast<int64_t>(tokens.size()); }

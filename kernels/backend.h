@@ -62,8 +62,7 @@ struct Norm {
   explicit operator bool() const { return static_cast<bool>(weight); }
 };
 
-// What happens to q, k and v between their projections and the cache; an absent matrix means "not in this
-// model".
+// Steps between the projections of q, k and v and the cache; an absent matrix means "not in this model".
 struct QkvEpilogue {
   Matrix q_bias, k_bias, v_bias;  // one row of n_heads (n_kv_heads) * head_dim
   Matrix q_norm, k_norm;          // one row of head_dim: RMSNorm over each head (Qwen3)
@@ -81,14 +80,14 @@ struct AttentionParams {
   Matrix slopes{};
 };
 
-// What a feed-forward block does with its gate, or, without a gate, with its inner values.
+// The function that a feed-forward block applies to its gate or, without a gate, to its inner values.
 enum class Activation : uint8_t {
   kSilu,      // x / (1 + exp(-x)): SwiGLU
   kGeluTanh,  // 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))): GeGLU as Gemma has it
   kGelu,      // 0.5 x (1 + erf(x / sqrt(2))), arXiv 1606.08415
 };
 
-// What linear does with its products before they go to memory.
+// The end of a linear: its products become this before they go to memory.
 struct Epilogue {
   enum class Kind : uint8_t { kNone, kResidual, kGated, kCap };
   Kind kind = Kind::kNone;
@@ -152,7 +151,7 @@ struct Saturation {
   int64_t keys = 0, values = 0;
 };
 
-// What a backend is, and what it takes.
+// A backend's properties, and what it takes.
 struct Traits {
   bool host_memory = true;        // its memory is the host's: what is mapped there is used in place
   bool asynchronous = false;      // ops return before they are done
@@ -234,12 +233,12 @@ class Backend {
   virtual void qkv_to_cache(const Step& step, const Matrix& q, const Matrix& k, const Matrix& v,
                             const QkvEpilogue& epilogue, const RopeTable& rope, const KvLayer& layer) = 0;
 
-  // What qkv_to_cache stored, for a `layer` of one KV head and the step's tokens: out[t n + c][d] =
+  // Reads what qkv_to_cache stored, for a `layer` of one KV head and the step's tokens: out[t n + c][d] =
   // K[p][first + d], n copies for each token, c < n. f32 [tokens * n, up to head_dim].
   virtual void keys_from_cache(const Step& step, const KvLayer& layer, int64_t first, const Matrix& out) = 0;
 
-  // What qkv_to_cache and, of the numbers that it rotates, rerotate_keys stored as +-65504 in f16 since this
-  // backend was made. Waits for them.
+  // Returns what qkv_to_cache and, of the numbers that it rotates, rerotate_keys stored as +-65504 in f16
+  // since this backend was made. Waits for them.
   virtual Saturation saturated() = 0;
 
   // Causal attention of the step's tokens over their sequences' caches, which already hold them. For the
@@ -297,8 +296,8 @@ class Backend {
   // there, so that the step behind them can be queued before anybody has seen them.
   virtual void draw(const Matrix& logits, const Sampling& how, std::span<const double> uniforms) = 0;
 
-  // What was drawn last -> ids, host memory, one for each row. Waits for the draw alone, not for what was
-  // queued behind it.
+  // Copies what was drawn last to ids, host memory, one for each row. Waits for the draw alone, not for what
+  // was queued behind it.
   virtual void read_drawn(std::span<int32_t> ids) = 0;
 
   // nll[t] = log(sum_v exp(logits[t][v])) - logits[t][targets[t]], accumulated in double. host memory.

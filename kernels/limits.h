@@ -3,7 +3,7 @@
 
 namespace lariat {
 
-// What the hardware can do at most, measured; 0: not measured.
+// The hardware's limits as they were measured; 0: not measured.
 struct Limits {
   double read_bytes_per_second = 0;  // from main (device) memory
   double flops_per_second = 0;       // multiply-adds with such weights, counted as two operations

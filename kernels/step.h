@@ -105,13 +105,13 @@ struct KvLayer {
   void* values(void* page) const { return static_cast<char*>(page) + v_offset; }
 };
 
-// What a key or a value of one head and position takes in a page, with its scale if it has one.
+// Bytes that a key or a value of one head and position takes in a page, with its scale if it has one.
 inline size_t kv_bytes(DType dtype, int64_t head_dim) {
   const auto n = static_cast<size_t>(head_dim);
   return dtype == DType::kQ8 ? n + sizeof(float) : n * size_of(dtype);
 }
 
-// What a page holds: one KvLayer per layer of the model, and its size.
+// The layout of a page: one KvLayer per layer of the model, and its size.
 struct KvGeometry {
   std::vector<KvLayer> layers;
   size_t page_bytes = 0;

@@ -6,8 +6,8 @@
 
 #include "kernels/tensor.h"
 
-// What Backend::linear multiplies by. A format of weights is a DType and what load_weight makes of it; the
-// ops do not change with it.
+// Weights, which Backend::linear multiplies by. A format of weights is a DType and what load_weight makes of
+// it; the ops do not change with it.
 namespace lariat {
 
 // A matrix [outputs, inputs] in a backend's memory, and its bias: one row of as many outputs, or nothing.
@@ -19,10 +19,10 @@ struct RowBlock {
 // grouped_linear they are alternatives of one shape and dtype: experts, or heads.
 struct Weight {
   std::vector<RowBlock> blocks;
-  // What inputs are rounded to: kF32, as they are; kBF16, for any number of rows, so that a prefill and a
+  // Inputs are rounded to this: kF32, as they are; kBF16, for any number of rows, so that a prefill and a
   // decode step see the same numbers. Quantised blocks round them as kernels/quant.h says.
   DType compute = DType::kF32;
-  // What inputs had best be stored as: bf16 where this backend reads them so and they are rounded to it
+  // Inputs had best be stored as this: bf16 where this backend reads them so and they are rounded to it
   // anyway, which changes no bit and saves memory traffic; else f32, which is right for any weight.
   DType input = DType::kF32;
 
@@ -37,7 +37,7 @@ struct Weight {
 // One matrix that belongs to somebody else.
 inline Weight weight_of(const Matrix& w, DType compute = DType::kF32) { return {{{w, {}}}, compute}; }
 
-// What a kernel makes for one block: out = x w^T + bias.
+// A kernel's work for one block: out = x w^T + bias.
 struct Product {
   Matrix w, bias, out;
 };

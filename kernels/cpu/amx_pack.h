@@ -1,7 +1,7 @@
 #pragma once
 #include "kernels/tensor.h"
 
-// What moves between rows in memory and tiles: 1 KiB each, 16 rows of 64 bytes (amx_tiles.h), aligned to 64.
+// Moves between rows in memory and tiles: 1 KiB each, 16 rows of 64 bytes (amx_tiles.h), aligned to 64.
 namespace lariat::cpu {
 
 // to[c][r] = from[r][c] for 16 x 16 words of 32 bits, a tile; from_stride in words.

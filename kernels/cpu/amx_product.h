@@ -42,8 +42,8 @@ constexpr int64_t kAmxTaskRows = 256;              // of w in a task, at most
 constexpr int64_t kStepBytes = 2 * kTileBytes;     // of 32 rows and columns
 constexpr int64_t kAmxPanelBytes = kAmxBlock * kAmxColumns * 2;
 
-// What is fetched while a block is multiplied: at each step a line of some rows of the panel after next, and
-// a few lines of the next block of columns of x.
+// Memory that is fetched while a block is multiplied: at each step a line of some rows of the panel after
+// next, and a few lines of the next block of columns of x.
 struct AmxAhead {
   const char *w, *x;
   int64_t rows, stride, lines;  // of w: stride in bytes, lines of a row

@@ -10,7 +10,7 @@
 // (tests/kernels/amx_emulation.h), which runs on any processor.
 namespace lariat::cpu {
 
-// What LDTILECFG reads: the shape of every tile, in bytes per row and rows.
+// LDTILECFG reads this: the shape of every tile, in bytes per row and rows.
 struct alignas(64) TileConfig {
   uint8_t palette = 1;
   uint8_t start_row = 0;

@@ -107,7 +107,7 @@ HWY_INLINE void HideUnseen(const AttentionTask& task, const Scored& at, float* s
   }
 }
 
-// What op makes of terms[0], ..., terms[kCount - 1], each joined with the one half of them further on.
+// Makes one of terms[0], ..., terms[kCount - 1] by op: each is joined with the one half of them further on.
 template <int64_t kCount, class Op>
 HWY_INLINE VF32 FoldTerms(VF32* terms, const Op& op) {
   if constexpr (kCount > 1) {

@@ -32,7 +32,7 @@ inline bool has_tiled_attention(const KvLayer& layer) {
   return has_amx_bf16() || has_avx512_bf16();
 }
 
-// What a task's scratch is cut into.
+// The parts of a task's scratch.
 struct TiledMemory {
   char* queries;      // of 32 rows each: [2 tiles][head_dim / 32] tiles
   char* keys;         // [16 positions][head_dim / 32] tiles of transposed pairs

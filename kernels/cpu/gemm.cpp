@@ -11,7 +11,7 @@
 namespace lariat::cpu {
 namespace {
 
-// What one core's second-level cache shall hold at a time: a panel of x over a block of columns, and a block
+// One core's second-level cache shall hold these at a time: a panel of x over a block of columns, and a block
 // of w. Half of the 1 MiB that most have, and all that the rest have.
 constexpr int64_t kPanelBytes = 192 << 10;
 constexpr int64_t kWeightBytes = 320 << 10;

@@ -82,7 +82,7 @@ LARIAT_AVX2_INLINE void multiply_q4(const int8_t* x, int64_t columns, const uint
   }
 }
 
-// What a group adds to the sums of a row and of half a tile. scales: the half's, bf16; integers: of
+// Adds a group to the sums of a row and of half a tile. scales: the half's, bf16; integers: of
 // multiply_*.
 template <DType kType>
 LARIAT_AVX2_INLINE void add_scaled(const QuantRows& x, int64_t at, const uint8_t* scales, __m256i integers,

@@ -22,7 +22,7 @@ using VL = hn::Vec<DL>;
 using DLI = hn::RebindToSigned<DL>;
 using VLI = hn::Vec<DLI>;
 
-// What a group of the outputs in a vector becomes: bf16 scales in the low halves, and values without zero.
+// A group of the outputs in a vector becomes this: bf16 scales in the low halves, and values without zero.
 struct GroupLanes {
   HWY_ALIGN int32_t scale[kQuantRows];
   HWY_ALIGN int32_t q[kQuantGroup][kQuantRows];

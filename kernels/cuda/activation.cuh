@@ -1,7 +1,7 @@
 #pragma once
 #include "kernels/cuda/device.h"
 
-// What a feed-forward block does with its gate (Activation), element by element.
+// A feed-forward block's Activation of its gate, element by element.
 namespace lariat::cuda {
 
 // x Phi(x), Phi being the normal distribution's. With a = |x| and u = 4 / (a + 4),

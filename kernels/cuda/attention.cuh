@@ -1,7 +1,7 @@
 #pragma once
 #include "kernels/cuda/output.cuh"
 
-// What the attention kernels share. Scores are kept in units of log2: q is scaled by scale * log2(e), and
+// The attention kernels share this. Scores are kept in units of log2: q is scaled by scale * log2(e), and
 // exp2 takes the place of exp.
 //
 // A row of q, out and the RoPE table is a token of the step, of any of its sequences.
@@ -45,7 +45,7 @@ struct Attention {
   }
 };
 
-// What launches are planned for, by the host: no sequence of the step needs more, most need less.
+// The host plans launches for this: no sequence of the step needs more, most need less.
 struct AttentionPlan {
   int64_t sequences;
   int64_t tokens;  // new ones of a sequence

@@ -137,7 +137,7 @@ __device__ __forceinline__ Block block_at(const Attention& a, unsigned block) {
           sequence};
 }
 
-// What a block works on, and what this thread's warp has of it.
+// The work of a block, and what this thread's warp has of it.
 template <class Tile>
 struct Place {
   void* const* pages;

@@ -42,7 +42,7 @@ struct AttentionTile {
   // swizzle(r), so that ldmatrix's eight rows are spread over all banks. Rows 16 apart have the same swizzle.
   static constexpr int kSwizzled = kDim % 64 == 0 ? 8 : 4;  // chunks that change places among themselves
   __device__ static unsigned swizzle(unsigned row) { return kSwizzled == 8 ? row % 8 : row / 2 % 4; }
-  // What a lane hands to ldmatrix for rows 0 to 15 and chunks `chunk` and `chunk` + 1, as an offset. Its
+  // The offset that a lane hands to ldmatrix for rows 0 to 15 and chunks `chunk` and `chunk` + 1. Its
   // matrices 1 and 2 are rows 8-15 of the first chunk and rows 0-7 of the second: for q and the values in
   // this order, for the keys, whose operands are of 8 rows, in the other.
   __device__ static int lane_base(int lane, bool keys) {

@@ -12,7 +12,7 @@
 #include "kernels/error.h"
 #include "kernels/integers.h"
 
-// What every kernel file includes: CUDA's own headers under nvcc, and on top of them the project's 16-bit
+// Every kernel file includes this: CUDA's own headers under nvcc, and on top of them the project's 16-bit
 // types, vector loads, warp sums, the sequences of a step and launch(). Any other compiler needs a header
 // that gives CUDA's words a meaning in C++, brought in by its command line (-include).
 #ifdef __CUDACC__
@@ -104,7 +104,7 @@ __device__ __forceinline__ void store_to_cache(void* data, DType dtype, int64_t 
     static_cast<BFloat16*>(data)[i] = to_cache<BFloat16>(value);
   }
 }
-// What a thread found, to Saturation's keys or values; usually nothing.
+// Adds what a thread found to Saturation's keys or values; usually nothing.
 __device__ __forceinline__ void count_saturated(int saturated, unsigned long long* total) {
   if (saturated > 0) atomicAdd(total, static_cast<unsigned long long>(saturated));
 }
@@ -208,8 +208,8 @@ __device__ __forceinline__ float warp_max(float x) {
   return x;
 }
 
-// What `combine_warp` makes of x over a block of any number of whole warps (up to 32), in every thread;
-// `neutral` changes nothing. `partial` is shared memory for 32 values; it may be used again at once.
+// Returns in every thread what `combine_warp` makes of x over a block of any number of whole warps (up to
+// 32); `neutral` changes nothing. `partial` is shared memory for 32 values; it may be used again at once.
 template <class T, class F>
 __device__ __forceinline__ T block_reduce(T x, T neutral, T* partial, const F& combine_warp) {
   x = combine_warp(x);

@@ -38,7 +38,7 @@ constexpr int kRowsPerLaunch = 16;                // bounds the memory of a draw
 constexpr float kBinsPerUnit = 8.0F;              // of logit / temperature: 255 of them reach to 2^-45
 using Uniforms = ByValue<double, kRowsPerLaunch>;
 
-// What a running sum is made of.
+// A running sum is made of these.
 struct Tally {
   Amount tokens, weight;
 
@@ -321,7 +321,7 @@ __global__ void __launch_bounds__(kMaxThreads)
                                    return Tally{warp_sum(sum.tokens), warp_sum(sum.weight)};
                                  });
   Amount kept = all.weight;
-  // What lies behind all bins has no weight: cut off or not.
+  // Tokens behind all bins have no weight: cut off or not.
   if (a.how.top_k > 0 && static_cast<Amount>(a.how.top_k) < all.tokens) {
     kept = walk(a, {static_cast<Amount>(a.how.top_k), false}, board).weight;
   }

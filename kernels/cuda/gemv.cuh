@@ -83,7 +83,7 @@ inline unsigned share_blocks(Gemv& g, int n_products, int rows_per_block) {
   return to_unsigned(blocks);
 }
 
-// What does not depend on x.
+// All but x, and what depends on it.
 inline Gemv gemv_of(std::span<const Product> products, const Activation* activation) {
   Gemv g = zeroed<Gemv>();
   for (size_t i = 0; i < products.size(); ++i) {

@@ -5,7 +5,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device.h"
 
-// What this device can do at most, measured with work in proportion to its size.
+// This device's limits, measured with work in proportion to its size.
 namespace lariat {
 namespace {
 

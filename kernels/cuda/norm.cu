@@ -18,7 +18,7 @@ struct NormArgs {
   float delta_scale, eps;
 };
 
-// What x is to be multiplied with once the mean, here in two parts, is taken from it.
+// The mean, in two parts, which is taken from x, and the scale that x is multiplied with then.
 struct Moments {
   float mean, rest, scale;
 };

@@ -1,7 +1,7 @@
 #pragma once
 #include "kernels/cuda/device.h"
 
-// What the ops share whose results are activations: they are f32, or bf16 for products that read them in it
+// Results that are activations, as the ops write them: f32, or bf16 for products that read them in it
 // (Weight::input).
 namespace lariat::cuda {
 

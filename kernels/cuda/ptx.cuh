@@ -10,7 +10,7 @@
 //   a[0] A[g][2t, 2t+1]    a[1] A[g+8][2t, 2t+1]    a[2] A[g][2t+8, 2t+9]    a[3] A[g+8][2t+8, 2t+9]
 //   b[0] B[2t, 2t+1][g]    b[1] B[2t+8, 2t+9][g]
 //   d[0] D[g][2t]  d[1] D[g][2t+1]  d[2] D[g+8][2t]  d[3] D[g+8][2t+1]
-// Of D[16][8] += A[16][32] B[32][8] in signed bytes ("mma.m16n8k32"), the first byte lowest; d as above:
+// D[16][8] += A[16][32] B[32][8] in signed bytes ("mma.m16n8k32"), the first byte lowest; d as above:
 //   a[0] A[g][4t..4t+3]    a[1] A[g+8][4t..4t+3]    a[2] A[g][4t+16..4t+19]  a[3] A[g+8][4t+16..4t+19]
 //   b[0] B[4t..4t+3][g]    b[1] B[4t+16..4t+19][g]
 namespace lariat::cuda {

@@ -41,7 +41,7 @@ std::vector<size_t> largest_of(const std::vector<double>& values, int64_t count)
   return order;
 }
 
-// What experts of groups that take no part count in choosing: -inf.
+// Experts of groups that take no part count as -inf in choosing.
 void leave_groups(std::vector<double>& choice, const Router& router) {
   const size_t n_groups = static_cast<size_t>(router.n_groups), size = choice.size() / n_groups;
   std::vector<double> best;

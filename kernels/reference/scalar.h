@@ -6,7 +6,7 @@
 #include "kernels/backend.h"
 #include "kernels/convert.h"
 
-// What the reference ops share: elements of any dtype seen as float64, the rotation of one pair, a head's
+// The reference ops share this: elements of any dtype seen as float64, the rotation of one pair, a head's
 // norm and place.
 namespace lariat::reference {
 

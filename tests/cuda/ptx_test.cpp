@@ -56,7 +56,7 @@ std::vector<uint32_t> packed_fragment(const FragmentLayout& layout, int values,
   return words;
 }
 
-// What is in register i % 4 of lane i / 4, of an mma's sums.
+// The element of an mma's sums that is in register i % 4 of lane i / 4.
 size_t element_of_c(size_t i) {
   return static_cast<size_t>(kLayoutC.at(static_cast<int>(i / 4), static_cast<int>(i % 4)));
 }

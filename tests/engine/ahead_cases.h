@@ -79,7 +79,7 @@ inline std::vector<AheadCase> ahead_cases() {
   };
 }
 
-// What a generation leaves behind.
+// A generation leaves this behind.
 struct AheadOutcome {
   Generation generation;
   int64_t length = 0, rerotations = 0, rotated = 0;

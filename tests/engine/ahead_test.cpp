@@ -42,7 +42,7 @@ TEST_F(Ahead, NoStepTakesWhatTruncatingDoesNotGiveBack) {
   EXPECT_FALSE(placed_session.can_take_back({&one, 1}));
 }
 
-// What is not a number is the same error, and the step that ran ahead is taken back.
+// Logits that are no numbers are the same error, and the step that ran ahead is taken back.
 TEST_F(Ahead, NotANumberIsAnError) {
   class Broken : public AheadBackend {
    public:

@@ -18,7 +18,7 @@
 #include "tests/engine/golden_checkpoints.h"
 #include "tests/test_util.h"
 
-// What the engine's tests share: the committed golden checkpoints, opened in f32.
+// The engine's tests share this: the committed golden checkpoints, opened in f32.
 namespace lariat::test {
 
 inline std::filesystem::path golden_dir() {

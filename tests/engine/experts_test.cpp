@@ -1,4 +1,4 @@
-// What a token of a model with experts, or with latent attention, costs.
+// The costs of a token of a model with experts, or with latent attention.
 #include "engine/kv_cache.h"
 #include "kernels/quant.h"
 #include "tests/engine/engine_test_util.h"

@@ -122,7 +122,7 @@ TEST(Positions, OnlyWhereTheModelHasThree) {
   EXPECT_THROW(other.place(text, std::vector<int32_t>{0, -1, 0}), Error);
 }
 
-// What follows the last placed token counts on from the largest position; a shorter sequence forgets those
+// Tokens behind the last placed one count on from the largest position; a shorter sequence forgets those
 // behind its end.
 TEST(Positions, GoOnBehindThoseThatWerePlaced) {
   CpuBackend backend(1);

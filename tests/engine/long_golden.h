@@ -40,7 +40,7 @@ inline double rms_difference(std::span<const float> a, std::span<const float> b)
   return std::sqrt(sum / static_cast<double>(a.size()));
 }
 
-// What transformers says: `exact` is computed in float32 with the rounded weights.
+// transformers' results: `exact` is computed in float32 with the rounded weights.
 struct LongGolden {
   std::vector<int32_t> tokens, positions;
   std::vector<float> exact;  // [positions, vocab]

@@ -1,4 +1,4 @@
-// What quantising costs a real model: the demo checkpoint (configs/demo) against itself in its own floats.
+// The price of quantising a real model: the demo checkpoint (configs/demo) against itself in its own floats.
 #include <cmath>
 #include <numeric>
 

@@ -1,4 +1,4 @@
-// What every layer makes of a text, tensor by tensor, against transformers
+// Every layer's results for a text, tensor by tensor, against transformers
 // (tools/lab/golden/trace_layers.py): someone who adds a family sees here in which layer and op it first
 // differs.
 #include <map>

@@ -76,7 +76,7 @@ TEST(Signals, AKilledSweepResumesToTheSameReport) {
     ASSERT_TRUE(eventually([&] { return has_lines(dir / "part.jsonl", lines); }));
     sweep.signal(SIGKILL);
     EXPECT_EQ(sweep.wait().code, 128 + SIGKILL);
-    // What a crash of the machine may leave besides: half a line.
+    // A crash of the machine may leave half a line besides.
     std::ofstream(dir / "part.jsonl", std::ios::app) << "{\"kind\":\"perpl";
   }
   expect_resumes_to(dir / "part.html", whole);

@@ -251,7 +251,7 @@ TEST(AmxSchedule, FetchesWhatComesNextAndOnce) {
   for (const int64_t m : {20, 70, 512}) check_fetches(m);
 }
 
-// What the checks above are worth.
+// Planted mistakes show what the checks above are worth.
 TEST(AmxPlanted, MistakesAreSeen) {
   const LinearProblem problem(kBf16, {40, 70, 300}, false);
   EXPECT_LE(worst_error(problem, run_amx(kEmulated, problem, 1)), 1.0);

@@ -72,7 +72,7 @@ inline std::vector<float> logits_of(const DrawCase& c) {
   return logits;
 }
 
-// What is drawn from each row, with a uniform number for each.
+// Draws from each row, with a uniform number for each.
 inline std::vector<int32_t> drawn_from(Backend& backend, const std::vector<float>& logits,
                                        const Sampling& how, const std::vector<double>& uniforms,
                                        int64_t gap = 0) {
@@ -148,7 +148,7 @@ inline void check_draw_oddities(Backend& backend) {
   // -0 and 0 are equal: the first by id, whichever it is.
   EXPECT_EQ(one({-0.0F, 0.0F}, {1.0F, 1}, 0.9), 0);
   EXPECT_EQ(one({0.0F, -0.0F}, {1.0F, 0, 0.5F}, 0.9), 0);
-  // What top-k cuts is not seen by top-p: of 0.4, 0.3 and 0.3 the first is 4/7 of the two that remain.
+  // Tokens that top-k cuts are not seen by top-p: of 0.4, 0.3, 0.3 the first is 4/7 of the two that remain.
   const std::vector<float> three = {std::log(0.3F), std::log(0.4F), std::log(0.3F)};
   EXPECT_EQ(one(three, {1.0F, 2, 0.57F}, 0.99), 1);
   EXPECT_EQ(one(three, {1.0F, 2, 0.58F}, 0.99), 0);

@@ -158,7 +158,7 @@ inline std::pair<std::vector<int32_t>, std::vector<float>> route_one(Backend& ba
   return {routed.experts(), routed.weights()};
 }
 
-// Of equal values the first wins, wherever it stands.
+// The first of equal values wins, wherever it stands.
 inline void check_route_ties(Backend& tested) {
   using Ids = std::vector<int32_t>;
   const auto experts = [&](const std::vector<float>& logits, const RouteCase& router,

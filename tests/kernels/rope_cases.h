@@ -158,7 +158,7 @@ struct QkvResult {
   Saturation saturated;
 };
 
-// What an op adds to backend.saturated().
+// Returns what an op adds to backend.saturated().
 template <class Op>
 Saturation saturated_by(Backend& backend, const Op& op) {
   const Saturation before = backend.saturated();
@@ -233,7 +233,7 @@ inline void check_clip_keeps_nan(Backend& backend) {
 inline void check_qkv_to_cache(Backend& tested, Backend& reference, const QkvCase& c) {
   const QkvResult actual = run_qkv(tested, c), expected = run_qkv(reference, c);
   expect_close(actual.q, expected.q, 1e-6, 2e-6, "q");  // the bias may cancel: absolute too
-  // What lies before first_position is NaN on both sides: nothing wrote there.
+  // Before first_position both sides are NaN: nothing wrote there.
   const auto skip = c.first_position * c.n_kv_heads * c.head_dim;
   const auto written = [&](const std::vector<float>& x) {
     return std::vector<float>(x.begin() + skip, x.end());

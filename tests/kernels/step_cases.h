@@ -181,7 +181,7 @@ inline void check_step_attention(Backend& tested, Backend& reference, const Step
   const StepResult expected = run_step(reference, c, 0, c.pieces.size());
   expect_close(actual.cos, expected.cos, 0x1p-24, 0, "cos");
   expect_close(actual.sin, expected.sin, 0x1p-24, 0, "sin");
-  // Of a table that rotates nothing it is never read, and need not be written.
+  // A table that rotates nothing has one that is never read, and need not be written.
   if (c.rotary_dim > 0) expect_close(actual.q_scale, expected.q_scale, 0, 0, "q_scale");
   expect_close(actual.q, expected.q, 0, 0, "q, which has neither bias nor norm");
   int64_t row = 0;

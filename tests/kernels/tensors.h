@@ -14,7 +14,7 @@
 #include "kernels/convert.h"
 #include "kernels/kv_values.h"
 
-// What every op test needs: deterministic data, matrices in any backend's memory, comparisons. Memory is
+// Every op test needs this: deterministic data, matrices in any backend's memory, comparisons. Memory is
 // touched through Backend alone, so that the cases of op_cases.h run on any backend.
 namespace lariat::test {
 
@@ -177,7 +177,7 @@ class Cache {
       pages_.push_back(memory_.back().data());
     }
   }
-  // Of layers that are all the same.
+  // A cache of layers that are all the same.
   Cache(Backend& backend, int64_t capacity, int64_t n_kv_heads, int64_t head_dim, DType k_dtype,
         DType v_dtype, int64_t n_layers = 1)
       : Cache(backend, capacity, same_layers(n_kv_heads, head_dim, k_dtype, v_dtype, n_layers)) {}

@@ -145,7 +145,7 @@ const Change kChanges[] = {
     {.base = "qwen3",
      .config = R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "layer_types": null})",
      .part = "normalises heads"},
-    // What may stand there.
+    // These may stand there.
     {.base = kLlama, .add = {{LAYER "self_attn.rotary_emb.inv_freq", {8}}}, .outcome = Outcome::kEqual},
     {.base = kLlama,
      .add = {{"vision_tower.patch.weight", {4}}, {"model.visual.norm.bias", {4}}},

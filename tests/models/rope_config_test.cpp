@@ -8,7 +8,7 @@
 namespace lariat::test {
 namespace {
 
-// Of a model with heads of 4 pairs and a context of 8192.
+// The scaling of a model with heads of 4 pairs and a context of 8192.
 RopeScaling rope_of(const json& config) {
   RopeDefaults defaults;
   defaults.head_dim = 8;
@@ -171,7 +171,7 @@ const AnyConfig kAnyConfigs[] = {
     {R"({"architectures": ["StableLmForCausalLM"], "hidden_size": 2048, "num_attention_heads": 32,
       "max_position_embeddings": 4096, "partial_rotary_factor": 0.25, "rope_theta": 10000})",
      R"({"rotary_dim": 16})"},
-    // What is false or null is no news.
+    // A key that is false or null is no news.
     {R"({"model_type": "mystery", "head_dim": 64, "max_position_embeddings": 64, "alibi": false,
       "rope_ratio": null, "rope_interleave": true})",
      R"({"rotary_dim": 64, "interleaved": true})"},

@@ -7,7 +7,7 @@
 
 #include "tests/simt/simt.h"
 
-// What the environment says of the device, and the order in which things run.
+// The environment's words for the device, and for the order in which things run.
 namespace simt {
 namespace {
 

@@ -81,7 +81,7 @@ uint64_t idle_waits();
 inline constexpr unsigned kWarp = 32;
 inline constexpr size_t kPayload = 64;  // bytes a lane can hand over in one warp-wide instruction
 
-// What each lane of a warp handed over; valid until the caller's next warp-wide instruction.
+// Values that the lanes of a warp handed over; valid until the caller's next warp-wide instruction.
 struct Lanes {
   alignas(16) unsigned char bytes[kWarp][kPayload];
 

@@ -10,7 +10,7 @@
 namespace simt {
 namespace {
 
-// What a failed run has to be repeated with.
+// Says what a failed run has to be repeated with.
 class SaySettings : public testing::Environment {
   void TearDown() override {
     if (testing::UnitTest::GetInstance()->Failed()) std::printf("simt: run with %s\n", settings().c_str());
@@ -19,7 +19,7 @@ class SaySettings : public testing::Environment {
 [[maybe_unused]] const testing::Environment* const g_say_settings =
     testing::AddGlobalTestEnvironment(new SaySettings);
 
-// What the fault of a planted kernel says, or "" when it runs to its end. A wrong result is a fault, too.
+// Returns the fault of a planted kernel, or "" when it runs to its end. A wrong result is a fault, too.
 std::string outcome(Bug bug, Order with) {
   const Order before = order();
   set_order(with);

@@ -24,8 +24,8 @@ namespace {
 
 constexpr int64_t kWarmUp = 5;  // rounds
 
-// What the program has asked for and not given back. How much of that the allocator keeps beside it depends
-// on where its blocks happen to lie: a page or two of the KV cache more or less from one run to the next.
+// Memory that the program has asked for and not given back. How much the allocator keeps beside it depends on
+// where its blocks happen to lie: a page or two of the KV cache more or less from one run to the next.
 double allocated_mb() {
   const struct mallinfo2 info = mallinfo2();
   return static_cast<double>(info.uordblks + info.hblkhd) / 1e6;
