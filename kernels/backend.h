@@ -276,7 +276,8 @@ class Backend {
   // f32. x has a row for each token and choice, row(t, j) = x[t n + j], or one for each token, which all its
   // experts read: row(t, j) = x[t]. Blocks of one shape and dtype, without biases; of routing.weights only
   // the shape is used, and x.rows says which of the two it is. The rest as in linear, whose two kernels are
-  // chosen by the number of rows that a block gets. Only the weights of chosen blocks are read.
+  // chosen by the number of rows that a block gets; quantised, one kernel takes any number, since the chunks
+  // of a prefill share out the rows of a block. Only the weights of chosen blocks are read.
   virtual void grouped_linear(const Matrix& x, const Weight& weight, const Routing& routing,
                               const Matrix& out) = 0;
 

@@ -79,6 +79,7 @@ class CpuBackend final : public Backend {
   // Products of one x. Those whose weights have one dtype read x in one form, and are made together.
   void multiply(const Matrix& x, std::span<const Product> products, DType compute);
   void multiply_alike(const Matrix& x, std::span<const Product> products, DType compute);
+  void multiply_integers(const Matrix& x, std::span<const Product> products);
   void multiply_group(const Matrix& x, const Matrix& w, std::span<const int32_t> ids, DType compute,
                       const Matrix& out);
   void soft_cap(const Matrix& x, float scale, float cap);  // x = cap * tanh(scale x / cap)

@@ -277,7 +277,9 @@ void CpuBackend::multiply_group(const Matrix& x, const Matrix& w, std::span<cons
   copy_rows(
       x.cols, [&](int64_t i) { return x.f32(id(i) / per_x); }, [&](int64_t i) { return some_x.f32(i); });
   const Product product{w, {}, some_out};
-  multiply_alike(some_x, {&product, 1}, compute);
+  // A prefill cuts an expert's rows as its own chunks fall: quantised, all of them are products of integers.
+  is_quantized(w.dtype) ? multiply_integers(some_x, {&product, 1})
+                        : multiply_alike(some_x, {&product, 1}, compute);
   copy_rows(
       out.cols, [&](int64_t i) { return some_out.f32(i); }, [&](int64_t i) { return out.f32(id(i)); });
 }

@@ -53,11 +53,7 @@ void CpuBackend::multiply_alike(const Matrix& x, std::span<const Product> produc
   if (x.rows == 0 || units_of(products, [](const Product& product) { return product.w.rows; }) == 0) return;
   const auto n = static_cast<int64_t>(products.size());
   const bool tiles = x.rows > cpu::kGemvRows && cpu::has_amx_bf16();
-  if (is_quantized(products[0].w.dtype) && !tiles) {
-    (x.rows > cpu::kFewQuantRows ? paths_.gemm : paths_.gemv) += n;
-    void* memory = scratch(cpu::quant_matmul_scratch_bytes(x, products[0].w));
-    return cpu::quant_matmul(x, products, memory, threads_);
-  }
+  if (is_quantized(products[0].w.dtype) && !tiles) return multiply_integers(x, products);
   if (x.rows > cpu::kGemvRows) {
     paths_.gemm += n;
     void* memory = scratch(cpu::gemm_scratch_bytes(x, products, compute, threads_));
@@ -72,6 +68,12 @@ void CpuBackend::multiply_alike(const Matrix& x, std::span<const Product> produc
   } else {
     cpu::gemv(x, products, threads_);
   }
+}
+
+void CpuBackend::multiply_integers(const Matrix& x, std::span<const Product> products) {
+  (x.rows > cpu::kFewQuantRows ? paths_.gemm : paths_.gemv) += static_cast<int64_t>(products.size());
+  void* memory = scratch(cpu::quant_matmul_scratch_bytes(x, products[0].w));
+  cpu::quant_matmul(x, products, memory, threads_);
 }
 
 }  // namespace lariat

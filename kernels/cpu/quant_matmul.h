@@ -6,7 +6,7 @@
 
 // The product with quantised weights (formulas and layout: kernels/quant.h), for one row of x and for many:
 // one kernel, so that every row gets the same sums in the same order however a prefill is split. Where there
-// is AMX, more than kGemvRows rows take tiles of bf16 instead (amx_product.h).
+// is AMX, more than kGemvRows rows that are not an expert's take tiles of bf16 instead (amx_product.h).
 namespace lariat::cpu {
 
 // Tiles [first, last) of dst (quantised) from src (floats, same shape): quantize() of kernels/quant.h, bit by
