@@ -1,52 +1,76 @@
-// Linked into the tests and benchmarks of CPU code: LARIAT_TEST_TARGET=AVX2 (a name of Highway's) makes them
-// run as on a processor that has nothing newer. With LARIAT_TEST_SKIP_SAME as well, a processor that has
-// nothing newer anyway runs nothing: the program's own run was the same.
-#include <gtest/gtest.h>
-#include <hwy/targets.h>
+// Linked into the tests and benchmarks of CPU code: LARIAT_TEST_TARGET, one of kProcessors, makes them run as
+// on a processor that has this and nothing newer, and as AMX with its tiles emulated, on any processor. With
+// LARIAT_TEST_SKIP_SAME as well, what cannot be, and what is the program's own run anyway, runs nothing.
+#include "tests/limit_targets.h"
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 
+#include "kernels/cpu/amx_product.h"
+#include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/gemm.h"
+#include "tests/kernels/amx_emulation.h"
 
 namespace lariat::test {
 namespace {
 
-const char* wanted_target() { return std::getenv("LARIAT_TEST_TARGET"); }
+using cpu::Processor;
 
-int64_t target_named(const std::string& name) {
-  const int64_t supported = hwy::SupportedTargets();
-  for (int64_t rest = supported; rest != 0; rest &= rest - 1) {
-    if (name == hwy::TargetName(rest & -rest)) return rest & -rest;
+[[noreturn]] void run_nothing(const std::string& name, const char* why) {
+  const bool skip = std::getenv("LARIAT_TEST_SKIP_SAME") != nullptr;
+  std::fprintf(skip ? stdout : stderr, "%s as %s: %s\n", skip ? "SKIPPED" : "cannot run", name.c_str(), why);
+  std::exit(skip ? 77 : 1);
+}
+
+void multiply_on_emulated_tiles(const Matrix& x, std::span<const Product> products, void* scratch,
+                                int threads) {
+  cpu::amx_product<EmulatedTiles>(x, products, scratch, threads, [](int64_t count, const auto& body) {
+    for (int64_t task = 0; task < count; ++task) body(task, 0);
+  });
+}
+
+void run_as(const std::string& name) {
+  const auto wanted = static_cast<Processor>(std::ranges::find(kProcessors, name) - kProcessors);
+  if (wanted > Processor::kAmx) run_nothing(name, "tests/limit_targets.h knows no such processor");
+  if (wanted == Processor::kAmx) {
+    cpu::newest_processor = Processor::kAvx512Bf16;
+    cpu::amx_is_emulated = true;
+    cpu::gemm_amx = multiply_on_emulated_tiles;
+    cpu::attention_amx = cpu::attention_tiles<EmulatedTiles>;
+    return;
   }
-  std::fprintf(stderr, "LARIAT_TEST_TARGET=%s: this processor does not have it\n", name.c_str());
-  std::exit(1);
+  if (this_processor() < wanted) run_nothing(name, "this processor does not have it");
+  const bool newer = this_processor() > wanted || (wanted == Processor::kAvx512 && cpu::has_avx512_vnni());
+  if (!newer && std::getenv("LARIAT_TEST_SKIP_SAME") != nullptr) {
+    run_nothing(name, "this processor has nothing newer, so that every run is this one");
+  }
+  cpu::newest_processor = wanted;
+  if (wanted == Processor::kAvx512Bf16) return;
+  constexpr int64_t kTargets[] = {HWY_SSE4, HWY_AVX2, HWY_AVX3};  // better instruction sets have lower bits
+  hwy::SetSupportedTargetsForTest(hwy::SupportedTargets() & ~(kTargets[static_cast<int>(wanted)] - 1));
 }
 
 // Before main, and so before the first kernel chooses what it runs on.
-const bool limited = [] {
-  const char* name = wanted_target();
-  if (name != nullptr) {
-    const int64_t target = target_named(name);  // better instruction sets have lower bits
-    if (std::getenv("LARIAT_TEST_SKIP_SAME") != nullptr && (hwy::SupportedTargets() & (target - 1)) == 0) {
-      std::printf("SKIPPED: this processor has nothing newer than %s, so that every run is this one\n", name);
-      std::exit(77);
-    }
-    hwy::SetSupportedTargetsForTest(hwy::SupportedTargets() & ~(target - 1));
-  }
-  return name != nullptr;
+const char* const kWanted = [] {
+  const char* name = std::getenv("LARIAT_TEST_TARGET");
+  if (name != nullptr) run_as(name);
+  return name;
 }();
 
 TEST(LimitedTargets, NothingNewerIsUsed) {
-  const int64_t supported = hwy::SupportedTargets();
-  const std::string target = limited ? wanted_target() : hwy::TargetName(supported & -supported);
-  const std::string cpu = CpuBackend(1).description();
-  const size_t at = cpu.find(", " + target, cpu.find("thread"));
-  ASSERT_NE(at, std::string::npos) << cpu;
-  if (limited) {
-    EXPECT_EQ(cpu.substr(at), ", " + target) << "something newer beside it";
-  }
+  const Processor here = this_processor();
+  EXPECT_TRUE(cpu::amx_is_emulated || cpu::has_avx2() == (here >= Processor::kAvx2));
+  EXPECT_TRUE(here >= Processor::kAvx512 || !cpu::has_avx512_vnni());
+  if (kWanted == nullptr) return;
+  EXPECT_STREQ(kProcessors[static_cast<int>(here)], kWanted);
+  const std::string endings[] = {", SSE4", ", AVX2", ", AVX3", " + bf16", " + AMX"},
+                    cpu = CpuBackend(1).description();
+  EXPECT_TRUE(cpu.ends_with(endings[static_cast<int>(here)])) << cpu;
 }
 
 }  // namespace

@@ -2,12 +2,14 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kernels/error.h"
 
@@ -37,6 +39,26 @@ inline std::string slurp(const std::filesystem::path& file) {
   std::ostringstream text;
   text << in.rdbuf();
   return text.str();
+}
+
+// The cells of a row of a table in Markdown; a bar behind a backslash belongs to a cell.
+inline std::vector<std::string> cells_of(const std::string& row) {
+  std::vector<std::string> cells(1);
+  for (size_t i = 1; i < row.size(); ++i) {
+    if (row.compare(i, 2, "\\|") == 0) {
+      cells.back() += row[++i];
+    } else if (row[i] == '|') {
+      cells.emplace_back();
+    } else {
+      cells.back() += row[i];
+    }
+  }
+  cells.pop_back();
+  for (std::string& cell : cells) {
+    cell.erase(0, std::min(cell.find_first_not_of(' '), cell.size()));
+    cell.erase(cell.find_last_not_of(' ') + 1);
+  }
+  return cells;
 }
 
 // An empty folder, which goes with this.

@@ -169,7 +169,8 @@ void attention_tiles(const AttentionTask& task) {
   }
 }
 
-void attention_amx(const AttentionTask& task);    // only where has_amx_bf16()
+extern void (*attention_amx)(
+    const AttentionTask& task);                   // only where has_amx_bf16(); exchanged like gemm_amx
 void attention_pairs(const AttentionTask& task);  // on PairVectors; only where has_avx512_bf16()
 
 }  // namespace lariat::cpu

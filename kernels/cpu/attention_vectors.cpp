@@ -55,7 +55,7 @@ void multiply_square<PairVectors>(const TilePlaces& a, const TilePlaces& b, int6
   }
 }
 
-void attention_amx(const AttentionTask& task) { attention_tiles<AmxTiles>(task); }
+void (*attention_amx)(const AttentionTask& task) = attention_tiles<AmxTiles>;
 void attention_pairs(const AttentionTask& task) { attention_tiles<PairVectors>(task); }
 
 }  // namespace lariat::cpu

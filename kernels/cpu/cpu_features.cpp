@@ -17,7 +17,6 @@ namespace lariat::cpu {
 namespace {
 
 bool has_avx512() {
-  // Highway's list, so that a test that forbids it AVX-512 forbids it here too.
   return (hwy::SupportedTargets() & HWY_AVX3) != 0 && __builtin_cpu_supports("avx512f") &&
          __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 }
@@ -28,17 +27,17 @@ bool has_avx512() {
 bool has_avx2() {
   static const bool has = (hwy::SupportedTargets() & HWY_AVX2) != 0 && __builtin_cpu_supports("avx2") &&
                           __builtin_cpu_supports("fma");
-  return has;
+  return has && newest_processor >= Processor::kAvx2;
 }
 
 bool has_avx512_bf16() {
   static const bool has = has_avx512() && __builtin_cpu_supports("avx512bf16");
-  return has;
+  return has && newest_processor >= Processor::kAvx512Bf16;
 }
 
 bool has_avx512_vnni() {
   static const bool has = has_avx512() && __builtin_cpu_supports("avx512vnni");
-  return has;
+  return has && newest_processor >= Processor::kAvx512Bf16;
 }
 
 #endif
@@ -56,7 +55,6 @@ std::string_view request_tiles() {
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & (kBf16 | kTile)) != (kBf16 | kTile)) {
     return "this processor has no AMX for bf16";
   }
-  if (!has_avx512()) return "a test forbids what came after AVX2";  // every processor with AMX has AVX-512
   uint32_t state = 0, high = 0;
   if (__get_cpuid(1, &a, &b, &c, &d) != 0 && (c & kXsaveInUse) != 0) {
     asm volatile("xgetbv" : "=a"(state), "=d"(high) : "c"(0));
@@ -70,7 +68,8 @@ std::string_view request_tiles() {
 
 std::string_view amx_bf16_unavailable_reason() {
   static const std::string_view reason = request_tiles();
-  return reason;
+  return newest_processor >= Processor::kAmx ? reason
+                                             : "a test runs as a processor without AMX, or emulates it";
 }
 
 #else
@@ -79,6 +78,6 @@ std::string_view amx_bf16_unavailable_reason() { return "AMX is used on Linux an
 
 #endif
 
-bool has_amx_bf16() { return amx_bf16_unavailable_reason().empty(); }
+bool has_amx_bf16() { return amx_is_emulated || amx_bf16_unavailable_reason().empty(); }
 
 }  // namespace lariat::cpu

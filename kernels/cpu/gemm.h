@@ -22,6 +22,8 @@
 //   bf16, bf16     tiles                    gemm_bf16_kernel   gemm_f32_kernel, which converts blocks of w
 //   other floats   gemm_f32_kernel          gemm_f32_kernel    gemm_f32_kernel
 //   quantised      tiles, w made bf16       integers (quant_matmul.h)
+//
+// but those of an expert, which are integers everywhere: a prefill's chunks share out its rows.
 namespace lariat::cpu {
 
 struct GemmKernel {
@@ -71,7 +73,8 @@ double bf16_multiply_adds(int64_t repetitions, float* sink);
 // The same products as gemm() on tile registers (amx_product.h), and the rate of their instruction. Only
 // where has_amx_bf16(), and with weights that tiles take: bf16 ones computed in bf16, and quantised ones.
 bool has_tiles_for(DType w, DType compute);
-void gemm_amx(const Matrix& x, std::span<const Product> products, void* scratch, int threads);
+extern void (*gemm_amx)(const Matrix& x, std::span<const Product> products, void* scratch,
+                        int threads);  // tests exchange it for one on emulated tiles
 double amx_multiply_adds(int64_t repetitions, float* sink);
 
 // out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]) for each product, as Backend::linear has it, and the scratch

@@ -6,10 +6,16 @@
 
 namespace lariat::cpu {
 
-void gemm_amx(const Matrix& x, std::span<const Product> products, void* scratch, int threads) {
+namespace {
+
+void multiply_on_tiles(const Matrix& x, std::span<const Product> products, void* scratch, int threads) {
   amx_product<AmxTiles>(x, products, scratch, threads,
                         [threads](int64_t count, const auto& body) { for_tasks(threads, count, body); });
 }
+
+}  // namespace
+
+void (*gemm_amx)(const Matrix&, std::span<const Product>, void*, int) = multiply_on_tiles;
 
 double amx_multiply_adds(int64_t repetitions, float* sink) {
   alignas(64) char tile[kTileBytes];

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "models/io/json_file.h"
+#include "tests/bits_of_rows.h"
 #include "tests/engine/losses_by_hand.h"
 
 namespace lariat::test {
@@ -91,6 +92,9 @@ TEST_P(DivergenceOf, EqualsThatOfTwoSeparateRuns) {
   EXPECT_TRUE(result.complete);
   SessionOptions at_once = options_, reference_at_once = reference_options_;
   at_once.prefill_chunk = reference_at_once.prefill_chunk = 0;
+  // Where few rows of quantised weights are another product than many (docs/processors.md), the same chunks.
+  if (is_quantized(GetParam().weights) && rows_alike("linear", GetParam().weights) < windows_.ctx[0])
+    at_once.prefill_chunk = options_.prefill_chunk;
   double sum = 0;
   size_t at = 0;
   for (const HandWindow& window : windows_by_hand(text_, windows_, windows_.ctx[0])) {

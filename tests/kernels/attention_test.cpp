@@ -1,3 +1,4 @@
+#include "tests/bits_of_rows.h"
 #include "tests/kernels/cpu_fixture.h"
 #include "tests/kernels/op_cases.h"
 
@@ -20,9 +21,10 @@ LARIAT_ON_CPU(Attention, attention_cases());
 // however many rows are beside it. One thread: several share out the positions of a short chunk, and merge.
 TEST(CpuAttention, ChunksThroughOneKernelGiveTheSameBits) {
   CpuBackend cpu(1);
+  const int64_t alike = rows_alike("attention", "cached");
   for (const AttentionCase& c : attention_cases()) {
-    const int64_t block = 24 * c.n_kv_heads / c.n_heads + 1;  // tokens: at least 24 rows per KV head
-    if (c.n < 2 * block || block <= 3) continue;              // three tokens are to be too few
+    const int64_t block = (alike + 1) * c.n_kv_heads / c.n_heads + 1;  // tokens: more rows per KV head
+    if (c.n < 2 * block || block <= 3) continue;                       // three tokens are to be too few
     SCOPED_TRACE(testing::PrintToString(c));
     const CpuPaths before = cpu.paths();
     EXPECT_EQ(run_attention(cpu, c, {block, c.n - block}), run_attention(cpu, c, {c.n}));
@@ -31,6 +33,19 @@ TEST(CpuAttention, ChunksThroughOneKernelGiveTheSameBits) {
               run_attention(cpu, c, few_at_a_time(c.n)));
     EXPECT_EQ(cpu.paths().attention_block - before.attention_block, 3);
   }
+}
+
+// As docs/processors.md has it: threads share out the positions of a long context, and merge what they have.
+TEST(CpuAttention, ThreadsChangeBitsOnlyInALongContext) {
+  ASSERT_EQ(bits_cell("attention", "cached", "threads"), "1 from position 512 on");
+  CpuBackend one(1), five(5);
+  int64_t changed = 0;
+  for (const AttentionCase& c : attention_cases()) {
+    const bool same = run_attention(one, c, {c.n}) == run_attention(five, c, {c.n});
+    EXPECT_TRUE(same || c.first_position + c.n > 512) << testing::PrintToString(c);
+    changed += same ? 0 : 1;
+  }
+  EXPECT_GT(changed, 0);
 }
 
 TEST(AttentionLaws, AlibiWeighsByDistance) {

@@ -5,8 +5,8 @@
 
 #include "hwy/targets.h"
 #include "kernels/cpu/cpu_features.h"
-#include "kernels/cpu/gemv.h"
 #include "kernels/cpu/quant_matmul.h"
+#include "tests/bits_of_rows.h"
 #include "tests/kernels/cpu_fixture.h"
 #include "tests/kernels/linear_cases.h"
 
@@ -101,37 +101,18 @@ TEST(Quantize, Q4IsWithinHalfAStepExceptAtTheShortEnd) {
   EXPECT_LT(clipped, rows * cols / 100);
 }
 
-// More rows are products of bf16 where there are tiles (gemm.h): amx_test.cpp bounds those.
-int64_t most_integer_rows() { return cpu::has_amx_bf16() ? cpu::kGemvRows : 2000; }
-
 class QuantMatmul : public CpuOp<DType> {
  protected:
   LinearCase dtypes() const { return {param(), DType::kF32}; }
+  int64_t most_integers() const { return rows_alike("linear", param()); }
 };
 
-TEST_P(QuantMatmul, MatchesReference) {
-  check_linear_shapes(cpu_, reference_, dtypes(), most_integer_rows());
-}
+TEST_P(QuantMatmul, MatchesReference) { check_linear_shapes(cpu_, reference_, dtypes(), most_integers()); }
 TEST_P(QuantMatmul, HonoursStridesAndBias) {
-  check_linear_strides_and_bias(cpu_, reference_, dtypes(), most_integer_rows());
+  check_linear_strides_and_bias(cpu_, reference_, dtypes(), most_integers());
 }
 TEST_P(QuantMatmul, MoreRowsThanAreQuantisedAtATime) {
-  if (most_integer_rows() < 1030) GTEST_SKIP() << "products of bf16 here: AmxProcessor.Quantised*";
-  check_linear(cpu_, reference_, dtypes(), {1030, 13, 70}, 0, true);
-}
-TEST_P(QuantMatmul, DoesNotChangeABitWhenRowsAreSplit) {
-  const LinearProblem p(dtypes(), {23, 300, 515}, false);
-  const std::vector<float> tiles = p.run(cpu_);
-  std::vector<float> integers;
-  for (int64_t row = 0; row < 23; ++row) {
-    const std::vector<float> one = p.run(cpu_, row, 1);
-    integers.insert(integers.end(), one.begin(), one.end());
-  }
-  for (int64_t first = 0, count = 1; first < 23; first += count, count = std::min(count + 1, 23 - first)) {
-    const auto whole = (count > most_integer_rows() ? tiles : integers).begin();
-    EXPECT_EQ(p.run(cpu_, first, count),
-              std::vector<float>(whole + first * 300, whole + (first + count) * 300));
-  }
+  check_linear(cpu_, reference_, dtypes(), {1030, 13, 70}, 0, true, most_integers());
 }
 TEST_P(QuantMatmul, NanReachesItsRowAndItsColumn) {
   LinearProblem p(dtypes(), {3, 40, 71}, false);

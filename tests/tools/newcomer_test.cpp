@@ -15,26 +15,6 @@ struct TypedRow {
   std::string typed, code, printed;  // printed: lines joined by <br>, each in backticks
 };
 
-// The cells of a row of a table in Markdown; a bar behind a backslash belongs to a cell.
-std::vector<std::string> cells_of(const std::string& row) {
-  std::vector<std::string> cells(1);
-  for (size_t i = 1; i < row.size(); ++i) {
-    if (row.compare(i, 2, "\\|") == 0) {
-      cells.back() += row[++i];
-    } else if (row[i] == '|') {
-      cells.emplace_back();
-    } else {
-      cells.back() += row[i];
-    }
-  }
-  cells.pop_back();
-  for (std::string& cell : cells) {
-    cell.erase(0, std::min(cell.find_first_not_of(' '), cell.size()));
-    cell.erase(cell.find_last_not_of(' ') + 1);
-  }
-  return cells;
-}
-
 std::vector<TypedRow> rows_of(const fs::path& page) {
   std::vector<TypedRow> rows;
   std::ifstream in(page);

@@ -1,0 +1,21 @@
+#pragma once
+#include <hwy/targets.h>
+
+#include "kernels/cpu/cpu_features.h"
+
+namespace lariat::test {
+
+// The names of cpu::Processor: of LARIAT_TEST_TARGET, and of the columns of docs/processors.md.
+inline constexpr const char* kProcessors[] = {"SSE4", "AVX2", "AVX512", "AVX512_BF16", "AMX"};
+
+// The kind of processor that runs this.
+inline cpu::Processor this_processor() {
+  if (cpu::has_amx_bf16()) return cpu::Processor::kAmx;
+  if (cpu::has_avx512_bf16()) return cpu::Processor::kAvx512Bf16;
+#if defined(__x86_64__)
+  if ((hwy::SupportedTargets() & HWY_AVX3) != 0) return cpu::Processor::kAvx512;
+#endif
+  return cpu::has_avx2() ? cpu::Processor::kAvx2 : cpu::Processor::kSse4;
+}
+
+}  // namespace lariat::test
