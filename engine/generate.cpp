@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/interrupt.h"
 #include "engine/stopwatch.h"
 
 namespace lariat {
@@ -39,10 +38,10 @@ class StepAhead {
 
 // Stands for the next token of a sequence of decode_loop that is done.
 constexpr int32_t kEnd = -1;
-// Queues a draw (Backend::draw) from the logits of the sequences that are still going, f32 [sequences, vocab]
-// in backend memory.
-using DrawFn = std::function<void(const Matrix& logits)>;
-// Writes what was drawn, or kEnd, for the sequences of these indices.
+// Queues a draw (Backend::draw) from the logits of the sequences of these indices, which are still going, f32
+// [sequences, vocab] in backend memory.
+using DrawFn = std::function<void(std::span<const size_t> live, const Matrix& logits)>;
+// Writes what was drawn, or kEnd, for the same.
 using ReadFn = std::function<void(std::span<const size_t> live, std::span<int32_t> next)>;
 
 // The one decode loop: feeds each sequence its token of `next`, in one forward pass for all, and has `draw`
@@ -73,7 +72,7 @@ void decode_loop(Session& session, std::span<Sequence* const> sequences, std::ve
   Matrix logits;  // of the step that is next, where it ran ahead
   for (int64_t steps = 1; !live.empty(); ++steps) {
     if (!logits) logits = session.decode(batch, next);
-    draw(logits);
+    draw(live, logits);
     StepAhead ahead(session, batch);
     if (asynchronous && steps < max_steps) ahead.run();
     read(live, next);
@@ -84,6 +83,56 @@ void decode_loop(Session& session, std::span<Sequence* const> sequences, std::ve
     drop_ended();
   }
 }
+
+// One text while it is written.
+class Writer {
+ public:
+  Writer(Session& session, const Prompt& prompt, const GenerateOptions& options)
+      : options_(options),
+        backend_(session.backend()),
+        sampler_(options.sampler, backend_),
+        history_(options.cached.begin(), options.cached.end()),
+        wanted(options.max_new_tokens) {
+    history_.insert(history_.end(), prompt.tokens.begin(), prompt.tokens.end());
+    // The last token wanted needs no logits after it; nor does one that fills the context.
+    const int64_t max_ctx = session.options().max_ctx;
+    const int64_t length = prompt.sequence->length() + std::ssize(prompt.tokens);
+    if (max_ctx > 0) wanted = std::min(wanted, max_ctx - length + 1);
+  }
+
+  // Readies its logits, f32 [1, vocab], for a draw; returns the uniform number for it.
+  double prepare(const Matrix& logits) {
+    if (options_.logprobs) logprobs_.emplace(backend_, logits, *options_.logprobs);
+    return sampler_.prepare(logits, history_);
+  }
+
+  // The token to feed after the logits that were drawn from, or kEnd.
+  int32_t accept(int32_t drawn, const std::function<bool(int32_t)>& on_token) {
+    const int32_t token = options_.whatever ? token_of(drawn) : Sampler::checked(drawn);
+    const auto end = [&](StopReason reason) {
+      result.stop_reason = reason;
+      return kEnd;
+    };
+    if (contains(options_.eos_ids, token)) return end(StopReason::kEos);
+    result.tokens.push_back(token);
+    if (logprobs_) result.logprobs.push_back(logprobs_->of(token));
+    history_.push_back(token);
+    if (!on_token(token)) return end(StopReason::kStop);
+    if (options_.interrupted != nullptr && options_.interrupted->load()) return end(StopReason::kInterrupted);
+    return std::ssize(result.tokens) == wanted ? kEnd : token;
+  }
+
+ private:
+  const GenerateOptions& options_;
+  Backend& backend_;
+  Sampler sampler_;
+  std::vector<int32_t> history_;
+  std::optional<Logprobs> logprobs_;  // of the last logits, where they are asked for
+
+ public:
+  int64_t wanted;  // tokens at most
+  Generation result;
+};
 
 }  // namespace
 
@@ -101,80 +150,71 @@ std::string_view name_of(StopReason reason) {
   return "?";
 }
 
+std::vector<Generation> generate(Session& session, std::span<const Prompt> given,
+                                 const GenerateOptions& options,
+                                 const std::function<bool(size_t prompt, int32_t token)>& on_token,
+                                 const Session::ProgressFn& progress) {
+  Backend& backend = session.backend();
+  std::vector<Prompt> prompts(given.begin(), given.end());
+  std::vector<Sequence*> sequences;
+  std::vector<Writer> writers;
+  int64_t most = 0;
+  for (Prompt& prompt : prompts) {
+    check_prompt(prompt.tokens);
+    prompt.logits_from = std::ssize(prompt.tokens) - 1;
+    sequences.push_back(prompt.sequence);
+    most = std::max(most, writers.emplace_back(session, prompt, options).wanted);
+  }
+  auto start = Stopwatch::now();
+  std::vector<int32_t> next(prompts.size(), kEnd);
+  const auto draw_first = [&](size_t i, int64_t, const Matrix& logits) {
+    if (writers[i].wanted <= 0) return;
+    const double uniform = writers[i].prepare(logits);
+    backend.draw(logits, options.sampler, {&uniform, 1});
+    backend.read_drawn({&next[i], 1});
+  };
+  session.prefill(prompts, draw_first, progress);
+  backend.synchronize();
+  const double prefill_seconds = seconds_since(start);
+
+  start = Stopwatch::now();
+  const auto accept = [&](size_t i, int32_t& token) {
+    token = writers[i].accept(token, [&](int32_t id) { return on_token(i, id); });
+  };
+  for (size_t i = 0; i < writers.size(); ++i) {
+    if (writers[i].wanted > 0) accept(i, next[i]);
+  }
+  std::vector<double> uniforms;
+  decode_loop(
+      session, sequences, std::move(next), most - 1,
+      [&](std::span<const size_t> live, const Matrix& logits) {
+        uniforms.clear();
+        for (const size_t i : live)
+          uniforms.push_back(writers[i].prepare(logits.row_range(std::ssize(uniforms), 1)));
+        backend.draw(logits, options.sampler, uniforms);
+      },
+      [&](std::span<const size_t> live, std::span<int32_t> drawn) {
+        backend.read_drawn(drawn);
+        for (size_t j = 0; j < live.size(); ++j) {
+          ++writers[live[j]].result.decode_steps;
+          accept(live[j], drawn[j]);
+        }
+      });
+  std::vector<Generation> results;
+  for (Writer& writer : writers) {
+    writer.result.prefill_seconds = prefill_seconds;
+    writer.result.decode_seconds = seconds_since(start);
+    results.push_back(std::move(writer.result));
+  }
+  return results;
+}
+
 Generation generate(Session& session, Sequence& sequence, std::span<const int32_t> prompt,
                     const GenerateOptions& options, const std::function<bool(int32_t)>& on_token,
                     const Session::ProgressFn& progress) {
-  Generation result;
-  auto start = Stopwatch::now();
-  const Matrix prompt_logits = session.prefill_last(sequence, prompt, progress);
-  session.backend().synchronize();
-  result.prefill_seconds = seconds_since(start);
-
-  Sampler sampler(options.sampler, session.backend());
-  std::vector<int32_t> history(options.cached.begin(), options.cached.end());
-  history.insert(history.end(), prompt.begin(), prompt.end());
-  // The last token wanted needs no logits after it; nor does one that fills the context.
-  int64_t wanted = options.max_new_tokens;
-  const int64_t max_ctx = session.options().max_ctx;
-  if (max_ctx > 0) wanted = std::min(wanted, max_ctx - sequence.length() + 1);
-  const auto draw = [&](const Matrix& logits) { sampler.draw(logits, history); };
-  // The token to feed after the logits that were drawn from, or kEnd.
-  const auto read = [&] {
-    const int32_t token = sampler.read();
-    if (contains(options.eos_ids, token)) {
-      result.stop_reason = StopReason::kEos;
-      return kEnd;
-    }
-    result.tokens.push_back(token);
-    history.push_back(token);
-    if (!on_token(token)) {
-      result.stop_reason = StopReason::kStop;
-      return kEnd;
-    }
-    if (options.interrupted != nullptr && options.interrupted->load()) {
-      result.stop_reason = StopReason::kInterrupted;
-      return kEnd;
-    }
-    return std::ssize(result.tokens) == wanted ? kEnd : token;
-  };
-  start = Stopwatch::now();
-  Sequence* const one = &sequence;
-  if (wanted > 0) {
-    draw(prompt_logits);
-    decode_loop(session, {&one, 1}, {read()}, wanted - 1, draw,
-                [&](std::span<const size_t>, std::span<int32_t> next) {
-                  ++result.decode_steps;
-                  next[0] = read();
-                });
-  }
-  result.decode_seconds = seconds_since(start);
-  return result;
-}
-
-std::vector<std::vector<int32_t>> generate_greedy_batch(Session& session,
-                                                        std::span<Sequence* const> sequences,
-                                                        std::span<const int32_t> next, int64_t max_new_tokens,
-                                                        std::span<const int32_t> eos_ids,
-                                                        const std::atomic<bool>* interrupted) {
-  std::vector<std::vector<int32_t>> texts(sequences.size());
-  const auto accept = [&](size_t i, int32_t token) {
-    if (max_new_tokens <= 0 || contains(eos_ids, token)) return kEnd;
-    texts[i].push_back(token);
-    return static_cast<int64_t>(texts[i].size()) < max_new_tokens ? token : kEnd;
-  };
-  std::vector<int32_t> first;
-  for (size_t i = 0; i < sequences.size(); ++i) first.push_back(accept(i, next[i]));
-  decode_loop(
-      session, sequences, std::move(first), max_new_tokens - 1,
-      [&](const Matrix& logits) {
-        stop_if(interrupted);
-        session.backend().draw(logits, {}, {});
-      },
-      [&](std::span<const size_t> live, std::span<int32_t> drawn) {
-        session.backend().read_drawn(drawn);
-        for (size_t j = 0; j < live.size(); ++j) drawn[j] = accept(live[j], token_of(drawn[j]));
-      });
-  return texts;
+  const Prompt one{&sequence, prompt};
+  const auto on_any = [&](size_t, int32_t token) { return on_token(token); };
+  return std::move(generate(session, {&one, 1}, options, on_any, progress).front());
 }
 
 }  // namespace lariat

@@ -1,10 +1,12 @@
 #pragma once
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "engine/logprobs.h"
 #include "engine/sampler.h"
 #include "engine/session.h"
 
@@ -14,7 +16,9 @@ struct GenerateOptions {
   int64_t max_new_tokens = 128;
   std::vector<int32_t> eos_ids;  // end the text; empty: none does (--ignore-eos)
   SamplerOptions sampler;
-  std::span<const int32_t> cached;  // the tokens that the sequence holds before the prompt, for the penalty
+  std::span<const int32_t> cached;    // the tokens that the sequence holds before the prompt, for the penalty
+  std::optional<int64_t> logprobs{};  // asks for Generation::logprobs, with so many of the likeliest
+  bool whatever = false;              // goes on where no logit is a number, with some token: a measurement
   const std::atomic<bool>* interrupted = nullptr;  // looked at after every token (Ctrl-C)
 };
 
@@ -22,7 +26,8 @@ enum class StopReason { kLength, kEos, kStop, kInterrupted };
 std::string_view name_of(StopReason reason);  // "length", "eos", "stop", "interrupted"
 
 struct Generation {
-  std::vector<int32_t> tokens;  // the new ones; an ending eos is not among them
+  std::vector<int32_t> tokens;       // the new ones; an ending eos is not among them
+  std::vector<TokenScore> logprobs;  // of each where asked for, before penalty and sampling
   StopReason stop_reason = StopReason::kLength;
   double prefill_seconds = 0, decode_seconds = 0;
   int64_t decode_steps = 0;  // forward passes of one token
@@ -35,13 +40,11 @@ Generation generate(Session& session, Sequence& sequence, std::span<const int32_
                     const GenerateOptions& options, const std::function<bool(int32_t)>& on_token,
                     const Session::ProgressFn& progress = {});
 
-// Greedy continuation of several sequences together, whose prompts are already prefilled: `next` holds the
-// first new token of each. Returns max_new_tokens tokens per sequence (fewer after one of eos_ids). Throws
-// Interrupted between two tokens (engine/interrupt.h).
-std::vector<std::vector<int32_t>> generate_greedy_batch(Session& session,
-                                                        std::span<Sequence* const> sequences,
-                                                        std::span<const int32_t> next, int64_t max_new_tokens,
-                                                        std::span<const int32_t> eos_ids,
-                                                        const std::atomic<bool>* interrupted = nullptr);
+// Behind several prompts in common steps, each with the random numbers that it has alone: its text is the one
+// of generate() within the rounding of kernels/backend.h (linear, attention). The times are those of all.
+std::vector<Generation> generate(Session& session, std::span<const Prompt> prompts,
+                                 const GenerateOptions& options,
+                                 const std::function<bool(size_t prompt, int32_t token)>& on_token,
+                                 const Session::ProgressFn& progress = {});
 
 }  // namespace lariat

@@ -7,29 +7,17 @@ namespace lariat {
 Sampler::Sampler(const SamplerOptions& options, Backend& backend)
     : options_(options), backend_(backend), random_(options.seed) {}
 
-int32_t likeliest(Backend& backend, const Matrix& logits) {
-  int32_t drawn = 0;
-  backend.draw(logits, {}, {});
-  backend.read_drawn({&drawn, 1});
-  return token_of(drawn);
-}
-
-void Sampler::draw(const Matrix& logits, std::span<const int32_t> history) {
+double Sampler::prepare(const Matrix& logits, std::span<const int32_t> history) {
   if (options_.repetition_penalty != 1.0F) penalise(logits, history);
   // 53 bits by hand: std::uniform_real_distribution may differ between standard libraries.
-  const double uniform = options_.temperature > 0.0F ? static_cast<double>(random_() >> 11) * 0x1p-53 : 0.0;
-  backend_.draw(logits, options_, {&uniform, 1});
+  return options_.temperature > 0.0F ? static_cast<double>(random_() >> 11) * 0x1p-53 : 0.0;
 }
 
-int32_t Sampler::read() {
-  int32_t id = -1;
-  backend_.read_drawn({&id, 1});
-  if (id < 0) {
-    throw Error(
-        "the model's output is not a number; its weights are damaged or too large for the dtype; use another "
-        "`dtype`");
-  }
-  return id;
+int32_t Sampler::checked(int32_t drawn) {
+  if (drawn >= 0) return drawn;
+  throw Error(
+      "the model's output is not a number; its weights are damaged or too large for the dtype; use another "
+      "`dtype`");
 }
 
 void Sampler::penalise(const Matrix& logits, std::span<const int32_t> history) {

@@ -15,9 +15,6 @@ struct SamplerOptions : Sampling {
   uint64_t seed = 0;
 };
 
-// The likeliest token of logits, f32 [1, vocab] in the backend's memory; some token where none is finite.
-int32_t likeliest(Backend& backend, const Matrix& logits);
-
 // Chooses tokens one after the other, where the logits are: only the token's id leaves the backend. The same
 // seed and logits give the same tokens on every machine.
 // Order, as in transformers: repetition penalty, temperature, top-k, top-p, min-p, draw.
@@ -25,11 +22,13 @@ class Sampler {
  public:
   Sampler(const SamplerOptions& options, Backend& backend);
 
-  // Queues a draw. logits: f32 [1, vocab] in the backend's memory; a repetition penalty changes them.
-  // history: the tokens so far (prompt included), for the penalty, which is worked out on the host.
-  void draw(const Matrix& logits, std::span<const int32_t> history);
-  // The token drawn. Throws Error when no logit was finite, naming what that usually means.
-  int32_t read();
+  // Readies logits, f32 [1, vocab] in the backend's memory, for Backend::draw, which a repetition penalty
+  // changes; returns the uniform number to draw with. history: the tokens so far (prompt included), for the
+  // penalty, which is worked out on the host.
+  double prepare(const Matrix& logits, std::span<const int32_t> history);
+  // The token of what Backend::read_drawn gives. Throws Error when no logit was finite, naming what that
+  // usually means.
+  static int32_t checked(int32_t drawn);
 
  private:
   void penalise(const Matrix& logits, std::span<const int32_t> history);

@@ -39,6 +39,11 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
   }
 }
 
+void check_prompt(std::span<const int32_t> tokens) {
+  if (tokens.empty())
+    throw Error("the prompt has no tokens; give some text, or a model whose tokenizer adds a BOS");
+}
+
 Session::~Session() {
   try {
     check_saturated();
@@ -80,7 +85,10 @@ void Session::check(const Sequence& sequence, std::span<const int32_t> tokens) c
                   "; the tokenizer and config.json do not match, or the list of ids is wrong");
     }
   }
-  const int64_t length = sequence.length() + static_cast<int64_t>(tokens.size());
+  check_length(sequence.length() + static_cast<int64_t>(tokens.size()));
+}
+
+void Session::check_length(int64_t length) const {
   if (options_.max_ctx > 0 && length > options_.max_ctx) {
     throw ContextFull("the sequence would have " + counted(length, "token") + " and the context allows " +
                       std::to_string(options_.max_ctx));
@@ -215,8 +223,7 @@ void Session::prefill(Sequence& sequence, std::span<const int32_t> tokens, int64
 
 Matrix Session::prefill_last(Sequence& sequence, std::span<const int32_t> tokens,
                              const ProgressFn& progress) {
-  if (tokens.empty())
-    throw Error("the prompt has no tokens; give some text, or a model whose tokenizer adds a BOS");
+  check_prompt(tokens);
   Matrix last;
   prefill(
       sequence, tokens, static_cast<int64_t>(tokens.size()) - 1,

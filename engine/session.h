@@ -64,6 +64,9 @@ struct Prompt {
   int64_t logits_from = 0;
 };
 
+// Throws Error when there are no tokens: nothing says then what follows.
+void check_prompt(std::span<const int32_t> tokens);
+
 // Runs a model: prefills prompts, decodes token by token, for any number of sequences. Not thread-safe; the
 // backend threads inside.
 class Session {
@@ -79,6 +82,9 @@ class Session {
   const RopeScaling& rope() const { return ropes_.front(); }  // the options', or the model's
   const KvPool& pool() const { return pool_; }
   KvPool& pool() { return pool_; }
+
+  // Throws Error when max_ctx does not allow a sequence of so many tokens.
+  void check_length(int64_t length) const;
 
   Sequence new_sequence();
   // A sequence with the first `length` tokens of `other` and its RoPE frequencies, expecting what `other`

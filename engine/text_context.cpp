@@ -7,57 +7,43 @@
 #include "engine/stop_filter.h"
 
 namespace lariat {
+std::vector<int32_t> encode_behind(std::span<const int32_t> context, const Tokenizer& tokenizer,
+                                   std::string_view text, bool bos) {
+  std::vector<int32_t> tokens = tokenizer.encode(text, context.empty() && bos);
+  const auto id = tokenizer.bos_id();
+  auto first = std::find_if(tokens.begin(), tokens.end(), [&](int32_t token) { return token != id; });
+  if (context.empty() && first != tokens.begin()) --first;
+  tokens.erase(tokens.begin(), first);
+  return tokens;
+}
 
 TextContext::TextContext(Session& session, const Tokenizer& tokenizer)
     : session_(session), tokenizer_(tokenizer), sequence_(session.new_sequence()) {}
 
-// Forgets what the cache does not have in common with `wanted`; returns the tokens that it lacks. The last
-// one is always read, as it brings the logits.
-std::span<const int32_t> TextContext::keep_common(std::vector<int32_t> wanted) {
+// Forgets what the cache does not have in common with `wanted`. The last token is always read, as it brings
+// the logits.
+void TextContext::keep_common(std::vector<int32_t> wanted) {
   const auto same = std::mismatch(tokens_.begin(), tokens_.end(), wanted.begin(), wanted.end()).first;
-  const size_t most = wanted.empty() ? 0 : wanted.size() - 1;
-  const auto common = static_cast<size_t>(same - tokens_.begin()), kept = std::min(common, most);
-  sequence_.truncate(static_cast<int64_t>(common));
-  sequence_.rewind(static_cast<int64_t>(kept));
+  const int64_t most = wanted.empty() ? 0 : std::ssize(wanted) - 1;
+  const int64_t common = same - tokens_.begin();
+  sequence_.truncate(common);
+  sequence_.rewind(std::min(common, most));
   tokens_ = std::move(wanted);
-  return std::span<const int32_t>(tokens_).subspan(kept);
 }
 
 void TextContext::write(std::vector<int32_t> wanted, const AnswerOptions& options, bool goes_on,
                         Answer& answer, const TextFn& on_text, const TextProgressFn& progress) {
-  StreamDecoder decoder(tokenizer_);
-  if (goes_on) {
-    for (const int32_t id : wanted) decoder.push(id);
-  }
-  StopFilter filter(options.stop);
-  const auto show = [&](const std::string& piece) {
-    answer.text += piece;
-    return piece.empty() || on_text(piece);
-  };
-  const std::vector<int32_t> all = wanted;
-  const std::span<const int32_t> prompt = keep_common(std::move(wanted));
-  answer.read = std::ssize(prompt);
-  answer.reused = std::ssize(all) - answer.read;
-  GenerateOptions generation = options.generate;
-  generation.cached = std::span(all).first(static_cast<size_t>(answer.reused));
-  std::vector<int32_t>& written = answer.generation.tokens;
+  keep_common(std::move(wanted));
   const auto settle = [&] {
+    const std::vector<int32_t>& written = answer.generation.tokens;
     tokens_.insert(tokens_.end(), written.begin(), written.end());
     tokens_.resize(static_cast<size_t>(sequence_.length()));
   };
+  const TextTask task{&sequence_, tokens_};
   try {
-    answer.generation = generate(
-        session_, sequence_, prompt, generation,
-        [&](int32_t id) {
-          written.push_back(id);
-          return show(filter.push(decoder.push(id))) && !filter.stopped();
-        },
-        [&](int64_t done) {
-          stop_if(options.generate.interrupted);
-          if (progress) progress(done, answer.read);
-        });
-    show(filter.push(decoder.flush()));
-    show(filter.flush());
+    write_texts(
+        session_, tokenizer_, {&task, 1}, options, goes_on, {&answer, 1},
+        [&](size_t, const std::string& piece) { return on_text(piece); }, progress);
   } catch (...) {
     settle();
     throw;
@@ -82,6 +68,48 @@ void TextContext::truncate(int64_t length) {
 void TextContext::restore(SavedContext context) {
   sequence_ = std::move(context.sequence);
   tokens_ = std::move(context.tokens);
+}
+
+void write_texts(Session& session, const Tokenizer& tokenizer, std::span<const TextTask> tasks,
+                 const AnswerOptions& options, bool goes_on, std::span<Answer> answers,
+                 const std::function<bool(size_t text, const std::string& piece)>& on_text,
+                 const TextProgressFn& progress) {
+  GenerateOptions generation = options.generate;
+  std::vector<StreamDecoder> decoders;
+  std::vector<StopFilter> filters;
+  std::vector<Prompt> prompts;
+  int64_t total = 0;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    const auto& [sequence, tokens] = tasks[i];
+    const auto held = static_cast<size_t>(sequence->length());
+    decoders.emplace_back(tokenizer);
+    for (size_t at = 0; goes_on && at < tokens.size(); ++at) decoders.back().push(tokens[at]);
+    filters.emplace_back(options.stop);
+    generation.cached = tokens.first(held);
+    prompts.push_back({sequence, tokens.subspan(held)});
+    answers[i].reused = sequence->length();
+    answers[i].read = std::ssize(prompts.back().tokens);
+    total += answers[i].read;
+  }
+  const auto show = [&](size_t i, const std::string& piece) {
+    answers[i].text += piece;
+    return piece.empty() || !on_text || on_text(i, piece);
+  };
+  auto generations = generate(
+      session, prompts, generation,
+      [&](size_t i, int32_t id) {
+        answers[i].generation.tokens.push_back(id);
+        return show(i, filters[i].push(decoders[i].push(id))) && !filters[i].stopped();
+      },
+      [&](int64_t done) {
+        stop_if(options.generate.interrupted);
+        if (progress) progress(done, total);
+      });
+  for (size_t i = 0; i < answers.size(); ++i) {
+    answers[i].generation = std::move(generations[i]);
+    show(i, filters[i].push(decoders[i].flush()));
+    show(i, filters[i].flush());
+  }
 }
 
 }  // namespace lariat

@@ -23,8 +23,29 @@ struct Answer {
   int64_t reused = 0, read = 0;  // tokens before it that were in the cache, and that were not
 };
 
+// The tokens of `text` behind `context`. A text begins once: at its beginning stands one BOS at most (`bos`:
+// one is put there), whether the text, the tokenizer or the context before it says so, and elsewhere none.
+std::vector<int32_t> encode_behind(std::span<const int32_t> context, const Tokenizer& tokenizer,
+                                   std::string_view text, bool bos);
+
 using TextFn = std::function<bool(const std::string& piece)>;  // false: write no more
 using TextProgressFn = std::function<void(int64_t done, int64_t total)>;
+
+// A text that is to go on: `sequence` holds its first tokens, as many and the same as those of its
+// neighbours.
+struct TextTask {
+  Sequence* sequence;
+  std::span<const int32_t> tokens;
+};
+
+// Writes behind several texts in common steps, each as it is written alone (generate()). `goes_on`: as one
+// text with its tokens, so that a leading space of the first new word is kept. The answers are filled as they
+// are written: an exception leaves what there was by then. `progress` is called during the prefill, in which
+// Interrupted is thrown when options.generate.interrupted is set; later it ends the texts.
+void write_texts(Session& session, const Tokenizer& tokenizer, std::span<const TextTask> tasks,
+                 const AnswerOptions& options, bool goes_on, std::span<Answer> answers,
+                 const std::function<bool(size_t text, const std::string& piece)>& on_text = {},
+                 const TextProgressFn& progress = {});
 
 // Tokens, and the sequence whose cache holds them: what a model reads and writes on.
 class TextContext {
@@ -35,10 +56,8 @@ class TextContext {
   const Sequence& sequence() const { return sequence_; }
 
   // Makes the cache hold `wanted`, of which the tokens that it has in common with what is there stay, and
-  // writes what follows. `goes_on`: as one text with `wanted`, so that a leading space of the first new word
-  // is kept. `answer` is filled as the text is written: an exception leaves what there was by then. Its last
-  // token may be one that nothing has read yet; tokens() ends before it. `progress` is called during the
-  // prefill, in which Interrupted is thrown when options.generate.interrupted is set; later it ends the text.
+  // writes what follows: write_texts(). The answer's last token may be one that nothing has read yet;
+  // tokens() ends before it.
   void write(std::vector<int32_t> wanted, const AnswerOptions& options, bool goes_on, Answer& answer,
              const TextFn& on_text, const TextProgressFn& progress = {});
   // Reads the end of an answer that nothing has read yet, if the context has room for it.
@@ -48,7 +67,7 @@ class TextContext {
   void restore(SavedContext context);
 
  private:
-  std::span<const int32_t> keep_common(std::vector<int32_t> wanted);
+  void keep_common(std::vector<int32_t> wanted);
 
   Session& session_;
   const Tokenizer& tokenizer_;

@@ -91,26 +91,27 @@ class LengthRun {
 
   void answer(Group& group, int64_t first, int64_t count) {
     std::deque<Sequence> sequences;
-    std::vector<Sequence*> pointers;
     std::vector<Prompt> prompts;
     for (int64_t i = first; i < first + count; ++i) {
-      sequences.push_back(session_.fork(base_, group.shared));
-      pointers.push_back(&sequences.back());
       const std::span<const int32_t> rest =
           std::span(group.prompts[static_cast<size_t>(i)]).subspan(static_cast<size_t>(group.shared));
-      prompts.push_back({pointers.back(), rest, static_cast<int64_t>(rest.size()) - 1});
+      prompts.push_back({&sequences.emplace_back(session_.fork(base_, group.shared)), rest});
     }
-    std::vector<int32_t> next(static_cast<size_t>(count));
+    GenerateOptions greedy;
+    greedy.max_new_tokens = options_.max_new_tokens;
+    greedy.eos_ids = options_.eos_ids;
+    greedy.whatever = true;
     int64_t before = 0;
-    session_.prefill(
-        prompts,
-        [&](size_t i, int64_t, const Matrix& logits) { next[i] = likeliest(session_.backend(), logits); },
+    const auto answers = generate(
+        session_, prompts, greedy,
+        [&](size_t, int32_t) {
+          stop_if(options_.interrupted);
+          return true;
+        },
         [&](int64_t tokens) { advance(tokens - std::exchange(before, tokens)); });
-    const auto answers = generate_greedy_batch(session_, pointers, next, options_.max_new_tokens,
-                                               options_.eos_ids, options_.interrupted);
     for (size_t i = 0; i < answers.size(); ++i) {
       PasskeyTrial& trial = group.cell.trials[static_cast<size_t>(first) + i];
-      trial.answer = codec_.decode(answers[i]);
+      trial.answer = codec_.decode(answers[i].tokens);
       trial.found = found_in(options_.needles.task, trial.answer, trial.expected);
     }
   }

@@ -1,5 +1,6 @@
 #pragma once
 #include <atomic>
+#include <deque>
 #include <optional>
 
 #include "engine/generate.h"
@@ -166,16 +167,19 @@ inline void check_batch_ahead(Backend& inner) {
   const auto run = [](Backend& backend, std::span<const int32_t> eos_ids, std::vector<int64_t>& lengths) {
     const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
     Session session(model, backend, f32_session());
-    std::vector<Sequence> sequences;
-    std::vector<Sequence*> batch;
-    std::vector<int32_t> next;
-    for (const size_t length : {3U, 30U, 12U}) {
-      sequences.push_back(session.new_sequence());
-      const std::vector<int32_t> prompt = some_tokens(length, model.spec.vocab_size, length);
-      next.push_back(likeliest(backend, session.prefill_last(sequences.back(), prompt)));
-    }
-    for (Sequence& sequence : sequences) batch.push_back(&sequence);
-    auto texts = generate_greedy_batch(session, batch, next, kNew, eos_ids);
+    std::vector<std::vector<int32_t>> prompts;
+    for (const size_t length : {3U, 30U, 12U})
+      prompts.push_back(some_tokens(length, model.spec.vocab_size, length));
+    std::deque<Sequence> sequences;
+    std::vector<Prompt> batch;
+    for (const auto& prompt : prompts)
+      batch.push_back({&sequences.emplace_back(session.new_sequence()), prompt});
+    GenerateOptions greedy;
+    greedy.max_new_tokens = kNew;
+    greedy.eos_ids.assign(eos_ids.begin(), eos_ids.end());
+    std::vector<std::vector<int32_t>> texts;
+    for (auto& text : generate(session, batch, greedy, [](size_t, int32_t) { return true; }))
+      texts.push_back(std::move(text.tokens));
     lengths.clear();
     for (const Sequence& sequence : sequences) lengths.push_back(sequence.length());
     return texts;

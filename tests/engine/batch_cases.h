@@ -1,4 +1,5 @@
 #pragma once
+#include <deque>
 #include <memory>
 #include <span>
 
@@ -28,17 +29,16 @@ inline std::vector<std::vector<int32_t>> batch_prompts(int64_t vocab_size,
 inline std::vector<std::vector<int32_t>> greedy_texts(Session& session,
                                                       std::vector<std::vector<int32_t>> texts,
                                                       size_t together, int64_t n) {
+  GenerateOptions greedy;
+  greedy.max_new_tokens = n;
   std::vector<std::vector<int32_t>> all;
   for (size_t first = 0; first < texts.size(); first += together) {
-    std::vector<Sequence> sequences;
-    std::vector<Sequence*> batch;
-    std::vector<int32_t> next;
-    for (size_t i = first; i < first + together; ++i) {
-      sequences.push_back(session.new_sequence());
-      next.push_back(likeliest(session.backend(), session.prefill_last(sequences.back(), texts[i])));
-    }
-    for (Sequence& sequence : sequences) batch.push_back(&sequence);
-    for (auto& text : generate_greedy_batch(session, batch, next, n, {})) all.push_back(std::move(text));
+    std::deque<Sequence> sequences;
+    std::vector<Prompt> prompts;
+    for (size_t i = first; i < first + together; ++i)
+      prompts.push_back({&sequences.emplace_back(session.new_sequence()), texts[i]});
+    for (auto& text : generate(session, prompts, greedy, [](size_t, int32_t) { return true; }))
+      all.push_back(std::move(text.tokens));
   }
   return all;
 }

@@ -1,5 +1,8 @@
 // Several sequences in one step: the tokens of separate runs, in as many calls as one sequence needs; and
 // forks, which share their pages until one of them writes.
+#include <deque>
+#include <set>
+
 #include "kernels/reference/reference_backend.h"
 #include "tests/engine/batch_cases.h"
 #include "tests/engine/forwarding_backend.h"
@@ -21,6 +24,50 @@ TEST(Batch, EightSequencesDecodeTheTokensOfSeparateRuns) {
                                      dynamic_session(open_f32(checkpoint_dir("llama_gqa"), *backend)));
   }
   check_batch_equals_separate_runs(cpu, {});  // 16-bit caches
+}
+
+// Greedy and drawn, with a penalty, an end and a stop, and scales that move: tokens, reasons and scores.
+TEST(Batch, TextsAreThoseOfSeparateGenerations) {
+  CpuBackend backend(2);
+  const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
+  const auto prompts = batch_prompts(model.spec.vocab_size);
+  for (const SessionOptions& options : {f32_session(), dynamic_session(model)}) {
+    for (const float temperature : {0.0F, 0.8F}) {
+      Session session(model, backend, options);
+      GenerateOptions generating;
+      generating.max_new_tokens = 20;
+      generating.sampler.temperature = temperature;
+      generating.sampler.repetition_penalty = 1.3F;
+      generating.sampler.seed = 5;
+      generating.logprobs = 2;
+      generating.eos_ids = {3, 14, 15};
+      std::vector<Generation> alone;
+      const auto goes_on = [](int32_t token) { return token % 17 != 0; };
+      for (const auto& prompt : prompts) {
+        Sequence sequence = session.new_sequence();
+        alone.push_back(generate(session, sequence, prompt, generating, goes_on));
+      }
+      std::deque<Sequence> sequences;
+      std::vector<Prompt> together;
+      for (const auto& prompt : prompts)
+        together.push_back({&sequences.emplace_back(session.new_sequence()), prompt});
+      const auto texts =
+          generate(session, together, generating, [&](size_t, int32_t token) { return goes_on(token); });
+      std::set<StopReason> reasons;
+      for (size_t i = 0; i < texts.size(); ++i) {
+        EXPECT_EQ(texts[i].tokens, alone[i].tokens) << i;
+        EXPECT_EQ(texts[i].stop_reason, alone[i].stop_reason) << i;
+        EXPECT_EQ(texts[i].decode_steps, alone[i].decode_steps) << i;
+        reasons.insert(texts[i].stop_reason);
+        ASSERT_EQ(texts[i].logprobs.size(), texts[i].tokens.size());
+        for (size_t k = 0; k < texts[i].logprobs.size(); ++k) {
+          EXPECT_NEAR(texts[i].logprobs[k].logprob, alone[i].logprobs[k].logprob, 2 * kSumOrderTolerance);
+          EXPECT_EQ(texts[i].logprobs[k].top.size(), 2U);
+        }
+      }
+      EXPECT_GT(reasons.size(), 1U) << "they are to end for different reasons";
+    }
+  }
 }
 
 TEST(Batch, CallsPerStepDoNotDependOnTheNumberOfSequences) {

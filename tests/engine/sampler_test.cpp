@@ -21,15 +21,20 @@ const std::array<float, 3> kLogits = {std::log(0.6F), std::log(0.3F), std::log(0
 // A sampler on the CPU, where logits are host memory.
 class HostSampler {
  public:
-  explicit HostSampler(const SamplerOptions& options) : sampler_(options, cpu_) {}
+  explicit HostSampler(const SamplerOptions& options) : options_(options), sampler_(options, cpu_) {}
   int32_t sample(std::span<const float> logits, std::span<const int32_t> history) {
     std::vector<float> copy(logits.begin(), logits.end());
-    sampler_.draw(Matrix(copy.data(), DType::kF32, 1, static_cast<int64_t>(copy.size())), history);
-    return sampler_.read();
+    const Matrix row(copy.data(), DType::kF32, 1, static_cast<int64_t>(copy.size()));
+    const double uniform = sampler_.prepare(row, history);
+    cpu_.draw(row, options_, {&uniform, 1});
+    int32_t drawn = 0;
+    cpu_.read_drawn({&drawn, 1});
+    return Sampler::checked(drawn);
   }
 
  private:
   CpuBackend cpu_{1};
+  SamplerOptions options_;
   Sampler sampler_;
 };
 
