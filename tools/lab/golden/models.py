@@ -79,6 +79,26 @@ def generation():
     path.write_text(json.dumps(golden, indent=1) + "\n")
 
 
+def score():
+    """score.json: ln p of continuations, with the ids of lm-evaluation-harness (TemplateLM._encode_pair)."""
+    path = tiny.GOLDEN / "score.json"
+    golden = tiny.read(path)
+    tokenizer = AutoTokenizer.from_pretrained(DEMO)
+    model = AutoModelForCausalLM.from_pretrained(DEMO, dtype=torch.float32, attn_implementation="eager").eval()
+    for case in golden["cases"]:
+        case["scores"] = []
+        for continuation in case["continuations"]:
+            before = case["prompt"].rstrip()
+            context = tokenizer(before).input_ids if before else [tokenizer.bos_token_id]
+            tokens = tokenizer(case["prompt"] + continuation).input_ids[len(context) :]
+            logits = tiny.one_shot(model, context + tokens).double()[len(context) - 1 : -1]
+            rows = torch.log_softmax(logits, -1)
+            case["scores"].append({"tokens": tokens, "greedy": logits.argmax(-1).tolist() == tokens,
+                                   "logprobs": rows[torch.arange(len(tokens)), tokens].tolist()})  # fmt: skip
+    golden |= {"transformers": transformers.__version__, "torch": torch.__version__.split("+")[0]}
+    path.write_text(json.dumps(golden, indent=1) + "\n")
+
+
 # ---- perplexity -------------------------------------------------------------------------------------------------
 
 
