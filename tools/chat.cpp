@@ -43,7 +43,8 @@ void show_answer(Chat& chat, const Answer& answer, const SamplerOptions& sampler
                 {"stop_reason", name_of(generation.stop_reason)},
                 {"reused_tokens", answer.reused},
                 {"read_tokens", answer.read},
-                {"sampling", sampling_json(sampler)}});
+                {"sampling", sampling_json(sampler)},
+                {"timings", timings_json(answer)}});
   } else {
     std::cout << "\n" << std::flush;
   }

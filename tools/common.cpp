@@ -8,8 +8,10 @@
 #include <csignal>
 #include <regex>
 
+#include "engine/eval/token_source.h"
 #include "kernels/cuda/make_cuda_backend.h"
 #include "models/io/mapped_file.h"
+#include "models/io/text_file.h"
 #include "tools/help.h"
 
 namespace lariat {
@@ -185,6 +187,19 @@ CLI::Option* add_kv_dtype_option(CLI::App& command, const std::string& name, std
           return std::string(e.what());
         }
       });
+}
+
+void add_token_options(CLI::App& command, std::string& tokens, std::filesystem::path& file) {
+  auto* source = command.add_option_group("tokens", "the token ids");
+  source->add_option("--tokens", tokens, "token ids separated by commas")->type_name("N,N,...");
+  source->add_option("--tokens-file", file,
+                     "a file of ids separated by commas or whitespace; -: standard input");
+  source->require_option(1);
+}
+
+std::vector<int32_t> given_tokens(const std::string& tokens, const std::filesystem::path& file) {
+  if (file.empty()) return parse_token_list(tokens, "--tokens");
+  return parse_token_list(read_text(file, kMaxTokenFileBytes), input_name(file));
 }
 
 Engine open_engine(const CommonOptions& options, Reads reads) {

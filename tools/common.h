@@ -26,6 +26,7 @@ void add_chat_command(CLI::App& app);
 void add_tokenize_commands(CLI::App& app);  // tokenize and detokenize
 void add_logits_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
+void add_score_command(CLI::App& app);
 void add_perplexity_command(CLI::App& app);
 void add_passkey_command(CLI::App& app);
 void add_sweep_command(CLI::App& app);
@@ -53,6 +54,11 @@ void add_rope_options(CLI::App& command, OpenOptions& options);
 CLI::Option* add_kv_dtype_option(CLI::App& command, const std::string& name, std::string& value,
                                  const std::string& meaning);
 KvDTypes parse_kv_dtypes(std::string_view text);
+
+// --tokens or --tokens-file, and the ids that they give.
+inline constexpr uint64_t kMaxTokenFileBytes = uint64_t{1} << 30;
+void add_token_options(CLI::App& command, std::string& tokens, std::filesystem::path& file);
+std::vector<int32_t> given_tokens(const std::string& tokens, const std::filesystem::path& file);
 
 // The model, with its progress and its warnings on stderr.
 Engine open_engine(const CommonOptions& options, Reads reads = Reads::kText);

@@ -3,17 +3,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <deque>
 #include <exception>
 #include <iostream>
 
 #include "engine/chat.h"
 #include "engine/interrupt.h"
+#include "engine/memory_check.h"
 #include "kernels/counted.h"
 #include "models/io/atomic_file.h"
 #include "models/io/text_file.h"
 #include "models/text/unicode.h"
 #include "tools/generating.h"
 #include "tools/help.h"
+#include "tools/json_lines.h"
 
 namespace lariat {
 namespace {
@@ -23,9 +26,10 @@ constexpr uint64_t kMaxPromptBytes = uint64_t{1} << 30;
 struct GenerateCommand {
   CommonOptions common;
   std::optional<std::string> prompt;
-  std::optional<std::filesystem::path> prompt_file;  // "-": stdin
-  std::string final_newline;                         // keep, drop; "": keep it and say so
+  std::optional<std::filesystem::path> prompt_file, prompts;  // "-": stdin
+  std::string final_newline;                                  // keep, drop; "": keep it and say so
   WritingOptions writing;
+  std::optional<int64_t> first_tokens;
   bool chat = false, raw = false, escape = false, ignore_eos = false, json = false;
 };
 
@@ -40,7 +44,14 @@ void check_usage(GenerateCommand& command) {
   command.chat = command.chat || !writing.system.empty();
   if (command.chat && command.raw)
     throw UsageError("--raw is the prompt as it is, so it has no --chat and no --system; leave one out");
-  const bool prompt = command.prompt || command.prompt_file;
+  if (command.first_tokens && command.chat)
+    throw UsageError(
+        "--first-tokens cuts a prompt as it is, so it has no --chat and no --system; leave one out");
+  if (writing.generate.logprobs && !command.json && !command.prompts)
+    throw UsageError("--logprobs is a field of the JSON; add --json");
+  if (command.prompts && (!writing.save_cache.empty() || (command.chat && !writing.load_cache.empty())))
+    throw UsageError("--prompts are texts of their own: no --save-cache, and no --load-cache with --chat");
+  const bool prompt = command.prompt || command.prompt_file || command.prompts;
   if (!prompt && (command.chat || writing.load_cache.empty()))
     throw UsageError(waits_on_stdin()
                          ? "there is nothing to continue; --prompt-file - reads it from standard input"
@@ -71,26 +82,33 @@ std::string prompt_text(const GenerateCommand& command) {
   return text;
 }
 
+// What was written: the fields of a text, alone or among several.
+nlohmann::ordered_json answer_json(const Answer& written) {
+  const Generation& result = written.generation;
+  nlohmann::ordered_json json = {{"prompt_tokens", written.read},
+                                 {"tokens", result.tokens},
+                                 {"text", written.text},
+                                 {"stop_reason", name_of(result.stop_reason)}};
+  for (size_t i = 0; i < result.logprobs.size(); ++i) {
+    const TokenScore& score = result.logprobs[i];
+    json["logprobs"].push_back(
+        {{"token", result.tokens[i]}, {"logprob", score.logprob}, {"top", to_json(score.top)}});
+  }
+  return json;
+}
+
 nlohmann::ordered_json report(const GenerateCommand& command, const Engine& engine, const Answer& written,
                               const RerotationStats& rerotations) {
   const RopeScaling& rope = *engine.session.rope;
-  const Generation& result = written.generation;
-  nlohmann::ordered_json json;
+  nlohmann::ordered_json json, timings = {{"load_s", engine.load_seconds}};
   if (!command.writing.load_cache.empty()) json["cached_tokens"] = written.reused;
+  timings.update(timings_json(written));
+  timings["rerotation_s"] = rerotations.seconds;
+  json.update(answer_json(written));
   json.update(
-      {{"prompt_tokens", written.read},
-       {"tokens", result.tokens},
-       {"text", written.text},
-       {"stop_reason", name_of(result.stop_reason)},
-       {"sampling", sampling_json(command.writing.generate.sampler)},
+      {{"sampling", sampling_json(command.writing.generate.sampler)},
        {"quantize", engine.model.quantization()},
-       {"timings",
-        {{"load_s", engine.load_seconds},
-         {"prefill_s", result.prefill_seconds},
-         {"prefill_tok_s", rate(written.read, result.prefill_seconds)},
-         {"decode_s", result.decode_seconds},
-         {"decode_tok_s", rate(result.decode_steps, result.decode_seconds)},
-         {"rerotation_s", rerotations.seconds}}},
+       {"timings", timings},
        {"rope",
         {{"type", name_of(rope.type)}, {"factor", rope.factor}, {"rerotations", rerotations.count}}}});
   return json;
@@ -143,16 +161,14 @@ struct Screen {
 };
 
 // The prompt's tokens behind those of the context.
-std::vector<int32_t> continued(const std::vector<int32_t>& context, const std::optional<std::string>& text,
-                               const Tokenizer& tokenizer) {
-  std::vector<int32_t> all = context;
+std::vector<int32_t> continued(const GenerateCommand& command, std::span<const int32_t> context,
+                               const std::optional<std::string>& text, const Tokenizer& tokenizer) {
+  std::vector<int32_t> all(context.begin(), context.end());
   if (!text) return all;
-  const std::vector<int32_t> prompt = tokenizer.encode(*text, context.empty() && tokenizer.adds_bos());
-  // A text begins once, whether the prompt, the tokenizer or the text before it says so.
-  const auto bos = tokenizer.bos_id();
-  auto first = std::find_if(prompt.begin(), prompt.end(), [&](int32_t id) { return id != bos; });
-  if (context.empty() && first != prompt.begin()) --first;
-  all.insert(all.end(), first, prompt.end());
+  std::vector<int32_t> prompt = encode_behind(context, tokenizer, *text, tokenizer.adds_bos());
+  if (command.first_tokens)
+    prompt.resize(std::min(prompt.size(), static_cast<size_t>(*command.first_tokens)));
+  all.insert(all.end(), prompt.begin(), prompt.end());
   return all;
 }
 
@@ -179,8 +195,8 @@ void write(const GenerateCommand& command, const Engine& engine, const std::opti
       screen.prefilled(done, prompt, std::ssize(conversation->tokens()) - prompt);
     });
   } else {
-    context.write(continued(context.tokens(), text, *engine.tokenizer), options, /*goes_on=*/true, answer,
-                  on_text,
+    context.write(continued(command, context.tokens(), text, *engine.tokenizer), options, /*goes_on=*/true,
+                  answer, on_text,
                   [&](int64_t done, int64_t prompt) { screen.prefilled(done, prompt, answer.reused); });
   }
   const Sequence& sequence = conversation ? conversation->sequence() : context.sequence();
@@ -189,8 +205,71 @@ void write(const GenerateCommand& command, const Engine& engine, const std::opti
     if (!conversation) context.read_rest(answer);
     save_context(session, sequence, conversation ? conversation->tokens() : context.tokens(), model,
                  writing.save_cache, conversation ? conversation->note() : "");
+    if (!command.common.quiet)
+      say(fmt::format("{}: {} saved; --load-cache goes on from them", writing.save_cache.string(),
+                      counted(sequence.length(), "token")));
   }
   if (command.json) print_json(report(command, engine, answer, rerotations));
+}
+
+// The tokens of a line of --prompts behind those of the context: a text, or with a chat template messages.
+std::vector<int32_t> line_tokens(const GenerateCommand& command, const Engine& engine,
+                                 std::span<const int32_t> context, const JsonFields& line) {
+  const nlohmann::json* const given = line.find("messages");
+  if (given != nullptr && !command.chat) line.fail("messages", "takes --chat");
+  if (!command.chat) return continued(command, context, line.need_string("prompt"), *engine.tokenizer);
+  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+  const std::string& system = command.writing.system;
+  if (given == nullptr && !system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
+  if (given == nullptr) messages.push_back({{"role", "user"}, {"content", line.need_string("prompt")}});
+  if (given != nullptr) messages = parse_messages(given->dump(), line.file());
+  return engine.tokenizer->encode(engine.chat->render(messages, true), false);
+}
+
+// Writes behind every line of --prompts, several at a time.
+void write_all(const GenerateCommand& command, const Engine& engine) {
+  const WritingOptions& writing = command.writing;
+  Session session(engine.model, *engine.backend, engine.session);
+  SavedContext before{session.new_sequence(), {}};
+  if (!writing.load_cache.empty()) before = load_context(session, command.common.model, writing.load_cache);
+  const int64_t cached = std::ssize(before.tokens);
+  const auto start = Stopwatch::now();
+  std::vector<std::vector<int32_t>> prompts;
+  int64_t longest = 0, read = 0, written = 0;
+  const auto read_line = [&](const JsonFields& line) {
+    std::vector<int32_t> tokens = line_tokens(command, engine, before.tokens, line);
+    check_prompt(std::span(tokens).subspan(before.tokens.size()));
+    session.check_length(std::ssize(tokens));
+    longest = std::max(longest, std::ssize(tokens));
+    prompts.push_back(std::move(tokens));
+  };
+  const auto answer = [&] {
+    if (read == 0) warn_of_length(command, engine, cached, longest - cached);
+    std::vector<nlohmann::ordered_json> answers;
+    for (std::span<const std::vector<int32_t>> rest = prompts; !rest.empty();) {
+      const auto n = static_cast<size_t>(
+          affordable_sequences(session, longest + writing.generate.max_new_tokens, std::ssize(rest)));
+      std::deque<Sequence> sequences;
+      std::vector<TextTask> tasks;
+      for (const std::vector<int32_t>& tokens : rest.first(n))
+        tasks.push_back({&sequences.emplace_back(session.fork(before.sequence, cached)), tokens});
+      std::vector<Answer> texts(n);
+      write_texts(session, *engine.tokenizer, tasks, {writing.generate, writing.stop}, !command.chat, texts);
+      for (const Answer& text : texts) {
+        read += text.read;
+        written += std::ssize(text.generation.tokens);
+        answers.push_back(answer_json(text));
+      }
+      rest = rest.subspan(n);
+    }
+    prompts.clear();
+    return answers;
+  };
+  const auto summary = [&](int64_t lines) {
+    return fmt::format("{}: {} read, {} written in {:.1f} s", counted(lines, "line"), counted(read, "token"),
+                       written, seconds_since(start));
+  };
+  answer_lines(*command.prompts, command.common.quiet, {16, read_line, answer, summary});
 }
 
 void run(GenerateCommand& command) {
@@ -202,6 +281,7 @@ void run(GenerateCommand& command) {
   GenerateOptions& options = command.writing.generate;
   if (!command.ignore_eos) options.eos_ids = engine.eos_ids();
   options.interrupted = &interrupted();
+  if (command.prompts) return write_all(command, engine);
   try {
     write(command, engine, text);
   } catch (const Interrupted&) {
@@ -218,7 +298,8 @@ void add_generate_command(CLI::App& app) {
                               "lariat generate --model DIR --prompt \"Once upon a time\" --temperature 0.7");
   set_usage(
       sub,
-      "--model DIR (--prompt TEXT | --prompt-file FILE) [options]\n--model DIR --load-cache FILE [options]");
+      "--model DIR (--prompt TEXT | --prompt-file FILE) [options]\n--model DIR --load-cache FILE [options]\n"
+      "--model DIR --prompts FILE [options]");
   add_model_option(sub, command->common);
   auto* source = sub.add_option_group("prompt", "what to continue");
   source->add_option("-p,--prompt", command->prompt, "the text itself");
@@ -228,14 +309,26 @@ void add_generate_command(CLI::App& app) {
                  "at the end of the prompt file: keep it, or drop it, as llama.cpp does")
       ->check(CLI::IsMember({"keep", "drop"}))
       ->default_str("keep");
+  source
+      ->add_option(
+          "--prompts", command->prompts,
+          "a file of JSON lines {\"prompt\"} or, with --chat, {\"messages\"}, each answered with one; -: "
+          "standard input")
+      ->type_name("FILE");
   source->require_option(0, 1);  // --load-cache is something to continue, too
   sub.add_flag("--chat", command->chat, "the prompt is a user's message, put into the model's chat template");
   sub.add_flag("--raw", command->raw, "the prompt as it is, which is the default");
   sub.add_flag(
       "--escape", command->escape,
       "in --prompt, --system and --stop, \\n, \\t, \\\\, \\\" and \\uXXXX are what they are in JSON");
+  sub.add_option("--first-tokens", command->first_tokens, "use only the prompt's first so many tokens")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   add_writing_options(sub, command->writing);
   sub.add_flag("--ignore-eos", command->ignore_eos, "go on after the end-of-text token");
+  sub.add_option("--logprobs", command->writing.generate.logprobs,
+                 "with --json or --prompts: the log-probability of each new token, and of the likeliest N")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
+      ->group(kOutputOptions);
   sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   add_common_options(sub, command->common);
   sub.callback([command] { run(*command); });

@@ -91,6 +91,14 @@ nlohmann::ordered_json sampling_json(const SamplerOptions& sampler) {
           {"seed", sampler.seed}};
 }
 
+nlohmann::ordered_json timings_json(const Answer& answer) {
+  const Generation& result = answer.generation;
+  return {{"prefill_s", result.prefill_seconds},
+          {"prefill_tok_s", rate(answer.read, result.prefill_seconds)},
+          {"decode_s", result.decode_seconds},
+          {"decode_tok_s", rate(result.decode_steps, result.decode_seconds)}};
+}
+
 std::string unescaped(const std::string& text) {
   std::string quoted = "\"";
   for (size_t i = 0; i < text.size(); ++i) {

@@ -34,6 +34,8 @@ void add_writing_options(CLI::App& command, WritingOptions& options, const std::
 void settle_sampling(WritingOptions& options, const GenerationDefaults& model, const CommonOptions& common);
 // {"temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed"}
 nlohmann::ordered_json sampling_json(const SamplerOptions& sampler);
+// {"prefill_s", "prefill_tok_s", "decode_s", "decode_tok_s"}
+nlohmann::ordered_json timings_json(const Answer& answer);
 // A text in which \n, \t, \\, \" and \uXXXX stand for what they stand for in JSON.
 std::string unescaped(const std::string& text);
 // Warns of a prompt, --system or --stop in which somebody may have meant a line break or a tab by \n or \t.

@@ -157,6 +157,7 @@ std::unique_ptr<CLI::App> make_app() {
   // In the order of the help; a group's commands stand together.
   add_generate_command(*app);
   add_chat_command(*app);
+  add_score_command(*app);
   add_perplexity_command(*app);
   add_passkey_command(*app);
   add_sweep_command(*app);

@@ -15,8 +15,6 @@
 namespace lariat {
 namespace {
 
-constexpr uint64_t kMaxTokenFileBytes = uint64_t{1} << 30;
-
 struct LogitsCommand {
   CommonOptions common;
   std::string tokens;
@@ -61,10 +59,7 @@ std::vector<int32_t> read_positions(const std::filesystem::path& file, size_t n_
 }
 
 void run(const LogitsCommand& command) {
-  const std::vector<int32_t> tokens =
-      command.tokens_file.empty() ? parse_token_list(command.tokens, "--tokens")
-                                  : parse_token_list(read_text(command.tokens_file, kMaxTokenFileBytes),
-                                                     input_name(command.tokens_file));
+  const std::vector<int32_t> tokens = given_tokens(command.tokens, command.tokens_file);
   const auto n = static_cast<int64_t>(tokens.size());
   const int64_t decode_from = std::min(command.decode_from.value_or(n), n);
   const Engine engine = open_engine(command.common, Reads::kTokens);
@@ -106,11 +101,7 @@ void add_logits_command(CLI::App& app) {
       add_command(app, "logits", "Logits of a list of tokens, as a safetensors file", kLookCommands,
                   "lariat logits --model DIR --tokens 1,15043,3186 --out logits.safetensors");
   add_model_option(sub, command->common);
-  auto* source = sub.add_option_group("tokens", "the token ids");
-  source->add_option("--tokens", command->tokens, "token ids separated by commas")->type_name("N,N,...");
-  source->add_option("--tokens-file", command->tokens_file,
-                     "a file of ids separated by commas or whitespace");
-  source->require_option(1);
+  add_token_options(sub, command->tokens, command->tokens_file);
   sub.add_option("--decode-from", command->decode_from, "feed the tokens from this index on one at a time")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   sub.add_option("--positions", command->positions,

@@ -19,8 +19,9 @@ constexpr uint64_t kMaxMessagesBytes = uint64_t{64} << 20;
 struct TokenizeCommand {
   CommonOptions common;
   std::optional<std::string> text;
-  std::filesystem::path file, messages;
+  std::filesystem::path file, messages, tokens_file;
   std::string tokens;
+  std::optional<int64_t> first_tokens;
   bool no_bos = false, no_generation_prompt = false, json = false;
 };
 
@@ -56,7 +57,9 @@ void tokenize(const TokenizeCommand& command) {
   const Tokenizer tokenizer = open_tokenizer(command.common);
   const std::string text = command.text ? std::string(without_bom(*command.text, "--text"))
                                         : read_text(command.file, kMaxTextBytes);
-  const std::vector<int32_t> tokens = tokenizer.encode(text, !command.no_bos && tokenizer.adds_bos());
+  std::vector<int32_t> tokens = tokenizer.encode(text, !command.no_bos && tokenizer.adds_bos());
+  if (command.first_tokens)
+    tokens.resize(std::min(tokens.size(), static_cast<size_t>(*command.first_tokens)));
   if (command.json) {
     print_json({{"tokens", tokens}});
     return;
@@ -66,10 +69,11 @@ void tokenize(const TokenizeCommand& command) {
 
 void detokenize(const TokenizeCommand& command) {
   const Tokenizer tokenizer = open_tokenizer(command.common);
-  const std::vector<int32_t> tokens = parse_token_list(command.tokens, "--tokens");
+  const std::vector<int32_t> tokens = given_tokens(command.tokens, command.tokens_file);
   for (const int32_t id : tokens) {
     if (id >= tokenizer.vocab_size()) {
-      throw Error(fmt::format("--tokens: id {} is outside the tokenizer's vocabulary of {}", id,
+      throw Error(fmt::format("{}: id {} is outside the tokenizer's vocabulary of {}",
+                              command.tokens_file.empty() ? "--tokens" : input_name(command.tokens_file), id,
                               tokenizer.vocab_size()));
     }
   }
@@ -95,6 +99,9 @@ void add_tokenize_commands(CLI::App& app) {
                                       "a file with a JSON list of {role, content}; the model's chat template "
                                       "makes the text, which is printed before its ids");
   source->require_option(1);
+  encode.add_option("--first-tokens", command->first_tokens, "only so many of them")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->excludes(messages);
   encode.add_flag("--no-bos", command->no_bos, "without the beginning-of-text token");
   encode
       .add_flag("--no-generation-prompt", command->no_generation_prompt,
@@ -106,9 +113,7 @@ void add_tokenize_commands(CLI::App& app) {
   CLI::App& decode = add_command(app, "detokenize", "Token ids to text", kLookCommands,
                                  "lariat detokenize --model DIR --tokens 9038,2501,263,931");
   add_model_option(decode, command->common);
-  decode.add_option("--tokens", command->tokens, "token ids separated by commas")
-      ->type_name("N,N,...")
-      ->required();
+  add_token_options(decode, command->tokens, command->tokens_file);
   decode.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   decode.callback([command] { detokenize(*command); });
 }

@@ -282,7 +282,12 @@ TEST_F(ChatProgram, CommandsAndMistakesInAPipe) {
   const Json json = json_of(outcome);
   EXPECT_EQ(json.at("tokens").size(), 5U);
   EXPECT_EQ(json.at("reused_tokens"), 0);
+  for (const char* key : {"prefill_s", "prefill_tok_s", "decode_s", "decode_tok_s"})
+    EXPECT_GT(json.at("timings").at(key), 0) << key;
   EXPECT_TRUE(holds(outcome.err, "3 messages"));
+  // Questions that have nothing to do with each other.
+  EXPECT_EQ(pipe("Hello\n/reset\nOnce\n/reset\nHello\n", "-n 5").out,
+            pipe("Hello\n", "-n 5").out + pipe("Once\n", "-n 5").out + pipe("Hello\n", "-n 5").out);
   expect_error(pipe("/nonsense\nHello\n", ""), 1, "there is no command /nonsense");
   expect_error(pipe("/load /no/such/file\nHello\n", ""), 1, "/no/such/file");
   expect_error(pipe("Hello\n", "--ctx 4"), 1, "the context allows 4");

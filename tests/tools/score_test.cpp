@@ -1,0 +1,211 @@
+// lariat score and generate --prompts: a line for each line of a file.
+#include "tests/tools/chat_program.h"
+
+namespace lariat::test {
+namespace {
+
+std::vector<Json> json_lines(const std::string& text) {
+  std::vector<Json> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(Json::parse(line));
+  return lines;
+}
+
+class JsonLineProgram : public ChatProgram {
+ protected:
+  Outcome run(const std::string& command, const std::string& option, const std::string& lines,
+              const std::string& more = "") const {
+    put("lines.jsonl", lines);
+    std::string line =
+        command + " -m " + model_.string() + " " + option + " " + (dir_ / "lines.jsonl").string();
+    for (const std::string& word : words({})) line += " " + word;
+    return run_lariat(line + " " + more);
+  }
+  Outcome score(const std::string& lines, const std::string& more = "") const {
+    return run("score", "--file", lines, more);
+  }
+  Outcome prompts(const std::string& lines, const std::string& more = "") const {
+    return run("generate", "--prompts", lines, more);
+  }
+};
+
+TEST_F(JsonLineProgram, ScoresLineByLine) {
+  const Outcome outcome = score(
+      "\xEF\xBB\xBF{\"prompt\": \"Once upon a time\", \"continuation\": \", there lived\"}\r\n\n"
+      "{\"prompt\": \"Once upon a \", \"choices\": [\"pass key\", \"time, there\"], \"id\": 7}",
+      "--top 2");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.err, "lariat: 2 lines, 3 continuations: 8 tokens read, 10 shared\n");
+  const auto lines = json_lines(outcome.out);
+  ASSERT_EQ(lines.size(), 2U);
+  const Json& one = lines[0];
+  EXPECT_EQ(one.at("line"), 1);
+  EXPECT_EQ(one.at("greedy"), true);
+  double sum = 0;
+  for (const double logprob : one.at("logprobs")) sum += logprob;
+  EXPECT_EQ(one.at("sum").get<double>(), sum);
+  EXPECT_EQ(one.at("per_byte").get<double>(), sum / 13);
+  ASSERT_EQ(one.at("top").size(), one.at("tokens").size());
+  for (size_t i = 0; i < one.at("tokens").size(); ++i) {
+    EXPECT_EQ(one.at("top")[i].size(), 2U);
+    EXPECT_EQ(one.at("top")[i][0].at("token"), one.at("tokens")[i]);
+    EXPECT_EQ(one.at("top")[i][0].at("logprob"), one.at("logprobs")[i]);
+  }
+  EXPECT_EQ(lines[1].at("line"), 3);
+  EXPECT_EQ(lines[1].at("best"), 1);
+  EXPECT_EQ(lines[1].at("best_per_byte"), 1);
+  // The space belongs to the choice's first token, and not to its bytes.
+  const Json& second = lines[1].at("choices")[1];
+  EXPECT_EQ(second.at("tokens")[0], 450);
+  EXPECT_EQ(second.at("per_byte").get<double>(), second.at("sum").get<double>() / 11);
+}
+
+TEST_F(JsonLineProgram, BadLinesAreNamedAndTheRestIsScored) {
+  const std::string good = R"({"prompt": "a", "continuation": " b"})";
+  const Outcome outcome =
+      score(good + "\n{\n[]\n" + R"({"prompt": "a"})" + "\n" + R"({"prompt": 1, "choices": ["a"]})" + "\n" +
+                R"({"prompt": "a", "choices": []})" + "\n" +
+                R"({"prompt": "a", "continuation": " b", "choices": ["b"]})" + "\n" +
+                R"({"prompt": "a", "continuation": ""})" + "\n{\"prompt\": \"a\xFF\"}\n" +
+                R"({"prompt": "a b c d e f g h i j k", "continuation": " b"})" + "\n" + good,
+            "--ctx 8");
+  EXPECT_EQ(outcome.code, 1);
+  const auto lines = json_lines(outcome.out);
+  ASSERT_EQ(lines.size(), 11U);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    EXPECT_EQ(lines[i].at("line"), i + 1);
+    EXPECT_EQ(lines[i].contains("error"), i != 0 && i != 10) << lines[i];
+  }
+  EXPECT_EQ(lines[0].at("logprobs"), lines[10].at("logprobs"));
+  const char* const expected[] = {"line 2: not valid JSON",
+                                  "line 3: holds []",
+                                  "line 4: expected either",
+                                  "line 5: key 'prompt': expected a string",
+                                  "line 6: key 'choices': expected at least",
+                                  "line 7: expected either",
+                                  "line 8: the continuation has no token of its own",
+                                  "line 9: not valid JSON",
+                                  "line 10: the sequence would have"};
+  std::istringstream said(outcome.err);
+  std::string line;
+  for (const char* part : expected) {
+    std::getline(said, line);
+    EXPECT_TRUE(holds(line, std::string("lines.jsonl: ") + part));
+  }
+  std::getline(said, line);
+  EXPECT_TRUE(holds(line, "2 lines, 2 continuations"));
+  std::getline(said, line);
+  EXPECT_TRUE(line.starts_with("lariat: error: ") &&
+              line.ends_with("9 lines could not be answered, the rest was"));
+  expect_error(score("\n"), 1, "has no lines");
+  expect_error(run_lariat("score -m " + model_.string() + " -f nowhere.jsonl"), 1,
+               "nowhere.jsonl: cannot be read");
+}
+
+// The closing line counts: a beginning that all lines share is read once.
+TEST_F(JsonLineProgram, AThousandLinesReadTheirPromptOnce) {
+  const std::string text = slurp(kDemo / "heldout.txt").substr(0, 1500);
+  std::string lines;
+  for (int i = 0; i < 1000; ++i)
+    lines += Json({{"prompt", text}, {"continuation", fmt::format(" {}", i % 10)}}).dump() + "\n";
+  const Outcome outcome = score(lines);
+  EXPECT_EQ(outcome.code, 0);
+  const Json tokens = json_of(run_lariat("tokenize --json -m " + model_.string() + " --text '" + text + "'"));
+  const auto prompt = static_cast<int>(tokens.at("tokens").size());
+  int read = 0, shared = 0;
+  ASSERT_EQ(std::sscanf(outcome.err.c_str(),
+                        "lariat: 1000 lines, 1000 continuations: %d tokens read, %d shared", &read, &shared),
+            2)
+      << outcome.err;
+  EXPECT_GE(read, prompt);
+  EXPECT_LE(read, prompt + 40);  // its last token again in each of 16 groups, for what it says
+  EXPECT_GE(read + shared, 1000 * prompt);
+}
+
+TEST_F(JsonLineProgram, ScoresBehindASavedContextAndWithoutABos) {
+  const std::string file = (dir_ / "context").string();
+  ASSERT_EQ(generate("Once upon a time", "-n 0 --save-cache " + file).code, 0);
+  const auto behind =
+      json_lines(score(R"({"prompt": "", "continuation": ", there"})", "--load-cache " + file).out);
+  const auto whole = json_lines(score(R"({"prompt": "Once upon a time", "continuation": ", there"})").out);
+  const auto bare =
+      json_lines(score(R"({"prompt": "Once upon a time", "continuation": ", there"})", "--no-bos").out);
+  EXPECT_EQ(behind[0].at("tokens").size(),
+            whole[0].at("tokens").size() + 1);  // the tokenizer's space in front
+  EXPECT_EQ(bare[0].at("tokens"), whole[0].at("tokens"));
+  EXPECT_NE(bare[0].at("logprobs"), whole[0].at("logprobs"));
+}
+
+TEST_F(JsonLineProgram, WritesToEachPromptWhatItWritesAlone) {
+  const std::vector<std::string> texts = {"Once upon a time", "The old king", "Her mother said", "a",
+                                          "One day, a boy"};
+  std::string lines;
+  for (int round = 0; round < 4; ++round) {
+    for (const std::string& text : texts) lines += Json({{"prompt", text}}).dump() + "\n";
+  }
+  for (const std::string& options :
+       {std::string("-n 40"), std::string("-n 30 --temperature 0.8 --seed 3 --stop .")}) {
+    const Outcome together = prompts(lines, options + " --logprobs 1");
+    EXPECT_EQ(together.code, 0) << together.err;
+    EXPECT_TRUE(holds(together.err, "lariat: 20 lines: "));
+    const auto answers = json_lines(together.out);
+    ASSERT_EQ(answers.size(), 20U);
+    for (size_t i = 0; i < answers.size(); ++i) {
+      const Json alone = json_of(generate(texts[i % texts.size()], options + " --json --logprobs 1"));
+      for (const char* key : {"tokens", "text", "stop_reason", "prompt_tokens"})
+        EXPECT_EQ(answers[i].at(key), alone.at(key)) << options << " " << texts[i % texts.size()];
+      ASSERT_EQ(alone.at("logprobs").size(), alone.at("tokens").size());
+      for (size_t k = 0; k < alone.at("logprobs").size(); ++k) {
+        const Json &a = answers[i].at("logprobs")[k], &b = alone.at("logprobs")[k];
+        EXPECT_EQ(a.at("token"), alone.at("tokens")[k]);
+        EXPECT_EQ(a.at("top")[0].at("token"), b.at("top")[0].at("token"));
+        EXPECT_NEAR(a.at("logprob").get<double>(), b.at("logprob").get<double>(), 1e-4);
+      }
+    }
+  }
+}
+
+TEST_F(JsonLineProgram, PromptsAreMessagesOrStandBehindAContext) {
+  const std::string messages = R"({"messages": [{"role": "user", "content": "Hello"}]})";
+  const auto asked = json_lines(prompts(messages + "\n{\"prompt\": \"Hello\"}", "--chat -n 12").out);
+  ASSERT_EQ(asked.size(), 2U);
+  EXPECT_EQ(asked[0].at("text"), asked[1].at("text"));
+  EXPECT_EQ(asked[0].at("tokens"), json_of(generate("Hello", "--chat -n 12 --json")).at("tokens"));
+  const Outcome refused = prompts(messages);
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_TRUE(holds(refused.err, "line 1: key 'messages': takes --chat"));
+
+  const std::string file = (dir_ / "context").string();
+  ASSERT_EQ(generate("Once upon a time", "-n 4 --save-cache " + file).code, 0);
+  const std::string load = "-n 12 --load-cache " + file;
+  const auto behind = json_lines(prompts("{\"prompt\": \" and\"}\n{\"prompt\": \" but\"}", load).out);
+  EXPECT_EQ(behind[1].at("tokens"), json_of(generate(" but", load + " --json")).at("tokens"));
+
+  for (const char* options : {"--save-cache x", "--chat --load-cache x", "-p x"})
+    expect_error(prompts(messages, options), 2,
+                 *options == '-' && options[1] == 'p' ? "give only one" : "--prompts are");
+  expect_error(generate("x", "--logprobs 1"), 2, "add --json");
+  expect_error(generate("x", "--chat --first-tokens 3"), 2, "--first-tokens cuts");
+}
+
+TEST_F(JsonLineProgram, FirstTokensAndTokensOfAFile) {
+  const std::string model = " -m " + model_.string() + " ";
+  const Json all = json_of(run_lariat("tokenize --json" + model + "--text 'Once upon a time, there'"));
+  const Json some =
+      json_of(run_lariat("tokenize --json --first-tokens 4" + model + "--text 'Once upon a time, there'"));
+  EXPECT_EQ(some.at("tokens"),
+            Json(std::vector<int>(all.at("tokens").begin(), all.at("tokens").begin() + 4)));
+  EXPECT_EQ(json_of(generate("Once upon a time, there", "--json -n 5 --first-tokens 5")).at("tokens"),
+            json_of(generate("Once upon a time", "--json -n 5")).at("tokens"));
+  const std::string ids = some.at("tokens").dump();
+  put("ids", ids.substr(1, ids.size() - 2));
+  EXPECT_EQ(run_lariat("detokenize" + model + "--tokens-file " + (dir_ / "ids").string()).out,
+            "Once upon a\n");
+  EXPECT_EQ(run_lariat("detokenize" + model + "--tokens-file -", dir_ / "ids").out, "Once upon a\n");
+  put("ids", "1 99999");
+  expect_error(run_lariat("detokenize" + model + "--tokens-file " + (dir_ / "ids").string()), 1,
+               "ids: id 99999");
+}
+
+}  // namespace
+}  // namespace lariat::test

@@ -1,0 +1,86 @@
+#include "tools/json_lines.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <iostream>
+
+#include "engine/eval/token_source.h"
+#include "engine/interrupt.h"
+#include "kernels/counted.h"
+#include "models/io/text_file.h"
+
+namespace lariat {
+namespace {
+
+bool next_line(std::istream& in, const std::string& name, std::string& line) {
+  line.clear();
+  for (int c = in.get(); c != EOF && c != '\n'; c = in.get()) {
+    line += static_cast<char>(c);
+    if (line.size() > size_t{1} << 30) throw Error(name + ": a line of more than 1 GiB; cut it");
+  }
+  return !in.eof() || !line.empty();
+}
+
+}  // namespace
+
+void answer_lines(const std::filesystem::path& file, bool quiet, const LineWork& work) {
+  const std::string name = input_name(file);
+  check_text(file);
+  std::ifstream opened;
+  if (file != "-") opened.open(file, std::ios::binary);
+  std::istream& in = file == "-" ? std::cin : opened;
+  Progress progress("answering", 0, quiet);
+  std::vector<std::pair<int64_t, std::string>> group;  // numbers of lines, and what is wrong with bad ones
+  int64_t number = 0, answered = 0, bad = 0;
+  const auto read = [&](const std::string& line) {
+    auto& [_, error] = group.emplace_back(number, "");
+    const std::string place = fmt::format("{}: line {}", name, number);
+    try {
+      const nlohmann::json object = parse_json_object(line, place);
+      work.read(JsonFields(object, place, "", JsonFields::with_key));
+    } catch (const Error& e) {
+      error = with_options(e.what());
+      if (!error.starts_with(place)) error = place + ": " + error;
+      say(error);
+      ++bad;
+    }
+  };
+  const auto answer = [&] {
+    const std::vector<nlohmann::ordered_json> answers = work.answer();
+    progress.clear();
+    auto next = answers.begin();
+    for (const auto& [line, error] : group) {
+      nlohmann::ordered_json json = {{"line", line}};
+      json.update(error.empty() ? *next++ : nlohmann::ordered_json{{"error", error}});
+      print_json(json);
+    }
+    answered += std::ssize(answers);
+    group.clear();
+    progress.update(0, counted(answered, "line"));
+  };
+  const bool complete = uninterrupted([&] {
+    for (std::string line; std::cout.good() && next_line(in, name, line);) {
+      stop_if(&interrupted());
+      if (++number == 1) line.erase(0, line.size() - without_bom(line, name).size());
+      if (line.find_first_not_of(" \t\r") != std::string::npos) read(line);
+      if (group.size() == work.at_once) answer();
+    }
+    answer();
+    stop_if(&interrupted());
+  });
+  progress.clear();
+  if (!quiet && answered > 0) say(work.summary(answered));
+  if (!complete) throw Error(fmt::format("interrupted after {} of {}", counted(answered, "line"), name));
+  if (bad > 0)
+    throw Error(fmt::format("{}: {} could not be answered, the rest was", name, counted(bad, "line")));
+  if (answered == 0) throw Error(name + ": has no lines; put a JSON object into each");
+}
+
+nlohmann::ordered_json to_json(const std::vector<TokenLogprob>& top) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const auto& [token, logprob] : top) list.push_back({{"token", token}, {"logprob", logprob}});
+  return list;
+}
+
+}  // namespace lariat
