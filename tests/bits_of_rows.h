@@ -13,7 +13,8 @@ namespace lariat::test {
 // The cell of an op and its weights under a heading.
 inline std::string bits_cell(const std::string& op, std::string_view weights, const std::string& heading) {
   const auto listed = [](const std::string& names, std::string_view name) {
-    return (names + ",").find(std::string(name) + ",") == 0 || (names + ",").find(" " + std::string(name) + ",") != std::string::npos;
+    return (names + ",").find(std::string(name) + ",") == 0 ||
+           (names + ",").find(" " + std::string(name) + ",") != std::string::npos;
   };
   std::ifstream page(std::filesystem::path(LARIAT_SOURCE_DIR) / "docs" / "processors.md");
   size_t column = 0;

@@ -12,6 +12,7 @@
 #include "kernels/cuda/make_cuda_backend.h"
 #include "models/io/mapped_file.h"
 #include "models/io/text_file.h"
+#include "models/text/unicode.h"
 #include "tools/help.h"
 
 namespace lariat {

@@ -1,5 +1,7 @@
 #pragma once
+#include <fmt/core.h>
 #include <CLI/CLI.hpp>
+
 #include <filesystem>
 #include <optional>
 #include <string>
