@@ -58,6 +58,11 @@ void check_memory(std::span<Session* const> sessions, int64_t length, int64_t se
               " of memory are free; use a shorter length (`max_ctx`)" + (wide ? " or `kv_dtype` f16" : ""));
 }
 
+bool fits_memory(Session& session, int64_t length, int64_t sequences) {
+  return !session.backend().traits().host_memory ||
+         cache_bytes(session, length) * static_cast<double>(sequences) <= free_bytes();
+}
+
 void check_weight_memory(const ModelSpec& spec, std::optional<DType> dtype, const Backend& backend) {
   if (!backend.traits().host_memory) return;
   const char* const kSmaller = "; use a smaller model or `quantize` q4";

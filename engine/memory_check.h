@@ -19,6 +19,8 @@ inline void check_memory(Session& session, int64_t length, int64_t sequences, co
   check_memory({&one, 1}, length, sequences, what);
 }
 
+bool fits_memory(Session& session, int64_t length, int64_t sequences);
+
 // Throws Error when weights converted or quantised to `dtype` at load would not fit into the memory that is
 // free now. Weights used as the checkpoint has them (dtype unset, or its own) are mapped, not copied; but
 // every token reads all of them, so more of them than the machine has RAM is an Error too, before any is

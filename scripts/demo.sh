@@ -21,8 +21,8 @@ echo "== lariat ${sweep[*]}"
 build/lariat "${sweep[@]}" | awk '
   /^passkeys, /{ name = $2; next }
   /^depth /    { if (!heading++) printf "%-14s%10s%13s\n", "passkeys found", $2, $3; next }
-  /^all /      { printf "%-14s%8s %%%11s %%\n", name, $2, $4; next }
+  /^all /      { printf "%-14s%8s %%%11s %%\n", name, $2, $5; next }
   /^([0-9]+ %|$)/{ next }
-  /^(At|While|Before|Beyond) /{ if (!said++) print ""; print; next }
+  /^(At|From|Before|Beside|Beyond) /{ if (!said++) print ""; print; next }
   { print }'
 echo "The whole report: $report"

@@ -85,6 +85,7 @@ class Progress {
   ~Progress() { clear(); }
   void update(int64_t done, const std::string& note = "");  // draws at most ten times a second
   void clear();
+  bool visible() const { return visible_; }
 
  private:
   std::string label_;

@@ -1,9 +1,13 @@
 #include <fmt/core.h>
 
+#include <array>
+#include <cmath>
 #include <iostream>
 #include <tuple>
+#include <utility>
 
 #include "engine/eval/divergence.h"
+#include "engine/eval/windows.h"
 #include "kernels/counted.h"
 #include "tools/help.h"
 #include "tools/measuring.h"
@@ -11,6 +15,10 @@
 
 namespace lariat {
 namespace {
+
+bool same_but_for_rope(const CommonOptions& a, const CommonOptions& b) {
+  return std::tie(a.quantize, a.dtype, a.kv_dtype) == std::tie(b.quantize, b.dtype, b.kv_dtype);
+}
 
 // The options of the second model. Weights stored in another way replace how the first one's are stored,
 // whichever of the two options says it.
@@ -38,9 +46,10 @@ CommonOptions options_of_reference(const CommonOptions& first, const AgainstOpti
     options.open.rope.config.reset();
   }
   if (against.rope_factor) options.open.rope.factor = against.rope_factor;
+  if (!against.rope_cache.empty()) options.open.stale_cache = against.rope_cache == "stale";
   const auto what = [](const CommonOptions& of) {
     return std::tie(of.quantize, of.dtype, of.kv_dtype, of.open.rope.scaling, of.open.rope.factor,
-                    of.open.rope.config);
+                    of.open.rope.config, of.open.stale_cache);
   };
   std::error_code ec;
   if (what(options) == what(first) && std::filesystem::equivalent(options.model, first.model, ec)) {
@@ -58,7 +67,8 @@ nlohmann::ordered_json to_json(const std::filesystem::path& folder, Session& ses
           {"keys", name_of(session.options().k_dtype)},
           {"values", name_of(session.options().v_dtype)},
           {"rope", name_of(session.rope().type)},
-          {"rope_factor", session.rope().factor}};
+          {"rope_factor", session.rope().factor},
+          {"rope_cache", session.options().stale_cache ? "stale" : "consistent"}};
 }
 
 // Throws Error where the two models would not read the same ids.
@@ -72,19 +82,52 @@ void check_same_ids(const TokenSource& source, const Tokenizer& tokenizer, const
   }
 }
 
-void print(const DivergenceResult& result, const PerplexityCommand& command, nlohmann::ordered_json json) {
+void add_figures(nlohmann::ordered_json& json, const std::vector<DivergenceFigure>& of) {
+  for (const DivergenceFigure& figure : of) {
+    json[figure.key] = figure.value;  // NaN becomes null
+    if (figure.error) json[std::string(figure.key) + "_stderr"] = *figure.error;
+  }
+}
+
+nlohmann::ordered_json to_json(const DivergenceResult& result, const PerplexityCommand& command) {
+  nlohmann::ordered_json json = {{"ctx", result.ctx},
+                                 {"method", command.method},
+                                 {"tokens", result.tokens.size()},
+                                 {"complete", result.complete}};
+  add_figures(json, figures(result));
+  if (command.method != "growing") return json;
+  const int64_t buckets = std::min<int64_t>(command.buckets, result.ctx);
+  for (int64_t i = 0, from = 0; i < buckets; ++i) {
+    const int64_t to = result.ctx * (i + 1) / buckets;
+    json["positions"].push_back({{"from", from}, {"to", to}});
+    add_figures(json["positions"].back(), figures(result, std::exchange(from, to), to));
+  }
+  return json;
+}
+
+void print(const DivergenceResult& result, const nlohmann::ordered_json& json) {
   std::vector<std::vector<std::string>> rows;
   for (const DivergenceFigure& figure : figures(result)) {
-    json[figure.key] = figure.value;  // NaN becomes null
-    rows.push_back({figure.label, fixed(figure.scale * figure.value, 6), ""});
-    if (!figure.error) continue;
-    json[std::string(figure.key) + "_stderr"] = *figure.error;
-    rows.back()[2] = margin(figure.scale * *figure.error, 6);
+    rows.push_back({figure.label, fixed(figure.scale * figure.value, 6),
+                    margin(figure.scale * figure.error.value_or(NAN), 6)});
   }
-  if (command.json) return print_json(json);
-  std::cout << fmt::format("{} windows of {}, {}\n", command.method, result.ctx,
-                           counted(result.tokens.size(), "token"))
-            << aligned_table(rows) << std::flush;
+  const std::string method = json["method"];
+  std::cout << fmt::format("{} of {}, {}\n", method == "growing" ? "growing context" : method + " windows",
+                           result.ctx, counted(result.tokens.size(), "token"))
+            << aligned_table(rows);
+  if (!json.contains("positions")) return;
+  rows = {{"positions", "perplexity", "of --against", "their ratio", "", "KL"}};
+  for (const auto& bucket : json["positions"]) {
+    if (bucket["ppl"].is_null()) continue;  // not reached
+    const auto number = [&](const char* key) {
+      return bucket[key].is_null() ? NAN : bucket[key].get<double>();
+    };
+    rows.push_back({fmt::format("{} - {}", bucket["from"].dump(), bucket["to"].get<int64_t>() - 1),
+                    fmt::format("{:.4f}", number("ppl")), fmt::format("{:.4f}", number("against_ppl")),
+                    fmt::format("{:.4f}", number("ppl_ratio")), margin(number("ppl_ratio_stderr"), 4),
+                    fmt::format("{:.6f}", number("kl"))});
+  }
+  std::cout << "\n" << aligned_table(rows);
 }
 
 }  // namespace
@@ -95,7 +138,7 @@ void add_against_options(CLI::App& command, AgainstOptions& against) {
                         .add_option("--against", against.reference,
                                     "say how far the model is from this one, or from itself")
                         ->type_name("DIR|same");
-  for (const char* name : {"--load-cache", "--save-cache", "--buckets", "--step"})
+  for (const char* name : {"--load-cache", "--save-cache", "--losses"})
     reference->excludes(command.get_option(name));
   const auto add = [&](const char* name, auto& value, const char* description) {
     return command.add_option(name, value, description)
@@ -109,13 +152,12 @@ void add_against_options(CLI::App& command, AgainstOptions& against) {
       ->needs(reference);
   add("--against-rope-scaling", against.rope_scaling, "its --rope-scaling")->type_name(known_scalings("|"));
   add("--against-rope-factor", against.rope_factor, "its --rope-factor")->type_name("F");
+  add("--against-rope-cache", against.rope_cache, "its --rope-cache")
+      ->check(CLI::IsMember({"consistent", "stale"}));
   begin_group(command, kMainOptions);
 }
 
 void run_divergence(const PerplexityCommand& command) {
-  if (command.method != "sliding" && command.method != "chunks")
-    throw UsageError("--against compares windows; use --method sliding or chunks");
-  if (command.ctx.size() > 1) throw UsageError("--against takes one length of window (--ctx)");
   const CommonOptions other = options_of_reference(command.common, command.against);
   const bool one_folder = other.model == command.common.model;
   check_text(command.file);
@@ -123,26 +165,44 @@ void run_divergence(const PerplexityCommand& command) {
   const Engine other_runtime = open_engine(other, one_folder ? Reads::kTokens : Reads::kText);
   const Tokenizer& tokenizer = *runtime.tokenizer;
   const Tokenizer& other_tokenizer = one_folder ? tokenizer : *other_runtime.tokenizer;
-  const TokenSource source = read_tokens(command.file, tokenizer, command.max_tokens);
+  const TokenSource source = read_tokens(command.file, tokenizer, command.max_tokens.value_or(0));
   check_same_ids(source, tokenizer, other_tokenizer, other.model);
   Session session(runtime.model, *runtime.backend, runtime.session);
   Session reference(other_runtime.model, *other_runtime.backend, other_runtime.session);
-  const PerplexityOptions options = options_of(command, tokenizer, session.rope().original_ctx);
+  PerplexityOptions options = options_of(command, runtime, source);
+  const std::array<Session*, 2> both = {&session, &reference};
+  check_windows(both, source, options);
+  const std::vector<int64_t> lengths = options.ctx;
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
   DivergenceResult result;
-  {
-    Meter meter("divergence", command.common.quiet);
-    const auto show = [&](int64_t position) {
-      meter.show(static_cast<double>(position) / static_cast<double>(source.size()), "");
-    };
-    result = measure_divergence(session, reference, source, options, command.common.open.threads, show);
+  for (const int64_t ctx : lengths) {
+    {
+      Meter meter("divergence", command.common.quiet);
+      const auto show = [&](int64_t position) {
+        meter.show(static_cast<double>(position) / static_cast<double>(source.size()),
+                   fmt::format("{}  ", ctx));
+      };
+      options.ctx = {ctx};
+      result = measure_divergence(session, reference, source, options, command.common.open.threads, show);
+    }
+    all.push_back(to_json(result, command));
+    if (!command.json) print(result, all.back());
+    if (!result.complete) break;
   }
-  print(result, command,
-        {{"ctx", result.ctx},
-         {"method", command.method},
-         {"tokens", result.tokens.size()},
-         {"complete", result.complete},
-         {"model", to_json(command.common.model, session)},
-         {"against", to_json(other.model, reference)}});
+  options.ctx = lengths;
+  // Where nothing but the scaling differs, both columns are then one by construction.
+  const bool identical = same_frequencies(session, reference, options);
+  if (command.json) {
+    nlohmann::ordered_json json = lengths.size() == 1 ? all[0] : nlohmann::ordered_json::object();
+    json.update({{"model", to_json(command.common.model, session)},
+                 {"against", to_json(other.model, reference)},
+                 {"identical_frequencies", identical},
+                 {"results", all}});
+    print_json(json);
+  } else if (identical && one_folder && same_but_for_rope(command.common, other)) {
+    std::cout << "identical frequencies at these lengths\n";
+  }
+  std::cout << std::flush;
   if (!result.complete)
     throw Error(fmt::format("interrupted; the numbers are of the first {} scored",
                             counted(result.tokens.size(), "token")));

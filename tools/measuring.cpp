@@ -28,8 +28,8 @@ std::string heat_block(const RetrievalValue& value) {
 
 }  // namespace
 
-void add_perplexity_options(CLI::App& command, std::string& method, int64_t& stride, int64_t& max_tokens,
-                            const std::string& most, bool growing) {
+void add_perplexity_options(CLI::App& command, std::string& method, int64_t& stride,
+                            std::optional<int64_t>& max_tokens, const std::string& most, bool growing) {
   std::vector<std::string> methods = {"sliding", "chunks"};
   std::string meaning =
       "sliding: each token once, with the most context it can have; chunks: disjoint windows, their second "
@@ -76,19 +76,24 @@ void warn_of_short_hay(const PasskeyOptions& options, const TextCodec& codec, in
                  quiet);
 }
 
+std::string duration(double seconds) {
+  const auto all = static_cast<int64_t>(std::ceil(seconds)), minutes = all / 60;
+  if (all >= 3600) return fmt::format("{}:{:02}:{:02}", minutes / 60, minutes % 60, all % 60);
+  return fmt::format("{}:{:02}", minutes, all % 60);
+}
+
 void Meter::show(double done, const std::string& note) {
   const double spent = seconds_since(start_);
   std::string left;
-  if (done > 0.0 && spent >= 1.0) {
-    const auto seconds = static_cast<int64_t>(spent * (1.0 - done) / done), minutes = seconds / 60;
-    left = seconds >= 3600 ? fmt::format("{}:{:02}", minutes / 60, minutes % 60) : std::to_string(minutes);
-    left += fmt::format(":{:02} left", seconds % 60);
-  }
+  if (done > 0.0 && spent >= 1.0) left = duration(spent * (1.0 - done) / done) + " left";
   bar_.update(static_cast<int64_t>(kSteps * done), note + left);
+  if (quiet_ || bar_.visible() || seconds_since(line_) < line_seconds_) return;
+  line_ = Stopwatch::now();
+  say(fmt::format("{}: {:.0f} % done in {}, {}{}", label_, 100 * done, duration(spent), note, left));
 }
 
 std::string margin(double standard_error, int decimals) {
-  return std::isnan(standard_error) ? "" : "± " + fixed(standard_error, decimals);
+  return !std::isfinite(standard_error) ? "" : "± " + fixed(standard_error, decimals);
 }
 
 std::string aligned_table(const std::vector<std::vector<std::string>>& rows) {
@@ -123,7 +128,13 @@ std::string heat_map(const SweepTable& table, const std::string& scaling) {
   rows.push_back({"all"});
   for (const int64_t length : table.lengths) {
     const auto value = table.retrieval(scaling, length);
-    rows.back().push_back(value ? fmt::format("{:.0f} %", 100 * value->share()) : "-");
+    if (!value) {
+      rows.back().emplace_back("-");
+      continue;
+    }
+    const auto [low, high] = value->interval();
+    rows.back().push_back(
+        fmt::format("{:.0f} % ({:.0f}–{:.0f})", 100 * value->share(), 100 * low, 100 * high));
   }
   return aligned_table(rows);
 }

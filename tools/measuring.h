@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/eval/passkey.h"
+#include "engine/eval/sweep.h"
 #include "engine/eval/sweep_table.h"
 #include "engine/stopwatch.h"
 #include "tools/common.h"
@@ -17,23 +17,32 @@ namespace lariat {
 
 // --method, --stride and --max-tokens of a perplexity; `most`: the default of --max-tokens, in words;
 // growing: whether that is a method too.
-void add_perplexity_options(CLI::App& command, std::string& method, int64_t& stride, int64_t& max_tokens,
-                            const std::string& most, bool growing = false);
+void add_perplexity_options(CLI::App& command, std::string& method, int64_t& stride,
+                            std::optional<int64_t>& max_tokens, const std::string& most,
+                            bool growing = false);
 // --task, --needles, --haystack, --depths, --trials and --seed.
 void add_passkey_options(CLI::App& command, PasskeyOptions& options, std::string& haystack);
 // Warns when prompts of `length` tokens need more hay than the file has.
 void warn_of_short_hay(const PasskeyOptions& options, const TextCodec& codec, int64_t length, bool quiet);
 
-// A progress bar with the time left, which is said once enough is done to tell.
+// "0:07", "12:33" or "1:02:03".
+std::string duration(double seconds);
+
+// A progress bar with the time left, which is said once enough is done to tell; where there is no terminal, a
+// line of it every minute.
 class Meter {
  public:
-  Meter(const char* label, bool quiet) : bar_(label, kSteps, quiet) {}
+  Meter(const char* label, bool quiet, double line_seconds = 60)
+      : label_(label), quiet_(quiet), line_seconds_(line_seconds), bar_(label, kSteps, quiet) {}
   void show(double done, const std::string& note);  // done: the share, 0 ... 1
 
  private:
   static constexpr int64_t kSteps = 1000;
+  const char* label_;
+  bool quiet_;
+  double line_seconds_;
   Progress bar_;
-  Stopwatch::time_point start_ = Stopwatch::now();
+  Stopwatch::time_point start_ = Stopwatch::now(), line_ = start_;
 };
 
 // A number with so many decimals, "nan" without the sign that it may have.
@@ -42,10 +51,15 @@ inline std::string fixed(double value, int decimals) {
 }
 std::string margin(double standard_error, int decimals);  // "± 0.12"; "" where there is none (NaN)
 
+// Says what a sweep will measure and how long that takes, before anything is measured but how fast the model
+// is.
+void say_plan(const Engine& engine, const SweepOptions& asked, Sweep& sweep, const SweepRecords& log);
+
 // A table for a terminal: columns aligned right (the first: left), two spaces between.
 std::string aligned_table(const std::vector<std::vector<std::string>>& rows);
 
-// Passkeys found by depth (rows) and length (columns) under one scaling, for a terminal.
+// What was found by depth (rows) and length (columns) under one scaling, for a terminal; over all depths with
+// Wilson's interval of 95 %.
 std::string heat_map(const SweepTable& table, const std::string& scaling);
 
 }  // namespace lariat

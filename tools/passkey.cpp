@@ -90,10 +90,16 @@ nlohmann::ordered_json to_json(const PasskeyCommand& command, const std::vector<
 }
 
 // The options as they will be used: sorted, without repetitions, with the defaults filled in.
-void complete(PasskeyCommand& command, const Engine& runtime) {
-  const int64_t l0 = runtime.session.rope->original_ctx;
-  if (command.lengths.empty()) command.lengths = {std::max<int64_t>(l0 / 2, 1), l0, 2 * l0};
+void complete(PasskeyCommand& command, const Engine& runtime, Session& session) {
+  const bool open = command.lengths.empty();
+  if (open) command.lengths = default_passkey_lengths(runtime.session.rope->original_ctx);
   sort_unique(command.lengths);
+  while (open && command.lengths.size() > 1 && !fits_memory(session, command.lengths.back(), 2)) {
+    print_warnings({fmt::format("the length {} is left out: its cache is larger than the memory that is free",
+                                command.lengths.back())},
+                   command.common.quiet);
+    command.lengths.pop_back();
+  }
   sort_unique(command.passkeys.depths);
   command.passkeys.interrupted = &interrupted();
 }
@@ -133,9 +139,9 @@ void run(PasskeyCommand& command) {
   const TextCodec codec = prompt_codec(*runtime.tokenizer, runtime.chat ? &*runtime.chat : nullptr);
   command.passkeys.max_new_tokens = answer_tokens(codec, command.passkeys.needles);
   command.passkeys.eos_ids = runtime.eos_ids();
-  complete(command, runtime);
-  warn_of_short_hay(command.passkeys, codec, command.lengths.back(), command.common.quiet);
   Session session(runtime.model, *runtime.backend, runtime.session);
+  complete(command, runtime, session);
+  warn_of_short_hay(command.passkeys, codec, command.lengths.back(), command.common.quiet);
   std::vector<PasskeyCell> cells;
   const bool all = measure(command, session, codec, cells);
 
@@ -149,6 +155,7 @@ void run(PasskeyCommand& command) {
   if (!command.report.empty()) {
     nlohmann::ordered_json data = json;
     data["sweep"] = records.header;
+    data["things"] = things_of(command.passkeys.needles.task);
     data["hidden"] = hidden_in(command.passkeys.needles, command.passkeys.hay->file.filename().string());
     write_file_atomically(command.report, report_page(data));
   }

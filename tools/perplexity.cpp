@@ -15,8 +15,6 @@
 namespace lariat {
 namespace {
 
-constexpr int64_t kDefaultCtx = 2048;  // at most; long windows move slowly
-
 // Numbers that do not exist yet are NaN, which JSON writes as null.
 nlohmann::ordered_json to_json(const PerplexityResult& result) {
   nlohmann::ordered_json json = {{"ctx", result.ctx},
@@ -35,12 +33,11 @@ nlohmann::ordered_json to_json(const PerplexityResult& result) {
 
 // The losses by position, for which a growing context is read.
 void print_growing(const PerplexityResult& result) {
-  std::vector<std::vector<std::string>> rows = {{"positions", "tokens", "nats/token", "perplexity"}};
-  for (const auto& [from, to, tokens, nll] : result.positions) {
-    if (tokens == 0) continue;  // not reached
-    const double loss = nll / static_cast<double>(tokens);
-    rows.push_back({fmt::format("{} - {}", from, to - 1), std::to_string(tokens), fixed(loss, 4),
-                    fixed(std::exp(loss), 4)});
+  std::vector<std::vector<std::string>> rows = {{"positions", "tokens", "nats/token", "perplexity", ""}};
+  for (const auto& bucket : result.positions) {
+    if (bucket.tokens == 0) continue;  // not reached
+    rows.push_back({fmt::format("{} - {}", bucket.from, bucket.to - 1), std::to_string(bucket.tokens),
+                    fixed(bucket.mean(), 4), fixed(bucket.ppl(), 4), margin(bucket.standard_error(), 4)});
   }
   std::cout << aligned_table(rows) << "\n";
 }
@@ -52,10 +49,24 @@ void print_table(const std::vector<PerplexityResult>& results) {
   std::vector<std::vector<std::string>> rows = {{"ctx", "stride", "tokens", "nats/token", "perplexity", ""}};
   for (const auto& result : results) {
     rows.push_back({std::to_string(result.ctx), result.stride > 0 ? std::to_string(result.stride) : "-",
-                    std::to_string(result.tokens), fixed(result.nll / static_cast<double>(result.tokens), 4),
-                    fixed(result.ppl(), 4), margin(result.standard_error(), 4)});
+                    std::to_string(result.tokens), fixed(result.mean(), 4), fixed(result.ppl(), 4),
+                    margin(result.standard_error(), 4)});
   }
   std::cout << aligned_table(rows) << std::flush;
+}
+
+// A line of JSON for each length: the losses of the text's tokens, and these.
+void write_losses(const std::filesystem::path& file, const std::vector<PerplexityResult>& results,
+                  const TokenSource& text) {
+  std::string lines;
+  for (const auto& result : results) {
+    nlohmann::ordered_json line = {
+        {"ctx", result.ctx}, {"method", name_of(result.method)}, {"losses", losses_json(result.losses)}};
+    lines += line.dump() + "\n";
+  }
+  const auto tokens = text.range(0, text.size());
+  lines += nlohmann::ordered_json{{"tokens", std::vector(tokens.begin(), tokens.end())}}.dump() + "\n";
+  write_file_atomically(file, lines);
 }
 
 std::string running_values(std::span<const PerplexityResult> results) {
@@ -73,11 +84,12 @@ void run(const PerplexityCommand& command) {
         "--method");
   }
   if (!command.save_cache.empty()) check_writable(command.save_cache);
+  if (!command.losses.empty()) check_writable(command.losses);
   check_text(command.file);
   const Engine runtime = open_engine(command.common);
   const Tokenizer& tokenizer = *runtime.tokenizer;
-  const TokenSource source = read_tokens(command.file, tokenizer, command.max_tokens);
-  const PerplexityOptions options = options_of(command, tokenizer, runtime.session.rope->original_ctx);
+  const TokenSource source = read_tokens(command.file, tokenizer, command.max_tokens.value_or(0));
+  const PerplexityOptions options = options_of(command, runtime, source);
   Session session(runtime.model, *runtime.backend, runtime.session);
   SavedContext context{session.new_sequence(), {}};
   if (!command.load_cache.empty()) context = load_context(session, command.common.model, command.load_cache);
@@ -95,6 +107,7 @@ void run(const PerplexityCommand& command) {
       results = measure_perplexity(session, source, options, show);
     }
   }
+  if (!command.losses.empty()) write_losses(command.losses, results, source);
   if (command.json) {
     nlohmann::ordered_json json = {{"results", nlohmann::ordered_json::array()}};
     for (const auto& result : results) json["results"].push_back(to_json(result));
@@ -117,7 +130,8 @@ void run(const PerplexityCommand& command) {
 
 }  // namespace
 
-PerplexityOptions options_of(const PerplexityCommand& command, const Tokenizer& tokenizer, int64_t l0) {
+PerplexityOptions options_of(const PerplexityCommand& command, const Engine& engine,
+                             const TokenSource& text) {
   const std::string with_method = "with --method " + command.method;
   const bool growing = command.method == "growing";
   if (!growing) warn_idle(command.common, {"--step"}, with_method);
@@ -125,12 +139,20 @@ PerplexityOptions options_of(const PerplexityCommand& command, const Tokenizer& 
   if (!growing && !command.json) warn_idle(command.common, {"--buckets"}, "but what --json prints");
   PerplexityOptions options{.ctx = command.ctx,
                             .stride = command.stride,
-                            .step = command.step,
+                            .step = command.step > 0 ? command.step : default_step(engine.session),
                             .method = parse_perplexity_method(command.method),
-                            .bos = text_bos(tokenizer),
+                            .bos = text_bos(*engine.tokenizer),
                             .buckets = command.buckets,
                             .interrupted = &interrupted()};
-  if (options.ctx.empty()) options.ctx = {growing ? 2 * l0 : std::min(l0, kDefaultCtx)};
+  if (!options.ctx.empty()) return options;
+  const auto wanted = [&](int64_t tokens) {
+    return default_ctx(options, engine.session.rope->original_ctx, tokens);
+  };
+  options.ctx = {wanted(text.size())};
+  const bool one_piece = !command.load_cache.empty() || !command.save_cache.empty();
+  if (options.ctx[0] < wanted(int64_t{1} << 40) && !one_piece && !command.common.quiet)
+    say(fmt::format("{}: has {}, so --ctx is {}", text.name(), counted(text.size(), "token"),
+                    options.ctx[0]));
   return options;
 }
 
@@ -148,8 +170,10 @@ void add_perplexity_command(CLI::App& app) {
       ->default_str("original length, at most 2048; growing: twice it")
       ->check(CLI::Range(int64_t{4}, int64_t{1} << 40));
   add_perplexity_options(sub, command->method, command->stride, command->max_tokens,
-                         "0: all; growing: one context, N times --ctx: N of them", true);
+                         "growing: N times --ctx makes N contexts", true);
+  sub.get_option("--max-tokens")->default_str("all");
   sub.add_option("--step", command->step, "tokens that a growing context reads at a time")
+      ->default_str("512; 32 with --rope-steps exact")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   sub.add_option("--buckets", command->buckets,
                  "of positions, whose losses the JSON holds and growing prints")
@@ -158,6 +182,7 @@ void add_perplexity_command(CLI::App& app) {
                  "score the text in one piece, as what follows this saved context");
   sub.add_option("--save-cache", command->save_cache,
                  "score the text in one piece, and save the context that it makes");
+  sub.add_option("--losses", command->losses, "write the loss of each token as JSON lines");
   add_against_options(sub, command->against);
   sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   sub.callback([command, &sub] {

@@ -17,6 +17,7 @@ struct AgainstOptions {
   std::string quantize, dtype, kv_dtype;
   std::optional<std::string> rope_scaling{};
   std::optional<double> rope_factor{};
+  std::string rope_cache;  // consistent or stale
 };
 void add_against_options(CLI::App& command, AgainstOptions& against);
 
@@ -25,15 +26,17 @@ struct PerplexityCommand {
   AgainstOptions against;
   std::filesystem::path file;
   std::vector<int64_t> ctx;
-  int64_t stride = 256, step = 32, max_tokens = 0;
+  int64_t stride = 256, step = 0;  // step 0: default_step()
+  std::optional<int64_t> max_tokens{};
   std::string method = "sliding";
   int buckets = 32;
-  std::filesystem::path load_cache, save_cache;
+  std::filesystem::path load_cache, save_cache, losses;
   bool windows = false;  // one of --ctx, --stride, --step and --method was given
   bool json = false;
 };
-// The measurement that the command asks for, of a model trained for `l0` tokens.
-PerplexityOptions options_of(const PerplexityCommand& command, const Tokenizer& tokenizer, int64_t l0);
+// The measurement that the command asks for. Says so where the text is shorter than the window that would be
+// read.
+PerplexityOptions options_of(const PerplexityCommand& command, const Engine& engine, const TokenSource& text);
 void run_divergence(const PerplexityCommand& command);
 
 }  // namespace lariat

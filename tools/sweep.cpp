@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <fstream>
 #include <iostream>
 #include <regex>
 
 #include "engine/eval/report.h"
+#include "engine/eval/verdict.h"
 #include "kernels/counted.h"
 #include "models/io/atomic_file.h"
 #include "tools/common.h"
@@ -19,7 +22,7 @@ struct SweepCommand {
   CommonOptions common;
   SweepOptions sweep;
   std::string method = "sliding", haystack = "noise", shard;
-  std::filesystem::path report, results;
+  std::filesystem::path report, results, losses;
   std::vector<std::filesystem::path> merge;
   bool resume = false, json = false;
 };
@@ -36,11 +39,15 @@ std::string rows_by_length(const SweepTable& table, const std::string& title, co
   return aligned_table(rows);
 }
 
+std::string with_error(double value, double error) {
+  return compact(value) + (std::isfinite(error) ? " ± " + compact(error) : "");
+}
+
 std::string perplexity_rows(const SweepTable& table) {
   return rows_by_length(table, "perplexity", [&](const std::string& scaling, int64_t length) {
     const auto* value = find_cell(table.perplexity, {scaling, length});
     if (value == nullptr) return std::string("-");
-    return fmt::format("{} ± {}", compact(value->ppl), compact(value->standard_error));
+    return with_error(value->ppl, value->standard_error);
   });
 }
 
@@ -53,8 +60,8 @@ std::string growing_rows(const SweepTable& table) {
     if (grown == nullptr) continue;
     rows.push_back({grown->label});
     for (const auto& range : ranges) {
-      const auto value = growing_perplexity(table, column, range);
-      rows.back().push_back(value ? compact(*value) : "-");
+      const auto sum = growing_sum(table, column, range);
+      rows.back().push_back(sum ? with_error(sum->ppl(), sum->standard_error()) : "-");
     }
   }
   return aligned_table(rows);
@@ -76,7 +83,7 @@ void print_text(const SweepTable& table) {
   if (!table.perplexity.empty()) text += perplexity_rows(table) + "\n";
   if (!table.passkey.empty()) {
     for (const auto& scaling : table.scalings)
-      text += fmt::format("passkeys, {}\n{}\n", scaling, heat_map(table, scaling));
+      text += fmt::format("{}, {}\n{}\n", things_of(table.task), scaling, heat_map(table, scaling));
   }
   if (!table.speed.empty()) text += speed_rows(table) + "\n";
   for (const auto& sentence : conclusions(table)) text += sentence + "\n";
@@ -205,6 +212,15 @@ void run(SweepCommand& command) {
   options.text = text_of(command);
   options.method = parse_perplexity_method(command.method);
   options.interrupted = &interrupted();
+  std::ofstream losses;
+  if (!command.losses.empty()) {
+    check_writable(command.losses);
+    losses.open(command.losses, command.resume ? std::ios::app : std::ios::trunc);
+    options.on_losses = [&](const nlohmann::ordered_json& line) {
+      losses << line.dump() << "\n" << std::flush;
+      if (!losses) throw Error(command.losses.string() + ": writing failed");
+    };
+  }
 
   Sweep sweep(runtime, options);
   sweep.check();
@@ -217,11 +233,13 @@ void run(SweepCommand& command) {
       command.results.empty() ? log_beside(command.report, options.shard_index, shards) : command.results;
   if (!command.resume) set_aside(file, command.common.quiet);
   SweepLog log(file, sweep.header(), command.resume);
+  if (!command.common.quiet) say_plan(runtime, options, sweep, log.contents());
   bool all = false;
   {
     Meter meter("sweep", command.common.quiet);
-    all = sweep.run(log, [&](const SweepUnit& unit, double done) {
-      meter.show(done, fmt::format("{}, {} at {}  ", unit.kind, unit.scaling, unit.length));
+    all = sweep.run(log, [&](const SweepProgress& at) {
+      meter.show(at.done, fmt::format("{} of {} measured, now {}, {} at {}  ", at.finished, at.units,
+                                      at.unit.kind, at.unit.scaling, at.unit.length));
     });
   }
   if (shards > 1 && command.results.empty()) {
@@ -235,10 +253,18 @@ void run(SweepCommand& command) {
 void add_measuring_options(CLI::App& sub, SweepCommand& command) {
   begin_group(sub, "Measuring");
   SweepOptions& sweep = command.sweep;
+  sub.add_flag(
+      "--quick", sweep.quick,
+      "a first look in minutes: no passkeys, no speed, no more text than the longest window, windows that "
+      "overlap by half");
   add_perplexity_options(sub, command.method, sweep.stride, sweep.max_tokens, "0: all");
+  sub.get_option("--stride")->default_str("1/8 of their length, at least 256");
+  sub.get_option("--max-tokens")->default_str("what the longest window holds, at least 8192");
   add_passkey_options(sub, sweep.passkeys, command.haystack);
   sub.add_option("--growing-step", sweep.growing_step, "tokens that the growing context reads at a time")
+      ->default_str("512; 32 with --rope-steps exact")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  sub.add_option("--losses", command.losses, "write the loss of each token as JSON lines");
   const auto leave_out = [&](const char* name, bool& measured, const std::string& what) {
     sub.add_flag_callback(
         name, [&measured] { measured = false; }, "leave " + what + " out");
@@ -273,6 +299,7 @@ void add_sweep_command(CLI::App& app) {
                  "text for perplexity; without: heldout.txt in the model's folder, if there is one");
   sub.add_option("--scalings", sweep.scalings, "what to compare; model: as config.json says")
       ->delimiter(',')
+      ->default_str("none,linear,ntk,dynamic,yarn,dynamic-yarn")
       ->type_name("model|" + known_scalings("|"));
   sub.add_option("--lengths", sweep.lengths, "in tokens")
       ->delimiter(',')

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 
 #include "engine/eval/windows.h"
 #include "engine/interrupt.h"
@@ -59,21 +60,27 @@ class Comparison {
     if (session.options().prefill_chunk > 0) rows_ = std::min(rows_, session.options().prefill_chunk);
   }
 
-  void run(const Window& window, const TokenSource& text, DivergenceResult& result) {
+  void run(const Window& window, const TokenSource& text, DivergenceResult& result,
+           const std::function<void(int64_t position)>& progress) {
+    const bool grows = options_.method == PerplexityMethod::kGrowing;
     const int64_t bos = options_.bos ? 1 : 0;
     const std::vector<int32_t> tokens = text.behind_bos(options_.bos, window.begin, window.end);
     const auto last = static_cast<int64_t>(tokens.size()) - 1;         // whose logits predict nothing scored
     const int64_t first = window.score_from - window.begin + bos - 1;  // whose logits are the first that do
     for (Side& side : sides_) {
       side.sequence.truncate(0);
-      side.sequence.expect(last + 1);  // a dynamic scale is that of the whole window
+      side.sequence.expect(grows ? 0 : last + 1);  // a dynamic scale is that of the whole window
     }
     for (int64_t begin = 0, end = 0; begin < last; begin = end) {
       const int64_t from = std::max(begin, first);
-      end = std::min(from + rows_, last);
+      end = std::min(from + (grows ? std::min(rows_, options_.step) : rows_), last);
+      if (grows) {
+        for (const Side& side : sides_) end = end_of_step(side.session, begin, end);
+      }
       for (Side& side : sides_)
         read(side, std::span(tokens).subspan(index(begin), index(end - begin)), from - begin);
-      compare(std::span(tokens).subspan(index(from + 1), index(end - from)), result);
+      compare(std::span(tokens).subspan(index(from + 1), index(end - from)), from + 1, result);
+      if (grows && progress) progress(window.begin + end);
     }
   }
 
@@ -98,8 +105,8 @@ class Comparison {
                          [&](int64_t) { stop_if(options_.interrupted); });
   }
 
-  // targets: what stands behind each kept row.
-  void compare(std::span<const int32_t> targets, DivergenceResult& result) const {
+  // targets: what stands behind each kept row, from `position` on.
+  void compare(std::span<const int32_t> targets, int64_t position, DivergenceResult& result) const {
     const auto rows = static_cast<int64_t>(targets.size());
     const size_t before = result.tokens.size();
     result.tokens.resize(before + targets.size());
@@ -108,7 +115,9 @@ class Comparison {
       const auto row = [&](const Side& side) {
         return std::span(side.logits).subspan(index(i * vocab_), index(vocab_));
       };
-      result.tokens[before + index(i)] = diverge(row(sides_[0]), row(sides_[1]), targets[index(i)]);
+      TokenDivergence& token = result.tokens[before + index(i)];
+      token = diverge(row(sides_[0]), row(sides_[1]), targets[index(i)]);
+      token.position = position + i;
     }
   }
 
@@ -139,9 +148,11 @@ TokenDivergence diverge(std::span<const float> logits, std::span<const float> re
           top - logits.begin() == reference_top - reference.begin()};
 }
 
-std::vector<DivergenceFigure> figures(const DivergenceResult& result) {
+std::vector<DivergenceFigure> figures(const DivergenceResult& result, int64_t from, int64_t to) {
   using Token = TokenDivergence;
-  const auto& tokens = result.tokens;
+  std::vector<Token> tokens;
+  std::ranges::copy_if(result.tokens, std::back_inserter(tokens),
+                       [&](const Token& token) { return token.position >= from && token.position < to; });
   const Estimate kl = mean_of(tokens, [](const Token& t) { return t.kl; });
   const Estimate p = mean_of(tokens, difference);
   const Estimate square = mean_of(tokens, [](const Token& t) { return difference(t) * difference(t); });
@@ -170,6 +181,18 @@ std::vector<DivergenceFigure> figures(const DivergenceResult& result) {
   };
 }
 
+// A scale moves in one direction as a sequence grows, so that the ends tell all.
+bool same_frequencies(const Session& session, const Session& reference, const PerplexityOptions& options) {
+  const int64_t longest = std::ranges::max(options.ctx);
+  const auto moves = [&](const Session& one) {
+    return one.options().stale_cache && options.method == PerplexityMethod::kGrowing &&
+           one.frequencies_for(1) != one.frequencies_for(longest);
+  };
+  return session.frequencies_for(1) == reference.frequencies_for(1) &&
+         session.frequencies_for(longest) == reference.frequencies_for(longest) &&
+         moves(session) == moves(reference);
+}
+
 DivergenceResult measure_divergence(Session& session, Session& reference, const TokenSource& text,
                                     const PerplexityOptions& options, int threads,
                                     const std::function<void(int64_t position)>& progress) {
@@ -185,8 +208,8 @@ DivergenceResult measure_divergence(Session& session, Session& reference, const 
   result.ctx = options.ctx.at(0);
   Comparison comparison(session, reference, options, threads);
   result.complete = uninterrupted([&] {
-    for (const Window& window : windows_of(options, result.ctx, text.size())) {
-      comparison.run(window, text, result);
+    for (const Window& window : windows_of(options, result.ctx, text)) {
+      comparison.run(window, text, result, progress);
       if (progress) progress(window.end);
     }
   });

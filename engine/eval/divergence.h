@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -32,6 +33,7 @@ namespace lariat {
 struct TokenDivergence {
   double kl = 0, loss = 0, reference_loss = 0;  // the losses are -ln p(token) and -ln r(token)
   bool same_top = false;
+  int64_t position = 0;  // in its window
 };
 TokenDivergence diverge(std::span<const float> logits, std::span<const float> reference, int32_t token);
 
@@ -49,14 +51,20 @@ struct DivergenceResult {
   std::vector<TokenDivergence> tokens;  // in the order of the text, some 32 bytes each
   bool complete = false;                // false: interrupted
 };
-// All the numbers that are defined above; the sums are in double.
-std::vector<DivergenceFigure> figures(const DivergenceResult& result);
+// All the numbers that are defined above; the sums are in double. [from, to): of the tokens at these
+// positions.
+std::vector<DivergenceFigure> figures(const DivergenceResult& result, int64_t from = 0,
+                                      int64_t to = std::numeric_limits<int64_t>::max());
+// Whether both sessions turn every key alike in windows of these options: then only what else differs is
+// measured.
+bool same_frequencies(const Session& session, const Session& reference, const PerplexityOptions& options);
 
 // Both models read the windows (PerplexityMethod) of options.ctx[0] side by side, one window at a time: what
 // stands before the first scored token at once, the rest in pieces of prefill_chunk tokens, or fewer, so that
-// no more than 64 MiB of each one's logits are kept. threads: that compare them; 0: every core.
-// progress(tokens of the text whose windows are done). Throws Error, naming the text, as
-// measure_perplexity does, and naming both config.json when the vocabularies have different sizes.
+// no more than 64 MiB of each one's logits are kept. Pieces of a growing context end where either scale
+// moves, too. threads: that compare them; 0: every core. progress(tokens of the text that are done). Throws
+// Error, naming the text, as measure_perplexity does, and naming both config.json when the vocabularies have
+// different sizes.
 DivergenceResult measure_divergence(Session& session, Session& reference, const TokenSource& text,
                                     const PerplexityOptions& options, int threads = 0,
                                     const std::function<void(int64_t position)>& progress = {});

@@ -175,6 +175,11 @@ Needles make_needles(const NeedleOptions& options, double depth, NeedleRandom ra
                                                : numbers_of_names(options, depth, random);
 }
 
+std::string things_of(NeedleTask task) {
+  if (task == NeedleTask::kPasskey) return "passkeys";
+  return fmt::format("{} ({})", task == NeedleTask::kTracking ? "variables" : "numbers", name_of(task));
+}
+
 std::string hidden_in(const NeedleOptions& options, const std::string& file) {
   const std::string_view sentence = kTasks[static_cast<size_t>(options.task)].hidden;
   return fmt::format(fmt::runtime(sentence), file.empty() ? "filler text" : file, options.count);

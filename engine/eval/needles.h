@@ -60,6 +60,9 @@ Needles passkey_needles(int64_t key, double depth);
 // passkey is uniform in its range.
 Needles make_needles(const NeedleOptions& options, double depth, NeedleRandom random);
 
+// The word for what is found in a sentence or heading: "passkeys", "numbers (multikey)".
+std::string things_of(NeedleTask task);
+
 // A sentence that says what is hidden and asked for; `file`: the name of the hay, "" for the noise.
 std::string hidden_in(const NeedleOptions& options, const std::string& file);
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <span>
@@ -87,6 +88,11 @@ struct PasskeyOptions {
   std::vector<int32_t> eos_ids{};
   const std::atomic<bool>* interrupted = nullptr;
 };
+
+// The lengths that are measured where none was asked for: half, once and twice the original one.
+inline std::vector<int64_t> default_passkey_lengths(int64_t original_ctx) {
+  return {std::max<int64_t>(original_ctx / 2, 1), original_ctx, 2 * original_ctx};
+}
 
 // The tokens that an answer may have: ten for a passkey, and what a full one to any other task takes with
 // each number beside its name.

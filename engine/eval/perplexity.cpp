@@ -20,15 +20,16 @@ constexpr std::string_view kMethods[] = {"sliding", "chunks", "growing", "contin
 
 // A result without losses, with buckets of (nearly) equal size for the positions [from, ctx).
 PerplexityResult empty_result(const PerplexityOptions& options, PerplexityMethod method, int64_t from,
-                              int64_t ctx) {
+                              int64_t ctx, int64_t text_tokens) {
   PerplexityResult result;
+  result.losses.assign(static_cast<size_t>(text_tokens), std::nanf(""));
   result.ctx = ctx;
   result.method = method;
   result.stride = method == PerplexityMethod::kSliding ? window_stride(options, ctx) : 0;
   result.step = method == PerplexityMethod::kGrowing ? options.step : 0;
   const int64_t span = ctx - from, buckets = std::clamp<int64_t>(options.buckets, 1, span);
   for (int64_t i = 0; i < buckets; ++i)
-    result.positions.push_back({from + span * i / buckets, from + span * (i + 1) / buckets, 0, 0});
+    result.positions.push_back({{}, from + span * i / buckets, from + span * (i + 1) / buckets});
   return result;
 }
 
@@ -40,10 +41,10 @@ struct Pass {
   std::vector<std::pair<size_t, Window>> parts;  // by the result's index
 };
 
-std::vector<Pass> passes_of(const PerplexityOptions& options, int64_t n, bool shared) {
+std::vector<Pass> passes_of(const PerplexityOptions& options, const TokenSource& text, bool shared) {
   std::vector<std::pair<size_t, Window>> parts;
   for (size_t i = 0; i < options.ctx.size(); ++i) {
-    for (const Window& window : windows_of(options, options.ctx[i], n)) parts.emplace_back(i, window);
+    for (const Window& window : windows_of(options, options.ctx[i], text)) parts.emplace_back(i, window);
   }
   std::ranges::stable_sort(parts, {}, [](const auto& part) { return part.second.begin; });
   std::vector<Pass> passes;
@@ -61,7 +62,7 @@ std::vector<Pass> passes_of(const PerplexityOptions& options, int64_t n, bool sh
 void read_windows(Session& session, const TokenSource& text, const PerplexityOptions& options,
                   std::vector<PerplexityResult>& results, const PerplexityProgressFn& progress) {
   const int64_t room = session.options().prefill_chunk, bos = options.bos ? 1 : 0;
-  const auto passes = passes_of(options, text.size(), !session.rope().depends_on_length());
+  const auto passes = passes_of(options, text, !session.rope().depends_on_length());
   std::deque<Sequence> sequences;
   for (size_t first = 0, end = 0; first < passes.size(); first = end) {
     // A batch: as many as there is room for, and all that begin where its last one does.
@@ -84,7 +85,7 @@ void read_windows(Session& session, const TokenSource& text, const PerplexityOpt
       const Pass& pass = passes[first + i];
       const int64_t token = pass.window.begin + position - bos;  // of the text
       for (const auto& [result, window] : pass.parts) {
-        if (token >= window.score_from && token < window.end) results[result].add(position, loss);
+        if (token >= window.score_from && token < window.end) results[result].add(position, token, loss);
       }
     });
     if (progress) progress({passes[end - 1].window.begin, text.size(), results});
@@ -93,39 +94,30 @@ void read_windows(Session& session, const TokenSource& text, const PerplexityOpt
 
 // --- a growing context ---
 
-// The end of the step that begins with `length` tokens in the cache: at most `end`.
-int64_t end_of_step(const Session& session, int64_t length, int64_t end) {
-  const RopeScaling& rope = session.rope();
-  const bool moves_always = rope.type != RopeType::kLongRope && session.options().rope_steps == 0;
-  if (!rope.depends_on_length() || moves_always) return end;
-  const RopeFrequencies first = session.frequencies_for(length + 1);
-  while (end > length + 1 && session.frequencies_for(end) != first) --end;
-  return end;
-}
-
 void read_growing(Session& session, const TokenSource& text, const PerplexityOptions& options,
                   std::vector<PerplexityResult>& results, const PerplexityProgressFn& progress) {
-  const int64_t ctx = std::ranges::max(options.ctx), holds = ctx - (options.bos ? 1 : 0);
-  const int64_t limit = text.max_tokens();
-  const int64_t stretches = limit > 0 ? std::max<int64_t>(text.size() / holds, 1) : 1;
+  const int64_t ctx = std::ranges::max(options.ctx), bos = options.bos ? 1 : 0;
+  const auto windows = windows_of(options, ctx, text);
+  const auto stretches = std::ssize(windows);
   const int64_t at_once = affordable_sequences(session, ctx, stretches);
   for (int64_t first = 0; first < stretches; first += at_once) {
     const int64_t count = std::min(at_once, stretches - first);
     std::deque<Sequence> sequences;
-    std::vector<std::vector<int32_t>> tokens(static_cast<size_t>(count));
+    std::deque<std::vector<int32_t>> tokens;
     std::vector<Reading> readings;
-    for (int64_t begin = first * holds; auto& of_stretch : tokens) {
-      of_stretch = text.behind_bos(options.bos, begin, begin + holds);
-      readings.push_back({&sequences.emplace_back(session.new_sequence()), of_stretch, 0, 0});
-      begin += holds;
+    for (const Window& window :
+         std::span(windows).subspan(static_cast<size_t>(first), static_cast<size_t>(count))) {
+      tokens.push_back(text.behind_bos(options.bos, window.begin, window.end));
+      readings.push_back({&sequences.emplace_back(session.new_sequence()), tokens.back(), 0, 0});
     }
     for (int64_t length = 0; length < ctx - 1;) {
       // The context's last token is predicted and not read.
       length = end_of_step(session, length, std::min(length + options.step, ctx - 1));
       for (Reading& reading : readings) reading.end = length;
-      score(session, readings, options.interrupted, [&](size_t, int64_t position, double loss) {
+      score(session, readings, options.interrupted, [&](size_t i, int64_t position, double loss) {
+        const int64_t token = windows[static_cast<size_t>(first) + i].begin + position - bos;
         for (auto& result : results) {
-          if (position < result.ctx) result.add(position, loss);
+          if (position < result.ctx) result.add(position, token, loss);
         }
       });
       if (progress) progress({first * ctx + count * length, stretches * ctx, results});
@@ -146,36 +138,56 @@ PerplexityMethod parse_perplexity_method(std::string_view name) {
                    "\"; known: sliding, chunks, growing");
 }
 
-void PerplexityResult::add(int64_t position, double loss) {
-  tokens += 1;
-  nll += loss;
-  squares += loss * loss;
+void LossSum::add(double loss) { *this += {1, loss, loss * loss}; }
+
+LossSum& LossSum::operator+=(const LossSum& other) {
+  tokens += other.tokens;
+  nll += other.nll;
+  squares += other.squares;
+  return *this;
+}
+
+void PerplexityResult::add(int64_t position, int64_t token, double loss) {
+  LossSum::add(loss);
+  losses[static_cast<size_t>(token)] = static_cast<float>(loss);
   const int64_t from = positions.front().from, span = positions.back().to - from;
   const auto buckets = static_cast<int64_t>(positions.size());
   // The bucket i with span * i / buckets <= position - from < span * (i + 1) / buckets.
-  PositionBucket& bucket = positions[static_cast<size_t>(((position - from + 1) * buckets - 1) / span)];
-  bucket.tokens += 1;
-  bucket.nll += loss;
+  positions[static_cast<size_t>(((position - from + 1) * buckets - 1) / span)].add(loss);
 }
 
-double PerplexityResult::ppl() const {
-  return tokens == 0 ? std::nan("") : std::exp(nll / static_cast<double>(tokens));
-}
+double LossSum::ppl() const { return tokens == 0 ? std::nan("") : std::exp(mean()); }
 
-double PerplexityResult::standard_error() const {
+double LossSum::mean_error() const {
   if (tokens < 2) return std::nan("");
   const auto n = static_cast<double>(tokens);
-  const double mean = nll / n, variance = std::max(squares / n - mean * mean, 0.0);
-  return ppl() * std::sqrt(variance / (n - 1));
+  return std::sqrt(std::max(squares / n - mean() * mean(), 0.0) / (n - 1));
 }
 
 nlohmann::ordered_json to_json(const std::vector<PositionBucket>& positions) {
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  for (const auto& [from, to, tokens, nll] : positions) {
-    json.push_back(  // NaN becomes null
-        {{"from", from}, {"to", to}, {"tokens", tokens}, {"loss", nll / static_cast<double>(tokens)}});
+  for (const auto& bucket : positions) {
+    json.push_back({{"from", bucket.from},  // NaN becomes null
+                    {"to", bucket.to},
+                    {"tokens", bucket.tokens},
+                    {"loss", bucket.mean()},
+                    {"stderr", bucket.mean_error()}});
   }
   return json;
+}
+
+nlohmann::ordered_json losses_json(const std::vector<float>& losses) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const float loss : losses)
+    json.push_back(std::isfinite(loss) ? nlohmann::ordered_json(std::round(1e5 * loss) / 1e5) : nullptr);
+  return json;
+}
+
+int64_t default_ctx(const PerplexityOptions& options, int64_t original_ctx, int64_t text_tokens) {
+  constexpr int64_t kMost = 2048;  // long windows move slowly
+  const int64_t wanted =
+      options.method == PerplexityMethod::kGrowing ? 2 * original_ctx : std::min(original_ctx, kMost);
+  return std::max(kMinCtx, std::min(wanted, text_tokens + (options.bos ? 1 : 0)));
 }
 
 std::vector<PerplexityResult> measure_perplexity(Session& session, const TokenSource& text,
@@ -184,7 +196,8 @@ std::vector<PerplexityResult> measure_perplexity(Session& session, const TokenSo
   Session* const one = &session;
   check_windows({&one, 1}, text, options);
   std::vector<PerplexityResult> results;
-  for (const int64_t ctx : options.ctx) results.push_back(empty_result(options, options.method, 0, ctx));
+  for (const int64_t ctx : options.ctx)
+    results.push_back(empty_result(options, options.method, 0, ctx, text.size()));
   const bool complete = uninterrupted([&] {
     if (options.method == PerplexityMethod::kGrowing) {
       read_growing(session, text, options, results, progress);
@@ -205,16 +218,16 @@ PerplexityResult measure_continuation(Session& session, Sequence& sequence, std:
   sequence.rewind(std::max<int64_t>(before - 1, 0));
   const int64_t first = sequence.length();  // of the tokens that are read now
   if (n == 0 || total < 2)
-    throw Error(text.size_in_words() + ", and none with something before it" + kTextTooShort);
+    throw Error(text.size_in_words() + ", and none with something before it; use a longer text");
   check_memory(session, total, 1, fmt::format("{}: a context of {}", text.name(), counted(total, "token")));
   const auto more = text.range(0, n);
   tokens.insert(tokens.end(), more.begin(), more.end());
-  auto result = empty_result(options, PerplexityMethod::kContinuation, first + 1, total);
+  auto result = empty_result(options, PerplexityMethod::kContinuation, first + 1, total, n);
   const Reading reading{&sequence, tokens, total, first + 1};
   result.complete = uninterrupted([&] {
     score(
         session, {&reading, 1}, options.interrupted,
-        [&](size_t, int64_t position, double loss) { result.add(position, loss); },
+        [&](size_t, int64_t position, double loss) { result.add(position, position - before, loss); },
         [&](int64_t done) {
           if (progress) progress({done, total - first, {&result, 1}});
         });

@@ -46,37 +46,53 @@ PerplexityMethod parse_perplexity_method(std::string_view name);
 struct PerplexityOptions {
   std::vector<int64_t> ctx;  // lengths of window or context to measure
   int64_t stride = 256;
-  int64_t step = 32;  // of a growing context
+  int64_t step = 512;  // of a growing context; see default_step
   PerplexityMethod method = PerplexityMethod::kSliding;
   std::optional<int32_t> bos{};  // unset: the model has none
   int buckets = 32;              // of positions in the window, for PerplexityResult::positions
   const std::atomic<bool>* interrupted = nullptr;
 };
 
-// The losses of the scored tokens at window positions [from, to).
-struct PositionBucket {
-  int64_t from = 0, to = 0;
-  int64_t tokens = 0;
-  double nll = 0;  // their sum
+// Losses of scored tokens, -ln p(token | its window so far) in nats.
+struct LossSum {
+  int64_t tokens = 0;           // n
+  double nll = 0, squares = 0;  // the sums of the losses and of their squares
+
+  void add(double loss);
+  double mean() const { return nll / static_cast<double>(tokens); }
+  double mean_error() const;  // sqrt((mean(loss^2) - mean(loss)^2) / (n - 1)); NaN of fewer than 2 tokens
+  double ppl() const;         // exp(nll / n)
+  double standard_error() const { return ppl() * mean_error(); }
+  LossSum& operator+=(const LossSum& other);
 };
 
-struct PerplexityResult {
+// The losses of the scored tokens at window positions [from, to).
+struct PositionBucket : LossSum {
+  int64_t from = 0, to = 0;
+};
+
+struct PerplexityResult : LossSum {
   int64_t ctx = 0, stride = 0, step = 0;  // 0 where there is none; stride: s of PerplexityMethod
   PerplexityMethod method = PerplexityMethod::kSliding;
-  int64_t tokens = 0;  // n, the scored ones
-  double nll = 0;      // sum of -ln p(token | its window so far), in nats
-  double squares = 0;  // sum of the squared losses
   std::vector<PositionBucket> positions;
-  bool complete = false;  // false: interrupted
+  std::vector<float> losses;  // of each token of the text; NaN: not scored
+  bool complete = false;      // false: interrupted
 
-  void add(int64_t position, double loss);
-
-  double ppl() const;             // exp(nll / n)
-  double standard_error() const;  // ppl * sqrt((mean(loss^2) - mean(loss)^2) / (n - 1))
+  void add(int64_t position, int64_t token, double loss);  // `token`: its index in the text
 };
 
-// [{"from", "to", "tokens", "loss"}]: the loss is the mean, and null where no token was scored.
+// [{"from", "to", "tokens", "loss", "stderr"}]: the loss is the mean, stderr its error; null where there is
+// none.
 nlohmann::ordered_json to_json(const std::vector<PositionBucket>& positions);
+// The losses of each token of a text, to 5 decimals; null where it was not scored.
+nlohmann::ordered_json losses_json(const std::vector<float>& losses);
+
+// The length that is measured where none was asked for, of a model trained for `original_ctx` tokens: those,
+// at most 2048, or of a growing context twice those; and no more than the text's tokens and their BOS fill.
+int64_t default_ctx(const PerplexityOptions& options, int64_t original_ctx, int64_t text_tokens);
+// The step of a growing context where none was asked for: long, as it changes no loss, but for one whose
+// scale moves at every token.
+inline int64_t default_step(const SessionOptions& session) { return session.rope_steps == 0 ? 32 : 512; }
 
 struct PerplexityProgress {
   int64_t done, of;  // tokens

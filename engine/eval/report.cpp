@@ -5,6 +5,7 @@
 #include "engine/eval/needles.h"
 #include "engine/eval/sweep.h"
 #include "engine/eval/sweep_table.h"
+#include "engine/eval/verdict.h"
 #include "models/text/unicode.h"
 
 namespace lariat {
@@ -43,9 +44,18 @@ std::string sweep_report(const SweepRecords& log) {
   const std::string hay = passkey["haystack"]["name"];
   data["hidden"] = hidden_in({needle_task(passkey["task"].get<std::string>()).value(), passkey["needles"]},
                              hay == "noise" ? "" : hay);
+  const SweepTable table = tabulate(log);
+  data["things"] = things_of(table.task);
   data["ranges"] = Json::array();
-  for (const PositionRange& range : growing_ranges(tabulate(log)))
+  for (const PositionRange& range : growing_ranges(table)) {
     data["ranges"].push_back({{"name", range.name()}, {"from", range.from}, {"to", range.to}});
+    data["ranges"].back()["best"] = by_growing(table, range).best;
+  }
+  data["best"] = Json::object();  // which scalings are shown to read a length best
+  for (const int64_t length : table.lengths)
+    data["best"][std::to_string(length)] = by_perplexity(table, length).best;
+  const Json& sentences = data["conclusions"];
+  data["overall"] = !sentences.empty() && sentences.back().get<std::string>().starts_with(kOverall);
   return report_page(data);
 }
 

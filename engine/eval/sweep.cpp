@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
+#include "engine/eval/verdict.h"
 #include "engine/eval/windows.h"
 #include "engine/memory_check.h"
 #include "engine/stopwatch.h"
@@ -21,38 +23,16 @@ constexpr double kDynamicFactor = 2.0;  // transformers' documentation and tests
 // look at.
 constexpr int64_t kGrowingBuckets = 16, kMostGrowingBuckets = 96;
 
-// The scaling of config.json, where its theta and original length are as the options say.
-RopeScaling own_scaling(const Model& model, RopeOptions options) {
-  options.factor.reset();  // it is for the scalings that the sweep names
-  return resolve_rope(model.spec.rope(), options);
+// The record of losses: of windows with the tokens that they move, and what `sums` has of the numbers that
+// follow.
+Json loss_record(const SweepUnit& unit, int64_t stride, const Json& sums) {
+  Json record = unit.record();
+  if (unit.kind == "perplexity") record["stride"] = stride;
+  for (const char* key : {"tokens", "nll", "ppl", "stderr", "blocks"}) record[key] = sums[key];
+  return record;
 }
 
 }  // namespace
-
-Sweep::Sweep(const Engine& engine, const SweepOptions& options)
-    : engine_(engine),
-      options_(options),
-      own_(own_scaling(engine.model, options.rope)),
-      session_(engine.session_for(own_)),
-      codec_(prompt_codec(*engine.tokenizer)),
-      bos_(text_bos(*engine.tokenizer)) {
-  if (!options_.rope.original_ctx) options_.rope.original_ctx = own_.original_ctx;
-  const int64_t l0 = *options_.rope.original_ctx;
-  if (options_.lengths.empty()) options_.lengths = {l0, 2 * l0, 4 * l0};
-  sort_unique(options_.lengths);
-  sort_unique(options_.passkeys.depths);
-  auto& names = options_.scalings;
-  for (std::string& name : names) name = plain_scaling_name(name);
-  for (size_t i = 0; i < names.size(); ++i) {
-    names.erase(std::remove(names.begin() + static_cast<std::ptrdiff_t>(i) + 1, names.end(), names[i]),
-                names.end());
-  }
-  options_.perplexity = options_.perplexity && !options_.text.empty();
-  options_.growing = options_.growing && !options_.text.empty();
-  options_.passkeys.interrupted = options_.interrupted;
-  options_.passkeys.eos_ids = engine.eos_ids();
-  options_.passkeys.max_new_tokens = answer_tokens(codec_, options_.passkeys.needles);
-}
 
 RopeScaling Sweep::scaling_for(const std::string& name, int64_t length) const {
   RopeOptions rope = options_.rope;
@@ -63,7 +43,11 @@ RopeScaling Sweep::scaling_for(const std::string& name, int64_t length) const {
   if (type == RopeType::kDefault) rope.factor.reset();
   if (needs_factor(type) && !rope.factor) rope.factor = std::max(1.0, stretch);
   if (type == RopeType::kDynamic && !rope.factor) rope.factor = kDynamicFactor;
-  return resolve_rope(own_, rope);
+  RopeScaling scaling = resolve_rope(own_, rope);
+  // A factor of 1 is no scaling, and not but for rounding.
+  const bool nothing =
+      needs_factor(type) && scaling.factor == 1 && rope_frequencies(scaling, 1).attention_factor == 1;
+  return nothing ? scaling_for("none", length) : scaling;
 }
 
 // The part of the header that says what is measured.
@@ -91,7 +75,8 @@ Json Sweep::plan() const {
            {{"measured", options_.perplexity},
             {"method", name_of(options_.method)},
             {"stride", options_.stride},
-            {"max_tokens", options_.max_tokens}}},
+            {"parts", window_parts()},
+            {"max_tokens", *options_.max_tokens}}},
           {"passkey",
            {{"measured", options_.passkey},
             {"depths", options_.passkeys.depths},
@@ -130,35 +115,6 @@ Json Sweep::header() const {
   return header;
 }
 
-void Sweep::check() {
-  const int64_t longest = options_.lengths.back(), shortest = options_.lengths.front();
-  for (const auto& scaling : options_.scalings) {
-    for (const int64_t length : options_.lengths) scaling_for(scaling, length);
-  }
-  Session session(engine_.model, *engine_.backend, session_);
-  const int64_t most = longest + std::max<int64_t>(kSpeedSteps, options_.passkeys.max_new_tokens),
-                limit = session.options().max_ctx;
-  if (limit > 0 && most > limit) {
-    throw ContextFull(
-        fmt::format("a length of {} needs sequences of {} (its answer included), more than the {} allowed",
-                    longest, counted(most, "token"), limit));
-  }
-  check_memory(session, most, options_.passkey ? 2 : 1, fmt::format("a length of {}", longest));
-  if (options_.passkey) check_passkey_length(codec_, options_.passkeys, shortest);
-  if (options_.perplexity || options_.growing) {
-    const int64_t holds = longest - (bos_ ? 1 : 0), have = text().size();
-    if (have < holds) {
-      throw Error(
-          fmt::format("{} and the longest window holds {}{}", text().size_in_words(), holds, kTextTooShort));
-    }
-  }
-}
-
-const TokenSource& Sweep::text() {
-  if (!text_) text_.emplace(read_tokens(options_.text, *engine_.tokenizer, options_.max_tokens));
-  return *text_;
-}
-
 std::vector<SweepUnit> Sweep::units() const {
   const std::vector<SweepUnit> all = all_units(plan());
   std::vector<SweepUnit> mine;
@@ -170,15 +126,16 @@ std::vector<SweepUnit> Sweep::units() const {
 
 bool Sweep::run(SweepLog& log, const SweepProgressFn& progress) {
   const std::vector<SweepUnit> left = missing_units(log.contents(), units());
-  double total = 0, before = 0;
-  for (const auto& unit : left) total += static_cast<double>(unit.length);
-  for (const auto& unit : left) {
+  const std::vector<double> seconds = seconds_for(left, log.contents());
+  const double total = std::max(std::accumulate(seconds.begin(), seconds.end(), 0.0), 1e-9);
+  double before = 0;
+  for (size_t i = 0; i < left.size(); ++i) {
     const auto report = [&](double part) {
-      if (progress) progress(unit, (before + part * static_cast<double>(unit.length)) / total);
+      if (progress) progress({left[i], i, left.size(), (before + part * seconds[i]) / total});
     };
     report(0);
-    if (!run_unit(unit, log, report)) return false;
-    before += static_cast<double>(unit.length);
+    if (!run_unit(left[i], log, report)) return false;
+    before += seconds[i];
   }
   return true;
 }
@@ -195,20 +152,41 @@ bool Sweep::run_unit(const SweepUnit& unit, SweepLog& log, const ProgressFn& pro
   return true;
 }
 
-// Takes over what was measured of an equal unit. Scalings that rotate every key and query of a unit alike
-// give the same numbers: up to the original length a dynamic scaling is none, and so is a factor of 1.
-bool Sweep::copy_equal(const SweepUnit& unit, SweepLog& log) const {
-  if (unit.kind == "speed" || is_stale(unit.scaling)) return false;
+// The units that give the numbers of this one. Scalings that rotate every key and query of a unit alike do:
+// up to the original length a dynamic scaling is none, and so is a factor of 1. So does a growing context
+// that is one window, where the scaling does not depend on the length and both are read in the same pieces.
+std::vector<SweepUnit> Sweep::equals_of(const SweepUnit& unit) const {
+  std::vector<SweepUnit> equals;
+  if (unit.kind == "speed" || is_stale(unit.scaling)) return equals;
   for (const auto& other : options_.scalings) {
-    const SweepUnit equal{unit.kind, other, unit.length};
-    if (equal == unit || !missing_units(log.contents(), {equal}).empty() || !same_frequencies(unit, other))
-      continue;
+    if (other != unit.scaling && same_frequencies(unit, other))
+      equals.push_back({unit.kind, other, unit.length});
+  }
+  const bool one_window = text_ && text_->size() == unit.length - (bos_ ? 1 : 0);
+  if (unit.kind == "perplexity" && options_.growing && options_.method == PerplexityMethod::kSliding &&
+      one_window && options_.growing_step == session_.prefill_chunk &&
+      !scaling_for(unit.scaling, unit.length).depends_on_length())
+    equals.push_back({"growing", unit.scaling, unit.length});
+  return equals;
+}
+
+// Takes over what was measured of an equal unit.
+bool Sweep::copy_equal(const SweepUnit& unit, SweepLog& log) const {
+  for (const SweepUnit& equal : equals_of(unit)) {
+    if (!missing_units(log.contents(), {equal}).empty()) continue;
     auto have = record_keys(log.contents());
     for (Json record : std::vector(log.contents().records)) {
-      if (record["kind"] != unit.kind || record["scaling"] != other || record["length"] != unit.length)
+      if (record["kind"] != equal.kind || record["scaling"] != equal.scaling ||
+          record["length"] != equal.length)
         continue;
+      if (equal.kind != unit.kind) record = loss_record(unit, stride_of(unit.length), record);
       record["scaling"] = unit.scaling;
       if (have.insert(record_key(record)).second) log.append(without_timing(record));
+    }
+    if (options_.on_losses && unit.kind != "passkey") {
+      Json line = unit.record();
+      line["same_as"] = equal.record();
+      options_.on_losses(line);
     }
     return true;
   }
@@ -230,32 +208,44 @@ bool Sweep::same_frequencies(const SweepUnit& unit, const std::string& other) co
   return true;
 }
 
-bool Sweep::run_losses(const SweepUnit& unit, Session& session, SweepLog& log, const ProgressFn& progress) {
-  const bool growing = unit.kind == "growing";
+PerplexityOptions Sweep::perplexity_options(const SweepUnit& unit) const {
   const int64_t buckets = std::clamp(2 * unit.length / std::max<int64_t>(*options_.rope.original_ctx, 1),
                                      kGrowingBuckets, kMostGrowingBuckets);
-  const PerplexityOptions options{.ctx = {unit.length},
-                                  .stride = options_.stride,
-                                  .step = options_.growing_step,
-                                  .method = growing ? PerplexityMethod::kGrowing : options_.method,
-                                  .bos = bos_,
-                                  .buckets = static_cast<int>(buckets),
-                                  .interrupted = options_.interrupted};
+  return {.ctx = {unit.length},
+          .stride = stride_of(unit.length),
+          .step = options_.growing_step,
+          .method = unit.kind == "growing" ? PerplexityMethod::kGrowing : options_.method,
+          .bos = bos_,
+          .buckets = static_cast<int>(buckets),
+          .interrupted = options_.interrupted};
+}
+
+bool Sweep::run_losses(const SweepUnit& unit, Session& session, SweepLog& log, const ProgressFn& progress) {
   const auto start = Stopwatch::now();
   const auto show = [&](const PerplexityProgress& at) { progress(at.share()); };
-  const auto results = measure_perplexity(session, text(), options, show);
+  const auto results = measure_perplexity(session, *text_, perplexity_options(unit), show);
   const PerplexityResult& result = results.front();
   if (!result.complete) return false;
-  Json record = unit.record();
-  const RopeScaling& rope = session.rope();
-  if (growing && needs_factor(rope.type) && rope.factor > 1) record["factor"] = rope.factor;
-  record["tokens"] = result.tokens;
-  record["nll"] = result.nll;  // JSON has null for what is not finite
-  record["ppl"] = result.ppl();
-  record["stderr"] = result.standard_error();
+  const Json sums = {{"tokens", result.tokens},
+                     {"nll", result.nll},  // JSON has null for what is not finite
+                     {"ppl", result.ppl()},
+                     {"stderr", result.standard_error()},
+                     {"blocks", block_sums(result.losses)}};
+  Json record = loss_record(unit, stride_of(unit.length), sums);
   record["timing"] = {{"seconds", seconds_since(start)}};
-  if (growing) record["positions"] = to_json(result.positions);
+  if (unit.kind == "growing") {
+    const RopeScaling& rope = session.rope();
+    if (needs_factor(rope.type) && rope.factor > 1) record["factor"] = rope.factor;
+    record["text_tokens"] = text_->size();
+    record["holds"] = unit.length - (bos_ ? 1 : 0);
+    record["positions"] = to_json(result.positions);
+  }
   log.append(record);
+  if (options_.on_losses) {
+    Json line = unit.record();
+    line["losses"] = losses_json(result.losses);
+    options_.on_losses(line);
+  }
   return true;
 }
 
@@ -278,10 +268,7 @@ bool Sweep::run_passkey(const SweepUnit& unit, Session& session, SweepLog& log, 
 }
 
 void Sweep::run_speed(const SweepUnit& unit, Session& session, SweepLog& log) {
-  std::vector<int32_t> tokens(static_cast<size_t>(unit.length));
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    tokens[i] = static_cast<int32_t>(i * 7919 % static_cast<size_t>(engine_.model.spec.vocab_size));
-  }
+  const std::vector<int32_t> tokens = some_tokens(unit.length, engine_.model.spec.vocab_size);
   {
     Sequence warm = session.new_sequence();  // pages, threads and packed weights
     session.prefill(warm, std::span(tokens).first(std::min<size_t>(tokens.size(), 64)));

@@ -3,28 +3,38 @@
 #include <atomic>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/eval/passkey.h"
 #include "engine/eval/perplexity.h"
+#include "engine/eval/sweep_cost.h"
 #include "engine/eval/sweep_log.h"
 #include "engine/lariat.h"
 
 namespace lariat {
 
 struct SweepOptions {
-  std::vector<std::string> scalings = {"none", "linear", "ntk", "dynamic", "yarn", "dynamic-yarn"};
-  std::vector<int64_t> lengths;  // empty: 1, 2 and 4 times the model's original length
+  // Empty: none, linear, ntk, dynamic, yarn and dynamic-yarn, or of a model without RoPE none alone.
+  std::vector<std::string> scalings;
+  // Empty: 1, 2 and 4 times the model's original length, as far as text and memory reach.
+  std::vector<int64_t> lengths;
   // factor, original_ctx and theta; scaling and config are not used.
   RopeOptions rope;
   bool growing = true, perplexity = true, passkey = true, speed = true;  // the measurements to make
   std::filesystem::path text;  // for growing and perplexity; empty: neither is measured
   PerplexityMethod method = PerplexityMethod::kSliding;
-  int64_t stride = 256, growing_step = 32, max_tokens = 8192;
+  int64_t stride = 0;                   // of sliding windows; 0: see Sweep::stride_of
+  int64_t growing_step = 0;             // 0: default_step()
+  std::optional<int64_t> max_tokens{};  // of the text, 0: all; unset: what the longest window holds, or 8192
+  // A first look: no passkeys, no speed, no more of the text than the longest window, windows that overlap by
+  // half.
+  bool quick = false;
   PasskeyOptions passkeys;                   // needles, hay, depths, trials, seed
   int64_t shard_index = 0, shard_count = 1;  // the part of the whole that is measured here
+  std::function<void(const nlohmann::ordered_json&)> on_losses{};  // a line with the loss of each token
   const std::atomic<bool>* interrupted = nullptr;
 };
 
@@ -54,9 +64,14 @@ inline bool is_complete(const SweepRecords& log) { return missing_units(log, all
 
 inline constexpr int64_t kSpeedSteps = 32;  // decoded by a speed unit
 
-// Says where a sweep stands: the unit that runs now, and the share that is done of what was left to do,
-// weighed by the lengths.
-using SweepProgressFn = std::function<void(const SweepUnit& unit, double done)>;
+// Where a sweep stands: the unit that runs now, how many are behind it of those that were left to do, and the
+// share of the time that they take.
+struct SweepProgress {
+  const SweepUnit& unit;
+  size_t finished, units;
+  double done;
+};
+using SweepProgressFn = std::function<void(const SweepProgress&)>;
 
 // Scalings x lengths over one model and one text: growing contexts, perplexity, passkey, speed and memory.
 //
@@ -69,12 +84,19 @@ using SweepProgressFn = std::function<void(const SweepUnit& unit, double done)>;
 // that is less), or the fixed options.rope.factor; dynamic gets factor 2 or the fixed one, dynamic-yarn none
 // or the fixed one: they follow the length by themselves. L0 is the same for all.
 //
-// Every trial, text and length is the same for every scaling, so cells may be compared one to one.
+// Every trial, text and length is the same for every scaling, so cells may be compared one to one. Losses
+// stand in the log as sums of consecutive tokens too ("blocks"), which differ by column and not by text
+// (verdict.h).
 class Sweep {
  public:
   Sweep(const Engine& engine, const SweepOptions& options);  // the engine has a tokenizer, and outlives it
 
-  const SweepOptions& options() const { return options_; }  // with the lengths filled in
+  const SweepOptions& options() const { return options_; }  // with what was left open filled in
+  // A line for each thing that was left open and is less than one might expect.
+  const std::vector<std::string>& notes() const { return notes_; }
+  const TokenSource* text() const { return text_ ? &*text_ : nullptr; }  // as far as it is used
+  // By how much windows move: an eighth of their length (half, for a first look), at least 256 tokens.
+  int64_t stride_of(int64_t length) const;
   // Identifies the sweep: the first line of its log.
   nlohmann::ordered_json header() const;
   RopeScaling scaling_for(const std::string& name, int64_t length) const;
@@ -86,14 +108,31 @@ class Sweep {
   // All units of this shard, in the order in which they run. Shards take turns, so that each gets its part of
   // every length.
   std::vector<SweepUnit> units() const;
+  // How fast this model is here, found when first asked for (measure_pace).
+  const Pace& pace();
+  void set_pace(const Pace& pace) { pace_ = pace; }
+  // The seconds that each of the units takes, one after the other; 0: the result of another is taken over.
+  // And of what a log lacks, by kind.
+  std::vector<double> seconds_for(const std::vector<SweepUnit>& left, const SweepRecords& log) const;
+  std::map<std::string, double> seconds_left(const SweepRecords& log) const;
   // Measures what is not in the log yet. False when it was interrupted.
   bool run(SweepLog& log, const SweepProgressFn& progress);
 
  private:
+  void fill_in();
+  // The longest sequence: a prompt and what is decoded after it.
+  int64_t most_tokens() const {
+    return options_.lengths.back() + std::max<int64_t>(kSpeedSteps, options_.passkeys.max_new_tokens);
+  }
+  void drop_long_lengths();
+  // A window moves by this part of its length.
+  int64_t window_parts() const { return options_.quick ? 2 : 8; }
   nlohmann::ordered_json plan() const;
-  const TokenSource& text();  // of options_.text, read when first asked for
+  PerplexityOptions perplexity_options(const SweepUnit& unit) const;
+  Work work_of(const SweepUnit& unit) const;
   using ProgressFn = std::function<void(double done)>;
   bool run_unit(const SweepUnit& unit, SweepLog& log, const ProgressFn& progress);
+  std::vector<SweepUnit> equals_of(const SweepUnit& unit) const;
   bool copy_equal(const SweepUnit& unit, SweepLog& log) const;
   bool same_frequencies(const SweepUnit& unit, const std::string& other) const;
   bool run_losses(const SweepUnit& unit, Session& session, SweepLog& log, const ProgressFn& progress);
@@ -107,6 +146,8 @@ class Sweep {
   TextCodec codec_;
   std::optional<int32_t> bos_;
   std::optional<TokenSource> text_;
+  std::vector<std::string> notes_;
+  std::optional<Pace> pace_;
 };
 
 }  // namespace lariat

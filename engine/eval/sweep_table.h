@@ -5,6 +5,7 @@
 #include <tuple>
 #include <vector>
 
+#include "engine/eval/needles.h"
 #include "engine/eval/perplexity.h"
 #include "engine/eval/sweep_log.h"
 
@@ -12,6 +13,8 @@ namespace lariat {
 
 struct PerplexityValue {
   double ppl = 0, standard_error = 0;
+  int64_t tokens = 0;
+  std::vector<double> blocks{};  // see block_sums (verdict.h)
 };
 
 struct RetrievalValue {
@@ -19,6 +22,8 @@ struct RetrievalValue {
   double found = 0;
   bool in_parts = false;  // of tasks with several answers, of which a trial may find a share
   double share() const { return trials > 0 ? found / static_cast<double>(trials) : 0; }
+  // In which the share of all such trials is, to `errors` standard errors.
+  std::pair<double, double> interval(double errors = 1.96) const;
   RetrievalValue& operator+=(const RetrievalValue& other);
 };
 
@@ -30,7 +35,9 @@ struct SpeedValue {
 // The losses of a growing context under one scaling, by position.
 struct GrowingValue {
   std::string label;  // "yarn ×4": with the factor of a static scaling
-  std::vector<PositionBucket> positions;
+  std::vector<PositionBucket> positions{};
+  std::vector<double> blocks{};  // of a text of text_tokens, of which a context holds so many
+  int64_t text_tokens = 0, holds = 0;
 };
 
 // The results by scaling, length and depth: the input of tables and conclusions. Cells may be missing
@@ -40,6 +47,8 @@ struct SweepTable {
   std::vector<std::string> scalings;
   std::vector<int64_t> lengths;
   std::vector<double> depths;
+  NeedleTask task = NeedleTask::kPasskey;
+  int64_t trials = 0;  // at a length, over all depths
   std::map<std::pair<std::string, int64_t>, PerplexityValue> perplexity;
   std::map<std::tuple<std::string, int64_t, double>, RetrievalValue> passkey;
   std::map<std::pair<std::string, int64_t>, SpeedValue> speed;
@@ -68,12 +77,9 @@ struct PositionRange {
 // Three ranges: up to the original length, up to twice it and up to the end, as near as ends of buckets come;
 // none when nothing was measured.
 std::vector<PositionRange> growing_ranges(const SweepTable& table);
-// The perplexity of all positions inside the range; unset: not measured, or not finite.
-std::optional<double> growing_perplexity(const SweepTable& table, const std::string& column,
-                                         const PositionRange& range);
-// Sentences that say which scaling won where: one per length and measurement, two on the growing context, the
-// last one over all lengths beyond the original.
-std::vector<std::string> conclusions(const SweepTable& table);
+// The losses at all positions inside the range; unset: not measured, or not finite.
+std::optional<LossSum> growing_sum(const SweepTable& table, const std::string& column,
+                                   const PositionRange& range);
 
 // A number in 3 or 4 significant digits, without an exponent below a million.
 std::string compact(double value);

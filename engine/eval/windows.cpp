@@ -10,20 +10,28 @@
 #include "kernels/error.h"
 
 namespace lariat {
-namespace {
 
-constexpr int64_t kMinCtx = 4;
-
-}  // namespace
+std::string what_fits(const TokenSource& text, int64_t wanted, int64_t bos, const char* lengths) {
+  const int64_t limit = text.max_tokens(), longest = text.size() + bos;
+  const bool cut = limit > 0 && limit == text.size();  // the text may go on
+  return fmt::format("; use {}{}", cut ? fmt::format("`max_tokens` {} or more", wanted) : "a longer text",
+                     longest < kMinCtx ? "" : fmt::format(", or {} up to {}", lengths, longest));
+}
 
 int64_t window_stride(const PerplexityOptions& options, int64_t ctx) {
   return std::min(options.stride, ctx - 1);
 }
 
-std::vector<Window> windows_of(const PerplexityOptions& options, int64_t ctx, int64_t n) {
+std::vector<Window> windows_of(const PerplexityOptions& options, int64_t ctx, const TokenSource& text) {
   const bool sliding = options.method == PerplexityMethod::kSliding;
-  const int64_t bos = options.bos ? 1 : 0, holds = ctx - bos;
+  const int64_t n = text.size(), bos = options.bos ? 1 : 0, holds = ctx - bos;
   std::vector<Window> windows;
+  if (options.method == PerplexityMethod::kGrowing) {
+    const int64_t stretches = text.max_tokens() > 0 ? std::max<int64_t>(n / holds, 1) : 1;
+    for (int64_t i = 0; i < stretches; ++i)
+      windows.push_back({i * holds, (i + 1) * holds, i * holds + 1 - bos});
+    return windows;
+  }
   int64_t scored = 1 - bos;  // up to here; without a BOS nothing stands before the first token
   for (int64_t begin = 0; sliding ? scored < n : begin + holds <= n;) {
     const int64_t end = std::min(begin + holds, n);
@@ -33,6 +41,15 @@ std::vector<Window> windows_of(const PerplexityOptions& options, int64_t ctx, in
     begin += sliding ? window_stride(options, ctx) : ctx;
   }
   return windows;
+}
+
+int64_t end_of_step(const Session& session, int64_t length, int64_t end) {
+  const RopeScaling& rope = session.rope();
+  const bool moves_always = rope.type != RopeType::kLongRope && session.options().rope_steps == 0;
+  if (!rope.depends_on_length() || moves_always) return end;
+  const RopeFrequencies first = session.frequencies_for(length + 1);
+  while (end > length + 1 && session.frequencies_for(end) != first) --end;
+  return end;
 }
 
 void check_windows(std::span<Session* const> sessions, const TokenSource& text,
@@ -46,8 +63,8 @@ void check_windows(std::span<Session* const> sessions, const TokenSource& text,
     check_memory(sessions, ctx, 1, window);
     const int64_t holds = ctx - (options.bos ? 1 : 0), have = text.size();
     if (have < holds) {
-      throw Error(
-          fmt::format("{} and {} holds {} of them{}", text.size_in_words(), window, holds, kTextTooShort));
+      throw Error(fmt::format("{} and {} holds {} of them{}", text.size_in_words(), window, holds,
+                              what_fits(text, holds, ctx - holds, "`max_ctx`")));
     }
   }
 }

@@ -8,9 +8,11 @@
 // The windows of a text, and the losses of the tokens that are read: all measurements of a text share these.
 namespace lariat {
 
-// Ends an error about a text that is shorter than the windows of a measurement.
-inline constexpr const char* kTextTooShort =
-    "; use a longer text, a larger `max_tokens` or shorter windows (`max_ctx`, for a sweep `lengths`)";
+inline constexpr int64_t kMinCtx = 4;  // the shortest window or context
+
+// Ends an error about a text that is shorter than the `wanted` tokens of a measurement: says what would fit.
+// `bos`: what a window holds beside them; `lengths`: the setting of the windows' lengths.
+std::string what_fits(const TokenSource& text, int64_t wanted, int64_t bos, const char* lengths);
 
 // Tokens [begin, end) of the text, after a BOS if the model has one; [score_from, end) are scored.
 struct Window {
@@ -19,8 +21,11 @@ struct Window {
 
 // The tokens that a sliding window of ctx moves: s of PerplexityMethod.
 int64_t window_stride(const PerplexityOptions& options, int64_t ctx);
-// The windows of one length over a text of n tokens, for the methods that have windows: sliding and chunks.
-std::vector<Window> windows_of(const PerplexityOptions& options, int64_t ctx, int64_t n);
+// The windows of one length over a text; of a growing context, its stretches.
+std::vector<Window> windows_of(const PerplexityOptions& options, int64_t ctx, const TokenSource& text);
+// Where the step of a growing context ends that begins with `length` tokens in the cache: at most at `end`,
+// and where a dynamic scale moves.
+int64_t end_of_step(const Session& session, int64_t length, int64_t end);
 
 // Throws Error, naming the text, when the text is shorter than any of options.ctx, when one of these has
 // fewer than 4 tokens or is longer than the memory for all `sessions` allows, and when the stride or the step

@@ -9,6 +9,7 @@
 
 #include "engine/eval/needles.h"
 #include "engine/eval/sweep_table.h"
+#include "engine/eval/verdict.h"
 #include "tests/test_util.h"
 
 namespace lariat::test {
@@ -55,7 +56,8 @@ void add_grown(SweepRecords& log, const std::string& column, double before, doub
     record["positions"].push_back({{"from", 256 * i},
                                    {"to", 256 * (i + 1)},
                                    {"tokens", 100},
-                                   {"loss", std::log(i < 2 ? before : after)}});
+                                   {"loss", std::log(i < 2 ? before : after)},
+                                   {"stderr", 0.01}});
   log.records.push_back(record);
   log.header["growing"].update(Json{{"measured", true}, {"step", 32}});
   log.header["growing"]["columns"].push_back(column);
@@ -183,13 +185,15 @@ TEST_F(DrawnReport, HasItsTablesMapsCurvesAndVerdict) {
                             "Passkeys found", "Speed and memory", "Which scaling won where"})
     EXPECT_TRUE(holds(main, ">" + std::string(title) + "</h"));
   EXPECT_TRUE(holds(main, "Trained for 512 tokens; measured at 512 and 1024."));
-  EXPECT_TRUE(holds(main, "yarn ×2</th><td class=\"\">8.40</td><td class=\"best\">8.80</td>"));
+  EXPECT_TRUE(holds(main,
+                    "yarn ×2</th><td class=\"\">8.40<small> ± 0.06</small></td><td "
+                    "class=\"best\">8.80<small> ± 0.06</small></td>"));
   EXPECT_TRUE(holds(main, "<td class=\"best\">8.00<small> ± 0.10</small></td>"));
   EXPECT_EQ(count_of(main, ">3/5</text>"), 3U * 2 * 3);
   EXPECT_EQ(count_of(main, "fill-opacity=\"0.60\""), 3U * 2 * 3);
   EXPECT_TRUE(holds(main, "none <small>18 of 30</small>"));
   EXPECT_EQ(count_of(main, ">12.3k</td>"), 3U * 2);
-  EXPECT_TRUE(holds(main, "<li>" + conclusions(tabulate(grown())).back() + "</li></ul>"));
+  EXPECT_TRUE(holds(main, "<li class=\"overall\">" + conclusions(tabulate(grown())).back() + "</li></ul>"));
   EXPECT_FALSE(holds(main, "Not measured"));
   // Stale keys are dashed in the colour of their scaling, and a narrow picture names them shortly.
   const std::string name = "Perplexity by position in a growing context";
@@ -261,77 +265,12 @@ TEST_F(DrawnReport, LabelsKeepTheirDistance) {
   }
 }
 
-// --- tables and conclusions ---
-
-// Perplexities and keys found of 4, by scaling and length.
-SweepRecords hand_made() {
-  SweepRecords log = swept({}, {100, 200, 400}, 1);
-  log.header["original_ctx"] = 100;
-  log.header["scalings"] = {"none", "ntk", "yarn"};
-  const double ppl[3][3] = {{5, 50, 500}, {5, 7, 12}, {5.01, 6, 6.5}};
-  const int keys[3][3] = {{4, 0, 0}, {4, 3, 0}, {4, 4, 0}};
-  for (size_t s = 0; s < 3; ++s) {
-    for (size_t l = 0; l < 3; ++l) {
-      const Json cell = {{"scaling", log.header["scalings"][s]}, {"length", log.header["lengths"][l]}};
-      log.records.push_back({{"kind", "perplexity"}, {"ppl", ppl[s][l]}, {"stderr", 0.1}});
-      log.records.push_back({{"kind", "passkey"}, {"depth", 0}, {"trials", 4}, {"correct", keys[s][l]}});
-      for (auto record = log.records.end() - 2; record != log.records.end(); ++record) record->update(cell);
-    }
-  }
-  return log;
-}
-
-std::vector<std::string> sentences_of(const SweepRecords& log) { return conclusions(tabulate(log)); }
-
-TEST(Conclusions, SayWhoWonWhere) {
-  EXPECT_EQ(
-      sentences_of(hand_made()),
-      (std::vector<std::string>{
-          "At 100 tokens every scaling reads alike (perplexity 5.00).",
-          "At 200 tokens yarn has the lowest perplexity, 6.00; the unscaled model is worst with 50.0.",
-          "At 400 tokens yarn has the lowest perplexity, 6.50; the unscaled model is worst with 500.",
-          "At 100 tokens every scaling finds 100 % of the passkeys.",
-          "At 200 tokens yarn finds the most passkeys, 100 %; the unscaled model finds 0 %.",
-          "At 400 tokens no passkey is found.",
-          "Beyond the original 100 tokens, yarn wins: lowest perplexity at 2 of 2 lengths, most passkeys at "
-          "the one length measured."}));
-}
-
-TEST(Conclusions, OfLittleAreShortOrNone) {
-  SweepRecords log = hand_made();
-  log.header["scalings"] = {"yarn"};
-  EXPECT_TRUE(sentences_of(log).empty());
-  log = hand_made();
-  std::erase_if(log.records, [](const Json& record) { return record["kind"] == "passkey"; });
-  EXPECT_EQ(sentences_of(log).back(), "Beyond the original 100 tokens, yarn reads best at 2 of 2 lengths.");
-}
-
-TEST(Conclusions, OfAGrowingContextNameItsRanges) {
-  SweepRecords log = grown();
-  const SweepTable table = tabulate(log);
-  const auto ranges = growing_ranges(table);
-  ASSERT_EQ(ranges.size(), 2U);
-  EXPECT_EQ(ranges[0].name(), "up to 512");
-  EXPECT_EQ(ranges[1].name(), "512–1024");
-  EXPECT_NEAR(growing_perplexity(table, "dynamic stale", {0, 1024}).value(), std::sqrt(8.0 * 84), 1e-9);
-  const std::string grows =
-      "While the context grows from 512 to 1024 tokens, perplexity is under dynamic 1.15 times that of the "
-      "positions before (10.5 with stale keys) and under the unscaled model 50.5.";
-  const std::string early =
-      "Before position 512 perplexity is 8.00 under the unscaled model; yarn ×2 5.0 % more.";
-  auto sentences = sentences_of(log);
-  EXPECT_EQ(std::vector(sentences.end() - 3, sentences.end() - 1), (std::vector{grows, early}));
-  log.records.back()["positions"][3]["loss"] = nullptr;  // a hole in the stale column
-  EXPECT_FALSE(growing_perplexity(tabulate(log), "dynamic stale", ranges[1]));
-  sentences = sentences_of(log);
-  EXPECT_EQ(std::ranges::count(sentences, grows), 0);
-  EXPECT_EQ(std::ranges::count(sentences, early), 1);
-}
+// --- tables ---
 
 // Perplexities that no chart can have an axis for.
 TEST(SweepTables, ValuesBeyondMeasureAreLeftOut) {
   for (const double ppl : {1.5e308, 0.0, -1.0, 1e-300}) {
-    SweepRecords log = hand_made();
+    SweepRecords log = swept({"none"}, {100, 200}, 1);
     for (auto& record : log.records) record.update({{"ppl", ppl}, {"stderr", -1e308}});
     EXPECT_TRUE(tabulate(log).perplexity.empty()) << ppl;
   }

@@ -1,9 +1,14 @@
 #include "engine/eval/sweep.h"
 
 #include <algorithm>
+#include <map>
+#include <regex>
+#include <set>
 
 #include "engine/eval/report.h"
 #include "engine/eval/sweep_table.h"
+#include "engine/eval/windows.h"
+#include "models/text/unicode.h"
 #include "tests/engine/engine_test_util.h"
 
 namespace lariat::test {
@@ -79,9 +84,11 @@ TEST_F(SweepTest, AGrowingContextIsMeasuredToTheLongestWithAndWithoutStaleKeys) 
   EXPECT_EQ(ranges[0].to, 520);  // the end of 40 positions that is nearest to 512
   // Up to the original length a dynamic scaling is none, and there is nothing yet to be stale.
   const PositionRange before{0, 480}, after = ranges[1];
-  for (const char* column : {"dynamic", "dynamic stale"})
-    EXPECT_EQ(growing_perplexity(table, column, before), growing_perplexity(table, "none", before));
-  EXPECT_NE(growing_perplexity(table, "dynamic stale", after), growing_perplexity(table, "dynamic", after));
+  const auto ppl = [&](const char* column, const PositionRange& range) {
+    return growing_sum(table, column, range).value().ppl();
+  };
+  for (const char* column : {"dynamic", "dynamic stale"}) EXPECT_EQ(ppl(column, before), ppl("none", before));
+  EXPECT_NE(ppl("dynamic stale", after), ppl("dynamic", after));
 
   // Where all caches are stale there are no second columns, and the first ones are those.
   options_.scalings = {"dynamic"};
@@ -106,6 +113,130 @@ TEST_F(SweepTest, EqualGrowingContextsAreTakenOver) {
   }
   EXPECT_EQ(log.records.size(), 5U);
   EXPECT_EQ(measured, (std::vector<std::string>{"none", "dynamic stale"}));
+}
+
+// A static scaling reads one window as it reads a context that grows to that length.
+TEST_F(SweepTest, AContextThatIsOneWindowIsReadOnce) {
+  options_.lengths = {640};
+  options_.scalings = {"none", "dynamic", "yarn"};
+  options_.max_tokens.reset();
+  options_.quick = true;
+  const Sweep quick = sweep();
+  EXPECT_EQ(quick.units().size(), 4U + 3U);  // no passkeys
+  EXPECT_EQ(quick.stride_of(640), 320);
+  const SweepRecords both = run("both.jsonl");
+  options_.growing = false;
+  const SweepRecords alone = run("alone.jsonl");
+  for (const auto& record : alone.records) {
+    const auto same = std::ranges::find_if(both.records, [&](const Json& other) {
+      return other["kind"] == "perplexity" && other["scaling"] == record["scaling"];
+    });
+    ASSERT_NE(same, both.records.end());
+    EXPECT_EQ(without_timing(*same).dump(), without_timing(record).dump());
+    EXPECT_EQ(same->contains("timing"), record["scaling"] == "dynamic");
+    EXPECT_EQ(record["blocks"].size(), 512U);
+  }
+}
+
+TEST_F(SweepTest, LossesOfEachTokenAreHandedOut) {
+  options_.passkey = false;
+  std::map<std::string, Json> lines;
+  options_.on_losses = [&](const Json& line) { lines[record_key(line)] = line; };
+  const SweepRecords log = run("a.jsonl");
+  ASSERT_EQ(lines.size(), log.records.size());
+  for (const auto& record : log.records) {
+    const Json& line = lines.at(record_key(record));
+    if (!record.contains("timing")) {
+      EXPECT_EQ(line["same_as"]["length"], record["length"]);
+      continue;
+    }
+    double sum = 0;
+    int64_t scored = 0;
+    for (const auto& loss : line["losses"]) {
+      scored += loss.is_null() ? 0 : 1;
+      sum += loss.is_null() ? 0 : loss.get<double>();
+    }
+    EXPECT_EQ(line["losses"].size(), 800U);
+    EXPECT_EQ(scored, record["tokens"]);
+    EXPECT_NEAR(sum / record["nll"].get<double>(), 1, 1e-5);
+    double blocks = 0;
+    for (const auto& block : record["blocks"]) blocks += block.is_null() ? 0 : block.get<double>();
+    EXPECT_NEAR(blocks / record["nll"].get<double>(), 1, 1e-4);
+  }
+}
+
+// What every published model of docs/models.md was trained at, and the demo.
+std::set<int64_t> trained_lengths() {
+  std::set<int64_t> lengths = {512};
+  std::ifstream in(std::string(LARIAT_SOURCE_DIR) + "/docs/models.md");
+  const std::regex number("[0-9]{1,3}(,[0-9]{3})+");
+  for (std::string line; std::getline(in, line);) {
+    std::vector<std::string> cells(1);
+    for (const char c : line) c == '|' ? void(cells.emplace_back()) : cells.back().push_back(c);
+    if (cells.size() != 8 || !holds(cells[1], "ForC")) continue;
+    for (auto it = std::sregex_iterator(cells[3].begin(), cells[3].end(), number);
+         it != std::sregex_iterator(); ++it)
+      lengths.insert(std::stoll(replace_all(it->str(), ",", "")));
+  }
+  return lengths;
+}
+
+// What is measured where nothing is said of lengths and text fits every model, or is refused with what does
+// fit.
+TEST_F(SweepTest, DefaultsFitEveryTrainedLength) {
+  const std::set<int64_t> lengths = trained_lengths();
+  EXPECT_GE(lengths.size(), 10U);
+  EXPECT_TRUE(lengths.contains(2048) && lengths.contains(1'024'000));
+  std::string book;
+  while (book.size() < 1'000'000) book += long_text();
+  put("book.txt", book);
+  for (const int64_t l0 : lengths) {
+    SCOPED_TRACE(l0);
+    engine_.model.spec.rope().original_ctx = engine_.model.spec.rope().max_position_embeddings = l0;
+    SweepOptions options;
+    options.text = dir_ / "book.txt";
+    std::string refused = error_of([&] { Sweep(engine_, options).check(); });
+    std::smatch fits;
+    if (std::regex_search(refused, fits, std::regex("`lengths` up to ([0-9]+)$"))) {
+      EXPECT_GT(l0, 262'144);
+      options.lengths = {std::stoll(fits[1])};
+      refused = error_of([&] { Sweep(engine_, options).check(); });
+    }
+    EXPECT_EQ(refused, "");
+    const Sweep measured(engine_, options);
+    const int64_t longest = measured.options().lengths.back();
+    EXPECT_TRUE(longest == 4 * l0 || measured.notes().size() + measured.options().lengths.size() == 3 ||
+                !options.lengths.empty());
+    EXPECT_GE(*measured.options().max_tokens, longest - 1);
+    double seconds = 0;
+    for (const auto& [kind, one] : measured.seconds_left({measured.header(), {}})) seconds += one;
+    EXPECT_GT(seconds, static_cast<double>(longest));  // of one second for each token
+
+    Session session(engine_.model, *engine_.backend, engine_.session);
+    Session* const one = &session;
+    const TokenSource text(std::vector<int32_t>(3000, 1));
+    for (const PerplexityMethod method :
+         {PerplexityMethod::kSliding, PerplexityMethod::kChunks, PerplexityMethod::kGrowing}) {
+      PerplexityOptions perplexity;
+      perplexity.method = method;
+      perplexity.bos = 1;
+      perplexity.ctx = {default_ctx(perplexity, l0, text.size())};
+      EXPECT_EQ(error_of([&] { check_windows({&one, 1}, text, perplexity); }), "");
+    }
+    const PasskeyOptions passkeys;
+    const TextCodec codec = prompt_codec(*engine_.tokenizer);
+    for (const int64_t length : default_passkey_lengths(l0))
+      EXPECT_EQ(error_of([&] { check_passkey_length(codec, passkeys, length); }), "");
+  }
+}
+
+TEST_F(SweepTest, ATextThatIsTooShortSaysWhatFits) {
+  options_.lengths = {512, 2000};
+  EXPECT_TRUE(
+      holds(error_of([&] { sweep().check(); }), "use `max_tokens` 1999 or more, or `lengths` up to 801"));
+  options_.max_tokens = 0;
+  put("text.txt", long_text().substr(0, 900));
+  EXPECT_TRUE(holds(error_of([&] { sweep().check(); }), "use a longer text, or `lengths` up to "));
 }
 
 // The most telling first.

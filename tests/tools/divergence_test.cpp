@@ -57,6 +57,46 @@ TEST(Against, PrintsATable) {
     EXPECT_TRUE(holds(outcome.out, line));
 }
 
+TEST(Against, TakesSeveralLengths) {
+  const std::string q8 = "--against same --against-quantize q8 ";
+  const auto both = json_of_demo("--ctx 200,300 " + q8), one = json_of_demo("--ctx 200 " + q8);
+  ASSERT_EQ(both["results"].size(), 2U);
+  EXPECT_EQ(both["results"][0], one["results"][0]);
+  EXPECT_EQ(both["results"][1]["ctx"], 300);
+  EXPECT_EQ(one["kl"], one["results"][0]["kl"]);  // the fields of one length stand where they stood
+  EXPECT_EQ(one["identical_frequencies"], true);
+  EXPECT_FALSE(holds(perplexity_of_demo("--ctx 200 " + q8).out, "identical"));  // the weights differ
+}
+
+// Stale keys beside re-rotated ones: equal until the scale moves, and each side as it is alone.
+TEST(Against, ComparesGrowingContexts) {
+  const std::string growing =
+      "--method growing --ctx 600 --step 100 --rope-scaling dynamic --rope-original-ctx 256 ";
+  const auto both = json_of_demo(growing + "--buckets 3 --against same --against-rope-cache stale");
+  const auto fresh = json_of_demo(growing)["results"][0],
+             stale = json_of_demo(growing + "--rope-cache stale")["results"][0];
+  EXPECT_NEAR(both["ppl"].get<double>() / fresh["ppl"].get<double>(), 1, 1e-4);
+  EXPECT_NEAR(both["against_ppl"].get<double>() / stale["ppl"].get<double>(), 1, 1e-4);
+  EXPECT_EQ(both["tokens"], 599);
+  ASSERT_EQ(both["positions"].size(), 3U);
+  EXPECT_EQ(both["positions"][0]["kl"], 0);
+  EXPECT_GT(both["positions"][2]["kl"], 1e-3);
+  EXPECT_GT(both["positions"][2]["ppl_ratio_stderr"], 0);
+  EXPECT_EQ(both["against"]["rope_cache"], "stale");
+  EXPECT_EQ(both["identical_frequencies"], false);
+  const Outcome table = perplexity_of_demo(growing + "--buckets 3 --against same --against-rope-cache stale");
+  EXPECT_EQ(table.out.rfind("growing context of 600, 599 tokens\n", 0), 0U) << table.out;
+  EXPECT_TRUE(holds(table.out, "\n400 - 599 "));
+}
+
+TEST(Against, SaysWhereBothAreOneByConstruction) {
+  const std::string yarn = "--against same --against-rope-scaling dynamic-yarn --ctx ",
+                    line = "identical frequencies";
+  EXPECT_TRUE(holds(perplexity_of_demo(yarn + "100,512").out, line));
+  EXPECT_FALSE(holds(perplexity_of_demo(yarn + "100,600").out, line));
+  EXPECT_FALSE(holds(perplexity_of_demo("--ctx 4 --max-tokens 4 " + yarn + "4").out, "nan"));
+}
+
 TEST(Against, WrongUsageIsOneLine) {
   const std::string same = "the same model run in the same way", q8 = "--against same --against-quantize q8 ";
   std::vector<std::pair<std::string, std::string>> refused = {
@@ -64,11 +104,9 @@ TEST(Against, WrongUsageIsOneLine) {
       {"--against " + kDemo.string() + "/. --against-quantize none", same},
       {"--against-quantize q8", "--against"},
       {q8 + "--against-dtype f32", "--against-dtype cannot"},
-      {q8 + "--ctx 64,128", "one length"},
-      {q8 + "--method growing", "use --method sliding or chunks"},
       {q8 + "--save-cache x", "--against"},
       {q8 + "--load-cache x", "--against"},
-      {q8 + "--buckets 4", "--against"}};
+      {q8 + "--losses x", "--against"}};
   for (const char* words : {"q8", "k=q8", "k=f16,v=q4", "v=", "k=f16,f16", "k=f16,,v=q8"})
     refused.emplace_back(std::string("--kv-dtype ") + words, "is no dtype of a cache");
   for (const auto& [options, part] : refused) {

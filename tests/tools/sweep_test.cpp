@@ -4,6 +4,7 @@
 #include "engine/eval/sweep_log.h"
 #include "kernels/error.h"
 #include "tests/tools/program.h"
+#include "tools/measuring.h"
 
 // perplexity, passkey and sweep as a user runs them.
 namespace lariat::test {
@@ -146,7 +147,7 @@ TEST_F(MeasuringTest, ASweepOfATaskAddsUpRecallAndIsNotContinuedWithAnother) {
 TEST_F(MeasuringTest, SweepWritesAReportThatSaysWhoWon) {
   const Outcome outcome = run_lariat(small_sweep("out.html"));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(holds(outcome.out, "Beyond the original 512 tokens, "));
+  EXPECT_TRUE(holds(outcome.out, "Beyond the original 512 tokens "));
   const Json report = data_of(dir_ / "out.html");
   EXPECT_EQ(report["results"].size(), 5U + 4U * 2 * 3);
   EXPECT_TRUE(holds(outcome.out, report["conclusions"].back().get<std::string>()));
@@ -190,6 +191,61 @@ TEST_F(MeasuringErrors, AGrowingContextPrintsItsPositions) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(holds(outcome.out, "0 - 299 "));
   EXPECT_TRUE(holds(outcome.out, "300 - 599 "));
+}
+
+TEST_F(MeasuringErrors, LossesAreWritten) {
+  const std::string common =
+      " --file " + text_.string() + " --device cpu --threads 1 --quiet --max-tokens 300 ";
+  const auto result =
+      json_of(run_lariat("perplexity" + model() + common + "--ctx 128 --json --losses " + file("l.jsonl")));
+  std::ifstream in(file("l.jsonl"));
+  std::string line;
+  std::getline(in, line);
+  const Json losses = Json::parse(line);
+  EXPECT_EQ(losses["ctx"], 128);
+  ASSERT_EQ(losses["losses"].size(), 300U);
+  double sum = 0;
+  for (const double loss : losses["losses"]) sum += loss;
+  EXPECT_NEAR(sum / result["results"][0]["nll"].get<double>(), 1, 1e-5);
+  std::getline(in, line);
+  EXPECT_EQ(Json::parse(line)["tokens"].size(), 300U);
+
+  const std::string sweep = "sweep" + model() + common +
+                            "--scalings none,yarn --lengths 256 --no-growing --no-passkey "
+                            "--no-speed --report " +
+                            file("x.html") + " --losses " + file("s.jsonl");
+  ASSERT_EQ(run_lariat(sweep).code, 0);
+  EXPECT_TRUE(holds(slurp(file("s.jsonl")),
+                    "{\"kind\":\"perplexity\",\"scaling\":\"none\",\"length\":256,\"losses\":["));
+  EXPECT_TRUE(holds(slurp(file("s.jsonl")), "\"same_as\":{\"kind\":\"perplexity\",\"scaling\":\"none\""));
+}
+
+// README's sweep, as it stands, says what it will do and how long that takes, before it does anything.
+TEST_F(MeasuringErrors, ASweepSaysItsPlan) {
+  const Outcome outcome = run_lariat("sweep" + model() + " --report " + file("x.html") +
+                                     " --scalings none,yarn --lengths 512 --no-passkey --device cpu");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(holds(outcome.err, "lariat: lengths 512; 8192 tokens of "));
+  EXPECT_TRUE(holds(outcome.err, "; windows overlap by 256 tokens\n"));
+  EXPECT_TRUE(holds(outcome.err, "lariat: about 0:"));
+  EXPECT_TRUE(holds(outcome.out, "At 512 tokens every scaling reads alike"));
+  put("short.txt", slurp(text_).substr(0, 3000));
+  const Outcome shorter = run_lariat("sweep" + model() + " --report " + file("y.html") + " --file " +
+                                     file("short.txt") + " --scalings none --quick --device cpu");
+  ASSERT_EQ(shorter.code, 0) << shorter.err;
+  EXPECT_TRUE(holds(shorter.err, "short.txt has "));
+  EXPECT_TRUE(holds(shorter.err, "lariat: the length 2048 is left out: "));
+}
+
+TEST(Meters, SayALineWhereThereIsNoTerminal) {
+  testing::internal::CaptureStderr();
+  Meter meter("sweep", false, 0), quiet("sweep", true, 0), rare("sweep", false);
+  meter.show(0.25, "2 of 8 measured  ");
+  quiet.show(0.5, "");
+  rare.show(0.5, "");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "lariat: sweep: 25 % done in 0:01, 2 of 8 measured  \n");
+  EXPECT_EQ(duration(59.2), "1:00");
+  EXPECT_EQ(duration(3723), "1:02:03");
 }
 
 TEST_F(MeasuringErrors, AShortHaystackIsRepeatedAndThatIsSaid) {
@@ -241,7 +297,10 @@ TEST_F(MeasuringErrors, MistakesAreOneLine) {
       {"sweep --report " + file("x.html"), 2, "--model"},
       {small_sweep("no/such/folder.html"), 1, "there is no folder"},
       {sweep + "--lengths 4096", 1,
-       "heldout.txt: --max-tokens takes 1000 tokens of it and the longest window holds 4095"},
+       "heldout.txt: --max-tokens takes 1000 tokens of it and the longest window holds 4095; use "
+       "--max-tokens 4095 "
+       "or more, or "
+       "--lengths up to 1001"},
       {sweep + "--lengths 512,400000000", 1, "a length of 400000000: the KV cache would take"},
       {sweep + "--lengths 16", 1, "16 tokens is too short"},
   };

@@ -1,0 +1,300 @@
+#include "engine/eval/verdict.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace lariat {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMostBlocks = 512, kFewestBlocks = 8;
+constexpr double kSure = 2.576;  // standard errors of an interval of 99 %
+constexpr const char* kBetween = ", with no difference shown between them";
+
+// A scaling's name inside a sentence, where "none" would be misread.
+std::string spoken(const std::string& scaling) { return scaling == "none" ? "the unscaled model" : scaling; }
+
+std::string spoken_all(std::vector<std::string> names) {
+  for (auto& name : names) name = spoken(name);
+  return joined(names);
+}
+
+std::string percent(double share) { return fmt::format("{} %", std::llround(100 * share)); }
+
+// "4.8 % ± 0.5 % more", or "9.13 ± 0.31 times that".
+std::string more(const Gap& gap) {
+  const double ratio = std::exp(gap.value), error = ratio * gap.error;
+  if (ratio >= 2) return fmt::format("{} ± {} times that", compact(ratio), compact(error));
+  const int digits = error < 0.01 ? 2 : 1;
+  return fmt::format("{:.{}f} % ± {:.{}f} % more", 100 * (ratio - 1), digits, 100 * error, digits);
+}
+
+struct LossColumn {
+  std::string name;
+  double value = 0, error = 0;   // the mean loss, and its standard error
+  std::vector<double> blocks{};  // NaN: nothing scored
+  double block_tokens = 0;       // in one of them
+};
+struct ShareColumn : RetrievalValue {
+  std::string name;
+  double value = 0;  // less is better
+};
+
+Gap gap(const LossColumn& a, const LossColumn& b) {
+  Gap result{.value = b.value - a.value, .error = std::hypot(a.error, b.error)};
+  double n = 0, sum = 0, squares = 0;
+  for (size_t i = 0; a.blocks.size() == b.blocks.size() && i < a.blocks.size(); ++i) {
+    const double difference = b.blocks[i] - a.blocks[i];
+    if (!std::isfinite(difference)) continue;
+    n += 1;
+    sum += difference;
+    squares += difference * difference;
+  }
+  if (n >= kFewestBlocks)
+    result.error = std::sqrt(std::max(squares / n - sum * sum / n / n, 0.0) / (n - 1)) / a.block_tokens;
+  if (std::isnan(result.error)) result.error = INFINITY;
+  result.low = result.value - kSure * result.error;
+  result.high = result.value + kSure * result.error;
+  return result;
+}
+
+// The columns of one place, the best first.
+template <class Column>
+struct Ranked {
+  std::vector<Column> all;
+  size_t next = 0;  // the first that is shown to be worse than the best, by `ahead`; 0: none is
+  Gap ahead{};
+  Standing standing{};
+
+  Ranked(std::vector<Column> columns, const std::vector<std::string>& order) : all(std::move(columns)) {
+    std::ranges::stable_sort(all, {}, &Column::value);
+    for (size_t i = all.size(); i-- > 1;) {
+      if (const Gap found = gap(all[0], all[i]); found.shown()) std::tie(next, ahead) = std::tuple(i, found);
+    }
+    for (const auto& name : order) {
+      const auto found = std::ranges::find(all, name, &Column::name);
+      if (found == all.end()) {
+        standing.missing.push_back(name);
+      } else if (next > 0 && !gap(all[0], *found).shown()) {
+        (gap(*found, all[next]).shown() ? standing.best : standing.undecided).push_back(name);
+      }
+    }
+  }
+  // The sentence that says so, but of one column: nobody has won, who is alone.
+  Standing said(const std::string& sentence) {
+    if (all.size() < 2) return standing;
+    standing.sentence = sentence;
+    if (!standing.undecided.empty())
+      standing.sentence += " Not decided: " + spoken_all(standing.undecided) + ".";
+    if (!standing.missing.empty())
+      standing.sentence += " No result there: " + spoken_all(standing.missing) + ".";
+    return standing;
+  }
+};
+
+// `where` begins the sentence: "At 512 tokens".
+Standing stand(const std::string& where, std::vector<LossColumn> columns,
+               const std::vector<std::string>& order) {
+  Ranked ranked(std::move(columns), order);
+  const auto& all = ranked.all;
+  if (all.empty()) return ranked.standing;
+  const std::string lowest = compact(std::exp(all.front().value)),
+                    highest = compact(std::exp(all.back().value));
+  if (all.front().value == all.back().value)
+    return ranked.said(fmt::format("{} every scaling reads alike (perplexity {}).", where, lowest));
+  if (ranked.next == 0) {
+    return ranked.said(fmt::format("{} no difference is shown (perplexity {}).", where,
+                                   lowest == highest ? lowest : lowest + " to " + highest));
+  }
+  const auto& best = ranked.standing.best;
+  const bool one = best.size() == 1;
+  return ranked.said(fmt::format("{} {} {} the lowest perplexity, {}{}; {} has {}.", where, spoken_all(best),
+                                 one ? "has" : "have", lowest, one ? "" : kBetween,
+                                 spoken(all[ranked.next].name), more(ranked.ahead)));
+}
+
+// --- over all lengths ---
+
+// The scalings that are best at the most lengths beyond the original, where a scaling has something to do.
+struct Winners {
+  std::vector<std::string> names;
+  int compared = 0;
+  std::string where;  // " at 2 of 3 lengths"
+};
+
+Winners winners(const SweepTable& table, Standing (*stand_at)(const SweepTable&, int64_t)) {
+  std::map<std::string, int> wins;
+  Winners result;
+  int most = 0;
+  for (const int64_t length : table.lengths) {
+    if (length <= table.original_ctx) continue;
+    const Standing standing = stand_at(table, length);
+    result.compared += standing.sentence.empty() ? 0 : 1;
+    for (const auto& name : standing.best) most = std::max(most, ++wins[name]);
+  }
+  for (const auto& scaling : table.scalings) {
+    if (most > 0 && wins[scaling] == most) result.names.push_back(scaling);
+  }
+  result.where = result.compared == 1 ? " at the one length compared"
+                                      : fmt::format(" at {} of {} lengths", most, result.compared);
+  return result;
+}
+
+std::string overall_sentence(const SweepTable& table) {
+  const Winners read = winners(table, by_perplexity), found = winners(table, by_retrieval);
+  if (read.compared + found.compared == 0) return "";
+  const std::string beyond = fmt::format("{} {} tokens ", kOverall, table.original_ctx);
+  const std::string things = things_of(table.task);
+  const auto verb = [](const Winners& by, const char* word) {
+    return fmt::format("{} {}{}", spoken_all(by.names), word, by.names.size() == 1 ? "s" : "");
+  };
+  if (read.names.empty() && found.names.empty()) return beyond + "no difference between scalings is shown.";
+  if (read.names == found.names) {
+    return beyond + fmt::format("{}: lowest perplexity{}, most {}{}.", verb(read, "win"), read.where, things,
+                                found.where);
+  }
+  std::vector<std::string> parts;
+  if (!read.names.empty()) parts.push_back(verb(read, "read") + " best" + read.where);
+  if (!found.names.empty()) parts.push_back(verb(found, "find") + " the most " + things + found.where);
+  return beyond + fmt::format("{}.", fmt::join(parts, ", and "));
+}
+
+// --- a growing context ---
+
+std::optional<LossColumn> growing_column(const SweepTable& table, const std::string& column,
+                                         const PositionRange& range) {
+  const GrowingValue* grown = find_cell(table.growing, column);
+  const auto sum = growing_sum(table, column, range);
+  if (grown == nullptr || !sum) return std::nullopt;
+  LossColumn result{column, sum->mean(), sum->mean_error()};
+  const auto n = static_cast<double>(grown->blocks.size());
+  result.block_tokens = static_cast<double>(grown->text_tokens) / n;
+  for (size_t i = 0; i < grown->blocks.size(); ++i) {
+    // The block's tokens, and where in its stretch the first one stands, behind a BOS if there is one.
+    const auto first = static_cast<int64_t>(result.block_tokens * static_cast<double>(i)),
+               last = static_cast<int64_t>(result.block_tokens * static_cast<double>(i + 1)) - 1;
+    const int64_t begin = first / grown->holds * grown->holds, bos = table.lengths.back() - grown->holds;
+    const bool inside = first - begin + bos >= range.from && last - begin + bos < range.to &&
+                        last / grown->holds == first / grown->holds;
+    if (inside) result.blocks.push_back(grown->blocks[i]);
+  }
+  return result;
+}
+
+// Says what it costs to leave keys as they were rotated.
+std::string stale_sentence(const SweepTable& table, const PositionRange& range) {
+  std::vector<std::string> parts;
+  for (const auto& column : table.growing_columns) {
+    const auto stale = growing_column(table, column, range),
+               fresh = growing_column(table, scaling_of(column), range);
+    if (!is_stale(column) || !stale || !fresh) continue;
+    const Gap found = gap(*fresh, *stale);
+    parts.push_back(fmt::format("under {} {}", scaling_of(column),
+                                !found.shown() ? "no difference is shown"
+                                : found.value > 0
+                                    ? more(found)
+                                    : fmt::format("{} %", std::lround(100 * std::expm1(found.value)))));
+  }
+  if (parts.empty()) return "";
+  return fmt::format("Beside re-rotated keys, stale ones have from position {} on: {}.", range.from,
+                     joined(parts));
+}
+
+}  // namespace
+
+Json block_sums(const std::vector<float>& losses) {
+  const size_t n = losses.size(), blocks = std::min(n, kMostBlocks);
+  Json sums = Json::array();
+  for (size_t i = 0; i < blocks; ++i) {
+    double sum = 0;
+    bool scored = false;
+    for (size_t at = n * i / blocks; at < n * (i + 1) / blocks; ++at) {
+      if (std::isnan(losses[at])) continue;
+      scored = true;
+      sum += static_cast<double>(losses[at]);
+    }
+    sums.push_back(scored ? Json(std::round(1e4 * sum) / 1e4) : Json(nullptr));
+  }
+  return sums;
+}
+
+Gap gap(const RetrievalValue& a, const RetrievalValue& b) {
+  const double p = a.share(), q = b.share();
+  const auto [p_low, p_high] = a.interval(kSure);
+  const auto [q_low, q_high] = b.interval(kSure);
+  return {p - q, p - q - std::hypot(p - p_low, q_high - q), p - q + std::hypot(p_high - p, q - q_low), NAN};
+}
+
+Standing by_perplexity(const SweepTable& table, int64_t length) {
+  std::vector<LossColumn> columns;
+  int64_t most = 0;  // tokens: with fewer it is another text
+  for (const auto& [cell, value] : table.perplexity)
+    most = std::max(most, cell.second == length ? value.tokens : 0);
+  for (const auto& scaling : table.scalings) {
+    const auto* value = find_cell(table.perplexity, {scaling, length});
+    if (value == nullptr || value->tokens != most) continue;
+    columns.push_back({scaling, std::log(value->ppl), value->standard_error / value->ppl, value->blocks, 0});
+    const auto scored = std::ranges::count_if(value->blocks, [](double sum) { return !std::isnan(sum); });
+    columns.back().block_tokens = static_cast<double>(most) / static_cast<double>(scored);
+  }
+  return stand(fmt::format("At {} tokens", length), std::move(columns), table.scalings);
+}
+
+Standing by_retrieval(const SweepTable& table, int64_t length) {
+  std::vector<ShareColumn> columns;
+  for (const auto& scaling : table.scalings) {
+    const auto value = table.retrieval(scaling, length);
+    if (value && value->trials == table.trials) columns.push_back({*value, scaling, -value->share()});
+  }
+  Ranked ranked(std::move(columns), table.scalings);
+  if (ranked.all.empty()) return ranked.standing;
+  const double most = ranked.all.front().share(), fewest = ranked.all.back().share();
+  const std::string where = fmt::format("At {} tokens", length), things = things_of(table.task);
+  if (most == 0) return ranked.said(fmt::format("{} none of the {} are found.", where, things));
+  if (most == fewest)
+    return ranked.said(fmt::format("{} every scaling finds {} of the {}.", where, percent(most), things));
+  if (ranked.next == 0) {
+    return ranked.said(fmt::format("{} no difference is shown in the {} found ({} to {} of {}).", where,
+                                   things, percent(fewest), percent(most), table.trials));
+  }
+  const auto& best = ranked.standing.best;
+  const bool one = best.size() == 1;
+  const auto points = [](double share) { return std::llround(100 * share); };
+  return ranked.said(fmt::format("{} {} {} the most {}, {} of {}{}; {} finds {} points fewer ({} to {}).",
+                                 where, spoken_all(best), one ? "finds" : "find", things, percent(most),
+                                 table.trials, one ? "" : kBetween, spoken(ranked.all[ranked.next].name),
+                                 points(ranked.ahead.value), points(ranked.ahead.low),
+                                 points(ranked.ahead.high)));
+}
+
+Standing by_growing(const SweepTable& table, const PositionRange& range) {
+  std::vector<LossColumn> columns;
+  for (const auto& column : table.growing_columns) {
+    if (auto found = growing_column(table, column, range)) columns.push_back(std::move(*found));
+  }
+  const std::string where =
+      range.from == 0 ? fmt::format("Before position {} of a growing context", range.to)
+                      : fmt::format("From position {} to {} of a growing context", range.from, range.to);
+  return stand(where, std::move(columns), table.growing_columns);
+}
+
+std::vector<std::string> conclusions(const SweepTable& table) {
+  std::vector<std::string> sentences;
+  for (const int64_t length : table.lengths) sentences.push_back(by_perplexity(table, length).sentence);
+  for (const int64_t length : table.lengths) sentences.push_back(by_retrieval(table, length).sentence);
+  const auto ranges = growing_ranges(table);
+  if (ranges.size() >= 2) {
+    const PositionRange after{ranges.front().to, ranges.back().to};
+    sentences.push_back(by_growing(table, ranges.front()).sentence);
+    sentences.push_back(by_growing(table, after).sentence);
+    sentences.push_back(stale_sentence(table, after));
+  }
+  sentences.push_back(overall_sentence(table));
+  std::erase(sentences, "");
+  return sentences;
+}
+
+}  // namespace lariat

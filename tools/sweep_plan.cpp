@@ -1,0 +1,63 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "kernels/counted.h"
+#include "tools/measuring.h"
+
+namespace lariat {
+namespace {
+
+constexpr double kLong = 60;  // seconds, from which on it is said what would be cheaper
+
+double total(const std::map<std::string, double>& kinds) {
+  return std::accumulate(kinds.begin(), kinds.end(), 0.0,
+                         [](double sum, const auto& kind) { return sum + kind.second; });
+}
+
+// How long another sweep of the same model takes.
+std::string other(const Engine& engine, const SweepOptions& options, Sweep& sweep, const SweepRecords& log) {
+  Sweep less(engine, options);
+  less.set_pace(sweep.pace());
+  return duration(total(less.seconds_left({log.header, {}})));
+}
+
+}  // namespace
+
+void say_plan(const Engine& engine, const SweepOptions& asked, Sweep& sweep, const SweepRecords& log) {
+  for (const auto& note : sweep.notes()) say(note);
+  const std::vector<int64_t>& lengths = sweep.options().lengths;
+  if (const TokenSource* text = sweep.text()) {
+    std::vector<int64_t> overlaps;
+    for (const int64_t length : lengths)
+      overlaps.push_back(std::max(length - sweep.stride_of(length), int64_t{0}));
+    const bool sliding = asked.perplexity && asked.method == PerplexityMethod::kSliding;
+    say(fmt::format("lengths {}; {} of {}{}", fmt::join(lengths, ", "), counted(text->size(), "token"),
+                    text->name(),
+                    sliding ? fmt::format("; windows overlap by {} tokens", fmt::join(overlaps, ", ")) : ""));
+  }
+  sweep.pace();
+  const auto kinds = sweep.seconds_left(log);
+  std::vector<std::string> parts;
+  for (const auto& [kind, seconds] : kinds) parts.push_back(kind + " " + duration(seconds));
+  say(fmt::format("about {} ({})", duration(total(kinds)), fmt::join(parts, ", ")));
+  if (total(kinds) < kLong || !log.records.empty()) return;
+  std::vector<std::string> ways;
+  SweepOptions less = asked;
+  less.quick = true;
+  if (!asked.quick) {
+    ways.push_back(
+        fmt::format("--quick, about {}: no passkeys, no speed, one context of text, windows overlap by half",
+                    other(engine, less, sweep, log)));
+  }
+  less = asked;
+  less.lengths.assign(lengths.begin(), lengths.end() - 1);
+  if (!less.lengths.empty()) {
+    ways.push_back(
+        fmt::format("without the length {}, about {}", lengths.back(), other(engine, less, sweep, log)));
+  }
+  if (!ways.empty()) say(fmt::format("cheaper: {}", fmt::join(ways, "; ")));
+}
+
+}  // namespace lariat
