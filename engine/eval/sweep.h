@@ -10,7 +10,6 @@
 
 #include "engine/eval/passkey.h"
 #include "engine/eval/perplexity.h"
-#include "engine/eval/sweep_cost.h"
 #include "engine/eval/sweep_log.h"
 #include "engine/lariat.h"
 
@@ -73,6 +72,19 @@ struct SweepProgress {
 };
 using SweepProgressFn = std::function<void(const SweepProgress&)>;
 
+// Seconds for reading a token, for a pair of one and a token before it (attention), and for a step of
+// decoding.
+struct Pace {
+  double token = 1, pair = 0, step = 0;
+  double reading(double from, double to) const {  // tokens at these positions
+    return (to - from) * token + (to * to - from * from) / 2 * pair;
+  }
+};
+// Reads some tokens, up to `longest`, for about two seconds. A model too slow for more than a few shows
+// little of its attention, so that long texts will take longer than this says.
+Pace measure_pace(Session& session, int64_t longest);
+std::vector<int32_t> some_tokens(int64_t n, int64_t vocab);  // any, the same every time
+
 // Scalings x lengths over one model and one text: growing contexts, perplexity, passkey, speed and memory.
 //
 // A growing context is measured once for each column, up to the longest length: its positions cover the
@@ -129,7 +141,7 @@ class Sweep {
   int64_t window_parts() const { return options_.quick ? 2 : 8; }
   nlohmann::ordered_json plan() const;
   PerplexityOptions perplexity_options(const SweepUnit& unit) const;
-  Work work_of(const SweepUnit& unit) const;
+  double seconds_of(const SweepUnit& unit) const;
   using ProgressFn = std::function<void(double done)>;
   bool run_unit(const SweepUnit& unit, SweepLog& log, const ProgressFn& progress);
   std::vector<SweepUnit> equals_of(const SweepUnit& unit) const;

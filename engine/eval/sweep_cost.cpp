@@ -1,5 +1,4 @@
-#include "engine/eval/sweep_cost.h"
-
+// How long a sweep takes, found before it begins.
 #include <algorithm>
 
 #include "engine/eval/sweep.h"
@@ -7,15 +6,6 @@
 #include "engine/stopwatch.h"
 
 namespace lariat {
-
-Work& Work::operator+=(const Work& other) {
-  tokens += other.tokens;
-  pairs += other.pairs;
-  steps += other.steps;
-  return *this;
-}
-
-Work reading(double from, double to) { return {to - from, (to * to - from * from) / 2, 0}; }
 
 std::vector<int32_t> some_tokens(int64_t n, int64_t vocab) {
   std::vector<int32_t> tokens;
@@ -36,24 +26,27 @@ Pace measure_pace(Session& session, int64_t longest) {
     return seconds_since(start);
   };
   int64_t chunk = std::min<int64_t>(most, 64);
-  double first = read(chunk), n = 1;  // with what is slow only once
+  std::vector<double> times = {read(chunk)};  // with what is slow only once
   session.decode(sequence, tokens[0]);
   const auto start = Stopwatch::now();
   session.decode(sequence, tokens[0]);
   Pace pace{.step = seconds_since(start)};
-  double total = first;
-  if (first < kSlow) {
+  if (times[0] < kSlow) {
     chunk = room > 0 ? std::min(room, most) : most;
     for (int i = 0; i < 2; ++i) {  // the second time is the one that counts
       sequence.truncate(0);
-      total = first = read(chunk);
+      times = {read(chunk)};
     }
-    for (; total < kSeconds && sequence.length() + chunk <= most; ++n) total += read(chunk);
+    while (seconds_since(start) < kSeconds && sequence.length() + chunk <= most) times.push_back(read(chunk));
   }
-  // Chunk i takes c * token + (i + 1/2) * c^2 * pair.
+  // Chunk i takes c * token + (i + 1/2) * c^2 * pair; that of the later ones which was disturbed the least
+  // tells most.
   const auto c = static_cast<double>(chunk);
-  if (n > 1) pace.pair = std::max(0.0, 2 * (total - n * first) / (c * c * n * (n - 1)));
-  pace.token = std::max(first / c - pace.pair * c / 2, first / c / 2);
+  for (size_t i = times.size() / 2 + 1; i < times.size(); ++i) {
+    const double pair = std::max(0.0, (times[i] - times[0]) / (c * c * static_cast<double>(i)));
+    pace.pair = i == times.size() / 2 + 1 ? pair : std::min(pace.pair, pair);
+  }
+  pace.token = std::max(times[0] / c - pace.pair * c / 2, times[0] / c / 2);
   return pace;
 }
 
@@ -65,37 +58,33 @@ const Pace& Sweep::pace() {
   return *pace_;
 }
 
-Work Sweep::work_of(const SweepUnit& unit) const {
+double Sweep::seconds_of(const SweepUnit& unit) const {
+  const Pace pace = pace_.value_or(Pace{});
   const auto length = static_cast<double>(unit.length);
-  Work work;
-  if (unit.kind == "passkey") {
-    const PasskeyOptions& options = options_.passkeys;
-    const bool alike = options.needles.task == NeedleTask::kPasskey;  // up to the one needle
-    for (const double depth : options.depths) {
-      const Work trial = reading(alike ? depth * length : 0, length);
-      for (int64_t i = 0; i < options.trials; ++i) work += trial;
-    }
-    if (alike) work += reading(0, options.depths.back() * length);
-    work.steps = static_cast<double>(options.max_new_tokens) * static_cast<double>(options.depths.size());
-  } else if (unit.kind == "speed") {
-    work = reading(0, length);
-    work.steps = kSpeedSteps;
-  } else {
+  const double step = pace.step + pace.pair * length;
+  if (unit.kind == "speed") return pace.reading(0, length) + kSpeedSteps * step;
+  double seconds = 0;
+  if (unit.kind != "passkey") {
     for (const Window& window : windows_of(perplexity_options(unit), unit.length, *text_))
-      work += reading(0, static_cast<double>(window.end - window.begin));
+      seconds += pace.reading(0, static_cast<double>(window.end - window.begin));
+    return seconds;
   }
-  work.pairs += work.steps * length;
-  return work;
+  const PasskeyOptions& options = options_.passkeys;
+  const bool alike = options.needles.task == NeedleTask::kPasskey;  // up to the one needle
+  for (const double depth : options.depths) {
+    seconds += static_cast<double>(options.trials) * pace.reading(alike ? depth * length : 0, length);
+    seconds += static_cast<double>(options.max_new_tokens) * step;
+  }
+  return seconds + (alike ? pace.reading(0, options.depths.back() * length) : 0);
 }
 
 std::vector<double> Sweep::seconds_for(const std::vector<SweepUnit>& left, const SweepRecords& log) const {
-  const Pace pace = pace_.value_or(Pace{});
   std::vector<double> seconds;
   for (auto unit = left.begin(); unit != left.end(); ++unit) {
     const bool taken_over = std::ranges::any_of(equals_of(*unit), [&](const SweepUnit& equal) {
       return std::find(left.begin(), unit, equal) != unit || missing_units(log, {equal}).empty();
     });
-    seconds.push_back(taken_over ? 0 : pace.seconds(work_of(*unit)));
+    seconds.push_back(taken_over ? 0 : seconds_of(*unit));
   }
   return seconds;
 }

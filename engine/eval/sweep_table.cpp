@@ -20,8 +20,9 @@ double number(const Json& record, const char* key) {
 
 std::vector<double> blocks_of(const Json& record) {
   std::vector<double> blocks;
-  for (const Json& sum : record.value("blocks", Json::array()))
-    blocks.push_back(sum.is_number() ? sum.get<double>() : std::nan(""));
+  for (const Json& sum : record.value("blocks", Json::array())) {
+    if (blocks.size() < kMostBlocks) blocks.push_back(sum.is_number() ? sum.get<double>() : std::nan(""));
+  }
   return blocks;
 }
 

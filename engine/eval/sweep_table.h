@@ -11,10 +11,12 @@
 
 namespace lariat {
 
+inline constexpr size_t kMostBlocks = 512;  // see block_sums (verdict.h)
+
 struct PerplexityValue {
   double ppl = 0, standard_error = 0;
   int64_t tokens = 0;
-  std::vector<double> blocks{};  // see block_sums (verdict.h)
+  std::vector<double> blocks{};
 };
 
 struct RetrievalValue {

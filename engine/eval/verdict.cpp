@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMostBlocks = 512, kFewestBlocks = 8;
+constexpr size_t kFewestBlocks = 8;
 constexpr double kSure = 2.576;  // standard errors of an interval of 99 %
 constexpr const char* kBetween = ", with no difference shown between them";
 
@@ -24,12 +24,12 @@ std::string spoken_all(std::vector<std::string> names) {
 
 std::string percent(double share) { return fmt::format("{} %", std::llround(100 * share)); }
 
-// "4.8 % ± 0.5 % more", or "9.13 ± 0.31 times that".
+// "4.8 % ± 0.5 % more", "2.1 % ± 0.4 % less" or "9.13 ± 0.31 times that".
 std::string more(const Gap& gap) {
   const double ratio = std::exp(gap.value), error = ratio * gap.error;
   if (ratio >= 2) return fmt::format("{} ± {} times that", compact(ratio), compact(error));
-  const int digits = error < 0.01 ? 2 : 1;
-  return fmt::format("{:.{}f} % ± {:.{}f} % more", 100 * (ratio - 1), digits, 100 * error, digits);
+  return fmt::format("{:.{}f} % ± {:.{}f} % {}", 100 * std::abs(ratio - 1), error < 0.01 ? 2 : 1, 100 * error,
+                     error < 0.01 ? 2 : 1, ratio < 1 ? "less" : "more");
 }
 
 struct LossColumn {
@@ -170,16 +170,14 @@ std::optional<LossColumn> growing_column(const SweepTable& table, const std::str
   const auto sum = growing_sum(table, column, range);
   if (grown == nullptr || !sum) return std::nullopt;
   LossColumn result{column, sum->mean(), sum->mean_error()};
-  const auto n = static_cast<double>(grown->blocks.size());
-  result.block_tokens = static_cast<double>(grown->text_tokens) / n;
-  for (size_t i = 0; i < grown->blocks.size(); ++i) {
-    // The block's tokens, and where in its stretch the first one stands, behind a BOS if there is one.
-    const auto first = static_cast<int64_t>(result.block_tokens * static_cast<double>(i)),
-               last = static_cast<int64_t>(result.block_tokens * static_cast<double>(i + 1)) - 1;
-    const int64_t begin = first / grown->holds * grown->holds, bos = table.lengths.back() - grown->holds;
-    const bool inside = first - begin + bos >= range.from && last - begin + bos < range.to &&
-                        last / grown->holds == first / grown->holds;
-    if (inside) result.blocks.push_back(grown->blocks[i]);
+  const int64_t n = std::ssize(grown->blocks), holds = grown->holds, bos = table.lengths.back() - holds;
+  result.block_tokens = static_cast<double>(grown->text_tokens) / static_cast<double>(n);
+  for (int64_t i = 0; i < n; ++i) {
+    // The block's tokens [first, end), all of one stretch, and their positions.
+    const int64_t first = grown->text_tokens * i / n, end = grown->text_tokens * (i + 1) / n;
+    const int64_t begin = first / holds * holds - bos;
+    if (first - begin >= range.from && end - begin <= std::min(range.to, holds + bos))
+      result.blocks.push_back(grown->blocks[static_cast<size_t>(i)]);
   }
   return result;
 }
@@ -193,10 +191,7 @@ std::string stale_sentence(const SweepTable& table, const PositionRange& range) 
     if (!is_stale(column) || !stale || !fresh) continue;
     const Gap found = gap(*fresh, *stale);
     parts.push_back(fmt::format("under {} {}", scaling_of(column),
-                                !found.shown() ? "no difference is shown"
-                                : found.value > 0
-                                    ? more(found)
-                                    : fmt::format("{} %", std::lround(100 * std::expm1(found.value)))));
+                                found.shown() ? more(found) : "no difference is shown"));
   }
   if (parts.empty()) return "";
   return fmt::format("Beside re-rotated keys, stale ones have from position {} on: {}.", range.from,
