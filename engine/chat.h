@@ -19,7 +19,7 @@ class Conversation {
 
   // A list of {"role", "content"}.
   const nlohmann::ordered_json& messages() const { return messages_; }
-  // The tokens that the cache holds.
+  // The tokens that the cache holds, and perhaps a last one that it does not (TextContext).
   const std::vector<int32_t>& tokens() const { return context_.tokens(); }
   const Sequence& sequence() const { return context_.sequence(); }
 

@@ -70,7 +70,7 @@ void save_context(Session& session, const Sequence& sequence, std::span<const in
                   const std::filesystem::path& model_dir, const std::filesystem::path& file,
                   const std::string& note) {
   const KvCache& cache = sequence.cache();
-  if (static_cast<int64_t>(tokens.size()) != cache.length())
+  if (const int64_t unread = std::ssize(tokens) - cache.length(); unread != 0 && unread != 1)
     throw Error(fmt::format("{}: {} tokens for a cache of {}; a context is saved with its own", file.string(),
                             tokens.size(), cache.length()));
   if (!cache.consistent())
@@ -81,6 +81,7 @@ void save_context(Session& session, const Sequence& sequence, std::span<const in
                        describe(session.rope()),
                        sequence.expected(),
                        cache.frequencies(),
+                       cache.length(),
                        {tokens.begin(), tokens.end()},
                        {cache.placed().begin(), cache.placed().end()},
                        note};
@@ -116,7 +117,7 @@ SavedContext load_context(Session& session, const std::filesystem::path& model_d
       identity_of(session, model_dir), pool.geometry(),           session.frequencies_for(0).inv_freq.size(),
       session.model().spec.vocab_size, session.options().max_ctx, !pool.mrope_axes().empty()};
   ContextRecord record = parse_saved_context({mapped->data(), mapped->size()}, file, expected);
-  KvCache::Contents contents{{}, record.length(), std::move(record.frequencies), std::move(record.placed)};
+  KvCache::Contents contents{{}, record.length, std::move(record.frequencies), std::move(record.placed)};
   for (size_t at = 0; at < record.pages.size(); at += page_bytes) {
     if (in_host_memory) {
       std::byte* page = mapped->writable_data() + (record.pages.data() - mapped->data()) + at;

@@ -14,11 +14,12 @@ namespace lariat {
 
 struct SavedContext {
   Sequence sequence;
-  std::vector<int32_t> tokens;  // that its cache holds
+  std::vector<int32_t> tokens;  // that its cache holds, and perhaps one more, which nothing has read
   std::string note{};           // what its writer had to say of it
 };
 
-// Writes the cache of a sequence, and the tokens that it holds: tokens.size() == sequence.length(). The file
+// Writes the cache of a sequence, and the tokens that it holds: sequence.length() of them, or one more that
+// nothing has read, as the last one of a text that filled its context. The file
 // is flushed to the disk and takes its place as a whole, or leaves what was there (AtomicFile). model_dir:
 // where the model and its tokenizer are. Throws Error naming the file; also for a stale cache, whose keys
 // have several frequencies, and for random weights. note: valid UTF-8 that is given back on loading; what it

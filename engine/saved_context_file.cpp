@@ -178,7 +178,7 @@ Metadata context_metadata(const ContextRecord& record) {
                        {"values", identity.values},
                        {"rope", identity.rope},
                        {"scaling", record.scaling},
-                       {"length", std::to_string(record.length())},
+                       {"length", std::to_string(record.length)},
                        {"expected", std::to_string(record.expected)}};
   if (!record.note.empty()) metadata["note"] = record.note;
   return metadata;
@@ -186,10 +186,10 @@ Metadata context_metadata(const ContextRecord& record) {
 
 std::vector<NamedShape> context_tensors(const KvGeometry& geometry, const ContextRecord& record,
                                         const std::filesystem::path& file) {
-  const int64_t n_pages = ceil_div(record.length(), kKvPage);
+  const int64_t n_pages = ceil_div(record.length, kKvPage);
   if (static_cast<size_t>(n_pages) > kMaxTensors / (3 * geometry.layers.size()))
     throw Error(fmt::format("{}: {} tokens of {} layers are more than a saved context can hold",
-                            file.string(), record.length(), geometry.layers.size()));
+                            file.string(), record.length, geometry.layers.size()));
   std::vector<NamedShape> tensors;
   for (int64_t page = 0; page < n_pages; ++page) {
     for (size_t i = 0; i < geometry.layers.size(); ++i) {
@@ -206,7 +206,7 @@ std::vector<NamedShape> context_tensors(const KvGeometry& geometry, const Contex
   tensors.push_back({"inv_freq", {static_cast<int64_t>(record.frequencies.inv_freq.size())}, "F64"});
   tensors.push_back({"attention_factor", {1}, "F64"});
   tensors.push_back({"checksums", {n_pages + 1}, "U64"});
-  tensors.push_back({"tokens", {record.length()}, "I32"});
+  tensors.push_back({"tokens", {std::ssize(record.tokens)}, "I32"});
   tensors.push_back({"positions", {static_cast<int64_t>(record.placed.size() / 3), 3}, "I32"});
   return tensors;
 }
@@ -229,16 +229,18 @@ ContextRecord parse_saved_context(std::span<const std::byte> bytes, const std::f
   record.scaling = reader.text("scaling");
   record.expected = reader.number("expected", kMaxLength);
   if (reader.metadata().contains("note")) record.note = reader.text("note");
-  const int64_t length = reader.number("length", kMaxLength);
+  record.length = reader.number("length", kMaxLength);
   // The sizes of what is read are those of the file's tensors, which lie inside it.
-  if (rows_of(reader, "tokens", 1) != length) reader.damaged("it has not as many tokens as its header says");
+  const int64_t tokens = rows_of(reader, "tokens", 1);
+  if (tokens != record.length && tokens - 1 != record.length)
+    reader.damaged("it has not as many tokens as its header says");
   const int64_t placed = rows_of(reader, "positions", 3);
   if (placed > 0 && !expected.has_mrope)
     reader.damaged("its tokens have positions of M-RoPE, which its model has not");
-  if (expected.max_ctx > 0 && length > expected.max_ctx)
+  if (expected.max_ctx > 0 && record.length > expected.max_ctx)
     throw ContextFull(fmt::format("{}: has {} and the context allows {}", file.string(),
-                                  counted(length, "token"), expected.max_ctx));
-  record.tokens.resize(static_cast<size_t>(length));
+                                  counted(record.length, "token"), expected.max_ctx));
+  record.tokens.resize(static_cast<size_t>(tokens));
   record.placed.resize(static_cast<size_t>(3 * placed));
   record.frequencies.inv_freq.resize(expected.n_frequencies);
   const std::byte* begin = check_tensors(reader, context_tensors(expected.geometry, record, file));

@@ -28,12 +28,11 @@ struct ContextRecord {
   std::string scaling;   // for people
   int64_t expected = 0;  // Sequence::expect
   RopeFrequencies frequencies;
-  std::vector<int32_t> tokens, placed;  // placed: KvCache::placed
+  int64_t length = 0;                   // of the cache
+  std::vector<int32_t> tokens, placed;  // as SavedContext::tokens, KvCache::placed
   std::string note;                     // SavedContext::note
   // Where they lie in a file that was read, one behind the other.
   std::span<const std::byte> pages{};
-
-  int64_t length() const { return static_cast<int64_t>(tokens.size()); }
 };
 
 std::map<std::string, std::string> context_metadata(const ContextRecord& record);

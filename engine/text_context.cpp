@@ -20,24 +20,25 @@ std::vector<int32_t> encode_behind(std::span<const int32_t> context, const Token
 TextContext::TextContext(Session& session, const Tokenizer& tokenizer)
     : session_(session), tokenizer_(tokenizer), sequence_(session.new_sequence()) {}
 
-// Forgets what the cache does not have in common with `wanted`. The last token is always read, as it brings
-// the logits.
-void TextContext::keep_common(std::vector<int32_t> wanted) {
+// Forgets what is not in common with `wanted`; returns how many tokens are. The last one wanted is always
+// read, as it brings the logits.
+size_t TextContext::keep_common(std::vector<int32_t> wanted) {
   const auto same = std::mismatch(tokens_.begin(), tokens_.end(), wanted.begin(), wanted.end()).first;
-  const int64_t most = wanted.empty() ? 0 : std::ssize(wanted) - 1;
-  const int64_t common = same - tokens_.begin();
+  const auto common = same - tokens_.begin();
   sequence_.truncate(common);
-  sequence_.rewind(std::min(common, most));
+  sequence_.rewind(std::clamp<int64_t>(std::ssize(wanted) - 1, 0, common));
   tokens_ = std::move(wanted);
+  return static_cast<size_t>(common);
 }
 
 void TextContext::write(std::vector<int32_t> wanted, const AnswerOptions& options, bool goes_on,
                         Answer& answer, const TextFn& on_text, const TextProgressFn& progress) {
-  keep_common(std::move(wanted));
+  const size_t common = keep_common(std::move(wanted));
   const auto settle = [&] {
     const std::vector<int32_t>& written = answer.generation.tokens;
+    // A prompt that was not read to its end is there as far as it was read, or was there before.
+    if (written.empty()) tokens_.resize(std::max(static_cast<size_t>(sequence_.length()), common));
     tokens_.insert(tokens_.end(), written.begin(), written.end());
-    tokens_.resize(static_cast<size_t>(sequence_.length()));
   };
   const TextTask task{&sequence_, tokens_};
   try {
@@ -51,18 +52,15 @@ void TextContext::write(std::vector<int32_t> wanted, const AnswerOptions& option
   settle();
 }
 
-void TextContext::read_rest(const Answer& answer) {
-  const std::span<const int32_t> written = answer.generation.tokens;
-  const int64_t whole = answer.reused + answer.read + std::ssize(written), most = session_.options().max_ctx;
-  const std::span<const int32_t> rest = written.last(static_cast<size_t>(whole - sequence_.length()));
-  if (rest.empty() || (most > 0 && whole > most)) return;
-  session_.prefill_last(sequence_, rest);
-  tokens_.insert(tokens_.end(), rest.begin(), rest.end());
+void TextContext::read_rest() {
+  const auto rest = std::span(tokens_).subspan(static_cast<size_t>(sequence_.length()));
+  const int64_t most = session_.options().max_ctx;
+  if (!rest.empty() && (most == 0 || std::ssize(tokens_) <= most)) session_.prefill_last(sequence_, rest);
 }
 
 void TextContext::truncate(int64_t length) {
   sequence_.truncate(length);
-  tokens_.resize(static_cast<size_t>(sequence_.length()));
+  tokens_.resize(std::min(tokens_.size(), static_cast<size_t>(length)));
 }
 
 void TextContext::restore(SavedContext context) {

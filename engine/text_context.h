@@ -47,7 +47,8 @@ void write_texts(Session& session, const Tokenizer& tokenizer, std::span<const T
                  const std::function<bool(size_t text, const std::string& piece)>& on_text = {},
                  const TextProgressFn& progress = {});
 
-// Tokens, and the sequence whose cache holds them: what a model reads and writes on.
+// Tokens, and the sequence whose cache holds them, but perhaps for the last one: what a model reads and
+// writes on.
 class TextContext {
  public:
   TextContext(Session& session, const Tokenizer& tokenizer);  // both must outlive it
@@ -56,18 +57,17 @@ class TextContext {
   const Sequence& sequence() const { return sequence_; }
 
   // Makes the cache hold `wanted`, of which the tokens that it has in common with what is there stay, and
-  // writes what follows: write_texts(). The answer's last token may be one that nothing has read yet;
-  // tokens() ends before it.
+  // writes what follows: write_texts(). The answer's last token may be one that nothing has read yet.
   void write(std::vector<int32_t> wanted, const AnswerOptions& options, bool goes_on, Answer& answer,
              const TextFn& on_text, const TextProgressFn& progress = {});
-  // Reads the end of an answer that nothing has read yet, if the context has room for it.
-  void read_rest(const Answer& answer);
+  // Reads the token that nothing has read yet, if there is one and the context has room for it.
+  void read_rest();
   // Forgets what follows the first `length` tokens.
   void truncate(int64_t length);
   void restore(SavedContext context);
 
  private:
-  void keep_common(std::vector<int32_t> wanted);
+  size_t keep_common(std::vector<int32_t> wanted);
 
   Session& session_;
   const Tokenizer& tokenizer_;

@@ -202,7 +202,7 @@ void write(const GenerateCommand& command, const Engine& engine, const std::opti
   const Sequence& sequence = conversation ? conversation->sequence() : context.sequence();
   const RerotationStats rerotations = sequence.cache().rerotations();
   if (!writing.save_cache.empty()) {
-    if (!conversation) context.read_rest(answer);
+    if (!conversation) context.read_rest();
     save_context(session, sequence, conversation ? conversation->tokens() : context.tokens(), model,
                  writing.save_cache, conversation ? conversation->note() : "");
     if (!command.common.quiet)

@@ -262,6 +262,8 @@ TEST_F(ContextFile, NeedsTheTokensOfItsCache) {
   session.prefill(sequence, tokens_);
   EXPECT_THROW(save_context(session, sequence, std::span(tokens_).first(299), model_dir_, dir_ / "fewer"),
                Error);
+  sequence.truncate(298);
+  EXPECT_THROW(save_context(session, sequence, tokens_, model_dir_, dir_ / "more"), Error);
   EXPECT_EQ(files(), 1);
 }
 

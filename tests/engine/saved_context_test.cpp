@@ -220,6 +220,22 @@ TEST_F(Context, IsMappedAndNotCopied) {
   EXPECT_EQ(session.pool().pages(), in_use);
 }
 
+// The cache is full before it: kKvPage tokens, whose pages hold no more.
+TEST_F(Context, OfATextWhoseLastTokenNothingHasRead) {
+  const auto tokens = some_tokens(kKvPage + 1, model_.spec.vocab_size);
+  Session session(model_, backend_, f32_session());
+  Sequence sequence = session.new_sequence();
+  session.prefill(sequence, std::span(tokens).first(kKvPage));
+  save_context(session, sequence, tokens, dir_of_model_, dir_ / "context");
+  SavedContext context = load(session, "context");
+  EXPECT_EQ(context.tokens, tokens);
+  EXPECT_EQ(context.sequence.length(), kKvPage);
+  save_context(session, context.sequence, context.tokens, dir_of_model_, dir_ / "again");
+  EXPECT_EQ(slurp(dir_ / "again"), slurp(dir_ / "context"));
+  const auto last = std::span(tokens).last(1);
+  EXPECT_EQ(decode_logits(session, context.sequence, last), decode_logits(session, sequence, last));
+}
+
 TEST_F(Context, KeepsWhatItExpects) {
   const auto tokens = some_tokens(100, model_.spec.vocab_size);
   Session session(model_, backend_, scaled_session(model_, "dynamic"));

@@ -1,4 +1,6 @@
 // lariat generate: messages, contexts that were put away, and prompts.
+#include <fmt/ranges.h>
+
 #include "tests/tools/chat_program.h"
 
 namespace lariat::test {
@@ -51,6 +53,60 @@ TEST_F(ChatProgram, GenerateGoesOnFromAContext) {
   const Json tokens =
       json_of(run_lariat("tokenize --json --no-bos --model " + model_.string() + " --text 'and then'"));
   EXPECT_EQ(more.at("prompt_tokens"), tokens.at("tokens").size());
+}
+
+// Whatever ends a text, what goes on from its context goes on behind the last token that was shown: also
+// where the context is full and has no room for it, and behind an answer of a conversation.
+TEST_F(ChatProgram, ATextGoesOnBehindItsLastToken) {
+  const std::string file = (dir_ / "context").string();
+  const auto tokens = [&](const std::string& prompt, const std::string& more) {
+    return json_of(generate(prompt, "--json --ignore-eos " + more))["tokens"];
+  };
+  const auto rest = [&](const std::string& more) {
+    std::string line = "generate --quiet --json --ignore-eos -m " + model_.string() + " --load-cache " + file;
+    for (const std::string& word : words({})) line += " " + word;
+    return json_of(run_lariat(line + " " + more));
+  };
+  const Json whole = tokens("Once upon a time", "-n 20");
+  for (const char* end : {"--ctx 10", "--ctx 5", "-n 6", "-n 1", "--stop little"}) {
+    SCOPED_TRACE(end);
+    Json all = tokens("Once upon a time", std::string(end) + " --save-cache " + file);
+    const Json more = rest(fmt::format("-n {}", 20 - all.size()))["tokens"];
+    all.insert(all.end(), more.begin(), more.end());
+    EXPECT_EQ(all, whole);
+  }
+  // A sampled text, and one that is only put away again.
+  Json sampled = tokens("Once upon a time", "--ctx 10 --temperature 2 --seed 4 --save-cache " + file);
+  ASSERT_EQ(sampled.size(), 6U);
+  EXPECT_EQ(rest("-n 0 --save-cache " + file)["tokens"], Json::array());
+  const std::string text = run_lariat("detokenize -m " + model_.string() + " --tokens " +
+                                      fmt::format("{}", fmt::join(sampled.get<std::vector<int>>(), ",")))
+                               .out;
+  const Json typed = tokens("Once upon a time" + text.substr(0, text.size() - 1), "-n 8");
+  EXPECT_EQ(rest("-n 8")["tokens"], typed);
+  // It has no room, and says so.
+  generate("Once upon a time", "--ctx 10 --save-cache " + file);
+  EXPECT_EQ(run_lariat("generate -n 3 --ctx 10 --kv-dtype f32 --dtype f32 -m " + model_.string() +
+                       " --load-cache " + file)
+                .err,
+            "lariat: error: the sequence would have 11 tokens and the context allows 10; shorten the prompt "
+            "or raise "
+            "--ctx\n");
+  // A text that is scored behind it has all of it before it.
+  const std::string other = (dir_ / "other").string();
+  generate("Once upon a time", "-n 6 --save-cache " + other);
+  const auto scored = [&](const std::string& context) {
+    return json_of(run_lariat("perplexity --json --kv-dtype f32 --dtype f32 --max-tokens 30 -m " +
+                              model_.string() + " -f " + (kDemo / "heldout.txt").string() + " --load-cache " +
+                              context));
+  };
+  EXPECT_EQ(scored(file)["results"][0]["tokens"], 30);
+  EXPECT_EQ(scored(file), scored(other));
+  make_endless();
+  const Json answer = json_of(pipe("Once upon a time\n", "-n 6 --json --save-cache " + file));
+  Json behind = tokens("<|user|>\nOnce upon a time\n<|assistant|>\n", "-n 12");
+  EXPECT_EQ(rest("-n 6")["tokens"], Json(std::vector<Json>(behind.begin() + 6, behind.end())));
+  EXPECT_EQ(answer["tokens"], Json(std::vector<Json>(behind.begin(), behind.begin() + 6)));
 }
 
 TEST_F(ChatProgram, NeverASecondBos) {
