@@ -1,5 +1,7 @@
 #include "models/generation_config.h"
 
+#include <algorithm>
+
 #include "models/families/family.h"
 
 namespace lariat {
@@ -51,21 +53,37 @@ std::vector<std::string> read_stop_strings(const JsonFields& json) {
   return stops;
 }
 
+template <class T, class Read>
+void read_setting(Setting<T>& setting, const Read& read) {
+  try {
+    setting.value = static_cast<T>(read());
+  } catch (const Error& e) {
+    setting.error = e.what();
+  }
+}
+
 }  // namespace
 
 void read_generation_keys(const JsonFields& json, ModelSpec& spec) {
   GenerationDefaults& defaults = spec.generation;
-  // transformers samples only where it is told to, and then keeps the 50 likeliest unless it is told.
-  const bool sampled = json.boolean("do_sample").value_or(false);
-  const auto temperature = json.number("temperature", 0.0, 1000.0);
-  defaults.sampling.temperature = sampled ? static_cast<float>(temperature.value_or(1.0)) : 0.0F;
-  defaults.sampling.top_k =
-      static_cast<int32_t>(json.integer("top_k", 0, int64_t{1} << 30).value_or(sampled ? 50 : 0));
-  defaults.sampling.top_p = static_cast<float>(json.number("top_p", 0.0, 1.0).value_or(1.0));
-  defaults.sampling.min_p = static_cast<float>(json.number("min_p", 0.0, 1.0).value_or(0.0));
-  defaults.repetition_penalty =
-      static_cast<float>(json.number("repetition_penalty", 0.01, 100.0).value_or(1.0));
-  defaults.stop = read_stop_strings(json);
+  const auto read = [&](Setting<float>& setting, const char* key, double lo, double hi) {
+    read_setting(setting, [&] { return json.number(key, lo, hi).value_or(setting.value); });
+  };
+  // transformers samples only where it is told to, by anything that Python takes for true, and then keeps the
+  // 50 likeliest unless it is told. A top_p above 1 is none to it; a top_k of -1 is vLLM's word for all.
+  const bool sampled = says_something(json.find("do_sample"));
+  defaults.temperature.value = 1.0F;
+  read(defaults.temperature, "temperature", 0.0, 1000.0);
+  if (!sampled) defaults.temperature = {};
+  defaults.top_k.value = sampled ? 50 : 0;
+  read_setting(defaults.top_k, [&] {
+    return std::max<int64_t>(json.integer("top_k", -1, int64_t{1} << 30).value_or(defaults.top_k.value), 0);
+  });
+  const nlohmann::json* top_p = json.find("top_p");
+  if (top_p == nullptr || !top_p->is_number() || *top_p <= 1) read(defaults.top_p, "top_p", 0.0, 1.0);
+  read(defaults.min_p, "min_p", 0.0, 1.0);
+  read(defaults.repetition_penalty, "repetition_penalty", 0.01, 100.0);
+  read_setting(defaults.stop, [&] { return read_stop_strings(json); });
   std::string ignored;
   for (const std::string_view key : split(kNotDone, ' ')) {
     const nlohmann::json* value = json.find(key);

@@ -6,7 +6,7 @@ namespace lariat {
 
 // The keys of transformers' GenerationConfig, of a generation_config.json or, where there is none, of a
 // config.json: fills spec.generation. What changes the text there and is not done here becomes a warning; a
-// value that transformers refuses is an Error.
+// value that transformers refuses is an Error to who asks for it (Setting).
 void read_generation_keys(const JsonFields& json, ModelSpec& spec);
 
 // A generation_config.json, in place of what config.json says of generating: the same, the ids that end a

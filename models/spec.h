@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/error.h"
 #include "models/rope.h"
 
 // A model as plain data: all in which the decoders of the families differ. A family
@@ -101,13 +102,26 @@ struct TensorNames {
   std::string redundant = "rotary_emb.inv_freq";
 };
 
+// A value out of a file that may be wrong, as long as nobody asks for it.
+template <class T>
+struct Setting {
+  T value{};
+  std::string error{};  // says what is wrong; value is then what it is where the file has none
+  const T& get() const {
+    if (!error.empty()) throw Error(error);
+    return value;
+  }
+};
+
 // How a checkpoint wants texts to be written: its generation_config.json with transformers' defaults. Nothing
 // of it is heeded but by who writes a text.
 struct GenerationDefaults {
-  Sampling sampling;  // of a conversation; temperature 0: it asks for no sampling
-  float repetition_penalty = 1.0F;
-  std::vector<std::string> stop;      // texts that end one
-  std::vector<std::string> warnings;  // as ModelSpec::warnings, for who writes a text
+  Setting<float> temperature;  // of a conversation; 0: it asks for no sampling, for which the next three are
+  Setting<int32_t> top_k;
+  Setting<float> top_p{1.0F}, min_p;
+  Setting<float> repetition_penalty{1.0F};
+  Setting<std::vector<std::string>> stop;  // texts that end one
+  std::vector<std::string> warnings;       // as ModelSpec::warnings, for who writes a text
 };
 
 // Every field has been checked: a ModelSpec in hand is usable.

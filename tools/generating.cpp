@@ -68,15 +68,21 @@ void add_writing_options(CLI::App& command, WritingOptions& options, const std::
 void settle_sampling(WritingOptions& options, const GenerationDefaults& model, const CommonOptions& common) {
   print_warnings(model.warnings, common.quiet);
   const SamplingOptions& given = options.sampling;
-  const Sampling otherwise = given.as_model ? model.sampling : Sampling();
+  const GenerationDefaults otherwise = given.as_model ? model : GenerationDefaults();
+  // A setting may be wrong as long as nothing uses it.
+  const auto take = [](auto& into, const auto& option, const auto& setting, bool used) {
+    into = option ? *option : used ? setting.get() : setting.value;
+  };
   SamplerOptions& sampler = options.generate.sampler;
-  sampler.temperature = given.temperature.value_or(otherwise.temperature);
-  sampler.top_k = given.top_k.value_or(otherwise.top_k);
-  sampler.top_p = given.top_p.value_or(otherwise.top_p);
-  sampler.min_p = given.min_p.value_or(otherwise.min_p);
-  sampler.repetition_penalty = given.repetition_penalty.value_or(model.repetition_penalty);
+  const bool writes = options.generate.max_new_tokens > 0;
+  take(sampler.temperature, given.temperature, otherwise.temperature, writes);
+  const bool samples = writes && sampler.temperature > 0.0F;
+  take(sampler.top_k, given.top_k, otherwise.top_k, samples);
+  take(sampler.top_p, given.top_p, otherwise.top_p, samples);
+  take(sampler.min_p, given.min_p, otherwise.min_p, samples);
+  take(sampler.repetition_penalty, given.repetition_penalty, model.repetition_penalty, writes);
   sampler.seed = given.seed.value_or(0);
-  if (options.stop.empty()) options.stop = model.stop;
+  if (options.stop.empty()) options.stop = writes ? model.stop.get() : model.stop.value;
   if (sampler.temperature > 0.0F) return;
   warn_idle(common, {"--top-k", "--top-p", "--min-p", "--seed"},
             "at temperature 0, where the likeliest token is always taken; use --temperature 0.7, say");

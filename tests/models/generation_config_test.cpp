@@ -60,47 +60,76 @@ TEST_F(GenerationConfigFile, KeysThatNobodyKnowsAreWarnedOfInOneLine) {
 TEST_F(GenerationConfigFile, SamplingIsThatOfTransformers) {
   const json cases = generation_golden()["sampling"];
   for (const json& one : cases) {
-    const Sampling sampling = load(one["file"]).generation.sampling;
+    const GenerationDefaults sampling = load(one["file"]).generation;
     const json& expected = one["sampling"];
     if (expected.is_null()) {
-      EXPECT_EQ(sampling.temperature, 0.0F) << one;
+      EXPECT_EQ(sampling.temperature.get(), 0.0F) << one;
       continue;
     }
-    EXPECT_EQ(sampling.temperature, expected["temperature"].get<float>()) << one;
-    EXPECT_EQ(sampling.top_k, expected["top_k"].get<int>()) << one;
-    EXPECT_EQ(sampling.top_p, expected["top_p"].get<float>()) << one;
-    EXPECT_EQ(sampling.min_p, expected["min_p"].get<float>()) << one;
+    EXPECT_EQ(sampling.temperature.get(), expected["temperature"].get<float>()) << one;
+    EXPECT_EQ(sampling.top_k.get(), expected["top_k"].get<int>()) << one;
+    EXPECT_EQ(sampling.top_p.get(), expected["top_p"].get<float>()) << one;
+    EXPECT_EQ(sampling.min_p.get(), expected["min_p"].get<float>()) << one;
   }
   // What is said for a sampling that is not asked for waits for one that is.
-  EXPECT_EQ(load({{"top_p", 0.9}, {"top_k", 20}}).generation.sampling.top_k, 20);
-  EXPECT_EQ(load({{"temperature", 0.5}}).generation.sampling.top_k, 0);
+  EXPECT_EQ(load({{"top_p", 0.9}, {"top_k", 20}}).generation.top_k.get(), 20);
+  EXPECT_EQ(load({{"temperature", 0.5}}).generation.top_k.get(), 0);
 }
 
 // As in transformers: config.json speaks of generating only where there is no generation_config.json.
 TEST_F(GenerationConfigFile, StandsForWhatConfigJsonSays) {
   const json more = {{"repetition_penalty", 1.5}, {"num_beams", 2}};
-  EXPECT_EQ(load(json::object(), more).generation.repetition_penalty, 1.0F);
+  EXPECT_EQ(load(json::object(), more).generation.repetition_penalty.get(), 1.0F);
   EXPECT_EQ(load(json::object(), more).generation.warnings.size(), 0U);
-  EXPECT_EQ(load(nullptr, more).generation.repetition_penalty, 1.5F);
+  EXPECT_EQ(load(nullptr, more).generation.repetition_penalty.get(), 1.5F);
   EXPECT_EQ(load(nullptr, more).generation.warnings,
             std::vector{(dir_ / "config.json").string() +
                         ": ignored, though they change what transformers writes: num_beams"});
-  EXPECT_EQ(load(nullptr).generation.repetition_penalty, 1.0F);
+  EXPECT_EQ(load(nullptr).generation.repetition_penalty.get(), 1.0F);
 }
 
+// Reads every setting, as who samples does.
+void use_all(const GenerationDefaults& asked) {
+  for (const auto* setting : {&asked.temperature, &asked.top_p, &asked.min_p, &asked.repetition_penalty})
+    setting->get();
+  asked.top_k.get();
+  asked.stop.get();
+}
+
+// An error for who samples, in either file; the others have what stands for no such key.
 TEST_F(GenerationConfigFile, ValuesThatTransformersRefuses) {
   for (const char* bad :
-       {R"({"temperature": "hot"})", R"({"temperature": -1})", R"({"top_k": 1.5})", R"({"top_p": 2})",
-        R"({"min_p": -0.5})", R"({"do_sample": 1})", R"({"repetition_penalty": 0})", R"({"stop_strings": 3})",
-        R"({"stop_strings": [3]})"}) {
-    const json generation = json::parse(bad);
-    expect_line(error_of([&] { load(generation); }), file(), generation.begin().key());
+       {R"({"temperature": "0.7"})", R"({"temperature": -1})", R"({"top_k": 1.5})", R"({"top_k": 50.0})",
+        R"({"top_k": -2})", R"({"top_p": -0.1})", R"({"top_p": "x"})", R"({"min_p": -0.5})",
+        R"({"repetition_penalty": 0})", R"({"stop_strings": 3})", R"({"stop_strings": [3]})"}) {
+    json generation = json::parse(bad);
+    const std::string key = generation.begin().key();
+    generation["do_sample"] = true;
+    const GenerationDefaults asked = load(generation).generation;
+    expect_line(error_of([&] { use_all(asked); }), file(), key);
+    const GenerationDefaults same = load(nullptr, generation).generation;
+    expect_line(error_of([&] { use_all(same); }), (dir_ / "config.json").string(), key);
+    EXPECT_EQ(asked.temperature.value, 1.0F);
+    EXPECT_EQ(asked.top_k.value, 50);
+    EXPECT_EQ(asked.top_p.value, 1.0F);
+    EXPECT_EQ(asked.repetition_penalty.value, 1.0F);
   }
 }
 
+// As Python and transformers have it; and what vLLM writes.
+TEST_F(GenerationConfigFile, ValuesThatTransformersTakes) {
+  EXPECT_EQ(load({{"do_sample", true}, {"top_p", 1.2}}).generation.top_p.get(), 1.0F);
+  EXPECT_EQ(load({{"do_sample", true}, {"top_k", -1}}).generation.top_k.get(), 0);
+  for (const json& yes : {json(1), json("no"), json({0})})
+    EXPECT_EQ(load({{"do_sample", yes}}).generation.temperature.get(), 1.0F) << yes;
+  for (const json& no : {json(0), json(""), json(nullptr)})
+    EXPECT_EQ(load({{"do_sample", no}, {"temperature", "hot"}}).generation.temperature.get(), 0.0F) << no;
+}
+
 TEST_F(GenerationConfigFile, TextsThatEndOne) {
-  EXPECT_EQ(load({{"stop_strings", "x"}}).generation.stop, std::vector<std::string>{"x"});
-  EXPECT_EQ(load({{"stop_strings", {"x", "", "yz"}}}).generation.stop, (std::vector<std::string>{"x", "yz"}));
+  EXPECT_EQ(load({{"stop_strings", "x"}}).generation.stop.get(), std::vector<std::string>{"x"});
+  EXPECT_EQ(load({{"stop_strings", {"x", "", "yz"}}}).generation.stop.get(),
+            (std::vector<std::string>{"x", "yz"}));
 }
 
 }  // namespace

@@ -69,6 +69,59 @@ TEST_F(SamplingProgram, TextsThatEndOne) {
   EXPECT_TRUE(holds(written("--stop Ella")["text"].get<std::string>(), "friend"));
 }
 
+// In either file.
+TEST_F(SamplingProgram, WhatNobodyUsesMayBeWrong) {
+  const Json plain = written(""), config = Json::parse(slurp(model_ / "config.json"));
+  put("text", slurp(kDemo / "heldout.txt").substr(0, 300));
+  const std::string measure =
+      fmt::format("perplexity --json -c 32 -f {} -m {}", (dir_ / "text").string(), model_.string());
+  const Json measured = json_of(run_lariat(measure));
+  const std::string samples = "--temperature 0.7 --top-k 5 --top-p 1 --min-p 0";
+  const Json sampled = written(samples)["tokens"];
+  for (const char* key : {R"({"top_k": -1})", R"({"top_k": 50.0})", R"({"top_p": 1.2})",
+                          R"({"do_sample": 1})", R"({"temperature": "0.7"})", R"({"min_p": "x"})"}) {
+    for (const bool own_file : {true, false}) {
+      SCOPED_TRACE(std::string(key) + (own_file ? "" : " in config.json"));
+      Json keys = config;
+      keys.update(Json::parse(key));
+      fs::remove(model_ / "generation_config.json");
+      own_file ? ask_for(Json::parse(key)) : put("model/config.json", keys.dump());
+      const Outcome outcome = run_lariat(measure);
+      EXPECT_EQ(outcome.err, "");
+      EXPECT_EQ(json_of(outcome), measured);
+      EXPECT_EQ(written("")["tokens"], plain["tokens"]);
+      EXPECT_EQ(written(samples)["tokens"], sampled);
+      put("model/config.json", config.dump());
+    }
+  }
+  for (const char* key : {"top_k", "top_p", "temperature", "min_p"}) {
+    ask_for({{"do_sample", true}, {key, "x"}});
+    expect_error(generate("x", "--sampling model"), 1, fmt::format("\"{}\" is \"x\"", key));
+    EXPECT_EQ(generate("x", "-n 0 --sampling model").code, 0);
+    EXPECT_EQ(written("--sampling model " + samples)["tokens"], sampled);
+  }
+  ask_for({{"stop_strings", 5}, {"repetition_penalty", 0}});
+  EXPECT_EQ(json_of(run_lariat(measure)), measured);
+  expect_error(generate("x", "--stop x"), 1, "\"repetition_penalty\" is 0");
+  expect_error(generate("x", "--repetition-penalty 1"), 1, "\"stop_strings\" is 5");
+  EXPECT_EQ(written("--stop % --repetition-penalty 1")["tokens"], plain["tokens"]);
+}
+
+// A published shape: the right numbers are transformers', with weights in f32 and sums in f64.
+TEST_F(SamplingProgram, AModelWhoseKeysVllmWrote) {
+  const fs::path model = shared_dir() / "cases" / "sampling-keys";
+  if (!fs::exists(model)) GTEST_SKIP() << model << " is not here";
+  const std::string of_model = fmt::format("-m {} --kv-dtype f32 --json ", model.string());
+  const Json measured =
+      json_of(run_lariat(fmt::format("perplexity -c 46 -f {}/text.txt ", model.string()) + of_model));
+  EXPECT_EQ(measured["results"][0]["tokens"], 45);
+  EXPECT_NEAR(measured["results"][0]["ppl"].get<double>(), 218.4733, 2e-3);
+  EXPECT_EQ(json_of(run_lariat("generate -p hi -n 5 " + of_model))["tokens"],
+            Json({204, 204, 204, 204, 204}));
+  const Json sampled = json_of(run_lariat("generate -p hi -n 5 --temperature 0.7 --top-k 5 " + of_model));
+  EXPECT_EQ(sampled["sampling"]["top_k"], 5);
+}
+
 TEST_F(SamplingProgram, WarningsAreForWhoWritesAText) {
   ask_for({{"eos_token_id", 2}, {"num_beams", 4}, {"strange", 1}});
   const std::string file = (model_ / "generation_config.json").string();

@@ -192,6 +192,7 @@ def generation_keys(program):
         rows += [[result, ", ".join(keys), what] for result, keys in kinds.items()]
     write("generation", rows, ("kind", "keys", ""))
     files = ({"repetition_penalty": 3.0}, {"suppress_tokens": [5], "num_beams": 4}, {"num_beams": 1, "chat_format": "x"},
-             {"repetition_penalty": 0}, {"temperature": "hot"})  # fmt: skip
+             {"repetition_penalty": 0}, {"temperature": "hot"}, {"temperature": "hot", "do_sample": False},
+             {"top_k": -1, "top_p": 1.2})  # fmt: skip
     write("generation files", [row(f"`{json.dumps(file)}`", tried(program, BASE | file)) for file in files],
           ("generation_config.json", "what lariat prints on stderr", "exit code"))  # fmt: skip
