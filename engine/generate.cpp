@@ -179,6 +179,7 @@ std::vector<Generation> generate(Session& session, std::span<const Prompt> given
 
   start = Stopwatch::now();
   const auto accept = [&](size_t i, int32_t& token) {
+    if (token < 0) session.report_not_finite();
     token = writers[i].accept(token, [&](int32_t id) { return on_token(i, id); });
   };
   for (size_t i = 0; i < writers.size(); ++i) {

@@ -282,7 +282,11 @@ void Session::check_finite_once(const Matrix& logits) {
   std::vector<float> host(static_cast<size_t>(last.cols));
   backend_.copy_out(host.data(), last.data, host.size() * sizeof(float));
   const bool finite = std::all_of(host.begin(), host.end(), [](float x) { return std::isfinite(x); });
-  if (!finite) options_.on_not_finite();
+  if (!finite) report_not_finite();
+}
+
+void Session::report_not_finite() {
+  if (options_.on_not_finite) std::exchange(options_.on_not_finite, {})();
 }
 
 void Session::check_saturated() {

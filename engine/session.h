@@ -21,9 +21,10 @@ struct SessionOptions {
   int rope_steps = 4;
   int64_t latent_workspace = int64_t{128} << 20;  // bytes (LatentAttention)
   bool stale_cache = false;  // leave cached keys as they were rotated when the frequencies change
-  // Called once, when the session's first logits hold a NaN or an infinite value. Weights are mapped and not
-  // looked at when a model is loaded (that would read all of them before the first token); damage in them
-  // that matters shows here, and only then is it worth looking for (find_not_finite).
+  // Called once, when logits turn out to hold a NaN or an infinite value: the session's first ones, or later
+  // ones in what somebody makes of them (Session::report_not_finite). Weights are mapped and not looked at
+  // when a model is loaded (that would read all of them before the first token); damage in them that matters
+  // shows here, and only then is it worth looking for (find_not_finite).
   std::function<void()> on_not_finite;
   // Called once, when keys or values of the session's caches turned out to be beyond f16: how many numbers.
   // The caches are looked at behind every prefill and at the session's end.
@@ -141,6 +142,9 @@ class Session {
 
   // The RoPE frequencies of a sequence of `length` tokens: the scaling at that length's step.
   RopeFrequencies frequencies_for(int64_t length) const;
+
+  // Whoever reads a loss, or draws a token, out of logits that are not finite says so here.
+  void report_not_finite();
 
   // From now on, every layer shows what it makes of the tokens that are read (models/trace.h); empty: no
   // longer.

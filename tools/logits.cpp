@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <sstream>
 
@@ -81,6 +83,7 @@ void run(const LogitsCommand& command) {
     if (interrupted()) throw Error("interrupted; " + command.out.string() + " was not written");
     host.resize(static_cast<size_t>(logits.rows * logits.cols));
     engine.backend->copy_out(host.data(), logits.data, host.size() * sizeof(float));
+    if (!std::ranges::all_of(host, [](float x) { return std::isfinite(x); })) session.report_not_finite();
     writer.append(host);
   };
   session.prefill(sequence, std::span(tokens).first(static_cast<size_t>(decode_from)), 0,

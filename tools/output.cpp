@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <iostream>
+#include <set>
 
 #include "models/text/unicode.h"
 #include "tools/common.h"
@@ -41,8 +42,10 @@ std::string with_options(std::string text) {
 void say(const std::string& line) { std::cerr << one_line("lariat: " + with_options(line)) << "\n"; }
 
 void print_warnings(const std::vector<std::string>& lines, bool quiet) {
-  if (quiet) return;
-  for (const std::string& line : lines) say("warning: " + line);
+  static std::set<std::string> said;  // by one of two models, or by one that is opened twice
+  for (const std::string& line : lines) {
+    if (!quiet && said.insert(line).second) say("warning: " + line);
+  }
 }
 
 void warn_idle(const CommonOptions& options, std::vector<std::string> names, const std::string& why) {

@@ -119,6 +119,13 @@ class Comparison {
       token = diverge(row(sides_[0]), row(sides_[1]), targets[index(i)]);
       token.position = position + i;
     }
+    for (const TokenDivergence& token : std::span(result.tokens).subspan(before)) {
+      const bool reference = std::isfinite(token.reference_loss);
+      if (!reference) sides_[1].session.report_not_finite();
+      // An infinite divergence of finite losses is of a token that is not in the text.
+      if (!std::isfinite(token.loss) || (reference && !std::isfinite(token.kl)))
+        sides_[0].session.report_not_finite();
+    }
   }
 
   std::array<Side, 2> sides_;  // the model, the reference

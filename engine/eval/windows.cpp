@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "engine/interrupt.h"
 #include "engine/memory_check.h"
@@ -91,6 +92,8 @@ void score(Session& session, std::span<const Reading> readings, const std::atomi
         losses.resize(static_cast<size_t>(count));
         session.backend().token_nll(logits.row_range(0, count),
                                     tokens.subspan(static_cast<size_t>(at), losses.size()), losses);
+        if (!std::ranges::all_of(losses, [](double x) { return std::isfinite(x); }))
+          session.report_not_finite();
         for (size_t k = 0; k < losses.size(); ++k) on_loss(i, at + static_cast<int64_t>(k), losses[k]);
       },
       [&](int64_t done) {
