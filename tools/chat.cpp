@@ -8,7 +8,6 @@
 
 #include "engine/interrupt.h"
 #include "kernels/counted.h"
-#include "models/io/atomic_file.h"
 #include "models/io/text_file.h"
 #include "tools/chat.h"
 #include "tools/help.h"
@@ -148,7 +147,7 @@ void run(ChatCommand& command) {
   const bool terminal = isatty(STDIN_FILENO) == 1 && !command.json;
   if (!terminal) standard_input();  // which the messages come from
   const std::filesystem::path& save_to = command.writing.save_cache;
-  if (!save_to.empty()) check_writable(save_to);
+  begin_context(command.writing.load_cache, save_to, command.common.quiet);
   Engine engine = open_engine(command.common, Reads::kChat);
   settle_sampling(command.writing, engine.model.spec.generation, command.common);
   // Without --ctx a conversation ends where the model is not made to go on.
@@ -194,7 +193,10 @@ void add_chat_command(CLI::App& app) {
   add_common_options(sub, command->common);
   sub.get_option("--ctx")->description(
       "longest conversation; 0: as far as the model's positions are made to go");
-  sub.callback([command] { run(*command); });
+  sub.callback([command, &sub] {
+    command->files = files_of(sub);
+    run(*command);
+  });
 }
 
 }  // namespace lariat

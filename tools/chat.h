@@ -8,6 +8,7 @@ namespace lariat {
 struct ChatCommand {
   CommonOptions common;
   WritingOptions writing;
+  CommandFiles files;
   bool json = false;
 };
 

@@ -58,6 +58,9 @@ const Command kCommands[] = {
      [](Chat& chat, const std::string& text) { chat.conversation.set_system(text); }},
     {"/save", "FILE", "put the conversation and its cache away",
      [](Chat& chat, const std::string& file) {
+       CommandFiles files = chat.command.files;
+       files.outputs = {{"/save " + file, file}};
+       check_outputs(files);
        save_conversation(chat, file);
        notice(chat, fmt::format("{}: {}", file, size_of(chat)));
      }},

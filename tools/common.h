@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/lariat.h"
 #include "engine/stopwatch.h"
@@ -49,6 +50,26 @@ void add_common_options(CLI::App& command, CommonOptions& options);
 // --rope-cache. Parsing throws UsageError.
 void add_rope_options(CLI::App& command, OpenOptions& options);
 
+// An option that names a file which is written. Any other FILE or DIR of a command is read.
+CLI::Option* add_output_option(CLI::App& command, const std::string& name, std::filesystem::path& file,
+                               const std::string& description);
+struct NamedFile {
+  std::string name;  // in errors: "--report r.html"
+  std::filesystem::path file;
+};
+struct CommandFiles {
+  std::vector<NamedFile> inputs, outputs;
+  std::filesystem::path context;  // of --load-cache, which may be saved over
+};
+// Those of a subcommand whose options were parsed; standard input and output count as inputs.
+CommandFiles files_of(const CLI::App& command);
+// Throws UsageError when an output is an input too, a file that a model among them is read from, or another
+// output, by whatever name or link; and Error when one cannot be written. Nothing is opened.
+void check_outputs(const CommandFiles& files);
+// With --load-cache X --save-cache X the first run begins X: clears `load` where that is not there yet, and
+// says so.
+void begin_context(std::filesystem::path& load, const std::filesystem::path& save, bool quiet);
+
 // An option such as --kv-dtype, and what it asks for: "auto", "f32", "f16" or "bf16" for both, or "k=..",
 // "v=.." or "k=..,v=..", where values may be "q8" too. Parsing throws UsageError.
 CLI::Option* add_kv_dtype_option(CLI::App& command, const std::string& name, std::string& value,
@@ -68,7 +89,7 @@ std::string with_options(std::string text);
 // One line on stderr: "lariat: " and this text, as with_options() and one_line() make it. Everything that is
 // said there and may hold a name out of a file or of the user's goes through it.
 void say(const std::string& line);
-// Each on a line of stderr as "lariat: warning: ..."; nothing with --quiet.
+// Each on a line of stderr as "lariat: warning: ...", once in a run; nothing with --quiet.
 void print_warnings(const std::vector<std::string>& lines, bool quiet);
 
 // Warns of those of `names` that were typed and change nothing; `why` is "with --method chunks", say.

@@ -11,7 +11,6 @@
 #include "engine/interrupt.h"
 #include "engine/memory_check.h"
 #include "kernels/counted.h"
-#include "models/io/atomic_file.h"
 #include "models/io/text_file.h"
 #include "models/text/unicode.h"
 #include "tools/generating.h"
@@ -41,6 +40,7 @@ bool waits_on_stdin() {
 
 void check_usage(GenerateCommand& command) {
   WritingOptions& writing = command.writing;
+  begin_context(writing.load_cache, writing.save_cache, command.common.quiet);
   command.chat = command.chat || !writing.system.empty();
   if (command.chat && command.raw)
     throw UsageError("--raw is the prompt as it is, so it has no --chat and no --system; leave one out");
@@ -63,7 +63,6 @@ void check_usage(GenerateCommand& command) {
   } else {
     warn_of_escapes(writing, command.prompt.value_or(""), "add --escape", command.common.quiet);
   }
-  if (!writing.save_cache.empty()) check_writable(writing.save_cache);
 }
 
 std::string prompt_text(const GenerateCommand& command) {

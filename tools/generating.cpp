@@ -58,7 +58,8 @@ void add_writing_options(CLI::App& command, WritingOptions& options, const std::
       ->take_all()
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command.add_option("--save-cache", options.save_cache, "put the context away in this file at the end");
+  add_output_option(command, "--save-cache", options.save_cache,
+                    "put the context away in this file at the end");
   command.add_option("--load-cache", options.load_cache, "go on from a context that was put away");
   begin_group(command, kSamplingOptions);
   add_sampling_options(command, options.sampling);

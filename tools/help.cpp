@@ -166,6 +166,9 @@ std::unique_ptr<CLI::App> make_app() {
   add_tokenize_commands(*app);
   add_logits_command(*app);
   finish_options(*app);
+  app->parse_complete_callback([&app = *app] {  // before the subcommand does anything
+    for (const CLI::App* command : app.get_subcommands()) check_outputs(files_of(*command));
+  });
   return app;
 }
 

@@ -8,7 +8,6 @@
 #include "engine/eval/token_source.h"
 #include "engine/session.h"
 #include "kernels/counted.h"
-#include "models/io/atomic_file.h"
 #include "models/io/text_file.h"
 #include "models/text/unicode.h"
 #include "tools/common.h"
@@ -70,7 +69,6 @@ void run(const LogitsCommand& command) {
   if (!command.positions.empty()) session.place(sequence, read_positions(command.positions, tokens.size()));
   Trace trace;
   if (!command.trace.empty()) {
-    check_writable(command.trace);
     session.observe([&](const std::string& name, int64_t cols, std::span<const float> rows) {
       auto& [width, values] = trace[name];
       width = cols;
@@ -109,12 +107,12 @@ void add_logits_command(CLI::App& app) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   sub.add_option("--positions", command->positions,
                  "M-RoPE: a file of three rows, each token's position in time, height and width");
-  sub.add_option("--out", command->out,
-                 "safetensors file with the tensor \"logits\", float32 [n_tokens, vocab]")
+  add_output_option(sub, "--out", command->out,
+                    "safetensors file with the tensor \"logits\", float32 [n_tokens, vocab]")
       ->required();
-  sub.add_option("--trace", command->trace,
-                 "a safetensors file of what each layer makes of each token: q, k, v, scores_max, attention, "
-                 "feed_forward, output");
+  add_output_option(sub, "--trace", command->trace,
+                    "a safetensors file of what each layer makes of each token: q, k, v, scores_max, "
+                    "attention, feed_forward, output");
   add_common_options(sub, command->common);
   sub.callback([command] { run(*command); });
 }

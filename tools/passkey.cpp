@@ -133,7 +133,6 @@ bool measure(const PasskeyCommand& command, Session& session, const TextCodec& c
 void run(PasskeyCommand& command) {
   if (command.passkeys.needles.task == NeedleTask::kPasskey)
     warn_idle(command.common, {"--needles"}, "with --task passkey");
-  if (!command.report.empty()) check_writable(command.report);
   command.passkeys.hay = open_hay(command.haystack);
   const Engine runtime = open_engine(command.common, command.chat ? Reads::kChat : Reads::kText);
   const TextCodec codec = prompt_codec(*runtime.tokenizer, runtime.chat ? &*runtime.chat : nullptr);
@@ -182,7 +181,7 @@ void add_passkey_command(CLI::App& app) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   add_passkey_options(sub, command->passkeys, command->haystack);
   sub.add_flag("--chat", command->chat, "the prompt is a user's message, put into the model's chat template");
-  sub.add_option("--report", command->report, "write the result as an HTML page");
+  add_output_option(sub, "--report", command->report, "write the result as an HTML page");
   sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   add_common_options(sub, command->common);
   sub.callback([command] { run(*command); });

@@ -8,7 +8,6 @@
 
 #include "engine/saved_context.h"
 #include "kernels/counted.h"
-#include "models/io/atomic_file.h"
 #include "tools/help.h"
 #include "tools/measuring.h"
 
@@ -83,8 +82,6 @@ void run(const PerplexityCommand& command) {
         "--load-cache and --save-cache score the text in one piece; leave out --ctx, --stride, --step and "
         "--method");
   }
-  if (!command.save_cache.empty()) check_writable(command.save_cache);
-  if (!command.losses.empty()) check_writable(command.losses);
   check_text(command.file);
   const Engine runtime = open_engine(command.common);
   const Tokenizer& tokenizer = *runtime.tokenizer;
@@ -180,15 +177,16 @@ void add_perplexity_command(CLI::App& app) {
       ->check(CLI::Range(1, 1 << 20));
   sub.add_option("--load-cache", command->load_cache,
                  "score the text in one piece, as what follows this saved context");
-  sub.add_option("--save-cache", command->save_cache,
-                 "score the text in one piece, and save the context that it makes");
-  sub.add_option("--losses", command->losses, "write the loss of each token as JSON lines");
+  add_output_option(sub, "--save-cache", command->save_cache,
+                    "score the text in one piece, and save the context that it makes");
+  add_output_option(sub, "--losses", command->losses, "write the loss of each token as JSON lines");
   add_against_options(sub, command->against);
   sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   sub.callback([command, &sub] {
     command->windows =
         sub.count("--ctx") + sub.count("--stride") + sub.count("--step") + sub.count("--method") > 0;
     command->common.other_scalings = command->against.rope_scaling.has_value();
+    begin_context(command->load_cache, command->save_cache, command->common.quiet);
     run(*command);
   });
 }

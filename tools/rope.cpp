@@ -148,7 +148,7 @@ void add_rope_command(CLI::App& app) {
       ->type_name("DIR|FILE");
   sub.add_option("--head-dim", args->head_dim, "instead of a model: size of a head")->type_name("N");
   sub.add_option("--length", args->length, "length of the sequence")->default_str("the model's maximum");
-  sub.add_option("--svg", args->svg, "also draw the scalings into this file");
+  add_output_option(sub, "--svg", args->svg, "also draw the scalings into this file");
   sub.add_flag("--json", args->json, "one JSON object instead of the table")->group(kOutputOptions);
   begin_group(sub, kRopeOptions);
   args->common.open.rope_steps = 0;  // the formula itself, unless --rope-steps is given

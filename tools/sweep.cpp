@@ -101,7 +101,6 @@ void publish(const SweepCommand& command, const SweepRecords& log) {
 }
 
 void merge(const SweepCommand& command) {
-  if (!command.report.empty()) check_writable(command.report);
   const SweepRecords log = merge_sweep_logs(command.merge);
   publish(command, log);
   if (!is_complete(log) && !command.common.quiet) {
@@ -197,13 +196,19 @@ void warn_of_idle(const CommonOptions& common, const SweepOptions& sweep, const 
             "with --no-passkey");
 }
 
-void run(SweepCommand& command) {
+void run(SweepCommand& command, CommandFiles files) {
   check_usage(command);
   if (!command.merge.empty()) return merge(command);
   warn_of_idle(command.common, command.sweep, command.method);
-  check_writable(command.report);
   SweepOptions options = command.sweep;
   read_shard(command.shard, options);
+  const int64_t shards = options.shard_count;
+  std::filesystem::path file = command.results;
+  if (file.empty()) {
+    file = log_beside(command.report, options.shard_index, shards);
+    files.outputs.push_back({"its results in " + file.string(), file});
+    check_outputs(files);
+  }
   options.rope = command.common.open.rope;
   command.common.open.rope.factor.reset();  // it is for the scalings of the sweep, not for the model as it is
   if (!options.text.empty()) check_text(options.text);
@@ -214,7 +219,6 @@ void run(SweepCommand& command) {
   options.interrupted = &interrupted();
   std::ofstream losses;
   if (!command.losses.empty()) {
-    check_writable(command.losses);
     losses.open(command.losses, command.resume ? std::ios::app : std::ios::trunc);
     options.on_losses = [&](const nlohmann::ordered_json& line) {
       losses << line.dump() << "\n" << std::flush;
@@ -228,9 +232,6 @@ void run(SweepCommand& command) {
     const int64_t longest = sweep.options().lengths.back();
     warn_of_short_hay(options.passkeys, prompt_codec(*runtime.tokenizer), longest, command.common.quiet);
   }
-  const int64_t shards = options.shard_count;
-  const auto file =
-      command.results.empty() ? log_beside(command.report, options.shard_index, shards) : command.results;
   if (!command.resume) set_aside(file, command.common.quiet);
   SweepLog log(file, sweep.header(), command.resume);
   if (!command.common.quiet) say_plan(runtime, options, sweep, log.contents());
@@ -264,7 +265,7 @@ void add_measuring_options(CLI::App& sub, SweepCommand& command) {
   sub.add_option("--growing-step", sweep.growing_step, "tokens that the growing context reads at a time")
       ->default_str("512; 32 with --rope-steps exact")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  sub.add_option("--losses", command.losses, "write the loss of each token as JSON lines");
+  add_output_option(sub, "--losses", command.losses, "write the loss of each token as JSON lines");
   const auto leave_out = [&](const char* name, bool& measured, const std::string& what) {
     sub.add_flag_callback(
         name, [&measured] { measured = false; }, "leave " + what + " out");
@@ -277,7 +278,7 @@ void add_measuring_options(CLI::App& sub, SweepCommand& command) {
 
 void add_run_options(CLI::App& sub, SweepCommand& command) {
   begin_group(sub, "Long runs");
-  sub.add_option("--results", command.results, "where to keep the results instead");
+  add_output_option(sub, "--results", command.results, "where to keep the results instead");
   sub.add_flag("--resume", command.resume, "continue an earlier sweep: measure only what its results lack");
   sub.add_option("--shard", command.shard, "measure only the I-th of N parts, I from 0")->type_name("I/N");
   sub.add_option("--merge", command.merge, "make one report of the results of several shards");
@@ -293,8 +294,8 @@ void add_sweep_command(CLI::App& app) {
       "lariat sweep --model DIR --file book.txt --lengths 4096,16384 --report sweep.html");
   set_usage(sub, "--model DIR --report FILE [options]\n--merge FILE ... --report FILE");
   add_model_option(sub, command->common, false);
-  sub.add_option("--report", command->report,
-                 "the HTML page to write; results are kept beside it as JSON lines");
+  add_output_option(sub, "--report", command->report,
+                    "the HTML page to write; results are kept beside it as JSON lines");
   sub.add_option("-f,--file", sweep.text,
                  "text for perplexity; without: heldout.txt in the model's folder, if there is one");
   sub.add_option("--scalings", sweep.scalings, "what to compare; model: as config.json says")
@@ -312,7 +313,7 @@ void add_sweep_command(CLI::App& app) {
   // Refused with a reason (check_usage), so the help does not offer them.
   for (const char* name : {"--rope-scaling", "--rope-config"}) sub.get_option(name)->group("");
   command->common.other_scalings = true;
-  sub.callback([command] { run(*command); });
+  sub.callback([command, &sub] { run(*command, files_of(sub)); });
 }
 
 }  // namespace lariat

@@ -1,0 +1,80 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "models/io/atomic_file.h"
+#include "models/io/json_fields.h"
+#include "tools/common.h"
+#include "tools/help.h"
+
+namespace lariat {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kWritten = "written";  // an option_text of CLI11's, which lariat's help does not show
+// Ends of the names that are read in a model's folder.
+constexpr std::string_view kOfModels = ".safetensors .json .jinja .model .txt";
+
+// Both names are of one file that can be lost: a pipe and /dev/null cannot.
+bool same_file(const fs::path& a, const fs::path& b) {
+  std::error_code ec;
+  if (fs::exists(a, ec) || fs::exists(b, ec)) return fs::is_regular_file(a, ec) && fs::equivalent(a, b, ec);
+  return fs::weakly_canonical(fs::absolute(a, ec), ec) == fs::weakly_canonical(fs::absolute(b, ec), ec);
+}
+
+bool is_of_model(const fs::path& file, const fs::path& folder) {
+  std::error_code ec;
+  return std::ranges::any_of(fs::directory_iterator(folder, ec), [&](const fs::directory_entry& entry) {
+    return has_name(kOfModels, entry.path().extension().string()) && same_file(file, entry.path());
+  });
+}
+
+}  // namespace
+
+CLI::Option* add_output_option(CLI::App& command, const std::string& name, fs::path& file,
+                               const std::string& description) {
+  return command.add_option(name, file, description)->option_text(kWritten);
+}
+
+CommandFiles files_of(const CLI::App& command) {
+  CommandFiles files{{{"standard input", "/dev/stdin"}, {"standard output", "/dev/stdout"}}, {}, {}};
+  for (const CLI::Option* option : options_of(command)) {
+    const std::string type = plain_type(*option);
+    if (type.find("FILE") == type.npos && type.find("DIR") == type.npos) continue;
+    const std::string& name = option->get_lnames().at(0);
+    auto& list = option->get_option_text() == kWritten ? files.outputs : files.inputs;
+    for (const std::string& value : option->results()) {
+      if (name == "load-cache") {
+        files.context = value;
+      } else if (!value.empty()) {
+        list.push_back({fmt::format("--{} {}", name, value), value});
+      }
+    }
+  }
+  return files;
+}
+
+void check_outputs(const CommandFiles& files) {
+  std::vector<NamedFile> others = files.inputs;
+  for (const NamedFile& output : files.outputs) {
+    for (const auto& [name, file] : others) {
+      if (same_file(output.file, files.context)) break;
+      if (is_of_model(output.file, file))
+        throw UsageError(fmt::format("{} is a file that {} is read from; name another", output.name, name));
+      if (same_file(output.file, file))
+        throw UsageError(fmt::format("{} and {} are one file; name another", output.name, name));
+    }
+    others.push_back(output);
+  }
+  for (const NamedFile& output : files.outputs) check_writable(output.file);
+}
+
+void begin_context(fs::path& load, const fs::path& save, bool quiet) {
+  std::error_code ec;
+  if (load.empty() || load != save || fs::exists(load, ec)) return;
+  if (!quiet) say(load.string() + " is not there yet; this run begins it");
+  load.clear();
+}
+
+}  // namespace lariat
