@@ -61,7 +61,7 @@ function(lariat_add_cuda target)
   target_compile_options(lariat_cuda PRIVATE
     "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Werror>")
   # Of cuBLAS only the headers: blas.cpp loads it. A program that needs no CUDA library starts without any.
-  target_link_libraries(lariat_cuda PRIVATE lariat_options OpenMP::OpenMP_CXX CUDA::cudart_static)
+  target_link_libraries(lariat_cuda PRIVATE lariat_options CUDA::cudart_static)
   target_sources(${target} PRIVATE $<TARGET_OBJECTS:lariat_cuda>)
   target_link_libraries(${target} INTERFACE $<LINK_ONLY:CUDA::cudart_static> ${CMAKE_DL_LIBS})
 endfunction()

@@ -152,6 +152,11 @@ void Session::add_to_step(Sequence& sequence, std::span<const int32_t> tokens) {
   for (size_t r = 1; r < ropes_.size(); ++r) step_.ropes[r].push_back(with_scale(fixed_frequencies_[r - 1]));
 }
 
+Matrix Session::run_step() {
+  if (options_.before_step) options_.before_step();
+  return decoder_.forward({step_.tokens, step_.sequences}, step_.ropes);
+}
+
 // Tokens [first, first + n) of a prompt, in one forward pass.
 struct Session::Piece {
   size_t prompt;

@@ -20,7 +20,8 @@ struct SessionOptions {
   // Steps per octave in which a dynamic scale moves; 0: exact, new frequencies for every length.
   int rope_steps = 4;
   int64_t latent_workspace = int64_t{128} << 20;  // bytes (LatentAttention)
-  bool stale_cache = false;  // leave cached keys as they were rotated when the frequencies change
+  bool stale_cache = false;             // leave cached keys as they were rotated when the frequencies change
+  std::function<void()> before_step{};  // called before every forward pass
   // Called once, when logits turn out to hold a NaN or an infinite value: the session's first ones, or later
   // ones in what somebody makes of them (Session::report_not_finite). Weights are mapped and not looked at
   // when a model is loaded (that would read all of them before the first token); damage in them that matters
@@ -154,7 +155,7 @@ class Session {
   void check(const Sequence& sequence, std::span<const int32_t> tokens) const;
   void enter_lengths(std::span<Sequence* const> sequences, std::span<const int64_t> lengths);
   void add_to_step(Sequence& sequence, std::span<const int32_t> tokens);
-  Matrix run_step() { return decoder_.forward({step_.tokens, step_.sequences}, step_.ropes); }
+  Matrix run_step();
   Matrix append(std::span<Sequence* const> sequences, std::span<const int32_t> tokens);
   struct Piece;
   void run_pieces(std::span<const Prompt> prompts, std::span<const Piece> pieces,

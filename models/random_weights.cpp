@@ -1,6 +1,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/cpu/parallel.h"
 #include "models/weight_source.h"
 
 namespace lariat {
@@ -21,21 +22,22 @@ void fill_random(std::byte* out, size_t count, DType dtype, int exponent, uint64
   const int bias = dtype == DType::kF16 ? 15 : 127;
   const int mantissa_bits = dtype == DType::kF32 ? 23 : dtype == DType::kBF16 ? 7 : 10;
   const int sign_bit = dtype == DType::kF32 ? 31 : 15;
-#pragma omp parallel for schedule(static)
-  for (size_t i = 0; i < count; ++i) {
-    const uint64_t random = random_behind(state, i + 1);
-    const uint32_t mantissa = static_cast<uint32_t>(random) & ((1U << mantissa_bits) - 1);
-    const uint32_t biased =
-        static_cast<uint32_t>(std::max(1, bias - exponent - static_cast<int>(random >> 62)));
-    const uint32_t bits =
-        (static_cast<uint32_t>(random >> 40) & 1U) << sign_bit | biased << mantissa_bits | mantissa;
-    if (dtype == DType::kF32) {
-      std::memcpy(out + i * 4, &bits, 4);
-    } else {
-      const auto half = static_cast<uint16_t>(bits);
-      std::memcpy(out + i * 2, &half, 2);
+  for_ranges(cores(), static_cast<int64_t>(count), 1 << 16, [&](int64_t first, int64_t last) {
+    for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(last); ++i) {
+      const uint64_t random = random_behind(state, i + 1);
+      const uint32_t mantissa = static_cast<uint32_t>(random) & ((1U << mantissa_bits) - 1);
+      const uint32_t biased =
+          static_cast<uint32_t>(std::max(1, bias - exponent - static_cast<int>(random >> 62)));
+      const uint32_t bits =
+          (static_cast<uint32_t>(random >> 40) & 1U) << sign_bit | biased << mantissa_bits | mantissa;
+      if (dtype == DType::kF32) {
+        std::memcpy(out + i * 4, &bits, 4);
+      } else {
+        const auto half = static_cast<uint16_t>(bits);
+        std::memcpy(out + i * 2, &half, 2);
+      }
     }
-  }
+  });
 }
 
 // Always the same for one name and rows, however often and in what shape they are asked for.

@@ -8,10 +8,10 @@ packages=(
   nlohmann-json3-dev libcli11-dev libfmt-dev  # JSON, command line, text
   libsentencepiece-dev libpcre2-dev libutf8proc-dev  # tokenizers
   libedit-dev                            # the lines of a chat
-  libhwy-dev libgomp1                    # vectors, threads
+  libhwy-dev                             # vectors
   libgtest-dev libbenchmark-dev          # tests and kernel benchmarks
 )
-[ "${1:-}" = "--ci" ] && packages+=(clang-format clang-tidy clang libclang-rt-dev libomp-dev python3 gcovr)
+[ "${1:-}" = "--ci" ] && packages+=(clang-format clang-tidy clang libclang-rt-dev python3 gcovr)
 
 missing=()
 for package in "${packages[@]}"; do

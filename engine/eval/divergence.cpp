@@ -1,7 +1,6 @@
 #include "engine/eval/divergence.h"
 
 #include <fmt/core.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +9,7 @@
 
 #include "engine/eval/windows.h"
 #include "engine/interrupt.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/error.h"
 
 namespace lariat {
@@ -54,7 +54,7 @@ class Comparison {
   Comparison(Session& session, Session& reference, const PerplexityOptions& options, int threads)
       : sides_{Side{session}, Side{reference}},
         options_(options),
-        threads_(threads > 0 ? threads : omp_get_num_procs()),
+        threads_(threads > 0 ? threads : cores()),
         vocab_(session.model().spec.vocab_size),
         rows_(std::max<int64_t>(1, kKeptBytes / (vocab_ * static_cast<int64_t>(sizeof(float))))) {
     if (session.options().prefill_chunk > 0) rows_ = std::min(rows_, session.options().prefill_chunk);
@@ -110,15 +110,16 @@ class Comparison {
     const auto rows = static_cast<int64_t>(targets.size());
     const size_t before = result.tokens.size();
     result.tokens.resize(before + targets.size());
-#pragma omp parallel for num_threads(threads_) schedule(static)
-    for (int64_t i = 0; i < rows; ++i) {
-      const auto row = [&](const Side& side) {
-        return std::span(side.logits).subspan(index(i * vocab_), index(vocab_));
-      };
-      TokenDivergence& token = result.tokens[before + index(i)];
-      token = diverge(row(sides_[0]), row(sides_[1]), targets[index(i)]);
-      token.position = position + i;
-    }
+    for_ranges(threads_, rows, 1, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) {
+        const auto row = [&](const Side& side) {
+          return std::span(side.logits).subspan(index(i * vocab_), index(vocab_));
+        };
+        TokenDivergence& token = result.tokens[before + index(i)];
+        token = diverge(row(sides_[0]), row(sides_[1]), targets[index(i)]);
+        token.position = position + i;
+      }
+    });
     for (const TokenDivergence& token : std::span(result.tokens).subspan(before)) {
       const bool reference = std::isfinite(token.reference_loss);
       if (!reference) sides_[1].session.report_not_finite();

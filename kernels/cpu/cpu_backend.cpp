@@ -1,16 +1,11 @@
 #include "kernels/cpu/cpu_backend.h"
 
-#include <omp.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <fstream>
-#include <latch>
-#include <thread>
-#include <vector>
 
 #include "hwy/targets.h"
 #include "kernels/cpu/convert_rows.h"
@@ -35,41 +30,9 @@ std::string cpu_model() {
   return "CPU";
 }
 
-// libgomp aborts the program if it cannot create a thread. So probe first: hold as many threads at a time as
-// the team will have, throw Error if one cannot be created, and only then let OpenMP start its team.
-void start_team(int threads) {
-  std::vector<std::thread> others;
-  others.reserve(static_cast<size_t>(threads));  // nothing may be thrown past threads that wait
-  std::latch all_are_there(threads);
-  int missing = 0;
-  while (static_cast<int>(others.size()) < threads - 1 && missing == 0) {
-    try {
-      others.emplace_back([&] { all_are_there.arrive_and_wait(); });
-    } catch (const std::exception&) {  // no thread, or no memory for one
-      missing = threads - 1 - static_cast<int>(others.size());
-    }
-  }
-  all_are_there.count_down(missing + 1);
-  for (auto& other : others) other.join();
-  if (missing > 0) {
-    throw Error("only " + std::to_string(threads - missing) + " of " + std::to_string(threads) +
-                " threads could be started; use fewer `threads`, or raise the limit on threads or memory");
-  }
-#pragma omp parallel num_threads(threads)
-  {
-    // Nothing to do yet. The team waits for the next region.
-  }
-}
-
 }  // namespace
 
-// Idle OpenMP threads: libgomp lets them spin for a short while after a parallel region (some hundred
-// thousand rounds, about a millisecond) and then sleep. That is what this program wants and so is left as it
-// is: the small gaps between the ops of a decode step are bridged without a system call, and a process that
-// waits for input uses no CPU. With more threads than cores libgomp spins for almost no time, by itself.
-CpuBackend::CpuBackend(int threads) : threads_(threads > 0 ? threads : std::max(1, omp_get_num_procs())) {
-  start_team(threads_);
-}
+CpuBackend::CpuBackend(int threads) : threads_(threads > 0 ? threads : cores()) { start_team(threads_); }
 
 std::string CpuBackend::description() const {
   const std::string plural = threads_ == 1 ? " thread, " : " threads, ";

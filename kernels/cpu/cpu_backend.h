@@ -28,7 +28,7 @@ struct GroupedRows {
 };
 
 // The embedded default: plain host memory, Highway for vectors (best instruction set chosen at run time),
-// OpenMP for threads. One op per file in this folder.
+// kernels/team.h for threads. One op per file in this folder.
 class CpuBackend final : public Backend {
  public:
   // threads: 0 takes every core this process may use.

@@ -1,12 +1,11 @@
 #include "kernels/cpu/gemm.h"
 
-#include <omp.h>
-
 #include <algorithm>
 
 #include "kernels/cpu/amx_product.h"
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/parallel.h"
 
 namespace lariat::cpu {
 namespace {
@@ -136,21 +135,16 @@ void gemm(const Matrix& x, std::span<const Product> products, DType compute, voi
   for (int64_t top = 0; top < x.rows; top += kMaxRows) {
     const int64_t rows = std::min(kMaxRows, x.rows - top);
     const PanelProduct panels(blocks, x.row_range(top, rows), static_cast<char*>(scratch));
-    const auto multiply = [&](const Product& product, int64_t task, int64_t) {
-      const int64_t first = task * step, count = std::min(step, product.w.rows - first);
-      const Matrix out = product.out.row_range(top, rows).column_range(first, count);
-      panels.multiply(product.w.row_range(first, count), out, omp_get_thread_num());
-      add_bias(product.bias, first, out);
-    };
-#pragma omp parallel num_threads(threads)
-    {
-#pragma omp for schedule(dynamic)
-      for (int64_t task = 0; task < panels.pack_tasks(); ++task) panels.pack(task, compute == DType::kBF16);
-#pragma omp for schedule(dynamic)
-      for (int64_t task = 0; task < n_tasks; ++task) {
-        for_products(products, task, task + 1, tasks, multiply);
-      }
-    }
+    for_tasks(threads, panels.pack_tasks(),
+              [&](int64_t task, int) { panels.pack(task, compute == DType::kBF16); });
+    for_tasks(threads, n_tasks, [&](int64_t one, int thread) {
+      for_products(products, one, one + 1, tasks, [&](const Product& product, int64_t task, int64_t) {
+        const int64_t first = task * step, count = std::min(step, product.w.rows - first);
+        const Matrix out = product.out.row_range(top, rows).column_range(first, count);
+        panels.multiply(product.w.row_range(first, count), out, thread);
+        add_bias(product.bias, first, out);
+      });
+    });
   }
 }
 

@@ -1,7 +1,7 @@
-#include <omp.h>
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 
@@ -10,6 +10,7 @@
 #include "kernels/cpu/quant_matmul.h"
 #include "kernels/error.h"
 #include "kernels/limits.h"
+#include "kernels/team.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/limits.cpp"
@@ -80,16 +81,13 @@ double measure_read_bandwidth(int threads) {
   const size_t share = kBytes / static_cast<size_t>(threads) / 4096 * 4096;
   double best = 0;
   for (int run = 0; run < 16; ++run) {
-    size_t bytes = 0;
     const double start = now();
-#pragma omp parallel num_threads(threads) reduction(+ : bytes)
-    {
-      const char* mine = static_cast<char*>(data) + share * static_cast<size_t>(omp_get_thread_num());
+    run_team(threads, [&](int worker) {
+      const char* mine = static_cast<char*>(data) + share * static_cast<size_t>(worker);
       read_sink =
           HWY_DYNAMIC_DISPATCH(Read)(reinterpret_cast<const uint64_t*>(mine), share, size_t{1} << run % 4);
-      bytes = share;
-    }
-    best = std::max(best, static_cast<double>(bytes) / (now() - start));
+    });
+    best = std::max(best, static_cast<double>(share) * threads / (now() - start));
   }
   munmap(data, kBytes);
   return best;
@@ -110,14 +108,13 @@ double measure_gemm_peak(DType dtype, int threads) {
                                      : HWY_DYNAMIC_DISPATCH(MultiplyAdds);
   double best = 0;
   for (int run = 0; run < 8; ++run) {
-    double operations = 0;
+    std::atomic<double> operations = 0;
     const double start = now();
-#pragma omp parallel num_threads(threads) reduction(+ : operations)
-    {
+    run_team(threads, [&](int) {
       float sink = 0;
-      operations = multiply_adds(kRepetitions, &sink);
+      operations += multiply_adds(kRepetitions, &sink);
       sum_sink = sink;
-    }
+    });
     best = std::max(best, operations / (now() - start));
   }
   return best;

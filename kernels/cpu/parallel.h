@@ -1,11 +1,11 @@
 #pragma once
-#include <omp.h>
-
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <span>
 
 #include "kernels/backend.h"
+#include "kernels/team.h"
 
 namespace lariat {
 
@@ -18,8 +18,7 @@ void for_ranges(int threads, int64_t count, int64_t grain, const Body& body) {
     body(int64_t{0}, count);
     return;
   }
-#pragma omp parallel for num_threads(static_cast <int>(ranges)) schedule(static, 1)
-  for (int64_t r = 0; r < ranges; ++r) body(count * r / ranges, count * (r + 1) / ranges);
+  run_team(static_cast<int>(ranges), [&](int r) { body(count * r / ranges, count * (r + 1) / ranges); });
 }
 
 // Runs body(task, worker) for every task in [0, count), worker < threads being the thread that runs it. A
@@ -31,8 +30,10 @@ void for_tasks(int threads, int64_t count, const Body& body) {
     for (int64_t task = 0; task < count; ++task) body(task, 0);
     return;
   }
-#pragma omp parallel for num_threads(team) schedule(dynamic, 1)
-  for (int64_t task = 0; task < count; ++task) body(task, omp_get_thread_num());
+  alignas(64) std::atomic<int64_t> next{0};  // on a cache line of its own
+  run_team(team, [&](int worker) {
+    for (int64_t task = 0; (task = next.fetch_add(1, std::memory_order_relaxed)) < count;) body(task, worker);
+  });
 }
 
 // A team for so many multiply-adds: `each` of them are worth waking a thread for, some three microseconds of

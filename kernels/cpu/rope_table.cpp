@@ -130,15 +130,17 @@ void CpuBackend::rope_table(const Step& step, std::span<const SequenceRope> rope
     if (sequence.n_tokens > 0 && pairs > 0 && ropes[s].positions.empty())
       angles_[s].prepare(ropes[s].inv_freq, sequence.first_position, sequence.n_tokens);
   }
-  const int64_t work_size = RopeAngles::kWork * pairs;
-  auto* work = static_cast<double*>(scratch(static_cast<size_t>(threads_ * work_size) * sizeof(double)));
-  for_ranges(threads_, table.cos.rows, row_grain(pairs), [&](int64_t first, int64_t last) {
+  const int64_t rows = table.cos.rows, work_size = RopeAngles::kWork * pairs;
+  const int64_t ranges = std::clamp<int64_t>(rows / row_grain(pairs), 1, threads_);
+  auto* work = static_cast<double*>(scratch(static_cast<size_t>(ranges * work_size) * sizeof(double)));
+  run_team(static_cast<int>(ranges), [&](int r) {
+    const int64_t first = rows * r / ranges, last = rows * (r + 1) / ranges;
     for_sequences(step.sequences, first, last, [&](size_t s, int64_t row, int64_t position, int64_t count) {
       for (int64_t i = 0; i < count; ++i) *table.q_scale.f32(row + i) = ropes[s].q_scale_at(position + i);
       if (pairs == 0) return;  // a model without RoPE
       const Matrix cos = table.cos.row_range(row, count), sin = table.sin.row_range(row, count);
       if (ropes[s].positions.empty()) {
-        angles_[s].fill(position, cos, sin, work + omp_get_thread_num() * work_size);
+        angles_[s].fill(position, cos, sin, work + r * work_size);
       } else {
         const int32_t* positions =
             ropes[s].positions.data() + 3 * (position - step.sequences[s].first_position);

@@ -3,9 +3,8 @@
 //   tools/lab/random_checkpoint.py configs/tinyllama-1.1b.json MODEL
 //   ninja -C build context_bench && build/context_bench MODEL 8192 FILE
 //
-// Seconds of the clock and, which a busy machine changes less, of all processors together (run it with
-// OMP_WAIT_POLICY=passive). Cold: the file has to come from the disk (its pages are dropped from the system's
-// cache first).
+// Seconds of the clock and, which a busy machine changes less, of all processors together. Cold: the file has
+// to come from the disk (its pages are dropped from the system's cache first).
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>

@@ -14,7 +14,8 @@ class Overwriting : public ChatProgram {
  protected:
   Overwriting() {
     for (const char* name : {"model.safetensors", "config.json", "tokenizer.model", "heldout.txt"})
-      put(fmt::format("model/{}", name), slurp(kDemo / name).substr(0, 10000));  // no links into the repository
+      put(fmt::format("model/{}", name),
+          slurp(kDemo / name).substr(0, 10000));  // no links into the repository
     for (const char* name : {"a.txt", "a.jsonl", "b.jsonl", "ids", "rope.json"}) put(name, name);
     fs::create_symlink("a.txt", dir_ / "soft.txt");
     fs::create_hard_link(dir_ / "a.txt", dir_ / "hard.txt");
@@ -46,30 +47,44 @@ TEST_F(Overwriting, WhatIsReadOrWrittenTooIsWrongUsage) {
   const std::string before = everything();
   const std::pair<const char*, const char*> cases[] = {
       {"sweep -m model --report s.jsonl", "its results in s.jsonl and --report s.jsonl are one file"},
-      {"sweep -m model --report r.html --results r.html", "--results r.html and --report r.html are one file"},
-      {"sweep -m model --report r.html --results here/r.html", "--results here/r.html and --report r.html are"},
+      {"sweep -m model --report r.html --results r.html",
+       "--results r.html and --report r.html are one file"},
+      {"sweep -m model --report r.html --results here/r.html",
+       "--results here/r.html and --report r.html are"},
       {"sweep -m model --report a.html -f a.jsonl", "its results in a.jsonl and --file a.jsonl are one file"},
       {"sweep --merge a.jsonl b.jsonl --report b.jsonl", "--report b.jsonl and --merge b.jsonl are one file"},
       {"sweep -m model --haystack a.txt --report a.txt", "--report a.txt and --haystack a.txt are one file"},
-      {"passkey -m model --haystack a.txt --report a.txt", "--report a.txt and --haystack a.txt are one file"},
-      {"passkey -m model --haystack a.txt --report soft.txt", "--report soft.txt and --haystack a.txt are one"},
+      {"passkey -m model --haystack a.txt --report a.txt",
+       "--report a.txt and --haystack a.txt are one file"},
+      {"passkey -m model --haystack a.txt --report soft.txt",
+       "--report soft.txt and --haystack a.txt are one"},
       {"passkey -m model --haystack soft.txt --report hard.txt", "--report hard.txt and --haystack soft.txt"},
       {"generate -m model -p x --save-cache model/model.safetensors",
        "--save-cache model/model.safetensors is a file that --model model is read from"},
-      {"generate -m model -p x --save-cache config.ctx", "--save-cache config.ctx is a file that --model model"},
-      {"generate -m model -f a.txt --save-cache ./a.txt", "--save-cache ./a.txt and --prompt-file a.txt are one"},
-      {"generate -m model -f - --save-cache a.txt <a.txt", "--save-cache a.txt and standard input are one file"},
+      {"generate -m model -p x --save-cache config.ctx",
+       "--save-cache config.ctx is a file that --model model"},
+      {"generate -m model -f a.txt --save-cache ./a.txt",
+       "--save-cache ./a.txt and --prompt-file a.txt are one"},
+      {"generate -m model -f - --save-cache a.txt <a.txt",
+       "--save-cache a.txt and standard input are one file"},
       {"chat -m model --save-cache a.txt <hard.txt", "--save-cache a.txt and standard input are one file"},
-      {"chat -m model --save-cache model/tokenizer.model", "--save-cache model/tokenizer.model is a file that"},
+      {"chat -m model --save-cache model/tokenizer.model",
+       "--save-cache model/tokenizer.model is a file that"},
       {"perplexity -m model -f a.txt --save-cache a.txt", "--save-cache a.txt and --file a.txt are one file"},
-      {"perplexity -m model -f a.txt --rope-config rope.json --save-cache rope.json", "--rope-config rope.json"},
-      {"logits -m model --tokens 1 --out model/model.safetensors", "--out model/model.safetensors is a file that"},
+      {"perplexity -m model -f a.txt --rope-config rope.json --save-cache rope.json",
+       "--rope-config rope.json"},
+      {"logits -m model --tokens 1 --out model/model.safetensors",
+       "--out model/model.safetensors is a file that"},
       {"logits -m model --tokens-file ids --out ids", "--out ids and --tokens-file ids are one file"},
-      {"logits -m model --tokens 1 --positions ids --out x --trace ids", "--trace ids and --positions ids are"},
+      {"logits -m model --tokens 1 --positions ids --out x --trace ids",
+       "--trace ids and --positions ids are"},
       {"logits -m model --tokens 1 --out x --trace x", "--trace x and --out x are one file"},
-      {"rope -m model --svg model/heldout.txt", "--svg model/heldout.txt is a file that --model model is read"},
-      {"rope -m model/config.json --svg model/config.json", "--svg model/config.json and --model model/config.json"},
-      {"rope -m model --rope-config rope.json --svg rope.json", "--svg rope.json and --rope-config rope.json are"},
+      {"rope -m model --svg model/heldout.txt",
+       "--svg model/heldout.txt is a file that --model model is read"},
+      {"rope -m model/config.json --svg model/config.json",
+       "--svg model/config.json and --model model/config.json"},
+      {"rope -m model --rope-config rope.json --svg rope.json",
+       "--svg rope.json and --rope-config rope.json are"},
   };
   for (const auto& [line, says] : cases) {
     SCOPED_TRACE(line);
@@ -85,13 +100,13 @@ TEST_F(Overwriting, WhatIsNoFileTakesAll) {
   EXPECT_EQ(type("rope -m model --svg model/rope.svg").code, 0) << "and the same again";
 }
 
-// Every option that names a file: those that are written were declared so, all others are read. A new option is
-// to be added on its side.
+// Every option that names a file: those that are written were declared so, all others are read. A new option
+// is to be added on its side.
 TEST(Files, AreReadUnlessAnOptionSaysThatTheyAreWritten) {
   const std::set<std::string> written = {"save-cache", "report", "results", "out", "trace", "svg"};
-  const std::set<std::string> read = {"model",       "prompt-file", "load-cache", "rope-config", "file",
-                                      "against",     "haystack",    "merge",      "config",      "messages",
-                                      "tokens-file", "positions"};
+  const std::set<std::string> read = {"model",  "prompt-file", "load-cache",  "rope-config",
+                                      "file",   "against",     "haystack",    "merge",
+                                      "config", "messages",    "tokens-file", "positions"};
   const auto app = make_app();
   for (const CLI::App* command : commands_of(*app)) {
     for (const CLI::Option* option : options_of(*command)) {
@@ -116,10 +131,12 @@ TEST_F(ChatProgram, ACommandSavesOverNothingThatIsRead) {
 
 // docs/chat.md: the same command every day. A context that is nowhere else is an error.
 TEST_F(ChatProgram, TheFirstOfARowOfRunsBeginsTheContext) {
-  const std::string file = (dir_ / "context").string(), both = " --load-cache " + file + " --save-cache " + file;
+  const std::string file = (dir_ / "context").string(),
+                    both = " --load-cache " + file + " --save-cache " + file;
   const std::string begins = "lariat: " + file + " is not there yet; this run begins it\n";
   const Outcome whole = pipe("Once upon a time\nAnd then?\n", "-n 10");
-  const Outcome first = pipe("Once upon a time\n", "-n 10" + both), second = pipe("And then?\n", "-n 10" + both);
+  const Outcome first = pipe("Once upon a time\n", "-n 10" + both),
+                second = pipe("And then?\n", "-n 10" + both);
   EXPECT_EQ(first.err, begins);
   EXPECT_EQ(second.err, "");
   EXPECT_EQ(first.out + second.out, whole.out);
@@ -128,8 +145,8 @@ TEST_F(ChatProgram, TheFirstOfARowOfRunsBeginsTheContext) {
   EXPECT_EQ(json_of(generate("Once upon a time", "-n 3 --json" + both))["cached_tokens"], 8);
   fs::remove(file);
   expect_error(pipe("x\n", "--load-cache " + file), 1, file + ": cannot be opened");
-  const std::string perplexity = "perplexity --max-tokens 20 -m " + kDemo.string() + " -f " +
-                                 (kDemo / "heldout.txt").string() + both;
+  const std::string perplexity =
+      "perplexity --max-tokens 20 -m " + kDemo.string() + " -f " + (kDemo / "heldout.txt").string() + both;
   EXPECT_EQ(run_lariat(perplexity).err, begins);
   EXPECT_EQ(json_of(run_lariat(perplexity + " --json"))["context_tokens"], 21);
 }

@@ -1,0 +1,163 @@
+#include "kernels/team.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "kernels/error.h"
+
+namespace lariat {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A thread that waits looks a few times, which takes one to two microseconds and bridges most gaps between
+// ops. Then it offers its core to whoever has work for it, which costs next to nothing where nobody has, and
+// looks again; after a millisecond it sleeps. Two processes on the same cores so get half of them each: one
+// that only spins takes the core from a thread that it itself, or the other process, waits for.
+constexpr int kLooks = 32;
+constexpr auto kAwake = std::chrono::milliseconds(1);
+
+// A member's state. It is told kWanted, takes its share as kBusy and goes back to kIdle; who waits for that
+// to change puts kAsleep or kAwaited in its place before sleeping.
+enum State : int { kIdle, kAsleep, kWanted, kBusy, kAwaited, kEnd };
+
+struct alignas(64) Member {  // a cache line of its own
+  std::atomic<int> state{kIdle};
+  std::thread thread;
+};
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Returns when the state is neither `from` nor `asleep`, which it becomes when this thread goes to sleep.
+void wait_while(std::atomic<int>& state, int from, int asleep) {
+  const auto end = Clock::now() + kAwake;
+  do {
+    for (int look = 0; look < kLooks; ++look) {
+      if (state.load(std::memory_order_acquire) != from) return;
+      pause();
+    }
+    sched_yield();
+  } while (Clock::now() < end);
+  if (state.compare_exchange_strong(from, asleep)) state.wait(asleep);
+}
+
+class Team {
+ public:
+  Team() = default;
+  Team(const Team&) = delete;
+  Team& operator=(const Team&) = delete;
+  ~Team() {
+    for (Member& member : members_) tell(member, kEnd);
+    for (Member& member : members_) member.thread.join();
+  }
+
+  void grow(int threads) {
+    while (size() < threads) {
+      Member& member = members_.emplace_back();
+      try {
+        member.thread = std::thread([this, &member, worker = size() - 1] { work(member, worker); });
+      } catch (const std::exception&) {  // no thread, or no memory for one
+        members_.pop_back();
+        throw Error(
+            "only " + std::to_string(size()) + " of " + std::to_string(threads) +
+            " threads could be started; use fewer `threads`, or raise the limit on threads or memory");
+      }
+    }
+  }
+
+  void run(int threads, TeamBody body, const void* context) {
+    if (in_body_) {
+      for (int worker = 0; worker < threads; ++worker) body(context, worker);
+      return;
+    }
+    grow(threads);
+    in_body_ = true;
+    body_ = body;
+    context_ = context;
+    const auto others = members_.begin(), end = others + (threads - 1);
+    for (auto member = others; member != end; ++member) tell(*member, kWanted);
+    body(context, 0);
+    for (auto member = others; member != end; ++member) {
+      int wanted = kWanted;
+      if (member->state.compare_exchange_strong(wanted, kIdle)) {
+        body(context, static_cast<int>(member - others) + 1);
+      }
+    }
+    for (auto member = others; member != end; ++member) wait_while(member->state, kBusy, kAwaited);
+    in_body_ = false;
+  }
+
+ private:
+  int size() const { return static_cast<int>(members_.size()) + 1; }
+  static void tell(Member& member, State state) {
+    if (member.state.exchange(state) == kAsleep) member.state.notify_one();
+  }
+  void work(Member& member, int worker);
+
+  std::deque<Member> members_;  // they stay where they are
+  TeamBody body_ = nullptr;
+  const void* context_ = nullptr;
+  bool in_body_ = false;
+};
+
+thread_local Team own_team;
+
+void Team::work(Member& member, int worker) {
+  own_team.in_body_ = true;
+  for (;;) {
+    wait_while(member.state, kIdle, kAsleep);
+    int wanted = kWanted;
+    if (member.state.compare_exchange_strong(wanted, kBusy)) {
+      body_(context_, worker);
+      if (member.state.exchange(kIdle) == kAwaited) member.state.notify_one();
+    } else if (wanted == kEnd) {
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+int cores() {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0) return CPU_COUNT(&allowed);
+  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+}
+
+void start_team(int threads) { own_team.grow(threads); }
+
+void run_team(int threads, TeamBody body, const void* context) { own_team.run(threads, body, context); }
+
+double CoreWatch::seconds() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+}
+
+double CoreWatch::share() const { return (waited() - before_) / (threads_ * seconds()); }
+
+double CoreWatch::waited() {
+  double nanoseconds = 0;
+  std::error_code none;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", none)) {
+    double ran = 0, ready = 0;
+    std::ifstream(task.path() / "schedstat") >> ran >> ready;
+    nanoseconds += ready;
+  }
+  return 1e-9 * nanoseconds;
+}
+
+}  // namespace lariat

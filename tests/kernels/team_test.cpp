@@ -1,0 +1,146 @@
+// The team of threads: that all shares are done once, whoever comes late, and that waiting costs nothing.
+#include "kernels/team.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <fstream>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "kernels/cpu/parallel.h"
+
+namespace lariat::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// How often each of `threads` shares was done, after `rounds` rounds of which each needs the one before.
+std::vector<int> shares(int threads, int rounds) {
+  std::vector<int> done(static_cast<size_t>(threads));
+  for (int round = 0; round < rounds; ++round) {
+    run_team(threads, [&](int worker) {
+      int& mine = done[static_cast<size_t>(worker)];
+      mine = mine == round ? round + 1 : -1000000;
+    });
+  }
+  return done;
+}
+
+// In a thread that has one core, and whose team has no more.
+template <class Body>
+void on_one_core(const Body& body) {
+  std::thread([&] {
+    cpu_set_t all, one;
+    ASSERT_EQ(sched_getaffinity(0, sizeof(all), &all), 0);
+    CPU_ZERO(&one);
+    for (size_t cpu = 0; CPU_COUNT(&one) == 0; ++cpu) {
+      if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &one);
+    }
+    ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+    EXPECT_EQ(cores(), 1);
+    body();
+  }).join();
+}
+
+TEST(Team, DoesEveryShareOnce) {
+  for (const int threads : {1, 2, 5, 3, 8, 2})
+    EXPECT_EQ(shares(threads, 300), std::vector<int>(static_cast<size_t>(threads), 300));
+}
+
+TEST(Team, OfEveryThreadIsItsOwn) {
+  std::vector<int> of_others[3];
+  std::vector<std::thread> others;
+  for (auto& done : of_others) others.emplace_back([&] { done = shares(3, 300); });
+  for (auto& other : others) other.join();
+  for (const auto& done : of_others) EXPECT_EQ(done, std::vector<int>(3, 300));
+}
+
+TEST(Team, WithinATeamWorksAlone) {
+  std::vector<int> done(6);
+  run_team(3, [&](int outer) {
+    const auto here = std::this_thread::get_id();
+    run_team(2, [&](int inner) {
+      if (std::this_thread::get_id() == here) ++done[static_cast<size_t>(2 * outer + inner)];
+    });
+  });
+  EXPECT_EQ(done, std::vector<int>(6, 1));
+}
+
+// Two threads on one core: one that waits must let the other one work, or do without it.
+TEST(Team, OfMoreThreadsThanCoresGoesOn) {
+  on_one_core([] {
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(shares(2, 20000), std::vector<int>(2, 20000));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);  // 0.1; where waiting threads spin: minutes
+  });
+}
+
+TEST(CoreWatch, SeesThreadsWithoutACore) {
+  if (!std::ifstream("/proc/self/schedstat"))
+    GTEST_SKIP() << "the system does not say how long threads waited";
+  const auto busy = [](int) {
+    for (const auto end = std::chrono::steady_clock::now() + 300ms; std::chrono::steady_clock::now() < end;) {
+    }
+  };
+  on_one_core([&] {
+    const CoreWatch watch(2);
+    run_team(2, busy);
+    EXPECT_GT(watch.share(), 0.2);
+    EXPECT_GT(watch.seconds(), 0.29);
+  });
+  const CoreWatch watch(2);
+  std::this_thread::sleep_for(500ms);
+  EXPECT_LT(watch.share(), CoreWatch::kMost);  // nobody wanted one
+}
+
+TEST(Team, ThatWaitsSleeps) {
+  for (const int threads : {2, 4}) {
+    run_team(threads, [](int) {});
+    std::this_thread::sleep_for(20ms);  // spinning is over
+    const double before = cpu_seconds();
+    std::this_thread::sleep_for(300ms);
+    EXPECT_LT(cpu_seconds() - before, 0.03) << threads;
+  }
+  // So does the caller, while others have not finished.
+  const double before = cpu_seconds();
+  run_team(2, [](int worker) {
+    if (worker == 1) std::this_thread::sleep_for(300ms);
+  });
+  EXPECT_LT(cpu_seconds() - before, 0.03);
+}
+
+TEST(TeamDeathTest, LetsNoExceptionOut) {
+  for (const int thrower : {0, 1}) {
+    EXPECT_DEATH(run_team(2,
+                          [&](int worker) {
+                            if (worker == thrower) throw std::runtime_error("thrown");
+                          }),
+                 "thrown");
+  }
+}
+
+TEST(Team, TakesTasksInOrder) {
+  for (const int threads : {1, 2, 3}) {
+    std::vector<int> done(1000);
+    for_tasks(threads, 1000, [&](int64_t task, int worker) {
+      if (worker < threads) ++done[static_cast<size_t>(task)];
+    });
+    EXPECT_EQ(done, std::vector<int>(1000, 1));
+  }
+}
+
+}  // namespace
+}  // namespace lariat::test
