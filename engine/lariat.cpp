@@ -104,7 +104,8 @@ Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
   const OpenOptions& options = engine.options;
   if (!options.random_weights) refuse_other_formats(path);
   if (options.reads != Reads::kTokens) engine.tokenizer = Tokenizer::load(path);
-  if (options.reads == Reads::kChat && !(engine.chat = ChatTemplate::load(path))) {
+  if (options.reads == Reads::kChat &&
+      !(engine.chat = ChatTemplate::load(path, *engine.tokenizer, options.template_variables))) {
     throw Error(path.string() +
                 ": there is no chat template (chat_template.jinja, or chat_template in "
                 "tokenizer_config.json); use an instruct model, or generate with the markers in the prompt");

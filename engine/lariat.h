@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -40,6 +41,8 @@ struct OpenOptions {
   int rope_steps = 4;
   bool stale_cache = false;
   bool random_weights = false;  // the path is a config.json, and there are no weights
+  // Variables of the chat template beside those that it always has.
+  nlohmann::ordered_json template_variables = nlohmann::ordered_json::object();
   std::function<void(size_t done, size_t total)> progress{};  // of the bytes of weights
   // Called with a line for each thing that shows only while the model runs: weights and results that are not
   // finite, a cache that cuts values, what a GPU does slowly. Unset: nobody looks for them.

@@ -189,6 +189,7 @@ void add_chat_command(CLI::App& app) {
   command->writing.generate.max_new_tokens = int64_t{1} << 40;
   command->writing.sampling.as_model = true;
   add_writing_options(sub, command->writing, "until the model ends its answer");
+  add_template_var_option(sub, command->common);
   sub.add_flag("--json", command->json, "one JSON object on stdout per answer")->group(kOutputOptions);
   add_common_options(sub, command->common);
   sub.get_option("--ctx")->description(

@@ -131,6 +131,32 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
   begin_group(command, kMainOptions);
 }
 
+CLI::Option* add_template_var_option(CLI::App& command, CommonOptions& options) {
+  const auto set = [&options](const std::vector<std::string>& all) {
+    for (const std::string& one : all) {
+      const size_t at = one.find('=');
+      const std::string name = one.substr(0, at);
+      if (at == std::string::npos || at == 0)
+        throw UsageError("--template-var: expected NAME=VALUE, as in enable_thinking=false, found \"" + one +
+                         "\"");
+      if (ChatTemplate::sets(name))
+        throw UsageError("--template-var: " + name +
+                         " is what lariat itself gives to a template; use another name");
+      const std::string value = valid_utf8(one.substr(at + 1));
+      nlohmann::ordered_json json = nlohmann::ordered_json::parse(value, nullptr, false);
+      options.open.template_variables[name] =
+          json.is_discarded() ? nlohmann::ordered_json(value) : std::move(json);
+    }
+  };
+  return command
+      .add_option_function<std::vector<std::string>>(
+          "--template-var", set, "a variable of the chat template, as in enable_thinking=false (repeatable)")
+      ->type_name("NAME=VALUE")
+      ->take_all()
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
 void add_rope_options(CLI::App& command, OpenOptions& options) {
   const auto add = [&](const char* name, auto& value, const std::string& type,
                        const std::string& description) {

@@ -81,6 +81,10 @@ inline constexpr uint64_t kMaxTokenFileBytes = uint64_t{1} << 30;
 void add_token_options(CLI::App& command, std::string& tokens, std::filesystem::path& file);
 std::vector<int32_t> given_tokens(const std::string& tokens, const std::filesystem::path& file);
 
+// --template-var NAME=VALUE (repeatable), for what renders a chat template: a further variable of it, JSON
+// where VALUE is that and else a text. Parsing throws UsageError.
+CLI::Option* add_template_var_option(CLI::App& command, CommonOptions& options);
+
 // The model, with its progress and its warnings on stderr.
 Engine open_engine(const CommonOptions& options, Reads reads = Reads::kText);
 

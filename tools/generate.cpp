@@ -44,6 +44,8 @@ void check_usage(GenerateCommand& command) {
   command.chat = command.chat || !writing.system.empty();
   if (command.chat && command.raw)
     throw UsageError("--raw is the prompt as it is, so it has no --chat and no --system; leave one out");
+  if (!command.chat && !command.common.open.template_variables.empty())
+    throw UsageError("--template-var is for a chat template; add --chat");
   if (command.first_tokens && command.chat)
     throw UsageError(
         "--first-tokens cuts a prompt as it is, so it has no --chat and no --system; leave one out");
@@ -323,6 +325,7 @@ void add_generate_command(CLI::App& app) {
   sub.add_option("--first-tokens", command->first_tokens, "use only the prompt's first so many tokens")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   add_writing_options(sub, command->writing);
+  add_template_var_option(sub, command->common);
   sub.add_flag("--ignore-eos", command->ignore_eos, "go on after the end-of-text token");
   sub.add_option("--logprobs", command->writing.generate.logprobs,
                  "with --json or --prompts: the log-probability of each new token, and of the likeliest N")

@@ -35,7 +35,9 @@ Tokenizer open_tokenizer(const CommonOptions& options) {
 // The messages of a file as the model's chat template puts them, and the ids of that. The template writes its
 // special tokens itself, the BOS as well.
 void tokenize_messages(const TokenizeCommand& command) {
-  const auto chat_template = ChatTemplate::load(command.common.model);
+  const Tokenizer tokenizer = open_tokenizer(command.common);
+  const auto chat_template =
+      ChatTemplate::load(command.common.model, tokenizer, command.common.open.template_variables);
   if (!chat_template) {
     throw Error(command.common.model.string() +
                 ": no chat template (chat_template.jinja, or \"chat_template\" in tokenizer_config.json); "
@@ -44,7 +46,7 @@ void tokenize_messages(const TokenizeCommand& command) {
   const auto messages =
       parse_messages(read_text(command.messages, kMaxMessagesBytes), input_name(command.messages));
   const std::string text = chat_template->render(messages, !command.no_generation_prompt);
-  const std::vector<int32_t> tokens = open_tokenizer(command.common).encode(text, false);
+  const std::vector<int32_t> tokens = tokenizer.encode(text, false);
   if (command.json) {
     print_json({{"text", text}, {"tokens", tokens}});
   } else {
@@ -107,6 +109,7 @@ void add_tokenize_commands(CLI::App& app) {
       .add_flag("--no-generation-prompt", command->no_generation_prompt,
                 "with --messages: without the opening of the assistant's answer")
       ->needs(messages);
+  add_template_var_option(encode, command->common)->needs(messages);
   encode.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   encode.callback([command] { tokenize(*command); });
 

@@ -122,6 +122,7 @@ Json fact(std::string_view word, const ModelSpec& spec) {
   const std::pair<std::string_view, Json> facts[] = {
       {"hidden_size", spec.hidden_size},
       {"head_dim", spec.rope().head_dim},
+      {"qk_head_dim", attention.latent.nope_dim + attention.latent.rope_dim},
       {"1/sqrt(head_dim)", attention.scale},
       {"num_key_value_heads", attention.n_kv_heads},
       {"intermediate_size", spec.layers.front().feed_forward.intermediate_size},

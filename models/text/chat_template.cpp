@@ -5,8 +5,10 @@
 #include <algorithm>
 
 #include "kernels/error.h"
+#include "models/io/json_fields.h"
 #include "models/io/json_file.h"
 #include "models/text/jinja_tree.h"
+#include "models/text/tokenizer_settings.h"
 
 namespace lariat {
 namespace {
@@ -22,25 +24,6 @@ constexpr uint64_t kMaxTemplateBytes = uint64_t{1} << 20;
   std::replace(what.begin(), what.end(), '\n', ' ');  // raise_exception may say more than one line
   if (failure.line == 0) throw Error(fmt::format("{}: {}", file, what));
   throw Error(fmt::format("{}: line {}: {}", file, failure.line, what));
-}
-
-// The text under `key`, or the "content" of an added token there.
-std::optional<std::string> token_text(const Json& object, const char* key) {
-  const auto at = object.find(key);
-  if (at == object.end()) return std::nullopt;
-  if (at->is_string()) return at->get<std::string>();
-  if (!at->is_object()) return std::nullopt;
-  const auto content = at->find("content");
-  if (content == at->end() || !content->is_string()) return std::nullopt;
-  return content->get<std::string>();
-}
-
-// Sets the variables that transformers takes from its special_tokens_map.
-void add_special_tokens(const Json& object, ordered_json& variables) {
-  for (const char* key :
-       {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
-    if (auto text = token_text(object, key)) variables[key] = *std::move(text);
-  }
 }
 
 // A "chat_template": a text, or several with names.
@@ -88,20 +71,16 @@ std::string where(const fs::path& file, size_t message) {
 
 }  // namespace
 
-std::optional<ChatTemplate> ChatTemplate::load(const fs::path& model_dir) {
-  const fs::path config_file = model_dir / "tokenizer_config.json";
-  const Json config = read_object(config_file);
-  ordered_json variables = ordered_json::object();
-  add_special_tokens(config, variables);
-  if (!config.contains("added_tokens_decoder"))
-    add_special_tokens(read_object(model_dir / "special_tokens_map.json"), variables);
-
+std::optional<ChatTemplate> ChatTemplate::load(const fs::path& model_dir, const Tokenizer& tokenizer,
+                                               const ordered_json& variables) {
+  ordered_json all = tokenizer.special_tokens();
+  all.update(variables);
   if (const fs::path file = model_dir / "chat_template.jinja"; fs::exists(file))
-    return parse(read_file(file, kMaxTemplateBytes), file, std::move(variables));
+    return parse(read_file(file, kMaxTemplateBytes), file, std::move(all));
   for (const char* name : {"tokenizer_config.json", "chat_template.json"}) {
     const fs::path file = model_dir / name;
-    const auto text = template_text(file == config_file ? config : read_object(file), file.string());
-    if (text) return parse(*text, file.string() + ": chat_template", std::move(variables));
+    if (const auto text = template_text(read_object(file), file.string()))
+      return parse(*text, file.string() + ": chat_template", std::move(all));
   }
   return std::nullopt;
 }
@@ -116,6 +95,10 @@ ChatTemplate ChatTemplate::parse(std::string_view source, const fs::path& file, 
     fail(made.file_, failure);
   }
   return made;
+}
+
+bool ChatTemplate::sets(std::string_view name) {
+  return has_name("messages add_generation_prompt tools documents", name) || has_name(tok::kRoles, name);
 }
 
 std::string ChatTemplate::render(const ordered_json& messages, bool add_generation_prompt,

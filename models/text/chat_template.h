@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "models/text/tokenizer.h"
+
 namespace lariat {
 
 namespace jinja {
@@ -21,19 +23,24 @@ class ChatTemplate {
  public:
   // The template of a checkpoint's folder: chat_template.jinja, else "chat_template" of tokenizer_config.json
   // (a text, or a list of {name, template}: the one named "default"), else chat_template.json. Its variables
-  // are the special tokens of tokenizer_config.json and, where that lists no added tokens,
-  // special_tokens_map.json. Unset when the folder has none. Throws Error naming the file and the template's
+  // are the tokenizer's special tokens, and `variables`, as the keyword arguments of apply_chat_template
+  // (enable_thinking, …). Unset when the folder has none. Throws Error naming the file and the template's
   // line.
-  static std::optional<ChatTemplate> load(const std::filesystem::path& model_dir);
+  static std::optional<ChatTemplate> load(
+      const std::filesystem::path& model_dir, const Tokenizer& tokenizer,
+      const nlohmann::ordered_json& variables = nlohmann::ordered_json::object());
 
   // `file` stands for the template in errors; `variables` is an object.
   static ChatTemplate parse(std::string_view source, const std::filesystem::path& file,
                             nlohmann::ordered_json variables);
 
+  // Whether a rendering sets a variable of that name itself.
+  static bool sets(std::string_view name);
+
   // The text of `messages`, an array of {"role": …, "content": …, …} as parse_messages returns it.
-  // `variables`: further ones, as the keyword arguments of apply_chat_template (enable_thinking, …). `now`:
-  // what strftime_now tells in local time; the present without it. Linear in the messages. Throws Error when
-  // the template refuses the messages or does what lariat does not know or allow, naming its file and line.
+  // `variables`: further ones. `now`: what strftime_now tells in local time; the present without it. Linear
+  // in the messages. Throws Error when the template refuses the messages or does what lariat does not know or
+  // allow, naming its file and line.
   std::string render(const nlohmann::ordered_json& messages, bool add_generation_prompt,
                      const nlohmann::ordered_json& variables = {}, std::optional<std::time_t> now = {}) const;
 

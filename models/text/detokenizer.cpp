@@ -143,4 +143,20 @@ void DecodeChain::strip_stream(size_t index, std::string_view text, std::string&
   if (!ready.empty()) feed(index + 1, ready, out);
 }
 
+std::string token_bytes(const std::vector<DecodeStep>& steps, std::string_view token) {
+  const auto has = [&](DecodeKind kind) {
+    return std::any_of(steps.begin(), steps.end(), [&](const DecodeStep& step) { return step.kind == kind; });
+  };
+  if (token.empty() || has(DecodeKind::kByteLevel)) return alphabet_bytes(token);
+  const int byte = has(DecodeKind::kByteFallback) ? fallback_byte(token) : -1;
+  if (byte >= 0) return {static_cast<char>(byte)};
+  constexpr std::string_view kBefore = "a";  // so that the token is not the first
+  DecodeChain chain(steps);
+  std::string out;
+  chain.push(kBefore, out);
+  chain.push(token, out);
+  chain.finish(out);
+  return out.substr(std::min(kBefore.size(), out.size()));
+}
+
 }  // namespace lariat::tok

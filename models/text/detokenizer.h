@@ -55,4 +55,8 @@ class DecodeChain {
   std::vector<State> states_;
 };
 
+// The bytes that a token spells behind another: of a byte token its byte, of letters of the byte alphabet
+// theirs, else what the steps make of it (transformers' StopStringCriteria.clean_tokenizer_vocab).
+std::string token_bytes(const std::vector<DecodeStep>& steps, std::string_view token);
+
 }  // namespace lariat::tok

@@ -1,5 +1,6 @@
 #pragma once
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,6 +48,8 @@ struct Pipeline {
   bool split_special = false;  // special tokens in a text are text
   // Before which texts the files put a space: none, the first, or all between added tokens.
   PreTokenizeStep::Prepend space_in_front = PreTokenizeStep::Prepend::kNever;
+  // Special tokens by their names ("bos_token"): those that the vocabulary's file itself names.
+  std::map<std::string, std::string> own_roles;
   std::vector<std::string> warnings;
 
   // Made from the above by index_tokens().
@@ -55,6 +58,7 @@ struct Pipeline {
   AddedTokens raw_added, normalized_added;
 
   // From the tokenizer.model, or the settings beside the vocabulary.
+  std::map<std::string, std::string> roles;  // name of a special token -> the token
   std::optional<int32_t> bos, eos;
   bool adds_bos = false;
   std::vector<int32_t> prefix;  // what add_bos puts in front

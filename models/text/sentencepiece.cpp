@@ -124,6 +124,7 @@ bool SentencePiece::is_control(int32_t id) const {
 }
 int32_t SentencePiece::bos() const { return processor_->bos_id(); }
 int32_t SentencePiece::eos() const { return processor_->eos_id(); }
+int32_t SentencePiece::unk() const { return processor_->unk_id(); }
 
 namespace {
 
@@ -182,6 +183,11 @@ void load_sentencepiece(const std::filesystem::path& file, const TokenizerSettin
   SentencePiece model(read_file(file, kMaxModelBytes), pipeline.file);
   if (model.bos() >= 0) pipeline.bos = model.bos();
   if (model.eos() >= 0) pipeline.eos = model.eos();
+  const std::pair<const char*, int32_t> roles[] = {
+      {"bos_token", model.bos()}, {"eos_token", model.eos()}, {"unk_token", model.unk()}};
+  for (const auto& [role, id] : roles) {
+    if (id >= 0) pipeline.own_roles[role] = model.piece(id);
+  }
   for (int32_t id = 0; id < model.size(); ++id) {
     if (!model.is_control(id) || model.piece(id).empty()) continue;
     // As in the slow LlamaTokenizer, control pieces are tokens wherever they stand in a text.

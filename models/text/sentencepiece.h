@@ -56,6 +56,7 @@ class SentencePiece {
   bool is_control(int32_t id) const;  // includes the unknown piece
   int32_t bos() const;                // -1: none
   int32_t eos() const;
+  int32_t unk() const;
   const std::vector<std::string>& user_defined() const { return spec_.user_defined; }
   bool strips_leading_space() const { return spec_.dummy_prefix; }
   bool strips_all_leading_space() const { return spec_.removes_spaces; }

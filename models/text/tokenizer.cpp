@@ -15,23 +15,48 @@ using tok::AddedToken;
 using tok::Pipeline;
 using tok::TokenizerSettings;
 
-std::optional<int32_t> find_id(const Pipeline& pipeline, const std::optional<std::string>& token) {
-  if (!token) return std::nullopt;
-  const auto it = pipeline.ids.find(*token);
+std::optional<int32_t> find_id(const Pipeline& pipeline, std::string_view token) {
+  const auto it = pipeline.ids.find(token);
   return it == pipeline.ids.end() ? std::nullopt : std::optional<int32_t>(it->second);
+}
+
+std::optional<int32_t> id_of_role(const Pipeline& pipeline, const char* role) {
+  const auto it = pipeline.roles.find(role);
+  return it == pipeline.roles.end() ? std::nullopt : find_id(pipeline, it->second);
 }
 
 // transformers 5: a tokenizer.json says by its post-processor what goes in front of a text, whatever
 // add_bos_token is. A tokenizer.model has none, and add_bos_token is true where it is not given, as in
 // transformers 4's LlamaTokenizer.
 void settle_bos(Pipeline& pipeline, const TokenizerSettings& settings, bool has_template) {
-  if (settings.bos_token) pipeline.bos = find_id(pipeline, settings.bos_token);
-  if (!settings.bos_token && !pipeline.bos && pipeline.template_prefix.size() == 1)
+  const auto named = settings.named.find("bos_token");
+  const bool in_file = named != settings.named.end() && !named->second.where.empty();
+  const auto bos = id_of_role(pipeline, "bos_token");
+  if (in_file || bos) pipeline.bos = bos;
+  if (!in_file && !pipeline.bos && pipeline.template_prefix.size() == 1)
     pipeline.bos = pipeline.template_prefix[0];
   pipeline.prefix = pipeline.template_prefix;
   pipeline.adds_bos =
       has_template ? !pipeline.prefix.empty() : pipeline.bos && settings.add_bos.value_or(true);
   if (pipeline.prefix.empty() && pipeline.bos) pipeline.prefix = {*pipeline.bos};
+}
+
+// The special tokens that transformers 5.24 has where no file names them: those of the tokenizer's class; of
+// a class without any, those of a tokenizer.model; and the one that a tokenizer.json pads with.
+void add_tokens_of_class(const fs::path& dir, bool has_json, Pipeline& pipeline,
+                         TokenizerSettings& settings) {
+  const bool byte_level = std::ranges::any_of(pipeline.decode_steps, [](const tok::DecodeStep& step) {
+    return step.kind == tok::DecodeStep::Kind::kByteLevel;
+  });
+  auto tokens = tok::tokens_of_class(dir, settings.tokenizer_class, byte_level);
+  if (has_json || tokens.empty()) tokens.insert(pipeline.own_roles.begin(), pipeline.own_roles.end());
+  for (const auto& [role, token] : tokens) {
+    if (!settings.given.contains(role))
+      settings.named[role] = {"", {.content = token, .normalized = false, .special = true}, true};
+  }
+  for (const auto& [name, named] : settings.named) {
+    if (name.find('[') == std::string::npos) pipeline.roles[name] = named.token.content;
+  }
 }
 
 // A token that transformers would give the next free id is left out: the model has no row for it.
@@ -46,7 +71,7 @@ void add_named_tokens(Pipeline& pipeline, const TokenizerSettings& settings) {
     if (id) {
       token.id = *id;
       tok::add_token(pipeline, std::move(token));
-    } else {
+    } else if (!named.where.empty()) {
       pipeline.warnings.push_back(
           fmt::format("{}: '{:.60}' is not in the vocabulary; ignored", named.where, token.content));
     }
@@ -131,10 +156,11 @@ Tokenizer Tokenizer::load(const fs::path& model_dir) {
   for (const AddedToken& token : settings.added_beside) {
     if (!pipeline->added_index.contains(token.content)) tok::add_token(*pipeline, token);
   }
+  add_tokens_of_class(model_dir, has_json, *pipeline, settings);
   add_named_tokens(*pipeline, settings);
   tok::index_tokens(*pipeline);
   settle_bos(*pipeline, settings, has_json);
-  if (const auto eos = find_id(*pipeline, settings.eos_token)) pipeline->eos = eos;
+  if (const auto eos = id_of_role(*pipeline, "eos_token")) pipeline->eos = eos;
   has_json ? warn_beside_json(*pipeline, settings) : warn_beside_model(settings);
   warn_of_eos(*pipeline, settings);
   pipeline->warnings.insert(pipeline->warnings.begin(), settings.warnings.begin(), settings.warnings.end());
@@ -156,14 +182,19 @@ std::vector<int32_t> Tokenizer::eos_ids() const {
 }
 const std::vector<std::string>& Tokenizer::warnings() const { return pipeline_->warnings; }
 bool Tokenizer::adds_bos() const { return pipeline_->adds_bos; }
+const std::map<std::string, std::string>& Tokenizer::special_tokens() const { return pipeline_->roles; }
 
 std::optional<int32_t> Tokenizer::token_to_id(std::string_view token) const {
-  return find_id(*pipeline_, std::string(token));
+  return find_id(*pipeline_, token);
 }
 
 std::string Tokenizer::id_to_token(int32_t id) const {
   const Pipeline::Token* token = pipeline_->token(id);
   return token == nullptr ? "" : token->text;
+}
+
+std::string Tokenizer::bytes_of(int32_t id) const {
+  return tok::token_bytes(pipeline_->decode_steps, id_to_token(id));
 }
 
 bool Tokenizer::is_special(int32_t id) const {

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -28,8 +29,9 @@ class DecodeChain;
 class Tokenizer {
  public:
   // `model_dir` holds tokenizer.json or tokenizer.model (the first wins when both are there), and, where the
-  // model has them, tokenizer_config.json, special_tokens_map.json and added_tokens.json. No weights are
-  // needed. Throws Error naming file and key: nothing is skipped silently (warnings()).
+  // model has them, tokenizer_config.json, special_tokens_map.json, added_tokens.json and config.json (for
+  // the tokenizer's class). No weights are needed. Throws Error naming file and key: nothing is skipped
+  // silently (warnings()).
   static Tokenizer load(const std::filesystem::path& model_dir);
 
   // Ids of `text`. `add_bos` puts in front what the tokenizer's post-processor or configuration puts there
@@ -54,10 +56,16 @@ class Tokenizer {
   // Whether the tokenizer by itself puts a BOS in front of a text: pass it to encode() to do as HF does.
   bool adds_bos() const;
 
+  // The special tokens by their names ("bos_token"), as the special_tokens_map of transformers 5.24 has them:
+  // of the files, or where these say nothing of the tokenizer's class. Not all need be in the vocabulary.
+  const std::map<std::string, std::string>& special_tokens() const;
+
   // The id of a token as it stands in the vocabulary (an added token: its text).
   std::optional<int32_t> token_to_id(std::string_view token) const;
   // A token as it stands in the vocabulary; empty for an id without one.
   std::string id_to_token(int32_t id) const;
+  // The bytes that a token spells behind other text, be it special or a part of a character.
+  std::string bytes_of(int32_t id) const;
   bool is_special(int32_t id) const;
   // Whether it was added to the vocabulary, to be found in a text as it is: a marker, special or not.
   bool is_added(int32_t id) const;

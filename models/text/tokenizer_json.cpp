@@ -329,7 +329,11 @@ void load_tokenizer_json(const std::filesystem::path& file, Pipeline& pipeline) 
     add_token(pipeline, std::move(token));
   }
   // Whoever encodes decides how much of a text and how long a line: padding and truncation are those of the
-  // program that wrote the file.
+  // program that wrote the file, but for the token that it pads with.
+  if (const nlohmann::json* padding = root.find("padding"); padding != nullptr && padding->is_object()) {
+    const auto token = padding->find("pad_token");
+    if (token != padding->end() && token->is_string()) pipeline.own_roles["pad_token"] = *token;
+  }
   warn_of_unread(root, "padding truncation", pipeline.warnings);
 }
 

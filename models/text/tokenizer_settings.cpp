@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/error.h"
 #include "models/io/json_file.h"
 
 namespace lariat::tok {
@@ -23,8 +24,32 @@ constexpr std::string_view kHarmless =
     "truncation_side truncation_strategy trust_remote_code use_default_system_prompt use_fast verbose "
     "vocab_file";
 
-constexpr std::string_view kRoles = "bos_token eos_token unk_token sep_token pad_token cls_token mask_token";
 constexpr const char* kUnknown = "no such key is known; ignored";
+
+// Classes, and the defaults of their __init__ in transformers 5.24 (models/*/tokenization_*.py).
+constexpr std::pair<std::string_view, std::string_view> kTokensOfClass[] = {
+    {"LlamaTokenizer", "bos_token <s> eos_token </s> unk_token <unk>"},
+    {"CodeLlamaTokenizer",
+     "bos_token <s> eos_token </s> unk_token <unk> prefix_token ▁<PRE> middle_token ▁<MID> suffix_token "
+     "▁<SUF> eot_token ▁<EOT> fill_token <FILL_ME>"},
+    {"Qwen2Tokenizer Qwen3_5Tokenizer",
+     "eos_token <|endoftext|> unk_token <|endoftext|> pad_token <|endoftext|>"},
+    {"GPT2Tokenizer", "bos_token <|endoftext|> eos_token <|endoftext|> unk_token <|endoftext|>"},
+    {"GPTNeoXTokenizer",
+     "bos_token <|endoftext|> eos_token <|endoftext|> unk_token <|endoftext|> pad_token <|padding|>"},
+    {"GemmaTokenizer", "bos_token <bos> eos_token <eos> unk_token <unk> pad_token <pad> mask_token <mask>"},
+    {"CohereTokenizer",
+     "bos_token <BOS_TOKEN> eos_token <|END_OF_TURN_TOKEN|> unk_token <UNK> sep_token <SEP> pad_token <PAD> "
+     "cls_token <CLS> mask_token <MASK_TOKEN>"},
+};
+// TOKENIZER_MAPPING_NAMES of models/auto/tokenization_auto.py, of the types of models that lariat knows. "":
+// a plain TokenizersBackend, whatever the files declare.
+constexpr std::pair<std::string_view, std::string_view> kClassOfType[] = {
+    {"qwen2 qwen2_vl qwen2_5_vl qwen3 qwen3_moe qwen3_vl", "Qwen2Tokenizer"},
+    {"gemma gemma2 gemma3 gemma3_text", "GemmaTokenizer"},
+    {"gpt_neox mpt", "GPTNeoXTokenizer"},
+    {"granite internlm2 llava minicpm3 ministral ministral3 mistral mistral3 mixtral olmo2 olmo3 phi3", ""},
+};
 
 constexpr std::pair<const char*, const char*> kWarned[] = {
     {"auto_map", "the tokenizer has code of its own, which is not run; the tokenizer's files are followed"},
@@ -43,36 +68,39 @@ AddedToken read_special(const nlohmann::json& value, const JsonFields& fields, c
   return token;
 }
 
-// bos_token, image_token and whatever ends so and is a token; additional_special_tokens and
-// extra_special_tokens, each a list or an object of names.
+// bos_token, image_token and whatever ends so and is a token; the lists of special tokens, which may be
+// objects of names and tokens.
 void read_named(const JsonFields& fields, TokenizerSettings& settings) {
-  const auto add = [&](const std::string& key, const nlohmann::json& value, bool is_role) {
+  const auto add = [&](const std::string& name, const nlohmann::json& value, const std::string& path,
+                       bool is_role) {
     if (value == "") return;
-    settings.named[key] = {fmt::format("{}: key '{}'", fields.file(), fields.path(key)),
-                           read_special(value, fields, key, settings.warnings), is_role};
+    settings.named[name] = {fmt::format("{}: key '{}'", fields.file(), fields.path(path)),
+                            read_special(value, fields, path, settings.warnings), is_role};
   };
   for (const std::string& key : fields.keys()) {
-    const bool lists = key == "additional_special_tokens" || key == "extra_special_tokens";
+    const bool lists =
+        has_name("additional_special_tokens extra_special_tokens model_specific_special_tokens", key);
     if (!lists && (!key.ends_with("_token") || key == "add_bos_token" || key == "add_eos_token")) continue;
     const nlohmann::json* value = fields.find(key);
-    if (value == nullptr) {
-      settings.named.erase(key);
-    } else if (!lists) {
+    settings.given.insert(key);
+    settings.named.erase(key);
+    if (value == nullptr) continue;
+    if (!lists) {
       if (value->is_string() || value->is_object()) {
-        add(key, *value, true);
+        add(key, *value, key, true);
       } else if (has_name(kRoles, key)) {
         fields.fail(key, "expected a token");
       } else if (says_something(value)) {
         settings.warnings.push_back(fields.message(key.substr(0, 60), kUnknown));
       }
-    } else if (value->is_array() || value->is_object()) {
-      size_t place = 0;
-      for (const auto& item : *value) {
-        if (!item.is_string() && !item.is_object()) fields.fail(key, "expected a list of tokens");
-        add(fmt::format("{}[{}]", key, place++), item, false);
-      }
-    } else {
-      fields.fail(key, "expected a list of tokens");
+      continue;
+    }
+    if (!value->is_array() && !value->is_object()) fields.fail(key, "expected a list of tokens");
+    size_t place = 0;
+    for (const auto& [name, item] : value->items()) {
+      if (!item.is_string() && !item.is_object()) fields.fail(key, "expected a list of tokens");
+      const std::string path = fmt::format("{}[{}]", key, place++);
+      add(value->is_object() ? name : path, item, path, false);
     }
   }
 }
@@ -161,13 +189,34 @@ TokenizerSettings read_tokenizer_settings(const fs::path& dir) {
   if (fs::exists(added)) {
     lists_added ? warn_of_added_tokens(added, settings) : read_added_tokens(added, settings);
   }
-  const auto content = [&](const char* key) {
-    const auto it = settings.named.find(key);
-    return it == settings.named.end() ? std::nullopt : std::optional(it->second.token.content);
-  };
-  settings.bos_token = content("bos_token");
-  settings.eos_token = content("eos_token");
   return settings;
+}
+
+std::map<std::string, std::string> tokens_of_class(const fs::path& dir, std::string declared,
+                                                   bool byte_level) {
+  nlohmann::json config;
+  try {
+    config = read_json(dir / "config.json");
+  } catch (const Error&) {  // whoever needs the model says what is wrong with it
+  }
+  const auto text = [&](const char* key) {
+    return config.is_object() && config.contains(key) && config[key].is_string() ? config[key] : "-";
+  };
+  const std::string type = text("model_type");
+  if (declared.empty()) declared = text("tokenizer_class");
+  if (declared.ends_with("Fast")) declared.resize(declared.size() - 4);
+  if (declared == "LlamaTokenizer" && byte_level && type != "qwen2") declared = "TokenizersBackend";
+  for (const auto& [types, registered] : kClassOfType) {
+    // Files of Qwen 2 are known to declare other classes (MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS).
+    if (has_name(types, type) && (declared == "-" || registered.empty() || type == "qwen2"))
+      declared = registered;
+  }
+  std::map<std::string, std::string> tokens;
+  for (const auto& [classes, defaults] : kTokensOfClass) {
+    const auto words = split(has_name(classes, declared) ? defaults : "", ' ');
+    for (size_t i = 0; i + 1 < words.size(); i += 2) tokens.emplace(words[i], words[i + 1]);
+  }
+  return tokens;
 }
 
 void warn_of_unread(const JsonFields& fields, std::string_view harmless, std::vector<std::string>& warnings) {

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,7 +14,7 @@ namespace lariat::tok {
 
 // A special token that a settings file names, without an id.
 struct NamedToken {
-  std::string where;  // file and key, for messages
+  std::string where;  // file and key, for messages; "": no file names it, the tokenizer's class does
   AddedToken token;
   bool is_role = false;  // bos_token and its like, not one of a list
 };
@@ -23,12 +24,12 @@ struct NamedToken {
 struct TokenizerSettings {
   std::string file;  // tokenizer_config.json
   std::string tokenizer_class;
-  std::optional<std::string> bos_token, eos_token;
   std::optional<bool> add_bos, add_eos, add_prefix_space, legacy;
   bool split_special = false;
   std::vector<AddedToken> added;            // of added_tokens_decoder: these replace the flags of others
   std::vector<AddedToken> added_beside;     // of added_tokens.json: these do not
-  std::map<std::string, NamedToken> named;  // by key, or place in a list
+  std::map<std::string, NamedToken> named;  // by key, or "[…]" for a place in a list
+  std::set<std::string> given;              // the keys of `named` that a file has, null included
   std::vector<std::string> warnings;
 
   // Whether transformers builds LlamaTokenizer's own pipeline.
@@ -40,6 +41,15 @@ struct TokenizerSettings {
 };
 
 TokenizerSettings read_tokenizer_settings(const std::filesystem::path& dir);
+
+// The special tokens of every tokenizer, by their names in the files.
+inline constexpr std::string_view kRoles =
+    "bos_token eos_token unk_token sep_token pad_token cls_token mask_token";
+
+// Special tokens by their names that the class has which AutoTokenizer of transformers 5.24 makes of a
+// folder, `declared` in tokenizer_config.json ("": none), over a tokenizer.json that is `byte_level`.
+std::map<std::string, std::string> tokens_of_class(const std::filesystem::path& dir, std::string declared,
+                                                   bool byte_level);
 
 // Warns of each key that was not asked for and says something (is not null, false, 0 or empty), but for those
 // in `harmless`, words with spaces between them.

@@ -39,7 +39,7 @@ class ChatTest : public FolderTest {
   static fs::path demo() { return fs::path(LARIAT_SOURCE_DIR) / "configs" / "demo"; }
   ChatTemplate chat_template(const char* text) const {
     put("model/chat_template.jinja", text);
-    return ChatTemplate::load(dir_ / "model").value();
+    return ChatTemplate::load(dir_ / "model", tokenizer_).value();
   }
   const ChatTemplate& use(const char* text) { return template_.emplace(chat_template(text)); }
   // A conversation in a session of its own.

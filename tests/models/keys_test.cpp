@@ -34,6 +34,18 @@ Effect effect(const json& config, const json& change, const std::string& key) {
   return effect;
 }
 
+// transformers writes the sum, and makes it again of its parts whatever it reads.
+TEST(Keys, TheSizeOfALatentHeadIsKnown) {
+  for (const char* name : {"deepseek_v2", "deepseek_v3", "minicpm3"}) {
+    const json config = config_of(name);
+    const int sum = effect(config, {{"qk_head_dim", 1}}, "qk_head_dim").named
+                        ? config["qk_nope_head_dim"].get<int>() + config["qk_rope_head_dim"].get<int>()
+                        : 0;
+    EXPECT_GT(sum, 0) << "another value is named: " << name;
+    EXPECT_FALSE(effect(config, {{"qk_head_dim", sum}}, "qk_head_dim").named) << name;
+  }
+}
+
 TEST(Keys, OfOtherFamiliesArePassedOverAsInTransformers) {
   const json golden = read_json(golden_file("keys.json"));
   size_t ignored = 0, heeded = 0;

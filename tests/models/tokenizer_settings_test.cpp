@@ -10,9 +10,9 @@ namespace fs = std::filesystem;
 
 constexpr const char* kConfig = "tokenizer_config.json";
 
-// Warnings with the folder's name left out.
-Lines warnings_of(const std::string& base, const json& files, const json& change = json::object()) {
-  const TempFolder dir;
+// A tokenizer of the goldens with other files beside it.
+Tokenizer load_with(const TempFolder& dir, const std::string& base, const json& files,
+                    const json& change = json::object()) {
   for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
     if (fs::exists(golden_dir() / base / name)) fs::copy(golden_dir() / base / name, dir.path);
   }
@@ -22,7 +22,13 @@ Lines warnings_of(const std::string& base, const json& files, const json& change
     dir.put("tokenizer.json", spec.dump());
   }
   for (const auto& [name, value] : files.items()) dir.put(name, value.dump());
-  Lines lines = Tokenizer::load(dir.path).warnings();
+  return Tokenizer::load(dir.path);
+}
+
+// Warnings with the folder's name left out.
+Lines warnings_of(const std::string& base, const json& files, const json& change = json::object()) {
+  const TempFolder dir;
+  Lines lines = load_with(dir, base, files, change).warnings();
   for (std::string& line : lines)
     line.erase(0, line.starts_with(dir.path.string()) ? dir.path.string().size() + 1 : 0);
   return lines;
@@ -113,6 +119,39 @@ TEST(TokenizerSettings, WhatIsWarnedOf) {
         "tokenizer_config.json: key 'invented': no such key is known; ignored"}},
   };
   for (const Case& c : cases) EXPECT_EQ(warnings_of(c.base, c.files), c.want) << c.base << " " << c.files;
+}
+
+// tests/golden/tokenizers/roles.json: the special tokens that transformers has, of the files or of the class.
+TEST(TokenizerSettings, SpecialTokensAreThoseOfTransformers) {
+  const json cases = read_json(golden_dir() / "roles.json");
+  EXPECT_GE(cases.size(), 110U);
+  for (const json& one : cases) {
+    SCOPED_TRACE(one.dump());
+    const TempFolder dir;
+    json change = json::object();
+    for (const auto& [key, value] : one["change"].items()) change["/" + key] = value;
+    const Tokenizer tokenizer = load_with(dir, one["base"], one["files"], change);
+    json roles = one["roles"];
+    for (auto it = roles.begin(); it != roles.end();)
+      it = *it == "" ? roles.erase(it) : std::next(it);  // prints nothing
+    EXPECT_EQ(json(tokenizer.special_tokens()), roles);
+    for (const std::string& line : tokenizer.warnings())
+      EXPECT_TRUE(holds(line, "<nowhere>") || holds(line, "tokenizer_class"))
+          << "the class's tokens need not be there";
+  }
+}
+
+// What a class names is a token of the text and ends one, as if the files named it.
+TEST(TokenizerSettings, TokensOfAClassAreInForce) {
+  const TempFolder dir;
+  const json files = {{kConfig, {{"tokenizer_class", "Qwen2Tokenizer"}}}};
+  const Tokenizer tokenizer = load_with(dir, "byte-mini", files, {{"/added_tokens", json::array()}});
+  const auto id = tokenizer.token_to_id("<|endoftext|>");
+  ASSERT_TRUE(id.has_value());
+  EXPECT_EQ(tokenizer.encode("<|endoftext|>", false), std::vector<int32_t>{*id});
+  EXPECT_TRUE(tokenizer.is_special(*id));
+  EXPECT_EQ(tokenizer.eos_ids(), std::vector<int32_t>{*id});
+  EXPECT_FALSE(tokenizer.bos_id());
 }
 
 TEST(TokenizerSettings, WhatIsHeededOrHarmlessIsNot) {

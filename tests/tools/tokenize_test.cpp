@@ -54,6 +54,15 @@ TEST_F(TokenizeMessages, PrintsTheTextAndItsIds) {
   EXPECT_EQ(lines.out, text + "[assistant]\n" + list.substr(1, list.size() - 2) + "\n");
 }
 
+TEST_F(TokenizeMessages, VariablesAreJsonOrText) {
+  put("chat_template.jinja",
+      "{% for x in [a, b, c, d, e] %}{{ x | tojson }} {% endfor %}{{ f is defined }}{{ bos_token }}");
+  const Json json = json_of(run_lariat(messages(
+      "--json --template-var a=true --template-var b=2.5 --template-var 'c=\"2\"' --template-var d=a=b,c "
+      "--template-var 'e=[1, {\"k\": null}]' --template-var e=x --template-var 'e=[1, {\"k\": null}]'")));
+  EXPECT_EQ(json.at("text"), "true 2.5 \"2\" \"a=b,c\" [1, {\"k\": null}] False<|begin_of_text|>");
+}
+
 TEST_F(TokenizeMessages, RefusalsAreOneLine) {
   expect_error(run_lariat(messages("")), 1, "no chat template (chat_template.jinja, or \"chat_template\" in");
   put("chat_template.jinja", "{{ messages[0].content }}\n{{ raise_exception('One at\na time') }}");

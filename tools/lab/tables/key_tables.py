@@ -32,6 +32,7 @@ ROWS = [
     (CONFIG, "eos_token", 2, "byte-mini", {}),
     (CONFIG, "additional_special_tokens", ["er"], "byte-mini", {}),
     (CONFIG, "extra_special_tokens", {"name": "er"}, "byte-mini", {}),
+    (CONFIG, "model_specific_special_tokens", {"name": "er"}, "byte-mini", {}),
     (CONFIG, "added_tokens_decoder", {"272": {"content": "er"}}, "byte-mini", {}),
     (CONFIG, "split_special_tokens", True, "byte-mini", {}),
     (CONFIG, "tokenizer_class", "LlamaTokenizer", "sp-mini", {}),
