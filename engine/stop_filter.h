@@ -1,50 +1,37 @@
 #pragma once
-#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "models/text/tokenizer.h"
+
 namespace lariat {
 
-// Passes streamed text through until one of the stop strings appears in it, holding back only what may be the
-// beginning of one.
+// The text of tokens as they come, until one of the stop strings appears in it, holding back only the tokens
+// in which one may have begun. As in transformers' StopStringCriteria a stop string is looked for in what
+// every token spells (Tokenizer::bytes_of), special tokens among them, and ends the text with the token that
+// completes it.
 class StopFilter {
  public:
-  explicit StopFilter(std::vector<std::string> stops) : stops_(std::move(stops)) {
-    std::erase(stops_, std::string());  // an empty stop string would end every text
-  }
+  // `decoder` makes the text, behind whatever it was given before. `tokenizer` must outlive this.
+  StopFilter(const Tokenizer& tokenizer, StreamDecoder decoder, std::vector<std::string> stops);
 
   bool stopped() const { return stopped_; }
 
   // Text that may be shown now.
-  std::string push(const std::string& piece) {
-    if (stopped_) return "";
-    held_ += piece;
-    size_t cut = std::string::npos;
-    for (const auto& stop : stops_) cut = std::min(cut, held_.find(stop));
-    stopped_ = cut != std::string::npos;
-    const size_t ready = stopped_ ? cut : held_.size() - longest_beginning();
-    std::string shown = held_.substr(0, ready);
-    held_.erase(0, stopped_ ? held_.size() : ready);
-    return shown;
-  }
-
-  // Returns the text that was held back, once no more can come.
-  std::string flush() { return std::exchange(held_, std::string()); }
+  std::string push(int32_t id);
+  // Returns the rest of the text, once no more can come.
+  std::string flush();
 
  private:
-  // Length of the longest end of held_ that begins a stop string.
-  size_t longest_beginning() const {
-    size_t longest = 0;
-    for (const auto& stop : stops_) {
-      for (size_t n = std::min(stop.size() - 1, held_.size()); n > longest; --n) {
-        if (held_.compare(held_.size() - n, n, stop, 0, n) == 0) longest = n;
-      }
-    }
-    return longest;
-  }
+  size_t longest_beginning() const;
+  std::string release(size_t bytes);
 
+  const Tokenizer& tokenizer_;
+  StreamDecoder decoder_;
   std::vector<std::string> stops_;
+  // Tokens that were not shown, how many bytes each spells, and these bytes.
+  std::vector<std::pair<int32_t, size_t>> waiting_;
   std::string held_;
   bool stopped_ = false;
 };

@@ -73,16 +73,15 @@ void write_texts(Session& session, const Tokenizer& tokenizer, std::span<const T
                  const std::function<bool(size_t text, const std::string& piece)>& on_text,
                  const TextProgressFn& progress) {
   GenerateOptions generation = options.generate;
-  std::vector<StreamDecoder> decoders;
   std::vector<StopFilter> filters;
   std::vector<Prompt> prompts;
   int64_t total = 0;
   for (size_t i = 0; i < tasks.size(); ++i) {
     const auto& [sequence, tokens] = tasks[i];
     const auto held = static_cast<size_t>(sequence->length());
-    decoders.emplace_back(tokenizer);
-    for (size_t at = 0; goes_on && at < tokens.size(); ++at) decoders.back().push(tokens[at]);
-    filters.emplace_back(options.stop);
+    StreamDecoder decoder(tokenizer);
+    for (size_t at = 0; goes_on && at < tokens.size(); ++at) decoder.push(tokens[at]);
+    filters.emplace_back(tokenizer, std::move(decoder), options.stop);
     generation.cached = tokens.first(held);
     prompts.push_back({sequence, tokens.subspan(held)});
     answers[i].reused = sequence->length();
@@ -97,7 +96,7 @@ void write_texts(Session& session, const Tokenizer& tokenizer, std::span<const T
       session, prompts, generation,
       [&](size_t i, int32_t id) {
         answers[i].generation.tokens.push_back(id);
-        return show(i, filters[i].push(decoders[i].push(id))) && !filters[i].stopped();
+        return show(i, filters[i].push(id)) && !filters[i].stopped();
       },
       [&](int64_t done) {
         stop_if(options.generate.interrupted);
@@ -105,7 +104,6 @@ void write_texts(Session& session, const Tokenizer& tokenizer, std::span<const T
       });
   for (size_t i = 0; i < answers.size(); ++i) {
     answers[i].generation = std::move(generations[i]);
-    show(i, filters[i].push(decoders[i].flush()));
     show(i, filters[i].flush());
   }
 }

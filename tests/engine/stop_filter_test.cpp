@@ -1,34 +1,81 @@
+// tests/golden/stops.json: where transformers' StopStringCriteria ends a text, special tokens and bytes
+// included.
 #include "engine/stop_filter.h"
 
-#include <gtest/gtest.h>
+#include <map>
+
+#include "models/io/json_file.h"
+#include "tests/engine/engine_test_util.h"
 
 namespace lariat::test {
 namespace {
 
-TEST(StopFilter, HoldsBackOnlyWhatMayBeginAStop) {
-  StopFilter filter({"###", "END"});
-  EXPECT_EQ(filter.push("abc#"), "abc");
-  EXPECT_EQ(filter.push("#d"), "##d");
-  EXPECT_EQ(filter.push("E"), "");
-  EXPECT_EQ(filter.push("N"), "");
-  EXPECT_EQ(filter.push("xEN"), "ENx");
-  EXPECT_FALSE(filter.stopped());
-  EXPECT_EQ(filter.flush(), "EN");
+Tokenizer golden_tokenizer(const std::string& name) {
+  return Tokenizer::load(golden_dir() / "tokenizers" / name);
+}
+
+// A filter whose tokens are those of a text.
+struct Typed {
+  explicit Typed(std::vector<std::string> stops)
+      : filter(tokenizer, StreamDecoder(tokenizer), std::move(stops)) {}
+  std::string push(const std::string& text) {
+    std::string shown;
+    for (const int32_t id : tokenizer.encode(text, false)) shown += filter.push(id);
+    return shown;
+  }
+  Tokenizer tokenizer = golden_tokenizer("byte-mini");
+  StopFilter filter;
+};
+
+TEST(StopFilter, EndsWhereTransformersDoes) {
+  const nlohmann::json cases = read_json(golden_dir() / "stops.json");
+  EXPECT_GE(cases.size(), 100U);
+  std::map<std::string, Tokenizer> tokenizers;
+  size_t stopped = 0;
+  for (const nlohmann::json& one : cases) {
+    SCOPED_TRACE(one.dump());
+    const std::string base = one["base"];
+    const auto tokenizer = tokenizers.try_emplace(base, golden_tokenizer(base)).first->second;
+    StopFilter filter(tokenizer, StreamDecoder(tokenizer), one["stop"]);
+    std::string text;
+    size_t after = 0;
+    for (const int32_t id : one["ids"].get<std::vector<int32_t>>()) {
+      if (filter.stopped()) break;
+      text += filter.push(id);
+      ++after;
+    }
+    EXPECT_EQ(filter.stopped(), one["after"].is_number());
+    EXPECT_TRUE(!filter.stopped() || after == one["after"]) << after;
+    EXPECT_EQ(text + filter.flush(), one["text"]);
+    stopped += filter.stopped() ? 1 : 0;
+  }
+  EXPECT_GE(stopped, 60U);
+}
+
+TEST(StopFilter, HoldsBackOnlyTokensInWhichAStopMayHaveBegun) {
+  Typed typed({"###", "END"});
+  EXPECT_EQ(typed.push("abc#"), "abc");
+  EXPECT_EQ(typed.push("#d"), "##d");
+  EXPECT_EQ(typed.push("E"), "");
+  EXPECT_EQ(typed.push("N"), "");
+  EXPECT_EQ(typed.push("xEN"), "ENx");
+  EXPECT_FALSE(typed.filter.stopped());
+  EXPECT_EQ(typed.filter.flush(), "EN");
 }
 
 TEST(StopFilter, CutsAtTheFirstStop) {
-  StopFilter filter({"b\n", "\n"});
-  EXPECT_EQ(filter.push("a"), "a");
-  EXPECT_EQ(filter.push("b"), "");
-  EXPECT_EQ(filter.push("\nmore"), "");
-  EXPECT_TRUE(filter.stopped());
-  EXPECT_EQ(filter.push("x"), "");
-  EXPECT_EQ(filter.flush(), "");
+  Typed typed({"b\n", "\n"});
+  EXPECT_EQ(typed.push("a"), "a");
+  EXPECT_EQ(typed.push("b"), "");
+  EXPECT_EQ(typed.push("\nmore"), "");
+  EXPECT_TRUE(typed.filter.stopped());
+  EXPECT_EQ(typed.push("x"), "");
+  EXPECT_EQ(typed.filter.flush(), "");
 }
 
 TEST(StopFilter, WithoutStopsEverythingPasses) {
-  StopFilter filter({""});
-  EXPECT_EQ(filter.push("all of it"), "all of it");
+  Typed typed({""});
+  EXPECT_EQ(typed.push("all of it"), "all of it");
 }
 
 }  // namespace

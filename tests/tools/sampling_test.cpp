@@ -122,6 +122,43 @@ TEST_F(SamplingProgram, AModelWhoseKeysVllmWrote) {
   EXPECT_EQ(sampled["sampling"]["top_k"], 5);
 }
 
+// A special token is not shown, and ends a text all the same; from either configuration, alone and with text
+// around it.
+TEST_F(SamplingProgram, ASpecialTokenEndsOne) {
+  put("model/tokenizer_config.json", R"({"additional_special_tokens": ["."]})");
+  const Json whole = written("");
+  const Json dot = json_of(run_lariat("tokenize --no-bos --json --text . -m " + model_.string()))["tokens"];
+  const std::vector<int> all = whole["tokens"];
+  const auto found = std::find(all.begin(), all.end(), dot[0].get<int>());
+  ASSERT_LT(found + 1, all.end());
+  EXPECT_FALSE(holds(whole["text"].get<std::string>(), "."));
+  const auto expect_ended = [&](const Json& json, int64_t tokens, size_t hidden = 0) {
+    const std::vector<int> until(all.begin(), all.begin() + tokens);
+    const std::string text =
+        json_of(generate(golden_["prompt"], fmt::format("--json -n {}", found - all.begin())))["text"];
+    EXPECT_EQ(json["stop_reason"], "stop");
+    EXPECT_EQ(json["tokens"], Json(until));
+    EXPECT_EQ(json["text"], text.substr(0, text.size() - hidden));
+  };
+  const int64_t n = found + 1 - all.begin();
+  const std::string text = whole["text"],
+                    before = json_of(generate(golden_["prompt"], fmt::format("--json -n {}", n)))["text"];
+  expect_ended(written("--stop ."), n);
+  expect_ended(written("--stop '" + before.substr(before.size() - 2) + ".'"), n, 2);
+  expect_ended(written("--stop '." + text.substr(before.size(), 2) + "'"), n + 1);
+  EXPECT_EQ(generate(golden_["prompt"], "-n 60 --stop .").out, before + "\n");
+  ask_for({{"eos_token_id", 2}, {"stop_strings", {"."}}});
+  expect_ended(written(""), n);
+  Json config = Json::parse(slurp(model_ / "config.json"));
+  config["stop_strings"] = {"."};
+  put("model/config.json", config.dump());
+  fs::remove(model_ / "generation_config.json");
+  expect_ended(written(""), n);
+  const Json answer = json_of(pipe("Once upon a time\n", "-n 60 --json"));
+  EXPECT_EQ(answer["stop_reason"], "stop");
+  EXPECT_EQ(answer["tokens"].back(), dot[0]);
+}
+
 TEST_F(SamplingProgram, WarningsAreForWhoWritesAText) {
   ask_for({{"eos_token_id", 2}, {"num_beams", 4}, {"strange", 1}});
   const std::string file = (model_ / "generation_config.json").string();

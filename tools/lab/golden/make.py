@@ -21,7 +21,7 @@ import rope  # noqa: E402
 import texts  # noqa: E402
 
 MAKERS = (rope.frequencies, rope.rope_logits, rope.growing, models.demo, models.generation, models.score, models.keys,
-          models.ties, models.divergence, texts.patterns)  # fmt: skip
+          models.ties, models.divergence, texts.patterns, texts.roles, texts.stops)  # fmt: skip
 SHARED = (texts.tokenizers, texts.settings, texts.chat_templates, models.perplexity)  # which take the folder, or None
 
 

@@ -5,6 +5,7 @@ changes and settings in their goldens, templates and conversations in chat_templ
 Cases of the folder `shared` are remade where it is there, and stay as they are where it is not.
 """
 
+import contextlib
 import datetime
 import hashlib
 import json
@@ -16,7 +17,9 @@ import tempfile
 import jinja2
 import sentencepiece
 from tokenizers import Regex, Tokenizer, pre_tokenizers
-from transformers import AutoTokenizer
+import torch
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers.generation.stopping_criteria import StopStringCriteria
 from transformers.utils import chat_template_utils
 
 import tiny
@@ -128,8 +131,47 @@ def patterns():
     tiny.write_lines(FOLDER / "patterns.json", golden)
 
 
-def with_settings(folder, case):
-    """The case's texts by AutoTokenizer, its files beside the folder's vocabulary."""
+def stopped(tokenizer, case):
+    """-> {"after"}: with how many tokens the text has ended, None for never; {"text"}: what stands before the stop string."""
+    ids, stops = case["ids"], case["stop"]
+    criteria = StopStringCriteria(tokenizer, stops)
+    fits = lambda n: criteria(torch.tensor([ids[:n]]), None).item()  # noqa: E731
+    after = next((n for n in range(1, len(ids) + 1) if fits(n)), None)
+    if after is None:
+        return {"after": None, "text": tokenizer.decode(ids, skip_special_tokens=True)}
+    mode = criteria._get_stop_string_matching_mode(tokenizer)
+    tokens, indices = criteria.clean_tokenizer_vocab(tokenizer, stop_string_matching_mode=mode)
+    spelled = {i: token if isinstance(token, bytes) else token.encode() for i, token in zip(indices, tokens)}
+    whole = b"".join(spelled[i] for i in ids[:after])
+    left = min(whole.index(stop.encode()) for stop in stops if stop.encode() in whole)
+    n = 0
+    while n < after and len(spelled[ids[n]]) <= left:
+        left -= len(spelled[ids[n]])
+        n += 1
+    if left == 0 or ids[n] in tokenizer.all_special_ids:
+        return {"after": after, "text": tokenizer.decode(ids[:n], skip_special_tokens=True)}
+    text, rest = tokenizer.decode(ids[:n + 1], skip_special_tokens=True), spelled[ids[n]][left:].decode()
+    assert text.endswith(rest)
+    return {"after": after, "text": text.removesuffix(rest)}
+
+
+def stops():
+    """stops.json: where transformers' StopStringCriteria ends a text."""
+    cases = tiny.read(tiny.GOLDEN / "stops.json")
+    tokenizers = {}
+    for case in cases:
+        if case["base"] not in tokenizers:
+            file = str(FOLDER / case["base"] / "tokenizer.json")
+            tokenizers[case["base"]] = tokenizer = PreTrainedTokenizerFast(tokenizer_file=file)
+            added = [t["content"] for t in tiny.read(FOLDER / case["base"] / "tokenizer.json")["added_tokens"] if t["special"]]
+            tokenizer.add_special_tokens({"extra_special_tokens": added})
+        case |= stopped(tokenizers[case["base"]], case)
+    tiny.write_lines(tiny.GOLDEN / "stops.json", cases, "base")
+
+
+@contextlib.contextmanager
+def opened(folder, case):
+    """AutoTokenizer of the folder's vocabulary with the case's files beside it."""
     with tempfile.TemporaryDirectory() as name:
         path = pathlib.Path(name)
         for file in ("tokenizer.json", "tokenizer.model"):
@@ -139,9 +181,23 @@ def with_settings(folder, case):
             (path / "tokenizer.json").write_text(json.dumps(tiny.read(path / "tokenizer.json") | case["change"]))
         for file, value in case["files"].items():
             (path / file).write_text(json.dumps(value))
-        tokenizer = AutoTokenizer.from_pretrained(name)
+        yield AutoTokenizer.from_pretrained(name)
+
+
+def with_settings(folder, case):
+    """The case's texts by AutoTokenizer."""
+    with opened(folder, case) as tokenizer:
         ids = [tokenizer(text)["input_ids"] for text in case["texts"]]
         return case | {"ids": ids, "decoded": [tokenizer.decode(x, skip_special_tokens=True) for x in ids]}
+
+
+def roles():
+    """roles.json: the special tokens that a template may print, of the files or of the tokenizer's class."""
+    cases = tiny.read(FOLDER / "roles.json")
+    for case in cases:
+        with opened(FOLDER / case["base"], case) as tokenizer:
+            case["roles"] = tokenizer.special_tokens_map
+    tiny.write_lines(FOLDER / "roles.json", cases, "base")
 
 
 def settings(shared):
