@@ -1,5 +1,7 @@
 #include "engine/chat.h"
 
+#include <algorithm>
+
 #include "kernels/error.h"
 #include "models/io/json_fields.h"
 
@@ -21,6 +23,25 @@ Messages with_system(const Messages& messages, const std::string& text) {
   if (!text.empty()) result.push_back(message("system", text));
   for (size_t i = has_system(messages) ? 1 : 0; i < messages.size(); ++i) result.push_back(messages[i]);
   return result;
+}
+
+// The messages as the template renders them; "" where it refuses them.
+std::string attempt(const ChatTemplate& chat_template, const Messages& messages, bool prompt) {
+  try {
+    return chat_template.render(messages, prompt);
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+// The special and added tokens of a text; some files do not call the mark of a turn's end special.
+std::vector<int32_t> marks_in(const Tokenizer& tokenizer, std::string_view text) {
+  std::vector<int32_t> ids = tokenizer.encode(text, false);
+  std::erase_if(ids, [&](int32_t id) {  // runs of white space may be added tokens, too
+    const bool blank = tokenizer.id_to_token(id).find_first_not_of(" \t\r\n") == std::string::npos;
+    return !tokenizer.is_special(id) && (!tokenizer.is_added(id) || blank);
+  });
+  return ids;
 }
 
 }  // namespace
@@ -59,9 +80,13 @@ Answer Conversation::answer(const std::string& text, const AnswerOptions& option
 
 void Conversation::set_system(const std::string& text) {
   Messages changed = with_system(messages_, text);
-  Messages next = changed;
-  next.push_back(message("user", "?"));
-  template_.render(next, true);  // throws where the template knows no such role
+  const auto asked = [](Messages messages) {
+    messages.push_back(message("user", "?"));
+    return messages;
+  };
+  // Throws where the template knows no such role. Where it refuses a question of ours as things are, for a
+  // word or as it wants a system's message, that says nothing.
+  if (!attempt(template_, asked(messages_), true).empty()) template_.render(asked(changed), true);
   messages_ = std::move(changed);
 }
 
@@ -95,16 +120,28 @@ std::string Conversation::note() const {
 }
 
 std::optional<int32_t> end_of_turn_id(const Tokenizer& tokenizer, const ChatTemplate& chat_template) {
-  const std::string mark = "What an assistant says";
-  const std::string text =
-      chat_template.render(Messages::array({message("user", "?"), message("assistant", mark)}), false);
-  const size_t at = text.rfind(mark);
-  if (at == std::string::npos) return std::nullopt;
-  for (const int32_t id : tokenizer.encode(std::string_view(text).substr(at + mark.size()), false)) {
-    // Some files do not call the mark special. Runs of white space may be added tokens, too.
-    const bool marks =
-        tokenizer.is_added(id) && tokenizer.id_to_token(id).find_first_not_of(" \t\r\n") != text.npos;
-    if (tokenizer.is_special(id) || marks) return id;
+  const std::string question = "?", answer = "What an assistant says";
+  // The first of these conversations that the template takes, and in which the answer stands, decides.
+  constexpr struct {
+    bool system, user_last, prompt;
+  } kOurs[] = {{0, 0, 0}, {1, 0, 0}, {0, 1, 0}, {1, 1, 0}, {0, 1, 1}, {1, 1, 1}};
+  for (const auto& [system, user_last, prompt] : kOurs) {
+    Messages messages =
+        with_system({message("user", question), message("assistant", answer)}, system ? question : "");
+    if (user_last) messages.push_back(message("user", question));
+    const std::string text = attempt(chat_template, messages, prompt);
+    const size_t at = text.rfind(answer);
+    if (at == std::string::npos) continue;
+    const std::string_view all = text, behind = all.substr(at + answer.size());
+    std::vector<int32_t> ids =
+        marks_in(tokenizer, behind.substr(0, user_last ? behind.rfind(question) : behind.size()));
+    if (user_last) {  // what opens a message ends none
+      const std::vector<int32_t> opening = marks_in(tokenizer, all.substr(0, all.find(question)));
+      ids.erase(std::mismatch(ids.rbegin(), ids.rend(), opening.rbegin(), opening.rend()).first.base(),
+                ids.end());
+    }
+    if (!ids.empty()) return ids.front();
+    return std::nullopt;
   }
   return std::nullopt;
 }

@@ -353,5 +353,54 @@ TEST_F(ChatTest, TheTemplateSaysWhereATurnEnds) {
   EXPECT_EQ(end_of_turn_id(plain, rendering), tokenizer.token_to_id("<|eot_id|>"));
 }
 
+// Conversations of ours that the template refuses say nothing; others may still show where a turn ends.
+TEST_F(ChatTest, ATemplateMayRefuseOurConversations) {
+  const Tokenizer tokenizer = Tokenizer::load(golden_dir() / "tokenizers" / "llama3-mini");
+  const auto end_of = [&](const std::string& demands, const std::string& end) {
+    const std::string text = demands +
+                             "{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
+                             "{{ m.content }}" +
+                             end +
+                             "{% endfor %}{% if add_generation_prompt %}<|start_header_id|>x{% endif %}";
+    return end_of_turn_id(tokenizer, chat_template(text.c_str()));
+  };
+  const auto refused_if = [](const std::string& condition) {
+    return "{% if " + condition + " %}{{ raise_exception('no') }}{% endif %}";
+  };
+  const std::string no_system = refused_if("messages[0].role != 'system'"),
+                    no_user = refused_if("messages[-1].role != 'user'"),
+                    no_prompt = refused_if("not add_generation_prompt");
+  for (const std::string& demands :
+       {no_system, no_user, no_system + no_user, no_user + no_prompt, no_system + no_user + no_prompt}) {
+    EXPECT_EQ(end_of(demands, "<|eot_id|>"), tokenizer.token_to_id("<|eot_id|>")) << demands;
+    EXPECT_EQ(end_of(demands, "\n"), std::nullopt) << "what opens a message ends none: " << demands;
+  }
+  for (const std::string& demands :
+       {refused_if("messages | length > 1"), refused_if("'please' not in messages[0].content"),
+        std::string(
+            "{% for m in messages %}{% if m.role == 'assistant' %}{{ m.content | odd }}{% endif %}{% endfor "
+            "%}")})
+    EXPECT_EQ(end_of(demands, "<|eot_id|>"), std::nullopt) << demands;
+}
+
+TEST_F(ChatTest, ASystemsMessageIsRefusedForWhatItIs) {
+  const std::string plain = kPlain;
+  const std::string wants_word =
+      "{% if 'please' not in messages[-1].content %}{{ raise_exception('say please') }}{% endif %}" + plain;
+  Conversation& conversation = begin(wants_word.c_str());
+  conversation.set_system("Be brief.");
+  EXPECT_TRUE(holds(error_of([&] { say(conversation, "Hello"); }), "say please"));
+  EXPECT_EQ(conversation.messages().size(), 1U);
+  say(conversation, "Hello, please");
+  const std::string wants_system =
+      "{% if messages[0].role != 'system' %}{{ raise_exception('no system') }}{% endif %}" + plain;
+  Conversation& with_system = begin(wants_system.c_str());
+  EXPECT_TRUE(holds(error_of([&] { say(with_system, "Hello"); }), "no system"));
+  with_system.set_system("Be brief.");
+  EXPECT_TRUE(holds(error_of([&] { with_system.set_system(""); }), "no system"));
+  ASSERT_EQ(with_system.messages().size(), 1U);
+  say(with_system, "Hello");
+}
+
 }  // namespace
 }  // namespace lariat::test
