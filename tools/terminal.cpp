@@ -161,11 +161,13 @@ LineReader::Message LineReader::read_message() {
   };
   const auto goes_on = [&] { return message.outcome == Outcome::kLine; };
   message.outcome = read(L"> ", text);
-  if (editor_ == nullptr || !goes_on()) return message;
+  if (!goes_on()) return message;
   if (text.starts_with(kQuotes)) {
     text.erase(0, kQuotes.size());
     while (!text.ends_with(kQuotes) && goes_on()) text += more();
     message.verbatim = true;
+    if (message.outcome == Outcome::kOver && editor_ == nullptr)
+      throw Error(input_name("-") + R"(: the message that """ begins has no end; put """ behind it)");
     if (!goes_on()) return message;
     text.erase(text.size() - kQuotes.size());
     if (text.starts_with('\n')) text.erase(0, 1);
@@ -175,6 +177,10 @@ LineReader::Message LineReader::read_message() {
   while (text.ends_with('\\') && goes_on()) {
     text.pop_back();
     text += more();
+  }
+  if (message.outcome == Outcome::kOver && editor_ == nullptr) {  // the last line of a pipe
+    message.outcome = Outcome::kLine;
+    text.pop_back();
   }
   return message;
 }

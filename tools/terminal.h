@@ -24,8 +24,8 @@ class LineReader {
     std::string text;
     bool verbatim = false;  // it was put together of several lines, and is no command
   };
-  // A line or, where lines are edited, several: each that ends with \ goes on in the next, and """ begins and
-  // ends a text.
+  // A line or several: each that ends with \ goes on in the next, and """ begins and ends a text. Throws
+  // Error where a pipe ends within such a text.
   Message read_message();
   // Forgets what was typed or pasted ahead and was not read yet.
   void forget() { input_.clear(); }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "models/text/unicode.h"
 #include "tests/tools/chat_program.h"
 
 namespace lariat::test {
@@ -224,6 +225,46 @@ TEST_F(ChatProgram, AByteThatIsNotUtf8EndsAPipe) {
   EXPECT_TRUE(holds(outcome.err, "standard input: byte 5009 is not UTF-8; convert the text"));
   EXPECT_EQ(outcome.out, pipe("Hello\n", "-n 5").out);
   EXPECT_TRUE(holds(pipe("/context\n", "--load-cache " + file).err, "2 messages"));
+}
+
+TEST_F(ChatProgram, MessagesOfSeveralLinesInAPipe) {
+  const auto answers = [&](std::vector<std::string> said) {
+    std::vector<std::string> messages;
+    std::string all;
+    for (std::string& message : said) {
+      messages.push_back(std::move(message));
+      const std::string answer = generate(rendered(messages), "-n 6").out;
+      all += answer;
+      messages.push_back(answer.substr(0, answer.size() - 1));
+    }
+    return all;
+  };
+  const Outcome outcome = pipe("one\\\ntwo\\\n\nthree\n\"\"\"\n/reset\n\ngrün\n\"\"\"\nlast\\", "-n 6");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, answers({"one\ntwo\n", "three", "/reset\n\ngrün", "last"}));
+  EXPECT_EQ(pipe("one\\\r\ntwo\r\n", "-n 6").out, answers({"one\ntwo"}));
+  EXPECT_EQ(pipe("\"\"\"/exit\"\"\"\n", "-n 6").out, answers({"/exit"}));
+  expect_error(pipe("\"\"\"one\ntwo\n", "-n 6"), 1,
+               R"(standard input: the message that """ begins has no end; put """ behind it)");
+}
+
+TEST_F(ChatProgram, VariablesOfTheTemplate) {
+  put("model/chat_template.jinja", replace_all(slurp(model_ / "chat_template.jinja"), "{{ bos_token }}",
+                                               "{{ bos_token }}{% if enable_thinking is false %}<none>{% "
+                                               "endif %}{{ 'deep' if effort == 'high' }}"));
+  const Outcome outcome =
+      pipe("Hello\n", "-n 6 --template-var enable_thinking=false --template-var effort=high");
+  EXPECT_EQ(outcome.out, generate("<none>deep" + rendered({"Hello"}), "-n 6").out);
+  const std::string chat = "--chat -n 6 ";
+  EXPECT_EQ(generate("Hello", chat + "--template-var effort=high --template-var enable_thinking=0").out,
+            generate("deep" + rendered({"Hello"}), "-n 6").out);
+  expect_error(generate("Hello", "--template-var effort=high"), 2,
+               "--template-var is for a chat template; add --chat");
+  expect_error(generate("Hello", chat + "--template-var effort"), 2, "expected NAME=VALUE");
+  for (const char* name : {"messages", "add_generation_prompt", "bos_token", "pad_token", "tools"})
+    expect_error(generate("Hello", chat + "--template-var " + name + "=1"), 2, "use another name");
+  expect_error(run_lariat("passkey -m x --template-var a=1"), 2, "--chat");
+  expect_error(run_lariat("tokenize -m x --text a --template-var a=1"), 2, "--messages");
 }
 
 // Whatever ends it, what was said is put away.

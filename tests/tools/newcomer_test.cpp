@@ -54,7 +54,7 @@ class Newcomer : public FolderTest {
     for (const char* name :
          {"models/one", "models/two", "chat", "lfs", "lfs-config", "lfs-tokenizer", "lfs-json"})
       link_files(kDemo, dir_ / name);
-    put("chat/chat_template.jinja", "{% for m in messages %}{{ m['content'] }}{% endfor %}");
+    put("chat/chat_template.jinja", "{% for m in messages %}{{ m['content'] }}{% endfor %}{{ end }}");
     const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:aaaa\nsize 6955520\n";
     for (const char* name : {"lfs/model.safetensors", "lfs-config/config.json",
                              "lfs-tokenizer/tokenizer.model", "lfs-json/tokenizer.json"})
