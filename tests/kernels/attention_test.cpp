@@ -37,12 +37,14 @@ TEST(CpuAttention, ChunksThroughOneKernelGiveTheSameBits) {
 
 // As docs/processors.md has it: threads share out the positions of a long context, and merge what they have.
 TEST(CpuAttention, ThreadsChangeBitsOnlyInALongContext) {
-  ASSERT_EQ(bits_cell("attention", "cached", "threads"), "1 from position 512 on");
+  const std::string cell = bits_cell("attention", "cached", "threads"), before = "1 from position ";
+  ASSERT_TRUE(cell.starts_with(before)) << cell;
+  const int64_t position = std::stoll(cell.substr(before.size()));
   CpuBackend one(1), five(5);
   int64_t changed = 0;
   for (const AttentionCase& c : attention_cases()) {
     const bool same = run_attention(one, c, {c.n}) == run_attention(five, c, {c.n});
-    EXPECT_TRUE(same || c.first_position + c.n > 512) << testing::PrintToString(c);
+    EXPECT_TRUE(same || c.first_position + c.n > position) << testing::PrintToString(c);
     changed += same ? 0 : 1;
   }
   EXPECT_GT(changed, 0);
