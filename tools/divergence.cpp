@@ -118,14 +118,12 @@ void print(const DivergenceResult& result, const nlohmann::ordered_json& json) {
   if (!json.contains("positions")) return;
   rows = {{"positions", "perplexity", "of --against", "their ratio", "", "KL"}};
   for (const auto& bucket : json["positions"]) {
-    if (bucket["ppl"].is_null()) continue;  // not reached
-    const auto number = [&](const char* key) {
-      return bucket[key].is_null() ? NAN : bucket[key].get<double>();
-    };
+    const double ppl = bucket["ppl"], against = bucket["against_ppl"], ratio = bucket["ppl_ratio"],
+                 kl = bucket["kl"];
+    if (std::isnan(ppl)) continue;  // not reached
     rows.push_back({fmt::format("{} - {}", bucket["from"].dump(), bucket["to"].get<int64_t>() - 1),
-                    fmt::format("{:.4f}", number("ppl")), fmt::format("{:.4f}", number("against_ppl")),
-                    fmt::format("{:.4f}", number("ppl_ratio")), margin(number("ppl_ratio_stderr"), 4),
-                    fmt::format("{:.6f}", number("kl"))});
+                    fixed(ppl, 4), fixed(against, 4), fixed(ratio, 4), margin(bucket["ppl_ratio_stderr"], 4),
+                    fixed(kl, 6)});
   }
   std::cout << "\n" << aligned_table(rows);
 }

@@ -128,9 +128,13 @@ bool Sweep::run(SweepLog& log, const SweepProgressFn& progress) {
   const std::vector<SweepUnit> left = missing_units(log.contents(), units());
   const std::vector<double> seconds = seconds_for(left, log.contents());
   const double total = std::max(std::accumulate(seconds.begin(), seconds.end(), 0.0), 1e-9);
+  const Pace pace = pace_.value_or(Pace{});
   double before = 0;
   for (size_t i = 0; i < left.size(); ++i) {
     const auto report = [&](double part) {
+      const auto length = static_cast<double>(left[i].length);
+      // What is read late in a context takes longer.
+      if (left[i].kind == "growing") part = pace.reading(0, part * length) / pace.reading(0, length);
       if (progress) progress({left[i], i, left.size(), (before + part * seconds[i]) / total});
     };
     report(0);
