@@ -270,7 +270,8 @@ void write_all(const GenerateCommand& command, const Engine& engine) {
     return fmt::format("{}: {} read, {} written in {:.1f} s", counted(lines, "line"), counted(read, "token"),
                        written, seconds_since(start));
   };
-  answer_lines(*command.prompts, command.common.quiet, {16, read_line, answer, summary});
+  // So many rows are added up in the order of one alone (Backend::linear).
+  answer_lines(*command.prompts, command.common.quiet, {8, read_line, answer, summary});
 }
 
 void run(GenerateCommand& command) {
