@@ -5,8 +5,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/eval/report.h"
+#include "engine/eval/results_csv.h"
 #include "kernels/counted.h"
+#include "models/io/atomic_file.h"
 #include "models/io/text_file.h"
+#include "tools/help.h"
 
 namespace lariat {
 namespace {
@@ -45,16 +49,18 @@ void add_perplexity_options(CLI::App& command, std::string& method, int64_t& str
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 60));
 }
 
-void add_passkey_options(CLI::App& command, PasskeyOptions& options, std::string& haystack) {
-  std::vector<std::string> tasks;
-  for (const NeedleTask task : kNeedleTasks) tasks.emplace_back(name_of(task));
-  command
-      .add_option_function<std::string>(
-          "--task", [&options](const std::string& name) { options.needles.task = needle_task(name).value(); },
-          "what is hidden: a number; the numbers of several names, one asked for; several numbers of one "
-          "name; of several names, all asked for; a chain of variables")
-      ->check(CLI::IsMember(tasks))
-      ->default_str("passkey");
+CLI::Option* add_passkey_options(CLI::App& command, PasskeyOptions& options, std::vector<std::string>& tasks,
+                                 std::string& haystack) {
+  std::vector<std::string> names;
+  for (const NeedleTask task : kNeedleTasks) names.emplace_back(name_of(task));
+  CLI::Option* const task =
+      command
+          .add_option(
+              "--task", tasks,
+              "what is hidden: a number; the numbers of several names, one asked for; several numbers "
+              "of one name; of several names, all asked for; a chain of variables")
+          ->check(CLI::IsMember(names))
+          ->default_str("passkey");
   command
       .add_option("--needles", options.needles.count,
                   "names or numbers hidden, or steps of a chain, for any task but passkey")
@@ -67,6 +73,56 @@ void add_passkey_options(CLI::App& command, PasskeyOptions& options, std::string
   command.add_option("--trials", options.trials, "prompts per length and depth")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   command.add_option("--seed", options.seed, "of the needles");
+  return task;
+}
+
+void add_result_files(CLI::App& command, ResultFiles& files, bool pictures) {
+  add_output_option(command, "--csv", files.csv, "write the results as CSV too, a row per measurement")
+      ->group(kOutputOptions);
+  if (pictures)
+    command.add_option("--svg", files.svg, "write the report's pictures into this folder too")
+        ->type_name("DIR")
+        ->group(kOutputOptions);
+}
+
+void check_result_files(const ResultFiles& files) {
+  std::error_code ec;
+  if (!files.svg.empty() && std::filesystem::exists(files.svg, ec) &&
+      !std::filesystem::is_directory(files.svg, ec))
+    throw Error(files.svg.string() + ": is not a folder; --svg writes several pictures into one");
+}
+
+void write_result_files(const ResultFiles& files, const SweepRecords& log) {
+  if (!files.csv.empty())
+    write_file_atomically(files.csv,
+                          results_csv(log.records, log.header["passkey"].value("task", "passkey")));
+  if (!files.svg.empty()) write_pictures(log, files.svg);
+}
+
+void add_run_log(CLI::App& command, ResultFiles& files) {
+  add_output_option(command, "--results", files.results,
+                    "keep the results in this file while they are measured")
+      ->group(kOutputOptions);
+  command.add_flag("--resume", files.resume, "go on with the results that an earlier run left there")
+      ->needs("--results")
+      ->group(kOutputOptions);
+}
+
+std::optional<SweepLog> open_run_log(const ResultFiles& files, const nlohmann::ordered_json& header,
+                                     bool quiet) {
+  if (files.results.empty()) return std::nullopt;
+  if (!files.resume) set_aside(files.results, quiet);
+  return std::optional<SweepLog>(std::in_place, files.results, header, files.resume);
+}
+
+void set_aside(const std::filesystem::path& log, bool quiet) {
+  std::error_code ec;
+  if (!std::filesystem::exists(log, ec)) return;
+  const std::filesystem::path old = log.string() + ".old";
+  std::filesystem::rename(log, old, ec);
+  if (!ec && !quiet) {
+    say("earlier results are now " + old.string() + "; --resume would have continued them");
+  }
 }
 
 void warn_of_short_hay(const PasskeyOptions& options, const TextCodec& codec, int64_t length, bool quiet) {

@@ -20,8 +20,25 @@ namespace lariat {
 void add_perplexity_options(CLI::App& command, std::string& method, int64_t& stride,
                             std::optional<int64_t>& max_tokens, const std::string& most,
                             bool growing = false);
-// --task, --needles, --haystack, --depths, --trials and --seed.
-void add_passkey_options(CLI::App& command, PasskeyOptions& options, std::string& haystack);
+// --task, which is returned, --needles, --haystack, --depths, --trials and --seed.
+CLI::Option* add_passkey_options(CLI::App& command, PasskeyOptions& options, std::vector<std::string>& tasks,
+                                 std::string& haystack);
+// What a measurement leaves beside what it prints.
+struct ResultFiles {
+  std::filesystem::path csv, svg, results;  // empty: none
+  bool resume = false;
+};
+// --csv, and with `pictures` --svg.
+void add_result_files(CLI::App& command, ResultFiles& files, bool pictures);
+// Refuses a folder that is none, before anything is measured.
+void check_result_files(const ResultFiles& files);
+void write_result_files(const ResultFiles& files, const SweepRecords& log);
+// --results and --resume of a command that measures one scaling, and the log that they ask for; unset: none.
+void add_run_log(CLI::App& command, ResultFiles& files);
+std::optional<SweepLog> open_run_log(const ResultFiles& files, const nlohmann::ordered_json& header,
+                                     bool quiet);
+// Keeps an older log under another name, so that a forgotten --resume does not lose hours of results.
+void set_aside(const std::filesystem::path& log, bool quiet);
 // Warns when prompts of `length` tokens need more hay than the file has.
 void warn_of_short_hay(const PasskeyOptions& options, const TextCodec& codec, int64_t length, bool quiet);
 

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <iostream>
+#include <map>
+#include <memory>
 
 #include "engine/eval/report.h"
+#include "engine/eval/run_log.h"
 #include "engine/eval/sweep.h"
 #include "engine/memory_check.h"
 #include "kernels/counted.h"
@@ -21,38 +24,34 @@ struct PasskeyCommand {
   CommonOptions common;
   std::vector<int64_t> lengths;
   PasskeyOptions passkeys;
+  std::vector<std::string> tasks = {"passkey"};
   std::string haystack = "noise";
   std::filesystem::path report;
+  ResultFiles files;
   bool chat = false, json = false;
 };
 
-// Says how it is measured, in the form of a sweep's header.
+bool several(const PasskeyCommand& command) { return command.tasks.size() > 1; }
+
+NeedleOptions needles_of_task(const PasskeyCommand& command, const std::string& task) {
+  return {needle_task(task).value(), command.passkeys.needles.count};
+}
+
+// Says how it is measured, in the form of a sweep's header. Several tasks stand side by side as scalings do
+// there.
 nlohmann::ordered_json header_of(const PasskeyCommand& command, const Engine& runtime) {
   const PasskeyOptions& passkeys = command.passkeys;
-  const RopeScaling& rope = *runtime.session.rope;
-  const nlohmann::ordered_json not_measured = {{"measured", false}};
-  const auto dir = std::filesystem::absolute(runtime.model.spec.file).parent_path();
-  const bool unscaled = rope.type == RopeType::kDefault;
-  return {{"model", {{"name", dir.filename().string()}}},
-          {"original_ctx", rope.original_ctx},
-          {"scalings", {unscaled ? "none" : name_of(rope.type)}},
-          {"lengths", command.lengths},
-          {"growing", not_measured},
-          {"perplexity", not_measured},
-          {"passkey",
-           {{"measured", true},
-            {"depths", passkeys.depths},
-            {"trials", passkeys.trials},
-            {"seed", passkeys.seed},
-            {"task", name_of(passkeys.needles.task)}}},
-          {"speed", not_measured},
-          {"options",
-           {{"backend", runtime.backend->name()},
-            {"dtype", name_of(runtime.model.weights.dtype)},
-            {"k_dtype", name_of(runtime.session.k_dtype)},
-            {"v_dtype", name_of(runtime.session.v_dtype)},
-            {"factor", rope.factor},
-            {"stale_cache", runtime.session.stale_cache}}}};
+  nlohmann::ordered_json header = run_header(runtime, command.lengths);
+  header["passkey"] = {{"measured", true},
+                       {"depths", passkeys.depths},
+                       {"trials", passkeys.trials},
+                       {"seed", passkeys.seed},
+                       {"task", command.tasks.front()},
+                       {"needles", passkeys.needles.count},
+                       {"haystack", hay_identity(*passkeys.hay)},
+                       {"chat", command.chat}};
+  if (several(command)) header["scalings"] = command.tasks;
+  return header;
 }
 
 nlohmann::ordered_json to_json(const PasskeyCell& cell, bool passkey) {
@@ -69,21 +68,27 @@ nlohmann::ordered_json to_json(const PasskeyCell& cell, bool passkey) {
           {"correct", cell.correct()}, {"recall", cell.recall()}, {"answers", answers}};
 }
 
-nlohmann::ordered_json to_json(const PasskeyCommand& command, const std::vector<PasskeyCell>& cells,
-                               const SweepTable& table, bool complete) {
-  const NeedleOptions& needles = command.passkeys.needles;
-  const bool passkey = needles.task == NeedleTask::kPasskey;
-  nlohmann::ordered_json json = {{"task", name_of(needles.task)},
-                                 {"needles", passkey ? 1 : needles.count},
+// The cells of one task, and the column that they stand in.
+struct Measured {
+  NeedleOptions needles;
+  int64_t max_new_tokens = 0;
+  std::string column;
+  std::vector<PasskeyCell> cells;
+};
+
+nlohmann::ordered_json to_json(const PasskeyCommand& command, const Measured& measured,
+                               const SweepTable& table) {
+  const bool passkey = measured.needles.task == NeedleTask::kPasskey;
+  nlohmann::ordered_json json = {{"task", name_of(measured.needles.task)},
+                                 {"needles", passkey ? 1 : measured.needles.count},
                                  {"haystack", command.haystack},
                                  {"chat", command.chat},
-                                 {"max_new_tokens", command.passkeys.max_new_tokens},
+                                 {"max_new_tokens", measured.max_new_tokens},
                                  {"results", nlohmann::ordered_json::array()},
-                                 {"accuracy", nlohmann::ordered_json::object()},
-                                 {"complete", complete}};
-  for (const auto& cell : cells) json["results"].push_back(to_json(cell, passkey));
+                                 {"accuracy", nlohmann::ordered_json::object()}};
+  for (const auto& cell : measured.cells) json["results"].push_back(to_json(cell, passkey));
   for (const int64_t length : table.lengths) {
-    const auto value = table.retrieval(table.scalings[0], length);
+    const auto value = table.retrieval(measured.column, length);
     if (value) json["accuracy"][std::to_string(length)] = value->share();
   }
   return json;
@@ -104,67 +109,134 @@ void complete(PasskeyCommand& command, const Engine& runtime, Session& session) 
   command.passkeys.interrupted = &interrupted();
 }
 
-// Measures every length, the shortest first; false when it was interrupted.
-bool measure(const PasskeyCommand& command, Session& session, const TextCodec& codec,
-             std::vector<PasskeyCell>& cells) {
-  const int64_t longest = command.lengths.back();
-  check_memory(session, longest, 2, fmt::format("a passkey length of {}", longest));
-  Meter meter("passkey", command.common.quiet);
-  double total = 0, before = 0;
+// Where the log of a run has a trial of a task.
+std::string trial_key(const std::string& task, int64_t length, double depth, int64_t trial) {
+  return fmt::format("{}/{}/{}/{}", task, length, depth, trial);
+}
+
+// The answers of earlier runs, and a log for those of this one.
+void keep_answers(PasskeyOptions& options, SweepLog& log, int64_t length) {
+  const std::string task(name_of(options.needles.task)), scaling = log.contents().header["scalings"][0];
+  const auto answers = std::make_shared<std::map<std::string, std::string>>();
+  for (const auto& record : log.contents().records) {
+    if (record.contains("trial"))
+      answers->emplace(trial_key(record["task"], record["length"], record["depth"], record["trial"]),
+                       record["answer"]);
+  }
+  options.known = [=](double depth, int64_t trial) -> std::optional<std::string> {
+    const auto found = answers->find(trial_key(task, length, depth, trial));
+    if (found == answers->end()) return std::nullopt;
+    return found->second;
+  };
+  options.on_trial = [=, &log](const PasskeyCell& cell, int64_t trial) {
+    const PasskeyTrial& answered = cell.trials[static_cast<size_t>(trial)];
+    log.append({{"kind", "passkey"},
+                {"scaling", scaling},
+                {"length", cell.length},
+                {"depth", cell.depth},
+                {"task", task},
+                {"trial", trial},
+                {"trials", 1},
+                {"correct", answered.correct() ? 1 : 0},
+                {"recall", answered.recall()},
+                {"answer", answered.answer}});
+  };
+}
+
+// Measures every length of a task, the shortest first; false when it was interrupted.
+bool measure(const PasskeyCommand& command, Session& session, const TextCodec& codec, SweepLog* log,
+             Measured& measured) {
+  PasskeyOptions options = command.passkeys;
+  options.needles = measured.needles;
+  options.max_new_tokens = measured.max_new_tokens;
+  const std::string label(name_of(measured.needles.task));
+  Meter meter(label.c_str(), command.common.quiet);
+  double total = 0, before = 0, found = 0, trials = 0;
   for (const int64_t length : command.lengths) total += static_cast<double>(length);
   for (const int64_t length : command.lengths) {
-    double found = 0, trials = 0;
+    if (log != nullptr) keep_answers(options, *log, length);
     const auto on_cell = [&](const PasskeyCell& cell) {
       found += cell.recall();
       trials += static_cast<double>(cell.trials.size());
-      cells.push_back(cell);
+      measured.cells.push_back(cell);
     };
     const auto show = [&](double part) {
       const std::string share = trials > 0 ? fmt::format(", found {:.0f} %", 100 * found / trials) : "";
       meter.show((before + part * static_cast<double>(length)) / total,
                  fmt::format("{}{}  ", counted(length, "token"), share));
     };
-    if (!measure_passkey(session, codec, length, command.passkeys, on_cell, show)) return false;
+    if (!measure_passkey(session, codec, length, options, on_cell, show)) return false;
     before += static_cast<double>(length);
   }
   return true;
 }
 
-void run(PasskeyCommand& command) {
-  if (command.passkeys.needles.task == NeedleTask::kPasskey)
-    warn_idle(command.common, {"--needles"}, "with --task passkey");
-  command.passkeys.hay = open_hay(command.haystack);
-  const Engine runtime = open_engine(command.common, command.chat ? Reads::kChat : Reads::kText);
-  const TextCodec codec = prompt_codec(*runtime.tokenizer, runtime.chat ? &*runtime.chat : nullptr);
-  command.passkeys.max_new_tokens = answer_tokens(codec, command.passkeys.needles);
-  command.passkeys.eos_ids = runtime.eos_ids();
-  Session session(runtime.model, *runtime.backend, runtime.session);
-  complete(command, runtime, session);
-  warn_of_short_hay(command.passkeys, codec, command.lengths.back(), command.common.quiet);
-  std::vector<PasskeyCell> cells;
-  const bool all = measure(command, session, codec, cells);
-
+// Writes and prints what was measured.
+void publish(const PasskeyCommand& command, const Engine& runtime, const std::vector<Measured>& all,
+             bool complete) {
   SweepRecords records{header_of(command, runtime), {}};
-  const std::string scaling = records.header["scalings"][0];
-  for (const auto& cell : cells)
-    records.records.push_back(passkey_record(scaling, cell, command.passkeys.needles.task));
+  for (const Measured& one : all) {
+    for (const auto& cell : one.cells) {
+      records.records.push_back(passkey_record(one.column, cell, one.needles.task));
+      records.records.back()["task"] = name_of(one.needles.task);
+    }
+  }
   const SweepTable table = tabulate(records);
-  nlohmann::ordered_json json = to_json(command, cells, table, all);
+  nlohmann::ordered_json tasks;
+  for (const Measured& one : all) tasks.push_back(to_json(command, one, table));
+  nlohmann::ordered_json json = several(command) ? nlohmann::ordered_json{{"tasks", tasks}} : tasks[0];
+  json["complete"] = complete;
   json["quantize"] = runtime.model.quantization();
   if (!command.report.empty()) {
     nlohmann::ordered_json data = json;
     data["sweep"] = records.header;
-    data["things"] = things_of(command.passkeys.needles.task);
-    data["hidden"] = hidden_in(command.passkeys.needles, command.passkeys.hay->file.filename().string());
+    data["things"] = several(command) ? "Needles" : things_of(all.front().needles.task);
+    data["chat"] = command.chat;
+    std::string hidden;
+    for (const Measured& one : all) {
+      if (several(command)) hidden += (hidden.empty() ? "" : " ") + one.column + ": ";
+      hidden += hidden_in(one.needles, command.passkeys.hay->file.filename().string());
+    }
+    data["hidden"] = hidden;
+    if (several(command)) data["results"] = records.records;
+    add_pictures(data, records);
     write_file_atomically(command.report, report_page(data));
   }
-  if (command.json) {
-    print_json(json);
-  } else {
-    std::cout << heat_map(table, scaling) << std::flush;
+  write_result_files(command.files, records);
+  if (command.json) return print_json(json);
+  for (const Measured& one : all)
+    std::cout << (several(command) ? one.column + "\n" : "") << heat_map(table, one.column) << std::flush;
+}
+
+void run(PasskeyCommand& command) {
+  if (command.tasks == std::vector<std::string>{"passkey"})
+    warn_idle(command.common, {"--needles"}, "with --task passkey");
+  check_result_files(command.files);
+  command.passkeys.hay = open_hay(command.haystack);
+  const Engine runtime = open_engine(command.common, command.chat ? Reads::kChat : Reads::kText);
+  const TextCodec codec = prompt_codec(*runtime.tokenizer, runtime.chat ? &*runtime.chat : nullptr);
+  command.passkeys.eos_ids = runtime.eos_ids();
+  Session session(runtime.model, *runtime.backend, runtime.session);
+  complete(command, runtime, session);
+  warn_of_short_hay(command.passkeys, codec, command.lengths.back(), command.common.quiet);
+  const int64_t longest = command.lengths.back();
+  check_memory(session, longest, 2, fmt::format("a passkey length of {}", longest));
+  auto log = open_run_log(command.files, header_of(command, runtime), command.common.quiet);
+  std::vector<Measured> all;
+  bool whole = true;
+  for (const std::string& task : command.tasks) {
+    if (!whole) break;
+    const NeedleOptions needles = needles_of_task(command, task);
+    all.push_back(
+        {needles, answer_tokens(codec, needles), several(command) ? task : column_of(runtime.session), {}});
+    whole = measure(command, session, codec, log ? &*log : nullptr, all.back());
   }
-  if (!all)
-    throw Error(fmt::format("interrupted; the results are those of {}", counted(cells.size(), "cell")));
+  publish(command, runtime, all, whole);
+  if (whole) return;
+  size_t cells = 0;
+  for (const Measured& one : all) cells += one.cells.size();
+  throw Error(fmt::format("interrupted; the results are those of {}{}",
+                          counted(static_cast<int64_t>(cells), "cell"), log ? ", and --resume goes on" : ""));
 }
 
 }  // namespace
@@ -179,12 +251,14 @@ void add_passkey_command(CLI::App& app) {
       ->delimiter(',')
       ->default_str("half, once and twice the original length")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  add_passkey_options(sub, command->passkeys, command->haystack);
+  add_passkey_options(sub, command->passkeys, command->tasks, command->haystack)->delimiter(',');
   auto* chat = sub.add_flag("--chat", command->chat,
                             "the prompt is a user's message, put into the model's chat template");
   add_template_var_option(sub, command->common)->needs(chat);
   add_output_option(sub, "--report", command->report, "write the result as an HTML page");
   sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
+  add_result_files(sub, command->files, true);
+  add_run_log(sub, command->files);
   add_common_options(sub, command->common);
   sub.callback([command] { run(*command); });
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <iostream>
 
+#include "engine/eval/run_log.h"
 #include "engine/saved_context.h"
 #include "kernels/counted.h"
 #include "tools/help.h"
@@ -68,6 +69,20 @@ void write_losses(const std::filesystem::path& file, const std::vector<Perplexit
   write_file_atomically(file, lines);
 }
 
+// The results as a sweep's log has them.
+SweepRecords records_of(const std::vector<PerplexityResult>& results, const Session& session) {
+  SweepRecords log{{{"passkey", nlohmann::ordered_json::object()}}, {}};
+  for (const auto& result : results) {
+    const bool growing = result.method == PerplexityMethod::kGrowing;
+    nlohmann::ordered_json record = to_json(result);
+    record.update({{"kind", growing ? "growing" : "perplexity"},
+                   {"scaling", column_of(session.options())},
+                   {"length", result.ctx}});
+    log.records.push_back(record);
+  }
+  return log;
+}
+
 std::string running_values(std::span<const PerplexityResult> results) {
   std::string text;
   for (const auto& result : results) text += fmt::format("ppl({}) {}  ", result.ctx, fixed(result.ppl(), 3));
@@ -82,6 +97,7 @@ void run(const PerplexityCommand& command) {
         "--load-cache and --save-cache score the text in one piece; leave out --ctx, --stride, --step and "
         "--method");
   }
+  check_result_files(command.files);
   check_text(command.file);
   const Engine runtime = open_engine(command.common);
   const Tokenizer& tokenizer = *runtime.tokenizer;
@@ -105,6 +121,7 @@ void run(const PerplexityCommand& command) {
     }
   }
   if (!command.losses.empty()) write_losses(command.losses, results, source);
+  write_result_files(command.files, records_of(results, session));
   if (command.json) {
     nlohmann::ordered_json json = {{"results", nlohmann::ordered_json::array()}};
     for (const auto& result : results) json["results"].push_back(to_json(result));
@@ -182,6 +199,7 @@ void add_perplexity_command(CLI::App& app) {
   add_output_option(sub, "--losses", command->losses, "write the loss of each token as JSON lines");
   add_against_options(sub, command->against);
   sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
+  add_result_files(sub, command->files, false);
   sub.callback([command, &sub] {
     command->windows =
         sub.count("--ctx") + sub.count("--stride") + sub.count("--step") + sub.count("--method") > 0;

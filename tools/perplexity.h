@@ -6,6 +6,7 @@
 
 #include "engine/eval/perplexity.h"
 #include "tools/common.h"
+#include "tools/measuring.h"
 
 // `lariat perplexity`, alone or with --against: how far a model is from another, or from itself run in
 // another way.
@@ -31,6 +32,7 @@ struct PerplexityCommand {
   std::string method = "sliding";
   int buckets = 32;
   std::filesystem::path load_cache, save_cache, losses;
+  ResultFiles files;
   bool windows = false;  // one of --ctx, --stride, --step and --method was given
   bool json = false;
 };

@@ -19,6 +19,7 @@ namespace {
 struct Args {
   std::filesystem::path model, svg;
   std::optional<int64_t> head_dim, length;
+  RopePanels panels = RopePanels::kAll;
   bool json = false;
   CommonOptions common;
 };
@@ -50,19 +51,6 @@ RopeScaling scaling_of(const Args& args) {
   return resolve_rope(own, args.common.open.rope);
 }
 
-void print_rope_json(const RopeScaling& rope, int64_t length, double seen) {
-  const RopeFrequencies scaled = rope_frequencies(rope, seen);
-  print_json({{"type", name_of(rope.type)},
-              {"rotary_dim", rope.rotary_dim},
-              {"theta", rope.theta},
-              {"factor", rope.factor},
-              {"original_ctx", rope.original_ctx},
-              {"length", length},
-              {"attention_factor", scaled.attention_factor},
-              {"inv_freq", scaled.inv_freq},
-              {"inv_freq_unscaled", rope_unscaled(rope).inv_freq}});
-}
-
 // 0: keeps its speed, 1: in between, 2: slowed by the whole scale, 3: does not rotate at all.
 int kind_of(double before, double after, double scale) {
   if (before == 0.0) return 3;
@@ -72,6 +60,47 @@ int kind_of(double before, double after, double scale) {
 }
 
 constexpr std::array<const char*, 4> kKinds{"none", "partly", "fully", "not rotating"};
+
+// How a pair turns, as the table and the JSON have it. Of a pair that does not rotate there is no number.
+struct Pair {
+  double ratio, wavelength, turns;  // turns: within L0
+  int kind;
+};
+
+std::vector<Pair> pairs_of(const RopeScaling& rope, double seen) {
+  const auto before = rope_unscaled(rope).inv_freq, after = rope_frequencies(rope, seen).inv_freq;
+  std::vector<Pair> pairs;
+  for (size_t i = 0; i < before.size(); ++i) {
+    const double wavelength = 2.0 * std::numbers::pi / before[i];
+    pairs.push_back({after[i] / before[i], wavelength, static_cast<double>(rope.original_ctx) / wavelength,
+                     kind_of(before[i], after[i], rope_scale(rope, seen))});
+  }
+  return pairs;
+}
+
+void print_rope_json(const RopeScaling& rope, int64_t length, double seen) {
+  const RopeFrequencies scaled = rope_frequencies(rope, seen);
+  nlohmann::ordered_json ratios, wavelengths, turns, kinds;
+  for (const Pair& pair : pairs_of(rope, seen)) {
+    ratios.push_back(pair.ratio);  // JSON has null for what is not a number
+    wavelengths.push_back(pair.wavelength);
+    turns.push_back(pair.turns);
+    kinds.push_back(kKinds[static_cast<size_t>(pair.kind)]);
+  }
+  print_json({{"type", name_of(rope.type)},
+              {"rotary_dim", rope.rotary_dim},
+              {"theta", rope.theta},
+              {"factor", rope.factor},
+              {"original_ctx", rope.original_ctx},
+              {"length", length},
+              {"attention_factor", scaled.attention_factor},
+              {"inv_freq", scaled.inv_freq},
+              {"inv_freq_unscaled", rope_unscaled(rope).inv_freq},
+              {"ratio", ratios},
+              {"wavelength", wavelengths},
+              {"turns", turns},
+              {"interpolated", kinds}});
+}
 
 void print_heading(const RopeScaling& rope, int64_t length, double seen, double attention_factor) {
   const std::string factor = rope.factor != 1.0 ? fmt::format(", factor {:.6g}", rope.factor) : "";
@@ -88,7 +117,6 @@ void print_heading(const RopeScaling& rope, int64_t length, double seen, double 
 void print_table(const RopeScaling& rope, int64_t length, double seen) {
   const RopeFrequencies scaled = rope_frequencies(rope, seen);
   const auto plain = rope_unscaled(rope).inv_freq;
-  const double scale = rope_scale(rope, seen), l0 = static_cast<double>(rope.original_ctx);
   print_heading(rope, length, seen, scaled.attention_factor);
   const auto row = [](const auto&... cells) {
     fmt::print(std::cout, "{:>4}  {:>14}  {:>14}  {:>8}  {:>12}  {:>12}  {}\n", cells...);
@@ -97,17 +125,17 @@ void print_table(const RopeScaling& rope, int64_t length, double seen) {
   std::cout << "\n";
   row("pair", "inv_freq", "scaled", "ratio", "wavelength", "turns in L0", "interpolated");
   std::array<int, 4> count{};
-  for (size_t i = 0; i < plain.size(); ++i) {
-    const double before = plain[i], after = scaled.inv_freq[i];
-    const int kind = kind_of(before, after, scale);
+  const auto pairs = pairs_of(rope, seen);
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const auto& [ratio, wavelength, turns, kind] = pairs[i];
     ++count[static_cast<size_t>(kind)];
     const char* word = kKinds[static_cast<size_t>(kind)];
     if (kind == 3) {
       row(i, 0, 0, "-", "-", 0, word);
       continue;
     }
-    row(i, digits(before, 8), digits(after, 8), fmt::format("{:.5f}", after / before),
-        digits(2.0 * std::numbers::pi / before, 6), digits(l0 * before / (2.0 * std::numbers::pi), 6), word);
+    row(i, digits(plain[i], 8), digits(scaled.inv_freq[i], 8), fmt::format("{:.5f}", ratio),
+        digits(wavelength, 6), digits(turns, 6), word);
   }
   fmt::print(std::cout, "\ninterpolated: {} none, {} partly, {} fully", count[0], count[1], count[2]);
   if (count[3] > 0) fmt::print(std::cout, "; {} rotate", counted(count[3], "pair does not", "pairs do not"));
@@ -123,7 +151,7 @@ void run(const Args& args) {
   const double seen = rope_step_length(rope, length, args.common.open.rope_steps);
   // The picture first: a reader of the table that closes the pipe early does not lose it.
   if (!args.svg.empty()) {
-    write_file_atomically(args.svg, rope_svg(rope, seen));
+    write_file_atomically(args.svg, rope_svg(rope, seen, args.panels));
     say("wrote " + args.svg.string());
   }
   if (args.json) {
@@ -149,6 +177,15 @@ void add_rope_command(CLI::App& app) {
   sub.add_option("--head-dim", args->head_dim, "instead of a model: size of a head")->type_name("N");
   sub.add_option("--length", args->length, "length of the sequence")->default_str("the model's maximum");
   add_output_option(sub, "--svg", args->svg, "also draw the scalings into this file");
+  sub.add_option("--only", args->panels, "a part of that picture; frequencies: and wavelengths")
+      ->transform(
+          CLI::CheckedTransformer(std::map<std::string, RopePanels>{{"frequencies", RopePanels::kFrequencies},
+                                                                    {"decay", RopePanels::kDecay},
+                                                                    {"positions", RopePanels::kPositions}})
+              .description(""))
+      ->type_name("frequencies|decay|positions")
+      ->default_str("all")
+      ->needs("--svg");
   sub.add_flag("--json", args->json, "one JSON object instead of the table")->group(kOutputOptions);
   begin_group(sub, kRopeOptions);
   args->common.open.rope_steps = 0;  // the formula itself, unless --rope-steps is given

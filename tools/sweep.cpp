@@ -22,9 +22,11 @@ struct SweepCommand {
   CommonOptions common;
   SweepOptions sweep;
   std::string method = "sliding", haystack = "noise", shard;
-  std::filesystem::path report, results, losses;
+  std::vector<std::string> tasks = {"passkey"};
+  std::filesystem::path report, losses;
+  ResultFiles files;
   std::vector<std::filesystem::path> merge;
-  bool resume = false, json = false;
+  bool json = false;
 };
 
 // A table with a row for each scaling and a column for each length.
@@ -93,6 +95,7 @@ void print_text(const SweepTable& table) {
 // Writes the report and prints the results, which may be incomplete.
 void publish(const SweepCommand& command, const SweepRecords& log) {
   if (!command.report.empty()) write_file_atomically(command.report, sweep_report(log));
+  write_result_files(command.files, log);
   if (command.json) {
     print_json(sweep_json(log));
   } else {
@@ -117,17 +120,6 @@ std::filesystem::path text_of(const SweepCommand& command) {
   if ((command.sweep.perplexity || command.sweep.growing) && !command.common.quiet)
     say("no --file, so no perplexity is measured");
   return {};
-}
-
-// Keeps an older log under another name, so that a forgotten --resume does not lose hours of results.
-void set_aside(const std::filesystem::path& log, bool quiet) {
-  std::error_code ec;
-  if (!std::filesystem::exists(log, ec)) return;
-  const std::filesystem::path old = log.string() + ".old";
-  std::filesystem::rename(log, old, ec);
-  if (!ec && !quiet) {
-    say("earlier results are now " + old.string() + "; --resume would have continued them");
-  }
 }
 
 // The log beside a report: "out.html" -> "out.jsonl", of a shard "out.shard-0-of-4.jsonl".
@@ -198,12 +190,14 @@ void warn_of_idle(const CommonOptions& common, const SweepOptions& sweep, const 
 
 void run(SweepCommand& command, CommandFiles files) {
   check_usage(command);
+  check_result_files(command.files);
   if (!command.merge.empty()) return merge(command);
+  command.sweep.passkeys.needles.task = needle_task(command.tasks.front()).value();
   warn_of_idle(command.common, command.sweep, command.method);
   SweepOptions options = command.sweep;
   read_shard(command.shard, options);
   const int64_t shards = options.shard_count;
-  std::filesystem::path file = command.results;
+  std::filesystem::path file = command.files.results;
   if (file.empty()) {
     file = log_beside(command.report, options.shard_index, shards);
     files.outputs.push_back({"its results in " + file.string(), file});
@@ -219,7 +213,7 @@ void run(SweepCommand& command, CommandFiles files) {
   options.interrupted = &interrupted();
   std::ofstream losses;
   if (!command.losses.empty()) {
-    losses.open(command.losses, command.resume ? std::ios::app : std::ios::trunc);
+    losses.open(command.losses, command.files.resume ? std::ios::app : std::ios::trunc);
     options.on_losses = [&](const nlohmann::ordered_json& line) {
       losses << line.dump() << "\n" << std::flush;
       if (!losses) throw Error(command.losses.string() + ": writing failed");
@@ -232,8 +226,8 @@ void run(SweepCommand& command, CommandFiles files) {
     const int64_t longest = sweep.options().lengths.back();
     warn_of_short_hay(options.passkeys, prompt_codec(*runtime.tokenizer), longest, command.common.quiet);
   }
-  if (!command.resume) set_aside(file, command.common.quiet);
-  SweepLog log(file, sweep.header(), command.resume);
+  if (!command.files.resume) set_aside(file, command.common.quiet);
+  SweepLog log(file, sweep.header(), command.files.resume);
   if (!command.common.quiet) say_plan(runtime, options, sweep, log.contents());
   bool all = false;
   {
@@ -243,7 +237,7 @@ void run(SweepCommand& command, CommandFiles files) {
                                       at.unit.kind, at.unit.scaling, at.unit.length));
     });
   }
-  if (shards > 1 && command.results.empty()) {
+  if (shards > 1 && command.files.results.empty()) {
     if (all) publish_shards(command, sweep);
   } else if (shards == 1) {
     publish(command, log.contents());
@@ -261,7 +255,7 @@ void add_measuring_options(CLI::App& sub, SweepCommand& command) {
   add_perplexity_options(sub, command.method, sweep.stride, sweep.max_tokens, "0: all");
   sub.get_option("--stride")->default_str("1/8 of their length, at least 256");
   sub.get_option("--max-tokens")->default_str("what the longest window holds, at least 8192");
-  add_passkey_options(sub, sweep.passkeys, command.haystack);
+  add_passkey_options(sub, sweep.passkeys, command.tasks, command.haystack)->expected(1);
   sub.add_option("--growing-step", sweep.growing_step, "tokens that the growing context reads at a time")
       ->default_str("512; 32 with --rope-steps exact")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
@@ -278,8 +272,9 @@ void add_measuring_options(CLI::App& sub, SweepCommand& command) {
 
 void add_run_options(CLI::App& sub, SweepCommand& command) {
   begin_group(sub, "Long runs");
-  add_output_option(sub, "--results", command.results, "where to keep the results instead");
-  sub.add_flag("--resume", command.resume, "continue an earlier sweep: measure only what its results lack");
+  add_output_option(sub, "--results", command.files.results, "where to keep the results instead");
+  sub.add_flag("--resume", command.files.resume,
+               "continue an earlier sweep: measure only what its results lack");
   sub.add_option("--shard", command.shard, "measure only the I-th of N parts, I from 0")->type_name("I/N");
   sub.add_option("--merge", command.merge, "make one report of the results of several shards");
 }
@@ -309,6 +304,7 @@ void add_sweep_command(CLI::App& app) {
   add_measuring_options(sub, *command);
   add_run_options(sub, *command);
   sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
+  add_result_files(sub, command->files, true);
   add_common_options(sub, command->common);
   // Refused with a reason (check_usage), so the help does not offer them.
   for (const char* name : {"--rope-scaling", "--rope-config"}) sub.get_option(name)->group("");

@@ -22,8 +22,14 @@ int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
 struct Group {
   PasskeyCell cell;
   std::vector<std::vector<int32_t>> prompts;
-  int64_t shared = 0;  // ids that all of them begin with, in whole pages
+  std::vector<size_t> open{};  // the trials that are to be run
+  int64_t shared = 0;          // ids that all prompts begin with, in whole pages
 };
+
+void take_answer(PasskeyTrial& trial, NeedleTask task, std::string answer) {
+  trial.answer = std::move(answer);
+  trial.found = found_in(task, trial.answer, trial.expected);
+}
 
 Group make_group(const PasskeyPrompts& maker, int64_t length, double depth, const PasskeyOptions& options) {
   Group group{{length, depth, {}}, {}};
@@ -31,7 +37,13 @@ Group make_group(const PasskeyPrompts& maker, int64_t length, double depth, cons
   for (int64_t trial = 0; trial < options.trials; ++trial) {
     Needles needles = needles_of(options, length, depth, trial);
     group.prompts.push_back(maker.build(length, needles));
-    group.cell.trials.push_back({.expected = std::move(needles.expected)});
+    PasskeyTrial& made =
+        group.cell.trials.emplace_back(PasskeyTrial{.expected = std::move(needles.expected)});
+    if (auto answer = options.known ? options.known(depth, trial) : std::nullopt) {
+      take_answer(made, options.needles.task, std::move(*answer));
+    } else {
+      group.open.push_back(static_cast<size_t>(trial));
+    }
     shared = std::min(shared, common_prefix(group.prompts.front(), group.prompts.back()));
   }
   group.shared = shared / kKvPage * kKvPage;
@@ -52,18 +64,22 @@ class LengthRun {
     const PasskeyPrompts maker(codec, options.hay);
     for (const double depth : options.depths) groups_.push_back(make_group(maker, length, depth, options));
     for (const auto& group : groups_) {
-      total_ += (length - group.shared) * static_cast<int64_t>(group.prompts.size());
+      total_ += (length - group.shared) * static_cast<int64_t>(group.open.size());
+      if (!group.open.empty()) deepest_ = group.shared;
     }
-    if (!groups_.empty()) total_ += groups_.back().shared;
+    total_ += deepest_;
   }
 
   void run(const PasskeyCellFn& on_cell) {
     for (auto& group : groups_) {
-      extend_base(group);
-      const auto trials = static_cast<int64_t>(group.prompts.size());
-      const int64_t batch = affordable_sequences(session_, length_ + options_.max_new_tokens, trials);
-      for (int64_t first = 0; first < trials; first += batch) {
-        answer(group, first, std::min(batch, trials - first));
+      std::span<const size_t> open = group.open;
+      if (!open.empty()) extend_base(group);
+      while (!open.empty()) {
+        const int64_t most = options_.on_trial ? 1 : std::ssize(open);
+        const auto batch =
+            static_cast<size_t>(affordable_sequences(session_, length_ + options_.max_new_tokens, most));
+        answer(group, open.first(batch));
+        open = open.subspan(batch);
       }
       on_cell(group.cell);
     }
@@ -89,12 +105,12 @@ class LengthRun {
     base_tokens_.assign(wanted.begin(), wanted.end());
   }
 
-  void answer(Group& group, int64_t first, int64_t count) {
+  void answer(Group& group, std::span<const size_t> trials) {
     std::deque<Sequence> sequences;
     std::vector<Prompt> prompts;
-    for (int64_t i = first; i < first + count; ++i) {
+    for (const size_t trial : trials) {
       const std::span<const int32_t> rest =
-          std::span(group.prompts[static_cast<size_t>(i)]).subspan(static_cast<size_t>(group.shared));
+          std::span(group.prompts[trial]).subspan(static_cast<size_t>(group.shared));
       prompts.push_back({&sequences.emplace_back(session_.fork(base_, group.shared)), rest});
     }
     GenerateOptions greedy;
@@ -110,9 +126,8 @@ class LengthRun {
         },
         [&](int64_t tokens) { advance(tokens - std::exchange(before, tokens)); });
     for (size_t i = 0; i < answers.size(); ++i) {
-      PasskeyTrial& trial = group.cell.trials[static_cast<size_t>(first) + i];
-      trial.answer = codec_.decode(answers[i].tokens);
-      trial.found = found_in(options_.needles.task, trial.answer, trial.expected);
+      take_answer(group.cell.trials[trials[i]], options_.needles.task, codec_.decode(answers[i].tokens));
+      if (options_.on_trial) options_.on_trial(group.cell, static_cast<int64_t>(trials[i]));
     }
   }
 
@@ -124,7 +139,7 @@ class LengthRun {
   std::vector<Group> groups_;
   Sequence base_;
   std::vector<int32_t> base_tokens_;
-  int64_t total_ = 0, done_ = 0;
+  int64_t deepest_ = 0, total_ = 0, done_ = 0;
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -78,6 +79,8 @@ class PasskeyPrompts {
 
 // --- measuring ---
 
+struct PasskeyCell;
+
 struct PasskeyOptions {
   std::vector<double> depths = {0, 0.25, 0.5, 0.75, 1};  // rising: what the prompts share only grows
   int64_t trials = 5;                                    // per length and depth
@@ -86,6 +89,11 @@ struct PasskeyOptions {
   std::shared_ptr<const Hay> hay = noise_hay();
   int64_t max_new_tokens = 10;  // see answer_tokens()
   std::vector<int32_t> eos_ids{};
+  // The answer that an earlier run had from a trial, which then is not run again; unset, or nothing: it is
+  // run.
+  std::function<std::optional<std::string>(double depth, int64_t trial)> known{};
+  // Is told of each trial that was run. Set, prompts run one by one, so that a run that is killed loses one.
+  std::function<void(const PasskeyCell& cell, int64_t trial)> on_trial{};
   const std::atomic<bool>* interrupted = nullptr;
 };
 

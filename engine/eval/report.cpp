@@ -3,9 +3,13 @@
 #include <algorithm>
 
 #include "engine/eval/needles.h"
+#include "engine/eval/results_csv.h"
 #include "engine/eval/sweep.h"
+#include "engine/eval/sweep_svg.h"
 #include "engine/eval/sweep_table.h"
 #include "engine/eval/verdict.h"
+#include "kernels/error.h"
+#include "models/io/atomic_file.h"
 #include "models/text/unicode.h"
 
 namespace lariat {
@@ -21,6 +25,25 @@ std::string report_page(const Json& data) {
       replace_all(data.dump(-1, ' ', true, Json::error_handler_t::replace), "<", "\\u003c");
   std::string page(kReportPage);
   return page.replace(page.find(kPlace), kPlace.size(), json);
+}
+
+void add_pictures(Json& data, const SweepRecords& log) {
+  data["pictures"] = Json::array();
+  for (const SweepPicture& picture : sweep_pictures(tabulate(log)))
+    data["pictures"].push_back({{"name", picture.name},
+                                {"column", picture.column},
+                                {"wide", picture.wide},
+                                {"narrow", picture.narrow}});
+  data["style"] = kSweepSvgStyle;
+  data["csv"] = results_csv(log.records, log.header["passkey"].value("task", "passkey"));
+}
+
+void write_pictures(const SweepRecords& log, const std::filesystem::path& folder) {
+  std::error_code ec;
+  std::filesystem::create_directories(folder, ec);
+  if (ec) throw Error(folder.string() + ": cannot be made: " + ec.message());
+  for (const SweepPicture& picture : sweep_pictures(tabulate(log)))
+    write_file_atomically(folder / (picture.name + ".svg"), svg_file(picture.wide));
 }
 
 Json sweep_json(const SweepRecords& log) {
@@ -56,6 +79,7 @@ std::string sweep_report(const SweepRecords& log) {
     data["best"][std::to_string(length)] = by_perplexity(table, length).best;
   const Json& sentences = data["conclusions"];
   data["overall"] = !sentences.empty() && sentences.back().get<std::string>().starts_with(kOverall);
+  add_pictures(data, {log.header, data["results"]});
   return report_page(data);
 }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <filesystem>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -16,6 +17,12 @@ namespace lariat {
 // a sentence; ranges: of a growing context; conclusions: the sentences of the verdict, if there are any. What
 // else there is stands in the page, and is not drawn.
 std::string report_page(const nlohmann::ordered_json& data);
+// Puts into such data what the page shows and lets its reader save: the pictures of the records and their
+// CSV.
+void add_pictures(nlohmann::ordered_json& data, const SweepRecords& log);
+// The pictures as files of `folder`, which is made if it is not there: growing.svg, perplexity.svg and
+// found-SCALING.svg.
+void write_pictures(const SweepRecords& log, const std::filesystem::path& folder);
 
 // The results of a sweep as one object, which `lariat sweep --json` prints.
 nlohmann::ordered_json sweep_json(const SweepRecords& log);

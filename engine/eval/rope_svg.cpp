@@ -26,7 +26,7 @@ std::string pair_ticks(const Chart& chart) {
   std::string svg;
   const int last = static_cast<int>(chart.across.high), step = std::max(1, (last + 3) / 4);
   for (int pair = 0; pair <= last; pair += step) svg += chart.tick_across(pair, std::to_string(pair));
-  return svg + svg_text(chart.right, chart.bottom + 36, "end", "note", "pair");
+  return svg + svg_text(chart.right, chart.bottom + 36, "end", "note", "pair, fast → slow");
 }
 
 // value(inv_freq, pair) of every pair that rotates, by pair.
@@ -195,7 +195,7 @@ std::string draw_decay(const std::vector<Curve>& all, double l0, double reach, C
 
 // Labels in rows, the first at `y`, which becomes the last one's. A character of 13 px system-ui is 7 px wide
 // on average.
-std::string draw_legend(const std::vector<Curve>& all, double& y) {
+std::string draw_legend(const std::vector<Curve>& all, bool sinus, double& y) {
   std::string svg;
   double x = kLeft;
   const auto item = [&](const std::string& style, const std::string& label) {
@@ -209,7 +209,7 @@ std::string draw_legend(const std::vector<Curve>& all, double& y) {
     x += width;
   };
   for (const Curve& s : all) item(s.style, s.label);
-  item("sinus", "sinusoidal positions (decay only)");
+  if (sinus) item("sinus", "sinusoidal positions (decay only)");
   return svg;
 }
 
@@ -241,7 +241,7 @@ double rope_decay(const std::vector<double>& inv_freq, double distance) {
   return total / (n * (n + 1.0) / 2.0);
 }
 
-std::string rope_svg(const RopeScaling& rope, double length) {
+std::string rope_svg(const RopeScaling& rope, double length, RopePanels panels) {
   const double factor = factor_of(rope, length), l0 = static_cast<double>(rope.original_ctx);
   const double reach = std::max(factor * l0, 10.0);
   const std::vector<Curve> all = make_series(rope, length, factor);
@@ -250,16 +250,24 @@ std::string rope_svg(const RopeScaling& rope, double length) {
                      svg_text(kLeft, 66, "start", "sub",
                               fmt::format("{} rotary dimensions, theta {:.10g}, original context {}",
                                           rope.rotary_dim, rope.theta, grouped(l0)));
-  double legend = 98.0;
-  body += draw_legend(all, legend);
-  const double top = legend + 62.0, height = 250.0;
-  body += draw_ratios(all, {kLeft, top, kLeft + 380.0, top + height});
-  body += draw_wavelengths(all, l0, reach, {kRight - 380.0, top, kRight, top + height});
-  const double second = top + height + 104.0;
-  body += draw_decay(all, l0, reach, {kLeft, second, kRight, second + 280.0});
-  double bottom = second + 280.0 + 104.0;
-  body += positions_svg(rope, chosen_style(all), length, reach, kLeft, kRight, bottom);
-  bottom += 44.0;
+  const auto drawn = [&](RopePanels panel) { return panels == RopePanels::kAll || panels == panel; };
+  double y = 98.0;
+  body += draw_legend(all, drawn(RopePanels::kDecay), y);
+  y += 62.0;
+  if (drawn(RopePanels::kFrequencies)) {
+    body += draw_ratios(all, {kLeft, y, kLeft + 380.0, y + 250.0});
+    body += draw_wavelengths(all, l0, reach, {kRight - 380.0, y, kRight, y + 250.0});
+    y += 250.0 + 104.0;
+  }
+  if (drawn(RopePanels::kDecay)) {
+    body += draw_decay(all, l0, reach, {kLeft, y, kRight, y + 280.0});
+    y += 280.0 + 104.0;
+  }
+  if (drawn(RopePanels::kPositions)) {
+    body += positions_svg(rope, chosen_style(all), length, reach, kLeft, kRight, y);
+    y += 104.0;
+  }
+  const double bottom = y - 60.0;
   return fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
       "height=\"{1:.0f}\" role=\"img\" aria-label=\"RoPE scalings compared\">\n"

@@ -47,6 +47,7 @@ std::string positions_svg(const RopeScaling& rope, const std::string& style, dou
 // frequency of each pair relative to the unscaled one, the wavelengths against L0, the long-range decay, and
 // positions_svg.
 // The factor is that of `rope` for a sequence of `length`, or length / L0 where it has none, or 4.
-std::string rope_svg(const RopeScaling& rope, double length);
+enum class RopePanels { kAll, kFrequencies, kDecay, kPositions };  // kFrequencies: and wavelengths
+std::string rope_svg(const RopeScaling& rope, double length, RopePanels panels = RopePanels::kAll);
 
 }  // namespace lariat

@@ -65,9 +65,6 @@ Json Sweep::plan() const {
     growing["columns"] = columns;
   }
   const NeedleOptions& needles = options_.passkeys.needles;
-  Json haystack = {{"name", "noise"}};
-  if (const auto& hay = options_.passkeys.hay->file; !hay.empty())
-    haystack = {{"name", hay.filename().string()}, {"fingerprint", file_fingerprint(hay)}};
   return {{"scalings", options_.scalings},
           {"lengths", options_.lengths},
           {"growing", growing},
@@ -84,7 +81,7 @@ Json Sweep::plan() const {
             {"seed", options_.passkeys.seed},
             {"task", name_of(needles.task)},
             {"needles", needles.count},
-            {"haystack", haystack}}},
+            {"haystack", hay_identity(*options_.passkeys.hay)}}},
           {"speed", {{"measured", options_.speed}}}};
 }
 

@@ -116,6 +116,11 @@ void check_record(const JsonFields& record) {
     if (record.need_integer("correct", 0, kMaxCount) > trials)
       record.fail("correct", "expected at most \"trials\"");
     record.number("recall", 0.0, static_cast<double>(trials));
+    if (record.present("trial")) {
+      record.need_integer("trial", 0, kMaxCount);
+      record.need_string("task");
+      record.need_string("answer");
+    }
   } else {
     record.fail("kind", "expected growing, perplexity, passkey or speed");
   }
@@ -195,6 +200,9 @@ std::string record_key(const Json& record) {
   std::string key = record["kind"].get<std::string>() + "/" + record["scaling"].get<std::string>() + "/" +
                     record["length"].dump();
   if (record.contains("depth")) key += "/" + Json(record["depth"].get<double>()).dump();
+  for (const char* part : {"task", "trial", "window", "reached"}) {  // of a run's log (run_log.h)
+    if (record.contains(part)) key += fmt::format("/{} {}", part, record[part].dump());
+  }
   return key;
 }
 

@@ -27,6 +27,11 @@ std::vector<SweepUnit> all_units(const Json& header) {
   return units;
 }
 
+Json hay_identity(const Hay& hay) {
+  if (hay.file.empty()) return {{"name", "noise"}};
+  return {{"name", hay.file.filename().string()}, {"fingerprint", file_fingerprint(hay.file)}};
+}
+
 Json passkey_record(const std::string& scaling, const PasskeyCell& cell, NeedleTask task) {
   Json record = SweepUnit{"passkey", scaling, cell.length}.record();
   record["depth"] = cell.depth;

@@ -8,6 +8,8 @@
 #include <regex>
 
 #include "engine/eval/needles.h"
+#include "engine/eval/results_csv.h"
+#include "engine/eval/sweep_svg.h"
 #include "engine/eval/sweep_table.h"
 #include "engine/eval/verdict.h"
 #include "tests/test_util.h"
@@ -100,7 +102,7 @@ TEST(ReportPage, HoldsTheDataWholeWhateverStandsInThem) {
 TEST(ReportPage, NeedsNothingElse) {
   std::string page = sweep_report(grown());
   const std::string space = "http://www.w3.org/2000/svg";  // a name, not an address
-  page.replace(page.find(space), space.size(), "");
+  for (size_t at = 0; (at = page.find(space, at)) != std::string::npos;) page.erase(at, space.size());
   for (const char* foreign : {"http:", "https:", "<link", "<img", "@import", "url(", "src=", "fetch(",
                               "import(", "innerHTML", "eval("})
     EXPECT_FALSE(holds(page, foreign));
@@ -119,6 +121,97 @@ TEST(SweepReport, IsTheSameInAnyOrderAndAtAnySpeed) {
     if (record["kind"] == "perplexity") record["timing"]["seconds"] = 7;
   }
   EXPECT_EQ(sweep_report(log), page);
+}
+
+// --- pictures ---
+
+std::vector<double> values_of(const std::string& svg, const std::string& pattern) {
+  std::vector<double> values;
+  const std::regex regex(pattern);
+  for (auto it = std::sregex_iterator(svg.begin(), svg.end(), regex); it != std::sregex_iterator(); ++it)
+    values.push_back(std::stod((*it)[1]));
+  return values;
+}
+
+size_t count_of(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++count;
+  return count;
+}
+
+const SweepPicture& picture_of(const std::vector<SweepPicture>& pictures, const std::string& name) {
+  return *std::ranges::find(pictures, name, &SweepPicture::name);
+}
+
+// Labels never lie on each other or outside, whatever the values: equal ones, exploding ones, one length.
+TEST(SweepPictures, LabelsKeepTheirDistance) {
+  for (const double growth : {1.0, 1.0001, 1.1, 3.0, 100.0}) {
+    const bool one = growth == 1.0001;
+    const auto lengths =
+        one ? std::vector<int64_t>{512} : std::vector<int64_t>{256, 512, 640, 700, 768, 1024, 131072};
+    const auto pictures = sweep_pictures(tabulate(swept(kAll, lengths, growth)));
+    const SweepPicture& picture = picture_of(pictures, "perplexity");
+    for (const auto& [svg, height] : {std::pair(picture.wide, 420), std::pair(picture.narrow, 340)}) {
+      auto labels = values_of(svg, "y=\"([0-9.]+)\" text-anchor=\"start\" class=\"series\"");
+      ASSERT_EQ(labels.size(), kAll.size());
+      std::sort(labels.begin(), labels.end());
+      for (size_t i = 1; i < labels.size(); ++i) EXPECT_GE(labels[i] - labels[i - 1], 16.5);
+      EXPECT_GE(labels.front(), 20);
+      EXPECT_LE(labels.back(), height - 30);
+      for (const double y : values_of(svg, "cy=\"([0-9.]+)\"")) {
+        EXPECT_GE(y, 30);
+        EXPECT_LE(y, height - 40);
+      }
+      const auto ticks = values_of(svg, "y=\"([0-9.]+)\" text-anchor=\"end\" class=\"tick\"");
+      EXPECT_GE(ticks.size(), 2U);
+      EXPECT_LE(ticks.size(), 10U);
+      EXPECT_EQ(count_of(svg, "class=\"axis\""), lengths.size() + 1) << "a tick at every length";
+    }
+  }
+}
+
+TEST(SweepPictures, AFileNeedsNothingElseAndTakesAnyName) {
+  const std::string hostile = "</svg><script>x</script>\x01\"& stale";
+  SweepRecords log = swept({"none", hostile}, {512, 1024}, 1.1);
+  add_grown(log, "none", 8, 9);
+  add_grown(log, hostile, 8, 9);
+  const auto pictures = sweep_pictures(tabulate(log));
+  std::vector<std::string> names;
+  for (const SweepPicture& picture : pictures) {
+    names.push_back(picture.name);
+    const std::string file = svg_file(picture.wide);
+    EXPECT_EQ(file.rfind("<svg xmlns=", 0), 0U);
+    EXPECT_EQ(count_of(file, "</svg>"), 1U);
+    EXPECT_EQ(count_of(file, "<script"), 0U);
+    EXPECT_EQ(count_of(file, "<style>"), 1U);
+    for (const char* odd : {"\x01", "var(", "nan", "inf"})
+      EXPECT_EQ(file.find(odd), std::string::npos) << odd;
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"growing", "perplexity", "found-none", "found-1"}));
+}
+
+TEST(ResultsCsv, HasARowForEachMeasurement) {
+  SweepRecords log = grown();
+  log.records.resize(5);  // none at 512: perplexity, three depths, speed
+  log.records.push_back(grown().records.back());
+  log.records.back()["ppl"] = 26.1;
+  log.records.back()["positions"][1]["loss"] = nullptr;
+  log.records[0]["scaling"] = "a \"b\", c";
+  log.records[0]["ppl"] = nullptr;
+  EXPECT_EQ(results_csv(log.records, "passkey"),
+            "measure,scaling,stale,length,depth,from,to,value,error,count\n"
+            "perplexity,\"a \"\"b\"\", c\",false,512,,,,,0.1,1000\n"
+            "passkey,none,false,512,0.0,,,0.6,0.2006932429798716,5\n"
+            "passkey,none,false,512,0.5,,,0.6,0.2006932429798716,5\n"
+            "passkey,none,false,512,1.0,,,0.6,0.2006932429798716,5\n"
+            "prefill_tok_s,none,false,512,,,,12345,,\n"
+            "decode_tok_s,none,false,512,,,,678,,\n"
+            "cache_bytes,none,false,512,,,,1048576,,\n"
+            "growing,dynamic,true,1024,,,,26.1,,\n"
+            "growing,dynamic,true,1024,,0,256,7.999999999999998,,100\n"
+            "growing,dynamic,true,1024,,256,512,,,100\n"
+            "growing,dynamic,true,1024,,512,768,83.99999999999999,,100\n"
+            "growing,dynamic,true,1024,,768,1024,83.99999999999999,,100\n");
 }
 
 // --- in a browser ---
@@ -159,20 +252,6 @@ class DrawnReport : public FolderTest {
   std::string browser_;
 };
 
-std::vector<double> values_of(const std::string& svg, const std::string& pattern) {
-  std::vector<double> values;
-  const std::regex regex(pattern);
-  for (auto it = std::sregex_iterator(svg.begin(), svg.end(), regex); it != std::sregex_iterator(); ++it)
-    values.push_back(std::stod((*it)[1]));
-  return values;
-}
-
-size_t count_of(const std::string& text, const std::string& part) {
-  size_t count = 0;
-  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++count;
-  return count;
-}
-
 // The picture of a class, "wide" or "narrow".
 std::string picture(const std::string& main, const std::string& name, const std::string& style) {
   const size_t begin = main.find("aria-label=\"" + name + "\" class=\"" + style);
@@ -199,7 +278,7 @@ TEST_F(DrawnReport, HasItsTablesMapsCurvesAndVerdict) {
   const std::string name = "Perplexity by position in a growing context";
   for (const char* style : {"wide", "narrow"}) {
     const std::string svg = picture(main, name, style);
-    EXPECT_TRUE(holds(svg, "<g style=\"--line: var(--dynamic)\" class=\"dashed\"><title>dynamic stale"));
+    EXPECT_TRUE(holds(svg, "<g class=\"of-dynamic dashed\"><title>dynamic stale"));
     EXPECT_TRUE(holds(svg, "trained length"));
     EXPECT_EQ(count_of(svg, "class=\"curve\""), 4U);
   }
@@ -236,33 +315,7 @@ TEST_F(DrawnReport, NamesAreOnlyText) {
   EXPECT_TRUE(holds(main,
                     "<h1>RoPE scalings on &lt;/script&gt;&lt;img src=x onerror=\"document.title='run'\"&gt;"
                     "'&amp;lt; stale</h1>"));
-  EXPECT_EQ(count_of(main, "var(--none)"), count_of(main, "--line"));
-}
-
-// Labels never lie on each other or outside, whatever the values: equal ones, exploding ones, one length.
-TEST_F(DrawnReport, LabelsKeepTheirDistance) {
-  for (const double growth : {1.0, 1.0001, 1.1, 3.0, 100.0}) {
-    const bool one = growth == 1.0001;
-    const std::string main = drawn(sweep_report(swept(
-        kAll, one ? std::vector<int64_t>{512} : std::vector<int64_t>{256, 512, 640, 700, 768, 1024, 131072},
-        growth)));
-    for (const auto& [style, height] : {std::pair("wide", 420), std::pair("narrow", 340)}) {
-      const std::string svg = picture(main, "Perplexity by context length", style);
-      auto labels = values_of(svg, "y=\"([0-9.]+)\" text-anchor=\"start\" class=\"series\"");
-      ASSERT_EQ(labels.size(), kAll.size());
-      std::sort(labels.begin(), labels.end());
-      for (size_t i = 1; i < labels.size(); ++i) EXPECT_GE(labels[i] - labels[i - 1], 16.5);
-      EXPECT_GE(labels.front(), 20);
-      EXPECT_LE(labels.back(), height - 30);
-      for (const double y : values_of(svg, "cy=\"([0-9.]+)\"")) {
-        EXPECT_GE(y, 30);
-        EXPECT_LE(y, height - 40);
-      }
-      const auto ticks = values_of(svg, "y=\"([0-9.]+)\" text-anchor=\"end\" class=\"tick\"");
-      EXPECT_GE(ticks.size(), 2U);
-      EXPECT_LE(ticks.size(), 10U);
-    }
-  }
+  EXPECT_EQ(count_of(main, "class=\"of-none"), count_of(main, "class=\"of-"));
 }
 
 // --- tables ---

@@ -21,12 +21,24 @@ const std::string kHead = "--head-dim 128 --rope-theta 10000 --rope-original-ctx
 
 TEST(RopeCommand, JsonHoldsTheFrequenciesOfTheLength) {
   const std::string dynamic = kHead + "--rope-scaling dynamic --rope-factor 2 --length 6000";
-  const Json got = rope_json(dynamic);
+  Json got = rope_json(dynamic);
   RopeScaling scaling;
   scaling.head_dim = scaling.rotary_dim = 128;
   scaling.type = RopeType::kDynamic;
   scaling.factor = 2.0;
   scaling.original_ctx = scaling.max_position_embeddings = 4096;
+  // What the table shows of each pair.
+  const auto after = rope_frequencies(scaling, 6000).inv_freq, before = rope_unscaled(scaling).inv_freq;
+  for (size_t i = 0; i < before.size(); ++i) {
+    EXPECT_DOUBLE_EQ(got["ratio"][i], after[i] / before[i]);
+    EXPECT_DOUBLE_EQ(got["turns"][i], 4096 / got["wavelength"][i].get<double>());
+    EXPECT_NEAR(got["wavelength"][i].get<double>() * before[i], 6.283185307179586, 1e-12);
+    EXPECT_EQ(got["interpolated"][i], i == 0 ? "none" : i == 63 ? "fully" : "partly");
+  }
+  for (const char* key : {"ratio", "wavelength", "turns", "interpolated"}) {
+    EXPECT_EQ(got[key].size(), before.size());
+    got.erase(key);
+  }
   EXPECT_EQ(got, Json({{"type", "dynamic"},
                        {"rotary_dim", 128},
                        {"theta", 10000.0},
@@ -34,8 +46,8 @@ TEST(RopeCommand, JsonHoldsTheFrequenciesOfTheLength) {
                        {"original_ctx", 4096},
                        {"length", 6000},
                        {"attention_factor", 1.0},
-                       {"inv_freq", rope_frequencies(scaling, 6000).inv_freq},
-                       {"inv_freq_unscaled", rope_unscaled(scaling).inv_freq}}));
+                       {"inv_freq", after},
+                       {"inv_freq_unscaled", before}}));
   const Json step = rope_json(dynamic + " --rope-steps 4");
   EXPECT_EQ(step["length"], 6000);
   EXPECT_EQ(step["inv_freq"].get<std::vector<double>>(),
@@ -80,6 +92,15 @@ TEST(RopeCommand, DrawsAPictureBesideTheJson) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(nlohmann::json::accept(outcome.out));
   EXPECT_EQ(slurp(svg).rfind("<svg ", 0), 0U);
+  // A part of it.
+  const std::vector<std::string> titles = {"Wavelengths", "Long-range decay", "Positions side by side"};
+  for (const auto& [part, title] : {std::pair("frequencies", 0), {"decay", 1}, {"positions", 2}}) {
+    EXPECT_EQ(rope(kHead + "--svg " + svg.string() + " --only " + part).code, 0);
+    const std::string drawn = slurp(svg);
+    for (size_t i = 0; i < titles.size(); ++i)
+      EXPECT_EQ(drawn.find(titles[i]) != std::string::npos, static_cast<int>(i) == title)
+          << part << titles[i];
+  }
 }
 
 TEST(RopeCommand, Refusals) {
@@ -97,6 +118,7 @@ TEST(RopeCommand, Refusals) {
       {2, kHead + "--rope-steps -1", "--rope-steps"},
       {2, kHead + "--rope-cache fresh", "--rope-cache"},
       {2, kHead + "--length 0", "--length"},
+      {2, kHead + "--only decay", "--svg"},
       {1, "--model /no/such/model", "/no/such/model"},
       {1, kHead + "--rope-config /no/such.json", "/no/such.json"},
       {1, kHead + "--svg /no/such/folder/a.svg", "a.svg"},

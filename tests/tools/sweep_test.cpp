@@ -184,6 +184,50 @@ TEST_F(MeasuringTest, ShardsMergeToTheReportOfOneProcess) {
   EXPECT_EQ(slurp(dir_ / "merged.html"), slurp(dir_ / "whole.html"));
 }
 
+// A log that ends anywhere, in the middle of a line too, is gone on with, and what comes of it is the same.
+TEST_F(MeasuringTest, PasskeysGoOnWithEachPromptThatWasAnswered) {
+  const std::string command = "passkey" + model() +
+                              " --device cpu --threads 1 --json --lengths 640,768"
+                              " --task passkey,multivalue --depths 0,1 --trials 2 --results ";
+  const Json whole = json_of(run_lariat(command + file("whole.jsonl")));
+  ASSERT_EQ(whole["tasks"].size(), 2U);
+  EXPECT_EQ(whole["tasks"][1]["task"], "multivalue");
+  const std::string log = slurp(dir_ / "whole.jsonl");
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1 + 2 * 2 * 2 * 2);
+  const size_t header = log.find('\n') + 1;
+  for (const size_t at : {header, header + 10, log.size() / 2, log.size() - 1, log.size()}) {
+    put("part.jsonl", log.substr(0, at));
+    const Outcome outcome = run_lariat(command + file("part.jsonl") + " --resume");
+    EXPECT_EQ(json_of(outcome), whole) << at;
+    EXPECT_EQ(comparable(dir_ / "part.jsonl"), comparable(dir_ / "whole.jsonl")) << at;
+  }
+  // One by one they are answered as together.
+  const Json together = json_of(run_lariat(command.substr(0, command.find(" --results"))));
+  EXPECT_EQ(together, whole);
+  expect_error(run_lariat(command + file("whole.jsonl") + " --resume --seed 3"), 1, "passkey.seed");
+  expect_error(run_lariat(command + file("whole.jsonl") + " --resume --rope-scaling dynamic --rope-factor 2"),
+               1, "of another sweep (");
+}
+
+TEST_F(MeasuringTest, CsvAndPicturesAreWrittenBesideTheReport) {
+  const std::string files = " --csv " + file("out.csv") + " --svg " + file("pictures");
+  ASSERT_EQ(run_lariat(small_sweep("out.html") + files).code, 0);
+  const std::string csv = slurp(dir_ / "out.csv");
+  EXPECT_EQ(csv.substr(0, csv.find('\n')), "measure,scaling,stale,length,depth,from,to,value,error,count");
+  EXPECT_EQ(data_of(dir_ / "out.html")["csv"].get<std::string>().size(), csv.size());
+  for (const char* name : {"growing", "perplexity", "found-none", "found-dynamic-yarn"})
+    EXPECT_EQ(slurp(dir_ / "pictures" / (std::string(name) + ".svg")).rfind("<svg ", 0), 0U) << name;
+  ASSERT_EQ(
+      run_lariat("passkey" + model() + " --lengths 600 --depths 1 --trials 1 --device cpu" + files).code, 0);
+  EXPECT_TRUE(holds(slurp(dir_ / "out.csv"), "\npasskey,none,false,600,1.0,,,"));
+  ASSERT_EQ(run_lariat("perplexity" + model() + " --file " + text_.string() +
+                       " --ctx 256 --max-tokens 600 --device cpu --csv " + file("out.csv"))
+                .code,
+            0);
+  EXPECT_TRUE(holds(slurp(dir_ / "out.csv"), "\nperplexity,none,false,256,,,,"));
+  expect_error(run_lariat(small_sweep("out.html") + " --svg " + file("out.csv")), 1, "is not a folder");
+}
+
 TEST_F(MeasuringErrors, AGrowingContextPrintsItsPositions) {
   const Outcome outcome = run_lariat("perplexity" + model() + " --file " + text_.string() +
                                      " --method growing --ctx 600 --buckets 2 --rope-scaling dynamic-yarn"
