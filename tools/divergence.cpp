@@ -89,16 +89,15 @@ void add_figures(nlohmann::ordered_json& json, const std::vector<DivergenceFigur
   }
 }
 
-nlohmann::ordered_json to_json(const DivergenceResult& result, const PerplexityCommand& command) {
+nlohmann::ordered_json to_json(const DivergenceResult& result, const PerplexityCommand& command,
+                               const PerplexityOptions& options) {
   nlohmann::ordered_json json = {{"ctx", result.ctx},
                                  {"method", command.method},
                                  {"tokens", result.tokens.size()},
                                  {"complete", result.complete}};
   add_figures(json, figures(result));
   if (command.method != "growing") return json;
-  const int64_t buckets = std::min<int64_t>(command.buckets, result.ctx);
-  for (int64_t i = 0, from = 0; i < buckets; ++i) {
-    const int64_t to = result.ctx * (i + 1) / buckets;
+  for (int64_t from = 0; const int64_t to : bucket_ends(options, 0, result.ctx)) {
     json["positions"].push_back({{"from", from}, {"to", to}});
     add_figures(json["positions"].back(), figures(result, std::exchange(from, to), to));
   }
@@ -183,7 +182,7 @@ void run_divergence(const PerplexityCommand& command) {
       options.ctx = {ctx};
       result = measure_divergence(session, reference, source, options, command.common.open.threads, show);
     }
-    all.push_back(to_json(result, command));
+    all.push_back(to_json(result, command, options));
     if (!command.json) print(result, all.back());
     if (!result.complete) break;
   }

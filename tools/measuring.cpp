@@ -108,11 +108,11 @@ void add_run_log(CLI::App& command, ResultFiles& files) {
       ->group(kOutputOptions);
 }
 
-std::optional<SweepLog> open_run_log(const ResultFiles& files, const nlohmann::ordered_json& header,
-                                     bool quiet) {
+std::optional<SweepLog> open_run_log(const ResultFiles& files,
+                                     const std::function<nlohmann::ordered_json()>& header, bool quiet) {
   if (files.results.empty()) return std::nullopt;
   if (!files.resume) set_aside(files.results, quiet);
-  return std::optional<SweepLog>(std::in_place, files.results, header, files.resume);
+  return std::optional<SweepLog>(std::in_place, files.results, header(), files.resume);
 }
 
 void set_aside(const std::filesystem::path& log, bool quiet) {

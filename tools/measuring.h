@@ -35,8 +35,8 @@ void check_result_files(const ResultFiles& files);
 void write_result_files(const ResultFiles& files, const SweepRecords& log);
 // --results and --resume of a command that measures one scaling, and the log that they ask for; unset: none.
 void add_run_log(CLI::App& command, ResultFiles& files);
-std::optional<SweepLog> open_run_log(const ResultFiles& files, const nlohmann::ordered_json& header,
-                                     bool quiet);
+std::optional<SweepLog> open_run_log(const ResultFiles& files,
+                                     const std::function<nlohmann::ordered_json()>& header, bool quiet);
 // Keeps an older log under another name, so that a forgotten --resume does not lose hours of results.
 void set_aside(const std::filesystem::path& log, bool quiet);
 // Warns when prompts of `length` tokens need more hay than the file has.

@@ -221,7 +221,8 @@ void run(PasskeyCommand& command) {
   warn_of_short_hay(command.passkeys, codec, command.lengths.back(), command.common.quiet);
   const int64_t longest = command.lengths.back();
   check_memory(session, longest, 2, fmt::format("a passkey length of {}", longest));
-  auto log = open_run_log(command.files, header_of(command, runtime), command.common.quiet);
+  auto log = open_run_log(
+      command.files, [&] { return header_of(command, runtime); }, command.common.quiet);
   std::vector<Measured> all;
   bool whole = true;
   for (const std::string& task : command.tasks) {

@@ -83,6 +83,22 @@ SweepRecords records_of(const std::vector<PerplexityResult>& results, const Sess
   return log;
 }
 
+// Says all that the results depend on, in the form of a sweep's header.
+nlohmann::ordered_json header_of(const PerplexityCommand& command, const Engine& engine,
+                                 const PerplexityOptions& options) {
+  nlohmann::ordered_json header = run_header(engine, options.ctx);
+  header["text"] = {{"name", command.file.filename().string()},
+                    {"fingerprint", file_fingerprint(command.file)}};
+  header["perplexity"] = {{"measured", true},
+                          {"method", name_of(options.method)},
+                          {"stride", options.stride},
+                          {"step", options.step},
+                          {"max_tokens", command.max_tokens.value_or(0)},
+                          {"buckets", options.buckets},
+                          {"ends", options.ends}};
+  return header;
+}
+
 std::string running_values(std::span<const PerplexityResult> results) {
   std::string text;
   for (const auto& result : results) text += fmt::format("ppl({}) {}  ", result.ctx, fixed(result.ppl(), 3));
@@ -92,6 +108,8 @@ std::string running_values(std::span<const PerplexityResult> results) {
 void run(const PerplexityCommand& command) {
   if (!command.against.reference.empty()) return run_divergence(command);
   const bool one_piece = !command.load_cache.empty() || !command.save_cache.empty();
+  if (!command.files.results.empty() && (one_piece || command.file == "-"))
+    throw UsageError("--results are of windows over a file; leave out --load-cache, --save-cache and -f -");
   if (one_piece && command.windows) {
     throw UsageError(
         "--load-cache and --save-cache score the text in one piece; leave out --ctx, --stride, --step and "
@@ -102,7 +120,17 @@ void run(const PerplexityCommand& command) {
   const Engine runtime = open_engine(command.common);
   const Tokenizer& tokenizer = *runtime.tokenizer;
   const TokenSource source = read_tokens(command.file, tokenizer, command.max_tokens.value_or(0));
-  const PerplexityOptions options = options_of(command, runtime, source);
+  PerplexityOptions options = options_of(command, runtime, source);
+  auto log = open_run_log(
+      command.files, [&] { return header_of(command, runtime, options); }, command.common.quiet);
+  std::optional<LossJournal> journal;
+  if (log) {
+    journal.emplace(*log,
+                    nlohmann::ordered_json{{"scaling", column_of(runtime.session)},
+                                           {"length", std::ranges::max(options.ctx)}},
+                    command.common.model, /*asked_for=*/true);
+    options.journal = &*journal;
+  }
   Session session(runtime.model, *runtime.backend, runtime.session);
   SavedContext context{session.new_sequence(), {}};
   if (!command.load_cache.empty()) context = load_context(session, command.common.model, command.load_cache);
@@ -135,7 +163,9 @@ void run(const PerplexityCommand& command) {
     const bool unsaved = !command.save_cache.empty();
     throw Error(fmt::format("interrupted; the numbers are of the first {} scored{}",
                             counted(results.front().tokens, "token"),
-                            unsaved ? ", and " + command.save_cache.string() + " was not written" : ""));
+                            unsaved ? ", and " + command.save_cache.string() + " was not written"
+                            : log   ? ", and --resume goes on"
+                                    : ""));
   }
   // Last: an error here does not lose the results.
   if (!command.save_cache.empty())
@@ -156,8 +186,11 @@ PerplexityOptions options_of(const PerplexityCommand& command, const Engine& eng
                             .step = command.step > 0 ? command.step : default_step(engine.session),
                             .method = parse_perplexity_method(command.method),
                             .bos = text_bos(*engine.tokenizer),
-                            .buckets = command.buckets,
+                            .buckets = static_cast<int>(std::min<int64_t>(command.buckets[0], 1 << 20)),
                             .interrupted = &interrupted()};
+  if (command.buckets.size() > 1) options.ends = command.buckets;
+  if (!std::ranges::is_sorted(options.ends, std::less_equal()))
+    throw UsageError("--buckets: give the ends in rising order, such as 8192,12288,16384");
   if (!options.ctx.empty()) return options;
   const auto wanted = [&](int64_t tokens) {
     return default_ctx(options, engine.session.rope->original_ctx, tokens);
@@ -190,8 +223,10 @@ void add_perplexity_command(CLI::App& app) {
       ->default_str("512; 32 with --rope-steps exact")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   sub.add_option("--buckets", command->buckets,
-                 "of positions, whose losses the JSON holds and growing prints")
-      ->check(CLI::Range(1, 1 << 20));
+                 "of positions, whose losses the JSON holds and growing prints: so many, or where each ends")
+      ->delimiter(',')
+      ->default_str("32")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   sub.add_option("--load-cache", command->load_cache,
                  "score the text in one piece, as what follows this saved context");
   add_output_option(sub, "--save-cache", command->save_cache,
@@ -200,6 +235,7 @@ void add_perplexity_command(CLI::App& app) {
   add_against_options(sub, command->against);
   sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   add_result_files(sub, command->files, false);
+  add_run_log(sub, command->files);
   sub.callback([command, &sub] {
     command->windows =
         sub.count("--ctx") + sub.count("--stride") + sub.count("--step") + sub.count("--method") > 0;

@@ -30,7 +30,7 @@ struct PerplexityCommand {
   int64_t stride = 256, step = 0;  // step 0: default_step()
   std::optional<int64_t> max_tokens{};
   std::string method = "sliding";
-  int buckets = 32;
+  std::vector<int64_t> buckets = {32};  // so many, or their ends
   std::filesystem::path load_cache, save_cache, losses;
   ResultFiles files;
   bool windows = false;  // one of --ctx, --stride, --step and --method was given

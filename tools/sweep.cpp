@@ -226,7 +226,11 @@ void run(SweepCommand& command, CommandFiles files) {
     const int64_t longest = sweep.options().lengths.back();
     warn_of_short_hay(options.passkeys, prompt_codec(*runtime.tokenizer), longest, command.common.quiet);
   }
-  if (!command.files.resume) set_aside(file, command.common.quiet);
+  if (!command.files.resume) {
+    set_aside(file, command.common.quiet);
+    std::error_code ec;
+    std::filesystem::remove(part_file(file), ec);
+  }
   SweepLog log(file, sweep.header(), command.files.resume);
   if (!command.common.quiet) say_plan(runtime, options, sweep, log.contents());
   bool all = false;

@@ -56,8 +56,8 @@ std::string long_name_with_one_dash(const CLI::App& command, const std::vector<s
     if (word.size() < 4 || word[0] != '-' || word[1] == '-') continue;
     const std::string name = "-" + word.substr(0, word.find('='));
     const auto begins = [&](const std::string& option) { return option.starts_with(name); };
-    if (const auto found = std::ranges::find_if(known, begins); found != known.end())
-      return fmt::format("there is no option {}{}", name.substr(1), meant(*found));
+    if (std::ranges::any_of(known, begins))
+      return fmt::format("there is no option {}{}", name.substr(1), meant(nearest_name(name, known)));
   }
   return "";
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <deque>
 
+#include "engine/eval/run_log.h"
 #include "engine/eval/windows.h"
 #include "engine/interrupt.h"
 #include "engine/memory_check.h"
@@ -27,9 +28,8 @@ PerplexityResult empty_result(const PerplexityOptions& options, PerplexityMethod
   result.method = method;
   result.stride = method == PerplexityMethod::kSliding ? window_stride(options, ctx) : 0;
   result.step = method == PerplexityMethod::kGrowing ? options.step : 0;
-  const int64_t span = ctx - from, buckets = std::clamp<int64_t>(options.buckets, 1, span);
-  for (int64_t i = 0; i < buckets; ++i)
-    result.positions.push_back({{}, from + span * i / buckets, from + span * (i + 1) / buckets});
+  for (const int64_t end : bucket_ends(options, from, ctx))
+    result.positions.push_back({{}, std::exchange(from, end), end});
   return result;
 }
 
@@ -64,6 +64,20 @@ void read_windows(Session& session, const TokenSource& text, const PerplexityOpt
   const int64_t room = session.options().prefill_chunk, bos = options.bos ? 1 : 0;
   const auto passes = passes_of(options, text, !session.rope().depends_on_length());
   std::deque<Sequence> sequences;
+  // The first token of a text without a BOS has nothing before it.
+  const auto first_scored = [bos](const Window& window) {
+    return std::max(window.score_from, window.begin + 1 - bos);
+  };
+  const auto add = [&](size_t pass, const std::vector<double>& losses) {
+    const Window& read = passes[pass].window;
+    for (size_t i = 0; i < losses.size(); ++i) {
+      const int64_t token = first_scored(read) + static_cast<int64_t>(i);
+      for (const auto& [result, window] : passes[pass].parts) {
+        if (token >= window.score_from && token < window.end)
+          results[result].add(token - read.begin + bos, token, losses[i]);
+      }
+    }
+  };
   for (size_t first = 0, end = 0; first < passes.size(); first = end) {
     // A batch: as many as there is room for, and all that begin where its last one does.
     std::vector<std::vector<int32_t>> tokens;
@@ -73,7 +87,11 @@ void read_windows(Session& session, const TokenSource& text, const PerplexityOpt
       n += std::ssize(tokens.emplace_back(text.behind_bos(options.bos, window.begin, window.end))) - 1;
     }
     std::vector<Reading> readings;
-    for (size_t i = 0; i < tokens.size(); ++i) {
+    LossJournal::Part part{0, std::vector<std::vector<double>>(tokens.size())};
+    const bool known =
+        options.journal != nullptr && !options.journal->known(static_cast<int64_t>(first)).empty();
+    if (known) part = options.journal->known(static_cast<int64_t>(first)).front();
+    for (size_t i = 0; i < tokens.size() && !known; ++i) {
       if (i == sequences.size()) sequences.push_back(session.new_sequence());
       const int64_t size = std::ssize(tokens[i]);
       const Window& window = passes[first + i].window;
@@ -81,47 +99,121 @@ void read_windows(Session& session, const TokenSource& text, const PerplexityOpt
       sequences[i].expect(size);  // a dynamic scale is that of the whole window
       readings.push_back({&sequences[i], tokens[i], size - 1, window.score_from - window.begin + bos});
     }
-    score(session, readings, options.interrupted, [&](size_t i, int64_t position, double loss) {
-      const Pass& pass = passes[first + i];
-      const int64_t token = pass.window.begin + position - bos;  // of the text
-      for (const auto& [result, window] : pass.parts) {
-        if (token >= window.score_from && token < window.end) results[result].add(position, token, loss);
-      }
-    });
+    if (!known)
+      score(session, readings, options.interrupted,
+            [&](size_t i, int64_t, double loss) { part.losses[i].push_back(loss); });
+    if (options.journal != nullptr) {
+      std::vector<size_t> sizes;
+      for (size_t i = 0; i < tokens.size(); ++i)
+        sizes.push_back(tokens[i].size() - static_cast<size_t>(first_scored(passes[first + i].window) -
+                                                               passes[first + i].window.begin + bos));
+      options.journal->check(part, sizes);
+      options.journal->keep(static_cast<int64_t>(first), part);
+    }
+    for (size_t i = 0; i < tokens.size(); ++i) add(first + i, part.losses[i]);
     if (progress) progress({passes[end - 1].window.begin, text.size(), results});
   }
 }
 
 // --- a growing context ---
 
+// Contexts that grow together, from empty ones on or from where an earlier run was.
+class GrowingRun {
+ public:
+  GrowingRun(Session& session, const TokenSource& text, const PerplexityOptions& options,
+             std::vector<PerplexityResult>& results, std::span<const Window> windows, int64_t first)
+      : session_(session), options_(options), results_(results), windows_(windows), first_(first) {
+    for (const Window& window : windows) {
+      tokens_.push_back(text.behind_bos(options.bos, window.begin, window.end));
+      sequences_.push_back(session.new_sequence());
+    }
+    part_.losses.resize(windows.size());
+  }
+
+  // after(length): is called behind each step.
+  void run(int64_t ctx, const std::function<void(int64_t length)>& after) {
+    for (int64_t length = resume(ctx - 1); length < ctx - 1; after(length)) {
+      // The context's last token is predicted and not read.
+      length = end_of_step(session_, length, std::min(length + options_.step, ctx - 1));
+      std::vector<Reading> readings;
+      for (size_t i = 0; i < windows_.size(); ++i)
+        readings.push_back({&sequences_[i], tokens_[i], length, 0});
+      score(session_, readings, options_.interrupted,
+            [&](size_t i, int64_t, double loss) { part_.losses[i].push_back(loss); });
+      part_.reached = length;
+      if (options_.journal == nullptr || length == ctx - 1 || bucket_of(length) > bucket_of(from_))
+        end_part(ctx);
+    }
+    if (options_.journal != nullptr) options_.journal->forget();
+  }
+
+ private:
+  size_t bucket_of(int64_t position) const {
+    const auto& buckets = results_.back().positions;
+    return static_cast<size_t>(std::ranges::upper_bound(buckets, position, {}, &PositionBucket::to) -
+                               buckets.begin());
+  }
+
+  void end_part(int64_t ctx) {
+    if (options_.journal != nullptr) {
+      options_.journal->keep(first_, part_);
+      if (part_.reached < ctx - 1) options_.journal->save(session_, sequences_, tokens_);
+    }
+    add(part_);
+  }
+
+  void add(const LossJournal::Part& part) {
+    const int64_t bos = options_.bos ? 1 : 0;
+    for (size_t i = 0; i < windows_.size(); ++i) {
+      int64_t position = from_ + 1;
+      for (const double loss : part.losses[i]) {
+        for (auto& result : results_) {
+          if (position < result.ctx) result.add(position, windows_[i].begin + position - bos, loss);
+        }
+        ++position;
+      }
+      part_.losses[i].clear();
+    }
+    from_ = part.reached;
+  }
+
+  // The losses that are known: all up to `end`, or as far as the contexts go that were put away.
+  int64_t resume(int64_t end) {
+    if (options_.journal == nullptr) return 0;
+    const auto parts = options_.journal->known(first_);
+    const bool all = !parts.empty() && parts.back().reached == end;
+    const int64_t length = all ? end : options_.journal->restore(session_, first_, sequences_);
+    for (const auto& part : parts) {
+      if (part.reached > length) break;
+      options_.journal->check(part, std::vector(windows_.size(), static_cast<size_t>(part.reached - from_)));
+      add(part);
+    }
+    return length;
+  }
+
+  Session& session_;
+  const PerplexityOptions& options_;
+  std::vector<PerplexityResult>& results_;
+  std::span<const Window> windows_;
+  const int64_t first_;
+  std::vector<std::vector<int32_t>> tokens_;
+  std::vector<Sequence> sequences_;
+  LossJournal::Part part_;
+  int64_t from_ = 0;  // the positions up to here are in the results
+};
+
 void read_growing(Session& session, const TokenSource& text, const PerplexityOptions& options,
                   std::vector<PerplexityResult>& results, const PerplexityProgressFn& progress) {
-  const int64_t ctx = std::ranges::max(options.ctx), bos = options.bos ? 1 : 0;
+  const int64_t ctx = std::ranges::max(options.ctx);
   const auto windows = windows_of(options, ctx, text);
   const auto stretches = std::ssize(windows);
   const int64_t at_once = affordable_sequences(session, ctx, stretches);
   for (int64_t first = 0; first < stretches; first += at_once) {
     const int64_t count = std::min(at_once, stretches - first);
-    std::deque<Sequence> sequences;
-    std::deque<std::vector<int32_t>> tokens;
-    std::vector<Reading> readings;
-    for (const Window& window :
-         std::span(windows).subspan(static_cast<size_t>(first), static_cast<size_t>(count))) {
-      tokens.push_back(text.behind_bos(options.bos, window.begin, window.end));
-      readings.push_back({&sequences.emplace_back(session.new_sequence()), tokens.back(), 0, 0});
-    }
-    for (int64_t length = 0; length < ctx - 1;) {
-      // The context's last token is predicted and not read.
-      length = end_of_step(session, length, std::min(length + options.step, ctx - 1));
-      for (Reading& reading : readings) reading.end = length;
-      score(session, readings, options.interrupted, [&](size_t i, int64_t position, double loss) {
-        const int64_t token = windows[static_cast<size_t>(first) + i].begin + position - bos;
-        for (auto& result : results) {
-          if (position < result.ctx) result.add(position, token, loss);
-        }
-      });
+    const auto some = std::span(windows).subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+    GrowingRun(session, text, options, results, some, first).run(ctx, [&](int64_t length) {
       if (progress) progress({first * ctx + count * length, stretches * ctx, results});
-    }
+    });
   }
 }
 
@@ -150,10 +242,7 @@ LossSum& LossSum::operator+=(const LossSum& other) {
 void PerplexityResult::add(int64_t position, int64_t token, double loss) {
   LossSum::add(loss);
   losses[static_cast<size_t>(token)] = static_cast<float>(loss);
-  const int64_t from = positions.front().from, span = positions.back().to - from;
-  const auto buckets = static_cast<int64_t>(positions.size());
-  // The bucket i with span * i / buckets <= position - from < span * (i + 1) / buckets.
-  positions[static_cast<size_t>(((position - from + 1) * buckets - 1) / span)].add(loss);
+  std::ranges::upper_bound(positions, position, {}, &PositionBucket::to)->add(loss);
 }
 
 double LossSum::ppl() const { return tokens == 0 ? std::nan("") : std::exp(mean()); }
@@ -188,6 +277,17 @@ int64_t default_ctx(const PerplexityOptions& options, int64_t original_ctx, int6
   const int64_t wanted =
       options.method == PerplexityMethod::kGrowing ? 2 * original_ctx : std::min(original_ctx, kMost);
   return std::max(kMinCtx, std::min(wanted, text_tokens + (options.bos ? 1 : 0)));
+}
+
+std::vector<int64_t> bucket_ends(const PerplexityOptions& options, int64_t from, int64_t ctx) {
+  const int64_t span = ctx - from, buckets = std::clamp<int64_t>(options.buckets, 1, span);
+  std::vector<int64_t> ends;
+  for (const int64_t end : options.ends) {
+    if (end > from && end < ctx) ends.push_back(end);
+  }
+  for (int64_t i = 1; i < buckets && options.ends.empty(); ++i) ends.push_back(from + span * i / buckets);
+  ends.push_back(ctx);
+  return ends;
 }
 
 std::vector<PerplexityResult> measure_perplexity(Session& session, const TokenSource& text,

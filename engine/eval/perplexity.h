@@ -13,6 +13,8 @@
 
 namespace lariat {
 
+class LossJournal;
+
 // How a text is read. t[0], t[1], ... are its tokens without a BOS.
 //
 // sliding  A window of ctx tokens is the BOS (when the model has one; ctx counts it) and the tokens after
@@ -48,10 +50,16 @@ struct PerplexityOptions {
   int64_t stride = 256;
   int64_t step = 512;  // of a growing context; see default_step
   PerplexityMethod method = PerplexityMethod::kSliding;
-  std::optional<int32_t> bos{};  // unset: the model has none
-  int buckets = 32;              // of positions in the window, for PerplexityResult::positions
+  std::optional<int32_t> bos{};    // unset: the model has none
+  int buckets = 32;                // of positions in the window, for PerplexityResult::positions
+  std::vector<int64_t> ends{};     // of the buckets, rising, instead of so many
+  LossJournal* journal = nullptr;  // keeps the losses while they come, and knows those of an earlier run
   const std::atomic<bool>* interrupted = nullptr;
 };
+
+// The ends of the buckets of positions [from, ctx), which begin where the one before ends: options.ends, or
+// buckets of (nearly) equal size.
+std::vector<int64_t> bucket_ends(const PerplexityOptions& options, int64_t from, int64_t ctx);
 
 // Losses of scored tokens, -ln p(token | its window so far) in nats.
 struct LossSum {

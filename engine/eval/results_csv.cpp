@@ -26,6 +26,12 @@ std::string number(const Json& record, const char* key) {
 
 std::string number(double value) { return std::isfinite(value) ? Json(value).dump() : ""; }
 
+// Of a bucket's mean loss, in nats.
+double error_of(const Json& bucket) {
+  const Json error = bucket.value("stderr", Json());
+  return error.is_number() ? error.get<double>() : NAN;
+}
+
 // The rows of one record.
 class Rows {
  public:
@@ -47,8 +53,8 @@ class Rows {
       if (bucket["tokens"] == 0) continue;
       const Json loss = bucket.value("loss", Json());
       const double ppl = loss.is_number() ? std::exp(loss.get<double>()) : NAN;
-      add(kind, {number(ppl), number(bucket, "stderr"), number(bucket, "tokens"), number(bucket, "from"),
-                 number(bucket, "to")});
+      add(kind, {number(ppl), number(ppl * error_of(bucket)), number(bucket, "tokens"),
+                 number(bucket, "from"), number(bucket, "to")});
     }
   }
 

@@ -2,12 +2,20 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "engine/fingerprint.h"
+#include "engine/saved_context.h"
+#include "kernels/error.h"
 
 namespace lariat {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// What stands in a log for a loss that is not finite; others are at least 0.
+constexpr double kNotFinite = -1;
 
 // Digits of the frequencies that the scaling has up to the longest length.
 std::string frequencies_fingerprint(const RopeScaling& rope, int64_t longest, int steps) {
@@ -53,6 +61,106 @@ Json run_header(const Engine& engine, const std::vector<int64_t>& lengths) {
             {"frequencies", frequencies_fingerprint(rope, lengths.back(), engine.session.rope_steps)},
             {"stale_cache", engine.session.stale_cache}}},
           {"shard", {{"index", 0}, {"count", 1}}}};
+}
+
+LossJournal::LossJournal(SweepLog& log, Json key, std::filesystem::path model, bool asked_for)
+    : log_(log), key_(std::move(key)), model_(std::move(model)), asked_for_(asked_for) {
+  for (const Json& record : log.contents().records) {
+    const auto differs = [&](const auto& part) { return record.value(part.key(), Json()) != part.value(); };
+    if (record["kind"] != "losses" || std::ranges::any_of(key_.items(), differs)) continue;
+    std::vector<Part>& parts = known_[record["window"]];
+    Part part{record["reached"], {}};
+    const std::vector<double> all = record["losses"];
+    std::span<const double> left = all;
+    for (const size_t size : record["sizes"].get<std::vector<size_t>>()) {
+      part.losses.emplace_back(left.begin(),
+                               left.begin() + static_cast<std::ptrdiff_t>(std::min(size, left.size())));
+      left = left.subspan(part.losses.back().size());
+      std::ranges::replace(part.losses.back(), kNotFinite, std::nan(""));
+    }
+    if (parts.empty() || part.reached > parts.back().reached) parts.push_back(part);
+  }
+}
+
+const std::vector<LossJournal::Part>& LossJournal::known(int64_t first) const {
+  static const std::vector<Part> kNone;
+  const auto found = known_.find(first);
+  return found == known_.end() ? kNone : found->second;
+}
+
+void LossJournal::check(const Part& part, const std::vector<size_t>& sizes) const {
+  if (std::ranges::equal(part.losses, sizes, {}, &std::vector<double>::size)) return;
+  throw Error(log_.file().string() + ": its losses are not of this text; measure again");
+}
+
+void LossJournal::keep(int64_t first, const Part& part) {
+  std::vector<Part>& parts = known_[first];
+  if (!keeps_ || (!parts.empty() && parts.back().reached >= part.reached)) return;  // an earlier run had it
+  Json record = {{"kind", "losses"}};
+  record.update(key_);
+  std::vector<double> losses;
+  std::vector<size_t> sizes;
+  for (const auto& reading : part.losses) {
+    sizes.push_back(reading.size());
+    for (const double loss : reading) losses.push_back(std::isfinite(loss) ? loss : kNotFinite);
+  }
+  record.update({{"window", first}, {"reached", part.reached}, {"sizes", sizes}, {"losses", losses}});
+  try {
+    log_.append(record);
+    parts.push_back(part);
+  } catch (const Error&) {
+    if (asked_for_) throw;
+    keeps_ = saves_ = false;
+    forget();
+    std::error_code ec;
+    std::filesystem::resize_file(log_.file(), 0, ec);
+  }
+}
+
+std::filesystem::path LossJournal::context(size_t i) const {
+  return fmt::format("{}.{}.ctx", log_.file().string(), i);
+}
+
+void LossJournal::save(Session& session, std::span<const Sequence> sequences,
+                       std::span<const std::vector<int32_t>> tokens) {
+  if (session.options().stale_cache || !saves_) return;
+  saved_ = std::max(saved_, sequences.size());
+  try {
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      const auto length = static_cast<size_t>(sequences[i].length());
+      save_context(session, sequences[i], std::span(tokens[i]).first(length), model_, context(i),
+                   key_.dump());
+    }
+  } catch (const Error&) {  // no room, or random weights
+    saves_ = false;
+    forget();
+  }
+}
+
+int64_t LossJournal::restore(Session& session, int64_t first, std::vector<Sequence>& sequences) {
+  const auto& parts = known(first);
+  std::vector<Sequence> saved;
+  std::error_code ec;
+  while (saved.size() < sequences.size() && std::filesystem::exists(context(saved.size()), ec)) {
+    SavedContext one = load_context(session, model_, context(saved.size()));
+    if (one.note != key_.dump()) return 0;
+    saved.push_back(std::move(one.sequence));
+  }
+  if (saved.size() < sequences.size()) return 0;
+  const int64_t length = saved.front().length();
+  // All go equally far, and to the end of a part: else the run was killed while it put them away.
+  if (std::ranges::any_of(saved, [&](const Sequence& one) { return one.length() != length; }) ||
+      std::ranges::count(parts, length, &Part::reached) == 0)
+    return 0;
+  saved_ = saved.size();
+  sequences = std::move(saved);
+  return length;
+}
+
+void LossJournal::forget() {
+  std::error_code ec;
+  for (size_t i = 0; i < saved_; ++i) std::filesystem::remove(context(i), ec);
+  saved_ = 0;
 }
 
 }  // namespace lariat

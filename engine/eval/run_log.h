@@ -1,4 +1,7 @@
 #pragma once
+#include <filesystem>
+#include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,5 +19,45 @@ std::string column_of(const SessionOptions& session);
 // A header that says all that the results of one scaling depend on, but for what is measured: "perplexity"
 // and "passkey" say that they are not.
 nlohmann::ordered_json run_header(const Engine& engine, const std::vector<int64_t>& lengths);
+
+// The losses that a run has found, in its log: of windows, or of a growing context bucket by bucket, whose
+// context is put away beside the log.
+class LossJournal {
+ public:
+  // Losses of readings that went on together, up to the position `reached` where the context grows.
+  struct Part {
+    int64_t reached = 0;
+    std::vector<std::vector<double>> losses;
+  };
+
+  // key: the column and the length, as records have them; model: the folder, for contexts. Both outlive it.
+  // asked_for: a log that cannot be written is an error; else nothing more is kept, and its space is given
+  // back.
+  LossJournal(SweepLog& log, nlohmann::ordered_json key, std::filesystem::path model, bool asked_for);
+
+  // The parts of the readings from number `first` on, in order.
+  const std::vector<Part>& known(int64_t first) const;
+  // Throws Error where a part that was known has another number of losses than its readings have.
+  void check(const Part& part, const std::vector<size_t>& sizes) const;
+  void keep(int64_t first, const Part& part);
+
+  // Puts the contexts of these readings away, in place of older ones, as long as they can be: a stale one
+  // cannot.
+  void save(Session& session, std::span<const Sequence> sequences,
+            std::span<const std::vector<int32_t>> tokens);
+  // How far the contexts go that an earlier run left for the first known parts of these readings, in the
+  // places of `sequences`; 0, and nothing changed: there are none.
+  int64_t restore(Session& session, int64_t first, std::vector<Sequence>& sequences);
+  void forget();  // the contexts
+
+ private:
+  std::filesystem::path context(size_t i) const;
+  SweepLog& log_;
+  nlohmann::ordered_json key_;
+  std::filesystem::path model_;
+  std::map<int64_t, std::vector<Part>> known_;
+  bool asked_for_, keeps_ = true, saves_ = true;
+  size_t saved_ = 0;  // contexts
+};
 
 }  // namespace lariat

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "engine/eval/run_log.h"
 #include "engine/eval/verdict.h"
 #include "engine/eval/windows.h"
 #include "engine/memory_check.h"
@@ -224,7 +225,21 @@ PerplexityOptions Sweep::perplexity_options(const SweepUnit& unit) const {
 bool Sweep::run_losses(const SweepUnit& unit, Session& session, SweepLog& log, const ProgressFn& progress) {
   const auto start = Stopwatch::now();
   const auto show = [&](const PerplexityProgress& at) { progress(at.share()); };
-  const auto results = measure_perplexity(session, *text_, perplexity_options(unit), show);
+  // The losses that are known of the unit stand beside the log until all of them are, if there is room for
+  // them.
+  const std::filesystem::path file = part_file(log.file());
+  std::optional<SweepLog> part;
+  std::optional<LossJournal> journal;
+  PerplexityOptions options = perplexity_options(unit);
+  try {
+    part.emplace(file, log.contents().header, /*resume=*/true);
+    journal.emplace(*part, Json{{"scaling", unit.scaling}, {"length", unit.length}, {"of", unit.kind}},
+                    std::filesystem::absolute(engine_.model.spec.file).parent_path(), /*asked_for=*/false);
+    options.journal = &*journal;
+  } catch (const Error&) {
+    part.reset();
+  }
+  const auto results = measure_perplexity(session, *text_, options, show);
   const PerplexityResult& result = results.front();
   if (!result.complete) return false;
   const Json sums = {{"tokens", result.tokens},
@@ -242,6 +257,9 @@ bool Sweep::run_losses(const SweepUnit& unit, Session& session, SweepLog& log, c
     record["positions"] = to_json(result.positions);
   }
   log.append(record);
+  part.reset();
+  std::error_code ec;
+  std::filesystem::remove(file, ec);
   if (options_.on_losses) {
     Json line = unit.record();
     line["losses"] = losses_json(result.losses);

@@ -22,9 +22,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A line of a result has some 400 bytes, the header a few more for each scaling and length.
+// A line of a result has some 400 bytes, the header a few more for each scaling and length; with the losses
+// of tokens some 20 for each.
 constexpr uint64_t kMaxLogBytes = uint64_t{64} << 20;
-constexpr size_t kMaxLineBytes = size_t{64} << 10;
+constexpr size_t kMaxLineBytes = size_t{16} << 20;
 constexpr int kVersion = 1;
 
 // A report has a cell for each scaling, length and depth, and looks at all scalings of a length for most of
@@ -121,8 +122,13 @@ void check_record(const JsonFields& record) {
       record.need_string("task");
       record.need_string("answer");
     }
+  } else if (kind == "losses") {
+    record.need_integer("window", 0, kMaxCount);
+    record.need_integer("reached", 0, kMaxCount);
+    if (!record.integers("sizes", 0, kMaxCount) || !record.numbers("losses", -1, kMostNumber))
+      record.fail("losses", "expected numbers, and as many \"sizes\" as readings");
   } else {
-    record.fail("kind", "expected growing, perplexity, passkey or speed");
+    record.fail("kind", "expected growing, perplexity, passkey, speed or losses");
   }
 }
 

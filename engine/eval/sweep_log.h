@@ -17,6 +17,7 @@ namespace lariat {
 //   {"kind":"passkey","scaling":"yarn","length":1024,"depth":0.5,"trials":5,"correct":4,...}
 //   {"kind":"speed","scaling":"yarn","length":1024,"cache_bytes":...,"timing":{...}}
 //
+// Logs of parts of a measurement (run_log.h) have {"kind":"losses",...} and passkeys by "trial" beside these.
 // A line is written and flushed when its measurement is done. Everything that depends on how fast
 // the machine is stands under "timing", so that runs can be compared without it.
 struct SweepRecords {
@@ -64,6 +65,9 @@ std::string file_fingerprint(const std::filesystem::path& file);
 // sizes and both ends of its weights.
 std::string model_fingerprint(const std::filesystem::path& dir);
 
+// Where the beginning of a measurement stands whose record is not known yet (run_log.h).
+inline std::filesystem::path part_file(const std::filesystem::path& log) { return log.string() + ".part"; }
+
 // The record without its "timing".
 nlohmann::ordered_json without_timing(nlohmann::ordered_json record);
 
@@ -77,6 +81,7 @@ class SweepLog {
   ~SweepLog();
 
   const SweepRecords& contents() const { return contents_; }
+  const std::filesystem::path& file() const { return file_; }
   void append(const nlohmann::ordered_json& record);
 
  private:

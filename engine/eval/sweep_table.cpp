@@ -100,7 +100,7 @@ SweepTable tabulate(const SweepRecords& log) {
           record["trials"], record[in_parts ? "recall" : "correct"], in_parts};
     } else if (record["kind"] == "growing") {
       if (cell.second == table.lengths.back()) table.growing[cell.first] = growing_value(record);
-    } else {
+    } else if (record["kind"] == "speed") {
       const Json timing = record.value("timing", Json());
       table.speed[cell] = {number(timing, "prefill_tok_s"), number(timing, "decode_tok_s"),
                            record["cache_bytes"]};

@@ -56,7 +56,10 @@ std::string read_file(const std::filesystem::path& file, uint64_t max_bytes) {
   if (!std::filesystem::exists(status)) throw Error(file.string() + ": no such file; check the path");
   if (std::filesystem::is_directory(status)) throw Error(file.string() + ": is a folder, not a file");
   std::ifstream in(file, std::ios::binary);
-  if (!in) throw Error(fmt::format("{}: cannot be opened ({})", file.string(), std::strerror(errno)));
+  if (!in) {
+    const char* advice = errno == ENOMEM ? "; free some memory, or raise its limit" : "";
+    throw Error(fmt::format("{}: cannot be opened ({}){}", file.string(), std::strerror(errno), advice));
+  }
   const uint64_t size = std::filesystem::file_size(file, ec);
   if (!ec && size > max_bytes) {
     throw Error(fmt::format("{}: {} bytes, more than the {} this kind of file may have", file.string(), size,

@@ -6,6 +6,7 @@
 #include "kernels/convert.h"
 #include "models/io/json_file.h"
 #include "tests/engine/engine_test_util.h"
+#include "tests/test_util.h"
 
 // Prompts of 320 tokens for a checkpoint of each family (tests/golden/long.safetensors): long enough for
 // every kernel that takes many tokens at once, on any backend.
@@ -87,8 +88,8 @@ struct LongGolden {
 inline std::filesystem::path rounded_checkpoint(const LongCase& c) {
   const auto source = checkpoint_dir(c.name);
   if (c.weights == DType::kF32) return source;
-  const auto folder =
-      std::filesystem::path(testing::TempDir()) / (c.name + ("_" + std::string(name_of(c.weights))));
+  static const TempFolder of_this_process;  // others run as other processors, at the same time
+  const auto folder = of_this_process.path / (c.name + ("_" + std::string(name_of(c.weights))));
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "config.json") << read_json(source / "config.json");
 

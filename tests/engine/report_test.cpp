@@ -208,10 +208,10 @@ TEST(ResultsCsv, HasARowForEachMeasurement) {
             "decode_tok_s,none,false,512,,,,678,,\n"
             "cache_bytes,none,false,512,,,,1048576,,\n"
             "growing,dynamic,true,1024,,,,26.1,,\n"
-            "growing,dynamic,true,1024,,0,256,7.999999999999998,,100\n"
+            "growing,dynamic,true,1024,,0,256,7.999999999999998,0.07999999999999999,100\n"
             "growing,dynamic,true,1024,,256,512,,,100\n"
-            "growing,dynamic,true,1024,,512,768,83.99999999999999,,100\n"
-            "growing,dynamic,true,1024,,768,1024,83.99999999999999,,100\n");
+            "growing,dynamic,true,1024,,512,768,83.99999999999999,0.8399999999999999,100\n"
+            "growing,dynamic,true,1024,,768,1024,83.99999999999999,0.8399999999999999,100\n");
 }
 
 // --- in a browser ---

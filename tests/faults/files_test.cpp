@@ -53,11 +53,11 @@ TEST(FullDisk, AReportThatDoesNotFitLeavesTheOldOne) {
 
 TEST(FullDisk, ResultsThatDoNotFitAreNamedAndTheSweepContinuesLater) {
   const fs::path dir = fresh_dir();
-  const std::string depths = "0,0.2,0.4,0.6,0.8,1";  // more results than a page holds
+  const std::string depths = "0,0.2,0.4,0.6,0.8,1";  // more results than the disk holds
   Process whole(dir / "whole", small_sweep(dir / "whole.html", depths));
   ASSERT_EQ(whole.wait().code, 0);
-  ASSERT_GT(fs::file_size(dir / "whole.jsonl"), 4096U);
-  SmallDisk disk(dir / "disk", 4);
+  ASSERT_GT(fs::file_size(dir / "whole.jsonl"), 20480U);
+  SmallDisk disk(dir / "disk", 20);
   SKIP_UNLESS_MOUNTED(disk);
   const auto words =
       with(small_sweep(dir / "part.html", depths), {"--results", (dir / "disk/part.jsonl").string()});

@@ -185,7 +185,7 @@ class LateNan : public testing::Test {
     EXPECT_TRUE(holds(outcome.err, "lariat: warning: " + named)) << command;
     EXPECT_EQ(outcome.err.find(named, outcome.err.find(named) + 1), std::string::npos) << outcome.err;
     if (code == 0) {
-      EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+      EXPECT_EQ(outcome.err.find("warning"), outcome.err.rfind("warning")) << outcome.err;
     }
   }
   const Spoiled model_;
@@ -226,10 +226,11 @@ TEST_F(LateNan, OfASharedModel) {
       model.string());
   const std::string of_text = fmt::format(" -m {0} -f {0}/text.txt ", model.string());
   EXPECT_EQ(run_lariat("perplexity -c 64 --stride 64" + of_text).err, expected);
-  EXPECT_EQ(run_lariat("sweep --lengths 64,128 --scalings none,yarn --no-passkey --no-speed --report " +
+  EXPECT_TRUE(
+      holds(run_lariat("sweep --lengths 64,128 --scalings none,yarn --no-passkey --no-speed --report " +
                        (model_.dir / "x.html").string() + of_text)
                 .err,
-            expected);
+            expected));
 }
 
 }  // namespace

@@ -153,7 +153,7 @@ TEST(Hostile, LinesOfALog) {
   for (int i = 0; i < 5000; ++i) keys += "\"" + std::to_string(i) + "\":1,";
   const auto log = [](const std::string& text) { return replaced("log.jsonl", text); };
   expect_refusals(
-      {{"log.jsonl: line 2 has 2000000 bytes", kMerge, log(first + std::string(2'000'000, 'x') + "\n")},
+      {{"log.jsonl: line 2 has 20000000 bytes", kMerge, log(first + std::string(20'000'000, 'x') + "\n")},
        {"log.jsonl: 100000020 bytes, more than the ", kMerge,
         log(first + std::string(100'000'000, 'x') + "\n")},
        {"log.jsonl: line 2: 5001 keys, more than the ", kMerge, log(first + keys + "\"x\":1}\n")},
