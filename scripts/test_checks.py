@@ -299,7 +299,7 @@ def check_protections(copy):
     copy_of(copy, "tests/faults", "tools/*.cpp", "engine", "models/io", "kernels/cpu/*.cpp")
     check_each(["tests/faults/check_protections.py", "--match"], copy, [
         ("tools/common.cpp", lambda text: text.replace("std::signal(SIGPIPE, SIG_IGN);", ""), "closed pipe, sweep"),
-        ("kernels/cpu/cpu_backend.cpp", "  start_team(threads_);\n", "threads: kernels/cpu/cpu_backend.cpp has 2"),
+        ("kernels/cpu/cpu_backend.cpp", "{ start_team(threads_); }", "threads: kernels/cpu/cpu_backend.cpp has 2"),
     ])  # fmt: skip
 
 

@@ -35,8 +35,8 @@ PROTECTIONS = {
                       "FullDisk.ResultsThatDoNotFit*"),
     "half a line": ("engine/eval/sweep_log.cpp", "::ftruncate(fd_, static_cast<off_t>(bytes)) != 0", "bytes == 0",
                     "Signals.AKilledSweep*"),
-    "threads": ("kernels/cpu/cpu_backend.cpp", "  start_team(threads_);\n",
-                "  if (threads_ > 100000) start_team(threads_);\n", "OutOfMemory.OfThreads*"),
+    "threads": ("kernels/cpu/cpu_backend.cpp", "{ start_team(threads_); }",
+                "{ if (threads_ > 100000) start_team(threads_); }", "OutOfMemory.OfThreads*"),
     "cache": ("engine/kv_cache.cpp", "} catch (const Error& e) {", "} catch (const std::bad_cast& e) {",
               "OutOfMemory.OfAGrowingCache"),
     "memory": ("tools/main.cpp", "  } catch (const std::bad_alloc&) {\n"
