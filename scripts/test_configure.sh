@@ -4,6 +4,7 @@
 # that cannot serve, one line says what to do. Nothing is compiled.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+unset CUDAARCHS CUDAFLAGS  # .ci/run has its own
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 ends() {
