@@ -29,9 +29,10 @@ void say_plan(const Engine& engine, const SweepOptions& asked, Sweep& sweep, con
   for (const auto& note : sweep.notes()) say(note);
   const std::vector<int64_t>& lengths = sweep.options().lengths;
   if (const TokenSource* text = sweep.text()) {
-    std::vector<int64_t> overlaps;
-    for (const int64_t length : lengths)
-      overlaps.push_back(std::max(length - sweep.stride_of(length), int64_t{0}));
+    std::vector<int64_t> overlaps(lengths.size());
+    std::ranges::transform(lengths, overlaps.begin(), [&](int64_t length) {
+      return std::max(length - sweep.stride_of(length), int64_t{0});
+    });
     const bool sliding = asked.perplexity && asked.method == PerplexityMethod::kSliding;
     say(fmt::format("lengths {}; {} of {}{}", fmt::join(lengths, ", "), counted(text->size(), "token"),
                     text->name(),
@@ -39,9 +40,10 @@ void say_plan(const Engine& engine, const SweepOptions& asked, Sweep& sweep, con
   }
   sweep.pace();
   const auto kinds = sweep.seconds_left(log);
-  std::vector<std::string> parts;
-  for (const auto& [kind, seconds] : kinds) parts.push_back(kind + " " + duration(seconds));
-  say(fmt::format("about {} ({})", duration(total(kinds)), fmt::join(parts, ", ")));
+  std::string parts;
+  for (const auto& [kind, seconds] : kinds)
+    parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", kind, duration(seconds));
+  say(fmt::format("about {} ({})", duration(total(kinds)), parts));
   if (total(kinds) < kLong || !log.records.empty()) return;
   std::vector<std::string> ways;
   SweepOptions less = asked;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/eval/needles.h"
 #include "engine/fingerprint.h"
 #include "engine/saved_context.h"
 #include "kernels/error.h"
@@ -48,7 +49,14 @@ Json run_header(const Engine& engine, const std::vector<int64_t>& lengths) {
           {"lengths", lengths},
           {"growing", not_measured},
           {"perplexity", {{"measured", false}, {"method", "none"}, {"stride", 0}, {"max_tokens", 0}}},
-          {"passkey", {{"measured", false}, {"depths", {0.0}}, {"trials", 0}, {"seed", 0}}},
+          {"passkey",
+           {{"measured", false},
+            {"depths", {0.0}},
+            {"trials", 0},
+            {"seed", 0},
+            {"task", name_of(NeedleTask::kPasskey)},
+            {"needles", 1},
+            {"haystack", {{"name", "noise"}}}}},
           {"speed", not_measured},
           {"options",
            {{"backend", engine.backend->name()},

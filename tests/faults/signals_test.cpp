@@ -82,6 +82,48 @@ TEST(Signals, AKilledSweepResumesToTheSameReport) {
   expect_resumes_to(dir / "part.html", whole);
 }
 
+// What was answered or scored before stays, to the line, and the result is that of a run that nobody killed.
+TEST(Signals, AKilledMeasurementGoesOn) {
+  const fs::path dir = fresh_dir(), text = dir / "text.txt";
+  std::string book;
+  for (int i = 0; i < 600; ++i) book += "Once upon a time there were " + std::to_string(i * i) + " ships. ";
+  std::ofstream(text) << book;
+  const std::string perplexity = "perplexity --max-tokens 3000 --file " + text.string();
+  const std::string commands[] = {
+      "passkey --lengths 512,700 --depths 0,1 --trials 3", perplexity + " --ctx 256,512 --stride 64",
+      perplexity + " --ctx 1500 --method growing --step 16 --rope-scaling dynamic-yarn",
+      perplexity +
+          " --ctx 1500 --method growing --step 16 --rope-scaling dynamic --rope-factor 2 --rope-cache stale"};
+  for (const std::string& command : commands) {
+    SCOPED_TRACE(command);
+    const fs::path log = dir / "part.jsonl";
+    for (const char* file : {"part.jsonl", "whole.jsonl"}) fs::remove(dir / file);
+    const auto measurement = [&](const fs::path& results) {
+      return with(words(command + " --json --quiet --device cpu --threads 1"),
+                  {"--model", demo_model().string(), "--results", results.string(), "--resume"});
+    };
+    Process whole(dir / "whole", measurement(dir / "whole.jsonl"));
+    const Outcome expected = whole.wait();
+    ASSERT_EQ(expected.code, 0) << expected.err;
+    std::string before;
+    for (const int lines : {2, 5, 9}) {
+      Process run(dir / "run", measurement(log));
+      ASSERT_TRUE(eventually([&] { return has_lines(log, lines); }));
+      run.signal(SIGKILL);
+      EXPECT_EQ(run.wait().code, 128 + SIGKILL);
+      const std::string now = slurp(log);
+      EXPECT_EQ(now.rfind(before.substr(0, before.rfind('\n') + 1), 0), 0U);
+      before = now;
+    }
+    Process again(dir / "again", measurement(log));
+    const Outcome outcome = again.wait();
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(outcome.out, expected.out);
+    EXPECT_EQ(slurp(log).rfind(before.substr(0, before.rfind('\n') + 1), 0), 0U);
+    for (const auto& file : fs::directory_iterator(dir)) EXPECT_NE(file.path().extension(), ".ctx");
+  }
+}
+
 // lariat generate ... | head -1
 TEST(Signals, AReaderThatHasSeenEnoughEndsTheText) {
   const fs::path dir = fresh_dir();
