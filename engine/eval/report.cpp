@@ -13,8 +13,9 @@
 #include "models/text/unicode.h"
 
 namespace lariat {
-
+namespace {
 using Json = nlohmann::ordered_json;
+}
 
 extern const std::string_view kReportPage;  // report.html, as CMakeLists.txt makes it a string
 

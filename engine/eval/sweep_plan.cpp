@@ -4,8 +4,9 @@
 #include "engine/eval/sweep.h"
 
 namespace lariat {
-
+namespace {
 using Json = nlohmann::ordered_json;
+}
 
 Json SweepUnit::record() const { return {{"kind", kind}, {"scaling", scaling}, {"length", length}}; }
 
