@@ -14,6 +14,7 @@ namespace {
 constexpr uint64_t kStart = 0xCBF29CE484222325U;
 constexpr uint64_t kOdd = 0x9E3779B97F4A7C15U;  // 2^64 / golden ratio: its bits look like chance
 constexpr size_t kSample = 256;                 // bytes, of a tensor's beginning, middle and end
+constexpr uint64_t kMaxText = uint64_t{1} << 30;
 
 // One to one in either argument, so that no change within one word is lost. A product carries upwards only:
 // the shift brings its upper bits down.
@@ -110,25 +111,39 @@ uint64_t checksum(std::span<const std::byte> bytes) {
 void add_to_checksum(uint64_t& sum, std::span<const std::byte> bytes) { sum = mix(sum, checksum(bytes)); }
 
 std::string model_fingerprint(const Model& model) {
-  if (model.checkpoint == nullptr)
-    throw Error(model.spec.file.string() + ": random weights have no files that a saved context could name");
   Summary summary;
   add_spec(summary, model.spec);
-  for (const auto& [name, tensor] : model.checkpoint->tensors()) add_tensor(summary, tensor);
+  if (model.files.tensors) {
+    for (const auto& [name, tensor] : model.files.tensors->all()) add_tensor(summary, tensor);
+  }
   return summary.hex();
 }
 
-std::string tokenizer_fingerprint(const std::filesystem::path& model_dir) {
+std::string tokenizer_fingerprint(const ModelTexts& texts) {
   for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
-    const std::filesystem::path file = model_dir / name;
-    std::error_code ec;
-    if (!std::filesystem::exists(file, ec)) continue;
-    const MappedFile mapped(file);
+    if (!texts.has(name)) continue;
     Summary summary;
-    summary.add_bytes({mapped.data(), mapped.size()});
+    summary.add_text(texts.read(name, kMaxText));
     return summary.hex();
   }
   return "none";
+}
+
+std::string texts_fingerprint(const ModelTexts& texts) {
+  Summary summary;
+  for (const char* name : {"config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json",
+                           "chat_template.jinja", "chat_template.json"}) {
+    summary.add_text(name);
+    if (texts.has(name)) summary.add_text(texts.read(name, kMaxText));
+  }
+  return summary.hex();
+}
+
+std::string file_fingerprint(const std::filesystem::path& file) {
+  const MappedFile mapped(file);
+  Summary summary;
+  summary.add_bytes({mapped.data(), mapped.size()});
+  return summary.hex();
 }
 
 }  // namespace lariat

@@ -23,11 +23,14 @@ inline void add_to_checksum(uint64_t& sum, std::string_view text) {
 
 // 16 hex digits of all that a model's cached keys and values depend on but for its RoPE scaling and the dtype
 // that its weights are run in: the shape of every layer, and every tensor's name, dtype, shape and 256 bytes
-// from its beginning, middle and end. Takes milliseconds. Throws Error for random weights, which are of no
-// file.
+// from its beginning, middle and end. Takes milliseconds. Of random weights: of the shape alone.
 std::string model_fingerprint(const Model& model);
 
-// 16 hex digits of the file that Tokenizer::load reads the vocabulary from; "none" where there is none.
-std::string tokenizer_fingerprint(const std::filesystem::path& model_dir);
+// 16 hex digits of the text that Tokenizer::load reads the vocabulary from; "none" where there is none.
+std::string tokenizer_fingerprint(const ModelTexts& texts);
+// The same of all texts that ids, prompts and the shape depend on, as they stand there.
+std::string texts_fingerprint(const ModelTexts& texts);
+// The same of a whole file. Throws Error naming it.
+std::string file_fingerprint(const std::filesystem::path& file);
 
 }  // namespace lariat

@@ -12,7 +12,6 @@
 #include "kernels/cuda/make_cuda_backend.h"
 #include "kernels/team.h"
 #include "models/config.h"
-#include "models/families/gate.h"
 
 namespace lariat {
 namespace {
@@ -30,11 +29,11 @@ std::unique_ptr<Backend> open_backend(const OpenOptions& options) {
 
 // Warns of the first tensor that holds NaN or infinite values.
 std::function<void()> on_not_finite(const OpenOptions& options, const Model& model) {
-  return [warn = options.warn, checkpoint = model.checkpoint.get(), file = model.spec.file.string(),
+  return [warn = options.warn, tensors = model.files.tensors, file = model.spec.file.string(),
           warned = std::make_shared<bool>(false)] {
     if (std::exchange(*warned, true)) return;
     std::string what = file + ": the logits are not finite";
-    if (const auto found = find_not_finite(*checkpoint)) {
+    if (const auto found = find_not_finite(*tensors)) {
       what =
           fmt::format("{}: tensor '{}' holds {} of {}", found->file.string(), found->tensor.substr(0, 200),
                       counted(found->values, "NaN or infinite value", "NaN or infinite values"), found->of);
@@ -102,16 +101,16 @@ Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
   Engine engine;
   engine.options = std::move(given);
   const OpenOptions& options = engine.options;
-  if (!options.random_weights) refuse_other_formats(path);
-  if (options.reads != Reads::kTokens) engine.tokenizer = Tokenizer::load(path);
+  ModelFiles files = options.random_weights ? ModelFiles(path) : open_files(path);
+  if (options.reads != Reads::kTokens) engine.tokenizer = Tokenizer::load(files.texts);
   if (options.reads == Reads::kChat &&
-      !(engine.chat = ChatTemplate::load(path, *engine.tokenizer, options.template_variables))) {
+      !(engine.chat = ChatTemplate::load(files.texts, *engine.tokenizer, options.template_variables))) {
     throw Error(path.string() +
                 ": there is no chat template (chat_template.jinja, or chat_template in "
                 "tokenizer_config.json); use an instruct model, or generate with the markers in the prompt");
   }
   const auto start = Stopwatch::now();
-  const ModelSpec spec = load_config(path);
+  const ModelSpec spec = load_config(files.texts);
   const RopeScaling rope = resolve_rope(spec.rope(), options.rope);
   if (!spec.has_rope() && rope != spec.rope())
     throw UsageError("`rope_scaling`: a " + spec.family + " has no RoPE; its positions are ALiBi");
@@ -123,13 +122,13 @@ Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
     engine.model = random_model(spec, *engine.backend, dtype.value_or(spec.dtype), /*seed=*/1);
   } else {
     check_weight_memory(spec, dtype, *engine.backend);
-    engine.model = load_model(path, spec, *engine.backend, dtype, options.progress);
+    engine.model = load_model(std::move(files), spec, *engine.backend, dtype, options.progress);
   }
   engine.session.max_ctx = options.max_ctx;
   engine.session.prefill_chunk = options.prefill_chunk;
   engine.session.rope_steps = options.rope_steps;
   engine.session.stale_cache = options.stale_cache;
-  if (options.warn && engine.model.checkpoint) {
+  if (options.warn && engine.model.files.tensors) {
     engine.session.on_not_finite = on_not_finite(options, engine.model);
     engine.session.on_saturated = on_saturated(options);
   }

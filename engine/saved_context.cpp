@@ -16,12 +16,14 @@ namespace {
 
 constexpr size_t kFilePage = 4096;  // where pages of a mapping begin: the data shall, too
 
-ContextIdentity identity_of(const Session& session, const std::filesystem::path& model_dir) {
+ContextIdentity identity_of(const Session& session) {
   const RopeScaling& rope = session.rope();
   const Model& model = session.model();
+  if (!model.files.tensors)
+    throw Error(model.spec.file.string() + ": random weights have no files that a saved context could name");
   ContextIdentity identity;
   identity.model = model_fingerprint(model);
-  identity.tokenizer = tokenizer_fingerprint(model_dir);
+  identity.tokenizer = tokenizer_fingerprint(model.files.texts);
   identity.weights = name_of(model.weights.dtype);
   identity.keys = name_of(session.options().k_dtype);
   identity.values = name_of(session.options().v_dtype);
@@ -67,8 +69,7 @@ std::span<const std::byte> bytes_of(const std::vector<T>& values) {
 }  // namespace
 
 void save_context(Session& session, const Sequence& sequence, std::span<const int32_t> tokens,
-                  const std::filesystem::path& model_dir, const std::filesystem::path& file,
-                  const std::string& note) {
+                  const std::filesystem::path& file, const std::string& note) {
   const KvCache& cache = sequence.cache();
   if (const int64_t unread = std::ssize(tokens) - cache.length(); unread != 0 && unread != 1)
     throw Error(fmt::format("{}: {} tokens for a cache of {}; a context is saved with its own", file.string(),
@@ -77,7 +78,7 @@ void save_context(Session& session, const Sequence& sequence, std::span<const in
     throw Error(file.string() +
                 ": a stale cache cannot be saved: its keys are rotated with several RoPE frequencies, which "
                 "nobody knows any more");
-  ContextRecord record{identity_of(session, model_dir),
+  ContextRecord record{identity_of(session),
                        describe(session.rope()),
                        sequence.expected(),
                        cache.frequencies(),
@@ -105,17 +106,19 @@ void save_context(Session& session, const Sequence& sequence, std::span<const in
   writer.finish(true);
 }
 
-SavedContext load_context(Session& session, const std::filesystem::path& model_dir,
-                          const std::filesystem::path& file) {
+SavedContext load_context(Session& session, const std::filesystem::path& file) {
   const bool in_host_memory = session.backend().traits().host_memory;
   const auto mapped = std::make_shared<MappedFile>(
       file, in_host_memory ? MappedFile::Access::kPrivate : MappedFile::Access::kRead);
   mapped->prefetch();
   KvPool& pool = session.pool();
   const size_t page_bytes = pool.geometry().page_bytes;
-  const ContextExpectations expected = {
-      identity_of(session, model_dir), pool.geometry(),           session.frequencies_for(0).inv_freq.size(),
-      session.model().spec.vocab_size, session.options().max_ctx, !pool.mrope_axes().empty()};
+  const ContextExpectations expected = {identity_of(session),
+                                        pool.geometry(),
+                                        session.frequencies_for(0).inv_freq.size(),
+                                        session.model().spec.vocab_size,
+                                        session.options().max_ctx,
+                                        !pool.mrope_axes().empty()};
   ContextRecord record = parse_saved_context({mapped->data(), mapped->size()}, file, expected);
   KvCache::Contents contents{{}, record.length, std::move(record.frequencies), std::move(record.placed)};
   for (size_t at = 0; at < record.pages.size(); at += page_bytes) {

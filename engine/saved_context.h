@@ -20,20 +20,17 @@ struct SavedContext {
 
 // Writes the cache of a sequence, and the tokens that it holds: sequence.length() of them, or one more that
 // nothing has read, as the last one of a text that filled its context. The file
-// is flushed to the disk and takes its place as a whole, or leaves what was there (AtomicFile). model_dir:
-// where the model and its tokenizer are. Throws Error naming the file; also for a stale cache, whose keys
-// have several frequencies, and for random weights. note: valid UTF-8 that is given back on loading; what it
-// says is the caller's matter.
+// is flushed to the disk and takes its place as a whole, or leaves what was there (AtomicFile). Throws Error
+// naming the file; also for a stale cache, whose keys have several frequencies, and for random weights. note:
+// valid UTF-8 that is given back on loading; what it says is the caller's matter.
 void save_context(Session& session, const Sequence& sequence, std::span<const int32_t> tokens,
-                  const std::filesystem::path& model_dir, const std::filesystem::path& file,
-                  const std::string& note = {});
+                  const std::filesystem::path& file, const std::string& note = {});
 
 // The sequence that was saved, to be gone on with. In host memory its pages are those of the mapped file,
 // which is never changed: what is written to is copied first, by the operating system and 4 KiB at a time.
 // Under a scaling with other RoPE frequencies the keys are re-rotated (Session::restore). Throws Error,
 // naming the file, for one that is damaged, of another model or tokenizer, with weights, keys or values of
 // other dtypes, or longer than the session's max_ctx.
-SavedContext load_context(Session& session, const std::filesystem::path& model_dir,
-                          const std::filesystem::path& file);
+SavedContext load_context(Session& session, const std::filesystem::path& file);
 
 }  // namespace lariat

@@ -119,11 +119,6 @@ nlohmann::json parse(std::string_view text, const std::filesystem::path& file) {
   return parse_json_object(with_quoted_infinities(text), file.string());
 }
 
-std::filesystem::path config_file(const std::filesystem::path& dir) {
-  std::error_code ec;
-  return std::filesystem::is_directory(dir, ec) ? dir / "config.json" : dir;
-}
-
 // The keys of RoPE and of the head: what a family reads of it has its defaults and follows its rules.
 nlohmann::json only_rope_keys(const nlohmann::json& config) {
   nlohmann::json rope = {
@@ -170,19 +165,15 @@ ModelSpec parse_config(std::string_view text, const std::filesystem::path& file)
   return spec;
 }
 
-ModelSpec load_config(const std::filesystem::path& dir) {
-  std::error_code ec;
-  const std::filesystem::path file = config_file(dir);
-  ModelSpec spec = parse_config(read_file(file, kMaxConfigBytes), file);
-  const std::filesystem::path generation = file.parent_path() / "generation_config.json";
-  if (file.filename() == "config.json" && std::filesystem::exists(generation, ec))
-    read_generation_config(generation, spec);
+ModelSpec load_config(const ModelTexts& texts) {
+  ModelSpec spec = parse_config(texts.read("config.json", kMaxConfigBytes), texts.file("config.json"));
+  if (texts.has("generation_config.json")) read_generation_config(texts, spec);
   return spec;
 }
 
-RopeScaling load_rope(const std::filesystem::path& dir, std::vector<std::string>& warnings) {
-  const std::filesystem::path file = config_file(dir);
-  const TextPart part = text_part(parse(read_file(file, kMaxConfigBytes), file), file.string());
+RopeScaling load_rope(const ModelTexts& texts, std::vector<std::string>& warnings) {
+  const std::filesystem::path file = texts.file("config.json");
+  const TextPart part = text_part(parse(texts.read("config.json", kMaxConfigBytes), file), file.string());
   const JsonFields json(part.json, file.string(), part.prefix);
   const Family* family = named_family(json);
   if (family == nullptr) return read_foreign_rope(json, family_name(json).key, warnings);

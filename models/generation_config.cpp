@@ -94,9 +94,11 @@ void read_generation_keys(const JsonFields& json, ModelSpec& spec) {
   add_names(ignored, json, "ignored, though they change what transformers writes", spec);
 }
 
-void read_generation_config(const std::filesystem::path& file, ModelSpec& spec) {
-  const nlohmann::json object = read_json_object(file);
-  const JsonFields json(object, file.string());
+void read_generation_config(const ModelTexts& texts, ModelSpec& spec) {
+  const std::string file = texts.file("generation_config.json").string();
+  const nlohmann::json object =
+      parse_json_object(texts.read("generation_config.json", kMaxConfigBytes), file);
+  const JsonFields json(object, file);
   // As in transformers' generate(), this file stands for all that config.json says of generating.
   spec.generation = {};
   read_generation_keys(json, spec);

@@ -1,5 +1,6 @@
 #pragma once
 #include "models/io/json_fields.h"
+#include "models/io/model_texts.h"
 #include "models/spec.h"
 
 namespace lariat {
@@ -11,6 +12,6 @@ void read_generation_keys(const JsonFields& json, ModelSpec& spec);
 
 // A generation_config.json, in place of what config.json says of generating: the same, the ids that end a
 // text, and a warning of keys that nobody knows.
-void read_generation_config(const std::filesystem::path& file, ModelSpec& spec);
+void read_generation_config(const ModelTexts& texts, ModelSpec& spec);
 
 }  // namespace lariat

@@ -1,16 +1,27 @@
 #include "models/model.h"
 
+#include "models/families/gate.h"
+#include "models/safetensors.h"
+
 namespace lariat {
-Model load_model(const std::filesystem::path& dir, const ModelSpec& spec, Backend& backend,
-                 std::optional<DType> dtype, const std::function<void(size_t, size_t)>& progress) {
+
+ModelFiles open_files(const std::filesystem::path& path) {
+  refuse_other_formats(path);
+  return path;
+}
+
+Model load_model(ModelFiles files, const ModelSpec& spec, Backend& backend, std::optional<DType> dtype,
+                 const std::function<void(size_t, size_t)>& progress) {
   Model model;
   model.spec = spec;
-  model.checkpoint = std::make_unique<Checkpoint>(Checkpoint::open(dir));
-  model.file_bytes = model.checkpoint->bytes();
+  if (!files.tensors) files.tensors = std::make_shared<Tensors>(open_safetensors(files.texts.path()));
+  model.files = std::move(files);
+  const Tensors& tensors = *model.files.tensors;
+  model.file_bytes = tensors.bytes();
   // All of the header is checked against the config before the first weight is read.
-  const std::set<std::string> names = check_weights(model.spec, *model.checkpoint);
-  if (progress) model.checkpoint->populate(names, progress);
-  model.weights = load_weights(model.spec, *model.checkpoint, backend, dtype);
+  const std::set<std::string> names = check_weights(model.spec, tensors);
+  if (progress) tensors.populate(names, progress);
+  model.weights = load_weights(model.spec, tensors, backend, dtype);
   return model;
 }
 

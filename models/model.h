@@ -3,7 +3,7 @@
 #include <memory>
 #include <optional>
 
-#include "models/safetensors.h"
+#include "models/model_files.h"
 #include "models/spec.h"
 #include "models/weights.h"
 
@@ -24,17 +24,15 @@ struct Model {
   }
   size_t file_bytes = 0;
 
-  // The weights point into it; it lives as long as they do.
-  std::unique_ptr<Checkpoint> checkpoint;
+  ModelFiles files;  // the weights point into them; they live as long
 };
 
-// Opens `dir` with its config already read. dtype: what the projections are
-// stored as and computed with; unset: the checkpoint's own. bf16 weights compute in bf16; f16 weights are
-// read as they are and compute in f32, which no f16 product would beat on a CPU. A quantised dtype is made
-// from whatever floats there are; products are of integers then (kernels/quant.h). progress(bytes read) is
-// called while the files are brought into memory. Throws Error naming the file.
-Model load_model(const std::filesystem::path& dir, const ModelSpec& spec, Backend& backend,
-                 std::optional<DType> dtype,
+// The model of these files, with their config already read. dtype: what the projections are stored as and
+// computed with; unset: the checkpoint's own. bf16 weights compute in bf16; f16 weights are read as they are
+// and compute in f32, which no f16 product would beat on a CPU. A quantised dtype is made from whatever
+// floats there are; products are of integers then (kernels/quant.h). progress(bytes read) is called while the
+// files are brought into memory. Throws Error naming the file.
+Model load_model(ModelFiles files, const ModelSpec& spec, Backend& backend, std::optional<DType> dtype,
                  const std::function<void(size_t done, size_t total)>& progress = {});
 
 // A model of the spec's shape with reproducible random weights (`lariat bench --random-weights`).

@@ -83,6 +83,7 @@ StoredTensor parse_tensor(const std::string& name, const nlohmann::json& entry, 
   }
   tensor.data = data + begin;
   tensor.bytes = end - begin;
+  tensor.alignment = element;
   return tensor;
 }
 
@@ -122,6 +123,12 @@ std::map<std::string, std::string> parse_metadata(const nlohmann::json& entry, c
     metadata[key] = value.get<std::string>();
   }
   return metadata;
+}
+
+void add_file(const std::filesystem::path& file, Tensors& tensors) {
+  MappedFile mapped(file);
+  std::vector<StoredTensor> found = parse_safetensors({mapped.data(), mapped.size()}, file);
+  tensors.add(std::move(mapped), std::move(found));
 }
 
 }  // namespace
@@ -187,135 +194,26 @@ std::set<std::string> parse_safetensors_index(std::string_view text, const std::
   return names;
 }
 
-DType StoredTensor::float_dtype() const {
-  if (dtype == "F32") return DType::kF32;
-  if (dtype == "F16") return DType::kF16;
-  if (dtype == "BF16") return DType::kBF16;
-  throw Error(fmt::format("{}: tensor '{}' is {}; lariat runs F32, F16 and BF16 weights", file.string(), name,
-                          dtype));
-}
-
-Checkpoint Checkpoint::open(const std::filesystem::path& dir) {
+Tensors open_safetensors(const std::filesystem::path& dir) {
   std::error_code ec;
   if (!std::filesystem::is_directory(dir, ec)) {
     throw Error(dir.string() + ": no such folder; `model` takes a Hugging Face checkpoint folder");
   }
   const auto single = dir / "model.safetensors";
   const auto index = dir / "model.safetensors.index.json";
-  Checkpoint checkpoint;
-  if (std::filesystem::exists(single, ec)) {
-    checkpoint.source_ = single;
-    checkpoint.add_file(single);
-  } else if (std::filesystem::exists(index, ec)) {
-    checkpoint.source_ = index;
-    const std::string text = read_file(index, kMaxIndexBytes);
-    for (const auto& shard : parse_safetensors_index(text, index)) checkpoint.add_file(dir / shard);
-  } else {
+  if (std::filesystem::exists(single, ec)) return open_safetensors_file(single);
+  if (!std::filesystem::exists(index, ec))
     throw Error(dir.string() + ": neither model.safetensors nor model.safetensors.index.json is there");
-  }
-  return checkpoint;
+  Tensors tensors(index);
+  for (const auto& shard : parse_safetensors_index(read_file(index, kMaxIndexBytes), index))
+    add_file(dir / shard, tensors);
+  return tensors;
 }
 
-Checkpoint Checkpoint::open_file(const std::filesystem::path& file) {
-  Checkpoint checkpoint;
-  checkpoint.source_ = file;
-  checkpoint.add_file(file);
-  return checkpoint;
-}
-
-void Checkpoint::add_file(const std::filesystem::path& file) {
-  files_.push_back(std::make_unique<MappedFile>(file));
-  const MappedFile& mapped = *files_.back();
-  for (auto& tensor : parse_safetensors({mapped.data(), mapped.size()}, file)) {
-    const auto [place, inserted] = tensors_.emplace(tensor.name, tensor);
-    if (!inserted) {
-      throw Error(fmt::format("{}: tensor '{:.200}' is also in {}", file.string(), tensor.name,
-                              place->second.file.string()));
-    }
-  }
-}
-
-// Old files may start their data on any byte; vectors and sanitizers want elements on their own multiples.
-void Checkpoint::align(StoredTensor& tensor) const {
-  const size_t element = safetensors_element_bytes(tensor.dtype);
-  if (element <= 1 || reinterpret_cast<uintptr_t>(tensor.data) % element == 0) return;
-  auto& copy = aligned_copies_.emplace_back(tensor.data, tensor.data + tensor.bytes);
-  tensor.data = copy.data();
-}
-
-const StoredTensor* Checkpoint::find(const std::string& name) const {
-  const auto found = tensors_.find(name);
-  return found == tensors_.end() ? nullptr : &found->second;
-}
-
-const StoredTensor& Checkpoint::get(const std::string& name, const std::vector<int64_t>& shape) const {
-  const StoredTensor& tensor = check(name, shape);
-  align(tensors_.at(name));
-  return tensor;
-}
-
-const StoredTensor& Checkpoint::check(const std::string& name, const std::vector<int64_t>& shape) const {
-  const StoredTensor* tensor = find(name);
-  if (tensor == nullptr) {
-    throw Error(fmt::format("{}: tensor '{}' is missing; the checkpoint and config.json do not match",
-                            source_.string(), name));
-  }
-  if (tensor->shape != shape) {
-    throw Error(fmt::format("{}: tensor '{}' has shape {}, config.json asks for {}", tensor->file.string(),
-                            name, shape_text(tensor->shape), shape_text(shape)));
-  }
-  return *tensor;
-}
-
-size_t Checkpoint::bytes() const {
-  size_t total = 0;
-  for (const auto& file : files_) total += file->size();
-  return total;
-}
-
-std::optional<size_t> Checkpoint::place_in(const MappedFile& file, const StoredTensor& tensor) {
-  const bool inside = tensor.data >= file.data() && tensor.data < file.data() + file.size();
-  if (!inside) return std::nullopt;
-  return static_cast<size_t>(tensor.data - file.data());
-}
-
-void Checkpoint::give_back(const StoredTensor& tensor) const {
-  for (const auto& file : files_) {
-    if (const auto begin = place_in(*file, tensor)) file->give_back(*begin, *begin + tensor.bytes);
-  }
-}
-
-void Checkpoint::populate(const std::set<std::string>& names,
-                          const std::function<void(size_t done, size_t total)>& progress) const {
-  constexpr size_t kGap = size_t{1} << 20;  // read along: cheaper than to stop and start again
-  struct Range {
-    const MappedFile* file;
-    size_t begin, end;
-  };
-  std::vector<Range> ranges;
-  size_t total = 0, before = 0;
-  for (const auto& file : files_) {
-    std::vector<Range> own;
-    for (const auto& [name, tensor] : tensors_) {
-      const std::optional<size_t> begin = place_in(*file, tensor);
-      if (begin && names.contains(name)) own.push_back({file.get(), *begin, *begin + tensor.bytes});
-    }
-    std::sort(own.begin(), own.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
-    for (const Range& range : own) {
-      const bool near =
-          !ranges.empty() && ranges.back().file == range.file && range.begin <= ranges.back().end + kGap;
-      if (near) {
-        ranges.back().end = range.end;
-      } else {
-        ranges.push_back(range);
-      }
-    }
-  }
-  for (const Range& range : ranges) total += range.end - range.begin;
-  for (const Range& range : ranges) {
-    range.file->populate(range.begin, range.end, [&](size_t done) { progress(before + done, total); });
-    before += range.end - range.begin;
-  }
+Tensors open_safetensors_file(const std::filesystem::path& file) {
+  Tensors tensors(file);
+  add_file(file, tensors);
+  return tensors;
 }
 
 }  // namespace lariat

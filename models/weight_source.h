@@ -72,7 +72,7 @@ class WeightLoader : public Source {
 };
 
 // All weights of a model, whose tensors have the names that the checkpoint, if there is one, has for them.
-Weights read_weights(const ModelSpec& spec, const Checkpoint* checkpoint, Source& source);
+Weights read_weights(const ModelSpec& spec, const Tensors* checkpoint, Source& source);
 
 // A layer's weights, and the norm `name`; `root` is what the names of the decoder begin with.
 LayerWeights read_layer(const ModelSpec& spec, size_t index, const std::string& root, Source& source);

@@ -48,7 +48,7 @@ struct Layout {
 
 // AutoModelForCausalLM saves behind "model.", AutoModel behind nothing, models with an image part behind one
 // of the rest. Where embedding and head are one matrix, a checkpoint may hold it under either name.
-Layout layout_of(const ModelSpec& spec, const Checkpoint* checkpoint) {
+Layout layout_of(const ModelSpec& spec, const Tensors* checkpoint) {
   const TensorNames& names = spec.names;
   const auto stored = [&](const std::string& name) {
     return checkpoint != nullptr && checkpoint->find(name) != nullptr;
@@ -120,7 +120,7 @@ std::vector<float> plus_one(const StoredTensor& tensor, int64_t size) {
 // A tied model whose checkpoint holds a head as well: where the two differ, transformers 5 leaves them apart
 // (modeling_utils.py, tie_weights). Returns the head's name where they are equal, so that it needs no
 // reading.
-std::string compare_tied(ModelSpec& spec, const Checkpoint& checkpoint) {
+std::string compare_tied(ModelSpec& spec, const Tensors& checkpoint) {
   if (!spec.tie_word_embeddings) return "";
   const Layout layout = layout_of(spec, &checkpoint);
   const StoredTensor* embed = checkpoint.find(layout.embed);
@@ -139,7 +139,7 @@ std::string compare_tied(ModelSpec& spec, const Checkpoint& checkpoint) {
 }
 
 // A checkpoint without norms of q and k is of the kind that has none.
-void forget_absent_qk_norms(ModelSpec& spec, const Layout& layout, const Checkpoint& checkpoint) {
+void forget_absent_qk_norms(ModelSpec& spec, const Layout& layout, const Tensors& checkpoint) {
   const std::string name = layout.root + fmt::format(fmt::runtime(spec.names.layer), 0) + spec.names.q_norm;
   if (checkpoint.find(name + ".weight") != nullptr) return;
   for (LayerSpec& layer : spec.layers) layer.attention.qk_norm = QkNorm::kNone;
@@ -160,7 +160,7 @@ int64_t count_not_finite(const StoredTensor& tensor, Bits exponent) {
 // Names and checks the tensors that a model reads, and reads none.
 class CheckedTensors : public Source {
  public:
-  explicit CheckedTensors(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+  explicit CheckedTensors(const Tensors& checkpoint) : checkpoint_(checkpoint) {}
   Matrix vector(const Parameter& parameter) override {
     const StoredTensor& tensor = checkpoint_.check(parameter.name, stored_shape(parameter));
     names.insert(parameter.name);
@@ -175,7 +175,7 @@ class CheckedTensors : public Source {
   std::set<std::string> names;
 
  private:
-  const Checkpoint& checkpoint_;
+  const Tensors& checkpoint_;
 };
 
 // Weights without data.
@@ -201,7 +201,7 @@ class PlannedWeights : public Source {
 // The weights of a checkpoint.
 class CheckpointWeights : public WeightLoader {
  public:
-  CheckpointWeights(const ModelSpec& spec, const Checkpoint& checkpoint, Backend& backend,
+  CheckpointWeights(const ModelSpec& spec, const Tensors& checkpoint, Backend& backend,
                     std::optional<DType> dtype)
       : WeightLoader(spec, backend, dtype), spec_(spec), checkpoint_(checkpoint) {}
 
@@ -221,12 +221,12 @@ class CheckpointWeights : public WeightLoader {
   void give_back(const Parameter& parameter) override { checkpoint_.give_back(tensor(parameter)); }
 
   const ModelSpec& spec_;
-  const Checkpoint& checkpoint_;
+  const Tensors& checkpoint_;
 };
 
 }  // namespace
 
-Weights read_weights(const ModelSpec& spec, const Checkpoint* checkpoint, Source& source) {
+Weights read_weights(const ModelSpec& spec, const Tensors* checkpoint, Source& source) {
   const Layout layout = layout_of(spec, checkpoint);
   const auto table = [&](const std::string& name, Role role) {
     const Parameter parameter{name, spec.vocab_size, spec.hidden_size, role, {}};
@@ -250,7 +250,7 @@ Weights read_weights(const ModelSpec& spec, const Checkpoint* checkpoint, Source
   return weights;
 }
 
-std::set<std::string> check_weights(ModelSpec& spec, const Checkpoint& checkpoint) {
+std::set<std::string> check_weights(ModelSpec& spec, const Tensors& checkpoint) {
   refuse_foreign_tensors(checkpoint);
   const std::string equal_head = compare_tied(spec, checkpoint);
   const Layout layout = layout_of(spec, &checkpoint);
@@ -263,14 +263,14 @@ std::set<std::string> check_weights(ModelSpec& spec, const Checkpoint& checkpoin
   return source.names;
 }
 
-Weights load_weights(const ModelSpec& spec, const Checkpoint& checkpoint, Backend& backend,
+Weights load_weights(const ModelSpec& spec, const Tensors& checkpoint, Backend& backend,
                      std::optional<DType> dtype) {
   CheckpointWeights source(spec, checkpoint, backend, dtype);
   return source.finish(read_weights(spec, &checkpoint, source));
 }
 
-std::optional<NotFinite> find_not_finite(const Checkpoint& checkpoint) {
-  for (const auto& [name, tensor] : checkpoint.tensors()) {
+std::optional<NotFinite> find_not_finite(const Tensors& checkpoint) {
+  for (const auto& [name, tensor] : checkpoint.all()) {
     if (name.ends_with(".attention.masked_bias")) continue;  // of old GPT-NeoX files: -inf in f16, and unread
     int64_t found = 0;
     size_t element = 2;

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "models/safetensors.h"
 #include "models/spec.h"
+#include "models/tensors.h"
 
 namespace lariat {
 
@@ -67,14 +67,14 @@ struct Weights {
 // leaves the embedding table as it is: a token reads one row of it. The head is read whole, tied or not, and
 // is q8 at least: its errors go straight into the logits, and it is a small part. Throws Error naming file
 // and tensor for what is missing or has the wrong shape, and when the backend cannot quantise.
-Weights load_weights(const ModelSpec& spec, const Checkpoint& checkpoint, Backend& backend,
+Weights load_weights(const ModelSpec& spec, const Tensors& checkpoint, Backend& backend,
                      std::optional<DType> dtype);
 
 // Checks what load_weights would, and returns the names of the tensors it would read. Throws Error naming
 // file and tensor for one that nobody would read and that could change the result (models/families/gate.h).
 // Reads nothing, but for a tied model that has a head too: where that differs from the embedding, the spec is
 // no longer tied and has a warning.
-std::set<std::string> check_weights(ModelSpec& spec, const Checkpoint& checkpoint);
+std::set<std::string> check_weights(ModelSpec& spec, const Tensors& checkpoint);
 
 // The first tensor, by name, that holds NaN or infinite values.
 struct NotFinite {
@@ -84,7 +84,7 @@ struct NotFinite {
 };
 // Reads every float tensor up to that one, which takes as long as reading the file: look when something is
 // wrong.
-std::optional<NotFinite> find_not_finite(const Checkpoint& checkpoint);
+std::optional<NotFinite> find_not_finite(const Tensors& checkpoint);
 
 // The weights that load_weights(.., dtype) would make for this shape, without data.
 Weights planned_weights(const ModelSpec& spec, DType dtype);

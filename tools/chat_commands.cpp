@@ -93,13 +93,12 @@ void notice(const Chat& chat, const std::string& text) {
 }
 
 void load_conversation(Chat& chat, const std::filesystem::path& file) {
-  chat.conversation.restore(load_context(chat.session, chat.command.common.model, file), file.string());
+  chat.conversation.restore(load_context(chat.session, file), file.string());
 }
 
 void save_conversation(const Chat& chat, const std::filesystem::path& file) {
   const Conversation& conversation = chat.conversation;
-  save_context(chat.session, conversation.sequence(), conversation.tokens(), chat.command.common.model, file,
-               conversation.note());
+  save_context(chat.session, conversation.sequence(), conversation.tokens(), file, conversation.note());
 }
 
 std::string trimmed(const std::string& text) {

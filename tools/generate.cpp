@@ -177,13 +177,13 @@ std::vector<int32_t> continued(const GenerateCommand& command, std::span<const i
 // conversation that the context holds.
 void write(const GenerateCommand& command, const Engine& engine, const std::optional<std::string>& text) {
   const WritingOptions& writing = command.writing;
-  const std::filesystem::path &model = command.common.model, &load = writing.load_cache;
+  const std::filesystem::path& load = writing.load_cache;
   Session session(engine.model, *engine.backend, engine.session);
   TextContext context(session, *engine.tokenizer);
   std::optional<Conversation> conversation;
   if (command.chat) conversation.emplace(session, *engine.tokenizer, *engine.chat);
   if (!load.empty()) {
-    SavedContext saved = load_context(session, model, load);
+    SavedContext saved = load_context(session, load);
     conversation ? conversation->restore(std::move(saved), load.string()) : context.restore(std::move(saved));
   }
   Screen screen{command, engine};
@@ -204,7 +204,7 @@ void write(const GenerateCommand& command, const Engine& engine, const std::opti
   const RerotationStats rerotations = sequence.cache().rerotations();
   if (!writing.save_cache.empty()) {
     if (!conversation) context.read_rest();
-    save_context(session, sequence, conversation ? conversation->tokens() : context.tokens(), model,
+    save_context(session, sequence, conversation ? conversation->tokens() : context.tokens(),
                  writing.save_cache, conversation ? conversation->note() : "");
     if (!command.common.quiet)
       say(fmt::format("{}: {} saved; --load-cache goes on from them", writing.save_cache.string(),
@@ -232,7 +232,7 @@ void write_all(const GenerateCommand& command, const Engine& engine) {
   const WritingOptions& writing = command.writing;
   Session session(engine.model, *engine.backend, engine.session);
   SavedContext before{session.new_sequence(), {}};
-  if (!writing.load_cache.empty()) before = load_context(session, command.common.model, writing.load_cache);
+  if (!writing.load_cache.empty()) before = load_context(session, writing.load_cache);
   const int64_t cached = std::ssize(before.tokens);
   const auto start = Stopwatch::now();
   std::vector<std::vector<int32_t>> prompts;

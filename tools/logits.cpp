@@ -9,6 +9,7 @@
 #include "engine/session.h"
 #include "kernels/counted.h"
 #include "models/io/text_file.h"
+#include "models/safetensors.h"
 #include "models/text/unicode.h"
 #include "tools/common.h"
 #include "tools/help.h"

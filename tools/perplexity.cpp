@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "engine/eval/run_log.h"
+#include "engine/fingerprint.h"
 #include "engine/saved_context.h"
 #include "kernels/counted.h"
 #include "tools/help.h"
@@ -128,12 +129,12 @@ void run(const PerplexityCommand& command) {
     journal.emplace(*log,
                     nlohmann::ordered_json{{"scaling", column_of(runtime.session)},
                                            {"length", std::ranges::max(options.ctx)}},
-                    command.common.model, /*asked_for=*/true);
+                    /*asked_for=*/true);
     options.journal = &*journal;
   }
   Session session(runtime.model, *runtime.backend, runtime.session);
   SavedContext context{session.new_sequence(), {}};
-  if (!command.load_cache.empty()) context = load_context(session, command.common.model, command.load_cache);
+  if (!command.load_cache.empty()) context = load_context(session, command.load_cache);
   const size_t context_tokens = context.tokens.size();
   std::vector<PerplexityResult> results;
   {
@@ -169,7 +170,7 @@ void run(const PerplexityCommand& command) {
   }
   // Last: an error here does not lose the results.
   if (!command.save_cache.empty())
-    save_context(session, context.sequence, context.tokens, command.common.model, command.save_cache);
+    save_context(session, context.sequence, context.tokens, command.save_cache);
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ void run(const ScoreCommand& command) {
   const Engine engine = open_engine(command.common);
   Session session(engine.model, *engine.backend, engine.session);
   SavedContext context{session.new_sequence(), {}};
-  if (!command.load_cache.empty()) context = load_context(session, command.common.model, command.load_cache);
+  if (!command.load_cache.empty()) context = load_context(session, command.load_cache);
   Scorer scorer(session, context, command.top, &interrupted());
   std::vector<Question> questions;
   std::vector<ScoredText> texts;

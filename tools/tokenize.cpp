@@ -3,8 +3,8 @@
 #include <iostream>
 
 #include "engine/eval/token_source.h"
-#include "models/families/gate.h"
 #include "models/io/text_file.h"
+#include "models/model_files.h"
 #include "models/text/chat_template.h"
 #include "models/text/unicode.h"
 #include "tools/common.h"
@@ -25,9 +25,8 @@ struct TokenizeCommand {
   bool no_bos = false, no_generation_prompt = false, json = false;
 };
 
-Tokenizer open_tokenizer(const CommonOptions& options) {
-  refuse_other_formats(options.model);
-  Tokenizer tokenizer = Tokenizer::load(options.model);
+Tokenizer open_tokenizer(const CommonOptions& options, const ModelFiles& files) {
+  Tokenizer tokenizer = Tokenizer::load(files.texts);
   print_warnings(tokenizer.warnings(), options.quiet);
   return tokenizer;
 }
@@ -35,9 +34,10 @@ Tokenizer open_tokenizer(const CommonOptions& options) {
 // The messages of a file as the model's chat template puts them, and the ids of that. The template writes its
 // special tokens itself, the BOS as well.
 void tokenize_messages(const TokenizeCommand& command) {
-  const Tokenizer tokenizer = open_tokenizer(command.common);
+  const ModelFiles files = open_files(command.common.model);
+  const Tokenizer tokenizer = open_tokenizer(command.common, files);
   const auto chat_template =
-      ChatTemplate::load(command.common.model, tokenizer, command.common.open.template_variables);
+      ChatTemplate::load(files.texts, tokenizer, command.common.open.template_variables);
   if (!chat_template) {
     throw Error(command.common.model.string() +
                 ": no chat template (chat_template.jinja, or \"chat_template\" in tokenizer_config.json); "
@@ -56,7 +56,7 @@ void tokenize_messages(const TokenizeCommand& command) {
 
 void tokenize(const TokenizeCommand& command) {
   if (!command.messages.empty()) return tokenize_messages(command);
-  const Tokenizer tokenizer = open_tokenizer(command.common);
+  const Tokenizer tokenizer = open_tokenizer(command.common, open_files(command.common.model));
   const std::string text = command.text ? std::string(without_bom(*command.text, "--text"))
                                         : read_text(command.file, kMaxTextBytes);
   std::vector<int32_t> tokens = tokenizer.encode(text, !command.no_bos && tokenizer.adds_bos());
@@ -70,7 +70,7 @@ void tokenize(const TokenizeCommand& command) {
 }
 
 void detokenize(const TokenizeCommand& command) {
-  const Tokenizer tokenizer = open_tokenizer(command.common);
+  const Tokenizer tokenizer = open_tokenizer(command.common, open_files(command.common.model));
   const std::vector<int32_t> tokens = given_tokens(command.tokens, command.tokens_file);
   for (const int32_t id : tokens) {
     if (id >= tokenizer.vocab_size()) {

@@ -37,12 +37,18 @@ std::string column_of(const SessionOptions& session) {
   return session.stale_cache ? name + std::string(kStale) : name;
 }
 
+Json model_identity(const Model& model) {
+  const auto folder = std::filesystem::absolute(model.spec.file).parent_path();
+  return {{"name", folder.filename().string()},
+          {"fingerprint", model_fingerprint(model)},
+          {"texts", texts_fingerprint(model.files.texts)}};
+}
+
 Json run_header(const Engine& engine, const std::vector<int64_t>& lengths) {
   const RopeScaling& rope = *engine.session.rope;
-  const auto dir = std::filesystem::absolute(engine.model.spec.file).parent_path();
   const Json not_measured = {{"measured", false}};
   return {{"lariat_sweep", 1},
-          {"model", {{"name", dir.filename().string()}, {"fingerprint", model_fingerprint(dir)}}},
+          {"model", model_identity(engine.model)},
           {"text", nullptr},
           {"original_ctx", rope.original_ctx},
           {"scalings", {column_of(engine.session)}},
@@ -71,8 +77,8 @@ Json run_header(const Engine& engine, const std::vector<int64_t>& lengths) {
           {"shard", {{"index", 0}, {"count", 1}}}};
 }
 
-LossJournal::LossJournal(SweepLog& log, Json key, std::filesystem::path model, bool asked_for)
-    : log_(log), key_(std::move(key)), model_(std::move(model)), asked_for_(asked_for) {
+LossJournal::LossJournal(SweepLog& log, Json key, bool asked_for)
+    : log_(log), key_(std::move(key)), asked_for_(asked_for) {
   for (const Json& record : log.contents().records) {
     const auto differs = [&](const auto& part) { return record.value(part.key(), Json()) != part.value(); };
     if (record["kind"] != "losses" || std::ranges::any_of(key_.items(), differs)) continue;
@@ -136,8 +142,7 @@ void LossJournal::save(Session& session, std::span<const Sequence> sequences,
   try {
     for (size_t i = 0; i < sequences.size(); ++i) {
       const auto length = static_cast<size_t>(sequences[i].length());
-      save_context(session, sequences[i], std::span(tokens[i]).first(length), model_, context(i),
-                   key_.dump());
+      save_context(session, sequences[i], std::span(tokens[i]).first(length), context(i), key_.dump());
     }
   } catch (const Error&) {  // no room, or random weights
     saves_ = false;
@@ -150,7 +155,7 @@ int64_t LossJournal::restore(Session& session, int64_t first, std::vector<Sequen
   std::vector<Sequence> saved;
   std::error_code ec;
   while (saved.size() < sequences.size() && std::filesystem::exists(context(saved.size()), ec)) {
-    SavedContext one = load_context(session, model_, context(saved.size()));
+    SavedContext one = load_context(session, context(saved.size()));
     if (one.note != key_.dump()) return 0;
     saved.push_back(std::move(one.sequence));
   }

@@ -16,6 +16,9 @@ namespace lariat {
 // where cached keys are left.
 std::string column_of(const SessionOptions& session);
 
+// What a header says of the model: its folder's name, and fingerprints of its weights and of its texts.
+nlohmann::ordered_json model_identity(const Model& model);
+
 // A header that says all that the results of one scaling depend on, but for what is measured: "perplexity"
 // and "passkey" say that they are not.
 nlohmann::ordered_json run_header(const Engine& engine, const std::vector<int64_t>& lengths);
@@ -30,10 +33,9 @@ class LossJournal {
     std::vector<std::vector<double>> losses;
   };
 
-  // key: the column and the length, as records have them; model: the folder, for contexts. Both outlive it.
-  // asked_for: a log that cannot be written is an error; else nothing more is kept, and its space is given
-  // back.
-  LossJournal(SweepLog& log, nlohmann::ordered_json key, std::filesystem::path model, bool asked_for);
+  // key: the column and the length, as records have them; the log outlives it. asked_for: a log that cannot
+  // be written is an error; else nothing more is kept, and its space is given back.
+  LossJournal(SweepLog& log, nlohmann::ordered_json key, bool asked_for);
 
   // The parts of the readings from number `first` on, in order.
   const std::vector<Part>& known(int64_t first) const;
@@ -54,7 +56,6 @@ class LossJournal {
   std::filesystem::path context(size_t i) const;
   SweepLog& log_;
   nlohmann::ordered_json key_;
-  std::filesystem::path model_;
   std::map<int64_t, std::vector<Part>> known_;
   bool asked_for_, keeps_ = true, saves_ = true;
   size_t saved_ = 0;  // contexts

@@ -9,6 +9,7 @@
 #include "engine/eval/run_log.h"
 #include "engine/eval/verdict.h"
 #include "engine/eval/windows.h"
+#include "engine/fingerprint.h"
 #include "engine/memory_check.h"
 #include "engine/stopwatch.h"
 #include "kernels/counted.h"
@@ -87,7 +88,6 @@ Json Sweep::plan() const {
 }
 
 Json Sweep::header() const {
-  const auto dir = std::filesystem::absolute(engine_.model.spec.file).parent_path();
   Json text = nullptr;
   if (options_.perplexity || options_.growing) {
     text = {{"name", options_.text.filename().string()},
@@ -97,7 +97,7 @@ Json Sweep::header() const {
   Json factor = nullptr;
   if (options_.rope.factor) factor = *options_.rope.factor;
   Json header = {{"lariat_sweep", 1},
-                 {"model", {{"name", dir.filename().string()}, {"fingerprint", model_fingerprint(dir)}}},
+                 {"model", model_identity(engine_.model)},
                  {"text", text},
                  {"original_ctx", *options_.rope.original_ctx}};
   header.update(plan());
@@ -234,7 +234,7 @@ bool Sweep::run_losses(const SweepUnit& unit, Session& session, SweepLog& log, c
   try {
     part.emplace(file, log.contents().header, /*resume=*/true);
     journal.emplace(*part, Json{{"scaling", unit.scaling}, {"length", unit.length}, {"of", unit.kind}},
-                    std::filesystem::absolute(engine_.model.spec.file).parent_path(), /*asked_for=*/false);
+                    /*asked_for=*/false);
     options.journal = &*journal;
   } catch (const Error&) {
     part.reset();

@@ -15,7 +15,6 @@
 #include "models/io/atomic_file.h"
 #include "models/io/json_fields.h"
 #include "models/io/json_file.h"
-#include "models/io/mapped_file.h"
 
 namespace lariat {
 namespace {
@@ -177,24 +176,6 @@ std::string first_difference(const Json& a, const Json& b, const std::string& pa
   return "";
 }
 
-// --- fingerprints ---
-
-constexpr size_t kEnds = size_t{1} << 20;  // bytes of either end of a file of weights
-
-struct Hash {
-  uint64_t value = 0xCBF29CE484222325U;
-
-  void add(std::string_view bytes) {
-    for (const char c : bytes) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001B3U;
-  }
-  void add_name(const std::string& name) { add({name.c_str(), name.size() + 1}); }
-  std::string hex() const { return fmt::format("{:016x}", value); }
-};
-
-std::string_view contents(const MappedFile& file) {
-  return {reinterpret_cast<const char*>(file.data()), file.size()};
-}
-
 }  // namespace
 
 std::string scaling_of(std::string_view column) {
@@ -221,37 +202,6 @@ std::set<std::string> record_keys(const SweepRecords& log) {
 Json without_timing(Json record) {
   record.erase("timing");
   return record;
-}
-
-std::string file_fingerprint(const std::filesystem::path& file) {
-  Hash hash;
-  hash.add(contents(MappedFile(file)));
-  return hash.hex();
-}
-
-std::string model_fingerprint(const std::filesystem::path& dir) {
-  std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(dir)) {
-    const std::string name = entry.path().filename().string(), extension = entry.path().extension().string();
-    const bool counts = extension == ".safetensors" || name == "config.json" || name == "tokenizer.json" ||
-                        name == "tokenizer.model" || name == "tokenizer_config.json";
-    if (counts && entry.is_regular_file()) files.push_back(entry.path());
-  }
-  std::sort(files.begin(), files.end());
-  Hash hash;
-  for (const auto& file : files) {
-    const MappedFile mapped(file);
-    const std::string_view bytes = contents(mapped);
-    hash.add_name(file.filename().string());
-    hash.add_name(std::to_string(bytes.size()));
-    if (file.extension() == ".safetensors" && bytes.size() > 2 * kEnds) {
-      hash.add(bytes.substr(0, kEnds));
-      hash.add(bytes.substr(bytes.size() - kEnds));
-    } else {
-      hash.add(bytes);
-    }
-  }
-  return hash.hex();
 }
 
 SweepRecords read_sweep_log(const std::filesystem::path& file, uint64_t* whole_bytes) {

@@ -58,13 +58,6 @@ void check_same_sweep(const nlohmann::ordered_json& header, const nlohmann::orde
 // results it is an Error.
 SweepRecords merge_sweep_logs(const std::vector<std::filesystem::path>& files);
 
-// 16 hex digits that tell files apart (FNV-1a, 64 bits); not a defence against someone who wants a collision.
-// Throws Error naming the file when it cannot be read.
-std::string file_fingerprint(const std::filesystem::path& file);
-// The fingerprint of a checkpoint folder is made of its config and tokenizer files whole, and of the names,
-// sizes and both ends of its weights.
-std::string model_fingerprint(const std::filesystem::path& dir);
-
 // Where the beginning of a measurement stands whose record is not known yet (run_log.h).
 inline std::filesystem::path part_file(const std::filesystem::path& log) { return log.string() + ".part"; }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "engine/eval/sweep.h"
+#include "engine/fingerprint.h"
 
 namespace lariat {
 namespace {

@@ -14,7 +14,7 @@
 // to change it is a warning.
 namespace lariat {
 
-class Checkpoint;
+class Tensors;
 
 // Keys that change what a model computes, with a space between them, and what they do to it ("divides the
 // logits (Granite)"). `neutral` says with which values they do nothing, separated by |: numbers, true, words,
@@ -34,11 +34,11 @@ void check_unread(const JsonFields& object, const ModelSpec& spec, std::vector<s
 
 // Refuses tensors of weights that are stored in another way (quantised, LoRA): to be called first, since
 // those that the model reads are missing then.
-void refuse_foreign_tensors(const Checkpoint& checkpoint);
+void refuse_foreign_tensors(const Tensors& checkpoint);
 
 // Refuses tensors that are neither in `read` nor known to change nothing (frequencies of RoPE, which are
 // computed); a vision tower beside a text model is a warning.
-void check_unread_tensors(ModelSpec& spec, const Checkpoint& checkpoint, const std::set<std::string>& read);
+void check_unread_tensors(ModelSpec& spec, const Tensors& checkpoint, const std::set<std::string>& read);
 
 // Says what `path` is where it is no checkpoint's folder: nothing, a URL, the name of a model on the hub, a
 // file (but a config with `config_file`), a GGUF file, a LoRA adapter, pickled weights, the folder above a

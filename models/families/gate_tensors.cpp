@@ -90,16 +90,16 @@ std::string why_unread(const ModelSpec& spec, std::string_view name) {
 
 }  // namespace
 
-void refuse_foreign_tensors(const Checkpoint& checkpoint) {
-  for (const auto& [name, tensor] : checkpoint.tensors()) {
+void refuse_foreign_tensors(const Tensors& checkpoint) {
+  for (const auto& [name, tensor] : checkpoint.all()) {
     if (const TensorRule* rule = find_rule(kForeign, name))
       throw Error(named(tensor) + std::string(rule->what));
   }
 }
 
-void check_unread_tensors(ModelSpec& spec, const Checkpoint& checkpoint, const std::set<std::string>& read) {
+void check_unread_tensors(ModelSpec& spec, const Tensors& checkpoint, const std::set<std::string>& read) {
   std::vector<const StoredTensor*> unread, vision;
-  for (const auto& [name, tensor] : checkpoint.tensors()) {
+  for (const auto& [name, tensor] : checkpoint.all()) {
     if (read.contains(name) || is_redundant(spec, name)) continue;
     const int64_t beyond = layer_of(name) - std::ssize(spec.layers);
     if (beyond >= 0 && beyond < spec.n_unread_layers) continue;

@@ -41,9 +41,9 @@ std::optional<std::string> template_text(const Json& object, const std::string& 
   throw Error(file + ": key 'chat_template': expected a text or a list with a template named \"default\"");
 }
 
-Json read_object(const fs::path& file) {
-  Json value = fs::exists(file) ? read_json(file) : Json::object();
-  if (!value.is_object()) throw Error(file.string() + ": expected a JSON object");
+Json object_of(const ModelTexts& texts, std::string_view name) {
+  Json value = texts.has(name) ? texts.json(name) : Json::object();
+  if (!value.is_object()) throw Error(texts.file(name).string() + ": expected a JSON object");
   return value;
 }
 
@@ -71,16 +71,16 @@ std::string where(const fs::path& file, size_t message) {
 
 }  // namespace
 
-std::optional<ChatTemplate> ChatTemplate::load(const fs::path& model_dir, const Tokenizer& tokenizer,
+std::optional<ChatTemplate> ChatTemplate::load(const ModelTexts& texts, const Tokenizer& tokenizer,
                                                const ordered_json& variables) {
   ordered_json all = tokenizer.special_tokens();
   all.update(variables);
-  if (const fs::path file = model_dir / "chat_template.jinja"; fs::exists(file))
-    return parse(read_file(file, kMaxTemplateBytes), file, std::move(all));
+  if (constexpr std::string_view kOwn = "chat_template.jinja"; texts.has(kOwn))
+    return parse(texts.read(kOwn, kMaxTemplateBytes), texts.file(kOwn), std::move(all));
   for (const char* name : {"tokenizer_config.json", "chat_template.json"}) {
-    const fs::path file = model_dir / name;
-    if (const auto text = template_text(read_object(file), file.string()))
-      return parse(*text, file.string() + ": chat_template", std::move(all));
+    const std::string file = texts.file(name).string();
+    if (const auto text = template_text(object_of(texts, name), file))
+      return parse(*text, file + ": chat_template", std::move(all));
   }
   return std::nullopt;
 }

@@ -21,13 +21,13 @@ struct Program;
 // use from several threads.
 class ChatTemplate {
  public:
-  // The template of a checkpoint's folder: chat_template.jinja, else "chat_template" of tokenizer_config.json
+  // The template of a model: chat_template.jinja, else "chat_template" of tokenizer_config.json
   // (a text, or a list of {name, template}: the one named "default"), else chat_template.json. Its variables
   // are the tokenizer's special tokens, and `variables`, as the keyword arguments of apply_chat_template
-  // (enable_thinking, …). Unset when the folder has none. Throws Error naming the file and the template's
+  // (enable_thinking, …). Unset when there is none. Throws Error naming the file and the template's
   // line.
   static std::optional<ChatTemplate> load(
-      const std::filesystem::path& model_dir, const Tokenizer& tokenizer,
+      const ModelTexts& texts, const Tokenizer& tokenizer,
       const nlohmann::ordered_json& variables = nlohmann::ordered_json::object());
 
   // `file` stands for the template in errors; `variables` is an object.

@@ -1,10 +1,10 @@
 #pragma once
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "models/io/model_texts.h"
 #include "models/text/added_tokens.h"
 #include "models/text/bpe.h"
 #include "models/text/detokenizer.h"
@@ -70,12 +70,11 @@ struct Pipeline {
 };
 
 // Fills `pipeline` from a tokenizer.json. Throws Error naming the file and the key.
-void load_tokenizer_json(const std::filesystem::path& file, Pipeline& pipeline);
+void load_tokenizer_json(const ModelTexts& texts, Pipeline& pipeline);
 
 // Fills it from a SentencePiece tokenizer.model: libsentencepiece, or where transformers 5 builds a pipeline
 // of its own from the pieces (LlamaTokenizer that is not "legacy"), that one.
-void load_sentencepiece(const std::filesystem::path& file, const TokenizerSettings& settings,
-                        Pipeline& pipeline);
+void load_sentencepiece(const ModelTexts& texts, const TokenizerSettings& settings, Pipeline& pipeline);
 
 // Adds a token, or replaces the flags of the one of the same content (which keeps its id, and stays special).
 void add_token(Pipeline& pipeline, AddedToken token);

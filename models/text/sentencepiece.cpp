@@ -176,11 +176,10 @@ void load_llama(const SentencePiece& model, PreTokenizeStep::Prepend space_in_fr
 
 }  // namespace
 
-void load_sentencepiece(const std::filesystem::path& file, const TokenizerSettings& settings,
-                        Pipeline& pipeline) {
+void load_sentencepiece(const ModelTexts& texts, const TokenizerSettings& settings, Pipeline& pipeline) {
   using Prepend = PreTokenizeStep::Prepend;
-  pipeline.file = file.string();
-  SentencePiece model(read_file(file, kMaxModelBytes), pipeline.file);
+  pipeline.file = texts.file("tokenizer.model").string();
+  SentencePiece model(texts.read("tokenizer.model", kMaxModelBytes), pipeline.file);
   if (model.bos() >= 0) pipeline.bos = model.bos();
   if (model.eos() >= 0) pipeline.eos = model.eos();
   const std::pair<const char*, int32_t> roles[] = {

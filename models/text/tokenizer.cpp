@@ -10,7 +10,6 @@
 namespace lariat {
 namespace {
 
-namespace fs = std::filesystem;
 using tok::AddedToken;
 using tok::Pipeline;
 using tok::TokenizerSettings;
@@ -43,12 +42,12 @@ void settle_bos(Pipeline& pipeline, const TokenizerSettings& settings, bool has_
 
 // The special tokens that transformers 5.24 has where no file names them: those of the tokenizer's class; of
 // a class without any, those of a tokenizer.model; and the one that a tokenizer.json pads with.
-void add_tokens_of_class(const fs::path& dir, bool has_json, Pipeline& pipeline,
+void add_tokens_of_class(const ModelTexts& texts, bool has_json, Pipeline& pipeline,
                          TokenizerSettings& settings) {
   const bool byte_level = std::ranges::any_of(pipeline.decode_steps, [](const tok::DecodeStep& step) {
     return step.kind == tok::DecodeStep::Kind::kByteLevel;
   });
-  auto tokens = tok::tokens_of_class(dir, settings.tokenizer_class, byte_level);
+  auto tokens = tok::tokens_of_class(texts, settings.tokenizer_class, byte_level);
   if (has_json || tokens.empty()) tokens.insert(pipeline.own_roles.begin(), pipeline.own_roles.end());
   for (const auto& [role, token] : tokens) {
     if (!settings.given.contains(role))
@@ -139,16 +138,16 @@ void shorten(std::vector<std::string>& warnings) {
 
 }  // namespace
 
-Tokenizer Tokenizer::load(const fs::path& model_dir) {
+Tokenizer Tokenizer::load(const ModelTexts& texts) {
   auto pipeline = std::make_shared<Pipeline>();
-  TokenizerSettings settings = tok::read_tokenizer_settings(model_dir);
-  const bool has_json = fs::exists(model_dir / "tokenizer.json");
+  TokenizerSettings settings = tok::read_tokenizer_settings(texts);
+  const bool has_json = texts.has("tokenizer.json");
   if (has_json) {
-    tok::load_tokenizer_json(model_dir / "tokenizer.json", *pipeline);
-  } else if (fs::exists(model_dir / "tokenizer.model")) {
-    tok::load_sentencepiece(model_dir / "tokenizer.model", settings, *pipeline);
+    tok::load_tokenizer_json(texts, *pipeline);
+  } else if (texts.has("tokenizer.model")) {
+    tok::load_sentencepiece(texts, settings, *pipeline);
   } else {
-    throw Error(model_dir.string() +
+    throw Error(texts.path().string() +
                 ": no tokenizer.json and no tokenizer.model; put the model's tokenizer there");
   }
   pipeline->split_special = settings.split_special;
@@ -156,7 +155,7 @@ Tokenizer Tokenizer::load(const fs::path& model_dir) {
   for (const AddedToken& token : settings.added_beside) {
     if (!pipeline->added_index.contains(token.content)) tok::add_token(*pipeline, token);
   }
-  add_tokens_of_class(model_dir, has_json, *pipeline, settings);
+  add_tokens_of_class(texts, has_json, *pipeline, settings);
   add_named_tokens(*pipeline, settings);
   tok::index_tokens(*pipeline);
   settle_bos(*pipeline, settings, has_json);

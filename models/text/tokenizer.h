@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -8,6 +7,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "models/io/model_texts.h"
 
 namespace lariat {
 
@@ -28,11 +29,11 @@ class DecodeChain;
 // them.
 class Tokenizer {
  public:
-  // `model_dir` holds tokenizer.json or tokenizer.model (the first wins when both are there), and, where the
+  // The texts hold tokenizer.json or tokenizer.model (the first wins when both are there), and, where the
   // model has them, tokenizer_config.json, special_tokens_map.json, added_tokens.json and config.json (for
   // the tokenizer's class). No weights are needed. Throws Error naming file and key: nothing is skipped
   // silently (warnings()).
-  static Tokenizer load(const std::filesystem::path& model_dir);
+  static Tokenizer load(const ModelTexts& texts);
 
   // Ids of `text`. `add_bos` puts in front what the tokenizer's post-processor or configuration puts there
   // or, where neither does, the BOS token if there is one. Bytes that are not UTF-8 count as U+FFFD. Time and

@@ -301,9 +301,9 @@ PreTokenizeStep::Prepend space_in_front(const std::vector<NormalizeStep>& normal
 
 }  // namespace
 
-void load_tokenizer_json(const std::filesystem::path& file, Pipeline& pipeline) {
-  pipeline.file = file.string();
-  const nlohmann::json json = read_json(file);
+void load_tokenizer_json(const ModelTexts& texts, Pipeline& pipeline) {
+  pipeline.file = texts.file("tokenizer.json").string();
+  const nlohmann::json json = texts.json("tokenizer.json");
   const JsonFields root(json, pipeline.file, "", JsonFields::with_key);
   if (root.string("version").value_or("1.0") != "1.0") root.fail("version", "expected \"1.0\"");
   std::vector<NormalizeStep> normalize_steps;

@@ -10,8 +10,6 @@
 namespace lariat::tok {
 namespace {
 
-namespace fs = std::filesystem;
-
 // Keys of tokenizer_config.json that change no id: where files lie, what callers of transformers ask for by
 // default (lengths, padding, truncation), how text is tidied up after decoding (never for BPE), and what
 // models/text/chat_template.cpp reads.
@@ -23,6 +21,9 @@ constexpr std::string_view kHarmless =
     "special_tokens_map_file stride tokenizer_file transformers_version trim_offsets truncation "
     "truncation_side truncation_strategy trust_remote_code use_default_system_prompt use_fast verbose "
     "vocab_file";
+
+constexpr std::string_view kConfig = "tokenizer_config.json", kSpecialTokensMap = "special_tokens_map.json",
+                           kAddedTokens = "added_tokens.json";
 
 constexpr const char* kUnknown = "no such key is known; ignored";
 
@@ -131,17 +132,17 @@ void read_config(const JsonFields& root, TokenizerSettings& settings) {
   warn_of_unread(root, kHarmless, settings.warnings);
 }
 
-void read_special_tokens_map(const fs::path& file, TokenizerSettings& settings) {
-  const nlohmann::json json = read_json(file);
-  const JsonFields root(json, file.string(), "", JsonFields::with_key);
+void read_special_tokens_map(const ModelTexts& texts, TokenizerSettings& settings) {
+  const nlohmann::json json = texts.json(kSpecialTokensMap);
+  const JsonFields root(json, texts.file(kSpecialTokensMap).string(), "", JsonFields::with_key);
   read_named(root, settings);
   warn_of_unread(root, "", settings.warnings);
 }
 
 // {"token": id}
-void read_added_tokens(const fs::path& file, TokenizerSettings& settings) {
-  const nlohmann::json json = read_json(file);
-  const JsonFields root(json, file.string(), "", JsonFields::with_key);
+void read_added_tokens(const ModelTexts& texts, TokenizerSettings& settings) {
+  const nlohmann::json json = texts.json(kAddedTokens);
+  const JsonFields root(json, texts.file(kAddedTokens).string(), "", JsonFields::with_key);
   for (const std::string& content : root.keys()) {
     if (content.empty()) root.fail("", "an empty token");
     const auto id = static_cast<int32_t>(root.need_integer(content, 0, kMaxId - 1));
@@ -154,9 +155,9 @@ void read_added_tokens(const fs::path& file, TokenizerSettings& settings) {
 }
 
 // Where tokenizer_config.json lists the added tokens, transformers does not open added_tokens.json.
-void warn_of_added_tokens(const fs::path& file, TokenizerSettings& settings) {
-  const nlohmann::json json = read_json(file);
-  const JsonFields root(json, file.string(), "", JsonFields::with_key);
+void warn_of_added_tokens(const ModelTexts& texts, TokenizerSettings& settings) {
+  const nlohmann::json json = texts.json(kAddedTokens);
+  const JsonFields root(json, texts.file(kAddedTokens).string(), "", JsonFields::with_key);
   for (const std::string& content : root.keys()) {
     const bool known = std::any_of(settings.added.begin(), settings.added.end(),
                                    [&](const AddedToken& token) { return token.content == content; });
@@ -173,30 +174,27 @@ void TokenizerSettings::warn(std::string_view key, const std::string& what) {
   warnings.push_back(fmt::format("{}: key '{}': {}", file, key, what));
 }
 
-TokenizerSettings read_tokenizer_settings(const fs::path& dir) {
+TokenizerSettings read_tokenizer_settings(const ModelTexts& texts) {
   TokenizerSettings settings;
-  const fs::path config = dir / "tokenizer_config.json", map = dir / "special_tokens_map.json",
-                 added = dir / "added_tokens.json";
-  settings.file = config.string();
+  settings.file = texts.file(kConfig).string();
   bool lists_added = false;
-  if (fs::exists(config)) {
-    const nlohmann::json json = read_json(config);
+  if (texts.has(kConfig)) {
+    const nlohmann::json json = texts.json(kConfig);
     const JsonFields root(json, settings.file, "", JsonFields::with_key);
     read_config(root, settings);
     lists_added = root.has("added_tokens_decoder");
   }
-  if (!lists_added && fs::exists(map)) read_special_tokens_map(map, settings);
-  if (fs::exists(added)) {
-    lists_added ? warn_of_added_tokens(added, settings) : read_added_tokens(added, settings);
-  }
+  if (!lists_added && texts.has(kSpecialTokensMap)) read_special_tokens_map(texts, settings);
+  if (texts.has(kAddedTokens))
+    lists_added ? warn_of_added_tokens(texts, settings) : read_added_tokens(texts, settings);
   return settings;
 }
 
-std::map<std::string, std::string> tokens_of_class(const fs::path& dir, std::string declared,
+std::map<std::string, std::string> tokens_of_class(const ModelTexts& texts, std::string declared,
                                                    bool byte_level) {
   nlohmann::json config;
   try {
-    config = read_json(dir / "config.json");
+    config = texts.json("config.json");
   } catch (const Error&) {  // whoever needs the model says what is wrong with it
   }
   const auto text = [&](const char* key) {

@@ -1,5 +1,4 @@
 #pragma once
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
@@ -8,6 +7,7 @@
 #include <vector>
 
 #include "models/io/json_fields.h"
+#include "models/io/model_texts.h"
 #include "models/text/added_tokens.h"
 
 namespace lariat::tok {
@@ -40,7 +40,7 @@ struct TokenizerSettings {
   void warn(std::string_view key, const std::string& what);
 };
 
-TokenizerSettings read_tokenizer_settings(const std::filesystem::path& dir);
+TokenizerSettings read_tokenizer_settings(const ModelTexts& texts);
 
 // The special tokens of every tokenizer, by their names in the files.
 inline constexpr std::string_view kRoles =
@@ -48,7 +48,7 @@ inline constexpr std::string_view kRoles =
 
 // Special tokens by their names that the class has which AutoTokenizer of transformers 5.24 makes of a
 // folder, `declared` in tokenizer_config.json ("": none), over a tokenizer.json that is `byte_level`.
-std::map<std::string, std::string> tokens_of_class(const std::filesystem::path& dir, std::string declared,
+std::map<std::string, std::string> tokens_of_class(const ModelTexts& texts, std::string declared,
                                                    bool byte_level);
 
 // Warns of each key that was not asked for and says something (is not null, false, 0 or empty), but for those

@@ -43,7 +43,7 @@ struct Elapsed {
 void load(Session& session, const std::filesystem::path& dir, const std::filesystem::path& file,
           const std::string& how, std::span<const float> expected) {
   const Elapsed elapsed;
-  SavedContext context = load_context(session, dir, file);
+  SavedContext context = load_context(session, file);
   const std::string loaded = elapsed.text();
   const auto logits = session.decode(context.sequence, 1);
   const std::string first = elapsed.text();
@@ -65,7 +65,7 @@ void run(const std::filesystem::path& dir, int64_t n, const std::filesystem::pat
   session.prefill(sequence, tokens);
   fmt::print("{}; {} tokens\nread: first token after {}\n", backend.description(), n, reading.text());
   const Elapsed saving;
-  save_context(session, sequence, tokens, dir, file);
+  save_context(session, sequence, tokens, file);
   fmt::print("save: {}, {} MiB\n", saving.text(), std::filesystem::file_size(file) >> 20);
   const auto row = session.decode(sequence, 1);
   const std::vector<float> expected(row.begin(), row.end());

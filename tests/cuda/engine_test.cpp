@@ -31,7 +31,7 @@ struct CudaCheckpoint : OnCudaWith<const char*> {};
 
 TEST_P(CudaCheckpoint, LogitsOfTransformers) {
   const auto dir = checkpoint_dir(GetParam());
-  const Checkpoint golden = Checkpoint::open_file(dir / "golden.safetensors");
+  const Tensors golden = open_safetensors_file(dir / "golden.safetensors");
   const std::vector<int32_t> tokens = int_tensor(golden, "tokens");
   const Model model = open_f32(dir, *cuda_);
   EXPECT_LE(max_abs_difference(logits_of(*cuda_, model, f32_session(), tokens, tokens.size() - 3),
@@ -77,7 +77,7 @@ using CudaEngine = OnCuda;
 // take the logits further from float32 than transformers' own bfloat16 is.
 TEST_F(CudaEngine, Bf16NoFurtherFromF32ThanTransformers) {
   const auto dir = checkpoint_dir("llama_bf16");
-  const Checkpoint golden = Checkpoint::open_file(dir / "golden.safetensors");
+  const Tensors golden = open_safetensors_file(dir / "golden.safetensors");
   const std::vector<int32_t> tokens = int_tensor(golden, "tokens");
   const Model model = load_model(dir, load_config(dir), *cuda_, std::nullopt);
   ASSERT_EQ(model.product_dtype(), DType::kBF16);
@@ -110,7 +110,7 @@ TEST_F(CudaEngine, ChunksOfFewTokensAndAPromptAtOnce) {
 // Quantised weights, token by token: the integers of the CPU's products, and sums in another order.
 TEST_F(CudaEngine, QuantizedLikeTheReference) {
   const auto dir = checkpoint_dir("llama_gqa");
-  const Checkpoint golden = Checkpoint::open_file(dir / "golden.safetensors");
+  const Tensors golden = open_safetensors_file(dir / "golden.safetensors");
   const std::vector<int32_t> tokens = int_tensor(golden, "tokens");
   std::vector<float> exact = float_tensor(golden, "logits");
   exact.resize(exact.size() / tokens.size() * 12);
@@ -139,7 +139,7 @@ RopeScaling dynamic_scaling(const ModelSpec& spec, double factor, int64_t origin
 // A dynamic scale with steps to take in prefill and decode: keys are re-rotated on the device.
 TEST_F(CudaEngine, DynamicScaleMovesTheCache) {
   const auto dir = checkpoint_dir("llama_gqa");
-  const std::vector<int32_t> tokens = int_tensor(Checkpoint::open_file(dir / "golden.safetensors"), "tokens");
+  const std::vector<int32_t> tokens = int_tensor(open_safetensors_file(dir / "golden.safetensors"), "tokens");
   ASSERT_GT(tokens.size(), 20U);
   const auto run = [&](Backend& backend, DType k_dtype) {
     SessionOptions options = f32_session();

@@ -27,12 +27,12 @@ TEST_F(CudaContext, GoesOnAsIfItHadNotBeenAway) {
   Session session(model, *cuda_, options), host_session(on_host, reference_, options);
   Sequence sequence = session.new_sequence();
   session.prefill(sequence, head);
-  save_context(session, sequence, head, dir, file_);
+  save_context(session, sequence, head, file_);
   const auto expected = decode_logits(session, sequence, tail);
-  SavedContext context = load_context(session, dir, file_);
+  SavedContext context = load_context(session, file_);
   EXPECT_EQ(decode_logits(session, context.sequence, tail), expected);
   EXPECT_GT(context.sequence.cache().rerotations().count, 0);
-  SavedContext host_context = load_context(host_session, dir, file_);
+  SavedContext host_context = load_context(host_session, file_);
   EXPECT_LE(max_abs_difference(decode_logits(host_session, host_context.sequence, tail), expected), 1e-4);
 }
 

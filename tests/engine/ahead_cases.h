@@ -128,7 +128,7 @@ inline AheadOutcome run_ahead_case(Backend& backend, const AheadCase& c, std::ve
   tokens.resize(static_cast<size_t>(outcome.length));
   const auto file =
       std::filesystem::temp_directory_path() / ("lariat_ahead_" + std::to_string(getpid()) + ".safetensors");
-  save_context(session, sequence, tokens, dir, file);
+  save_context(session, sequence, tokens, file);
   outcome.context = slurp(file);
   std::filesystem::remove(file);
   return outcome;

@@ -218,12 +218,12 @@ TEST_F(ChatTest, GoesOnAfterItWasPutAway) {
   conversation.set_system("Be \"brief\".");
   say(conversation, kTurns[0]);
   const fs::path file = dir_ / "context";
-  save_context(*session_, conversation.sequence(), conversation.tokens(), demo(), file, conversation.note());
+  save_context(*session_, conversation.sequence(), conversation.tokens(), file, conversation.note());
   const Answer expected = say(conversation, kTurns[1]);
 
   Session later(model_, backend_, session_options_);
   Conversation loaded(later, tokenizer_, *template_);
-  loaded.restore(load_context(later, demo(), file), file.string());
+  loaded.restore(load_context(later, file), file.string());
   const Answer answer = say(loaded, kTurns[1]);
   EXPECT_EQ(answer.generation.tokens, expected.generation.tokens);
   EXPECT_EQ(answer.reused, expected.reused);
@@ -269,8 +269,8 @@ TEST_F(ChatTest, StandsBehindATextWhoseLastTokenNothingHasRead) {
   conversation.reset();
   EXPECT_EQ(conversation.tokens(), text);
   const fs::path file = dir_ / "context";
-  save_context(session, conversation.sequence(), conversation.tokens(), demo(), file, conversation.note());
-  loaded.restore(load_context(longer, demo(), file), file.string());
+  save_context(session, conversation.sequence(), conversation.tokens(), file, conversation.note());
+  loaded.restore(load_context(longer, file), file.string());
   EXPECT_EQ(loaded.tokens(), text);
   EXPECT_EQ(say(loaded, kTurns[0]).reused, held);
   EXPECT_TRUE(std::equal(text.begin(), text.end(), loaded.tokens().begin()));
@@ -306,8 +306,8 @@ TEST_F(ChatTest, AConversationWithoutMessagesGoesOn) {
                Interrupted);
   ASSERT_GT(conversation.tokens().size(), 0U);
   const fs::path file = dir_ / "context";
-  save_context(session, conversation.sequence(), conversation.tokens(), demo(), file, conversation.note());
-  loaded.restore(load_context(session, demo(), file), file.string());
+  save_context(session, conversation.sequence(), conversation.tokens(), file, conversation.note());
+  loaded.restore(load_context(session, file), file.string());
   EXPECT_TRUE(loaded.messages().empty());
   interrupted = false;
   EXPECT_EQ(say(loaded, kTurns[0]).generation.tokens, fresh_answer(Messages::array(), kTurns[0]));

@@ -71,8 +71,8 @@ TEST_F(Continuation, InTwoPartsIsTheWhole) {
   std::vector<int32_t> all, some;
   const PerplexityResult at_once = measure(whole, all, text);
   const PerplexityResult head = measure(first, some, std::span(text).first(250));
-  save_context(session_, first, some, model_dir_, dir_ / "context");
-  SavedContext context = load_context(session_, model_dir_, dir_ / "context");
+  save_context(session_, first, some, dir_ / "context");
+  SavedContext context = load_context(session_, dir_ / "context");
   const PerplexityResult tail = measure(context.sequence, context.tokens, std::span(text).subspan(250));
   EXPECT_EQ(head.tokens + tail.tokens, at_once.tokens);
   EXPECT_EQ(tail.tokens, 150);

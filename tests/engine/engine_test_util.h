@@ -15,6 +15,7 @@
 #include "kernels/error.h"
 #include "models/config.h"
 #include "models/model.h"
+#include "models/safetensors.h"
 #include "tests/engine/golden_checkpoints.h"
 #include "tests/test_util.h"
 
@@ -45,7 +46,7 @@ inline Model open_f32(const std::filesystem::path& dir, Backend& backend, const 
 }
 
 template <class T>
-std::vector<T> tensor_values(const Checkpoint& file, const std::string& name, const char* dtype) {
+std::vector<T> tensor_values(const Tensors& file, const std::string& name, const char* dtype) {
   const StoredTensor* tensor = file.find(name);
   if (tensor == nullptr || tensor->dtype != dtype)
     throw Error(name + ": not a tensor of " + dtype + " in the golden file");
@@ -53,11 +54,11 @@ std::vector<T> tensor_values(const Checkpoint& file, const std::string& name, co
   std::memcpy(values.data(), tensor->data, tensor->bytes);
   return values;
 }
-inline std::vector<int32_t> int_tensor(const Checkpoint& file, const std::string& name) {
+inline std::vector<int32_t> int_tensor(const Tensors& file, const std::string& name) {
   const auto wide = tensor_values<int64_t>(file, name, "I64");
   return {wide.begin(), wide.end()};
 }
-inline std::vector<float> float_tensor(const Checkpoint& file, const std::string& name) {
+inline std::vector<float> float_tensor(const Tensors& file, const std::string& name) {
   return tensor_values<float>(file, name, "F32");
 }
 

@@ -15,10 +15,10 @@ constexpr double kLogitsTolerance = 1e-4;  // float32 transformers is itself up 
 class GoldenCheckpoint : public testing::TestWithParam<const char*> {
  protected:
   std::filesystem::path dir() const { return checkpoint_dir(GetParam()); }
-  Checkpoint golden() const { return Checkpoint::open_file(dir() / "golden.safetensors"); }
+  Tensors golden() const { return open_safetensors_file(dir() / "golden.safetensors"); }
 
   void expect_logits(Backend& backend, const SessionOptions& options) const {
-    const Checkpoint expected = golden();
+    const Tensors expected = golden();
     const std::vector<int32_t> tokens = int_tensor(expected, "tokens");
     const Model model = open_f32(dir(), backend);
     Session session(model, backend, options);
@@ -64,7 +64,7 @@ TEST_P(GoldenCheckpoint, TheSplitDoesNotMatter) {
 
 TEST_P(GoldenCheckpoint, GreedyTokens) {
   CpuBackend backend(2);
-  const Checkpoint expected = golden();
+  const Tensors expected = golden();
   std::vector<int32_t> prompt = int_tensor(expected, "tokens");
   prompt.resize(8);
   const Model model = open_f32(dir(), backend);
@@ -89,7 +89,7 @@ class GoldenPositions : public testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenPositions, LogitsHoweverThePromptIsSplit) {
   CpuBackend backend(2);
-  const Checkpoint golden = Checkpoint::open_file(checkpoint_dir(GetParam()) / "mrope.safetensors");
+  const Tensors golden = open_safetensors_file(checkpoint_dir(GetParam()) / "mrope.safetensors");
   const std::vector<int32_t> tokens = int_tensor(golden, "tokens"), rows = int_tensor(golden, "positions");
   const std::vector<float> expected = float_tensor(golden, "logits");
   std::vector<int32_t> positions;
@@ -168,7 +168,7 @@ TEST(Alibi, HasNoRopeToStretch) {
 TEST(GoldenBf16, NoFurtherFromF32ThanTransformers) {
   CpuBackend backend(2);
   const auto dir = checkpoint_dir("llama_bf16");
-  const Checkpoint expected = Checkpoint::open_file(dir / "golden.safetensors");
+  const Tensors expected = open_safetensors_file(dir / "golden.safetensors");
   const std::vector<int32_t> tokens = int_tensor(expected, "tokens");
   const Model model = load_model(dir, load_config(dir), backend, std::nullopt);
   ASSERT_EQ(model.product_dtype(), DType::kBF16);

@@ -54,7 +54,7 @@ struct LongGolden {
   double tolerance, rms;
 
   explicit LongGolden(const LongCase& c) {
-    const Checkpoint file = Checkpoint::open_file(golden_dir() / "long.safetensors");
+    const Tensors file = open_safetensors_file(golden_dir() / "long.safetensors");
     const std::string name = c.name, dtype(name_of(c.weights));
     tokens = int_tensor(file, name + ".tokens");
     positions = int_tensor(file, "positions");
@@ -93,9 +93,9 @@ inline std::filesystem::path rounded_checkpoint(const LongCase& c) {
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "config.json") << read_json(source / "config.json");
 
-  const Checkpoint stored = Checkpoint::open(source);
+  const Tensors stored = open_safetensors(source);
   std::vector<NamedShape> shapes;
-  for (const auto& [name, tensor] : stored.tensors()) {
+  for (const auto& [name, tensor] : stored.all()) {
     if (tensor.dtype != "BOOL")  // the mask of old GPT-NeoX files, which nobody reads
       shapes.push_back({name, tensor.shape, c.weights == DType::kF16 ? "F16" : "BF16"});
   }

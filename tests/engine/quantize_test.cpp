@@ -23,12 +23,12 @@ TEST(QuantizedDemo, ConvertedWeightsGiveTheFilesMemoryBack) {
   CpuBackend backend(2);
   for (const std::optional<DType> dtype : {std::optional<DType>(), std::optional(DType::kF32)}) {
     const Model model = open_as(demo_dir(), backend, dtype);
-    const StoredTensor* norm = model.checkpoint->find("model.norm.weight");
+    const StoredTensor* norm = model.files.tensors->find("model.norm.weight");
     ASSERT_NE(norm, nullptr);
     Session session(model, backend, f32_session());
     Sequence sequence = session.new_sequence();
     session.prefill_last(sequence, std::vector<int32_t>{1, 2, 3});
-    const size_t held = resident_bytes(norm->data), all = model.checkpoint->bytes();
+    const size_t held = resident_bytes(norm->data), all = model.files.tensors->bytes();
     if (dtype) {
       EXPECT_LT(held, all / 4);
     } else {
@@ -80,9 +80,9 @@ TEST_P(QuantizedFamily, RunsAsOnTheReference) {
   CpuBackend cpu(2);
   ReferenceBackend reference;
   const auto dir = checkpoint_dir(GetParam());
-  const std::vector<int32_t> tokens = int_tensor(Checkpoint::open_file(dir / "golden.safetensors"), "tokens");
+  const std::vector<int32_t> tokens = int_tensor(open_safetensors_file(dir / "golden.safetensors"), "tokens");
   const std::span<const int32_t> some = std::span(tokens).first(std::min<size_t>(24, tokens.size()));
-  const std::vector<float> exact = float_tensor(Checkpoint::open_file(dir / "golden.safetensors"), "logits");
+  const std::vector<float> exact = float_tensor(open_safetensors_file(dir / "golden.safetensors"), "logits");
   for (const DType dtype : kTypes) {
     const Model on_cpu = open_as(dir, cpu, dtype), on_reference = open_as(dir, reference, dtype);
     EXPECT_EQ(on_cpu.weights.dtype, dtype);

@@ -8,7 +8,7 @@ namespace {
 
 TEST(RopeLogits, EveryScalingAtEveryLength) {
   const nlohmann::json golden = read_json(golden_dir() / "rope" / "logits.json");
-  const Checkpoint expected = Checkpoint::open_file(golden_dir() / "rope" / "logits.safetensors");
+  const Tensors expected = open_safetensors_file(golden_dir() / "rope" / "logits.safetensors");
   const auto dir = checkpoint_dir(golden["checkpoint"].get<std::string>());
   const nlohmann::json own = read_json(dir / "config.json");
   const auto all_tokens = golden["tokens"].get<std::vector<int32_t>>();

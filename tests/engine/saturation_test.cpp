@@ -13,11 +13,11 @@ constexpr KvDTypes kOfBf16{.keys = DType::kBF16}, kOfF32{.keys = DType::kF32, .v
 void write_large_keys(const std::filesystem::path& dir) {
   const std::filesystem::path from = checkpoint_dir("llama_gqa");
   std::filesystem::copy_file(from / "config.json", dir / "config.json");
-  const Checkpoint weights = Checkpoint::open(from);
+  const Tensors weights = open_safetensors(from);
   std::vector<NamedShape> shapes;
-  for (const auto& [name, tensor] : weights.tensors()) shapes.push_back({name, tensor.shape});
+  for (const auto& [name, tensor] : weights.all()) shapes.push_back({name, tensor.shape});
   SafetensorsWriter writer(dir / "model.safetensors", shapes);
-  for (const auto& [name, tensor] : weights.tensors()) {
+  for (const auto& [name, tensor] : weights.all()) {
     std::vector<float> values = float_tensor(weights, name);
     for (float& value : values)
       value *= name.find("k_proj") != name.npos ? 1e5F : name.find("q_proj") != name.npos ? 1e-5F : 1.0F;
@@ -28,7 +28,7 @@ void write_large_keys(const std::filesystem::path& dir) {
 
 // For how many of the golden tokens the likeliest next one is that of transformers.
 int64_t golden_argmaxes(std::span<const float> logits) {
-  const Checkpoint golden = Checkpoint::open_file(checkpoint_dir("llama_gqa") / "golden.safetensors");
+  const Tensors golden = open_safetensors_file(checkpoint_dir("llama_gqa") / "golden.safetensors");
   const std::vector<float> expected = float_tensor(golden, "logits");
   if (logits.size() != expected.size()) return -1;
   const size_t tokens = int_tensor(golden, "tokens").size(), vocab = logits.size() / tokens;
@@ -57,7 +57,7 @@ class SaturatedKeys : public FolderTest {
   }
 
   const std::vector<int32_t> ids_ =
-      int_tensor(Checkpoint::open_file(checkpoint_dir("llama_gqa") / "golden.safetensors"), "tokens");
+      int_tensor(open_safetensors_file(checkpoint_dir("llama_gqa") / "golden.safetensors"), "tokens");
   std::vector<std::string> told_;
 };
 

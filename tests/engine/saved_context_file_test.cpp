@@ -39,20 +39,19 @@ class ContextFile : public FolderTest {
   void save(Session& session, const fs::path& file) {
     Sequence sequence = session.new_sequence();
     session.prefill(sequence, tokens_);
-    save_context(session, sequence, tokens_, model_dir_, file);
+    save_context(session, sequence, tokens_, file);
   }
 
   // One line that begins with the name of the file, or "" when it is loaded.
-  std::string refusal(const SessionOptions& options, const Model& model, const fs::path& dir,
-                      const fs::path& file) {
+  std::string refusal(const SessionOptions& options, const Model& model, const fs::path& file) {
     Session session(model, backend_, options);
-    const std::string what = error_of([&] { load_context(session, dir, file); });
+    const std::string what = error_of([&] { load_context(session, file); });
     EXPECT_TRUE(what.empty() || what.starts_with(file.string())) << what;
     EXPECT_FALSE(holds(what, "\n"));
     EXPECT_EQ(session.pool().pages(), 0);
     return what;
   }
-  std::string refusal(const fs::path& file) { return refusal(options_, model_, model_dir_, file); }
+  std::string refusal(const fs::path& file) { return refusal(options_, model_, file); }
   std::string refusal_of_bytes(const std::string& bytes) {
     put("changed", bytes);
     return refusal(dir_ / "changed");
@@ -79,8 +78,8 @@ class ContextFile : public FolderTest {
 
 TEST_F(ContextFile, IsASafetensorsFileThatOthersRead) {
   EXPECT_EQ((8 + header_bytes_) % 4096, 0U);
-  const Checkpoint file = Checkpoint::open_file(file_);
-  EXPECT_EQ(file.tensors().size(), 2U * 2 * 2 + 5);
+  const Tensors file = open_safetensors_file(file_);
+  EXPECT_EQ(file.all().size(), 2U * 2 * 2 + 5);
   for (const char* page : {"page.0.", "page.1."}) {
     for (const char* layer : {"layer.0.", "layer.1."}) {
       EXPECT_EQ(file.check(std::string(page) + layer + "keys", {2, kKvPage, 16}).dtype, "F16");
@@ -195,7 +194,7 @@ TEST_F(ContextFile, OfSomethingElseIsRefused) {
 
 TEST_F(ContextFile, OfAnotherModelOrTokenizerIsRefused) {
   const Model other = open_f32(checkpoint_dir("llama_mha"), backend_);
-  EXPECT_TRUE(holds(refusal(options_, other, checkpoint_dir("llama_mha"), file_), "of another model"));
+  EXPECT_TRUE(holds(refusal(options_, other, file_), "of another model"));
   // One weight of the same model.
   const fs::path copy = dir_ / "model";
   fs::copy(model_dir_, copy);
@@ -203,14 +202,14 @@ TEST_F(ContextFile, OfAnotherModelOrTokenizerIsRefused) {
   weights.back() = static_cast<char>(weights.back() ^ 1);
   put("model/model.safetensors", weights);
   const Model tuned = open_f32(copy, backend_);
-  EXPECT_TRUE(holds(refusal(options_, tuned, copy, file_), "of another model"));
+  EXPECT_TRUE(holds(refusal(options_, tuned, file_), "of another model"));
   fs::remove_all(copy);
   fs::copy(model_dir_, copy);
   put("model/tokenizer.json", "{}");
   const Model same = open_f32(copy, backend_);
-  EXPECT_TRUE(holds(refusal(options_, same, copy, file_), "another tokenizer"));
+  EXPECT_TRUE(holds(refusal(options_, same, file_), "another tokenizer"));
   fs::remove(copy / "tokenizer.json");
-  EXPECT_EQ(refusal(options_, same, copy, file_), "");
+  EXPECT_EQ(refusal(options_, same, file_), "");
 }
 
 // A config may change its scaling, but nothing else that shapes the computation.
@@ -221,31 +220,30 @@ TEST_F(ContextFile, OfAModelWithAnEditedConfig) {
   config["max_position_embeddings"] = 128;
   config["rope_parameters"] = {{"rope_type", "dynamic"}, {"factor", 2.0}, {"rope_theta", 10000.0}};
   put("model/config.json", config.dump());
-  EXPECT_EQ(refusal(options_, open_f32(copy, backend_), copy, file_), "");
+  EXPECT_EQ(refusal(options_, open_f32(copy, backend_), file_), "");
   config["rms_norm_eps"] = 1e-5;
   put("model/config.json", config.dump());
-  EXPECT_TRUE(holds(refusal(options_, open_f32(copy, backend_), copy, file_), "another model"));
+  EXPECT_TRUE(holds(refusal(options_, open_f32(copy, backend_), file_), "another model"));
 }
 
 TEST_F(ContextFile, ForOtherDtypesIsRefused) {
-  EXPECT_TRUE(holds(refusal(f32_session(), model_, model_dir_, file_),
+  EXPECT_TRUE(holds(refusal(f32_session(), model_, file_),
                     "saved with f16 keys and f32 values, and this run has f32 and f32"));
   const Model q8 = load_model(model_dir_, load_config(model_dir_), backend_, DType::kQ8);
-  EXPECT_TRUE(holds(refusal(options_, q8, model_dir_, file_), "saved with f32 weights, and this run has q8"));
+  EXPECT_TRUE(holds(refusal(options_, q8, file_), "saved with f32 weights, and this run has q8"));
 }
 
 TEST_F(ContextFile, LongerThanTheContextOrRotatedOtherwiseIsRefused) {
   SessionOptions shorter = options_;
   shorter.max_ctx = 299;
-  EXPECT_TRUE(
-      holds(refusal(shorter, model_, model_dir_, file_), "has 300 tokens and the context allows 299"));
+  EXPECT_TRUE(holds(refusal(shorter, model_, file_), "has 300 tokens and the context allows 299"));
   shorter.max_ctx = 300;
-  EXPECT_EQ(refusal(shorter, model_, model_dir_, file_), "");
+  EXPECT_EQ(refusal(shorter, model_, file_), "");
   SessionOptions interleaved = options_;
   interleaved.rope = model_.spec.rope();
   interleaved.rope->interleaved = true;
   EXPECT_TRUE(
-      holds(refusal(interleaved, model_, model_dir_, file_),
+      holds(refusal(interleaved, model_, file_),
             "its keys are rotated in 8 pairs, half-split, and this run rotates 8 pairs, interleaved"));
 }
 
@@ -260,10 +258,9 @@ TEST_F(ContextFile, NeedsTheTokensOfItsCache) {
   Session session(model_, backend_, options_);
   Sequence sequence = session.new_sequence();
   session.prefill(sequence, tokens_);
-  EXPECT_THROW(save_context(session, sequence, std::span(tokens_).first(299), model_dir_, dir_ / "fewer"),
-               Error);
+  EXPECT_THROW(save_context(session, sequence, std::span(tokens_).first(299), dir_ / "fewer"), Error);
   sequence.truncate(298);
-  EXPECT_THROW(save_context(session, sequence, tokens_, model_dir_, dir_ / "more"), Error);
+  EXPECT_THROW(save_context(session, sequence, tokens_, dir_ / "more"), Error);
   EXPECT_EQ(files(), 1);
 }
 
@@ -309,7 +306,7 @@ TEST_F(ContextFile, KilledWhileSavingLeavesTheOldFile) {
   session.prefill(sequence, tokens_, static_cast<int64_t>(tokens_.size()), {});
   const pid_t child = fork();
   if (child == 0) {
-    save_context(session, sequence, tokens_, model_dir_, file_);
+    save_context(session, sequence, tokens_, file_);
     _exit(0);
   }
   int status = 0;
@@ -332,7 +329,7 @@ TEST_F(ContextFile, CutShortWhileInUseEndsTheProgramWithOneLine) {
     ::dup2(fd, STDERR_FILENO);
     install_mapping_fault_handler([](const std::string& error) { return "said: " + error + "\n"; });
     Session session(model_, backend_, options_);
-    SavedContext context = load_context(session, model_dir_, file_);
+    SavedContext context = load_context(session, file_);
     fs::resize_file(file_, 4096);
     session.decode(context.sequence, 1);
     _exit(0);

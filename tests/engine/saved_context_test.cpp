@@ -49,13 +49,13 @@ TEST_P(ContextAway, GoesOnAsIfItHadNotBeen) {
   Session session(model, backend, options);
   Sequence sequence = session.new_sequence();
   session.prefill(sequence, head);
-  save_context(session, sequence, head, dir, dir_ / "context");
+  save_context(session, sequence, head, dir_ / "context");
   const std::string saved = slurp(dir_ / "context");
   const auto expected = decode_logits(session, sequence, tail);
 
   Session later(model, backend, options);
   {
-    SavedContext context = load_context(later, dir, dir_ / "context");
+    SavedContext context = load_context(later, dir_ / "context");
     EXPECT_EQ(context.tokens, std::vector<int32_t>(head.begin(), head.end()));
     EXPECT_EQ(context.sequence.length(), static_cast<int64_t>(kSaved));
     EXPECT_EQ(later.pool().pages(), 2);
@@ -91,11 +91,9 @@ class Context : public FolderTest {
   void save(Session& session, const std::string& name, std::span<const int32_t> tokens) {
     Sequence sequence = session.new_sequence();
     session.prefill(sequence, tokens);
-    save_context(session, sequence, tokens, dir_of_model_, dir_ / name);
+    save_context(session, sequence, tokens, dir_ / name);
   }
-  SavedContext load(Session& session, const std::string& name) {
-    return load_context(session, dir_of_model_, dir_ / name);
-  }
+  SavedContext load(Session& session, const std::string& name) { return load_context(session, dir_ / name); }
   CpuBackend backend_;
   std::filesystem::path dir_of_model_;
   Model model_;
@@ -109,7 +107,7 @@ TEST_F(Context, OnTheReferenceBackend) {
   Sequence sequence = session.new_sequence();
   const auto head = std::span(tokens).first(20), tail = std::span(tokens).subspan(20);
   session.prefill(sequence, head);
-  save_context(session, sequence, head, dir_of_model_, dir_ / "context");
+  save_context(session, sequence, head, dir_ / "context");
   SavedContext context = load(session, "context");
   EXPECT_EQ(decode_logits(session, context.sequence, tail), decode_logits(session, sequence, tail));
 }
@@ -128,8 +126,8 @@ TEST_F(Context, WithPlacedTokens) {
     Sequence sequence = session.new_sequence();
     session.place(sequence, positions);
     session.prefill(sequence, head);
-    save_context(session, sequence, head, dir, dir_ / "context");
-    SavedContext context = load_context(session, dir, dir_ / "context");
+    save_context(session, sequence, head, dir_ / "context");
+    SavedContext context = load_context(session, dir_ / "context");
     const auto expected = decode_logits(session, sequence, tail);
     Sequence fork = session.fork(context.sequence, context.sequence.length());
     EXPECT_EQ(decode_logits(session, context.sequence, tail), expected) << n;
@@ -165,14 +163,14 @@ TEST_F(Context, OfForks) {
   Sequence first = session.new_sequence();
   session.prefill(first, tokens);
   Sequence fork = session.fork(first, 300);
-  save_context(session, fork, head, dir_of_model_, dir_ / "context");
+  save_context(session, fork, head, dir_ / "context");
   const auto expected = decode_logits(session, fork, tail);
   SavedContext context = load(session, "context");
   Sequence of_loaded = session.fork(context.sequence, 300);
   EXPECT_EQ(decode_logits(session, of_loaded, tail), expected);
   EXPECT_EQ(decode_logits(session, context.sequence, tail), expected);
   context.sequence.truncate(300);
-  save_context(session, context.sequence, head, dir_of_model_, dir_ / "again");
+  save_context(session, context.sequence, head, dir_ / "again");
   SavedContext again = load(session, "again");
   EXPECT_EQ(again.tokens, context.tokens);
   // Cut back behind a scale step, its keys went through two more re-rotations.
@@ -186,7 +184,7 @@ TEST_F(Context, SavesOverTheFileThatItWasLoadedFrom) {
   save(session, "context", head);
   SavedContext context = load(session, "context");
   const auto expected = decode_logits(session, context.sequence, tail);
-  save_context(session, context.sequence, tokens, dir_of_model_, dir_ / "context");
+  save_context(session, context.sequence, tokens, dir_ / "context");
   context.sequence.truncate(300);
   EXPECT_EQ(decode_logits(session, context.sequence, tail), expected);
   EXPECT_EQ(load(session, "context").tokens, tokens);
@@ -194,7 +192,7 @@ TEST_F(Context, SavesOverTheFileThatItWasLoadedFrom) {
 
 TEST_F(Context, OfNoTokens) {
   Session session(model_, backend_, f32_session());
-  save_context(session, session.new_sequence(), {}, dir_of_model_, dir_ / "context");
+  save_context(session, session.new_sequence(), {}, dir_ / "context");
   SavedContext context = load(session, "context");
   EXPECT_EQ(context.sequence.length(), 0);
   Sequence fresh = session.new_sequence();
@@ -226,11 +224,11 @@ TEST_F(Context, OfATextWhoseLastTokenNothingHasRead) {
   Session session(model_, backend_, f32_session());
   Sequence sequence = session.new_sequence();
   session.prefill(sequence, std::span(tokens).first(kKvPage));
-  save_context(session, sequence, tokens, dir_of_model_, dir_ / "context");
+  save_context(session, sequence, tokens, dir_ / "context");
   SavedContext context = load(session, "context");
   EXPECT_EQ(context.tokens, tokens);
   EXPECT_EQ(context.sequence.length(), kKvPage);
-  save_context(session, context.sequence, context.tokens, dir_of_model_, dir_ / "again");
+  save_context(session, context.sequence, context.tokens, dir_ / "again");
   EXPECT_EQ(slurp(dir_ / "again"), slurp(dir_ / "context"));
   const auto last = std::span(tokens).last(1);
   EXPECT_EQ(decode_logits(session, context.sequence, last), decode_logits(session, sequence, last));
@@ -242,7 +240,7 @@ TEST_F(Context, KeepsWhatItExpects) {
   Sequence sequence = session.new_sequence();
   sequence.expect(250);
   session.prefill(sequence, tokens);
-  save_context(session, sequence, tokens, dir_of_model_, dir_ / "context");
+  save_context(session, sequence, tokens, dir_ / "context");
   SavedContext context = load(session, "context");
   EXPECT_EQ(context.sequence.expected(), 250);
   EXPECT_EQ(decode_logits(session, context.sequence, tokens), decode_logits(session, sequence, tokens));
@@ -305,7 +303,7 @@ TEST_F(Context, AStaleCacheLeavesItsKeysAndIsNotSaved) {
   SavedContext context = load(stale, "context");
   EXPECT_EQ(context.sequence.cache().rerotations().count, 0);
   EXPECT_EQ(context.sequence.cache().frequencies(), stale.frequencies_for(100));
-  EXPECT_THROW(save_context(stale, context.sequence, tokens, dir_of_model_, dir_ / "stale"), Error);
+  EXPECT_THROW(save_context(stale, context.sequence, tokens, dir_ / "stale"), Error);
   EXPECT_FALSE(std::filesystem::exists(dir_ / "stale"));
 }
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "engine/eval/report.h"
+#include "engine/eval/run_log.h"
 #include "engine/eval/sweep_table.h"
 #include "engine/eval/windows.h"
 #include "models/text/unicode.h"
@@ -56,6 +57,16 @@ class SweepTest : public FolderTest {
   Engine engine_;
   SweepOptions options_;
 };
+
+TEST_F(SweepTest, ALogKnowsTheModelByItsWeightsAndByItsTexts) {
+  std::filesystem::copy(checkpoint_dir("llama_gqa"), dir_ / "model");
+  const Json before = model_identity(open_f32(dir_ / "model", *engine_.backend));
+  EXPECT_EQ(before["name"], "model");
+  put("model/tokenizer_config.json", R"({"add_bos_token": false})");
+  const Json after = model_identity(open_f32(dir_ / "model", *engine_.backend));
+  EXPECT_EQ(after["fingerprint"], before["fingerprint"]);
+  EXPECT_NE(after["texts"], before["texts"]);
+}
 
 Json growing_record(const SweepRecords& log, const std::string& column) {
   for (const auto& record : log.records) {

@@ -21,8 +21,8 @@ void without_attention_factor(const ModelSpec& spec, const std::string& name, st
 
 TEST_P(LayerTrace, EqualsTransformers) {
   const auto dir = checkpoint_dir(GetParam());
-  const Checkpoint golden = Checkpoint::open_file(dir / "trace.safetensors");
-  const auto tokens = int_tensor(Checkpoint::open_file(dir / "golden.safetensors"), "tokens");
+  const Tensors golden = open_safetensors_file(dir / "trace.safetensors");
+  const auto tokens = int_tensor(open_safetensors_file(dir / "golden.safetensors"), "tokens");
   CpuBackend cpu(1);
   ReferenceBackend reference;
   for (Backend* backend : {static_cast<Backend*>(&cpu), static_cast<Backend*>(&reference)}) {

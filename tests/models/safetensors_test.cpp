@@ -27,7 +27,7 @@ TEST_F(Safetensors, WhatTheWriterWritesTheReaderReads) {
   writer.append({values, 3});
   writer.append({values + 3, 3});
   writer.finish();
-  const Checkpoint checkpoint = Checkpoint::open_file(file_);
+  const Tensors checkpoint = open_safetensors_file(file_);
   const StoredTensor &logits = checkpoint.get("logits", {2, 2}), &last = checkpoint.get("last", {2});
   EXPECT_EQ(logits.float_dtype(), DType::kF32);
   EXPECT_EQ(std::memcmp(logits.data, values, 4 * sizeof(float)), 0);
@@ -68,7 +68,7 @@ TEST_F(Safetensors, DataOnAnOddByteIsRead) {
   if (header.size() % 2 == 0) header += ' ';
   const float values[] = {1.0F, 2.0F};
   write(header, std::string(reinterpret_cast<const char*>(values), 8));
-  const Checkpoint checkpoint = Checkpoint::open_file(file_);
+  const Tensors checkpoint = open_safetensors_file(file_);
   const StoredTensor& tensor = checkpoint.get("a", {2});
   EXPECT_EQ(reinterpret_cast<uintptr_t>(tensor.data) % 4, 0U);
   EXPECT_EQ(std::memcmp(tensor.data, values, 8), 0);
@@ -115,8 +115,8 @@ TEST_F(Safetensors, ScalarsAndEmptyTensorsAreFine) {
   write(R"({"__metadata__":{"x":"y"},"a":{"dtype":"F32","shape":[],"data_offsets":[0,4]},)"
         R"("e":{"dtype":"F32","shape":[0,5],"data_offsets":[2,2]}})",
         "1234");
-  const Checkpoint checkpoint = Checkpoint::open_file(file_);
-  EXPECT_EQ(checkpoint.tensors().size(), 2U);
+  const Tensors checkpoint = open_safetensors_file(file_);
+  EXPECT_EQ(checkpoint.all().size(), 2U);
   EXPECT_THROW(checkpoint.get("a", {1}), Error);
   EXPECT_THROW(checkpoint.get("missing", {1}), Error);
 }

@@ -55,7 +55,7 @@ int64_t one_round(Session& session, Sequence& kept) {
   return tokens;
 }
 
-int run(const std::string& model_dir, double seconds) {
+int run(const std::filesystem::path& model_dir, double seconds) {
   CpuBackend backend(1);
   ModelSpec config = load_config(model_dir);
   config.rope().type = RopeType::kDynamic;

@@ -59,7 +59,7 @@ TEST(RopeCommand, AModelBringsItsOwnScaling) {
   EXPECT_EQ(got["type"], "llama3");
   EXPECT_EQ(got["original_ctx"], 8192);
   EXPECT_EQ(got["length"], 131072);
-  const RopeScaling own = load_config(config("llama-3.1-8b.json")).rope();
+  const RopeScaling own = load_config(std::filesystem::path(config("llama-3.1-8b.json"))).rope();
   EXPECT_EQ(got["inv_freq"].get<std::vector<double>>(), rope_frequencies(own, 1).inv_freq);
   const Json off = rope_json("--rope-scaling none --model " + config("llama-3.1-8b.json"));
   EXPECT_EQ(off["type"], "default");

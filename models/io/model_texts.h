@@ -1,0 +1,30 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace lariat {
+
+// The texts of a model, its settings and vocabularies, by the names that they have in a Hugging Face folder
+// ("config.json", "tokenizer.json", ...). Nothing is opened before it is asked for.
+class ModelTexts {
+ public:
+  // Of a folder, or of a config file alone: a config.json has what lies beside it, another has nothing.
+  ModelTexts(std::filesystem::path path);  // NOLINT(google-explicit-constructor): a folder is its texts
+
+  const std::filesystem::path& path() const { return path_; }
+  // What errors call the text.
+  std::filesystem::path file(std::string_view name) const;
+  bool has(std::string_view name) const;
+  // Its bytes, at most so many. Throws Error naming the file.
+  std::string read(std::string_view name, uint64_t max_bytes) const;
+  // The text as JSON, as read_json reads a file.
+  nlohmann::json json(std::string_view name) const;
+
+ private:
+  std::filesystem::path path_, config_;
+};
+
+}  // namespace lariat

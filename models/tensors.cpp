@@ -1,0 +1,120 @@
+#include "models/tensors.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "kernels/error.h"
+
+namespace lariat {
+namespace {
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+}  // namespace
+
+DType StoredTensor::float_dtype() const {
+  if (dtype == "F32") return DType::kF32;
+  if (dtype == "F16") return DType::kF16;
+  if (dtype == "BF16") return DType::kBF16;
+  throw Error(fmt::format("{}: tensor '{}' is {}; lariat runs F32, F16 and BF16 weights", file.string(), name,
+                          dtype));
+}
+
+void Tensors::add(MappedFile file, std::vector<StoredTensor> tensors) {
+  files_.push_back(std::make_unique<MappedFile>(std::move(file)));
+  for (StoredTensor& tensor : tensors) {
+    const auto [place, inserted] = tensors_.emplace(tensor.name, tensor);
+    if (!inserted) {
+      throw Error(fmt::format("{}: tensor '{:.200}' is also in {}", tensor.file.string(), tensor.name,
+                              place->second.file.string()));
+    }
+  }
+}
+
+// Old files may start their data on any byte; vectors and sanitizers want elements on their own multiples.
+void Tensors::align(StoredTensor& tensor) const {
+  if (reinterpret_cast<uintptr_t>(tensor.data) % tensor.alignment == 0) return;
+  auto& copy = aligned_copies_.emplace_back(tensor.data, tensor.data + tensor.bytes);
+  tensor.data = copy.data();
+}
+
+const StoredTensor* Tensors::find(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
+const StoredTensor& Tensors::get(const std::string& name, const std::vector<int64_t>& shape) const {
+  const StoredTensor& tensor = check(name, shape);
+  align(tensors_.at(name));
+  return tensor;
+}
+
+const StoredTensor& Tensors::check(const std::string& name, const std::vector<int64_t>& shape) const {
+  const StoredTensor* tensor = find(name);
+  if (tensor == nullptr) {
+    throw Error(fmt::format("{}: tensor '{}' is missing; the checkpoint and config.json do not match",
+                            source_.string(), name));
+  }
+  if (tensor->shape != shape) {
+    throw Error(fmt::format("{}: tensor '{}' has shape {}, config.json asks for {}", tensor->file.string(),
+                            name, shape_text(tensor->shape), shape_text(shape)));
+  }
+  return *tensor;
+}
+
+size_t Tensors::bytes() const {
+  size_t total = 0;
+  for (const auto& file : files_) total += file->size();
+  return total;
+}
+
+std::optional<size_t> Tensors::place_in(const MappedFile& file, const StoredTensor& tensor) {
+  const bool inside = tensor.data >= file.data() && tensor.data < file.data() + file.size();
+  if (!inside) return std::nullopt;
+  return static_cast<size_t>(tensor.data - file.data());
+}
+
+void Tensors::give_back(const StoredTensor& tensor) const {
+  for (const auto& file : files_) {
+    if (const auto begin = place_in(*file, tensor)) file->give_back(*begin, *begin + tensor.bytes);
+  }
+}
+
+void Tensors::populate(const std::set<std::string>& names,
+                       const std::function<void(size_t done, size_t total)>& progress) const {
+  constexpr size_t kGap = size_t{1} << 20;  // read along: cheaper than to stop and start again
+  struct Range {
+    const MappedFile* file;
+    size_t begin, end;
+  };
+  std::vector<Range> ranges;
+  size_t total = 0, before = 0;
+  for (const auto& file : files_) {
+    std::vector<Range> own;
+    for (const auto& [name, tensor] : tensors_) {
+      const std::optional<size_t> begin = place_in(*file, tensor);
+      if (begin && names.contains(name)) own.push_back({file.get(), *begin, *begin + tensor.bytes});
+    }
+    std::sort(own.begin(), own.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+    for (const Range& range : own) {
+      const bool near =
+          !ranges.empty() && ranges.back().file == range.file && range.begin <= ranges.back().end + kGap;
+      if (near) {
+        ranges.back().end = range.end;
+      } else {
+        ranges.push_back(range);
+      }
+    }
+  }
+  for (const Range& range : ranges) total += range.end - range.begin;
+  for (const Range& range : ranges) {
+    range.file->populate(range.begin, range.end, [&](size_t done) { progress(before + done, total); });
+    before += range.end - range.begin;
+  }
+}
+
+}  // namespace lariat

@@ -1,0 +1,70 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kernels/tensor.h"
+#include "models/io/mapped_file.h"
+
+namespace lariat {
+
+// A tensor inside a mapped file, whoever stored it.
+struct StoredTensor {
+  std::string name;
+  std::string dtype;           // as the file spells it: "F32", "BF16", "I64", ...
+  std::vector<int64_t> shape;  // empty: a scalar
+  const std::byte* data = nullptr;
+  size_t bytes = 0;
+  std::filesystem::path file;
+  size_t alignment = 1;  // of the data, for who reads them as elements
+
+  // The dtype as lariat computes with it. Throws Error naming file and tensor for anything but F32, F16,
+  // BF16.
+  DType float_dtype() const;
+};
+
+// The tensors of a checkpoint by their names, and the files that they lie in. Whoever opens a file has
+// checked it: a StoredTensor in hand lies inside its file and has the bytes of its shape.
+class Tensors {
+ public:
+  // source: what errors about absent tensors name.
+  explicit Tensors(std::filesystem::path source) : source_(std::move(source)) {}
+  // Takes a mapped file and what lies in it. Throws Error naming a tensor that another file has as well.
+  void add(MappedFile file, std::vector<StoredTensor> tensors);
+
+  const StoredTensor* find(const std::string& name) const;  // nullptr when absent
+  // Throws Error naming file and tensor when it is absent or has another shape. Reads none of its data.
+  const StoredTensor& check(const std::string& name, const std::vector<int64_t>& shape) const;
+  // Checks likewise, and gives its data on a multiple of their alignment: copied when the file has them
+  // elsewhere.
+  const StoredTensor& get(const std::string& name, const std::vector<int64_t>& shape) const;
+
+  const std::map<std::string, StoredTensor>& all() const { return tensors_; }
+  size_t bytes() const;  // of all files together
+  // Brings the tensors of these names into memory, in the files' order, calling progress(bytes so far, bytes
+  // of all of them). What a file holds besides them is not read.
+  void populate(const std::set<std::string>& names,
+                const std::function<void(size_t done, size_t total)>& progress) const;
+  // The memory of a tensor that is not needed for now; reading it again reads the file.
+  void give_back(const StoredTensor& tensor) const;
+
+ private:
+  void align(StoredTensor& tensor) const;
+  // The offset of a tensor's data in a file; nothing for another file, or a copy.
+  static std::optional<size_t> place_in(const MappedFile& file, const StoredTensor& tensor);
+  std::filesystem::path source_;
+  std::vector<std::unique_ptr<MappedFile>> files_;
+  // Both change when get() copies a tensor.
+  mutable std::deque<std::vector<std::byte>> aligned_copies_;
+  mutable std::map<std::string, StoredTensor> tensors_;
+};
+
+}  // namespace lariat
