@@ -93,9 +93,7 @@ void check_result_files(const ResultFiles& files) {
 }
 
 void write_result_files(const ResultFiles& files, const SweepRecords& log) {
-  if (!files.csv.empty())
-    write_file_atomically(files.csv,
-                          results_csv(log.records, log.header["passkey"].value("task", "passkey")));
+  if (!files.csv.empty()) write_file_atomically(files.csv, results_csv(log));
   if (!files.svg.empty()) write_pictures(log, files.svg);
 }
 

@@ -36,7 +36,7 @@ void add_pictures(Json& data, const SweepRecords& log) {
                                 {"wide", picture.wide},
                                 {"narrow", picture.narrow}});
   data["style"] = kSweepSvgStyle;
-  data["csv"] = results_csv(log.records, log.header["passkey"].value("task", "passkey"));
+  data["csv"] = results_csv(log);
 }
 
 void write_pictures(const SweepRecords& log, const std::filesystem::path& folder) {

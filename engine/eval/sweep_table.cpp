@@ -14,10 +14,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kMostPerplexity = 1e100;  // where it is worse a model says nothing
 
-double number(const Json& record, const char* key) {
-  return record.contains(key) && record[key].is_number() ? record[key].get<double>() : std::nan("");
-}
-
 std::vector<double> blocks_of(const Json& record) {
   std::vector<double> blocks;
   for (const Json& sum : record.value("blocks", Json::array())) {
@@ -31,12 +27,12 @@ GrowingValue growing_value(const Json& record) {
   value.text_tokens = record.value("text_tokens", int64_t{0});
   value.holds = record.value("holds", int64_t{0});
   if (value.text_tokens < std::ssize(value.blocks) || value.holds < 1) value.blocks.clear();
-  const double factor = number(record, "factor");
+  const double factor = number_in(record, "factor");
   if (!std::isnan(factor)) value.label += fmt::format(" ×{:g}", factor);
   for (const auto& bucket : record["positions"]) {
     const int64_t tokens = bucket["tokens"];
     const auto n = static_cast<double>(tokens);
-    const double mean = number(bucket, "loss"), error = number(bucket, "stderr");
+    const double mean = number_in(bucket, "loss"), error = number_in(bucket, "stderr");
     value.positions.push_back(
         {{tokens, n * mean, n * (mean * mean + error * error * (n - 1))}, bucket["from"], bucket["to"]});
   }
@@ -89,7 +85,7 @@ SweepTable tabulate(const SweepRecords& log) {
   for (const auto& record : log.records) {
     const std::pair<std::string, int64_t> cell(record["scaling"], record["length"]);
     if (record["kind"] == "perplexity") {
-      PerplexityValue value{number(record, "ppl"), number(record, "stderr"), record["tokens"],
+      PerplexityValue value{number_in(record, "ppl"), number_in(record, "stderr"), record["tokens"],
                             blocks_of(record)};
       if (!(value.standard_error >= 0 && value.standard_error <= kMostPerplexity))
         value.standard_error = std::nan("");
@@ -102,7 +98,7 @@ SweepTable tabulate(const SweepRecords& log) {
       if (cell.second == table.lengths.back()) table.growing[cell.first] = growing_value(record);
     } else if (record["kind"] == "speed") {
       const Json timing = record.value("timing", Json());
-      table.speed[cell] = {number(timing, "prefill_tok_s"), number(timing, "decode_tok_s"),
+      table.speed[cell] = {number_in(timing, "prefill_tok_s"), number_in(timing, "decode_tok_s"),
                            record["cache_bytes"]};
     }
   }
@@ -136,6 +132,10 @@ std::optional<LossSum> growing_sum(const SweepTable& table, const std::string& c
   }
   if (!(sum.ppl() >= 0.5 && sum.ppl() <= kMostPerplexity)) return std::nullopt;
   return sum;
+}
+
+double number_in(const Json& record, const char* key) {
+  return record.contains(key) && record[key].is_number() ? record[key].get<double>() : std::nan("");
 }
 
 std::string compact(double value) {

@@ -83,6 +83,8 @@ std::vector<PositionRange> growing_ranges(const SweepTable& table);
 std::optional<LossSum> growing_sum(const SweepTable& table, const std::string& column,
                                    const PositionRange& range);
 
+// A number of a record; NaN where there is none.
+double number_in(const nlohmann::ordered_json& record, const char* key);
 // A number in 3 or 4 significant digits, without an exponent below a million.
 std::string compact(double value);
 

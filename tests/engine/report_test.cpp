@@ -198,7 +198,7 @@ TEST(ResultsCsv, HasARowForEachMeasurement) {
   log.records.back()["positions"][1]["loss"] = nullptr;
   log.records[0]["scaling"] = "a \"b\", c";
   log.records[0]["ppl"] = nullptr;
-  EXPECT_EQ(results_csv(log.records, "passkey"),
+  EXPECT_EQ(results_csv(log),
             "measure,scaling,stale,length,depth,from,to,value,error,count\n"
             "perplexity,\"a \"\"b\"\", c\",false,512,,,,,0.1,1000\n"
             "passkey,none,false,512,0.0,,,0.6,0.2006932429798716,5\n"
