@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-// SVG elements, axes and curves, of which the pictures of `lariat rope` are made.
+// SVG elements, axes and curves, of which the pictures of `lariat rope` and of a sweep are made.
 namespace lariat {
 
 // A number with its figures in groups of three, thin spaces between: 4096, 65 536.

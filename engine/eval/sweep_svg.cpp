@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
 
 #include "engine/eval/chart.h"
+#include "models/text/unicode.h"
 
 namespace lariat {
 namespace {
@@ -26,24 +26,10 @@ std::string colour_class(const std::string& column) {
 // As XML has it; a control character, which XML 1.0 has no way to write, becomes U+FFFD.
 std::string escaped(std::string_view text) {
   std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        static_cast<unsigned char>(c) < 0x20 ? out += "\uFFFD" : out += c;
-    }
-  }
+  for (const char c : text) static_cast<unsigned char>(c) < 0x20 ? out += "\uFFFD" : out += c;
+  for (const auto& [character, entity] :
+       {std::pair("&", "&amp;"), std::pair("<", "&lt;"), std::pair(">", "&gt;"), std::pair("\"", "&quot;")})
+    out = replace_all(out, character, entity);
   return out;
 }
 
@@ -66,7 +52,7 @@ struct Point {
 };
 
 struct Series {
-  std::string title, label, column;  // label: at the line's end
+  std::string label, column;
   bool dashed = false, dots = false;
   std::vector<Point> points;
 };
@@ -152,7 +138,7 @@ std::string length_ticks(const Chart& chart, const std::vector<int64_t>& lengths
 }
 
 std::string curve_of(const Chart& chart, const Series& series) {
-  std::string title = escaped(series.title), svg;
+  std::string title = escaped(series.label), svg;
   Points line;
   const auto y = [&](double ppl) { return chart.y(std::clamp(ppl, chart.up.low, chart.up.high)); };
   for (const Point& point : series.points) {
@@ -168,8 +154,13 @@ std::string curve_of(const Chart& chart, const Series& series) {
                "<title>" + title + "</title>" + svg_path("curve", line) + svg);
 }
 
-// Names at the lines' ends.
-std::string names_of(const Chart& chart, const std::vector<Series>& series) {
+// What stands at a line's end. A narrow picture has no room for the whole name of a stale column; the colour
+// tells whose keys they are.
+std::string end_label(const Series& series, const std::string& style) {
+  return style == "narrow" && is_stale(series.column) ? "stale" : series.label;
+}
+
+std::string names_of(const Chart& chart, const std::vector<Series>& series, const std::string& style) {
   std::vector<Label> labels;
   for (const Series& one : series) {
     const Point& last = one.points.back();
@@ -178,10 +169,10 @@ std::string names_of(const Chart& chart, const std::vector<Series>& series) {
   spread(labels, chart.top + 4, chart.bottom);
   std::string svg;
   for (const auto& [one, from_x, from_y, y] : labels) {
-    const double edge = chart.right + 12;  // the chart's points stay clear of the frame
+    const double edge = chart.right + 12;  // of the frame
     svg += group(colour_class(one->column),
                  svg_path("leader", {{from_x, from_y}, {std::max(from_x, edge - 4), from_y}, {edge + 6, y}}) +
-                     svg_text(edge + 10, y + 4, "start", "series", escaped(one->label)));
+                     svg_text(edge + 10, y + 4, "start", "series", escaped(end_label(*one, style))));
   }
   return svg;
 }
@@ -190,21 +181,20 @@ std::string draw(Curves curves, const SweepTable& table, double width, double he
                  const std::string& style) {
   std::erase_if(curves.series, [](const Series& one) { return one.points.empty(); });
   if (curves.series.empty()) return "";
-  Chart chart{0, 34, 0, height - 46, curves.across, perplexity_axis(curves.series)};
-  const auto ticks = round_numbers(chart.up);
+  const Axis up = perplexity_axis(curves.series);
+  const auto ticks = round_numbers(up);
   size_t longest = 12;
   double left = 20;
-  for (const Series& one : curves.series) longest = std::max(longest, one.label.size());
+  for (const Series& one : curves.series) longest = std::max(longest, end_label(one, style).size());
   for (const double tick : ticks)
     left = std::max(left, 20 + 7.2 * static_cast<double>(tick_label(tick).size()));
   const double right = width - 22 - 8 * static_cast<double>(longest);
-  chart.left = left + 12;
-  chart.right = right - 12;
+  const Chart frame{left, 34, right, height - 46, curves.across, up};
+  Chart chart = frame;  // its points stay clear of the frame
+  chart.left += 12;
+  chart.right -= 12;
   std::string svg;
-  for (const double tick : ticks) {
-    svg += svg_line(left, chart.y(tick), right, chart.y(tick), "grid") +
-           svg_text(left - 8, chart.y(tick) + 4, "end", "tick", tick_label(tick));
-  }
+  for (const double tick : ticks) svg += frame.tick_up(tick, tick_label(tick));
   svg += length_ticks(chart, table.lengths) + svg_line(left, chart.bottom, right, chart.bottom, "axis") +
          svg_text((left + right) / 2, chart.bottom + 39, "middle", "name", curves.across_name) +
          svg_text(left - 8, chart.top - 12, "start", "name",
@@ -215,19 +205,16 @@ std::string draw(Curves curves, const SweepTable& table, double width, double he
            svg_text(chart.x(trained) + 5, chart.top + 12, "start", "tick", "trained length");
   }
   for (const Series& one : curves.series) svg += curve_of(chart, one);
-  return svg_root(width, height, style, curves.name, svg + names_of(chart, curves.series));
+  return svg_root(width, height, style, curves.name, svg + names_of(chart, curves.series, style));
 }
 
-SweepPicture both_widths(const std::string& name, const SweepTable& table,
-                         const std::function<Curves(bool narrow)>& curves) {
-  return {name, "", draw(curves(false), table, 980, 420, "wide"),
-          draw(curves(true), table, 360, 340, "narrow")};
+SweepPicture both_widths(const std::string& name, const SweepTable& table, const Curves& curves) {
+  return {name, "", draw(curves, table, 980, 420, "wide"), draw(curves, table, 360, 340, "narrow")};
 }
 
 // --- what is drawn ---
 
-// A narrow picture has no room for the whole name of a stale column; the colour tells whose keys they are.
-Curves growing_curves(const SweepTable& table, bool narrow) {
+Curves growing_curves(const SweepTable& table) {
   Curves curves{"Perplexity by position in a growing context",
                 "position (tokens)",
                 {0, static_cast<double>(table.lengths.back())},
@@ -235,8 +222,7 @@ Curves growing_curves(const SweepTable& table, bool narrow) {
   for (const auto& column : table.growing_columns) {
     const GrowingValue* grown = find_cell(table.growing, column);
     if (grown == nullptr) continue;
-    const bool stale = is_stale(column);
-    Series series{grown->label, narrow && stale ? "stale" : grown->label, column, stale, false, {}};
+    Series series{grown->label, column, is_stale(column), false, {}};
     for (const auto& bucket : grown->positions) {
       if (const auto sum = growing_sum(table, column, {bucket.from, bucket.to}))
         series.points.push_back({static_cast<double>(bucket.from + bucket.to) / 2, sum->ppl(), 0});
@@ -252,7 +238,7 @@ Curves length_curves(const SweepTable& table) {
              high = static_cast<double>(table.lengths.back());
   Curves curves{"Perplexity by context length", "context length (tokens)", {low, high, true}, {}};
   for (const auto& scaling : table.scalings) {
-    Series series{scaling, scaling, scaling, scaling.starts_with("dynamic"), true, {}};
+    Series series{scaling, scaling, scaling.starts_with("dynamic"), true, {}};
     for (const int64_t length : table.lengths) {
       const auto* value = find_cell(table.perplexity, {scaling, length});
       if (value == nullptr) continue;
@@ -303,9 +289,8 @@ std::string heat_picture(const SweepTable& table, const std::string& scaling) {
 }  // namespace
 
 std::vector<SweepPicture> sweep_pictures(const SweepTable& table) {
-  std::vector<SweepPicture> all = {
-      both_widths("growing", table, [&](bool narrow) { return growing_curves(table, narrow); }),
-      both_widths("perplexity", table, [&](bool) { return length_curves(table); })};
+  std::vector<SweepPicture> all = {both_widths("growing", table, growing_curves(table)),
+                                   both_widths("perplexity", table, length_curves(table))};
   std::erase_if(all, [](const SweepPicture& picture) { return picture.wide.empty(); });
   if (table.passkey.empty()) return all;
   for (size_t i = 0; i < table.scalings.size(); ++i) {
