@@ -81,34 +81,31 @@ void read_windows(Session& session, const TokenSource& text, const PerplexityOpt
   for (size_t first = 0, end = 0; first < passes.size(); first = end) {
     // A batch: as many as there is room for, and all that begin where its last one does.
     std::vector<std::vector<int32_t>> tokens;
+    std::vector<size_t> sizes;  // of their losses
     for (int64_t n = 0; end < passes.size(); ++end) {
       const Window& window = passes[end].window;
       if (end > first && n >= room && window.begin != passes[end - 1].window.begin) break;
       n += std::ssize(tokens.emplace_back(text.behind_bos(options.bos, window.begin, window.end))) - 1;
+      sizes.push_back(static_cast<size_t>(window.end - first_scored(window)));
     }
-    std::vector<Reading> readings;
+    const auto number = static_cast<int64_t>(first);
     LossJournal::Part part{0, std::vector<std::vector<double>>(tokens.size())};
-    const bool known =
-        options.journal != nullptr && !options.journal->known(static_cast<int64_t>(first)).empty();
-    if (known) part = options.journal->known(static_cast<int64_t>(first)).front();
-    for (size_t i = 0; i < tokens.size() && !known; ++i) {
-      if (i == sequences.size()) sequences.push_back(session.new_sequence());
-      const int64_t size = std::ssize(tokens[i]);
-      const Window& window = passes[first + i].window;
-      sequences[i].truncate(0);
-      sequences[i].expect(size);  // a dynamic scale is that of the whole window
-      readings.push_back({&sequences[i], tokens[i], size - 1, window.score_from - window.begin + bos});
-    }
-    if (!known)
+    if (options.journal != nullptr && !options.journal->known(number).empty()) {
+      part = options.journal->known(number).front();
+      options.journal->check(part, sizes);
+    } else {
+      std::vector<Reading> readings;
+      for (size_t i = 0; i < tokens.size(); ++i) {
+        if (i == sequences.size()) sequences.push_back(session.new_sequence());
+        const int64_t size = std::ssize(tokens[i]);
+        const Window& window = passes[first + i].window;
+        sequences[i].truncate(0);
+        sequences[i].expect(size);  // a dynamic scale is that of the whole window
+        readings.push_back({&sequences[i], tokens[i], size - 1, window.score_from - window.begin + bos});
+      }
       score(session, readings, options.interrupted,
             [&](size_t i, int64_t, double loss) { part.losses[i].push_back(loss); });
-    if (options.journal != nullptr) {
-      std::vector<size_t> sizes;
-      for (size_t i = 0; i < tokens.size(); ++i)
-        sizes.push_back(tokens[i].size() - static_cast<size_t>(first_scored(passes[first + i].window) -
-                                                               passes[first + i].window.begin + bos));
-      options.journal->check(part, sizes);
-      options.journal->keep(static_cast<int64_t>(first), part);
+      if (options.journal != nullptr) options.journal->keep(number, part);
     }
     for (size_t i = 0; i < tokens.size(); ++i) add(first + i, part.losses[i]);
     if (progress) progress({passes[end - 1].window.begin, text.size(), results});
@@ -132,6 +129,9 @@ class GrowingRun {
 
   // after(length): is called behind each step.
   void run(int64_t ctx, const std::function<void(int64_t length)>& after) {
+    const auto bucket_of = [&](int64_t position) {
+      return std::ranges::upper_bound(results_.back().positions, position, {}, &PositionBucket::to);
+    };
     for (int64_t length = resume(ctx - 1); length < ctx - 1; after(length)) {
       // The context's last token is predicted and not read.
       length = end_of_step(session_, length, std::min(length + options_.step, ctx - 1));
@@ -141,27 +141,18 @@ class GrowingRun {
       score(session_, readings, options_.interrupted,
             [&](size_t i, int64_t, double loss) { part_.losses[i].push_back(loss); });
       part_.reached = length;
-      if (options_.journal == nullptr || length == ctx - 1 || bucket_of(length) > bucket_of(from_))
-        end_part(ctx);
+      if (options_.journal != nullptr) {
+        const bool last = length == ctx - 1;
+        if (!last && bucket_of(length) == bucket_of(from_)) continue;
+        options_.journal->keep(first_, part_);
+        if (!last) options_.journal->save(session_, sequences_, tokens_);
+      }
+      add(part_);
     }
     if (options_.journal != nullptr) options_.journal->forget();
   }
 
  private:
-  size_t bucket_of(int64_t position) const {
-    const auto& buckets = results_.back().positions;
-    return static_cast<size_t>(std::ranges::upper_bound(buckets, position, {}, &PositionBucket::to) -
-                               buckets.begin());
-  }
-
-  void end_part(int64_t ctx) {
-    if (options_.journal != nullptr) {
-      options_.journal->keep(first_, part_);
-      if (part_.reached < ctx - 1) options_.journal->save(session_, sequences_, tokens_);
-    }
-    add(part_);
-  }
-
   void add(const LossJournal::Part& part) {
     const int64_t bos = options_.bos ? 1 : 0;
     for (size_t i = 0; i < windows_.size(); ++i) {

@@ -87,19 +87,13 @@ LossJournal::LossJournal(SweepLog& log, Json key, bool asked_for)
     const std::vector<double> all = record["losses"];
     std::span<const double> left = all;
     for (const size_t size : record["sizes"].get<std::vector<size_t>>()) {
-      part.losses.emplace_back(left.begin(),
-                               left.begin() + static_cast<std::ptrdiff_t>(std::min(size, left.size())));
-      left = left.subspan(part.losses.back().size());
+      const auto some = left.first(std::min(size, left.size()));
+      part.losses.emplace_back(some.begin(), some.end());
+      left = left.subspan(some.size());
       std::ranges::replace(part.losses.back(), kNotFinite, std::nan(""));
     }
     if (parts.empty() || part.reached > parts.back().reached) parts.push_back(part);
   }
-}
-
-const std::vector<LossJournal::Part>& LossJournal::known(int64_t first) const {
-  static const std::vector<Part> kNone;
-  const auto found = known_.find(first);
-  return found == known_.end() ? kNone : found->second;
 }
 
 void LossJournal::check(const Part& part, const std::vector<size_t>& sizes) const {

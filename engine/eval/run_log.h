@@ -38,7 +38,7 @@ class LossJournal {
   LossJournal(SweepLog& log, nlohmann::ordered_json key, bool asked_for);
 
   // The parts of the readings from number `first` on, in order.
-  const std::vector<Part>& known(int64_t first) const;
+  const std::vector<Part>& known(int64_t first) { return known_[first]; }
   // Throws Error where a part that was known has another number of losses than its readings have.
   void check(const Part& part, const std::vector<size_t>& sizes) const;
   void keep(int64_t first, const Part& part);
