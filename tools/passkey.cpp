@@ -33,23 +33,12 @@ struct PasskeyCommand {
 
 bool several(const PasskeyCommand& command) { return command.tasks.size() > 1; }
 
-NeedleOptions needles_of_task(const PasskeyCommand& command, const std::string& task) {
-  return {needle_task(task).value(), command.passkeys.needles.count};
-}
-
 // Says how it is measured, in the form of a sweep's header. Several tasks stand side by side as scalings do
 // there.
 nlohmann::ordered_json header_of(const PasskeyCommand& command, const Engine& runtime) {
-  const PasskeyOptions& passkeys = command.passkeys;
-  nlohmann::ordered_json header = run_header(runtime, command.lengths);
-  header["passkey"] = {{"measured", true},
-                       {"depths", passkeys.depths},
-                       {"trials", passkeys.trials},
-                       {"seed", passkeys.seed},
-                       {"task", command.tasks.front()},
-                       {"needles", passkeys.needles.count},
-                       {"haystack", hay_identity(*passkeys.hay)},
-                       {"chat", command.chat}};
+  nlohmann::ordered_json header = run_header(runtime, runtime.session, command.lengths);
+  header["passkey"] = passkey_plan(command.passkeys, true);
+  header["passkey"]["chat"] = command.chat;
   if (several(command)) header["scalings"] = command.tasks;
   return header;
 }
@@ -109,37 +98,31 @@ void complete(PasskeyCommand& command, const Engine& runtime, Session& session) 
   command.passkeys.interrupted = &interrupted();
 }
 
-// Where the log of a run has a trial of a task.
-std::string trial_key(const std::string& task, int64_t length, double depth, int64_t trial) {
-  return fmt::format("{}/{}/{}/{}", task, length, depth, trial);
-}
-
 // The answers of earlier runs, and a log for those of this one.
 void keep_answers(PasskeyOptions& options, SweepLog& log, int64_t length) {
   const std::string task(name_of(options.needles.task)), scaling = log.contents().header["scalings"][0];
+  const auto record_of = [=](double depth, int64_t trial) {
+    nlohmann::ordered_json record = SweepUnit{"passkey", scaling, length}.record();
+    record.update({{"depth", depth}, {"task", task}, {"trial", trial}});
+    return record;
+  };
   const auto answers = std::make_shared<std::map<std::string, std::string>>();
   for (const auto& record : log.contents().records) {
-    if (record.contains("trial"))
-      answers->emplace(trial_key(record["task"], record["length"], record["depth"], record["trial"]),
-                       record["answer"]);
+    if (record.contains("trial")) answers->emplace(record_key(record), record["answer"]);
   }
   options.known = [=](double depth, int64_t trial) -> std::optional<std::string> {
-    const auto found = answers->find(trial_key(task, length, depth, trial));
+    const auto found = answers->find(record_key(record_of(depth, trial)));
     if (found == answers->end()) return std::nullopt;
     return found->second;
   };
   options.on_trial = [=, &log](const PasskeyCell& cell, int64_t trial) {
     const PasskeyTrial& answered = cell.trials[static_cast<size_t>(trial)];
-    log.append({{"kind", "passkey"},
-                {"scaling", scaling},
-                {"length", cell.length},
-                {"depth", cell.depth},
-                {"task", task},
-                {"trial", trial},
-                {"trials", 1},
-                {"correct", answered.correct() ? 1 : 0},
-                {"recall", answered.recall()},
-                {"answer", answered.answer}});
+    nlohmann::ordered_json record = record_of(cell.depth, trial);
+    record.update({{"trials", 1},
+                   {"correct", answered.correct() ? 1 : 0},
+                   {"recall", answered.recall()},
+                   {"answer", answered.answer}});
+    log.append(record);
   };
 }
 
@@ -211,6 +194,7 @@ void publish(const PasskeyCommand& command, const Engine& runtime, const std::ve
 void run(PasskeyCommand& command) {
   if (command.tasks == std::vector<std::string>{"passkey"})
     warn_idle(command.common, {"--needles"}, "with --task passkey");
+  command.passkeys.needles.task = needle_task(command.tasks.front()).value();
   check_result_files(command.files);
   command.passkeys.hay = open_hay(command.haystack);
   const Engine runtime = open_engine(command.common, command.chat ? Reads::kChat : Reads::kText);
@@ -227,7 +211,7 @@ void run(PasskeyCommand& command) {
   bool whole = true;
   for (const std::string& task : command.tasks) {
     if (!whole) break;
-    const NeedleOptions needles = needles_of_task(command, task);
+    const NeedleOptions needles{needle_task(task).value(), command.passkeys.needles.count};
     all.push_back(
         {needles, answer_tokens(codec, needles), several(command) ? task : column_of(runtime.session), {}});
     whole = measure(command, session, codec, log ? &*log : nullptr, all.back());

@@ -87,7 +87,7 @@ SweepRecords records_of(const std::vector<PerplexityResult>& results, const Sess
 // Says all that the results depend on, in the form of a sweep's header.
 nlohmann::ordered_json header_of(const PerplexityCommand& command, const Engine& engine,
                                  const PerplexityOptions& options) {
-  nlohmann::ordered_json header = run_header(engine, options.ctx);
+  nlohmann::ordered_json header = run_header(engine, engine.session, options.ctx);
   header["text"] = {{"name", command.file.filename().string()},
                     {"fingerprint", file_fingerprint(command.file)}};
   header["perplexity"] = {{"measured", true},

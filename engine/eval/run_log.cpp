@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/eval/needles.h"
+#include "engine/eval/sweep.h"
 #include "engine/fingerprint.h"
 #include "engine/saved_context.h"
 #include "kernels/error.h"
@@ -44,36 +44,29 @@ Json model_identity(const Model& model) {
           {"texts", texts_fingerprint(model.files.texts)}};
 }
 
-Json run_header(const Engine& engine, const std::vector<int64_t>& lengths) {
-  const RopeScaling& rope = *engine.session.rope;
+Json run_header(const Engine& engine, const SessionOptions& session, const std::vector<int64_t>& lengths) {
+  const RopeScaling& rope = *session.rope;
   const Json not_measured = {{"measured", false}};
   return {{"lariat_sweep", 1},
           {"model", model_identity(engine.model)},
           {"text", nullptr},
           {"original_ctx", rope.original_ctx},
-          {"scalings", {column_of(engine.session)}},
+          {"scalings", {column_of(session)}},
           {"lengths", lengths},
           {"growing", not_measured},
           {"perplexity", {{"measured", false}, {"method", "none"}, {"stride", 0}, {"max_tokens", 0}}},
-          {"passkey",
-           {{"measured", false},
-            {"depths", {0.0}},
-            {"trials", 0},
-            {"seed", 0},
-            {"task", name_of(NeedleTask::kPasskey)},
-            {"needles", 1},
-            {"haystack", {{"name", "noise"}}}}},
+          {"passkey", passkey_plan({.depths = {0.0}, .trials = 0}, /*measured=*/false)},
           {"speed", not_measured},
           {"options",
            {{"backend", engine.backend->name()},
             {"dtype", name_of(engine.model.weights.dtype)},
-            {"k_dtype", name_of(engine.session.k_dtype)},
-            {"v_dtype", name_of(engine.session.v_dtype)},
+            {"k_dtype", name_of(session.k_dtype)},
+            {"v_dtype", name_of(session.v_dtype)},
             {"factor", rope.factor},
             {"theta", rope.theta},
-            {"steps_per_octave", engine.session.rope_steps},
-            {"frequencies", frequencies_fingerprint(rope, lengths.back(), engine.session.rope_steps)},
-            {"stale_cache", engine.session.stale_cache}}},
+            {"steps_per_octave", session.rope_steps},
+            {"frequencies", frequencies_fingerprint(rope, lengths.back(), session.rope_steps)},
+            {"stale_cache", session.stale_cache}}},
           {"shard", {{"index", 0}, {"count", 1}}}};
 }
 

@@ -21,7 +21,8 @@ nlohmann::ordered_json model_identity(const Model& model);
 
 // A header that says all that the results of one scaling depend on, but for what is measured: "perplexity"
 // and "passkey" say that they are not.
-nlohmann::ordered_json run_header(const Engine& engine, const std::vector<int64_t>& lengths);
+nlohmann::ordered_json run_header(const Engine& engine, const SessionOptions& session,
+                                  const std::vector<int64_t>& lengths);
 
 // The losses that a run has found, in its log: of windows, or of a growing context bucket by bucket, whose
 // context is put away beside the log.

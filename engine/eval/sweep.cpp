@@ -66,7 +66,6 @@ Json Sweep::plan() const {
     growing["step"] = options_.growing_step;
     growing["columns"] = columns;
   }
-  const NeedleOptions& needles = options_.passkeys.needles;
   return {{"scalings", options_.scalings},
           {"lengths", options_.lengths},
           {"growing", growing},
@@ -76,39 +75,22 @@ Json Sweep::plan() const {
             {"stride", options_.stride},
             {"parts", window_parts()},
             {"max_tokens", *options_.max_tokens}}},
-          {"passkey",
-           {{"measured", options_.passkey},
-            {"depths", options_.passkeys.depths},
-            {"trials", options_.passkeys.trials},
-            {"seed", options_.passkeys.seed},
-            {"task", name_of(needles.task)},
-            {"needles", needles.count},
-            {"haystack", hay_identity(*options_.passkeys.hay)}}},
+          {"passkey", passkey_plan(options_.passkeys, options_.passkey)},
           {"speed", {{"measured", options_.speed}}}};
 }
 
 Json Sweep::header() const {
-  Json text = nullptr;
-  if (options_.perplexity || options_.growing) {
-    text = {{"name", options_.text.filename().string()},
-            {"bytes", std::filesystem::file_size(options_.text)},
-            {"fingerprint", file_fingerprint(options_.text)}};
-  }
-  Json factor = nullptr;
-  if (options_.rope.factor) factor = *options_.rope.factor;
-  Json header = {{"lariat_sweep", 1},
-                 {"model", model_identity(engine_.model)},
-                 {"text", text},
-                 {"original_ctx", *options_.rope.original_ctx}};
+  Json header = run_header(engine_, session_, options_.lengths);
   header.update(plan());
-  header["options"] = {{"backend", engine_.backend->name()},
-                       {"dtype", name_of(engine_.model.weights.dtype)},
-                       {"k_dtype", name_of(session_.k_dtype)},
-                       {"v_dtype", name_of(session_.v_dtype)},
-                       {"factor", factor},
-                       {"theta", own_.theta},
-                       {"steps_per_octave", session_.rope_steps},
-                       {"stale_cache", session_.stale_cache}};
+  if (options_.perplexity || options_.growing) {
+    header["text"] = {{"name", options_.text.filename().string()},
+                      {"bytes", std::filesystem::file_size(options_.text)},
+                      {"fingerprint", file_fingerprint(options_.text)}};
+  }
+  Json& run = header["options"];
+  run["factor"] = nullptr;
+  if (options_.rope.factor) run["factor"] = *options_.rope.factor;
+  run.erase("frequencies");  // each scaling has its own
   header["shard"] = {{"index", options_.shard_index}, {"count", options_.shard_count}};
   return header;
 }

@@ -49,8 +49,8 @@ struct SweepUnit {
 // The units that a header promises, the most telling first: the growing contexts, then by falling length the
 // passkeys and the perplexities, then speeds; all scalings of one before the next.
 std::vector<SweepUnit> all_units(const nlohmann::ordered_json& header);
-// What a header says of hay: its name and, of a file, its fingerprint.
-nlohmann::ordered_json hay_identity(const Hay& hay);
+// What a header says of passkeys; of hay its name and, of a file, its fingerprint.
+nlohmann::ordered_json passkey_plan(const PasskeyOptions& options, bool measured);
 // The whole of a passkey's record but for its timing.
 nlohmann::ordered_json passkey_record(const std::string& scaling, const PasskeyCell& cell, NeedleTask task);
 // Sorts lengths or depths; each stays once.

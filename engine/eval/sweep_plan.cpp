@@ -29,9 +29,17 @@ std::vector<SweepUnit> all_units(const Json& header) {
   return units;
 }
 
-Json hay_identity(const Hay& hay) {
-  if (hay.file.empty()) return {{"name", "noise"}};
-  return {{"name", hay.file.filename().string()}, {"fingerprint", file_fingerprint(hay.file)}};
+Json passkey_plan(const PasskeyOptions& options, bool measured) {
+  Json hay = {{"name", "noise"}};
+  if (const auto& file = options.hay->file; !file.empty())
+    hay = {{"name", file.filename().string()}, {"fingerprint", file_fingerprint(file)}};
+  return {{"measured", measured},
+          {"depths", options.depths},
+          {"trials", options.trials},
+          {"seed", options.seed},
+          {"task", name_of(options.needles.task)},
+          {"needles", options.needles.count},
+          {"haystack", hay}};
 }
 
 Json passkey_record(const std::string& scaling, const PasskeyCell& cell, NeedleTask task) {
