@@ -108,10 +108,12 @@ std::string running_values(std::span<const PerplexityResult> results) {
 
 void run(const PerplexityCommand& command) {
   if (!command.against.reference.empty()) return run_divergence(command);
-  const bool one_piece = !command.load_cache.empty() || !command.save_cache.empty();
+  const bool one_piece = command.one_piece();
   if (!command.files.results.empty() && (one_piece || command.file == "-"))
     throw UsageError("--results are of windows over a file; leave out --load-cache, --save-cache and -f -");
-  if (one_piece && command.windows) {
+  const CLI::App& typed = *command.common.command;
+  if (one_piece &&
+      typed.count("--ctx") + typed.count("--stride") + typed.count("--step") + typed.count("--method") > 0) {
     throw UsageError(
         "--load-cache and --save-cache score the text in one piece; leave out --ctx, --stride, --step and "
         "--method");
@@ -197,8 +199,7 @@ PerplexityOptions options_of(const PerplexityCommand& command, const Engine& eng
     return default_ctx(options, engine.session.rope->original_ctx, tokens);
   };
   options.ctx = {wanted(text.size())};
-  const bool one_piece = !command.load_cache.empty() || !command.save_cache.empty();
-  if (options.ctx[0] < wanted(int64_t{1} << 40) && !one_piece && !command.common.quiet)
+  if (options.ctx[0] < wanted(int64_t{1} << 40) && !command.one_piece() && !command.common.quiet)
     say(fmt::format("{}: has {}, so --ctx is {}", text.name(), counted(text.size(), "token"),
                     options.ctx[0]));
   return options;
@@ -237,9 +238,7 @@ void add_perplexity_command(CLI::App& app) {
   sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   add_result_files(sub, command->files, false);
   add_run_log(sub, command->files);
-  sub.callback([command, &sub] {
-    command->windows =
-        sub.count("--ctx") + sub.count("--stride") + sub.count("--step") + sub.count("--method") > 0;
+  sub.callback([command] {
     command->common.other_scalings = command->against.rope_scaling.has_value();
     begin_context(command->load_cache, command->save_cache, command->common.quiet);
     run(*command);

@@ -33,8 +33,8 @@ struct PerplexityCommand {
   std::vector<int64_t> buckets = {32};  // so many, or their ends
   std::filesystem::path load_cache, save_cache, losses;
   ResultFiles files;
-  bool windows = false;  // one of --ctx, --stride, --step and --method was given
   bool json = false;
+  bool one_piece() const { return !load_cache.empty() || !save_cache.empty(); }
 };
 // The measurement that the command asks for. Says so where the text is shorter than the window that would be
 // read.
