@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iostream>
 
+#include "engine/eval/sweep.h"
 #include "engine/fingerprint.h"
 #include "engine/interrupt.h"
 #include "engine/session.h"
@@ -48,16 +49,6 @@ struct BenchResult {
     return sorted[sorted.size() / 2];
   }
 };
-
-std::vector<int32_t> some_tokens(int64_t n, int64_t vocab_size) {
-  std::vector<int32_t> tokens;
-  uint64_t state = 12345;
-  for (int64_t i = 0; i < n; ++i) {
-    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
-    tokens.push_back(static_cast<int32_t>((state >> 33) % static_cast<uint64_t>(vocab_size)));
-  }
-  return tokens;
-}
 
 // The bytes that one decode step at this length must read: every projection once, and the whole cache.
 double bytes_read(const Session& session, double length) {

@@ -9,7 +9,11 @@ namespace lariat {
 
 std::vector<int32_t> some_tokens(int64_t n, int64_t vocab) {
   std::vector<int32_t> tokens;
-  for (int64_t i = 0; i < n; ++i) tokens.push_back(static_cast<int32_t>(i * 7919 % vocab));
+  uint64_t state = 12345;
+  for (int64_t i = 0; i < n; ++i) {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+    tokens.push_back(static_cast<int32_t>((state >> 33) % static_cast<uint64_t>(vocab)));
+  }
   return tokens;
 }
 
