@@ -17,14 +17,17 @@ std::vector<int32_t> encode_behind(std::span<const int32_t> context, const Token
   return tokens;
 }
 
+int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
+  return std::ranges::mismatch(a, b).in1 - a.begin();
+}
+
 TextContext::TextContext(Session& session, const Tokenizer& tokenizer)
     : session_(session), tokenizer_(tokenizer), sequence_(session.new_sequence()) {}
 
 // Forgets what is not in common with `wanted`; returns how many tokens are. The last one wanted is always
 // read, as it brings the logits.
 size_t TextContext::keep_common(std::vector<int32_t> wanted) {
-  const auto same = std::mismatch(tokens_.begin(), tokens_.end(), wanted.begin(), wanted.end()).first;
-  const auto common = same - tokens_.begin();
+  const int64_t common = common_prefix(tokens_, wanted);
   sequence_.truncate(common);
   sequence_.rewind(std::clamp<int64_t>(std::ssize(wanted) - 1, 0, common));
   tokens_ = std::move(wanted);

@@ -28,6 +28,9 @@ struct Answer {
 std::vector<int32_t> encode_behind(std::span<const int32_t> context, const Tokenizer& tokenizer,
                                    std::string_view text, bool bos);
 
+// How many tokens both begin with.
+int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b);
+
 using TextFn = std::function<bool(const std::string& piece)>;  // false: write no more
 using TextProgressFn = std::function<void(int64_t done, int64_t total)>;
 

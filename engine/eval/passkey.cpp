@@ -8,15 +8,11 @@
 #include "engine/generate.h"
 #include "engine/interrupt.h"
 #include "engine/memory_check.h"
+#include "engine/text_context.h"
 #include "kernels/error.h"
 
 namespace lariat {
 namespace {
-
-int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
-  const auto size = static_cast<std::ptrdiff_t>(std::min(a.size(), b.size()));
-  return std::mismatch(a.begin(), a.begin() + size, b.begin()).first - a.begin();
-}
 
 // The prompts of one depth, and its cell, whose trials have no answers yet.
 struct Group {

@@ -15,10 +15,6 @@ namespace {
 
 constexpr int64_t kMostAtOnce = 64;  // texts
 
-int64_t common(std::span<const int32_t> a, std::span<const int32_t> b) {
-  return std::ranges::mismatch(a, b).in1 - a.begin();
-}
-
 std::span<const int32_t> to_read(const ScoredText& text) {
   return std::span(text.tokens).first(text.tokens.size() - 1);
 }
@@ -65,7 +61,7 @@ struct Scorer::Branch {
       const auto tokens = to_read(**first);
       if (tokens.size() == at) continue;
       while (last != texts.end() && to_read(**last)[at] == tokens[at]) ++last;
-      branches.push_back({{first, last}, end, common(tokens, to_read(**(last - 1))), sequence});
+      branches.push_back({{first, last}, end, common_prefix(tokens, to_read(**(last - 1))), sequence});
     }
   }
 };
@@ -114,7 +110,7 @@ void Scorer::read_all(std::span<Branch> branches, std::deque<Sequence>& sequence
     int64_t held = std::min(branch.sequence->length(), wanted);
     const bool same_scale =
         last_ && last_->sequence.cache().frequencies() == session_.frequencies_for(std::ssize(tokens));
-    const int64_t there = same_scale ? std::min(common(last_->tokens, tokens), wanted) : 0;
+    const int64_t there = same_scale ? std::min(common_prefix(last_->tokens, tokens), wanted) : 0;
     if (there > held) branch.sequence = &last_->sequence;
     held = std::max(held, there);
     Sequence& sequence = sequences.emplace_back(session_.fork(*branch.sequence, held));
