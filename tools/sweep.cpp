@@ -30,13 +30,17 @@ struct SweepCommand {
 };
 
 // A table with a row for each scaling and a column for each length.
-template <class Cell>
-std::string rows_by_length(const SweepTable& table, const std::string& title, const Cell& cell) {
+template <class Cells, class Text>
+std::string rows_by_length(const SweepTable& table, const std::string& title, const Cells& cells,
+                           const Text& text_of) {
   std::vector<std::vector<std::string>> rows = {{title}};
   for (const int64_t length : table.lengths) rows[0].push_back(std::to_string(length));
   for (const auto& scaling : table.scalings) {
     rows.push_back({scaling});
-    for (const int64_t length : table.lengths) rows.back().push_back(cell(scaling, length));
+    for (const int64_t length : table.lengths) {
+      const auto* value = find_cell(cells, {scaling, length});
+      rows.back().push_back(value ? text_of(*value) : "-");
+    }
   }
   return aligned_table(rows);
 }
@@ -46,10 +50,8 @@ std::string with_error(double value, double error) {
 }
 
 std::string perplexity_rows(const SweepTable& table) {
-  return rows_by_length(table, "perplexity", [&](const std::string& scaling, int64_t length) {
-    const auto* value = find_cell(table.perplexity, {scaling, length});
-    if (value == nullptr) return std::string("-");
-    return with_error(value->ppl, value->standard_error);
+  return rows_by_length(table, "perplexity", table.perplexity, [](const PerplexityValue& value) {
+    return with_error(value.ppl, value.standard_error);
   });
 }
 
@@ -71,11 +73,9 @@ std::string growing_rows(const SweepTable& table) {
 
 std::string speed_rows(const SweepTable& table) {
   const char* title = "prompt / decode tokens/s, cache";
-  return rows_by_length(table, title, [&](const std::string& scaling, int64_t length) {
-    const auto* value = find_cell(table.speed, {scaling, length});
-    if (value == nullptr) return std::string("-");
-    return fmt::format("{} / {}, {} MiB", compact(value->prefill_tok_s), compact(value->decode_tok_s),
-                       compact(static_cast<double>(value->cache_bytes) / (1 << 20)));
+  return rows_by_length(table, title, table.speed, [](const SpeedValue& value) {
+    return fmt::format("{} / {}, {} MiB", compact(value.prefill_tok_s), compact(value.decode_tok_s),
+                       compact(static_cast<double>(value.cache_bytes) / (1 << 20)));
   });
 }
 
