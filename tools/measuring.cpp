@@ -10,16 +10,11 @@
 #include "kernels/counted.h"
 #include "models/io/atomic_file.h"
 #include "models/io/text_file.h"
+#include "models/text/unicode.h"
 #include "tools/help.h"
 
 namespace lariat {
 namespace {
-
-// Columns on a terminal: bytes that begin a character.
-size_t width(const std::string& text) {
-  return static_cast<size_t>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
-}
 
 // A share as a block, darker for more, with the counts: "██ 5/5", "▒▒ 2/5", "▓▓ 3.8/5".
 std::string heat_block(const RetrievalValue& value) {
@@ -151,16 +146,16 @@ std::string margin(double standard_error, int decimals) {
 }
 
 std::string aligned_table(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<size_t> widths;
+  std::vector<int64_t> widths;  // columns on a terminal
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], count_chars(row[i]));
   }
   std::string text;
   for (const auto& row : rows) {
     std::string line;
     for (size_t i = 0; i < row.size(); ++i) {
-      const std::string space(widths[i] - width(row[i]), ' ');
+      const std::string space(static_cast<size_t>(widths[i] - count_chars(row[i])), ' ');
       line += (i == 0 ? row[i] + space : "  " + space + row[i]);
     }
     line.erase(line.find_last_not_of(' ') + 1);

@@ -308,10 +308,6 @@ void fail_undefined(const Value& v) { throw Failure(v.object ? text_of(v) : "a v
 
 bool is_python_space(char32_t c) { return is_white_space(c) || (c >= 0x1C && c <= 0x1F); }
 
-int64_t count_chars(std::string_view text) {
-  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
-}
-
 std::vector<std::string_view> chars(std::string_view text) {
   std::vector<std::string_view> all;
   for (size_t at = 0; at < text.size();) {

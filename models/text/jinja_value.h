@@ -128,7 +128,6 @@ void put(Context& cx, Dict& dict, const Value& key, const Value& value);
 
 // Texts as Python's str has them: indices count code points. All are valid UTF-8.
 bool is_python_space(char32_t c);  // what str.isspace() and strip() take for whitespace
-int64_t count_chars(std::string_view text);
 std::vector<std::string_view> chars(std::string_view text);
 size_t find_in(std::string_view text, std::string_view part, size_t from = 0);  // linear; npos
 // strip() and its kin: whitespace when `set` is null, else the characters in it.

@@ -147,6 +147,10 @@ std::string replace_all(std::string_view text, std::string_view pattern, std::st
   return out;
 }
 
+int64_t count_chars(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
+}
+
 size_t char_start(std::string_view text, size_t at) {
   while (at > 0 && at < text.size() && (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80) --at;
   return at;

@@ -40,6 +40,8 @@ void append_utf8(std::string& out, char32_t c);
 // Replaces every occurrence of `pattern` (not empty), from left to right.
 std::string replace_all(std::string_view text, std::string_view pattern, std::string_view content);
 
+int64_t count_chars(std::string_view text);  // which is valid
+
 // The largest n <= at that does not cut a character of the (valid) text.
 size_t char_start(std::string_view text, size_t at);
 
