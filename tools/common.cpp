@@ -10,6 +10,7 @@
 
 #include "engine/eval/token_source.h"
 #include "kernels/cuda/make_cuda_backend.h"
+#include "models/io/json_fields.h"
 #include "models/io/mapped_file.h"
 #include "models/io/text_file.h"
 #include "models/text/unicode.h"
@@ -59,6 +60,20 @@ std::optional<DType> parse_side(std::string_view text, std::string_view word, bo
       "'{}' is no dtype of a cache; use auto, f32, f16 or bf16, for keys and values or for each of "
       "them, as in k=f16,v=q8 (q8 for values only: keys are rotated)",
       text));
+}
+
+KvDTypes parse_kv_dtypes(std::string_view text) {
+  if (text.find('=') == std::string_view::npos) {
+    const auto both = parse_side(text, text, false);
+    return {both, both};
+  }
+  KvDTypes result;
+  for (const std::string_view part : split(text, ',')) {
+    const bool values = part.starts_with("v=");
+    const std::string_view word = values || part.starts_with("k=") ? part.substr(2) : std::string_view();
+    (values ? result.values : result.keys) = parse_side(text, word, values);
+  }
+  return result;
 }
 
 constexpr const char* kDevices = "auto|cpu|cuda|cuda:N";
@@ -153,8 +168,7 @@ CLI::Option* add_template_var_option(CLI::App& command, CommonOptions& options) 
           "--template-var", set, "a variable of the chat template, as in enable_thinking=false (repeatable)")
       ->type_name("NAME=VALUE")
       ->take_all()
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->expected(1);
 }
 
 void add_rope_options(CLI::App& command, OpenOptions& options) {
@@ -183,23 +197,6 @@ void add_rope_options(CLI::App& command, OpenOptions& options) {
           "consistent: re-rotate cached keys when the scale moves; stale: leave them")
       ->check(CLI::IsMember({"consistent", "stale"}))
       ->default_str("consistent");
-}
-
-KvDTypes parse_kv_dtypes(std::string_view text) {
-  if (text.find('=') == std::string_view::npos) {
-    const auto both = parse_side(text, text, false);
-    return {both, both};
-  }
-  KvDTypes result;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t comma = std::min(text.find(',', at), text.size());
-    const std::string_view part = text.substr(at, comma - at);
-    const bool values = part.starts_with("v=");
-    const std::string_view word = values || part.starts_with("k=") ? part.substr(2) : std::string_view();
-    (values ? result.values : result.keys) = parse_side(text, word, values);
-    at = comma + 1;
-  }
-  return result;
 }
 
 CLI::Option* add_kv_dtype_option(CLI::App& command, const std::string& name, std::string& value,

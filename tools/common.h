@@ -74,7 +74,6 @@ void begin_context(std::filesystem::path& load, const std::filesystem::path& sav
 // "v=.." or "k=..,v=..", where values may be "q8" too. Parsing throws UsageError.
 CLI::Option* add_kv_dtype_option(CLI::App& command, const std::string& name, std::string& value,
                                  const std::string& meaning);
-KvDTypes parse_kv_dtypes(std::string_view text);
 
 // --tokens or --tokens-file, and the ids that they give.
 inline constexpr uint64_t kMaxTokenFileBytes = uint64_t{1} << 30;

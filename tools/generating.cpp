@@ -56,8 +56,7 @@ void add_writing_options(CLI::App& command, WritingOptions& options, const std::
           [](const std::string& text) { return text.empty() ? "an empty text is found everywhere" : ""; },
           ""))
       ->take_all()
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->expected(1);
   add_output_option(command, "--save-cache", options.save_cache,
                     "put the context away in this file at the end");
   command.add_option("--load-cache", options.load_cache, "go on from a context that was put away");

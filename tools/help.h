@@ -47,9 +47,8 @@ std::vector<const CLI::Option*> options_of(const CLI::App& command);
 // The subcommands with a name, in the order in which they were added.
 std::vector<const CLI::App*> commands_of(const CLI::App& app);
 // The type of an option's values: N, F, TEXT, FILE, DIR, its values as in "auto|cpu|cuda", "N,N,..." for a
-// list, "FILE
-// ..." for several words; "" for a flag. Made of CLI11's type and check unless the option has a type_name of
-// its own.
+// list, "FILE ..." for several words; "" for a flag. Made of CLI11's type and check unless the option has a
+// type_name of its own.
 std::string plain_type(const CLI::Option& option);
 // "-n, --max-new-tokens N"
 std::string option_heading(const CLI::Option& option);
