@@ -65,18 +65,17 @@ struct Curves {
 
 // 1, 2 and 5 times powers of ten where the axis is logarithmic, else equal steps of such a number.
 std::vector<double> round_numbers(const Axis& axis) {
-  std::vector<double> ticks;
+  std::vector<double> all, ticks;
   if (axis.logarithmic) {
     const bool far = std::log10(axis.high / axis.low) > 3;
     for (double e = std::floor(std::log10(axis.low)); e <= std::log10(axis.high); ++e) {
       for (const double digit : {1.0, 2.0, 5.0}) {
         const double tick = digit * std::pow(10.0, e);
-        if (tick >= axis.low && tick <= axis.high && (digit == 1.0 || !far)) ticks.push_back(tick);
+        if (tick >= axis.low && tick <= axis.high && (digit == 1.0 || !far)) all.push_back(tick);
       }
     }
-    const size_t every = ticks.size() <= 9 ? 1 : (ticks.size() + 6) / 7;
-    for (size_t i = 0; i * every < ticks.size(); ++i) ticks[i] = ticks[i * every];
-    ticks.resize((ticks.size() + every - 1) / every);
+    const size_t every = all.size() <= 9 ? 1 : (all.size() + 6) / 7;
+    for (size_t i = 0; i < all.size(); i += every) ticks.push_back(all[i]);
     if (ticks.size() >= 3) return ticks;
     ticks.clear();
   }
