@@ -209,6 +209,22 @@ TEST_F(MeasuringTest, PasskeysGoOnWithEachPromptThatWasAnswered) {
                1, "of another sweep (");
 }
 
+TEST_F(MeasuringTest, LossesGoOnWithEachWindowAndBucketThatWasRead) {
+  const std::string command = "perplexity" + model() + " --file " + text_.string() +
+                              " --device cpu --threads 1 --json --max-tokens 700 --results ";
+  for (const std::string method : {" --ctx 128,256", " --method growing --ctx 600 --step 64 --buckets 3"}) {
+    const Json whole = json_of(run_lariat(command + file("whole.jsonl") + method));
+    EXPECT_EQ(json_of(run_lariat(command.substr(0, command.find(" --results")) + method)), whole);
+    const std::string log = slurp(dir_ / "whole.jsonl");
+    for (const size_t at : {log.find('\n') + 1, log.size() / 2, log.size()}) {
+      put("part.jsonl", log.substr(0, at));
+      EXPECT_EQ(json_of(run_lariat(command + file("part.jsonl") + method + " --resume")), whole) << at;
+      EXPECT_EQ(slurp(dir_ / "part.jsonl"), log) << at;
+    }
+  }
+  expect_error(run_lariat(command + file("whole.jsonl") + " --resume"), 1, "of another sweep (");
+}
+
 TEST_F(MeasuringTest, CsvAndPicturesAreWrittenBesideTheReport) {
   const std::string files = " --csv " + file("out.csv") + " --svg " + file("pictures");
   ASSERT_EQ(run_lariat(small_sweep("out.html") + files).code, 0);
