@@ -83,7 +83,7 @@ struct Pace {
   }
 };
 // Reads some tokens, up to `longest`, for about two seconds. A model too slow for more than a few shows
-// little of its attention, so that long texts will take longer than this says.
+// little of its attention: that is taken to be as fast as the products with weights.
 Pace measure_pace(Session& session, int64_t longest);
 std::vector<int32_t> some_tokens(int64_t n, int64_t vocab);  // any, the same every time
 

@@ -17,9 +17,24 @@ std::vector<int32_t> some_tokens(int64_t n, int64_t vocab) {
   return tokens;
 }
 
+namespace {
+
+// Multiply-adds of a token with one before it, over those with all weights.
+double share_of_pair(const Model& model) {
+  double pair = 0;
+  for (const LayerSpec& layer : model.spec.layers) {
+    const AttentionSpec& a = layer.attention;
+    if (a.sliding_window == 0) pair += 2.0 * static_cast<double>(a.n_heads * a.head_dim);
+  }
+  return pair / static_cast<double>(model.weights.values);
+}
+
+}  // namespace
+
 Pace measure_pace(Session& session, int64_t longest) {
   constexpr double kSeconds = 2,
                    kSlow = 0.5;  // kSlow: for the first tokens of a model whose next would take long
+  constexpr size_t kEnough = 5;  // chunks, to see attention grow
   const int64_t most = std::min<int64_t>(longest, 4096), room = session.options().prefill_chunk;
   const std::vector<int32_t> tokens = some_tokens(most, session.model().spec.vocab_size);
   Sequence sequence = session.new_sequence();
@@ -50,6 +65,7 @@ Pace measure_pace(Session& session, int64_t longest) {
     const double pair = std::max(0.0, (times[i] - times[0]) / (c * c * static_cast<double>(i)));
     pace.pair = i == times.size() / 2 + 1 ? pair : std::min(pace.pair, pair);
   }
+  if (times.size() < kEnough) pace.pair = times[0] / c * share_of_pair(session.model());
   pace.token = std::max(times[0] / c - pace.pair * c / 2, times[0] / c / 2);
   return pace;
 }
