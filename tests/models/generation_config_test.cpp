@@ -120,7 +120,7 @@ TEST_F(GenerationConfigFile, ValuesThatTransformersRefuses) {
 TEST_F(GenerationConfigFile, ValuesThatTransformersTakes) {
   EXPECT_EQ(load({{"do_sample", true}, {"top_p", 1.2}}).generation.top_p.get(), 1.0F);
   EXPECT_EQ(load({{"do_sample", true}, {"top_k", -1}}).generation.top_k.get(), 0);
-  for (const json& yes : {json(1), json("no"), json({0})})
+  for (const json& yes : {json(1), json("no"), json::array({0})})
     EXPECT_EQ(load({{"do_sample", yes}}).generation.temperature.get(), 1.0F) << yes;
   for (const json& no : {json(0), json(""), json(nullptr)})
     EXPECT_EQ(load({{"do_sample", no}, {"temperature", "hot"}}).generation.temperature.get(), 0.0F) << no;
