@@ -74,7 +74,7 @@ AddedToken read_special(const nlohmann::json& value, const JsonFields& fields, c
 void read_named(const JsonFields& fields, TokenizerSettings& settings) {
   const auto add = [&](const std::string& name, const nlohmann::json& value, const std::string& path,
                        bool is_role) {
-    if (value == "") return;
+    if (value.is_string() && value.get_ref<const std::string&>().empty()) return;
     settings.named[name] = {fmt::format("{}: key '{}'", fields.file(), fields.path(path)),
                             read_special(value, fields, path, settings.warnings), is_role};
   };
