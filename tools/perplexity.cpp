@@ -10,6 +10,7 @@
 #include "engine/fingerprint.h"
 #include "engine/saved_context.h"
 #include "kernels/counted.h"
+#include "models/io/atomic_file.h"
 #include "tools/help.h"
 #include "tools/measuring.h"
 
