@@ -1,14 +1,8 @@
 #include "models/model.h"
 
-#include "models/families/gate.h"
 #include "models/safetensors.h"
 
 namespace lariat {
-
-ModelFiles open_files(const std::filesystem::path& path) {
-  refuse_other_formats(path);
-  return path;
-}
 
 Model load_model(ModelFiles files, const ModelSpec& spec, Backend& backend, std::optional<DType> dtype,
                  const std::function<void(size_t, size_t)>& progress) {

@@ -4,7 +4,6 @@
 #include "models/safetensors.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
@@ -19,10 +18,6 @@ namespace {
 
 constexpr uint64_t kMaxIndexBytes = uint64_t{64} << 20;
 constexpr size_t kMaxRank = 8;
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
 
 std::vector<int64_t> parse_shape(const nlohmann::json& entry, const std::string& where) {
   const auto shape = entry.find("shape");

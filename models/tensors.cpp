@@ -8,13 +8,10 @@
 #include "kernels/error.h"
 
 namespace lariat {
-namespace {
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
-
-}  // namespace
 
 DType StoredTensor::float_dtype() const {
   if (dtype == "F32") return DType::kF32;

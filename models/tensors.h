@@ -16,6 +16,8 @@
 
 namespace lariat {
 
+std::string shape_text(const std::vector<int64_t>& shape);  // "[2, 3]"
+
 // A tensor inside a mapped file, whoever stored it.
 struct StoredTensor {
   std::string name;
