@@ -40,8 +40,8 @@ struct Elapsed {
 };
 
 // The next token behind a context that is loaded: its logits say that all of it was there.
-void load(Session& session, const std::filesystem::path& dir, const std::filesystem::path& file,
-          const std::string& how, std::span<const float> expected) {
+void load(Session& session, const std::filesystem::path& file, const std::string& how,
+          std::span<const float> expected) {
   const Elapsed elapsed;
   SavedContext context = load_context(session, file);
   const std::string loaded = elapsed.text();
@@ -71,8 +71,8 @@ void run(const std::filesystem::path& dir, int64_t n, const std::filesystem::pat
   const std::vector<float> expected(row.begin(), row.end());
   for (int i = 0; i < 3; ++i) {
     drop_from_cache(file);
-    load(session, dir, file, "cold", expected);
-    load(session, dir, file, "warm", expected);
+    load(session, file, "cold", expected);
+    load(session, file, "warm", expected);
   }
 }
 
