@@ -7,7 +7,7 @@
 
 namespace lariat {
 
-LoadedWeight lay_out_weight(Backend& backend, std::span<const Matrix> host, std::span<const DType> dtypes,
+LoadedWeight lay_out_weight(Backend& backend, std::span<const HostWeight> host, std::span<const Form> forms,
                             DType compute, bool in_place) {
   constexpr size_t kAlignment = 64;
   LoadedWeight loaded;
@@ -15,9 +15,9 @@ LoadedWeight lay_out_weight(Backend& backend, std::span<const Matrix> host, std:
   std::vector<size_t> offsets;
   size_t bytes = 0;
   for (size_t i = 0; i < host.size(); ++i) {
-    const Matrix& from = host[i];
-    const Matrix to(nullptr, dtypes[i], from.rows, from.cols);
-    const bool stays = in_place && to.dtype == from.dtype;
+    const Matrix& from = host[i].m;
+    const Matrix to(nullptr, forms[i], from.rows, from.cols);
+    const bool stays = in_place && from && to.dtype == from.dtype;
     loaded.weight.blocks.push_back({stays ? from : to, {}});
     offsets.push_back(bytes);
     if (!stays) bytes += round_up(stored_bytes(to), kAlignment);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/host_weight.h"
 #include "kernels/step.h"
 #include "kernels/tensor.h"
 #include "kernels/weight.h"
@@ -183,11 +184,11 @@ class Backend {
   virtual void copy_out(void* host_dst, const void* src, size_t bytes) = 0;
   virtual void copy(void* dst, const void* src, size_t bytes) = 0;  // within the backend; no overlap
 
-  // The blocks of a weight from host memory (which must outlive it: usually a mapped file), without biases,
-  // as this backend's linear wants them: each converted to its one of `dtypes` where its own differs, for
-  // inputs that are rounded to `compute`. The CPU uses equal dtypes in place. Quantised dtypes
-  // (kernels/quant.h) only where traits() say so. The backend must outlive the weight.
-  virtual LoadedWeight load_weight(std::span<const Matrix> host, std::span<const DType> dtypes,
+  // The blocks of a weight, without biases, as this backend's linear wants them: each brought into its one of
+  // `forms` where its own differs, for inputs that are rounded to `compute`. The CPU uses floats of that
+  // dtype in place, so that they must outlive the weight. Quantised forms (kernels/quant.h) only where
+  // traits() say so. The backend must outlive the weight.
+  virtual LoadedWeight load_weight(std::span<const HostWeight> host, std::span<const Form> forms,
                                    DType compute) = 0;
 
   // Returns when everything that was asked for is done; for timing. A CPU always is.
@@ -307,10 +308,10 @@ class Backend {
   virtual void token_nll(const Matrix& logits, std::span<const int32_t> targets, std::span<double> nll) = 0;
 };
 
-// For load_weight: the blocks with their dtypes and where they are to lie, one behind the other in new
-// memory, but for those that are used in place, being of their dtype already. What is to be written is left
-// to the caller.
-LoadedWeight lay_out_weight(Backend& backend, std::span<const Matrix> host, std::span<const DType> dtypes,
+// For load_weight: the blocks in their forms and where they are to lie, one behind the other in new
+// memory, but for those that are used in place, being floats of their dtype already. What is to be written is
+// left to the caller.
+LoadedWeight lay_out_weight(Backend& backend, std::span<const HostWeight> host, std::span<const Form> forms,
                             DType compute, bool in_place);
 
 inline void Buffer::Release::operator()(void* data) const noexcept { owner->release(data, bytes); }

@@ -19,9 +19,7 @@ struct Model {
     return is_quantized(weights.dtype) ? name_of(weights.dtype) : "none";
   }
   // The dtype that decides the limit of products (kernels/limits.h).
-  DType product_dtype() const {
-    return is_quantized(weights.dtype) ? weights.dtype : weights.layers.front().o.compute;
-  }
+  DType product_dtype() const { return is_quantized(weights.dtype) ? weights.dtype : weights.compute; }
   size_t file_bytes = 0;
 
   ModelFiles files;  // the weights point into them; they live as long

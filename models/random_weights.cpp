@@ -48,12 +48,12 @@ class RandomWeights : public WeightLoader {
 
  private:
   // Drawn as what it is to be stored as; quantised weights are made of the checkpoint's dtype.
-  DType own_dtype(const Parameter& parameter) const override {
-    const DType stored = stored_dtype(parameter.role, dtype_, spec_.dtype);
+  Form own_form(const Parameter& parameter) const override {
+    const DType stored = stored_form(parameter.role, dtype_, spec_.dtype).dtype;
     return is_quantized(stored) ? spec_.dtype : stored;
   }
-  Matrix host(const Parameter& parameter, std::vector<std::byte>& made) override {
-    const DType drawn = own_dtype(parameter);
+  HostWeight host(const Parameter& parameter, std::vector<std::byte>& made) override {
+    const DType drawn = own_form(parameter).dtype;
     const auto size = static_cast<size_t>(parameter.rows * parameter.cols);
     made.resize(size * size_of(drawn));
     const double width = std::sqrt(static_cast<double>(parameter.cols));
@@ -61,7 +61,7 @@ class RandomWeights : public WeightLoader {
     for (const char c : parameter.name) state = random_behind(state, 1) ^ static_cast<uint64_t>(c);
     fill_random(made.data(), size, drawn,
                 is_vector(parameter.role) ? 0 : static_cast<int>(std::lround(std::log2(width))), state);
-    return {made.data(), drawn, parameter.rows, parameter.cols};
+    return Matrix(made.data(), drawn, parameter.rows, parameter.cols);
   }
 
   const ModelSpec& spec_;
@@ -73,7 +73,7 @@ class RandomWeights : public WeightLoader {
 
 Weights random_weights(const ModelSpec& spec, Backend& backend, DType dtype, uint64_t seed) {
   RandomWeights source(spec, backend, dtype, seed);
-  return source.finish(read_weights(spec, nullptr, source));
+  return source.finish(read_weights(spec, nullptr, source, dtype));
 }
 
 }  // namespace lariat

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/host_weight.h"
 #include "kernels/tensor.h"
 #include "models/io/mapped_file.h"
 
@@ -27,10 +28,16 @@ struct StoredTensor {
   size_t bytes = 0;
   std::filesystem::path file;
   size_t alignment = 1;  // of the data, for who reads them as elements
+  // Of a tensor whose elements are codes: what its format's reader makes of them. Its rows are all
+  // dimensions but the last.
+  std::shared_ptr<const HostWeight> codes{};
+  // Above 0: of each run of so many rows, a head, row 2 p + h stands for row h n / 2 + p of the model.
+  int64_t pair_rows = 0;
+  float plus = 0.0F;  // to be added to each value
 
-  // The dtype as lariat computes with it. Throws Error naming file and tensor for anything but F32, F16,
-  // BF16.
+  // The dtype of floats. Throws Error naming file and tensor for anything but F32, F16, BF16.
   DType float_dtype() const;
+  Form form() const { return codes ? codes->m.form() : float_dtype(); }
 };
 
 // The tensors of a checkpoint by their names, and the files that they lie in. Whoever opens a file has

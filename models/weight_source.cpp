@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "kernels/error.h"
-#include "kernels/quant.h"
 
 namespace lariat {
 namespace {
@@ -23,6 +22,13 @@ Matrix transposed(const Matrix& matrix, std::vector<std::byte>& storage) {
   return {storage.data(), matrix.dtype, matrix.cols, matrix.rows};
 }
 
+Matrix floats_of(const HostWeight& codes, std::vector<std::byte>& storage) {
+  storage.resize(static_cast<size_t>(codes.m.rows * codes.m.cols) * sizeof(float));
+  const Matrix floats(storage.data(), DType::kF32, codes.m.rows, codes.m.cols);
+  read_floats(codes, 0, floats);
+  return floats;
+}
+
 // Heads of latent attention are multiplied as experts are.
 bool needs_experts(const ModelSpec& spec) {
   return std::any_of(spec.layers.begin(), spec.layers.end(), [](const LayerSpec& layer) {
@@ -30,46 +36,44 @@ bool needs_experts(const ModelSpec& spec) {
   });
 }
 
+// Throws Error where the backend takes no weights of this dtype.
 void check_quantizes(const ModelSpec& spec, const Backend& backend, std::optional<DType> dtype) {
   if (!dtype || !is_quantized(*dtype)) return;
-  const char* const kInstead = "; use `device` cpu, or leave `quantize` out";
   const Traits traits = backend.traits();
-  if (traits.quantizes && !traits.quantizes_experts && needs_experts(spec)) {
-    throw Error("experts and latent attention in " + std::string(name_of(*dtype)) + " do not run on " +
-                backend.name() + " yet" + kInstead);
-  }
-  if (!traits.quantizes) {
-    throw Error("weights in " + std::string(name_of(*dtype)) + " do not run on " + backend.name() + " yet" +
-                kInstead);
-  }
+  const bool experts = traits.quantizes && !traits.quantizes_experts && needs_experts(spec);
+  if (traits.quantizes && !experts) return;
+  throw Error((experts ? "experts and latent attention in " : "weights in ") + std::string(name_of(*dtype)) +
+              " do not run on " + backend.name() +
+              " yet; use `device` cpu, `dtype` bf16, or leave `quantize` out");
 }
 
 // The dtype that the inputs of a weight of these blocks are rounded to. A router's are not: that would choose
 // other experts.
-DType compute_of(Role role, std::span<const DType> stored) {
+DType compute_of(Role role, std::span<const Form> stored) {
   if (role == Role::kRouter) return DType::kF32;
   const bool bf16 =
-      std::all_of(stored.begin(), stored.end(), [](DType dtype) { return dtype == DType::kBF16; });
+      std::all_of(stored.begin(), stored.end(), [](const Form& form) { return form.dtype == DType::kBF16; });
   return bf16 ? DType::kBF16 : DType::kF32;
 }
 
 }  // namespace
 
-DType stored_dtype(Role role, std::optional<DType> dtype, DType own) {
+Form stored_form(Role role, std::optional<DType> dtype, const Form& own) {
   if (is_vector(role)) return DType::kF32;  // tiny and read by f32 code: f32 once and for all
-  if (role == Role::kRouter) return own;    // small, and an error in it chooses another expert
+  // A router is small, and an error in it chooses another expert.
+  if (role == Role::kRouter) return is_quantized(own.dtype) ? Form(DType::kF32) : own;
   if (!dtype || (role == Role::kEmbedding && is_quantized(*dtype))) return own;
   return role == Role::kHead && is_quantized(*dtype) ? DType::kQ8 : *dtype;
 }
 
 WeightLoader::WeightLoader(const ModelSpec& spec, Backend& backend, std::optional<DType> dtype)
-    : backend_(backend), dtype_(dtype) {
+    : spec_(spec), backend_(backend), dtype_(dtype) {
   check_quantizes(spec, backend, dtype);
 }
 
 Weight WeightLoader::weight(std::span<const Parameter> blocks) {
-  const DType own = own_dtype(blocks[0]);
-  return left_out(blocks[0].role, stored_dtype(blocks[0].role, dtype_, own)) ? Weight() : load(blocks);
+  const Form own = own_form(blocks[0]);
+  return left_out(blocks[0].role, stored_form(blocks[0].role, dtype_, own)) ? Weight() : load(blocks);
 }
 
 Weights WeightLoader::finish(Weights weights) {
@@ -79,17 +83,26 @@ Weights WeightLoader::finish(Weights weights) {
 }
 
 Weight WeightLoader::load(std::span<const Parameter> blocks) {
-  std::vector<Matrix> from;
-  std::vector<DType> stored;
+  std::vector<HostWeight> from;
+  std::vector<Form> stored;
   std::vector<std::vector<std::byte>> made(blocks.size());
   for (size_t i = 0; i < blocks.size(); ++i) {
-    from.push_back(host(blocks[i], made[i]));
-    stored.push_back(stored_dtype(blocks[i].role, dtype_, from[i].dtype));
-    if (blocks[i].transposed) from[i] = transposed(from[i], made[i]);
+    const Parameter& block = blocks[i];
+    from.push_back(host(block, made[i]));
+    Form own = from[i].m.form();
+    if (block.transposed) {
+      if (from[i].read_codes) {  // groups of inputs would be of outputs
+        own = spec_.dtype;
+        from[i] = floats_of(from[i], made[i]);
+      }
+      from[i] = transposed(from[i].m, made[i]);
+    }
+    stored.push_back(stored_form(block.role, dtype_, own));
+    check_quantizes(spec_, backend_, stored[i].dtype);
   }
   LoadedWeight loaded = backend_.load_weight(from, stored, compute_of(blocks[0].role, stored));
   for (size_t i = 0; i < blocks.size(); ++i) {
-    const bool in_place = loaded.weight.blocks[i].w.data == from[i].data;
+    const bool in_place = from[i].m && loaded.weight.blocks[i].w.data == from[i].m.data;
     if (!in_place || !made[i].empty()) give_back(blocks[i]);
     if (in_place && !made[i].empty()) host_.push_back(std::move(made[i]));
   }

@@ -6,7 +6,7 @@
 #include "models/spec.h"
 #include "models/weights.h"
 
-// How a model asks for its matrices: what weights.cpp, layer_weights.cpp and random_weights.cpp share.
+// How a model asks for its matrices: what the files that read, plan and make weights share.
 namespace lariat {
 
 // kPrefillOnly: a projection that only long steps use, absent (an empty matrix) where weights are quantised.
@@ -29,6 +29,12 @@ struct Parameter {
   bool transposed = false;  // what is handed out is [cols, rows]
 };
 
+// Its shape as it is handed out, without data.
+inline Matrix shape_of(const Parameter& parameter, const Form& form) {
+  return parameter.transposed ? Matrix(nullptr, form, parameter.cols, parameter.rows)
+                              : Matrix(nullptr, form, parameter.rows, parameter.cols);
+}
+
 // The origin of a model's parameters: a checkpoint, a random generator, or nowhere, for their shapes alone.
 class Source {
  public:
@@ -39,9 +45,11 @@ class Source {
   virtual Weight weight(std::span<const Parameter> blocks) = 0;
 };
 
-// The dtype that a matrix is stored as when projections are `dtype` and it is made from `own`.
-DType stored_dtype(Role role, std::optional<DType> dtype, DType own);
-inline bool left_out(Role role, DType stored) { return role == Role::kPrefillOnly && is_quantized(stored); }
+// What a matrix is stored as when projections are to be `dtype` and it is made from `own`.
+Form stored_form(Role role, std::optional<DType> dtype, const Form& own);
+inline bool left_out(Role role, const Form& stored) {
+  return role == Role::kPrefillOnly && is_quantized(stored.dtype);
+}
 
 // Has a backend load what host() finds for each block, and keeps the memory that this takes.
 class WeightLoader : public Source {
@@ -55,16 +63,17 @@ class WeightLoader : public Source {
   Weights finish(Weights weights);
 
  protected:
-  // The dtype of the parameter at its origin.
-  virtual DType own_dtype(const Parameter& parameter) const = 0;
-  // The matrix in host memory. What lies in no file is put into `made`.
-  virtual Matrix host(const Parameter& parameter, std::vector<std::byte>& made) = 0;
+  // The form of the parameter at its origin.
+  virtual Form own_form(const Parameter& parameter) const = 0;
+  // The matrix as the host has it. Floats that lie in no file are put into `made`.
+  virtual HostWeight host(const Parameter& parameter, std::vector<std::byte>& made) = 0;
   // Nobody will read the host's matrix any more.
   virtual void give_back(const Parameter&) {}
 
  private:
   Weight load(std::span<const Parameter> blocks);
 
+  const ModelSpec& spec_;
   Backend& backend_;
   std::optional<DType> dtype_;
   std::vector<Buffer> memory_;
@@ -72,7 +81,9 @@ class WeightLoader : public Source {
 };
 
 // All weights of a model, whose tensors have the names that the checkpoint, if there is one, has for them.
-Weights read_weights(const ModelSpec& spec, const Tensors* checkpoint, Source& source);
+// dtype: what projections are stored as, if that was asked for.
+Weights read_weights(const ModelSpec& spec, const Tensors* checkpoint, Source& source,
+                     std::optional<DType> dtype);
 
 // A layer's weights, and the norm `name`; `root` is what the names of the decoder begin with.
 LayerWeights read_layer(const ModelSpec& spec, size_t index, const std::string& root, Source& source);

@@ -50,9 +50,9 @@ struct Weights {
   Matrix embed;  // [vocab, hidden]
   Norm embedding_norm;
   std::vector<LayerWeights> layers;
-  Norm norm;                  // [hidden]
-  Weight head;                // [vocab, hidden]; the embedding itself when tied
-  DType dtype = DType::kF32;  // of the projections
+  Norm norm;                                         // [hidden]
+  Weight head;                                       // [vocab, hidden]; the embedding itself when tied
+  DType dtype = DType::kF32, compute = DType::kF32;  // of most of what follows, and of its inputs
   float embedding_multiplier = 1.0F;
   // Bytes of all matrices that a step may read (embedding table excluded unless tied), and of those that one
   // token reads, which leaves out the experts that it does not go to.
@@ -86,8 +86,10 @@ struct NotFinite {
 // wrong.
 std::optional<NotFinite> find_not_finite(const Tensors& checkpoint);
 
-// The weights that load_weights(.., dtype) would make for this shape, without data.
-Weights planned_weights(const ModelSpec& spec, DType dtype);
+// The weights that load_weights(.., dtype) would make for this shape, without data. No checkpoint: one of
+// spec.dtype.
+Weights planned_weights(const ModelSpec& spec, std::optional<DType> dtype,
+                        const Tensors* checkpoint = nullptr);
 
 // Reproducible random weights of the spec's shape, for benchmarks: random signs and mantissas, four
 // exponents.

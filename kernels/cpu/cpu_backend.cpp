@@ -10,8 +10,8 @@
 #include "hwy/targets.h"
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/lay_out_rows.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/cpu/quant_matmul.h"
 #include "kernels/error.h"
 #include "kernels/integers.h"
 
@@ -69,20 +69,12 @@ void* CpuBackend::at_least(Buffer& buffer, size_t bytes) {
   return buffer.data();
 }
 
-LoadedWeight CpuBackend::load_weight(std::span<const Matrix> host, std::span<const DType> dtypes,
+LoadedWeight CpuBackend::load_weight(std::span<const HostWeight> host, std::span<const Form> forms,
                                      DType compute) {
-  LoadedWeight loaded = lay_out_weight(*this, host, dtypes, compute, true);
+  LoadedWeight loaded = lay_out_weight(*this, host, forms, compute, true);
   for (size_t i = 0; i < host.size(); ++i) {
-    const Matrix &from = host[i], &to = loaded.weight.blocks[i].w;
-    if (to.data == from.data) continue;
-    if (is_quantized(to.dtype)) {
-      for_ranges(threads_, QuantLayout(to).tiles(), 1,
-                 [&](int64_t first, int64_t last) { cpu::quantize_tiles(from, to, first, last); });
-    } else {
-      for_ranges(threads_, from.rows, 1, [&](int64_t first, int64_t last) {
-        cpu::convert_rows(from.row_range(first, last - first), to.row_range(first, last - first));
-      });
-    }
+    const Matrix& to = loaded.weight.blocks[i].w;
+    if (to.data != host[i].m.data) cpu::lay_out_rows(host[i], 0, to, threads_);
   }
   return loaded;
 }

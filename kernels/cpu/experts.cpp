@@ -188,10 +188,10 @@ class FewRows {
   size_t x_bytes() const { return rows_bytes(x_.cols); }
   size_t prepared_bytes() const {  // rounded or quantised
     const size_t quantized = cpu::QuantRows::bytes(cpu::kGemvRows, layout_.blocks());
-    return is_quantized(layout_.dtype) ? round_up(quantized, size_t{64}) : rows_bytes(x_.cols);
+    return is_quantized(layout_.form.dtype) ? round_up(quantized, size_t{64}) : rows_bytes(x_.cols);
   }
   size_t out_bytes() const { return rows_bytes(out_.cols); }
-  int64_t units_per_expert() const { return is_quantized(layout_.dtype) ? layout_.tiles() : layout_.rows; }
+  int64_t units_per_expert() const { return is_quantized(layout_.form.dtype) ? layout_.tiles() : layout_.rows; }
 
   const Matrix& x_;
   const Weight& weight_;

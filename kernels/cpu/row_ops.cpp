@@ -5,6 +5,7 @@
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/quant.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/row_ops.cpp"
@@ -194,7 +195,11 @@ void CpuBackend::embed(std::span<const int32_t> tokens, const Matrix& table, flo
     for (int64_t t = first; t < last; ++t) {
       int32_t token = tokens[static_cast<size_t>(t)];
       if (token < 0) token = token_of(drawn_.at(static_cast<size_t>(-1 - token)));
-      cpu::convert_rows(table.row_range(token, 1), out.row_range(t, 1));
+      if (is_quantized(table.dtype)) {
+        for (int64_t i = 0; i < out.cols; ++i) out.f32(t)[i] = dequantized(table, token, i);
+      } else {
+        cpu::convert_rows(table.row_range(token, 1), out.row_range(t, 1));
+      }
       if (scale != 1.0F)
         HWY_DYNAMIC_DISPATCH(SoftCapRow)(out.f32(t), static_cast<size_t>(out.cols), scale, 0.0F);
     }

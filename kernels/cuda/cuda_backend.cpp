@@ -8,10 +8,10 @@
 #include <thread>
 #include <utility>
 
-#include "kernels/cpu/parallel.h"
-#include "kernels/cpu/quant_matmul.h"
+#include "kernels/cpu/lay_out_rows.h"
 #include "kernels/cuda/make_cuda_backend.h"
 #include "kernels/error.h"
+#include "kernels/quant.h"
 
 namespace lariat {
 namespace {
@@ -23,6 +23,8 @@ cuda::Start start_of_launches() {
   const char* text = std::getenv("LARIAT_PDL");
   return text != nullptr && std::string_view(text) == "0" ? cuda::Start::kInOrder : cuda::Start::kEarly;
 }
+
+int host_threads() { return static_cast<int>(std::max(1U, std::thread::hardware_concurrency())); }
 
 std::string gib(size_t bytes) {
   char text[32];
@@ -153,42 +155,46 @@ void CudaBackend::upload_matrix(const Matrix& dst, const Matrix& host) {
 
 // By the host's vector units: the same bits as the CPU backend's.
 // Neighbouring blocks of one width are one product of many tokens: they lie one behind the other.
-LoadedWeight CudaBackend::load_weight(std::span<const Matrix> host, std::span<const DType> dtypes,
+LoadedWeight CudaBackend::load_weight(std::span<const HostWeight> host, std::span<const Form> forms,
                                       DType compute) {
-  LoadedWeight loaded = lay_out_weight(*this, host, dtypes, compute, false);
+  LoadedWeight loaded = lay_out_weight(*this, host, forms, compute, false);
   for (size_t i = 0; i < host.size(); ++i) {
     const Matrix& to = loaded.weight.blocks[i].w;
     is_quantized(to.dtype) ? load_quantized(host[i], to) : load_floats(host[i], to);
   }
   const bool bf16 =
-      std::all_of(dtypes.begin(), dtypes.end(), [](DType dtype) { return dtype == DType::kBF16; });
+      std::all_of(forms.begin(), forms.end(), [](const Form& form) { return form.dtype == DType::kBF16; });
   if (bf16 && compute == DType::kBF16) loaded.weight.input = DType::kBF16;
   return loaded;
 }
 
-void CudaBackend::load_floats(const Matrix& host, const Matrix& to) {
-  if (host.dtype == to.dtype) return upload_matrix(to, host);
-  // Panels of rows keep the copy in the host's dtype small.
-  const int64_t panel = std::clamp<int64_t>((8 << 20) / host.cols, 1, host.rows);
-  const Buffer raw = allocate(static_cast<size_t>(panel * host.cols) * size_of(host.dtype));
-  for (int64_t r = 0; r < host.rows; r += panel) {
-    const Matrix rows = host.row_range(r, std::min(panel, host.rows - r));
-    const Matrix staged(raw.data(), host.dtype, rows.rows, rows.cols);
+void CudaBackend::load_floats(const HostWeight& host, const Matrix& to) {
+  const Matrix& from = host.m;
+  if (from.dtype == to.dtype) return upload_matrix(to, from);
+  // Panels of rows keep the copy in the host's dtype small. Codes are made floats there.
+  const int64_t panel = std::clamp<int64_t>((8 << 20) / from.cols, 1, from.rows);
+  const DType staged_as = host.read_codes ? DType::kF32 : from.dtype;
+  const Buffer raw = allocate(static_cast<size_t>(panel * from.cols) * size_of(staged_as));
+  std::vector<float> made(host.read_codes ? static_cast<size_t>(panel * from.cols) : 0);
+  for (int64_t r = 0; r < from.rows; r += panel) {
+    const int64_t count = std::min(panel, from.rows - r);
+    Matrix rows(made.data(), DType::kF32, count, from.cols);
+    host.read_codes ? cpu::lay_out_rows(host, r, rows, host_threads())
+                    : void(rows = from.row_range(r, count));
+    const Matrix staged(raw.data(), staged_as, count, from.cols);
     upload_matrix(staged, rows);
-    convert(staged, DType::kF32, to.row_range(r, rows.rows));
+    convert(staged, DType::kF32, to.row_range(r, count));
   }
 }
 
-void CudaBackend::load_quantized(const Matrix& host, const Matrix& to) {
+void CudaBackend::load_quantized(const HostWeight& host, const Matrix& to) {
   const QuantLayout layout(to);
   const int64_t panel = std::clamp<int64_t>((64 << 20) / layout.tile_bytes(), 1, layout.tiles());
   std::vector<uint8_t> staged(static_cast<size_t>(panel * layout.tile_bytes()));
-  const auto threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   for (int64_t tile = 0; tile < layout.tiles(); tile += panel) {
     const int64_t tiles = std::min(panel, layout.tiles() - tile), first = tile * kQuantRows;
-    const Matrix rows = host.row_range(first, std::min(tiles * kQuantRows, host.rows - first));
-    const Matrix some(staged.data(), to.dtype, rows.rows, rows.cols);
-    for_ranges(threads, tiles, 1, [&](int64_t a, int64_t b) { cpu::quantize_tiles(rows, some, a, b); });
+    const Matrix some(staged.data(), to.form(), std::min(tiles * kQuantRows, to.rows - first), to.cols);
+    cpu::lay_out_rows(host, first, some, host_threads());
     upload(static_cast<char*>(to.data) + tile * layout.tile_bytes(), staged.data(),
            static_cast<size_t>(tiles * layout.tile_bytes()));
   }

@@ -38,7 +38,7 @@ class CudaBackend final : public Backend {
   void copy_in(void* dst, const void* host_src, size_t bytes) override;
   void copy_out(void* host_dst, const void* src, size_t bytes) override;
   void copy(void* dst, const void* src, size_t bytes) override;
-  LoadedWeight load_weight(std::span<const Matrix> host, std::span<const DType> dtypes,
+  LoadedWeight load_weight(std::span<const HostWeight> host, std::span<const Form> forms,
                            DType compute) override;
   void synchronize() override;
 
@@ -144,8 +144,8 @@ class CudaBackend final : public Backend {
             const cuda::Scales& scales);
   void float_gemm(const Matrix& x, const Matrix& w, const Matrix& out, const cuda::Scales& scales);
   void quant_gemm(const Matrix& x, const Matrix& w, const Matrix& out, const cuda::Scales& scales);
-  void load_floats(const Matrix& host, const Matrix& to);
-  void load_quantized(const Matrix& host, const Matrix& to);
+  void load_floats(const HostWeight& host, const Matrix& to);
+  void load_quantized(const HostWeight& host, const Matrix& to);
   // An f32 product with f16 weights at the speed of the tensor cores: x goes as two f16 terms. Row t of out
   // is still to be multiplied by element t of what is returned.
   const float* gemm_two_terms(const Matrix& x, const Matrix& w, const Matrix& out);

@@ -5,12 +5,14 @@
 
 #include "kernels/backend.h"
 #include "kernels/convert.h"
+#include "kernels/quant.h"
 
 // The reference ops share this: elements of any dtype seen as float64, the rotation of one pair, a head's
 // norm and place.
 namespace lariat::reference {
 
 inline double get(const Matrix& m, int64_t row, int64_t col) {
+  if (is_quantized(m.dtype)) return dequantized(m, row, col);
   return load_f32(m.data, m.dtype, row * m.stride + col);
 }
 

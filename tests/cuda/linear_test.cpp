@@ -57,9 +57,10 @@ INSTANTIATE_TEST_SUITE_P(Cases, CudaEpilogue, testing::ValuesIn(epilogue_cases({
 TEST_F(OnCuda, InputsAreStoredAsProductsReadThem) {
   const std::vector<float> zeros(size_t{8} * 8);
   const auto input = [&](std::vector<DType> dtypes, DType compute) {
-    const std::vector<Matrix> hosts(dtypes.size(),
-                                    Matrix(const_cast<float*>(zeros.data()), DType::kF32, 8, 8));
-    return cuda_->load_weight(hosts, dtypes, compute).weight.input;
+    const std::vector<HostWeight> hosts(dtypes.size(),
+                                        Matrix(const_cast<float*>(zeros.data()), DType::kF32, 8, 8));
+    const std::vector<Form> forms(dtypes.begin(), dtypes.end());
+    return cuda_->load_weight(hosts, forms, compute).weight.input;
   };
   constexpr DType f32 = DType::kF32, bf16 = DType::kBF16;
   EXPECT_EQ(input({bf16, bf16}, bf16), bf16);

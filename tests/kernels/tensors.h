@@ -105,8 +105,9 @@ struct Loaded {
   Matrix matrix;
   Buffer memory;
 };
-inline Loaded load_one(Backend& backend, const Matrix& host, DType dtype) {
-  LoadedWeight loaded = backend.load_weight({&host, 1}, {&dtype, 1}, DType::kF32);
+inline Loaded load_one(Backend& backend, const Matrix& host, const Form& form) {
+  const HostWeight from(host);
+  LoadedWeight loaded = backend.load_weight({&from, 1}, {&form, 1}, DType::kF32);
   return {loaded.weight.blocks[0].w, std::move(loaded.memory)};
 }
 

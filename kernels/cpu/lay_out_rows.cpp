@@ -1,0 +1,46 @@
+#include "kernels/cpu/lay_out_rows.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/cpu/convert_rows.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/quant_matmul.h"
+#include "kernels/quant.h"
+
+namespace lariat::cpu {
+namespace {
+
+// Tiles [first, last) of `to` from codes of another form, by way of floats.
+void quantize_codes(const HostWeight& from, int64_t first_row, const Matrix& to, int64_t first,
+                    int64_t last) {
+  const QuantLayout layout(to);
+  std::vector<float> made(static_cast<size_t>(kQuantRows * to.cols));
+  for (int64_t tile = first; tile < last; ++tile) {
+    const int64_t row = tile * kQuantRows, count = std::min(kQuantRows, to.rows - row);
+    const Matrix floats(made.data(), DType::kF32, count, to.cols);
+    read_floats(from, first_row + row, floats);
+    quantize_tiles(
+        floats, {static_cast<char*>(to.data) + tile * layout.tile_bytes(), to.form(), count, to.cols}, 0, 1);
+  }
+}
+
+}  // namespace
+
+void lay_out_rows(const HostWeight& from, int64_t first_row, const Matrix& to, int threads) {
+  const bool codes = static_cast<bool>(from.read_codes);
+  if (!is_quantized(to.dtype)) {
+    return for_ranges(threads, to.rows, 1, [&](int64_t first, int64_t last) {
+      const Matrix some = to.row_range(first, last - first);
+      codes ? read_floats(from, first_row + first, some)
+            : convert_rows(from.m.row_range(first_row + first, some.rows), some);
+    });
+  }
+  for_ranges(threads, QuantLayout(to).tiles(), 1, [&](int64_t first, int64_t last) {
+    if (!codes) return quantize_tiles(from.m.row_range(first_row, to.rows), to, first, last);
+    from.m.form() == to.form() ? lay_out_tiles(from, first_row, to, first, last)
+                               : quantize_codes(from, first_row, to, first, last);
+  });
+}
+
+}  // namespace lariat::cpu

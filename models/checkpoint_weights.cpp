@@ -1,0 +1,92 @@
+#include <cstring>
+
+#include "kernels/convert.h"
+#include "models/tensor_names.h"
+#include "models/weight_source.h"
+
+// The weights of a checkpoint, from its tensors.
+namespace lariat {
+namespace {
+
+// Which row of its tensor is row r of a parameter.
+struct RowMap {
+  RowRange part;
+  int64_t pair_rows = 0;  // StoredTensor::pair_rows
+
+  RowMap(const Parameter& parameter, const StoredTensor& tensor)
+      : part(parameter.part), pair_rows(tensor.pair_rows) {}
+  bool neighbours(int64_t rows) const { return pair_rows == 0 && (part.of == 0 || part.run == rows); }
+  int64_t operator()(int64_t r) const {
+    if (part.of > 0) r = part.first + r / part.run * part.stride + r % part.run;
+    if (pair_rows == 0) return r;
+    const int64_t half = pair_rows / 2, in_head = r % pair_rows;
+    return r - in_head + 2 * (in_head % half) + in_head / half;
+  }
+};
+
+// The rows of a tensor of floats that a parameter is: in place where they are neighbours, else put together
+// in `gathered`. A vector that is part of another is a column of rows of one element.
+Matrix float_rows(const StoredTensor& tensor, const Parameter& parameter, std::vector<std::byte>& gathered) {
+  const RowMap map(parameter, tensor);
+  const bool vector = is_vector(parameter.role);
+  const int64_t rows = vector ? parameter.cols : parameter.rows, cols = vector ? 1 : parameter.cols;
+  const DType dtype = tensor.float_dtype();
+  const size_t row_bytes = static_cast<size_t>(cols) * size_of(dtype);
+  const std::byte* data =
+      tensor.data + (map.neighbours(rows) ? static_cast<size_t>(map.part.first) * row_bytes : 0);
+  if (!map.neighbours(rows)) {
+    gathered.resize(static_cast<size_t>(rows) * row_bytes);
+    for (int64_t r = 0; r < rows; ++r) {
+      std::memcpy(gathered.data() + static_cast<size_t>(r) * row_bytes,
+                  tensor.data + static_cast<size_t>(map(r)) * row_bytes, row_bytes);
+    }
+    data = gathered.data();
+  }
+  return {const_cast<std::byte*>(data), dtype, parameter.rows, parameter.cols};
+}
+
+HostWeight code_rows(const StoredTensor& tensor, const Parameter& parameter) {
+  const auto read = [codes = tensor.codes, map = RowMap(parameter, tensor)](int64_t row, const CodeRow& to) {
+    codes->read_codes(map(row), to);
+  };
+  return {tensor.codes->m.form(), parameter.rows, parameter.cols, read};
+}
+
+class CheckpointWeights : public WeightLoader {
+ public:
+  CheckpointWeights(const ModelSpec& spec, const Tensors& checkpoint, Backend& backend,
+                    std::optional<DType> dtype)
+      : WeightLoader(spec, backend, dtype), spec_(spec), checkpoint_(checkpoint) {}
+
+ private:
+  const StoredTensor& tensor(const Parameter& parameter) const {
+    return checkpoint_.get(parameter.name, stored_shape(parameter));
+  }
+  Form own_form(const Parameter& parameter) const override { return tensor(parameter).form(); }
+  HostWeight host(const Parameter& parameter, std::vector<std::byte>& made) override {
+    const StoredTensor& from = tensor(parameter);
+    if (from.codes) return code_rows(from, parameter);
+    const Matrix floats = float_rows(from, parameter, made);
+    const float one = parameter.role == Role::kNorm && spec_.norm_plus_one ? 1.0F : 0.0F;
+    if (one == 0 && from.plus == 0) return floats;
+    std::vector<std::byte> sums(static_cast<size_t>(parameter.cols) * sizeof(float));
+    for (int64_t i = 0; i < parameter.cols; ++i)
+      store_f32(sums.data(), DType::kF32, i, load_f32(floats.data, floats.dtype, i) + from.plus + one);
+    made = std::move(sums);
+    return Matrix(made.data(), DType::kF32, 1, parameter.cols);
+  }
+  void give_back(const Parameter& parameter) override { checkpoint_.give_back(tensor(parameter)); }
+
+  const ModelSpec& spec_;
+  const Tensors& checkpoint_;
+};
+
+}  // namespace
+
+Weights load_weights(const ModelSpec& spec, const Tensors& checkpoint, Backend& backend,
+                     std::optional<DType> dtype) {
+  CheckpointWeights source(spec, checkpoint, backend, dtype);
+  return source.finish(read_weights(spec, &checkpoint, source, dtype));
+}
+
+}  // namespace lariat
