@@ -121,7 +121,8 @@ Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
   if (options.random_weights) {
     engine.model = random_model(spec, *engine.backend, dtype.value_or(spec.dtype), /*seed=*/1);
   } else {
-    check_weight_memory(spec, dtype, *engine.backend);
+    open_tensors(files);
+    check_weight_memory(spec, dtype, *engine.backend, files.tensors.get());
     engine.model = load_model(std::move(files), spec, *engine.backend, dtype, options.progress);
   }
   engine.session.max_ctx = options.max_ctx;

@@ -1,14 +1,12 @@
 #include "models/model.h"
 
-#include "models/safetensors.h"
-
 namespace lariat {
 
 Model load_model(ModelFiles files, const ModelSpec& spec, Backend& backend, std::optional<DType> dtype,
                  const std::function<void(size_t, size_t)>& progress) {
   Model model;
   model.spec = spec;
-  if (!files.tensors) files.tensors = std::make_shared<Tensors>(open_safetensors(files.texts.path()));
+  open_tensors(files);
   model.files = std::move(files);
   const Tensors& tensors = *model.files.tensors;
   model.file_bytes = tensors.bytes();

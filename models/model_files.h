@@ -14,8 +14,11 @@ struct ModelFiles {
   ModelFiles(std::filesystem::path path) : texts(std::move(path)) {}  // NOLINT(google-explicit-constructor)
 
   ModelTexts texts;
-  std::shared_ptr<const Tensors> tensors;  // of a folder load_model opens them; nothing: random weights
+  std::shared_ptr<const Tensors> tensors;  // open_tensors opens those of a folder; nothing: random weights
 };
+
+// Opens the tensors of a folder, where they are not open yet. Throws Error naming the file.
+void open_tensors(ModelFiles& files);
 
 // The files of a checkpoint's folder. Throws Error saying what the path is where it is none
 // (models/families/gate.h).

@@ -36,15 +36,13 @@ bool needs_experts(const ModelSpec& spec) {
   });
 }
 
-// Throws Error where the backend takes no weights of this dtype.
-void check_quantizes(const ModelSpec& spec, const Backend& backend, std::optional<DType> dtype) {
-  if (!dtype || !is_quantized(*dtype)) return;
+// Throws Error where the backend takes no weights of this dtype, with what to do.
+void check_quantizes(const ModelSpec& spec, const Backend& backend, DType dtype, const char* instead) {
   const Traits traits = backend.traits();
   const bool experts = traits.quantizes && !traits.quantizes_experts && needs_experts(spec);
-  if (traits.quantizes && !experts) return;
-  throw Error((experts ? "experts and latent attention in " : "weights in ") + std::string(name_of(*dtype)) +
-              " do not run on " + backend.name() +
-              " yet; use `device` cpu, `dtype` bf16, or leave `quantize` out");
+  if (!is_quantized(dtype) || (traits.quantizes && !experts)) return;
+  throw Error((experts ? "experts and latent attention in " : "weights in ") + std::string(name_of(dtype)) +
+              " do not run on " + backend.name() + " yet; use `device` cpu, or " + instead);
 }
 
 // The dtype that the inputs of a weight of these blocks are rounded to. A router's are not: that would choose
@@ -68,7 +66,7 @@ Form stored_form(Role role, std::optional<DType> dtype, const Form& own) {
 
 WeightLoader::WeightLoader(const ModelSpec& spec, Backend& backend, std::optional<DType> dtype)
     : spec_(spec), backend_(backend), dtype_(dtype) {
-  check_quantizes(spec, backend, dtype);
+  if (dtype) check_quantizes(spec, backend, *dtype, "leave `quantize` out");
 }
 
 Weight WeightLoader::weight(std::span<const Parameter> blocks) {
@@ -98,7 +96,7 @@ Weight WeightLoader::load(std::span<const Parameter> blocks) {
       from[i] = transposed(from[i].m, made[i]);
     }
     stored.push_back(stored_form(block.role, dtype_, own));
-    check_quantizes(spec_, backend_, stored[i].dtype);
+    check_quantizes(spec_, backend_, stored[i].dtype, "`dtype` bf16");
   }
   LoadedWeight loaded = backend_.load_weight(from, stored, compute_of(blocks[0].role, stored));
   for (size_t i = 0; i < blocks.size(); ++i) {
