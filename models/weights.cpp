@@ -65,7 +65,7 @@ class PlannedWeights : public Source {
     Weight weight;
     for (const Parameter& parameter : blocks) {
       const StoredTensor* tensor = checkpoint_ != nullptr ? checkpoint_->find(parameter.name) : nullptr;
-      const Form own = tensor != nullptr && tensor->codes ? tensor->form() : spec_.dtype;
+      const Form own = tensor != nullptr ? tensor->form() : Form(spec_.dtype);
       const Form stored = stored_form(parameter.role, dtype_, own);
       if (!left_out(parameter.role, stored)) weight.blocks.push_back({shape_of(parameter, stored), {}});
     }

@@ -162,6 +162,7 @@ std::unique_ptr<CLI::App> make_app() {
   add_passkey_command(*app);
   add_sweep_command(*app);
   add_bench_command(*app);
+  add_inspect_command(*app);
   add_rope_command(*app);
   add_tokenize_commands(*app);
   add_logits_command(*app);

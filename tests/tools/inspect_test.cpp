@@ -1,0 +1,97 @@
+// `lariat inspect` from outside.
+#include "tests/tools/program.h"
+
+namespace lariat::test {
+namespace {
+
+Json inspected(const std::filesystem::path& model, const std::string& options = "") {
+  return json_of(run_lariat("inspect --json --model " + model.string() + " " + options));
+}
+
+TEST(Inspect, SaysWhatTheDemoIs) {
+  const Json got = inspected(kDemo, "--ctx 300");
+  EXPECT_EQ(got["architecture"], "LlamaForCausalLM");
+  EXPECT_EQ(got["family"], "llama");
+  EXPECT_EQ(got["runs"], true);
+  EXPECT_EQ(got["reason"], nullptr);
+  EXPECT_EQ(got["quantization"], nullptr);
+  EXPECT_EQ(got["context"], 512);
+  EXPECT_EQ(got["rope"],
+            Json({{"type", "default"}, {"theta", 10000.0}, {"factor", 1.0}, {"original_ctx", 512}}));
+  for (const auto& [key, value] :
+       {std::pair("layers", 4), {"hidden", 256}, {"heads", 4}, {"kv_heads", 2}, {"head_dim", 64}})
+    EXPECT_EQ(got[key], value) << key;
+  // The embedding, and of each of four layers q and o, k and v, gate, up and down, and two norms; one more
+  // norm.
+  const int64_t embedding = 2048 * 256, attention = 4 * 256 * (256 * 2 + 128 * 2), mlp = 4 * 3 * 704 * 256,
+                norms = 9 * 256, all = embedding + attention + mlp + norms;
+  EXPECT_EQ(got["parameters"], Json({{"total", all}, {"per_token", all}}));
+  const auto bf16 = [](int tensors, int64_t elements) {
+    return Json({{"BF16", {{"tensors", tensors}, {"elements", elements}, {"bytes", 2 * elements}}}});
+  };
+  EXPECT_EQ(got["tensors"], Json({{"embedding", bf16(1, embedding)},
+                                  {"attention", bf16(16, attention)},
+                                  {"feed_forward", bf16(12, mlp)},
+                                  {"experts", Json::object()},
+                                  {"norm", bf16(9, norms)},
+                                  {"head", Json::object()},
+                                  {"other", Json::object()}}));
+  EXPECT_EQ(got["tokenizer"]["kind"], "SentencePiece");
+  EXPECT_EQ(got["tokenizer"]["vocabulary"], 2048);
+  EXPECT_EQ(got["tokenizer"]["special_tokens"]["eos_token"], "</s>");
+  EXPECT_EQ(got["chat_template"], false);
+  // Two pages of 256 positions: f16 keys and bf16 values. Norms are not counted.
+  EXPECT_EQ(got["memory"],
+            Json({{"weights", 2 * (all - norms)}, {"ctx", 300}, {"kv_cache", 512 * 4 * 2 * 64 * (2 + 2)}}));
+}
+
+TEST(Inspect, CountsTheExpertsThatATokenReads) {
+  const Json got = inspected(kSource / "tests/golden/checkpoints/mixtral");
+  EXPECT_EQ(got["experts"], Json({{"of", 8}, {"chosen", 2}}));
+  EXPECT_EQ(got["parameters"]["total"].get<int64_t>() - got["parameters"]["per_token"].get<int64_t>(),
+            2 * 6 * 3 * 24 * 32);
+  EXPECT_EQ(got["tensors"]["experts"]["BF16"]["tensors"], 2 * (8 * 3 + 1));
+  EXPECT_EQ(got["tensors"]["head"]["BF16"]["elements"], 96 * 32);
+  EXPECT_EQ(got["tensors"]["other"], Json::object());
+  EXPECT_EQ(got["memory"]["ctx"], 256);
+  EXPECT_EQ(got["runs"], false);  // it has no tokenizer
+  EXPECT_TRUE(holds(got["reason"].get<std::string>(), "tokenizer"));
+}
+
+TEST(Inspect, AModelThatDoesNotRunIsShownAllTheSame) {
+  const TempFolder folder;
+  link_files(kDemo, folder.path / "model");
+  const Json config = Json::parse(slurp(kDemo / "config.json"));
+  Json other = config;
+  other["architectures"] = {"TwistForCausalLM"};
+  other["quantization_config"] = {{"quant_method", "fp8"}};
+  folder.put("model/config.json", other.dump());
+  const Json got = inspected(folder.path / "model");
+  EXPECT_EQ(got["runs"], false);
+  EXPECT_TRUE(holds(got["reason"].get<std::string>(), "no such architecture runs"));
+  EXPECT_EQ(got["quantization"], "fp8");
+  EXPECT_EQ(got["layers"], 4);
+  EXPECT_EQ(got["tensors"]["attention"]["BF16"]["tensors"], 16);
+  EXPECT_FALSE(got.contains("memory"));
+  const Outcome text = run_lariat("inspect --model " + (folder.path / "model").string());
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_TRUE(holds(text.out, "runs            no: "));
+  // Weights that are not there.
+  std::filesystem::remove(folder.path / "model" / "model.safetensors");
+  folder.put("model/config.json", config.dump());
+  const Json bare = inspected(folder.path / "model");
+  EXPECT_EQ(bare["runs"], false);
+  EXPECT_EQ(bare["heads"], 4);
+  EXPECT_FALSE(bare.contains("tensors"));
+}
+
+TEST(Inspect, WhatIsNoModelIsAnError) {
+  const TempFolder folder;
+  expect_error(run_lariat("inspect --model " + folder.path.string()), 1, "the folder is empty");
+  folder.put("config.json", "[1");
+  expect_error(run_lariat("inspect --model " + folder.path.string()), 1, "config.json");
+  expect_error(run_lariat("inspect --model " + kDemo.string() + " --ctx 0"), 2, "--ctx");
+}
+
+}  // namespace
+}  // namespace lariat::test

@@ -1,0 +1,280 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <optional>
+#include <set>
+#include <string_view>
+
+#include "engine/kv_cache.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/quant.h"
+#include "models/config.h"
+#include "models/forms/gguf_blocks.h"
+#include "models/io/json_fields.h"
+#include "models/model_files.h"
+#include "models/safetensors.h"
+#include "models/text/chat_template.h"
+#include "models/text/tokenizer.h"
+#include "models/weights.h"
+#include "tools/common.h"
+#include "tools/help.h"
+#include "tools/measuring.h"
+
+// What a model is, of its texts and of what its files say about tensors.
+namespace lariat {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+struct InspectArgs {
+  CommonOptions common;
+  int64_t ctx = 0;
+  bool json = false;
+};
+
+// Parts of the names of a group's tensors; the first that fits counts.
+constexpr std::pair<const char*, std::string_view> kTensorGroups[] = {
+    {"other", "vision visual. multi_modal mm_projector audio_ rope_f rotary_emb"},
+    {"norm", "norm ln_"},
+    {"head", "lm_head embed_out"},
+    {"embedding", "embed wte token_embd"},
+    {"experts", "expert _exps _shexp moe ffn_gate_inp mlp.gate."},
+    {"attention", "attn attention"},
+    {"feed_forward", "mlp ffn feed_forward"},
+    {"head", "output"},
+    {"other", ""}};
+constexpr std::array kGroupOrder = {"embedding", "attention", "feed_forward", "experts",
+                                    "norm",      "head",      "other"};
+
+const char* group_of(std::string_view name) {
+  const auto fits = [&](const auto& group) {
+    return std::ranges::any_of(split(group.second, ' '),
+                               [&](auto part) { return name.find(part) != name.npos; });
+  };
+  return std::ranges::find_if(kTensorGroups, fits)->first;
+}
+
+int64_t elements_of(const StoredTensor& tensor) {
+  int64_t n = 1;
+  for (const int64_t size : tensor.shape) n *= size;
+  return n;
+}
+
+// Each group's tensors by the dtype that they are stored as.
+OrderedJson tensor_groups(const Tensors& tensors) {
+  OrderedJson groups;
+  for (const char* group : kGroupOrder) groups[group] = OrderedJson::object();
+  for (const auto& [name, tensor] : tensors.all()) {
+    OrderedJson& same = groups[group_of(name)][tensor.dtype];
+    const auto add = [&](const char* key, int64_t n) {
+      same[key] = same.contains(key) ? same[key].get<int64_t>() + n : n;
+    };
+    add("tensors", 1);
+    add("elements", elements_of(tensor));
+    add("bytes", static_cast<int64_t>(tensor.bytes));
+  }
+  return groups;
+}
+
+// As the config calls it, or the types of a GGUF file's blocks; null: floats.
+OrderedJson quantization_of(const JsonFields& config, const Tensors* tensors) {
+  for (const char* key : {"quantization_config", "quantization"}) {
+    const nlohmann::json* found = config.find(key);
+    if (found == nullptr || !found->is_object()) continue;
+    const auto method = found->find("quant_method");  // MLX writes none
+    return method != found->end() && method->is_string() ? OrderedJson(*method) : OrderedJson("mlx");
+  }
+  std::set<std::string> types;
+  for (const auto& [name, tensor] :
+       tensors != nullptr ? tensors->all() : std::map<std::string, StoredTensor>()) {
+    const GgufType* type = find_gguf_type(tensor.dtype);
+    if (type != nullptr && type->elements > 1) types.insert(tensor.dtype);
+  }
+  return types.empty() ? OrderedJson() : OrderedJson(fmt::format("{}", fmt::join(types, ", ")));
+}
+
+OrderedJson rope_json(const RopeScaling& rope) {
+  return {{"type", name_of(rope.type)},
+          {"theta", rope.theta},
+          {"factor", rope.factor},
+          {"original_ctx", rope.original_ctx}};
+}
+
+// Of a model that the spec describes.
+void add_shape(OrderedJson& found, const ModelSpec& spec) {
+  const AttentionSpec& attention = spec.layers.front().attention;
+  found["context"] = spec.max_position_embeddings;
+  found["rope"] = spec.has_rope() ? rope_json(spec.rope()) : OrderedJson();
+  found["layers"] = spec.layers.size();
+  found["hidden"] = spec.hidden_size;
+  found["heads"] = attention.n_heads;
+  found["kv_heads"] = attention.n_kv_heads;
+  found["head_dim"] = attention.head_dim;
+  for (const LayerSpec& layer : spec.layers) {
+    if (const ExpertsSpec& experts = layer.feed_forward.experts; experts.n > 0)
+      found["experts"] = {{"of", experts.n}, {"chosen", experts.router.n_chosen}};
+  }
+}
+
+// Of one that nobody describes: what most configs call these numbers.
+void add_named_shape(OrderedJson& found, const JsonFields& config) {
+  constexpr std::pair<const char*, const char*> kKeys[] = {
+      {"context", "max_position_embeddings"}, {"layers", "num_hidden_layers"},     {"hidden", "hidden_size"},
+      {"heads", "num_attention_heads"},       {"kv_heads", "num_key_value_heads"}, {"head_dim", "head_dim"}};
+  for (const auto& [name, key] : kKeys) {
+    if (const auto* value = config.find(key); value != nullptr && value->is_number_integer())
+      found[name] = *value;
+  }
+}
+
+// `read`: the tensors that the model is made of.
+void add_parameters(OrderedJson& found, const ModelSpec& spec, const Tensors& tensors,
+                    const std::set<std::string>& read) {
+  int64_t total = 0, idle = 0;  // idle: of experts that a token does not go to
+  for (const std::string& name : read) total += elements_of(*tensors.find(name));
+  for (const LayerSpec& layer : spec.layers) {
+    const ExpertsSpec& experts = layer.feed_forward.experts;
+    if (experts.n > 0)
+      idle += (experts.n - experts.router.n_chosen) * 3 * experts.intermediate_size * spec.hidden_size;
+  }
+  found["parameters"] = {{"total", total}, {"per_token", total - idle}};
+}
+
+void add_memory(OrderedJson& found, const ModelSpec& spec, const Tensors& tensors, int64_t asked) {
+  const int64_t ctx = asked > 0 ? asked : spec.max_position_embeddings;
+  const Weights weights = planned_weights(spec, std::nullopt, &tensors);
+  const size_t table = spec.tie_word_embeddings ? 0 : stored_bytes(weights.embed);
+  CpuBackend backend(1);
+  const DType embed = weights.embed.dtype;  // as Engine::session_for has it
+  const KvPool pool(spec, backend, DType::kF16, is_quantized(embed) ? spec.dtype : embed);
+  const auto pages = static_cast<size_t>(ceil_div(ctx, kKvPage));
+  found["memory"] = {
+      {"weights", weights.bytes + table}, {"ctx", ctx}, {"kv_cache", pages * pool.geometry().page_bytes}};
+}
+
+void add_texts(OrderedJson& found, const ModelTexts& texts) {
+  const Tokenizer tokenizer = Tokenizer::load(texts);
+  std::string kind = "SentencePiece";
+  if (texts.has("tokenizer.json")) {
+    const nlohmann::json json = texts.json("tokenizer.json");
+    kind = JsonFields(json, "").need_object("model").string("type").value_or("BPE");
+  }
+  OrderedJson special = OrderedJson::object();
+  for (const auto& [name, token] : tokenizer.special_tokens()) special[name] = token;
+  found["tokenizer"] = {{"kind", kind}, {"vocabulary", tokenizer.vocab_size()}, {"special_tokens", special}};
+  found["chat_template"] = ChatTemplate::load(texts, tokenizer).has_value();
+}
+
+// The first reason why the model does not run stands under "reason".
+OrderedJson inspect(const InspectArgs& args) {
+  ModelFiles files = open_files(args.common.model);
+  const nlohmann::json json = files.texts.json("config.json");
+  JsonFields config(json, files.texts.file("config.json").string());
+  OrderedJson found, reason;
+  const auto attempt = [&](const std::function<void()>& step) {
+    try {
+      step();
+    } catch (const Error& e) {
+      if (reason.is_null()) reason = with_options(e.what());
+    }
+  };
+  const auto names = config.strings("architectures");
+  found["architecture"] = names && !names->empty() ? OrderedJson(names->front()) : OrderedJson();
+  found["family"] = config.string("model_type").value_or("");
+  found["runs"] = found["reason"] = nullptr;  // their place
+  std::optional<ModelSpec> spec;
+  attempt([&] { spec = load_config(files.texts); });
+  attempt([&] {
+    if (!files.tensors) files.tensors = std::make_shared<Tensors>(open_safetensors(files.texts.path()));
+  });
+  found["quantization"] = quantization_of(config, files.tensors.get());
+  if (spec) {
+    add_shape(found, *spec);
+  } else {
+    add_named_shape(found, config.object("text_config").value_or(config));
+  }
+  if (files.tensors) found["tensors"] = tensor_groups(*files.tensors);
+  attempt([&] {
+    if (!spec || !files.tensors) return;
+    add_parameters(found, *spec, *files.tensors, check_weights(*spec, *files.tensors));
+    add_memory(found, *spec, *files.tensors, args.ctx);
+  });
+  attempt([&] { add_texts(found, files.texts); });
+  if (spec) print_warnings(spec->warnings, /*quiet=*/false);
+  found["runs"] = reason.is_null();
+  found["reason"] = reason;
+  return found;
+}
+
+std::string size_text(double bytes) {
+  const char* unit = "bytes";
+  for (const char* next : {"KiB", "MiB", "GiB", "TiB"}) {
+    if (bytes < 1024) break;
+    bytes /= 1024;
+    unit = next;
+  }
+  return fmt::format("{:.4g} {}", bytes, unit);
+}
+
+// One line; nothing where nothing is known of it.
+void print_known(const char* name, const std::string& text) {
+  if (!text.empty()) std::cout << one_line(fmt::format("{:<14}  {}", name, text)) << "\n";
+}
+
+// A number, a text, or what the members of an object are called and hold.
+std::string words_of(const OrderedJson& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_object()) return value.is_null() ? "" : value.dump();
+  std::string text;
+  for (const auto& [name, member] : value.items())
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, words_of(member));
+  return text;
+}
+
+void print_inspection(OrderedJson found) {
+  const bool runs = found["runs"].get<bool>();
+  found["runs"] = runs ? "yes" : "no: " + found["reason"].get<std::string>();
+  found["chat_template"] = !found.contains("chat_template")     ? ""
+                           : found["chat_template"].get<bool>() ? "yes"
+                                                                : "no";
+  if (found.contains("memory")) {
+    for (const char* key : {"weights", "kv_cache"})
+      found["memory"][key] = size_text(found["memory"][key].get<double>());
+  }
+  std::vector<std::vector<std::string>> rows = {{"tensors", "dtype", "number", "size"}};
+  for (const auto& [group, dtypes] : found["tensors"].items()) {
+    for (const auto& [dtype, n] : dtypes.items())
+      rows.push_back({group, one_line(dtype), n["tensors"].dump(), size_text(n["bytes"].get<double>())});
+  }
+  for (const char* name :
+       {"architecture", "family", "runs", "quantization", "parameters", "context", "rope", "layers", "hidden",
+        "heads", "kv_heads", "head_dim", "experts", "tokenizer", "chat_template", "memory"})
+    print_known(name, words_of(found[name]));
+  if (rows.size() > 1) std::cout << "\n" << aligned_table(rows);
+}
+
+}  // namespace
+
+void add_inspect_command(CLI::App& app) {
+  auto args = std::make_shared<InspectArgs>();
+  CLI::App& sub =
+      add_command(app, "inspect", "Show what a model is, whether it runs and what memory it takes",
+                  kLookCommands, "lariat inspect --model DIR --ctx 8192");
+  add_model_option(sub, args->common);
+  sub.add_option("-c,--ctx", args->ctx, "length of the sequence whose KV cache is counted")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->default_str("the model's context");
+  sub.add_flag("--json", args->json, "one JSON object instead of the table")->group(kOutputOptions);
+  sub.callback([args] {
+    const OrderedJson found = inspect(*args);
+    if (args->json) return print_json(found);
+    print_inspection(found);
+  });
+}
+
+}  // namespace lariat
