@@ -60,8 +60,8 @@ const char* group_of(std::string_view name) {
 }
 
 int64_t elements_of(const StoredTensor& tensor) {
-  int64_t n = 1;
-  for (const int64_t size : tensor.shape) n *= size;
+  int64_t n = tensor.bytes > 0 ? 1 : 0;  // what fits a file overflows nothing
+  for (const int64_t size : tensor.shape) n *= n > 0 ? size : 0;
   return n;
 }
 
@@ -82,18 +82,19 @@ OrderedJson tensor_groups(const Tensors& tensors) {
 }
 
 // As the config calls it, or the types of a GGUF file's blocks; null: floats.
-OrderedJson quantization_of(const JsonFields& config, const Tensors* tensors) {
-  for (const char* key : {"quantization_config", "quantization"}) {
-    const nlohmann::json* found = config.find(key);
-    if (found == nullptr || !found->is_object()) continue;
-    const auto method = found->find("quant_method");  // MLX writes none
-    return method != found->end() && method->is_string() ? OrderedJson(*method) : OrderedJson("mlx");
+OrderedJson quantization_of(const JsonFields& config, const JsonFields& text, const OrderedJson& groups) {
+  for (const JsonFields& fields : {config, text}) {
+    for (const char* key : {"quantization_config", "quantization"}) {
+      if (const auto found = fields.object(key))
+        return found->string("quant_method").value_or("mlx");  // it has none
+    }
   }
   std::set<std::string> types;
-  for (const auto& [name, tensor] :
-       tensors != nullptr ? tensors->all() : std::map<std::string, StoredTensor>()) {
-    const GgufType* type = find_gguf_type(tensor.dtype);
-    if (type != nullptr && type->elements > 1) types.insert(tensor.dtype);
+  for (const OrderedJson& dtypes : groups) {
+    for (const auto& [dtype, n] : dtypes.items()) {
+      const GgufType* type = find_gguf_type(dtype);
+      if (type != nullptr && type->elements > 1) types.insert(dtype);
+    }
   }
   return types.empty() ? OrderedJson() : OrderedJson(fmt::format("{}", fmt::join(types, ", ")));
 }
@@ -174,7 +175,7 @@ void add_texts(OrderedJson& found, const ModelTexts& texts) {
 OrderedJson inspect(const InspectArgs& args) {
   ModelFiles files = open_files(args.common.model);
   const nlohmann::json json = files.texts.json("config.json");
-  JsonFields config(json, files.texts.file("config.json").string());
+  const JsonFields config(json, files.texts.file("config.json").string());
   OrderedJson found, reason;
   const auto attempt = [&](const std::function<void()>& step) {
     try {
@@ -192,13 +193,15 @@ OrderedJson inspect(const InspectArgs& args) {
   attempt([&] {
     if (!files.tensors) files.tensors = std::make_shared<Tensors>(open_safetensors(files.texts.path()));
   });
-  found["quantization"] = quantization_of(config, files.tensors.get());
+  const JsonFields text = config.object("text_config").value_or(config);
+  const OrderedJson groups = files.tensors ? tensor_groups(*files.tensors) : OrderedJson();
+  found["quantization"] = quantization_of(config, text, groups);
   if (spec) {
     add_shape(found, *spec);
   } else {
-    add_named_shape(found, config.object("text_config").value_or(config));
+    add_named_shape(found, text);
   }
-  if (files.tensors) found["tensors"] = tensor_groups(*files.tensors);
+  if (files.tensors) found["tensors"] = groups;
   attempt([&] {
     if (!spec || !files.tensors) return;
     add_parameters(found, *spec, *files.tensors, check_weights(*spec, *files.tensors));
@@ -226,9 +229,10 @@ void print_known(const char* name, const std::string& text) {
   if (!text.empty()) std::cout << one_line(fmt::format("{:<14}  {}", name, text)) << "\n";
 }
 
-// A number, a text, or what the members of an object are called and hold.
+// A number, a text, yes or no, or what the members of an object are called and hold.
 std::string words_of(const OrderedJson& value) {
   if (value.is_string()) return value.get<std::string>();
+  if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
   if (!value.is_object()) return value.is_null() ? "" : value.dump();
   std::string text;
   for (const auto& [name, member] : value.items())
@@ -237,11 +241,7 @@ std::string words_of(const OrderedJson& value) {
 }
 
 void print_inspection(OrderedJson found) {
-  const bool runs = found["runs"].get<bool>();
-  found["runs"] = runs ? "yes" : "no: " + found["reason"].get<std::string>();
-  found["chat_template"] = !found.contains("chat_template")     ? ""
-                           : found["chat_template"].get<bool>() ? "yes"
-                                                                : "no";
+  if (found["reason"].is_string()) found["runs"] = "no: " + found["reason"].get<std::string>();
   if (found.contains("memory")) {
     for (const char* key : {"weights", "kv_cache"})
       found["memory"][key] = size_text(found["memory"][key].get<double>());

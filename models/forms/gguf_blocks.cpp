@@ -254,7 +254,7 @@ std::shared_ptr<const HostWeight> gguf_codes(const StoredTensor& tensor) {
     for (int64_t b = 0; b < count; ++b, from += block.bytes) {
       unpack(from, to);
       to = {to.codes + block.elements, to.scales + groups, to.minima + minima, to.outer + outer,
-            to.outer_minima + outer};
+            to.outer_minima + (minima > 0 ? outer : 0)};
     }
   };
   return std::make_shared<HostWeight>(form, rows, cols, read_row);

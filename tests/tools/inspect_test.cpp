@@ -76,6 +76,13 @@ TEST(Inspect, AModelThatDoesNotRunIsShownAllTheSame) {
   const Outcome text = run_lariat("inspect --model " + (folder.path / "model").string());
   EXPECT_EQ(text.code, 0) << text.err;
   EXPECT_TRUE(holds(text.out, "runs            no: "));
+  // As images' models have it.
+  folder.put("model/config.json",
+             R"({"text_config": {"num_hidden_layers": 7, "quantization_config": {"bits": 4}}})");
+  const Json inner = inspected(folder.path / "model");
+  EXPECT_EQ(inner["architecture"], nullptr);
+  EXPECT_EQ(inner["quantization"], "mlx");
+  EXPECT_EQ(inner["layers"], 7);
   // Weights that are not there.
   std::filesystem::remove(folder.path / "model" / "model.safetensors");
   folder.put("model/config.json", config.dump());
