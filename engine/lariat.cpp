@@ -101,7 +101,7 @@ Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
   Engine engine;
   engine.options = std::move(given);
   const OpenOptions& options = engine.options;
-  ModelFiles files = options.random_weights ? ModelFiles(path) : open_files(path);
+  ModelFiles files = options.random_weights ? open_texts(path) : open_files(path);
   if (options.reads != Reads::kTokens) engine.tokenizer = Tokenizer::load(files.texts);
   if (options.reads == Reads::kChat &&
       !(engine.chat = ChatTemplate::load(files.texts, *engine.tokenizer, options.template_variables))) {

@@ -1,6 +1,8 @@
 #include "models/model_files.h"
 
 #include "models/families/gate.h"
+#include "models/gguf/gguf.h"
+#include "models/gguf/gguf_file.h"
 #include "models/safetensors.h"
 
 namespace lariat {
@@ -10,8 +12,12 @@ void open_tensors(ModelFiles& files) {
 }
 
 ModelFiles open_files(const std::filesystem::path& path) {
-  refuse_other_formats(path);
-  return path;
+  if (!is_gguf(path)) refuse_other_formats(path);
+  return open_texts(path);
+}
+
+ModelFiles open_texts(const std::filesystem::path& path) {
+  return is_gguf(path) ? open_gguf(path) : ModelFiles(path);
 }
 
 }  // namespace lariat

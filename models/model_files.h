@@ -20,8 +20,10 @@ struct ModelFiles {
 // Opens the tensors of a folder, where they are not open yet. Throws Error naming the file.
 void open_tensors(ModelFiles& files);
 
-// The files of a checkpoint's folder. Throws Error saying what the path is where it is none
-// (models/families/gate.h).
+// The files of a checkpoint's folder, or of a GGUF file. Throws Error saying what the path is where it is
+// neither (models/families/gate.h).
 ModelFiles open_files(const std::filesystem::path& path);
+// The same for who needs no weights: a config file alone will do, and nothing is refused before it is read.
+ModelFiles open_texts(const std::filesystem::path& path);
 
 }  // namespace lariat

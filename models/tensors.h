@@ -31,9 +31,10 @@ struct StoredTensor {
   // Of a tensor whose elements are codes: what its format's reader makes of them. Its rows are all
   // dimensions but the last.
   std::shared_ptr<const HostWeight> codes{};
-  // Above 0: of each run of so many rows, a head, row 2 p + h stands for row h n / 2 + p of the model.
+  // Above 0: of each run of so many rows (values, of a vector), which is a head, row 2p + h is the model's
+  // row h * n / 2 + p: llama.cpp pairs neighbours where transformers pairs halves.
   int64_t pair_rows = 0;
-  float plus = 0.0F;  // to be added to each value
+  float plus = 0.0F;  // to be added to each value, for who stores 1 + w where the model has w
 
   // The dtype of floats. Throws Error naming file and tensor for anything but F32, F16, BF16.
   DType float_dtype() const;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Includes point one way: kernels <- models <- engine <- engine/eval <- tools. Only kernels/cuda and tests know CUDA,
-# nothing outside tests/ includes tests/, and only models/families/ knows a model's family. That each rule here is held to is
+# nothing outside tests/ includes tests/, and only models/families/ (and models/gguf/) knows a model's family. That each rule here is held to is
 # shown by scripts/test_checks.py, which breaks it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -37,12 +37,12 @@ forbid 'what is not a test' 'tests' 'tests/' 'nothing' -r "${layers[@]}"
 forbid 'what is not in kernels/cuda' 'CUDA headers, or of kernels/cuda more than make_cuda_backend.h' \
   'cuda|cublas|kernels/cuda/|.*\.cuh' 'kernels/cuda/make_cuda_backend\.h' -r --exclude-dir=cuda "${layers[@]}"
 
-# Code that names a family decides by it. Comments may name one, llama3 is a RoPE scaling as well, and models/text knows the
-# classes of tokenizers.
+# Code that names a family decides by it. Comments may name one, llama3 is a RoPE scaling as well, models/text knows the
+# classes of tokenizers, and models/gguf what llama.cpp makes of each family.
 family='s/^LARIAT_FAMILY\(([A-Za-z]+)([0-9][^,]*)?For[A-Z][A-Za-z]*, ([a-z0-9_]+),.*/'
 list=models/families/families.def
 names="$(sed -nE "$family\1/p" $list | sort -u | paste -sd '|')|\"($(sed -nE "$family\3/p" $list | paste -sd '|'))\""
-fail "$(found -r --exclude-dir=families --exclude-dir=text "$names" kernels models engine tools |
+fail "$(found -r --exclude-dir=families --exclude-dir=text --exclude-dir=gguf "$names" kernels models engine tools |
   sed -E 's,^([^:]*:[^:]*:)(.*)//.*$,\1\2,; s/kLlama3//g' | { grep -E "^[^:]*:[^:]*:.*($names)" || [ $? -eq 1 ]; })" \
   "only models/families/ may decide by a model's family"
 exit $failed

@@ -10,6 +10,7 @@
 #include "models/config.h"
 #include "models/families/gate.h"
 #include "models/io/atomic_file.h"
+#include "models/model_files.h"
 #include "tools/common.h"
 #include "tools/help.h"
 
@@ -46,7 +47,7 @@ RopeScaling scaling_of(const Args& args) {
   if (!std::filesystem::exists(args.model / "config.json"))
     refuse_other_formats(args.model, /*config_file=*/true);
   std::vector<std::string> warnings;
-  const RopeScaling own = load_rope(args.model, warnings);
+  const RopeScaling own = load_rope(open_texts(args.model).texts, warnings);
   print_warnings(warnings, /*quiet=*/false);
   return resolve_rope(own, args.common.open.rope);
 }

@@ -41,8 +41,8 @@ void refuse_foreign_tensors(const Tensors& checkpoint);
 void check_unread_tensors(ModelSpec& spec, const Tensors& checkpoint, const std::set<std::string>& read);
 
 // Says what `path` is where it is no checkpoint's folder: nothing, a URL, the name of a model on the hub, a
-// file (but a config with `config_file`), a GGUF file, a LoRA adapter, pickled weights, the folder above a
-// snapshot or above checkpoints, an empty one. Throws Error then; returns where it may be one.
+// file (but a config with `config_file`), a LoRA adapter, pickled weights, the folder above a GGUF file, a
+// snapshot or checkpoints, an empty one. Throws Error then; returns where it may be one.
 void refuse_other_formats(const std::filesystem::path& path, bool config_file = false);
 
 }  // namespace lariat

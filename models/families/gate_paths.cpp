@@ -40,12 +40,6 @@ fs::path first_file(const fs::path& dir, std::string_view extension) {
   return {};
 }
 
-[[noreturn]] void refuse_gguf(const fs::path& file) {
-  refuse(file,
-         "a GGUF file, which llama.cpp reads; `model` takes the Hugging Face folder (config.json and "
-         "*.safetensors) that it was made from");
-}
-
 [[noreturn]] void refuse_adapter(const fs::path& dir) {
   const fs::path file = dir / "adapter_config.json";
   const nlohmann::json json = read_json_object(file);
@@ -169,7 +163,6 @@ void refuse_other_formats(const fs::path& path, bool config_file) {
     in.read(head, sizeof head);
     const std::string_view begin(head, static_cast<size_t>(in.gcount()));
     refuse_lfs_pointer(begin, path.string());
-    if (begin.starts_with("GGUF")) refuse_gguf(path);
     if (!config_file || path.extension() == ".safetensors") refuse_file(path);
     return;
   }
@@ -177,7 +170,8 @@ void refuse_other_formats(const fs::path& path, bool config_file) {
   if (!has_file(path, "config.json") && has_file(path, "snapshots"))
     refuse(path, "the folder above a snapshot; use `model` " + snapshot_in(path).string());
   if (has_file(path, "model.safetensors") || has_file(path, "model.safetensors.index.json")) return;
-  if (const fs::path gguf = first_file(path, ".gguf"); !gguf.empty()) refuse_gguf(gguf);
+  if (const fs::path gguf = first_file(path, ".gguf"); !gguf.empty())
+    refuse(path, "a folder with a GGUF file; use `model` " + gguf.string());
   for (const char* extension : {".bin", ".pth", ".pt"}) {
     if (const fs::path file = first_file(path, extension); !file.empty()) refuse_pickle(file);
   }

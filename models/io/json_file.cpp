@@ -12,7 +12,6 @@
 namespace lariat {
 namespace {
 
-constexpr uint64_t kMaxJsonBytes = uint64_t{64} << 20;
 constexpr int kMaxJsonDepth = 64;
 // Four times what the largest vocabularies known need (256 k tokens, 600 k merges in lists of two).
 constexpr size_t kMaxKeys = size_t{1} << 21, kMaxValues = size_t{1} << 23;

@@ -8,6 +8,8 @@
 
 namespace lariat {
 
+inline constexpr uint64_t kMaxJsonBytes = uint64_t{64} << 20;
+
 // Reads and parses a JSON file. Throws Error naming the file when it is missing, unreadable, larger than
 // 64 MiB (twice the largest tokenizer.json known), nested deeper than 64 levels, of more than 8 million
 // values, not JSON (with the byte where the parser stopped), or when an object names a key twice: RFC 8259

@@ -1,5 +1,8 @@
 #include "models/io/model_texts.h"
 
+#include <fmt/format.h>
+
+#include "kernels/error.h"
 #include "models/io/json_file.h"
 #include "models/io/text_file.h"
 
@@ -10,20 +13,33 @@ ModelTexts::ModelTexts(std::filesystem::path path) : path_(std::move(path)) {
   config_ = std::filesystem::is_directory(path_, ec) ? path_ / "config.json" : path_;
 }
 
+ModelTexts::ModelTexts(std::filesystem::path path, Makers makers)
+    : path_(std::move(path)), makers_(std::move(makers)) {}
+
 std::filesystem::path ModelTexts::file(std::string_view name) const {
+  if (makers_) return path_;
   return name == "config.json" ? config_ : config_.parent_path() / name;
 }
 
 bool ModelTexts::has(std::string_view name) const {
+  if (makers_) return makers_->contains(name);
   std::error_code ec;
   return (name == "config.json" || config_.filename() == "config.json") &&
          std::filesystem::exists(file(name), ec);
 }
 
 std::string ModelTexts::read(std::string_view name, uint64_t max_bytes) const {
-  return read_file(file(name), max_bytes);
+  if (!makers_) return read_file(file(name), max_bytes);
+  const auto maker = makers_->find(name);
+  if (maker == makers_->end()) throw Error(fmt::format("{}: holds no {}", path_.string(), name));
+  std::string text = maker->second();
+  if (text.size() > max_bytes)
+    throw Error(fmt::format("{}: its {} has more than {} bytes", path_.string(), name, max_bytes));
+  return text;
 }
 
-nlohmann::json ModelTexts::json(std::string_view name) const { return read_json(file(name)); }
+nlohmann::json ModelTexts::json(std::string_view name) const {
+  return makers_ ? parse_json(read(name, kMaxJsonBytes), path_.string()) : read_json(file(name));
+}
 
 }  // namespace lariat

@@ -1,7 +1,10 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,6 +17,11 @@ class ModelTexts {
   // Of a folder, or of a config file alone: a config.json has what lies beside it, another has nothing.
   ModelTexts(std::filesystem::path path);  // NOLINT(google-explicit-constructor): a folder is its texts
 
+  // Of one file that holds them in another form: each is made when it is asked for, and errors call it by the
+  // file's name.
+  using Makers = std::map<std::string, std::function<std::string()>, std::less<>>;
+  ModelTexts(std::filesystem::path path, Makers makers);
+
   const std::filesystem::path& path() const { return path_; }
   // What errors call the text.
   std::filesystem::path file(std::string_view name) const;
@@ -25,6 +33,7 @@ class ModelTexts {
 
  private:
   std::filesystem::path path_, config_;
+  std::optional<Makers> makers_;
 };
 
 }  // namespace lariat

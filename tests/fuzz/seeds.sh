@@ -28,6 +28,10 @@ case $target in
         echo "{\"model_type\": \"llama\", \"max_position_embeddings\": 65536, $scaling}" >"$out/scaling-$n"
       done
     ;;
+  gguf)
+    # One of each kind of tokenizer, and stacked experts; written with the Python package gguf.
+    cp "$here"/seeds/gguf-* "$out/"
+    ;;
   tokenizer_json)
     for dir in "$golden"/tokenizers/*-mini; do
       [ -f "$dir/tokenizer.json" ] || continue

@@ -83,14 +83,14 @@ TEST(Damaged, WhatIsNoCheckpoint) {
     fs::rename(model.dir / "model.safetensors", model.dir / "pytorch_model.bin");
   };
   std::vector<Damage> table = {
-      {"m.gguf: a GGUF file", "generate -m {0}/m.gguf --prompt x", gguf},
+      {"m.gguf: it ends inside its header; the file is damaged", "generate -m {0}/m.gguf --prompt x", gguf},
       {"a checkpoint quantised by MLX", kLogits,
        changed("config.json", "/quantization", {{"group_size", 64}, {"bits", 4}})},
   };
   for (const std::string& command : {kLogits, kGenerate}) {
     table.insert(
         table.end(),
-        {{"m.gguf: a GGUF file, which llama.cpp reads; --model takes the Hugging Face folder", command, gguf},
+        {{"a folder with a GGUF file; use --model {0}/m.gguf", command, gguf},
          {"pytorch_model.bin: pickled weights, which lariat does not open; convert them, in Python: from "
           "transformers import AutoModelForCausalLM; "
           "AutoModelForCausalLM.from_pretrained('{0}').save_pretrained("

@@ -183,7 +183,7 @@ def formats(program):
     (model / "pytorch_model.bin").unlink()
     (model / "model-q4.gguf").write_bytes(b"GGUF\3\0\0\0")
     rows.append(row("a folder with a GGUF file", program.logits(model)))
-    rows.append(row("a GGUF file", program.logits(model / "model-q4.gguf")))
+    rows.append(row("a GGUF file that is cut off", program.logits(model / "model-q4.gguf")))
     changed(model, "llama_gqa")
     (model / "adapter_config.json").write_text('{"base_model_name_or_path": "some/base"}')
     rows.append(row("a LoRA adapter", program.logits(model)))

@@ -1,0 +1,109 @@
+#include "models/gguf/gguf.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <vector>
+
+#include "kernels/error.h"
+#include "models/forms/gguf_blocks.h"
+#include "models/gguf/gguf_model.h"
+
+namespace lariat {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What the texts are made of, and the memory that it points into.
+struct Opened {
+  GgufFile file;
+  std::shared_ptr<const Tensors> tensors;
+};
+
+std::string text_of(const nlohmann::json& json) {
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// The other files of a model that was split, by the pattern that llama.cpp calls them after.
+std::vector<fs::path> other_parts(const GgufFile& first) {
+  constexpr int64_t kMostParts = 1000;
+  const int64_t count = first.integer("split.count").value_or(1), no = first.integer("split.no").value_or(0);
+  if (count < 1 || count > kMostParts)
+    first.fail("split.count", fmt::format("{} is no number of files", count));
+  std::vector<fs::path> parts;
+  if (count == 1) return parts;
+  const std::string name = first.path.filename().string(),
+                    end = fmt::format("-{:05}-of-{:05}.gguf", no + 1, count);
+  if (!name.ends_with(end))
+    first.fail("split.no",
+               fmt::format("the file is one of {}, and its name does not end with {}", count, end));
+  const std::string prefix = name.substr(0, name.size() - end.size());
+  for (int64_t i = 0; i < count; ++i) {
+    const fs::path part =
+        first.path.parent_path() / fmt::format("{}-{:05}-of-{:05}.gguf", prefix, i + 1, count);
+    if (i == 0 && no != 0)
+      first.fail("split.no",
+                 fmt::format("this is file {} of {}; give the first, {}", no + 1, count, part.string()));
+    std::error_code ec;
+    if (!fs::is_regular_file(part, ec))
+      throw Error(
+          fmt::format("{}: is missing; all {} files of the model have to be there", part.string(), count));
+    if (i > 0) parts.push_back(part);
+  }
+  return parts;
+}
+
+GgufFile parse(const MappedFile& mapped, const fs::path& path) {
+  return parse_gguf({mapped.data(), mapped.size()}, path);
+}
+
+// The tensors of one file, which the first says how to call.
+std::vector<StoredTensor> named(const GgufFile& first, GgufFile part) {
+  part.metadata = first.metadata;
+  std::vector<StoredTensor> tensors = gguf_tensors(part);
+  for (StoredTensor& tensor : tensors) tensor.codes = gguf_codes(tensor);
+  return tensors;
+}
+
+std::shared_ptr<Opened> open(const fs::path& path) {
+  const auto opened = std::make_shared<Opened>();
+  const auto tensors = std::make_shared<Tensors>(path);
+  GgufFile& file = opened->file;
+  MappedFile mapped(path);
+  file = parse(mapped, path);
+  const std::vector<fs::path> parts = other_parts(file);
+  tensors->add(std::move(mapped), named(file, file));
+  int64_t no = 0;
+  for (const fs::path& name : parts) {
+    MappedFile next(name);
+    GgufFile part = parse(next, name);
+    if (part.integer("split.no") != ++no) part.fail("split.no", fmt::format("{} is expected", no));
+    file.tensors.insert(file.tensors.end(), part.tensors.begin(), part.tensors.end());
+    tensors->add(std::move(next), named(file, std::move(part)));
+  }
+  if (const auto all = file.integer("split.tensors.count"); all && *all != std::ssize(file.tensors)) {
+    file.fail("split.tensors.count",
+              fmt::format("says {}, and the files have {} tensors", *all, file.tensors.size()));
+  }
+  opened->tensors = tensors;
+  return opened;
+}
+
+}  // namespace
+
+ModelFiles open_gguf(const fs::path& path) {
+  const std::shared_ptr<const Opened> opened = open(path);
+  ModelTexts::Makers makers = {{"config.json", [opened] { return text_of(gguf_config(opened->file)); }}};
+  if (gguf_has_bpe(opened->file)) {
+    makers["tokenizer.json"] = [opened] { return gguf_tokenizer_json(opened->file); };
+  } else if (gguf_has_sentencepiece(opened->file)) {
+    makers["tokenizer.model"] = [opened] { return gguf_tokenizer_model(opened->file); };
+  }
+  makers["tokenizer_config.json"] = [opened] { return text_of(gguf_tokenizer_config(opened->file)); };
+  ModelFiles files;
+  files.texts = ModelTexts(path, std::move(makers));
+  files.tensors = opened->tensors;
+  return files;
+}
+
+}  // namespace lariat

@@ -1,0 +1,355 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numbers>
+#include <set>
+
+#include "kernels/error.h"
+#include "models/families/family.h"
+#include "models/gguf/gguf_model.h"
+
+// Keys and their defaults: llama.cpp, src/llama-arch.cpp, src/llama-model.cpp and src/models; what its
+// converter leaves out of them: conversion/*.py.
+namespace lariat {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::pair<std::string_view, std::string_view> kFamilies[] = {
+    {"llama", "LlamaForCausalLM"},         {"qwen2", "Qwen2ForCausalLM"},
+    {"qwen3", "Qwen3ForCausalLM"},         {"gemma", "GemmaForCausalLM"},
+    {"gemma2", "Gemma2ForCausalLM"},       {"gemma3", "Gemma3ForCausalLM"},
+    {"phi3", "Phi3ForCausalLM"},           {"granite", "GraniteForCausalLM"},
+    {"olmo2", "Olmo2ForCausalLM"},         {"qwen3moe", "Qwen3MoeForCausalLM"},
+    {"deepseek2", "DeepseekV2ForCausalLM"}};
+constexpr int64_t kSigmoid = 2;  // expert_gating_func
+
+// Reads the metadata of one architecture and writes the config.
+class Config {
+ public:
+  explicit Config(const GgufFile& file)
+      : file_(file), arch_(gguf_architecture(file)), family_(gguf_family(file)) {}
+
+  Json run() && {
+    sizes();
+    tokens();
+    rope();
+    windows();
+    multipliers();
+    if (has("expert_count") && size("expert_count", 0) > 0) experts();
+    if (arch_ == "deepseek2") latent();
+    return std::move(json_);
+  }
+
+ private:
+  std::string key(std::string_view name) const { return fmt::format("{}.{}", arch_, name); }
+  bool has(std::string_view name) const { return file_.has(key(name)); }
+  int64_t size(std::string_view name, std::optional<int64_t> missing = {}) const {
+    return gguf_size(file_, key(name), missing);
+  }
+  double number(std::string_view name, double missing) const {
+    return file_.number(key(name)).value_or(missing);
+  }
+  // Writes what the file says, if it does, and a value with which the key means nothing is none.
+  void copy(std::string_view name, const char* to, double neutral) {
+    if (const auto value = file_.number(key(name)); value && *value != neutral) json_[to] = *value;
+  }
+  bool has_tensor(const char* name) const { return file_.tensor(name) != nullptr; }
+
+  void sizes() {
+    const auto known = std::ranges::find(families(), family_, &Family::name);
+    json_["architectures"] = {family_};
+    json_["model_type"] = known->model_type;
+    const StoredTensor* embed = file_.tensor("token_embd.weight");
+    if (embed == nullptr || embed->shape.size() != 2)
+      throw Error(file_.path.string() + ": tensor 'token_embd.weight' is missing, or no matrix");
+    heads_ = size("attention.head_count");
+    head_dim_ = gguf_head_dim(file_);
+    json_["vocab_size"] = embed->shape[0];
+    json_["hidden_size"] = size("embedding_length");
+    json_["num_hidden_layers"] = n_layers_ = size("block_count");
+    if (n_layers_ > kMaxLayers) file_.fail(key("block_count"), "more layers than a model may have");
+    json_["intermediate_size"] = size("feed_forward_length");
+    json_["num_attention_heads"] = heads_;
+    json_["num_key_value_heads"] = size("attention.head_count_kv", heads_);
+    json_["head_dim"] = head_dim_;
+    json_["max_position_embeddings"] = context_ = size("context_length");
+    json_["rms_norm_eps"] = number("attention.layer_norm_rms_epsilon", 1e-5);
+    json_["tie_word_embeddings"] = !has_tensor("output.weight");
+    json_["torch_dtype"] = dtype();
+    if (arch_ == "llama" || arch_ == "granite" || arch_ == "qwen3") {
+      json_["attention_bias"] = has_tensor("blk.0.attn_output.bias") || has_tensor("blk.0.attn_q.bias");
+      if (arch_ != "qwen3") json_["mlp_bias"] = has_tensor("blk.0.ffn_down.bias");
+    }
+    if (size("attention.value_length", head_dim_) != head_dim_ && arch_ != "deepseek2")
+      file_.fail(key("attention.value_length"), "values of another size than keys are not supported");
+  }
+
+  // What the matrices are of, if all are of one such type.
+  const char* dtype() const {
+    const auto all = [&](std::string_view type) {
+      return std::ranges::all_of(
+          file_.tensors, [&](const StoredTensor& t) { return t.shape.size() < 2 || t.dtype == type; });
+    };
+    return all("F32") ? "float32" : all("F16") ? "float16" : "bfloat16";
+  }
+
+  // Null: none, where a missing key would have its family's default.
+  void tokens() {
+    json_["bos_token_id"] = json_["eos_token_id"] = nullptr;
+    if (const auto bos = gguf_token_id(file_, "bos")) json_["bos_token_id"] = *bos;
+    std::set<int64_t> ends;
+    for (const char* role : {"eos", "eot", "eom"}) {
+      if (const auto id = gguf_token_id(file_, role)) ends.insert(*id);
+    }
+    // Files do not always name what ends a turn; llama.cpp goes by the tokens' texts then.
+    const auto names = split("<|eot_id|> <|im_end|> <|end|> <end_of_turn>", ' ');
+    const std::vector<std::string_view> texts = file_.strings("tokenizer.ggml.tokens");
+    for (size_t i = 0; !file_.has("tokenizer.ggml.eot_token_id") && i < texts.size(); ++i) {
+      if (std::ranges::find(names, texts[i]) != names.end()) ends.insert(static_cast<int64_t>(i));
+    }
+    if (!ends.empty()) json_["eos_token_id"] = ends;
+  }
+
+  // A vector of floats among the tensors.
+  std::vector<double> floats(const char* name) const {
+    const StoredTensor* tensor = file_.tensor(name);
+    std::vector<double> values;
+    if (tensor == nullptr) return values;
+    if (tensor->dtype != "F32" || tensor->shape.size() != 1)
+      throw Error(fmt::format("{}: tensor '{}' is no vector of F32", file_.path.string(), name));
+    for (size_t i = 0; i < tensor->bytes / sizeof(float); ++i) {
+      float value = 0.0F;
+      std::memcpy(&value, tensor->data + i * sizeof value, sizeof value);
+      if (!std::isfinite(value) || value <= 0.0F)
+        throw Error(fmt::format("{}: tensor '{}' holds no divisors", file_.path.string(), name));
+      values.push_back(static_cast<double>(value));
+    }
+    return values;
+  }
+
+  void rope() {
+    json_["rope_theta"] = number("rope.freq_base", 10000.0);
+    const int64_t rotated = arch_ == "deepseek2" ? head_dim_ : size("rope.dimension_count", head_dim_);
+    if (rotated > head_dim_) file_.fail(key("rope.dimension_count"), "more than a head has");
+    if (rotated < head_dim_)
+      json_["partial_rotary_factor"] = static_cast<double>(rotated) / static_cast<double>(head_dim_);
+    Json scaling = rope_scaling();
+    if (!scaling.empty()) json_["rope_scaling"] = std::move(scaling);
+  }
+
+  Json rope_scaling() {
+    const std::vector<double> divisors = floats("rope_freqs.weight");
+    const auto length = file_.integer(key("rope.scaling.original_context_length"));
+    if (const auto factors = floats("rope_factors_long.weight"); !factors.empty()) {
+      json_["original_max_position_embeddings"] = length.value_or(context_);
+      Json scaling = {{"rope_type", "longrope"},
+                      {"long_factor", factors},
+                      {"short_factor", floats("rope_factors_short.weight")}};
+      if (has("rope.scaling.attn_factor"))
+        scaling["attention_factor"] = number("rope.scaling.attn_factor", 1.0);
+      return scaling;
+    }
+    const double factor = number("rope.scaling.factor", number("rope.scale_linear", 1.0));
+    std::string type(file_.string(key("rope.scaling.type")).value_or("linear"));
+    // Gemma 3's files quantised by Google have the larger models' factor in the 1B too, of 26 layers.
+    const bool stray = arch_ == "gemma3" && n_layers_ == 26;
+    if (factor == 1.0 || factor == 0.0 || stray) type = "none";
+    if (!divisors.empty()) {
+      if (type != "none")
+        file_.fail(key("rope.scaling.type"), "stands beside rope_freqs.weight; one must go");
+      if (Json llama3 = llama3_scaling(divisors); !llama3.empty()) return llama3;
+      // Another scaling, as what it makes of the frequencies whatever the length.
+      return {{"rope_type", "longrope"}, {"short_factor", divisors},
+              {"long_factor", divisors}, {"factor", 1.0},
+              {"attention_factor", 1.0}, {"original_max_position_embeddings", context_}};
+    }
+    if (type == "none") return {};
+    if (type != "linear" && type != "yarn") file_.fail(key("rope.scaling.type"), "known: none, linear, yarn");
+    Json scaling = {{"rope_type", type}, {"factor", factor}};
+    if (type == "yarn") yarn(scaling, length);
+    return scaling;
+  }
+
+  // The scaling of Llama 3.1 and later, where these are the divisors that it gives.
+  Json llama3_scaling(const std::vector<double>& divisors) const {
+    constexpr double kLow = 1.0, kHigh = 4.0, kLength = 8192.0;
+    const double theta = json_["rope_theta"], factor = std::ranges::max(divisors);
+    const auto n = static_cast<double>(divisors.size());
+    for (size_t i = 0; i < divisors.size(); ++i) {
+      const double turns = kLength * std::pow(theta, -static_cast<double>(i) / n) / (2.0 * std::numbers::pi);
+      const double smooth = std::clamp((turns - kLow) / (kHigh - kLow), 0.0, 1.0);
+      const double wanted = 1.0 / ((1.0 - smooth) / factor + smooth);
+      if (std::abs(divisors[i] - wanted) > 1e-4 * wanted) return {};
+    }
+    return {{"rope_type", "llama3"},
+            {"factor", std::round(factor * 1e4) / 1e4},
+            {"low_freq_factor", kLow},
+            {"high_freq_factor", kHigh},
+            {"original_max_position_embeddings", 8192}};
+  }
+
+  void yarn(Json& scaling, std::optional<int64_t> length) {
+    if (!length) file_.fail(key("rope.scaling.original_context_length"), "yarn needs it");
+    scaling["original_max_position_embeddings"] = *length;
+    for (const auto& [name, to] :
+         {std::pair("yarn_beta_fast", "beta_fast"), std::pair("yarn_beta_slow", "beta_slow"),
+          std::pair("yarn_attn_factor", "attention_factor")}) {
+      if (const auto value = file_.number(key(std::string("rope.scaling.") + name))) scaling[to] = *value;
+    }
+    // DeepSeek's: its published models have one value for both.
+    if (const double log = number("rope.scaling.yarn_log_multiplier", 0.0); log != 0.0)
+      scaling["mscale"] = scaling["mscale_all_dim"] = std::round(log * 1e7) / 1e6;
+  }
+
+  void windows() {
+    const int64_t window = size("attention.sliding_window", 0);
+    if (family_.starts_with("Gemma3")) json_["rope_local_base_freq"] = number("rope.freq_base_swa", 10000.0);
+    if (window == 0) return;
+    // Qwen's files may name one that is switched off.
+    if (arch_ == "llama" || arch_ == "phi3" || arch_ == "olmo2" || arch_ == "gemma2" || arch_ == "gemma3")
+      json_["sliding_window"] = window;
+    const std::string pattern = key("attention.sliding_window_pattern");
+    const auto found = file_.metadata.find(pattern);
+    if (found == file_.metadata.end() || (arch_ != "gemma2" && arch_ != "gemma3" && arch_ != "olmo2")) return;
+    const std::vector<int64_t> given = file_.integers(pattern);
+    if (found->second.array && std::ssize(given) < n_layers_)
+      file_.fail(pattern, "expected one for each layer");
+    if (!found->second.array && given.front() < 1) file_.fail(pattern, "expected a number of layers");
+    for (int64_t i = 0; i < n_layers_; ++i) {
+      const bool slides = found->second.array ? given[static_cast<size_t>(i)] != 0 : (i + 1) % given[0] != 0;
+      json_["layer_types"].push_back(slides ? "sliding_attention" : "full_attention");
+    }
+  }
+
+  void multipliers() {
+    copy("embedding_scale", "embedding_multiplier", 1.0);
+    copy("residual_scale", "residual_multiplier", 1.0);
+    copy("logit_scale", "logits_scaling", arch_ == "granite" ? 0.0 : 1.0);
+    copy("attn_logit_softcapping", "attn_logit_softcapping", 0.0);
+    copy("final_logit_softcapping", "final_logit_softcapping", 0.0);
+    copy("attention.clamp_kqv", "clip_qkv", 0.0);
+    const double scale = number("attention.scale", 0.0), size = static_cast<double>(head_dim_);
+    if (arch_ == "gemma2" || arch_ == "gemma3") {
+      // Only the 27B of either, told by its layers, scales by another size than the head's.
+      const bool large = n_layers_ == (arch_ == "gemma2" ? 46 : 62);
+      const double wide = json_["hidden_size"].get<double>() / static_cast<double>(heads_);
+      json_["query_pre_attn_scalar"] = scale != 0.0 ? 1.0 / (scale * scale) : large ? wide : size;
+    } else if (arch_ == "granite" || scale != 0.0) {
+      json_["attention_multiplier"] = scale != 0.0 ? scale : 1.0 / std::sqrt(size);
+    }
+  }
+
+  void experts() {
+    const int64_t n = size("expert_count");
+    if (arch_ == "deepseek2") return deepseek_experts(n);
+    json_[family_.starts_with("Mixtral") ? "num_local_experts" : "num_experts"] = n;
+    json_["num_experts_per_tok"] = size("expert_used_count");
+    if (arch_ != "qwen3moe") return;
+    json_["moe_intermediate_size"] = size("expert_feed_forward_length", json_["intermediate_size"]);
+    json_["norm_topk_prob"] = true;
+  }
+
+  void deepseek_experts(int64_t n) {
+    json_["n_routed_experts"] = n;
+    json_["num_experts_per_tok"] = size("expert_used_count");
+    json_["moe_intermediate_size"] = size("expert_feed_forward_length");
+    json_["n_shared_experts"] = size("expert_shared_count", 0);
+    json_["first_k_dense_replace"] = size("leading_dense_block_count", 0);
+    const double scale = number("expert_weights_scale", 1.0);
+    json_["routed_scaling_factor"] = scale == 0.0 ? 1.0 : scale;
+    json_["norm_topk_prob"] = file_.boolean(key("expert_weights_norm")).value_or(false);
+    // Files before 2025-12 do not name the groups, which the published models of so many experts have.
+    const bool v2 = n == 160, v3 = n == 256;
+    const int64_t groups = size("expert_group_count", v2 || v3 ? 8 : 1);
+    json_["n_group"] = groups;
+    json_["topk_group"] = size("expert_group_used_count", v2 ? 3 : v3 ? 4 : 1);
+    const bool sigmoid = family_ == "DeepseekV3ForCausalLM";
+    json_["topk_method"] = sigmoid ? "noaux_tc" : groups > 1 ? "group_limited_greedy" : "greedy";
+    json_["scoring_func"] = sigmoid ? "sigmoid" : "softmax";
+    if (sigmoid) json_["num_nextn_predict_layers"] = 0;
+  }
+
+  // Newer files speak of the heads as the absorbed attention has them, and of the true ones in *_mla.
+  void latent() {
+    if (has_tensor("blk.0.attn_k_b.weight")) {
+      throw Error(
+          file_.path.string() +
+          ": tensor 'blk.0.attn_k_b.weight': keys and values apart, by heads, are not read; use a file "
+          "that has attn_kv_b, or the Hugging Face folder");
+    }
+    const int64_t rotated = size("rope.dimension_count");
+    const int64_t whole = size("attention.key_length_mla", size("attention.key_length"));
+    json_["kv_lora_rank"] = size("attention.kv_lora_rank");
+    if (has("attention.q_lora_rank")) json_["q_lora_rank"] = size("attention.q_lora_rank");
+    json_["qk_rope_head_dim"] = json_["head_dim"] = rotated;
+    json_["qk_nope_head_dim"] = whole - rotated;
+    json_["v_head_dim"] = size("attention.value_length_mla", size("attention.value_length"));
+    json_["num_key_value_heads"] = heads_;
+  }
+
+  const GgufFile& file_;
+  std::string arch_;
+  std::string_view family_;
+  int64_t heads_ = 0, head_dim_ = 0, n_layers_ = 0, context_ = 0;
+  Json json_ = Json::object();
+};
+
+}  // namespace
+
+nlohmann::json gguf_config(const GgufFile& file) { return Config(file).run(); }
+
+std::string gguf_architecture(const GgufFile& file) {
+  const auto arch = file.string("general.architecture");
+  if (!arch) file.fail("general.architecture", "is missing; no model's file");
+  return std::string(arch->substr(0, 60));
+}
+
+std::string_view gguf_family(const GgufFile& file) {
+  const std::string arch = gguf_architecture(file);
+  const auto* known =
+      std::ranges::find(kFamilies, arch, &std::pair<std::string_view, std::string_view>::first);
+  if (known == std::end(kFamilies)) {
+    if (arch == "gpt-oss")
+      file.fail("general.architecture", "gpt-oss has attention sinks, which lariat does not compute");
+    std::vector<std::string_view> names;
+    for (const auto& [name, family] : kFamilies) names.push_back(name);
+    file.fail("general.architecture",
+              fmt::format("'{}' does not run; known: {}", arch, fmt::join(names, ", ")));
+  }
+  const bool windows = gguf_size(file, arch + ".attention.sliding_window", 0) > 0;
+  const bool experts = gguf_size(file, arch + ".expert_count", 0) > 0;
+  if (arch == "llama" && experts) return "MixtralForCausalLM";
+  if (arch == "llama" && windows) return "MistralForCausalLM";
+  if (arch == "olmo2" && windows) return "Olmo3ForCausalLM";
+  if (arch == "deepseek2" && file.integer("deepseek2.expert_gating_func").value_or(1) == kSigmoid)
+    return "DeepseekV3ForCausalLM";
+  return known->second;
+}
+
+int64_t gguf_size(const GgufFile& file, const std::string& key, std::optional<int64_t> missing) {
+  constexpr int64_t kMost = INT32_MAX;
+  const std::vector<int64_t> values = file.integers(key);
+  if (!file.has(key) && missing) return *missing;
+  if (values.empty()) file.fail(key, "is missing; the model needs it");
+  for (const int64_t value : values) {
+    if (value != values.front()) file.fail(key, "differs between layers, which is not supported");
+  }
+  const int64_t least = missing == 0 ? 0 : 1;
+  if (values.front() < least || values.front() > kMost)
+    file.fail(key, fmt::format("{} is no size", values.front()));
+  return values.front();
+}
+
+int64_t gguf_head_dim(const GgufFile& file) {
+  const std::string arch = gguf_architecture(file);
+  if (arch == "deepseek2") return gguf_size(file, arch + ".rope.dimension_count");
+  const int64_t hidden = gguf_size(file, arch + ".embedding_length");
+  const int64_t heads = gguf_size(file, arch + ".attention.head_count");
+  return gguf_size(file, arch + ".attention.key_length", std::max<int64_t>(hidden / heads, 1));
+}
+
+}  // namespace lariat

@@ -1,0 +1,46 @@
+#pragma once
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/gguf/gguf_file.h"
+
+// What a GGUF says of its model, in the words of a Hugging Face folder.
+namespace lariat {
+
+// Its config.json. Throws Error naming file and key for an architecture that lariat does not run, and for
+// what such a config cannot say.
+nlohmann::json gguf_config(const GgufFile& file);
+
+// Its tensors by the names that Hugging Face's checkpoints of the same family have: experts and fused
+// projections one by one, frequencies of RoPE left out. What is unknown keeps its name. Throws Error naming
+// file and tensor.
+std::vector<StoredTensor> gguf_tensors(const GgufFile& file);
+
+// Its tokenizer: tokenizer.json for byte-level BPE, else the bytes of a SentencePiece tokenizer.model; which,
+// and the tokenizer_config.json that belongs to it.
+bool gguf_has_sentencepiece(const GgufFile& file);
+bool gguf_has_bpe(const GgufFile& file);
+std::string gguf_tokenizer_json(const GgufFile& file);
+std::string gguf_tokenizer_model(const GgufFile& file);
+nlohmann::json gguf_tokenizer_config(const GgufFile& file);
+
+// --- what these share --------------------------------------------------------------------------------------
+
+// The architecture in words of the metadata ("llama"); the family of lariat's that it is
+// ("LlamaForCausalLM").
+std::string gguf_architecture(const GgufFile& file);
+std::string_view gguf_family(const GgufFile& file);
+
+// The size of a head, rotated or not.
+int64_t gguf_head_dim(const GgufFile& file);
+// A size that may be an array with an entry for each layer, all alike. Throws Error where it is missing.
+int64_t gguf_size(const GgufFile& file, const std::string& key, std::optional<int64_t> missing = {});
+
+// The id of a special token ("bos"), if the file has one that is a token.
+std::optional<int64_t> gguf_token_id(const GgufFile& file, std::string_view role);
+
+}  // namespace lariat

@@ -1,0 +1,179 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/error.h"
+#include "models/families/family.h"
+#include "models/forms/gguf_blocks.h"
+#include "models/gguf/gguf_model.h"
+#include "models/io/json_fields.h"
+
+// Names of tensors: llama.cpp, src/llama-arch.cpp and gguf-py/gguf/tensor_mapping.py.
+namespace lariat {
+namespace {
+
+constexpr std::pair<std::string_view, std::string_view> kModel[] = {
+    {"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}};
+
+// Of a layer: GGUF's name and Hugging Face's, in which {} is an expert's index, of the families that begin
+// with one of these words; of several the first counts.
+constexpr std::pair<std::string_view, std::string_view> kLayer[] = {
+    {"Phi3", "attn_qkv self_attn.qkv_proj ffn_up mlp.gate_up_proj"},
+    {"Gemma2 Gemma3", "ffn_norm pre_feedforward_layernorm"},
+    {"Mixtral",
+     "ffn_gate_inp block_sparse_moe.gate ffn_gate_exps block_sparse_moe.experts.{}.w1 "
+     "ffn_up_exps block_sparse_moe.experts.{}.w3 ffn_down_exps block_sparse_moe.experts.{}.w2"},
+    {"",
+     "attn_norm input_layernorm attn_q self_attn.q_proj attn_k self_attn.k_proj attn_v self_attn.v_proj "
+     "attn_output self_attn.o_proj attn_q_norm self_attn.q_norm attn_k_norm self_attn.k_norm "
+     "ffn_norm post_attention_layernorm post_attention_norm post_attention_layernorm "
+     "post_ffw_norm post_feedforward_layernorm ffn_gate mlp.gate_proj ffn_up mlp.up_proj "
+     "ffn_down mlp.down_proj ffn_gate_inp mlp.gate ffn_gate_exps mlp.experts.{}.gate_proj "
+     "ffn_up_exps mlp.experts.{}.up_proj ffn_down_exps mlp.experts.{}.down_proj "
+     "ffn_gate_shexp mlp.shared_experts.gate_proj ffn_up_shexp mlp.shared_experts.up_proj "
+     "ffn_down_shexp mlp.shared_experts.down_proj attn_q_a self_attn.q_a_proj "
+     "attn_q_a_norm self_attn.q_a_layernorm attn_q_b self_attn.q_b_proj "
+     "attn_kv_a_mqa self_attn.kv_a_proj_with_mqa attn_kv_a_norm self_attn.kv_a_layernorm "
+     "attn_kv_b self_attn.kv_b_proj"}};
+
+bool is_digits(std::string_view text) {
+  return !text.empty() && text.size() < 6 && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// Makes the model's tensors of the file's, one or more of each.
+class Renamer {
+ public:
+  explicit Renamer(const GgufFile& file) : file_(file), family_(gguf_family(file)) {}
+
+  std::vector<StoredTensor> run() && {
+    for (const StoredTensor& tensor : file_.tensors) {
+      if (tensor.name != "rope_freqs.weight" && !tensor.name.starts_with("rope_factors_")) rename(tensor);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  // The name under which Hugging Face has a part of a layer; "" where there is none.
+  std::string_view find(std::string_view part) const {
+    for (const auto& [families, names] : kLayer) {
+      const auto all = split(families, ' '), words = split(names, ' ');
+      if (std::ranges::none_of(all, [&](auto family) { return family_.starts_with(family); })) continue;
+      for (size_t i = 0; i + 1 < words.size(); i += 2) {
+        if (words[i] == part) return words[i + 1];
+      }
+    }
+    return {};
+  }
+
+  void add(StoredTensor tensor, std::string name) {
+    // Gemma's converter adds the 1 that these norms add to their weights (transformers keeps it apart).
+    if (family_.starts_with("Gemma") && tensor.name.ends_with("norm.weight")) tensor.plus = -1.0F;
+    tensor.name = std::move(name);
+    out_.push_back(std::move(tensor));
+  }
+
+  // q and k, whose rows llama.cpp's converter orders by pairs in these two.
+  void add_projection(StoredTensor tensor, std::string_view part, std::string name) {
+    const bool rotated = part == "attn_q" || part == "attn_k";
+    const std::string arch = gguf_architecture(file_);
+    if (rotated && (arch == "llama" || arch == "granite")) {
+      tensor.pair_rows = gguf_head_dim(file_);
+      const int64_t rows = tensor.shape.empty() ? 0 : tensor.shape.front();
+      if (tensor.pair_rows % 2 != 0 || rows % tensor.pair_rows != 0) {
+        throw Error(fmt::format("{}: tensor '{}' has {} rows, which are no heads of {}", file_.path.string(),
+                                tensor.name, rows, tensor.pair_rows));
+      }
+    }
+    add(std::move(tensor), std::move(name));
+  }
+
+  // Rows of a tensor that are a tensor of their own, one part behind the other.
+  struct Part {
+    std::string_view gguf;
+    int64_t rows;
+    std::string expert = "";  // its index
+  };
+  void add_parts(const StoredTensor& tensor, const std::string& layer, const std::string& suffix,
+                 const std::vector<Part>& parts) {
+    int64_t all = 0;
+    for (const Part& part : parts) all += part.rows;
+    const size_t row_bytes = tensor.bytes / static_cast<size_t>(all);
+    const std::byte* data = tensor.data;
+    for (const Part& part : parts) {
+      StoredTensor own = tensor;
+      own.shape = {part.rows};
+      if (tensor.shape.size() > 1) own.shape.push_back(tensor.shape.back());
+      own.data = data;
+      own.bytes = static_cast<size_t>(part.rows) * row_bytes;
+      data += own.bytes;
+      add_projection(std::move(own), part.gguf,
+                     layer + fmt::format(fmt::runtime(find(part.gguf)), part.expert) + suffix);
+    }
+  }
+
+  void rename(const StoredTensor& tensor) {
+    const std::string& name = tensor.name;
+    const size_t dot = name.rfind('.');
+    const std::string suffix = dot == std::string::npos ? "" : name.substr(dot);
+    if (suffix != ".weight" && suffix != ".bias") return add(tensor, name);
+    const std::string stem = name.substr(0, dot);
+    for (const auto& [gguf, hf] : kModel) {
+      if (stem == gguf) return add(tensor, std::string(hf) + suffix);
+    }
+    const auto parts = split(stem, '.');
+    if (parts.size() < 3 || parts.size() > 4 || parts[0] != "blk" || !is_digits(parts[1]))
+      return add(tensor, name);
+    const std::string layer = fmt::format("model.layers.{}.", parts[1]);
+    if (parts.size() == 4) return rename_expert(tensor, layer, parts[2], parts[3], suffix);
+    if (parts[2] == "exp_probs_b") return add(tensor, layer + "mlp.gate.e_score_correction_bias");
+    if (parts[2] == "attn_qkv" && find("attn_qkv").empty()) return split_qkv(tensor, layer, suffix);
+    if (parts[2] == "ffn_gate_up_exps")
+      return split_experts(tensor, layer, suffix, {"ffn_gate_exps", "ffn_up_exps"});
+    const std::string_view hf = find(parts[2]);
+    if (hf.empty()) return add(tensor, name);
+    if (hf.find("{}") != std::string_view::npos) return split_experts(tensor, layer, suffix, {parts[2]});
+    add_projection(tensor, parts[2], layer + std::string(hf) + suffix);
+  }
+
+  // Mixtral's first files: blk.0.ffn_gate.3.weight.
+  void rename_expert(const StoredTensor& tensor, const std::string& layer, std::string_view part,
+                     std::string_view index, const std::string& suffix) {
+    const std::string_view hf = find(std::string(part) + "_exps");
+    if (hf.empty() || !is_digits(index)) return add(tensor, tensor.name);
+    add(tensor, layer + fmt::format(fmt::runtime(hf), index) + suffix);
+  }
+
+  // [experts, rows, columns]; of `halves`, all rows of the first, then as many of the second.
+  void split_experts(const StoredTensor& tensor, const std::string& layer, const std::string& suffix,
+                     const std::vector<std::string_view>& halves) {
+    const auto n = static_cast<int64_t>(halves.size());
+    if (tensor.shape.size() != 3 || tensor.shape[0] > kMaxExperts || tensor.shape[1] % n != 0)
+      return add(tensor, tensor.name);
+    std::vector<Part> parts;
+    for (int64_t e = 0; e < tensor.shape[0]; ++e) {
+      for (const auto half : halves) parts.push_back({half, tensor.shape[1] / n, std::to_string(e)});
+    }
+    add_parts(tensor, layer, suffix, parts);
+  }
+
+  void split_qkv(const StoredTensor& tensor, const std::string& layer, const std::string& suffix) {
+    const std::string attention = gguf_architecture(file_) + ".attention.";
+    const int64_t heads = gguf_size(file_, attention + "head_count"), size = gguf_head_dim(file_);
+    const int64_t kv_heads = gguf_size(file_, attention + "head_count_kv", heads);
+    const bool vector = tensor.shape.size() == 1 && find_gguf_type(tensor.dtype)->elements == 1;
+    if ((tensor.shape.size() != 2 && !vector) || tensor.shape[0] != (heads + 2 * kv_heads) * size)
+      return add(tensor, tensor.name);
+    add_parts(tensor, layer, suffix,
+              {{"attn_q", heads * size}, {"attn_k", kv_heads * size}, {"attn_v", kv_heads * size}});
+  }
+
+  const GgufFile& file_;
+  std::string_view family_;
+  std::vector<StoredTensor> out_;
+};
+
+}  // namespace
+
+std::vector<StoredTensor> gguf_tensors(const GgufFile& file) { return Renamer(file).run(); }
+
+}  // namespace lariat

@@ -1,0 +1,230 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/error.h"
+#include "models/gguf/gguf_model.h"
+#include "models/io/json_fields.h"
+#include "models/text/regex.h"
+
+// llama.cpp, src/llama-vocab.cpp, and what its converter makes of tokenizers: conversion/base.py.
+namespace lariat {
+namespace {
+
+using Json = nlohmann::json;
+
+enum TokenType : int64_t { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
+
+// How texts are cut into words, by tokenizer.ggml.pre: patterns that run in turn on what the last one left.
+// They are those of the published tokenizer.json files.
+struct Words {
+  std::string_view names;
+  std::vector<std::string> patterns;
+  bool whole_words = false;  // a word that is a token is that token
+  bool adds_bos = false;     // where the file does not say
+  bool nfc = false;
+};
+
+std::vector<Words> all_words() {
+  const std::string short_forms = "(?i:'s|'t|'re|'ve|'m|'ll|'d)", spaces = R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  const std::string rest = R"(| ?[^\s\p{L}\p{N}]+[\r\n]*)" + spaces;
+  const std::string word = short_forms + R"(|[^\r\n\p{L}\p{N}]?\p{L}+)";
+  const std::string by_three = word + R"(|\p{N}{1,3})" + rest;
+  const std::string upper = R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])";
+  const std::string lower = R"([\p{Ll}\p{Lm}\p{Lo}\p{M}])";
+  const std::string slashed = R"(| ?[^\s\p{L}\p{N}]+[\r\n/]*)" + spaces;
+  const std::string cjk = "[\u0800-\u9FA5\uAC00-\uD7FF]+";
+  // DeepSeek lists its letters, which are these.
+  const std::string letters =
+      "(?:(?![\u0560-\u0588\u10C7-\u10FF\u1C80-\u1C88\u2D00-\u2D2D\uA790-\uA7FA\uAB30-\uAB68"
+      "\U00010570-\U000105BC\U00016E40-\U00016E7F\U0001D400-\U0001D7CB\U0001DF00-\U0001DF1E])"
+      "[\\p{Lu}\\p{Ll}\\p{Lt}])+";
+  const std::string marks = "[!-/:-~\uFF01-\uFF0F\uFF1A-\uFF5E\u2018-\u201F\u3000-\u3002]+";
+  return {{"llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral lfm2", {by_three}, true, true},
+          {"dbrx smaug-bpe", {by_three}},
+          {"chatglm-bpe glm4", {by_three}, true},
+          {"qwen2 deepseek-r1-qwen megrez stablelm2 hunyuan grok-2",
+           {word + R"(|\p{N})" + rest},
+           false,
+           false,
+           true},
+          {"gpt-2 phi-2 mpt olmo jais exaone4 modern-bert", {tok::kGpt2Pattern}},
+          {"starcoder refact command-r smollm codeshell exaone minerva-7b", {R"(\p{N})", tok::kGpt2Pattern}},
+          {"falcon", {R"([\p{P}\$\+<=>\^~\|`]+)", tok::kGpt2Pattern, "[0-9][0-9][0-9]"}},
+          {"deepseek-llm", {R"([\r\n])", R"(\s?)" + letters, R"(\s?)" + marks, R"(\s+$)", cjk, R"(\p{N}+)"}},
+          {"deepseek-coder", {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", cjk, R"(\p{N})"}},
+          {"deepseek-v3 hunyuan-dense joyai-llm",
+           {R"(\p{N}{1,3})", "[\u4E00-\u9FA5\u3040-\u309F\u30A0-\u30FF]+",
+            R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"
+            R"(| ?[\p{P}\p{S}]+[\r\n]*)" +
+                spaces}},
+          {"tekken", {upper + "*" + lower + "+|" + upper + "+" + lower + R"(*|\p{N})" + slashed}, true, true},
+          {"gpt-4o llama4 minimax-m2",
+           {upper + "*" + lower + "+" + short_forms + "?|" + upper + "+" + lower + "*" + short_forms +
+            R"(?|\p{N}{1,3})" + slashed}},
+          {"default", {R"([\p{P}\$\+<=>\^~\|]+)", tok::kGpt2Pattern, R"(\p{N}+)", "[0-9][0-9][0-9]"}}};
+}
+
+const Words& words_of(const GgufFile& file) {
+  static const std::vector<Words> kWords = all_words();
+  constexpr std::string_view kKey = "tokenizer.ggml.pre";
+  const std::string_view pre = file.string(kKey).value_or("default");
+  const auto found = std::ranges::find_if(kWords, [&](const Words& w) { return has_name(w.names, pre); });
+  if (found == kWords.end() || pre.empty())
+    file.fail(kKey, fmt::format("'{:.60}' is not known, so texts cannot be cut into words as it does", pre));
+  return *found;
+}
+
+struct Vocabulary {
+  std::vector<std::string_view> tokens;
+  std::vector<int64_t> types;  // as many
+};
+
+Vocabulary read_vocabulary(const GgufFile& file) {
+  Vocabulary v{file.strings("tokenizer.ggml.tokens"), file.integers("tokenizer.ggml.token_type")};
+  if (v.tokens.empty()) file.fail("tokenizer.ggml.tokens", "is missing or empty");
+  if (v.types.empty()) v.types.assign(v.tokens.size(), kNormal);
+  if (v.types.size() != v.tokens.size())
+    file.fail("tokenizer.ggml.token_type",
+              fmt::format("has {} entries for {} tokens", v.types.size(), v.tokens.size()));
+  return v;
+}
+
+// As JSON; what is no UTF-8 becomes what decoders show for it.
+std::string quoted(std::string_view text) {
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string_view model_of(const GgufFile& file) {
+  return file.string("tokenizer.ggml.model").value_or("none");
+}
+
+// Whether BOS goes in front of every text.
+bool adds_bos(const GgufFile& file) {
+  const bool missing = gguf_has_sentencepiece(file) || words_of(file).adds_bos;
+  return file.boolean("tokenizer.ggml.add_bos_token").value_or(missing) && gguf_token_id(file, "bos");
+}
+
+// A field of a protobuf message (protobuf.dev/programming-guides/encoding): a number, or bytes.
+void put_varint(std::string& out, uint64_t value) {
+  for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
+  out += static_cast<char>(value);
+}
+void put(std::string& out, uint64_t field, uint64_t value) {
+  put_varint(out, field << 3);
+  put_varint(out, value);
+}
+void put(std::string& out, uint64_t field, std::string_view bytes) {
+  put_varint(out, field << 3 | 2);
+  put_varint(out, bytes.size());
+  out += bytes;
+}
+
+}  // namespace
+
+std::optional<int64_t> gguf_token_id(const GgufFile& file, std::string_view role) {
+  const auto given = file.integer(fmt::format("tokenizer.ggml.{}_token_id", role));
+  std::optional<int64_t> missing;
+  if (gguf_has_sentencepiece(file))
+    missing = role == "bos" ? 1 : role == "eos" ? 2 : role == "unknown" ? 0 : -1;
+  const auto tokens = file.metadata.find("tokenizer.ggml.tokens");
+  const uint64_t count = tokens == file.metadata.end() ? 0 : tokens->second.count;
+  const int64_t id = given.value_or(missing.value_or(-1));
+  return id >= 0 && static_cast<uint64_t>(id) < count ? std::optional(id) : std::nullopt;
+}
+
+bool gguf_has_sentencepiece(const GgufFile& file) { return model_of(file) == "llama"; }
+bool gguf_has_bpe(const GgufFile& file) {
+  return model_of(file) == "gpt2" || file.has("tokenizer.huggingface.json");
+}
+
+std::string gguf_tokenizer_json(const GgufFile& file) {
+  if (const auto whole = file.string("tokenizer.huggingface.json")) return std::string(*whole);
+  const Vocabulary v = read_vocabulary(file);
+  const Words& words = words_of(file);
+  Json steps = Json::array();
+  for (const std::string& pattern : words.patterns) {
+    steps.push_back({{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}});
+  }
+  steps.push_back({{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}});
+  Json parts = {{"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", steps}}},
+                {"decoder", {{"type", "ByteLevel"}}},
+                {"added_tokens", Json::array()}};
+  if (words.nfc) parts["normalizer"] = {{"type", "NFC"}};
+  if (adds_bos(file)) {
+    const auto id = static_cast<size_t>(*gguf_token_id(file, "bos"));
+    parts["post_processor"] = {
+        {"type", "TemplateProcessing"},
+        {"single", {{{"SpecialToken", {{"id", "bos"}}}}, {{"Sequence", {{"id", "A"}}}}}},
+        {"special_tokens", {{"bos", {{"ids", {id}}}}}}};
+  }
+  std::string vocab, merges;
+  for (size_t i = 0; i < v.tokens.size(); ++i) {
+    const int64_t type = v.types[i];
+    if (type == kControl || type == kUserDefined || type == kUnknown) {
+      parts["added_tokens"].push_back(
+          {{"id", i}, {"content", v.tokens[i]}, {"normalized", false}, {"special", type != kUserDefined}});
+    }
+    vocab += fmt::format("{}{}:{}", i == 0 ? "" : ",", quoted(v.tokens[i]), i);
+  }
+  for (const std::string_view merge : file.strings("tokenizer.ggml.merges"))
+    merges += (merges.empty() ? "" : ",") + quoted(merge);
+  std::string text = parts.dump(-1, ' ', false, Json::error_handler_t::replace);
+  text.back() = ',';
+  return text + fmt::format(R"("model":{{"type":"BPE","ignore_merges":{},"vocab":{{{}}},"merges":[{}]}}}})",
+                            words.whole_words, vocab, merges);
+}
+
+// Field numbers: sentencepiece_model.proto.
+std::string gguf_tokenizer_model(const GgufFile& file) {
+  Vocabulary v = read_vocabulary(file);
+  // SentencePiece needs one; Gemma 3's files call theirs a control token.
+  if (const auto unknown = gguf_token_id(file, "unknown")) v.types[static_cast<size_t>(*unknown)] = kUnknown;
+  const std::vector<double> scores = file.numbers("tokenizer.ggml.scores");
+  if (scores.size() != v.tokens.size()) {
+    file.fail("tokenizer.ggml.scores",
+              fmt::format("has {} entries for {} tokens", scores.size(), v.tokens.size()));
+  }
+  const auto n_bytes = std::ranges::count(v.types, kByte);
+  std::string out, trainer, normalizer;
+  for (size_t i = 0; i < v.tokens.size(); ++i) {
+    std::string piece, text(v.tokens[i]);
+    // The converter writes their spaces as such.
+    if (v.types[i] == kUserDefined) {
+      for (size_t at = 0; (at = text.find(' ', at)) != std::string::npos;) text.replace(at, 1, "\u2581");
+    }
+    put(piece, 1, text);
+    const float score = static_cast<float>(scores[i]);
+    piece += static_cast<char>(2 << 3 | 5);
+    piece.append(reinterpret_cast<const char*>(&score), sizeof score);
+    put(piece, 3, static_cast<uint64_t>(v.types[i]));
+    put(out, 1, piece);
+  }
+  put(trainer, 3, uint64_t{2});                // model_type: BPE
+  put(trainer, 35, uint64_t{n_bytes == 256});  // byte_fallback
+  for (const auto& [role, field] : {std::pair("unknown", 45), std::pair("bos", 46), std::pair("eos", 47)}) {
+    if (const auto id = gguf_token_id(file, role))
+      put(trainer, static_cast<uint64_t>(field), v.tokens[static_cast<size_t>(*id)]);
+  }
+  put(normalizer, 3, uint64_t{file.boolean("tokenizer.ggml.add_space_prefix").value_or(true)});
+  put(normalizer, 4, uint64_t{0});  // remove_extra_whitespaces
+  put(out, 2, trainer);
+  put(out, 3, normalizer);
+  return out;
+}
+
+Json gguf_tokenizer_config(const GgufFile& file) {
+  Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"}};
+  const std::vector<std::string_view> tokens = file.strings("tokenizer.ggml.tokens");
+  for (const auto& [role, name] : {std::pair("bos", "bos_token"), std::pair("eos", "eos_token"),
+                                   std::pair("unknown", "unk_token"), std::pair("padding", "pad_token")}) {
+    if (const auto id = gguf_token_id(file, role)) config[name] = tokens[static_cast<size_t>(*id)];
+  }
+  if (gguf_has_sentencepiece(file)) config["add_bos_token"] = adds_bos(file);
+  if (const auto text = file.string("tokenizer.chat_template")) config["chat_template"] = *text;
+  return config;
+}
+
+}  // namespace lariat
