@@ -11,14 +11,18 @@
 namespace lariat {
 namespace {
 
-constexpr int kLanes = 8;  // sums are kept apart by lane, in an order that no compiler needs to change
+// Sums are of four lanes, on any processor in the same order.
+using Four = float __attribute__((vector_size(16)));
+using FourInts = int32_t __attribute__((vector_size(16)));
+constexpr int64_t kFours = kSearchGroup / 4;
+
 constexpr float kSteps[] = {-1.0F, 0.0F, 0.6F, 1.2F, 1.8F, 2.4F};  // added to the largest code
 constexpr int kNear = 2;                                           // S is tried so far to both sides
 constexpr float kSmallest = 0x1p-100F, kReach = 8e6F;              // what a group's range may be
 
 // A group's values less the middle of their range, which keeps differences of sums exact enough.
 struct Group {
-  std::array<float, kSearchGroup> x;
+  Four x[kFours];
   float middle, range;  // range: NaN or infinite if a value is
   float sum, squares;   // of x
 };
@@ -32,9 +36,7 @@ struct Sums {
   float code = 0, squares = 0, product = 0;
 };
 
-float total(const std::array<float, kLanes>& lanes) {
-  return ((lanes[0] + lanes[4]) + (lanes[1] + lanes[5])) + ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7]));
-}
+float total(Four v) { return (v[0] + v[2]) + (v[1] + v[3]); }
 
 Group load_group(const float* w, int64_t count) {
   Group group{};
@@ -42,41 +44,38 @@ Group load_group(const float* w, int64_t count) {
   float low = w[0], high = w[0];
   for (int64_t i = 0; i < kSearchGroup; ++i) {  // a group that is cut off repeats itself
     const float value = w[i < count ? i : i % count];
-    group.x[static_cast<size_t>(i)] = value;
+    group.x[i / 4][i % 4] = value;
     low = std::min(low, value);
     high = std::max(high, value);
     finite = finite && std::isfinite(value);
   }
   group.range = finite ? high - low : std::numeric_limits<float>::quiet_NaN();
   group.middle = low / 2 + high / 2;
-  std::array<float, kLanes> sum{}, squares{};
-  for (size_t i = 0; i < group.x.size(); i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) {
-      const float x = group.x[i + lane] -= group.middle;
-      sum[lane] += x;
-      squares[lane] += x * x;
-    }
+  Four sum{}, squares{};
+  for (Four& x : group.x) {
+    x -= group.middle;
+    sum += x;
+    squares += x * x;
   }
   group.sum = total(sum);
   group.squares = total(squares);
   return group;
 }
 
-// (x - minimum) / scale, rounded, as a float; what is absurd ends at one of the ends.
-inline float code_of(float x, float minimum, float inverse, float largest) {
-  const float place = (x - minimum) * inverse + 0.5F;
-  return static_cast<float>(static_cast<int>(std::min(std::max(0.0F, place), largest + 0.5F)));
+// (x - minimum) / scale, rounded; what is absurd ends at one of the ends.
+FourInts codes_of(Four x, float minimum, float inverse, float largest) {
+  const Four zero{}, most = zero + (largest + 0.5F), place = (x - minimum) * inverse + 0.5F;
+  const Four above = place > zero ? place : zero;
+  return __builtin_convertvector(above < most ? above : most, FourInts);
 }
 
 Sums code_sums(const Group& group, float minimum, float inverse, float largest) {
-  std::array<float, kLanes> code{}, squares{}, product{};
-  for (size_t i = 0; i < group.x.size(); i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) {
-      const float x = group.x[i + lane], c = code_of(x, minimum, inverse, largest);
-      code[lane] += c;
-      squares[lane] += c * c;
-      product[lane] += c * x;
-    }
+  Four code{}, squares{}, product{};
+  for (const Four& x : group.x) {
+    const Four c = __builtin_convertvector(codes_of(x, minimum, inverse, largest), Four);
+    code += c;
+    squares += c * c;
+    product += c * x;
   }
   return {total(code), total(squares), total(product)};
 }
@@ -173,7 +172,8 @@ void search_block_of(const float* w, int64_t cols, float largest, int64_t group0
     for (size_t i = 0; i < kSearchGroup; ++i) {
       const bool absent = static_cast<int64_t>(g) * kSearchGroup + static_cast<int64_t>(i) >= cols;
       const bool none = absent || !(best.scale > 0);
-      codes[i] = none ? uint8_t{0} : static_cast<uint8_t>(code_of(groups[g].x[i], base, inverse, largest));
+      codes[i] = none ? uint8_t{0}
+                      : static_cast<uint8_t>(codes_of(groups[g].x[i / 4], base, inverse, largest)[i % 4]);
     }
   }
 }
