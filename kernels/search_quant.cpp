@@ -16,9 +16,10 @@ using Four = float __attribute__((vector_size(16)));
 using FourInts = int32_t __attribute__((vector_size(16)));
 constexpr int64_t kFours = kSearchGroup / 4;
 
-constexpr float kSteps[] = {-1.0F, 0.0F, 0.6F, 1.2F, 1.8F, 2.4F};  // added to the largest code
-constexpr int kNear = 2;                                           // S is tried so far to both sides
-constexpr float kSmallest = 0x1p-100F, kReach = 8e6F;              // what a group's range may be
+constexpr float kSteps[] = {-1.0F, -0.4F, 0.2F, 0.6F, 1.0F,
+                            1.4F,  1.8F,  2.2F, 2.8F};  // added to the largest code
+constexpr int kNear = 3;                                // S is tried so far to both sides
+constexpr float kSmallest = 0x1p-100F, kReach = 8e6F;   // what a group's range may be
 
 // A group's values less the middle of their range, which keeps differences of sums exact enough.
 struct Group {
@@ -104,19 +105,14 @@ Line fit_floats(const Group& group, float largest) {
   return best;
 }
 
-// The closest integers that have d and dm as their units -> scale, minimum of x
-struct Integers {
-  float scale = 0, offset = 0;
-};
-
-Integers fit_integers(const Group& group, const Line& line, float d, float dm, float largest) {
+// The best S and M, as the scale and minimum of a line whose units are d and dm.
+Line fit_integers(const Group& group, const Line& line, float d, float dm, float largest) {
   constexpr float kCount = kSearchGroup, kEnd = kLargestScale;
   const auto offset_at = [&](float minimum) {
     return dm > 0 ? std::clamp(std::nearbyint((minimum + group.middle) / dm), -kEnd, kEnd) : 0.0F;
   };
-  Integers best{0, offset_at(group.sum / kCount)};
-  const float flat = best.offset * dm - group.middle;
-  float least = error_of(group, {}, 0, flat);
+  Line best{0, offset_at(group.sum / kCount), 0};
+  best.error = error_of(group, {}, 0, best.minimum * dm - group.middle);
   if (!(d > 0) || !(line.scale > 0)) return best;
   const float asked = std::nearbyint(line.scale / d);
   for (float s = std::max(asked - kNear, 1.0F); s <= std::min(asked + kNear, kEnd); ++s) {
@@ -126,10 +122,7 @@ Integers fit_integers(const Group& group, const Line& line, float d, float dm, f
       const float offset = offset_at(minimum), rounded = offset * dm - group.middle;
       const Sums sums = code_sums(group, rounded, inverse, largest);
       const float error = error_of(group, sums, scale, rounded);
-      if (error < least) {
-        least = error;
-        best = {s, offset};
-      }
+      if (error < best.error) best = {s, offset, error};
       minimum = (group.sum - scale * sums.code) / kCount;
     }
   }
@@ -163,11 +156,11 @@ void search_block_of(const float* w, int64_t cols, float largest, int64_t group0
   out.dm[block] = dm;
   for (size_t g = 0; g < count; ++g) {
     const auto at = group0 + static_cast<int64_t>(g);
-    const Integers best = std::isnan(d) ? Integers{} : fit_integers(groups[g], lines[g], d, dm, largest);
+    const Line best = std::isnan(d) ? Line{} : fit_integers(groups[g], lines[g], d, dm, largest);
     out.scale[at] = best.scale;
-    out.offset[at] = best.offset;
-    const float base = best.offset * dm - groups[g].middle,
-                inverse = best.scale > 0 ? 1 / (d * best.scale) : 0;
+    out.offset[at] = best.minimum;
+    const float base = best.minimum * dm - groups[g].middle;
+    const float inverse = best.scale > 0 ? 1 / (d * best.scale) : 0;
     uint8_t* codes = out.codes + at * kSearchGroup;
     for (size_t i = 0; i < kSearchGroup; ++i) {
       const bool absent = static_cast<int64_t>(g) * kSearchGroup + static_cast<int64_t>(i) >= cols;

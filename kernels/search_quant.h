@@ -30,9 +30,9 @@ struct SearchedRow {
   float *d, *dm;          // a block each: the outer scales, floats that f16 holds; never negative
 };
 
-// w: one row. largest: the largest code, 15 or 255. Groups of equal values are exact to the rounding of M. A
-// block with an infinity or a NaN, or with weights beyond what f16 scales reach (8e6), has NaN for d and dm.
-// The result is a function of the row alone.
+// w: one row. block: a multiple of 64 up to kSearchBlock. largest: the largest code, 15 or 255. Groups of
+// equal values are exact to the rounding of M. A block with an infinity or a NaN, or with weights beyond what
+// f16 scales reach (8e6), has NaN for d and dm. The result is a function of the row alone.
 void search_row(const float* w, int64_t cols, int64_t block, int largest, const SearchedRow& out);
 
 }  // namespace lariat
