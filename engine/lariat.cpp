@@ -116,14 +116,14 @@ Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
     throw UsageError("`rope_scaling`: a " + spec.family + " has no RoPE; its positions are ALiBi");
   if (options.quantize && options.dtype)
     throw UsageError("`quantize` says how weights are stored, so `dtype` cannot; leave one of them out");
-  const std::optional<DType> dtype = options.quantize ? options.quantize : options.dtype;
+  const std::optional<Form> asked = options.quantize ? options.quantize : options.dtype;
   engine.backend = open_backend(options);
   if (options.random_weights) {
-    engine.model = random_model(spec, *engine.backend, dtype.value_or(spec.dtype), /*seed=*/1);
+    engine.model = random_model(spec, *engine.backend, asked.value_or(spec.dtype), /*seed=*/1);
   } else {
     open_tensors(files);
-    check_weight_memory(spec, dtype, *engine.backend, files.tensors.get());
-    engine.model = load_model(std::move(files), spec, *engine.backend, dtype, options.progress);
+    check_weight_memory(spec, asked, *engine.backend, files.tensors.get());
+    engine.model = load_model(std::move(files), spec, *engine.backend, asked, options.progress);
   }
   engine.session.max_ctx = options.max_ctx;
   engine.session.prefill_chunk = options.prefill_chunk;

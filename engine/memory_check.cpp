@@ -63,15 +63,15 @@ bool fits_memory(Session& session, int64_t length, int64_t sequences) {
          cache_bytes(session, length) * static_cast<double>(sequences) <= free_bytes();
 }
 
-void check_weight_memory(const ModelSpec& spec, std::optional<DType> dtype, const Backend& backend,
+void check_weight_memory(const ModelSpec& spec, std::optional<Form> asked, const Backend& backend,
                          const Tensors* checkpoint) {
   if (!backend.traits().host_memory) return;
   const char* const kSmaller = "; use a smaller model or `quantize` q4";
   const bool codes = checkpoint != nullptr && std::ranges::any_of(checkpoint->all(), [](const auto& named) {
                        return named.second.codes != nullptr;
                      });
-  const Weights planned = planned_weights(spec, dtype, checkpoint);
-  if (dtype.value_or(spec.dtype) == spec.dtype && !codes) {
+  const Weights planned = planned_weights(spec, asked, checkpoint);
+  if (asked.value_or(spec.dtype) == Form(spec.dtype) && !codes) {
     const auto mapped = static_cast<double>(planned.bytes), all = meminfo_bytes("MemTotal:");
     if (mapped <= all) return;
     throw Error(spec.file.string() + ": the weights take " + gibibytes(mapped) + " and this machine has " +
@@ -81,9 +81,9 @@ void check_weight_memory(const ModelSpec& spec, std::optional<DType> dtype, cons
   const double wanted = static_cast<double>(planned.bytes + (table ? stored_bytes(planned.embed) : 0));
   const double have = free_bytes();
   if (wanted <= have) return;
-  throw Error(spec.file.string() + ": weights as " + std::string(name_of(dtype.value_or(planned.dtype))) +
-              " would take " + gibibytes(wanted) + " and " + gibibytes(have) + " of memory are free" +
-              kSmaller);
+  throw Error(spec.file.string() + ": weights as " +
+              std::string(name_of(asked.value_or(planned.form).dtype)) + " would take " + gibibytes(wanted) +
+              " and " + gibibytes(have) + " of memory are free" + kSmaller);
 }
 
 int64_t affordable_sequences(Session& session, int64_t length, int64_t wanted) {

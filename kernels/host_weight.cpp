@@ -6,6 +6,7 @@
 
 #include "kernels/convert.h"
 #include "kernels/quant.h"
+#include "kernels/search_quant.h"
 
 namespace lariat {
 namespace {
@@ -97,13 +98,16 @@ void read_floats(const HostWeight& from, int64_t first_row, const Matrix& to) {
 
 void lay_out(const HostWeight& from, const Matrix& to) {
   const QuantLayout layout(to);
-  if (!from.read_codes) return is_quantized(to.dtype) ? quantize(from.m, to) : convert(from.m, to);
+  if (!from.read_codes) {
+    if (!is_quantized(to.dtype)) return convert(from.m, to);
+    return to.grouping == Grouping{} ? quantize(from.m, to) : lay_out(searched(from.m, to.form()), to);
+  }
   if (from.m.form() == to.form()) return lay_out_tiles(from, 0, to, 0, layout.tiles());
   if (!is_quantized(to.dtype)) return read_floats(from, 0, to);
   std::vector<float> made(static_cast<size_t>(to.rows * to.cols));
   const Matrix floats(made.data(), DType::kF32, to.rows, to.cols);
   read_floats(from, 0, floats);
-  quantize(floats, to);
+  lay_out(floats, to);
 }
 
 }  // namespace lariat

@@ -35,7 +35,9 @@ struct HostWeight {
 void lay_out_tiles(const HostWeight& from, int64_t first_row, const Matrix& to, int64_t first, int64_t last);
 // Codes -> all rows of `to`, floats.
 void read_floats(const HostWeight& from, int64_t first_row, const Matrix& to);
-// Either -> `to`, whatever its form; one value at a time. The CPU's own: kernels/cpu/lay_out_rows.h.
+// Either -> `to`, whatever its form; one value at a time. Floats become codes of the forms that are made
+// here: quantize() of kernels/quant.h, or searched (kernels/search_quant.h). The CPU's own:
+// kernels/cpu/lay_out_rows.h.
 void lay_out(const HostWeight& from, const Matrix& to);
 
 }  // namespace lariat

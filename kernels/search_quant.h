@@ -1,6 +1,8 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/host_weight.h"
+
 // Weights in small unsigned codes with a scale and a minimum, searched for the smallest sum of squared
 // errors. 32 consecutive inputs of an output are a group; the groups of a block share two outer scales, so
 // that a group itself holds two small integers (as the K-quants of llama.cpp do):
@@ -34,5 +36,10 @@ struct SearchedRow {
 // equal values are exact to the rounding of M. A block with an infinity or a NaN, or with weights beyond what
 // f16 scales reach (8e6), has NaN for d and dm. The result is a function of the row alone.
 void search_row(const float* w, int64_t cols, int64_t block, int largest, const SearchedRow& out);
+
+// The form of rows of `cols` that are searched here, and floats in that form, of 4 or 8 bits: each row is
+// searched when it is read.
+Form searched_form(DType dtype, int64_t cols);
+HostWeight searched(const Matrix& floats, const Form& form);
 
 }  // namespace lariat

@@ -55,8 +55,8 @@ HostWeight code_rows(const StoredTensor& tensor, const Parameter& parameter) {
 class CheckpointWeights : public WeightLoader {
  public:
   CheckpointWeights(const ModelSpec& spec, const Tensors& checkpoint, Backend& backend,
-                    std::optional<DType> dtype)
-      : WeightLoader(spec, backend, dtype), spec_(spec), checkpoint_(checkpoint) {}
+                    std::optional<Form> asked)
+      : WeightLoader(spec, backend, asked), spec_(spec), checkpoint_(checkpoint) {}
 
  private:
   const StoredTensor& tensor(const Parameter& parameter) const {
@@ -84,9 +84,9 @@ class CheckpointWeights : public WeightLoader {
 }  // namespace
 
 Weights load_weights(const ModelSpec& spec, const Tensors& checkpoint, Backend& backend,
-                     std::optional<DType> dtype) {
-  CheckpointWeights source(spec, checkpoint, backend, dtype);
-  return source.finish(read_weights(spec, &checkpoint, source, dtype));
+                     std::optional<Form> asked) {
+  CheckpointWeights source(spec, checkpoint, backend, asked);
+  return source.finish(read_weights(spec, &checkpoint, source, asked));
 }
 
 }  // namespace lariat

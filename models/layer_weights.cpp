@@ -18,8 +18,9 @@ struct LayerReader {
   int64_t q_size = attention.n_heads * attention.head_dim,
           kv_size = attention.n_kv_heads * attention.head_dim;
 
-  Parameter matrix(const std::string& name, int64_t out, int64_t in, const RowRange& part = {}) const {
-    return {prefix + name + ".weight", out, in, Role::kProjection, part};
+  Parameter matrix(const std::string& name, int64_t out, int64_t in, const RowRange& part = {},
+                   Role role = Role::kProjection) const {
+    return {prefix + name + ".weight", out, in, role, part};
   }
   Weight weight(std::initializer_list<Parameter> blocks) const { return source.weight(blocks); }
   Norm norm(const std::string& name, int64_t size, bool present = true) const {
@@ -46,7 +47,7 @@ struct LayerReader {
     if (attention.latent) return read_latent(to);
     to.qkv =
         weight({matrix(names.q, q_size, hidden, qkv_part(0)), matrix(names.k, kv_size, hidden, qkv_part(1)),
-                matrix(names.v, kv_size, hidden, qkv_part(2))});
+                matrix(names.v, kv_size, hidden, qkv_part(2), Role::kSensitive)});
     to.o = weight({matrix(names.o, hidden, q_size)});
     QkvEpilogue& epilogue = to.qkv_epilogue;
     epilogue.q_bias = bias(names.q, q_size, attention.qkv_bias, qkv_part(0));
@@ -119,7 +120,10 @@ struct LayerReader {
       to.gate_up = weight({up_rows});
     }
     to.gate_up.blocks.back().bias = bias(up, inner, bias_too);
-    to.down = weight({matrix(down, hidden, inner)});
+    // Errors of values and of what the outermost layers add show most in the logits.
+    const auto index = &layer - spec.layers.data();
+    const bool outermost = index < 2 || index + 2 >= std::ssize(spec.layers);
+    to.down = weight({matrix(down, hidden, inner, {}, outermost ? Role::kSensitive : Role::kProjection)});
     to.down.blocks[0].bias = bias(down, hidden, bias_too);
   }
 

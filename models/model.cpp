@@ -2,7 +2,7 @@
 
 namespace lariat {
 
-Model load_model(ModelFiles files, const ModelSpec& spec, Backend& backend, std::optional<DType> dtype,
+Model load_model(ModelFiles files, const ModelSpec& spec, Backend& backend, std::optional<Form> asked,
                  const std::function<void(size_t, size_t)>& progress) {
   Model model;
   model.spec = spec;
@@ -13,14 +13,14 @@ Model load_model(ModelFiles files, const ModelSpec& spec, Backend& backend, std:
   // All of the header is checked against the config before the first weight is read.
   const std::set<std::string> names = check_weights(model.spec, tensors);
   if (progress) tensors.populate(names, progress);
-  model.weights = load_weights(model.spec, tensors, backend, dtype);
+  model.weights = load_weights(model.spec, tensors, backend, asked);
   return model;
 }
 
-Model random_model(const ModelSpec& spec, Backend& backend, DType dtype, uint64_t seed) {
+Model random_model(const ModelSpec& spec, Backend& backend, const Form& asked, uint64_t seed) {
   Model model;
   model.spec = spec;
-  model.weights = random_weights(spec, backend, dtype, seed);
+  model.weights = random_weights(spec, backend, asked, seed);
   return model;
 }
 

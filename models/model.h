@@ -14,26 +14,28 @@ namespace lariat {
 struct Model {
   ModelSpec spec;
   Weights weights;
-  // As --quantize has it: "none", "q8" or "q4".
+  // As --quantize has it: "none", "q8", "q4" or "q4_0"; of a checkpoint's codes, how wide they are.
   std::string_view quantization() const {
-    return is_quantized(weights.dtype) ? name_of(weights.dtype) : "none";
+    return is_quantized(weights.form.dtype) ? name_of(weights.form) : "none";
   }
   // The dtype that decides the limit of products (kernels/limits.h).
-  DType product_dtype() const { return is_quantized(weights.dtype) ? weights.dtype : weights.compute; }
+  DType product_dtype() const {
+    return is_quantized(weights.form.dtype) ? weights.form.dtype : weights.compute;
+  }
   size_t file_bytes = 0;
 
   ModelFiles files;  // the weights point into them; they live as long
 };
 
-// The model of these files, with their config already read. dtype: what the projections are stored as and
+// The model of these files, with their config already read. asked: what the projections are stored as and
 // computed with; unset: the checkpoint's own. bf16 weights compute in bf16; f16 weights are read as they are
-// and compute in f32, which no f16 product would beat on a CPU. A quantised dtype is made from whatever
+// and compute in f32, which no f16 product would beat on a CPU. A quantised form is made from whatever
 // floats there are; products are of integers then (kernels/quant.h). progress(bytes read) is called while the
 // files are brought into memory. Throws Error naming the file.
-Model load_model(ModelFiles files, const ModelSpec& spec, Backend& backend, std::optional<DType> dtype,
+Model load_model(ModelFiles files, const ModelSpec& spec, Backend& backend, std::optional<Form> asked,
                  const std::function<void(size_t done, size_t total)>& progress = {});
 
 // A model of the spec's shape with reproducible random weights (`lariat bench --random-weights`).
-Model random_model(const ModelSpec& spec, Backend& backend, DType dtype, uint64_t seed);
+Model random_model(const ModelSpec& spec, Backend& backend, const Form& asked, uint64_t seed);
 
 }  // namespace lariat

@@ -43,13 +43,13 @@ void fill_random(std::byte* out, size_t count, DType dtype, int exponent, uint64
 // Always the same for one name and rows, however often and in what shape they are asked for.
 class RandomWeights : public WeightLoader {
  public:
-  RandomWeights(const ModelSpec& spec, Backend& backend, DType dtype, uint64_t seed)
-      : WeightLoader(spec, backend, dtype), spec_(spec), dtype_(dtype), seed_(seed) {}
+  RandomWeights(const ModelSpec& spec, Backend& backend, const Form& asked, uint64_t seed)
+      : WeightLoader(spec, backend, asked), spec_(spec), asked_(asked), seed_(seed) {}
 
  private:
   // Drawn as what it is to be stored as; quantised weights are made of the checkpoint's dtype.
   Form own_form(const Parameter& parameter) const override {
-    const DType stored = stored_form(parameter.role, dtype_, spec_.dtype).dtype;
+    const DType stored = stored_form(parameter, asked_, spec_.dtype).dtype;
     return is_quantized(stored) ? spec_.dtype : stored;
   }
   HostWeight host(const Parameter& parameter, std::vector<std::byte>& made) override {
@@ -65,15 +65,15 @@ class RandomWeights : public WeightLoader {
   }
 
   const ModelSpec& spec_;
-  DType dtype_;
+  Form asked_;
   uint64_t seed_;
 };
 
 }  // namespace
 
-Weights random_weights(const ModelSpec& spec, Backend& backend, DType dtype, uint64_t seed) {
-  RandomWeights source(spec, backend, dtype, seed);
-  return source.finish(read_weights(spec, nullptr, source, dtype));
+Weights random_weights(const ModelSpec& spec, Backend& backend, const Form& asked, uint64_t seed) {
+  RandomWeights source(spec, backend, asked, seed);
+  return source.finish(read_weights(spec, nullptr, source, asked));
 }
 
 }  // namespace lariat

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/error.h"
+#include "kernels/search_quant.h"
 
 namespace lariat {
 namespace {
@@ -56,22 +57,27 @@ DType compute_of(Role role, std::span<const Form> stored) {
 
 }  // namespace
 
-Form stored_form(Role role, std::optional<DType> dtype, const Form& own) {
+Form stored_form(const Parameter& parameter, std::optional<Form> asked, const Form& own) {
+  const Role role = parameter.role;
   if (is_vector(role)) return DType::kF32;  // tiny and read by f32 code: f32 once and for all
   // A router is small, and an error in it chooses another expert.
   if (role == Role::kRouter) return is_quantized(own.dtype) ? Form(DType::kF32) : own;
-  if (!dtype || (role == Role::kEmbedding && is_quantized(*dtype))) return own;
-  return role == Role::kHead && is_quantized(*dtype) ? DType::kQ8 : *dtype;
+  if (!asked || !is_quantized(asked->dtype)) return asked.value_or(own);
+  const bool is_searched = *asked != Form(asked->dtype);
+  if (role == Role::kEmbedding) return own;
+  if (role == Role::kHead || (role == Role::kSensitive && is_searched)) return DType::kQ8;
+  return is_searched ? searched_form(asked->dtype, parameter.transposed ? parameter.rows : parameter.cols)
+                     : *asked;
 }
 
-WeightLoader::WeightLoader(const ModelSpec& spec, Backend& backend, std::optional<DType> dtype)
-    : spec_(spec), backend_(backend), dtype_(dtype) {
-  if (dtype) check_quantizes(spec, backend, *dtype, "leave `quantize` out");
+WeightLoader::WeightLoader(const ModelSpec& spec, Backend& backend, std::optional<Form> asked)
+    : spec_(spec), backend_(backend), asked_(asked) {
+  if (asked) check_quantizes(spec, backend, asked->dtype, "leave `quantize` out");
 }
 
 Weight WeightLoader::weight(std::span<const Parameter> blocks) {
   const Form own = own_form(blocks[0]);
-  return left_out(blocks[0].role, stored_form(blocks[0].role, dtype_, own)) ? Weight() : load(blocks);
+  return left_out(blocks[0].role, stored_form(blocks[0], asked_, own)) ? Weight() : load(blocks);
 }
 
 Weights WeightLoader::finish(Weights weights) {
@@ -95,7 +101,7 @@ Weight WeightLoader::load(std::span<const Parameter> blocks) {
       }
       from[i] = transposed(from[i].m, made[i]);
     }
-    stored.push_back(stored_form(block.role, dtype_, own));
+    stored.push_back(stored_form(block, asked_, own));
     check_quantizes(spec_, backend_, stored[i].dtype, "`dtype` bf16");
   }
   LoadedWeight loaded = backend_.load_weight(from, stored, compute_of(blocks[0].role, stored));

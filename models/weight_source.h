@@ -9,8 +9,10 @@
 // How a model asks for its matrices: what the files that read, plan and make weights share.
 namespace lariat {
 
-// kPrefillOnly: a projection that only long steps use, absent (an empty matrix) where weights are quantised.
-enum class Role { kEmbedding, kProjection, kPrefillOnly, kRouter, kHead, kVector, kNorm };
+// kSensitive: a projection whose errors cost more than others', and that is small: 8 bits where others are
+// searched for 4. kPrefillOnly: one that only long steps use, absent (an empty matrix) where weights are
+// quantised.
+enum class Role { kEmbedding, kProjection, kSensitive, kPrefillOnly, kRouter, kHead, kVector, kNorm };
 
 inline bool is_vector(Role role) { return role == Role::kVector || role == Role::kNorm; }
 
@@ -45,8 +47,8 @@ class Source {
   virtual Weight weight(std::span<const Parameter> blocks) = 0;
 };
 
-// What a matrix is stored as when projections are to be `dtype` and it is made from `own`.
-Form stored_form(Role role, std::optional<DType> dtype, const Form& own);
+// What a matrix is stored as when projections are asked to be of a form, and it is made from `own`.
+Form stored_form(const Parameter& parameter, std::optional<Form> asked, const Form& own);
 inline bool left_out(Role role, const Form& stored) {
   return role == Role::kPrefillOnly && is_quantized(stored.dtype);
 }
@@ -55,7 +57,7 @@ inline bool left_out(Role role, const Form& stored) {
 class WeightLoader : public Source {
  public:
   // Throws Error where the backend does not quantise what is to be quantised.
-  WeightLoader(const ModelSpec& spec, Backend& backend, std::optional<DType> dtype);
+  WeightLoader(const ModelSpec& spec, Backend& backend, std::optional<Form> asked);
 
   Matrix vector(const Parameter& parameter) override { return load({&parameter, 1}).blocks[0].w; }
   Weight weight(std::span<const Parameter> blocks) override;
@@ -75,15 +77,15 @@ class WeightLoader : public Source {
 
   const ModelSpec& spec_;
   Backend& backend_;
-  std::optional<DType> dtype_;
+  std::optional<Form> asked_;
   std::vector<Buffer> memory_;
   std::vector<std::vector<std::byte>> host_;
 };
 
 // All weights of a model, whose tensors have the names that the checkpoint, if there is one, has for them.
-// dtype: what projections are stored as, if that was asked for.
+// asked: what projections are to be stored as.
 Weights read_weights(const ModelSpec& spec, const Tensors* checkpoint, Source& source,
-                     std::optional<DType> dtype);
+                     std::optional<Form> asked);
 
 // A layer's weights, and the norm `name`; `root` is what the names of the decoder begin with.
 LayerWeights read_layer(const ModelSpec& spec, size_t index, const std::string& root, Source& source);

@@ -17,9 +17,10 @@ namespace {
 struct Counts {
   size_t bytes = 0, token_bytes = 0;
   int64_t values = 0;
-  std::map<std::pair<DType, DType>, int64_t> kinds;  // values by dtype and by what inputs are rounded to
+  // Values by dtype, what their scales are, and what inputs are rounded to.
+  std::map<std::tuple<DType, ScaleType, DType>, int64_t> kinds;
 
-  std::pair<DType, DType> most() const {
+  auto most() const {
     return std::ranges::max_element(kinds, {}, [](const auto& kind) { return kind.second; })->first;
   }
 };
@@ -30,7 +31,7 @@ void count(const Weight& weight, Counts& counts, int64_t chosen = 1, int64_t of 
     counts.bytes += stored_bytes(w);
     counts.token_bytes += stored_bytes(w) * static_cast<size_t>(chosen) / static_cast<size_t>(of);
     counts.values += w.rows * w.cols * chosen / of;
-    counts.kinds[{w.dtype, weight.compute}] += w.rows * w.cols;
+    counts.kinds[{w.dtype, w.grouping.scales, weight.compute}] += w.rows * w.cols;
   }
 }
 
@@ -58,15 +59,15 @@ float embedding_multiplier(const ModelSpec& spec, DType dtype) {
 // Weights without data.
 class PlannedWeights : public Source {
  public:
-  PlannedWeights(const ModelSpec& spec, std::optional<DType> dtype, const Tensors* checkpoint)
-      : spec_(spec), dtype_(dtype), checkpoint_(checkpoint) {}
+  PlannedWeights(const ModelSpec& spec, std::optional<Form> asked, const Tensors* checkpoint)
+      : spec_(spec), asked_(asked), checkpoint_(checkpoint) {}
   Matrix vector(const Parameter& parameter) override { return shape_of(parameter, DType::kF32); }
   Weight weight(std::span<const Parameter> blocks) override {
     Weight weight;
     for (const Parameter& parameter : blocks) {
       const StoredTensor* tensor = checkpoint_ != nullptr ? checkpoint_->find(parameter.name) : nullptr;
       const Form own = tensor != nullptr ? tensor->form() : Form(spec_.dtype);
-      const Form stored = stored_form(parameter.role, dtype_, own);
+      const Form stored = stored_form(parameter, asked_, own);
       if (!left_out(parameter.role, stored)) weight.blocks.push_back({shape_of(parameter, stored), {}});
     }
     return weight;
@@ -74,14 +75,14 @@ class PlannedWeights : public Source {
 
  private:
   const ModelSpec& spec_;
-  std::optional<DType> dtype_;
+  std::optional<Form> asked_;
   const Tensors* checkpoint_;
 };
 
 }  // namespace
 
 Weights read_weights(const ModelSpec& spec, const Tensors* checkpoint, Source& source,
-                     std::optional<DType> dtype) {
+                     std::optional<Form> asked) {
   const Layout layout = layout_of(spec, checkpoint);
   const auto table = [&](const std::string& name, Role role) {
     const Parameter parameter{name, spec.vocab_size, spec.hidden_size, role, {}};
@@ -100,11 +101,11 @@ Weights read_weights(const ModelSpec& spec, const Tensors* checkpoint, Source& s
     weights.embedding_norm =
         read_norm(spec, layout.root + spec.names.embedding_norm, spec.hidden_size, source);
   // A head that is quantised here is another matrix than the table that it is made of.
-  const bool tied = spec.tie_word_embeddings && !(dtype && is_quantized(*dtype));
+  const bool tied = spec.tie_word_embeddings && !(asked && is_quantized(asked->dtype));
   weights.head = tied ? embedding : table(layout.head, Role::kHead);
   Counts counts;
   for (size_t i = 0; i < weights.layers.size(); ++i) count_layer(spec.layers[i], weights.layers[i], counts);
-  std::tie(weights.dtype, weights.compute) = counts.most();
+  std::tie(weights.form.dtype, weights.form.grouping.scales, weights.compute) = counts.most();
   count(weights.head, counts);
   weights.bytes = counts.bytes;
   weights.token_bytes = counts.token_bytes;
@@ -112,9 +113,9 @@ Weights read_weights(const ModelSpec& spec, const Tensors* checkpoint, Source& s
   return weights;
 }
 
-Weights planned_weights(const ModelSpec& spec, std::optional<DType> dtype, const Tensors* checkpoint) {
-  PlannedWeights source(spec, dtype, checkpoint);
-  return read_weights(spec, checkpoint, source, dtype);
+Weights planned_weights(const ModelSpec& spec, std::optional<Form> asked, const Tensors* checkpoint) {
+  PlannedWeights source(spec, asked, checkpoint);
+  return read_weights(spec, checkpoint, source, asked);
 }
 
 }  // namespace lariat

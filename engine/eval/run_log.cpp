@@ -59,7 +59,7 @@ Json run_header(const Engine& engine, const SessionOptions& session, const std::
           {"speed", not_measured},
           {"options",
            {{"backend", engine.backend->name()},
-            {"dtype", name_of(engine.model.weights.dtype)},
+            {"dtype", name_of(engine.model.weights.form)},
             {"k_dtype", name_of(session.k_dtype)},
             {"v_dtype", name_of(session.v_dtype)},
             {"factor", rope.factor},

@@ -7,9 +7,15 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/quant_matmul.h"
 #include "kernels/quant.h"
+#include "kernels/search_quant.h"
 
 namespace lariat::cpu {
 namespace {
+
+void quantize_floats(const Matrix& from, const Matrix& to, int64_t first, int64_t last) {
+  to.grouping == Grouping{} ? quantize_tiles(from, to, first, last)
+                            : lay_out_tiles(searched(from, to.form()), 0, to, first, last);
+}
 
 // Tiles [first, last) of `to` from codes of another form, by way of floats.
 void quantize_codes(const HostWeight& from, int64_t first_row, const Matrix& to, int64_t first,
@@ -20,7 +26,7 @@ void quantize_codes(const HostWeight& from, int64_t first_row, const Matrix& to,
     const int64_t row = tile * kQuantRows, count = std::min(kQuantRows, to.rows - row);
     const Matrix floats(made.data(), DType::kF32, count, to.cols);
     read_floats(from, first_row + row, floats);
-    quantize_tiles(
+    quantize_floats(
         floats, {static_cast<char*>(to.data) + tile * layout.tile_bytes(), to.form(), count, to.cols}, 0, 1);
   }
 }
@@ -37,7 +43,7 @@ void lay_out_rows(const HostWeight& from, int64_t first_row, const Matrix& to, i
     });
   }
   for_ranges(threads, QuantLayout(to).tiles(), 1, [&](int64_t first, int64_t last) {
-    if (!codes) return quantize_tiles(from.m.row_range(first_row, to.rows), to, first, last);
+    if (!codes) return quantize_floats(from.m.row_range(first_row, to.rows), to, first, last);
     from.m.form() == to.form() ? lay_out_tiles(from, first_row, to, first, last)
                                : quantize_codes(from, first_row, to, first, last);
   });
