@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device.h"
 
@@ -11,20 +12,43 @@ using namespace cuda;
 constexpr int kTokensPerLaunch = 256;
 using Tokens = ByValue<int32_t, kTokensPerLaunch>;
 
-// Grid: one block per token; 256 threads stride over its row. Bound by memory (one row read, one written).
 // drawn: what read_drawn gives, for the tokens that are drawn_token(of a row).
-template <class T>
-__global__ void embed_kernel(const __grid_constant__ Tokens tokens, const int32_t* drawn, const T* table,
-                             int64_t table_stride, float scale, float* out, int64_t out_stride,
-                             int64_t cols) {
+__device__ __forceinline__ int32_t token_of_block(const Tokens& tokens, const int32_t* drawn) {
   int32_t token = tokens.value[blockIdx.x];
   if (token < 0) {
     token = drawn[-1 - token];
     if (token < 0) token = -1 - token;  // token_of
   }
-  const T* row = table + token * table_stride;
+  return token;
+}
+
+// Grid: one block per token; 256 threads stride over its row. Bound by memory (one row read, one written).
+template <class T>
+__global__ void embed_kernel(const __grid_constant__ Tokens tokens, const int32_t* drawn, const T* table,
+                             int64_t table_stride, float scale, float* out, int64_t out_stride,
+                             int64_t cols) {
+  const T* row = table + token_of_block(tokens, drawn) * table_stride;
   float* to = out + blockIdx.x * out_stride;
   for (int64_t i = threadIdx.x; i < cols; i += blockDim.x) to[i] = scale * to_float(row[i]);
+}
+
+// The same of a quantised table, four inputs a thread.
+__global__ void embed_codes_kernel(const __grid_constant__ Tokens tokens, const int32_t* drawn,
+                                   const unsigned char* table, const __grid_constant__ Codes codes,
+                                   float scale, float* out, int64_t out_stride, int cols) {
+  const int32_t token = token_of_block(tokens, drawn);
+  const unsigned char* tile = table + token / kCodeRows * codes.tile_bytes;
+  float* to = out + blockIdx.x * out_stride;
+  for (int first = static_cast<int>(threadIdx.x) * 4; first < cols;
+       first += static_cast<int>(blockDim.x) * 4) {
+    float values[4];
+    const unsigned char* block = block_of_chunk(codes, tile, first / kChunk);
+    dequantize4(codes, codes.table, block, token % kCodeRows, first % (codes.chunks * kChunk), values);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (first + i < cols) to[first + i] = scale * values[i];
+    }
+  }
 }
 
 }  // namespace
@@ -33,12 +57,18 @@ void CudaBackend::embed(std::span<const int32_t> tokens, const Matrix& table, fl
                         const Matrix& out) {
   for (size_t first = 0; first < tokens.size(); first += kTokensPerLaunch) {
     const size_t count = std::min<size_t>(kTokensPerLaunch, tokens.size() - first);
+    const dim3 grid(static_cast<unsigned>(count));
+    const Tokens some = by_value<int32_t, kTokensPerLaunch>(tokens, first, count);
+    const auto* drawn = static_cast<const int32_t*>(drawn_.data());
     float* to = typed<float>(out) + static_cast<int64_t>(first) * out.stride;
+    if (is_quantized(table.dtype)) {
+      launch(embed_codes_kernel, grid, dim3(256), 0, stream(), some, drawn, typed<const unsigned char>(table),
+             codes_of(table), scale, to, out.stride, static_cast<int>(table.cols));
+      continue;
+    }
     with_dtype(table.dtype, [&]<class T>(T) {
-      launch(embed_kernel<T>, dim3(static_cast<unsigned>(count)), dim3(256), 0, stream(),
-             by_value<int32_t, kTokensPerLaunch>(tokens, first, count),
-             static_cast<const int32_t*>(drawn_.data()), typed<T>(table), table.stride, scale, to, out.stride,
-             table.cols);
+      launch(embed_kernel<T>, grid, dim3(256), 0, stream(), some, drawn, typed<T>(table), table.stride, scale,
+             to, out.stride, table.cols);
     });
   }
 }

@@ -1,5 +1,6 @@
 #pragma once
 #include "kernels/cuda/activation.cuh"
+#include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/device.h"
 
 // Products of a few tokens, whose weights are read once: what the kernels of gemv.cu and gemv_tiles.cu are
@@ -21,15 +22,16 @@ struct GemvProduct {
 struct Gemv {
   GemvProduct product[kMostProducts];
   int tokens;
-  const void* x;  // [tokens][cols], for float weights: f32, or bf16
+  const void* x;  // for float weights: f32, or bf16; for codes of floats: f32 [tokens][blocks * 64]
   int x_stride, cols;
-  const int8_t* groups;       // for quantised ones: x in groups, [tokens][blocks * 64]
+  const int8_t* groups;       // for codes of integers: x in groups, [tokens][blocks * 64]
   const float* group_scales;  // [tokens][blocks * 2]
-  int blocks;
-  int parts;              // gemv.cu: warps that share the columns of a row: 1, 2 or 4
-  bool gated;             // out of product 0 = activation(product 0) * product 1, and no other
-  Activation activation;  // where gated
+  int blocks;                 // of 64 inputs
+  int parts;                  // gemv.cu: warps that share the columns of a row: 1, 2 or 4
+  bool gated;                 // out of product 0 = activation(product 0) * product 1, and no other
+  Activation activation;      // where gated
   bool bf16_out;
+  Codes codes;  // gemv_codes.cu: all products'
 };
 
 // The number of the product that this block works for.
@@ -104,7 +106,9 @@ inline Gemv gemv_of(std::span<const Product> products, const Activation* activat
 }
 
 // Weights in tiles of 16 rows, up to 16 tokens. bf16: x is, too, in rows that begin at multiples of 16
-// bytes and are multiples of 8 long. Quantised: not gated.
+// bytes and are multiples of 8 long. Quantised: of the forms that are made here, not gated.
 void gemv_tiles(Gemv& g, DType w, int n_products, int multiprocessors, LaunchQueue& queue);
+// The same of any quantised form.
+void gemv_codes(Gemv& g, int n_products, LaunchQueue& queue);
 
 }  // namespace lariat::cuda

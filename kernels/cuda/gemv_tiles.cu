@@ -1,4 +1,4 @@
-#include "kernels/cuda/gemv.cuh"
+#include "kernels/cuda/gemv_tiles.cuh"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/quant.h"
 
@@ -8,8 +8,6 @@
 namespace lariat::cuda {
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kTile = 16;  // rows of w, also in an mma
 constexpr int kGroup = 8;  // tokens in an mma
 static_assert(kTile == kQuantRows);
 
@@ -315,62 +313,10 @@ struct QuantDots : QuantTile<kFourBits> {
         g, p, first_row, [&](const Part& part, int block) { multiply_part(g, part, block); });
   }
 
-  __device__ __forceinline__ void store(float* sums) const {
-#pragma unroll
-    for (int t = 0; t < kTokens; ++t) {
-#pragma unroll
-      for (int j = 0; j < kOutputs; ++j) {
-        float total = sum[t][j];  // lanes whose numbers are equal modulo 4 have the same outputs
-        for (int lanes = 4; lanes < kWarpSize; lanes *= 2) {
-          total += __shfl_xor_sync(kFullWarp, total, lanes);
-        }
-        if (lane_index() < 4) sums[t * kTile + lane_index() * kOutputs + j] = total;
-      }
-    }
-  }
+  __device__ __forceinline__ void store(float* sums) const { store_dots(sum, sums); }
 };
 
-// --- the kernel ------------------------------------------------------------------------------------------
-
-// Up to Work::kTokens tokens of up to three products; Work::kBlocks blocks share a multiprocessor's
-// registers. A block makes Work::kTiles tiles of a product or, where gated, which takes two, one each of gate
-// and of up. Grid: blocks by share_blocks; 256 threads; static shared memory for the warps' sums. Bound by
-// memory: the weights are streamed past the caches, x stays in L1.
-template <class Work>
-__global__ void __launch_bounds__(kWarps* kWarpSize, Work::kBlocks)
-    gemv_tiles_kernel(const __grid_constant__ Gemv g) {
-  constexpr int kPerTile = Work::kTokens * kTile, kSums = Work::kTiles * kPerTile;
-  LARIAT_SHARED(float, sums, kWarps* kSums);  // [warp][tile][token][row]
-  const GemvProduct& p = g.product[product_of_block(g)];
-  const int rows_per_block = g.gated ? kTile : Work::kTiles * kTile;
-  const int first_row = static_cast<int>(blockIdx.x - p.first_block) * rows_per_block;
-  launch_dependents();
-  Work::prefetch(g, p, first_row);
-  wait_for_launches();
-
-  Work work = {};
-  work.multiply(g, p, first_row);
-  work.store(sums + warp_index() * kSums);
-  __syncthreads();
-
-  const auto total = [&](int at) {
-    float sum = sums[at];
-    for (int warp = 1; warp < kWarps; ++warp) sum += sums[warp * kSums + at];
-    return sum;
-  };
-  for (int at = static_cast<int>(threadIdx.x); at < (g.gated ? kPerTile : kSums); at += kWarps * kWarpSize) {
-    const int token = at % kPerTile / kTile;
-    const int row = first_row + at / kPerTile * kTile + at % kTile;
-    if (token >= g.tokens || row >= p.rows) continue;
-    float value = total(at) + bias_of(p, row);
-    if (g.gated) {
-      value = activated(value, g.activation) * (total(kPerTile + at) + bias_of(g.product[1], row));
-    }
-    store_output(g, p, token * p.out_stride + row, value);
-  }
-}
-
-using Kernel = void (*)(Gemv);
+// --- which kernel ----------------------------------------------------------------------------------------
 
 template <bool kFourBits>
 Kernel quant_kernel(int tokens) {

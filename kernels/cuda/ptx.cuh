@@ -143,6 +143,20 @@ __device__ __forceinline__ int dot4(uint32_t a, uint32_t b, int sum) {
 #endif
 }
 
+// Bytes of a (0 to 3) and b (4 to 7), chosen by the lower three bits of each of the lower four nibbles.
+__device__ __forceinline__ uint32_t choose_bytes(uint32_t a, uint32_t b, uint32_t nibbles) {
+#ifdef __CUDACC__
+  return __byte_perm(a, b, nibbles);
+#else
+  const uint64_t both = uint64_t{b} << 32 | a;
+  uint32_t chosen = 0;
+  for (int i = 0; i < 4; ++i) {
+    chosen |= static_cast<uint32_t>(both >> (8 * (nibbles >> (4 * i) & 7U)) & 0xffU) << (8 * i);
+  }
+  return chosen;
+#endif
+}
+
 // 8 bytes that are read once.
 __device__ __forceinline__ uint2 load8_streaming(const unsigned char* address) {
 #ifdef __CUDACC__

@@ -5,7 +5,8 @@
 #include "kernels/quant.h"
 
 // Products with quantised weights (formulas and layout: kernels/quant.h). For a few tokens x is quantised and
-// the sums of a group are exact integers, as on the CPU. For many, panels of w become bf16 for cuBLAS, and x
+// the sums of a group are exact integers, as on the CPU, unless the codes stand for floats, which meet x as
+// it is. For many, panels of w become bf16 for cuBLAS, and x
 // is rounded to bf16 instead of to 8 bits: its error is of the same size, and rows differ by it from what
 // decoding gives.
 namespace lariat {
@@ -35,7 +36,17 @@ __global__ void quantize_inputs_kernel(const float* x, int64_t stride, int64_t c
   if (lane_index() == 0) scales[row * groups + group] = any_not_finite ? NAN : zero ? 0.0F : largest / 127.0F;
 }
 
-// Tiles as bf16 rows. Grid: tiles by their blocks; 256 threads, four inputs of a row each. Bound by memory.
+// Rows of x rounded, and zero up to `padded`. Grid: rows by chunks of 256 columns. Bound by latency.
+__global__ void pad_inputs_kernel(const float* x, int64_t stride, int64_t cols, DType rounding, float* out,
+                                  int64_t padded) {
+  start_in_turn();
+  const int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x;
+  if (i >= padded) return;
+  out[blockIdx.x * padded + i] = i < cols ? rounded_to(rounding, x[blockIdx.x * stride + i]) : 0.0F;
+}
+
+// Tiles as bf16 rows, of the forms that are made here. Grid: tiles by their blocks; 256 threads, four inputs
+// of a row each. Bound by memory.
 template <bool kFourBits>
 __global__ void dequantize_kernel(const unsigned char* w, int64_t tile_bytes, int64_t block_bytes,
                                   int64_t rows, int64_t cols, BFloat16* out) {
@@ -56,29 +67,64 @@ __global__ void dequantize_kernel(const unsigned char* w, int64_t tile_bytes, in
   }
 }
 
+// The same of any form. Grid: tiles by chunks of their inputs.
+__global__ void dequantize_codes_kernel(const unsigned char* w, const __grid_constant__ Codes codes,
+                                        int64_t rows, int64_t cols, BFloat16* out) {
+  LARIAT_SHARED(float, table, 16);
+  start_in_turn();
+  if (threadIdx.x < 16) table[threadIdx.x] = codes.table[threadIdx.x];
+  __syncthreads();
+  const int output = static_cast<int>(threadIdx.x) / 16, first = static_cast<int>(threadIdx.x) % 16 * 4;
+  const int64_t row = blockIdx.x * kQuantRows + output, col = int64_t{blockIdx.y} * kChunk + first;
+  if (row >= rows || col >= cols) return;
+  const int chunk = static_cast<int>(blockIdx.y);
+  const unsigned char* block = block_of_chunk(codes, w + blockIdx.x * codes.tile_bytes, chunk);
+  float values[4];
+  dequantize4(codes, table, block, output, chunk % codes.chunks * kChunk + first, values);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (col + i < cols) out[row * cols + col + i] = from_float<BFloat16>(values[i]);
+  }
+}
+
+// Whether these are the forms that are made here, for which there are kernels of their own.
+bool made_here(const Matrix& w) { return w.grouping == Grouping{}; }
+
 }  // namespace
 
-bool CudaBackend::quant_gemv(const Matrix& x, std::span<const Product> products) {
+bool CudaBackend::quant_gemv(const Matrix& x, std::span<const Product> products, DType compute) {
   const Matrix& model = products[0].w;
   const bool same = std::all_of(products.begin(), products.end(),
-                                [&](const Product& product) { return product.w.dtype == model.dtype; });
+                                [&](const Product& product) { return product.w.form() == model.form(); });
   if (!same || !is_quantized(model.dtype) || x.rows > kMmaTokens) {
     return false;
   }
-  const QuantLayout layout(model);
-  const int64_t groups = layout.blocks() * (kQuantBlock / kQuantGroup);
-  const auto values = static_cast<size_t>(x.rows * groups * kQuantGroup);
-  auto* memory = static_cast<int8_t*>(
-      scratch(Scratch::kGemmX, values + static_cast<size_t>(x.rows * groups) * sizeof(float)));
-  auto* scales = reinterpret_cast<float*>(memory + values);
-  launch(quantize_inputs_kernel, dim3(to_unsigned(x.rows), to_unsigned(ceil_div<int64_t>(groups, kWarps))),
-         dim3(kThreads), 0, queue_, typed<const float>(x), x.stride, x.cols, groups, memory, scales);
+  const int64_t groups = QuantLayout(model).groups(), padded = groups * kQuantGroup;
+  const auto values = static_cast<size_t>(x.rows * padded);
   Gemv g = gemv_of(products, nullptr);
-  g.groups = memory;
-  g.group_scales = scales;
-  g.blocks = static_cast<int>(layout.blocks());
+  g.blocks = static_cast<int>(padded / kChunk);
   g.tokens = static_cast<int>(x.rows);
-  gemv_tiles(g, model.dtype, static_cast<int>(products.size()), device_.multiprocessors, queue_);
+  if (is_integer(model.grouping.code)) {
+    auto* memory = static_cast<int8_t*>(
+        scratch(Scratch::kGemmX, values + static_cast<size_t>(x.rows * groups) * sizeof(float)));
+    auto* scales = reinterpret_cast<float*>(memory + values);
+    launch(quantize_inputs_kernel, dim3(to_unsigned(x.rows), to_unsigned(ceil_div<int64_t>(groups, kWarps))),
+           dim3(kThreads), 0, queue_, typed<const float>(x), x.stride, x.cols, groups, memory, scales);
+    g.groups = memory;
+    g.group_scales = scales;
+  } else {
+    auto* memory = static_cast<float*>(scratch(Scratch::kGemmX, values * sizeof(float)));
+    launch(pad_inputs_kernel, dim3(to_unsigned(x.rows), to_unsigned(ceil_div<int64_t>(padded, kThreads))),
+           dim3(kThreads), 0, queue_, typed<const float>(x), x.stride, x.cols, compute, memory, padded);
+    g.x = memory;
+  }
+  const auto n_products = static_cast<int>(products.size());
+  if (made_here(model)) {
+    gemv_tiles(g, model.dtype, n_products, device_.multiprocessors, queue_);
+  } else {
+    g.codes = codes_of(model);
+    gemv_codes(g, n_products, queue_);
+  }
   return true;
 }
 
@@ -90,10 +136,17 @@ void CudaBackend::quant_gemm(const Matrix& x, const Matrix& w, const Matrix& out
   for (int64_t tile = 0; tile < layout.tiles(); tile += panel) {
     const int64_t tiles = std::min(panel, layout.tiles() - tile), first = tile * kQuantRows;
     const int64_t rows = std::min(tiles * kQuantRows, w.rows - first);
-    const auto kernel = w.dtype == DType::kQ4 ? dequantize_kernel<true> : dequantize_kernel<false>;
-    launch(kernel, dim3(to_unsigned(tiles), to_unsigned(layout.blocks())), dim3(kThreads), 0, queue_,
-           typed<const unsigned char>(w) + tile * layout.tile_bytes(), layout.tile_bytes(),
-           layout.block_bytes(), rows, w.cols, static_cast<BFloat16*>(panel_data));
+    const auto* first_tile = typed<const unsigned char>(w) + tile * layout.tile_bytes();
+    auto* out_rows = static_cast<BFloat16*>(panel_data);
+    const dim3 grid(to_unsigned(tiles), to_unsigned(layout.groups() * kQuantGroup / kChunk));
+    if (made_here(w)) {
+      const auto kernel = w.dtype == DType::kQ4 ? dequantize_kernel<true> : dequantize_kernel<false>;
+      launch(kernel, grid, dim3(kThreads), 0, queue_, first_tile, layout.tile_bytes(), layout.block_bytes(),
+             rows, w.cols, out_rows);
+    } else {
+      launch(dequantize_codes_kernel, grid, dim3(kThreads), 0, queue_, first_tile, codes_of(w), rows, w.cols,
+             out_rows);
+    }
     cuda::gemm(blas(), x, Matrix(panel_data, DType::kBF16, rows, w.cols),
                Matrix(typed<float>(out) + first, DType::kF32, out.rows, rows, out.stride), scales);
   }

@@ -1,0 +1,102 @@
+#pragma once
+#include <algorithm>
+#include <bit>
+
+#include "kernels/cuda/device.h"
+#include "kernels/quant.h"
+
+// Quantised weights of any form on the device (kernels/quant.h): where their numbers lie, and what they are.
+namespace lariat::cuda {
+
+inline constexpr int kCodeRows = kQuantRows;    // outputs of a tile
+inline constexpr int kCodeGroup = kQuantGroup;  // inputs whose codes lie together
+inline constexpr int kChunk = 64;               // inputs that blocks of all forms are multiples of
+
+// A matrix's form and QuantLayout, in numbers that kernels are given.
+struct Codes {
+  Code code;
+  ScaleType scales;
+  bool bytes_wide, minimum;
+  int zero;       // of integers as such
+  int size_bits;  // the logarithm of Grouping::size
+  int chunks;     // of a block
+  int scale_width, outer_bytes, inner_bytes, scale_bytes, group_bytes, block_bytes;
+  int64_t tile_bytes;
+  float table[16];       // what codes of 4 bits stand for, all of them
+  uint32_t integers[4];  // the same as signed bytes, where they are integers
+};
+
+inline Codes codes_of(const Matrix& w) {
+  const QuantLayout layout(w);
+  Codes c = zeroed<Codes>();
+  c.code = w.grouping.code;
+  c.scales = w.grouping.scales;
+  c.bytes_wide = layout.bytes_wide();
+  c.minimum = w.grouping.minimum;
+  c.zero = c.code == Code::kLinear ? layout.zero() : 0;
+  c.size_bits = std::countr_zero(static_cast<unsigned>(layout.size()));
+  c.chunks = static_cast<int>(layout.block() / kChunk);
+  c.scale_width = static_cast<int>(layout.scale_width());
+  c.outer_bytes = static_cast<int>(layout.outer_bytes());
+  c.inner_bytes = static_cast<int>(layout.inner_bytes());
+  c.scale_bytes = static_cast<int>(layout.scale_bytes());
+  c.group_bytes = static_cast<int>(layout.group_bytes());
+  c.block_bytes = static_cast<int>(layout.block_bytes());
+  c.tile_bytes = layout.tile_bytes();
+  for (int q = 0; q < 16 && !c.bytes_wide; ++q) {
+    c.table[q] = code_value(w.form(), static_cast<uint8_t>(q));
+    const auto byte = static_cast<uint8_t>(is_integer(c.code) ? static_cast<int>(c.table[q]) : 0);
+    c.integers[q / 4] |= uint32_t{byte} << (q % 4 * 8);
+  }
+  return c;
+}
+
+// The block of a tile that has a chunk of its inputs.
+__device__ __forceinline__ const unsigned char* block_of_chunk(const Codes& c, const unsigned char* tile,
+                                                               int chunk) {
+  return tile + int64_t{chunk / c.chunks} * c.block_bytes;
+}
+
+// As f16 an 8-bit float is 2^-8 of itself, or, were it finite, NaN.
+__device__ __forceinline__ float e4m3(uint32_t q) {
+  const uint32_t bits = q & 0x7fU;
+  const float magnitude = bits == 0x7fU ? NAN : 256.0F * to_float(Half{static_cast<uint16_t>(bits << 7)});
+  return (q & 0x80U) != 0 ? -magnitude : magnitude;
+}
+
+// A scale, or a minimum, as it is stored at these places.
+__device__ __forceinline__ float stored_scale(ScaleType type, const unsigned char* inner,
+                                              const unsigned char* outer) {
+  const auto half = [](const unsigned char* at) { return to_float(*reinterpret_cast<const Half*>(at)); };
+  if (type == ScaleType::kBF16) return to_float(*reinterpret_cast<const BFloat16*>(inner));
+  if (type == ScaleType::kF16) return half(inner);
+  if (type == ScaleType::kF32) return *reinterpret_cast<const float*>(inner);
+  return half(outer) * static_cast<float>(*reinterpret_cast<const int8_t*>(inner));
+}
+
+// Inputs first .. first + 3 of a block, `first` a multiple of 4, of an output of its tile: the numbers of
+// dequantized(). `table`: that of c, or a copy.
+__device__ __forceinline__ void dequantize4(const Codes& c, const float* table, const unsigned char* block,
+                                            int output, int first, float (&out)[4]) {
+  const unsigned char* outer = block + output * 2;
+  const unsigned char* inner =
+      block + c.outer_bytes + ((first >> c.size_bits) * kCodeRows + output) * c.scale_width;
+  const float scale = stored_scale(c.scales, inner, outer);
+  const float minimum =
+      c.minimum ? stored_scale(c.scales, inner + c.inner_bytes, outer + 2 * kCodeRows) : 0.0F;
+  const int in_group = first % kCodeGroup, half = kCodeGroup / 2;
+  const int quad = (c.bytes_wide ? in_group : in_group % half) / 4;
+  const unsigned char* at =
+      block + c.scale_bytes + first / kCodeGroup * c.group_bytes + (quad * kCodeRows + output) * 4;
+  const uint32_t word = *reinterpret_cast<const uint32_t*>(at);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t q = word >> (8 * i) & 0xffU;
+    const float value = !c.bytes_wide           ? table[in_group >= half ? q >> 4 : q & 15U]
+                        : c.code == Code::kE4M3 ? e4m3(q)
+                                                : static_cast<float>(static_cast<int>(q) - c.zero);
+    out[i] = fmaf(scale, value, minimum);
+  }
+}
+
+}  // namespace lariat::cuda

@@ -1,0 +1,234 @@
+#include <algorithm>
+
+#include "kernels/cuda/codes.cuh"
+#include "kernels/cuda/gemv_tiles.cuh"
+#include "kernels/cuda/ptx.cuh"
+
+// Products of a few tokens with quantised weights of any form (Codes), as published files have them: by dot
+// products of bytes where codes stand for integers, and in f32 where they stand for floats. What differs
+// between forms of one width is branched on: all threads go the same way.
+namespace lariat::cuda {
+namespace {
+
+constexpr int kMostTokens = 8;  // of a launch
+
+// Scales, or minima, of four outputs as they are stored: f32, four of 16 bits, or those and four bytes.
+__device__ __forceinline__ uint4 load_scales(ScaleType type, const unsigned char* inner,
+                                             const unsigned char* outer) {
+  if (type == ScaleType::kF32) return load16(inner);
+  const bool nested = type == ScaleType::kNested;
+  const uint2 halves = *reinterpret_cast<const uint2*>(nested ? outer : inner);
+  return {halves.x, halves.y, nested ? *reinterpret_cast<const uint32_t*>(inner) : 0U, 0U};
+}
+
+__device__ __forceinline__ void unpack_scales(ScaleType type, uint4 stored, float (&out)[4]) {
+  if (type == ScaleType::kF32) return unpack16<float>(stored, out);
+  if (type == ScaleType::kBF16) {
+    unpack_word<BFloat16>(stored.x, out);
+    return unpack_word<BFloat16>(stored.y, out + 2);
+  }
+  unpack_word<Half>(stored.x, out);
+  unpack_word<Half>(stored.y, out + 2);
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    if (type == ScaleType::kNested) out[j] *= static_cast<float>(static_cast<int8_t>(stored.z >> (8 * j)));
+  }
+}
+
+// Four codes of 4 bits, each in a byte, -> what stands for them in a table of signed bytes.
+__device__ __forceinline__ uint32_t look_up(const uint32_t (&table)[4], uint32_t codes) {
+  const uint32_t pairs = codes | codes >> 4;
+  const uint32_t nibbles = (pairs & 0xffU) | (pairs >> 8 & 0xff00U);
+  const uint32_t low = choose_bytes(table[0], table[1], nibbles),
+                 high = choose_bytes(table[2], table[3], nibbles);
+  return choose_bytes(low, high, 0x3210U | (nibbles & 0x8888U) >> 1);
+}
+
+// A lane makes the sums of four outputs of a tile. Of a chunk of inputs it has two parts, each four inputs of
+// every output, which share a scale: of 8 bits one of each group, of 4 bits both of one group, whose codes
+// share bytes.
+template <bool kFourBits, bool kIntegers, int kTokenCount>
+struct CodeDots {
+  static constexpr int kTiles = 1, kTokens = kTokenCount, kBlocks = 2;
+  static constexpr int kOutputs = 4;
+  static constexpr int kAhead = kTokens == 1   ? 3
+                                : kTokens <= 4 ? 2
+                                               : 1;  // chunks whose weights are on their way at once
+
+  float sum[kTokens][kOutputs];
+
+  // Where in a chunk a part of this lane's begins.
+  static __device__ __forceinline__ int first_input(int part) {
+    const int lane = lane_index();
+    return kFourBits ? lane / 16 * kCodeGroup + part * 16 + lane % 16 / 4 * 4
+                     : part * kCodeGroup + lane / 4 * 4;
+  }
+
+  struct Loaded {
+    uint4 weights[kFourBits ? 1 : 2], scales[2], minima[2];
+
+    __device__ __forceinline__ void load(const Codes& c, const unsigned char* tile, int chunk) {
+      const int first = chunk % c.chunks * kChunk, output = lane_index() % 4 * kOutputs;
+      const unsigned char* block = block_of_chunk(c, tile, chunk);
+      const unsigned char* codes = block + c.scale_bytes + first / kCodeGroup * c.group_bytes;
+#pragma unroll
+      for (int i = 0; i < (kFourBits ? 1 : 2); ++i) {
+        weights[i] = load16_streaming(codes + i * c.group_bytes + lane_index() * 16);
+      }
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int group = (first + first_input(i)) >> c.size_bits;
+        const unsigned char* inner = block + c.outer_bytes + (group * kCodeRows + output) * c.scale_width;
+        const unsigned char* outer = block + output * 2;
+        scales[i] = load_scales(c.scales, inner, outer);
+        minima[i] = {0, 0, 0, 0};
+        if (c.minimum) minima[i] = load_scales(c.scales, inner + c.inner_bytes, outer + 2 * kCodeRows);
+      }
+    }
+    // Of each output, a part's four codes in their bytes.
+    __device__ __forceinline__ void codes(int part, uint32_t (&out)[kOutputs]) const {
+      const uint4 w = weights[kFourBits ? 0 : part];
+      const uint32_t words[kOutputs] = {w.x, w.y, w.z, w.w};
+#pragma unroll
+      for (int j = 0; j < kOutputs; ++j) {
+        out[j] = kFourBits ? words[j] >> (4 * part) & 0x0f0f0f0fU : words[j];
+      }
+    }
+  };
+
+  // sum += the products of four codes of each output with the inputs from `first` on.
+  __device__ __forceinline__ void add_integers(const Gemv& g, uint32_t (&codes)[kOutputs], int first,
+                                               const float (&scale)[kOutputs],
+                                               const float (&minimum)[kOutputs]) {
+#pragma unroll
+    for (int j = 0; j < kOutputs; ++j) {
+      if constexpr (!kFourBits) codes[j] ^= 0x80808080U;
+      if (kFourBits && g.codes.code != Code::kLinear) codes[j] = look_up(g.codes.integers, codes[j]);
+    }
+    const int offset = (kFourBits ? 0 : 128) - g.codes.zero;  // what the bytes are short of
+#pragma unroll
+    for (int t = 0; t < kTokens; ++t) {
+      const int at = token_or_last(g, t) * g.blocks * kChunk + first;
+      const uint32_t x = *reinterpret_cast<const uint32_t*>(g.groups + at);
+      const float x_scale = g.group_scales[at / kCodeGroup];
+      const int total = dot4(0x01010101U, x, 0);
+      const float x_sum = x_scale * static_cast<float>(total);
+#pragma unroll
+      for (int j = 0; j < kOutputs; ++j) {
+        const int s = dot4(codes[j], x, offset * total);
+        sum[t][j] += static_cast<float>(s) * (scale[j] * x_scale) + minimum[j] * x_sum;
+      }
+    }
+  }
+
+  // The same in f32. entry: of the table of codes of 4 bits, the one that the lane keeps for all.
+  __device__ __forceinline__ void add_floats(const Gemv& g, const uint32_t (&codes)[kOutputs], int first,
+                                             const float (&scale)[kOutputs], const float (&minimum)[kOutputs],
+                                             float entry) {
+    float values[kOutputs][4];
+#pragma unroll
+    for (int i = 0; i < kOutputs * 4; ++i) {
+      const uint32_t q = codes[i / 4] >> (i % 4 * 8) & 0xffU;
+      values[i / 4][i % 4] = kFourBits ? __shfl_sync(kFullWarp, entry, static_cast<int>(q)) : e4m3(q);
+    }
+#pragma unroll
+    for (int t = 0; t < kTokens; ++t) {
+      float x[4];
+      load_x<4>(static_cast<const float*>(g.x) + token_or_last(g, t) * g.blocks * kChunk + first, x);
+      const float x_sum = (x[0] + x[1]) + (x[2] + x[3]);
+#pragma unroll
+      for (int j = 0; j < kOutputs; ++j) {
+        const float* v = values[j];
+        const float s = v[0] * x[0] + v[1] * x[1] + v[2] * x[2] + v[3] * x[3];
+        sum[t][j] += s * scale[j] + minimum[j] * x_sum;
+      }
+    }
+  }
+
+  __device__ __forceinline__ void multiply_chunk(const Gemv& g, const Loaded& loaded, int chunk,
+                                                 float entry) {
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {
+      const int first = chunk * kChunk + first_input(part);
+      float scale[kOutputs], minimum[kOutputs];
+      unpack_scales(g.codes.scales, loaded.scales[part], scale);
+      unpack_scales(g.codes.scales, loaded.minima[part], minimum);
+      uint32_t codes[kOutputs];
+      loaded.codes(part, codes);
+      if constexpr (kIntegers) {
+        add_integers(g, codes, first, scale, minimum);
+      } else {
+        add_floats(g, codes, first, scale, minimum, entry);
+      }
+    }
+  }
+
+  static __device__ __forceinline__ const unsigned char* tile_of(const Gemv& g, const GemvProduct& p,
+                                                                 int first_row) {
+    return static_cast<const unsigned char*>(p.w) + first_row / kTile * g.codes.tile_bytes;
+  }
+
+  // Asks for the first 32 KiB of a tile: about what all warps load first.
+  static __device__ __forceinline__ void prefetch(const Gemv& g, const GemvProduct& p, int first_row) {
+    const int line = static_cast<int>(threadIdx.x) * kLineBytes;
+    if (line < g.codes.tile_bytes) prefetch_l2(tile_of(g, p, first_row) + line);
+  }
+
+  __device__ __forceinline__ void multiply(const Gemv& g, const GemvProduct& p, int first_row) {
+    const unsigned char* tile = tile_of(g, p, first_row);
+    const float entry = g.codes.table[lane_index() % 16];
+    int chunk = warp_index();
+    for (; chunk + (kAhead - 1) * kWarps < g.blocks; chunk += kAhead * kWarps) {
+      Loaded loaded[kAhead];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) loaded[i].load(g.codes, tile, chunk + i * kWarps);
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) multiply_chunk(g, loaded[i], chunk + i * kWarps, entry);
+    }
+    for (; chunk < g.blocks; chunk += kWarps) {
+      Loaded loaded;
+      loaded.load(g.codes, tile, chunk);
+      multiply_chunk(g, loaded, chunk, entry);
+    }
+  }
+
+  __device__ __forceinline__ void store(float* sums) const { store_dots(sum, sums); }
+};
+
+template <bool kFourBits, bool kIntegers>
+Kernel codes_kernel(int tokens) {
+  if (tokens == 1) return gemv_tiles_kernel<CodeDots<kFourBits, kIntegers, 1>>;
+  if (tokens <= 4) return gemv_tiles_kernel<CodeDots<kFourBits, kIntegers, 4>>;
+  return gemv_tiles_kernel<CodeDots<kFourBits, kIntegers, kMostTokens>>;
+}
+
+Kernel codes_kernel(const Codes& codes, int tokens) {
+  if (codes.bytes_wide) {
+    return codes.code == Code::kLinear ? codes_kernel<false, true>(tokens)
+                                       : codes_kernel<false, false>(tokens);
+  }
+  return is_integer(codes.code) ? codes_kernel<true, true>(tokens) : codes_kernel<true, false>(tokens);
+}
+
+}  // namespace
+
+void gemv_codes(Gemv& g, int n_products, LaunchQueue& queue) {
+  const unsigned blocks = share_blocks(g, n_products, kTile);
+  const int row = g.blocks * kChunk, all = g.tokens;  // row: of x
+  for (int first = 0; first < all; first += kMostTokens) {
+    g.tokens = std::min(kMostTokens, all - first);
+    launch(codes_kernel(g.codes, g.tokens), dim3(blocks), dim3(kWarps * kWarpSize), 0, queue, g);
+    if (is_integer(g.codes.code)) {
+      g.groups += kMostTokens * row;
+      g.group_scales += kMostTokens * row / kCodeGroup;
+    } else {
+      g.x = static_cast<const float*>(g.x) + kMostTokens * row;
+    }
+    for (int i = 0; i < n_products; ++i) {
+      GemvProduct& p = g.product[i];
+      p.out = static_cast<float*>(p.out) + kMostTokens * p.out_stride;
+    }
+  }
+}
+
+}  // namespace lariat::cuda

@@ -1,0 +1,177 @@
+// Quantised weights in the forms that published files have, on the CUDA backend: for a few tokens the
+// products that the float64 reference makes of the same codes, for many a product in bf16; and tables of
+// embeddings.
+#include <fmt/format.h>
+
+#include <ostream>
+
+#include "kernels/host_weight.h"
+#include "kernels/quant.h"
+#include "tests/cuda/cuda_fixture.h"
+#include "tests/kernels/tensors.h"
+
+namespace lariat::test {
+namespace {
+
+struct FormCase {
+  const char* name;
+  Form form;
+};
+
+void PrintTo(const FormCase& c, std::ostream* out) { *out << c.name; }
+
+std::vector<FormCase> form_cases() {
+  using enum Code;
+  using enum ScaleType;
+  constexpr DType q8 = DType::kQ8, q4 = DType::kQ4;
+  return {{"q8_f16", {q8, {kLinear, kF16, false, 32, 64}}},
+          {"q4_f16", {q4, {kLinear, kF16, false, 32, 64}}},
+          {"q4_f16_min", {q4, {kLinear, kF16, true, 32, 64}}},
+          {"q4_nested_min", {q4, {kLinear, kNested, true, 32, 256}}},
+          {"q8_nested_min", {q8, {kLinear, kNested, true, 32, 256}}},
+          {"q8_nested_of_16", {q8, {kLinear, kNested, false, 16, 256}}},
+          {"q4_nested_min_of_16", {q4, {kLinear, kNested, true, 16, 256}}},
+          {"q4_nested_in_192", {q4, {kLinear, kNested, false, 32, 192}}},
+          {"iq4_f16", {q4, {kIq4, kF16, false, 32, 64}}},
+          {"iq4_nested", {q4, {kIq4, kNested, false, 32, 256}}},
+          {"e2m1_bf16", {q4, {kE2M1, kBF16, false, 32, 64}}},
+          {"q4_bf16_min_of_64", {q4, {kLinear, kBF16, true, 64, 64}}},
+          {"q4_f32_min_of_128", {q4, {kLinear, kF32, true, 128, 128}}},
+          {"q8_f32_of_128", {q8, {kLinear, kF32, false, 128, 128}}},
+          {"e4m3_f32_of_128", {q8, {kE4M3, kF32, false, 128, 128}}},
+          {"nf4_f32_of_64", {q4, {kNf4, kF32, false, 64, 64}}},
+          {"fp4_f32_of_64", {q4, {kFp4, kF32, false, 64, 64}}}};
+}
+
+// Of what a code stands for.
+float largest_code(const Form& form) {
+  float largest = 0;
+  for (int q = 0; q < (form.dtype == DType::kQ8 ? 256 : 16); ++q) {
+    const float value = code_value(form, static_cast<uint8_t>(q));
+    if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
+  }
+  return largest;
+}
+
+// Random codes, scales of either sign and minima, so that no weight is much above 2.
+HostWeight random_codes(const Form& form, int64_t rows, int64_t cols, uint64_t seed = 5) {
+  const auto read = [form, cols, seed](int64_t row, const CodeRow& to) {
+    const QuantLayout layout(form, 1, cols);
+    Rng rng(seed * 1000003 + static_cast<uint64_t>(row));
+    const auto signed_uniform = [&] { return static_cast<float>(2 * rng.uniform() - 1); };
+    for (int64_t i = 0; i < cols; ++i) {
+      auto& code = to.codes[i] = static_cast<uint8_t>(rng.next() >> (form.dtype == DType::kQ8 ? 56 : 60));
+      if (!std::isfinite(code_value(form, code))) code = 0;
+    }
+    const bool nested = layout.nested();
+    const float unit = 1 / largest_code(form);
+    for (int64_t g = 0; g < layout.scales(); ++g) {
+      to.scales[g] = nested ? std::nearbyint(127 * signed_uniform()) : unit * signed_uniform();
+      if (form.grouping.minimum)
+        to.minima[g] = nested ? std::nearbyint(127 * signed_uniform()) : signed_uniform();
+    }
+    for (int64_t b = 0; nested && b < layout.blocks(); ++b) {
+      to.outer[b] = unit / 127 * signed_uniform();
+      if (form.grouping.minimum) to.outer_minima[b] = signed_uniform() / 127;
+    }
+  };
+  return {form, rows, cols, read};
+}
+
+struct CudaForms : OnCudaWith<FormCase> {
+  static std::vector<float> product(Backend& backend, std::span<const HostWeight> host,
+                                    const std::vector<float>& x, int64_t tokens,
+                                    DType compute = DType::kF32) {
+    std::vector<Form> forms;
+    for (const HostWeight& weight : host) forms.push_back(weight.m.form());
+    const LoadedWeight loaded = backend.load_weight(host, forms, compute);
+    const Tensor rows(backend, x, tokens, host[0].m.cols), out(backend, tokens, loaded.weight.rows(), 3);
+    backend.linear(rows.view(), loaded.weight, {}, out.view());
+    return out.values();
+  }
+  // The same, of what the weight stands for in bf16, by the reference.
+  std::vector<float> product_in_bf16(const HostWeight& host, const std::vector<float>& x, int64_t tokens) {
+    const auto [rows, cols] = std::pair{host.m.rows, host.m.cols};
+    std::vector<float> values(static_cast<size_t>(rows * cols));
+    const Form form = host.m.form();
+    const LoadedWeight stored = reference_.load_weight({&host, 1}, {&form, 1}, DType::kF32);
+    for (int64_t i = 0; i < rows * cols; ++i) {
+      values[static_cast<size_t>(i)] =
+          round_to_bf16(dequantized(stored.weight.blocks[0].w, i / cols, i % cols));
+    }
+    const HostWeight floats(Matrix(values.data(), DType::kF32, rows, cols));
+    return product(reference_, {&floats, 1}, x, tokens, DType::kBF16);
+  }
+};
+
+// What f32 accumulation costs (LinearProblem::tolerance), of numbers and minima of a size of 1.
+double tolerance(int64_t cols) { return 8 * 0x1p-24 * static_cast<double>(cols + 4); }
+
+TEST_P(CudaForms, ProductsMatchTheReference) {
+  const Form& form = GetParam().form;
+  for (const auto& [rows, cols] :
+       {std::pair<int64_t, int64_t>{1, 1}, {3, 40}, {19, 137}, {33, 520}, {18, 2100}}) {
+    const HostWeight host = random_codes(form, rows, cols);
+    for (const int64_t tokens : {1, 2, 8, 9, 17, 40}) {
+      if (cols > 2000 && tokens > 2) continue;
+      const std::vector<float> x = Rng(77).normals(tokens * cols);
+      const std::vector<float> expected =
+          tokens > 16 ? product_in_bf16(host, x, tokens) : product(reference_, {&host, 1}, x, tokens);
+      expect_close(product(*cuda_, {&host, 1}, x, tokens), expected, tolerance(cols), 0,
+                   fmt::format("{} tokens, {} to {}", tokens, cols, rows));
+    }
+  }
+}
+
+TEST_P(CudaForms, Embed) {
+  const HostWeight host = random_codes(GetParam().form, 37, 331);
+  const Form& form = GetParam().form;
+  const std::vector<int32_t> tokens = {36, 0, 15, 16, 31, 36};
+  const auto embedded = [&](Backend& backend) {
+    const LoadedWeight table = backend.load_weight({&host, 1}, {&form, 1}, DType::kF32);
+    const Tensor out(backend, std::ssize(tokens), 331, 5);
+    backend.embed(tokens, table.weight.blocks[0].w, 1.5F, out.view());
+    return out.values();
+  };
+  expect_close(embedded(*cuda_), embedded(reference_), 0, 0, "embed");
+}
+
+// A NaN among the codes or scales reaches the outputs that it is part of, and no others.
+TEST_P(CudaForms, NotFinite) {
+  const Form& form = GetParam().form;
+  const HostWeight finite = random_codes(form, 18, 300);
+  const HostWeight host(form, 18, 300, [&](int64_t row, const CodeRow& to) {
+    finite.read_codes(row, to);
+    if (row != 17) return;
+    if (form.grouping.code == Code::kE4M3) {
+      to.codes[299] = 0xff;
+    } else {
+      (form.grouping.scales == ScaleType::kNested ? to.outer : to.scales)[0] = NAN;
+    }
+  });
+  for (const int64_t tokens : {3, 20}) {
+    const std::vector<float> out =
+        product(*cuda_, {&host, 1}, std::vector<float>(static_cast<size_t>(tokens) * 300, 1.0F), tokens);
+    for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(std::isnan(out[i]), i % 18 == 17) << i;
+  }
+}
+
+// Blocks of a weight that are all of another form, beside one of floats.
+TEST_P(CudaForms, BesideOthers) {
+  const std::vector<float> floats = Rng(3).normals(int64_t{21} * 200, 0.5F);
+  const std::vector<HostWeight> host = {
+      random_codes({DType::kQ4, {Code::kLinear, ScaleType::kNested, true, 32, 256}}, 17, 200, 1),
+      random_codes(GetParam().form, 20, 200, 2),
+      Matrix(const_cast<float*>(floats.data()), DType::kF32, 21, 200)};
+  for (const DType compute : {DType::kF32, DType::kBF16}) {
+    const std::vector<float> x = Rng(78).normals(int64_t{11} * 200);
+    expect_close(product(*cuda_, host, x, 11, compute), product(reference_, host, x, 11, compute),
+                 tolerance(200), 0, "products");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, CudaForms, testing::ValuesIn(form_cases()),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+}  // namespace
+}  // namespace lariat::test
