@@ -10,7 +10,7 @@
 namespace lariat::cuda {
 namespace {
 
-constexpr int kMostTokens = 8;  // of a launch
+constexpr int most_tokens(bool integers) { return integers ? 8 : 4; }  // of a launch: what registers hold
 
 // Scales, or minima, of four outputs as they are stored: f32, four of 16 bits, or those and four bytes.
 __device__ __forceinline__ uint4 load_scales(ScaleType type, const unsigned char* inner,
@@ -199,15 +199,14 @@ template <bool kFourBits, bool kIntegers>
 Kernel codes_kernel(int tokens) {
   if (tokens == 1) return gemv_tiles_kernel<CodeDots<kFourBits, kIntegers, 1>>;
   if (tokens <= 4) return gemv_tiles_kernel<CodeDots<kFourBits, kIntegers, 4>>;
-  return gemv_tiles_kernel<CodeDots<kFourBits, kIntegers, kMostTokens>>;
+  return gemv_tiles_kernel<CodeDots<kFourBits, kIntegers, most_tokens(kIntegers)>>;
 }
 
 Kernel codes_kernel(const Codes& codes, int tokens) {
-  if (codes.bytes_wide) {
-    return codes.code == Code::kLinear ? codes_kernel<false, true>(tokens)
-                                       : codes_kernel<false, false>(tokens);
-  }
-  return is_integer(codes.code) ? codes_kernel<true, true>(tokens) : codes_kernel<true, false>(tokens);
+  const bool integers = is_integer(codes.code);
+  if (codes.bytes_wide)
+    return integers ? codes_kernel<false, true>(tokens) : codes_kernel<false, false>(tokens);
+  return integers ? codes_kernel<true, true>(tokens) : codes_kernel<true, false>(tokens);
 }
 
 }  // namespace
@@ -215,18 +214,20 @@ Kernel codes_kernel(const Codes& codes, int tokens) {
 void gemv_codes(Gemv& g, int n_products, LaunchQueue& queue) {
   const unsigned blocks = share_blocks(g, n_products, kTile);
   const int row = g.blocks * kChunk, all = g.tokens;  // row: of x
-  for (int first = 0; first < all; first += kMostTokens) {
-    g.tokens = std::min(kMostTokens, all - first);
+  const bool integers = is_integer(g.codes.code);
+  const int most = most_tokens(integers);
+  for (int first = 0; first < all; first += most) {
+    g.tokens = std::min(most, all - first);
     launch(codes_kernel(g.codes, g.tokens), dim3(blocks), dim3(kWarps * kWarpSize), 0, queue, g);
-    if (is_integer(g.codes.code)) {
-      g.groups += kMostTokens * row;
-      g.group_scales += kMostTokens * row / kCodeGroup;
+    if (integers) {
+      g.groups += most * row;
+      g.group_scales += most * row / kCodeGroup;
     } else {
-      g.x = static_cast<const float*>(g.x) + kMostTokens * row;
+      g.x = static_cast<const float*>(g.x) + most * row;
     }
     for (int i = 0; i < n_products; ++i) {
       GemvProduct& p = g.product[i];
-      p.out = static_cast<float*>(p.out) + kMostTokens * p.out_stride;
+      p.out = static_cast<float*>(p.out) + most * p.out_stride;
     }
   }
 }
