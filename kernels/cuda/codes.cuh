@@ -1,5 +1,4 @@
 #pragma once
-#include <algorithm>
 #include <bit>
 
 #include "kernels/cuda/device.h"
