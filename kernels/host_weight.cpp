@@ -1,6 +1,8 @@
 #include "kernels/host_weight.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -17,29 +19,31 @@ class RowOfCodes {
   explicit RowOfCodes(const Matrix& m)
       : m_(m),
         layout_(m),
-        codes_(static_cast<size_t>(m.cols)),
+        codes_(static_cast<size_t>(round_up(m.cols, kQuantGroup))),
         scales_(static_cast<size_t>(2 * (layout_.scales() + layout_.blocks()))) {}
 
   CodeRow room() {
     float *scales = scales_.data(), *minima = scales + layout_.scales(), *outer = minima + layout_.scales();
     return {codes_.data(), scales, minima, outer, outer + layout_.blocks()};
   }
-  const uint8_t* codes() const { return codes_.data(); }
-
-  float value(int64_t col) {
+  // What the codes stand for; values: of each code.
+  void floats(const std::array<float, 256>& values, float* to) {
     const auto& [codes, scales, minima, outer, outer_minima] = room();
-    const int64_t group = col / layout_.size(), block = col / layout_.block();
-    const bool nested = layout_.nested();
-    const double scale = (nested ? outer[block] : 1.0F) * scales[group];
-    const double product = scale * code_value(m_.form(), codes[col]);
-    if (!m_.grouping.minimum) return static_cast<float>(product);
-    return static_cast<float>(product + (nested ? outer_minima[block] : 1.0F) * minima[group]);
+    for (int64_t g = 0; g < layout_.scales(); ++g) {
+      const int64_t first = g * layout_.size(), block = first / layout_.block();
+      const double scale = (layout_.nested() ? outer[block] : 1.0F) * scales[g];
+      double minimum = 0;
+      if (m_.grouping.minimum) minimum = (layout_.nested() ? outer_minima[block] : 1.0F) * minima[g];
+      for (int64_t c = first; c < std::min(first + layout_.size(), m_.cols); ++c) {
+        to[c] = static_cast<float>(scale * values[codes[c]] + minimum);
+      }
+    }
   }
 
  private:
   const Matrix& m_;
   const QuantLayout layout_;
-  std::vector<uint8_t> codes_;
+  std::vector<uint8_t> codes_;  // those of a last group that there are no inputs for are zero
   std::vector<float> scales_;
 };
 
@@ -54,12 +58,20 @@ void store_scale(ScaleType type, float value, uint8_t* to) {
   }
 }
 
+// Whether a scale's group has the NaN of 8-bit floats, which kernels do not look for.
+bool has_nan(const CodeRow& from, const QuantLayout& layout, int64_t g) {
+  if (layout.form.grouping.code != Code::kE4M3) return false;
+  const uint8_t* const first = from.codes + g * layout.size();
+  const int64_t count = std::min(layout.size(), layout.cols - g * layout.size());
+  return std::any_of(first, first + count, [](uint8_t code) { return (code & 0x7f) == 0x7f; });
+}
+
 // Puts row `row` where `to` has it, whose bytes there are zero.
 void put_row(const CodeRow& from, const QuantLayout& layout, int64_t row, uint8_t* to) {
   const Grouping& grouping = layout.form.grouping;
   for (int64_t g = 0; g < layout.scales(); ++g) {
     uint8_t* const at = to + layout.scale_at(row, g * layout.size());
-    store_scale(grouping.scales, from.scales[g], at);
+    store_scale(grouping.scales, has_nan(from, layout, g) ? NAN : from.scales[g], at);
     if (grouping.minimum) store_scale(grouping.scales, from.minima[g], at + layout.inner_bytes());
   }
   for (int64_t b = 0; layout.nested() && b < layout.blocks(); ++b) {
@@ -67,11 +79,17 @@ void put_row(const CodeRow& from, const QuantLayout& layout, int64_t row, uint8_
     store_scale(ScaleType::kF16, from.outer[b], at);
     if (grouping.minimum) store_scale(ScaleType::kF16, from.outer_minima[b], at + 2 * kQuantRows);
   }
-  for (int64_t first = 0; first < layout.cols; first += 4) {
+  const int64_t quads = kQuantGroup / 4, vectors = layout.bytes_wide() ? quads : quads / 2;
+  for (int64_t first = 0; first < layout.cols; first += kQuantGroup) {
     uint8_t* const at = to + layout.value_at(row, first);
-    const int64_t count = std::min<int64_t>(4, layout.cols - first);
-    const int shift = layout.in_high_nibble(first) ? 4 : 0;
-    for (int64_t i = 0; i < count; ++i) at[i] = static_cast<uint8_t>(at[i] | from.codes[first + i] << shift);
+    for (int64_t quad = 0; quad < quads; ++quad) {
+      uint8_t* const four = at + quad % vectors * 4 * kQuantRows;
+      uint32_t codes = 0, before = 0;
+      std::memcpy(&codes, from.codes + first + 4 * quad, sizeof codes);
+      std::memcpy(&before, four, sizeof before);
+      codes = before | (quad < vectors ? codes : codes << 4);
+      std::memcpy(four, &codes, sizeof codes);
+    }
   }
 }
 
@@ -90,9 +108,14 @@ void lay_out_tiles(const HostWeight& from, int64_t first_row, const Matrix& to, 
 
 void read_floats(const HostWeight& from, int64_t first_row, const Matrix& to) {
   RowOfCodes row(from.m);
+  std::array<float, 256> values{};
+  const size_t codes = from.m.dtype == DType::kQ4 ? 16 : 256;
+  for (size_t q = 0; q < codes; ++q) values[q] = code_value(from.m.form(), static_cast<uint8_t>(q));
+  std::vector<float> made(static_cast<size_t>(to.cols));
   for (int64_t r = 0; r < to.rows; ++r) {
     from.read_codes(first_row + r, row.room());
-    for (int64_t c = 0; c < to.cols; ++c) store_f32(to.data, to.dtype, r * to.stride + c, row.value(c));
+    row.floats(values, made.data());
+    convert({made.data(), DType::kF32, 1, to.cols}, to.row_range(r, 1));
   }
 }
 

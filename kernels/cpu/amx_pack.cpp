@@ -3,14 +3,13 @@
 #include <algorithm>
 
 #include "kernels/cpu/amx_tiles.h"
-#include "kernels/quant.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/amx_pack.cpp"
 #include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/quant-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
@@ -18,7 +17,6 @@ using cpu::kTileBytes;
 using cpu::kTileColumns;
 using cpu::kTileRows;
 
-using VU32 = hn::Vec<hn::RebindToUnsigned<F32>>;
 constexpr int64_t kTileLanes = hn::MaxLanes(F32());
 
 void TransposeWords(const void* from, int64_t from_stride, void* to) {
@@ -57,45 +55,17 @@ void PackRows(const Matrix& x, char* to, int64_t tile_stride, int64_t row_stride
   });
 }
 
-// Two of a lane's four bytes, from bit `shift` on, less their zero: times the scale, a pair of bf16.
-HWY_INLINE VU32 WeightPair(VU32 bytes, int shift, VF32 zero, VF32 scale) {
-  const F32 d;
-  const hn::RebindToUnsigned<F32> du;
-  const hn::RebindToSigned<F32> di;
-  const VU32 low = hn::Set(du, 0xff), first = hn::ShiftRightSame(bytes, shift);
-  const VF32 a = hn::ConvertTo(d, hn::BitCast(di, hn::And(first, low)));
-  const VF32 b = hn::ConvertTo(d, hn::BitCast(di, hn::And(hn::ShiftRight<8>(first), low)));
-  // Integers of 8 bits times a scale of 8 are exact in f32, so that only the rounding to bf16 loses anything.
-  const VU32 even = Bf16Bits(d, hn::Mul(hn::Sub(a, zero), scale));
-  const VU32 odd = Bf16Bits(d, hn::Mul(hn::Sub(b, zero), scale));
-  return hn::Or(even, hn::ShiftLeft<16>(odd));
-}
-
-void DequantizeTile(DType dtype, const void* scales, const void* values, void* to) {
-  const F32 d;
-  const hn::RebindToUnsigned<F32> du;
-  const QuantLayout layout(dtype, 0, 0);
-  const VF32 zero = hn::Set(d, static_cast<float>(layout.zero()));
-  const int64_t vectors = layout.group_bytes() / (4 * kQuantRows);  // of four inputs: all of them, or half
-  const auto* words = static_cast<const uint32_t*>(values);
-  auto* pairs = static_cast<uint32_t*>(to);
-  for (int64_t row = 0; row < kQuantRows; row += kTileLanes) {
-    const VF32 scale = LoadF32(d, static_cast<const hwy::bfloat16_t*>(scales) + row);
-    for (int64_t v = 0; v < vectors; ++v) {
-      const VU32 bytes = hn::LoadU(du, words + v * kQuantRows + row);
-      const auto store = [&](VU32 quad, int64_t at) HWY_ATTR {
-        hn::StoreU(WeightPair(quad, 0, zero, scale), du, pairs + 2 * at * kQuantRows + row);
-        hn::StoreU(WeightPair(quad, 16, zero, scale), du, pairs + (2 * at + 1) * kQuantRows + row);
-      };
-      if (dtype == DType::kQ8) {
-        store(bytes, v);
-      } else {
-        const VU32 nibble = hn::Set(du, 0x0f0f0f0fU);
-        store(hn::And(bytes, nibble), v);
-        store(hn::And(hn::ShiftRight<4>(bytes), nibble), v + vectors);
-      }
-    }
-  }
+void DequantizeTile(const cpu::QuantBlock& of_block, const uint8_t* block, int64_t group, void* to) {
+  // Codes of 8 bits times a scale of 8 are exact in f32, so that only the rounding to bf16 loses anything.
+  const auto pair = [](VL even, VL odd) HWY_ATTR {
+    return hn::Or(Bf16Bits(DL(), even), hn::ShiftLeft<16>(Bf16Bits(DL(), odd)));
+  };
+  ForWeights(of_block, block, group,
+             [&](int64_t i, int64_t lane, VL w0, VL w1, VL w2, VL w3) LARIAT_INLINE_BODY {
+               auto* const pairs = static_cast<uint32_t*>(to) + i / 2 * kQuantRows + lane;
+               hn::StoreU(pair(w0, w1), DLU(), pairs);
+               hn::StoreU(pair(w2, w3), DLU(), pairs + kQuantRows);
+             });
 }
 
 void StoreTiles(const char* tiles, const Matrix& out) {
@@ -135,8 +105,8 @@ void transpose_words(const void* from, int64_t from_stride, void* to) {
 void pack_rows(const Matrix& x, char* to, int64_t tile_stride, int64_t row_stride) {
   HWY_DYNAMIC_DISPATCH(PackRows)(x, to, tile_stride, row_stride);
 }
-void dequantize_tile(DType dtype, const void* scales, const void* values, void* to) {
-  HWY_DYNAMIC_DISPATCH(DequantizeTile)(dtype, scales, values, to);
+void dequantize_tile(const QuantBlock& of_block, const uint8_t* block, int64_t group, void* to) {
+  HWY_DYNAMIC_DISPATCH(DequantizeTile)(of_block, block, group, to);
 }
 void store_tiles(const char* tiles, const Matrix& out) { HWY_DYNAMIC_DISPATCH(StoreTiles)(tiles, out); }
 void store_fence() { hwy::FlushStream(); }

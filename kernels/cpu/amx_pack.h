@@ -1,4 +1,5 @@
 #pragma once
+#include "kernels/cpu/quant_block.h"
 #include "kernels/tensor.h"
 
 // Moves between rows in memory and tiles: 1 KiB each, 16 rows of 64 bytes (amx_tiles.h), aligned to 64.
@@ -11,9 +12,9 @@ void transpose_words(const void* from, int64_t from_stride, void* to);
 // bytes apart, of values rounded to bf16; zeros where the last of them has no column.
 void pack_rows(const Matrix& x, char* to, int64_t tile_stride, int64_t row_stride = 64);
 
-// A group of 16 rows of quantised weights (DType::kQ8 or kQ4; scales and values as kernels/quant.h lays them
-// out) -> a tile as transpose_words() makes it, to[pair of inputs][row][2], of weights rounded to bf16.
-void dequantize_tile(DType dtype, const void* scales, const void* values, void* to);
+// Group `group` of a block of 16 rows of quantised weights -> a tile as transpose_words() makes it, to[pair
+// of inputs][row][2], of weights rounded to bf16.
+void dequantize_tile(const QuantBlock& of_block, const uint8_t* block, int64_t group, void* to);
 
 // 2 x 2 tiles of f32 -> out, of at most 32 rows and columns; past the caches where its lines can be written
 // whole, so that a fence is due before another thread reads it.

@@ -8,6 +8,7 @@
 #include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/products.h"
+#include "kernels/cpu/quant_block.h"
 #include "kernels/integers.h"
 #include "kernels/quant.h"
 
@@ -16,7 +17,7 @@
 // operand, which wants pairs of values, so that w, in bf16, is transposed by words of 32 bits. A tile of sums
 // is a piece of out.
 //
-// Quantised weights, q and a scale of 8 bits each, are rounded to bf16, a panel at a time: a product is off
+// Quantised weights are rounded to bf16 from what they stand for, a panel at a time: a product is off
 // by up to 2^-9 (x) and 2^-9 (w) of itself, where the product of integers rounds x to 1/254 of the largest
 // of 32.
 //
@@ -102,6 +103,7 @@ class AmxProduct {
         w_(product.w),
         bias_(product.bias),
         out_(product.out),
+        of_block_(product.w),
         scratch_(scratch),
         x_blocks_(ceil_div(x.rows, kAmxBlock)) {}
 
@@ -219,8 +221,9 @@ class AmxProduct {
     static_assert(kTileRows == kQuantRows && kTileColumns == kQuantGroup);
     if (rows <= 0) return static_cast<void>(std::memset(to, 0, kTileBytes));
     const QuantLayout layout(w_);
-    const auto* bytes = static_cast<const char*>(w_.data);
-    dequantize_tile(w_.dtype, bytes + layout.scale_at(row, column), bytes + layout.value_at(row, column), to);
+    const auto* block = static_cast<const uint8_t*>(w_.data) + row / kQuantRows * layout.tile_bytes() +
+                        column / layout.block() * layout.block_bytes();
+    dequantize_tile(of_block_, block, column % layout.block() / kQuantGroup, to);
   }
 
   char* w_at(int64_t row, int64_t column) const {
@@ -229,6 +232,7 @@ class AmxProduct {
 
   const AmxCut cut_;
   const Matrix x_, w_, bias_, out_;
+  const QuantBlock of_block_;  // of w, where it is quantised
   char* scratch_;
   int64_t x_blocks_;
 };

@@ -76,10 +76,11 @@ class CpuBackend final : public Backend {
   // At least `bytes` of memory for the op that runs; what it holds is lost with the next call.
   void* scratch(size_t bytes) { return at_least(scratch_, bytes); }
   void* at_least(Buffer& buffer, size_t bytes);
-  // Products of one x. Those whose weights have one dtype read x in one form, and are made together.
+  // Products of one x. Those whose weights read x in one form, as they do of one dtype or if the codes of all
+  // stand for integers, are made together.
   void multiply(const Matrix& x, std::span<const Product> products, DType compute);
   void multiply_alike(const Matrix& x, std::span<const Product> products, DType compute);
-  void multiply_integers(const Matrix& x, std::span<const Product> products);
+  void multiply_codes(const Matrix& x, std::span<const Product> products);
   void multiply_group(const Matrix& x, const Matrix& w, std::span<const int32_t> ids, DType compute,
                       const Matrix& out);
   void soft_cap(const Matrix& x, float scale, float cap);  // x = cap * tanh(scale x / cap)

@@ -23,7 +23,8 @@ bool has_avx512() {
 
 }  // namespace
 
-// Asked once: the question takes a microsecond, more under a hypervisor.
+// Asked once: the question takes a microsecond, more under a hypervisor. Highway's AVX2 has F16C too, which
+// clang's builtin does not know by name.
 bool has_avx2() {
   static const bool has = (hwy::SupportedTargets() & HWY_AVX2) != 0 && __builtin_cpu_supports("avx2") &&
                           __builtin_cpu_supports("fma");

@@ -3,7 +3,7 @@
 
 namespace lariat::cpu {
 
-// Whether this processor can run AVX2 with fused multiply-adds.
+// Whether this processor can run AVX2 with fused multiply-adds and F16C.
 bool has_avx2();
 
 // Whether it (and its operating system) can run AVX-512 with bf16 dot products.

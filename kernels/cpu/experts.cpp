@@ -164,8 +164,8 @@ class FewRows {
     }
     char* const prepared = memory + x_bytes();
     if (is_quantized(w.dtype)) {
-      const cpu::QuantRows quantized(prepared, count, layout_.blocks());
-      cpu::quantize_rows(some_x, layout_.zero(), quantized, 0, count);
+      const cpu::QuantRows quantized(prepared, count, layout_.groups(), integers());
+      cpu::quantize_rows(some_x, quantized, 0, count);
       cpu::quant_tiles(quantized, w, some_out, first, last);
       first *= kQuantRows;
       last = std::min(last * kQuantRows, out_.cols);
@@ -187,17 +187,20 @@ class FewRows {
   static size_t rows_bytes(int64_t cols) { return round_up(cpu::kGemvRows * row_bytes(cols), size_t{64}); }
   size_t x_bytes() const { return rows_bytes(x_.cols); }
   size_t prepared_bytes() const {  // rounded or quantised
-    const size_t quantized = cpu::QuantRows::bytes(cpu::kGemvRows, layout_.blocks());
+    const size_t quantized = cpu::QuantRows::bytes(cpu::kGemvRows, layout_.groups(), integers());
     return is_quantized(layout_.form.dtype) ? round_up(quantized, size_t{64}) : rows_bytes(x_.cols);
   }
+  bool integers() const { return is_integer(layout_.form.grouping.code); }
   size_t out_bytes() const { return rows_bytes(out_.cols); }
-  int64_t units_per_expert() const { return is_quantized(layout_.form.dtype) ? layout_.tiles() : layout_.rows; }
+  int64_t units_per_expert() const {
+    return is_quantized(layout_.form.dtype) ? layout_.tiles() : layout_.rows;
+  }
 
   const Matrix& x_;
   const Weight& weight_;
   const GroupedRows& rows_;
   const Matrix& out_;
-  const QuantLayout layout_;  // shape and dtype of the experts
+  const QuantLayout layout_;  // shape and form of the experts
 };
 
 }  // namespace
@@ -277,9 +280,9 @@ void CpuBackend::multiply_group(const Matrix& x, const Matrix& w, std::span<cons
   copy_rows(
       x.cols, [&](int64_t i) { return x.f32(id(i) / per_x); }, [&](int64_t i) { return some_x.f32(i); });
   const Product product{w, {}, some_out};
-  // A prefill cuts an expert's rows as its own chunks fall: quantised, all of them are products of integers.
-  is_quantized(w.dtype) ? multiply_integers(some_x, {&product, 1})
-                        : multiply_alike(some_x, {&product, 1}, compute);
+  // A prefill cuts an expert's rows as its own chunks fall: of integers, all of them are products of these.
+  is_quantized(w.dtype) && is_integer(w.grouping.code) ? multiply_codes(some_x, {&product, 1})
+                                                       : multiply_alike(some_x, {&product, 1}, compute);
   copy_rows(
       out.cols, [&](int64_t i) { return some_out.f32(i); }, [&](int64_t i) { return out.f32(id(i)); });
 }

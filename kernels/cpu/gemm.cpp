@@ -1,11 +1,13 @@
 #include "kernels/cpu/gemm.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "kernels/cpu/amx_product.h"
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/quant_matmul.h"
 
 namespace lariat::cpu {
 namespace {
@@ -16,12 +18,12 @@ constexpr int64_t kPanelBytes = 192 << 10;
 constexpr int64_t kWeightBytes = 320 << 10;
 constexpr int64_t kMaxRows = 1024;  // of x at a time: bounds the packed copy
 
-// How products of one x are cut, whose weights have one dtype: `columns` of x and w at a time, `w_rows` rows
-// of w at a time.
+// How products of one x are cut, whose weights have one dtype or are all quantised: `columns` of x and w at a
+// time, `w_rows` rows of w at a time.
 struct Blocks {
   const GemmKernel& kernel;
-  int64_t x_rows, k, columns, w_rows;
-  bool copies;  // blocks of some w go through scratch
+  int64_t x_rows, k, columns, unit, w_rows;  // w_rows: a multiple of `unit`
+  bool copies;                               // blocks of some w go through scratch
 
   Blocks(const Matrix& x, std::span<const Product> products, DType compute)
       : kernel(kernel_for(products[0].w.dtype, compute)),
@@ -31,8 +33,8 @@ struct Blocks {
     const auto element = static_cast<int64_t>(size_of(kernel.dtype));
     const int64_t parts = std::max<int64_t>(1, ceil_div(k * kernel.panel * element, kPanelBytes));
     columns = std::max<int64_t>(64, round_up<int64_t>(ceil_div(k, parts), 64));
-    const int64_t groups = kWeightBytes / (columns * element * kernel.w_rows);
-    w_rows = std::max<int64_t>(1, groups) * kernel.w_rows;
+    unit = is_quantized(products[0].w.dtype) ? std::lcm(kernel.w_rows, kQuantRows) : kernel.w_rows;
+    w_rows = std::max<int64_t>(1, kWeightBytes / (columns * element * unit)) * unit;
   }
 
   static const GemmKernel& kernel_for(DType w, DType compute) {
@@ -78,10 +80,9 @@ class PanelProduct {
 
   // Some rows of w against all of x; out: their columns. The block of w stays in the second-level cache while
   // the panels of x pass by.
-  void multiply(const Matrix& w, const Matrix& out, int thread) const {
+  void multiply(const Matrix& w, int64_t first, const Matrix& out, int thread) const {
     for (int64_t block = 0; block < blocks_.column_blocks(); ++block) {
-      Matrix part = w.column_range(block * blocks_.columns, block_columns(block));
-      if (blocks_.copied(w)) part = copy_of(part, thread);
+      const Matrix part = part_of(w, first, out.cols, block, thread);
       for (int64_t panel = 0; panel < blocks_.panels(x_.rows); ++panel) {
         blocks_.kernel.multiply(packed(block, panel), part, block > 0,
                                 out.row_range(panel * blocks_.kernel.panel, panel_rows(panel)));
@@ -99,10 +100,17 @@ class PanelProduct {
   void* packed(int64_t block, int64_t panel) const {
     return scratch_ + static_cast<size_t>(block * blocks_.panels(x_.rows) + panel) * blocks_.panel_bytes();
   }
-  Matrix copy_of(const Matrix& w, int thread) const {
+  Matrix part_of(const Matrix& w, int64_t first, int64_t rows, int64_t block, int thread) const {
+    const int64_t column = block * blocks_.columns, columns = block_columns(block);
     char* to = scratch_ + blocks_.packed_bytes() + static_cast<size_t>(thread) * blocks_.copy_bytes();
-    const Matrix copy(to, blocks_.kernel.dtype, w.rows, w.cols, blocks_.copy_stride());
-    convert_rows(w, copy);
+    const Matrix copy(to, blocks_.kernel.dtype, rows, columns, blocks_.copy_stride());
+    if (is_quantized(w.dtype)) {
+      dequantize(w, first, column, copy);
+      return copy;
+    }
+    const Matrix part = w.row_range(first, rows).column_range(column, columns);
+    if (!blocks_.copied(w)) return part;
+    convert_rows(part, copy);
     return copy;
   }
 
@@ -128,20 +136,20 @@ void gemm(const Matrix& x, std::span<const Product> products, DType compute, voi
   const Blocks blocks(x, products, compute);
   // Small blocks when w has few rows, so that every thread gets some; the sums do not depend on the cut.
   const int64_t all = units_of(products, [](const Product& product) { return product.w.rows; });
-  const int64_t fair = round_up(ceil_div<int64_t>(all, threads), blocks.kernel.w_rows);
+  const int64_t fair = round_up(ceil_div<int64_t>(all, threads), blocks.unit);
   const int64_t step = std::min(blocks.w_rows, fair);
   const auto tasks = [step](const Product& product) { return ceil_div(product.w.rows, step); };
   const int64_t n_tasks = units_of(products, tasks);
+  const bool round = compute == DType::kBF16 && !is_quantized(products[0].w.dtype);
   for (int64_t top = 0; top < x.rows; top += kMaxRows) {
     const int64_t rows = std::min(kMaxRows, x.rows - top);
     const PanelProduct panels(blocks, x.row_range(top, rows), static_cast<char*>(scratch));
-    for_tasks(threads, panels.pack_tasks(),
-              [&](int64_t task, int) { panels.pack(task, compute == DType::kBF16); });
+    for_tasks(threads, panels.pack_tasks(), [&](int64_t task, int) { panels.pack(task, round); });
     for_tasks(threads, n_tasks, [&](int64_t one, int thread) {
       for_products(products, one, one + 1, tasks, [&](const Product& product, int64_t task, int64_t) {
         const int64_t first = task * step, count = std::min(step, product.w.rows - first);
         const Matrix out = product.out.row_range(top, rows).column_range(first, count);
-        panels.multiply(product.w.row_range(first, count), out, thread);
+        panels.multiply(product.w, first, out, thread);
         add_bias(product.bias, first, out);
       });
     });

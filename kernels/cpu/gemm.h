@@ -21,9 +21,11 @@
 //   w, compute     AMX                      AVX-512 BF16       everything else
 //   bf16, bf16     tiles                    gemm_bf16_kernel   gemm_f32_kernel, which converts blocks of w
 //   other floats   gemm_f32_kernel          gemm_f32_kernel    gemm_f32_kernel
-//   quantised      tiles, w made bf16       integers (quant_matmul.h)
+//   integer codes  tiles, w made bf16       integers (quant_matmul.h)
+//   float codes    tiles, w made bf16       gemm_f32_kernel, which makes blocks of w f32
 //
-// but those of an expert, which are integers everywhere: a prefill's chunks share out its rows.
+// but those of an expert of integer codes, which are integers everywhere: a prefill's chunks share out its
+// rows.
 namespace lariat::cpu {
 
 struct GemmKernel {
@@ -78,7 +80,8 @@ extern void (*gemm_amx)(const Matrix& x, std::span<const Product> products, void
 double amx_multiply_adds(int64_t repetitions, float* sink);
 
 // out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]) for each product, as Backend::linear has it, and the scratch
-// memory it needs. The weights are of one dtype; quantised ones only where has_amx_bf16().
+// memory it needs. The weights are of one dtype, or all quantised; those of integer codes only where
+// has_amx_bf16().
 void gemm(const Matrix& x, std::span<const Product> products, DType compute, void* scratch, int threads);
 size_t gemm_scratch_bytes(const Matrix& x, std::span<const Product> products, DType compute, int threads);
 

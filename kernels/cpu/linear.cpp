@@ -34,10 +34,14 @@ void CpuBackend::linear(const Matrix& x, const Weight& weight, const Epilogue& e
 }
 
 void CpuBackend::multiply(const Matrix& x, std::span<const Product> products, DType compute) {
+  const auto reads_x_as = [](const Matrix& first, const Matrix& w) {
+    if (!is_quantized(first.dtype) || !is_quantized(w.dtype)) return first.dtype == w.dtype;
+    return is_integer(first.grouping.code) == is_integer(w.grouping.code);
+  };
   while (!products.empty()) {
-    const DType dtype = products[0].w.dtype;
-    const auto other = std::find_if(products.begin(), products.end(),
-                                    [dtype](const Product& product) { return product.w.dtype != dtype; });
+    const auto other = std::find_if_not(products.begin(), products.end(), [&](const Product& product) {
+      return reads_x_as(products[0].w, product.w);
+    });
     const auto alike = static_cast<size_t>(other - products.begin());
     multiply_alike(x, products.first(alike), compute);
     products = products.subspan(alike);
@@ -52,8 +56,11 @@ void CpuBackend::multiply_alike(const Matrix& x, std::span<const Product> produc
   }
   if (x.rows == 0 || units_of(products, [](const Product& product) { return product.w.rows; }) == 0) return;
   const auto n = static_cast<int64_t>(products.size());
-  const bool tiles = x.rows > cpu::kGemvRows && cpu::has_amx_bf16();
-  if (is_quantized(products[0].w.dtype) && !tiles) return multiply_integers(x, products);
+  const Matrix& w = products[0].w;
+  const bool many = x.rows > cpu::kGemvRows, tiles = many && cpu::has_amx_bf16();
+  if (is_quantized(w.dtype) && !tiles && (!many || is_integer(w.grouping.code))) {
+    return multiply_codes(x, products);
+  }
   if (x.rows > cpu::kGemvRows) {
     paths_.gemm += n;
     void* memory = scratch(cpu::gemm_scratch_bytes(x, products, compute, threads_));
@@ -70,9 +77,9 @@ void CpuBackend::multiply_alike(const Matrix& x, std::span<const Product> produc
   }
 }
 
-void CpuBackend::multiply_integers(const Matrix& x, std::span<const Product> products) {
+void CpuBackend::multiply_codes(const Matrix& x, std::span<const Product> products) {
   (x.rows > cpu::kFewQuantRows ? paths_.gemm : paths_.gemv) += static_cast<int64_t>(products.size());
-  void* memory = scratch(cpu::quant_matmul_scratch_bytes(x, products[0].w));
+  void* memory = scratch(cpu::quant_matmul_scratch_bytes(x, products));
   cpu::quant_matmul(x, products, memory, threads_);
 }
 

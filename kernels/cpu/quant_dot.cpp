@@ -7,16 +7,15 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/quant_dot.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/quant-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
 // Without an instruction for bytes: the four bytes of a lane become two pairs of 16 bits, whose products are
 // added in the lane. Sums are as exact as those of VPDPBUSD, so that the result is the same.
-using DL = hn::CappedTag<float, kQuantRows>;
-using DI = hn::RebindToSigned<DL>;
-using VI = hn::Vec<DI>;
+using DI = DLI;
+using VI = VLI;
 
 // One group of some rows of x: inputs 0 and 2 of each quad, and 1 and 3, as pairs of 16 bits.
 struct GroupInputs {
@@ -52,10 +51,9 @@ HWY_INLINE VI PairAt(const int16_t* pairs, int64_t quad) {
 }
 
 // Four unsigned bytes of each lane times the quad of inputs of every row.
-template <int64_t kRows, class VU>
-HWY_INLINE void MultiplyQuad(VU bytes, const GroupInputs& x, int64_t quad, VI* sum) {
-  const hn::RebindToUnsigned<DL> du;
-  const auto low = hn::Set(du, 0x00ff00ffU);
+template <int64_t kRows>
+HWY_INLINE void MultiplyQuad(VLU bytes, const GroupInputs& x, int64_t quad, VI* sum) {
+  const VLU low = hn::Set(DLU(), 0x00ff00ffU);
   const VI even = hn::BitCast(DI(), hn::And(bytes, low));
   const VI odd = hn::BitCast(DI(), hn::And(hn::ShiftRight<8>(bytes), low));
   Unroll<kRows>([&](auto a) LARIAT_INLINE_BODY {
@@ -64,52 +62,83 @@ HWY_INLINE void MultiplyQuad(VU bytes, const GroupInputs& x, int64_t quad, VI* s
   });
 }
 
-// The sums of one group for a vector of outputs, added to sum.
-template <DType kType, int64_t kRows>
-HWY_INLINE void MultiplyGroup(const uint32_t* words, const GroupInputs& x, VI* sum) {
-  const hn::RebindToUnsigned<DL> du;
+// What nibbles stand for, plus 128.
+HWY_INLINE VLU LookUp(const cpu::QuantBlock& b, VLU nibbles) {
+#if HWY_TARGET == HWY_SCALAR
+  uint32_t bytes = hn::GetLane(nibbles), values = 0;
+  for (int i = 0; i < 32; i += 8) {
+    values |= static_cast<uint32_t>(b.table[bytes >> i & 15] + 128) << i;
+  }
+  return hn::Set(DLU(), values);
+#else
+  const hn::Repartition<uint8_t, DLU> d8;
+  const auto table = hn::LoadDup128(d8, reinterpret_cast<const uint8_t*>(b.table.data()));
+  const auto found = hn::TableLookupBytes(table, hn::BitCast(d8, nibbles));
+  return hn::BitCast(DLU(), hn::Xor(found, hn::Set(d8, 128)));
+#endif
+}
+
+// The sums of part `part` of one group for a vector of outputs, added to sum.
+template <class K, int64_t kRows>
+HWY_INLINE void MultiplyGroup(const cpu::QuantBlock& b, const uint32_t* words, const GroupInputs& x, int part,
+                              VI* sum) {
   constexpr int64_t kQuads = kQuantGroup / 4;
-  if constexpr (kType == DType::kQ8) {
-    for (int64_t quad = 0; quad < kQuads; ++quad) {
-      MultiplyQuad<kRows>(hn::LoadU(du, words + quad * kQuantRows), x, quad, sum);
+  if constexpr (K::kBytes) {
+    constexpr int64_t kSome = kQuads / K::kParts;
+    for (int64_t quad = part * kSome; quad < (part + 1) * kSome; ++quad) {
+      MultiplyQuad<kRows>(hn::LoadU(DLU(), words + quad * kQuantRows), x, quad, sum);
     }
   } else {
-    const auto nibble = hn::Set(du, 0x0f0f0f0fU);
+    const auto values = [&](VLU bytes) HWY_ATTR {
+      const VLU nibbles = hn::And(bytes, hn::Set(DLU(), 0x0f0f0f0fU));
+      return K::kTable ? LookUp(b, nibbles) : nibbles;
+    };
     for (int64_t quad = 0; quad < kQuads / 2; ++quad) {
-      const auto bytes = hn::LoadU(du, words + quad * kQuantRows);
-      MultiplyQuad<kRows>(hn::And(bytes, nibble), x, quad, sum);
-      MultiplyQuad<kRows>(hn::And(hn::ShiftRight<4>(bytes), nibble), x, quad + kQuads / 2, sum);
+      const VLU bytes = hn::LoadU(DLU(), words + quad * kQuantRows);
+      if (K::kParts == 1 || part == 0) MultiplyQuad<kRows>(values(bytes), x, quad, sum);
+      if (K::kParts == 1 || part == 1) {
+        MultiplyQuad<kRows>(values(hn::ShiftRight<4>(bytes)), x, quad + kQuads / 2, sum);
+      }
     }
   }
 }
 
-template <DType kType, int64_t kRows>
-HWY_NOINLINE void DotTile(const cpu::QuantTask& task, int64_t tile) {
+template <class K, int64_t kRows>
+HWY_NOINLINE void DotTile(const cpu::QuantTask& task, const cpu::QuantBlock& b, int64_t tile) {
   const DL d;
   const QuantLayout layout(task.w);
-  const int64_t groups = task.x.groups();
+  const int zero = K::kTable ? 128 : b.zero;
   const auto* block = static_cast<const uint8_t*>(task.w.data) + tile * layout.tile_bytes();
   HWY_ALIGN float total[kRows][kQuantRows] = {};
   GroupInputs inputs;
-  for (int64_t g = 0; g < groups; ++g, block += g % 2 == 0 ? layout.block_bytes() : 0) {
-    const auto* scales = reinterpret_cast<const hwy::bfloat16_t*>(block) + g % 2 * kQuantRows;
-    const auto* words =
-        reinterpret_cast<const uint32_t*>(block + layout.scale_bytes() + g % 2 * layout.group_bytes());
+  for (int64_t g = 0, place = 0; g < layout.groups(); ++g, ++place) {
+    if (place == b.groups) block += b.block_bytes, place = 0;
+    const auto* words = reinterpret_cast<const uint32_t*>(block + b.scale_bytes + place * b.group_bytes);
     for (int64_t a = 0; a < kRows; ++a) {
       inputs.Set(a, task.x.values + (task.first_row + a) * task.x.columns() + g * kQuantGroup);
     }
-    for (int64_t lane = 0; lane < kQuantRows; lane += static_cast<int64_t>(hn::Lanes(d))) {
-      VI sum[kRows];
-      Unroll<kRows>([&](auto a) LARIAT_INLINE_BODY {
-        sum[a] = hn::Set(DI(), task.x.offsets[(task.first_row + a) * groups + g]);
-      });
-      MultiplyGroup<kType, kRows>(words + lane, inputs, sum);
-      const auto scale = LoadF32(d, scales + lane);
-      Unroll<kRows>([&](auto a) LARIAT_INLINE_BODY {
-        const auto both = hn::Mul(scale, hn::Set(d, task.x.scales[(task.first_row + a) * groups + g]));
-        float* to = total[a] + lane;
-        hn::Store(hn::MulAdd(hn::ConvertTo(d, sum[a]), both, hn::Load(d, to)), d, to);
-      });
+    for (int part = 0; part < K::kParts; ++part) {
+      int32_t of_x[kRows];
+      for (int64_t a = 0; a < kRows; ++a) {
+        const int32_t* sums = task.x.sums + 2 * ((task.first_row + a) * task.x.groups + g);
+        of_x[a] = K::of_x(sums, part);
+      }
+      for (int64_t lane = 0; lane < kQuantRows; lane += static_cast<int64_t>(hn::Lanes(d))) {
+        VI sum[kRows];
+        Unroll<kRows>([&](auto a) LARIAT_INLINE_BODY { sum[a] = hn::Set(DI(), -zero * of_x[a]); });
+        MultiplyGroup<K, kRows>(b, words + lane, inputs, part, sum);
+        const BlockScales at = ScalesAt(b, block, place * kQuantGroup + part * kQuantGroup / 2, lane);
+        Unroll<kRows>([&](auto a) LARIAT_INLINE_BODY {
+          const float x_scale = task.x.scales[(task.first_row + a) * task.x.groups + g];
+          const auto both = hn::Mul(at.scale, hn::Set(d, x_scale));
+          float* to = total[a] + lane;
+          VL whole = hn::MulAdd(hn::ConvertTo(d, sum[a]), both, hn::Load(d, to));
+          if (b.minimum) {
+            whole = hn::MulAdd(at.minimum, hn::Set(d, x_scale * static_cast<float>(of_x[a])), whole);
+          }
+          hn::Store(whole, d, to);
+        });
+      }
     }
   }
   const int64_t first = tile * kQuantRows, count = std::min(kQuantRows, task.w.rows - first);
@@ -119,12 +148,12 @@ HWY_NOINLINE void DotTile(const cpu::QuantTask& task, int64_t tile) {
 }
 
 void DotTiles(const cpu::QuantTask& task) {
-  with_count<cpu::kMaxQuantRows>(task.rows, [&](auto rows) HWY_ATTR {
-    for (int64_t b = 0; b < task.tiles; ++b) {
-      const int64_t tile = task.first_tile + b * task.tile_distance;
-      task.w.dtype == DType::kQ8 ? DotTile<DType::kQ8, rows>(task, tile)
-                                 : DotTile<DType::kQ4, rows>(task, tile);
-    }
+  cpu::with_kind(cpu::QuantBlock(task.w), [&]<class K>(const cpu::QuantBlock& b, K) HWY_ATTR {
+    with_count<cpu::kMaxQuantRows>(task.rows, [&](auto rows) HWY_ATTR {
+      for (int64_t i = 0; i < task.tiles; ++i) {
+        DotTile<K, rows>(task, b, task.first_tile + i * task.tile_distance);
+      }
+    });
   });
 }
 

@@ -2,23 +2,25 @@
 #include <cstring>
 
 #include "kernels/cpu/fetch_ahead.h"
+#include "kernels/cpu/quant_block.h"
 #include "kernels/cpu/quant_matmul.h"
 
 // AVX2 with VPMADDUBSW: 32 products of unsigned with signed bytes per instruction, added in pairs to 16 bits.
 // A pair of weights of 4 bits stays below 2 * 15 * 127, so that all 8 of a group fit 16 bits. One of 8 bits
-// may reach 2 * 255 * 127, which saturates, unless the side without a sign is the magnitude of x and its sign
-// goes over to w - 128: 2 * 127 * 127. So sums are as exact as those of the other kernels.
+// may reach 2 * 255 * 127, which saturates, unless the side without a sign is the magnitude of w - 128 and
+// its sign goes over to x: 2 * 128 * 127. So sums are as exact as those of the other kernels.
 #if defined(__x86_64__)
 #include <immintrin.h>
-#define LARIAT_AVX2 __attribute__((target("avx2,fma")))
+#define LARIAT_AVX2 __attribute__((target("avx2,fma,f16c")))
 #define LARIAT_AVX2_INLINE LARIAT_AVX2 inline __attribute__((always_inline))
+#define LARIAT_AVX2_LAMBDA LARIAT_AVX2 __attribute__((always_inline))
 
 namespace lariat::cpu {
 namespace {
 
 constexpr int kHalves = 2;  // vectors of 8 outputs in a tile
 constexpr int kRowsInRegisters = 3;
-constexpr int64_t kVectorBytes = 32, kHalfRows = kQuantRows / kHalves, kHalfScaleBytes = 2 * kHalfRows;
+constexpr int64_t kVectorBytes = 32, kHalfRows = kQuantRows / kHalves;
 constexpr int64_t kGroupQuads = kQuantGroup / 4;
 
 // Four inputs of a row in every lane.
@@ -37,35 +39,58 @@ LARIAT_AVX2_INLINE void fetch_tiles(const uint8_t* w, int64_t distance) {
   for (int b = 0; b < kW; ++b) fetch_ahead<false>(w + b * distance);
 }
 
-// Sums of kX rows of x, `columns` bytes apart, times a group of kW tiles of w, `distance` bytes apart: S of
-// kernels/quant.h.
-template <bool kFetch, int kX, int kW>
-LARIAT_AVX2_INLINE void multiply_q8(const int8_t* x, int64_t columns, const uint8_t* w, int64_t distance,
-                                    __m256i (&sum)[kX][kW][kHalves]) {
-  const __m256i zero = _mm256_set1_epi8(-128), ones = _mm256_set1_epi16(1);
-  for (int64_t quad = 0; quad < kGroupQuads; ++quad) {
+// A sum of codes, of which bytes are taken less 128, to that of what they stand for; x: the sum of x.
+template <class K>
+LARIAT_AVX2_INLINE __m256i less_zero(const QuantBlock& block, __m256i codes, int32_t x) {
+  if (K::kTable || (K::kBytes && K::kPlain)) return codes;
+  if (K::kPlain) return _mm256_sub_epi32(codes, _mm256_slli_epi32(_mm256_set1_epi32(x), 3));
+  return _mm256_add_epi32(codes, _mm256_set1_epi32(((K::kBytes ? 128 : 0) - block.zero) * x));
+}
+
+// Products of magnitudes and of what has the other factor's sign, to sums of 32 bits.
+LARIAT_AVX2_INLINE __m256i add_products(__m256i sum, __m256i magnitudes, __m256i others) {
+  const __m256i pairs = _mm256_maddubs_epi16(magnitudes, others);
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+
+// Sums of kX rows of x, `columns` bytes apart, times part `part` of a group of kW tiles of w, `distance`
+// bytes apart: S of kernels/quant.h, but for less_zero.
+template <class K, bool kFetch, int kX, int kW>
+LARIAT_AVX2_INLINE void multiply_bytes(const int8_t* x, int64_t columns, const uint8_t* w, int64_t distance,
+                                       int part, __m256i (&sum)[kX][kW][kHalves]) {
+  const __m256i zero = _mm256_set1_epi8(-128);
+  constexpr int64_t kQuads = kGroupQuads / K::kParts;
+  for (int64_t quad = part * kQuads; quad < (part + 1) * kQuads; ++quad) {
     if (kFetch) fetch_tiles<kW>(w + quad * kLineBytes, distance);
-    for (int a = 0; a < kX; ++a) {
-      const __m256i inputs = quad_at(x + a * columns + 4 * quad), magnitudes = _mm256_abs_epi8(inputs);
-      for (int b = 0; b < kW; ++b) {
-        for (int h = 0; h < kHalves; ++h) {
-          const __m256i bytes = vector_at(w + b * distance + (quad * kHalves + h) * kVectorBytes);
-          const __m256i weights = _mm256_sign_epi8(_mm256_xor_si256(bytes, zero), inputs);
-          const __m256i pairs = _mm256_maddubs_epi16(magnitudes, weights);
-          sum[a][b][h] = _mm256_add_epi32(sum[a][b][h], _mm256_madd_epi16(pairs, ones));
+    for (int b = 0; b < kW; ++b) {
+      for (int h = 0; h < kHalves; ++h) {
+        const __m256i bytes = vector_at(w + b * distance + (quad * kHalves + h) * kVectorBytes);
+        const __m256i weights = _mm256_xor_si256(bytes, zero), magnitudes = _mm256_abs_epi8(weights);
+        for (int a = 0; a < kX; ++a) {
+          const __m256i inputs = quad_at(x + a * columns + 4 * quad);
+          sum[a][b][h] = add_products(sum[a][b][h], magnitudes, _mm256_sign_epi8(inputs, weights));
         }
       }
     }
   }
 }
 
-// The same, but for the zero of the weights, and sums of even and odd pairs in 16 bits each.
-template <bool kFetch, int kX, int kW>
-LARIAT_AVX2_INLINE void multiply_q4(const int8_t* x, int64_t columns, const uint8_t* w, int64_t distance,
-                                    __m256i (&sum)[kX][kW][kHalves]) {
+// The same of nibbles; linear ones: sums of even and odd pairs in 16 bits each.
+template <class K, bool kFetch, int kX, int kW>
+LARIAT_AVX2_INLINE void multiply_nibbles(const int8_t* x, int64_t columns, const uint8_t* w, int64_t distance,
+                                         int part, __m256i table, __m256i (&sum)[kX][kW][kHalves]) {
   const __m256i nibble = _mm256_set1_epi8(15);
+  const auto add = [&](__m256i& to, __m256i codes, const int8_t* inputs) LARIAT_AVX2_LAMBDA {
+    const __m256i quad = quad_at(inputs);
+    if constexpr (K::kTable) {
+      const __m256i weights = _mm256_shuffle_epi8(table, codes);
+      to = add_products(to, _mm256_abs_epi8(weights), _mm256_sign_epi8(quad, weights));
+    } else {
+      to = _mm256_add_epi16(to, _mm256_maddubs_epi16(codes, quad));
+    }
+  };
   for (int64_t quad = 0; quad < kGroupQuads / 2; ++quad) {
-    if (kFetch) fetch_tiles<kW>(w + quad * kLineBytes, distance);
+    if (kFetch && part == 0) fetch_tiles<kW>(w + quad * kLineBytes, distance);
     for (int b = 0; b < kW; ++b) {
       for (int h = 0; h < kHalves; ++h) {
         const __m256i both = vector_at(w + b * distance + (quad * kHalves + h) * kVectorBytes);
@@ -73,49 +98,98 @@ LARIAT_AVX2_INLINE void multiply_q4(const int8_t* x, int64_t columns, const uint
         const __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
         for (int a = 0; a < kX; ++a) {
           const int8_t* inputs = x + a * columns + 4 * quad;
-          const __m256i pairs = _mm256_maddubs_epi16(low, quad_at(inputs));
-          const __m256i more = _mm256_maddubs_epi16(high, quad_at(inputs + kQuantGroup / 2));
-          sum[a][b][h] = _mm256_add_epi16(sum[a][b][h], _mm256_add_epi16(pairs, more));
+          if (K::kParts == 1 || part == 0) add(sum[a][b][h], low, inputs);
+          if (K::kParts == 1 || part == 1) add(sum[a][b][h], high, inputs + kQuantGroup / 2);
         }
       }
     }
   }
 }
 
-// Adds a group to the sums of a row and of half a tile. scales: the half's, bf16; integers: of
-// multiply_*.
-template <DType kType>
-LARIAT_AVX2_INLINE void add_scaled(const QuantRows& x, int64_t at, const uint8_t* scales, __m256i integers,
-                                   float* total) {
-  if constexpr (kType != DType::kQ8) {
-    const __m256i pairs = _mm256_madd_epi16(integers, _mm256_set1_epi16(1));
-    integers = _mm256_add_epi32(pairs, _mm256_set1_epi32(x.offsets[at]));
+// Half `half` of 16 scales, or minima.
+LARIAT_AVX2_INLINE __m256 scales_at(ScaleType type, const uint8_t* inner, const uint8_t* outer, int half) {
+  const auto at = [half](const uint8_t* from, int64_t width) LARIAT_AVX2_LAMBDA {
+    return reinterpret_cast<const __m128i*>(from + half * kHalfRows * width);
+  };
+  switch (type) {
+    case ScaleType::kBF16:
+      return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(at(inner, 2))), 16));
+    case ScaleType::kF16:
+      return _mm256_cvtph_ps(_mm_loadu_si128(at(inner, 2)));
+    case ScaleType::kF32:
+      return _mm256_loadu_ps(reinterpret_cast<const float*>(at(inner, 4)));
+    case ScaleType::kNested:
+      break;
   }
-  const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(scales));
-  const __m256 scale = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
-  const __m256 both = _mm256_mul_ps(scale, _mm256_set1_ps(x.scales[at]));
-  _mm256_store_ps(total, _mm256_fmadd_ps(_mm256_cvtepi32_ps(integers), both, _mm256_load_ps(total)));
+  const __m256 small = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(at(inner, 1))));
+  return _mm256_mul_ps(_mm256_cvtph_ps(_mm_loadu_si128(at(outer, 2))), small);
 }
 
-// Group g of rows [first, first + kX) of the task times kW tiles; scales, values: of the first of them, the
-// others `distance` bytes apart. total: [tile][row of the task][output], kRows rows of them.
-template <DType kType, bool kFetch, int kX, int kW, int kRows>
-LARIAT_AVX2_INLINE void add_group(const QuantTask& task, int first, int64_t g, const uint8_t* scales,
-                                  const uint8_t* values, int64_t distance, float* total) {
-  const int64_t row = task.first_row + first, columns = task.x.columns();
-  const int8_t* x = task.x.values + row * columns + g * kQuantGroup;
-  __m256i sum[kX][kW][kHalves] = {};
-  if constexpr (kType == DType::kQ8) {
-    multiply_q8<kFetch, kX, kW>(x, columns, values, distance, sum);
-  } else {
-    multiply_q4<kFetch, kX, kW>(x, columns, values, distance, sum);
+// The sums of a part of a group as they are added to the sums of a row: its scale, the sum of its x.
+struct OfX {
+  float scale;
+  int sum;
+};
+
+// One row and half a tile: scale and minimum of kernels/quant.h.
+template <class K>
+LARIAT_AVX2_INLINE void add_scaled(const QuantBlock& block, const OfX& x, __m256 scale, const __m256* minimum,
+                                   __m256i integers, float* total) {
+  if constexpr (!K::kBytes && !K::kTable) integers = _mm256_madd_epi16(integers, _mm256_set1_epi16(1));
+  integers = less_zero<K>(block, integers, x.sum);
+  const __m256 both = _mm256_mul_ps(scale, _mm256_set1_ps(x.scale));
+  __m256 sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(integers), both, _mm256_load_ps(total));
+  if (minimum != nullptr) {
+    sum = _mm256_fmadd_ps(*minimum, _mm256_set1_ps(x.scale * static_cast<float>(x.sum)), sum);
   }
-  for (int b = 0; b < kW; ++b) {
+  _mm256_store_ps(total, sum);
+}
+
+// What add_group takes of a task: `place` of the group in its block, at `blocks` in the first of the tiles,
+// the others `distance` bytes apart; group g of x.
+struct GroupPlace {
+  const QuantTask& task;
+  const QuantBlock& block;
+  int64_t g, place;
+  const uint8_t* blocks;
+  int64_t distance;
+};
+
+// The group for rows [first, first + kX) of the task times kW tiles. total: [tile][row of the task][output],
+// kRows rows of them.
+template <class K, bool kFetch, int kX, int kW, int kRows>
+LARIAT_AVX2_INLINE void add_group(const GroupPlace& p, int first, __m256i table, float* total) {
+  const QuantRows& rows = p.task.x;
+  const int64_t row = p.task.first_row + first, columns = rows.columns();
+  const int8_t* x = rows.values + row * columns + p.g * kQuantGroup;
+  const uint8_t* values = p.blocks + p.block.scale_bytes + p.place * p.block.group_bytes;
+  for (int part = 0; part < K::kParts; ++part) {
+    __m256i sum[kX][kW][kHalves] = {};
+    if constexpr (K::kBytes) {
+      multiply_bytes<K, kFetch>(x, columns, values, p.distance, part, sum);
+    } else {
+      multiply_nibbles<K, kFetch>(x, columns, values, p.distance, part, table, sum);
+    }
+    OfX of_x[kX];
     for (int a = 0; a < kX; ++a) {
-      float* to = total + (b * kRows + first + a) * kQuantRows;
+      const int64_t at = (row + a) * rows.groups + p.g;
+      const int32_t* sums = rows.sums + 2 * at;
+      of_x[a] = {rows.scales[at], K::of_x(sums, part)};
+    }
+    const ScaleType type = K::kPlain ? ScaleType::kBF16 : p.block.scales;
+    const int64_t scales = K::kPlain ? p.place * kQuantRows * 2
+                                     : p.block.scales_at(p.place * kQuantGroup + part * kQuantGroup / 2);
+    for (int b = 0; b < kW; ++b) {
+      const uint8_t *outer = p.blocks + b * p.distance, *inner = outer + scales;
       for (int h = 0; h < kHalves; ++h) {
-        add_scaled<kType>(task.x, (row + a) * task.x.groups() + g,
-                          scales + b * distance + h * kHalfScaleBytes, sum[a][b][h], to + h * kHalfRows);
+        const __m256 scale = scales_at(type, inner, outer, h);
+        __m256 minimum = scale;
+        const bool minima = !K::kPlain && p.block.minimum;
+        if (minima) minimum = scales_at(type, inner + p.block.inner_bytes, outer + 2 * kQuantRows, h);
+        for (int a = 0; a < kX; ++a) {
+          add_scaled<K>(p.block, of_x[a], scale, minima ? &minimum : nullptr, sum[a][b][h],
+                        total + (b * kRows + first + a) * kQuantRows + h * kHalfRows);
+        }
       }
     }
   }
@@ -124,29 +198,29 @@ LARIAT_AVX2_INLINE void add_group(const QuantTask& task, int first, int64_t g, c
 // All rows of the task times kTiles of its tiles, `first` and those at its distance from there: that many
 // streams of weights side by side, which the processor itself fetches ahead. One alone reads half as fast,
 // and instructions that prefetch it do not make up for it.
-template <DType kType, int kRows, int kTiles>
-LARIAT_AVX2 void dot(const QuantTask& task, int64_t first) {
+template <class K, int kRows, int kTiles>
+LARIAT_AVX2 void dot(const QuantTask& task, const QuantBlock& of_block, int64_t first) {
   constexpr int kFirst = std::min(kRows, kRowsInRegisters);
   constexpr int kTogether = kRows == 1 ? kTiles : 1;  // as many sums as there are registers for
   constexpr bool kFetch = kTiles == kMaxQuantTiles;
   const QuantLayout layout(task.w);
-  const int64_t scale_bytes = layout.scale_bytes(), group_bytes = layout.group_bytes();
+  const int64_t groups = K::kPlain ? kQuantBlock / kQuantGroup : of_block.groups, all = layout.groups();
   const int64_t distance = task.tile_distance * layout.tile_bytes();
   const auto* block = static_cast<const uint8_t*>(task.w.data) + first * layout.tile_bytes();
+  const __m256i table =
+      _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(of_block.table.data())));
   alignas(kVectorBytes) float total[kTiles * kRows * kQuantRows] = {};
-  for (int64_t g = 0; g < task.x.groups(); ++g) {
-    const int64_t half = g % 2;
-    for (int b = 0; b < kTiles; b += kTogether) {
-      const uint8_t* scales = block + b * distance + half * (scale_bytes / 2);
-      const uint8_t* values = block + b * distance + scale_bytes + half * group_bytes;
-      float* to = total + b * kRows * kQuantRows;
-      add_group<kType, kFetch, kFirst, kTogether, kRows>(task, 0, g, scales, values, distance, to);
-      if constexpr (kRows > kFirst) {
-        add_group<kType, false, kRows - kFirst, kTogether, kRows>(task, kFirst, g, scales, values, distance,
-                                                                  to);
+  for (int64_t top = 0; top < all; top += groups, block += of_block.block_bytes) {
+    for (int64_t place = 0; place < groups; ++place) {
+      for (int b = 0; b < kTiles; b += kTogether) {
+        const GroupPlace at{task, of_block, top + place, place, block + b * distance, distance};
+        float* to = total + b * kRows * kQuantRows;
+        add_group<K, kFetch, kFirst, kTogether, kRows>(at, 0, table, to);
+        if constexpr (kRows > kFirst) {
+          add_group<K, false, kRows - kFirst, kTogether, kRows>(at, kFirst, table, to);
+        }
       }
     }
-    block += half * layout.block_bytes();
   }
   for (int64_t b = 0; b < kTiles; ++b) {
     const int64_t column = (first + b * task.tile_distance) * kQuantRows;
@@ -158,15 +232,15 @@ LARIAT_AVX2 void dot(const QuantTask& task, int64_t first) {
   }
 }
 
-template <DType kType>
-void dot_task(const QuantTask& task) {
+template <class K>
+void dot_task(const QuantTask& task, const QuantBlock& block) {
   static_assert(kMaxQuantRows == 2 * kRowsInRegisters);
   with_count<kMaxQuantRows>(task.rows, [&](auto rows) {
     if constexpr (rows <= kFewQuantRows) {
-      if (task.tiles == kMaxQuantTiles) return dot<kType, rows, kMaxQuantTiles>(task, task.first_tile);
+      if (task.tiles == kMaxQuantTiles) return dot<K, rows, kMaxQuantTiles>(task, block, task.first_tile);
     }
     for (int64_t b = 0; b < task.tiles; ++b) {
-      dot<kType, rows, 1>(task, task.first_tile + b * task.tile_distance);
+      dot<K, rows, 1>(task, block, task.first_tile + b * task.tile_distance);
     }
   });
 }
@@ -174,7 +248,7 @@ void dot_task(const QuantTask& task) {
 }  // namespace
 
 void quant_dot_avx2(const QuantTask& task) {
-  task.w.dtype == DType::kQ8 ? dot_task<DType::kQ8>(task) : dot_task<DType::kQ4>(task);
+  with_kind(QuantBlock(task.w), [&]<class K>(const QuantBlock& block, K) { dot_task<K>(task, block); });
 }
 
 }  // namespace lariat::cpu

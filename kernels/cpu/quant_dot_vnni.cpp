@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "kernels/cpu/fetch_ahead.h"
+#include "kernels/cpu/quant_block.h"
 #include "kernels/cpu/quant_matmul.h"
 
 // AVX-512 with VPDPBUSD: 64 products of unsigned with signed bytes per instruction, added in fours to exact
@@ -9,6 +10,7 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #define LARIAT_VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni,fma")))
+#define LARIAT_VNNI_LAMBDA LARIAT_VNNI __attribute__((always_inline))
 
 namespace lariat::cpu {
 namespace {
@@ -19,10 +21,11 @@ constexpr int64_t kQuads = kQuantGroup / 4;
 struct Operands {
   const int8_t* x;
   const float* x_scales;
-  const int32_t* x_offsets;
+  const int32_t* x_sums;
   int64_t columns, groups;
+  const QuantBlock& block;
   const uint8_t* w;
-  int64_t distance;
+  int64_t distance, w_groups;
 };
 
 template <int kX, int kW>
@@ -37,64 +40,129 @@ LARIAT_VNNI inline __attribute__((always_inline)) void multiply_quad(const int8_
   }
 }
 
-// The integer sums of one group. As many tiles as there are streams are read but once.
-template <DType kType, int kX, int kW>
+// The integer sums of part `part` of one group. As many tiles as there are streams are read but once. table:
+// for each code what it stands for, plus 128.
+template <class K, int kX, int kW>
 LARIAT_VNNI inline __attribute__((always_inline)) void multiply_group(const int8_t* x, int64_t columns,
                                                                       const uint8_t* w, int64_t distance,
+                                                                      int part, __m512i table,
                                                                       __m512i (&sum)[kX][kW]) {
-  constexpr int64_t kVectors = kType == DType::kQ8 ? kQuads : kQuads / 2;
-  for (int64_t v = 0; v < kVectors; ++v) {
+  constexpr int64_t kVectors = K::kBytes ? kQuads / K::kParts : kQuads / 2;
+  const int64_t first = K::kBytes ? part * kVectors : 0;
+  const auto values = [&](__m512i nibbles) LARIAT_VNNI_LAMBDA {
+    const __m512i codes = _mm512_and_si512(nibbles, _mm512_set1_epi8(15));
+    return K::kTable ? _mm512_maskz_shuffle_epi8(~__mmask64{0}, table, codes) : codes;
+  };
+  for (int64_t v = first; v < first + kVectors; ++v) {
     __m512i weights[kW];
     for (int b = 0; b < kW; ++b) {
       const uint8_t* vector = w + b * distance + v * kLineBytes;
       if constexpr (kW == kMaxQuantTiles) fetch_ahead<true>(vector);
       weights[b] = _mm512_loadu_si512(vector);
     }
-    if constexpr (kType == DType::kQ8) {
+    if constexpr (K::kBytes) {
       multiply_quad<kX, kW>(x + 4 * v, columns, weights, sum);
     } else {
-      const __m512i low = _mm512_set1_epi8(15);
-      __m512i nibbles[kW];
-      for (int b = 0; b < kW; ++b) nibbles[b] = _mm512_and_si512(weights[b], low);
-      multiply_quad<kX, kW>(x + 4 * v, columns, nibbles, sum);
-      for (int b = 0; b < kW; ++b) {
-        nibbles[b] = _mm512_and_si512(_mm512_maskz_srli_epi16(~__mmask32{0}, weights[b], 4), low);
+      __m512i some[kW];
+      if (K::kParts == 1 || part == 0) {
+        for (int b = 0; b < kW; ++b) some[b] = values(weights[b]);
+        multiply_quad<kX, kW>(x + 4 * v, columns, some, sum);
       }
-      multiply_quad<kX, kW>(x + 4 * (v + kVectors), columns, nibbles, sum);
+      if (K::kParts == 1 || part == 1) {
+        for (int b = 0; b < kW; ++b) {
+          some[b] = values(_mm512_maskz_srli_epi16(~__mmask32{0}, weights[b], 4));
+        }
+        multiply_quad<kX, kW>(x + 4 * (v + kVectors), columns, some, sum);
+      }
     }
   }
 }
 
-template <DType kType, int kX, int kW>
+LARIAT_VNNI inline __attribute__((always_inline)) __m256i halves_at(const uint8_t* from) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+}
+
+// 16 scales, or minima.
+LARIAT_VNNI inline __attribute__((always_inline)) __m512 scales_at(ScaleType type, const uint8_t* inner,
+                                                                   const uint8_t* outer) {
+  constexpr __mmask16 kAll = 0xffff;
+  switch (type) {
+    case ScaleType::kBF16:
+      return _mm512_castsi512_ps(
+          _mm512_maskz_slli_epi32(kAll, _mm512_maskz_cvtepu16_epi32(kAll, halves_at(inner)), 16));
+    case ScaleType::kF16:
+      return _mm512_maskz_cvtph_ps(kAll, halves_at(inner));
+    case ScaleType::kF32:
+      return _mm512_loadu_ps(inner);
+    case ScaleType::kNested:
+      break;
+  }
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(inner));
+  return _mm512_mul_ps(_mm512_maskz_cvtph_ps(kAll, halves_at(outer)),
+                       _mm512_maskz_cvtepi32_ps(kAll, _mm512_maskz_cvtepi8_epi32(kAll, bytes)));
+}
+
+// Adds part `part` of group g of x, `place` of its block, to the sums.
+template <class K, int kX, int kW>
+LARIAT_VNNI inline __attribute__((always_inline)) void add_part(const Operands& from, const uint8_t* block,
+                                                                int64_t g, int64_t place, int part,
+                                                                __m512i table, __m512 (&total)[kX][kW]) {
+  const QuantBlock& of_block = from.block;
+  int of_x[kX];
+  for (int a = 0; a < kX; ++a) {
+    const int32_t* sums = from.x_sums + 2 * (a * from.groups + g);
+    of_x[a] = K::of_x(sums, part);
+  }
+  __m512i sum[kX][kW];
+  for (int a = 0; a < kX; ++a) {
+    for (int b = 0; b < kW; ++b) {
+      sum[a][b] = _mm512_set1_epi32(-(K::kTable ? 128 : of_block.zero) * of_x[a]);
+    }
+  }
+  multiply_group<K, kX, kW>(from.x + g * kQuantGroup, from.columns,
+                            block + of_block.scale_bytes + place * of_block.group_bytes, from.distance, part,
+                            table, sum);
+  const ScaleType type = K::kPlain ? ScaleType::kBF16 : of_block.scales;
+  const int64_t scales =
+      K::kPlain ? place * kQuantRows * 2 : of_block.scales_at(place * kQuantGroup + part * kQuantGroup / 2);
+  for (int b = 0; b < kW; ++b) {
+    const uint8_t *outer = block + b * from.distance, *inner = outer + scales;
+    const __m512 scale = scales_at(type, inner, outer);
+    for (int a = 0; a < kX; ++a) {
+      const __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(from.x_scales[a * from.groups + g]));
+      const __m512 integers = _mm512_maskz_cvtepi32_ps(0xffff, sum[a][b]);
+      total[a][b] = _mm512_fmadd_ps(integers, both, total[a][b]);
+    }
+    if (K::kPlain || !of_block.minimum) continue;
+    const __m512 minimum = scales_at(type, inner + of_block.inner_bytes, outer + 2 * kQuantRows);
+    for (int a = 0; a < kX; ++a) {
+      const float x = from.x_scales[a * from.groups + g] * static_cast<float>(of_x[a]);
+      total[a][b] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(x), total[a][b]);
+    }
+  }
+}
+
+template <class K, int kX, int kW>
 LARIAT_VNNI void dot(const Operands& from, float* out, int64_t out_stride, int64_t out_distance,
                      const __mmask16* stored) {
-  const QuantLayout layout(kType, 0, 0);
-  const int64_t group_bytes = layout.group_bytes(), block_bytes = layout.block_bytes();
+  const int64_t groups = K::kPlain ? kQuantBlock / kQuantGroup : from.block.groups;
+  __m512i table = _mm512_setzero_si512();
+  if constexpr (K::kTable) {
+    const auto* values = reinterpret_cast<const __m128i*>(from.block.table.data());
+    table = _mm512_xor_si512(_mm512_maskz_broadcast_i32x4(0xffff, _mm_loadu_si128(values)),
+                             _mm512_set1_epi8(-128));
+  }
   __m512 total[kX][kW];
   for (auto& row : total) {
     for (auto& t : row) t = _mm512_setzero_ps();
   }
   const uint8_t* block = from.w;
-  for (int64_t g = 0; g < from.groups; ++g) {
-    const int64_t half = g % 2;
-    __m512i sum[kX][kW];
-    for (int a = 0; a < kX; ++a) {
-      for (int b = 0; b < kW; ++b) sum[a][b] = _mm512_set1_epi32(from.x_offsets[a * from.groups + g]);
-    }
-    multiply_group<kType, kX, kW>(from.x + g * kQuantGroup, from.columns,
-                                  block + layout.scale_bytes() + half * group_bytes, from.distance, sum);
-    for (int b = 0; b < kW; ++b) {
-      const auto* bits = reinterpret_cast<const __m256i*>(block + b * from.distance + half * kQuantRows * 2);
-      constexpr __mmask16 kAll = 0xffff;
-      const __m512i wide = _mm512_maskz_cvtepu16_epi32(kAll, _mm256_loadu_si256(bits));
-      const __m512 scale = _mm512_castsi512_ps(_mm512_maskz_slli_epi32(kAll, wide, 16));
-      for (int a = 0; a < kX; ++a) {
-        const __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(from.x_scales[a * from.groups + g]));
-        const __m512 integers = _mm512_maskz_cvtepi32_ps(kAll, sum[a][b]);
-        total[a][b] = _mm512_fmadd_ps(integers, both, total[a][b]);
+  for (int64_t top = 0; top < from.w_groups; top += groups, block += from.block.block_bytes) {
+    for (int64_t place = 0; place < groups; ++place) {
+      for (int part = 0; part < K::kParts; ++part) {
+        add_part<K>(from, block, top + place, place, part, table, total);
       }
     }
-    block += half * block_bytes;
   }
   for (int a = 0; a < kX; ++a) {
     for (int b = 0; b < kW; ++b) {
@@ -103,17 +171,19 @@ LARIAT_VNNI void dot(const Operands& from, float* out, int64_t out_stride, int64
   }
 }
 
-template <DType kType>
-void dot_task(const QuantTask& task) {
+template <class K>
+void dot_task(const QuantTask& task, const QuantBlock& block) {
   const QuantLayout layout(task.w);
-  const int64_t groups = task.x.groups();
+  const int64_t groups = task.x.groups;
   const Operands from{task.x.values + task.first_row * task.x.columns(),
                       task.x.scales + task.first_row * groups,
-                      task.x.offsets + task.first_row * groups,
+                      task.x.sums + task.first_row * groups * 2,
                       task.x.columns(),
                       groups,
+                      block,
                       static_cast<const uint8_t*>(task.w.data) + task.first_tile * layout.tile_bytes(),
-                      task.tile_distance * layout.tile_bytes()};
+                      task.tile_distance * layout.tile_bytes(),
+                      layout.groups()};
   __mmask16 stored[kMaxQuantTiles];
   for (int64_t b = 0; b < task.tiles; ++b) {
     const int64_t rest = task.w.rows - (task.first_tile + b * task.tile_distance) * kQuantRows;
@@ -123,8 +193,8 @@ void dot_task(const QuantTask& task) {
   const int64_t distance = task.tile_distance * kQuantRows;
   const auto multiply = [&]<int kW>(std::integral_constant<int, kW>) {
     constexpr int kMostRows = kW <= 2 ? kMaxQuantRows : kFewQuantRows;  // that fit the registers
-    with_count<kMostRows>(
-        task.rows, [&](auto rows) { dot<kType, rows, kW>(from, out, task.out.stride, distance, stored); });
+    with_count<kMostRows>(task.rows,
+                          [&](auto rows) { dot<K, rows, kW>(from, out, task.out.stride, distance, stored); });
   };
   task.tiles == 4   ? multiply(std::integral_constant<int, 4>())
   : task.tiles == 2 ? multiply(std::integral_constant<int, 2>())
@@ -134,7 +204,7 @@ void dot_task(const QuantTask& task) {
 }  // namespace
 
 void quant_dot_vnni(const QuantTask& task) {
-  task.w.dtype == DType::kQ8 ? dot_task<DType::kQ8>(task) : dot_task<DType::kQ4>(task);
+  with_kind(QuantBlock(task.w), [&]<class K>(const QuantBlock& block, K) { dot_task<K>(task, block); });
 }
 
 LARIAT_VNNI double vnni_multiply_adds(int64_t repetitions, float* sink) {

@@ -41,7 +41,10 @@ class TileProduct {
  private:
   void dot(int64_t row, int64_t rows, int64_t tile, int64_t distance, int64_t tiles) const {
     const QuantTask task{x_, row, rows, w_, tile, distance, tiles, out_};
-    has_avx512_vnni() ? quant_dot_vnni(task) : has_avx2() ? quant_dot_avx2(task) : quant_dot(task);
+    x_.floats           ? quant_dot_floats(task)
+    : has_avx512_vnni() ? quant_dot_vnni(task)
+    : has_avx2()        ? quant_dot_avx2(task)
+                        : quant_dot(task);
   }
 
   const QuantRows& x_;
@@ -51,36 +54,42 @@ class TileProduct {
 
 int64_t tiles_of(const Product& product) { return QuantLayout(product.w).tiles(); }
 
-// How many of `tiles` tiles, shared out to threads, are multiplied at a time for many rows.
-int64_t tiles_per_block(const QuantLayout& layout, int64_t tiles, int threads) {
-  const int64_t fit = std::max<int64_t>(2, kBlockBytes / layout.tile_bytes() / 2 * 2);
+// The most that a weight has, of groups of inputs or of a tile's bytes.
+int64_t most_of(std::span<const Product> products, int64_t (QuantLayout::*what)() const) {
+  int64_t most = 0;
+  for (const Product& product : products) most = std::max(most, (QuantLayout(product.w).*what)());
+  return most;
+}
+
+// How many of `tiles` tiles of so many bytes, shared out to threads, are multiplied at a time for many rows.
+int64_t tiles_per_block(int64_t tile_bytes, int64_t tiles, int threads) {
+  const int64_t fit = std::max<int64_t>(2, kBlockBytes / tile_bytes / 2 * 2);
   return std::clamp<int64_t>(ceil_div<int64_t>(tiles, threads), 1, fit);
 }
 
 }  // namespace
 
-size_t quant_matmul_scratch_bytes(const Matrix& x, const Matrix& w) {
-  return QuantRows::bytes(std::min(x.rows, kRowsAtATime), QuantLayout(w).blocks());
+size_t quant_matmul_scratch_bytes(const Matrix& x, std::span<const Product> products) {
+  return QuantRows::bytes(std::min(x.rows, kRowsAtATime), most_of(products, &QuantLayout::groups),
+                          is_integer(products[0].w.grouping.code));
 }
 
 void quant_tiles(const QuantRows& x, const Matrix& w, const Matrix& out, int64_t first, int64_t last) {
   const TileProduct product(x, w, out);
   if (x.rows <= kFewQuantRows) return product.stream(first, last);
   const QuantLayout layout(w);
-  const int64_t step = tiles_per_block(layout, layout.tiles(), 1);
+  const int64_t step = tiles_per_block(layout.tile_bytes(), layout.tiles(), 1);
   for (; first < last; first += step) product.block(first, std::min(first + step, last));
 }
 
 void quant_matmul(const Matrix& x, std::span<const Product> products, void* scratch, int threads) {
-  const QuantLayout layout(products[0].w);
-  const int64_t tiles = units_of(products, tiles_of);
+  const int64_t tiles = units_of(products, tiles_of), groups = most_of(products, &QuantLayout::groups);
   for (int64_t top = 0; top < x.rows; top += kRowsAtATime) {
     const int64_t rows = std::min(kRowsAtATime, x.rows - top);
     const Matrix some_x = x.row_range(top, rows);
-    const QuantRows quantized(scratch, rows, layout.blocks());
-    for_ranges(threads, rows, row_grain(x.cols), [&](int64_t first, int64_t last) {
-      quantize_rows(some_x, layout.zero(), quantized, first, last);
-    });
+    const QuantRows quantized(scratch, rows, groups, is_integer(products[0].w.grouping.code));
+    for_ranges(threads, rows, row_grain(x.cols),
+               [&](int64_t first, int64_t last) { quantize_rows(some_x, quantized, first, last); });
     const bool few = rows <= kFewQuantRows;
     const auto multiply = [&](const Product& product, int64_t first, int64_t last) {
       const Matrix out = product.out.row_range(top, rows);
@@ -96,7 +105,7 @@ void quant_matmul(const Matrix& x, std::span<const Product> products, void* scra
       });
       continue;
     }
-    const int64_t step = tiles_per_block(layout, tiles, team);
+    const int64_t step = tiles_per_block(most_of(products, &QuantLayout::tile_bytes), tiles, team);
     for_tasks(team, ceil_div(tiles, step), [&](int64_t task, int) {
       for_products(products, task * step, (task + 1) * step, tiles_of, multiply);
     });

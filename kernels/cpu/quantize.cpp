@@ -10,17 +10,10 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/quantize.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/quant-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
-
-// Lanes are outputs, as in the layout, so that every sum is made in the order of the scalar version. No
-// processor in use has more than 16 lanes of f32, and all have a power of two.
-using DL = hn::CappedTag<float, kQuantRows>;
-using VL = hn::Vec<DL>;
-using DLI = hn::RebindToSigned<DL>;
-using VLI = hn::Vec<DLI>;
 
 // A group of the outputs in a vector becomes this: bf16 scales in the low halves, and values without zero.
 struct GroupLanes {
@@ -122,20 +115,20 @@ void QuantizeGroup(const float (*w)[kQuantRows], const QuantLayout& layout, uint
 
 // `rows` x `columns` floats of a block, transposed: w[input][output].
 void QuantizeBlock(const float (*w)[kQuantRows], const QuantLayout& layout, uint8_t* block) {
-  for (int64_t g = 0; g < kQuantBlock / kQuantGroup; ++g) {
+  for (int64_t g = 0; g < layout.block() / kQuantGroup; ++g) {
     QuantizeGroup(w + g * kQuantGroup, layout, reinterpret_cast<uint16_t*>(block) + g * kQuantRows,
                   block + layout.scale_bytes() + g * layout.group_bytes());
   }
 }
 
 // One row of x; columns behind x.cols are zero.
-void QuantizeRow(const float* HWY_RESTRICT x, int64_t cols, int64_t groups, int zero, int8_t* HWY_RESTRICT q,
-                 float* HWY_RESTRICT scales, int32_t* HWY_RESTRICT offsets) {
-  const F32 d;
-  const hn::RebindToSigned<F32> di;
-  const hn::Rebind<int8_t, F32> d8;
+void QuantizeRow(const float* HWY_RESTRICT x, int64_t cols, int64_t groups, int8_t* HWY_RESTRICT q,
+                 float* HWY_RESTRICT scales, int32_t* HWY_RESTRICT sums) {
+  const DL d;
+  const DLI di;
+  const hn::Rebind<int8_t, DL> d8;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const VF32 most = hn::Set(d, hwy::HighestValue<float>());
+  const VL most = hn::Set(d, hwy::HighestValue<float>());
   for (int64_t g = 0; g < groups; ++g, q += kQuantGroup) {
     HWY_ALIGN float tail[kQuantGroup] = {};
     const float* from = x + g * kQuantGroup;
@@ -143,24 +136,29 @@ void QuantizeRow(const float* HWY_RESTRICT x, int64_t cols, int64_t groups, int 
       if (count > 0) std::copy(from, from + count, tail);
       from = tail;
     }
-    VF32 largest = hn::Zero(d);
+    VL largest = hn::Zero(d);
     auto finite = hn::Eq(largest, largest);
     for (int64_t i = 0; i < kQuantGroup; i += lanes) {
-      const VF32 magnitude = hn::Abs(hn::LoadU(d, from + i));
+      const VL magnitude = hn::Abs(hn::LoadU(d, from + i));
       finite = hn::And(finite, hn::Le(magnitude, most));
       largest = hn::Max(largest, magnitude);
     }
     const bool all_finite = hn::AllTrue(d, finite);
     const float peak = all_finite ? hn::GetLane(hn::MaxOfLanes(d, largest)) : 0.0F;
     const float inverse = peak < kQuantSmallest ? 0.0F : 127 / peak;
-    auto sum = hn::Zero(di);
-    for (int64_t i = 0; i < kQuantGroup; i += lanes) {
-      const VF32 value = all_finite ? hn::LoadU(d, from + i) : hn::Zero(d);
-      const auto integer = hn::NearestInt(hn::Mul(value, hn::Set(d, inverse)));
-      sum = hn::Add(sum, integer);
-      hn::StoreU(hn::DemoteTo(d8, integer), d8, q + i);
+    int32_t halves[2];
+    for (int64_t half = 0; half < 2; ++half) {
+      VLI sum = hn::Zero(di);
+      for (int64_t i = half * kQuantGroup / 2; i < (half + 1) * kQuantGroup / 2; i += lanes) {
+        const VL value = all_finite ? hn::LoadU(d, from + i) : hn::Zero(d);
+        const VLI integer = hn::NearestInt(hn::Mul(value, hn::Set(d, inverse)));
+        sum = hn::Add(sum, integer);
+        hn::StoreU(hn::DemoteTo(d8, integer), d8, q + i);
+      }
+      halves[half] = hn::GetLane(hn::SumOfLanes(di, sum));
     }
-    offsets[g] = -zero * hn::GetLane(hn::SumOfLanes(di, sum));
+    sums[2 * g] = halves[0] + halves[1];
+    sums[2 * g + 1] = halves[1];
     const float scale = inverse == 0 ? 0.0F : peak / 127;
     scales[g] = all_finite ? scale : std::numeric_limits<float>::quiet_NaN();
   }
@@ -195,22 +193,31 @@ void quantize_tiles(const Matrix& src, const Matrix& dst, int64_t first, int64_t
   }
 }
 
-QuantRows::QuantRows(void* memory, int64_t rows_, int64_t blocks_) : rows(rows_), blocks(blocks_) {
+QuantRows::QuantRows(void* memory, int64_t rows_, int64_t groups_, bool integers)
+    : rows(rows_), groups(groups_) {
+  if (!integers) {
+    floats = static_cast<float*>(memory);
+    return;
+  }
   values = static_cast<int8_t*>(memory);
   scales = reinterpret_cast<float*>(values + rows * columns());
-  offsets = reinterpret_cast<int32_t*>(scales + rows * groups());
+  sums = reinterpret_cast<int32_t*>(scales + rows * groups);
 }
 
-size_t QuantRows::bytes(int64_t rows, int64_t blocks) {
-  const int64_t groups = blocks * (kQuantBlock / kQuantGroup);
-  return static_cast<size_t>(rows * (blocks * kQuantBlock + groups * 8));
+size_t QuantRows::bytes(int64_t rows, int64_t groups, bool integers) {
+  return static_cast<size_t>(rows * groups * (integers ? kQuantGroup + 12 : 4 * kQuantGroup));
 }
 
-void quantize_rows(const Matrix& x, int zero, const QuantRows& to, int64_t first, int64_t last) {
+void quantize_rows(const Matrix& x, const QuantRows& to, int64_t first, int64_t last) {
   for (int64_t t = first; t < last; ++t) {
+    if (to.floats) {
+      float* const row = to.floats + t * to.columns();
+      std::fill(std::copy(x.f32(t), x.f32(t) + x.cols, row), row + to.columns(), 0.0F);
+      continue;
+    }
     HWY_DYNAMIC_DISPATCH(QuantizeRow)
-    (x.f32(t), x.cols, to.groups(), zero, to.values + t * to.columns(), to.scales + t * to.groups(),
-     to.offsets + t * to.groups());
+    (x.f32(t), x.cols, to.groups, to.values + t * to.columns(), to.scales + t * to.groups,
+     to.sums + t * to.groups * 2);
   }
 }
 

@@ -5,7 +5,7 @@
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/quant.h"
+#include "kernels/cpu/quant_matmul.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/row_ops.cpp"
@@ -196,7 +196,7 @@ void CpuBackend::embed(std::span<const int32_t> tokens, const Matrix& table, flo
       int32_t token = tokens[static_cast<size_t>(t)];
       if (token < 0) token = token_of(drawn_.at(static_cast<size_t>(-1 - token)));
       if (is_quantized(table.dtype)) {
-        for (int64_t i = 0; i < out.cols; ++i) out.f32(t)[i] = dequantized(table, token, i);
+        cpu::dequantize(table, token, 0, out.row_range(t, 1));
       } else {
         cpu::convert_rows(table.row_range(token, 1), out.row_range(t, 1));
       }

@@ -29,11 +29,12 @@ void quantized_multiply(const Matrix& x, const Matrix& w, const Matrix& bias, co
 void multiply(const Matrix& x, const RowBlock& block, DType compute, const Matrix& out) {
   const auto& [w, bias] = block;
   if (is_quantized(w.dtype) && is_integer(w.grouping.code)) return quantized_multiply(x, w, bias, out);
+  const bool round = compute == DType::kBF16 && !is_quantized(w.dtype);
   for (int64_t t = 0; t < x.rows; ++t) {
     for (int64_t o = 0; o < w.rows; ++o) {
       double sum = bias ? load_f32(bias.data, bias.dtype, o) : 0.0;
       for (int64_t i = 0; i < x.cols; ++i) {
-        const float value = compute == DType::kBF16 ? round_to_bf16(x.f32(t)[i]) : x.f32(t)[i];
+        const float value = round ? round_to_bf16(x.f32(t)[i]) : x.f32(t)[i];
         sum += value * reference::get(w, o, i);
       }
       out.f32(t)[o] = static_cast<float>(sum);

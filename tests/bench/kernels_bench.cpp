@@ -8,6 +8,7 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/quant_matmul.h"
 #include "tests/bench/noise_cache.h"
+#include "tests/kernels/grouping_cases.h"
 
 namespace lariat::test {
 namespace {
@@ -90,6 +91,43 @@ void multiply_in(benchmark::State& state, int64_t m, int64_t n, int64_t k) {
 // One row: the weights, too large for any cache, are read once.
 void MatmulDecode(benchmark::State& state) { multiply_in(state, 1, 40960, 2048); }
 BENCHMARK(MatmulDecode)->ArgsProduct({{1, 2}, {0, 1, 2, 3, 4}})->UseRealTime();
+// The same of every form that a published format needs, of as many rows as the second argument says.
+void MatmulForms(benchmark::State& state) {
+  const FormCase c = form_cases()[static_cast<size_t>(state.range(2))];
+  CpuBackend cpu(static_cast<int>(state.range(0)));
+  const int64_t m = state.range(1), n = m == 1 ? 65536 : 5632, k = 2048;
+  const HostWeight row = random_codes(c.form, 16, k),
+                   codes(c.form, n, k, [&](int64_t r, const CodeRow&to) { row.read_codes(r % 16, to); });
+  const Loaded w = load_codes(cpu, codes);
+  const Tensor x(cpu, Rng(6).normals(m * k), m, k), out(cpu, m, n);
+  for (auto _ : state) multiply(cpu, x.view(), w.matrix, {}, DType::kF32, out.view());
+  state.SetLabel(c.name);
+  state.SetItemsProcessed(state.iterations() * m * n * k);
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(stored_bytes(w.matrix)));
+}
+BENCHMARK(MatmulForms)->ArgsProduct({{1, 2}, {1, 512}, benchmark::CreateDenseRange(0, 24, 1)})->UseRealTime();
+
+// Codes as a reader gives them into what kernels read.
+void LayOut(benchmark::State& state) {
+  const FormCase c = form_cases()[static_cast<size_t>(state.range(0))];
+  const int64_t n = 256, k = 4096;
+  const HostWeight codes(c.form, n, k, [&](int64_t, const CodeRow& to) {
+    const QuantLayout layout(c.form, n, k);
+    std::fill(to.codes, to.codes + k, uint8_t{5});
+    std::fill(to.scales, to.scales + layout.scales(), 1.0F);
+    if (c.form.grouping.minimum) std::fill(to.minima, to.minima + layout.scales(), 1.0F);
+    if (layout.nested()) std::fill(to.outer, to.outer + 2 * layout.blocks(), 1.0F);
+  });
+  CpuBackend cpu(1);
+  const bool floats = state.range(1) != 0;
+  const Form form = floats ? Form(DType::kBF16) : c.form;
+  const Buffer memory = cpu.allocate(stored_bytes(Matrix(nullptr, form, n, k)));
+  for (auto _ : state) lay_out(codes, Matrix(memory.data(), form, n, k));
+  state.SetLabel(std::string(c.name) + (floats ? " -> bf16" : ""));
+  state.SetItemsProcessed(state.iterations() * n * k);
+}
+BENCHMARK(LayOut)->ArgsProduct({{0, 1, 6, 8, 21, 23}, {0, 1}});
+
 void MatmulPrefill(benchmark::State& state) { multiply_in(state, 512, 5632, 2048); }
 BENCHMARK(MatmulPrefill)->ArgsProduct({{1, 2}, {0, 1, 2, 3, 4}})->UseRealTime();
 

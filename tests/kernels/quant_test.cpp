@@ -8,6 +8,7 @@
 #include "kernels/cpu/quant_matmul.h"
 #include "tests/bits_of_rows.h"
 #include "tests/kernels/cpu_fixture.h"
+#include "tests/kernels/grouping_cases.h"
 #include "tests/kernels/linear_cases.h"
 
 namespace lariat::test {
@@ -23,11 +24,6 @@ std::vector<float> weights(int64_t rows, int64_t cols, bool strange, uint64_t se
   for (size_t i = 0; i < w.size(); i += 71) w[i] = kStrange[i / 71 % std::size(kStrange)];
   for (size_t i = 0; i < std::min<size_t>(w.size(), 96); ++i) w[i] = i < 32 ? 0.0F : i < 64 ? 1e-35F : 0.25F;
   return w;
-}
-
-std::vector<uint8_t> bytes_of(const Matrix& m) {
-  const auto* data = static_cast<const uint8_t*>(m.data);
-  return {data, data + stored_bytes(m)};
 }
 
 TEST(QuantLayout, EveryWeightHasItsOwnBits) {
@@ -160,9 +156,10 @@ std::vector<float> by_kernel(DType dtype, QuantKernel kernel, const std::vector<
   const Tensor x(cpu, inputs, m, k), host(cpu, w_values, n, k), out(cpu, m, n);
   const Loaded weight = load_one(cpu, host.view(), dtype);
   const Matrix& w = weight.matrix;
-  const Buffer memory = cpu.allocate(cpu::quant_matmul_scratch_bytes(x.view(), w));
-  const cpu::QuantRows rows(memory.data(), m, QuantLayout(w).blocks());
-  cpu::quantize_rows(x.view(), QuantLayout(w).zero(), rows, 0, m);
+  const int64_t groups = QuantLayout(w).groups();
+  const Buffer memory = cpu.allocate(cpu::QuantRows::bytes(m, groups, true));
+  const cpu::QuantRows rows(memory.data(), m, groups, true);
+  cpu::quantize_rows(x.view(), rows, 0, m);
   for (int64_t tile = 0; tile < 3; ++tile) kernel({rows, 0, m, w, tile, 1, 1, out.view()});
   return out.values();
 }
@@ -215,9 +212,10 @@ TEST(QuantKernels, AllGiveTheSameBitsForAnyRowsAndTiles) {
     const Matrix& w = weight.matrix;
     for (const int64_t m : {1, 2, 3, 4, 5, 6}) {
       const Tensor x(cpu, Rng(4).normals(m * k), m, k);
-      const Buffer memory = cpu.allocate(cpu::quant_matmul_scratch_bytes(x.view(), w));
-      const cpu::QuantRows rows(memory.data(), m, QuantLayout(w).blocks());
-      cpu::quantize_rows(x.view(), QuantLayout(w).zero(), rows, 0, m);
+      const int64_t groups = QuantLayout(w).groups();
+      const Buffer memory = cpu.allocate(cpu::QuantRows::bytes(m, groups, true));
+      const cpu::QuantRows rows(memory.data(), m, groups, true);
+      cpu::quantize_rows(x.view(), rows, 0, m);
       const Tensor plain(cpu, m, n);
       for (int64_t row = 0; row < m; ++row) {
         for (int64_t tile = 0; tile < 8; ++tile) cpu::quant_dot({rows, row, 1, w, tile, 1, 1, plain.view()});

@@ -1,0 +1,161 @@
+// Quantised weights in vectors whose lanes are outputs, as in the layout (kernels/quant.h).
+//
+// Included after hwy/highway.h, between foreach_target.h's passes: once per instruction set.
+#if defined(LARIAT_KERNELS_CPU_QUANT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LARIAT_KERNELS_CPU_QUANT_INL_H_
+#undef LARIAT_KERNELS_CPU_QUANT_INL_H_
+#else
+#define LARIAT_KERNELS_CPU_QUANT_INL_H_
+#endif
+
+#include <type_traits>
+
+#include "hwy/highway.h"
+#include "kernels/cpu/quant_block.h"
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lariat::HWY_NAMESPACE {
+
+// Every sum is made in the order of the scalar version. No processor in use has more than 16 lanes of f32,
+// and all have a power of two.
+using DL = hn::CappedTag<float, kQuantRows>;
+using VL = hn::Vec<DL>;
+using DLI = hn::RebindToSigned<DL>;
+using VLI = hn::Vec<DLI>;
+using DLU = hn::RebindToUnsigned<DL>;
+using VLU = hn::Vec<DLU>;
+
+// Scales, or minima, of the outputs from `lane` on.
+HWY_INLINE VL ScaleLanes(ScaleType type, const uint8_t* inner, const uint8_t* outer, int64_t lane) {
+  const DL d;
+  const auto at = [lane]<class T>(const uint8_t* from, T) { return reinterpret_cast<const T*>(from) + lane; };
+  switch (type) {
+    case ScaleType::kBF16:
+      return LoadF32(d, at(inner, hwy::bfloat16_t()));
+    case ScaleType::kF16:
+      return LoadF32(d, at(inner, hwy::float16_t()));
+    case ScaleType::kF32:
+      return LoadF32(d, at(inner, 0.0F));
+    case ScaleType::kNested:
+      break;
+  }
+  const auto small = hn::PromoteTo(DLI(), hn::LoadU(hn::Rebind<int8_t, DL>(), at(inner, int8_t{})));
+  return hn::Mul(LoadF32(d, at(outer, hwy::float16_t())), hn::ConvertTo(d, small));
+}
+
+// The scales and minima of the input `input` of a block.
+struct BlockScales {
+  VL scale, minimum;
+};
+HWY_INLINE BlockScales ScalesAt(const cpu::QuantBlock& b, const uint8_t* block, int64_t input, int64_t lane) {
+  const uint8_t* inner = block + b.scales_at(input);
+  const VL scale = ScaleLanes(b.scales, inner, block, lane);
+  if (!b.minimum) return {scale, hn::Zero(DL())};
+  return {scale, ScaleLanes(b.scales, inner + b.inner_bytes, block + 2 * kQuantRows, lane)};
+}
+
+// What codes stand for: at<i>(quad) has that of the byte i of each lane, a code.
+template <bool kNibbles_>
+struct LinearValues {
+  static constexpr bool kNibbles = kNibbles_;
+  VL zero;
+  template <int i>
+  HWY_INLINE VL at(VLU quad) const {
+    VLU code = hn::ShiftRight<8 * i>(quad);
+    if constexpr (i < 3) code = hn::And(code, hn::Set(DLU(), 0xff));
+    return hn::Sub(hn::ConvertTo(DL(), hn::BitCast(DLI(), code)), zero);
+  }
+};
+
+// Sign, exponent and mantissa where f32 has them; the exponents differ by 120.
+struct E4M3Values {
+  static constexpr bool kNibbles = false;
+  template <int i>
+  HWY_INLINE VL at(VLU quad) const {
+    const VLI spread = hn::ShiftRight<4>(hn::BitCast(DLI(), hn::ShiftLeft<24 - 8 * i>(quad)));
+    const VLI bits = hn::And(spread, hn::Set(DLI(), static_cast<int32_t>(0x87f00000U)));
+    return hn::Mul(hn::BitCast(DL(), bits), hn::Set(DL(), 0x1p120F));
+  }
+};
+
+struct TableValues {
+  static constexpr bool kNibbles = true;
+  static constexpr size_t kLanes = hn::MaxLanes(DL());
+  const float* table;  // of 16
+  template <int i>
+  HWY_INLINE VL at(VLU quad) const {
+    const DL d;
+    const VLU code = hn::ShiftRight<8 * i>(quad);
+    const auto low = [&](uint32_t mask) HWY_ATTR { return hn::And(code, hn::Set(DLU(), mask)); };
+#if HWY_ARCH_X86
+    if constexpr (kLanes == 16) {
+      return hn::TableLookupLanes(hn::LoadU(d, table), hn::IndicesFromVec(d, low(15)));
+    } else if constexpr (kLanes == 8) {  // the highest bit of a lane chooses
+      const auto eight = hn::IndicesFromVec(d, low(7));
+      const auto high = hn::MaskFromVec(hn::BitCast(d, hn::ShiftLeft<28 - 8 * i>(quad)));
+      return hn::IfThenElse(high, hn::TableLookupLanes(hn::LoadU(d, table + 8), eight),
+                            hn::TableLookupLanes(hn::LoadU(d, table), eight));
+    }
+#endif
+    return hn::GatherIndex(d, table, hn::BitCast(DLI(), low(15)));
+  }
+};
+
+// body(what the codes of a matrix stand for)
+template <class Body>
+HWY_INLINE void WithValues(const cpu::QuantBlock& b, const Body& body) {
+  if (b.code == Code::kE4M3) return body(E4M3Values());
+  if (b.has_table()) return body(TableValues{code_table(b.code).data()});
+  const VL zero = hn::Set(DL(), static_cast<float>(b.zero));
+  b.bytes_wide ? body(LinearValues<false>{zero}) : body(LinearValues<true>{zero});
+}
+
+// body(quad, half, codes) for the inputs' quad `quad` of a group's first half and for that of its second, of
+// the outputs of a vector at `words`; half: a constant.
+template <class Values, class Body>
+HWY_INLINE void ForHalves(const uint32_t* words, int64_t quad, const Body& body) {
+  constexpr std::integral_constant<int, 0> kFirst;
+  constexpr std::integral_constant<int, 1> kSecond;
+  constexpr int64_t kQuads = kQuantGroup / 8;
+  const VLU bytes = hn::LoadU(DLU(), words + quad * kQuantRows);
+  if constexpr (Values::kNibbles) {
+    const VLU nibble = hn::Set(DLU(), 0x0f0f0f0fU);
+    body(quad, kFirst, hn::And(bytes, nibble));
+    body(quad + kQuads, kSecond, hn::And(hn::ShiftRight<4>(bytes), nibble));
+  } else {
+    body(quad, kFirst, bytes);
+    body(quad + kQuads, kSecond, hn::LoadU(DLU(), words + (quad + kQuads) * kQuantRows));
+  }
+}
+
+// store(first input of four, first output, what the weights of a vector's outputs are: four) for all of group
+// `group` of a block.
+template <class Store>
+HWY_INLINE void ForWeights(const cpu::QuantBlock& b, const uint8_t* block, int64_t group,
+                           const Store& store) {
+  const auto* words = reinterpret_cast<const uint32_t*>(block + b.scale_bytes + group * b.group_bytes);
+  WithValues(b, [&](const auto& values) HWY_ATTR {
+    for (int64_t lane = 0; lane < kQuantRows; lane += static_cast<int64_t>(hn::Lanes(DL()))) {
+      const int64_t first = group * kQuantGroup;
+      const BlockScales halves[2] = {ScalesAt(b, block, first, lane),
+                                     ScalesAt(b, block, first + kQuantGroup / 2, lane)};
+      const auto four = [&](int64_t quad, auto half, VLU codes) LARIAT_INLINE_BODY {
+        const auto weight = [&](VL value) HWY_ATTR {
+          return b.minimum ? hn::MulAdd(value, halves[half].scale, halves[half].minimum)
+                           : hn::Mul(value, halves[half].scale);
+        };
+        store(4 * quad, lane, weight(values.template at<0>(codes)), weight(values.template at<1>(codes)),
+              weight(values.template at<2>(codes)), weight(values.template at<3>(codes)));
+      };
+      for (int64_t quad = 0; quad < kQuantGroup / 8; ++quad) {
+        ForHalves<std::decay_t<decltype(values)>>(words + lane, quad, four);
+      }
+    }
+  });
+}
+
+}  // namespace lariat::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,80 @@
+#pragma once
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/quant.h"
+
+namespace lariat::cpu {
+
+// What kernels ask of QuantLayout for every group of inputs, computed once.
+struct QuantBlock {
+  Code code;
+  ScaleType scales;
+  bool bytes_wide, minimum, halves;  // halves: 16 inputs share a scale
+  int zero, shift;                   // shift: of an input, to the scale that is its
+  int64_t groups;                    // of 32 inputs
+  int64_t scale_width, outer_bytes, inner_bytes, scale_bytes, group_bytes, block_bytes;
+  std::array<int8_t, 16> table{};  // of integer codes that have one
+
+  explicit QuantBlock(const Matrix& m) : QuantBlock(QuantLayout(m)) {}
+  explicit QuantBlock(const QuantLayout& layout)
+      : code(layout.form.grouping.code),
+        scales(layout.form.grouping.scales),
+        bytes_wide(layout.bytes_wide()),
+        minimum(layout.form.grouping.minimum),
+        halves(layout.size() < kQuantGroup),
+        zero(layout.zero()),
+        shift(std::countr_zero(static_cast<uint64_t>(layout.size()))),
+        groups(layout.block() / kQuantGroup),
+        scale_width(layout.scale_width()),
+        outer_bytes(layout.outer_bytes()),
+        inner_bytes(layout.inner_bytes()),
+        scale_bytes(layout.scale_bytes()),
+        group_bytes(layout.group_bytes()),
+        block_bytes(layout.block_bytes()) {
+    if (!has_table() || !is_integer(code)) return;
+    std::ranges::transform(code_table(code), table.begin(),
+                           [](float value) { return static_cast<int8_t>(value); });
+  }
+
+  bool has_table() const { return code != Code::kLinear && code != Code::kE4M3; }
+  // Whether it is one of the two forms that are made here.
+  bool plain() const { return Grouping{} == Grouping{code, scales, minimum, size(), block()}; }
+  // From the start of a block: the scales of the input `input` of it.
+  int64_t scales_at(int64_t input) const { return outer_bytes + (input >> shift) * kQuantRows * scale_width; }
+
+ private:
+  uint8_t size() const { return static_cast<uint8_t>(1 << shift); }
+  uint16_t block() const { return static_cast<uint16_t>(groups * kQuantGroup); }
+};
+
+// What differs in the inner loops over codes that stand for integers.
+template <bool kBytes_, bool kTable_, bool kHalves_, bool kPlain_ = false>
+struct QuantKind {
+  static constexpr bool kBytes = kBytes_, kTable = kTable_, kPlain = kPlain_;
+  static constexpr int kParts = kHalves_ ? 2 : 1;  // of a group, each with a scale of its own
+  // The sum of a part of a group of x (QuantRows::sums).
+  static int32_t of_x(const int32_t* sums, int part) {
+    return part == 1 ? sums[1] : kParts == 2 ? sums[0] - sums[1] : sums[0];
+  }
+};
+
+// body(block, its QuantKind)
+template <class Body>
+void with_kind(const QuantBlock& block, const Body& body) {
+  if (block.plain()) {
+    return block.bytes_wide ? body(block, QuantKind<true, false, false, true>())
+                            : body(block, QuantKind<false, false, false, true>());
+  }
+  const auto with_parts = [&]<bool kHalves>(std::bool_constant<kHalves>) {
+    block.bytes_wide    ? body(block, QuantKind<true, false, kHalves>())
+    : block.has_table() ? body(block, QuantKind<false, true, kHalves>())
+                        : body(block, QuantKind<false, false, kHalves>());
+  };
+  block.halves ? with_parts(std::true_type()) : with_parts(std::false_type());
+}
+
+}  // namespace lariat::cpu

@@ -1,0 +1,108 @@
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "kernels/convert.h"
+#include "kernels/host_weight.h"
+#include "kernels/quant.h"
+#include "tests/kernels/tensors.h"
+
+// Quantised weights of every form that published formats need, of random codes and scales.
+namespace lariat::test {
+
+struct FormCase {
+  const char* name;
+  Form form;
+};
+inline void PrintTo(const FormCase& c, std::ostream* out) { *out << c.name; }
+
+inline std::vector<FormCase> form_cases() {
+  using enum ScaleType;
+  constexpr DType q8 = DType::kQ8, q4 = DType::kQ4;
+  constexpr Code linear = Code::kLinear;
+  return {{"q8", q8},
+          {"q4", q4},
+          {"Q8_0", {q8, {linear, kF16}}},
+          {"Q4_0", {q4, {linear, kF16}}},
+          {"Q4_1", {q4, {linear, kF16, true}}},
+          {"Q5_1", {q8, {linear, kF16, true}}},
+          {"Q4_K", {q4, {linear, kNested, true, 32, 256}}},
+          {"Q5_K", {q8, {linear, kNested, true, 32, 256}}},
+          {"Q6_K", {q8, {linear, kNested, false, 16, 256}}},
+          {"Q2_K", {q4, {linear, kNested, true, 16, 256}}},
+          {"Q3_K192", {q4, {linear, kNested, false, 16, 192}}},
+          {"Q6_K448", {q8, {linear, kNested, true, 16, 448}}},
+          {"IQ4_NL", {q4, {Code::kIq4, kF16}}},
+          {"IQ4_XS", {q4, {Code::kIq4, kNested, false, 32, 256}}},
+          {"Iq4Halves", {q4, {Code::kIq4, kF32, true, 16}}},
+          {"MXFP4", {q4, {Code::kE2M1, kBF16}}},
+          {"NVFP4", {q4, {Code::kE2M1, kF32, false, 16}}},
+          {"MLX4", {q4, {linear, kBF16, true, 64}}},
+          {"MLX8", {q8, {linear, kBF16, true, 64}}},
+          {"AWQ", {q4, {linear, kF32, true, 128, 128}}},
+          {"Int8", {q8, {linear, kF32, false, 128, 128}}},
+          {"FP8", {q8, {Code::kE4M3, kF32, false, 128, 128}}},
+          {"FP8Halves", {q8, {Code::kE4M3, kF32, true, 16}}},
+          {"NF4", {q4, {Code::kNf4, kF32, false, 64}}},
+          {"FP4", {q4, {Code::kFp4, kF32, true, 64}}}};
+}
+
+// Codes and scales of a row, drawn for its number alone, and such that weights are in [-3, 3]. ends: every
+// code is the one or the other end of what it may be.
+inline HostWeight random_codes(const Form& form, int64_t rows, int64_t cols, uint64_t seed = 1,
+                               bool ends = false) {
+  return {form, rows, cols, [=](int64_t row, const CodeRow& to) {
+            const QuantLayout layout(form, rows, cols);
+            const int codes = form.dtype == DType::kQ8 ? 256 : 16;
+            float largest = 0;
+            for (int q = 0; q < codes; ++q) {
+              const float value = code_value(form, static_cast<uint8_t>(q));
+              if (!std::isnan(value)) largest = std::max(largest, std::abs(value));
+            }
+            Rng rng(seed * 100003 + static_cast<uint64_t>(row));
+            for (int64_t c = 0; c < cols; ++c) {
+              to.codes[c] = static_cast<uint8_t>(rng.next() % static_cast<uint64_t>(codes));
+              if (ends) to.codes[c] = row / 16 % 2 == 0 ? 0 : static_cast<uint8_t>(codes - 1);
+              if (std::isnan(code_value(form, to.codes[c]))) to.codes[c] = 0x7e;
+            }
+            const auto number = [&](float most) {
+              const double value = most * (1.5 - rng.uniform()) * (rng.next() % 4 == 0 ? -1 : 1);
+              if (form.grouping.scales == ScaleType::kF32) return static_cast<float>(value);
+              const auto rounded = static_cast<float>(value);
+              return form.grouping.scales == ScaleType::kBF16 ? round_to_bf16(rounded)
+                                                              : round_to_f16(rounded);
+            };
+            const auto small = [&] { return static_cast<float>(static_cast<int>(rng.next() % 128) - 64); };
+            for (int64_t g = 0; g < layout.scales(); ++g) {
+              to.scales[g] = layout.nested() ? small() : number(1 / largest);
+              if (form.grouping.minimum) to.minima[g] = layout.nested() ? small() : number(1);
+            }
+            for (int64_t b = 0; layout.nested() && b < layout.blocks(); ++b) {
+              to.outer[b] = number(1 / (64 * largest));
+              if (form.grouping.minimum) to.outer_minima[b] = number(1.0F / 64);
+            }
+          }};
+}
+
+inline Loaded load_codes(Backend& backend, const HostWeight& from) {
+  const Form form = from.m.form();
+  LoadedWeight loaded = backend.load_weight({&from, 1}, {&form, 1}, DType::kF32);
+  return {loaded.weight.blocks[0].w, std::move(loaded.memory)};
+}
+
+inline std::vector<uint8_t> bytes_of(const Matrix& m) {
+  const auto* data = static_cast<const uint8_t*>(m.data);
+  return {data, data + stored_bytes(m)};
+}
+
+// What f32 accumulation may cost (LinearProblem::tolerance) of products with weights of at most 3.
+inline double sum_tolerance(const float* x, int64_t count) {
+  double magnitude = 0;
+  for (int64_t i = 0; i < count; ++i) magnitude += 3 * std::abs(static_cast<double>(x[i]));
+  return 8 * 0x1p-24 * magnitude;
+}
+
+}  // namespace lariat::test

@@ -1,0 +1,232 @@
+#include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/gemv.h"
+#include "kernels/cpu/lay_out_rows.h"
+#include "kernels/cpu/quant_matmul.h"
+#include "tests/bits_of_rows.h"
+#include "tests/kernels/cpu_fixture.h"
+#include "tests/kernels/experts_cases.h"
+#include "tests/kernels/grouping_cases.h"
+
+namespace lariat::test {
+namespace {
+
+class FormLayout : public testing::TestWithParam<FormCase> {
+ protected:
+  const Form form_ = GetParam().form;
+};
+
+TEST_P(FormLayout, EveryWeightAndScaleHasItsOwnBits) {
+  const QuantLayout layout(form_, 33, form_.grouping.block + 2);
+  std::vector<int> taken(2 * layout.bytes());
+  const auto take = [&](int64_t byte, int64_t count, int high = 0, int nibbles = 2) {
+    for (int64_t i = 0; i < nibbles * count; ++i) ++taken.at(static_cast<size_t>(2 * byte + high + i));
+  };
+  for (int64_t r = 0; r < layout.tiles() * kQuantRows; ++r) {
+    for (int64_t c = 0; c < layout.groups() * kQuantGroup; ++c) {
+      take(layout.value_at(r, c), 1, layout.in_high_nibble(c) ? 1 : 0, layout.bytes_wide() ? 2 : 1);
+      for (int64_t kind = 0; kind < (form_.grouping.minimum ? 2 : 1); ++kind) {
+        if (c % layout.size() == 0) {
+          take(layout.scale_at(r, c) + kind * layout.inner_bytes(), layout.scale_width());
+        }
+        if (layout.nested() && c % layout.block() == 0) {
+          take(layout.outer_at(r, c) + kind * 2 * kQuantRows, 2);
+        }
+      }
+    }
+  }
+  EXPECT_LE(*std::max_element(taken.begin(), taken.end()), 1);
+  const auto unused = std::count(taken.begin(), taken.end(), 0);
+  EXPECT_LT(unused, 2 * 64 * layout.tiles() * layout.blocks());  // what a block's scales are padded by
+}
+
+// Both ways out of codes agree, and so do all that lay them out.
+TEST_P(FormLayout, HoldsWhatTheCodesStandFor) {
+  CpuBackend cpu(2);
+  ReferenceBackend reference;
+  for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 1}, {35, 2 * form_.grouping.block + 37}}) {
+    const HostWeight codes = random_codes(form_, rows, cols);
+    const Loaded laid_out = load_codes(cpu, codes), plain = load_codes(reference, codes);
+    EXPECT_EQ(bytes_of(laid_out.matrix), bytes_of(plain.matrix));
+    const Tensor floats(cpu, rows, cols, 3);
+    cpu::lay_out_rows(codes, 0, floats.view(), 2);
+    std::vector<float> dequantised;
+    for (int64_t i = 0; i < rows * cols; ++i) {
+      dequantised.push_back(dequantized(plain.matrix, i / cols, i % cols));
+    }
+    EXPECT_EQ(floats.values(), dequantised);
+
+    std::vector<int32_t> tokens;
+    for (int64_t r = rows - 1; r >= 0; --r) tokens.push_back(static_cast<int32_t>(r));
+    const Tensor embedded(cpu, rows, cols, 5), expected(cpu, rows, cols);
+    cpu.embed(tokens, laid_out.matrix, 1.0F, embedded.view());
+    reference.embed(tokens, plain.matrix, 1.0F, expected.view());
+    expect_close(embedded.values(), expected.values(), 6 * 0x1p-24, 0, "embed");  // without FMA
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Forms, FormLayout, testing::ValuesIn(form_cases()),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST(FormLayout, ANanAmongFloatsIsTheScaleOfItsGroup) {
+  const Form form{DType::kQ8, {Code::kE4M3, ScaleType::kF32, false, 64}};
+  const HostWeight codes(form, 2, 200, [](int64_t row, const CodeRow& to) {
+    std::fill(to.codes, to.codes + 200, uint8_t{0x38});
+    std::fill(to.scales, to.scales + 4, 1.0F);
+    if (row == 1) to.codes[130] = 0xff;
+  });
+  CpuBackend cpu(1);
+  const Loaded w = load_codes(cpu, codes);
+  for (int64_t c = 0; c < 200; ++c) {
+    EXPECT_EQ(dequantized(w.matrix, 0, c), 1.0F);
+    EXPECT_EQ(std::isnan(dequantized(w.matrix, 1, c)), c / 64 == 2) << c;
+  }
+}
+
+class FormMatmul : public CpuOp<FormCase> {
+ protected:
+  bool integers() const { return is_integer(param().form.grouping.code); }
+  int64_t rows_alike_here() const {
+    return integers() ? rows_alike("linear", param().form.dtype) : rows_alike("linear", "float codes");
+  }
+  static std::vector<float> product(Backend& backend, const Matrix& w, const float* x, int64_t m,
+                                    DType compute = DType::kF32) {
+    const Tensor rows(backend, {x, x + m * w.cols}, m, w.cols, DType::kF32, 3);
+    const Tensor out(backend, m, w.rows, 2), bias(backend, Rng(9).normals(w.rows), 1, w.rows);
+    multiply(backend, rows.view(), w, bias.view(), compute, out.view());
+    return out.values();
+  }
+  // What the reference makes of the weights rounded to bf16.
+  std::vector<float> in_bf16(const Matrix& w, const float* x, int64_t m) {
+    std::vector<float> values;
+    for (int64_t i = 0; i < w.rows * w.cols; ++i) {
+      values.push_back(dequantized(w, i / w.cols, i % w.cols));
+    }
+    const Tensor rounded(reference_, values, w.rows, w.cols, DType::kBF16);
+    return product(reference_, rounded.view(), x, m, DType::kBF16);
+  }
+};
+
+TEST_P(FormMatmul, MatchesReference) {
+  for (const auto& [n, k] :
+       {std::pair<int64_t, int64_t>{1, 1}, {3, 31}, {17, 100}, {40, 257}, {150, 640}, {33, 1030}}) {
+    const Loaded w = load_codes(cpu_, random_codes(param().form, n, k));
+    for (const int64_t m : {1, 3, 8, 9, 40}) {
+      const std::vector<float> x = Rng(70 + static_cast<uint64_t>(m)).normals(m * k);
+      const bool bf16 = m > cpu::kGemvRows && cpu::has_amx_bf16();
+      const std::vector<float> expected =
+          bf16 ? in_bf16(w.matrix, x.data(), m) : product(reference_, w.matrix, x.data(), m);
+      const std::vector<float> actual = product(cpu_, w.matrix, x.data(), m);
+      for (int64_t i = 0; i < m * n; ++i) {
+        const auto at = static_cast<size_t>(i);
+        ASSERT_NEAR(actual[at], expected[at], sum_tolerance(x.data() + i / n * k, k) + 1e-6)
+            << "m " << m << " n " << n << " k " << k << " at " << i;
+      }
+    }
+  }
+}
+
+TEST_P(FormMatmul, HasTheBitsOfARowAlone) {
+  const int64_t n = 100, k = 450, most = 40;
+  const Loaded w = load_codes(cpu_, random_codes(param().form, n, k));
+  const std::vector<float> x = Rng(5).normals(most * k);
+  std::vector<float> alone;
+  for (int64_t t = 0; t < most; ++t) {
+    const std::vector<float> row = product(cpu_, w.matrix, x.data() + t * k, 1);
+    alone.insert(alone.end(), row.begin(), row.end());
+  }
+  CpuBackend other(3);
+  for (const int64_t m : {2, 3, 5, 8, 40}) {
+    if (m > rows_alike_here()) continue;
+    const std::vector<float> expected(alone.begin(), alone.begin() + m * n);
+    EXPECT_EQ(product(cpu_, w.matrix, x.data(), m), expected) << m;
+    EXPECT_EQ(product(other, w.matrix, x.data(), m), expected) << m;
+  }
+}
+
+TEST_P(FormMatmul, GroupedLinearMatchesReference) {
+  const int64_t n = 40, k = 290, tokens = 15;
+  std::vector<Loaded> loaded;
+  Weight experts;
+  for (const uint64_t seed : {1, 2, 3}) {
+    loaded.push_back(load_codes(cpu_, random_codes(param().form, n, k, seed)));
+    experts.blocks.push_back({loaded.back().matrix, {}});
+  }
+  std::vector<int32_t> chosen;
+  for (int32_t t = 0; t < tokens; ++t) chosen.insert(chosen.end(), {0, t % 5 == 0 ? 2 : 1});
+  const std::vector<float> x = Rng(6).normals(tokens * k);
+  const auto run = [&](Backend& backend) {
+    const Tensor rows(backend, x, tokens, k), out(backend, 2 * tokens, n);
+    const Routed routed(backend, chosen, std::vector<float>(chosen.size(), 1.0F), tokens);
+    backend.grouped_linear(rows.view(), experts, routed.view(), out.view());
+    return out.values();
+  };
+  const std::vector<float> actual = run(cpu_), expected = run(reference_);
+  // Of codes for floats, many rows are made of bf16 on AMX: 2^-9 of x and of w each.
+  const double tiles = !integers() && cpu::has_amx_bf16() ? 0x1p-8 / (8 * 0x1p-24) : 1;
+  for (int64_t i = 0; i < 2 * tokens * n; ++i) {
+    const auto at = static_cast<size_t>(i);
+    ASSERT_NEAR(actual[at], expected[at], tiles * sum_tolerance(x.data() + i / n / 2 * k, k)) << i;
+  }
+}
+LARIAT_ON_CPU(FormMatmul, form_cases());
+
+TEST(FormMatmul, BlocksOfSeveralFormsAreMultipliedAsEachAlone) {
+  const std::vector<FormCase> all = form_cases();
+  CpuBackend cpu(2);
+  const int64_t n = 37, k = 300;
+  for (size_t i = 0; i < all.size(); ++i) {
+    std::vector<Loaded> loaded;
+    Weight weight, alone[3];
+    for (size_t j = 0; j < 3; ++j) {
+      loaded.push_back(load_codes(cpu, random_codes(all[(i + 5 * j) % all.size()].form, n, k, j + 1)));
+      weight.blocks.push_back({loaded.back().matrix, {}});
+      alone[j].blocks.push_back(weight.blocks.back());
+    }
+    for (const int64_t m : {1, 8, 20}) {
+      const Tensor x(cpu, Rng(7).normals(m * k), m, k), out(cpu, m, 3 * n), expected(cpu, m, 3 * n);
+      cpu.linear(x.view(), weight, {}, out.view());
+      for (int64_t j = 0; j < 3; ++j) {
+        cpu.linear(x.view(), alone[j], {}, expected.view().column_range(j * n, n));
+      }
+      EXPECT_EQ(out.values(), expected.values()) << all[i].name << " and others, m " << m;
+    }
+  }
+}
+
+// Of every kernel that this processor has, any number of rows, and codes and inputs that could overflow.
+TEST(FormKernels, AllGiveTheSameBits) {
+  CpuBackend cpu(1);
+  const int64_t n = 128, k = 450;
+  std::vector<void (*)(const cpu::QuantTask&)> kernels;
+  if (cpu::has_avx2()) kernels.push_back(cpu::quant_dot_avx2);
+  if (cpu::has_avx512_vnni()) kernels.push_back(cpu::quant_dot_vnni);
+  for (const FormCase& c : form_cases()) {
+    if (!is_integer(c.form.grouping.code)) continue;
+    for (const bool ends : {false, true}) {
+      const Loaded weight = load_codes(cpu, random_codes(c.form, n, k, 1, ends));
+      for (const int64_t m : {1, 2, 3, 4, 6}) {
+        std::vector<float> values = Rng(8).normals(m * k);
+        for (float& value : values) value = !ends ? value : value < 0 ? -1.0F : 1.0F;
+        if (m == 1) std::fill(values.begin(), values.end(), -1.0F);
+        const Tensor x(cpu, values, m, k), plain(cpu, m, n);
+        const int64_t groups = QuantLayout(weight.matrix).groups() + 3;
+        const Buffer memory = cpu.allocate(cpu::QuantRows::bytes(m, groups, true));
+        const cpu::QuantRows rows(memory.data(), m, groups, true);
+        cpu::quantize_rows(x.view(), rows, 0, m);
+        for (int64_t tile = 0; tile < 8; ++tile) {
+          cpu::quant_dot({rows, 0, m, weight.matrix, tile, 1, 1, plain.view()});
+        }
+        const int64_t tiles = m <= cpu::kFewQuantRows ? 4 : 2;
+        for (const auto kernel : kernels) {
+          const Tensor out(cpu, m, n);
+          for (int64_t tile = 0; tile < 8 / tiles; ++tile) {
+            kernel({rows, 0, m, weight.matrix, tile, 8 / tiles, tiles, out.view()});
+          }
+          EXPECT_EQ(out.values(), plain.values()) << c.name << (ends ? " ends, " : ", ") << m << " rows";
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lariat::test
