@@ -60,7 +60,7 @@ void store_scale(ScaleType type, float value, uint8_t* to) {
 
 // Whether a scale's group has the NaN of 8-bit floats, which kernels do not look for.
 bool has_nan(const CodeRow& from, const QuantLayout& layout, int64_t g) {
-  if (layout.form.grouping.code != Code::kE4M3) return false;
+  if (layout.form.grouping.code != Code::kE4M3 || layout.nested()) return false;
   const uint8_t* const first = from.codes + g * layout.size();
   const int64_t count = std::min(layout.size(), layout.cols - g * layout.size());
   return std::any_of(first, first + count, [](uint8_t code) { return (code & 0x7f) == 0x7f; });

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <numeric>
 #include <type_traits>
 
 #include "kernels/cpu/quant_matmul.h"
@@ -13,70 +15,154 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// Adds a group to the sums of kRows rows and kVectors vectors of outputs, from `lane` on. x: of the first
-// row, at the group. Each half of a group has a sum of its own, which is as many chains of additions as hide
-// their latency.
-template <class Values, int kRows, int kVectors>
-HWY_INLINE void AddGroup(const Values& values, const cpu::QuantBlock& b, const uint8_t* block, int64_t place,
-                         const float* HWY_RESTRICT x, int64_t columns, int64_t lane,
-                         float (*HWY_RESTRICT total)[kQuantRows]) {
+// A group of a block, and x at the group: rows `columns` floats apart.
+struct FloatGroup {
+  const cpu::QuantBlock& b;
+  const uint8_t* block;
+  int64_t place;
+  const float* HWY_RESTRICT x;
+  int64_t columns;
+
+  const uint32_t* words() const {
+    return reinterpret_cast<const uint32_t*>(block + b.scale_bytes + place * b.group_bytes);
+  }
+};
+using Totals = float (*HWY_RESTRICT)[kQuantRows];
+
+// Adds the sums over `count` inputs, from `first` of the group on, for a vector of outputs.
+template <int kRows>
+HWY_INLINE void AddScaled(const FloatGroup& group, int64_t first, int64_t count, int64_t lane, const VL* sum,
+                          Totals total) {
   const DL d;
-  constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(DL()));
-  const auto* words = reinterpret_cast<const uint32_t*>(block + b.scale_bytes + place * b.group_bytes);
-  VL sum[kRows][kVectors][2];
-  for (auto& row : sum) {
-    for (auto& halves : row) halves[0] = halves[1] = hn::Zero(d);
-  }
-  for (int64_t quad = 0; quad < kQuantGroup / 8; ++quad) {
-    Unroll<kVectors>([&](auto v) LARIAT_INLINE_BODY {
-      ForHalves<Values>(words + lane + v * kLanes, quad,
-                        [&](int64_t at, auto half, VLU codes) LARIAT_INLINE_BODY {
-                          Unroll<4>([&](auto i) LARIAT_INLINE_BODY {
-                            const VL weight = values.template at<i>(codes);
-                            Unroll<kRows>([&](auto a) LARIAT_INLINE_BODY {
-                              const VL input = hn::Set(d, x[a * columns + 4 * at + i]);
-                              sum[a][v][half] = hn::MulAdd(weight, input, sum[a][v][half]);
-                            });
-                          });
-                        });
-    });
-  }
-  const int64_t first = place * kQuantGroup;
-  Unroll<kVectors>([&](auto v) LARIAT_INLINE_BODY {
-    const int64_t output = lane + v * kLanes;
-    const BlockScales low = ScalesAt(b, block, first, output);
-    const BlockScales high = b.halves ? ScalesAt(b, block, first + kQuantGroup / 2, output) : low;
-    Unroll<kRows>([&](auto a) LARIAT_INLINE_BODY {
-      float* const to = total[a] + output;
-      VL whole = hn::Load(d, to);
-      if (b.halves || b.minimum) {
-        whole = hn::MulAdd(sum[a][v][0], low.scale, hn::MulAdd(sum[a][v][1], high.scale, whole));
-      } else {
-        whole = hn::MulAdd(hn::Add(sum[a][v][0], sum[a][v][1]), low.scale, whole);
-      }
-      for (int64_t i = 0; b.minimum && i < kQuantGroup; ++i) {
-        const VL minimum = i < kQuantGroup / 2 ? low.minimum : high.minimum;
-        whole = hn::MulAdd(minimum, hn::Set(d, x[a * columns + i]), whole);
-      }
-      hn::Store(whole, d, to);
-    });
+  const BlockScales at = ScalesAt(group.b, group.block, group.place * kQuantGroup + first, lane);
+  Unroll<kRows>([&](auto a) LARIAT_INLINE_BODY {
+    VL whole = hn::MulAdd(sum[a], at.scale, hn::Load(d, total[a] + lane));
+    if (group.b.minimum) {
+      const float* x = group.x + a * group.columns + first;
+      whole = hn::MulAdd(at.minimum, hn::Set(d, std::accumulate(x, x + count, 0.0F)), whole);
+    }
+    hn::Store(whole, d, total[a] + lane);
   });
 }
+
+// Adds a group to the sums of kRows rows, a few vectors of outputs at a time. Each half of the group has sums
+// of its own: as many chains of additions as hide their latency.
+template <int kRows, class Values>
+HWY_INLINE void AddGroup(const Values& values, const FloatGroup& group, Totals total) {
+  const DL d;
+  constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(DL()));
+  constexpr int kVectors = kRows <= 2 && kLanes < kQuantRows ? 2 : 1;  // as many sums as registers hold
+  for (int64_t lane = 0; lane < kQuantRows; lane += kVectors * kLanes) {
+    VL sum[kVectors][2][kRows];
+    for (auto& vector : sum) {
+      for (int64_t a = 0; a < kRows; ++a) vector[0][a] = vector[1][a] = hn::Zero(d);
+    }
+    for (int64_t quad = 0; quad < kQuantGroup / 8; ++quad) {
+      Unroll<kVectors>([&](auto v) LARIAT_INLINE_BODY {
+        const auto add = [&](int64_t at, auto half, VLU codes) LARIAT_INLINE_BODY {
+          Unroll<4>([&](auto i) LARIAT_INLINE_BODY {
+            const VL weight = values.template at<i>(codes);
+            Unroll<kRows>([&](auto a) LARIAT_INLINE_BODY {
+              const VL input = hn::Set(d, group.x[a * group.columns + 4 * at + i]);
+              sum[v][half][a] = hn::MulAdd(weight, input, sum[v][half][a]);
+            });
+          });
+        };
+        ForHalves<Values>(group.words() + lane + v * kLanes, quad, add);
+      });
+    }
+    Unroll<kVectors>([&](auto v) LARIAT_INLINE_BODY {
+      const int64_t output = lane + v * kLanes;
+      if (group.b.halves) {
+        AddScaled<kRows>(group, 0, kQuantGroup / 2, output, sum[v][0], total);
+        AddScaled<kRows>(group, kQuantGroup / 2, kQuantGroup / 2, output, sum[v][1], total);
+        return;
+      }
+      Unroll<kRows>([&](auto a) LARIAT_INLINE_BODY { sum[v][0][a] = hn::Add(sum[v][0][a], sum[v][1][a]); });
+      AddScaled<kRows>(group, 0, kQuantGroup, output, sum[v][0], total);
+    });
+  }
+}
+
+#if HWY_TARGET != HWY_SCALAR
+// Of a table of floats each of a float's four bytes is looked up by itself, and they are put together so that
+// four inputs of an output are neighbours: in blocks of 128 bits, of every fourth output.
+struct ByteTables {
+  HWY_ALIGN uint8_t bytes[4][16];
+  explicit ByteTables(const TableValues& values) {
+    for (int i = 0; i < 64; ++i) {
+      const auto bits = std::bit_cast<uint32_t>(values.table[i / 4]);
+      bytes[i % 4][i / 4] = static_cast<uint8_t>(bits >> i % 4 * 8);
+    }
+  }
+};
+template <int kRows>
+HWY_INLINE void AddGroup(const ByteTables& tables, const FloatGroup& group, Totals total) {
+  const DL d;
+  const hn::Repartition<uint8_t, DLU> d8;
+  const hn::Repartition<uint16_t, DLU> d16;
+  const hn::Repartition<uint64_t, DLU> d64;
+  const auto table0 = hn::LoadDup128(d8, tables.bytes[0]), table1 = hn::LoadDup128(d8, tables.bytes[1]);
+  const auto table2 = hn::LoadDup128(d8, tables.bytes[2]), table3 = hn::LoadDup128(d8, tables.bytes[3]);
+  for (int64_t lane = 0; lane < kQuantRows; lane += static_cast<int64_t>(hn::Lanes(d))) {
+    VL sum[kRows][4];
+    for (int64_t half = 0; half < 2; ++half) {
+      if (half == 0 || group.b.halves) {
+        for (auto& row : sum) row[0] = row[1] = row[2] = row[3] = hn::Zero(d);
+      }
+      const int64_t first = half * kQuantGroup / 2;
+      for (int64_t quad = 0; quad < kQuantGroup / 8; ++quad) {
+        VLU codes = hn::LoadU(DLU(), group.words() + lane + quad * kQuantRows);
+        if (half == 1) codes = hn::ShiftRight<4>(codes);
+        const auto nibbles = hn::BitCast(d8, hn::And(codes, hn::Set(DLU(), 0x0f0f0f0fU)));
+        const auto byte0 = hn::TableLookupBytes(table0, nibbles);
+        const auto byte1 = hn::TableLookupBytes(table1, nibbles);
+        const auto byte2 = hn::TableLookupBytes(table2, nibbles);
+        const auto byte3 = hn::TableLookupBytes(table3, nibbles);
+        const auto low = [&](auto a, auto b)
+                             HWY_ATTR { return hn::BitCast(d16, hn::InterleaveLower(d8, a, b)); };
+        const auto high = [&](auto a, auto b)
+                              HWY_ATTR { return hn::BitCast(d16, hn::InterleaveUpper(d8, a, b)); };
+        const auto low01 = low(byte0, byte1), low23 = low(byte2, byte3);
+        const auto high01 = high(byte0, byte1), high23 = high(byte2, byte3);
+        const VL weights[4] = {hn::BitCast(d, hn::InterleaveLower(d16, low01, low23)),
+                               hn::BitCast(d, hn::InterleaveUpper(d16, low01, low23)),
+                               hn::BitCast(d, hn::InterleaveLower(d16, high01, high23)),
+                               hn::BitCast(d, hn::InterleaveUpper(d16, high01, high23))};
+        Unroll<kRows>([&](auto a) LARIAT_INLINE_BODY {
+          const VL inputs = hn::LoadDup128(d, group.x + a * group.columns + first + 4 * quad);
+          Unroll<4>([&](auto j)
+                        LARIAT_INLINE_BODY { sum[a][j] = hn::MulAdd(weights[j], inputs, sum[a][j]); });
+        });
+      }
+      if (half == 0 && !group.b.halves) continue;
+      VL of_outputs[kRows];
+      Unroll<kRows>([&](auto a) LARIAT_INLINE_BODY {
+        const auto pairs = [&](VL one, VL other) HWY_ATTR {
+          return hn::BitCast(d64,
+                             hn::Add(hn::InterleaveLower(d, one, other), hn::InterleaveUpper(d, one, other)));
+        };
+        const auto low = pairs(sum[a][0], sum[a][1]), high = pairs(sum[a][2], sum[a][3]);
+        of_outputs[a] = hn::Add(hn::BitCast(d, hn::InterleaveLower(d64, low, high)),
+                                hn::BitCast(d, hn::InterleaveUpper(d64, low, high)));
+      });
+      const int64_t begin = group.b.halves ? first : 0;
+      AddScaled<kRows>(group, begin, first + kQuantGroup / 2 - begin, lane, of_outputs, total);
+    }
+  }
+}
+#endif
 
 template <class Values, int kRows>
 HWY_NOINLINE void DotFloatTile(const cpu::QuantTask& task, const cpu::QuantBlock& b, const Values& values,
                                int64_t tile) {
-  constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(DL()));
-  constexpr int kVectors = kRows <= 2 && kLanes < kQuantRows ? 2 : 1;  // as many sums as registers hold
   const QuantLayout layout(task.w);
   const auto* block = static_cast<const uint8_t*>(task.w.data) + tile * layout.tile_bytes();
   const float* x = task.x.floats + task.first_row * task.x.columns();
   HWY_ALIGN float total[kRows][kQuantRows] = {};
   for (int64_t g = 0; g < layout.groups(); g += b.groups, block += b.block_bytes) {
     for (int64_t place = 0; place < b.groups; ++place, x += kQuantGroup) {
-      for (int64_t lane = 0; lane < kQuantRows; lane += kVectors * kLanes) {
-        AddGroup<Values, kRows, kVectors>(values, b, block, place, x, task.x.columns(), lane, total);
-      }
+      AddGroup<kRows>(values, {b, block, place, x, task.x.columns()}, total);
     }
   }
   const int64_t first = tile * kQuantRows, count = std::min(kQuantRows, task.w.rows - first);
@@ -85,16 +171,24 @@ HWY_NOINLINE void DotFloatTile(const cpu::QuantTask& task, const cpu::QuantBlock
   }
 }
 
+template <class Values>
+HWY_INLINE void DotFloatsOf(const cpu::QuantTask& task, const cpu::QuantBlock& b, const Values& values) {
+  with_count<cpu::kMaxQuantRows>(task.rows, [&](auto rows) HWY_ATTR {
+    for (int64_t i = 0; i < task.tiles; ++i) {
+      DotFloatTile<Values, rows>(task, b, values, task.first_tile + i * task.tile_distance);
+    }
+  });
+}
+
 void DotFloatTiles(const cpu::QuantTask& task) {
   const cpu::QuantBlock b(task.w);
-  WithValues(b, [&](const auto& values) HWY_ATTR {
-    with_count<cpu::kMaxQuantRows>(task.rows, [&](auto rows) HWY_ATTR {
-      for (int64_t i = 0; i < task.tiles; ++i) {
-        DotFloatTile<std::decay_t<decltype(values)>, rows>(task, b, values,
-                                                           task.first_tile + i * task.tile_distance);
-      }
-    });
-  });
+  if (b.code == Code::kE4M3) return DotFloatsOf(task, b, E4M3Values());
+  const TableValues values{code_table(b.code).data()};
+#if HWY_TARGET == HWY_SCALAR
+  DotFloatsOf(task, b, values);
+#else
+  DotFloatsOf(task, b, ByteTables(values));
+#endif
 }
 
 // A group of a tile of weights, row by row.

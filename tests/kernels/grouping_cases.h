@@ -65,6 +65,9 @@ inline HostWeight random_codes(const Form& form, int64_t rows, int64_t cols, uin
             Rng rng(seed * 100003 + static_cast<uint64_t>(row));
             for (int64_t c = 0; c < cols; ++c) {
               to.codes[c] = static_cast<uint8_t>(rng.next() % static_cast<uint64_t>(codes));
+              // Of a normal distribution's floats few are subnormal.
+              if (form.grouping.code == Code::kE4M3 && rng.next() % 256 != 0)
+                to.codes[c] = static_cast<uint8_t>(to.codes[c] | 0x40);
               if (ends) to.codes[c] = row / 16 % 2 == 0 ? 0 : static_cast<uint8_t>(codes - 1);
               if (std::isnan(code_value(form, to.codes[c]))) to.codes[c] = 0x7e;
             }
