@@ -20,8 +20,8 @@
 //   x[t][i]   ~ x_scale[t][g] x_q[t][i]                    x_scale = max |x| / 127, |x_q| <= 127
 //   out[t][o] = sum scale[o] x_scale[t] S (+ minimum[o] x_scale[t] X)
 //
-// Codes that stand for floats are multiplied by x as it is. A group with a NaN among its codes of 8-bit floats
-// has a NaN for a scale.
+// Codes that stand for floats are multiplied by x as it is. A group with a NaN among its codes of 8-bit
+// floats has a NaN for a scale.
 //
 // Forms that are made here, of 32 inputs with a bf16 scale and no minimum, as in llama.cpp's Q8_0 and Q4_0
 // (ggml/src/ggml-quants.c):
