@@ -18,7 +18,7 @@ std::string compare_tied(ModelSpec& spec, const Tensors& checkpoint) {
   const StoredTensor* embed = checkpoint.find(layout.embed);
   const StoredTensor* head = checkpoint.find(layout.own_head);
   if (embed == nullptr || head == nullptr || embed == head) return "";
-  if (embed->dtype == head->dtype && embed->shape == head->shape &&
+  if (embed->dtype == head->dtype && embed->shape == head->shape && embed->bytes == head->bytes &&
       std::memcmp(embed->data, head->data, embed->bytes) == 0) {
     return head->name;
   }

@@ -1,12 +1,12 @@
 #include "models/model.h"
 
 namespace lariat {
-
 Model load_model(ModelFiles files, const ModelSpec& spec, Backend& backend, std::optional<Form> asked,
                  const std::function<void(size_t, size_t)>& progress) {
   Model model;
   model.spec = spec;
   open_tensors(files);
+  model.spec.warnings.insert(model.spec.warnings.end(), files.warnings.begin(), files.warnings.end());
   model.files = std::move(files);
   const Tensors& tensors = *model.files.tensors;
   model.file_bytes = tensors.bytes();

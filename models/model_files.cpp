@@ -1,6 +1,7 @@
 #include "models/model_files.h"
 
 #include "models/families/gate.h"
+#include "models/forms/forms.h"
 #include "models/gguf/gguf.h"
 #include "models/gguf/gguf_file.h"
 #include "models/safetensors.h"
@@ -8,7 +9,13 @@
 namespace lariat {
 
 void open_tensors(ModelFiles& files) {
-  if (!files.tensors) files.tensors = std::make_shared<Tensors>(open_safetensors(files.texts.path()));
+  if (files.tensors) return;
+  const auto tensors = std::make_shared<Tensors>(open_safetensors(files.texts.path()));
+  if (files.texts.has("config.json")) {
+    read_quantized(files.texts.json("config.json"), files.texts.file("config.json").string(), *tensors,
+                   files.warnings);
+  }
+  files.tensors = tensors;
 }
 
 ModelFiles open_files(const std::filesystem::path& path) {

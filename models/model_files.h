@@ -1,7 +1,9 @@
 #pragma once
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "models/io/model_texts.h"
 #include "models/tensors.h"
@@ -15,6 +17,7 @@ struct ModelFiles {
 
   ModelTexts texts;
   std::shared_ptr<const Tensors> tensors;  // open_tensors opens those of a folder; nothing: random weights
+  std::vector<std::string> warnings{};     // of tensors that were opened, as ModelSpec::warnings
 };
 
 // Opens the tensors of a folder, where they are not open yet. Throws Error naming the file.

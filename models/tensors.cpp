@@ -32,10 +32,28 @@ void Tensors::add(MappedFile file, std::vector<StoredTensor> tensors) {
   }
 }
 
+std::optional<StoredTensor> Tensors::take(const std::string& name) {
+  auto node = tensors_.extract(name);
+  return node.empty() ? std::nullopt : std::optional(std::move(node.mapped()));
+}
+
+void Tensors::put(StoredTensor tensor, std::vector<std::byte> made) {
+  if (!made.empty()) {
+    tensor.bytes = made.size();
+    tensor.data = made_.emplace_back(std::move(made)).data();
+  }
+  const auto [place, inserted] = tensors_.emplace(tensor.name, tensor);
+  if (!inserted)
+    throw Error(
+        fmt::format("{}: tensor '{:.200}' stands there twice, quantised and not; the checkpoint is "
+                    "damaged",
+                    tensor.file.string(), tensor.name));
+}
+
 // Old files may start their data on any byte; vectors and sanitizers want elements on their own multiples.
 void Tensors::align(StoredTensor& tensor) const {
   if (reinterpret_cast<uintptr_t>(tensor.data) % tensor.alignment == 0) return;
-  auto& copy = aligned_copies_.emplace_back(tensor.data, tensor.data + tensor.bytes);
+  auto& copy = made_.emplace_back(tensor.data, tensor.data + tensor.bytes);
   tensor.data = copy.data();
 }
 

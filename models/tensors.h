@@ -50,6 +50,12 @@ class Tensors {
   // Takes a mapped file and what lies in it. Throws Error naming a tensor that another file has as well.
   void add(MappedFile file, std::vector<StoredTensor> tensors);
 
+  // A tensor that no longer stands among the others; nothing when absent. Its data stay where they are.
+  std::optional<StoredTensor> take(const std::string& name);
+  // A tensor that was made of others'. made: its data, if they lie in no file. Throws Error when there is one
+  // of its name.
+  void put(StoredTensor tensor, std::vector<std::byte> made = {});
+
   const StoredTensor* find(const std::string& name) const;  // nullptr when absent
   // Throws Error naming file and tensor when it is absent or has another shape. Reads none of its data.
   const StoredTensor& check(const std::string& name, const std::vector<int64_t>& shape) const;
@@ -57,6 +63,7 @@ class Tensors {
   // elsewhere.
   const StoredTensor& get(const std::string& name, const std::vector<int64_t>& shape) const;
 
+  const std::filesystem::path& source() const { return source_; }
   const std::map<std::string, StoredTensor>& all() const { return tensors_; }
   size_t bytes() const;  // of all files together
   // Brings the tensors of these names into memory, in the files' order, calling progress(bytes so far, bytes
@@ -73,7 +80,7 @@ class Tensors {
   std::filesystem::path source_;
   std::vector<std::unique_ptr<MappedFile>> files_;
   // Both change when get() copies a tensor.
-  mutable std::deque<std::vector<std::byte>> aligned_copies_;
+  mutable std::deque<std::vector<std::byte>> made_;
   mutable std::map<std::string, StoredTensor> tensors_;
 };
 

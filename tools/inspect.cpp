@@ -17,7 +17,6 @@
 #include "models/forms/gguf_blocks.h"
 #include "models/io/json_fields.h"
 #include "models/model_files.h"
-#include "models/safetensors.h"
 #include "models/text/chat_template.h"
 #include "models/text/tokenizer.h"
 #include "models/weights.h"
@@ -191,7 +190,7 @@ OrderedJson inspect(const InspectArgs& args) {
   std::optional<ModelSpec> spec;
   attempt([&] { spec = load_config(files.texts); });
   attempt([&] {
-    if (!files.tensors) files.tensors = std::make_shared<Tensors>(open_safetensors(files.texts.path()));
+    open_tensors(files);
   });
   const JsonFields text = config.object("text_config").value_or(config);
   const OrderedJson groups = files.tensors ? tensor_groups(*files.tensors) : OrderedJson();

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "kernels/counted.h"
+#include "models/forms/forms.h"
 #include "models/rope_config.h"
 
 namespace lariat {
@@ -22,22 +23,6 @@ std::string_view present_key(const JsonFields& config, std::string_view names) {
   const auto all = split(names, ' ');
   const auto there = std::ranges::find_if(all, [&](std::string_view name) { return config.has(name); });
   return there == all.end() ? all.front() : *there;
-}
-
-// MLX writes "quantization", all others "quantization_config" with their name in it.
-void refuse_quantized(const JsonFields& config) {
-  for (const char* key : {"quantization_config", "quantization"}) {
-    if (!config.has(key)) continue;
-    std::string kind = "a quantised checkpoint";
-    if (const auto object = config.holds_object(key) ? config.object(key) : std::nullopt) {
-      if (object->keys().empty()) continue;  // nothing is quantised
-      const bool named = object->has("quant_method") && object->find("quant_method")->is_string();
-      kind = "a checkpoint quantised by " + (named ? *object->string("quant_method") : "MLX or alike");
-    }
-    config.fail(key, kind.substr(0, 60) +
-                         ", whose weights lariat does not read; use the one in f32, f16 or " +
-                         "bf16 that it was made from, if need be with `quantize` q8 or q4");
-  }
 }
 
 Activation read_activation(const JsonFields& config, const Defaults& d) {
@@ -97,6 +82,8 @@ DType read_dtype(const JsonFields& config) {
     return DType::kF32;  // auto: as the tensors are, whatever those are
   if (name == "float16") return DType::kF16;
   if (name == "bfloat16") return DType::kBF16;
+  // Of the quantised weights, where some write it; the others are mostly this.
+  if (name == "float8_e4m3fn" && config.has("quantization_config")) return DType::kBF16;
   config.fail(key, "known: float32, float16, bfloat16");
 }
 
@@ -144,7 +131,7 @@ std::optional<Activation> find_activation(std::string_view name) {
 }
 
 ModelSpec read_decoder(const JsonFields& config, const Defaults& d) {
-  refuse_quantized(config);
+  check_quantization(config);
   ModelSpec spec;
   spec.vocab_size = config.integer("vocab_size", 1, kMaxVocab).value_or(d.vocab_size);
   spec.hidden_size = read_size(config, d.keys.hidden_size, kMaxHidden, d.hidden_size);

@@ -15,8 +15,9 @@ struct TensorRule {
 constexpr TensorRule kForeign[] = {
     {".qweight .qzeros .scales .g_idx .weight_scale .weight_packed .weight_zero_point .input_scale .absmax "
      ".quant_state .SCB .k_scale .v_scale",
-     "belongs to quantised weights, which lariat does not read; use the checkpoint in f32, f16 or bf16 that "
-     "they were made from, if need be with `quantize` q8 or q4"},
+     "belongs to quantised weights, and config.json has no \"quantization_config\" that says by which "
+     "method; "
+     "copy it there from where the checkpoint was published (quantize_config.json, hf_quant_config.json)"},
     {"lora_ .base_layer. .modules_to_save.",
      "belongs to a LoRA adapter; merge it into the model first (peft: merge_and_unload, save_pretrained)"},
 };

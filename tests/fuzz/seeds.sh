@@ -32,6 +32,11 @@ case $target in
     # One of each kind of tokenizer, and stacked experts; written with the Python package gguf.
     cp "$here"/seeds/gguf-* "$out/"
     ;;
+  forms)
+    for dir in "$golden"/forms/*/; do
+      { cat "$dir/config.json"; printf '\0'; cat "$dir/model.safetensors"; } >"$out/$(basename "$dir")"
+    done
+    ;;
   tokenizer_json)
     for dir in "$golden"/tokenizers/*-mini; do
       [ -f "$dir/tokenizer.json" ] || continue

@@ -178,6 +178,8 @@ constexpr Warning kWarnings[] = {
     {"qwen3", R"({"use_qk_norm": true, "attn_logit_softcapping": null})", ""},
     {"minimind", R"({"num_experts": 8, "moe_intermediate_size": 99})", ""},
     {"minimind", R"({"use_moe": false, "quantization_config": null})", ""},
+    {"llama_gqa", R"({"quantization_config": {"quant_method": "gptq", "bits": 4}})", ""},
+    {"llama_gqa", R"({"quantization": {"group_size": 64, "bits": 4}})", ""},
     {"mistral_window", R"({"layer_types": ["sliding_attention", "sliding_attention"]})", ""},
     {"qwen3_yarn_tied", R"({"max_window_layers": 0, "sliding_window": 8})",
      ""},  // use_sliding_window is false

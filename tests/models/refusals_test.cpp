@@ -42,10 +42,10 @@ constexpr Refusal kRefusals[] = {
     {"gemma", R"({"use_bidirectional_attention": true})", "lets a token see later ones"},
     {"bloom", R"({"apply_residual_connection_post_layernorm": true})", "residual connection"},
     {"mpt", R"({"logit_scale": 0.5})"},
-    {kGqa, R"({"quantization_config": {"quant_method": "gptq", "bits": 4}})", "quantised by gptq"},
-    {kGqa, R"({"quantization": {"group_size": 64, "bits": 4}})", "quantised by MLX"},
-    {"qwen2", R"({"quantization_config": {"bits": 4}})", "a checkpoint quantised by"},
-    {"qwen2", R"({"quantization": {"bits": 4}})", "a checkpoint quantised by"},
+    {kGqa, R"({"quantization_config": {"quant_method": "hqq", "bits": 4}})", "quantised by hqq"},
+    {kGqa, R"({"quantization_config": {"quant_method": "mxfp4"}})", "quantised by mxfp4"},
+    {kGqa, R"({"quantization_config": {"quant_method": 1}})", "quantization_config.quant_method"},
+    {kGqa, R"({"quantization": 4})", "\"quantization\" is 4"},
     // RoPE (of the object itself: rope_config_test.cpp, gate_test.cpp).
     {"qwen3", R"({"head_dim": null})", "\"head_dim\" is null"},
     {"phi3", R"({"rope_scaling": {"long_factor": [1.0]}})", "long_factor"},
@@ -180,7 +180,7 @@ TEST(Refusals, EveryNumberIsBounded) {
 // A quantised checkpoint with an image part says so at the top.
 TEST(Refusals, OfWhatStandsAtTheTopOfATextPart) {
   json quantised = config_of("llava");
-  quantised["quantization_config"] = {{"quant_method", "awq"}};
+  quantised["quantization_config"] = {{"quant_method", "aqlm"}};
   EXPECT_FALSE(answer(quantised).spec);
   json tied = config_of("llava");
   tied["tie_word_embeddings"] = "yes";

@@ -84,8 +84,8 @@ TEST(Damaged, WhatIsNoCheckpoint) {
   };
   std::vector<Damage> table = {
       {"m.gguf: it ends inside its header; the file is damaged", "generate -m {0}/m.gguf --prompt x", gguf},
-      {"a checkpoint quantised by MLX", kLogits,
-       changed("config.json", "/quantization", {{"group_size", 64}, {"bits", 4}})},
+      {"config.json: \"quantization.mode\" is \"nvfp4\"; affine and mxfp4 are read", kLogits,
+       changed("config.json", "/quantization", {{"group_size", 16}, {"bits", 4}, {"mode", "nvfp4"}})},
   };
   for (const std::string& command : {kLogits, kGenerate}) {
     table.insert(
@@ -100,9 +100,10 @@ TEST(Damaged, WhatIsNoCheckpoint) {
           command, adapter},
          {"the folder above a snapshot; use --model {0}/snapshots/0000", command, snapshot}});
   }
-  for (const char* method : {"gptq", "awq", "fp8", "compressed-tensors", "bitsandbytes"}) {
-    table.push_back({fmt::format("a checkpoint quantised by {}, whose weights lariat does not", method),
-                     kLogits, changed("config.json", "/quantization_config", {{"quant_method", method}})});
+  for (const char* method : {"hqq", "aqlm", "quark", "mxfp4"}) {
+    table.push_back(
+        {fmt::format("a checkpoint quantised by {}, which lariat does not read; use one by fp8,", method),
+         kLogits, changed("config.json", "/quantization_config", {{"quant_method", method}})});
   }
   expect_refusals(table);
 }

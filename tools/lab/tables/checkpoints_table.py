@@ -156,10 +156,11 @@ ACCEPTED = [
     ("LLaMAForCausalLM", "llama_gqa", {"architectures": ["LLaMAForCausalLM"]}, {}),
 ]
 QUANTISED = [
-    ("a GPTQ checkpoint", "llama_gqa", {"quantization_config": {"quant_method": "gptq", "bits": 4}}, {}),
-    ("an AWQ checkpoint", "llama_gqa", {"quantization_config": {"quant_method": "awq", "bits": 4}}, {}),
-    ("an FP8 checkpoint", "llama_gqa", {"quantization_config": {"quant_method": "fp8"}}, {}),
-    ("an MLX checkpoint", "llama_gqa", {"quantization": {"group_size": 64, "bits": 4}}, {}),
+    ("an HQQ checkpoint", "llama_gqa", {"quantization_config": {"quant_method": "hqq", "bits": 4}}, {}),
+    ("GPTQ of 3 bits", "llama_gqa", {"quantization_config": {"quant_method": "gptq", "bits": 3}}, {}),
+    ("AWQ as gemv", "llama_gqa", {"quantization_config": {"quant_method": "awq", "version": "gemv"}}, {}),
+    ("NVFP4 of MLX", "llama_gqa", {"quantization": {"group_size": 16, "bits": 4, "mode": "nvfp4"}}, {}),
+    ("floats said to be FP8", "llama_gqa", {"quantization_config": {"quant_method": "fp8"}}, {}),
 ]
 
 

@@ -1,0 +1,125 @@
+#include "models/forms/forms.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "kernels/error.h"
+#include "models/families/family.h"
+#include "models/forms/quantized.h"
+
+namespace lariat {
+namespace {
+
+// By its name in "quant_method".
+struct Method {
+  std::string_view name;
+  void (*read)(const Quantized& quantized);
+};
+constexpr Method kMethods[] = {
+    {"fp8", read_fp8},   {"fbgemm_fp8", read_fp8}, {"compressed-tensors", read_compressed_tensors},
+    {"gptq", read_gptq}, {"awq", read_awq},        {"bitsandbytes", read_bitsandbytes},
+    {"mlx", read_mlx}};
+
+const Method* find_method(std::string_view name) {
+  const auto found = std::ranges::find_if(kMethods, [&](const Method& each) { return each.name == name; });
+  return found == std::end(kMethods) ? nullptr : &*found;
+}
+
+// The method's settings and its name; nothing where nothing is quantised. MLX writes "quantization", all
+// others "quantization_config" with their name in it, which bitsandbytes once had not.
+std::optional<std::pair<JsonFields, std::string>> settings(const JsonFields& config) {
+  std::optional<std::pair<JsonFields, std::string>> found;
+  for (const char* key : {"quantization_config", "quantization"}) {
+    const auto object = config.object(key);
+    if (found || !object || object->keys().empty()) continue;
+    const bool bnb = object->find("load_in_4bit") != nullptr || object->find("load_in_8bit") != nullptr;
+    std::string name = object->string("quant_method").value_or(bnb ? "bitsandbytes" : "mlx");
+    found.emplace(*object, std::move(name));
+  }
+  return found;
+}
+
+// Beside weights: what inputs, outputs or cached keys and values would be divided by. Nothing of these is
+// quantised here.
+constexpr std::string_view kPassedOver[] = {".input_scale",  ".input_zero_point",  ".activation_scale",
+                                            ".output_scale", ".output_zero_point", ".k_scale",
+                                            ".v_scale",      ".q_scale",           ".kv_scale",
+                                            ".k_zero_point", ".v_zero_point"};
+
+void pass_over_activations(const Quantized& quantized) {
+  size_t count = 0;
+  std::string first;
+  for (const std::string_view end : kPassedOver) {
+    for (const std::string& module : quantized.modules(end)) {
+      const auto tensor = quantized.take(module + std::string(end), "");
+      if (count++ == 0) first = fmt::format("{}: tensor '{:.200}'", tensor->file.string(), tensor->name);
+    }
+  }
+  if (count == 0) return;
+  const std::string more = count > 1 ? fmt::format(" and {} more are", count - 1) : " is";
+  quantized.warnings.push_back(first + more +
+                               " for activations or cached keys and values in fewer bits, which lariat has "
+                               "in more; passed over");
+}
+
+constexpr std::string_view kParts[] = {".qweight",          ".qzeros",
+                                       ".scales",           ".g_idx",
+                                       ".biases",           ".weight_scale",
+                                       ".weight_scale_inv", ".weight_packed",
+                                       ".weight_shape",     ".weight_zero_point",
+                                       ".weight_g_idx",     ".SCB",
+                                       ".weight_format",    ".absmax",
+                                       ".quant_map",        ".compressed",
+                                       ".bitmask",          ".weight_global_scale",
+                                       ".weight_scale_2",   ".qscale_weight",
+                                       ".scale_weight"};
+
+// Parts that no weight was made of.
+void refuse_what_is_left(const Quantized& quantized) {
+  for (const auto& [name, tensor] : quantized.tensors.all()) {
+    if (tensor.codes) continue;
+    const auto ends_so = [&end = tensor.name](std::string_view part) { return end.ends_with(part); };
+    if (tensor.name.find(".quant_state.") != std::string::npos || std::ranges::any_of(kParts, ends_so))
+      quantized.refuse(tensor, "is a part of a quantised weight, and the others are not there");
+    if (ends_so(".weight") && !has_name(kFloats, tensor.dtype))
+      quantized.refuse(tensor, "is " + tensor.dtype + ", which the tensors beside it make no weight of");
+  }
+}
+
+}  // namespace
+
+void check_quantization(const JsonFields& config) {
+  const auto found = settings(config);
+  if (!found || find_method(found->second) != nullptr) return;
+  std::vector<std::string_view> names;
+  for (const Method& method : kMethods) names.push_back(method.name);
+  config.fail(
+      "quantization_config",
+      fmt::format("a checkpoint quantised by {:.40}, which lariat does not read; use one by {}, or the "
+                  "one in f32, f16 or bf16 that it was made from, if need be with `quantize` q8 or q4",
+                  found->second, fmt::join(names, ", ")));
+}
+
+void read_quantized(const nlohmann::json& config, const std::string& file, Tensors& tensors,
+                    std::vector<std::string>& warnings) {
+  const TextPart text = text_part(config, file);
+  const JsonFields fields(text.json, file, text.prefix);
+  const auto found = settings(fields);
+  if (!found) return;
+  check_quantization(fields);
+  const Quantized quantized{found->second, found->first, tensors, warnings};
+  pass_over_activations(quantized);
+  const size_t parts = tensors.all().size();
+  find_method(found->second)->read(quantized);
+  refuse_what_is_left(quantized);
+  const auto is_codes = [](const auto& each) { return each.second.codes != nullptr; };
+  if (tensors.all().size() == parts && std::ranges::none_of(tensors.all(), is_codes)) {
+    warnings.push_back(
+        fields.message(fields.has("quantization_config") ? "quantization_config" : "quantization",
+                       "no tensor is quantised; run as the floats they are"));
+  }
+}
+
+}  // namespace lariat

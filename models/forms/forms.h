@@ -1,0 +1,24 @@
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "models/io/json_fields.h"
+#include "models/tensors.h"
+
+// Checkpoints that a published method has quantised, as "quantization_config" of config.json says.
+namespace lariat {
+
+// Throws Error naming the key where a decoder's config says that a method has quantised the weights whose
+// files are not read.
+void check_quantization(const JsonFields& config);
+
+// Makes one tensor, X.weight [outputs, inputs], of the parts that a method has of each weight (X.qweight,
+// X.scales, ...). Which weights are quantised, and how, is seen from their parts: lists of modules that are
+// not change nothing. Weights whose inputs have their scales in no order, or in groups that no form has, are
+// made floats. Whatever the readers of codes will read is checked here. config: all of config.json, which
+// `file` names. Throws Error naming file and tensor.
+void read_quantized(const nlohmann::json& config, const std::string& file, Tensors& tensors,
+                    std::vector<std::string>& warnings);
+
+}  // namespace lariat

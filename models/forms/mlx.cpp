@@ -1,0 +1,146 @@
+// MLX: ml-explore/mlx, mlx/backend/cpu/quantized.cpp; ml-explore/mlx-lm 0.32, utils.py.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "models/forms/quantized.h"
+
+namespace lariat {
+namespace {
+
+struct Settings {
+  int64_t group = 64;
+  std::string mode = "affine";
+};
+
+Settings settings_of(const JsonFields& object, Settings settings) {
+  settings.group = object.integer("group_size", 1, 4096).value_or(settings.group);
+  settings.mode = object.string("mode").value_or(settings.mode);
+  if (!has_name("affine mxfp4", settings.mode)) object.fail("mode", "affine and mxfp4 are read");
+  return settings;
+}
+
+bool is_end_of(std::string_view end, std::string_view name) {
+  return name == end || (name.ends_with(end) && name[name.size() - end.size() - 1] == '.');
+}
+
+// A module may have settings of its own, under a name that begins in another way than its tensors'.
+Settings settings_of(const Quantized& quantized, const std::string& module) {
+  const JsonFields& config = quantized.config;
+  Settings settings = settings_of(config, {});
+  for (const std::string& key : config.keys()) {
+    if (config.holds_object(key) && (is_end_of(key, module) || is_end_of(module, key)))
+      return settings_of(*config.object(key), settings);
+  }
+  return settings;
+}
+
+// The names of the experts that MLX stacks, as they were before.
+std::string expert_name(const std::string& module, int64_t expert) {
+  constexpr std::string_view kStack = "switch_mlp.";
+  const size_t at = module.find(kStack);
+  std::string last = module.substr(at + kStack.size());
+  if (module.find("block_sparse_moe.") != std::string::npos) {
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kOwn = {
+        {{"gate_proj", "w1"}, {"down_proj", "w2"}, {"up_proj", "w3"}}};
+    for (const auto& [mlx, own] : kOwn) {
+      if (last == mlx) last = own;
+    }
+  }
+  return fmt::format("{}experts.{}.{}", module.substr(0, at), expert, last);
+}
+
+// One of the matrices that a tensor of three dimensions stacks, or the only one, of so many bytes a row.
+struct Slice {
+  std::string name;
+  StoredTensor tensor;
+  int64_t first_row;
+};
+
+std::vector<Slice> slices(const Quantized& quantized, const std::string& module, const StoredTensor& tensor) {
+  const bool stacked = tensor.shape.size() == 3 && module.find(".switch_mlp.") != std::string::npos;
+  if (!stacked) quantized.check_matrix(tensor);
+  if (tensor.bytes == 0) quantized.refuse(tensor, "holds nothing");
+  if (!stacked) return {{module + ".weight", tensor, 0}};
+  std::vector<Slice> all;
+  const int64_t rows = tensor.shape[1];
+  for (int64_t e = 0; e < tensor.shape[0]; ++e) {
+    Slice& slice = all.emplace_back(Slice{expert_name(module, e) + ".weight", tensor, e * rows});
+    slice.tensor.bytes /= static_cast<size_t>(tensor.shape[0]);
+    slice.tensor.data += static_cast<size_t>(e) * slice.tensor.bytes;
+    slice.tensor.shape = {rows, tensor.shape[2]};
+  }
+  return all;
+}
+
+void put_affine(const Quantized& quantized, const Slice& slice, int64_t groups, int64_t group,
+                const StoredTensor& scales, const StoredTensor& biases) {
+  const int64_t rows = slice.tensor.shape[0], words = slice.tensor.shape[1], per_group = words * 32 / groups;
+  const auto bits = static_cast<int>(std::min<int64_t>(per_group / group, 9));
+  if (words * 32 % groups != 0 || per_group % group != 0 || bits < 2 || bits > 8 || bits == 7)
+    quantized.refuse(slice.tensor,
+                     fmt::format("has {} words a row for {} groups of {}: not 2, 3, 4, 5, 6 or 8 "
+                                 "bits; see \"group_size\" of config.json",
+                                 words, groups, group));
+  const FloatView scale(scales), bias(biases);
+  GroupedWeight weight{rows,
+                       groups * group,
+                       bits > 4 ? DType::kQ8 : DType::kQ4,
+                       {.scales = scale.type(), .minimum = true},
+                       group};
+  weight.codes = [data = slice.tensor.data, words, cols = weight.cols, bits](int64_t row, uint8_t* codes) {
+    const BitView values{data + static_cast<size_t>(row * words) * 4, bits};
+    for (int64_t c = 0; c < cols; ++c) codes[c] = values[c];
+  };
+  weight.scale = [=, first = slice.first_row](int64_t row, int64_t col) {
+    const int64_t at = (first + row) * groups + col / group;
+    return Scale{scale[at], bias[at]};
+  };
+  put_weight(quantized, slice.name, slice.tensor, std::move(weight));
+}
+
+void read_module(const Quantized& quantized, const std::string& module) {
+  const Settings settings = settings_of(quantized, module);
+  const bool affine = settings.mode == "affine";
+  const StoredTensor weight = quantized.need(module, ".weight", "U32");
+  const StoredTensor scales = quantized.need(module, ".scales", affine ? kFloats : "U8 F8_E8M0");
+  std::vector<int64_t> shape = weight.shape;
+  if (scales.shape.empty() || shape.empty() || scales.bytes == 0)
+    quantized.refuse(scales, "has shape " + shape_text(scales.shape));
+  const int64_t groups = scales.shape.back();
+  shape.back() = groups;
+  quantized.check_shape(scales, shape);
+  std::optional<StoredTensor> biases;
+  if (affine) {
+    biases = quantized.need(module, ".biases", scales.dtype);
+    quantized.check_shape(*biases, shape);
+  } else if (weight.shape.back() != groups * 4) {
+    quantized.refuse(weight,
+                     fmt::format("has shape {}, not {} groups of 32", shape_text(weight.shape), groups));
+  }
+  for (const Slice& slice : slices(quantized, module, weight)) {
+    if (affine) {
+      put_affine(quantized, slice, groups, settings.group, scales, *biases);
+    } else {
+      put_mxfp4(quantized, slice.name, slice.tensor, slice.tensor.shape[0], scales, slice.first_row * groups);
+    }
+  }
+}
+
+}  // namespace
+
+void read_mlx(const Quantized& quantized) {
+  settings_of(quantized.config, {});
+  for (const std::string& module : quantized.modules(".scales")) read_module(quantized, module);
+  for (const std::string& module : quantized.modules(".weight", kFloats)) {  // experts that are not quantised
+    if (module.find(".switch_mlp.") == std::string::npos) continue;
+    for (Slice& slice : slices(quantized, module, quantized.need(module, ".weight", kFloats))) {
+      slice.tensor.name = slice.name;
+      quantized.tensors.put(std::move(slice.tensor));
+    }
+  }
+}
+
+}  // namespace lariat

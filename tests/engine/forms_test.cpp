@@ -1,0 +1,46 @@
+// Whole models as published methods store them, against the floats that they stand for
+// (tests/golden/forms, made by tools/lab/golden/forms.py).
+#include "kernels/reference/reference_backend.h"
+#include "tests/engine/engine_test_util.h"
+
+namespace lariat::test {
+namespace {
+
+class FormLogits : public testing::TestWithParam<const char*> {};
+
+TEST_P(FormLogits, InF32AreThoseOfTheFloats) {
+  const std::filesystem::path dir = golden_dir() / "forms" / GetParam();
+  const Tensors golden = open_safetensors_file(dir / "golden.safetensors");
+  const std::vector<int32_t> tokens = int_tensor(golden, "tokens");
+  const std::vector<float> expected = float_tensor(golden, "logits");
+  CpuBackend backend(2);
+  const Model model = open_f32(dir, backend);
+  Session session(model, backend, f32_session());
+  double largest = 0;
+  for (const float x : expected) largest = std::max(largest, std::abs(static_cast<double>(x)));
+  EXPECT_LE(max_abs_difference(all_logits(session, tokens, tokens.size() - 2), expected), 2e-5 * largest);
+}
+
+// The codes themselves, which the reference multiplies by inputs of 8 bits, as far as they are integers.
+TEST_P(FormLogits, AsStoredAreNear) {
+  const std::filesystem::path dir = golden_dir() / "forms" / GetParam();
+  const Tensors golden = open_safetensors_file(dir / "golden.safetensors");
+  const std::vector<int32_t> tokens = int_tensor(golden, "tokens");
+  const std::vector<float> expected = float_tensor(golden, "logits");
+  ReferenceBackend backend;
+  const Model model = load_model(dir, load_config(dir), backend, {});
+  EXPECT_TRUE(is_quantized(model.weights.layers[0].qkv.blocks[0].w.dtype));
+  Session session(model, backend, f32_session());
+  double largest = 0;
+  for (const float x : expected) largest = std::max(largest, std::abs(static_cast<double>(x)));
+  EXPECT_LE(max_abs_difference(all_logits(session, tokens, tokens.size() - 2), expected), 0.02 * largest);
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, FormLogits,
+                         testing::Values("awq", "bitsandbytes", "compressed_tensors", "fbgemm_fp8", "fp8",
+                                         "gptq", "gptq_v2", "mlx", "mlx_mxfp4", "mxfp4_packed",
+                                         "pack_quantized"),
+                         [](const auto& test) { return std::string(test.param); });
+
+}  // namespace
+}  // namespace lariat::test

@@ -1,0 +1,38 @@
+// A quantised folder: the settings of a method, a zero byte, and a .safetensors file.
+#include "models/forms/forms.h"
+
+#include <algorithm>
+
+#include "models/io/json_file.h"
+#include "models/safetensors.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace {
+
+using namespace lariat;
+
+// Whatever a reader was put for can be read.
+void read_rows(const StoredTensor& tensor) {
+  const Matrix& m = tensor.codes->m;
+  fuzz::require(tensor.shape == std::vector<int64_t>{m.rows, m.cols}, "codes of another shape");
+  std::vector<float> row(static_cast<size_t>(m.cols));
+  for (const int64_t r : {int64_t{0}, m.rows / 2, m.rows - 1})
+    read_floats(*tensor.codes, r, Matrix(row.data(), DType::kF32, 1, m.cols));
+}
+
+}  // namespace
+
+FUZZ_TARGET(forms) {
+  const std::filesystem::path folder = fuzz::fresh_folder();
+  const size_t end = std::min(input.find('\0'), input.size());
+  fuzz::write(folder / "model.safetensors", input.substr(std::min(end + 1, input.size())));
+  fuzz::accepted([&] {
+    const nlohmann::json config = parse_json(input.substr(0, end), "config.json");
+    Tensors tensors = open_safetensors(folder);
+    std::vector<std::string> warnings;
+    read_quantized(config, "config.json", tensors, warnings);
+    for (const auto& [name, tensor] : tensors.all()) {
+      if (tensor.codes) read_rows(tensor);
+    }
+  });
+}

@@ -1,0 +1,321 @@
+// Checkpoints as published methods store them (tests/golden/forms, made by tools/lab/golden/forms.py).
+#include "models/forms/forms.h"
+
+#include <cstring>
+
+#include "kernels/convert.h"
+#include "kernels/quant.h"
+#include "models/model.h"
+#include "models/safetensors.h"
+#include "tests/models/tokenizer_test_util.h"
+
+namespace lariat::test {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kFolders[] = {
+    "awq",     "bitsandbytes", "compressed_tensors", "fbgemm_fp8",   "fp8",           "gptq",
+    "gptq_v2", "mlx",          "mlx_mxfp4",          "mxfp4_packed", "pack_quantized"};
+const std::string kAttention = "model.layers.0.self_attn.", kMlp = "model.layers.0.mlp.";
+
+std::filesystem::path form_dir(const std::string& name) {
+  return std::filesystem::path(LARIAT_SOURCE_DIR) / "tests/golden/forms" / name;
+}
+
+Tensors open_form(const std::filesystem::path& dir, std::vector<std::string>* warnings = nullptr) {
+  Tensors tensors = open_safetensors(dir);
+  std::vector<std::string> unread;
+  read_quantized(read_json(dir / "config.json"), (dir / "config.json").string(), tensors,
+                 warnings ? *warnings : unread);
+  return tensors;
+}
+
+std::vector<float> floats_of(const StoredTensor& tensor) {
+  std::vector<float> values(static_cast<size_t>(tensor.shape[0] * tensor.shape[1]));
+  const Matrix to(values.data(), DType::kF32, tensor.shape[0], tensor.shape[1]);
+  if (tensor.codes) {
+    read_floats(*tensor.codes, 0, to);
+  } else {
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = load_f32(tensor.data, tensor.float_dtype(), static_cast<int64_t>(i));
+  }
+  return values;
+}
+
+TEST(Forms, AWeightIsWhatTheMethodMakesOfIt) {
+  for (const char* name : kFolders) {
+    SCOPED_TRACE(name);
+    const Tensors tensors = open_form(form_dir(name));
+    const Tensors golden = open_safetensors_file(form_dir(name) / "golden.safetensors");
+    const StoredTensor& weight = tensors.check(kAttention + "k_proj.weight", {32, 64});
+    ASSERT_TRUE(weight.codes) << "not floats";
+    const std::vector<float> got = floats_of(weight), expected = floats_of(golden.check("k_proj", {32, 64}));
+    for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], expected[i]) << i;
+  }
+}
+
+// What a weight's codes are kept as: none is made of more than it is.
+TEST(Forms, CodesStayAsTheyAreStored) {
+  using enum ScaleType;
+  struct Row {
+    const char *folder, *module;
+    Form form;
+  };
+  const auto form = [](DType width, Code code, ScaleType scales, bool minimum, uint8_t size) {
+    return Form(width, {code, scales, minimum, size, static_cast<uint16_t>(size == 128 ? 128 : 64)});
+  };
+  constexpr DType kQ4 = DType::kQ4, kQ8 = DType::kQ8;
+  const Row rows[] = {{"fp8", "self_attn.q_proj", form(kQ8, Code::kE4M3, kF32, false, 32)},
+                      {"fp8", "mlp.gate_proj", form(kQ8, Code::kE4M3, kF32, false, 128)},
+                      {"compressed_tensors", "self_attn.k_proj", form(kQ8, Code::kLinear, kF16, false, 128)},
+                      {"compressed_tensors", "self_attn.o_proj", form(kQ8, Code::kLinear, kF32, true, 128)},
+                      {"pack_quantized", "self_attn.q_proj", form(kQ4, Code::kLinear, kBF16, false, 32)},
+                      {"pack_quantized", "self_attn.k_proj", form(kQ4, Code::kLinear, kF32, true, 128)},
+                      {"pack_quantized", "mlp.gate_proj", form(kQ4, Code::kLinear, kF16, false, 32)},
+                      {"gptq", "self_attn.q_proj", form(kQ4, Code::kLinear, kF16, false, 32)},
+                      {"gptq", "self_attn.k_proj", form(kQ4, Code::kLinear, kF32, true, 32)},
+                      {"gptq", "self_attn.v_proj", form(kQ8, Code::kLinear, kF16, false, 32)},
+                      {"gptq", "mlp.up_proj", form(kQ4, Code::kLinear, kF16, false, 32)},
+                      {"awq", "self_attn.o_proj", form(kQ4, Code::kLinear, kF16, false, 32)},
+                      {"awq", "self_attn.q_proj", form(kQ4, Code::kLinear, kF32, true, 32)},
+                      {"mlx", "self_attn.o_proj", form(kQ4, Code::kLinear, kF16, true, 128)},
+                      {"mlx", "mlp.gate_proj", form(kQ8, Code::kLinear, kF16, true, 32)},
+                      {"mlx_mxfp4", "self_attn.q_proj", form(kQ4, Code::kE2M1, kBF16, false, 32)},
+                      {"bitsandbytes", "self_attn.q_proj", form(kQ4, Code::kNf4, kF32, false, 128)},
+                      {"bitsandbytes", "self_attn.o_proj", form(kQ4, Code::kFp4, kF32, false, 128)},
+                      {"bitsandbytes", "mlp.up_proj", form(kQ8, Code::kLinear, kF32, false, 128)},
+                      {"bitsandbytes", "mlp.down_proj", form(kQ4, Code::kNf4, kF32, false, 32)}};
+  for (const Row& row : rows) {
+    const Tensors tensors = open_form(form_dir(row.folder));
+    const StoredTensor* tensor = tensors.find(std::string("model.layers.0.") + row.module + ".weight");
+    ASSERT_TRUE(tensor != nullptr && tensor->codes) << row.folder << " " << row.module;
+    EXPECT_EQ(tensor->form(), row.form) << row.folder << " " << row.module;
+  }
+  for (const char* folder : {"gptq", "pack_quantized"}) {  // groups in no order
+    const Tensors tensors = open_form(form_dir(folder));
+    EXPECT_EQ(tensors.check(kAttention + "o_proj.weight", {64, 64}).dtype, "F32");
+  }
+}
+
+TEST(Forms, WarnOfWhatIsPassedOver) {
+  std::vector<std::string> warnings;
+  open_form(form_dir("fp8"), &warnings);
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_TRUE(
+      holds(warnings[0], "model.safetensors: tensor 'model.layers.0.mlp.gate_proj.input_scale' is for "));
+  open_form(form_dir("gptq"), &warnings);
+  EXPECT_EQ(warnings.size(), 1U);
+}
+
+// A folder of tests/golden/forms with settings of its method and tensors changed: "absent", or an object with
+// any of "name", "dtype", "shape", "bytes" (a text), "i32" [index, value]. The data are cut or filled with
+// zeros.
+class ChangedForm {
+ public:
+  ChangedForm(const std::string& folder, const json& settings, const json& changes) {
+    json config = read_json(form_dir(folder) / "config.json");
+    config[config.contains("quantization") ? "quantization" : "quantization_config"].merge_patch(settings);
+    folder_.put("config.json", config.dump());
+    const Tensors stored = open_safetensors(form_dir(folder));
+    std::vector<NamedShape> shapes;
+    std::vector<std::string> data;
+    for (const auto& [name, tensor] : stored.all()) {
+      const json change = changes.value(name, json::object());
+      if (change == "absent") continue;
+      const std::string bytes(reinterpret_cast<const char*>(tensor.data), tensor.bytes);
+      const std::string text = data.emplace_back(change.value("bytes", bytes));
+      std::vector<int64_t> shape = change.value("shape", tensor.shape);
+      if (change.contains("bytes")) shape = {static_cast<int64_t>(text.size())};
+      shapes.push_back({change.value("name", name), shape, change.value("dtype", tensor.dtype)});
+      size_t size = safetensors_element_bytes(shapes.back().dtype);
+      for (const int64_t n : shape) size *= static_cast<size_t>(n);
+      data.back().resize(size);
+      if (!change.contains("i32")) continue;
+      const auto value = change["i32"][1].get<int32_t>();
+      std::memcpy(data.back().data() + change["i32"][0].get<size_t>() * sizeof value, &value, sizeof value);
+    }
+    SafetensorsWriter writer(folder_.path / "model.safetensors", shapes);
+    for (const std::string& bytes : data) writer.append(std::as_bytes(std::span(bytes)));
+    writer.finish();
+  }
+  const std::filesystem::path& dir() const { return folder_.path; }
+
+ private:
+  TempFolder folder_;
+};
+
+struct Damage {
+  const char *folder, *settings, *tensor, *change, *part;
+};
+
+const Damage kDamages[] = {
+    // Settings of methods.
+    {"gptq", R"({"quant_method": "hqq"})", "", "",
+     "quantised by hqq, which lariat does not read; use one by fp8,"},
+    {"gptq", R"({"quant_method": 4})", "", "",
+     "\"quantization_config.quant_method\" is 4; expected a string"},
+    {"gptq", R"({"bits": 3})", "", "", "\"quantization_config.bits\" is 3; 4 and 8 are read"},
+    {"gptq", R"({"checkpoint_format": "marlin"})", "", "", "is \"marlin\"; only gptq gptq_v2 is read"},
+    {"gptq", R"({"pack_dtype": "int16"})", "", "", "only int32 is read"},
+    {"gptq", R"({"group_size": "a"})", "", "", "expected an integer"},
+    {"awq", R"({"version": "gemv"})", "", "", "is \"gemv\"; only gemm"},
+    {"awq", R"({"bits": 8})", "", "", "is 8; 4 are read"},
+    {"fp8", R"({"fmt": "e5m2"})", "", "", "only e4m3 is read"},
+    {"fp8", R"({"expert_dtype": "fp4"})", "", "", "only fp8 is read"},
+    {"fp8", R"({"weight_block_size": [0, 32]})", "", "",
+     "\"quantization_config.weight_block_size\" is [0,32]"},
+    {"fp8", R"({"weight_block_size": [32, 32]})", "", "",
+     "down_proj.weight_scale_inv' has shape [1, 3], which does not"},
+    {"fp8", R"({"weight_block_size": null})", "", "", "which does not fit [64, 96] of the weight"},
+    {"compressed_tensors", R"({"sparsity_config": {"format": "sparse-24-bitmask"}})", "", "",
+     "sparse weights are"},
+    {"compressed_tensors", R"({"transform_config": {"config_groups": {"R1": {}}}})", "", "",
+     "rotated weights are"},
+    {"compressed_tensors", R"({"config_groups": {"group_0": {"weights": {"block_structure": "64"}}}})", "",
+     "", "up_proj.weight_scale' has shape"},
+    {"mlx", R"({"mode": "nvfp4"})", "", "", "\"quantization.mode\" is \"nvfp4\"; affine and mxfp4 are read"},
+    {"mlx", R"({"group_size": 0})", "", "", "\"quantization.group_size\" is 0"},
+    {"mlx", R"({"group_size": 128})", "", "", "see \"group_size\" of config.json"},
+    // Parts that are missing, and parts without a weight.
+    {"fp8", "{}", "self_attn.q_proj.weight_scale_inv", R"("absent")",
+     "'model.layers.0.self_attn.q_proj' is quantised by fp8 and has no tensor '.weight_scale'; the "
+     "checkpoint is"},
+    {"fp8", "{}", "self_attn.q_proj.weight", R"("absent")",
+     "is a part of a quantised weight, and the others are not"},
+    {"fp8", "{}", "self_attn.q_proj.weight", R"({"dtype": "F8_E5M2"})",
+     "is F8_E5M2, which the tensors beside it make no weight of"},
+    {"fp8", "{}", "self_attn.q_proj.weight_scale_inv", R"({"dtype": "I32"})",
+     "is I32, expected F32 F16 BF16 F8_E8M0"},
+    {"fbgemm_fp8", "{}", "self_attn.q_proj.weight", R"({"shape": [64, 63]})", ""},
+    {"gptq", "{}", "self_attn.q_proj.qzeros", R"("absent")", "has no tensor '.qzeros'"},
+    {"gptq", "{}", "self_attn.q_proj.scales", R"("absent")", "has no tensor '.scales'"},
+    {"gptq", "{}", "self_attn.q_proj.qweight", R"("absent")", "is a part of a quantised weight"},
+    {"awq", "{}", "self_attn.q_proj.scales", R"("absent")", "has no tensor '.scales'"},
+    {"pack_quantized", "{}", "self_attn.q_proj.weight_shape", R"("absent")", "has no tensor '.weight_shape'"},
+    {"mlx", "{}", "self_attn.q_proj.biases", R"("absent")", "has no tensor '.biases'"},
+    {"mlx", "{}", "self_attn.q_proj.scales", R"("absent")", "is a part of a quantised weight"},
+    {"bitsandbytes", "{}", "self_attn.q_proj.weight.absmax", R"("absent")", "has no tensor '.absmax'"},
+    {"bitsandbytes", "{}", "self_attn.k_proj.weight.nested_absmax", R"("absent")",
+     "has no tensor '.nested_absmax'"},
+    {"bitsandbytes", "{}", "self_attn.q_proj.weight.quant_map", R"("absent")", "has no tensor '.quant_map'"},
+    {"bitsandbytes", "{}", "mlp.up_proj.SCB", R"("absent")",
+     "is I8, which the tensors beside it make no weight of"},
+    {"mxfp4_packed", "{}", "self_attn.q_proj.weight_scale",
+     R"({"name": "model.layers.0.self_attn.q_proj.weight_global_scale"})", "is NVFP4"},
+    // Shapes and values.
+    {"gptq", "{}", "self_attn.o_proj.g_idx", R"({"i32": [5, 2]})", "sends input 5 to group 2 of 2"},
+    {"gptq", "{}", "self_attn.o_proj.g_idx", R"({"i32": [0, -1]})", "sends input 0 to group -1 of 2"},
+    {"gptq", "{}", "self_attn.o_proj.g_idx", R"({"shape": [63]})", "has shape [63], expected [64]"},
+    {"gptq", "{}", "self_attn.q_proj.qzeros", R"({"shape": [2, 7]})",
+     "not 4 or 8 bits for each of 64 outputs"},
+    {"gptq", "{}", "self_attn.q_proj.qzeros", R"({"shape": [1, 8]})", "has shape [1, 8], expected [2, 8]"},
+    {"gptq", "{}", "self_attn.q_proj.scales", R"({"shape": [3, 64]})", "has shape [2, 8], expected [3, 8]"},
+    {"gptq", "{}", "self_attn.q_proj.scales", R"({"shape": [0, 64]})", "expected two sizes above 0"},
+    {"gptq", "{}", "self_attn.q_proj.qweight", R"({"shape": [512]})", "expected two sizes above 0"},
+    {"gptq", "{}", "self_attn.q_proj.qweight", R"({"dtype": "F32"})", "is F32, expected I32"},
+    {"awq", "{}", "self_attn.q_proj.qzeros", R"({"shape": [2, 7]})", "has shape [2, 7], expected [2, 8]"},
+    {"awq", "{}", "self_attn.q_proj.scales", R"({"shape": [2, 63]})", "has shape [2, 63], expected [2, 64]"},
+    {"awq", "{}", "self_attn.o_proj.scales", R"({"shape": [5, 64]})", "does not share out 64 inputs"},
+    {"pack_quantized", "{}", "self_attn.q_proj.weight_shape", R"({"i32": [0, 63]})",
+     "does not fit shape [64, 8]"},
+    {"pack_quantized", "{}", "self_attn.q_proj.weight_shape", R"({"i32": [2, 80]})", "8 words for 80 inputs"},
+    {"pack_quantized", "{}", "self_attn.q_proj.weight_shape", R"({"i32": [3, 1]})", "does not fit shape"},
+    {"pack_quantized", "{}", "self_attn.q_proj.weight_scale", R"({"shape": [64, 3]})",
+     "does not share out 64"},
+    {"pack_quantized", "{}", "self_attn.k_proj.weight_zero_point", R"({"shape": [3, 1]})", "expected [4, 1]"},
+    {"pack_quantized", "{}", "self_attn.o_proj.weight_g_idx", R"({"i32": [1, 7]})",
+     "sends input 1 to group 7 of 2"},
+    {"compressed_tensors", "{}", "self_attn.o_proj.weight_zero_point", R"({"shape": [64]})",
+     "expected [64, 1]"},
+    {"mxfp4_packed", "{}", "self_attn.q_proj.weight_scale", R"({"shape": [64, 1]})",
+     "has shape [64, 1], expected [64, 2]"},
+    {"mxfp4_packed", "{}", "self_attn.q_proj.weight_packed", R"({"shape": [64, 31]})",
+     "not whole groups of 32"},
+    {"mlx", "{}", "self_attn.q_proj.scales", R"({"shape": [63, 2]})", "has shape [63, 2], expected [64, 2]"},
+    {"mlx", "{}", "self_attn.q_proj.biases", R"({"dtype": "F32"})", "is F32, expected BF16"},
+    {"mlx", "{}", "self_attn.q_proj.weight", R"({"shape": [64, 7]})", "not 2, 3, 4, 5, 6 or 8 bits"},
+    {"mlx", "{}", "self_attn.q_proj.weight", R"({"shape": [8, 8, 8]})", "has shape"},
+    {"mlx_mxfp4", "{}", "self_attn.q_proj.weight", R"({"shape": [64, 9]})", "not 2 groups of 32"},
+    {"bitsandbytes", "{}", "self_attn.q_proj.weight", R"({"shape": [2047, 1]})",
+     "not those of [64, 64] in 4 bits"},
+    {"bitsandbytes", "{}", "self_attn.q_proj.weight.absmax", R"({"shape": [63]})",
+     "has shape [63], expected [64]"},
+    {"bitsandbytes", "{}", "self_attn.q_proj.weight.quant_map", R"({"i32": [3, 0]})",
+     "has other numbers than nf4"},
+    {"bitsandbytes", "{}", "self_attn.k_proj.weight.nested_quant_map", R"({"shape": [255]})",
+     "expected [256]"},
+    {"bitsandbytes", "{}", "self_attn.q_proj.weight.quant_state.bitsandbytes__nf4", R"({"bytes": "{"})",
+     "bitsandbytes__nf4'"},
+    {"bitsandbytes", "{}", "self_attn.q_proj.weight.quant_state.bitsandbytes__nf4",
+     R"({"bytes": "{\"shape\": [64, 64], \"blocksize\": 0}"})", "\"blocksize\" is 0"},
+    {"bitsandbytes", "{}", "self_attn.q_proj.weight.quant_state.bitsandbytes__nf4",
+     R"({"bytes": "{\"shape\": [64], \"blocksize\": 64}"})", "expected two sizes"},
+    {"bitsandbytes", "{}", "self_attn.q_proj.weight.quant_state.bitsandbytes__nf4",
+     R"({"bytes": "{\"shape\": [2147483647, 2147483647], \"blocksize\": 64}"})",
+     "has 2048 bytes, not those of"},
+    {"bitsandbytes", "{}", "self_attn.q_proj.weight.quant_state.bitsandbytes__nf4",
+     R"({"bytes": "{\"quant_type\": \"fp4\", \"shape\": [64, 64], \"blocksize\": 64}"})", "expected nf4"},
+    {"bitsandbytes", "{}", "mlp.up_proj.weight_format", R"({"bytes": "\u0001"})", "do not lie row by row"},
+};
+
+TEST(Forms, DamageIsOneLine) {
+  for (const Damage& row : kDamages) {
+    SCOPED_TRACE(std::string(row.folder) + " " + row.settings + " " + row.tensor + " " + row.change);
+    json changes = json::object();
+    if (*row.change != '\0') changes[std::string("model.layers.0.") + row.tensor] = json::parse(row.change);
+    const ChangedForm changed(row.folder, json::parse(row.settings), changes);
+    const std::string error = error_of([&] { open_form(changed.dir()); });
+    if (*row.part == '\0') {
+      EXPECT_EQ(error, "");
+      continue;
+    }
+    EXPECT_TRUE(holds(error, row.part));
+    EXPECT_EQ(error.rfind(changed.dir().string(), 0), 0U) << error;
+  }
+}
+
+// Other groups of inputs than a form has are made floats; what they are is not changed by it.
+TEST(Forms, OddGroupsAreMadeFloats) {
+  const ChangedForm changed("awq", {{"group_size", 8}},
+                            {{kAttention + "q_proj.scales", {{"shape", {8, 64}}}},
+                             {kAttention + "q_proj.qzeros", {{"shape", {8, 8}}}}});
+  const Tensors odd = open_form(changed.dir()), plain = open_form(form_dir("awq"));
+  const StoredTensor& tensor = odd.check(kAttention + "q_proj.weight", {64, 64});
+  EXPECT_EQ(tensor.dtype, "F32");
+  const auto got = floats_of(tensor),
+             expected = floats_of(plain.check(kAttention + "q_proj.weight", {64, 64}));
+  for (size_t row = 0; row < 64; ++row) {  // the first 8 inputs have the same scale; the last none
+    for (size_t i = 0; i < 8; ++i) EXPECT_EQ(got[row * 64 + i], expected[row * 64 + i]);
+    EXPECT_EQ(got[row * 64 + 63], 0);
+  }
+}
+
+TEST(Forms, StackedExpertsAreOneTensorEach) {
+  json changes;
+  for (const auto& [end, width] : {std::pair("weight", 10), std::pair("scales", 2), std::pair("biases", 2)})
+    changes[kMlp + "gate_proj." + end] = {{"name", kMlp + "switch_mlp.gate_proj." + end},
+                                          {"shape", {2, 48, width}}};
+  changes["model.norm.weight"] = {{"name", kMlp + "switch_mlp.up_proj.weight"}, {"shape", {2, 4, 8}}};
+  const ChangedForm changed("mlx", json::object(), changes);
+  const Tensors tensors = open_form(changed.dir()), plain = open_form(form_dir("mlx"));
+  std::vector<float> both = floats_of(tensors.check(kMlp + "experts.0.gate_proj.weight", {48, 64}));
+  const auto second = floats_of(tensors.check(kMlp + "experts.1.gate_proj.weight", {48, 64}));
+  both.insert(both.end(), second.begin(), second.end());
+  EXPECT_EQ(both, floats_of(plain.check(kMlp + "gate_proj.weight", {96, 64})));
+  EXPECT_EQ(tensors.check(kMlp + "experts.1.up_proj.weight", {4, 8}).data,
+            tensors.check(kMlp + "experts.0.up_proj.weight", {4, 8}).data + 64);
+}
+
+TEST(Forms, FloatsUnderAMethodsNameRun) {
+  const json config = {{"quantization_config", {{"quant_method", "fp8"}}}};
+  Tensors tensors =
+      open_safetensors(std::filesystem::path(LARIAT_SOURCE_DIR) / "tests/golden/checkpoints/llama_gqa");
+  std::vector<std::string> warnings;
+  read_quantized(config, "config.json", tensors, warnings);
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_TRUE(holds(warnings[0], "config.json: \"quantization_config\" is "));
+}
+
+}  // namespace
+}  // namespace lariat::test
