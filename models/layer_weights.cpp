@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "models/tensor_names.h"
 #include "models/weight_source.h"
 
 namespace lariat {
@@ -10,6 +11,7 @@ struct LayerReader {
   const ModelSpec& spec;
   const LayerSpec& layer;
   Source& source;
+  bool split_kv;
   std::string prefix;
 
   const AttentionSpec& attention = layer.attention;
@@ -64,7 +66,7 @@ struct LayerReader {
   }
 
   // q_b has for each head its part that is not rotated and its part that is, kv_a the row and then what is
-  // rotated, kv_b for each head U_h and V_h.
+  // rotated, kv_b for each head U_h and V_h, k_b U_h transposed, v_b V_h.
   void read_latent(LayerWeights& to) const {
     const TensorNames& names = spec.names;
     const LatentSpec& l = attention.latent;
@@ -88,9 +90,15 @@ struct LayerReader {
     const std::string& q = l.q_rank > 0 ? names.q_b : names.q;
     latent.q_nope = head_rows(q, q_run, 0, l.nope_dim, q_in);
     latent.q_rope = head_rows(q, q_run, l.nope_dim, l.rope_dim, q_in);
-    latent.k_up = head_rows(names.kv_b, kv_run, 0, l.nope_dim, l.kv_rank, Role::kPrefillOnly);
-    latent.k_absorb = head_rows(names.kv_b, kv_run, 0, l.nope_dim, l.kv_rank, Role::kProjection, true);
-    latent.v_up = head_rows(names.kv_b, kv_run, l.nope_dim, l.v_dim, l.kv_rank);
+    if (split_kv) {
+      latent.k_up = head_rows(names.k_b, l.kv_rank, 0, l.kv_rank, l.nope_dim, Role::kPrefillOnly, true);
+      latent.k_absorb = head_rows(names.k_b, l.kv_rank, 0, l.kv_rank, l.nope_dim);
+      latent.v_up = head_rows(names.v_b, l.v_dim, 0, l.v_dim, l.kv_rank);
+    } else {
+      latent.k_up = head_rows(names.kv_b, kv_run, 0, l.nope_dim, l.kv_rank, Role::kPrefillOnly);
+      latent.k_absorb = head_rows(names.kv_b, kv_run, 0, l.nope_dim, l.kv_rank, Role::kProjection, true);
+      latent.v_up = head_rows(names.kv_b, kv_run, l.nope_dim, l.v_dim, l.kv_rank);
+    }
     const int64_t all = l.kv_rank + l.rope_dim;
     latent.kv_a = weight({matrix(names.kv_a, l.kv_rank, hidden, {all, 0, l.kv_rank, all})});
     latent.kv_a_rope = weight({matrix(names.kv_a, l.rope_dim, hidden, {all, l.kv_rank, l.rope_dim, all})});
@@ -152,9 +160,9 @@ Norm read_norm(const ModelSpec& spec, const std::string& name, int64_t size, Sou
   return norm;
 }
 
-LayerWeights read_layer(const ModelSpec& spec, size_t index, const std::string& root, Source& source) {
-  const LayerReader reader{spec, spec.layers[index], source,
-                           root + fmt::format(fmt::runtime(spec.names.layer), index)};
+LayerWeights read_layer(const ModelSpec& spec, size_t index, const Layout& layout, Source& source) {
+  const LayerReader reader{spec, spec.layers[index], source, layout.split_kv,
+                           layout.root + fmt::format(fmt::runtime(spec.names.layer), index)};
   LayerWeights layer;
   reader.read_attention(layer);
   reader.read_feed_forward(layer);

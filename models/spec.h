@@ -92,6 +92,7 @@ struct TensorNames {
   std::string q_a = "self_attn.q_a_proj", q_a_norm = "self_attn.q_a_layernorm", q_b = "self_attn.q_b_proj";
   std::string kv_a = "self_attn.kv_a_proj_with_mqa", kv_a_norm = "self_attn.kv_a_layernorm";
   std::string kv_b = "self_attn.kv_b_proj";
+  std::string k_b = "self_attn.k_b_proj", v_b = "self_attn.v_b_proj";  // instead of kv_b (Layout::split_kv)
   std::string shared_gate = "mlp.shared_experts.gate_proj", shared_up = "mlp.shared_experts.up_proj";
   std::string shared_down = "mlp.shared_experts.down_proj";  // of gate, up and down in layers with experts
   std::string router = "mlp.gate", choice_bias = "mlp.gate.e_score_correction_bias";

@@ -1,5 +1,7 @@
 #include "models/tensor_names.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace lariat {
@@ -14,6 +16,7 @@ Layout layout_of(const ModelSpec& spec, const Tensors* checkpoint) {
   for (const char* root : {"", "model.language_model.", "language_model.model."}) {
     if (stored(root + names.embed + ".weight") || stored(root + names.norm + ".weight")) layout.root = root;
   }
+  layout.split_kv = stored(layout.root + fmt::format(fmt::runtime(names.layer), 0) + names.k_b + ".weight");
   layout.embed = layout.root + names.embed + ".weight";
   layout.own_head =
       (layout.root.starts_with("language_model.") ? "language_model." : "") + names.head + ".weight";

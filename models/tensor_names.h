@@ -12,6 +12,8 @@ namespace lariat {
 struct Layout {
   std::string root, embed, head;
   std::string own_head;  // the head's name where embedding and head are two; else as `head`
+  bool split_kv =
+      false;  // kv_b is two, as llama.cpp's converter has it: of each head U_h transposed, and V_h
 };
 
 // AutoModelForCausalLM saves behind "model.", AutoModel behind nothing, models with an image part behind one

@@ -87,8 +87,9 @@ class WeightLoader : public Source {
 Weights read_weights(const ModelSpec& spec, const Tensors* checkpoint, Source& source,
                      std::optional<Form> asked);
 
-// A layer's weights, and the norm `name`; `root` is what the names of the decoder begin with.
-LayerWeights read_layer(const ModelSpec& spec, size_t index, const std::string& root, Source& source);
+// A layer's weights, and the norm `name`.
+struct Layout;  // of tensor_names.h
+LayerWeights read_layer(const ModelSpec& spec, size_t index, const Layout& layout, Source& source);
 Norm read_norm(const ModelSpec& spec, const std::string& name, int64_t size, Source& source);
 
 }  // namespace lariat

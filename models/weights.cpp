@@ -95,7 +95,7 @@ Weights read_weights(const ModelSpec& spec, const Tensors* checkpoint, Source& s
   const DType rounded_as = is_quantized(weights.embed.dtype) ? spec.dtype : weights.embed.dtype;
   weights.embedding_multiplier = embedding_multiplier(spec, rounded_as);
   for (size_t i = 0; i < spec.layers.size(); ++i)
-    weights.layers.push_back(read_layer(spec, i, layout.root, source));
+    weights.layers.push_back(read_layer(spec, i, layout, source));
   weights.norm = read_norm(spec, layout.root + spec.names.norm, spec.hidden_size, source);
   if (spec.embedding_norm)
     weights.embedding_norm =

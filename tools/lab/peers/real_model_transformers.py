@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """For scripts/real_model.sh, as JSON: lariat's logits and greedy tokens beside transformers' (float32), and its speed.
 
-    tools/lab/peers/real_model_transformers.py logits --model DIR --text FILE --lariat build/lariat
-    tools/lab/peers/real_model_transformers.py speed --model DIR --text FILE --threads 2
+    tools/lab/peers/real_model_transformers.py logits --model MODEL --text FILE --lariat build/lariat
+    tools/lab/peers/real_model_transformers.py speed --model MODEL --text FILE --threads 2
 """
 import argparse
 import json
@@ -17,6 +17,13 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 PROMPT, NEW, SHORT = 512, 64, 64
+
+
+def source(path):
+    """A folder, or a GGUF file, as transformers is told of it."""
+    folder, name = os.path.split(path)
+    gguf = path.endswith(".gguf")
+    return {"pretrained_model_name_or_path": (folder or ".") if gguf else path, "gguf_file": name if gguf else None}
 
 
 def logits(args, model, tokenizer, ids):
@@ -62,9 +69,10 @@ if __name__ == "__main__":
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    tokenizer = AutoTokenizer.from_pretrained(arguments.model)
+    where = source(arguments.model)
+    tokenizer = AutoTokenizer.from_pretrained(**where)
     with open(arguments.text, encoding="utf-8") as book:
         tokens = tokenizer(book.read(40000)[5000:], add_special_tokens=False)["input_ids"][:PROMPT]
     with torch.inference_mode():
-        model = AutoModelForCausalLM.from_pretrained(arguments.model, dtype=torch.float32).eval()
+        model = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32).eval()
         print(json.dumps({"logits": logits, "speed": speed}[arguments.what](arguments, model, tokenizer, tokens)))

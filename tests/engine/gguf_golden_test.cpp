@@ -1,0 +1,72 @@
+// Checkpoints of tests/golden as llama.cpp's own converter writes them (tools/lab/golden/gguf_files.py).
+#include <nlohmann/json.hpp>
+
+#include "tests/engine/engine_test_util.h"
+
+namespace lariat::test {
+namespace {
+
+struct GgufCase {
+  const char* name;
+  // What a GGUF cannot say of the checkpoint, or the converter does not write, and was changed before: then
+  // transformers' logits are of another model.
+  const char* change = nullptr;
+};
+
+class GgufGolden : public testing::TestWithParam<GgufCase> {};
+
+std::filesystem::path gguf_path(const std::string& name) { return golden_dir() / "gguf" / (name + ".gguf"); }
+
+// The last few tokens are decoded.
+std::vector<float> logits_of(const std::filesystem::path& path, const ModelSpec& spec, DType dtype,
+                             const std::vector<int32_t>& tokens) {
+  CpuBackend backend(2);
+  const Model model = load_model(path, spec, backend, dtype);
+  Session session(model, backend, f32_session());
+  return all_logits(session, tokens, tokens.size() - 8);
+}
+
+// The checkpoint as it was when it was converted.
+ModelSpec changed_spec(const std::filesystem::path& dir, const char* change) {
+  if (change == nullptr) return load_config(dir);
+  const TempFolder folder;
+  nlohmann::json config = nlohmann::json::parse(std::ifstream(dir / "config.json"));
+  const int64_t all = config["num_hidden_layers"];
+  config.merge_patch(nlohmann::json::parse(change));
+  folder.put("config.json", config.dump());
+  ModelSpec spec = load_config(folder.path);
+  spec.n_unread_layers = all - std::ssize(spec.layers);
+  return spec;
+}
+
+TEST_P(GgufGolden, LogitsOfTheFolder) {
+  const GgufCase& c = GetParam();
+  const std::filesystem::path dir = checkpoint_dir(c.name), path = gguf_path(c.name);
+  const Tensors golden = open_safetensors_file(dir / "golden.safetensors");
+  const std::vector<int32_t> tokens = int_tensor(golden, "tokens");
+  const ModelSpec spec = load_config(path);
+  EXPECT_EQ(spec.warnings, std::vector<std::string>());
+  const std::vector<float> logits = logits_of(path, spec, DType::kF32, tokens);
+  const std::vector<float> folder = logits_of(dir, changed_spec(dir, c.change), DType::kF32, tokens);
+  double largest = 0;
+  for (const float value : folder) largest = std::max(largest, std::abs(static_cast<double>(value)));
+  EXPECT_LE(max_abs_difference(logits, folder), 2e-5 * largest);
+  if (c.change == nullptr) {
+    EXPECT_LE(max_abs_difference(logits, float_tensor(golden, "logits")), 1e-4);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Families, GgufGolden,
+    testing::Values(GgufCase{"llama_gqa"}, GgufCase{"llama_llama3"}, GgufCase{"llama_bias"},
+                    GgufCase{"mistral_window", R"({"sliding_window": null})"}, GgufCase{"mixtral"},
+                    GgufCase{"qwen2"}, GgufCase{"qwen3_yarn_tied"},
+                    GgufCase{"qwen3_moe", R"({"num_hidden_layers": 1, "mlp_only_layers": []})"},
+                    GgufCase{"gemma"}, GgufCase{"gemma2", R"({"query_pre_attn_scalar": 16})"},
+                    GgufCase{"gemma3", R"({"query_pre_attn_scalar": 16, "sliding_window_pattern": 6})"},
+                    GgufCase{"phi3"}, GgufCase{"phi4_mini"}, GgufCase{"granite"}, GgufCase{"olmo2"},
+                    GgufCase{"olmo3"}, GgufCase{"deepseek_v2"}, GgufCase{"deepseek_v3"}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+}  // namespace
+}  // namespace lariat::test

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""tests/golden/gguf/*.gguf: checkpoints and tokenizers of tests/golden as llama.cpp's own converter writes them.
+
+    tools/lab/golden/gguf_files.py LLAMA_CPP [NAME...]
+
+LLAMA_CPP is the folder of its sources, with convert_hf_to_gguf.py, conversion/ and gguf-py/. Weights keep their dtype;
+the checkpoints have no tokenizer, so their files have no vocabulary, and the tokenizers' have no weights.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from safetensors.torch import load_file, save_file
+from sentencepiece import SentencePieceProcessor
+
+GOLDEN = Path(__file__).resolve().parents[3] / "tests" / "golden"
+# What a GGUF cannot say of a checkpoint, or the converter does not write, is changed before: the test does likewise.
+CHECKPOINTS = {name: {} for name in ("llama_gqa", "llama_llama3", "llama_bias", "qwen2", "qwen3_yarn_tied",
+                                     "gemma", "phi3", "phi4_mini", "granite", "olmo2", "olmo3", "mixtral",
+                                     "deepseek_v2", "deepseek_v3")}  # fmt: skip
+CHECKPOINTS |= {"mistral_window": {"sliding_window": None}, "gemma2": {"query_pre_attn_scalar": 16},
+                # Layers without experts have no place beside others with experts.
+                "qwen3_moe": {"num_hidden_layers": 1, "mlp_only_layers": []},
+                "gemma3": {"query_pre_attn_scalar": 16, "sliding_window_pattern": 6}}  # fmt: skip
+# The converter tells how words are cut by what published tokenizers make of a text.
+TOKENIZERS = {"llama3-mini": "llama-bpe", "qwen-mini": "qwen2", "byte-mini": "gpt-2", "sp-mini": None}
+
+
+def tokenizer_folder(name, folder):
+    """A tokenizer beside the config of a model that has no weights; -> the config"""
+    shutil.copytree(GOLDEN / "tokenizers" / name, folder)
+    if (folder / "tokenizer.json").exists():
+        spec = json.loads((folder / "tokenizer.json").read_text())
+        size = 1 + max(*spec["model"]["vocab"].values(), *(token["id"] for token in spec["added_tokens"]))
+    else:
+        size = SentencePieceProcessor(model_file=str(folder / "tokenizer.model")).vocab_size()
+    return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 32, "num_attention_heads": 4,
+            "num_hidden_layers": 1, "intermediate_size": 64, "vocab_size": size}  # fmt: skip
+
+
+def checkpoint_folder(name, folder):
+    """A checkpoint with the layers that its config has after the change; -> the config"""
+    config = json.loads((GOLDEN / "checkpoints" / name / "config.json").read_text()) | CHECKPOINTS[name]
+    weights = load_file(GOLDEN / "checkpoints" / name / "model.safetensors")
+    kept = {key: rows for key, rows in weights.items()
+            if "layers." not in key or int(key.split(".")[2]) < config["num_hidden_layers"]}  # fmt: skip
+    folder.mkdir()
+    save_file(kept, folder / "model.safetensors", {"format": "pt"})
+    # Gemma 3's embedding keeps as many rows as its tokenizer has tokens.
+    vocab = {"model": {"vocab": dict.fromkeys(map(str, range(config["vocab_size"])))}, "added_tokens": []}
+    (folder / "tokenizer.json").write_text(json.dumps(vocab))
+    return config
+
+
+def convert(conversion, name, folder, out):
+    config = tokenizer_folder(name, folder) if name in TOKENIZERS else checkpoint_folder(name, folder)
+    (folder / "config.json").write_text(json.dumps(config))
+    kind = conversion.get_model_architecture(conversion.ModelBase.load_hparams(folder, False), conversion.ModelType.TEXT)
+    types = sys.modules["gguf"].LlamaFileType
+    half = config.get("torch_dtype", config.get("dtype")) == "bfloat16"
+    model = conversion.get_model_class(kind)(folder, types.MOSTLY_BF16 if half else types.ALL_F32, out, eager=True,
+                                             model_name=name)  # fmt: skip
+    if name in TOKENIZERS:
+        model.get_vocab_base_pre = lambda tokenizer: TOKENIZERS[name]
+        model.write_vocab()
+    else:
+        model.set_vocab = lambda: None
+        model.write()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("llama_cpp", type=Path)
+    parser.add_argument("names", nargs="*", metavar="NAME", default=[*CHECKPOINTS, *TOKENIZERS])
+    args = parser.parse_args()
+    sys.path[:0] = [str(args.llama_cpp / "gguf-py"), str(args.llama_cpp)]  # its gguf, not the published one
+    import conversion
+
+    for name in args.names:
+        with tempfile.TemporaryDirectory() as temporary:
+            convert(conversion, name, Path(temporary) / name, GOLDEN / "gguf" / f"{name}.gguf")
+        print(name, flush=True)
+
+
+if __name__ == "__main__":
+    main()
