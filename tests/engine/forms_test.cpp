@@ -33,7 +33,7 @@ TEST_P(FormLogits, AsStoredAreNear) {
   Session session(model, backend, f32_session());
   double largest = 0;
   for (const float x : expected) largest = std::max(largest, std::abs(static_cast<double>(x)));
-  EXPECT_LE(max_abs_difference(all_logits(session, tokens, tokens.size() - 2), expected), 0.02 * largest);
+  EXPECT_LE(max_abs_difference(all_logits(session, tokens, tokens.size() - 2), expected), 0.06 * largest);
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, FormLogits,
