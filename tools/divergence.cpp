@@ -142,7 +142,8 @@ void add_against_options(CLI::App& command, AgainstOptions& against) {
         ->default_str("as the first model's")
         ->needs(reference);
   };
-  add("--against-quantize", against.quantize, "its --quantize")->check(CLI::IsMember({"none", "q8", "q4", "q4_0"}));
+  add("--against-quantize", against.quantize, "its --quantize")
+      ->check(CLI::IsMember({"none", "q8", "q4", "q4_0"}));
   add("--against-dtype", against.dtype, "its --dtype")->check(CLI::IsMember({"auto", "f32", "bf16", "f16"}));
   add_kv_dtype_option(command, "--against-kv-dtype", against.kv_dtype, "its --kv-dtype")
       ->default_str("as the first model's")

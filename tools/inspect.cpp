@@ -189,9 +189,7 @@ OrderedJson inspect(const InspectArgs& args) {
   found["runs"] = found["reason"] = nullptr;  // their place
   std::optional<ModelSpec> spec;
   attempt([&] { spec = load_config(files.texts); });
-  attempt([&] {
-    open_tensors(files);
-  });
+  attempt([&] { open_tensors(files); });
   const JsonFields text = config.object("text_config").value_or(config);
   const OrderedJson groups = files.tensors ? tensor_groups(*files.tensors) : OrderedJson();
   found["quantization"] = quantization_of(config, text, groups);

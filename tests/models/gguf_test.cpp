@@ -50,7 +50,7 @@ TEST(Gguf, ReadsValuesAndTensors) {
 
 // Each damage of a right file, and what its one line says.
 TEST(Gguf, DamagesAreNamed) {
-  struct Damage {
+  struct FileDamage {
     const char* part;
     std::function<void(Builder&)> spoil;
   };
@@ -60,7 +60,7 @@ TEST(Gguf, DamagesAreNamed) {
     return text;
   };
   constexpr uint64_t kHuge = uint64_t{1} << 62;
-  const Damage table[] = {
+  const FileDamage table[] = {
       {"GGUF of version 1", [](Builder& b) { b.version = 1; }},
       {"GGUF of version 4", [](Builder& b) { b.version = 4; }},
       {"a big-endian GGUF", [](Builder& b) { b.version = 3U << 24; }},
@@ -113,7 +113,7 @@ TEST(Gguf, DamagesAreNamed) {
       {"tensor 'base' lies at 0 with 128 bytes", [](Builder& b) { b.data.resize(100); }},
       {"it ends inside", [](Builder& b) { b.data.clear(), b.infos.resize(b.infos.size() - 2); }},
   };
-  for (const Damage& damage : table) {
+  for (const FileDamage& damage : table) {
     Builder b;
     b.set("general.name", "m").floats("base", {32});
     ASSERT_NO_THROW(parse_gguf(b.bytes()));
