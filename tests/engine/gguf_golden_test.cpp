@@ -1,6 +1,7 @@
 // Checkpoints of tests/golden as llama.cpp's own converter writes them (tools/lab/golden/gguf_files.py).
 #include <nlohmann/json.hpp>
 
+#include "models/model_files.h"
 #include "tests/engine/engine_test_util.h"
 
 namespace lariat::test {
@@ -18,10 +19,10 @@ class GgufGolden : public testing::TestWithParam<GgufCase> {};
 std::filesystem::path gguf_path(const std::string& name) { return golden_dir() / "gguf" / (name + ".gguf"); }
 
 // The last few tokens are decoded.
-std::vector<float> logits_of(const std::filesystem::path& path, const ModelSpec& spec, DType dtype,
-                             const std::vector<int32_t>& tokens) {
+std::vector<float> logits_of(const std::filesystem::path& path, const ModelSpec& spec,
+                             const std::vector<int32_t>& tokens, DType dtype = DType::kF32) {
   CpuBackend backend(2);
-  const Model model = load_model(path, spec, backend, dtype);
+  const Model model = load_model(open_files(path), spec, backend, dtype);
   Session session(model, backend, f32_session());
   return all_logits(session, tokens, tokens.size() - 8);
 }
@@ -44,10 +45,10 @@ TEST_P(GgufGolden, LogitsOfTheFolder) {
   const std::filesystem::path dir = checkpoint_dir(c.name), path = gguf_path(c.name);
   const Tensors golden = open_safetensors_file(dir / "golden.safetensors");
   const std::vector<int32_t> tokens = int_tensor(golden, "tokens");
-  const ModelSpec spec = load_config(path);
+  const ModelSpec spec = load_config(open_texts(path).texts);
   EXPECT_EQ(spec.warnings, std::vector<std::string>());
-  const std::vector<float> logits = logits_of(path, spec, DType::kF32, tokens);
-  const std::vector<float> folder = logits_of(dir, changed_spec(dir, c.change), DType::kF32, tokens);
+  const std::vector<float> logits = logits_of(path, spec, tokens);
+  const std::vector<float> folder = logits_of(dir, changed_spec(dir, c.change), tokens);
   double largest = 0;
   for (const float value : folder) largest = std::max(largest, std::abs(static_cast<double>(value)));
   EXPECT_LE(max_abs_difference(logits, folder), 2e-5 * largest);
@@ -67,6 +68,16 @@ INSTANTIATE_TEST_SUITE_P(
                     GgufCase{"phi3"}, GgufCase{"phi4_mini"}, GgufCase{"granite"}, GgufCase{"olmo2"},
                     GgufCase{"olmo3"}, GgufCase{"deepseek_v2"}, GgufCase{"deepseek_v3"}),
     [](const auto& test) { return std::string(test.param.name); });
+
+// The two halves of kv_b lie apart in the file, one of them transposed.
+TEST(GgufLatent, QuantisedLikeTheFolder) {
+  const std::filesystem::path dir = checkpoint_dir("deepseek_v3"), path = gguf_path("deepseek_v3");
+  const std::vector<int32_t> tokens = int_tensor(open_safetensors_file(dir / "golden.safetensors"), "tokens");
+  const std::vector<float> folder = logits_of(dir, load_config(dir), tokens, DType::kQ8);
+  EXPECT_LE(
+      max_abs_difference(logits_of(path, load_config(open_texts(path).texts), tokens, DType::kQ8), folder),
+      1e-5);
+}
 
 }  // namespace
 }  // namespace lariat::test

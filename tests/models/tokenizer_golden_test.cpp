@@ -51,7 +51,8 @@ INSTANTIATE_TEST_SUITE_P(TokenizerGolden, SmallTokenizer,
                          testing::Values("llama3-mini", "qwen-mini", "byte-mini", "llama-mini",
                                          "metaspace-mini", "gemma-mini", "sp-mini", "sp-unigram-mini"));
 
-// The same in llama.cpp's container (tools/lab/golden/gguf_files.py).
+// The same in llama.cpp's container (tools/lab/golden/gguf_files.py), which has no place for tokens that
+// strip the spaces beside them.
 class GgufTokenizer : public testing::TestWithParam<const char*> {};
 
 TEST_P(GgufTokenizer, MatchesItsReference) {
@@ -62,7 +63,7 @@ TEST_P(GgufTokenizer, MatchesItsReference) {
 }
 
 INSTANTIATE_TEST_SUITE_P(TokenizerGolden, GgufTokenizer,
-                         testing::Values("llama3-mini", "qwen-mini", "byte-mini", "sp-mini"));
+                         testing::Values("llama3-mini", "qwen-mini", "sp-mini"));
 
 TEST(TokenizerGolden, EveryComponentMatchesHf) {
   const std::vector<std::string> texts = all_texts();

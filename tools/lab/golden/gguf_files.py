@@ -27,7 +27,7 @@ CHECKPOINTS |= {"mistral_window": {"sliding_window": None}, "gemma2": {"query_pr
                 "qwen3_moe": {"num_hidden_layers": 1, "mlp_only_layers": []},
                 "gemma3": {"query_pre_attn_scalar": 16, "sliding_window_pattern": 6}}  # fmt: skip
 # The converter tells how words are cut by what published tokenizers make of a text.
-TOKENIZERS = {"llama3-mini": "llama-bpe", "qwen-mini": "qwen2", "byte-mini": "gpt-2", "sp-mini": None}
+TOKENIZERS = {"llama3-mini": "llama-bpe", "qwen-mini": "qwen2", "sp-mini": None}
 
 
 def tokenizer_folder(name, folder):
