@@ -79,10 +79,10 @@ done
 
 divergence=(perplexity --model model.gguf --file text.txt --method chunks --ctx 512 --max-tokens $((512 * ${CHUNKS:-32}))
   --kv-dtype f16 --against same --against-dtype f32 --json --quiet)
-for quantize in q8 q4; do
+for quantize in q8 q4_0; do
   step "divergence-$quantize.json" "$lariat" "${divergence[@]}" --quantize "$quantize"
 done
-for weights in f32 q8 q4; do
+for weights in f32 q8 q4_0; do
   dtype=(--quantize "$weights"); [ "$weights" = f32 ] && dtype=(--dtype f32)
   step "speed-lariat-$weights.json" "$lariat" bench --model model.gguf --device cpu --prompt 512 --gen 64 --reps 3 \
     --threads "$threads" "${dtype[@]}" --json --quiet
@@ -93,14 +93,14 @@ if [ -n "$llama" ]; then
   # llama.cpp's own conversions of the same weights.
   step f32.log "$llama/llama-quantize" --allow-requantize model.gguf f32.gguf F32
   step q8.log "$llama/llama-quantize" f32.gguf q8.gguf Q8_0
-  step q4.log "$llama/llama-quantize" f32.gguf q4.gguf Q4_0
+  step q4_0.log "$llama/llama-quantize" f32.gguf q4_0.gguf Q4_0
   step base.log "$llama/llama-perplexity" -m f32.gguf -f text.txt -c 512 --chunks "${CHUNKS:-32}" -t "$threads" \
     --save-all-logits base.bin
-  for weights in q8 q4; do
+  for weights in q8 q4_0; do
     step "divergence-llama.cpp-$weights.txt" "$llama/llama-perplexity" -m $weights.gguf -f text.txt -c 512 \
       --chunks "${CHUNKS:-32}" -t "$threads" --kl-divergence-base base.bin --kl-divergence
   done
-  for weights in f32 q8 q4; do
+  for weights in f32 q8 q4_0; do
     step "speed-llama.cpp-$weights.json" "$llama/llama-bench" -m $weights.gguf -p 512 -n 64 -r 3 -t "$threads" -o json
   done
 fi

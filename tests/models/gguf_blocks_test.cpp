@@ -1,6 +1,9 @@
 #include "models/forms/gguf_blocks.h"
 
 #include <cmath>
+#include <fstream>
+#include <set>
+#include <sstream>
 
 #include "kernels/quant.h"
 #include "models/safetensors.h"
@@ -103,6 +106,26 @@ TEST(GgufTypes, AreFoundByNumberAndByName) {
   }
   EXPECT_EQ(find_gguf_type(4), nullptr);  // removed
   EXPECT_EQ(find_gguf_type("Q4_2"), nullptr);
+}
+
+// The table of docs/models.md, which is to have all of them: bits of a weight in the file and in memory.
+TEST(GgufTypes, TakeTheMemoryThatThePageSays) {
+  std::ifstream page(LARIAT_SOURCE_DIR "/docs/models.md");
+  std::set<std::string> seen;
+  for (std::string line; std::getline(page, line);) {
+    std::istringstream row(line);
+    std::string bar, type;
+    double file = 0, memory = 0;
+    if (!(row >> bar >> type >> bar >> file >> bar >> memory) || find_gguf_type(type) == nullptr) continue;
+    seen.insert(type);
+    constexpr int64_t kRows = 16, kCols = 4096;
+    const std::vector<std::byte> none;
+    const StoredTensor tensor = tensor_of(type, none.data(), kRows, kCols);
+    const auto codes = gguf_codes(tensor);
+    EXPECT_EQ(8.0 * static_cast<double>(tensor.bytes) / (kRows * kCols), file) << type;
+    EXPECT_EQ(8.0 * static_cast<double>(stored_bytes(codes->m)) / (kRows * kCols), memory) << type;
+  }
+  EXPECT_EQ(seen.size(), 13U);
 }
 
 }  // namespace

@@ -72,7 +72,7 @@ def lariat_once(args, dtype, depth):
                "--threads", str(args.threads), "--prompt", str(args.prompt), "--gen", str(args.gen),
                "--depth", str(depth)]
     command += ["--model", args.model] if args.model else ["--config", args.config, "--random-weights"]
-    command += ["--quantize", dtype] if dtype in ("q8", "q4") else ["--dtype", dtype]
+    command += ["--quantize", dtype] if dtype in ("q8", "q4", "q4_0") else ["--dtype", dtype]
     out = run_json(command)
     return {result["test"]: result["tok_s_median"] for result in out["results"]}, out["limits"]
 
