@@ -132,7 +132,7 @@ class CudaBackend final : public Backend {
   // x as the kernels of a few tokens read it: bf16 for products in bf16 with bf16 weights, f32 for others.
   Matrix gemv_input(const Matrix& x, DType weights, DType compute);
   // Multiplies by quantised weights; false, and nothing done, where that kernel is not for these.
-  bool quant_gemv(const Matrix& x, std::span<const Product> products, DType compute);
+  bool quant_gemv(const Matrix& x, std::span<const Product> products);
   // The products of many tokens. x is rounded once for those of one x.
   struct RoundedX {
     Matrix matrix;

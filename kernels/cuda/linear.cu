@@ -104,7 +104,7 @@ void CudaBackend::linear(const Matrix& x, const Weight& weight, const Epilogue& 
 }
 
 void CudaBackend::multiply(const Matrix& x, std::span<const Product> products, DType compute) {
-  if (quant_gemv(x, products, compute)) return;
+  if (quant_gemv(x, products)) return;
   if (const GemvKind kind = gemv_kind(x, products, compute); kind != GemvKind::kNone) {
     return gemv(kind, x, products, compute, nullptr);
   }

@@ -36,13 +36,12 @@ __global__ void quantize_inputs_kernel(const float* x, int64_t stride, int64_t c
   if (lane_index() == 0) scales[row * groups + group] = any_not_finite ? NAN : zero ? 0.0F : largest / 127.0F;
 }
 
-// Rows of x rounded, and zero up to `padded`. Grid: rows by chunks of 256 columns. Bound by latency.
-__global__ void pad_inputs_kernel(const float* x, int64_t stride, int64_t cols, DType rounding, float* out,
-                                  int64_t padded) {
+// Rows of x as they are, and zero up to `padded`. Grid: rows by chunks of 256 columns. Bound by latency.
+__global__ void pad_inputs_kernel(const float* x, int64_t stride, int64_t cols, float* out, int64_t padded) {
   start_in_turn();
   const int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x;
   if (i >= padded) return;
-  out[blockIdx.x * padded + i] = i < cols ? rounded_to(rounding, x[blockIdx.x * stride + i]) : 0.0F;
+  out[blockIdx.x * padded + i] = i < cols ? x[blockIdx.x * stride + i] : 0.0F;
 }
 
 // Tiles as bf16 rows, of the forms that are made here. Grid: tiles by their blocks; 256 threads, four inputs
@@ -92,7 +91,7 @@ bool made_here(const Matrix& w) { return w.grouping == Grouping{}; }
 
 }  // namespace
 
-bool CudaBackend::quant_gemv(const Matrix& x, std::span<const Product> products, DType compute) {
+bool CudaBackend::quant_gemv(const Matrix& x, std::span<const Product> products) {
   const Matrix& model = products[0].w;
   const bool same = std::all_of(products.begin(), products.end(),
                                 [&](const Product& product) { return product.w.form() == model.form(); });
@@ -115,7 +114,7 @@ bool CudaBackend::quant_gemv(const Matrix& x, std::span<const Product> products,
   } else {
     auto* memory = static_cast<float*>(scratch(Scratch::kGemmX, values * sizeof(float)));
     launch(pad_inputs_kernel, dim3(to_unsigned(x.rows), to_unsigned(ceil_div<int64_t>(padded, kThreads))),
-           dim3(kThreads), 0, queue_, typed<const float>(x), x.stride, x.cols, compute, memory, padded);
+           dim3(kThreads), 0, queue_, typed<const float>(x), x.stride, x.cols, memory, padded);
     g.x = memory;
   }
   const auto n_products = static_cast<int>(products.size());
