@@ -127,7 +127,7 @@ void read_awq_weight(const Quantized& quantized, const std::string& module) {
 // Refuses a word other than those that run.
 std::string one_of(const JsonFields& config, std::string_view key, std::string missing,
                    std::string_view known) {
-  const std::string value = config.string(key).value_or(std::move(missing));
+  std::string value = config.string(key).value_or(std::move(missing));
   if (!has_name(known, value)) config.fail(key, "only " + std::string(known) + " is read");
   return value;
 }

@@ -66,7 +66,7 @@ std::vector<StoredTensor> named(const GgufFile& first, GgufFile part) {
 }
 
 std::shared_ptr<Opened> open(const fs::path& path) {
-  const auto opened = std::make_shared<Opened>();
+  auto opened = std::make_shared<Opened>();
   const auto tensors = std::make_shared<Tensors>(path);
   GgufFile& file = opened->file;
   MappedFile mapped(path);
