@@ -29,6 +29,8 @@ struct Grouping {
   uint16_t block = 64;   // inputs in a block of a tile (QuantLayout), a multiple of 64 and of `size`
 
   bool operator==(const Grouping&) const = default;
+  // That of the two forms that quantize() makes (kernels/quant.h), of 8 and of 4 bits.
+  bool plain() const { return *this == Grouping{}; }
 };
 
 }  // namespace lariat

@@ -123,7 +123,7 @@ void lay_out(const HostWeight& from, const Matrix& to) {
   const QuantLayout layout(to);
   if (!from.read_codes) {
     if (!is_quantized(to.dtype)) return convert(from.m, to);
-    return to.grouping == Grouping{} ? quantize(from.m, to) : lay_out(searched(from.m, to.form()), to);
+    return to.grouping.plain() ? quantize(from.m, to) : lay_out(searched(from.m, to.form()), to);
   }
   if (from.m.form() == to.form()) return lay_out_tiles(from, 0, to, 0, layout.tiles());
   if (!is_quantized(to.dtype)) return read_floats(from, 0, to);

@@ -63,7 +63,7 @@ Form stored_form(const Parameter& parameter, std::optional<Form> asked, const Fo
   // A router is small, and an error in it chooses another expert.
   if (role == Role::kRouter) return is_quantized(own.dtype) ? Form(DType::kF32) : own;
   if (!asked || !is_quantized(asked->dtype)) return asked.value_or(own);
-  const bool is_searched = *asked != Form(asked->dtype);
+  const bool is_searched = !asked->grouping.plain();
   if (role == Role::kEmbedding) return own;
   if (role == Role::kHead || (role == Role::kSensitive && is_searched)) return DType::kQ8;
   return is_searched ? searched_form(asked->dtype, parameter.transposed ? parameter.rows : parameter.cols)

@@ -13,8 +13,8 @@ namespace lariat::cpu {
 namespace {
 
 void quantize_floats(const Matrix& from, const Matrix& to, int64_t first, int64_t last) {
-  to.grouping == Grouping{} ? quantize_tiles(from, to, first, last)
-                            : lay_out_tiles(searched(from, to.form()), 0, to, first, last);
+  to.grouping.plain() ? quantize_tiles(from, to, first, last)
+                      : lay_out_tiles(searched(from, to.form()), 0, to, first, last);
 }
 
 // Tiles [first, last) of `to` from codes of another form, by way of floats.

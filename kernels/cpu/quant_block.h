@@ -13,9 +13,9 @@ namespace lariat::cpu {
 struct QuantBlock {
   Code code;
   ScaleType scales;
-  bool bytes_wide, minimum, halves;  // halves: 16 inputs share a scale
-  int zero, shift;                   // shift: of an input, to the scale that is its
-  int64_t groups;                    // of 32 inputs
+  bool bytes_wide, minimum, halves, plain;  // halves: 16 inputs share a scale; plain: Grouping::plain()
+  int zero, shift;                          // shift: of an input, to the scale that is its
+  int64_t groups;                           // of 32 inputs
   int64_t scale_width, outer_bytes, inner_bytes, scale_bytes, group_bytes, block_bytes;
   std::array<int8_t, 16> table{};  // of integer codes that have one
 
@@ -26,6 +26,7 @@ struct QuantBlock {
         bytes_wide(layout.bytes_wide()),
         minimum(layout.form.grouping.minimum),
         halves(layout.size() < kQuantGroup),
+        plain(layout.form.grouping.plain()),
         zero(layout.zero()),
         shift(std::countr_zero(static_cast<uint64_t>(layout.size()))),
         groups(layout.block() / kQuantGroup),
@@ -41,14 +42,8 @@ struct QuantBlock {
   }
 
   bool has_table() const { return code != Code::kLinear && code != Code::kE4M3; }
-  // Whether it is one of the two forms that are made here.
-  bool plain() const { return Grouping{} == Grouping{code, scales, minimum, size(), block()}; }
   // From the start of a block: the scales of the input `input` of it.
   int64_t scales_at(int64_t input) const { return outer_bytes + (input >> shift) * kQuantRows * scale_width; }
-
- private:
-  uint8_t size() const { return static_cast<uint8_t>(1 << shift); }
-  uint16_t block() const { return static_cast<uint16_t>(groups * kQuantGroup); }
 };
 
 // What differs in the inner loops over codes that stand for integers.
@@ -65,7 +60,7 @@ struct QuantKind {
 // body(block, its QuantKind)
 template <class Body>
 void with_kind(const QuantBlock& block, const Body& body) {
-  if (block.plain()) {
+  if (block.plain) {
     return block.bytes_wide ? body(block, QuantKind<true, false, false, true>())
                             : body(block, QuantKind<false, false, false, true>());
   }

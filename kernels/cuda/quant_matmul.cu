@@ -86,9 +86,6 @@ __global__ void dequantize_codes_kernel(const unsigned char* w, const __grid_con
   }
 }
 
-// Whether these are the forms that are made here, for which there are kernels of their own.
-bool made_here(const Matrix& w) { return w.grouping == Grouping{}; }
-
 }  // namespace
 
 bool CudaBackend::quant_gemv(const Matrix& x, std::span<const Product> products) {
@@ -118,7 +115,7 @@ bool CudaBackend::quant_gemv(const Matrix& x, std::span<const Product> products)
     g.x = memory;
   }
   const auto n_products = static_cast<int>(products.size());
-  if (made_here(model)) {
+  if (model.grouping.plain()) {
     gemv_tiles(g, model.dtype, n_products, device_.multiprocessors, queue_);
   } else {
     g.codes = codes_of(model);
@@ -138,7 +135,7 @@ void CudaBackend::quant_gemm(const Matrix& x, const Matrix& w, const Matrix& out
     const auto* first_tile = typed<const unsigned char>(w) + tile * layout.tile_bytes();
     auto* out_rows = static_cast<BFloat16*>(panel_data);
     const dim3 grid(to_unsigned(tiles), to_unsigned(layout.groups() * kQuantGroup / kChunk));
-    if (made_here(w)) {
+    if (w.grouping.plain()) {
       const auto kernel = w.dtype == DType::kQ4 ? dequantize_kernel<true> : dequantize_kernel<false>;
       launch(kernel, grid, dim3(kThreads), 0, queue_, first_tile, layout.tile_bytes(), layout.block_bytes(),
              rows, w.cols, out_rows);
