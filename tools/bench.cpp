@@ -148,10 +148,9 @@ nlohmann::ordered_json to_json(const BenchResult& r) {
   return json;
 }
 
-void print_heading(const Model& model, const Limits& limits) {
+void print_heading(DType dtype, const Limits& limits) {
   fmt::print(std::cout, "machine: read {:.2f} GB/s, {} GEMM {:.3f} TFLOP/s\n",
-             limits.read_bytes_per_second / 1e9, name_of(model.product_dtype()),
-             limits.flops_per_second / 1e12);
+             limits.read_bytes_per_second / 1e9, name_of(dtype), limits.flops_per_second / 1e12);
   std::cout << "test        tok/s (min .. max)          GB/s  of the machine's" << std::endl;
 }
 
@@ -219,8 +218,10 @@ void run(BenchCommand& command) {
   if (random) command.common.model = command.config;
   const Engine engine = open_engine(command.common, Reads::kTokens);
   const auto* cpu = dynamic_cast<const CpuBackend*>(engine.backend.get());
+  const DType weights = engine.model.product_dtype();
+  // A GPU multiplies the tokens of a prompt by quantised weights in bf16.
+  const DType dtype = cpu == nullptr && is_quantized(weights) ? DType::kBF16 : weights;
   const auto measure = [&] {
-    const DType dtype = engine.model.product_dtype();
     return cpu != nullptr ? measure_cpu_limits(cpu->threads(), dtype)
                           : measure_cuda_limits(*engine.backend, dtype);
   };
@@ -230,7 +231,7 @@ void run(BenchCommand& command) {
   Sequence context = session.new_sequence();
   std::vector<BenchResult> results;
   bool complete = true;
-  if (!command.json) print_heading(engine.model, limits);
+  if (!command.json) print_heading(dtype, limits);
   try {
     for (BenchResult& result : wanted_results(command)) {
       if (result.depth > context.length()) fill(command, session, context, result.depth);

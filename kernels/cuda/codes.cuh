@@ -9,6 +9,7 @@ namespace lariat::cuda {
 
 inline constexpr int kCodeRows = kQuantRows;    // outputs of a tile
 inline constexpr int kCodeGroup = kQuantGroup;  // inputs whose codes lie together
+inline constexpr int kCodeWarps = 8;            // that share a tile's chunks
 inline constexpr int kChunk = 64;               // inputs that blocks of all forms are multiples of
 
 // A matrix's form and QuantLayout, in numbers that kernels are given.
@@ -16,9 +17,11 @@ struct Codes {
   Code code;
   ScaleType scales;
   bool bytes_wide, minimum;
-  int zero;       // of integers as such
-  int size_bits;  // the logarithm of Grouping::size
-  int chunks;     // of a block
+  int zero;                     // of integers as such
+  int size_bits;                // the logarithm of Grouping::size
+  int chunks;                   // of a block
+  int step_chunks, step_bytes;  // over kCodeWarps chunks: whole blocks, and chunks of the next
+  uint32_t per_chunk;           // 2^31 / chunks, rounded up
   int scale_width, outer_bytes, inner_bytes, scale_bytes, group_bytes, block_bytes;
   int64_t tile_bytes;
   float table[16];       // what codes of 4 bits stand for, all of them
@@ -35,12 +38,15 @@ inline Codes codes_of(const Matrix& w) {
   c.zero = c.code == Code::kLinear ? layout.zero() : 0;
   c.size_bits = std::countr_zero(static_cast<unsigned>(layout.size()));
   c.chunks = static_cast<int>(layout.block() / kChunk);
+  c.per_chunk = static_cast<uint32_t>(ceil_div<int64_t>(int64_t{1} << 31, c.chunks));
   c.scale_width = static_cast<int>(layout.scale_width());
   c.outer_bytes = static_cast<int>(layout.outer_bytes());
   c.inner_bytes = static_cast<int>(layout.inner_bytes());
   c.scale_bytes = static_cast<int>(layout.scale_bytes());
   c.group_bytes = static_cast<int>(layout.group_bytes());
   c.block_bytes = static_cast<int>(layout.block_bytes());
+  c.step_chunks = kCodeWarps % c.chunks;
+  c.step_bytes = kCodeWarps / c.chunks * c.block_bytes;
   c.tile_bytes = layout.tile_bytes();
   for (int q = 0; q < 16 && !c.bytes_wide; ++q) {
     c.table[q] = code_value(w.form(), static_cast<uint8_t>(q));
@@ -50,10 +56,9 @@ inline Codes codes_of(const Matrix& w) {
   return c;
 }
 
-// The block of a tile that has a chunk of its inputs.
-__device__ __forceinline__ const unsigned char* block_of_chunk(const Codes& c, const unsigned char* tile,
-                                                               int chunk) {
-  return tile + int64_t{chunk / c.chunks} * c.block_bytes;
+// The number of the block that has a chunk, chunk / chunks, of fewer than 2^28 chunks.
+__device__ __forceinline__ int block_of_chunk(const Codes& c, int chunk) {
+  return static_cast<int>(uint64_t{static_cast<unsigned>(chunk)} * c.per_chunk >> 31);
 }
 
 // As f16 an 8-bit float is 2^-8 of itself, or, were it finite, NaN.

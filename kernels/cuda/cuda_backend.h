@@ -143,7 +143,7 @@ class CudaBackend final : public Backend {
   void gemm(const Matrix& x, std::span<const Product> neighbours, DType compute, RoundedX& rounded,
             const cuda::Scales& scales);
   void float_gemm(const Matrix& x, const Matrix& w, const Matrix& out, const cuda::Scales& scales);
-  void quant_gemm(const Matrix& x, const Matrix& w, const Matrix& out, const cuda::Scales& scales);
+  void quant_gemm(const Matrix& x, std::span<const Product> neighbours, const cuda::Scales& scales);
   void load_floats(const HostWeight& host, const Matrix& to);
   void load_quantized(const HostWeight& host, const Matrix& to);
   // An f32 product with f16 weights at the speed of the tensor cores: x goes as two f16 terms. Row t of out

@@ -42,8 +42,9 @@ __global__ void embed_codes_kernel(const __grid_constant__ Tokens tokens, const 
   for (int first = static_cast<int>(threadIdx.x) * 4; first < cols;
        first += static_cast<int>(blockDim.x) * 4) {
     float values[4];
-    const unsigned char* block = block_of_chunk(codes, tile, first / kChunk);
-    dequantize4(codes, codes.table, block, token % kCodeRows, first % (codes.chunks * kChunk), values);
+    const int number = block_of_chunk(codes, first / kChunk);
+    const unsigned char* block = tile + int64_t{number} * codes.block_bytes;
+    dequantize4(codes, codes.table, block, token % kCodeRows, first - number * codes.chunks * kChunk, values);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if (first + i < cols) to[first + i] = scale * values[i];

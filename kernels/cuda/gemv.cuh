@@ -108,7 +108,8 @@ inline Gemv gemv_of(std::span<const Product> products, const Activation* activat
 // Weights in tiles of 16 rows, up to 16 tokens. bf16: x is, too, in rows that begin at multiples of 16
 // bytes and are multiples of 8 long. Quantised: of the forms that are made here, not gated.
 void gemv_tiles(Gemv& g, DType w, int n_products, int multiprocessors, LaunchQueue& queue);
-// The same of any quantised form.
+// The same of any form: of codes that stand for integers, and for floats.
 void gemv_codes(Gemv& g, int n_products, LaunchQueue& queue);
+void gemv_float_codes(Gemv& g, int n_products, LaunchQueue& queue);
 
 }  // namespace lariat::cuda

@@ -1,235 +1,379 @@
-#include <algorithm>
+#include <type_traits>
 
 #include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/gemv_tiles.cuh"
 #include "kernels/cuda/ptx.cuh"
 
-// Products of a few tokens with quantised weights of any form (Codes), as published files have them: by dot
-// products of bytes where codes stand for integers, and in f32 where they stand for floats. What differs
-// between forms of one width is branched on: all threads go the same way.
+// Products of a few tokens with quantised weights whose codes stand for integers (Codes): the sums of what
+// shares a scale are exact, as the formula says (kernels/quant.h). By dot products of bytes for up to 4
+// tokens, on tensor cores for more. What differs between forms of one kernel is branched on: all threads go
+// the same way.
 namespace lariat::cuda {
 namespace {
 
-constexpr int most_tokens(bool integers) { return integers ? 8 : 4; }  // of a launch: what registers hold
+static_assert(kCodeWarps == kWarps);
 
-// Scales, or minima, of four outputs as they are stored: f32, four of 16 bits, or those and four bytes.
-__device__ __forceinline__ uint4 load_scales(ScaleType type, const unsigned char* inner,
-                                             const unsigned char* outer) {
-  if (type == ScaleType::kF32) return load16(inner);
-  const bool nested = type == ScaleType::kNested;
-  const uint2 halves = *reinterpret_cast<const uint2*>(nested ? outer : inner);
-  return {halves.x, halves.y, nested ? *reinterpret_cast<const uint32_t*>(inner) : 0U, 0U};
-}
-
-__device__ __forceinline__ void unpack_scales(ScaleType type, uint4 stored, float (&out)[4]) {
-  if (type == ScaleType::kF32) return unpack16<float>(stored, out);
-  if (type == ScaleType::kBF16) {
-    unpack_word<BFloat16>(stored.x, out);
-    return unpack_word<BFloat16>(stored.y, out + 2);
-  }
-  unpack_word<Half>(stored.x, out);
-  unpack_word<Half>(stored.y, out + 2);
+// Words of four codes as signed bytes: of 8 bits less 128; of 4 bits, each in the lower half of its byte, as
+// they are or what stands for them in a table.
+template <bool kFourBits, int kWords>
+__device__ __forceinline__ void to_signed_bytes(const Codes& c, uint32_t (&codes)[kWords]) {
 #pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    if (type == ScaleType::kNested) out[j] *= static_cast<float>(static_cast<int8_t>(stored.z >> (8 * j)));
-  }
-}
-
-// Four codes of 4 bits, each in a byte, -> what stands for them in a table of signed bytes.
-__device__ __forceinline__ uint32_t look_up(const uint32_t (&table)[4], uint32_t codes) {
-  const uint32_t pairs = codes | codes >> 4;
-  const uint32_t nibbles = (pairs & 0xffU) | (pairs >> 8 & 0xff00U);
-  const uint32_t low = choose_bytes(table[0], table[1], nibbles),
-                 high = choose_bytes(table[2], table[3], nibbles);
-  return choose_bytes(low, high, 0x3210U | (nibbles & 0x8888U) >> 1);
-}
-
-// A lane makes the sums of four outputs of a tile. Of a chunk of inputs it has two parts, each four inputs of
-// every output, which share a scale: of 8 bits one of each group, of 4 bits both of one group, whose codes
-// share bytes.
-template <bool kFourBits, bool kIntegers, int kTokenCount>
-struct CodeDots {
-  static constexpr int kTiles = 1, kTokens = kTokenCount, kBlocks = 2;
-  static constexpr int kOutputs = 4;
-  static constexpr int kAhead = kTokens == 1   ? 3
-                                : kTokens <= 4 ? 2
-                                               : 1;  // chunks whose weights are on their way at once
-
-  float sum[kTokens][kOutputs];
-
-  // Where in a chunk a part of this lane's begins.
-  static __device__ __forceinline__ int first_input(int part) {
-    const int lane = lane_index();
-    return kFourBits ? lane / 16 * kCodeGroup + part * 16 + lane % 16 / 4 * 4
-                     : part * kCodeGroup + lane / 4 * 4;
-  }
-
-  struct Loaded {
-    uint4 weights[kFourBits ? 1 : 2], scales[2], minima[2];
-
-    __device__ __forceinline__ void load(const Codes& c, const unsigned char* tile, int chunk) {
-      const int first = chunk % c.chunks * kChunk, output = lane_index() % 4 * kOutputs;
-      const unsigned char* block = block_of_chunk(c, tile, chunk);
-      const unsigned char* codes = block + c.scale_bytes + first / kCodeGroup * c.group_bytes;
+  for (uint32_t& word : codes) word = kFourBits ? word & 0x0f0f0f0fU : word ^ 0x80808080U;
+  if constexpr (kFourBits) {
+    if (c.code == Code::kLinear) return;
 #pragma unroll
-      for (int i = 0; i < (kFourBits ? 1 : 2); ++i) {
-        weights[i] = load16_streaming(codes + i * c.group_bytes + lane_index() * 16);
-      }
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int group = (first + first_input(i)) >> c.size_bits;
-        const unsigned char* inner = block + c.outer_bytes + (group * kCodeRows + output) * c.scale_width;
-        const unsigned char* outer = block + output * 2;
-        scales[i] = load_scales(c.scales, inner, outer);
-        minima[i] = {0, 0, 0, 0};
-        if (c.minimum) minima[i] = load_scales(c.scales, inner + c.inner_bytes, outer + 2 * kCodeRows);
-      }
+    for (uint32_t& word : codes) {
+      const uint32_t pairs = word | word >> 4, nibbles = (pairs & 0xffU) | (pairs >> 8 & 0xff00U);
+      const uint32_t low = choose_bytes(c.integers[0], c.integers[1], nibbles),
+                     high = choose_bytes(c.integers[2], c.integers[3], nibbles);
+      word = choose_bytes(low, high, 0x3210U | (nibbles & 0x8888U) >> 1);
     }
-    // Of each output, a part's four codes in their bytes.
-    __device__ __forceinline__ void codes(int part, uint32_t (&out)[kOutputs]) const {
-      const uint4 w = weights[kFourBits ? 0 : part];
-      const uint32_t words[kOutputs] = {w.x, w.y, w.z, w.w};
-#pragma unroll
-      for (int j = 0; j < kOutputs; ++j) {
-        out[j] = kFourBits ? words[j] >> (4 * part) & 0x0f0f0f0fU : words[j];
-      }
-    }
-  };
+  }
+}
+// What those bytes are short of.
+template <bool kFourBits>
+__device__ __forceinline__ int offset_of(const Codes& c) {
+  return (kFourBits ? 0 : 128) - c.zero;
+}
 
-  // sum += the products of four codes of each output with the inputs from `first` on.
-  __device__ __forceinline__ void add_integers(const Gemv& g, uint32_t (&codes)[kOutputs], int first,
-                                               const float (&scale)[kOutputs],
-                                               const float (&minimum)[kOutputs]) {
+template <int kWords>
+__device__ __forceinline__ void load_words(const unsigned char* from, uint32_t (&words)[kWords]) {
+  if constexpr (kWords == 4) {
+    const uint4 v = load16(from);
+    words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
+  } else if constexpr (kWords == 2) {
+    const uint2 v = *reinterpret_cast<const uint2*>(from);
+    words[0] = v.x, words[1] = v.y;
+  } else {
+    words[0] = *reinterpret_cast<const uint32_t*>(from);
+  }
+}
+
+// A chunk of a tile's inputs: its block, and which of the block's it is.
+struct Chunk {
+  const unsigned char* block;
+  int number;
+
+  __device__ __forceinline__ Chunk(const Codes& c, const unsigned char* tile, int chunk) {
+    const int blocks = block_of_chunk(c, chunk);
+    block = tile + int64_t{blocks} * c.block_bytes;
+    number = chunk - blocks * c.chunks;
+  }
+  __device__ __forceinline__ void advance(const Codes& c) {  // by kCodeWarps
+    block += c.step_bytes;
+    number += c.step_chunks;
+    if (number < c.chunks) return;
+    number -= c.chunks;
+    block += c.block_bytes;
+  }
+  template <bool kFourBits>
+  __device__ __forceinline__ const unsigned char* codes(const Codes& c) const {
+    return block + c.scale_bytes + number * (kChunk * kCodeRows / (kFourBits ? 2 : 1));
+  }
+};
+
+// Scales, or minima, of 2 or 4 neighbouring outputs, as they are stored; nested ones of both halves of a
+// group.
+template <ScaleType kType, int kOutputs>
+struct StoredScales {
+  static constexpr bool kNested = kType == ScaleType::kNested, kF32 = kType == ScaleType::kF32;
+  static constexpr int kWidth = kF32 ? 4 : kNested ? 1 : 2, kWords = kOutputs * (kF32 ? 4 : 2) / 4;
+  using Inner = std::conditional_t<kOutputs == 4, uint32_t, uint16_t>;
+  uint32_t words[kWords], inner[2];
+
+  // Of outputs `output` and on, for inputs `first` and on of the chunk.
+  __device__ __forceinline__ void load(const Codes& c, const Chunk& chunk, int first, int output,
+                                       bool minima) {
+    const int group = (chunk.number * kChunk + first) >> c.size_bits;
+    const unsigned char* at =
+        chunk.block + c.outer_bytes + (minima ? c.inner_bytes : 0) + (group * kCodeRows + output) * kWidth;
+    if constexpr (kNested) {
+      load_words(chunk.block + (minima ? 2 * kCodeRows : 0) + output * 2, words);
+      inner[0] = inner[1] = *reinterpret_cast<const Inner*>(at);
+      if (c.size_bits < 5) inner[1] = *reinterpret_cast<const Inner*>(at + kCodeRows);
+    } else {
+      load_words(at, words);
+    }
+  }
+  __device__ __forceinline__ void unpack(int half, float (&out)[kOutputs]) const {
 #pragma unroll
     for (int j = 0; j < kOutputs; ++j) {
-      if constexpr (!kFourBits) codes[j] ^= 0x80808080U;
-      if (kFourBits && g.codes.code != Code::kLinear) codes[j] = look_up(g.codes.integers, codes[j]);
-    }
-    const int offset = (kFourBits ? 0 : 128) - g.codes.zero;  // what the bytes are short of
-#pragma unroll
-    for (int t = 0; t < kTokens; ++t) {
-      const int at = token_or_last(g, t) * g.blocks * kChunk + first;
-      const uint32_t x = *reinterpret_cast<const uint32_t*>(g.groups + at);
-      const float x_scale = g.group_scales[at / kCodeGroup];
-      const int total = dot4(0x01010101U, x, 0);
-      const float x_sum = x_scale * static_cast<float>(total);
-#pragma unroll
-      for (int j = 0; j < kOutputs; ++j) {
-        const int s = dot4(codes[j], x, offset * total);
-        sum[t][j] += static_cast<float>(s) * (scale[j] * x_scale) + minimum[j] * x_sum;
-      }
-    }
-  }
-
-  // The same in f32. entry: of the table of codes of 4 bits, the one that the lane keeps for all.
-  __device__ __forceinline__ void add_floats(const Gemv& g, const uint32_t (&codes)[kOutputs], int first,
-                                             const float (&scale)[kOutputs], const float (&minimum)[kOutputs],
-                                             float entry) {
-    float values[kOutputs][4];
-#pragma unroll
-    for (int i = 0; i < kOutputs * 4; ++i) {
-      const uint32_t q = codes[i / 4] >> (i % 4 * 8) & 0xffU;
-      values[i / 4][i % 4] = kFourBits ? __shfl_sync(kFullWarp, entry, static_cast<int>(q)) : e4m3(q);
-    }
-#pragma unroll
-    for (int t = 0; t < kTokens; ++t) {
-      float x[4];
-      load_x<4>(static_cast<const float*>(g.x) + token_or_last(g, t) * g.blocks * kChunk + first, x);
-      const float x_sum = (x[0] + x[1]) + (x[2] + x[3]);
-#pragma unroll
-      for (int j = 0; j < kOutputs; ++j) {
-        const float* v = values[j];
-        const float s = v[0] * x[0] + v[1] * x[1] + v[2] * x[2] + v[3] * x[3];
-        sum[t][j] += s * scale[j] + minimum[j] * x_sum;
-      }
-    }
-  }
-
-  __device__ __forceinline__ void multiply_chunk(const Gemv& g, const Loaded& loaded, int chunk,
-                                                 float entry) {
-#pragma unroll
-    for (int part = 0; part < 2; ++part) {
-      const int first = chunk * kChunk + first_input(part);
-      float scale[kOutputs], minimum[kOutputs];
-      unpack_scales(g.codes.scales, loaded.scales[part], scale);
-      unpack_scales(g.codes.scales, loaded.minima[part], minimum);
-      uint32_t codes[kOutputs];
-      loaded.codes(part, codes);
-      if constexpr (kIntegers) {
-        add_integers(g, codes, first, scale, minimum);
+      if constexpr (kF32) {
+        out[j] = bits_to_float(words[j]);
       } else {
-        add_floats(g, codes, first, scale, minimum, entry);
+        const auto bits = static_cast<uint16_t>(words[j / 2] >> (16 * (j % 2)));
+        out[j] = kType == ScaleType::kBF16 ? to_float(BFloat16{bits}) : to_float(Half{bits});
+        if (kNested) out[j] *= static_cast<float>(static_cast<int8_t>(inner[half] >> (8 * j)));
       }
     }
   }
+};
+
+// What both kernels have in common: a lane's kLoads loads of a chunk's codes, each with scales of kOutputs
+// outputs, and the walk of a warp over its chunks, Work::kAhead of them loaded before the first is used.
+template <class Work, ScaleType kScales, int kOutputs>
+struct CodeTile {
+  static constexpr int kTiles = 1;
+  using Stored = StoredScales<kScales, kOutputs>;
+  struct Pair {
+    Stored scales, minima;
+
+    __device__ __forceinline__ void load(const Codes& c, const Chunk& chunk, int first, int output) {
+      scales.load(c, chunk, first, output, false);
+      if (c.minimum) minima.load(c, chunk, first, output, true);
+    }
+  };
+  const unsigned char* tile;
 
   static __device__ __forceinline__ const unsigned char* tile_of(const Gemv& g, const GemvProduct& p,
                                                                  int first_row) {
     return static_cast<const unsigned char*>(p.w) + first_row / kTile * g.codes.tile_bytes;
   }
-
   // Asks for the first 32 KiB of a tile: about what all warps load first.
   static __device__ __forceinline__ void prefetch(const Gemv& g, const GemvProduct& p, int first_row) {
     const int line = static_cast<int>(threadIdx.x) * kLineBytes;
     if (line < g.codes.tile_bytes) prefetch_l2(tile_of(g, p, first_row) + line);
   }
-
   __device__ __forceinline__ void multiply(const Gemv& g, const GemvProduct& p, int first_row) {
-    const unsigned char* tile = tile_of(g, p, first_row);
-    const float entry = g.codes.table[lane_index() % 16];
+    auto& work = static_cast<Work&>(*this);
+    const Codes& c = g.codes;
+    tile = tile_of(g, p, first_row);
     int chunk = warp_index();
-    for (; chunk + (kAhead - 1) * kWarps < g.blocks; chunk += kAhead * kWarps) {
-      Loaded loaded[kAhead];
+    Chunk at(c, tile, chunk);
+    for (; chunk + (Work::kAhead - 1) * kWarps < g.blocks; chunk += Work::kAhead * kWarps) {
+      typename Work::Loaded loaded[Work::kAhead];
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i) loaded[i].load(g.codes, tile, chunk + i * kWarps);
+      for (int i = 0; i < Work::kAhead; ++i, at.advance(c)) loaded[i].load(c, at);
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i) multiply_chunk(g, loaded[i], chunk + i * kWarps, entry);
+      for (int i = 0; i < Work::kAhead; ++i) work.multiply_chunk(g, loaded[i], chunk + i * kWarps);
     }
-    for (; chunk < g.blocks; chunk += kWarps) {
-      Loaded loaded;
-      loaded.load(g.codes, tile, chunk);
-      multiply_chunk(g, loaded, chunk, entry);
+    for (; chunk < g.blocks; chunk += kWarps, at.advance(c)) {
+      typename Work::Loaded loaded;
+      loaded.load(c, at);
+      work.multiply_chunk(g, loaded, chunk);
+    }
+  }
+  // The scales of the upper half of a group of 32, of which there are others where groups have 16.
+  __device__ __forceinline__ Pair upper_half(const Gemv& g, int chunk, int first, int output,
+                                             const Pair& loaded) const {
+    if constexpr (kScales == ScaleType::kNested) return loaded;  // its inner[1]
+    Pair pair;
+    pair.load(g.codes, Chunk(g.codes, tile, chunk), first + kCodeGroup / 2, output);
+    return pair;
+  }
+};
+
+// --- one token: dot products of bytes --------------------------------------------------------------------
+// A lane makes the sums of four outputs of a tile. Of a chunk it has, of 8 bits, four inputs of each group;
+// of 4 bits eight of one group, four of each half, whose codes share bytes.
+template <bool kFourBits, ScaleType kScales>
+struct CodeDots : CodeTile<CodeDots<kFourBits, kScales>, kScales, 4> {
+  static constexpr int kTokens = 1, kOutputs = 4, kLoads = kFourBits ? 1 : 2, kParts = kFourBits ? 2 : 1;
+  static constexpr bool kSmall = kScales == ScaleType::kBF16 || kScales == ScaleType::kF16;
+  static constexpr int kBlocks = kSmall ? 3 : 2, kAhead = kFourBits ? 4 : kSmall ? 2 : 3;
+  using Pair = typename CodeTile<CodeDots, kScales, 4>::Pair;
+
+  float sum[kTokens][kOutputs];
+
+  static __device__ __forceinline__ int output() { return lane_index() % 4 * kOutputs; }
+  static __device__ __forceinline__ int quad() {
+    return kFourBits ? lane_index() % 16 / 4 : lane_index() / 4;
+  }
+  static __device__ __forceinline__ int group(int load) { return kFourBits ? lane_index() / 16 : load; }
+  // In the chunk.
+  static __device__ __forceinline__ int first_input(int load) {
+    return group(load) * kCodeGroup + (kFourBits ? 0 : quad() * 4);
+  }
+
+  struct Loaded {
+    uint4 weights[kLoads];
+    Pair scales[kLoads];
+
+    __device__ __forceinline__ void load(const Codes& c, const Chunk& at) {
+      const unsigned char* codes = at.codes<kFourBits>(c) + lane_index() * 16;
+#pragma unroll
+      for (int l = 0; l < kLoads; ++l) {
+        weights[l] = load16_streaming(codes + l * 512);
+        scales[l].load(c, at, first_input(l), output());
+      }
+    }
+  };
+
+  // sum += the products of the parts from kFirst on, kCount of them, which share a scale.
+  template <int kFirst, int kCount>
+  __device__ __forceinline__ void add(const Codes& c, const Pair& pair,
+                                      const uint32_t (&codes)[kParts * kOutputs], const uint32_t (&x)[kParts],
+                                      float x_scale) {
+    float scale[kOutputs], minimum[kOutputs];
+    pair.scales.unpack(kFirst, scale);
+    int total = 0;
+#pragma unroll
+    for (int i = kFirst; i < kFirst + kCount; ++i) total = dot4(0x01010101U, x[i], total);
+#pragma unroll
+    for (int j = 0; j < kOutputs; ++j) {
+      int s = offset_of<kFourBits>(c) * total;
+#pragma unroll
+      for (int i = kFirst; i < kFirst + kCount; ++i) s = dot4(codes[i * kOutputs + j], x[i], s);
+      sum[0][j] += static_cast<float>(s) * (scale[j] * x_scale);
+    }
+    if (!c.minimum) return;
+    pair.minima.unpack(kFirst, minimum);
+#pragma unroll
+    for (int j = 0; j < kOutputs; ++j) sum[0][j] += minimum[j] * (x_scale * static_cast<float>(total));
+  }
+
+  __device__ __forceinline__ void multiply_chunk(const Gemv& g, const Loaded& loaded, int chunk) {
+    const Codes& c = g.codes;
+#pragma unroll
+    for (int l = 0; l < kLoads; ++l) {
+      const uint4 w = loaded.weights[l];
+      uint32_t codes[kParts * kOutputs] = {w.x, w.y, w.z, w.w}, x[kParts];
+      const int at = chunk * 2 + group(l);
+      const auto* from = reinterpret_cast<const uint32_t*>(g.groups + at * kCodeGroup) + quad();
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) x[i] = from[4 * i];
+#pragma unroll
+      for (int j = kOutputs; j < kParts * kOutputs; ++j) codes[j] = codes[j - kOutputs] >> 4;
+      to_signed_bytes<kFourBits>(c, codes);
+      const float x_scale = g.group_scales[at];
+      if (kFourBits && c.size_bits < 5) {
+        const Pair upper = this->upper_half(g, chunk, first_input(l), output(), loaded.scales[l]);
+        add<0, 1>(c, loaded.scales[l], codes, x, x_scale);
+        add<kParts - 1, 1>(c, upper, codes, x, x_scale);
+      } else {
+        add<0, kParts>(c, loaded.scales[l], codes, x, x_scale);
+      }
     }
   }
 
   __device__ __forceinline__ void store(float* sums) const { store_dots(sum, sums); }
 };
 
-template <bool kFourBits, bool kIntegers>
-Kernel codes_kernel(int tokens) {
-  if (tokens == 1) return gemv_tiles_kernel<CodeDots<kFourBits, kIntegers, 1>>;
-  if (tokens <= 4) return gemv_tiles_kernel<CodeDots<kFourBits, kIntegers, 4>>;
-  return gemv_tiles_kernel<CodeDots<kFourBits, kIntegers, most_tokens(kIntegers)>>;
+// --- more: tensor cores
+// ---------------------------------------------------------------------------------------- An mma of 32
+// inputs is a group. The weights are the A operand, the tokens the columns of B. Rows of A may stand for any
+// outputs: row g is output 2 g of the tile and row g + 8 output 2 g + 1, whose inputs 4 t .. 4 t + 3 are 8
+// neighbouring bytes, those of a lane (quad t). Halves of a group with scales of their own take an mma each,
+// whose other half is zero. The sums of x, for what bytes are short of and for minima, come of an mma with
+// ones.
+template <bool kFourBits, ScaleType kScales, int kGroups>
+struct CodeMma : CodeTile<CodeMma<kFourBits, kScales, kGroups>, kScales, 2> {
+  static constexpr int kTokens = kGroups * 8, kBlocks = 2;
+  static constexpr int kAhead = kFourBits && kScales != ScaleType::kF32 ? 4 : 2;
+  static constexpr int kLoadsPerGroup =
+      kFourBits ? 1 : 2;  // of 4 bits: inputs 16 to 31 in the upper half bytes
+  using Pair = typename CodeTile<CodeMma, kScales, 2>::Pair;
+
+  float sum[kGroups][4];
+
+  static __device__ __forceinline__ int output() { return lane_index() / 4 * 2; }
+
+  struct Loaded {
+    uint2 weights[2][kLoadsPerGroup];
+    Pair scales[2];
+
+    __device__ __forceinline__ void load(const Codes& c, const Chunk& at) {
+      constexpr int kQuadBytes = 4 * kCodeRows;
+      const unsigned char* codes = at.codes<kFourBits>(c) + lane_index() % 4 * kQuadBytes + output() * 4;
+#pragma unroll
+      for (int group = 0; group < 2; ++group) {
+#pragma unroll
+        for (int l = 0; l < kLoadsPerGroup; ++l) {
+          weights[group][l] = load8_streaming(codes + (group * kLoadsPerGroup + l) * 4 * kQuadBytes);
+        }
+        scales[group].load(c, at, group * kCodeGroup, output());
+      }
+    }
+    __device__ __forceinline__ void operand(const Codes& c, int group, uint32_t (&a)[4]) const {
+      const uint2 low = weights[group][0], high = weights[group][kLoadsPerGroup - 1];
+      a[0] = low.x;
+      a[1] = low.y;
+      a[2] = kFourBits ? low.x >> 4 : high.x;
+      a[3] = kFourBits ? low.y >> 4 : high.y;
+      to_signed_bytes<kFourBits>(c, a);
+    }
+  };
+
+  // to += the products of a group, or of half of one, with eight tokens: x0 and x1, B's words.
+  __device__ __forceinline__ void add(const Codes& c, const Pair& pair, int half, const uint32_t (&a)[4],
+                                      uint32_t x0, uint32_t x1, const float (&x_scale)[2], float (&to)[4]) {
+    const int offset = offset_of<kFourBits>(c);
+    int d[4] = {}, total[4] = {};
+    mma_16x8x32(d, a, x0, x1);
+    if (c.minimum || offset != 0) {
+      const uint32_t ones[4] = {0x01010101U, 0x01010101U, 0x01010101U, 0x01010101U};
+      mma_16x8x32(total, ones, x0, x1);
+    }
+    float scale[2], minimum[2];
+    pair.scales.unpack(half, scale);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      to[j] += static_cast<float>(d[j] + offset * total[j]) * (scale[j / 2] * x_scale[j % 2]);
+    }
+    if (!c.minimum) return;
+    pair.minima.unpack(half, minimum);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) to[j] += minimum[j / 2] * (x_scale[j % 2] * static_cast<float>(total[j]));
+  }
+
+  __device__ __forceinline__ void multiply_chunk(const Gemv& g, const Loaded& loaded, int chunk) {
+    const Codes& c = g.codes;
+    const int lane_row = lane_index() / 4, t = lane_index() % 4;
+#pragma unroll
+    for (int group = 0; group < 2; ++group) {
+      uint32_t a[4];
+      loaded.operand(c, group, a);
+#pragma unroll
+      for (int n = 0; n < kGroups; ++n) {
+        const auto group_of = [&](int token) {
+          return (token_or_last(g, n * 8 + token) * g.blocks + chunk) * 2 + group;
+        };
+        const auto* x = reinterpret_cast<const uint32_t*>(g.groups + group_of(lane_row) * kCodeGroup + t * 4);
+        const float x_scale[2] = {g.group_scales[group_of(2 * t)], g.group_scales[group_of(2 * t + 1)]};
+        const Pair& pair = loaded.scales[group];
+        if (c.size_bits < 5) {
+          add(c, pair, 0, a, x[0], 0, x_scale, sum[n]);
+          add(c, this->upper_half(g, chunk, group * kCodeGroup, output(), pair), 1, a, 0, x[4], x_scale,
+              sum[n]);
+        } else {
+          add(c, pair, 0, a, x[0], x[4], x_scale, sum[n]);
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void store(float* sums) const {
+#pragma unroll
+    for (int i = 0; i < kGroups * 4; ++i) {
+      const int token = i / 4 * 8 + lane_index() % 4 * 2 + i % 2;
+      sums[token * kTile + output() + i % 4 / 2] = sum[i / 4][i % 4];
+    }
+  }
+};
+
+template <bool kFourBits, ScaleType kScales>
+Kernel kernel_of(int tokens) {
+  return tokens == 1   ? gemv_tiles_kernel<CodeDots<kFourBits, kScales>>
+         : tokens <= 8 ? gemv_tiles_kernel<CodeMma<kFourBits, kScales, 1>>
+                       : gemv_tiles_kernel<CodeMma<kFourBits, kScales, 2>>;
 }
 
-Kernel codes_kernel(const Codes& codes, int tokens) {
-  const bool integers = is_integer(codes.code);
-  if (codes.bytes_wide)
-    return integers ? codes_kernel<false, true>(tokens) : codes_kernel<false, false>(tokens);
-  return integers ? codes_kernel<true, true>(tokens) : codes_kernel<true, false>(tokens);
+template <bool kFourBits>
+Kernel kernel_of(ScaleType scales, int tokens) {
+  using enum ScaleType;
+  return scales == kF32    ? kernel_of<kFourBits, kF32>(tokens)
+         : scales == kF16  ? kernel_of<kFourBits, kF16>(tokens)
+         : scales == kBF16 ? kernel_of<kFourBits, kBF16>(tokens)
+                           : kernel_of<kFourBits, kNested>(tokens);
 }
 
 }  // namespace
 
 void gemv_codes(Gemv& g, int n_products, LaunchQueue& queue) {
   const unsigned blocks = share_blocks(g, n_products, kTile);
-  const int row = g.blocks * kChunk, all = g.tokens;  // row: of x
-  const bool integers = is_integer(g.codes.code);
-  const int most = most_tokens(integers);
-  for (int first = 0; first < all; first += most) {
-    g.tokens = std::min(most, all - first);
-    launch(codes_kernel(g.codes, g.tokens), dim3(blocks), dim3(kWarps * kWarpSize), 0, queue, g);
-    if (integers) {
-      g.groups += most * row;
-      g.group_scales += most * row / kCodeGroup;
-    } else {
-      g.x = static_cast<const float*>(g.x) + most * row;
-    }
-    for (int i = 0; i < n_products; ++i) {
-      GemvProduct& p = g.product[i];
-      p.out = static_cast<float*>(p.out) + most * p.out_stride;
-    }
-  }
+  const Kernel kernel = g.codes.bytes_wide ? kernel_of<false>(g.codes.scales, g.tokens)
+                                           : kernel_of<true>(g.codes.scales, g.tokens);
+  launch(kernel, dim3(blocks), dim3(kWarps * kWarpSize), 0, queue, g);
 }
 
 }  // namespace lariat::cuda

@@ -67,11 +67,12 @@ bool beside(const Matrix& a, const Matrix& b) {
   return b.stride == a.stride && b.data == a.column_range(a.cols, 0).data;
 }
 
-// Whether b's weight lies behind a's, and its out beside a's. Tiles of quantised weights are padded.
+// Whether b's weight lies behind a's, which of quantised ones does not matter, and its out beside a's.
 bool follows(const Product& a, const Product& b) {
-  if (is_quantized(a.w.dtype) || a.w.dtype != b.w.dtype || a.w.cols != b.w.cols || a.w.stride != b.w.stride) {
-    return false;
+  if (is_quantized(a.w.dtype) || is_quantized(b.w.dtype)) {
+    return is_quantized(a.w.dtype) && is_quantized(b.w.dtype) && beside(a.out, b.out);
   }
+  if (a.w.dtype != b.w.dtype || a.w.cols != b.w.cols || a.w.stride != b.w.stride) return false;
   return b.w.data == a.w.row_range(a.w.rows, 0).data && beside(a.out, b.out);
 }
 
@@ -211,7 +212,7 @@ void CudaBackend::gemm(const Matrix& x, std::span<const Product> neighbours, DTy
   }
   const float* row_scale = nullptr;
   if (is_quantized(w.dtype)) {
-    quant_gemm(round_x(x, DType::kBF16, DType::kBF16, rounded), w, out, scales);
+    quant_gemm(round_x(x, DType::kBF16, DType::kBF16, rounded), neighbours, scales);
   } else if (in_two_terms(w, compute)) {
     row_scale = gemm_two_terms(x, w, out);
     rounded = {};  // its memory now holds the terms

@@ -16,7 +16,7 @@ using namespace cuda;
 
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarpSize;
-constexpr int64_t kPanelElements = int64_t{16} << 20;
+constexpr int64_t kPanelElements = int64_t{64} << 20;  // enough outputs for a product to fill the device
 
 // Each group of x to 8 bits. Grid: rows by chunks of 8 groups; a warp per group. Bound by latency.
 __global__ void quantize_inputs_kernel(const float* x, int64_t stride, int64_t cols, int64_t groups,
@@ -44,31 +44,10 @@ __global__ void pad_inputs_kernel(const float* x, int64_t stride, int64_t cols, 
   out[blockIdx.x * padded + i] = i < cols ? x[blockIdx.x * stride + i] : 0.0F;
 }
 
-// Tiles as bf16 rows, of the forms that are made here. Grid: tiles by their blocks; 256 threads, four inputs
-// of a row each. Bound by memory.
-template <bool kFourBits>
-__global__ void dequantize_kernel(const unsigned char* w, int64_t tile_bytes, int64_t block_bytes,
-                                  int64_t rows, int64_t cols, BFloat16* out) {
-  start_in_turn();
-  const int output = static_cast<int>(threadIdx.x) / 16, first = static_cast<int>(threadIdx.x) % 16 * 4;
-  const int64_t row = blockIdx.x * kQuantRows + output, col = blockIdx.y * kQuantBlock + first;
-  if (row >= rows) return;
-  const unsigned char* block = w + blockIdx.x * tile_bytes + blockIdx.y * block_bytes;
-  const int group = first / 32, in_group = first % 32, quad = in_group % (kFourBits ? 16 : 32) / 4;
-  const auto scale_bits = reinterpret_cast<const uint16_t*>(block)[group * kQuantRows + output];
-  const float scale = bits_to_float(uint32_t{scale_bits} << 16);
-  const uint32_t word = *reinterpret_cast<const uint32_t*>(block + 64 + group * (kFourBits ? 256 : 512) +
-                                                           (quad * kQuantRows + output) * 4);
-  for (int i = 0; i < 4 && col + i < cols; ++i) {
-    int q = static_cast<int>(word >> (8 * i) & 0xffU) - 128;
-    if constexpr (kFourBits) q = static_cast<int>(word >> (8 * i + (in_group >= 16 ? 4 : 0)) & 0xfU) - 8;
-    out[row * cols + col + i] = from_float<BFloat16>(scale * static_cast<float>(q));
-  }
-}
-
-// The same of any form. Grid: tiles by chunks of their inputs.
-__global__ void dequantize_codes_kernel(const unsigned char* w, const __grid_constant__ Codes codes,
-                                        int64_t rows, int64_t cols, BFloat16* out) {
+// Tiles as bf16 rows. Grid: tiles by chunks of their inputs; 256 threads, four inputs of a row each. Bound by
+// memory.
+__global__ void dequantize_kernel(const unsigned char* w, const __grid_constant__ Codes codes, int64_t rows,
+                                  int64_t cols, BFloat16* out) {
   LARIAT_SHARED(float, table, 16);
   start_in_turn();
   if (threadIdx.x < 16) table[threadIdx.x] = codes.table[threadIdx.x];
@@ -76,13 +55,19 @@ __global__ void dequantize_codes_kernel(const unsigned char* w, const __grid_con
   const int output = static_cast<int>(threadIdx.x) / 16, first = static_cast<int>(threadIdx.x) % 16 * 4;
   const int64_t row = blockIdx.x * kQuantRows + output, col = int64_t{blockIdx.y} * kChunk + first;
   if (row >= rows || col >= cols) return;
-  const int chunk = static_cast<int>(blockIdx.y);
-  const unsigned char* block = block_of_chunk(codes, w + blockIdx.x * codes.tile_bytes, chunk);
+  const int chunk = static_cast<int>(blockIdx.y), number = block_of_chunk(codes, chunk);
+  const unsigned char* block = w + blockIdx.x * codes.tile_bytes + int64_t{number} * codes.block_bytes;
   float values[4];
-  dequantize4(codes, table, block, output, chunk % codes.chunks * kChunk + first, values);
+  dequantize4(codes, table, block, output, (chunk - number * codes.chunks) * kChunk + first, values);
+  BFloat16* to = out + row * cols + col;
+  if (cols % 4 == 0) {
+    *reinterpret_cast<uint2*>(to) = {pack2<BFloat16>(values[0], values[1]),
+                                     pack2<BFloat16>(values[2], values[3])};
+    return;
+  }
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    if (col + i < cols) out[row * cols + col + i] = from_float<BFloat16>(values[i]);
+    if (col + i < cols) to[i] = from_float<BFloat16>(values[i]);
   }
 }
 
@@ -119,33 +104,48 @@ bool CudaBackend::quant_gemv(const Matrix& x, std::span<const Product> products)
     gemv_tiles(g, model.dtype, n_products, device_.multiprocessors, queue_);
   } else {
     g.codes = codes_of(model);
-    gemv_codes(g, n_products, queue_);
+    (is_integer(g.codes.code) ? gemv_codes : gemv_float_codes)(g, n_products, queue_);
   }
   return true;
 }
 
-void CudaBackend::quant_gemm(const Matrix& x, const Matrix& w, const Matrix& out,
+// Panels hold weights of as many products as there is room for: their outs lie side by side.
+void CudaBackend::quant_gemm(const Matrix& x, std::span<const Product> neighbours,
                              const cuda::Scales& scales) {
-  const QuantLayout layout(w);
-  const int64_t panel = std::clamp<int64_t>(kPanelElements / (w.cols * kQuantRows), 1, layout.tiles());
-  void* panel_data = scratch(Scratch::kGemmW, static_cast<size_t>(panel * kQuantRows * w.cols) * 2);
-  for (int64_t tile = 0; tile < layout.tiles(); tile += panel) {
-    const int64_t tiles = std::min(panel, layout.tiles() - tile), first = tile * kQuantRows;
-    const int64_t rows = std::min(tiles * kQuantRows, w.rows - first);
-    const auto* first_tile = typed<const unsigned char>(w) + tile * layout.tile_bytes();
-    auto* out_rows = static_cast<BFloat16*>(panel_data);
-    const dim3 grid(to_unsigned(tiles), to_unsigned(layout.groups() * kQuantGroup / kChunk));
-    if (w.grouping.plain()) {
-      const auto kernel = w.dtype == DType::kQ4 ? dequantize_kernel<true> : dequantize_kernel<false>;
-      launch(kernel, grid, dim3(kThreads), 0, queue_, first_tile, layout.tile_bytes(), layout.block_bytes(),
-             rows, w.cols, out_rows);
-    } else {
-      launch(dequantize_codes_kernel, grid, dim3(kThreads), 0, queue_, first_tile, codes_of(w), rows, w.cols,
-             out_rows);
-    }
-    cuda::gemm(blas(), x, Matrix(panel_data, DType::kBF16, rows, w.cols),
-               Matrix(typed<float>(out) + first, DType::kF32, out.rows, rows, out.stride), scales);
+  const Matrix& out = neighbours[0].out;
+  const int64_t cols = x.cols;
+  int64_t rows = 0, tiles = 0, filled = 0, done = 0;  // filled: rows of the panel; done: columns of out
+  for (const Product& product : neighbours) {
+    rows += product.w.rows;
+    tiles += QuantLayout(product.w).tiles();
   }
+  const int64_t room = std::clamp<int64_t>(kPanelElements / (cols * kQuantRows), 1, tiles) * kQuantRows;
+  auto* panel =
+      static_cast<BFloat16*>(scratch(Scratch::kGemmW, static_cast<size_t>(room * cols) * sizeof(BFloat16)));
+  const auto multiply_panel = [&] {
+    cuda::gemm(blas(), x, Matrix(panel, DType::kBF16, filled, cols),
+               Matrix(typed<float>(out) + done, DType::kF32, out.rows, filled, out.stride), scales);
+    done += filled;
+    filled = 0;
+  };
+  for (const auto& [w, bias, to] : neighbours) {
+    const QuantLayout layout(w);
+    const Codes codes = codes_of(w);
+    for (int64_t tile = 0; tile < layout.tiles();) {
+      const int64_t count = std::min((room - filled) / kQuantRows, layout.tiles() - tile);
+      if (count == 0) {
+        multiply_panel();
+        continue;
+      }
+      const int64_t first = tile * kQuantRows, some = std::min(count * kQuantRows, w.rows - first);
+      launch(dequantize_kernel, dim3(to_unsigned(count), to_unsigned(ceil_div<int64_t>(cols, kChunk))),
+             dim3(kThreads), 0, queue_, typed<const unsigned char>(w) + tile * layout.tile_bytes(), codes,
+             some, cols, panel + filled * cols);
+      filled += some;
+      tile += count;
+    }
+  }
+  multiply_panel();
 }
 
 }  // namespace lariat

@@ -4,11 +4,13 @@
 
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <string>
 
 #include "kernels/cuda/make_cuda_backend.h"
 #include "tests/bench/noise_cache.h"
+#include "tests/kernels/grouping_cases.h"
 
 namespace lariat::test {
 namespace {
@@ -86,6 +88,54 @@ void RerotateKeys(benchmark::State& state) {
   });
 }
 BENCHMARK(RerotateKeys)->Arg(8192)->Arg(131072)->UseRealTime();
+
+// A few rows of x times [65536, 4096], which no cache holds: the weights' bytes are read once.
+void multiply_by(benchmark::State& state, const Loaded& w, DType compute) {
+  const int64_t tokens = state.range(0), n = w.matrix.rows, k = w.matrix.cols;
+  const Tensor x(gpu(), Rng(6).normals(tokens * k), tokens, k), out(gpu(), tokens, n);
+  repeat(state, static_cast<double>(stored_bytes(w.matrix)), "B/s",
+         [&] { multiply(gpu(), x.view(), w.matrix, {}, compute, out.view()); });
+  state.counters["weights/s"] =
+      benchmark::Counter(static_cast<double>(n * k), benchmark::Counter::kIsIterationInvariantRate);
+}
+constexpr int64_t kRows = 65536, kCols = 4096, kDistinct = 16;
+
+void ProductOfBf16(benchmark::State& state) {
+  const std::vector<float> few = Rng(5).normals(kDistinct * kCols);
+  std::vector<float> values;
+  for (int64_t r = 0; r < kRows; r += kDistinct) values.insert(values.end(), few.begin(), few.end());
+  const Matrix host(values.data(), DType::kF32, kRows, kCols);
+  multiply_by(state, load_one(gpu(), host, DType::kBF16), DType::kBF16);
+}
+BENCHMARK(ProductOfBf16)->Arg(1)->Arg(4)->Arg(8)->Arg(16)->UseRealTime();
+
+void ProductOfForms(benchmark::State& state) {
+  static std::map<int64_t, Loaded> loaded;  // by the number of the form: drawing codes takes seconds
+  const FormCase c = form_cases()[static_cast<size_t>(state.range(1))];
+  if (!loaded.contains(state.range(1))) {
+    const HostWeight few = random_codes(c.form, kDistinct, kCols);
+    const HostWeight codes(c.form, kRows, kCols,
+                           [&](int64_t r, const CodeRow& to) { few.read_codes(r % kDistinct, to); });
+    loaded[state.range(1)] = load_codes(gpu(), codes);
+  }
+  multiply_by(state, loaded[state.range(1)], DType::kF32);
+  state.SetLabel(c.name);
+}
+BENCHMARK(ProductOfForms)
+    ->ArgsProduct({{1, 4, 16, 512}, benchmark::CreateDenseRange(0, 24, 1)})
+    ->UseRealTime();
+
+// Tokens drawn from logits of 128,256, by rows: with a border at all of them, and by top-p.
+void Draw(benchmark::State& state) {
+  const int64_t rows = state.range(0), vocab = 128256;
+  const Tensor logits(gpu(), Rng(7).normals(rows * vocab), rows, vocab);
+  Sampling how;
+  how.temperature = state.range(1) == 0 ? 0.0F : 0.8F;
+  if (state.range(1) == 2) how.top_p = 0.9F;
+  const std::vector<double> uniforms(static_cast<size_t>(rows), 0.4);
+  repeat(state, static_cast<double>(rows), "tokens/s", [&] { gpu().draw(logits.view(), how, uniforms); });
+}
+BENCHMARK(Draw)->ArgsProduct({{1, 16}, {0, 1, 2}})->UseRealTime();
 
 }  // namespace
 }  // namespace lariat::test

@@ -1,0 +1,176 @@
+#include <algorithm>
+
+#include "kernels/cuda/codes.cuh"
+#include "kernels/cuda/gemv_tiles.cuh"
+
+// Products of a few tokens with quantised weights whose codes stand for floats (Codes), in f32.
+namespace lariat::cuda {
+namespace {
+
+constexpr int kMostTokens = 4;  // of a launch: what registers hold
+
+// Scales, or minima, of four outputs as they are stored: f32, four of 16 bits, or those and four bytes.
+__device__ __forceinline__ uint4 load_scales(ScaleType type, const unsigned char* inner,
+                                             const unsigned char* outer) {
+  if (type == ScaleType::kF32) return load16(inner);
+  const bool nested = type == ScaleType::kNested;
+  const uint2 halves = *reinterpret_cast<const uint2*>(nested ? outer : inner);
+  return {halves.x, halves.y, nested ? *reinterpret_cast<const uint32_t*>(inner) : 0U, 0U};
+}
+
+__device__ __forceinline__ void unpack_scales(ScaleType type, uint4 stored, float (&out)[4]) {
+  if (type == ScaleType::kF32) return unpack16<float>(stored, out);
+  if (type == ScaleType::kBF16) {
+    unpack_word<BFloat16>(stored.x, out);
+    return unpack_word<BFloat16>(stored.y, out + 2);
+  }
+  unpack_word<Half>(stored.x, out);
+  unpack_word<Half>(stored.y, out + 2);
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    if (type == ScaleType::kNested) out[j] *= static_cast<float>(static_cast<int8_t>(stored.z >> (8 * j)));
+  }
+}
+
+// A lane makes the sums of four outputs of a tile, in f32. Of a chunk of inputs it has two parts, each four
+// inputs of every output, which share a scale: of 8 bits one of each group, of 4 bits both of one group,
+// whose codes share bytes.
+template <bool kFourBits, int kTokenCount>
+struct FloatDots {
+  static constexpr int kTiles = 1, kTokens = kTokenCount, kBlocks = 2;
+  static constexpr int kOutputs = 4;
+  static constexpr int kAhead = kTokens == 1 ? 3 : 2;  // chunks whose weights are on their way at once
+
+  float sum[kTokens][kOutputs];
+
+  // Where in a chunk a part of this lane's begins.
+  static __device__ __forceinline__ int first_input(int part) {
+    const int lane = lane_index();
+    return kFourBits ? lane / 16 * kCodeGroup + part * 16 + lane % 16 / 4 * 4
+                     : part * kCodeGroup + lane / 4 * 4;
+  }
+
+  struct Loaded {
+    uint4 weights[kFourBits ? 1 : 2], scales[2], minima[2];
+
+    __device__ __forceinline__ void load(const Codes& c, const unsigned char* tile, int chunk) {
+      const int number = block_of_chunk(c, chunk), output = lane_index() % 4 * kOutputs;
+      const int first = (chunk - number * c.chunks) * kChunk;
+      const unsigned char* block = tile + int64_t{number} * c.block_bytes;
+      const unsigned char* codes = block + c.scale_bytes + first / kCodeGroup * c.group_bytes;
+#pragma unroll
+      for (int i = 0; i < (kFourBits ? 1 : 2); ++i) {
+        weights[i] = load16_streaming(codes + i * c.group_bytes + lane_index() * 16);
+      }
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int group = (first + first_input(i)) >> c.size_bits;
+        const unsigned char* inner = block + c.outer_bytes + (group * kCodeRows + output) * c.scale_width;
+        const unsigned char* outer = block + output * 2;
+        scales[i] = load_scales(c.scales, inner, outer);
+        minima[i] = {0, 0, 0, 0};
+        if (c.minimum) minima[i] = load_scales(c.scales, inner + c.inner_bytes, outer + 2 * kCodeRows);
+      }
+    }
+    // Of each output, a part's four codes in their bytes.
+    __device__ __forceinline__ void codes(int part, uint32_t (&out)[kOutputs]) const {
+      const uint4 w = weights[kFourBits ? 0 : part];
+      const uint32_t words[kOutputs] = {w.x, w.y, w.z, w.w};
+#pragma unroll
+      for (int j = 0; j < kOutputs; ++j) {
+        out[j] = kFourBits ? words[j] >> (4 * part) & 0x0f0f0f0fU : words[j];
+      }
+    }
+  };
+
+  // sum += the products of four codes of each output with the inputs from `first` on. entry: of the table of
+  // codes of 4 bits, the one that the lane keeps for all.
+  __device__ __forceinline__ void add(const Gemv& g, const uint32_t (&codes)[kOutputs], int first,
+                                      const float (&scale)[kOutputs], const float (&minimum)[kOutputs],
+                                      float entry) {
+    float values[kOutputs][4];
+#pragma unroll
+    for (int i = 0; i < kOutputs * 4; ++i) {
+      const uint32_t q = codes[i / 4] >> (i % 4 * 8) & 0xffU;
+      values[i / 4][i % 4] = kFourBits ? __shfl_sync(kFullWarp, entry, static_cast<int>(q)) : e4m3(q);
+    }
+#pragma unroll
+    for (int t = 0; t < kTokens; ++t) {
+      float x[4];
+      load_x<4>(static_cast<const float*>(g.x) + token_or_last(g, t) * g.blocks * kChunk + first, x);
+      const float x_sum = (x[0] + x[1]) + (x[2] + x[3]);
+#pragma unroll
+      for (int j = 0; j < kOutputs; ++j) {
+        const float* v = values[j];
+        const float s = v[0] * x[0] + v[1] * x[1] + v[2] * x[2] + v[3] * x[3];
+        sum[t][j] += s * scale[j] + minimum[j] * x_sum;
+      }
+    }
+  }
+
+  static __device__ __forceinline__ const unsigned char* tile_of(const Gemv& g, const GemvProduct& p,
+                                                                 int first_row) {
+    return static_cast<const unsigned char*>(p.w) + first_row / kTile * g.codes.tile_bytes;
+  }
+  // Asks for the first 32 KiB of a tile: about what all warps load first.
+  static __device__ __forceinline__ void prefetch(const Gemv& g, const GemvProduct& p, int first_row) {
+    const int line = static_cast<int>(threadIdx.x) * kLineBytes;
+    if (line < g.codes.tile_bytes) prefetch_l2(tile_of(g, p, first_row) + line);
+  }
+  __device__ __forceinline__ void multiply_chunk(const Gemv& g, const Loaded& loaded, int chunk,
+                                                 float entry) {
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {
+      float scale[kOutputs], minimum[kOutputs];
+      unpack_scales(g.codes.scales, loaded.scales[part], scale);
+      unpack_scales(g.codes.scales, loaded.minima[part], minimum);
+      uint32_t codes[kOutputs];
+      loaded.codes(part, codes);
+      add(g, codes, chunk * kChunk + first_input(part), scale, minimum, entry);
+    }
+  }
+  __device__ __forceinline__ void multiply(const Gemv& g, const GemvProduct& p, int first_row) {
+    const unsigned char* tile = tile_of(g, p, first_row);
+    const float entry = g.codes.table[lane_index() % 16];
+    int chunk = warp_index();
+    for (; chunk + (kAhead - 1) * kWarps < g.blocks; chunk += kAhead * kWarps) {
+      Loaded loaded[kAhead];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) loaded[i].load(g.codes, tile, chunk + i * kWarps);
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) multiply_chunk(g, loaded[i], chunk + i * kWarps, entry);
+    }
+    for (; chunk < g.blocks; chunk += kWarps) {
+      Loaded loaded;
+      loaded.load(g.codes, tile, chunk);
+      multiply_chunk(g, loaded, chunk, entry);
+    }
+  }
+
+  __device__ __forceinline__ void store(float* sums) const { store_dots(sum, sums); }
+};
+
+template <bool kFourBits>
+Kernel kernel_of(int tokens) {
+  return tokens == 1 ? gemv_tiles_kernel<FloatDots<kFourBits, 1>>
+                     : gemv_tiles_kernel<FloatDots<kFourBits, kMostTokens>>;
+}
+
+}  // namespace
+
+void gemv_float_codes(Gemv& g, int n_products, LaunchQueue& queue) {
+  const unsigned blocks = share_blocks(g, n_products, kTile);
+  const int all = g.tokens;
+  for (int first = 0; first < all; first += kMostTokens) {
+    g.tokens = std::min(kMostTokens, all - first);
+    const Kernel kernel = g.codes.bytes_wide ? kernel_of<false>(g.tokens) : kernel_of<true>(g.tokens);
+    launch(kernel, dim3(blocks), dim3(kWarps * kWarpSize), 0, queue, g);
+    g.x = static_cast<const float*>(g.x) + kMostTokens * g.blocks * kChunk;
+    for (int i = 0; i < n_products; ++i) {
+      GemvProduct& p = g.product[i];
+      p.out = static_cast<float*>(p.out) + kMostTokens * p.out_stride;
+    }
+  }
+}
+
+}  // namespace lariat::cuda
