@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -59,6 +60,43 @@ struct RopeTable {
   Matrix q_scale;
   int64_t rotary_dim = 0;
   bool interleaved = false;
+};
+
+// Where the keys that a token sees begin or end: a place in the cache that goes along with the token's own,
+// one by one or in chunks, between two bounds. It never falls as p grows.
+struct KeyEdge {
+  static constexpr int32_t kFar = int32_t{1} << 30;  // behind every position
+  int32_t offset = 0, chunk = 1;
+  int32_t least = 0, most = kFar;
+
+  template <class Int>
+  constexpr Int at(Int p) const {
+    const Int place = (chunk == 1 ? p : p / chunk * chunk) + offset;
+    return place < least ? least : place > most ? most : place;
+  }
+};
+
+// A token at place p of its sequence sees the keys at [begin.at(p), end.at(p)), none if that is empty, with
+// its query rotated by `rope`. A key's place is where it lies in the cache, whatever position it is rotated
+// to. Behind an edge that has passed them, pages are not read.
+struct KeyRange {
+  KeyEdge begin, end;
+  RopeTable rope;
+
+  // All keys up to the token's own, or with a window w > 0 the last w of them.
+  static KeyRange causal(const RopeTable& rope, int64_t window) {
+    const auto w = static_cast<int32_t>(window < KeyEdge::kFar ? window : KeyEdge::kFar);
+    KeyRange seen{{}, {}, rope};
+    (w > 0 ? seen.begin.offset : seen.begin.most) = w > 0 ? 1 - w : 0;
+    seen.end.offset = 1;
+    return seen;
+  }
+  // At least as many keys as n tokens in a row see together.
+  int64_t most_keys(int64_t n) const {
+    const int64_t bounds = int64_t{end.most} - begin.least;
+    return begin.most < KeyEdge::kFar ? bounds
+                                      : std::min(bounds, n + end.offset - begin.offset + begin.chunk - 2);
+  }
 };
 
 // Cached keys of one sequence that are to follow a change of its RoPE frequencies.

@@ -349,7 +349,7 @@ template <class T>
 T zeroed() {
   static_assert(std::is_trivially_copyable_v<T>);
   T argument;
-  std::memset(&argument, 0, sizeof(T));
+  std::memset(static_cast<void*>(&argument), 0, sizeof(T));
   return argument;
 }
 

@@ -44,11 +44,11 @@ void attend(benchmark::State& state, const HeadShape& shape, int64_t n, int64_t 
   const int64_t cols = shape.heads * shape.dim;
   const Tensor q(gpu(), Rng(2).normals(n * cols), n, cols), out(gpu(), n, cols);
   const Rope rope(gpu(), depth, n, frequencies(shape.dim), false);
-  const AttentionParams params{shape.heads, 1.0F / std::sqrt(static_cast<float>(shape.dim)), 0};
+  const AttentionParams params{shape.heads, 1.0F / std::sqrt(static_cast<float>(shape.dim))};
   const StepSequence sequence{depth, n, cache.pages()};
   const Step step{.sequences = {&sequence, 1}};
   repeat(state, work, unit,
-         [&] { gpu().attention(step, q.view(), rope.table, cache.layer(), params, out.view()); });
+         [&] { gpu().attention(step, q.view(), causal(rope), cache.layer(), params, out.view()); });
 }
 
 // One token over `depth` cached ones: K and V are read once.

@@ -40,7 +40,7 @@ class UnrotatedBackend final : public ForwardingBackend {
   }
 
   // Over copies of the pages, in which the keys are rotated.
-  void attention(const Step& step, const Matrix& q, const RopeTable& rope, const KvLayer& layer,
+  void attention(const Step& step, const Matrix& q, std::span<const KeyRange> ranges, const KvLayer& layer,
                  const AttentionParams& params, const Matrix& out) override {
     const auto layer_floats = static_cast<size_t>(layer.n_kv_heads * kKvPage * layer.head_dim);
     KvLayer rotated = layer;
@@ -49,6 +49,7 @@ class UnrotatedBackend final : public ForwardingBackend {
     std::vector<std::vector<float>> copies;
     std::vector<std::vector<void*>> tables;
     std::vector<StepSequence> sequences(step.sequences.begin(), step.sequences.end());
+    const RopeTable& rope = ranges[0].rope;
     const Frequencies& inv_freq = inv_freq_[rope.cos.data];
     for (size_t s = 0; s < sequences.size(); ++s) {
       StepSequence& sequence = sequences[s];
@@ -65,7 +66,7 @@ class UnrotatedBackend final : public ForwardingBackend {
         rotate(rotated, table[static_cast<size_t>(p / kKvPage)], p, s, rope, inv_freq);
       sequence.pages = table.data();
     }
-    inner_.attention({step.tokens, sequences}, q, rope, rotated, params, out);
+    inner_.attention({step.tokens, sequences}, q, ranges, rotated, params, out);
   }
 
   void rerotate_keys(std::span<const KeyRotation>, std::span<const KvLayer>, bool) override {

@@ -156,9 +156,9 @@ inline StepResult run_step(Backend& backend, const StepCase& c, size_t first, si
       local(backend, step, rows, local_ropes, c.interleaved);
   // With one layer, what qkv_to_cache writes is not what attention is to read: it goes first.
   const Tensor slopes(backend, alibi_slopes(c.n_heads), 1, c.n_heads);
-  const AttentionParams params{c.n_heads, 1.0F / std::sqrt(static_cast<float>(c.head_dim)), c.window, 0.0F,
+  const AttentionParams params{c.n_heads, 1.0F / std::sqrt(static_cast<float>(c.head_dim)), 0.0F,
                                c.alibi ? slopes.view() : Matrix()};
-  backend.attention(step, q.view(), rope.table, caches[0].layer(last_layer), params, out.view());
+  backend.attention(step, q.view(), causal(rope, c.window), caches[0].layer(last_layer), params, out.view());
   backend.qkv_to_cache(step, q.view(), k.view(), v.view(), QkvEpilogue(), local.table, caches[0].layer());
 
   StepResult result{

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -285,6 +286,11 @@ struct Rope {
         q_scale(backend, rows, 1),
         table{cos.view(), sin.view(), q_scale.view(), 2 * pairs, interleaved} {}
 };
+
+// What a token sees of its sequence, with queries rotated by that.
+inline std::array<KeyRange, 1> causal(const Rope& rope, int64_t window = 0) {
+  return {KeyRange::causal(rope.table, window)};
+}
 
 inline std::vector<double> frequencies(int64_t rotary_dim, double theta = 10000.0) {
   std::vector<double> inv_freq;
