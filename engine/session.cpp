@@ -29,7 +29,7 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
       pool_(model.spec, backend, options.k_dtype, options.v_dtype),
       decoder_(model.spec, model.weights, ropes_, pool_.geometry(), backend, options.prefill_chunk,
                options.latent_workspace),
-      step_{{}, {}, std::vector<std::vector<SequenceRope>>(ropes_.size())} {
+      step_{{}, {}, std::vector<std::vector<SequenceRope>>(ropes_.size()), {}} {
   for (size_t r = 1; r < ropes_.size(); ++r) fixed_frequencies_.push_back(rope_frequencies(ropes_[r], 0));
   if (options_.k_dtype != DType::kF16 && options_.v_dtype != DType::kF16) options_.on_saturated = {};
   if (options_.on_saturated) saturated_before_ = backend_.saturated();
@@ -128,6 +128,7 @@ void Session::GrowingStep::clear() {
   tokens.clear();
   sequences.clear();
   for (auto& of_sequences : ropes) of_sequences.clear();
+  query_scales.clear();
 }
 
 void Session::add_to_step(Sequence& sequence, std::span<const int32_t> tokens) {
@@ -137,10 +138,12 @@ void Session::add_to_step(Sequence& sequence, std::span<const int32_t> tokens) {
   step_.sequences.push_back({cache.length(), static_cast<int64_t>(tokens.size()), cache.pages()});
   // transformers multiplies cos and sin of q and of k by the attention factor; keys here are pure rotations,
   // so q carries both.
+  std::vector<float>& query_scales = step_.query_scales.emplace_back();
+  for (int64_t i = 0; model_.spec.scales_queries() && i < std::ssize(tokens); ++i)
+    query_scales.push_back(model_.spec.query_scale(cache.length() + i));
   const auto with_scale = [&](const RopeFrequencies& of) {
     SequenceRope rope{of.inv_freq, static_cast<float>(of.attention_factor * of.attention_factor)};
-    rope.log_beta = model_.spec.query_log_beta;
-    rope.log_ctx = model_.spec.query_log_ctx;
+    rope.whole_q_scale = query_scales;
     return rope;
   };
   SequenceRope& rope = step_.ropes[0].emplace_back(with_scale(frequencies));

@@ -176,6 +176,7 @@ class Session {
     std::vector<int32_t> tokens;
     std::vector<StepSequence> sequences;
     std::vector<std::vector<SequenceRope>> ropes;  // for each of ropes_, of each sequence
+    std::vector<std::vector<float>> query_scales;  // of each sequence's tokens, where the model has them
     void clear();
   } step_;
   std::vector<int64_t> lengths_;  // of a decode step

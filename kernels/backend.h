@@ -217,7 +217,8 @@ class Backend {
   virtual void linear(const Matrix& x, const Weight& weight, const Epilogue& epilogue, const Matrix& out) = 0;
 
   // For token i of sequence s at position p: table.cos/sin[row][j] = cos/sin(p * ropes[s].inv_freq[j]), the
-  // product in double, reduced in double, then rounded to f32; table.q_scale[row] as SequenceRope says. One
+  // product in double, reduced in double, then rounded to f32; table.q_scale[row] = ropes[s].q_scale, and the
+  // token's of table.whole_q_scale where there is that. One
   // entry of `ropes` per sequence of the step. A model with several RoPE tables calls this once for each.
   // q_scale of a table that rotates nothing need not be written.
   virtual void rope_table(const Step& step, std::span<const SequenceRope> ropes, const RopeTable& table) = 0;
@@ -246,7 +247,8 @@ class Backend {
   // Causal attention of the step's tokens over their sequences' caches, which already hold them. For the
   // token at position p of its sequence, head h reads KV head h / (n_heads / n_kv_heads), and for the keys j
   // of each of up to kMaxRanges ranges, which do not overlap,
-  //   q' = rope(q[row][h]), its rotated dimensions times rope.q_scale[row], of that range
+  //   q' = rope(q[row][h]) times rope.whole_q_scale[row], its rotated dimensions times rope.q_scale[row], of
+  //   that range
   //   s_j = cap(params.scale * q' . K[j]) + params.slopes[h] * (j - p)
   //   out[row][h] = softmax_j(s_j) V[j],   j of all ranges, and a score params.sinks[h] without a value
   // One pass with a running maximum (online softmax, arXiv 1805.02867; FlashAttention, arXiv 2205.14135).

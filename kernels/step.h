@@ -1,6 +1,5 @@
 #pragma once
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -37,14 +36,11 @@ struct SequenceRope {
   // token's position in the sequence. Host memory.
   std::span<const int32_t> positions{};
   std::span<const uint8_t> axes{};  // one per pair
-  // Llama 4's scaling of queries by their position p: q_scale * (1 + log_beta * ln(1 + floor(p / log_ctx))).
-  double log_beta = 0.0;  // 0: none
-  int64_t log_ctx = 1;
+  // What the whole query of each new token is multiplied with; empty: nothing. Host memory.
+  std::span<const float> whole_q_scale{};
 
-  float q_scale_at(int64_t position) const {
-    if (log_beta == 0.0) return q_scale;
-    const int64_t lengths = position / log_ctx;
-    return static_cast<float>(q_scale * (1.0 + log_beta * std::log1p(static_cast<double>(lengths))));
+  float whole_q_scale_of(int64_t token) const {
+    return whole_q_scale.empty() ? 1.0F : whole_q_scale[static_cast<size_t>(token)];
   }
 };
 
@@ -58,6 +54,8 @@ struct RopeTable {
   // f32 [tokens, 1]: what the rotated dimensions of q are multiplied with. transformers multiplies cos and
   // sin of q and of k by the attention factor; keys here are pure rotations, so q carries its square.
   Matrix q_scale;
+  // The same for all dimensions of q, also of a table that rotates none; empty: 1.
+  Matrix whole_q_scale{};
   int64_t rotary_dim = 0;
   bool interleaved = false;
 };

@@ -29,6 +29,7 @@ void Scale(float* x, size_t n, float factor) {
 void PrepareQuery(const float* q, const RopeTable& rope, int64_t row, float scale, size_t head_dim,
                   size_t padded, float* out) {
   const auto rotary = static_cast<size_t>(rope.rotary_dim);
+  if (rope.whole_q_scale) scale *= *rope.whole_q_scale.f32(row);
   CacheStore<float> store;
   Rotate(q, rope.cos.f32(row), rope.sin.f32(row), rotary / 2, rope.interleaved, out, store);
   Scale(out, rotary, scale * *rope.q_scale.f32(row));

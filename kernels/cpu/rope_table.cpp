@@ -136,7 +136,13 @@ void CpuBackend::rope_table(const Step& step, std::span<const SequenceRope> rope
   run_team(static_cast<int>(ranges), [&](int r) {
     const int64_t first = rows * r / ranges, last = rows * (r + 1) / ranges;
     for_sequences(step.sequences, first, last, [&](size_t s, int64_t row, int64_t position, int64_t count) {
-      for (int64_t i = 0; i < count; ++i) *table.q_scale.f32(row + i) = ropes[s].q_scale_at(position + i);
+      for (int64_t i = 0; i < count; ++i) {
+        *table.q_scale.f32(row + i) = ropes[s].q_scale;
+        if (table.whole_q_scale) {
+          *table.whole_q_scale.f32(row + i) =
+              ropes[s].whole_q_scale_of(position - step.sequences[s].first_position + i);
+        }
+      }
       if (pairs == 0) return;  // a model without RoPE
       const Matrix cos = table.cos.row_range(row, count), sin = table.sin.row_range(row, count);
       if (ropes[s].positions.empty()) {

@@ -50,9 +50,11 @@ Attention describe(const Matrix& q, std::span<const KeyRange> ranges, const KvLa
                    typed<float>(rope.cos),
                    typed<float>(rope.sin),
                    typed<float>(rope.q_scale),
+                   typed<float>(rope.whole_q_scale),
                    rope.cos.stride,
                    rope.sin.stride,
-                   rope.q_scale.stride};
+                   rope.q_scale.stride,
+                   rope.whole_q_scale.stride};
   }
   a.rotary_dim = static_cast<int>(ranges[0].rope.rotary_dim);
   a.interleaved = ranges[0].rope.interleaved;

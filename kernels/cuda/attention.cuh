@@ -23,8 +23,12 @@ inline constexpr float kLog2E = 1.4426950408889634F;
 // A KeyRange, but for what all of them share.
 struct AttentionRange {
   KeyEdge begin, end;
-  const float *cos, *sin, *q_scale;
-  int64_t cos_stride, sin_stride, q_scale_stride;
+  const float *cos, *sin, *q_scale, *whole_q_scale;  // the last may be null
+  int64_t cos_stride, sin_stride, q_scale_stride, whole_q_scale_stride;
+
+  __device__ float whole(int64_t row) const {
+    return whole_q_scale == nullptr ? 1.0F : whole_q_scale[row * whole_q_scale_stride];
+  }
 };
 
 struct Attention {
@@ -105,7 +109,7 @@ __device__ __forceinline__ int2 pair_dims(const Attention& a, int pair) {
 __device__ __forceinline__ float2 rotated_pair(const Attention& a, const AttentionRange& range,
                                                const float* q, int64_t row, int pair) {
   const int2 d = pair_dims(a, pair);
-  const float scale = a.scale * range.q_scale[row * range.q_scale_stride];
+  const float scale = a.scale * range.whole(row) * range.q_scale[row * range.q_scale_stride];
   const float c = range.cos[row * range.cos_stride + pair] * scale;
   const float s = range.sin[row * range.sin_stride + pair] * scale;
   return {q[d.x] * c - q[d.y] * s, q[d.x] * s + q[d.y] * c};

@@ -113,6 +113,7 @@ __device__ __forceinline__ void load_query(const Attention& a, const PackedRows&
       const int64_t token_row = real ? rows.token_row(row) : rows.first_token_row;
       const float* q = a.q + token_row * a.q_stride + int64_t{rows.head(row)} * a.head_dim;
       const float q_scale = range.q_scale[token_row * range.q_scale_stride];
+      const float whole = a.scale * range.whole(token_row);
 #pragma unroll
       for (int j = 0; j < kPairs; ++j) {
         const int pair = lane_index() + j * kWarpSize;
@@ -120,9 +121,9 @@ __device__ __forceinline__ void load_query(const Attention& a, const PackedRows&
         if (!real || pair >= pairs) continue;
         const int2 d = pair < rotated ? pair_dims(a, pair) : int2{2 * pair, 2 * pair + 1};
         x[b][j] = {q[d.x], q[d.y]};
-        turn[b][j] = {a.scale, 0.0F};
+        turn[b][j] = {whole, 0.0F};
         if (pair >= rotated) continue;
-        const float scale = a.scale * q_scale;
+        const float scale = whole * q_scale;
         turn[b][j] = {range.cos[token_row * range.cos_stride + pair] * scale,
                       range.sin[token_row * range.sin_stride + pair] * scale};
       }

@@ -8,7 +8,7 @@
 namespace lariat {
 namespace {
 
-// rope(q[token][head]), its rotated dimensions times rope.q_scale[token].
+// rope(q[token][head]) times rope.whole_q_scale[token], its rotated dimensions times rope.q_scale[token].
 std::vector<double> rotated_query(const Matrix& q, int64_t token, int64_t head, int64_t head_dim,
                                   const RopeTable& rope) {
   std::vector<double> query(static_cast<size_t>(head_dim));
@@ -21,6 +21,8 @@ std::vector<double> rotated_query(const Matrix& q, int64_t token, int64_t head, 
                            scale * reference::get(rope.cos, token, pair),
                            scale * reference::get(rope.sin, token, pair));
   }
+  const double whole = rope.whole_q_scale ? reference::get(rope.whole_q_scale, token, 0) : 1.0;
+  for (double& value : query) value *= whole;
   return query;
 }
 

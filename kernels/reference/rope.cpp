@@ -42,9 +42,8 @@ void ReferenceBackend::rope_table(const Step& step, std::span<const SequenceRope
         reference::put(table.cos, row, static_cast<int64_t>(j), std::cos(angle));
         reference::put(table.sin, row, static_cast<int64_t>(j), std::sin(angle));
       }
-      const int64_t lengths = (sequence.first_position + i) / rope.log_ctx;
-      const double growth = rope.log_beta * std::log1p(static_cast<double>(lengths));
-      reference::put(table.q_scale, row, 0, rope.q_scale * (1.0 + growth));
+      reference::put(table.q_scale, row, 0, rope.q_scale);
+      if (table.whole_q_scale) reference::put(table.whole_q_scale, row, 0, rope.whole_q_scale_of(i));
     }
   }
 }

@@ -81,8 +81,7 @@ inline std::vector<uint8_t> axes_of(size_t pairs, bool in_turn) {
   return axes;
 }
 
-// M-RoPE against 80-bit arithmetic, beside a sequence that has none. Queries are scaled by their place in the
-// text all the same.
+// M-RoPE against 80-bit arithmetic and factors of whole queries, beside a sequence that has neither.
 inline void check_rope_table_axes(Backend& backend) {
   const std::vector<double> inv_freq = frequencies(96);
   const size_t pairs = inv_freq.size();
@@ -91,10 +90,11 @@ inline void check_rope_table_axes(Backend& backend) {
     const std::vector<void*> pages(2000);
     const std::vector<StepSequence> step = {{300, 5, pages.data()}, {90001, 123, pages.data()}};
     const std::vector<int32_t> positions = axis_positions(90001, 123);
-    const std::vector<SequenceRope> ropes = {{inv_freq, 1.5F}, {inv_freq, 1.0F, positions, axes, 0.1, 300}};
+    const std::vector<float> whole = Rng(3).normals(123);
+    const std::vector<SequenceRope> ropes = {{inv_freq, 1.5F}, {inv_freq, 1.25F, positions, axes, whole}};
     const Rope rope(backend, {.sequences = step}, 128, ropes, false);
     const std::vector<float> cos = rope.cos.values(), sin = rope.sin.values();
-    const std::vector<float> q_scale = rope.q_scale.values();
+    const std::vector<float> q_scale = rope.q_scale.values(), whole_q_scale = rope.whole_q_scale.values();
     for (size_t row = 0; row < 128; ++row) {
       for (size_t j = 0; j < pairs; ++j) {
         const auto at = row < 5 ? static_cast<int32_t>(300 + row) : positions[3 * (row - 5) + axes[j]];
@@ -102,8 +102,8 @@ inline void check_rope_table_axes(Backend& backend) {
         ASSERT_NEAR(cos[row * pairs + j], static_cast<double>(std::cos(angle)), 0x1p-25 + 1e-9) << row;
         ASSERT_NEAR(sin[row * pairs + j], static_cast<double>(std::sin(angle)), 0x1p-25 + 1e-9) << row;
       }
-      const auto in_text = static_cast<int64_t>(90001 + row - 5);
-      ASSERT_EQ(q_scale[row], row < 5 ? 1.5F : ropes[1].q_scale_at(in_text)) << row;
+      ASSERT_EQ(q_scale[row], row < 5 ? 1.5F : 1.25F) << row;
+      ASSERT_EQ(whole_q_scale[row], row < 5 ? 1.0F : whole[row - 5]) << row;
     }
   }
 }

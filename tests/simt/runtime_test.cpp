@@ -102,7 +102,7 @@ TEST(CudaMachine, AStepOfManySequencesAllocatesNothing) {
   const Tensor rows(backend, kMany, kNarrow), out(backend, kMany, kNarrow);
   const Tensor cos(backend, kMany, kNarrow / 2), sin(backend, kMany, kNarrow / 2);
   const Tensor q_scale(backend, kMany, 1);
-  const RopeTable rope = {cos.view(), sin.view(), q_scale.view(), kNarrow, false};
+  const RopeTable rope = {cos.view(), sin.view(), q_scale.view(), {}, kNarrow, false};
   const KeyRange seen = KeyRange::causal(rope, 0);
   const std::vector<double> inv_freq(kNarrow / 2, 0.1);
   const std::vector<SequenceRope> ropes(kMany, {inv_freq, 1.0F});
