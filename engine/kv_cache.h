@@ -99,11 +99,11 @@ class KvCache {
   void place(std::span<const int32_t> positions);
   // The positions of the tokens before `length`, three each; empty where nothing was placed. May extend what
   // place() gave.
-  std::span<const int32_t> positions(int64_t length);
+  std::span<const double> positions(int64_t length);
 
   // The positions as place() gave them and as far as they were counted on: fewer or more than length() may
   // need.
-  std::span<const int32_t> placed() const { return positions_; }
+  std::span<const double> placed() const { return positions_; }
 
   void advance(int64_t n) { length_ += n; }  // n positions after length() have been written
   // Forgets what follows, the positions of place() too; keeps the memory. Not shorter than it is: no change.
@@ -133,7 +133,7 @@ class KvCache {
   RopeFrequencies frequencies_;
   bool consistent_ = true;
   RerotationStats stats_;
-  std::vector<int32_t> positions_;  // of place()
+  std::vector<double> positions_;  // of place()
   std::vector<std::shared_ptr<KvPool::Page>> pages_;
   std::vector<void*> table_;  // their addresses
 };

@@ -106,7 +106,7 @@ void Session::enter_lengths(std::span<Sequence* const> sequences, std::span<cons
     caches.push_back(&sequences[i]->cache_);
     int64_t length = lengths[i];  // as RoPE sees it: one above the largest position
     if (const auto positions = sequences[i]->cache_.positions(length); !positions.empty())
-      length = *std::max_element(positions.begin(), positions.end()) + 1;
+      length = static_cast<int64_t>(*std::max_element(positions.begin(), positions.end())) + 1;
     frequencies.push_back(frequencies_for(std::max(length, sequences[i]->expected_)));
   }
   set_frequencies(pool_, caches, frequencies, rope().interleaved, !options_.stale_cache);

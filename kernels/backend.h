@@ -216,8 +216,8 @@ class Backend {
   // its standard deviation (tests/kernels/linear_cases.h). Quantised w: the same bits for any number of rows.
   virtual void linear(const Matrix& x, const Weight& weight, const Epilogue& epilogue, const Matrix& out) = 0;
 
-  // For token i of sequence s at position p: table.cos/sin[row][j] = cos/sin(p * ropes[s].inv_freq[j]), the
-  // product in double, reduced in double, then rounded to f32; table.q_scale[row] = ropes[s].q_scale, and the
+  // For token i of sequence s: table.cos/sin[row][j] = cos/sin(ropes[s].angle(i, its place, j)), in double,
+  // reduced in double, then rounded to f32; table.q_scale[row] = ropes[s].q_scale, and the
   // token's of table.whole_q_scale where there is that. One
   // entry of `ropes` per sequence of the step. A model with several RoPE tables calls this once for each.
   // q_scale of a table that rotates nothing need not be written.
@@ -263,9 +263,9 @@ class Backend {
   virtual void attention(const Step& step, const Matrix& q, std::span<const KeyRange> ranges,
                          const KvLayer& layer, const AttentionParams& params, const Matrix& out) = 0;
 
-  // Re-rotates cached keys in place: for every sequence, every one of `layers`, head and position p <
+  // Re-rotates cached keys in place: for every sequence, every one of `layers`, head and place p <
   // n_positions,
-  //   K[p] = R(p * delta_inv_freq) K[p]     (with M-RoPE the positions of the token at p for p)
+  //   K[p] = R(angle(p)) K[p]
   // angles in double; keys read, rotated in f32 and rounded back to k_dtype as in qkv_to_cache.
   virtual void rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
                              bool interleaved) = 0;

@@ -27,17 +27,30 @@ struct Step {
   std::span<const StepSequence> sequences{};  // in the order of their rows
 };
 
+// What pair `pair` of token i turns by, which is at `place` of its sequence: see SequenceRope.
+inline double position_of(std::span<const double> positions, std::span<const uint8_t> axes, int64_t i,
+                          int64_t place, size_t pair) {
+  if (positions.empty()) return static_cast<double>(place);
+  return positions[static_cast<size_t>(axes.empty() ? i : 3 * i + axes[pair])];
+}
+
 // The RoPE frequencies of one sequence of a step.
 struct SequenceRope {
   std::span<const double> inv_freq;  // rotary_dim / 2 values, radians per position; host memory
   float q_scale = 1.0F;              // attention_factor^2: see RopeTable::q_scale
-  // M-RoPE (arXiv 2409.12191): token i of the step's new ones stands at the three positions [3 i .. 3 i + 2]
-  // of `positions` (time, height, width), and pair j turns by number axes[j] of them. Both empty: by the
-  // token's position in the sequence. Host memory.
-  std::span<const int32_t> positions{};
-  std::span<const uint8_t> axes{};  // one per pair
-  // What the whole query of each new token is multiplied with; empty: nothing. Host memory.
-  std::span<const float> whole_q_scale{};
+  // Of the step's new tokens; none: each stands at its place in the sequence. Host memory, as all of this.
+  std::span<const double> positions{};
+  // M-RoPE (arXiv 2409.12191): the positions are three for each token (time, height, width), and pair j turns
+  // by number axes[j] of them. Empty: one for each token.
+  std::span<const uint8_t> axes{};
+  std::span<const float> whole_q_scale{};  // what each whole query is multiplied with; empty: nothing
+  std::span<const double> phases{};        // added to every token's angles, one per pair; empty: nothing
+
+  // Of token i, at that place.
+  double angle(int64_t i, int64_t place, size_t pair) const {
+    const double phase = phases.empty() ? 0.0 : phases[pair];
+    return position_of(positions, axes, i, place, pair) * inv_freq[pair] + phase;
+  }
 
   float whole_q_scale_of(int64_t token) const {
     return whole_q_scale.empty() ? 1.0F : whole_q_scale[static_cast<size_t>(token)];
@@ -97,14 +110,26 @@ struct KeyRange {
   }
 };
 
-// Cached keys of one sequence that are to follow a change of its RoPE frequencies.
+// Cached keys of one sequence that are to be rotated as if they had other positions or RoPE frequencies.
 struct KeyRotation {
-  void* const* pages = nullptr;            // as in StepSequence
-  int64_t n_positions = 0;                 // from 0 on
-  std::span<const double> delta_inv_freq;  // new inv_freq - old inv_freq; host memory
-  // As in SequenceRope, for all n_positions tokens; both empty without M-RoPE.
-  std::span<const int32_t> positions{};
-  std::span<const uint8_t> axes{};
+  struct Angles {
+    std::span<const double> inv_freq;
+    std::span<const double> positions{};  // of all n_positions tokens, as in SequenceRope; may be fractions
+  };
+  void* const* pages = nullptr;  // as in StepSequence; one that is not there (null) is left out
+  int64_t n_positions = 0;       // from 0 on
+  Angles from, to;
+  std::span<const uint8_t> axes{};  // as in SequenceRope
+
+  bool moves() const { return from.positions.data() != to.positions.data(); }
+  // The difference is formed in double, and where a token stays at its position as p * (f_new - f_old), never
+  // as two rounded angles subtracted.
+  double angle(int64_t place, size_t pair) const {
+    const double p = position_of(to.positions, axes, place, place, pair);
+    if (!moves()) return p * (to.inv_freq[pair] - from.inv_freq[pair]);
+    return p * to.inv_freq[pair] -
+           position_of(from.positions, axes, place, place, pair) * from.inv_freq[pair];
+  }
 };
 
 // Positions per page of the KV cache. A page is one block of backend memory that holds the keys and values of

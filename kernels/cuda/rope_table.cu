@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device.h"
 
@@ -11,7 +13,7 @@ struct Rows {
   int64_t cos_stride, sin_stride, q_scale_stride, whole_q_scale_stride;
 };
 
-// frequencies: [sequences][pairs + 1], q_scale behind each. whole_q_scale: [rows], or null.
+// frequencies: [sequences][pairs frequencies, pairs phases, q_scale]. whole_q_scale: [rows], or null.
 // One thread per (row, pair). Bound by double arithmetic; a table serves every layer of a step.
 __global__ void rope_table_kernel(DeviceStep step, int64_t n_rows, const double* frequencies,
                                   AxisPositions axes, const double* whole_q_scale, int64_t pairs, Rows rows) {
@@ -19,15 +21,15 @@ __global__ void rope_table_kernel(DeviceStep step, int64_t n_rows, const double*
   const int64_t row = i / pairs, pair = i % pairs;
   if (row >= n_rows) return;
   const StepRow at = step.row(row);
-  const double* inv_freq = frequencies + at.sequence * (pairs + 1);
+  const double* inv_freq = frequencies + at.sequence * (2 * pairs + 1);
   double sine = 0.0, cosine = 0.0;
   const double position =
       axes.axes == nullptr ? static_cast<double>(at.position) : axes.at(at.sequence, pairs, row, pair);
-  sincos(position * inv_freq[pair], &sine, &cosine);
+  sincos(position * inv_freq[pair] + inv_freq[pairs + pair], &sine, &cosine);
   rows.cos[row * rows.cos_stride + pair] = static_cast<float>(cosine);
   rows.sin[row * rows.sin_stride + pair] = static_cast<float>(sine);
   if (pair > 0) return;
-  rows.q_scale[row * rows.q_scale_stride] = static_cast<float>(inv_freq[pairs]);
+  rows.q_scale[row * rows.q_scale_stride] = static_cast<float>(inv_freq[2 * pairs]);
   if (whole_q_scale != nullptr)
     rows.whole_q_scale[row * rows.whole_q_scale_stride] = static_cast<float>(whole_q_scale[row]);
 }
@@ -42,10 +44,16 @@ void CudaBackend::rope_table(const Step& step, std::span<const SequenceRope> rop
   std::vector<double> frequencies;
   for (const SequenceRope& rope : ropes) {
     frequencies.insert(frequencies.end(), rope.inv_freq.begin(), rope.inv_freq.end());
+    for (size_t j = 0; j < rope.inv_freq.size(); ++j)
+      frequencies.push_back(rope.phases.empty() ? 0.0 : rope.phases[j]);
     frequencies.push_back(static_cast<double>(rope.q_scale));
   }
   const size_t axes_at = frequencies.size(), n_axes = ropes.size() * static_cast<size_t>(pairs);
-  const bool axes = append_axis_positions(ropes, step.sequences, static_cast<size_t>(pairs), frequencies);
+  const bool axes =
+      std::any_of(ropes.begin(), ropes.end(), [](const auto& rope) { return !rope.positions.empty(); });
+  if (axes) append_axes(ropes, static_cast<size_t>(pairs), frequencies);
+  for (size_t s = 0; axes && s < ropes.size(); ++s)
+    append_positions(ropes[s].positions, !ropes[s].axes.empty(), step.sequences[s], frequencies);
   const size_t whole_at = frequencies.size();
   for (size_t s = 0; table.whole_q_scale && s < ropes.size(); ++s) {
     for (int64_t i = 0; i < step.sequences[s].n_tokens; ++i)

@@ -79,8 +79,8 @@ void RerotateKeys(benchmark::State& state) {
   const int64_t positions = state.range(0);
   constexpr int kLayers = 4;
   const NoiseCache cache(gpu(), positions, kKvHeads, kHeadDim, kLayers);
-  const std::vector<double> delta = frequencies(kHeadDim, 1e6);
-  const KeyRotation rotation{cache.pages(), positions, delta};
+  const std::vector<double> before = frequencies(kHeadDim), after = frequencies(kHeadDim, 1e6);
+  const KeyRotation rotation{cache.pages(), positions, {before}, {after}};
   repeat(state, static_cast<double>(kLayers * positions * kKvHeads * kHeadDim * 2 * 2), "B/s", [&] {
     gpu().rerotate_keys({&rotation, 1}, cache.layers(), false);
   });

@@ -250,8 +250,8 @@ void RerotateKeys(benchmark::State& state) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
   const int64_t positions = state.range(1), n_layers = 8;
   const NoiseCache cache(cpu, positions, kKvHeads, kHeadDim, n_layers);
-  const std::vector<double> delta = frequencies(kHeadDim, 1e6);
-  const KeyRotation rotation{cache.pages(), positions, delta};
+  const std::vector<double> before = frequencies(kHeadDim), after = frequencies(kHeadDim, 1e6);
+  const KeyRotation rotation{cache.pages(), positions, {before}, {after}};
   for (auto _ : state) cpu.rerotate_keys({&rotation, 1}, cache.layers(), false);
   state.SetBytesProcessed(state.iterations() * n_layers * positions * kKvHeads * kHeadDim * 2 * 2);
 }

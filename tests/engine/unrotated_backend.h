@@ -84,9 +84,9 @@ class UnrotatedBackend final : public ForwardingBackend {
         float& a = rope.interleaved ? key[2 * i] : key[i];
         float& b = rope.interleaved ? key[2 * i + 1] : key[i + half];
         const auto pair = static_cast<size_t>(i);
-        const int64_t at =
-            axes_.empty() ? position : positions_[static_cast<size_t>(3 * position) + axes_[pair]];
-        const double angle = static_cast<double>(at) * inv_freq[sequence][pair];
+        const double at = axes_.empty() ? static_cast<double>(position)
+                                        : positions_[static_cast<size_t>(3 * position) + axes_[pair]];
+        const double angle = at * inv_freq[sequence][pair];
         const double x = a, y = b;
         a = static_cast<float>(x * std::cos(angle) - y * std::sin(angle));
         b = static_cast<float>(x * std::sin(angle) + y * std::cos(angle));
@@ -94,7 +94,7 @@ class UnrotatedBackend final : public ForwardingBackend {
     }
   }
 
-  std::vector<int32_t> positions_;  // of M-RoPE, of all tokens so far
+  std::vector<double> positions_;  // of M-RoPE, of all tokens so far
   std::span<const uint8_t> axes_;
   std::map<const void*, Frequencies> inv_freq_;  // of each table, by where its cosines are
 };

@@ -2,7 +2,7 @@
 #include <ostream>
 
 #include "tests/kernels/attention_cases.h"
-#include "tests/kernels/rope_cases.h"
+#include "tests/kernels/rerotate_cases.h"
 
 // Cases of steps with several sequences: every op that knows of sequences, against the reference, and against
 // each sequence in a step of its own.
@@ -117,7 +117,7 @@ inline StepResult run_step(Backend& backend, const StepCase& c, size_t first, si
   std::vector<Cache> caches;
   std::vector<StepSequence> sequences;
   std::vector<std::vector<double>> inv_freq, local_inv_freq;
-  std::vector<std::vector<int32_t>> positions;
+  std::vector<std::vector<double>> positions;
   std::vector<std::vector<float>> whole;
   const std::vector<uint8_t> axes = axes_of(static_cast<size_t>(c.rotary_dim / 2), c.n_heads % 2 == 0);
   std::vector<SequenceRope> ropes, local_ropes;
@@ -223,7 +223,8 @@ inline void check_step_rerotation(Backend& tested, Backend& reference, const Ste
     Rng rng(52);
     std::vector<Cache> caches;
     std::vector<std::vector<double>> deltas;
-    std::vector<std::vector<int32_t>> positions;
+    const std::vector<double> none(static_cast<size_t>(c.rotary_dim / 2));
+    std::vector<std::vector<double>> positions;
     const std::vector<uint8_t> axes = axes_of(static_cast<size_t>(c.rotary_dim / 2), c.n_heads % 2 == 0);
     std::vector<KeyRotation> rotations;
     for (size_t i = 0; i < c.pieces.size(); ++i) {
@@ -234,9 +235,11 @@ inline void check_step_rerotation(Backend& tested, Backend& reference, const Ste
       }
       deltas.push_back(frequency_change(c.rotary_dim));
       for (double& delta : deltas.back()) delta *= static_cast<double>(i) - 0.5;
-      rotations.push_back({caches.back().pages(), held, deltas.back()});
+      rotations.push_back({caches.back().pages(), held, {none}, {deltas.back()}});
       positions.push_back(axis_positions(0, held));
-      if (c.pieces[i].multi_axis) rotations.back().positions = positions.back(), rotations.back().axes = axes;
+      KeyRotation& last = rotations.back();
+      if (c.pieces[i].multi_axis)
+        last.from.positions = last.to.positions = positions.back(), last.axes = axes;
     }
     backend.rerotate_keys(rotations, caches[0].layers(), c.interleaved);
     std::vector<std::vector<float>> keys;  // [sequence][layer], then what must not have changed
