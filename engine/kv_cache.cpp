@@ -72,7 +72,7 @@ bool KvCache::has_room(int64_t positions) const {
 // Copies those of the pages [first, last) that another cache holds too.
 void KvCache::own_pages(size_t first, size_t last) {
   for (size_t i = first; i < last; ++i) {
-    if (pages_[i].use_count() == 1) continue;
+    if (pages_[i].use_count() <= 1) continue;
     std::shared_ptr<KvPool::Page> copy = pool_->allocate();
     pool_->backend().copy(copy->data(), pages_[i]->data(), pool_->geometry().page_bytes);
     table_[i] = copy->data();
@@ -117,6 +117,19 @@ void KvCache::share_prefix(const KvCache& from, int64_t length) {
   consistent_ = from.consistent_ || length == 0;
   positions_ = from.positions_;
   if (length < from.length_) positions_.resize(std::min(positions_.size(), static_cast<size_t>(3 * length)));
+}
+
+void KvCache::drop(int64_t first, int64_t last) {
+  for (int64_t i = ceil_div(first, kKvPage); i < std::min(last / kKvPage, std::ssize(pages_)); ++i) {
+    pages_[static_cast<size_t>(i)] = nullptr;
+    table_[static_cast<size_t>(i)] = nullptr;
+  }
+}
+
+size_t KvCache::bytes() const {
+  const auto there =
+      std::count_if(pages_.begin(), pages_.end(), [](const auto& page) { return page != nullptr; });
+  return static_cast<size_t>(there) * pool_->geometry().page_bytes;
 }
 
 void KvCache::restore(Contents contents) {

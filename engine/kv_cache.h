@@ -86,7 +86,7 @@ class KvCache {
   bool consistent() const { return consistent_; }
   const RerotationStats& rerotations() const { return stats_; }
   // Bytes of all its pages, shared ones included.
-  size_t bytes() const { return pages_.size() * pool_->geometry().page_bytes; }
+  size_t bytes() const;
 
   // Pages for positions up to `positions`, those from length() on its own, to be written. Throws Error saying
   // how much memory the cache has and wants; the cache then holds what it held.
@@ -113,6 +113,9 @@ class KvCache {
   // Becomes the first `length` positions of `from`, sharing its pages; all of them: with what place() gave
   // the tokens that come next.
   void share_prefix(const KvCache& from, int64_t length);
+  // Frees the pages whose positions all lie in [first, last), which no key range reaches any more. What
+  // re-rotates, saves or shares the cache leaves them out.
+  void drop(int64_t first, int64_t last);
   // All that makes a cache: pages for `length` positions, the frequencies that their keys are rotated with,
   // and placed().
   struct Contents {
