@@ -89,7 +89,6 @@ Decoder::Decoder(const ModelSpec& spec, const Weights& weights, std::span<const 
       backend_(backend),
       activations_(spec, ropes, backend,
                    std::clamp(chunk, backend.traits().steady_tokens, kMostTokensAhead)) {
-  const auto score_scale = spec.scores_take_mscale ? static_cast<float>(rope_score_scale(ropes[0])) : 1.0F;
   Matrix slopes;
   if (const size_t bytes = spec.alibi_slopes.size() * sizeof(float); bytes > 0) {
     slopes_ = backend.allocate(bytes);
@@ -101,7 +100,7 @@ Decoder::Decoder(const ModelSpec& spec, const Weights& weights, std::span<const 
     layers_.push_back({spec.layers[i],
                        weights.layers[i],
                        geometry.layers[i],
-                       {attention.n_heads, attention.scale * score_scale, attention.softcap, slopes},
+                       {attention.n_heads, attention.scale, attention.softcap, slopes},
                        "layers." + std::to_string(i) + "."});
     if (attention.latent && !latent_) latent_.emplace(backend, latent_workspace);
   }

@@ -167,7 +167,7 @@ struct ModelSpec {
   std::vector<std::string> warnings;
 
   bool has_rope() const { return alibi_slopes.empty(); }
-  bool scales_queries() const { return query_log_beta != 0.0; }
+  bool scales_queries() const { return query_log_beta != 0.0 || scores_take_mscale; }
   float query_scale(int64_t p) const {
     return static_cast<float>(1.0 + query_log_beta * std::log1p(static_cast<double>(p / query_log_ctx)));
   }
