@@ -72,7 +72,7 @@ bool KvCache::has_room(int64_t positions) const {
 // Copies those of the pages [first, last) that another cache holds too.
 void KvCache::own_pages(size_t first, size_t last) {
   for (size_t i = first; i < last; ++i) {
-    if (pages_[i].use_count() == 1) continue;
+    if (pages_[i].use_count() <= 1) continue;
     std::shared_ptr<KvPool::Page> copy = pool_->allocate();
     pool_->backend().copy(copy->data(), pages_[i]->data(), pool_->geometry().page_bytes);
     table_[i] = copy->data();
@@ -81,17 +81,17 @@ void KvCache::own_pages(size_t first, size_t last) {
 }
 
 void KvCache::place(std::span<const int32_t> positions) {
-  for (auto i = static_cast<int32_t>(positions_.size() / 3); i < length_; ++i)
-    positions_.insert(positions_.end(), 3, i);
+  for (auto i = std::ssize(positions_) / 3; i < length_; ++i)
+    positions_.insert(positions_.end(), 3, static_cast<double>(i));
   positions_.resize(static_cast<size_t>(3 * length_));
   positions_.insert(positions_.end(), positions.begin(), positions.end());
 }
 
-std::span<const int32_t> KvCache::positions(int64_t length) {
+std::span<const double> KvCache::positions(int64_t length) {
   if (positions_.empty()) return {};
   const auto wanted = static_cast<size_t>(3 * length);
   if (positions_.size() < wanted) {
-    int32_t next = *std::max_element(positions_.begin(), positions_.end()) + 1;
+    double next = *std::max_element(positions_.begin(), positions_.end()) + 1;
     for (; positions_.size() < wanted; ++next) positions_.insert(positions_.end(), 3, next);
   }
   return std::span(positions_).first(wanted);
@@ -119,20 +119,33 @@ void KvCache::share_prefix(const KvCache& from, int64_t length) {
   if (length < from.length_) positions_.resize(std::min(positions_.size(), static_cast<size_t>(3 * length)));
 }
 
+void KvCache::drop(int64_t first, int64_t last) {
+  for (int64_t i = ceil_div(first, kKvPage); i < std::min(last / kKvPage, std::ssize(pages_)); ++i) {
+    pages_[static_cast<size_t>(i)] = nullptr;
+    table_[static_cast<size_t>(i)] = nullptr;
+  }
+}
+
+size_t KvCache::bytes() const {
+  const auto there =
+      std::count_if(pages_.begin(), pages_.end(), [](const auto& page) { return page != nullptr; });
+  return static_cast<size_t>(there) * pool_->geometry().page_bytes;
+}
+
 void KvCache::restore(Contents contents) {
   pages_ = std::move(contents.pages);
   table_.clear();
   for (const auto& page : pages_) table_.push_back(page->data());
   length_ = contents.length;
   frequencies_ = std::move(contents.frequencies);
-  positions_ = std::move(contents.placed);
+  positions_.assign(contents.placed.begin(), contents.placed.end());
   consistent_ = true;
 }
 
 void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
                      std::span<const RopeFrequencies> frequencies, bool interleaved, bool rerotate) {
-  std::vector<std::vector<double>> deltas;
   std::vector<KvCache*> moved;
+  std::vector<KeyRotation> rotations;
   int64_t positions = 0;
   for (size_t i = 0; i < caches.size(); ++i) {
     KvCache& cache = *caches[i];
@@ -142,19 +155,14 @@ void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
       cache.consistent_ = false;
     } else {
       cache.own_pages(0, static_cast<size_t>(ceil_div(cache.length_, kKvPage)));
-      // The difference is formed in double: p * (f_new - f_old), never two rounded angles subtracted.
-      std::vector<double>& delta = deltas.emplace_back(after.size());
-      for (size_t j = 0; j < delta.size(); ++j) delta[j] = after[j] - before[j];
+      const std::span<const double> placed = cache.positions(cache.length_);
+      rotations.push_back(
+          {cache.pages(), cache.length_, {before, placed}, {after, placed}, pool.mrope_axes()});
       moved.push_back(&cache);
       positions += cache.length_;
     }
   }
   if (!moved.empty()) {
-    std::vector<KeyRotation> rotations;
-    for (size_t i = 0; i < moved.size(); ++i) {
-      rotations.push_back({moved[i]->pages(), moved[i]->length_, deltas[i],
-                           moved[i]->positions(moved[i]->length_), pool.mrope_axes()});
-    }
     pool.backend().synchronize();
     const auto start = Stopwatch::now();
     pool.backend().rerotate_keys(rotations, pool.rotated_layers(), interleaved);

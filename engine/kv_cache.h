@@ -86,7 +86,7 @@ class KvCache {
   bool consistent() const { return consistent_; }
   const RerotationStats& rerotations() const { return stats_; }
   // Bytes of all its pages, shared ones included.
-  size_t bytes() const { return pages_.size() * pool_->geometry().page_bytes; }
+  size_t bytes() const;
 
   // Pages for positions up to `positions`, those from length() on its own, to be written. Throws Error saying
   // how much memory the cache has and wants; the cache then holds what it held.
@@ -99,11 +99,11 @@ class KvCache {
   void place(std::span<const int32_t> positions);
   // The positions of the tokens before `length`, three each; empty where nothing was placed. May extend what
   // place() gave.
-  std::span<const int32_t> positions(int64_t length);
+  std::span<const double> positions(int64_t length);
 
   // The positions as place() gave them and as far as they were counted on: fewer or more than length() may
   // need.
-  std::span<const int32_t> placed() const { return positions_; }
+  std::span<const double> placed() const { return positions_; }
 
   void advance(int64_t n) { length_ += n; }  // n positions after length() have been written
   // Forgets what follows, the positions of place() too; keeps the memory. Not shorter than it is: no change.
@@ -113,6 +113,9 @@ class KvCache {
   // Becomes the first `length` positions of `from`, sharing its pages; all of them: with what place() gave
   // the tokens that come next.
   void share_prefix(const KvCache& from, int64_t length);
+  // Frees the pages whose positions all lie in [first, last), which no key range reaches any more. What
+  // re-rotates, saves or shares the cache leaves them out.
+  void drop(int64_t first, int64_t last);
   // All that makes a cache: pages for `length` positions, the frequencies that their keys are rotated with,
   // and placed().
   struct Contents {
@@ -133,7 +136,7 @@ class KvCache {
   RopeFrequencies frequencies_;
   bool consistent_ = true;
   RerotationStats stats_;
-  std::vector<int32_t> positions_;  // of place()
+  std::vector<double> positions_;  // of place()
   std::vector<std::shared_ptr<KvPool::Page>> pages_;
   std::vector<void*> table_;  // their addresses
 };

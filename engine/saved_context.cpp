@@ -92,8 +92,10 @@ void save_context(Session& session, const Sequence& sequence, std::span<const in
   std::vector<std::byte> page(geometry.page_bytes);
   std::vector<uint64_t> checksums;
   for (int64_t first = 0; first < cache.length(); first += kKvPage) {
-    session.backend().copy_out(page.data(), cache.pages()[first / kKvPage], page.size());
-    if (cache.length() - first < kKvPage) clear_rest(page, geometry, cache.length() - first);
+    void* const held = cache.pages()[first / kKvPage];
+    if (held != nullptr) session.backend().copy_out(page.data(), held, page.size());
+    const int64_t filled = held == nullptr ? 0 : cache.length() - first;
+    if (filled < kKvPage) clear_rest(page, geometry, filled);
     checksums.push_back(checksum(page));
     writer.append(page);
   }

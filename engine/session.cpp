@@ -29,7 +29,7 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
       pool_(model.spec, backend, options.k_dtype, options.v_dtype),
       decoder_(model.spec, model.weights, ropes_, pool_.geometry(), backend, options.prefill_chunk,
                options.latent_workspace),
-      step_{{}, {}, std::vector<std::vector<SequenceRope>>(ropes_.size())} {
+      step_{{}, {}, std::vector<std::vector<SequenceRope>>(ropes_.size()), {}} {
   for (size_t r = 1; r < ropes_.size(); ++r) fixed_frequencies_.push_back(rope_frequencies(ropes_[r], 0));
   if (options_.k_dtype != DType::kF16 && options_.v_dtype != DType::kF16) options_.on_saturated = {};
   if (options_.on_saturated) saturated_before_ = backend_.saturated();
@@ -52,10 +52,12 @@ Session::~Session() {
   }
 }
 
-Sequence Session::new_sequence() { return Sequence(KvCache(pool_, rope_frequencies(rope(), 0))); }
+Sequence Session::new_sequence(const RopeScaling& rope) {
+  return {KvCache(pool_, rope_frequencies(rope, 0)), rope};
+}
 
 Sequence Session::fork(const Sequence& other, int64_t length) {
-  Sequence copy = new_sequence();
+  Sequence copy = new_sequence(other.rope_);
   copy.cache_.share_prefix(other.cache_, std::min(length, other.length()));
   copy.expected_ = other.expected_;
   return copy;
@@ -73,8 +75,8 @@ Sequence Session::restore(KvCache::Contents contents, int64_t expected) {
   return sequence;
 }
 
-RopeFrequencies Session::frequencies_for(int64_t length) const {
-  return rope_frequencies(rope(), rope_step_length(rope(), length, options_.rope_steps));
+RopeFrequencies Session::frequencies_for(const RopeScaling& rope, int64_t length) const {
+  return rope_frequencies(rope, rope_step_length(rope, length, options_.rope_steps));
 }
 
 void Session::check(const Sequence& sequence, std::span<const int32_t> tokens) const {
@@ -99,15 +101,15 @@ void Session::check_length(int64_t length) const {
 // before anything attends.
 void Session::enter_lengths(std::span<Sequence* const> sequences, std::span<const int64_t> lengths) {
   for (size_t i = 0; i < sequences.size(); ++i) sequences[i]->cache_.reserve(lengths[i]);
-  if (!rope().depends_on_length()) return;
   std::vector<KvCache*> caches;
   std::vector<RopeFrequencies> frequencies;
   for (size_t i = 0; i < sequences.size(); ++i) {
+    if (!sequences[i]->rope_.depends_on_length()) continue;
     caches.push_back(&sequences[i]->cache_);
     int64_t length = lengths[i];  // as RoPE sees it: one above the largest position
     if (const auto positions = sequences[i]->cache_.positions(length); !positions.empty())
-      length = *std::max_element(positions.begin(), positions.end()) + 1;
-    frequencies.push_back(frequencies_for(std::max(length, sequences[i]->expected_)));
+      length = static_cast<int64_t>(*std::max_element(positions.begin(), positions.end())) + 1;
+    frequencies.push_back(frequencies_for(sequences[i]->rope_, std::max(length, sequences[i]->expected_)));
   }
   set_frequencies(pool_, caches, frequencies, rope().interleaved, !options_.stale_cache);
 }
@@ -128,6 +130,7 @@ void Session::GrowingStep::clear() {
   tokens.clear();
   sequences.clear();
   for (auto& of_sequences : ropes) of_sequences.clear();
+  query_scales.clear();
 }
 
 void Session::add_to_step(Sequence& sequence, std::span<const int32_t> tokens) {
@@ -137,10 +140,14 @@ void Session::add_to_step(Sequence& sequence, std::span<const int32_t> tokens) {
   step_.sequences.push_back({cache.length(), static_cast<int64_t>(tokens.size()), cache.pages()});
   // transformers multiplies cos and sin of q and of k by the attention factor; keys here are pure rotations,
   // so q carries both.
+  std::vector<float>& query_scales = step_.query_scales.emplace_back();
+  const auto score_scale =
+      model_.spec.scores_take_mscale ? static_cast<float>(rope_score_scale(sequence.rope_)) : 1.0F;
+  for (int64_t i = 0; model_.spec.scales_queries() && i < std::ssize(tokens); ++i)
+    query_scales.push_back(score_scale * model_.spec.query_scale(cache.length() + i));
   const auto with_scale = [&](const RopeFrequencies& of) {
     SequenceRope rope{of.inv_freq, static_cast<float>(of.attention_factor * of.attention_factor)};
-    rope.log_beta = model_.spec.query_log_beta;
-    rope.log_ctx = model_.spec.query_log_ctx;
+    rope.whole_q_scale = query_scales;
     return rope;
   };
   SequenceRope& rope = step_.ropes[0].emplace_back(with_scale(frequencies));
@@ -258,8 +265,8 @@ bool Session::can_take_back(std::span<Sequence* const> sequences) const {
     const int64_t length = cache.length() + 1;
     if (options_.max_ctx > 0 && length > options_.max_ctx) return false;
     if (!cache.has_room(length) || !cache.placed().empty()) return false;
-    return !rope().depends_on_length() ||
-           frequencies_for(std::max(length, sequence->expected_)) == cache.frequencies();
+    return !sequence->rope_.depends_on_length() ||
+           frequencies_for(sequence->rope_, std::max(length, sequence->expected_)) == cache.frequencies();
   });
 }
 

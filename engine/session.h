@@ -51,11 +51,13 @@ class Sequence {
   // Where tokens are placed (Session::place) the length is one above the largest position.
   void expect(int64_t length) { expected_ = length; }
   int64_t expected() const { return expected_; }
+  const RopeScaling& rope() const { return rope_; }
 
  private:
   friend class Session;
-  explicit Sequence(KvCache cache) : cache_(std::move(cache)) {}
+  Sequence(KvCache cache, RopeScaling rope) : cache_(std::move(cache)), rope_(std::move(rope)) {}
   KvCache cache_;
+  RopeScaling rope_;
   int64_t expected_ = 0;
 };
 
@@ -88,7 +90,9 @@ class Session {
   // Throws Error when max_ctx does not allow a sequence of so many tokens.
   void check_length(int64_t length) const;
 
-  Sequence new_sequence();
+  Sequence new_sequence() { return new_sequence(rope()); }
+  // With a scaling of its own, of the session's dimensions and pairs. Sequences of any share a step.
+  Sequence new_sequence(const RopeScaling& rope);
   // A sequence with the first `length` tokens of `other` and its RoPE frequencies, expecting what `other`
   // expects. It shares the pages of its cache: nothing is copied until one of the two writes to one, as a
   // re-rotation does.
@@ -142,7 +146,7 @@ class Session {
   std::span<const float> decode(Sequence& sequence, int32_t token);
 
   // The RoPE frequencies of a sequence of `length` tokens: the scaling at that length's step.
-  RopeFrequencies frequencies_for(int64_t length) const;
+  RopeFrequencies frequencies_for(int64_t length) const { return frequencies_for(rope(), length); }
 
   // Whoever reads a loss, or draws a token, out of logits that are not finite says so here.
   void report_not_finite();
@@ -152,6 +156,7 @@ class Session {
   void observe(TraceFn trace) { decoder_.observe(std::move(trace)); }
 
  private:
+  RopeFrequencies frequencies_for(const RopeScaling& rope, int64_t length) const;
   void check(const Sequence& sequence, std::span<const int32_t> tokens) const;
   void enter_lengths(std::span<Sequence* const> sequences, std::span<const int64_t> lengths);
   void add_to_step(Sequence& sequence, std::span<const int32_t> tokens);
@@ -176,6 +181,7 @@ class Session {
     std::vector<int32_t> tokens;
     std::vector<StepSequence> sequences;
     std::vector<std::vector<SequenceRope>> ropes;  // for each of ropes_, of each sequence
+    std::vector<std::vector<float>> query_scales;  // of each sequence's tokens, where the model has them
     void clear();
   } step_;
   std::vector<int64_t> lengths_;  // of a decode step

@@ -72,13 +72,14 @@ struct QkvEpilogue {
 };
 
 struct AttentionParams {
-  int64_t n_heads = 0;         // query heads; a multiple of the cache's n_kv_heads (GQA, arXiv 2305.13245)
-  float scale = 0.0F;          // 1 / sqrt(head_dim)
-  int64_t sliding_window = 0;  // 0: none; w: token p sees positions (p - w, p]
-  float softcap = 0.0F;        // c: a score s becomes c tanh(s / c) (Gemma 2, arXiv 2408.00118); 0: as it is
+  int64_t n_heads = 0;   // query heads; a multiple of the cache's n_kv_heads (GQA, arXiv 2305.13245)
+  float scale = 0.0F;    // 1 / sqrt(head_dim)
+  float softcap = 0.0F;  // c: a score s becomes c tanh(s / c) (Gemma 2, arXiv 2408.00118); 0: as it is
   // ALiBi (arXiv 2108.12409): slopes[h] * (j - p) joins the score of the token at p for the one at j, the
   // distance as an integer. f32, one row of n_heads, in the backend's memory; empty: none.
   Matrix slopes{};
+  // A score per head that takes its part of the softmax and has no value (gpt-oss); as slopes.
+  Matrix sinks{};
 };
 
 // The function that a feed-forward block applies to its gate or, without a gate, to its inner values.
@@ -215,8 +216,9 @@ class Backend {
   // its standard deviation (tests/kernels/linear_cases.h). Quantised w: the same bits for any number of rows.
   virtual void linear(const Matrix& x, const Weight& weight, const Epilogue& epilogue, const Matrix& out) = 0;
 
-  // For token i of sequence s at position p: table.cos/sin[row][j] = cos/sin(p * ropes[s].inv_freq[j]), the
-  // product in double, reduced in double, then rounded to f32; table.q_scale[row] as SequenceRope says. One
+  // For token i of sequence s: table.cos/sin[row][j] = cos/sin(ropes[s].angle(i, its place, j)), in double,
+  // reduced in double, then rounded to f32; table.q_scale[row] = ropes[s].q_scale, and the
+  // token's of table.whole_q_scale where there is that. One
   // entry of `ropes` per sequence of the step. A model with several RoPE tables calls this once for each.
   // q_scale of a table that rotates nothing need not be written.
   virtual void rope_table(const Step& step, std::span<const SequenceRope> ropes, const RopeTable& table) = 0;
@@ -243,10 +245,12 @@ class Backend {
   virtual Saturation saturated() = 0;
 
   // Causal attention of the step's tokens over their sequences' caches, which already hold them. For the
-  // token at position p of its sequence, head h reads KV head h / (n_heads / n_kv_heads):
-  //   q' = rope(q[row][h]), its rotated dimensions times rope.q_scale[row]
+  // token at position p of its sequence, head h reads KV head h / (n_heads / n_kv_heads), and for the keys j
+  // of each of up to kMaxRanges ranges, which do not overlap,
+  //   q' = rope(q[row][h]) times rope.whole_q_scale[row], its rotated dimensions times rope.q_scale[row], of
+  //   that range
   //   s_j = cap(params.scale * q' . K[j]) + params.slopes[h] * (j - p)
-  //   out[row][h] = softmax_j(s_j) V[j],   j in [max(0, p - window + 1), p]
+  //   out[row][h] = softmax_j(s_j) V[j],   j of all ranges, and a score params.sinks[h] without a value
   // One pass with a running maximum (online softmax, arXiv 1805.02867; FlashAttention, arXiv 2205.14135).
   // Splitting the tokens: on one CPU thread a row's bits depend only on which of two kernels the sequence's
   // rows go through, for fewer than 24 rows (tokens x query heads per KV head) or for more. Several threads
@@ -255,12 +259,13 @@ class Backend {
   // with AMX, of bf16 operands where 24 or more rows meet bf16 values and keys of 16 bits.
   // q: f32 [tokens, n_heads * head_dim]; out: [tokens, n_heads * value_dim], value_dim <= head_dim: the
   // first value_dim numbers of each V[j] (latent attention, whose heads have shorter values than keys).
-  virtual void attention(const Step& step, const Matrix& q, const RopeTable& rope, const KvLayer& layer,
-                         const AttentionParams& params, const Matrix& out) = 0;
+  static constexpr int kMaxRanges = 3;
+  virtual void attention(const Step& step, const Matrix& q, std::span<const KeyRange> ranges,
+                         const KvLayer& layer, const AttentionParams& params, const Matrix& out) = 0;
 
-  // Re-rotates cached keys in place: for every sequence, every one of `layers`, head and position p <
+  // Re-rotates cached keys in place: for every sequence, every one of `layers`, head and place p <
   // n_positions,
-  //   K[p] = R(p * delta_inv_freq) K[p]     (with M-RoPE the positions of the token at p for p)
+  //   K[p] = R(angle(p)) K[p]
   // angles in double; keys read, rotated in f32 and rounded back to k_dtype as in qkv_to_cache.
   virtual void rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
                              bool interleaved) = 0;

@@ -1,5 +1,5 @@
 #pragma once
-#include <cmath>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -27,23 +27,33 @@ struct Step {
   std::span<const StepSequence> sequences{};  // in the order of their rows
 };
 
+// What pair `pair` of token i turns by, which is at `place` of its sequence: see SequenceRope.
+inline double position_of(std::span<const double> positions, std::span<const uint8_t> axes, int64_t i,
+                          int64_t place, size_t pair) {
+  if (positions.empty()) return static_cast<double>(place);
+  return positions[static_cast<size_t>(axes.empty() ? i : 3 * i + axes[pair])];
+}
+
 // The RoPE frequencies of one sequence of a step.
 struct SequenceRope {
   std::span<const double> inv_freq;  // rotary_dim / 2 values, radians per position; host memory
   float q_scale = 1.0F;              // attention_factor^2: see RopeTable::q_scale
-  // M-RoPE (arXiv 2409.12191): token i of the step's new ones stands at the three positions [3 i .. 3 i + 2]
-  // of `positions` (time, height, width), and pair j turns by number axes[j] of them. Both empty: by the
-  // token's position in the sequence. Host memory.
-  std::span<const int32_t> positions{};
-  std::span<const uint8_t> axes{};  // one per pair
-  // Llama 4's scaling of queries by their position p: q_scale * (1 + log_beta * ln(1 + floor(p / log_ctx))).
-  double log_beta = 0.0;  // 0: none
-  int64_t log_ctx = 1;
+  // Of the step's new tokens; none: each stands at its place in the sequence. Host memory, as all of this.
+  std::span<const double> positions{};
+  // M-RoPE (arXiv 2409.12191): the positions are three for each token (time, height, width), and pair j turns
+  // by number axes[j] of them. Empty: one for each token.
+  std::span<const uint8_t> axes{};
+  std::span<const float> whole_q_scale{};  // what each whole query is multiplied with; empty: nothing
+  std::span<const double> phases{};        // added to every token's angles, one per pair; empty: nothing
 
-  float q_scale_at(int64_t position) const {
-    if (log_beta == 0.0) return q_scale;
-    const int64_t lengths = position / log_ctx;
-    return static_cast<float>(q_scale * (1.0 + log_beta * std::log1p(static_cast<double>(lengths))));
+  // Of token i, at that place.
+  double angle(int64_t i, int64_t place, size_t pair) const {
+    const double phase = phases.empty() ? 0.0 : phases[pair];
+    return position_of(positions, axes, i, place, pair) * inv_freq[pair] + phase;
+  }
+
+  float whole_q_scale_of(int64_t token) const {
+    return whole_q_scale.empty() ? 1.0F : whole_q_scale[static_cast<size_t>(token)];
   }
 };
 
@@ -57,18 +67,69 @@ struct RopeTable {
   // f32 [tokens, 1]: what the rotated dimensions of q are multiplied with. transformers multiplies cos and
   // sin of q and of k by the attention factor; keys here are pure rotations, so q carries its square.
   Matrix q_scale;
+  // The same for all dimensions of q, also of a table that rotates none; empty: 1.
+  Matrix whole_q_scale{};
   int64_t rotary_dim = 0;
   bool interleaved = false;
 };
 
-// Cached keys of one sequence that are to follow a change of its RoPE frequencies.
+// Where the keys that a token sees begin or end: a place in the cache that goes along with the token's own,
+// one by one or in chunks, between two bounds. It never falls as p grows.
+struct KeyEdge {
+  static constexpr int32_t kFar = int32_t{1} << 30;  // behind every position
+  int32_t offset = 0, chunk = 1;
+  int32_t least = 0, most = kFar;
+
+  template <class Int>
+  constexpr Int at(Int p) const {
+    const Int place = (chunk == 1 ? p : p / chunk * chunk) + offset;
+    return place < least ? least : place > most ? most : place;
+  }
+};
+
+// A token at place p of its sequence sees the keys at [begin.at(p), end.at(p)), none if that is empty, with
+// its query rotated by `rope`. A key's place is where it lies in the cache, whatever position it is rotated
+// to. Behind an edge that has passed them, pages are not read.
+struct KeyRange {
+  KeyEdge begin, end;
+  RopeTable rope;
+
+  // All keys up to the token's own, or with a window w > 0 the last w of them.
+  static KeyRange causal(const RopeTable& rope, int64_t window) {
+    const auto w = static_cast<int32_t>(window < KeyEdge::kFar ? window : KeyEdge::kFar);
+    KeyRange seen{{}, {}, rope};
+    (w > 0 ? seen.begin.offset : seen.begin.most) = w > 0 ? 1 - w : 0;
+    seen.end.offset = 1;
+    return seen;
+  }
+  // At least as many keys as n tokens in a row see together.
+  int64_t most_keys(int64_t n) const {
+    const int64_t bounds = int64_t{end.most} - begin.least;
+    return begin.most < KeyEdge::kFar ? bounds
+                                      : std::min(bounds, n + end.offset - begin.offset + begin.chunk - 2);
+  }
+};
+
+// Cached keys of one sequence that are to be rotated as if they had other positions or RoPE frequencies.
 struct KeyRotation {
-  void* const* pages = nullptr;            // as in StepSequence
-  int64_t n_positions = 0;                 // from 0 on
-  std::span<const double> delta_inv_freq;  // new inv_freq - old inv_freq; host memory
-  // As in SequenceRope, for all n_positions tokens; both empty without M-RoPE.
-  std::span<const int32_t> positions{};
-  std::span<const uint8_t> axes{};
+  struct Angles {
+    std::span<const double> inv_freq;
+    std::span<const double> positions{};  // of all n_positions tokens, as in SequenceRope; may be fractions
+  };
+  void* const* pages = nullptr;  // as in StepSequence; one that is not there (null) is left out
+  int64_t n_positions = 0;       // from 0 on
+  Angles from, to;
+  std::span<const uint8_t> axes{};  // as in SequenceRope
+
+  bool moves() const { return from.positions.data() != to.positions.data(); }
+  // The difference is formed in double, and where a token stays at its position as p * (f_new - f_old), never
+  // as two rounded angles subtracted.
+  double angle(int64_t place, size_t pair) const {
+    const double p = position_of(to.positions, axes, place, place, pair);
+    if (!moves()) return p * (to.inv_freq[pair] - from.inv_freq[pair]);
+    return p * to.inv_freq[pair] -
+           position_of(from.positions, axes, place, place, pair) * from.inv_freq[pair];
+  }
 };
 
 // Positions per page of the KV cache. A page is one block of backend memory that holds the keys and values of

@@ -89,7 +89,6 @@ Decoder::Decoder(const ModelSpec& spec, const Weights& weights, std::span<const 
       backend_(backend),
       activations_(spec, ropes, backend,
                    std::clamp(chunk, backend.traits().steady_tokens, kMostTokensAhead)) {
-  const auto score_scale = spec.scores_take_mscale ? static_cast<float>(rope_score_scale(ropes[0])) : 1.0F;
   Matrix slopes;
   if (const size_t bytes = spec.alibi_slopes.size() * sizeof(float); bytes > 0) {
     slopes_ = backend.allocate(bytes);
@@ -101,8 +100,7 @@ Decoder::Decoder(const ModelSpec& spec, const Weights& weights, std::span<const 
     layers_.push_back({spec.layers[i],
                        weights.layers[i],
                        geometry.layers[i],
-                       {attention.n_heads, attention.scale * score_scale, attention.sliding_window,
-                        attention.softcap, slopes},
+                       {attention.n_heads, attention.scale, attention.softcap, slopes},
                        "layers." + std::to_string(i) + "."});
     if (attention.latent && !latent_) latent_.emplace(backend, latent_workspace);
   }
@@ -148,16 +146,17 @@ Matrix Decoder::attention(const Layer& layer, const Matrix& in, const Pass& pass
   const LayerWeights& weights = layer.weights;
   const QkvBlock block = qkv_of(pass.activations, spec);
   const RopeTable table = pass.activations.rope(spec.rope);
+  const KeyRange seen = KeyRange::causal(table, spec.sliding_window);
   backend_.linear(in, weights.qkv, {}, block.all);
   if (weights.q_norm) backend_.norm(block.q, weights.q_norm, block.q);
   if (weights.k_norm) backend_.norm(block.k, weights.k_norm, block.k);
   backend_.qkv_to_cache(pass.step, block.q, block.k, block.v, weights.qkv_epilogue, table, layer.cache);
   if (trace_) {
     trace_attention(backend_, trace_, layer.name,
-                    {block.q, table, pass.step.sequences, layer.cache, layer.attention});
+                    {block.q, seen, pass.step.sequences, layer.cache, layer.attention});
   }
   const Matrix attended = as(block.attended, weights.o.input);
-  backend_.attention(pass.step, block.q, table, layer.cache, layer.attention, attended);
+  backend_.attention(pass.step, block.q, {&seen, 1}, layer.cache, layer.attention, attended);
   return attended;
 }
 

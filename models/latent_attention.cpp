@@ -108,12 +108,12 @@ void LatentAttention::make_query(const Layer& layer, const Matrix& in, const Mat
 // Attention over the cached rows, which gives a sum of them for each head, and of that the heads' values.
 Matrix LatentAttention::attend_absorbed(const Layer& layer, const QkvBlock& block, const Pass& pass) {
   const AttentionSpec& spec = layer.spec.attention;
-  const RopeTable table = pass.activations.rope(spec.rope);
+  const KeyRange seen = KeyRange::causal(pass.activations.rope(spec.rope), spec.sliding_window);
   if (pass.trace) {
     trace_attention(backend_, pass.trace, layer.name,
-                    {block.q, table, pass.step.sequences, layer.cache, layer.attention});
+                    {block.q, seen, pass.step.sequences, layer.cache, layer.attention});
   }
-  backend_.attention(pass.step, block.q, table, layer.cache, layer.attention, block.attended);
+  backend_.attention(pass.step, block.q, {&seen, 1}, layer.cache, layer.attention, block.attended);
   const Matrix values = f32(pass.activations.latent_heads, block.q.rows, spec.n_heads * spec.latent.v_dim);
   const Matrix rows =
       by_head(block.attended, spec.n_heads).column_range(spec.latent.rope_dim, spec.latent.kv_rank);
@@ -222,13 +222,14 @@ Matrix LatentAttention::attend_by_head(const Layer& layer, const Matrix& q, cons
   const int64_t head_dim = spec.latent.query_dim(), v_dim = spec.latent.v_dim;
   const Matrix values = f32(pass.activations.latent_heads, q.rows, spec.n_heads * v_dim);
   make_room(layer, pass);
+  const KeyRange seen = KeyRange::causal(pass.activations.rope(spec.rope), spec.sliding_window);
   AttentionParams some = layer.attention;
   some.n_heads = head_cache_.n_heads;
   for (int64_t head = 0; head < spec.n_heads; head += head_cache_.n_heads) {
     make_heads(layer, head, pass);
     backend_.attention({.sequences = head_cache_.sequences},
-                       q.column_range(head * head_dim, head_cache_.n_heads * head_dim),
-                       pass.activations.rope(spec.rope), head_cache_.geometry.layers[0], some,
+                       q.column_range(head * head_dim, head_cache_.n_heads * head_dim), {&seen, 1},
+                       head_cache_.geometry.layers[0], some,
                        values.column_range(head * v_dim, head_cache_.n_heads * v_dim));
   }
   return values;

@@ -1,4 +1,5 @@
 #pragma once
+#include <cmath>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -152,9 +153,10 @@ struct ModelSpec {
   // M-RoPE: which of a token's three positions (time, height, width) turns each pair; empty: not such a
   // model.
   std::vector<uint8_t> mrope_axes;
-  double query_log_beta = 0.0;  // SequenceRope::log_beta; 0: none
-  int64_t query_log_ctx = 1;    // SequenceRope::log_ctx
-  DType dtype = DType::kF32;    // torch_dtype / dtype: what the checkpoint says that it holds
+  // Llama 4's scaling of whole queries by their place p in the text: 1 + beta * ln(1 + floor(p / ctx)).
+  double query_log_beta = 0.0;  // 0: none
+  int64_t query_log_ctx = 1;
+  DType dtype = DType::kF32;  // torch_dtype / dtype: what the checkpoint says that it holds
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;  // of generation_config.json, else of config.json
   GenerationDefaults generation;       // likewise
@@ -165,6 +167,10 @@ struct ModelSpec {
   std::vector<std::string> warnings;
 
   bool has_rope() const { return alibi_slopes.empty(); }
+  bool scales_queries() const { return query_log_beta != 0.0 || scores_take_mscale; }
+  float query_scale(int64_t p) const {
+    return static_cast<float>(1.0 + query_log_beta * std::log1p(static_cast<double>(p / query_log_ctx)));
+  }
   const RopeScaling& rope() const { return ropes.front(); }
   RopeScaling& rope() { return ropes.front(); }
 };

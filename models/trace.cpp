@@ -42,7 +42,7 @@ std::vector<float> cached(Backend& backend, const StepSequence& sequence, const 
   return rows;
 }
 
-// q of one head, rotated and scaled as attention does it.
+// q of one head, rotated and scaled as attention does it. scale: of all its dimensions.
 std::vector<double> rotated(const float* q, const float* cos, const float* sin, double q_scale,
                             const RopeTable& rope, const KvLayer& layer, double scale) {
   std::vector<double> out(q, q + layer.head_dim);
@@ -68,9 +68,12 @@ void trace_attention(Backend& backend, const TraceFn& trace, const std::string& 
                      const AttentionView& view) {
   const KvLayer& layer = view.cache;
   const int64_t per_position = layer.n_kv_heads * layer.head_dim, n_heads = view.params.n_heads;
-  const std::vector<float> q = to_host(backend, view.q), cos = to_host(backend, view.rope.cos);
-  const std::vector<float> sin = to_host(backend, view.rope.sin),
-                           q_scale = to_host(backend, view.rope.q_scale);
+  const std::vector<float> q = to_host(backend, view.q), cos = to_host(backend, view.seen.rope.cos);
+  const std::vector<float> sin = to_host(backend, view.seen.rope.sin),
+                           q_scale = to_host(backend, view.seen.rope.q_scale);
+  const Matrix& whole = view.seen.rope.whole_q_scale;
+  const std::vector<float> whole_q_scale =
+      whole ? to_host(backend, whole) : std::vector<float>(q_scale.size(), 1.0F);
   const std::vector<float> slopes = view.params.slopes ? to_host(backend, view.params.slopes)
                                                        : std::vector<float>(static_cast<size_t>(n_heads));
   std::vector<float> k, v, scores_max;
@@ -82,16 +85,15 @@ void trace_attention(Backend& backend, const TraceFn& trace, const std::string& 
     k.insert(k.end(), keys.begin() + old, keys.end());
     v.insert(v.end(), values.begin() + old, values.end());
     for (int64_t i = 0; i < sequence.n_tokens; ++i, ++row) {
-      const int64_t position = sequence.first_position + i, window = view.params.sliding_window;
-      const int64_t first = window > 0 ? std::max<int64_t>(0, position - window + 1) : 0;
+      const int64_t position = sequence.first_position + i, first = view.seen.begin.at(position);
       for (int64_t head = 0; head < n_heads; ++head) {
-        const auto query =
-            rotated(q.data() + row * view.q.cols + head * layer.head_dim,
-                    cos.data() + row * view.rope.cos.cols, sin.data() + row * view.rope.sin.cols,
-                    q_scale[static_cast<size_t>(row)], view.rope, layer, view.params.scale);
+        const auto query = rotated(
+            q.data() + row * view.q.cols + head * layer.head_dim, cos.data() + row * view.seen.rope.cos.cols,
+            sin.data() + row * view.seen.rope.sin.cols, q_scale[static_cast<size_t>(row)], view.seen.rope,
+            layer, static_cast<double>(view.params.scale) * whole_q_scale[static_cast<size_t>(row)]);
         const int64_t kv_head = head / (n_heads / layer.n_kv_heads);
         double largest = -std::numeric_limits<double>::infinity();
-        for (int64_t j = first; j <= position; ++j) {
+        for (int64_t j = first; j < view.seen.end.at(position); ++j) {
           const float* key = keys.data() + j * per_position + kv_head * layer.head_dim;
           double score = 0;
           for (int64_t d = 0; d < layer.head_dim; ++d) score += query[static_cast<size_t>(d)] * key[d];

@@ -28,7 +28,7 @@ void trace_matrix(Backend& backend, const TraceFn& trace, const std::string& nam
 // The operands of a layer's attention, once qkv_to_cache is done.
 struct AttentionView {
   const Matrix& q;
-  const RopeTable& rope;
+  const KeyRange& seen;
   std::span<const StepSequence> sequences;
   const KvLayer& cache;
   const AttentionParams& params;

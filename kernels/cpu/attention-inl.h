@@ -83,7 +83,7 @@ HWY_NOINLINE void AddDistances(const AttentionTask& task, const Scored& at, floa
   }
 }
 
-// -inf where a row does not see: before its window, after itself, behind the task's range.
+// -inf where a row does not see: before or behind its own range, behind the task's share.
 template <int64_t kRows>
 HWY_INLINE void HideUnseen(const AttentionTask& task, const Scored& at, float* scores) {
   const F32 d;

@@ -29,6 +29,7 @@ void Scale(float* x, size_t n, float factor) {
 void PrepareQuery(const float* q, const RopeTable& rope, int64_t row, float scale, size_t head_dim,
                   size_t padded, float* out) {
   const auto rotary = static_cast<size_t>(rope.rotary_dim);
+  if (rope.whole_q_scale) scale *= *rope.whole_q_scale.f32(row);
   CacheStore<float> store;
   Rotate(q, rope.cos.f32(row), rope.sin.f32(row), rotary / 2, rope.interleaved, out, store);
   Scale(out, rotary, scale * *rope.q_scale.f32(row));
@@ -67,7 +68,7 @@ constexpr int64_t kThreadProducts = 1 << 18;  // that are worth a thread
 // One call of attention.
 struct Call {
   const Matrix& q;
-  const RopeTable& rope;
+  std::span<const KeyRange> ranges;
   const KvLayer& layer;
   const AttentionParams& params;
   const Matrix& out;
@@ -76,8 +77,7 @@ struct Call {
   int64_t stride = padded_head_dim(layer.head_dim);
   int64_t value_dim = out.cols / params.n_heads;
   // Whether blocks go through attention_tiles.
-  bool tiles = cpu::has_tiled_attention(layer) && value_dim % 32 == 0 && params.sliding_window == 0 &&
-               params.softcap == 0.0F && !params.slopes;
+  bool tiles = cpu::has_tiled_attention(layer) && value_dim % 32 == 0;
 };
 
 // A task and where its rows belong.
@@ -110,18 +110,16 @@ int64_t task_floats(const Call& call, int64_t rows) {
   return round_up<int64_t>(2 * padded_rows(call, rows) * (call.stride + 1) + scratch, 16);
 }
 
-// Gives a task its memory, its query rows and a clean start.
+// The head of a task's row.
+int64_t head_of(const Call& call, const Share& share, int64_t row) {
+  return share.task.kv_head * call.group + row % call.group;
+}
+
+// Gives a task its memory and a clean start, or that of attention sinks: a weight without a value. Maxima of
+// tiles are integers, in units of log2.
 void prepare(const Call& call, Share& share, float* memory) {
   AttentionTask& task = share.task;
-  const int64_t head_dim = call.layer.head_dim, rows = padded_rows(call, task.rows);
-  const float scale = call.params.scale * (call.tiles && share.block ? cpu::kLog2E : 1.0F);
-  for (int64_t row = 0; row < task.rows; ++row) {
-    const int64_t token = share.first_row + row / call.group,
-                  head = task.kv_head * call.group + row % call.group;
-    HWY_DYNAMIC_DISPATCH(PrepareQuery)
-    (call.q.f32(token) + head * head_dim, call.rope, token, scale, static_cast<size_t>(head_dim),
-     static_cast<size_t>(call.stride), memory + row * call.stride);
-  }
+  const int64_t rows = padded_rows(call, task.rows);
   std::fill(memory + task.rows * call.stride, memory + 2 * rows * call.stride, 0.0F);
   task.q = memory;
   task.acc = memory + rows * call.stride;
@@ -130,6 +128,34 @@ void prepare(const Call& call, Share& share, float* memory) {
   task.scratch = task.sum + rows;
   std::fill(task.max, task.max + rows, -kInf);
   std::fill(task.sum, task.sum + rows, 0.0F);
+  for (int64_t row = 0; call.params.sinks && share.part == 0 && row < task.rows; ++row) {
+    const float sink = call.params.sinks.f32()[head_of(call, share, row)];
+    const bool tiled = call.tiles && share.block;
+    task.max[row] = tiled ? std::ceil(sink * cpu::kLog2E) : sink;
+    task.sum[row] = tiled ? std::exp2(sink * cpu::kLog2E - task.max[row]) : 1.0F;
+  }
+}
+
+// Points a task at its part of a range, with the queries rotated for it. false: it has none.
+bool enter_range(const Call& call, const KeyRange& range, Share& share) {
+  AttentionTask& task = share.task;
+  task.first_seen = range.begin;
+  task.last_seen = range.end;
+  const int64_t align = call.tiles ? kKvPage : kAttentionKeys;
+  const int64_t first = task.begin(0) / align * align, end = task.end(task.rows - 1);
+  const int64_t step = round_up(ceil_div(std::max<int64_t>(end - first, 0), share.n_parts), align);
+  task.first_key = first + share.part * step;
+  task.last_key = std::min(end, task.first_key + step);
+  if (task.first_key >= task.last_key) return false;
+  const int64_t head_dim = call.layer.head_dim;
+  const float scale = call.params.scale * (call.tiles && share.block ? cpu::kLog2E : 1.0F);
+  for (int64_t row = 0; row < task.rows; ++row) {
+    const int64_t token = share.first_row + row / call.group;
+    HWY_DYNAMIC_DISPATCH(PrepareQuery)
+    (call.q.f32(token) + head_of(call, share, row) * head_dim, range.rope, token, scale,
+     static_cast<size_t>(head_dim), static_cast<size_t>(call.stride), task.q + row * call.stride);
+  }
+  return true;
 }
 
 // out = sum of the parts / sum of their sums, each part brought onto the common maximum.
@@ -140,8 +166,7 @@ void write_rows(const Call& call, const Share* parts) {
     for (int64_t p = 0; p < n_parts; ++p) max = std::max(max, parts[p].task.max[row]);
     const auto factor = [&](int64_t p) { return std::exp(parts[p].task.max[row] - max); };
     for (int64_t p = 0; p < n_parts; ++p) sum += factor(p) * parts[p].task.sum[row];
-    float* out = call.out.f32(parts->first_row + row / call.group) +
-                 (parts->task.kv_head * call.group + row % call.group) * value_dim;
+    float* out = call.out.f32(parts->first_row + row / call.group) + head_of(call, *parts, row) * value_dim;
     std::fill(out, out + value_dim, 0.0F);
     for (int64_t p = 0; p < n_parts; ++p) {
       HWY_DYNAMIC_DISPATCH(AddScaled)
@@ -166,10 +191,8 @@ Share share_of(const Call& call, const StepSequence& sequence, int64_t first_row
   share.task.group = call.group;
   share.task.rows = count * call.group;
   share.task.first_position = sequence.first_position + first;
-  share.task.window = call.params.sliding_window;
   share.task.softcap = call.params.softcap;
   if (call.params.slopes) share.task.slopes = call.params.slopes.f32() + kv_head * call.group;
-  share.task.last_key = share.task.first_position + count;
   share.task.stride = call.stride;
   share.task.value_stride = padded_head_dim(call.value_dim);
   share.block = takes_blocks(call, sequence);
@@ -200,21 +223,23 @@ void plan_tokens(const Call& call, const StepSequence& sequence, int64_t first_r
 void plan_positions(const Call& call, const StepSequence& sequence, int64_t first_row, int threads,
                     Plan& plan) {
   const int64_t heads = call.layer.n_kv_heads;
-  const AttentionTask whole = share_of(call, sequence, first_row, 0, 0, sequence.n_tokens).task;
-  const int64_t first = whole.begin(0) / kAttentionKeys * kAttentionKeys, length = whole.last_key - first;
-  const int64_t products = heads * length * whole.rows * call.stride;
+  const int64_t rows = sequence.n_tokens * call.group;
+  int64_t length = 0;
+  for (const KeyRange& range : call.ranges) {
+    const int64_t first = range.begin.at(sequence.first_position) / kAttentionKeys * kAttentionKeys;
+    const int64_t end = range.end.at(sequence.first_position + sequence.n_tokens - 1);
+    length += std::max<int64_t>(end - first, 0);
+  }
+  const int64_t products = heads * length * rows * call.stride;
   const int64_t team = team_for(products, kThreadProducts, threads);
   const int64_t wanted = team == 1 ? 1 : ceil_div<int64_t>(4 * team, heads);
   const int64_t parts = std::clamp<int64_t>(length / kKvPage, 1, wanted);
-  const int64_t step = round_up(ceil_div(length, parts), call.tiles ? kKvPage : kAttentionKeys);
-  const int64_t floats = task_floats(call, whole.rows);
+  const int64_t floats = task_floats(call, rows);
   for (int64_t i = 0; i < heads * parts; ++i) {
     Share& share =
         plan.shares.emplace_back(share_of(call, sequence, first_row, i / parts, 0, sequence.n_tokens));
     share.part = i % parts;
     share.n_parts = parts;
-    share.task.first_key = first + share.part * step;
-    share.task.last_key = std::min(share.task.last_key, share.task.first_key + step);
     share.memory = plan.part_floats;
     if (parts > 1) plan.part_floats += floats;
   }
@@ -238,9 +263,9 @@ void make_plan(const Call& call, std::span<const StepSequence> step, int threads
 
 }  // namespace
 
-void CpuBackend::attention(const Step& step, const Matrix& q, const RopeTable& rope, const KvLayer& layer,
-                           const AttentionParams& params, const Matrix& out) {
-  const Call call{q, rope, layer, params, out};
+void CpuBackend::attention(const Step& step, const Matrix& q, std::span<const KeyRange> ranges,
+                           const KvLayer& layer, const AttentionParams& params, const Matrix& out) {
+  const Call call{q, ranges, layer, params, out};
   static thread_local Plan kept;  // a decode step allocates nothing
   Plan& plan = kept;              // this thread's, for the whole team
   make_plan(call, step.sequences, threads_, plan);
@@ -258,7 +283,10 @@ void CpuBackend::attention(const Step& step, const Matrix& q, const RopeTable& r
     prepare(call, share, memory + (all ? plan.part_floats + worker * plan.worker_floats : share.memory));
     const auto tiled = cpu::has_amx_bf16() ? cpu::attention_amx : cpu::attention_pairs;
     const auto attend = !share.block ? attention_stream : call.tiles ? tiled : attention_block;
-    attend(share.task);
+    for (const KeyRange& range : call.ranges) {
+      if (enter_range(call, range, share)) attend(share.task);
+    }
+    for (int64_t row = 0; attend == tiled && row < share.task.rows; ++row) share.task.max[row] *= cpu::kLn2;
     if (all) write_rows(call, &share);
   });
   if (plan.part_floats == 0) return;

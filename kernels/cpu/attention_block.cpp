@@ -114,16 +114,16 @@ void Block(const AttentionTask& task) {
   float* values = task.scratch + kAttentionKeys * task.stride;
   const int64_t begin = std::max(task.first_key, task.begin(0));
   const int64_t end = std::min(task.last_key, task.end(task.rows - 1));
+  int64_t first_row = 0, last_row = 0;
   for (int64_t base = begin / kAttentionKeys * kAttentionKeys; base < end; base += kAttentionKeys) {
     const WideBlock block{keys, values, base, std::max(begin - base, int64_t{0}),
                           std::min(end - base, kAttentionKeys)};
     const Stored stored = StoredAt(task, base);
     WithDType(stored.k, stored.k_dtype, [&](const auto* k) HWY_ATTR { WidenTransposed(k, head_dim, keys); });
     WidenValues(stored, block.first, block.last, head_dim, task.stride, values);
-    // Earlier tokens do not see this block yet, later ones may have it behind their window.
-    const int64_t first_row = std::max<int64_t>(0, base - task.first_position) * task.group;
-    const int64_t behind = base + kAttentionKeys - 1 + task.window - task.first_position;
-    const int64_t last_row = task.window > 0 ? std::min(task.rows, behind * task.group) : task.rows;
+    // Earlier tokens do not see this block yet, later ones may have left it behind.
+    while (first_row < task.rows && task.end(first_row) <= base) first_row += task.group;
+    while (last_row < task.rows && task.begin(last_row) < base + kAttentionKeys) last_row += task.group;
     for (int64_t row = first_row; row < last_row; row += kRows) AttendTile(task, block, row, last_row);
   }
 }

@@ -7,10 +7,12 @@ namespace lariat {
 // Positions that attention works on at a time; divides kKvPage.
 inline constexpr int64_t kAttentionKeys = 64;
 
-// The share of one thread: query rows of one KV head over a range of positions. Row r is query head
-// kv_head * group + r % group of token r / group. The outcome is left as the online softmax holds it,
+// The share of one thread: query rows of one KV head over positions of one KeyRange. Row r is query head
+// kv_head * group + r % group of token r / group. What these positions add to is left as the online softmax
+// holds it,
 //   max[r], sum[r] = sum_j exp(s[r][j] - max[r]), acc[r] = sum_j exp(s[r][j] - max[r]) V[j],
-// so that ranges can be merged; s is what SoftmaxStep makes of the scaled product.
+// so that the next range goes on from there, and shares can be merged; s is what SoftmaxStep makes of the
+// scaled product.
 struct AttentionTask {
   const KvLayer* layer = nullptr;
   void* const* pages = nullptr;  // of StepSequence
@@ -18,11 +20,11 @@ struct AttentionTask {
   int64_t group = 1;                    // query heads per KV head
   int64_t rows = 0;                     // tokens * group
   int64_t first_position = 0;           // of row 0
-  int64_t window = 0;                   // of AttentionParams
-  float softcap = 0.0F;                 // likewise
+  float softcap = 0.0F;                 // of AttentionParams
   const float* slopes = nullptr;        // of ALiBi: one per query head of the group; null: none
-  int64_t first_key = 0, last_key = 0;  // the range; first_key is a multiple of kAttentionKeys
-  const float* q = nullptr;             // [rows][stride], rotated and scaled, zeros from head_dim on
+  KeyEdge first_seen, last_seen;        // of the KeyRange
+  int64_t first_key = 0, last_key = 0;  // the share; first_key is a multiple of kAttentionKeys
+  float* q = nullptr;                   // [rows][stride], rotated and scaled, zeros from head_dim on
   float* max = nullptr;                 // [rows]
   float* sum = nullptr;                 // [rows]
   float* acc = nullptr;                 // [rows][stride]
@@ -32,10 +34,8 @@ struct AttentionTask {
 
   int64_t position(int64_t row) const { return first_position + row / group; }
   // The positions that a row may see.
-  int64_t begin(int64_t row) const {
-    return window > 0 && position(row) >= window ? position(row) - window + 1 : 0;
-  }
-  int64_t end(int64_t row) const { return position(row) + 1; }
+  int64_t begin(int64_t row) const { return first_seen.at(position(row)); }
+  int64_t end(int64_t row) const { return last_seen.at(position(row)); }
 };
 
 // Rows of q and acc start at multiples of the longest vector.

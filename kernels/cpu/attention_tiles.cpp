@@ -86,20 +86,37 @@ HWY_NOINLINE void Weigh(const float* scores, int64_t keys, float row_max, uint32
   Unroll<kPairParts>([&](auto i) LARIAT_INLINE_BODY { hn::StoreU(sum[i], d, sums + i * kPairLanes); });
 }
 
+// The scores of a row at positions [base, base + keys) as a soft cap and ALiBi leave them, in units of log2.
+HWY_NOINLINE void AdjustScores(const AttentionTask& task, int64_t row, int64_t base, int64_t keys,
+                               float* scores) {
+  const F32 d;
+  const float slope = task.slopes == nullptr ? 0.0F : cpu::kLog2E * task.slopes[row % task.group];
+  const auto lanes = static_cast<float>(kPairLanes);
+  VF32 distance = hn::Iota(d, static_cast<float>(base - task.position(row)));
+  for (int64_t i = 0; i < keys; i += kPairLanes, distance = hn::Add(distance, hn::Set(d, lanes))) {
+    VF32 s = hn::LoadU(d, scores + i);
+    if (task.softcap > 0.0F) s = SoftCap(s, cpu::kLog2E * task.softcap);
+    hn::StoreU(hn::MulAdd(hn::Set(d, slope), distance, s), d, scores + i);
+  }
+}
+
 void TiledSoftmax(const AttentionTask& task, const cpu::TiledMemory& memory, int64_t first, int64_t base,
                   int64_t keys) {
   const F32 d;
   for (int64_t r = 0; r < cpu::kTiledRows; ++r) {
     const int64_t row = first + r;
+    const auto within = [&](int64_t position) { return std::clamp<int64_t>(position - base, 0, keys); };
     float* scores = memory.scores + r * cpu::kScoreStride;
     uint32_t* weights = memory.weights + r * cpu::kWeightStride;
-    const int64_t seen =
-        row < task.rows ? std::clamp<int64_t>(std::min(task.end(row), task.last_key) - base, 0, keys) : 0;
-    if (seen == 0) {
+    const int64_t seen = row < task.rows ? within(std::min(task.end(row), task.last_key)) : 0;
+    const int64_t unseen = row < task.rows ? within(task.begin(row)) : 0;
+    if (seen <= unseen) {
       std::fill_n(weights, keys / 2, 0U);
       continue;
     }
-    std::fill(scores + seen, scores + keys, -1e30F);       // finite: its fraction is a number
+    if (task.softcap > 0.0F || task.slopes != nullptr) AdjustScores(task, row, base, keys, scores);
+    std::fill(scores, scores + unseen, -1e30F);  // finite: its fraction is a number
+    std::fill(scores + seen, scores + keys, -1e30F);
     VF32 largest = hn::LoadU(d, scores), other = largest;  // two chains
     for (int64_t i = 0; i < keys; i += 2 * kPairLanes) {
       largest = hn::Max(largest, hn::LoadU(d, scores + i));

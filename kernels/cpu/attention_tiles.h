@@ -1,6 +1,7 @@
 #pragma once
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "kernels/cpu/amx_pack.h"
@@ -121,51 +122,55 @@ inline void pack_page(const AttentionTask& task, int64_t base, const TiledMemory
 template <class Tiles>
 void attend_rows(const AttentionTask& task, const TiledMemory& memory, int64_t row, int64_t base) {
   const int64_t last = std::min(task.end(std::min(row + kTiledRows, task.rows) - 1), task.last_key) - base;
-  const int64_t keys = round_up(std::min(last, kTiledKeys), 2 * kTileRows);
+  const int64_t end = round_up(std::min(last, kTiledKeys), 2 * kTileRows);
+  const int64_t first = std::max<int64_t>(task.begin(row) - base, 0) / (2 * kTileRows) * (2 * kTileRows);
   const int64_t depth = task.layer->head_dim / kTileColumns, half = depth * kTileBytes;
   const TilePlaces queries{memory.queries + row * task.layer->head_dim * 2, 64, half, kTileBytes};
-  for (int64_t key = 0; key < keys; key += 2 * kTileRows) {
+  for (int64_t key = first; key < end; key += 2 * kTileRows) {
     const TilePlaces packed{memory.keys + key / kTileRows * half, 64, half, kTileBytes};
-    multiply_square<Tiles>(queries, packed, depth, true, reinterpret_cast<char*>(memory.scores + key),
+    multiply_square<Tiles>(queries, packed, depth, true, reinterpret_cast<char*>(memory.scores + key - first),
                            kScoreStride * 4);
   }
-  tiled_softmax(task, memory, row, base, keys);
+  tiled_softmax(task, memory, row, base + first, end - first);
   const TilePlaces weights{reinterpret_cast<char*>(memory.weights), kWeightStride * 4,
                            kTileRows * kWeightStride * 4, 64};
   for (int64_t d = 0; d < task.value_stride; d += 2 * kTileRows) {
-    const TilePlaces values{memory.values + d / kTileRows * kTileBytes, 64, kTileBytes,
-                            task.value_stride / kTileRows * kTileBytes};
-    multiply_square<Tiles>(weights, values, keys / kTileColumns, false,
+    const int64_t block = task.value_stride / kTileRows * kTileBytes;
+    const TilePlaces values{memory.values + first / (2 * kTileRows) * block + d / kTileRows * kTileBytes, 64,
+                            kTileBytes, block};
+    multiply_square<Tiles>(weights, values, (end - first) / kTileColumns, false,
                            reinterpret_cast<char*>(task.acc + row * task.stride + d), task.stride * 4);
   }
 }
 
-// As attention_block, for a task without window, soft cap and slopes, whose head_dim and value_stride are
-// multiples of 32, whose q is scaled by kLog2E and extends to whole kTiledRows like acc, whose first_key
-// begins a page, and whose scratch has the bytes of its TiledMemory, aligned to 64.
+// As attention_block, for a task whose head_dim and value_stride are multiples of 32, whose q is scaled by
+// kLog2E and extends to whole kTiledRows like acc, whose max are integers in units of log2 and are left so,
+// whose first_key begins a page, and whose scratch has the bytes of its TiledMemory, aligned to 64.
 template <class Tiles>
 void attention_tiles(const AttentionTask& task) {
   const int64_t half = task.layer->head_dim / kTileColumns * kTileBytes;
   const TiledMemory memory(task.rows, *task.layer, task.scratch);
   for (int64_t row = 0; row < task.rows; row += kTileRows) {
-    const Matrix q(const_cast<float*>(task.q) + row * task.stride, DType::kF32, kTileRows,
-                   task.layer->head_dim, task.stride);
+    const Matrix q(task.q + row * task.stride, DType::kF32, kTileRows, task.layer->head_dim, task.stride);
     pack_rows(q, memory.queries + row / kTileRows * half, kTileBytes);
   }
   std::fill(memory.sums, memory.sums + task.rows * kTileRows, 0.0F);
+  for (int64_t row = 0; row < task.rows; ++row) memory.sums[row * kTileRows] = task.sum[row];
   Tiles::configure(full_tiles());
   const int64_t end = std::min(task.last_key, task.end(task.rows - 1));
+  int64_t first = 0, last = 0;  // the rows that see a page
   for (int64_t base = task.first_key; base < end; base += kTiledKeys) {
     pack_page(task, base, memory);
-    const int64_t first = std::max<int64_t>(0, base - task.first_position) * task.group;
-    for (int64_t row = first / kTiledRows * kTiledRows; row < task.rows; row += kTiledRows) {
+    while (first < task.rows && task.end(first) <= base) first += task.group;
+    while (last < task.rows && task.begin(last) < base + kTiledKeys) last += task.group;
+    for (int64_t row = first / kTiledRows * kTiledRows; row < last; row += kTiledRows) {
       attend_rows<Tiles>(task, memory, row, base);
     }
   }
   Tiles::release();
   for (int64_t row = 0; row < task.rows; ++row) {
-    for (int64_t i = 0; i < kTileRows; ++i) task.sum[row] += memory.sums[row * kTileRows + i];
-    task.max[row] *= kLn2;
+    const float* sums = memory.sums + row * kTileRows;
+    task.sum[row] = std::accumulate(sums, sums + kTileRows, 0.0F);
   }
 }
 

@@ -59,7 +59,7 @@ class CpuBackend final : public Backend {
                     const QkvEpilogue& epilogue, const RopeTable& rope, const KvLayer& layer) override;
   void keys_from_cache(const Step& step, const KvLayer& layer, int64_t first, const Matrix& out) override;
   Saturation saturated() override { return {saturated_keys_, saturated_values_}; }
-  void attention(const Step& step, const Matrix& q, const RopeTable& rope, const KvLayer& layer,
+  void attention(const Step& step, const Matrix& q, std::span<const KeyRange> ranges, const KvLayer& layer,
                  const AttentionParams& params, const Matrix& out) override;
   void rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
                      bool interleaved) override;

@@ -44,8 +44,10 @@ HWY_EXPORT(RerotatePage);
 namespace {
 
 int64_t n_pages(const KeyRotation& sequence) {
-  return sequence.delta_inv_freq.empty() ? 0 : ceil_div(sequence.n_positions, kKvPage);
+  return sequence.to.inv_freq.empty() ? 0 : ceil_div(sequence.n_positions, kKvPage);
 }
+
+bool by_place(const KeyRotation& sequence) { return sequence.to.positions.empty() && !sequence.moves(); }
 
 }  // namespace
 
@@ -58,10 +60,13 @@ void CpuBackend::rerotate_keys(std::span<const KeyRotation> sequences, std::span
   int64_t total_pages = 0, pairs = 0, positions = 0;
   for (size_t s = 0; s < sequences.size(); ++s) {
     if (n_pages(sequences[s]) == 0) continue;
-    if (sequences[s].positions.empty())
-      angles_[s].prepare(sequences[s].delta_inv_freq, 0, sequences[s].n_positions);
+    if (by_place(sequences[s])) {
+      std::vector<double> change(sequences[s].to.inv_freq.size());
+      for (size_t j = 0; j < change.size(); ++j) change[j] = sequences[s].angle(1, j);
+      angles_[s].prepare(change, 0, sequences[s].n_positions);
+    }
     total_pages += n_pages(sequences[s]);
-    pairs = std::max(pairs, static_cast<int64_t>(sequences[s].delta_inv_freq.size()));
+    pairs = std::max(pairs, static_cast<int64_t>(sequences[s].to.inv_freq.size()));
     positions += sequences[s].n_positions;
   }
   if (n_layers == 0 || total_pages == 0) return;
@@ -76,16 +81,16 @@ void CpuBackend::rerotate_keys(std::span<const KeyRotation> sequences, std::span
     size_t s = 0;
     for (; page >= n_pages(sequences[s]); ++s) page -= n_pages(sequences[s]);
     const KeyRotation& sequence = sequences[s];
-    const int64_t group = task % n_groups, cols = static_cast<int64_t>(sequence.delta_inv_freq.size());
+    if (sequence.pages[page] == nullptr) return;
+    const int64_t group = task % n_groups, cols = static_cast<int64_t>(sequence.to.inv_freq.size());
     const int64_t count = std::min(kKvPage, sequence.n_positions - page * kKvPage);
     auto* work = reinterpret_cast<double*>(memory + static_cast<size_t>(worker) * worker_bytes);
     const Matrix cos(work + RopeAngles::kWork * cols, DType::kF32, count, cols);
     const Matrix sin(cos.f32(count), DType::kF32, count, cols);
-    if (sequence.positions.empty()) {
+    if (by_place(sequence)) {
       angles_[s].fill(page * kKvPage, cos, sin, work);
     } else {
-      fill_multi_axis(sequence.delta_inv_freq, sequence.positions.data() + 3 * page * kKvPage, sequence.axes,
-                      cos, sin);
+      fill_angles(cos, sin, [&](int64_t i, size_t pair) { return sequence.angle(page * kKvPage + i, pair); });
     }
     int64_t saturated = 0;
     for (int64_t layer = n_layers * group / n_groups; layer < n_layers * (group + 1) / n_groups; ++layer) {

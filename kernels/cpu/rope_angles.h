@@ -1,4 +1,5 @@
 #pragma once
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -15,7 +16,7 @@ namespace lariat {
 // same bit for bit whatever run it is asked for with.
 class RopeAngles {
  public:
-  // For positions in [first, first + count). freq: not copied. Memory of an earlier call is used again.
+  // For positions in [first, first + count). Memory of an earlier call is used again.
   void prepare(std::span<const double> freq, int64_t first, int64_t count);
 
   // Row i of cos and sin (f32) becomes position first + i. work: kWork doubles for each pair, the caller's
@@ -29,13 +30,20 @@ class RopeAngles {
   };
   void set_row(int64_t position, double* cos, double* sin) const;
 
-  std::span<const double> freq_;
+  std::vector<double> freq_;
   Rows coarse_, fine_;  // offsets 16 a and b
 };
 
-// The same with M-RoPE: row i of cos and sin is that of the three positions [3 i .. 3 i + 2], pair j turning
-// by number axes[j] of them. A cosine per value.
-void fill_multi_axis(std::span<const double> freq, const int32_t* positions, std::span<const uint8_t> axes,
-                     const Matrix& cos, const Matrix& sin);
+// The same for any angles, angle(i, j) of pair j of row i. A cosine per value.
+template <class Angle>
+void fill_angles(const Matrix& cos, const Matrix& sin, const Angle& angle) {
+  for (int64_t i = 0; i < cos.rows; ++i) {
+    for (int64_t j = 0; j < cos.cols; ++j) {
+      const double a = angle(i, static_cast<size_t>(j));
+      cos.f32(i)[j] = static_cast<float>(std::cos(a));
+      sin.f32(i)[j] = static_cast<float>(std::sin(a));
+    }
+  }
+}
 
 }  // namespace lariat

@@ -60,7 +60,7 @@ HWY_EXPORT(ProductF64);
 HWY_EXPORT(ProductF32);
 
 void RopeAngles::prepare(std::span<const double> freq, int64_t first, int64_t count) {
-  freq_ = freq;
+  freq_.assign(freq.begin(), freq.end());
   for (Rows* rows : {&coarse_, &fine_}) {
     rows->cos.resize(16 * freq.size());
     rows->sin.resize(16 * freq.size());
@@ -111,23 +111,15 @@ void RopeAngles::fill(int64_t first, const Matrix& cos, const Matrix& sin, doubl
   }
 }
 
-void fill_multi_axis(std::span<const double> freq, const int32_t* positions, std::span<const uint8_t> axes,
-                     const Matrix& cos, const Matrix& sin) {
-  for (int64_t i = 0; i < cos.rows; ++i, positions += 3) {
-    for (size_t j = 0; j < freq.size(); ++j) {
-      const double angle = static_cast<double>(positions[axes[j]]) * freq[j];
-      cos.f32(i)[j] = static_cast<float>(std::cos(angle));
-      sin.f32(i)[j] = static_cast<float>(std::sin(angle));
-    }
-  }
-}
-
 void CpuBackend::rope_table(const Step& step, std::span<const SequenceRope> ropes, const RopeTable& table) {
   const int64_t pairs = table.cos.cols;
+  const auto by_place = [](const SequenceRope& rope) {
+    return rope.positions.empty() && rope.phases.empty();
+  };
   if (angles_.size() < ropes.size()) angles_.resize(ropes.size());
   for (size_t s = 0; s < ropes.size(); ++s) {
     const StepSequence& sequence = step.sequences[s];
-    if (sequence.n_tokens > 0 && pairs > 0 && ropes[s].positions.empty())
+    if (sequence.n_tokens > 0 && pairs > 0 && by_place(ropes[s]))
       angles_[s].prepare(ropes[s].inv_freq, sequence.first_position, sequence.n_tokens);
   }
   const int64_t rows = table.cos.rows, work_size = RopeAngles::kWork * pairs;
@@ -136,15 +128,22 @@ void CpuBackend::rope_table(const Step& step, std::span<const SequenceRope> rope
   run_team(static_cast<int>(ranges), [&](int r) {
     const int64_t first = rows * r / ranges, last = rows * (r + 1) / ranges;
     for_sequences(step.sequences, first, last, [&](size_t s, int64_t row, int64_t position, int64_t count) {
-      for (int64_t i = 0; i < count; ++i) *table.q_scale.f32(row + i) = ropes[s].q_scale_at(position + i);
+      for (int64_t i = 0; i < count; ++i) {
+        *table.q_scale.f32(row + i) = ropes[s].q_scale;
+        if (table.whole_q_scale) {
+          *table.whole_q_scale.f32(row + i) =
+              ropes[s].whole_q_scale_of(position - step.sequences[s].first_position + i);
+        }
+      }
       if (pairs == 0) return;  // a model without RoPE
       const Matrix cos = table.cos.row_range(row, count), sin = table.sin.row_range(row, count);
-      if (ropes[s].positions.empty()) {
+      if (by_place(ropes[s])) {
         angles_[s].fill(position, cos, sin, work + r * work_size);
       } else {
-        const int32_t* positions =
-            ropes[s].positions.data() + 3 * (position - step.sequences[s].first_position);
-        fill_multi_axis(ropes[s].inv_freq, positions, ropes[s].axes, cos, sin);
+        const int64_t first_token = position - step.sequences[s].first_position;
+        fill_angles(cos, sin, [&](int64_t i, size_t pair) {
+          return ropes[s].angle(first_token + i, position + i, pair);
+        });
       }
     });
   });

@@ -38,23 +38,31 @@ __global__ void merge_kernel(const __grid_constant__ Attention a) {
   merge_splits<1>(a, OneRow{row, head}, 1, weights, sums);
 }
 
-Attention describe(const Matrix& q, const RopeTable& rope, const KvLayer& layer,
+Attention describe(const Matrix& q, std::span<const KeyRange> ranges, const KvLayer& layer,
                    const AttentionParams& params, const DeviceStep& step, const Matrix& out) {
   Attention a = zeroed<Attention>();
   a.q = typed<float>(q);
   a.q_stride = q.stride;
-  a.cos = typed<float>(rope.cos);
-  a.sin = typed<float>(rope.sin);
-  a.q_scale = typed<float>(rope.q_scale);
-  a.cos_stride = rope.cos.stride;
-  a.sin_stride = rope.sin.stride;
-  a.q_scale_stride = rope.q_scale.stride;
-  a.rotary_dim = static_cast<int>(rope.rotary_dim);
-  a.interleaved = rope.interleaved;
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    const RopeTable& rope = ranges[i].rope;
+    a.ranges[i] = {ranges[i].begin,
+                   ranges[i].end,
+                   typed<float>(rope.cos),
+                   typed<float>(rope.sin),
+                   typed<float>(rope.q_scale),
+                   typed<float>(rope.whole_q_scale),
+                   rope.cos.stride,
+                   rope.sin.stride,
+                   rope.q_scale.stride,
+                   rope.whole_q_scale.stride};
+  }
+  a.rotary_dim = static_cast<int>(ranges[0].rope.rotary_dim);
+  a.interleaved = ranges[0].rope.interleaved;
   a.scale = params.scale * kLog2E;
   a.softcap = params.softcap * kLog2E;
   a.softcap_slope = params.softcap > 0.0F ? 2.0F / params.softcap : 0.0F;
   a.slopes = typed<float>(params.slopes);
+  a.sinks = typed<float>(params.sinks);
   a.step = step;
   a.k_offset = static_cast<int64_t>(layer.k_offset);
   a.v_offset = static_cast<int64_t>(layer.v_offset);
@@ -65,7 +73,6 @@ Attention describe(const Matrix& q, const RopeTable& rope, const KvLayer& layer,
   a.head_dim = static_cast<int>(layer.head_dim);
   a.value_dim = static_cast<int>(out.cols / params.n_heads);
   a.n_rows = q.rows;
-  a.window = params.sliding_window;
   a.out = out.data;
   a.out_dtype = out.dtype;
   a.out_stride = out.stride;
@@ -83,18 +90,21 @@ const AttentionKernel& attention_kernel(const Attention& a, const AttentionPlan&
 
 }  // namespace
 
-void CudaBackend::attention(const Step& step, const Matrix& q, const RopeTable& rope, const KvLayer& layer,
-                            const AttentionParams& params, const Matrix& out) {
+void CudaBackend::attention(const Step& step, const Matrix& q, std::span<const KeyRange> ranges,
+                            const KvLayer& layer, const AttentionParams& params, const Matrix& out) {
   if (q.rows == 0) return;
   const SequenceTables& tables = enter(step);
-  Attention a = describe(q, rope, layer, params, on_device(tables), out);
-  AttentionPlan plan = {tables.count, tables.longest, tables.planned_length, device_.multiprocessors};
-  if (a.window > 0) plan.keys = std::min(plan.keys, a.window + plan.tokens - 1);
+  Attention a = describe(q, ranges, layer, params, on_device(tables), out);
+  AttentionPlan plan = {tables.count, tables.longest, 1, device_.multiprocessors};
+  for (const KeyRange& range : ranges)
+    plan.keys = std::max(plan.keys, std::min(tables.planned_length, range.most_keys(plan.tokens)));
 
   const bool tensor_cores =
       tensor_cores_support(a.k_dtype, a.v_dtype, a.head_dim) && a.value_dim % 8 == 0 && rows_aligned16(out);
   const AttentionKernel& kernel = tensor_cores ? attention_kernel(a, plan) : kAttentionPlain;
-  a.splits = kernel.splits(a, plan);
+  const auto n_ranges = static_cast<int>(ranges.size());
+  a.shares = std::min(kernel.splits(a, plan), kMaxSplits / n_ranges);
+  a.splits = a.shares * n_ranges;
   if (a.splits > 1) {
     const auto results = static_cast<size_t>(a.splits * a.n_rows * a.n_heads);
     const size_t state_bytes = round_up<size_t>(results * sizeof(float2), 16);
@@ -103,9 +113,9 @@ void CudaBackend::attention(const Step& step, const Matrix& q, const RopeTable& 
     a.state = reinterpret_cast<float2*>(memory);
     a.partial = reinterpret_cast<float*>(memory + state_bytes);
   }
-  if (a.splits > 1 && kernel.merges) a.finished = static_cast<unsigned*>(finished_blocks_.data());
+  if (a.shares > 1 && kernel.merges) a.finished = static_cast<unsigned*>(finished_blocks_.data());
   kernel.launch(a, plan, queue_);
-  if (a.splits > 1 && !kernel.merges) {
+  if (a.splits > 1 && a.finished == nullptr) {
     const auto threads = static_cast<unsigned>(kMergeColumns * std::min(a.splits, kMergeGroups));
     launch(merge_kernel, dim3(to_unsigned(a.n_rows * a.n_heads)), dim3(threads), 0, queue_, a);
   }

@@ -9,7 +9,8 @@
 // matrix, so that a tile of 16 of them reads a key once for all (GQA packing):
 //   packed row r of KV head h: the sequence's token r / group, query head h * group + r % group,
 //   group = n_heads / n_kv_heads
-// Splits: the keys of a tile can be shared out over several blocks. Each then leaves a partial result,
+// Splits: the keys of a tile can be shared out over several blocks, those of each range over others. Each
+// then leaves a partial result,
 //   state[(split * n_rows + row) * n_heads + head] = (base m, about the maximum, and sum l)
 //   partial[the same][d] = sum of exp2(score - m) v[d]
 // which become one by the block of the tile that is done last (attention_merge.cuh) where tiles are small, as
@@ -19,29 +20,55 @@ namespace lariat::cuda {
 
 inline constexpr float kLog2E = 1.4426950408889634F;
 
+// A KeyRange, but for what all of them share.
+struct AttentionRange {
+  KeyEdge begin, end;
+  const float *cos, *sin, *q_scale, *whole_q_scale;  // the last may be null
+  int64_t cos_stride, sin_stride, q_scale_stride, whole_q_scale_stride;
+
+  __device__ float whole(int64_t row) const {
+    return whole_q_scale == nullptr ? 1.0F : whole_q_scale[row * whole_q_scale_stride];
+  }
+};
+
 struct Attention {
   const float* q;
-  const float *cos, *sin, *q_scale;
   void* out;  // f32 or bf16
-  int64_t q_stride, cos_stride, sin_stride, q_scale_stride, out_stride;
+  int64_t q_stride, out_stride;
+  AttentionRange ranges[Backend::kMaxRanges];
   DeviceStep step;
   int64_t k_offset, v_offset;  // in a page
-  int64_t n_rows, window;
+  int64_t n_rows;
   float* partial;
   float2* state;
-  unsigned* finished;   // [grid.x]: how many blocks of a tile are done; 0 before and after a launch
+  unsigned* finished;   // [grid.x]: how many blocks of a tile are done; 0 before and after a launch; or null,
+                        // where merge_kernel puts the splits together
   const float* slopes;  // of ALiBi, one per head, for scores in units of e; or null
-  int n_heads, n_kv_heads, head_dim, rotary_dim, splits;
-  int value_dim;  // how many numbers of each value are wanted
-  float scale;    // of the dimensions that are not rotated; those that are have q_scale as well
+  const float* sinks;   // likewise
+  int n_heads, n_kv_heads, head_dim, rotary_dim;
+  int splits, shares;  // of all ranges together, and of one
+  int value_dim;       // how many numbers of each value are wanted
+  float scale;         // of the dimensions that are not rotated; those that are have q_scale as well
   float softcap, softcap_slope;  // of the scores, in their units, and 2 log2(e) / softcap; 0: none
   DType k_dtype, v_dtype, out_dtype;
   bool interleaved;
 
   __host__ __device__ int group() const { return n_heads / n_kv_heads; }
-  // The keys that position p sees are [first_key(p), p].
-  __host__ __device__ int64_t first_key(int64_t p) const {
-    return window > 0 && p >= window ? p - window + 1 : 0;
+};
+
+// What a block has to do: a share of the keys of a range.
+struct Share {
+  const AttentionRange& range;
+  int index, split;
+
+  // Grid: y = shares, z = ranges.
+  __device__ explicit Share(const Attention& a)
+      : range(a.ranges[blockIdx.z]),
+        index(static_cast<int>(blockIdx.y)),
+        split(static_cast<int>(blockIdx.z * gridDim.y + blockIdx.y)) {}
+  // Where the online softmax starts, in units of log2: at the head's sink, in one of the blocks.
+  __device__ float start(const Attention& a, int head) const {
+    return a.sinks == nullptr || split > 0 ? -INFINITY : a.sinks[head] * kLog2E;
   }
 };
 
@@ -49,7 +76,7 @@ struct Attention {
 struct AttentionPlan {
   int64_t sequences;
   int64_t tokens;  // new ones of a sequence
-  int64_t keys;    // that these tokens read together
+  int64_t keys;    // that these tokens read together, of a range
   int multiprocessors;
 };
 
@@ -79,11 +106,12 @@ __device__ __forceinline__ int2 pair_dims(const Attention& a, int pair) {
 }
 
 // Those two of a row's rotated and scaled q (one head of it at `q`).
-__device__ __forceinline__ float2 rotated_pair(const Attention& a, const float* q, int64_t row, int pair) {
+__device__ __forceinline__ float2 rotated_pair(const Attention& a, const AttentionRange& range,
+                                               const float* q, int64_t row, int pair) {
   const int2 d = pair_dims(a, pair);
-  const float scale = a.scale * a.q_scale[row * a.q_scale_stride];
-  const float c = a.cos[row * a.cos_stride + pair] * scale;
-  const float s = a.sin[row * a.sin_stride + pair] * scale;
+  const float scale = a.scale * range.whole(row) * range.q_scale[row * range.q_scale_stride];
+  const float c = range.cos[row * range.cos_stride + pair] * scale;
+  const float s = range.sin[row * range.sin_stride + pair] * scale;
   return {q[d.x] * c - q[d.y] * s, q[d.x] * s + q[d.y] * c};
 }
 
@@ -129,6 +157,10 @@ __device__ __forceinline__ float capped_score(const Attention& a, float x) {
 // How many blocks share the keys of one tile: at most two blocks on every multiprocessor, so that all run at
 // once, as long as each has `min_tiles` key tiles to work on.
 inline constexpr int kMaxSplits = 64;
+inline dim3 share_grid(const Attention& a, int64_t blocks) {
+  const auto shares = static_cast<unsigned>(a.shares);
+  return {to_unsigned(blocks), shares, static_cast<unsigned>(a.splits) / shares};
+}
 int attention_splits(int64_t blocks, int64_t key_tiles, int64_t min_tiles, int multiprocessors);
 
 // One kind of kernel: whether it puts its splits' results together, their number, and, once a.splits and what

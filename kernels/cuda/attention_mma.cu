@@ -144,9 +144,10 @@ struct Place {
   int kv_head;
   int low_position, high_position;  // of the block's rows
   int warp_low, warp_high;          // of the warp's
+  const AttentionRange& range;
 
   __device__ Place(const Attention& a, const Block& block)
-      : pages(a.step.pages(block.sequence)), kv_head(block.rows.kv_head) {
+      : pages(a.step.pages(block.sequence)), kv_head(block.rows.kv_head), range(Share(a).range) {
     const PackedRows& rows = block.rows;
     low_position = rows.position(0);
     high_position = rows.has(Tile::kRows - 1) ? rows.position(Tile::kRows - 1)
@@ -160,11 +161,46 @@ struct Place {
   __device__ static int first_key() {
     return Tile::kKeyGroups == 1 ? 0 : warp_index() / Tile::kRowGroups * Tile::kWarpKeys;
   }
-  // Whether every row of the warp sees every key of the tile at `first`.
-  __device__ bool all_visible(const Attention& a, int first) const {
-    return first + Tile::kKeys - 1 <= warp_low && first >= a.first_key(warp_high);
+  // Whether every row of the warp sees every key of the tile at `first`, and whether none sees any.
+  __device__ bool all_visible(int first) const {
+    return first + Tile::kKeys <= range.end.at(warp_low) && first >= range.begin.at(warp_high);
+  }
+  __device__ bool none_visible(int first) const {
+    return first >= range.end.at(warp_high) || first + Tile::kKeys <= range.begin.at(warp_low);
   }
 };
+
+// With attention sinks a head's rows have a weight of 1 before any key. first_row, first_key: of the warp, in
+// the tile.
+template <class Tile>
+__device__ __forceinline__ void start_at_sinks(const Attention& a, const PackedRows& rows, int first_row,
+                                               int first_key, RowState<Tile>& state) {
+  if (a.sinks == nullptr || first_key > 0) return;
+  const Share mine(a);
+  const int g = lane_index() / 4, t = lane_index() % 4;
+#pragma unroll
+  for (int i = 0; i < Tile::kRowTiles; ++i) {
+    for (int r = 0; r < 2; ++r) {
+      state.base[i][r] = mine.start(a, rows.head(first_row + 16 * i + g + 8 * r));
+      state.sum[i][r] = t == 0 && state.base[i][r] != -INFINITY ? 1.0F : 0.0F;
+    }
+  }
+}
+
+struct TileKeys {
+  int first, end;  // first is a multiple of the tile's keys
+};
+
+// The keys for this block: its share of what any of its rows sees.
+template <class Tile>
+__device__ __forceinline__ TileKeys keys_of(const Attention& a, int low_position, int high_position) {
+  const Share mine(a);
+  const int first = mine.range.begin.at(low_position) / Tile::kKeys * Tile::kKeys;
+  const int last = mine.range.end.at(high_position), end = last > first ? last : first;
+  const int share = ceil_div(ceil_div(end - first, Tile::kKeys), a.shares) * Tile::kKeys;
+  const int from = first + mine.index * share;
+  return {from, from + share < end ? from + share : end};
+}
 
 // Copies the tiles of a range, one after the other. The page of the next tile is looked up beside the copies
 // of the present one.
@@ -191,9 +227,9 @@ struct TileCopies {
   }
 };
 
-// Works on the tiles of `range`, of which `copies` has started the first, each while the next is copied.
+// Works on the tiles of `keys`, of which `copies` has started the first, each while the next is copied.
 template <class Tile>
-__device__ __forceinline__ void walk_keys(const Attention& a, const Place<Tile>& place, const KeyRange& range,
+__device__ __forceinline__ void walk_keys(const Attention& a, const Place<Tile>& place, const TileKeys& keys,
                                           const typename Tile::Key* query, TileCopies<Tile>& copies,
                                           unsigned char* tiles, RowState<Tile>& state) {
   const int offset = Place<Tile>::first_key();
@@ -202,14 +238,14 @@ __device__ __forceinline__ void walk_keys(const Attention& a, const Place<Tile>&
     __syncthreads();  // the query is there
     load_fragments<Tile>(query, fragments);
   }
-  for (int first = range.first; first < range.end; first += Tile::kKeys) {
+  for (int first = keys.first; first < keys.end; first += Tile::kKeys) {
     cp_async_wait<0>();
     __syncthreads();  // the tile is there, and all are done with the one before, whose place the next takes
-    if (first + Tile::kKeys < range.end) {
-      copies.start(first + Tile::kKeys, range.end, tiles);
+    if (first + Tile::kKeys < keys.end) {
+      copies.start(first + Tile::kKeys, keys.end, tiles);
       cp_async_commit();
     }
-    if (first > place.warp_high) continue;
+    if (place.none_visible(first)) continue;
     const unsigned lane = recomputed(threadIdx.x % kWarpSize);
     const unsigned char* tile = tiles + Tile::stage(first);
     Scores<Tile> scores = {};
@@ -220,9 +256,9 @@ __device__ __forceinline__ void walk_keys(const Attention& a, const Place<Tile>&
       const Block block = block_at<Tile>(a, recomputed(blockIdx.x));
       add_distances<Tile>(a, block.rows, Place<Tile>::first_row(), first + offset, scores);
     }
-    if (!place.all_visible(a, first)) {
+    if (!place.all_visible(first)) {
       const Block block = block_at<Tile>(a, recomputed(blockIdx.x));
-      apply_mask<Tile>(a, block.rows, Place<Tile>::first_row(), first + offset, scores);
+      apply_mask<Tile>(place.range, block.rows, Place<Tile>::first_row(), first + offset, scores);
     }
     online_softmax_update<Tile>(scores, state);
     const auto* values = reinterpret_cast<const typename Tile::Value*>(tile + Tile::kTileBytes);
@@ -231,8 +267,9 @@ __device__ __forceinline__ void walk_keys(const Attention& a, const Place<Tile>&
 }
 
 // Grid: x = KV heads, the fastest, x sequences x tiles of packed rows of the longest sequence, the latest
-// positions, which have most to do, first; y = splits. A block beyond the end of its sequence has nothing to
-// do. Threads and shared memory: AttentionTile. Bound by the tensor cores in prefill and by memory in decode.
+// positions, which have most to do, first; y and z: Share. A block beyond the end of its sequence has nothing
+// to do. Threads and shared memory: AttentionTile. Bound by the tensor cores in prefill and by memory in
+// decode.
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads) attention_mma_kernel(const __grid_constant__ Attention a) {
   LARIAT_DYNAMIC_SHARED(shared);
@@ -243,14 +280,14 @@ __global__ void __launch_bounds__(Tile::kThreads) attention_mma_kernel(const __g
   const Block block = block_at<Tile>(a, blockIdx.x);
   if (!block.rows.has(0)) return;
   const Place<Tile> place(a, block);
-  const auto split = static_cast<int>(blockIdx.y);
-  const KeyRange range = key_range<Tile>(a, place.low_position, place.high_position, split);
-  if (range.first < range.end) {
-    TileCopies<Tile> copies(a, place, range.first);
-    copies.start(range.first, range.end, tiles);
+  start_at_sinks<Tile>(a, block.rows, Place<Tile>::first_row(), Place<Tile>::first_key(), state);
+  const TileKeys keys = keys_of<Tile>(a, place.low_position, place.high_position);
+  if (keys.first < keys.end) {
+    TileCopies<Tile> copies(a, place, keys.first);
+    copies.start(keys.first, keys.end, tiles);
     cp_async_commit();
     load_query<Tile>(a, block.rows, query);
-    walk_keys<Tile>(a, place, range, query + Place<Tile>::first_row() * Tile::kD, copies, tiles, state);
+    walk_keys<Tile>(a, place, keys, query + Place<Tile>::first_row() * Tile::kD, copies, tiles, state);
   }
 #pragma unroll
   for (int i = 0; i < Tile::kRowTiles; ++i) {
@@ -261,12 +298,12 @@ __global__ void __launch_bounds__(Tile::kThreads) attention_mma_kernel(const __g
     }
   }
   const Block same = block_at<Tile>(a, recomputed(blockIdx.x));
-  const RowWriter writer = {a, same.rows, static_cast<int>(blockIdx.y)};
+  const RowWriter writer = {a, same.rows, Share(a).split};
   if constexpr (Tile::kKeyGroups == 1) {
     write_rows<Tile>(writer, Place<Tile>::first_row(), state);
   } else {
     merge_and_write_rows<Tile>(writer, state, tiles);
-    if (a.splits > 1) merge_tile<Tile>(a, same.rows, tiles);
+    if (a.finished != nullptr) merge_tile<Tile>(a, same.rows, tiles);
   }
 }
 
@@ -321,8 +358,8 @@ int splits(const Attention& a, const AttentionPlan& plan) {
 template <class Shape>
 void launch_mma(const Attention& a, const AttentionPlan& plan, LaunchQueue& queue) {
   with_tile<Shape>(a, [&]<class Tile>(Tile) {
-    const dim3 grid(to_unsigned(blocks_of<Tile>(a, plan)), static_cast<unsigned>(a.splits));
-    launch(attention_mma_kernel<Tile>, grid, dim3(Tile::kThreads), Tile::kSharedBytes, queue, a);
+    launch(attention_mma_kernel<Tile>, share_grid(a, blocks_of<Tile>(a, plan)), dim3(Tile::kThreads),
+           Tile::kSharedBytes, queue, a);
   });
 }
 

@@ -18,16 +18,17 @@ struct PlainState {
 using PlainBoard = MergeBoard<1, kWarps * kWarpSize>;
 
 // The head's q of that row, rotated and scaled, by the whole block.
-__device__ void load_plain_query(const Attention& a, int64_t row, int head, float* query) {
+__device__ void load_plain_query(const Attention& a, const AttentionRange& range, int64_t row, int head,
+                                 float* query) {
   const float* q = a.q + row * a.q_stride + int64_t{head} * a.head_dim;
   for (int pair = static_cast<int>(threadIdx.x); pair < a.rotary_dim / 2; pair += kWarps * kWarpSize) {
     const int2 d = pair_dims(a, pair);
-    const float2 value = rotated_pair(a, q, row, pair);
+    const float2 value = rotated_pair(a, range, q, row, pair);
     query[d.x] = value.x;
     query[d.y] = value.y;
   }
   for (int d = a.rotary_dim + static_cast<int>(threadIdx.x); d < a.head_dim; d += kWarps * kWarpSize) {
-    query[d] = q[d] * a.scale;
+    query[d] = q[d] * (a.scale * range.whole(row));
   }
 }
 
@@ -65,8 +66,8 @@ __device__ __forceinline__ void add_key(const Attention& a, const float* query, 
   }
 }
 
-// Grid: x = row * n_heads + head, y = splits; 4 warps take keys in turn and meet at the end. Shared memory:
-// q and each warp's result, 5 head_dim floats. Bound by the latency of one key after the other.
+// Grid: x = row * n_heads + head, y and z: Share; 4 warps take keys in turn and meet at the end. Shared
+// memory: q and each warp's result, 5 head_dim floats. Bound by the latency of one key after the other.
 template <int kPerLane>
 __global__ void attention_plain_kernel(const __grid_constant__ Attention a) {
   LARIAT_DYNAMIC_SHARED(raw);
@@ -77,18 +78,20 @@ __global__ void attention_plain_kernel(const __grid_constant__ Attention a) {
   const int warp = warp_index(), lane = lane_index();
   const int64_t row = blockIdx.x / static_cast<unsigned>(a.n_heads);
   const int head = static_cast<int>(blockIdx.x % static_cast<unsigned>(a.n_heads));
-  const int split = static_cast<int>(blockIdx.y);
-  load_plain_query(a, row, head, query);
+  const Share mine(a);
+  load_plain_query(a, mine.range, row, head, query);
   __syncthreads();
 
   const StepRow at = a.step.row(row);
   void* const* pages = a.step.pages(at.sequence);
-  const int64_t position = at.position, first = a.first_key(position);
-  const int64_t share = ceil_div<int64_t>(position + 1 - first, a.splits);
-  const int64_t begin = first + split * share;
-  const int64_t end = begin + share < position + 1 ? begin + share : position + 1;
+  const int64_t position = at.position, first = mine.range.begin.at(position);
+  const int64_t last = mine.range.end.at(position), share = ceil_div<int64_t>(last - first, a.shares);
+  const int64_t begin = first + mine.index * share;
+  const int64_t end = begin + share < last ? begin + share : last;
   const float slope = a.slopes == nullptr ? 0.0F : a.slopes[head] * kLog2E;
   PlainState state;
+  if (warp == 0) state.top = mine.start(a, head);
+  if (state.top != -INFINITY) state.sum = 1.0F;
   float out[kPerLane] = {};
   for (int64_t key = begin + warp; key < end; key += kWarps) {
     add_key<kPerLane>(a, query, head / a.group(), pages[key / kKvPage], key, slope,
@@ -105,7 +108,7 @@ __global__ void attention_plain_kernel(const __grid_constant__ Attention a) {
   for (int w = 0; w < kWarps; ++w) top = fmaxf(top, states[w].top);
   const float base = top == -INFINITY ? 0.0F : top;
   for (int w = 0; w < kWarps; ++w) sum += exp2f(states[w].top - base) * states[w].sum;
-  const int64_t index = state_index(a, split, row, head);
+  const int64_t index = state_index(a, mine.split, row, head);
   for (int d = static_cast<int>(threadIdx.x); d < a.value_dim; d += kWarps * kWarpSize) {
     float x = 0.0F;
     for (int w = 0; w < kWarps; ++w) x += exp2f(states[w].top - base) * results[w * a.head_dim + d];
@@ -118,7 +121,7 @@ __global__ void attention_plain_kernel(const __grid_constant__ Attention a) {
   if (a.splits <= 1) return;
   if (threadIdx.x == 0) a.state[index] = {top, sum};
   LARIAT_SHARED(PlainBoard, boards, 1);
-  if (is_last_split(a, boards[0].number)) {
+  if (a.finished != nullptr && is_last_split(a, boards[0].number)) {
     merge_splits<1>(a, OneRow{row, head}, 1, boards[0].weights, boards[0].sums);
   }
 }
@@ -129,7 +132,7 @@ int splits(const Attention& a, const AttentionPlan& plan) {
 
 void launch_plain(const Attention& a, const AttentionPlan&, LaunchQueue& queue) {
   if (a.head_dim > kMaxDim) throw Error("the CUDA backend has attention for heads of up to 576 dimensions");
-  const dim3 grid(to_unsigned(a.n_rows * a.n_heads), static_cast<unsigned>(a.splits));
+  const dim3 grid = share_grid(a, a.n_rows * a.n_heads);
   const size_t shared_bytes = static_cast<size_t>((kWarps + 1) * a.head_dim) * sizeof(float);
   launch(a.head_dim <= 128 ? attention_plain_kernel<4> : attention_plain_kernel<kMaxDim / kWarpSize>, grid,
          dim3(kWarps * kWarpSize), shared_bytes, queue, a);

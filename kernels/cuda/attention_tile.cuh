@@ -83,21 +83,6 @@ struct RowState {
   }
 };
 
-struct KeyRange {
-  int first, end;  // first is a multiple of the tile's keys
-};
-
-// The keys for this block: its share of what any of its rows sees.
-template <class Tile>
-__device__ __forceinline__ KeyRange key_range(const Attention& a, int low_position, int high_position,
-                                              int split) {
-  const int first = static_cast<int>(a.first_key(low_position)) / Tile::kKeys * Tile::kKeys;
-  const int end = high_position + 1;
-  const int share = ceil_div(ceil_div(end - first, Tile::kKeys), a.splits) * Tile::kKeys;
-  const int mine = first + split * share;
-  return {mine, mine + share < end ? mine + share : end};
-}
-
 // One element of q, in the keys' type: its high term and, kFine, what that leaves over.
 template <class Tile>
 __device__ __forceinline__ void store_query(typename Tile::Key* query, int row, int d, float value) {
@@ -117,6 +102,7 @@ __device__ __forceinline__ void load_query(const Attention& a, const PackedRows&
   constexpr int kWarps = Tile::kThreads / kWarpSize, kPairs = (Tile::kD / 2 + kWarpSize - 1) / kWarpSize;
   constexpr int kBatch = kPairs > 2 ? 2 : 4;
   static_assert(Tile::kRows % (kBatch * kWarps) == 0);
+  const AttentionRange& range = Share(a).range;
   const int rotated = a.rotary_dim / 2, pairs = a.head_dim / 2;
   for (int first = warp_index(); first < Tile::kRows; first += kBatch * kWarps) {
     float2 x[kBatch][kPairs], turn[kBatch][kPairs];
@@ -126,7 +112,8 @@ __device__ __forceinline__ void load_query(const Attention& a, const PackedRows&
       const bool real = rows.has(row);
       const int64_t token_row = real ? rows.token_row(row) : rows.first_token_row;
       const float* q = a.q + token_row * a.q_stride + int64_t{rows.head(row)} * a.head_dim;
-      const float q_scale = a.q_scale[token_row * a.q_scale_stride];
+      const float q_scale = range.q_scale[token_row * range.q_scale_stride];
+      const float whole = a.scale * range.whole(token_row);
 #pragma unroll
       for (int j = 0; j < kPairs; ++j) {
         const int pair = lane_index() + j * kWarpSize;
@@ -134,11 +121,11 @@ __device__ __forceinline__ void load_query(const Attention& a, const PackedRows&
         if (!real || pair >= pairs) continue;
         const int2 d = pair < rotated ? pair_dims(a, pair) : int2{2 * pair, 2 * pair + 1};
         x[b][j] = {q[d.x], q[d.y]};
-        turn[b][j] = {a.scale, 0.0F};
+        turn[b][j] = {whole, 0.0F};
         if (pair >= rotated) continue;
-        const float scale = a.scale * q_scale;
-        turn[b][j] = {a.cos[token_row * a.cos_stride + pair] * scale,
-                      a.sin[token_row * a.sin_stride + pair] * scale};
+        const float scale = whole * q_scale;
+        turn[b][j] = {range.cos[token_row * range.cos_stride + pair] * scale,
+                      range.sin[token_row * range.sin_stride + pair] * scale};
       }
     }
 #pragma unroll
@@ -292,7 +279,7 @@ __device__ __forceinline__ void add_distances(const Attention& a, const PackedRo
 
 // Masks the keys that a row does not see; rows and keys as in add_distances.
 template <class Tile>
-__device__ __forceinline__ void apply_mask(const Attention& a, const PackedRows& rows, int first_row,
+__device__ __forceinline__ void apply_mask(const AttentionRange& range, const PackedRows& rows, int first_row,
                                            int first_key, Scores<Tile>& scores) {
   const int g = lane_index() / 4, t = lane_index() % 4;
 #pragma unroll
@@ -300,12 +287,12 @@ __device__ __forceinline__ void apply_mask(const Attention& a, const PackedRows&
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int position = rows.position(first_row + 16 * i + g + 8 * r), lane_key = first_key + 2 * t;
-      const int last = position - lane_key, first = static_cast<int>(a.first_key(position)) - lane_key;
+      const int end = range.end.at(position) - lane_key, first = range.begin.at(position) - lane_key;
 #pragma unroll
       for (int n = 0; n < Tile::kWarpKeys / 8; ++n) {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-          if (n * 8 + j > last || n * 8 + j < first) scores[i][n][2 * r + j] = -INFINITY;
+          if (n * 8 + j >= end || n * 8 + j < first) scores[i][n][2 * r + j] = -INFINITY;
         }
       }
     }

@@ -261,8 +261,8 @@ struct DeviceStep {
   }
 };
 
-// The positions of M-RoPE for all rows of an op, as doubles like the frequencies they lie behind. axes is
-// null where no sequence has any: then a row's one position counts.
+// The positions of all rows of an op, behind the frequencies. axes is null where no sequence has any: then a
+// row's place counts.
 struct AxisPositions {
   const double* axes = nullptr;       // [sequences][pairs]
   const double* positions = nullptr;  // [rows][3]
@@ -272,25 +272,22 @@ struct AxisPositions {
   }
 };
 
-// Appends the two to `words`, on the host; nothing, and false, where no sequence has any. A sequence without
-// them beside one that has some gets its tokens' own position three times. Rope: SequenceRope or KeyRotation.
+// Appends the axes of the sequences, and the positions of their rows, three for each, to `words`, on the
+// host.
 template <class Rope>
-bool append_axis_positions(std::span<const Rope> ropes, std::span<const StepSequence> sequences, size_t pairs,
-                           std::vector<double>& words) {
-  bool any = false;
-  for (const Rope& rope : ropes) any = any || !rope.positions.empty();
-  if (!any) return false;
+void append_axes(std::span<const Rope> ropes, size_t pairs, std::vector<double>& words) {
   for (const Rope& rope : ropes) {
     for (size_t j = 0; j < pairs; ++j) words.push_back(rope.axes.empty() ? 0.0 : rope.axes[j]);
   }
-  for (size_t s = 0; s < ropes.size(); ++s) {
-    for (int64_t i = 0; i < 3 * sequences[s].n_tokens; ++i) {
-      const bool own = ropes[s].positions.empty();
-      words.push_back(static_cast<double>(own ? sequences[s].first_position + i / 3
-                                              : int64_t{ropes[s].positions[static_cast<size_t>(i)]}));
-    }
+}
+inline void append_positions(std::span<const double> positions, bool axes, const StepSequence& sequence,
+                             std::vector<double>& words) {
+  constexpr uint8_t kAxes[3] = {0, 1, 2};
+  const std::span<const uint8_t> of_pair(kAxes, axes ? 3 : 0);
+  for (int64_t i = 0; i < sequence.n_tokens; ++i) {
+    for (size_t axis = 0; axis < 3; ++axis)
+      words.push_back(position_of(positions, of_pair, i, sequence.first_position + i, axis));
   }
-  return true;
 }
 
 // A layer's part of a page.
@@ -349,7 +346,7 @@ template <class T>
 T zeroed() {
   static_assert(std::is_trivially_copyable_v<T>);
   T argument;
-  std::memset(&argument, 0, sizeof(T));
+  std::memset(static_cast<void*>(&argument), 0, sizeof(T));
   return argument;
 }
 

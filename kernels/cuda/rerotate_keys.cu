@@ -14,9 +14,9 @@ constexpr unsigned kThreads = 128;
 using KeyOffsets = ByValue<int64_t, kLayersPerLaunch>;  // of each layer's keys in a page
 
 struct Rotation {
-  DeviceStep step;      // a sequence's n_tokens are its cached positions
-  const double* delta;  // [sequences][pairs]
-  AxisPositions axes;
+  DeviceStep step;          // a sequence's n_tokens are its cached positions
+  const double *to, *from;  // [sequences][pairs]: by what a position turns; `from` counts where axes do
+  AxisPositions axes, axes_from;
   int n_layers, n_heads, head_dim, pairs;
   bool interleaved;
   unsigned long long* saturated;
@@ -53,7 +53,7 @@ __device__ __forceinline__ void rotate(T* low_address, T* high_address, const fl
 // One thread per (sequence, position, kPairs pairs): the angle costs a sincos in double, and then serves
 // every layer and head. Grid: x = positions of the longest sequence * pairs / kPairs / 128, times sequences;
 // y = shares of the layers, when x alone is too little to fill the device. Bound by memory: every key is read
-// and written once. kMultiAxis: M-RoPE.
+// and written once. kMultiAxis: with positions of their own.
 template <class T, int kPairs, bool kMultiAxis>
 __global__ void rerotate_keys_kernel(const __grid_constant__ KeyOffsets layers, Rotation r) {
   const auto count = static_cast<unsigned>(r.step.count);
@@ -63,19 +63,23 @@ __global__ void rerotate_keys_kernel(const __grid_constant__ KeyOffsets layers, 
   const int64_t position = i / groups;
   const int pair = static_cast<int>(i % groups) * kPairs;
   if (position >= r.step.sequences[sequence].n_tokens) return;
-  const double* delta = r.delta + int64_t{sequence} * r.pairs + pair;
+  const double* to = r.to + int64_t{sequence} * r.pairs + pair;
+  const double* from = r.from + int64_t{sequence} * r.pairs + pair;
   float c[kPairs], s[kPairs];
 #pragma unroll
   for (int j = 0; j < kPairs; ++j) {
-    double sine = 0.0, cosine = 0.0, at = static_cast<double>(position);
+    double sine = 0.0, cosine = 0.0, angle = static_cast<double>(position) * to[j];
     if constexpr (kMultiAxis) {
-      at = r.axes.at(sequence, r.pairs, r.step.sequences[sequence].first_row + position, pair + j);
+      const int64_t row = r.step.sequences[sequence].first_row + position;
+      angle = r.axes.at(sequence, r.pairs, row, pair + j) * to[j] +
+              r.axes_from.at(sequence, r.pairs, row, pair + j) * from[j];
     }
-    sincos(at * delta[j], &sine, &cosine);
+    sincos(angle, &sine, &cosine);
     s[j] = static_cast<float>(sine);
     c[j] = static_cast<float>(cosine);
   }
   void* page = r.step.page({sequence, position});
+  if (page == nullptr) return;
   int saturated = 0;
   for (int layer = static_cast<int>(blockIdx.y); layer < r.n_layers; layer += static_cast<int>(gridDim.y)) {
     T* keys = in_page<T>(page, layers.value[layer]);
@@ -113,24 +117,34 @@ void CudaBackend::rerotate_keys(std::span<const KeyRotation> sequences, std::spa
                                 bool interleaved) {
   std::vector<KeyRotation> kept;
   std::vector<StepSequence> cached;
-  std::vector<double> delta;
+  std::vector<double> sent, from;
+  bool multi_axis = false;
   for (const KeyRotation& s : sequences) {
-    if (s.n_positions == 0 || s.delta_inv_freq.empty()) continue;
+    if (s.n_positions == 0 || s.to.inv_freq.empty()) continue;
     kept.push_back(s);
     cached.push_back({0, s.n_positions, s.pages});
-    delta.insert(delta.end(), s.delta_inv_freq.begin(), s.delta_inv_freq.end());
+    multi_axis = multi_axis || s.moves() || !s.to.positions.empty();
+    for (size_t j = 0; j < s.to.inv_freq.size(); ++j) {
+      sent.push_back(s.to.inv_freq[j] - (s.moves() ? 0.0 : s.from.inv_freq[j]));
+      from.push_back(s.moves() ? -s.from.inv_freq[j] : 0.0);
+    }
   }
   if (cached.empty()) return;
-  const size_t n_deltas = delta.size();
-  const auto pairs = static_cast<int>(n_deltas / cached.size());
-  const bool multi_axis =
-      append_axis_positions(std::span<const KeyRotation>(kept), cached, static_cast<size_t>(pairs), delta);
+  const size_t n_pairs = sent.size();  // of all sequences
+  const auto pairs = static_cast<int>(n_pairs / cached.size());
+  sent.insert(sent.end(), from.begin(), from.end());
+  append_axes(std::span<const KeyRotation>(kept), static_cast<size_t>(pairs), sent);
+  const size_t positions_at = sent.size();
+  for (size_t s = 0; multi_axis && s < kept.size(); ++s)
+    append_positions(kept[s].to.positions, !kept[s].axes.empty(), cached[s], sent);
+  const size_t from_at = sent.size();
+  for (size_t s = 0; multi_axis && s < kept.size(); ++s)
+    append_positions(kept[s].from.positions, !kept[s].axes.empty(), cached[s], sent);
   send_sequences(rotations_, cached);
-  reserve(rotation_words_, delta.size());
-  send(rotation_words_, 0, delta.data(), delta.size());
+  reserve(rotation_words_, sent.size());
+  send(rotation_words_, 0, sent.data(), sent.size());
   const auto* words = static_cast<const double*>(rotation_words_.device.data());
-  const AxisPositions axes =
-      multi_axis ? AxisPositions{words + n_deltas, words + 2 * n_deltas} : AxisPositions{};
+  const double* const axes = multi_axis ? words + 2 * n_pairs : nullptr;
   for (size_t first = 0; first < layers.size();) {
     // A run of layers of one shape, as many as an argument holds: usually all of them.
     const KvLayer& model = layers[first];
@@ -146,7 +160,9 @@ void CudaBackend::rerotate_keys(std::span<const KeyRotation> sequences, std::spa
     }
     const Rotation rotation = {on_device(rotations_),
                                words,
-                               axes,
+                               words + n_pairs,
+                               {axes, words + positions_at},
+                               {axes, words + from_at},
                                count,
                                static_cast<int>(model.n_kv_heads),
                                static_cast<int>(model.head_dim),

@@ -8,7 +8,7 @@
 namespace lariat {
 namespace {
 
-// rope(q[token][head]), its rotated dimensions times rope.q_scale[token].
+// rope(q[token][head]) times rope.whole_q_scale[token], its rotated dimensions times rope.q_scale[token].
 std::vector<double> rotated_query(const Matrix& q, int64_t token, int64_t head, int64_t head_dim,
                                   const RopeTable& rope) {
   std::vector<double> query(static_cast<size_t>(head_dim));
@@ -21,6 +21,8 @@ std::vector<double> rotated_query(const Matrix& q, int64_t token, int64_t head, 
                            scale * reference::get(rope.cos, token, pair),
                            scale * reference::get(rope.sin, token, pair));
   }
+  const double whole = rope.whole_q_scale ? reference::get(rope.whole_q_scale, token, 0) : 1.0;
+  for (double& value : query) value *= whole;
   return query;
 }
 
@@ -32,49 +34,53 @@ void softmax(std::vector<double>& scores) {
   for (double& score : scores) score /= sum;
 }
 
-// One head of one token at `position`: softmax over the positions it sees, then their values' weighted sum.
-void attend(std::span<const double> query, const StepSequence& sequence, int64_t position,
-            const KvLayer& layer, int64_t head, const AttentionParams& params, std::span<double> out) {
+// One head of one token, number i of its sequence's and at `row` of the step: softmax over the positions it
+// sees, then their values' weighted sum.
+void attend(const Matrix& q, int64_t row, const StepSequence& sequence, int64_t i,
+            std::span<const KeyRange> ranges, const KvLayer& layer, int64_t head,
+            const AttentionParams& params, std::span<double> out) {
   const int64_t kv_head = head / (params.n_heads / layer.n_kv_heads);
   const double slope = params.slopes ? reference::get(params.slopes, 0, head) : 0.0;
-  const int64_t window = params.sliding_window, head_dim = layer.head_dim,
-                value_dim = static_cast<int64_t>(out.size());
-  const int64_t first = window > 0 ? std::max<int64_t>(0, position - window + 1) : 0;
+  const int64_t position = sequence.first_position + i, head_dim = layer.head_dim;
   std::vector<double> weights;
-  for (int64_t j = first; j <= position; ++j) {
-    const void* keys = layer.keys(sequence.pages[j / kKvPage]);
-    double score = 0;
-    for (int64_t d = 0; d < head_dim; ++d) {
-      score +=
-          query[static_cast<size_t>(d)] * load_f32(keys, layer.k_dtype, kv_index(kv_head, j, d, head_dim));
+  std::vector<int64_t> seen;
+  for (const KeyRange& range : ranges) {
+    const std::vector<double> query = rotated_query(q, row, head, head_dim, range.rope);
+    for (int64_t j = range.begin.at(position); j < range.end.at(position); ++j) {
+      const void* keys = layer.keys(sequence.pages[j / kKvPage]);
+      double score = 0;
+      for (int64_t d = 0; d < head_dim; ++d) {
+        score +=
+            query[static_cast<size_t>(d)] * load_f32(keys, layer.k_dtype, kv_index(kv_head, j, d, head_dim));
+      }
+      score *= params.scale;
+      if (params.softcap > 0.0F) score = params.softcap * std::tanh(score / params.softcap);
+      weights.push_back(score + slope * static_cast<double>(j - position));
+      seen.push_back(j);
     }
-    score *= params.scale;
-    if (params.softcap > 0.0F) score = params.softcap * std::tanh(score / params.softcap);
-    weights.push_back(score + slope * static_cast<double>(j - position));
   }
+  if (params.sinks) weights.push_back(reference::get(params.sinks, 0, head));
   softmax(weights);
-  for (int64_t d = 0; d < value_dim; ++d) {
-    double sum = 0;
-    for (int64_t j = first; j <= position; ++j) {
-      sum += weights[static_cast<size_t>(j - first)] *
-             load_value(layer, layer.values(sequence.pages[j / kKvPage]), kv_head, j, d);
+  for (size_t d = 0; d < out.size(); ++d) {
+    out[d] = 0;
+    for (size_t w = 0; w < seen.size(); ++w) {
+      void* const values = layer.values(sequence.pages[seen[w] / kKvPage]);
+      out[d] += weights[w] * load_value(layer, values, kv_head, seen[w], static_cast<int64_t>(d));
     }
-    out[static_cast<size_t>(d)] = sum;
   }
 }
 
 }  // namespace
 
-void ReferenceBackend::attention(const Step& step, const Matrix& q, const RopeTable& rope,
+void ReferenceBackend::attention(const Step& step, const Matrix& q, std::span<const KeyRange> ranges,
                                  const KvLayer& layer, const AttentionParams& params, const Matrix& out) {
-  const int64_t head_dim = layer.head_dim, value_dim = out.cols / params.n_heads;
+  const int64_t value_dim = out.cols / params.n_heads;
   std::vector<double> sums(static_cast<size_t>(value_dim));
   int64_t row = 0;
   for (const StepSequence& sequence : step.sequences) {
     for (int64_t i = 0; i < sequence.n_tokens; ++i, ++row) {
       for (int64_t head = 0; head < params.n_heads; ++head) {
-        attend(rotated_query(q, row, head, head_dim, rope), sequence, sequence.first_position + i, layer,
-               head, params, sums);
+        attend(q, row, sequence, i, ranges, layer, head, params, sums);
         for (int64_t d = 0; d < value_dim; ++d) {
           reference::put(out, row, head * value_dim + d, sums[static_cast<size_t>(d)]);
         }

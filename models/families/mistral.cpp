@@ -42,8 +42,6 @@ ModelSpec read_ministral3(const JsonFields& config) {
   if (rope.keys().empty()) config.fail("rope_parameters", "expected an object");
   spec.query_log_beta = rope.number("llama_4_scaling_beta", 0.0, 1e3).value_or(0.0);
   spec.query_log_ctx = spec.rope().original_ctx;
-  if (spec.query_log_beta != 0.0 && spec.rope().rotary_dim != spec.rope().head_dim)
-    rope.fail("llama_4_scaling_beta", "heads are rotated in part, and then lariat does not scale queries");
   return spec;
 }
 

@@ -46,11 +46,11 @@ void attend(benchmark::State& state, const HeadShape& shape, int64_t n, int64_t 
   const int64_t cols = shape.heads * shape.dim;
   const Tensor q(gpu(), Rng(2).normals(n * cols), n, cols), out(gpu(), n, cols);
   const Rope rope(gpu(), depth, n, frequencies(shape.dim), false);
-  const AttentionParams params{shape.heads, 1.0F / std::sqrt(static_cast<float>(shape.dim)), 0};
+  const AttentionParams params{shape.heads, 1.0F / std::sqrt(static_cast<float>(shape.dim))};
   const StepSequence sequence{depth, n, cache.pages()};
   const Step step{.sequences = {&sequence, 1}};
   repeat(state, work, unit,
-         [&] { gpu().attention(step, q.view(), rope.table, cache.layer(), params, out.view()); });
+         [&] { gpu().attention(step, q.view(), causal(rope), cache.layer(), params, out.view()); });
 }
 
 // One token over `depth` cached ones: K and V are read once.
@@ -81,8 +81,8 @@ void RerotateKeys(benchmark::State& state) {
   const int64_t positions = state.range(0);
   constexpr int kLayers = 4;
   const NoiseCache cache(gpu(), positions, kKvHeads, kHeadDim, kLayers);
-  const std::vector<double> delta = frequencies(kHeadDim, 1e6);
-  const KeyRotation rotation{cache.pages(), positions, delta};
+  const std::vector<double> before = frequencies(kHeadDim), after = frequencies(kHeadDim, 1e6);
+  const KeyRotation rotation{cache.pages(), positions, {before}, {after}};
   repeat(state, static_cast<double>(kLayers * positions * kKvHeads * kHeadDim * 2 * 2), "B/s", [&] {
     gpu().rerotate_keys({&rotation, 1}, cache.layers(), false);
   });

@@ -14,7 +14,7 @@ namespace lariat::test {
 namespace {
 
 constexpr int64_t kHeads = 32, kKvHeads = 4, kHeadDim = 64;
-constexpr AttentionParams kShape{.n_heads = kHeads, .scale = 0.125F, .slopes = {}};
+constexpr AttentionParams kShape{.n_heads = kHeads, .scale = 0.125F};
 
 // n tokens behind `depth` cached ones, for each of some sequences, of some layers in turn.
 void attend(benchmark::State& state, int64_t n, int64_t depth, size_t sequences = 1, int64_t n_layers = 1) {
@@ -32,7 +32,7 @@ void attend(benchmark::State& state, int64_t n, int64_t depth, size_t sequences 
   const Rope rope(cpu, step, rows, std::vector<SequenceRope>(sequences, {inv_freq, 1.0F}), false);
   size_t layer = 0;
   for (auto _ : state) {
-    cpu.attention(step, q.view(), rope.table, caches[0].layers()[layer], kShape, out.view());
+    cpu.attention(step, q.view(), causal(rope), caches[0].layers()[layer], kShape, out.view());
     layer = (layer + 1) % caches[0].layers().size();
   }
 }
@@ -250,8 +250,8 @@ void RerotateKeys(benchmark::State& state) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
   const int64_t positions = state.range(1), n_layers = 8;
   const NoiseCache cache(cpu, positions, kKvHeads, kHeadDim, n_layers);
-  const std::vector<double> delta = frequencies(kHeadDim, 1e6);
-  const KeyRotation rotation{cache.pages(), positions, delta};
+  const std::vector<double> before = frequencies(kHeadDim), after = frequencies(kHeadDim, 1e6);
+  const KeyRotation rotation{cache.pages(), positions, {before}, {after}};
   for (auto _ : state) cpu.rerotate_keys({&rotation, 1}, cache.layers(), false);
   state.SetBytesProcessed(state.iterations() * n_layers * positions * kKvHeads * kHeadDim * 2 * 2);
 }

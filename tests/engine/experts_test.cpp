@@ -26,10 +26,10 @@ class WatchedBackend final : public ForwardingBackend {
       bytes += stored_bytes(weight.blocks[static_cast<size_t>(routing.experts[i])].w);
     ForwardingBackend::grouped_linear(x, weight, routing, out);
   }
-  void attention(const Step& step, const Matrix& q, const RopeTable& rope, const KvLayer& layer,
+  void attention(const Step& step, const Matrix& q, std::span<const KeyRange> ranges, const KvLayer& layer,
                  const AttentionParams& params, const Matrix& out) override {
     ++(layer.k_offset == layer.v_offset ? absorbed : made);
-    ForwardingBackend::attention(step, q, rope, layer, params, out);
+    ForwardingBackend::attention(step, q, ranges, layer, params, out);
   }
 };
 

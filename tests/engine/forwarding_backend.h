@@ -50,9 +50,9 @@ class ForwardingBackend : public Backend {
     counted().keys_from_cache(step, layer, first, out);
   }
   Saturation saturated() override { return inner_.saturated(); }
-  void attention(const Step& step, const Matrix& q, const RopeTable& rope, const KvLayer& layer,
+  void attention(const Step& step, const Matrix& q, std::span<const KeyRange> ranges, const KvLayer& layer,
                  const AttentionParams& params, const Matrix& out) override {
-    counted().attention(step, q, rope, layer, params, out);
+    counted().attention(step, q, ranges, layer, params, out);
   }
   void rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
                      bool interleaved) override {

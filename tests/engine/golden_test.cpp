@@ -134,24 +134,24 @@ TEST(Positions, GoOnBehindThoseThatWerePlaced) {
   cache.place(std::vector<int32_t>{2, 2, 2, 2, 2, 7});
   cache.advance(2);
   const auto all = cache.positions(5);
-  EXPECT_EQ(std::vector<int32_t>(all.begin(), all.end()),
-            (std::vector<int32_t>{0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 2, 7, 8, 8, 8}));
+  EXPECT_EQ(std::vector<double>(all.begin(), all.end()),
+            (std::vector<double>{0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 2, 7, 8, 8, 8}));
   const auto widths = [&](int64_t length) {  // the third of each token's positions
-    std::vector<int32_t> thirds;
+    std::vector<double> thirds;
     const auto positions = cache.positions(length);
     for (size_t i = 2; i < positions.size(); i += 3) thirds.push_back(positions[i]);
     return thirds;
   };
   cache.rewind(3);
-  EXPECT_EQ(widths(5), (std::vector<int32_t>{0, 1, 2, 7, 8}));
+  EXPECT_EQ(widths(5), (std::vector<double>{0, 1, 2, 7, 8}));
   // Placed anew, from its end on.
   cache.place(std::vector<int32_t>{3, 3, 5});
-  EXPECT_EQ(widths(5), (std::vector<int32_t>{0, 1, 2, 5, 6}));
+  EXPECT_EQ(widths(5), (std::vector<double>{0, 1, 2, 5, 6}));
   cache.truncate(3);  // nothing is behind it
-  EXPECT_EQ(widths(4), (std::vector<int32_t>{0, 1, 2, 5}));
+  EXPECT_EQ(widths(4), (std::vector<double>{0, 1, 2, 5}));
   cache.advance(1);
   cache.truncate(3);
-  EXPECT_EQ(widths(4), (std::vector<int32_t>{0, 1, 2, 3}));
+  EXPECT_EQ(widths(4), (std::vector<double>{0, 1, 2, 3}));
 }
 
 TEST(Alibi, HasNoRopeToStretch) {

@@ -40,7 +40,7 @@ class UnrotatedBackend final : public ForwardingBackend {
   }
 
   // Over copies of the pages, in which the keys are rotated.
-  void attention(const Step& step, const Matrix& q, const RopeTable& rope, const KvLayer& layer,
+  void attention(const Step& step, const Matrix& q, std::span<const KeyRange> ranges, const KvLayer& layer,
                  const AttentionParams& params, const Matrix& out) override {
     const auto layer_floats = static_cast<size_t>(layer.n_kv_heads * kKvPage * layer.head_dim);
     KvLayer rotated = layer;
@@ -49,6 +49,7 @@ class UnrotatedBackend final : public ForwardingBackend {
     std::vector<std::vector<float>> copies;
     std::vector<std::vector<void*>> tables;
     std::vector<StepSequence> sequences(step.sequences.begin(), step.sequences.end());
+    const RopeTable& rope = ranges[0].rope;
     const Frequencies& inv_freq = inv_freq_[rope.cos.data];
     for (size_t s = 0; s < sequences.size(); ++s) {
       StepSequence& sequence = sequences[s];
@@ -65,7 +66,7 @@ class UnrotatedBackend final : public ForwardingBackend {
         rotate(rotated, table[static_cast<size_t>(p / kKvPage)], p, s, rope, inv_freq);
       sequence.pages = table.data();
     }
-    inner_.attention({step.tokens, sequences}, q, rope, rotated, params, out);
+    inner_.attention({step.tokens, sequences}, q, ranges, rotated, params, out);
   }
 
   void rerotate_keys(std::span<const KeyRotation>, std::span<const KvLayer>, bool) override {
@@ -83,9 +84,9 @@ class UnrotatedBackend final : public ForwardingBackend {
         float& a = rope.interleaved ? key[2 * i] : key[i];
         float& b = rope.interleaved ? key[2 * i + 1] : key[i + half];
         const auto pair = static_cast<size_t>(i);
-        const int64_t at =
-            axes_.empty() ? position : positions_[static_cast<size_t>(3 * position) + axes_[pair]];
-        const double angle = static_cast<double>(at) * inv_freq[sequence][pair];
+        const double at = axes_.empty() ? static_cast<double>(position)
+                                        : positions_[static_cast<size_t>(3 * position) + axes_[pair]];
+        const double angle = at * inv_freq[sequence][pair];
         const double x = a, y = b;
         a = static_cast<float>(x * std::cos(angle) - y * std::sin(angle));
         b = static_cast<float>(x * std::sin(angle) + y * std::cos(angle));
@@ -93,7 +94,7 @@ class UnrotatedBackend final : public ForwardingBackend {
     }
   }
 
-  std::vector<int32_t> positions_;  // of M-RoPE, of all tokens so far
+  std::vector<double> positions_;  // of M-RoPE, of all tokens so far
   std::span<const uint8_t> axes_;
   std::map<const void*, Frequencies> inv_freq_;  // of each table, by where its cosines are
 };

@@ -24,6 +24,9 @@ struct AttentionCase {
   bool alibi = false;
   bool latent = false;    // the values are the keys
   int64_t value_dim = 0;  // how many numbers of a value are wanted; 0: all
+  // In place of the window: several ranges of keys, each with a rotation of the query of its own.
+  std::vector<KeyEdge> edges{};  // begin and end of each
+  bool sinks = false;
 };
 
 inline void PrintTo(const AttentionCase& c, std::ostream* out) {
@@ -32,6 +35,46 @@ inline void PrintTo(const AttentionCase& c, std::ostream* out) {
        << name_of(c.v_dtype) << " window " << c.window << (c.interleaved ? " interleaved" : "") << " q_scale "
        << c.q_scale << " fill " << static_cast<int>(c.fill) << " softcap " << c.softcap
        << (c.alibi ? " alibi" : "") << (c.latent ? " latent" : "") << " values of " << c.value_dim;
+  for (const KeyEdge& edge : c.edges) *out << " " << edge.offset << "/" << edge.chunk << "<" << edge.most;
+  *out << (c.sinks ? " sinks" : "");
+}
+
+// Ranges as methods of longer contexts have them: a window and all before it; a window and the first keys;
+// the chunk that a token is in, the one before and the earlier ones; an empty one beside two others.
+inline std::vector<std::vector<KeyEdge>> several_ranges(int32_t n) {
+  constexpr KeyEdge kStart{.most = 0}, kThree{.least = 3, .most = 3}, kSelf{.offset = 1};
+  const KeyEdge window{.offset = 1 - n}, chunk{.chunk = n}, last_chunk{.offset = -n, .chunk = n};
+  return {{window, kSelf, kStart, window},
+          {kStart, {.offset = 1 - n, .most = 4}, window, kSelf},
+          {chunk, kSelf, last_chunk, chunk, kStart, last_chunk},
+          {kStart, kStart, kThree, kSelf, kStart, kThree}};
+}
+
+inline void add_range_cases(std::vector<AttentionCase>& cases) {
+  constexpr DType f32 = DType::kF32, f16 = DType::kF16, bf16 = DType::kBF16, q8 = DType::kQ8;
+  size_t i = 0;
+  for (AttentionCase c : std::vector<AttentionCase>{{1, 700, 4, 2, 64, 64, f16, bf16},
+                                                    {1, 1500, 7, 1, 128, 128, bf16, bf16},
+                                                    {3, 300, 6, 3, 34, 34, f32, f16},
+                                                    {150, 130, 4, 2, 64, 32, f16, f16},
+                                                    {130, 30, 8, 2, 128, 128, f16, bf16, 0, true},
+                                                    {70, 250, 2, 2, 256, 256, f16, q8},
+                                                    {40, 30, 3, 1, 34, 34, f32, f32}}) {
+    for (const int32_t n : {70, 128}) {
+      for (const std::vector<KeyEdge>& edges : several_ranges(n)) {
+        c.edges = edges;
+        c.softcap = i % 3 == 2 ? 2.0F : 0.0F;
+        c.alibi = i % 5 == 2;
+        c.sinks = i++ % 2 == 1;
+        cases.push_back(c);
+      }
+    }
+  }
+  for (AttentionCase c : std::vector<AttentionCase>{
+           {1, 0, 4, 2, 64, 64}, {1, 900, 4, 4, 80, 80, f16, f32}, {90, 0, 4, 2, 64, 64, f16, bf16, 30}}) {
+    c.sinks = true;
+    cases.push_back(c);
+  }
 }
 
 inline void add_bias_and_latent_cases(std::vector<AttentionCase>& cases) {
@@ -157,6 +200,7 @@ inline std::vector<AttentionCase> attention_cases() {
     cases.push_back({1, 900, 4, 2, 64, 64, f32, f32, 0, false, 1.0F, Fill::kHuge, softcap});
   }
   add_bias_and_latent_cases(cases);
+  add_range_cases(cases);
   add_quantized_value_cases(cases);
   return cases;
 }
@@ -205,17 +249,27 @@ inline std::vector<float> run_attention(Backend& backend, const AttentionCase& c
   cache.set_keys(data.keys);
   if (!c.latent) cache.set_values(data.values);
   const Tensor slopes(backend, alibi_slopes(c.n_heads), 1, c.n_heads);
+  std::vector<float> of_heads;
+  for (int64_t h = 0; h < c.n_heads; ++h) of_heads.push_back(static_cast<float>(3 * h % 7) - 2.0F);
+  const Tensor sinks(backend, of_heads, 1, c.n_heads);
   const int64_t cols = c.n_heads * c.head_dim;
   const int64_t out_cols = c.value_dim > 0 ? c.n_heads * c.value_dim : cols;
   const Tensor q(backend, data.q, c.n, cols, DType::kF32, 6), out(backend, c.n, out_cols, 8, out_dtype);
-  const AttentionParams params{c.n_heads, 1.0F / std::sqrt(static_cast<float>(c.head_dim)), c.window,
-                               c.softcap, c.alibi ? slopes.view() : Matrix()};
+  const AttentionParams params{c.n_heads, 1.0F / std::sqrt(static_cast<float>(c.head_dim)), c.softcap,
+                               c.alibi ? slopes.view() : Matrix(), c.sinks ? sinks.view() : Matrix()};
   int64_t done = 0;
   for (int64_t chunk : chunks) {
     const int64_t first = c.first_position + done;
-    const Rope rope(backend, first, chunk, frequencies(c.rotary_dim), c.interleaved, c.q_scale);
+    std::vector<Rope> ropes;  // of each range, some positions apart
+    std::vector<KeyRange> ranges;
+    for (size_t i = 0; i < std::max<size_t>(c.edges.size(), 1); i += 2) {
+      ropes.emplace_back(backend, first + static_cast<int64_t>(37 * i), chunk, frequencies(c.rotary_dim),
+                         c.interleaved, c.q_scale);
+      ranges.push_back(KeyRange::causal(ropes.back().table, c.window));
+      if (!c.edges.empty()) ranges.back().begin = c.edges[i], ranges.back().end = c.edges[i + 1];
+    }
     const StepSequence step = cache.sequence(first, chunk);
-    backend.attention({.sequences = {&step, 1}}, q.view().row_range(done, chunk), rope.table, cache.layer(),
+    backend.attention({.sequences = {&step, 1}}, q.view().row_range(done, chunk), ranges, cache.layer(),
                       params, out.view().row_range(done, chunk));
     done += chunk;
   }
@@ -269,7 +323,7 @@ inline void check_alibi_weights(Backend& backend, DType dtype, double tolerance)
   cache.set_values(one_hot);
   const Rope rope(backend, 0, n, {}, false);
   const StepSequence step = cache.sequence(0, n);
-  backend.attention({.sequences = {&step, 1}}, q.view(), rope.table, cache.layer(),
+  backend.attention({.sequences = {&step, 1}}, q.view(), causal(rope), cache.layer(),
                     {.n_heads = heads, .scale = 0.125F, .slopes = slope.view()}, out.view());
   std::vector<float> expected;
   for (int64_t p = 0; p < n; ++p) {
@@ -301,8 +355,8 @@ inline void check_attention_without_rope(Backend& backend) {
     const StepSequence step = cache.sequence(0, n);
     backend.qkv_to_cache({.sequences = {&step, 1}}, q.view(), k.view(), v.view(), QkvEpilogue(), rope.table,
                          cache.layer());
-    backend.attention({.sequences = {&step, 1}}, q.view(), rope.table, cache.layer(),
-                      {.n_heads = heads, .scale = 0.125F, .slopes = {}}, out.view());
+    backend.attention({.sequences = {&step, 1}}, q.view(), causal(rope), cache.layer(),
+                      {.n_heads = heads, .scale = 0.125F}, out.view());
     return std::pair(cache.keys(n), out.values());
   };
   for (DType dtype : {DType::kF32, DType::kF16}) {
@@ -328,8 +382,8 @@ inline void check_attention_is_relative(Backend& backend) {
     const StepSequence step = cache.sequence(0, n);
     backend.qkv_to_cache({.sequences = {&step, 1}}, q.view(), k.view(), v.view(), QkvEpilogue(), rope.table,
                          cache.layer());
-    backend.attention({.sequences = {&step, 1}}, q.view(), rope.table, cache.layer(),
-                      {.n_heads = heads, .scale = 0.125F, .slopes = {}}, out.view());
+    backend.attention({.sequences = {&step, 1}}, q.view(), causal(rope), cache.layer(),
+                      {.n_heads = heads, .scale = 0.125F}, out.view());
     return out.values();
   };
   const std::vector<float> expected = run(0);

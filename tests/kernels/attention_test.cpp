@@ -83,8 +83,8 @@ TEST(AttentionLaws, ARowOfNothingButMinusInfinityIsAlone) {
     // Frequency 0: nothing is rotated, so every product keeps its sign.
     const Rope rope(cpu, depth, 1, std::vector<double>(32, 0.0), false, 1.0F);
     const StepSequence step = cache.sequence(depth, 1);
-    cpu.attention({.sequences = {&step, 1}}, q.view(), rope.table, cache.layer(),
-                  {.n_heads = 2, .scale = 0.125F, .slopes = {}}, out.view());
+    cpu.attention({.sequences = {&step, 1}}, q.view(), causal(rope), cache.layer(),
+                  {.n_heads = 2, .scale = 0.125F}, out.view());
     const auto values = out.values();
     for (size_t d = 0; d < 64; ++d) EXPECT_TRUE(std::isnan(values[d])) << "depth " << depth;
     for (size_t d = 64; d < 128; ++d) EXPECT_NEAR(values[d], 0.5F, 1e-6F) << "depth " << depth;

@@ -18,6 +18,10 @@ using Attend = void (*)(const AttentionTask& task);
 struct TiledCase {
   int64_t n, first_position, group, head_dim, value_dim;
   DType k_dtype = DType::kF16;
+  int64_t window = 0;
+  bool rest = false;  // what is behind the window is a range of its own
+  float softcap = 0.0F;
+  bool alibi = false;
 };
 
 // Queries (in units of log2), keys and values, such as bf16 can hold. What follows them in the cache is NaN.
@@ -51,7 +55,9 @@ struct TiledProblem {
     task.group = shape.group;
     task.rows = rows;
     task.first_position = shape.first_position + first;
-    task.last_key = task.first_position + count;
+    task.softcap = shape.softcap;
+    constexpr float kSlopes[] = {0.5F, 0.25F, 0.0625F, 0.03F, 0.01F};
+    if (shape.alibi) task.slopes = kSlopes;
     task.stride = dim;
     task.value_stride = shape.value_dim;
     const int64_t scratch = cpu::TiledMemory(rows, cache.layer(), nullptr).bytes / 4 + attention_scratch(dim);
@@ -69,10 +75,19 @@ struct TiledProblem {
     task.scratch = task.sum + padded;
     std::fill(task.max, task.max + padded, -std::numeric_limits<float>::infinity());
     std::fill(task.sum, task.sum + padded, 0.0F);
-    attend(task);
+    const KeyRange near = KeyRange::causal({}, shape.window);
+    for (const KeyRange& range : {near, KeyRange{{.most = 0}, near.begin, {}}}) {
+      task.first_seen = range.begin;
+      task.last_seen = range.end;
+      task.first_key = task.begin(0) / kKvPage * kKvPage;
+      task.last_key = task.end(rows - 1);
+      attend(task);
+      if (!shape.rest) break;
+    }
     std::vector<float> result;
     for (int64_t row = 0; row < rows; ++row) {
-      result.push_back(task.max[row] + std::log(task.sum[row]));
+      // Tiles have units of log2, and are given queries of them.
+      result.push_back(task.max[row] * (q_factor == 1.0F ? cpu::kLn2 : 1.0F) + std::log(task.sum[row]));
       for (int64_t i = 0; i < shape.value_dim; ++i) {
         result.push_back(task.acc[row * dim + i] / task.sum[row]);
       }
@@ -99,10 +114,21 @@ double tiled_error(const TiledCase& c, Attend attend) {
   return worst;
 }
 
-constexpr TiledCase kTiledCases[] = {
-    {1, 0, 1, 32, 32},     {3, 0, 8, 64, 64, DType::kBF16},    {70, 0, 8, 64, 64},     {40, 250, 5, 128, 128},
-    {33, 500, 3, 96, 64},  {9, 1000, 4, 64, 32, DType::kBF16}, {20, 255, 4, 192, 128}, {300, 10, 1, 64, 64},
-    {16, 240, 1, 256, 256}};
+constexpr TiledCase kTiledCases[] = {{1, 0, 1, 32, 32},
+                                     {3, 0, 8, 64, 64, DType::kBF16},
+                                     {70, 0, 8, 64, 64},
+                                     {40, 250, 5, 128, 128},
+                                     {33, 500, 3, 96, 64},
+                                     {9, 1000, 4, 64, 32, DType::kBF16},
+                                     {20, 255, 4, 192, 128},
+                                     {300, 10, 1, 64, 64},
+                                     {16, 240, 1, 256, 256},
+                                     {70, 300, 8, 64, 64, DType::kF16, 100},
+                                     {300, 10, 1, 64, 64, DType::kBF16, 30},
+                                     {90, 700, 2, 64, 64, DType::kF16, 300, true},
+                                     {70, 20, 5, 64, 32, DType::kF16, 0, false, 1.5F},
+                                     {70, 300, 5, 128, 128, DType::kF16, 0, false, 0.0F, true},
+                                     {90, 300, 3, 64, 64, DType::kF16, 70, true, 3.0F, true}};
 
 void check_tiled_cases(Attend attend) {
   for (const TiledCase& c : kTiledCases) {
@@ -112,7 +138,9 @@ void check_tiled_cases(Attend attend) {
 
 // A row is the same bit for bit in whatever company it comes, and wherever the blocks of rows begin.
 void check_tiled_splits(Attend attend) {
-  for (const TiledCase& c : {TiledCase{200, 400, 3, 64, 64}, {90, 0, 1, 128, 128, DType::kBF16}}) {
+  for (const TiledCase& c : {TiledCase{200, 400, 3, 64, 64},
+                             {90, 0, 1, 128, 128, DType::kBF16},
+                             {200, 400, 3, 64, 64, DType::kF16, 90, true, 2.0F, true}}) {
     TiledProblem problem(c);
     const std::vector<float> expected = problem.whole(attend);
     for (const std::vector<int64_t>& parts :
@@ -154,7 +182,7 @@ TEST_F(PairAttention, NoSplitChangesABit) { check_tiled_splits(cpu::attention_pa
 // Every row sees a position less than it should.
 void short_of_a_position(const AttentionTask& task) {
   AttentionTask shifted = task;
-  shifted.first_position -= 1;
+  shifted.last_seen.offset -= 1;
   kEmulated(shifted);
 }
 

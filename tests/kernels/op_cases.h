@@ -6,6 +6,6 @@
 #include "tests/kernels/draw_cases.h"
 #include "tests/kernels/experts_cases.h"
 #include "tests/kernels/linear_cases.h"
-#include "tests/kernels/rope_cases.h"
+#include "tests/kernels/rerotate_cases.h"
 #include "tests/kernels/row_cases.h"
 #include "tests/kernels/step_cases.h"

@@ -2,7 +2,7 @@
 #include <ostream>
 
 #include "tests/kernels/attention_cases.h"
-#include "tests/kernels/rope_cases.h"
+#include "tests/kernels/rerotate_cases.h"
 
 // Cases of steps with several sequences: every op that knows of sequences, against the reference, and against
 // each sequence in a step of its own.
@@ -13,9 +13,8 @@ struct StepCase {
     int64_t first_position, n;
     double theta = 10000.0;
     float q_scale = 1.0F;
-    double log_beta = 0.0;
-    int64_t log_ctx = 1;
-    bool multi_axis = false;  // M-RoPE
+    float whole_q_scale = 1.0F;  // of the first token, each further one has a twentieth more; 1: of none
+    bool multi_axis = false;     // M-RoPE
   };
   std::vector<Piece> pieces;  // one per sequence
   int64_t n_heads = 4, n_kv_heads = 2, head_dim = 64, rotary_dim = 64;
@@ -64,17 +63,15 @@ inline std::vector<StepCase> step_cases() {
       {{{800, 1}, {1, 1}, {2100, 1}}, 7, 1, 80, 20, bf16, f16, 0, true},
       {{{300, 1}, {0, 40}, {255, 2}}, 4, 2, 64, 64, f16, DType::kQ8},
       {{{300, 1, 1e6}, {600, 1}}, 6, 3, 34, 34, f32, f32, 0, false, 1},
-      // queries scaled by their position, on both sides of a border; and no RoPE
-      {{{255, 1, 1e4, 1.0F, 0.1, 256},
-        {256, 1, 1e4, 1.0F, 0.1, 256},
-        {1300, 1, 1e4, 1.2F, 0.1, 100},
-        {9, 1}}},
-      {{{60, 70, 1e6, 1.0F, 0.2, 64}, {900, 3, 1e4, 1.0F, 0.2, 300}, {0, 20}}, 4, 2, 64, 64, f16, bf16},
+      // whole queries with factors of their own; and no RoPE
+      {{{255, 1, 1e4, 1.0F, 1.1F}, {1300, 1, 1e4, 1.2F, 0.6F}, {9, 1}}},
+      {{{60, 70, 1e6, 1.0F, 0.3F}, {900, 3, 1e4, 1.4F, 1.5F}, {0, 20}}, 4, 2, 64, 48, f16, bf16},
+      {{{60, 40, 1e6, 1.3F, 0.3F}, {900, 3}}, 3, 1, 34, 8, f32, f32},
       {{{200, 60, 1e4, 1.44F}, {700, 1}, {0, 3}}, 4, 2, 64, 0},
       {{{900, 1}, {30, 1}, {129, 1}}, 4, 2, 64, 64, f16, f16, 100},
       // M-RoPE, of some sequences or of all; and ALiBi
-      {{{900, 1, 1e4, 1.0F, 0.0, 1, true}, {256, 1}, {70, 1, 1e6, 1.2F, 0.0, 1, true}}},
-      {{{10, 40, 1e4, 1.0F, 0.0, 1, true}, {300, 1, 1e4, 1.0F, 0.1, 64, true}}, 4, 2, 80, 48},
+      {{{900, 1, 1e4, 1.0F, 1.0F, true}, {256, 1}, {70, 1, 1e6, 1.2F, 1.0F, true}}},
+      {{{10, 40, 1e4, 1.0F, 1.0F, true}, {300, 1, 1e4, 1.0F, 1.2F, true}}, 4, 2, 80, 48},
       {{{900, 1}, {30, 1}, {129, 1}}, 6, 2, 64, 0, f16, f16, 0, false, 3, true},
       {{{100, 60}, {700, 1}, {0, 3}}, 5, 5, 64, 0, f16, bf16, 100, false, 3, true},
       {{{100, 9}, {500, 1}}, 3, 1, 34, 0, f32, f32, 0, false, 2, true},
@@ -120,7 +117,8 @@ inline StepResult run_step(Backend& backend, const StepCase& c, size_t first, si
   std::vector<Cache> caches;
   std::vector<StepSequence> sequences;
   std::vector<std::vector<double>> inv_freq, local_inv_freq;
-  std::vector<std::vector<int32_t>> positions;
+  std::vector<std::vector<double>> positions;
+  std::vector<std::vector<float>> whole;
   const std::vector<uint8_t> axes = axes_of(static_cast<size_t>(c.rotary_dim / 2), c.n_heads % 2 == 0);
   std::vector<SequenceRope> ropes, local_ropes;
   int64_t skipped = 0, rows = 0;
@@ -134,10 +132,11 @@ inline StepResult run_step(Backend& backend, const StepCase& c, size_t first, si
     sequences.push_back(caches.back().sequence(piece.first_position, piece.n));
     inv_freq.push_back(frequencies(c.rotary_dim, piece.theta));
     positions.push_back(axis_positions(piece.first_position, piece.n));
-    ropes.push_back({.inv_freq = inv_freq.back(),
-                     .q_scale = piece.q_scale,
-                     .log_beta = piece.log_beta,
-                     .log_ctx = piece.log_ctx});
+    ropes.push_back({.inv_freq = inv_freq.back(), .q_scale = piece.q_scale});
+    whole.emplace_back();
+    for (int64_t t = 0; piece.whole_q_scale != 1.0F && t < piece.n; ++t)
+      whole.back().push_back(piece.whole_q_scale * (1.0F + 0.05F * static_cast<float>(t)));
+    ropes.back().whole_q_scale = whole.back();
     if (piece.multi_axis) ropes.back().positions = positions.back(), ropes.back().axes = axes;
     local_inv_freq.push_back(frequencies(c.rotary_dim / 4 * 2, piece.theta / 10));
     local_ropes.push_back({local_inv_freq.back()});
@@ -156,9 +155,9 @@ inline StepResult run_step(Backend& backend, const StepCase& c, size_t first, si
       local(backend, step, rows, local_ropes, c.interleaved);
   // With one layer, what qkv_to_cache writes is not what attention is to read: it goes first.
   const Tensor slopes(backend, alibi_slopes(c.n_heads), 1, c.n_heads);
-  const AttentionParams params{c.n_heads, 1.0F / std::sqrt(static_cast<float>(c.head_dim)), c.window, 0.0F,
+  const AttentionParams params{c.n_heads, 1.0F / std::sqrt(static_cast<float>(c.head_dim)), 0.0F,
                                c.alibi ? slopes.view() : Matrix()};
-  backend.attention(step, q.view(), rope.table, caches[0].layer(last_layer), params, out.view());
+  backend.attention(step, q.view(), causal(rope, c.window), caches[0].layer(last_layer), params, out.view());
   backend.qkv_to_cache(step, q.view(), k.view(), v.view(), QkvEpilogue(), local.table, caches[0].layer());
 
   StepResult result{
@@ -224,7 +223,8 @@ inline void check_step_rerotation(Backend& tested, Backend& reference, const Ste
     Rng rng(52);
     std::vector<Cache> caches;
     std::vector<std::vector<double>> deltas;
-    std::vector<std::vector<int32_t>> positions;
+    const std::vector<double> none(static_cast<size_t>(c.rotary_dim / 2));
+    std::vector<std::vector<double>> positions;
     const std::vector<uint8_t> axes = axes_of(static_cast<size_t>(c.rotary_dim / 2), c.n_heads % 2 == 0);
     std::vector<KeyRotation> rotations;
     for (size_t i = 0; i < c.pieces.size(); ++i) {
@@ -235,9 +235,11 @@ inline void check_step_rerotation(Backend& tested, Backend& reference, const Ste
       }
       deltas.push_back(frequency_change(c.rotary_dim));
       for (double& delta : deltas.back()) delta *= static_cast<double>(i) - 0.5;
-      rotations.push_back({caches.back().pages(), held, deltas.back()});
+      rotations.push_back({caches.back().pages(), held, {none}, {deltas.back()}});
       positions.push_back(axis_positions(0, held));
-      if (c.pieces[i].multi_axis) rotations.back().positions = positions.back(), rotations.back().axes = axes;
+      KeyRotation& last = rotations.back();
+      if (c.pieces[i].multi_axis)
+        last.from.positions = last.to.positions = positions.back(), last.axes = axes;
     }
     backend.rerotate_keys(rotations, caches[0].layers(), c.interleaved);
     std::vector<std::vector<float>> keys;  // [sequence][layer], then what must not have changed

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -259,13 +260,16 @@ class Cache {
 
 // The RoPE table of a step, in a backend's memory.
 struct Rope {
-  Tensor cos, sin, q_scale;
+  Tensor cos, sin, q_scale, whole_q_scale;
   RopeTable table;
 
   // For the sequences of a step, which have `rows` tokens.
   Rope(Backend& backend, const Step& step, int64_t rows, std::span<const SequenceRope> ropes,
        bool interleaved)
       : Rope(backend, rows, static_cast<int64_t>(ropes[0].inv_freq.size()), interleaved) {
+    for (const SequenceRope& rope : ropes) {
+      if (!rope.whole_q_scale.empty()) table.whole_q_scale = whole_q_scale.view();
+    }
     backend.rope_table(step, ropes, table);
   }
   // For positions [first, first + count) of one sequence, in a step of its own, which has no cache.
@@ -283,8 +287,14 @@ struct Rope {
       : cos(backend, rows, pairs),
         sin(backend, rows, pairs),
         q_scale(backend, rows, 1),
-        table{cos.view(), sin.view(), q_scale.view(), 2 * pairs, interleaved} {}
+        whole_q_scale(backend, rows, 1),
+        table{cos.view(), sin.view(), q_scale.view(), {}, 2 * pairs, interleaved} {}
 };
+
+// What a token sees of its sequence, with queries rotated by that.
+inline std::array<KeyRange, 1> causal(const Rope& rope, int64_t window = 0) {
+  return {KeyRange::causal(rope.table, window)};
+}
 
 inline std::vector<double> frequencies(int64_t rotary_dim, double theta = 10000.0) {
   std::vector<double> inv_freq;

@@ -57,7 +57,6 @@ constexpr Refusal kRefusals[] = {
      "depends on the length"},
     {"internlm", R"({"rotary": {"type": "x"}})", "rotary.type"},
     {"qwen2_vl", R"({"rope_scaling": {"mrope_section": [1, 1]}})", "the sections have 2 pairs"},
-    {"ministral3", R"({"rope_parameters": {"partial_rotary_factor": 0.5}})", "llama_4_scaling_beta"},
     {"gpt_neox_odd", R"({"rope_scaling": {"type": "yarn", "factor": 4}})",
      "\"rotary_pct\" is 0.44; rotates 7 of 18 dimensions, an odd number, on which YaRN fails"},
     {"deepseek_v2", R"({"rope_scaling": {"type": "dynamic-yarn", "mscale_all_dim": 0.7}})", "mscale_all_dim"},

@@ -102,7 +102,8 @@ TEST(CudaMachine, AStepOfManySequencesAllocatesNothing) {
   const Tensor rows(backend, kMany, kNarrow), out(backend, kMany, kNarrow);
   const Tensor cos(backend, kMany, kNarrow / 2), sin(backend, kMany, kNarrow / 2);
   const Tensor q_scale(backend, kMany, 1);
-  const RopeTable rope = {cos.view(), sin.view(), q_scale.view(), kNarrow, false};
+  const RopeTable rope = {cos.view(), sin.view(), q_scale.view(), {}, kNarrow, false};
+  const KeyRange seen = KeyRange::causal(rope, 0);
   const std::vector<double> inv_freq(kNarrow / 2, 0.1);
   const std::vector<SequenceRope> ropes(kMany, {inv_freq, 1.0F});
   int64_t before = 0;
@@ -113,7 +114,7 @@ TEST(CudaMachine, AStepOfManySequencesAllocatesNothing) {
     backend.rope_table(step, ropes, rope);
     for (const KvLayer& layer : caches[0]->layers()) {
       backend.qkv_to_cache(step, rows.view(), rows.view(), rows.view(), QkvEpilogue(), rope, layer);
-      backend.attention(step, rows.view(), rope, layer, {1, 0.25F, 0, 0.0F, Matrix()}, out.view());
+      backend.attention(step, rows.view(), {&seen, 1}, layer, {1, 0.25F}, out.view());
     }
     backend.synchronize();
     if (position == 0) before = simt::device_allocations();
