@@ -72,6 +72,21 @@ struct LayerSpec {
   float residual_multiplier = 1.0F;  // m
 };
 
+// Calls see(all numbers of a layer, one after the other); a field that is not named here does not compile.
+template <class See>
+void each_field(const LayerSpec& layer, const See& see) {
+  const auto& [attention, feed_forward, norm_before, norm_after, parallel, residual_multiplier] = layer;
+  const auto& [n_heads, n_kv_heads, head_dim, latent, qkv_bias, o_bias, qk_norm, rope, scale, clip, softcap,
+               sliding_window] = attention;
+  const auto& [q_rank, kv_rank, rope_dim, nope_dim, v_dim, norm_eps] = latent;
+  const auto& [intermediate_size, activation, gated, bias, experts] = feed_forward;
+  const auto& [n, expert_size, router, choice_bias] = experts;
+  see(n_heads, n_kv_heads, head_dim, qkv_bias, o_bias, qk_norm, rope, scale, clip, softcap, sliding_window,
+      q_rank, kv_rank, rope_dim, nope_dim, v_dim, norm_eps, intermediate_size, activation, gated, bias, n,
+      expert_size, choice_bias, router.n_chosen, router.sigmoid, router.n_groups, router.kept_groups,
+      router.normalise, router.scale, norm_before, norm_after, parallel, residual_multiplier);
+}
+
 // How a checkpoint calls its tensors; those of a layer begin with `layer`, in which {} is its index. A
 // projection or norm is name + ".weight", its bias name + ".bias"; of an expert {} is its index. What all but
 // the head stand behind, `root` or another, is found in the checkpoint (models/weights.cpp). Projections of
@@ -168,5 +183,13 @@ struct ModelSpec {
   const RopeScaling& rope() const { return ropes.front(); }
   RopeScaling& rope() { return ropes.front(); }
 };
+
+// Calls see(the numbers that shape what a model computes, beside layers, ALiBi, M-RoPE and RoPEs).
+template <class See>
+void each_field(const ModelSpec& s, const See& see) {
+  see(s.vocab_size, s.hidden_size, s.norm_eps, s.layer_norm, s.norm_bias, s.embedding_norm, s.norm_plus_one,
+      s.tie_word_embeddings, s.embedding_multiplier, s.round_embedding_multiplier, s.logits_multiplier,
+      s.logits_softcap, s.scores_take_mscale, s.query_log_beta, s.query_log_ctx);
+}
 
 }  // namespace lariat

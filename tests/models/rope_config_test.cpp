@@ -178,8 +178,8 @@ const AnyConfig kAnyConfigs[] = {
     {R"({"model_type": "x", "head_dim": 576, "qk_rope_head_dim": 64, "max_position_embeddings": 64})",
      R"({"head_dim": 64})"},
     {R"({"head_dim": 64, "max_position_embeddings": 64})", R"({"head_dim": 64})"},
-    // A family's defaults and rules hold where it is known, and what else its config says does not matter.
-    {R"({"model_type": "minimind", "inference_rope_scaling": true, "use_moe": true})", R"({"type": "yarn"})",
+    // A family's defaults and rules hold where it is known; keys that it does not read do not matter.
+    {R"({"model_type": "minimind", "inference_rope_scaling": true, "clip_qkv": 8})", R"({"type": "yarn"})",
      false},
     {R"({"model_type": "qwen2", "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}})",
      R"({"type": "default"})", false},
