@@ -112,6 +112,23 @@ constexpr Value kValues[] = {
      R"({"rope": {"type": "yarn", "truncate": false}})"},
     {"minicpm3", R"({"scale_depth": null, "dim_model_base": null})",
      R"({"logits_multiplier": 1, "layers": {"0": {"residual_multiplier": 1}}})"},
+    {"GlmForCausalLM", R"({"vocab_size": 151337})",
+     R"({"eos": [151329, 151336], "bos": -1, "norm_eps": 1.5625e-7,
+      "rope": {"theta": 1e4, "head_dim": 128, "rotary_dim": 64, "interleaved": true}, "layers": {"0": {"n_kv_heads": 2,
+      "qkv_bias": true, "o_bias": false, "norm_after": false}}})"},
+    {"Glm4ForCausalLM", R"({"attention_bias": false, "eos_token_id": 7})",
+     R"({"eos": [7], "layers": {"0": {"qkv_bias": false, "norm_after": true}}})"},
+    {"ChatGLMModel", "{}",
+     R"({"family": "ChatGLMForConditionalGeneration", "vocab_size": 65024, "n_layers": 28,
+      "qkv_by_kv_head": true, "rope": {"theta": 1e4, "rotary_dim": 64}, "layers": {"0": {"intermediate_size": 13696,
+      "n_kv_heads": 32, "head_dim": 128, "qkv_bias": false}}})"},
+    // ChatGLM2 divides positions by rope_ratio, the others multiply the base.
+    {"chatglm", R"({"rope_ratio": 10000, "seq_length": 1048576})",
+     R"({"rope": {"type": "default", "theta": 1e8}, "max_position_embeddings": 1048576})"},
+    {"chatglm2", "{}", R"({"rope": {"type": "linear", "factor": 16, "theta": 1e4, "interleaved": true}})"},
+    {"chatglm2", R"({"transformers_version": "4.30.2"})", R"({"rope": {"type": "linear", "factor": 16}})"},
+    {"chatglm2", R"({"transformers_version": "4.30.2", "_name_or_path": "THUDM/chatglm3-6b"})",
+     R"({"rope": {"type": "default", "theta": 1.6e5}})"},
     // MiniMind takes its scaling from a flag, and its table is never longer than 2048 then
     // (precompute_freqs_cis).
     {"MiniMindForCausalLM", R"({"inference_rope_scaling": true})", R"({"rope": {"type": "yarn", "factor": 16,
