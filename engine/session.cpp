@@ -141,6 +141,7 @@ void Session::add_to_step(Sequence& sequence, std::span<const int32_t> tokens) {
     SequenceRope rope{of.inv_freq, static_cast<float>(of.attention_factor * of.attention_factor)};
     rope.log_beta = model_.spec.query_log_beta;
     rope.log_ctx = model_.spec.query_log_ctx;
+    rope.log_steps = model_.spec.query_log_steps;
     return rope;
   };
   SequenceRope& rope = step_.ropes[0].emplace_back(with_scale(frequencies));

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -36,14 +37,18 @@ struct SequenceRope {
   // token's position in the sequence. Host memory.
   std::span<const int32_t> positions{};
   std::span<const uint8_t> axes{};  // one per pair
-  // Llama 4's scaling of queries by their position p: q_scale * (1 + log_beta * ln(1 + floor(p / log_ctx))).
+  // Queries scaled by their position p: q_scale * (1 + log_beta * ln g), g = 1 + floor(p / log_ctx) (Llama 4)
+  // or, without steps, max(1, (p + 1) / log_ctx) (Qwen 1).
   double log_beta = 0.0;  // 0: none
   int64_t log_ctx = 1;
+  bool log_steps = true;
 
   float q_scale_at(int64_t position) const {
     if (log_beta == 0.0) return q_scale;
-    const int64_t lengths = position / log_ctx;
-    return static_cast<float>(q_scale * (1.0 + log_beta * std::log1p(static_cast<double>(lengths))));
+    const int64_t beyond =
+        log_steps ? position / log_ctx * log_ctx : std::max<int64_t>(position + 1 - log_ctx, 0);
+    const double lengths = static_cast<double>(beyond) / static_cast<double>(log_ctx);
+    return static_cast<float>(q_scale * (1.0 + log_beta * std::log1p(lengths)));
   }
 };
 

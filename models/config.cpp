@@ -52,7 +52,9 @@ const Family* named_family(const JsonFields& json) {
 }
 
 // "Llama" of "LlamaForCausalLM": the rest says nothing about which model it is.
-std::string stem(std::string_view name) { return std::string(name.substr(0, name.find("For"))); }
+std::string stem(std::string_view name) {
+  return std::string(name.substr(0, std::min(name.find("For"), name.find("LMHead"))));
+}
 
 [[noreturn]] void refuse_unknown_family(const JsonFields& json) {
   const FamilyName given = family_name(json);

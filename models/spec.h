@@ -169,6 +169,7 @@ struct ModelSpec {
   std::vector<uint8_t> mrope_axes;
   double query_log_beta = 0.0;  // SequenceRope::log_beta; 0: none
   int64_t query_log_ctx = 1;    // SequenceRope::log_ctx
+  bool query_log_steps = true;  // SequenceRope::log_steps
   DType dtype = DType::kF32;    // torch_dtype / dtype: what the checkpoint says that it holds
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;  // of generation_config.json, else of config.json
@@ -189,7 +190,7 @@ template <class See>
 void each_field(const ModelSpec& s, const See& see) {
   see(s.vocab_size, s.hidden_size, s.norm_eps, s.layer_norm, s.norm_bias, s.embedding_norm, s.norm_plus_one,
       s.tie_word_embeddings, s.embedding_multiplier, s.round_embedding_multiplier, s.logits_multiplier,
-      s.logits_softcap, s.scores_take_mscale, s.query_log_beta, s.query_log_ctx);
+      s.logits_softcap, s.scores_take_mscale, s.query_log_beta, s.query_log_ctx, s.query_log_steps);
 }
 
 }  // namespace lariat

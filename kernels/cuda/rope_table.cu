@@ -12,7 +12,7 @@ struct Rows {
 };
 
 // Behind the pairs of a row of frequencies.
-constexpr int64_t kScaleWords = 3;  // q_scale, log_beta, log_ctx of the sequence
+constexpr int64_t kScaleWords = 4;  // q_scale, log_beta, log_ctx, log_steps of the sequence
 
 // frequencies: [sequences][pairs + kScaleWords].
 // One thread per (row, pair). Bound by double arithmetic; a table serves every layer of a step.
@@ -33,8 +33,9 @@ __global__ void rope_table_kernel(DeviceStep step, int64_t n_rows, const double*
   double scale = inv_freq[pairs];
   const double log_beta = inv_freq[pairs + 1];
   if (log_beta != 0.0) {
-    const int64_t lengths = at.position / static_cast<int64_t>(inv_freq[pairs + 2]);
-    scale *= 1.0 + log_beta * log1p(static_cast<double>(lengths));
+    const auto ctx = static_cast<int64_t>(inv_freq[pairs + 2]), past = at.position + 1 - ctx;
+    const int64_t beyond = inv_freq[pairs + 3] != 0.0 ? at.position / ctx * ctx : past > 0 ? past : 0;
+    scale *= 1.0 + log_beta * log1p(static_cast<double>(beyond) / static_cast<double>(ctx));
   }
   rows.q_scale[row * rows.q_scale_stride] = static_cast<float>(scale);
 }
@@ -49,8 +50,8 @@ void CudaBackend::rope_table(const Step& step, std::span<const SequenceRope> rop
   std::vector<double> frequencies;
   for (const SequenceRope& rope : ropes) {
     frequencies.insert(frequencies.end(), rope.inv_freq.begin(), rope.inv_freq.end());
-    frequencies.insert(frequencies.end(),
-                       {static_cast<double>(rope.q_scale), rope.log_beta, static_cast<double>(rope.log_ctx)});
+    frequencies.insert(frequencies.end(), {static_cast<double>(rope.q_scale), rope.log_beta,
+                                           static_cast<double>(rope.log_ctx), rope.log_steps ? 1.0 : 0.0});
   }
   const size_t axes_at = frequencies.size(), n_axes = ropes.size() * static_cast<size_t>(pairs);
   const bool axes = append_axis_positions(ropes, step.sequences, static_cast<size_t>(pairs), frequencies);

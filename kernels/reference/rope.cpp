@@ -42,8 +42,10 @@ void ReferenceBackend::rope_table(const Step& step, std::span<const SequenceRope
         reference::put(table.cos, row, static_cast<int64_t>(j), std::cos(angle));
         reference::put(table.sin, row, static_cast<int64_t>(j), std::sin(angle));
       }
-      const int64_t lengths = (sequence.first_position + i) / rope.log_ctx;
-      const double growth = rope.log_beta * std::log1p(static_cast<double>(lengths));
+      const auto p = static_cast<double>(sequence.first_position + i),
+                 ctx = static_cast<double>(rope.log_ctx);
+      const double lengths = rope.log_steps ? 1.0 + std::floor(p / ctx) : std::max(1.0, (p + 1.0) / ctx);
+      const double growth = rope.log_beta * std::log(lengths);
       reference::put(table.q_scale, row, 0, rope.q_scale * (1.0 + growth));
     }
   }

@@ -16,6 +16,7 @@ struct StepCase {
     double log_beta = 0.0;
     int64_t log_ctx = 1;
     bool multi_axis = false;  // M-RoPE
+    bool log_steps = true;
   };
   std::vector<Piece> pieces;  // one per sequence
   int64_t n_heads = 4, n_kv_heads = 2, head_dim = 64, rotary_dim = 64;
@@ -70,6 +71,7 @@ inline std::vector<StepCase> step_cases() {
         {1300, 1, 1e4, 1.2F, 0.1, 100},
         {9, 1}}},
       {{{60, 70, 1e6, 1.0F, 0.2, 64}, {900, 3, 1e4, 1.0F, 0.2, 300}, {0, 20}}, 4, 2, 64, 64, f16, bf16},
+      {{{899, 3, 1e4, 1.0F, 0.2, 900, false, false}, {60, 70, 1e6, 1.2F, 0.24, 64, false, false}, {0, 20}}},
       {{{200, 60, 1e4, 1.44F}, {700, 1}, {0, 3}}, 4, 2, 64, 0},
       {{{900, 1}, {30, 1}, {129, 1}}, 4, 2, 64, 64, f16, f16, 100},
       // M-RoPE, of some sequences or of all; and ALiBi
@@ -137,7 +139,8 @@ inline StepResult run_step(Backend& backend, const StepCase& c, size_t first, si
     ropes.push_back({.inv_freq = inv_freq.back(),
                      .q_scale = piece.q_scale,
                      .log_beta = piece.log_beta,
-                     .log_ctx = piece.log_ctx});
+                     .log_ctx = piece.log_ctx,
+                     .log_steps = piece.log_steps});
     if (piece.multi_axis) ropes.back().positions = positions.back(), ropes.back().axes = axes;
     local_inv_freq.push_back(frequencies(c.rotary_dim / 4 * 2, piece.theta / 10));
     local_ropes.push_back({local_inv_freq.back()});

@@ -160,7 +160,7 @@ const AnyConfig kAnyConfigs[] = {
      R"({"rotary_dim": 128, "interleaved": false})",
      true,
      {"\"rope_embedding_base\" is 1000000", "\"rope_position_scale\" is 1.0"}},
-    {R"({"architectures": ["QWenLMHeadModel"], "model_type": "qwen", "hidden_size": 4096,
+    {R"({"architectures": ["MysteryLMHeadModel"], "model_type": "mystery", "hidden_size": 4096,
       "num_attention_heads": 32, "max_position_embeddings": 8192, "rotary_emb_base": 10000, "rotary_pct": 1.0,
       "use_dynamic_ntk": true, "use_logn_attn": true})",
      R"({"rotary_dim": 128})",
