@@ -44,33 +44,17 @@ class Summary {
   uint64_t sum_ = kStart;
 };
 
-void add_layer(Summary& summary, const LayerSpec& layer) {
-  const AttentionSpec& a = layer.attention;
-  const int rope = a.rope < 0 ? 2 : a.rope;  // as saved contexts have it: there is no third RoPE
-  summary.add(a.n_heads, a.n_kv_heads, a.head_dim, a.qkv_bias, a.o_bias, a.qk_norm, rope, a.scale, a.clip,
-              a.softcap, a.sliding_window);
-  const LatentSpec& latent = a.latent;
-  summary.add(latent.q_rank, latent.kv_rank, latent.rope_dim, latent.nope_dim, latent.v_dim, latent.norm_eps);
-  const FeedForwardSpec& f = layer.feed_forward;
-  const ExpertsSpec& experts = f.experts;
-  const Router& router = experts.router;
-  summary.add(f.intermediate_size, f.activation, f.gated, f.bias, experts.n, experts.intermediate_size,
-              experts.choice_bias, router.n_chosen, router.sigmoid, router.n_groups, router.kept_groups,
-              router.normalise, router.scale);
-  summary.add(layer.norm_before, layer.norm_after, layer.parallel, layer.residual_multiplier);
-}
-
-// Adds what shapes the computation. The RoPE scaling does not count: a saved context names its
-// frequencies itself. Those of local layers do, whose keys are never re-rotated.
+// Adds what shapes the computation, which is what the spec's structs list of themselves. The RoPE scaling
+// does not count: a saved context names its frequencies itself. Those of local layers do, whose keys are
+// never re-rotated.
 void add_spec(Summary& summary, const ModelSpec& spec) {
   summary.add_text(spec.family);
-  summary.add(spec.vocab_size, spec.hidden_size, spec.norm_eps, spec.layer_norm, spec.norm_bias,
-              spec.embedding_norm, spec.norm_plus_one, spec.tie_word_embeddings, spec.embedding_multiplier,
-              spec.round_embedding_multiplier, spec.logits_multiplier, spec.logits_softcap,
-              spec.query_log_beta, spec.query_log_ctx, spec.layers.size());
-  for (const LayerSpec& layer : spec.layers) add_layer(summary, layer);
+  each_field(spec, [&](const auto&... fields) { summary.add(fields...); });
   summary.add_all(spec.alibi_slopes);
   summary.add_all(spec.mrope_axes);
+  summary.add(spec.layers.size());
+  for (const LayerSpec& layer : spec.layers)
+    each_field(layer, [&](const auto&... fields) { summary.add(fields...); });
   for (size_t i = 1; i < spec.ropes.size(); ++i) summary.add_all(rope_frequencies(spec.ropes[i], 0).inv_freq);
 }
 
@@ -120,7 +104,7 @@ std::string model_fingerprint(const Model& model) {
 }
 
 std::string tokenizer_fingerprint(const ModelTexts& texts) {
-  for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
+  for (const char* name : {"tokenizer.json", "qwen.tiktoken", "tokenizer.model"}) {
     if (!texts.has(name)) continue;
     Summary summary;
     summary.add_text(texts.read(name, kMaxText));
@@ -136,6 +120,7 @@ std::string texts_fingerprint(const ModelTexts& texts) {
     summary.add_text(name);
     if (texts.has(name)) summary.add_text(texts.read(name, kMaxText));
   }
+  if (texts.has("qwen.tiktoken")) summary.add_text(texts.read("qwen.tiktoken", kMaxText));
   return summary.hex();
 }
 

@@ -52,7 +52,9 @@ const Family* named_family(const JsonFields& json) {
 }
 
 // "Llama" of "LlamaForCausalLM": the rest says nothing about which model it is.
-std::string stem(std::string_view name) { return std::string(name.substr(0, name.find("For"))); }
+std::string stem(std::string_view name) {
+  return std::string(name.substr(0, std::min(name.find("For"), name.find("LMHead"))));
+}
 
 [[noreturn]] void refuse_unknown_family(const JsonFields& json) {
   const FamilyName given = family_name(json);
@@ -119,36 +121,6 @@ nlohmann::json parse(std::string_view text, const std::filesystem::path& file) {
   return parse_json_object(with_quoted_infinities(text), file.string());
 }
 
-// The keys of RoPE and of the head: what a family reads of it has its defaults and follows its rules.
-nlohmann::json only_rope_keys(const nlohmann::json& config) {
-  nlohmann::json rope = {
-      {"num_key_value_heads", nullptr}, {"num_experts_per_tok", 1}, {"n_group", 1}, {"topk_group", 1}};
-  for (const char* key : {"head_dim",
-                          "hidden_size",
-                          "num_attention_heads",
-                          "max_position_embeddings",
-                          "rope_theta",
-                          "rope_scaling",
-                          "rope_parameters",
-                          "partial_rotary_factor",
-                          "original_max_position_embeddings",
-                          "rope_interleave",
-                          "rope_interleaved",
-                          "rope_local_base_freq",
-                          "inference_rope_scaling",
-                          "rotary",
-                          "bias",
-                          "rotary_pct",
-                          "rotary_emb_base",
-                          "qk_rope_head_dim",
-                          "qk_nope_head_dim",
-                          "kv_lora_rank",
-                          "v_head_dim"}) {
-    if (config.contains(key)) rope[key] = config[key];
-  }
-  return rope;
-}
-
 }  // namespace
 
 ModelSpec parse_config(std::string_view text, const std::filesystem::path& file) {
@@ -181,8 +153,7 @@ RopeScaling load_rope(const ModelTexts& texts, std::vector<std::string>& warning
     json.fail(json.has("architectures") ? "architectures" : "model_type",
               "its positions are ALiBi, a bias by distance; there is no RoPE to show");
   }
-  const nlohmann::json rope = only_rope_keys(part.json);
-  ModelSpec spec = family->read(JsonFields(rope, file.string(), part.prefix));
+  ModelSpec spec = family->read(json);
   warnings = std::move(spec.warnings);
   if (spec.ropes.size() > 1) {
     warnings.push_back(file.string() +

@@ -10,8 +10,9 @@ namespace lariat {
 // and the key.
 ModelSpec load_config(const ModelTexts& texts);
 
-// The RoPE of a config.json of any family that writes the usual keys: rope_theta, rope_scaling or
-// rope_parameters, and the size of a head. What lariat would not run is not looked at.
+// The RoPE of a config.json: as its family reads it, or of one that does not run by the usual keys:
+// rope_theta, rope_scaling or rope_parameters, and the size of a head. Keys that nobody reads are not looked
+// at.
 RopeScaling load_rope(const ModelTexts& texts, std::vector<std::string>& warnings);
 
 // load_config of a config.json's text alone; `file` is what errors name.

@@ -212,6 +212,7 @@ double rope_scale(const RopeScaling& rope, double length) {
 double rope_step_length(const RopeScaling& rope, int64_t length, int steps_per_octave) {
   const auto n = static_cast<double>(length), l0 = static_cast<double>(rope.original_ctx);
   const bool rounded = rope.type == RopeType::kDynamic || rope.type == RopeType::kDynamicYarn;
+  if (rope.own_steps > 0) steps_per_octave = rope.own_steps;
   if (!rounded || length <= rope.original_ctx || steps_per_octave <= 0) return n;
   const auto step = [&](double i) { return l0 * std::exp2(i / steps_per_octave); };
   // The logarithm may land on either side of an integer; the steps themselves decide.

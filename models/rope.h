@@ -45,6 +45,8 @@ struct RopeScaling {
   std::optional<double> attention_factor;  // longrope too
   double mscale = 0.0, mscale_all_dim = 0.0;
   bool truncate = true;
+  // dynamic: the scale moves in so many steps per octave by the model's own formula (Qwen 1); 0: a session's
+  int own_steps = 0;
   // llama3
   double low_freq_factor = 0.0, high_freq_factor = 0.0;
   // longrope: rotary_dim / 2 values each
@@ -85,7 +87,8 @@ RopeFrequencies rope_unscaled(const RopeScaling& rope);
 double rope_scale(const RopeScaling& rope, double length);
 
 // The length that a dynamic scale sees: `length` itself at or below L0 or with steps_per_octave = 0
-// ("exact"); otherwise `length` rounded up to the next scale step, L0 * 2^(i / steps_per_octave). Static
+// ("exact"); otherwise `length` rounded up to the next scale step, L0 * 2^(i / steps_per_octave). A model's
+// own steps come before that number. Static
 // scalings do not care; longrope has only two sets of frequencies and is not rounded. Two lengths may have
 // the same frequencies: compare those, not the steps, before re-rotating a cache.
 double rope_step_length(const RopeScaling& rope, int64_t length, int steps_per_octave);

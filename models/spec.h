@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <optional>
@@ -72,6 +73,21 @@ struct LayerSpec {
   bool norm_before = true, norm_after = false, parallel = false;
   float residual_multiplier = 1.0F;  // m
 };
+
+// Calls see(all numbers of a layer, one after the other); a field that is not named here does not compile.
+template <class See>
+void each_field(const LayerSpec& layer, const See& see) {
+  const auto& [attention, feed_forward, norm_before, norm_after, parallel, residual_multiplier] = layer;
+  const auto& [n_heads, n_kv_heads, head_dim, latent, qkv_bias, o_bias, qk_norm, rope, scale, clip, softcap,
+               sliding_window] = attention;
+  const auto& [q_rank, kv_rank, rope_dim, nope_dim, v_dim, norm_eps] = latent;
+  const auto& [intermediate_size, activation, gated, bias, experts] = feed_forward;
+  const auto& [n, expert_size, router, choice_bias] = experts;
+  see(n_heads, n_kv_heads, head_dim, qkv_bias, o_bias, qk_norm, rope, scale, clip, softcap, sliding_window,
+      q_rank, kv_rank, rope_dim, nope_dim, v_dim, norm_eps, intermediate_size, activation, gated, bias, n,
+      expert_size, choice_bias, router.n_chosen, router.sigmoid, router.n_groups, router.kept_groups,
+      router.normalise, router.scale, norm_before, norm_after, parallel, residual_multiplier);
+}
 
 // How a checkpoint calls its tensors; those of a layer begin with `layer`, in which {} is its index. A
 // projection or norm is name + ".weight", its bias name + ".bias"; of an expert {} is its index. What all but
@@ -153,9 +169,11 @@ struct ModelSpec {
   // M-RoPE: which of a token's three positions (time, height, width) turns each pair; empty: not such a
   // model.
   std::vector<uint8_t> mrope_axes;
-  // Llama 4's scaling of whole queries by their place p in the text: 1 + beta * ln(1 + floor(p / ctx)).
+  // Whole queries are scaled by their place p in the text, by 1 + beta ln g: g = 1 + floor(p / ctx) (Llama 4)
+  // or, without steps, max(1, (p + 1) / ctx) (Qwen 1).
   double query_log_beta = 0.0;  // 0: none
   int64_t query_log_ctx = 1;
+  bool query_log_steps = true;
   DType dtype = DType::kF32;  // torch_dtype / dtype: what the checkpoint says that it holds
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;  // of generation_config.json, else of config.json
@@ -169,10 +187,21 @@ struct ModelSpec {
   bool has_rope() const { return alibi_slopes.empty(); }
   bool scales_queries() const { return query_log_beta != 0.0 || scores_take_mscale; }
   float query_scale(int64_t p) const {
-    return static_cast<float>(1.0 + query_log_beta * std::log1p(static_cast<double>(p / query_log_ctx)));
+    const int64_t ctx = query_log_ctx,
+                  beyond = query_log_steps ? p / ctx * ctx : std::max<int64_t>(p + 1 - ctx, 0);
+    return static_cast<float>(1.0 + query_log_beta *
+                                        std::log1p(static_cast<double>(beyond) / static_cast<double>(ctx)));
   }
   const RopeScaling& rope() const { return ropes.front(); }
   RopeScaling& rope() { return ropes.front(); }
 };
+
+// Calls see(the numbers that shape what a model computes, beside layers, ALiBi, M-RoPE and RoPEs).
+template <class See>
+void each_field(const ModelSpec& s, const See& see) {
+  see(s.vocab_size, s.hidden_size, s.norm_eps, s.layer_norm, s.norm_bias, s.embedding_norm, s.norm_plus_one,
+      s.tie_word_embeddings, s.embedding_multiplier, s.round_embedding_multiplier, s.logits_multiplier,
+      s.logits_softcap, s.scores_take_mscale, s.query_log_beta, s.query_log_ctx, s.query_log_steps);
+}
 
 }  // namespace lariat

@@ -39,9 +39,9 @@ forbid 'what is not in kernels/cuda' 'CUDA headers, or of kernels/cuda more than
 
 # Code that names a family decides by it. Comments may name one, llama3 is a RoPE scaling as well, models/text knows the
 # classes of tokenizers, and models/gguf what llama.cpp makes of each family.
-family='s/^LARIAT_FAMILY\(([A-Za-z]+)([0-9][^,]*)?For[A-Z][A-Za-z]*, ([a-z0-9_]+),.*/'
+family='s/^LARIAT_FAMILY\(([A-Za-z]+)([0-9][^,]*)?(For|LMHead)[A-Z][A-Za-z]*, ([a-z0-9_]+),.*/'
 list=models/families/families.def
-names="$(sed -nE "$family\1/p" $list | sort -u | paste -sd '|')|\"($(sed -nE "$family\3/p" $list | paste -sd '|'))\""
+names="$(sed -nE "$family\1/p" $list | sort -u | paste -sd '|')|\"($(sed -nE "$family\4/p" $list | paste -sd '|'))\""
 fail "$(found -r --exclude-dir=families --exclude-dir=text --exclude-dir=gguf "$names" kernels models engine tools |
   sed -E 's,^([^:]*:[^:]*:)(.*)//.*$,\1\2,; s/kLlama3//g' | { grep -E "^[^:]*:[^:]*:.*($names)" || [ $? -eq 1 ]; })" \
   "only models/families/ may decide by a model's family"

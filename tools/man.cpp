@@ -68,7 +68,7 @@ The architecture and the RoPE scaling. It is enough for
 .IR model.safetensors ", " model.safetensors.index.json
 The weights, in one file or in several. They are mapped, and used in place.
 .TP
-.IR tokenizer.model ", " tokenizer.json ", " tokenizer_config.json
+.IR tokenizer.model ", " tokenizer.json ", " qwen.tiktoken ", " tokenizer_config.json
 The tokenizer. It is enough for
 .BR "lariat tokenize" " and " "lariat detokenize" .
 .TP

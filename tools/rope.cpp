@@ -94,6 +94,7 @@ void print_rope_json(const RopeScaling& rope, int64_t length, double seen) {
               {"factor", rope.factor},
               {"original_ctx", rope.original_ctx},
               {"length", length},
+              {"scale", rope_scale(rope, seen)},
               {"attention_factor", scaled.attention_factor},
               {"inv_freq", scaled.inv_freq},
               {"inv_freq_unscaled", rope_unscaled(rope).inv_freq},

@@ -133,7 +133,7 @@ std::optional<Activation> find_activation(std::string_view name) {
 ModelSpec read_decoder(const JsonFields& config, const Defaults& d) {
   check_quantization(config);
   ModelSpec spec;
-  spec.vocab_size = config.integer("vocab_size", 1, kMaxVocab).value_or(d.vocab_size);
+  spec.vocab_size = read_size(config, d.keys.vocab_size, kMaxVocab, d.vocab_size);
   spec.hidden_size = read_size(config, d.keys.hidden_size, kMaxHidden, d.hidden_size);
   LayerSpec layer;
   layer.feed_forward.activation = read_activation(config, d);

@@ -54,6 +54,7 @@ inline constexpr int64_t kMaxVocab = 1 << 24, kMaxHeads = 1 << 16, kMaxHeadDim =
 // there.
 // "": it has no such key, and always the default.
 struct KeyNames {
+  std::string_view vocab_size = "vocab_size";
   std::string_view hidden_size = "hidden_size", intermediate_size = "intermediate_size";
   std::string_view n_layers = "num_hidden_layers", n_heads = "num_attention_heads";
   std::string_view max_position_embeddings = "max_position_embeddings", norm_eps = "rms_norm_eps";

@@ -12,9 +12,10 @@ struct TopTies {
   std::string_view name, model_type;
   bool missing;
 };
-constexpr TopTies kTopTies[] = {{"Gemma3ForConditionalGeneration", "gemma3", true},
-                                {"Mistral3ForConditionalGeneration", "mistral3", true},
-                                {"Qwen3VLForConditionalGeneration", "qwen3_vl", false}};
+constexpr TopTies kTopTies[] = {
+#define LARIAT_TOP_TIES(architecture, type, missing) {#architecture, #type, missing},
+#include "models/families/families.def"
+};
 
 void read_ties(const JsonFields& top, nlohmann::json& text) {
   const auto tied = top.boolean("tie_word_embeddings");

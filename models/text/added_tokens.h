@@ -16,8 +16,9 @@ struct AddedToken {
   bool single_word = false;  // only between characters that are not word characters
   bool lstrip = false;       // takes the white space on its left with it
   bool rstrip = false;
-  bool normalized = true;  // is searched for in the normalised text, in its normalised form
-  bool special = false;    // left out by decode(skip_special)
+  bool normalized = true;     // is searched for in the normalised text, in its normalised form
+  bool behind_token = false;  // only right behind another one
+  bool special = false;       // left out by decode(skip_special)
 };
 
 // Finds the added tokens of a text: leftmost, and the longest of those that begin there.

@@ -66,7 +66,8 @@ void Bpe::add_merges(const std::string& file) {
                       file, rank, lost));
     }
     merges_.set(pair_key(static_cast<uint64_t>(l->second), static_cast<uint64_t>(r->second)),
-                (rank << 32) | static_cast<uint64_t>(both->second));
+                ((spec_.rank_is_id ? static_cast<uint64_t>(both->second) : rank) << 32) |
+                    static_cast<uint64_t>(both->second));
     ++rank;
   }
 }

@@ -16,6 +16,7 @@ struct BpeSpec {
   std::vector<std::pair<std::string, std::string>> merges;
   std::optional<std::string> unk_token;
   bool fuse_unk = false, byte_fallback = false, ignore_merges = false;
+  bool rank_is_id = false;  // a merge comes in the order of the id that it makes, not of the list
   bool byte_level = false;  // words are bytes, and the vocabulary is written in ByteLevel's alphabet
 };
 

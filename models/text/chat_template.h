@@ -22,7 +22,8 @@ struct Program;
 class ChatTemplate {
  public:
   // The template of a model: chat_template.jinja, else "chat_template" of tokenizer_config.json
-  // (a text, or a list of {name, template}: the one named "default"), else chat_template.json. Its variables
+  // (a text, or a list of {name, template}: the one named "default"), else chat_template.json, else what the
+  // code of Qwen 1, ChatGLM2, 3 and GLM-4 does in place of one. Its variables
   // are the tokenizer's special tokens, and `variables`, as the keyword arguments of apply_chat_template
   // (enable_thinking, …). Unset when there is none. Throws Error naming the file and the template's
   // line.

@@ -76,6 +76,13 @@ void load_tokenizer_json(const ModelTexts& texts, Pipeline& pipeline);
 // of its own from the pieces (LlamaTokenizer that is not "legacy"), that one.
 void load_sentencepiece(const ModelTexts& texts, const TokenizerSettings& settings, Pipeline& pipeline);
 
+// A tiktoken vocabulary: the file of Qwen 1, or GLM-4's under the name of a SentencePiece model.
+inline constexpr std::string_view kQwenTiktoken = "qwen.tiktoken";
+inline constexpr uint64_t kMaxTiktokenBytes = uint64_t{16} << 20;
+bool looks_like_tiktoken(std::string_view bytes);
+void load_tiktoken(const ModelTexts& texts, std::string_view name, const TokenizerSettings& settings,
+                   Pipeline& pipeline);
+
 // Adds a token, or replaces the flags of the one of the same content (which keeps its id, and stays special).
 void add_token(Pipeline& pipeline, AddedToken token);
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/error.h"
+#include "models/io/json_fields.h"
 #include "models/io/json_file.h"
 #include "models/text/pipeline.h"
 #include "models/text/unicode.h"
@@ -19,27 +20,9 @@ constexpr std::string_view kSpacePiece = "\xE2\x96\x81";
 constexpr uint64_t kMaxModelBytes = uint64_t{64} << 20;
 constexpr size_t kMaxCachedWords = size_t{1} << 17, kMaxCachedBytes = 64;
 
-// Meta's Llama 3 ships its tiktoken vocabulary under the same name: lines of "base64 rank".
-bool looks_like_tiktoken(std::string_view bytes) {
-  const std::string_view line = bytes.substr(0, bytes.find('\n'));
-  const size_t space = line.find(' ');
-  if (space == 0 || space == std::string_view::npos || space + 1 == line.size()) return false;
-  const auto is_base64 = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || c == '+' || c == '/' || c == '=';
-  };
-  const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || c == '\r'; };
-  return std::all_of(line.begin(), line.begin() + static_cast<std::ptrdiff_t>(space), is_base64) &&
-         std::all_of(line.begin() + static_cast<std::ptrdiff_t>(space) + 1, line.end(), is_digit);
-}
-
 }  // namespace
 
 SentencePiece::SentencePiece(const std::string& bytes, const std::string& file) : file_(file) {
-  if (looks_like_tiktoken(bytes)) {
-    throw Error(file +
-                ": a tiktoken vocabulary (lines of base64 and rank), not a SentencePiece model; put the " +
-                "model's tokenizer.json next to it");
-  }
   spec_ = checked_sentencepiece(bytes, file);
   const auto processor = std::make_shared<sentencepiece::SentencePieceProcessor>();
   std::string problem;
@@ -174,12 +157,34 @@ void load_llama(const SentencePiece& model, PreTokenizeStep::Prepend space_in_fr
   pipeline.decode_steps = decode_steps(prefixed ? 1 : 0, Utf8Assembler::Replace::kWhole);
 }
 
+// Tokens that count on from the pieces, and what every text begins with (tokenization_chatglm.py of
+// THUDM/chatglm2-6b and chatglm3-6b). "sop" and "eop" are words, too: in a text they are tokens behind one
+// alone.
+void add_chatglm_tokens(const ModelTexts& texts, int32_t next, Pipeline& pipeline) {
+  const nlohmann::json config =
+      texts.has("config.json") ? texts.json("config.json") : nlohmann::json::object();
+  const bool second = is_chatglm2(JsonFields(config, texts.file("config.json").string()));
+  pipeline.template_prefix = {next + 1, next + 3};
+  for (const std::string_view token :
+       split(second ? "[MASK] [gMASK] [sMASK] sop eop"
+                    : "[MASK] [gMASK] [sMASK] sop eop <|system|> <|user|> <|assistant|> <|observation|>",
+             ' ')) {
+    add_token(pipeline, {.content = std::string(token),
+                         .id = next++,
+                         .normalized = false,
+                         .behind_token = token.size() == 3,
+                         .special = true});
+  }
+}
+
 }  // namespace
 
 void load_sentencepiece(const ModelTexts& texts, const TokenizerSettings& settings, Pipeline& pipeline) {
   using Prepend = PreTokenizeStep::Prepend;
   pipeline.file = texts.file("tokenizer.model").string();
-  SentencePiece model(texts.read("tokenizer.model", kMaxModelBytes), pipeline.file);
+  const std::string bytes = texts.read("tokenizer.model", kMaxModelBytes);
+  if (looks_like_tiktoken(bytes)) return load_tiktoken(texts, "tokenizer.model", settings, pipeline);
+  SentencePiece model(bytes, pipeline.file);
   if (model.bos() >= 0) pipeline.bos = model.bos();
   if (model.eos() >= 0) pipeline.eos = model.eos();
   const std::pair<const char*, int32_t> roles[] = {
@@ -192,6 +197,7 @@ void load_sentencepiece(const ModelTexts& texts, const TokenizerSettings& settin
     // As in the slow LlamaTokenizer, control pieces are tokens wherever they stand in a text.
     add_token(pipeline, {.content = model.piece(id), .id = id, .normalized = false, .special = true});
   }
+  if (settings.tokenizer_class == "ChatGLMTokenizer") add_chatglm_tokens(texts, model.size(), pipeline);
   const bool never = settings.is_llama() && settings.add_prefix_space == false;
   if (never || !settings.legacy.value_or(!settings.is_llama()))
     return load_llama(model, never ? Prepend::kNever : Prepend::kFirst, pipeline);

@@ -106,7 +106,7 @@ void warn_beside_model(TokenizerSettings& settings) {
   constexpr std::string_view kAlike =
       "LlamaTokenizer LlamaTokenizerFast CodeLlamaTokenizer CodeLlamaTokenizerFast GemmaTokenizer "
       "GemmaTokenizerFast BaichuanTokenizer BaiChuanTokenizer InternLMTokenizer InternLM2Tokenizer "
-      "PreTrainedTokenizerFast TokenizersBackend";
+      "PreTrainedTokenizerFast TokenizersBackend QWenTokenizer ChatGLMTokenizer ChatGLM4Tokenizer";
   if (!settings.tokenizer_class.empty() && !has_name(kAlike, settings.tokenizer_class)) {
     settings.warn("tokenizer_class",
                   fmt::format("'{:.60}' is not known; tokenizer.model is read as LlamaTokenizer does",
@@ -144,6 +144,8 @@ Tokenizer Tokenizer::load(const ModelTexts& texts) {
   const bool has_json = texts.has("tokenizer.json");
   if (has_json) {
     tok::load_tokenizer_json(texts, *pipeline);
+  } else if (texts.has(tok::kQwenTiktoken)) {
+    tok::load_tiktoken(texts, tok::kQwenTiktoken, settings, *pipeline);
   } else if (texts.has("tokenizer.model")) {
     tok::load_sentencepiece(texts, settings, *pipeline);
   } else {
@@ -158,7 +160,7 @@ Tokenizer Tokenizer::load(const ModelTexts& texts) {
   add_tokens_of_class(texts, has_json, *pipeline, settings);
   add_named_tokens(*pipeline, settings);
   tok::index_tokens(*pipeline);
-  settle_bos(*pipeline, settings, has_json);
+  settle_bos(*pipeline, settings, has_json || !pipeline->template_prefix.empty());
   if (const auto eos = id_of_role(*pipeline, "eos_token")) pipeline->eos = eos;
   has_json ? warn_beside_json(*pipeline, settings) : warn_beside_model(settings);
   warn_of_eos(*pipeline, settings);

@@ -29,9 +29,9 @@ class DecodeChain;
 // them.
 class Tokenizer {
  public:
-  // The texts hold tokenizer.json or tokenizer.model (the first wins when both are there), and, where the
-  // model has them, tokenizer_config.json, special_tokens_map.json, added_tokens.json and config.json (for
-  // the tokenizer's class). No weights are needed. Throws Error naming file and key: nothing is skipped
+  // The texts hold tokenizer.json, qwen.tiktoken or tokenizer.model (the first of them counts), and, where
+  // the model has them, tokenizer_config.json, special_tokens_map.json, added_tokens.json and config.json
+  // (for the tokenizer's class). No weights are needed. Throws Error naming file and key: nothing is skipped
   // silently (warnings()).
   static Tokenizer load(const ModelTexts& texts);
 

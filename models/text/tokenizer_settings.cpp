@@ -49,7 +49,9 @@ constexpr std::pair<std::string_view, std::string_view> kClassOfType[] = {
     {"qwen2 qwen2_vl qwen2_5_vl qwen3 qwen3_moe qwen3_vl", "Qwen2Tokenizer"},
     {"gemma gemma2 gemma3 gemma3_text", "GemmaTokenizer"},
     {"gpt_neox mpt", "GPTNeoXTokenizer"},
-    {"granite internlm2 llava minicpm3 ministral ministral3 mistral mistral3 mixtral olmo2 olmo3 phi3", ""},
+    {"glm glm4 granite internlm2 llava minicpm3 ministral ministral3 mistral mistral3 mixtral olmo2 olmo3 "
+     "phi3",
+     ""},
 };
 
 constexpr std::pair<const char*, const char*> kWarned[] = {
@@ -215,6 +217,11 @@ std::map<std::string, std::string> tokens_of_class(const ModelTexts& texts, std:
     for (size_t i = 0; i + 1 < words.size(); i += 2) tokens.emplace(words[i], words[i + 1]);
   }
   return tokens;
+}
+
+bool is_chatglm2(const JsonFields& config) {
+  return config.string("transformers_version").value_or("") == "4.27.1" ||
+         config.string("_name_or_path").value_or("").find("chatglm2") != std::string::npos;
 }
 
 void warn_of_unread(const JsonFields& fields, std::string_view harmless, std::vector<std::string>& warnings) {

@@ -51,6 +51,10 @@ inline constexpr std::string_view kRoles =
 std::map<std::string, std::string> tokens_of_class(const ModelTexts& texts, std::string declared,
                                                    bool byte_level);
 
+// Whether a config.json is ChatGLM2's, whose class and type ChatGLM3 and GLM-4 have too: by its name, or the
+// version that its files were written with.
+bool is_chatglm2(const JsonFields& config);
+
 // Warns of each key that was not asked for and says something (is not null, false, 0 or empty), but for those
 // in `harmless`, words with spaces between them.
 void warn_of_unread(const JsonFields& fields, std::string_view harmless, std::vector<std::string>& warnings);

@@ -50,6 +50,11 @@ case $target in
     # --normalization_rule_tsv=RULES --user_defined_symbols="<u>,<us>"
     cp "$here/seeds/sentencepiece-charsmap.model" "$out/charsmap"
     ;;
+  tiktoken)
+    cp "$golden"/tokenizers/qwen-tiktoken-mini/qwen.tiktoken "$out/mini"
+    head -n 256 "$out/mini" >"$out/bytes"
+    { cat "$out/bytes"; printf 'YWI= 300\r\nYWI= 301\n'; } >"$out/twice"
+    ;;
   text)
     # The first byte chooses the tokenizer: \0 ... \6.
     for n in 0 1 2 3 4 5 6; do

@@ -48,6 +48,7 @@ inline json described(const RopeScaling& r) {
           {"attention_factor", r.attention_factor.value_or(0.0)},
           {"beta_fast", r.beta_fast},
           {"truncate", r.truncate},
+          {"own_steps", r.own_steps},
           {"inv_freq", rope_frequencies(r, 5000.0).inv_freq},
           {"inv_freq_short", rope_frequencies(r, 1.0).inv_freq}};
 }
@@ -106,7 +107,7 @@ inline json described(const ModelSpec& s) {
               {"alibi_slopes", s.alibi_slopes},
               {"scores_take_mscale", s.scores_take_mscale},
               {"mrope_axes", s.mrope_axes},
-              {"query_log", {s.query_log_beta, s.query_log_ctx}},
+              {"query_log", {s.query_log_beta, s.query_log_ctx, s.query_log_steps}},
               {"dtype", name_of(s.dtype)},
               {"bos", s.bos_token_id.value_or(-1)},
               {"eos", s.eos_token_ids},

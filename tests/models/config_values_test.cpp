@@ -98,7 +98,7 @@ constexpr Value kValues[] = {
      R"({"rope": {"type": "default", "theta": 5e4}})"},
     {"qwen2", R"({"quantization_config": {}, "quantization": {}})", "{}"},
     {"ministral3", "{}",
-     R"({"family": "Ministral3ForCausalLM", "query_log": [0.1, 16], "rope": {"type": "yarn"}})"},
+     R"({"family": "Ministral3ForCausalLM", "query_log": [0.1, 16, true], "rope": {"type": "yarn"}})"},
     // What stands in text_config beside its type is no matter to transformers.
     {"llava", R"({"architectures": ["MysteryForCausalLM"]})", R"({"family": "LlamaForCausalLM"})"},
     {"llava", R"({"model_type": "absent", "architectures": ["Qwen3ForCausalLM"], "num_key_value_heads": 4})",
@@ -112,6 +112,27 @@ constexpr Value kValues[] = {
      R"({"rope": {"type": "yarn", "truncate": false}})"},
     {"minicpm3", R"({"scale_depth": null, "dim_model_base": null})",
      R"({"logits_multiplier": 1, "layers": {"0": {"residual_multiplier": 1}}})"},
+    {"GlmForCausalLM", R"({"vocab_size": 151337})",
+     R"({"eos": [151329, 151336], "bos": -1, "norm_eps": 1.5625e-7,
+      "rope": {"theta": 1e4, "head_dim": 128, "rotary_dim": 64, "interleaved": true}, "layers": {"0": {"n_kv_heads": 2,
+      "qkv_bias": true, "o_bias": false, "norm_after": false}}})"},
+    {"Glm4ForCausalLM", R"({"attention_bias": false, "eos_token_id": 7})",
+     R"({"eos": [7], "layers": {"0": {"qkv_bias": false, "norm_after": true}}})"},
+    {"ChatGLMModel", "{}",
+     R"({"family": "ChatGLMForConditionalGeneration", "vocab_size": 65024, "n_layers": 28,
+      "qkv_by_kv_head": true, "rope": {"theta": 1e4, "rotary_dim": 64}, "layers": {"0": {"intermediate_size": 13696,
+      "n_kv_heads": 32, "head_dim": 128, "qkv_bias": false}}})"},
+    // ChatGLM2 divides positions by rope_ratio, the others multiply the base.
+    {"chatglm", R"({"rope_ratio": 10000, "seq_length": 1048576})",
+     R"({"rope": {"type": "default", "theta": 1e8}, "max_position_embeddings": 1048576})"},
+    {"chatglm2", "{}", R"({"rope": {"type": "linear", "factor": 16, "theta": 1e4, "interleaved": true}})"},
+    {"chatglm2", R"({"transformers_version": "4.30.2"})", R"({"rope": {"type": "linear", "factor": 16}})"},
+    {"chatglm2", R"({"transformers_version": "4.30.2", "_name_or_path": "THUDM/chatglm3-6b"})",
+     R"({"rope": {"type": "default", "theta": 1.6e5}})"},
+    {"qwen", "{}", R"({"rope": {"type": "dynamic", "factor": 2, "original_ctx": 1024}, "layers": {"0": {
+      "intermediate_size": 48, "qkv_bias": true, "o_bias": false, "mlp_bias": false}}})"},
+    {"qwen", R"({"use_dynamic_ntk": false, "no_bias": false})",
+     R"({"rope": {"type": "default", "original_ctx": 1024}, "layers": {"0": {"o_bias": true, "mlp_bias": true}}})"},
     // MiniMind takes its scaling from a flag, and its table is never longer than 2048 then
     // (precompute_freqs_cis).
     {"MiniMindForCausalLM", R"({"inference_rope_scaling": true})", R"({"rope": {"type": "yarn", "factor": 16,
@@ -130,6 +151,24 @@ TEST(ConfigValues, AreThoseOfTransformers) {
     ASSERT_TRUE(got.spec) << row.base << " " << row.changes << ": " << got.error;
     EXPECT_EQ(difference(described(*got.spec), json::parse(row.expected)), "")
         << row.base << " " << row.changes;
+  }
+}
+
+// NTK's alpha by the length, and the base that it makes (get_ntk_alpha of modeling_qwen.py).
+TEST(ConfigValues, TheScaleOfQwen1MovesOnceInAnOctave) {
+  constexpr struct {
+    int64_t trained, length;
+    double alpha, base;
+  } kRows[] = {{2048, 1, 1, 10000},         {2048, 2048, 1, 10000},    {2048, 2049, 3, 30527.74},
+               {2048, 4096, 3, 30527.74},   {2048, 8192, 7, 72195.86}, {2048, 8193, 15, 156588.32},
+               {2048, 20000, 31, 327366.4}, {8192, 2049, 1, 10000},    {8192, 8192, 1, 10000},
+               {8192, 8193, 3, 30527.74},   {8192, 20000, 7, 72195.86}};
+  for (const auto& row : kRows) {
+    const json change{{"seq_length", row.trained}, {"kv_channels", 128}};
+    const RopeScaling rope = answer(changed(config_of("qwen"), change)).spec->rope();
+    const double seen = rope_step_length(rope, row.length, 4);
+    EXPECT_NEAR(rope_scale(rope, seen), row.alpha, 1e-12) << row.length;
+    EXPECT_NEAR(std::pow(rope_frequencies(rope, seen).inv_freq[1], -64.0), row.base, 0.01) << row.length;
   }
 }
 

@@ -160,7 +160,7 @@ const AnyConfig kAnyConfigs[] = {
      R"({"rotary_dim": 128, "interleaved": false})",
      true,
      {"\"rope_embedding_base\" is 1000000", "\"rope_position_scale\" is 1.0"}},
-    {R"({"architectures": ["QWenLMHeadModel"], "model_type": "qwen", "hidden_size": 4096,
+    {R"({"architectures": ["MysteryLMHeadModel"], "model_type": "mystery", "hidden_size": 4096,
       "num_attention_heads": 32, "max_position_embeddings": 8192, "rotary_emb_base": 10000, "rotary_pct": 1.0,
       "use_dynamic_ntk": true, "use_logn_attn": true})",
      R"({"rotary_dim": 128})",
@@ -178,8 +178,8 @@ const AnyConfig kAnyConfigs[] = {
     {R"({"model_type": "x", "head_dim": 576, "qk_rope_head_dim": 64, "max_position_embeddings": 64})",
      R"({"head_dim": 64})"},
     {R"({"head_dim": 64, "max_position_embeddings": 64})", R"({"head_dim": 64})"},
-    // A family's defaults and rules hold where it is known, and what else its config says does not matter.
-    {R"({"model_type": "minimind", "inference_rope_scaling": true, "use_moe": true})", R"({"type": "yarn"})",
+    // A family's defaults and rules hold where it is known; keys that it does not read do not matter.
+    {R"({"model_type": "minimind", "inference_rope_scaling": true, "clip_qkv": 8})", R"({"type": "yarn"})",
      false},
     {R"({"model_type": "qwen2", "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}})",
      R"({"type": "default"})", false},

@@ -108,6 +108,12 @@ TEST(TokenizerErrors, DamagedFiles) {
       {"tokenizer.json", std::string(100'000, '['), "nested deeper"},
       {"tokenizer.json", "\"\xFF\"", "not valid JSON"},
       {"tokenizer.model", "IQ== 0\nIg== 1\n", "tiktoken"},
+      {"qwen.tiktoken", "IQ== 0\nIg== 1\n", "has 2 of the 256 bytes as tokens"},
+      {"qwen.tiktoken", "IQ== 0\nI g== 1\n", "line 2 is no token in base64"},
+      {"qwen.tiktoken", "IQ== 0\nIg== -1\n", "line 2 is no token in base64"},
+      {"qwen.tiktoken", "IQ== 0\n\nIg== 99999999\n", "line 3 is no token in base64"},
+      {"qwen.tiktoken", "IQ== 0\r\nIQ== 1\n", "line 2 has the token of another line"},
+      {"qwen.tiktoken", std::string(100'000, 'A') + " 0\n", "of at most 256 bytes"},
       {"tokenizer.model", "rubbish", "not a usable SentencePiece model"},
       {"tokenizer.model", "", "not a usable SentencePiece model"},
       {"tokenizer_config.json", "[]", "expected an object"},
@@ -133,8 +139,8 @@ TEST(TokenizerErrors, MutatedFilesLoadOrThrow) {
   const auto next = [&](size_t n) {
     return static_cast<size_t>((seed = seed * 1664525 + 1013904223) >> 8) % n;
   };
-  for (const char* name :
-       {"llama-mini/tokenizer.json", "qwen-mini/tokenizer.json", "sp-mini/tokenizer.model"}) {
+  for (const char* name : {"llama-mini/tokenizer.json", "qwen-mini/tokenizer.json", "sp-mini/tokenizer.model",
+                           "qwen-tiktoken-mini/qwen.tiktoken"}) {
     const std::string good = read_file(golden_dir() / name, 1 << 20);
     const TempFolder dir;
     for (int round = 0; round < 150; ++round) {

@@ -1,5 +1,6 @@
 // tests/golden/tokenizers: ids and texts from HF tokenizers and SentencePiece; see tests/golden/README.md.
 #include "models/model_files.h"
+#include "models/text/chat_template.h"
 #include "tests/models/tokenizer_test_util.h"
 
 namespace lariat::test {
@@ -50,6 +51,48 @@ TEST_P(SmallTokenizer, MatchesItsReference) {
 INSTANTIATE_TEST_SUITE_P(TokenizerGolden, SmallTokenizer,
                          testing::Values("llama3-mini", "qwen-mini", "byte-mini", "llama-mini",
                                          "metaspace-mini", "gemma-mini", "sp-mini", "sp-unigram-mini"));
+
+// The ids of a conversation as the code beside the published files builds it.
+void expect_chat(const fs::path& folder, const Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
+  const json messages = read_json(golden_dir() / "chatglm-mini.golden.json").at("chat");
+  const auto chat = ChatTemplate::load(folder, tokenizer);
+  ASSERT_TRUE(chat);
+  EXPECT_EQ(tokenizer.encode(chat->render(messages, true), false), ids);
+}
+
+// Vocabularies of the tiktoken package, with texts of their own.
+TEST(TokenizerGolden, TiktokenMatchesItsPackage) {
+  for (const std::string name : {"qwen-tiktoken-mini", "glm4-tiktoken-mini"}) {
+    const Tokenizer tokenizer = Tokenizer::load(golden_dir() / name);
+    EXPECT_EQ(tokenizer.warnings(), std::vector<std::string>{});
+    const json golden = read_json(golden_dir() / (name + ".golden.json"));
+    EXPECT_GE(golden.at("texts").size(), 200U);
+    EXPECT_EQ(tokenizer.adds_bos(), name.starts_with("glm4"));
+    EXPECT_EQ(tokenizer.eos_ids(), std::vector{*tokenizer.token_to_id("<|endoftext|>")});
+    check(tokenizer, golden, golden.at("texts"), name);
+    expect_chat(golden_dir() / name, tokenizer, golden.at("chat"));
+  }
+}
+
+// SentencePiece with tokens behind its pieces, which the class and the version in config.json ask for.
+TEST(TokenizerGolden, ChatGlmMatchesSentencePiece) {
+  const json golden = read_json(golden_dir() / "chatglm-mini.golden.json");
+  for (const char* version : {"2", "3"}) {
+    const TempFolder dir;
+    fs::copy(golden_dir() / "sp-mini" / "tokenizer.model", dir.path);
+    dir.put("tokenizer_config.json", R"({"tokenizer_class": "ChatGLMTokenizer"})");
+    dir.put("config.json", json{{"transformers_version", *version == '2' ? "4.27.1" : "4.30.2"}}.dump());
+    const Tokenizer tokenizer = Tokenizer::load(dir.path);
+    EXPECT_EQ(tokenizer.warnings(), std::vector<std::string>{});
+    const json& want = golden.at(version);
+    for (size_t i = 0; i < want.at("texts").size(); ++i) {
+      const std::string text = want.at("texts")[i];
+      EXPECT_EQ(tokenizer.encode(text, tokenizer.adds_bos()), want.at("ids")[i].get<std::vector<int32_t>>())
+          << version << " " << json(text).dump();
+    }
+    expect_chat(dir.path, tokenizer, want.at("chat"));
+  }
+}
 
 // The same in llama.cpp's container (tools/lab/golden/gguf_files.py), which has no place for tokens that
 // strip the spaces beside them.

@@ -45,6 +45,7 @@ TEST(RopeCommand, JsonHoldsTheFrequenciesOfTheLength) {
                        {"factor", 2.0},
                        {"original_ctx", 4096},
                        {"length", 6000},
+                       {"scale", rope_scale(scaling, 6000)},
                        {"attention_factor", 1.0},
                        {"inv_freq", after},
                        {"inv_freq_unscaled", before}}));

@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForImageTextToText
 from transformers.models.phi3 import modeling_phi3
 
+import qwen_formulas
 import tiny
 from families import golden_checkpoints  # of tools/lab, where tiny looks too
 from rope_formulas import rope
@@ -56,6 +57,19 @@ def baichuan(weights, config):
     for name in [name for name in weights if "q_proj" in name]:
         parts = [result.pop(name.replace("q_proj", f"{part}_proj")) for part in "qkv"]
         result[name.replace("q_proj", "W_pack")] = torch.cat(parts)
+    return result
+
+
+def own_names(weights, config):
+    """ChatGLM's and Qwen 1's names, with one projection of q, k and v."""
+    result = dict(weights)
+    for name in [name for name in weights if "q_proj" in name]:
+        parts = [result.pop(name.replace("q_proj", f"{part}_proj")) for part in "qkv"]
+        by_head = config["model_type"] == "chatglm" and not config["multi_query_attention"]
+        heads = [part.unflatten(0, (config["num_attention_heads"], -1)) for part in parts] if by_head else []
+        result[name] = torch.cat(heads, 1).flatten(0, 1) if by_head else torch.cat(parts)
+    for theirs, ours in tiny.OWN_NAMES[config["model_type"]].items():
+        result = {name.replace(ours, theirs): rows for name, rows in result.items()}
     return result
 
 
@@ -126,7 +140,8 @@ SCALES = {
 }  # fmt: skip
 PACKS = {
     "llama_gqa_interleaved": interleaved, "internlm2": internlm2, "baichuan": baichuan, "gpt_neox": with_neox_buffers,
-    "bloom": without_prefix, "deepseek_v3": with_mtp_layer,
+    "bloom": without_prefix, "deepseek_v3": with_mtp_layer, "chatglm": own_names, "chatglm2": own_names,
+    "qwen": own_names, "qwen_first": own_names,
 } | dict.fromkeys(("ministral3", "llava", "qwen2_vl", "qwen25_vl", "qwen3_vl"), with_vision)  # fmt: skip
 SHARDS = {"llama_sharded": 3}
 NAMES = golden_checkpoints()
@@ -242,6 +257,8 @@ def make(name):
         save_file(tensors, folder / "trace.safetensors", {"made_by": tiny.VERSIONS})
     if "mrope_section" in str(config):
         make_mrope(name)
+    if name == "qwen":
+        make_beyond(name)
     if name in LONG_NAMES:
         make_long(name)
 
@@ -278,6 +295,26 @@ def make_mrope(name):
     assert all((run(positions[list(order)]) - logits).abs().max() > 0.1 for order in ((1, 0, 2), (0, 2, 1)))
     golden = {"tokens": tokens, "positions": positions.contiguous(), "logits": logits}
     save_file(golden, folder / "mrope.safetensors", {"made_with": tiny.VERSIONS})
+
+
+# ---- Qwen 1 beyond seq_length -----------------------------------------------------------------------------------
+
+
+def make_beyond(name):
+    """beyond.safetensors: one prefill of so many tokens each, in float64 by qwen_formulas, with and without its switches."""
+    folder, kept = tiny.CHECKPOINTS / name, 4
+    config = tiny.read(folder / "config.json")
+    weights = {name: rows.double().numpy() for name, rows in tiny.read_weights(folder).items()}
+    short = load_file(folder / "golden.safetensors")
+    exact = torch.tensor(qwen_formulas.logits(config, weights, short["tokens"].tolist()))
+    assert (exact - short["logits"]).abs().max() < 5e-5, "twin and formulas are one model up to seq_length"
+    tokens = tiny.random_tokens(config["vocab_size"], 4 * config["seq_length"] + 1, 5)
+    golden = {"tokens": torch.tensor(tokens)}
+    for n, ntk, logn in [(1025, 1, 1), (2049, 1, 1), (4097, 1, 1), (2049, 0, 1), (2049, 1, 0), (2049, 0, 0)]:
+        switches = {"use_dynamic_ntk": bool(ntk), "use_logn_attn": bool(logn)}
+        rows = qwen_formulas.logits(config | switches, weights, tokens[:n])[-kept:]
+        golden[f"{n}.{ntk}.{logn}"] = torch.tensor(rows).float()
+    save_file(golden, folder / "beyond.safetensors", {"made_with": tiny.VERSIONS})
 
 
 # ---- long prompts -----------------------------------------------------------------------------------------------

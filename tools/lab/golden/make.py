@@ -19,12 +19,13 @@ import blocks  # noqa: E402
 import checkpoints  # noqa: E402
 import forms  # noqa: E402
 import models  # noqa: E402
+import own_tokenizers  # noqa: E402
 import rope  # noqa: E402
 import texts  # noqa: E402
 
 MAKERS = (rope.frequencies, rope.rope_logits, rope.growing, models.demo, models.generation, models.score, models.keys,
           models.ties, models.divergence, texts.patterns, texts.roles, texts.stops,
-          forms.forms, blocks.gguf_blocks)  # fmt: skip
+          own_tokenizers.own_tokenizers, forms.forms, blocks.gguf_blocks)  # fmt: skip
 SHARED = (texts.tokenizers, texts.settings, texts.chat_templates, models.perplexity)  # which take the folder, or None
 
 

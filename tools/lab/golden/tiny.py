@@ -76,14 +76,19 @@ def save_weights(folder, weights, shards=1):
 
 
 def split_rows(packed, config):
-    """InternLM2's wqkv or Baichuan's W_pack as q, k and v.
+    """InternLM2's wqkv, Baichuan's W_pack, ChatGLM's query_key_value or Qwen 1's c_attn as q, k and v.
 
-    wqkv has one block of rows for each KV head: its query heads, its key, its value. W_pack has q, k, v one below the
-    other.
+    wqkv has one block of rows for each KV head: its query heads, its key, its value; query_key_value without groups one
+    for each head. The others have q, k, v one below the other.
     """
-    heads = config["num_attention_heads"]
-    if config["model_type"] == "baichuan":
+    if config["model_type"] in ("baichuan", "qwen"):
         return packed.chunk(3)
+    heads = config["num_attention_heads"]
+    if config["model_type"] == "chatglm":
+        if not config["multi_query_attention"]:
+            return [rows.flatten(0, 1) for rows in packed.unflatten(0, (heads, 3, -1)).unbind(1)]
+        groups = config["multi_query_group_num"]
+        return packed.split([n * config["kv_channels"] for n in (heads, groups, groups)])
     groups = heads // config["num_key_value_heads"]
     blocks = packed.unflatten(0, (-1, groups + 2, config["hidden_size"] // heads))
     return [blocks[:, part].flatten(0, -2).contiguous() for part in (slice(groups), groups, groups + 1)]
@@ -93,8 +98,45 @@ INTERNLM2_NAMES = {"tok_embeddings": "embed_tokens", "attention.wo": "self_attn.
                    "attention_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
                    "feed_forward.w1": "mlp.gate_proj", "feed_forward.w3": "mlp.up_proj",
                    "feed_forward.w2": "mlp.down_proj"}  # fmt: skip
+# Names of files with a code of their own, and those of the twin in transformers; the projections of q, k and v are one.
+OWN_NAMES = {
+    "chatglm": {"transformer.embedding.word_embeddings": "model.embed_tokens", "transformer.output_layer": "lm_head",
+                "transformer.encoder.final_layernorm": "model.norm", "transformer.encoder.layers": "model.layers",
+                "self_attention.dense": "self_attn.o_proj", "self_attention.query_key_value": "self_attn.q_proj",
+                "mlp.dense_h_to_4h": "mlp.gate_up_proj", "mlp.dense_4h_to_h": "mlp.down_proj"},
+    "qwen": {"transformer.wte": "model.embed_tokens", "transformer.ln_f": "model.norm", "transformer.h.": "model.layers.",
+             "ln_1": "input_layernorm", "ln_2": "post_attention_layernorm", "attn.c_proj": "self_attn.o_proj",
+             "attn.c_attn": "self_attn.q_proj", "mlp.w1": "mlp.up_proj", "mlp.w2": "mlp.gate_proj",
+             "mlp.c_proj": "mlp.down_proj"},
+}  # fmt: skip
 # Image models by the model_type of their file: the text model under its own name.
 TEXT_MODELS = {"mistral3": "ministral3", "llava": "llama", "qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3"}
+
+
+def twin_of_chatglm(config):
+    """ChatGLM2 (by the version that wrote its files) divides positions by rope_ratio, later ones multiply the base."""
+    ratio, divides = config.get("rope_ratio", 1), config["transformers_version"] == "4.27.1"
+    rope = {"rope_type": "linear", "factor": ratio} if divides else {"rope_type": "default"}
+    groups = config["multi_query_group_num"] if config["multi_query_attention"] else config["num_attention_heads"]
+    names = {"vocab_size": "padded_vocab_size", "intermediate_size": "ffn_hidden_size", "num_hidden_layers": "num_layers",
+             "head_dim": "kv_channels", "max_position_embeddings": "seq_length", "rms_norm_eps": "layernorm_epsilon",
+             "attention_bias": "add_qkv_bias"}  # fmt: skip
+    same = ("hidden_size", "num_attention_heads", "eos_token_id", "pad_token_id")
+    return {"architectures": ["GlmForCausalLM"], "model_type": "glm", "num_key_value_heads": groups,
+            "rope_parameters": rope | {"rope_theta": 1e4 * (1 if divides else ratio), "partial_rotary_factor": 0.5},
+            } | {ours: config[theirs] for ours, theirs in names.items()} | {key: config[key] for key in same}  # fmt: skip
+
+
+def twin_of_qwen(config):
+    """What Qwen 1 is up to seq_length, by either spelling; intermediate_size counts gate and up together."""
+    pick = lambda *keys: next(config[key] for key in keys if key in config)  # noqa: E731
+    heads = pick("num_attention_heads", "n_head")
+    return {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "rms_norm_eps": config["layer_norm_epsilon"],
+            "vocab_size": pick("vocab_size", "padded_vocab_size"), "hidden_size": pick("hidden_size", "n_embd"),
+            "intermediate_size": pick("intermediate_size", "ffn_hidden_size") // 2, "num_attention_heads": heads,
+            "num_key_value_heads": heads, "num_hidden_layers": pick("num_hidden_layers", "n_layer"),
+            "max_position_embeddings": config["seq_length"], "rope_theta": float(config["rotary_emb_base"]),
+            "tie_word_embeddings": False, "eos_token_id": config.get("eos_token_id")}  # fmt: skip
 
 
 def text_config(config, head_norms=True):
@@ -104,6 +146,8 @@ def text_config(config, head_norms=True):
     part, which positions of text rotate as plain RoPE does.
     """
     kind, own = config["model_type"], dict(config)
+    if kind in OWN_NAMES:
+        return twin_of_chatglm(config) if kind == "chatglm" else twin_of_qwen(config)
     if kind in TEXT_MODELS:
         own = {"tie_word_embeddings": config.get("tie_word_embeddings", False)} | config.get("text_config", config)
         if "mrope_section" in (own.get("rope_scaling") or {}):
@@ -126,6 +170,12 @@ def text_config(config, head_norms=True):
 def text_weights(config, weights):
     """The tensors of a folder under the names that the text model has in transformers."""
     kind, weights = config["model_type"], dict(weights)
+    if kind in OWN_NAMES:
+        for theirs, ours in OWN_NAMES[kind].items():
+            weights = {name.replace(theirs, ours): rows for name, rows in weights.items()}
+        for name in [name for name in weights if "q_proj" in name]:
+            for part, rows in zip("qkv", split_rows(weights.pop(name), config)):
+                weights[name.replace("q_proj", f"{part}_proj")] = rows.contiguous()
     for name in [name for name in weights if "wqkv" in name or "W_pack" in name]:
         layer = ".".join(name.split(".")[:3])
         for part, rows in zip("qkv", split_rows(weights.pop(name), config)):
