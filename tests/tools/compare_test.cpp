@@ -65,6 +65,21 @@ TEST_F(CompareScript, AlternatesAndPrintsMediansAndRatios) {
   EXPECT_TRUE(holds(text, "<!-- /compare -->\nafter\n"));
 }
 
+// Without a config and a model of its own lariat opens the peers' files, as they are.
+TEST_F(CompareScript, OpensTheSameFile) {
+  ASSERT_EQ(run("--lariat " + lariat() +
+                " --dtypes Q4_K_M --rounds 1 --gguf Q4_K_M=/m.gguf --peer llama.cpp=" + peer()),
+            0)
+      << slurp(dir_ / "err");
+  EXPECT_TRUE(
+      holds(slurp(dir_ / "out"), "| tg64 | Q4_K_M | 10.0 (10.0 .. 10.0) | 16.0 (16.0 .. 16.0) | 0.62 |"));
+  const std::string calls = slurp(dir_ / "calls");
+  EXPECT_TRUE(holds(calls, "--model /m.gguf"));
+  EXPECT_FALSE(holds(calls, "--dtype") || holds(calls, "--quantize"));
+  EXPECT_EQ(run("--lariat " + lariat() + " --dtypes Q8_0 --gguf Q4_K_M=/m.gguf"), 1);
+  EXPECT_TRUE(holds(slurp(dir_ / "err"), "--gguf for each of --dtypes"));
+}
+
 // ik_llama.cpp's llama-bench does not know -d.
 TEST_F(CompareScript, AsksAPeerWithoutDepthsInItsOwnWay) {
   const std::string peer =

@@ -4,6 +4,8 @@
     tools/lab/peers/compare.py --lariat build/lariat --config configs/tinyllama-1.1b.json --dtypes bf16,q8,q4 \\
         --peer llama.cpp=/path/llama-bench --gguf bf16=m-bf16.gguf --gguf q8=m-q8_0.gguf --gguf q4=m-q4_0.gguf
 
+Without --config and --model lariat opens the GGUF files too: --dtypes Q4_K_M --gguf Q4_K_M=m-q4_k_m.gguf.
+
 Builds and downloads nothing. A peer is a program with llama-bench's options and JSON (llama.cpp, ik_llama.cpp);
 peers are optional and may be several. A peer's own options follow its path: --peer "ik=/path/llama-bench -rtr 1".
 --transformers PYTHON, one with torch and transformers, adds those (transformers_bench.py) for weights that are floats.
@@ -71,8 +73,12 @@ def lariat_once(args, dtype, depth):
     command = [args.lariat, "bench", "--device", "cpu", "--json", "--quiet", "--reps", "1",
                "--threads", str(args.threads), "--prompt", str(args.prompt), "--gen", str(args.gen),
                "--depth", str(depth)]
-    command += ["--model", args.model] if args.model else ["--config", args.config, "--random-weights"]
-    command += ["--quantize", dtype] if dtype in ("q8", "q4", "q4_0") else ["--dtype", dtype]
+    if args.config:
+        command += ["--config", args.config, "--random-weights"]
+    else:
+        command += ["--model", args.model or args.ggufs[dtype]]
+    if args.config or args.model:
+        command += ["--quantize", dtype] if dtype in ("q8", "q4", "q4_0") else ["--dtype", dtype]
     out = run_json(command)
     return {result["test"]: result["tok_s_median"] for result in out["results"]}, out["limits"]
 
@@ -233,8 +239,9 @@ def arguments():
     parser.add_argument("--config", help="a config.json to build a random model from")
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=PROGRAM", help="a llama-bench")
     parser.add_argument("--transformers", metavar="PYTHON", help="adds transformers: a Python that has it")
-    parser.add_argument("--gguf", action="append", default=[], metavar="DTYPE=FILE", help="the peers' model")
-    parser.add_argument("--dtypes", default="bf16,q8,q4", help="of f32,bf16,f16,q8,q4")
+    parser.add_argument("--gguf", action="append", default=[], metavar="DTYPE=FILE",
+                        help="the peers' model; without --model and --config also lariat's")
+    parser.add_argument("--dtypes", default="bf16,q8,q4", help="of f32,bf16,f16,q8,q4; of GGUFs any names")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--prompt", type=int, default=512)
     parser.add_argument("--gen", type=int, default=64)
@@ -244,8 +251,8 @@ def arguments():
     parser.add_argument("--mark", default="compare", help="the word of the lines that the table goes between")
     parser.add_argument("--docs", help="a markdown file to put the table into")
     args = parser.parse_args()
-    if bool(args.model) == bool(args.config):
-        fail("give --model DIR or --config FILE, one of them")
+    if args.model and args.config:
+        fail("give --model DIR or --config FILE, not both")
     if args.rounds < 1:
         fail("--rounds must be at least 1")
     args.peers, args.ggufs = named(args.peer, "--peer"), named(args.gguf, "--gguf")
@@ -253,6 +260,8 @@ def arguments():
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "transformers_bench.py")
         args.peers["transformers"] = f"{shlex.quote(args.transformers)} {shlex.quote(script)}"
     args.dtypes = args.dtypes.split(",")
+    if not args.model and not args.config and not set(args.dtypes) <= set(args.ggufs):
+        fail("give --model DIR or --config FILE, or --gguf for each of --dtypes")
     args.depths = [int(depth) for depth in args.depths.split(",")]
     return args
 
