@@ -130,7 +130,6 @@ void Session::GrowingStep::clear() {
   tokens.clear();
   sequences.clear();
   for (auto& of_sequences : ropes) of_sequences.clear();
-  query_scales.clear();
 }
 
 void Session::add_to_step(Sequence& sequence, std::span<const int32_t> tokens) {
@@ -140,7 +139,9 @@ void Session::add_to_step(Sequence& sequence, std::span<const int32_t> tokens) {
   step_.sequences.push_back({cache.length(), static_cast<int64_t>(tokens.size()), cache.pages()});
   // transformers multiplies cos and sin of q and of k by the attention factor; keys here are pure rotations,
   // so q carries both.
-  std::vector<float>& query_scales = step_.query_scales.emplace_back();
+  step_.query_scales.resize(std::max(step_.query_scales.size(), step_.sequences.size()));
+  std::vector<float>& query_scales = step_.query_scales[step_.sequences.size() - 1];
+  query_scales.clear();
   const auto score_scale =
       model_.spec.scores_take_mscale ? static_cast<float>(rope_score_scale(sequence.rope_)) : 1.0F;
   for (int64_t i = 0; model_.spec.scales_queries() && i < std::ssize(tokens); ++i)

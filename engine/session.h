@@ -181,7 +181,8 @@ class Session {
     std::vector<int32_t> tokens;
     std::vector<StepSequence> sequences;
     std::vector<std::vector<SequenceRope>> ropes;  // for each of ropes_, of each sequence
-    std::vector<std::vector<float>> query_scales;  // of each sequence's tokens, where the model has them
+    std::vector<std::vector<float>>
+        query_scales;  // of the tokens of each of `sequences`, where the model has any
     void clear();
   } step_;
   std::vector<int64_t> lengths_;  // of a decode step

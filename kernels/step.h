@@ -89,7 +89,7 @@ struct KeyEdge {
 
 // A token at place p of its sequence sees the keys at [begin.at(p), end.at(p)), none if that is empty, with
 // its query rotated by `rope`. A key's place is where it lies in the cache, whatever position it is rotated
-// to. Behind an edge that has passed them, pages are not read.
+// to. Pages that no range reaches are not read, and need not be there.
 struct KeyRange {
   KeyEdge begin, end;
   RopeTable rope;

@@ -230,6 +230,7 @@ void plan_positions(const Call& call, const StepSequence& sequence, int64_t firs
     const int64_t end = range.end.at(sequence.first_position + sequence.n_tokens - 1);
     length += std::max<int64_t>(end - first, 0);
   }
+  length = std::min(length, sequence.first_position + sequence.n_tokens);
   const int64_t products = heads * length * rows * call.stride;
   const int64_t team = team_for(products, kThreadProducts, threads);
   const int64_t wanted = team == 1 ? 1 : ceil_div<int64_t>(4 * team, heads);

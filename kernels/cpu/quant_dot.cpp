@@ -1,7 +1,3 @@
-#ifdef __x86_64__  // where AVX2, and all that came after it, has kernels of its own instructions
-#undef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS (LARIAT_HWY_OFF | HWY_AVX2 | HWY_AVX3 | HWY_AVX3_DL)
-#endif
 #include <algorithm>
 #include <cstring>
 

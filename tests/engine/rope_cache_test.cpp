@@ -125,6 +125,69 @@ TEST_P(FamilyCache, DecodePastTheTrainedContextEqualsUnrotatedKeys) {
 INSTANTIATE_TEST_SUITE_P(Families, FamilyCache, testing::ValuesIn(GoldenList::names(GoldenList::kCache)),
                          [](const auto& test) { return std::string(test.param); });
 
+// Sequences with scalings of their own, decoded side by side, get what sessions of these scalings give.
+TEST(OwnScaling, SequencesOfSeveralShareAStep) {
+  CpuBackend backend(1);
+  const Model model = model_with("none", backend);
+  const auto tokens = some_tokens(3 * kL0, model.spec.vocab_size);
+  const size_t vocab = static_cast<size_t>(model.spec.vocab_size), prefilled = 40;
+  Session session(model, backend, f32_session());
+  std::vector<Sequence> sequences;
+  std::vector<std::vector<float>> expected;
+  for (const char* scaling : {"dynamic-yarn", "none", "dynamic"}) {
+    const Model scaled = model_with(scaling, backend);
+    expected.push_back(decode_all(scaled, backend, f32_session(), prefilled, tokens.size()));
+    sequences.push_back(session.new_sequence(scaled.spec.rope()));
+    session.prefill(sequences.back(), std::span(tokens).first(prefilled));
+  }
+  for (size_t i = prefilled; i < tokens.size(); ++i) {
+    std::vector<Sequence*> all;
+    for (Sequence& sequence : sequences) all.push_back(&sequence);
+    const Matrix logits = session.decode(all, std::vector<int32_t>(all.size(), tokens[i]));
+    for (size_t s = 0; s < all.size(); ++s) {
+      const std::span<const float> row(logits.f32(static_cast<int64_t>(s)), vocab);
+      ASSERT_LE(max_abs_difference(row, std::span(expected[s]).subspan(i * vocab, vocab)), 1e-5) << i;
+    }
+  }
+  const Sequence fork = session.fork(sequences[0], kL0);
+  EXPECT_EQ(fork.rope().type, RopeType::kDynamicYarn);
+  EXPECT_GT(max_abs_difference(expected[0], expected[1]), 0.01);
+}
+
+// A page that was dropped is neither re-rotated, copied nor counted; those beside it are as without the hole.
+TEST(Holes, AreLeftOutByWhatReadsACache) {
+  CpuBackend backend(1);
+  const Model model = model_with("none", backend);
+  KvPool pool(model.spec, backend, DType::kF32, DType::kF32);
+  const RopeFrequencies before = rope_frequencies(model.spec.rope(), 0);
+  RopeFrequencies after = before;
+  for (double& f : after.inv_freq) f *= 0.5;
+  const auto page_bytes = pool.geometry().page_bytes;
+  const auto rotated = [&](bool holes) {
+    KvCache cache(pool, before), other(pool, before);
+    cache.reserve(4 * kKvPage);
+    for (size_t p = 0; p < 4; ++p) {
+      auto* const floats = static_cast<float*>(cache.pages()[p]);
+      for (size_t i = 0; i < page_bytes / sizeof(float); ++i) floats[i] = static_cast<float>(i % 97 + p);
+    }
+    cache.advance(4 * kKvPage);
+    if (holes) cache.drop(100, 3 * kKvPage + 50);  // the two pages that lie in between as a whole
+    other.share_prefix(cache, 4 * kKvPage);
+    KvCache* const one = &cache;
+    set_frequencies(pool, {&one, 1}, {&after, 1}, false, true);
+    EXPECT_EQ(cache.bytes(), (holes ? 2 : 4) * page_bytes);
+    EXPECT_EQ(pool.pages(), holes ? 4 : 8);  // the other cache kept what it shared
+    EXPECT_EQ(cache.pages()[1] == nullptr, holes);
+    std::vector<float> kept;
+    for (const size_t p : {size_t{0}, size_t{3}}) {
+      const auto* const floats = static_cast<const float*>(cache.pages()[p]);
+      kept.insert(kept.end(), floats, floats + page_bytes / sizeof(float));
+    }
+    return kept;
+  };
+  EXPECT_EQ(rotated(true), rotated(false));
+}
+
 // M-RoPE under a scale that moves: keys turn by the three positions of their tokens.
 TEST(PlacedCache, DecodePastTheTrainedContextEqualsUnrotatedKeys) {
   CpuBackend backend(1);

@@ -70,7 +70,9 @@ inline void check_rerotate_keys(Backend& tested, Backend& reference, const Rerot
     const std::vector<double> before = frequencies(c.rotary_dim), after = frequencies(c.rotary_dim, 20221.0);
     const std::vector<double> positions = axis_positions(0, c.n_positions);
     const std::vector<uint8_t> axes = axes_of(before.size(), c.interleaved);
-    KeyRotation rotation{cache.pages(), c.n_positions, {before}, {after}};
+    std::vector<void*> pages(cache.pages(), cache.pages() + capacity / kKvPage + 1);
+    if (c.n_positions > 2 * kKvPage) pages[1] = nullptr;  // is left out
+    KeyRotation rotation{pages.data(), c.n_positions, {before}, {after}};
     if (c.multi_axis) rotation.from.positions = rotation.to.positions = positions, rotation.axes = axes;
     std::vector<double> moved(static_cast<size_t>(c.multi_axis ? 3 * c.n_positions : c.n_positions));
     for (size_t i = 0; i < moved.size(); ++i) moved[i] = 0.25 * static_cast<double>(i / 5) + 40.0;
