@@ -145,7 +145,7 @@ void Session::add_to_step(Sequence& sequence, std::span<const int32_t> tokens) {
   const auto score_scale =
       model_.spec.scores_take_mscale ? static_cast<float>(rope_score_scale(sequence.rope_)) : 1.0F;
   for (int64_t i = 0; model_.spec.scales_queries() && i < std::ssize(tokens); ++i)
-    query_scales.push_back(score_scale * model_.spec.query_scale(cache.length() + i));
+    query_scales.push_back(score_scale * static_cast<float>(model_.spec.query_scale.at(cache.length() + i)));
   const auto with_scale = [&](const RopeFrequencies& of) {
     SequenceRope rope{of.inv_freq, static_cast<float>(of.attention_factor * of.attention_factor)};
     rope.whole_q_scale = query_scales;

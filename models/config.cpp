@@ -143,25 +143,29 @@ ModelSpec load_config(const ModelTexts& texts) {
   return spec;
 }
 
-RopeScaling load_rope(const ModelTexts& texts, std::vector<std::string>& warnings) {
+ConfigRope load_rope(const ModelTexts& texts) {
   const std::filesystem::path file = texts.file("config.json");
   const TextPart part = text_part(parse(texts.read("config.json", kMaxConfigBytes), file), file.string());
   const JsonFields json(part.json, file.string(), part.prefix);
   const Family* family = named_family(json);
-  if (family == nullptr) return read_foreign_rope(json, family_name(json).key, warnings);
+  ConfigRope result;
+  if (family == nullptr) {
+    result.rope = read_foreign_rope(json, family_name(json).key, result.warnings);
+    return result;
+  }
   if (!family->has_rope) {
     json.fail(json.has("architectures") ? "architectures" : "model_type",
               "its positions are ALiBi, a bias by distance; there is no RoPE to show");
   }
   ModelSpec spec = family->read(json);
-  warnings = std::move(spec.warnings);
+  result = {spec.rope(), spec.query_scale, std::move(spec.warnings)};
   if (spec.ropes.size() > 1) {
-    warnings.push_back(file.string() +
-                       fmt::format(": layers with a window have a RoPE of their own, which is "
-                                   "not shown: {}, theta {:.10g}",
-                                   name_of(spec.ropes[1].type), spec.ropes[1].theta));
+    result.warnings.push_back(file.string() +
+                              fmt::format(": layers with a window have a RoPE of their own, which is "
+                                          "not shown: {}, theta {:.10g}",
+                                          name_of(spec.ropes[1].type), spec.ropes[1].theta));
   }
-  return spec.rope();
+  return result;
 }
 
 }  // namespace lariat

@@ -13,7 +13,12 @@ ModelSpec load_config(const ModelTexts& texts);
 // The RoPE of a config.json: as its family reads it, or of one that does not run by the usual keys:
 // rope_theta, rope_scaling or rope_parameters, and the size of a head. Keys that nobody reads are not looked
 // at.
-RopeScaling load_rope(const ModelTexts& texts, std::vector<std::string>& warnings);
+struct ConfigRope {
+  RopeScaling rope;
+  QueryScale query_scale;
+  std::vector<std::string> warnings;
+};
+ConfigRope load_rope(const ModelTexts& texts);
 
 // load_config of a config.json's text alone; `file` is what errors name.
 ModelSpec parse_config(std::string_view text, const std::filesystem::path& file);

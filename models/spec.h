@@ -142,6 +142,19 @@ struct GenerationDefaults {
   std::vector<std::string> warnings;       // as ModelSpec::warnings, for who writes a text
 };
 
+// What whole queries are multiplied with for their place p in the text: 1 + log_beta ln g, g being
+// 1 + floor(p / log_ctx) (Llama 4) or, without steps, max(1, (p + 1) / log_ctx) (Qwen 1).
+struct QueryScale {
+  double log_beta = 0.0;  // 0: nothing
+  int64_t log_ctx = 1;
+  bool log_steps = true;
+
+  double at(int64_t p) const {
+    const int64_t beyond = log_steps ? p / log_ctx * log_ctx : std::max<int64_t>(p + 1 - log_ctx, 0);
+    return 1.0 + log_beta * std::log1p(static_cast<double>(beyond) / static_cast<double>(log_ctx));
+  }
+};
+
 // Every field has been checked: a ModelSpec in hand is usable.
 struct ModelSpec {
   std::filesystem::path file;  // the config.json it was read from, for error messages
@@ -169,11 +182,7 @@ struct ModelSpec {
   // M-RoPE: which of a token's three positions (time, height, width) turns each pair; empty: not such a
   // model.
   std::vector<uint8_t> mrope_axes;
-  // Whole queries are scaled by their place p in the text, by 1 + beta ln g: g = 1 + floor(p / ctx) (Llama 4)
-  // or, without steps, max(1, (p + 1) / ctx) (Qwen 1).
-  double query_log_beta = 0.0;  // 0: none
-  int64_t query_log_ctx = 1;
-  bool query_log_steps = true;
+  QueryScale query_scale;
   DType dtype = DType::kF32;  // torch_dtype / dtype: what the checkpoint says that it holds
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;  // of generation_config.json, else of config.json
@@ -185,13 +194,7 @@ struct ModelSpec {
   std::vector<std::string> warnings;
 
   bool has_rope() const { return alibi_slopes.empty(); }
-  bool scales_queries() const { return query_log_beta != 0.0 || scores_take_mscale; }
-  float query_scale(int64_t p) const {
-    const int64_t ctx = query_log_ctx,
-                  beyond = query_log_steps ? p / ctx * ctx : std::max<int64_t>(p + 1 - ctx, 0);
-    return static_cast<float>(1.0 + query_log_beta *
-                                        std::log1p(static_cast<double>(beyond) / static_cast<double>(ctx)));
-  }
+  bool scales_queries() const { return query_scale.log_beta != 0.0 || scores_take_mscale; }
   const RopeScaling& rope() const { return ropes.front(); }
   RopeScaling& rope() { return ropes.front(); }
 };
@@ -201,7 +204,8 @@ template <class See>
 void each_field(const ModelSpec& s, const See& see) {
   see(s.vocab_size, s.hidden_size, s.norm_eps, s.layer_norm, s.norm_bias, s.embedding_norm, s.norm_plus_one,
       s.tie_word_embeddings, s.embedding_multiplier, s.round_embedding_multiplier, s.logits_multiplier,
-      s.logits_softcap, s.scores_take_mscale, s.query_log_beta, s.query_log_ctx, s.query_log_steps);
+      s.logits_softcap, s.scores_take_mscale, s.query_scale.log_beta, s.query_scale.log_ctx,
+      s.query_scale.log_steps);
 }
 
 }  // namespace lariat

@@ -41,15 +41,16 @@ RopeScaling bare_head(const Args& args) {
   return rope;
 }
 
-RopeScaling scaling_of(const Args& args) {
-  if (args.model.empty()) return resolve_rope(bare_head(args), args.common.open.rope);
+// As asked for; warnings are printed.
+ConfigRope rope_of(const Args& args) {
+  if (args.model.empty()) return {resolve_rope(bare_head(args), args.common.open.rope), {}, {}};
   if (args.head_dim) throw UsageError("--head-dim goes without --model; the model has its own");
   if (!std::filesystem::exists(args.model / "config.json"))
     refuse_other_formats(args.model, /*config_file=*/true);
-  std::vector<std::string> warnings;
-  const RopeScaling own = load_rope(open_texts(args.model).texts, warnings);
-  print_warnings(warnings, /*quiet=*/false);
-  return resolve_rope(own, args.common.open.rope);
+  ConfigRope own = load_rope(open_texts(args.model).texts);
+  print_warnings(own.warnings, /*quiet=*/false);
+  own.rope = resolve_rope(own.rope, args.common.open.rope);
+  return own;
 }
 
 // 0: keeps its speed, 1: in between, 2: slowed by the whole scale, 3: does not rotate at all.
@@ -79,7 +80,8 @@ std::vector<Pair> pairs_of(const RopeScaling& rope, double seen) {
   return pairs;
 }
 
-void print_rope_json(const RopeScaling& rope, int64_t length, double seen) {
+// query_scale: of the last of `length` tokens.
+void print_rope_json(const RopeScaling& rope, double query_scale, int64_t length, double seen) {
   const RopeFrequencies scaled = rope_frequencies(rope, seen);
   nlohmann::ordered_json ratios, wavelengths, turns, kinds;
   for (const Pair& pair : pairs_of(rope, seen)) {
@@ -96,6 +98,7 @@ void print_rope_json(const RopeScaling& rope, int64_t length, double seen) {
               {"length", length},
               {"scale", rope_scale(rope, seen)},
               {"attention_factor", scaled.attention_factor},
+              {"query_scale", query_scale},
               {"inv_freq", scaled.inv_freq},
               {"inv_freq_unscaled", rope_unscaled(rope).inv_freq},
               {"ratio", ratios},
@@ -145,7 +148,7 @@ void print_table(const RopeScaling& rope, int64_t length, double seen) {
 }
 
 void run(const Args& args) {
-  const RopeScaling rope = scaling_of(args);
+  const auto [rope, query_scale, warnings] = rope_of(args);
   warn_of_still_scale(args.common, rope);
   const int64_t length = args.length.value_or(std::max(rope.original_ctx, rope.max_position_embeddings));
   if (length < 1 || length > INT32_MAX)
@@ -157,7 +160,7 @@ void run(const Args& args) {
     say("wrote " + args.svg.string());
   }
   if (args.json) {
-    print_rope_json(rope, length, seen);
+    print_rope_json(rope, query_scale.at(length - 1), length, seen);
   } else {
     print_table(rope, length, seen);
   }

@@ -40,8 +40,8 @@ ModelSpec read_ministral3(const JsonFields& config) {
   read_one_window(config, 0, spec);
   const JsonFields rope = rope_object(config);
   if (rope.keys().empty()) config.fail("rope_parameters", "expected an object");
-  spec.query_log_beta = rope.number("llama_4_scaling_beta", 0.0, 1e3).value_or(0.0);
-  spec.query_log_ctx = spec.rope().original_ctx;
+  spec.query_scale.log_beta = rope.number("llama_4_scaling_beta", 0.0, 1e3).value_or(0.0);
+  spec.query_scale.log_ctx = spec.rope().original_ctx;
   return spec;
 }
 

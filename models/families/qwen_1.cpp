@@ -39,11 +39,8 @@ ModelSpec read_qwen(const JsonFields& config) {
   }
   rope.max_position_embeddings = rope.original_ctx = trained;
   if (config.boolean("use_logn_attn").value_or(true)) {  // ln(p + 1) / ln(seq_length) beyond it
-    if (rope.rotary_dim != rope.head_dim || trained < 2)
-      config.fail("use_logn_attn", "heads are rotated in part, and then lariat does not scale queries");
-    spec.query_log_beta = 1.0 / std::log(static_cast<double>(trained));
-    spec.query_log_ctx = trained;
-    spec.query_log_steps = false;
+    if (trained < 2) config.fail("seq_length", "no number whose logarithm queries can be scaled by");
+    spec.query_scale = {1.0 / std::log(static_cast<double>(trained)), trained, false};
   }
   const bool biases = !config.boolean("no_bias").value_or(true);
   for (LayerSpec& layer : spec.layers) {

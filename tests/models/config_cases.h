@@ -107,7 +107,7 @@ inline json described(const ModelSpec& s) {
               {"alibi_slopes", s.alibi_slopes},
               {"scores_take_mscale", s.scores_take_mscale},
               {"mrope_axes", s.mrope_axes},
-              {"query_log", {s.query_log_beta, s.query_log_ctx, s.query_log_steps}},
+              {"query_log", {s.query_scale.log_beta, s.query_scale.log_ctx, s.query_scale.log_steps}},
               {"dtype", name_of(s.dtype)},
               {"bos", s.bos_token_id.value_or(-1)},
               {"eos", s.eos_token_ids},

@@ -196,7 +196,9 @@ TEST(RopeConfig, OfAConfigOfAnyFamily) {
   const auto load = [&](const std::string& config) {
     dir.put("config.json", config);
     warnings.clear();
-    return load_rope(dir.path, warnings);
+    ConfigRope read = load_rope(dir.path);
+    warnings = std::move(read.warnings);
+    return read.rope;
   };
   for (const AnyConfig& row : kAnyConfigs) {
     EXPECT_EQ(difference(described(load(row.config)), json::parse(row.expected)), "") << row.config;

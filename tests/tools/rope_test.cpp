@@ -47,6 +47,7 @@ TEST(RopeCommand, JsonHoldsTheFrequenciesOfTheLength) {
                        {"length", 6000},
                        {"scale", rope_scale(scaling, 6000)},
                        {"attention_factor", 1.0},
+                       {"query_scale", 1.0},
                        {"inv_freq", after},
                        {"inv_freq_unscaled", before}}));
   const Json step = rope_json(dynamic + " --rope-steps 4");
