@@ -63,6 +63,14 @@ void KvCache::reserve(int64_t positions) {
   }
 }
 
+bool KvCache::holds(int64_t first, int64_t last) const {
+  const int64_t end = std::min(ceil_div(last, kKvPage), std::ssize(pages_));
+  for (int64_t i = first / kKvPage; i < end; ++i) {
+    if (pages_[static_cast<size_t>(i)] == nullptr) return false;
+  }
+  return true;
+}
+
 bool KvCache::has_room(int64_t positions) const {
   const auto first = pages_.begin() + std::min(length_ / kKvPage, std::ssize(pages_));
   return std::ssize(pages_) * kKvPage >= positions &&
@@ -143,7 +151,8 @@ void KvCache::restore(Contents contents) {
 }
 
 void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
-                     std::span<const RopeFrequencies> frequencies, bool interleaved, bool rerotate) {
+                     std::span<const RopeFrequencies> frequencies, bool interleaved, bool rerotate,
+                     std::span<const double> key_positions) {
   std::vector<KvCache*> moved;
   std::vector<KeyRotation> rotations;
   int64_t positions = 0;
@@ -155,7 +164,9 @@ void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
       cache.consistent_ = false;
     } else {
       cache.own_pages(0, static_cast<size_t>(ceil_div(cache.length_, kKvPage)));
-      const std::span<const double> placed = cache.positions(cache.length_);
+      const std::span<const double> placed = key_positions.empty()
+                                                 ? cache.positions(cache.length_)
+                                                 : key_positions.first(static_cast<size_t>(cache.length_));
       rotations.push_back(
           {cache.pages(), cache.length_, {before, placed}, {after, placed}, pool.mrope_axes()});
       moved.push_back(&cache);

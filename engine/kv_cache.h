@@ -91,6 +91,8 @@ class KvCache {
   // Pages for positions up to `positions`, those from length() on its own, to be written. Throws Error saying
   // how much memory the cache has and wants; the cache then holds what it held.
   void reserve(int64_t positions);
+  // Whether the pages of positions [first, last), as far as there were any, have not been dropped.
+  bool holds(int64_t first, int64_t last) const;
   // Whether they are there already.
   bool has_room(int64_t positions) const;
 
@@ -128,7 +130,8 @@ class KvCache {
 
  private:
   friend void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
-                              std::span<const RopeFrequencies> frequencies, bool interleaved, bool rerotate);
+                              std::span<const RopeFrequencies> frequencies, bool interleaved, bool rerotate,
+                              std::span<const double> key_positions);
   void own_pages(size_t first, size_t last);
 
   KvPool* pool_;
@@ -143,9 +146,10 @@ class KvCache {
 
 // Gives each cache its new RoPE frequencies. With rerotate = true the cached keys follow, in place, all of
 // them in one call of the backend; with false they stay as they are (a stale cache). Frequencies that differ
-// only in attention_factor move no key. Throws Error when shared pages have to be copied and there is no
-// memory.
+// only in attention_factor move no key. key_positions: what keys are rotated to, where that is neither their
+// place nor as place() gave it. Throws Error when shared pages have to be copied and there is no memory.
 void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
-                     std::span<const RopeFrequencies> frequencies, bool interleaved, bool rerotate);
+                     std::span<const RopeFrequencies> frequencies, bool interleaved, bool rerotate,
+                     std::span<const double> key_positions = {});
 
 }  // namespace lariat

@@ -40,7 +40,8 @@ struct OpenOptions {
   RopeOptions rope{};
   int rope_steps = 4;
   bool stale_cache = false;
-  bool random_weights = false;  // the path is a config.json, and there are no weights
+  std::string position_method{};  // parse_position_method
+  bool random_weights = false;    // the path is a config.json, and there are no weights
   // Variables of the chat template beside those that it always has.
   nlohmann::ordered_json template_variables = nlohmann::ordered_json::object();
   std::function<void(size_t done, size_t total)> progress{};  // of the bytes of weights

@@ -74,6 +74,9 @@ void save_context(Session& session, const Sequence& sequence, std::span<const in
   if (const int64_t unread = std::ssize(tokens) - cache.length(); unread != 0 && unread != 1)
     throw Error(fmt::format("{}: {} tokens for a cache of {}; a context is saved with its own", file.string(),
                             tokens.size(), cache.length()));
+  if (const std::string& method = session.options().positions.name; !method.empty())
+    throw Error(fmt::format("{}: a saved context has no positions of {}; leave `position_method` out",
+                            file.string(), method));
   if (!cache.consistent())
     throw Error(file.string() +
                 ": a stale cache cannot be saved: its keys are rotated with several RoPE frequencies, which "

@@ -1,5 +1,7 @@
 #include "engine/session.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <exception>
@@ -27,9 +29,11 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
       options_(options),
       ropes_(stretched(model.spec.ropes, options.rope)),
       pool_(model.spec, backend, options.k_dtype, options.v_dtype),
-      decoder_(model.spec, model.weights, ropes_, pool_.geometry(), backend, options.prefill_chunk,
-               options.latent_workspace),
-      step_{{}, {}, std::vector<std::vector<SequenceRope>>(ropes_.size()), {}} {
+      decoder_(model.spec, model.weights, ropes_, options_.positions.ranges, pool_.geometry(), backend,
+               options.prefill_chunk, options.latent_workspace),
+      step_{} {
+  check_position_method(options_.positions, model.spec);
+  step_.ropes.resize(ropes_.size() + std::max<size_t>(options_.positions.positions.size(), 1) - 1);
   for (size_t r = 1; r < ropes_.size(); ++r) fixed_frequencies_.push_back(rope_frequencies(ropes_[r], 0));
   if (options_.k_dtype != DType::kF16 && options_.v_dtype != DType::kF16) options_.on_saturated = {};
   if (options_.on_saturated) saturated_before_ = backend_.saturated();
@@ -64,6 +68,9 @@ Sequence Session::fork(const Sequence& other, int64_t length) {
 }
 
 Sequence Session::restore(KvCache::Contents contents, int64_t expected) {
+  if (!options_.positions.ranges.empty())
+    throw UsageError("`position_method` " + options_.positions.name +
+                     ": a saved context has no such positions");
   Sequence sequence = new_sequence();
   sequence.cache_.restore(std::move(contents));
   sequence.expected_ = expected;
@@ -100,7 +107,10 @@ void Session::check_length(int64_t length) const {
 // Memory and RoPE frequencies for sequences that are about to have these lengths. Cached keys are re-rotated
 // before anything attends.
 void Session::enter_lengths(std::span<Sequence* const> sequences, std::span<const int64_t> lengths) {
-  for (size_t i = 0; i < sequences.size(); ++i) sequences[i]->cache_.reserve(lengths[i]);
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    check_kept(sequences[i]->cache_);
+    sequences[i]->cache_.reserve(lengths[i]);
+  }
   std::vector<KvCache*> caches;
   std::vector<RopeFrequencies> frequencies;
   for (size_t i = 0; i < sequences.size(); ++i) {
@@ -111,7 +121,38 @@ void Session::enter_lengths(std::span<Sequence* const> sequences, std::span<cons
       length = static_cast<int64_t>(*std::max_element(positions.begin(), positions.end())) + 1;
     frequencies.push_back(frequencies_for(sequences[i]->rope_, std::max(length, sequences[i]->expected_)));
   }
-  set_frequencies(pool_, caches, frequencies, rope().interleaved, !options_.stale_cache);
+  const std::vector<PositionMethod::Positions>& tables = options_.positions.positions;
+  for (size_t i = 0; !caches.empty() && !tables.empty() && tables[0] && i < lengths.size(); ++i) {
+    for (auto p = std::ssize(key_positions_); p < lengths[i]; ++p) key_positions_.push_back(tables[0](p));
+  }
+  set_frequencies(pool_, caches, frequencies, rope().interleaved, !options_.stale_cache, key_positions_);
+}
+
+// Pages that no token sees any more were freed: a text that was taken back may need them again.
+void Session::check_kept(const KvCache& cache) const {
+  for (const SeenKeys& range : options_.positions.ranges) {
+    if (!cache.holds(range.begin.at(cache.length()), range.end.at(cache.length()))) {
+      throw Error(
+          fmt::format("`position_method` {}: the cache no longer holds keys that token {} would see; "
+                      "begin the text anew",
+                      options_.positions.name, cache.length()));
+    }
+  }
+}
+
+// Frees the pages that no token behind the last one sees, but for one, which a text that is taken back by
+// some tokens needs.
+void Session::drop_unseen(KvCache& cache) const {
+  if (options_.positions.ranges.empty()) return;
+  const auto [first, last] = options_.positions.unseen(cache.length());
+  cache.drop(first, last - kKvPage);
+}
+
+void Session::observe(TraceFn trace) {
+  if (trace && !options_.positions.ranges.empty())
+    throw UsageError("`position_method` " + options_.positions.name +
+                     ": a trace shows one rotation of queries");
+  decoder_.observe(std::move(trace));
 }
 
 void Session::place(Sequence& sequence, std::span<const int32_t> positions) {
@@ -158,6 +199,24 @@ void Session::add_to_step(Sequence& sequence, std::span<const int32_t> tokens) {
     rope.axes = model_.spec.mrope_axes;
   }
   for (size_t r = 1; r < ropes_.size(); ++r) step_.ropes[r].push_back(with_scale(fixed_frequencies_[r - 1]));
+  add_positions(cache.length(), tokens.size());
+}
+
+// Those of a position method for the step's last sequence: of its keys, and of its queries by other tables.
+void Session::add_positions(int64_t first, size_t n_tokens) {
+  const std::vector<PositionMethod::Positions>& tables = options_.positions.positions;
+  const SequenceRope keys = step_.ropes[0].back();
+  const size_t begin = (step_.sequences.size() - 1) * tables.size();
+  step_.positions.resize(std::max(step_.positions.size(), begin + tables.size()));
+  for (size_t t = 0; t < tables.size(); ++t) {
+    SequenceRope& rope =
+        t == 0 ? step_.ropes[0].back() : step_.ropes[ropes_.size() - 1 + t].emplace_back(keys);
+    if (!tables[t]) continue;
+    std::vector<double>& positions = step_.positions[begin + t];
+    positions.resize(n_tokens);
+    for (size_t i = 0; i < n_tokens; ++i) positions[i] = tables[t](first + static_cast<int64_t>(i));
+    rope.positions = positions;
+  }
 }
 
 Matrix Session::run_step() {
@@ -278,7 +337,10 @@ Matrix Session::append(std::span<Sequence* const> sequences, std::span<const int
   step_.clear();
   for (size_t i = 0; i < sequences.size(); ++i) add_to_step(*sequences[i], tokens.subspan(i, 1));
   const Matrix logits = decoder_.logits(run_step());
-  for (Sequence* sequence : sequences) sequence->cache_.advance(1);
+  for (Sequence* sequence : sequences) {
+    sequence->cache_.advance(1);
+    drop_unseen(sequence->cache_);
+  }
   return logits;
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/kv_cache.h"
+#include "engine/position_method.h"
 #include "kernels/backend.h"
 #include "models/decoder.h"
 #include "models/model.h"
@@ -19,6 +20,7 @@ struct SessionOptions {
   std::optional<RopeScaling> rope{};
   // Steps per octave in which a dynamic scale moves; 0: exact, new frequencies for every length.
   int rope_steps = 4;
+  PositionMethod positions{};  // at which distances tokens see keys; without ranges: as far as they are apart
   int64_t latent_workspace = int64_t{128} << 20;  // bytes (LatentAttention)
   bool stale_cache = false;             // leave cached keys as they were rotated when the frequencies change
   std::function<void()> before_step{};  // called before every forward pass
@@ -152,14 +154,17 @@ class Session {
   void report_not_finite();
 
   // From now on, every layer shows what it makes of the tokens that are read (models/trace.h); empty: no
-  // longer.
-  void observe(TraceFn trace) { decoder_.observe(std::move(trace)); }
+  // longer. Throws UsageError where a position method has queries rotated several times.
+  void observe(TraceFn trace);
 
  private:
   RopeFrequencies frequencies_for(const RopeScaling& rope, int64_t length) const;
   void check(const Sequence& sequence, std::span<const int32_t> tokens) const;
+  void check_kept(const KvCache& cache) const;
+  void drop_unseen(KvCache& cache) const;
   void enter_lengths(std::span<Sequence* const> sequences, std::span<const int64_t> lengths);
   void add_to_step(Sequence& sequence, std::span<const int32_t> tokens);
+  void add_positions(int64_t first, size_t n_tokens);
   Matrix run_step();
   Matrix append(std::span<Sequence* const> sequences, std::span<const int32_t> tokens);
   struct Piece;
@@ -183,10 +188,12 @@ class Session {
     std::vector<std::vector<SequenceRope>> ropes;  // for each of ropes_, of each sequence
     std::vector<std::vector<float>>
         query_scales;  // of the tokens of each of `sequences`, where the model has any
+    std::vector<std::vector<double>> positions;  // by a method, for each of its tables of each of `sequences`
     void clear();
   } step_;
-  std::vector<int64_t> lengths_;  // of a decode step
-  std::vector<int32_t> drawn_;    // of decode_drawn
+  std::vector<double> key_positions_;  // by a position method, of the tokens of the longest sequence so far
+  std::vector<int64_t> lengths_;       // of a decode step
+  std::vector<int32_t> drawn_;         // of decode_drawn
   std::vector<float> host_logits_;
   bool finite_checked_ = false;
   Saturation saturated_before_;  // by others on this backend

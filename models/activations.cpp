@@ -59,8 +59,8 @@ QkvBlock latent_qkv_of(const Activations& a, const AttentionSpec& attention, int
 }
 
 ActivationMemory::ActivationMemory(const ModelSpec& spec, std::span<const RopeScaling> ropes,
-                                   Backend& backend, int64_t least)
-    : spec_(spec), ropes_(ropes), backend_(backend), least_(least) {
+                                   size_t more_tables, Backend& backend, int64_t least)
+    : spec_(spec), ropes_(ropes), more_tables_(more_tables), backend_(backend), least_(least) {
   for (const LayerSpec& layer : spec.layers) {
     const AttentionSpec& attention = layer.attention;
     const ExpertsSpec& experts = layer.feed_forward.experts;
@@ -95,11 +95,12 @@ size_t ActivationMemory::lay_out(int64_t n_tokens, std::byte* memory, Activation
   to.expert_weights = take(n_tokens, widths_.chosen);
   to.latent_row = take(n_tokens, widths_.latent_row);
   to.latent_heads = take(n_tokens, widths_.latent_heads);
-  to.ropes.resize(ropes_.size());
-  for (size_t i = 0; i < ropes_.size(); ++i) {
+  to.ropes.resize(ropes_.size() + more_tables_);
+  for (size_t i = 0; i < to.ropes.size(); ++i) {
+    const RopeScaling& rope = ropes_[i < ropes_.size() ? i : 0];
     RopeTable& table = to.ropes[i];
-    table.rotary_dim = ropes_[i].rotary_dim;
-    table.interleaved = ropes_[i].interleaved;
+    table.rotary_dim = rope.rotary_dim;
+    table.interleaved = rope.interleaved;
     table.cos = take(n_tokens, table.rotary_dim / 2);
     table.sin = take(n_tokens, table.rotary_dim / 2);
     table.q_scale = take(n_tokens, 1);

@@ -21,7 +21,7 @@ struct Activations {
   Matrix residual;               // [hidden]: what the layers add to
   Matrix normed;                 // [hidden]: its norm, which the next block reads; then what that block adds
   Matrix parallel;               // [hidden]: its other norm, which the feed-forward of a parallel layer reads
-  std::vector<RopeTable> ropes;  // one for each of the model's
+  std::vector<RopeTable> ropes;  // one for each of the model's, and more of the first one's pairs
 
   // The memory that a layer works in: queries, keys, values and what is attended; then the inner values of
   // its feed-forward, of experts before the product with up and after it. A layer divides it by its own
@@ -63,10 +63,10 @@ QkvBlock latent_qkv_of(const Activations& a, const AttentionSpec& attention, int
 // same place, which a backend may have recorded.
 class ActivationMemory {
  public:
-  // least: tokens that there is room for from the first step on; a longer step has it made larger. Host
-  // memory that no step reaches is never touched.
-  ActivationMemory(const ModelSpec& spec, std::span<const RopeScaling> ropes, Backend& backend,
-                   int64_t least);
+  // more_tables: of RoPE, beside those of `ropes`. least: tokens that there is room for from the first step
+  // on; a longer step has it made larger. Host memory that no step reaches is never touched.
+  ActivationMemory(const ModelSpec& spec, std::span<const RopeScaling> ropes, size_t more_tables,
+                   Backend& backend, int64_t least);
 
   // Those of a step of `n_tokens` tokens, valid until the next call.
   const Activations& for_step(int64_t n_tokens);
@@ -81,6 +81,7 @@ class ActivationMemory {
 
   const ModelSpec& spec_;
   std::span<const RopeScaling> ropes_;
+  size_t more_tables_;
   Backend& backend_;
   Widths widths_;
   int64_t least_;

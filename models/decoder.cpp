@@ -80,14 +80,23 @@ Matrix feed_forward(const Layer& layer, const Matrix& in, const Pass& pass) {
   return {};
 }
 
+// How many tables `seen` has beside the model's.
+size_t more_tables(std::span<const SeenKeys> seen) {
+  size_t n = 0;
+  for (const SeenKeys& range : seen) n = std::max(n, range.table);
+  return n;
+}
+
 }  // namespace
 
 Decoder::Decoder(const ModelSpec& spec, const Weights& weights, std::span<const RopeScaling> ropes,
-                 const KvGeometry& geometry, Backend& backend, int64_t chunk, int64_t latent_workspace)
+                 std::span<const SeenKeys> seen, const KvGeometry& geometry, Backend& backend, int64_t chunk,
+                 int64_t latent_workspace)
     : spec_(spec),
       weights_(weights),
+      seen_(seen),
       backend_(backend),
-      activations_(spec, ropes, backend,
+      activations_(spec, ropes, more_tables(seen), backend,
                    std::clamp(chunk, backend.traits().steady_tokens, kMostTokensAhead)) {
   Matrix slopes;
   if (const size_t bytes = spec.alibi_slopes.size() * sizeof(float); bytes > 0) {
@@ -139,6 +148,20 @@ void Decoder::run(size_t index, const Pass& pass) {
   if (trace_) trace_matrix(backend_, trace_, layer.name + "output", a.residual);
 }
 
+// What a layer's tokens see, in `memory`. A layer that rotates nothing sees the same keys.
+std::span<const KeyRange> Decoder::seen_by(const AttentionSpec& attention, const RopeTable& table,
+                                           const Activations& a, Ranges& memory) const {
+  if (seen_.empty()) {
+    memory[0] = KeyRange::causal(table, attention.sliding_window);
+    return std::span(memory).first(1);
+  }
+  for (size_t i = 0; i < seen_.size(); ++i) {
+    const auto& [begin, end, own] = seen_[i];
+    memory[i] = {begin, end, own == 0 || attention.rope < 0 ? table : a.ropes[spec_.ropes.size() - 1 + own]};
+  }
+  return std::span(memory).first(seen_.size());
+}
+
 // Returns the input of the output projection. a.normed, which may be `in`, is free then.
 Matrix Decoder::attention(const Layer& layer, const Matrix& in, const Pass& pass) {
   const AttentionSpec& spec = layer.spec.attention;
@@ -146,17 +169,18 @@ Matrix Decoder::attention(const Layer& layer, const Matrix& in, const Pass& pass
   const LayerWeights& weights = layer.weights;
   const QkvBlock block = qkv_of(pass.activations, spec);
   const RopeTable table = pass.activations.rope(spec.rope);
-  const KeyRange seen = KeyRange::causal(table, spec.sliding_window);
+  Ranges ranges;
+  const std::span<const KeyRange> seen = seen_by(spec, table, pass.activations, ranges);
   backend_.linear(in, weights.qkv, {}, block.all);
   if (weights.q_norm) backend_.norm(block.q, weights.q_norm, block.q);
   if (weights.k_norm) backend_.norm(block.k, weights.k_norm, block.k);
   backend_.qkv_to_cache(pass.step, block.q, block.k, block.v, weights.qkv_epilogue, table, layer.cache);
   if (trace_) {
     trace_attention(backend_, trace_, layer.name,
-                    {block.q, seen, pass.step.sequences, layer.cache, layer.attention});
+                    {block.q, seen.front(), pass.step.sequences, layer.cache, layer.attention});
   }
   const Matrix attended = as(block.attended, weights.o.input);
-  backend_.attention(pass.step, block.q, {&seen, 1}, layer.cache, layer.attention, attended);
+  backend_.attention(pass.step, block.q, seen, layer.cache, layer.attention, attended);
   return attended;
 }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <optional>
 #include <span>
 #include <vector>
@@ -7,21 +8,31 @@
 
 namespace lariat {
 
+// Keys that tokens see with their queries turned by a table of its own, as in KeyRange: 0 is the table of the
+// keys, others stand behind those of the model's RoPEs.
+struct SeenKeys {
+  KeyEdge begin, end;
+  size_t table = 0;
+};
+
 // The forward pass of a decoder, as its ModelSpec describes it, over a backend.
 class Decoder {
  public:
-  // ropes: those of the spec, stretched as the session has it. geometry: what a page of the cache holds.
+  // ropes: those of the spec, stretched as the session has it. seen: what every layer sees; empty: all keys
+  // up to the token's own, or the layer's window of them. geometry: what a page of the cache holds.
   // chunk: tokens of a long step, as far as is known. latent_workspace: see LatentAttention. All that is
   // passed by reference must outlive the decoder.
   Decoder(const ModelSpec& spec, const Weights& weights, std::span<const RopeScaling> ropes,
-          const KvGeometry& geometry, Backend& backend, int64_t chunk, int64_t latent_workspace);
+          std::span<const SeenKeys> seen, const KvGeometry& geometry, Backend& backend, int64_t chunk,
+          int64_t latent_workspace);
 
   // From now on, every layer shows what it makes (empty: no longer).
   void observe(TraceFn trace) { trace_ = std::move(trace); }
 
   // Runs a step's tokens (ids in [0, vocab_size)) through every layer, writing their keys and values into the
   // sequences' pages, which have room for the new positions. ropes: for each RoPE of the model the
-  // frequencies of each sequence, which its cached keys are rotated with. Returns the final hidden states
+  // frequencies of each sequence, which its cached keys are rotated with, and behind them those of further
+  // tables of what is seen. Returns the final hidden states
   // after the last norm, [tokens, hidden] as the head reads them, valid until the next call.
   Matrix forward(const Step& step, std::span<const std::vector<SequenceRope>> ropes);
 
@@ -31,9 +42,13 @@ class Decoder {
  private:
   void run(size_t index, const Pass& pass);
   Matrix attention(const Layer& layer, const Matrix& in, const Pass& pass);
+  using Ranges = std::array<KeyRange, Backend::kMaxRanges>;
+  std::span<const KeyRange> seen_by(const AttentionSpec& attention, const RopeTable& table,
+                                    const Activations& a, Ranges& memory) const;
 
   const ModelSpec& spec_;
   const Weights& weights_;
+  std::span<const SeenKeys> seen_;
   Backend& backend_;
   std::vector<Layer> layers_;
   ActivationMemory activations_;

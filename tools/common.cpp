@@ -119,6 +119,12 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
   options.command = &command;
   begin_group(command, kRopeOptions);
   add_rope_options(command, options.open);
+  command
+      .add_option("--position-method", options.open.position_method,
+                  "at which distances tokens see each other: one of " + known_position_methods(", ") +
+                      ", with settings as in dca/chunk=6144/window=2048")
+      ->type_name("NAME[/KEY=N...]")
+      ->default_str("none");
   begin_group(command, kMemoryOptions);
   command.add_option("--device", options.open.device, "where to run; auto: on a GPU if there is one")
       ->type_name(kDevices)
@@ -229,6 +235,12 @@ std::vector<int32_t> given_tokens(const std::string& tokens, const std::filesyst
 }
 
 Engine open_engine(const CommonOptions& options, Reads reads) {
+  for (const char* context : {"--load-cache", "--save-cache"}) {
+    const auto* given = options.command->get_option_no_throw(context);
+    if (given != nullptr && given->count() > 0 && options.command->count("--position-method") > 0)
+      throw UsageError(fmt::format(
+          "{}: a saved context has no positions of a method; leave --position-method out", context));
+  }
   OpenOptions open = options.open;
   open.reads = reads;
   if (options.dtype != "auto") open.dtype = parse_dtype(options.dtype);

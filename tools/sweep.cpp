@@ -175,6 +175,8 @@ void check_usage(const SweepCommand& command) {
     throw UsageError(
         "sweep compares several scalings: use --scalings instead of --rope-scaling or --rope-config");
   }
+  if (!command.common.open.position_method.empty())
+    throw UsageError("sweep compares scalings; measure a --position-method with perplexity or passkey");
 }
 
 void warn_of_idle(const CommonOptions& common, const SweepOptions& sweep, const std::string& method) {
@@ -311,7 +313,8 @@ void add_sweep_command(CLI::App& app) {
   add_result_files(sub, command->files, true);
   add_common_options(sub, command->common);
   // Refused with a reason (check_usage), so the help does not offer them.
-  for (const char* name : {"--rope-scaling", "--rope-config"}) sub.get_option(name)->group("");
+  for (const char* name : {"--rope-scaling", "--rope-config", "--position-method"})
+    sub.get_option(name)->group("");
   command->common.other_scalings = true;
   sub.callback([command, &sub] { run(*command, files_of(sub)); });
 }

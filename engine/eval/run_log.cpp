@@ -33,7 +33,9 @@ std::string frequencies_fingerprint(const RopeScaling& rope, int64_t longest, in
 
 std::string column_of(const SessionOptions& session) {
   const RopeType type = session.rope->type;
-  const std::string name(type == RopeType::kDefault ? "none" : name_of(type));
+  std::string name(type == RopeType::kDefault ? "none" : name_of(type));
+  if (const std::string& method = session.positions.name; !method.empty())
+    name = type == RopeType::kDefault ? method : method + "+" + name;
   return session.stale_cache ? name + std::string(kStale) : name;
 }
 

@@ -1,0 +1,32 @@
+#include <algorithm>
+
+#include "engine/position_methods.h"
+#include "kernels/error.h"
+
+namespace lariat {
+namespace {
+
+// Keys stand at their place in their chunk of s tokens. No distance is beyond s + w - 1.
+PositionMethod make_dca(std::span<const int64_t> values) {
+  const int64_t s = values[0], w = values[1], farthest = s + w - 1;
+  if (w > s) throw UsageError("a window larger than the chunk");
+  const auto chunk = static_cast<int32_t>(s);
+  const KeyEdge own{0, chunk}, before{-chunk, chunk};
+  return {
+      .positions = {[s](int64_t p) { return static_cast<double>(p % s); },
+                    [s, farthest](int64_t p) { return static_cast<double>(std::min(p % s + s, farthest)); },
+                    [farthest](int64_t) { return static_cast<double>(farthest); }},
+      .ranges = {{own, kOwnEnd, 0}, {before, own, 1}, {kTextBegin, before, 2}}};
+}
+
+}  // namespace
+
+// Dual chunk attention (arXiv 2402.17463). Together the two defaults are the trained length.
+PositionRow dca_row() {
+  return {"dca",
+          {{"chunk", [](int64_t trained, int64_t) { return trained - trained / 4; }},
+           {"window", [](int64_t trained, int64_t) { return trained / 4; }}},
+          make_dca};
+}
+
+}  // namespace lariat

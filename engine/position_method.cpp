@@ -1,0 +1,116 @@
+#include "engine/position_method.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "engine/position_methods.h"
+#include "kernels/error.h"
+
+namespace lariat {
+namespace {
+
+// No value is larger, so that sums of a few are places still.
+constexpr int64_t kMostValue = KeyEdge::kFar / 8;
+
+const std::vector<PositionRow>& rows() {
+  static const std::vector<PositionRow> all{dca_row(), string_row(), sinks_row()};
+  return all;
+}
+
+std::string names_of(const auto& all, std::string_view separator) {
+  std::string names;
+  for (const auto& one : all) names += (names.empty() ? "" : std::string(separator)) + std::string(one.name);
+  return names;
+}
+
+[[noreturn]] void fail(std::string_view text, const std::string& what) {
+  throw UsageError(fmt::format("`position_method` {}: {}", text, what));
+}
+
+const PositionRow& row_named(std::string_view name, std::string_view text) {
+  const auto row = std::ranges::find(rows(), name, &PositionRow::name);
+  if (row == rows().end())
+    fail(text, fmt::format("no method is called \"{}\"; known: {}", name, known_position_methods(", ")));
+  return *row;
+}
+
+// Takes "key=value" into `values`.
+void read_value(const PositionRow& row, std::string_view part, std::string_view text,
+                std::vector<std::optional<int64_t>>& values) {
+  const size_t equals = std::min(part.find('='), part.size());
+  const auto key = std::ranges::find(row.keys, part.substr(0, equals), &PositionKey::name);
+  if (key == row.keys.end()) {
+    fail(text, fmt::format("\"{}\" is no setting of {}; expected NAME=N with one of {}", part, row.name,
+                           names_of(row.keys, ", ")));
+  }
+  std::optional<int64_t>& value = values[static_cast<size_t>(key - row.keys.begin())];
+  if (value) fail(text, fmt::format("{} is given twice", key->name));
+  const std::string_view digits = part.substr(std::min(equals + 1, part.size()));
+  const char* const end = digits.data() + digits.size();
+  const auto read = std::from_chars(digits.data(), end, value.emplace());
+  if (read.ec != std::errc() || read.ptr != end || *value < 1 || *value > kMostValue)
+    fail(text, fmt::format("expected {}=N, a whole number from 1 to {}", key->name, kMostValue));
+}
+
+}  // namespace
+
+std::string known_position_methods(std::string_view separator) {
+  return fmt::format("none{}{}", separator, names_of(rows(), separator));
+}
+
+PositionMethod parse_position_method(std::string_view text, int64_t trained, int64_t longest) {
+  size_t at = std::min(text.find('/'), text.size());
+  if (text.empty() || text == "none") return {};
+  const PositionRow& row = row_named(text.substr(0, at), text);
+  std::vector<std::optional<int64_t>> given(row.keys.size());
+  while (at < text.size()) {
+    const size_t next = std::min(text.find('/', at + 1), text.size());
+    read_value(row, text.substr(at + 1, next - at - 1), text, given);
+    at = next;
+  }
+  std::string name(row.name);
+  std::vector<int64_t> values;
+  for (size_t i = 0; i < given.size(); ++i) {
+    values.push_back(
+        std::clamp<int64_t>(given[i].value_or(row.keys[i].usual(trained, longest)), 1, kMostValue));
+    name += fmt::format("/{}={}", row.keys[i].name, values.back());
+  }
+  try {
+    PositionMethod method = row.make(values);
+    method.name = name;
+    return method;
+  } catch (const UsageError& e) {
+    fail(name, e.what());
+  }
+}
+
+void check_position_method(const PositionMethod& method, const ModelSpec& spec) {
+  if (method.ranges.empty()) return;
+  const auto refuse = [&](std::string_view what) {
+    fail(method.name, fmt::format("a {} has {}, which no method replaces; leave it out", spec.family, what));
+  };
+  if (!spec.has_rope()) refuse("ALiBi");
+  if (!spec.mrope_axes.empty()) refuse("positions of three parts (M-RoPE)");
+  for (const LayerSpec& layer : spec.layers) {
+    if (layer.attention.latent) refuse("latent attention");
+    if (layer.attention.sliding_window > 0) refuse("sliding windows of its own");
+    if (layer.attention.rope > 0) refuse("layers with a RoPE of their own");
+  }
+}
+
+PositionMethod::Places PositionMethod::unseen(int64_t p) const {
+  Places places{0, KeyEdge::kFar};
+  for (const SeenKeys& range : ranges) {
+    if (range.end.most < KeyEdge::kFar) {
+      places.first = std::max<int64_t>(places.first, range.end.most);
+    } else {
+      places.last = std::min(places.last, range.begin.at(p));
+    }
+  }
+  return places;
+}
+
+}  // namespace lariat

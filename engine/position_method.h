@@ -1,0 +1,41 @@
+#pragma once
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/decoder.h"
+#include "models/spec.h"
+
+namespace lariat {
+
+// Distances at which tokens see keys, where these are not how far the two are apart: what takes a model
+// beyond its trained length without another frequency (docs/context-extension.md). A key is cached rotated to
+// one position for good; a token turns its query to a position of its own for each range of keys, and the
+// difference of the two is the distance. None depends on how a text is cut into steps.
+struct PositionMethod {
+  // Of the token at a place of its sequence; empty: the place itself.
+  using Positions = std::function<double(int64_t place)>;
+
+  std::string name{};                  // with all its values, "dca/chunk=6144/window=2048"; empty: no method
+  std::vector<Positions> positions{};  // for each table of `ranges`; the first is that of keys as well
+  std::vector<SeenKeys> ranges{};
+
+  // Places whose keys no token at place p or behind it sees, [first, last).
+  struct Places {
+    int64_t first, last;
+  };
+  Places unseen(int64_t p) const;
+};
+
+// "dca", or "dca/chunk=6144/window=2048"; "none" and nothing: no method. What is not given follows from the
+// trained length and, where a value depends on how far the method is to reach, from the longest sequence that
+// there may be (0: not known). Throws UsageError.
+PositionMethod parse_position_method(std::string_view text, int64_t trained, int64_t longest);
+std::string known_position_methods(std::string_view separator);
+
+// Throws UsageError where layers of the model place their tokens in another way than by RoPE over all keys.
+void check_position_method(const PositionMethod& method, const ModelSpec& spec);
+
+}  // namespace lariat

@@ -1,0 +1,33 @@
+#pragma once
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "engine/position_method.h"
+
+// The table of methods: each is a file position_<name>.cpp.
+namespace lariat {
+
+struct PositionKey {
+  std::string_view name;
+  int64_t (*usual)(int64_t trained, int64_t longest);  // its value where none is given
+};
+
+struct PositionRow {
+  std::string_view name;
+  std::vector<PositionKey> keys;
+  // With a value, at least 1, for each of the keys. Throws UsageError, which the parser puts the name before.
+  PositionMethod (*make)(std::span<const int64_t> values);
+};
+
+PositionRow dca_row();
+PositionRow string_row();
+PositionRow sinks_row();
+
+// Edges of ranges: the text's beginning, and behind the key at distance d, which is seen with what is nearer
+// from `nearer(d + 1)` on.
+inline constexpr KeyEdge kTextBegin{0, 1, 0, 0};
+inline KeyEdge nearer(int64_t d) { return {.offset = static_cast<int32_t>(1 - d)}; }
+inline constexpr KeyEdge kOwnEnd{1};
+
+}  // namespace lariat

@@ -1,0 +1,27 @@
+#include <algorithm>
+
+#include "engine/position_methods.h"
+
+namespace lariat {
+namespace {
+
+// The last w keys, and the first n as if they stood right before these.
+PositionMethod make_sinks(std::span<const int64_t> values) {
+  const int64_t n = values[0], w = values[1], farthest = n + w - 1;
+  KeyEdge sinks_end = nearer(w);
+  sinks_end.most = static_cast<int32_t>(n);
+  return {.positions = {{}, [farthest](int64_t p) { return static_cast<double>(std::min(p, farthest)); }},
+          .ranges = {{nearer(w), kOwnEnd, 0}, {kTextBegin, sinks_end, 1}}};
+}
+
+}  // namespace
+
+// Attention sinks with a window, StreamingLLM (arXiv 2309.17453).
+PositionRow sinks_row() {
+  return {"sinks",
+          {{"sinks", [](int64_t, int64_t) { return int64_t{4}; }},
+           {"window", [](int64_t trained, int64_t) { return std::max<int64_t>(trained - 4, 1); }}},
+          make_sinks};
+}
+
+}  // namespace lariat

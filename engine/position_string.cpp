@@ -1,0 +1,35 @@
+#include <algorithm>
+
+#include "engine/position_methods.h"
+#include "kernels/error.h"
+
+namespace lariat {
+namespace {
+
+// Keys from distance S on are seen as if they began at distance W.
+PositionMethod make_string(std::span<const int64_t> values) {
+  const int64_t shift = values[0], window = values[1];
+  if (window > shift) throw UsageError("a window larger than the shift");
+  const KeyEdge near = nearer(shift);
+  return {.positions = {{}, [=](int64_t p) { return static_cast<double>(p - shift + window); }},
+          .ranges = {{near, kOwnEnd, 0}, {kTextBegin, near, 1}}};
+}
+
+constexpr int64_t kStringWindow = 128;
+
+}  // namespace
+
+// STRING (arXiv 2410.18745). A third of the trained length, as the authors have it, or what the longest
+// sequence needs for its distances to stay below that length.
+PositionRow string_row() {
+  return {"string",
+          {{"shift",
+            [](int64_t trained, int64_t longest) {
+              return std::clamp(longest - trained + kStringWindow, std::max(trained / 3, kStringWindow),
+                                std::max(trained, kStringWindow));
+            }},
+           {"window", [](int64_t, int64_t) { return kStringWindow; }}},
+          make_string};
+}
+
+}  // namespace lariat

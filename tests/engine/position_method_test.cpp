@@ -1,0 +1,244 @@
+// Methods that let tokens see each other at other distances, against the full matrix of these distances.
+#include "engine/position_method.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/saved_context.h"
+#include "tests/engine/relative_oracle.h"
+
+namespace lariat::test {
+namespace {
+
+void expect_refused(const auto& action, const std::vector<std::string>& parts) {
+  const std::string error = error_of(action);
+  for (const std::string& part : parts)
+    EXPECT_NE(error.find(part), std::string::npos) << error << " / " << part;
+}
+
+constexpr size_t kTokens = 300;  // more than a page
+
+// The formulas of docs/context-extension.md.
+Distance dca_distance(int64_t s, int64_t w) {
+  return [=](int64_t i, int64_t j) -> std::optional<double> {
+    const int64_t c = s + w, chunks = i / s - j / s;
+    if (chunks == 0) return i - j;
+    if (chunks == 1) return std::min(i % s + s, c - 1) - j % s;
+    return c - 1 - j % s;
+  };
+}
+
+Distance string_distance(int64_t shift, int64_t w) {
+  return [=](int64_t i, int64_t j) -> std::optional<double> {
+    return i - j < shift ? i - j : i - j - shift + w;
+  };
+}
+
+Distance sinks_distance(int64_t n, int64_t w) {
+  return [=](int64_t i, int64_t j) -> std::optional<double> {
+    if (j >= n && i - j >= w) return {};
+    return j < n && i >= n + w ? n + w - 1 - j : i - j;
+  };
+}
+
+struct MethodCase {
+  std::string method;
+  Distance distance;
+  std::string scaling = "none";
+};
+
+std::vector<MethodCase> method_cases() {
+  return {{"dca/chunk=24/window=10", dca_distance(24, 10)},
+          {"dca/chunk=50/window=50", dca_distance(50, 50)},
+          {"dca/window=1/chunk=64", dca_distance(64, 1)},
+          {"dca/chunk=24/window=10", dca_distance(24, 10), "yarn"},
+          {"string/shift=40/window=8", string_distance(40, 8)},
+          {"string/shift=64/window=1", string_distance(64, 1), "yarn"},
+          {"sinks/sinks=3/window=37", sinks_distance(3, 37)},
+          {"sinks/sinks=70/window=9", sinks_distance(70, 9)},
+          {"sinks/sinks=4/window=60", sinks_distance(4, 60), "yarn"}};
+}
+
+class Methods : public testing::TestWithParam<MethodCase> {
+ protected:
+  Methods() {
+    RopeOptions rope{.scaling = GetParam().scaling};
+    if (GetParam().scaling != "none") rope.factor = 4.0;
+    options_.rope = resolve_rope(model_.spec.rope(), rope);
+    options_.positions = parse_position_method(GetParam().method, 64, 0);
+    tokens_ = some_tokens(kTokens, model_.spec.vocab_size);
+    expected_ = RelativeOracle(dir_, model_.spec)
+                    .logits(tokens_, GetParam().distance, rope_frequencies(*options_.rope, kTokens));
+    for (const float logit : expected_) largest_ = std::max(largest_, std::abs(static_cast<double>(logit)));
+  }
+  // Beside the largest logit.
+  double difference(int threads, int64_t chunk, size_t prefilled) {
+    CpuBackend backend(threads);
+    const Model model = open_f32(dir_, backend);
+    options_.prefill_chunk = chunk;
+    Session session(model, backend, options_);
+    return max_abs_difference(all_logits(session, tokens_, prefilled), expected_) / largest_;
+  }
+
+  const std::filesystem::path dir_ = checkpoint_dir("llama_gqa");
+  CpuBackend backend_{1};
+  const Model model_ = open_f32(dir_, backend_);
+  SessionOptions options_ = f32_session();
+  std::vector<int32_t> tokens_;
+  std::vector<float> expected_;
+  double largest_ = 0;
+};
+
+TEST_P(Methods, EqualsTheMatrixOfItsDistances) {
+  for (const int64_t chunk : {0, 1, 7, 64}) {
+    const double off = difference(chunk == 7 ? 2 : 1, chunk, kTokens);
+    EXPECT_LE(off, 2e-5) << "chunks of " << chunk;
+    RecordProperty("chunks_of_" + std::to_string(chunk), fmt::format("{:.1e}", off));
+  }
+  for (const size_t prefilled : {size_t{1}, size_t{30}}) {
+    const double off = difference(1, 0, prefilled);
+    EXPECT_LE(off, 2e-5) << "decoded behind " << prefilled;
+    RecordProperty("decoded_behind_" + std::to_string(prefilled), fmt::format("{:.1e}", off));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Methods, testing::ValuesIn(method_cases()), [](const auto& test) {
+  std::string name = test.param.method + "_" + test.param.scaling;
+  std::ranges::replace_if(
+      name, [](char c) { return c == '/' || c == '='; }, '_');
+  return name;
+});
+
+// A text within what a method leaves alone is the model's own, and not merely about equal where one range
+// alone is seen.
+TEST(PositionMethods, LeaveShortTextsAlone) {
+  CpuBackend backend(1);
+  const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
+  const auto tokens = some_tokens(40, model.spec.vocab_size);
+  Session plain(model, backend, f32_session());
+  const auto expected = all_logits(plain, tokens, 20);
+  for (const char* method :
+       {"none", "dca/chunk=40/window=9", "string/shift=40/window=8", "sinks/sinks=2/window=40"}) {
+    SessionOptions options = f32_session();
+    options.positions = parse_position_method(
+        std::string(method).starts_with("string") ? "string/shift=40/window=8" : method, 64, 0);
+    Session session(model, backend, options);
+    EXPECT_EQ(all_logits(session, tokens, 20), expected) << method;
+  }
+}
+
+// A scale that moves turns the keys by where they stand in their chunks: decoding equals one prefill, all of
+// which has the last scale.
+TEST(PositionMethods, KeysFollowAScaleThatMoves) {
+  CpuBackend backend(1);
+  const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
+  const auto tokens = some_tokens(kTokens, model.spec.vocab_size);
+  SessionOptions options = f32_session();
+  options.rope = resolve_rope(model.spec.rope(), {.scaling = "dynamic-yarn"});
+  for (const char* method : {"dca/chunk=24/window=10", "string/shift=40/window=8"}) {
+    options.positions = parse_position_method(method, 64, 0);
+    Session session(model, backend, options);
+    Sequence sequence = session.new_sequence();
+    session.prefill(sequence, std::span(tokens).first(40));
+    // Layer 0's keys know no other token: they are those of a prefill under the last scale.
+    for (size_t i = 40; i + 1 < tokens.size(); ++i) session.decode(sequence, tokens[i]);
+    Sequence anew = session.new_sequence();
+    anew.expect(std::ssize(tokens));
+    session.prefill(anew, std::span(tokens).first(kTokens - 1));
+    const KvLayer& layer = session.pool().geometry().layers[0];
+    for (int64_t j = 0; j + 1 < std::ssize(tokens); ++j) {
+      const auto key = [&](const Sequence& of) {
+        const auto* keys = static_cast<const float*>(layer.keys(of.cache().pages()[j / kKvPage]));
+        return std::span(keys + kv_index(0, j, 0, layer.head_dim), static_cast<size_t>(layer.head_dim));
+      };
+      ASSERT_LE(max_abs_difference(key(sequence), key(anew)), 1e-5) << method << " " << j;
+    }
+    EXPECT_GT(sequence.cache().rerotations().count, 3);
+  }
+}
+
+TEST(PositionMethods, SinksKeepAWindowInMemory) {
+  CpuBackend backend(1);
+  const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
+  SessionOptions options = f32_session();
+  options.positions = parse_position_method("sinks/sinks=4/window=60", 64, 0);
+  Session session(model, backend, options);
+  Sequence sequence = session.new_sequence();
+  const auto tokens = some_tokens(2000, model.spec.vocab_size);
+  std::vector<float> logits;
+  for (const int32_t token : tokens) {
+    const auto row = session.decode(sequence, token);
+    logits.assign(row.begin(), row.end());
+    ASSERT_LE(session.pool().pages(), 4);  // sinks, window, one to go back to, one that begins
+  }
+  const auto expected = RelativeOracle(checkpoint_dir("llama_gqa"), model.spec)
+                            .logits(tokens, sinks_distance(4, 60), session.frequencies_for(1));
+  EXPECT_LE(max_abs_difference(logits, std::span(expected).last(logits.size())), 1e-4);
+
+  // Some tokens can be taken back, the first half cannot.
+  sequence.truncate(1900);
+  for (size_t i = 1900; i < tokens.size(); ++i) {
+    const auto row = session.decode(sequence, tokens[i]);
+    logits.assign(row.begin(), row.end());
+  }
+  EXPECT_LE(max_abs_difference(logits, std::span(expected).last(logits.size())), 1e-4);
+  sequence.truncate(1000);
+  expect_refused([&] { session.decode(sequence, 1); },
+                 {"`position_method` sinks/sinks=4/window=60", "token 1000", "begin the text anew"});
+}
+
+TEST(PositionMethods, AreGivenByNameAndValues) {
+  const auto name = [](const char* text, int64_t longest = 0) {
+    return parse_position_method(text, 8192, longest).name;
+  };
+  EXPECT_EQ(name(""), "");
+  EXPECT_EQ(name("none"), "");
+  EXPECT_EQ(name("dca"), "dca/chunk=6144/window=2048");
+  EXPECT_EQ(name("dca/window=512"), "dca/chunk=6144/window=512");
+  EXPECT_EQ(name("string"), "string/shift=2730/window=128");
+  EXPECT_EQ(name("string", 12288), "string/shift=4224/window=128");
+  EXPECT_EQ(name("string", 100000), "string/shift=8192/window=128");
+  EXPECT_EQ(name("sinks/sinks=1"), "sinks/sinks=1/window=8188");
+  const std::pair<const char*, const char*> wrong[] = {
+      {"yarn", "no method is called \"yarn\"; known: none, dca, string, sinks"},
+      {"dca/", "\"\" is no setting of dca; expected NAME=N with one of chunk, window"},
+      {"dca/shift=3", "\"shift=3\" is no setting of dca"},
+      {"dca/chunk", "expected chunk=N, a whole number from 1 to 134217728"},
+      {"dca/chunk=", "expected chunk=N"},
+      {"dca/chunk=0", "expected chunk=N"},
+      {"dca/chunk=-5", "expected chunk=N"},
+      {"dca/chunk=1e3", "expected chunk=N"},
+      {"dca/chunk=99999999999999999999", "expected chunk=N"},
+      {"dca/chunk=134217729", "expected chunk=N"},
+      {"dca/chunk=9/chunk=9", "chunk is given twice"},
+      {"dca/chunk=9/window=10", "a window larger than the chunk"},
+      {"string/shift=9/window=10", "a window larger than the shift"}};
+  for (const auto& one : wrong) expect_refused([&] { name(one.first); }, {"`position_method` ", one.second});
+}
+
+// What places its tokens in another way is refused, and so is what would lose the positions.
+TEST(PositionMethods, RefuseWhatTheyCannotReplace) {
+  CpuBackend backend(1);
+  const PositionMethod method = parse_position_method("dca", 64, 0);
+  for (const auto& [name, what] :
+       {std::pair("bloom", "ALiBi"), std::pair("qwen2_vl", "M-RoPE"),
+        std::pair("deepseek_v2", "latent attention"), std::pair("mistral_window", "sliding windows"),
+        std::pair("gemma3", "windows")}) {
+    const ModelSpec spec = load_config(checkpoint_dir(name));
+    expect_refused([&] { check_position_method(method, spec); }, {"`position_method` dca/", what});
+  }
+  const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
+  SessionOptions options = f32_session();
+  options.positions = method;
+  Session session(model, backend, options);
+  Sequence sequence = session.new_sequence();
+  session.prefill(sequence, some_tokens(9, model.spec.vocab_size));
+  expect_refused([&] { save_context(session, sequence, some_tokens(9, 61), "unwritten.ctx"); },
+                 {"unwritten.ctx", "leave `position_method` out"});
+  expect_refused([&] { session.restore({}, 0); }, {"`position_method` dca/"});
+  expect_refused([&] { session.observe([](const auto&...) {}); }, {"`position_method` dca/"});
+}
+
+}  // namespace
+}  // namespace lariat::test
