@@ -125,19 +125,13 @@ struct CodeTile {
   };
   const unsigned char* tile;
 
-  static __device__ __forceinline__ const unsigned char* tile_of(const Gemv& g, const GemvProduct& p,
-                                                                 int first_row) {
-    return static_cast<const unsigned char*>(p.w) + first_row / kTile * g.codes.tile_bytes;
-  }
-  // Asks for the first 32 KiB of a tile: about what all warps load first.
   static __device__ __forceinline__ void prefetch(const Gemv& g, const GemvProduct& p, int first_row) {
-    const int line = static_cast<int>(threadIdx.x) * kLineBytes;
-    if (line < g.codes.tile_bytes) prefetch_l2(tile_of(g, p, first_row) + line);
+    prefetch_code_tile(g, p, first_row);
   }
   __device__ __forceinline__ void multiply(const Gemv& g, const GemvProduct& p, int first_row) {
     auto& work = static_cast<Work&>(*this);
     const Codes& c = g.codes;
-    tile = tile_of(g, p, first_row);
+    tile = code_tile(g, p, first_row);
     int chunk = warp_index();
     Chunk at(c, tile, chunk);
     for (; chunk + (Work::kAhead - 1) * kWarps < g.blocks; chunk += Work::kAhead * kWarps) {

@@ -108,14 +108,8 @@ struct FloatDots {
     }
   }
 
-  static __device__ __forceinline__ const unsigned char* tile_of(const Gemv& g, const GemvProduct& p,
-                                                                 int first_row) {
-    return static_cast<const unsigned char*>(p.w) + first_row / kTile * g.codes.tile_bytes;
-  }
-  // Asks for the first 32 KiB of a tile: about what all warps load first.
   static __device__ __forceinline__ void prefetch(const Gemv& g, const GemvProduct& p, int first_row) {
-    const int line = static_cast<int>(threadIdx.x) * kLineBytes;
-    if (line < g.codes.tile_bytes) prefetch_l2(tile_of(g, p, first_row) + line);
+    prefetch_code_tile(g, p, first_row);
   }
   __device__ __forceinline__ void multiply_chunk(const Gemv& g, const Loaded& loaded, int chunk,
                                                  float entry) {
@@ -130,7 +124,7 @@ struct FloatDots {
     }
   }
   __device__ __forceinline__ void multiply(const Gemv& g, const GemvProduct& p, int first_row) {
-    const unsigned char* tile = tile_of(g, p, first_row);
+    const unsigned char* tile = code_tile(g, p, first_row);
     const float entry = g.codes.table[lane_index() % 16];
     int chunk = warp_index();
     for (; chunk + (kAhead - 1) * kWarps < g.blocks; chunk += kAhead * kWarps) {

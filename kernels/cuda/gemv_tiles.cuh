@@ -7,6 +7,17 @@ namespace lariat::cuda {
 inline constexpr int kWarps = 8;
 inline constexpr int kTile = 16;  // rows of w, also in an mma
 
+// The tile of quantised weights (codes.cuh) that a row is the first of.
+__device__ __forceinline__ const unsigned char* code_tile(const Gemv& g, const GemvProduct& p,
+                                                          int first_row) {
+  return static_cast<const unsigned char*>(p.w) + first_row / kTile * g.codes.tile_bytes;
+}
+// Asks for the first 32 KiB of it: about what all warps load first.
+__device__ __forceinline__ void prefetch_code_tile(const Gemv& g, const GemvProduct& p, int first_row) {
+  const int line = static_cast<int>(threadIdx.x) * kLineBytes;
+  if (line < g.codes.tile_bytes) prefetch_l2(code_tile(g, p, first_row) + line);
+}
+
 // A warp's sums of a lane's four outputs, where lanes whose numbers are equal modulo 4 have the same outputs.
 template <int kTokens>
 __device__ __forceinline__ void store_dots(const float (&sum)[kTokens][4], float* sums) {
