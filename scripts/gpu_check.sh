@@ -130,6 +130,7 @@ for scaling in $scalings; do
   both "passkey, $scaling" passkey passkey --model "$model" --lengths 256,512,1024 --trials 5 "${rope[@]}"
 done
 check "speed" "$build/lariat" bench --model "$model" --device cuda --prompt 512 --gen 128
+check "speed, q8" "$build/lariat" bench --model "$model" --device cuda --prompt 512 --gen 128 --quantize q8
 
 say ""
 printf '%s\n' "${summary[@]}" | tee -a "$log"
