@@ -33,7 +33,7 @@ struct GroupInputs {
 
 // sum + the two products of signed 16-bit values in each lane.
 HWY_INLINE VI AddPairProducts(VI a, VI b, VI sum) {
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
   const hn::Repartition<int16_t, DI> d16;  // VPMADDWD: neighbours stay in their lane
   VI none = hn::Zero(DI());
   return hn::ReorderWidenMulAccumulate(DI(), hn::BitCast(d16, a), hn::BitCast(d16, b), sum, none);

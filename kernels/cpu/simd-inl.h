@@ -49,7 +49,7 @@ HWY_INLINE V RoundToBf16(D d, V value) {
 // and NaNs (1.0.3), so those instruction sets go through integers.
 #if HWY_ARCH_X86 && (HWY_TARGET >= HWY_SSE4 || defined(HWY_DISABLE_F16C))
 #define LARIAT_F16_IN_SOFTWARE 1
-#elif HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
+#elif HWY_TARGET == HWY_SCALAR
 #define LARIAT_F16_IN_SOFTWARE 1
 #else
 #define LARIAT_F16_IN_SOFTWARE 0
