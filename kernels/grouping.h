@@ -27,6 +27,7 @@ struct Grouping {
   bool minimum = false;  // value = scale * code + minimum, of unsigned codes
   uint8_t size = 32;     // consecutive inputs of an output that share a scale: 16, 32, 64 or 128
   uint16_t block = 64;   // inputs in a block of a tile (QuantLayout), a multiple of 64 and of `size`
+  bool narrow = false;   // 8-bit codes that have at most 6: within 32 of their zero
 
   bool operator==(const Grouping&) const = default;
   // That of the two forms that quantize() makes (kernels/quant.h), of 8 and of 4 bits.

@@ -13,9 +13,10 @@ namespace lariat::cpu {
 struct QuantBlock {
   Code code;
   ScaleType scales;
-  bool bytes_wide, minimum, halves, plain;  // halves: 16 inputs share a scale; plain: Grouping::plain()
-  int zero, shift;                          // shift: of an input, to the scale that is its
-  int64_t groups;                           // of 32 inputs
+  // halves: 16 inputs share a scale; plain: Grouping::plain(); narrow: as there
+  bool bytes_wide, minimum, halves, plain, narrow;
+  int zero, shift;  // shift: of an input, to the scale that is its
+  int64_t groups;   // of 32 inputs
   int64_t scale_width, outer_bytes, inner_bytes, scale_bytes, group_bytes, block_bytes;
   std::array<int8_t, 16> table{};  // of integer codes that have one
 
@@ -27,6 +28,7 @@ struct QuantBlock {
         minimum(layout.form.grouping.minimum),
         halves(layout.size() < kQuantGroup),
         plain(layout.form.grouping.plain()),
+        narrow(layout.form.grouping.narrow),
         zero(layout.zero()),
         shift(std::countr_zero(static_cast<uint64_t>(layout.size()))),
         groups(layout.block() / kQuantGroup),
@@ -49,7 +51,7 @@ struct QuantBlock {
 // What differs in the inner loops over codes that stand for integers.
 template <bool kBytes_, bool kTable_, bool kHalves_, bool kPlain_ = false>
 struct QuantKind {
-  static constexpr bool kBytes = kBytes_, kTable = kTable_, kPlain = kPlain_;
+  static constexpr bool kBytes = kBytes_, kTable = kTable_, kPlain = kPlain_, kNarrow = false;
   static constexpr int kParts = kHalves_ ? 2 : 1;  // of a group, each with a scale of its own
   // The sum of a part of a group of x (QuantRows::sums).
   static int32_t of_x(const int32_t* sums, int part) {

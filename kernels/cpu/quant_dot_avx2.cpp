@@ -8,7 +8,8 @@
 // AVX2 with VPMADDUBSW: 32 products of unsigned with signed bytes per instruction, added in pairs to 16 bits.
 // A pair of weights of 4 bits stays below 2 * 15 * 127, so that all 8 of a group fit 16 bits. One of 8 bits
 // may reach 2 * 255 * 127, which saturates, unless the side without a sign is the magnitude of w - 128 and
-// its sign goes over to x: 2 * 128 * 127. So sums are as exact as those of the other kernels.
+// its sign goes over to x: 2 * 128 * 127. Of Grouping::narrow a pair stays below 2 * 32 * 127, and four of
+// them fit 16 bits. So sums are as exact as those of the other kernels.
 #if defined(__x86_64__)
 #include <immintrin.h>
 #define LARIAT_AVX2 __attribute__((target("avx2,fma,f16c")))
@@ -39,17 +40,22 @@ LARIAT_AVX2_INLINE void fetch_tiles(const uint8_t* w, int64_t distance) {
   for (int b = 0; b < kW; ++b) fetch_ahead<false>(w + b * distance);
 }
 
-// A sum of codes, of which bytes are taken less 128, to that of what they stand for; x: the sum of x.
+// The kind of bytes that are Grouping::narrow.
+template <class K>
+struct Narrow : K {
+  static constexpr bool kNarrow = true;
+};
+
+// A sum of codes, of which bytes are taken less 128, narrow ones less their zero, to that of what they stand
+// for; x: the sum of x.
 template <class K>
 LARIAT_AVX2_INLINE __m256i less_zero(const QuantBlock& block, __m256i codes, int32_t x) {
-  if (K::kTable || (K::kBytes && K::kPlain)) return codes;
+  if (K::kTable || K::kNarrow || (K::kBytes && K::kPlain)) return codes;
   if (K::kPlain) return _mm256_sub_epi32(codes, _mm256_slli_epi32(_mm256_set1_epi32(x), 3));
   return _mm256_add_epi32(codes, _mm256_set1_epi32(((K::kBytes ? 128 : 0) - block.zero) * x));
 }
 
-// Products of magnitudes and of what has the other factor's sign, to sums of 32 bits.
-LARIAT_AVX2_INLINE __m256i add_products(__m256i sum, __m256i magnitudes, __m256i others) {
-  const __m256i pairs = _mm256_maddubs_epi16(magnitudes, others);
+LARIAT_AVX2_INLINE __m256i add_pairs(__m256i sum, __m256i pairs) {
   return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 
@@ -57,19 +63,27 @@ LARIAT_AVX2_INLINE __m256i add_products(__m256i sum, __m256i magnitudes, __m256i
 // bytes apart: S of kernels/quant.h, but for less_zero.
 template <class K, bool kFetch, int kX, int kW>
 LARIAT_AVX2_INLINE void multiply_bytes(const int8_t* x, int64_t columns, const uint8_t* w, int64_t distance,
-                                       int part, __m256i (&sum)[kX][kW][kHalves]) {
-  const __m256i zero = _mm256_set1_epi8(-128);
+                                       int part, __m256i zero, __m256i (&sum)[kX][kW][kHalves]) {
   constexpr int64_t kQuads = kGroupQuads / K::kParts;
-  for (int64_t quad = part * kQuads; quad < (part + 1) * kQuads; ++quad) {
-    if (kFetch) fetch_tiles<kW>(w + quad * kLineBytes, distance);
+  constexpr int64_t kRun = K::kNarrow ? 4 : 1;  // quads whose pairs are added in 16 bits
+  for (int64_t quad = part * kQuads; quad < (part + 1) * kQuads; quad += kRun) {
+    __m256i pairs[kX][kW][kHalves] = {};
+    for (int64_t q = quad; q < quad + kRun; ++q) {
+      if (kFetch) fetch_tiles<kW>(w + q * kLineBytes, distance);
+      for (int b = 0; b < kW; ++b) {
+        for (int h = 0; h < kHalves; ++h) {
+          const __m256i bytes = vector_at(w + b * distance + (q * kHalves + h) * kVectorBytes);
+          const __m256i weights = _mm256_xor_si256(bytes, zero), magnitudes = _mm256_abs_epi8(weights);
+          for (int a = 0; a < kX; ++a) {
+            const __m256i inputs = _mm256_sign_epi8(quad_at(x + a * columns + 4 * q), weights);
+            pairs[a][b][h] = _mm256_add_epi16(pairs[a][b][h], _mm256_maddubs_epi16(magnitudes, inputs));
+          }
+        }
+      }
+    }
     for (int b = 0; b < kW; ++b) {
       for (int h = 0; h < kHalves; ++h) {
-        const __m256i bytes = vector_at(w + b * distance + (quad * kHalves + h) * kVectorBytes);
-        const __m256i weights = _mm256_xor_si256(bytes, zero), magnitudes = _mm256_abs_epi8(weights);
-        for (int a = 0; a < kX; ++a) {
-          const __m256i inputs = quad_at(x + a * columns + 4 * quad);
-          sum[a][b][h] = add_products(sum[a][b][h], magnitudes, _mm256_sign_epi8(inputs, weights));
-        }
+        for (int a = 0; a < kX; ++a) sum[a][b][h] = add_pairs(sum[a][b][h], pairs[a][b][h]);
       }
     }
   }
@@ -84,7 +98,7 @@ LARIAT_AVX2_INLINE void multiply_nibbles(const int8_t* x, int64_t columns, const
     const __m256i quad = quad_at(inputs);
     if constexpr (K::kTable) {
       const __m256i weights = _mm256_shuffle_epi8(table, codes);
-      to = add_products(to, _mm256_abs_epi8(weights), _mm256_sign_epi8(quad, weights));
+      to = add_pairs(to, _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(quad, weights)));
     } else {
       to = _mm256_add_epi16(to, _mm256_maddubs_epi16(codes, quad));
     }
@@ -163,10 +177,11 @@ LARIAT_AVX2_INLINE void add_group(const GroupPlace& p, int first, __m256i table,
   const int64_t row = p.task.first_row + first, columns = rows.columns();
   const int8_t* x = rows.values + row * columns + p.g * kQuantGroup;
   const uint8_t* values = p.blocks + p.block.scale_bytes + p.place * p.block.group_bytes;
+  const __m256i zero = _mm256_set1_epi8(static_cast<int8_t>(K::kNarrow ? p.block.zero : 128));
   for (int part = 0; part < K::kParts; ++part) {
     __m256i sum[kX][kW][kHalves] = {};
     if constexpr (K::kBytes) {
-      multiply_bytes<K, kFetch>(x, columns, values, p.distance, part, sum);
+      multiply_bytes<K, kFetch>(x, columns, values, p.distance, part, zero, sum);
     } else {
       multiply_nibbles<K, kFetch>(x, columns, values, p.distance, part, table, sum);
     }
@@ -248,7 +263,12 @@ void dot_task(const QuantTask& task, const QuantBlock& block) {
 }  // namespace
 
 void quant_dot_avx2(const QuantTask& task) {
-  with_kind(QuantBlock(task.w), [&]<class K>(const QuantBlock& block, K) { dot_task<K>(task, block); });
+  with_kind(QuantBlock(task.w), [&]<class K>(const QuantBlock& block, K) {
+    if constexpr (K::kBytes && !K::kPlain) {
+      if (block.narrow) return dot_task<Narrow<K>>(task, block);
+    }
+    dot_task<K>(task, block);
+  });
 }
 
 }  // namespace lariat::cpu

@@ -191,8 +191,8 @@ struct Blocks {
   Unpack unpack;
 
   Form form() const {
-    return {dtype,
-            {code, scales, minimum, size, static_cast<uint16_t>(scales == ScaleType::kNested ? 256 : 64)}};
+    const uint16_t block = scales == ScaleType::kNested ? 256 : 64;
+    return {dtype, {code, scales, minimum, size, block, dtype == DType::kQ8 && unpack != q8_0}};
   }
 };
 

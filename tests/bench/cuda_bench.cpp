@@ -122,7 +122,7 @@ void ProductOfForms(benchmark::State& state) {
   state.SetLabel(c.name);
 }
 BENCHMARK(ProductOfForms)
-    ->ArgsProduct({{1, 4, 16, 512}, benchmark::CreateDenseRange(0, 24, 1)})
+    ->ArgsProduct({{1, 4, 16, 512}, benchmark::CreateDenseRange(0, 25, 1)})
     ->UseRealTime();
 
 // Tokens drawn from logits of 128,256, by rows: with a border at all of them, and by top-p.

@@ -16,8 +16,10 @@ namespace {
 constexpr int64_t kHeads = 32, kKvHeads = 4, kHeadDim = 64;
 constexpr AttentionParams kShape{.n_heads = kHeads, .scale = 0.125F};
 
-// n tokens behind `depth` cached ones, for each of some sequences, of some layers in turn.
-void attend(benchmark::State& state, int64_t n, int64_t depth, size_t sequences = 1, int64_t n_layers = 1) {
+// n tokens behind `depth` cached ones, for each of some sequences, of some layers in turn; window 0: all
+// keys.
+void attend(benchmark::State& state, int64_t n, int64_t depth, size_t sequences = 1, int64_t n_layers = 1,
+            int64_t window = 0) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
   std::vector<NoiseCache> caches;
   std::vector<StepSequence> parts;
@@ -32,7 +34,7 @@ void attend(benchmark::State& state, int64_t n, int64_t depth, size_t sequences 
   const Rope rope(cpu, step, rows, std::vector<SequenceRope>(sequences, {inv_freq, 1.0F}), false);
   size_t layer = 0;
   for (auto _ : state) {
-    cpu.attention(step, q.view(), causal(rope), caches[0].layers()[layer], kShape, out.view());
+    cpu.attention(step, q.view(), causal(rope, window), caches[0].layers()[layer], kShape, out.view());
     layer = (layer + 1) % caches[0].layers().size();
   }
 }
@@ -61,14 +63,18 @@ void AttentionDecodeBatch(benchmark::State& state) {
 }
 BENCHMARK(AttentionDecodeBatch)->ArgsProduct({{1, 2}, {512, 8192}})->UseRealTime();
 
-// n tokens over nothing: 4 head_dim FLOP for each of the n (n + 1) / 2 pairs of a head.
-void AttentionPrefill(benchmark::State& state) {
-  const int64_t n = state.range(1);
-  attend(state, n, 0);
-  const double flop = 2.0 * static_cast<double>(n * (n + 1)) * kHeads * kHeadDim;
+// n tokens over nothing, each of which sees w keys at most: 4 head_dim FLOP for each pair of a head.
+void prefill(benchmark::State& state, int64_t n, int64_t w) {
+  attend(state, n, 0, 1, 1, w);
+  const double pairs = w == 0 ? static_cast<double>(n * (n + 1)) / 2
+                              : static_cast<double>(w * (w + 1)) / 2 + static_cast<double>((n - w) * w);
+  const double flop = 4.0 * pairs * kHeads * kHeadDim;
   state.counters["FLOP/s"] = benchmark::Counter(flop, benchmark::Counter::kIsIterationInvariantRate);
 }
+void AttentionPrefill(benchmark::State& state) { prefill(state, state.range(1), 0); }
 BENCHMARK(AttentionPrefill)->ArgsProduct({{1, 2}, {512, 2048, 8192}})->UseRealTime();
+void AttentionWindowedPrefill(benchmark::State& state) { prefill(state, state.range(1), state.range(2)); }
+BENCHMARK(AttentionWindowedPrefill)->ArgsProduct({{1, 2}, {8192}, {128, 1024, 4096}})->UseRealTime();
 
 // A product with weights of every dtype: m rows of x times [n, k].
 void multiply_in(benchmark::State& state, int64_t m, int64_t n, int64_t k) {
@@ -105,7 +111,7 @@ void MatmulForms(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * m * n * k);
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(stored_bytes(w.matrix)));
 }
-BENCHMARK(MatmulForms)->ArgsProduct({{1, 2}, {1, 512}, benchmark::CreateDenseRange(0, 24, 1)})->UseRealTime();
+BENCHMARK(MatmulForms)->ArgsProduct({{1, 2}, {1, 512}, benchmark::CreateDenseRange(0, 25, 1)})->UseRealTime();
 
 // Codes as a reader gives them into what kernels read.
 void LayOut(benchmark::State& state) {
@@ -126,7 +132,7 @@ void LayOut(benchmark::State& state) {
   state.SetLabel(std::string(c.name) + (floats ? " -> bf16" : ""));
   state.SetItemsProcessed(state.iterations() * n * k);
 }
-BENCHMARK(LayOut)->ArgsProduct({{0, 1, 6, 8, 21, 23}, {0, 1}});
+BENCHMARK(LayOut)->ArgsProduct({{0, 1, 7, 9, 22, 24}, {0, 1}});
 
 void MatmulPrefill(benchmark::State& state) { multiply_in(state, 512, 5632, 2048); }
 BENCHMARK(MatmulPrefill)->ArgsProduct({{1, 2}, {0, 1, 2, 3, 4}})->UseRealTime();

@@ -28,10 +28,11 @@ inline std::vector<FormCase> form_cases() {
           {"Q8_0", {q8, {linear, kF16}}},
           {"Q4_0", {q4, {linear, kF16}}},
           {"Q4_1", {q4, {linear, kF16, true}}},
-          {"Q5_1", {q8, {linear, kF16, true}}},
+          {"Q5_0", {q8, {linear, kF16, false, 32, 64, true}}},
+          {"Q5_1", {q8, {linear, kF16, true, 32, 64, true}}},
           {"Q4_K", {q4, {linear, kNested, true, 32, 256}}},
-          {"Q5_K", {q8, {linear, kNested, true, 32, 256}}},
-          {"Q6_K", {q8, {linear, kNested, false, 16, 256}}},
+          {"Q5_K", {q8, {linear, kNested, true, 32, 256, true}}},
+          {"Q6_K", {q8, {linear, kNested, false, 16, 256, true}}},
           {"Q2_K", {q4, {linear, kNested, true, 16, 256}}},
           {"Q3_K192", {q4, {linear, kNested, false, 16, 192}}},
           {"Q6_K448", {q8, {linear, kNested, true, 16, 448}}},
@@ -56,10 +57,12 @@ inline HostWeight random_codes(const Form& form, int64_t rows, int64_t cols, uin
                                bool ends = false) {
   return {form, rows, cols, [=](int64_t row, const CodeRow& to) {
             const QuantLayout layout(form, rows, cols);
-            const int codes = form.dtype == DType::kQ8 ? 256 : 16;
+            const bool narrow = form.grouping.narrow, minimum = form.grouping.minimum;
+            const int codes = narrow ? (minimum ? 33 : 65) : form.dtype == DType::kQ8 ? 256 : 16;
+            const int first = narrow && !minimum ? 128 - 32 : 0;
             float largest = 0;
             for (int q = 0; q < codes; ++q) {
-              const float value = code_value(form, static_cast<uint8_t>(q));
+              const float value = code_value(form, static_cast<uint8_t>(first + q));
               if (!std::isnan(value)) largest = std::max(largest, std::abs(value));
             }
             Rng rng(seed * 100003 + static_cast<uint64_t>(row));
@@ -69,6 +72,7 @@ inline HostWeight random_codes(const Form& form, int64_t rows, int64_t cols, uin
               if (form.grouping.code == Code::kE4M3 && rng.next() % 256 != 0)
                 to.codes[c] = static_cast<uint8_t>(to.codes[c] | 0x40);
               if (ends) to.codes[c] = row / 16 % 2 == 0 ? 0 : static_cast<uint8_t>(codes - 1);
+              to.codes[c] = static_cast<uint8_t>(to.codes[c] + first);
               if (std::isnan(code_value(form, to.codes[c]))) to.codes[c] = 0x7e;
             }
             const auto number = [&](float most) {
