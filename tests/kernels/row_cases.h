@@ -199,7 +199,8 @@ inline void check_clamped(Backend& tested) {
   const Tensor gate(tested, {9.0F, 7.0F, 9.0F, -1.0F, nan, 1.0F, -90.0F}, 1, 7);
   const Tensor up(tested, {9.0F, 7.0F, -9.0F, 0.5F, 0.0F, nan, 1.0F}, 1, 7);
   tested.glu(gate.view(), up.view(), Activation::kClamped, gate.view());
-  expect_close(gate.values(), {most, most, -0.75F * most, -0.23130635F, nan, nan, 0.0F}, 1e-5, 1e-6, "clamped");
+  expect_close(gate.values(), {most, most, -0.75F * most, -0.23130635F, nan, nan, 0.0F}, 1e-5, 1e-6,
+               "clamped");
 }
 
 // The epilogue over products that are the values themselves.
