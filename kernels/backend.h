@@ -87,7 +87,11 @@ enum class Activation : uint8_t {
   kSilu,      // x / (1 + exp(-x)): SwiGLU
   kGeluTanh,  // 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))): GeGLU as Gemma has it
   kGelu,      // 0.5 x (1 + erf(x / sqrt(2))), arXiv 1606.08415
+  // Of glu alone, and with an up: min(x, 7) / (1 + exp(-1.702 min(x, 7))) times 1 + up, that within [-7, 7]
+  // before (gpt-oss).
+  kClamped,
 };
+inline constexpr float kClampedLimit = 7.0F, kClampedSlope = 1.702F;
 
 // The end of a linear: its products become this before they go to memory.
 struct Epilogue {
@@ -279,11 +283,12 @@ class Backend {
   virtual void route(const Matrix& logits, const Router& router, const Routing& routing) = 0;
 
   // out[t n + j] = block[routing.experts[t n + j]].w row(t, j), n = n_chosen, for all tokens and choices, in
-  // f32. x has a row for each token and choice, row(t, j) = x[t n + j], or one for each token, which all its
-  // experts read: row(t, j) = x[t]. Blocks of one shape and dtype, without biases; of routing.weights only
-  // the shape is used, and x.rows says which of the two it is. The rest as in linear, whose two kernels are
-  // chosen by the number of rows that a block gets; quantised, one kernel takes any number, since the chunks
-  // of a prefill share out the rows of a block. Only the weights of chosen blocks are read.
+  // f32, and + the block's row of weight.biases where there are some. x has a row for each token and choice,
+  // row(t, j) = x[t n + j], or one for each token, which all its experts read: row(t, j) = x[t]. Blocks of
+  // one shape and dtype, without biases of their own; of routing.weights only the shape is used, and x.rows
+  // says which of the two it is. The rest as in linear, whose two kernels are chosen by the number of rows
+  // that a block gets; quantised, one kernel takes any number, since the chunks of a prefill share out the
+  // rows of a block. Only the weights of chosen blocks are read.
   virtual void grouped_linear(const Matrix& x, const Weight& weight, const Routing& routing,
                               const Matrix& out) = 0;
 

@@ -25,8 +25,13 @@ struct Weight {
   // Inputs had best be stored as this: bf16 where this backend reads them so and they are rounded to it
   // anyway, which changes no bit and saves memory traffic; else f32, which is right for any weight.
   DType input = DType::kF32;
+  Matrix biases{};  // of grouped_linear alone: f32 [blocks, outputs], or nothing
 
   explicit operator bool() const { return !blocks.empty(); }
+  // For grouped_linear: a block with its row of biases.
+  RowBlock group(size_t i) const {
+    return {blocks[i].w, biases ? biases.row_range(static_cast<int64_t>(i), 1) : Matrix()};
+  }
   int64_t rows() const {
     int64_t rows = 0;
     for (const RowBlock& block : blocks) rows += block.w.rows;

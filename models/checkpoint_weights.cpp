@@ -1,6 +1,7 @@
 #include <cstring>
 
 #include "kernels/convert.h"
+#include "kernels/cpu/parallel.h"
 #include "models/tensor_names.h"
 #include "models/weight_source.h"
 
@@ -24,6 +25,21 @@ struct RowMap {
   }
 };
 
+// A tensor whose elements lie apart.
+Matrix strided(const StoredTensor& tensor, std::vector<std::byte>& gathered) {
+  const int64_t rows = tensor.shape[0], cols = tensor.shape[1];
+  const size_t size = size_of(tensor.float_dtype());
+  gathered.resize(static_cast<size_t>(rows * cols) * size);
+  for_ranges(cores(), rows, 16, [&](int64_t first, int64_t last) {
+    for (int64_t i = first * cols; i < last * cols; ++i) {
+      const int64_t at = tensor.first + i / cols * tensor.row_step + i % cols * tensor.col_step;
+      std::memcpy(gathered.data() + static_cast<size_t>(i) * size,
+                  tensor.data + at * static_cast<int64_t>(size), size);
+    }
+  });
+  return {gathered.data(), tensor.float_dtype(), rows, cols};
+}
+
 // The rows of a tensor of floats that a parameter is: in place where they are neighbours, else put together
 // in `gathered`. A vector that is part of another is a column of rows of one element.
 Matrix float_rows(const StoredTensor& tensor, const Parameter& parameter, std::vector<std::byte>& gathered) {
@@ -32,6 +48,7 @@ Matrix float_rows(const StoredTensor& tensor, const Parameter& parameter, std::v
   const int64_t rows = vector ? parameter.cols : parameter.rows, cols = vector ? 1 : parameter.cols;
   const DType dtype = tensor.float_dtype();
   const size_t row_bytes = static_cast<size_t>(cols) * size_of(dtype);
+  if (tensor.col_step > 0) return strided(tensor, gathered);
   const std::byte* data =
       tensor.data + (map.neighbours(rows) ? static_cast<size_t>(map.part.first) * row_bytes : 0);
   if (!map.neighbours(rows)) {

@@ -106,11 +106,12 @@ Decoder::Decoder(const ModelSpec& spec, const Weights& weights, std::span<const 
   }
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     const AttentionSpec& attention = spec.layers[i].attention;
-    layers_.push_back({spec.layers[i],
-                       weights.layers[i],
-                       geometry.layers[i],
-                       {attention.n_heads, attention.scale, attention.softcap, slopes},
-                       "layers." + std::to_string(i) + "."});
+    layers_.push_back(
+        {spec.layers[i],
+         weights.layers[i],
+         geometry.layers[i],
+         {attention.n_heads, attention.scale, attention.softcap, slopes, weights.layers[i].sinks},
+         "layers." + std::to_string(i) + "."});
     if (attention.latent && !latent_) latent_.emplace(backend, latent_workspace);
   }
 }

@@ -61,6 +61,8 @@ struct LayerReader {
     epilogue.k_norm = norm(names.k_norm, attention.head_dim, heads).weight;
     epilogue.norm_eps = spec.norm_eps;
     epilogue.clip = attention.clip;
+    if (attention.sinks)
+      to.sinks = source.vector({prefix + names.sinks, 1, attention.n_heads, Role::kVector, {}});
     to.q_norm = norm(names.q_norm, q_size, all);
     to.k_norm = norm(names.k_norm, kv_size, all);
   }
@@ -141,9 +143,15 @@ struct LayerReader {
       std::vector<Parameter> blocks;
       for (int64_t e = 0; e < experts.n; ++e)
         blocks.push_back(matrix(fmt::format(fmt::runtime(name), e), out, in));
-      return source.weight(blocks);
+      Weight weight = source.weight(blocks);
+      if (!experts.bias) return weight;
+      std::string all = prefix + name;
+      all.erase(all.find("{}."), 3);
+      weight.biases = source.vector({all + ".bias", experts.n, out, Role::kRows, {}});
+      return weight;
     };
     to.router = weight({{prefix + names.router + ".weight", experts.n, hidden, Role::kRouter, {}}});
+    to.router.blocks[0].bias = bias(names.router, experts.n, experts.bias);
     if (experts.choice_bias)
       to.choice_bias = source.vector({prefix + names.choice_bias, 1, experts.n, Role::kVector, {}});
     to.gate = each(names.expert_gate, experts.intermediate_size, hidden);

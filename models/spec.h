@@ -45,6 +45,7 @@ struct AttentionSpec {
   float clip = 0.0F;           // of q, k and v (QkvEpilogue::clip)
   float softcap = 0.0F;        // of the scores (AttentionParams::softcap); 0: none
   int64_t sliding_window = 0;  // 0: full attention; w: a token sees the w positions that end at its own
+  bool sinks = false;          // heads have scores of their own (AttentionParams::sinks)
 };
 
 // Experts: feed-forwards of which each token takes those that a router finds for it (arXiv 2401.04088).
@@ -53,6 +54,7 @@ struct ExpertsSpec {
   int64_t intermediate_size = 0;
   Router router;             // without its choice_bias
   bool choice_bias = false;  // it has one
+  bool bias = false;         // of the router's logits, and of gate, up and down
 };
 
 // down(activation(gate x) * up x), or down(activation(up x)) where it is not gated. Experts join it, or stand
@@ -79,18 +81,20 @@ template <class See>
 void each_field(const LayerSpec& layer, const See& see) {
   const auto& [attention, feed_forward, norm_before, norm_after, parallel, residual_multiplier] = layer;
   const auto& [n_heads, n_kv_heads, head_dim, latent, qkv_bias, o_bias, qk_norm, rope, scale, clip, softcap,
-               sliding_window] = attention;
+               sliding_window, sinks] = attention;
   const auto& [q_rank, kv_rank, rope_dim, nope_dim, v_dim, norm_eps] = latent;
   const auto& [intermediate_size, activation, gated, bias, experts] = feed_forward;
-  const auto& [n, expert_size, router, choice_bias] = experts;
+  const auto& [n, expert_size, router, choice_bias, expert_bias] = experts;
   see(n_heads, n_kv_heads, head_dim, qkv_bias, o_bias, qk_norm, rope, scale, clip, softcap, sliding_window,
-      q_rank, kv_rank, rope_dim, nope_dim, v_dim, norm_eps, intermediate_size, activation, gated, bias, n,
-      expert_size, choice_bias, router.n_chosen, router.sigmoid, router.n_groups, router.kept_groups,
-      router.normalise, router.scale, norm_before, norm_after, parallel, residual_multiplier);
+      sinks, q_rank, kv_rank, rope_dim, nope_dim, v_dim, norm_eps, intermediate_size, activation, gated, bias,
+      n, expert_size, choice_bias, expert_bias, router.n_chosen, router.sigmoid, router.n_groups,
+      router.kept_groups, router.normalise, router.scale, norm_before, norm_after, parallel,
+      residual_multiplier);
 }
 
 // How a checkpoint calls its tensors; those of a layer begin with `layer`, in which {} is its index. A
-// projection or norm is name + ".weight", its bias name + ".bias"; of an expert {} is its index. What all but
+// projection or norm is name + ".weight", its bias name + ".bias"; of an expert {} is its index, and all
+// biases are one, whose name has no index. What all but
 // the head stand behind, `root` or another, is found in the checkpoint (models/weights.cpp). Projections of
 // one name are rows of one tensor: all of q, then of k, then of v, or by KV head (below); all of gate, then
 // of up.
@@ -104,6 +108,7 @@ struct TensorNames {
   std::string q = "self_attn.q_proj", k = "self_attn.k_proj", v = "self_attn.v_proj", o = "self_attn.o_proj";
   std::string q_norm = "self_attn.q_norm", k_norm = "self_attn.k_norm";
   std::string gate = "mlp.gate_proj", up = "mlp.up_proj", down = "mlp.down_proj";
+  std::string sinks = "self_attn.sinks";
   bool qkv_by_kv_head = false;  // for each KV head: its query heads, its key, its value (InternLM 2)
   std::string embedding_norm = "";
   std::string q_a = "self_attn.q_a_proj", q_a_norm = "self_attn.q_a_layernorm", q_b = "self_attn.q_b_proj";

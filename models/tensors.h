@@ -34,6 +34,9 @@ struct StoredTensor {
   // Above 0: of each run of so many rows (values, of a vector), which is a head, row 2p + h is the model's
   // row h * n / 2 + p: llama.cpp pairs neighbours where transformers pairs halves.
   int64_t pair_rows = 0;
+  // With a col_step, element (r, c) of a matrix is number first + r row_step + c col_step, counted from
+  // `data`; those are a share, as good as another, of what it lies in with others.
+  int64_t first = 0, row_step = 0, col_step = 0;
   float plus = 0.0F;  // to be added to each value, for who stores 1 + w where the model has w
 
   // The dtype of floats. Throws Error naming file and tensor for anything but F32, F16, BF16.

@@ -59,7 +59,8 @@ DType compute_of(Role role, std::span<const Form> stored) {
 
 Form stored_form(const Parameter& parameter, std::optional<Form> asked, const Form& own) {
   const Role role = parameter.role;
-  if (is_vector(role)) return DType::kF32;  // tiny and read by f32 code: f32 once and for all
+  if (is_vector(role) || role == Role::kRows)
+    return DType::kF32;  // tiny and read by f32 code: f32 once and for all
   // A router is small, and an error in it chooses another expert.
   if (role == Role::kRouter) return is_quantized(own.dtype) ? Form(DType::kF32) : own;
   if (!asked || !is_quantized(asked->dtype)) return asked.value_or(own);

@@ -10,9 +10,9 @@
 namespace lariat {
 
 // kSensitive: a projection whose errors cost more than others', and that is small: 8 bits where others are
-// searched for 4. kPrefillOnly: one that only long steps use, absent (an empty matrix) where weights are
-// quantised.
-enum class Role { kEmbedding, kProjection, kSensitive, kPrefillOnly, kRouter, kHead, kVector, kNorm };
+// searched for 4. kRows: a vector for each expert. kPrefillOnly: one that only long steps
+// use, absent (an empty matrix) where weights are quantised.
+enum class Role { kEmbedding, kProjection, kSensitive, kPrefillOnly, kRouter, kHead, kRows, kVector, kNorm };
 
 inline bool is_vector(Role role) { return role == Role::kVector || role == Role::kNorm; }
 
@@ -41,7 +41,7 @@ inline Matrix shape_of(const Parameter& parameter, const Form& form) {
 class Source {
  public:
   virtual ~Source() = default;
-  // One row as f32.
+  // One row, or kRows, as f32.
   virtual Matrix vector(const Parameter& parameter) = 0;
   // A weight of these blocks, which have one role; nothing where kPrefillOnly says so.
   virtual Weight weight(std::span<const Parameter> blocks) = 0;

@@ -24,9 +24,9 @@ struct LatentWeights {
 
 // A layer's experts: a block for each, [intermediate, hidden] x2 and [hidden, intermediate].
 struct ExpertWeights {
-  Weight router;       // [experts, hidden]
-  Matrix choice_bias;  // [experts]
-  Weight gate, up, down;
+  Weight router;          // [experts, hidden], and a bias
+  Matrix choice_bias;     // [experts]
+  Weight gate, up, down;  // with a row of biases for each
 };
 
 // One decoder layer. Projections are [out_features, in_features]; norms and biases are one f32 row; what a
@@ -36,6 +36,7 @@ struct LayerWeights {
   Weight qkv;                    // q [heads*head_dim, hidden], k and v [kv heads*head_dim, hidden]; no biases
   QkvEpilogue qkv_epilogue;      // these, and the norms over each head
   Norm q_norm, k_norm;           // over all heads together: [heads*head_dim], [kv heads*head_dim]
+  Matrix sinks;                  // [heads]
   LatentWeights latent;          // in place of qkv
   Weight o;                      // [hidden, heads*head_dim]
   Norm ffn_norm, ffn_post_norm;  // [hidden]

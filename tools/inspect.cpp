@@ -42,7 +42,7 @@ constexpr std::pair<const char*, std::string_view> kTensorGroups[] = {
     {"norm", "norm ln_"},
     {"head", "lm_head embed_out"},
     {"embedding", "embed wte token_embd"},
-    {"experts", "expert _exps _shexp moe ffn_gate_inp mlp.gate."},
+    {"experts", "expert _exps _shexp moe ffn_gate_inp mlp.gate. mlp.router"},
     {"attention", "attn attention"},
     {"feed_forward", "mlp ffn feed_forward"},
     {"head", "output"},

@@ -81,7 +81,7 @@ class CpuBackend final : public Backend {
   void multiply(const Matrix& x, std::span<const Product> products, DType compute);
   void multiply_alike(const Matrix& x, std::span<const Product> products, DType compute);
   void multiply_codes(const Matrix& x, std::span<const Product> products);
-  void multiply_group(const Matrix& x, const Matrix& w, std::span<const int32_t> ids, DType compute,
+  void multiply_group(const Matrix& x, const RowBlock& block, std::span<const int32_t> ids, DType compute,
                       const Matrix& out);
   void soft_cap(const Matrix& x, float scale, float cap);  // x = cap * tanh(scale x / cap)
   // The first place of each row's largest logit; 0 for a row of nothing but NaN.

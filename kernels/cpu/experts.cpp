@@ -144,14 +144,15 @@ class FewRows {
       const auto expert = static_cast<size_t>(rows_.few[static_cast<size_t>(first / units_per_expert())]);
       const int64_t from = first % units_per_expert();
       const int64_t to = std::min(units_per_expert(), from + last - first);
-      multiply(weight_.blocks[expert].w, rows_.of(expert), from, to, memory);
+      multiply(expert, from, to, memory);
       first += to - from;
     }
   }
 
  private:
-  void multiply(const Matrix& w, std::span<const int32_t> ids, int64_t first, int64_t last,
-                char* memory) const {
+  void multiply(size_t expert, int64_t first, int64_t last, char* memory) const {
+    const auto [w, bias] = weight_.group(expert);
+    const std::span<const int32_t> ids = rows_.of(expert);
     const auto count = static_cast<int64_t>(ids.size());
     const int64_t per_x = out_.rows / x_.rows;
     Matrix some_x = x_.row_range(ids[0] / per_x, 1), some_out = out_.row_range(ids[0], 1);
@@ -177,6 +178,7 @@ class FewRows {
       }
       cpu::gemv_columns(some_x, w, some_out, first, last);
     }
+    cpu::add_bias(bias, first, some_out.column_range(first, last - first));
     for (int64_t i = 0; i < count && count > 1; ++i) {
       std::memcpy(out_.f32(ids[static_cast<size_t>(i)]) + first, some_out.f32(i) + first,
                   row_bytes(last - first));
@@ -245,7 +247,7 @@ void CpuBackend::grouped_linear(const Matrix& x, const Weight& weight, const Rou
   grouped_rows_.sort({routing.experts, static_cast<size_t>(out.rows)}, blocks.size());
   for (size_t e = 0; e < blocks.size(); ++e) {
     if (grouped_rows_.count(e) > cpu::kGemvRows)
-      multiply_group(x, blocks[e].w, grouped_rows_.of(e), weight.compute, out);
+      multiply_group(x, weight.group(e), grouped_rows_.of(e), weight.compute, out);
   }
   if (grouped_rows_.few.empty()) return;
   const FewRows few(x, weight, grouped_rows_, out);
@@ -263,8 +265,8 @@ void CpuBackend::grouped_linear(const Matrix& x, const Weight& weight, const Rou
 }
 
 // The rows `ids` of out = w times theirs of x, which are copied to stand side by side.
-void CpuBackend::multiply_group(const Matrix& x, const Matrix& w, std::span<const int32_t> ids, DType compute,
-                                const Matrix& out) {
+void CpuBackend::multiply_group(const Matrix& x, const RowBlock& block, std::span<const int32_t> ids,
+                                DType compute, const Matrix& out) {
   const auto count = static_cast<int64_t>(ids.size()), per_x = out.rows / x.rows;
   const auto bytes = static_cast<size_t>(count * (x.cols + out.cols)) * sizeof(float);
   const Matrix some_out(at_least(gathered_, bytes), DType::kF32, count, out.cols);
@@ -279,10 +281,11 @@ void CpuBackend::multiply_group(const Matrix& x, const Matrix& w, std::span<cons
   };
   copy_rows(
       x.cols, [&](int64_t i) { return x.f32(id(i) / per_x); }, [&](int64_t i) { return some_x.f32(i); });
-  const Product product{w, {}, some_out};
+  const Product product{block.w, block.bias, some_out};
   // A prefill cuts an expert's rows as its own chunks fall: of integers, all of them are products of these.
-  is_quantized(w.dtype) && is_integer(w.grouping.code) ? multiply_codes(some_x, {&product, 1})
-                                                       : multiply_alike(some_x, {&product, 1}, compute);
+  is_quantized(block.w.dtype) && is_integer(block.w.grouping.code)
+      ? multiply_codes(some_x, {&product, 1})
+      : multiply_alike(some_x, {&product, 1}, compute);
   copy_rows(
       out.cols, [&](int64_t i) { return some_out.f32(i); }, [&](int64_t i) { return out.f32(id(i)); });
 }

@@ -94,9 +94,20 @@ HWY_INLINE VF32 Activated(VF32 x, Activation activation) {
   return TimesLogistic(x, hn::Mul(x, slope));
 }
 
+// kClamped. NaN stays.
+HWY_INLINE VF32 Clamped(VF32 gate, VF32 up) {
+  const F32 d;
+  const VF32 limit = hn::Set(d, kClampedLimit), most = hn::IfThenElse(hn::Gt(gate, limit), limit, gate);
+  const VF32 within = hn::IfThenElse(hn::Gt(hn::Abs(up), limit), hn::CopySign(limit, up), up);
+  const VF32 active = TimesLogistic(most, hn::Mul(most, hn::Set(d, kClampedSlope)));
+  return hn::Mul(active, hn::Add(within, hn::Set(d, 1.0F)));
+}
+
 // up: null where there is none.
 void GluRow(const float* gate, const float* up, size_t n, Activation activation, float* out) {
   ForVectors(n, [&](size_t i, size_t count) LARIAT_INLINE_BODY {
+    if (activation == Activation::kClamped)
+      return StoreUpTo(Clamped(LoadUpTo(gate + i, count), LoadUpTo(up + i, count)), out + i, count);
     const VF32 active = Activated(LoadUpTo(gate + i, count), activation);
     StoreUpTo(up == nullptr ? active : hn::Mul(active, LoadUpTo(up + i, count)), out + i, count);
   });

@@ -131,9 +131,10 @@ using Experts = ByValue<const void*, kPointers>;  // [n][k] each
 
 struct ExpertProduct {
   const int32_t* chosen;  // [rows]
+  const float* biases;    // [experts][n], or null
   const float* x;
   float* out;
-  int64_t w_stride, x_stride, out_stride, rows, n, k;
+  int64_t w_stride, x_stride, out_stride, biases_stride, rows, n, k;
   int per_x;         // rows of out per row of x
   int first, count;  // the experts of this launch
   bool by_row;       // blockIdx.y is a row, whose expert it is; otherwise an expert
@@ -141,8 +142,8 @@ struct ExpertProduct {
 
 // The outputs of kRows rows of w for kTokens of the rows `ids`. C: what x is rounded to.
 template <class W, class C, int kTokens, int kStep>
-__device__ __forceinline__ void multiply(const ExpertProduct& p, const W* w, int64_t first_row,
-                                         const int32_t* ids, int n_ids) {
+__device__ __forceinline__ void multiply(const ExpertProduct& p, const W* w, const float* bias,
+                                         int64_t first_row, const int32_t* ids, int n_ids) {
   const float* x[kTokens];
 #pragma unroll
   for (int t = 0; t < kTokens; ++t) x[t] = p.x + ids[t < n_ids ? t : n_ids - 1] / p.per_x * p.x_stride;
@@ -179,7 +180,7 @@ __device__ __forceinline__ void multiply(const ExpertProduct& p, const W* w, int
   const int token = lane_index() % kTokens;
   const int64_t row = first_row + lane_index() / kTokens;
   if (lane_index() < kRows * kTokens && token < n_ids && row < p.n)
-    p.out[ids[token] * p.out_stride + row] = mine;
+    p.out[ids[token] * p.out_stride + row] = bias == nullptr ? mine : mine + bias[row];
 }
 
 // Grid: x = 8 rows of the weights; y = the rows of out, or, where there are fewer of them, the experts. A
@@ -196,6 +197,7 @@ __global__ void __launch_bounds__(kThreads)
   const int32_t expert = p.by_row ? p.chosen[slot] : p.first + static_cast<int32_t>(slot);
   if (expert < p.first || expert >= p.first + p.count) return;
   const W* w = static_cast<const W*>(experts.value[expert - p.first]);
+  const float* bias = p.biases == nullptr ? nullptr : p.biases + expert * p.biases_stride;
   const int64_t first_row = (int64_t{blockIdx.x} * kWarps + warp_index()) * kRows;
   for (int64_t window = 0; window < p.rows; window += kWindow) {
     if (threadIdx.x == 0) found[0] = found[1] = 0;
@@ -210,7 +212,8 @@ __global__ void __launch_bounds__(kThreads)
     if (found[1] != 0) return;
     const int count = found[0];
     for (int at = 0; at < count && first_row < p.n; at += kTokens) {
-      multiply<W, C, kTokens, kStep>(p, w, first_row, ids + at, count - at < kTokens ? count - at : kTokens);
+      multiply<W, C, kTokens, kStep>(p, w, bias, first_row, ids + at,
+                                     count - at < kTokens ? count - at : kTokens);
     }
     __syncthreads();
   }
@@ -302,6 +305,8 @@ void CudaBackend::grouped_linear(const Matrix& x, const Weight& weight, const Ro
   p.w_stride = model.stride;
   p.x_stride = rounded.stride;
   p.out_stride = out.stride;
+  p.biases = typed<float>(weight.biases);
+  p.biases_stride = weight.biases.stride;
   p.rows = out.rows;
   p.n = model.rows;
   p.k = model.cols;

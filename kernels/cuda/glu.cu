@@ -17,6 +17,13 @@ struct Glu {
   Activation activation;
 };
 
+__device__ __forceinline__ float gated(float gate, float up, Activation activation) {
+  if (activation != Activation::kClamped) return activated(gate, activation) * up;
+  const float most = gate > kClampedLimit ? kClampedLimit : gate;  // NaN stays
+  const float within = up > kClampedLimit ? kClampedLimit : up < -kClampedLimit ? -kClampedLimit : up;
+  return most / (1.0F + expf(-kClampedSlope * most)) * (1.0F + within);
+}
+
 // Neighbouring elements of a thread: 16 bytes of what it reads.
 template <class In>
 constexpr int kNeighbours = kPerVector<In>;
@@ -48,12 +55,12 @@ __global__ void glu_kernel(const __grid_constant__ Glu g) {
     unpack16<In>(load16(x), a);
     if (g.up != nullptr) unpack16<In>(load16(up), b);
 #pragma unroll
-    for (int i = 0; i < kN; ++i) a[i] = activated(a[i], g.activation) * b[i];
+    for (int i = 0; i < kN; ++i) a[i] = gated(a[i], b[i], g.activation);
     store_neighbours(out, a);
   } else {
     for (int64_t i = 0; i < kN && first + i < g.cols; ++i) {
       const float factor = g.up == nullptr ? 1.0F : to_float(up[i]);
-      out[i] = from_float<Out>(activated(to_float(x[i]), g.activation) * factor);
+      out[i] = from_float<Out>(gated(to_float(x[i]), factor, g.activation));
     }
   }
 }

@@ -75,7 +75,7 @@ void ReferenceBackend::grouped_linear(const Matrix& x, const Weight& weight, con
   const int64_t n = routing.weights.cols;
   const bool shared = x.rows == routing.weights.rows;
   for (int64_t i = 0; i < out.rows; ++i) {
-    multiply(x.row_range(shared ? i / n : i, 1), weight.blocks[static_cast<size_t>(routing.experts[i])],
+    multiply(x.row_range(shared ? i / n : i, 1), weight.group(static_cast<size_t>(routing.experts[i])),
              weight.compute, out.row_range(i, 1));
   }
 }

@@ -46,7 +46,11 @@ void ReferenceBackend::add_norm(const Matrix& residual, const Matrix& delta, flo
 }
 
 void ReferenceBackend::glu(const Matrix& gate, const Matrix& up, Activation activation, const Matrix& out) {
+  const bool clamped = activation == Activation::kClamped;
+  const double limit = kClampedLimit, slope = static_cast<double>(kClampedSlope);
   const auto activate = [&](double x) {
+    if (clamped && x > limit) x = limit;
+    if (clamped) return x / (1.0 + std::exp(-slope * x));
     if (activation == Activation::kGelu) return 0.5 * x * std::erfc(-x / std::numbers::sqrt2);
     // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)), which keeps its digits where tanh(u) is close to -1.
     const double z = activation == Activation::kSilu
@@ -56,7 +60,8 @@ void ReferenceBackend::glu(const Matrix& gate, const Matrix& up, Activation acti
   };
   for (int64_t t = 0; t < gate.rows; ++t) {
     for (int64_t i = 0; i < gate.cols; ++i) {
-      const double factor = up ? reference::get(up, t, i) : 1.0;
+      double factor = up ? reference::get(up, t, i) : 1.0;
+      if (clamped) factor = 1.0 + std::clamp(factor, -limit, limit);
       reference::put(out, t, i, activate(reference::get(gate, t, i)) * factor);
     }
   }

@@ -14,7 +14,7 @@ struct TensorRule {
 };
 constexpr TensorRule kForeign[] = {
     {".qweight .qzeros .scales .g_idx .weight_scale .weight_packed .weight_zero_point .input_scale .absmax "
-     ".quant_state .SCB .k_scale .v_scale",
+     ".quant_state .SCB .k_scale .v_scale _proj_blocks _proj_scales",
      "belongs to quantised weights, and config.json has no \"quantization_config\" that says by which "
      "method; "
      "copy it there from where the checkpoint was published (quantize_config.json, hf_quant_config.json)"},

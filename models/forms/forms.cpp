@@ -20,7 +20,7 @@ struct Method {
 constexpr Method kMethods[] = {
     {"fp8", read_fp8},   {"fbgemm_fp8", read_fp8}, {"compressed-tensors", read_compressed_tensors},
     {"gptq", read_gptq}, {"awq", read_awq},        {"bitsandbytes", read_bitsandbytes},
-    {"mlx", read_mlx}};
+    {"mlx", read_mlx},   {"mxfp4", read_mxfp4}};
 
 const Method* find_method(std::string_view name) {
   const auto found = std::ranges::find_if(kMethods, [&](const Method& each) { return each.name == name; });
@@ -104,6 +104,7 @@ void check_quantization(const JsonFields& config) {
 
 void read_quantized(const nlohmann::json& config, const std::string& file, Tensors& tensors,
                     std::vector<std::string>& warnings) {
+  unstack_experts(tensors);
   const TextPart text = text_part(config, file);
   const JsonFields fields(text.json, file, text.prefix);
   const auto found = settings(fields);

@@ -13,11 +13,15 @@ namespace lariat {
 // files are not read.
 void check_quantization(const JsonFields& config);
 
+// Makes X.experts.N.gate_proj.weight and so on, and one matrix of biases for each of the three, of what
+// gpt-oss stacks in one tensor with gate and up in turn. Throws Error naming file and tensor.
+void unstack_experts(Tensors& tensors);
+
 // Makes one tensor, X.weight [outputs, inputs], of the parts that a method has of each weight (X.qweight,
 // X.scales, ...). Which weights are quantised, and how, is seen from their parts: lists of modules that are
 // not change nothing. Weights whose inputs have their scales in no order, or in groups that no form has, are
-// made floats. Whatever the readers of codes will read is checked here. config: all of config.json, which
-// `file` names. Throws Error naming file and tensor.
+// made floats. Experts are unstacked before. Whatever the readers of codes will read is checked here. config:
+// all of config.json, which `file` names. Throws Error naming file and tensor.
 void read_quantized(const nlohmann::json& config, const std::string& file, Tensors& tensors,
                     std::vector<std::string>& warnings);
 

@@ -157,17 +157,21 @@ void put_weight(const Quantized& quantized, const std::string& name, const Store
 }
 
 void put_mxfp4(const Quantized& quantized, const std::string& name, const StoredTensor& main, int64_t rows,
-               const StoredTensor& scales, int64_t first_scale) {
-  const int64_t cols = static_cast<int64_t>(main.bytes) / rows * 2, groups = cols / 32;
+               const StoredTensor& scales, int64_t first_scale, int64_t first_row, int64_t step) {
+  const int64_t cols = static_cast<int64_t>(main.bytes) / (rows * step) * 2, groups = cols / 32;
   const View<uint8_t> exponents(scales);
   GroupedWeight weight{rows, cols, DType::kQ4, {.code = Code::kE2M1}, 32};
-  weight.codes = [nibbles = BitView{main.data, 4}, cols](int64_t row, uint8_t* codes) {
-    for (int64_t c = 0; c < cols; ++c) codes[c] = nibbles[row * cols + c];
+  weight.codes = [=, nibbles = BitView{main.data, 4}](int64_t row, uint8_t* codes) {
+    for (int64_t c = 0; c < cols; ++c) codes[c] = nibbles[(first_row + row * step) * cols + c];
   };
   weight.scale = [=](int64_t row, int64_t col) {  // the codes' numbers are doubled
-    return Scale{std::ldexp(1.0F, exponents[first_scale + row * groups + col / 32] - 128)};
+    return Scale{
+        std::ldexp(1.0F, exponents[first_scale + (first_row + row * step) * groups + col / 32] - 128)};
   };
-  put_weight(quantized, name, main, std::move(weight));
+  StoredTensor share = main;
+  share.bytes /= static_cast<size_t>(step);
+  share.data += static_cast<size_t>(first_row) * share.bytes;
+  put_weight(quantized, name, share, std::move(weight));
 }
 
 }  // namespace lariat

@@ -101,9 +101,10 @@ struct GroupedWeight {
 // where it has none such, as floats. Its data are those of `main`.
 void put_weight(const Quantized& quantized, const std::string& name, const StoredTensor& main,
                 GroupedWeight weight);
-// MXFP4: 4-bit floats, the first in the low half of a byte, and for each 32 a power of two.
+// MXFP4: 4-bit floats, the first in the low half of a byte, and for each 32 a power of two. Of the rows that
+// `main` has, one in `step` from first_row < step on.
 void put_mxfp4(const Quantized& quantized, const std::string& name, const StoredTensor& main, int64_t rows,
-               const StoredTensor& scales, int64_t first_scale = 0);
+               const StoredTensor& scales, int64_t first_scale = 0, int64_t first_row = 0, int64_t step = 1);
 // 8-bit floats or integers with scales for all, rows, groups of a row or blocks [rows, columns], if any.
 void put_scaled(const Quantized& quantized, const std::string& name, const StoredTensor& weight,
                 const StoredTensor& scales, const std::optional<StoredTensor>& zeros,
@@ -114,6 +115,7 @@ void read_compressed_tensors(const Quantized& quantized);
 void read_gptq(const Quantized& quantized);
 void read_awq(const Quantized& quantized);
 void read_mlx(const Quantized& quantized);
+void read_mxfp4(const Quantized& quantized);  // gpt-oss's
 void read_bitsandbytes(const Quantized& quantized);
 
 }  // namespace lariat

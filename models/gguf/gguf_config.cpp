@@ -19,12 +19,18 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::pair<std::string_view, std::string_view> kFamilies[] = {
-    {"llama", "LlamaForCausalLM"},         {"qwen2", "Qwen2ForCausalLM"},
-    {"qwen3", "Qwen3ForCausalLM"},         {"gemma", "GemmaForCausalLM"},
-    {"gemma2", "Gemma2ForCausalLM"},       {"gemma3", "Gemma3ForCausalLM"},
-    {"phi3", "Phi3ForCausalLM"},           {"granite", "GraniteForCausalLM"},
-    {"olmo2", "Olmo2ForCausalLM"},         {"qwen3moe", "Qwen3MoeForCausalLM"},
-    {"deepseek2", "DeepseekV2ForCausalLM"}};
+    {"llama", "LlamaForCausalLM"},
+    {"qwen2", "Qwen2ForCausalLM"},
+    {"qwen3", "Qwen3ForCausalLM"},
+    {"gemma", "GemmaForCausalLM"},
+    {"gemma2", "Gemma2ForCausalLM"},
+    {"gemma3", "Gemma3ForCausalLM"},
+    {"phi3", "Phi3ForCausalLM"},
+    {"granite", "GraniteForCausalLM"},
+    {"olmo2", "Olmo2ForCausalLM"},
+    {"qwen3moe", "Qwen3MoeForCausalLM"},
+    {"deepseek2", "DeepseekV2ForCausalLM"},  // or V3
+    {"gpt-oss", "GptOssForCausalLM"}};
 constexpr int64_t kSigmoid = 2;  // expert_gating_func
 
 // Reads the metadata of one architecture and writes the config.
@@ -102,11 +108,13 @@ class Config {
     json_["bos_token_id"] = json_["eos_token_id"] = nullptr;
     if (const auto bos = gguf_token_id(file_, "bos")) json_["bos_token_id"] = *bos;
     std::set<int64_t> ends;
-    for (const char* role : {"eos", "eot", "eom"}) {
-      if (const auto id = gguf_token_id(file_, role)) ends.insert(*id);
+    const bool in_parts = arch_ == "gpt-oss";  // of a turn, which <|end|> ends
+    for (const std::string_view role : {"eos", "eot", "eom"}) {
+      if (const auto id = gguf_token_id(file_, role); id && !(in_parts && role == "eot")) ends.insert(*id);
     }
     // Files do not always name what ends a turn; llama.cpp goes by the tokens' texts then.
-    const auto names = split("<|eot_id|> <|im_end|> <|end|> <end_of_turn>", ' ');
+    const auto names =
+        split(in_parts ? "<|return|> <|call|>" : "<|eot_id|> <|im_end|> <|end|> <end_of_turn>", ' ');
     const std::vector<std::string_view> texts = file_.strings("tokenizer.ggml.tokens");
     for (size_t i = 0; !file_.has("tokenizer.ggml.eot_token_id") && i < texts.size(); ++i) {
       if (std::ranges::find(names, texts[i]) != names.end()) ends.insert(static_cast<int64_t>(i));
@@ -200,6 +208,8 @@ class Config {
           std::pair("yarn_attn_factor", "attention_factor")}) {
       if (const auto value = file_.number(key(std::string("rope.scaling.") + name))) scaling[to] = *value;
     }
+    // llama.cpp itself rounds the ramp's ends in gpt-oss too, which was trained without.
+    if (arch_ == "gpt-oss") scaling["truncate"] = false;
     // DeepSeek's: its published models have one value for both.
     if (const double log = number("rope.scaling.yarn_log_multiplier", 0.0); log != 0.0)
       scaling["mscale"] = scaling["mscale_all_dim"] = std::round(log * 1e7) / 1e6;
@@ -210,7 +220,8 @@ class Config {
     if (family_.starts_with("Gemma3")) json_["rope_local_base_freq"] = number("rope.freq_base_swa", 10000.0);
     if (window == 0) return;
     // Qwen's files may name one that is switched off.
-    if (arch_ == "llama" || arch_ == "phi3" || arch_ == "olmo2" || arch_ == "gemma2" || arch_ == "gemma3")
+    if (arch_ == "llama" || arch_ == "phi3" || arch_ == "olmo2" || arch_ == "gemma2" || arch_ == "gemma3" ||
+        arch_ == "gpt-oss")
       json_["sliding_window"] = window;
     const std::string pattern = key("attention.sliding_window_pattern");
     const auto found = file_.metadata.find(pattern);
@@ -246,8 +257,11 @@ class Config {
   void experts() {
     const int64_t n = size("expert_count");
     if (arch_ == "deepseek2") return deepseek_experts(n);
-    json_[family_.starts_with("Mixtral") ? "num_local_experts" : "num_experts"] = n;
+    const bool local = family_.starts_with("Mixtral") || arch_ == "gpt-oss";
+    json_[local ? "num_local_experts" : "num_experts"] = n;
     json_["num_experts_per_tok"] = size("expert_used_count");
+    if (arch_ == "gpt-oss")
+      json_["intermediate_size"] = size("expert_feed_forward_length", json_["intermediate_size"]);
     if (arch_ != "qwen3moe") return;
     json_["moe_intermediate_size"] = size("expert_feed_forward_length", json_["intermediate_size"]);
     json_["norm_topk_prob"] = true;
@@ -307,8 +321,6 @@ std::string_view gguf_family(const GgufFile& file) {
   const auto* known =
       std::ranges::find(kFamilies, arch, &std::pair<std::string_view, std::string_view>::first);
   if (known == std::end(kFamilies)) {
-    if (arch == "gpt-oss")
-      file.fail("general.architecture", "gpt-oss has attention sinks, which lariat does not compute");
     std::vector<std::string_view> names;
     for (const auto& [name, family] : kFamilies) names.push_back(name);
     file.fail("general.architecture",

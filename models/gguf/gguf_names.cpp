@@ -20,6 +20,7 @@ constexpr std::pair<std::string_view, std::string_view> kModel[] = {
 constexpr std::pair<std::string_view, std::string_view> kLayer[] = {
     {"Phi3", "attn_qkv self_attn.qkv_proj ffn_up mlp.gate_up_proj"},
     {"Gemma2 Gemma3", "ffn_norm pre_feedforward_layernorm"},
+    {"GptOss", "ffn_gate_inp mlp.router"},
     {"Mixtral",
      "ffn_gate_inp block_sparse_moe.gate ffn_gate_exps block_sparse_moe.experts.{}.w1 "
      "ffn_up_exps block_sparse_moe.experts.{}.w3 ffn_down_exps block_sparse_moe.experts.{}.w2"},
@@ -125,13 +126,17 @@ class Renamer {
       return add(tensor, name);
     const std::string layer = fmt::format("model.layers.{}.", parts[1]);
     if (parts.size() == 4) return rename_expert(tensor, layer, parts[2], parts[3], suffix);
+    if (parts[2] == "attn_sinks") return add(tensor, layer + "self_attn.sinks");
     if (parts[2] == "exp_probs_b") return add(tensor, layer + "mlp.gate.e_score_correction_bias");
     if (parts[2] == "attn_qkv" && find("attn_qkv").empty()) return split_qkv(tensor, layer, suffix);
     if (parts[2] == "ffn_gate_up_exps")
       return split_experts(tensor, layer, suffix, {"ffn_gate_exps", "ffn_up_exps"});
     const std::string_view hf = find(parts[2]);
     if (hf.empty()) return add(tensor, name);
-    if (hf.find("{}") != std::string_view::npos) return split_experts(tensor, layer, suffix, {parts[2]});
+    if (const size_t at = hf.find("{}."); at != std::string_view::npos) {
+      if (suffix == ".weight") return split_experts(tensor, layer, suffix, {parts[2]});
+      return add(tensor, layer + std::string(hf).erase(at, 3) + suffix);  // of all experts, a row each
+    }
     StoredTensor own = tensor;
     // Head by head; to lariat it is a matrix with all of their rows.
     if (own.shape.size() == 3) own.shape = {own.shape[0] * own.shape[1], own.shape[2]};

@@ -15,6 +15,10 @@ TEST_F(CudaExperts, NanReachesItsRowAndNothingElse) {
   check_grouped_linear_nan(*cuda_, DType::kF32, DType::kF32);
   check_grouped_linear_nan(*cuda_, DType::kBF16, DType::kBF16);
 }
+TEST_F(CudaExperts, AddTheBiasesOfTheirBlock) {
+  check_grouped_biases(*cuda_, DType::kF32, DType::kF32);
+  check_grouped_biases(*cuda_, DType::kBF16, DType::kBF16);
+}
 TEST_F(CudaExperts, MoreRowsThanAreLookedThroughAtATime) {
   check_grouped_linear(*cuda_, reference_, DType::kF16, DType::kF32, {700, 3, 2, 9, 16});
 }

@@ -66,7 +66,8 @@ INSTANTIATE_TEST_SUITE_P(
                     GgufCase{"gemma"}, GgufCase{"gemma2", R"({"query_pre_attn_scalar": 16})"},
                     GgufCase{"gemma3", R"({"query_pre_attn_scalar": 16, "sliding_window_pattern": 6})"},
                     GgufCase{"phi3"}, GgufCase{"phi4_mini"}, GgufCase{"granite"}, GgufCase{"olmo2"},
-                    GgufCase{"olmo3"}, GgufCase{"deepseek_v2"}, GgufCase{"deepseek_v3"}),
+                    GgufCase{"olmo3"}, GgufCase{"deepseek_v2"}, GgufCase{"deepseek_v3"}, GgufCase{"gpt_oss"},
+                    GgufCase{"gpt_oss_mxfp4"}),
     [](const auto& test) { return std::string(test.param.name); });
 
 // The two halves of kv_b lie apart in the file, one of them transposed.

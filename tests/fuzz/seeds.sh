@@ -33,7 +33,7 @@ case $target in
     cp "$here"/seeds/gguf-* "$out/"
     ;;
   forms)
-    for dir in "$golden"/forms/*/; do
+    for dir in "$golden"/forms/*/ "$golden"/checkpoints/gpt_oss*/; do
       { cat "$dir/config.json"; printf '\0'; cat "$dir/model.safetensors"; } >"$out/$(basename "$dir")"
     done
     ;;

@@ -260,7 +260,7 @@ inline std::vector<ExpertShape> expert_shapes() {
 struct ExpertProblem {
   DType weights, compute;
   ExpertShape shape;
-  std::vector<float> x, w;
+  std::vector<float> x, w, biases;  // those: of [experts, n], or none
   std::vector<int32_t> chosen;
 
   ExpertProblem(DType weights_, DType compute_, const ExpertShape& s)
@@ -303,6 +303,9 @@ struct ExpertProblem {
     Weight experts{{}, compute};
     for (const Loaded& each : loaded) experts.blocks.push_back({each.matrix, {}});
     const Tensor rows(backend, x, x_rows(), shape.k, DType::kF32, shape.gap);
+    const std::vector<float> nothing(static_cast<size_t>(shape.n_experts * shape.n));
+    const Tensor bias_rows(backend, biases.empty() ? nothing : biases, shape.n_experts, shape.n);
+    if (!biases.empty()) experts.biases = bias_rows.view();
     const Routed routed(backend, chosen, std::vector<float>(chosen.size(), 1.0F), shape.tokens);
     const Tensor out(backend, shape.tokens * shape.n_chosen, shape.n, shape.gap);
     backend.grouped_linear(rows.view(), experts, routed.view(), out.view());
@@ -336,6 +339,20 @@ inline void check_grouped_linear(Backend& tested, Backend& reference, DType weig
   for (size_t i = 0; i < actual.size(); ++i) {
     const auto row = static_cast<int64_t>(i) / s.n, o = static_cast<int64_t>(i) % s.n;
     ASSERT_NEAR(actual[i], expected[i], problem.tolerance(row, o)) << "row " << row << " column " << o;
+  }
+}
+
+// A row of biases joins what the block's product is without it.
+inline void check_grouped_biases(Backend& tested, DType weights, DType compute) {
+  for (const ExpertShape& s : {ExpertShape{3, 5, 2, 17, 40}, {60, 3, 2, 33, 64, false}, {1, 300, 40, 5, 8}}) {
+    ExpertProblem problem(weights, compute, s);
+    std::vector<float> expected = problem.run(tested);
+    problem.biases = Rng(62).normals(s.n_experts * s.n);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const auto n = static_cast<size_t>(s.n), expert = static_cast<size_t>(problem.chosen[i / n]);
+      expected[i] += problem.biases[expert * n + i % n];
+    }
+    expect_close(problem.run(tested), expected, 0, 0, "biases");
   }
 }
 

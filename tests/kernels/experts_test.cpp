@@ -37,6 +37,10 @@ TEST_P(GroupedLinear, MatchesReference) {
   }
 }
 
+TEST_P(GroupedLinear, AddsTheBiasesOfItsBlock) {
+  check_grouped_biases(cpu_, param().weights, param().compute);
+}
+
 TEST_P(GroupedLinear, NanReachesItsRowAndNothingElse) {
   check_grouped_linear_nan(cpu_, param().weights, param().compute);
 }

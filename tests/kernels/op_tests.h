@@ -74,6 +74,7 @@ inline std::vector<OpTest> op_tests() {
   all.add_cases("GluSizes", one_size, [](Backend& tested, Backend& reference, const RowCase& c) {
     for (float scale : {1e-20F, 40.0F, 1e4F}) check_glu(tested, reference, c, scale);
     check_gelu_range(tested, reference);
+    check_clamped(tested);
   });
   all.add_cases("SoftCap", rows, [](Backend& tested, Backend& reference, const RowCase& c) {
     check_soft_cap(tested, reference, c, 0.125F, 0.0F);

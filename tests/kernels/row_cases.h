@@ -146,7 +146,8 @@ inline void check_add_norm(Backend& tested, Backend& reference, const RowCase& c
 // and a polynomial of ten terms, some 12 ulp, however far down its tail. The absolute part covers gates so
 // negative that the result is below what f32 can hold with full precision.
 inline double glu_tolerance(Activation activation, double gate, double expected) {
-  const double z = 2 * std::sqrt(2 / std::numbers::pi) * (gate + 0.044715 * gate * gate * gate);
+  const double gelu = 2 * std::sqrt(2 / std::numbers::pi) * (gate + 0.044715 * gate * gate * gate);
+  const double z = activation == Activation::kClamped ? static_cast<double>(kClampedSlope) * gate : gelu;
   if (activation == Activation::kGelu) return 1e-37 + 7e-7 * std::abs(expected);
   const double argument = activation == Activation::kSilu ? 0 : 4 * 0x1p-24 * std::max(0.0, -z);
   return 1e-33 + (5e-7 + argument) * std::abs(expected);
@@ -154,7 +155,8 @@ inline double glu_tolerance(Activation activation, double gate, double expected)
 
 inline void check_glu_of(Backend& tested, Backend& reference, const RowCase& c, Activation activation,
                          const std::vector<float>& x, bool gated) {
-  const std::vector<float> factor = Rng(115).normals(c.rows * c.cols);
+  const float spread = activation == Activation::kClamped ? 5.0F : 1.0F;  // one in six is clamped
+  const std::vector<float> factor = Rng(115).normals(c.rows * c.cols, spread);
   const auto run = [&](Backend& backend, bool in_place) {
     const Tensor gate(backend, x, c.rows, c.cols, DType::kF32, c.gap);
     const Tensor up(backend, factor, c.rows, c.cols), out(backend, c.rows, c.cols, c.gap);
@@ -174,6 +176,7 @@ inline void check_glu(Backend& tested, Backend& reference, const RowCase& c, flo
   for (Activation activation : {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu}) {
     for (bool gated : {true, false}) check_glu_of(tested, reference, c, activation, x, gated);
   }
+  check_glu_of(tested, reference, c, Activation::kClamped, Rng(16).normals(c.rows * c.cols, 5.0F), true);
 }
 
 // Gelu from one end of f32 to the other: both tails, where they end, around zero, and what is no number.
@@ -188,6 +191,16 @@ inline void check_gelu_range(Backend& tested, Backend& reference) {
   const Tensor gate(tested, odd, 1, 5);
   tested.glu(gate.view(), Matrix(), Activation::kGelu, gate.view());
   expect_close(gate.values(), {inf, nan, 0.841344746F, nan, -0.158655254F}, 0, 7e-7, "gelu");
+}
+
+// 7 σ(1.702 7) (1 + 7) where both are beyond their limits; the gate has none below; NaN of either is NaN.
+inline void check_clamped(Backend& tested) {
+  const float nan = std::numeric_limits<float>::quiet_NaN(), most = 55.99963F;
+  const Tensor gate(tested, {9.0F, 7.0F, 9.0F, -1.0F, nan, 1.0F, -90.0F}, 1, 7);
+  const Tensor up(tested, {9.0F, 7.0F, -9.0F, 0.5F, 0.0F, nan, 1.0F}, 1, 7);
+  tested.glu(gate.view(), up.view(), Activation::kClamped, gate.view());
+  expect_close(gate.values(), {most, most, -0.75F * most, -0.23130635F, nan, nan, 0.0F}, 1e-5, 1e-6,
+               "clamped");
 }
 
 // The epilogue over products that are the values themselves.

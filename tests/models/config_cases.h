@@ -69,6 +69,7 @@ inline json described(const LayerSpec& layer) {
       {"scale", a.scale},
       {"clip", a.clip},
       {"softcap", a.softcap},
+      {"sinks", a.sinks},
       {"window", a.sliding_window},
       {"intermediate_size", f.intermediate_size},
       {"activation", static_cast<int>(f.activation)},

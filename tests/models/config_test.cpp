@@ -98,10 +98,10 @@ TEST(Config, PublishedOnesAreKnown) {
   const fs::path shared = fs::path(LARIAT_SOURCE_DIR).parent_path() / "shared" / "configs";
   if (!fs::exists(shared)) GTEST_SKIP() << "SKIPPED: no ../shared/configs";
   expect_known(shared, 22, false);
-  for (const char* name :
-       {"mlc_ministral3_3b_2512", "mlc_olmo2_7b", "ome_gemma3_text", "ome_gemma_2_2b_it", "ome_gemma_7b",
-        "ome_internlm2_7b", "ome_llava_1.5_7b_hf", "ome_phi3", "ome_qwen2.5_vl_7b", "ome_qwen2_vl_2b",
-        "mlc_deepseek_v2_lite", "ome_deepseek_v3", "ome_minicpm3_4b", "ome_mixtral", "ome_qwen3_30b"})
+  for (const char* name : {"mlc_ministral3_3b_2512", "mlc_olmo2_7b", "ome_gemma3_text", "ome_gemma_2_2b_it",
+                           "ome_gemma_7b", "ome_gpt_oss_20b", "ome_internlm2_7b", "ome_llava_1.5_7b_hf",
+                           "ome_phi3", "ome_qwen2.5_vl_7b", "ome_qwen2_vl_2b", "mlc_deepseek_v2_lite",
+                           "ome_deepseek_v3", "ome_minicpm3_4b", "ome_mixtral", "ome_qwen3_30b"})
     EXPECT_NO_THROW(load_config(shared / (std::string(name) + ".json"))) << name;
 }
 

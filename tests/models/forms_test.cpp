@@ -17,6 +17,7 @@ using nlohmann::json;
 constexpr const char* kFolders[] = {
     "awq",     "bitsandbytes", "compressed_tensors", "fbgemm_fp8",   "fp8",           "gptq",
     "gptq_v2", "mlx",          "mlx_mxfp4",          "mxfp4_packed", "pack_quantized"};
+constexpr const char* kGptOss = "../checkpoints/gpt_oss_mxfp4";
 const std::string kAttention = "model.layers.0.self_attn.", kMlp = "model.layers.0.mlp.";
 
 std::filesystem::path form_dir(const std::string& name) {
@@ -232,6 +233,16 @@ const Damage kDamages[] = {
      "has shape [64, 1], expected [64, 2]"},
     {"mxfp4_packed", "{}", "self_attn.q_proj.weight_packed", R"({"shape": [64, 31]})",
      "not whole groups of 32"},
+    {kGptOss, "{}", "mlp.experts.down_proj_scales", R"("absent")", "has no tensor '_scales'"},
+    {kGptOss, "{}", "mlp.experts.gate_up_proj_scales", R"({"shape": [4, 64, 1]})", "expected [4, 64, 2]"},
+    {kGptOss, "{}", "mlp.experts.gate_up_proj_blocks", R"({"shape": [4, 64, 4, 8]})", "not of 32"},
+    {kGptOss, "{}", "mlp.experts.gate_up_proj_blocks", R"({"shape": [4, 63, 2, 16]})",
+     "none of stacked experts"},
+    {kGptOss, "{}", "mlp.experts.gate_up_proj_blocks", R"({"shape": [0, 64, 2, 16]})",
+     "none of stacked experts"},
+    {kGptOss, "{}", "mlp.experts.gate_up_proj_bias", R"({"shape": [4]})", "none of stacked experts"},
+    {kGptOss, "{}", "mlp.experts.down_proj_bias", R"({"shape": [513, 2]})", "none of stacked experts"},
+    {kGptOss, "{}", "mlp.experts.down_proj_bias", R"({"dtype": "I16"})", "is I16; lariat runs F32"},
     {"mlx", "{}", "self_attn.q_proj.scales", R"({"shape": [63, 2]})", "has shape [63, 2], expected [64, 2]"},
     {"mlx", "{}", "self_attn.q_proj.biases", R"({"dtype": "F32"})", "is F32, expected BF16"},
     {"mlx", "{}", "self_attn.q_proj.weight", R"({"shape": [64, 7]})", "not 2, 3, 4, 5, 6 or 8 bits"},
@@ -305,6 +316,25 @@ TEST(Forms, StackedExpertsAreOneTensorEach) {
   EXPECT_EQ(both, floats_of(plain.check(kMlp + "gate_proj.weight", {96, 64})));
   EXPECT_EQ(tensors.check(kMlp + "experts.1.up_proj.weight", {4, 8}).data,
             tensors.check(kMlp + "experts.0.up_proj.weight", {4, 8}).data + 64);
+}
+
+// Gate and up lie in turn, in the rows of codes and in the columns of floats.
+TEST(Forms, StackedExpertsOfGptOssAreTakenApart) {
+  const Tensors codes = open_form(form_dir(kGptOss));
+  const StoredTensor& up = codes.check(kMlp + "experts.3.up_proj.weight", {32, 64});
+  ASSERT_TRUE(up.codes);
+  EXPECT_EQ(up.codes->m.form(), Form(DType::kQ4, {Code::kE2M1, ScaleType::kBF16, false, 32, 64}));
+  const std::filesystem::path dir = form_dir("../checkpoints/gpt_oss");
+  const Tensors floats = open_form(dir), stored = open_safetensors(dir);
+  const std::byte* const bias = stored.find(kMlp + "experts.gate_up_proj_bias")->data;
+  const StoredTensor& view = floats.check(kMlp + "experts.up_proj.bias", {5, 24});
+  EXPECT_EQ(std::memcmp(view.data + (view.first + 48) * 2, bias + 49 * 2, 2), 0);
+  EXPECT_EQ(view.bytes, 5U * 24 * 2);
+  EXPECT_EQ(std::pair(view.row_step, view.col_step), std::pair(int64_t{48}, int64_t{2}));
+  const StoredTensor& down = floats.check(kMlp + "experts.4.down_proj.weight", {32, 24});
+  ASSERT_EQ(down.bytes, 24U * 32 * 2);
+  const std::byte* const all = stored.find(kMlp + "experts.down_proj")->data;
+  EXPECT_EQ(std::memcmp(down.data, all + 4 * 24 * 32 * 2, down.bytes), 0);
 }
 
 TEST(Forms, FloatsUnderAMethodsNameRun) {

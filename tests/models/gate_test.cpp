@@ -126,6 +126,7 @@ const Added kAdded[] = {
     {kLlama, LAYER "self_attn.q_proj.lora_A.weight", {4, 32}, "belongs to a LoRA adapter"},
     {kLlama, LAYER "self_attn.q_proj.weight_scale", {64}, "belongs to quantised weights"},
     {kLlama, LAYER "self_attn.q_proj.qweight", {4, 64}, "belongs to quantised weights"},
+    {kLlama, LAYER "mlp.experts.down_proj_blocks", {4, 64}, "belongs to quantised weights"},
     {kLlama, LAYER "mlp.experts.0.w1.weight", {4, 4}, "belongs to experts"},
     {"minimind", LAYER "mlp.gate.weight", {4, 32}, "chooses between experts"},
     {kLlama, "score.weight", {2, 32}, "is not read: the weights are not those of a LlamaForCausalLM"},

@@ -100,7 +100,7 @@ TEST(Damaged, WhatIsNoCheckpoint) {
           command, adapter},
          {"the folder above a snapshot; use --model {0}/snapshots/0000", command, snapshot}});
   }
-  for (const char* method : {"hqq", "aqlm", "quark", "mxfp4"}) {
+  for (const char* method : {"hqq", "aqlm", "quark"}) {
     table.push_back(
         {fmt::format("a checkpoint quantised by {}, which lariat does not read; use one by fp8,", method),
          kLogits, changed("config.json", "/quantization_config", {{"quant_method", method}})});
@@ -134,11 +134,11 @@ TEST(Warnings, BeyondTheTrainedContext) {
 
 TEST(Warnings, OfTheRopeOfAFamilyThatDoesNotRun) {
   const Spoiled model;
-  model.put("config.json", R"({"architectures": ["GptOssForCausalLM"], "head_dim": 64, "rope_theta": 150000,
-    "max_position_embeddings": 131072, "num_local_experts": 32, "quantization_config": {"quant_method": "mxfp4"}})");
+  model.put("config.json", R"({"architectures": ["Dots1ForCausalLM"], "head_dim": 64, "rope_theta": 150000,
+    "max_position_embeddings": 131072, "num_local_experts": 32, "quantization_config": {"quant_method": "hqq"}})");
   const Outcome outcome = model.run("rope --json --model {0}");
   expect_warning(outcome,
-                 "config.json: \"architectures\" is [\"GptOssForCausalLM\"]; unknown to lariat; this is the "
+                 "config.json: \"architectures\" is [\"Dots1ForCausalLM\"]; unknown to lariat; this is the "
                  "RoPE that a Llama with these keys would have");
   EXPECT_EQ(json_of(outcome)["theta"], 150000);
   expect_error(model.run(kLogits), 1, "no such architecture runs; docs/models.md");

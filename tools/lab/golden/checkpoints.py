@@ -109,6 +109,25 @@ def with_mtp_layer(weights, config):
     return weights | {prefix + name: rows.to(torch.bfloat16) for name, rows in extra.items()}
 
 
+FP4 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+
+
+def mxfp4(weights, config):
+    """gpt-oss's experts as published: 4-bit floats of every 32 inputs, transposed, and an exponent for all of them."""
+    result = {}
+    for name, rows in weights.items():
+        if name.endswith(("gate_up_proj", "down_proj")):
+            groups = rows.float().transpose(1, 2).unflatten(-1, (-1, 32))
+            exponents = groups.abs().amax(-1, keepdim=True).log2().floor() - 2
+            nearest = (groups.abs()[..., None] / exponents.exp2()[..., None] - FP4).abs().argmin(-1)
+            codes = (nearest + 8 * (groups < 0)).to(torch.uint8)
+            result[f"{name}_blocks"] = (codes[..., 0::2] + 16 * codes[..., 1::2]).contiguous()
+            result[f"{name}_scales"] = (exponents[..., 0] + 127).to(torch.uint8)
+        else:
+            result[name] = rows
+    return result
+
+
 def minicpm3(folder, config, tokens):
     """MiniCPM3's logits [tokens, vocab] in float64: float32 transformers is up to 5e-5 from them."""
     frequencies = rope(config | {"head_dim": config["qk_rope_head_dim"]}, len(tokens))
@@ -129,6 +148,7 @@ MPT = {"wte": 0.3, "norm_f": 3.5, "Wqkv": 1.5}
 # A small q_a_proj shows the eps of q_a_layernorm.
 MINICPM3 = {"q_a_proj": 0.01, "model.norm": 80.0, "embed": 0.05, "o_proj": 3.0, "down_proj": 3.0}
 ROUTERS = {"gate.weight": 2.0}
+GPT_OSS = {"router.weight": 2.0, "sinks": 3.0, "gate_up_proj": 4.0, "down_proj": 0.15}  # some gates and ups are clamped
 
 # What is added to a checkpoint's row of families.def: factors for the random tensors whose names contain the key, and
 # what packs weights as save_pretrained names them into those of the folder.
@@ -136,12 +156,12 @@ SCALES = {
     "gemma": GEMMA, "gemma2": GEMMA, "gemma3": GEMMA, "gemma3_new": GEMMA, "smollm3": SMOLLM3, "granite": GRANITE,
     "bloom": BLOOM, "bloom_prefixed": BLOOM, "mpt": MPT, "mpt_max16": MPT, "minicpm3": MINICPM3, "mixtral": ROUTERS,
     "qwen3_moe": ROUTERS, "qwen3_moe_step": ROUTERS | {"experts.down": 2.0}, "deepseek_v2": ROUTERS,
-    "deepseek_v2_full": ROUTERS | {"experts.down": 0.1}, "deepseek_v3": ROUTERS | {"experts.down": 0.5},
+    "gpt_oss": GPT_OSS, "gpt_oss_mxfp4": GPT_OSS, "deepseek_v2_full": ROUTERS | {"experts.down": 0.1}, "deepseek_v3": ROUTERS | {"experts.down": 0.5},
 }  # fmt: skip
 PACKS = {
     "llama_gqa_interleaved": interleaved, "internlm2": internlm2, "baichuan": baichuan, "gpt_neox": with_neox_buffers,
     "bloom": without_prefix, "deepseek_v3": with_mtp_layer, "chatglm": own_names, "chatglm2": own_names,
-    "qwen": own_names, "qwen_first": own_names,
+    "qwen": own_names, "qwen_first": own_names, "gpt_oss_mxfp4": mxfp4,
 } | dict.fromkeys(("ministral3", "llava", "qwen2_vl", "qwen25_vl", "qwen3_vl"), with_vision)  # fmt: skip
 SHARDS = {"llama_sharded": 3}
 NAMES = golden_checkpoints()
@@ -173,6 +193,8 @@ def build(name, config, seed):
                 parameter.mul_(factor)
         if "norm" in tensor and model.config.model_type.startswith("gemma"):
             parameter.sub_(1.0)
+        if "quantization_config" in config and tensor.endswith(("gate_up_proj", "down_proj")):
+            parameter.copy_(tiny.text_weights(config, mxfp4({tensor: parameter}, config))[tensor])
         parameter.copy_(parameter.to(dtype_of(config)))  # as saved, upcast; model.to(dtype) would round inv_freq too
     return model
 

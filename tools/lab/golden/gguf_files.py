@@ -21,7 +21,7 @@ GOLDEN = Path(__file__).resolve().parents[3] / "tests" / "golden"
 # What a GGUF cannot say of a checkpoint, or the converter does not write, is changed before: the test does likewise.
 CHECKPOINTS = {name: {} for name in ("llama_gqa", "llama_llama3", "llama_bias", "qwen2", "qwen3_yarn_tied",
                                      "gemma", "phi3", "phi4_mini", "granite", "olmo2", "olmo3", "mixtral",
-                                     "deepseek_v2", "deepseek_v3")}  # fmt: skip
+                                     "deepseek_v2", "deepseek_v3", "gpt_oss", "gpt_oss_mxfp4")}  # fmt: skip
 CHECKPOINTS |= {"mistral_window": {"sliding_window": None}, "gemma2": {"query_pre_attn_scalar": 16},
                 # Layers without experts have no place beside others with experts.
                 "qwen3_moe": {"num_hidden_layers": 1, "mlp_only_layers": []},

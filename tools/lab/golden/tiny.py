@@ -13,6 +13,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 from transformers.models.llama import modeling_llama
 from transformers.models.mpt import modeling_mpt
 
@@ -160,6 +161,8 @@ def text_config(config, head_norms=True):
         kind = "llama"
     elif kind == "phi3" and (config.get("rope_scaling") or {}).get("type") == "su":
         own["rope_scaling"] = config["rope_scaling"] | {"type": "longrope"}  # which Phi3Config takes it for
+    elif kind == "gpt_oss":
+        own.pop("quantization_config", None)  # of floats that text_weights makes
     if kind != config["model_type"]:
         for key in ("auto_map", "text_config", "vision_config"):
             own.pop(key, None)
@@ -180,6 +183,9 @@ def text_weights(config, weights):
         layer = ".".join(name.split(".")[:3])
         for part, rows in zip("qkv", split_rows(weights.pop(name), config)):
             weights[f"{layer}.self_attn.{part}_proj.weight"] = rows
+    for name in [name for name in weights if name.endswith("_blocks")]:
+        scales = weights.pop(name.replace("_blocks", "_scales"))
+        weights[name.removesuffix("_blocks")] = convert_moe_packed_tensors(weights.pop(name), scales, dtype=torch.float32)
     if kind == "internlm2":
         for theirs, ours in (INTERNLM2_NAMES | {"output.weight": "lm_head.weight"}).items():
             weights = {name.replace(theirs, ours): rows for name, rows in weights.items()}
