@@ -10,7 +10,7 @@
 
 namespace lariat {
 
-KvPool::KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_dtype)
+KvPool::KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_dtype, bool second_keys)
     : backend_(backend), mrope_axes_(spec.mrope_axes) {
   for (const LayerSpec& layer : spec.layers) {
     const AttentionSpec& attention = layer.attention;
@@ -22,11 +22,13 @@ KvPool::KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_d
       }
       geometry_.add_latent_layer(attention.head_dim, k_dtype);
     } else {
-      geometry_.add_layer(attention.n_kv_heads, attention.head_dim, k_dtype, v_dtype);
+      geometry_.add_layer(attention.n_kv_heads, attention.head_dim, k_dtype, v_dtype,
+                          second_keys && attention.rope >= 0);
     }
     if (attention.rope == 0) rotated_layers_.push_back(geometry_.layers.back());
     const auto heads = static_cast<size_t>(attention.n_kv_heads);
-    k_bytes_ += heads * kv_bytes(k_dtype, attention.head_dim);
+    const size_t times = geometry_.layers.back().second_k_offset > 0 ? 2 : 1;
+    k_bytes_ += times * heads * kv_bytes(k_dtype, attention.head_dim);
     if (!attention.latent) v_bytes_ += heads * kv_bytes(v_dtype, attention.head_dim);
   }
 }
@@ -152,7 +154,7 @@ void KvCache::restore(Contents contents) {
 
 void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
                      std::span<const RopeFrequencies> frequencies, bool interleaved, bool rerotate,
-                     std::span<const double> key_positions) {
+                     std::span<const double> key_positions, std::span<const double> second_positions) {
   std::vector<KvCache*> moved;
   std::vector<KeyRotation> rotations;
   int64_t positions = 0;
@@ -177,6 +179,16 @@ void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
     pool.backend().synchronize();
     const auto start = Stopwatch::now();
     pool.backend().rerotate_keys(rotations, pool.rotated_layers(), interleaved);
+    std::vector<KvLayer> again;
+    for (const KvLayer& layer : pool.rotated_layers()) {
+      if (layer.second_k_offset > 0) again.push_back(layer.with_second_keys());
+    }
+    if (!again.empty()) {
+      for (KeyRotation& keys : rotations)
+        keys.from.positions = keys.to.positions =
+            second_positions.first(static_cast<size_t>(keys.n_positions));
+      pool.backend().rerotate_keys(rotations, again, interleaved);
+    }
     pool.backend().synchronize();
     const double seconds = seconds_since(start);
     for (KvCache* cache : moved) {

@@ -22,7 +22,8 @@ inline constexpr int32_t kMaxPosition = 1 << 30;
 // and how many are in use. Must outlive them.
 class KvPool {
  public:
-  KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_dtype);
+  // second_keys: where keys are rotated, each has room for a second rotation (KvLayer).
+  KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_dtype, bool second_keys = false);
   KvPool(const KvPool&) = delete;  // pages point at it
   KvPool& operator=(const KvPool&) = delete;
 
@@ -131,7 +132,8 @@ class KvCache {
  private:
   friend void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
                               std::span<const RopeFrequencies> frequencies, bool interleaved, bool rerotate,
-                              std::span<const double> key_positions);
+                              std::span<const double> key_positions,
+                              std::span<const double> second_positions);
   void own_pages(size_t first, size_t last);
 
   KvPool* pool_;
@@ -147,9 +149,11 @@ class KvCache {
 // Gives each cache its new RoPE frequencies. With rerotate = true the cached keys follow, in place, all of
 // them in one call of the backend; with false they stay as they are (a stale cache). Frequencies that differ
 // only in attention_factor move no key. key_positions: what keys are rotated to, where that is neither their
-// place nor as place() gave it. Throws Error when shared pages have to be copied and there is no memory.
+// place nor as place() gave it; second_positions: what second keys are, where there are any. Throws Error
+// when shared pages have to be copied and there is no memory.
 void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
                      std::span<const RopeFrequencies> frequencies, bool interleaved, bool rerotate,
-                     std::span<const double> key_positions = {});
+                     std::span<const double> key_positions = {},
+                     std::span<const double> second_positions = {});
 
 }  // namespace lariat

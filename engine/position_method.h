@@ -21,6 +21,8 @@ struct PositionMethod {
   std::string name{};                  // with all its values, "dca/chunk=6144/window=2048"; empty: no method
   std::vector<Positions> positions{};  // for each table of `ranges`; the first is that of keys as well
   std::vector<SeenKeys> ranges{};
+  // What the whole query of the token at a place is multiplied with; empty: nothing.
+  std::function<double(int64_t place)> temperature{};
 
   // Places whose keys no token at place p or behind it sees, [first, last).
   struct Places {
@@ -29,9 +31,9 @@ struct PositionMethod {
   Places unseen(int64_t p) const;
 };
 
-// "dca", or "dca/chunk=6144/window=2048"; "none" and nothing: no method. What is not given follows from the
-// trained length and, where a value depends on how far the method is to reach, from the longest sequence that
-// there may be (0: not known). Throws UsageError.
+// "dca", or "dca/chunk=6144/window=2048/temperature=log"; "none" and nothing: no method. What is not given
+// follows from the trained length and, where a value depends on how far the method is to reach, from the
+// longest sequence that there may be (0: not known). Throws UsageError.
 PositionMethod parse_position_method(std::string_view text, int64_t trained, int64_t longest);
 std::string known_position_methods(std::string_view separator);
 

@@ -10,19 +10,24 @@ namespace lariat {
 
 struct PositionKey {
   std::string_view name;
-  int64_t (*usual)(int64_t trained, int64_t longest);  // its value where none is given
+  // Its value where none is given; null: 0, which says that there is none.
+  int64_t (*usual)(int64_t trained, int64_t longest);
 };
 
 struct PositionRow {
   std::string_view name;
   std::vector<PositionKey> keys;
-  // With a value, at least 1, for each of the keys. Throws UsageError, which the parser puts the name before.
+  // With a value, at least 1 where one is given or usual, for each of the keys. Throws UsageError, which the
+  // parser puts the name before.
   PositionMethod (*make)(std::span<const int64_t> values);
 };
 
 PositionRow dca_row();
 PositionRow string_row();
 PositionRow sinks_row();
+PositionRow self_extend_row();
+PositionRow rerope_row();
+PositionRow lm_infinite_row();
 
 // Edges of ranges: the text's beginning, and behind the key at distance d, which is seen with what is nearer
 // from `nearer(d + 1)` on.

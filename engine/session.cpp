@@ -21,6 +21,11 @@ std::vector<RopeScaling> stretched(std::vector<RopeScaling> ropes, const std::op
   return ropes;
 }
 
+// Adds the positions of places up to `length` that are not there yet.
+void extend(std::vector<double>& positions, const PositionMethod::Positions& at, int64_t length) {
+  for (auto p = std::ssize(positions); at && p < length; ++p) positions.push_back(at(p));
+}
+
 }  // namespace
 
 Session::Session(const Model& model, Backend& backend, const SessionOptions& options)
@@ -28,7 +33,8 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
       backend_(backend),
       options_(options),
       ropes_(stretched(model.spec.ropes, options.rope)),
-      pool_(model.spec, backend, options.k_dtype, options.v_dtype),
+      pool_(model.spec, backend, options.k_dtype, options.v_dtype,
+            second_keys_of(options.positions.ranges) > 0),
       decoder_(model.spec, model.weights, ropes_, options_.positions.ranges, pool_.geometry(), backend,
                options.prefill_chunk, options.latent_workspace),
       step_{} {
@@ -122,10 +128,13 @@ void Session::enter_lengths(std::span<Sequence* const> sequences, std::span<cons
     frequencies.push_back(frequencies_for(sequences[i]->rope_, std::max(length, sequences[i]->expected_)));
   }
   const std::vector<PositionMethod::Positions>& tables = options_.positions.positions;
-  for (size_t i = 0; !caches.empty() && !tables.empty() && tables[0] && i < lengths.size(); ++i) {
-    for (auto p = std::ssize(key_positions_); p < lengths[i]; ++p) key_positions_.push_back(tables[0](p));
+  const size_t second = second_keys_of(options_.positions.ranges);
+  for (size_t i = 0; !caches.empty() && !tables.empty() && i < lengths.size(); ++i) {
+    extend(key_positions_, tables[0], lengths[i]);
+    if (second > 0) extend(second_positions_, tables[second], lengths[i]);
   }
-  set_frequencies(pool_, caches, frequencies, rope().interleaved, !options_.stale_cache, key_positions_);
+  set_frequencies(pool_, caches, frequencies, rope().interleaved, !options_.stale_cache, key_positions_,
+                  second_positions_);
 }
 
 // Pages that no token sees any more were freed: a text that was taken back may need them again.
@@ -185,8 +194,12 @@ void Session::add_to_step(Sequence& sequence, std::span<const int32_t> tokens) {
   query_scales.clear();
   const auto score_scale =
       model_.spec.scores_take_mscale ? static_cast<float>(rope_score_scale(sequence.rope_)) : 1.0F;
-  for (int64_t i = 0; model_.spec.scales_queries() && i < std::ssize(tokens); ++i)
-    query_scales.push_back(score_scale * static_cast<float>(model_.spec.query_scale.at(cache.length() + i)));
+  const auto& temperature = options_.positions.temperature;
+  for (int64_t i = 0; (model_.spec.scales_queries() || temperature) && i < std::ssize(tokens); ++i) {
+    const int64_t place = cache.length() + i;
+    const double of_method = temperature ? temperature(place) : 1.0;
+    query_scales.push_back(score_scale * static_cast<float>(model_.spec.query_scale.at(place) * of_method));
+  }
   const auto with_scale = [&](const RopeFrequencies& of) {
     SequenceRope rope{of.inv_freq, static_cast<float>(of.attention_factor * of.attention_factor)};
     rope.whole_q_scale = query_scales;

@@ -191,9 +191,10 @@ class Session {
     std::vector<std::vector<double>> positions;  // by a method, for each of its tables of each of `sequences`
     void clear();
   } step_;
-  std::vector<double> key_positions_;  // by a position method, of the tokens of the longest sequence so far
-  std::vector<int64_t> lengths_;       // of a decode step
-  std::vector<int32_t> drawn_;         // of decode_drawn
+  // By a position method, of the keys of the longest sequence so far, and of their second rotations.
+  std::vector<double> key_positions_, second_positions_;
+  std::vector<int64_t> lengths_;  // of a decode step
+  std::vector<int32_t> drawn_;    // of decode_drawn
   std::vector<float> host_logits_;
   bool finite_checked_ = false;
   Saturation saturated_before_;  // by others on this backend
