@@ -154,14 +154,15 @@ void KvCache::restore(Contents contents) {
 
 void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
                      std::span<const RopeFrequencies> frequencies, bool interleaved, bool rerotate,
-                     std::span<const double> key_positions, std::span<const double> second_positions) {
+                     std::span<const double> key_positions, std::span<const SecondKeys> second) {
   std::vector<KvCache*> moved;
-  std::vector<KeyRotation> rotations;
+  std::vector<KeyRotation> rotations, second_rotations;
   int64_t positions = 0;
   for (size_t i = 0; i < caches.size(); ++i) {
     KvCache& cache = *caches[i];
     const std::vector<double>&before = cache.frequencies_.inv_freq, &after = frequencies[i].inv_freq;
-    if (cache.length_ == 0 || after == before) continue;
+    const bool second_move = !second.empty() && second[i].from.data() != second[i].to.data();
+    if (cache.length_ == 0 || (after == before && !second_move)) continue;
     if (!rerotate) {
       cache.consistent_ = false;
     } else {
@@ -169,8 +170,12 @@ void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
       const std::span<const double> placed = key_positions.empty()
                                                  ? cache.positions(cache.length_)
                                                  : key_positions.first(static_cast<size_t>(cache.length_));
-      rotations.push_back(
-          {cache.pages(), cache.length_, {before, placed}, {after, placed}, pool.mrope_axes()});
+      KeyRotation keys{cache.pages(), cache.length_, {before, placed}, {after, placed}, pool.mrope_axes()};
+      if (after != before) rotations.push_back(keys);
+      if (!second.empty()) {
+        keys.from.positions = second[i].from, keys.to.positions = second[i].to;
+        second_rotations.push_back(keys);
+      }
       moved.push_back(&cache);
       positions += cache.length_;
     }
@@ -179,16 +184,9 @@ void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
     pool.backend().synchronize();
     const auto start = Stopwatch::now();
     pool.backend().rerotate_keys(rotations, pool.rotated_layers(), interleaved);
-    std::vector<KvLayer> again;
-    for (const KvLayer& layer : pool.rotated_layers()) {
-      if (layer.second_k_offset > 0) again.push_back(layer.with_second_keys());
-    }
-    if (!again.empty()) {
-      for (KeyRotation& keys : rotations)
-        keys.from.positions = keys.to.positions =
-            second_positions.first(static_cast<size_t>(keys.n_positions));
-      pool.backend().rerotate_keys(rotations, again, interleaved);
-    }
+    std::vector<KvLayer> layers;
+    for (const KvLayer& layer : pool.rotated_layers()) layers.push_back(layer.with_second_keys());
+    if (!second.empty()) pool.backend().rerotate_keys(second_rotations, layers, interleaved);
     pool.backend().synchronize();
     const double seconds = seconds_since(start);
     for (KvCache* cache : moved) {

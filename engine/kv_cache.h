@@ -72,6 +72,11 @@ struct RerotationStats {
   double seconds = 0;
 };
 
+// The positions that second keys of a cache are rotated to, and those that they are to have.
+struct SecondKeys {
+  std::span<const double> from, to;
+};
+
 // The KV cache of one sequence: rotated keys, which always know the RoPE frequencies that they are rotated
 // with. It grows by pages of kKvPage positions. Pages may be shared with other caches; one that is to be
 // written is copied first.
@@ -132,8 +137,7 @@ class KvCache {
  private:
   friend void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
                               std::span<const RopeFrequencies> frequencies, bool interleaved, bool rerotate,
-                              std::span<const double> key_positions,
-                              std::span<const double> second_positions);
+                              std::span<const double> key_positions, std::span<const SecondKeys> second);
   void own_pages(size_t first, size_t last);
 
   KvPool* pool_;
@@ -149,11 +153,10 @@ class KvCache {
 // Gives each cache its new RoPE frequencies. With rerotate = true the cached keys follow, in place, all of
 // them in one call of the backend; with false they stay as they are (a stale cache). Frequencies that differ
 // only in attention_factor move no key. key_positions: what keys are rotated to, where that is neither their
-// place nor as place() gave it; second_positions: what second keys are, where there are any. Throws Error
+// place nor as place() gave it; second: of each cache, where there are any. Throws Error
 // when shared pages have to be copied and there is no memory.
 void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
                      std::span<const RopeFrequencies> frequencies, bool interleaved, bool rerotate,
-                     std::span<const double> key_positions = {},
-                     std::span<const double> second_positions = {});
+                     std::span<const double> key_positions = {}, std::span<const SecondKeys> second = {});
 
 }  // namespace lariat

@@ -56,8 +56,12 @@ void read_value(const PositionRow& row, std::string_view part, std::string_view 
   const std::string_view digits = part.substr(std::min(equals + 1, part.size()));
   const char* const end = digits.data() + digits.size();
   const auto read = std::from_chars(digits.data(), end, value.emplace());
-  if (read.ec != std::errc() || read.ptr != end || *value < 1 || *value > kMostValue)
-    fail(text, fmt::format("expected {}=N, a whole number from 1 to {}", key->name, kMostValue));
+  if (key->may_be_auto && digits == "auto") {
+    value = kAuto;
+  } else if (read.ec != std::errc() || read.ptr != end || *value < 1 || *value > kMostValue) {
+    fail(text, fmt::format("expected {}=N, a whole number from 1 to {}{}", key->name, kMostValue,
+                           key->may_be_auto ? ", or auto" : ""));
+  }
 }
 
 // By the token's place and not by what the text has become, so that it depends on no steps: as for Llama 2 in
@@ -111,11 +115,12 @@ PositionMethod parse_position_method(std::string_view text, int64_t trained, int
     const int64_t usual =
         key.usual == nullptr ? 0 : std::clamp<int64_t>(key.usual(trained, longest), 1, kMostValue);
     values.push_back(given[i].value_or(usual));
+    if (values.back() == kAuto) name += fmt::format("/{}=auto", key.name);
     if (values.back() > 0) name += fmt::format("/{}={}", key.name, values.back());
   }
   PositionMethod method;
   try {
-    method = row.make(values);
+    method = row.make(values, trained);
   } catch (const UsageError& e) {
     fail(name, e.what());
   }
@@ -125,6 +130,14 @@ PositionMethod parse_position_method(std::string_view text, int64_t trained, int
     method.temperature = read_temperature(*temperature, trained, text);
   }
   return method;
+}
+
+std::function<double(double length)> stretch_behind(int64_t window, int64_t value, int64_t trained) {
+  if (value != kAuto) return [value](double) { return static_cast<double>(value); };
+  if (window >= trained)
+    throw UsageError(fmt::format("auto needs a window below the trained length, {}", trained));
+  const auto w = static_cast<double>(window), room = static_cast<double>(trained - window);
+  return [=](double length) { return std::max((length - w) / room, 1.0); };
 }
 
 void check_position_method(const PositionMethod& method, const ModelSpec& spec) {

@@ -182,16 +182,21 @@ TEST(PositionMethods, LeaveShortTextsAlone) {
   }
 }
 
-// A scale that moves turns the keys by where they stand in their chunks or groups: decoding equals one
-// prefill, all of which has the last scale.
+// A scale that moves turns the keys by where they stand in their chunks or groups, and groups that grow turn
+// them to other places: decoding equals one prefill, all of which has the last scale.
 TEST(PositionMethods, KeysFollowAScaleThatMoves) {
   CpuBackend backend(1);
   const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
   const auto tokens = some_tokens(kTokens, model.spec.vocab_size);
   SessionOptions options = f32_session();
-  options.rope = resolve_rope(model.spec.rope(), {.scaling = "dynamic-yarn"});
-  for (const char* method : {"dca/chunk=24/window=10", "string/shift=40/window=8",
-                             "self-extend/group=3/window=20", "rerope/window=20/k=3"}) {
+  for (const auto& [method, scaling] : {std::pair("dca/chunk=24/window=10", "dynamic-yarn"),
+                                        std::pair("string/shift=40/window=8", "dynamic-yarn"),
+                                        std::pair("self-extend/group=3/window=20", "dynamic-yarn"),
+                                        std::pair("rerope/window=20/k=3", "dynamic-yarn"),
+                                        std::pair("self-extend/group=auto/window=20", "dynamic-yarn"),
+                                        std::pair("self-extend/group=auto/window=20", "none"),
+                                        std::pair("rerope/window=20/k=auto", "none")}) {
+    options.rope = resolve_rope(model.spec.rope(), {.scaling = scaling});
     options.positions = parse_position_method(method, 64, 0);
     Session session(model, backend, options);
     Sequence sequence = session.new_sequence();
@@ -215,6 +220,37 @@ TEST(PositionMethods, KeysFollowAScaleThatMoves) {
     }
     EXPECT_GT(sequence.cache().rerotations().count, 3);
   }
+}
+
+// The length's scale step, 64 * 2^(9 / 4), brings the farthest key to the trained length, 64; what is no
+// longer is left alone. Where the text ends is known, so that its beginning has the same step.
+TEST(PositionMethods, AutoFollowsTheLength) {
+  CpuBackend backend(1);
+  const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
+  const auto tokens = some_tokens(kTokens, model.spec.vocab_size);
+  const double length = 64 * std::exp2(9.0 / 4);
+  SessionOptions options = f32_session();
+  options.rope = resolve_rope(model.spec.rope(), {.scaling = "none", .original_ctx = 64});
+  options.prefill_chunk = 64;
+  const auto check = [&](const char* method, size_t n, const Distance& distance) {
+    options.positions = parse_position_method(method, 64, 0);
+    EXPECT_EQ(options.positions.name, method);
+    const std::span text = std::span(tokens).first(n);
+    const auto expected = RelativeOracle(checkpoint_dir("llama_gqa"), model.spec)
+                              .logits(text, distance, rope_frequencies(*options.rope, 1));
+    Session session(model, backend, options);
+    Sequence sequence = session.new_sequence();
+    sequence.expect(std::ssize(text));
+    session.prefill(sequence, text.first(n - 9));
+    Sequence copy = session.fork(sequence, std::ssize(text) - 20);
+    for (size_t i = n - 20; i < n; ++i) {
+      const auto row = session.decode(copy, text[i]);
+      EXPECT_LE(max_abs_difference(row, std::span(expected).subspan(i * row.size(), row.size())), 2e-5) << i;
+    }
+  };
+  check("self-extend/group=auto/window=24", kTokens, self_extend_distance(8, 24));
+  check("rerope/window=40/k=auto", kTokens, rerope_distance(40, (length - 40) / 24));
+  check("self-extend/group=auto/window=24", 64, self_extend_distance(1, 24));
 }
 
 class Windows : public testing::TestWithParam<MethodCase> {};
@@ -313,7 +349,9 @@ TEST(PositionMethods, AreGivenByNameAndValues) {
       {"dca/chunk=9/chunk=9", "chunk is given twice"},
       {"dca/chunk=9/window=10", "a window larger than the chunk"},
       {"string/shift=9/window=10", "a window larger than the shift"},
-      {"rerope/k=0", "expected k=N"},
+      {"rerope/k=0", "expected k=N, a whole number from 1 to 134217728, or auto"},
+      {"rerope/window=auto", "expected window=N"},
+      {"rerope/window=8192/k=auto", "auto needs a window below the trained length, 8192"},
       {"rerope/temperature", "\"temperature\" is no setting of rerope"},
       {"rerope/temperature=", "expected temperature=log, =length or a factor above 0 and up to 100"},
       {"rerope/temperature=0", "expected temperature=log"},
