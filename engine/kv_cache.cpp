@@ -10,7 +10,7 @@
 
 namespace lariat {
 
-KvPool::KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_dtype)
+KvPool::KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_dtype, bool second_keys)
     : backend_(backend), mrope_axes_(spec.mrope_axes) {
   for (const LayerSpec& layer : spec.layers) {
     const AttentionSpec& attention = layer.attention;
@@ -22,11 +22,13 @@ KvPool::KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_d
       }
       geometry_.add_latent_layer(attention.head_dim, k_dtype);
     } else {
-      geometry_.add_layer(attention.n_kv_heads, attention.head_dim, k_dtype, v_dtype);
+      geometry_.add_layer(attention.n_kv_heads, attention.head_dim, k_dtype, v_dtype,
+                          second_keys && attention.rope >= 0);
     }
     if (attention.rope == 0) rotated_layers_.push_back(geometry_.layers.back());
     const auto heads = static_cast<size_t>(attention.n_kv_heads);
-    k_bytes_ += heads * kv_bytes(k_dtype, attention.head_dim);
+    const size_t times = geometry_.layers.back().second_k_offset > 0 ? 2 : 1;
+    k_bytes_ += times * heads * kv_bytes(k_dtype, attention.head_dim);
     if (!attention.latent) v_bytes_ += heads * kv_bytes(v_dtype, attention.head_dim);
   }
 }
@@ -152,14 +154,15 @@ void KvCache::restore(Contents contents) {
 
 void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
                      std::span<const RopeFrequencies> frequencies, bool interleaved, bool rerotate,
-                     std::span<const double> key_positions) {
+                     std::span<const double> key_positions, std::span<const SecondKeys> second) {
   std::vector<KvCache*> moved;
-  std::vector<KeyRotation> rotations;
+  std::vector<KeyRotation> rotations, second_rotations;
   int64_t positions = 0;
   for (size_t i = 0; i < caches.size(); ++i) {
     KvCache& cache = *caches[i];
     const std::vector<double>&before = cache.frequencies_.inv_freq, &after = frequencies[i].inv_freq;
-    if (cache.length_ == 0 || after == before) continue;
+    const bool second_move = !second.empty() && second[i].from.data() != second[i].to.data();
+    if (cache.length_ == 0 || (after == before && !second_move)) continue;
     if (!rerotate) {
       cache.consistent_ = false;
     } else {
@@ -167,8 +170,12 @@ void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
       const std::span<const double> placed = key_positions.empty()
                                                  ? cache.positions(cache.length_)
                                                  : key_positions.first(static_cast<size_t>(cache.length_));
-      rotations.push_back(
-          {cache.pages(), cache.length_, {before, placed}, {after, placed}, pool.mrope_axes()});
+      KeyRotation keys{cache.pages(), cache.length_, {before, placed}, {after, placed}, pool.mrope_axes()};
+      if (after != before) rotations.push_back(keys);
+      if (!second.empty()) {
+        keys.from.positions = second[i].from, keys.to.positions = second[i].to;
+        second_rotations.push_back(keys);
+      }
       moved.push_back(&cache);
       positions += cache.length_;
     }
@@ -177,6 +184,9 @@ void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
     pool.backend().synchronize();
     const auto start = Stopwatch::now();
     pool.backend().rerotate_keys(rotations, pool.rotated_layers(), interleaved);
+    std::vector<KvLayer> layers;
+    for (const KvLayer& layer : pool.rotated_layers()) layers.push_back(layer.with_second_keys());
+    if (!second.empty()) pool.backend().rerotate_keys(second_rotations, layers, interleaved);
     pool.backend().synchronize();
     const double seconds = seconds_since(start);
     for (KvCache* cache : moved) {

@@ -22,7 +22,8 @@ inline constexpr int32_t kMaxPosition = 1 << 30;
 // and how many are in use. Must outlive them.
 class KvPool {
  public:
-  KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_dtype);
+  // second_keys: where keys are rotated, each has room for a second rotation (KvLayer).
+  KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_dtype, bool second_keys = false);
   KvPool(const KvPool&) = delete;  // pages point at it
   KvPool& operator=(const KvPool&) = delete;
 
@@ -69,6 +70,11 @@ struct RerotationStats {
   int64_t count = 0;      // re-rotations of the whole cache
   int64_t positions = 0;  // positions rewritten, summed over re-rotations
   double seconds = 0;
+};
+
+// The positions that second keys of a cache are rotated to, and those that they are to have.
+struct SecondKeys {
+  std::span<const double> from, to;
 };
 
 // The KV cache of one sequence: rotated keys, which always know the RoPE frequencies that they are rotated
@@ -131,7 +137,7 @@ class KvCache {
  private:
   friend void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
                               std::span<const RopeFrequencies> frequencies, bool interleaved, bool rerotate,
-                              std::span<const double> key_positions);
+                              std::span<const double> key_positions, std::span<const SecondKeys> second);
   void own_pages(size_t first, size_t last);
 
   KvPool* pool_;
@@ -147,9 +153,10 @@ class KvCache {
 // Gives each cache its new RoPE frequencies. With rerotate = true the cached keys follow, in place, all of
 // them in one call of the backend; with false they stay as they are (a stale cache). Frequencies that differ
 // only in attention_factor move no key. key_positions: what keys are rotated to, where that is neither their
-// place nor as place() gave it. Throws Error when shared pages have to be copied and there is no memory.
+// place nor as place() gave it; second: of each cache, where there are any. Throws Error
+// when shared pages have to be copied and there is no memory.
 void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
                      std::span<const RopeFrequencies> frequencies, bool interleaved, bool rerotate,
-                     std::span<const double> key_positions = {});
+                     std::span<const double> key_positions = {}, std::span<const SecondKeys> second = {});
 
 }  // namespace lariat

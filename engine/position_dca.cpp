@@ -7,16 +7,16 @@ namespace lariat {
 namespace {
 
 // Keys stand at their place in their chunk of s tokens. No distance is beyond s + w - 1.
-PositionMethod make_dca(std::span<const int64_t> values) {
+PositionMethod make_dca(std::span<const int64_t> values, int64_t) {
   const int64_t s = values[0], w = values[1], farthest = s + w - 1;
   if (w > s) throw UsageError("a window larger than the chunk");
   const auto chunk = static_cast<int32_t>(s);
   const KeyEdge own{0, chunk}, before{-chunk, chunk};
-  return {
-      .positions = {[s](int64_t p) { return static_cast<double>(p % s); },
-                    [s, farthest](int64_t p) { return static_cast<double>(std::min(p % s + s, farthest)); },
-                    [farthest](int64_t) { return static_cast<double>(farthest); }},
-      .ranges = {{own, kOwnEnd, 0}, {before, own, 1}, {kTextBegin, before, 2}}};
+  return {.positions = {
+              [s](int64_t p, double) { return static_cast<double>(p % s); },
+              [s, farthest](int64_t p, double) { return static_cast<double>(std::min(p % s + s, farthest)); },
+              [farthest](int64_t, double) { return static_cast<double>(farthest); }},
+          .ranges = {{own, kOwnEnd, 0}, {before, own, 1}, {kTextBegin, before, 2}}};
 }
 
 }  // namespace

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <optional>
+#include <utility>
 
 #include "engine/position_methods.h"
 #include "kernels/error.h"
@@ -14,9 +16,12 @@ namespace {
 
 // No value is larger, so that sums of a few are places still.
 constexpr int64_t kMostValue = KeyEdge::kFar / 8;
+constexpr double kMostTemperature = 100;
+constexpr std::string_view kTemperature = "temperature=";
 
 const std::vector<PositionRow>& rows() {
-  static const std::vector<PositionRow> all{dca_row(), string_row(), sinks_row()};
+  static const std::vector<PositionRow> all{dca_row(),         string_row(), sinks_row(),
+                                            self_extend_row(), rerope_row(), lm_infinite_row()};
   return all;
 }
 
@@ -43,16 +48,42 @@ void read_value(const PositionRow& row, std::string_view part, std::string_view 
   const size_t equals = std::min(part.find('='), part.size());
   const auto key = std::ranges::find(row.keys, part.substr(0, equals), &PositionKey::name);
   if (key == row.keys.end()) {
-    fail(text, fmt::format("\"{}\" is no setting of {}; expected NAME=N with one of {}", part, row.name,
-                           names_of(row.keys, ", ")));
+    fail(text, fmt::format("\"{}\" is no setting of {}; expected NAME=N with one of {}, temperature", part,
+                           row.name, names_of(row.keys, ", ")));
   }
   std::optional<int64_t>& value = values[static_cast<size_t>(key - row.keys.begin())];
   if (value) fail(text, fmt::format("{} is given twice", key->name));
   const std::string_view digits = part.substr(std::min(equals + 1, part.size()));
   const char* const end = digits.data() + digits.size();
   const auto read = std::from_chars(digits.data(), end, value.emplace());
-  if (read.ec != std::errc() || read.ptr != end || *value < 1 || *value > kMostValue)
-    fail(text, fmt::format("expected {}=N, a whole number from 1 to {}", key->name, kMostValue));
+  if (key->may_be_auto && digits == "auto") {
+    value = kAuto;
+  } else if (read.ec != std::errc() || read.ptr != end || *value < 1 || *value > kMostValue) {
+    fail(text, fmt::format("expected {}=N, a whole number from 1 to {}{}", key->name, kMostValue,
+                           key->may_be_auto ? ", or auto" : ""));
+  }
+}
+
+// By the token's place and not by what the text has become, so that it depends on no steps: as for Llama 2 in
+// ReRoPE, as YaRN's on queries and keys, or a number.
+std::function<double(int64_t)> read_temperature(std::string_view given, int64_t trained,
+                                                std::string_view text) {
+  const double l0 = std::max(static_cast<double>(trained), 2.0);
+  if (given == "log")
+    return [l0](int64_t p) { return std::max(std::log(static_cast<double>(p + 1)) / std::log(l0), 1.0); };
+  if (given == "length") {
+    return [l0](int64_t p) {
+      return std::pow(std::max(0.1 * std::log(static_cast<double>(p + 1) / l0) + 1, 1.0), 2);
+    };
+  }
+  double factor = 0;
+  const char* const end = given.data() + given.size();
+  const auto read = std::from_chars(given.data(), end, factor);
+  if (read.ec != std::errc() || read.ptr != end || !(factor > 0 && factor <= kMostTemperature)) {
+    fail(text,
+         fmt::format("expected temperature=log, =length or a factor above 0 and up to {}", kMostTemperature));
+  }
+  return [factor](int64_t) { return factor; };
 }
 
 }  // namespace
@@ -66,25 +97,47 @@ PositionMethod parse_position_method(std::string_view text, int64_t trained, int
   if (text.empty() || text == "none") return {};
   const PositionRow& row = row_named(text.substr(0, at), text);
   std::vector<std::optional<int64_t>> given(row.keys.size());
+  std::optional<std::string_view> temperature;
   while (at < text.size()) {
     const size_t next = std::min(text.find('/', at + 1), text.size());
-    read_value(row, text.substr(at + 1, next - at - 1), text, given);
+    const std::string_view part = text.substr(at + 1, next - at - 1);
     at = next;
+    if (!part.starts_with(kTemperature)) {
+      read_value(row, part, text, given);
+    } else if (std::exchange(temperature, part.substr(kTemperature.size()))) {
+      fail(text, "temperature is given twice");
+    }
   }
   std::string name(row.name);
   std::vector<int64_t> values;
   for (size_t i = 0; i < given.size(); ++i) {
-    values.push_back(
-        std::clamp<int64_t>(given[i].value_or(row.keys[i].usual(trained, longest)), 1, kMostValue));
-    name += fmt::format("/{}={}", row.keys[i].name, values.back());
+    const PositionKey& key = row.keys[i];
+    const int64_t usual =
+        key.usual == nullptr ? 0 : std::clamp<int64_t>(key.usual(trained, longest), 1, kMostValue);
+    values.push_back(given[i].value_or(usual));
+    if (values.back() == kAuto) name += fmt::format("/{}=auto", key.name);
+    if (values.back() > 0) name += fmt::format("/{}={}", key.name, values.back());
   }
+  PositionMethod method;
   try {
-    PositionMethod method = row.make(values);
-    method.name = name;
-    return method;
+    method = row.make(values, trained);
   } catch (const UsageError& e) {
     fail(name, e.what());
   }
+  method.name = name;
+  if (temperature) {
+    method.name += fmt::format("/{}{}", kTemperature, *temperature);
+    method.temperature = read_temperature(*temperature, trained, text);
+  }
+  return method;
+}
+
+std::function<double(double length)> stretch_behind(int64_t window, int64_t value, int64_t trained) {
+  if (value != kAuto) return [value](double) { return static_cast<double>(value); };
+  if (window >= trained)
+    throw UsageError(fmt::format("auto needs a window below the trained length, {}", trained));
+  const auto w = static_cast<double>(window), room = static_cast<double>(trained - window);
+  return [=](double length) { return std::max((length - w) / room, 1.0); };
 }
 
 void check_position_method(const PositionMethod& method, const ModelSpec& spec) {

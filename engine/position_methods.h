@@ -8,26 +8,39 @@
 // The table of methods: each is a file position_<name>.cpp.
 namespace lariat {
 
+// A value "auto": it follows the length.
+inline constexpr int64_t kAuto = -1;
+
 struct PositionKey {
   std::string_view name;
-  int64_t (*usual)(int64_t trained, int64_t longest);  // its value where none is given
+  // Its value where none is given; null: 0, which says that there is none.
+  int64_t (*usual)(int64_t trained, int64_t longest);
+  bool may_be_auto = false;
 };
 
 struct PositionRow {
   std::string_view name;
   std::vector<PositionKey> keys;
-  // With a value, at least 1, for each of the keys. Throws UsageError, which the parser puts the name before.
-  PositionMethod (*make)(std::span<const int64_t> values);
+  // With a value, at least 1 or kAuto where one is given or usual, for each of the keys. Throws UsageError,
+  // which the parser puts the name before.
+  PositionMethod (*make)(std::span<const int64_t> values, int64_t trained);
 };
 
 PositionRow dca_row();
 PositionRow string_row();
 PositionRow sinks_row();
+PositionRow self_extend_row();
+PositionRow rerope_row();
+PositionRow lm_infinite_row();
 
 // Edges of ranges: the text's beginning, and behind the key at distance d, which is seen with what is nearer
 // from `nearer(d + 1)` on.
 inline constexpr KeyEdge kTextBegin{0, 1, 0, 0};
 inline KeyEdge nearer(int64_t d) { return {.offset = static_cast<int32_t>(1 - d)}; }
 inline constexpr KeyEdge kOwnEnd{1};
+
+// What keys beyond a window have their distances divided by: `value`, or for kAuto what brings the farthest
+// to the trained length, 1 where it is no longer. Throws UsageError where the window leaves no room for that.
+std::function<double(double length)> stretch_behind(int64_t window, int64_t value, int64_t trained);
 
 }  // namespace lariat

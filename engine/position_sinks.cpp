@@ -6,12 +6,13 @@ namespace lariat {
 namespace {
 
 // The last w keys, and the first n as if they stood right before these.
-PositionMethod make_sinks(std::span<const int64_t> values) {
+PositionMethod make_sinks(std::span<const int64_t> values, int64_t) {
   const int64_t n = values[0], w = values[1], farthest = n + w - 1;
   KeyEdge sinks_end = nearer(w);
   sinks_end.most = static_cast<int32_t>(n);
-  return {.positions = {{}, [farthest](int64_t p) { return static_cast<double>(std::min(p, farthest)); }},
-          .ranges = {{nearer(w), kOwnEnd, 0}, {kTextBegin, sinks_end, 1}}};
+  return {
+      .positions = {{}, [farthest](int64_t p, double) { return static_cast<double>(std::min(p, farthest)); }},
+      .ranges = {{nearer(w), kOwnEnd, 0}, {kTextBegin, sinks_end, 1}}};
 }
 
 }  // namespace

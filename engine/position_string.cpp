@@ -7,11 +7,11 @@ namespace lariat {
 namespace {
 
 // Keys from distance S on are seen as if they began at distance W.
-PositionMethod make_string(std::span<const int64_t> values) {
+PositionMethod make_string(std::span<const int64_t> values, int64_t) {
   const int64_t shift = values[0], window = values[1];
   if (window > shift) throw UsageError("a window larger than the shift");
   const KeyEdge near = nearer(shift);
-  return {.positions = {{}, [=](int64_t p) { return static_cast<double>(p - shift + window); }},
+  return {.positions = {{}, [=](int64_t p, double) { return static_cast<double>(p - shift + window); }},
           .ranges = {{near, kOwnEnd, 0}, {kTextBegin, near, 1}}};
 }
 

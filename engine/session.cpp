@@ -1,7 +1,5 @@
 #include "engine/session.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <exception>
@@ -21,6 +19,12 @@ std::vector<RopeScaling> stretched(std::vector<RopeScaling> ropes, const std::op
   return ropes;
 }
 
+// Adds the positions of places up to `length` that are not there yet.
+void extend(std::vector<double>& positions, const PositionMethod::Positions& at, double stretch,
+            int64_t length) {
+  for (auto p = std::ssize(positions); at && p < length; ++p) positions.push_back(at(p, stretch));
+}
+
 }  // namespace
 
 Session::Session(const Model& model, Backend& backend, const SessionOptions& options)
@@ -28,7 +32,8 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
       backend_(backend),
       options_(options),
       ropes_(stretched(model.spec.ropes, options.rope)),
-      pool_(model.spec, backend, options.k_dtype, options.v_dtype),
+      pool_(model.spec, backend, options.k_dtype, options.v_dtype,
+            second_keys_of(options.positions.ranges) > 0),
       decoder_(model.spec, model.weights, ropes_, options_.positions.ranges, pool_.geometry(), backend,
                options.prefill_chunk, options.latent_workspace),
       step_{} {
@@ -64,6 +69,7 @@ Sequence Session::fork(const Sequence& other, int64_t length) {
   Sequence copy = new_sequence(other.rope_);
   copy.cache_.share_prefix(other.cache_, std::min(length, other.length()));
   copy.expected_ = other.expected_;
+  copy.stretch_ = other.stretch_;
   return copy;
 }
 
@@ -111,41 +117,36 @@ void Session::enter_lengths(std::span<Sequence* const> sequences, std::span<cons
     check_kept(sequences[i]->cache_);
     sequences[i]->cache_.reserve(lengths[i]);
   }
+  const std::vector<PositionMethod::Positions>& tables = options_.positions.positions;
+  const size_t second = second_keys_of(options_.positions.ranges);
   std::vector<KvCache*> caches;
   std::vector<RopeFrequencies> frequencies;
+  std::vector<SecondKeys> second_keys;
+  std::vector<std::pair<Sequence*, Stretch>> moving;
   for (size_t i = 0; i < sequences.size(); ++i) {
-    if (!sequences[i]->rope_.depends_on_length()) continue;
-    caches.push_back(&sequences[i]->cache_);
+    Sequence& sequence = *sequences[i];
+    if (!sequence.rope_.depends_on_length() && !options_.positions.stretch) continue;
     int64_t length = lengths[i];  // as RoPE sees it: one above the largest position
-    if (const auto positions = sequences[i]->cache_.positions(length); !positions.empty())
+    if (const auto positions = sequence.cache_.positions(length); !positions.empty())
       length = static_cast<int64_t>(*std::max_element(positions.begin(), positions.end())) + 1;
-    frequencies.push_back(frequencies_for(sequences[i]->rope_, std::max(length, sequences[i]->expected_)));
+    length = std::max(length, sequence.expected_);
+    const double stretch = stretch_for(length);
+    if (!sequence.rope_.depends_on_length() && stretch == sequence.stretch_.value) continue;
+    caches.push_back(&sequence.cache_);
+    frequencies.push_back(frequencies_for(sequence.rope_, length));
+    if (!tables.empty()) extend(key_positions_, tables[0], stretch, lengths[i]);
+    if (second == 0) continue;
+    std::vector<double>& from = sequence.stretch_.positions;
+    extend(from, tables[second], sequence.stretch_.value, sequence.length());
+    second_keys.push_back({from, from});
+    if (stretch == sequence.stretch_.value) continue;
+    std::vector<double>& to = moving.emplace_back(&sequence, Stretch{stretch}).second.positions;
+    extend(to, tables[second], stretch, sequence.length());
+    second_keys.back().to = to;
   }
-  const std::vector<PositionMethod::Positions>& tables = options_.positions.positions;
-  for (size_t i = 0; !caches.empty() && !tables.empty() && tables[0] && i < lengths.size(); ++i) {
-    for (auto p = std::ssize(key_positions_); p < lengths[i]; ++p) key_positions_.push_back(tables[0](p));
-  }
-  set_frequencies(pool_, caches, frequencies, rope().interleaved, !options_.stale_cache, key_positions_);
-}
-
-// Pages that no token sees any more were freed: a text that was taken back may need them again.
-void Session::check_kept(const KvCache& cache) const {
-  for (const SeenKeys& range : options_.positions.ranges) {
-    if (!cache.holds(range.begin.at(cache.length()), range.end.at(cache.length()))) {
-      throw Error(
-          fmt::format("`position_method` {}: the cache no longer holds keys that token {} would see; "
-                      "begin the text anew",
-                      options_.positions.name, cache.length()));
-    }
-  }
-}
-
-// Frees the pages that no token behind the last one sees, but for one, which a text that is taken back by
-// some tokens needs.
-void Session::drop_unseen(KvCache& cache) const {
-  if (options_.positions.ranges.empty()) return;
-  const auto [first, last] = options_.positions.unseen(cache.length());
-  cache.drop(first, last - kKvPage);
+  set_frequencies(pool_, caches, frequencies, rope().interleaved, !options_.stale_cache, key_positions_,
+                  second_keys);
+  for (auto& [sequence, stretch] : moving) sequence->stretch_ = std::move(stretch);
 }
 
 void Session::observe(TraceFn trace) {
@@ -185,8 +186,12 @@ void Session::add_to_step(Sequence& sequence, std::span<const int32_t> tokens) {
   query_scales.clear();
   const auto score_scale =
       model_.spec.scores_take_mscale ? static_cast<float>(rope_score_scale(sequence.rope_)) : 1.0F;
-  for (int64_t i = 0; model_.spec.scales_queries() && i < std::ssize(tokens); ++i)
-    query_scales.push_back(score_scale * static_cast<float>(model_.spec.query_scale.at(cache.length() + i)));
+  const auto& temperature = options_.positions.temperature;
+  for (int64_t i = 0; (model_.spec.scales_queries() || temperature) && i < std::ssize(tokens); ++i) {
+    const int64_t place = cache.length() + i;
+    const double of_method = temperature ? temperature(place) : 1.0;
+    query_scales.push_back(score_scale * static_cast<float>(model_.spec.query_scale.at(place) * of_method));
+  }
   const auto with_scale = [&](const RopeFrequencies& of) {
     SequenceRope rope{of.inv_freq, static_cast<float>(of.attention_factor * of.attention_factor)};
     rope.whole_q_scale = query_scales;
@@ -199,24 +204,7 @@ void Session::add_to_step(Sequence& sequence, std::span<const int32_t> tokens) {
     rope.axes = model_.spec.mrope_axes;
   }
   for (size_t r = 1; r < ropes_.size(); ++r) step_.ropes[r].push_back(with_scale(fixed_frequencies_[r - 1]));
-  add_positions(cache.length(), tokens.size());
-}
-
-// Those of a position method for the step's last sequence: of its keys, and of its queries by other tables.
-void Session::add_positions(int64_t first, size_t n_tokens) {
-  const std::vector<PositionMethod::Positions>& tables = options_.positions.positions;
-  const SequenceRope keys = step_.ropes[0].back();
-  const size_t begin = (step_.sequences.size() - 1) * tables.size();
-  step_.positions.resize(std::max(step_.positions.size(), begin + tables.size()));
-  for (size_t t = 0; t < tables.size(); ++t) {
-    SequenceRope& rope =
-        t == 0 ? step_.ropes[0].back() : step_.ropes[ropes_.size() - 1 + t].emplace_back(keys);
-    if (!tables[t]) continue;
-    std::vector<double>& positions = step_.positions[begin + t];
-    positions.resize(n_tokens);
-    for (size_t i = 0; i < n_tokens; ++i) positions[i] = tables[t](first + static_cast<int64_t>(i));
-    rope.positions = positions;
-  }
+  add_positions(cache.length(), tokens.size(), sequence.stretch_.value);
 }
 
 Matrix Session::run_step() {
@@ -325,8 +313,10 @@ bool Session::can_take_back(std::span<Sequence* const> sequences) const {
     const int64_t length = cache.length() + 1;
     if (options_.max_ctx > 0 && length > options_.max_ctx) return false;
     if (!cache.has_room(length) || !cache.placed().empty()) return false;
+    const int64_t expected = std::max(length, sequence->expected_);
+    if (stretch_for(expected) != sequence->stretch_.value) return false;
     return !sequence->rope_.depends_on_length() ||
-           frequencies_for(sequence->rope_, std::max(length, sequence->expected_)) == cache.frequencies();
+           frequencies_for(sequence->rope_, expected) == cache.frequencies();
   });
 }
 

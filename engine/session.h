@@ -34,6 +34,12 @@ struct SessionOptions {
   std::function<void(const Saturation&)> on_saturated;
 };
 
+// What a position method has stretched a text by, and where that puts its second keys, as far as was asked.
+struct Stretch {
+  double value = 1;
+  std::vector<double> positions{};
+};
+
 // One growing text: its tokens' keys and values. Made by Session::new_sequence(); the session must outlive
 // it.
 class Sequence {
@@ -61,6 +67,7 @@ class Sequence {
   KvCache cache_;
   RopeScaling rope_;
   int64_t expected_ = 0;
+  Stretch stretch_;
 };
 
 // The tokens that one sequence of a batch is to read, and the first of them whose logits are wanted.
@@ -164,7 +171,8 @@ class Session {
   void drop_unseen(KvCache& cache) const;
   void enter_lengths(std::span<Sequence* const> sequences, std::span<const int64_t> lengths);
   void add_to_step(Sequence& sequence, std::span<const int32_t> tokens);
-  void add_positions(int64_t first, size_t n_tokens);
+  double stretch_for(int64_t length) const;
+  void add_positions(int64_t first, size_t n_tokens, double stretch);
   Matrix run_step();
   Matrix append(std::span<Sequence* const> sequences, std::span<const int32_t> tokens);
   struct Piece;

@@ -69,6 +69,8 @@ struct QkvEpilogue {
   Matrix q_norm, k_norm;          // one row of head_dim: RMSNorm over each head (Qwen3)
   float norm_eps = 0.0F;
   float clip = 0.0F;  // c: q, k and v are brought into [-c, c] behind their biases (MPT, OLMo); 0: not
+  // Rotates the keys that are stored a second time (KvLayer::second_k_offset); null: none are.
+  const RopeTable* second_rope = nullptr;
 };
 
 struct AttentionParams {
@@ -230,6 +232,7 @@ class Backend {
   // For every token of the step, at position p of its sequence, per head:
   //   q = rms_norm(clip(q + q_bias), q_norm)                     in place, not rotated: attention does that
   //   k = rope(rms_norm(clip(k + k_bias), k_norm)); K[p] = k     (rounded to k_dtype)
+  //   likewise the layer's second keys, where there is epilogue.second_rope
   //   V[p] = clip(v + v_bias)                                    (rounded to v_dtype; kQ8:
   //   kernels/kv_values.h)
   // where K and V are `layer`'s part of the sequence's pages. No v: values are not stored (MLA, whose

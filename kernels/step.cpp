@@ -4,7 +4,8 @@
 
 namespace lariat {
 
-void KvGeometry::add_layer(int64_t n_kv_heads, int64_t head_dim, DType k_dtype, DType v_dtype) {
+void KvGeometry::add_layer(int64_t n_kv_heads, int64_t head_dim, DType k_dtype, DType v_dtype,
+                           bool second_keys) {
   const auto vectors = static_cast<size_t>(n_kv_heads * kKvPage);
   const auto take = [&](DType dtype) {
     const size_t offset = page_bytes;
@@ -14,6 +15,7 @@ void KvGeometry::add_layer(int64_t n_kv_heads, int64_t head_dim, DType k_dtype, 
   KvLayer layer{n_kv_heads, head_dim, k_dtype, v_dtype};
   layer.k_offset = take(k_dtype);
   layer.v_offset = take(v_dtype);
+  if (second_keys) layer.second_k_offset = take(k_dtype);
   layers.push_back(layer);
 }
 

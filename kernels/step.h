@@ -93,6 +93,7 @@ struct KeyEdge {
 struct KeyRange {
   KeyEdge begin, end;
   RopeTable rope;
+  bool second = false;  // its keys are the second ones (KvLayer)
 
   // All keys up to the token's own, or with a window w > 0 the last w of them.
   static KeyRange causal(const RopeTable& rope, int64_t window) {
@@ -161,8 +162,15 @@ struct KvLayer {
   DType k_dtype = DType::kF16;
   DType v_dtype = DType::kF16;
   size_t k_offset = 0, v_offset = 0;  // bytes, multiples of 64; equal where the values are the keys (MLA)
+  // Where every key lies once more, rotated to another position, for ranges that see it so; 0: nowhere.
+  size_t second_k_offset = 0;
 
   void* keys(void* page) const { return static_cast<char*>(page) + k_offset; }
+  KvLayer with_second_keys() const {
+    KvLayer layer = *this;
+    layer.k_offset = second_k_offset;
+    return layer;
+  }
   void* values(void* page) const { return static_cast<char*>(page) + v_offset; }
 };
 
@@ -178,7 +186,8 @@ struct KvGeometry {
   size_t page_bytes = 0;
 
   // Appends a layer behind those that are there.
-  void add_layer(int64_t n_kv_heads, int64_t head_dim, DType k_dtype, DType v_dtype);
+  void add_layer(int64_t n_kv_heads, int64_t head_dim, DType k_dtype, DType v_dtype,
+                 bool second_keys = false);
   // Appends a layer that stores a row of `head_dim` values per position, which is key and value in one.
   void add_latent_layer(int64_t head_dim, DType dtype);
 };

@@ -104,7 +104,7 @@ size_t ActivationMemory::lay_out(int64_t n_tokens, std::byte* memory, Activation
     table.cos = take(n_tokens, table.rotary_dim / 2);
     table.sin = take(n_tokens, table.rotary_dim / 2);
     table.q_scale = take(n_tokens, 1);
-    table.whole_q_scale = spec_.scales_queries() ? take(n_tokens, 1) : Matrix();
+    table.whole_q_scale = spec_.scales_queries() || more_tables_ > 0 ? take(n_tokens, 1) : Matrix();
   }
   return end;
 }

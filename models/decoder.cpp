@@ -83,11 +83,17 @@ Matrix feed_forward(const Layer& layer, const Matrix& in, const Pass& pass) {
 // How many tables `seen` has beside the model's.
 size_t more_tables(std::span<const SeenKeys> seen) {
   size_t n = 0;
-  for (const SeenKeys& range : seen) n = std::max(n, range.table);
+  for (const SeenKeys& range : seen) n = std::max({n, range.table, range.second_keys});
   return n;
 }
 
 }  // namespace
+
+size_t second_keys_of(std::span<const SeenKeys> seen) {
+  size_t table = 0;
+  for (const SeenKeys& range : seen) table = std::max(table, range.second_keys);
+  return table;
+}
 
 Decoder::Decoder(const ModelSpec& spec, const Weights& weights, std::span<const RopeScaling> ropes,
                  std::span<const SeenKeys> seen, const KvGeometry& geometry, Backend& backend, int64_t chunk,
@@ -157,8 +163,10 @@ std::span<const KeyRange> Decoder::seen_by(const AttentionSpec& attention, const
     return std::span(memory).first(1);
   }
   for (size_t i = 0; i < seen_.size(); ++i) {
-    const auto& [begin, end, own] = seen_[i];
-    memory[i] = {begin, end, own == 0 || attention.rope < 0 ? table : a.ropes[spec_.ropes.size() - 1 + own]};
+    const auto& [begin, end, own, second] = seen_[i];
+    const bool rotates = attention.rope >= 0;
+    memory[i] = {begin, end, own > 0 && rotates ? a.ropes[spec_.ropes.size() - 1 + own] : table,
+                 second > 0 && rotates};
   }
   return std::span(memory).first(seen_.size());
 }
@@ -175,7 +183,10 @@ Matrix Decoder::attention(const Layer& layer, const Matrix& in, const Pass& pass
   backend_.linear(in, weights.qkv, {}, block.all);
   if (weights.q_norm) backend_.norm(block.q, weights.q_norm, block.q);
   if (weights.k_norm) backend_.norm(block.k, weights.k_norm, block.k);
-  backend_.qkv_to_cache(pass.step, block.q, block.k, block.v, weights.qkv_epilogue, table, layer.cache);
+  QkvEpilogue epilogue = weights.qkv_epilogue;
+  if (const size_t second = second_keys_of(seen_); second > 0 && spec.rope >= 0)
+    epilogue.second_rope = &pass.activations.ropes[spec_.ropes.size() - 1 + second];
+  backend_.qkv_to_cache(pass.step, block.q, block.k, block.v, epilogue, table, layer.cache);
   if (trace_) {
     trace_attention(backend_, trace_, layer.name,
                     {block.q, seen.front(), pass.step.sequences, layer.cache, layer.attention});

@@ -9,11 +9,14 @@
 namespace lariat {
 
 // Keys that tokens see with their queries turned by a table of its own, as in KeyRange: 0 is the table of the
-// keys, others stand behind those of the model's RoPEs.
+// keys, others stand behind those of the model's RoPEs. With second_keys above 0 these are keys that are
+// stored again, turned by that table, which is one for all ranges.
 struct SeenKeys {
   KeyEdge begin, end;
-  size_t table = 0;
+  size_t table = 0, second_keys = 0;
 };
+// The table of the second keys among `seen`; 0: there are none.
+size_t second_keys_of(std::span<const SeenKeys> seen);
 
 // The forward pass of a decoder, as its ModelSpec describes it, over a backend.
 class Decoder {

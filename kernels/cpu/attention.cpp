@@ -73,6 +73,7 @@ struct Call {
   const AttentionParams& params;
   const Matrix& out;
 
+  KvLayer second = layer.with_second_keys();
   int64_t group = params.n_heads / layer.n_kv_heads;
   int64_t stride = padded_head_dim(layer.head_dim);
   int64_t value_dim = out.cols / params.n_heads;
@@ -139,6 +140,7 @@ void prepare(const Call& call, Share& share, float* memory) {
 // Points a task at its part of a range, with the queries rotated for it. false: it has none.
 bool enter_range(const Call& call, const KeyRange& range, Share& share) {
   AttentionTask& task = share.task;
+  task.layer = range.second ? &call.second : &call.layer;
   task.first_seen = range.begin;
   task.last_seen = range.end;
   const int64_t align = call.tiles ? kKvPage : kAttentionKeys;
@@ -185,7 +187,6 @@ bool takes_blocks(const Call& call, const StepSequence& sequence) {
 Share share_of(const Call& call, const StepSequence& sequence, int64_t first_row, int64_t kv_head,
                int64_t first, int64_t count) {
   Share share;
-  share.task.layer = &call.layer;
   share.task.pages = sequence.pages;
   share.task.kv_head = kv_head;
   share.task.group = call.group;

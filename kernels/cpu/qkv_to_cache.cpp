@@ -77,6 +77,11 @@ Saturation QkvToken(const Matrix& q, const Matrix& k, const Matrix& v, const Qkv
   saturated.keys =
       StoreHeads(k.f32(row), rope.cos.f32(row), rope.sin.f32(row), static_cast<size_t>(rope.rotary_dim / 2),
                  rope.interleaved, layer, layer.keys(page), layer.k_dtype, position);
+  if (const RopeTable* second = epilogue.second_rope) {
+    saturated.keys += StoreHeads(k.f32(row), second->cos.f32(row), second->sin.f32(row),
+                                 static_cast<size_t>(second->rotary_dim / 2), second->interleaved, layer,
+                                 layer.with_second_keys().keys(page), layer.k_dtype, position);
+  }
   if (!v) return saturated;
   Prepare(v.f32(row), kv_cols, head_dim, epilogue.v_bias, Matrix(), epilogue);
   saturated.values = StoreValues(v.f32(row), layer, page, position);

@@ -47,6 +47,7 @@ Attention describe(const Matrix& q, std::span<const KeyRange> ranges, const KvLa
     const RopeTable& rope = ranges[i].rope;
     a.ranges[i] = {ranges[i].begin,
                    ranges[i].end,
+                   static_cast<int64_t>(ranges[i].second ? layer.second_k_offset : layer.k_offset),
                    typed<float>(rope.cos),
                    typed<float>(rope.sin),
                    typed<float>(rope.q_scale),
@@ -64,7 +65,6 @@ Attention describe(const Matrix& q, std::span<const KeyRange> ranges, const KvLa
   a.slopes = typed<float>(params.slopes);
   a.sinks = typed<float>(params.sinks);
   a.step = step;
-  a.k_offset = static_cast<int64_t>(layer.k_offset);
   a.v_offset = static_cast<int64_t>(layer.v_offset);
   a.k_dtype = layer.k_dtype;
   a.v_dtype = layer.v_dtype;

@@ -23,6 +23,7 @@ inline constexpr float kLog2E = 1.4426950408889634F;
 // A KeyRange, but for what all of them share.
 struct AttentionRange {
   KeyEdge begin, end;
+  int64_t k_offset;                                  // in a page
   const float *cos, *sin, *q_scale, *whole_q_scale;  // the last may be null
   int64_t cos_stride, sin_stride, q_scale_stride, whole_q_scale_stride;
 
@@ -37,7 +38,7 @@ struct Attention {
   int64_t q_stride, out_stride;
   AttentionRange ranges[Backend::kMaxRanges];
   DeviceStep step;
-  int64_t k_offset, v_offset;  // in a page
+  int64_t v_offset;  // in a page
   int64_t n_rows;
   float* partial;
   float2* state;

@@ -209,16 +209,21 @@ struct TileCopies {
   const Attention& a;
   void* const* pages;
   void* page;
+  int64_t k_offset;
   int kv_head;
 
   __device__ TileCopies(const Attention& attention, const Place<Tile>& place, int first)
-      : a(attention), pages(place.pages), page(pages[first / kKvPage]), kv_head(place.kv_head) {}
+      : a(attention),
+        pages(place.pages),
+        page(pages[first / kKvPage]),
+        k_offset(place.range.k_offset),
+        kv_head(place.kv_head) {}
   __device__ __forceinline__ void start(int first, int end, unsigned char* tiles) {
     using K = typename Tile::Key;
     using V = typename Tile::Value;
     unsigned char* to = tiles + Tile::stage(first);
     const auto offset = static_cast<int>(kv_index(kv_head, first, 0, a.head_dim));
-    load_tile<Tile>(in_page<const K>(page, a.k_offset) + offset, a.head_dim, end - first,
+    load_tile<Tile>(in_page<const K>(page, k_offset) + offset, a.head_dim, end - first,
                     reinterpret_cast<K*>(to));
     load_tile<Tile>(in_page<const V>(page, a.v_offset) + offset, a.head_dim, end - first,
                     reinterpret_cast<V*>(to + Tile::kTileBytes));

@@ -36,10 +36,10 @@ __device__ void load_plain_query(const Attention& a, const AttentionRange& range
 // from the query's position, 0 or less; slope: of ALiBi, in units of log2.
 template <int kPerLane>
 __device__ __forceinline__ void add_key(const Attention& a, const float* query, int kv_head, void* page,
-                                        int64_t key, float slope, int distance, PlainState& state,
-                                        float (&out)[kPerLane]) {
+                                        int64_t k_offset, int64_t key, float slope, int distance,
+                                        PlainState& state, float (&out)[kPerLane]) {
   const int lane = lane_index();
-  const void* keys = in_page(page, a.k_offset);
+  const void* keys = in_page(page, k_offset);
   const void* values = in_page(page, a.v_offset);
   const int64_t base = kv_index(kv_head, key, 0, a.head_dim);
   float score = 0.0F;
@@ -94,7 +94,7 @@ __global__ void attention_plain_kernel(const __grid_constant__ Attention a) {
   if (state.top != -INFINITY) state.sum = 1.0F;
   float out[kPerLane] = {};
   for (int64_t key = begin + warp; key < end; key += kWarps) {
-    add_key<kPerLane>(a, query, head / a.group(), pages[key / kKvPage], key, slope,
+    add_key<kPerLane>(a, query, head / a.group(), pages[key / kKvPage], mine.range.k_offset, key, slope,
                       static_cast<int>(key - position), state, out);
   }
   for (int j = 0; j < kPerLane; ++j) {

@@ -19,15 +19,20 @@ struct HeadRows {
   DType norm_dtype;
 };
 
+// How keys are rotated, and where in a page they go.
+struct KeyPlace {
+  const float *cos, *sin;
+  int64_t cos_stride, sin_stride, offset;
+};
+
 struct QkvArgs {
   HeadRows q, k, v;  // q.heads is 0 when nothing happens to q
   float norm_eps, clip;
-  const float *cos, *sin;
-  int64_t cos_stride, sin_stride;
+  KeyPlace keys, second_keys;  // cos of the latter is null where there are none
   int rotary_dim;
   bool interleaved;
   DeviceStep step;
-  int64_t k_offset, v_offset;  // in a page
+  int64_t v_offset;  // in a page
   DType k_dtype, v_dtype;
   int head_dim;
   int64_t n_rows;
@@ -54,17 +59,17 @@ __device__ void prepare(const QkvArgs& a, const HeadRows& s, const float* x, int
 }
 
 // Writes `x`, a head of the step's row `row`, rotated to its place in the cache's keys.
-__device__ void store_key(const QkvArgs& a, const float* x, int head, int64_t row) {
+__device__ void store_key(const QkvArgs& a, const KeyPlace& to, const float* x, int head, int64_t row) {
   const int lane = lane_index();
   const StepRow at = a.step.row(row);
-  void* keys = in_page(a.step.page(at), a.k_offset);
+  void* keys = in_page(a.step.page(at), to.offset);
   const int64_t base = kv_index(head, at.position, 0, a.head_dim);
   const int half = a.rotary_dim / 2;
   int saturated = 0;
   for (int pair = lane; pair < half; pair += kWarpSize) {
     const int first = a.interleaved ? 2 * pair : pair;
     const int second = a.interleaved ? 2 * pair + 1 : pair + half;
-    const float c = a.cos[row * a.cos_stride + pair], s = a.sin[row * a.sin_stride + pair];
+    const float c = to.cos[row * to.cos_stride + pair], s = to.sin[row * to.sin_stride + pair];
     store_to_cache(keys, a.k_dtype, base + first, x[first] * c - x[second] * s, saturated);
     store_to_cache(keys, a.k_dtype, base + second, x[first] * s + x[second] * c, saturated);
   }
@@ -135,7 +140,8 @@ __global__ void qkv_to_cache_kernel(const __grid_constant__ QkvArgs a) {
     const float* x = a.k.x + row * a.k.stride + int64_t{head} * a.head_dim;
     prepare(a, a.k, x, head, prepared);
     __syncwarp();  // a pair's halves were written by different lanes
-    store_key(a, prepared, head, row);
+    store_key(a, a.keys, prepared, head, row);
+    if (a.second_keys.cos != nullptr) store_key(a, a.second_keys, prepared, head, row);
     return;
   }
   head -= a.k.heads;
@@ -166,6 +172,11 @@ __global__ void keys_from_cache_kernel(const __grid_constant__ KeyArgs a) {
   }
 }
 
+KeyPlace key_place(const RopeTable& rope, size_t offset) {
+  return {typed<float>(rope.cos), typed<float>(rope.sin), rope.cos.stride, rope.sin.stride,
+          static_cast<int64_t>(offset)};
+}
+
 void describe(const Matrix& x, int64_t head_dim, const Matrix& bias, const Matrix& norm, HeadRows& rows) {
   rows.x = typed<float>(x);
   rows.stride = x.stride;
@@ -188,14 +199,12 @@ void CudaBackend::qkv_to_cache(const Step& step, const Matrix& q, const Matrix& 
   describe(v, layer.head_dim, epilogue.v_bias, Matrix(), a.v);
   a.norm_eps = epilogue.norm_eps;
   a.clip = epilogue.clip;
-  a.cos = typed<float>(rope.cos);
-  a.sin = typed<float>(rope.sin);
-  a.cos_stride = rope.cos.stride;
-  a.sin_stride = rope.sin.stride;
+  a.keys = key_place(rope, layer.k_offset);
+  if (epilogue.second_rope != nullptr)
+    a.second_keys = key_place(*epilogue.second_rope, layer.second_k_offset);
   a.rotary_dim = static_cast<int>(rope.rotary_dim);
   a.interleaved = rope.interleaved;
   a.step = on_device(enter(step));
-  a.k_offset = static_cast<int64_t>(layer.k_offset);
   a.v_offset = static_cast<int64_t>(layer.v_offset);
   a.k_dtype = layer.k_dtype;
   a.v_dtype = layer.v_dtype;

@@ -42,12 +42,14 @@ void attend(const Matrix& q, int64_t row, const StepSequence& sequence, int64_t 
   const int64_t kv_head = head / (params.n_heads / layer.n_kv_heads);
   const double slope = params.slopes ? reference::get(params.slopes, 0, head) : 0.0;
   const int64_t position = sequence.first_position + i, head_dim = layer.head_dim;
+  const KvLayer second = layer.with_second_keys();
   std::vector<double> weights;
   std::vector<int64_t> seen;
   for (const KeyRange& range : ranges) {
     const std::vector<double> query = rotated_query(q, row, head, head_dim, range.rope);
     for (int64_t j = range.begin.at(position); j < range.end.at(position); ++j) {
-      const void* keys = layer.keys(sequence.pages[j / kKvPage]);
+      const KvLayer& read = range.second ? second : layer;
+      const void* keys = read.keys(sequence.pages[j / kKvPage]);
       double score = 0;
       for (int64_t d = 0; d < head_dim; ++d) {
         score +=

@@ -39,13 +39,17 @@ void ReferenceBackend::qkv_to_cache(const Step& step, const Matrix& q, const Mat
       const int64_t position = sequence.first_position + i;
       void* page = sequence.pages[position / kKvPage];
       for (int64_t head = 0; head < layer.n_kv_heads; ++head) {
-        auto key = prepared_head(k, row, head, head_dim, epilogue.k_bias, epilogue.k_norm, epilogue);
-        for (int64_t pair = 0; pair < rope.rotary_dim / 2; ++pair) {
-          reference::rotate_pair(key.data(), pair, rope.rotary_dim, rope.interleaved,
-                                 reference::get(rope.cos, row, pair), reference::get(rope.sin, row, pair));
-        }
-        saturated_.keys +=
-            reference::store_head(key, layer.keys(page), layer.k_dtype, head, position, head_dim);
+        const auto store = [&](const RopeTable& by, void* keys) {
+          auto key = prepared_head(k, row, head, head_dim, epilogue.k_bias, epilogue.k_norm, epilogue);
+          for (int64_t pair = 0; pair < by.rotary_dim / 2; ++pair) {
+            reference::rotate_pair(key.data(), pair, by.rotary_dim, by.interleaved,
+                                   reference::get(by.cos, row, pair), reference::get(by.sin, row, pair));
+          }
+          saturated_.keys += reference::store_head(key, keys, layer.k_dtype, head, position, head_dim);
+        };
+        store(rope, layer.keys(page));
+        if (epilogue.second_rope != nullptr)
+          store(*epilogue.second_rope, layer.with_second_keys().keys(page));
         if (!v) continue;
         const auto value = prepared_head(v, row, head, head_dim, epilogue.v_bias, Matrix(), epilogue);
         if (layer.v_dtype == DType::kQ8) {

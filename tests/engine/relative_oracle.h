@@ -20,9 +20,10 @@ class RelativeOracle {
   RelativeOracle(const std::filesystem::path& dir, const ModelSpec& spec)
       : spec_(spec), file_(open_safetensors_file(dir / "model.safetensors")) {}
 
-  // [tokens][vocab]. attention_factor: of queries and of keys.
+  // [tokens][vocab]. attention_factor: of queries and of keys. temperature: of a token's scores; empty: 1.
   std::vector<float> logits(std::span<const int32_t> tokens, const Distance& distance,
-                            const RopeFrequencies& frequencies) const {
+                            const RopeFrequencies& frequencies,
+                            const std::function<double(int64_t)>& temperature = {}) const {
     Rows x;
     const std::vector<float> embed = float_tensor(file_, "model.embed_tokens.weight");
     for (const int32_t token : tokens) {
@@ -32,9 +33,10 @@ class RelativeOracle {
     for (size_t l = 0; l < spec_.layers.size(); ++l) {
       const std::string name = "model.layers." + std::to_string(l) + ".";
       const Rows h = normed(x, name + "input_layernorm.weight");
-      const Rows attended = attention(spec_.layers[l].attention, product(h, name + "self_attn.q_proj.weight"),
-                                      product(h, name + "self_attn.k_proj.weight"),
-                                      product(h, name + "self_attn.v_proj.weight"), distance, frequencies);
+      const Rows attended =
+          attention(spec_.layers[l].attention, product(h, name + "self_attn.q_proj.weight"),
+                    product(h, name + "self_attn.k_proj.weight"),
+                    product(h, name + "self_attn.v_proj.weight"), distance, frequencies, temperature);
       add(x, product(attended, name + "self_attn.o_proj.weight"));
       const Rows in = normed(x, name + "post_attention_layernorm.weight");
       Rows gate = product(in, name + "mlp.gate_proj.weight");
@@ -82,13 +84,16 @@ class RelativeOracle {
   }
 
   static Rows attention(const AttentionSpec& spec, const Rows& q, const Rows& k, const Rows& v,
-                        const Distance& distance, const RopeFrequencies& frequencies) {
+                        const Distance& distance, const RopeFrequencies& frequencies,
+                        const std::function<double(int64_t)>& temperature) {
     const auto d = static_cast<size_t>(spec.head_dim), heads = static_cast<size_t>(spec.n_heads);
     const size_t group = heads / static_cast<size_t>(spec.n_kv_heads), half = d / 2;
     Rows out(q.size(), std::vector<double>(heads * d));
     std::vector<double> cos(half), sin(half);
     for (size_t i = 0; i < q.size(); ++i) {
       std::vector<double> sums(heads);
+      const double factor = frequencies.attention_factor * frequencies.attention_factor *
+                            (temperature ? temperature(static_cast<int64_t>(i)) : 1.0);
       for (size_t j = 0; j <= i; ++j) {
         const auto rel = distance(static_cast<int64_t>(i), static_cast<int64_t>(j));
         if (!rel) continue;
@@ -102,7 +107,6 @@ class RelativeOracle {
           for (size_t p = 0; p < half; ++p)
             score += (a[p] * cos[p] - a[p + half] * sin[p]) * b[p] +
                      (a[p] * sin[p] + a[p + half] * cos[p]) * b[p + half];
-          const double factor = frequencies.attention_factor * frequencies.attention_factor;
           const double weight = std::exp(score * factor * static_cast<double>(spec.scale));
           sums[h] += weight;
           for (size_t c = 0; c < d; ++c) out[i][h * d + c] += weight * value[c];

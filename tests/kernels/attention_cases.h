@@ -27,6 +27,7 @@ struct AttentionCase {
   // In place of the window: several ranges of keys, each with a rotation of the query of its own.
   std::vector<KeyEdge> edges{};  // begin and end of each
   bool sinks = false;
+  bool second = false;  // every other range sees the second keys
 };
 
 inline void PrintTo(const AttentionCase& c, std::ostream* out) {
@@ -36,7 +37,7 @@ inline void PrintTo(const AttentionCase& c, std::ostream* out) {
        << c.q_scale << " fill " << static_cast<int>(c.fill) << " softcap " << c.softcap
        << (c.alibi ? " alibi" : "") << (c.latent ? " latent" : "") << " values of " << c.value_dim;
   for (const KeyEdge& edge : c.edges) *out << " " << edge.offset << "/" << edge.chunk << "<" << edge.most;
-  *out << (c.sinks ? " sinks" : "");
+  *out << (c.sinks ? " sinks" : "") << (c.second ? " second keys" : "");
 }
 
 // Ranges as methods of longer contexts have them: a window and all before it; a window and the first keys;
@@ -65,6 +66,7 @@ inline void add_range_cases(std::vector<AttentionCase>& cases) {
         c.edges = edges;
         c.softcap = i % 3 == 2 ? 2.0F : 0.0F;
         c.alibi = i % 5 == 2;
+        c.second = n == 128;
         c.sinks = i++ % 2 == 1;
         cases.push_back(c);
       }
@@ -243,10 +245,12 @@ inline std::vector<float> run_attention(Backend& backend, const AttentionCase& c
   if (c.latent) {
     geometry.add_latent_layer(c.head_dim, c.k_dtype);
   } else {
-    geometry.add_layer(c.n_kv_heads, c.head_dim, c.k_dtype, c.v_dtype);
+    geometry.add_layer(c.n_kv_heads, c.head_dim, c.k_dtype, c.v_dtype, c.second);
   }
+  if (c.second) geometry.layers.push_back(geometry.layers[0].with_second_keys());
   Cache cache(backend, c.first_position + c.n, geometry);
   cache.set_keys(data.keys);
+  if (c.second) cache.set_keys({data.keys.rbegin(), data.keys.rend()}, 1);
   if (!c.latent) cache.set_values(data.values);
   const Tensor slopes(backend, alibi_slopes(c.n_heads), 1, c.n_heads);
   std::vector<float> of_heads;
@@ -267,6 +271,7 @@ inline std::vector<float> run_attention(Backend& backend, const AttentionCase& c
                          c.interleaved, c.q_scale);
       ranges.push_back(KeyRange::causal(ropes.back().table, c.window));
       if (!c.edges.empty()) ranges.back().begin = c.edges[i], ranges.back().end = c.edges[i + 1];
+      ranges.back().second = c.second && i % 4 == 2;
     }
     const StepSequence step = cache.sequence(first, chunk);
     backend.attention({.sequences = {&step, 1}}, q.view().row_range(done, chunk), ranges, cache.layer(),

@@ -126,13 +126,15 @@ struct QkvCase {
   float scale = 1.0F;   // of k and v
   bool latent = false;  // one row that is key and value, and no v
   float clip = 0.0F;
+  bool second = false;  // keys are stored a second time
 };
 
 inline void PrintTo(const QkvCase& c, std::ostream* out) {
   *out << "n " << c.n << " at " << c.first_position << " heads " << c.n_heads << "/" << c.n_kv_heads
        << " dim " << c.head_dim << "/" << c.rotary_dim << (c.interleaved ? " interleaved" : "")
        << (c.bias ? " bias" : "") << (c.norm ? " norm" : "") << " " << name_of(c.k_dtype) << "/"
-       << name_of(c.v_dtype) << " scale " << c.scale << (c.latent ? " latent" : "") << " clip " << c.clip;
+       << name_of(c.v_dtype) << " scale " << c.scale << (c.latent ? " latent" : "") << " clip " << c.clip
+       << (c.second ? " second keys" : "");
 }
 
 inline std::vector<QkvCase> qkv_cases() {
@@ -156,13 +158,14 @@ inline std::vector<QkvCase> qkv_cases() {
     cases.push_back({40, 0, 6, 3, 50, 20, interleaved, false, false, DType::kF32, DType::kQ8, 5e4F});
     for (DType dtype : {DType::kF16, DType::kBF16, DType::kF32}) {
       cases.push_back({3, 254, 16, 1, 576, 64, interleaved, false, false, dtype, dtype, 1.0F, true});
+      cases.push_back({5, 254, 6, 3, 50, 20, interleaved, true, true, dtype, dtype, 1.0F, false, 0.0F, true});
     }
   }
   return cases;
 }
 
 struct QkvResult {
-  std::vector<float> q, keys, values;
+  std::vector<float> q, keys, second_keys, values;
   std::vector<float> read;  // of one KV head: numbers [1, head_dim) of the step's keys, three times each
   Saturation saturated;
 };
@@ -198,12 +201,17 @@ inline QkvResult run_qkv(Backend& backend, const QkvCase& c) {
   if (c.norm) epilogue.q_norm = q_norm.view(), epilogue.k_norm = k_norm.view(), epilogue.norm_eps = 1e-6F;
   epilogue.clip = c.clip;
   const Rope rope(backend, c.first_position, c.n, frequencies(c.rotary_dim), c.interleaved, 1.7F);
+  const Rope other(backend, c.first_position / 3, c.n, frequencies(c.rotary_dim), c.interleaved, 1.7F);
   const int64_t end = c.first_position + c.n;
   KvGeometry geometry;
   if (c.latent) {
     geometry.add_latent_layer(c.head_dim, c.k_dtype);
   } else {
-    geometry.add_layer(c.n_kv_heads, c.head_dim, c.k_dtype, c.v_dtype);
+    geometry.add_layer(c.n_kv_heads, c.head_dim, c.k_dtype, c.v_dtype, c.second);
+  }
+  if (c.second) {
+    geometry.layers.push_back(geometry.layers[0].with_second_keys());
+    epilogue.second_rope = &other.table;
   }
   const Cache cache(backend, end, geometry);
   const StepSequence sequence = cache.sequence(c.first_position, c.n);
@@ -218,7 +226,8 @@ inline QkvResult run_qkv(Backend& backend, const QkvCase& c) {
     backend.keys_from_cache(step, cache.layer(), 1, out.view());
     read = out.values();
   }
-  return {q.values(), cache.keys(end), cache.values(end), read, saturated};
+  return {q.values(), cache.keys(end), cache.keys(end, cache.layers().size() - 1), cache.values(end),
+          read,       saturated};
 }
 
 // A limit hides no NaN: the model's owner is told of it (Session's on_not_finite).
@@ -253,6 +262,8 @@ inline void check_qkv_to_cache(Backend& tested, Backend& reference, const QkvCas
   expect_close(before(actual.keys), before(expected.keys), 0, 0, "earlier keys");
   const double size = c.norm ? 4.0 : 4.0 * c.scale + (c.bias ? 4.0 : 0.0);
   expect_same_rounding(written(actual.keys), written(expected.keys), c.k_dtype, size, "keys");
+  expect_same_rounding(written(actual.second_keys), written(expected.second_keys), c.k_dtype, size,
+                       "second keys");
   expect_same_rounding(written(actual.values), written(expected.values), c.v_dtype, size, "values");
   for (size_t i = 0, cols = static_cast<size_t>(c.head_dim - 1); i < actual.read.size(); ++i) {
     const size_t token = i / cols / 3;

@@ -1,0 +1,32 @@
+#include <limits>
+
+#include "engine/position_methods.h"
+
+namespace lariat {
+namespace {
+
+// The last w keys as they are. Those before them, stored a second time: unrotated, so that all are at
+// distance w, or with k at a k-th of their positions, which adds a k-th of what the distance has beyond w.
+PositionMethod make_rerope(std::span<const int64_t> values, int64_t trained) {
+  const auto w = static_cast<double>(values[0]);
+  const KeyEdge near = nearer(values[0]);
+  PositionMethod method{
+      .positions = {{},
+                    [=](int64_t p, double k) { return static_cast<double>(p) / k + w - w / k; },
+                    [](int64_t j, double k) { return static_cast<double>(j) / k; }},
+      .ranges = {{near, kOwnEnd, 0}, {kTextBegin, near, 1, 2}},
+      .stretch = stretch_behind(values[0], values[1], trained)};
+  if (values[1] == 0) method.stretch = [](double) { return std::numeric_limits<double>::infinity(); };
+  return method;
+}
+
+}  // namespace
+
+// ReRoPE and its leaky form (github.com/bojone/rerope).
+PositionRow rerope_row() {
+  return {"rerope",
+          {{"window", [](int64_t trained, int64_t) { return trained / 4; }}, {"k", nullptr, true}},
+          make_rerope};
+}
+
+}  // namespace lariat
