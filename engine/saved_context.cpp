@@ -41,22 +41,12 @@ std::string describe(const RopeScaling& rope) {
 
 // Zeros from position `filled` of a page on: what was there is of no token.
 void clear_rest(std::span<std::byte> page, const KvGeometry& geometry, int64_t filled) {
+  const auto n = static_cast<size_t>(kKvPage - filled);
   for (const KvLayer& layer : geometry.layers) {
-    const auto clear = [&](size_t offset, size_t bytes) {  // of one position and head
-      for (int64_t head = 0; head < layer.n_kv_heads; ++head) {
-        const auto from = static_cast<size_t>(kv_index(head, filled, 0, 1));
-        const auto to = static_cast<size_t>(kv_index(head + 1, 0, 0, 1));
-        std::memset(page.data() + offset + from * bytes, 0, (to - from) * bytes);
-      }
-    };
-    clear(layer.k_offset, kv_bytes(layer.k_dtype, layer.head_dim));
-    if (layer.v_offset == layer.k_offset) continue;
-    if (layer.v_dtype == DType::kQ8) {
-      clear(layer.v_offset, static_cast<size_t>(layer.head_dim));
-      clear(layer.v_offset + static_cast<size_t>(kv_scale_offset(layer.n_kv_heads, layer.head_dim, 0, 0)),
-            sizeof(float));
-    } else {
-      clear(layer.v_offset, kv_bytes(layer.v_dtype, layer.head_dim));
+    for (const auto& [offset, bytes] : layer.rows()) {
+      for (int64_t head = 0; head < layer.n_kv_heads; ++head)
+        std::memset(page.data() + offset + static_cast<size_t>(kv_index(head, filled, 0, 1)) * bytes, 0,
+                    n * bytes);
     }
   }
 }
@@ -111,23 +101,30 @@ void save_context(Session& session, const Sequence& sequence, std::span<const in
   writer.finish(true);
 }
 
-SavedContext load_context(Session& session, const std::filesystem::path& file) {
-  const bool in_host_memory = session.backend().traits().host_memory;
-  const auto mapped = std::make_shared<MappedFile>(
-      file, in_host_memory ? MappedFile::Access::kPrivate : MappedFile::Access::kRead);
-  mapped->prefetch();
-  KvPool& pool = session.pool();
-  const size_t page_bytes = pool.geometry().page_bytes;
+OpenedContext open_context(Session& session, const std::filesystem::path& file) {
+  OpenedContext opened{
+      std::make_shared<MappedFile>(file, session.backend().traits().host_memory ? MappedFile::Access::kPrivate
+                                                                                : MappedFile::Access::kRead),
+      {}};
+  opened.file->prefetch();
+  const KvPool& pool = session.pool();
   const ContextExpectations expected = {identity_of(session),
                                         pool.geometry(),
                                         session.frequencies_for(0).inv_freq.size(),
                                         session.model().spec.vocab_size,
                                         session.options().max_ctx,
                                         !pool.mrope_axes().empty()};
-  ContextRecord record = parse_saved_context({mapped->data(), mapped->size()}, file, expected);
+  opened.record = parse_saved_context({opened.file->data(), opened.file->size()}, file, expected);
+  return opened;
+}
+
+SavedContext load_context(Session& session, const std::filesystem::path& file) {
+  auto [mapped, record] = open_context(session, file);
+  KvPool& pool = session.pool();
+  const size_t page_bytes = pool.geometry().page_bytes;
   KvCache::Contents contents{{}, record.length, std::move(record.frequencies), std::move(record.placed)};
   for (size_t at = 0; at < record.pages.size(); at += page_bytes) {
-    if (in_host_memory) {
+    if (session.backend().traits().host_memory) {
       std::byte* page = mapped->writable_data() + (record.pages.data() - mapped->data()) + at;
       contents.pages.push_back(std::make_shared<KvPool::Page>(pool, page, mapped));
     } else {

@@ -1,11 +1,14 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "engine/saved_context_file.h"
 #include "engine/session.h"
+#include "models/io/mapped_file.h"
 
 // A context that can be put away: a sequence's cache in a file, which knows the RoPE frequencies that its
 // keys are rotated with, so that a session with another scaling can go on with it. What that gives exactly
@@ -32,5 +35,12 @@ void save_context(Session& session, const Sequence& sequence, std::span<const in
 // naming the file, for one that is damaged, of another model or tokenizer, with weights, keys or values of
 // other dtypes, or longer than the session's max_ctx.
 SavedContext load_context(Session& session, const std::filesystem::path& file);
+
+// The file of load_context, checked as there, and what it holds.
+struct OpenedContext {
+  std::shared_ptr<MappedFile> file;
+  ContextRecord record;
+};
+OpenedContext open_context(Session& session, const std::filesystem::path& file);
 
 }  // namespace lariat

@@ -88,6 +88,15 @@ Sequence Session::restore(KvCache::Contents contents, int64_t expected) {
   return sequence;
 }
 
+void Session::extend(Sequence& sequence, int64_t n, const std::function<void(KvCache& cache)>& write) {
+  const int64_t length = sequence.length() + n;
+  check_length(length);
+  Sequence* const one = &sequence;
+  enter_lengths({&one, 1}, {&length, 1});
+  write(sequence.cache_);
+  sequence.cache_.advance(n);
+}
+
 RopeFrequencies Session::frequencies_for(const RopeScaling& rope, int64_t length) const {
   return rope_frequencies(rope, rope_step_length(rope, length, options_.rope_steps));
 }

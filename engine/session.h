@@ -113,6 +113,10 @@ class Session {
   // Sequence::expect. Throws Error when there is no memory.
   Sequence restore(KvCache::Contents contents, int64_t expected);
 
+  // Puts n tokens behind a sequence that were read elsewhere: `write` makes their keys, rotated with the RoPE
+  // frequencies that the cache has then, and values in its pages. Throws Error as prefill does.
+  void extend(Sequence& sequence, int64_t n, const std::function<void(KvCache& cache)>& write);
+
   // Gives the tokens that `sequence` reads next their positions of M-RoPE: time, height and width of each,
   // one token after the other (KvCache::place). Throws Error when the model has no M-RoPE, or for a negative
   // one.

@@ -4,6 +4,19 @@
 
 namespace lariat {
 
+std::vector<KvLayer::Rows> KvLayer::rows() const {
+  std::vector<Rows> all = {{k_offset, kv_bytes(k_dtype, head_dim)}};
+  if (v_offset == k_offset) return all;
+  if (v_dtype != DType::kQ8) {
+    all.push_back({v_offset, kv_bytes(v_dtype, head_dim)});
+  } else {
+    all.push_back({v_offset, static_cast<size_t>(head_dim)});
+    all.push_back(
+        {v_offset + static_cast<size_t>(kv_scale_offset(n_kv_heads, head_dim, 0, 0)), sizeof(float)});
+  }
+  return all;
+}
+
 void KvGeometry::add_layer(int64_t n_kv_heads, int64_t head_dim, DType k_dtype, DType v_dtype,
                            bool second_keys) {
   const auto vectors = static_cast<size_t>(n_kv_heads * kKvPage);

@@ -172,6 +172,13 @@ struct KvLayer {
     return layer;
   }
   void* values(void* page) const { return static_cast<char*>(page) + v_offset; }
+
+  // Its arrays in a page (keys, values, the values' scales): `bytes` for each position of a head, those of
+  // one at offset + kv_index(head, position, 0, 1) * bytes.
+  struct Rows {
+    size_t offset, bytes;
+  };
+  std::vector<Rows> rows() const;
 };
 
 // Bytes that a key or a value of one head and position takes in a page, with its scale if it has one.

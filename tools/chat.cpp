@@ -147,7 +147,7 @@ void run(ChatCommand& command) {
   const bool terminal = isatty(STDIN_FILENO) == 1 && !command.json;
   if (!terminal) standard_input();  // which the messages come from
   const std::filesystem::path& save_to = command.writing.save_cache;
-  begin_context(command.writing.load_cache, save_to, command.common.quiet);
+  begin_context(command.writing.load_cache.file, save_to, command.common.quiet);
   Engine engine = open_engine(command.common, Reads::kChat);
   settle_sampling(command.writing, engine.model.spec.generation, command.common);
   // Without --ctx a conversation ends where the model is not made to go on.
@@ -158,7 +158,8 @@ void run(ChatCommand& command) {
   options.generate.eos_ids = engine.eos_ids();
   options.generate.interrupted = &interrupted();
   Chat chat{command, session, Conversation(session, *engine.tokenizer, *engine.chat), options, terminal};
-  if (!command.writing.load_cache.empty()) load_conversation(chat, command.writing.load_cache);
+  if (const ContextOptions& from = command.writing.load_cache; !from.empty())
+    chat.conversation.restore(load_contexts(session, *engine.tokenizer, from), from.file.string());
   if (!command.writing.system.empty()) chat.conversation.set_system(command.writing.system);
   if (terminal) notice(chat, "/help lists the commands, Ctrl-D ends the conversation");
   if (rearm_signals(false) != 0) throw Error("interrupted before the conversation began");

@@ -27,7 +27,6 @@ struct Chat {
 
 // A line on stderr that nobody asked for; nothing with --quiet.
 void notice(const Chat& chat, const std::string& text);
-void load_conversation(Chat& chat, const std::filesystem::path& file);
 void save_conversation(const Chat& chat, const std::filesystem::path& file);
 
 std::string trimmed(const std::string& text);  // without spaces at its ends

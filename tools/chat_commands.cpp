@@ -66,7 +66,7 @@ const Command kCommands[] = {
      }},
     {"/load", "FILE", "go on with one that was put away",
      [](Chat& chat, const std::string& file) {
-       load_conversation(chat, file);
+       chat.conversation.restore(load_context(chat.session, file), file);
        notice(chat, fmt::format("{}: {}, {}", file, size_of(chat),
                                 counted(chat.conversation.messages().size(), "message")));
      }},
@@ -90,10 +90,6 @@ void print_help() {
 
 void notice(const Chat& chat, const std::string& text) {
   if (!chat.command.common.quiet) say(text);
-}
-
-void load_conversation(Chat& chat, const std::filesystem::path& file) {
-  chat.conversation.restore(load_context(chat.session, file), file.string());
 }
 
 void save_conversation(const Chat& chat, const std::filesystem::path& file) {

@@ -8,9 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "engine/join_contexts.h"
 #include "engine/lariat.h"
+#include "engine/saved_context.h"
 #include "engine/stopwatch.h"
 #include "kernels/error.h"
+#include "models/text/tokenizer.h"
 
 // The type of options that are kept as a path (not as an optional one), but for those that name another.
 template <>
@@ -67,6 +70,15 @@ CommandFiles files_of(const CLI::App& command);
 // Throws UsageError when an output is an input too, a file that a model among them is read from, or another
 // output, by whatever name or link; and Error when one cannot be written. Nothing is opened.
 void check_outputs(const CommandFiles& files);
+// --load-cache, and --join for several files with commas between them.
+struct ContextOptions {
+  std::filesystem::path file;
+  std::optional<JoinOptions> join;
+  bool empty() const { return file.empty(); }
+};
+void add_context_options(CLI::App& command, ContextOptions& options, const std::string& description);
+// What they name; Ctrl-C while tokens are read is an Error.
+SavedContext load_contexts(Session& session, const Tokenizer& tokenizer, const ContextOptions& options);
 // With --load-cache X --save-cache X the first run begins X: clears `load` where that is not there yet, and
 // says so.
 void begin_context(std::filesystem::path& load, const std::filesystem::path& save, bool quiet);

@@ -45,7 +45,10 @@ CommandFiles files_of(const CLI::App& command) {
     const std::string& name = option->get_lnames().at(0);
     auto& list = option->get_option_text() == kWritten ? files.outputs : files.inputs;
     for (const std::string& value : option->results()) {
-      if (name == "load-cache") {
+      if (name == "load-cache" && command.count("--join") > 0) {
+        for (const std::string_view part : split(value, ','))
+          list.push_back({fmt::format("--{} {}", name, part), part});
+      } else if (name == "load-cache") {
         files.context = value;
       } else if (!value.empty()) {
         list.push_back({fmt::format("--{} {}", name, value), value});
@@ -68,6 +71,33 @@ void check_outputs(const CommandFiles& files) {
     others.push_back(output);
   }
   for (const NamedFile& output : files.outputs) check_writable(output.file);
+}
+
+void add_context_options(CLI::App& command, ContextOptions& options, const std::string& description) {
+  CLI::Option* const file = command.add_option("--load-cache", options.file, description);
+  command
+      .add_option_function<std::string>(
+          "--join", [&options](const std::string& text) { options.join = parse_join(text); },
+          "how --load-cache A,B,... become one; of each but the first, recompute reads the first N tokens "
+          "again, anew all; /bos=keep behind it keeps a BOS that a later one begins with")
+      ->type_name("rotate|recompute=N|anew")
+      ->needs(file);
+}
+
+SavedContext load_contexts(Session& session, const Tokenizer& tokenizer, const ContextOptions& options) {
+  const std::string name = options.file.string();
+  std::error_code ec;
+  if (!options.join) {
+    if (name.find(',') != name.npos && !fs::exists(options.file, ec))
+      throw UsageError(
+          fmt::format("--load-cache {}: several contexts want --join rotate, recompute=N or anew", name));
+    return load_context(session, options.file);
+  }
+  std::vector<fs::path> files;
+  for (const std::string_view part : split(name, ',')) files.emplace_back(part);
+  return join_contexts(session, files, *options.join, tokenizer.bos_id(), [](int64_t) {
+    if (interrupted()) throw Error("interrupted while the contexts were joined");
+  });
 }
 
 void begin_context(fs::path& load, const fs::path& save, bool quiet) {

@@ -40,7 +40,7 @@ bool waits_on_stdin() {
 
 void check_usage(GenerateCommand& command) {
   WritingOptions& writing = command.writing;
-  begin_context(writing.load_cache, writing.save_cache, command.common.quiet);
+  begin_context(writing.load_cache.file, writing.save_cache, command.common.quiet);
   command.chat = command.chat || !writing.system.empty();
   if (command.chat && command.raw)
     throw UsageError("--raw is the prompt as it is, so it has no --chat and no --system; leave one out");
@@ -177,14 +177,14 @@ std::vector<int32_t> continued(const GenerateCommand& command, std::span<const i
 // conversation that the context holds.
 void write(const GenerateCommand& command, const Engine& engine, const std::optional<std::string>& text) {
   const WritingOptions& writing = command.writing;
-  const std::filesystem::path& load = writing.load_cache;
   Session session(engine.model, *engine.backend, engine.session);
   TextContext context(session, *engine.tokenizer);
   std::optional<Conversation> conversation;
   if (command.chat) conversation.emplace(session, *engine.tokenizer, *engine.chat);
-  if (!load.empty()) {
-    SavedContext saved = load_context(session, load);
-    conversation ? conversation->restore(std::move(saved), load.string()) : context.restore(std::move(saved));
+  if (!writing.load_cache.empty()) {
+    SavedContext saved = load_contexts(session, *engine.tokenizer, writing.load_cache);
+    conversation ? conversation->restore(std::move(saved), writing.load_cache.file.string())
+                 : context.restore(std::move(saved));
   }
   Screen screen{command, engine};
   const auto on_text = [&](const std::string& piece) { return screen.show(piece); };
@@ -232,7 +232,7 @@ void write_all(const GenerateCommand& command, const Engine& engine) {
   const WritingOptions& writing = command.writing;
   Session session(engine.model, *engine.backend, engine.session);
   SavedContext before{session.new_sequence(), {}};
-  if (!writing.load_cache.empty()) before = load_context(session, writing.load_cache);
+  if (!writing.load_cache.empty()) before = load_contexts(session, *engine.tokenizer, writing.load_cache);
   const int64_t cached = std::ssize(before.tokens);
   const auto start = Stopwatch::now();
   std::vector<std::vector<int32_t>> prompts;

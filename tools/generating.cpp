@@ -59,7 +59,7 @@ void add_writing_options(CLI::App& command, WritingOptions& options, const std::
       ->expected(1);
   add_output_option(command, "--save-cache", options.save_cache,
                     "put the context away in this file at the end");
-  command.add_option("--load-cache", options.load_cache, "go on from a context that was put away");
+  add_context_options(command, options.load_cache, "go on from a context that was put away");
   begin_group(command, kSamplingOptions);
   add_sampling_options(command, options.sampling);
   begin_group(command, kMainOptions);

@@ -22,11 +22,12 @@ struct WritingOptions {
   SamplingOptions sampling;
   std::vector<std::string> stop;
   std::string system;
-  std::filesystem::path save_cache, load_cache;
+  std::filesystem::path save_cache;
+  ContextOptions load_cache;
 };
 
-// --max-new-tokens, --temperature and the rest of the sampling, --stop, --system, --save-cache, --load-cache.
-// `most`: how many tokens are written by default, in words; "": as the number says.
+// --max-new-tokens, --temperature and the rest of the sampling, --stop, --system, --save-cache, --load-cache,
+// --join. `most`: how many tokens are written by default, in words; "": as the number says.
 void add_writing_options(CLI::App& command, WritingOptions& options, const std::string& most = "");
 
 // Brings what the checkpoint asks for into generate.sampler and stop where the command line leaves it open;

@@ -22,6 +22,7 @@ constexpr std::pair<std::string_view, std::string_view> kOptions[] = {
     {"`max_ctx`", "--ctx"},
     {"`prefill_chunk`", "--prefill-chunk"},
     {"`rope_steps`", "--rope-steps"},
+    {"`rope_cache`", "--rope-cache"},
     {"`position_method`", "--position-method"},
     {"`max_tokens`", "--max-tokens"},
     {"`lengths`", "--lengths"},

@@ -137,7 +137,7 @@ void run(const PerplexityCommand& command) {
   }
   Session session(runtime.model, *runtime.backend, runtime.session);
   SavedContext context{session.new_sequence(), {}};
-  if (!command.load_cache.empty()) context = load_context(session, command.load_cache);
+  if (!command.load_cache.empty()) context = load_contexts(session, tokenizer, command.load_cache);
   const size_t context_tokens = context.tokens.size();
   std::vector<PerplexityResult> results;
   {
@@ -230,8 +230,8 @@ void add_perplexity_command(CLI::App& app) {
       ->delimiter(',')
       ->default_str("32")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  sub.add_option("--load-cache", command->load_cache,
-                 "score the text in one piece, as what follows this saved context");
+  add_context_options(sub, command->load_cache,
+                      "score the text in one piece, as what follows this saved context");
   add_output_option(sub, "--save-cache", command->save_cache,
                     "score the text in one piece, and save the context that it makes");
   add_output_option(sub, "--losses", command->losses, "write the loss of each token as JSON lines");
@@ -241,7 +241,7 @@ void add_perplexity_command(CLI::App& app) {
   add_run_log(sub, command->files);
   sub.callback([command] {
     command->common.other_scalings = command->against.rope_scaling.has_value();
-    begin_context(command->load_cache, command->save_cache, command->common.quiet);
+    begin_context(command->load_cache.file, command->save_cache, command->common.quiet);
     run(*command);
   });
 }

@@ -31,7 +31,8 @@ struct PerplexityCommand {
   std::optional<int64_t> max_tokens{};
   std::string method = "sliding";
   std::vector<int64_t> buckets = {32};  // so many, or their ends
-  std::filesystem::path load_cache, save_cache, losses;
+  ContextOptions load_cache;
+  std::filesystem::path save_cache, losses;
   ResultFiles files;
   bool json = false;
   bool one_piece() const { return !load_cache.empty() || !save_cache.empty(); }

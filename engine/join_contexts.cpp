@@ -1,0 +1,212 @@
+#include "engine/join_contexts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "engine/memory_check.h"
+#include "kernels/counted.h"
+#include "kernels/error.h"
+#include "kernels/step.h"
+#include "models/io/json_fields.h"
+#include "models/rope.h"
+
+namespace lariat {
+namespace {
+
+struct Part {
+  OpenedContext context;
+  size_t first = 0;               // of its tokens that is kept
+  std::vector<double> positions;  // of all its tokens, where it was read
+
+  const ContextRecord& record() const { return context.record; }
+  int64_t tokens() const { return std::ssize(record().tokens) - static_cast<int64_t>(first); }  // kept
+  // Of these, those whose keys and values it holds.
+  int64_t cached() const { return std::max<int64_t>(record().length - static_cast<int64_t>(first), 0); }
+};
+
+struct Joint {
+  std::vector<Part> parts;
+  std::vector<int32_t> tokens;
+  size_t axes = 1;                // positions of a token: three where a part's tokens were placed (M-RoPE)
+  std::vector<double> positions;  // of all tokens, and of those still to come that the last part has placed
+
+  int64_t length() const {  // as RoPE sees it
+    const auto end = positions.begin() + static_cast<std::ptrdiff_t>(axes * tokens.size());
+    return end == positions.begin() ? 0 : static_cast<int64_t>(*std::max_element(positions.begin(), end)) + 1;
+  }
+};
+
+// As KvCache::positions counts them on.
+std::vector<double> positions_of(const ContextRecord& record, size_t axes) {
+  std::vector<double> positions(record.placed.begin(), record.placed.end());
+  double next = positions.empty() ? 0 : *std::ranges::max_element(positions) + 1;
+  for (; positions.size() < axes * record.tokens.size(); ++next)
+    positions.insert(positions.end(), axes, next);
+  return positions;
+}
+
+// Where everything goes: behind the largest position of what stands before it, each part as it is in itself.
+Joint lay_out(Session& session, std::span<const std::filesystem::path> files, const JoinOptions& options,
+              std::optional<int32_t> bos) {
+  Joint joint;
+  for (const std::filesystem::path& file : files) {
+    joint.parts.push_back({open_context(session, file), 0, {}});
+    if (!joint.parts.back().record().placed.empty()) joint.axes = 3;
+  }
+  for (size_t i = 0; i < files.size(); ++i) {
+    Part& part = joint.parts[i];
+    const std::vector<int32_t>& tokens = part.record().tokens;
+    const bool begins = !tokens.empty() && tokens.front() == bos;
+    part.first = begins && !options.keep_bos && !joint.tokens.empty() ? 1 : 0;
+    part.positions = positions_of(part.record(), joint.axes);
+    std::span<const double> kept = part.positions;
+    if (i + 1 < files.size()) kept = kept.first(joint.axes * tokens.size());
+    kept = kept.subspan(joint.axes * part.first);
+    if (kept.empty()) continue;
+    const double moved = static_cast<double>(joint.length()) - *std::ranges::min_element(kept);
+    if (*std::ranges::max_element(kept) + moved > kMaxPosition)
+      throw Error(fmt::format("{}: its tokens would be placed beyond {}; join fewer contexts",
+                              files[i].string(), kMaxPosition));
+    for (const double position : kept) joint.positions.push_back(position + moved);
+    joint.tokens.insert(joint.tokens.end(), tokens.begin() + static_cast<std::ptrdiff_t>(part.first),
+                        tokens.end());
+  }
+  return joint;
+}
+
+// Keys and values of n tokens from place `from` of a saved context on, to those from `to` of a cache on.
+void copy_rows(Session& session, const ContextRecord& record, int64_t from, const KvCache& cache, int64_t to,
+               int64_t n) {
+  const KvGeometry& geometry = session.pool().geometry();
+  for (int64_t end = from + n, run = 0; from < end; from += run, to += run) {
+    run = std::min({end - from, kKvPage - from % kKvPage, kKvPage - to % kKvPage});
+    const std::byte* source = record.pages.data() + static_cast<size_t>(from / kKvPage) * geometry.page_bytes;
+    auto* target = static_cast<std::byte*>(cache.pages()[to / kKvPage]);
+    for (const KvLayer& layer : geometry.layers) {
+      for (const KvLayer::Rows& rows : layer.rows()) {
+        const auto at = [&](int64_t head, int64_t place) {
+          return rows.offset + static_cast<size_t>(kv_index(head, place, 0, 1)) * rows.bytes;
+        };
+        for (int64_t head = 0; head < layer.n_kv_heads; ++head)
+          session.backend().copy_in(target + at(head, to), source + at(head, from),
+                                    static_cast<size_t>(run) * rows.bytes);
+      }
+    }
+  }
+}
+
+// Layer by layer with the frequencies that it has: those of the sequence, or of a table of its own.
+void rotate(Session& session, const KvCache& cache, const Part& part, const KeyRotation& rotation) {
+  const ModelSpec& spec = session.model().spec;
+  for (size_t table = 0; table < spec.ropes.size(); ++table) {
+    std::vector<KvLayer> layers;
+    for (size_t i = 0; i < spec.layers.size(); ++i) {
+      if (spec.layers[i].attention.rope == static_cast<int>(table))
+        layers.push_back(session.pool().geometry().layers[i]);
+    }
+    const RopeFrequencies own = table == 0 ? cache.frequencies() : rope_frequencies(spec.ropes[table], 0);
+    KeyRotation turned = rotation;
+    turned.from.inv_freq =
+        table == 0 ? std::span(part.record().frequencies.inv_freq) : std::span(own.inv_freq);
+    turned.to.inv_freq = own.inv_freq;
+    if (std::ranges::equal(turned.from.inv_freq, turned.to.inv_freq) &&
+        std::ranges::equal(turned.from.positions, turned.to.positions))
+      continue;
+    session.backend().rerotate_keys({&turned, 1}, layers,
+                                    (table == 0 ? session.rope() : spec.ropes[table]).interleaved);
+  }
+}
+
+// The part's tokens from `first` on, n of them, come next. Pages are rotated from their beginning on: what
+// stands in the first one already turns by an angle of 0, which leaves every bit as it is.
+void place(Session& session, KvCache& cache, const Joint& joint, const Part& part, int64_t first, int64_t n) {
+  const int64_t begin = cache.length(), before = begin % kKvPage;
+  copy_rows(session, part.record(), first, cache, begin, n);
+  const auto positions = [&](const std::vector<double>& of, int64_t from) {
+    std::vector<double> result(joint.axes * static_cast<size_t>(before), 0.0);
+    const auto at = of.begin() + static_cast<std::ptrdiff_t>(joint.axes) * from;
+    result.insert(result.end(), at, at + static_cast<std::ptrdiff_t>(joint.axes) * n);
+    return result;
+  };
+  const std::vector<double> from = positions(part.positions, first), to = positions(joint.positions, begin);
+  KeyRotation rotation{cache.pages() + begin / kKvPage, before + n, {{}, from}, {{}, to}};
+  if (joint.axes > 1) rotation.axes = session.pool().mrope_axes();
+  rotate(session, cache, part, rotation);
+}
+
+void check_options(const SessionOptions& session, const JoinOptions& options) {
+  if (!session.positions.ranges.empty())
+    throw UsageError("`position_method` " + session.positions.name +
+                     ": a saved context has no such positions");
+  if (session.stale_cache && !options.anew)
+    throw UsageError(
+        "`rope_cache` stale leaves keys as they were rotated, and those of joined contexts have to turn; use "
+        "consistent, or join them anew");
+}
+
+}  // namespace
+
+JoinOptions parse_join(std::string_view text) {
+  JoinOptions options;
+  const std::vector<std::string_view> words = split(text, '/');
+  constexpr std::string_view kRecompute = "recompute=";
+  bool known = words[0] == "rotate" || words[0] == "anew";
+  options.anew = words[0] == "anew";
+  if (words[0].starts_with(kRecompute)) {
+    const char* const end = words[0].data() + words[0].size();
+    const auto read = std::from_chars(words[0].data() + kRecompute.size(), end, options.recompute);
+    known = read.ec == std::errc() && read.ptr == end && options.recompute > 0;
+  }
+  if (words.size() == 2) {
+    options.keep_bos = words[1] == "bos=keep";
+    known = known && (options.keep_bos || words[1] == "bos=drop");
+  }
+  if (!known || words.size() > 2)
+    throw UsageError(fmt::format(
+        "\"{}\" is no way to join contexts; expected rotate, recompute=N (N from 1) or anew, and behind it "
+        "/bos=drop or /bos=keep if need be",
+        text));
+  return options;
+}
+
+SavedContext join_contexts(Session& session, std::span<const std::filesystem::path> files,
+                           const JoinOptions& options, std::optional<int32_t> bos,
+                           const Session::ProgressFn& progress) {
+  check_options(session.options(), options);
+  const Joint joint = lay_out(session, files, options, bos);
+  session.check_length(std::ssize(joint.tokens));
+  check_memory(session, std::ssize(joint.tokens), 1,
+               fmt::format("a joined context of {}", counted(joint.tokens.size(), "token")));
+  Sequence sequence = session.new_sequence();
+  if (joint.axes > 1)
+    session.place(sequence, std::vector<int32_t>(joint.positions.begin(), joint.positions.end()));
+  sequence.expect(joint.length());
+  const auto read = [&](int64_t n) {
+    const auto next = std::span(joint.tokens).subspan(static_cast<size_t>(sequence.length()));
+    session.prefill(sequence, next.first(static_cast<size_t>(n)), n, {}, progress);
+  };
+  if (options.anew && !joint.parts.empty())
+    read(std::ssize(joint.tokens) - joint.parts.back().tokens() + joint.parts.back().cached());
+  for (size_t i = 0; !options.anew && i < joint.parts.size(); ++i) {
+    const Part& part = joint.parts[i];
+    const int64_t again = sequence.length() == 0 ? 0 : std::min(options.recompute, part.cached());
+    if (again > 0) read(again);
+    if (const int64_t n = part.cached() - again; n > 0) {
+      session.extend(sequence, n, [&](KvCache& cache) {
+        place(session, cache, joint, part, static_cast<int64_t>(part.first) + again, n);
+      });
+    }
+    // What nothing had read at a part's end.
+    if (const int64_t rest = part.tokens() - part.cached(); rest > 0 && i + 1 < joint.parts.size())
+      read(rest);
+  }
+  sequence.expect(0);
+  return {std::move(sequence), joint.tokens};
+}
+
+}  // namespace lariat
