@@ -187,8 +187,8 @@ void add_rope_command(CLI::App& app) {
          "that most have are read")
       ->type_name("DIR|FILE");
   sub.add_option("--head-dim", args->head_dim, "instead of a model: size of a head")->type_name("N");
-  sub.add_option("--length", args->length, "length of the sequence")
-      ->default_str("the model's maximum; with --position-method twice the original");
+  sub.add_option("--length", args->length, "length of the sequence; of a method's map twice the original one")
+      ->default_str("the model's maximum");
   add_output_option(sub, "--svg", args->svg, "also draw the scalings into this file");
   sub.add_option("--only", args->panels, "a part of that picture; frequencies: and wavelengths")
       ->transform(

@@ -301,11 +301,12 @@ void add_sweep_command(CLI::App& app) {
   sub.add_option("-f,--file", sweep.text,
                  "text for perplexity; without: heldout.txt in the model's folder, if there is one");
   sub.add_option("--scalings", sweep.scalings,
-                 "what to compare, a position method alone or with a scaling, as in "
-                 "dca/chunk=6144/window=2048+yarn; model: as config.json says")
+                 "what to compare; model: as config.json says. A position method (" +
+                     known_position_methods(", ").substr(6) +
+                     ") may stand alone or before a scaling, as in dca/chunk=6144/window=2048+yarn")
       ->delimiter(',')
       ->default_str("none,linear,ntk,dynamic,yarn,dynamic-yarn")
-      ->type_name("model|" + known_scalings("|") + known_position_methods("|").substr(4));
+      ->type_name("model|" + known_scalings("|"));
   sub.add_option("--lengths", sweep.lengths, "in tokens")
       ->delimiter(',')
       ->default_str("1, 2 and 4 times the original length")
