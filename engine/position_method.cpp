@@ -92,6 +92,10 @@ std::string known_position_methods(std::string_view separator) {
   return fmt::format("none{}{}", separator, names_of(rows(), separator));
 }
 
+bool is_position_method(std::string_view text) {
+  return std::ranges::count(rows(), text.substr(0, text.find('/')), &PositionRow::name) > 0;
+}
+
 PositionMethod parse_position_method(std::string_view text, int64_t trained, int64_t longest) {
   size_t at = std::min(text.find('/'), text.size());
   if (text.empty() || text == "none") return {};
@@ -164,6 +168,17 @@ PositionMethod::Places PositionMethod::unseen(int64_t p) const {
     }
   }
   return places;
+}
+
+std::optional<double> PositionMethod::distance(int64_t i, int64_t j) const {
+  const auto position = [&](size_t table, int64_t place) {
+    const bool own = table < positions.size() && positions[table];
+    return own ? positions[table](place) : static_cast<double>(place);
+  };
+  for (const SeenKeys& range : ranges) {
+    if (j >= range.begin.at(i) && j < range.end.at(i)) return position(range.table, i) - position(0, j);
+  }
+  return std::nullopt;
 }
 
 }  // namespace lariat

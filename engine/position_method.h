@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,6 +34,8 @@ struct PositionMethod {
     int64_t first, last;
   };
   Places unseen(int64_t p) const;
+  // At which the token at place i sees the key at place j <= i; none: it does not.
+  std::optional<double> distance(int64_t i, int64_t j) const;
 };
 
 // "dca", or "dca/chunk=6144/window=2048/temperature=log"; "none" and nothing: no method. What is not given
@@ -40,6 +43,8 @@ struct PositionMethod {
 // longest sequence that there may be (0: not known). Throws UsageError.
 PositionMethod parse_position_method(std::string_view text, int64_t trained, int64_t longest);
 std::string known_position_methods(std::string_view separator);
+// Whether it begins with the name of a method, which none is not.
+bool is_position_method(std::string_view text);
 
 // Throws UsageError where layers of the model place their tokens in another way than by RoPE over all keys.
 void check_position_method(const PositionMethod& method, const ModelSpec& spec);

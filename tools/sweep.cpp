@@ -9,6 +9,7 @@
 
 #include "engine/eval/report.h"
 #include "engine/eval/verdict.h"
+#include "engine/position_method.h"
 #include "kernels/counted.h"
 #include "models/io/atomic_file.h"
 #include "tools/common.h"
@@ -176,7 +177,7 @@ void check_usage(const SweepCommand& command) {
         "sweep compares several scalings: use --scalings instead of --rope-scaling or --rope-config");
   }
   if (!command.common.open.position_method.empty())
-    throw UsageError("sweep compares scalings; measure a --position-method with perplexity or passkey");
+    throw UsageError("sweep compares several methods: use --scalings instead of --position-method");
 }
 
 void warn_of_idle(const CommonOptions& common, const SweepOptions& sweep, const std::string& method) {
@@ -291,15 +292,18 @@ void add_sweep_command(CLI::App& app) {
   auto command = std::make_shared<SweepCommand>();
   SweepOptions& sweep = command->sweep;
   CLI::App& sub = add_command(
-      app, "sweep", "Compare RoPE scalings: perplexity, passkeys, speed, by length", kMeasureCommands,
-      "lariat sweep --model DIR --file book.txt --lengths 4096,16384 --report sweep.html");
+      app, "sweep", "Compare RoPE scalings and position methods: perplexity, passkeys, speed, by length",
+      kMeasureCommands, "lariat sweep --model DIR --file book.txt --lengths 4096,16384 --report sweep.html");
   set_usage(sub, "--model DIR --report FILE [options]\n--merge FILE ... --report FILE");
   add_model_option(sub, command->common, false);
   add_output_option(sub, "--report", command->report,
                     "the HTML page to write; results are kept beside it as JSON lines");
   sub.add_option("-f,--file", sweep.text,
                  "text for perplexity; without: heldout.txt in the model's folder, if there is one");
-  sub.add_option("--scalings", sweep.scalings, "what to compare; model: as config.json says")
+  sub.add_option("--scalings", sweep.scalings,
+                 "what to compare; model: as config.json says. A position method (" +
+                     known_position_methods(", ").substr(6) +
+                     ") may stand alone or before a scaling, as in dca/chunk=6144/window=2048+yarn")
       ->delimiter(',')
       ->default_str("none,linear,ntk,dynamic,yarn,dynamic-yarn")
       ->type_name("model|" + known_scalings("|"));

@@ -29,12 +29,17 @@ std::string report_page(const Json& data) {
 }
 
 void add_pictures(Json& data, const SweepRecords& log) {
+  const SweepTable table = tabulate(log);
   data["pictures"] = Json::array();
-  for (const SweepPicture& picture : sweep_pictures(tabulate(log)))
+  for (const SweepPicture& picture : sweep_pictures(table))
     data["pictures"].push_back({{"name", picture.name},
                                 {"column", picture.column},
                                 {"wide", picture.wide},
                                 {"narrow", picture.narrow}});
+  data["colours"] = Json::object();
+  for (const auto* columns : {&table.scalings, &table.growing_columns}) {
+    for (const std::string& column : *columns) data["colours"][column] = colour_of(table, column);
+  }
   data["style"] = kSweepSvgStyle;
   data["csv"] = results_csv(log);
 }

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "engine/eval/sweep_column.h"
 #include "engine/eval/sweep_table.h"
 #include "models/text/unicode.h"
 
@@ -26,10 +27,11 @@ struct CsvRow {
 };
 
 void add_row(std::string& csv, const Json& record, const std::string& measure, const CsvRow& row) {
-  const std::string column = record["scaling"];
-  csv += fmt::format("{},{},{},{},{},{},{},{},{},{}\n", measure, quoted(scaling_of(column)), is_stale(column),
-                     field(record["length"]), field(record.value("depth", Json())), field(row.from),
-                     field(row.to), field(row.value), field(row.error), field(row.count));
+  const SweepColumn column = read_column(record["scaling"].get<std::string>());
+  csv += fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", measure, quoted(column.scaling),
+                     quoted(column.method), column.stale, field(record["length"]),
+                     field(record.value("depth", Json())), field(row.from), field(row.to), field(row.value),
+                     field(row.error), field(row.count));
 }
 
 void add_losses(std::string& csv, const Json& record, const std::string& kind) {
@@ -61,7 +63,7 @@ void add_speed(std::string& csv, const Json& record) {
 }  // namespace
 
 std::string results_csv(const SweepRecords& log) {
-  std::string csv = "measure,scaling,stale,length,depth,from,to,value,error,count\n";
+  std::string csv = "measure,scaling,method,stale,length,depth,from,to,value,error,count\n";
   const std::string task = log.header["passkey"].value("task", "passkey");
   for (const Json& record : log.records) {
     const std::string kind = record["kind"];

@@ -7,7 +7,7 @@ namespace lariat {
 
 // The records of a log as CSV (RFC 4180), in long form: a row for each measurement,
 //
-//   measure,scaling,stale,length,depth,from,to,value,error,count
+//   measure,scaling,method,stale,length,depth,from,to,value,error,count
 //
 // measure: perplexity, growing, a task ("passkey" and so on), prefill_tok_s, decode_tok_s or cache_bytes.
 // from and to: the positions that a row is of; empty: all. error: one standard error of a perplexity; of a

@@ -241,6 +241,14 @@ double rope_decay(const std::vector<double>& inv_freq, double distance) {
   return total / (n * (n + 1.0) / 2.0);
 }
 
+std::string rope_picture(double width, double height, const std::string& name, const std::string& inside) {
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
+      "height=\"{1:.0f}\" role=\"img\" aria-label=\"{2}\">\n"
+      "{3}<rect class=\"paper\" width=\"{0:.0f}\" height=\"{1:.0f}\"/>\n{4}</svg>\n",
+      width, height, name, kRopeStyle, inside);
+}
+
 std::string rope_svg(const RopeScaling& rope, double length, RopePanels panels) {
   const double factor = factor_of(rope, length), l0 = static_cast<double>(rope.original_ctx);
   const double reach = std::max(factor * l0, 10.0);
@@ -267,12 +275,7 @@ std::string rope_svg(const RopeScaling& rope, double length, RopePanels panels) 
     body += positions_svg(rope, chosen_style(all), length, reach, kLeft, kRight, y);
     y += 104.0;
   }
-  const double bottom = y - 60.0;
-  return fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
-      "height=\"{1:.0f}\" role=\"img\" aria-label=\"RoPE scalings compared\">\n"
-      "{2}<rect class=\"paper\" width=\"{0:.0f}\" height=\"{1:.0f}\"/>\n{3}</svg>\n",
-      kWidth, bottom, kRopeStyle, body);
+  return rope_picture(kWidth, y - 60.0, "RoPE scalings compared", body);
 }
 
 }  // namespace lariat

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/eval/chart.h"
+#include "engine/position_method.h"
 #include "models/rope.h"
 
 namespace lariat {
@@ -49,5 +50,12 @@ std::string positions_svg(const RopeScaling& rope, const std::string& style, dou
 // The factor is that of `rope` for a sequence of `length`, or length / L0 where it has none, or 4.
 enum class RopePanels { kAll, kFrequencies, kDecay, kPositions };  // kFrequencies: and wavelengths
 std::string rope_svg(const RopeScaling& rope, double length, RopePanels panels = RopePanels::kAll);
+
+// The distances of a method as a map of queries and keys (PositionMethod::distance), beside those that the
+// model was trained at.
+std::string method_svg(const PositionMethod& method, int64_t trained, int64_t length);
+
+// A whole picture, in the style of all of them, of what is inside.
+std::string rope_picture(double width, double height, const std::string& name, const std::string& inside);
 
 }  // namespace lariat

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "engine/eval/sweep.h"
+#include "engine/eval/sweep_column.h"
 #include "engine/fingerprint.h"
 #include "engine/saved_context.h"
 #include "kernels/error.h"
@@ -33,10 +34,8 @@ std::string frequencies_fingerprint(const RopeScaling& rope, int64_t longest, in
 
 std::string column_of(const SessionOptions& session) {
   const RopeType type = session.rope->type;
-  std::string name(type == RopeType::kDefault ? "none" : name_of(type));
-  if (const std::string& method = session.positions.name; !method.empty())
-    name = type == RopeType::kDefault ? method : method + "+" + name;
-  return session.stale_cache ? name + std::string(kStale) : name;
+  return name_of(SweepColumn{std::string(type == RopeType::kDefault ? "none" : name_of(type)),
+                             session.positions.name, session.stale_cache});
 }
 
 Json model_identity(const Model& model) {

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "engine/eval/run_log.h"
+#include "engine/eval/sweep_column.h"
 #include "engine/eval/verdict.h"
 #include "engine/eval/windows.h"
 #include "engine/fingerprint.h"
@@ -14,6 +15,7 @@
 #include "engine/stopwatch.h"
 #include "kernels/counted.h"
 #include "kernels/error.h"
+#include "models/text/unicode.h"
 
 namespace lariat {
 namespace {
@@ -36,8 +38,21 @@ Json loss_record(const SweepUnit& unit, int64_t stride, const Json& sums) {
 
 }  // namespace
 
-RopeScaling Sweep::scaling_for(const std::string& name, int64_t length) const {
+PositionMethod Sweep::method_for(const std::string& column) const {
+  try {
+    const std::string method = read_column(column).method;
+    PositionMethod found =
+        parse_position_method(method, *options_.rope.original_ctx, options_.lengths.back());
+    check_position_method(found, engine_.model.spec);
+    return found;
+  } catch (const UsageError& e) {
+    throw UsageError(replace_all(e.what(), "`position_method`", "`scalings`"));
+  }
+}
+
+RopeScaling Sweep::scaling_for(const std::string& column, int64_t length) const {
   RopeOptions rope = options_.rope;
+  const std::string name = read_column(column).scaling;
   if (name == "model") return own_;
   const RopeType type = parse_rope_type(name);
   rope.scaling = name;
@@ -58,10 +73,12 @@ Json Sweep::plan() const {
   Json growing = {{"measured", options_.growing}};
   if (options_.growing) {
     std::vector<std::string> columns;
-    for (const auto& scaling : options_.scalings) {
-      columns.push_back(scaling);
-      if (!session_.stale_cache && scaling_for(scaling, longest).depends_on_length())
-        columns.push_back(scaling + std::string(kStale));
+    for (const auto& name : options_.scalings) {
+      columns.push_back(name);
+      SweepColumn column = read_column(name);
+      if (session_.stale_cache || column.stale || !scaling_for(name, longest).depends_on_length()) continue;
+      column.stale = true;
+      if (std::ranges::count(options_.scalings, name_of(column)) == 0) columns.push_back(name_of(column));
     }
     growing["step"] = options_.growing_step;
     growing["columns"] = columns;
@@ -82,6 +99,10 @@ Json Sweep::plan() const {
 Json Sweep::header() const {
   Json header = run_header(engine_, session_, options_.lengths);
   header.update(plan());
+  for (const auto& name : options_.scalings) {
+    if (const std::string method = read_column(name).method; !method.empty())
+      header["methods"][method] = method_for(name).name;
+  }
   if (options_.perplexity || options_.growing) {
     header["text"] = {{"name", options_.text.filename().string()},
                       {"bytes", std::filesystem::file_size(options_.text)},
@@ -127,8 +148,9 @@ bool Sweep::run(SweepLog& log, const SweepProgressFn& progress) {
 bool Sweep::run_unit(const SweepUnit& unit, SweepLog& log, const ProgressFn& progress) {
   if (options_.interrupted != nullptr && options_.interrupted->load()) return false;
   if (copy_equal(unit, log)) return true;
-  SessionOptions options = engine_.session_for(scaling_for(scaling_of(unit.scaling), unit.length));
-  options.stale_cache = options.stale_cache || is_stale(unit.scaling);
+  SessionOptions options = engine_.session_for(scaling_for(unit.scaling, unit.length));
+  options.positions = method_for(unit.scaling);
+  options.stale_cache = options.stale_cache || read_column(unit.scaling).stale;
   Session session(engine_.model, *engine_.backend, options);
   if (unit.kind == "passkey") return run_passkey(unit, session, log, progress);
   if (unit.kind != "speed") return run_losses(unit, session, log, progress);
@@ -141,7 +163,7 @@ bool Sweep::run_unit(const SweepUnit& unit, SweepLog& log, const ProgressFn& pro
 // that is one window, where the scaling does not depend on the length and both are read in the same pieces.
 std::vector<SweepUnit> Sweep::equals_of(const SweepUnit& unit) const {
   std::vector<SweepUnit> equals;
-  if (unit.kind == "speed" || is_stale(unit.scaling)) return equals;
+  if (unit.kind == "speed" || read_column(unit.scaling).stale) return equals;
   for (const auto& other : options_.scalings) {
     if (other != unit.scaling && same_frequencies(unit, other))
       equals.push_back({unit.kind, other, unit.length});
@@ -178,8 +200,10 @@ bool Sweep::copy_equal(const SweepUnit& unit, SweepLog& log) const {
 }
 
 // A scale moves in one direction as a sequence grows, so that the ends of the unit's lengths tell all.
+// Positions are those of one method, and caches none that is stale.
 bool Sweep::same_frequencies(const SweepUnit& unit, const std::string& other) const {
   const RopeScaling a = scaling_for(unit.scaling, unit.length), b = scaling_for(other, unit.length);
+  if (read_column(other).stale || method_for(unit.scaling).name != method_for(other).name) return false;
   const int steps = session_.rope_steps;
   const bool grows = unit.kind == "passkey";  // the answer comes after the prompt
   const int64_t longest = unit.length + (grows ? options_.passkeys.max_new_tokens : 0);

@@ -16,7 +16,8 @@
 namespace lariat {
 
 struct SweepOptions {
-  // Empty: none, linear, ntk, dynamic, yarn and dynamic-yarn, or of a model without RoPE none alone.
+  // Columns (sweep_column.h). Empty: none, linear, ntk, dynamic, yarn and dynamic-yarn, or of a model without
+  // RoPE none alone.
   std::vector<std::string> scalings;
   // Empty: 1, 2 and 4 times the model's original length, as far as text and memory reach.
   std::vector<int64_t> lengths;
@@ -40,7 +41,7 @@ struct SweepOptions {
 // One measurement of a sweep; a passkey unit makes one record per depth.
 struct SweepUnit {
   std::string kind;     // growing, passkey, perplexity or speed
-  std::string scaling;  // growing: a column (sweep_log.h)
+  std::string scaling;  // the name of a column
   int64_t length;
   bool operator==(const SweepUnit&) const = default;
   nlohmann::ordered_json record() const;  // the beginning of its records
@@ -91,12 +92,13 @@ std::vector<int32_t> some_tokens(int64_t n, int64_t vocab);  // any, the same ev
 //
 // A growing context is measured once for each column, up to the longest length: its positions cover the
 // shorter ones. A static scaling has the factor of that length, as whoever deploys it must choose one. A
-// scaling that follows the length has a second column, " stale", unless all caches of the sweep are.
+// scaling that follows the length has a second column, stale, unless all caches of the sweep are.
 //
 // The scaling of a cell: `none` is the model without any, whatever its config says; `model` is what its
 // config says. linear, ntk, yarn, llama3 and proportional are static and get the factor length / L0 (1 when
 // that is less), or the fixed options.rope.factor; dynamic gets factor 2 or the fixed one, dynamic-yarn none
-// or the fixed one: they follow the length by themselves. L0 is the same for all.
+// or the fixed one: they follow the length by themselves. L0 is the same for all. A position method reaches
+// for the longest length everywhere; its values stand in the header.
 //
 // Every trial, text and length is the same for every scaling, so cells may be compared one to one. Losses
 // stand in the log as sums of consecutive tokens too ("blocks"), which differ by column and not by text
@@ -113,7 +115,9 @@ class Sweep {
   int64_t stride_of(int64_t length) const;
   // Identifies the sweep: the first line of its log.
   nlohmann::ordered_json header() const;
-  RopeScaling scaling_for(const std::string& name, int64_t length) const;
+  // Of the column of this name.
+  RopeScaling scaling_for(const std::string& column, int64_t length) const;
+  PositionMethod method_for(const std::string& column) const;
 
   // Throws Error before hours are spent: a length beyond memory, a text too short for the longest window, a
   // passkey length without room for the prompt, a scaling that this model cannot have.

@@ -29,6 +29,15 @@ double share_of_pair(const Model& model) {
   return pair / static_cast<double>(model.weights.values);
 }
 
+// Of the keys before a token halfway through `length`, the share that it sees.
+double share_seen(const PositionMethod& method, int64_t length) {
+  const int64_t p = length / 2;
+  int64_t keys = method.ranges.empty() ? p + 1 : 0;
+  for (const SeenKeys& range : method.ranges)
+    keys += std::max<int64_t>(range.end.at(p) - range.begin.at(p), 0);
+  return static_cast<double>(keys) / static_cast<double>(p + 1);
+}
+
 }  // namespace
 
 Pace measure_pace(Session& session, int64_t longest) {
@@ -79,7 +88,8 @@ const Pace& Sweep::pace() {
 }
 
 double Sweep::seconds_of(const SweepUnit& unit) const {
-  const Pace pace = pace_.value_or(Pace{});
+  Pace pace = pace_.value_or(Pace{});
+  pace.pair *= share_seen(method_for(unit.scaling), unit.length);
   const auto length = static_cast<double>(unit.length);
   const double step = pace.step + pace.pair * length;
   if (unit.kind == "speed") return pace.reading(0, length) + kSpeedSteps * step;

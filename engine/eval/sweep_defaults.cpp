@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "engine/eval/sweep.h"
+#include "engine/eval/sweep_column.h"
 #include "engine/eval/windows.h"
 #include "engine/memory_check.h"
 #include "kernels/counted.h"
@@ -35,7 +36,7 @@ Sweep::Sweep(const Engine& engine, const SweepOptions& options)
   if (names.empty() && engine.model.spec.has_rope())
     names = {"linear", "ntk", "dynamic", "yarn", "dynamic-yarn"};
   if (options.scalings.empty()) names.insert(names.begin(), "none");
-  for (std::string& name : names) name = plain_scaling_name(name);
+  for (std::string& name : names) name = name_of(parse_column(name));
   for (size_t i = 0; i < names.size(); ++i) {
     names.erase(std::remove(names.begin() + static_cast<std::ptrdiff_t>(i) + 1, names.end(), names[i]),
                 names.end());
@@ -49,6 +50,12 @@ Sweep::Sweep(const Engine& engine, const SweepOptions& options)
   options_.passkeys.eos_ids = engine.eos_ids();
   options_.passkeys.max_new_tokens = answer_tokens(codec_, options_.passkeys.needles);
   fill_in();
+  for (const std::string& name : names) {
+    const std::string method = read_column(name).method, whole = method_for(name).name;
+    if (const std::string note = method + " is " + whole;
+        method != whole && std::ranges::count(notes_, note) == 0)
+      notes_.push_back(note);
+  }
 }
 
 // The lengths, the text and how much of it is used, which depend on each other.
@@ -93,6 +100,11 @@ void Sweep::check() {
   const int64_t longest = options_.lengths.back(), shortest = options_.lengths.front();
   for (const auto& scaling : options_.scalings) {
     for (const int64_t length : options_.lengths) scaling_for(scaling, length);
+    if (read_column(scaling).stale && !scaling_for(scaling, longest).depends_on_length())
+      throw UsageError(
+          fmt::format("`scalings` {}: keys are stale only where a scale moves with the length; "
+                      "leave stale out, or use dynamic or dynamic-yarn",
+                      scaling));
   }
   Session session(engine_.model, *engine_.backend, session_);
   const int64_t most = most_tokens(), limit = session.options().max_ctx;

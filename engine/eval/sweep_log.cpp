@@ -55,6 +55,7 @@ void check_fields(const JsonFields& header) {
   header.need_integer("original_ctx", 1, kMaxCount);
   size_t cells = list(header, "scalings", header.strings("scalings"));
   header.integers("lengths", 1, kMaxCount);
+  if (header.has("methods")) header.need_object("methods");
   cells *= list(header, "lengths", header.numbers("lengths", 1, static_cast<double>(kMaxCount)));
   const JsonFields perplexity = header.need_object("perplexity"), passkey = header.need_object("passkey");
   if (perplexity.need_boolean("measured")) header.need_object("text");
@@ -177,11 +178,6 @@ std::string first_difference(const Json& a, const Json& b, const std::string& pa
 }
 
 }  // namespace
-
-std::string scaling_of(std::string_view column) {
-  if (is_stale(column)) column.remove_suffix(kStale.size());
-  return std::string(column);
-}
 
 std::string record_key(const Json& record) {
   std::string key = record["kind"].get<std::string>() + "/" + record["scaling"].get<std::string>() + "/" +

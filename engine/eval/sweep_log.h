@@ -17,6 +17,7 @@ namespace lariat {
 //   {"kind":"passkey","scaling":"yarn","length":1024,"depth":0.5,"trials":5,"correct":4,...}
 //   {"kind":"speed","scaling":"yarn","length":1024,"cache_bytes":...,"timing":{...}}
 //
+// "scaling" is the name of a column (sweep_column.h).
 // Logs of parts of a measurement (run_log.h) have {"kind":"losses",...} and passkeys by "trial" beside these.
 // A line is written and flushed when its measurement is done. Everything that depends on how fast
 // the machine is stands under "timing", so that runs can be compared without it.
@@ -24,11 +25,6 @@ struct SweepRecords {
   nlohmann::ordered_json header;
   std::vector<nlohmann::ordered_json> records;
 };
-
-// Columns of a growing context are scalings, and "dynamic stale": with cached keys left as they were written.
-inline constexpr std::string_view kStale = " stale";
-inline bool is_stale(std::string_view column) { return column.ends_with(kStale); }
-std::string scaling_of(std::string_view column);
 
 // The key of a measurement among the others: "perplexity/yarn/1024", "passkey/yarn/1024/0.5".
 std::string record_key(const nlohmann::ordered_json& record);

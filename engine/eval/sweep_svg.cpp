@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "engine/eval/chart.h"
+#include "engine/eval/sweep_column.h"
 #include "models/text/unicode.h"
 
 namespace lariat {
@@ -18,9 +19,14 @@ namespace {
 constexpr std::array kColoured{"none",         "linear", "ntk",      "dynamic",      "yarn",
                                "dynamic-yarn", "llama3", "longrope", "proportional", "model"};
 
-std::string colour_class(const std::string& column) {
-  const std::string scaling = scaling_of(column);
-  return "of-" + (std::ranges::count(kColoured, scaling) > 0 ? scaling : "none");
+// The columns that have a method take those which no scaling of the sweep needs, the most different first.
+constexpr std::array kFree{"ntk",   "linear", "dynamic",      "llama3",  "proportional",
+                           "model", "yarn",   "dynamic-yarn", "longrope"};
+
+SweepColumn without_stale(const std::string& name) {
+  SweepColumn column = read_column(name);
+  column.stale = false;
+  return column;
 }
 
 // As XML has it; a control character, which XML 1.0 has no way to write, becomes U+FFFD.
@@ -52,7 +58,7 @@ struct Point {
 };
 
 struct Series {
-  std::string label, column;
+  std::string label, column, colour;
   bool dashed = false, dots = false;
   std::vector<Point> points;
 };
@@ -149,14 +155,18 @@ std::string curve_of(const Chart& chart, const Series& series) {
            fmt::format("<circle class=\"dot\" cx=\"{}\" cy=\"{}\" r=\"3.5\"/>\n", svg_number(x),
                        svg_number(y(point.ppl)));
   }
-  return group(colour_class(series.column) + (series.dashed ? " dashed" : ""),
+  return group(series.colour + (series.dashed ? " dashed" : ""),
                "<title>" + title + "</title>" + svg_path("curve", line) + svg);
 }
 
 // What stands at a line's end. A narrow picture has no room for the whole name of a stale column; the colour
-// tells whose keys they are.
+// tells whose keys they are. Nor has it for the values of a method.
 std::string end_label(const Series& series, const std::string& style) {
-  return style == "narrow" && is_stale(series.column) ? "stale" : series.label;
+  if (style != "narrow") return series.label;
+  if (read_column(series.column).stale) return "stale";
+  std::string label = series.label;
+  const size_t slash = label.find('/');
+  return slash < label.size() ? label.erase(slash, label.find_first_of("+ ", slash) - slash) : label;
 }
 
 std::string names_of(const Chart& chart, const std::vector<Series>& series, const std::string& style) {
@@ -169,7 +179,7 @@ std::string names_of(const Chart& chart, const std::vector<Series>& series, cons
   std::string svg;
   for (const auto& [one, from_x, from_y, y] : labels) {
     const double edge = chart.right + 12;  // of the frame
-    svg += group(colour_class(one->column),
+    svg += group(one->colour,
                  svg_path("leader", {{from_x, from_y}, {std::max(from_x, edge - 4), from_y}, {edge + 6, y}}) +
                      svg_text(edge + 10, y + 4, "start", "series", escaped(end_label(*one, style))));
   }
@@ -187,7 +197,7 @@ std::string draw(Curves curves, const SweepTable& table, double width, double he
   for (const Series& one : curves.series) longest = std::max(longest, end_label(one, style).size());
   for (const double tick : ticks)
     left = std::max(left, 20 + 7.2 * static_cast<double>(tick_label(tick).size()));
-  const double right = width - 22 - 8 * static_cast<double>(longest);
+  const double right = std::max(width - 22 - 8 * static_cast<double>(longest), width / 2);
   const Chart frame{left, 34, right, height - 46, curves.across, up};
   Chart chart = frame;  // its points stay clear of the frame
   chart.left += 12;
@@ -221,7 +231,7 @@ Curves growing_curves(const SweepTable& table) {
   for (const auto& column : table.growing_columns) {
     const GrowingValue* grown = find_cell(table.growing, column);
     if (grown == nullptr) continue;
-    Series series{grown->label, column, is_stale(column), false, {}};
+    Series series{grown->label, column, colour_of(table, column), read_column(column).stale, false, {}};
     for (const auto& bucket : grown->positions) {
       if (const auto sum = growing_sum(table, column, {bucket.from, bucket.to}))
         series.points.push_back({static_cast<double>(bucket.from + bucket.to) / 2, sum->ppl(), 0});
@@ -237,7 +247,8 @@ Curves length_curves(const SweepTable& table) {
              high = static_cast<double>(table.lengths.back());
   Curves curves{"Perplexity by context length", "context length (tokens)", {low, high, true}, {}};
   for (const auto& scaling : table.scalings) {
-    Series series{scaling, scaling, scaling.starts_with("dynamic"), true, {}};
+    const bool dynamic = read_column(scaling).scaling.starts_with("dynamic");
+    Series series{scaling, scaling, colour_of(table, scaling), dynamic, true, {}};
     for (const int64_t length : table.lengths) {
       const auto* value = find_cell(table.perplexity, {scaling, length});
       if (value == nullptr) continue;
@@ -287,6 +298,20 @@ std::string heat_picture(const SweepTable& table, const std::string& scaling) {
 
 }  // namespace
 
+std::string colour_of(const SweepTable& table, const std::string& column) {
+  const SweepColumn wanted = without_stale(column);
+  if (wanted.method.empty())
+    return "of-" + (std::ranges::count(kColoured, wanted.scaling) > 0 ? wanted.scaling : "none");
+  std::vector<std::string> free(kFree.begin(), kFree.end()), methods;
+  for (const std::string& name : table.scalings) {
+    const SweepColumn other = without_stale(name);
+    if (!other.method.empty()) methods.push_back(name_of(other));
+    if (other.method.empty()) std::erase(free, other.scaling);
+  }
+  const auto at = std::ranges::find(methods, name_of(wanted)) - methods.begin();
+  return "of-" + (free.empty() ? "none" : free[static_cast<size_t>(at) % free.size()]);
+}
+
 std::vector<SweepPicture> sweep_pictures(const SweepTable& table) {
   std::vector<SweepPicture> all = {both_widths("growing", table, growing_curves(table)),
                                    both_widths("perplexity", table, length_curves(table))};
@@ -295,7 +320,8 @@ std::vector<SweepPicture> sweep_pictures(const SweepTable& table) {
   for (size_t i = 0; i < table.scalings.size(); ++i) {
     std::string name = "found-" + table.scalings[i];
     // A name out of a log may be anything; a file's has no separators and no surprises.
-    if (colour_class(table.scalings[i]) != "of-" + table.scalings[i]) name = fmt::format("found-{}", i);
+    constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyz0123456789+-";
+    if (name.size() > 60 || name.find_first_not_of(kPlain) < name.size()) name = fmt::format("found-{}", i);
     all.push_back({name, table.scalings[i], heat_picture(table, table.scalings[i]), ""});
   }
   return all;

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+
+#include "engine/eval/sweep_column.h"
 
 namespace lariat {
 namespace {
@@ -20,6 +23,12 @@ std::string spoken(const std::string& scaling) { return scaling == "none" ? "the
 std::string spoken_all(std::vector<std::string> names) {
   for (auto& name : names) name = spoken(name);
   return joined(names);
+}
+
+// Behind "scaling" or "scalings", where columns are more.
+std::string and_method(const std::vector<std::string>& columns, const char* plural = "") {
+  const auto has_method = [](const std::string& name) { return !read_column(name).method.empty(); };
+  return std::ranges::any_of(columns, has_method) ? std::string(" and method") + plural : "";
 }
 
 std::string percent(double share) { return fmt::format("{} %", std::llround(100 * share)); }
@@ -104,7 +113,8 @@ Standing stand(const std::string& where, std::vector<LossColumn> columns,
   const std::string lowest = compact(std::exp(all.front().value)),
                     highest = compact(std::exp(all.back().value));
   if (all.front().value == all.back().value)
-    return ranked.said(fmt::format("{} every scaling reads alike (perplexity {}).", where, lowest));
+    return ranked.said(
+        fmt::format("{} every scaling{} reads alike (perplexity {}).", where, and_method(order), lowest));
   if (ranked.next == 0) {
     return ranked.said(fmt::format("{} no difference is shown (perplexity {}).", where,
                                    lowest == highest ? lowest : lowest + " to " + highest));
@@ -151,7 +161,8 @@ std::string overall_sentence(const SweepTable& table) {
   const auto verb = [](const Winners& by, const char* word) {
     return fmt::format("{} {}{}", spoken_all(by.names), word, by.names.size() == 1 ? "s" : "");
   };
-  if (read.names.empty() && found.names.empty()) return beyond + "no difference between scalings is shown.";
+  if (read.names.empty() && found.names.empty())
+    return beyond + "no difference between scalings" + and_method(table.scalings, "s") + " is shown.";
   if (read.names == found.names) {
     return beyond + fmt::format("{}: lowest perplexity{}, most {}{}.", verb(read, "win"), read.where, things,
                                 found.where);
@@ -185,13 +196,15 @@ std::optional<LossColumn> growing_column(const SweepTable& table, const std::str
 // Says what it costs to leave keys as they were rotated.
 std::string stale_sentence(const SweepTable& table, const PositionRange& range) {
   std::vector<std::string> parts;
-  for (const auto& column : table.growing_columns) {
-    const auto stale = growing_column(table, column, range),
-               fresh = growing_column(table, scaling_of(column), range);
-    if (!is_stale(column) || !stale || !fresh) continue;
+  for (const auto& name : table.growing_columns) {
+    SweepColumn column = read_column(name);
+    if (!std::exchange(column.stale, false)) continue;
+    const auto stale = growing_column(table, name, range),
+               fresh = growing_column(table, name_of(column), range);
+    if (!stale || !fresh) continue;
     const Gap found = gap(*fresh, *stale);
-    parts.push_back(fmt::format("under {} {}", scaling_of(column),
-                                found.shown() ? more(found) : "no difference is shown"));
+    parts.push_back(
+        fmt::format("under {} {}", name_of(column), found.shown() ? more(found) : "no difference is shown"));
   }
   if (parts.empty()) return "";
   return fmt::format("Beside re-rotated keys, stale ones have from position {} on: {}.", range.from,
@@ -250,7 +263,8 @@ Standing by_retrieval(const SweepTable& table, int64_t length) {
   const std::string where = fmt::format("At {} tokens", length), things = things_of(table.task);
   if (most == 0) return ranked.said(fmt::format("{} none of the {} are found.", where, things));
   if (most == fewest)
-    return ranked.said(fmt::format("{} every scaling finds {} of the {}.", where, percent(most), things));
+    return ranked.said(fmt::format("{} every scaling{} finds {} of the {}.", where,
+                                   and_method(table.scalings), percent(most), things));
   if (ranked.next == 0) {
     return ranked.said(fmt::format("{} no difference is shown in the {} found ({} to {} of {}).", where,
                                    things, percent(fewest), percent(most), table.trials));

@@ -315,6 +315,19 @@ TEST(PositionMethods, StoreKeysTwiceWhereTheyAreSeenInTwoRotations) {
     EXPECT_EQ(bytes_of(method), plain + static_cast<size_t>(rotating) * one) << method;
 }
 
+TEST(PositionMethods, SayTheirDistances) {
+  for (const MethodCase& one : method_cases()) {
+    const PositionMethod method = parse_position_method(one.method, 64, 0);
+    for (int64_t i = 0; i < 200; ++i) {
+      for (int64_t j = 0; j <= i; ++j)
+        ASSERT_EQ(method.distance(i, j), one.distance(i, j)) << one.method << " " << i << " " << j;
+      EXPECT_EQ(method.distance(i, i + 1), std::nullopt);
+    }
+  }
+  EXPECT_TRUE(is_position_method("dca") && is_position_method("sinks/x"));
+  EXPECT_FALSE(is_position_method("none") || is_position_method("") || is_position_method("dcaa"));
+}
+
 TEST(PositionMethods, AreGivenByNameAndValues) {
   const auto name = [](const char* text, int64_t longest = 0) {
     return parse_position_method(text, 8192, longest).name;

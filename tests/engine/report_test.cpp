@@ -199,19 +199,19 @@ TEST(ResultsCsv, HasARowForEachMeasurement) {
   log.records[0]["scaling"] = "a \"b\", c";
   log.records[0]["ppl"] = nullptr;
   EXPECT_EQ(results_csv(log),
-            "measure,scaling,stale,length,depth,from,to,value,error,count\n"
-            "perplexity,\"a \"\"b\"\", c\",false,512,,,,,0.1,1000\n"
-            "passkey,none,false,512,0.0,,,0.6,0.2006932429798716,5\n"
-            "passkey,none,false,512,0.5,,,0.6,0.2006932429798716,5\n"
-            "passkey,none,false,512,1.0,,,0.6,0.2006932429798716,5\n"
-            "prefill_tok_s,none,false,512,,,,12345,,\n"
-            "decode_tok_s,none,false,512,,,,678,,\n"
-            "cache_bytes,none,false,512,,,,1048576,,\n"
-            "growing,dynamic,true,1024,,,,26.1,,\n"
-            "growing,dynamic,true,1024,,0,256,7.999999999999998,0.07999999999999999,100\n"
-            "growing,dynamic,true,1024,,256,512,,,100\n"
-            "growing,dynamic,true,1024,,512,768,83.99999999999999,0.8399999999999999,100\n"
-            "growing,dynamic,true,1024,,768,1024,83.99999999999999,0.8399999999999999,100\n");
+            "measure,scaling,method,stale,length,depth,from,to,value,error,count\n"
+            "perplexity,\"a \"\"b\"\", c\",,false,512,,,,,0.1,1000\n"
+            "passkey,none,,false,512,0.0,,,0.6,0.2006932429798716,5\n"
+            "passkey,none,,false,512,0.5,,,0.6,0.2006932429798716,5\n"
+            "passkey,none,,false,512,1.0,,,0.6,0.2006932429798716,5\n"
+            "prefill_tok_s,none,,false,512,,,,12345,,\n"
+            "decode_tok_s,none,,false,512,,,,678,,\n"
+            "cache_bytes,none,,false,512,,,,1048576,,\n"
+            "growing,dynamic,,true,1024,,,,26.1,,\n"
+            "growing,dynamic,,true,1024,,0,256,7.999999999999998,0.07999999999999999,100\n"
+            "growing,dynamic,,true,1024,,256,512,,,100\n"
+            "growing,dynamic,,true,1024,,512,768,83.99999999999999,0.8399999999999999,100\n"
+            "growing,dynamic,,true,1024,,768,1024,83.99999999999999,0.8399999999999999,100\n");
 }
 
 // --- in a browser ---

@@ -101,6 +101,42 @@ TEST(RopeSvg, NamesTheScalingsAndTheChosenOne) {
   EXPECT_TRUE(holds(rope_svg(model(RopeType::kLongRope, 64, 4096), 8192), "longrope (chosen)"));
 }
 
+// Of every method, the cells beneath the diagonal that are seen, in the colour of their distance.
+TEST(MethodSvg, IsAMapOfDistances) {
+  for (const char* name :
+       {"dca/chunk=384/window=128", "string/shift=400/window=9", "sinks/sinks=3/window=500"}) {
+    const PositionMethod method = parse_position_method(name, 512, 2048);
+    const std::string svg = method_svg(method, 512, 2048);
+    expect_well_formed(svg);
+    EXPECT_TRUE(holds(svg, ">" + std::string(name) + "</text>"));
+    std::map<int64_t, std::vector<int>> rows;  // the colour of each cell, or -1
+    static const std::regex path("<path class=\"(hot|cold)\" fill-opacity=\"([0-9.]+)\" d=\"([^\"]*)\"/>");
+    static const std::regex piece("M([0-9]+) ([0-9]+)h([0-9]+)v1h-([0-9]+)z");
+    for (auto p = std::sregex_iterator(svg.begin(), svg.end(), path); p != std::sregex_iterator(); ++p) {
+      const int colour = (*p)[1] == "cold" ? 10 : static_cast<int>(std::lround(10 * std::stod((*p)[2]))) - 1;
+      const std::string pieces = (*p)[3];
+      for (auto m = std::sregex_iterator(pieces.begin(), pieces.end(), piece); m != std::sregex_iterator();
+           ++m) {
+        auto& row = rows.try_emplace(std::stoll((*m)[2]), 96, -1).first->second;
+        EXPECT_EQ((*m)[3], (*m)[4]);
+        for (size_t i = 0; i < std::stoul((*m)[3]); ++i) row.at(std::stoul((*m)[1]) + i) = colour;
+      }
+    }
+    ASSERT_EQ(rows.size(), 96U);
+    int untrained = 0;
+    for (const auto& [row, colours] : rows) {
+      for (int64_t column = 0; column < 96; ++column) {
+        const int64_t i = (row + 1) * 2048 / 96 - 1, j = column * 2048 / 96;
+        const auto distance = j <= i ? method.distance(i, j) : std::nullopt;
+        const int expected = distance ? static_cast<int>(std::min(*distance / 512, 1.0) * 10) : -1;
+        ASSERT_EQ(colours[static_cast<size_t>(column)], expected) << name << " " << row << " " << column;
+        untrained += expected == 10 ? 1 : 0;
+      }
+    }
+    EXPECT_EQ(untrained > 0, name[1] == 't') << "STRING's shift is too small, the others reach any length";
+  }
+}
+
 TEST(RopeDecay, IsOneAtZeroAndTheBoundByHand) {
   EXPECT_DOUBLE_EQ(rope_decay({1.0, 0.1, 0.01}, 0.0), 1.0);
   EXPECT_DOUBLE_EQ(rotary_score(sinusoidal_frequencies(16), 0.0), 1.0);

@@ -137,7 +137,7 @@ TEST(Help, SettingsAreOptions) {
   for (const std::string setting :
        {"model", "device", "threads", "dtype", "quantize", "kv_dtype", "max_ctx", "prefill_chunk",
         "rope_steps", "rope_scaling", "rope_factor", "rope_original_ctx", "rope_theta", "rope_config",
-        "position_method", "max_tokens", "lengths", "resume"}) {
+        "position_method", "max_tokens", "lengths", "scalings", "resume"}) {
     const std::string option = with_options("`" + setting + "`");
     EXPECT_TRUE(option.starts_with("--")) << setting;
     EXPECT_TRUE(holds(commands, option + " "));

@@ -105,6 +105,17 @@ TEST(RopeCommand, DrawsAPictureBesideTheJson) {
   }
 }
 
+TEST(RopeCommand, DrawsTheDistancesOfAMethod) {
+  const TempFolder folder;
+  const fs::path svg = folder.path / "dca.svg";
+  const Outcome outcome = rope(kHead + "--position-method dca --svg " + svg.string());
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(holds(outcome.out, "length 8192: "));
+  EXPECT_TRUE(holds(slurp(svg), ">dca/chunk=3072/window=1024</text>"));
+  EXPECT_EQ(rope(kHead + "--position-method string --length 6000 --svg " + svg.string()).code, 0);
+  EXPECT_TRUE(holds(slurp(svg), ">string/shift=2032/window=128</text>"));
+}
+
 TEST(RopeCommand, Refusals) {
   const TempFolder temp;
   const std::string model = "--model " + config("qwen3-8b.json"), folder = temp.path.string();
@@ -121,6 +132,9 @@ TEST(RopeCommand, Refusals) {
       {2, kHead + "--rope-cache fresh", "--rope-cache"},
       {2, kHead + "--length 0", "--length"},
       {2, kHead + "--only decay", "--svg"},
+      {2, kHead + "--position-method dca", "--svg"},
+      {2, kHead + "--position-method dca --only decay --svg x.svg", "--only"},
+      {2, kHead + "--position-method yarn --svg x.svg", "no method is called"},
       {1, "--model /no/such/model", "/no/such/model"},
       {1, kHead + "--rope-config /no/such.json", "/no/such.json"},
       {1, kHead + "--svg /no/such/folder/a.svg", "a.svg"},

@@ -229,18 +229,19 @@ TEST_F(MeasuringTest, CsvAndPicturesAreWrittenBesideTheReport) {
   const std::string files = " --csv " + file("out.csv") + " --svg " + file("pictures");
   ASSERT_EQ(run_lariat(small_sweep("out.html") + files).code, 0);
   const std::string csv = slurp(dir_ / "out.csv");
-  EXPECT_EQ(csv.substr(0, csv.find('\n')), "measure,scaling,stale,length,depth,from,to,value,error,count");
+  EXPECT_EQ(csv.substr(0, csv.find('\n')),
+            "measure,scaling,method,stale,length,depth,from,to,value,error,count");
   EXPECT_EQ(data_of(dir_ / "out.html")["csv"].get<std::string>().size(), csv.size());
   for (const char* name : {"growing", "perplexity", "found-none", "found-dynamic-yarn"})
     EXPECT_EQ(slurp(dir_ / "pictures" / (std::string(name) + ".svg")).rfind("<svg ", 0), 0U) << name;
   ASSERT_EQ(
       run_lariat("passkey" + model() + " --lengths 600 --depths 1 --trials 1 --device cpu" + files).code, 0);
-  EXPECT_TRUE(holds(slurp(dir_ / "out.csv"), "\npasskey,none,false,600,1.0,,,"));
+  EXPECT_TRUE(holds(slurp(dir_ / "out.csv"), "\npasskey,none,,false,600,1.0,,,"));
   ASSERT_EQ(run_lariat("perplexity" + model() + " --file " + text_.string() +
                        " --ctx 256 --max-tokens 600 --device cpu --csv " + file("out.csv"))
                 .code,
             0);
-  EXPECT_TRUE(holds(slurp(dir_ / "out.csv"), "\nperplexity,none,false,256,,,,"));
+  EXPECT_TRUE(holds(slurp(dir_ / "out.csv"), "\nperplexity,none,,false,256,,,,"));
   expect_error(run_lariat(small_sweep("out.html") + " --svg " + file("out.csv")), 1, "is not a folder");
 }
 
@@ -296,6 +297,21 @@ TEST_F(MeasuringErrors, ASweepSaysItsPlan) {
   ASSERT_EQ(shorter.code, 0) << shorter.err;
   EXPECT_TRUE(holds(shorter.err, "short.txt has "));
   EXPECT_TRUE(holds(shorter.err, "lariat: the length 2048 is left out: "));
+}
+
+TEST_F(MeasuringErrors, ASweepTakesMethodsBesideScalings) {
+  const Outcome outcome = run_lariat("sweep" + model() + " --report " + file("x.html") + " --svg " +
+                                     file("pictures") + " --csv " + file("x.csv") +
+                                     " --scalings none,dca,sinks/sinks=4/window=124+yarn --lengths 640"
+                                     " --max-tokens 700 --depths 0.5 --trials 1 --no-speed --device cpu");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(holds(outcome.err, "lariat: dca is dca/chunk=384/window=128\n"));
+  EXPECT_TRUE(holds(outcome.out, "\nsinks/sinks=4/window=124+yarn ×1.25 "));
+  EXPECT_TRUE(holds(outcome.out, "passkeys, dca\n"));
+  EXPECT_TRUE(holds(outcome.out, "Beyond the original 512 tokens "));
+  EXPECT_EQ(data_of(dir_ / "x.html")["sweep"]["methods"]["dca"], "dca/chunk=384/window=128");
+  EXPECT_TRUE(holds(slurp(dir_ / "x.csv"), "\nperplexity,yarn,sinks/sinks=4/window=124,false,640,"));
+  EXPECT_TRUE(std::filesystem::exists(dir_ / "pictures/found-dca.svg"));
 }
 
 TEST(Meters, SayALineWhereThereIsNoTerminal) {
@@ -364,6 +380,8 @@ TEST_F(MeasuringErrors, MistakesAreOneLine) {
        "--lengths up to 1001"},
       {sweep + "--lengths 512,400000000", 1, "a length of 400000000: the KV cache would take"},
       {sweep + "--lengths 16", 1, "16 tokens is too short"},
+      {sweep + "--position-method dca", 2, "use --scalings instead of --position-method"},
+      {sweep + "--scalings 'dca stale'", 2, "--scalings dca stale: keys are stale only where a scale moves"},
   };
   for (const char* shard : {"2/2", "-1/4", "1/0", "1", "/", "a/b", "1/4x", "1//4", "' 1/4'"})
     cases.push_back({sweep + "--shard " + shard, 2, "give i/n"});

@@ -1,0 +1,209 @@
+// Columns of a sweep that are position methods: their names, and that they are measured as anything else is.
+#include "engine/eval/sweep_column.h"
+
+#include <algorithm>
+#include <set>
+
+#include "engine/eval/report.h"
+#include "engine/eval/results_csv.h"
+#include "engine/eval/run_log.h"
+#include "engine/eval/sweep.h"
+#include "engine/eval/sweep_svg.h"
+#include "engine/eval/verdict.h"
+#include "tests/engine/engine_test_util.h"
+
+namespace lariat::test {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Parts {
+  std::string text, scaling, method;
+  bool stale;
+  std::string name;  // as it is spelled
+};
+
+TEST(SweepColumns, HaveOneSpelling) {
+  const std::vector<Parts> all = {
+      {"yarn", "yarn", "", false, "yarn"},
+      {"YaRN", "yarn", "", false, "yarn"},
+      {"default", "none", "", false, "none"},
+      {"model", "model", "", false, "model"},
+      {"dca", "none", "dca", false, "dca"},
+      {"dca+none", "none", "dca", false, "dca"},
+      {"yarn+dca", "yarn", "dca", false, "dca+yarn"},
+      {"dca/chunk=6144/window=2048+YARN", "yarn", "dca/chunk=6144/window=2048", false,
+       "dca/chunk=6144/window=2048+yarn"},
+      {"string+model", "model", "string", false, "string+model"},
+      {"dynamic-yarn stale", "dynamic-yarn", "", true, "dynamic-yarn stale"},
+      {"dynamic+sinks/sinks=1 stale", "dynamic", "sinks/sinks=1", true, "sinks/sinks=1+dynamic stale"}};
+  for (const Parts& parts : all) {
+    SCOPED_TRACE(parts.text);
+    for (const std::string& text : {parts.text, parts.name}) {
+      const SweepColumn column = parse_column(text);
+      EXPECT_EQ(column.scaling, parts.scaling);
+      EXPECT_EQ(column.method, parts.method);
+      EXPECT_EQ(column.stale, parts.stale);
+      EXPECT_EQ(name_of(column), parts.name);
+    }
+  }
+  for (const std::string text : {"yarm", "", "stale", " stale", "dca+", "+dca", "dca+string", "yarn+linear",
+                                 "dca+yarn+yarn", "dcaa", "yarn/chunk=9"}) {
+    const std::string error = error_of([&] { parse_column(text); });
+    EXPECT_TRUE(error.starts_with("`scalings` " + text + ": expected a scaling (none, linear, ")) << error;
+    EXPECT_TRUE(holds(error, "model), a position method (none, dca, string, sinks")) << error;
+  }
+  // A log may hold any text.
+  for (const std::string text : {"</svg>\x01+dca", "", "multikey", "a stale stale", "dca/\",\n"}) {
+    const SweepColumn column = read_column(text);
+    EXPECT_EQ(name_of(read_column(name_of(column))), name_of(column));
+  }
+}
+
+class MethodSweep : public FolderTest {
+ protected:
+  MethodSweep() {
+    engine_.options.kv_dtype = {DType::kF32, DType::kF32};
+    engine_.tokenizer = Tokenizer::load(golden_dir() / "tokenizers" / "llama-mini");
+    engine_.backend = std::make_unique<CpuBackend>(1);
+    ModelSpec config = load_config(checkpoint_dir("llama_gqa"));
+    config.vocab_size = engine_.tokenizer->vocab_size();
+    config.rope().original_ctx = config.rope().max_position_embeddings = 256;
+    engine_.model = random_model(config, *engine_.backend, DType::kF32, 5);
+    std::string text;
+    for (int i = 0; i < 60; ++i) text += "The fox number " + std::to_string(i * i % 97) + " jumps over it.\n";
+    put("text.txt", text);
+    options_.text = dir_ / "text.txt";
+    options_.lengths = {256, 512};
+    options_.max_tokens = 512;
+    options_.growing_step = 64;
+    options_.passkeys.depths = {0.5};
+    options_.passkeys.trials = 1;
+  }
+
+  SweepRecords run(const std::string& log_name) {
+    Sweep measured(engine_, options_);
+    measured.check();
+    SweepLog log(dir_ / log_name, measured.header(), /*resume=*/true);
+    EXPECT_TRUE(measured.run(log, {}));
+    return log.contents();
+  }
+
+  static const Json& record(const SweepRecords& log, const std::string& kind, const std::string& column,
+                            int64_t length) {
+    return *std::ranges::find_if(log.records, [&](const Json& one) {
+      return one["kind"] == kind && one["scaling"] == column && one["length"] == length;
+    });
+  }
+
+  Engine engine_;
+  SweepOptions options_;
+};
+
+TEST_F(MethodSweep, MeasuresMethodsAloneAndWithScalings) {
+  options_.scalings = {"none",           "dynamic",         "dca",     "dca/window=64/chunk=192",
+                       "string+dynamic", "sinks/window=60", "dca+yarn"};
+  Sweep sweep(engine_, options_);
+  EXPECT_EQ(sweep.notes(),
+            (std::vector<std::string>{
+                "dca is dca/chunk=192/window=64", "dca/window=64/chunk=192 is dca/chunk=192/window=64",
+                "string is string/shift=256/window=128", "sinks/window=60 is sinks/sinks=4/window=60"}));
+  const SweepRecords log = run("a.jsonl");
+  EXPECT_TRUE(is_complete(log));
+  EXPECT_EQ(log.header["methods"]["string"], "string/shift=256/window=128");
+  const std::vector<std::string> columns = log.header["growing"]["columns"];
+  EXPECT_EQ(columns, (std::vector<std::string>{"none", "dynamic", "dynamic stale", "dca",
+                                               "dca/window=64/chunk=192", "string+dynamic",
+                                               "string+dynamic stale", "sinks/window=60", "dca+yarn"}));
+  const auto nll = [&](const char* kind, const char* column, int64_t length = 512) {
+    return record(log, kind, column, length)["nll"].get<double>();
+  };
+  // Each as perplexity measures it, and what is the same under another name is taken over.
+  for (const auto& [column, method, type] : {std::tuple("dca", "dca", RopeType::kDefault),
+                                             {"dca+yarn", "dca", RopeType::kYarn},
+                                             {"sinks/window=60", "sinks/window=60", RopeType::kDefault}}) {
+    SessionOptions session = engine_.session_for(sweep.scaling_for(column, 512));
+    EXPECT_EQ(session.rope->type, type);
+    session.positions = parse_position_method(method, 256, 512);
+    Session one(engine_.model, *engine_.backend, session);
+    PerplexityOptions perplexity{.ctx = {512}, .stride = 256, .bos = text_bos(*engine_.tokenizer)};
+    const auto results = measure_perplexity(one, *sweep.text(), perplexity, {});
+    EXPECT_NEAR(results.front().nll / nll("perplexity", column), 1, 1e-9) << column;
+  }
+  EXPECT_TRUE(record(log, "perplexity", "dca", 512).contains("timing") ||
+              record(log, "growing", "dca", 512).contains("timing"));
+  EXPECT_FALSE(record(log, "perplexity", "dca/window=64/chunk=192", 512).contains("timing"));
+  EXPECT_EQ(nll("growing", "dca"), nll("growing", "dca/window=64/chunk=192"));
+  // dca keeps to the trained distances of a text that fits, sinks forget, and nothing is another's.
+  EXPECT_NEAR(nll("perplexity", "dca", 256) / nll("perplexity", "none", 256), 1, 1e-5);
+  for (const char* kind : {"growing", "perplexity"}) {
+    std::set<double> values;
+    for (const char* column : {"none", "dynamic", "dca", "string+dynamic", "sinks/window=60", "dca+yarn"})
+      values.insert(nll(kind, column));
+    EXPECT_EQ(values.size(), 6U) << kind;
+  }
+  EXPECT_NE(nll("growing", "string+dynamic stale"), nll("growing", "string+dynamic"));
+  EXPECT_TRUE(run("a.jsonl").records == log.records) << "all of it is known";
+  options_.lengths = {256, 500};
+  EXPECT_TRUE(holds(error_of([&] { run("a.jsonl"); }), "holds results of another sweep (lengths: "));
+}
+
+TEST_F(MethodSweep, TablesPicturesAndSentencesKnowTheColumns) {
+  options_.scalings = {"none", "yarn", "dca+dynamic", "sinks/window=60"};
+  const SweepRecords log = run("a.jsonl");
+  const SweepTable table = tabulate(log);
+  const std::string csv = results_csv(log);
+  EXPECT_TRUE(holds(csv, "\nperplexity,none,sinks/window=60,false,512,"));
+  EXPECT_TRUE(holds(csv, "\ngrowing,dynamic,dca,true,512,"));
+  EXPECT_TRUE(holds(csv, "\ncache_bytes,dynamic,dca,false,256,"));
+  EXPECT_EQ(colour_of(table, "yarn"), "of-yarn");
+  EXPECT_EQ(colour_of(table, "dca+dynamic"), "of-ntk");
+  EXPECT_EQ(colour_of(table, "dca+dynamic stale"), "of-ntk");
+  EXPECT_EQ(colour_of(table, "sinks/window=60"), "of-linear");
+  std::vector<std::string> names;
+  for (const SweepPicture& picture : sweep_pictures(table)) names.push_back(picture.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"growing", "perplexity", "found-none", "found-yarn",
+                                             "found-dca+dynamic", "found-3"}));
+  const std::string narrow = sweep_pictures(table).front().narrow;
+  EXPECT_TRUE(holds(narrow, ">sinks<") && holds(narrow, ">dca+dynamic<") && holds(narrow, ">stale<"));
+  const std::string page = sweep_report(log);
+  EXPECT_TRUE(holds(page, "\"dca+dynamic stale\":\"of-ntk\""));
+  std::string sentences;
+  for (const std::string& sentence : conclusions(table)) sentences += sentence + "\n";
+  EXPECT_TRUE(holds(sentences, "At 512 tokens ")) << sentences;
+  EXPECT_TRUE(holds(sentences, "stale ones have from position 256 on: under dca+dynamic")) << sentences;
+}
+
+TEST_F(MethodSweep, WhatMakesNoSenseIsOneLine) {
+  const auto refused = [&](std::vector<std::string> columns) {
+    options_.scalings = std::move(columns);
+    return error_of([&] { Sweep(engine_, options_).check(); });
+  };
+  EXPECT_EQ(refused({"dynamic stale", "dca+dynamic-yarn stale", "dca"}), "");
+  for (const char* column : {"dca stale", "yarn stale", "none stale", "dca+yarn stale"})
+    EXPECT_TRUE(
+        refused({column}).starts_with("`scalings` " + std::string(column) + ": keys are stale only where"));
+  EXPECT_TRUE(refused({"dca/chunk=0"}).starts_with("`scalings` dca/chunk=0: expected chunk=N"));
+  EXPECT_TRUE(
+      refused({"dca/window=9/chunk=3+yarn"}).starts_with("`scalings` dca/chunk=3/window=9: a window"));
+  EXPECT_TRUE(refused({"yarm"}).starts_with("`scalings` yarm: expected a scaling"));
+  engine_.model.spec.layers[0].attention.sliding_window = 64;
+  EXPECT_TRUE(holds(refused({"none", "dca"}), "sliding windows of its own, which no method replaces"));
+  EXPECT_EQ(refused({"none", "yarn"}), "");
+}
+
+// Half of a window's tokens see half of the keys, or fewer.
+TEST_F(MethodSweep, TimeIsEstimatedByTheKeysThatAreSeen) {
+  options_.lengths = {512};
+  const auto seconds = [&](const char* column) {
+    options_.scalings = {column};
+    Sweep sweep(engine_, options_);
+    sweep.set_pace({.token = 0, .pair = 1, .step = 0});
+    return sweep.seconds_left({sweep.header(), {}}).at("perplexity");
+  };
+  EXPECT_DOUBLE_EQ(seconds("dca"), seconds("none"));
+  EXPECT_NEAR(seconds("sinks/window=60") / seconds("none"), 64.0 / 257, 1e-9);
+}
+
+}  // namespace
+}  // namespace lariat::test
