@@ -20,8 +20,8 @@ std::vector<RopeScaling> stretched(std::vector<RopeScaling> ropes, const std::op
 }
 
 // Adds the positions of places up to `length` that are not there yet.
-void extend(std::vector<double>& positions, const PositionMethod::Positions& at, double stretch,
-            int64_t length) {
+void add_places(std::vector<double>& positions, const PositionMethod::Positions& at, double stretch,
+                int64_t length) {
   for (auto p = std::ssize(positions); at && p < length; ++p) positions.push_back(at(p, stretch));
 }
 
@@ -143,14 +143,14 @@ void Session::enter_lengths(std::span<Sequence* const> sequences, std::span<cons
     if (!sequence.rope_.depends_on_length() && stretch == sequence.stretch_.value) continue;
     caches.push_back(&sequence.cache_);
     frequencies.push_back(frequencies_for(sequence.rope_, length));
-    if (!tables.empty()) extend(key_positions_, tables[0], stretch, lengths[i]);
+    if (!tables.empty()) add_places(key_positions_, tables[0], stretch, lengths[i]);
     if (second == 0) continue;
     std::vector<double>& from = sequence.stretch_.positions;
-    extend(from, tables[second], sequence.stretch_.value, sequence.length());
+    add_places(from, tables[second], sequence.stretch_.value, sequence.length());
     second_keys.push_back({from, from});
     if (stretch == sequence.stretch_.value) continue;
     std::vector<double>& to = moving.emplace_back(&sequence, Stretch{stretch}).second.positions;
-    extend(to, tables[second], stretch, sequence.length());
+    add_places(to, tables[second], stretch, sequence.length());
     second_keys.back().to = to;
   }
   set_frequencies(pool_, caches, frequencies, rope().interleaved, !options_.stale_cache, key_positions_,

@@ -171,7 +171,7 @@ std::vector<SweepUnit> Sweep::equals_of(const SweepUnit& unit) const {
   const bool one_window = text_ && text_->size() == unit.length - (bos_ ? 1 : 0);
   if (unit.kind == "perplexity" && options_.growing && options_.method == PerplexityMethod::kSliding &&
       one_window && options_.growing_step == session_.prefill_chunk &&
-      !scaling_for(unit.scaling, unit.length).depends_on_length())
+      !scaling_for(unit.scaling, unit.length).depends_on_length() && !method_for(unit.scaling).stretch)
     equals.push_back({"growing", unit.scaling, unit.length});
   return equals;
 }

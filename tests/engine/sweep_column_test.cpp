@@ -51,7 +51,9 @@ TEST(SweepColumns, HaveOneSpelling) {
                                  "dca+yarn+yarn", "dcaa", "yarn/chunk=9"}) {
     const std::string error = error_of([&] { parse_column(text); });
     EXPECT_TRUE(error.starts_with("`scalings` " + text + ": expected a scaling (none, linear, ")) << error;
-    EXPECT_TRUE(holds(error, "model), a position method (none, dca, string, sinks")) << error;
+    EXPECT_TRUE(holds(
+        error, "model), a position method (none, dca, string, sinks, self-extend, rerope, lm-infinite)"))
+        << error;
   }
   // A log may hold any text.
   for (const std::string text : {"</svg>\x01+dca", "", "multikey", "a stale stale", "dca/\",\n"}) {
