@@ -13,7 +13,8 @@ namespace {
 
 struct ScoreCommand {
   CommonOptions common;
-  std::filesystem::path file, load_cache;
+  std::filesystem::path file;
+  ContextOptions load_cache;
   int64_t top = 0;
   bool no_bos = false;
 };
@@ -70,7 +71,7 @@ void run(const ScoreCommand& command) {
   const Engine engine = open_engine(command.common);
   Session session(engine.model, *engine.backend, engine.session);
   SavedContext context{session.new_sequence(), {}};
-  if (!command.load_cache.empty()) context = load_context(session, command.load_cache);
+  if (!command.load_cache.empty()) context = load_contexts(session, *engine.tokenizer, command.load_cache);
   Scorer scorer(session, context, command.top, &interrupted());
   std::vector<Question> questions;
   std::vector<ScoredText> texts;
@@ -117,7 +118,7 @@ void add_score_command(CLI::App& app) {
   sub.add_option("--top", command->top, "name so many of the likeliest tokens beside each token")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
   sub.add_flag("--no-bos", command->no_bos, "prompts without the beginning-of-text token");
-  sub.add_option("--load-cache", command->load_cache, "the context that all prompts go on from");
+  add_context_options(sub, command->load_cache, "the context that all prompts go on from");
   add_common_options(sub, command->common);
   sub.callback([command] { run(*command); });
 }
