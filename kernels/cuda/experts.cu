@@ -142,7 +142,7 @@ struct ExpertProduct {
 
 // The outputs of kRows rows of w for kTokens of the rows `ids`. C: what x is rounded to.
 template <class W, class C, int kTokens, int kStep>
-__device__ __forceinline__ void multiply(const ExpertProduct& p, const W* w, const float* bias,
+__device__ __forceinline__ void multiply(const ExpertProduct& p, const W* w, int32_t expert,
                                          int64_t first_row, const int32_t* ids, int n_ids) {
   const float* x[kTokens];
 #pragma unroll
@@ -179,8 +179,9 @@ __device__ __forceinline__ void multiply(const ExpertProduct& p, const W* w, con
   }
   const int token = lane_index() % kTokens;
   const int64_t row = first_row + lane_index() / kTokens;
-  if (lane_index() < kRows * kTokens && token < n_ids && row < p.n)
-    p.out[ids[token] * p.out_stride + row] = bias == nullptr ? mine : mine + bias[row];
+  if (lane_index() >= kRows * kTokens || token >= n_ids || row >= p.n) return;
+  const float bias = p.biases == nullptr ? 0.0F : p.biases[expert * p.biases_stride + row];
+  p.out[ids[token] * p.out_stride + row] = mine + bias;
 }
 
 // Grid: x = 8 rows of the weights; y = the rows of out, or, where there are fewer of them, the experts. A
@@ -197,7 +198,6 @@ __global__ void __launch_bounds__(kThreads)
   const int32_t expert = p.by_row ? p.chosen[slot] : p.first + static_cast<int32_t>(slot);
   if (expert < p.first || expert >= p.first + p.count) return;
   const W* w = static_cast<const W*>(experts.value[expert - p.first]);
-  const float* bias = p.biases == nullptr ? nullptr : p.biases + expert * p.biases_stride;
   const int64_t first_row = (int64_t{blockIdx.x} * kWarps + warp_index()) * kRows;
   for (int64_t window = 0; window < p.rows; window += kWindow) {
     if (threadIdx.x == 0) found[0] = found[1] = 0;
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(kThreads)
     if (found[1] != 0) return;
     const int count = found[0];
     for (int at = 0; at < count && first_row < p.n; at += kTokens) {
-      multiply<W, C, kTokens, kStep>(p, w, bias, first_row, ids + at,
+      multiply<W, C, kTokens, kStep>(p, w, expert, first_row, ids + at,
                                      count - at < kTokens ? count - at : kTokens);
     }
     __syncthreads();
