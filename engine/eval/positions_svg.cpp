@@ -196,8 +196,10 @@ double rotary_score(const std::vector<double>& inv_freq, double distance) {
 }
 
 std::vector<double> rotary_stripes(const std::vector<double>& inv_freq, int64_t tokens, int stripes) {
-  const auto width = static_cast<double>(tokens / stripes);
+  const int64_t stripe = tokens / stripes;
+  const auto width = static_cast<double>(stripe);
   std::vector<double> scores;
+  scores.reserve(static_cast<size_t>(stripes));
   for (int i = 0; i < stripes; ++i) {
     // The mean of cos(f m) over m = i w .. (i + 1) w - 1, by Dirichlet's kernel.
     scores.push_back(mean_of_pairs(inv_freq, [&](double f) {
