@@ -114,11 +114,8 @@ void CudaBackend::quant_gemm(const Matrix& x, std::span<const Product> neighbour
                              const cuda::Scales& scales) {
   const Matrix& out = neighbours[0].out;
   const int64_t cols = x.cols;
-  int64_t rows = 0, tiles = 0, filled = 0, done = 0;  // filled: rows of the panel; done: columns of out
-  for (const Product& product : neighbours) {
-    rows += product.w.rows;
-    tiles += QuantLayout(product.w).tiles();
-  }
+  int64_t tiles = 0, filled = 0, done = 0;  // filled: rows of the panel; done: columns of out
+  for (const Product& product : neighbours) tiles += QuantLayout(product.w).tiles();
   const int64_t room = std::clamp<int64_t>(kPanelElements / (cols * kQuantRows), 1, tiles) * kQuantRows;
   auto* panel =
       static_cast<BFloat16*>(scratch(Scratch::kGemmW, static_cast<size_t>(room * cols) * sizeof(BFloat16)));
