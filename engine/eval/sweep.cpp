@@ -160,7 +160,8 @@ bool Sweep::run_unit(const SweepUnit& unit, SweepLog& log, const ProgressFn& pro
 
 // The units that give the numbers of this one. Scalings that rotate every key and query of a unit alike do:
 // up to the original length a dynamic scaling is none, and so is a factor of 1. So does a growing context
-// that is one window, where the scaling does not depend on the length and both are read in the same pieces.
+// that is one window, where neither scaling nor method follows the length and both are read in the same
+// pieces.
 std::vector<SweepUnit> Sweep::equals_of(const SweepUnit& unit) const {
   std::vector<SweepUnit> equals;
   if (unit.kind == "speed" || read_column(unit.scaling).stale) return equals;
@@ -169,9 +170,11 @@ std::vector<SweepUnit> Sweep::equals_of(const SweepUnit& unit) const {
       equals.push_back({unit.kind, other, unit.length});
   }
   const bool one_window = text_ && text_->size() == unit.length - (bos_ ? 1 : 0);
+  const auto stretch = method_for(unit.scaling).stretch;
+  const bool follows = scaling_for(unit.scaling, unit.length).depends_on_length() ||
+                       (stretch && stretch(1) != stretch(static_cast<double>(unit.length)));
   if (unit.kind == "perplexity" && options_.growing && options_.method == PerplexityMethod::kSliding &&
-      one_window && options_.growing_step == session_.prefill_chunk &&
-      !scaling_for(unit.scaling, unit.length).depends_on_length() && !method_for(unit.scaling).stretch)
+      one_window && options_.growing_step == session_.prefill_chunk && !follows)
     equals.push_back({"growing", unit.scaling, unit.length});
   return equals;
 }

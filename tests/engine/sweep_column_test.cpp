@@ -150,6 +150,25 @@ TEST_F(MethodSweep, MeasuresMethodsAloneAndWithScalings) {
   EXPECT_TRUE(holds(error_of([&] { run("a.jsonl"); }), "holds results of another sweep (lengths: "));
 }
 
+// A group of one size reads one window as a context that grows to that length; one that follows the length
+// not.
+TEST_F(MethodSweep, TakesOverWhatDoesNotFollowTheLength) {
+  options_.scalings = {"self-extend/group=3/window=60", "self-extend/group=auto/window=60"};
+  options_.lengths = {512};
+  options_.quick = true;
+  options_.max_tokens.reset();
+  options_.growing_step = SweepOptions().growing_step;
+  const SweepRecords both = run("both.jsonl");
+  options_.growing = false;
+  const SweepRecords alone = run("alone.jsonl");
+  for (const std::string& column : options_.scalings) {
+    const Json &taken = record(both, "perplexity", column, 512),
+               &measured = record(alone, "perplexity", column, 512);
+    EXPECT_EQ(taken.contains("timing"), column == options_.scalings[1]) << column;
+    EXPECT_EQ(without_timing(taken), without_timing(measured)) << column;
+  }
+}
+
 TEST_F(MethodSweep, TablesPicturesAndSentencesKnowTheColumns) {
   options_.scalings = {"none", "yarn", "dca+dynamic", "sinks/window=60"};
   const SweepRecords log = run("a.jsonl");
