@@ -41,15 +41,6 @@ struct Joint {
   }
 };
 
-// As KvCache::positions counts them on.
-std::vector<double> positions_of(const ContextRecord& record, size_t axes) {
-  std::vector<double> positions(record.placed.begin(), record.placed.end());
-  double next = positions.empty() ? 0 : *std::ranges::max_element(positions) + 1;
-  for (; positions.size() < axes * record.tokens.size(); ++next)
-    positions.insert(positions.end(), axes, next);
-  return positions;
-}
-
 // Where everything goes: behind the largest position of what stands before it, each part as it is in itself.
 Joint lay_out(Session& session, std::span<const std::filesystem::path> files, const JoinOptions& options,
               std::optional<int32_t> bos) {
@@ -63,7 +54,8 @@ Joint lay_out(Session& session, std::span<const std::filesystem::path> files, co
     const std::vector<int32_t>& tokens = part.record().tokens;
     const bool begins = !tokens.empty() && tokens.front() == bos;
     part.first = begins && !options.keep_bos && !joint.tokens.empty() ? 1 : 0;
-    part.positions = positions_of(part.record(), joint.axes);
+    part.positions.assign(part.record().placed.begin(), part.record().placed.end());
+    count_on(part.positions, joint.axes, tokens.size());
     std::span<const double> kept = part.positions;
     if (i + 1 < files.size()) kept = kept.first(joint.axes * tokens.size());
     kept = kept.subspan(joint.axes * part.first);

@@ -97,14 +97,16 @@ void KvCache::place(std::span<const int32_t> positions) {
   positions_.insert(positions_.end(), positions.begin(), positions.end());
 }
 
+void count_on(std::vector<double>& positions, size_t axes, size_t n_tokens) {
+  if (positions.size() >= axes * n_tokens) return;
+  double next = positions.empty() ? 0 : *std::max_element(positions.begin(), positions.end()) + 1;
+  for (; positions.size() < axes * n_tokens; ++next) positions.insert(positions.end(), axes, next);
+}
+
 std::span<const double> KvCache::positions(int64_t length) {
   if (positions_.empty()) return {};
-  const auto wanted = static_cast<size_t>(3 * length);
-  if (positions_.size() < wanted) {
-    double next = *std::max_element(positions_.begin(), positions_.end()) + 1;
-    for (; positions_.size() < wanted; ++next) positions_.insert(positions_.end(), 3, next);
-  }
-  return std::span(positions_).first(wanted);
+  count_on(positions_, 3, static_cast<size_t>(length));
+  return std::span(positions_).first(static_cast<size_t>(3 * length));
 }
 
 void KvCache::truncate(int64_t length) {
@@ -184,9 +186,11 @@ void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
     pool.backend().synchronize();
     const auto start = Stopwatch::now();
     pool.backend().rerotate_keys(rotations, pool.rotated_layers(), interleaved);
-    std::vector<KvLayer> layers;
-    for (const KvLayer& layer : pool.rotated_layers()) layers.push_back(layer.with_second_keys());
-    if (!second.empty()) pool.backend().rerotate_keys(second_rotations, layers, interleaved);
+    if (!second.empty()) {
+      std::vector<KvLayer> layers;
+      for (const KvLayer& layer : pool.rotated_layers()) layers.push_back(layer.with_second_keys());
+      pool.backend().rerotate_keys(second_rotations, layers, interleaved);
+    }
     pool.backend().synchronize();
     const double seconds = seconds_since(start);
     for (KvCache* cache : moved) {

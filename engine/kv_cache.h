@@ -72,6 +72,10 @@ struct RerotationStats {
   double seconds = 0;
 };
 
+// Gives tokens behind those that have positions, of so many axes each, the next ones on all axes, up to
+// n_tokens.
+void count_on(std::vector<double>& positions, size_t axes, size_t n_tokens);
+
 // The positions that second keys of a cache are rotated to, and those that they are to have.
 struct SecondKeys {
   std::span<const double> from, to;
@@ -153,8 +157,8 @@ class KvCache {
 // Gives each cache its new RoPE frequencies. With rerotate = true the cached keys follow, in place, all of
 // them in one call of the backend; with false they stay as they are (a stale cache). Frequencies that differ
 // only in attention_factor move no key. key_positions: what keys are rotated to, where that is neither their
-// place nor as place() gave it; second: of each cache, where there are any. Throws Error
-// when shared pages have to be copied and there is no memory.
+// place nor as place() gave it; second: of each cache, where there are any. Throws Error when shared
+// pages have to be copied and there is no memory.
 void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
                      std::span<const RopeFrequencies> frequencies, bool interleaved, bool rerotate,
                      std::span<const double> key_positions = {}, std::span<const SecondKeys> second = {});
