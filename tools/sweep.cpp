@@ -302,7 +302,7 @@ void add_sweep_command(CLI::App& app) {
                  "text for perplexity; without: heldout.txt in the model's folder, if there is one");
   sub.add_option("--scalings", sweep.scalings,
                  "what to compare; model: as config.json says. A position method (" +
-                     known_position_methods(", ").substr(6) +
+                     known_position_methods(", ") +
                      ") may stand alone or before a scaling, as in dca/chunk=6144/window=2048+yarn")
       ->delimiter(',')
       ->default_str("none,linear,ntk,dynamic,yarn,dynamic-yarn")
