@@ -51,7 +51,8 @@ struct QuantBlock {
 // What differs in the inner loops over codes that stand for integers.
 template <bool kBytes_, bool kTable_, bool kHalves_, bool kPlain_ = false>
 struct QuantKind {
-  static constexpr bool kBytes = kBytes_, kTable = kTable_, kPlain = kPlain_, kNarrow = false;
+  static constexpr bool kBytes = kBytes_, kTable = kTable_, kPlain = kPlain_, kNarrow = false,
+                        kNested = false;
   static constexpr int kParts = kHalves_ ? 2 : 1;  // of a group, each with a scale of its own
   // The sum of a part of a group of x (QuantRows::sums).
   static int32_t of_x(const int32_t* sums, int part) {

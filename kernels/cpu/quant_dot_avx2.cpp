@@ -8,8 +8,10 @@
 // AVX2 with VPMADDUBSW: 32 products of unsigned with signed bytes per instruction, added in pairs to 16 bits.
 // A pair of weights of 4 bits stays below 2 * 15 * 127, so that all 8 of a group fit 16 bits. One of 8 bits
 // may reach 2 * 255 * 127, which saturates, unless the side without a sign is the magnitude of w - 128 and
-// its sign goes over to x: 2 * 128 * 127. Of Grouping::narrow a pair stays below 2 * 32 * 127, and four of
-// them fit 16 bits. So sums are as exact as those of the other kernels.
+// its sign goes over to x: 2 * 128 * 127. Those of Grouping::narrow are 64 at most, counted from 32 below
+// their zero, and two pairs of them fit 16 bits. So sums are as exact as those of the other kernels.
+// Where scales are nested, pairs of 16 bits are multiplied by the small integers as they are added to 32
+// bits, and no number of a group becomes a float before all of it is one integer.
 #if defined(__x86_64__)
 #include <immintrin.h>
 #define LARIAT_AVX2 __attribute__((target("avx2,fma,f16c")))
@@ -23,6 +25,7 @@ constexpr int kHalves = 2;  // vectors of 8 outputs in a tile
 constexpr int kRowsInRegisters = 3;
 constexpr int64_t kVectorBytes = 32, kHalfRows = kQuantRows / kHalves;
 constexpr int64_t kGroupQuads = kQuantGroup / 4;
+constexpr int kNarrowZero = 32;  // of narrow codes, counted from the least
 
 // Four inputs of a row in every lane.
 LARIAT_AVX2_INLINE __m256i quad_at(const int8_t* x) {
@@ -40,80 +43,116 @@ LARIAT_AVX2_INLINE void fetch_tiles(const uint8_t* w, int64_t distance) {
   for (int b = 0; b < kW; ++b) fetch_ahead<false>(w + b * distance);
 }
 
-// The kind of bytes that are Grouping::narrow.
+// Kinds of bytes that are Grouping::narrow, and of scales that are nested.
 template <class K>
 struct Narrow : K {
   static constexpr bool kNarrow = true;
 };
-
-// A sum of codes, of which bytes are taken less 128, narrow ones less their zero, to that of what they stand
-// for; x: the sum of x.
 template <class K>
-LARIAT_AVX2_INLINE __m256i less_zero(const QuantBlock& block, __m256i codes, int32_t x) {
-  if (K::kTable || K::kNarrow || (K::kBytes && K::kPlain)) return codes;
-  if (K::kPlain) return _mm256_sub_epi32(codes, _mm256_slli_epi32(_mm256_set1_epi32(x), 3));
-  return _mm256_add_epi32(codes, _mm256_set1_epi32(((K::kBytes ? 128 : 0) - block.zero) * x));
+struct Nested : K {
+  static constexpr bool kNested = true;
+};
+
+// Sums of a group for kX rows and kW tiles, one for each part of it that has a scale of its own, all with the
+// scales in them where those are nested.
+template <class K>
+constexpr int kSums = K::kNested ? 1 : K::kParts;
+template <class K, int kX, int kW>
+using Sums = __m256i[kX][kW][kHalves][kSums<K>];
+// What 16-bit sums are multiplied by: small integers in every half of a lane, or nothing.
+template <class K, int kW>
+using Small = __m256i[kW][kHalves][K::kParts];
+
+// Adds sums of pairs, as they are or times small integers.
+template <class K>
+LARIAT_AVX2_INLINE void add_pairs(__m256i (&sum)[kSums<K>], __m256i pairs, const __m256i (&by)[K::kParts],
+                                  int part) {
+  __m256i& to = sum[K::kNested ? 0 : part];
+  to = _mm256_add_epi32(to, _mm256_madd_epi16(pairs, K::kNested ? by[part] : _mm256_set1_epi16(1)));
 }
 
-LARIAT_AVX2_INLINE __m256i add_pairs(__m256i sum, __m256i pairs) {
-  return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-}
+// Rows of x, `columns` bytes apart, times a group of tiles of w, `distance` bytes apart. base: what bytes are
+// taken less (narrow), or with their highest bit turned.
+struct GroupBytes {
+  const int8_t* x;
+  int64_t columns;
+  const uint8_t* w;
+  int64_t distance;
+  __m256i base, table;
+};
 
-// Sums of kX rows of x, `columns` bytes apart, times part `part` of a group of kW tiles of w, `distance`
-// bytes apart: S of kernels/quant.h, but for less_zero.
 template <class K, bool kFetch, int kX, int kW>
-LARIAT_AVX2_INLINE void multiply_bytes(const int8_t* x, int64_t columns, const uint8_t* w, int64_t distance,
-                                       int part, __m256i zero, __m256i (&sum)[kX][kW][kHalves]) {
-  constexpr int64_t kQuads = kGroupQuads / K::kParts;
-  constexpr int64_t kRun = K::kNarrow ? 4 : 1;  // quads whose pairs are added in 16 bits
-  for (int64_t quad = part * kQuads; quad < (part + 1) * kQuads; quad += kRun) {
+LARIAT_AVX2_INLINE void multiply_bytes(const GroupBytes& from, const Small<K, kW>& by, Sums<K, kX, kW>& sum) {
+  constexpr int64_t kRun = K::kNarrow ? 2 : 1;  // quads whose pairs are added in 16 bits
+  for (int64_t quad = 0; quad < kGroupQuads; quad += kRun) {
     __m256i pairs[kX][kW][kHalves] = {};
     for (int64_t q = quad; q < quad + kRun; ++q) {
-      if (kFetch) fetch_tiles<kW>(w + q * kLineBytes, distance);
+      if (kFetch) fetch_tiles<kW>(from.w + q * kLineBytes, from.distance);
       for (int b = 0; b < kW; ++b) {
         for (int h = 0; h < kHalves; ++h) {
-          const __m256i bytes = vector_at(w + b * distance + (q * kHalves + h) * kVectorBytes);
-          const __m256i weights = _mm256_xor_si256(bytes, zero), magnitudes = _mm256_abs_epi8(weights);
+          const __m256i bytes = vector_at(from.w + b * from.distance + (q * kHalves + h) * kVectorBytes);
+          const __m256i codes = _mm256_sub_epi8(bytes, from.base);
+          const __m256i magnitudes = K::kNarrow ? codes : _mm256_abs_epi8(codes);
           for (int a = 0; a < kX; ++a) {
-            const __m256i inputs = _mm256_sign_epi8(quad_at(x + a * columns + 4 * q), weights);
-            pairs[a][b][h] = _mm256_add_epi16(pairs[a][b][h], _mm256_maddubs_epi16(magnitudes, inputs));
+            const __m256i inputs = quad_at(from.x + a * from.columns + 4 * q);
+            const __m256i added =
+                _mm256_maddubs_epi16(magnitudes, K::kNarrow ? inputs : _mm256_sign_epi8(inputs, codes));
+            pairs[a][b][h] = _mm256_add_epi16(pairs[a][b][h], added);
           }
         }
       }
     }
+    const int part = static_cast<int>(quad * K::kParts / kGroupQuads);
     for (int b = 0; b < kW; ++b) {
       for (int h = 0; h < kHalves; ++h) {
-        for (int a = 0; a < kX; ++a) sum[a][b][h] = add_pairs(sum[a][b][h], pairs[a][b][h]);
+        for (int a = 0; a < kX; ++a) add_pairs<K>(sum[a][b][h], pairs[a][b][h], by[b][h], part);
       }
     }
   }
 }
 
-// The same of nibbles; linear ones: sums of even and odd pairs in 16 bits each.
+// The same of nibbles; linear ones are added in 16 bits until the end of the group, or of its part. Parts of
+// many tiles are added one after the other: the sums of both do not fit the registers.
 template <class K, bool kFetch, int kX, int kW>
-LARIAT_AVX2_INLINE void multiply_nibbles(const int8_t* x, int64_t columns, const uint8_t* w, int64_t distance,
-                                         int part, __m256i table, __m256i (&sum)[kX][kW][kHalves]) {
+LARIAT_AVX2_INLINE void multiply_nibbles(const GroupBytes& from, const Small<K, kW>& by,
+                                         Sums<K, kX, kW>& sum) {
+  constexpr int kPasses = kX * kW > kRowsInRegisters ? K::kParts : 1, kTogether = K::kParts / kPasses;
   const __m256i nibble = _mm256_set1_epi8(15);
-  const auto add = [&](__m256i& to, __m256i codes, const int8_t* inputs) LARIAT_AVX2_LAMBDA {
-    const __m256i quad = quad_at(inputs);
-    if constexpr (K::kTable) {
-      const __m256i weights = _mm256_shuffle_epi8(table, codes);
-      to = add_pairs(to, _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(quad, weights)));
-    } else {
-      to = _mm256_add_epi16(to, _mm256_maddubs_epi16(codes, quad));
+  for (int pass = 0; pass < kPasses; ++pass) {
+    __m256i pairs[kX][kW][kHalves][kTogether] = {};
+    const auto add = [&](int a, int b, int h, __m256i codes, int64_t quad, int side) LARIAT_AVX2_LAMBDA {
+      if (kPasses == 2 && side != pass) return;
+      const __m256i inputs = quad_at(from.x + a * from.columns + 4 * quad + side * (kQuantGroup / 2));
+      if constexpr (K::kTable) {
+        const __m256i weights = _mm256_shuffle_epi8(from.table, codes);
+        const __m256i signs = _mm256_sign_epi8(inputs, weights);
+        add_pairs<K>(sum[a][b][h], _mm256_maddubs_epi16(_mm256_abs_epi8(weights), signs), by[b][h],
+                     K::kParts == 1 ? 0 : side);
+      } else {
+        __m256i& to = pairs[a][b][h][kTogether == 1 ? 0 : side];
+        to = _mm256_add_epi16(to, _mm256_maddubs_epi16(codes, inputs));
+      }
+    };
+    for (int64_t quad = 0; quad < kGroupQuads / 2; ++quad) {
+      if (kFetch && pass == 0) fetch_tiles<kW>(from.w + quad * kLineBytes, from.distance);
+      for (int b = 0; b < kW; ++b) {
+        for (int h = 0; h < kHalves; ++h) {
+          const __m256i both = vector_at(from.w + b * from.distance + (quad * kHalves + h) * kVectorBytes);
+          const __m256i low = _mm256_and_si256(both, nibble);
+          const __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
+          for (int a = 0; a < kX; ++a) {
+            add(a, b, h, low, quad, 0);
+            add(a, b, h, high, quad, 1);
+          }
+        }
+      }
     }
-  };
-  for (int64_t quad = 0; quad < kGroupQuads / 2; ++quad) {
-    if (kFetch && part == 0) fetch_tiles<kW>(w + quad * kLineBytes, distance);
-    for (int b = 0; b < kW; ++b) {
-      for (int h = 0; h < kHalves; ++h) {
-        const __m256i both = vector_at(w + b * distance + (quad * kHalves + h) * kVectorBytes);
-        const __m256i low = _mm256_and_si256(both, nibble);
-        const __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
-        for (int a = 0; a < kX; ++a) {
-          const int8_t* inputs = x + a * columns + 4 * quad;
-          if (K::kParts == 1 || part == 0) add(sum[a][b][h], low, inputs);
-          if (K::kParts == 1 || part == 1) add(sum[a][b][h], high, inputs + kQuantGroup / 2);
+    for (int a = 0; !K::kTable && a < kX; ++a) {
+      for (int b = 0; b < kW; ++b) {
+        for (int h = 0; h < kHalves; ++h) {
+          for (int t = 0; t < kTogether; ++t) {
+            add_pairs<K>(sum[a][b][h], pairs[a][b][h][t], by[b][h], pass + t);
+          }
         }
       }
     }
@@ -139,24 +178,98 @@ LARIAT_AVX2_INLINE __m256 scales_at(ScaleType type, const uint8_t* inner, const 
   return _mm256_mul_ps(_mm256_cvtph_ps(_mm_loadu_si128(at(outer, 2))), small);
 }
 
-// The sums of a part of a group as they are added to the sums of a row: its scale, the sum of its x.
+// The small integers of half a tile, and pairs of them, one for each half of a lane.
+LARIAT_AVX2_INLINE __m256i small_at(const uint8_t* inner, int half) {
+  return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(inner + half * kHalfRows)));
+}
+LARIAT_AVX2_INLINE __m256i pair_of(__m256i low, __m256i high) {
+  return _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xAA);
+}
+
+// A group of a row of x: its scale, and the sums of its parts.
 struct OfX {
   float scale;
-  int sum;
+  int32_t sums[2];
 };
 
-// One row and half a tile: scale and minimum of kernels/quant.h.
+// Half `half` of tile b for kX rows: what is between the sums of a group and their totals, kQuantRows apart.
+// inner: the group's first scale in the tile's block, which begins at `block`.
+template <class K, int kX, int kW>
+struct Half {
+  const QuantBlock& of_block;
+  const uint8_t *block, *inner;
+  int b, half;
+  const OfX (&x)[kX];
+  const Sums<K, kX, kW>& sum;
+  float* total;
+};
+
+// The zero that codes are counted from, which a sum is less by times the sum of x.
 template <class K>
-LARIAT_AVX2_INLINE void add_scaled(const QuantBlock& block, const OfX& x, __m256 scale, const __m256* minimum,
-                                   __m256i integers, float* total) {
-  if constexpr (!K::kBytes && !K::kTable) integers = _mm256_madd_epi16(integers, _mm256_set1_epi16(1));
-  integers = less_zero<K>(block, integers, x.sum);
-  const __m256 both = _mm256_mul_ps(scale, _mm256_set1_ps(x.scale));
-  __m256 sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(integers), both, _mm256_load_ps(total));
+LARIAT_AVX2_INLINE int zero_of(const QuantBlock& block) {
+  if (K::kTable || (K::kBytes && K::kPlain)) return 0;
+  if (K::kNarrow) return block.zero == 0 ? 0 : kNarrowZero;
+  return K::kPlain ? 8 : K::kBytes ? block.zero - 128 : block.zero;
+}
+
+// One row: scale and minimum of kernels/quant.h. minima: null where there are none.
+LARIAT_AVX2_INLINE void add_scaled(__m256i integers, __m256 scale, __m256i sums, const __m256* minimum,
+                                   float x_scale, float* total) {
+  const __m256 x = _mm256_set1_ps(x_scale);
+  __m256 sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(integers), _mm256_mul_ps(scale, x), _mm256_load_ps(total));
   if (minimum != nullptr) {
-    sum = _mm256_fmadd_ps(*minimum, _mm256_set1_ps(x.scale * static_cast<float>(x.sum)), sum);
+    sum = _mm256_fmadd_ps(*minimum, _mm256_mul_ps(x, _mm256_cvtepi32_ps(sums)), sum);
   }
   _mm256_store_ps(total, sum);
+}
+
+template <class K, int kX, int kW>
+LARIAT_AVX2_INLINE void add_parts(const Half<K, kX, kW>& of) {
+  const QuantBlock& block = of.of_block;
+  const ScaleType type = K::kPlain ? ScaleType::kBF16 : block.scales;
+  const __m256i zero = _mm256_set1_epi32(zero_of<K>(block));
+  for (int part = 0; part < K::kParts; ++part) {
+    const uint8_t* inner = of.inner + part * kQuantRows * block.scale_width;
+    const __m256 scale = scales_at(type, inner, of.block, of.half);
+    __m256 minimum = scale;
+    const bool minima = !K::kPlain && block.minimum;
+    if (minima) minimum = scales_at(type, inner + block.inner_bytes, of.block + 2 * kQuantRows, of.half);
+    for (int a = 0; a < kX; ++a) {
+      const __m256i sums = _mm256_set1_epi32(of.x[a].sums[part]);
+      __m256i integers = of.sum[a][of.b][of.half][part];
+      if (zero_of<K>(block) != 0) integers = _mm256_sub_epi32(integers, _mm256_mullo_epi32(sums, zero));
+      add_scaled(integers, scale, sums, minima ? &minimum : nullptr, of.x[a].scale,
+                 of.total + a * kQuantRows);
+    }
+  }
+}
+
+// The same of nested scales, whose small integers the sums have in them already.
+template <class K, int kX, int kW>
+LARIAT_AVX2_INLINE void add_nested(const Half<K, kX, kW>& of) {
+  const QuantBlock& block = of.of_block;
+  const auto pairs_at = [&](const uint8_t* inner) LARIAT_AVX2_LAMBDA {
+    const __m256i first = small_at(inner, of.half);
+    return pair_of(first, K::kParts == 1 ? _mm256_setzero_si256() : small_at(inner + kQuantRows, of.half));
+  };
+  const __m256 scale = scales_at(ScaleType::kF16, of.block, nullptr, of.half);
+  const __m256i zero = _mm256_set1_epi32(zero_of<K>(block));
+  __m256 minimum = scale;
+  __m256i scales{}, minima{};
+  if (zero_of<K>(block) != 0) scales = pairs_at(of.inner);
+  if (block.minimum) {
+    minimum = scales_at(ScaleType::kF16, of.block + 2 * kQuantRows, nullptr, of.half);
+    minima = pairs_at(of.inner + block.inner_bytes);
+  }
+  for (int a = 0; a < kX; ++a) {
+    const __m256i sums = pair_of(_mm256_set1_epi32(of.x[a].sums[0]), _mm256_set1_epi32(of.x[a].sums[1]));
+    __m256i integers = of.sum[a][of.b][of.half][0];
+    if (zero_of<K>(block) != 0) {
+      integers = _mm256_sub_epi32(integers, _mm256_mullo_epi32(_mm256_madd_epi16(scales, sums), zero));
+    }
+    add_scaled(integers, scale, _mm256_madd_epi16(minima, sums), block.minimum ? &minimum : nullptr,
+               of.x[a].scale, of.total + a * kQuantRows);
+  }
 }
 
 // What add_group takes of a task: `place` of the group in its block, at `blocks` in the first of the tiles,
@@ -174,37 +287,51 @@ struct GroupPlace {
 template <class K, bool kFetch, int kX, int kW, int kRows>
 LARIAT_AVX2_INLINE void add_group(const GroupPlace& p, int first, __m256i table, float* total) {
   const QuantRows& rows = p.task.x;
-  const int64_t row = p.task.first_row + first, columns = rows.columns();
-  const int8_t* x = rows.values + row * columns + p.g * kQuantGroup;
-  const uint8_t* values = p.blocks + p.block.scale_bytes + p.place * p.block.group_bytes;
-  const __m256i zero = _mm256_set1_epi8(static_cast<int8_t>(K::kNarrow ? p.block.zero : 128));
-  for (int part = 0; part < K::kParts; ++part) {
-    __m256i sum[kX][kW][kHalves] = {};
-    if constexpr (K::kBytes) {
-      multiply_bytes<K, kFetch>(x, columns, values, p.distance, part, zero, sum);
-    } else {
-      multiply_nibbles<K, kFetch>(x, columns, values, p.distance, part, table, sum);
+  const int64_t row = p.task.first_row + first;
+  const int base = !K::kNarrow ? 128 : p.block.zero == 0 ? 0 : p.block.zero - kNarrowZero;
+  const GroupBytes from{rows.values + row * rows.columns() + p.g * kQuantGroup,
+                        rows.columns(),
+                        p.blocks + p.block.scale_bytes + p.place * p.block.group_bytes,
+                        p.distance,
+                        _mm256_set1_epi8(static_cast<int8_t>(base)),
+                        table};
+  const uint8_t* const scales =
+      p.blocks + (K::kPlain ? p.place * kQuantRows * 2 : p.block.scales_at(p.place * kQuantGroup));
+  Small<K, kW> by;
+  for (int b = 0; K::kNested && b < kW; ++b) {
+    for (int h = 0; h < kHalves; ++h) {
+      for (int part = 0; part < K::kParts; ++part) {
+        const __m256i small = small_at(scales + b * p.distance + part * kQuantRows, h);
+        by[b][h][part] = pair_of(small, small);
+      }
     }
-    OfX of_x[kX];
-    for (int a = 0; a < kX; ++a) {
-      const int64_t at = (row + a) * rows.groups + p.g;
-      const int32_t* sums = rows.sums + 2 * at;
-      of_x[a] = {rows.scales[at], K::of_x(sums, part)};
-    }
-    const ScaleType type = K::kPlain ? ScaleType::kBF16 : p.block.scales;
-    const int64_t scales = K::kPlain ? p.place * kQuantRows * 2
-                                     : p.block.scales_at(p.place * kQuantGroup + part * kQuantGroup / 2);
-    for (int b = 0; b < kW; ++b) {
-      const uint8_t *outer = p.blocks + b * p.distance, *inner = outer + scales;
-      for (int h = 0; h < kHalves; ++h) {
-        const __m256 scale = scales_at(type, inner, outer, h);
-        __m256 minimum = scale;
-        const bool minima = !K::kPlain && p.block.minimum;
-        if (minima) minimum = scales_at(type, inner + p.block.inner_bytes, outer + 2 * kQuantRows, h);
-        for (int a = 0; a < kX; ++a) {
-          add_scaled<K>(p.block, of_x[a], scale, minima ? &minimum : nullptr, sum[a][b][h],
-                        total + (b * kRows + first + a) * kQuantRows + h * kHalfRows);
-        }
+  }
+  Sums<K, kX, kW> sum = {};
+  if constexpr (K::kBytes) {
+    multiply_bytes<K, kFetch, kX, kW>(from, by, sum);
+  } else {
+    multiply_nibbles<K, kFetch, kX, kW>(from, by, sum);
+  }
+  OfX x[kX];
+  for (int a = 0; a < kX; ++a) {
+    const int64_t at = (row + a) * rows.groups + p.g;
+    const int32_t* sums = rows.sums + 2 * at;
+    x[a] = {rows.scales[at], {K::of_x(sums, 0), K::kParts == 1 ? 0 : K::of_x(sums, 1)}};
+  }
+  for (int b = 0; b < kW; ++b) {
+    for (int h = 0; h < kHalves; ++h) {
+      const Half<K, kX, kW> half{p.block,
+                                 p.blocks + b * p.distance,
+                                 scales + b * p.distance,
+                                 b,
+                                 h,
+                                 x,
+                                 sum,
+                                 total + (b * kRows + first) * kQuantRows + h * kHalfRows};
+      if constexpr (K::kNested) {
+        add_nested<K, kX, kW>(half);
+      } else {
+        add_parts<K, kX, kW>(half);
       }
     }
   }
@@ -264,8 +391,12 @@ void dot_task(const QuantTask& task, const QuantBlock& block) {
 
 void quant_dot_avx2(const QuantTask& task) {
   with_kind(QuantBlock(task.w), [&]<class K>(const QuantBlock& block, K) {
+    const bool nested = block.scales == ScaleType::kNested;
     if constexpr (K::kBytes && !K::kPlain) {
+      if (block.narrow && nested) return dot_task<Nested<Narrow<K>>>(task, block);
       if (block.narrow) return dot_task<Narrow<K>>(task, block);
+    } else if constexpr (!K::kTable && !K::kPlain) {
+      if (nested) return dot_task<Nested<K>>(task, block);
     }
     dot_task<K>(task, block);
   });
