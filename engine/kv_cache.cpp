@@ -156,37 +156,38 @@ void KvCache::restore(Contents contents) {
 
 void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
                      std::span<const RopeFrequencies> frequencies, bool interleaved, bool rerotate,
-                     std::span<const double> key_positions, std::span<const SecondKeys> second) {
+                     std::span<const KeyPositions> positions) {
   std::vector<KvCache*> moved;
   std::vector<KeyRotation> rotations, second_rotations;
-  int64_t positions = 0;
+  int64_t n_positions = 0;
   for (size_t i = 0; i < caches.size(); ++i) {
     KvCache& cache = *caches[i];
     const std::vector<double>&before = cache.frequencies_.inv_freq, &after = frequencies[i].inv_freq;
-    const bool second_move = !second.empty() && second[i].from.data() != second[i].to.data();
+    const KeyPositions own = positions.empty() ? KeyPositions() : positions[i];
+    const bool second_move = own.second_from.data() != own.second_to.data();
     if (cache.length_ == 0 || (after == before && !second_move)) continue;
     if (!rerotate) {
       cache.consistent_ = false;
     } else {
       cache.own_pages(0, static_cast<size_t>(ceil_div(cache.length_, kKvPage)));
-      const std::span<const double> placed = key_positions.empty()
+      const std::span<const double> placed = own.keys.empty()
                                                  ? cache.positions(cache.length_)
-                                                 : key_positions.first(static_cast<size_t>(cache.length_));
+                                                 : own.keys.first(static_cast<size_t>(cache.length_));
       KeyRotation keys{cache.pages(), cache.length_, {before, placed}, {after, placed}, pool.mrope_axes()};
       if (after != before) rotations.push_back(keys);
-      if (!second.empty()) {
-        keys.from.positions = second[i].from, keys.to.positions = second[i].to;
+      if (!own.second_from.empty()) {
+        keys.from.positions = own.second_from, keys.to.positions = own.second_to;
         second_rotations.push_back(keys);
       }
       moved.push_back(&cache);
-      positions += cache.length_;
+      n_positions += cache.length_;
     }
   }
   if (!moved.empty()) {
     pool.backend().synchronize();
     const auto start = Stopwatch::now();
     pool.backend().rerotate_keys(rotations, pool.rotated_layers(), interleaved);
-    if (!second.empty()) {
+    if (!second_rotations.empty()) {
       std::vector<KvLayer> layers;
       for (const KvLayer& layer : pool.rotated_layers()) layers.push_back(layer.with_second_keys());
       pool.backend().rerotate_keys(second_rotations, layers, interleaved);
@@ -196,7 +197,8 @@ void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
     for (KvCache* cache : moved) {
       cache->stats_.count += 1;
       cache->stats_.positions += cache->length_;
-      cache->stats_.seconds += seconds * static_cast<double>(cache->length_) / static_cast<double>(positions);
+      cache->stats_.seconds +=
+          seconds * static_cast<double>(cache->length_) / static_cast<double>(n_positions);
     }
   }
   for (size_t i = 0; i < caches.size(); ++i) caches[i]->frequencies_ = frequencies[i];

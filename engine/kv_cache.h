@@ -76,9 +76,10 @@ struct RerotationStats {
 // n_tokens.
 void count_on(std::vector<double>& positions, size_t axes, size_t n_tokens);
 
-// The positions that second keys of a cache are rotated to, and those that they are to have.
-struct SecondKeys {
-  std::span<const double> from, to;
+// The positions that a cache's keys are rotated to, where these are neither their places nor as place() gave
+// them; those of its second keys, if it has any, and those that they are to have.
+struct KeyPositions {
+  std::span<const double> keys{}, second_from{}, second_to{};
 };
 
 // The KV cache of one sequence: rotated keys, which always know the RoPE frequencies that they are rotated
@@ -141,7 +142,7 @@ class KvCache {
  private:
   friend void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
                               std::span<const RopeFrequencies> frequencies, bool interleaved, bool rerotate,
-                              std::span<const double> key_positions, std::span<const SecondKeys> second);
+                              std::span<const KeyPositions> positions);
   void own_pages(size_t first, size_t last);
 
   KvPool* pool_;
@@ -156,11 +157,10 @@ class KvCache {
 
 // Gives each cache its new RoPE frequencies. With rerotate = true the cached keys follow, in place, all of
 // them in one call of the backend; with false they stay as they are (a stale cache). Frequencies that differ
-// only in attention_factor move no key. key_positions: what keys are rotated to, where that is neither their
-// place nor as place() gave it; second: of each cache, where there are any. Throws Error when shared
-// pages have to be copied and there is no memory.
+// only in attention_factor move no key. positions: of each cache, or of none. Throws Error when shared pages
+// have to be copied and there is no memory.
 void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
                      std::span<const RopeFrequencies> frequencies, bool interleaved, bool rerotate,
-                     std::span<const double> key_positions = {}, std::span<const SecondKeys> second = {});
+                     std::span<const KeyPositions> positions = {});
 
 }  // namespace lariat

@@ -40,7 +40,7 @@ struct OpenOptions {
   RopeOptions rope{};
   int rope_steps = 4;
   bool stale_cache = false;
-  std::string position_method{};  // parse_position_method
+  std::string position_method{};  // parse_position_method; empty: the model's own, "none": none
   bool random_weights = false;    // the path is a config.json, and there are no weights
   // Variables of the chat template beside those that it always has.
   nlohmann::ordered_json template_variables = nlohmann::ordered_json::object();

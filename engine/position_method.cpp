@@ -147,7 +147,7 @@ std::function<double(double length)> stretch_behind(int64_t window, int64_t valu
 void check_position_method(const PositionMethod& method, const ModelSpec& spec) {
   if (method.ranges.empty()) return;
   const auto refuse = [&](std::string_view what) {
-    fail(method.name, fmt::format("a {} has {}, which no method replaces; leave it out", spec.family, what));
+    fail(method.name, fmt::format("a {} has {}, which no method replaces; use none", spec.family, what));
   };
   if (!spec.has_rope()) refuse("ALiBi");
   if (!spec.mrope_axes.empty()) refuse("positions of three parts (M-RoPE)");

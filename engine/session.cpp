@@ -34,11 +34,11 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
       ropes_(stretched(model.spec.ropes, options.rope)),
       pool_(model.spec, backend, options.k_dtype, options.v_dtype,
             second_keys_of(options.positions.ranges) > 0),
-      decoder_(model.spec, model.weights, ropes_, options_.positions.ranges, pool_.geometry(), backend,
-               options.prefill_chunk, options.latent_workspace),
+      decoder_(model.spec, model.weights, ropes_, pool_.geometry(), backend, options.prefill_chunk,
+               options.latent_workspace),
       step_{} {
   check_position_method(options_.positions, model.spec);
-  step_.ropes.resize(ropes_.size() + std::max<size_t>(options_.positions.positions.size(), 1) - 1);
+  step_.ropes.resize(ropes_.size());
   for (size_t r = 1; r < ropes_.size(); ++r) fixed_frequencies_.push_back(rope_frequencies(ropes_[r], 0));
   if (options_.k_dtype != DType::kF16 && options_.v_dtype != DType::kF16) options_.on_saturated = {};
   if (options_.on_saturated) saturated_before_ = backend_.saturated();
@@ -61,12 +61,17 @@ Session::~Session() {
   }
 }
 
-Sequence Session::new_sequence(const RopeScaling& rope) {
-  return {KvCache(pool_, rope_frequencies(rope, 0)), rope};
+Sequence Session::new_sequence(const RopeScaling& rope, PositionMethod method) {
+  check_position_method(method, model_.spec);
+  if (second_keys_of(method.ranges) > 0 && second_keys_of(options_.positions.ranges) == 0)
+    throw UsageError("`position_method` " + method.name + ": the session's own stores no keys twice");
+  const size_t tables = ropes_.size() + std::max<size_t>(method.positions.size(), 1) - 1;
+  step_.ropes.resize(std::max(step_.ropes.size(), tables));
+  return {KvCache(pool_, rope_frequencies(rope, 0)), rope, std::move(method)};
 }
 
 Sequence Session::fork(const Sequence& other, int64_t length) {
-  Sequence copy = new_sequence(other.rope_);
+  Sequence copy = new_sequence(other.rope_, other.method_);
   copy.cache_.share_prefix(other.cache_, std::min(length, other.length()));
   copy.expected_ = other.expected_;
   copy.stretch_ = other.stretch_;
@@ -123,45 +128,44 @@ void Session::check_length(int64_t length) const {
 // before anything attends.
 void Session::enter_lengths(std::span<Sequence* const> sequences, std::span<const int64_t> lengths) {
   for (size_t i = 0; i < sequences.size(); ++i) {
-    check_kept(sequences[i]->cache_);
+    check_method(*sequences[i]);
     sequences[i]->cache_.reserve(lengths[i]);
   }
-  const std::vector<PositionMethod::Positions>& tables = options_.positions.positions;
-  const size_t second = second_keys_of(options_.positions.ranges);
   std::vector<KvCache*> caches;
   std::vector<RopeFrequencies> frequencies;
-  std::vector<SecondKeys> second_keys;
+  std::vector<KeyPositions> key_positions;
   std::vector<std::pair<Sequence*, Stretch>> moving;
   for (size_t i = 0; i < sequences.size(); ++i) {
     Sequence& sequence = *sequences[i];
-    if (!sequence.rope_.depends_on_length() && !options_.positions.stretch) continue;
+    const PositionMethod& method = sequence.method_;
+    if (!sequence.rope_.depends_on_length() && !method.stretch) continue;
     int64_t length = lengths[i];  // as RoPE sees it: one above the largest position
     if (const auto positions = sequence.cache_.positions(length); !positions.empty())
       length = static_cast<int64_t>(*std::max_element(positions.begin(), positions.end())) + 1;
     length = std::max(length, sequence.expected_);
-    const double stretch = stretch_for(length);
+    const double stretch = stretch_for(method, length);
     if (!sequence.rope_.depends_on_length() && stretch == sequence.stretch_.value) continue;
     caches.push_back(&sequence.cache_);
     frequencies.push_back(frequencies_for(sequence.rope_, length));
-    if (!tables.empty()) add_places(key_positions_, tables[0], stretch, lengths[i]);
+    if (!method.positions.empty())
+      add_places(sequence.key_positions_, method.positions[0], stretch, lengths[i]);
+    KeyPositions& own = key_positions.emplace_back(KeyPositions{sequence.key_positions_});
+    const size_t second = second_keys_of(method.ranges);
     if (second == 0) continue;
     std::vector<double>& from = sequence.stretch_.positions;
-    add_places(from, tables[second], sequence.stretch_.value, sequence.length());
-    second_keys.push_back({from, from});
+    add_places(from, method.positions[second], sequence.stretch_.value, sequence.length());
+    own.second_from = own.second_to = from;
     if (stretch == sequence.stretch_.value) continue;
     std::vector<double>& to = moving.emplace_back(&sequence, Stretch{stretch}).second.positions;
-    add_places(to, tables[second], stretch, sequence.length());
-    second_keys.back().to = to;
+    add_places(to, method.positions[second], stretch, sequence.length());
+    own.second_to = to;
   }
-  set_frequencies(pool_, caches, frequencies, rope().interleaved, !options_.stale_cache, key_positions_,
-                  second_keys);
+  set_frequencies(pool_, caches, frequencies, rope().interleaved, !options_.stale_cache, key_positions);
   for (auto& [sequence, stretch] : moving) sequence->stretch_ = std::move(stretch);
 }
 
 void Session::observe(TraceFn trace) {
-  if (trace && !options_.positions.ranges.empty())
-    throw UsageError("`position_method` " + options_.positions.name +
-                     ": a trace shows one rotation of queries");
+  observed_ = static_cast<bool>(trace);
   decoder_.observe(std::move(trace));
 }
 
@@ -181,6 +185,7 @@ void Session::GrowingStep::clear() {
   tokens.clear();
   sequences.clear();
   for (auto& of_sequences : ropes) of_sequences.clear();
+  seen.clear();
 }
 
 void Session::add_to_step(Sequence& sequence, std::span<const int32_t> tokens) {
@@ -195,7 +200,7 @@ void Session::add_to_step(Sequence& sequence, std::span<const int32_t> tokens) {
   query_scales.clear();
   const auto score_scale =
       model_.spec.scores_take_mscale ? static_cast<float>(rope_score_scale(sequence.rope_)) : 1.0F;
-  const auto& temperature = options_.positions.temperature;
+  const auto& temperature = sequence.method_.temperature;
   for (int64_t i = 0; (model_.spec.scales_queries() || temperature) && i < std::ssize(tokens); ++i) {
     const int64_t place = cache.length() + i;
     const double of_method = temperature ? temperature(place) : 1.0;
@@ -213,12 +218,12 @@ void Session::add_to_step(Sequence& sequence, std::span<const int32_t> tokens) {
     rope.axes = model_.spec.mrope_axes;
   }
   for (size_t r = 1; r < ropes_.size(); ++r) step_.ropes[r].push_back(with_scale(fixed_frequencies_[r - 1]));
-  add_positions(cache.length(), tokens.size(), sequence.stretch_.value);
+  add_positions(sequence, tokens.size());
 }
 
 Matrix Session::run_step() {
   if (options_.before_step) options_.before_step();
-  return decoder_.forward({step_.tokens, step_.sequences}, step_.ropes);
+  return decoder_.forward({step_.tokens, step_.sequences}, step_.ropes, step_.seen);
 }
 
 // Tokens [first, first + n) of a prompt, in one forward pass.
@@ -323,7 +328,7 @@ bool Session::can_take_back(std::span<Sequence* const> sequences) const {
     if (options_.max_ctx > 0 && length > options_.max_ctx) return false;
     if (!cache.has_room(length) || !cache.placed().empty()) return false;
     const int64_t expected = std::max(length, sequence->expected_);
-    if (stretch_for(expected) != sequence->stretch_.value) return false;
+    if (stretch_for(sequence->method_, expected) != sequence->stretch_.value) return false;
     return !sequence->rope_.depends_on_length() ||
            frequencies_for(sequence->rope_, expected) == cache.frequencies();
   });
@@ -338,7 +343,7 @@ Matrix Session::append(std::span<Sequence* const> sequences, std::span<const int
   const Matrix logits = decoder_.logits(run_step());
   for (Sequence* sequence : sequences) {
     sequence->cache_.advance(1);
-    drop_unseen(sequence->cache_);
+    sequence->drop_unseen();
   }
   return logits;
 }

@@ -20,7 +20,9 @@ struct SessionOptions {
   std::optional<RopeScaling> rope{};
   // Steps per octave in which a dynamic scale moves; 0: exact, new frequencies for every length.
   int rope_steps = 4;
-  PositionMethod positions{};  // at which distances tokens see keys; without ranges: as far as they are apart
+  // At which distances tokens see keys, unless a sequence says otherwise; without ranges: as far as they are
+  // apart.
+  PositionMethod positions{};
   int64_t latent_workspace = int64_t{128} << 20;  // bytes (LatentAttention)
   bool stale_cache = false;             // leave cached keys as they were rotated when the frequencies change
   std::function<void()> before_step{};  // called before every forward pass
@@ -60,12 +62,17 @@ class Sequence {
   void expect(int64_t length) { expected_ = length; }
   int64_t expected() const { return expected_; }
   const RopeScaling& rope() const { return rope_; }
+  const PositionMethod& method() const { return method_; }
 
  private:
   friend class Session;
-  Sequence(KvCache cache, RopeScaling rope) : cache_(std::move(cache)), rope_(std::move(rope)) {}
+  Sequence(KvCache cache, RopeScaling rope, PositionMethod method)
+      : cache_(std::move(cache)), rope_(std::move(rope)), method_(std::move(method)) {}
+  void drop_unseen();
   KvCache cache_;
   RopeScaling rope_;
+  PositionMethod method_;
+  std::vector<double> key_positions_;  // by the method, as far as they were asked for
   int64_t expected_ = 0;
   Stretch stretch_;
 };
@@ -100,8 +107,11 @@ class Session {
   void check_length(int64_t length) const;
 
   Sequence new_sequence() { return new_sequence(rope()); }
-  // With a scaling of its own, of the session's dimensions and pairs. Sequences of any share a step.
-  Sequence new_sequence(const RopeScaling& rope);
+  Sequence new_sequence(const RopeScaling& rope) { return new_sequence(rope, options_.positions); }
+  // With a scaling of its own, of the session's dimensions and pairs, and a position method of its own.
+  // Sequences of any share a step. Throws UsageError where the model goes without methods, or where the
+  // method stores keys twice and the session's does not.
+  Sequence new_sequence(const RopeScaling& rope, PositionMethod method);
   // A sequence with the first `length` tokens of `other` and its RoPE frequencies, expecting what `other`
   // expects. It shares the pages of its cache: nothing is copied until one of the two writes to one, as a
   // re-rotation does.
@@ -165,18 +175,17 @@ class Session {
   void report_not_finite();
 
   // From now on, every layer shows what it makes of the tokens that are read (models/trace.h); empty: no
-  // longer. Throws UsageError where a position method has queries rotated several times.
+  // longer. Reading tokens then throws UsageError where a position method rotates queries several times.
   void observe(TraceFn trace);
 
  private:
   RopeFrequencies frequencies_for(const RopeScaling& rope, int64_t length) const;
   void check(const Sequence& sequence, std::span<const int32_t> tokens) const;
-  void check_kept(const KvCache& cache) const;
-  void drop_unseen(KvCache& cache) const;
+  void check_method(const Sequence& sequence) const;
   void enter_lengths(std::span<Sequence* const> sequences, std::span<const int64_t> lengths);
   void add_to_step(Sequence& sequence, std::span<const int32_t> tokens);
-  double stretch_for(int64_t length) const;
-  void add_positions(int64_t first, size_t n_tokens, double stretch);
+  double stretch_for(const PositionMethod& method, int64_t length) const;
+  void add_positions(const Sequence& sequence, size_t n_tokens);
   Matrix run_step();
   Matrix append(std::span<Sequence* const> sequences, std::span<const int32_t> tokens);
   struct Piece;
@@ -197,15 +206,17 @@ class Session {
   struct GrowingStep {
     std::vector<int32_t> tokens;
     std::vector<StepSequence> sequences;
-    std::vector<std::vector<SequenceRope>> ropes;  // for each of ropes_, of each sequence
+    // Of each sequence, for each of ropes_ and for the further tables of any method so far.
+    std::vector<std::vector<SequenceRope>> ropes;
+    std::vector<SeenAlike> seen;
     std::vector<std::vector<float>>
         query_scales;  // of the tokens of each of `sequences`, where the model has any
-    std::vector<std::vector<double>> positions;  // by a method, for each of its tables of each of `sequences`
+    std::vector<std::vector<double>> positions;  // by methods, for each of those tables and keys, likewise
     void clear();
   } step_;
-  std::vector<double> key_positions_;  // by a position method, of the tokens of the longest sequence so far
-  std::vector<int64_t> lengths_;       // of a decode step
-  std::vector<int32_t> drawn_;         // of decode_drawn
+  std::vector<int64_t> lengths_;  // of a decode step
+  std::vector<int32_t> drawn_;    // of decode_drawn
+  bool observed_ = false;
   std::vector<float> host_logits_;
   bool finite_checked_ = false;
   Saturation saturated_before_;  // by others on this backend

@@ -59,8 +59,8 @@ QkvBlock latent_qkv_of(const Activations& a, const AttentionSpec& attention, int
 }
 
 ActivationMemory::ActivationMemory(const ModelSpec& spec, std::span<const RopeScaling> ropes,
-                                   size_t more_tables, Backend& backend, int64_t least)
-    : spec_(spec), ropes_(ropes), more_tables_(more_tables), backend_(backend), least_(least) {
+                                   Backend& backend, int64_t least)
+    : spec_(spec), ropes_(ropes), backend_(backend), least_(least) {
   for (const LayerSpec& layer : spec.layers) {
     const AttentionSpec& attention = layer.attention;
     const ExpertsSpec& experts = layer.feed_forward.experts;
@@ -95,7 +95,7 @@ size_t ActivationMemory::lay_out(int64_t n_tokens, std::byte* memory, Activation
   to.expert_weights = take(n_tokens, widths_.chosen);
   to.latent_row = take(n_tokens, widths_.latent_row);
   to.latent_heads = take(n_tokens, widths_.latent_heads);
-  to.ropes.resize(ropes_.size() + more_tables_);
+  to.ropes.resize(n_ropes_);
   for (size_t i = 0; i < to.ropes.size(); ++i) {
     const RopeScaling& rope = ropes_[i < ropes_.size() ? i : 0];
     RopeTable& table = to.ropes[i];
@@ -104,13 +104,14 @@ size_t ActivationMemory::lay_out(int64_t n_tokens, std::byte* memory, Activation
     table.cos = take(n_tokens, table.rotary_dim / 2);
     table.sin = take(n_tokens, table.rotary_dim / 2);
     table.q_scale = take(n_tokens, 1);
-    table.whole_q_scale = spec_.scales_queries() || more_tables_ > 0 ? take(n_tokens, 1) : Matrix();
+    table.whole_q_scale = spec_.scales_queries() || n_ropes_ > ropes_.size() ? take(n_tokens, 1) : Matrix();
   }
   return end;
 }
 
-const Activations& ActivationMemory::for_step(int64_t n_tokens) {
-  if (n_tokens > activations_.room) {
+const Activations& ActivationMemory::for_step(int64_t n_tokens, size_t n_ropes) {
+  if (n_tokens > activations_.room || n_ropes != n_ropes_) {
+    n_ropes_ = n_ropes;
     memory_ = Buffer();  // the old memory goes first: the two never exist together
     activations_.room = 0;
     const int64_t room = std::max(n_tokens, least_);

@@ -63,13 +63,14 @@ QkvBlock latent_qkv_of(const Activations& a, const AttentionSpec& attention, int
 // same place, which a backend may have recorded.
 class ActivationMemory {
  public:
-  // more_tables: of RoPE, beside those of `ropes`. least: tokens that there is room for from the first step
-  // on; a longer step has it made larger. Host memory that no step reaches is never touched.
-  ActivationMemory(const ModelSpec& spec, std::span<const RopeScaling> ropes, size_t more_tables,
-                   Backend& backend, int64_t least);
+  // least: tokens that there is room for from the first step on; a longer step has it made larger. Host
+  // memory that no step reaches is never touched.
+  ActivationMemory(const ModelSpec& spec, std::span<const RopeScaling> ropes, Backend& backend,
+                   int64_t least);
 
-  // Those of a step of `n_tokens` tokens, valid until the next call.
-  const Activations& for_step(int64_t n_tokens);
+  // Those of a step of `n_tokens` tokens, valid until the next call. n_ropes: tables of RoPE, those of
+  // `ropes` and more, not fewer than before.
+  const Activations& for_step(int64_t n_tokens, size_t n_ropes);
 
  private:
   // Columns of each matrix, as wide as the widest layer needs it.
@@ -81,7 +82,7 @@ class ActivationMemory {
 
   const ModelSpec& spec_;
   std::span<const RopeScaling> ropes_;
-  size_t more_tables_;
+  size_t n_ropes_ = 0;  // that there is room for
   Backend& backend_;
   Widths widths_;
   int64_t least_;

@@ -158,7 +158,7 @@ ConfigRope load_rope(const ModelTexts& texts) {
               "its positions are ALiBi, a bias by distance; there is no RoPE to show");
   }
   ModelSpec spec = family->read(json);
-  result = {spec.rope(), spec.query_scale, std::move(spec.warnings)};
+  result = {spec.rope(), spec.query_scale, spec.position_method, std::move(spec.warnings)};
   if (spec.ropes.size() > 1) {
     result.warnings.push_back(file.string() +
                               fmt::format(": layers with a window have a RoPE of their own, which is "

@@ -180,7 +180,7 @@ CLI::Option* add_position_method(CLI::App& command, OpenOptions& options) {
                   "at which distances tokens see each other: one of " + known_position_methods(", ") +
                       ", with settings as in dca/chunk=6144/window=2048")
       ->type_name("NAME[/KEY=N...]")
-      ->default_str("none");
+      ->default_str("the model's own");
 }
 
 void add_rope_options(CLI::App& command, OpenOptions& options) {
@@ -239,12 +239,6 @@ std::vector<int32_t> given_tokens(const std::string& tokens, const std::filesyst
 }
 
 Engine open_engine(const CommonOptions& options, Reads reads) {
-  for (const char* context : {"--load-cache", "--save-cache"}) {
-    const auto* given = options.command->get_option_no_throw(context);
-    if (given != nullptr && given->count() > 0 && options.command->count("--position-method") > 0)
-      throw UsageError(fmt::format(
-          "{}: a saved context has no positions of a method; leave --position-method out", context));
-  }
   OpenOptions open = options.open;
   open.reads = reads;
   if (options.dtype != "auto") open.dtype = parse_dtype(options.dtype);
@@ -265,6 +259,12 @@ Engine open_engine(const CommonOptions& options, Reads reads) {
   };
   Engine engine = Engine::open(options.model, open);
   engine.options.progress = nullptr;
+  for (const char* context : {"--load-cache", "--save-cache"}) {
+    const auto* given = options.command->get_option_no_throw(context);
+    if (given != nullptr && given->count() > 0 && !engine.session.positions.ranges.empty())
+      throw UsageError(fmt::format(
+          "{}: a saved context has no positions of a method; use --position-method none", context));
+  }
   progress.clear();
   print_warnings(engine.warnings, options.quiet);
   if (!options.other_scalings) warn_of_still_scale(options, *engine.session.rope);

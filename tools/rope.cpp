@@ -44,7 +44,7 @@ RopeScaling bare_head(const Args& args) {
 
 // As asked for; warnings are printed.
 ConfigRope rope_of(const Args& args) {
-  if (args.model.empty()) return {resolve_rope(bare_head(args), args.common.open.rope), {}, {}};
+  if (args.model.empty()) return {resolve_rope(bare_head(args), args.common.open.rope), {}, {}, {}};
   if (args.head_dim) throw UsageError("--head-dim goes without --model; the model has its own");
   if (!std::filesystem::exists(args.model / "config.json"))
     refuse_other_formats(args.model, /*config_file=*/true);
@@ -81,8 +81,9 @@ std::vector<Pair> pairs_of(const RopeScaling& rope, double seen) {
   return pairs;
 }
 
-// query_scale: of the last of `length` tokens.
-void print_rope_json(const RopeScaling& rope, double query_scale, int64_t length, double seen) {
+// query_scale: of the last of `length` tokens, without what a position method multiplies it with.
+void print_rope_json(const RopeScaling& rope, double query_scale, const std::string& method, int64_t length,
+                     double seen) {
   const RopeFrequencies scaled = rope_frequencies(rope, seen);
   nlohmann::ordered_json ratios, wavelengths, turns, kinds;
   for (const Pair& pair : pairs_of(rope, seen)) {
@@ -100,6 +101,7 @@ void print_rope_json(const RopeScaling& rope, double query_scale, int64_t length
               {"scale", rope_scale(rope, seen)},
               {"attention_factor", scaled.attention_factor},
               {"query_scale", query_scale},
+              {"position_method", method},
               {"inv_freq", scaled.inv_freq},
               {"inv_freq_unscaled", rope_unscaled(rope).inv_freq},
               {"ratio", ratios},
@@ -149,26 +151,28 @@ void print_table(const RopeScaling& rope, int64_t length, double seen) {
 }
 
 void run(const Args& args) {
-  const auto [rope, query_scale, warnings] = rope_of(args);
+  const auto [rope, query_scale, own_method, warnings] = rope_of(args);
   warn_of_still_scale(args.common, rope);
-  const int64_t usual = args.common.open.position_method.empty()
-                            ? std::max(rope.original_ctx, rope.max_position_embeddings)
-                            : 2 * rope.original_ctx;
+  const std::string& asked = args.common.open.position_method;
+  const int64_t usual =
+      asked.empty() ? std::max(rope.original_ctx, rope.max_position_embeddings) : 2 * rope.original_ctx;
   const int64_t length = args.length.value_or(usual);
   if (length < 1 || length > INT32_MAX)
     throw UsageError(fmt::format("--length: expected an integer from 1 to {}", INT32_MAX));
   const PositionMethod method =
-      parse_position_method(args.common.open.position_method, rope.original_ctx, length);
+      parse_position_method(asked.empty() ? own_method : asked, rope.original_ctx, length);
   const double seen = rope_step_length(rope, length, args.common.open.rope_steps);
   // The picture first: a reader of the table that closes the pipe early does not lose it.
   if (!args.svg.empty()) {
-    write_file_atomically(args.svg, method.ranges.empty() ? rope_svg(rope, seen, args.panels)
-                                                          : method_svg(method, rope.original_ctx, length));
+    const bool map = !asked.empty() && !method.ranges.empty();
+    write_file_atomically(
+        args.svg, map ? method_svg(method, rope.original_ctx, length) : rope_svg(rope, seen, args.panels));
     say("wrote " + args.svg.string());
   }
   if (args.json) {
-    print_rope_json(rope, query_scale.at(length - 1), length, seen);
+    print_rope_json(rope, query_scale.at(length - 1), method.name, length, seen);
   } else {
+    if (!method.name.empty()) fmt::print(std::cout, "position method {}\n", method.name);
     print_table(rope, length, seen);
   }
 }

@@ -40,9 +40,10 @@ Json loss_record(const SweepUnit& unit, int64_t stride, const Json& sums) {
 
 PositionMethod Sweep::method_for(const std::string& column) const {
   try {
-    const std::string method = read_column(column).method;
-    PositionMethod found =
-        parse_position_method(method, *options_.rope.original_ctx, options_.lengths.back());
+    const SweepColumn read = read_column(column);
+    const bool own = read.scaling == "model" && read.method.empty();
+    PositionMethod found = parse_position_method(own ? engine_.model.spec.position_method : read.method,
+                                                 *options_.rope.original_ctx, options_.lengths.back());
     check_position_method(found, engine_.model.spec);
     return found;
   } catch (const UsageError& e) {

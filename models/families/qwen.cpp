@@ -1,4 +1,9 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "models/families/family.h"
+#include "models/families/gate.h"
 
 // Qwen 2, 2.5, 3 and the text side of 2-VL (transformers 5.23, models/qwen2/configuration_qwen2.py,
 // models/qwen3/configuration_qwen3.py, models/qwen2_vl/configuration_qwen2_vl.py).
@@ -29,6 +34,41 @@ void read_windows(const JsonFields& config, ModelSpec& spec) {
     }
     spec.layers[i].attention.sliding_window = slides ? window : 0;
   }
+}
+
+// The position method of Qwen 2.5 and 3 for 1M tokens, with plain frequencies whatever the file says of them
+// (vLLM 0.10, attention/backends/dual_chunk_flash_attn.py; docs/context-extension.md). Its window counts one
+// key more, and ends with the chunk.
+void read_dual_chunks(const JsonFields& config, ModelSpec& spec) {
+  const char* const key = "dual_chunk_attention_config";
+  if (!says_something(config.find(key))) return;
+  const JsonFields dual = config.need_object(key);
+  constexpr int64_t kMost = KeyEdge::kFar / 8;
+  const int64_t size = dual.integer("chunk_size", 2, kMost).value_or(8192);
+  const int64_t local = dual.integer("local_size", 1, kMost).value_or(1024), chunk = size - local;
+  if (chunk < 1) dual.fail("local_size", fmt::format("expected less than chunk_size, {}", size));
+  const auto slides = [](const LayerSpec& layer) { return layer.attention.sliding_window > 0; };
+  if (std::ranges::any_of(spec.layers, slides))
+    config.fail("use_sliding_window", fmt::format("{} goes without windows; correct one of them", key));
+  spec.position_method = fmt::format("dca/chunk={}/window={}", chunk, std::min(local + 1, chunk));
+  if (spec.rope().type != RopeType::kDefault) {
+    spec.warnings.push_back(config.message(key, "the RoPE scaling beside it is ignored, as in vLLM"));
+    spec.rope() = rope_of_type(spec.rope(), RopeType::kDefault);
+  }
+  if (const auto trained = dual.integer("original_max_position_embeddings", 0, kMaxContext).value_or(0)) {
+    spec.position_method += "/temperature=length";
+    spec.rope().original_ctx = trained;
+  }
+  const int64_t sparse = dual.integer("sparse_attention_threshold", 0, kMaxContext).value_or(32768);
+  for (const char* of_sparse : {"sparse_attention_config", "sparse_attention_last_q"})
+    dual.pass_over(of_sparse);
+  if (dual.boolean("sparse_attention_enabled").value_or(true)) {
+    spec.warnings.push_back(config.message(
+        key, fmt::format("prompts of more than {} tokens are read with full attention, not with the sparse "
+                         "one that vLLM has for them",
+                         sparse)));
+  }
+  check_unread(dual, spec, &spec.warnings);
 }
 
 // Always with biases of q, k and v, and of nothing else.
@@ -68,7 +108,11 @@ ModelSpec read_with_head_norms(const JsonFields& config, const Defaults& default
 
 }  // namespace
 
-ModelSpec read_qwen2(const JsonFields& config) { return read_with_biases(config, qwen_defaults()); }
+ModelSpec read_qwen2(const JsonFields& config) {
+  ModelSpec spec = read_with_biases(config, qwen_defaults());
+  read_dual_chunks(config, spec);
+  return spec;
+}
 
 // The text side of Qwen 2-VL and 2.5-VL.
 ModelSpec read_qwen2_vl(const JsonFields& config) {
@@ -87,6 +131,7 @@ ModelSpec read_qwen3(const JsonFields& config) {
   defaults.head_dim = 128;
   ModelSpec spec = read_with_head_norms(config, defaults);
   read_windows(config, spec);
+  read_dual_chunks(config, spec);
   return spec;
 }
 
@@ -119,6 +164,7 @@ ModelSpec read_qwen3_moe(const JsonFields& config) {
     if ((i + 1) % step == 0 && !dense[i]) use_experts(experts, 0, spec.layers[i]);
   }
   check_sliding_layers(config, spec);
+  read_dual_chunks(config, spec);
   return spec;
 }
 

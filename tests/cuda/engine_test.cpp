@@ -1,6 +1,10 @@
 // A whole model on the CUDA backend: the logits of transformers for every family, a cache that is re-rotated,
 // against the float64 reference backend, and a batch against separate runs.
+#include <array>
+#include <deque>
+
 #include "engine/generate.h"
+#include "engine/position_method.h"
 #include "models/text/tokenizer.h"
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/engine/batch_cases.h"
@@ -178,6 +182,35 @@ TEST_F(CudaEngine, DemoWritesWhatTheCpuWrites) {
   const std::vector<int32_t> expected = write(cpu);
   ASSERT_EQ(expected.size(), 16U);
   EXPECT_EQ(write(*cuda_), expected);
+}
+
+// As on the CPU, of which tests/engine/own_method_test.cpp says that each is as it is alone.
+TEST_F(CudaEngine, SequencesOfSeveralMethodsShareAStep) {
+  const auto run = [](Backend& backend) {
+    const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
+    Session session(model, backend, f32_session());
+    const auto texts = batch_prompts(model.spec.vocab_size, std::array<int64_t, 4>{30, 30, 17, 30});
+    std::deque<Sequence> sequences;
+    std::vector<Prompt> prompts;
+    std::vector<Sequence*> all;
+    for (const char* name :
+         {"dca/chunk=8/window=4", "none", "sinks/sinks=2/window=9", "dca/chunk=8/window=4"}) {
+      all.push_back(
+          &sequences.emplace_back(session.new_sequence(session.rope(), parse_position_method(name, 64, 0))));
+      prompts.push_back({all.back(), texts[prompts.size()]});
+    }
+    std::vector<float> logits;
+    const auto keep = [&](const Matrix& rows) {
+      const size_t before = logits.size(), n = static_cast<size_t>(rows.rows * rows.cols);
+      logits.resize(before + n);
+      backend.copy_out(logits.data() + before, rows.data, n * sizeof(float));
+    };
+    session.prefill(prompts, [&](size_t, int64_t, const Matrix& rows) { keep(rows); });
+    for (int32_t token = 5; token < 8; ++token) keep(session.decode(all, std::vector<int32_t>(4, token)));
+    return logits;
+  };
+  CpuBackend cpu(1);
+  EXPECT_LE(max_abs_difference(run(*cuda_), run(cpu)), 1e-4);
 }
 
 TEST_F(CudaEngine, BatchEqualsSeparateRuns) {

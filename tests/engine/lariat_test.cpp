@@ -8,11 +8,16 @@
 #include <thread>
 
 #include "engine/session.h"
+#include "models/io/json_fields.h"
 #include "tests/engine/engine_test_util.h"
 #include "tests/engine/forwarding_backend.h"
+#include "tests/engine/saved_context_util.h"
 
 namespace lariat::test {
 namespace {
+
+constexpr const char* kDual = "dual_chunk_attention_config";
+class OpenedFolder : public FolderTest {};
 
 std::string refusal_to_open(const std::filesystem::path& path, OpenOptions options) {
   options.device = "cpu";
@@ -56,6 +61,34 @@ TEST(EngineOpen, RefusesWhatMakesNoSense) {
     const std::string what = refusal_to_open(path, options);
     EXPECT_NE(what.find(part), std::string::npos) << what;
   }
+}
+
+// Qwen2.5-1M's, in small: what the same method gives when it is asked for, bit for bit.
+TEST_F(OpenedFolder, AConfigAsksForAPositionMethod) {
+  link_files(checkpoint_dir("qwen2"), dir_ / "model");
+  nlohmann::json config = read_json_object(dir_ / "model" / "config.json");
+  const auto logits = [&](const std::string& method) {
+    put("model/config.json", config.dump());
+    const Engine engine =
+        Engine::open(dir_ / "model", {.reads = Reads::kTokens, .device = "cpu", .position_method = method});
+    EXPECT_EQ(engine.model.spec.warnings.size(), config.contains(kDual) ? 1U : 0U);
+    Session session(engine.model, *engine.backend, engine.session);
+    return std::pair(engine.session.positions.name,
+                     all_logits(session, some_tokens(200, engine.model.spec.vocab_size), 150));
+  };
+  const auto plain = logits("");
+  EXPECT_EQ(plain.first, "");
+  const std::string same = "dca/chunk=24/window=9/temperature=length";
+  config["max_position_embeddings"] = 32;
+  const auto expected = logits(same);
+  config["max_position_embeddings"] = 128;
+  config[kDual] = {{"chunk_size", 32}, {"local_size", 8}, {"original_max_position_embeddings", 32}};
+  EXPECT_EQ(logits(""), expected);
+  EXPECT_EQ(logits("none"), plain);
+  const auto other = logits("dca/chunk=32/window=9");
+  EXPECT_EQ(other.first, "dca/chunk=32/window=9");
+  EXPECT_NE(other.second, expected.second);
+  EXPECT_NE(plain.second, expected.second);
 }
 
 // A backend that says, when it goes, how many pieces of its memory are in use.

@@ -395,7 +395,14 @@ TEST(PositionMethods, RefuseWhatTheyCannotReplace) {
   expect_refused([&] { save_context(session, sequence, some_tokens(9, 61), "unwritten.ctx"); },
                  {"unwritten.ctx", "leave `position_method` out"});
   expect_refused([&] { session.restore({}, 0); }, {"`position_method` dca/"});
-  expect_refused([&] { session.observe([](const auto&...) {}); }, {"`position_method` dca/"});
+  session.observe([](const auto&...) {});
+  expect_refused([&] { session.decode(sequence, 1); }, {"`position_method` dca/", "a trace"});
+  session.observe({});
+  session.decode(sequence, 1);
+  Session twice(model, backend, f32_session());
+  const PositionMethod rerope = parse_position_method("rerope", 64, 0);
+  expect_refused([&] { twice.new_sequence(twice.rope(), rerope); },
+                 {"`position_method` rerope/", "no keys twice"});
 }
 
 }  // namespace

@@ -109,6 +109,7 @@ inline json described(const ModelSpec& s) {
               {"scores_take_mscale", s.scores_take_mscale},
               {"mrope_axes", s.mrope_axes},
               {"query_log", {s.query_scale.log_beta, s.query_scale.log_ctx, s.query_scale.log_steps}},
+              {"position_method", s.position_method},
               {"dtype", name_of(s.dtype)},
               {"bos", s.bos_token_id.value_or(-1)},
               {"eos", s.eos_token_ids},

@@ -139,6 +139,26 @@ constexpr Value kValues[] = {
       "intermediate_size": 48, "qkv_bias": true, "o_bias": false, "mlp_bias": false}}})"},
     {"qwen", R"({"use_dynamic_ntk": false, "no_bias": false})",
      R"({"rope": {"type": "default", "original_ctx": 1024}, "layers": {"0": {"o_bias": true, "mlp_bias": true}}})"},
+    // As published of Qwen2.5-7B-Instruct-1M, Qwen3-30B-A3B-Instruct-2507 and with what vLLM takes where
+    // there
+    // is nothing; a window ends with its chunk, and a scaling is as good as not there.
+    {"qwen2", R"({"max_position_embeddings": 1010000, "dual_chunk_attention_config": {"chunk_size": 262144,
+      "local_size": 8192, "original_max_position_embeddings": 262144}})",
+     R"({"position_method": "dca/chunk=253952/window=8193/temperature=length",
+      "max_position_embeddings": 1010000, "rope": {"type": "default", "original_ctx": 262144}})"},
+    {"qwen3_moe",
+     R"({"max_position_embeddings": 1010000, "dual_chunk_attention_config": {"chunk_size": 131072,
+      "local_size": 4096, "original_max_position_embeddings": 131072, "sparse_attention_enabled": true,
+      "sparse_attention_config": [{"0": ["vertical_and_slash", 30, 800, 1.0]}]}})",
+     R"({"position_method": "dca/chunk=126976/window=4097/temperature=length", "rope": {"original_ctx": 131072}})"},
+    {"qwen2", R"({"dual_chunk_attention_config": {"sparse_attention_enabled": false}})",
+     R"({"position_method": "dca/chunk=7168/window=1025", "rope": {"original_ctx": 128}})"},
+    {"qwen2", R"({"dual_chunk_attention_config": {"chunk_size": 9, "local_size": 7}})",
+     R"({"position_method": "dca/chunk=2/window=2"})"},
+    {"qwen2", R"({"dual_chunk_attention_config": {}})", R"({"position_method": ""})"},
+    {"qwen2", R"({"dual_chunk_attention_config": null})", R"({"position_method": ""})"},
+    {"qwen3_yarn_tied", R"({"dual_chunk_attention_config": {"chunk_size": 24, "local_size": 8}})",
+     R"({"position_method": "dca/chunk=16/window=9", "rope": {"type": "default", "original_ctx": 32}})"},
     // MiniMind takes its scaling from a flag, and its table is never longer than 2048 then
     // (precompute_freqs_cis).
     {"MiniMindForCausalLM", R"({"inference_rope_scaling": true})", R"({"rope": {"type": "yarn", "factor": 16,
@@ -210,6 +230,15 @@ constexpr Warning kWarnings[] = {
     {"llama_gqa", R"({"bos_token_id": 61})", "\"bos_token_id\" is 61; ids outside"},
     {"LlamaForCausalLM", R"({"eos_token_id": [2, 32000]})",
      "\"eos_token_id\" is [2,32000]; ids outside the vocabulary of 32000"},
+    {"qwen2", R"({"dual_chunk_attention_config": {"chunk_size": 8192}})",
+     "\"dual_chunk_attention_config\" is {\"chunk_size\":8192}; prompts of more than 32768 tokens are read "
+     "with full attention"},
+    {"qwen2", R"({"dual_chunk_attention_config": {"sparse_attention_threshold": 99}})",
+     "prompts of more than 99 tokens are"},
+    {"qwen2", R"({"dual_chunk_attention_config": {"sparse_attention_enabled": false, "unheard_of": 3}})",
+     "\"dual_chunk_attention_config.unheard_of\" is 3; not a key"},
+    {"qwen3_yarn_tied", R"({"dual_chunk_attention_config": {"sparse_attention_enabled": false}})",
+     "the RoPE scaling beside it is ignored, as in vLLM"},
     {"llama_gqa", R"({"hidden_act": "swish"})", ""},
     {"llama_gqa", R"({"torch_dtype": "auto"})", ""},
     {"llama_gqa", R"({"pretraining_tp": 2, "attention_dropout": 0.5, "use_cache": false})", ""},

@@ -48,6 +48,7 @@ TEST(RopeCommand, JsonHoldsTheFrequenciesOfTheLength) {
                        {"scale", rope_scale(scaling, 6000)},
                        {"attention_factor", 1.0},
                        {"query_scale", 1.0},
+                       {"position_method", ""},
                        {"inv_freq", after},
                        {"inv_freq_unscaled", before}}));
   const Json step = rope_json(dynamic + " --rope-steps 4");
@@ -71,6 +72,26 @@ TEST(RopeCommand, AModelBringsItsOwnScaling) {
                                 config("rope/qwen-yarn-128k.json"));
   EXPECT_EQ(preset["type"], "yarn");
   EXPECT_NEAR(preset["attention_factor"].get<double>(), 1.1386294361, 1e-9);
+}
+
+TEST(RopeCommand, AModelBringsItsOwnPositionMethod) {
+  Json own = Json::parse(slurp(kSource / "tests/golden/checkpoints/qwen2/config.json"));
+  own["dual_chunk_attention_config"] = {{"chunk_size", 32},
+                                        {"local_size", 8},
+                                        {"original_max_position_embeddings", 64},
+                                        {"sparse_attention_enabled", false}};
+  const TempFolder folder;
+  link_files(kSource / "tests/golden/checkpoints/qwen2", folder.path / "model");
+  folder.put("model/config.json", own.dump());
+  const std::string model = "--model " + (folder.path / "model").string(),
+                    method = "dca/chunk=24/window=9/temperature=length";
+  const Json got = rope_json(model);
+  EXPECT_EQ(got["position_method"], method);
+  EXPECT_EQ(got["original_ctx"], 64);
+  EXPECT_EQ(got["length"], 128);
+  EXPECT_TRUE(rope(model).out.starts_with("position method " + method + "\n"));
+  const Outcome inspected = run_lariat("inspect " + model);
+  EXPECT_TRUE(holds(inspected.out, "original_ctx 64, position_method " + method)) << inspected.err;
 }
 
 TEST(RopeCommand, TheTableCountsItsPairs) {
