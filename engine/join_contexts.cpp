@@ -19,7 +19,7 @@ namespace lariat {
 namespace {
 
 struct Part {
-  OpenedContext context;
+  const OpenedContext& context;
   size_t first = 0;               // of its tokens that is kept
   std::vector<double> positions;  // of all its tokens, where it was read
 
@@ -42,14 +42,14 @@ struct Joint {
 };
 
 // Where everything goes: behind the largest position of what stands before it, each part as it is in itself.
-Joint lay_out(Session& session, std::span<const std::filesystem::path> files, const JoinOptions& options,
+Joint lay_out(std::span<const OpenedContext> contexts, const JoinOptions& options,
               std::optional<int32_t> bos) {
   Joint joint;
-  for (const std::filesystem::path& file : files) {
-    joint.parts.push_back({open_context(session, file), 0, {}});
-    if (!joint.parts.back().record().placed.empty()) joint.axes = 3;
+  for (const OpenedContext& context : contexts) {
+    joint.parts.push_back({context, 0, {}});
+    if (!context.record.placed.empty()) joint.axes = 3;
   }
-  for (size_t i = 0; i < files.size(); ++i) {
+  for (size_t i = 0; i < contexts.size(); ++i) {
     Part& part = joint.parts[i];
     const std::vector<int32_t>& tokens = part.record().tokens;
     const bool begins = !tokens.empty() && tokens.front() == bos;
@@ -57,13 +57,13 @@ Joint lay_out(Session& session, std::span<const std::filesystem::path> files, co
     part.positions.assign(part.record().placed.begin(), part.record().placed.end());
     count_on(part.positions, joint.axes, tokens.size());
     std::span<const double> kept = part.positions;
-    if (i + 1 < files.size()) kept = kept.first(joint.axes * tokens.size());
+    if (i + 1 < contexts.size()) kept = kept.first(joint.axes * tokens.size());
     kept = kept.subspan(joint.axes * part.first);
     if (kept.empty()) continue;
     const double moved = static_cast<double>(joint.length()) - *std::ranges::min_element(kept);
     if (*std::ranges::max_element(kept) + moved > kMaxPosition)
       throw Error(fmt::format("{}: its tokens would be placed beyond {}; join fewer contexts",
-                              files[i].string(), kMaxPosition));
+                              contexts[i].file.string(), kMaxPosition));
     for (const double position : kept) joint.positions.push_back(position + moved);
     joint.tokens.insert(joint.tokens.end(), tokens.begin() + static_cast<std::ptrdiff_t>(part.first),
                         tokens.end());
@@ -131,7 +131,9 @@ void place(Session& session, KvCache& cache, const Joint& joint, const Part& par
   rotate(session, cache, part, rotation);
 }
 
-void check_options(const SessionOptions& session, const JoinOptions& options) {
+}  // namespace
+
+void check_join(const SessionOptions& session, const JoinOptions& options) {
   if (!session.positions.ranges.empty())
     throw UsageError("`position_method` " + session.positions.name +
                      ": a saved context has no such positions");
@@ -140,8 +142,6 @@ void check_options(const SessionOptions& session, const JoinOptions& options) {
         "`rope_cache` stale leaves keys as they were rotated, and those of joined contexts have to turn; use "
         "consistent, or join them anew");
 }
-
-}  // namespace
 
 JoinOptions parse_join(std::string_view text) {
   JoinOptions options;
@@ -169,8 +169,17 @@ JoinOptions parse_join(std::string_view text) {
 SavedContext join_contexts(Session& session, std::span<const std::filesystem::path> files,
                            const JoinOptions& options, std::optional<int32_t> bos,
                            const Session::ProgressFn& progress) {
-  check_options(session.options(), options);
-  const Joint joint = lay_out(session, files, options, bos);
+  check_join(session.options(), options);
+  std::vector<OpenedContext> contexts;
+  for (const std::filesystem::path& file : files) contexts.push_back(open_context(session, file));
+  return join_contexts(session, contexts, options, bos, progress);
+}
+
+SavedContext join_contexts(Session& session, std::span<const OpenedContext> contexts,
+                           const JoinOptions& options, std::optional<int32_t> bos,
+                           const Session::ProgressFn& progress) {
+  check_join(session.options(), options);
+  const Joint joint = lay_out(contexts, options, bos);
   session.check_length(std::ssize(joint.tokens));
   check_memory(session, std::ssize(joint.tokens), 1,
                fmt::format("a joined context of {}", counted(joint.tokens.size(), "token")));

@@ -56,6 +56,27 @@ std::span<const std::byte> bytes_of(const std::vector<T>& values) {
   return std::as_bytes(std::span(values));
 }
 
+// All but whose it is.
+ContextRecord record_of(const Sequence& sequence, std::span<const int32_t> tokens) {
+  const KvCache& cache = sequence.cache();
+  return {{},
+          {},
+          sequence.expected(),
+          cache.frequencies(),
+          cache.length(),
+          {tokens.begin(), tokens.end()},
+          {cache.placed().begin(), cache.placed().end()},
+          {}};
+}
+
+// The page that position `first` begins.
+void copy_page(Session& session, const KvCache& cache, int64_t first, std::span<std::byte> page) {
+  void* const held = cache.pages()[first / kKvPage];
+  if (held != nullptr) session.backend().copy_out(page.data(), held, page.size());
+  const int64_t filled = held == nullptr ? 0 : cache.length() - first;
+  if (filled < kKvPage) clear_rest(page, session.pool().geometry(), filled);
+}
+
 }  // namespace
 
 void save_context(Session& session, const Sequence& sequence, std::span<const int32_t> tokens,
@@ -71,24 +92,17 @@ void save_context(Session& session, const Sequence& sequence, std::span<const in
     throw Error(file.string() +
                 ": a stale cache cannot be saved: its keys are rotated with several RoPE frequencies, which "
                 "nobody knows any more");
-  ContextRecord record{identity_of(session),
-                       describe(session.rope()),
-                       sequence.expected(),
-                       cache.frequencies(),
-                       cache.length(),
-                       {tokens.begin(), tokens.end()},
-                       {cache.placed().begin(), cache.placed().end()},
-                       note};
+  ContextRecord record = record_of(sequence, tokens);
+  record.identity = identity_of(session);
+  record.scaling = describe(session.rope());
+  record.note = note;
   const KvGeometry& geometry = session.pool().geometry();
   SafetensorsWriter writer(file, context_tensors(geometry, record, file),
                            {context_metadata(record), kFilePage});
   std::vector<std::byte> page(geometry.page_bytes);
   std::vector<uint64_t> checksums;
   for (int64_t first = 0; first < cache.length(); first += kKvPage) {
-    void* const held = cache.pages()[first / kKvPage];
-    if (held != nullptr) session.backend().copy_out(page.data(), held, page.size());
-    const int64_t filled = held == nullptr ? 0 : cache.length() - first;
-    if (filled < kKvPage) clear_rest(page, geometry, filled);
+    copy_page(session, cache, first, page);
     checksums.push_back(checksum(page));
     writer.append(page);
   }
@@ -102,11 +116,10 @@ void save_context(Session& session, const Sequence& sequence, std::span<const in
 }
 
 OpenedContext open_context(Session& session, const std::filesystem::path& file) {
-  OpenedContext opened{
+  const auto mapped =
       std::make_shared<MappedFile>(file, session.backend().traits().host_memory ? MappedFile::Access::kPrivate
-                                                                                : MappedFile::Access::kRead),
-      {}};
-  opened.file->prefetch();
+                                                                                : MappedFile::Access::kRead);
+  mapped->prefetch();
   const KvPool& pool = session.pool();
   const ContextExpectations expected = {identity_of(session),
                                         pool.geometry(),
@@ -114,12 +127,25 @@ OpenedContext open_context(Session& session, const std::filesystem::path& file) 
                                         session.model().spec.vocab_size,
                                         session.options().max_ctx,
                                         !pool.mrope_axes().empty()};
-  opened.record = parse_saved_context({opened.file->data(), opened.file->size()}, file, expected);
-  return opened;
+  return {file, mapped, parse_saved_context({mapped->data(), mapped->size()}, file, expected)};
+}
+
+OpenedContext keep_context(Session& session, const Sequence& sequence, std::span<const int32_t> tokens) {
+  const KvCache& cache = sequence.cache();
+  const size_t page_bytes = session.pool().geometry().page_bytes;
+  const auto pages = std::make_shared<std::vector<std::byte>>(
+      static_cast<size_t>(ceil_div(cache.length(), kKvPage)) * page_bytes);
+  for (int64_t first = 0; first < cache.length(); first += kKvPage)
+    copy_page(session, cache, first,
+              std::span(*pages).subspan(static_cast<size_t>(first / kKvPage) * page_bytes, page_bytes));
+  OpenedContext kept{{}, pages, record_of(sequence, tokens)};
+  kept.record.pages = *pages;
+  return kept;
 }
 
 SavedContext load_context(Session& session, const std::filesystem::path& file) {
-  auto [mapped, record] = open_context(session, file);
+  auto [name, bytes, record] = open_context(session, file);
+  const auto mapped = std::static_pointer_cast<MappedFile>(bytes);
   KvPool& pool = session.pool();
   const size_t page_bytes = pool.geometry().page_bytes;
   KvCache::Contents contents{{}, record.length, std::move(record.frequencies), std::move(record.placed)};

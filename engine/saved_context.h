@@ -8,7 +8,6 @@
 
 #include "engine/saved_context_file.h"
 #include "engine/session.h"
-#include "models/io/mapped_file.h"
 
 // A context that can be put away: a sequence's cache in a file, which knows the RoPE frequencies that its
 // keys are rotated with, so that a session with another scaling can go on with it. What that gives exactly
@@ -36,11 +35,16 @@ void save_context(Session& session, const Sequence& sequence, std::span<const in
 // other dtypes, or longer than the session's max_ctx.
 SavedContext load_context(Session& session, const std::filesystem::path& file);
 
-// The file of load_context, checked as there, and what it holds.
+// What a file holds, or would hold: its pages lie in `bytes`.
 struct OpenedContext {
-  std::shared_ptr<MappedFile> file;
+  std::filesystem::path file;  // empty: it is in memory alone
+  std::shared_ptr<void> bytes;
   ContextRecord record;
 };
+// The file of load_context, checked as there.
 OpenedContext open_context(Session& session, const std::filesystem::path& file);
+// A copy of the cache in host memory, for sessions with the same model and dtypes; tokens as save_context
+// takes them.
+OpenedContext keep_context(Session& session, const Sequence& sequence, std::span<const int32_t> tokens);
 
 }  // namespace lariat

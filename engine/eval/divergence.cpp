@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <iterator>
+#include <utility>
 
 #include "engine/eval/windows.h"
 #include "engine/interrupt.h"
@@ -48,16 +49,23 @@ double percentile(const std::vector<double>& values, double share) {
   return std::lerp(values[below], above, place - std::floor(place));
 }
 
-// Two sessions that read the same windows, and how far their logits are apart.
+struct Side {
+  Session& session;
+  Sequence sequence;
+  std::vector<float> logits{};  // of the wanted rows
+};
+
+// Two that read the same tokens, and how far their logits are apart.
 class Comparison {
  public:
-  Comparison(Session& session, Session& reference, const PerplexityOptions& options, int threads)
-      : sides_{Side{session}, Side{reference}},
+  Comparison(Side model, Side reference, const PerplexityOptions& options, int threads)
+      : sides_{std::move(model), std::move(reference)},
         options_(options),
         threads_(threads > 0 ? threads : cores()),
-        vocab_(session.model().spec.vocab_size),
+        vocab_(sides_[0].session.model().spec.vocab_size),
         rows_(std::max<int64_t>(1, kKeptBytes / (vocab_ * static_cast<int64_t>(sizeof(float))))) {
-    if (session.options().prefill_chunk > 0) rows_ = std::min(rows_, session.options().prefill_chunk);
+    const int64_t chunk = sides_[0].session.options().prefill_chunk;
+    if (chunk > 0) rows_ = std::min(rows_, chunk);
   }
 
   void run(const Window& window, const TokenSource& text, DivergenceResult& result,
@@ -65,33 +73,33 @@ class Comparison {
     const bool grows = options_.method == PerplexityMethod::kGrowing;
     const int64_t bos = options_.bos ? 1 : 0;
     const std::vector<int32_t> tokens = text.behind_bos(options_.bos, window.begin, window.end);
-    const auto last = static_cast<int64_t>(tokens.size()) - 1;         // whose logits predict nothing scored
-    const int64_t first = window.score_from - window.begin + bos - 1;  // whose logits are the first that do
     for (Side& side : sides_) {
       side.sequence.truncate(0);
-      side.sequence.expect(grows ? 0 : last + 1);  // a dynamic scale is that of the whole window
+      side.sequence.expect(grows ? 0 : std::ssize(tokens));  // a dynamic scale is that of the whole window
     }
+    go_on(tokens, window.score_from - window.begin + bos - 1, result, [&](int64_t end) {
+      if (grows && progress) progress(window.begin + end);
+    });
+  }
+
+  // first: the token whose logits are the first that are compared.
+  void go_on(std::span<const int32_t> tokens, int64_t first, DivergenceResult& result,
+             const std::function<void(int64_t end)>& progress) {
+    const bool grows = options_.method == PerplexityMethod::kGrowing;
+    const auto last = std::ssize(tokens) - 1;  // whose logits predict nothing scored
     for (int64_t begin = 0, end = 0; begin < last; begin = end) {
       const int64_t from = std::max(begin, first);
       end = std::min(from + (grows ? std::min(rows_, options_.step) : rows_), last);
       if (grows) {
         for (const Side& side : sides_) end = end_of_step(side.session, begin, end);
       }
-      for (Side& side : sides_)
-        read(side, std::span(tokens).subspan(index(begin), index(end - begin)), from - begin);
-      compare(std::span(tokens).subspan(index(from + 1), index(end - from)), from + 1, result);
-      if (grows && progress) progress(window.begin + end);
+      for (Side& side : sides_) read(side, tokens.subspan(index(begin), index(end - begin)), from - begin);
+      compare(tokens.subspan(index(from + 1), index(end - from)), from + 1, result);
+      progress(end);
     }
   }
 
  private:
-  struct Side {
-    explicit Side(Session& of) : session(of), sequence(of.new_sequence()) {}
-    Session& session;
-    Sequence sequence;
-    std::vector<float> logits;  // of the wanted rows
-  };
-
   static size_t index(int64_t i) { return static_cast<size_t>(i); }
 
   void read(Side& side, std::span<const int32_t> tokens, int64_t logits_from) const {
@@ -214,7 +222,8 @@ DivergenceResult measure_divergence(Session& session, Session& reference, const 
   check_windows(both, text, options);
   DivergenceResult result;
   result.ctx = options.ctx.at(0);
-  Comparison comparison(session, reference, options, threads);
+  Comparison comparison({session, session.new_sequence()}, {reference, reference.new_sequence()}, options,
+                        threads);
   result.complete = uninterrupted([&] {
     for (const Window& window : windows_of(options, result.ctx, text)) {
       comparison.run(window, text, result, progress);
@@ -222,6 +231,14 @@ DivergenceResult measure_divergence(Session& session, Session& reference, const 
     }
   });
   return result;
+}
+
+void compare_continuations(Session& session, Sequence sequence, Sequence reference,
+                           std::span<const int32_t> tokens, const std::atomic<bool>* interrupted,
+                           DivergenceResult& result) {
+  const PerplexityOptions options{.ctx = {}, .interrupted = interrupted};
+  Comparison comparison({session, std::move(sequence)}, {session, std::move(reference)}, options, 0);
+  comparison.go_on(tokens, 0, result, [](int64_t) {});
 }
 
 }  // namespace lariat

@@ -1,0 +1,58 @@
+// lariat join, as a user types it.
+#include <array>
+
+#include "tests/tools/program.h"
+
+namespace lariat::test {
+namespace {
+
+Outcome join(const std::string& options) {
+  return run_lariat(fmt::format("join --model {0} --file {0}/heldout.txt -t 1 --next-tokens 30 {1}",
+                                kDemo.string(), options));
+}
+
+TEST(JoinProgram, PrintsARowForEachWay) {
+  const std::string options = "--parts 2,1,2 --part-tokens 130 --join rotate,anew --depths 0.9";
+  const Json json = json_of(join(options + " --json --rope-scaling dynamic-yarn"));
+  EXPECT_EQ(json["scaling"], "dynamic-yarn");
+  EXPECT_EQ(json["part_tokens"], 130);
+  EXPECT_EQ(json["complete"], true);
+  const Json& results = json["results"];
+  ASSERT_EQ(results.size(), 6U);
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(results[i]["parts"], i < 3 ? 1 : 2);
+    EXPECT_EQ(results[i]["join"], (std::array{"anew", "rotate", "last part"}[i % 3]));
+    EXPECT_EQ(results[i]["tokens"], 29);
+    EXPECT_EQ(results[i]["kl"].get<double>() == 0, i < 4) << i;
+    EXPECT_EQ(results[i]["same_top"].get<double>() == 1 || i > 3, true) << i;
+    EXPECT_EQ(results[i]["trials"], 1);
+    EXPECT_EQ(results[i]["seconds"].size(), 2U);
+  }
+  EXPECT_EQ(results[5]["ppl"], results[2]["ppl"]);
+  const Outcome printed = join(options);
+  EXPECT_EQ(printed.code, 0) << printed.err;
+  EXPECT_EQ(printed.err, "");
+  EXPECT_EQ(std::count(printed.out.begin(), printed.out.end(), '\n'), 7);
+  EXPECT_TRUE(printed.out.starts_with("parts       join  perplexity")) << printed.out;
+  EXPECT_TRUE(holds(printed.out, "\n2      last part  "));
+}
+
+TEST(JoinProgram, ErrorsAreOneLine) {
+  const auto refused = [](const std::string& options, int code, const std::string& part) {
+    expect_error(join(options), code, part);
+  };
+  refused("--join rotate,best", 2, "\"best\" is no way to join contexts");
+  refused("--parts 0", 2, "--parts");
+  refused("--parts 2,1048576 --part-tokens 1048576", 1,
+          "1048576 parts of 1048576 tokens and 30 behind them take 1099511627806; use a longer text");
+  refused("--parts 1 --part-tokens 20", 1, "a passkey prompt of ");
+  refused("--no-passkey --rope-scaling dynamic-yarn --rope-cache stale", 2,
+          "--rope-cache stale leaves keys as they were rotated");
+  refused("--no-passkey --ctx 200", 1, "the context allows 200");
+  const Outcome idle = join("--no-passkey --parts 1 --depths 0 --join anew");
+  EXPECT_EQ(idle.err, "lariat: warning: --depths changes nothing with --no-passkey\n");
+  EXPECT_FALSE(holds(idle.out, "found"));
+}
+
+}  // namespace
+}  // namespace lariat::test
