@@ -212,7 +212,7 @@ LARIAT_AVX2_INLINE int zero_of(const QuantBlock& block) {
   return K::kPlain ? 8 : K::kBytes ? block.zero - 128 : block.zero;
 }
 
-// One row: scale and minimum of kernels/quant.h. minima: null where there are none.
+// One row: scale and minimum of kernels/quant.h. minimum: null where there is none.
 LARIAT_AVX2_INLINE void add_scaled(__m256i integers, __m256 scale, __m256i sums, const __m256* minimum,
                                    float x_scale, float* total) {
   const __m256 x = _mm256_set1_ps(x_scale);
