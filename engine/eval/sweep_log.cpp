@@ -104,12 +104,12 @@ void check_record(const JsonFields& record) {
   record.need_string("scaling");
   record.need_integer("length", 1, kMaxCount);
   if (kind == "passkey" || record.present("depth")) record.need_number("depth", 0.0, 1.0);
+  if (kind == "growing" || record.has("positions")) check_positions(record);
   if (kind == "perplexity") {  // nll is null when a model gives no finite number
     record.need_integer("tokens", 0, kMaxCount);
   } else if (kind == "growing") {
     record.number("factor", -kMostNumber, kMostNumber);
     for (const char* key : {"text_tokens", "holds"}) record.integer(key, 1, kMaxCount);
-    check_positions(record);
   } else if (kind == "speed") {
     record.need_integer("cache_bytes", 0, kMaxCount);
   } else if (kind == "passkey") {

@@ -341,6 +341,7 @@ TEST_F(SweepTest, DamagedLogsAreNamed) {
            {R"({"kind":"perplexity","scaling":"none","length":512,"tokens":9})", ""},
            {R"({"kind":"perplexity","scaling":"none","length":1e300,"tokens":9})", "\""},
            {R"({"kind":"perplexity","scaling":"none","length":512,"tokens":9,"depth":"x"})", "\""},
+           {R"({"kind":"perplexity","scaling":"none","length":512,"tokens":9,"positions":[{}]})", "\""},
            {R"({"kind":"passkey","scaling":"none","length":512,"depth":7,"trials":1,"correct":1})", "\""},
            {R"({"kind":"passkey","scaling":"none","length":512,"depth":1,"trials":1,"correct":2})", "\""},
            {R"({"kind":"speed","scaling":"none","length":512,"cache_bytes":-1})", "\""},
