@@ -175,20 +175,28 @@ __device__ __forceinline__ void multiply(const ExpertProduct& p, const W* w, int
   store_grouped(p, expert, ids[token], row, mine);
 }
 
-// Grid: x = 8 rows of the weights; y: for_rows_of_expert, up to kTokens of them at a time. 128 threads. Bound
-// by memory for few tokens: the weights of chosen experts are read once.
+// Grid: x = 8 rows of the weights; y: expert_of_block, of whose rows the first one's block multiplies up to
+// kTokens at a time. 128 threads; 4 KiB of shared memory. Bound by memory for few tokens: the weights of
+// chosen experts are read once.
 template <class W, class C, int kTokens, int kStep>
 __global__ void __launch_bounds__(kThreads)
     grouped_linear_kernel(const __grid_constant__ ExpertProduct p, const __grid_constant__ Experts experts) {
+  LARIAT_SHARED(int32_t, ids, kWindow);
+  LARIAT_SHARED(int, found, 2);
   start_in_turn();
+  const int32_t expert = expert_of_block(p);
+  if (expert < p.first || expert >= p.first + p.count) return;
+  const W* w = static_cast<const W*>(experts.value[expert - p.first]);
   const int64_t first_row = (int64_t{blockIdx.x} * kWarps + warp_index()) * kRows;
-  for_rows_of_expert(p, [&](int32_t expert, const int32_t* ids, int count) {
-    const W* w = static_cast<const W*>(experts.value[expert - p.first]);
+  for (int64_t window = 0; window < p.rows; window += kWindow) {
+    const int count = find_rows<kThreads>(p, expert, window, ids, found);
+    if (count < 0) return;
     for (int at = 0; at < count && first_row < p.n; at += kTokens) {
       multiply<W, C, kTokens, kStep>(p, w, expert, first_row, ids + at,
                                      count - at < kTokens ? count - at : kTokens);
     }
-  });
+    __syncthreads();
+  }
 }
 
 template <class W, int kTokens, int kStep>

@@ -90,20 +90,28 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, Work::kBlocks)
 }
 
 // The same tiles of the experts that rows chose, Work::kTokens rows of one at a time. Grid: x = tiles; y:
-// for_rows_of_expert. 256 threads. Bound by memory for few tokens: the weights of chosen experts are read
-// once.
+// expert_of_block. 256 threads; static shared memory, 4 KiB for rows besides. Bound by memory for few tokens:
+// the weights of chosen experts are read once.
 template <class Work>
-__global__ void __launch_bounds__(kWarps* kWarpSize, Work::kBlocks)
+__global__ void __launch_bounds__(kWarps* kWarpSize, 2)
     grouped_tiles_kernel(const __grid_constant__ Gemv g, const __grid_constant__ Grouped p,
                          const __grid_constant__ Experts experts) {
   constexpr int kTokens = Work::kTokens, kSums = kTokens * kTile;
+  static_assert(kSums <= kWarps * kWarpSize);
   LARIAT_SHARED(float, sums, kWarps* kSums);  // [warp][row][output]
+  LARIAT_SHARED(int32_t, ids, kWindow);
   LARIAT_SHARED(int32_t, x_ids, kTokens);
+  LARIAT_SHARED(int, found, 2);
   start_in_turn();
+  const int32_t expert = expert_of_block(p);
+  if (expert < p.first || expert >= p.first + p.count) return;
+  GemvProduct product = {};
+  product.w = experts.value[expert - p.first];
   const int first_row = static_cast<int>(blockIdx.x) * kTile, thread = static_cast<int>(threadIdx.x);
-  for_rows_of_expert(p, [&](int32_t expert, const int32_t* ids, int count) {
-    GemvProduct product = {};
-    product.w = experts.value[expert - p.first];
+  for (int64_t window = 0; window < p.rows; window += kWindow) {
+    const int count = find_rows<kWarps * kWarpSize>(p, expert, window, ids, found);
+    if (count < 0) return;
+#pragma unroll 1
     for (int first = 0; first < count; first += kTokens) {
       const int some = count - first < kTokens ? count - first : kTokens;
       if (thread < kTokens) x_ids[thread] = ids[first + (thread < some ? thread : some - 1)] / p.per_x;
@@ -112,12 +120,12 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, Work::kBlocks)
       work.multiply(ExpertRows{g.codes, g.x, g.groups, g.group_scales, g.blocks, x_ids}, product, first_row);
       work.store(sums + warp_index() * kSums);
       __syncthreads();
-      for (int at = thread; at < some * kTile; at += kWarps * kWarpSize) {
-        const int row = first_row + at % kTile;
-        if (row < p.n) store_grouped(p, expert, ids[first + at / kTile], row, sum_of_warps<kSums>(sums, at));
-      }
+      const int row = first_row + thread % kTile;  // a thread for each sum
+      if (thread / kTile < some && row < p.n)
+        store_grouped(p, expert, ids[first + thread / kTile], row, sum_of_warps<kSums>(sums, thread));
     }
-  });
+    __syncthreads();
+  }
 }
 
 // Those of a Work.

@@ -20,30 +20,26 @@ struct Grouped {
   bool by_row;       // blockIdx.y is a row, whose expert it is; otherwise an expert
 };
 
-// multiply(expert, ids, count) for all rows that chose this block's expert, some at a time. Of the rows of
-// one expert the first one's block does it. Grid: y = the rows of out, or, where there are fewer of them, the
-// experts; 4 KiB of shared memory.
-template <class F>
-__device__ __forceinline__ void for_rows_of_expert(const Grouped& p, const F& multiply) {
-  LARIAT_SHARED(int32_t, ids, kWindow);
-  LARIAT_SHARED(int, found, 2);  // how many of them, and whether one stands before this block's row
-  const auto slot = static_cast<int64_t>(blockIdx.y);
-  const int32_t expert = p.by_row ? p.chosen[slot] : p.first + static_cast<int32_t>(slot);
-  if (expert < p.first || expert >= p.first + p.count) return;
-  for (int64_t window = 0; window < p.rows; window += kWindow) {
-    if (threadIdx.x == 0) found[0] = found[1] = 0;
-    __syncthreads();
-    const int64_t end = window + kWindow < p.rows ? window + kWindow : p.rows;
-    for (int64_t i = window + threadIdx.x; i < end; i += blockDim.x) {
-      if (p.chosen[i] != expert) continue;
-      ids[atomicAdd(&found[0], 1)] = static_cast<int32_t>(i);
-      if (p.by_row && i < slot) atomicMax(&found[1], 1);
-    }
-    __syncthreads();
-    if (found[1] != 0) return;
-    multiply(expert, ids, found[0]);
-    __syncthreads();
+// The expert of this block. Grid: y = the rows of out, or, where there are fewer of them, the experts.
+__device__ __forceinline__ int32_t expert_of_block(const Grouped& p) {
+  return p.by_row ? p.chosen[blockIdx.y] : p.first + static_cast<int32_t>(blockIdx.y);
+}
+
+// Those of kWindow rows from `window` on that chose the expert, to ids, by a block of kThreads; found: shared
+// memory for two numbers. How many; -1 where the block of an earlier row multiplies by this expert.
+template <int kThreads>
+__device__ __forceinline__ int find_rows(const Grouped& p, int32_t expert, int64_t window, int32_t* ids,
+                                         int* found) {
+  if (threadIdx.x == 0) found[0] = found[1] = 0;
+  __syncthreads();
+  const int64_t end = window + kWindow < p.rows ? window + kWindow : p.rows;
+  for (int64_t i = window + threadIdx.x; i < end; i += kThreads) {
+    if (p.chosen[i] != expert) continue;
+    ids[atomicAdd(&found[0], 1)] = static_cast<int32_t>(i);
+    if (p.by_row && i < int64_t{blockIdx.y}) atomicMax(&found[1], 1);
   }
+  __syncthreads();
+  return found[1] != 0 ? -1 : found[0];
 }
 
 // Output o of row `id`, which is of this expert.
