@@ -161,10 +161,9 @@ struct Saturation {
 
 // A backend's properties, and what it takes.
 struct Traits {
-  bool host_memory = true;        // its memory is the host's: what is mapped there is used in place
-  bool asynchronous = false;      // ops return before they are done
-  bool quantizes = true;          // load_weight and linear take quantised dtypes (kernels/quant.h)
-  bool quantizes_experts = true;  // and so does grouped_linear
+  bool host_memory = true;    // its memory is the host's: what is mapped there is used in place
+  bool asynchronous = false;  // ops return before they are done
+  bool quantizes = true;      // load_weight and the linear ops take quantised dtypes (kernels/quant.h)
   // Memory for a step of so many tokens is made in any case, so that it stays where it is while a batch
   // grows: a backend that records steps finds it there again.
   int64_t steady_tokens = 16;

@@ -30,20 +30,11 @@ Matrix floats_of(const HostWeight& codes, std::vector<std::byte>& storage) {
   return floats;
 }
 
-// Heads of latent attention are multiplied as experts are.
-bool needs_experts(const ModelSpec& spec) {
-  return std::any_of(spec.layers.begin(), spec.layers.end(), [](const LayerSpec& layer) {
-    return layer.feed_forward.experts.n > 0 || layer.attention.latent.kv_rank > 0;
-  });
-}
-
 // Throws Error where the backend takes no weights of this dtype, with what to do.
-void check_quantizes(const ModelSpec& spec, const Backend& backend, DType dtype, const char* instead) {
-  const Traits traits = backend.traits();
-  const bool experts = traits.quantizes && !traits.quantizes_experts && needs_experts(spec);
-  if (!is_quantized(dtype) || (traits.quantizes && !experts)) return;
-  throw Error((experts ? "experts and latent attention in " : "weights in ") + std::string(name_of(dtype)) +
-              " do not run on " + backend.name() + " yet; use `device` cpu, or " + instead);
+void check_quantizes(const Backend& backend, DType dtype, const char* instead) {
+  if (!is_quantized(dtype) || backend.traits().quantizes) return;
+  throw Error("weights in " + std::string(name_of(dtype)) + " do not run on " + backend.name() +
+              " yet; use `device` cpu, or " + instead);
 }
 
 // The dtype that the inputs of a weight of these blocks are rounded to. A router's are not: that would choose
@@ -73,7 +64,7 @@ Form stored_form(const Parameter& parameter, std::optional<Form> asked, const Fo
 
 WeightLoader::WeightLoader(const ModelSpec& spec, Backend& backend, std::optional<Form> asked)
     : spec_(spec), backend_(backend), asked_(asked) {
-  if (asked) check_quantizes(spec, backend, asked->dtype, "leave `quantize` out");
+  if (asked) check_quantizes(backend, asked->dtype, "leave `quantize` out");
 }
 
 Weight WeightLoader::weight(std::span<const Parameter> blocks) {
@@ -103,7 +94,7 @@ Weight WeightLoader::load(std::span<const Parameter> blocks) {
       from[i] = transposed(from[i].m, made[i]);
     }
     stored.push_back(stored_form(block, asked_, own));
-    check_quantizes(spec_, backend_, stored[i].dtype, "`dtype` bf16");
+    check_quantizes(backend_, stored[i].dtype, "`dtype` bf16");
   }
   LoadedWeight loaded = backend_.load_weight(from, stored, compute_of(blocks[0].role, stored));
   for (size_t i = 0; i < blocks.size(); ++i) {

@@ -67,7 +67,6 @@ std::string CudaBackend::description() const {
 Traits CudaBackend::traits() const {
   return {.host_memory = false,
           .asynchronous = true,
-          .quantizes_experts = false,
           .steady_tokens = kMmaTokens,
           .fast_attention = cuda::tensor_cores_support};
 }

@@ -12,6 +12,7 @@ namespace lariat {
 
 namespace cuda {
 struct DeviceStep;
+struct Gemv;
 // Whether attention over such a cache runs on tensor cores: 16-bit keys and values of a head size that fits.
 bool tensor_cores_support(DType k_dtype, DType v_dtype, int64_t head_dim);
 }  // namespace cuda
@@ -131,6 +132,8 @@ class CudaBackend final : public Backend {
             const Activation* activation);
   // x as the kernels of a few tokens read it: bf16 for products in bf16 with bf16 weights, f32 for others.
   Matrix gemv_input(const Matrix& x, DType weights, DType compute);
+  // Gives the kernels of few tokens x as those of w's form read it, in working memory, and the form.
+  void read_by_codes(const Matrix& x, const Matrix& w, cuda::Gemv& g);
   // Multiplies by quantised weights; false, and nothing done, where that kernel is not for these.
   bool quant_gemv(const Matrix& x, std::span<const Product> products);
   // The products of many tokens. x is rounded once for those of one x.

@@ -1,12 +1,14 @@
 #include <algorithm>
 #include <cfloat>
+#include <iterator>
+#include <span>
 #include <string>
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/gemv.cuh"
+#include "kernels/cuda/grouped.cuh"
 
-// The ops of experts. What the routing says stays in device memory: no launch depends on it, so that a
-// recorded step serves every token.
+// The ops of experts.
 namespace lariat {
 namespace {
 
@@ -123,21 +125,11 @@ __global__ void route_kernel(const __grid_constant__ Route r) {
 }
 
 // --- grouped_linear --------------------------------------------------------------------------------------
-constexpr int kPointers = 256;  // experts per launch: 2 KiB of the 4 that its arguments may take
-constexpr int kRows = 2;        // of the weights, per warp, as in gemv.cu
-constexpr int kWindow = 1024;   // rows of the routing that are looked through at a time
+constexpr int kRows = 2;  // of the weights, per warp, as in gemv.cu
 
-using Experts = ByValue<const void*, kPointers>;  // [n][k] each
-
-struct ExpertProduct {
-  const int32_t* chosen;  // [rows]
-  const float* biases;    // [experts][n], or null
+struct ExpertProduct : Grouped {  // of floats, [n][k]
   const float* x;
-  float* out;
-  int64_t w_stride, x_stride, out_stride, biases_stride, rows, n, k;
-  int per_x;         // rows of out per row of x
-  int first, count;  // the experts of this launch
-  bool by_row;       // blockIdx.y is a row, whose expert it is; otherwise an expert
+  int64_t w_stride, x_stride, k;
 };
 
 // The outputs of kRows rows of w for kTokens of the rows `ids`. C: what x is rounded to.
@@ -180,37 +172,25 @@ __device__ __forceinline__ void multiply(const ExpertProduct& p, const W* w, int
   const int token = lane_index() % kTokens;
   const int64_t row = first_row + lane_index() / kTokens;
   if (lane_index() >= kRows * kTokens || token >= n_ids || row >= p.n) return;
-  const float bias = p.biases == nullptr ? 0.0F : p.biases[expert * p.biases_stride + row];
-  p.out[ids[token] * p.out_stride + row] = mine + bias;
+  store_grouped(p, expert, ids[token], row, mine);
 }
 
-// Grid: x = 8 rows of the weights; y = the rows of out, or, where there are fewer of them, the experts. A
-// block looks for all rows that chose its expert, and multiplies up to kTokens of them with its weights at a
-// time; of the rows of one expert the first one's block does it. 128 threads; 4 KiB of shared memory. Bound
-// by memory for few tokens: the weights of chosen experts are read once.
+// Grid: x = 8 rows of the weights; y: expert_of_block, of whose rows the first one's block multiplies up to
+// kTokens at a time. 128 threads; 4 KiB of shared memory. Bound by memory for few tokens: the weights of
+// chosen experts are read once.
 template <class W, class C, int kTokens, int kStep>
 __global__ void __launch_bounds__(kThreads)
     grouped_linear_kernel(const __grid_constant__ ExpertProduct p, const __grid_constant__ Experts experts) {
   LARIAT_SHARED(int32_t, ids, kWindow);
-  LARIAT_SHARED(int, found, 2);  // how many of them, and whether one stands before this block's row
+  LARIAT_SHARED(int, found, 2);
   start_in_turn();
-  const auto slot = static_cast<int64_t>(blockIdx.y);
-  const int32_t expert = p.by_row ? p.chosen[slot] : p.first + static_cast<int32_t>(slot);
+  const int32_t expert = expert_of_block(p);
   if (expert < p.first || expert >= p.first + p.count) return;
   const W* w = static_cast<const W*>(experts.value[expert - p.first]);
   const int64_t first_row = (int64_t{blockIdx.x} * kWarps + warp_index()) * kRows;
   for (int64_t window = 0; window < p.rows; window += kWindow) {
-    if (threadIdx.x == 0) found[0] = found[1] = 0;
-    __syncthreads();
-    const int64_t end = window + kWindow < p.rows ? window + kWindow : p.rows;
-    for (int64_t i = window + threadIdx.x; i < end; i += kThreads) {
-      if (p.chosen[i] != expert) continue;
-      ids[atomicAdd(&found[0], 1)] = static_cast<int32_t>(i);
-      if (p.by_row && i < slot) atomicMax(&found[1], 1);
-    }
-    __syncthreads();
-    if (found[1] != 0) return;
-    const int count = found[0];
+    const int count = find_rows<kThreads>(p, expert, window, ids, found);
+    if (count < 0) return;
     for (int at = 0; at < count && first_row < p.n; at += kTokens) {
       multiply<W, C, kTokens, kStep>(p, w, expert, first_row, ids + at,
                                      count - at < kTokens ? count - at : kTokens);
@@ -229,6 +209,18 @@ void launch_experts(const ExpertProduct& p, const Experts& experts, DType comput
     });
   } else {  // x has been rounded already
     launch(grouped_linear_kernel<W, float, kTokens, kStep>, grid, dim3(kThreads), 0, queue, p, experts);
+  }
+}
+
+// f(experts) for as many experts at a time as a launch takes, all the blocks.
+template <class F>
+void for_launches(Grouped& p, std::span<const RowBlock> blocks, const F& f) {
+  for (size_t first = 0; first < blocks.size(); first += kPointers) {
+    Experts pointers = {};
+    p.first = static_cast<int>(first);
+    p.count = static_cast<int>(std::min<size_t>(kPointers, blocks.size() - first));
+    for (int e = 0; e < p.count; ++e) pointers.value[e] = blocks[first + static_cast<size_t>(e)].w.data;
+    f(pointers);
   }
 }
 
@@ -288,6 +280,24 @@ void CudaBackend::grouped_linear(const Matrix& x, const Weight& weight, const Ro
   const Matrix& model = blocks[0].w;
   const DType compute = weight.compute;
   const int64_t tokens = routing.weights.rows;
+  ExpertProduct p = zeroed<ExpertProduct>();
+  p.chosen = routing.experts;
+  p.biases = typed<float>(weight.biases);
+  p.biases_stride = weight.biases.stride;
+  p.out = typed<float>(out);
+  p.out_stride = out.stride;
+  p.rows = out.rows;
+  p.n = model.rows;
+  p.per_x = static_cast<int>(out.rows / x.rows);
+  p.by_row = out.rows <= std::min<int64_t>(std::ssize(blocks), kWindow);
+  if (is_quantized(model.dtype)) {
+    Gemv g = zeroed<Gemv>();
+    read_by_codes(x, model, g);
+    g.tokens = static_cast<int>(ceil_div(out.rows, std::ssize(blocks)));
+    return for_launches(p, blocks, [&](const Experts& experts) {
+      (is_integer(g.codes.code) ? grouped_codes : grouped_float_codes)(g, p, experts, queue_);
+    });
+  }
   const bool aligned = model.cols % (16 / static_cast<int64_t>(size_of(model.dtype))) == 0 &&
                        x.cols % 4 == 0 && rows_aligned16(x) &&
                        std::all_of(blocks.begin(), blocks.end(),
@@ -298,38 +308,24 @@ void CudaBackend::grouped_linear(const Matrix& x, const Weight& weight, const Ro
                      DType::kF32, x.rows, x.cols);
     convert(x, compute, rounded);
   }
-  ExpertProduct p = zeroed<ExpertProduct>();
-  p.chosen = routing.experts;
   p.x = typed<float>(rounded);
-  p.out = typed<float>(out);
   p.w_stride = model.stride;
   p.x_stride = rounded.stride;
-  p.out_stride = out.stride;
-  p.biases = typed<float>(weight.biases);
-  p.biases_stride = weight.biases.stride;
-  p.rows = out.rows;
-  p.n = model.rows;
   p.k = model.cols;
-  p.per_x = static_cast<int>(out.rows / x.rows);
-  p.by_row = out.rows <= std::min<int64_t>(static_cast<int64_t>(blocks.size()), kWindow);
-  for (size_t first = 0; first < blocks.size(); first += kPointers) {
-    Experts pointers = {};
-    p.first = static_cast<int>(first);
-    p.count = static_cast<int>(std::min<size_t>(kPointers, blocks.size() - first));
-    for (int e = 0; e < p.count; ++e) pointers.value[e] = blocks[first + static_cast<size_t>(e)].w.data;
+  for_launches(p, blocks, [&](const Experts& experts) {
     with_dtype(model.dtype, [&]<class W>(W) {
       constexpr int kVector = kPerVector<W>;
       if (!aligned) {
-        launch_experts<W, kGemvTokens, 1>(p, pointers, compute, queue_);
+        launch_experts<W, kGemvTokens, 1>(p, experts, compute, queue_);
       } else if (tokens == 1) {
-        launch_experts<W, 1, kVector>(p, pointers, compute, queue_);
+        launch_experts<W, 1, kVector>(p, experts, compute, queue_);
       } else if (tokens <= 4) {
-        launch_experts<W, 4, kVector>(p, pointers, compute, queue_);
+        launch_experts<W, 4, kVector>(p, experts, compute, queue_);
       } else {
-        launch_experts<W, kGemvTokens, kVector>(p, pointers, compute, queue_);
+        launch_experts<W, kGemvTokens, kVector>(p, experts, compute, queue_);
       }
     });
-  }
+  });
 }
 
 void CudaBackend::combine_experts(const Matrix& x, const Routing& routing, bool add, const Matrix& out) {

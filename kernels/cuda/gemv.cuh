@@ -2,6 +2,7 @@
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/grouped.cuh"
 
 // Products of a few tokens, whose weights are read once: what the kernels of gemv.cu and gemv_tiles.cu are
 // given. One launch makes up to three products of one x, or a gated unit of two.
@@ -111,5 +112,9 @@ void gemv_tiles(Gemv& g, DType w, int n_products, int multiprocessors, LaunchQue
 // The same of any form: of codes that stand for integers, and for floats.
 void gemv_codes(Gemv& g, int n_products, LaunchQueue& queue);
 void gemv_float_codes(Gemv& g, int n_products, LaunchQueue& queue);
+// The same with the experts that rows chose. Of g: what x is read by; tokens: about how many rows an expert
+// has.
+void grouped_codes(const Gemv& g, const Grouped& p, const Experts& experts, LaunchQueue& queue);
+void grouped_float_codes(const Gemv& g, const Grouped& p, const Experts& experts, LaunchQueue& queue);
 
 }  // namespace lariat::cuda

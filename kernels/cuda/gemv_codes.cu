@@ -128,7 +128,8 @@ struct CodeTile {
   static __device__ __forceinline__ void prefetch(const Gemv& g, const GemvProduct& p, int first_row) {
     prefetch_code_tile(g, p, first_row);
   }
-  __device__ __forceinline__ void multiply(const Gemv& g, const GemvProduct& p, int first_row) {
+  template <class G>
+  __device__ __forceinline__ void multiply(const G& g, const GemvProduct& p, int first_row) {
     auto& work = static_cast<Work&>(*this);
     const Codes& c = g.codes;
     tile = code_tile(g, p, first_row);
@@ -148,11 +149,11 @@ struct CodeTile {
     }
   }
   // The scales of the upper half of a group of 32, of which there are others where groups have 16.
-  __device__ __forceinline__ Pair upper_half(const Gemv& g, int chunk, int first, int output,
+  __device__ __forceinline__ Pair upper_half(const Codes& c, int chunk, int first, int output,
                                              const Pair& loaded) const {
     if constexpr (kScales == ScaleType::kNested) return loaded;  // its inner[1]
     Pair pair;
-    pair.load(g.codes, Chunk(g.codes, tile, chunk), first + kCodeGroup / 2, output);
+    pair.load(c, Chunk(c, tile, chunk), first + kCodeGroup / 2, output);
     return pair;
   }
 };
@@ -216,13 +217,14 @@ struct CodeDots : CodeTile<CodeDots<kFourBits, kScales>, kScales, 4> {
     for (int j = 0; j < kOutputs; ++j) sum[0][j] += minimum[j] * (x_scale * static_cast<float>(total));
   }
 
-  __device__ __forceinline__ void multiply_chunk(const Gemv& g, const Loaded& loaded, int chunk) {
+  template <class G>
+  __device__ __forceinline__ void multiply_chunk(const G& g, const Loaded& loaded, int chunk) {
     const Codes& c = g.codes;
 #pragma unroll
     for (int l = 0; l < kLoads; ++l) {
       const uint4 w = loaded.weights[l];
       uint32_t codes[kParts * kOutputs] = {w.x, w.y, w.z, w.w}, x[kParts];
-      const int at = chunk * 2 + group(l);
+      const auto at = (only_token(g) * g.blocks + chunk) * 2 + group(l);
       const auto* from = reinterpret_cast<const uint32_t*>(g.groups + at * kCodeGroup) + quad();
 #pragma unroll
       for (int i = 0; i < kParts; ++i) x[i] = from[4 * i];
@@ -231,7 +233,7 @@ struct CodeDots : CodeTile<CodeDots<kFourBits, kScales>, kScales, 4> {
       to_signed_bytes<kFourBits>(c, codes);
       const float x_scale = g.group_scales[at];
       if (kFourBits && c.size_bits < 5) {
-        const Pair upper = this->upper_half(g, chunk, first_input(l), output(), loaded.scales[l]);
+        const Pair upper = this->upper_half(c, chunk, first_input(l), output(), loaded.scales[l]);
         add<0, 1>(c, loaded.scales[l], codes, x, x_scale);
         add<kParts - 1, 1>(c, upper, codes, x, x_scale);
       } else {
@@ -310,7 +312,8 @@ struct CodeMma : CodeTile<CodeMma<kFourBits, kScales, kGroups>, kScales, 2> {
     for (int j = 0; j < 4; ++j) to[j] += minimum[j / 2] * (x_scale[j % 2] * static_cast<float>(total[j]));
   }
 
-  __device__ __forceinline__ void multiply_chunk(const Gemv& g, const Loaded& loaded, int chunk) {
+  template <class G>
+  __device__ __forceinline__ void multiply_chunk(const G& g, const Loaded& loaded, int chunk) {
     const Codes& c = g.codes;
     const int lane_row = lane_index() / 4, t = lane_index() % 4;
 #pragma unroll
@@ -327,7 +330,7 @@ struct CodeMma : CodeTile<CodeMma<kFourBits, kScales, kGroups>, kScales, 2> {
         const Pair& pair = loaded.scales[group];
         if (c.size_bits < 5) {
           add(c, pair, 0, a, x[0], 0, x_scale, sum[n]);
-          add(c, this->upper_half(g, chunk, group * kCodeGroup, output(), pair), 1, a, 0, x[4], x_scale,
+          add(c, this->upper_half(c, chunk, group * kCodeGroup, output(), pair), 1, a, 0, x[4], x_scale,
               sum[n]);
         } else {
           add(c, pair, 0, a, x[0], x[4], x_scale, sum[n]);
@@ -346,28 +349,35 @@ struct CodeMma : CodeTile<CodeMma<kFourBits, kScales, kGroups>, kScales, 2> {
 };
 
 template <bool kFourBits, ScaleType kScales>
-Kernel kernel_of(int tokens) {
-  return tokens == 1   ? gemv_tiles_kernel<CodeDots<kFourBits, kScales>>
-         : tokens <= 8 ? gemv_tiles_kernel<CodeMma<kFourBits, kScales, 1>>
-                       : gemv_tiles_kernel<CodeMma<kFourBits, kScales, 2>>;
+Kernels kernels_for(int tokens) {
+  return tokens == 1   ? kernels_of<CodeDots<kFourBits, kScales>>()
+         : tokens <= 8 ? kernels_of<CodeMma<kFourBits, kScales, 1>>()
+                       : kernels_of<CodeMma<kFourBits, kScales, 2>>();
 }
 
 template <bool kFourBits>
-Kernel kernel_of(ScaleType scales, int tokens) {
+Kernels kernels_for(ScaleType scales, int tokens) {
   using enum ScaleType;
-  return scales == kF32    ? kernel_of<kFourBits, kF32>(tokens)
-         : scales == kF16  ? kernel_of<kFourBits, kF16>(tokens)
-         : scales == kBF16 ? kernel_of<kFourBits, kBF16>(tokens)
-                           : kernel_of<kFourBits, kNested>(tokens);
+  return scales == kF32    ? kernels_for<kFourBits, kF32>(tokens)
+         : scales == kF16  ? kernels_for<kFourBits, kF16>(tokens)
+         : scales == kBF16 ? kernels_for<kFourBits, kBF16>(tokens)
+                           : kernels_for<kFourBits, kNested>(tokens);
+}
+
+Kernels kernels_for(const Gemv& g) {
+  return g.codes.bytes_wide ? kernels_for<false>(g.codes.scales, g.tokens)
+                            : kernels_for<true>(g.codes.scales, g.tokens);
 }
 
 }  // namespace
 
 void gemv_codes(Gemv& g, int n_products, LaunchQueue& queue) {
   const unsigned blocks = share_blocks(g, n_products, kTile);
-  const Kernel kernel = g.codes.bytes_wide ? kernel_of<false>(g.codes.scales, g.tokens)
-                                           : kernel_of<true>(g.codes.scales, g.tokens);
-  launch(kernel, dim3(blocks), dim3(kWarps * kWarpSize), 0, queue, g);
+  launch(kernels_for(g).plain, dim3(blocks), dim3(kWarps * kWarpSize), 0, queue, g);
+}
+
+void grouped_codes(const Gemv& g, const Grouped& p, const Experts& experts, LaunchQueue& queue) {
+  launch_grouped(kernels_for(g), g, p, experts, queue);
 }
 
 }  // namespace lariat::cuda

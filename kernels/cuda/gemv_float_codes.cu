@@ -85,7 +85,8 @@ struct FloatDots {
 
   // sum += the products of four codes of each output with the inputs from `first` on. entry: of the table of
   // codes of 4 bits, the one that the lane keeps for all.
-  __device__ __forceinline__ void add(const Gemv& g, const uint32_t (&codes)[kOutputs], int first,
+  template <class G>
+  __device__ __forceinline__ void add(const G& g, const uint32_t (&codes)[kOutputs], int first,
                                       const float (&scale)[kOutputs], const float (&minimum)[kOutputs],
                                       float entry) {
     float values[kOutputs][4];
@@ -111,8 +112,8 @@ struct FloatDots {
   static __device__ __forceinline__ void prefetch(const Gemv& g, const GemvProduct& p, int first_row) {
     prefetch_code_tile(g, p, first_row);
   }
-  __device__ __forceinline__ void multiply_chunk(const Gemv& g, const Loaded& loaded, int chunk,
-                                                 float entry) {
+  template <class G>
+  __device__ __forceinline__ void multiply_chunk(const G& g, const Loaded& loaded, int chunk, float entry) {
 #pragma unroll
     for (int part = 0; part < 2; ++part) {
       float scale[kOutputs], minimum[kOutputs];
@@ -123,7 +124,8 @@ struct FloatDots {
       add(g, codes, chunk * kChunk + first_input(part), scale, minimum, entry);
     }
   }
-  __device__ __forceinline__ void multiply(const Gemv& g, const GemvProduct& p, int first_row) {
+  template <class G>
+  __device__ __forceinline__ void multiply(const G& g, const GemvProduct& p, int first_row) {
     const unsigned char* tile = code_tile(g, p, first_row);
     const float entry = g.codes.table[lane_index() % 16];
     int chunk = warp_index();
@@ -145,9 +147,13 @@ struct FloatDots {
 };
 
 template <bool kFourBits>
-Kernel kernel_of(int tokens) {
-  return tokens == 1 ? gemv_tiles_kernel<FloatDots<kFourBits, 1>>
-                     : gemv_tiles_kernel<FloatDots<kFourBits, kMostTokens>>;
+Kernels kernels_for(int tokens) {
+  return tokens == 1 ? kernels_of<FloatDots<kFourBits, 1>>()
+                     : kernels_of<FloatDots<kFourBits, kMostTokens>>();
+}
+
+Kernels kernels_for(const Gemv& g) {
+  return g.codes.bytes_wide ? kernels_for<false>(g.tokens) : kernels_for<true>(g.tokens);
 }
 
 }  // namespace
@@ -157,14 +163,17 @@ void gemv_float_codes(Gemv& g, int n_products, LaunchQueue& queue) {
   const int all = g.tokens;
   for (int first = 0; first < all; first += kMostTokens) {
     g.tokens = std::min(kMostTokens, all - first);
-    const Kernel kernel = g.codes.bytes_wide ? kernel_of<false>(g.tokens) : kernel_of<true>(g.tokens);
-    launch(kernel, dim3(blocks), dim3(kWarps * kWarpSize), 0, queue, g);
+    launch(kernels_for(g).plain, dim3(blocks), dim3(kWarps * kWarpSize), 0, queue, g);
     g.x = static_cast<const float*>(g.x) + kMostTokens * g.blocks * kChunk;
     for (int i = 0; i < n_products; ++i) {
       GemvProduct& p = g.product[i];
       p.out = static_cast<float*>(p.out) + kMostTokens * p.out_stride;
     }
   }
+}
+
+void grouped_float_codes(const Gemv& g, const Grouped& p, const Experts& experts, LaunchQueue& queue) {
+  launch_grouped(kernels_for(g), g, p, experts, queue);
 }
 
 }  // namespace lariat::cuda

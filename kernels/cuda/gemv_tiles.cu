@@ -318,6 +318,8 @@ struct QuantDots : QuantTile<kFourBits> {
 
 // --- which kernel ----------------------------------------------------------------------------------------
 
+using Kernel = void (*)(Gemv);
+
 template <bool kFourBits>
 Kernel quant_kernel(int tokens) {
   if (tokens == 1) return gemv_tiles_kernel<QuantDots<kFourBits, 1>>;

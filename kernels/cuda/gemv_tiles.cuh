@@ -7,9 +7,24 @@ namespace lariat::cuda {
 inline constexpr int kWarps = 8;
 inline constexpr int kTile = 16;  // rows of w, also in an mma
 
+// The rows of x of an expert, for Work in place of a Gemv.
+struct ExpertRows {
+  const Codes& codes;
+  const void* x;
+  const int8_t* groups;
+  const float* group_scales;
+  int blocks;
+  const int32_t* ids;  // of as many rows as there is Work for
+};
+
+__device__ __forceinline__ int64_t token_or_last(const ExpertRows& g, int token) { return g.ids[token]; }
+// Of a Gemv of one token, or an expert's first.
+__device__ __forceinline__ int only_token(const Gemv&) { return 0; }
+__device__ __forceinline__ int64_t only_token(const ExpertRows& g) { return g.ids[0]; }
+
 // The tile of quantised weights (codes.cuh) that a row is the first of.
-__device__ __forceinline__ const unsigned char* code_tile(const Gemv& g, const GemvProduct& p,
-                                                          int first_row) {
+template <class G>
+__device__ __forceinline__ const unsigned char* code_tile(const G& g, const GemvProduct& p, int first_row) {
   return static_cast<const unsigned char*>(p.w) + first_row / kTile * g.codes.tile_bytes;
 }
 // Asks for the first 32 KiB of it: about what all warps load first.
@@ -30,6 +45,14 @@ __device__ __forceinline__ void store_dots(const float (&sum)[kTokens][4], float
       if (lane_index() < 4) sums[t * kTile + lane_index() * 4 + j] = total;
     }
   }
+}
+
+// Sum `at` of kSums, of all warps.
+template <int kSums>
+__device__ __forceinline__ float sum_of_warps(const float* sums, int at) {
+  float sum = sums[at];
+  for (int warp = 1; warp < kWarps; ++warp) sum += sums[warp * kSums + at];
+  return sum;
 }
 
 // Up to Work::kTokens tokens of up to three products; Work::kBlocks blocks share a multiprocessor's
@@ -53,23 +76,72 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, Work::kBlocks)
   work.store(sums + warp_index() * kSums);
   __syncthreads();
 
-  const auto total = [&](int at) {
-    float sum = sums[at];
-    for (int warp = 1; warp < kWarps; ++warp) sum += sums[warp * kSums + at];
-    return sum;
-  };
   for (int at = static_cast<int>(threadIdx.x); at < (g.gated ? kPerTile : kSums); at += kWarps * kWarpSize) {
     const int token = at % kPerTile / kTile;
     const int row = first_row + at / kPerTile * kTile + at % kTile;
     if (token >= g.tokens || row >= p.rows) continue;
-    float value = total(at) + bias_of(p, row);
+    float value = sum_of_warps<kSums>(sums, at) + bias_of(p, row);
     if (g.gated) {
-      value = activated(value, g.activation) * (total(kPerTile + at) + bias_of(g.product[1], row));
+      value = activated(value, g.activation) *
+              (sum_of_warps<kSums>(sums, kPerTile + at) + bias_of(g.product[1], row));
     }
     store_output(g, p, token * p.out_stride + row, value);
   }
 }
 
-using Kernel = void (*)(Gemv);
+// The same tiles of the experts that rows chose, Work::kTokens rows of one at a time. Grid: x = tiles; y:
+// expert_of_block. 256 threads; static shared memory, 4 KiB for rows besides. Bound by memory for few tokens:
+// the weights of chosen experts are read once.
+template <class Work>
+__global__ void __launch_bounds__(kWarps* kWarpSize, 2)
+    grouped_tiles_kernel(const __grid_constant__ Gemv g, const __grid_constant__ Grouped p,
+                         const __grid_constant__ Experts experts) {
+  constexpr int kTokens = Work::kTokens, kSums = kTokens * kTile;
+  static_assert(kSums <= kWarps * kWarpSize);
+  LARIAT_SHARED(float, sums, kWarps* kSums);  // [warp][row][output]
+  LARIAT_SHARED(int32_t, ids, kWindow);
+  LARIAT_SHARED(int32_t, x_ids, kTokens);
+  LARIAT_SHARED(int, found, 2);
+  start_in_turn();
+  const int32_t expert = expert_of_block(p);
+  if (expert < p.first || expert >= p.first + p.count) return;
+  GemvProduct product = {};
+  product.w = experts.value[expert - p.first];
+  const int first_row = static_cast<int>(blockIdx.x) * kTile, thread = static_cast<int>(threadIdx.x);
+  for (int64_t window = 0; window < p.rows; window += kWindow) {
+    const int count = find_rows<kWarps * kWarpSize>(p, expert, window, ids, found);
+    if (count < 0) return;
+#pragma unroll 1
+    for (int first = 0; first < count; first += kTokens) {
+      const int some = count - first < kTokens ? count - first : kTokens;
+      if (thread < kTokens) x_ids[thread] = ids[first + (thread < some ? thread : some - 1)] / p.per_x;
+      __syncthreads();
+      Work work = {};
+      work.multiply(ExpertRows{g.codes, g.x, g.groups, g.group_scales, g.blocks, x_ids}, product, first_row);
+      work.store(sums + warp_index() * kSums);
+      __syncthreads();
+      const int row = first_row + thread % kTile;  // a thread for each sum
+      if (thread / kTile < some && row < p.n)
+        store_grouped(p, expert, ids[first + thread / kTile], row, sum_of_warps<kSums>(sums, thread));
+    }
+    __syncthreads();
+  }
+}
+
+// Those of a Work.
+struct Kernels {
+  void (*plain)(Gemv);
+  void (*grouped)(Gemv, Grouped, Experts);
+};
+template <class Work>
+Kernels kernels_of() {
+  return {gemv_tiles_kernel<Work>, grouped_tiles_kernel<Work>};
+}
+
+inline void launch_grouped(const Kernels& kernels, const Gemv& g, const Grouped& p, const Experts& experts,
+                           LaunchQueue& queue) {
+  const dim3 grid(to_unsigned(ceil_div<int64_t>(p.n, kTile)), to_unsigned(p.by_row ? p.rows : p.count));
+  launch(kernels.grouped, grid, dim3(kWarps * kWarpSize), 0, queue, g, p, experts);
+}
 
 }  // namespace lariat::cuda

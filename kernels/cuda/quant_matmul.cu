@@ -73,19 +73,12 @@ __global__ void dequantize_kernel(const unsigned char* w, const __grid_constant_
 
 }  // namespace
 
-bool CudaBackend::quant_gemv(const Matrix& x, std::span<const Product> products) {
-  const Matrix& model = products[0].w;
-  const bool same = std::all_of(products.begin(), products.end(),
-                                [&](const Product& product) { return product.w.form() == model.form(); });
-  if (!same || !is_quantized(model.dtype) || x.rows > kMmaTokens) {
-    return false;
-  }
-  const int64_t groups = QuantLayout(model).groups(), padded = groups * kQuantGroup;
+void CudaBackend::read_by_codes(const Matrix& x, const Matrix& w, Gemv& g) {
+  const int64_t groups = QuantLayout(w).groups(), padded = groups * kQuantGroup;
   const auto values = static_cast<size_t>(x.rows * padded);
-  Gemv g = gemv_of(products, nullptr);
   g.blocks = static_cast<int>(padded / kChunk);
-  g.tokens = static_cast<int>(x.rows);
-  if (is_integer(model.grouping.code)) {
+  g.codes = codes_of(w);
+  if (is_integer(w.grouping.code)) {
     auto* memory = static_cast<int8_t*>(
         scratch(Scratch::kGemmX, values + static_cast<size_t>(x.rows * groups) * sizeof(float)));
     auto* scales = reinterpret_cast<float*>(memory + values);
@@ -99,11 +92,22 @@ bool CudaBackend::quant_gemv(const Matrix& x, std::span<const Product> products)
            dim3(kThreads), 0, queue_, typed<const float>(x), x.stride, x.cols, memory, padded);
     g.x = memory;
   }
+}
+
+bool CudaBackend::quant_gemv(const Matrix& x, std::span<const Product> products) {
+  const Matrix& model = products[0].w;
+  const bool same = std::all_of(products.begin(), products.end(),
+                                [&](const Product& product) { return product.w.form() == model.form(); });
+  if (!same || !is_quantized(model.dtype) || x.rows > kMmaTokens) {
+    return false;
+  }
+  Gemv g = gemv_of(products, nullptr);
+  g.tokens = static_cast<int>(x.rows);
+  read_by_codes(x, model, g);
   const auto n_products = static_cast<int>(products.size());
   if (model.grouping.plain()) {
     gemv_tiles(g, model.dtype, n_products, device_.multiprocessors, queue_);
   } else {
-    g.codes = codes_of(model);
     (is_integer(g.codes.code) ? gemv_codes : gemv_float_codes)(g, n_products, queue_);
   }
   return true;

@@ -1,10 +1,11 @@
-// A whole model on the CUDA backend: the logits of transformers for every family, a cache that is re-rotated,
-// against the float64 reference backend, and a batch against separate runs.
+// A whole model on the CUDA backend: the logits of transformers for every family, experts in codes and a
+// cache that is re-rotated, against the float64 reference backend, and a batch against separate runs.
 #include <array>
 #include <deque>
 
 #include "engine/generate.h"
 #include "engine/position_method.h"
+#include "models/model_files.h"
 #include "models/text/tokenizer.h"
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/engine/batch_cases.h"
@@ -131,6 +132,42 @@ TEST_F(CudaEngine, QuantizedLikeTheReference) {
         << name_of(dtype);
   }
 }
+
+// Experts, their biases and clamped gates, and heads of latent attention, in codes: as a folder and a GGUF
+// have them and as they are made, at once and, recorded with other experts, token by token.
+struct CodesCase {
+  const char* path;
+  std::optional<DType> dtype = {};
+};
+
+struct CudaExpertCodes : OnCudaWith<CodesCase> {};
+
+TEST_P(CudaExpertCodes, LogitsOfTheReference) {
+  const std::filesystem::path path = golden_dir() / GetParam().path;
+  const ModelSpec spec = load_config(open_texts(path).texts);
+  std::vector<int32_t> tokens;
+  for (int32_t i = 0; i < 28; ++i) tokens.push_back((i * 37 + 11) % static_cast<int32_t>(spec.vocab_size));
+  const auto run = [&](Backend& backend, std::optional<DType> dtype, size_t prefilled) {
+    const Model model = load_model(open_files(path), spec, backend, dtype);
+    EXPECT_EQ(is_quantized(model.weights.layers.back().experts.gate.blocks[0].w.dtype), dtype != DType::kF32);
+    return logits_of(backend, model, f32_session(), tokens, prefilled);
+  };
+  const std::vector<float> expected = run(reference_, GetParam().dtype, 14);
+  const double cost = max_abs_difference(expected, run(reference_, DType::kF32, 14));
+  // An input half way between two integers may become either, one step in 127 of one input; of bf16, where
+  // other weights are floats, one of 2^-8.
+  const double step = GetParam().dtype ? 2e-3 : 0.25 * cost;
+  for (const size_t prefilled : {14, 5}) {
+    EXPECT_LE(max_abs_difference(run(*cuda_, GetParam().dtype, prefilled), expected), step) << prefilled;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaExpertCodes,
+                         testing::Values(CodesCase{"checkpoints/gpt_oss_mxfp4"},
+                                         CodesCase{"gguf/gpt_oss_mxfp4.gguf"},
+                                         CodesCase{"gguf/qwen3_moe.gguf", DType::kQ8},
+                                         CodesCase{"checkpoints/qwen3_moe", DType::kQ4},
+                                         CodesCase{"checkpoints/deepseek_v3", DType::kQ8}));
 
 RopeScaling dynamic_scaling(const ModelSpec& spec, double factor, int64_t original_ctx) {
   RopeScaling rope = spec.rope();

@@ -7,20 +7,22 @@
 namespace lariat::test {
 namespace {
 
+constexpr DType kWeights[] = {DType::kF32, DType::kBF16, DType::kQ8, DType::kQ4};
+DType compute_of(DType weights) { return weights == DType::kBF16 ? DType::kBF16 : DType::kF32; }
+
 using CudaExperts = OnCuda;
 TEST_F(CudaExperts, SaysHowManyExpertsItCanHave) {
   EXPECT_THROW(route_one(*cuda_, std::vector<float>(513), {.n_chosen = 2}), Error);
 }
 TEST_F(CudaExperts, NanReachesItsRowAndNothingElse) {
-  check_grouped_linear_nan(*cuda_, DType::kF32, DType::kF32);
-  check_grouped_linear_nan(*cuda_, DType::kBF16, DType::kBF16);
+  for (const DType weights : kWeights) check_grouped_linear_nan(*cuda_, weights, compute_of(weights));
 }
 TEST_F(CudaExperts, AddTheBiasesOfTheirBlock) {
-  check_grouped_biases(*cuda_, DType::kF32, DType::kF32);
-  check_grouped_biases(*cuda_, DType::kBF16, DType::kBF16);
+  for (const DType weights : kWeights) check_grouped_biases(*cuda_, weights, compute_of(weights));
 }
 TEST_F(CudaExperts, MoreRowsThanAreLookedThroughAtATime) {
-  check_grouped_linear(*cuda_, reference_, DType::kF16, DType::kF32, {700, 3, 2, 9, 16});
+  for (const DType weights : {DType::kF16, DType::kQ4})
+    check_grouped_linear(*cuda_, reference_, weights, DType::kF32, {700, 3, 2, 9, 16});
 }
 
 using CudaExpertShapes = OnCudaWith<ExpertShape>;
@@ -30,6 +32,8 @@ TEST_P(CudaExpertShapes, MatchTheReference) {
       check_grouped_linear(*cuda_, reference_, weights, compute, GetParam());
     }
   }
+  for (const DType weights : {DType::kQ8, DType::kQ4})
+    check_grouped_linear(*cuda_, reference_, weights, DType::kF32, GetParam());
 }
 INSTANTIATE_TEST_SUITE_P(Cases, CudaExpertShapes, testing::ValuesIn(expert_shapes()));
 

@@ -1,12 +1,12 @@
-// Quantised weights in the forms that published files have, on the CUDA backend: for a few tokens the
-// products that the float64 reference makes of the same codes, for many a product in bf16; and tables of
-// embeddings.
+// Quantised weights in the forms that published files have, on the CUDA backend: for a few tokens, and with
+// experts, the products that the float64 reference makes of the same codes, for many a product in bf16; and
+// tables of embeddings.
 #include <fmt/format.h>
 
 #include "kernels/host_weight.h"
 #include "kernels/quant.h"
 #include "tests/cuda/cuda_fixture.h"
-#include "tests/kernels/grouping_cases.h"
+#include "tests/kernels/grouped_forms.h"
 
 namespace lariat::test {
 namespace {
@@ -55,6 +55,8 @@ TEST_P(CudaForms, ProductsMatchTheReference) {
     }
   }
 }
+
+TEST_P(CudaForms, ExpertsMatchTheReference) { check_grouped_forms(*cuda_, reference_, GetParam().form); }
 
 TEST_P(CudaForms, Embed) {
   const HostWeight host = random_codes(GetParam().form, 37, 331);

@@ -9,8 +9,7 @@
 #include "kernels/cpu/quant_matmul.h"
 #include "tests/bits_of_rows.h"
 #include "tests/kernels/cpu_fixture.h"
-#include "tests/kernels/experts_cases.h"
-#include "tests/kernels/grouping_cases.h"
+#include "tests/kernels/grouped_forms.h"
 
 namespace lariat::test {
 namespace {
@@ -148,29 +147,9 @@ TEST_P(FormMatmul, HasTheBitsOfARowAlone) {
 }
 
 TEST_P(FormMatmul, GroupedLinearMatchesReference) {
-  const int64_t n = 40, k = 290, tokens = 15;
-  std::vector<Loaded> loaded;
-  Weight experts;
-  for (const uint64_t seed : {1, 2, 3}) {
-    loaded.push_back(load_codes(cpu_, random_codes(param().form, n, k, seed)));
-    experts.blocks.push_back({loaded.back().matrix, {}});
-  }
-  std::vector<int32_t> chosen;
-  for (int32_t t = 0; t < tokens; ++t) chosen.insert(chosen.end(), {0, t % 5 == 0 ? 2 : 1});
-  const std::vector<float> x = Rng(6).normals(tokens * k);
-  const auto run = [&](Backend& backend) {
-    const Tensor rows(backend, x, tokens, k), out(backend, 2 * tokens, n);
-    const Routed routed(backend, chosen, std::vector<float>(chosen.size(), 1.0F), tokens);
-    backend.grouped_linear(rows.view(), experts, routed.view(), out.view());
-    return out.values();
-  };
-  const std::vector<float> actual = run(cpu_), expected = run(reference_);
   // Of codes for floats, many rows are made of bf16 on AMX: 2^-9 of x and of w each.
   const double tiles = !integers() && cpu::has_amx_bf16() ? 0x1p-8 / (8 * 0x1p-24) : 1;
-  for (int64_t i = 0; i < 2 * tokens * n; ++i) {
-    const auto at = static_cast<size_t>(i);
-    ASSERT_NEAR(actual[at], expected[at], tiles * sum_tolerance(x.data() + i / n / 2 * k, k)) << i;
-  }
+  check_grouped_forms(cpu_, reference_, param().form, tiles);
 }
 LARIAT_ON_CPU(FormMatmul, form_cases());
 

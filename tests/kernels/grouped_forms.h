@@ -1,0 +1,47 @@
+#pragma once
+#include "tests/kernels/experts_cases.h"
+#include "tests/kernels/grouping_cases.h"
+
+// Experts whose weights are codes of any form.
+namespace lariat::test {
+
+inline std::vector<float> run_grouped_form(Backend& backend, const Form& form, const ExpertProblem& problem) {
+  const ExpertShape& s = problem.shape;
+  std::vector<HostWeight> host;
+  for (int64_t e = 0; e < s.n_experts; ++e)
+    host.push_back(random_codes(form, s.n, s.k, static_cast<uint64_t>(e + 1)));
+  const std::vector<Form> forms(host.size(), form);
+  LoadedWeight loaded = backend.load_weight(host, forms, DType::kF32);
+  const Tensor biases(backend, problem.biases, s.n_experts, s.n);
+  loaded.weight.biases = biases.view();
+  const Tensor rows(backend, problem.x, problem.x_rows(), s.k, DType::kF32, s.gap);
+  const Routed routed(backend, problem.chosen, std::vector<float>(problem.chosen.size(), 1.0F), s.tokens);
+  const Tensor out(backend, s.tokens * s.n_chosen, s.n, s.gap);
+  backend.grouped_linear(rows.view(), loaded.weight, routed.view(), out.view());
+  return out.values();
+}
+
+// Few and many rows of an expert, more experts than rows and fewer; more inputs than warps have ahead.
+// more: how much larger the error may be than that of f32 sums.
+inline void check_grouped_forms(Backend& tested, Backend& reference, const Form& form, double more = 1) {
+  for (const ExpertShape& s : {ExpertShape{1, 1, 1, 1, 1},
+                               {1, 3, 2, 18, 2100, false},
+                               {5, 6, 2, 17, 100, true, 3},
+                               {15, 3, 2, 40, 290},
+                               {19, 2, 1, 33, 137, false, 2},
+                               {1, 300, 20, 3, 40}}) {
+    ExpertProblem problem(DType::kF32, DType::kF32, s);
+    problem.biases = Rng(62).normals(s.n_experts * s.n);
+    const std::vector<float> actual = run_grouped_form(tested, form, problem),
+                             expected = run_grouped_form(reference, form, problem);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const int64_t row = static_cast<int64_t>(i) / s.n;
+      const double tolerance = sum_tolerance(problem.x.data() + problem.x_row(row) * s.k, s.k);
+      ASSERT_NEAR(actual[i], expected[i], more * tolerance + 1e-6)
+          << s.tokens << " tokens, " << s.n_chosen << " of " << s.n_experts << " experts, n " << s.n << " k "
+          << s.k << ": row " << row << " column " << static_cast<int64_t>(i) % s.n;
+    }
+  }
+}
+
+}  // namespace lariat::test
