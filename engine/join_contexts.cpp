@@ -136,7 +136,7 @@ void place(Session& session, KvCache& cache, const Joint& joint, const Part& par
 void check_join(const SessionOptions& session, const JoinOptions& options) {
   if (!session.positions.ranges.empty())
     throw UsageError("`position_method` " + session.positions.name +
-                     ": a saved context has no such positions");
+                     ": joined contexts have no such positions; leave it out");
   if (session.stale_cache && !options.anew)
     throw UsageError(
         "`rope_cache` stale leaves keys as they were rotated, and those of joined contexts have to turn; use "

@@ -147,7 +147,7 @@ size_t KvCache::bytes() const {
 void KvCache::restore(Contents contents) {
   pages_ = std::move(contents.pages);
   table_.clear();
-  for (const auto& page : pages_) table_.push_back(page->data());
+  for (const auto& page : pages_) table_.push_back(page == nullptr ? nullptr : page->data());
   length_ = contents.length;
   frequencies_ = std::move(contents.frequencies);
   positions_.assign(contents.placed.begin(), contents.placed.end());

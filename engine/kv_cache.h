@@ -129,8 +129,8 @@ class KvCache {
   // Frees the pages whose positions all lie in [first, last), which no key range reaches any more. What
   // re-rotates, saves or shares the cache leaves them out.
   void drop(int64_t first, int64_t last);
-  // All that makes a cache: pages for `length` positions, the frequencies that their keys are rotated with,
-  // and placed().
+  // All that makes a cache: pages for `length` positions (null: dropped), the frequencies that their keys are
+  // rotated with, and placed().
   struct Contents {
     std::vector<std::shared_ptr<KvPool::Page>> pages;
     int64_t length = 0;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
@@ -30,6 +31,7 @@ ContextIdentity identity_of(const Session& session) {
   identity.rope = !model.spec.has_rope() ? "no pairs"
                                          : fmt::format("{} pairs, {}", rope.rotary_dim / 2,
                                                        rope.interleaved ? "interleaved" : "half-split");
+  identity.method = session.options().positions.name;
   return identity;
 }
 
@@ -66,7 +68,8 @@ ContextRecord record_of(const Sequence& sequence, std::span<const int32_t> token
           cache.length(),
           {tokens.begin(), tokens.end()},
           {cache.placed().begin(), cache.placed().end()},
-          {}};
+          {},
+          sequence.stretch()};
 }
 
 // The page that position `first` begins.
@@ -85,16 +88,14 @@ void save_context(Session& session, const Sequence& sequence, std::span<const in
   if (const int64_t unread = std::ssize(tokens) - cache.length(); unread != 0 && unread != 1)
     throw Error(fmt::format("{}: {} tokens for a cache of {}; a context is saved with its own", file.string(),
                             tokens.size(), cache.length()));
-  if (const std::string& method = session.options().positions.name; !method.empty())
-    throw Error(fmt::format("{}: a saved context has no positions of {}; leave `position_method` out",
-                            file.string(), method));
   if (!cache.consistent())
     throw Error(file.string() +
                 ": a stale cache cannot be saved: its keys are rotated with several RoPE frequencies, which "
                 "nobody knows any more");
   ContextRecord record = record_of(sequence, tokens);
   record.identity = identity_of(session);
-  record.scaling = describe(session.rope());
+  record.identity.method = sequence.method().name;
+  record.scaling = describe(sequence.rope());
   record.note = note;
   const KvGeometry& geometry = session.pool().geometry();
   SafetensorsWriter writer(file, context_tensors(geometry, record, file),
@@ -149,8 +150,13 @@ SavedContext load_context(Session& session, const std::filesystem::path& file) {
   KvPool& pool = session.pool();
   const size_t page_bytes = pool.geometry().page_bytes;
   KvCache::Contents contents{{}, record.length, std::move(record.frequencies), std::move(record.placed)};
+  const auto is_zero = [](std::byte byte) { return byte == std::byte{}; };
   for (size_t at = 0; at < record.pages.size(); at += page_bytes) {
-    if (session.backend().traits().host_memory) {
+    // Only a method drops pages, which are zeros in the file.
+    if (!record.identity.method.empty() &&
+        std::ranges::all_of(record.pages.subspan(at, page_bytes), is_zero)) {
+      contents.pages.emplace_back();
+    } else if (session.backend().traits().host_memory) {
       std::byte* page = mapped->writable_data() + (record.pages.data() - mapped->data()) + at;
       contents.pages.push_back(std::make_shared<KvPool::Page>(pool, page, mapped));
     } else {
@@ -158,7 +164,7 @@ SavedContext load_context(Session& session, const std::filesystem::path& file) {
       session.backend().copy_in(contents.pages.back()->data(), record.pages.data() + at, page_bytes);
     }
   }
-  return {session.restore(std::move(contents), record.expected), std::move(record.tokens),
+  return {session.restore(std::move(contents), record.expected, record.stretch), std::move(record.tokens),
           std::move(record.note)};
 }
 

@@ -32,7 +32,7 @@ void save_context(Session& session, const Sequence& sequence, std::span<const in
 // which is never changed: what is written to is copied first, by the operating system and 4 KiB at a time.
 // Under a scaling with other RoPE frequencies the keys are re-rotated (Session::restore). Throws Error,
 // naming the file, for one that is damaged, of another model or tokenizer, with weights, keys or values of
-// other dtypes, or longer than the session's max_ctx.
+// other dtypes or another position method, or longer than the session's max_ctx.
 SavedContext load_context(Session& session, const std::filesystem::path& file);
 
 // What a file holds, or would hold: its pages lie in `bytes`.

@@ -20,6 +20,7 @@ namespace {
 constexpr const char* kFormat = "lariat context 1";
 constexpr size_t kMaxTensors = 500'000;  // their header is 60 MB of JSON
 constexpr int64_t kMaxLength = int64_t{1} << 40;
+constexpr double kMaxStretch = static_cast<double>(kMaxLength);
 
 using Metadata = std::map<std::string, std::string>;
 
@@ -69,7 +70,18 @@ class Reader {
       damaged(fmt::format("\"{}\" in its header is \"{:.40}\"", key, digits));
     return value;
   }
+  double stretch() const {
+    const std::string& digits = text("stretch");
+    double value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (error != std::errc() || end != digits.data() + digits.size() || !(value >= 1 && value <= kMaxStretch))
+      damaged(fmt::format("\"stretch\" in its header is \"{:.40}\"", digits));
+    return value;
+  }
   const Metadata& metadata() const { return metadata_; }
+  std::string text_or_none(const std::string& key) const {
+    return metadata_.contains(key) ? text(key) : std::string();
+  }
   size_t n_tensors() const { return tensors_.size(); }
   const StoredTensor& tensor(const std::string& name) const {
     const auto found = tensors_.find(name);
@@ -98,8 +110,13 @@ ContextIdentity check_identity(const Reader& file, const ContextIdentity& own) {
   if (format->second != kFormat)
     file.fail(fmt::format("\"{:.40}\" is of another version of lariat, this one reads \"{}\"; save it again",
                           format->second, kFormat));
-  ContextIdentity saved = {file.text("model"), file.text("tokenizer"), file.text("weights"),
-                           file.text("keys"),  file.text("values"),    file.text("rope")};
+  ContextIdentity saved = {file.text("model"),
+                           file.text("tokenizer"),
+                           file.text("weights"),
+                           file.text("keys"),
+                           file.text("values"),
+                           file.text("rope"),
+                           file.text_or_none("position_method")};
   if (saved.model != own.model)
     file.fail("is a context of another model; load it with the model that it was saved with");
   if (saved.tokenizer != own.tokenizer)
@@ -119,6 +136,12 @@ ContextIdentity check_identity(const Reader& file, const ContextIdentity& own) {
         fmt::format("its keys are rotated in {:.60}, and this run rotates {}; no re-rotation makes one "
                     "of the other",
                     saved.rope, own.rope));
+  if (saved.method != own.method) {
+    const auto in_words = [](const std::string& method) { return method.empty() ? "none" : method; };
+    file.fail(fmt::format(
+        "saved with `position_method` {:.200}, and this run has {}; use the one that it was saved with",
+        in_words(saved.method), in_words(own.method)));
+  }
   return saved;
 }
 
@@ -181,13 +204,17 @@ Metadata context_metadata(const ContextRecord& record) {
                        {"length", std::to_string(record.length)},
                        {"expected", std::to_string(record.expected)}};
   if (!record.note.empty()) metadata["note"] = record.note;
+  if (!identity.method.empty()) {
+    metadata["position_method"] = identity.method;
+    metadata["stretch"] = fmt::format("{}", record.stretch);
+  }
   return metadata;
 }
 
 std::vector<NamedShape> context_tensors(const KvGeometry& geometry, const ContextRecord& record,
                                         const std::filesystem::path& file) {
   const int64_t n_pages = ceil_div(record.length, kKvPage);
-  if (static_cast<size_t>(n_pages) > kMaxTensors / (3 * geometry.layers.size()))
+  if (static_cast<size_t>(n_pages) > kMaxTensors / (4 * geometry.layers.size()))
     throw Error(fmt::format("{}: {} tokens of {} layers are more than a saved context can hold",
                             file.string(), record.length, geometry.layers.size()));
   std::vector<NamedShape> tensors;
@@ -201,6 +228,8 @@ std::vector<NamedShape> context_tensors(const KvGeometry& geometry, const Contex
       tensors.push_back({name + "values", shape, stored_name(layer.v_dtype)});
       if (layer.v_dtype == DType::kQ8)
         tensors.push_back({name + "value_scales", {layer.n_kv_heads, kKvPage}, "F32"});
+      if (layer.second_k_offset > 0)
+        tensors.push_back({name + "second_keys", shape, stored_name(layer.k_dtype)});
     }
   }
   tensors.push_back({"inv_freq", {static_cast<int64_t>(record.frequencies.inv_freq.size())}, "F64"});
@@ -228,7 +257,8 @@ ContextRecord parse_saved_context(std::span<const std::byte> bytes, const std::f
   record.identity = check_identity(reader, expected.identity);
   record.scaling = reader.text("scaling");
   record.expected = reader.number("expected", kMaxLength);
-  if (reader.metadata().contains("note")) record.note = reader.text("note");
+  record.note = reader.text_or_none("note");
+  if (!record.identity.method.empty()) record.stretch = reader.stretch();
   record.length = reader.number("length", kMaxLength);
   // The sizes of what is read are those of the file's tensors, which lie inside it.
   const int64_t tokens = rows_of(reader, "tokens", 1);

@@ -19,6 +19,7 @@ struct ContextIdentity {
   std::string model, tokenizer;       // engine/fingerprint.h
   std::string weights, keys, values;  // dtypes
   std::string rope;                   // how many dimensions of a head are rotated, and which form a pair
+  std::string method{};               // PositionMethod::name
   bool operator==(const ContextIdentity&) const = default;
 };
 
@@ -31,6 +32,7 @@ struct ContextRecord {
   int64_t length = 0;                   // of the cache
   std::vector<int32_t> tokens, placed;  // as SavedContext::tokens, KvCache::placed
   std::string note;                     // SavedContext::note
+  double stretch = 1;                   // Sequence::stretch
   // Where they lie in a file that was read, one behind the other.
   std::span<const std::byte> pages{};
 };

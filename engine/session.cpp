@@ -78,18 +78,14 @@ Sequence Session::fork(const Sequence& other, int64_t length) {
   return copy;
 }
 
-Sequence Session::restore(KvCache::Contents contents, int64_t expected) {
-  if (!options_.positions.ranges.empty())
-    throw UsageError("`position_method` " + options_.positions.name +
-                     ": a saved context has no such positions");
+Sequence Session::restore(KvCache::Contents contents, int64_t expected, double stretch) {
   Sequence sequence = new_sequence();
   sequence.cache_.restore(std::move(contents));
   sequence.expected_ = expected;
-  if (!rope().depends_on_length()) {
-    KvCache* const cache = &sequence.cache_;
-    const RopeFrequencies own = frequencies_for(sequence.length());
-    set_frequencies(pool_, {&cache, 1}, {&own, 1}, rope().interleaved, !options_.stale_cache);
-  }
+  sequence.stretch_.value = stretch;
+  Sequence* const one = &sequence;
+  const int64_t length = sequence.length();
+  if (!rope().depends_on_length()) turn_keys({&one, 1}, {&length, 1}, true);
   return sequence;
 }
 
@@ -124,13 +120,18 @@ void Session::check_length(int64_t length) const {
   }
 }
 
-// Memory and RoPE frequencies for sequences that are about to have these lengths. Cached keys are re-rotated
-// before anything attends.
+// Memory and RoPE frequencies for sequences that are about to have these lengths.
 void Session::enter_lengths(std::span<Sequence* const> sequences, std::span<const int64_t> lengths) {
   for (size_t i = 0; i < sequences.size(); ++i) {
     check_method(*sequences[i]);
     sequences[i]->cache_.reserve(lengths[i]);
   }
+  turn_keys(sequences, lengths, false);
+}
+
+// Cached keys are re-rotated before anything attends. Restored ones may have frequencies of another scaling.
+void Session::turn_keys(std::span<Sequence* const> sequences, std::span<const int64_t> lengths,
+                        bool restored) {
   std::vector<KvCache*> caches;
   std::vector<RopeFrequencies> frequencies;
   std::vector<KeyPositions> key_positions;
@@ -138,13 +139,14 @@ void Session::enter_lengths(std::span<Sequence* const> sequences, std::span<cons
   for (size_t i = 0; i < sequences.size(); ++i) {
     Sequence& sequence = *sequences[i];
     const PositionMethod& method = sequence.method_;
-    if (!sequence.rope_.depends_on_length() && !method.stretch) continue;
+    const bool may_move = sequence.rope_.depends_on_length() || restored;
+    if (!may_move && !method.stretch) continue;
     int64_t length = lengths[i];  // as RoPE sees it: one above the largest position
     if (const auto positions = sequence.cache_.positions(length); !positions.empty())
       length = static_cast<int64_t>(*std::max_element(positions.begin(), positions.end())) + 1;
     length = std::max(length, sequence.expected_);
     const double stretch = stretch_for(method, length);
-    if (!sequence.rope_.depends_on_length() && stretch == sequence.stretch_.value) continue;
+    if (!may_move && stretch == sequence.stretch_.value) continue;
     caches.push_back(&sequence.cache_);
     frequencies.push_back(frequencies_for(sequence.rope_, length));
     if (!method.positions.empty())

@@ -61,6 +61,7 @@ class Sequence {
   // Where tokens are placed (Session::place) the length is one above the largest position.
   void expect(int64_t length) { expected_ = length; }
   int64_t expected() const { return expected_; }
+  double stretch() const { return stretch_.value; }  // PositionMethod::stretch, as it is now
   const RopeScaling& rope() const { return rope_; }
   const PositionMethod& method() const { return method_; }
 
@@ -119,9 +120,9 @@ class Session {
 
   // A sequence with such a cache, whose pages are of pool(). Its keys are brought to this session's RoPE
   // frequencies: at once under a scaling that does not depend on the length, else when the next tokens
-  // arrive, with which the length is known. (A stale cache leaves them as they are.) expected: as
-  // Sequence::expect. Throws Error when there is no memory.
-  Sequence restore(KvCache::Contents contents, int64_t expected);
+  // arrive, with which the length is known. (A stale cache leaves them as they are.) expected, stretch: as
+  // the sequence had them. Throws Error when there is no memory.
+  Sequence restore(KvCache::Contents contents, int64_t expected, double stretch = 1);
 
   // Puts n tokens behind a sequence that were read elsewhere: `write` makes their keys, rotated with the RoPE
   // frequencies that the cache has then, and values in its pages. Throws Error as prefill does.
@@ -183,6 +184,7 @@ class Session {
   void check(const Sequence& sequence, std::span<const int32_t> tokens) const;
   void check_method(const Sequence& sequence) const;
   void enter_lengths(std::span<Sequence* const> sequences, std::span<const int64_t> lengths);
+  void turn_keys(std::span<Sequence* const> sequences, std::span<const int64_t> lengths, bool restored);
   void add_to_step(Sequence& sequence, std::span<const int32_t> tokens);
   double stretch_for(const PositionMethod& method, int64_t length) const;
   void add_positions(const Sequence& sequence, size_t n_tokens);

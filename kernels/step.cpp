@@ -14,6 +14,7 @@ std::vector<KvLayer::Rows> KvLayer::rows() const {
     all.push_back(
         {v_offset + static_cast<size_t>(kv_scale_offset(n_kv_heads, head_dim, 0, 0)), sizeof(float)});
   }
+  if (second_k_offset > 0) all.push_back({second_k_offset, kv_bytes(k_dtype, head_dim)});
   return all;
 }
 

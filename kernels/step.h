@@ -173,8 +173,8 @@ struct KvLayer {
   }
   void* values(void* page) const { return static_cast<char*>(page) + v_offset; }
 
-  // Its arrays in a page (keys, values, the values' scales): `bytes` for each position of a head, those of
-  // one at offset + kv_index(head, position, 0, 1) * bytes.
+  // Its arrays in a page (keys, values, the values' scales, second keys): `bytes` for each position of a
+  // head, those of one at offset + kv_index(head, position, 0, 1) * bytes.
   struct Rows {
     size_t offset, bytes;
   };

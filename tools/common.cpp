@@ -259,12 +259,6 @@ Engine open_engine(const CommonOptions& options, Reads reads) {
   };
   Engine engine = Engine::open(options.model, open);
   engine.options.progress = nullptr;
-  for (const char* context : {"--load-cache", "--save-cache"}) {
-    const auto* given = options.command->get_option_no_throw(context);
-    if (given != nullptr && given->count() > 0 && !engine.session.positions.ranges.empty())
-      throw UsageError(fmt::format(
-          "{}: a saved context has no positions of a method; use --position-method none", context));
-  }
   progress.clear();
   print_warnings(engine.warnings, options.quiet);
   if (!options.other_scalings) warn_of_still_scale(options, *engine.session.rope);

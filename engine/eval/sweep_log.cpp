@@ -109,7 +109,9 @@ void check_record(const JsonFields& record) {
     record.need_integer("tokens", 0, kMaxCount);
   } else if (kind == "growing") {
     record.number("factor", -kMostNumber, kMostNumber);
-    for (const char* key : {"text_tokens", "holds"}) record.integer(key, 1, kMaxCount);
+    for (const char* key : {"text_tokens", "holds"}) {
+      if (record.present(key)) record.need_integer(key, 1, kMaxCount);
+    }
   } else if (kind == "speed") {
     record.need_integer("cache_bytes", 0, kMaxCount);
   } else if (kind == "passkey") {

@@ -392,9 +392,6 @@ TEST(PositionMethods, RefuseWhatTheyCannotReplace) {
   Session session(model, backend, options);
   Sequence sequence = session.new_sequence();
   session.prefill(sequence, some_tokens(9, model.spec.vocab_size));
-  expect_refused([&] { save_context(session, sequence, some_tokens(9, 61), "unwritten.ctx"); },
-                 {"unwritten.ctx", "leave `position_method` out"});
-  expect_refused([&] { session.restore({}, 0); }, {"`position_method` dca/"});
   session.observe([](const auto&...) {});
   expect_refused([&] { session.decode(sequence, 1); }, {"`position_method` dca/", "a trace"});
   session.observe({});

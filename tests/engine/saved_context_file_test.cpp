@@ -226,6 +226,20 @@ TEST_F(ContextFile, OfAModelWithAnEditedConfig) {
   EXPECT_TRUE(holds(refusal(options_, open_f32(copy, backend_), file_), "another model"));
 }
 
+TEST_F(ContextFile, OfAMethodWithoutAStretchIsRefused) {
+  options_.positions = parse_position_method("dca/chunk=48/window=16", 64, 0);
+  Session session(model_, backend_, options_);
+  save(session, dir_ / "method");
+  std::string bytes = slurp(dir_ / "method");
+  EXPECT_EQ(refusal_of_bytes(bytes), "");
+  const size_t at = bytes.find("\"stretch\":\"1\"") + 11;
+  for (const char wrong : {'0', 'x', '.'}) {
+    bytes.at(at) = wrong;
+    EXPECT_TRUE(holds(refusal_of_bytes(bytes), "\"stretch\" in its header is \"" + std::string(1, wrong)))
+        << wrong;
+  }
+}
+
 TEST_F(ContextFile, ForOtherDtypesIsRefused) {
   EXPECT_TRUE(holds(refusal(f32_session(), model_, file_),
                     "saved with f16 keys and f32 values, and this run has f32 and f32"));

@@ -76,7 +76,7 @@ TEST_F(PerplexityCache, ATextBehindJoinedContexts) {
   expect_error(run("next.txt", load + both + " --join rotate --save-cache " + b), 2,
                "are one file; name another");
   expect_error(run("next.txt", load + both + " --join rotate --position-method dca"), 2,
-               "use --position-method none");
+               "joined contexts have no such positions");
 }
 
 // A file that is damaged or another's: tests/engine/saved_context_file_test.cpp.

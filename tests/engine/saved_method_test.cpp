@@ -1,0 +1,98 @@
+// Saved contexts under position methods (docs/saved-contexts.md).
+#include <cctype>
+#include <string>
+
+#include "engine/position_method.h"
+#include "tests/engine/saved_context_util.h"
+
+namespace lariat::test {
+namespace {
+
+// A text that a method carries: its second keys, pages that it has dropped, a stretch that moves between 900
+// and 1200 tokens, with keys whose frequencies follow the length or do not.
+class MethodAway : public FolderTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(MethodAway, GoesOnAsIfItHadNotBeen) {
+  CpuBackend backend(1);
+  const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
+  const auto tokens = some_tokens(1200, model.spec.vocab_size),
+             head = std::vector(tokens.begin(), tokens.begin() + 900);
+  const auto tail = std::span(tokens).subspan(900);
+  for (const char* scaling : {"none", "dynamic-yarn"}) {
+    SessionOptions options = scaled_session(model, scaling);
+    options.k_dtype = DType::kF16;
+    options.positions = parse_position_method(GetParam(), 64, 0);
+    Session session(model, backend, options);
+    Sequence sequence = session.new_sequence();
+    session.prefill(sequence, std::span(head).first(800));
+    decode_logits(session, sequence, std::span(head).subspan(800));
+    save_context(session, sequence, head, dir_ / "context");
+    const size_t bytes = sequence.cache().bytes();
+    const auto expected = decode_logits(session, sequence, tail);
+    Session later(model, backend, options);
+    SavedContext context = load_context(later, dir_ / "context");
+    EXPECT_EQ(context.sequence.cache().bytes(), bytes);
+    EXPECT_EQ(decode_logits(later, context.sequence, tail), expected) << scaling;
+    context.sequence.truncate(1150);  // and some tokens back, as they were
+    sequence.truncate(1150);
+    EXPECT_EQ(later.decode(context.sequence, 7)[0], session.decode(sequence, 7)[0]);
+    // What was dropped is not there later either.
+    if (bytes < 4 * session.pool().geometry().page_bytes) {
+      SavedContext again = load_context(later, dir_ / "context");
+      again.sequence.truncate(500);
+      EXPECT_TRUE(holds(error_of([&] { later.decode(again.sequence, 7); }), "begin the text anew"));
+    }
+    for (const char* other : {"none", "sinks/sinks=4/window=61"}) {
+      options.positions = parse_position_method(other, 64, 0);
+      Session stranger(model, backend, options);
+      const std::string error = error_of([&] { load_context(stranger, dir_ / "context"); });
+      EXPECT_TRUE(holds(error, "context: saved with `position_method` " + std::string(GetParam()))) << error;
+    }
+  }
+}
+
+// Under another scaling layer 0 has the keys, also second ones, that are made under it.
+TEST_P(MethodAway, UnderAnotherScalingLayer0HasTheKeysMadeUnderIt) {
+  CpuBackend backend(1);
+  const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
+  const auto tokens = some_tokens(300, model.spec.vocab_size);  // a full page
+  const std::pair<const char*, const char*> changes[] = {
+      {"none", "linear"}, {"dynamic-yarn", "none"}, {"linear", "dynamic"}};
+  for (const auto& [from, to] : changes) {
+    const auto options = [&](const char* scaling) {
+      SessionOptions session = scaled_session(model, scaling, std::string(scaling) == "linear" ? 4 : 0);
+      session.positions = parse_position_method(GetParam(), 64, 0);
+      return session;
+    };
+    Session before(model, backend, options(from)), after(model, backend, options(to));
+    Sequence sequence = before.new_sequence(), fresh = after.new_sequence();
+    before.prefill(sequence, tokens);
+    save_context(before, sequence, tokens, dir_ / "context");
+    SavedContext context = load_context(after, dir_ / "context");
+    after.prefill(fresh, tokens);
+    for (Sequence* one : {&context.sequence, &fresh}) after.decode(*one, 7);
+    const KvLayer& layer = after.pool().geometry().layers[0];
+    const auto values = static_cast<size_t>(layer.n_kv_heads * kKvPage * layer.head_dim);
+    for (const KvLayer& keys : {layer, layer.second_k_offset > 0 ? layer.with_second_keys() : layer}) {
+      const auto of = [&](const Sequence& one) {
+        return std::span(static_cast<const float*>(keys.keys(one.cache().pages()[0])), values);
+      };
+      EXPECT_LE(max_abs_difference(of(context.sequence), of(fresh)), 5e-6) << from << " " << to;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, MethodAway,
+                         testing::Values("dca/chunk=48/window=16", "string/shift=40/window=16",
+                                         "sinks/sinks=4/window=60", "self-extend/group=8/window=24",
+                                         "self-extend/group=auto/window=24", "rerope/window=40/k=auto",
+                                         "lm-infinite/sinks=4/window=60"),
+                         [](const testing::TestParamInfo<const char*>& test) {
+                           std::string name = test.param;
+                           std::erase_if(
+                               name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; });
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace lariat::test
