@@ -77,6 +77,20 @@ for method in dynamic dynamic-stale none dynamic-yarn yarn dynamic-yarn-stale; d
     --step 32 $(scaling "$method") --json --quiet
 done
 
+# Position methods with what they are given for $ctx tokens, alone and beside a scaling. Any step gives the same losses.
+position_method() {
+  local method=${1%%+*}
+  case $method in *-auto) [ "$method" = rerope-auto ] && method=rerope/k=auto || method=self-extend/group=auto ;; esac
+  echo --position-method "$method"
+  case $1 in *+*) scaling "${1#*+}" ;; esac
+}
+for method in dca self-extend string sinks lm-infinite rerope self-extend-auto dca+dynamic-yarn rerope-auto dca+yarn \
+  self-extend+dynamic-yarn string+dynamic-yarn; do
+  # shellcheck disable=SC2046
+  step "growing-$method.json" "$lariat" perplexity --model model.gguf --file text.txt --method growing --dtype f32 --ctx "$ctx" \
+    --step 512 $(position_method "$method") --json --quiet
+done
+
 divergence=(perplexity --model model.gguf --file text.txt --method chunks --ctx 512 --max-tokens $((512 * ${CHUNKS:-32}))
   --kv-dtype f16 --against same --against-dtype f32 --json --quiet)
 for quantize in q8 q4_0; do

@@ -4,7 +4,8 @@
     tools/lab/peers/real_model_tables.py FOLDER [--docs docs/real-model.md] [--svg docs/real-model.svg]
 
 A table whose files are not there is left out, a cell "-". With --docs each table replaces what stands there between
-<!-- NAME --> and <!-- /NAME -->: logits, growing, divergence, speed, passkey, tasks, commands. Without, they are printed.
+<!-- NAME --> and <!-- /NAME -->: logits, growing, positions, divergence, speed, passkey, tasks, commands. Without, they are
+printed.
 """
 import argparse
 import json
@@ -22,6 +23,10 @@ METHODS = (("none", "none", "c0", False), ("yarn", "yarn 4", "c1", False), ("dyn
            ("dynamic-yarn-stale", "dynamic-yarn, stale", "c3", True),
            ("transformers", "dynamic in transformers", "c4", True))  # fmt: skip
 
+# Position methods, and those beside a scaling, as scripts/real_model.sh calls them
+POSITIONS = ("dca", "self-extend", "self-extend-auto", "string", "rerope", "rerope-auto", "sinks", "lm-infinite",
+             "dca+dynamic-yarn", "dca+yarn", "self-extend+dynamic-yarn", "string+dynamic-yarn")  # fmt: skip
+
 
 def read(folder, name):
     path = folder / name
@@ -31,23 +36,23 @@ def read(folder, name):
         sys.exit(f"real_model_tables: error: {path}: no JSON: {error}; remove it and run scripts/real_model.sh again")
 
 
-def growing(folder):
-    """-> {method: [(first position, end, tokens, loss)]}"""
+def growing(folder, names):
+    """-> {name: [(first position, end, tokens, loss)]}"""
     curves = {}
-    for name, *_ in METHODS:
+    for name in names:
         if data := read(folder, f"growing-{name}.json"):
             curves[name] = [(p["from"], p["to"], p["tokens"], p["loss"]) for p in data["results"][0]["positions"] if p["tokens"]]
     return curves
 
 
-def growing_table(folder):
-    curves = growing(folder)
+def growing_table(folder, labels):
+    curves = growing(folder, labels)
     if not curves:
         return None
     ctx = max(parts[-1][1] for parts in curves.values())
     edges = [ctx * eighths // 8 for eighths in (0, 1, 2, 3, 4, 6, 8)]
     rows = []
-    for name, label, *_ in METHODS:
+    for name, label in labels.items():
         row = [label]
         for begin, end in zip(edges, edges[1:]):
             inside = [p for p in curves.get(name, []) if begin <= p[0] and p[1] <= end]
@@ -166,7 +171,8 @@ def main():
     parser.add_argument("--svg", type=Path, help="file for the picture")
     args = parser.parse_args()
     folder = args.folder
-    tables = {"logits": logits_table(folder), "growing": growing_table(folder), "divergence": divergence_table(folder),
+    tables = {"logits": logits_table(folder), "growing": growing_table(folder, {name: label for name, label, *_ in METHODS}),
+              "positions": growing_table(folder, {name: name for name in POSITIONS}), "divergence": divergence_table(folder),
               "speed": speed_table(folder), "passkey": recall_table(folder, "passkey", [name for name, *_ in METHODS]),
               "tasks": recall_table(folder, "task", ("multikey", "multivalue", "multiquery", "tracking")),
               "commands": commands(folder)}  # fmt: skip
@@ -177,7 +183,7 @@ def main():
             pages.replace(args.docs, name, table)
         elif table:
             print(f"{name}\n\n{table}\n")
-    if args.svg and (curves := growing(folder)):
+    if args.svg and (curves := growing(folder, [name for name, *_ in METHODS])):
         trained = read(folder, "model/config.json") or {"max_position_embeddings": 8192}
         args.svg.write_text(picture(curves, trained["max_position_embeddings"]), encoding="utf-8")
 
