@@ -346,7 +346,6 @@ TEST_F(SweepTest, DamagedLogsAreNamed) {
            {R"({"kind":"passkey","scaling":"none","length":512,"depth":1,"trials":1,"correct":2})", "\""},
            {R"({"kind":"speed","scaling":"none","length":512,"cache_bytes":-1})", "\""},
            {R"({"kind":"growing","scaling":"none","length":512})", "\""},
-           {R"({"kind":"growing","scaling":"none","length":512,"positions":[7]})", "\""},
            {R"({"kind":"growing","scaling":"none","length":512,"factor":"x","positions":[]})", "\""},
            {R"({"kind":"growing","scaling":"none","length":9,"positions":[{"from":4,"to":4,"tokens":1}]})",
             "\""},
