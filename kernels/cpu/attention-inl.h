@@ -31,6 +31,21 @@ HWY_INLINE VF32 RowLanes(const Value& value) {
   return hn::Load(F32(), lanes);
 }
 
+// value(r) in every lane of row r; it is called once for each.
+template <int64_t kRows, class Value>
+HWY_INLINE VF32 OfRows(const Value& value) {
+  if constexpr (kRows == 1) return hn::Set(F32(), value(0));
+  float rows[kRows];
+  for (int64_t r = 0; r < kRows; ++r) rows[r] = value(r);
+  return RowLanes<kRows>([&](int64_t r, int64_t /*j*/) { return rows[r]; });
+}
+
+// The position of every lane of the first vector.
+template <int64_t kRows>
+HWY_INLINE VF32 LanePositions() {
+  return RowLanes<kRows>([](int64_t /*r*/, int64_t j) { return static_cast<float>(j); });
+}
+
 // Lane i of the result is lane i ^ kDistance.
 template <int64_t kDistance>
 HWY_INLINE VF32 SwapLanes(VF32 x) {
@@ -72,11 +87,10 @@ struct Scored {
 template <int64_t kRows>
 HWY_NOINLINE void AddDistances(const AttentionTask& task, const Scored& at, float* scores) {
   const F32 d;
-  const VF32 slopes =
-      RowLanes<kRows>([&](int64_t r, int64_t /*j*/) { return task.slopes[(at.row + r) % task.group]; });
-  VF32 distances = RowLanes<kRows>([&](int64_t r, int64_t j) {
-    return static_cast<float>(at.base + at.first + j - task.position(at.row + r));
-  });
+  const VF32 slopes = OfRows<kRows>([&](int64_t r) { return task.slopes[(at.row + r) % task.group]; });
+  const VF32 first = OfRows<kRows>(
+      [&](int64_t r) { return static_cast<float>(at.base + at.first - task.position(at.row + r)); });
+  VF32 distances = hn::Add(first, LanePositions<kRows>());
   for (int64_t i = at.first * kRows; i < at.last * kRows; i += kLanes) {
     hn::StoreU(hn::MulAdd(slopes, distances, hn::LoadU(d, scores + i)), d, scores + i);
     distances = hn::Add(distances, hn::Set(d, static_cast<float>(kLanes / kRows)));
@@ -94,11 +108,9 @@ HWY_INLINE void HideUnseen(const AttentionTask& task, const Scored& at, float* s
   const auto bound = [&](int64_t position) {
     return static_cast<float>(std::clamp<int64_t>(position, 0, kAttentionKeys));
   };
-  const auto firsts =
-      RowLanes<kRows>([&](int64_t r, int64_t /*j*/) { return bound(first(std::min(at.row + r, most))); });
-  const auto lasts =
-      RowLanes<kRows>([&](int64_t r, int64_t /*j*/) { return bound(last(std::min(at.row + r, most))); });
-  VF32 position = RowLanes<kRows>([&](int64_t /*r*/, int64_t j) { return static_cast<float>(at.first + j); });
+  const VF32 firsts = OfRows<kRows>([&](int64_t r) { return bound(first(std::min(at.row + r, most))); });
+  const VF32 lasts = OfRows<kRows>([&](int64_t r) { return bound(last(std::min(at.row + r, most))); });
+  VF32 position = hn::Add(LanePositions<kRows>(), hn::Set(d, static_cast<float>(at.first)));
   for (int64_t i = at.first * kRows; i < at.last * kRows; i += kLanes) {
     const auto seen = hn::And(hn::Ge(position, firsts), hn::Lt(position, lasts));
     const VF32 hidden = hn::Set(d, -std::numeric_limits<float>::infinity());
@@ -132,7 +144,7 @@ HWY_NOINLINE void SoftmaxStep(const AttentionTask& task, const Scored& at, float
 
   float* const maxima = task.max + at.row;
   float* const totals = task.sum + at.row;
-  const VF32 before = RowLanes<kRows>([&](int64_t r, int64_t /*j*/) { return maxima[r]; });
+  const VF32 before = OfRows<kRows>([&](int64_t r) { return maxima[r]; });
   VF32 terms[kRows];
   const auto larger = [](VF32 a, VF32 b) LARIAT_INLINE_BODY { return hn::Max(a, b); };
   Unroll<kRows>([&](auto u) LARIAT_INLINE_BODY { terms[u] = before; });
@@ -157,7 +169,7 @@ HWY_NOINLINE void SoftmaxStep(const AttentionTask& task, const Scored& at, float
   }
   const VF32 sum = FoldPositions<kRows>(FoldTerms<kRows>(terms, plus), plus);
   const VF32 factor = Exp(hn::Sub(before, origin));
-  const VF32 total = RowLanes<kRows>([&](int64_t r, int64_t /*j*/) { return totals[r]; });
+  const VF32 total = OfRows<kRows>([&](int64_t r) { return totals[r]; });
   const auto store = [](VF32 x, float* out) LARIAT_INLINE_BODY {
     HWY_ALIGN float lanes[kLanes];
     hn::Store(x, F32(), lanes);

@@ -166,7 +166,9 @@ void write_rows(const Call& call, const Share* parts) {
   for (int64_t row = 0; row < parts->task.rows; ++row) {
     float max = -kInf, sum = 0.0F;
     for (int64_t p = 0; p < n_parts; ++p) max = std::max(max, parts[p].task.max[row]);
-    const auto factor = [&](int64_t p) { return std::exp(parts[p].task.max[row] - max); };
+    const auto factor = [&](int64_t p) {
+      return n_parts == 1 ? 1.0F : std::exp(parts[p].task.max[row] - max);
+    };
     for (int64_t p = 0; p < n_parts; ++p) sum += factor(p) * parts[p].task.sum[row];
     float* out = call.out.f32(parts->first_row + row / call.group) + head_of(call, *parts, row) * value_dim;
     std::fill(out, out + value_dim, 0.0F);

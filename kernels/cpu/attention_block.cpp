@@ -45,12 +45,23 @@ HWY_NOINLINE void Multiply(const float* HWY_RESTRICT a, int64_t a_stride, const 
   });
 }
 
-// out[i][key] = src[key][i] as f32, for all kAttentionKeys positions (src: [kAttentionKeys][head_dim]) and
-// head_dim rounded up to whole vectors. Positions that are not in the cache yet give columns nobody uses.
+// The same over `cols` columns of b and c, a multiple of kLanes.
+void MultiplyColumns(const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t depth,
+                     const float* factors, float* c, int64_t c_stride, int64_t cols) {
+  int64_t i = 0;
+  for (; i + kWide * kLanes <= cols; i += kWide * kLanes) {
+    Multiply<kWide>(a, a_stride, b + i, b_stride, depth, factors, c + i, c_stride);
+  }
+  for (; i < cols; i += kLanes) Multiply<1>(a, a_stride, b + i, b_stride, depth, factors, c + i, c_stride);
+}
+
+// out[i][key] = src[key][i] as f32, for whole vectors of positions around [first, last) (src and out have
+// kAttentionKeys of them) and head_dim rounded up to whole vectors. Positions that are not in the cache yet
+// give columns nobody uses.
 template <typename T>
-HWY_NOINLINE void WidenTransposed(const T* src, int64_t head_dim, float* out) {
+HWY_NOINLINE void WidenTransposed(const T* src, int64_t first, int64_t last, int64_t head_dim, float* out) {
   const F32 d;
-  for (int64_t key = 0; key < kAttentionKeys; key += kLanes) {
+  for (int64_t key = first / kLanes * kLanes; key < last; key += kLanes) {
     for (int64_t i = 0; i < head_dim; i += kLanes) {
       VF32 tile[kLanes];
       const int64_t count = std::min(head_dim - i, kLanes);
@@ -76,36 +87,28 @@ struct WideBlock {
   int64_t first, last;  // relative to base: what some row sees
 };
 
-// kRows rows from `row` on over one block; rows from `end` on are left as they are.
+// kRows rows from `row` on over one block, of which they see [first, last) at most: what is outside has no
+// weight, so that a row's bits do not depend on the rows beside it. Rows from `end` on are left as they are.
 HWY_NOINLINE void AttendTile(const AttentionTask& task, const WideBlock& block, int64_t row, int64_t end) {
+  const int64_t first = std::max(block.first, task.begin(row) - block.base);
+  const int64_t last = std::min(block.last, task.end(std::min(row + kRows, end) - 1) - block.base);
+  if (first >= last) return;
+  const int64_t scored = first / kLanes * kLanes, scored_end = round_up(last, kLanes);
   HWY_ALIGN float scores[kRows * kAttentionKeys];
-  const float* q = task.q + row * task.stride;
-  for (int64_t key = 0; key < block.last; key += kWide * kLanes) {
-    Multiply<kWide>(q, task.stride, block.keys + key, kAttentionKeys, task.layer->head_dim, nullptr,
-                    scores + key, kAttentionKeys);
-  }
+  MultiplyColumns(task.q + row * task.stride, task.stride, block.keys + scored, kAttentionKeys,
+                  task.layer->head_dim, nullptr, scores + scored, kAttentionKeys, scored_end - scored);
   float factors[kRows];
   for (int64_t r = 0; r < kRows; ++r) {
     float* row_scores = scores + r * kAttentionKeys;
     if (row + r < end) {
-      SoftmaxStep<1>(task, {row + r, block.base, block.first / kLanes * kLanes, round_up(block.last, kLanes)},
-                     row_scores, factors + r);
+      SoftmaxStep<1>(task, {row + r, block.base, scored, scored_end}, row_scores, factors + r);
     } else {
-      std::fill(row_scores, row_scores + kAttentionKeys, 0.0F);
+      std::fill(row_scores + scored, row_scores + scored_end, 0.0F);
       factors[r] = 1.0F;
     }
   }
-  const float* weights = scores + block.first;
-  const float* values = block.values + block.first * task.stride;
-  float* acc = task.acc + row * task.stride;
-  const int64_t depth = block.last - block.first;
-  int64_t i = 0;
-  for (; i + kWide * kLanes <= task.value_stride; i += kWide * kLanes) {
-    Multiply<kWide>(weights, kAttentionKeys, values + i, task.stride, depth, factors, acc + i, task.stride);
-  }
-  for (; i < task.value_stride; i += kLanes) {
-    Multiply<1>(weights, kAttentionKeys, values + i, task.stride, depth, factors, acc + i, task.stride);
-  }
+  MultiplyColumns(scores + first, kAttentionKeys, block.values + first * task.stride, task.stride,
+                  last - first, factors, task.acc + row * task.stride, task.stride, task.value_stride);
 }
 
 void Block(const AttentionTask& task) {
@@ -119,7 +122,8 @@ void Block(const AttentionTask& task) {
     const WideBlock block{keys, values, base, std::max(begin - base, int64_t{0}),
                           std::min(end - base, kAttentionKeys)};
     const Stored stored = StoredAt(task, base);
-    WithDType(stored.k, stored.k_dtype, [&](const auto* k) HWY_ATTR { WidenTransposed(k, head_dim, keys); });
+    WithDType(stored.k, stored.k_dtype,
+              [&](const auto* k) HWY_ATTR { WidenTransposed(k, block.first, block.last, head_dim, keys); });
     WidenValues(stored, block.first, block.last, head_dim, task.stride, values);
     // Earlier tokens do not see this block yet, later ones may have left it behind.
     while (first_row < task.rows && task.end(first_row) <= base) first_row += task.group;

@@ -89,28 +89,37 @@ template <>
 void multiply_square<PairVectors>(const TilePlaces& a, const TilePlaces& b, int64_t depth, bool zero, char* c,
                                   int64_t stride);
 
-// The task's head in the page of `base`, positions before last_key: packed, zeros after them, for what lies
-// there need not be finite.
+// Where the positions of a page begin, relative to it, that the rows from `row` on see: whole tiles of
+// values.
+inline int64_t first_packed(const AttentionTask& task, int64_t row, int64_t base) {
+  return std::max<int64_t>(task.begin(row) - base, 0) / (2 * kTileRows) * (2 * kTileRows);
+}
+
+// The task's head in the page of `base`, from the first 32 positions on of which one is seen, and before
+// last_key: packed, zeros after them, for what lies there need not be finite.
 inline void pack_page(const AttentionTask& task, int64_t base, const TiledMemory& memory) {
   const KvLayer& layer = *task.layer;
-  const int64_t head_dim = layer.head_dim, count = std::min(kTiledKeys, task.last_key - base);
+  const int64_t head_dim = layer.head_dim, half = head_dim / kTileColumns * kTileBytes;
+  const int64_t start = first_packed(task, 0, base);
+  const int64_t count = std::max<int64_t>(std::min(kTiledKeys, task.last_key - base) - start, 0);
   const int64_t positions = round_up(count, 2 * kTileRows);
   void* const page = task.pages[base / kKvPage];
   const auto round = [&](void* data, DType dtype, int64_t cols) {
-    const int64_t first = kv_index(task.kv_head, base, 0, head_dim) * static_cast<int64_t>(size_of(dtype));
+    const int64_t first =
+        kv_index(task.kv_head, base + start, 0, head_dim) * static_cast<int64_t>(size_of(dtype));
     pack_rows({static_cast<char*>(data) + first, dtype, count, cols, head_dim},
               reinterpret_cast<char*>(memory.rounded), kTileColumns * 2, cols * 2);
     std::fill(memory.rounded + count * cols, memory.rounded + positions * cols, 0);
   };
   round(layer.keys(page), layer.k_dtype, head_dim);
-  char* to = memory.keys;
+  char* to = memory.keys + start / kTileRows * half;
   for (int64_t key = 0; key < positions; key += kTileRows) {
     for (int64_t d = 0; d < head_dim; d += kTileColumns, to += kTileBytes) {
       transpose_words(memory.rounded + key * head_dim + d, head_dim / 2, to);
     }
   }
   round(layer.values(page), layer.v_dtype, task.value_stride);
-  to = memory.values;
+  to = memory.values + start / (2 * kTileRows) * (task.value_stride / kTileRows) * kTileBytes;
   for (int64_t key = 0; key < positions; key += 2 * kTileRows) {
     for (int64_t d = 0; d < task.value_stride; d += kTileRows, to += kTileBytes) {
       pack_value_pairs(memory.rounded + key * task.value_stride + d, task.value_stride, to);
@@ -123,7 +132,7 @@ template <class Tiles>
 void attend_rows(const AttentionTask& task, const TiledMemory& memory, int64_t row, int64_t base) {
   const int64_t last = std::min(task.end(std::min(row + kTiledRows, task.rows) - 1), task.last_key) - base;
   const int64_t end = round_up(std::min(last, kTiledKeys), 2 * kTileRows);
-  const int64_t first = std::max<int64_t>(task.begin(row) - base, 0) / (2 * kTileRows) * (2 * kTileRows);
+  const int64_t first = first_packed(task, row, base);
   const int64_t depth = task.layer->head_dim / kTileColumns, half = depth * kTileBytes;
   const TilePlaces queries{memory.queries + row * task.layer->head_dim * 2, 64, half, kTileBytes};
   for (int64_t key = first; key < end; key += 2 * kTileRows) {

@@ -74,7 +74,9 @@ void prefill(benchmark::State& state, int64_t n, int64_t w) {
 void AttentionPrefill(benchmark::State& state) { prefill(state, state.range(1), 0); }
 BENCHMARK(AttentionPrefill)->ArgsProduct({{1, 2}, {512, 2048, 8192}})->UseRealTime();
 void AttentionWindowedPrefill(benchmark::State& state) { prefill(state, state.range(1), state.range(2)); }
-BENCHMARK(AttentionWindowedPrefill)->ArgsProduct({{1, 2}, {8192}, {128, 1024, 4096}})->UseRealTime();
+BENCHMARK(AttentionWindowedPrefill)
+    ->ArgsProduct({{1, 2}, {8192}, {128, 256, 512, 1024, 4096}})
+    ->UseRealTime();
 
 // A product with weights of every dtype: m rows of x times [n, k].
 void multiply_in(benchmark::State& state, int64_t m, int64_t n, int64_t k) {
