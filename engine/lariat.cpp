@@ -154,7 +154,7 @@ SessionOptions Engine::session_for(const RopeScaling& rope) const {
   // are floats by default, even when projections are quantised.
   const bool every_token = options.rope_steps == 0 && rope.depends_on_length();
   other.k_dtype = options.kv_dtype.keys.value_or(every_token ? DType::kF32 : DType::kF16);
-  const DType embed = model.weights.embed.dtype;
+  const DType embed = model.weights.embed.m.dtype;
   other.v_dtype = options.kv_dtype.values.value_or(is_quantized(embed) ? model.spec.dtype : embed);
   return other;
 }

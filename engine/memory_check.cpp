@@ -77,8 +77,8 @@ void check_weight_memory(const ModelSpec& spec, std::optional<Form> asked, const
     throw Error(spec.file.string() + ": the weights take " + gibibytes(mapped) + " and this machine has " +
                 gibibytes(all) + " of memory" + kSmaller);
   }
-  const bool table = planned.embed.dtype != spec.dtype && !spec.tie_word_embeddings;
-  const double wanted = static_cast<double>(planned.bytes + (table ? stored_bytes(planned.embed) : 0));
+  const bool table = planned.embed.m.dtype != spec.dtype && !spec.tie_word_embeddings;
+  const double wanted = static_cast<double>(planned.bytes + (table ? stored_bytes(planned.embed.m) : 0));
   const double have = free_bytes();
   if (wanted <= have) return;
   throw Error(spec.file.string() + ": weights as " +

@@ -202,8 +202,9 @@ class Backend {
 
   // --- ops ------------------------------------------------------------------------------------------
   // out[t] = scale * table[tokens[t]], converted to f32. tokens: host memory, n ids in [0, table.rows), or
-  // drawn_token(j) for the token_of what was drawn last from row j.
-  virtual void embed(std::span<const int32_t> tokens, const Matrix& table, float scale,
+  // drawn_token(j) for the token_of what was drawn last from row j. table: a matrix as load_weight gives it,
+  // or, where traits() have host memory, codes of which only the rows asked for are made.
+  virtual void embed(std::span<const int32_t> tokens, const HostWeight& table, float scale,
                      const Matrix& out) = 0;
 
   // out[t] = norm(x[t]). out may be x.

@@ -79,16 +79,16 @@ void put_row(const CodeRow& from, const QuantLayout& layout, int64_t row, uint8_
     store_scale(ScaleType::kF16, from.outer[b], at);
     if (grouping.minimum) store_scale(ScaleType::kF16, from.outer_minima[b], at + 2 * kQuantRows);
   }
-  const int64_t quads = kQuantGroup / 4, vectors = layout.bytes_wide() ? quads : quads / 2;
+  const int64_t vectors = kQuantGroup / (layout.bytes_wide() ? 4 : 8);
   for (int64_t first = 0; first < layout.cols; first += kQuantGroup) {
     uint8_t* const at = to + layout.value_at(row, first);
-    for (int64_t quad = 0; quad < quads; ++quad) {
-      uint8_t* const four = at + quad % vectors * 4 * kQuantRows;
-      uint32_t codes = 0, before = 0;
-      std::memcpy(&codes, from.codes + first + 4 * quad, sizeof codes);
-      std::memcpy(&before, four, sizeof before);
-      codes = before | (quad < vectors ? codes : codes << 4);
-      std::memcpy(four, &codes, sizeof codes);
+    const uint8_t* const group = from.codes + first;
+    for (int64_t quad = 0; quad < vectors; ++quad) {
+      uint32_t codes = 0, high = 0;
+      std::memcpy(&codes, group + 4 * quad, sizeof codes);
+      if (!layout.bytes_wide()) std::memcpy(&high, group + kQuantGroup / 2 + 4 * quad, sizeof high);
+      codes |= high << 4;
+      std::memcpy(at + quad * 4 * kQuantRows, &codes, sizeof codes);
     }
   }
 }
@@ -98,9 +98,11 @@ void put_row(const CodeRow& from, const QuantLayout& layout, int64_t row, uint8_
 void lay_out_tiles(const HostWeight& from, int64_t first_row, const Matrix& to, int64_t first, int64_t last) {
   const QuantLayout layout(to);
   auto* const bytes = static_cast<uint8_t*>(to.data);
-  std::fill(bytes + first * layout.tile_bytes(), bytes + last * layout.tile_bytes(), uint8_t{0});
   RowOfCodes row(to);
   for (int64_t r = first * kQuantRows; r < std::min(last * kQuantRows, to.rows); ++r) {
+    // Tile by tile: what is cleared is still in the caches when the rows go there.
+    if (r % kQuantRows == 0)
+      std::fill_n(bytes + r / kQuantRows * layout.tile_bytes(), layout.tile_bytes(), uint8_t{0});
     from.read_codes(first_row + r, row.room());
     put_row(row.room(), layout, r, bytes);
   }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/convert.h"
@@ -69,6 +70,21 @@ HostWeight code_rows(const StoredTensor& tensor, const Parameter& parameter) {
   return {tensor.codes->m.form(), parameter.rows, parameter.cols, read};
 }
 
+// Those of a whole tensor, which are read once and in order, by each thread its share: memory goes back while
+// they are, so that a large tensor is never there twice.
+HostWeight passing_rows(const StoredTensor& tensor, const Parameter& parameter, const Tensors& checkpoint) {
+  HostWeight rows = code_rows(tensor, parameter);
+  const size_t row_bytes = tensor.bytes / static_cast<size_t>(parameter.rows);
+  const auto run = std::max<int64_t>(1, (int64_t{1} << 20) / static_cast<int64_t>(row_bytes + 1));
+  rows.read_codes = [=, &tensor, &checkpoint, read = rows.read_codes](int64_t row, const CodeRow& to) {
+    read(row, to);
+    const auto behind = static_cast<size_t>(row + 1);
+    if ((row + 1) % run == 0)
+      checkpoint.give_back(tensor, (behind - static_cast<size_t>(run)) * row_bytes, behind * row_bytes);
+  };
+  return rows;
+}
+
 class CheckpointWeights : public WeightLoader {
  public:
   CheckpointWeights(const ModelSpec& spec, const Tensors& checkpoint, Backend& backend,
@@ -82,7 +98,8 @@ class CheckpointWeights : public WeightLoader {
   Form own_form(const Parameter& parameter) const override { return tensor(parameter).form(); }
   HostWeight host(const Parameter& parameter, std::vector<std::byte>& made) override {
     const StoredTensor& from = tensor(parameter);
-    if (from.codes) return code_rows(from, parameter);
+    const bool whole = parameter.part.of == 0 && from.pair_rows == 0;
+    if (from.codes) return whole ? passing_rows(from, parameter, checkpoint_) : code_rows(from, parameter);
     const Matrix floats = float_rows(from, parameter, made);
     const float one = parameter.role == Role::kNorm && spec_.norm_plus_one ? 1.0F : 0.0F;
     if (one == 0 && from.plus == 0) return floats;

@@ -93,9 +93,9 @@ std::optional<size_t> Tensors::place_in(const MappedFile& file, const StoredTens
   return static_cast<size_t>(tensor.data - file.data());
 }
 
-void Tensors::give_back(const StoredTensor& tensor) const {
+void Tensors::give_back(const StoredTensor& tensor, size_t first, size_t last) const {
   for (const auto& file : files_) {
-    if (const auto begin = place_in(*file, tensor)) file->give_back(*begin, *begin + tensor.bytes);
+    if (const auto begin = place_in(*file, tensor)) file->give_back(*begin + first, *begin + last);
   }
 }
 

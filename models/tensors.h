@@ -73,8 +73,10 @@ class Tensors {
   // of all of them). What a file holds besides them is not read.
   void populate(const std::set<std::string>& names,
                 const std::function<void(size_t done, size_t total)>& progress) const;
-  // The memory of a tensor that is not needed for now; reading it again reads the file.
-  void give_back(const StoredTensor& tensor) const;
+  // The memory of a tensor, or of its bytes [first, last), that is not needed for now; reading it again reads
+  // the file.
+  void give_back(const StoredTensor& tensor) const { give_back(tensor, 0, tensor.bytes); }
+  void give_back(const StoredTensor& tensor, size_t first, size_t last) const;
 
  private:
   void align(StoredTensor& tensor) const;

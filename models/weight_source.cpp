@@ -72,6 +72,16 @@ Weight WeightLoader::weight(std::span<const Parameter> blocks) {
   return left_out(blocks[0].role, stored_form(blocks[0], asked_, own)) ? Weight() : load(blocks);
 }
 
+HostWeight WeightLoader::table(const Parameter& parameter) {
+  const Form own = own_form(parameter);
+  const bool stays = is_quantized(own.dtype) && stored_form(parameter, asked_, own) == own;
+  if (!stays || !backend_.traits().host_memory) return Source::table(parameter);
+  std::vector<std::byte> made;
+  HostWeight rows = host(parameter, made);
+  give_back(parameter);
+  return rows;
+}
+
 Weights WeightLoader::finish(Weights weights) {
   weights.memory = std::move(memory_);
   weights.host = std::move(host_);

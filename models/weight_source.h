@@ -45,6 +45,8 @@ class Source {
   virtual Matrix vector(const Parameter& parameter) = 0;
   // A weight of these blocks, which have one role; nothing where kPrefillOnly says so.
   virtual Weight weight(std::span<const Parameter> blocks) = 0;
+  // A matrix of which tokens read rows, and nobody all.
+  virtual HostWeight table(const Parameter& parameter) { return weight({&parameter, 1}).blocks[0].w; }
 };
 
 // What a matrix is stored as when projections are asked to be of a form, and it is made from `own`.
@@ -61,6 +63,8 @@ class WeightLoader : public Source {
 
   Matrix vector(const Parameter& parameter) override { return load({&parameter, 1}).blocks[0].w; }
   Weight weight(std::span<const Parameter> blocks) override;
+  // Of codes a token's row is made from the file when it comes up, where the backend could.
+  HostWeight table(const Parameter& parameter) override;
   // The weights that were read here, with the memory that they lie in.
   Weights finish(Weights weights);
 

@@ -84,15 +84,16 @@ class PlannedWeights : public Source {
 Weights read_weights(const ModelSpec& spec, const Tensors* checkpoint, Source& source,
                      std::optional<Form> asked) {
   const Layout layout = layout_of(spec, checkpoint);
-  const auto table = [&](const std::string& name, Role role) {
-    const Parameter parameter{name, spec.vocab_size, spec.hidden_size, role, {}};
-    return source.weight({&parameter, 1});
-  };
+  const Parameter embedding{layout.embed, spec.vocab_size, spec.hidden_size, Role::kEmbedding, {}},
+      head{layout.head, spec.vocab_size, spec.hidden_size, Role::kHead, {}};
+  // A head that is quantised here is another matrix than the table that it is made of.
+  const bool tied = spec.tie_word_embeddings && !(asked && is_quantized(asked->dtype));
   Weights weights;
-  const Weight embedding = table(layout.embed, Role::kEmbedding);
-  weights.embed = embedding.blocks[0].w;
+  if (tied) weights.head = source.weight({&embedding, 1});
+  weights.embed = tied ? weights.head.blocks[0].w : source.table(embedding);
   // As a table of floats would have it.
-  const DType rounded_as = is_quantized(weights.embed.dtype) ? spec.dtype : weights.embed.dtype;
+  const DType embed_dtype = weights.embed.m.dtype,
+              rounded_as = is_quantized(embed_dtype) ? spec.dtype : embed_dtype;
   weights.embedding_multiplier = embedding_multiplier(spec, rounded_as);
   for (size_t i = 0; i < spec.layers.size(); ++i)
     weights.layers.push_back(read_layer(spec, i, layout, source));
@@ -100,9 +101,7 @@ Weights read_weights(const ModelSpec& spec, const Tensors* checkpoint, Source& s
   if (spec.embedding_norm)
     weights.embedding_norm =
         read_norm(spec, layout.root + spec.names.embedding_norm, spec.hidden_size, source);
-  // A head that is quantised here is another matrix than the table that it is made of.
-  const bool tied = spec.tie_word_embeddings && !(asked && is_quantized(asked->dtype));
-  weights.head = tied ? embedding : table(layout.head, Role::kHead);
+  if (!tied) weights.head = source.weight({&head, 1});
   Counts counts;
   for (size_t i = 0; i < weights.layers.size(); ++i) count_layer(spec.layers[i], weights.layers[i], counts);
   std::tie(weights.form.dtype, weights.form.grouping.scales, weights.compute) = counts.most();

@@ -48,7 +48,7 @@ struct LayerWeights {
 // A model's weights as a backend has them. Matrices point into `memory`, into `host`, or into the checkpoint
 // that they were made from, where the backend uses its bytes in place.
 struct Weights {
-  Matrix embed;  // [vocab, hidden]
+  HostWeight embed = Matrix();  // [vocab, hidden]; codes that no head shares may stay in their file
   Norm embedding_norm;
   std::vector<LayerWeights> layers;
   Norm norm;    // [hidden]

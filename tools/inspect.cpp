@@ -149,9 +149,9 @@ void add_parameters(OrderedJson& found, const ModelSpec& spec, const Tensors& te
 void add_memory(OrderedJson& found, const ModelSpec& spec, const Tensors& tensors, int64_t asked) {
   const int64_t ctx = asked > 0 ? asked : spec.max_position_embeddings;
   const Weights weights = planned_weights(spec, std::nullopt, &tensors);
-  const size_t table = spec.tie_word_embeddings ? 0 : stored_bytes(weights.embed);
+  const size_t table = spec.tie_word_embeddings ? 0 : stored_bytes(weights.embed.m);
   CpuBackend backend(1);
-  const DType embed = weights.embed.dtype;  // as Engine::session_for has it
+  const DType embed = weights.embed.m.dtype;  // as Engine::session_for has it
   const KvPool pool(spec, backend, DType::kF16, is_quantized(embed) ? spec.dtype : embed);
   const auto pages = static_cast<size_t>(ceil_div(ctx, kKvPage));
   found["memory"] = {

@@ -200,16 +200,20 @@ HWY_EXPORT(SoftCapRow);
 HWY_EXPORT(ArgmaxRow);
 HWY_EXPORT(NllRow);
 
-void CpuBackend::embed(std::span<const int32_t> tokens, const Matrix& table, float scale, const Matrix& out) {
+void CpuBackend::embed(std::span<const int32_t> tokens, const HostWeight& table, float scale,
+                       const Matrix& out) {
   const auto n = static_cast<int64_t>(tokens.size());
-  for_ranges(threads_, n, row_grain(table.cols), [&](int64_t first, int64_t last) {
+  for_ranges(threads_, n, row_grain(out.cols), [&](int64_t first, int64_t last) {
     for (int64_t t = first; t < last; ++t) {
       int32_t token = tokens[static_cast<size_t>(t)];
       if (token < 0) token = token_of(drawn_.at(static_cast<size_t>(-1 - token)));
-      if (is_quantized(table.dtype)) {
-        cpu::dequantize(table, token, 0, out.row_range(t, 1));
+      const Matrix row = out.row_range(t, 1);
+      if (table.read_codes) {
+        read_floats(table, token, row);
+      } else if (is_quantized(table.m.dtype)) {
+        cpu::dequantize(table.m, token, 0, row);
       } else {
-        cpu::convert_rows(table.row_range(token, 1), out.row_range(t, 1));
+        cpu::convert_rows(table.m.row_range(token, 1), row);
       }
       if (scale != 1.0F)
         HWY_DYNAMIC_DISPATCH(SoftCapRow)(out.f32(t), static_cast<size_t>(out.cols), scale, 0.0F);

@@ -46,7 +46,8 @@ class CudaBackend final : public Backend {
   using StepCounts = cuda::LaunchQueue::Counts;
   const StepCounts& step_counts() const { return queue_.counts(); }  // of the steps so far
 
-  void embed(std::span<const int32_t> tokens, const Matrix& table, float scale, const Matrix& out) override;
+  void embed(std::span<const int32_t> tokens, const HostWeight& table, float scale,
+             const Matrix& out) override;
   void norm(const Matrix& x, const Norm& norm, const Matrix& out) override;
   void add_norm(const Matrix& residual, const Matrix& delta, float scale, const Norm& norm,
                 const Matrix& out) override;

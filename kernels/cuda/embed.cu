@@ -54,8 +54,9 @@ __global__ void embed_codes_kernel(const __grid_constant__ Tokens tokens, const 
 
 }  // namespace
 
-void CudaBackend::embed(std::span<const int32_t> tokens, const Matrix& table, float scale,
+void CudaBackend::embed(std::span<const int32_t> tokens, const HostWeight& weight, float scale,
                         const Matrix& out) {
+  const Matrix& table = weight.m;
   for (size_t first = 0; first < tokens.size(); first += kTokensPerLaunch) {
     const size_t count = std::min<size_t>(kTokensPerLaunch, tokens.size() - first);
     const dim3 grid(static_cast<unsigned>(count));

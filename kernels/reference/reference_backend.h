@@ -20,7 +20,8 @@ class ReferenceBackend final : public Backend {
   LoadedWeight load_weight(std::span<const HostWeight> host, std::span<const Form> forms,
                            DType compute) override;
 
-  void embed(std::span<const int32_t> tokens, const Matrix& table, float scale, const Matrix& out) override;
+  void embed(std::span<const int32_t> tokens, const HostWeight& table, float scale,
+             const Matrix& out) override;
   void norm(const Matrix& x, const Norm& norm, const Matrix& out) override;
   void add_norm(const Matrix& residual, const Matrix& delta, float scale, const Norm& norm,
                 const Matrix& out) override;

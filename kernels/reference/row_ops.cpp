@@ -8,13 +8,17 @@
 
 namespace lariat {
 
-void ReferenceBackend::embed(std::span<const int32_t> tokens, const Matrix& table, float scale,
+void ReferenceBackend::embed(std::span<const int32_t> tokens, const HostWeight& table, float scale,
                              const Matrix& out) {
   for (size_t t = 0; t < tokens.size(); ++t) {
     const int32_t token =
         tokens[t] < 0 ? token_of(drawn_.at(static_cast<size_t>(-1 - tokens[t]))) : tokens[t];
-    for (int64_t i = 0; i < table.cols; ++i) {
-      reference::put(out, static_cast<int64_t>(t), i, scale * reference::get(table, token, i));
+    const Matrix row = out.row_range(static_cast<int64_t>(t), 1);
+    if (table.read_codes) read_floats(table, token, row);
+    for (int64_t i = 0; i < out.cols; ++i) {
+      reference::put(
+          row, 0, i,
+          scale * (table.read_codes ? reference::get(row, 0, i) : reference::get(table.m, token, i)));
     }
   }
 }

@@ -56,7 +56,7 @@ void run(const std::filesystem::path& dir, int64_t n, const std::filesystem::pat
   CpuBackend backend;
   const Model model = load_model(dir, load_config(dir), backend, std::nullopt, [](size_t, size_t) {});
   SessionOptions options;
-  options.v_dtype = model.weights.embed.dtype;  // as the program has it
+  options.v_dtype = model.weights.embed.m.dtype;  // as the program has it
   Session session(model, backend, options);
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < n; ++i) tokens.push_back(static_cast<int32_t>(i * 7919 % model.spec.vocab_size));

@@ -28,7 +28,8 @@ class ForwardingBackend : public Backend {
   }
   void synchronize() override { inner_.synchronize(); }
 
-  void embed(std::span<const int32_t> tokens, const Matrix& table, float scale, const Matrix& out) override {
+  void embed(std::span<const int32_t> tokens, const HostWeight& table, float scale,
+             const Matrix& out) override {
     counted().embed(tokens, table, scale, out);
   }
   void norm(const Matrix& x, const Norm& norm, const Matrix& out) override { counted().norm(x, norm, out); }

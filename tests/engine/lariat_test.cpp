@@ -36,7 +36,7 @@ TEST(EngineOpen, ReadsWhatIsAskedFor) {
   EXPECT_EQ(engine.eos_ids(), engine.model.spec.eos_token_ids);
   EXPECT_EQ(engine.session.max_ctx, 99);
   EXPECT_EQ(engine.session.k_dtype, DType::kF16);
-  EXPECT_EQ(engine.session.v_dtype, engine.model.weights.embed.dtype);
+  EXPECT_EQ(engine.session.v_dtype, engine.model.weights.embed.m.dtype);
   EXPECT_EQ(*engine.session.rope, engine.model.spec.rope());
   EXPECT_TRUE(engine.warnings.empty());
   EXPECT_FALSE(engine.session.on_saturated) << "nobody is told";

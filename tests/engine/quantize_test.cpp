@@ -87,7 +87,7 @@ TEST_P(QuantizedFamily, RunsAsOnTheReference) {
     const Model on_cpu = open_as(dir, cpu, dtype), on_reference = open_as(dir, reference, dtype);
     EXPECT_EQ(on_cpu.weights.form.dtype, dtype);
     EXPECT_EQ(on_cpu.weights.head.blocks[0].w.dtype, DType::kQ8);
-    EXPECT_FALSE(is_quantized(on_cpu.weights.embed.dtype));
+    EXPECT_FALSE(is_quantized(on_cpu.weights.embed.m.dtype));
     EXPECT_EQ(on_cpu.weights.bytes, planned_weights(on_cpu.spec, dtype).bytes);
     Session a(on_cpu, cpu, f32_session()), b(on_reference, reference, f32_session());
     const std::vector<float> actual = all_logits(a, some, 16), expected = all_logits(b, some, some.size());

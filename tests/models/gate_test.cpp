@@ -52,7 +52,7 @@ void write_changed_weights(const Change& c, const std::filesystem::path& dir) {
 // What reaches the computation: the spec, and the bytes of embedding and head.
 json fingerprint(const Model& model) {
   json all = described(model.spec);
-  for (const Matrix* m : {&model.weights.embed, &model.weights.head.blocks[0].w}) {
+  for (const Matrix* m : {&model.weights.embed.m, &model.weights.head.blocks[0].w}) {
     const std::string_view bytes(static_cast<const char*>(m->data), stored_bytes(*m));
     all["bytes"].push_back(std::hash<std::string_view>()(bytes));
   }
@@ -182,7 +182,7 @@ TEST(Gate, ADifferentHeadIsNotTied) {
   const Model model = load(dir.path, backend);
   EXPECT_FALSE(model.spec.tie_word_embeddings);
   EXPECT_EQ(static_cast<const float*>(model.weights.head.blocks[0].w.data)[0], 1.0F);
-  EXPECT_NE(static_cast<const float*>(model.weights.embed.data)[0], 1.0F);
+  EXPECT_NE(static_cast<const float*>(model.weights.embed.m.data)[0], 1.0F);
 }
 
 // The words of a rule's neutral values, as JSON for llama_gqa (hidden size 32, head size 16, no head norms).
