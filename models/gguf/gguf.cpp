@@ -94,14 +94,20 @@ std::shared_ptr<Opened> open(const fs::path& path) {
 ModelFiles open_gguf(const fs::path& path) {
   const std::shared_ptr<const Opened> opened = open(path);
   ModelTexts::Makers makers = {{"config.json", [opened] { return text_of(gguf_config(opened->file)); }}};
+  ModelTexts::Lists lists;
   if (gguf_has_bpe(opened->file)) {
-    makers["tokenizer.json"] = [opened] { return gguf_tokenizer_json(opened->file); };
+    makers["tokenizer.json"] = [opened] { return gguf_tokenizer_json(opened->file, true); };
+    makers[ModelTexts::kWithoutLists] = [opened] { return gguf_tokenizer_json(opened->file, false); };
+    if (!opened->file.has("tokenizer.huggingface.json"))
+      lists = [opened](std::string_view name) {
+        return opened->file.strings(fmt::format("tokenizer.ggml.{}", name));
+      };
   } else if (gguf_has_sentencepiece(opened->file)) {
     makers["tokenizer.model"] = [opened] { return gguf_tokenizer_model(opened->file); };
   }
   makers["tokenizer_config.json"] = [opened] { return text_of(gguf_tokenizer_config(opened->file)); };
   ModelFiles files;
-  files.texts = ModelTexts(path, std::move(makers));
+  files.texts = ModelTexts(path, std::move(makers), std::move(lists));
   files.tensors = opened->tensors;
   return files;
 }

@@ -20,11 +20,11 @@ nlohmann::json gguf_config(const GgufFile& file);
 // file and tensor.
 std::vector<StoredTensor> gguf_tensors(const GgufFile& file);
 
-// Its tokenizer: tokenizer.json for byte-level BPE, else the bytes of a SentencePiece tokenizer.model; which,
-// and the tokenizer_config.json that belongs to it.
+// Its tokenizer: tokenizer.json for byte-level BPE, whose tokens and merges are left out without `lists`,
+// else the bytes of a SentencePiece tokenizer.model; which, and the tokenizer_config.json that belongs to it.
 bool gguf_has_sentencepiece(const GgufFile& file);
 bool gguf_has_bpe(const GgufFile& file);
-std::string gguf_tokenizer_json(const GgufFile& file);
+std::string gguf_tokenizer_json(const GgufFile& file, bool lists);
 std::string gguf_tokenizer_model(const GgufFile& file);
 nlohmann::json gguf_tokenizer_config(const GgufFile& file);
 

@@ -140,7 +140,7 @@ bool gguf_has_bpe(const GgufFile& file) {
   return model_of(file) == "gpt2" || file.has("tokenizer.huggingface.json");
 }
 
-std::string gguf_tokenizer_json(const GgufFile& file) {
+std::string gguf_tokenizer_json(const GgufFile& file, bool lists) {
   if (const auto whole = file.string("tokenizer.huggingface.json")) return std::string(*whole);
   const Vocabulary v = read_vocabulary(file);
   const Words& words = words_of(file);
@@ -167,10 +167,10 @@ std::string gguf_tokenizer_json(const GgufFile& file) {
       parts["added_tokens"].push_back(
           {{"id", i}, {"content", v.tokens[i]}, {"normalized", false}, {"special", type != kUserDefined}});
     }
-    vocab += fmt::format("{}{}:{}", i == 0 ? "" : ",", quoted(v.tokens[i]), i);
+    if (lists) vocab += fmt::format("{}{}:{}", i == 0 ? "" : ",", quoted(v.tokens[i]), i);
   }
   for (const std::string_view merge : file.strings("tokenizer.ggml.merges"))
-    merges += (merges.empty() ? "" : ",") + quoted(merge);
+    if (lists) merges += (merges.empty() ? "" : ",") + quoted(merge);
   std::string text = parts.dump(-1, ' ', false, Json::error_handler_t::replace);
   text.back() = ',';
   return text + fmt::format(R"("model":{{"type":"BPE","ignore_merges":{},"vocab":{{{}}},"merges":[{}]}}}})",

@@ -13,8 +13,8 @@ ModelTexts::ModelTexts(std::filesystem::path path) : path_(std::move(path)) {
   config_ = std::filesystem::is_directory(path_, ec) ? path_ / "config.json" : path_;
 }
 
-ModelTexts::ModelTexts(std::filesystem::path path, Makers makers)
-    : path_(std::move(path)), makers_(std::move(makers)) {}
+ModelTexts::ModelTexts(std::filesystem::path path, Makers makers, Lists lists)
+    : path_(std::move(path)), makers_(std::move(makers)), lists_(std::move(lists)) {}
 
 std::filesystem::path ModelTexts::file(std::string_view name) const {
   if (makers_) return path_;

@@ -60,6 +60,7 @@ void make_room(Pipeline& pipeline) {
                             count == 1 ? "is 1 token" : fmt::format("are {} tokens", count)));
   }
   pipeline.tokens.resize(static_cast<size_t>(largest) + 1);
+  pipeline.ids.reserve(count);
 }
 
 }  // namespace

@@ -65,6 +65,11 @@ TEST_P(FormLayout, HoldsWhatTheCodesStandFor) {
     cpu.embed(tokens, laid_out.matrix, 1.0F, embedded.view());
     reference.embed(tokens, plain.matrix, 1.0F, expected.view());
     expect_close(embedded.values(), expected.values(), 6 * 0x1p-24, 0, "embed");  // without FMA
+    for (Backend* backend : {static_cast<Backend*>(&cpu), static_cast<Backend*>(&reference)}) {
+      const Tensor made(cpu, rows, cols, 7);
+      backend->embed(tokens, codes, 1.0F, made.view());
+      EXPECT_EQ(made.values(), expected.values()) << backend->name();
+    }
   }
 }
 INSTANTIATE_TEST_SUITE_P(Forms, FormLayout, testing::ValuesIn(form_cases()),
