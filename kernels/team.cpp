@@ -11,6 +11,7 @@
 #include <fstream>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "kernels/error.h"
 
@@ -56,6 +57,10 @@ void wait_while(std::atomic<int>& state, int from, int asleep) {
   if (state.compare_exchange_strong(from, asleep)) state.wait(asleep);
 }
 
+// Whether this thread runs a body. A member knows it from its start, and needs no memory for it: where there
+// is none, only the caller can say so.
+thread_local bool in_body = false;
+
 class Team {
  public:
   Team() = default;
@@ -81,25 +86,23 @@ class Team {
   }
 
   void run(int threads, TeamBody body, const void* context) {
-    if (in_body_) {
-      for (int worker = 0; worker < threads; ++worker) body(context, worker);
-      return;
-    }
     grow(threads);
-    in_body_ = true;
+    in_body = true;
     body_ = body;
     context_ = context;
     const auto others = members_.begin(), end = others + (threads - 1);
     for (auto member = others; member != end; ++member) tell(*member, kWanted);
-    body(context, 0);
+    do_share(0);
     for (auto member = others; member != end; ++member) {
       int wanted = kWanted;
-      if (member->state.compare_exchange_strong(wanted, kIdle)) {
-        body(context, static_cast<int>(member - others) + 1);
-      }
+      if (member->state.compare_exchange_strong(wanted, kIdle))
+        do_share(static_cast<int>(member - others) + 1);
     }
     for (auto member = others; member != end; ++member) wait_while(member->state, kBusy, kAwaited);
-    in_body_ = false;
+    in_body = false;
+    if (!thrown_) return;
+    thrown_ = false;
+    std::rethrow_exception(std::exchange(exception_, nullptr));
   }
 
  private:
@@ -107,29 +110,35 @@ class Team {
   static void tell(Member& member, State state) {
     if (member.state.exchange(state) == kAsleep) member.state.notify_one();
   }
-  void work(Member& member, int worker);
+  void do_share(int worker) {
+    try {
+      body_(context_, worker);
+    } catch (...) {  // the first one; the caller waits for all before it reads it
+      if (!thrown_.exchange(true)) exception_ = std::current_exception();
+    }
+  }
+  void work(Member& member, int worker) {
+    in_body = true;
+    for (;;) {
+      wait_while(member.state, kIdle, kAsleep);
+      int wanted = kWanted;
+      if (member.state.compare_exchange_strong(wanted, kBusy)) {
+        do_share(worker);
+        if (member.state.exchange(kIdle) == kAwaited) member.state.notify_one();
+      } else if (wanted == kEnd) {
+        return;
+      }
+    }
+  }
 
   std::deque<Member> members_;  // they stay where they are
   TeamBody body_ = nullptr;
   const void* context_ = nullptr;
-  bool in_body_ = false;
+  std::atomic<bool> thrown_ = false;
+  std::exception_ptr exception_;  // what the first body threw
 };
 
 thread_local Team own_team;
-
-void Team::work(Member& member, int worker) {
-  own_team.in_body_ = true;
-  for (;;) {
-    wait_while(member.state, kIdle, kAsleep);
-    int wanted = kWanted;
-    if (member.state.compare_exchange_strong(wanted, kBusy)) {
-      body_(context_, worker);
-      if (member.state.exchange(kIdle) == kAwaited) member.state.notify_one();
-    } else if (wanted == kEnd) {
-      return;
-    }
-  }
-}
 
 }  // namespace
 
@@ -141,7 +150,10 @@ int cores() {
 
 void start_team(int threads) { own_team.grow(threads); }
 
-void run_team(int threads, TeamBody body, const void* context) { own_team.run(threads, body, context); }
+void run_team(int threads, TeamBody body, const void* context) {
+  if (!in_body) return own_team.run(threads, body, context);
+  for (int worker = 0; worker < threads; ++worker) body(context, worker);
+}
 
 double CoreWatch::seconds() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();

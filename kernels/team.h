@@ -17,12 +17,11 @@ void run_team(int threads, TeamBody body, const void* context);
 
 // Runs body(worker) for every worker in [0, threads), and returns when all have ended. The share of a thread
 // that has not come in time, as others have its core, is done by the caller, and within a body there is no
-// other thread: no body may wait for another one. Throws like start_team; body must not.
+// other thread: no body may wait for another one. Throws like start_team, and what a body threw, once all
+// have ended.
 template <class Body>
 void run_team(int threads, const Body& body) {
-  const auto call = [](const void* context, int worker) noexcept {
-    (*static_cast<const Body*>(context))(worker);
-  };
+  const auto call = [](const void* context, int worker) { (*static_cast<const Body*>(context))(worker); };
   run_team(threads, call, &body);
 }
 

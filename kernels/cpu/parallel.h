@@ -10,7 +10,7 @@
 namespace lariat {
 
 // Runs body(first, last) over [0, count), cut into equal ranges of at least `grain` items, one per thread.
-// A count that fits one range runs on the caller's thread and never wakes the others. body must not throw.
+// A count that fits one range runs on the caller's thread and never wakes the others.
 template <class Body>
 void for_ranges(int threads, int64_t count, int64_t grain, const Body& body) {
   const int64_t ranges = std::clamp<int64_t>(count / grain, 1, threads);
