@@ -70,7 +70,7 @@ HostWeight code_rows(const StoredTensor& tensor, const Parameter& parameter) {
   return {tensor.codes->m.form(), parameter.rows, parameter.cols, read};
 }
 
-// Those of a whole tensor, which are read once and in order, by each thread its share: memory goes back while
+// Those of a whole tensor, read once and in order, by each thread its share: memory goes back while
 // they are, so that a large tensor is never there twice.
 HostWeight passing_rows(const StoredTensor& tensor, const Parameter& parameter, const Tensors& checkpoint) {
   HostWeight rows = code_rows(tensor, parameter);
@@ -96,10 +96,10 @@ class CheckpointWeights : public WeightLoader {
     return checkpoint_.get(parameter.name, stored_shape(parameter));
   }
   Form own_form(const Parameter& parameter) const override { return tensor(parameter).form(); }
-  HostWeight host(const Parameter& parameter, std::vector<std::byte>& made) override {
+  HostWeight host(const Parameter& parameter, bool once, std::vector<std::byte>& made) override {
     const StoredTensor& from = tensor(parameter);
-    const bool whole = parameter.part.of == 0 && from.pair_rows == 0;
-    if (from.codes) return whole ? passing_rows(from, parameter, checkpoint_) : code_rows(from, parameter);
+    once = once && parameter.part.of == 0 && from.pair_rows == 0;
+    if (from.codes) return once ? passing_rows(from, parameter, checkpoint_) : code_rows(from, parameter);
     const Matrix floats = float_rows(from, parameter, made);
     const float one = parameter.role == Role::kNorm && spec_.norm_plus_one ? 1.0F : 0.0F;
     if (one == 0 && from.plus == 0) return floats;

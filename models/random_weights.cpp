@@ -52,7 +52,7 @@ class RandomWeights : public WeightLoader {
     const DType stored = stored_form(parameter, asked_, spec_.dtype).dtype;
     return is_quantized(stored) ? spec_.dtype : stored;
   }
-  HostWeight host(const Parameter& parameter, std::vector<std::byte>& made) override {
+  HostWeight host(const Parameter& parameter, bool /*once*/, std::vector<std::byte>& made) override {
     const DType drawn = own_form(parameter).dtype;
     const auto size = static_cast<size_t>(parameter.rows * parameter.cols);
     made.resize(size * size_of(drawn));

@@ -77,7 +77,7 @@ HostWeight WeightLoader::table(const Parameter& parameter) {
   const bool stays = is_quantized(own.dtype) && stored_form(parameter, asked_, own) == own;
   if (!stays || !backend_.traits().host_memory) return Source::table(parameter);
   std::vector<std::byte> made;
-  HostWeight rows = host(parameter, made);
+  HostWeight rows = host(parameter, false, made);
   give_back(parameter);
   return rows;
 }
@@ -94,7 +94,7 @@ Weight WeightLoader::load(std::span<const Parameter> blocks) {
   std::vector<std::vector<std::byte>> made(blocks.size());
   for (size_t i = 0; i < blocks.size(); ++i) {
     const Parameter& block = blocks[i];
-    from.push_back(host(block, made[i]));
+    from.push_back(host(block, true, made[i]));
     Form own = from[i].m.form();
     if (block.transposed) {
       if (from[i].read_codes) {  // groups of inputs would be of outputs

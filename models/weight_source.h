@@ -71,8 +71,9 @@ class WeightLoader : public Source {
  protected:
   // The form of the parameter at its origin.
   virtual Form own_form(const Parameter& parameter) const = 0;
-  // The matrix as the host has it. Floats that lie in no file are put into `made`.
-  virtual HostWeight host(const Parameter& parameter, std::vector<std::byte>& made) = 0;
+  // The matrix as the host has it, to be read in order and `once`, or at any time. Floats that lie in no file
+  // are put into `made`.
+  virtual HostWeight host(const Parameter& parameter, bool once, std::vector<std::byte>& made) = 0;
   // Nobody will read the host's matrix any more.
   virtual void give_back(const Parameter&) {}
 
