@@ -1,5 +1,5 @@
 // A decode step works in memory that it has already: nothing is allocated per token.
-#include "tests/engine/count_allocations.h"
+#include "tests/count_allocations.h"
 #include "tests/engine/engine_test_util.h"
 
 namespace lariat::test {

@@ -1,5 +1,5 @@
-// operator new for all of engine_test, which counts. Compiled by itself, so that no caller sees into it.
-#include "tests/engine/count_allocations.h"
+// operator new for all of a test program, which counts. Compiled by itself, so that no caller sees into it.
+#include "tests/count_allocations.h"
 
 #include <atomic>
 #include <cstdlib>
@@ -7,15 +7,18 @@
 
 namespace {
 std::atomic<int64_t> g_allocations{0};
-}
+thread_local int64_t t_allocations = 0;
+}  // namespace
 
 namespace lariat::test {
 int64_t allocations() { return g_allocations; }
+int64_t own_allocations() { return t_allocations; }
 }  // namespace lariat::test
 
 #if !defined(__SANITIZE_ADDRESS__)
 void* operator new(size_t bytes) {
   ++g_allocations;
+  ++t_allocations;
   void* data = std::malloc(bytes == 0 ? 1 : bytes);
   if (data == nullptr) throw std::bad_alloc();
   return data;
