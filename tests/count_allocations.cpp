@@ -15,7 +15,7 @@ int64_t allocations() { return g_allocations; }
 int64_t own_allocations() { return t_allocations; }
 }  // namespace lariat::test
 
-#if !defined(__SANITIZE_ADDRESS__)
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 void* operator new(size_t bytes) {
   ++g_allocations;
   ++t_allocations;
