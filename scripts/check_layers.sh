@@ -37,12 +37,30 @@ forbid 'what is not a test' 'tests' 'tests/' 'nothing' -r "${layers[@]}"
 forbid 'what is not in kernels/cuda' 'CUDA headers, or of kernels/cuda more than make_cuda_backend.h' \
   'cuda|cublas|kernels/cuda/|.*\.cuh' 'kernels/cuda/make_cuda_backend\.h' -r --exclude-dir=cuda "${layers[@]}"
 
-# Code that names a family decides by it. Comments may name one, llama3 is a RoPE scaling as well, models/text knows the
-# classes of tokenizers, and models/gguf what llama.cpp makes of each family.
+# Code that names a family decides by it. Comments may name one, and llama3 is a RoPE scaling as well.
 family='s/^LARIAT_FAMILY\(([A-Za-z]+)([0-9][^,]*)?(For|LMHead)[A-Z][A-Za-z]*, ([a-z0-9_]+),.*/'
 list=models/families/families.def
 names="$(sed -nE "$family\1/p" $list | sort -u | paste -sd '|')|\"($(sed -nE "$family\4/p" $list | paste -sd '|'))\""
-fail "$(found -r --exclude-dir=families --exclude-dir=text --exclude-dir=gguf "$names" kernels models engine tools |
-  sed -E 's,^([^:]*:[^:]*:)(.*)//.*$,\1\2,; s/kLlama3//g' | { grep -E "^[^:]*:[^:]*:.*($names)" || [ $? -eq 1 ]; })" \
+family_lines() {  # files and options of grep
+  found "$names" "$@" | sed -E 's,^([^:]*:[^:]*:)(.*)//.*$,\1\2,; s/kLlama3//g' |
+    { grep -E "^[^:]*:[^:]*:.*($names)" || [ $? -eq 1 ]; }
+}
+fail "$(family_lines -r --exclude-dir=families --exclude-dir=text --exclude-dir=gguf kernels models engine tools)" \
   "only models/families/ may decide by a model's family"
+
+# The number of lines by which a file of models/text or models/gguf breaks that rule today. These numbers only fall.
+declare -A breaches=(
+  [models/gguf/gguf_config.cpp]=27 [models/gguf/gguf_names.cpp]=6 [models/gguf/gguf_tokenizer.cpp]=1
+  [models/text/chat_template.cpp]=9 [models/text/pipeline.h]=1 [models/text/sentencepiece.cpp]=1
+  [models/text/tiktoken.cpp]=5 [models/text/tokenizer.cpp]=7 [models/text/tokenizer_settings.cpp]=11
+  [models/text/tokenizer_settings.h]=1
+)
+lines=$(family_lines -r models/text models/gguf)
+for file in $(cut -d: -f1 <<<"$lines" | sort -u) "${!breaches[@]}"; do
+  allowed=${breaches[$file]:-0} count=$(grep -c "^$file:" <<<"$lines" || true)
+  [ "$count" -le "$allowed" ] || fail "$(grep "^$file:" <<<"$lines")" \
+    "$file names a family in $count lines, $allowed are allowed: only models/families/ may decide by a model's family"
+  [ "$count" -ge "$allowed" ] || fail "$file" "$file names a family in $count lines; lower its number in $0 from $allowed"
+  breaches[$file]=$count
+done
 exit $failed

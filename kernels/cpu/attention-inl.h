@@ -19,6 +19,8 @@ HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
 constexpr int64_t kLanes = hn::MaxLanes(F32());
+template <int64_t kRows>
+constexpr int64_t kPositions = kLanes / kRows;  // of a vector of kRows rows
 
 // Vectors of kRows rows side by side: lane j * kRows + r is row r at position j of the kLanes / kRows that a
 // vector holds, so that floats lie as [position][row].
@@ -93,7 +95,7 @@ HWY_NOINLINE void AddDistances(const AttentionTask& task, const Scored& at, floa
   VF32 distances = hn::Add(first, LanePositions<kRows>());
   for (int64_t i = at.first * kRows; i < at.last * kRows; i += kLanes) {
     hn::StoreU(hn::MulAdd(slopes, distances, hn::LoadU(d, scores + i)), d, scores + i);
-    distances = hn::Add(distances, hn::Set(d, static_cast<float>(kLanes / kRows)));
+    distances = hn::Add(distances, hn::Set(d, float{kPositions<kRows>}));
   }
 }
 
@@ -115,7 +117,7 @@ HWY_INLINE void HideUnseen(const AttentionTask& task, const Scored& at, float* s
     const auto seen = hn::And(hn::Ge(position, firsts), hn::Lt(position, lasts));
     const VF32 hidden = hn::Set(d, -std::numeric_limits<float>::infinity());
     hn::StoreU(hn::IfThenElse(seen, hn::LoadU(d, scores + i), hidden), d, scores + i);
-    position = hn::Add(position, hn::Set(d, static_cast<float>(kLanes / kRows)));
+    position = hn::Add(position, hn::Set(d, float{kPositions<kRows>}));
   }
 }
 

@@ -343,7 +343,8 @@ LARIAT_AVX2_INLINE void add_group(const GroupPlace& p, int first, __m256i table,
 template <class K, int kRows, int kTiles>
 LARIAT_AVX2 void dot(const QuantTask& task, const QuantBlock& of_block, int64_t first) {
   constexpr int kFirst = std::min(kRows, kRowsInRegisters);
-  constexpr int kTogether = kRows == 1 ? kTiles : 1;  // as many sums as there are registers for
+  // As many sums as there are registers for.
+  constexpr int kTogether = kRows == 1 ? kTiles : 1;  // NOLINT(bugprone-branch-clone): equal for one tile
   constexpr bool kFetch = kTiles == kMaxQuantTiles;
   const QuantLayout layout(task.w);
   const int64_t groups = K::kPlain ? kQuantBlock / kQuantGroup : of_block.groups, all = layout.groups();

@@ -49,7 +49,7 @@ Json parse_json_object(std::string_view text, const std::string& name) {
 }
 
 bool says_something(const Json* value) {
-  return value != nullptr && !value->empty() && *value != false && *value != 0 && *value != "";
+  return value != nullptr && !value->empty() && *value != false && *value != 0 && *value != Json("");
 }
 
 bool has_name(std::string_view names, std::string_view name) {
