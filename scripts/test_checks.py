@@ -261,13 +261,13 @@ def kernel_ledger(copy):
 
 
 def check_tidy(copy):
-    """One file per folder whose library is easily missed, and a file that no library has."""
-    copy_of(copy, "scripts", "CMakeLists.txt", "cmake", ".clang-tidy", "kernels", "models", "engine", "tools", "examples")
-    files = ["engine/eval/windows.cpp", "models/text/unicode.cpp", "models/io/mapped_file.cpp"]
-    bad = "\nbool planted(int a) { return a == a; }\n"
-    check_each(["scripts/check_tidy.py", *files], copy,
-               [(name, bad, f"{name}:", "misc-redundant-expression", "read 2 of 3 files") for name in files])
+    """One file per folder whose library is easily missed, and a file that no library has. CI's own step has nothing planted."""
+    copy_of(copy, ".", ":!tests/golden", ":!configs", ":!docs")
     check = ["scripts/check_tidy.py"]
+    for name in ("engine/eval/windows.cpp", "models/text/unicode.cpp", "models/io/mapped_file.cpp"):
+        with (copy / name).open("a", encoding="utf-8") as file:
+            file.write("\nbool planted(int a) { return a == a; }\n")
+        finds([*check, name], copy, f"check_tidy: planted in {name}", f"{name}:", "misc-redundant-expression", "read 0 of 1 files")
     for name in ("models/new/planted.cpp", "scripts/planted.cpp"):
         write(copy / name, "")
         track(copy)
