@@ -83,7 +83,7 @@ def include(name):
 
 
 def check_layers(copy):
-    copy_of(copy, "kernels", "models", "engine", "tools", "examples", "scripts")
+    copy_of(copy, "kernels", "models", "engine", "tools", "examples", "scripts", "tests")
     runs, cuda, cli = "engine, but for engine/eval,", "what is not in kernels/cuda", "#include <CLI/CLI.hpp>\n"
     files = [
         ("any file", "kernels/cpu/gemm.cpp", include("../models/spec.h")),
@@ -123,7 +123,9 @@ def check_layers(copy):
         ("tools/common.h", "struct QwenOptions {};\n"),
     ):
         rows.append((name, line, name, "check_layers: only models/families/ may decide"))
-    # No violation is a comment that names a family, or a scaling that is named like one.
+    for path in ('"/docs/models.md"', 'kSource / "docs" / "page.md"'):
+        rows.append(("tests/models/new.h", f"std::ifstream in({path});\n", "tests/models/new.h", "check_layers: tests must not read docs/"))
+    # No violation is a comment that names a family or a page, or a scaling that is named like a family.
     write(copy / "engine/comment.cpp", "// As Llama has it.\nauto a = RopeType::kLlama3;  // of Llama 3\n")
     check_each(["scripts/check_layers.sh"], copy, rows)
     for quoted, word in re.findall(r"^forbid (?:'([^']+)'|(\S+)) ", (copy / "scripts/check_layers.sh").read_text(), re.M):
