@@ -14,7 +14,7 @@ namespace lariat::test {
 namespace {
 
 void expect_refused(const auto& action, const std::string& words) {
-  EXPECT_TRUE(names(error_of(action), "`position_method` " + words));
+  EXPECT_TRUE(names(error_of(action), "`position_method` | " + words));
 }
 
 constexpr size_t kTokens = 300;  // more than a page
