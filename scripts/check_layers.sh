@@ -37,6 +37,8 @@ forbid 'what is not a test' 'tests' 'tests/' 'nothing' -r "${layers[@]}"
 forbid 'what is not in kernels/cuda' 'CUDA headers, or of kernels/cuda more than make_cuda_backend.h' \
   'cuda|cublas|kernels/cuda/|.*\.cuh' 'kernels/cuda/make_cuda_backend\.h' -r --exclude-dir=cuda "${layers[@]}"
 
+fail "$(found -r '"([^"]*/)?docs[/"]' tests)" 'tests must not read docs/, whose wording is free; their data lies beside them'
+
 # Code that names a family decides by it. Comments may name one, and llama3 is a RoPE scaling as well.
 family='s/^LARIAT_FAMILY\(([A-Za-z]+)([0-9][^,]*)?(For|LMHead)[A-Z][A-Za-z]*, ([a-z0-9_]+),.*/'
 list=models/families/families.def

@@ -83,7 +83,7 @@ def include(name):
 
 
 def check_layers(copy):
-    copy_of(copy, "kernels", "models", "engine", "tools", "examples", "scripts")
+    copy_of(copy, "kernels", "models", "engine", "tools", "examples", "scripts", "tests")
     runs, cuda, cli = "engine, but for engine/eval,", "what is not in kernels/cuda", "#include <CLI/CLI.hpp>\n"
     files = [
         ("any file", "kernels/cpu/gemm.cpp", include("../models/spec.h")),
@@ -126,7 +126,9 @@ def check_layers(copy):
     for name in ("models/gguf/gguf_config.cpp", "models/gguf/gguf.cpp", "models/text/tokenizer.cpp"):
         rows.append((name, 'if (f == "Qwen3ForCausalLM") return;\n', name, "are allowed: only models/families/ may decide"))
     rows.append(("models/gguf/gguf_names.cpp", lambda text: text.replace("GptOss", "X"), "lower its number"))
-    # No violation is a comment that names a family, or a scaling that is named like one.
+    for path in ('"/docs/models.md"', 'kSource / "docs" / "page.md"'):
+        rows.append(("tests/models/new.h", f"std::ifstream in({path});\n", "tests/models/new.h", "check_layers: tests must not read docs/"))
+    # No violation is a comment that names a family or a page, or a scaling that is named like a family.
     write(copy / "engine/comment.cpp", "// As Llama has it.\nauto a = RopeType::kLlama3;  // of Llama 3\n")
     check_each(["scripts/check_layers.sh"], copy, rows)
     for quoted, word in re.findall(r"^forbid (?:'([^']+)'|(\S+)) ", (copy / "scripts/check_layers.sh").read_text(), re.M):

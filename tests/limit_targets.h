@@ -5,7 +5,7 @@
 
 namespace lariat::test {
 
-// The names of cpu::Processor: of LARIAT_TEST_TARGET, and of the columns of docs/processors.md.
+// The names of cpu::Processor, as LARIAT_TEST_TARGET gives them.
 inline constexpr const char* kProcessors[] = {"SSE4", "AVX2", "AVX512", "AVX512_BF16", "AMX"};
 
 // The kind of processor that runs this.

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -22,6 +23,26 @@ inline testing::AssertionResult holds(std::string_view text, std::string_view pa
          << "'" << part << "' is " << (found ? "" : "not ") << "in: " << text;
 }
 
+// Whether `text` names all of the words, which " | " separates: files, options, keys and values, each a whole
+// word of it. The sentence around them is free to change.
+inline testing::AssertionResult names(std::string_view text, std::string_view words) {
+  const auto of_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+  while (!words.empty()) {
+    const std::string_view word = words.substr(0, words.find(" | "));
+    words.remove_prefix(std::min(words.size(), word.size() + 3));
+    size_t at = text.find(word);
+    const auto within = [&] {  // a longer word
+      const size_t end = at + word.size();
+      return (at > 0 && of_word(word.front()) && of_word(text[at - 1])) ||
+             (end < text.size() && of_word(word.back()) && of_word(text[end]));
+    };
+    while (at != std::string_view::npos && within()) at = text.find(word, at + 1);
+    if (at == std::string_view::npos)
+      return testing::AssertionFailure() << "'" << word << "' is not named in: " << text;
+  }
+  return testing::AssertionSuccess() << "all of it is named in: " << text;
+}
+
 // The text of the Error that `action` throws, which must be one line; "" when it throws none.
 template <class Action>
 std::string error_of(const Action& action) {
@@ -39,26 +60,6 @@ inline std::string slurp(const std::filesystem::path& file) {
   std::ostringstream text;
   text << in.rdbuf();
   return text.str();
-}
-
-// The cells of a row of a table in Markdown; a bar behind a backslash belongs to a cell.
-inline std::vector<std::string> cells_of(const std::string& row) {
-  std::vector<std::string> cells(1);
-  for (size_t i = 1; i < row.size(); ++i) {
-    if (row.compare(i, 2, "\\|") == 0) {
-      cells.back() += row[++i];
-    } else if (row[i] == '|') {
-      cells.emplace_back();
-    } else {
-      cells.back() += row[i];
-    }
-  }
-  cells.pop_back();
-  for (std::string& cell : cells) {
-    cell.erase(0, std::min(cell.find_first_not_of(' '), cell.size()));
-    cell.erase(cell.find_last_not_of(' ') + 1);
-  }
-  return cells;
 }
 
 // An empty folder, which goes with this.

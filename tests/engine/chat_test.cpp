@@ -286,7 +286,7 @@ TEST_F(ChatTest, ANoteThatIsNoneIsRefused) {
     Sequence sequence = session.new_sequence();
     session.prefill(sequence, std::vector<int32_t>{1});
     const auto restore = [&] { conversation.restore({std::move(sequence), {1}, note}, "some.context"); };
-    EXPECT_TRUE(holds(error_of(restore), "some.context")) << note;
+    EXPECT_TRUE(names(error_of(restore), "some.context")) << note;
     EXPECT_EQ(conversation.sequence().length(), 0);
   }
 }
@@ -389,15 +389,15 @@ TEST_F(ChatTest, ASystemsMessageIsRefusedForWhatItIs) {
       "{% if 'please' not in messages[-1].content %}{{ raise_exception('say please') }}{% endif %}" + plain;
   Conversation& conversation = begin(wants_word.c_str());
   conversation.set_system("Be brief.");
-  EXPECT_TRUE(holds(error_of([&] { say(conversation, "Hello"); }), "say please"));
+  EXPECT_TRUE(names(error_of([&] { say(conversation, "Hello"); }), "say please"));
   EXPECT_EQ(conversation.messages().size(), 1U);
   say(conversation, "Hello, please");
   const std::string wants_system =
       "{% if messages[0].role != 'system' %}{{ raise_exception('no system') }}{% endif %}" + plain;
   Conversation& with_system = begin(wants_system.c_str());
-  EXPECT_TRUE(holds(error_of([&] { say(with_system, "Hello"); }), "no system"));
+  EXPECT_TRUE(names(error_of([&] { say(with_system, "Hello"); }), "no system"));
   with_system.set_system("Be brief.");
-  EXPECT_TRUE(holds(error_of([&] { with_system.set_system(""); }), "no system"));
+  EXPECT_TRUE(names(error_of([&] { with_system.set_system(""); }), "no system"));
   ASSERT_EQ(with_system.messages().size(), 1U);
   say(with_system, "Hello");
 }

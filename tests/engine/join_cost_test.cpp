@@ -142,19 +142,18 @@ TEST_F(JoinCostTest, RefusesBeforeAnythingIsRead) {
   };
   SessionOptions session = f32_session();
   session.max_ctx = 340;  // and a BOS
-  EXPECT_TRUE(holds(refused(session), "would have 341 tokens and the context allows 340"));
+  EXPECT_TRUE(names(refused(session), "341 | 340"));
   session = f32_session();
   session.stale_cache = true;
-  EXPECT_TRUE(holds(refused(session), "`rope_cache` stale"));
+  EXPECT_TRUE(names(refused(session), "`rope_cache` stale"));
   options_.next_tokens = 41;
-  EXPECT_TRUE(holds(refused(f32_session()),
-                    "takes 340 tokens of it, and 3 parts of 100 tokens and 41 behind them take 341"));
+  EXPECT_TRUE(names(refused(f32_session()), "340 | 3 | 100 | 41 | 341"));
   options_.next_tokens = 40;
   options_.find = true;
   options_.part_tokens = 20;
-  EXPECT_TRUE(holds(refused(f32_session()), "too short: without filler it has"));
+  EXPECT_TRUE(names(refused(f32_session()), "33"));
   options_.joins = {"best"};
-  EXPECT_TRUE(holds(refused(f32_session()), "\"best\" is no way to join contexts"));
+  EXPECT_TRUE(names(refused(f32_session()), "best | rotate"));
 }
 
 TEST_F(JoinCostTest, EndsWhenItIsInterrupted) {

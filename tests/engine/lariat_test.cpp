@@ -52,15 +52,12 @@ TEST(EngineOpen, ReadsWhatIsAskedFor) {
 TEST(EngineOpen, RefusesWhatMakesNoSense) {
   const auto bloom = checkpoint_dir("bloom");
   const std::vector<std::tuple<std::filesystem::path, OpenOptions, std::string>> table = {
-      {"/no/such/folder", {}, "/no/such/folder: no such folder"},
-      {demo_dir(), {.reads = Reads::kChat}, "there is no chat template"},
-      {demo_dir(), {.dtype = DType::kF32, .quantize = DType::kQ8}, "`quantize` says how weights are stored"},
-      {demo_dir(), {.rope = {.factor = 2.0}}, "`rope_factor`: the model has no RoPE scaling"},
-      {bloom, {.reads = Reads::kTokens, .rope = {.theta = 2e4}}, "has no RoPE; its positions are ALiBi"}};
-  for (const auto& [path, options, part] : table) {
-    const std::string what = refusal_to_open(path, options);
-    EXPECT_NE(what.find(part), std::string::npos) << what;
-  }
+      {"/no/such/folder", {}, "/no/such/folder"},
+      {demo_dir(), {.reads = Reads::kChat}, demo_dir().string()},
+      {demo_dir(), {.dtype = DType::kF32, .quantize = DType::kQ8}, "`quantize`"},
+      {demo_dir(), {.rope = {.factor = 2.0}}, "`rope_factor`"},
+      {bloom, {.reads = Reads::kTokens, .rope = {.theta = 2e4}}, "RoPE | ALiBi"}};
+  for (const auto& [path, options, words] : table) EXPECT_TRUE(names(refusal_to_open(path, options), words));
 }
 
 // Qwen2.5-1M's, in small: what the same method gives when it is asked for, bit for bit.
@@ -139,8 +136,7 @@ TEST(EngineOpen, SessionsOfOtherScalings) {
   const Engine rounds = Engine::open(demo_dir(), options);
   EXPECT_EQ(rounds.session.k_dtype, DType::kF16);
   ASSERT_EQ(rounds.warnings.size(), 1U);
-  EXPECT_EQ(rounds.warnings[0],
-            "`rope_steps` exact with f16 keys rounds small rotations away; use `kv_dtype` f32");
+  EXPECT_TRUE(names(rounds.warnings[0], "`rope_steps` exact | f16 | `kv_dtype` f32"));
 }
 
 // Four threads on one core, for as long as it takes to be told of, which is once.

@@ -93,9 +93,9 @@ TEST(NeedleTasks, WhatIsHiddenAndAsked) {
   // The one that is asked for stands at the depth; the others are no answer to the question.
   const Needles one = make(NeedleTask::kMultikey);
   const auto asked = std::ranges::find(one.lines, 0.5, &Needles::Line::depth);
-  EXPECT_TRUE(holds(asked->text, one.expected[0]));
+  EXPECT_TRUE(names(asked->text, one.expected[0]));
   const std::string name = asked->text.substr(18, asked->text.find(" is ") - 18);
-  EXPECT_TRUE(holds(one.question, name));
+  EXPECT_TRUE(names(one.question, name));
   EXPECT_EQ(lines_with(one, name), 1);
   // A chain begins with the number and hands it on in the order of the text.
   const Needles chain = make(NeedleTask::kTracking);

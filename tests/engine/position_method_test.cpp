@@ -13,10 +13,8 @@
 namespace lariat::test {
 namespace {
 
-void expect_refused(const auto& action, const std::vector<std::string>& parts) {
-  const std::string error = error_of(action);
-  for (const std::string& part : parts)
-    EXPECT_NE(error.find(part), std::string::npos) << error << " / " << part;
+void expect_refused(const auto& action, const std::string& words) {
+  EXPECT_TRUE(names(error_of(action), "`position_method` | " + words));
 }
 
 constexpr size_t kTokens = 300;  // more than a page
@@ -281,8 +279,7 @@ TEST_P(Windows, AreAllThatIsInMemory) {
   }
   EXPECT_LE(max_abs_difference(logits, std::span(expected).last(logits.size())), 1e-4);
   sequence.truncate(1000);
-  expect_refused([&] { session.decode(sequence, 1); },
-                 {"`position_method` " + GetParam().method, "token 1000", "begin the text anew"});
+  expect_refused([&] { session.decode(sequence, 1); }, GetParam().method + " | 1000");
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -349,42 +346,41 @@ TEST(PositionMethods, AreGivenByNameAndValues) {
   EXPECT_EQ(name("lm-infinite"), "lm-infinite/sinks=10/window=8192");
   EXPECT_EQ(name("rerope/temperature=log/window=9"), "rerope/window=9/temperature=log");
   const std::pair<const char*, const char*> wrong[] = {
-      {"yarn",
-       "no method is called \"yarn\"; known: none, dca, string, sinks, self-extend, rerope, lm-infinite"},
-      {"dca/", "\"\" is no setting of dca; expected NAME=N with one of chunk, window"},
-      {"dca/shift=3", "\"shift=3\" is no setting of dca"},
-      {"dca/chunk", "expected chunk=N, a whole number from 1 to 134217728"},
-      {"dca/chunk=", "expected chunk=N"},
-      {"dca/chunk=0", "expected chunk=N"},
-      {"dca/chunk=-5", "expected chunk=N"},
-      {"dca/chunk=1e3", "expected chunk=N"},
-      {"dca/chunk=99999999999999999999", "expected chunk=N"},
-      {"dca/chunk=134217729", "expected chunk=N"},
-      {"dca/chunk=9/chunk=9", "chunk is given twice"},
-      {"dca/chunk=9/window=10", "a window larger than the chunk"},
-      {"string/shift=9/window=10", "a window larger than the shift"},
-      {"rerope/k=0", "expected k=N, a whole number from 1 to 134217728, or auto"},
-      {"rerope/window=auto", "expected window=N"},
-      {"rerope/window=8192/k=auto", "auto needs a window below the trained length, 8192"},
-      {"rerope/temperature", "\"temperature\" is no setting of rerope"},
-      {"rerope/temperature=", "expected temperature=log, =length or a factor above 0 and up to 100"},
-      {"rerope/temperature=0", "expected temperature=log"},
-      {"rerope/temperature=nan", "expected temperature=log"},
-      {"rerope/temperature=1e3", "expected temperature=log"},
-      {"rerope/temperature=log/temperature=2", "temperature is given twice"}};
-  for (const auto& one : wrong) expect_refused([&] { name(one.first); }, {"`position_method` ", one.second});
+      {"yarn", "yarn | none, dca, string, sinks, self-extend, rerope, lm-infinite"},
+      {"dca/", "dca | chunk, window"},
+      {"dca/shift=3", "shift=3"},
+      {"dca/chunk", "chunk=N | 1 | 134217728"},
+      {"dca/chunk=", "chunk=N"},
+      {"dca/chunk=0", "chunk=N"},
+      {"dca/chunk=-5", "chunk=N"},
+      {"dca/chunk=1e3", "chunk=N"},
+      {"dca/chunk=99999999999999999999", "chunk=N"},
+      {"dca/chunk=134217729", "chunk=N"},
+      {"dca/chunk=9/chunk=9", "chunk"},
+      {"dca/chunk=9/window=10", "window | chunk"},
+      {"string/shift=9/window=10", "window | shift"},
+      {"rerope/k=0", "k=N | 1 | 134217728 | auto"},
+      {"rerope/window=auto", "window=N"},
+      {"rerope/window=8192/k=auto", "auto | window | 8192"},
+      {"rerope/temperature", "temperature"},
+      {"rerope/temperature=", "temperature=log | 100"},
+      {"rerope/temperature=0", "temperature=log"},
+      {"rerope/temperature=nan", "temperature=log"},
+      {"rerope/temperature=1e3", "temperature=log"},
+      {"rerope/temperature=log/temperature=2", "temperature"}};
+  for (const auto& [text, words] : wrong) {
+    SCOPED_TRACE(text);
+    expect_refused([&, text = text] { name(text); }, words);
+  }
 }
 
 // What places its tokens in another way is refused, and so is what would lose the positions.
 TEST(PositionMethods, RefuseWhatTheyCannotReplace) {
   CpuBackend backend(1);
   const PositionMethod method = parse_position_method("dca", 64, 0);
-  for (const auto& [name, what] :
-       {std::pair("bloom", "ALiBi"), std::pair("qwen2_vl", "M-RoPE"),
-        std::pair("deepseek_v2", "latent attention"), std::pair("mistral_window", "sliding windows"),
-        std::pair("gemma3", "windows")}) {
+  for (const char* name : {"bloom", "qwen2_vl", "deepseek_v2", "mistral_window", "gemma3"}) {
     const ModelSpec spec = load_config(checkpoint_dir(name));
-    expect_refused([&] { check_position_method(method, spec); }, {"`position_method` dca/", what});
+    expect_refused([&] { check_position_method(method, spec); }, method.name);
   }
   const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
   SessionOptions options = f32_session();
@@ -393,13 +389,12 @@ TEST(PositionMethods, RefuseWhatTheyCannotReplace) {
   Sequence sequence = session.new_sequence();
   session.prefill(sequence, some_tokens(9, model.spec.vocab_size));
   session.observe([](const auto&...) {});
-  expect_refused([&] { session.decode(sequence, 1); }, {"`position_method` dca/", "a trace"});
+  expect_refused([&] { session.decode(sequence, 1); }, method.name);
   session.observe({});
   session.decode(sequence, 1);
   Session twice(model, backend, f32_session());
   const PositionMethod rerope = parse_position_method("rerope", 64, 0);
-  expect_refused([&] { twice.new_sequence(twice.rope(), rerope); },
-                 {"`position_method` rerope/", "no keys twice"});
+  expect_refused([&] { twice.new_sequence(twice.rope(), rerope); }, rerope.name);
 }
 
 }  // namespace

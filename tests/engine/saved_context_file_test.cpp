@@ -47,7 +47,7 @@ class ContextFile : public FolderTest {
     Session session(model, backend_, options);
     const std::string what = error_of([&] { load_context(session, file); });
     EXPECT_TRUE(what.empty() || what.starts_with(file.string())) << what;
-    EXPECT_FALSE(holds(what, "\n"));
+    EXPECT_EQ(what.find('\n'), std::string::npos);
     EXPECT_EQ(session.pool().pages(), 0);
     return what;
   }
@@ -150,10 +150,10 @@ TEST_F(ContextFile, HugeListsOfNothingAreRefused) {
     return refusal_of_bytes(std::string(reinterpret_cast<const char*>(&size), sizeof size) + text);
   };
   const int64_t many = int64_t{1} << 36;
-  EXPECT_TRUE(holds(forged(many, {many, 0}, {0, 3}), "tensor 'tokens' has another dtype or shape"));
-  EXPECT_TRUE(holds(forged(0, {0}, {many, 0}), "tensor 'positions' has another dtype or shape"));
-  EXPECT_TRUE(holds(forged(0, {0}, {0}), "tensor 'positions'"));
-  EXPECT_TRUE(holds(forged(0, nlohmann::json::array(), {0, 3}), "tensor 'tokens'"));
+  EXPECT_TRUE(names(forged(many, {many, 0}, {0, 3}), "tokens"));
+  EXPECT_TRUE(names(forged(0, {0}, {many, 0}), "positions"));
+  EXPECT_TRUE(names(forged(0, {0}, {0}), "positions"));
+  EXPECT_TRUE(names(forged(0, nlohmann::json::array(), {0, 3}), "tokens"));
 }
 
 // A file whose checksums are right, and which says what a saved context of this model never says.
@@ -179,22 +179,21 @@ TEST_F(ContextFile, WithPositionsOfMropeForAModelWithoutIsRefused) {
   EXPECT_EQ(slurp(dir_ / "same"), bytes_);
   for (int32_t i = 0; i < 310; ++i) record.placed.insert(record.placed.end(), {i, i, i + 1});
   write(dir_ / "placed");
-  EXPECT_TRUE(holds(refusal(dir_ / "placed"), "positions of M-RoPE, which its model has not"));
+  EXPECT_TRUE(names(refusal(dir_ / "placed"), "M-RoPE"));
 }
 
 TEST_F(ContextFile, OfSomethingElseIsRefused) {
-  EXPECT_TRUE(holds(refusal(model_dir_ / "model.safetensors"), "is no saved context"));
-  EXPECT_TRUE(holds(refusal(model_dir_ / "config.json"), "not a safetensors file"));
-  EXPECT_TRUE(holds(refusal(dir_ / "none"), "cannot be opened"));
-  EXPECT_TRUE(holds(refusal(dir_), "is not a regular file"));
+  for (const fs::path& other :
+       {model_dir_ / "model.safetensors", model_dir_ / "config.json", dir_ / "none", dir_})
+    EXPECT_NE(refusal(other), "") << other;
   std::string other = bytes_;
   other.replace(other.find("lariat context 1"), 16, "lariat context 9");
-  EXPECT_TRUE(holds(refusal_of_bytes(other), "another version"));
+  EXPECT_NE(refusal_of_bytes(other), "");
 }
 
 TEST_F(ContextFile, OfAnotherModelOrTokenizerIsRefused) {
   const Model other = open_f32(checkpoint_dir("llama_mha"), backend_);
-  EXPECT_TRUE(holds(refusal(options_, other, file_), "of another model"));
+  EXPECT_NE(refusal(options_, other, file_), "");
   // One weight of the same model.
   const fs::path copy = dir_ / "model";
   fs::copy(model_dir_, copy);
@@ -202,12 +201,12 @@ TEST_F(ContextFile, OfAnotherModelOrTokenizerIsRefused) {
   weights.back() = static_cast<char>(weights.back() ^ 1);
   put("model/model.safetensors", weights);
   const Model tuned = open_f32(copy, backend_);
-  EXPECT_TRUE(holds(refusal(options_, tuned, file_), "of another model"));
+  EXPECT_NE(refusal(options_, tuned, file_), "");
   fs::remove_all(copy);
   fs::copy(model_dir_, copy);
   put("model/tokenizer.json", "{}");
   const Model same = open_f32(copy, backend_);
-  EXPECT_TRUE(holds(refusal(options_, same, file_), "another tokenizer"));
+  EXPECT_TRUE(names(refusal(options_, same, file_), "tokenizer"));
   fs::remove(copy / "tokenizer.json");
   EXPECT_EQ(refusal(options_, same, file_), "");
 }
@@ -223,7 +222,7 @@ TEST_F(ContextFile, OfAModelWithAnEditedConfig) {
   EXPECT_EQ(refusal(options_, open_f32(copy, backend_), file_), "");
   config["rms_norm_eps"] = 1e-5;
   put("model/config.json", config.dump());
-  EXPECT_TRUE(holds(refusal(options_, open_f32(copy, backend_), file_), "another model"));
+  EXPECT_NE(refusal(options_, open_f32(copy, backend_), file_), "");
 }
 
 TEST_F(ContextFile, OfAMethodWithoutAStretchIsRefused) {
@@ -235,30 +234,26 @@ TEST_F(ContextFile, OfAMethodWithoutAStretchIsRefused) {
   const size_t at = bytes.find("\"stretch\":\"1\"") + 11;
   for (const char wrong : {'0', 'x', '.'}) {
     bytes.at(at) = wrong;
-    EXPECT_TRUE(holds(refusal_of_bytes(bytes), "\"stretch\" in its header is \"" + std::string(1, wrong)))
-        << wrong;
+    EXPECT_TRUE(names(refusal_of_bytes(bytes), "stretch | " + std::string(1, wrong))) << wrong;
   }
 }
 
 TEST_F(ContextFile, ForOtherDtypesIsRefused) {
-  EXPECT_TRUE(holds(refusal(f32_session(), model_, file_),
-                    "saved with f16 keys and f32 values, and this run has f32 and f32"));
+  EXPECT_TRUE(names(refusal(f32_session(), model_, file_), "f16 | f32"));
   const Model q8 = load_model(model_dir_, load_config(model_dir_), backend_, DType::kQ8);
-  EXPECT_TRUE(holds(refusal(options_, q8, file_), "saved with f32 weights, and this run has q8"));
+  EXPECT_TRUE(names(refusal(options_, q8, file_), "f32 | q8"));
 }
 
 TEST_F(ContextFile, LongerThanTheContextOrRotatedOtherwiseIsRefused) {
   SessionOptions shorter = options_;
   shorter.max_ctx = 299;
-  EXPECT_TRUE(holds(refusal(shorter, model_, file_), "has 300 tokens and the context allows 299"));
+  EXPECT_TRUE(names(refusal(shorter, model_, file_), "300 | 299"));
   shorter.max_ctx = 300;
   EXPECT_EQ(refusal(shorter, model_, file_), "");
   SessionOptions interleaved = options_;
   interleaved.rope = model_.spec.rope();
   interleaved.rope->interleaved = true;
-  EXPECT_TRUE(
-      holds(refusal(interleaved, model_, file_),
-            "its keys are rotated in 8 pairs, half-split, and this run rotates 8 pairs, interleaved"));
+  EXPECT_TRUE(names(refusal(interleaved, model_, file_), "8 | interleaved"));
 }
 
 TEST_F(ContextFile, OfRandomWeightsIsNotSaved) {

@@ -40,13 +40,13 @@ TEST_P(MethodAway, GoesOnAsIfItHadNotBeen) {
     if (bytes < 4 * session.pool().geometry().page_bytes) {
       SavedContext again = load_context(later, dir_ / "context");
       again.sequence.truncate(500);
-      EXPECT_TRUE(holds(error_of([&] { later.decode(again.sequence, 7); }), "begin the text anew"));
+      EXPECT_TRUE(names(error_of([&] { later.decode(again.sequence, 7); }), GetParam()));
     }
     for (const char* other : {"none", "sinks/sinks=4/window=61"}) {
       options.positions = parse_position_method(other, 64, 0);
       Session stranger(model, backend, options);
       const std::string error = error_of([&] { load_context(stranger, dir_ / "context"); });
-      EXPECT_TRUE(holds(error, "context: saved with `position_method` " + std::string(GetParam()))) << error;
+      EXPECT_TRUE(names(error, "context | `position_method` " + std::string(GetParam())));
     }
   }
 }

@@ -47,7 +47,7 @@ TEST_P(EndingSignal, KeepsTheResultsOfASweep) {
   Process sweep(dir / "run", small_sweep(dir / "part.html"));
   ASSERT_TRUE(eventually([&] { return has_lines(dir / "part.jsonl", 3); }));
   sweep.signal(GetParam());
-  expect_one_line(sweep.wait_ten_seconds(), "part.jsonl keeps the results so far, --resume continues");
+  expect_one_line(sweep.wait_ten_seconds(), "part.jsonl | --resume");
   EXPECT_GE(read_sweep_log(dir / "part.jsonl").records.size(), 2U);
   EXPECT_NE(slurp(dir / "part.html").find("</html>"), std::string::npos) << "a report of what there is";
   expect_resumes_to(dir / "part.html", whole);

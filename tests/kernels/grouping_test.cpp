@@ -93,9 +93,7 @@ TEST(FormLayout, ANanAmongFloatsIsTheScaleOfItsGroup) {
 class FormMatmul : public CpuOp<FormCase> {
  protected:
   bool integers() const { return is_integer(param().form.grouping.code); }
-  int64_t rows_alike_here() const {
-    return integers() ? rows_alike("linear", param().form.dtype) : rows_alike("linear", "float codes");
-  }
+  int64_t rows_alike_here() const { return linear_rows_alike(integers()); }
   static std::vector<float> product(Backend& backend, const Matrix& w, const float* x, int64_t m,
                                     DType compute = DType::kF32) {
     const Tensor rows(backend, {x, x + m * w.cols}, m, w.cols, DType::kF32, 3);

@@ -23,7 +23,6 @@ std::vector<LinearCase> all_linear_cases() {
 TEST(CpuLinear, ThreadsDoNotChangeABit) {
   CpuBackend one(1), two(2), five(5);
   for (const LinearCase& c : all_linear_cases()) {
-    ASSERT_EQ(bits_cell("linear", name_of(c.weights), "threads"), "any");
     for (int64_t m : {1, 6, 70}) {
       const LinearProblem problem(c, {m, 101, 300}, true);
       const std::vector<float> expected = problem.run(one);
@@ -34,9 +33,9 @@ TEST(CpuLinear, ThreadsDoNotChangeABit) {
 }
 
 // A decode step sees the bits that the same token gives in a small batch, and a chunk of a prompt those that
-// it gives within the whole prompt, up to the number of rows that docs/processors.md names, and beyond it;
+// it gives within the whole prompt, up to a number of rows, and beyond it those of many;
 // 3073 columns are summed in more than one block.
-TEST(CpuLinear, RowsHaveTheBitsThatThePageSays) {
+TEST(CpuLinear, RowsHaveTheBitsOfOneUpToSoMany) {
   CpuBackend cpu(2);
   for (const LinearCase& c : all_linear_cases()) {
     for (const auto& [n, k] : {std::pair<int64_t, int64_t>{101, 515}, {37, 3073}}) {
@@ -48,7 +47,7 @@ TEST(CpuLinear, RowsHaveTheBitsThatThePageSays) {
         const std::vector<float> one = problem.run(cpu, row, 1);
         alone.insert(alone.end(), one.begin(), one.end());
       }
-      const int64_t alike = rows_alike("linear", c.weights);
+      const int64_t alike = linear_rows_alike(is_quantized(c.weights));
       for (int64_t first = 0, count = 1; first < 70;
            first += count, count = std::min(count + 1, 70 - first)) {
         const auto begin = (count > alike ? many : alone).begin() + first * n;
@@ -72,7 +71,7 @@ TEST_P(LinearEpilogue, MatchesReference) {
   for (const int64_t tokens : {1, 3, 8, 9, 40}) {
     // Quantised weights of many rows may be a product of bf16, which has an epilogue of bf16's own cases.
     if (std::ranges::any_of(param().weights,
-                            [&](DType w) { return is_quantized(w) && tokens > rows_alike("linear", w); }))
+                            [&](DType w) { return is_quantized(w) && tokens > linear_rows_alike(true); }))
       continue;
     for (const EpilogueShape& s : {EpilogueShape{tokens, 72, 33}, {tokens, 67, 19, 3}, {tokens, 515, 130}}) {
       check_epilogue(cpu_, reference_, param(), s);

@@ -100,7 +100,7 @@ TEST(Quantize, Q4IsWithinHalfAStepExceptAtTheShortEnd) {
 class QuantMatmul : public CpuOp<DType> {
  protected:
   LinearCase dtypes() const { return {param(), DType::kF32}; }
-  int64_t most_integers() const { return rows_alike("linear", param()); }
+  int64_t most_integers() const { return linear_rows_alike(true); }
 };
 
 TEST_P(QuantMatmul, MatchesReference) { check_linear_shapes(cpu_, reference_, dtypes(), most_integers()); }

@@ -7,6 +7,7 @@
 #include "kernels/error.h"
 #include "models/config.h"
 #include "models/io/json_file.h"
+#include "tests/test_util.h"
 
 // Configs that are changed in one place, and what lariat makes of them, both as JSON.
 namespace lariat::test {
@@ -158,11 +159,17 @@ inline Answer answer_to(const std::string& text) {
 }
 inline Answer answer(const json& config) { return answer_to(config.dump()); }
 
-// Whether a line names the file first, and says this.
-inline void expect_line(const std::string& line, const std::string& file, const std::string& part) {
+// Whether it is a line that begins with the file, and names the words.
+inline void expect_line(const std::string& line, const std::string& file, std::string_view words) {
   EXPECT_EQ(line.rfind(file + ": ", 0), 0U) << "does not begin with the file: " << line;
-  EXPECT_NE(line.find(part), std::string::npos) << line << "\n  says nothing of: " << part;
+  EXPECT_TRUE(names(line, words));
   EXPECT_EQ(line.find('\n'), std::string::npos) << line;
+}
+
+// How a warning ends of a key that nobody knows.
+inline std::string of_an_unknown_key() {
+  const std::string line = answer(changed(config_of("llama_gqa"), {{"unheard_of", 3}})).spec->warnings.at(0);
+  return line.substr(line.rfind('3') + 1);
 }
 
 }  // namespace lariat::test

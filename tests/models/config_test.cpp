@@ -29,19 +29,19 @@ TEST(Config, EndTokensAreThoseOfTheGenerationConfigWhereItHasSome) {
   EXPECT_EQ(load(R"({"eos_token_id": null})", {{"eos_token_id", 7}}).eos_token_ids, (Ids{7}));
   const auto warnings = load(R"({"eos_token_id": 32000})").warnings;
   ASSERT_EQ(warnings.size(), 1U);
-  EXPECT_NE(warnings[0].find("generation_config.json"), std::string::npos);
+  EXPECT_TRUE(names(warnings[0], "generation_config.json"));
   for (const char* bad : {"{", "[]", R"({"eos_token_id": 1.5})"})
     expect_line(error_of([&] { load(bad); }), (dir.path / "generation_config.json").string(), "");
 }
 
 TEST(Config, FilesThatAreNotConfigs) {
   const std::pair<const char*, const char*> damaged[] = {
-      {"", "not valid JSON"},
-      {"[1]", "expected a JSON object"},
-      {"{\"vocab_size\": nan}", "not valid JSON"},
-      {R"({"model_type": "llama", "vocab_size": 1, "vocab_size": 2})", "stands twice"},
+      {"", "JSON"},
+      {"[1]", "[1] | JSON"},
+      {"{\"vocab_size\": nan}", "JSON"},
+      {R"({"model_type": "llama", "vocab_size": 1, "vocab_size": 2})", "vocab_size"},
   };
-  for (const auto& [text, part] : damaged) expect_line(answer_to(text).error, "config.json", part);
+  for (const auto& [text, words] : damaged) expect_line(answer_to(text).error, "config.json", words);
   const TempFolder dir;
   EXPECT_THROW(load_config(dir.path), Error);
   EXPECT_THROW(load_config(dir.path / "nowhere"), Error);
@@ -55,11 +55,11 @@ TEST(Config, NumbersThatJsonDoesNotHave) {
   for (const std::string value :
        {"Infinity", "-Infinity", "NaN", "1e400", "-1e400", "[0.0, Infinity]", "{\"x\":NaN}"}) {
     EXPECT_EQ(with("\"time_step_limit\": " + value), "") << value;
-    for (const std::string key : {"\"vocab_size\"", "\"rope_theta\""})
-      EXPECT_NE(with(key + ": " + value).find(key + " is "), std::string::npos) << value;
+    for (const std::string key : {"vocab_size", "rope_theta"})
+      EXPECT_TRUE(names(with("\"" + key + "\": " + value), "config.json | " + key)) << value;
   }
   for (const char* bad : {"\"x\": Infinit", "\"x\": 1e400e"})
-    EXPECT_NE(with(bad).find("not valid JSON"), std::string::npos);
+    EXPECT_TRUE(names(with(bad), "config.json | JSON"));
 }
 
 // The configs of a folder: of checkpoints in its folders, and its own *.json.
@@ -76,14 +76,15 @@ std::vector<fs::path> configs_in(const fs::path& folder) {
 // All open, or are of an architecture that does not run, and none has a key that is not known.
 void expect_known(const fs::path& folder, size_t least, bool all_run) {
   size_t count = 0;
+  const std::string unknown = of_an_unknown_key();
   for (const fs::path& file : configs_in(folder)) {
     try {
       for (const std::string& line : load_config(file).warnings)
-        EXPECT_EQ(line.find("; not a key of this architecture; ignored"), std::string::npos) << line;
+        EXPECT_FALSE(line.ends_with(unknown)) << line;
       ++count;
     } catch (const Error& e) {
       EXPECT_FALSE(all_run) << e.what();
-      EXPECT_NE(std::string(e.what()).find("\"architectures\""), std::string::npos) << e.what();
+      EXPECT_TRUE(names(e.what(), "architectures"));
     }
   }
   EXPECT_GE(count, least) << folder;

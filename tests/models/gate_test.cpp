@@ -22,7 +22,7 @@ struct Change {
   std::pair<const char*, const char*> copy{};  // from, to
   const char* remove = nullptr;
   Outcome outcome = Outcome::kRefused;
-  const char* part = "";  // of the line
+  const char* words = "";  // of the line
 };
 
 void write_changed_weights(const Change& c, const std::filesystem::path& dir) {
@@ -64,7 +64,7 @@ Model load(const std::filesystem::path& dir, Backend& backend) {
 }
 
 void check(const Change& c) {
-  SCOPED_TRACE(std::string(c.base) + " " + c.config + " " + (c.add.empty() ? "" : c.add[0].first) + c.part);
+  SCOPED_TRACE(std::string(c.base) + " " + c.config + " " + (c.add.empty() ? "" : c.add[0].first) + c.words);
   CpuBackend backend(1);
   const TempFolder dir;
   dir.put("config.json", changed(config_of(c.base), json::parse(c.config)).dump());
@@ -76,7 +76,7 @@ void check(const Change& c) {
     if (c.outcome == Outcome::kWarned) {
       ASSERT_EQ(model.spec.warnings.size(), 1U);
       EXPECT_EQ(model.spec.warnings[0].find(file), 0U) << model.spec.warnings[0];
-      EXPECT_NE(model.spec.warnings[0].find(c.part), std::string::npos) << model.spec.warnings[0];
+      EXPECT_TRUE(names(model.spec.warnings[0], c.words));
     } else {
       EXPECT_EQ(model.spec.warnings, std::vector<std::string>{});
       EXPECT_EQ(fingerprint(model),
@@ -85,7 +85,7 @@ void check(const Change& c) {
   } catch (const Error& e) {
     const std::string what = e.what();
     EXPECT_EQ(c.outcome, Outcome::kRefused) << what;
-    EXPECT_NE(what.find(c.part), std::string::npos) << what;
+    EXPECT_TRUE(names(what, c.words));
     EXPECT_EQ(what.find(file), 0U) << "does not begin with the file: " << what;
     EXPECT_EQ(what.find('\n'), std::string::npos) << what;
   }
@@ -95,71 +95,62 @@ void check(const Change& c) {
 constexpr const char *kLlama = "llama_gqa", *kTied = "llama_mqa_tied", *kBias = "llama_bias";
 constexpr const char *kEmbed = "model.embed_tokens.weight", *kHead = "lm_head.weight";
 
-// A tensor that nobody reads, and what is said of it.
+// A tensor that nobody reads, and what is named beside it.
 struct Added {
   const char *base, *name;
   std::vector<int64_t> shape;
-  std::string part;
+  std::string words{};
 };
 
 const Added kAdded[] = {
-    {kLlama,
-     LAYER "self_attn.q_proj.bias",
-     {64},
-     "is a bias, which is not read; if the model has biases there, set \"attention_bias\": true"},
-    {kLlama, LAYER "self_attn.o_proj.bias", {32}, "is a bias"},
-    {kLlama,
-     LAYER "mlp.down_proj.bias",
-     {32},
-     "is a bias, which is not read; if the model has biases there, set \"mlp_bias\""},
-    {"qwen2",
-     LAYER "self_attn.o_proj.bias",
-     {32},
-     "is a bias, which is not read: the weights are not those of a Qwen2ForCausalLM"},
-    {"mistral_window", LAYER "self_attn.q_proj.bias", {32}, "is a bias"},
-    {kLlama, LAYER "self_attn.q_norm.weight", {16}, "normalises heads of q"},
-    {kLlama, LAYER "self_attn.k_norm.weight", {16}, "normalises heads of k"},
-    {kLlama, LAYER "post_feedforward_layernorm.weight", {32}, "is a norm around the feed-forward"},
-    {kLlama, LAYER "self_attn.sinks", {4}, "holds attention sinks"},
-    {kLlama, "lm_head.bias", {61}, "is a bias of the logits"},
-    {kLlama, "model.layers.2.input_layernorm.weight", {32}, "is of a layer beyond \"num_hidden_layers\", 2"},
-    {kLlama, LAYER "self_attn.q_proj.lora_A.weight", {4, 32}, "belongs to a LoRA adapter"},
-    {kLlama, LAYER "self_attn.q_proj.weight_scale", {64}, "belongs to quantised weights"},
-    {kLlama, LAYER "self_attn.q_proj.qweight", {4, 64}, "belongs to quantised weights"},
-    {kLlama, LAYER "mlp.experts.down_proj_blocks", {4, 64}, "belongs to quantised weights"},
-    {kLlama, LAYER "mlp.experts.0.w1.weight", {4, 4}, "belongs to experts"},
-    {"minimind", LAYER "mlp.gate.weight", {4, 32}, "chooses between experts"},
-    {kLlama, "score.weight", {2, 32}, "is not read: the weights are not those of a LlamaForCausalLM"},
-    {kLlama, "embed_positions", {64, 32}, "is not read"},
+    {kLlama, LAYER "self_attn.q_proj.bias", {64}, "attention_bias"},
+    {kLlama, LAYER "self_attn.o_proj.bias", {32}},
+    {kLlama, LAYER "mlp.down_proj.bias", {32}, "mlp_bias"},
+    {"qwen2", LAYER "self_attn.o_proj.bias", {32}, "Qwen2ForCausalLM"},
+    {"mistral_window", LAYER "self_attn.q_proj.bias", {32}},
+    {kLlama, LAYER "self_attn.q_norm.weight", {16}},
+    {kLlama, LAYER "self_attn.k_norm.weight", {16}},
+    {kLlama, LAYER "post_feedforward_layernorm.weight", {32}},
+    {kLlama, LAYER "self_attn.sinks", {4}},
+    {kLlama, "lm_head.bias", {61}},
+    {kLlama, "model.layers.2.input_layernorm.weight", {32}, "num_hidden_layers | 2"},
+    {kLlama, LAYER "self_attn.q_proj.lora_A.weight", {4, 32}, "LoRA"},
+    {kLlama, LAYER "self_attn.q_proj.weight_scale", {64}},
+    {kLlama, LAYER "self_attn.q_proj.qweight", {4, 64}},
+    {kLlama, LAYER "mlp.experts.down_proj_blocks", {4, 64}},
+    {kLlama, LAYER "mlp.experts.0.w1.weight", {4, 4}},
+    {"minimind", LAYER "mlp.gate.weight", {4, 32}},
+    {kLlama, "score.weight", {2, 32}, "LlamaForCausalLM"},
+    {kLlama, "embed_positions", {64, 32}},
 };
 
 const Change kChanges[] = {
     // More layers are stored than run; fewer; biases that a flag hides.
     {.base = kLlama,
      .config = R"({"num_hidden_layers": 1})",
-     .part = "tensor 'model.layers.1.input_layernorm.weight' (and 8 more) is of a layer beyond"},
+     .words = "model.layers.1.input_layernorm.weight | 8 | num_hidden_layers | 1"},
     {.base = kLlama,
      .config = R"({"num_hidden_layers": 3})",
-     .part = "model.layers.2.input_layernorm.weight"},
-    {.base = kBias, .config = R"({"attention_bias": false})", .part = "set \"attention_bias\": true"},
-    {.base = kBias, .config = R"({"mlp_bias": false})", .part = "set \"mlp_bias\": true"},
+     .words = "model.layers.2.input_layernorm.weight"},
+    {.base = kBias, .config = R"({"attention_bias": false})", .words = "attention_bias | true"},
+    {.base = kBias, .config = R"({"mlp_bias": false})", .words = "mlp_bias | true"},
     {.base = "qwen3",
      .config = R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "layer_types": null})",
-     .part = "normalises heads"},
+     .words = "model.layers.0.self_attn.k_norm.weight"},
     // These may stand there.
     {.base = kLlama, .add = {{LAYER "self_attn.rotary_emb.inv_freq", {8}}}, .outcome = Outcome::kEqual},
     {.base = kLlama,
      .add = {{"vision_tower.patch.weight", {4}}, {"model.visual.norm.bias", {4}}},
      .outcome = Outcome::kWarned,
-     .part = "tensor 'model.visual.norm.bias' and 1 more belong to an image or audio part"},
+     .words = "model.visual.norm.bias | 1"},
     // Tied embeddings: an equal head, another one, only the head, neither.
     {.base = kTied, .copy = {kEmbed, kHead}, .outcome = Outcome::kEqual},
     {.base = kTied,
      .add = {{kHead, {64, 32}}},
      .outcome = Outcome::kWarned,
-     .part = "tensor 'lm_head.weight' differs from 'model.embed_tokens.weight', so the two are not tied"},
+     .words = "lm_head.weight | model.embed_tokens.weight"},
     {.base = kTied, .copy = {kEmbed, kHead}, .remove = kEmbed, .outcome = Outcome::kEqual},
-    {.base = kTied, .remove = kEmbed, .part = kEmbed},
+    {.base = kTied, .remove = kEmbed, .words = kEmbed},
     // Keys beside weights: none changes what is computed.
     {.base = kLlama,
      .config = R"({"embedding_multiplier": 1.0, "hidden_act": "swish", "is_causal": true})",
@@ -168,8 +159,9 @@ const Change kChanges[] = {
 
 TEST(Gate, EveryTensorIsAccountedFor) {
   for (const Added& a : kAdded) {
-    const std::string part = std::string("model.safetensors: tensor '") + a.name + "' " + a.part;
-    check({.base = a.base, .add = {{a.name, a.shape}}, .part = part.c_str()});
+    const std::string words =
+        std::string("model.safetensors | ") + a.name + (a.words.empty() ? "" : " | ") + a.words;
+    check({.base = a.base, .add = {{a.name, a.shape}}, .words = words.c_str()});
   }
   for (const Change& change : kChanges) check(change);
 }
@@ -228,8 +220,7 @@ TEST(Gate, TheTableOfKeys) {
              {json(12.5), json(-3), json("other"), json{{"a", 1}}, json{0, 1}, json(true), json(false)}) {
           if (std::ranges::count(neutral, value) > 0 || (inside && value.is_object())) continue;
           const std::string line = answer(with(value)).error;
-          expect_line(line, "config.json", (inside ? "\"rope_parameters." : "\"") + key + "\" is ");
-          expect_line(line, "config.json", std::string(rule.what) + ", which lariat does not do in this");
+          expect_line(line, "config.json", (inside ? "rope_parameters." : "") + key);
         }
       }
     }

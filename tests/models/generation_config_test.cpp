@@ -41,19 +41,18 @@ TEST_F(GenerationConfigFile, WhatChangesTheTextIsWarnedOfInOneLine) {
     "dola_layers": "low", "typical_p": 0.5, "top_h": 0.5, "epsilon_cutoff": 0.5, "eta_cutoff": 0.5})");
   for (const auto& [key, value] : keys.items()) {
     const std::vector<std::string> warnings = load({{key, value}}).generation.warnings;
-    EXPECT_EQ(warnings,
-              (std::vector{file() + ": ignored, though they change what transformers writes: " + key}));
+    ASSERT_EQ(warnings.size(), 1U);
+    expect_line(warnings[0], file(), key);
   }
   const std::vector<std::string> warnings = load(keys).generation.warnings;
   ASSERT_EQ(warnings.size(), 1U);
-  for (const auto& [key, value] : keys.items()) EXPECT_TRUE(holds(warnings[0], " " + key));
+  for (const auto& [key, value] : keys.items()) EXPECT_TRUE(names(warnings[0], key));
 }
 
 TEST_F(GenerationConfigFile, KeysThatNobodyKnowsAreWarnedOfInOneLine) {
   const ModelSpec spec = load({{"chat_format", "x"}, {"stop_words_ids", {{3}}}, {"top_k", 3}});
-  EXPECT_EQ(
-      spec.generation.warnings,
-      std::vector{file() + ": ignored, as transformers knows no such keys: chat_format, stop_words_ids"});
+  ASSERT_EQ(spec.generation.warnings.size(), 1U);
+  expect_line(spec.generation.warnings[0], file(), "chat_format | stop_words_ids");
   EXPECT_EQ(spec.warnings, std::vector<std::string>());
 }
 
@@ -82,9 +81,7 @@ TEST_F(GenerationConfigFile, StandsForWhatConfigJsonSays) {
   EXPECT_EQ(load(json::object(), more).generation.repetition_penalty.get(), 1.0F);
   EXPECT_EQ(load(json::object(), more).generation.warnings.size(), 0U);
   EXPECT_EQ(load(nullptr, more).generation.repetition_penalty.get(), 1.5F);
-  EXPECT_EQ(load(nullptr, more).generation.warnings,
-            std::vector{(dir_ / "config.json").string() +
-                        ": ignored, though they change what transformers writes: num_beams"});
+  expect_line(load(nullptr, more).generation.warnings.at(0), (dir_ / "config.json").string(), "num_beams");
   EXPECT_EQ(load(nullptr).generation.repetition_penalty.get(), 1.0F);
 }
 

@@ -279,19 +279,19 @@ TEST(GgufModel, RopeScaling) {
   EXPECT_EQ(found.type, RopeType::kLlama3);
   EXPECT_EQ(found.factor, 32.0);
   const std::pair<const char*, std::function<void(Builder&)>> bad[] = {
-      {"holds no divisors",
+      {"rope_freqs.weight",
        [&](Builder& c) {
          freqs(c, {1.0F, 0.0F, 1.0F, 1.0F});
        }},
-      {"expected 4, one for each pair",
+      {"m.gguf | 2 | 4",
        [&](Builder& c) {
          freqs(c, {1.0F, 2.0F});
        }},
-      {"stands beside rope_freqs.weight",
+      {"llama.rope.scaling.type | rope_freqs.weight",
        [&](Builder& c) { freqs(c, divisors), c.set("llama.rope.scaling.factor", 2.0F); }},
-      {"known: none, linear, yarn",
+      {"llama.rope.scaling.type | none, linear, yarn",
        [](Builder& c) { c.set("llama.rope.scaling.factor", 2.0F).set("llama.rope.scaling.type", "su"); }}};
-  for (const auto& each : bad) EXPECT_TRUE(holds(error_of([&] { rope(each.second); }), each.first));
+  for (const auto& each : bad) EXPECT_TRUE(names(error_of([&] { rope(each.second); }), each.first));
 }
 
 TEST(GgufModel, PhiHasTwoListsOfFactors) {
@@ -317,18 +317,17 @@ TEST(GgufModel, WhatNoConfigSays) {
     return error_of([&] { spec_of(b); });
   };
   const auto nothing = [](Builder&) {};
-  EXPECT_TRUE(
-      holds(error("mamba", nothing), "key 'general.architecture': 'mamba' does not run; known: llama"));
+  EXPECT_TRUE(names(error("mamba", nothing), "general.architecture | mamba | llama"));
   const auto layers = [](Builder& b) { b.set("qwen2.expert_count", std::vector<int32_t>{1, 2}); };
-  EXPECT_TRUE(holds(error("qwen2", layers), "key 'qwen2.expert_count': differs between layers"));
+  EXPECT_TRUE(names(error("qwen2", layers), "qwen2.expert_count"));
   const auto values = [](Builder& b) { b.set("llama.attention.value_length", 16U); };
-  EXPECT_TRUE(holds(error("llama", values), "values of another size"));
+  EXPECT_TRUE(names(error("llama", values), "llama.attention.value_length"));
+  EXPECT_TRUE(names(error("llama", [](Builder& b) { b.set("llama.attention.key_length", 0U); }),
+                    "llama.attention.key_length | 0"));
   EXPECT_TRUE(
-      holds(error("llama", [](Builder& b) { b.set("llama.attention.key_length", 0U); }), "0 is no size"));
-  EXPECT_TRUE(
-      holds(error("llama", [](Builder& b) { b.set("llama.logit_scale", 2.0F); }), "divides the logits"));
+      names(error("llama", [](Builder& b) { b.set("llama.logit_scale", 2.0F); }), "logits_scaling | 2.0"));
   Builder none;
-  EXPECT_TRUE(holds(error_of([&] { spec_of(none); }), "general.architecture"));
+  EXPECT_TRUE(names(error_of([&] { spec_of(none); }), "general.architecture"));
 }
 
 }  // namespace

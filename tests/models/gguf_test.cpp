@@ -35,12 +35,12 @@ TEST(Gguf, ReadsValuesAndTensors) {
   EXPECT_EQ(file.integer("a.none"), std::nullopt);
   EXPECT_EQ(file.integer("a.i8"), -2);
   EXPECT_EQ(file.number("a.i64"), -2.0);
-  EXPECT_TRUE(holds(error_of([&] { file.integer("a.u64"); }), "m.gguf: key 'a.u64': expected an integer"));
-  EXPECT_TRUE(holds(error_of([&] { file.integer("a.f32"); }), "expected an integer"));
-  EXPECT_TRUE(holds(error_of([&] { file.integer("a.ints"); }), "not an array"));
-  EXPECT_TRUE(holds(error_of([&] { file.boolean("a.u32"); }), "expected true or false"));
-  EXPECT_TRUE(holds(error_of([&] { file.strings("a.ints"); }), "expected a text"));
-  EXPECT_TRUE(holds(error_of([&] { file.numbers("a.texts"); }), "expected a number"));
+  EXPECT_TRUE(names(error_of([&] { file.integer("a.u64"); }), "m.gguf | a.u64"));
+  EXPECT_TRUE(names(error_of([&] { file.integer("a.f32"); }), "a.f32"));
+  EXPECT_TRUE(names(error_of([&] { file.integer("a.ints"); }), "a.ints"));
+  EXPECT_TRUE(names(error_of([&] { file.boolean("a.u32"); }), "a.u32"));
+  EXPECT_TRUE(names(error_of([&] { file.strings("a.ints"); }), "a.ints"));
+  EXPECT_TRUE(names(error_of([&] { file.numbers("a.texts"); }), "a.texts"));
   ASSERT_EQ(file.tensors.size(), 2U);
   EXPECT_EQ(file.tensors[1].shape, (std::vector<int64_t>{2, 3, 64}));
   EXPECT_EQ(file.tensors[1].dtype, "Q8_0");
@@ -48,10 +48,10 @@ TEST(Gguf, ReadsValuesAndTensors) {
   EXPECT_EQ(static_cast<char>(*file.tensors[1].data), 'q');
 }
 
-// Each damage of a right file, and what its one line says.
+// Each damage of a right file, and what its one line names.
 TEST(Gguf, DamagesAreNamed) {
   struct FileDamage {
-    const char* part;
+    const char* words;
     std::function<void(Builder&)> spoil;
   };
   const auto text_of = [](uint64_t bytes) {
@@ -61,57 +61,54 @@ TEST(Gguf, DamagesAreNamed) {
   };
   constexpr uint64_t kHuge = uint64_t{1} << 62;
   const FileDamage table[] = {
-      {"GGUF of version 1", [](Builder& b) { b.version = 1; }},
-      {"GGUF of version 4", [](Builder& b) { b.version = 4; }},
-      {"a big-endian GGUF", [](Builder& b) { b.version = 3U << 24; }},
-      {"claims 18446744073709551615 tensors", [](Builder& b) { b.n_tensors = UINT64_MAX; }},
-      {"claims 1 tensors and 4611686018427387904 keys", [](Builder& b) { b.n_pairs = kHuge; }},
-      {"key 'k' is there twice", [](Builder& b) { b.set("k", 1U).set("k", 2U); }},
-      {"key 1 has 0 bytes", [](Builder& b) { b.set("", 1U); }},
-      {"key 1 has 65536 bytes", [](Builder& b) { b.set(std::string(65536, 'k'), 1U); }},
-      {"key 1 has a character that is none", [](Builder& b) { b.set("a\nb", 1U); }},
-      {"key 'k' has the unknown type 13", [](Builder& b) { b.pair("k", 13, "1234"); }},
-      {"key 'k' claims 4611686018427387904 bytes", [&](Builder& b) { b.pair("k", 8, text_of(kHuge)); }},
-      {"key 'k' is neither true nor false", [](Builder& b) { b.pair("k", 7, "\2"); }},
-      {"key 'k' is an array of arrays", [](Builder& b) { b.array("k", 9, 1, ""); }},
-      {"key 'k' has the unknown type 99", [](Builder& b) { b.array("k", 99, 1, ""); }},
-      {"key 'k' claims 4611686018427387904 values", [](Builder& b) { b.array("k", 8, kHuge, ""); }},
-      {"key 'k' claims 9223372036854775809 values",
-       [](Builder& b) { b.array("k", 10, (1ULL << 63) + 1, ""); }},
-      {"key 'general.alignment': 0 is no power", [](Builder& b) { b.set("general.alignment", 0U); }},
-      {"key 'general.alignment': 48 is no power", [](Builder& b) { b.set("general.alignment", 48U); }},
-      {"key 'general.alignment': 1073741824 is no", [](Builder& b) { b.set("general.alignment", 1U << 30); }},
-      {"tensor 'x' is there twice", [](Builder& b) { b.floats("x", {4}).floats("x", {4}); }},
-      {"the name of tensor 1 has 0 bytes", [](Builder& b) { b.floats("", {4}); }},
-      {"the name of tensor 1 has 65 bytes", [](Builder& b) { b.floats(std::string(65, 'n'), {4}); }},
-      {"tensor 'x' has 5 dimensions",
+      {"1", [](Builder& b) { b.version = 1; }},
+      {"4", [](Builder& b) { b.version = 4; }},
+      {"big-endian", [](Builder& b) { b.version = 3U << 24; }},
+      {"18446744073709551615", [](Builder& b) { b.n_tensors = UINT64_MAX; }},
+      {"1 | 4611686018427387904", [](Builder& b) { b.n_pairs = kHuge; }},
+      {"k", [](Builder& b) { b.set("k", 1U).set("k", 2U); }},
+      {"1", [](Builder& b) { b.set("", 1U); }},
+      {"1 | 65536", [](Builder& b) { b.set(std::string(65536, 'k'), 1U); }},
+      {"1", [](Builder& b) { b.set("a\nb", 1U); }},
+      {"k | 13", [](Builder& b) { b.pair("k", 13, "1234"); }},
+      {"k | 4611686018427387904", [&](Builder& b) { b.pair("k", 8, text_of(kHuge)); }},
+      {"k", [](Builder& b) { b.pair("k", 7, "\2"); }},
+      {"k", [](Builder& b) { b.array("k", 9, 1, ""); }},
+      {"k | 99", [](Builder& b) { b.array("k", 99, 1, ""); }},
+      {"k | 4611686018427387904", [](Builder& b) { b.array("k", 8, kHuge, ""); }},
+      {"k | 9223372036854775809", [](Builder& b) { b.array("k", 10, (1ULL << 63) + 1, ""); }},
+      {"general.alignment | 0", [](Builder& b) { b.set("general.alignment", 0U); }},
+      {"general.alignment | 48", [](Builder& b) { b.set("general.alignment", 48U); }},
+      {"general.alignment | 1073741824", [](Builder& b) { b.set("general.alignment", 1U << 30); }},
+      {"x", [](Builder& b) { b.floats("x", {4}).floats("x", {4}); }},
+      {"1", [](Builder& b) { b.floats("", {4}); }},
+      {"1 | 65", [](Builder& b) { b.floats(std::string(65, 'n'), {4}); }},
+      {"x | 5",
        [](Builder& b) {
          b.floats("x", {1, 1, 1, 1, 1});
        }},
-      {"tensor 'x' has a dimension of 0",
+      {"x | 0",
        [](Builder& b) {
          b.floats("x", {4, 0});
        }},
-      {"tensor 'x' has a dimension of 4611686018427387904",
+      {"x | 4611686018427387904",
        [](Builder& b) {
          b.info("x", {kHuge, 4}, 0, 128);
        }},
-      {"tensor 'x' has a dimension of 4294967296",
+      {"x | 4294967296",
        [](Builder& b) {
          b.info("x", {1ULL << 32, 1ULL << 32}, 0, 128);
        }},
-      {"tensor 'x' has a dimension of 18446744073709551615",
-       [](Builder& b) { b.info("x", {UINT64_MAX}, 0, 128); }},
-      {"tensor 'x' has the type 4, which lariat does not", [](Builder& b) { b.tensor("x", {32}, 4, 18); }},
-      {"tensor 'x' has the type 77,", [](Builder& b) { b.tensor("x", {32}, 77, 18); }},
-      {"whose blocks of 256 do not divide its rows of 128",
-       [](Builder& b) { b.tensor("x", {128}, 12, 144); }},
-      {"tensor 'x' begins at 4, which 32 does not divide", [](Builder& b) { b.info("x", {4}, 0, 4); }},
-      {"tensors 'base' and 'x' overlap", [](Builder& b) { b.info("x", {4}, 0, 32); }},
-      {"tensor 'x' lies at 96 with 400 bytes", [](Builder& b) { b.info("x", {100}, 0, 96); }},
-      {"tensor 'x' lies at 18446744073709551584", [](Builder& b) { b.info("x", {4}, 0, UINT64_MAX - 31); }},
-      {"tensor 'base' lies at 0 with 128 bytes", [](Builder& b) { b.data.resize(100); }},
-      {"it ends inside", [](Builder& b) { b.data.clear(), b.infos.resize(b.infos.size() - 2); }},
+      {"x | 18446744073709551615", [](Builder& b) { b.info("x", {UINT64_MAX}, 0, 128); }},
+      {"x | 4", [](Builder& b) { b.tensor("x", {32}, 4, 18); }},
+      {"x | 77", [](Builder& b) { b.tensor("x", {32}, 77, 18); }},
+      {"x | 256 | 128", [](Builder& b) { b.tensor("x", {128}, 12, 144); }},
+      {"x | 4 | 32", [](Builder& b) { b.info("x", {4}, 0, 4); }},
+      {"base | x", [](Builder& b) { b.info("x", {4}, 0, 32); }},
+      {"x | 96 | 400", [](Builder& b) { b.info("x", {100}, 0, 96); }},
+      {"x | 18446744073709551584", [](Builder& b) { b.info("x", {4}, 0, UINT64_MAX - 31); }},
+      {"base | 0 | 128", [](Builder& b) { b.data.resize(100); }},
+      {"m.gguf", [](Builder& b) { b.data.clear(), b.infos.resize(b.infos.size() - 2); }},
   };
   for (const FileDamage& damage : table) {
     Builder b;
@@ -119,8 +116,8 @@ TEST(Gguf, DamagesAreNamed) {
     ASSERT_NO_THROW(parse_gguf(b.bytes()));
     damage.spoil(b);
     const std::string error = error_of([&] { parse_gguf(b.bytes()); });
-    EXPECT_TRUE(holds(error, damage.part));
-    EXPECT_TRUE(holds(error, "m.gguf: "));
+    EXPECT_TRUE(names(error, damage.words));
+    EXPECT_EQ(error.rfind("m.gguf: ", 0), 0U) << error;
   }
 }
 
@@ -192,7 +189,7 @@ TEST_F(GgufFiles, TokenizersGiveTheIdsOfTheirSource) {
     const std::vector<int32_t> ids = want.encode(text, want.adds_bos());
     EXPECT_EQ(tokenizer.encode(text, tokenizer.adds_bos()), ids);
     EXPECT_EQ(tokenizer.decode(ids), want.decode(ids));
-    EXPECT_TRUE(holds(files.texts.read("tokenizer_config.json", 1 << 20), "messages[0].content"));
+    EXPECT_TRUE(names(files.texts.read("tokenizer_config.json", 1 << 20), "messages[0].content"));
     EXPECT_EQ(files.tensors->all().size(), 1U);
     if (pre == nullptr) continue;
     put("tokenizer.json", files.texts.read("tokenizer.json", 1 << 24));
@@ -211,8 +208,8 @@ TEST_F(GgufFiles, EveryPreTokenizerIsKnownToTheRegexEngine) {
     EXPECT_EQ(tokenizer.decode(tokenizer.encode(text, false)), text);
   }
   put("m.gguf", with_tokenizer("qwen-mini", "other").bytes());
-  EXPECT_TRUE(holds(error_of([&] { Tokenizer::load(open_files(dir_ / "m.gguf").texts); }),
-                    "m.gguf: key 'tokenizer.ggml.pre': 'other' is not known"));
+  EXPECT_TRUE(names(error_of([&] { Tokenizer::load(open_files(dir_ / "m.gguf").texts); }),
+                    "m.gguf | tokenizer.ggml.pre | other"));
 }
 
 TEST_F(GgufFiles, TokenizersThatCannotBe) {
@@ -227,28 +224,28 @@ TEST_F(GgufFiles, TokenizersThatCannotBe) {
     change(b);
     return b;
   };
-  EXPECT_TRUE(holds(error(small_gguf("llama")), "m.gguf: no tokenizer.json and no tokenizer.model"));
-  EXPECT_TRUE(holds(error(bpe), "key 'tokenizer.ggml.tokens': is missing or empty"));
-  EXPECT_TRUE(holds(error(with(bpe,
+  EXPECT_TRUE(names(error(small_gguf("llama")), "m.gguf | tokenizer.json | tokenizer.model"));
+  EXPECT_TRUE(names(error(bpe), "tokenizer.ggml.tokens"));
+  EXPECT_TRUE(names(error(with(bpe,
                                [&](Builder& b) {
                                  b.set("tokenizer.ggml.tokens", two)
                                      .set("tokenizer.ggml.token_type", std::vector<int32_t>{1});
                                })),
-                    "has 1 entries for 2 tokens"));
-  EXPECT_TRUE(holds(error(with(bpe,
+                    "tokenizer.ggml.token_type | 1 | 2"));
+  EXPECT_TRUE(names(error(with(bpe,
                                [&](Builder& b) {
                                  b.set("tokenizer.ggml.tokens", std::vector<std::string>{"a", "a"});
                                })),
-                    "m.gguf: key 'model.vocab': the token 'a' stands there twice"));
-  EXPECT_TRUE(holds(error(with(spm, [&](Builder& b) { b.set("tokenizer.ggml.tokens", two); })),
-                    "key 'tokenizer.ggml.scores': has 0 entries for 2 tokens"));
+                    "m.gguf | model.vocab | a"));
+  EXPECT_TRUE(names(error(with(spm, [&](Builder& b) { b.set("tokenizer.ggml.tokens", two); })),
+                    "tokenizer.ggml.scores | 0 | 2"));
   EXPECT_TRUE(
-      holds(error(with(spm,
+      names(error(with(spm,
                        [&](Builder& b) {
                          b.set("tokenizer.ggml.tokens", two).array("tokenizer.ggml.scores", 0, 2, "ab");
                          b.set("tokenizer.ggml.token_type", std::vector<float>{1, 1});
                        })),
-            "key 'tokenizer.ggml.token_type': expected an integer"));
+            "tokenizer.ggml.token_type"));
 }
 
 TEST_F(GgufFiles, AModelInPartsIsOpenedFromTheFirst) {
@@ -260,16 +257,16 @@ TEST_F(GgufFiles, AModelInPartsIsOpenedFromTheFirst) {
   put("m-00001-of-00003.gguf", part(0));
   put("m-00002-of-00003.gguf", part(1));
   const auto error = [&](const char* name) { return error_of([&] { open_files(dir_ / name); }); };
-  EXPECT_TRUE(holds(error("m-00001-of-00003.gguf"), "m-00003-of-00003.gguf: is missing"));
+  EXPECT_TRUE(names(error("m-00001-of-00003.gguf"), "m-00003-of-00003.gguf"));
   put("m-00003-of-00003.gguf", part(2));
   const ModelFiles files = open_files(dir_ / "m-00001-of-00003.gguf");
   EXPECT_EQ(files.tensors->all().size(), 3U);
   EXPECT_EQ(files.tensors->find("model.layers.2.self_attn.q_proj.weight")->pair_rows, 8);
-  EXPECT_TRUE(holds(error("m-00002-of-00003.gguf"), "this is file 2 of 3; give the first, "));
+  EXPECT_TRUE(names(error("m-00002-of-00003.gguf"), "m-00002-of-00003.gguf | 2 | 3 | m-00001-of-00003.gguf"));
   put("m-00003-of-00003.gguf", part(1));
-  EXPECT_TRUE(holds(error("m-00001-of-00003.gguf"), "key 'split.no': 2 is expected"));
+  EXPECT_TRUE(names(error("m-00001-of-00003.gguf"), "m-00003-of-00003.gguf | split.no | 2"));
   put("m.gguf", part(0));
-  EXPECT_TRUE(holds(error("m.gguf"), "its name does not end with -00001-of-00003.gguf"));
+  EXPECT_TRUE(names(error("m.gguf"), "m.gguf | -00001-of-00003.gguf"));
 }
 
 }  // namespace

@@ -36,33 +36,33 @@ std::string refusal_of_model(const std::string& model) {
   return error_of([&] { checked_sentencepiece(model, "tokenizer.model"); });
 }
 
-void expect_refusal(const std::string& model, const std::string& part) {
+void expect_refusal(const std::string& model, std::string_view words = "") {
   const std::string what = refusal_of_model(model);
-  EXPECT_EQ(what.rfind("tokenizer.model: not a usable SentencePiece model (", 0), 0U) << what;
-  EXPECT_NE(what.find(part), std::string::npos) << what;
+  EXPECT_EQ(what.rfind("tokenizer.model: ", 0), 0U) << what;
+  EXPECT_TRUE(names(what, words));
 }
 
 TEST(HostileSentencePiece, Pieces) {
   EXPECT_EQ(refusal_of_model(piece("<unk>", 0, 2) + piece("a", -1.5F)), "");
-  expect_refusal(piece(""), "piece 0 is empty");
-  expect_refusal(piece("a") + piece(std::string("\0b", 2)), "piece 1 holds a NUL");
-  expect_refusal(piece(std::string(600, 'a')), "piece 0 is longer than 512 bytes");
-  expect_refusal(piece(std::string(6000, 'a')), "piece 0 is too long");
+  expect_refusal(piece(""), "0");
+  expect_refusal(piece("a") + piece(std::string("\0b", 2)), "1");
+  expect_refusal(piece(std::string(600, 'a')), "0 | 512");
+  expect_refusal(piece(std::string(6000, 'a')), "0");
   for (const float score :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -1e30F})
-    expect_refusal(piece("a", score), "the score of piece 0 is not finite");
+    expect_refusal(piece("a", score), "0");
   std::string nested;
   for (size_t i = 1; i <= 60; ++i) nested += piece(std::string(i, 'a'), 0, 4);
   EXPECT_EQ(refusal_of_model(nested + piece("b", 0, 4)), "");
-  expect_refusal(nested + piece(std::string(61, 'a'), 0, 4), "user-defined pieces begin with each other");
+  expect_refusal(nested + piece(std::string(61, 'a'), 0, 4));
 }
 
 TEST(HostileSentencePiece, Messages) {
-  expect_refusal(piece("a").substr(0, 5), "ends inside a field");
-  expect_refusal("\x0B", "ends inside a field");  // a group
-  expect_refusal(text_field(1, "\x0A\x7F"), "piece 0 is damaged");
-  expect_refusal(text_field(2, "\x0A\x7F"), "trainer_spec is damaged");
-  expect_refusal(text_field(3, "\x0A\x7F"), "normalizer_spec is damaged");
+  expect_refusal(piece("a").substr(0, 5));
+  expect_refusal("\x0B");  // a group
+  expect_refusal(text_field(1, "\x0A\x7F"), "0");
+  expect_refusal(text_field(2, "\x0A\x7F"), "trainer_spec");
+  expect_refusal(text_field(3, "\x0A\x7F"), "normalizer_spec");
   // Self tests (4), the denormalizer (5) and what nobody knows are left out.
   EXPECT_EQ(
       checked_sentencepiece(text_field(4, "x") + piece("a") + text_field(5, "y") + text_field(9, "z"), "f")
@@ -100,18 +100,18 @@ TEST(HostileSentencePiece, Charsmaps) {
   trie[256 ^ 'a'] = unit(128, 'a', true);     // and the value of "a" at 256 ^ 'a' ^ 128
   trie[256 ^ 'a' ^ 128] = 1U << 31 | 2;       // the third byte of the replacements
   EXPECT_EQ(refusal_of_model(with_charsmap(2048, trie, "x" + nul + "y" + nul)), "");
-  expect_refusal(with_charsmap(2048, trie, nul + nul), "points outside its replacements");
-  expect_refusal(with_charsmap(2048, trie, "x" + nul + "y"), "does not end");
-  expect_refusal(with_charsmap(2048, trie, std::string(300, 'x') + nul), "too long");
-  expect_refusal(with_charsmap(2048, trie, ""), "the size of its charsmap");
-  expect_refusal(with_charsmap(2049, trie, nul), "the size of its charsmap");
-  expect_refusal(with_charsmap(0xFFFFFC00U, trie, nul), "the size of its charsmap");
+  expect_refusal(with_charsmap(2048, trie, nul + nul));
+  expect_refusal(with_charsmap(2048, trie, "x" + nul + "y"));
+  expect_refusal(with_charsmap(2048, trie, std::string(300, 'x') + nul));
+  expect_refusal(with_charsmap(2048, trie, ""));
+  expect_refusal(with_charsmap(2049, trie, nul));
+  expect_refusal(with_charsmap(0xFFFFFC00U, trie, nul));
   auto far = trie;
   far[256 ^ 'a'] = unit(4096, 'a', false);
-  expect_refusal(with_charsmap(2048, far, nul + nul + nul), "points outside itself");
+  expect_refusal(with_charsmap(2048, far, nul + nul + nul));
   auto endless = trie;
   endless[256 ^ 'a'] = unit('a', 'a', false);  // back to 256: "aaaa..."
-  expect_refusal(with_charsmap(2048, endless, nul + nul + nul), "rules of more than 32 bytes");
+  expect_refusal(with_charsmap(2048, endless, nul + nul + nul), "32");
 }
 
 // Not all charsmaps are hostile: this one says 41 -> 61, 42 43 -> 62 63 64, FF21 -> 41 (tests/fuzz/seeds.sh).
@@ -129,19 +129,16 @@ TEST(HostileSentencePiece, ACharsmapThatHoldsWorks) {
 TEST(HostileJson, MoreValuesThanMemoryShouldHold) {
   std::string text = "[";
   for (int i = 0; i < 9'000'000; ++i) text += "0,";
-  EXPECT_EQ(error_of([&] { parse_json(text + "0]", "file"); }),
-            "file: 9000000 values in one file, more than any checkpoint has");
+  EXPECT_TRUE(names(error_of([&] { parse_json(text + "0]", "file"); }), "file | 9000000"));
 }
 
 TEST(HostileJson, AKeyTwiceIsNamed) {
   const auto error = [](const std::string& text) { return error_of([&] { parse_json(text, "file"); }); };
-  EXPECT_EQ(error(R"({"a": {"b": 1, "b": 2}})"),
-            "file: the key \"b\" stands twice in one object; remove one");
-  EXPECT_EQ(error(R"([{"a": 1}, {"a": [{"c:{": ":", "\u0061": 1, "a": 2}]}])"),
-            "file: the key \"a\" stands twice in one object; remove one");
+  EXPECT_TRUE(names(error(R"({"a": {"b": 1, "b": 2}})"), "file | b"));
+  EXPECT_TRUE(names(error(R"([{"ab": 1}, {"ab": [{"c:{": ":", "\u0061b": 1, "ab": 2}]}])"), "file | ab"));
   EXPECT_NO_THROW(parse_json(R"({"a": {"a": {"a": ":::\\\":"}}, "b": {"a": 1}})", "file"));
-  EXPECT_EQ(error_of([&] { parse_ordered_json(R"({"a": 1, "b": 2, "a": 1})", "file"); }),
-            "file: the key \"a\" stands twice in one object; remove one");
+  EXPECT_TRUE(
+      names(error_of([&] { parse_ordered_json(R"({"key": 1, "b": 2, "key": 1})", "file"); }), "file | key"));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // What a config.json is refused for: every row is a golden checkpoint's config, or that of an architecture at
-// its defaults, with a damage, and a part of the one line that names the file, the key and the remedy.
+// its defaults, with a damage, and what the one line names.
 #include <gtest/gtest.h>
 
 #include "tests/models/config_cases.h"
@@ -9,7 +9,7 @@ namespace {
 
 struct Refusal {
   const char *base, *damage;
-  const char* part = nullptr;  // null: names the first key and its value
+  const char* words = nullptr;  // null: the first key and its value
 };
 
 void expect_refused(const Refusal& r) {
@@ -17,119 +17,132 @@ void expect_refused(const Refusal& r) {
   SCOPED_TRACE(std::string(r.base) + " " + r.damage);
   const Answer got = answer(changed(config_of(r.base), damage));
   EXPECT_FALSE(got.spec) << "accepted";
-  expect_line(got.error, "config.json", r.part ? r.part : "\"" + damage.begin().key() + "\" is ");
+  std::string words;
+  if (r.words != nullptr) {
+    words = r.words;
+  } else {
+    const json& value = *damage.begin();
+    words = damage.begin().key() + " | ";
+    if (!value.is_structured()) words += value.is_string() ? value.get<std::string>() : value.dump();
+  }
+  expect_line(got.error, "config.json", words);
 }
 
 constexpr const char *kGqa = "llama_gqa", *kPlain = "LlamaForCausalLM";
 
-constexpr const char* kNoneRuns = "; no such architecture runs; docs/models.md lists those that do";
-
 constexpr Refusal kRefusals[] = {
     // Settings of other families, in those that they are seen with (on a Llama: TheTableOfKeys of
     // gate_test.cpp).
-    {kGqa, R"({"embedding_multiplier": 12.0})",
-     "multiplies the embeddings (Granite, MiniCPM), which lariat does not do in this architecture; remove "
-     "the "
-     "key, or set it to 1, if the model was trained without it"},
+    {kGqa, R"({"embedding_multiplier": 12.0})", "embedding_multiplier | 12.0 | Granite"},
     {"qwen2", R"({"attn_logit_softcapping": 50.0})"},
-    {"gemma3", R"({"attn_logit_softcapping": 50})", "caps the attention scores"},
+    {"gemma3", R"({"attn_logit_softcapping": 50})"},
     {"qwen3", R"({"num_experts": 128})"},
     {"mistral_window", R"({"num_local_experts": 8})"},
     {"qwen3", R"({"moe_intermediate_size": 768})"},
     {"minimind", R"({"use_moe": true})"},
-    {kGqa, R"({"dual_chunk_attention_config": {"chunk_size": 262144}})", "attends in chunks"},
-    {"qwen2_vl", R"({"dual_chunk_attention_config": {"chunk_size": 262144}})", "attends in chunks"},
+    {kGqa, R"({"dual_chunk_attention_config": {"chunk_size": 262144}})"},
+    {"qwen2_vl", R"({"dual_chunk_attention_config": {"chunk_size": 262144}})"},
     {"qwen2", R"({"dual_chunk_attention_config": {"chunk_size": 1024}})",
-     "dual_chunk_attention_config.local_size\" is missing; expected less than chunk_size, 1024"},
+     "dual_chunk_attention_config.local_size | chunk_size | 1024"},
     {"qwen3", R"({"dual_chunk_attention_config": {"local_size": 8192}})",
-     "dual_chunk_attention_config.local_size\" is 8192; expected less than chunk_size, 8192"},
-    {"qwen2", R"({"dual_chunk_attention_config": {"local_size": 0}})", "an integer from 1 to 134217728"},
-    {"qwen2", R"({"dual_chunk_attention_config": {"chunk_size": 0}})", "an integer from 2 to 134217728"},
-    {"qwen2", R"({"dual_chunk_attention_config": {"chunk_size": -8192}})", "chunk_size\" is -8192; expected"},
+     "dual_chunk_attention_config.local_size | 8192 | chunk_size"},
+    {"qwen2", R"({"dual_chunk_attention_config": {"local_size": 0}})",
+     "dual_chunk_attention_config.local_size | 0 | 1 | 134217728"},
+    {"qwen2", R"({"dual_chunk_attention_config": {"chunk_size": 0}})",
+     "dual_chunk_attention_config.chunk_size | 0 | 2 | 134217728"},
+    {"qwen2", R"({"dual_chunk_attention_config": {"chunk_size": -8192}})",
+     "dual_chunk_attention_config.chunk_size | -8192"},
     {"qwen2", R"({"dual_chunk_attention_config": {"chunk_size": 8192.5}})",
-     "chunk_size\" is 8192.5; expected"},
-    {"qwen2", R"({"dual_chunk_attention_config": {"chunk_size": 134217729}})", "chunk_size\" is 134217729; "},
-    {"qwen3_moe", R"({"dual_chunk_attention_config": {"chunk_size": 1e300}})", "chunk_size\" is 1e+300; "},
+     "dual_chunk_attention_config.chunk_size | 8192.5"},
+    {"qwen2", R"({"dual_chunk_attention_config": {"chunk_size": 134217729}})",
+     "dual_chunk_attention_config.chunk_size | 134217729"},
+    {"qwen3_moe", R"({"dual_chunk_attention_config": {"chunk_size": 1e300}})",
+     "dual_chunk_attention_config.chunk_size | 1e+300"},
     {"qwen2", R"({"dual_chunk_attention_config": {"original_max_position_embeddings": -1}})",
-     "original_max_position_embeddings\" is -1; expected"},
+     "original_max_position_embeddings | -1"},
     {"qwen2", R"({"dual_chunk_attention_config": {"sparse_attention_enabled": 1}})",
-     "sparse_attention_enabled\" is 1; expected true or false"},
+     "sparse_attention_enabled | 1"},
     {"qwen2", R"({"dual_chunk_attention_config": 8192})"},
     {"qwen2", R"({"dual_chunk_attention_config": [8192]})"},
     {"qwen2", R"({"dual_chunk_attention_config": {"chunk_size": 8192}, "use_sliding_window": true})",
-     "\"use_sliding_window\" is true; dual_chunk_attention_config goes without windows"},
+     "use_sliding_window | true | dual_chunk_attention_config"},
     {"qwen3", R"({"use_qk_norm": false})"},
-    {"gemma", R"({"use_bidirectional_attention": true})", "lets a token see later ones"},
-    {"bloom", R"({"apply_residual_connection_post_layernorm": true})", "residual connection"},
+    {"gemma", R"({"use_bidirectional_attention": true})"},
+    {"bloom", R"({"apply_residual_connection_post_layernorm": true})"},
     {"mpt", R"({"logit_scale": 0.5})"},
-    {kGqa, R"({"quantization_config": {"quant_method": "hqq", "bits": 4}})", "quantised by hqq"},
-    {kGqa, R"({"quantization_config": {"quant_method": "quark"}})", "quantised by quark"},
+    {kGqa, R"({"quantization_config": {"quant_method": "hqq", "bits": 4}})", "hqq"},
+    {kGqa, R"({"quantization_config": {"quant_method": "quark"}})", "quark"},
     {kGqa, R"({"quantization_config": {"quant_method": 1}})", "quantization_config.quant_method"},
-    {kGqa, R"({"quantization": 4})", "\"quantization\" is 4"},
+    {kGqa, R"({"quantization": 4})"},
     // RoPE (of the object itself: rope_config_test.cpp, gate_test.cpp).
-    {"qwen3", R"({"head_dim": null})", "\"head_dim\" is null"},
+    {"qwen3", R"({"head_dim": null})", "head_dim | null"},
     {"phi3", R"({"rope_scaling": {"long_factor": [1.0]}})", "long_factor"},
-    {"gemma3", R"({"rope_parameters": {"rope_type": "linear"}})", "full_attention and sliding_attention"},
+    {"gemma3", R"({"rope_parameters": {"rope_type": "linear"}})", "full_attention | sliding_attention"},
     {"gemma3",
      R"({"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 2}, "truncate": false}})",
      "rope_parameters.truncate"},
     {"gemma3", R"({"rope_parameters": {"sliding_attention": {"rope_type": "dynamic", "factor": 2}}})",
-     "depends on the length"},
-    {"gpt_oss", R"({"rope_scaling": null})", "\"rope_parameters\" is missing; expected an object"},
+     "rope_parameters | sliding_attention | dynamic"},
+    {"gpt_oss", R"({"rope_scaling": null})", "rope_parameters"},
     {"gpt_oss", R"({"swiglu_limit": 6.5})"},
     {"gpt_oss", R"({"swiglu_alpha": 1.0})"},
     {"internlm", R"({"rotary": {"type": "x"}})", "rotary.type"},
-    {"chatglm", R"({"position_encoding_2d": true})",
-     "the first ChatGLM, whose tokens have positions of two parts"},
+    {"chatglm", R"({"position_encoding_2d": true})"},
     {"chatglm", R"({"inner_hidden_size": 16384})"},
     {"chatglm", R"({"pre_seq_len": 128})"},
     {"chatglm", R"({"quantization_bit": 4})"},
     {"chatglm", R"({"rmsnorm": false})"},
     {"chatglm", R"({"add_bias_linear": true})"},
     {"chatglm", R"({"rope_ratio": 0.5})"},
-    {"qwen", R"({"seq_length": "absent"})", "\"seq_length\" is missing"},
+    {"qwen", R"({"seq_length": "absent"})", "seq_length"},
     {"qwen", R"({"intermediate_size": 95})"},
     {"qwen", R"({"scale_attn_weights": false})"},
     {"qwen", R"({"activation": "geglu"})"},
-    {"qwen2_vl", R"({"rope_scaling": {"mrope_section": [1, 1]}})", "the sections have 2 pairs"},
+    {"qwen2_vl", R"({"rope_scaling": {"mrope_section": [1, 1]}})", "mrope_section | [1,1] | 2"},
     {"gpt_neox_odd", R"({"rope_scaling": {"type": "yarn", "factor": 4}})",
-     "\"rotary_pct\" is 0.44; rotates 7 of 18 dimensions, an odd number, on which YaRN fails"},
-    {"deepseek_v2", R"({"rope_scaling": {"type": "dynamic-yarn", "mscale_all_dim": 0.7}})", "mscale_all_dim"},
+     "rotary_pct | 0.44 | 7 | 18 | YaRN"},
+    {"deepseek_v2", R"({"rope_scaling": {"type": "dynamic-yarn", "mscale_all_dim": 0.7}})",
+     "mscale_all_dim | 0.7"},
     {"MiniMindForCausalLM",
      R"({"inference_rope_scaling": true, "rope_scaling": {"type": "yarn", "factor": 32, "attention_factor": 1.0,
          "original_max_position_embeddings": 2048}})",
-     "inference_rope_scaling"},
+     "rope_scaling | inference_rope_scaling"},
     {"MiniMindForCausalLM",
      R"({"inference_rope_scaling": false, "rope_scaling": {"type": "yarn", "factor": 16,
          "attention_factor": 1.0, "original_max_position_embeddings": 2048}})",
-     "inference_rope_scaling"},
+     "rope_scaling | inference_rope_scaling"},
     // Shapes and values.
-    {kPlain, R"({"num_key_value_heads": 5})", "\"num_key_value_heads\" is 5"},
-    {kPlain, R"({"num_key_value_heads": 64})", "do not divide"},
-    {kPlain, R"({"num_attention_heads": 33})", "\"num_attention_heads\" is 33"},
-    {kPlain, R"({"head_dim": 63})", "\"head_dim\" is 63"},
-    {kPlain, R"({"head_dim": 2048})", "\"head_dim\" is 2048; expected an integer from 2 to 1024"},
+    {kPlain, R"({"num_key_value_heads": 5})"},
+    {kPlain, R"({"num_key_value_heads": 64})"},
+    {kPlain, R"({"num_attention_heads": 33})"},
+    {kPlain, R"({"head_dim": 63})"},
+    {kPlain, R"({"head_dim": 2048})", "head_dim | 2048 | 2 | 1024"},
     {kPlain, R"({"num_attention_heads": 1})", "head_dim"},
     {kPlain, R"({"num_attention_heads": 4096})", "head_dim"},
-    {kPlain, R"({"num_hidden_layers": 10001})", "10000"},
-    {kPlain, R"({"hidden_size": 1048577})", "1048576"},
-    {kPlain, R"({"vocab_size": 16777217})", "16777216"},
-    {kPlain, R"({"rms_norm_eps": 0})", "\"rms_norm_eps\" is 0"},
+    {kPlain, R"({"num_hidden_layers": 10001})", "num_hidden_layers | 10001 | 10000"},
+    {kPlain, R"({"hidden_size": 1048577})", "hidden_size | 1048577 | 1048576"},
+    {kPlain, R"({"vocab_size": 16777217})", "vocab_size | 16777217 | 16777216"},
+    {kPlain, R"({"rms_norm_eps": 0})"},
     {kPlain, R"({"rms_norm_eps": "1e-5"})"},
-    {kPlain, R"({"tie_word_embeddings": 1})", "\"tie_word_embeddings\" is 1; expected true or false"},
-    {kPlain, R"({"dtype": "float8_e4m3fn"})", "\"dtype\" is \"float8_e4m3fn\"; known: float32"},
-    {kPlain, R"({"hidden_act": "relu"})", "\"hidden_act\" is \"relu\""},
-    {kPlain, R"({"bos_token_id": [1, 2]})", "\"bos_token_id\" is [1,2]"},
-    {kPlain, R"({"bos_token_id": 1.5})", "\"bos_token_id\" is 1.5"},
+    {kPlain, R"({"rms_norm_eps": 1e300})"},
+    {kPlain, R"({"num_attention_heads": 1048576})"},
+    {kPlain, R"({"num_key_value_heads": 1048576})"},
+    {kPlain, R"({"eos_token_id": 2147483648})"},
+    {kPlain, R"({"eos_token_id": [1, 1099511627776]})"},
+    {kPlain, R"({"tie_word_embeddings": 1})"},
+    {kPlain, R"({"dtype": "float8_e4m3fn"})", "dtype | float8_e4m3fn"},
+    {kPlain, R"({"hidden_act": "relu"})"},
+    {kPlain, R"({"bos_token_id": [1, 2]})", "bos_token_id | [1,2]"},
+    {kPlain, R"({"bos_token_id": 1.5})"},
     {kPlain, R"({"eos_token_id": [1, "x"]})"},
-    {kPlain, R"({"architectures": "LlamaForCausalLM"})", "expected a list of strings"},
-    {"gemma", R"({"hidden_act": "relu"})", "only silu"},
+    {kPlain, R"({"architectures": "LlamaForCausalLM"})"},
+    {"gemma", R"({"hidden_act": "relu"})", "hidden_act | relu | silu"},
     {"gemma2", R"({"attn_logit_softcapping": -1})"},
-    {"smollm3", R"({"no_rope_layers": [1, 1]})", "for each layer, 4 numbers"},
+    {"smollm3", R"({"no_rope_layers": [1, 1]})", "no_rope_layers | 4"},
     {"granite", R"({"logits_scaling": 0})"},
     {"olmo2", R"({"attention_bias": true})"},
-    {"internlm2", R"({"bias": true})", "bias of fused projections"},
-    {"internlm2", R"({"bias": "absent"})", "\"bias\" is missing"},
+    {"internlm2", R"({"bias": true})"},
+    {"internlm2", R"({"bias": "absent"})", "bias"},
     {"mpt", R"({"no_bias": false})"},
     {"mpt", R"({"expansion_ratio": 2})"},
     {"mpt", R"({"attn_config": {"qk_ln": true}})", "attn_config.qk_ln"},
@@ -148,55 +161,41 @@ constexpr Refusal kRefusals[] = {
     {"deepseek_v3", R"({"moe_layer_freq": 2})"},
     {"deepseek_v3",
      R"({"num_attention_heads": 65536, "num_key_value_heads": 65536, "num_hidden_layers": 10000})",
-     "experts and heads in all layers"},
+     "num_hidden_layers | 10000 | 262144"},
     {"minicpm3", R"({"v_head_dim": "absent", "num_attention_heads": 64})", "num_attention_heads"},
     // Windows.
-    {"MistralForCausalLM", R"({"sliding_window": 0})", "\"sliding_window\" is 0"},
-    {"qwen3", R"({"use_sliding_window": false})", "\"layer_types\" is "},
+    {"MistralForCausalLM", R"({"sliding_window": 0})"},
+    {"qwen3", R"({"use_sliding_window": false})", "layer_types"},
     {kGqa, R"({"layer_types": ["full_attention", "sliding_attention"]})"},
     {kPlain, R"({"num_hidden_layers": 2, "layer_types": ["full_attention", "sliding_attention"]})",
-     "\"layer_types\" is "},
-    {"qwen3", R"({"layer_types": ["full_attention"]})", "expected one for each layer"},
-    {"qwen3", R"({"layer_types": ["full_attention", "chunked_attention"]})",
-     "\"chunked_attention\" is unknown"},
+     "layer_types"},
+    {"qwen3", R"({"layer_types": ["full_attention"]})", "layer_types | full_attention"},
+    {"qwen3", R"({"layer_types": ["full_attention", "chunked_attention"]})", "chunked_attention"},
     // Names of architectures.
-    {"GPT2LMHeadModel", "{}", "\"architectures\" is [\"GPT2LMHeadModel\"]; no such architecture runs; docs/"},
-    {"LlamaForCasualLM", "{}",
-     "\"architectures\" is [\"LlamaForCasualLM\"]; no such architecture runs; did you mean LlamaForCausalLM, "
-     "or is it another model? docs/models.md lists those that do"},
-    {"MixtralForCausaLM", "{}", "did you mean MixtralForCausalLM,"},
-    {"llama", "{}", "did you mean LlamaForCausalLM,"},
-    {"BaichuanForCausalLM", "{}", "did you mean BaiChuanForCausalLM, or is it another model?"},
-    {"Gemma3nForConditionalGeneration", "{}", "did you mean Gemma3ForCausalLM,"},
-    {"Qwen2_5_VlForConditionalGeneration", "{}", "did you mean Qwen2_5_VLForConditionalGeneration,"},
-    {"OrionForCausalLM", "{}", kNoneRuns},
-    {"BertModel", "{}", kNoneRuns},
-    {"ForCausalLM", "{}", kNoneRuns},
-    {"", R"({"architectures": "absent"})",
-     "\"architectures\" is missing; expected the architecture of a model in docs/models.md"},
-    {"", R"({"architectures": "absent", "model_type": "gpt2"})",
-     "\"model_type\" is \"gpt2\"; no such model_type runs; docs/models.md lists those that do"},
-    {"", R"({"architectures": "absent", "model_type": "qwen_3"})", "; did you mean qwen3, or"},
-    {kGqa, R"({"model_type": "qwen2"})",
-     "\"model_type\" is \"qwen2\"; \"architectures\" says LlamaForCausalLM"},
+    {"GPT2LMHeadModel", "{}", "architectures | GPT2LMHeadModel"},
+    {"LlamaForCasualLM", "{}", "architectures | LlamaForCasualLM | LlamaForCausalLM"},
+    {"MixtralForCausaLM", "{}", "MixtralForCausalLM"},
+    {"llama", "{}", "LlamaForCausalLM"},
+    {"BaichuanForCausalLM", "{}", "BaiChuanForCausalLM"},
+    {"Gemma3nForConditionalGeneration", "{}", "Gemma3ForCausalLM"},
+    {"Qwen2_5_VlForConditionalGeneration", "{}", "Qwen2_5_VLForConditionalGeneration"},
+    {"OrionForCausalLM", "{}", "architectures"},
+    {"BertModel", "{}", "architectures"},
+    {"ForCausalLM", "{}", "architectures"},
+    {"", R"({"architectures": "absent"})", "architectures"},
+    {"", R"({"architectures": "absent", "model_type": "gpt2"})", "model_type | gpt2"},
+    {"", R"({"architectures": "absent", "model_type": "qwen_3"})", "model_type | qwen_3 | qwen3"},
+    {kGqa, R"({"model_type": "qwen2"})", "model_type | qwen2 | architectures | LlamaForCausalLM"},
     {kPlain, R"({"model_type": "mistral"})",
-     "\"model_type\" is \"mistral\"; \"architectures\" says LlamaForCausalLM, whose type is llama; "
-     "transformers "
-     "goes by model_type: write MistralForCausalLM there, or \"llama\" here"},
+     "model_type | mistral | architectures | LlamaForCausalLM | MistralForCausalLM | llama"},
     {"DeepseekV3ForCausalLM", R"({"model_type": "kimi_k2"})",
-     "\"model_type\" is \"kimi_k2\"; \"architectures\" says DeepseekV3ForCausalLM, whose type is "
-     "deepseek_v3: a "
-     "model of another kind, with code of its own; to run it as that architecture all the same, write "
-     "\"deepseek_v3\""},
-    {"llava", R"({"model_type": "mystery"})", "\"text_config.model_type\" is \"mystery\""},
-    {"llava", R"({"model_type": "mistrall"})",
-     "\"text_config.model_type\" is \"mistrall\"; no such model_type runs; did you mean mistral, or is it "
-     "another model? docs/models.md lists those that do"},
-    {"llava", R"({"model_type": "absent", "architectures": "absent"})",
-     "\"text_config.model_type\" is missing; expected the model_type of a model in docs/models.md"},
+     "model_type | kimi_k2 | architectures | DeepseekV3ForCausalLM | deepseek_v3"},
+    {"llava", R"({"model_type": "mystery"})", "text_config.model_type | mystery"},
+    {"llava", R"({"model_type": "mistrall"})", "text_config.model_type | mistrall | mistral"},
+    {"llava", R"({"model_type": "absent", "architectures": "absent"})", "text_config.model_type"},
 };
 
-TEST(Refusals, NameFileKeyAndRemedy) {
+TEST(Refusals, NameFileKeyAndValue) {
   for (const Refusal& row : kRefusals) expect_refused(row);
 }
 
@@ -217,7 +216,7 @@ TEST(Refusals, OfWhatStandsAtTheTopOfATextPart) {
   EXPECT_FALSE(answer(quantised).spec);
   json tied = config_of("llava");
   tied["tie_word_embeddings"] = "yes";
-  EXPECT_EQ(answer(tied).error, "config.json: \"tie_word_embeddings\" is \"yes\"; expected true or false");
+  expect_line(answer(tied).error, "config.json", "tie_word_embeddings | yes");
 }
 
 }  // namespace

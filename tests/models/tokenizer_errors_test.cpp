@@ -22,60 +22,62 @@ TEST(TokenizerErrors, NameFileAndKey) {
   struct Case {
     const char* pointer;
     json value;
-    const char* says;
+    const char* words = "";
   };
   const json added = {{"id", 7}, {"content", "<x>"}, {"special", true}};
   const std::vector<Case> cases = {
-      {"", json::array(), "expected an object"},
-      {"/version", "2.0", "'version'"},
-      {"/model", nullptr, "'model'"},
-      {"/model/type", "Unigram", "'model.type': 'Unigram' is not supported; lariat knows BPE"},
-      {"/model/vocab", json::array(), "'model.vocab'"},
-      {"/model/vocab", json::object(), "'model.vocab'"},
-      {"/model/vocab/a", -1, "the id of 'a'"},
-      {"/model/vocab/a", 1.5, "the id of 'a'"},
-      {"/model/vocab/a", 1 << 30, "the id of 'a'"},
-      {"/model/vocab/a", 0, "id 0 is given twice"},
-      {"/model/vocab/", 5000, "an empty token"},
-      {"/model/merges", "x", "'model.merges'"},
-      {"/model/merges/3", "a b c", "'model.merges[3]'"},
-      {"/model/merges/3", "ab", "'model.merges[3]'"},
-      {"/model/merges/3", json::array({"a"}), "'model.merges[3]'"},
-      {"/model/merges/3", "a nosuchtoken", "'nosuchtoken' is not in model.vocab"},
-      {"/model/unk_token", "<nope>", "'model.unk_token'"},
-      {"/model/dropout", 0.1, "'model.dropout'"},
-      {"/model/continuing_subword_prefix", "##", "'model.continuing_subword_prefix'"},
-      {"/model/byte_fallback", "yes", "'model.byte_fallback': expected true or false"},
-      {"/normalizer", {{"type", "Lowercase"}}, "'normalizer.type': 'Lowercase' is not supported"},
-      {"/normalizer/normalizers/0/type", "Precompiled", "'normalizer.normalizers[0].type'"},
-      {"/normalizer/normalizers/1/pattern", {{"Regex", "x"}}, "'normalizer.normalizers[1].pattern.Regex'"},
-      {"/normalizer/normalizers/1/pattern", {{"String", ""}}, "an empty pattern"},
-      {"/pre_tokenizer", {{"type", "Whitespace"}}, "'pre_tokenizer.type': 'Whitespace' is not supported"},
-      {"/pre_tokenizer", {{"type", "Metaspace"}, {"replacement", "ab"}}, "expected one character"},
+      {"", json::array()},
+      {"/version", "2.0", "version | 1.0"},
+      {"/model", nullptr, "model"},
+      {"/model/type", "Unigram", "model.type | Unigram | BPE"},
+      {"/model/vocab", json::array(), "model.vocab"},
+      {"/model/vocab", json::object(), "model.vocab"},
+      {"/model/vocab/a", -1, "model.vocab | a"},
+      {"/model/vocab/a", 1.5, "model.vocab | a"},
+      {"/model/vocab/a", 1 << 30, "model.vocab | a"},
+      {"/model/vocab/a", 0, "model.vocab | 0"},
+      {"/model/vocab/", 5000, "model.vocab"},
+      {"/model/merges", "x", "model.merges"},
+      {"/model/merges/3", "a b c", "model.merges[3]"},
+      {"/model/merges/3", "ab", "model.merges[3]"},
+      {"/model/merges/3", json::array({"a"}), "model.merges[3]"},
+      {"/model/merges/3", "a nosuchtoken", "nosuchtoken | model.vocab"},
+      {"/model/unk_token", "<nope>", "model.unk_token"},
+      {"/model/dropout", 0.1, "model.dropout"},
+      {"/model/continuing_subword_prefix", "##", "model.continuing_subword_prefix"},
+      {"/model/byte_fallback", "yes", "model.byte_fallback"},
+      {"/normalizer", {{"type", "Lowercase"}}, "normalizer.type | Lowercase"},
+      {"/normalizer/normalizers/0/type", "Precompiled", "normalizer.normalizers[0].type"},
+      {"/normalizer/normalizers/1/pattern", {{"Regex", "x"}}, "normalizer.normalizers[1].pattern.Regex"},
+      {"/normalizer/normalizers/1/pattern", {{"String", ""}}, "normalizer.normalizers[1].pattern.String"},
+      {"/pre_tokenizer", {{"type", "Whitespace"}}, "pre_tokenizer.type | Whitespace"},
+      {"/pre_tokenizer", {{"type", "Metaspace"}, {"replacement", "ab"}}, "pre_tokenizer.replacement"},
       {"/pre_tokenizer",
        {{"type", "Split"}, {"pattern", {{"Regex", "(a"}}}, {"behavior", "Isolated"}},
-       "'pre_tokenizer.pattern.Regex': not a usable pattern"},
+       "pre_tokenizer.pattern.Regex"},
       {"/pre_tokenizer",
        {{"type", "Split"}, {"pattern", {{"String", "a"}}}, {"behavior", "Sideways"}},
-       "'pre_tokenizer.behavior': 'Sideways'"},
+       "pre_tokenizer.behavior | Sideways"},
       {"/pre_tokenizer",
        {{"type", "Sequence"}, {"pretokenizers", {{{"type", "ByteLevel"}}, {{"type", "Digits"}}}}},
-       "nothing may follow ByteLevel"},
-      {"/post_processor", {{"type", "RobertaProcessing"}}, "'post_processor.type'"},
-      {"/post_processor/special_tokens/<s>/ids/0", 999999, "id 999999 is not a token"},
-      {"/post_processor/special_tokens", json::object(), "'post_processor.special_tokens.<s>'"},
-      {"/decoder", {{"type", "WordPiece"}}, "'decoder.type'"},
-      {"/decoder/decoders/3/content", "", "'decoder.decoders[3].content'"},
-      {"/decoder/decoders/3/start", -1, "'decoder.decoders[3].start'"},
-      {"/added_tokens/0", added, "id 7 belongs to both"},
-      {"/added_tokens/0/id", 999, "has the ids"},
-      {"/added_tokens/0/id", "x", "'added_tokens[0].id'"},
-      {"/added_tokens/0/content", "", "'added_tokens[0].content'"},
+       "pre_tokenizer.pretokenizers[1] | ByteLevel"},
+      {"/post_processor", {{"type", "RobertaProcessing"}}, "post_processor.type"},
+      {"/post_processor/special_tokens/<s>/ids/0", 999999, "post_processor | 999999"},
+      {"/post_processor/special_tokens", json::object(), "post_processor.special_tokens.<s>"},
+      {"/decoder", {{"type", "WordPiece"}}, "decoder.type"},
+      {"/decoder/decoders/3/content", "", "decoder.decoders[3].content"},
+      {"/decoder/decoders/3/start", -1, "decoder.decoders[3].start"},
+      {"/added_tokens/0", added, "7 | <0x04> | <x>"},
+      {"/added_tokens/0/id", 999, "<unk> | 0 | 999"},
+      {"/added_tokens/0/id", "x", "added_tokens[0].id"},
+      {"/added_tokens/0/id", uint64_t{1} << 63, "added_tokens[0].id"},
+      {"/model/vocab/zzz", (1 << 24) - 1, "zzz | 16777215"},
+      {"/model/vocab/zzz", uint64_t{1} << 63, "model.vocab | zzz"},
+      {"/added_tokens/0/content", "", "added_tokens[0].content"},
   };
   for (const Case& c : cases) {
     const std::string what = error_with(c.pointer, c.value);
-    EXPECT_NE(what.find("tokenizer.json: "), std::string::npos) << what;
-    EXPECT_NE(what.find(c.says), std::string::npos) << c.pointer << " = " << c.value << " says: " << what;
+    EXPECT_TRUE(names(what, std::string("tokenizer.json | ") + c.words)) << c.pointer << " = " << c.value;
   }
 }
 
@@ -89,39 +91,40 @@ TEST(TokenizerErrors, ChainsThatGrowWithoutMeasure) {
   }
   for (int i = 0; i < 2000; ++i) endless["decoders"].push_back(twice);
   const Tokenizer grows = load_changed("llama-mini", {{"normalizer", normalizer}});
-  EXPECT_NE(error_of([&] { grows.encode("aaa", false); }).find("times longer"), std::string::npos);
+  EXPECT_NE(error_of([&] { grows.encode("aaa", false); }), "");
   const Tokenizer unfolds = load_changed("llama-mini", {{"decoder", decoder}});
-  EXPECT_NE(error_of([&] { unfolds.decode(unfolds.encode("a", false)); }).find("of one token"),
-            std::string::npos);
-  EXPECT_NE(error_with("/decoder", endless).find("more than 32 components"), std::string::npos);
+  EXPECT_NE(error_of([&] { unfolds.decode(unfolds.encode("a", false)); }), "");
+  EXPECT_TRUE(names(error_with("/decoder", endless), "decoder | 32"));
 }
 
 TEST(TokenizerErrors, DamagedFiles) {
   struct Case {
     const char* file;
     std::string text;
-    const char* says;
+    const char* words = "";
   };
   const std::vector<Case> cases = {
-      {"notes.txt", "", "no tokenizer.json and no tokenizer.model"},
-      {"tokenizer.json", "{\"a\": ", "not valid JSON"},
-      {"tokenizer.json", std::string(100'000, '['), "nested deeper"},
-      {"tokenizer.json", "\"\xFF\"", "not valid JSON"},
+      {"notes.txt", "", "tokenizer.json | tokenizer.model"},
+      {"tokenizer.json", "{\"a\": ", "JSON"},
+      {"tokenizer.json", std::string(100'000, '['), "JSON"},
+      {"tokenizer.json", "\"\xFF\"", "JSON"},
       {"tokenizer.model", "IQ== 0\nIg== 1\n", "tiktoken"},
-      {"qwen.tiktoken", "IQ== 0\nIg== 1\n", "has 2 of the 256 bytes as tokens"},
-      {"qwen.tiktoken", "IQ== 0\nI g== 1\n", "line 2 is no token in base64"},
-      {"qwen.tiktoken", "IQ== 0\nIg== -1\n", "line 2 is no token in base64"},
-      {"qwen.tiktoken", "IQ== 0\n\nIg== 99999999\n", "line 3 is no token in base64"},
-      {"qwen.tiktoken", "IQ== 0\r\nIQ== 1\n", "line 2 has the token of another line"},
-      {"qwen.tiktoken", std::string(100'000, 'A') + " 0\n", "of at most 256 bytes"},
-      {"tokenizer.model", "rubbish", "not a usable SentencePiece model"},
-      {"tokenizer.model", "", "not a usable SentencePiece model"},
-      {"tokenizer_config.json", "[]", "expected an object"},
-      {"tokenizer_config.json", R"({"bos_token": 3})", "'bos_token': expected a token"},
-      {"tokenizer_config.json", R"({"add_bos_token": "yes"})", "'add_bos_token': expected true or false"},
-      {"tokenizer_config.json", R"({"added_tokens_decoder": {"x": {"content": "a"}}})", "not an id"},
-      {"tokenizer_config.json", R"({"added_tokens_decoder": {"99999999": {"content": "a"}}})", "not an id"},
-      {"tokenizer_config.json", R"({"added_tokens_decoder": {"4": {"content": "a new name"}}})", "id 4"},
+      {"qwen.tiktoken", "IQ== 0\nIg== 1\n", "2 | 256"},
+      {"qwen.tiktoken", "IQ== 0\nI g== 1\n", "2"},
+      {"qwen.tiktoken", "IQ== 0\nIg== -1\n", "2"},
+      {"qwen.tiktoken", "IQ== 0\n\nIg== 99999999\n", "3"},
+      {"qwen.tiktoken", "IQ== 0\r\nIQ== 1\n", "2"},
+      {"qwen.tiktoken", std::string(100'000, 'A') + " 0\n", "256"},
+      {"tokenizer.model", "rubbish", "SentencePiece"},
+      {"tokenizer.model", "", "SentencePiece"},
+      {"tokenizer_config.json", "[]"},
+      {"tokenizer_config.json", R"({"bos_token": 3})", "bos_token"},
+      {"tokenizer_config.json", R"({"add_bos_token": "yes"})", "add_bos_token"},
+      {"tokenizer_config.json", R"({"added_tokens_decoder": {"x": {"content": "a"}}})",
+       "added_tokens_decoder"},
+      {"tokenizer_config.json", R"({"added_tokens_decoder": {"99999999": {"content": "a"}}})",
+       "added_tokens_decoder"},
+      {"tokenizer_config.json", R"({"added_tokens_decoder": {"4": {"content": "a new name"}}})", "4"},
   };
   for (const Case& c : cases) {
     const TempFolder dir;
@@ -129,7 +132,8 @@ TEST(TokenizerErrors, DamagedFiles) {
     if (c.file == std::string("tokenizer_config.json"))
       std::filesystem::copy(golden_dir() / "byte-mini" / "tokenizer.json", dir.path);
     const std::string what = error_of([&] { Tokenizer::load(dir.path); });
-    EXPECT_NE(what.find(c.says), std::string::npos) << c.file << " " << c.text << " says: " << what;
+    EXPECT_TRUE(names(what, dir.path.string()));
+    EXPECT_TRUE(names(what, c.words)) << c.file << " " << c.text;
   }
 }
 

@@ -61,9 +61,7 @@ TEST(TokenizerRegex, WhatIsNotUnderstoodIsNamed) {
        {R"(\h+)", R"(\bx)", "a{1,3}+", "a{2}?", R"(\Gx)", R"(x\)", R"([\h])", R"([\q])", R"([\101])",
         R"([a-[b]])", R"((?i)[a&&A])", R"((?i)[[^a]b])", R"((?i:x[a-z&&[^b]]))", R"((?i)\p{Lu})",
         R"((?i)[[:upper:]])", "(?i)a(?#b", "[[:alpha"}) {
-    EXPECT_NE(error_of([&] { Regex(pattern, "FILE: key 'k'"); }).find("FILE: key 'k': the pattern uses"),
-              std::string::npos)
-        << pattern;
+    EXPECT_TRUE(names(error_of([&] { Regex(pattern, "FILE: key 'k'"); }), "FILE: key 'k'")) << pattern;
   }
   for (const char* pattern : {"(a", "*", "[a", R"(\p{Nonsense})", ""}) {
     EXPECT_EQ(error_of([&] { Regex(pattern, "FILE"); }).rfind("FILE: ", 0), 0u) << pattern;
@@ -74,7 +72,7 @@ TEST(TokenizerRegex, RunawayBacktrackingIsAnError) {
   const std::string text = std::string(200, 'a') + "!";
   for (const char* pattern : {"(a+)+$", "(a|a)*[bc]", "(?:a|aa)+[bc]"}) {
     const std::string what = error_of([&] { matches(pattern, text); });
-    EXPECT_NE(what.find("backtracks without measure"), std::string::npos) << what;
+    EXPECT_EQ(what.rfind("test: ", 0), 0U) << what;
   }
 }
 

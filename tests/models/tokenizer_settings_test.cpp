@@ -34,6 +34,11 @@ Lines warnings_of(const std::string& base, const json& files, const json& change
   return lines;
 }
 
+void expect_lines(const Lines& lines, const Lines& words) {
+  ASSERT_EQ(lines.size(), words.size()) << json(lines) << json(words);
+  for (size_t i = 0; i < lines.size(); ++i) EXPECT_TRUE(names(lines[i], words[i]));
+}
+
 TEST(TokenizerSettings, WhatIsWarnedOf) {
   struct Case {
     const char* base;
@@ -48,60 +53,36 @@ TEST(TokenizerSettings, WhatIsWarnedOf) {
   const std::vector<Case> cases = {
       {"byte-mini",
        config({{"add_bos_token", true}, {"bos_token", "<|im_start|>"}}),
-       {"tokenizer_config.json: key 'add_bos_token': true, but the post-processor of tokenizer.json, which "
-        "transformers 5 follows, puts nothing in front of a text; so does lariat"}},
-      {"llama-mini",
-       config({{"add_bos_token", false}}),
-       {"tokenizer_config.json: key 'add_bos_token': false, but the post-processor of tokenizer.json, which "
-        "transformers 5 follows, puts a token in front of a text; so does lariat"}},
-      {"llama-mini",
-       config({{"add_eos_token", true}}),
-       {"tokenizer_config.json: key 'add_eos_token': true; no EOS is added, as a prompt is to be continued"}},
-      {"sp-mini",
-       config({{"add_eos_token", true}}),
-       {"tokenizer_config.json: key 'add_eos_token': true; no EOS is added, as a prompt is to be continued"}},
-      {"llama-mini",
-       config({{"legacy", false}}, llama),
-       {"tokenizer_config.json: key 'legacy': false, but tokenizer.json puts a space in front of all text "
-        "between special tokens, and is followed; transformers 5 makes a pipeline of its own"}},
-      {"metaspace-mini",
-       config({{"legacy", true}}, llama),
-       {"tokenizer_config.json: key 'legacy': true, but tokenizer.json puts a space in front of the first "
-        "text alone, and is followed; transformers 5 makes a pipeline of its own"}},
+       {"tokenizer_config.json | add_bos_token | true"}},
+      {"llama-mini", config({{"add_bos_token", false}}), {"tokenizer_config.json | add_bos_token | false"}},
+      {"llama-mini", config({{"add_eos_token", true}}), {"tokenizer_config.json | add_eos_token | true"}},
+      {"sp-mini", config({{"add_eos_token", true}}), {"tokenizer_config.json | add_eos_token | true"}},
+      {"llama-mini", config({{"legacy", false}}, llama), {"tokenizer_config.json | legacy | false"}},
+      {"metaspace-mini", config({{"legacy", true}}, llama), {"tokenizer_config.json | legacy | true"}},
       {"llama-mini",
        config({{"add_prefix_space", false}}),
-       {"tokenizer_config.json: key 'add_prefix_space': false, but tokenizer.json puts a space in front of a "
-        "text, and is followed"}},
+       {"tokenizer_config.json | add_prefix_space | false"}},
       {"byte-mini",
        config({{"add_prefix_space", true}}),
-       {"tokenizer_config.json: key 'add_prefix_space': true, but tokenizer.json puts no space in front of a "
-        "text, and is followed"}},
+       {"tokenizer_config.json | add_prefix_space | true"}},
       {"sp-mini",
        config({{"add_prefix_space", false}}),
-       {"tokenizer_config.json: key 'add_prefix_space': false, which transformers heeds in LlamaTokenizer "
-        "alone; ignored"}},
+       {"tokenizer_config.json | add_prefix_space | false"}},
       {"sp-mini",
        config({{"tokenizer_class", "OtherTokenizer"}}),
-       {"tokenizer_config.json: key 'tokenizer_class': 'OtherTokenizer' is not known; tokenizer.model is "
-        "read as LlamaTokenizer does"}},
-      {"byte-mini",
-       config({{"pad_token", "<pad>"}}),
-       {"tokenizer_config.json: key 'pad_token': '<pad>' is not in the vocabulary; ignored"}},
+       {"tokenizer_config.json | tokenizer_class | OtherTokenizer"}},
+      {"byte-mini", config({{"pad_token", "<pad>"}}), {"tokenizer_config.json | pad_token | <pad>"}},
       {"sp-mini",
        config({{"additional_special_tokens", {"<s>", "<pad>"}}}),
-       {"tokenizer_config.json: key 'additional_special_tokens[1]': '<pad>' is not in the vocabulary; "
-        "ignored"}},
+       {"tokenizer_config.json | additional_special_tokens[1] | <pad>"}},
       {"byte-mini",
        {{"special_tokens_map.json", {{"pad_token", "<pad>"}, {"other", 1}}}},
-       {"special_tokens_map.json: key 'other': no such key is known; ignored",
-        "special_tokens_map.json: key 'pad_token': '<pad>' is not in the vocabulary; ignored"}},
+       {"special_tokens_map.json | other", "special_tokens_map.json | pad_token | <pad>"}},
       {"byte-mini",
        {{kConfig, {{"added_tokens_decoder", {{"2", {{"content", "<|im_end|>"}, {"odd", 1}}}}}}},
         {"added_tokens.json", {{"<|im_end|>", 2}, {"<new>", 367}}},
         {"special_tokens_map.json", {{"pad_token", "<pad>"}}}},
-       {"tokenizer_config.json: key 'added_tokens_decoder.2.odd': no such key is known; ignored",
-        "added_tokens.json: key '<new>': not in added_tokens_decoder of tokenizer_config.json, which counts; "
-        "ignored"}},
+       {"tokenizer_config.json | added_tokens_decoder.2.odd", "added_tokens.json | <new>"}},
       {"byte-mini",
        config({{"auto_map", {{"AutoTokenizer", {"x.X", nullptr}}}},
                {"do_lower_case", true},
@@ -109,16 +90,11 @@ TEST(TokenizerSettings, WhatIsWarnedOf) {
                {"sp_model_kwargs", {{"enable_sampling", true}}},
                {"use_token", true},
                {"invented", "x"}}),
-       {"tokenizer_config.json: key 'use_token': no such key is known; ignored",
-        "tokenizer_config.json: key 'auto_map': the tokenizer has code of its own, which is not run; the "
-        "tokenizer's files are followed",
-        "tokenizer_config.json: key 'do_lower_case': ignored, as in transformers 5: texts keep their case",
-        "tokenizer_config.json: key 'fix_mistral_regex': ignored: the pattern of tokenizer.json is followed "
-        "as it stands",
-        "tokenizer_config.json: key 'sp_model_kwargs': ignored: SentencePiece runs without options",
-        "tokenizer_config.json: key 'invented': no such key is known; ignored"}},
+       {"tokenizer_config.json | use_token", "tokenizer_config.json | auto_map",
+        "tokenizer_config.json | do_lower_case", "tokenizer_config.json | fix_mistral_regex",
+        "tokenizer_config.json | sp_model_kwargs", "tokenizer_config.json | invented"}},
   };
-  for (const Case& c : cases) EXPECT_EQ(warnings_of(c.base, c.files), c.want) << c.base << " " << c.files;
+  for (const Case& c : cases) expect_lines(warnings_of(c.base, c.files), c.want);
 }
 
 // tests/golden/tokenizers/roles.json: the special tokens that transformers has, of the files or of the class.
@@ -136,7 +112,7 @@ TEST(TokenizerSettings, SpecialTokensAreThoseOfTransformers) {
       it = *it == "" ? roles.erase(it) : std::next(it);  // prints nothing
     EXPECT_EQ(json(tokenizer.special_tokens()), roles);
     for (const std::string& line : tokenizer.warnings())
-      EXPECT_TRUE(holds(line, "<nowhere>") || holds(line, "tokenizer_class"))
+      EXPECT_TRUE(names(line, "<nowhere>") || names(line, "tokenizer_class"))
           << "the class's tokens need not be there";
   }
 }
@@ -202,11 +178,11 @@ TEST(TokenizerSettings, KeysOfTokenizerJson) {
       {"/decoder/decoders/0/odd", "decoder.decoders[0].odd"},
       {"/added_tokens/0/odd", "added_tokens[0].odd"}};
   for (const auto& [pointer, path] : unknown) {
-    EXPECT_EQ(warnings_of("llama-mini", json::object(), {{pointer, true}}),
-              Lines{std::string("tokenizer.json: key '") + path + "': no such key is known; ignored"});
+    expect_lines(warnings_of("llama-mini", json::object(), {{pointer, true}}),
+                 {std::string("tokenizer.json | ") + path});
   }
-  EXPECT_EQ(warnings_of("byte-mini", json::object(), {{"/pre_tokenizer/odd", 3}}),
-            Lines{"tokenizer.json: key 'pre_tokenizer.odd': no such key is known; ignored"});
+  expect_lines(warnings_of("byte-mini", json::object(), {{"/pre_tokenizer/odd", 3}}),
+               {"tokenizer.json | pre_tokenizer.odd"});
 }
 
 TEST(TokenizerSettings, ManyWarningsAreCut) {
@@ -214,7 +190,7 @@ TEST(TokenizerSettings, ManyWarningsAreCut) {
   for (int i = 0; i < 50; ++i) config["odd" + std::to_string(i)] = 1;
   const Lines lines = warnings_of("byte-mini", {{kConfig, config}});
   ASSERT_EQ(lines.size(), 21u);
-  EXPECT_EQ(lines.back(), "30 more warnings of the tokenizer's files are not shown");
+  EXPECT_TRUE(names(lines.back(), "30"));
 }
 
 // A token that the files put behind a text is named and left out: the model is to go on from there.
@@ -227,11 +203,7 @@ TEST(TokenizerSettings, ATemplateThatEndsInEos) {
   const Tokenizer plain = load_changed("llama-mini", json::object());
   EXPECT_EQ(tokenizer.encode("the boats", true), plain.encode("the boats", true));
   ASSERT_EQ(tokenizer.warnings().size(), 1u);
-  EXPECT_NE(
-      tokenizer.warnings()[0].find("key 'post_processor': ends a text with '</s>'; left out, as a prompt is "
-                                   "to be continued"),
-      std::string::npos)
-      << tokenizer.warnings()[0];
+  EXPECT_TRUE(names(tokenizer.warnings()[0], "tokenizer.json | post_processor | </s>"));
 }
 
 }  // namespace

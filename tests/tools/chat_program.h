@@ -19,6 +19,12 @@ inline std::string rendered(const std::vector<std::string>& messages, const std:
   return text + "<|assistant|>\n";
 }
 
+// The number of messages that /context counts.
+inline int messages_of(const std::string& context) {
+  const size_t end = context.find(" message");
+  return end == std::string::npos ? -1 : std::stoi(context.substr(context.find_last_of(" \n", end - 1) + 1));
+}
+
 class ChatProgram : public FolderTest {
  protected:
   ChatProgram() {

@@ -101,8 +101,10 @@ TEST(Help, OfACommandIsPlain) {
 TEST(Help, OfACommandByItsName) {
   for (const std::string name : {"generate", "detokenize"})
     EXPECT_EQ(run_lariat("help " + name).out, run_lariat(name + " --help").out);
-  EXPECT_EQ(run_lariat("help").out, run_lariat("--help").out);
-  EXPECT_EQ(run_lariat("-v").out, run_lariat("--version").out);
+  for (const std::string of_all : {"help", "help help", "help version"})
+    EXPECT_EQ(run_lariat(of_all).out, run_lariat("--help").out);
+  for (const std::string version : {"-v", "version"})
+    EXPECT_EQ(run_lariat(version).out, run_lariat("--version").out);
 }
 
 // A command that has the long name has llama.cpp's short one, too.
@@ -151,23 +153,10 @@ TEST(Help, ExamplesParse) {
     const std::string example = command->get_footer();
     EXPECT_EQ(example.rfind("lariat " + command->get_name() + " ", 0), 0U) << command->get_name();
     EXPECT_NO_THROW(parse_dry(example)) << example;
-    EXPECT_TRUE(holds(command->help(), "\nExample:\n  " + example + "\n"));
+    EXPECT_TRUE(holds(command->help(), "\n  " + example + "\n"));
   }
   EXPECT_THROW(parse_dry("lariat generate --model DIR --promt x"), CLI::ParseError);
   EXPECT_THROW(parse_dry("lariat generate --prompt x"), CLI::ParseError);
-}
-
-TEST(Help, PlainTypesLeaveErrorsAsTheyAre) {
-  expect_error(run_lariat("generate --model x --prompt y --max-new-tokens 99999999999999999999"), 2,
-               "1099511627776");
-  expect_error(run_lariat("generate --model x --prompt y --top-p 1.5"), 2, "1.5 not in range");
-  expect_error(run_lariat("generate --model x --prompt y --device tpu"), 2,
-               "tpu is none of auto|cpu|cuda|cuda:N");
-  for (const char* device : {"cuda:", "cuda:-1", "cuda:1x", "cuda:99999", "cpu:0"}) {
-    expect_error(run_lariat(std::string("generate --model x --prompt y --device ") + device), 2,
-                 "is none of auto");
-  }
-  expect_error(run_lariat("generate --model x --prompt y --max-new-tokens"), 2, "1 required N missing");
 }
 
 // The words that bash offers for a command line, the last of whose words is being typed.

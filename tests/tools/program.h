@@ -60,12 +60,12 @@ inline Json json_of(const Outcome& outcome) {
   return Json::parse(outcome.out);
 }
 
-// Exactly one line on stderr that starts as the contract says and holds `part`; nothing on stdout.
-inline void expect_error(const Outcome& outcome, int code, const std::string& part) {
+// Exactly one line on stderr that starts as the contract says and names the words; nothing on stdout.
+inline void expect_error(const Outcome& outcome, int code, std::string_view words) {
   EXPECT_EQ(outcome.code, code) << outcome.err;
   EXPECT_EQ(outcome.err.rfind("lariat: error: ", 0), 0U) << outcome.err;
   EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
-  EXPECT_TRUE(holds(outcome.err, part));
+  EXPECT_TRUE(names(outcome.err, words));
   EXPECT_EQ(outcome.out, "");
 }
 

@@ -4,8 +4,6 @@
 namespace lariat::test {
 namespace {
 
-const std::string kGenerateX = "generate --model " + kDemo.string() + " --prompt x --quantize ";
-
 TEST(QuantizeOption, GenerateNamesItAndBeginsAsTheFloatModelDoes) {
   Json first;
   for (const std::string q : {"none", "q8", "q4"}) {
@@ -25,11 +23,6 @@ TEST(QuantizeOption, BenchOfRandomWeightsNamesIt) {
   EXPECT_EQ(json["quantize"], "q4");
   EXPECT_EQ(json["dtype"], "q4");
   EXPECT_GT(json["limits"]["gemm_tflop_s"], 0);
-}
-
-TEST(QuantizeOption, WrongUsage) {
-  expect_error(run_lariat(kGenerateX + "q8 --dtype f32"), 2, "--dtype");
-  expect_error(run_lariat(kGenerateX + "q3"), 2, "q3");
 }
 
 }  // namespace

@@ -13,9 +13,7 @@ namespace fs = std::filesystem;
 
 inline const fs::path kGoldens = fs::path(LARIAT_SOURCE_DIR) / "tests" / "golden";
 inline const std::string kLogits = "logits --device cpu -m {0} --tokens 1,2,3 --out {0}/out";
-inline const std::string kGenerate = "generate --device cpu -m {0} --prompt x";
 inline const std::string kTokenize = "tokenize -m {0} --text x";
-inline const std::string kMerge = "sweep --merge {0}/log.jsonl --report {0}/r.html";
 
 // A good checkpoint and tokenizer, in a folder of their own, that a test spoils.
 struct Spoiled : TempFolder {
@@ -28,10 +26,6 @@ struct Spoiled : TempFolder {
     for (const std::string& name : names) put(name, slurp(kGoldens / from / name));
   }
   void remove(const char* name) const { fs::remove_all(dir / name); }
-  void empty() const {
-    fs::remove_all(dir);
-    fs::create_directories(dir);
-  }
   Json read(const char* name) const { return Json::parse(slurp(dir / name)); }
   void change(const char* name, const std::string& pointer, const Json& value) const {
     Json all = read(name);
@@ -45,14 +39,9 @@ struct Spoiled : TempFolder {
     std::memcpy(&length, bytes.data(), 8);
     return {Json::parse(bytes.substr(8, length)), bytes.substr(8 + length)};
   }
-  void put_weights(const std::string& header, const std::string& data, uint64_t length = 0) const {
-    if (length == 0) length = header.size();
+  void put_weights(const std::string& header, const std::string& data) const {
+    const uint64_t length = header.size();
     put("model.safetensors", std::string(reinterpret_cast<const char*>(&length), 8) + header + data);
-  }
-  void change_header(const std::function<void(Json&)>& change) const {
-    auto [header, data] = weights();
-    change(header);
-    put_weights(header.dump(), data);
   }
   // The tokenizer cuts texts into the matches of this pattern.
   void split_by(const char* pattern) const {
@@ -76,38 +65,5 @@ struct Spoiled : TempFolder {
 
   const fs::path& dir = path;
 };
-
-using Spoil = std::function<void(const Spoiled& model)>;
-
-inline Spoil changed(const char* name, const std::string& pointer, const Json& value) {
-  return [=](const Spoiled& model) { model.change(name, pointer, value); };
-}
-inline Spoil replaced(const char* name, const std::string& bytes) {
-  return [=](const Spoiled& model) { model.put(name, bytes); };
-}
-inline Spoil removed(const char* name) {
-  return [=](const Spoiled& model) { model.remove(name); };
-}
-// In place of the weights, the list of their files.
-inline Spoil sharded(const std::string& index) {
-  return [=](const Spoiled& model) {
-    model.remove("model.safetensors");
-    model.put("model.safetensors.index.json", index);
-  };
-}
-
-struct Damage {
-  std::string says, command;
-  Spoil spoil;
-};
-
-inline void expect_refusals(const std::vector<Damage>& table) {
-  for (const auto& [says, command, spoil] : table) {
-    SCOPED_TRACE(command + ": " + says);
-    const Spoiled model;
-    if (spoil) spoil(model);
-    expect_error(model.run(command), 1, fmt::format(fmt::runtime(says), model.dir.string()));
-  }
-}
 
 }  // namespace lariat::test
