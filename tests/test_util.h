@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -32,6 +33,13 @@ std::string error_of(const Action& action) {
     return e.what();
   }
   return "";
+}
+
+// A text as the name of a test: other characters than letters and digits become _.
+inline std::string test_name(std::string text) {
+  std::ranges::replace_if(
+      text, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+  return text;
 }
 
 inline std::string slurp(const std::filesystem::path& file) {

@@ -1,18 +1,17 @@
 #include "engine/rope_options.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "kernels/error.h"
 #include "models/io/json_fields.h"
 #include "models/rope_config.h"
+#include "tests/test_util.h"
 
-namespace lariat {
+namespace lariat::test {
 namespace {
 
 using nlohmann::json;
@@ -98,15 +97,13 @@ TEST(RopeOptions, ErrorsNameTheSetting) {
   }
 }
 
-class RopeOptionsFile : public testing::Test {
+class RopeOptionsFile : public FolderTest {
  protected:
-  ~RopeOptionsFile() override { std::filesystem::remove(file_); }
   RopeOptions with(const json& content) const {
-    std::ofstream(file_) << content.dump();
+    put("rope.json", content.dump());
     return {.config = file_};
   }
-  std::filesystem::path file_ =
-      std::filesystem::temp_directory_path() / ("lariat_rope_options_" + std::to_string(getpid()) + ".json");
+  const std::filesystem::path file_ = dir_ / "rope.json";
 };
 
 TEST_F(RopeOptionsFile, HoldsAnObjectOrAConfig) {
@@ -167,4 +164,4 @@ TEST(RopePresets, AllOfThemLoad) {
 }
 
 }  // namespace
-}  // namespace lariat
+}  // namespace lariat::test

@@ -30,8 +30,8 @@ std::vector<std::string> split_at(const std::string& text, char separator) {
   return parts;
 }
 
-// The lines of `text` with only the fields that `base` has otherwise. A second RoPE or kind of layers that the
-// base does not have is compared with the base's first.
+// The lines of `text` with only the fields that `base` has otherwise. A second RoPE or kind of layers that
+// the base does not have is compared with the base's first.
 std::string changes(const std::string& text, const std::string& base) {
   const auto base_lines = split_at(base, '\n');
   std::string all;
