@@ -55,6 +55,13 @@ std::string error_of(const Action& action) {
   return "";
 }
 
+// A text as the name of a test: other characters than letters and digits become _.
+inline std::string test_name(std::string text) {
+  std::ranges::replace_if(
+      text, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+  return text;
+}
+
 inline std::string slurp(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);
   std::ostringstream text;

@@ -14,22 +14,10 @@
 namespace lariat::test {
 namespace {
 
-// Logits of every token: the first `prefilled` at once, the rest decoded.
 std::vector<float> logits_of(Backend& backend, const Model& model, const SessionOptions& options,
                              std::span<const int32_t> tokens, size_t prefilled) {
   Session session(model, backend, options);
-  Sequence sequence = session.new_sequence();
-  std::vector<float> all;
-  session.prefill(sequence, tokens.first(prefilled), 0, [&](int64_t, const Matrix& logits) {
-    const size_t before = all.size(), count = static_cast<size_t>(logits.rows * logits.cols);
-    all.resize(before + count);
-    backend.copy_out(all.data() + before, logits.data, count * sizeof(float));
-  });
-  for (size_t i = prefilled; i < tokens.size(); ++i) {
-    const auto row = session.decode(sequence, tokens[i]);
-    all.insert(all.end(), row.begin(), row.end());
-  }
-  return all;
+  return all_logits(session, tokens, prefilled);
 }
 
 struct CudaCheckpoint : OnCudaWith<const char*> {};

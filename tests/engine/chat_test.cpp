@@ -59,6 +59,13 @@ class ChatTest : public FolderTest {
     const auto prompt = tokenizer_.encode(template_->render(messages, true), false);
     return generate(session, sequence, prompt, options_.generate, [](int32_t) { return true; }).tokens;
   }
+  // Says it: the answer is that of a fresh reading of all messages.
+  Answer say_as_fresh(Conversation& conversation, const std::string& text) {
+    const auto expected = fresh_answer(conversation.messages(), text);
+    const Answer answer = say(conversation, text);
+    EXPECT_EQ(answer.generation.tokens, expected);
+    return answer;
+  }
   // The cache holds a beginning of what the messages are rendered to.
   void expect_consistent(const Conversation& conversation) const {
     const auto held =
@@ -85,9 +92,7 @@ TEST_F(ChatTest, EveryAnswerIsThatOfAFreshReading) {
   Conversation& conversation = begin();
   int64_t length = 0;
   for (const std::string& turn : kTurns) {
-    const auto expected = fresh_answer(conversation.messages(), turn);
-    const Answer answer = say(conversation, turn);
-    EXPECT_EQ(answer.generation.tokens, expected);
+    const Answer answer = say_as_fresh(conversation, turn);
     EXPECT_EQ(answer.reused, length) << "all that was there stays";
     EXPECT_GT(answer.read, 0);
     expect_consistent(conversation);
@@ -100,9 +105,7 @@ TEST_F(ChatTest, ATemplateMayForgetWhatWasSaid) {
   Conversation& conversation = begin(kForgetful);
   int64_t length = 0;
   for (const std::string& turn : kTurns) {
-    const auto expected = fresh_answer(conversation.messages(), turn);
-    const Answer answer = say(conversation, turn);
-    EXPECT_EQ(answer.generation.tokens, expected);
+    const Answer answer = say_as_fresh(conversation, turn);
     if (length > 0) {
       EXPECT_LT(answer.reused, length) << "the answer before is another now";
       EXPECT_GT(answer.reused, 5) << "but not what stands before it";
@@ -127,8 +130,7 @@ TEST_F(ChatTest, AnInterruptedAnswerStays) {
   EXPECT_EQ(answer.text, shown);
   expect_consistent(conversation);
   interrupted = false;
-  const auto expected = fresh_answer(conversation.messages(), kTurns[1]);
-  EXPECT_EQ(say(conversation, kTurns[1]).generation.tokens, expected);
+  say_as_fresh(conversation, kTurns[1]);
 }
 
 TEST_F(ChatTest, AMessageInterruptedBeforeItsAnswerIsForgotten) {
@@ -142,8 +144,7 @@ TEST_F(ChatTest, AMessageInterruptedBeforeItsAnswerIsForgotten) {
   EXPECT_EQ(conversation.messages(), before);
   EXPECT_EQ(std::ssize(conversation.tokens()), conversation.sequence().length());
   interrupted = false;
-  const auto expected = fresh_answer(before, kTurns[2]);
-  EXPECT_EQ(say(conversation, kTurns[2]).generation.tokens, expected);
+  say_as_fresh(conversation, kTurns[2]);
 }
 
 TEST_F(ChatTest, AFullContextKeepsTheConversation) {
@@ -162,7 +163,7 @@ TEST_F(ChatTest, AFullContextKeepsTheConversation) {
   conversation.reset();
   EXPECT_EQ(conversation.sequence().length(), 0);
   options_.generate.max_new_tokens = 10;
-  EXPECT_EQ(say(conversation, kTurns[0]).generation.tokens, fresh_answer(Messages::array(), kTurns[0]));
+  say_as_fresh(conversation, kTurns[0]);
 }
 
 TEST_F(ChatTest, TheSystemsMessageComesFirstAndStays) {
@@ -172,8 +173,7 @@ TEST_F(ChatTest, TheSystemsMessageComesFirstAndStays) {
   conversation.set_system("Be long.");
   ASSERT_EQ(conversation.messages().size(), 3U);
   EXPECT_EQ(conversation.messages()[0], Messages({{"role", "system"}, {"content", "Be long."}}));
-  const auto expected = fresh_answer(conversation.messages(), kTurns[1]);
-  EXPECT_EQ(say(conversation, kTurns[1]).generation.tokens, expected);
+  say_as_fresh(conversation, kTurns[1]);
   conversation.reset();
   ASSERT_EQ(conversation.messages().size(), 1U);
   conversation.set_system("");
@@ -200,17 +200,13 @@ TEST_F(ChatTest, AStopStringIsNoPartOfTheAnswer) {
   EXPECT_EQ(answer.text, text.substr(0, text.find(options_.stop[0])));
   EXPECT_EQ(cut.messages().back().at("content"), answer.text);
   options_.stop.clear();
-  const auto expected = fresh_answer(cut.messages(), kTurns[1]);
-  EXPECT_EQ(say(cut, kTurns[1]).generation.tokens, expected);
+  say_as_fresh(cut, kTurns[1]);
 }
 
 TEST_F(ChatTest, ThePenaltyIsThatOfTheWholeConversation) {
   options_.generate.sampler.repetition_penalty = 1.3F;
   Conversation& conversation = begin();
-  for (const std::string& turn : kTurns) {
-    const auto expected = fresh_answer(conversation.messages(), turn);
-    EXPECT_EQ(say(conversation, turn).generation.tokens, expected);
-  }
+  for (const std::string& turn : kTurns) say_as_fresh(conversation, turn);
 }
 
 TEST_F(ChatTest, GoesOnAfterItWasPutAway) {
@@ -310,7 +306,7 @@ TEST_F(ChatTest, AConversationWithoutMessagesGoesOn) {
   loaded.restore(load_context(session, file), file.string());
   EXPECT_TRUE(loaded.messages().empty());
   interrupted = false;
-  EXPECT_EQ(say(loaded, kTurns[0]).generation.tokens, fresh_answer(Messages::array(), kTurns[0]));
+  say_as_fresh(loaded, kTurns[0]);
   expect_consistent(loaded);
 }
 
@@ -328,7 +324,7 @@ TEST_F(ChatTest, ADynamicScaleFollowsTheConversation) {
   EXPECT_EQ(conversation.sequence().cache().frequencies(), session_->frequencies_for(length));
   expect_consistent(conversation);
   conversation.reset();  // and shrinks back
-  EXPECT_EQ(say(conversation, "Hello").generation.tokens, fresh_answer(Messages::array(), "Hello"));
+  say_as_fresh(conversation, "Hello");
 }
 
 TEST_F(ChatTest, TheTemplateSaysWhereATurnEnds) {

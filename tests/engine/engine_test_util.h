@@ -75,8 +75,9 @@ inline std::vector<float> all_logits(Session& session, std::span<const int32_t> 
   if (!positions.empty()) session.place(sequence, positions);
   std::vector<float> all;
   session.prefill(sequence, tokens.first(prefilled), 0, [&](int64_t, const Matrix& logits) {
-    for (int64_t r = 0; r < logits.rows; ++r)
-      all.insert(all.end(), logits.f32(r), logits.f32(r) + logits.cols);
+    const size_t before = all.size(), count = static_cast<size_t>(logits.rows * logits.cols);
+    all.resize(before + count);
+    session.backend().copy_out(all.data() + before, logits.data, count * sizeof(float));
   });
   for (size_t i = prefilled; i < tokens.size(); ++i) {
     const auto logits = session.decode(sequence, tokens[i]);

@@ -105,12 +105,10 @@ INSTANTIATE_TEST_SUITE_P(Cases, JoinedLayer0,
                                          Join{"mistral_window", "none", "none", "dynamic"},
                                          Join{"qwen2_vl", "none", "dynamic", "dynamic"},
                                          Join{"bloom", "", "", ""}),
-                         [](const testing::TestParamInfo<Join>& test) {
-                           std::string name =
-                               fmt::format("{}_{}_{}_{}", test.param.checkpoint, test.param.first,
-                                           test.param.second, test.param.session);
-                           for (char& c : name) c = c == '-' ? '_' : c;
-                           return name;
+                         [](const auto& test) {
+                           return test_name(fmt::format("{}_{}_{}_{}", test.param.checkpoint,
+                                                        test.param.first, test.param.second,
+                                                        test.param.session));
                          });
 
 // Images in both parts: the second one's stands behind the first one's largest position.

@@ -278,11 +278,7 @@ TEST_P(PasskeyRunTest, AnswersEqualThoseOfPromptsRunWholeAndAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Scalings, PasskeyRunTest, testing::Values("none", "yarn", "dynamic", "dynamic-yarn"),
-                         [](const auto& scaling) {
-                           std::string name = scaling.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         [](const auto& test) { return test_name(test.param); });
 
 // A text in pieces, told what it will become, equals the text at once; not told, it does not.
 TEST(ExpectedLength, PiecesWithTheFrequenciesOfTheWholeEqualOneShot) {

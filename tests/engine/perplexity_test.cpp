@@ -75,10 +75,8 @@ TEST_P(PerplexityTest, EqualsOnePassPerWindowInFloat64) {
 }
 
 std::string case_name(const testing::TestParamInfo<Case>& info) {
-  std::string name = info.param.scaling + (info.param.bos ? "_bos_" : "_nobos_") +
-                     std::to_string(info.param.text) + "_" + std::to_string(info.param.prefill_chunk);
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
+  return test_name(info.param.scaling + (info.param.bos ? "_bos_" : "_nobos_") +
+                   std::to_string(info.param.text) + "_" + std::to_string(info.param.prefill_chunk));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PerplexityTest,

@@ -157,10 +157,7 @@ TEST_P(Methods, EqualsItInCachesOf16Bits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Methods, testing::ValuesIn(method_cases()), [](const auto& test) {
-  std::string name = test.param.method + "_" + test.param.scaling;
-  std::ranges::replace_if(
-      name, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
-  return name;
+  return test_name(test.param.method + "_" + test.param.scaling);
 });
 
 // A text within what a method leaves alone is the model's own, bit for bit.

@@ -12,38 +12,26 @@
 #include "engine/eval/sweep_svg.h"
 #include "engine/eval/sweep_table.h"
 #include "engine/eval/verdict.h"
-#include "tests/test_util.h"
+#include "tests/engine/sweep_fixture.h"
 
 namespace lariat::test {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 const std::vector<std::string> kAll = {"none", "linear", "ntk", "dynamic", "yarn", "dynamic-yarn"};
 
 // A sweep whose perplexity grows by a factor from each cell to the next.
 SweepRecords swept(const std::vector<std::string>& scalings, const std::vector<int64_t>& lengths,
                    double growth) {
-  SweepRecords log;
-  log.header =
-      Json::parse(R"({"lariat_sweep":1,"model":{"name":"m"},"text":{"name":"text.txt"},"original_ctx":512,
-    "growing":{"measured":false},"perplexity":{"measured":true,"method":"sliding","stride":256,"max_tokens":0},
-    "passkey":{"measured":true,"depths":[0,0.5,1],"trials":5,"seed":0,"task":"passkey","needles":4,
-    "haystack":{"name":"noise"}},"speed":{"measured":true},"options":{"backend":"cpu","dtype":"bf16","k_dtype":"f16",
-    "v_dtype":"bf16","factor":null,"stale_cache":false}})");
-  log.header["scalings"] = scalings;
-  log.header["lengths"] = lengths;
+  SweepRecords log = empty_log(scalings, lengths);
   double ppl = 8;
   for (const auto& scaling : scalings) {
     for (const int64_t length : lengths) {
-      const auto add = [&](const char* kind, const Json& values) {
-        log.records.push_back({{"kind", kind}, {"scaling", scaling}, {"length", length}});
-        log.records.back().update(values);
-      };
-      add("perplexity", {{"tokens", 1000}, {"ppl", ppl}, {"stderr", 0.1}, {"timing", {{"seconds", 1.5}}}});
+      add_record(log, "perplexity", scaling, length,
+                 {{"tokens", 1000}, {"ppl", ppl}, {"stderr", 0.1}, {"timing", {{"seconds", 1.5}}}});
       for (const double depth : {0.0, 0.5, 1.0})
-        add("passkey", {{"depth", depth}, {"trials", 5}, {"correct", 3}});
-      add("speed", {{"cache_bytes", 1 << 20}, {"timing", {{"prefill_tok_s", 12345}, {"decode_tok_s", 678}}}});
+        add_record(log, "passkey", scaling, length, {{"depth", depth}, {"trials", 5}, {"correct", 3}});
+      add_record(log, "speed", scaling, length,
+                 {{"cache_bytes", 1 << 20}, {"timing", {{"prefill_tok_s", 12345}, {"decode_tok_s", 678}}}});
       ppl *= growth;
     }
   }
@@ -52,17 +40,15 @@ SweepRecords swept(const std::vector<std::string>& scalings, const std::vector<i
 
 // Two buckets before 512 and two behind, whose perplexities are given.
 void add_grown(SweepRecords& log, const std::string& column, double before, double after, double factor = 0) {
-  Json record = {{"kind", "growing"}, {"scaling", column}, {"length", 1024}, {"positions", Json::array()}};
-  if (factor > 0) record["factor"] = factor;
+  Json values;
+  if (factor > 0) values["factor"] = factor;
   for (int64_t i = 0; i < 4; ++i)
-    record["positions"].push_back({{"from", 256 * i},
+    values["positions"].push_back({{"from", 256 * i},
                                    {"to", 256 * (i + 1)},
                                    {"tokens", 100},
                                    {"loss", std::log(i < 2 ? before : after)},
                                    {"stderr", 0.01}});
-  log.records.push_back(record);
-  log.header["growing"].update(Json{{"measured", true}, {"step", 32}});
-  log.header["growing"]["columns"].push_back(column);
+  add_growing(log, column, 1024, values, 32);
 }
 
 SweepRecords grown() {

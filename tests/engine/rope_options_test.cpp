@@ -1,11 +1,9 @@
 #include "engine/rope_options.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "kernels/error.h"
@@ -13,7 +11,7 @@
 #include "models/rope_config.h"
 #include "tests/test_util.h"
 
-namespace lariat {
+namespace lariat::test {
 namespace {
 
 using nlohmann::json;
@@ -96,15 +94,13 @@ TEST(RopeOptions, ErrorsNameTheSetting) {
   for (const auto& [options, words] : table) EXPECT_TRUE(test::names(refusal_of<UsageError>(options), words));
 }
 
-class RopeOptionsFile : public testing::Test {
+class RopeOptionsFile : public FolderTest {
  protected:
-  ~RopeOptionsFile() override { std::filesystem::remove(file_); }
   RopeOptions with(const json& content) const {
-    std::ofstream(file_) << content.dump();
+    put("rope.json", content.dump());
     return {.config = file_};
   }
-  std::filesystem::path file_ =
-      std::filesystem::temp_directory_path() / ("lariat_rope_options_" + std::to_string(getpid()) + ".json");
+  const std::filesystem::path file_ = dir_ / "rope.json";
 };
 
 TEST_F(RopeOptionsFile, HoldsAnObjectOrAConfig) {
@@ -165,4 +161,4 @@ TEST(RopePresets, AllOfThemLoad) {
 }
 
 }  // namespace
-}  // namespace lariat
+}  // namespace lariat::test

@@ -21,14 +21,6 @@ struct Away {
   DType keys, values;
 };
 
-// The same in words, as a test's name.
-std::string name_of_case(const testing::TestParamInfo<Away>& test) {
-  std::string name = fmt::format("{}_{}_{}_{}", test.param.checkpoint, test.param.scaling,
-                                 name_of(test.param.keys), name_of(test.param.values));
-  for (char& c : name) c = c == '-' ? '_' : c;
-  return name;
-}
-
 class ContextAway : public FolderTest, public testing::WithParamInterface<Away> {};
 
 SessionOptions options_of(const Away& away, const Model& model) {
@@ -80,7 +72,11 @@ INSTANTIATE_TEST_SUITE_P(Cases, ContextAway,
                                          Away{"deepseek_v2", "dynamic-yarn", DType::kF16, DType::kF16},
                                          Away{"gemma3", "dynamic-yarn", DType::kF16, DType::kF32},
                                          Away{"bloom", "", DType::kF16, DType::kF32}),
-                         name_of_case);
+                         [](const auto& test) {
+                           return test_name(fmt::format("{}_{}_{}_{}", test.param.checkpoint,
+                                                        test.param.scaling, name_of(test.param.keys),
+                                                        name_of(test.param.values)));
+                         });
 
 class Context : public FolderTest {
  protected:
@@ -248,51 +244,6 @@ TEST_F(Context, KeepsWhatItExpects) {
 
 // --- another scaling ---
 
-double relative_error(std::span<const float> got, std::span<const float> expected) {
-  double error = 0, size = 0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    error += std::pow(static_cast<double>(got[i]) - expected[i], 2);
-    size += std::pow(static_cast<double>(expected[i]), 2);
-  }
-  return std::sqrt(error / size);
-}
-
-struct Change {
-  const char* from;
-  double from_factor;
-  const char* to;
-  double to_factor;
-};
-// All ways between a static and a dynamic scaling and none, and back.
-constexpr Change kChanges[] = {{"yarn", 4, "dynamic-yarn", 0}, {"dynamic-yarn", 0, "yarn", 4},
-                               {"none", 0, "yarn", 8},         {"yarn", 4, "none", 0},
-                               {"linear", 2, "dynamic", 0},    {"dynamic", 0, "dynamic-yarn", 0}};
-
-// The keys of layer 0 are made of embeddings, which know no scaling: after the re-rotation they are those of
-// a cache made under the new one.
-TEST_F(Context, UnderAnotherScalingLayer0HasTheKeysMadeUnderIt) {
-  const auto tokens = some_tokens(kSaved + 1, model_.spec.vocab_size);
-  const auto head = std::span(tokens).first(kSaved);
-  const KvLayer layer = Session(model_, backend_, f32_session()).pool().geometry().layers[0];
-  const auto values = static_cast<size_t>(layer.n_kv_heads * kKvPage * layer.head_dim);
-  for (const Change& change : kChanges) {
-    Session before(model_, backend_, scaled_session(model_, change.from, change.from_factor));
-    Session after(model_, backend_, scaled_session(model_, change.to, change.to_factor));
-    save(before, "context", head);
-    SavedContext context = load(after, "context");
-    Sequence fresh = after.new_sequence();
-    after.prefill(fresh, head);
-    for (Sequence* sequence : {&context.sequence, &fresh}) after.decode(*sequence, tokens.back());
-    EXPECT_EQ(context.sequence.cache().frequencies(), fresh.cache().frequencies());
-    EXPECT_EQ(context.sequence.cache().rerotations().count, 1) << change.from << " " << change.to;
-    const auto keys = [&](const Sequence& sequence) {
-      return std::span(static_cast<const float*>(layer.keys(sequence.cache().pages()[0])), values);
-    };
-    EXPECT_LE(max_abs_difference(keys(context.sequence), keys(fresh)), 2e-6)
-        << change.from << " " << change.to;
-  }
-}
-
 TEST_F(Context, AStaleCacheLeavesItsKeysAndIsNotSaved) {
   const auto tokens = some_tokens(100, model_.spec.vocab_size);
   Session yarn(model_, backend_, scaled_session(model_, "yarn", 4));
@@ -321,7 +272,7 @@ TEST_F(Context, TableOfScalings) {
       "| read under | continued under | to unrotated keys, f32 | f16 | bf16 | to the context read anew, f32 "
       "|\n"
       "|---|---|---|---|---|---|\n");
-  for (const Change& change : kChanges) {
+  for (const Change& change : kScalingChanges) {
     const auto continued = [&](Backend& backend, DType keys) {
       SessionOptions from = scaled_session(model_, change.from, change.from_factor);
       SessionOptions to = scaled_session(model_, change.to, change.to_factor);

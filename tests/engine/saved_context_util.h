@@ -35,4 +35,25 @@ inline std::vector<float> decode_logits(Session& session, Sequence& sequence,
   return all;
 }
 
+// The error of logits relative to their size.
+inline double relative_error(std::span<const float> got, std::span<const float> expected) {
+  double error = 0, size = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    error += std::pow(static_cast<double>(got[i]) - expected[i], 2);
+    size += std::pow(static_cast<double>(expected[i]), 2);
+  }
+  return std::sqrt(error / size);
+}
+
+struct Change {
+  const char* from;
+  double from_factor;
+  const char* to;
+  double to_factor;
+};
+// All ways between a static and a dynamic scaling and none, and back.
+inline constexpr Change kScalingChanges[] = {
+    {"yarn", 4, "dynamic-yarn", 0}, {"dynamic-yarn", 0, "yarn", 4}, {"none", 0, "yarn", 8},
+    {"yarn", 4, "none", 0},         {"linear", 2, "dynamic", 0},    {"dynamic", 0, "dynamic-yarn", 0}};
+
 }  // namespace lariat::test

@@ -70,16 +70,6 @@ TEST_F(SessionTest, AForkGoesItsOwnWay) {
   EXPECT_LE(max_abs_difference(session.decode(fork, 3), expected), 1e-5);
 }
 
-TEST_F(SessionTest, CacheMemoryGrowsWithTheSequence) {
-  Session session(model_, backend_, f32_session());
-  Sequence sequence = session.new_sequence();
-  EXPECT_EQ(sequence.cache().bytes(), 0U);
-  session.prefill(sequence, std::vector<int32_t>(10, 1));
-  const size_t one_block = sequence.cache().bytes();
-  session.prefill(sequence, std::vector<int32_t>(kKvPage, 1));
-  EXPECT_EQ(sequence.cache().bytes(), 2 * one_block);
-}
-
 TEST_F(SessionTest, StopsAtEosAndWhenTheCallerSaysSo) {
   Session session(model_, backend_, f32_session());
   GenerateOptions options;

@@ -6,16 +6,12 @@
 
 #include "engine/eval/report.h"
 #include "engine/eval/results_csv.h"
-#include "engine/eval/run_log.h"
-#include "engine/eval/sweep.h"
 #include "engine/eval/sweep_svg.h"
 #include "engine/eval/verdict.h"
-#include "tests/engine/engine_test_util.h"
+#include "tests/engine/sweep_fixture.h"
 
 namespace lariat::test {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct Parts {
   std::string text, scaling, method;
@@ -60,44 +56,15 @@ TEST(SweepColumns, HaveOneSpelling) {
   }
 }
 
-class MethodSweep : public FolderTest {
+class MethodSweep : public SmallSweep {
  protected:
-  MethodSweep() {
-    engine_.options.kv_dtype = {DType::kF32, DType::kF32};
-    engine_.tokenizer = Tokenizer::load(golden_dir() / "tokenizers" / "llama-mini");
-    engine_.backend = std::make_unique<CpuBackend>(1);
-    ModelSpec config = load_config(checkpoint_dir("llama_gqa"));
-    config.vocab_size = engine_.tokenizer->vocab_size();
-    config.rope().original_ctx = config.rope().max_position_embeddings = 256;
-    engine_.model = random_model(config, *engine_.backend, DType::kF32, 5);
-    std::string text;
-    for (int i = 0; i < 60; ++i) text += "The fox number " + std::to_string(i * i % 97) + " jumps over it.\n";
-    put("text.txt", text);
-    options_.text = dir_ / "text.txt";
+  MethodSweep() : SmallSweep(256, fox_lines(60)) {
     options_.lengths = {256, 512};
     options_.max_tokens = 512;
     options_.growing_step = 64;
     options_.passkeys.depths = {0.5};
     options_.passkeys.trials = 1;
   }
-
-  SweepRecords run(const std::string& log_name) {
-    Sweep measured(engine_, options_);
-    measured.check();
-    SweepLog log(dir_ / log_name, measured.header(), /*resume=*/true);
-    EXPECT_TRUE(measured.run(log, {}));
-    return log.contents();
-  }
-
-  static const Json& record(const SweepRecords& log, const std::string& kind, const std::string& column,
-                            int64_t length) {
-    return *std::ranges::find_if(log.records, [&](const Json& one) {
-      return one["kind"] == kind && one["scaling"] == column && one["length"] == length;
-    });
-  }
-
-  Engine engine_;
-  SweepOptions options_;
 };
 
 TEST_F(MethodSweep, MeasuresMethodsAloneAndWithScalings) {
@@ -116,7 +83,7 @@ TEST_F(MethodSweep, MeasuresMethodsAloneAndWithScalings) {
                                                "dca/window=64/chunk=192", "string+dynamic",
                                                "string+dynamic stale", "sinks/window=60", "dca+yarn"}));
   const auto nll = [&](const char* kind, const char* column, int64_t length = 512) {
-    return record(log, kind, column, length)["nll"].get<double>();
+    return find_record(log, kind, column, length)["nll"].get<double>();
   };
   // Each as perplexity measures it, and what is the same under another name is taken over.
   for (const auto& [column, method, type] : {std::tuple("dca", "dca", RopeType::kDefault),
@@ -130,9 +97,9 @@ TEST_F(MethodSweep, MeasuresMethodsAloneAndWithScalings) {
     const auto results = measure_perplexity(one, *sweep.text(), perplexity, {});
     EXPECT_NEAR(results.front().nll / nll("perplexity", column), 1, 1e-9) << column;
   }
-  EXPECT_TRUE(record(log, "perplexity", "dca", 512).contains("timing") ||
-              record(log, "growing", "dca", 512).contains("timing"));
-  EXPECT_FALSE(record(log, "perplexity", "dca/window=64/chunk=192", 512).contains("timing"));
+  EXPECT_TRUE(find_record(log, "perplexity", "dca", 512).contains("timing") ||
+              find_record(log, "growing", "dca", 512).contains("timing"));
+  EXPECT_FALSE(find_record(log, "perplexity", "dca/window=64/chunk=192", 512).contains("timing"));
   EXPECT_EQ(nll("growing", "dca"), nll("growing", "dca/window=64/chunk=192"));
   // dca keeps to the trained distances of a text that fits, sinks forget, and nothing is another's.
   EXPECT_NEAR(nll("perplexity", "dca", 256) / nll("perplexity", "none", 256), 1, 1e-5);
@@ -160,8 +127,8 @@ TEST_F(MethodSweep, TakesOverWhatDoesNotFollowTheLength) {
   options_.growing = false;
   const SweepRecords alone = run("alone.jsonl");
   for (const std::string& column : options_.scalings) {
-    const Json &taken = record(both, "perplexity", column, 512),
-               &measured = record(alone, "perplexity", column, 512);
+    const Json taken = find_record(both, "perplexity", column, 512),
+               measured = find_record(alone, "perplexity", column, 512);
     EXPECT_EQ(taken.contains("timing"), column == options_.scalings[1]) << column;
     EXPECT_EQ(without_timing(taken), without_timing(measured)) << column;
   }

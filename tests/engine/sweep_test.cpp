@@ -5,56 +5,25 @@
 #include <regex>
 
 #include "engine/eval/report.h"
-#include "engine/eval/run_log.h"
 #include "engine/eval/sweep_table.h"
 #include "engine/eval/windows.h"
 #include "models/text/unicode.h"
-#include "tests/engine/engine_test_util.h"
+#include "tests/engine/sweep_fixture.h"
 
 namespace lariat::test {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-class SweepTest : public FolderTest {
+class SweepTest : public SmallSweep {
  protected:
-  SweepTest() {
-    engine_.options.kv_dtype = {DType::kF32, DType::kF32};
-    engine_.tokenizer = Tokenizer::load(golden_dir() / "tokenizers" / "llama-mini");
-    engine_.backend = std::make_unique<CpuBackend>(1);
-    ModelSpec config = load_config(checkpoint_dir("llama_gqa"));
-    config.vocab_size = engine_.tokenizer->vocab_size();
-    config.rope().original_ctx = config.rope().max_position_embeddings = 512;
-    engine_.model = random_model(config, *engine_.backend, DType::kF32, 5);
-    put("text.txt", std::string(40, 'x') + " one two three. " + long_text());
+  SweepTest() : SmallSweep(512, std::string(40, 'x') + " one two three. " + fox_lines(400)) {
     options_.scalings = {"none", "linear", "dynamic", "yarn"};
     options_.lengths = {512, 640};
-    options_.text = dir_ / "text.txt";
     options_.max_tokens = 800;
     options_.passkeys.depths = {0, 1};
     options_.passkeys.trials = 2;
     options_.speed = false;
   }
-
-  static std::string long_text() {
-    std::string text;
-    for (int i = 0; i < 400; ++i)
-      text += "The fox number " + std::to_string(i * i % 97) + " jumps over it.\n";
-    return text;
-  }
-
   Sweep sweep() { return Sweep(engine_, options_); }
-
-  SweepRecords run(const std::string& log_name, bool resume = false) {
-    Sweep measured = sweep();
-    measured.check();
-    SweepLog log(dir_ / log_name, measured.header(), resume);
-    EXPECT_TRUE(measured.run(log, {}));
-    return log.contents();
-  }
-
-  Engine engine_;
-  SweepOptions options_;
 };
 
 TEST_F(SweepTest, ALogKnowsTheModelByItsWeightsAndByItsTexts) {
@@ -65,13 +34,6 @@ TEST_F(SweepTest, ALogKnowsTheModelByItsWeightsAndByItsTexts) {
   const Json after = model_identity(open_f32(dir_ / "model", *engine_.backend));
   EXPECT_EQ(after["fingerprint"], before["fingerprint"]);
   EXPECT_NE(after["texts"], before["texts"]);
-}
-
-Json growing_record(const SweepRecords& log, const std::string& column) {
-  for (const auto& record : log.records) {
-    if (record["kind"] == "growing" && record["scaling"] == column) return without_timing(record);
-  }
-  return nullptr;
 }
 
 TEST_F(SweepTest, AGrowingContextIsMeasuredToTheLongestWithAndWithoutStaleKeys) {
@@ -103,12 +65,10 @@ TEST_F(SweepTest, AGrowingContextIsMeasuredToTheLongestWithAndWithoutStaleKeys) 
   // Where all caches are stale there are no second columns, and the first ones are those.
   options_.scalings = {"dynamic"};
   engine_.session.stale_cache = true;
-  Sweep stale = sweep();
-  SweepLog stale_log(dir_ / "stale.jsonl", stale.header(), false);
-  ASSERT_TRUE(stale.run(stale_log, {}));
-  ASSERT_EQ(stale_log.contents().records.size(), 1U);
-  EXPECT_EQ(growing_record(stale_log.contents(), "dynamic")["nll"],
-            growing_record(log, "dynamic stale")["nll"]);
+  const SweepRecords stale = run("stale.jsonl");
+  ASSERT_EQ(stale.records.size(), 1U);
+  EXPECT_EQ(stale.records[0]["scaling"], "dynamic");
+  EXPECT_EQ(stale.records[0]["nll"], find_record(log, "growing", "dynamic stale")["nll"]);
 }
 
 // Up to the original length all columns are one: only stale ones are measured again.
@@ -138,12 +98,9 @@ TEST_F(SweepTest, AContextThatIsOneWindowIsReadOnce) {
   options_.growing = false;
   const SweepRecords alone = run("alone.jsonl");
   for (const auto& record : alone.records) {
-    const auto same = std::ranges::find_if(both.records, [&](const Json& other) {
-      return other["kind"] == "perplexity" && other["scaling"] == record["scaling"];
-    });
-    ASSERT_NE(same, both.records.end());
-    EXPECT_EQ(without_timing(*same).dump(), without_timing(record).dump());
-    EXPECT_EQ(same->contains("timing"), record["scaling"] == "dynamic");
+    const Json same = find_record(both, "perplexity", record["scaling"]);
+    EXPECT_EQ(without_timing(same).dump(), without_timing(record).dump());
+    EXPECT_EQ(same.contains("timing"), record["scaling"] == "dynamic");
     EXPECT_EQ(record["blocks"].size(), 512U);
   }
 }
@@ -183,7 +140,7 @@ constexpr int64_t kTrainedLengths[] = {512,   2048,    4096,    8192,    16384, 
 // fit.
 TEST_F(SweepTest, DefaultsFitEveryTrainedLength) {
   std::string book;
-  while (book.size() < 1'000'000) book += long_text();
+  while (book.size() < 1'000'000) book += fox_lines(400);
   put("book.txt", book);
   for (const int64_t l0 : kTrainedLengths) {
     SCOPED_TRACE(l0);
@@ -229,7 +186,7 @@ TEST_F(SweepTest, ATextThatIsTooShortSaysWhatFits) {
   options_.lengths = {512, 2000};
   EXPECT_TRUE(names(error_of([&] { sweep().check(); }), "`max_tokens` 1999 | `lengths` | 801"));
   options_.max_tokens = 0;
-  put("text.txt", long_text().substr(0, 900));
+  put("text.txt", fox_lines(400).substr(0, 900));
   EXPECT_TRUE(names(error_of([&] { sweep().check(); }), "text.txt | `lengths`"));
 }
 
@@ -245,20 +202,18 @@ TEST_F(SweepTest, UnitsStandInTheirOrder) {
 TEST_F(SweepTest, TakenOverResultsEqualMeasuredOnes) {
   const SweepRecords all = run("all.jsonl");
   const SweepTable together = tabulate(all);
-  for (const auto& scaling : options_.scalings) {
-    SweepOptions only = options_;
-    only.scalings = {scaling};
-    Sweep alone(engine_, only);
-    SweepLog log(dir_ / (scaling + ".jsonl"), alone.header(), false);
-    ASSERT_TRUE(alone.run(log, {}));
-    const SweepTable table = tabulate(log.contents());
+  for (const std::string scaling : {"none", "linear", "dynamic", "yarn"}) {
+    options_.scalings = {scaling};
+    const SweepRecords alone = run(scaling + ".jsonl");
+    const SweepTable table = tabulate(alone);
     for (const int64_t length : options_.lengths) {
       EXPECT_EQ(find_cell(table.perplexity, {scaling, length})->ppl,
                 find_cell(together.perplexity, {scaling, length})->ppl);
       EXPECT_EQ(table.retrieval(scaling, length)->found, together.retrieval(scaling, length)->found);
     }
     for (const auto& column : table.growing_columns)
-      EXPECT_EQ(growing_record(log.contents(), column), growing_record(all, column));
+      EXPECT_EQ(without_timing(find_record(alone, "growing", column)),
+                without_timing(find_record(all, "growing", column)));
   }
   EXPECT_EQ(find_cell(together.perplexity, {"none", 512})->ppl,
             find_cell(together.perplexity, {"dynamic", 512})->ppl);

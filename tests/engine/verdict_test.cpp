@@ -8,25 +8,18 @@
 #include <regex>
 
 #include "engine/eval/report.h"
-#include "tests/test_util.h"
+#include "tests/engine/sweep_fixture.h"
 
 namespace lariat::test {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // A sweep of a model trained at 100 tokens, with texts of 640 tokens whose hard parts are hard for every
 // scaling.
 class Verdicts : public testing::Test {
  protected:
   Verdicts() {
-    log_.header =
-        Json::parse(R"({"lariat_sweep":1,"model":{"name":"m"},"text":{"name":"t"},"original_ctx":100,
-      "scalings":["none","ntk","yarn"],"lengths":[100,200,400],"growing":{"measured":false},
-      "perplexity":{"measured":true,"method":"sliding","stride":0,"parts":8,"max_tokens":640},
-      "passkey":{"measured":true,"depths":[0,1],"trials":10,"seed":0,"task":"passkey","needles":4,
-      "haystack":{"name":"noise"}},"speed":{"measured":false},"options":{"backend":"cpu","dtype":"bf16",
-      "k_dtype":"f16","v_dtype":"bf16","factor":null,"stale_cache":false}})");
+    log_.header.merge_patch(Json::parse(R"({"original_ctx":100,"perplexity":{"stride":0,"parts":8,
+      "max_tokens":640},"passkey":{"depths":[0,1],"trials":10},"speed":{"measured":false}})"));
     std::mt19937 random(3);
     std::exponential_distribution<float> hardness(0.5F);
     for (int i = 0; i < kTokens; ++i) text_.push_back(hardness(random));
@@ -46,42 +39,33 @@ class Verdicts : public testing::Test {
   }
   void add_losses(const char* scaling, int64_t length, const std::vector<float>& of) {
     const LossSum sum = sum_of(of);
-    log_.records.push_back({{"kind", "perplexity"},
-                            {"scaling", scaling},
-                            {"length", length},
-                            {"tokens", sum.tokens},
-                            {"nll", sum.nll},
-                            {"ppl", sum.ppl()},
-                            {"stderr", sum.standard_error()},
-                            {"blocks", block_sums(of)}});
+    add_record(log_, "perplexity", scaling, length,
+               {{"tokens", sum.tokens},
+                {"nll", sum.nll},
+                {"ppl", sum.ppl()},
+                {"stderr", sum.standard_error()},
+                {"blocks", block_sums(of)}});
   }
   // A growing context of 400, whose last three quarters are `above`.
   void add_grown(const char* column, double above, double noise = 0.2) {
     std::vector<float> all = losses(0, noise);
     all.resize(400);
-    Json record = {{"kind", "growing"},  {"scaling", column}, {"length", 400},
-                   {"text_tokens", 400}, {"holds", 400},      {"positions", Json::array()}};
     std::vector<PositionBucket> buckets;
     for (int64_t i = 0; i < 400; ++i) {
       if (i >= 100) all[static_cast<size_t>(i)] += static_cast<float>(above);
       if (i % 25 == 0) buckets.push_back({{}, i, i + 25});
       buckets.back().add(static_cast<double>(all[static_cast<size_t>(i)]));
     }
-    record["positions"] = to_json(buckets);
-    record["blocks"] = block_sums(all);
-    log_.records.push_back(record);
-    log_.header["growing"].update(Json{{"measured", true}, {"step", 512}});
-    log_.header["growing"]["columns"].push_back(column);
+    add_growing(
+        log_, column, 400,
+        {{"text_tokens", 400}, {"holds", 400}, {"positions", to_json(buckets)}, {"blocks", block_sums(all)}},
+        512);
   }
   void add_found(const char* scaling, int64_t length, double share, int64_t trials = 10) {
     for (const double depth : {0.0, 1.0}) {
       const auto found = static_cast<int64_t>(std::lround(share * static_cast<double>(trials)));
-      log_.records.push_back({{"kind", "passkey"},
-                              {"scaling", scaling},
-                              {"length", length},
-                              {"depth", depth},
-                              {"trials", trials},
-                              {"correct", found}});
+      add_record(log_, "passkey", scaling, length,
+                 {{"depth", depth}, {"trials", trials}, {"correct", found}});
     }
   }
   std::vector<std::string> sentences() const { return conclusions(tabulate(log_)); }
@@ -98,7 +82,7 @@ class Verdicts : public testing::Test {
   static constexpr int kTokens = 640;
   std::vector<float> text_;
   std::mt19937 random_{11};
-  SweepRecords log_;
+  SweepRecords log_ = empty_log({"none", "ntk", "yarn"}, {100, 200, 400});
 };
 
 TEST_F(Verdicts, NameAWinnerWithTheDifferenceAndItsError) {

@@ -1,15 +1,18 @@
 #pragma once
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "kernels/error.h"
 #include "models/config.h"
 #include "models/io/json_file.h"
+#include "models/text/unicode.h"
 #include "tests/test_util.h"
 
-// Configs that are changed in one place, and what lariat makes of them, both as JSON.
+// Configs that are changed in one place, and what lariat makes of them as text.
 namespace lariat::test {
 
 using nlohmann::json;
@@ -38,110 +41,88 @@ inline json changed(json config, const json& changes) {
   return config;
 }
 
-inline json described(const RopeScaling& r) {
-  return {{"type", name_of(r.type)},
-          {"head_dim", r.head_dim},
-          {"rotary_dim", r.rotary_dim},
-          {"theta", r.theta},
-          {"factor", r.factor},
-          {"original_ctx", r.original_ctx},
-          {"interleaved", r.interleaved},
-          {"attention_factor", r.attention_factor.value_or(0.0)},
-          {"beta_fast", r.beta_fast},
-          {"truncate", r.truncate},
-          {"own_steps", r.own_steps},
-          {"inv_freq", rope_frequencies(r, 5000.0).inv_freq},
-          {"inv_freq_short", rope_frequencies(r, 1.0).inv_freq}};
-}
-
-inline json described(const LayerSpec& layer) {
-  const AttentionSpec& a = layer.attention;
-  const FeedForwardSpec& f = layer.feed_forward;
-  const Router& router = f.experts.router;
-  return {
-      {"n_heads", a.n_heads},
-      {"n_kv_heads", a.n_kv_heads},
-      {"head_dim", a.head_dim},
-      {"latent", {a.latent.q_rank, a.latent.kv_rank, a.latent.rope_dim, a.latent.nope_dim, a.latent.v_dim}},
-      {"qkv_bias", a.qkv_bias},
-      {"o_bias", a.o_bias},
-      {"qk_norm", static_cast<int>(a.qk_norm)},
-      {"rope", a.rope},
-      {"scale", a.scale},
-      {"clip", a.clip},
-      {"softcap", a.softcap},
-      {"sinks", a.sinks},
-      {"window", a.sliding_window},
-      {"intermediate_size", f.intermediate_size},
-      {"activation", static_cast<int>(f.activation)},
-      {"gated", f.gated},
-      {"mlp_bias", f.bias},
-      {"experts", f.experts.n},
-      {"expert_size", f.experts.intermediate_size},
-      {"chosen", router.n_chosen},
-      {"groups", {router.n_groups, router.kept_groups}},
-      {"router_scale", router.scale},
-      {"sigmoid", router.sigmoid},
-      {"normalise", router.normalise},
-      {"norm_before", layer.norm_before},
-      {"norm_after", layer.norm_after},
-      {"parallel", layer.parallel},
-      {"residual_multiplier", layer.residual_multiplier}};
-}
-
-// Everything of a config that reaches the computation.
-inline json described(const ModelSpec& s) {
-  json all = {{"family", s.family},
-              {"vocab_size", s.vocab_size},
-              {"hidden_size", s.hidden_size},
-              {"n_layers", s.layers.size()},
-              {"max_position_embeddings", s.max_position_embeddings},
-              {"norm_eps", s.norm_eps},
-              {"layer_norm", s.layer_norm},
-              {"norm_bias", s.norm_bias},
-              {"embedding_norm", s.embedding_norm},
-              {"norm_plus_one", s.norm_plus_one},
-              {"tied", s.tie_word_embeddings},
-              {"embedding_multiplier", s.embedding_multiplier},
-              {"round_embedding_multiplier", s.round_embedding_multiplier},
-              {"logits_multiplier", s.logits_multiplier},
-              {"logits_softcap", s.logits_softcap},
-              {"alibi_slopes", s.alibi_slopes},
-              {"scores_take_mscale", s.scores_take_mscale},
-              {"mrope_axes", s.mrope_axes},
-              {"query_log", {s.query_scale.log_beta, s.query_scale.log_ctx, s.query_scale.log_steps}},
-              {"position_method", s.position_method},
-              {"dtype", name_of(s.dtype)},
-              {"bos", s.bos_token_id.value_or(-1)},
-              {"eos", s.eos_token_ids},
-              {"names", {s.names.q, s.names.v, s.names.gate, s.names.up}},
-              {"qkv_by_kv_head", s.names.qkv_by_kv_head},
-              {"rope", described(s.rope())}};
-  if (s.ropes.size() > 1) all["local_rope"] = described(s.ropes[1]);
-  for (const LayerSpec& layer : s.layers) {
-    all["layers"].push_back(described(layer));
-    all["windows"].push_back(layer.attention.sliding_window);
-  }
-  return all;
-}
-
-// The members of `expected` that `actual` has otherwise: of objects, items of lists by their number (-1: the
-// last), numbers as floats; "" where there are none.
-inline std::string difference(const json& actual, const json& expected, const std::string& path = "") {
-  if (expected.is_object()) {
+template <class T>
+std::string text_of(const T& value) {
+  if constexpr (std::is_enum_v<T>) {
+    return std::to_string(static_cast<int>(value));
+  } else if constexpr (requires { value.has_value(); }) {
+    return value ? text_of(*value) : "none";
+  } else if constexpr (requires { value.begin(); } && !std::is_convertible_v<T, std::string_view>) {
     std::string all;
-    for (const auto& [key, value] : expected.items()) {
-      const bool list = actual.is_array() && !actual.empty();
-      const json& found = key == "-1" && list ? actual.back()
-                          : list              ? actual.at(std::stoul(key))
-                                              : actual.value(json::json_pointer("/" + key), json());
-      all += difference(found, value, path + "/" + key);
-    }
+    for (const auto& one : value) all += (all.empty() ? "" : ",") + text_of(one);
     return all;
+  } else {
+    return fmt::format("{}", value);
   }
-  const bool numbers = actual.is_number() && expected.is_number();
-  const bool same = numbers ? actual.get<float>() == expected.get<float>() : actual == expected;
-  return same ? "" : path + " is " + actual.dump() + ", expected " + expected.dump() + "\n";
+}
+
+// A line "section: name=value name=value ..." of as many values as there are names.
+template <class... T>
+std::string fields_of(const std::string& section, const std::string& names, const T&... values) {
+  std::istringstream in(names);
+  std::string line = section + ":", name;
+  ((in >> name, line += " " + name + "=" + text_of(values)), ...);
+  EXPECT_TRUE(in && !(in >> name)) << section << " wants a name for each field";
+  return line + "\n";
+}
+
+inline std::string described(const RopeScaling& r, const std::string& section = "rope") {
+  const auto& [type, head_dim, partial, rotary_dim, odd, theta, interleaved, factor, original_ctx, longest,
+               beta_fast, beta_slow, attention_factor, mscale, mscale_all_dim, truncate, own_steps, low, high,
+               short_factor, long_factor] = r;
+  return fields_of(
+      section,
+      "type head_dim partial_rotary_factor rotary_dim odd theta interleaved factor original_ctx "
+      "max_position_embeddings beta_fast beta_slow attention_factor mscale mscale_all_dim truncate "
+      "own_steps low_freq_factor high_freq_factor short_factor long_factor",
+      name_of(type), head_dim, partial, rotary_dim, odd, theta, interleaved, factor, original_ctx, longest,
+      beta_fast, beta_slow, attention_factor, mscale, mscale_all_dim, truncate, own_steps, low, high,
+      short_factor, long_factor);
+}
+
+inline std::string described(const LayerSpec& layer) {
+  std::string line;
+  each_field(layer, [&](const auto&... fields) {
+    line =
+        fields_of("",
+                  "n_heads n_kv_heads head_dim qkv_bias o_bias qk_norm rope scale clip softcap window sinks "
+                  "q_rank kv_rank rope_dim nope_dim v_dim latent_eps intermediate_size activation gated "
+                  "mlp_bias experts expert_size choice_bias expert_bias chosen sigmoid groups kept_groups "
+                  "normalise router_scale norm_before norm_after parallel residual_multiplier",
+                  fields...);
+  });
+  return line;
+}
+
+// Everything of a config that reaches the computation; equal layers are of one kind: A, B, ...
+inline std::string described(const ModelSpec& s) {
+  std::string kinds, layers;
+  std::vector<std::string> lines;
+  for (const LayerSpec& layer : s.layers) {
+    const std::string line = described(layer);
+    const auto kind = std::ranges::find(lines, line) - lines.begin();
+    kinds += static_cast<char>('A' + kind);
+    if (kind < std::ssize(lines)) continue;
+    lines.push_back(line);
+    layers += fmt::format("layer {}{}", kinds.back(), line);
+  }
+  std::string all = fields_of("model",
+                              "family max_position_embeddings qk_norm_if_stored alibi_slopes mrope_axes "
+                              "position_method dtype bos eos "
+                              "bias_keys layers unread_layers q v gate up qkv_by_kv_head",
+                              s.family, s.max_position_embeddings, s.qk_norm_if_stored, s.alibi_slopes,
+                              s.mrope_axes, s.position_method, name_of(s.dtype), s.bos_token_id,
+                              s.eos_token_ids, replace_all(s.bias_keys, " ", ","), kinds, s.n_unread_layers,
+                              s.names.q, s.names.v, s.names.gate, s.names.up, s.names.qkv_by_kv_head);
+  each_field(s, [&](const auto&... fields) {
+    all += fields_of("numbers",
+                     "vocab_size hidden_size norm_eps layer_norm norm_bias embedding_norm norm_plus_one tied "
+                     "embedding_multiplier round_embedding_multiplier logits_multiplier logits_softcap "
+                     "scores_take_mscale log_beta log_ctx log_steps",
+                     fields...);
+  });
+  for (size_t i = 0; i < s.ropes.size(); ++i) all += described(s.ropes[i], i == 0 ? "rope" : "rope 1");
+  return all + layers;
 }
 
 // The spec that a config gives or, "" where it gives one, the line that it is refused with.
