@@ -8,12 +8,8 @@ namespace lariat::test {
 namespace {
 
 struct CudaContext : OnCuda {
-  ~CudaContext() override {
-    std::error_code ec;
-    std::filesystem::remove(file_, ec);
-  }
-  std::filesystem::path file_ =
-      std::filesystem::temp_directory_path() / ("lariat_cuda_context_" + std::to_string(getpid()));
+  const TempFolder folder_;
+  const std::filesystem::path file_ = folder_.path / "context";
 };
 
 // The same bits as without, over a scale step; and a file of the device is one of the host.

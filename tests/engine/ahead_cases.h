@@ -126,11 +126,9 @@ inline AheadOutcome run_ahead_case(Backend& backend, const AheadCase& c, std::ve
   outcome.bytes = sequence.cache().bytes();
   tokens.insert(tokens.end(), seen.begin(), seen.end());
   tokens.resize(static_cast<size_t>(outcome.length));
-  const auto file =
-      std::filesystem::temp_directory_path() / ("lariat_ahead_" + std::to_string(getpid()) + ".safetensors");
-  save_context(session, sequence, tokens, file);
-  outcome.context = slurp(file);
-  std::filesystem::remove(file);
+  const TempFolder folder;
+  save_context(session, sequence, tokens, folder.path / "context");
+  outcome.context = slurp(folder.path / "context");
   return outcome;
 }
 

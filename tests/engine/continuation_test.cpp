@@ -17,13 +17,9 @@ double nll_by_hand(Session& session, Sequence& sequence, std::span<const int32_t
   return nll;
 }
 
-class Continuation : public FolderTest {
+class Continuation : public OnLlama {
  protected:
-  Continuation()
-      : backend_(1),
-        model_dir_(checkpoint_dir("llama_gqa")),
-        model_(open_f32(model_dir_, backend_)),
-        session_(model_, backend_, f32_session()) {
+  Continuation() {
     options_.bos = 1;
     options_.buckets = 7;
   }
@@ -31,10 +27,7 @@ class Continuation : public FolderTest {
     TokenSource source(std::vector<int32_t>(text.begin(), text.end()));
     return measure_continuation(session_, sequence, tokens, source, options_);
   }
-  CpuBackend backend_;
-  std::filesystem::path model_dir_;
-  Model model_;
-  Session session_;
+  Session session_{model_, backend_, f32_session()};
   PerplexityOptions options_;
 };
 

@@ -45,6 +45,14 @@ inline Model open_f32(const std::filesystem::path& dir, Backend& backend, const 
   return load_model(dir, spec, backend, DType::kF32);
 }
 
+// A test with the golden checkpoint that most run.
+class OnLlama : public FolderTest {
+ protected:
+  CpuBackend backend_{1};
+  const std::filesystem::path model_dir_ = checkpoint_dir("llama_gqa");
+  const Model model_ = open_f32(model_dir_, backend_);
+};
+
 template <class T>
 std::vector<T> tensor_values(const Tensors& file, const std::string& name, const char* dtype) {
   const StoredTensor* tensor = file.find(name);

@@ -8,32 +8,24 @@ namespace {
 
 class FormLogits : public testing::TestWithParam<const char*> {};
 
-TEST_P(FormLogits, InF32AreThoseOfTheFloats) {
+// Made f32, by the CPU; and the codes themselves, which the reference multiplies by inputs of 8 bits, as far
+// as they are integers.
+TEST_P(FormLogits, AreThoseOfTheFloats) {
   const std::filesystem::path dir = golden_dir() / "forms" / GetParam();
   const Tensors golden = open_safetensors_file(dir / "golden.safetensors");
   const std::vector<int32_t> tokens = int_tensor(golden, "tokens");
   const std::vector<float> expected = float_tensor(golden, "logits");
-  CpuBackend backend(2);
-  const Model model = open_f32(dir, backend);
-  Session session(model, backend, f32_session());
-  double largest = 0;
-  for (const float x : expected) largest = std::max(largest, std::abs(static_cast<double>(x)));
-  EXPECT_LE(max_abs_difference(all_logits(session, tokens, tokens.size() - 2), expected), 2e-5 * largest);
-}
-
-// The codes themselves, which the reference multiplies by inputs of 8 bits, as far as they are integers.
-TEST_P(FormLogits, AsStoredAreNear) {
-  const std::filesystem::path dir = golden_dir() / "forms" / GetParam();
-  const Tensors golden = open_safetensors_file(dir / "golden.safetensors");
-  const std::vector<int32_t> tokens = int_tensor(golden, "tokens");
-  const std::vector<float> expected = float_tensor(golden, "logits");
-  ReferenceBackend backend;
-  const Model model = load_model(dir, load_config(dir), backend, {});
-  EXPECT_TRUE(is_quantized(model.weights.layers[0].qkv.blocks[0].w.dtype));
-  Session session(model, backend, f32_session());
-  double largest = 0;
-  for (const float x : expected) largest = std::max(largest, std::abs(static_cast<double>(x)));
-  EXPECT_LE(max_abs_difference(all_logits(session, tokens, tokens.size() - 2), expected), 0.06 * largest);
+  const double largest = max_abs_difference(expected, std::vector<float>(expected.size()));
+  const auto difference = [&](Backend& backend, const Model& model) {
+    Session session(model, backend, f32_session());
+    return max_abs_difference(all_logits(session, tokens, tokens.size() - 2), expected);
+  };
+  CpuBackend cpu(2);
+  EXPECT_LE(difference(cpu, open_f32(dir, cpu)), 2e-5 * largest);
+  ReferenceBackend reference;
+  const Model stored = load_model(dir, load_config(dir), reference, {});
+  EXPECT_TRUE(is_quantized(stored.weights.layers[0].qkv.blocks[0].w.dtype));
+  EXPECT_LE(difference(reference, stored), 0.06 * largest);
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, FormLogits,

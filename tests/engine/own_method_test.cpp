@@ -7,19 +7,19 @@
 namespace lariat::test {
 namespace {
 
+using OwnMethod = OnLlama;
+
 // In one step, of prompts or of tokens, each gets what it gets alone, bit for bit, where keys are stored once
 // and where they are stored twice, and while scales move.
-TEST(OwnMethod, SequencesOfSeveralShareAStep) {
-  CpuBackend backend(1);
-  const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
-  const auto tokens = some_tokens(300, model.spec.vocab_size);
-  const auto vocab = static_cast<size_t>(model.spec.vocab_size);
+TEST_F(OwnMethod, SequencesOfSeveralShareAStep) {
+  const auto tokens = some_tokens(300, model_.spec.vocab_size);
+  const auto vocab = static_cast<size_t>(model_.spec.vocab_size);
   constexpr size_t kPrefilled = 40;
   const auto run = [&](const char* own, const std::vector<const char*>& methods, const char* scaling) {
     SessionOptions options = f32_session();
-    options.rope = resolve_rope(model.spec.rope(), {.scaling = scaling});
+    options.rope = resolve_rope(model_.spec.rope(), {.scaling = scaling});
     options.positions = parse_position_method(own, 64, 0);
-    Session session(model, backend, options);
+    Session session(model_, backend_, options);
     std::deque<Sequence> sequences;
     std::vector<Sequence*> all;
     std::vector<Prompt> prompts;

@@ -280,29 +280,5 @@ TEST_P(PasskeyRunTest, AnswersEqualThoseOfPromptsRunWholeAndAlone) {
 INSTANTIATE_TEST_SUITE_P(Scalings, PasskeyRunTest, testing::Values("none", "yarn", "dynamic", "dynamic-yarn"),
                          [](const auto& test) { return test_name(test.param); });
 
-// A text in pieces, told what it will become, equals the text at once; not told, it does not.
-TEST(ExpectedLength, PiecesWithTheFrequenciesOfTheWholeEqualOneShot) {
-  CpuBackend backend(1);
-  RopeOptions rope;
-  rope.scaling = "dynamic-yarn";
-  const Model model = open_f32(checkpoint_dir("llama_gqa"), backend, rope);
-  Session session(model, backend, f32_session());
-  std::vector<int32_t> tokens;
-  for (int32_t i = 0; i < 300; ++i) tokens.push_back(i * 37 % static_cast<int32_t>(model.spec.vocab_size));
-  const auto last = [&](int64_t expected) {
-    Sequence first = session.new_sequence();
-    first.expect(expected);
-    session.prefill(first, std::span(tokens).first(256));
-    Sequence copy = session.fork(first, 256);
-    const auto logits = session.prefill(copy, std::span(tokens).subspan(256));
-    return std::vector<float>(logits.begin(), logits.end());
-  };
-  Sequence whole = session.new_sequence();
-  const auto span = session.prefill(whole, tokens);
-  const std::vector<float> reference(span.begin(), span.end());
-  EXPECT_LE(max_abs_difference(last(300), reference), 2e-5);
-  EXPECT_GT(max_abs_difference(last(0), reference), 1e-3);
-}
-
 }  // namespace
 }  // namespace lariat::test

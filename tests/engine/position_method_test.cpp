@@ -99,7 +99,7 @@ std::vector<MethodCase> method_cases() {
            [](int64_t) { return 1.1434; }}};
 }
 
-class Methods : public testing::TestWithParam<MethodCase> {
+class Methods : public OnLlama, public testing::WithParamInterface<MethodCase> {
  protected:
   Methods() {
     RopeOptions rope{.scaling = GetParam().scaling};
@@ -107,7 +107,7 @@ class Methods : public testing::TestWithParam<MethodCase> {
     options_.rope = resolve_rope(model_.spec.rope(), rope);
     options_.positions = parse_position_method(GetParam().method, 64, 0);
     tokens_ = some_tokens(kTokens, model_.spec.vocab_size);
-    expected_ = RelativeOracle(dir_, model_.spec)
+    expected_ = RelativeOracle(model_dir_, model_.spec)
                     .logits(tokens_, GetParam().distance, rope_frequencies(*options_.rope, kTokens),
                             GetParam().temperature);
     for (const float logit : expected_) largest_ = std::max(largest_, std::abs(static_cast<double>(logit)));
@@ -115,15 +115,12 @@ class Methods : public testing::TestWithParam<MethodCase> {
   // Beside the largest logit.
   double difference(int threads, int64_t chunk, size_t prefilled) {
     CpuBackend backend(threads);
-    const Model model = open_f32(dir_, backend);
+    const Model model = open_f32(model_dir_, backend);
     options_.prefill_chunk = chunk;
     Session session(model, backend, options_);
     return max_abs_difference(all_logits(session, tokens_, prefilled), expected_) / largest_;
   }
 
-  const std::filesystem::path dir_ = checkpoint_dir("llama_gqa");
-  CpuBackend backend_{1};
-  const Model model_ = open_f32(dir_, backend_);
   SessionOptions options_ = f32_session();
   std::vector<int32_t> tokens_;
   std::vector<float> expected_;
@@ -160,29 +157,27 @@ INSTANTIATE_TEST_SUITE_P(All, Methods, testing::ValuesIn(method_cases()), [](con
   return test_name(test.param.method + "_" + test.param.scaling);
 });
 
+using PositionMethods = OnLlama;
+
 // A text within what a method leaves alone is the model's own, bit for bit.
-TEST(PositionMethods, LeaveShortTextsAlone) {
-  CpuBackend backend(1);
-  const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
-  const auto tokens = some_tokens(40, model.spec.vocab_size);
-  Session plain(model, backend, f32_session());
+TEST_F(PositionMethods, LeaveShortTextsAlone) {
+  const auto tokens = some_tokens(40, model_.spec.vocab_size);
+  Session plain(model_, backend_, f32_session());
   const auto expected = all_logits(plain, tokens, 20);
   for (const char* method :
        {"none", "dca/chunk=40/window=9", "string/shift=40/window=8", "sinks/sinks=2/window=40",
         "self-extend/group=3/window=40", "rerope/window=40", "lm-infinite/sinks=3/window=40"}) {
     SessionOptions options = f32_session();
     options.positions = parse_position_method(method, 64, 0);
-    Session session(model, backend, options);
+    Session session(model_, backend_, options);
     EXPECT_EQ(all_logits(session, tokens, 20), expected) << method;
   }
 }
 
 // A scale that moves turns the keys by where they stand in their chunks or groups, and groups that grow turn
 // them to other places: decoding equals one prefill, all of which has the last scale.
-TEST(PositionMethods, KeysFollowAScaleThatMoves) {
-  CpuBackend backend(1);
-  const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
-  const auto tokens = some_tokens(kTokens, model.spec.vocab_size);
+TEST_F(PositionMethods, KeysFollowAScaleThatMoves) {
+  const auto tokens = some_tokens(kTokens, model_.spec.vocab_size);
   SessionOptions options = f32_session();
   for (const auto& [method, scaling] : {std::pair("dca/chunk=24/window=10", "dynamic-yarn"),
                                         std::pair("string/shift=40/window=8", "dynamic-yarn"),
@@ -191,9 +186,9 @@ TEST(PositionMethods, KeysFollowAScaleThatMoves) {
                                         std::pair("self-extend/group=auto/window=20", "dynamic-yarn"),
                                         std::pair("self-extend/group=auto/window=20", "none"),
                                         std::pair("rerope/window=20/k=auto", "none")}) {
-    options.rope = resolve_rope(model.spec.rope(), {.scaling = scaling});
+    options.rope = resolve_rope(model_.spec.rope(), {.scaling = scaling});
     options.positions = parse_position_method(method, 64, 0);
-    Session session(model, backend, options);
+    Session session(model_, backend_, options);
     Sequence sequence = session.new_sequence();
     session.prefill(sequence, std::span(tokens).first(40));
     // Layer 0's keys know no other token: they are those of a prefill under the last scale.
@@ -219,21 +214,19 @@ TEST(PositionMethods, KeysFollowAScaleThatMoves) {
 
 // The length's scale step, 64 * 2^(9 / 4), brings the farthest key to the trained length, 64; what is no
 // longer is left alone. Where the text ends is known, so that its beginning has the same step.
-TEST(PositionMethods, AutoFollowsTheLength) {
-  CpuBackend backend(1);
-  const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
-  const auto tokens = some_tokens(kTokens, model.spec.vocab_size);
+TEST_F(PositionMethods, AutoFollowsTheLength) {
+  const auto tokens = some_tokens(kTokens, model_.spec.vocab_size);
   const double length = 64 * std::exp2(9.0 / 4);
   SessionOptions options = f32_session();
-  options.rope = resolve_rope(model.spec.rope(), {.scaling = "none", .original_ctx = 64});
+  options.rope = resolve_rope(model_.spec.rope(), {.scaling = "none", .original_ctx = 64});
   options.prefill_chunk = 64;
   const auto check = [&](const char* method, size_t n, const Distance& distance) {
     options.positions = parse_position_method(method, 64, 0);
     EXPECT_EQ(options.positions.name, method);
     const std::span text = std::span(tokens).first(n);
-    const auto expected = RelativeOracle(checkpoint_dir("llama_gqa"), model.spec)
-                              .logits(text, distance, rope_frequencies(*options.rope, 1));
-    Session session(model, backend, options);
+    const auto expected =
+        RelativeOracle(model_dir_, model_.spec).logits(text, distance, rope_frequencies(*options.rope, 1));
+    Session session(model_, backend_, options);
     Sequence sequence = session.new_sequence();
     sequence.expect(std::ssize(text));
     session.prefill(sequence, text.first(n - 9));
@@ -248,24 +241,22 @@ TEST(PositionMethods, AutoFollowsTheLength) {
   check("self-extend/group=auto/window=24", 64, self_extend_distance(1, 24));
 }
 
-class Windows : public testing::TestWithParam<MethodCase> {};
+class Windows : public OnLlama, public testing::WithParamInterface<MethodCase> {};
 
 TEST_P(Windows, AreAllThatIsInMemory) {
-  CpuBackend backend(1);
-  const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
   SessionOptions options = f32_session();
   options.positions = parse_position_method(GetParam().method, 64, 0);
-  Session session(model, backend, options);
+  Session session(model_, backend_, options);
   Sequence sequence = session.new_sequence();
-  const auto tokens = some_tokens(2000, model.spec.vocab_size);
+  const auto tokens = some_tokens(2000, model_.spec.vocab_size);
   std::vector<float> logits;
   for (const int32_t token : tokens) {
     const auto row = session.decode(sequence, token);
     logits.assign(row.begin(), row.end());
     ASSERT_LE(session.pool().pages(), 4);  // sinks, window, one to go back to, one that begins
   }
-  const auto expected = RelativeOracle(checkpoint_dir("llama_gqa"), model.spec)
-                            .logits(tokens, GetParam().distance, session.frequencies_for(1));
+  const auto expected =
+      RelativeOracle(model_dir_, model_.spec).logits(tokens, GetParam().distance, session.frequencies_for(1));
   EXPECT_LE(max_abs_difference(logits, std::span(expected).last(logits.size())), 1e-4);
 
   // Some tokens can be taken back, the first half cannot.
@@ -286,7 +277,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return std::string(test.param.method[0] == 's' ? "Sinks" : "LmInfinite"); });
 
 // Only layers that rotate their keys hold second ones, and only for methods that ask for them.
-TEST(PositionMethods, StoreKeysTwiceWhereTheyAreSeenInTwoRotations) {
+TEST_F(PositionMethods, StoreKeysTwiceWhereTheyAreSeenInTwoRotations) {
   CpuBackend backend(1);
   const Model model = open_f32(checkpoint_dir("smollm3"), backend);  // of which some layers rotate nothing
   const auto tokens = some_tokens(kTokens, model.spec.vocab_size);
@@ -309,7 +300,7 @@ TEST(PositionMethods, StoreKeysTwiceWhereTheyAreSeenInTwoRotations) {
     EXPECT_EQ(bytes_of(method), plain + static_cast<size_t>(rotating) * one) << method;
 }
 
-TEST(PositionMethods, SayTheirDistances) {
+TEST_F(PositionMethods, SayTheirDistances) {
   for (const MethodCase& one : method_cases()) {
     const PositionMethod method = parse_position_method(one.method, 64, 0);
     for (int64_t i = 0; i < 200; ++i) {
@@ -323,7 +314,7 @@ TEST(PositionMethods, SayTheirDistances) {
   EXPECT_FALSE(is_position_method("none") || is_position_method("") || is_position_method("dcaa"));
 }
 
-TEST(PositionMethods, AreGivenByNameAndValues) {
+TEST_F(PositionMethods, AreGivenByNameAndValues) {
   const auto name = [](const char* text, int64_t longest = 0) {
     return parse_position_method(text, 8192, longest).name;
   };
@@ -372,24 +363,22 @@ TEST(PositionMethods, AreGivenByNameAndValues) {
 }
 
 // What places its tokens in another way is refused, and so is what would lose the positions.
-TEST(PositionMethods, RefuseWhatTheyCannotReplace) {
-  CpuBackend backend(1);
+TEST_F(PositionMethods, RefuseWhatTheyCannotReplace) {
   const PositionMethod method = parse_position_method("dca", 64, 0);
   for (const char* name : {"bloom", "qwen2_vl", "deepseek_v2", "mistral_window", "gemma3"}) {
     const ModelSpec spec = load_config(checkpoint_dir(name));
     expect_refused([&] { check_position_method(method, spec); }, method.name);
   }
-  const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
   SessionOptions options = f32_session();
   options.positions = method;
-  Session session(model, backend, options);
+  Session session(model_, backend_, options);
   Sequence sequence = session.new_sequence();
-  session.prefill(sequence, some_tokens(9, model.spec.vocab_size));
+  session.prefill(sequence, some_tokens(9, model_.spec.vocab_size));
   session.observe([](const auto&...) {});
   expect_refused([&] { session.decode(sequence, 1); }, method.name);
   session.observe({});
   session.decode(sequence, 1);
-  Session twice(model, backend, f32_session());
+  Session twice(model_, backend_, f32_session());
   const PositionMethod rerope = parse_position_method("rerope", 64, 0);
   expect_refused([&] { twice.new_sequence(twice.rope(), rerope); }, rerope.name);
 }

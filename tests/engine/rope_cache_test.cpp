@@ -196,24 +196,6 @@ TEST(PlacedCache, DecodePastTheTrainedContextEqualsUnrotatedKeys) {
   }
 }
 
-TEST(LongRopeCache, SwitchesItsListWhenTheSequenceOutgrowsTheOriginalLength) {
-  CpuBackend backend(1);
-  UnrotatedBackend unrotated(backend);
-  const Model model = model_with("none", backend);
-  RopeScaling rope = model.spec.rope();
-  rope.type = RopeType::kLongRope;
-  rope.factor = 4;
-  for (int64_t i = 0; i < rope.rotary_dim / 2; ++i) {
-    rope.short_factor.push_back(1.0 + 0.01 * static_cast<double>(i));
-    rope.long_factor.push_back(1.0 + 0.5 * static_cast<double>(i));
-  }
-  SessionOptions options = f32_session();
-  options.rope = rope;
-  EXPECT_LE(max_abs_difference(decode_all(model, backend, options, 40, 100),
-                               decode_all(model, unrotated, options, 40, 100)),
-            1e-4);
-}
-
 // The table of docs/context-extension.md: error of the logits over a decode from 40 tokens to 8 times the
 // original length, relative to the logits' own size, for every cache and number of scale steps per octave.
 // Printed, with bounds that say what is expected: 16-bit caches drift with the number of re-rotations, a

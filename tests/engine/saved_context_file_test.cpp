@@ -19,14 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class ContextFile : public FolderTest {
+class ContextFile : public OnLlama {
  protected:
-  ContextFile()
-      : backend_(1),
-        model_dir_(checkpoint_dir("llama_gqa")),
-        model_(open_f32(model_dir_, backend_)),
-        tokens_(some_tokens(300, model_.spec.vocab_size)),
-        file_(dir_ / "context") {
+  ContextFile() {
     options_ = f32_session();
     options_.k_dtype = DType::kF16;
     Session session(model_, backend_, options_);
@@ -66,11 +61,8 @@ class ContextFile : public FolderTest {
             model_.spec.vocab_size};
   }
 
-  CpuBackend backend_;
-  fs::path model_dir_;
-  Model model_;
-  std::vector<int32_t> tokens_;
-  fs::path file_;
+  const std::vector<int32_t> tokens_ = some_tokens(300, model_.spec.vocab_size);
+  const fs::path file_ = dir_ / "context";
   SessionOptions options_;
   std::string bytes_;
   uint64_t header_bytes_ = 0;

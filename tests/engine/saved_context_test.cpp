@@ -78,11 +78,8 @@ INSTANTIATE_TEST_SUITE_P(Cases, ContextAway,
                                                         name_of(test.param.values)));
                          });
 
-class Context : public FolderTest {
+class Context : public OnLlama {
  protected:
-  Context()
-      : backend_(1), dir_of_model_(checkpoint_dir("llama_gqa")), model_(open_f32(dir_of_model_, backend_)) {}
-
   // The first n of `tokens`, read and saved.
   void save(Session& session, const std::string& name, std::span<const int32_t> tokens) {
     Sequence sequence = session.new_sequence();
@@ -90,14 +87,11 @@ class Context : public FolderTest {
     save_context(session, sequence, tokens, dir_ / name);
   }
   SavedContext load(Session& session, const std::string& name) { return load_context(session, dir_ / name); }
-  CpuBackend backend_;
-  std::filesystem::path dir_of_model_;
-  Model model_;
 };
 
 TEST_F(Context, OnTheReferenceBackend) {
   ReferenceBackend reference;
-  const Model model = open_f32(dir_of_model_, reference);
+  const Model model = open_f32(model_dir_, reference);
   const auto tokens = some_tokens(30, model.spec.vocab_size);
   Session session(model, reference, scaled_session(model, "dynamic-yarn"));
   Sequence sequence = session.new_sequence();

@@ -10,27 +10,25 @@ namespace {
 
 // A text that a method carries: its second keys, pages that it has dropped, a stretch that moves between 900
 // and 1200 tokens, with keys whose frequencies follow the length or do not.
-class MethodAway : public FolderTest, public testing::WithParamInterface<const char*> {};
+class MethodAway : public OnLlama, public testing::WithParamInterface<const char*> {};
 class KeysAway : public MethodAway {};  // without a method, too
 
 TEST_P(MethodAway, GoesOnAsIfItHadNotBeen) {
-  CpuBackend backend(1);
-  const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
-  const auto tokens = some_tokens(1200, model.spec.vocab_size),
+  const auto tokens = some_tokens(1200, model_.spec.vocab_size),
              head = std::vector(tokens.begin(), tokens.begin() + 900);
   const auto tail = std::span(tokens).subspan(900);
   for (const char* scaling : {"none", "dynamic-yarn"}) {
-    SessionOptions options = scaled_session(model, scaling);
+    SessionOptions options = scaled_session(model_, scaling);
     options.k_dtype = DType::kF16;
     options.positions = parse_position_method(GetParam(), 64, 0);
-    Session session(model, backend, options);
+    Session session(model_, backend_, options);
     Sequence sequence = session.new_sequence();
     session.prefill(sequence, std::span(head).first(800));
     decode_logits(session, sequence, std::span(head).subspan(800));
     save_context(session, sequence, head, dir_ / "context");
     const size_t bytes = sequence.cache().bytes();
     const auto expected = decode_logits(session, sequence, tail);
-    Session later(model, backend, options);
+    Session later(model_, backend_, options);
     SavedContext context = load_context(later, dir_ / "context");
     EXPECT_EQ(context.sequence.cache().bytes(), bytes);
     EXPECT_EQ(decode_logits(later, context.sequence, tail), expected) << scaling;
@@ -45,7 +43,7 @@ TEST_P(MethodAway, GoesOnAsIfItHadNotBeen) {
     }
     for (const char* other : {"none", "sinks/sinks=4/window=61"}) {
       options.positions = parse_position_method(other, 64, 0);
-      Session stranger(model, backend, options);
+      Session stranger(model_, backend_, options);
       const std::string error = error_of([&] { load_context(stranger, dir_ / "context"); });
       EXPECT_TRUE(names(error, "context | `position_method` " + std::string(GetParam())));
     }
@@ -55,16 +53,14 @@ TEST_P(MethodAway, GoesOnAsIfItHadNotBeen) {
 // The keys of layer 0 are made of embeddings, which know no scaling: after the re-rotation they, also second
 // ones, are those of a cache made under the new scaling.
 TEST_P(KeysAway, UnderAnotherScalingLayer0HasTheKeysMadeUnderIt) {
-  CpuBackend backend(1);
-  const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
-  const auto tokens = some_tokens(400, model.spec.vocab_size);  // a full page
+  const auto tokens = some_tokens(400, model_.spec.vocab_size);  // a full page
   const bool none = std::string(GetParam()) == "none";
   for (const Change& change : kScalingChanges) {
     SCOPED_TRACE(std::string(change.from) + " " + change.to);
-    SessionOptions from = scaled_session(model, change.from, change.from_factor),
-                   to = scaled_session(model, change.to, change.to_factor);
+    SessionOptions from = scaled_session(model_, change.from, change.from_factor),
+                   to = scaled_session(model_, change.to, change.to_factor);
     from.positions = to.positions = parse_position_method(GetParam(), 64, 0);
-    Session before(model, backend, from), after(model, backend, to);
+    Session before(model_, backend_, from), after(model_, backend_, to);
     Sequence sequence = before.new_sequence(), fresh = after.new_sequence();
     before.prefill(sequence, tokens);
     save_context(before, sequence, tokens, dir_ / "context");

@@ -50,26 +50,6 @@ TEST_F(SessionTest, GenerationStopsWhenTheContextIsFull) {
   EXPECT_EQ(result.stop_reason, StopReason::kLength);
 }
 
-TEST_F(SessionTest, AForkGoesItsOwnWay) {
-  Session session(model_, backend_, f32_session());
-  Sequence original = session.new_sequence();
-  std::vector<int32_t> tokens;
-  for (int32_t i = 0; i < 300; ++i) tokens.push_back(i % 50);  // more than one cache block
-  session.prefill(original, tokens);
-  Sequence fork = session.fork(original, 290);
-  EXPECT_EQ(fork.length(), 290);
-  session.decode(fork, 9);
-  session.decode(original, 1);
-  for (size_t i = 291; i < 300; ++i) session.decode(fork, tokens[i]);
-  std::vector<int32_t> same = tokens;
-  same[290] = 9;
-  Sequence fresh = session.new_sequence();
-  session.prefill(fresh, same);
-  const auto a = session.decode(fresh, 3);
-  const std::vector<float> expected(a.begin(), a.end());
-  EXPECT_LE(max_abs_difference(session.decode(fork, 3), expected), 1e-5);
-}
-
 TEST_F(SessionTest, StopsAtEosAndWhenTheCallerSaysSo) {
   Session session(model_, backend_, f32_session());
   GenerateOptions options;

@@ -54,16 +54,16 @@ TEST_P(LayerTrace, EqualsTransformers) {
 INSTANTIATE_TEST_SUITE_P(Families, LayerTrace, testing::ValuesIn(GoldenList::names(GoldenList::kTrace)),
                          [](const auto& test) { return std::string(test.param); });
 
-TEST(LayerTraceOff, CostsAndChangesNothing) {
-  CpuBackend backend(1);
-  const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
-  Session session(model, backend, f32_session());
+using LayerTraceOff = OnLlama;
+
+TEST_F(LayerTraceOff, CostsAndChangesNothing) {
+  Session session(model_, backend_, f32_session());
   const std::vector<int32_t> tokens = {1, 2, 3, 4, 5};
   const std::vector<float> plain = all_logits(session, tokens, 3);
   int64_t calls = 0;
   session.observe([&](const std::string&, int64_t, std::span<const float>) { ++calls; });
   EXPECT_EQ(all_logits(session, tokens, 3), plain);
-  const int64_t per_step = 7 * static_cast<int64_t>(model.spec.layers.size());
+  const int64_t per_step = 7 * static_cast<int64_t>(model_.spec.layers.size());
   EXPECT_EQ(calls, 3 * per_step);
   session.observe({});
   EXPECT_EQ(all_logits(session, tokens, 3), plain);

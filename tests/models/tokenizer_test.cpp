@@ -67,12 +67,6 @@ TEST(Tokenizer, BosAndEos) {
   const Tokenizer minimind = small("byte-mini");
   EXPECT_FALSE(minimind.adds_bos());
   EXPECT_EQ(minimind.encode("", true), Ids{1}) << "asked for, though not its habit";
-
-  // The post-processor of a tokenizer.json counts, not add_bos_token.
-  const json template_off = {{"add_bos_token", false}, {"bos_token", "<|begin_of_text|>"}};
-  EXPECT_TRUE(load_changed("llama3-mini", json::object(), template_off).adds_bos());
-  const json on = {{"add_bos_token", true}, {"bos_token", {{"content", "<|im_start|>"}}}};
-  EXPECT_FALSE(load_changed("byte-mini", json::object(), on).adds_bos());
 }
 
 TEST(Tokenizer, EosIsTheTokenizersOwn) {
@@ -131,21 +125,6 @@ TEST(Tokenizer, BytesThatAreNotUtf8CountAsReplacements) {
     const Tokenizer tokenizer = small(name);
     EXPECT_EQ(tokenizer.encode("a\xFF\xE4\xB8z", false), tokenizer.encode("a\uFFFD\uFFFDz", false));
   }
-}
-
-TEST(Tokenizer, SplitSpecialTokensTakesThemAsText) {
-  const Tokenizer tokenizer = load_changed("byte-mini", json::object(), {{"split_special_tokens", true}});
-  const Ids ids = tokenizer.encode("<|im_end|>", false);
-  EXPECT_GT(ids.size(), 1u);
-  EXPECT_EQ(tokenizer.decode(ids), "<|im_end|>");
-}
-
-TEST(Tokenizer, SettingsReplaceTheFlagsOfAddedTokens) {
-  const json config = {
-      {"added_tokens_decoder", {{"2", {{"content", "<|im_end|>"}, {"lstrip", true}, {"special", false}}}}}};
-  const Tokenizer tokenizer = load_changed("byte-mini", json::object(), config);
-  EXPECT_EQ(tokenizer.encode("   <|im_end|>", false), Ids{2});
-  EXPECT_EQ(tokenizer.decode(Ids{2}), "") << "special once is special for good, as in HF tokenizers";
 }
 
 TEST(Tokenizer, ThreadsShareOneTokenizer) {
