@@ -107,7 +107,9 @@ Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
       !(engine.chat = ChatTemplate::load(files.texts, *engine.tokenizer, options.template_variables))) {
     throw Error(path.string() +
                 ": there is no chat template (chat_template.jinja, or chat_template in "
-                "tokenizer_config.json); use an instruct model, or generate with the markers in the prompt");
+                "tokenizer_config.json; of a GGUF file, tokenizer.chat_template); use an instruct model, or "
+                "generate with "
+                "the markers in the prompt");
   }
   const auto start = Stopwatch::now();
   const ModelSpec spec = load_config(files.texts);

@@ -107,7 +107,7 @@ void Session::check(const Sequence& sequence, std::span<const int32_t> tokens) c
     if (tokens[i] < 0 || tokens[i] >= model_.spec.vocab_size) {
       throw Error("token id " + std::to_string(tokens[i]) + " (at index " + std::to_string(i) +
                   ") is outside the model's vocabulary of " + std::to_string(model_.spec.vocab_size) +
-                  "; the tokenizer and config.json do not match, or the list of ids is wrong");
+                  "; the tokenizer and the config do not match, or the list of ids is wrong");
     }
   }
   check_length(sequence.length() + static_cast<int64_t>(tokens.size()));

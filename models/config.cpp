@@ -123,9 +123,10 @@ nlohmann::json parse(std::string_view text, const std::filesystem::path& file) {
 
 }  // namespace
 
-ModelSpec parse_config(std::string_view text, const std::filesystem::path& file) {
+ModelSpec parse_config(std::string_view text, const std::filesystem::path& file,
+                       const JsonFields::Wording& wording) {
   const TextPart part = text_part(parse(text, file), file.string());
-  const JsonFields json(part.json, file.string(), part.prefix);
+  const JsonFields json(part.json, file.string(), part.prefix, wording);
   const Family& family = find_family(json);
   ModelSpec spec = family.read(json);
   check_experts(json, spec);
@@ -138,7 +139,8 @@ ModelSpec parse_config(std::string_view text, const std::filesystem::path& file)
 }
 
 ModelSpec load_config(const ModelTexts& texts) {
-  ModelSpec spec = parse_config(texts.read("config.json", kMaxConfigBytes), texts.file("config.json"));
+  ModelSpec spec = parse_config(texts.read("config.json", kMaxConfigBytes), texts.file("config.json"),
+                                texts.wording(JsonFields::with_value));
   if (texts.has("generation_config.json")) read_generation_config(texts, spec);
   return spec;
 }
@@ -146,7 +148,7 @@ ModelSpec load_config(const ModelTexts& texts) {
 ConfigRope load_rope(const ModelTexts& texts) {
   const std::filesystem::path file = texts.file("config.json");
   const TextPart part = text_part(parse(texts.read("config.json", kMaxConfigBytes), file), file.string());
-  const JsonFields json(part.json, file.string(), part.prefix);
+  const JsonFields json(part.json, file.string(), part.prefix, texts.wording(JsonFields::with_value));
   const Family* family = named_family(json);
   ConfigRope result;
   if (family == nullptr) {

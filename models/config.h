@@ -21,7 +21,8 @@ struct ConfigRope {
 };
 ConfigRope load_rope(const ModelTexts& texts);
 
-// load_config of a config.json's text alone; `file` is what errors name.
-ModelSpec parse_config(std::string_view text, const std::filesystem::path& file);
+// load_config of a config.json's text alone; `file` is what errors name, in this wording.
+ModelSpec parse_config(std::string_view text, const std::filesystem::path& file,
+                       const JsonFields::Wording& wording = JsonFields::with_value);
 
 }  // namespace lariat

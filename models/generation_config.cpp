@@ -98,7 +98,7 @@ void read_generation_config(const ModelTexts& texts, ModelSpec& spec) {
   const std::string file = texts.file("generation_config.json").string();
   const nlohmann::json object =
       parse_json_object(texts.read("generation_config.json", kMaxConfigBytes), file);
-  const JsonFields json(object, file);
+  const JsonFields json(object, file, "", texts.wording(JsonFields::with_value));
   // As in transformers' generate(), this file stands for all that config.json says of generating.
   spec.generation = {};
   read_generation_keys(json, spec);

@@ -71,11 +71,11 @@ const StoredTensor& Tensors::get(const std::string& name, const std::vector<int6
 const StoredTensor& Tensors::check(const std::string& name, const std::vector<int64_t>& shape) const {
   const StoredTensor* tensor = find(name);
   if (tensor == nullptr) {
-    throw Error(fmt::format("{}: tensor '{}' is missing; the checkpoint and config.json do not match",
+    throw Error(fmt::format("{}: tensor '{}' is missing; the weights and the config do not match",
                             source_.string(), name));
   }
   if (tensor->shape != shape) {
-    throw Error(fmt::format("{}: tensor '{}' has shape {}, config.json asks for {}", tensor->file.string(),
+    throw Error(fmt::format("{}: tensor '{}' has shape {}, the config asks for {}", tensor->file.string(),
                             name, shape_text(tensor->shape), shape_text(shape)));
   }
   return *tensor;

@@ -40,8 +40,8 @@ void tokenize_messages(const TokenizeCommand& command) {
       ChatTemplate::load(files.texts, tokenizer, command.common.open.template_variables);
   if (!chat_template) {
     throw Error(command.common.model.string() +
-                ": no chat template (chat_template.jinja, or \"chat_template\" in tokenizer_config.json); "
-                "use --text or --file");
+                ": no chat template (chat_template.jinja, or \"chat_template\" in tokenizer_config.json; of "
+                "a GGUF file, tokenizer.chat_template); use --text or --file");
   }
   const auto messages =
       parse_messages(read_text(command.messages, kMaxMessagesBytes), input_name(command.messages));

@@ -103,14 +103,6 @@ constexpr std::string_view kHarmless =
     "attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion skip_bias_add* offset_alibi "
     "learned_pos_emb attn_impl";
 
-bool is_harmless(std::string_view key) {
-  return std::ranges::any_of(split(kHarmless, ' '), [&](std::string_view name) {
-    if (name.starts_with('*')) return key.ends_with(name.substr(1));
-    if (name.ends_with('*')) return key.starts_with(name.substr(0, name.size() - 1));
-    return key == name;
-  });
-}
-
 // JSON may hold a number of the model in fewer digits.
 bool is_near(const Json& value, double wanted) {
   return value.is_number() && std::fabs(value.get<double>() - wanted) <= 1e-6 * std::fabs(wanted);
@@ -188,7 +180,7 @@ void check_unread(const JsonFields& object, const ModelSpec& spec, std::vector<s
   };
   for (const std::string& key : object.unread_keys()) {
     const Json* value = object.find(key);
-    if (value == nullptr || is_harmless(key)) continue;
+    if (value == nullptr || has_match(kHarmless, key)) continue;
     if (const KeyRule* rule = find_rule(kRefused, key)) {
       if (!is_neutral(*value, rule->neutral, object, spec)) refuse(object, key, *rule);
       continue;

@@ -32,12 +32,16 @@ std::vector<fs::path> entries(const fs::path& dir) {
   return found;
 }
 
-// The first file with that extension; an empty path where there is none.
+// The first file with that extension, an image model's projector only if there is no other; an empty path
+// where there is none.
 fs::path first_file(const fs::path& dir, std::string_view extension) {
+  fs::path projector;
   for (const fs::path& file : entries(dir)) {
-    if (file.extension() == extension) return file;
+    if (file.extension() != extension) continue;
+    if (file.filename().string().find("mmproj") == std::string::npos) return file;
+    projector = file;
   }
-  return {};
+  return projector;
 }
 
 [[noreturn]] void refuse_adapter(const fs::path& dir) {

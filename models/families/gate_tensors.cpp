@@ -74,6 +74,8 @@ int64_t layer_of(std::string_view name) {
 
 std::string why_unread(const ModelSpec& spec, std::string_view name) {
   const std::string config = spec.file.string();
+  if (spec.file.extension() == ".gguf")
+    return "is not read: it is none of a " + spec.family + "; use another conversion of the model";
   if (layer_of(name) >= std::ssize(spec.layers)) {
     return "is of a layer beyond \"num_hidden_layers\", " + std::to_string(spec.layers.size()) +
            "; correct that in " + config;

@@ -71,6 +71,11 @@ std::shared_ptr<Opened> open(const fs::path& path) {
   GgufFile& file = opened->file;
   MappedFile mapped(path);
   file = parse(mapped, path);
+  const std::string_view type = file.string("general.type").value_or("model");
+  if (type != "model")
+    file.fail("general.type", type == "adapter"
+                                  ? "a LoRA adapter; merge it into its model first (llama-export-lora)"
+                                  : fmt::format("'{:.60}' is not a model; give the model's file", type));
   const std::vector<fs::path> parts = other_parts(file);
   tensors->add(std::move(mapped), named(file, file));
   int64_t no = 0;
@@ -104,10 +109,18 @@ ModelFiles open_gguf(const fs::path& path) {
       };
   } else if (gguf_has_sentencepiece(opened->file)) {
     makers["tokenizer.model"] = [opened] { return gguf_tokenizer_model(opened->file); };
+  } else {
+    makers[ModelTexts::kNoTokenizer] = [opened]() -> std::string {
+      constexpr const char* kModel = "tokenizer.ggml.model";
+      opened->file.fail(kModel, fmt::format("'{:.60}' does not run; known: gpt2, llama",
+                                            opened->file.string(kModel).value_or("none")));
+    };
   }
+  if (const nlohmann::json sampling = gguf_generation_config(opened->file); !sampling.empty())
+    makers["generation_config.json"] = [text = text_of(sampling)] { return text; };
   makers["tokenizer_config.json"] = [opened] { return text_of(gguf_tokenizer_config(opened->file)); };
   ModelFiles files;
-  files.texts = ModelTexts(path, std::move(makers), std::move(lists));
+  files.texts = ModelTexts(path, std::move(makers), std::move(lists), gguf_wording(opened->file));
   files.tensors = opened->tensors;
   return files;
 }

@@ -47,6 +47,12 @@ class Config {
     multipliers();
     if (has("expert_count") && size("expert_count", 0) > 0) experts();
     if (arch_ == "deepseek2") latent();
+    // Of training, of the file's layout, of other uses, and of yarn where the scaling is another.
+    gguf_add_unread(
+        file_, arch_ + ".",
+        "vocab_size tensor_data_layout pooling_type rope.scaling.finetuned rope.scaling.yarn_attn_factor "
+        "rope.scaling.yarn_beta_* rope.scaling.yarn_log_multiplier",
+        json_);
     return std::move(json_);
   }
 
@@ -83,7 +89,9 @@ class Config {
     json_["num_key_value_heads"] = size("attention.head_count_kv", heads_);
     json_["head_dim"] = head_dim_;
     json_["max_position_embeddings"] = context_ = size("context_length");
-    json_["rms_norm_eps"] = number("attention.layer_norm_rms_epsilon", 1e-5);
+    const std::string eps = key("attention.layer_norm_rms_epsilon");
+    if (!file_.has(eps)) file_.fail(eps, "is missing; the model needs it");
+    json_["rms_norm_eps"] = *file_.number(eps);
     json_["tie_word_embeddings"] = !has_tensor("output.weight");
     json_["torch_dtype"] = dtype();
     if (arch_ == "llama" || arch_ == "granite" || arch_ == "qwen3") {
@@ -108,17 +116,21 @@ class Config {
     json_["bos_token_id"] = json_["eos_token_id"] = nullptr;
     if (const auto bos = gguf_token_id(file_, "bos")) json_["bos_token_id"] = *bos;
     std::set<int64_t> ends;
-    const bool in_parts = arch_ == "gpt-oss";  // of a turn, which <|end|> ends
-    for (const std::string_view role : {"eos", "eot", "eom"}) {
-      if (const auto id = gguf_token_id(file_, role); id && !(in_parts && role == "eot")) ends.insert(*id);
+    for (const std::string_view role : {"eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep"}) {
+      if (const auto id = gguf_token_id(file_, role)) ends.insert(*id);
     }
-    // Files do not always name what ends a turn; llama.cpp goes by the tokens' texts then.
-    const auto names =
-        split(in_parts ? "<|return|> <|call|>" : "<|eot_id|> <|im_end|> <|end|> <end_of_turn>", ' ');
+    // Files do not name all ends; llama.cpp goes by the tokens' texts too.
+    std::map<std::string_view, int64_t> known;
     const std::vector<std::string_view> texts = file_.strings("tokenizer.ggml.tokens");
-    for (size_t i = 0; !file_.has("tokenizer.ggml.eot_token_id") && i < texts.size(); ++i) {
-      if (std::ranges::find(names, texts[i]) != names.end()) ends.insert(static_cast<int64_t>(i));
+    for (size_t i = 0; i < texts.size(); ++i) {
+      if (!gguf_ends_text(texts[i])) continue;
+      known[texts[i]] = static_cast<int64_t>(i);
+      ends.insert(static_cast<int64_t>(i));
     }
+    const auto has = [&](auto... text) { return (known.contains(text) || ...); };
+    // There <|end|> ends a part of a turn.
+    if (has("<|end|>") && has("<|call|>", "<|calls|>") && has("<|return|>", "<|flush|>"))
+      ends.erase(known["<|end|>"]);
     if (!ends.empty()) json_["eos_token_id"] = ends;
   }
 
@@ -152,6 +164,8 @@ class Config {
   Json rope_scaling() {
     const std::vector<double> divisors = floats("rope_freqs.weight");
     const auto length = file_.integer(key("rope.scaling.original_context_length"));
+    const double factor = number("rope.scaling.factor", number("rope.scale_linear", 1.0));
+    std::string type(file_.string(key("rope.scaling.type")).value_or("linear"));
     if (const auto factors = floats("rope_factors_long.weight"); !factors.empty()) {
       json_["original_max_position_embeddings"] = length.value_or(context_);
       Json scaling = {{"rope_type", "longrope"},
@@ -161,8 +175,9 @@ class Config {
         scaling["attention_factor"] = number("rope.scaling.attn_factor", 1.0);
       return scaling;
     }
-    const double factor = number("rope.scaling.factor", number("rope.scale_linear", 1.0));
-    std::string type(file_.string(key("rope.scaling.type")).value_or("linear"));
+    if (type != "none" && type != "linear" && type != "yarn")
+      file_.fail(key("rope.scaling.type"), type == "longrope" ? "tensor 'rope_factors_long.weight' is missing"
+                                                              : "known: none, linear, yarn, longrope");
     // Gemma 3's files quantised by Google have the larger models' factor in the 1B too, of 26 layers.
     const bool stray = arch_ == "gemma3" && n_layers_ == 26;
     if (factor == 1.0 || factor == 0.0 || stray) type = "none";
@@ -176,7 +191,6 @@ class Config {
               {"attention_factor", 1.0}, {"original_max_position_embeddings", context_}};
     }
     if (type == "none") return {};
-    if (type != "linear" && type != "yarn") file_.fail(key("rope.scaling.type"), "known: none, linear, yarn");
     Json scaling = {{"rope_type", type}, {"factor", factor}};
     if (type == "yarn") yarn(scaling, length);
     return scaling;
@@ -217,15 +231,19 @@ class Config {
 
   void windows() {
     const int64_t window = size("attention.sliding_window", 0);
-    if (family_.starts_with("Gemma3")) json_["rope_local_base_freq"] = number("rope.freq_base_swa", 10000.0);
-    if (window == 0) return;
+    const bool local = family_.starts_with("Gemma3");
+    const double theta = json_["rope_theta"], swa = number("rope.freq_base_swa", local ? 10000.0 : theta);
+    if (local || swa != theta) json_["rope_local_base_freq"] = swa;
+    const std::string pattern = key("attention.sliding_window_pattern");
+    if (window == 0) return void(file_.has(pattern));  // nothing slides
     // Qwen's files may name one that is switched off.
     if (arch_ == "llama" || arch_ == "phi3" || arch_ == "olmo2" || arch_ == "gemma2" || arch_ == "gemma3" ||
         arch_ == "gpt-oss")
       json_["sliding_window"] = window;
-    const std::string pattern = key("attention.sliding_window_pattern");
     const auto found = file_.metadata.find(pattern);
-    if (found == file_.metadata.end() || (arch_ != "gemma2" && arch_ != "gemma3" && arch_ != "olmo2")) return;
+    if (found == file_.metadata.end() ||
+        (arch_ != "gemma2" && arch_ != "gemma3" && arch_ != "olmo2" && arch_ != "gpt-oss"))
+      return;
     const std::vector<int64_t> given = file_.integers(pattern);
     if (found->second.array && std::ssize(given) < n_layers_)
       file_.fail(pattern, "expected one for each layer");
@@ -260,8 +278,7 @@ class Config {
     const bool local = family_.starts_with("Mixtral") || arch_ == "gpt-oss";
     json_[local ? "num_local_experts" : "num_experts"] = n;
     json_["num_experts_per_tok"] = size("expert_used_count");
-    if (arch_ == "gpt-oss")
-      json_["intermediate_size"] = size("expert_feed_forward_length", json_["intermediate_size"]);
+    if (local) json_["intermediate_size"] = size("expert_feed_forward_length", json_["intermediate_size"]);
     if (arch_ != "qwen3moe") return;
     json_["moe_intermediate_size"] = size("expert_feed_forward_length", json_["intermediate_size"]);
     json_["norm_topk_prob"] = true;
@@ -282,6 +299,8 @@ class Config {
     json_["n_group"] = groups;
     json_["topk_group"] = size("expert_group_used_count", v2 ? 3 : v3 ? 4 : 1);
     const bool sigmoid = family_ == "DeepseekV3ForCausalLM";
+    if (file_.integer(key("expert_gating_func")).value_or(1) > kSigmoid)
+      file_.fail(key("expert_gating_func"), "known: 1 (softmax), 2 (sigmoid)");
     json_["topk_method"] = sigmoid ? "noaux_tc" : groups > 1 ? "group_limited_greedy" : "greedy";
     json_["scoring_func"] = sigmoid ? "sigmoid" : "softmax";
     if (sigmoid) json_["num_nextn_predict_layers"] = 0;

@@ -12,6 +12,7 @@
 
 #include "kernels/error.h"
 #include "models/forms/gguf_blocks.h"
+#include "models/io/text_file.h"
 
 namespace lariat {
 namespace {
@@ -89,6 +90,8 @@ class Reader {
 
   void header() {
     const std::string name = file_.path.string();
+    refuse_lfs_pointer({reinterpret_cast<const char*>(bytes_.data()), std::min(bytes_.size(), kTextHead)},
+                       name);
     if (number<uint32_t>("its header") != 0x46554747) throw Error(name + ": not a GGUF file");
     const auto version = number<uint32_t>("its header");
     if ((version & 0xFFFF) == 0)
@@ -222,6 +225,7 @@ class Reader {
 // The values under a key, each as T; none where there is no such key.
 template <class T>
 std::vector<T> values_of(const GgufFile& file, std::string_view key, const char* expected) {
+  file.asked.emplace(key);
   const auto found = file.metadata.find(key);
   std::vector<T> values;
   if (found == file.metadata.end()) return values;
@@ -236,6 +240,7 @@ std::vector<T> values_of(const GgufFile& file, std::string_view key, const char*
 
 // The value under a key, which may not be an array.
 const GgufValue* single(const GgufFile& file, std::string_view key) {
+  file.asked.emplace(key);
   const auto found = file.metadata.find(key);
   if (found == file.metadata.end()) return nullptr;
   if (found->second.array) file.fail(key, "expected one value, not an array");
@@ -259,8 +264,9 @@ std::optional<double> GgufFile::number(std::string_view key) const {
 std::optional<bool> GgufFile::boolean(std::string_view key) const {
   const GgufValue* value = single(*this, key);
   if (value == nullptr) return std::nullopt;
-  if (value->kind != GgufKind::kBool) fail(key, "expected true or false");
-  return load<uint8_t>(value->data) != 0;
+  const auto given = element<int64_t>(*value, 0);
+  if (given != 0 && given != 1) fail(key, "expected true or false");
+  return given == 1;
 }
 
 std::optional<std::string_view> GgufFile::string(std::string_view key) const {
@@ -280,6 +286,7 @@ std::vector<double> GgufFile::numbers(std::string_view key) const {
 }
 
 std::vector<std::string_view> GgufFile::strings(std::string_view key) const {
+  asked.emplace(key);
   const auto found = metadata.find(key);
   std::vector<std::string_view> strings;
   if (found == metadata.end()) return strings;
@@ -306,9 +313,9 @@ void GgufFile::fail(std::string_view key, const std::string& what) const {
 bool is_gguf(const std::filesystem::path& path) {
   std::error_code ec;
   char head[4] = {};
-  if (std::filesystem::is_regular_file(path, ec))
-    std::ifstream(path, std::ios::binary).read(head, sizeof head);
-  return std::string_view(head, sizeof head) == "GGUF";
+  if (!std::filesystem::is_regular_file(path, ec)) return false;
+  std::ifstream(path, std::ios::binary).read(head, sizeof head);
+  return path.extension() == ".gguf" || std::string_view(head, sizeof head) == "GGUF";
 }
 
 GgufFile parse_gguf(std::span<const std::byte> bytes, const std::filesystem::path& path) {

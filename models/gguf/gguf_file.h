@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,9 +47,11 @@ struct GgufFile {
   std::map<std::string, GgufValue, std::less<>> metadata;
   std::vector<StoredTensor> tensors;  // by GGUF's names; shapes are [rows, columns] as in safetensors
 
-  bool has(std::string_view key) const { return metadata.contains(key); }
+  mutable std::set<std::string, std::less<>> asked;  // the keys that the functions below were asked for
+
+  bool has(std::string_view key) const { return asked.emplace(key), metadata.contains(key); }
   // A value by its key; nothing where there is none. Throws Error naming file and key for one of another
-  // kind; integers may be of any width, and numbers integers.
+  // kind; integers may be of any width, numbers integers, and true or false 1 or 0.
   std::optional<int64_t> integer(std::string_view key) const;
   std::optional<double> number(std::string_view key) const;
   std::optional<bool> boolean(std::string_view key) const;
@@ -62,7 +65,7 @@ struct GgufFile {
   [[noreturn]] void fail(std::string_view key, const std::string& what) const;
 };
 
-bool is_gguf(const std::filesystem::path& path);  // a file that begins as one
+bool is_gguf(const std::filesystem::path& path);  // by its name, or as it begins
 
 // Files are untrusted: counts, lengths, types, shapes, offsets and overlaps are all checked here, before
 // memory is asked for. Throws Error naming `path`, what is wrong and what to do.

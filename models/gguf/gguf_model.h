@@ -7,12 +7,13 @@
 #include <vector>
 
 #include "models/gguf/gguf_file.h"
+#include "models/io/json_fields.h"
 
 // What a GGUF says of its model, in the words of a Hugging Face folder.
 namespace lariat {
 
-// Its config.json. Throws Error naming file and key for an architecture that lariat does not run, and for
-// what such a config cannot say.
+// Its config.json, with the keys of its architecture that no reader asks for. Throws Error naming file and
+// key for an architecture that lariat does not run, and for what such a config cannot say.
 nlohmann::json gguf_config(const GgufFile& file);
 
 // Its tensors by the names that Hugging Face's checkpoints of the same family have: experts and fused
@@ -28,6 +29,12 @@ std::string gguf_tokenizer_json(const GgufFile& file, bool lists);
 std::string gguf_tokenizer_model(const GgufFile& file);
 nlohmann::json gguf_tokenizer_config(const GgufFile& file);
 
+// Its generation_config.json: general.sampling.*, or an empty object.
+nlohmann::json gguf_generation_config(const GgufFile& file);
+
+// Words errors about these files, with the GGUF's key in place of theirs.
+JsonFields::Wording gguf_wording(const GgufFile& file);
+
 // --- what these share --------------------------------------------------------------------------------------
 
 // The architecture in words of the metadata ("llama"); the family of lariat's that it is
@@ -42,5 +49,12 @@ int64_t gguf_size(const GgufFile& file, const std::string& key, std::optional<in
 
 // The id of a special token ("bos"), if the file has one that is a token.
 std::optional<int64_t> gguf_token_id(const GgufFile& file, std::string_view role);
+// Whether llama.cpp takes a token of this text for an end of generation, and so for a control token.
+bool gguf_ends_text(std::string_view token);
+
+// Adds the keys that begin with `prefix` and were not asked for, without those that `known` matches behind
+// the prefix: by the names that Hugging Face has for them or, where they say something, by their own.
+void gguf_add_unread(const GgufFile& file, std::string_view prefix, std::string_view known,
+                     nlohmann::json& json);
 
 }  // namespace lariat

@@ -8,6 +8,7 @@
 #include "models/gguf/gguf_model.h"
 #include "models/io/json_fields.h"
 #include "models/text/regex.h"
+#include "models/text/unicode.h"
 
 // llama.cpp, src/llama-vocab.cpp, and what its converter makes of tokenizers: conversion/base.py.
 namespace lariat {
@@ -89,7 +90,29 @@ Vocabulary read_vocabulary(const GgufFile& file) {
   if (v.types.size() != v.tokens.size())
     file.fail("tokenizer.ggml.token_type",
               fmt::format("has {} entries for {} tokens", v.types.size(), v.tokens.size()));
+  for (size_t i = 0; i < v.tokens.size(); ++i) {
+    if (gguf_ends_text(v.tokens[i])) v.types[i] = kControl;
+  }
   return v;
+}
+
+// The tokens that are found in a text before it is cut into words, as tokenizer.json lists them. llama.cpp
+// knows the markers of Phi-3, which take the white space behind them, by the model's name.
+Json added_tokens(const GgufFile& file, const Vocabulary& v) {
+  std::string name(file.string("general.name").value_or(""));
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+  const bool phi = name.find("phi-3") != std::string::npos || name.find("phi3") != std::string::npos;
+  Json added = Json::array();
+  for (size_t i = 0; i < v.tokens.size(); ++i) {
+    const int64_t type = v.types[i];
+    if ((type != kControl && type != kUserDefined && type != kUnknown) || v.tokens[i].empty()) continue;
+    added.push_back({{"id", i},
+                     {"content", valid_utf8(v.tokens[i])},
+                     {"normalized", false},
+                     {"special", type != kUserDefined},
+                     {"rstrip", phi && !has_name("<unk> <s> <|endoftext|>", v.tokens[i])}});
+  }
+  return added;
 }
 
 // As JSON; what is no UTF-8 becomes what decoders show for it.
@@ -140,6 +163,18 @@ bool gguf_has_bpe(const GgufFile& file) {
   return model_of(file) == "gpt2" || file.has("tokenizer.huggingface.json");
 }
 
+bool gguf_ends_text(std::string_view token) {
+  constexpr std::string_view kEnds[] = {
+      "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>",
+      "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]",
+      "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>",
+      "<\uFF5Cend\u2581of\u2581sentence\uFF5C>", "[e~[",
+      // Of code that is filled in: padding, the next repository, the next file.
+      "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", "<|fim_repo|>", "<|repo_name|>",
+      "<fim-repo>", "<REPO>", "<reponame>", "<|file_sep|>"};
+  return std::ranges::find(kEnds, token) != std::end(kEnds);
+}
+
 std::string gguf_tokenizer_json(const GgufFile& file, bool lists) {
   if (const auto whole = file.string("tokenizer.huggingface.json")) return std::string(*whole);
   const Vocabulary v = read_vocabulary(file);
@@ -151,7 +186,7 @@ std::string gguf_tokenizer_json(const GgufFile& file, bool lists) {
   steps.push_back({{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}});
   Json parts = {{"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", steps}}},
                 {"decoder", {{"type", "ByteLevel"}}},
-                {"added_tokens", Json::array()}};
+                {"added_tokens", added_tokens(file, v)}};
   if (words.nfc) parts["normalizer"] = {{"type", "NFC"}};
   if (adds_bos(file)) {
     const auto id = static_cast<size_t>(*gguf_token_id(file, "bos"));
@@ -161,14 +196,8 @@ std::string gguf_tokenizer_json(const GgufFile& file, bool lists) {
         {"special_tokens", {{"bos", {{"ids", {id}}}}}}};
   }
   std::string vocab, merges;
-  for (size_t i = 0; i < v.tokens.size(); ++i) {
-    const int64_t type = v.types[i];
-    if (type == kControl || type == kUserDefined || type == kUnknown) {
-      parts["added_tokens"].push_back(
-          {{"id", i}, {"content", v.tokens[i]}, {"normalized", false}, {"special", type != kUserDefined}});
-    }
-    if (lists) vocab += fmt::format("{}{}:{}", i == 0 ? "" : ",", quoted(v.tokens[i]), i);
-  }
+  for (size_t i = 0; lists && i < v.tokens.size(); ++i)
+    vocab += fmt::format("{}{}:{}", i == 0 ? "" : ",", quoted(v.tokens[i]), i);
   for (const std::string_view merge : file.strings("tokenizer.ggml.merges"))
     if (lists) merges += (merges.empty() ? "" : ",") + quoted(merge);
   std::string text = parts.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -190,12 +219,8 @@ std::string gguf_tokenizer_model(const GgufFile& file) {
   const auto n_bytes = std::ranges::count(v.types, kByte);
   std::string out, trainer, normalizer;
   for (size_t i = 0; i < v.tokens.size(); ++i) {
-    std::string piece, text(v.tokens[i]);
-    // The converter writes their spaces as such.
-    if (v.types[i] == kUserDefined) {
-      for (size_t at = 0; (at = text.find(' ', at)) != std::string::npos;) text.replace(at, 1, "\u2581");
-    }
-    put(piece, 1, text);
+    std::string piece;
+    put(piece, 1, v.tokens[i]);
     const float score = static_cast<float>(scores[i]);
     piece += static_cast<char>(2 << 3 | 5);
     piece.append(reinterpret_cast<const char*>(&score), sizeof score);
@@ -222,7 +247,19 @@ Json gguf_tokenizer_config(const GgufFile& file) {
                                    std::pair("unknown", "unk_token"), std::pair("padding", "pad_token")}) {
     if (const auto id = gguf_token_id(file, role)) config[name] = tokens[static_cast<size_t>(*id)];
   }
-  if (gguf_has_sentencepiece(file)) config["add_bos_token"] = adds_bos(file);
+  if (gguf_has_sentencepiece(file)) {
+    config["add_bos_token"] = adds_bos(file);
+    for (const Json& token : added_tokens(file, read_vocabulary(file)))
+      config["added_tokens_decoder"][token["id"].dump()] = token;
+  } else if (!file.has("tokenizer.ggml.pre") && !file.has("tokenizer.huggingface.json")) {
+    config["tokenizer.ggml.pre"] = "default";
+  }
+  if (file.boolean("tokenizer.ggml.add_eos_token").value_or(false)) config["add_eos_token"] = true;
+  gguf_add_unread(file, "tokenizer.",
+                  "chat_template* huggingface.json ggml.model ggml.pre ggml.tokens ggml.scores ggml.merges "
+                  "ggml.token_type* ggml.added_tokens ggml.add_bos_token ggml.add_eos_token "
+                  "ggml.add_space_prefix ggml.escape_whitespaces *_token_id",
+                  config);
   if (const auto text = file.string("tokenizer.chat_template")) config["chat_template"] = *text;
   return config;
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -56,6 +57,14 @@ bool has_name(std::string_view names, std::string_view name) {
   return (" " + std::string(names) + " ").find(" " + std::string(name) + " ") != std::string::npos;
 }
 
+bool has_match(std::string_view names, std::string_view name) {
+  return std::ranges::any_of(split(names, ' '), [&](std::string_view each) {
+    if (each.starts_with('*')) return name.ends_with(each.substr(1));
+    if (each.ends_with('*')) return name.starts_with(each.substr(0, each.size() - 1));
+    return name == each;
+  });
+}
+
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   for (size_t at = 0, end = 0; end != std::string_view::npos; at = end + 1) {
@@ -83,7 +92,7 @@ JsonFields::JsonFields(const Json& object, std::string file, std::string prefix,
       read_keys_(std::make_shared<std::set<std::string, std::less<>>>()),
       file_(std::move(file)),
       prefix_(std::move(prefix)),
-      wording_(wording) {
+      wording_(std::move(wording)) {
   if (object.is_object()) return;
   if (!prefix_.empty()) prefix_.pop_back();  // its dot
   throw Error(wording_(file_, prefix_, &object, "expected an object"));

@@ -27,6 +27,8 @@ bool says_something(const nlohmann::json* value);
 
 // Whether `names`, with a space between them, has this one: for lists of keys.
 bool has_name(std::string_view names, std::string_view name);
+// The same for names in which a * in front or at the end stands for anything.
+bool has_match(std::string_view names, std::string_view name);
 
 // The parts of `text` between the separators, at least one; they point into it.
 std::vector<std::string_view> split(std::string_view text, char separator);
@@ -39,8 +41,8 @@ class JsonFields {
  public:
   // The line that an Error is made of: something is wrong with the member `path` ("rope_scaling.factor",
   // "decoder.decoders[3].type"; "": the object itself) of `file`, whose value is null where there is none.
-  using Wording = std::string (*)(const std::string& file, const std::string& path,
-                                  const nlohmann::json* value, const std::string& what);
+  using Wording = std::function<std::string(const std::string& file, const std::string& path,
+                                            const nlohmann::json* value, const std::string& what)>;
   // FILE: "PATH" is VALUE; WHAT
   static std::string with_value(const std::string& file, const std::string& path, const nlohmann::json* value,
                                 const std::string& what);

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "models/io/json_fields.h"
+
 namespace lariat {
 
 // The texts of a model, its settings and vocabularies, by the names that they have in a Hugging Face folder
@@ -25,13 +27,17 @@ class ModelTexts {
   // 300,000 texts as JSON and to read that takes longer than all else of a small model.
   using Lists = std::function<std::vector<std::string_view>(std::string_view name)>;
   static constexpr const char* kWithoutLists = "tokenizer.json without lists";
-  ModelTexts(std::filesystem::path path, Makers makers, Lists lists = {});
+  // The text that a file without a known tokenizer has, of which reading is the Error that says so.
+  static constexpr const char* kNoTokenizer = "no tokenizer";
+  ModelTexts(std::filesystem::path path, Makers makers, Lists lists = {}, JsonFields::Wording wording = {});
 
   const std::filesystem::path& path() const { return path_; }
   // What errors call the text.
   std::filesystem::path file(std::string_view name) const;
   bool has(std::string_view name) const;
   const Lists& lists() const { return lists_; }  // nothing: there is no such text
+  // How errors word what is wrong with a member of a text.
+  JsonFields::Wording wording(JsonFields::Wording plain) const { return wording_ ? wording_ : plain; }
   // Its bytes, at most so many. Throws Error naming the file.
   std::string read(std::string_view name, uint64_t max_bytes) const;
   // The text as JSON, as read_json reads a file.
@@ -41,6 +47,7 @@ class ModelTexts {
   std::filesystem::path path_, config_;
   std::optional<Makers> makers_;
   Lists lists_;
+  JsonFields::Wording wording_;
 };
 
 }  // namespace lariat

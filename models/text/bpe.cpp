@@ -61,9 +61,8 @@ void Bpe::add_merges(const std::string& file) {
     const auto l = spec_.vocab.find(left), r = spec_.vocab.find(right), both = spec_.vocab.find(left + right);
     if (l == spec_.vocab.end() || r == spec_.vocab.end() || both == spec_.vocab.end()) {
       const std::string& lost = l == spec_.vocab.end() ? left : r == spec_.vocab.end() ? right : left + right;
-      throw Error(
-          fmt::format("{}: key 'model.merges[{}]': '{:.100}' is not in model.vocab; the file is damaged",
-                      file, rank, lost));
+      throw Error(fmt::format("{}: key '{}[{}]': '{:.100}' is not in {}; the file is damaged", file,
+                              spec_.merges_key, rank, lost, spec_.vocab_key));
     }
     merges_.set(pair_key(static_cast<uint64_t>(l->second), static_cast<uint64_t>(r->second)),
                 ((spec_.rank_is_id ? static_cast<uint64_t>(both->second) : rank) << 32) |
@@ -83,7 +82,8 @@ void Bpe::index_units(const std::string& file) {
     if (const auto it = spec_.vocab.find(name); it != spec_.vocab.end()) bytes_[b] = it->second;
   }
   for (const auto& [token, id] : spec_.vocab) {
-    if (token.empty()) throw Error(file + ": key 'model.vocab': an empty token; the file is damaged");
+    if (token.empty())
+      throw Error(fmt::format("{}: key '{}': an empty token; the file is damaged", file, spec_.vocab_key));
     const Utf8Step first = utf8_step(token, 0);
     if (!spec_.byte_level && first.length == token.size()) chars_.set(first.value, static_cast<uint64_t>(id));
     if (!spec_.byte_level || !spec_.ignore_merges) continue;

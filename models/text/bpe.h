@@ -17,6 +17,7 @@ struct BpeSpec {
   std::optional<std::string> unk_token;
   bool fuse_unk = false, byte_fallback = false, ignore_merges = false;
   bool rank_is_id = false;  // a merge comes in the order of the id that it makes, not of the list
+  std::string_view vocab_key = "model.vocab", merges_key = "model.merges";  // what errors call them
   bool byte_level = false;  // words are bytes, and the vocabulary is written in ByteLevel's alphabet
 };
 

@@ -149,6 +149,7 @@ Tokenizer Tokenizer::load(const ModelTexts& texts) {
   } else if (texts.has("tokenizer.model")) {
     tok::load_sentencepiece(texts, settings, *pipeline);
   } else {
+    if (texts.has(ModelTexts::kNoTokenizer)) texts.read(ModelTexts::kNoTokenizer, 0);
     throw Error(texts.path().string() +
                 ": no tokenizer.json and no tokenizer.model; put the model's tokenizer there");
   }

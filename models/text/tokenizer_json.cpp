@@ -297,6 +297,7 @@ BpeSpec read_model(const JsonFields& model, const ModelTexts::Lists& lists, Warn
   spec.byte_fallback = model.boolean("byte_fallback").value_or(false);
   spec.ignore_merges = model.boolean("ignore_merges").value_or(false);
   if (lists) {
+    spec.vocab_key = "tokenizer.ggml.tokens", spec.merges_key = "tokenizer.ggml.merges";
     spec.vocab = listed_vocab(model, lists("tokens"));
     const std::vector<std::string_view> merges = lists("merges");
     spec.merges.reserve(merges.size());
@@ -327,7 +328,7 @@ PreTokenizeStep::Prepend space_in_front(const std::vector<NormalizeStep>& normal
 void load_tokenizer_json(const ModelTexts& texts, Pipeline& pipeline) {
   pipeline.file = texts.file("tokenizer.json").string();
   const nlohmann::json json = texts.json(texts.lists() ? ModelTexts::kWithoutLists : "tokenizer.json");
-  const JsonFields root(json, pipeline.file, "", JsonFields::with_key);
+  const JsonFields root(json, pipeline.file, "", texts.wording(JsonFields::with_key));
   if (root.string("version").value_or("1.0") != "1.0") root.fail("version", "expected \"1.0\"");
   std::vector<NormalizeStep> normalize_steps;
   if (const auto fields = root.object("normalizer"))

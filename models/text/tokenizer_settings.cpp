@@ -58,6 +58,10 @@ constexpr std::pair<const char*, const char*> kWarned[] = {
     {"auto_map", "the tokenizer has code of its own, which is not run; the tokenizer's files are followed"},
     {"do_lower_case", "ignored, as in transformers 5: texts keep their case"},
     {"fix_mistral_regex", "ignored: the pattern of tokenizer.json is followed as it stands"},
+    {"tokenizer.ggml.pre",
+     "is missing, so words are cut as llama.cpp's default does, and ids may differ from the model's; use a "
+     "newer "
+     "conversion of it"},
     {"sp_model_kwargs", "ignored: SentencePiece runs without options"},
 };
 
@@ -173,16 +177,17 @@ void warn_of_added_tokens(const ModelTexts& texts, TokenizerSettings& settings) 
 }  // namespace
 
 void TokenizerSettings::warn(std::string_view key, const std::string& what) {
-  warnings.push_back(fmt::format("{}: key '{}': {}", file, key, what));
+  warnings.push_back(wording(file, std::string(key), nullptr, what));
 }
 
 TokenizerSettings read_tokenizer_settings(const ModelTexts& texts) {
   TokenizerSettings settings;
   settings.file = texts.file(kConfig).string();
+  settings.wording = texts.wording(JsonFields::with_key);
   bool lists_added = false;
   if (texts.has(kConfig)) {
     const nlohmann::json json = texts.json(kConfig);
-    const JsonFields root(json, settings.file, "", JsonFields::with_key);
+    const JsonFields root(json, settings.file, "", settings.wording);
     read_config(root, settings);
     lists_added = root.has("added_tokens_decoder");
   }

@@ -23,6 +23,7 @@ struct NamedToken {
 // read as transformers 5.24 reads them (the last two only where the first has no added_tokens_decoder).
 struct TokenizerSettings {
   std::string file;  // tokenizer_config.json
+  JsonFields::Wording wording = JsonFields::with_key;
   std::string tokenizer_class;
   std::optional<bool> add_bos, add_eos, add_prefix_space, legacy;
   bool split_special = false;

@@ -224,7 +224,7 @@ TEST_F(GgufFiles, TokenizersThatCannotBe) {
     change(b);
     return b;
   };
-  EXPECT_TRUE(names(error(small_gguf("llama")), "m.gguf | tokenizer.json | tokenizer.model"));
+  EXPECT_TRUE(names(error(small_gguf("llama")), "m.gguf | tokenizer.ggml.model"));
   EXPECT_TRUE(names(error(bpe), "tokenizer.ggml.tokens"));
   EXPECT_TRUE(names(error(with(bpe,
                                [&](Builder& b) {
@@ -236,7 +236,7 @@ TEST_F(GgufFiles, TokenizersThatCannotBe) {
                                [&](Builder& b) {
                                  b.set("tokenizer.ggml.tokens", std::vector<std::string>{"a", "a"});
                                })),
-                    "m.gguf | model.vocab | a"));
+                    "m.gguf | tokenizer.ggml.tokens | a"));
   EXPECT_TRUE(names(error(with(spm, [&](Builder& b) { b.set("tokenizer.ggml.tokens", two); })),
                     "tokenizer.ggml.scores | 0 | 2"));
   EXPECT_TRUE(
