@@ -24,7 +24,7 @@ class Continuation : public FolderTest {
         model_dir_(checkpoint_dir("llama_gqa")),
         model_(open_f32(model_dir_, backend_)),
         session_(model_, backend_, f32_session()) {
-    options_.bos = 1;
+    options_.bos = {1};
     options_.buckets = 7;
   }
   PerplexityResult measure(Sequence& sequence, std::vector<int32_t>& tokens, std::span<const int32_t> text) {
@@ -100,8 +100,18 @@ TEST_F(Continuation, BehindPlacedTokensIsTheWhole) {
   EXPECT_NEAR(result.nll, nll_by_hand(session, by_hand, all, 30), 30 * kSumOrderTolerance);
 }
 
+TEST_F(Continuation, ScoresNoneOfSeveralBeginnings) {
+  const auto text = some_tokens(20, model_.spec.vocab_size);
+  options_.bos = {1, 5};
+  Sequence sequence = session_.new_sequence(), by_hand = session_.new_sequence();
+  std::vector<int32_t> tokens;
+  const PerplexityResult result = measure(sequence, tokens, text);
+  EXPECT_EQ(result.tokens, 20);
+  EXPECT_NEAR(result.nll, nll_by_hand(session_, by_hand, tokens, 2), 20 * kSumOrderTolerance);
+}
+
 TEST_F(Continuation, WithoutABosTheFirstTokenHasNothingBeforeIt) {
-  options_.bos.reset();
+  options_.bos.clear();
   const auto text = some_tokens(9, model_.spec.vocab_size);
   Sequence sequence = session_.new_sequence();
   std::vector<int32_t> tokens;
