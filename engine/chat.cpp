@@ -54,9 +54,8 @@ std::vector<int32_t> Conversation::rendered() const {
   std::vector<int32_t> ids = tokenizer_.encode(template_.render(messages_, true), false);
   if (before_.empty()) return ids;
   // A text begins once: no second BOS behind what stands before the messages.
-  const bool begins = !ids.empty() && ids.front() == tokenizer_.bos_id();
   std::vector<int32_t> all = before_;
-  all.insert(all.end(), ids.begin() + (begins ? 1 : 0), ids.end());
+  all.insert(all.end(), ids.begin() + common_prefix(ids, tokenizer_.prefix()), ids.end());
   return all;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/memory_check.h"
+#include "engine/text_context.h"
 #include "kernels/counted.h"
 #include "kernels/error.h"
 #include "kernels/step.h"
@@ -43,7 +44,7 @@ struct Joint {
 
 // Where everything goes: behind the largest position of what stands before it, each part as it is in itself.
 Joint lay_out(std::span<const OpenedContext> contexts, const JoinOptions& options,
-              std::optional<int32_t> bos) {
+              const std::vector<int32_t>& bos) {
   Joint joint;
   for (const OpenedContext& context : contexts) {
     joint.parts.push_back({context, 0, {}});
@@ -52,8 +53,8 @@ Joint lay_out(std::span<const OpenedContext> contexts, const JoinOptions& option
   for (size_t i = 0; i < contexts.size(); ++i) {
     Part& part = joint.parts[i];
     const std::vector<int32_t>& tokens = part.record().tokens;
-    const bool begins = !tokens.empty() && tokens.front() == bos;
-    part.first = begins && !options.keep_bos && !joint.tokens.empty() ? 1 : 0;
+    const bool drops = !options.keep_bos && !joint.tokens.empty();
+    part.first = drops ? static_cast<size_t>(common_prefix(tokens, bos)) : 0;
     part.positions.assign(part.record().placed.begin(), part.record().placed.end());
     count_on(part.positions, joint.axes, tokens.size());
     std::span<const double> kept = part.positions;
@@ -167,7 +168,7 @@ JoinOptions parse_join(std::string_view text) {
 }
 
 SavedContext join_contexts(Session& session, std::span<const std::filesystem::path> files,
-                           const JoinOptions& options, std::optional<int32_t> bos,
+                           const JoinOptions& options, const std::vector<int32_t>& bos,
                            const Session::ProgressFn& progress) {
   check_join(session.options(), options);
   std::vector<OpenedContext> contexts;
@@ -176,7 +177,7 @@ SavedContext join_contexts(Session& session, std::span<const std::filesystem::pa
 }
 
 SavedContext join_contexts(Session& session, std::span<const OpenedContext> contexts,
-                           const JoinOptions& options, std::optional<int32_t> bos,
+                           const JoinOptions& options, const std::vector<int32_t>& bos,
                            const Session::ProgressFn& progress) {
   check_join(session.options(), options);
   const Joint joint = lay_out(contexts, options, bos);

@@ -1,9 +1,9 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "engine/saved_context.h"
 #include "engine/session.h"
@@ -24,14 +24,15 @@ JoinOptions parse_join(std::string_view text);
 // The sequence that holds the tokens of all `files`; the last one's last token may be one that nothing has
 // read. Keys go from the position and the RoPE frequencies of their file to those that they have in this
 // session at the whole length, in one rotation; nothing else of what was computed in a part changes. `bos`
-// begins a text. progress is called while tokens are read. The result has no note. Throws Error as
-// load_context does, when all files are longer than max_ctx together, and UsageError as check_join does.
+// begins a text: all of it, or as much as a part begins with, is dropped from later parts. progress is called
+// while tokens are read. The result has no note. Throws Error as load_context does, when all files are longer
+// than max_ctx together, and UsageError as check_join does.
 SavedContext join_contexts(Session& session, std::span<const std::filesystem::path> files,
-                           const JoinOptions& options, std::optional<int32_t> bos,
+                           const JoinOptions& options, const std::vector<int32_t>& bos,
                            const Session::ProgressFn& progress = {});
 // The same of contexts that are open.
 SavedContext join_contexts(Session& session, std::span<const OpenedContext> contexts,
-                           const JoinOptions& options, std::optional<int32_t> bos,
+                           const JoinOptions& options, const std::vector<int32_t>& bos,
                            const Session::ProgressFn& progress = {});
 // Throws UsageError where cached keys stay as they are (stale_cache) or stand elsewhere (positions).
 void check_join(const SessionOptions& session, const JoinOptions& options);

@@ -9,11 +9,13 @@
 namespace lariat {
 std::vector<int32_t> encode_behind(std::span<const int32_t> context, const Tokenizer& tokenizer,
                                    std::string_view text, bool bos) {
-  std::vector<int32_t> tokens = tokenizer.encode(text, context.empty() && bos);
-  const auto id = tokenizer.bos_id();
-  auto first = std::find_if(tokens.begin(), tokens.end(), [&](int32_t token) { return token != id; });
-  if (context.empty() && first != tokens.begin()) --first;
-  tokens.erase(tokens.begin(), first);
+  const std::vector<int32_t>& prefix = tokenizer.prefix();
+  std::vector<int32_t> tokens = tokenizer.encode(text, false);
+  const auto first =
+      std::ranges::find_if(tokens, [&](int32_t token) { return std::ranges::count(prefix, token) == 0; });
+  const int64_t kept = context.empty() && !bos ? common_prefix(tokens, prefix) : 0;
+  tokens.erase(tokens.begin() + kept, first);
+  if (context.empty() && bos) tokens.insert(tokens.begin(), prefix.begin(), prefix.end());
   return tokens;
 }
 

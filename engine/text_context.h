@@ -23,8 +23,8 @@ struct Answer {
   int64_t reused = 0, read = 0;  // tokens before it that were in the cache, and that were not
 };
 
-// The tokens of `text` behind `context`. A text begins once: at its beginning stands one BOS at most (`bos`:
-// one is put there), whether the text, the tokenizer or the context before it says so, and elsewhere none.
+// The tokens of `text` after `context`. A text begins once: the tokenizer's prefix (Tokenizer::prefix) stands
+// at its beginning at most once (`bos`: it is put there), and never after a context.
 std::vector<int32_t> encode_behind(std::span<const int32_t> context, const Tokenizer& tokenizer,
                                    std::string_view text, bool bos);
 

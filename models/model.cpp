@@ -1,5 +1,7 @@
 #include "models/model.h"
 
+#include <algorithm>
+
 namespace lariat {
 Model load_model(ModelFiles files, const ModelSpec& spec, Backend& backend, std::optional<Form> asked,
                  const std::function<void(size_t, size_t)>& progress) {
@@ -12,6 +14,14 @@ Model load_model(ModelFiles files, const ModelSpec& spec, Backend& backend, std:
   model.file_bytes = tensors.bytes();
   // All of the header is checked against the config before the first weight is read.
   const std::set<std::string> names = check_weights(model.spec, tensors);
+  const auto coded = std::ranges::find_if(names, [&](const std::string& name) {
+    return tensors.find(name)->codes || tensors.find(name)->quantized;
+  });
+  if (asked && is_quantized(asked->dtype) && coded != names.end()) {
+    model.spec.warnings.push_back(
+        tensors.find(*coded)->file.string() + ": tensor '" + *coded +
+        "' is quantised already, and `quantize` rounds it once more; leave it out to run what the file has");
+  }
   if (progress) tensors.populate(names, progress);
   model.weights = load_weights(model.spec, tensors, backend, asked);
   return model;

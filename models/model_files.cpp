@@ -12,8 +12,8 @@ void open_tensors(ModelFiles& files) {
   if (files.tensors) return;
   const auto tensors = std::make_shared<Tensors>(open_safetensors(files.texts.path()));
   if (files.texts.has("config.json")) {
-    read_quantized(files.texts.json("config.json"), files.texts.file("config.json").string(), *tensors,
-                   files.warnings);
+    const auto [config, file] = quantization_config(files.texts);
+    read_quantized(config, file, *tensors, files.warnings);
   }
   files.tensors = tensors;
 }

@@ -37,7 +37,8 @@ struct StoredTensor {
   // With a col_step, element (r, c) of a matrix is number first + r row_step + c col_step, counted from
   // `data`; those are a share, as good as another, of what it lies in with others.
   int64_t first = 0, row_step = 0, col_step = 0;
-  float plus = 0.0F;  // to be added to each value, for who stores 1 + w where the model has w
+  bool quantized = false;  // it was, and is floats here; with `codes` it still is
+  float plus = 0.0F;       // to be added to each value, for who stores 1 + w where the model has w
 
   // The dtype of floats. Throws Error naming file and tensor for anything but F32, F16, BF16.
   DType float_dtype() const;

@@ -85,8 +85,8 @@ struct NotFinite {
   std::filesystem::path file;
   int64_t values = 0, of = 0;  // so many of so many
 };
-// Reads every float tensor up to that one, which takes as long as reading the file: look when something is
-// wrong.
+// Reads every tensor up to that one, quantised ones too, which takes as long as reading the file: look when
+// something is wrong.
 std::optional<NotFinite> find_not_finite(const Tensors& checkpoint);
 
 // The weights that load_weights(.., asked) would make for this shape, without data. No checkpoint: one of

@@ -95,7 +95,7 @@ SavedContext load_contexts(Session& session, const Tokenizer& tokenizer, const C
   }
   std::vector<fs::path> files;
   for (const std::string_view part : split(name, ',')) files.emplace_back(part);
-  return join_contexts(session, files, *options.join, tokenizer.bos_id(), [](int64_t) {
+  return join_contexts(session, files, *options.join, tokenizer.prefix(), [](int64_t) {
     if (interrupted()) throw Error("interrupted while the contexts were joined");
   });
 }

@@ -271,7 +271,7 @@ void write_all(const GenerateCommand& command, const Engine& engine) {
                        written, seconds_since(start));
   };
   // So many rows are added up in the order of one alone (Backend::linear).
-  answer_lines(*command.prompts, command.common.quiet, {8, read_line, answer, summary});
+  answer_lines(*command.prompts, command.common.quiet, {8, "prompt messages", read_line, answer, summary});
 }
 
 void run(GenerateCommand& command) {

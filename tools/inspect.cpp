@@ -14,6 +14,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/quant.h"
 #include "models/config.h"
+#include "models/forms/forms.h"
 #include "models/forms/gguf_blocks.h"
 #include "models/io/json_fields.h"
 #include "models/model_files.h"
@@ -81,13 +82,8 @@ OrderedJson tensor_groups(const Tensors& tensors) {
 }
 
 // As the config calls it, or the types of a GGUF file's blocks; null: floats.
-OrderedJson quantization_of(const JsonFields& config, const JsonFields& text, const OrderedJson& groups) {
-  for (const JsonFields& fields : {config, text}) {
-    for (const char* key : {"quantization_config", "quantization"}) {
-      if (const auto found = fields.object(key))
-        return found->string("quant_method").value_or("mlx");  // it has none
-    }
-  }
+OrderedJson quantization_of(const ModelTexts& texts, const OrderedJson& groups) {
+  if (const std::string method = quantization_method(texts); !method.empty()) return method;
   std::set<std::string> types;
   for (const OrderedJson& dtypes : groups) {
     for (const auto& [dtype, n] : dtypes.items()) {
@@ -168,7 +164,12 @@ void add_texts(OrderedJson& found, const ModelTexts& texts) {
   OrderedJson special = OrderedJson::object();
   for (const auto& [name, token] : tokenizer.special_tokens()) special[name] = token;
   found["tokenizer"] = {{"kind", kind}, {"vocabulary", tokenizer.vocab_size()}, {"special_tokens", special}};
-  found["chat_template"] = ChatTemplate::load(texts, tokenizer).has_value();
+  found["chat_template"] = false;
+  try {  // without one, all but conversations runs
+    found["chat_template"] = ChatTemplate::load(texts, tokenizer).has_value();
+  } catch (const Error& e) {
+    print_warnings({std::string(e.what()) + "; conversations do not run, texts do"}, /*quiet=*/false);
+  }
 }
 
 // The first reason why the model does not run stands under "reason".
@@ -193,7 +194,7 @@ OrderedJson inspect(const InspectArgs& args) {
   attempt([&] { open_tensors(files); });
   const JsonFields text = config.object("text_config").value_or(config);
   const OrderedJson groups = files.tensors ? tensor_groups(*files.tensors) : OrderedJson();
-  found["quantization"] = quantization_of(config, text, groups);
+  found["quantization"] = quantization_of(files.texts, groups);
   if (spec) {
     add_shape(found, *spec);
   } else {
@@ -207,6 +208,7 @@ OrderedJson inspect(const InspectArgs& args) {
   });
   attempt([&] { add_texts(found, files.texts); });
   if (spec) print_warnings(spec->warnings, /*quiet=*/false);
+  print_warnings(files.warnings, /*quiet=*/false);
   found["runs"] = reason.is_null();
   found["reason"] = reason;
   return found;

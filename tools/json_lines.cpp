@@ -1,6 +1,7 @@
 #include "tools/json_lines.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <fstream>
 #include <iostream>
@@ -31,14 +32,25 @@ void answer_lines(const std::filesystem::path& file, bool quiet, const LineWork&
   if (file != "-") opened.open(file, std::ios::binary);
   std::istream& in = file == "-" ? std::cin : opened;
   Progress progress("answering", 0, quiet);
-  std::vector<std::pair<int64_t, std::string>> group;  // numbers of lines, and what is wrong with bad ones
+  struct Line {
+    nlohmann::ordered_json answer;  // its number and "id"
+    std::string error;              // what is wrong with a bad one
+  };
+  std::vector<Line> group;
   int64_t number = 0, answered = 0, bad = 0;
   const auto read = [&](const std::string& line) {
-    auto& [_, error] = group.emplace_back(number, "");
+    auto& [begin, error] = group.emplace_back(nlohmann::ordered_json{{"line", number}}, "");
     const std::string place = fmt::format("{}: line {}", name, number);
     try {
       const nlohmann::json object = parse_json_object(line, place);
-      work.read(JsonFields(object, place, "", JsonFields::with_key));
+      const JsonFields fields(object, place, "", JsonFields::with_key);
+      if (const auto* id = fields.find("id")) begin["id"] = *id;
+      for (const std::string& key : fields.keys()) {
+        if (key != "id" && !has_name(work.keys, key))
+          fields.fail(key, fmt::format("a line has id, {}, and options are the same for all",
+                                       fmt::join(split(work.keys, ' '), ", ")));
+      }
+      work.read(fields);
     } catch (const Error& e) {
       error = with_options(e.what());
       if (!error.starts_with(place)) error = place + ": " + error;
@@ -50,8 +62,7 @@ void answer_lines(const std::filesystem::path& file, bool quiet, const LineWork&
     const std::vector<nlohmann::ordered_json> answers = work.answer();
     progress.clear();
     auto next = answers.begin();
-    for (const auto& [line, error] : group) {
-      nlohmann::ordered_json json = {{"line", line}};
+    for (auto& [json, error] : group) {
       json.update(error.empty() ? *next++ : nlohmann::ordered_json{{"error", error}});
       print_json(json);
     }

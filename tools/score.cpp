@@ -100,7 +100,8 @@ void run(const ScoreCommand& command) {
     return fmt::format("{}, {}: {} read, {} shared", counted(lines, "line"), counted(scored, "continuation"),
                        counted(scorer.read(), "token"), scorer.tokens() - scorer.read());
   };
-  answer_lines(command.file, command.common.quiet, {64, read, answer, summary});
+  answer_lines(command.file, command.common.quiet,
+               {64, "prompt continuation choices", read, answer, summary});
 }
 
 }  // namespace

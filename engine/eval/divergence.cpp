@@ -71,7 +71,7 @@ class Comparison {
   void run(const Window& window, const TokenSource& text, DivergenceResult& result,
            const std::function<void(int64_t position)>& progress) {
     const bool grows = options_.method == PerplexityMethod::kGrowing;
-    const int64_t bos = options_.bos ? 1 : 0;
+    const int64_t bos = std::ssize(options_.bos);
     const std::vector<int32_t> tokens = text.behind_bos(options_.bos, window.begin, window.end);
     for (Side& side : sides_) {
       side.sequence.truncate(0);

@@ -51,7 +51,7 @@ class JoinRun {
   std::vector<int32_t> prompt(const PasskeyPrompts& prompts, const Needles& needles) const {
     const auto question = codec_.encode("\n" + needles.question + " " + needles.answer);
     auto ids = prompts.build(tokens() + std::ssize(question), needles);
-    if (options_.bos) ids.erase(ids.begin());
+    ids.erase(ids.begin(), ids.begin() + std::ssize(options_.bos));
     return ids;
   }
 
@@ -87,7 +87,7 @@ class JoinRun {
   std::vector<OpenedContext> read_apart(std::span<const int32_t> text) {
     std::vector<OpenedContext> parts;
     for (const auto n = static_cast<size_t>(options_.part_tokens); !text.empty(); text = text.subspan(n)) {
-      std::vector<int32_t> part(options_.bos ? 1 : 0, options_.bos.value_or(0));
+      std::vector<int32_t> part = options_.bos;
       part.insert(part.end(), text.begin(), text.begin() + options_.part_tokens);
       Sequence sequence = session_.new_sequence();
       session_.prefill(sequence, part, std::ssize(part), {}, stop_);
@@ -127,8 +127,9 @@ void check_join_cost(Session& session, const TextCodec& codec, const TokenSource
   if (text.size() < all)
     throw Error(fmt::format("{}, and {} take {}; use a longer text, or fewer or shorter parts",
                             text.size_in_words(), parts, all));
-  session.check_length(all + (options.bos ? 1 : 0));
-  const int64_t in_pages = most * round_up(options.part_tokens + 1, kKvPage) + options.next_tokens;
+  session.check_length(all + std::ssize(options.bos));
+  const int64_t in_pages =
+      most * round_up(options.part_tokens + std::ssize(options.bos), kKvPage) + options.next_tokens;
   check_memory(session, in_pages, 3, parts);  // apart, joined and anew
   if (!options.find) return;
   const JoinRun shortest(session, codec, options, least);

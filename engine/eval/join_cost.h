@@ -19,9 +19,9 @@ struct JoinCostOptions {
   std::vector<int64_t> parts = {2, 8};           // how many of them
   int64_t part_tokens = 256, next_tokens = 256;  // of each without its BOS, and of what follows
   std::vector<std::string> joins = {"rotate", "recompute=1", "recompute=16"};  // beside kAnew and kLastPart
-  std::optional<int32_t> bos{};  // that each part begins with; unset: none
-  bool find = true;              // whether passkeys are looked for
-  PasskeyOptions passkeys{};     // each in the middle of the part that its depth lies in
+  std::vector<int32_t> bos{};  // tokens that each part begins with; empty: none
+  bool find = true;            // whether passkeys are looked for
+  PasskeyOptions passkeys{};   // each in the middle of the part that its depth lies in
   const std::atomic<bool>* interrupted = nullptr;
 };
 

@@ -61,7 +61,7 @@ std::vector<Pass> passes_of(const PerplexityOptions& options, const TokenSource&
 
 void read_windows(Session& session, const TokenSource& text, const PerplexityOptions& options,
                   std::vector<PerplexityResult>& results, const PerplexityProgressFn& progress) {
-  const int64_t room = session.options().prefill_chunk, bos = options.bos ? 1 : 0;
+  const int64_t room = session.options().prefill_chunk, bos = std::ssize(options.bos);
   const auto passes = passes_of(options, text, !session.rope().depends_on_length());
   std::deque<Sequence> sequences;
   // The first token of a text without a BOS has nothing before it.
@@ -137,7 +137,7 @@ class GrowingRun {
       length = end_of_step(session_, length, std::min(length + options_.step, ctx - 1));
       std::vector<Reading> readings;
       for (size_t i = 0; i < windows_.size(); ++i)
-        readings.push_back({&sequences_[i], tokens_[i], length, 0});
+        readings.push_back({&sequences_[i], tokens_[i], length, std::ssize(options_.bos)});
       score(session_, readings, options_.interrupted,
             [&](size_t i, int64_t, double loss) { part_.losses[i].push_back(loss); });
       part_.reached = length;
@@ -153,10 +153,13 @@ class GrowingRun {
   }
 
  private:
+  // The positions after from_ that the tokens of options_.bos have, but for the text's very first.
+  int64_t unscored() const { return std::max<int64_t>(std::ssize(options_.bos) - 1 - from_, 0); }
+
   void add(const LossJournal::Part& part) {
-    const int64_t bos = options_.bos ? 1 : 0;
+    const int64_t bos = std::ssize(options_.bos);
     for (size_t i = 0; i < windows_.size(); ++i) {
-      int64_t position = from_ + 1;
+      int64_t position = from_ + 1 + unscored();
       for (const double loss : part.losses[i]) {
         for (auto& result : results_) {
           if (position < result.ctx) result.add(position, windows_[i].begin + position - bos, loss);
@@ -176,7 +179,8 @@ class GrowingRun {
     const int64_t length = all ? end : options_.journal->restore(session_, first_, sequences_);
     for (const auto& part : parts) {
       if (part.reached > length) break;
-      options_.journal->check(part, std::vector(windows_.size(), static_cast<size_t>(part.reached - from_)));
+      options_.journal->check(part, std::vector(windows_.size(), static_cast<size_t>(std::max<int64_t>(
+                                                                     part.reached - from_ - unscored(), 0))));
       add(part);
     }
     return length;
@@ -267,7 +271,7 @@ int64_t default_ctx(const PerplexityOptions& options, int64_t original_ctx, int6
   constexpr int64_t kMost = 2048;  // long windows move slowly
   const int64_t wanted =
       options.method == PerplexityMethod::kGrowing ? 2 * original_ctx : std::min(original_ctx, kMost);
-  return std::max(kMinCtx, std::min(wanted, text_tokens + (options.bos ? 1 : 0)));
+  return std::max(kMinCtx, std::min(wanted, text_tokens + std::ssize(options.bos)));
 }
 
 std::vector<int64_t> bucket_ends(const PerplexityOptions& options, int64_t from, int64_t ctx) {
@@ -304,7 +308,7 @@ PerplexityResult measure_continuation(Session& session, Sequence& sequence, std:
                                       const TokenSource& text, const PerplexityOptions& options,
                                       const PerplexityProgressFn& progress) {
   const int64_t n = text.size();
-  if (tokens.empty() && options.bos) tokens.push_back(*options.bos);
+  if (tokens.empty()) tokens = options.bos;
   const int64_t before = std::ssize(tokens), total = before + n;
   sequence.rewind(std::max<int64_t>(before - 1, 0));
   const int64_t first = sequence.length();  // of the tokens that are read now
@@ -313,8 +317,9 @@ PerplexityResult measure_continuation(Session& session, Sequence& sequence, std:
   check_memory(session, total, 1, fmt::format("{}: a context of {}", text.name(), counted(total, "token")));
   const auto more = text.range(0, n);
   tokens.insert(tokens.end(), more.begin(), more.end());
-  auto result = empty_result(options, PerplexityMethod::kContinuation, first + 1, total, n);
-  const Reading reading{&sequence, tokens, total, first + 1};
+  const int64_t from = std::max(first + 1, before);
+  auto result = empty_result(options, PerplexityMethod::kContinuation, from, total, n);
+  const Reading reading{&sequence, tokens, total, from};
   result.complete = uninterrupted([&] {
     score(
         session, {&reading, 1}, options.interrupted,

@@ -50,7 +50,7 @@ struct PerplexityOptions {
   int64_t stride = 256;
   int64_t step = 512;  // of a growing context; see default_step
   PerplexityMethod method = PerplexityMethod::kSliding;
-  std::optional<int32_t> bos{};    // unset: the model has none
+  std::vector<int32_t> bos{};      // tokens that begin a text (text_bos); empty: none
   int buckets = 32;                // of positions in the window, for PerplexityResult::positions
   std::vector<int64_t> ends{};     // of the buckets, rising, instead of so many
   LossJournal* journal = nullptr;  // keeps the losses while they come, and knows those of an earlier run

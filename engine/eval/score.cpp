@@ -27,11 +27,9 @@ ScoredText scored_text(std::span<const int32_t> context, const Tokenizer& tokeni
   const std::string_view before = strip(prompt, is_space, false, true);
   ScoredText text{.tokens = {context.begin(), context.end()}};
   if (before.empty() && context.empty()) {
-    std::vector<int32_t> first = tokenizer.eos_ids();
-    if (tokenizer.bos_id()) first.insert(first.begin(), *tokenizer.bos_id());
-    if (first.empty())
+    text.tokens = tokenizer.prefix().empty() ? tokenizer.eos_ids() : tokenizer.prefix();
+    if (text.tokens.empty())
       throw Error("the tokenizer has no BOS to stand before the continuation; give a prompt");
-    text.tokens.push_back(first.front());
     context = text.tokens;
   }
   const std::vector<int32_t> head = encode_behind(context, tokenizer, before, bos);

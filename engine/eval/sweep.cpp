@@ -170,7 +170,7 @@ std::vector<SweepUnit> Sweep::equals_of(const SweepUnit& unit) const {
     if (other != unit.scaling && same_frequencies(unit, other))
       equals.push_back({unit.kind, other, unit.length});
   }
-  const bool one_window = text_ && text_->size() == unit.length - (bos_ ? 1 : 0);
+  const bool one_window = text_ && text_->size() == unit.length - std::ssize(bos_);
   const auto stretch = method_for(unit.scaling).stretch;
   const bool follows = scaling_for(unit.scaling, unit.length).depends_on_length() ||
                        (stretch && stretch(1) != stretch(static_cast<double>(unit.length)));
@@ -263,7 +263,7 @@ bool Sweep::run_losses(const SweepUnit& unit, Session& session, SweepLog& log, c
     const RopeScaling& rope = session.rope();
     if (needs_factor(rope.type) && rope.factor > 1) record["factor"] = rope.factor;
     record["text_tokens"] = text_->size();
-    record["holds"] = unit.length - (bos_ ? 1 : 0);
+    record["holds"] = unit.length - std::ssize(bos_);
     record["positions"] = to_json(result.positions);
   }
   log.append(record);

@@ -162,7 +162,7 @@ class Sweep {
   RopeScaling own_;         // the model's, with the theta and original_ctx of the options
   SessionOptions session_;  // of own_
   TextCodec codec_;
-  std::optional<int32_t> bos_;
+  std::vector<int32_t> bos_;
   std::optional<TokenSource> text_;
   std::vector<std::string> notes_;
   std::optional<Pace> pace_;

@@ -65,7 +65,7 @@ void Sweep::fill_in() {
   if (open) options_.lengths = {l0, 2 * l0, 4 * l0};
   sort_unique(options_.lengths);
   const auto most = [&] {
-    const int64_t holds = options_.lengths.back() - (bos_ ? 1 : 0);
+    const int64_t holds = options_.lengths.back() - std::ssize(bos_);
     return options_.max_tokens.value_or(options_.quick ? holds : std::max(holds, kFewestTokens));
   };
   if (options_.perplexity || options_.growing)
@@ -82,7 +82,7 @@ void Sweep::drop_long_lengths() {
   auto& lengths = options_.lengths;
   Session session(engine_.model, *engine_.backend, session_);
   while (lengths.size() > 1) {
-    const bool too_short = text_ && text_->size() + (bos_ ? 1 : 0) < lengths.back();
+    const bool too_short = text_ && text_->size() + std::ssize(bos_) < lengths.back();
     if (!too_short && fits_memory(session, most_tokens(), options_.passkey ? 2 : 1)) return;
     notes_.push_back(fmt::format("the length {} is left out: {}", lengths.back(),
                                  too_short ? text_->name() + " has " + counted(text_->size(), "token")
@@ -116,7 +116,7 @@ void Sweep::check() {
   check_memory(session, most, options_.passkey ? 2 : 1, fmt::format("a length of {}", longest));
   if (options_.passkey) check_passkey_length(codec_, options_.passkeys, shortest);
   if (options_.perplexity || options_.growing) {
-    const int64_t bos = bos_ ? 1 : 0, holds = longest - bos, have = text_->size();
+    const int64_t bos = std::ssize(bos_), holds = longest - bos, have = text_->size();
     if (have < holds) {
       throw Error(fmt::format("{} and the longest window holds {}{}", text_->size_in_words(), holds,
                               what_fits(*text_, holds, bos, "`lengths`")));

@@ -33,8 +33,8 @@ std::vector<int32_t> parse_token_list(std::string_view text, const std::string& 
   return tokens;
 }
 
-std::optional<int32_t> text_bos(const Tokenizer& tokenizer) {
-  return tokenizer.adds_bos() ? tokenizer.bos_id() : std::nullopt;
+std::vector<int32_t> text_bos(const Tokenizer& tokenizer) {
+  return tokenizer.adds_bos() ? tokenizer.prefix() : std::vector<int32_t>();
 }
 
 TokenSource::TokenSource(std::vector<int32_t> tokens, int64_t max_tokens, std::string name)
@@ -51,11 +51,10 @@ std::string TokenSource::size_in_words() const {
   return name_ + (size() == max_tokens_ ? ": `max_tokens` takes " + tokens + " of it" : ": has " + tokens);
 }
 
-std::vector<int32_t> TokenSource::behind_bos(std::optional<int32_t> bos, int64_t begin, int64_t end) const {
-  std::vector<int32_t> tokens(bos ? 1 : 0, bos.value_or(0));
+std::vector<int32_t> TokenSource::behind_bos(std::vector<int32_t> bos, int64_t begin, int64_t end) const {
   const auto more = range(begin, end);
-  tokens.insert(tokens.end(), more.begin(), more.end());
-  return tokens;
+  bos.insert(bos.end(), more.begin(), more.end());
+  return bos;
 }
 
 namespace {

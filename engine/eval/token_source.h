@@ -16,7 +16,7 @@ namespace lariat {
 std::vector<int32_t> parse_token_list(std::string_view text, const std::string& where);
 
 // The BOS that the model's texts begin with; unset when the tokenizer puts none there.
-std::optional<int32_t> text_bos(const Tokenizer& tokenizer);
+std::vector<int32_t> text_bos(const Tokenizer& tokenizer);
 
 // The tokens of a text: t[0], t[1], ...
 class TokenSource {
@@ -26,7 +26,7 @@ class TokenSource {
 
   int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
   std::span<const int32_t> range(int64_t begin, int64_t end) const;
-  std::vector<int32_t> behind_bos(std::optional<int32_t> bos, int64_t begin, int64_t end) const;
+  std::vector<int32_t> behind_bos(std::vector<int32_t> bos, int64_t begin, int64_t end) const;
   int64_t max_tokens() const { return max_tokens_; }
   const std::string& name() const { return name_; }
   std::string size_in_words() const;  // for errors: "book.txt: has 9 tokens", or that `max_tokens` takes 9

@@ -20,24 +20,25 @@ std::string what_fits(const TokenSource& text, int64_t wanted, int64_t bos, cons
 }
 
 int64_t window_stride(const PerplexityOptions& options, int64_t ctx) {
-  return std::min(options.stride, ctx - 1);
+  return std::min(options.stride, ctx - std::max<int64_t>(std::ssize(options.bos), 1));
 }
 
 std::vector<Window> windows_of(const PerplexityOptions& options, int64_t ctx, const TokenSource& text) {
   const bool sliding = options.method == PerplexityMethod::kSliding;
-  const int64_t n = text.size(), bos = options.bos ? 1 : 0, holds = ctx - bos;
+  const int64_t n = text.size(), bos = std::ssize(options.bos), holds = ctx - bos;
+  const int64_t first = bos > 0 ? 0 : 1;  // without a BOS the first token has nothing before it
   std::vector<Window> windows;
   if (options.method == PerplexityMethod::kGrowing) {
     const int64_t stretches = text.max_tokens() > 0 ? std::max<int64_t>(n / holds, 1) : 1;
     for (int64_t i = 0; i < stretches; ++i)
-      windows.push_back({i * holds, (i + 1) * holds, i * holds + 1 - bos});
+      windows.push_back({i * holds, (i + 1) * holds, i * holds + first});
     return windows;
   }
-  int64_t scored = 1 - bos;  // up to here; without a BOS nothing stands before the first token
+  int64_t scored = first;  // up to here
   for (int64_t begin = 0; sliding ? scored < n : begin + holds <= n;) {
     const int64_t end = std::min(begin + holds, n);
     // Position i of a chunk is token begin + i - bos of the text.
-    windows.push_back({begin, end, sliding ? scored : begin + ctx / 2 + 1 - bos});
+    windows.push_back({begin, end, sliding ? scored : begin + std::max<int64_t>(ctx / 2 + 1 - bos, 0)});
     scored = end;
     begin += sliding ? window_stride(options, ctx) : ctx;
   }
@@ -60,9 +61,10 @@ void check_windows(std::span<Session* const> sessions, const TokenSource& text,
   const char* what = options.method == PerplexityMethod::kGrowing ? "context" : "window";
   for (const int64_t ctx : options.ctx) {
     const std::string window = fmt::format("a {} of {}", what, counted(ctx, "token"));
-    if (ctx < kMinCtx) throw Error(fmt::format("{} is too short; it has at least {}", window, kMinCtx));
+    const int64_t bos = std::ssize(options.bos), least = std::max(kMinCtx, bos + 1);
+    if (ctx < least) throw Error(fmt::format("{} is too short; it has at least {}", window, least));
     check_memory(sessions, ctx, 1, window);
-    const int64_t holds = ctx - (options.bos ? 1 : 0), have = text.size();
+    const int64_t holds = ctx - bos, have = text.size();
     if (have < holds) {
       throw Error(fmt::format("{} and {} holds {} of them{}", text.size_in_words(), window, holds,
                               what_fits(text, holds, ctx - holds, "`max_ctx`")));
@@ -78,7 +80,7 @@ void score(Session& session, std::span<const Reading> readings, const std::atomi
   for (const auto& [sequence, tokens, end, score_from] : readings) {
     const int64_t begin = begins.emplace_back(sequence->length());
     prompts.push_back({sequence, tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
-                       std::max(score_from - 1 - begin, int64_t{0})});
+                       std::clamp(score_from - 1 - begin, int64_t{0}, end - begin)});
   }
   std::vector<double> losses;
   stop_if(interrupted);

@@ -37,7 +37,7 @@ void check_unread(const JsonFields& object, const ModelSpec& spec, std::vector<s
 void refuse_foreign_tensors(const Tensors& checkpoint);
 
 // Refuses tensors that are neither in `read` nor known to change nothing (frequencies of RoPE, which are
-// computed); a vision tower beside a text model is a warning.
+// computed, and biases of zeros); a vision tower beside a text model is a warning.
 void check_unread_tensors(ModelSpec& spec, const Tensors& checkpoint, const std::set<std::string>& read);
 
 // Says what `path` is where it is no checkpoint's folder: nothing, a URL, the name of a model on the hub, a

@@ -16,8 +16,8 @@ constexpr TensorRule kForeign[] = {
     {".qweight .qzeros .scales .g_idx .weight_scale .weight_packed .weight_zero_point .input_scale .absmax "
      ".quant_state .SCB .k_scale .v_scale _proj_blocks _proj_scales",
      "belongs to quantised weights, and config.json has no \"quantization_config\" that says by which "
-     "method; "
-     "copy it there from where the checkpoint was published (quantize_config.json, hf_quant_config.json)"},
+     "method; download the file beside it that does (quantize_config.json, quant_config.json or "
+     "hf_quant_config.json)"},
     {"lora_ .base_layer. .modules_to_save.",
      "belongs to a LoRA adapter; merge it into the model first (peft: merge_and_unload, save_pretrained)"},
 };
@@ -58,6 +58,12 @@ bool is_vision(std::string_view name) {
 
 bool is_redundant(const ModelSpec& spec, std::string_view name) {
   return std::ranges::any_of(split(spec.names.redundant, ' '), [&](auto end) { return name.ends_with(end); });
+}
+
+// Quantisers write a bias of zeros for every linear layer, whatever the family has.
+bool is_zero_bias(const StoredTensor& tensor) {
+  return tensor.name.ends_with(".bias") &&
+         std::all_of(tensor.data, tensor.data + tensor.bytes, [](std::byte b) { return b == std::byte{0}; });
 }
 
 // The layer that a name like model.layers.12.mlp.bias belongs to; -1 without one.
@@ -103,7 +109,7 @@ void refuse_foreign_tensors(const Tensors& checkpoint) {
 void check_unread_tensors(ModelSpec& spec, const Tensors& checkpoint, const std::set<std::string>& read) {
   std::vector<const StoredTensor*> unread, vision;
   for (const auto& [name, tensor] : checkpoint.all()) {
-    if (read.contains(name) || is_redundant(spec, name)) continue;
+    if (read.contains(name) || is_redundant(spec, name) || is_zero_bias(tensor)) continue;
     const int64_t beyond = layer_of(name) - std::ssize(spec.layers);
     if (beyond >= 0 && beyond < spec.n_unread_layers) continue;
     (is_vision(name) ? vision : unread).push_back(&tensor);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "kernels/error.h"
 #include "models/families/family.h"
@@ -20,23 +21,35 @@ struct Method {
 constexpr Method kMethods[] = {
     {"fp8", read_fp8},   {"fbgemm_fp8", read_fp8}, {"compressed-tensors", read_compressed_tensors},
     {"gptq", read_gptq}, {"awq", read_awq},        {"bitsandbytes", read_bitsandbytes},
-    {"mlx", read_mlx},   {"mxfp4", read_mxfp4}};
+    {"mlx", read_mlx},   {"mxfp4", read_mxfp4},    {"modelopt", read_modelopt}};
 
 const Method* find_method(std::string_view name) {
   const auto found = std::ranges::find_if(kMethods, [&](const Method& each) { return each.name == name; });
   return found == std::end(kMethods) ? nullptr : &*found;
 }
 
+// The name of a method that does not give it: by keys that no other has.
+std::string unnamed_method(const JsonFields& object) {
+  constexpr std::pair<std::string_view, const char*> kKeys[] = {{"load_in_4bit", "bitsandbytes"},
+                                                                {"load_in_8bit", "bitsandbytes"},
+                                                                {"quant_algo", "modelopt"},
+                                                                {"w_bit", "awq"},
+                                                                {"desc_act", "gptq"}};
+  for (const auto& [key, method] : kKeys) {
+    if (object.has(key)) return method;
+  }
+  return "mlx";
+}
+
 // The method's settings and its name; nothing where nothing is quantised. MLX writes "quantization", all
-// others "quantization_config" with their name in it, which bitsandbytes once had not.
+// others "quantization_config", with their name in it or not.
 std::optional<std::pair<JsonFields, std::string>> settings(const JsonFields& config) {
   std::optional<std::pair<JsonFields, std::string>> found;
   for (const char* key : {"quantization_config", "quantization"}) {
     const auto object = config.object(key);
     if (found || !object || object->keys().empty()) continue;
-    const bool bnb = object->find("load_in_4bit") != nullptr || object->find("load_in_8bit") != nullptr;
-    std::string name = object->string("quant_method").value_or(bnb ? "bitsandbytes" : "mlx");
-    found.emplace(*object, std::move(name));
+    const auto name = object->string("quant_method");
+    found.emplace(*object, name ? *name : unnamed_method(*object));
   }
   return found;
 }
@@ -48,7 +61,28 @@ constexpr std::string_view kPassedOver[] = {".input_scale",  ".input_zero_point"
                                             ".v_scale",      ".q_scale",           ".kv_scale",
                                             ".k_zero_point", ".v_zero_point"};
 
+// The same in the method's settings.
+constexpr const char* kIdleKeys[] = {"input_activations", "output_activations",  "kv_cache_scheme",
+                                     "activation_scheme", "activation_scale_ub", "kv_cache_quant_algo"};
+
 void pass_over_activations(const Quantized& quantized) {
+  std::set<std::string> keys;
+  const auto look = [&](const JsonFields& object) {
+    for (const char* key : kIdleKeys) {
+      if (says_something(object.find(key))) keys.insert(key);
+    }
+  };
+  look(quantized.config);
+  const auto groups = quantized.config.object("config_groups");
+  for (const std::string& name : groups ? groups->keys() : std::vector<std::string>()) {
+    if (groups->holds_object(name)) look(*groups->object(name));
+  }
+  if (!keys.empty()) {
+    quantized.warnings.push_back(
+        fmt::format("{}: quantization_config: {} not applied; activations and cached keys and values keep "
+                    "their bits",
+                    quantized.config.file(), fmt::join(keys, ", ")));
+  }
   size_t count = 0;
   std::string first;
   for (const std::string_view end : kPassedOver) {
@@ -102,11 +136,35 @@ void check_quantization(const JsonFields& config) {
                   found->second, fmt::join(names, ", ")));
 }
 
+std::pair<nlohmann::json, std::string> quantization_config(const ModelTexts& texts) {
+  constexpr std::pair<const char*, const char*> kBeside[] = {
+      {"quantize_config.json", "gptq"}, {"quant_config.json", "awq"}, {"hf_quant_config.json", "modelopt"}};
+  std::pair all(texts.json("config.json"), texts.file("config.json").string());
+  const TextPart text = text_part(all.first, all.second);
+  if (settings(JsonFields(text.json, all.second, text.prefix))) return all;
+  for (const auto& [name, method] : kBeside) {
+    if (!texts.has(name)) continue;
+    nlohmann::json found = texts.json(name);
+    if (found.is_object() && found.contains("quantization")) found = nlohmann::json(found["quantization"]);
+    if (found.is_object() && !found.contains("quant_method")) found["quant_method"] = method;
+    return {{{"quantization_config", found}}, texts.file(name).string()};
+  }
+  return all;
+}
+
+std::string quantization_method(const ModelTexts& texts) {
+  const auto [config, file] = quantization_config(texts);
+  const TextPart text = text_part(config, file);
+  const auto found = settings(JsonFields(text.json, file, text.prefix));
+  return found ? found->second : "";
+}
+
 void read_quantized(const nlohmann::json& config, const std::string& file, Tensors& tensors,
                     std::vector<std::string>& warnings) {
-  unstack_experts(tensors);
   const TextPart text = text_part(config, file);
   const JsonFields fields(text.json, file, text.prefix);
+  unstack_experts(tensors);
+  unstack_mlx({"mlx", fields, tensors, warnings});
   const auto found = settings(fields);
   if (!found) return;
   check_quantization(fields);

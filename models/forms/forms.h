@@ -1,9 +1,11 @@
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/io/json_fields.h"
+#include "models/io/model_texts.h"
 #include "models/tensors.h"
 
 // Checkpoints that a published method has quantised, as "quantization_config" of config.json says.
@@ -13,6 +15,13 @@ namespace lariat {
 // files are not read.
 void check_quantization(const JsonFields& config);
 
+// The JSON that says which method has quantised a folder's weights, and the file to name in errors:
+// config.json or, where that is silent, a file that quantisers once wrote beside it, as a
+// {"quantization_config"}. Throws Error naming the file.
+std::pair<nlohmann::json, std::string> quantization_config(const ModelTexts& texts);
+// The method's name in it; "": none.
+std::string quantization_method(const ModelTexts& texts);
+
 // Makes X.experts.N.gate_proj.weight and so on, and one matrix of biases for each of the three, of what
 // gpt-oss stacks in one tensor with gate and up in turn. Throws Error naming file and tensor.
 void unstack_experts(Tensors& tensors);
@@ -20,8 +29,8 @@ void unstack_experts(Tensors& tensors);
 // Makes one tensor, X.weight [outputs, inputs], of the parts that a method has of each weight (X.qweight,
 // X.scales, ...). Which weights are quantised, and how, is seen from their parts: lists of modules that are
 // not change nothing. Weights whose inputs have their scales in no order, or in groups that no form has, are
-// made floats. Experts are unstacked before. Whatever the readers of codes will read is checked here. config:
-// all of config.json, which `file` names. Throws Error naming file and tensor.
+// made floats. Experts are unstacked before. Whatever the readers of codes will read is checked here.
+// config, file: of quantization_config. Throws Error naming file and tensor.
 void read_quantized(const nlohmann::json& config, const std::string& file, Tensors& tensors,
                     std::vector<std::string>& warnings);
 

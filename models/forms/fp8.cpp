@@ -76,4 +76,11 @@ void read_fp8(const Quantized& quantized) {
   }
 }
 
+// NVIDIA's ModelOpt: a scale for all of a weight.
+void read_modelopt(const Quantized& quantized) {
+  if (quantized.config.string("quant_algo").value_or("FP8") != "FP8")
+    quantized.config.fail("quant_algo", "only FP8 is read");
+  read_fp8(quantized);
+}
+
 }  // namespace lariat

@@ -37,11 +37,16 @@ Settings settings_of(const Quantized& quantized, const std::string& module) {
   return settings;
 }
 
+// Where "switch_mlp." or, in gpt-oss, "experts." begins in the name of a stack of experts; npos: it is none.
+size_t find_stack(const std::string& module, const StoredTensor& tensor) {
+  if (tensor.shape.size() != 3) return std::string::npos;
+  const size_t at = std::min(module.find(".switch_mlp."), module.find(".experts."));
+  return at == std::string::npos ? at : at + 1;
+}
+
 // The names of the experts that MLX stacks, as they were before.
-std::string expert_name(const std::string& module, int64_t expert) {
-  constexpr std::string_view kStack = "switch_mlp.";
-  const size_t at = module.find(kStack);
-  std::string last = module.substr(at + kStack.size());
+std::string expert_name(const std::string& module, size_t at, int64_t expert) {
+  std::string last = module.substr(module.find('.', at) + 1);
   if (module.find("block_sparse_moe.") != std::string::npos) {
     constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kOwn = {
         {{"gate_proj", "w1"}, {"down_proj", "w2"}, {"up_proj", "w3"}}};
@@ -60,14 +65,15 @@ struct Slice {
 };
 
 std::vector<Slice> slices(const Quantized& quantized, const std::string& module, const StoredTensor& tensor) {
-  const bool stacked = tensor.shape.size() == 3 && module.find(".switch_mlp.") != std::string::npos;
+  const size_t at = find_stack(module, tensor);
+  const bool stacked = at != std::string::npos;
   if (!stacked) quantized.check_matrix(tensor);
   if (tensor.bytes == 0) quantized.refuse(tensor, "holds nothing");
   if (!stacked) return {{module + ".weight", tensor, 0}};
   std::vector<Slice> all;
   const int64_t rows = tensor.shape[1];
   for (int64_t e = 0; e < tensor.shape[0]; ++e) {
-    Slice& slice = all.emplace_back(Slice{expert_name(module, e) + ".weight", tensor, e * rows});
+    Slice& slice = all.emplace_back(Slice{expert_name(module, at, e) + ".weight", tensor, e * rows});
     slice.tensor.bytes /= static_cast<size_t>(tensor.shape[0]);
     slice.tensor.data += static_cast<size_t>(e) * slice.tensor.bytes;
     slice.tensor.shape = {rows, tensor.shape[2]};
@@ -134,8 +140,11 @@ void read_module(const Quantized& quantized, const std::string& module) {
 void read_mlx(const Quantized& quantized) {
   settings_of(quantized.config, {});
   for (const std::string& module : quantized.modules(".scales")) read_module(quantized, module);
-  for (const std::string& module : quantized.modules(".weight", kFloats)) {  // experts that are not quantised
-    if (module.find(".switch_mlp.") == std::string::npos) continue;
+}
+
+void unstack_mlx(const Quantized& quantized) {
+  for (const std::string& module : quantized.modules(".weight", kFloats)) {
+    if (find_stack(module, *quantized.tensors.find(module + ".weight")) == std::string::npos) continue;
     for (Slice& slice : slices(quantized, module, quantized.need(module, ".weight", kFloats))) {
       slice.tensor.name = slice.name;
       quantized.tensors.put(std::move(slice.tensor));

@@ -139,6 +139,7 @@ void put_weight(const Quantized& quantized, const std::string& name, const Store
   const int64_t size = size_within(weight.group, weight.cols);
   if (size == 0) {
     tensor.dtype = "F32";
+    tensor.quantized = true;
     return quantized.tensors.put(std::move(tensor), floats_of(weight));
   }
   weight.grouping.size = static_cast<uint8_t>(size);

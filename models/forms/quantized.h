@@ -115,6 +115,9 @@ void read_compressed_tensors(const Quantized& quantized);
 void read_gptq(const Quantized& quantized);
 void read_awq(const Quantized& quantized);
 void read_mlx(const Quantized& quantized);
+void read_modelopt(const Quantized& quantized);
+// Makes X.experts.N.gate_proj.weight and so on of float experts that MLX stacks.
+void unstack_mlx(const Quantized& quantized);
 void read_mxfp4(const Quantized& quantized);  // gpt-oss's
 void read_bitsandbytes(const Quantized& quantized);
 

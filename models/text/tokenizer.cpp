@@ -179,6 +179,7 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) c
 
 int64_t Tokenizer::vocab_size() const { return static_cast<int64_t>(pipeline_->tokens.size()); }
 std::optional<int32_t> Tokenizer::bos_id() const { return pipeline_->bos; }
+const std::vector<int32_t>& Tokenizer::prefix() const { return pipeline_->prefix; }
 std::vector<int32_t> Tokenizer::eos_ids() const {
   return pipeline_->eos ? std::vector{*pipeline_->eos} : std::vector<int32_t>{};
 }

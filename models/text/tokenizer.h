@@ -51,6 +51,8 @@ class Tokenizer {
   // One more than the largest id, added tokens included. The model's embedding may have more rows.
   int64_t vocab_size() const;
   std::optional<int32_t> bos_id() const;
+  // The tokens that encode() puts in front of a text with add_bos: the BOS, or several ([gMASK]<sop>).
+  const std::vector<int32_t>& prefix() const;
   // The tokenizer's own end-of-text token, or nothing: where a generation ends when neither
   // generation_config.json nor config.json says it (ModelSpec::eos_token_ids).
   std::vector<int32_t> eos_ids() const;

@@ -20,7 +20,7 @@ double nll_by_hand(Session& session, Sequence& sequence, std::span<const int32_t
 class Continuation : public OnLlama {
  protected:
   Continuation() {
-    options_.bos = 1;
+    options_.bos = {1};
     options_.buckets = 7;
   }
   PerplexityResult measure(Sequence& sequence, std::vector<int32_t>& tokens, std::span<const int32_t> text) {
@@ -93,8 +93,18 @@ TEST_F(Continuation, BehindPlacedTokensIsTheWhole) {
   EXPECT_NEAR(result.nll, nll_by_hand(session, by_hand, all, 30), 30 * kSumOrderTolerance);
 }
 
+TEST_F(Continuation, ScoresNoneOfSeveralBeginnings) {
+  const auto text = some_tokens(20, model_.spec.vocab_size);
+  options_.bos = {1, 5};
+  Sequence sequence = session_.new_sequence(), by_hand = session_.new_sequence();
+  std::vector<int32_t> tokens;
+  const PerplexityResult result = measure(sequence, tokens, text);
+  EXPECT_EQ(result.tokens, 20);
+  EXPECT_NEAR(result.nll, nll_by_hand(session_, by_hand, tokens, 2), 20 * kSumOrderTolerance);
+}
+
 TEST_F(Continuation, WithoutABosTheFirstTokenHasNothingBeforeIt) {
-  options_.bos.reset();
+  options_.bos.clear();
   const auto text = some_tokens(9, model_.spec.vocab_size);
   Sequence sequence = session_.new_sequence();
   std::vector<int32_t> tokens;

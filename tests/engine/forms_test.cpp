@@ -28,6 +28,29 @@ TEST_P(FormLogits, AreThoseOfTheFloats) {
   EXPECT_LE(difference(reference, stored), 0.06 * largest);
 }
 
+int64_t warnings_of_rounding(const std::filesystem::path& path, std::optional<Form> asked) {
+  CpuBackend backend(1);
+  ModelFiles files = open_files(path);
+  const ModelSpec spec = load_config(files.texts);
+  return std::ranges::count_if(
+      load_model(std::move(files), spec, backend, asked).spec.warnings,
+      [](const std::string& line) { return line.find("`quantize`") != std::string::npos; });
+}
+
+TEST_P(FormLogits, AreRoundedOnceMoreWithAWarning) {
+  const std::filesystem::path dir = golden_dir() / "forms" / GetParam();
+  for (const DType asked : {DType::kQ8, DType::kQ4}) EXPECT_EQ(warnings_of_rounding(dir, asked), 1);
+  EXPECT_EQ(warnings_of_rounding(dir, {}), 0);
+  EXPECT_EQ(warnings_of_rounding(dir, DType::kF32), 0);
+}
+
+TEST(GgufLogits, AreRoundedOnceMoreWithAWarning) {
+  const std::filesystem::path gguf = golden_dir() / "gguf";
+  EXPECT_EQ(warnings_of_rounding(gguf / "gpt_oss_mxfp4.gguf", DType::kQ8), 1);
+  EXPECT_EQ(warnings_of_rounding(gguf / "gpt_oss_mxfp4.gguf", {}), 0);
+  EXPECT_EQ(warnings_of_rounding(gguf / "llama_bias.gguf", DType::kQ8), 0) << "floats";
+}
+
 INSTANTIATE_TEST_SUITE_P(Methods, FormLogits,
                          testing::Values("awq", "bitsandbytes", "compressed_tensors", "fbgemm_fp8", "fp8",
                                          "gptq", "gptq_v2", "mlx", "mlx_mxfp4", "mxfp4_packed",

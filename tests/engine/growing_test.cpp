@@ -100,7 +100,7 @@ TEST_F(GrowingTest, FloatsEqualTheFloat64FormulasWithKeysRotatedAgainAndLeft) {
 
 TEST_F(GrowingTest, StretchesAreContextsOfTheirOwn) {
   const SessionOptions session_options = options_for("dynamic-yarn");
-  const auto measure = [&](std::vector<int32_t> tokens, int64_t max_tokens, std::optional<int32_t> bos) {
+  const auto measure = [&](std::vector<int32_t> tokens, int64_t max_tokens, const std::vector<int32_t>& bos) {
     Session session(model_, backend_, session_options);
     TokenSource text(std::move(tokens), max_tokens);
     const PerplexityOptions options{
@@ -108,15 +108,22 @@ TEST_F(GrowingTest, StretchesAreContextsOfTheirOwn) {
     return measure_perplexity(session, text, options);
   };
   const int64_t holds = 127;  // beside a BOS
-  const auto both = measure(tokens_, 2 * holds + 50, 1);
-  const auto one = measure(tokens_, 0, 1), two = measure({tokens_.begin() + holds, tokens_.end()}, holds, 1);
+  const auto both = measure(tokens_, 2 * holds + 50, {1});
+  const auto one = measure(tokens_, 0, {1}),
+             two = measure({tokens_.begin() + holds, tokens_.end()}, holds, {1});
   for (size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(one[i].tokens, one[i].ctx - 1);
     EXPECT_EQ(both[i].tokens, 2 * (both[i].ctx - 1));
     EXPECT_NEAR(both[i].nll, one[i].nll + two[i].nll, 1e-4 * both[i].nll);
     EXPECT_TRUE(both[i].complete);
   }
-  EXPECT_EQ(measure(tokens_, 0, std::nullopt)[1].tokens, 127);
+  EXPECT_EQ(measure(tokens_, 0, {})[1].tokens, 127);
+  // Several tokens that begin a text are read and not scored.
+  std::vector<int32_t> begun = {1, 5, 7};
+  begun.insert(begun.end(), tokens_.begin(), tokens_.end());
+  const auto behind = measure(tokens_, 0, {1, 5, 7})[1], as_text = measure(begun, 0, {})[1];
+  EXPECT_EQ(behind.tokens, 125);
+  for (size_t i = 0; i < 125; ++i) EXPECT_EQ(behind.losses[i], as_text.losses[i + 3]) << i;
 }
 
 TEST_F(GrowingTest, InterruptionKeepsWhatWasScored) {

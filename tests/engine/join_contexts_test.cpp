@@ -80,7 +80,7 @@ TEST_P(JoinedLayer0, IsThatOfTheWholeText) {
       session(*model_, backend_, options(join.session));
   const std::vector files = {part(first, "a", all.first(300)), part(second, "b", all.subspan(300, 70)),
                              part(second, "c", all.subspan(370))};
-  SavedContext joined = join_contexts(session, files, {}, std::nullopt);
+  SavedContext joined = join_contexts(session, files, {}, {});
   Sequence whole = session.new_sequence();
   session.prefill(whole, tokens);
   EXPECT_EQ(joined.tokens, tokens);
@@ -125,8 +125,8 @@ TEST_F(Joining, MovesPlacedTokensTogether) {
   for (int32_t i = 0; i < 36; ++i) whole_image.insert(whole_image.end(), {20, 20 + i / 6, 20 + i % 6});
   const std::vector files = {part(session, "a", all.first(50), image),
                              part(session, "b", all.subspan(50), image)};
-  SavedContext joined = join_contexts(session, files, {}, std::nullopt);
-  SavedContext anew = join_contexts(session, files, {.anew = true}, std::nullopt);
+  SavedContext joined = join_contexts(session, files, {}, {});
+  SavedContext anew = join_contexts(session, files, {.anew = true}, {});
   Sequence whole = session.new_sequence();
   session.place(whole, whole_image);
   session.prefill(whole, tokens);
@@ -146,7 +146,7 @@ TEST_F(Joining, AnewIsAnOrdinaryPrefill) {
                tail = some_tokens(5, model_->spec.vocab_size, 3);
     const std::vector files = {part(session, "a", std::span(tokens).first(260)),
                                part(session, "b", std::span(tokens).subspan(260))};
-    SavedContext anew = join_contexts(session, files, {.anew = true}, std::nullopt);
+    SavedContext anew = join_contexts(session, files, {.anew = true}, {});
     Sequence whole = session.new_sequence();
     session.prefill(whole, tokens);
     for (const int64_t place : {0, 259, 260, 599})
@@ -164,7 +164,7 @@ TEST_F(Joining, RecomputesTheBeginningOfEachLaterPart) {
   const std::vector files = {part(session, "a", all.first(150)), part(session, "b", all.subspan(150, 150)),
                              part(session, "c", all.subspan(300))};
   const auto joined = [&](const JoinOptions& options) {
-    return join_contexts(session, files, options, std::nullopt).sequence;
+    return join_contexts(session, files, options, {}).sequence;
   };
   const Sequence anew = joined({.anew = true}), some = joined({.recompute = 5});
   EXPECT_LE(difference(session, some, anew, 1, 0, 0, 155), 1e-5) << "their neighbours before them are there";
@@ -189,18 +189,21 @@ TEST_F(Joining, DropsOrKeepsTheBosOfLaterParts) {
                              part(session, "c", c, {}, 1)};
   const auto joined = std::span(files).subspan(1);
   const std::vector<int32_t> dropped = {1, 10, 11, 12, 20, 21, 30, 1, 31, 32};
-  SavedContext context = join_contexts(session, joined, {}, 1);
+  SavedContext context = join_contexts(session, joined, {}, {1});
   EXPECT_EQ(context.tokens, dropped);
   EXPECT_EQ(context.sequence.length(), 9);
-  EXPECT_EQ(join_contexts(session, files, {}, 1).tokens, dropped) << "the first one is a BOS alone";
+  EXPECT_EQ(join_contexts(session, files, {}, {1}).tokens, dropped) << "the first one is a BOS alone";
   const std::vector<int32_t> kept = {1, 10, 11, 12, 1, 20, 21, 30, 1, 31, 32};
-  const SavedContext again = join_contexts(session, joined, {.recompute = 1, .keep_bos = true}, 1);
+  const SavedContext again = join_contexts(session, joined, {.recompute = 1, .keep_bos = true}, {1});
   EXPECT_EQ(again.tokens, kept);
-  const SavedContext anew = join_contexts(session, joined, {.anew = true, .keep_bos = true}, 1);
+  const SavedContext anew = join_contexts(session, joined, {.anew = true, .keep_bos = true}, {1});
   EXPECT_EQ(anew.tokens, kept);
   EXPECT_EQ(anew.sequence.length(), 10);
   EXPECT_LE(difference(session, again.sequence, anew.sequence, 1, 0, 0, 5), 1e-5) << "with the BOS of b";
   EXPECT_GT(difference(session, again.sequence, anew.sequence, 1, 0, 5, 6), 1e-3);
+  // Of several tokens that begin a text, later parts lose as many as they begin with.
+  const std::vector<int32_t> several = {1, 10, 11, 12, 21, 30, 1, 31, 32};
+  EXPECT_EQ(join_contexts(session, joined, {}, {1, 20}).tokens, several);
 }
 
 // One alone goes on as it does loaded; what is joined is saved, and its values are those of the parts, scales
@@ -215,11 +218,10 @@ TEST_F(Joining, GivesAContextLikeAnyOther) {
              tail = some_tokens(40, model_->spec.vocab_size, 3);
   const std::vector files = {part(session, "a", std::span(tokens).first(200)),
                              part(session, "b", std::span(tokens).subspan(200))};
-  SavedContext alone = join_contexts(session, std::span(files).first(1), {}, std::nullopt),
+  SavedContext alone = join_contexts(session, std::span(files).first(1), {}, {}),
                loaded = load_context(session, files[0]);
   EXPECT_EQ(decode_logits(session, alone.sequence, tail), decode_logits(session, loaded.sequence, tail));
-  SavedContext joined = join_contexts(session, files, {}, std::nullopt),
-               second = load_context(session, files[1]);
+  SavedContext joined = join_contexts(session, files, {}, {}), second = load_context(session, files[1]);
   for (const int64_t place : {0, 55, 56, 299}) {
     for (const size_t which : {size_t{1}, size_t{2}})
       EXPECT_EQ(rows_at(session, joined.sequence, 1, 200 + place, which),
@@ -268,11 +270,10 @@ TEST_F(Joining, RefusesAndLeavesNothingBehind) {
                {method, own, "`position_method` sinks"}};
   for (const auto& refused : cases) {
     const std::vector files = {own, refused.file};
-    EXPECT_TRUE(
-        names(error_of([&] { join_contexts(refused.session, files, {}, std::nullopt); }), refused.words));
+    EXPECT_TRUE(names(error_of([&] { join_contexts(refused.session, files, {}, {}); }), refused.words));
     EXPECT_EQ(refused.session.pool().pages(), 0) << refused.words;
   }
-  EXPECT_EQ(join_contexts(stale, std::vector{own, own}, {.anew = true}, std::nullopt).sequence.length(), 40);
+  EXPECT_EQ(join_contexts(stale, std::vector{own, own}, {.anew = true}, {}).sequence.length(), 40);
 }
 
 TEST(ParseJoin, TakesTheWaysThatThereAre) {

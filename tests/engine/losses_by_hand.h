@@ -47,16 +47,16 @@ struct HandWindow {
 inline std::vector<HandWindow> windows_by_hand(const std::vector<int32_t>& text,
                                                const PerplexityOptions& options, int64_t ctx) {
   const bool sliding = options.method == PerplexityMethod::kSliding;
-  const int64_t n = std::ssize(text), bos = options.bos ? 1 : 0, holds = ctx - bos;
+  const int64_t n = std::ssize(text), bos = std::ssize(options.bos), holds = ctx - bos;
   std::vector<HandWindow> windows;
-  for (int64_t begin = 0, scored = 1 - bos; sliding ? scored < n : begin + holds <= n;) {
+  for (int64_t begin = 0, scored = bos > 0 ? 0 : 1; sliding ? scored < n : begin + holds <= n;) {
     const int64_t end = std::min(begin + holds, n);
-    HandWindow window{std::vector<int32_t>(static_cast<size_t>(bos), options.bos.value_or(0)), 0};
+    HandWindow window{options.bos, 0};
     window.tokens.insert(window.tokens.end(), text.begin() + begin, text.begin() + end);
     window.first = static_cast<size_t>(sliding ? scored - begin + bos : ctx / 2 + 1);
     windows.push_back(std::move(window));
     scored = end;
-    begin += sliding ? std::min(options.stride, ctx - 1) : ctx;
+    begin += sliding ? std::min(options.stride, ctx - std::max<int64_t>(bos, 1)) : ctx;
   }
   return windows;
 }

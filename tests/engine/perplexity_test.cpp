@@ -31,7 +31,7 @@ void expect_equal(const PerplexityResult& result, const std::vector<double>& los
 
 struct Case {
   std::string scaling;
-  bool bos;
+  std::vector<int32_t> bos;
   int64_t text, prefill_chunk;
 };
 
@@ -51,7 +51,7 @@ TEST_P(PerplexityTest, EqualsOnePassPerWindowInFloat64) {
   session_options.prefill_chunk = prefill_chunk;
   const auto text = random_text(length, model.spec.vocab_size, 7);
   PerplexityOptions options{.ctx = {24, 64, 16}, .stride = 20};  // more than the shortest window holds
-  if (bos) options.bos = 1;
+  options.bos = bos;
   for (const PerplexityMethod method : {PerplexityMethod::kSliding, PerplexityMethod::kChunks}) {
     options.method = method;
     if (method == PerplexityMethod::kChunks) options.ctx = {16, 32, 25};
@@ -68,21 +68,23 @@ TEST_P(PerplexityTest, EqualsOnePassPerWindowInFloat64) {
           losses.push_back(-row[static_cast<size_t>(window.tokens[i++])]);
       }
       expect_equal(result, losses);
-      EXPECT_EQ(result.stride,
-                method == PerplexityMethod::kSliding ? std::min<int64_t>(20, result.ctx - 1) : 0);
+      EXPECT_EQ(result.stride, method == PerplexityMethod::kSliding
+                                   ? std::min<int64_t>(20, result.ctx - std::max<int64_t>(std::ssize(bos), 1))
+                                   : 0);
     }
   }
 }
 
 std::string case_name(const testing::TestParamInfo<Case>& info) {
-  return test_name(info.param.scaling + (info.param.bos ? "_bos_" : "_nobos_") +
+  return test_name(info.param.scaling + "_" + std::to_string(info.param.bos.size()) + "bos_" +
                    std::to_string(info.param.text) + "_" + std::to_string(info.param.prefill_chunk));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PerplexityTest,
-                         testing::Values(Case{"none", true, 143, 512}, Case{"none", false, 144, 50},
-                                         Case{"yarn", true, 140, 0}, Case{"dynamic", true, 130, 40},
-                                         Case{"dynamic-yarn", false, 131, 512}),
+                         testing::Values(Case{"none", {1}, 143, 512}, Case{"none", {}, 144, 50},
+                                         Case{"none", {1, 5}, 142, 60}, Case{"yarn", {1}, 140, 0},
+                                         Case{"dynamic", {1}, 130, 40}, Case{"dynamic-yarn", {}, 131, 512},
+                                         Case{"dynamic", {1, 5, 7}, 131, 512}),
                          case_name);
 
 TEST(PerplexityInterrupted, KeepsWhatWasMeasured) {
@@ -91,7 +93,7 @@ TEST(PerplexityInterrupted, KeepsWhatWasMeasured) {
   Session session(model, backend, f32_session());
   TokenSource source(random_text(4000, model.spec.vocab_size, 7));
   std::atomic<bool> interrupted{false};
-  const PerplexityOptions options{.ctx = {600}, .bos = 1, .interrupted = &interrupted};
+  const PerplexityOptions options{.ctx = {600}, .bos = {1}, .interrupted = &interrupted};
   int calls = 0;
   const auto results = measure_perplexity(session, source, options,
                                           [&](const PerplexityProgress&) { interrupted = ++calls == 2; });

@@ -171,7 +171,7 @@ TEST_F(SweepTest, DefaultsFitEveryTrainedLength) {
          {PerplexityMethod::kSliding, PerplexityMethod::kChunks, PerplexityMethod::kGrowing}) {
       PerplexityOptions perplexity;
       perplexity.method = method;
-      perplexity.bos = 1;
+      perplexity.bos = {1};
       perplexity.ctx = {default_ctx(perplexity, l0, text.size())};
       EXPECT_EQ(error_of([&] { check_windows({&one, 1}, text, perplexity); }), "");
     }

@@ -1,48 +1,9 @@
 // Checkpoints as published methods store them (tests/golden/forms, made by tools/lab/golden/forms.py).
-#include "models/forms/forms.h"
-
-#include <cstring>
-
-#include "kernels/convert.h"
-#include "kernels/quant.h"
 #include "models/model.h"
-#include "models/safetensors.h"
-#include "tests/models/tokenizer_test_util.h"
+#include "tests/models/forms_util.h"
 
 namespace lariat::test {
 namespace {
-
-using nlohmann::json;
-
-constexpr const char* kFolders[] = {
-    "awq",     "bitsandbytes", "compressed_tensors", "fbgemm_fp8",   "fp8",           "gptq",
-    "gptq_v2", "mlx",          "mlx_mxfp4",          "mxfp4_packed", "pack_quantized"};
-constexpr const char* kGptOss = "../checkpoints/gpt_oss_mxfp4";
-const std::string kAttention = "model.layers.0.self_attn.", kMlp = "model.layers.0.mlp.";
-
-std::filesystem::path form_dir(const std::string& name) {
-  return std::filesystem::path(LARIAT_SOURCE_DIR) / "tests/golden/forms" / name;
-}
-
-Tensors open_form(const std::filesystem::path& dir, std::vector<std::string>* warnings = nullptr) {
-  Tensors tensors = open_safetensors(dir);
-  std::vector<std::string> unread;
-  read_quantized(read_json(dir / "config.json"), (dir / "config.json").string(), tensors,
-                 warnings ? *warnings : unread);
-  return tensors;
-}
-
-std::vector<float> floats_of(const StoredTensor& tensor) {
-  std::vector<float> values(static_cast<size_t>(tensor.shape[0] * tensor.shape[1]));
-  const Matrix to(values.data(), DType::kF32, tensor.shape[0], tensor.shape[1]);
-  if (tensor.codes) {
-    read_floats(*tensor.codes, 0, to);
-  } else {
-    for (size_t i = 0; i < values.size(); ++i)
-      values[i] = load_f32(tensor.data, tensor.float_dtype(), static_cast<int64_t>(i));
-  }
-  return values;
-}
 
 TEST(Forms, AWeightIsWhatTheMethodMakesOfIt) {
   for (const char* name : kFolders) {
@@ -51,7 +12,8 @@ TEST(Forms, AWeightIsWhatTheMethodMakesOfIt) {
     const Tensors golden = open_safetensors_file(form_dir(name) / "golden.safetensors");
     const StoredTensor& weight = tensors.check(kAttention + "k_proj.weight", {32, 64});
     ASSERT_TRUE(weight.codes) << "not floats";
-    const std::vector<float> got = floats_of(weight), expected = floats_of(golden.get("k_proj", {32, 64}));
+    const std::vector<float> got = form_floats(weight),
+                             expected = form_floats(golden.get("k_proj", {32, 64}));
     for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], expected[i]) << i;
   }
 }
@@ -102,49 +64,13 @@ TEST(Forms, CodesStayAsTheyAreStored) {
 TEST(Forms, WarnOfWhatIsPassedOver) {
   std::vector<std::string> warnings;
   open_form(form_dir("fp8"), &warnings);
-  ASSERT_EQ(warnings.size(), 1U);
+  ASSERT_EQ(warnings.size(), 2U);
+  EXPECT_TRUE(holds(warnings[0], "activation_scheme"));
   EXPECT_TRUE(
-      holds(warnings[0], "model.safetensors: tensor 'model.layers.0.mlp.gate_proj.input_scale' is for "));
+      holds(warnings[1], "model.safetensors: tensor 'model.layers.0.mlp.gate_proj.input_scale' is for "));
   open_form(form_dir("gptq"), &warnings);
-  EXPECT_EQ(warnings.size(), 1U);
+  EXPECT_EQ(warnings.size(), 2U);
 }
-
-// A folder of tests/golden/forms with settings of its method and tensors changed: "absent", or an object with
-// any of "name", "dtype", "shape", "bytes" (a text), "i32" [index, value]. The data are cut or filled with
-// zeros.
-class ChangedForm {
- public:
-  ChangedForm(const std::string& folder, const json& settings, const json& changes) {
-    json config = read_json(form_dir(folder) / "config.json");
-    config[config.contains("quantization") ? "quantization" : "quantization_config"].merge_patch(settings);
-    folder_.put("config.json", config.dump());
-    const Tensors stored = open_safetensors(form_dir(folder));
-    std::vector<NamedShape> shapes;
-    std::vector<std::string> data;
-    for (const auto& [name, tensor] : stored.all()) {
-      const json change = changes.value(name, json::object());
-      if (change == "absent") continue;
-      const std::string bytes(reinterpret_cast<const char*>(tensor.data), tensor.bytes);
-      const std::string text = data.emplace_back(change.value("bytes", bytes));
-      std::vector<int64_t> shape = change.value("shape", tensor.shape);
-      if (change.contains("bytes")) shape = {static_cast<int64_t>(text.size())};
-      shapes.push_back({change.value("name", name), shape, change.value("dtype", tensor.dtype)});
-      size_t size = safetensors_element_bytes(shapes.back().dtype);
-      for (const int64_t n : shape) size *= static_cast<size_t>(n);
-      data.back().resize(size);
-      if (!change.contains("i32")) continue;
-      const auto value = change["i32"][1].get<int32_t>();
-      std::memcpy(data.back().data() + change["i32"][0].get<size_t>() * sizeof value, &value, sizeof value);
-    }
-    SafetensorsWriter writer(folder_.path / "model.safetensors", shapes);
-    for (const std::string& bytes : data) writer.append(std::as_bytes(std::span(bytes)));
-    writer.finish();
-  }
-  const std::filesystem::path& dir() const { return folder_.path; }
-
- private:
-  TempFolder folder_;
-};
 
 struct Damage {
   const char *folder, *settings, *tensor, *change;
@@ -276,8 +202,8 @@ TEST(Forms, OddGroupsAreMadeFloats) {
   const Tensors odd = open_form(changed.dir()), plain = open_form(form_dir("awq"));
   const StoredTensor& tensor = odd.check(kAttention + "q_proj.weight", {64, 64});
   EXPECT_EQ(tensor.dtype, "F32");
-  const auto got = floats_of(tensor),
-             expected = floats_of(plain.check(kAttention + "q_proj.weight", {64, 64}));
+  const auto got = form_floats(tensor),
+             expected = form_floats(plain.check(kAttention + "q_proj.weight", {64, 64}));
   for (size_t row = 0; row < 64; ++row) {  // the first 8 inputs have the same scale; the last none
     for (size_t i = 0; i < 8; ++i) EXPECT_EQ(got[row * 64 + i], expected[row * 64 + i]);
     EXPECT_EQ(got[row * 64 + 63], 0);
@@ -292,10 +218,10 @@ TEST(Forms, StackedExpertsAreOneTensorEach) {
   changes["model.norm.weight"] = {{"name", kMlp + "switch_mlp.up_proj.weight"}, {"shape", {2, 4, 8}}};
   const ChangedForm changed("mlx", json::object(), changes);
   const Tensors tensors = open_form(changed.dir()), plain = open_form(form_dir("mlx"));
-  std::vector<float> both = floats_of(tensors.check(kMlp + "experts.0.gate_proj.weight", {48, 64}));
-  const auto second = floats_of(tensors.check(kMlp + "experts.1.gate_proj.weight", {48, 64}));
+  std::vector<float> both = form_floats(tensors.check(kMlp + "experts.0.gate_proj.weight", {48, 64}));
+  const auto second = form_floats(tensors.check(kMlp + "experts.1.gate_proj.weight", {48, 64}));
   both.insert(both.end(), second.begin(), second.end());
-  EXPECT_EQ(both, floats_of(plain.check(kMlp + "gate_proj.weight", {96, 64})));
+  EXPECT_EQ(both, form_floats(plain.check(kMlp + "gate_proj.weight", {96, 64})));
   EXPECT_EQ(tensors.check(kMlp + "experts.1.up_proj.weight", {4, 8}).data,
             tensors.check(kMlp + "experts.0.up_proj.weight", {4, 8}).data + 64);
 }

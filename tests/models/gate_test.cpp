@@ -21,6 +21,7 @@ struct Change {
   std::vector<std::pair<std::string, std::vector<int64_t>>> add{};
   std::pair<const char*, const char*> copy{};  // from, to
   const char* remove = nullptr;
+  float value = 1;  // of what is added
   Outcome outcome = Outcome::kRefused;
   const char* words = "";  // of the line
 };
@@ -42,7 +43,7 @@ void write_changed_weights(const Change& c, const std::filesystem::path& dir) {
     size_t count = 1;
     for (const int64_t size : shape) count *= static_cast<size_t>(size);
     shapes.push_back({name, shape});
-    data.push_back(std::as_bytes(std::span(ones.emplace_back(count, 1.0F))));
+    data.push_back(std::as_bytes(std::span(ones.emplace_back(count, c.value))));
   }
   SafetensorsWriter writer(dir / "model.safetensors", shapes);
   for (const auto bytes : data) writer.append(bytes);
@@ -175,6 +176,14 @@ TEST(Gate, ADifferentHeadIsNotTied) {
   EXPECT_FALSE(model.spec.tie_word_embeddings);
   EXPECT_EQ(static_cast<const float*>(model.weights.head.blocks[0].w.data)[0], 1.0F);
   EXPECT_NE(static_cast<const float*>(model.weights.embed.m.data)[0], 1.0F);
+}
+
+// Quantisers write them for every linear layer.
+TEST(Gate, BiasesOfZerosChangeNothing) {
+  for (const Added& added : kAdded) {
+    if (std::string_view(added.name).ends_with(".bias"))
+      check({.base = added.base, .add = {{added.name, added.shape}}, .value = 0, .outcome = Outcome::kEqual});
+  }
 }
 
 // The words of a rule's neutral values, as JSON for llama_gqa (hidden size 32, head size 16, no head norms).

@@ -9,6 +9,8 @@
 #include <numbers>
 
 #include "models/config.h"
+#include "models/forms/gguf_blocks.h"
+#include "models/weights.h"
 #include "tests/models/gguf_builder.h"
 #include "tests/test_util.h"
 
@@ -42,6 +44,31 @@ TEST(GgufModel, LlamasRowsAreMarked) {
   EXPECT_EQ(named(tensors, "model.layers.1.post_attention_layernorm.weight").plus, 0.0F);
   EXPECT_EQ(named(tensors, "lm_head.weight").shape, (std::vector<int64_t>{64, 32}));
   EXPECT_EQ(named(tensors, "blk.1.odd.weight").name, "blk.1.odd.weight");
+}
+
+// Blocks of ones in every bit, whose scales are NaN.
+TEST(GgufModel, ScalesThatAreNoNumbersAreFound) {
+  int found = 0;
+  for (const GgufType& type : gguf_types()) {
+    if (type.elements == 1) continue;
+    Builder b = small_gguf("llama");
+    const auto bytes = static_cast<size_t>(256 / type.elements * type.bytes);
+    b.tensor("blk.0.ffn_up.weight", {1, 256}, type.id, std::string(bytes, '\xff'));
+    const std::string file = b.bytes();
+    Tensors tensors("m.gguf");
+    const std::string error = error_of([&] {
+      for (StoredTensor& tensor : gguf_tensors(parse_gguf(file))) {
+        tensor.codes = gguf_codes(tensor);
+        tensors.put(std::move(tensor));
+      }
+    });
+    if (!error.empty()) continue;  // a type that does not run
+    ++found;
+    const auto bad = find_not_finite(tensors);
+    ASSERT_TRUE(bad) << type.name;
+    EXPECT_EQ(bad->tensor, "model.layers.0.mlp.up_proj.weight") << type.name;
+  }
+  EXPECT_GE(found, 11);
 }
 
 TEST(GgufModel, GemmasNormsLoseTheirOne) {

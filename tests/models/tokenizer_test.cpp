@@ -69,6 +69,19 @@ TEST(Tokenizer, BosAndEos) {
   EXPECT_EQ(minimind.encode("", true), Ids{1}) << "asked for, though not its habit";
 }
 
+TEST(Tokenizer, SeveralTokensMayBeginAText) {
+  json post = read_json(golden_dir() / "llama3-mini" / "tokenizer.json").at("post_processor");
+  const json second = {{"SpecialToken", {{"id", "<|eot_id|>"}, {"type_id", 0}}}};
+  json& single = post["processors"][1]["single"];
+  single.insert(single.begin() + 1, second);
+  post["processors"][1]["special_tokens"]["<|eot_id|>"] = {
+      {"id", "<|eot_id|>"}, {"ids", {424}}, {"tokens", {"<|eot_id|>"}}};
+  const Tokenizer tokenizer = load_changed("llama3-mini", {{"post_processor", post}});
+  EXPECT_TRUE(tokenizer.adds_bos());
+  EXPECT_EQ(tokenizer.prefix(), Ids({420, 424}));
+  EXPECT_EQ(tokenizer.encode("", true), Ids({420, 424}));
+}
+
 TEST(Tokenizer, EosIsTheTokenizersOwn) {
   const TempFolder dir;
   std::filesystem::copy(golden_dir() / "llama3-mini", dir.path, std::filesystem::copy_options::recursive);

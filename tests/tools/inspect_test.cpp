@@ -92,5 +92,20 @@ TEST(Inspect, AModelThatDoesNotRunIsShownAllTheSame) {
   EXPECT_FALSE(bare.contains("tensors"));
 }
 
+TEST(Inspect, ATemplateThatDoesNotRunIsAWarning) {
+  const TempFolder folder;
+  link_files(kDemo, folder.path / "model");
+  folder.put("model/chat_template.jinja", "{% raw %}x{% endraw %}");
+  const std::string model = " --model " + (folder.path / "model").string();
+  const Outcome outcome = run_lariat("inspect --json" + model);
+  const Json got = json_of(outcome);
+  EXPECT_EQ(got["runs"], true);
+  EXPECT_EQ(got["chat_template"], false);
+  EXPECT_TRUE(holds(outcome.err, "warning: "));
+  EXPECT_TRUE(holds(outcome.err, "chat_template.jinja"));
+  EXPECT_EQ(run_lariat("generate -p Once -n 3" + model).code, 0);
+  EXPECT_EQ(run_lariat("generate -p Once -n 3 --chat" + model).code, 1);
+}
+
 }  // namespace
 }  // namespace lariat::test

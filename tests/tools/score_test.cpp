@@ -54,6 +54,7 @@ TEST_F(JsonLineProgram, ScoresLineByLine) {
     EXPECT_EQ(one.at("top")[i][0].at("logprob"), one.at("logprobs")[i]);
   }
   EXPECT_EQ(lines[1].at("line"), 3);
+  EXPECT_EQ(lines[1].at("id"), 7);
   EXPECT_EQ(lines[1].at("best"), 1);
   EXPECT_EQ(lines[1].at("best_per_byte"), 1);
   // The space belongs to the choice's first token, and not to its bytes.
@@ -173,6 +174,23 @@ TEST_F(JsonLineProgram, PromptsAreMessagesOrStandBehindAContext) {
   const std::string load = "-n 12 --load-cache " + file;
   const auto behind = json_lines(prompts("{\"prompt\": \" and\"}\n{\"prompt\": \" but\"}", load).out);
   EXPECT_EQ(behind[1].at("tokens"), json_of(generate(" but", load + " --json")).at("tokens"));
+}
+
+TEST_F(JsonLineProgram, KeysThatNobodyReadsAreRefused) {
+  const std::string good = R"({"prompt": "Once", "id": "a"})";
+  for (const char* key : {"max_tokens", "stop", "temperature", "messagez"}) {
+    Json line = {{"prompt", "Once"}, {key, 1}};
+    const Outcome written = prompts(good + "\n" + line.dump(), "-n 2");
+    EXPECT_EQ(written.code, 1);
+    EXPECT_TRUE(holds(written.err, std::string("line 2: key '") + key + "'"));
+    const auto answers = json_lines(written.out);
+    ASSERT_EQ(answers.size(), 2U);
+    EXPECT_EQ(answers[0].at("id"), "a");
+    EXPECT_EQ(answers[0].at("tokens").size(), 2U);
+    EXPECT_TRUE(holds(answers[1].at("error").get<std::string>(), key));
+    line["continuation"] = " upon";
+    EXPECT_TRUE(holds(score(line.dump()).err, std::string("line 1: key '") + key + "'"));
+  }
 }
 
 TEST_F(JsonLineProgram, FirstTokensAndTokensOfAFile) {

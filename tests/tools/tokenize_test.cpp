@@ -83,5 +83,46 @@ TEST_F(TokenizeMessages, AnEosBehindAPromptIsLeftOutAndSaid) {
   EXPECT_EQ(messages_too.err, after.err);
 }
 
+// A post-processor that puts two tokens in front of a text: all that begins a text begins with both.
+TEST(Tokenize, SeveralTokensBeginAText) {
+  const TempFolder folder;
+  link_files(kDemo, folder.path / "model");
+  const fs::path tokenizer = kSource / "tests/golden/tokenizers/llama3-mini";
+  Json json = Json::parse(slurp(tokenizer / "tokenizer.json"));
+  Json& post = json["post_processor"]["processors"][1];
+  const Json second = {{"SpecialToken", {{"id", "<|eot_id|>"}, {"type_id", 0}}}};
+  post["single"].insert(post["single"].begin() + 1, second);
+  post["special_tokens"]["<|eot_id|>"] = {{"id", "<|eot_id|>"}, {"ids", {424}}, {"tokens", {"<|eot_id|>"}}};
+  folder.put("model/tokenizer.json", json.dump());
+  folder.put("model/tokenizer_config.json", slurp(tokenizer / "tokenizer_config.json"));
+  folder.put("text", "Hello, hello, hello, hello");
+  folder.put("line", R"({"prompt": "", "continuation": "Hello, hello"})");
+  const std::string model = " -m " + (folder.path / "model").string() + " ",
+                    exact = model + "--dtype f32 --kv-dtype f32 --quiet -f " + folder.path.string() + "/";
+  const Json ids = json_of(run_lariat("tokenize --json --text Hello" + model)).at("tokens");
+  EXPECT_EQ(ids[0], 420);
+  EXPECT_EQ(ids[1], 424);
+  const std::string file = (folder.path / "losses.jsonl").string();
+  const Json scored = json_of(run_lariat("score" + exact + "line"));
+  for (const char* method : {"sliding", "growing"}) {
+    EXPECT_EQ(run_lariat("perplexity -c 8 --losses " + file + " --method " + method + exact + "text").code,
+              0);
+    const Json losses = Json::parse(slurp(file)).at("losses");
+    for (size_t i = 0; i < 3; ++i)
+      EXPECT_NEAR(losses[i].get<double>(), -scored.at("logprobs")[i].get<double>(), 2e-5) << method << i;
+  }
+  // A prompt that says it itself begins once, and what follows a context does not begin.
+  const std::string twice = "<|begin_of_text|><|eot_id|>Hello", context = (folder.path / "context").string();
+  const auto prompt_tokens = [&](const std::string& options) {
+    return json_of(run_lariat("generate -n 0 --json --quiet" + model + options)).at("prompt_tokens");
+  };
+  EXPECT_EQ(prompt_tokens("-p '" + twice + "' --save-cache " + context), ids.size());
+  EXPECT_EQ(prompt_tokens("-p '" + twice + "' --load-cache " + context), ids.size() - 2);
+  EXPECT_EQ(json_of(run_lariat("generate -n 0 --json --quiet -p x --join rotate --load-cache " + context +
+                               "," + context + model))
+                .at("cached_tokens"),
+            2 * ids.size() - 2);
+}
+
 }  // namespace
 }  // namespace lariat::test

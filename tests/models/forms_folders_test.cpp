@@ -1,0 +1,119 @@
+// What stands in and beside the config.json of a quantised folder, and scales that are no numbers.
+#include <fmt/format.h>
+
+#include "models/weights.h"
+#include "tests/models/forms_util.h"
+
+namespace lariat::test {
+namespace {
+
+TEST(Forms, WarnOfActivationsInFewerBits) {
+  const json eight = {{"num_bits", 8}, {"type", "float"}};
+  const ChangedForm changed(
+      "pack_quantized",
+      {{"config_groups", {{"group_0", {{"input_activations", eight}}}}}, {"kv_cache_scheme", eight}},
+      json::object());
+  std::vector<std::string> warnings;
+  open_form(changed.dir(), &warnings);
+  ASSERT_EQ(warnings.size(), 1U);
+  for (const char* part : {"config.json", "input_activations", "kv_cache_scheme"})
+    EXPECT_TRUE(holds(warnings[0], part));
+}
+
+// Files that old versions of the methods' own tools write, and what they hold in config.json, without a name.
+TEST(Forms, SettingsStandBesideTheConfigOrInIt) {
+  const std::tuple<const char*, const char*, json> rows[] = {
+      {"gptq", "quantize_config.json", {{"bits", 4}, {"group_size", 32}, {"desc_act", true}, {"sym", true}}},
+      {"awq", "quant_config.json", {{"q_group_size", 32}, {"w_bit", 4}, {"version", "GEMM"}}},
+      {"fbgemm_fp8", "hf_quant_config.json", {{"quant_algo", "FP8"}}}};
+  for (const auto& [folder, file, settings] : rows) {
+    SCOPED_TRACE(folder);
+    const Tensors golden = open_safetensors_file(form_dir(folder) / "golden.safetensors");
+    for (const bool beside : {true, false}) {
+      const TempFolder dir;
+      json config = read_json(form_dir(folder) / "config.json");
+      config.erase("quantization_config");
+      const bool nvidia = std::string_view(file).starts_with("hf");
+      if (beside) dir.put(file, (nvidia ? json{{"quantization", settings}} : settings).dump());
+      if (!beside) config["quantization_config"] = settings;
+      dir.put("config.json", config.dump());
+      std::filesystem::copy_file(form_dir(folder) / "model.safetensors", dir.path / "model.safetensors");
+      const Tensors tensors = open_form(dir.path);
+      EXPECT_EQ(form_floats(tensors.check(kAttention + "k_proj.weight", {32, 64})),
+                form_floats(golden.get("k_proj", {32, 64})));
+      EXPECT_EQ(quantization_method(dir.path), nvidia ? "modelopt" : folder);
+    }
+  }
+  const TempFolder dir;
+  dir.put("config.json", "{}");
+  dir.put("hf_quant_config.json", R"({"quantization": {"quant_algo": "NVFP4"}})");
+  std::filesystem::copy_file(form_dir("fp8") / "model.safetensors", dir.path / "model.safetensors");
+  const std::string error = error_of([&] { open_form(dir.path); });
+  EXPECT_TRUE(holds(error, "hf_quant_config.json: "));
+  EXPECT_TRUE(holds(error, "quant_algo\" is \"NVFP4\""));
+}
+
+// Whatever a method calls its scales.
+TEST(Forms, ScalesThatAreNoNumbersAreFound) {
+  for (const char* name : kFolders) {
+    SCOPED_TRACE(name);
+    json changes;
+    const Tensors stored = open_safetensors(form_dir(name));
+    for (const auto& [part, tensor] : stored.all()) {
+      const bool scales =
+          part.find("scale") != part.npos || part.ends_with("absmax") || part.ends_with("SCB");
+      if (scales && part.starts_with(kAttention + "k_proj.") && !part.ends_with("input_scale"))
+        changes[part] = {{"i32", {0, -1}}};
+    }
+    const auto found = find_not_finite(open_form(ChangedForm(name, json::object(), changes).dir()));
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->tensor, kAttention + "k_proj.weight");
+    EXPECT_EQ(found->of, 32 * 64);
+    EXPECT_FALSE(find_not_finite(open_form(form_dir(name))));
+  }
+}
+
+// The blocks of gpt-oss as MLX stacks them, gate and up apart.
+TEST(Forms, MlxStacksTheExpertsOfGptOss) {
+  const std::filesystem::path from = form_dir(kGptOss);
+  const Tensors stored = open_safetensors(from);
+  std::vector<NamedShape> shapes;
+  std::vector<std::string> data;
+  const auto add = [&](const std::string& name, int64_t bytes_in_row, const char* dtype, size_t first,
+                       size_t step) {  // one row in `step`
+    const StoredTensor& tensor = *stored.find(name);
+    const bool down = name.find("down") != name.npos;
+    const std::string end = name.substr(name.rfind('_') + 1), mlx = end == "blocks" ? "weight" : end;
+    const auto size = static_cast<size_t>(bytes_in_row);
+    std::string& rows = data.emplace_back();
+    for (size_t at = first * size; at < tensor.bytes; at += step * size)
+      rows.append(reinterpret_cast<const char*>(tensor.data) + at, size);
+    std::vector<int64_t> shape = {4, down ? 64 : 32, bytes_in_row / (end == "blocks" ? 4 : 1)};
+    if (end == "bias") shape.pop_back();
+    shapes.push_back({kMlp + "experts." +
+                          (down         ? "down"
+                           : first == 0 ? "gate"
+                                        : "up") +
+                          "_proj." + mlx,
+                      shape, dtype});
+  };
+  for (const auto& [end, down, up, dtype] :
+       {std::tuple("blocks", 16, 32, "U32"), {"scales", 1, 2, "U8"}, {"bias", 2, 2, "BF16"}}) {
+    add(kMlp + "experts.down_proj_" + end, down, dtype, 0, 1);
+    for (const size_t first : {0, 1}) add(kMlp + "experts.gate_up_proj_" + end, up, dtype, first, 2);
+  }
+  const TempFolder dir;
+  dir.put("config.json", R"({"quantization": {"group_size": 32, "bits": 4, "mode": "mxfp4"}})");
+  SafetensorsWriter writer(dir.path / "model.safetensors", shapes);
+  for (const std::string& bytes : data) writer.append(std::as_bytes(std::span(bytes)));
+  writer.finish();
+  const Tensors mlx = open_form(dir.path), published = open_form(from);
+  for (const char* name : {"0.gate_proj", "3.up_proj", "2.down_proj"}) {
+    const StoredTensor& want = *published.find(fmt::format("{}experts.{}.weight", kMlp, name));
+    EXPECT_EQ(form_floats(mlx.check(want.name, want.shape)), form_floats(want)) << name;
+  }
+  EXPECT_EQ(mlx.check(kMlp + "experts.up_proj.bias", {4, 32}).bytes, 4U * 32 * 2);
+}
+
+}  // namespace
+}  // namespace lariat::test
