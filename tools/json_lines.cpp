@@ -39,7 +39,8 @@ void answer_lines(const std::filesystem::path& file, bool quiet, const LineWork&
   std::vector<Line> group;
   int64_t number = 0, answered = 0, bad = 0;
   const auto read = [&](const std::string& line) {
-    auto& [begin, error] = group.emplace_back(nlohmann::ordered_json{{"line", number}}, "");
+    auto& [begin, error] = group.emplace_back();
+    begin["line"] = number;
     const std::string place = fmt::format("{}: line {}", name, number);
     try {
       const nlohmann::json object = parse_json_object(line, place);
