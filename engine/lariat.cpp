@@ -10,7 +10,6 @@
 #include "kernels/counted.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/make_cuda_backend.h"
-#include "kernels/team.h"
 #include "models/config.h"
 
 namespace lariat {
@@ -56,23 +55,6 @@ std::function<void(const Saturation&)> on_saturated(const OpenOptions& options) 
                     keys && values ? ""
                     : keys         ? "k="
                                    : "v="));
-  };
-}
-
-// Warns once when the threads had to wait for cores for too much of five seconds.
-std::function<void()> watch_cores(const OpenOptions& options) {
-  const int threads = options.threads > 0 ? options.threads : cores();
-  return [warn = options.warn, threads, watch = std::make_shared<CoreWatch>(threads),
-          warned = std::make_shared<bool>(false)] {
-    const double seconds = watch->seconds();
-    if (*warned || seconds < 5) return;
-    const double share = watch->share();
-    *watch = CoreWatch(threads);
-    if (!(*warned = share > CoreWatch::kMost)) return;
-    warn(
-        fmt::format("the load exceeds the cores, which this run's threads waited for {:.0f} % of the last "
-                    "{:.0f} seconds; speeds are not the machine's, results are the same",
-                    100 * share, seconds));
   };
 }
 
@@ -139,7 +121,6 @@ Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
     engine.session.on_not_finite = on_not_finite(options, engine.model);
     engine.session.on_saturated = on_saturated(options);
   }
-  if (options.warn) engine.session.before_step = watch_cores(options);
   engine.session = engine.session_for(rope);
   if (engine.tokenizer) engine.warnings = engine.tokenizer->warnings();
   const std::vector<std::string>& more = engine.model.spec.warnings;

@@ -224,7 +224,6 @@ void Session::add_to_step(Sequence& sequence, std::span<const int32_t> tokens) {
 }
 
 Matrix Session::run_step() {
-  if (options_.before_step) options_.before_step();
   return decoder_.forward({step_.tokens, step_.sequences}, step_.ropes, step_.seen);
 }
 

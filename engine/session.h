@@ -25,7 +25,6 @@ struct SessionOptions {
   PositionMethod positions{};
   int64_t latent_workspace = int64_t{128} << 20;  // bytes (LatentAttention)
   bool stale_cache = false;             // leave cached keys as they were rotated when the frequencies change
-  std::function<void()> before_step{};  // called before every forward pass
   // Called once, when logits turn out to hold a NaN or an infinite value: the session's first ones, or later
   // ones in what somebody makes of them (Session::report_not_finite). Weights are mapped and not looked at
   // when a model is loaded (that would read all of them before the first token); damage in them that matters

@@ -1,12 +1,6 @@
 // Engine::open: what is read, what is refused, and what a session is given.
 #include "engine/lariat.h"
 
-#include <sched.h>
-
-#include <atomic>
-#include <fstream>
-#include <thread>
-
 #include "engine/session.h"
 #include "models/io/json_fields.h"
 #include "tests/engine/engine_test_util.h"
@@ -137,38 +131,6 @@ TEST(EngineOpen, SessionsOfOtherScalings) {
   EXPECT_EQ(rounds.session.k_dtype, DType::kF16);
   ASSERT_EQ(rounds.warnings.size(), 1U);
   EXPECT_TRUE(names(rounds.warnings[0], "`rope_steps` exact | f16 | `kv_dtype` f32"));
-}
-
-// Four threads on one core, for as long as it takes to be told of, which is once.
-TEST(EngineOpen, TellsOfCoresThatOthersHave) {
-  if (!std::ifstream("/proc/self/schedstat"))
-    GTEST_SKIP() << "the system does not say how long threads waited";
-  std::vector<std::string> told;
-  OpenOptions options{.reads = Reads::kTokens, .device = "cpu", .threads = 1};
-  options.warn = [&](const std::string& line) { told.push_back(line); };
-  const Engine engine = Engine::open(checkpoint_dir("llama_gqa"), options);
-  Session session(engine.model, *engine.backend, engine.session);
-  Sequence sequence = session.new_sequence();
-  cpu_set_t core;
-  CPU_ZERO(&core);
-  CPU_SET(static_cast<size_t>(sched_getcpu()), &core);
-  std::atomic<bool> enough = false;
-  std::vector<std::thread> busy;
-  for (int i = 0; i < 4; ++i) {
-    busy.emplace_back([&] {
-      sched_setaffinity(0, sizeof(core), &core);
-      while (!enough) {
-      }
-    });
-  }
-  session.decode(sequence, 1);
-  EXPECT_TRUE(told.empty()) << "five seconds have to pass";
-  std::this_thread::sleep_for(std::chrono::milliseconds(5100));
-  for (int i = 0; i < 2; ++i) session.decode(sequence, 1);
-  enough = true;
-  for (auto& thread : busy) thread.join();
-  ASSERT_EQ(told.size(), 1U);
-  EXPECT_TRUE(names(told[0], "%"));
 }
 
 }  // namespace
