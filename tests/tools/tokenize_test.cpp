@@ -107,7 +107,8 @@ TEST(Tokenize, SeveralTokensBeginAText) {
   for (const char* method : {"sliding", "growing"}) {
     EXPECT_EQ(run_lariat("perplexity -c 8 --losses " + file + " --method " + method + exact + "text").code,
               0);
-    const Json losses = Json::parse(slurp(file)).at("losses");
+    const std::string log = slurp(file);
+    const Json losses = Json::parse(log.substr(0, log.find('\n'))).at("losses");
     for (size_t i = 0; i < 3; ++i)
       EXPECT_NEAR(losses[i].get<double>(), -scored.at("logprobs")[i].get<double>(), 2e-5) << method << i;
   }
