@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/error.h"
+#include "tests/source_dir.h"
 
 namespace lariat::test {
 

@@ -185,7 +185,7 @@ TEST_F(CudaEngine, DynamicScaleMovesTheCache) {
 // of many rows, decode steps through those of few, and a cache that is re-rotated on the way. Greedy, so that
 // one wrong logit shows in every token after it.
 TEST_F(CudaEngine, DemoWritesWhatTheCpuWrites) {
-  const std::filesystem::path dir = std::filesystem::path(LARIAT_SOURCE_DIR) / "configs" / "demo";
+  const std::filesystem::path dir = source_dir() / "configs" / "demo";
   const Tokenizer tokenizer = Tokenizer::load(dir);
   const std::vector<int32_t> prompt =
       tokenizer.encode("Once upon a time there was a little dog who", tokenizer.adds_bos());

@@ -36,7 +36,7 @@ class ChatTest : public FolderTest {
     options_.generate.eos_ids = {2};
   }
 
-  static fs::path demo() { return fs::path(LARIAT_SOURCE_DIR) / "configs" / "demo"; }
+  static fs::path demo() { return source_dir() / "configs" / "demo"; }
   ChatTemplate chat_template(const char* text) const {
     put("model/chat_template.jinja", text);
     return ChatTemplate::load(dir_ / "model", tokenizer_).value();

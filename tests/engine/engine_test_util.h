@@ -22,16 +22,12 @@
 // The engine's tests share this: the committed golden checkpoints, opened in f32.
 namespace lariat::test {
 
-inline std::filesystem::path golden_dir() {
-  return std::filesystem::path(LARIAT_SOURCE_DIR) / "tests" / "golden";
-}
+inline std::filesystem::path golden_dir() { return source_dir() / "tests" / "golden"; }
 inline std::filesystem::path checkpoint_dir(const std::string& name) {
   return golden_dir() / "checkpoints" / name;
 }
 
-inline std::filesystem::path demo_dir() {
-  return std::filesystem::path(LARIAT_SOURCE_DIR) / "configs" / "demo";
-}
+inline std::filesystem::path demo_dir() { return source_dir() / "configs" / "demo"; }
 
 inline SessionOptions f32_session() {
   SessionOptions options;

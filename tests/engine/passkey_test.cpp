@@ -82,12 +82,10 @@ struct NamedTokenizer {
   Tokenizer tokenizer;
 };
 
-Tokenizer demo_tokenizer() {
-  return Tokenizer::load(std::filesystem::path(LARIAT_SOURCE_DIR) / "configs/demo");
-}
+Tokenizer demo_tokenizer() { return Tokenizer::load(source_dir() / "configs/demo"); }
 
 std::vector<NamedTokenizer> tokenizers_at_hand() {
-  const std::filesystem::path source = LARIAT_SOURCE_DIR;
+  const std::filesystem::path source = source_dir();
   std::vector<NamedTokenizer> found;
   for (const char* name : {"configs/demo", "../shared/models/stories260K", "../shared/tokenizers/llama3",
                            "../shared/tokenizers/qwen2", "../shared/tokenizers/llama"}) {

@@ -78,7 +78,7 @@ TEST(ReportPage, HoldsTheDataWholeWhateverStandsInThem) {
   EXPECT_EQ(Json::parse(json), data);
   EXPECT_EQ(json.find_first_of("<\n"), std::string::npos);
   // All around it is the page as it stands in the repository.
-  std::string expected = slurp(std::string(LARIAT_SOURCE_DIR) + "/engine/eval/report.html");
+  std::string expected = slurp(source_dir().string() + "/engine/eval/report.html");
   expected.replace(expected.find("\"DATA\""), 6, json);
   EXPECT_EQ(page, expected);
   // A name that is no UTF-8 does not end a report.

@@ -147,7 +147,7 @@ TEST_F(RopeOptionsFile, ErrorsNameTheFile) {
 // Every preset works with a model whose geometry it fits.
 TEST(RopePresets, AllOfThemLoad) {
   int count = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(LARIAT_SOURCE_DIR "/configs/rope")) {
+  for (const auto& entry : std::filesystem::directory_iterator(source_dir() / "configs/rope")) {
     SCOPED_TRACE(entry.path().string());
     RopeScaling model;
     model.head_dim = model.rotary_dim = entry.path().filename().string().starts_with("phi-3") ? 96 : 128;

@@ -15,9 +15,7 @@
 // The program as something that can be disturbed while it runs.
 namespace lariat::test {
 
-inline std::filesystem::path demo_model() {
-  return std::filesystem::path(LARIAT_SOURCE_DIR) / "configs" / "demo";
-}
+inline std::filesystem::path demo_model() { return source_dir() / "configs" / "demo"; }
 
 // Waits until the condition holds; false after ten seconds.
 inline bool eventually(const std::function<bool()>& condition) {
@@ -41,7 +39,7 @@ class Process {
     redirect("/dev/null", O_RDONLY, 0);
     redirect(dir / "out", O_WRONLY | O_CREAT | O_TRUNC, 1);
     redirect(dir / "err", O_WRONLY | O_CREAT | O_TRUNC, 2);
-    std::vector<std::string> words{LARIAT_PROGRAM};
+    std::vector<std::string> words{lariat_program()};
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
     for (auto& word : words) argv.push_back(word.data());

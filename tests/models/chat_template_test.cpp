@@ -15,8 +15,8 @@ using nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 const ordered_json& golden() {
-  static const ordered_json kGolden = ordered_json::parse(
-      read_file(fs::path(LARIAT_SOURCE_DIR) / "tests" / "golden" / "chat_templates.json", 1 << 20));
+  static const ordered_json kGolden =
+      ordered_json::parse(read_file(source_dir() / "tests" / "golden" / "chat_templates.json", 1 << 20));
   return kGolden;
 }
 
@@ -77,7 +77,7 @@ TEST(ChatTemplateGolden, EveryFeatureRendersAsInTransformers) {
 
 // The texts by the sum of their ids times their places, which any difference changes.
 TEST(ChatTemplateGolden, SharedTokenizersGiveTheSameIds) {
-  const fs::path shared = fs::path(LARIAT_SOURCE_DIR) / ".." / "shared";
+  const fs::path shared = source_dir() / ".." / "shared";
   std::map<std::string, std::pair<ChatTemplate, Tokenizer>> opened;
   size_t checked = 0;
   for (const auto& want : golden().at("shared")) {

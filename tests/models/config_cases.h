@@ -18,7 +18,7 @@ namespace lariat::test {
 using nlohmann::json;
 
 inline std::filesystem::path golden_file(const std::string& name) {
-  return std::filesystem::path(LARIAT_SOURCE_DIR) / "tests" / "golden" / name;
+  return source_dir() / "tests" / "golden" / name;
 }
 
 // The config of a checkpoint of tests/golden, or one that says no more than that architecture.

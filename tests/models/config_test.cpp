@@ -92,11 +92,11 @@ void expect_known(const fs::path& folder, size_t least, bool all_run) {
 
 TEST(Config, ThoseOfThisRepositoryAreKnown) {
   expect_known(golden_file("checkpoints"), 50, true);
-  expect_known(fs::path(LARIAT_SOURCE_DIR) / "configs", 9, true);
+  expect_known(source_dir() / "configs", 9, true);
 }
 
 TEST(Config, PublishedOnesAreKnown) {
-  const fs::path shared = fs::path(LARIAT_SOURCE_DIR).parent_path() / "shared" / "configs";
+  const fs::path shared = source_dir().parent_path() / "shared" / "configs";
   if (!fs::exists(shared)) GTEST_SKIP() << "SKIPPED: no ../shared/configs";
   expect_known(shared, 22, false);
   for (const char* name : {"mlc_ministral3_3b_2512", "mlc_olmo2_7b", "ome_gemma3_text", "ome_gemma_2_2b_it",

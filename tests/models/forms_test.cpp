@@ -246,8 +246,7 @@ TEST(Forms, StackedExpertsOfGptOssAreTakenApart) {
 
 TEST(Forms, FloatsUnderAMethodsNameRun) {
   const json config = {{"quantization_config", {{"quant_method", "fp8"}}}};
-  Tensors tensors =
-      open_safetensors(std::filesystem::path(LARIAT_SOURCE_DIR) / "tests/golden/checkpoints/llama_gqa");
+  Tensors tensors = open_safetensors(source_dir() / "tests/golden/checkpoints/llama_gqa");
   std::vector<std::string> warnings;
   read_quantized(config, "config.json", tensors, warnings);
   ASSERT_EQ(warnings.size(), 1U);

@@ -22,7 +22,7 @@ inline constexpr const char* kGptOss = "../checkpoints/gpt_oss_mxfp4";
 inline const std::string kAttention = "model.layers.0.self_attn.", kMlp = "model.layers.0.mlp.";
 
 inline std::filesystem::path form_dir(const std::string& name) {
-  return std::filesystem::path(LARIAT_SOURCE_DIR) / "tests/golden/forms" / name;
+  return source_dir() / "tests/golden/forms" / name;
 }
 
 inline Tensors open_form(const std::filesystem::path& dir, std::vector<std::string>* warnings = nullptr) {

@@ -10,7 +10,7 @@
 namespace lariat::test {
 namespace {
 
-const char* const kGolden = LARIAT_SOURCE_DIR "/tests/golden/gguf/blocks.safetensors";
+const std::filesystem::path kGolden = source_dir() / "tests/golden/gguf/blocks.safetensors";
 
 StoredTensor tensor_of(std::string_view type, const std::byte* data, int64_t rows, int64_t cols) {
   const GgufType& blocks = *find_gguf_type(type);

@@ -117,9 +117,8 @@ TEST(HostileSentencePiece, Charsmaps) {
 // Not all charsmaps are hostile: this one says 41 -> 61, 42 43 -> 62 63 64, FF21 -> 41 (tests/fuzz/seeds.sh).
 TEST(HostileSentencePiece, ACharsmapThatHoldsWorks) {
   const TempFolder dir;
-  std::filesystem::copy(
-      std::filesystem::path(LARIAT_SOURCE_DIR) / "tests/fuzz/seeds/sentencepiece-charsmap.model",
-      dir.path / "tokenizer.model");
+  std::filesystem::copy(source_dir() / "tests/fuzz/seeds/sentencepiece-charsmap.model",
+                        dir.path / "tokenizer.model");
   const Tokenizer tokenizer = Tokenizer::load(dir.path);
   EXPECT_EQ(tokenizer.encode("the BCs", false), tokenizer.encode("the bcds", false));
   EXPECT_EQ(tokenizer.encode("A", false), tokenizer.encode("a", false));

@@ -9,6 +9,7 @@
 #include "models/io/json_file.h"
 #include "models/rope.h"
 #include "models/rope_config.h"
+#include "tests/source_dir.h"
 
 namespace lariat {
 namespace {
@@ -29,7 +30,7 @@ double relative(double got, double want) {
 }
 
 TEST(RopeGolden, FrequenciesAreThoseOfTransformers) {
-  const json golden = read_json(LARIAT_SOURCE_DIR "/tests/golden/rope/frequencies.json");
+  const json golden = read_json(test::source_dir() / "tests/golden/rope/frequencies.json");
   std::set<std::string> types;
   for (const json& c : golden.at("cases")) {
     const std::string name = c.at("name");

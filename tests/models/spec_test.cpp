@@ -103,7 +103,7 @@ std::string outcome_of(const std::string& row) {
 TEST(Specs, AreThoseOfTheFiles) {
   std::set<std::string> rows;
   for (const char* name : {"specs.txt", "refused.txt"}) {
-    const auto file = std::filesystem::path(LARIAT_SOURCE_DIR) / "tests" / "models" / name;
+    const auto file = source_dir() / "tests" / "models" / name;
     const std::string text = slurp(file);
     std::string found;
     for (const std::string& line : split_at(text, '\n')) {

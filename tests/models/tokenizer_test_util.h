@@ -11,14 +11,12 @@
 
 namespace lariat::test {
 
-inline std::filesystem::path golden_dir() {
-  return std::filesystem::path(LARIAT_SOURCE_DIR) / "tests/golden/tokenizers";
-}
+inline std::filesystem::path golden_dir() { return source_dir() / "tests/golden/tokenizers"; }
 
 // The folder with large tokenizers that are not part of the repository.
 inline std::filesystem::path shared_dir() {
   const char* set = std::getenv("LARIAT_SHARED");
-  return set ? std::filesystem::path(set) : std::filesystem::path(LARIAT_SOURCE_DIR).parent_path() / "shared";
+  return set ? std::filesystem::path(set) : source_dir().parent_path() / "shared";
 }
 
 // A tokenizer made from the files of a committed one with some keys of its tokenizer.json replaced.

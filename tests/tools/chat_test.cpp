@@ -270,8 +270,8 @@ TEST_F(ChatProgram, AnInterruptedPipeHasFailed) {
   std::string line;
   for (const std::string& word : chat({"--ctx", "1000000", "--save-cache", file})) line += " " + word;
   // The answer has no end, so it is under way once some of it is there.
-  const std::string script = std::string(LARIAT_PROGRAM) + line + " <" + (dir_ / "input").string() + " >" +
-                             out + " 2>" + err + " & while [ ! -s " + out +
+  const std::string script = lariat_program() + line + " <" + (dir_ / "input").string() + " >" + out + " 2>" +
+                             err + " & while [ ! -s " + out +
                              " ]; do sleep 0.1; done; kill -TERM $!; wait $!";
   const int status = std::system(script.c_str());
   EXPECT_EQ(WEXITSTATUS(status), 1);

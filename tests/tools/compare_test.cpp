@@ -32,8 +32,7 @@ class CompareScript : public FolderTest {
                                      "{\"n_prompt\":0,\"n_gen\":64,\"avg_ts\":16}]'\n");
   }
   int run(const std::string& arguments) const {
-    const std::string command = "python3 " +
-                                (fs::path(LARIAT_SOURCE_DIR) / "tools/lab/peers/compare.py").string() + " " +
+    const std::string command = "python3 " + (source_dir() / "tools/lab/peers/compare.py").string() + " " +
                                 arguments + " >" + (dir_ / "out").string() + " 2>" + (dir_ / "err").string();
     return WEXITSTATUS(std::system(command.c_str()));
   }

@@ -118,9 +118,8 @@ TEST_F(ChatProgram, PromptsWithEscapesAndFromStdin) {
   EXPECT_EQ(run_lariat(model + "--prompt-file -", dir_ / "input").out, expected);
   // A script has begun to read the file: the rest of it is the prompt.
   put("input", "a line\nA \"b\"\n\tcé\\");
-  const std::string script = "{ read -r line; " + std::string(LARIAT_PROGRAM) + " " + model +
-                             "--prompt-file -; } <" + (dir_ / "input").string() + " >" +
-                             (dir_ / "out").string();
+  const std::string script = "{ read -r line; " + lariat_program() + " " + model + "--prompt-file -; } <" +
+                             (dir_ / "input").string() + " >" + (dir_ / "out").string();
   EXPECT_EQ(std::system(script.c_str()), 0);
   EXPECT_EQ(slurp(dir_ / "out"), expected);
 }

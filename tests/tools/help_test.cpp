@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kCompletion = fs::path(LARIAT_SOURCE_DIR) / "scripts" / "completion";
+const fs::path kCompletion = source_dir() / "scripts" / "completion";
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -166,7 +166,7 @@ std::vector<std::string> bash_offers(const std::vector<std::string>& words) {
   std::string list;
   for (const std::string& word : words) list += " '" + word + "'";
   std::ofstream(script) << "source '" << (kCompletion / "lariat.bash").string()
-                        << "'\ncompopt() { echo compopt \"$@\"; }\nCOMP_WORDS=('" << LARIAT_PROGRAM << "'"
+                        << "'\ncompopt() { echo compopt \"$@\"; }\nCOMP_WORDS=('" << lariat_program() << "'"
                         << list << ")\nCOMP_CWORD=" << words.size()
                         << "\n_lariat\nprintf '%s\\n' \"${COMPREPLY[@]}\"\n";
   const fs::path out = script.string() + ".out";
@@ -239,7 +239,7 @@ TEST(ManPage, IsValidTroff) {
   if (!have("groff")) GTEST_SKIP() << "there is no groff here";
   const TempFolder folder;
   const std::string page = (folder.path / "lariat.1").string();
-  EXPECT_EQ(shell(std::string(LARIAT_PROGRAM) + " __man >" + page), 0);
+  EXPECT_EQ(shell(lariat_program() + " __man >" + page), 0);
   EXPECT_EQ(shell("groff -man -ww -b -Tutf8 -z " + page + " 2>" + page + ".err"), 0);
   EXPECT_EQ(slurp(page + ".err"), "");
 }

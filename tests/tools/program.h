@@ -16,7 +16,7 @@ namespace lariat::test {
 
 using Json = nlohmann::ordered_json;
 
-inline const std::filesystem::path kSource = LARIAT_SOURCE_DIR, kDemo = kSource / "configs" / "demo";
+inline const std::filesystem::path kSource = source_dir(), kDemo = kSource / "configs" / "demo";
 
 // Data that is not part of the repository.
 inline std::filesystem::path shared_dir() {
@@ -44,8 +44,8 @@ inline std::filesystem::path fresh_dir() {
 inline Outcome run_lariat(const std::string& arguments, const std::filesystem::path& input = "/dev/null") {
   const TempFolder folder;
   const auto out = folder.path / "out", err = folder.path / "err";
-  const std::string command = std::string(LARIAT_PROGRAM) + " " + arguments + " >" + out.string() + " 2>" +
-                              err.string() + " <" + input.string();
+  const std::string command =
+      lariat_program() + " " + arguments + " >" + out.string() + " 2>" + err.string() + " <" + input.string();
   const int status = std::system(command.c_str());
   Outcome outcome;
   outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

@@ -83,7 +83,7 @@ class Commands : public FolderTest {
   }
   // A line as it is typed in a shell that stands in the folder.
   Outcome type(const std::string& line) const {
-    logs_.put("typed.sh", fmt::format(fmt::runtime(kShell), LARIAT_PROGRAM, line));
+    logs_.put("typed.sh", fmt::format(fmt::runtime(kShell), lariat_program(), line));
     const std::string logs = logs_.path.string();
     const int status = std::system(
         fmt::format("cd {0} && sh {1}/typed.sh >{1}/out 2>{1}/err </dev/null", dir_.string(), logs).c_str());

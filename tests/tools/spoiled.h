@@ -11,7 +11,7 @@ namespace lariat::test {
 
 namespace fs = std::filesystem;
 
-inline const fs::path kGoldens = fs::path(LARIAT_SOURCE_DIR) / "tests" / "golden";
+inline const fs::path kGoldens = source_dir() / "tests" / "golden";
 inline const std::string kLogits = "logits --device cpu -m {0} --tokens 1,2,3 --out {0}/out";
 inline const std::string kTokenize = "tokenize -m {0} --text x";
 

@@ -23,7 +23,7 @@ class Terminal {
     size.ws_col = 200;
     if (openpty(&screen_, &side_, nullptr, nullptr, &size) != 0) throw std::runtime_error("no terminal");
     before_ = attributes();
-    std::vector<std::string> words{LARIAT_PROGRAM};
+    std::vector<std::string> words{lariat_program()};
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
     for (auto& word : words) argv.push_back(word.data());
