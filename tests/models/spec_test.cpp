@@ -148,5 +148,26 @@ TEST(Specs, FrequenciesOfOddValues) {
   EXPECT_EQ(rope_frequencies(yarn, 1).attention_factor, 1.0);
 }
 
+TEST(Specs, EveryNumberIsBounded) {
+  for (const std::string key :
+       {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+        "num_key_value_heads", "head_dim", "max_position_embeddings"}) {
+    for (const char* bad : {"0", "-1", "1.5", "\"4\"", "true", "[]", "9223372036854775807",
+                            "-9223372036854775808", "18446744073709551615", "1e300"})
+      expect_line(answer(changed(config_of("LlamaForCausalLM"), {{key, json::parse(bad)}})).error,
+                  "config.json", key);
+  }
+}
+
+// A quantised checkpoint with an image part says so at the top.
+TEST(Specs, OfWhatStandsAtTheTopOfATextPart) {
+  json quantised = config_of("llava");
+  quantised["quantization_config"] = {{"quant_method", "aqlm"}};
+  EXPECT_FALSE(answer(quantised).spec);
+  json tied = config_of("llava");
+  tied["tie_word_embeddings"] = "yes";
+  expect_line(answer(tied).error, "config.json", "tie_word_embeddings | yes");
+}
+
 }  // namespace
 }  // namespace lariat::test
