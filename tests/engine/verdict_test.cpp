@@ -145,10 +145,25 @@ TEST_F(Verdicts, TwoThatDoNotDifferWinTogether) {
   add_losses("none", 400, losses(1));
   add_losses("ntk", 400, losses(0));
   add_losses("yarn", 400, losses(0.001));
-  EXPECT_TRUE(said("At 400 tokens ntk and yarn have the lowest perplexity, "));
-  EXPECT_TRUE(said(", with no difference shown between them; the unscaled model has "));
+  const Standing standing = by_perplexity(tabulate(log_), 400);
+  EXPECT_EQ(standing.best, (std::vector<std::string>{"ntk", "yarn"}));
+  EXPECT_TRUE(holds(standing.sentence, " is within noise of the best; the unscaled model has "));
   EXPECT_TRUE(said(" times that."));
-  EXPECT_EQ(last(), "Beyond the original 100 tokens ntk and yarn read best at the one length compared.");
+  EXPECT_EQ(
+      last(),
+      "Beyond the original 100 tokens ntk and yarn read best, within noise, at the one length compared.");
+}
+
+// 10 of 12 is not shown to be less than 12 of 12, and is not said to be 12 of 12.
+TEST_F(Verdicts, OfTiesEachColumnHasItsOwnNumber) {
+  log_.header["passkey"]["trials"] = 6;
+  add_found("none", 200, 0, 6);
+  add_found("ntk", 200, 1, 6);
+  add_found("yarn", 200, 1, 6);
+  log_.records.back()["correct"] = 4;
+  const Standing standing = by_retrieval(tabulate(log_), 200);
+  EXPECT_EQ(standing.best, (std::vector<std::string>{"ntk", "yarn"}));
+  EXPECT_TRUE(holds(standing.sentence, " ntk finds the most passkeys, 100 % of 12, and yarn (83 %) is "));
 }
 
 TEST_F(Verdicts, OneColumnWinsNothing) {
