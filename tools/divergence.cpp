@@ -128,7 +128,7 @@ void add_against_options(CLI::App& command, AgainstOptions& against) {
                         .add_option("--against", against.reference,
                                     "say how far the model is from this one, or from itself")
                         ->type_name("DIR|same");
-  for (const char* name : {"--load-cache", "--save-cache", "--losses"})
+  for (const char* name : {"--load-cache", "--save-cache", "--losses", "--csv", "--results"})
     reference->excludes(command.get_option(name));
   const auto add = [&](const char* name, auto& value, const char* description) {
     return command.add_option(name, value, description)

@@ -7,6 +7,7 @@
 
 #include "engine/eval/report.h"
 #include "engine/eval/results_csv.h"
+#include "engine/eval/sweep_log.h"
 #include "kernels/counted.h"
 #include "models/io/atomic_file.h"
 #include "models/io/text_file.h"
@@ -116,13 +117,24 @@ std::optional<SweepLog> open_run_log(const ResultFiles& files,
 }
 
 void set_aside(const std::filesystem::path& log, bool quiet) {
+  namespace fs = std::filesystem;
   std::error_code ec;
-  if (!std::filesystem::exists(log, ec)) return;
-  const std::filesystem::path old = log.string() + ".old";
-  std::filesystem::rename(log, old, ec);
-  if (!ec && !quiet) {
-    say("earlier results are now " + old.string() + "; --resume would have continued them");
+  // A device or a pipe is written to.
+  if (!fs::is_regular_file(log, ec) || fs::file_size(log, ec) == 0) return;
+  const fs::path target = fs::canonical(log), old = target.string() + ".old";  // a link stays one
+  const bool is_old = fs::is_regular_file(fs::symlink_status(old, ec)) && is_sweep_log(old);
+  for (const auto& [file, replaceable] :
+       {std::pair(log, is_sweep_log(log)), {old, is_old || !fs::exists(fs::symlink_status(old, ec))}}) {
+    if (!replaceable)
+      throw Error(
+          fmt::format("{}: exists and holds no results of lariat; move it, or name another file for the "
+                      "results",
+                      file.string()));
   }
+  fs::rename(target, old, ec);
+  if (ec)
+    throw Error(fmt::format("{}: cannot be renamed to {}: {}", log.string(), old.string(), ec.message()));
+  if (!quiet) say("earlier results are now " + old.string() + "; --resume would have continued them");
 }
 
 void warn_of_short_hay(const PasskeyOptions& options, const TextCodec& codec, int64_t length, bool quiet) {
@@ -145,7 +157,8 @@ void Meter::show(double done, const std::string& note) {
   bar_.update(static_cast<int64_t>(kSteps * done), note + left);
   if (quiet_ || bar_.visible() || seconds_since(line_) < line_seconds_) return;
   line_ = Stopwatch::now();
-  say(fmt::format("{}: {:.0f} % done in {}, {}{}", label_, 100 * done, duration(spent), note, left));
+  say(fmt::format("{}: {:.0f} % done in {}, {}{}", label_, std::floor(100 * done), duration(spent), note,
+                  left));
 }
 
 std::string margin(double standard_error, int decimals) {

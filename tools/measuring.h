@@ -40,7 +40,8 @@ void write_result_files(const ResultFiles& files, const SweepRecords& log);
 void add_run_log(CLI::App& command, ResultFiles& files);
 std::optional<SweepLog> open_run_log(const ResultFiles& files,
                                      const std::function<nlohmann::ordered_json()>& header, bool quiet);
-// Keeps an older log under another name, so that a forgotten --resume does not lose hours of results.
+// Renames an older log to *.old, so that a forgotten --resume does not lose hours of results. Throws Error
+// where the log or *.old is another file than a log.
 void set_aside(const std::filesystem::path& log, bool quiet);
 // Warns when prompts of `length` tokens need more hay than the file has.
 void warn_of_short_hay(const PasskeyOptions& options, const TextCodec& codec, int64_t length, bool quiet);

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "engine/eval/report.h"
+#include "engine/eval/results_csv.h"
 #include "engine/eval/run_log.h"
 #include "engine/eval/sweep.h"
 #include "engine/memory_check.h"
@@ -33,13 +34,14 @@ struct PasskeyCommand {
 
 bool several(const PasskeyCommand& command) { return command.tasks.size() > 1; }
 
-// Says how it is measured, in the form of a sweep's header. Several tasks stand side by side as scalings do
-// there.
+// Says how it is measured, in the form of a sweep's header. Several tasks are the columns of tables.
 nlohmann::ordered_json header_of(const PasskeyCommand& command, const Engine& runtime) {
   nlohmann::ordered_json header = run_header(runtime, runtime.session, command.lengths);
   header["passkey"] = passkey_plan(command.passkeys, true);
   header["passkey"]["chat"] = command.chat;
-  if (several(command)) header["scalings"] = command.tasks;
+  if (const auto& set = command.common.open.template_variables; !set.empty())
+    header["passkey"]["template_variables"] = set;
+  if (several(command)) header["passkey"]["tasks"] = command.tasks;
   return header;
 }
 
@@ -57,7 +59,7 @@ nlohmann::ordered_json to_json(const PasskeyCell& cell, bool passkey) {
           {"correct", cell.correct()}, {"recall", cell.recall()}, {"answers", answers}};
 }
 
-// The cells of one task, and the column that they stand in.
+// The cells of one task, and the column of the tables that they stand in.
 struct Measured {
   NeedleOptions needles;
   int64_t max_new_tokens = 0;
@@ -65,8 +67,16 @@ struct Measured {
   std::vector<PasskeyCell> cells;
 };
 
+nlohmann::ordered_json record_of(const nlohmann::ordered_json& header, const PasskeyCell& cell,
+                                 NeedleTask task) {
+  nlohmann::ordered_json record = passkey_record(header["scalings"][0], cell, task);
+  record["task"] = name_of(task);
+  record.update(labels_of(header, record));
+  return record;
+}
+
 nlohmann::ordered_json to_json(const PasskeyCommand& command, const Measured& measured,
-                               const SweepTable& table) {
+                               const nlohmann::ordered_json& header, const SweepTable& table) {
   const bool passkey = measured.needles.task == NeedleTask::kPasskey;
   nlohmann::ordered_json json = {{"task", name_of(measured.needles.task)},
                                  {"needles", passkey ? 1 : measured.needles.count},
@@ -75,7 +85,10 @@ nlohmann::ordered_json to_json(const PasskeyCommand& command, const Measured& me
                                  {"max_new_tokens", measured.max_new_tokens},
                                  {"results", nlohmann::ordered_json::array()},
                                  {"accuracy", nlohmann::ordered_json::object()}};
-  for (const auto& cell : measured.cells) json["results"].push_back(to_json(cell, passkey));
+  for (const auto& cell : measured.cells) {
+    json["results"].push_back(to_json(cell, passkey));
+    json["results"].back().update(labels_of(header, record_of(header, cell, measured.needles.task)));
+  }
   for (const int64_t length : table.lengths) {
     const auto value = table.retrieval(measured.column, length);
     if (value) json["accuracy"][std::to_string(length)] = value->share();
@@ -128,12 +141,11 @@ void keep_answers(PasskeyOptions& options, SweepLog& log, int64_t length) {
 
 // Measures every length of a task, the shortest first; false when it was interrupted.
 bool measure(const PasskeyCommand& command, Session& session, const TextCodec& codec, SweepLog* log,
-             Measured& measured) {
+             Measured& measured, const std::function<void(double, const std::string&)>& progress) {
   PasskeyOptions options = command.passkeys;
   options.needles = measured.needles;
   options.max_new_tokens = measured.max_new_tokens;
-  const std::string label(name_of(measured.needles.task));
-  Meter meter(label.c_str(), command.common.quiet);
+  const std::string label = several(command) ? std::string(name_of(measured.needles.task)) + ", " : "";
   double total = 0, before = 0, found = 0, trials = 0;
   for (const int64_t length : command.lengths) total += static_cast<double>(length);
   for (const int64_t length : command.lengths) {
@@ -145,8 +157,8 @@ bool measure(const PasskeyCommand& command, Session& session, const TextCodec& c
     };
     const auto show = [&](double part) {
       const std::string share = trials > 0 ? fmt::format(", found {:.0f} %", 100 * found / trials) : "";
-      meter.show((before + part * static_cast<double>(length)) / total,
-                 fmt::format("{}{}  ", counted(length, "token"), share));
+      progress((before + part * static_cast<double>(length)) / total,
+               fmt::format("{}{}{}  ", label, counted(length, "token"), share));
     };
     if (!measure_passkey(session, codec, length, options, on_cell, show)) return false;
     before += static_cast<double>(length);
@@ -159,14 +171,12 @@ void publish(const PasskeyCommand& command, const Engine& runtime, const std::ve
              bool complete) {
   SweepRecords records{header_of(command, runtime), {}};
   for (const Measured& one : all) {
-    for (const auto& cell : one.cells) {
-      records.records.push_back(passkey_record(one.column, cell, one.needles.task));
-      records.records.back()["task"] = name_of(one.needles.task);
-    }
+    for (const auto& cell : one.cells)
+      records.records.push_back(record_of(records.header, cell, one.needles.task));
   }
   const SweepTable table = tabulate(records);
   nlohmann::ordered_json tasks;
-  for (const Measured& one : all) tasks.push_back(to_json(command, one, table));
+  for (const Measured& one : all) tasks.push_back(to_json(command, one, records.header, table));
   nlohmann::ordered_json json = several(command) ? nlohmann::ordered_json{{"tasks", tasks}} : tasks[0];
   json["complete"] = complete;
   json["quantize"] = runtime.model.quantization();
@@ -209,13 +219,19 @@ void run(PasskeyCommand& command) {
       command.files, [&] { return header_of(command, runtime); }, command.common.quiet);
   std::vector<Measured> all;
   bool whole = true;
+  auto meter = std::make_optional<Meter>("passkey", command.common.quiet);
+  const auto tasks = static_cast<double>(command.tasks.size());
   for (const std::string& task : command.tasks) {
     if (!whole) break;
     const NeedleOptions needles{needle_task(task).value(), command.passkeys.needles.count};
+    const auto before = static_cast<double>(all.size());
     all.push_back(
         {needles, answer_tokens(codec, needles), several(command) ? task : column_of(runtime.session), {}});
-    whole = measure(command, session, codec, log ? &*log : nullptr, all.back());
+    whole =
+        measure(command, session, codec, log ? &*log : nullptr, all.back(),
+                [&](double part, const std::string& note) { meter->show((before + part) / tasks, note); });
   }
+  meter.reset();
   publish(command, runtime, all, whole);
   if (whole) return;
   size_t cells = 0;

@@ -6,11 +6,13 @@
 #include <cmath>
 #include <iostream>
 
+#include "engine/eval/results_csv.h"
 #include "engine/eval/run_log.h"
 #include "engine/fingerprint.h"
 #include "engine/saved_context.h"
 #include "kernels/counted.h"
 #include "models/io/atomic_file.h"
+#include "models/io/text_file.h"
 #include "tools/help.h"
 #include "tools/measuring.h"
 
@@ -71,15 +73,20 @@ void write_losses(const std::filesystem::path& file, const std::vector<Perplexit
   write_file_atomically(file, lines);
 }
 
-// The results as a sweep's log has them.
-SweepRecords records_of(const std::vector<PerplexityResult>& results, const Session& session) {
-  SweepRecords log{{{"passkey", nlohmann::ordered_json::object()}}, {}};
+// The results as a sweep's log has them, with their labels.
+SweepRecords records_of(const PerplexityCommand& command, const std::vector<PerplexityResult>& results,
+                        const Engine& engine) {
+  std::vector<int64_t> lengths;
+  for (const auto& result : results) lengths.push_back(result.ctx);
+  SweepRecords log{run_header(engine, engine.session, lengths), {}};
+  log.header["text"] = {{"name", input_name(command.file.filename())}};
   for (const auto& result : results) {
     const bool growing = result.method == PerplexityMethod::kGrowing;
     nlohmann::ordered_json record = to_json(result);
     record.update({{"kind", growing ? "growing" : "perplexity"},
-                   {"scaling", column_of(session.options())},
+                   {"scaling", column_of(engine.session)},
                    {"length", result.ctx}});
+    record.update(labels_of(log.header, record));
     log.records.push_back(record);
   }
   return log;
@@ -153,10 +160,10 @@ void run(const PerplexityCommand& command) {
     }
   }
   if (!command.losses.empty()) write_losses(command.losses, results, source);
-  write_result_files(command.files, records_of(results, session));
+  const SweepRecords records = records_of(command, results, runtime);
+  write_result_files(command.files, records);
   if (command.json) {
-    nlohmann::ordered_json json = {{"results", nlohmann::ordered_json::array()}};
-    for (const auto& result : results) json["results"].push_back(to_json(result));
+    nlohmann::ordered_json json = {{"results", records.records}};
     if (one_piece) json["context_tokens"] = context_tokens;
     json["quantize"] = runtime.model.quantization();
     print_json(json);
@@ -235,10 +242,10 @@ void add_perplexity_command(CLI::App& app) {
   add_output_option(sub, "--save-cache", command->save_cache,
                     "score the text in one piece, and save the context that it makes");
   add_output_option(sub, "--losses", command->losses, "write the loss of each token as JSON lines");
-  add_against_options(sub, command->against);
   sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   add_result_files(sub, command->files, false);
   add_run_log(sub, command->files);
+  add_against_options(sub, command->against);
   sub.callback([command] {
     command->common.other_scalings = command->against.rope_scaling.has_value();
     begin_context(command->load_cache.file, command->save_cache, command->common.quiet);

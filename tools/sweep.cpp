@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iostream>
 #include <regex>
+#include <set>
 
 #include "engine/eval/report.h"
 #include "engine/eval/verdict.h"
@@ -104,6 +105,16 @@ void publish(const SweepCommand& command, const SweepRecords& log) {
   }
 }
 
+// What --merge reads and writes; every other option would be ignored.
+void check_merge_usage(const CLI::App& typed) {
+  for (const CLI::Option* option : typed.get_options()) {
+    const std::string name = option->get_name();
+    static const std::set<std::string> kUsed = {"--merge", "--report", "--csv", "--svg", "--json", "--quiet"};
+    if (option->count() > 0 && !kUsed.contains(name))
+      throw UsageError(fmt::format("--merge writes the report of results that exist; leave out {}", name));
+  }
+}
+
 void merge(const SweepCommand& command) {
   const SweepRecords log = merge_sweep_logs(command.merge);
   publish(command, log);
@@ -168,7 +179,16 @@ void check_usage(const SweepCommand& command) {
   if (command.report.empty()) {
     throw UsageError("sweep needs --report OUT.html (the results are kept beside it)");
   }
-  if (!command.merge.empty()) return;
+  if (!command.merge.empty()) return check_merge_usage(*command.common.command);
+  if (!command.shard.empty() && !command.files.results.empty()) {
+    for (const char* name : {"--csv", "--svg", "--json"}) {
+      if (command.common.command->count(name) > 0)
+        throw UsageError(
+            fmt::format("--shard with --results writes that file alone; leave out {}, and give it to "
+                        "--merge",
+                        name));
+    }
+  }
   if (command.common.model.empty()) throw UsageError("sweep needs --model DIR, or --merge FILES");
   if (command.sweep.text == "-" || command.haystack == "-")
     throw UsageError("sweep reads its texts more than once, so none can be standard input; name a file");
@@ -185,10 +205,12 @@ void warn_of_idle(const CommonOptions& common, const SweepOptions& sweep, const 
   if (sweep.perplexity && method == "chunks") warn_idle(common, {"--stride"}, "with --method chunks");
   if (!sweep.growing) warn_idle(common, {"--growing-step"}, "with --no-growing");
   const bool one_needle = sweep.passkeys.needles.task == NeedleTask::kPasskey;
-  if (sweep.passkey && one_needle) warn_idle(common, {"--needles"}, "with --task passkey");
-  if (sweep.passkey) return;
+  if (sweep.passkey && !sweep.quick) {
+    if (one_needle) warn_idle(common, {"--needles"}, "with --task passkey");
+    return;
+  }
   warn_idle(common, {"--task", "--needles", "--haystack", "--depths", "--trials", "--seed"},
-            "with --no-passkey");
+            sweep.quick ? "with --quick" : "with --no-passkey");
 }
 
 void run(SweepCommand& command, CommandFiles files) {
@@ -214,9 +236,11 @@ void run(SweepCommand& command, CommandFiles files) {
   options.text = text_of(command);
   options.method = parse_perplexity_method(command.method);
   options.interrupted = &interrupted();
+  if (!command.losses.empty() && (options.text.empty() || !(options.perplexity || options.growing)))
+    throw UsageError(
+        "--losses: no perplexity is measured, so there are none to write; give --file, or leave it out");
   std::ofstream losses;
   if (!command.losses.empty()) {
-    losses.open(command.losses, command.files.resume ? std::ios::app : std::ios::trunc);
     options.on_losses = [&](const nlohmann::ordered_json& line) {
       losses << line.dump() << "\n" << std::flush;
       if (!losses) throw Error(command.losses.string() + ": writing failed");
@@ -232,9 +256,11 @@ void run(SweepCommand& command, CommandFiles files) {
   if (!command.files.resume) {
     set_aside(file, command.common.quiet);
     std::error_code ec;
-    std::filesystem::remove(part_file(file), ec);
+    if (is_sweep_log(part_file(file))) std::filesystem::remove(part_file(file), ec);
   }
   SweepLog log(file, sweep.header(), command.files.resume);
+  if (!command.losses.empty())
+    losses.open(command.losses, command.files.resume ? std::ios::app : std::ios::trunc);
   if (!command.common.quiet) say_plan(runtime, options, sweep, log.contents());
   bool all = false;
   {

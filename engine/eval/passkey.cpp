@@ -14,6 +14,9 @@
 namespace lariat {
 namespace {
 
+// A token of an answer takes about as long as this many of a prompt.
+constexpr int64_t kAnswerToken = 8;
+
 // The prompts of one depth, and its cell, whose trials have no answers yet.
 struct Group {
   PasskeyCell cell;
@@ -60,7 +63,7 @@ class LengthRun {
     const PasskeyPrompts maker(codec, options.hay);
     for (const double depth : options.depths) groups_.push_back(make_group(maker, length, depth, options));
     for (const auto& group : groups_) {
-      total_ += (length - group.shared) * static_cast<int64_t>(group.open.size());
+      total_ += cost(group) * static_cast<int64_t>(group.open.size());
       if (!group.open.empty()) deepest_ = group.shared;
     }
     total_ += deepest_;
@@ -79,13 +82,18 @@ class LengthRun {
       }
       on_cell(group.cell);
     }
+    if (progress_) progress_(1);
   }
 
  private:
+  int64_t cost(const Group& group) const {  // of a trial, in tokens of prompts
+    return length_ - group.shared + kAnswerToken * options_.max_new_tokens;
+  }
+
   void advance(int64_t tokens) {
     stop_if(options_.interrupted);
     done_ += tokens;
-    if (progress_) progress_(std::min(1.0, static_cast<double>(done_) / static_cast<double>(total_)));
+    if (progress_) progress_(std::min(0.999, static_cast<double>(done_) / static_cast<double>(total_)));
   }
 
   // Makes the base hold what all prompts of the group begin with.
@@ -113,14 +121,16 @@ class LengthRun {
     greedy.max_new_tokens = options_.max_new_tokens;
     greedy.eos_ids = options_.eos_ids;
     greedy.whatever = true;
+    const int64_t end = done_ + cost(group) * std::ssize(trials);
     int64_t before = 0;
     const auto answers = generate(
         session_, prompts, greedy,
         [&](size_t, int32_t) {
-          stop_if(options_.interrupted);
+          advance(kAnswerToken);
           return true;
         },
         [&](int64_t tokens) { advance(tokens - std::exchange(before, tokens)); });
+    done_ = end;  // an answer may end early
     for (size_t i = 0; i < answers.size(); ++i) {
       take_answer(group.cell.trials[trials[i]], options_.needles.task, codec_.decode(answers[i].tokens));
       if (options_.on_trial) options_.on_trial(group.cell, static_cast<int64_t>(trials[i]));

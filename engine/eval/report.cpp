@@ -56,9 +56,11 @@ Json sweep_json(const SweepRecords& log) {
   Json header = log.header;
   header.erase("lariat_sweep");
   header.erase("shard");
+  Json results = log.records;
+  for (Json& record : results) record.update(labels_of(log.header, record));
   return {{"sweep", header},
           {"complete", is_complete(log)},
-          {"results", log.records},
+          {"results", results},
           {"conclusions", conclusions(tabulate(log))}};
 }
 

@@ -19,6 +19,8 @@ std::string quoted(const std::string& text) {
 }
 
 std::string field(const Json& value) {
+  if (value.is_string()) return quoted(value.get<std::string>());
+  if (value.is_boolean()) return value.dump();
   return value.is_number() && std::isfinite(value.get<double>()) ? value.dump() : "";
 }
 
@@ -26,12 +28,16 @@ struct CsvRow {
   Json value, error{}, count{}, from{}, to{};
 };
 
+// A record that has its labels.
+
 void add_row(std::string& csv, const Json& record, const std::string& measure, const CsvRow& row) {
-  const SweepColumn column = read_column(record["scaling"].get<std::string>());
-  csv += fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", measure, quoted(column.scaling),
-                     quoted(column.method), column.stale, field(record["length"]),
-                     field(record.value("depth", Json())), field(row.from), field(row.to), field(row.value),
+  const auto of = [&](const char* key) { return field(record.value(key, Json())); };
+  csv += fmt::format("{},{},{},{},{},{},{},{},{},{},{}", measure, of("rope_scaling"), of("position_method"),
+                     of("stale"), of("length"), of("depth"), field(row.from), field(row.to), field(row.value),
                      field(row.error), field(row.count));
+  for (const char* key : {"rope_factor", "model", "weights", "dtype", "cache_dtype", "text", "task"})
+    csv += "," + of(key);
+  csv += "\n";
 }
 
 void add_losses(std::string& csv, const Json& record, const std::string& kind) {
@@ -62,13 +68,41 @@ void add_speed(std::string& csv, const Json& record) {
 
 }  // namespace
 
+Json labels_of(const Json& header, const Json& record) {
+  const auto in = [](const Json& object, const char* key) {
+    return object.is_object() ? object.value(key, Json()) : Json();
+  };
+  const SweepColumn column = read_column(record["scaling"].get<std::string>());
+  const Json options = in(header, "options"), passkey = in(header, "passkey");
+  const bool found = record["kind"] == "passkey", one_run = options.contains("frequencies");
+  Json factor = record.value("rope_factor", record.value("factor", Json()));
+  if (factor.is_null() && one_run && column.scaling != "none") factor = options["factor"];
+  const Json k = in(options, "k_dtype"), v = in(options, "v_dtype");
+  const Json method = in(in(header, "methods"), column.method.c_str());
+  Json labels = {{"model", in(in(header, "model"), "name")},
+                 {"weights", in(options, "weights")},
+                 {"dtype", in(options, "dtype")},
+                 {"cache_dtype", nullptr},
+                 {"rope_scaling", column.scaling},
+                 {"rope_factor", factor},
+                 {"position_method", method.is_null() ? Json(column.method) : method},
+                 {"stale", column.stale || in(options, "stale_cache") == true},
+                 {"text", in(found ? in(passkey, "haystack") : in(header, "text"), "name")}};
+  if (k.is_string() && v.is_string())
+    labels["cache_dtype"] = fmt::format("k={} v={}", k.get<std::string>(), v.get<std::string>());
+  if (found) labels["task"] = record.value("task", passkey.value("task", "passkey"));
+  return labels;
+}
+
 std::string results_csv(const SweepRecords& log) {
-  std::string csv = "measure,scaling,method,stale,length,depth,from,to,value,error,count\n";
-  const std::string task = log.header["passkey"].value("task", "passkey");
-  for (const Json& record : log.records) {
+  std::string csv =
+      "measure,scaling,method,stale,length,depth,from,to,value,error,count,factor,model,weights,dtype,"
+      "cache_dtype,text,task\n";
+  for (Json record : log.records) {
     const std::string kind = record["kind"];
+    record.update(labels_of(log.header, record));
     if (kind == "passkey") {
-      add_found(csv, record, record.value("task", task));
+      add_found(csv, record, record["task"]);
     } else if (kind == "speed") {
       add_speed(csv, record);
     } else {

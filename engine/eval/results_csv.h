@@ -7,12 +7,18 @@ namespace lariat {
 
 // The records of a log as CSV (RFC 4180), in long form: a row for each measurement,
 //
-//   measure,scaling,method,stale,length,depth,from,to,value,error,count
+//   measure,scaling,method,stale,length,depth,from,to,value,error,count,factor,model,weights,dtype,cache_dtype,
+//   text,task
 //
 // measure: perplexity, growing, a task ("passkey" and so on), prefill_tok_s, decode_tok_s or cache_bytes.
 // from and to: the positions that a row is of; empty: all. error: one standard error of a perplexity; of a
 // share the half width of Wilson's interval at one standard error, which is not 0 where all or none are
 // found. count: the tokens or trials that value is the mean of. A field is empty where there is no number.
 std::string results_csv(const SweepRecords& log);
+
+// The setting of a record of a log with this header, as members of a JSON row: model, weights (as stored),
+// dtype (as computed with), cache_dtype, rope_scaling, rope_factor, position_method, stale, text and, of
+// passkeys, task. Null: unknown, as of logs of earlier versions, or none.
+nlohmann::ordered_json labels_of(const nlohmann::ordered_json& header, const nlohmann::ordered_json& record);
 
 }  // namespace lariat

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "engine/eval/sweep.h"
 #include "engine/eval/sweep_column.h"
@@ -30,6 +31,16 @@ std::string frequencies_fingerprint(const RopeScaling& rope, int64_t longest, in
   return fmt::format("{:016x}", sum);
 }
 
+// The dtype that most bytes of the weights are stored in: "BF16", "Q4_1".
+std::string stored_format(const Model& model) {
+  std::map<std::string, size_t> bytes;
+  if (model.files.tensors) {
+    for (const auto& [name, tensor] : model.files.tensors->all()) bytes[tensor.dtype] += tensor.bytes;
+  }
+  const auto most = std::ranges::max_element(bytes, {}, [](const auto& one) { return one.second; });
+  return most == bytes.end() ? "none" : most->first;
+}
+
 }  // namespace
 
 std::string column_of(const SessionOptions& session) {
@@ -39,8 +50,9 @@ std::string column_of(const SessionOptions& session) {
 }
 
 Json model_identity(const Model& model) {
-  const auto folder = std::filesystem::absolute(model.spec.file).parent_path();
-  return {{"name", folder.filename().string()},
+  const auto file = std::filesystem::absolute(model.spec.file);
+  const auto name = file.filename() == "config.json" ? file.parent_path().filename() : file.filename();
+  return {{"name", name.string()},
           {"fingerprint", model_fingerprint(model)},
           {"texts", texts_fingerprint(model.files.texts)}};
 }
@@ -60,13 +72,15 @@ Json run_header(const Engine& engine, const SessionOptions& session, const std::
           {"speed", not_measured},
           {"options",
            {{"backend", engine.backend->name()},
+            {"weights", stored_format(engine.model)},
             {"dtype", name_of(engine.model.weights.form)},
             {"k_dtype", name_of(session.k_dtype)},
             {"v_dtype", name_of(session.v_dtype)},
             {"factor", rope.factor},
             {"theta", rope.theta},
             {"steps_per_octave", session.rope_steps},
-            {"frequencies", frequencies_fingerprint(rope, lengths.back(), session.rope_steps)},
+            {"prefill_chunk", session.prefill_chunk},
+            {"frequencies", frequencies_fingerprint(rope, std::ranges::max(lengths), session.rope_steps)},
             {"stale_cache", session.stale_cache}}},
           {"shard", {{"index", 0}, {"count", 1}}}};
 }
@@ -92,7 +106,8 @@ LossJournal::LossJournal(SweepLog& log, Json key, bool asked_for)
 
 void LossJournal::check(const Part& part, const std::vector<size_t>& sizes) const {
   if (std::ranges::equal(part.losses, sizes, {}, &std::vector<double>::size)) return;
-  throw Error(log_.file().string() + ": its losses are not of this text; measure again");
+  throw Error(log_.file().string() +
+              ": its losses are of other windows, as with another `prefill_chunk`; measure again");
 }
 
 void LossJournal::keep(int64_t first, const Part& part) {
@@ -144,6 +159,7 @@ int64_t LossJournal::restore(Session& session, int64_t first, std::vector<Sequen
   std::error_code ec;
   while (saved.size() < sequences.size() && std::filesystem::exists(context(saved.size()), ec)) {
     SavedContext one = load_context(session, context(saved.size()));
+    if (!one.note.starts_with("{\"scaling\":")) saves_ = false;  // not a log's: it stays
     if (one.note != key_.dump()) return 0;
     saved.push_back(std::move(one.sequence));
   }

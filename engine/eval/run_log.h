@@ -16,7 +16,8 @@ namespace lariat {
 // where cached keys are left.
 std::string column_of(const SessionOptions& session);
 
-// What a header says of the model: its folder's name, and fingerprints of its weights and of its texts.
+// What a header says of the model: the name of its folder or of its GGUF file, and fingerprints of its
+// weights and of its texts.
 nlohmann::ordered_json model_identity(const Model& model);
 
 // A header that says all that the results of one scaling depend on, but for what is measured: "perplexity"

@@ -159,6 +159,14 @@ bool Sweep::run_unit(const SweepUnit& unit, SweepLog& log, const ProgressFn& pro
   return true;
 }
 
+// Appends a record with the factor of its scaling.
+void Sweep::append(SweepLog& log, Json record) const {
+  const RopeScaling rope = scaling_for(record["scaling"], record["length"]);
+  record["rope_factor"] = nullptr;
+  if (rope.type != RopeType::kDefault) record["rope_factor"] = rope.factor;
+  log.append(record);
+}
+
 // The units that give the numbers of this one. Scalings that rotate every key and query of a unit alike do:
 // up to the original length a dynamic scaling is none, and so is a factor of 1. So does a growing context
 // that is one window, where neither scaling nor method follows the length and both are read in the same
@@ -191,7 +199,7 @@ bool Sweep::copy_equal(const SweepUnit& unit, SweepLog& log) const {
         continue;
       if (equal.kind != unit.kind) record = loss_record(unit, stride_of(unit.length), record);
       record["scaling"] = unit.scaling;
-      if (have.insert(record_key(record)).second) log.append(without_timing(record));
+      if (have.insert(record_key(record)).second) append(log, without_timing(record));
     }
     if (options_.on_losses && unit.kind != "passkey") {
       Json line = unit.record();
@@ -266,10 +274,9 @@ bool Sweep::run_losses(const SweepUnit& unit, Session& session, SweepLog& log, c
     record["holds"] = unit.length - std::ssize(bos_);
     record["positions"] = to_json(result.positions);
   }
-  log.append(record);
-  part.reset();
+  append(log, record);
   std::error_code ec;
-  std::filesystem::remove(file, ec);
+  if (part || is_sweep_log(file)) std::filesystem::remove(file, ec);
   if (options_.on_losses) {
     Json line = unit.record();
     line["losses"] = losses_json(result.losses);
@@ -291,7 +298,7 @@ bool Sweep::run_passkey(const SweepUnit& unit, Session& session, SweepLog& log, 
     Json record = passkey_record(unit.scaling, cell, options.needles.task);
     record["timing"] = {{"seconds", seconds_since(start)}};
     start = Stopwatch::now();
-    log.append(record);
+    append(log, record);
   };
   return measure_passkey(session, codec_, unit.length, options, on_cell, progress);
 }
@@ -317,7 +324,7 @@ void Sweep::run_speed(const SweepUnit& unit, Session& session, SweepLog& log) {
   record["timing"] = {{"prefill_tok_s", static_cast<double>(unit.length) / prefill},
                       {"decode_tok_s", kSpeedSteps / decode},
                       {"rerotation_s", sequence.cache().rerotations().seconds}};
-  log.append(record);
+  append(log, record);
 }
 
 }  // namespace lariat

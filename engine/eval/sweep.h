@@ -150,6 +150,7 @@ class Sweep {
   double seconds_of(const SweepUnit& unit) const;
   using ProgressFn = std::function<void(double done)>;
   bool run_unit(const SweepUnit& unit, SweepLog& log, const ProgressFn& progress);
+  void append(SweepLog& log, nlohmann::ordered_json record) const;
   std::vector<SweepUnit> equals_of(const SweepUnit& unit) const;
   bool copy_equal(const SweepUnit& unit, SweepLog& log) const;
   bool same_frequencies(const SweepUnit& unit, const std::string& other) const;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <map>
 
@@ -26,6 +27,7 @@ using Json = nlohmann::ordered_json;
 constexpr uint64_t kMaxLogBytes = uint64_t{64} << 20;
 constexpr size_t kMaxLineBytes = size_t{16} << 20;
 constexpr int kVersion = 1;
+constexpr std::string_view kLogStart = "{\"lariat_sweep\":";
 
 // A report has a cell for each scaling, length and depth, and looks at all scalings of a length for most of
 // them.
@@ -58,6 +60,7 @@ void check_fields(const JsonFields& header) {
   if (header.has("methods")) header.need_object("methods");
   cells *= list(header, "lengths", header.numbers("lengths", 1, static_cast<double>(kMaxCount)));
   const JsonFields perplexity = header.need_object("perplexity"), passkey = header.need_object("passkey");
+  if (passkey.present("tasks")) cells *= list(passkey, "tasks", passkey.strings("tasks"));
   if (perplexity.need_boolean("measured")) header.need_object("text");
   perplexity.need_string("method");
   perplexity.need_integer("stride", 0, kMaxCount);
@@ -103,6 +106,8 @@ void check_record(const JsonFields& record) {
   const std::string kind = record.need_string("kind");
   record.need_string("scaling");
   record.need_integer("length", 1, kMaxCount);
+  record.number("rope_factor", -kMostNumber, kMostNumber);
+  if (record.present("task")) record.need_string("task");
   if (kind == "passkey" || record.present("depth")) record.need_number("depth", 0.0, 1.0);
   if (kind == "growing" || record.has("positions")) check_positions(record);
   if (kind == "perplexity") {  // nll is null when a model gives no finite number
@@ -163,10 +168,17 @@ Json parse_line(const std::filesystem::path& file, size_t line_number, std::stri
   return json;
 }
 
+// Whether a difference in this member leaves the results the same: a model is known by its fingerprints, and
+// logs of earlier versions lack some members.
+bool is_label(const std::string& path, const Json& there) {
+  return path == "model.name" ||
+         (there.is_null() && (path == "options.weights" || path == "options.prefill_chunk"));
+}
+
 // "options.stride" and the like, for the first member in which two headers differ; empty: in none.
 std::string first_difference(const Json& a, const Json& b, const std::string& path) {
   if (!a.is_object() || !b.is_object()) {
-    return a == b ? "" : path + ": " + a.dump() + " there, " + b.dump() + " here";
+    return a == b || is_label(path, a) ? "" : path + ": " + a.dump() + " there, " + b.dump() + " here";
   }
   Json names = a;
   names.update(b);
@@ -185,7 +197,7 @@ std::string record_key(const Json& record) {
   std::string key = record["kind"].get<std::string>() + "/" + record["scaling"].get<std::string>() + "/" +
                     record["length"].dump();
   if (record.contains("depth")) key += "/" + Json(record["depth"].get<double>()).dump();
-  for (const char* part : {"task", "trial", "window", "reached"}) {  // of a run's log (run_log.h)
+  for (const char* part : {"task", "trial", "of", "window", "reached"}) {  // of a run's log (run_log.h)
     if (record.contains(part)) key += fmt::format("/{} {}", part, record[part].dump());
   }
   return key;
@@ -202,6 +214,13 @@ Json without_timing(Json record) {
   return record;
 }
 
+bool is_sweep_log(const std::filesystem::path& file) {
+  std::error_code ec;
+  std::string start(kLogStart.size(), ' ');
+  return std::filesystem::is_regular_file(file, ec) &&
+         std::ifstream(file, std::ios::binary).read(start.data(), std::ssize(start)) && start == kLogStart;
+}
+
 SweepRecords read_sweep_log(const std::filesystem::path& file, uint64_t* whole_bytes) {
   return parse_sweep_log(read_file(file, kMaxLogBytes), file, whole_bytes);
 }
@@ -209,13 +228,20 @@ SweepRecords read_sweep_log(const std::filesystem::path& file, uint64_t* whole_b
 SweepRecords parse_sweep_log(std::string_view text, const std::filesystem::path& file,
                              uint64_t* whole_bytes) {
   SweepRecords log;
+  std::map<std::string, size_t> known;  // the records by their keys
   size_t at = 0, number = 0;
   for (size_t end = 0; (end = text.find('\n', at)) != std::string_view::npos; at = end + 1) {
     Json json = parse_line(file, ++number, text.substr(at, end - at));
     if (number == 1) {
       log.header = std::move(json);
-    } else {
+      continue;
+    }
+    const auto [found, is_new] = known.try_emplace(record_key(json), log.records.size());
+    if (is_new) {
       log.records.push_back(std::move(json));
+    } else if (without_timing(log.records[found->second]) != without_timing(json)) {
+      fail(file, fmt::format("line {} has another result for {} than a line before it; remove one of them",
+                             number, found->first));
     }
   }
   if (number == 0) fail(file, "holds no results; start without `resume`");
@@ -262,7 +288,11 @@ SweepLog::SweepLog(std::filesystem::path file, const Json& header, bool resume) 
   check_header(header, file_);
   std::error_code ec;
   uint64_t bytes = 0;
-  resume = resume && std::filesystem::exists(file_, ec) && std::filesystem::file_size(file_, ec) > 0;
+  const auto status = std::filesystem::status(file_, ec);
+  const bool regular = std::filesystem::is_regular_file(status);
+  if (resume && std::filesystem::exists(status) && !regular)
+    fail(file_, "is not a regular file, so it holds no results to continue; start without `resume`");
+  resume = resume && regular && std::filesystem::file_size(file_, ec) > 0;
   if (resume) {
     contents_ = read_sweep_log(file_, &bytes);
     check_same_sweep(contents_.header, header, file_);

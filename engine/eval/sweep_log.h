@@ -31,9 +31,12 @@ std::string record_key(const nlohmann::ordered_json& record);
 
 std::set<std::string> record_keys(const SweepRecords& log);
 
-// Reads such a file. A line that a killed process left half written at the end is dropped; anything else that
-// is not as above is an Error naming the file and the line. whole_bytes: up to the end of the last whole
-// line.
+// Whether a file begins like such a log, so that it may be renamed or replaced.
+bool is_sweep_log(const std::filesystem::path& file);
+
+// Reads such a file. A line that a killed process left half written at the end is dropped, and a record that
+// is repeated counts once; anything else that is not as above is an Error naming the file and the line.
+// whole_bytes: up to the end of the last whole line.
 SweepRecords read_sweep_log(const std::filesystem::path& file, uint64_t* whole_bytes = nullptr);
 
 // Reads a log in memory; errors name it `file`.

@@ -76,14 +76,17 @@ SweepTable tabulate(const SweepRecords& log) {
   const Json& header = log.header;
   SweepTable table;
   table.original_ctx = header["original_ctx"];
-  table.scalings = header["scalings"].get<std::vector<std::string>>();
+  const bool by_task = header["passkey"].contains("tasks");
+  table.scalings =
+      (by_task ? header["passkey"]["tasks"] : header["scalings"]).get<std::vector<std::string>>();
   table.lengths = header["lengths"].get<std::vector<int64_t>>();
   table.depths = header["passkey"]["depths"].get<std::vector<double>>();
   table.trials = header["passkey"]["trials"].get<int64_t>() * std::ssize(table.depths);
   table.task = needle_task(header["passkey"].value("task", "passkey")).value_or(NeedleTask::kPasskey);
   if (header["growing"]["measured"]) table.growing_columns = header["growing"]["columns"];
   for (const auto& record : log.records) {
-    const std::pair<std::string, int64_t> cell(record["scaling"], record["length"]);
+    const std::pair<std::string, int64_t> cell(record.value(by_task ? "task" : "scaling", ""),
+                                               record["length"]);
     if (record["kind"] == "perplexity") {
       PerplexityValue value{number_in(record, "ppl"), number_in(record, "stderr"), record["tokens"],
                             blocks_of(record)};

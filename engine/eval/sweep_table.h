@@ -46,7 +46,7 @@ struct GrowingValue {
 // (an interrupted sweep, a loss that is not finite).
 struct SweepTable {
   int64_t original_ctx = 0;
-  std::vector<std::string> scalings;
+  std::vector<std::string> scalings;  // the columns; of several passkey tasks under one scaling, the tasks
   std::vector<int64_t> lengths;
   std::vector<double> depths;
   NeedleTask task = NeedleTask::kPasskey;

@@ -15,7 +15,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kFewestBlocks = 8;
 constexpr double kSure = 2.576;  // standard errors of an interval of 99 %
-constexpr const char* kBetween = ", with no difference shown between them";
 
 // A scaling's name inside a sentence, where "none" would be misread.
 std::string spoken(const std::string& scaling) { return scaling == "none" ? "the unscaled model" : scaling; }
@@ -92,6 +91,25 @@ struct Ranked {
       }
     }
   }
+  // The columns with the best value.
+  std::vector<std::string> leaders() const {
+    std::vector<std::string> names = standing.best;
+    std::erase_if(names, [&](const auto& name) { return find(name).value != all[0].value; });
+    return names;
+  }
+  // Those that are not shown to differ from them, each with its number: ", and yarn (83 %) is within ...".
+  template <class Text>
+  std::string within_noise(const Text& number) const {
+    std::vector<std::string> names;
+    for (const auto& name : standing.best) {
+      if (find(name).value != all[0].value)
+        names.push_back(fmt::format("{} ({})", spoken(name), number(find(name))));
+    }
+    if (names.empty()) return "";
+    return fmt::format(", and {} {} within noise of the best", joined(names),
+                       names.size() == 1 ? "is" : "are");
+  }
+  const Column& find(const std::string& name) const { return *std::ranges::find(all, name, &Column::name); }
   // The sentence that says so, but of one column: nobody has won, who is alone.
   Standing said(const std::string& sentence) {
     if (all.size() < 2) return standing;
@@ -119,10 +137,10 @@ Standing stand(const std::string& where, std::vector<LossColumn> columns,
     return ranked.said(fmt::format("{} no difference is shown (perplexity {}).", where,
                                    lowest == highest ? lowest : lowest + " to " + highest));
   }
-  const auto& best = ranked.standing.best;
-  const bool one = best.size() == 1;
+  const auto best = ranked.leaders();
+  const auto number = [](const LossColumn& column) { return compact(std::exp(column.value)); };
   return ranked.said(fmt::format("{} {} {} the lowest perplexity, {}{}; {} has {}.", where, spoken_all(best),
-                                 one ? "has" : "have", lowest, one ? "" : kBetween,
+                                 best.size() == 1 ? "has" : "have", lowest, ranked.within_noise(number),
                                  spoken(all[ranked.next].name), more(ranked.ahead)));
 }
 
@@ -148,8 +166,9 @@ Winners winners(const SweepTable& table, Standing (*stand_at)(const SweepTable&,
   for (const auto& scaling : table.scalings) {
     if (most > 0 && wins[scaling] == most) result.names.push_back(scaling);
   }
-  result.where = result.compared == 1 ? " at the one length compared"
-                                      : fmt::format(" at {} of {} lengths", most, result.compared);
+  result.where = result.names.size() > 1 ? ", within noise," : "";
+  result.where += result.compared == 1 ? " at the one length compared"
+                                       : fmt::format(" at {} of {} lengths", most, result.compared);
   return result;
 }
 
@@ -269,14 +288,14 @@ Standing by_retrieval(const SweepTable& table, int64_t length) {
     return ranked.said(fmt::format("{} no difference is shown in the {} found ({} to {} of {}).", where,
                                    things, percent(fewest), percent(most), table.trials));
   }
-  const auto& best = ranked.standing.best;
-  const bool one = best.size() == 1;
+  const auto best = ranked.leaders();
+  const auto number = [](const ShareColumn& column) { return percent(column.share()); };
   const auto points = [](double share) { return std::llround(100 * share); };
   return ranked.said(fmt::format("{} {} {} the most {}, {} of {}{}; {} finds {} points fewer ({} to {}).",
-                                 where, spoken_all(best), one ? "finds" : "find", things, percent(most),
-                                 table.trials, one ? "" : kBetween, spoken(ranked.all[ranked.next].name),
-                                 points(ranked.ahead.value), points(ranked.ahead.low),
-                                 points(ranked.ahead.high)));
+                                 where, spoken_all(best), best.size() == 1 ? "finds" : "find", things,
+                                 percent(most), table.trials, ranked.within_noise(number),
+                                 spoken(ranked.all[ranked.next].name), points(ranked.ahead.value),
+                                 points(ranked.ahead.low), points(ranked.ahead.high)));
 }
 
 Standing by_growing(const SweepTable& table, const PositionRange& range) {

@@ -275,6 +275,20 @@ TEST_P(PasskeyRunTest, AnswersEqualThoseOfPromptsRunWholeAndAlone) {
   for (size_t i = 0; i < 2; ++i) EXPECT_EQ(alone[0].trials[i].answer, cells[1].trials[i].answer);
 }
 
+// Answers count too: the end is reached once, when everything is answered.
+TEST_P(PasskeyRunTest, ProgressRisesToTheEnd) {
+  options_.max_new_tokens = 12;
+  Session session(model_, backend_, f32_session());
+  std::vector<double> shares;
+  EXPECT_TRUE(measure_passkey(
+      session, codec_, 700, options_, [](const PasskeyCell&) {},
+      [&](double share) { shares.push_back(share); }));
+  EXPECT_TRUE(std::ranges::is_sorted(shares));
+  EXPECT_EQ(shares.back(), 1);
+  EXPECT_EQ(std::ranges::count_if(shares, [](double share) { return share > 0.9991; }), 1);
+  EXPECT_GT(std::ssize(shares), 12);
+}
+
 INSTANTIATE_TEST_SUITE_P(Scalings, PasskeyRunTest, testing::Values("none", "yarn", "dynamic", "dynamic-yarn"),
                          [](const auto& test) { return test_name(test.param); });
 

@@ -34,6 +34,9 @@ TEST_F(SweepTest, ALogKnowsTheModelByItsWeightsAndByItsTexts) {
   const Json after = model_identity(open_f32(dir_ / "model", *engine_.backend));
   EXPECT_EQ(after["fingerprint"], before["fingerprint"]);
   EXPECT_NE(after["texts"], before["texts"]);
+  const auto gguf = std::filesystem::path(LARIAT_SOURCE_DIR) / "tests/golden/gguf/llama_gqa.gguf";
+  const Engine of_gguf = Engine::open(gguf, {.reads = Reads::kTokens, .device = "cpu"});
+  EXPECT_EQ(model_identity(of_gguf.model)["name"], "llama_gqa.gguf");
 }
 
 TEST_F(SweepTest, AGrowingContextIsMeasuredToTheLongestWithAndWithoutStaleKeys) {
@@ -291,6 +294,22 @@ TEST_F(SweepTest, DamagedLogsAreNamed) {
             "2"}}) {
     expect_line("{\"lariat_sweep\":1}\n" + record, error.empty() ? "" : "log.jsonl | 2 | " + error);
   }
+}
+
+TEST_F(SweepTest, ARepeatedLineCountsOnceAndLabelsMayDiffer) {
+  const std::string once = R"({"kind":"speed","scaling":"none","length":8,"cache_bytes":1,"timing":)";
+  const std::string log = "{\"lariat_sweep\":1}\n" + once + "1}\n" + once + "2}\n";
+  EXPECT_EQ(parse_sweep_log(log, "log.jsonl").records.size(), 1U);
+  const std::string other_line = R"({"kind":"speed","scaling":"none","length":8,"cache_bytes":2})";
+  EXPECT_TRUE(holds(error_of([&] { parse_sweep_log(log + other_line + "\n", "log.jsonl"); }),
+                    "log.jsonl: line 4 has another result for speed/none/8"));
+  const Json header = sweep().header();
+  Json other = header;
+  other["model"]["name"] = "a copy";
+  other["options"].erase("weights");
+  check_same_sweep(other, header, "log.jsonl");
+  other["options"]["weights"] = "Q4_1";
+  EXPECT_TRUE(holds(error_of([&] { check_same_sweep(other, header, "log.jsonl"); }), "options.weights"));
 }
 
 TEST_F(SweepTest, SpeedAndMemoryAreMeasured) {

@@ -135,6 +135,18 @@ TEST_F(Verdicts, TwoThatDoNotDifferWinTogether) {
   EXPECT_TRUE(names(last(), "100 | ntk | yarn"));
 }
 
+// 10 of 12 is not shown to be less than 12 of 12, and is not said to be 12 of 12.
+TEST_F(Verdicts, OfTiesEachColumnHasItsOwnNumber) {
+  log_.header["passkey"]["trials"] = 6;
+  add_found("none", 200, 0, 6);
+  add_found("ntk", 200, 1, 6);
+  add_found("yarn", 200, 1, 6);
+  log_.records.back()["correct"] = 4;
+  const Standing standing = by_retrieval(tabulate(log_), 200);
+  EXPECT_EQ(standing.best, (std::vector<std::string>{"ntk", "yarn"}));
+  EXPECT_TRUE(names(standing.sentence, "ntk | 100 % | 12 | yarn | 83 %"));
+}
+
 TEST_F(Verdicts, OneColumnWinsNothing) {
   add_losses("none", 400, losses(0));
   add_found("none", 400, 1);

@@ -63,6 +63,33 @@ TEST_F(JsonLineProgram, ScoresLineByLine) {
   EXPECT_EQ(second.at("per_byte").get<double>(), second.at("sum").get<double>() / 11);
 }
 
+// Floats: alone as among others. Integers: a warning says what to do about it.
+TEST_F(JsonLineProgram, ALineAloneIsScoredAsAmongOthers) {
+  const std::string text = slurp(kDemo / "heldout.txt");
+  std::string lines, last;
+  for (size_t i = 0; i < 8; ++i) {
+    last =
+        Json{{"prompt", text.substr(700 * i, 200)}, {"continuation", text.substr(700 * i + 200, 60)}}.dump() +
+        "\n";
+    lines += last;
+  }
+  const auto run = [&](const std::string& some, const std::string& options) {
+    put("some.jsonl", some);
+    return run_lariat("score -m " + model_.string() + " --device cpu --threads 1 --file " +
+                      (dir_ / "some.jsonl").string() + " " + options);
+  };
+  for (const char* dtype : {"--dtype bf16", "--dtype f32"}) {
+    const Outcome all = run(lines, dtype), alone = run(last, dtype);
+    EXPECT_FALSE(holds(all.err, "warning"));
+    EXPECT_NEAR(json_lines(all.out).at(7)["sum"], json_lines(alone.out).at(0)["sum"].get<double>(), 0.01)
+        << dtype;
+  }
+  const Outcome quantized = run(last, "--quantize q4_0");
+  EXPECT_EQ(quantized.code, 0);
+  EXPECT_TRUE(holds(quantized.err, "lariat: warning: "));
+  EXPECT_TRUE(holds(quantized.err, "--dtype f32"));
+}
+
 TEST_F(JsonLineProgram, BadLinesAreNamedAndTheRestIsScored) {
   const std::string good = R"({"prompt": "a", "continuation": " b"})";
   const Outcome outcome =

@@ -1,9 +1,8 @@
 #include <cmath>
 #include <map>
 
-#include "engine/eval/sweep_log.h"
 #include "kernels/error.h"
-#include "tests/tools/program.h"
+#include "tests/tools/measuring_program.h"
 #include "tools/measuring.h"
 
 // perplexity, passkey and sweep as a user runs them.
@@ -11,37 +10,6 @@ namespace lariat::test {
 namespace {
 
 std::filesystem::path shared_dir() { return kSource / "../shared"; }
-
-// The data that a report draws.
-Json data_of(const std::filesystem::path& report) {
-  const std::string page = slurp(report), open = "id=\"data\">";
-  const size_t begin = page.find(open) + open.size();
-  return Json::parse(page.substr(begin, page.find('<', begin) - begin));
-}
-
-class MeasuringTest : public FolderTest {
- protected:
-  std::string model() const { return " --model " + model_.string(); }
-  std::string file(const std::string& name) const { return (dir_ / name).string(); }
-  // A sweep small enough for a test, without anything that depends on how fast the machine is.
-  std::string small_sweep(const std::string& report) const {
-    return "sweep" + model() + " --file " + text_.string() + " --report " + file(report) +
-           " --scalings none,linear,yarn,dynamic-yarn --lengths 256,640 --depths 0,1"
-           " --trials 2 --no-speed --device cpu --threads 1 --max-tokens 1000";
-  }
-
-  static std::vector<std::string> comparable(const std::filesystem::path& log) {
-    std::vector<std::string> lines;
-    for (const auto& record : read_sweep_log(log).records) lines.push_back(without_timing(record).dump());
-    std::sort(lines.begin(), lines.end());
-    return lines;
-  }
-
-  std::filesystem::path model_ = kDemo, text_ = model_ / "heldout.txt";
-};
-
-// Those that measure next to nothing, which sanitizers run as well.
-using MeasuringErrors = MeasuringTest;
 
 // tests/golden/perplexity.json, from transformers in float32 with float64 sums.
 TEST_F(MeasuringTest, PerplexityEqualsTheGolden) {
@@ -203,8 +171,8 @@ TEST_F(MeasuringTest, PasskeysGoOnWithEachPromptThatWasAnswered) {
   const Json together = json_of(run_lariat(command.substr(0, command.find(" --results"))));
   EXPECT_EQ(together, whole);
   expect_error(run_lariat(command + file("whole.jsonl") + " --resume --seed 3"), 1, "passkey.seed");
-  expect_error(run_lariat(command + file("whole.jsonl") + " --resume --rope-scaling dynamic --rope-factor 2"),
-               1, "whole.jsonl");
+  for (const char* other : {"--rope-scaling dynamic --rope-factor 2", "--position-method sinks"})
+    expect_error(run_lariat(command + file("whole.jsonl") + " --resume " + other), 1, "whole.jsonl");
 }
 
 TEST_F(MeasuringTest, LossesGoOnWithEachWindowAndBucketThatWasRead) {
@@ -221,6 +189,15 @@ TEST_F(MeasuringTest, LossesGoOnWithEachWindowAndBucketThatWasRead) {
     }
   }
   expect_error(run_lariat(command + file("whole.jsonl") + " --resume"), 1, "whole.jsonl");
+  const std::string windows = command + file("windows.jsonl") + " --ctx 128";
+  json_of(run_lariat(windows));
+  expect_error(run_lariat(windows + " --resume --prefill-chunk 64"), 1, "prefill_chunk | 512");
+  std::string log = slurp(dir_ / "windows.jsonl");  // as an earlier version wrote it
+  for (const std::string member : {"\"prefill_chunk\":512,", "\"weights\":\"BF16\","})
+    log.erase(log.find(member), member.size());
+  put("windows.jsonl", log);
+  EXPECT_EQ(run_lariat(windows + " --resume").code, 0);
+  expect_error(run_lariat(windows + " --resume --prefill-chunk 64"), 1, "--prefill-chunk");
 }
 
 TEST_F(MeasuringTest, CsvAndPicturesAreWrittenBesideTheReport) {
@@ -228,7 +205,8 @@ TEST_F(MeasuringTest, CsvAndPicturesAreWrittenBesideTheReport) {
   ASSERT_EQ(run_lariat(small_sweep("out.html") + files).code, 0);
   const std::string csv = slurp(dir_ / "out.csv");
   EXPECT_EQ(csv.substr(0, csv.find('\n')),
-            "measure,scaling,method,stale,length,depth,from,to,value,error,count");
+            "measure,scaling,method,stale,length,depth,from,to,value,error,count,factor,model,weights,dtype,"
+            "cache_dtype,text,task");
   EXPECT_EQ(data_of(dir_ / "out.html")["csv"].get<std::string>().size(), csv.size());
   for (const char* name : {"growing", "perplexity", "found-none", "found-dynamic-yarn"})
     EXPECT_EQ(slurp(dir_ / "pictures" / (std::string(name) + ".svg")).rfind("<svg ", 0), 0U) << name;
@@ -314,6 +292,10 @@ TEST(Meters, SayALineWhereThereIsNoTerminal) {
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_TRUE(names(said, "lariat: sweep | 25 % | 2 of 8 measured"));
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  testing::internal::CaptureStderr();
+  Meter nearly("sweep", false, 0);
+  nearly.show(0.9999, "");
+  EXPECT_TRUE(names(testing::internal::GetCapturedStderr(), "99 %"));
   EXPECT_EQ(duration(59.2), "1:00");
   EXPECT_EQ(duration(3723), "1:02:03");
 }

@@ -1,0 +1,41 @@
+#pragma once
+#include <algorithm>
+
+#include "engine/eval/sweep_log.h"
+#include "tests/tools/program.h"
+
+// perplexity, passkey and sweep on the demo checkpoint.
+namespace lariat::test {
+
+// The data that a report draws.
+inline Json data_of(const std::filesystem::path& report) {
+  const std::string page = slurp(report), open = "id=\"data\">";
+  const size_t begin = page.find(open) + open.size();
+  return Json::parse(page.substr(begin, page.find('<', begin) - begin));
+}
+
+class MeasuringTest : public FolderTest {
+ protected:
+  std::string model() const { return " --model " + model_.string(); }
+  std::string file(const std::string& name) const { return (dir_ / name).string(); }
+  // A sweep small enough for a test, without anything that depends on how fast the machine is.
+  std::string small_sweep(const std::string& report) const {
+    return "sweep" + model() + " --file " + text_.string() + " --report " + file(report) +
+           " --scalings none,linear,yarn,dynamic-yarn --lengths 256,640 --depths 0,1"
+           " --trials 2 --no-speed --device cpu --threads 1 --max-tokens 1000";
+  }
+
+  static std::vector<std::string> comparable(const std::filesystem::path& log) {
+    std::vector<std::string> lines;
+    for (const auto& record : read_sweep_log(log).records) lines.push_back(without_timing(record).dump());
+    std::sort(lines.begin(), lines.end());
+    return lines;
+  }
+
+  std::filesystem::path model_ = kDemo, text_ = model_ / "heldout.txt";
+};
+
+// Those that measure next to nothing, which sanitizers run as well.
+using MeasuringErrors = MeasuringTest;
+
+}  // namespace lariat::test

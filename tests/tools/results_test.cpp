@@ -1,0 +1,89 @@
+// The files that perplexity, passkey and sweep write, and the settings that they name.
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include "tests/tools/measuring_program.h"
+
+namespace lariat::test {
+namespace {
+
+TEST_F(MeasuringErrors, EveryRowOfAPasskeyRunNamesItsSetting) {
+  const Json found = json_of(
+      run_lariat("passkey" + model() +
+                 " --device cpu --json --lengths 600 --depths 1 --trials 1 --task passkey,multikey"
+                 " --rope-scaling yarn --rope-factor 2 --position-method dca/chunk=384/window=128 --report " +
+                 file("out.html") + " --csv " + file("out.csv")));
+  const Json report = data_of(dir_ / "out.html");
+  EXPECT_EQ(report["sweep"]["scalings"], Json({"dca/chunk=384/window=128+yarn"}));
+  EXPECT_EQ(report["sweep"]["passkey"]["tasks"], Json({"passkey", "multikey"}));
+  for (size_t i = 0; i < 2; ++i) {
+    for (const Json& row : {found["tasks"][i]["results"][0], report["results"][i]}) {
+      EXPECT_EQ(row["task"], i == 0 ? "passkey" : "multikey");
+      EXPECT_EQ(row["model"], "demo");
+      EXPECT_EQ(row["weights"], "BF16");
+      EXPECT_EQ(row["dtype"], "bf16");
+      EXPECT_EQ(row["cache_dtype"], "k=f16 v=bf16");
+      EXPECT_EQ(row["rope_scaling"], "yarn");
+      EXPECT_EQ(row["rope_factor"], 2.0);
+      EXPECT_EQ(row["position_method"], "dca/chunk=384/window=128");
+      EXPECT_EQ(row["stale"], false);
+      EXPECT_EQ(row["text"], "noise");
+    }
+  }
+  EXPECT_TRUE(holds(slurp(dir_ / "out.csv"), "\nmultikey,yarn,dca/chunk=384/window=128,false,600,1.0,"));
+  EXPECT_TRUE(holds(slurp(dir_ / "out.csv"), ",2.0,demo,BF16,bf16,k=f16 v=bf16,noise,multikey\n"));
+}
+
+// Only an earlier log is renamed: not another file, not a device, and a link stays one.
+TEST_F(MeasuringErrors, ResultsNeverReplaceWhatIsNoLog) {
+  namespace fs = std::filesystem;
+  const std::string sweep = "sweep" + model() +
+                            " --scalings none --lengths 64 --max-tokens 100 --no-growing"
+                            " --no-passkey --no-speed --device cpu --quiet --report " +
+                            file("notes.html");
+  put("notes.jsonl", "mine");
+  for (int i = 0; i < 2; ++i) expect_error(run_lariat(sweep), 1, "notes.jsonl: ");
+  EXPECT_EQ(slurp(dir_ / "notes.jsonl"), "mine");
+  put("r.jsonl.part", "mine");
+  fs::create_symlink("r.jsonl", dir_ / "link");
+  const std::string linked = sweep + " --results " + file("link");
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(run_lariat(linked).code, 0);
+  put("link.part", "mine");
+  EXPECT_EQ(run_lariat(linked).code, 0);
+  EXPECT_EQ(slurp(dir_ / "link.part"), "mine");
+  EXPECT_TRUE(fs::is_symlink(dir_ / "link"));
+  EXPECT_EQ(comparable(dir_ / "r.jsonl"), comparable(dir_ / "r.jsonl.old"));
+  put("r.jsonl.old", "mine");
+  expect_error(run_lariat(linked), 1, "r.jsonl.old: ");
+  EXPECT_EQ(slurp(dir_ / "r.jsonl.old"), "mine");
+  EXPECT_EQ(comparable(dir_ / "r.jsonl").size(), 1U);
+  const std::string perplexity = "perplexity" + model() + " --file " + text_.string() +
+                                 " -c 64 --max-tokens 100 --device cpu --quiet --results ";
+  expect_error(run_lariat(perplexity + file("notes.jsonl")), 1, "notes.jsonl: ");
+  EXPECT_EQ(slurp(dir_ / "notes.jsonl"), "mine");
+  if (::mknod(file("null").c_str(), S_IFCHR | 0666, makedev(1, 3)) != 0)
+    GTEST_SKIP() << "SKIPPED: devices cannot be made here";
+  EXPECT_EQ(run_lariat(perplexity + file("null")).code, 0);
+  EXPECT_TRUE(fs::is_character_file(dir_ / "null"));
+  expect_error(run_lariat(perplexity + file("null") + " --resume"), 1, "null: ");
+}
+
+TEST_F(MeasuringErrors, AFileThatIsAskedForIsWrittenOrRefused) {
+  const std::string against = "perplexity" + model() + " --file " + text_.string() +
+                              " --max-tokens 300 -c 128 --against same --against-quantize q8 ";
+  const std::string sweep = "sweep" + model() + " --report " + file("x.html") + " --device cpu ";
+  const std::string out = file("out");
+  for (const auto& [command, option] : std::vector<std::pair<std::string, std::string>>{
+           {against + "--csv " + out, "--csv"},
+           {against + "--results " + out, "--results"},
+           {"sweep --report " + file("x.html") + " --merge x.jsonl --losses " + out, "--losses"},
+           {"sweep --report " + file("x.html") + " --merge x.jsonl --results " + out, "--results"},
+           {sweep + "--no-perplexity --no-growing --losses " + out, "--losses"},
+           {sweep + "--shard 0/2 --results " + file("x.jsonl") + " --csv " + out, "--csv"}}) {
+    expect_error(run_lariat(command), 2, option);
+    EXPECT_FALSE(std::filesystem::exists(out)) << command;
+  }
+}
+
+}  // namespace
+}  // namespace lariat::test
