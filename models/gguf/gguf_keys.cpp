@@ -70,25 +70,24 @@ constexpr Key kKeys[] = {
     {"pre_tokenizer", "tokenizer.ggml.pre"},
     {"post_processor", "tokenizer.ggml.bos_token_id"}};
 // Keys that become Hugging Face's where no reader asks for them: samplers, and what the gate refuses.
-constexpr Key kUnread[] = {
-    {"is_causal", "attention.causal"},
-    {"alibi", "attention.max_alibi_bias"},
-    {"attention_out_multiplier", "attention.output_scale"},
-    {"llama_4_scaling_beta", "attention.temperature_scale"},
-    {"num_kv_shared_layers", "attention.shared_kv_layers"},
-    {"q_lora_rank", "attention.q_lora_rank"},
-    {"kv_lora_rank", "attention.kv_lora_rank"},
-    {"attn_factor", "rope.scaling.attn_factor"},
-    {"extrapolation_factor", "rope.scaling.yarn_ext_factor"},
-    {"use_parallel_residual", "use_parallel_residual"},
-    {"n_shared_experts", "expert_shared_count"},
-    {"moe_intermediate_size", "expert_feed_forward_length"},
-    {"norm_topk_prob", "expert_weights_norm"},
-    {"temperature", "general.sampling.temp"},
-    {"top_k", "general.sampling.top_k"},
-    {"top_p", "general.sampling.top_p"},
-    {"min_p", "general.sampling.min_p"},
-    {"repetition_penalty", "general.sampling.penalty_repeat"}};
+constexpr Key kUnread[] = {{"is_causal", "attention.causal"},
+                           {"alibi", "attention.max_alibi_bias"},
+                           {"attention_out_multiplier", "attention.output_scale"},
+                           {"llama_4_scaling_beta", "attention.temperature_scale"},
+                           {"num_kv_shared_layers", "attention.shared_kv_layers"},
+                           {"q_lora_rank", "attention.q_lora_rank"},
+                           {"kv_lora_rank", "attention.kv_lora_rank"},
+                           {"attn_factor", "rope.scaling.attn_factor"},
+                           {"extrapolation_factor", "rope.scaling.yarn_ext_factor"},
+                           {"use_parallel_residual", "use_parallel_residual"},
+                           {"n_shared_experts", "expert_shared_count"},
+                           {"moe_intermediate_size", "expert_feed_forward_length"},
+                           {"norm_topk_prob", "expert_weights_norm"},
+                           {"temperature", "general.sampling.temp"},
+                           {"top_k", "general.sampling.top_k"},
+                           {"top_p", "general.sampling.top_p"},
+                           {"min_p", "general.sampling.min_p"},
+                           {"repetition_penalty", "general.sampling.penalty_repeat"}};
 
 // The key's value; an array is only counted.
 Json value_of(const GgufFile& file, const std::string& key, const GgufValue& value) {
@@ -121,19 +120,19 @@ void gguf_add_unread(const GgufFile& file, std::string_view prefix, std::string_
 
 JsonFields::Wording gguf_wording(const GgufFile& file) {
   const std::string arch(file.string("general.architecture").value_or(""));
-  return [arch](const std::string& name, const std::string& path, const Json* value,
-                const std::string& what) {
-    const auto is_it = [&](const Key& key) {
-      const char next = path.c_str()[std::min(key.first.size(), path.size())];
-      return path.starts_with(key.first) && (next == '\0' || next == '.' || next == '[');
-    };
-    const Key* found = std::ranges::find_if(kKeys, is_it);
-    if (found == std::end(kKeys)) found = std::ranges::find_if(kUnread, is_it);
-    if (found == std::end(kUnread)) return JsonFields::with_key(name, path, value, what);
-    const std::string own(found->second);
-    const bool whole = own.starts_with("general.") || own.starts_with("tokenizer.");
-    return JsonFields::with_key(name, whole ? own : arch + "." + own, value, what);
-  };
+  return
+      [arch](const std::string& name, const std::string& path, const Json* value, const std::string& what) {
+        const auto is_it = [&](const Key& key) {
+          const char next = path.c_str()[std::min(key.first.size(), path.size())];
+          return path.starts_with(key.first) && (next == '\0' || next == '.' || next == '[');
+        };
+        const Key* found = std::ranges::find_if(kKeys, is_it);
+        if (found == std::end(kKeys)) found = std::ranges::find_if(kUnread, is_it);
+        if (found == std::end(kUnread)) return JsonFields::with_key(name, path, value, what);
+        const std::string own(found->second);
+        const bool whole = own.starts_with("general.") || own.starts_with("tokenizer.");
+        return JsonFields::with_key(name, whole ? own : arch + "." + own, value, what);
+      };
 }
 
 Json gguf_generation_config(const GgufFile& file) {
