@@ -88,16 +88,19 @@ TEST_F(GgufKeys, WhatChangesTheModelIsRefused) {
     EXPECT_TRUE(error.starts_with("error: ")) << error;
   }
   const std::string key = "attention.layer_norm_rms_epsilon";
-  const std::string none = replaced_text(small_gguf("qwen2").bytes(), key, "attention.layer_norm_rms_epsiloo");
+  const std::string none =
+      replaced_text(small_gguf("qwen2").bytes(), key, "attention.layer_norm_rms_epsiloo");
   EXPECT_TRUE(holds(error_of([&] { config_of(none); }), "key 'qwen2." + key + "': is missing"));
 }
 
 TEST_F(GgufKeys, UnknownKeysAreWarnedAbout) {
   EXPECT_TRUE(holds(line("llama", [](Builder& b) { b.set("llama.never_heard_of", 8.0F); }),
                     "warning: " + (dir_ / "m.gguf").string() + ": key 'llama.never_heard_of': "));
-  EXPECT_TRUE(holds(
-      line("llama", [](Builder& b) { b.set("llama.rope.dimension_sections", std::vector<int32_t>{1, 2}); }),
-      "key 'llama.rope.dimension_sections'"));
+  EXPECT_TRUE(holds(line("llama",
+                         [](Builder& b) {
+                           b.set("llama.rope.dimension_sections", std::vector<int32_t>{1, 2});
+                         }),
+                    "key 'llama.rope.dimension_sections'"));
   EXPECT_EQ(line("llama",
                  [](Builder& b) {
                    b.set("llama.vocab_size", 64U).set("llama.attention.causal", true);
@@ -135,7 +138,9 @@ TEST_F(GgufKeys, EveryKnownEndOfGenerationEnds) {
 
 TEST_F(GgufKeys, SamplersAreTheModelsDefaults) {
   Builder b = small_gguf("llama");
-  b.set("general.sampling.temp", 0.6F).set("general.sampling.top_k", 20U).set("general.sampling.top_p", 0.95F);
+  b.set("general.sampling.temp", 0.6F)
+      .set("general.sampling.top_k", 20U)
+      .set("general.sampling.top_p", 0.95F);
   b.set("general.sampling.penalty_repeat", 1.5F).set("general.sampling.mirostat", 2U);
   const GenerationDefaults defaults = config(b).generation;
   EXPECT_EQ(defaults.temperature.value, 0.6F);
@@ -144,7 +149,8 @@ TEST_F(GgufKeys, SamplersAreTheModelsDefaults) {
   EXPECT_EQ(defaults.repetition_penalty.value, 1.5F);
   ASSERT_EQ(defaults.warnings.size(), 1U);
   EXPECT_TRUE(holds(defaults.warnings[0], "general.sampling.mirostat"));
-  EXPECT_EQ(config(small_gguf("llama").set("general.sampling.temp", 0.0F)).generation.temperature.value, 0.0F);
+  EXPECT_EQ(config(small_gguf("llama").set("general.sampling.temp", 0.0F)).generation.temperature.value,
+            0.0F);
   const GenerationDefaults wrong =
       config(small_gguf("llama").set("general.sampling.penalty_repeat", -2.0F)).generation;
   EXPECT_TRUE(holds(wrong.repetition_penalty.error, "key 'general.sampling.penalty_repeat'"));
@@ -180,9 +186,10 @@ TEST_F(GgufKeys, TextsAreCutAtMarkersOfEitherType) {
     EXPECT_EQ(t.encode("hi  <|im_end|>", false), (Ids{273, 279, 282, 412, 411}));
   }
   // Of the type of any word, only the end is one.
-  EXPECT_EQ(
-      tokenizer(with_markers({"<|im_start|>", "<|im_end|>"}, 1).bytes()).encode("<|im_end|>hi", false).front(),
-      411);
+  EXPECT_EQ(tokenizer(with_markers({"<|im_start|>", "<|im_end|>"}, 1).bytes())
+                .encode("<|im_end|>hi", false)
+                .front(),
+            411);
 }
 
 TEST_F(GgufKeys, MarkersOfPhi3TakeTheWhiteSpaceBehindThem) {
@@ -190,8 +197,8 @@ TEST_F(GgufKeys, MarkersOfPhi3TakeTheWhiteSpaceBehindThem) {
   const Ids stripped = {1, 410, 273, 260, 283, 283, 278, 411, 412};
   for (const auto& [name, strips] : std::map<const char*, bool>{
            {"Phi3", true}, {"Phi 3", false}, {"microsoft.Phi-3-mini", true}, {"phi-4", false}}) {
-    const Tokenizer t =
-        tokenizer(with_markers({"<|user|>", "<|end|>", "<|assistant|>"}, 3).set("general.name", name).bytes());
+    const Tokenizer t = tokenizer(
+        with_markers({"<|user|>", "<|end|>", "<|assistant|>"}, 3).set("general.name", name).bytes());
     const Ids ids = t.encode(text, true);
     EXPECT_EQ(ids == stripped, strips) << name;
     EXPECT_EQ(t.encode("<s>\n", false).size(), 3U);  // <s>, a space and the line break
@@ -208,9 +215,7 @@ TEST_F(GgufKeys, AMissingPreTokenizerIsWarnedAbout) {
 }
 
 TEST_F(GgufKeys, ErrorsSpeakOfTheFilesKeys) {
-  const auto error = [&](const std::string& bytes) {
-    return error_of([&] { tokenizer(bytes); });
-  };
+  const auto error = [&](const std::string& bytes) { return error_of([&] { tokenizer(bytes); }); };
   const auto with = [](const char* key, const auto& value) { return small_gguf("llama").set(key, value); };
   for (const char* type : {"adapter", "mmproj"})
     EXPECT_TRUE(holds(error(with("general.type", type).bytes()), "m.gguf: key 'general.type': "));
