@@ -34,7 +34,7 @@ TEST_F(SweepTest, ALogKnowsTheModelByItsWeightsAndByItsTexts) {
   const Json after = model_identity(open_f32(dir_ / "model", *engine_.backend));
   EXPECT_EQ(after["fingerprint"], before["fingerprint"]);
   EXPECT_NE(after["texts"], before["texts"]);
-  const auto gguf = std::filesystem::path(LARIAT_SOURCE_DIR) / "tests/golden/gguf/llama_gqa.gguf";
+  const auto gguf = source_dir() / "tests/golden/gguf/llama_gqa.gguf";
   const Engine of_gguf = Engine::open(gguf, {.reads = Reads::kTokens, .device = "cpu"});
   EXPECT_EQ(model_identity(of_gguf.model)["name"], "llama_gqa.gguf");
 }
