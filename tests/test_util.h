@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/error.h"
+#include "tests/skip.h"
 
 namespace lariat::test {
 
@@ -59,6 +60,13 @@ inline std::vector<std::string> cells_of(const std::string& row) {
     cell.erase(cell.find_last_not_of(' ') + 1);
   }
   return cells;
+}
+
+// Data outside the repository: ../shared, or $LARIAT_SHARED.
+inline std::filesystem::path shared_dir() {
+  const char* set = std::getenv("LARIAT_SHARED");
+  return set != nullptr ? std::filesystem::path(set)
+                        : std::filesystem::path(LARIAT_SOURCE_DIR).parent_path() / "shared";
 }
 
 // An empty folder, which goes with this.

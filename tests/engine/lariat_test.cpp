@@ -145,8 +145,7 @@ TEST(EngineOpen, SessionsOfOtherScalings) {
 
 // Four threads on one core, for as long as it takes to be told of, which is once.
 TEST(EngineOpen, TellsOfCoresThatOthersHave) {
-  if (!std::ifstream("/proc/self/schedstat"))
-    GTEST_SKIP() << "the system does not say how long threads waited";
+  if (!std::ifstream("/proc/self/schedstat")) LARIAT_SKIP("there is no /proc/self/schedstat");
   std::vector<std::string> told;
   OpenOptions options{.reads = Reads::kTokens, .device = "cpu", .threads = 1};
   options.warn = [&](const std::string& line) { told.push_back(line); };

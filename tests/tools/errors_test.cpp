@@ -220,7 +220,7 @@ TEST_F(LateNan, OfOneOfTwoModels) {
 
 TEST_F(LateNan, OfASharedModel) {
   const fs::path model = shared_dir() / "cases" / "nan-later";
-  if (!fs::exists(model)) GTEST_SKIP() << model << " is not here";
+  LARIAT_NEEDS(model);
   const std::string expected = fmt::format(
       "lariat: warning: {0}/model.safetensors: tensor 'model.embed_tokens.weight' holds 16 NaN or infinite "
       "values of 4176; what follows is worth nothing\n",
