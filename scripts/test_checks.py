@@ -196,6 +196,19 @@ def check_reading(copy):
     ])  # fmt: skip
 
 
+def check_skips(copy):
+    copy_of(copy, "scripts", "tests/*.h", "tests/*.cpp", "*CMakeLists.txt", "*.cmake")
+    missing = "a test that passes where a file is missing"
+    check_each(["scripts/check_skips.sh"], copy, [
+        ("tests/tools/rope_test.cpp", "TEST(A, B) {\n  GTEST_SKIP();\n}\n", "tests/tools/rope_test.cpp", "check_skips: GTEST_SKIP"),
+        ("tests/cuda/new.h", '  if (none) GTEST_SKIP() << "SKIPPED: none";\n', "tests/cuda/new.h", "check_skips: GTEST_SKIP"),
+        ("tests/models/new_test.cpp", "TEST_F(A, DISABLED_B) {}\n", "tests/models/new_test.cpp", "a disabled test"),
+        ("tests/engine/new_test.cpp", "  if (!fs::exists(shared)) return;\n", "tests/engine/new_test.cpp", missing),
+        ("tests/engine/new_test.cpp", "    if (!std::filesystem::exists(a / b)) continue;\n", "tests/engine/new_test.cpp", missing),
+        ("tests/CMakeLists.txt", "target_link_libraries(new_test GTest::gtest_main)\n", "tests/CMakeLists.txt", "link test_main"),
+    ])  # fmt: skip
+
+
 def check_cuda12(copy):
     """With headers of its own: the packages' are not to be had everywhere, and what they hold is for the compiler to see."""
     copy_of(copy, "scripts")
@@ -286,7 +299,8 @@ def check_protections(copy):
     ])  # fmt: skip
 
 
-CHECKS = [check_layers, check_lengths, check_format, check_reading, check_cuda12, check_tidy, kernel_ledger, check_protections]
+CHECKS = [check_layers, check_lengths, check_format, check_reading, check_skips, check_cuda12, check_tidy, kernel_ledger,
+          check_protections]
 
 
 def main():

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/error.h"
+#include "tests/skip.h"
 #include "tests/source_dir.h"
 
 namespace lariat::test {
@@ -68,6 +69,12 @@ inline std::string slurp(const std::filesystem::path& file) {
   std::ostringstream text;
   text << in.rdbuf();
   return text.str();
+}
+
+// Data outside the repository: ../shared, or $LARIAT_SHARED.
+inline std::filesystem::path shared_dir() {
+  const char* set = std::getenv("LARIAT_SHARED");
+  return set != nullptr ? std::filesystem::path(set) : source_dir().parent_path() / "shared";
 }
 
 // An empty folder, which goes with this.

@@ -178,6 +178,7 @@ void run_divergence(const PerplexityCommand& command) {
     }
     all.push_back(to_json(result, command, options));
     if (!command.json) print(result, all.back());
+    std::cout << std::flush;
     if (!result.complete) break;
   }
   options.ctx = lengths;

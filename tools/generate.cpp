@@ -256,6 +256,7 @@ void write_all(const GenerateCommand& command, const Engine& engine) {
         tasks.push_back({&sequences.emplace_back(session.fork(before.sequence, cached)), tokens});
       std::vector<Answer> texts(n);
       write_texts(session, *engine.tokenizer, tasks, {writing.generate, writing.stop}, !command.chat, texts);
+      stop_if(&interrupted());  // a text that was cut short is no answer
       for (const Answer& text : texts) {
         read += text.read;
         written += std::ssize(text.generation.tokens);

@@ -50,7 +50,7 @@ TEST_P(CudaAttention, MatchesTheReference) {
 TEST_P(CudaAttention, DoesNotDependOnChunks) {
   const AttentionCase& c = GetParam();
   const int64_t work = c.n * c.n_heads * (c.first_position + c.n) * c.head_dim;
-  if (c.n < 9 || work > 3000000) GTEST_SKIP() << "one chunk, or long";
+  if (c.n < 9 || work > 3000000) LARIAT_SKIP("one chunk, or long");
   expect_close(run_attention(*cuda_, c, {1, 7, c.n - 8}), run_attention(*cuda_, c, {c.n}), 2 * tolerance(c),
                0, "attention in chunks");
 }

@@ -29,7 +29,7 @@ TEST_F(CudaMemory, CopiesThereAndBack) {
 TEST_F(CudaMemory, LimitsAreMeasured) {
   const char* pretended = std::getenv("LARIAT_SIMT_SMS");
   if (pretended != nullptr && std::atoi(pretended) > 16) {
-    GTEST_SKIP() << "products of 64 rows per multiprocessor: hours without a GPU";
+    LARIAT_SKIP("products of 64 rows per multiprocessor: hours without a GPU");
   }
   for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     const Limits limits = measure_cuda_limits(*cuda_, dtype);

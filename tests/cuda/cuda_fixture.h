@@ -4,6 +4,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/make_cuda_backend.h"
 #include "kernels/reference/reference_backend.h"
+#include "tests/skip.h"
 
 namespace lariat::test {
 
@@ -12,7 +13,7 @@ class OnCuda : public testing::Test {
  protected:
   void SetUp() override {
     const std::string reason = cuda_unavailable_reason();
-    if (!reason.empty()) GTEST_SKIP() << reason;
+    if (!reason.empty()) LARIAT_SKIP(reason);
     cuda_ = make_cuda_backend();
   }
 

@@ -77,22 +77,7 @@ TEST(PasskeyPromptsTest, EveryLengthIsMetExactlyWhateverTheWordsCost) {
   }
 }
 
-struct NamedTokenizer {
-  std::string name;
-  Tokenizer tokenizer;
-};
-
 Tokenizer demo_tokenizer() { return Tokenizer::load(source_dir() / "configs/demo"); }
-
-std::vector<NamedTokenizer> tokenizers_at_hand() {
-  const std::filesystem::path source = source_dir();
-  std::vector<NamedTokenizer> found;
-  for (const char* name : {"configs/demo", "../shared/models/stories260K", "../shared/tokenizers/llama3",
-                           "../shared/tokenizers/qwen2", "../shared/tokenizers/llama"}) {
-    if (std::filesystem::is_directory(source / name)) found.push_back({name, Tokenizer::load(source / name)});
-  }
-  return found;
-}
 
 class HayFileTest : public FolderTest {
  protected:
@@ -112,7 +97,11 @@ class HayFileTest : public FolderTest {
 
 TEST_F(HayFileTest, EveryTaskMeetsItsLengthWithNeedlesAtTheirDepths) {
   const auto book = read_hay(write(text_));
-  for (const auto& [name, tokenizer] : tokenizers_at_hand()) {
+  for (const auto& name :
+       {demo_dir(), shared_dir() / "models/stories260K", shared_dir() / "tokenizers/llama3",
+        shared_dir() / "tokenizers/qwen2", shared_dir() / "tokenizers/llama"}) {
+    LARIAT_NEEDS(name);
+    const Tokenizer tokenizer = Tokenizer::load(name);
     const TextCodec codec = prompt_codec(tokenizer);
     for (const auto& hay : {noise_hay(), book}) {
       const PasskeyPrompts prompts(codec, hay);
@@ -122,7 +111,7 @@ TEST_F(HayFileTest, EveryTaskMeetsItsLengthWithNeedlesAtTheirDepths) {
         for (const int64_t length : {1500, 1501, 6007}) {
           for (const double depth : {0.0, 0.4, 1.0}) {
             const Needles needles = needles_of(options, length, depth, 0);
-            SCOPED_TRACE(fmt::format("{} {} {} {}", name, name_of(task), length, depth));
+            SCOPED_TRACE(fmt::format("{} {} {} {}", name.string(), name_of(task), length, depth));
             const auto ids = prompts.build(length, needles);
             ASSERT_EQ(std::ssize(ids), length) << name << " " << name_of(task) << " " << depth;
             if (length < 6000) continue;

@@ -217,7 +217,7 @@ class DrawnReport : public FolderTest {
       browser_ = name;
       if (shown("<p>shown</p>").find("shown") != std::string::npos) return;
     }
-    GTEST_SKIP() << "SKIPPED: no Chromium that shows a file (package chromium)";
+    LARIAT_SKIP("no Chromium shows a file (package chromium)");
   }
 
   // The document as it is once its scripts have run.

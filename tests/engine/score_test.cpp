@@ -3,6 +3,7 @@
 
 #include <numeric>
 
+#include "engine/interrupt.h"
 #include "engine/lariat.h"
 #include "models/io/json_file.h"
 #include "tests/engine/saved_context_util.h"
@@ -138,6 +139,30 @@ TEST_F(Score, KeepsTheLastText) {
   for (uint64_t i = 0; i < 200; ++i) {
     score_one(text(200, 3, i, 2, i));
     EXPECT_LE(session.pool().pages(), 2);
+  }
+}
+
+// In the middle of a text; what is asked for later is read and scored as ever.
+TEST_F(Score, AnInterruptionLeavesNothingHalfDone) {
+  const auto options = [&](const std::function<void()>& before_step) {
+    SessionOptions all = scaled_session(model_, "dynamic-yarn", 4.0);
+    all.prefill_chunk = 16;
+    all.before_step = before_step;
+    return all;
+  };
+  for (const int at : {0, 1, 2, 5}) {  // steps; with none, before anything is read
+    SCOPED_TRACE(at);
+    std::atomic<bool> interrupted{at == 0};
+    int steps = 0;
+    Session session(model_, backend_, options([&] { interrupted = interrupted || ++steps == at; }));
+    const SavedContext nothing{session.new_sequence(), {}};
+    Scorer scorer(session, nothing, 0, &interrupted);
+    std::vector<ScoredText> texts = {text(60, 30, 2, 5), text(60, 9, 1, 8), text(40, 2, 3, 2)};
+    EXPECT_THROW(scorer.score(texts), Interrupted);
+    EXPECT_EQ(steps, at) << "a step after the interruption";
+    EXPECT_EQ(session.pool().pages(), 0);
+    interrupted = false;
+    expect_by_hand(options({}), scorer, texts);
   }
 }
 

@@ -33,7 +33,7 @@ class SmallDisk {
 };
 
 #define SKIP_UNLESS_MOUNTED(disk) \
-  if (!(disk).mounted()) GTEST_SKIP() << "SKIPPED: a small disk can only be mounted by root"
+  if (!(disk).mounted()) LARIAT_SKIP("a small disk can only be mounted by root")
 
 TEST(FullDisk, AReportThatDoesNotFitLeavesTheOldOne) {
   const fs::path dir = fresh_dir();

@@ -53,6 +53,77 @@ TEST_P(EndingSignal, KeepsTheResultsOfASweep) {
   expect_resumes_to(dir / "part.html", whole);
 }
 
+// A JSONL file of prompts, and the commands that answer each of its lines, several at a time.
+std::vector<std::vector<std::string>> line_commands(const fs::path& lines) {
+  std::ofstream out(lines);
+  for (int i = 0; i < 1000; ++i)
+    out << Json{{"prompt", fmt::format("There were {} ships. Once upon", i * i)}, {"continuation", " a time"}}
+        << "\n";
+  const auto of = [&](const std::string& command) {
+    return with(words(command), {lines.string(), "--model", demo_model().string()});
+  };
+  const std::string common = " --device cpu --threads 1 --quiet ";
+  return {of("score" + common + "--file"), of("generate --ignore-eos -n 60" + common + "--prompts")};
+}
+
+// Every line that was written is whole, and the one that an undisturbed run writes.
+void expect_whole_lines(const fs::path& dir, std::vector<std::string> command, const std::string& out) {
+  const auto count = std::count(out.begin(), out.end(), '\n');
+  EXPECT_GT(count, 0);
+  EXPECT_LT(count, 1000);
+  const fs::path file = dir / "lines.jsonl", first = dir / "first.jsonl";
+  std::istringstream all(slurp(file));
+  std::ofstream some(first);
+  std::string line;
+  for (int64_t i = 0; i < count && std::getline(all, line); ++i) some << line << "\n" << std::flush;
+  std::ranges::replace(command, file.string(), first.string());
+  Process undisturbed(dir / "undisturbed", command);
+  const Outcome expected = undisturbed.wait();
+  EXPECT_EQ(expected.code, 0) << expected.err;
+  EXPECT_EQ(out, expected.out);
+}
+
+TEST_P(EndingSignal, KeepsTheAnswersOfLines) {
+  const fs::path dir = fresh_dir();
+  for (const auto& command : line_commands(dir / "lines.jsonl")) {
+    SCOPED_TRACE(command[0]);
+    Process process(dir / command[0], command);
+    ASSERT_TRUE(eventually([&] { return has_lines(dir / command[0] / "out", 1); }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // into the next lines
+    process.signal(GetParam());
+    const Outcome outcome = process.wait_ten_seconds();
+    const auto count = std::count(outcome.out.begin(), outcome.out.end(), '\n');
+    expect_one_line(outcome, fmt::format("{} lines of {}", count, (dir / "lines.jsonl").string()));
+    expect_whole_lines(dir, command, outcome.out);
+  }
+}
+
+// perplexity --against, of which the first length is done in a moment, and the second is not.
+std::vector<std::string> comparison(const std::string& lengths) {
+  const std::string text = (demo_model() / "heldout.txt").string();
+  return with(
+      words("perplexity --against same --against-dtype f32 --stride 16 --max-tokens 1000 --device cpu "
+            "--threads 1 --quiet"),
+      {"--model", demo_model().string(), "--file", text, "--ctx", lengths});
+}
+
+TEST_P(EndingSignal, KeepsTheFiguresOfAComparison) {
+  const fs::path dir = fresh_dir();
+  Process first(dir / "first", comparison("40"));
+  const std::string whole = first.wait().out;
+  Process process(dir / "run", comparison("40,512"));
+  ASSERT_TRUE(eventually([&] { return !process.out().empty(); }));
+  EXPECT_EQ(process.out(), whole);
+  process.signal(GetParam());
+  const Outcome outcome = process.wait_ten_seconds();
+  ASSERT_TRUE(outcome.out.starts_with(whole)) << outcome.out;
+  int64_t tokens = -1;
+  ASSERT_EQ(std::sscanf(outcome.out.c_str() + whole.size(), "sliding windows of 512, %ld token", &tokens), 1)
+      << outcome.out;
+  EXPECT_LT(tokens, 1000);
+  expect_one_line(outcome, fmt::format("first {} token", tokens));
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Signals, EndingSignal, testing::Values(SIGINT, SIGTERM, SIGHUP), [](const auto& test) {
       return std::string(test.param == SIGINT ? "INT" : test.param == SIGTERM ? "TERM" : "HUP");
@@ -122,6 +193,25 @@ TEST(Signals, AKilledMeasurementGoesOn) {
     EXPECT_EQ(slurp(log).rfind(before.substr(0, before.rfind('\n') + 1), 0), 0U);
     for (const auto& file : fs::directory_iterator(dir)) EXPECT_NE(file.path().extension(), ".ctx");
   }
+}
+
+TEST(Signals, AKilledRunLeavesWholeLines) {
+  const fs::path dir = fresh_dir();
+  for (const auto& command : line_commands(dir / "lines.jsonl")) {
+    SCOPED_TRACE(command[0]);
+    Process process(dir / command[0], command);
+    ASSERT_TRUE(eventually([&] { return has_lines(dir / command[0] / "out", 1); }));
+    process.signal(SIGKILL);
+    const Outcome outcome = process.wait();
+    EXPECT_EQ(outcome.code, 128 + SIGKILL);
+    expect_whole_lines(dir, command, outcome.out);
+  }
+  Process first(dir / "first", comparison("40"));
+  const std::string whole = first.wait().out;
+  Process process(dir / "run", comparison("40,512"));
+  ASSERT_TRUE(eventually([&] { return !process.out().empty(); }));
+  process.signal(SIGKILL);
+  EXPECT_EQ(process.wait().out, whole);
 }
 
 // lariat generate ... | head -1

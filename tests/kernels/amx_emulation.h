@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/cpu_features.h"
+#include "tests/skip.h"
 
 // AmxTiles in plain C++, for processors without it: the tile instructions as Intel's Software Developer's
 // Manual, volume 2, writes them down (LDTILECFG, TILELOADD, TILESTORED, TILEZERO, TILERELEASE, TDPBF16PS).
@@ -18,7 +19,7 @@ namespace lariat::test {
 struct OnAmx : testing::Test {
   void SetUp() override {
     const std::string_view reason = cpu::amx_bf16_unavailable_reason();
-    if (!reason.empty()) GTEST_SKIP() << reason;
+    if (!reason.empty()) LARIAT_SKIP(reason);
   }
 };
 

@@ -266,7 +266,7 @@ inline void check_token_nll_oddities(Backend& backend) {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const auto one = [&](const std::vector<float>& row, int32_t t) { return nll_of(backend, row, {t})[0]; };
   EXPECT_NEAR(one({0, 0, 0, 0}, 3), std::log(4.0), 1e-7);
-  EXPECT_NEAR(one({3e38F, 3e38F}, 0), std::log(2.0), 1e30);  // the largest cancels; no overflow
+  EXPECT_NEAR(one({3e38F, 3e38F}, 0), std::log(2.0), 1);  // no overflow; ln 2 is lost beside 3e38
   EXPECT_NEAR(one({1000, 0, -1000}, 1), 1000.0, 1e-3);
   EXPECT_NEAR(one({-inf, 2, 2}, 1), std::log(2.0), 1e-7);  // a forbidden token counts for nothing
   EXPECT_EQ(one({-inf, 2, 2}, 0), std::numeric_limits<double>::infinity());

@@ -14,6 +14,7 @@
 
 #include "kernels/cpu/parallel.h"
 #include "tests/count_allocations.h"
+#include "tests/skip.h"
 
 namespace lariat::test {
 namespace {
@@ -91,8 +92,7 @@ TEST(Team, OfMoreThreadsThanCoresGoesOn) {
 }
 
 TEST(CoreWatch, SeesThreadsWithoutACore) {
-  if (!std::ifstream("/proc/self/schedstat"))
-    GTEST_SKIP() << "the system does not say how long threads waited";
+  if (!std::ifstream("/proc/self/schedstat")) LARIAT_SKIP("there is no /proc/self/schedstat");
   const auto busy = [](int) {
     for (const auto end = std::chrono::steady_clock::now() + 300ms; std::chrono::steady_clock::now() < end;) {
     }
@@ -127,7 +127,7 @@ TEST(Team, ThatWaitsSleeps) {
 // Where memory has just been enough for a thread, there may be none for what it begins with: only the caller
 // can say so.
 TEST(Team, OfMembersThatNeedNoMemory) {
-  if (allocations() == 0) GTEST_SKIP() << "a sanitizer has an operator new of its own";
+  if (allocations() == 0) LARIAT_SKIP("a sanitizer has its own operator new");
   const int64_t before = allocations() - own_allocations();
   int64_t callers = 0;
   std::thread caller([&] {  // whose team is new, and ends with it

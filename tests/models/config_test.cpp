@@ -96,8 +96,8 @@ TEST(Config, ThoseOfThisRepositoryAreKnown) {
 }
 
 TEST(Config, PublishedOnesAreKnown) {
-  const fs::path shared = source_dir().parent_path() / "shared" / "configs";
-  if (!fs::exists(shared)) GTEST_SKIP() << "SKIPPED: no ../shared/configs";
+  const fs::path shared = shared_dir() / "configs";
+  LARIAT_NEEDS(shared);
   expect_known(shared, 22, false);
   for (const char* name : {"mlc_ministral3_3b_2512", "mlc_olmo2_7b", "ome_gemma3_text", "ome_gemma_2_2b_it",
                            "ome_gemma_7b", "ome_gpt_oss_20b", "ome_internlm2_7b", "ome_llava_1.5_7b_hf",

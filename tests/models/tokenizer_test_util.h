@@ -1,5 +1,4 @@
 #pragma once
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -12,12 +11,6 @@
 namespace lariat::test {
 
 inline std::filesystem::path golden_dir() { return source_dir() / "tests/golden/tokenizers"; }
-
-// The folder with large tokenizers that are not part of the repository.
-inline std::filesystem::path shared_dir() {
-  const char* set = std::getenv("LARIAT_SHARED");
-  return set ? std::filesystem::path(set) : source_dir().parent_path() / "shared";
-}
 
 // A tokenizer made from the files of a committed one with some keys of its tokenizer.json replaced.
 inline Tokenizer load_changed(const std::string& name, const nlohmann::json& change,

@@ -6,6 +6,7 @@
 
 #include "tests/simt/checked.h"
 #include "tests/simt/planted.h"
+#include "tests/skip.h"
 
 namespace simt {
 namespace {
@@ -77,7 +78,7 @@ TEST(Simt, SoundKernelRunsAfterAFault) {
 
 // An AddressSanitizer build ends at the overruns by itself.
 TEST(Simt, FaultsThatOnlyTheChecksOfEveryAccessSee) {
-  if (!hooks_linked()) GTEST_SKIP() << "this build does not check every access";
+  if (!hooks_linked()) LARIAT_SKIP("this build does not check every access");
   constexpr std::string_view kUnwritten = "shared memory that nobody wrote",
                              kOtherBlock = "reads device memory that block";
   constexpr std::string_view kOutside = "outside device memory";

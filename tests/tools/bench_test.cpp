@@ -1,4 +1,7 @@
-// bench as a user types it: which tests it runs; how fast they are is nobody's to assert.
+// bench as a user types it: which tests it runs, and that its numbers fit each other and the clock.
+#include "engine/stopwatch.h"
+#include "models/config.h"
+#include "models/weights.h"
 #include "tests/tools/program.h"
 
 namespace lariat::test {
@@ -8,17 +11,31 @@ const std::string kBench = "bench --model " + kDemo.string() + " --device cpu --
 
 TEST(Bench, MeasuresEveryPromptAtEveryDepth) {
   std::vector<std::string> tests;
+  const auto weights = static_cast<double>(planned_weights(load_config(kDemo), {}).bytes);
+  constexpr double kCache =
+      4 * 2 * 64 * (2 + 2);  // bytes of a position: layers, heads, their size, f16 and bf16
+  const auto start = Stopwatch::now();
   const Json json = json_of(run_lariat(kBench + "--prompt 8,3 --gen 2 --depth 5,0 --reps 3"));
+  const double all = seconds_since(start);
+  double measured = 0;
+  Json bandwidth = json["limits"]["read_gb_s"];
   for (const Json& result : json["results"]) {
+    const double n = result["n"], median = result["tok_s_median"], gb_s = result["gb_s"];
+    const bool prompt = result["test"] == "pp";
     tests.push_back(result["test"].get<std::string>() + result["n"].dump() + "@" + result["depth"].dump());
     EXPECT_EQ(result["reps"], 3);
-    EXPECT_GT(result["tok_s_min"], 0);
-    EXPECT_LE(result["tok_s_min"], result["tok_s_median"]);
-    EXPECT_LE(result["tok_s_median"], result["tok_s_max"]);
-    EXPECT_GT(result["gb_s"], 0);
-    EXPECT_EQ(result["limit_gb_s"].size(), 2U);
-    EXPECT_GT(result["limit_gb_s"][1], 0);
+    EXPECT_LE(result["tok_s_min"], median);
+    EXPECT_LE(median, result["tok_s_max"]);
+    measured += n / result["tok_s_min"].get<double>() + n / median + n / result["tok_s_max"].get<double>();
+    const double read = prompt ? weights / n : weights + kCache * (result["depth"].get<double>() + n / 2);
+    EXPECT_NEAR(gb_s * 1e9 / median, read, 1);
+    ASSERT_EQ(result["limit_gb_s"].size(), 2U);
+    EXPECT_EQ(result["limit_gb_s"][0], bandwidth);
+    bandwidth = result["limit_gb_s"][1];
+    EXPECT_GT(bandwidth, 0.01);
   }
+  EXPECT_GT(measured, 0);
+  EXPECT_LT(measured, all);
   EXPECT_EQ(tests, (std::vector<std::string>{"pp8@0", "pp3@0", "tg2@0", "pp8@5", "pp3@5", "tg2@5"}));
 }
 

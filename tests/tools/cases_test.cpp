@@ -8,15 +8,13 @@ namespace fs = std::filesystem;
 
 class Cases : public testing::Test {
  protected:
-  void SetUp() override {
-    if (!fs::exists(cases_)) GTEST_SKIP() << "SKIPPED: no " << cases_;
-  }
+  void SetUp() override { LARIAT_NEEDS(cases_); }
   Json written(const std::string& arguments) const {
     return json_of(run_lariat(arguments + " --kv-dtype f32 --json"));
   }
   std::string model(const std::string& name) const { return " -m " + (cases_ / name).string() + " "; }
 
-  const fs::path cases_ = kSource.parent_path() / "shared" / "cases";
+  const fs::path cases_ = shared_dir() / "cases";
 };
 
 TEST_F(Cases, AStopTextIsASpecialToken) {

@@ -9,7 +9,7 @@ namespace fs = std::filesystem;
 class CompareScript : public FolderTest {
  protected:
   void SetUp() override {
-    if (std::system("python3 -c '' >/dev/null 2>&1") != 0) GTEST_SKIP() << "python3 is not installed";
+    if (std::system("python3 -c '' >/dev/null 2>&1") != 0) LARIAT_SKIP("python3 is not installed");
   }
   std::string script(const std::string& name, const std::string& body) const {
     put(name, "#!/bin/sh\n" + body);

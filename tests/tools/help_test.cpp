@@ -212,7 +212,7 @@ TEST(Completion, LeavesFilesAndFoldersToBash) {
 }
 
 TEST(Completion, IsValidZsh) {
-  if (!have("zsh")) GTEST_SKIP() << "there is no zsh here";
+  if (!have("zsh")) LARIAT_SKIP("zsh is not installed");
   EXPECT_EQ(shell("zsh -n " + (kCompletion / "_lariat").string()), 0);
 }
 
@@ -236,7 +236,7 @@ TEST(ManPage, TellsOfEveryOption) {
 }
 
 TEST(ManPage, IsValidTroff) {
-  if (!have("groff")) GTEST_SKIP() << "there is no groff here";
+  if (!have("groff")) LARIAT_SKIP("groff is not installed");
   const TempFolder folder;
   const std::string page = (folder.path / "lariat.1").string();
   EXPECT_EQ(shell(lariat_program() + " __man >" + page), 0);

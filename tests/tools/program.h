@@ -18,12 +18,6 @@ using Json = nlohmann::ordered_json;
 
 inline const std::filesystem::path kSource = source_dir(), kDemo = kSource / "configs" / "demo";
 
-// Data that is not part of the repository.
-inline std::filesystem::path shared_dir() {
-  const char* set = std::getenv("LARIAT_SHARED");
-  return set != nullptr ? std::filesystem::path(set) : kSource.parent_path() / "shared";
-}
-
 struct Outcome {
   int code = -1;  // exit code; 128 + n after signal n
   std::string out, err;

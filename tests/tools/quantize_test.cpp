@@ -1,19 +1,29 @@
 // --quantize as a user types it.
+#include "kernels/search_quant.h"
+#include "models/config.h"
+#include "models/weights.h"
 #include "tests/tools/program.h"
 
 namespace lariat::test {
 namespace {
 
+// The argmax of the first two logits is 16 and 0.7 ahead; of the third, two tokens are as good as equal.
 TEST(QuantizeOption, GenerateNamesItAndBeginsAsTheFloatModelDoes) {
-  Json first;
+  std::vector<Json> tokens;
+  std::vector<double> logprobs;  // of the second token
   for (const std::string q : {"none", "q8", "q4"}) {
-    const Json json = json_of(run_lariat("generate --model " + kDemo.string() + " --device cpu --quantize " +
-                                         q + " --prompt 'Once upon a time' --max-new-tokens 24 --json"));
+    const Json json =
+        json_of(run_lariat("generate --model " + kDemo.string() + " --device cpu --quantize " + q +
+                           " --prompt 'Once upon a time' --max-new-tokens 2 --logprobs 0 --json"));
     EXPECT_EQ(json["quantize"], q);
-    ASSERT_EQ(json["tokens"].size(), 24U);
-    if (q == "none") first = json["tokens"];
-    EXPECT_EQ(json["tokens"][0], first[0]) << json["text"];  // later words may be as good as each other
+    tokens.push_back(json["tokens"]);
+    logprobs.push_back(json["logprobs"].at(1)["logprob"]);
   }
+  EXPECT_EQ(tokens, std::vector<Json>(3, {2004, 374}));
+  EXPECT_NE(logprobs[1], logprobs[0]);
+  EXPECT_NEAR(logprobs[1], logprobs[0], 0.02);
+  EXPECT_NE(logprobs[2], logprobs[1]);
+  EXPECT_NEAR(logprobs[2], logprobs[0], 0.1);
 }
 
 TEST(QuantizeOption, BenchOfRandomWeightsNamesIt) {
@@ -22,7 +32,11 @@ TEST(QuantizeOption, BenchOfRandomWeightsNamesIt) {
                          "--quantize q4 --prompt 16 --gen 4 --reps 1 --json"));
   EXPECT_EQ(json["quantize"], "q4");
   EXPECT_EQ(json["dtype"], "q4");
-  EXPECT_GT(json["limits"]["gemm_tflop_s"], 0);
+  const Json& prompt = json["results"][0];  // whose GB/s are of all weights once
+  EXPECT_NEAR(
+      prompt["gb_s"].get<double>() * 1e9 * 16 / prompt["tok_s_median"].get<double>(),
+      static_cast<double>(planned_weights(load_config(kDemo), searched_form(DType::kQ4, kSearchBlock)).bytes),
+      1);
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ TEST_F(MeasuringErrors, ResultsNeverReplaceWhatIsNoLog) {
   expect_error(run_lariat(perplexity + file("notes.jsonl")), 1, "notes.jsonl: ");
   EXPECT_EQ(slurp(dir_ / "notes.jsonl"), "mine");
   if (::mknod(file("null").c_str(), S_IFCHR | 0666, makedev(1, 3)) != 0)
-    GTEST_SKIP() << "SKIPPED: devices cannot be made here";
+    LARIAT_SKIP("devices cannot be made here");
   EXPECT_EQ(run_lariat(perplexity + file("null")).code, 0);
   EXPECT_TRUE(fs::is_character_file(dir_ / "null"));
   expect_error(run_lariat(perplexity + file("null") + " --resume"), 1, "null: ");

@@ -110,7 +110,7 @@ TEST_F(SamplingProgram, WhatNobodyUsesMayBeWrong) {
 // A published shape: the right numbers are transformers', with weights in f32 and sums in f64.
 TEST_F(SamplingProgram, AModelWhoseKeysVllmWrote) {
   const fs::path model = shared_dir() / "cases" / "sampling-keys";
-  if (!fs::exists(model)) GTEST_SKIP() << model << " is not here";
+  LARIAT_NEEDS(model);
   const std::string of_model = fmt::format("-m {} --kv-dtype f32 --json ", model.string());
   const Json measured =
       json_of(run_lariat(fmt::format("perplexity -c 46 -f {}/text.txt ", model.string()) + of_model));

@@ -87,7 +87,7 @@ TEST_F(LateNan, OfOneOfTwoModels) {
 
 TEST_F(LateNan, OfASharedModel) {
   const fs::path model = shared_dir() / "cases" / "nan-later";
-  if (!fs::exists(model)) GTEST_SKIP() << model << " is not here";
+  LARIAT_NEEDS(model);
   const std::string expected = fmt::format(
       "lariat: warning: {}/model.safetensors | model.embed_tokens.weight | 16 | 4176", model.string());
   const std::string of_text = fmt::format(" -m {0} -f {0}/text.txt ", model.string());

@@ -46,9 +46,6 @@ def main():
     for name in args.names or (known if args.all else ()):
         if name not in known:
             sys.exit(f"make: error: {name}: no such golden; see --list and models/families/families.def")
-        if name == "perplexity" and not args.shared:
-            print("perplexity: stays as it is; give --shared")
-            continue
         known[name]()
         if name not in checkpoints.NAMES:
             print(name, flush=True)

@@ -103,8 +103,8 @@ def score():
 
 
 def window_losses(model, window, first):
-    """-ln p of window[first:] given all before, float64."""
-    logits = tiny.one_shot(model, window).double()[first - 1 : -1]
+    """-ln p of window[first:] given all before, float64. In a copy: a model keeps the dynamic scale of a longer window."""
+    logits = tiny.one_shot(copy.deepcopy(model), window).double()[first - 1 : -1]
     return torch.nn.functional.cross_entropy(logits, torch.tensor(window[first:]), reduction="none")
 
 
@@ -126,12 +126,18 @@ def chunks(model, tokens, bos, ctx):
 
 
 def perplexity(shared):
-    """perplexity.json, whose `definitions` say what each number is; losses in float64 from float32 logits."""
-    path = tiny.GOLDEN / "perplexity.json"
+    """demo/perplexity.json, and perplexity.json with its model and text in `shared`, unless that is None. `definitions` of the
+    latter say what each number is; losses in float64 from float32 logits."""
+    measure_perplexity(tiny.GOLDEN / "demo" / "perplexity.json", tiny.ROOT)
+    if shared:
+        measure_perplexity(tiny.GOLDEN / "perplexity.json", shared)
+
+
+def measure_perplexity(path, root):
     golden = tiny.read(path)
-    folder = shared / golden["model"]
+    folder = root / golden["model"]
     processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
-    tokens = processor.encode((shared / golden["text"]).read_bytes().decode())[: golden["text_tokens"]]
+    tokens = processor.encode((root / golden["text"]).read_bytes().decode())[: golden["text_tokens"]]
     for result in golden["results"]:
         config = AutoConfig.for_model(**tiny.read(folder / "config.json") | copy.deepcopy(result["config"]))
         model = AutoModelForCausalLM.from_pretrained(folder, config=config, dtype=torch.float32,

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# A test that does not run is reported with its reason: it is skipped by LARIAT_SKIP or LARIAT_NEEDS (tests/skip.h), and its
+# program has the main of tests/main.cpp, which prints what scripts/test.sh repeats.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+failed=0
+forbid() {  # what is wrong, the pattern, git grep's options and files
+  if git grep -nE "$2" -- "${@:3}"; then
+    printf 'check_skips: %s\n' "$1"
+    failed=1
+  fi
+}
+forbid 'GTEST_SKIP, whose reason may be missing; use LARIAT_SKIP of tests/skip.h' 'GTEST_SKIP' tests ':!tests/skip.h'
+forbid 'a disabled test is not reported; use LARIAT_SKIP' 'TEST(_F|_P)?\(.*DISABLED_' tests
+forbid 'a test that passes where a file is missing; use LARIAT_NEEDS' 'if \(!.*exists\(.*\)\) (return|continue);' 'tests/*_test.cpp'
+forbid "GoogleTest's main does not report skipped tests; link test_main" 'gtest_main' '*CMakeLists.txt' '*.cmake'
+exit $failed
