@@ -25,6 +25,7 @@ CONSTANT = {Kind.STATIC_ASSERT, Kind.ENUM_DECL}
 PRELUDE = """\
 #ifndef LARIAT_MUTANTS
 #define LARIAT_MUTANTS
+#undef NDEBUG
 #define _GLIBCXX_ASSERTIONS  // an index beyond the end is noticed
 #include <cstdio>
 #include <cstdlib>
