@@ -47,7 +47,7 @@ SUITES = {
     "models/forms/gguf_blocks.cpp": [("models_test", "Gguf*"), ("engine_test", "*Gguf*")],
     "models/decoder.cpp": RUNNING + [("engine_test", "*LongOther*:*Qwen*:*FormLogits*:*Gguf*:Alibi*")],
     "kernels/cpu/rerotate_keys.cpp": [("kernels_test", "*Rerotat*"), ("engine_test", "Placed*:Latent*:Saturat*:OwnScaling*")],
-    "engine/kv_cache.cpp": RUNNING,
+    "engine/kv_cache.cpp": [("engine_test", "KvCaches*")] + RUNNING,
     "engine/session.cpp": RUNNING,
     "engine/session_positions.cpp": RUNNING,
     **{f"engine/position_{name}.cpp": METHODS

@@ -166,8 +166,7 @@ TEST_F(Safetensors, AFolderHasOneFileOrAnIndexOfShards) {
     return R"({")" + name + R"(":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
   };
   EXPECT_NE(error_of([&] { open_safetensors(dir_ / "none"); }).find("no such folder"), std::string::npos);
-  EXPECT_NE(error_of([&] { open_safetensors(dir_); }).find("model.safetensors.index.json"),
-            std::string::npos);
+  EXPECT_NE(error_of([&] { open_safetensors(dir_); }).find("neither"), std::string::npos);
   put("model.safetensors.index.json", R"({"weight_map": {"a": "first", "b": "second"}})");
   for (const auto& [shard, name] : {std::pair("first", "a"), std::pair("second", "b")}) {
     write(tensor(name), "x");
