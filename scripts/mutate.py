@@ -141,6 +141,8 @@ def test_file(name, options):
     flags = compile_flags(path)
     found = Finder(path, text, flags[1:])
     last = COPY / f"survivors/{name}.json"
+    if options.again and not last.exists():
+        sys.exit(f"mutate: {name} was not tested before")
     try:
         mutants = write_mutants(path, text, list(found.mutants), flags)
         left_out, made = found.left_out + len(found.mutants) - len(mutants), len(mutants)
