@@ -38,8 +38,8 @@ COPY = ROOT / "build-mutate"
 BUILD = COPY / "build"
 EXPLAINED = ROOT / "tests/mutants.tsv"
 METHODS = [("engine_test", "*Method*:*Position*:Holes*")]
-RUNNING = METHODS + [("engine_test", "Session*:Batch*:Fork*:*DynamicCache*:Placed*:LongRope*:Latent*:Contin*:Context*:Expected*:*Away*:Joining*:"
-                      "*JoinedLayer0*:Own*:*GoldenCheckpoint*:*LayerTrace*:Saturat*:*PrefillBits*:*LongDynamic*:*Ahead*")]  # fmt: skip
+RUNNING = METHODS + [("engine_test", "Session*:Batch*:Fork*:*DynamicCache*:Placed*:LongRope*:Latent*:Contin*:Context*:Expected*:*Away*:"
+                      "Joining*:*JoinedLayer0*:Own*:*GoldenCheckpoint*:*LayerTrace*:Saturat*:*PrefillBits*:*LongDynamic*:*Ahead*")]  # fmt: skip
 # The test programs that cover a file, and their suites there.
 SUITES = {
     "models/rope.cpp": [("models_test", "Rope*:Refusals*"), ("engine_test", "RopeLogits*:*GoldenCheckpoint*:*DynamicCache*")],
