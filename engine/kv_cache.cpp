@@ -91,8 +91,7 @@ void KvCache::own_pages(size_t first, size_t last) {
 }
 
 void KvCache::place(std::span<const int32_t> positions) {
-  for (auto i = std::ssize(positions_) / 3; i < length_; ++i)
-    positions_.insert(positions_.end(), 3, static_cast<double>(i));
+  count_on(positions_, 3, static_cast<size_t>(length_));
   positions_.resize(static_cast<size_t>(3 * length_));
   positions_.insert(positions_.end(), positions.begin(), positions.end());
 }

@@ -77,7 +77,7 @@ double yarn_mscale(double s, double weight) { return s <= 1.0 ? 1.0 : 0.1 * weig
 
 // _compute_yarn_parameters.
 RopeFrequencies yarn(const RopeScaling& rope, double s) {
-  RopeFrequencies out{powers(rope.theta, rope.exponent_dim(), rope.rotary_dim / 2), 1.0};
+  RopeFrequencies out{powers(rope.theta, rope.exponent_dim(), rope.rotary_dim / 2)};
   const Frequencies ramp = yarn_ramp(rope);
   for (size_t i = 0; i < ramp.size(); ++i)
     out.inv_freq[i] = out.inv_freq[i] / s * ramp[i] + out.inv_freq[i] * (1.0 - ramp[i]);
@@ -114,7 +114,7 @@ Frequencies llama3(const RopeScaling& rope, double s) {
 RopeFrequencies longrope(const RopeScaling& rope, double length) {
   const auto l0 = static_cast<double>(rope.original_ctx);
   const Frequencies& stretch = length > l0 ? rope.long_factor : rope.short_factor;
-  RopeFrequencies out{powers(rope.theta, rope.exponent_dim(), rope.rotary_dim / 2), 1.0};
+  RopeFrequencies out{powers(rope.theta, rope.exponent_dim(), rope.rotary_dim / 2)};
   for (size_t i = 0; i < out.inv_freq.size(); ++i) out.inv_freq[i] /= stretch[i];
   if (rope.attention_factor) {
     out.attention_factor = *rope.attention_factor;
@@ -215,10 +215,8 @@ double rope_step_length(const RopeScaling& rope, int64_t length, int steps_per_o
   if (rope.own_steps > 0) steps_per_octave = rope.own_steps;
   if (!rounded || length <= rope.original_ctx || steps_per_octave <= 0) return n;
   const auto step = [&](double i) { return l0 * std::exp2(i / steps_per_octave); };
-  // The logarithm may land on either side of an integer; the steps themselves decide.
-  double i = std::ceil(steps_per_octave * std::log2(n / l0));
+  double i = 1;
   while (step(i) < n) ++i;
-  while (i > 0 && step(i - 1) >= n) --i;
   return step(i);
 }
 
@@ -266,7 +264,7 @@ std::optional<RopeProblem> find_rope_problem(const RopeScaling& rope) {
 }
 
 double rope_score_scale(const RopeScaling& rope) {
-  if (rope.type != RopeType::kYarn || rope.mscale_all_dim == 0.0) return 1.0;
+  if (rope.type != RopeType::kYarn) return 1.0;
   const double temperature = yarn_mscale(rope.factor, rope.mscale_all_dim);
   return temperature * temperature;
 }

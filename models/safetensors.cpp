@@ -144,7 +144,7 @@ std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes,
   refuse_lfs_pointer({reinterpret_cast<const char*>(bytes.data()), std::min(bytes.size(), kTextHead)}, name);
   if (bytes.size() < 8) throw Error(name + ": too short for a safetensors file; download it again");
   uint64_t header_bytes = 0;
-  std::memcpy(&header_bytes, bytes.data(), 8);
+  std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
   if (header_bytes > kMaxSafetensorsHeader || header_bytes > bytes.size() - 8) {
     throw Error(fmt::format(
         "{}: the header claims {} bytes and the file has {}; not a safetensors file, or a truncated one",
@@ -172,7 +172,7 @@ std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes,
 
 std::set<std::string> parse_safetensors_index(std::string_view text, const std::filesystem::path& file) {
   const nlohmann::json json = parse_json(text, file.string());
-  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
+  if (!json.contains("weight_map") || !json["weight_map"].is_object()) {
     throw Error(file.string() + ": \"weight_map\" is missing or not an object");
   }
   std::set<std::string> names;

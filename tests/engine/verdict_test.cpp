@@ -106,6 +106,34 @@ TEST_F(Verdicts, NameAWinnerWithTheDifferenceAndItsError) {
   EXPECT_TRUE(names(last(), "100 | yarn"));
 }
 
+// Losses whose differences are 0.04 on average and have a known spread, of one token in a block.
+TEST_F(Verdicts, ErrorsAreOfTheBlocksDifferences) {
+  const auto measure = [&](int tokens, float spread) {
+    log_.records.clear();
+    std::vector<float> best(text_.begin(), text_.begin() + tokens), worse = best;
+    for (size_t i = 0; i < worse.size(); ++i) worse[i] += 0.04F + (i % 2 == 0 ? spread : -spread);
+    add_losses("none", 200, worse);
+    add_losses("yarn", 200, best);
+    return by_perplexity(tabulate(log_), 200).sentence;
+  };
+  // exp(0.04) - 1, and exp(0.04) * spread / sqrt(n - 1).
+  EXPECT_TRUE(holds(measure(16, 0.02F), "; the unscaled model has 4.08 % ± 0.54 % more."));
+  EXPECT_TRUE(holds(measure(16, 0.04F), "; the unscaled model has 4.1 % ± 1.1 % more."));
+  EXPECT_FALSE(holds(measure(16, 0.02F), "between them"));
+  EXPECT_TRUE(holds(measure(8, 0.02F), "yarn has the lowest perplexity"));
+  EXPECT_TRUE(holds(measure(7, 0.02F), "no difference is shown"));  // too few blocks
+  EXPECT_TRUE(holds(measure(7, 0.02F), " to "));
+}
+
+TEST_F(Verdicts, BlockSumsAreOfConsecutiveTokens) {
+  EXPECT_EQ(block_sums({1.5F, NAN, 2.0F}), Json::parse("[1.5, null, 2.0]"));
+  std::vector<float> losses(1024, 1.0F);
+  losses[2] = NAN;
+  const Json sums = block_sums(losses);
+  ASSERT_EQ(sums.size(), 512U);
+  for (size_t i = 0; i < sums.size(); ++i) EXPECT_EQ(sums[i], i == 1 ? 1.0 : 2.0) << i;
+}
+
 // The columns differ by a hundredth of a nat: of texts that were not the same, nobody could tell.
 TEST_F(Verdicts, ComparesTheSameTokens) {
   add_losses("none", 200, losses(0, 0.02));

@@ -66,11 +66,35 @@ TEST(GgufBlocks, AreWhatTheGgufPackageMakesOfThem) {
     for (const int64_t rows : {int64_t{1}, int64_t{2}, values.shape[0]}) {
       const auto codes = gguf_codes(tensor_of(name, blocks.data, rows, count / rows));
       ASSERT_TRUE(codes) << name;
+      EXPECT_EQ(codes->m.rows, rows);
       expect_same(floats_of(*codes), expected, name);
       expect_same(laid_out(*codes), expected, name + " laid out");
     }
   }
   EXPECT_EQ(types, 13);
+}
+
+// Blocks of 256 have scales of scales, and bytes with codes of at most 6 bits are narrow.
+TEST(GgufBlocks, OfARowFillItAndNothingAfterIt) {
+  const std::set<std::string> nested{"Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"},
+      narrow{"Q5_0", "Q5_1", "Q5_K", "Q6_K"};
+  const Tensors golden = open_safetensors_file(kGolden);
+  for (const auto& [name, blocks] : golden.all()) {
+    if (name.ends_with(".values")) continue;
+    const int64_t cols = find_gguf_type(name)->elements;
+    const auto weight = gguf_codes(tensor_of(name, blocks.data, 1, cols));
+    const Grouping& grouping = weight->m.form().grouping;
+    EXPECT_EQ(grouping.block, nested.contains(name) ? 256 : 64) << name;
+    EXPECT_EQ(grouping.narrow, narrow.contains(name)) << name;
+    std::vector<uint8_t> codes(static_cast<size_t>(cols) + 64, 0xAB);
+    std::vector<float> floats(400, 777);
+    float* const at = floats.data();
+    weight->read_codes(0, {codes.data(), at, at + 100, at + 200, at + 300});
+    const auto groups = static_cast<size_t>(cols / grouping.size);
+    EXPECT_EQ(codes[static_cast<size_t>(cols)], 0xAB) << name;
+    for (const size_t after : {groups, 100 + (grouping.minimum ? groups : 0), size_t{201}, size_t{301}})
+      EXPECT_EQ(floats[after], 777) << name << " " << after;
+  }
 }
 
 // The package, as ggml, makes 2^128 of it; the OCP's specification of MX says NaN (5.2).
@@ -95,6 +119,9 @@ TEST(GgufBlocks, ATypeThatLariatDoesNotRunIsNamed) {
   StoredTensor scalar = tensor_of("Q8_0", nullptr, 1, 32);
   scalar.shape.clear();
   EXPECT_TRUE(names(error_of([&] { gguf_codes(scalar); }), "w | 1"));
+  StoredTensor stacked = tensor_of("Q8_0", nullptr, 6, 32);
+  stacked.shape = {2, 3, 32};
+  EXPECT_EQ(gguf_codes(stacked)->m.rows, 6);
 }
 
 TEST(GgufTypes, AreFoundByNumberAndByName) {

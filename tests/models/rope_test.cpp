@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 namespace lariat {
 namespace {
@@ -35,12 +38,94 @@ TEST(Rope, TypesHaveNamesAndSomeLookAtTheLength) {
   EXPECT_FALSE(find_rope_type("none"));
 }
 
-// Values that neither files nor options can hold.
+// An empty key: no problem.
 TEST(Rope, ProblemsNameTheKeyToBlame) {
-  const auto key = [](const RopeScaling& rope) { return find_rope_problem(rope).value().key; };
-  EXPECT_EQ(key(model(RopeType::kLinear, INFINITY)), "factor");
-  EXPECT_EQ(key(model(RopeType::kLinear, 2.0, 4096, std::nan(""))), "rope_theta");
-  EXPECT_EQ(key(model(RopeType::kLinear, 2.0, 4096, 1e4, 7)), "partial_rotary_factor");
+  const auto with = [](RopeType type, double factor, auto RopeScaling::*member, auto value) {
+    RopeScaling rope = model(type, factor);
+    rope.short_factor.assign(64, 1.0);
+    rope.long_factor.assign(64, 2.0);
+    rope.*member = value;
+    return rope;
+  };
+  RopeScaling odd = with(RopeType::kNtk, 2, &RopeScaling::rotary_dim, 4);
+  odd.odd = true;  // 3 dimensions
+  const std::pair<RopeScaling, const char*> rows[] = {
+      {model(RopeType::kLinear, std::nan("")), "factor"},
+      {model(RopeType::kLinear, 0.99), "factor"},
+      {model(RopeType::kYarn, 1e-6), ""},
+      {model(RopeType::kYarn, 0.9e-6), "factor"},
+      {model(RopeType::kLinear, 1e6), ""},
+      {model(RopeType::kLinear, 1.1e6), "factor"},
+      {model(RopeType::kLinear, 2, 4096, std::nan("")), "rope_theta"},
+      {model(RopeType::kLinear, 2, 4096, 1.5), ""},
+      {model(RopeType::kLinear, 2, 4096, 1e15), ""},
+      {model(RopeType::kLinear, 2, 4096, 1.1e15), "rope_theta"},
+      {model(RopeType::kLinear, 2, 4096, 1e4, 7), "partial_rotary_factor"},
+      {with(RopeType::kLinear, 2, &RopeScaling::head_dim, 126), "partial_rotary_factor"},
+      {model(RopeType::kLinear, 2, 0), "original_max_position_embeddings"},
+      {model(RopeType::kLinear, 2, 1), ""},
+      {model(RopeType::kLinear, 2, 4096, 1e4, 2), ""},
+      {model(RopeType::kNtk, 2, 4096, 1e4, 2), "rope_type"},
+      {model(RopeType::kDynamic, 2, 4096, 1e4, 2), "rope_type"},
+      {odd, ""},
+      {with(RopeType::kLinear, 2, &RopeScaling::odd, true), ""},
+      {with(RopeType::kYarn, 2, &RopeScaling::odd, true), "partial_rotary_factor"},
+      {with(RopeType::kDynamicYarn, 2, &RopeScaling::odd, true), "partial_rotary_factor"},
+      {with(RopeType::kProportional, 2, &RopeScaling::partial_rotary_factor, 2.0 / 128), ""},
+      {with(RopeType::kProportional, 2, &RopeScaling::partial_rotary_factor, 1.9 / 128),
+       "partial_rotary_factor"},
+      {with(RopeType::kLinear, 2, &RopeScaling::partial_rotary_factor, 0.001), ""},
+      {with(RopeType::kLongRope, 0.5, &RopeScaling::original_ctx, 2), ""},
+      {with(RopeType::kLongRope, 2, &RopeScaling::original_ctx, 1), "original_max_position_embeddings"},
+  };
+  for (const auto& [rope, key] : rows) {
+    const auto problem = find_rope_problem(rope);
+    EXPECT_EQ(problem ? problem->key : "", key)
+        << name_of(rope.type) << " " << rope.factor << " " << rope.theta;
+  }
+}
+
+TEST(Rope, ScalesAreThoseOfTheLength) {
+  EXPECT_EQ(rope_scale(model(RopeType::kDefault, 4), 8192), 1.0);
+  EXPECT_EQ(rope_scale(model(RopeType::kLongRope, 4), 4096), 1.0);
+  EXPECT_EQ(rope_scale(model(RopeType::kLongRope, 4), 4097), 4.0);
+  auto yarn = model(RopeType::kYarn, std::exp(1.0));
+  EXPECT_EQ(rope_score_scale(yarn), 1.0);
+  yarn.mscale_all_dim = 5;
+  EXPECT_DOUBLE_EQ(rope_score_scale(yarn), 1.5 * 1.5);
+  yarn.type = RopeType::kDynamicYarn;
+  EXPECT_EQ(rope_score_scale(yarn), 1.0);
+}
+
+// Away from 1, the low_freq_factor of every published file.
+TEST(Rope, Llama3DividesTheFrequenciesOfLongWavelengths) {
+  auto rope = model(RopeType::kLlama3, 8);
+  rope.low_freq_factor = 2;
+  const auto before = rope_unscaled(rope).inv_freq, after = rope_frequencies(rope, 1).inv_freq;
+  for (size_t i = 0; i < before.size(); ++i) {
+    const double turns = 4096 * before[i] / (2 * std::acos(-1.0)), ratio = before[i] / after[i];
+    if (turns < 2 || turns > 4) {
+      EXPECT_DOUBLE_EQ(ratio, turns < 2 ? 8 : 1) << i;
+    } else {
+      EXPECT_TRUE(ratio > 1 && ratio < 8) << i;
+    }
+  }
+}
+
+TEST(Rope, TheAttentionFactorOfLongRopeIsOfFactorsAboveOne) {
+  auto rope = model(RopeType::kLongRope, 0.5);
+  rope.short_factor = rope.long_factor = std::vector(64, 2.0);
+  EXPECT_EQ(rope_frequencies(rope, 1).attention_factor, 1.0);
+  rope.factor = 1.5;
+  EXPECT_DOUBLE_EQ(rope_frequencies(rope, 1).attention_factor, std::sqrt(1 + std::log(1.5) / std::log(4096)));
+}
+
+TEST(Rope, ProportionalRotatesWholePairsOfItsShare) {
+  auto rope = model(RopeType::kProportional, 1, 4096, 1e4, 80);
+  rope.partial_rotary_factor = 0.33;  // 13.2 pairs
+  const RopeFrequencies unscaled = rope_unscaled(rope);
+  EXPECT_EQ(std::ranges::count(unscaled.inv_freq, 0.0), 40 - 13);
+  EXPECT_EQ(unscaled.attention_factor, 1.0);
 }
 
 TEST(Rope, AtOrBelowTheOriginalLengthDynamicIsBitIdenticalToNoScaling) {
@@ -77,7 +162,7 @@ TEST(Rope, TheFactorOfDynamicYarnIsItsLimit) {
 
 TEST(RopeStep, IsTheLengthItselfWhereNothingIsRounded) {
   const auto rope = model(RopeType::kDynamic, 2.0);
-  EXPECT_EQ(rope_step_length(rope, 1, 4), 1.0);
+  EXPECT_EQ(rope_step_length(rope, 1000, 4), 1000.0);
   EXPECT_EQ(rope_step_length(rope, 4096, 4), 4096.0);
   EXPECT_EQ(rope_step_length(rope, 5000, 0), 5000.0);
   for (const RopeType type : {RopeType::kDefault, RopeType::kYarn, RopeType::kLongRope, RopeType::kLlama3})
@@ -91,6 +176,13 @@ TEST(RopeStep, RoundsUpToTheNextStep) {
   EXPECT_DOUBLE_EQ(rope_step_length(rope, 4097, 4), 4096.0 * std::pow(2.0, 0.25));
   EXPECT_DOUBLE_EQ(rope_step_length(rope, 5793, 4), 4096.0 * std::pow(2.0, 0.75));  // 4096 sqrt 2 = 5792.6
   EXPECT_DOUBLE_EQ(rope_step_length(rope, 5792, 4), 4096.0 * std::sqrt(2.0));
+}
+
+TEST(RopeStep, AModelsOwnStepsComeFirst) {
+  auto rope = model(RopeType::kDynamic);
+  rope.own_steps = 1;
+  EXPECT_EQ(rope_step_length(rope, 4097, 4), 8192.0);
+  EXPECT_EQ(rope_step_length(rope, 4097, 0), 8192.0);
 }
 
 TEST(RopeStep, ALengthOnAStepStaysOnIt) {
@@ -109,13 +201,11 @@ TEST(RopeStep, IsTheSmallestStepThatHoldsTheLength) {
   for (const int64_t l0 : {5, 512, 3000}) {
     const auto rope = model(RopeType::kDynamic, 1.0, l0);
     for (const int r : {1, 3, 4, 8, 64}) {
-      double last = static_cast<double>(l0);
       for (int64_t n = l0 + 1; n < 20 * l0; ++n) {
         const double step = rope_step_length(rope, n, r);
         ASSERT_GE(step, static_cast<double>(n));
         ASSERT_LT(step * std::exp2(-1.0 / r) * (1 - 1e-12), static_cast<double>(n));
-        ASSERT_GE(step, last);
-        last = step;
+        ASSERT_NEAR(std::remainder(r * std::log2(step / static_cast<double>(l0)), 1.0), 0, 1e-9);
       }
     }
   }

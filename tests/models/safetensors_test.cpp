@@ -1,6 +1,7 @@
 #include "models/safetensors.h"
 
 #include <cstring>
+#include <utility>
 
 #include "tests/models/tokenizer_test_util.h"
 
@@ -96,6 +97,22 @@ const struct {
      R"("b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})"},
     {R"({"w1":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"w1":{}})"},
     {R"({"w1":{"dtype":"F32","shape":[1099511627776,1099511627776],"data_offsets":[0,8]}})"},
+    {R"({"w1":{"dtype":4,"shape":[2],"data_offsets":[0,8]}})"},
+    {R"({"w1":{"dtype":"F32","data_offsets":[0,8]}})"},
+    {R"({"w1":{"dtype":"F32","shape":[0,281474976710657],"data_offsets":[0,0]}})"},
+    {R"({"w1":{"dtype":"F32","shape":[281474976710656,281474976710656],"data_offsets":[0,8]}})"},
+    {R"({"w1":{"dtype":"F32","shape":[2]}})"},
+    {R"({"w1":{"dtype":"F32","shape":[2],"data_offsets":"08"}})"},
+    {R"({"w1":{"dtype":"F32","shape":[2],"data_offsets":{"a":0,"b":8}}})"},
+    {R"({"w1":{"dtype":"F32","shape":[2],"data_offsets":[0,8,8]}})"},
+    {R"({"w1":{"dtype":"F32","shape":[2],"data_offsets":[-1,8]}})"},
+    {R"({"w1":{"dtype":"F32","shape":[2],"data_offsets":[0,"8"]}})"},
+    {R"({"w1":{"dtype":"F32","shape":[2],"data_offsets":[0,9]}})"},
+    {R"({"w1":{"dtype":"F32","shape":[2],"data_offsets":[4,8]}})", "w1 | 4"},
+    {R"({"w1":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", ""},
+    {R"({"w1":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+     R"("b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})"},
+    {R"({"w1":{"dtype":"U8","shape":[1],"data_offsets":[7,8]},"b":{"dtype":"U8","shape":[1],"data_offsets":[7,8]}})"},
     {std::string(100000, '['), "64"},
     {R"({"__metadata__":{"w1":1}})", "__metadata__ | w1"},
     {R"({"__metadata__":["w1"]})", "__metadata__"},
@@ -115,12 +132,61 @@ TEST_F(Safetensors, DamagedHeadersAreNamed) {
   }
 }
 
+TEST_F(Safetensors, FilesThatAreNoneAreNamed) {
+  put("file", "1234567");
+  EXPECT_NE(error_of([&] { open_safetensors_file(file_); }).find("too short"), std::string::npos);
+  put("file", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n");
+  EXPECT_NE(error_of([&] { open_safetensors_file(file_); }).find("Git LFS"), std::string::npos);
+  for (const uint64_t claimed : {uint64_t{3}, kMaxSafetensorsHeader + 1}) {  // of 2 bytes, and of zeros
+    put("file", std::string(reinterpret_cast<const char*>(&claimed), 8) + "{}");
+    if (claimed > kMaxSafetensorsHeader) fs::resize_file(file_, 8 + claimed);
+    EXPECT_NE(error_of([&] { open_safetensors_file(file_); }).find("the header claims"), std::string::npos);
+  }
+  write("{}", "");
+  EXPECT_TRUE(open_safetensors_file(file_).all().empty());
+}
+
+TEST_F(Safetensors, DtypesHaveTheBytesOfTheirNames) {
+  for (const std::string name : {"U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "I16", "U16", "F16", "BF16",
+                                 "I32", "U32", "F32", "I64", "U64", "F64"})
+    EXPECT_EQ(8 * safetensors_element_bytes(name), std::stoul(name.substr(name.find_first_of("0123456789"))));
+  EXPECT_EQ(safetensors_element_bytes("BOOL"), 1U);
+}
+
+TEST_F(Safetensors, AnIndexNamesFilesBesideIt) {
+  EXPECT_EQ(parse_safetensors_index(R"({"weight_map": {"a": "x", "b": "..x", "c": "x"}})", "index"),
+            (std::set<std::string>{"..x", "x"}));
+  for (const char* bad :
+       {"[]", "{}", R"({"weight_map": []})", R"({"weight_map": {"a": 1}})", R"({"weight_map": {"a": ""}})",
+        R"({"weight_map": {"a": "."}})", R"({"weight_map": {"a": ".."}})", R"({"weight_map": {"a": "b/x"}})",
+        R"({"weight_map": {"a": "/x"}})", R"({"weight_map": {"a": "x\u0000"}})"})
+    EXPECT_EQ(error_of([&] { parse_safetensors_index(bad, "index"); }).rfind("index: ", 0), 0U) << bad;
+}
+
+TEST_F(Safetensors, AFolderHasOneFileOrAnIndexOfShards) {
+  const auto tensor = [](const std::string& name) {
+    return R"({")" + name + R"(":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+  };
+  EXPECT_NE(error_of([&] { open_safetensors(dir_ / "none"); }).find("no such folder"), std::string::npos);
+  EXPECT_NE(error_of([&] { open_safetensors(dir_); }).find("neither"), std::string::npos);
+  put("model.safetensors.index.json", R"({"weight_map": {"a": "first", "b": "second"}})");
+  for (const auto& [shard, name] : {std::pair("first", "a"), std::pair("second", "b")}) {
+    write(tensor(name), "x");
+    fs::rename(file_, dir_ / shard);
+  }
+  EXPECT_EQ(open_safetensors(dir_).all().size(), 2U);
+  write(tensor("c"), "x");
+  fs::rename(file_, dir_ / "model.safetensors");
+  EXPECT_EQ(open_safetensors(dir_).all().size(), 1U);
+}
+
 TEST_F(Safetensors, ScalarsAndEmptyTensorsAreFine) {
   write(R"({"__metadata__":{"x":"y"},"a":{"dtype":"F32","shape":[],"data_offsets":[0,4]},)"
-        R"("e":{"dtype":"F32","shape":[0,5],"data_offsets":[2,2]}})",
+        R"("e":{"dtype":"F32","shape":[0,5],"data_offsets":[2,2]},)"
+        R"("f":{"dtype":"F32","shape":[0,281474976710656,1,1,1,1,1,1],"data_offsets":[4,4]}})",
         "1234");
   const Tensors checkpoint = open_safetensors_file(file_);
-  EXPECT_EQ(checkpoint.all().size(), 2U);
+  EXPECT_EQ(checkpoint.all().size(), 3U);
   EXPECT_THROW(checkpoint.get("a", {1}), Error);
   EXPECT_THROW(checkpoint.get("missing", {1}), Error);
 }

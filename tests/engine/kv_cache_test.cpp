@@ -1,0 +1,84 @@
+// What a cache of one sequence knows of its pages, positions and frequencies.
+#include "engine/kv_cache.h"
+
+#include "tests/engine/engine_test_util.h"
+
+namespace lariat::test {
+namespace {
+
+class KvCaches : public testing::Test {
+ protected:
+  KvCache filled(int64_t length) {
+    KvCache cache(pool_, before_);
+    cache.reserve(length);
+    cache.advance(length);
+    return cache;
+  }
+  void change_frequencies(KvCache& cache, bool rerotate) {
+    RopeFrequencies after = before_;
+    for (double& f : after.inv_freq) f *= 0.5;
+    KvCache* const one = &cache;
+    set_frequencies(pool_, {&one, 1}, {&after, 1}, false, rerotate);
+  }
+
+  CpuBackend backend_{1};
+  const Model model_ = open_f32(checkpoint_dir("llama_gqa"), backend_);
+  KvPool pool_{model_.spec, backend_, DType::kF32, DType::kF32};
+  const RopeFrequencies before_ = rope_frequencies(model_.spec.rope(), 0);
+};
+
+TEST_F(KvCaches, WithoutKeysAreConsistent) {
+  KvCache stale = filled(10), other = filled(1);
+  change_frequencies(stale, false);
+  EXPECT_FALSE(stale.consistent());
+  other.share_prefix(stale, 1);
+  EXPECT_FALSE(other.consistent());
+  stale.rewind(1);
+  EXPECT_FALSE(stale.consistent());
+  other.share_prefix(stale, 0);
+  EXPECT_TRUE(other.consistent());
+  stale.rewind(0);
+  EXPECT_TRUE(stale.consistent());
+}
+
+TEST_F(KvCaches, RestoreReplacesAllThatWasThere) {
+  KvCache cache = filled(10);
+  change_frequencies(cache, false);
+  const auto page = pool_.allocate();
+  cache.restore({{page}, 5, before_, {}});
+  EXPECT_EQ(cache.pages()[0], page->data());
+  EXPECT_EQ(cache.length(), 5);
+  EXPECT_TRUE(cache.consistent());
+}
+
+TEST_F(KvCaches, HaveRoomWhereEveryPageToBeWrittenIsTheirOwn) {
+  KvCache cache = filled(10), other(pool_, before_);
+  cache.reserve(kKvPage + 1);
+  EXPECT_TRUE(cache.has_room(2 * kKvPage));
+  EXPECT_FALSE(cache.has_room(2 * kKvPage + 1));
+  other.share_prefix(cache, 10);
+  EXPECT_FALSE(cache.has_room(11));
+}
+
+TEST_F(KvCaches, PlacedTokensBelongToTheirPrefix) {
+  KvCache cache = filled(10), other(pool_, before_);
+  cache.place(std::vector<int32_t>{20, 21, 22, 23, 24, 25});
+  EXPECT_EQ(cache.positions(13).back(), 26.0);  // one above the largest
+  EXPECT_EQ(cache.positions(10).back(), 9.0);
+  other.share_prefix(cache, 4);
+  EXPECT_EQ(other.placed().size(), 12U);
+  other.share_prefix(cache, 10);
+  EXPECT_EQ(other.placed().size(), 39U);
+}
+
+TEST_F(KvCaches, CountWhatReRotationsCost) {
+  KvCache cache = filled(10);
+  change_frequencies(cache, true);
+  EXPECT_EQ(cache.rerotations().count, 1);
+  EXPECT_EQ(cache.rerotations().positions, 10);
+  EXPECT_GT(cache.rerotations().seconds, 0);
+  EXPECT_LT(cache.rerotations().seconds, 60);
+}
+
+}  // namespace
+}  // namespace lariat::test
