@@ -322,6 +322,9 @@ TEST_F(PositionMethods, AreGivenByNameAndValues) {
   EXPECT_EQ(name("none"), "");
   EXPECT_EQ(name("dca"), "dca/chunk=6144/window=2048");
   EXPECT_EQ(name("dca/window=512"), "dca/chunk=6144/window=512");
+  EXPECT_EQ(name("dca/window=1/chunk=134217728"), "dca/chunk=134217728/window=1");
+  EXPECT_EQ(name("rerope/window=9/temperature=100"), "rerope/window=9/temperature=100");
+  EXPECT_EQ(parse_position_method("rerope", 3, 0).name, "rerope/window=1");
   EXPECT_EQ(name("string"), "string/shift=2730/window=128");
   EXPECT_EQ(name("string", 12288), "string/shift=4224/window=128");
   EXPECT_EQ(name("string", 100000), "string/shift=8192/window=128");
