@@ -142,27 +142,35 @@ TEST_F(Score, KeepsTheLastText) {
   }
 }
 
-// In the middle of a text; what is asked for later is read and scored as ever.
+// Sets a flag at the beginning of its forward pass number `at`.
+struct Interrupting : ForwardingBackend {
+  Interrupting(Backend& inner, int step) : ForwardingBackend(inner), at(step), interrupted(step == 0) {}
+  void embed(std::span<const int32_t> tokens, const HostWeight& table, float scale,
+             const Matrix& out) override {
+    interrupted = interrupted || ++steps == at;
+    ForwardingBackend::embed(tokens, table, scale, out);
+  }
+  const int at;
+  int steps = 0;
+  std::atomic<bool> interrupted;
+};
+
+// In the middle of a text; later texts are scored as if nothing had happened.
 TEST_F(Score, AnInterruptionLeavesNothingHalfDone) {
-  const auto options = [&](const std::function<void()>& before_step) {
-    SessionOptions all = scaled_session(model_, "dynamic-yarn", 4.0);
-    all.prefill_chunk = 16;
-    all.before_step = before_step;
-    return all;
-  };
-  for (const int at : {0, 1, 2, 5}) {  // steps; with none, before anything is read
+  SessionOptions options = scaled_session(model_, "dynamic-yarn", 4.0);
+  options.prefill_chunk = 16;
+  for (const int at : {0, 1, 2, 5}) {  // 0: before the first pass
     SCOPED_TRACE(at);
-    std::atomic<bool> interrupted{at == 0};
-    int steps = 0;
-    Session session(model_, backend_, options([&] { interrupted = interrupted || ++steps == at; }));
+    Interrupting backend(backend_, at);
+    Session session(model_, backend, options);
     const SavedContext nothing{session.new_sequence(), {}};
-    Scorer scorer(session, nothing, 0, &interrupted);
+    Scorer scorer(session, nothing, 0, &backend.interrupted);
     std::vector<ScoredText> texts = {text(60, 30, 2, 5), text(60, 9, 1, 8), text(40, 2, 3, 2)};
     EXPECT_THROW(scorer.score(texts), Interrupted);
-    EXPECT_EQ(steps, at) << "a step after the interruption";
+    EXPECT_EQ(backend.steps, at) << "a step after the interruption";
     EXPECT_EQ(session.pool().pages(), 0);
-    interrupted = false;
-    expect_by_hand(options({}), scorer, texts);
+    backend.interrupted = false;
+    expect_by_hand(options, scorer, texts);
   }
 }
 

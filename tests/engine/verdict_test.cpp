@@ -150,7 +150,7 @@ TEST_F(Verdicts, OfPlantedTiesAreRarelyWinners) {
     log_.records.clear();
     for (const char* scaling : {"none", "yarn"}) add_losses(scaling, 200, losses(0));
     const bool won = !by_perplexity(tabulate(log_), 200).best.empty();
-    EXPECT_NE(won, none_wins());
+    EXPECT_TRUE(won || none_wins()) << last();
     wins += won ? 1 : 0;
   }
   EXPECT_LE(wins, 9);  // of 300, of which one in a hundred is expected

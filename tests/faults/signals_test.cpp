@@ -53,14 +53,18 @@ TEST_P(EndingSignal, KeepsTheResultsOfASweep) {
   expect_resumes_to(dir / "part.html", whole);
 }
 
-// A JSONL file of prompts, and the commands that answer each of its lines, several at a time.
-std::vector<std::vector<std::string>> line_commands(const fs::path& lines) {
-  std::ofstream out(lines);
-  for (int i = 0; i < 1000; ++i)
-    out << Json{{"prompt", fmt::format("There were {} ships. Once upon", i * i)}, {"continuation", " a time"}}
-        << "\n";
+// Commands that answer each line of a JSONL file, several at a time. The file has the command's name.
+std::vector<std::vector<std::string>> line_commands(const fs::path& dir) {
+  std::ofstream score(dir / "score.jsonl"), generate(dir / "generate.jsonl");
+  for (int i = 0; i < 1000; ++i) {
+    Json line{{"prompt", fmt::format("There were {} ships. Once upon", i * i)}};
+    generate << line << "\n";
+    line["continuation"] = " a time";
+    score << line << "\n";
+  }
   const auto of = [&](const std::string& command) {
-    return with(words(command), {lines.string(), "--model", demo_model().string()});
+    const std::string file = dir / (command.substr(0, command.find(' ')) + ".jsonl");
+    return with(words(command), {file, "--model", demo_model().string()});
   };
   const std::string common = " --device cpu --threads 1 --quiet ";
   return {of("score" + common + "--file"), of("generate --ignore-eos -n 60" + common + "--prompts")};
@@ -71,7 +75,7 @@ void expect_whole_lines(const fs::path& dir, std::vector<std::string> command, c
   const auto count = std::count(out.begin(), out.end(), '\n');
   EXPECT_GT(count, 0);
   EXPECT_LT(count, 1000);
-  const fs::path file = dir / "lines.jsonl", first = dir / "first.jsonl";
+  const fs::path file = dir / (command[0] + ".jsonl"), first = dir / "first.jsonl";
   std::istringstream all(slurp(file));
   std::ofstream some(first);
   std::string line;
@@ -85,7 +89,7 @@ void expect_whole_lines(const fs::path& dir, std::vector<std::string> command, c
 
 TEST_P(EndingSignal, KeepsTheAnswersOfLines) {
   const fs::path dir = fresh_dir();
-  for (const auto& command : line_commands(dir / "lines.jsonl")) {
+  for (const auto& command : line_commands(dir)) {
     SCOPED_TRACE(command[0]);
     Process process(dir / command[0], command);
     ASSERT_TRUE(eventually([&] { return has_lines(dir / command[0] / "out", 1); }));
@@ -93,7 +97,7 @@ TEST_P(EndingSignal, KeepsTheAnswersOfLines) {
     process.signal(GetParam());
     const Outcome outcome = process.wait_ten_seconds();
     const auto count = std::count(outcome.out.begin(), outcome.out.end(), '\n');
-    expect_one_line(outcome, fmt::format("{} lines of {}", count, (dir / "lines.jsonl").string()));
+    expect_one_line(outcome, fmt::format("{} | {}", count, (dir / (command[0] + ".jsonl")).string()));
     expect_whole_lines(dir, command, outcome.out);
   }
 }
@@ -121,7 +125,7 @@ TEST_P(EndingSignal, KeepsTheFiguresOfAComparison) {
   ASSERT_EQ(std::sscanf(outcome.out.c_str() + whole.size(), "sliding windows of 512, %ld token", &tokens), 1)
       << outcome.out;
   EXPECT_LT(tokens, 1000);
-  expect_one_line(outcome, fmt::format("first {} token", tokens));
+  expect_one_line(outcome, std::to_string(tokens));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -197,7 +201,7 @@ TEST(Signals, AKilledMeasurementGoesOn) {
 
 TEST(Signals, AKilledRunLeavesWholeLines) {
   const fs::path dir = fresh_dir();
-  for (const auto& command : line_commands(dir / "lines.jsonl")) {
+  for (const auto& command : line_commands(dir)) {
     SCOPED_TRACE(command[0]);
     Process process(dir / command[0], command);
     ASSERT_TRUE(eventually([&] { return has_lines(dir / command[0] / "out", 1); }));
@@ -237,7 +241,7 @@ TEST(Signals, AReaderThatHasSeenEnoughEndsTheText) {
 TEST(Signals, ASweepGoesOnWithoutAReader) {
   const fs::path dir = fresh_dir();
   const std::string whole = whole_report(dir);
-  std::ofstream(dir / "part.jsonl") << "earlier results, which are renamed";
+  fs::copy_file(dir / "whole.jsonl", dir / "part.jsonl");  // earlier results, which are renamed
   auto words = small_sweep(dir / "part.html");
   words.pop_back();  // --quiet
   Process sweep(dir / "run", words, [] {
