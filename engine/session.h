@@ -24,7 +24,7 @@ struct SessionOptions {
   // apart.
   PositionMethod positions{};
   int64_t latent_workspace = int64_t{128} << 20;  // bytes (LatentAttention)
-  bool stale_cache = false;             // leave cached keys as they were rotated when the frequencies change
+  bool stale_cache = false;  // leave cached keys as they were rotated when the frequencies change
   // Called once, when logits turn out to hold a NaN or an infinite value: the session's first ones, or later
   // ones in what somebody makes of them (Session::report_not_finite). Weights are mapped and not looked at
   // when a model is loaded (that would read all of them before the first token); damage in them that matters
