@@ -42,8 +42,8 @@ RUNNING = METHODS + [("engine_test", "Session*:Batch*:Fork*:*DynamicCache*:Place
                       "Joining*:*JoinedLayer0*:Own*:*GoldenCheckpoint*:*LayerTrace*:Saturat*:*PrefillBits*:*LongDynamic*:*Ahead*")]  # fmt: skip
 # The test programs that cover a file, and their suites there.
 SUITES = {
-    "models/rope.cpp": [("models_test", "Rope*:Refusals*"), ("engine_test", "RopeLogits*:*GoldenCheckpoint*:*DynamicCache*")],
-    "models/safetensors.cpp": [("models_test", "Safetensors*:Forms*:Keys*:Refusals*")],
+    "models/rope.cpp": [("models_test", "Rope*:Specs*"), ("engine_test", "RopeLogits*:*GoldenCheckpoint*:*DynamicCache*")],
+    "models/safetensors.cpp": [("models_test", "Safetensors*:Forms*:Keys*:Specs*")],
     "models/forms/gguf_blocks.cpp": [("models_test", "Gguf*"), ("engine_test", "*Gguf*")],
     "models/decoder.cpp": RUNNING + [("engine_test", "*LongOther*:*Qwen*:*FormLogits*:*Gguf*:Alibi*")],
     "kernels/cpu/rerotate_keys.cpp": [("kernels_test", "*Rerotat*"), ("engine_test", "Placed*:Latent*:Saturat*:OwnScaling*")],
