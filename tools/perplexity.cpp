@@ -77,6 +77,7 @@ void write_losses(const std::filesystem::path& file, const std::vector<Perplexit
 SweepRecords records_of(const PerplexityCommand& command, const std::vector<PerplexityResult>& results,
                         const Engine& engine) {
   std::vector<int64_t> lengths;
+  lengths.reserve(results.size());
   for (const auto& result : results) lengths.push_back(result.ctx);
   SweepRecords log{run_header(engine, engine.session, lengths), {}};
   log.header["text"] = {{"name", input_name(command.file.filename())}};
