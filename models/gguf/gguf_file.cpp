@@ -265,7 +265,7 @@ std::optional<bool> GgufFile::boolean(std::string_view key) const {
   const GgufValue* value = single(*this, key);
   if (value == nullptr) return std::nullopt;
   const auto given = element<uint64_t>(*value, 0);
-  if (given > 1) fail(key, "expected true or false");
+  if (!given || *given > 1) fail(key, "expected true or false");
   return given == 1;
 }
 
