@@ -264,8 +264,8 @@ std::optional<double> GgufFile::number(std::string_view key) const {
 std::optional<bool> GgufFile::boolean(std::string_view key) const {
   const GgufValue* value = single(*this, key);
   if (value == nullptr) return std::nullopt;
-  const auto given = element<uint64_t>(*value, 0);
-  if (!given || *given > 1) fail(key, "expected true or false");
+  const auto given = element<int64_t>(*value, 0);
+  if (!given || *given < 0 || *given > 1) fail(key, "expected true or false");
   return given == 1;
 }
 
