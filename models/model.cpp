@@ -20,7 +20,7 @@ Model load_model(ModelFiles files, const ModelSpec& spec, Backend& backend, std:
   if (asked && is_quantized(asked->dtype) && coded != names.end()) {
     model.spec.warnings.push_back(
         tensors.find(*coded)->file.string() + ": tensor '" + *coded +
-        "' is quantised already, and `quantize` rounds it once more; leave it out to run what the file has");
+        "' is quantised already, and `quantize` rounds it once more; omit it to run the file as it is");
   }
   if (progress) tensors.populate(names, progress);
   model.weights = load_weights(model.spec, tensors, backend, asked);

@@ -34,7 +34,7 @@ void answer_lines(const std::filesystem::path& file, bool quiet, const LineWork&
   Progress progress("answering", 0, quiet);
   struct Line {
     nlohmann::ordered_json answer;  // its number and "id"
-    std::string error;              // what is wrong with a bad one
+    std::string error;              // the reason why a line is refused
   };
   std::vector<Line> group;
   int64_t number = 0, answered = 0, bad = 0;

@@ -11,8 +11,8 @@
 namespace lariat {
 
 struct LineWork {
-  size_t at_once;                                    // lines
-  std::string_view keys;                             // of a line, beside "id", with a space between them
+  size_t at_once;         // lines
+  std::string_view keys;  // allowed keys of a line, apart from "id", separated by spaces
   std::function<void(const JsonFields& line)> read;  // throws Error where a line cannot be answered
   std::function<std::vector<nlohmann::ordered_json>()> answer;  // to those read since; throws Interrupted
   std::function<std::string(int64_t lines)> summary;            // is said at the end

@@ -73,7 +73,8 @@ void warn_of_rounding(const Engine& engine, bool quiet) {
   if (!is_quantized(form.dtype) || !is_integer(form.grouping.code) || engine.backend->name() != "cpu") return;
   print_warnings(
       {"quantized weights multiply activations rounded to 8 bits, so a score may differ by 0.3 nats "
-       "with the lines beside it; --dtype f32 without --quantize avoids that, in over twice the time "
+       "with the other lines of its batch; --dtype f32 without --quantize avoids that, in over twice the "
+       "time "
        "and up to 7 times the memory"},
       quiet);
 }

@@ -105,7 +105,7 @@ void publish(const SweepCommand& command, const SweepRecords& log) {
   }
 }
 
-// What --merge reads and writes; every other option would be ignored.
+// Options that --merge uses; it refuses the others, which it would ignore.
 void check_merge_usage(const CLI::App& typed) {
   for (const CLI::Option* option : typed.get_options()) {
     const std::string name = option->get_name();
@@ -237,8 +237,7 @@ void run(SweepCommand& command, CommandFiles files) {
   options.method = parse_perplexity_method(command.method);
   options.interrupted = &interrupted();
   if (!command.losses.empty() && (options.text.empty() || !(options.perplexity || options.growing)))
-    throw UsageError(
-        "--losses: no perplexity is measured, so there are none to write; give --file, or leave it out");
+    throw UsageError("--losses: no perplexity is measured; give --file, or omit --losses");
   std::ofstream losses;
   if (!command.losses.empty()) {
     options.on_losses = [&](const nlohmann::ordered_json& line) {

@@ -97,7 +97,8 @@ struct Ranked {
     std::erase_if(names, [&](const auto& name) { return find(name).value != all[0].value; });
     return names;
   }
-  // Those that are not shown to differ from them, each with its number: ", and yarn (83 %) is within ...".
+  // Columns that do not differ significantly from the best, each with its number: ", and yarn (83 %) is
+  // within ...".
   template <class Text>
   std::string within_noise(const Text& number) const {
     std::vector<std::string> names;

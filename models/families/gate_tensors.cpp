@@ -16,7 +16,7 @@ constexpr TensorRule kForeign[] = {
     {".qweight .qzeros .scales .g_idx .weight_scale .weight_packed .weight_zero_point .input_scale .absmax "
      ".quant_state .SCB .k_scale .v_scale _proj_blocks _proj_scales",
      "belongs to quantised weights, and config.json has no \"quantization_config\" that says by which "
-     "method; download the file beside it that does (quantize_config.json, quant_config.json or "
+     "method; download the file next to it that does (quantize_config.json, quant_config.json or "
      "hf_quant_config.json)"},
     {"lora_ .base_layer. .modules_to_save.",
      "belongs to a LoRA adapter; merge it into the model first (peft: merge_and_unload, save_pretrained)"},
@@ -81,7 +81,7 @@ int64_t layer_of(std::string_view name) {
 std::string why_unread(const ModelSpec& spec, std::string_view name) {
   const std::string config = spec.file.string();
   if (spec.file.extension() == ".gguf")
-    return "is not read: it is none of a " + spec.family + "; use another conversion of the model";
+    return "is not read: no tensor of a " + spec.family + "; use another conversion of the model";
   if (layer_of(name) >= std::ssize(spec.layers)) {
     return "is of a layer beyond \"num_hidden_layers\", " + std::to_string(spec.layers.size()) +
            "; correct that in " + config;

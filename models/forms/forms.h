@@ -16,7 +16,7 @@ namespace lariat {
 void check_quantization(const JsonFields& config);
 
 // The JSON that says which method has quantised a folder's weights, and the file to name in errors:
-// config.json or, where that is silent, a file that quantisers once wrote beside it, as a
+// config.json or, where that is silent, a file that quantisers once wrote next to it, as a
 // {"quantization_config"}. Throws Error naming the file.
 std::pair<nlohmann::json, std::string> quantization_config(const ModelTexts& texts);
 // The method's name in it; "": none.

@@ -37,7 +37,7 @@ Settings settings_of(const Quantized& quantized, const std::string& module) {
   return settings;
 }
 
-// Where "switch_mlp." or, in gpt-oss, "experts." begins in the name of a stack of experts; npos: it is none.
+// Index of "switch_mlp." (gpt-oss: "experts.") in the name of stacked experts; npos for any other tensor.
 size_t find_stack(const std::string& module, const StoredTensor& tensor) {
   if (tensor.shape.size() != 3) return std::string::npos;
   const size_t at = std::min(module.find(".switch_mlp."), module.find(".experts."));

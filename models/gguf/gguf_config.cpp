@@ -47,7 +47,7 @@ class Config {
     multipliers();
     if (has("expert_count") && size("expert_count", 0) > 0) experts();
     if (arch_ == "deepseek2") latent();
-    // Of training, of the file's layout, of other uses, and of yarn where the scaling is another.
+    // Keys about training, the file's layout or other uses, and yarn's keys under another scaling.
     gguf_add_unread(
         file_, arch_ + ".",
         "vocab_size tensor_data_layout pooling_type rope.scaling.finetuned rope.scaling.yarn_attn_factor "

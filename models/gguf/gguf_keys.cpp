@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Keys of a Hugging Face folder, each with the GGUF's key for the same setting behind it; an architecture's
+// Keys of a Hugging Face folder, each followed by the GGUF's key for the same setting; an architecture's
 // keys are without the architecture.
 constexpr std::string_view kKeys =
     "architectures general.architecture model_type general.architecture hidden_size embedding_length "
@@ -39,7 +39,8 @@ constexpr std::string_view kKeys =
     "tokenizer.chat_template model.vocab tokenizer.ggml.tokens model.merges tokenizer.ggml.merges "
     "added_tokens tokenizer.ggml.tokens added_tokens_decoder tokenizer.ggml.tokens pre_tokenizer "
     "tokenizer.ggml.pre post_processor tokenizer.ggml.bos_token_id";
-// Keys that become Hugging Face's where no reader asks for them: samplers, and what the gate refuses.
+// Keys passed on under Hugging Face's names if no reader asks for them: samplers, and settings that the gate
+// refuses.
 constexpr std::string_view kUnread =
     "is_causal attention.causal alibi attention.max_alibi_bias attention_out_multiplier "
     "attention.output_scale llama_4_scaling_beta attention.temperature_scale num_kv_shared_layers "

@@ -97,7 +97,7 @@ Vocabulary read_vocabulary(const GgufFile& file) {
 }
 
 // The tokens that are found in a text before it is cut into words, as tokenizer.json lists them. llama.cpp
-// knows the markers of Phi-3, which take the white space behind them, by the model's name.
+// knows the markers of Phi-3, which strip the white space after them, by the model's name.
 Json added_tokens(const GgufFile& file, const Vocabulary& v) {
   std::string name(file.string("general.name").value_or(""));
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -169,7 +169,7 @@ bool gguf_ends_text(std::string_view token) {
       "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]",
       "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>",
       "<\uFF5Cend\u2581of\u2581sentence\uFF5C>", "[e~[",
-      // Of code that is filled in: padding, the next repository, the next file.
+      // Fill-in-the-middle: padding, the next repository, the next file.
       "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", "<|fim_repo|>", "<|repo_name|>",
       "<fim-repo>", "<REPO>", "<reponame>", "<|file_sep|>"};
   return std::ranges::find(kEnds, token) != std::end(kEnds);

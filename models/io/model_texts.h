@@ -36,7 +36,7 @@ class ModelTexts {
   std::filesystem::path file(std::string_view name) const;
   bool has(std::string_view name) const;
   const Lists& lists() const { return lists_; }  // nothing: there is no such text
-  // How errors word what is wrong with a member of a text.
+  // Wording of errors about a member of a text.
   JsonFields::Wording wording(JsonFields::Wording plain) const { return wording_ ? wording_ : plain; }
   // Its bytes, at most so many. Throws Error naming the file.
   std::string read(std::string_view name, uint64_t max_bytes) const;

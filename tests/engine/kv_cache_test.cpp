@@ -1,4 +1,4 @@
-// What a cache of one sequence knows of its pages, positions and frequencies.
+// Pages, positions and frequencies of the cache of one sequence.
 #include "engine/kv_cache.h"
 
 #include "tests/engine/engine_test_util.h"

@@ -136,7 +136,7 @@ TEST_F(SweepTest, LossesOfEachTokenAreHandedOut) {
   }
 }
 
-// What published models were trained at, and the demo.
+// Trained lengths of published models and of the demo.
 constexpr int64_t kTrainedLengths[] = {512,   2048,    4096,    8192,    16384,     32768,  40960,
                                        65536, 128'000, 131'072, 262'144, 1'024'000, 1 << 20};
 

@@ -1,4 +1,4 @@
-// What stands in and beside the config.json of a quantised folder, and scales that are no numbers.
+// Settings in the config.json of a quantised folder or in a file next to it, and scales that are not finite.
 #include <fmt/format.h>
 
 #include "models/weights.h"

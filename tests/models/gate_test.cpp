@@ -96,7 +96,7 @@ void check(const Change& c) {
 constexpr const char *kLlama = "llama_gqa", *kTied = "llama_mqa_tied", *kBias = "llama_bias";
 constexpr const char *kEmbed = "model.embed_tokens.weight", *kHead = "lm_head.weight";
 
-// A tensor that nobody reads, and what is named beside it.
+// An unread tensor, and the words that its refusal names.
 struct Added {
   const char *base, *name;
   std::vector<int64_t> shape;

@@ -185,7 +185,7 @@ TEST_F(GgufKeys, TextsAreCutAtMarkersOfEitherType) {
     EXPECT_TRUE(t.is_special(411));  // an end is a control token, whatever its type
     EXPECT_EQ(t.encode("hi  <|im_end|>", false), (Ids{273, 279, 282, 412, 411}));
   }
-  // Of the type of any word, only the end is one.
+  // With the type of an ordinary word, only the end of generation is a control token.
   EXPECT_EQ(tokenizer(with_markers({"<|im_start|>", "<|im_end|>"}, 1).bytes())
                 .encode("<|im_end|>hi", false)
                 .front(),
@@ -208,7 +208,7 @@ TEST_F(GgufKeys, MarkersOfPhi3TakeTheWhiteSpaceBehindThem) {
 TEST_F(GgufKeys, AMissingPreTokenizerIsWarnedAbout) {
   const std::string golden = golden_gguf("llama3-mini");
   EXPECT_EQ(tokenizer(golden).encode("chunt c", true), (Ids{420, 66, 71, 351, 278}));
-  // A key of another first name is none of the tokenizer's.
+  // A key with another prefix does not belong to the tokenizer.
   const Tokenizer without = tokenizer(replaced_text(golden, "tokenizer.ggml.pre", "tokenization.gg.pr"));
   ASSERT_EQ(without.warnings().size(), 1U);
   EXPECT_TRUE(holds(without.warnings()[0], "m.gguf: key 'tokenizer.ggml.pre': is missing"));

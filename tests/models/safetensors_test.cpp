@@ -75,7 +75,7 @@ TEST_F(Safetensors, DataOnAnOddByteIsRead) {
   EXPECT_EQ(std::memcmp(tensor.data, values, 8), 0);
 }
 
-// A header in front of eight bytes of data, and what the line names.
+// A header before eight bytes of data, and the words that the error names.
 const struct {
   std::string header;
   const char* words = "w1";

@@ -1,5 +1,5 @@
-// What each family makes of its config.json, for every golden checkpoint and for keys away from it: compared
-// with specs.txt and refused.txt beside this. What a model then computes is tests/engine/golden_test.cpp.
+// ModelSpec of every golden checkpoint, and of configs that differ from it in some keys: compared
+// with specs.txt and refused.txt. What a model then computes is tests/engine/golden_test.cpp.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -73,7 +73,7 @@ std::string warned(const std::vector<std::string>& warnings, const std::string& 
   return all;
 }
 
-// What a row of specs.txt comes to: "model BASE [CHANGES]", "rope CONFIG" or "file CONFIG".
+// Outcome of a row of specs.txt: "model BASE [CHANGES]", "rope CONFIG" or "file CONFIG".
 std::string outcome_of(const std::string& row) {
   const auto word = [&](size_t from) { return row.substr(from, row.find(' ', from) - from); };
   const std::string kind = word(0), base = kind == "model" ? word(6) : "";
@@ -159,7 +159,7 @@ TEST(Specs, EveryNumberIsBounded) {
   }
 }
 
-// A quantised checkpoint with an image part says so at the top.
+// A quantised checkpoint with an image part names its method at the top level.
 TEST(Specs, OfWhatStandsAtTheTopOfATextPart) {
   json quantised = config_of("llava");
   quantised["quantization_config"] = {{"quant_method", "aqlm"}};

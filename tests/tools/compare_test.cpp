@@ -94,7 +94,7 @@ TEST_F(CompareScript, AsksAPeerWithoutDepthsInItsOwnWay) {
   EXPECT_TRUE(
       holds(slurp(dir_ / "out"), "| tg32@8192 | q8 | 10.0 (10.0 .. 10.0) | 5.0 (5.0 .. 5.0) | 2.00 |"));
   ASSERT_EQ(run(arguments + " --prompt 512"), 0) << slurp(dir_ / "err");
-  EXPECT_TRUE(names(slurp(dir_ / "out"), "exit 1")) << "it has no prefill behind others";
+  EXPECT_TRUE(names(slurp(dir_ / "out"), "exit 1")) << "it has no prefill after others";
 }
 
 // The cores are near, then far; then they move during a run, which is done again.

@@ -35,7 +35,7 @@ class MeasuringTest : public FolderTest {
   std::filesystem::path model_ = kDemo, text_ = model_ / "heldout.txt";
 };
 
-// Those that measure next to nothing, which sanitizers run as well.
+// Short runs, which sanitizers execute as well.
 using MeasuringErrors = MeasuringTest;
 
 }  // namespace lariat::test

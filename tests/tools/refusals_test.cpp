@@ -1,12 +1,12 @@
 // Commands that are refused or taken, row by row of refusals.tsv and accepted.tsv: a newcomer types these.
-// What is checked is what a user relies on: exit codes, and the files, options and values that are named.
+// Checks exit codes and the files, options and values that a line names, never its wording.
 #include "models/io/json_fields.h"
 #include "tests/tools/spoiled.h"
 
 namespace lariat::test {
 namespace {
 
-// The cells of the rows of a table beside this test.
+// The cells of the rows of a table in this folder.
 std::vector<std::vector<std::string>> rows_of(const char* table) {
   std::vector<std::vector<std::string>> rows;
   std::ifstream in(kSource / "tests" / "tools" / table);
@@ -19,7 +19,7 @@ std::vector<std::vector<std::string>> rows_of(const char* table) {
   return rows;
 }
 
-// What stands before each row: spoil makes `bad` of `good`, with a file written anew or, without a text,
+// Shell functions for the rows: spoil makes `bad` of `good`, with a file rewritten or, without a text,
 // taken out; change makes it with a file that sed has changed.
 constexpr const char* kShell = R"(lariat() {{ {} "$@"; }}
 spoil() {{ rm -rf bad; cp -r good bad; rm -f "bad/$1"; [ $# = 1 ] || printf "$2" >"bad/$1"; }}
