@@ -139,9 +139,9 @@ TEST_F(MethodSweep, TablesPicturesAndSentencesKnowTheColumns) {
   const SweepRecords log = run("a.jsonl");
   const SweepTable table = tabulate(log);
   const std::string csv = results_csv(log);
-  EXPECT_TRUE(holds(csv, "\nperplexity,none,sinks/window=60,false,512,"));
-  EXPECT_TRUE(holds(csv, "\ngrowing,dynamic,dca,true,512,"));
-  EXPECT_TRUE(names(csv, "\ncache_bytes,dynamic,dca,false,256,"));
+  EXPECT_TRUE(holds(csv, "\nperplexity,none,sinks/sinks=4/window=60,false,512,"));
+  EXPECT_TRUE(holds(csv, "\ngrowing,dynamic,dca/chunk=192/window=64,true,512,"));
+  EXPECT_TRUE(holds(csv, "\ncache_bytes,dynamic,dca/chunk=192/window=64,false,256,"));
   EXPECT_EQ(colour_of(table, "yarn"), "of-yarn");
   EXPECT_EQ(colour_of(table, "dca+dynamic"), "of-ntk");
   EXPECT_EQ(colour_of(table, "dca+dynamic stale"), "of-ntk");
