@@ -173,8 +173,7 @@ PositionMethod::Places PositionMethod::unseen(int64_t p) const {
 std::optional<double> PositionMethod::distance(int64_t i, int64_t j) const {
   const double stretched = stretch ? stretch(static_cast<double>(i + 1)) : 1;
   const auto position = [&](size_t table, int64_t place) {
-    const bool own = table < positions.size() && positions[table];
-    return own ? positions[table](place, stretched) : static_cast<double>(place);
+    return positions[table] ? positions[table](place, stretched) : static_cast<double>(place);
   };
   for (const SeenKeys& range : ranges) {
     if (j >= range.begin.at(i) && j < range.end.at(i))

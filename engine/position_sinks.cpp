@@ -21,7 +21,7 @@ PositionMethod make_sinks(std::span<const int64_t> values, int64_t) {
 PositionRow sinks_row() {
   return {"sinks",
           {{"sinks", [](int64_t, int64_t) { return int64_t{4}; }},
-           {"window", [](int64_t trained, int64_t) { return std::max<int64_t>(trained - 4, 1); }}},
+           {"window", [](int64_t trained, int64_t) { return trained - 4; }}},
           make_sinks};
 }
 

@@ -63,7 +63,6 @@ Gap gap(const LossColumn& a, const LossColumn& b) {
   }
   if (n >= kFewestBlocks)
     result.error = std::sqrt(std::max(squares / n - sum * sum / n / n, 0.0) / (n - 1)) / a.block_tokens;
-  if (std::isnan(result.error)) result.error = INFINITY;
   result.low = result.value - kSure * result.error;
   result.high = result.value + kSure * result.error;
   return result;
@@ -197,18 +196,18 @@ std::string overall_sentence(const SweepTable& table) {
 
 std::optional<LossColumn> growing_column(const SweepTable& table, const std::string& column,
                                          const PositionRange& range) {
-  const GrowingValue* grown = find_cell(table.growing, column);
   const auto sum = growing_sum(table, column, range);
-  if (grown == nullptr || !sum) return std::nullopt;
+  if (!sum) return std::nullopt;
+  const GrowingValue& grown = table.growing.at(column);
   LossColumn result{column, sum->mean(), sum->mean_error()};
-  const int64_t n = std::ssize(grown->blocks), holds = grown->holds, bos = table.lengths.back() - holds;
-  result.block_tokens = static_cast<double>(grown->text_tokens) / static_cast<double>(n);
+  const int64_t n = std::ssize(grown.blocks), holds = grown.holds, bos = table.lengths.back() - holds;
+  result.block_tokens = static_cast<double>(grown.text_tokens) / static_cast<double>(n);
   for (int64_t i = 0; i < n; ++i) {
     // The block's tokens [first, end), all of one stretch, and their positions.
-    const int64_t first = grown->text_tokens * i / n, end = grown->text_tokens * (i + 1) / n;
+    const int64_t first = grown.text_tokens * i / n, end = grown.text_tokens * (i + 1) / n;
     const int64_t begin = first / holds * holds - bos;
     if (first - begin >= range.from && end - begin <= std::min(range.to, holds + bos))
-      result.blocks.push_back(grown->blocks[static_cast<size_t>(i)]);
+      result.blocks.push_back(grown.blocks[static_cast<size_t>(i)]);
   }
   return result;
 }

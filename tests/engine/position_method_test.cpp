@@ -301,7 +301,11 @@ TEST_F(PositionMethods, StoreKeysTwiceWhereTheyAreSeenInTwoRotations) {
 }
 
 TEST_F(PositionMethods, SayTheirDistances) {
-  for (const MethodCase& one : method_cases()) {
+  std::vector<MethodCase> cases = method_cases();
+  cases.push_back({"rerope/window=40/k=auto", [](int64_t i, int64_t j) {
+                     return rerope_distance(40, std::max(static_cast<double>(i - 39) / 24, 1.0))(i, j);
+                   }});
+  for (const MethodCase& one : cases) {
     const PositionMethod method = parse_position_method(one.method, 64, 0);
     for (int64_t i = 0; i < 200; ++i) {
       for (int64_t j = 0; j <= i; ++j)
@@ -324,14 +328,19 @@ TEST_F(PositionMethods, AreGivenByNameAndValues) {
   EXPECT_EQ(name("dca/window=512"), "dca/chunk=6144/window=512");
   EXPECT_EQ(name("dca/window=1/chunk=134217728"), "dca/chunk=134217728/window=1");
   EXPECT_EQ(name("rerope/window=9/temperature=100"), "rerope/window=9/temperature=100");
+  EXPECT_EQ(name("rerope/window=9/temperature=1"), "rerope/window=9/temperature=1");
   EXPECT_EQ(parse_position_method("rerope", 3, 0).name, "rerope/window=1");
   EXPECT_EQ(name("string"), "string/shift=2730/window=128");
   EXPECT_EQ(name("string", 12288), "string/shift=4224/window=128");
   EXPECT_EQ(name("string", 100000), "string/shift=8192/window=128");
+  EXPECT_EQ(name("string/shift=9/window=9"), "string/shift=9/window=9");
+  EXPECT_EQ(parse_position_method("sinks", 3, 0).name, "sinks/sinks=4/window=1");
   EXPECT_EQ(name("sinks/sinks=1"), "sinks/sinks=1/window=8188");
   EXPECT_EQ(name("self-extend"), "self-extend/group=4/window=2048");
   EXPECT_EQ(name("self-extend", 12288), "self-extend/group=4/window=2048");
   EXPECT_EQ(name("self-extend", 6000), "self-extend/group=2/window=2048");
+  EXPECT_EQ(name("self-extend", 12287), "self-extend/group=3/window=2048");
+  EXPECT_EQ(parse_position_method("self-extend", 1, 100).name, "self-extend/group=100/window=1");
   EXPECT_EQ(name("rerope"), "rerope/window=2048");
   EXPECT_EQ(name("rerope/k=16"), "rerope/window=2048/k=16");
   EXPECT_EQ(name("lm-infinite"), "lm-infinite/sinks=10/window=8192");
@@ -347,7 +356,7 @@ TEST_F(PositionMethods, AreGivenByNameAndValues) {
       {"dca/chunk=1e3", "chunk=N"},
       {"dca/chunk=99999999999999999999", "chunk=N"},
       {"dca/chunk=134217729", "chunk=N"},
-      {"dca/chunk=9/chunk=9", "chunk"},
+      {"dca/chunk=9000/chunk=9000", "chunk"},
       {"dca/chunk=9/window=10", "window | chunk"},
       {"string/shift=9/window=10", "window | shift"},
       {"rerope/k=0", "k=N | 1 | 134217728 | auto"},
@@ -358,6 +367,7 @@ TEST_F(PositionMethods, AreGivenByNameAndValues) {
       {"rerope/temperature=0", "temperature=log"},
       {"rerope/temperature=nan", "temperature=log"},
       {"rerope/temperature=1e3", "temperature=log"},
+      {"rerope/temperature=2x", "temperature=log"},
       {"rerope/temperature=log/temperature=2", "temperature"}};
   for (const auto& [text, words] : wrong) {
     SCOPED_TRACE(text);
@@ -372,6 +382,11 @@ TEST_F(PositionMethods, RefuseWhatTheyCannotReplace) {
     const ModelSpec spec = load_config(checkpoint_dir(name));
     expect_refused([&] { check_position_method(method, spec); }, method.name);
   }
+  ModelSpec window = model_.spec, rope = model_.spec;
+  window.layers.back().attention.sliding_window = 1;
+  rope.layers.back().attention.rope = 1;
+  for (const ModelSpec& spec : {window, rope})
+    expect_refused([&] { check_position_method(method, spec); }, method.name);
   SessionOptions options = f32_session();
   options.positions = method;
   Session session(model_, backend_, options);
