@@ -304,8 +304,8 @@ TEST_F(SweepTest, ARepeatedLineCountsOnceAndLabelsMayDiffer) {
   const std::string log = "{\"lariat_sweep\":1}\n" + once + "1}\n" + once + "2}\n";
   EXPECT_EQ(parse_sweep_log(log, "log.jsonl").records.size(), 1U);
   const std::string other_line = R"({"kind":"speed","scaling":"none","length":8,"cache_bytes":2})";
-  EXPECT_TRUE(holds(error_of([&] { parse_sweep_log(log + other_line + "\n", "log.jsonl"); }),
-                    "log.jsonl: line 4 has another result for speed/none/8"));
+  EXPECT_TRUE(names(error_of([&] { parse_sweep_log(log + other_line + "\n", "log.jsonl"); }),
+                    "log.jsonl | 4 | speed/none/8"));
   const Json header = sweep().header();
   Json other = header;
   other["model"]["name"] = "a copy";
