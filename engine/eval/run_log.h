@@ -16,7 +16,7 @@ namespace lariat {
 // where cached keys are left.
 std::string column_of(const SessionOptions& session);
 
-// What a header says of the model: the name of its folder or of its GGUF file, and fingerprints of its
+// The model's members of a header: the name of its folder or of its GGUF file, and fingerprints of its
 // weights and of its texts.
 nlohmann::ordered_json model_identity(const Model& model);
 

@@ -52,8 +52,8 @@ std::optional<int64_t> gguf_token_id(const GgufFile& file, std::string_view role
 // Whether llama.cpp takes a token of this text for an end of generation, and so for a control token.
 bool gguf_ends_text(std::string_view token);
 
-// Adds the keys that begin with `prefix` and were not asked for, without those that `known` matches behind
-// the prefix: by the names that Hugging Face has for them or, where they say something, by their own.
+// Adds the keys that begin with `prefix`, were not asked for, and whose rest `known` does not match. A key is
+// added under Hugging Face's name or, if Hugging Face has none and the value is set, under its own name.
 void gguf_add_unread(const GgufFile& file, std::string_view prefix, std::string_view known,
                      nlohmann::json& json);
 

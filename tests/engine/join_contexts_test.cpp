@@ -201,7 +201,7 @@ TEST_F(Joining, DropsOrKeepsTheBosOfLaterParts) {
   EXPECT_EQ(anew.sequence.length(), 10);
   EXPECT_LE(difference(session, again.sequence, anew.sequence, 1, 0, 0, 5), 1e-5) << "with the BOS of b";
   EXPECT_GT(difference(session, again.sequence, anew.sequence, 1, 0, 5, 6), 1e-3);
-  // Of several tokens that begin a text, later parts lose as many as they begin with.
+  // Later parts lose the tokens of the prefix that they begin with.
   const std::vector<int32_t> several = {1, 10, 11, 12, 21, 30, 1, 31, 32};
   EXPECT_EQ(join_contexts(session, joined, {}, {1, 20}).tokens, several);
 }

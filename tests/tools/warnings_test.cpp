@@ -41,7 +41,7 @@ class LateNan : public testing::Test {
     for (int i = 0; i < 100; ++i) text += i == 60 ? "a zebra " : "the cat sat ";
     model_.put("text", text);
   }
-  // The tensor is named once, on a line of its own, whatever more is said.
+  // One line names the tensor, and no other line does.
   void expect_named(const std::string& command, int code = 0) const {
     const Outcome outcome = model_.run(command + " --device cpu -m {0}");
     const std::string& err = outcome.err;
