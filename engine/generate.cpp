@@ -12,6 +12,22 @@ bool contains(std::span<const int32_t> ids, int32_t id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
+// A decode step: one token for each sequence.
+Matrix forward_tokens(Session& session, std::span<Sequence* const> sequences, std::span<const int32_t> tokens,
+                      bool drawn = false) {
+  std::vector<Prompt> prompts;
+  for (size_t i = 0; i < sequences.size(); ++i)
+    prompts.push_back({sequences[i], tokens.subspan(i, 1), Prompt::kLastToken, drawn});
+  return session.forward(prompts);
+}
+
+// The same of the tokens that were drawn last, row i for sequence i.
+Matrix forward_drawn(Session& session, std::span<Sequence* const> sequences) {
+  std::vector<int32_t> tokens;
+  for (size_t i = 0; i < sequences.size(); ++i) tokens.push_back(drawn_token(i));
+  return forward_tokens(session, sequences, tokens, true);
+}
+
 // A decode step of tokens that the host does not know yet. It is taken back unless it is kept.
 class StepAhead {
  public:
@@ -22,7 +38,7 @@ class StepAhead {
   ~StepAhead() { take_back(); }
 
   void run() {
-    if (session_.can_take_back(sequences_)) logits_ = session_.decode_drawn(sequences_);
+    if (session_.can_take_back(sequences_)) logits_ = forward_drawn(session_, sequences_);
   }
   Matrix keep() { return std::exchange(logits_, Matrix()); }  // empty where it did not run
   void take_back() {
@@ -71,7 +87,7 @@ void decode_loop(Session& session, std::span<Sequence* const> sequences, std::ve
   drop_ended();
   Matrix logits;  // of the step that is next, where it ran ahead
   for (int64_t steps = 1; !live.empty(); ++steps) {
-    if (!logits) logits = session.decode(batch, next);
+    if (!logits) logits = forward_tokens(session, batch, next);
     draw(live, logits);
     StepAhead ahead(session, batch);
     if (asynchronous && steps < max_steps) ahead.run();
@@ -161,7 +177,6 @@ std::vector<Generation> generate(Session& session, std::span<const Prompt> given
   int64_t most = 0;
   for (Prompt& prompt : prompts) {
     check_prompt(prompt.tokens);
-    prompt.logits_from = std::ssize(prompt.tokens) - 1;
     sequences.push_back(prompt.sequence);
     most = std::max(most, writers.emplace_back(session, prompt, options).wanted);
   }
@@ -173,7 +188,7 @@ std::vector<Generation> generate(Session& session, std::span<const Prompt> given
     backend.draw(logits, options.sampler, {&uniform, 1});
     backend.read_drawn({&next[i], 1});
   };
-  session.prefill(prompts, draw_first, progress);
+  session.forward(prompts, draw_first, progress);
   backend.synchronize();
   const double prefill_seconds = seconds_since(start);
 

@@ -56,7 +56,7 @@ Joint lay_out(std::span<const OpenedContext> contexts, const JoinOptions& option
     const bool drops = !options.keep_bos && !joint.tokens.empty();
     part.first = drops ? static_cast<size_t>(common_prefix(tokens, bos)) : 0;
     part.positions.assign(part.record().placed.begin(), part.record().placed.end());
-    count_on(part.positions, joint.axes, tokens.size());
+    continue_positions(part.positions, joint.axes, tokens.size());
     std::span<const double> kept = part.positions;
     if (i + 1 < contexts.size()) kept = kept.first(joint.axes * tokens.size());
     kept = kept.subspan(joint.axes * part.first);
@@ -110,8 +110,7 @@ void rotate(Session& session, const KvCache& cache, const Part& part, const KeyR
     if (std::ranges::equal(turned.from.inv_freq, turned.to.inv_freq) &&
         std::ranges::equal(turned.from.positions, turned.to.positions))
       continue;
-    session.backend().rerotate_keys({&turned, 1}, layers,
-                                    (table == 0 ? session.rope() : spec.ropes[table]).interleaved);
+    session.backend().rerotate_keys({&turned, 1}, layers, spec.ropes[table].interleaved);
   }
 }
 
@@ -134,11 +133,11 @@ void place(Session& session, KvCache& cache, const Joint& joint, const Part& par
 
 }  // namespace
 
-void check_join(const SessionOptions& session, const JoinOptions& options) {
-  if (!session.positions.ranges.empty())
-    throw UsageError("`position_method` " + session.positions.name +
+void check_join(const PositionMethod& method, bool stale_cache, const JoinOptions& options) {
+  if (!method.ranges.empty())
+    throw UsageError("`position_method` " + method.name +
                      ": joined contexts have no such positions; leave it out");
-  if (session.stale_cache && !options.anew)
+  if (stale_cache && !options.anew)
     throw UsageError(
         "`rope_cache` stale leaves keys as they were rotated, and those of joined contexts have to turn; use "
         "consistent, or join them anew");
@@ -169,28 +168,29 @@ JoinOptions parse_join(std::string_view text) {
 
 SavedContext join_contexts(Session& session, std::span<const std::filesystem::path> files,
                            const JoinOptions& options, const std::vector<int32_t>& bos,
-                           const Session::ProgressFn& progress) {
-  check_join(session.options(), options);
+                           const Session::ProgressFn& progress, const SequenceOptions& own) {
+  const Sequence sequence = session.new_sequence(own);
+  check_join(sequence.method(), session.options().stale_cache, options);
   std::vector<OpenedContext> contexts;
-  for (const std::filesystem::path& file : files) contexts.push_back(open_context(session, file));
-  return join_contexts(session, contexts, options, bos, progress);
+  for (const std::filesystem::path& file : files) contexts.push_back(open_context(session, sequence, file));
+  return join_contexts(session, contexts, options, bos, progress, own);
 }
 
 SavedContext join_contexts(Session& session, std::span<const OpenedContext> contexts,
                            const JoinOptions& options, const std::vector<int32_t>& bos,
-                           const Session::ProgressFn& progress) {
-  check_join(session.options(), options);
+                           const Session::ProgressFn& progress, const SequenceOptions& own) {
+  Sequence sequence = session.new_sequence(own);
+  check_join(sequence.method(), session.options().stale_cache, options);
   const Joint joint = lay_out(contexts, options, bos);
-  session.check_length(std::ssize(joint.tokens));
+  check_length(session.options(), std::ssize(joint.tokens));
   check_memory(session, std::ssize(joint.tokens), 1,
                fmt::format("a joined context of {}", counted(joint.tokens.size(), "token")));
-  Sequence sequence = session.new_sequence();
   if (joint.axes > 1)
-    session.place(sequence, std::vector<int32_t>(joint.positions.begin(), joint.positions.end()));
+    sequence.set_mrope_positions(std::vector<int32_t>(joint.positions.begin(), joint.positions.end()));
   sequence.expect(joint.length());
   const auto read = [&](int64_t n) {
     const auto next = std::span(joint.tokens).subspan(static_cast<size_t>(sequence.length()));
-    session.prefill(sequence, next.first(static_cast<size_t>(n)), n, {}, progress);
+    forward(session, {&sequence, next.first(static_cast<size_t>(n)), n}, {}, progress);
   };
   if (options.anew && !joint.parts.empty())
     read(std::ssize(joint.tokens) - joint.parts.back().tokens() + joint.parts.back().cached());

@@ -29,12 +29,12 @@ JoinOptions parse_join(std::string_view text);
 // than max_ctx together, and UsageError as check_join does.
 SavedContext join_contexts(Session& session, std::span<const std::filesystem::path> files,
                            const JoinOptions& options, const std::vector<int32_t>& bos,
-                           const Session::ProgressFn& progress = {});
+                           const Session::ProgressFn& progress = {}, const SequenceOptions& own = {});
 // The same of contexts that are open.
 SavedContext join_contexts(Session& session, std::span<const OpenedContext> contexts,
                            const JoinOptions& options, const std::vector<int32_t>& bos,
-                           const Session::ProgressFn& progress = {});
-// Throws UsageError where cached keys stay as they are (stale_cache) or stand elsewhere (positions).
-void check_join(const SessionOptions& session, const JoinOptions& options);
+                           const Session::ProgressFn& progress = {}, const SequenceOptions& own = {});
+// Throws UsageError where cached keys are never re-rotated (stale_cache) or a method sets their positions.
+void check_join(const PositionMethod& method, bool stale_cache, const JoinOptions& options);
 
 }  // namespace lariat

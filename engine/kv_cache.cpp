@@ -90,31 +90,7 @@ void KvCache::own_pages(size_t first, size_t last) {
   }
 }
 
-void KvCache::place(std::span<const int32_t> positions) {
-  count_on(positions_, 3, static_cast<size_t>(length_));
-  positions_.resize(static_cast<size_t>(3 * length_));
-  positions_.insert(positions_.end(), positions.begin(), positions.end());
-}
-
-void count_on(std::vector<double>& positions, size_t axes, size_t n_tokens) {
-  if (positions.size() >= axes * n_tokens) return;
-  double next = positions.empty() ? 0 : *std::max_element(positions.begin(), positions.end()) + 1;
-  for (; positions.size() < axes * n_tokens; ++next) positions.insert(positions.end(), axes, next);
-}
-
-std::span<const double> KvCache::positions(int64_t length) {
-  if (positions_.empty()) return {};
-  count_on(positions_, 3, static_cast<size_t>(length));
-  return std::span(positions_).first(static_cast<size_t>(3 * length));
-}
-
 void KvCache::truncate(int64_t length) {
-  if (length >= length_) return;
-  rewind(length);
-  positions_.resize(std::min(positions_.size(), static_cast<size_t>(3 * length_)));
-}
-
-void KvCache::rewind(int64_t length) {
   length_ = std::min(length_, length);
   consistent_ = consistent_ || length_ == 0;
 }
@@ -126,8 +102,6 @@ void KvCache::share_prefix(const KvCache& from, int64_t length) {
   length_ = length;
   frequencies_ = from.frequencies_;
   consistent_ = from.consistent_ || length == 0;
-  positions_ = from.positions_;
-  if (length < from.length_) positions_.resize(std::min(positions_.size(), static_cast<size_t>(3 * length)));
 }
 
 void KvCache::drop(int64_t first, int64_t last) {
@@ -149,7 +123,6 @@ void KvCache::restore(Contents contents) {
   for (const auto& page : pages_) table_.push_back(page == nullptr ? nullptr : page->data());
   length_ = contents.length;
   frequencies_ = std::move(contents.frequencies);
-  positions_.assign(contents.placed.begin(), contents.placed.end());
   consistent_ = true;
 }
 
@@ -163,16 +136,12 @@ void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
     KvCache& cache = *caches[i];
     const std::vector<double>&before = cache.frequencies_.inv_freq, &after = frequencies[i].inv_freq;
     const KeyPositions own = positions.empty() ? KeyPositions() : positions[i];
-    const bool second_move = own.second_from.data() != own.second_to.data();
-    if (cache.length_ == 0 || (after == before && !second_move)) continue;
+    if (cache.length_ == 0 || (after == before && own.second_to.empty())) continue;
     if (!rerotate) {
       cache.consistent_ = false;
     } else {
       cache.own_pages(0, static_cast<size_t>(ceil_div(cache.length_, kKvPage)));
-      const std::span<const double> placed = own.keys.empty()
-                                                 ? cache.positions(cache.length_)
-                                                 : own.keys.first(static_cast<size_t>(cache.length_));
-      KeyRotation keys{cache.pages(), cache.length_, {before, placed}, {after, placed}, pool.mrope_axes()};
+      KeyRotation keys{cache.pages(), cache.length_, {before, own.keys}, {after}, pool.mrope_axes()};
       if (after != before) rotations.push_back(keys);
       if (!own.second_from.empty()) {
         keys.from.positions = own.second_from, keys.to.positions = own.second_to;

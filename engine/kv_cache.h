@@ -15,9 +15,6 @@ struct ContextFull : Error {
   explicit ContextFull(const std::string& what) : Error(what + "; shorten the prompt or raise `max_ctx`") {}
 };
 
-// The largest position that a token may be placed at: those that follow count on.
-inline constexpr int32_t kMaxPosition = 1 << 30;
-
 // The source of the pages of a session's caches: their common geometry (KvGeometry in kernels/step.h),
 // and how many are in use. Must outlive them.
 class KvPool {
@@ -72,12 +69,8 @@ struct RerotationStats {
   double seconds = 0;
 };
 
-// Gives tokens behind those that have positions, of so many axes each, the next ones on all axes, up to
-// n_tokens.
-void count_on(std::vector<double>& positions, size_t axes, size_t n_tokens);
-
-// The positions that a cache's keys are rotated to, where these are neither their places nor as place() gave
-// them; those of its second keys, if it has any, and those that they are to have.
+// The RoPE positions of a cache's keys; empty: their indices. second_from, second_to: the positions of the
+// second keys, if the cache has any, and those to rotate them to (empty: they keep theirs).
 struct KeyPositions {
   std::span<const double> keys{}, second_from{}, second_to{};
 };
@@ -89,6 +82,7 @@ class KvCache {
  public:
   KvCache(KvPool& pool, RopeFrequencies frequencies);
 
+  KvPool& pool() const { return *pool_; }
   int64_t length() const { return length_; }            // positions filled
   void* const* pages() const { return table_.data(); }  // as in StepSequence
   const RopeFrequencies& frequencies() const { return frequencies_; }
@@ -107,35 +101,19 @@ class KvCache {
   // Whether they are there already.
   bool has_room(int64_t positions) const;
 
-  // M-RoPE: three positions (time, height, width) for each of the tokens that come next; what follows them
-  // goes on in all three from one above the largest so far. Without this a token's positions are its place.
-  void place(std::span<const int32_t> positions);
-  // The positions of the tokens before `length`, three each; empty where nothing was placed. May extend what
-  // place() gave.
-  std::span<const double> positions(int64_t length);
-
-  // The positions as place() gave them and as far as they were counted on: fewer or more than length() may
-  // need.
-  std::span<const double> placed() const { return positions_; }
-
   void advance(int64_t n) { length_ += n; }  // n positions after length() have been written
-  // Forgets what follows, the positions of place() too; keeps the memory. Not shorter than it is: no change.
+  // Forgets the positions from `length` on; keeps their memory.
   void truncate(int64_t length);
-  // Goes back to be given the same tokens again: each keeps the positions that it had.
-  void rewind(int64_t length);
-  // Becomes the first `length` positions of `from`, sharing its pages; all of them: with what place() gave
-  // the tokens that come next.
+  // Becomes the first `length` positions of `from`, sharing its pages.
   void share_prefix(const KvCache& from, int64_t length);
   // Frees the pages whose positions all lie in [first, last), which no key range reaches any more. What
   // re-rotates, saves or shares the cache leaves them out.
   void drop(int64_t first, int64_t last);
-  // All that makes a cache: pages for `length` positions (null: dropped), the frequencies that their keys are
-  // rotated with, and placed().
+  // Pages for `length` positions (null: dropped), and the frequencies that their keys are rotated with.
   struct Contents {
     std::vector<std::shared_ptr<KvPool::Page>> pages;
     int64_t length = 0;
     RopeFrequencies frequencies;
-    std::vector<int32_t> placed;
   };
   void restore(Contents contents);
 
@@ -150,7 +128,6 @@ class KvCache {
   RopeFrequencies frequencies_;
   bool consistent_ = true;
   RerotationStats stats_;
-  std::vector<double> positions_;  // of place()
   std::vector<std::shared_ptr<KvPool::Page>> pages_;
   std::vector<void*> table_;  // their addresses
 };

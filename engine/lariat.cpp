@@ -99,8 +99,9 @@ Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
   if (!spec.has_rope() && rope != spec.rope())
     throw UsageError("`rope_scaling`: a " + spec.family + " has no RoPE; its positions are ALiBi");
   engine.session.positions =
-      parse_position_method(options.position_method.empty() ? spec.position_method : options.position_method,
-                            rope.original_ctx, options.max_ctx);
+      options.position_method.empty()
+          ? spec.position_method
+          : parse_position_method(options.position_method, rope.original_ctx, options.max_ctx);
   check_position_method(engine.session.positions, spec);
   if (options.quantize && options.dtype)
     throw UsageError("`quantize` says how weights are stored, so `dtype` cannot; leave one of them out");

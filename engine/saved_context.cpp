@@ -17,8 +17,8 @@ namespace {
 
 constexpr size_t kFilePage = 4096;  // where pages of a mapping begin: the data shall, too
 
-ContextIdentity identity_of(const Session& session) {
-  const RopeScaling& rope = session.rope();
+ContextIdentity identity_of(const Session& session, const Sequence& sequence) {
+  const RopeScaling& rope = sequence.rope();
   const Model& model = session.model();
   if (!model.files.tensors)
     throw Error(model.spec.file.string() + ": random weights have no files that a saved context could name");
@@ -31,7 +31,7 @@ ContextIdentity identity_of(const Session& session) {
   identity.rope = !model.spec.has_rope() ? "no pairs"
                                          : fmt::format("{} pairs, {}", rope.rotary_dim / 2,
                                                        rope.interleaved ? "interleaved" : "half-split");
-  identity.method = session.options().positions.name;
+  identity.method = sequence.method().name;
   return identity;
 }
 
@@ -67,9 +67,9 @@ ContextRecord record_of(const Sequence& sequence, std::span<const int32_t> token
           cache.frequencies(),
           cache.length(),
           {tokens.begin(), tokens.end()},
-          {cache.placed().begin(), cache.placed().end()},
+          {sequence.positions().mrope().begin(), sequence.positions().mrope().end()},
           {},
-          sequence.stretch()};
+          sequence.positions().stretch()};
 }
 
 // The page that position `first` begins.
@@ -93,8 +93,7 @@ void save_context(Session& session, const Sequence& sequence, std::span<const in
                 ": a stale cache cannot be saved: its keys are rotated with several RoPE frequencies, which "
                 "nobody knows any more");
   ContextRecord record = record_of(sequence, tokens);
-  record.identity = identity_of(session);
-  record.identity.method = sequence.method().name;
+  record.identity = identity_of(session, sequence);
   record.scaling = describe(sequence.rope());
   record.note = note;
   const KvGeometry& geometry = session.pool().geometry();
@@ -116,15 +115,15 @@ void save_context(Session& session, const Sequence& sequence, std::span<const in
   writer.finish(true);
 }
 
-OpenedContext open_context(Session& session, const std::filesystem::path& file) {
+OpenedContext open_context(Session& session, const Sequence& sequence, const std::filesystem::path& file) {
   const auto mapped =
       std::make_shared<MappedFile>(file, session.backend().traits().host_memory ? MappedFile::Access::kPrivate
                                                                                 : MappedFile::Access::kRead);
   mapped->prefetch();
   const KvPool& pool = session.pool();
-  const ContextExpectations expected = {identity_of(session),
+  const ContextExpectations expected = {identity_of(session, sequence),
                                         pool.geometry(),
-                                        session.frequencies_for(0).inv_freq.size(),
+                                        sequence.cache().frequencies().inv_freq.size(),
                                         session.model().spec.vocab_size,
                                         session.options().max_ctx,
                                         !pool.mrope_axes().empty()};
@@ -144,12 +143,13 @@ OpenedContext keep_context(Session& session, const Sequence& sequence, std::span
   return kept;
 }
 
-SavedContext load_context(Session& session, const std::filesystem::path& file) {
-  auto [name, bytes, record] = open_context(session, file);
+SavedContext load_context(Session& session, const std::filesystem::path& file, const SequenceOptions& own) {
+  Sequence sequence = session.new_sequence(own);
+  auto [name, bytes, record] = open_context(session, sequence, file);
   const auto mapped = std::static_pointer_cast<MappedFile>(bytes);
-  KvPool& pool = session.pool();
+  KvPool& pool = sequence.cache().pool();
   const size_t page_bytes = pool.geometry().page_bytes;
-  KvCache::Contents contents{{}, record.length, std::move(record.frequencies), std::move(record.placed)};
+  KvCache::Contents contents{{}, record.length, std::move(record.frequencies)};
   const auto is_zero = [](std::byte byte) { return byte == std::byte{}; };
   for (size_t at = 0; at < record.pages.size(); at += page_bytes) {
     // Only a method drops pages, which are zeros in the file.
@@ -164,8 +164,9 @@ SavedContext load_context(Session& session, const std::filesystem::path& file) {
       session.backend().copy_in(contents.pages.back()->data(), record.pages.data() + at, page_bytes);
     }
   }
-  return {session.restore(std::move(contents), record.expected, record.stretch), std::move(record.tokens),
-          std::move(record.note)};
+  session.restore(sequence, std::move(contents), record.placed, record.stretch);
+  sequence.expect(record.expected);
+  return {std::move(sequence), std::move(record.tokens), std::move(record.note)};
 }
 
 }  // namespace lariat

@@ -33,7 +33,8 @@ void save_context(Session& session, const Sequence& sequence, std::span<const in
 // Under a scaling with other RoPE frequencies the keys are re-rotated (Session::restore). Throws Error,
 // naming the file, for one that is damaged, of another model or tokenizer, with weights, keys or values of
 // other dtypes or another position method, or longer than the session's max_ctx.
-SavedContext load_context(Session& session, const std::filesystem::path& file);
+SavedContext load_context(Session& session, const std::filesystem::path& file,
+                          const SequenceOptions& own = {});
 
 // What a file holds, or would hold: its pages lie in `bytes`.
 struct OpenedContext {
@@ -41,8 +42,8 @@ struct OpenedContext {
   std::shared_ptr<void> bytes;
   ContextRecord record;
 };
-// The file of load_context, checked as there.
-OpenedContext open_context(Session& session, const std::filesystem::path& file);
+// The file of load_context, checked as there for such a sequence.
+OpenedContext open_context(Session& session, const Sequence& sequence, const std::filesystem::path& file);
 // A copy of the cache in host memory, for sessions with the same model and dtypes; tokens as save_context
 // takes them.
 OpenedContext keep_context(Session& session, const Sequence& sequence, std::span<const int32_t> tokens);

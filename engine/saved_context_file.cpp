@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "engine/fingerprint.h"
-#include "engine/kv_cache.h"
+#include "engine/sequence.h"
 #include "kernels/counted.h"
 #include "kernels/error.h"
 #include "kernels/integers.h"

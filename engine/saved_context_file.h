@@ -53,7 +53,7 @@ struct ContextExpectations {
   size_t n_frequencies = 0;  // inv_freq's
   int64_t vocab_size = 0;
   int64_t max_ctx = 0;     // 0: no limit
-  bool has_mrope = false;  // else no token was placed (Session::place)
+  bool has_mrope = false;  // else no token was placed (Sequence::set_mrope_positions)
 };
 
 // Throws Error, naming `file`, for a file that is damaged, another's, or longer than max_ctx. Reads all of

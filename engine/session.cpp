@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <exception>
 #include <utility>
 
@@ -19,12 +20,6 @@ std::vector<RopeScaling> stretched(std::vector<RopeScaling> ropes, const std::op
   return ropes;
 }
 
-// Adds the positions of places up to `length` that are not there yet.
-void add_places(std::vector<double>& positions, const PositionMethod::Positions& at, double stretch,
-                int64_t length) {
-  for (auto p = std::ssize(positions); at && p < length; ++p) positions.push_back(at(p, stretch));
-}
-
 }  // namespace
 
 Session::Session(const Model& model, Backend& backend, const SessionOptions& options)
@@ -36,10 +31,8 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
             second_keys_of(options.positions.ranges) > 0),
       decoder_(model.spec, model.weights, ropes_, pool_.geometry(), backend, options.prefill_chunk,
                options.latent_workspace),
-      step_{} {
+      step_(model.spec, ropes_) {
   check_position_method(options_.positions, model.spec);
-  step_.ropes.resize(ropes_.size());
-  for (size_t r = 1; r < ropes_.size(); ++r) fixed_frequencies_.push_back(rope_frequencies(ropes_[r], 0));
   if (options_.k_dtype != DType::kF16 && options_.v_dtype != DType::kF16) options_.on_saturated = {};
   if (options_.on_saturated) saturated_before_ = backend_.saturated();
   if (!model.spec.has_rope() && rope().type != RopeType::kDefault) {
@@ -61,170 +54,140 @@ Session::~Session() {
   }
 }
 
-Sequence Session::new_sequence(const RopeScaling& rope, PositionMethod method) {
+Sequence Session::new_sequence(const SequenceOptions& own) {
+  const PositionMethod& method = own.method ? *own.method : options_.positions;
   check_position_method(method, model_.spec);
   if (second_keys_of(method.ranges) > 0 && second_keys_of(options_.positions.ranges) == 0)
     throw UsageError("`position_method` " + method.name + ": the session's own stores no keys twice");
-  const size_t tables = ropes_.size() + std::max<size_t>(method.positions.size(), 1) - 1;
-  step_.ropes.resize(std::max(step_.ropes.size(), tables));
-  return {KvCache(pool_, rope_frequencies(rope, 0)), rope, std::move(method)};
+  step_.make_room(method);
+  return {pool_, own.rope.value_or(rope()), method};
 }
 
 Sequence Session::fork(const Sequence& other, int64_t length) {
-  Sequence copy = new_sequence(other.rope_, other.method_);
+  Sequence copy = new_sequence({other.rope_, other.method()});
   copy.cache_.share_prefix(other.cache_, std::min(length, other.length()));
+  copy.positions_ = other.positions_;
+  if (length < other.length()) copy.positions_.truncate(length);
   copy.expected_ = other.expected_;
-  copy.stretch_ = other.stretch_;
   return copy;
 }
 
-Sequence Session::restore(KvCache::Contents contents, int64_t expected, double stretch) {
-  Sequence sequence = new_sequence();
+void Session::restore(Sequence& sequence, KvCache::Contents contents, std::span<const int32_t> mrope,
+                      double stretch) {
   sequence.cache_.restore(std::move(contents));
-  sequence.expected_ = expected;
-  sequence.stretch_.value = stretch;
+  sequence.positions_.restore(mrope, stretch);
   Sequence* const one = &sequence;
   const int64_t length = sequence.length();
-  if (!rope().depends_on_length()) turn_keys({&one, 1}, {&length, 1}, true);
-  return sequence;
+  if (!sequence.rope_.depends_on_length()) update_frequencies({&one, 1}, {&length, 1}, true);
 }
 
 void Session::extend(Sequence& sequence, int64_t n, const std::function<void(KvCache& cache)>& write) {
   const int64_t length = sequence.length() + n;
-  check_length(length);
+  check_length(options_, length);
   Sequence* const one = &sequence;
-  enter_lengths({&one, 1}, {&length, 1});
+  prepare({&one, 1}, {&length, 1});
   write(sequence.cache_);
   sequence.cache_.advance(n);
 }
 
-RopeFrequencies Session::frequencies_for(const RopeScaling& rope, int64_t length) const {
-  return rope_frequencies(rope, rope_step_length(rope, length, options_.rope_steps));
+RopeFrequencies frequencies_for(const SessionOptions& session, const RopeScaling& rope, int64_t length) {
+  return rope_frequencies(rope, rope_step_length(rope, length, session.rope_steps));
 }
 
-void Session::check(const Sequence& sequence, std::span<const int32_t> tokens) const {
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < 0 || tokens[i] >= model_.spec.vocab_size) {
-      throw Error("token id " + std::to_string(tokens[i]) + " (at index " + std::to_string(i) +
+// The factor of far distances, on the steps of a dynamic scale.
+double Session::stretch_for(const Sequence& sequence, int64_t length) const {
+  if (!sequence.method().stretch) return 1.0;
+  RopeScaling steps = sequence.rope_;
+  steps.type = RopeType::kDynamic;
+  return sequence.method().stretch(rope_step_length(steps, length, options_.rope_steps));
+}
+
+void Session::check(const Prompt& prompt) const {
+  if (prompt.logits_from == Prompt::kLastToken) check_prompt(prompt.tokens);
+  for (size_t i = 0; !prompt.drawn && i < prompt.tokens.size(); ++i) {
+    const int32_t token = prompt.tokens[i];
+    if (token < 0 || token >= model_.spec.vocab_size) {
+      throw Error("token id " + std::to_string(token) + " (at index " + std::to_string(i) +
                   ") is outside the model's vocabulary of " + std::to_string(model_.spec.vocab_size) +
                   "; the tokenizer and the config do not match, or the list of ids is wrong");
     }
   }
-  check_length(sequence.length() + static_cast<int64_t>(tokens.size()));
+  check_length(options_, prompt.sequence->length() + std::ssize(prompt.tokens));
 }
 
-void Session::check_length(int64_t length) const {
-  if (options_.max_ctx > 0 && length > options_.max_ctx) {
+void check_length(const SessionOptions& session, int64_t length) {
+  if (session.max_ctx > 0 && length > session.max_ctx) {
     throw ContextFull("the sequence would have " + counted(length, "token") + " and the context allows " +
-                      std::to_string(options_.max_ctx));
+                      std::to_string(session.max_ctx));
   }
 }
 
-// Memory and RoPE frequencies for sequences that are about to have these lengths.
-void Session::enter_lengths(std::span<Sequence* const> sequences, std::span<const int64_t> lengths) {
+// Checks that tracing is off and that every key that the next token sees is still cached: dropped pages are
+// freed, and a truncated text may need them again.
+void Session::check_method(const Sequence& sequence) const {
+  const PositionMethod& method = sequence.method();
+  const int64_t length = sequence.length();
+  if (observed_ && !method.ranges.empty())
+    throw UsageError("`position_method` " + method.name +
+                     ": a trace shows one rotation of queries; use none");
+  for (const VisibleRange& range : method.ranges) {
+    if (!sequence.cache_.holds(range.begin.at(length), range.end.at(length)))
+      throw Error("`position_method` " + method.name + ": the cache no longer holds keys that token " +
+                  std::to_string(length) + " sees; start the text again");
+  }
+}
+
+// Allocates pages and sets RoPE frequencies for sequences that are about to have these lengths.
+void Session::prepare(std::span<Sequence* const> sequences, std::span<const int64_t> lengths) {
   for (size_t i = 0; i < sequences.size(); ++i) {
     check_method(*sequences[i]);
     sequences[i]->cache_.reserve(lengths[i]);
   }
-  turn_keys(sequences, lengths, false);
+  update_frequencies(sequences, lengths, false);
 }
 
-// Cached keys are re-rotated before anything attends. Restored ones may have frequencies of another scaling.
-void Session::turn_keys(std::span<Sequence* const> sequences, std::span<const int64_t> lengths,
-                        bool restored) {
+// Re-rotates cached keys before any query attends. restored: their frequencies may be of another scaling.
+void Session::update_frequencies(std::span<Sequence* const> sequences, std::span<const int64_t> lengths,
+                                 bool restored) {
+  const auto may_change = [&](const Sequence* sequence) {
+    return restored || sequence->rope_.depends_on_length() || sequence->method().stretch;
+  };
+  if (std::ranges::none_of(sequences, may_change)) return;
   std::vector<KvCache*> caches;
   std::vector<RopeFrequencies> frequencies;
-  std::vector<KeyPositions> key_positions;
-  std::vector<std::pair<Sequence*, Stretch>> moving;
+  std::vector<KeyPositions> positions;
+  std::deque<std::vector<double>> memory;
+  struct Stretched {
+    SequencePositions& of;
+    double stretch;
+    std::vector<double>& second_keys;
+  };
+  std::vector<Stretched> stretched;
   for (size_t i = 0; i < sequences.size(); ++i) {
     Sequence& sequence = *sequences[i];
-    const PositionMethod& method = sequence.method_;
     const bool may_move = sequence.rope_.depends_on_length() || restored;
-    if (!may_move && !method.stretch) continue;
-    int64_t length = lengths[i];  // as RoPE sees it: one above the largest position
-    if (const auto positions = sequence.cache_.positions(length); !positions.empty())
-      length = static_cast<int64_t>(*std::max_element(positions.begin(), positions.end())) + 1;
-    length = std::max(length, sequence.expected_);
-    const double stretch = stretch_for(method, length);
-    if (!may_move && stretch == sequence.stretch_.value) continue;
+    if (!may_change(&sequence)) continue;
+    SequencePositions& own = sequence.positions_;
+    const int64_t length = std::max(own.rope_length(lengths[i]), sequence.expected_);
+    const double stretch = stretch_for(sequence, length);
+    if (!may_move && stretch == own.stretch()) continue;
     caches.push_back(&sequence.cache_);
-    frequencies.push_back(frequencies_for(sequence.rope_, length));
-    if (!method.positions.empty())
-      add_places(sequence.key_positions_, method.positions[0], stretch, lengths[i]);
-    KeyPositions& own = key_positions.emplace_back(KeyPositions{sequence.key_positions_});
-    const size_t second = second_keys_of(method.ranges);
-    if (second == 0) continue;
-    std::vector<double>& from = sequence.stretch_.positions;
-    add_places(from, method.positions[second], sequence.stretch_.value, sequence.length());
-    own.second_from = own.second_to = from;
-    if (stretch == sequence.stretch_.value) continue;
-    std::vector<double>& to = moving.emplace_back(&sequence, Stretch{stretch}).second.positions;
-    add_places(to, method.positions[second], stretch, sequence.length());
-    own.second_to = to;
+    frequencies.push_back(frequencies_for(options_, sequence.rope_, length));
+    const int64_t cached = sequence.length();
+    KeyPositions& keys = positions.emplace_back(KeyPositions{own.of(0, 0, cached, memory.emplace_back())});
+    if (second_keys_of(sequence.method().ranges) == 0) continue;
+    keys.second_from = own.second_keys(cached);
+    if (stretch == own.stretch()) continue;
+    stretched.push_back({own, stretch, memory.emplace_back(own.second_keys_at(stretch, cached))});
+    keys.second_to = stretched.back().second_keys;
   }
-  set_frequencies(pool_, caches, frequencies, rope().interleaved, !options_.stale_cache, key_positions);
-  for (auto& [sequence, stretch] : moving) sequence->stretch_ = std::move(stretch);
+  set_frequencies(pool_, caches, frequencies, rope().interleaved, !options_.stale_cache, positions);
+  for (const auto& [of, stretch, second_keys] : stretched) of.set_stretch(stretch, std::move(second_keys));
 }
 
 void Session::observe(TraceFn trace) {
   observed_ = static_cast<bool>(trace);
   decoder_.observe(std::move(trace));
-}
-
-void Session::place(Sequence& sequence, std::span<const int32_t> positions) {
-  if (model_.spec.mrope_axes.empty())
-    throw Error(model_.spec.file.string() + ": a " + model_.spec.family +
-                " has no M-RoPE; a token of it has one position");
-  if (positions.size() % 3 != 0) throw Error("the positions are no three for each token");
-  for (const int32_t position : positions) {
-    if (position < 0 || position > kMaxPosition)
-      throw Error("the positions hold " + std::to_string(position) + "; expected numbers from 0 on");
-  }
-  sequence.cache_.place(positions);
-}
-
-void Session::GrowingStep::clear() {
-  tokens.clear();
-  sequences.clear();
-  for (auto& of_sequences : ropes) of_sequences.clear();
-  seen.clear();
-}
-
-void Session::add_to_step(Sequence& sequence, std::span<const int32_t> tokens) {
-  KvCache& cache = sequence.cache_;
-  const RopeFrequencies& frequencies = cache.frequencies();
-  step_.tokens.insert(step_.tokens.end(), tokens.begin(), tokens.end());
-  step_.sequences.push_back({cache.length(), static_cast<int64_t>(tokens.size()), cache.pages()});
-  // transformers multiplies cos and sin of q and of k by the attention factor; keys here are pure rotations,
-  // so q carries both.
-  step_.query_scales.resize(std::max(step_.query_scales.size(), step_.sequences.size()));
-  std::vector<float>& query_scales = step_.query_scales[step_.sequences.size() - 1];
-  query_scales.clear();
-  const auto score_scale =
-      model_.spec.scores_take_mscale ? static_cast<float>(rope_score_scale(sequence.rope_)) : 1.0F;
-  const auto& temperature = sequence.method_.temperature;
-  for (int64_t i = 0; (model_.spec.scales_queries() || temperature) && i < std::ssize(tokens); ++i) {
-    const int64_t place = cache.length() + i;
-    const double of_method = temperature ? temperature(place) : 1.0;
-    query_scales.push_back(score_scale * static_cast<float>(model_.spec.query_scale.at(place) * of_method));
-  }
-  const auto with_scale = [&](const RopeFrequencies& of) {
-    SequenceRope rope{of.inv_freq, static_cast<float>(of.attention_factor * of.attention_factor)};
-    rope.whole_q_scale = query_scales;
-    return rope;
-  };
-  SequenceRope& rope = step_.ropes[0].emplace_back(with_scale(frequencies));
-  const auto n_tokens = static_cast<int64_t>(tokens.size());
-  if (const auto positions = cache.positions(cache.length() + n_tokens); !positions.empty()) {
-    rope.positions = positions.last(3 * tokens.size());
-    rope.axes = model_.spec.mrope_axes;
-  }
-  for (size_t r = 1; r < ropes_.size(); ++r) step_.ropes[r].push_back(with_scale(fixed_frequencies_[r - 1]));
-  add_positions(sequence, tokens.size());
-}
-
-Matrix Session::run_step() {
-  return decoder_.forward({step_.tokens, step_.sequences}, step_.ropes, step_.seen);
 }
 
 // Tokens [first, first + n) of a prompt, in one forward pass.
@@ -233,47 +196,56 @@ struct Session::Piece {
   int64_t first, n;
 };
 
-void Session::run_pieces(std::span<const Prompt> prompts, std::span<const Piece> pieces,
-                         const BatchLogitsFn& on_logits) {
+// Runs the pieces in one pass. Returns the final hidden states, a row for each of their tokens.
+Matrix Session::run_pieces(std::span<const Prompt> prompts, std::span<const Piece> pieces) {
   step_.clear();
-  for (const Piece& piece : pieces) {
-    const Prompt& prompt = prompts[piece.prompt];
-    add_to_step(*prompt.sequence,
-                prompt.tokens.subspan(static_cast<size_t>(piece.first), static_cast<size_t>(piece.n)));
-  }
-  const Matrix hidden = run_step();
-  int64_t begin = 0;  // of the piece, in the pass
-  for (const Piece& piece : pieces) {
-    const Prompt& prompt = prompts[piece.prompt];
-    prompt.sequence->cache_.advance(piece.n);
-    for (int64_t row = std::max<int64_t>(prompt.logits_from - piece.first, 0); row < piece.n;
-         row += kLogitRows) {
-      const Matrix rows = hidden.row_range(begin + row, std::min(kLogitRows, piece.n - row));
-      const Matrix logits = decoder_.logits(rows);
-      check_finite_once(logits);
-      on_logits(piece.prompt, piece.first + row, logits);
-    }
-    begin += piece.n;
-  }
+  for (const auto& [prompt, first, n] : pieces)
+    step_.add(*prompts[prompt].sequence,
+              prompts[prompt].tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(n)));
+  const Matrix hidden = step_.run(decoder_);
+  for (const auto& [prompt, first, n] : pieces) prompts[prompt].sequence->cache_.advance(n);
+  return hidden;
 }
 
-void Session::prefill(std::span<const Prompt> prompts, const BatchLogitsFn& on_logits,
-                      const ProgressFn& progress) {
-  int64_t total = 0, done = 0;
-  std::vector<Sequence*> sequences;
-  std::vector<int64_t> lengths;
-  for (const Prompt& prompt : prompts) {
-    check(*prompt.sequence, prompt.tokens);
-    const auto size = static_cast<int64_t>(prompt.tokens.size());
-    total += size;
-    sequences.push_back(prompt.sequence);
-    lengths.push_back(prompt.sequence->length() + size);
+// The wanted logits of the pieces, a slice at a time; returns the last one.
+Matrix Session::slice_logits(std::span<const Prompt> prompts, std::span<const Piece> pieces,
+                             const Matrix& hidden, const LogitsFn& on_logits) {
+  Matrix logits;
+  int64_t begin = 0;  // of the piece, in the pass
+  for (const auto& [prompt, first, n] : pieces) {
+    for (int64_t row = std::max<int64_t>(prompts[prompt].first_wanted() - first, 0); row < n;
+         row += kLogitRows) {
+      logits = decoder_.logits(hidden.row_range(begin + row, std::min(kLogitRows, n - row)));
+      check_finite_once(logits);
+      if (on_logits) on_logits(prompt, first + row, logits);
+    }
+    begin += n;
   }
-  enter_lengths(sequences, lengths);
+  return logits;
+}
+
+Matrix Session::decode(std::span<const Prompt> prompts, const LogitsFn& on_logits) {
+  step_.clear();
+  for (const Prompt& prompt : prompts) step_.add(*prompt.sequence, prompt.tokens);
+  Matrix logits = decoder_.logits(step_.run(decoder_));
+  for (const Prompt& prompt : prompts) {
+    prompt.sequence->cache_.advance(1);
+    prompt.sequence->drop_unseen();
+  }
+  for (size_t i = 0; on_logits && i < prompts.size(); ++i)
+    on_logits(i, 0, logits.row_range(static_cast<int64_t>(i), 1));
+  return logits;
+}
+
+Matrix Session::prefill(std::span<const Prompt> prompts, const LogitsFn& on_logits,
+                        const ProgressFn& progress) {
+  int64_t total = 0, done = 0;
+  for (const Prompt& prompt : prompts) total += std::ssize(prompt.tokens);
   const int64_t step = options_.prefill_chunk > 0 ? options_.prefill_chunk : std::max<int64_t>(total, 1);
+  Matrix logits;
   std::vector<Piece> pieces;
   for (size_t i = 0; i < prompts.size(); ++i) {
-    const auto size = static_cast<int64_t>(prompts[i].tokens.size());
+    const auto size = std::ssize(prompts[i].tokens);
     for (int64_t first = 0, n = 0; first < size; first += n) {
       int64_t room = step;
       for (const Piece& piece : pieces) room -= piece.n;
@@ -281,88 +253,52 @@ void Session::prefill(std::span<const Prompt> prompts, const BatchLogitsFn& on_l
       pieces.push_back({i, first, n});
       done += n;
       if (n < room && done < total) continue;
-      run_pieces(prompts, pieces, on_logits);
+      logits = slice_logits(prompts, pieces, run_pieces(prompts, pieces), on_logits);
       pieces.clear();
       if (progress) progress(done);
     }
   }
   check_saturated();
-}
-
-void Session::prefill(Sequence& sequence, std::span<const int32_t> tokens, int64_t logits_from,
-                      const LogitsFn& on_logits, const ProgressFn& progress) {
-  const Prompt prompt{&sequence, tokens, logits_from};
-  prefill(
-      {&prompt, 1}, [&](size_t, int64_t first, const Matrix& logits) { on_logits(first, logits); }, progress);
-}
-
-Matrix Session::prefill_last(Sequence& sequence, std::span<const int32_t> tokens,
-                             const ProgressFn& progress) {
-  check_prompt(tokens);
-  Matrix last;
-  prefill(
-      sequence, tokens, static_cast<int64_t>(tokens.size()) - 1,
-      [&](int64_t, const Matrix& logits) { last = logits; }, progress);
-  return last;
-}
-
-std::span<const float> Session::prefill(Sequence& sequence, std::span<const int32_t> tokens,
-                                        const ProgressFn& progress) {
-  return to_host(prefill_last(sequence, tokens, progress));
-}
-
-Matrix Session::decode(std::span<Sequence* const> sequences, std::span<const int32_t> tokens) {
-  for (size_t i = 0; i < sequences.size(); ++i) check(*sequences[i], tokens.subspan(i, 1));
-  return append(sequences, tokens);
-}
-
-Matrix Session::decode_drawn(std::span<Sequence* const> sequences) {
-  drawn_.clear();
-  for (size_t i = 0; i < sequences.size(); ++i) drawn_.push_back(drawn_token(i));
-  return append(sequences, drawn_);
-}
-
-bool Session::can_take_back(std::span<Sequence* const> sequences) const {
-  return std::all_of(sequences.begin(), sequences.end(), [&](const Sequence* sequence) {
-    const KvCache& cache = sequence->cache_;
-    const int64_t length = cache.length() + 1;
-    if (options_.max_ctx > 0 && length > options_.max_ctx) return false;
-    if (!cache.has_room(length) || !cache.placed().empty()) return false;
-    const int64_t expected = std::max(length, sequence->expected_);
-    if (stretch_for(sequence->method_, expected) != sequence->stretch_.value) return false;
-    return !sequence->rope_.depends_on_length() ||
-           frequencies_for(sequence->rope_, expected) == cache.frequencies();
-  });
-}
-
-Matrix Session::append(std::span<Sequence* const> sequences, std::span<const int32_t> tokens) {
-  lengths_.clear();
-  for (const Sequence* sequence : sequences) lengths_.push_back(sequence->length() + 1);
-  enter_lengths(sequences, lengths_);
-  step_.clear();
-  for (size_t i = 0; i < sequences.size(); ++i) add_to_step(*sequences[i], tokens.subspan(i, 1));
-  const Matrix logits = decoder_.logits(run_step());
-  for (Sequence* sequence : sequences) {
-    sequence->cache_.advance(1);
-    sequence->drop_unseen();
-  }
   return logits;
 }
 
-std::span<const float> Session::decode(Sequence& sequence, int32_t token) {
-  Sequence* const one = &sequence;
-  return to_host(decode({&one, 1}, {&token, 1}));
+Matrix Session::forward(std::span<const Prompt> prompts, const LogitsFn& on_logits,
+                        const ProgressFn& progress) {
+  bool decodes = !prompts.empty();
+  sequences_.clear();
+  lengths_.clear();
+  for (const Prompt& prompt : prompts) {
+    check(prompt);
+    decodes = decodes && prompt.tokens.size() == 1 && prompt.first_wanted() == 0;
+    sequences_.push_back(prompt.sequence);
+    lengths_.push_back(prompt.sequence->length() + std::ssize(prompt.tokens));
+  }
+  prepare(sequences_, lengths_);
+  if (!decodes) return prefill(prompts, on_logits, progress);
+  const Matrix logits = decode(prompts, on_logits);
+  if (progress) progress(std::ssize(prompts));
+  return logits;
+}
+
+bool Session::can_take_back(std::span<Sequence* const> sequences) const {
+  return std::ranges::all_of(sequences, [&](const Sequence* sequence) {
+    const KvCache& cache = sequence->cache_;
+    const int64_t length = cache.length() + 1;
+    if (options_.max_ctx > 0 && length > options_.max_ctx) return false;
+    if (!cache.has_room(length) || !sequence->positions_.mrope().empty()) return false;
+    const int64_t expected = std::max(length, sequence->expected_);
+    if (stretch_for(*sequence, expected) != sequence->positions_.stretch()) return false;
+    return !sequence->rope_.depends_on_length() ||
+           frequencies_for(options_, sequence->rope_, expected) == cache.frequencies();
+  });
 }
 
 // The last row, which depends on all of the piece.
 void Session::check_finite_once(const Matrix& logits) {
   if (finite_checked_ || !options_.on_not_finite) return;
   finite_checked_ = true;
-  const Matrix last = logits.row_range(logits.rows - 1, 1);
-  std::vector<float> host(static_cast<size_t>(last.cols));
-  backend_.copy_out(host.data(), last.data, host.size() * sizeof(float));
-  const bool finite = std::all_of(host.begin(), host.end(), [](float x) { return std::isfinite(x); });
-  if (!finite) report_not_finite();
+  const std::vector<float> last = to_host(backend_, logits.row_range(logits.rows - 1, 1));
+  if (!std::ranges::all_of(last, [](float x) { return std::isfinite(x); })) report_not_finite();
 }
 
 void Session::report_not_finite() {
@@ -374,12 +310,6 @@ void Session::check_saturated() {
   const Saturation now = backend_.saturated();
   const Saturation here{now.keys - saturated_before_.keys, now.values - saturated_before_.values};
   if (here.keys + here.values > 0) std::exchange(options_.on_saturated, {})(here);
-}
-
-std::span<const float> Session::to_host(const Matrix& logits) {
-  host_logits_.resize(static_cast<size_t>(logits.rows * logits.cols));
-  backend_.copy_out(host_logits_.data(), logits.data, host_logits_.size() * sizeof(float));
-  return host_logits_;
 }
 
 }  // namespace lariat

@@ -4,10 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/kv_cache.h"
-#include "engine/position_method.h"
-#include "kernels/backend.h"
-#include "models/decoder.h"
+#include "engine/sequence.h"
+#include "engine/step_builder.h"
 #include "models/model.h"
 
 namespace lariat {
@@ -35,60 +33,33 @@ struct SessionOptions {
   std::function<void(const Saturation&)> on_saturated;
 };
 
-// What a position method has stretched a text by, and where that puts its second keys, as far as was asked.
-struct Stretch {
-  double value = 1;
-  std::vector<double> positions{};
-};
+// Throws Error when max_ctx does not allow a sequence of `length` tokens.
+void check_length(const SessionOptions& session, int64_t length);
 
-// One growing text: its tokens' keys and values. Made by Session::new_sequence(); the session must outlive
-// it.
-class Sequence {
- public:
-  int64_t length() const { return cache_.length(); }
-  const KvCache& cache() const { return cache_; }
-  // Forgets everything after the first `length` tokens. What follows has the RoPE frequencies of its own
-  // length: a dynamic scale shrinks back when the sequence does.
-  void truncate(int64_t length) { cache_.truncate(length); }
-  // Goes back to the first `length` tokens, to read those that follow again (for their logits): the same
-  // ones, which keep the positions that Session::place gave them and those behind them.
-  void rewind(int64_t length) { cache_.rewind(length); }
-  // This is the beginning of a text of at least `length` tokens that arrives in pieces: until it is longer,
-  // its RoPE frequencies are those of `length`. Without this a dynamic scale would compute the first pieces
-  // with the frequencies of a shorter text, and what layers above the first made of them no re-rotation can
-  // change afterwards.
-  // Where tokens are placed (Session::place) the length is one above the largest position.
-  void expect(int64_t length) { expected_ = length; }
-  int64_t expected() const { return expected_; }
-  double stretch() const { return stretch_.value; }  // PositionMethod::stretch, as it is now
-  const RopeScaling& rope() const { return rope_; }
-  const PositionMethod& method() const { return method_; }
+// The RoPE frequencies of a sequence of `length` tokens: the scaling at that length's step.
+RopeFrequencies frequencies_for(const SessionOptions& session, const RopeScaling& rope, int64_t length);
 
- private:
-  friend class Session;
-  Sequence(KvCache cache, RopeScaling rope, PositionMethod method)
-      : cache_(std::move(cache)), rope_(std::move(rope)), method_(std::move(method)) {}
-  void drop_unseen();
-  KvCache cache_;
-  RopeScaling rope_;
-  PositionMethod method_;
-  std::vector<double> key_positions_;  // by the method, as far as they were asked for
-  int64_t expected_ = 0;
-  Stretch stretch_;
-};
-
-// The tokens that one sequence of a batch is to read, and the first of them whose logits are wanted.
+// New tokens of one sequence, and the first of them whose logits are wanted; kLastToken: only the last one's.
 struct Prompt {
+  static constexpr int64_t kLastToken = -1;
   Sequence* sequence = nullptr;
   std::span<const int32_t> tokens;
-  int64_t logits_from = 0;
+  int64_t logits_from = kLastToken;
+  bool drawn = false;  // the tokens are drawn_token()s, which the host may not know yet
+
+  int64_t first_wanted() const { return logits_from == kLastToken ? std::ssize(tokens) - 1 : logits_from; }
 };
 
-// Throws Error when there are no tokens: nothing says then what follows.
+// Throws Error when there are no tokens: no logits follow them.
 void check_prompt(std::span<const int32_t> tokens);
 
-// Runs a model: prefills prompts, decodes token by token, for any number of sequences. Not thread-safe; the
-// backend threads inside.
+// What a sequence has of its own; unset: the session's.
+struct SequenceOptions {
+  std::optional<RopeScaling> rope{};  // of the session's dimensions and pairs
+  std::optional<PositionMethod> method{};
+};
+
+// Runs a model over any number of sequences. Not thread-safe; the backend threads inside.
 class Session {
  public:
   Session(const Model& model, Backend& backend, const SessionOptions& options);
@@ -97,130 +68,85 @@ class Session {
   ~Session();
 
   const Model& model() const { return model_; }
-  Backend& backend() { return backend_; }
+  Backend& backend() const { return backend_; }
   const SessionOptions& options() const { return options_; }
   const RopeScaling& rope() const { return ropes_.front(); }  // the options', or the model's
   const KvPool& pool() const { return pool_; }
-  KvPool& pool() { return pool_; }
-
-  // Throws Error when max_ctx does not allow a sequence of so many tokens.
-  void check_length(int64_t length) const;
-
-  Sequence new_sequence() { return new_sequence(rope()); }
-  Sequence new_sequence(const RopeScaling& rope) { return new_sequence(rope, options_.positions); }
-  // With a scaling of its own, of the session's dimensions and pairs, and a position method of its own.
-  // Sequences of any share a step. Throws UsageError where the model goes without methods, or where the
-  // method stores keys twice and the session's does not.
-  Sequence new_sequence(const RopeScaling& rope, PositionMethod method);
-  // A sequence with the first `length` tokens of `other` and its RoPE frequencies, expecting what `other`
-  // expects. It shares the pages of its cache: nothing is copied until one of the two writes to one, as a
-  // re-rotation does.
+  // An empty sequence. Sequences of all scalings and methods share a step. Throws UsageError where the model
+  // takes no method, or where the method stores keys twice and the session's does not.
+  Sequence new_sequence(const SequenceOptions& own = {});
+  // A sequence with the first `length` tokens of `other`, its scaling, its method and what it expects. The
+  // pages are shared: one is copied when either sequence writes to it, as a re-rotation does.
   Sequence fork(const Sequence& other, int64_t length);
-
-  // A sequence with such a cache, whose pages are of pool(). Its keys are brought to this session's RoPE
-  // frequencies: at once under a scaling that does not depend on the length, else when the next tokens
-  // arrive, with which the length is known. (A stale cache leaves them as they are.) expected, stretch: as
-  // the sequence had them. Throws Error when there is no memory.
-  Sequence restore(KvCache::Contents contents, int64_t expected, double stretch = 1);
-
-  // Puts n tokens behind a sequence that were read elsewhere: `write` makes their keys, rotated with the RoPE
-  // frequencies that the cache has then, and values in its pages. Throws Error as prefill does.
+  // Gives an empty sequence the cache of a saved one, whose pages are of pool(). The keys are brought to the
+  // sequence's RoPE frequencies: at once under a scaling that does not depend on the length, else with the
+  // next tokens, when the length is known. (A stale cache leaves them as they are.) mrope, stretch: as
+  // SequencePositions had them. Throws Error when there is no memory.
+  void restore(Sequence& sequence, KvCache::Contents contents, std::span<const int32_t> mrope,
+               double stretch);
+  // Appends n tokens that were computed elsewhere: `write` fills their keys, rotated with the cache's RoPE
+  // frequencies, and values. Throws Error as forward does.
   void extend(Sequence& sequence, int64_t n, const std::function<void(KvCache& cache)>& write);
 
-  // Gives the tokens that `sequence` reads next their positions of M-RoPE: time, height and width of each,
-  // one token after the other (KvCache::place). Throws Error when the model has no M-RoPE, or for a negative
-  // one.
-  void place(Sequence& sequence, std::span<const int32_t> positions);
+  // Called with slices of the wanted logits: rows [first, first + logits.rows) of a prompt, f32 [rows, vocab]
+  // in backend memory, valid during the call.
+  using LogitsFn = std::function<void(size_t prompt, int64_t first, const Matrix& logits)>;
+  using ProgressFn = std::function<void(int64_t tokens_done)>;  // of all prompts
 
-  // Called with consecutive slices of the wanted logits: rows [first, first + logits.rows) of the prompt, f32
-  // [rows, vocab] in backend memory, valid during the call.
-  using LogitsFn = std::function<void(int64_t first, const Matrix& logits)>;
-  using ProgressFn = std::function<void(int64_t tokens_done)>;
-
-  // Appends a prompt to a sequence. The RoPE frequencies are those of the whole length after the prompt, so
-  // the result does not depend on prefill_chunk but for the rounding that kernels/backend.h states (linear,
-  // attention), and with latent attention for one to the cache's dtype (LatentAttention). Logits
-  // are computed for the tokens from index `logits_from` on and handed to `on_logits` in slices. Throws Error
-  // when the sequence would exceed max_ctx or a token id is out of range, before anything is changed.
-  void prefill(Sequence& sequence, std::span<const int32_t> tokens, int64_t logits_from,
-               const LogitsFn& on_logits, const ProgressFn& progress = {});
-  // Several prompts, each onto a sequence of its own, packed into common forward passes of prefill_chunk
-  // tokens: short prompts share the cost of reading the weights. on_logits also gets the prompt's index;
-  // progress counts the tokens of all prompts.
-  using BatchLogitsFn = std::function<void(size_t prompt, int64_t first, const Matrix& logits)>;
-  void prefill(std::span<const Prompt> prompts, const BatchLogitsFn& on_logits,
-               const ProgressFn& progress = {});
-  // The usual case: the logits of the last token, f32 [1, vocab] in backend memory, valid until the next
-  // call; and the same in host memory. Throws Error when there are no tokens.
-  Matrix prefill_last(Sequence& sequence, std::span<const int32_t> tokens, const ProgressFn& progress = {});
-  std::span<const float> prefill(Sequence& sequence, std::span<const int32_t> tokens,
-                                 const ProgressFn& progress = {});
-
-  // Appends one token to each sequence, in one forward pass. Logits f32 [sequences.size(), vocab] in backend
-  // memory, valid until the next call. Each sequence has the RoPE frequencies of its own new length.
-  Matrix decode(std::span<Sequence* const> sequences, std::span<const int32_t> tokens);
-  // Decodes the tokens that Backend::draw drew last, row i for sequence i, which nobody need have seen
-  // yet.
-  Matrix decode_drawn(std::span<Sequence* const> sequences);
-  // Whether one more token for each can be forgotten again (Sequence::truncate) as if it had never been read:
-  // it takes no page of the cache, changes no RoPE frequency, was not placed, and max_ctx allows it.
+  // The one way into the model: appends each prompt to its sequence. A prefill is a prompt of many tokens, a
+  // decode step has prompts of one token. Prompts share forward passes of up to prefill_chunk tokens; prompts
+  // of one token each are one pass. The RoPE frequencies are those of each sequence's whole length after its
+  // prompt, so the result does not depend on prefill_chunk but for the rounding that kernels/backend.h states
+  // (linear, attention), and with latent attention for one rounding to the cache's dtype (LatentAttention).
+  // Returns the last slice of logits, valid until the next call: of a decode step all of them, a row for each
+  // prompt. Throws Error, before anything is changed, when a sequence would exceed max_ctx, a token id is out
+  // of range, or the last token's logits are wanted of no tokens.
+  Matrix forward(std::span<const Prompt> prompts, const LogitsFn& on_logits = {},
+                 const ProgressFn& progress = {});
+  // Whether one more token for each can be truncated again as if it had never been appended: it takes no page
+  // of the cache, changes no RoPE frequency, has no position of M-RoPE, and max_ctx allows it.
   bool can_take_back(std::span<Sequence* const> sequences) const;
-  // One sequence: its logits, host memory, valid until the next call.
-  std::span<const float> decode(Sequence& sequence, int32_t token);
 
-  // The RoPE frequencies of a sequence of `length` tokens: the scaling at that length's step.
-  RopeFrequencies frequencies_for(int64_t length) const { return frequencies_for(rope(), length); }
-
-  // Whoever reads a loss, or draws a token, out of logits that are not finite says so here.
+  // Called by whoever finds a loss or a drawn token that is not finite.
   void report_not_finite();
-
-  // From now on, every layer shows what it makes of the tokens that are read (models/trace.h); empty: no
-  // longer. Reading tokens then throws UsageError where a position method rotates queries several times.
+  // From now on every layer shows its results (models/trace.h); empty: no longer. forward then throws
+  // UsageError where a position method rotates queries several times.
   void observe(TraceFn trace);
 
  private:
-  RopeFrequencies frequencies_for(const RopeScaling& rope, int64_t length) const;
-  void check(const Sequence& sequence, std::span<const int32_t> tokens) const;
+  void check(const Prompt& prompt) const;
   void check_method(const Sequence& sequence) const;
-  void enter_lengths(std::span<Sequence* const> sequences, std::span<const int64_t> lengths);
-  void turn_keys(std::span<Sequence* const> sequences, std::span<const int64_t> lengths, bool restored);
-  void add_to_step(Sequence& sequence, std::span<const int32_t> tokens);
-  double stretch_for(const PositionMethod& method, int64_t length) const;
-  void add_positions(const Sequence& sequence, size_t n_tokens);
-  Matrix run_step();
-  Matrix append(std::span<Sequence* const> sequences, std::span<const int32_t> tokens);
+  double stretch_for(const Sequence& sequence, int64_t length) const;
+  void prepare(std::span<Sequence* const> sequences, std::span<const int64_t> lengths);
+  void update_frequencies(std::span<Sequence* const> sequences, std::span<const int64_t> lengths,
+                          bool restored);
   struct Piece;
-  void run_pieces(std::span<const Prompt> prompts, std::span<const Piece> pieces,
-                  const BatchLogitsFn& on_logits);
-  std::span<const float> to_host(const Matrix& logits);
+  Matrix run_pieces(std::span<const Prompt> prompts, std::span<const Piece> pieces);
+  Matrix slice_logits(std::span<const Prompt> prompts, std::span<const Piece> pieces, const Matrix& hidden,
+                      const LogitsFn& on_logits);
+  Matrix prefill(std::span<const Prompt> prompts, const LogitsFn& on_logits, const ProgressFn& progress);
+  Matrix decode(std::span<const Prompt> prompts, const LogitsFn& on_logits);
   void check_finite_once(const Matrix& logits);
   void check_saturated();
 
   const Model& model_;
   Backend& backend_;
   SessionOptions options_;
-  std::vector<RopeScaling> ropes_;                  // the model's, the first as the options have it
-  std::vector<RopeFrequencies> fixed_frequencies_;  // of the others, which do not depend on the length
+  std::vector<RopeScaling> ropes_;  // the model's, the first as the options have it
   KvPool pool_;
   Decoder decoder_;
-  // The step that add_to_step puts together; its memory serves the next one too.
-  struct GrowingStep {
-    std::vector<int32_t> tokens;
-    std::vector<StepSequence> sequences;
-    // Of each sequence, for each of ropes_ and for the further tables of any method so far.
-    std::vector<std::vector<SequenceRope>> ropes;
-    std::vector<SeenAlike> seen;
-    std::vector<std::vector<float>>
-        query_scales;  // of the tokens of each of `sequences`, where the model has any
-    std::vector<std::vector<double>> positions;  // by methods, for each of those tables and keys, likewise
-    void clear();
-  } step_;
-  std::vector<int64_t> lengths_;  // of a decode step
-  std::vector<int32_t> drawn_;    // of decode_drawn
+  StepBuilder step_;
+  std::vector<Sequence*> sequences_;  // of a call of forward, with their lengths after it
+  std::vector<int64_t> lengths_;
   bool observed_ = false;
-  std::vector<float> host_logits_;
   bool finite_checked_ = false;
   Saturation saturated_before_;  // by others on this backend
 };
+
+// Session::forward of one prompt.
+inline Matrix forward(Session& session, const Prompt& prompt, const Session::LogitsFn& on_logits = {},
+                      const Session::ProgressFn& progress = {}) {
+  return session.forward({&prompt, 1}, on_logits, progress);
+}
 
 }  // namespace lariat

@@ -60,7 +60,7 @@ void TextContext::write(std::vector<int32_t> wanted, const AnswerOptions& option
 void TextContext::read_rest() {
   const auto rest = std::span(tokens_).subspan(static_cast<size_t>(sequence_.length()));
   const int64_t most = session_.options().max_ctx;
-  if (!rest.empty() && (most == 0 || std::ssize(tokens_) <= most)) session_.prefill_last(sequence_, rest);
+  if (!rest.empty() && (most == 0 || std::ssize(tokens_) <= most)) forward(session_, {&sequence_, rest});
 }
 
 void TextContext::truncate(int64_t length) {

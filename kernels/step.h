@@ -79,6 +79,7 @@ struct KeyEdge {
   static constexpr int32_t kFar = int32_t{1} << 30;  // behind every position
   int32_t offset = 0, chunk = 1;
   int32_t least = 0, most = kFar;
+  bool operator==(const KeyEdge&) const = default;
 
   template <class Int>
   constexpr Int at(Int p) const {
@@ -111,22 +112,23 @@ struct KeyRange {
   }
 };
 
-// Cached keys of one sequence that are to be rotated as if they had other positions or RoPE frequencies.
+// A re-rotation of the cached keys of one sequence to other RoPE frequencies or positions.
 struct KeyRotation {
   struct Angles {
     std::span<const double> inv_freq;
     std::span<const double> positions{};  // of all n_positions tokens, as in SequenceRope; may be fractions
   };
-  void* const* pages = nullptr;  // as in StepSequence; one that is not there (null) is left out
-  int64_t n_positions = 0;       // from 0 on
-  Angles from, to;
+  void* const* pages = nullptr;     // as in StepSequence; null pages are skipped
+  int64_t n_positions = 0;          // from 0 on
+  Angles from, to;                  // to.positions empty: every token keeps its position
   std::span<const uint8_t> axes{};  // as in SequenceRope
 
-  bool moves() const { return from.positions.data() != to.positions.data(); }
-  // The difference is formed in double, and where a token stays at its position as p * (f_new - f_old), never
-  // as two rounded angles subtracted.
+  bool moves() const { return !to.positions.empty(); }
+  std::span<const double> new_positions() const { return moves() ? to.positions : from.positions; }
+  // The difference of the angles in double. A token that keeps its position p turns by p * (f_new - f_old),
+  // never by the difference of two rounded angles.
   double angle(int64_t place, size_t pair) const {
-    const double p = position_of(to.positions, axes, place, place, pair);
+    const double p = position_of(new_positions(), axes, place, place, pair);
     if (!moves()) return p * (to.inv_freq[pair] - from.inv_freq[pair]);
     return p * to.inv_freq[pair] -
            position_of(from.positions, axes, place, place, pair) * from.inv_freq[pair];

@@ -16,7 +16,7 @@ ModelSpec load_config(const ModelTexts& texts);
 struct ConfigRope {
   RopeScaling rope;
   QueryScale query_scale;
-  std::string position_method;  // as in ModelSpec
+  PositionMethod position_method;  // as in ModelSpec
   std::vector<std::string> warnings;
 };
 ConfigRope load_rope(const ModelTexts& texts);

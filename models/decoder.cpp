@@ -1,7 +1,6 @@
 #include "models/decoder.h"
 
 #include <algorithm>
-#include <tuple>
 
 namespace lariat {
 namespace {
@@ -81,35 +80,15 @@ Matrix feed_forward(const Layer& layer, const Matrix& in, const Pass& pass) {
   return {};
 }
 
-RopeTable rows_of(const RopeTable& table, int64_t first, int64_t n) {
-  RopeTable rows = table;
-  for (Matrix* matrix : {&rows.cos, &rows.sin, &rows.q_scale, &rows.whole_q_scale})
-    *matrix = matrix->row_range(first, n);
-  return rows;
-}
-
-auto fields_of(const KeyEdge& edge) { return std::tie(edge.offset, edge.chunk, edge.least, edge.most); }
-
 }  // namespace
-
-bool operator==(const SeenKeys& a, const SeenKeys& b) {
-  return fields_of(a.begin) == fields_of(b.begin) && fields_of(a.end) == fields_of(b.end) &&
-         a.table == b.table && a.second_keys == b.second_keys;
-}
-
-size_t second_keys_of(std::span<const SeenKeys> seen) {
-  size_t table = 0;
-  for (const SeenKeys& range : seen) table = std::max(table, range.second_keys);
-  return table;
-}
 
 Decoder::Decoder(const ModelSpec& spec, const Weights& weights, std::span<const RopeScaling> ropes,
                  const KvGeometry& geometry, Backend& backend, int64_t chunk, int64_t latent_workspace)
     : spec_(spec),
       weights_(weights),
       backend_(backend),
-      activations_(spec, ropes, backend,
-                   std::clamp(chunk, backend.traits().steady_tokens, kMostTokensAhead)) {
+      activations_(spec, ropes, backend, std::clamp(chunk, backend.traits().steady_tokens, kMostTokensAhead)),
+      groups_(spec) {
   Matrix slopes;
   if (const size_t bytes = spec.alibi_slopes.size() * sizeof(float); bytes > 0) {
     slopes_ = backend.allocate(bytes);
@@ -129,16 +108,16 @@ Decoder::Decoder(const ModelSpec& spec, const Weights& weights, std::span<const 
 }
 
 Matrix Decoder::forward(const Step& step, std::span<const std::vector<SequenceRope>> ropes,
-                        std::span<const SeenAlike> seen) {
+                        std::span<const VisibleGroup> visible) {
   const Activations& a = activations_.for_step(std::ssize(step.tokens), ropes.size());
-  seen_ = seen;
+  groups_.build(step, visible, a);
   for (size_t r = 0; spec_.has_rope() && r < ropes.size(); ++r)
     backend_.rope_table(step, ropes[r], a.ropes[r]);
   backend_.embed(step.tokens, weights_.embed, weights_.embedding_multiplier, a.residual);
   if (spec_.embedding_norm) backend_.norm(a.residual, weights_.embedding_norm, a.residual);
   const Norm& first = layers_.front().weights.attention_norm;
   if (first) backend_.norm(a.residual, first, attention_input(layers_.front(), a));
-  const Pass pass{backend_, step, a, trace_};
+  const Pass pass{backend_, step, a, groups_, trace_};
   for (size_t i = 0; i < layers_.size(); ++i) run(i, pass);
   return as(a.normed, weights_.head.input);
 }
@@ -163,25 +142,6 @@ void Decoder::run(size_t index, const Pass& pass) {
   if (trace_) trace_matrix(backend_, trace_, layer.name + "output", a.residual);
 }
 
-// What the tokens of some rows see in a layer, in `memory`. One that rotates nothing sees the same keys.
-std::span<const KeyRange> Decoder::ranges_of(std::span<const SeenKeys> keys, const AttentionSpec& attention,
-                                             const Activations& a, int64_t first_row, int64_t rows,
-                                             Ranges& memory) const {
-  const RopeTable table = rows_of(a.rope(attention.rope), first_row, rows);
-  if (keys.empty()) {
-    memory[0] = KeyRange::causal(table, attention.sliding_window);
-    return std::span(memory).first(1);
-  }
-  for (size_t i = 0; i < keys.size(); ++i) {
-    const auto& [begin, end, own, second] = keys[i];
-    const bool rotates = attention.rope >= 0;
-    memory[i] = {begin, end,
-                 own > 0 && rotates ? rows_of(a.ropes[spec_.ropes.size() - 1 + own], first_row, rows) : table,
-                 second > 0 && rotates};
-  }
-  return std::span(memory).first(keys.size());
-}
-
 // Returns the input of the output projection. a.normed, which may be `in`, is free then.
 Matrix Decoder::attention(const Layer& layer, const Matrix& in, const Pass& pass) {
   const AttentionSpec& spec = layer.spec.attention;
@@ -192,28 +152,17 @@ Matrix Decoder::attention(const Layer& layer, const Matrix& in, const Pass& pass
   if (weights.q_norm) backend_.norm(block.q, weights.q_norm, block.q);
   if (weights.k_norm) backend_.norm(block.k, weights.k_norm, block.k);
   QkvEpilogue epilogue = weights.qkv_epilogue;
-  for (const SeenAlike& seen : seen_) {
-    if (const size_t second = second_keys_of(seen.keys); second > 0 && spec.rope >= 0)
-      epilogue.second_rope = &pass.activations.ropes[spec_.ropes.size() - 1 + second];
-  }
+  if (spec.rope >= 0) epilogue.second_rope = pass.groups.second_rope();
   backend_.qkv_to_cache(pass.step, block.q, block.k, block.v, epilogue, pass.activations.rope(spec.rope),
                         layer.cache);
   const Matrix attended = as(block.attended, weights.o.input);
-  int64_t row = 0;
-  std::span<const StepSequence> sequences = pass.step.sequences;
-  for (const SeenAlike& seen : seen_) {
-    const auto alike = sequences.first(seen.n_sequences);
-    int64_t rows = 0;
-    for (const StepSequence& sequence : alike) rows += sequence.n_tokens;
-    Ranges memory;
-    const auto ranges = ranges_of(seen.keys, spec, pass.activations, row, rows, memory);
+  for (const AttentionGroup& group : pass.groups.of(spec)) {
+    const Matrix q = block.q.row_range(group.first_row, group.rows);
     if (trace_)
       trace_attention(backend_, trace_, layer.name,
-                      {block.q.row_range(row, rows), ranges.front(), alike, layer.cache, layer.attention});
-    backend_.attention({{}, alike}, block.q.row_range(row, rows), ranges, layer.cache, layer.attention,
-                       attended.row_range(row, rows));
-    row += rows;
-    sequences = sequences.subspan(seen.n_sequences);
+                      {q, group.ranges.front(), group.sequences, layer.cache, layer.attention});
+    backend_.attention({{}, group.sequences}, q, group.ranges, layer.cache, layer.attention,
+                       attended.row_range(group.first_row, group.rows));
   }
   return attended;
 }

@@ -8,6 +8,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/error.h"
+#include "models/positions/position_method.h"
 #include "models/rope.h"
 
 // A model as plain data: all in which the decoders of the families differ. A family
@@ -188,8 +189,8 @@ struct ModelSpec {
   // model.
   std::vector<uint8_t> mrope_axes;
   QueryScale query_scale;
-  std::string position_method;  // that config.json asks for (engine/position_method.h); empty: none
-  DType dtype = DType::kF32;    // torch_dtype / dtype: what the checkpoint says that it holds
+  PositionMethod position_method;  // of config.json; without ranges: none
+  DType dtype = DType::kF32;       // torch_dtype / dtype: what the checkpoint says that it holds
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;  // of generation_config.json, else of config.json
   GenerationDefaults generation;       // likewise

@@ -2,6 +2,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "kernels/backend.h"
 
@@ -21,6 +22,9 @@ namespace lariat {
 // backend that adds products to the residual at once (Epilogue::add_to) adds them apart meanwhile:
 // its sums of f32 may round otherwise.
 using TraceFn = std::function<void(const std::string& name, int64_t cols, std::span<const float> rows)>;
+
+// A copy of a matrix of f32 in host memory.
+std::vector<float> to_host(Backend& backend, const Matrix& matrix);
 
 // Hands a matrix in backend memory to `trace`.
 void trace_matrix(Backend& backend, const TraceFn& trace, const std::string& name, const Matrix& matrix);

@@ -50,8 +50,8 @@ SUITES = {
     "engine/kv_cache.cpp": [("engine_test", "KvCaches*")] + RUNNING,
     "engine/session.cpp": RUNNING,
     "engine/session_positions.cpp": RUNNING,
-    **{f"engine/position_{name}.cpp": METHODS
-       for name in ("dca", "lm_infinite", "method", "rerope", "self_extend", "sinks", "string")},
+    **{f"models/positions/{name}.cpp": METHODS
+       for name in ("dca", "lm_infinite", "position_method", "rerope", "self_extend", "sinks", "string")},
     "engine/eval/verdict.cpp": [("engine_test", "Verdict*:*Sweep*:*Report*")],
 }  # fmt: skip
 

@@ -62,7 +62,7 @@ void fill(const BenchCommand& command, Session& session, Sequence& sequence, int
   Progress progress("bench: filling the cache", depth, command.common.quiet);
   const int64_t before = sequence.length();
   const std::vector<int32_t> tokens = some_tokens(depth - before, session.model().spec.vocab_size);
-  session.prefill(sequence, tokens, [&](int64_t done) {
+  forward(session, {&sequence, tokens}, {}, [&](int64_t done) {
     stop_if(&interrupted());
     progress.update(before + done);
   });
@@ -72,10 +72,9 @@ void fill(const BenchCommand& command, Session& session, Sequence& sequence, int
 // leaves the backend, and a step is asked for before the last one's token has come.
 // Returns the last step's logits.
 Matrix decode_one_by_one(Session& session, Sequence& sequence, std::span<const int32_t> tokens) {
-  Sequence* const one = &sequence;
   size_t fed = 0;
   Matrix logits;
-  const auto step = [&] { logits = session.decode({&one, 1}, tokens.subspan(fed++, 1)); };
+  const auto step = [&] { logits = forward(session, {&sequence, tokens.subspan(fed++, 1)}); };
   step();
   for (size_t drawn = 1; drawn <= tokens.size(); ++drawn) {
     stop_if(&interrupted());
@@ -99,13 +98,12 @@ TestRun run_test(Session& session, const Sequence& context, const std::string& t
   Sequence sequence = session.fork(context, context.length());
   session.backend().synchronize();  // copying the context is not what is measured
   const auto start = Stopwatch::now();
-  const Matrix logits = test == "pp"
-                            ? session.prefill_last(sequence, tokens, [](int64_t) { stop_if(&interrupted()); })
-                            : decode_one_by_one(session, sequence, tokens);
+  const Matrix logits =
+      test == "pp" ? forward(session, {&sequence, tokens}, {}, [](int64_t) { stop_if(&interrupted()); })
+                   : decode_one_by_one(session, sequence, tokens);
   session.backend().synchronize();
   const double seconds = seconds_since(start);
-  std::vector<float> host(static_cast<size_t>(logits.cols));
-  session.backend().copy_out(host.data(), logits.data, host.size() * sizeof(float));
+  const std::vector<float> host = to_host(session.backend(), logits);
   return {std::move(sequence), seconds, fmt::format("{:016x}", checksum(std::as_bytes(std::span(host))))};
 }
 

@@ -240,7 +240,7 @@ void write_all(const GenerateCommand& command, const Engine& engine) {
   const auto read_line = [&](const JsonFields& line) {
     std::vector<int32_t> tokens = line_tokens(command, engine, before.tokens, line);
     check_prompt(std::span(tokens).subspan(before.tokens.size()));
-    session.check_length(std::ssize(tokens));
+    check_length(session.options(), std::ssize(tokens));
     longest = std::max(longest, std::ssize(tokens));
     prompts.push_back(std::move(tokens));
   };

@@ -106,7 +106,7 @@ void add_shape(OrderedJson& found, const ModelSpec& spec) {
   const AttentionSpec& attention = spec.layers.front().attention;
   found["context"] = spec.max_position_embeddings;
   found["rope"] = spec.has_rope() ? rope_json(spec.rope()) : OrderedJson();
-  if (!spec.position_method.empty()) found["rope"]["position_method"] = spec.position_method;
+  if (!spec.position_method.name.empty()) found["rope"]["position_method"] = spec.position_method.name;
   found["layers"] = spec.layers.size();
   found["hidden"] = spec.hidden_size;
   found["heads"] = attention.n_heads;

@@ -67,7 +67,8 @@ void run(const LogitsCommand& command) {
   const Engine engine = open_engine(command.common, Reads::kTokens);
   Session session(engine.model, *engine.backend, engine.session);
   Sequence sequence = session.new_sequence();
-  if (!command.positions.empty()) session.place(sequence, read_positions(command.positions, tokens.size()));
+  if (!command.positions.empty())
+    sequence.set_mrope_positions(read_positions(command.positions, tokens.size()));
   Trace trace;
   if (!command.trace.empty()) {
     session.observe([&](const std::string& name, int64_t cols, std::span<const float> rows) {
@@ -77,20 +78,16 @@ void run(const LogitsCommand& command) {
     });
   }
   SafetensorsWriter writer(command.out, {{"logits", {n, engine.model.spec.vocab_size}}});
-  std::vector<float> host;
-  const auto write = [&](const Matrix& logits) {
+  const auto write = [&](size_t, int64_t, const Matrix& logits) {
     if (interrupted()) throw Error("interrupted; " + command.out.string() + " was not written");
-    host.resize(static_cast<size_t>(logits.rows * logits.cols));
-    engine.backend->copy_out(host.data(), logits.data, host.size() * sizeof(float));
+    const std::vector<float> host = to_host(*engine.backend, logits);
     if (!std::ranges::all_of(host, [](float x) { return std::isfinite(x); })) session.report_not_finite();
     writer.append(host);
   };
-  session.prefill(sequence, std::span(tokens).first(static_cast<size_t>(decode_from)), 0,
-                  [&](int64_t, const Matrix& logits) { write(logits); });
-  Sequence* const one = &sequence;
-  while (sequence.length() < n) {
-    write(session.decode({&one, 1}, std::span(tokens).subspan(static_cast<size_t>(sequence.length()), 1)));
-  }
+  forward(session, {&sequence, std::span(tokens).first(static_cast<size_t>(decode_from)), 0}, write);
+  while (sequence.length() < n)
+    forward(session, {&sequence, std::span(tokens).subspan(static_cast<size_t>(sequence.length()), 1)},
+            write);
   writer.finish();
   if (!command.trace.empty()) write_trace(command.trace, trace);
 }

@@ -6,12 +6,12 @@
 #include <numbers>
 
 #include "engine/eval/rope_svg.h"
-#include "engine/position_method.h"
 #include "kernels/counted.h"
 #include "models/config.h"
 #include "models/families/gate.h"
 #include "models/io/atomic_file.h"
 #include "models/model_files.h"
+#include "models/positions/position_method.h"
 #include "tools/common.h"
 #include "tools/help.h"
 
@@ -160,7 +160,7 @@ void run(const Args& args) {
   if (length < 1 || length > INT32_MAX)
     throw UsageError(fmt::format("--length: expected an integer from 1 to {}", INT32_MAX));
   const PositionMethod method =
-      parse_position_method(asked.empty() ? own_method : asked, rope.original_ctx, length);
+      asked.empty() ? own_method : parse_position_method(asked, rope.original_ctx, length);
   const double seen = rope_step_length(rope, length, args.common.open.rope_steps);
   // The picture first: a reader of the table that closes the pipe early does not lose it.
   if (!args.svg.empty()) {

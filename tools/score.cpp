@@ -38,7 +38,7 @@ std::vector<ScoredText> read_texts(const ScoreCommand& command, const Session& s
   for (const std::string& continuation : continuations) {
     texts.push_back(
         scored_text(context, tokenizer, prompt, continuation, tokenizer.adds_bos() && !command.no_bos));
-    session.check_length(std::ssize(texts.back().tokens) - 1);
+    check_length(session.options(), std::ssize(texts.back().tokens) - 1);
   }
   return texts;
 }

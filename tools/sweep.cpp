@@ -10,9 +10,9 @@
 
 #include "engine/eval/report.h"
 #include "engine/eval/verdict.h"
-#include "engine/position_method.h"
 #include "kernels/counted.h"
 #include "models/io/atomic_file.h"
+#include "models/positions/position_method.h"
 #include "tools/common.h"
 #include "tools/help.h"
 #include "tools/measuring.h"

@@ -104,13 +104,13 @@ class Comparison {
 
   void read(Side& side, std::span<const int32_t> tokens, int64_t logits_from) const {
     side.logits.resize((tokens.size() - index(logits_from)) * index(vocab_));
-    const auto keep = [&](int64_t first, const Matrix& logits) {
+    const auto keep = [&](size_t, int64_t first, const Matrix& logits) {
       side.session.backend().copy_out(&side.logits[index((first - logits_from) * vocab_)], logits.data,
                                       index(logits.rows * vocab_) * sizeof(float));
     };
     stop_if(options_.interrupted);
-    side.session.prefill(side.sequence, tokens, logits_from, keep,
-                         [&](int64_t) { stop_if(options_.interrupted); });
+    forward(side.session, {&side.sequence, tokens, logits_from}, keep,
+            [&](int64_t) { stop_if(options_.interrupted); });
   }
 
   // targets: what stands behind each kept row, from `position` on.
@@ -202,10 +202,13 @@ bool same_frequencies(const Session& session, const Session& reference, const Pe
   const int64_t longest = std::ranges::max(options.ctx);
   const auto moves = [&](const Session& one) {
     return one.options().stale_cache && options.method == PerplexityMethod::kGrowing &&
-           one.frequencies_for(1) != one.frequencies_for(longest);
+           frequencies_for(one.options(), one.rope(), 1) !=
+               frequencies_for(one.options(), one.rope(), longest);
   };
-  return session.frequencies_for(1) == reference.frequencies_for(1) &&
-         session.frequencies_for(longest) == reference.frequencies_for(longest) &&
+  return frequencies_for(session.options(), session.rope(), 1) ==
+             frequencies_for(reference.options(), reference.rope(), 1) &&
+         frequencies_for(session.options(), session.rope(), longest) ==
+             frequencies_for(reference.options(), reference.rope(), longest) &&
          moves(session) == moves(reference);
 }
 

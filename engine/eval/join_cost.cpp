@@ -90,7 +90,7 @@ class JoinRun {
       std::vector<int32_t> part = options_.bos;
       part.insert(part.end(), text.begin(), text.begin() + options_.part_tokens);
       Sequence sequence = session_.new_sequence();
-      session_.prefill(sequence, part, std::ssize(part), {}, stop_);
+      forward(session_, {&sequence, part, std::ssize(part)}, {}, stop_);
       parts.push_back(keep_context(session_, sequence, part));
     }
     return parts;
@@ -104,7 +104,7 @@ class JoinRun {
                                         alone ? JoinOptions() : parse_join(cost.join), options_.bos, stop_);
     const int64_t length = joined.sequence.length();
     joined.sequence.expect(length + std::ssize(next));  // a dynamic scale is that of all that will be read
-    session_.prefill(joined.sequence, next.first(1));
+    forward(session_, {&joined.sequence, next.first(1)});
     cost.seconds.push_back(seconds_since(start));
     joined.sequence.rewind(length);
     return std::move(joined.sequence);
@@ -119,7 +119,8 @@ class JoinRun {
 
 void check_join_cost(Session& session, const TextCodec& codec, const TokenSource& text,
                      const JoinCostOptions& options) {
-  for (const std::string& join : options.joins) check_join(session.options(), parse_join(join));
+  for (const std::string& join : options.joins)
+    check_join(session.options().positions, session.options().stale_cache, parse_join(join));
   const auto [least, most] = std::ranges::minmax(options.parts);
   const int64_t all = most * options.part_tokens + options.next_tokens;
   const std::string parts = fmt::format("{} of {} and {} behind them", counted(most, "part"),
@@ -127,7 +128,7 @@ void check_join_cost(Session& session, const TextCodec& codec, const TokenSource
   if (text.size() < all)
     throw Error(fmt::format("{}, and {} take {}; use a longer text, or fewer or shorter parts",
                             text.size_in_words(), parts, all));
-  session.check_length(all + std::ssize(options.bos));
+  check_length(session.options(), all + std::ssize(options.bos));
   const int64_t in_pages =
       most * round_up(options.part_tokens + std::ssize(options.bos), kKvPage) + options.next_tokens;
   check_memory(session, in_pages, 3, parts);  // apart, joined and anew

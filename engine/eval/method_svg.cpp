@@ -5,7 +5,7 @@
 
 #include "engine/eval/chart.h"
 #include "engine/eval/rope_svg.h"
-#include "engine/position_method.h"
+#include "models/positions/position_method.h"
 
 namespace lariat {
 namespace {

@@ -102,8 +102,7 @@ class LengthRun {
         std::span(group.prompts.front()).first(static_cast<size_t>(group.shared));
     base_.truncate(common_prefix(base_tokens_, wanted) / kKvPage * kKvPage);
     while (base_.length() < group.shared) {
-      session_.prefill(base_, wanted.subspan(static_cast<size_t>(base_.length()), kKvPage), kKvPage,
-                       [](int64_t, const Matrix&) {});
+      forward(session_, {&base_, wanted.subspan(static_cast<size_t>(base_.length()), kKvPage), kKvPage});
       advance(kKvPage);
     }
     base_tokens_.assign(wanted.begin(), wanted.end());

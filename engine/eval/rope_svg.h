@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "engine/eval/chart.h"
-#include "engine/position_method.h"
+#include "models/positions/position_method.h"
 #include "models/rope.h"
 
 namespace lariat {

@@ -70,7 +70,7 @@ void Scorer::score(std::span<ScoredText> texts) {
   for (ScoredText& text : texts) {
     const int64_t length = std::ssize(text.tokens) - 1;
     text.scores.clear();
-    groups[session_.frequencies_for(length).inv_freq].push_back(&text);
+    groups[frequencies_for(session_.options(), session_.rope(), length).inv_freq].push_back(&text);
     longest = std::max(longest, length);
     tokens_ += length;
   }
@@ -107,7 +107,8 @@ void Scorer::read_all(std::span<Branch> branches, std::deque<Sequence>& sequence
       wanted = std::min(wanted, std::max(text->from - 1, branch.begin));
     int64_t held = std::min(branch.sequence->length(), wanted);
     const bool same_scale =
-        last_ && last_->sequence.cache().frequencies() == session_.frequencies_for(std::ssize(tokens));
+        last_ && last_->sequence.cache().frequencies() ==
+                     frequencies_for(session_.options(), session_.rope(), std::ssize(tokens));
     const int64_t there = same_scale ? std::min(common_prefix(last_->tokens, tokens), wanted) : 0;
     if (there > held) branch.sequence = &last_->sequence;
     held = std::max(held, there);
@@ -132,7 +133,7 @@ void Scorer::read_all(std::span<Branch> branches, std::deque<Sequence>& sequence
     }
   };
   stop_if(interrupted_);
-  session_.prefill(prompts, take, [&](int64_t) { stop_if(interrupted_); });
+  session_.forward(prompts, take, [&](int64_t) { stop_if(interrupted_); });
 }
 
 }  // namespace lariat

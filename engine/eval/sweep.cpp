@@ -42,7 +42,7 @@ PositionMethod Sweep::method_for(const std::string& column) const {
   try {
     const SweepColumn read = read_column(column);
     const bool own = read.scaling == "model" && read.method.empty();
-    PositionMethod found = parse_position_method(own ? engine_.model.spec.position_method : read.method,
+    PositionMethod found = parse_position_method(own ? engine_.model.spec.position_method.name : read.method,
                                                  *options_.rope.original_ctx, options_.lengths.back());
     check_position_method(found, engine_.model.spec);
     return found;
@@ -304,19 +304,22 @@ bool Sweep::run_passkey(const SweepUnit& unit, Session& session, SweepLog& log, 
 }
 
 void Sweep::run_speed(const SweepUnit& unit, Session& session, SweepLog& log) {
+  const auto read = [&](Sequence& sequence, std::span<const int32_t> tokens) {
+    to_host(session.backend(), forward(session, {&sequence, tokens}));
+  };
   const std::vector<int32_t> tokens = some_tokens(unit.length, engine_.model.spec.vocab_size);
   {
     Sequence warm = session.new_sequence();  // pages, threads and packed weights
-    session.prefill(warm, std::span(tokens).first(std::min<size_t>(tokens.size(), 64)));
-    session.decode(warm, tokens[0]);
+    read(warm, std::span(tokens).first(std::min<size_t>(tokens.size(), 64)));
+    read(warm, std::span(tokens).first(1));
   }
   Sequence sequence = session.new_sequence();
   auto start = Stopwatch::now();
-  session.prefill(sequence, tokens);
+  read(sequence, tokens);
   const double prefill = seconds_since(start);
   start = Stopwatch::now();
   for (int i = 0; i < kSpeedSteps; ++i)
-    session.decode(sequence, tokens[static_cast<size_t>(i) % tokens.size()]);
+    read(sequence, std::span(tokens).subspan(static_cast<size_t>(i) % tokens.size(), 1));
   const double decode = seconds_since(start);
   Json record = unit.record();
   record["cache_bytes"] = sequence.cache().bytes();

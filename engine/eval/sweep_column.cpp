@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/position_method.h"
 #include "engine/rope_options.h"
 #include "kernels/error.h"
+#include "models/positions/position_method.h"
 #include "models/rope.h"
 
 namespace lariat {

@@ -33,7 +33,7 @@ double share_of_pair(const Model& model) {
 double share_seen(const PositionMethod& method, int64_t length) {
   const int64_t p = length / 2;
   int64_t keys = method.ranges.empty() ? p + 1 : 0;
-  for (const SeenKeys& range : method.ranges)
+  for (const VisibleRange& range : method.ranges)
     keys += std::max<int64_t>(range.end.at(p) - range.begin.at(p), 0);
   return static_cast<double>(keys) / static_cast<double>(p + 1);
 }
@@ -49,15 +49,17 @@ Pace measure_pace(Session& session, int64_t longest) {
   Sequence sequence = session.new_sequence();
   const auto read = [&](int64_t n) {
     const auto start = Stopwatch::now();
-    session.prefill(sequence, std::span(tokens).first(static_cast<size_t>(n)), 0,
-                    [](int64_t, const Matrix&) {});
+    forward(session, {&sequence, std::span(tokens).first(static_cast<size_t>(n)), 0});
     return seconds_since(start);
+  };
+  const auto decode = [&] {
+    to_host(session.backend(), forward(session, {&sequence, std::span(tokens).first(1)}));
   };
   int64_t chunk = std::min<int64_t>(most, 64);
   std::vector<double> times = {read(chunk)};  // with what is slow only once
-  session.decode(sequence, tokens[0]);
+  decode();
   const auto start = Stopwatch::now();
-  session.decode(sequence, tokens[0]);
+  decode();
   Pace pace{.step = seconds_since(start)};
   if (times[0] < kSlow) {
     chunk = room > 0 ? std::min(room, most) : most;

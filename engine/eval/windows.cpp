@@ -49,8 +49,8 @@ int64_t end_of_step(const Session& session, int64_t length, int64_t end) {
   const RopeScaling& rope = session.rope();
   const bool moves_always = rope.type != RopeType::kLongRope && session.options().rope_steps == 0;
   if (!rope.depends_on_length() || moves_always) return end;
-  const RopeFrequencies first = session.frequencies_for(length + 1);
-  while (end > length + 1 && session.frequencies_for(end) != first) --end;
+  const RopeFrequencies first = frequencies_for(session.options(), rope, length + 1);
+  while (end > length + 1 && frequencies_for(session.options(), rope, end) != first) --end;
   return end;
 }
 
@@ -84,7 +84,7 @@ void score(Session& session, std::span<const Reading> readings, const std::atomi
   }
   std::vector<double> losses;
   stop_if(interrupted);
-  session.prefill(
+  session.forward(
       prompts,
       [&](size_t i, int64_t row, const Matrix& logits) {
         const auto tokens = readings[i].tokens;

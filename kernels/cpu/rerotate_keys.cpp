@@ -47,7 +47,7 @@ int64_t n_pages(const KeyRotation& sequence) {
   return sequence.to.inv_freq.empty() ? 0 : ceil_div(sequence.n_positions, kKvPage);
 }
 
-bool by_place(const KeyRotation& sequence) { return sequence.to.positions.empty() && !sequence.moves(); }
+bool by_place(const KeyRotation& sequence) { return sequence.new_positions().empty(); }
 
 }  // namespace
 

@@ -123,7 +123,7 @@ void CudaBackend::rerotate_keys(std::span<const KeyRotation> sequences, std::spa
     if (s.n_positions == 0 || s.to.inv_freq.empty()) continue;
     kept.push_back(s);
     cached.push_back({0, s.n_positions, s.pages});
-    multi_axis = multi_axis || s.moves() || !s.to.positions.empty();
+    multi_axis = multi_axis || !s.new_positions().empty();
     for (size_t j = 0; j < s.to.inv_freq.size(); ++j) {
       sent.push_back(s.to.inv_freq[j] - (s.moves() ? 0.0 : s.from.inv_freq[j]));
       from.push_back(s.moves() ? -s.from.inv_freq[j] : 0.0);
@@ -136,7 +136,7 @@ void CudaBackend::rerotate_keys(std::span<const KeyRotation> sequences, std::spa
   append_axes(std::span<const KeyRotation>(kept), static_cast<size_t>(pairs), sent);
   const size_t positions_at = sent.size();
   for (size_t s = 0; multi_axis && s < kept.size(); ++s)
-    append_positions(kept[s].to.positions, !kept[s].axes.empty(), cached[s], sent);
+    append_positions(kept[s].new_positions(), !kept[s].axes.empty(), cached[s], sent);
   const size_t from_at = sent.size();
   for (size_t s = 0; multi_axis && s < kept.size(); ++s)
     append_positions(kept[s].from.positions, !kept[s].axes.empty(), cached[s], sent);

@@ -1,6 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
 
 #include "models/families/family.h"
 #include "models/families/gate.h"
@@ -50,15 +53,17 @@ void read_dual_chunks(const JsonFields& config, ModelSpec& spec) {
   const auto slides = [](const LayerSpec& layer) { return layer.attention.sliding_window > 0; };
   if (std::ranges::any_of(spec.layers, slides))
     config.fail("use_sliding_window", fmt::format("{} goes without windows; correct one of them", key));
-  spec.position_method = fmt::format("dca/chunk={}/window={}", chunk, std::min(local + 1, chunk));
   if (spec.rope().type != RopeType::kDefault) {
     spec.warnings.push_back(config.message(key, "the RoPE scaling beside it is ignored, as in vLLM"));
     spec.rope() = rope_of_type(spec.rope(), RopeType::kDefault);
   }
+  std::optional<std::string_view> temperature;
   if (const auto trained = dual.integer("original_max_position_embeddings", 0, kMaxContext).value_or(0)) {
-    spec.position_method += "/temperature=length";
+    temperature = "length";
     spec.rope().original_ctx = trained;
   }
+  spec.position_method = make_position_method("dca", std::array{chunk, std::min(local + 1, chunk)},
+                                              temperature, spec.rope().original_ctx);
   const int64_t sparse = dual.integer("sparse_attention_threshold", 0, kMaxContext).value_or(32768);
   for (const char* of_sparse : {"sparse_attention_config", "sparse_attention_last_q"})
     dual.pass_over(of_sparse);

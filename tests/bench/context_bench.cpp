@@ -39,13 +39,17 @@ struct Elapsed {
   }
 };
 
+std::vector<float> forward(Session& session, Sequence& sequence, std::span<const int32_t> tokens) {
+  return to_host(session.backend(), forward(session, {&sequence, tokens}));
+}
+
 // The next token behind a context that is loaded: its logits say that all of it was there.
 void load(Session& session, const std::filesystem::path& file, const std::string& how,
           std::span<const float> expected) {
   const Elapsed elapsed;
   SavedContext context = load_context(session, file);
   const std::string loaded = elapsed.text();
-  const auto logits = session.decode(context.sequence, 1);
+  const auto logits = forward(session, context.sequence, std::vector{1});
   const std::string first = elapsed.text();
   const bool same = std::equal(logits.begin(), logits.end(), expected.begin(), expected.end());
   fmt::print("load, {}: {}, first token after {}; {} logits\n", how, loaded, first,
@@ -62,12 +66,12 @@ void run(const std::filesystem::path& dir, int64_t n, const std::filesystem::pat
   for (int64_t i = 0; i < n; ++i) tokens.push_back(static_cast<int32_t>(i * 7919 % model.spec.vocab_size));
   Sequence sequence = session.new_sequence();
   const Elapsed reading;
-  session.prefill(sequence, tokens);
+  forward(session, sequence, tokens);
   fmt::print("{}; {} tokens\nread: first token after {}\n", backend.description(), n, reading.text());
   const Elapsed saving;
   save_context(session, sequence, tokens, file);
   fmt::print("save: {}, {} MiB\n", saving.text(), std::filesystem::file_size(file) >> 20);
-  const auto row = session.decode(sequence, 1);
+  const auto row = forward(session, sequence, std::vector{1});
   const std::vector<float> expected(row.begin(), row.end());
   for (int i = 0; i < 3; ++i) {
     drop_from_cache(file);

@@ -4,8 +4,8 @@
 #include <deque>
 
 #include "engine/generate.h"
-#include "engine/position_method.h"
 #include "models/model_files.h"
+#include "models/positions/position_method.h"
 #include "models/text/tokenizer.h"
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/engine/batch_cases.h"
@@ -221,8 +221,8 @@ TEST_F(CudaEngine, SequencesOfSeveralMethodsShareAStep) {
     for (const char* name :
          {"dca/chunk=8/window=4", "none", "sinks/sinks=2/window=9", "dca/chunk=8/window=4"}) {
       all.push_back(
-          &sequences.emplace_back(session.new_sequence(session.rope(), parse_position_method(name, 64, 0))));
-      prompts.push_back({all.back(), texts[prompts.size()]});
+          &sequences.emplace_back(session.new_sequence({.method = parse_position_method(name, 64, 0)})));
+      prompts.push_back({all.back(), texts[prompts.size()], 0});
     }
     std::vector<float> logits;
     const auto keep = [&](const Matrix& rows) {
@@ -230,8 +230,8 @@ TEST_F(CudaEngine, SequencesOfSeveralMethodsShareAStep) {
       logits.resize(before + n);
       backend.copy_out(logits.data() + before, rows.data, n * sizeof(float));
     };
-    session.prefill(prompts, [&](size_t, int64_t, const Matrix& rows) { keep(rows); });
-    for (int32_t token = 5; token < 8; ++token) keep(session.decode(all, std::vector<int32_t>(4, token)));
+    session.forward(prompts, [&](size_t, int64_t, const Matrix& rows) { keep(rows); });
+    for (int32_t token = 5; token < 8; ++token) keep(decode(session, all, std::vector<int32_t>(4, token)));
     return logits;
   };
   CpuBackend cpu(1);

@@ -22,7 +22,7 @@ TEST_F(CudaContext, GoesOnAsIfItHadNotBeenAway) {
   options.rope->original_ctx = 16;
   Session session(model, *cuda_, options), host_session(on_host, reference_, options);
   Sequence sequence = session.new_sequence();
-  session.prefill(sequence, head);
+  prefill(session, sequence, head);
   save_context(session, sequence, head, file_);
   const auto expected = decode_logits(session, sequence, tail);
   SavedContext context = load_context(session, file_);

@@ -42,7 +42,7 @@ struct TestRun {
     Sequence sequence = session->new_sequence();
     std::vector<int32_t> tokens;
     for (int64_t i = 0; i < length; ++i) tokens.push_back(token(i));
-    session->prefill_last(sequence, tokens);
+    prefill(*session, sequence, tokens);
     backend.synchronize();  // so that nothing of the prompt is counted with the steps
     return sequence;
   }
@@ -50,7 +50,7 @@ struct TestRun {
   std::vector<float> step(const std::vector<Sequence*>& sequences) {
     std::vector<int32_t> tokens;
     for (const Sequence* sequence : sequences) tokens.push_back(token(sequence->length()));
-    const Matrix logits = session->decode(sequences, tokens);
+    const Matrix logits = decode(*session, sequences, tokens);
     std::vector<float> host(static_cast<size_t>(logits.rows * logits.cols));
     backend.copy_out(host.data(), logits.data, host.size() * sizeof(float));
     return host;
@@ -104,10 +104,10 @@ TEST_F(CudaStep, ALayerIsEightLaunches) {
     for (size_t i = 0; i < count; ++i) sequences.push_back(session.new_sequence());
     for (Sequence& sequence : sequences) {
       const std::vector<int32_t> prompt = {1, 2, 3, 4, 5};
-      session.prefill_last(sequence, prompt);
+      prefill(session, sequence, prompt);
       all.push_back(&sequence);
     }
-    for (int i = 0; i < 4; ++i) session.decode(all, std::vector<int32_t>(count, 7 + i));
+    for (int i = 0; i < 4; ++i) decode(session, all, std::vector<int32_t>(count, 7 + i));
     cuda_->synchronize();
     EXPECT_EQ(counts().launches, 8 * model.spec.layers.size() + 2) << count << " sequences";
   }
@@ -130,23 +130,23 @@ TEST_P(CudaSixteen, SequencesAreRecorded) {
     std::vector<Sequence*> all;
     for (size_t i = 0; i < kCount; ++i) sequences.push_back(session.new_sequence());
     for (size_t i = 0; i < kCount; ++i) {
-      session.prefill_last(sequences[i], std::span(prompt).first(1 + i % 5));
+      prefill(session, sequences[i], std::span(prompt).first(1 + i % 5));
       all.push_back(&sequences[i]);
     }
     Sequence other = session.new_sequence(), third = session.new_sequence();
     const std::vector<Sequence*> both = {&other, &third};
     std::vector<float> logits(kCount * static_cast<size_t>(model.spec.vocab_size));
     for (int32_t i = 0; i < 6; ++i) {
-      if (i == 4) session.prefill_last(other, long_prompt);
+      if (i == 4) prefill(session, other, long_prompt);
       std::vector<int32_t> tokens;
       for (size_t s = 0; s < kCount; ++s) tokens.push_back(static_cast<int32_t>(s) + i);
       if (!record) {
-        session.decode(other, 7);
-        session.decode(both, std::vector<int32_t>{8, 9});
+        decode(session, other, 7);
+        decode(session, both, std::vector<int32_t>{8, 9});
       }
       cuda_->synchronize();
       const auto at = counts();
-      const Matrix row = session.decode(all, tokens);
+      const Matrix row = decode(session, all, tokens);
       cuda_->synchronize();
       EXPECT_EQ(counts().replayed - at.replayed, record && i >= 2 ? 1 : 0) << "step " << i;
       cuda_->copy_out(logits.data(), row.data, logits.size() * sizeof(float));

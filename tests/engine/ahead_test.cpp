@@ -25,7 +25,7 @@ TEST_F(Ahead, NoStepTakesWhatTruncatingDoesNotGiveBack) {
   const Model model = open_f32(checkpoint_dir("llama_gqa"), cpu_);
   Session session(model, cpu_, f32_session());
   Sequence sequence = session.new_sequence();
-  session.prefill(sequence, std::vector<int32_t>(10, 3));
+  prefill(session, sequence, std::vector<int32_t>(10, 3));
   Sequence* one = &sequence;
   EXPECT_TRUE(session.can_take_back({&one, 1}));
   {
@@ -36,8 +36,8 @@ TEST_F(Ahead, NoStepTakesWhatTruncatingDoesNotGiveBack) {
   const Model placing = open_f32(checkpoint_dir("qwen2_vl"), cpu_);
   Session placed_session(placing, cpu_, f32_session());
   Sequence placed = placed_session.new_sequence();
-  placed_session.place(placed, std::vector<int32_t>{0, 0, 0, 1, 1, 1});
-  placed_session.prefill(placed, std::vector<int32_t>{3, 4});
+  placed.set_mrope_positions(std::vector<int32_t>{0, 0, 0, 1, 1, 1});
+  prefill(placed_session, placed, std::vector<int32_t>{3, 4});
   one = &placed;
   EXPECT_FALSE(placed_session.can_take_back({&one, 1}));
 }

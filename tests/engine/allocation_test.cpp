@@ -20,10 +20,9 @@ TEST(Allocation, ADecodeStepNeedsNone) {
     const Model model = load_model(dir, load_config(dir), backend, dtype);
     Session session(model, backend, {});
     Sequence sequence = session.new_sequence();
-    Sequence* const one = &sequence;
-    session.prefill(sequence, std::vector<int32_t>(300, 7));
+    prefill(session, sequence, std::vector<int32_t>(300, 7));
     const auto step = [&](int32_t token) {
-      backend.draw(session.decode({&one, 1}, {&token, 1}), {}, {});
+      backend.draw(forward(session, {&sequence, {&token, 1}}), {}, {});
       backend.read_drawn({&token, 1});
       return token_of(token);
     };

@@ -79,14 +79,14 @@ TEST(Batch, CallsPerStepDoNotDependOnTheNumberOfSequences) {
   std::vector<Sequence> sequences;
   for (const auto& prompt : prompts) {
     sequences.push_back(session.new_sequence());
-    session.prefill(sequences.back(), prompt);
+    prefill(session, sequences.back(), prompt);
   }
   const auto calls = [&](size_t n) {
     std::vector<Sequence*> batch;
     for (size_t i = 0; i < n; ++i) batch.push_back(&sequences[i]);
     const std::vector<int32_t> tokens(n, 3);
     const int64_t before = counting.ops();
-    session.decode(batch, tokens);
+    decode(session, batch, tokens);
     return counting.ops() - before;
   };
   const int64_t one = calls(1);
@@ -103,7 +103,7 @@ TEST(Fork, OfALongSequenceAllocatesNothing) {
                                  watched, DType::kBF16);
   Session session(model, watched, {});
   Sequence original = session.new_sequence();
-  session.prefill(original, some_tokens(10000, model.spec.vocab_size));
+  prefill(session, original, some_tokens(10000, model.spec.vocab_size));
   const int64_t pages = session.pool().pages(), allocations = watched.allocations();
   EXPECT_EQ(pages, 40);  // of 256 positions
   Sequence fork = session.fork(original, 10000);
@@ -112,7 +112,7 @@ TEST(Fork, OfALongSequenceAllocatesNothing) {
   for (int64_t i = 0; i < pages; ++i) EXPECT_EQ(fork.cache().pages()[i], original.cache().pages()[i]);
 
   // The first token copies the one page that it is written to.
-  session.decode(fork, 5);
+  decode(session, fork, 5);
   EXPECT_EQ(session.pool().pages(), pages + 1);
   EXPECT_EQ(fork.cache().pages()[38], original.cache().pages()[38]);
   EXPECT_NE(fork.cache().pages()[39], original.cache().pages()[39]);
@@ -124,17 +124,17 @@ TEST(Fork, RerotatedLeavesTheOtherAsItWas) {
   Session session(model, cpu, dynamic_session(model));
   const auto text = some_tokens(300, model.spec.vocab_size);
   const auto next_logits = [&](Sequence& sequence) {
-    const auto logits = session.decode(sequence, 9);
+    const auto logits = decode(session, sequence, 9);
     return std::vector<float>(logits.begin(), logits.end());
   };
   Sequence untouched = session.new_sequence();
-  session.prefill(untouched, text);
+  prefill(session, untouched, text);
   const std::vector<float> expected = next_logits(untouched);
 
   Sequence original = session.new_sequence();
-  session.prefill(original, text);
+  prefill(session, original, text);
   Sequence fork = session.fork(original, 300);
-  session.prefill(fork, some_tokens(200, model.spec.vocab_size));  // beyond the next scale step
+  prefill(session, fork, some_tokens(200, model.spec.vocab_size));  // beyond the next scale step
   EXPECT_EQ(fork.cache().rerotations().count, 1);
   EXPECT_EQ(original.cache().rerotations().count, 0);
   EXPECT_EQ(next_logits(original), expected);

@@ -232,7 +232,7 @@ TEST_F(ChatTest, StandsBehindATextThatIsNoConversation) {
   Session session(model_, backend_, session_options_);
   const auto text = tokenizer_.encode("Once upon a time there was a boy.", true);
   Sequence sequence = session.new_sequence();
-  session.prefill(sequence, text);
+  prefill(session, sequence, text);
   Conversation conversation(session, tokenizer_, rendering);
   conversation.restore({std::move(sequence), text, ""}, "context");
   EXPECT_TRUE(conversation.messages().empty());
@@ -257,7 +257,7 @@ TEST_F(ChatTest, StandsBehindATextWhoseLastTokenNothingHasRead) {
   session_options_.max_ctx = held;
   Session session(model_, backend_, session_options_);
   Sequence sequence = session.new_sequence();
-  session.prefill(sequence, std::span(text).first(static_cast<size_t>(held)));
+  prefill(session, sequence, std::span(text).first(static_cast<size_t>(held)));
   Conversation conversation(session, tokenizer_, *template_), loaded(longer, tokenizer_, *template_);
   conversation.restore({std::move(sequence), text, ""}, "context");
   EXPECT_THROW(say(conversation, kTurns[0]), ContextFull);
@@ -280,7 +280,7 @@ TEST_F(ChatTest, ANoteThatIsNoneIsRefused) {
         R"({"before": 0, "messages": "[1]"})", R"({"before": -1, "messages": "[]"})"}) {
     Conversation conversation(session, tokenizer_, rendering);
     Sequence sequence = session.new_sequence();
-    session.prefill(sequence, std::vector<int32_t>{1});
+    prefill(session, sequence, std::vector<int32_t>{1});
     const auto restore = [&] { conversation.restore({std::move(sequence), {1}, note}, "some.context"); };
     EXPECT_TRUE(names(error_of(restore), "some.context")) << note;
     EXPECT_EQ(conversation.sequence().length(), 0);
@@ -321,7 +321,8 @@ TEST_F(ChatTest, ADynamicScaleFollowsTheConversation) {
   const int64_t length = conversation.sequence().length();
   EXPECT_GT(length, 128);
   EXPECT_GT(conversation.sequence().cache().rerotations().count, 2);
-  EXPECT_EQ(conversation.sequence().cache().frequencies(), session_->frequencies_for(length));
+  EXPECT_EQ(conversation.sequence().cache().frequencies(),
+            frequencies_for(session_->options(), session_->rope(), length));
   expect_consistent(conversation);
   conversation.reset();  // and shrinks back
   say_as_fresh(conversation, "Hello");

@@ -11,7 +11,7 @@ namespace {
 double nll_by_hand(Session& session, Sequence& sequence, std::span<const int32_t> tokens, size_t first) {
   double nll = 0;
   for (size_t i = 0; i + 1 < tokens.size(); ++i) {
-    const auto logits = session.decode(sequence, tokens[i]);
+    const auto logits = decode(session, sequence, tokens[i]);
     if (i + 1 >= first) nll += loss_by_hand(logits, tokens[i + 1]);
   }
   return nll;
@@ -84,8 +84,8 @@ TEST_F(Continuation, BehindPlacedTokensIsTheWhole) {
   std::vector<int32_t> positions;  // an image of five rows and eight columns, ten of them to come
   for (int32_t i = 0; i < 40; ++i) positions.insert(positions.end(), {0, i / 8, i % 8});
   Sequence sequence = session.new_sequence(), by_hand = session.new_sequence();
-  for (Sequence* of : {&sequence, &by_hand}) session.place(*of, positions);
-  session.prefill(sequence, head);
+  for (Sequence* of : {&sequence, &by_hand}) of->set_mrope_positions(positions);
+  prefill(session, sequence, head);
   std::vector<int32_t> tokens(head.begin(), head.end());
   TokenSource source(std::vector<int32_t>(tail.begin(), tail.end()));
   const PerplexityResult result = measure_continuation(session, sequence, tokens, source, options_);

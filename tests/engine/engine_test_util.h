@@ -71,20 +71,34 @@ inline std::vector<float> float_tensor(const Tensors& file, const std::string& n
 // checkpoints' longest prompts (2.4e-5 on the short ones), and so may each of the two be.
 inline constexpr double kSumOrderTolerance = 6.2e-5;
 
+// The logits of the last token, in host memory.
+inline std::vector<float> prefill(Session& session, Sequence& sequence, std::span<const int32_t> tokens) {
+  return to_host(session.backend(), forward(session, {&sequence, tokens}));
+}
+inline std::vector<float> decode(Session& session, Sequence& sequence, int32_t token) {
+  return prefill(session, sequence, {&token, 1});
+}
+// The logits of one more token for each sequence, in backend memory.
+inline Matrix decode(Session& session, std::span<Sequence* const> sequences,
+                     std::span<const int32_t> tokens) {
+  std::vector<Prompt> prompts;
+  for (size_t i = 0; i < sequences.size(); ++i) prompts.push_back({sequences[i], tokens.subspan(i, 1)});
+  return session.forward(prompts);
+}
+
 // Logits of every token, [tokens.size(), vocab]: the first `prefilled` as one prefill, the rest decoded.
-// positions: as Session::place takes them; empty: none placed.
+// positions: as Sequence::set_mrope_positions takes them; empty: none placed.
 inline std::vector<float> all_logits(Session& session, std::span<const int32_t> tokens, size_t prefilled,
                                      std::span<const int32_t> positions = {}) {
   Sequence sequence = session.new_sequence();
-  if (!positions.empty()) session.place(sequence, positions);
+  if (!positions.empty()) sequence.set_mrope_positions(positions);
   std::vector<float> all;
-  session.prefill(sequence, tokens.first(prefilled), 0, [&](int64_t, const Matrix& logits) {
-    const size_t before = all.size(), count = static_cast<size_t>(logits.rows * logits.cols);
-    all.resize(before + count);
-    session.backend().copy_out(all.data() + before, logits.data, count * sizeof(float));
+  forward(session, {&sequence, tokens.first(prefilled), 0}, [&](size_t, int64_t, const Matrix& logits) {
+    const std::vector<float> rows = to_host(session.backend(), logits);
+    all.insert(all.end(), rows.begin(), rows.end());
   });
   for (size_t i = prefilled; i < tokens.size(); ++i) {
-    const auto logits = session.decode(sequence, tokens[i]);
+    const auto logits = decode(session, sequence, tokens[i]);
     all.insert(all.end(), logits.begin(), logits.end());
   }
   return all;

@@ -41,10 +41,10 @@ TEST_P(TokenCost, IsWhatTheChosenExpertsWeigh) {
   const Model model = open_f32(checkpoint_dir(GetParam()), backend);
   Session session(model, backend, f32_session());
   Sequence sequence = session.new_sequence();
-  session.prefill(sequence, std::vector<int32_t>{1, 2, 3, 4});
+  prefill(session, sequence, std::vector<int32_t>{1, 2, 3, 4});
   for (const int32_t token : {5, 6, 7}) {
     backend.bytes = 0;
-    session.decode(sequence, token);
+    decode(session, sequence, token);
     EXPECT_EQ(backend.bytes, model.weights.token_bytes);
   }
   EXPECT_LT(model.weights.token_bytes, model.weights.bytes);
@@ -106,12 +106,12 @@ TEST_P(LatentHeads, OfSeveralSequences) {
   Session session(model_, backend_, options);
   Sequence first = session.new_sequence(), second = session.new_sequence();
   const std::span<const int32_t> all = tokens;
-  session.prefill(second, all.first(270));
+  prefill(session, second, all.first(270));
   backend_.made = 0;
   const Prompt prompts[] = {{&first, all, 0}, {&second, all.subspan(270), 0}};
   const auto vocab = static_cast<size_t>(model_.spec.vocab_size);
   std::vector<float> whole(vocab * tokens.size()), behind(vocab * 30);
-  session.prefill(prompts, [&](size_t prompt, int64_t row, const Matrix& logits) {
+  session.forward(prompts, [&](size_t prompt, int64_t row, const Matrix& logits) {
     float* to = (prompt == 0 ? whole : behind).data() + static_cast<size_t>(row) * vocab;
     std::copy_n(logits.f32(), static_cast<size_t>(logits.rows) * vocab, to);
   });

@@ -115,43 +115,53 @@ TEST(Positions, OnlyWhereTheModelHasThree) {
   const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
   Session session(model, backend, f32_session());
   Sequence sequence = session.new_sequence();
-  EXPECT_THROW(session.place(sequence, std::vector<int32_t>{0, 0, 0}), Error);
+  EXPECT_THROW(sequence.set_mrope_positions(std::vector<int32_t>{0, 0, 0}), Error);
   const Model images = open_f32(checkpoint_dir("qwen2_vl"), backend);
   Session other(images, backend, f32_session());
   Sequence text = other.new_sequence();
-  EXPECT_THROW(other.place(text, std::vector<int32_t>{0, -1, 0}), Error);
+  EXPECT_THROW(text.set_mrope_positions(std::vector<int32_t>{0, -1, 0}), Error);
 }
 
-// Tokens behind the last placed one count on from the largest position; a shorter sequence forgets those
-// behind its end.
-TEST(Positions, GoOnBehindThoseThatWerePlaced) {
-  CpuBackend backend(1);
-  const Model model = open_f32(checkpoint_dir("qwen2_vl"), backend);
-  KvPool pool(model.spec, backend, DType::kF32, DType::kF32);
-  KvCache cache(pool, {});
-  EXPECT_TRUE(cache.positions(5).empty());
-  cache.advance(2);
-  cache.place(std::vector<int32_t>{2, 2, 2, 2, 2, 7});
-  cache.advance(2);
-  const auto all = cache.positions(5);
+// Tokens after the last set one continue from the largest position; a shorter sequence forgets those after
+// its end.
+TEST(Positions, ContinueFromTheLargest) {
+  SequencePositions positions;
+  std::vector<double> memory;
+  EXPECT_TRUE(positions.of(0, 0, 5, memory).empty());
+  EXPECT_EQ(positions.rope_length(5), 5);
+  positions.set_mrope(std::vector<int32_t>{2, 2, 2, 2, 2, 7}, 2);
+  const auto all = positions.of(0, 0, 5, memory);
   EXPECT_EQ(std::vector<double>(all.begin(), all.end()),
             (std::vector<double>{0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 2, 7, 8, 8, 8}));
+  EXPECT_EQ(positions.rope_length(5), 9);
   const auto widths = [&](int64_t length) {  // the third of each token's positions
     std::vector<double> thirds;
-    const auto positions = cache.positions(length);
-    for (size_t i = 2; i < positions.size(); i += 3) thirds.push_back(positions[i]);
+    const auto of = positions.of(0, 0, length, memory);
+    for (size_t i = 2; i < of.size(); i += 3) thirds.push_back(of[i]);
     return thirds;
   };
-  cache.rewind(3);
-  EXPECT_EQ(widths(5), (std::vector<double>{0, 1, 2, 7, 8}));
-  // Placed anew, from its end on.
-  cache.place(std::vector<int32_t>{3, 3, 5});
+  positions.set_mrope(std::vector<int32_t>{3, 3, 5}, 3);
   EXPECT_EQ(widths(5), (std::vector<double>{0, 1, 2, 5, 6}));
-  cache.truncate(3);  // nothing is behind it
-  EXPECT_EQ(widths(4), (std::vector<double>{0, 1, 2, 5}));
-  cache.advance(1);
-  cache.truncate(3);
+  positions.truncate(3);
   EXPECT_EQ(widths(4), (std::vector<double>{0, 1, 2, 3}));
+}
+
+// Tokens that are read again keep their positions; a fork has those of its own tokens.
+TEST(Positions, StayWithTheirTokens) {
+  CpuBackend backend(1);
+  const Model model = open_f32(checkpoint_dir("qwen2_vl"), backend);
+  Session session(model, backend, f32_session());
+  Sequence sequence = session.new_sequence();
+  sequence.set_mrope_positions(std::vector<int32_t>{0, 0, 0, 5, 5, 5, 9, 9, 9});
+  prefill(session, sequence, std::vector<int32_t>{3, 4, 5});
+  EXPECT_EQ(session.fork(sequence, 2).positions().mrope().size(), 6U);
+  EXPECT_EQ(session.fork(sequence, 3).positions().mrope().size(), 9U);
+  sequence.rewind(1);
+  EXPECT_EQ(sequence.positions().mrope().size(), 9U);
+  sequence.truncate(1);  // as long as it is: no change
+  EXPECT_EQ(sequence.positions().mrope().size(), 9U);
+  sequence.truncate(0);
+  EXPECT_TRUE(sequence.positions().mrope().empty());
 }
 
 TEST(Alibi, HasNoRopeToStretch) {

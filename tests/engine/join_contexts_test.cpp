@@ -50,8 +50,8 @@ class Joining : public FolderTest {
   std::filesystem::path part(Session& session, const std::string& name, std::span<const int32_t> tokens,
                              std::span<const int32_t> placed = {}, size_t unread = 0) {
     Sequence sequence = session.new_sequence();
-    if (!placed.empty()) session.place(sequence, placed);
-    if (tokens.size() > unread) session.prefill(sequence, tokens.first(tokens.size() - unread));
+    if (!placed.empty()) sequence.set_mrope_positions(placed);
+    if (tokens.size() > unread) prefill(session, sequence, tokens.first(tokens.size() - unread));
     save_context(session, sequence, tokens, dir_ / name);
     return dir_ / name;
   }
@@ -82,7 +82,7 @@ TEST_P(JoinedLayer0, IsThatOfTheWholeText) {
                              part(second, "c", all.subspan(370))};
   SavedContext joined = join_contexts(session, files, {}, {});
   Sequence whole = session.new_sequence();
-  session.prefill(whole, tokens);
+  prefill(session, whole, tokens);
   EXPECT_EQ(joined.tokens, tokens);
   EXPECT_EQ(joined.sequence.length(), 570);
   EXPECT_EQ(joined.sequence.cache().frequencies(), whole.cache().frequencies());
@@ -128,8 +128,8 @@ TEST_F(Joining, MovesPlacedTokensTogether) {
   SavedContext joined = join_contexts(session, files, {}, {});
   SavedContext anew = join_contexts(session, files, {.anew = true}, {});
   Sequence whole = session.new_sequence();
-  session.place(whole, whole_image);
-  session.prefill(whole, tokens);
+  whole.set_mrope_positions(whole_image);
+  prefill(session, whole, tokens);
   EXPECT_LE(difference(session, joined.sequence, whole, 0, 0, 0, 100), 1e-5);
   EXPECT_EQ(joined.sequence.cache().frequencies(), whole.cache().frequencies());
   const auto tail = some_tokens(5, model_->spec.vocab_size, 3);
@@ -148,7 +148,7 @@ TEST_F(Joining, AnewIsAnOrdinaryPrefill) {
                                part(session, "b", std::span(tokens).subspan(260))};
     SavedContext anew = join_contexts(session, files, {.anew = true}, {});
     Sequence whole = session.new_sequence();
-    session.prefill(whole, tokens);
+    prefill(session, whole, tokens);
     for (const int64_t place : {0, 259, 260, 599})
       EXPECT_EQ(rows_at(session, anew.sequence, 1, place, 0), rows_at(session, whole, 1, place, 0)) << place;
     EXPECT_EQ(decode_logits(session, anew.sequence, tail), decode_logits(session, whole, tail)) << scaling;

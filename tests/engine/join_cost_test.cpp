@@ -84,19 +84,20 @@ TEST_F(JoinCostTest, IsThatOfSavedContexts) {
   for (int64_t i = 0; i < 3; ++i) {
     const auto tokens = text_.behind_bos(options_.bos, 100 * i, 100 * (i + 1));
     Sequence sequence = session.new_sequence();
-    session.prefill(sequence, tokens);
+    prefill(session, sequence, tokens);
     save_context(session, sequence, tokens, files.emplace_back(dir_ / std::to_string(i)));
   }
   for (const size_t row : {3U, 4U}) {
     SavedContext joined = join_contexts(session, files, parse_join(costs[row].join), options_.bos);
     EXPECT_EQ(joined.sequence.length(), row == 3 ? 301 : 303);
     std::vector<double> losses;
-    session.prefill(joined.sequence, text_.range(300, 340), 0, [&](int64_t first, const Matrix& logits) {
-      for (int64_t i = 0; i < logits.rows && first + i < 39; ++i) {
-        const std::span<const float> line(logits.f32(i), static_cast<size_t>(logits.cols));
-        losses.push_back(diverge(line, line, text_.range(301 + first + i, 302 + first + i)[0]).loss);
-      }
-    });
+    forward(session, {&joined.sequence, text_.range(300, 340), 0},
+            [&](size_t, int64_t first, const Matrix& logits) {
+              for (int64_t i = 0; i < logits.rows && first + i < 39; ++i) {
+                const std::span<const float> line(logits.f32(i), static_cast<size_t>(logits.cols));
+                losses.push_back(diverge(line, line, text_.range(301 + first + i, 302 + first + i)[0]).loss);
+              }
+            });
     const auto found = losses_of(costs[row]);
     ASSERT_EQ(found.size(), losses.size());
     for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(found[i], losses[i], 1e-4) << row << " " << i;

@@ -33,11 +33,11 @@ TEST_F(KvCaches, WithoutKeysAreConsistent) {
   EXPECT_FALSE(stale.consistent());
   other.share_prefix(stale, 1);
   EXPECT_FALSE(other.consistent());
-  stale.rewind(1);
+  stale.truncate(1);
   EXPECT_FALSE(stale.consistent());
   other.share_prefix(stale, 0);
   EXPECT_TRUE(other.consistent());
-  stale.rewind(0);
+  stale.truncate(0);
   EXPECT_TRUE(stale.consistent());
 }
 
@@ -45,7 +45,7 @@ TEST_F(KvCaches, RestoreReplacesAllThatWasThere) {
   KvCache cache = filled(10);
   change_frequencies(cache, false);
   const auto page = pool_.allocate();
-  cache.restore({{page}, 5, before_, {}});
+  cache.restore({{page}, 5, before_});
   EXPECT_EQ(cache.pages()[0], page->data());
   EXPECT_EQ(cache.length(), 5);
   EXPECT_TRUE(cache.consistent());
@@ -58,17 +58,6 @@ TEST_F(KvCaches, HaveRoomWhereEveryPageToBeWrittenIsTheirOwn) {
   EXPECT_FALSE(cache.has_room(2 * kKvPage + 1));
   other.share_prefix(cache, 10);
   EXPECT_FALSE(cache.has_room(11));
-}
-
-TEST_F(KvCaches, PlacedTokensBelongToTheirPrefix) {
-  KvCache cache = filled(10), other(pool_, before_);
-  cache.place(std::vector<int32_t>{20, 21, 22, 23, 24, 25});
-  EXPECT_EQ(cache.positions(13).back(), 26.0);  // one above the largest
-  EXPECT_EQ(cache.positions(10).back(), 9.0);
-  other.share_prefix(cache, 4);
-  EXPECT_EQ(other.placed().size(), 12U);
-  other.share_prefix(cache, 10);
-  EXPECT_EQ(other.placed().size(), 39U);
 }
 
 TEST_F(KvCaches, CountWhatReRotationsCost) {

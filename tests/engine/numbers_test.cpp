@@ -40,7 +40,7 @@ std::vector<std::vector<float>> logits_at(const std::vector<int64_t>& positions,
     for (int64_t p = sequence.length(); p <= position; ++p) {
       tokens.push_back(static_cast<int32_t>(p * p * 31 % config.vocab_size));
     }
-    const auto logits = session.prefill(sequence, tokens);
+    const auto logits = prefill(session, sequence, tokens);
     all.emplace_back(logits.begin(), logits.end());
   }
   return all;

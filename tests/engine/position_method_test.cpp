@@ -1,5 +1,5 @@
 // Methods that let tokens see each other at other distances, against the full matrix of these distances.
-#include "engine/position_method.h"
+#include "models/positions/position_method.h"
 
 #include <fmt/format.h>
 
@@ -190,12 +190,12 @@ TEST_F(PositionMethods, KeysFollowAScaleThatMoves) {
     options.positions = parse_position_method(method, 64, 0);
     Session session(model_, backend_, options);
     Sequence sequence = session.new_sequence();
-    session.prefill(sequence, std::span(tokens).first(40));
+    prefill(session, sequence, std::span(tokens).first(40));
     // Layer 0's keys know no other token: they are those of a prefill under the last scale.
-    for (size_t i = 40; i + 1 < tokens.size(); ++i) session.decode(sequence, tokens[i]);
+    for (size_t i = 40; i + 1 < tokens.size(); ++i) decode(session, sequence, tokens[i]);
     Sequence anew = session.new_sequence();
     anew.expect(std::ssize(tokens));
-    session.prefill(anew, std::span(tokens).first(kTokens - 1));
+    prefill(session, anew, std::span(tokens).first(kTokens - 1));
     std::vector<KvLayer> layers{session.pool().geometry().layers[0]};
     if (layers[0].second_k_offset > 0) layers.push_back(layers[0].with_second_keys());
     EXPECT_EQ(layers.size(), second_keys_of(options.positions.ranges) > 0 ? 2U : 1U) << method;
@@ -229,10 +229,10 @@ TEST_F(PositionMethods, AutoFollowsTheLength) {
     Session session(model_, backend_, options);
     Sequence sequence = session.new_sequence();
     sequence.expect(std::ssize(text));
-    session.prefill(sequence, text.first(n - 9));
+    prefill(session, sequence, text.first(n - 9));
     Sequence copy = session.fork(sequence, std::ssize(text) - 20);
     for (size_t i = n - 20; i < n; ++i) {
-      const auto row = session.decode(copy, text[i]);
+      const auto row = decode(session, copy, text[i]);
       EXPECT_LE(max_abs_difference(row, std::span(expected).subspan(i * row.size(), row.size())), 2e-5) << i;
     }
   };
@@ -251,23 +251,24 @@ TEST_P(Windows, AreAllThatIsInMemory) {
   const auto tokens = some_tokens(2000, model_.spec.vocab_size);
   std::vector<float> logits;
   for (const int32_t token : tokens) {
-    const auto row = session.decode(sequence, token);
+    const auto row = decode(session, sequence, token);
     logits.assign(row.begin(), row.end());
     ASSERT_LE(session.pool().pages(), 4);  // sinks, window, one to go back to, one that begins
   }
   const auto expected =
-      RelativeOracle(model_dir_, model_.spec).logits(tokens, GetParam().distance, session.frequencies_for(1));
+      RelativeOracle(model_dir_, model_.spec)
+          .logits(tokens, GetParam().distance, frequencies_for(session.options(), session.rope(), 1));
   EXPECT_LE(max_abs_difference(logits, std::span(expected).last(logits.size())), 1e-4);
 
   // Some tokens can be taken back, the first half cannot.
   sequence.truncate(1900);
   for (size_t i = 1900; i < tokens.size(); ++i) {
-    const auto row = session.decode(sequence, tokens[i]);
+    const auto row = decode(session, sequence, tokens[i]);
     logits.assign(row.begin(), row.end());
   }
   EXPECT_LE(max_abs_difference(logits, std::span(expected).last(logits.size())), 1e-4);
   sequence.truncate(1000);
-  expect_refused([&] { session.decode(sequence, 1); }, GetParam().method + " | 1000");
+  expect_refused([&] { decode(session, sequence, 1); }, GetParam().method + " | 1000");
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -391,14 +392,14 @@ TEST_F(PositionMethods, RefuseWhatTheyCannotReplace) {
   options.positions = method;
   Session session(model_, backend_, options);
   Sequence sequence = session.new_sequence();
-  session.prefill(sequence, some_tokens(9, model_.spec.vocab_size));
+  prefill(session, sequence, some_tokens(9, model_.spec.vocab_size));
   session.observe([](const auto&...) {});
-  expect_refused([&] { session.decode(sequence, 1); }, method.name);
+  expect_refused([&] { decode(session, sequence, 1); }, method.name);
   session.observe({});
-  session.decode(sequence, 1);
+  decode(session, sequence, 1);
   Session twice(model_, backend_, f32_session());
   const PositionMethod rerope = parse_position_method("rerope", 64, 0);
-  expect_refused([&] { twice.new_sequence(twice.rope(), rerope); }, rerope.name);
+  expect_refused([&] { twice.new_sequence({.method = rerope}); }, rerope.name);
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ TEST(QuantizedDemo, ConvertedWeightsGiveTheFilesMemoryBack) {
     ASSERT_NE(norm, nullptr);
     Session session(model, backend, f32_session());
     Sequence sequence = session.new_sequence();
-    session.prefill_last(sequence, std::vector<int32_t>{1, 2, 3});
+    prefill(session, sequence, std::vector<int32_t>{1, 2, 3});
     const size_t held = resident_bytes(norm->data), all = model.files.tensors->bytes();
     if (dtype) {
       EXPECT_LT(held, all / 4);

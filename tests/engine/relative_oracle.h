@@ -2,7 +2,7 @@
 #include <functional>
 #include <optional>
 
-#include "engine/position_method.h"
+#include "models/positions/position_method.h"
 #include "tests/engine/saved_context_util.h"
 
 // A forward in float64 that knows nothing of keys and caches: each pair of tokens has the distance that a

@@ -74,15 +74,15 @@ TEST_P(DynamicCache, CountsItsRerotationsAndShrinksBack) {
   Session session(model, backend, f32_session());
   Sequence sequence = session.new_sequence();
   const auto tokens = some_tokens(8 * kL0, model.spec.vocab_size);
-  session.prefill(sequence, std::span(tokens).first(40));
-  for (size_t i = 40; i < tokens.size(); ++i) session.decode(sequence, tokens[i]);
+  prefill(session, sequence, std::span(tokens).first(40));
+  for (size_t i = 40; i < tokens.size(); ++i) decode(session, sequence, tokens[i]);
   EXPECT_EQ(sequence.cache().rerotations().count, 12);  // three octaves of four steps
   EXPECT_GT(sequence.cache().rerotations().positions, 12 * kL0);
 
   // Cut back below the original length, the next token has the unscaled frequencies again.
   sequence.truncate(20);
-  session.decode(sequence, 1);
-  EXPECT_EQ(sequence.cache().frequencies(), session.frequencies_for(1));
+  decode(session, sequence, 1);
+  EXPECT_EQ(sequence.cache().frequencies(), frequencies_for(session.options(), session.rope(), 1));
   EXPECT_EQ(sequence.cache().rerotations().count, 13);
 }
 
@@ -124,13 +124,13 @@ TEST(OwnScaling, SequencesOfSeveralShareAStep) {
   for (const char* scaling : {"dynamic-yarn", "none", "dynamic"}) {
     const Model scaled = model_with(scaling, backend);
     expected.push_back(decode_all(scaled, backend, f32_session(), prefilled, tokens.size()));
-    sequences.push_back(session.new_sequence(scaled.spec.rope()));
-    session.prefill(sequences.back(), std::span(tokens).first(prefilled));
+    sequences.push_back(session.new_sequence({.rope = scaled.spec.rope()}));
+    prefill(session, sequences.back(), std::span(tokens).first(prefilled));
   }
   for (size_t i = prefilled; i < tokens.size(); ++i) {
     std::vector<Sequence*> all;
     for (Sequence& sequence : sequences) all.push_back(&sequence);
-    const Matrix logits = session.decode(all, std::vector<int32_t>(all.size(), tokens[i]));
+    const Matrix logits = decode(session, all, std::vector<int32_t>(all.size(), tokens[i]));
     for (size_t s = 0; s < all.size(); ++s) {
       const std::span<const float> row(logits.f32(static_cast<int64_t>(s)), vocab);
       ASSERT_LE(max_abs_difference(row, std::span(expected[s]).subspan(i * vocab, vocab)), 1e-5) << i;

@@ -81,7 +81,7 @@ TEST_F(SaturatedKeys, OfADecodeAreToldOfAtTheEnd) {
   {
     Session session(engine.model, *engine.backend, engine.session);
     Sequence sequence = session.new_sequence();
-    for (const int32_t token : ids_) session.decode(sequence, token);
+    for (const int32_t token : ids_) decode(session, sequence, token);
     EXPECT_EQ(told_.size(), 0U);
   }
   EXPECT_EQ(told_.size(), 1U);

@@ -33,7 +33,7 @@ class ContextFile : public OnLlama {
   std::ptrdiff_t files() const { return std::distance(fs::directory_iterator(dir_), {}); }
   void save(Session& session, const fs::path& file) {
     Sequence sequence = session.new_sequence();
-    session.prefill(sequence, tokens_);
+    prefill(session, sequence, tokens_);
     save_context(session, sequence, tokens_, file);
   }
 
@@ -258,7 +258,7 @@ TEST_F(ContextFile, OfRandomWeightsIsNotSaved) {
 TEST_F(ContextFile, NeedsTheTokensOfItsCache) {
   Session session(model_, backend_, options_);
   Sequence sequence = session.new_sequence();
-  session.prefill(sequence, tokens_);
+  prefill(session, sequence, tokens_);
   EXPECT_THROW(save_context(session, sequence, std::span(tokens_).first(299), dir_ / "fewer"), Error);
   sequence.truncate(298);
   EXPECT_THROW(save_context(session, sequence, tokens_, dir_ / "more"), Error);
@@ -302,7 +302,7 @@ TEST_F(ContextFile, KilledWhileSavingLeavesTheOldFile) {
   KilledWhileSaving killer(backend_);
   Session session(model_, killer, options_);
   Sequence sequence = session.new_sequence();
-  session.prefill(sequence, tokens_, static_cast<int64_t>(tokens_.size()), {});
+  forward(session, {&sequence, tokens_, std::ssize(tokens_)});
   const pid_t child = fork();
   if (child == 0) {
     save_context(session, sequence, tokens_, file_);
@@ -330,7 +330,7 @@ TEST_F(ContextFile, CutShortWhileInUseEndsTheProgramWithOneLine) {
     Session session(model_, backend_, options_);
     SavedContext context = load_context(session, file_);
     fs::resize_file(file_, 4096);
-    session.decode(context.sequence, 1);
+    decode(session, context.sequence, 1);
     _exit(0);
   }
   int status = 0;

@@ -40,7 +40,7 @@ TEST_P(ContextAway, GoesOnAsIfItHadNotBeen) {
   const auto head = std::span(tokens).first(kSaved), tail = std::span(tokens).subspan(kSaved);
   Session session(model, backend, options);
   Sequence sequence = session.new_sequence();
-  session.prefill(sequence, head);
+  prefill(session, sequence, head);
   save_context(session, sequence, head, dir_ / "context");
   const std::string saved = slurp(dir_ / "context");
   const auto expected = decode_logits(session, sequence, tail);
@@ -83,7 +83,7 @@ class Context : public OnLlama {
   // The first n of `tokens`, read and saved.
   void save(Session& session, const std::string& name, std::span<const int32_t> tokens) {
     Sequence sequence = session.new_sequence();
-    session.prefill(sequence, tokens);
+    prefill(session, sequence, tokens);
     save_context(session, sequence, tokens, dir_ / name);
   }
   SavedContext load(Session& session, const std::string& name) { return load_context(session, dir_ / name); }
@@ -96,7 +96,7 @@ TEST_F(Context, OnTheReferenceBackend) {
   Session session(model, reference, scaled_session(model, "dynamic-yarn"));
   Sequence sequence = session.new_sequence();
   const auto head = std::span(tokens).first(20), tail = std::span(tokens).subspan(20);
-  session.prefill(sequence, head);
+  prefill(session, sequence, head);
   save_context(session, sequence, head, dir_ / "context");
   SavedContext context = load(session, "context");
   EXPECT_EQ(decode_logits(session, context.sequence, tail), decode_logits(session, sequence, tail));
@@ -114,8 +114,8 @@ TEST_F(Context, WithPlacedTokens) {
   for (const size_t n : {size_t{30}, size_t{90}}) {
     const auto head = std::span(tokens).first(n), tail = std::span(tokens).subspan(n);
     Sequence sequence = session.new_sequence();
-    session.place(sequence, positions);
-    session.prefill(sequence, head);
+    sequence.set_mrope_positions(positions);
+    prefill(session, sequence, head);
     save_context(session, sequence, head, dir_ / "context");
     SavedContext context = load_context(session, dir_ / "context");
     const auto expected = decode_logits(session, sequence, tail);
@@ -134,9 +134,9 @@ TEST_F(Context, ReadsPlacedTokensAgain) {
   for (int32_t i = 0; i < 36; ++i) positions.insert(positions.end(), {0, i / 6, i % 6});
   for (const size_t n : {size_t{20}, size_t{36}, size_t{40}}) {
     Sequence sequence = session.new_sequence(), again = session.new_sequence();
-    session.place(sequence, positions);
+    sequence.set_mrope_positions(positions);
     const auto expected = decode_logits(session, sequence, tokens);
-    session.place(again, positions);
+    again.set_mrope_positions(positions);
     decode_logits(session, again, std::span(tokens).first(n));
     again.rewind(static_cast<int64_t>(n) - 1);
     const auto tail = std::span(tokens).subspan(n - 1);
@@ -151,7 +151,7 @@ TEST_F(Context, OfForks) {
   const auto head = std::span(tokens).first(300), tail = std::span(tokens).subspan(300);
   Session session(model_, backend_, scaled_session(model_, "dynamic-yarn"));
   Sequence first = session.new_sequence();
-  session.prefill(first, tokens);
+  prefill(session, first, tokens);
   Sequence fork = session.fork(first, 300);
   save_context(session, fork, head, dir_ / "context");
   const auto expected = decode_logits(session, fork, tail);
@@ -203,7 +203,7 @@ TEST_F(Context, IsMappedAndNotCopied) {
   EXPECT_EQ(cache.bytes(), 2 * session.pool().geometry().page_bytes);
   const std::vector<void*> pages(cache.pages(), cache.pages() + 2);
   const int64_t in_use = session.pool().pages();
-  session.decode(context.sequence, tokens.front());
+  decode(session, context.sequence, tokens.front());
   EXPECT_EQ(std::vector<void*>(cache.pages(), cache.pages() + 2), pages);
   EXPECT_EQ(session.pool().pages(), in_use);
 }
@@ -213,7 +213,7 @@ TEST_F(Context, OfATextWhoseLastTokenNothingHasRead) {
   const auto tokens = some_tokens(kKvPage + 1, model_.spec.vocab_size);
   Session session(model_, backend_, f32_session());
   Sequence sequence = session.new_sequence();
-  session.prefill(sequence, std::span(tokens).first(kKvPage));
+  prefill(session, sequence, std::span(tokens).first(kKvPage));
   save_context(session, sequence, tokens, dir_ / "context");
   SavedContext context = load(session, "context");
   EXPECT_EQ(context.tokens, tokens);
@@ -229,7 +229,7 @@ TEST_F(Context, KeepsWhatItExpects) {
   Session session(model_, backend_, scaled_session(model_, "dynamic"));
   Sequence sequence = session.new_sequence();
   sequence.expect(250);
-  session.prefill(sequence, tokens);
+  prefill(session, sequence, tokens);
   save_context(session, sequence, tokens, dir_ / "context");
   SavedContext context = load(session, "context");
   EXPECT_EQ(context.sequence.expected(), 250);
@@ -247,7 +247,7 @@ TEST_F(Context, AStaleCacheLeavesItsKeysAndIsNotSaved) {
   Session stale(model_, backend_, options);
   SavedContext context = load(stale, "context");
   EXPECT_EQ(context.sequence.cache().rerotations().count, 0);
-  EXPECT_EQ(context.sequence.cache().frequencies(), stale.frequencies_for(100));
+  EXPECT_EQ(context.sequence.cache().frequencies(), frequencies_for(stale.options(), stale.rope(), 100));
   EXPECT_THROW(save_context(stale, context.sequence, tokens, dir_ / "stale"), Error);
   EXPECT_FALSE(std::filesystem::exists(dir_ / "stale"));
 }
@@ -278,7 +278,7 @@ TEST_F(Context, TableOfScalings) {
     };
     Session after(model_, backend_, scaled_session(model_, change.to, change.to_factor));
     Sequence fresh = after.new_sequence();
-    after.prefill(fresh, head);
+    prefill(after, fresh, head);
     const auto anew = decode_logits(after, fresh, tail);
     const auto exact = continued(unrotated, DType::kF32), got = continued(backend_, DType::kF32);
     const auto words = [](const char* name, double factor) {

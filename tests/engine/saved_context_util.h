@@ -29,7 +29,7 @@ inline std::vector<float> decode_logits(Session& session, Sequence& sequence,
                                         std::span<const int32_t> tokens) {
   std::vector<float> all;
   for (const int32_t token : tokens) {
-    const auto logits = session.decode(sequence, token);
+    const auto logits = decode(session, sequence, token);
     all.insert(all.end(), logits.begin(), logits.end());
   }
   return all;

@@ -2,7 +2,7 @@
 #include <cctype>
 #include <string>
 
-#include "engine/position_method.h"
+#include "models/positions/position_method.h"
 #include "tests/engine/saved_context_util.h"
 
 namespace lariat::test {
@@ -23,7 +23,7 @@ TEST_P(MethodAway, GoesOnAsIfItHadNotBeen) {
     options.positions = parse_position_method(GetParam(), 64, 0);
     Session session(model_, backend_, options);
     Sequence sequence = session.new_sequence();
-    session.prefill(sequence, std::span(head).first(800));
+    prefill(session, sequence, std::span(head).first(800));
     decode_logits(session, sequence, std::span(head).subspan(800));
     save_context(session, sequence, head, dir_ / "context");
     const size_t bytes = sequence.cache().bytes();
@@ -34,12 +34,12 @@ TEST_P(MethodAway, GoesOnAsIfItHadNotBeen) {
     EXPECT_EQ(decode_logits(later, context.sequence, tail), expected) << scaling;
     context.sequence.truncate(1150);  // and some tokens back, as they were
     sequence.truncate(1150);
-    EXPECT_EQ(later.decode(context.sequence, 7)[0], session.decode(sequence, 7)[0]);
+    EXPECT_EQ(decode(later, context.sequence, 7)[0], decode(session, sequence, 7)[0]);
     // What was dropped is not there later either.
     if (bytes < 4 * session.pool().geometry().page_bytes) {
       SavedContext again = load_context(later, dir_ / "context");
       again.sequence.truncate(500);
-      EXPECT_TRUE(names(error_of([&] { later.decode(again.sequence, 7); }), GetParam()));
+      EXPECT_TRUE(names(error_of([&] { decode(later, again.sequence, 7); }), GetParam()));
     }
     for (const char* other : {"none", "sinks/sinks=4/window=61"}) {
       options.positions = parse_position_method(other, 64, 0);
@@ -62,11 +62,11 @@ TEST_P(KeysAway, UnderAnotherScalingLayer0HasTheKeysMadeUnderIt) {
     from.positions = to.positions = parse_position_method(GetParam(), 64, 0);
     Session before(model_, backend_, from), after(model_, backend_, to);
     Sequence sequence = before.new_sequence(), fresh = after.new_sequence();
-    before.prefill(sequence, tokens);
+    prefill(before, sequence, tokens);
     save_context(before, sequence, tokens, dir_ / "context");
     SavedContext context = load_context(after, dir_ / "context");
-    after.prefill(fresh, tokens);
-    for (Sequence* one : {&context.sequence, &fresh}) after.decode(*one, 7);
+    prefill(after, fresh, tokens);
+    for (Sequence* one : {&context.sequence, &fresh}) decode(after, *one, 7);
     EXPECT_EQ(context.sequence.cache().frequencies(), fresh.cache().frequencies());
     EXPECT_TRUE(!none || context.sequence.cache().rerotations().count == 1);
     const KvLayer& layer = after.pool().geometry().layers[0];

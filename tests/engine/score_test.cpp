@@ -179,7 +179,7 @@ TEST_F(Score, BehindASavedContext) {
     const SessionOptions options = scaled_session(model_, scaling);
     Session session(model_, backend_, options);
     SavedContext context{session.new_sequence(), some_tokens(50, model_.spec.vocab_size)};
-    session.prefill(context.sequence, context.tokens);
+    prefill(session, context.sequence, context.tokens);
     Scorer scorer(session, context, 0);
     // Without a prompt the context's last token says what follows. All stay below the first scale step.
     const std::vector<ScoredText> texts = {text(50, 10, 1, 3), text(50, 4, 2, 4), text(50, 10, 3, 9)};

@@ -20,9 +20,9 @@ TEST_F(SessionTest, RefusesTokensOutsideTheVocabularyBeforeAnythingChanges) {
   Session session(model_, backend_, f32_session());
   Sequence sequence = session.new_sequence();
   const std::vector<int32_t> good = {1, 2, 3}, bad = {1, static_cast<int32_t>(model_.spec.vocab_size)};
-  session.prefill(sequence, good);
-  EXPECT_THROW(session.prefill(sequence, bad), Error);
-  EXPECT_THROW(session.decode(sequence, -1), Error);
+  prefill(session, sequence, good);
+  EXPECT_THROW(prefill(session, sequence, bad), Error);
+  EXPECT_THROW(decode(session, sequence, -1), Error);
   EXPECT_EQ(sequence.length(), 3);
 }
 
@@ -31,10 +31,10 @@ TEST_F(SessionTest, RefusesPromptsLongerThanTheContext) {
   options.max_ctx = 4;
   Session session(model_, backend_, options);
   Sequence sequence = session.new_sequence();
-  EXPECT_THROW(session.prefill(sequence, std::vector<int32_t>{1, 2, 3, 4, 5}), Error);
-  EXPECT_THROW(session.prefill(sequence, std::vector<int32_t>{}), Error);
-  session.prefill(sequence, std::vector<int32_t>{1, 2, 3, 4});
-  EXPECT_THROW(session.decode(sequence, 1), Error);
+  EXPECT_THROW(prefill(session, sequence, std::vector<int32_t>{1, 2, 3, 4, 5}), Error);
+  EXPECT_THROW(prefill(session, sequence, std::vector<int32_t>{}), Error);
+  prefill(session, sequence, std::vector<int32_t>{1, 2, 3, 4});
+  EXPECT_THROW(decode(session, sequence, 1), Error);
 }
 
 TEST_F(SessionTest, GenerationStopsWhenTheContextIsFull) {

@@ -328,7 +328,7 @@ TEST_F(SweepTest, SpeedAndMemoryAreMeasured) {
   EXPECT_LT(640 / value->prefill_tok_s + kSpeedSteps / value->decode_tok_s, all);
   Session session(engine_.model, *engine_.backend, engine_.session_for({}));
   Sequence sequence = session.new_sequence();
-  session.prefill(sequence, std::vector<int32_t>(640 + kSpeedSteps, 1));
+  prefill(session, sequence, std::vector<int32_t>(640 + kSpeedSteps, 1));
   EXPECT_EQ(value->cache_bytes, sequence.cache().bytes());
   EXPECT_EQ(engine_.model.spec.rope().type, RopeType::kDefault);
 }

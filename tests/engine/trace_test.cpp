@@ -34,8 +34,8 @@ TEST_P(LayerTrace, EqualsTransformers) {
       seen[name].insert(seen[name].end(), rows.begin(), rows.end());
     });
     Sequence sequence = session.new_sequence();
-    session.prefill(sequence, std::span(tokens).first(20));
-    for (size_t i = 20; i < 24; ++i) session.decode(sequence, tokens[i]);
+    prefill(session, sequence, std::span(tokens).first(20));
+    for (size_t i = 20; i < 24; ++i) decode(session, sequence, tokens[i]);
     EXPECT_EQ(seen.size(), 7 * model.spec.layers.size());
     const bool latent = static_cast<bool>(model.spec.layers[0].attention.latent);
     for (const auto& [name, rows] : seen) {

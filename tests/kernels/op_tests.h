@@ -43,6 +43,7 @@ inline void check_rotations_compose(Backend& backend) {
   for (bool interleaved : {false, true}) {
     for (int64_t rotary_dim : {64, 24, 20}) check_composition(backend, interleaved, rotary_dim);
     check_isometry(backend, interleaved);
+    check_one_saturated_key(backend);
   }
 }
 

@@ -66,14 +66,17 @@ inline void check_rerotate_keys(Backend& tested, Backend& reference, const Rerot
       std::vector<float> keys = rng.normals(capacity * per_position, c.scale);
       for (float& x : keys) x = std::clamp(x, -65504.0F, 65504.0F);
       cache.set_keys(keys, i);
+      cache.set_values(std::vector<float>(keys.size(), 65504.0F), i);  // no key: not counted
     }
-    const std::vector<double> before = frequencies(c.rotary_dim), after = frequencies(c.rotary_dim, 20221.0);
+    const std::vector<double> before = frequencies(c.rotary_dim);
+    std::vector<double> after = frequencies(c.rotary_dim, 20221.0);
+    for (double& f : after) f *= 0.75;  // of the first pair, too
     const std::vector<double> positions = axis_positions(0, c.n_positions);
     const std::vector<uint8_t> axes = axes_of(before.size(), c.interleaved);
     std::vector<void*> pages(cache.pages(), cache.pages() + capacity / kKvPage + 1);
     if (c.n_positions > 2 * kKvPage) pages[1] = nullptr;  // is left out
     KeyRotation rotation{pages.data(), c.n_positions, {before}, {after}};
-    if (c.multi_axis) rotation.from.positions = rotation.to.positions = positions, rotation.axes = axes;
+    if (c.multi_axis) rotation.from.positions = positions, rotation.axes = axes;
     std::vector<double> moved(static_cast<size_t>(c.multi_axis ? 3 * c.n_positions : c.n_positions));
     for (size_t i = 0; i < moved.size(); ++i) moved[i] = 0.25 * static_cast<double>(i / 5) + 40.0;
     if (c.moved) rotation.to.positions = moved;
@@ -136,6 +139,13 @@ inline void check_composition(Backend& backend, bool interleaved, int64_t rotary
     const auto moved = rotated_key(backend, cache, key, position, 5, other, interleaved);
     expect_close({keys.end() - head_dim, keys.end()}, moved, 1e-6, 0, "(p + 33, f) to (5, g)");
   }
+}
+
+// One number at the largest f16 is counted once.
+inline void check_one_saturated_key(Backend& backend) {
+  Cache cache(backend, 1, 1, 2, DType::kF16, DType::kF16);
+  cache.set_keys({65504.0F, 0.0F});
+  EXPECT_EQ(saturated_by(backend, [&] { rerotate(backend, cache, 1, {0.5}, false); }).keys, 1);
 }
 
 // Twenty steps there and back: no norm changes and the keys return (f32: each step rounds once).

@@ -238,8 +238,7 @@ inline void check_step_rerotation(Backend& tested, Backend& reference, const Ste
       rotations.push_back({caches.back().pages(), held, {none}, {deltas.back()}});
       positions.push_back(axis_positions(0, held));
       KeyRotation& last = rotations.back();
-      if (c.pieces[i].multi_axis)
-        last.from.positions = last.to.positions = positions.back(), last.axes = axes;
+      if (c.pieces[i].multi_axis) last.from.positions = positions.back(), last.axes = axes;
     }
     backend.rerotate_keys(rotations, caches[0].layers(), c.interleaved);
     std::vector<std::vector<float>> keys;  // [sequence][layer], then what must not have changed

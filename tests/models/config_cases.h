@@ -111,7 +111,7 @@ inline std::string described(const ModelSpec& s) {
                               "position_method dtype bos eos "
                               "bias_keys layers unread_layers q v gate up qkv_by_kv_head",
                               s.family, s.max_position_embeddings, s.qk_norm_if_stored, s.alibi_slopes,
-                              s.mrope_axes, s.position_method, name_of(s.dtype), s.bos_token_id,
+                              s.mrope_axes, s.position_method.name, name_of(s.dtype), s.bos_token_id,
                               s.eos_token_ids, replace_all(s.bias_keys, " ", ","), kinds, s.n_unread_layers,
                               s.names.q, s.names.v, s.names.gate, s.names.up, s.names.qkv_by_kv_head);
   each_field(s, [&](const auto&... fields) {

@@ -29,7 +29,7 @@ TEST_P(SimtProducts, OfALayer) {
   for (int32_t i = 0; i < 24; ++i) tokens.push_back(static_cast<int32_t>((i * 37 + 11) % spec.vocab_size));
   Sequence sequence = session.new_sequence();
   const uint64_t before = gemms();
-  session.prefill_last(sequence, tokens);
+  prefill(session, sequence, tokens);
   EXPECT_EQ((gemms() - before) / spec.layers.size(), GetParam().products);
 }
 

@@ -1,6 +1,6 @@
 #include <limits>
 
-#include "engine/position_methods.h"
+#include "models/positions/position_row.h"
 
 namespace lariat {
 namespace {

@@ -3,7 +3,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/position_method.h"
+#include "models/positions/position_method.h"
 
 // The table of methods: each is a file position_<name>.cpp.
 namespace lariat {

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/position_methods.h"
+#include "models/positions/position_row.h"
 
 namespace lariat {
 namespace {

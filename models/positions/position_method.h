@@ -6,10 +6,11 @@
 #include <string_view>
 #include <vector>
 
-#include "models/decoder.h"
-#include "models/spec.h"
+#include "models/positions/visible_range.h"
 
 namespace lariat {
+
+struct ModelSpec;
 
 // Distances at which tokens see keys, where these are not how far the two are apart: what takes a model
 // beyond its trained length without another frequency (docs/context-extension.md). A key is cached rotated to
@@ -22,7 +23,7 @@ struct PositionMethod {
 
   std::string name{};                  // with all its values, "dca/chunk=6144/window=2048"; empty: no method
   std::vector<Positions> positions{};  // for each table of `ranges`; the first is that of keys as well
-  std::vector<SeenKeys> ranges{};
+  std::vector<VisibleRange> ranges{};
   // What far distances are divided by in a text of that length, on its scale step; only second keys are moved
   // when it changes. Empty: 1.
   std::function<double(double length)> stretch{};
@@ -42,6 +43,10 @@ struct PositionMethod {
 // follows from the trained length and, where a value depends on how far the method is to reach, from the
 // longest sequence that there may be (0: not known). Throws UsageError.
 PositionMethod parse_position_method(std::string_view text, int64_t trained, int64_t longest);
+// The same of the value of each of a row's keys, in their order, 0 where one has none; temperature: "log",
+// "length" or a factor, empty: none.
+PositionMethod make_position_method(std::string_view name, std::span<const int64_t> values,
+                                    std::optional<std::string_view> temperature, int64_t trained);
 std::string known_position_methods(std::string_view separator);
 // Whether it begins with the name of a method, which none is not.
 bool is_position_method(std::string_view text);

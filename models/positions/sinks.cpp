@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "engine/position_methods.h"
+#include "models/positions/position_row.h"
 
 namespace lariat {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/position_method.h"
+#include "models/positions/position_method.h"
 
 #include <fmt/format.h>
 
@@ -8,8 +8,9 @@
 #include <optional>
 #include <utility>
 
-#include "engine/position_methods.h"
 #include "kernels/error.h"
+#include "models/positions/position_row.h"
+#include "models/spec.h"
 
 namespace lariat {
 namespace {
@@ -112,26 +113,34 @@ PositionMethod parse_position_method(std::string_view text, int64_t trained, int
       fail(text, "temperature is given twice");
     }
   }
-  std::string name(row.name);
   std::vector<int64_t> values;
   for (size_t i = 0; i < given.size(); ++i) {
     const PositionKey& key = row.keys[i];
     const int64_t usual =
         key.usual == nullptr ? 0 : std::clamp<int64_t>(key.usual(trained, longest), 1, kMostValue);
     values.push_back(given[i].value_or(usual));
-    if (values.back() == kAuto) name += fmt::format("/{}=auto", key.name);
-    if (values.back() > 0) name += fmt::format("/{}={}", key.name, values.back());
+  }
+  return make_position_method(row.name, values, temperature, trained);
+}
+
+PositionMethod make_position_method(std::string_view name, std::span<const int64_t> values,
+                                    std::optional<std::string_view> temperature, int64_t trained) {
+  const PositionRow& row = row_named(name, name);
+  std::string text(name);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i] == kAuto) text += fmt::format("/{}=auto", row.keys[i].name);
+    if (values[i] > 0) text += fmt::format("/{}={}", row.keys[i].name, values[i]);
   }
   PositionMethod method;
   try {
     method = row.make(values, trained);
   } catch (const UsageError& e) {
-    fail(name, e.what());
+    fail(text, e.what());
   }
-  method.name = name;
+  method.name = text;
   if (temperature) {
     method.name += fmt::format("/{}{}", kTemperature, *temperature);
-    method.temperature = read_temperature(*temperature, trained, text);
+    method.temperature = read_temperature(*temperature, trained, method.name);
   }
   return method;
 }
@@ -160,7 +169,7 @@ void check_position_method(const PositionMethod& method, const ModelSpec& spec) 
 
 PositionMethod::Places PositionMethod::unseen(int64_t p) const {
   Places places{0, KeyEdge::kFar};
-  for (const SeenKeys& range : ranges) {
+  for (const VisibleRange& range : ranges) {
     if (range.end.most < KeyEdge::kFar) {
       places.first = std::max<int64_t>(places.first, range.end.most);
     } else {
@@ -175,7 +184,7 @@ std::optional<double> PositionMethod::distance(int64_t i, int64_t j) const {
   const auto position = [&](size_t table, int64_t place) {
     return positions[table] ? positions[table](place, stretched) : static_cast<double>(place);
   };
-  for (const SeenKeys& range : ranges) {
+  for (const VisibleRange& range : ranges) {
     if (j >= range.begin.at(i) && j < range.end.at(i))
       return position(range.table, i) - position(range.second_keys, j);
   }

@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "engine/position_methods.h"
 #include "kernels/error.h"
+#include "models/positions/position_row.h"
 
 namespace lariat {
 namespace {

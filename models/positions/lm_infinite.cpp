@@ -1,4 +1,4 @@
-#include "engine/position_methods.h"
+#include "models/positions/position_row.h"
 
 namespace lariat {
 namespace {
