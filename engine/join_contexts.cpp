@@ -132,8 +132,6 @@ void place(Session& session, KvCache& cache, const Joint& joint, const Part& par
   rotate(session, cache, part, rotation);
 }
 
-}  // namespace
-
 void check_join(const SessionOptions& session, const JoinOptions& options) {
   if (!session.positions.ranges.empty())
     throw UsageError("`position_method` " + session.positions.name +
@@ -143,6 +141,8 @@ void check_join(const SessionOptions& session, const JoinOptions& options) {
         "`rope_cache` stale leaves keys as they were rotated, and those of joined contexts have to turn; use "
         "consistent, or join them anew");
 }
+
+}  // namespace
 
 JoinOptions parse_join(std::string_view text) {
   JoinOptions options;
@@ -173,13 +173,6 @@ SavedContext join_contexts(Session& session, std::span<const std::filesystem::pa
   check_join(session.options(), options);
   std::vector<OpenedContext> contexts;
   for (const std::filesystem::path& file : files) contexts.push_back(open_context(session, file));
-  return join_contexts(session, contexts, options, bos, progress);
-}
-
-SavedContext join_contexts(Session& session, std::span<const OpenedContext> contexts,
-                           const JoinOptions& options, const std::vector<int32_t>& bos,
-                           const Session::ProgressFn& progress) {
-  check_join(session.options(), options);
   const Joint joint = lay_out(contexts, options, bos);
   session.check_length(std::ssize(joint.tokens));
   check_memory(session, std::ssize(joint.tokens), 1,

@@ -9,7 +9,6 @@
 #include "engine/fingerprint.h"
 #include "engine/saved_context_file.h"
 #include "kernels/error.h"
-#include "kernels/integers.h"
 #include "models/io/mapped_file.h"
 
 namespace lariat {
@@ -129,19 +128,6 @@ OpenedContext open_context(Session& session, const std::filesystem::path& file) 
                                         session.options().max_ctx,
                                         !pool.mrope_axes().empty()};
   return {file, mapped, parse_saved_context({mapped->data(), mapped->size()}, file, expected)};
-}
-
-OpenedContext keep_context(Session& session, const Sequence& sequence, std::span<const int32_t> tokens) {
-  const KvCache& cache = sequence.cache();
-  const size_t page_bytes = session.pool().geometry().page_bytes;
-  const auto pages = std::make_shared<std::vector<std::byte>>(
-      static_cast<size_t>(ceil_div(cache.length(), kKvPage)) * page_bytes);
-  for (int64_t first = 0; first < cache.length(); first += kKvPage)
-    copy_page(session, cache, first,
-              std::span(*pages).subspan(static_cast<size_t>(first / kKvPage) * page_bytes, page_bytes));
-  OpenedContext kept{{}, pages, record_of(sequence, tokens)};
-  kept.record.pages = *pages;
-  return kept;
 }
 
 SavedContext load_context(Session& session, const std::filesystem::path& file) {

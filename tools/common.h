@@ -34,7 +34,6 @@ void add_score_command(CLI::App& app);
 void add_perplexity_command(CLI::App& app);
 void add_passkey_command(CLI::App& app);
 void add_sweep_command(CLI::App& app);
-void add_join_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
 void add_rope_command(CLI::App& app);
 

@@ -82,6 +82,14 @@ void check_same_ids(const TokenSource& source, const Tokenizer& tokenizer, const
   }
 }
 
+// Adds each figure by its key, and its error as "key_stderr".
+void add_figures(nlohmann::ordered_json& json, const std::vector<DivergenceFigure>& of) {
+  for (const DivergenceFigure& figure : of) {
+    json[figure.key] = figure.value;  // NaN becomes null
+    if (figure.error) json[std::string(figure.key) + "_stderr"] = *figure.error;
+  }
+}
+
 nlohmann::ordered_json to_json(const DivergenceResult& result, const PerplexityCommand& command,
                                const PerplexityOptions& options) {
   nlohmann::ordered_json json = {{"ctx", result.ctx},
