@@ -24,7 +24,7 @@ ContextIdentity identity_of(const Session& session) {
   ContextIdentity identity;
   identity.model = model_fingerprint(model);
   identity.tokenizer = tokenizer_fingerprint(model.files.texts);
-  identity.weights = name_of(model.weights.form);
+  identity.weights = name_of(model.weights.form.dtype);
   identity.keys = name_of(session.options().k_dtype);
   identity.values = name_of(session.options().v_dtype);
   identity.rope = !model.spec.has_rope() ? "no pairs"

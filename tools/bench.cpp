@@ -190,7 +190,7 @@ void print_results(const std::vector<BenchResult>& results, const Engine& engine
   json["results"] = nlohmann::ordered_json::array();
   for (const auto& result : results) json["results"].push_back(to_json(result));
   json["device"] = engine.backend->description();
-  json["dtype"] = name_of(engine.model.weights.form);
+  json["dtype"] = name_of(engine.model.weights.form.dtype);
   json["quantize"] = engine.model.quantization();
   json["limits"] = {{"read_gb_s", limits.read_bytes_per_second / 1e9},
                     {"gemm_tflop_s", limits.flops_per_second / 1e12}};

@@ -132,9 +132,8 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
       ->check(CLI::IsMember({"auto", "f32", "bf16", "f16"}));
   command
       .add_option("--quantize", options.quantize,
-                  "turn weights into groups of 8 or 4 bit integers while loading; q4_0: 4 bits "
-                  "without a search, quicker to load and worse")
-      ->check(CLI::IsMember({"none", "q8", "q4", "q4_0"}));
+                  "turn weights into groups of 8 or 4 bit integers while loading")
+      ->check(CLI::IsMember({"none", "q8", "q4"}));
   add_kv_dtype_option(
       command, "--kv-dtype", options.kv_dtype,
       "KV cache, or k=..,v=.. with q8 for values; auto: f16 keys, values in the model's dtype");
@@ -243,9 +242,7 @@ Engine open_engine(const CommonOptions& options, Reads reads) {
   open.reads = reads;
   if (options.dtype != "auto") open.dtype = parse_dtype(options.dtype);
   if (options.quantize != "none") {
-    open.quantize = options.quantize == "q8"     ? Form(DType::kQ8)
-                    : options.quantize == "q4_0" ? Form(DType::kQ4)
-                                                 : searched_form(DType::kQ4, kSearchBlock);
+    open.quantize = options.quantize == "q8" ? Form(DType::kQ8) : searched_form(DType::kQ4, kSearchBlock);
   }
   open.kv_dtype = parse_kv_dtypes(options.kv_dtype);
   if (!options.quiet) open.warn = [](const std::string& line) { print_warnings({line}, false); };
