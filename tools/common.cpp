@@ -119,7 +119,12 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
   options.command = &command;
   begin_group(command, kRopeOptions);
   add_rope_options(command, options.open);
-  add_position_method(command, options.open);
+  command
+      .add_option("--position-method", options.open.position_method,
+                  "at which distances tokens see each other: one of " + known_position_methods(", ") +
+                      ", with settings as in dca/chunk=6144/window=2048")
+      ->type_name("NAME[/KEY=N...]")
+      ->default_str("the model's own");
   begin_group(command, kMemoryOptions);
   command.add_option("--device", options.open.device, "where to run; auto: on a GPU if there is one")
       ->type_name(kDevices)
@@ -171,15 +176,6 @@ CLI::Option* add_template_var_option(CLI::App& command, CommonOptions& options) 
       ->type_name("NAME=VALUE")
       ->take_all()
       ->expected(1);
-}
-
-CLI::Option* add_position_method(CLI::App& command, OpenOptions& options) {
-  return command
-      .add_option("--position-method", options.position_method,
-                  "at which distances tokens see each other: one of " + known_position_methods(", ") +
-                      ", with settings as in dca/chunk=6144/window=2048")
-      ->type_name("NAME[/KEY=N...]")
-      ->default_str("the model's own");
 }
 
 void add_rope_options(CLI::App& command, OpenOptions& options) {
