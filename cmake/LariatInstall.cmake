@@ -1,11 +1,10 @@
-# `cmake --install`: the program, its completions and its man page; the library, its headers and a CMake package.
+# `cmake --install`: the program, its completion for bash and its man page; the library, its headers and a CMake package.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 install(TARGETS lariat)
 install(FILES scripts/completion/lariat.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
         RENAME lariat)
-install(FILES scripts/completion/_lariat DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
 
 # The man page is what the program says of itself.
 if(NOT CMAKE_CROSSCOMPILING)

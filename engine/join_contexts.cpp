@@ -131,8 +131,6 @@ void place(Session& session, KvCache& cache, const Joint& joint, const Part& par
   rotate(session, cache, part, rotation);
 }
 
-}  // namespace
-
 void check_join(const PositionMethod& method, bool stale_cache, const JoinOptions& options) {
   if (!method.ranges.empty())
     throw UsageError("`position_method` " + method.name +
@@ -142,6 +140,8 @@ void check_join(const PositionMethod& method, bool stale_cache, const JoinOption
         "`rope_cache` stale leaves keys as they were rotated, and those of joined contexts have to turn; use "
         "consistent, or join them anew");
 }
+
+}  // namespace
 
 JoinOptions parse_join(std::string_view text) {
   JoinOptions options;
@@ -169,18 +169,10 @@ JoinOptions parse_join(std::string_view text) {
 SavedContext join_contexts(Session& session, std::span<const std::filesystem::path> files,
                            const JoinOptions& options, const std::vector<int32_t>& bos,
                            const Session::ProgressFn& progress, const SequenceOptions& own) {
-  const Sequence sequence = session.new_sequence(own);
+  Sequence sequence = session.new_sequence(own);
   check_join(sequence.method(), session.options().stale_cache, options);
   std::vector<OpenedContext> contexts;
   for (const std::filesystem::path& file : files) contexts.push_back(open_context(session, sequence, file));
-  return join_contexts(session, contexts, options, bos, progress, own);
-}
-
-SavedContext join_contexts(Session& session, std::span<const OpenedContext> contexts,
-                           const JoinOptions& options, const std::vector<int32_t>& bos,
-                           const Session::ProgressFn& progress, const SequenceOptions& own) {
-  Sequence sequence = session.new_sequence(own);
-  check_join(sequence.method(), session.options().stale_cache, options);
   const Joint joint = lay_out(contexts, options, bos);
   check_length(session.options(), std::ssize(joint.tokens));
   check_memory(session, std::ssize(joint.tokens), 1,

@@ -26,15 +26,10 @@ JoinOptions parse_join(std::string_view text);
 // session at the whole length, in one rotation; nothing else of what was computed in a part changes. `bos`
 // begins a text: all of it, or as much as a part begins with, is dropped from later parts. progress is called
 // while tokens are read. The result has no note. Throws Error as load_context does, when all files are longer
-// than max_ctx together, and UsageError as check_join does.
+// than max_ctx together, and UsageError where cached keys stay as they are (stale_cache) or stand elsewhere
+// (positions).
 SavedContext join_contexts(Session& session, std::span<const std::filesystem::path> files,
                            const JoinOptions& options, const std::vector<int32_t>& bos,
                            const Session::ProgressFn& progress = {}, const SequenceOptions& own = {});
-// The same of contexts that are open.
-SavedContext join_contexts(Session& session, std::span<const OpenedContext> contexts,
-                           const JoinOptions& options, const std::vector<int32_t>& bos,
-                           const Session::ProgressFn& progress = {}, const SequenceOptions& own = {});
-// Throws UsageError where cached keys are never re-rotated (stale_cache) or a method sets their positions.
-void check_join(const PositionMethod& method, bool stale_cache, const JoinOptions& options);
 
 }  // namespace lariat

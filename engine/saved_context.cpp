@@ -9,7 +9,6 @@
 #include "engine/fingerprint.h"
 #include "engine/saved_context_file.h"
 #include "kernels/error.h"
-#include "kernels/integers.h"
 #include "models/io/mapped_file.h"
 
 namespace lariat {
@@ -25,7 +24,7 @@ ContextIdentity identity_of(const Session& session, const Sequence& sequence) {
   ContextIdentity identity;
   identity.model = model_fingerprint(model);
   identity.tokenizer = tokenizer_fingerprint(model.files.texts);
-  identity.weights = name_of(model.weights.form);
+  identity.weights = name_of(model.weights.form.dtype);
   identity.keys = name_of(session.options().k_dtype);
   identity.values = name_of(session.options().v_dtype);
   identity.rope = !model.spec.has_rope() ? "no pairs"
@@ -128,19 +127,6 @@ OpenedContext open_context(Session& session, const Sequence& sequence, const std
                                         session.options().max_ctx,
                                         !pool.mrope_axes().empty()};
   return {file, mapped, parse_saved_context({mapped->data(), mapped->size()}, file, expected)};
-}
-
-OpenedContext keep_context(Session& session, const Sequence& sequence, std::span<const int32_t> tokens) {
-  const KvCache& cache = sequence.cache();
-  const size_t page_bytes = session.pool().geometry().page_bytes;
-  const auto pages = std::make_shared<std::vector<std::byte>>(
-      static_cast<size_t>(ceil_div(cache.length(), kKvPage)) * page_bytes);
-  for (int64_t first = 0; first < cache.length(); first += kKvPage)
-    copy_page(session, cache, first,
-              std::span(*pages).subspan(static_cast<size_t>(first / kKvPage) * page_bytes, page_bytes));
-  OpenedContext kept{{}, pages, record_of(sequence, tokens)};
-  kept.record.pages = *pages;
-  return kept;
 }
 
 SavedContext load_context(Session& session, const std::filesystem::path& file, const SequenceOptions& own) {

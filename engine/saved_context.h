@@ -36,16 +36,13 @@ void save_context(Session& session, const Sequence& sequence, std::span<const in
 SavedContext load_context(Session& session, const std::filesystem::path& file,
                           const SequenceOptions& own = {});
 
-// What a file holds, or would hold: its pages lie in `bytes`.
+// The contents of a file. The pages are part of `bytes`.
 struct OpenedContext {
-  std::filesystem::path file;  // empty: it is in memory alone
+  std::filesystem::path file;
   std::shared_ptr<void> bytes;
   ContextRecord record;
 };
 // The file of load_context, checked as there for such a sequence.
 OpenedContext open_context(Session& session, const Sequence& sequence, const std::filesystem::path& file);
-// A copy of the cache in host memory, for sessions with the same model and dtypes; tokens as save_context
-// takes them.
-OpenedContext keep_context(Session& session, const Sequence& sequence, std::span<const int32_t> tokens);
 
 }  // namespace lariat

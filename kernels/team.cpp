@@ -7,8 +7,6 @@
 #include <chrono>
 #include <deque>
 #include <exception>
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -153,23 +151,6 @@ void start_team(int threads) { own_team.grow(threads); }
 void run_team(int threads, TeamBody body, const void* context) {
   if (!in_body) return own_team.run(threads, body, context);
   for (int worker = 0; worker < threads; ++worker) body(context, worker);
-}
-
-double CoreWatch::seconds() const {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-}
-
-double CoreWatch::share() const { return (waited() - before_) / (threads_ * seconds()); }
-
-double CoreWatch::waited() {
-  double nanoseconds = 0;
-  std::error_code none;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", none)) {
-    double ran = 0, ready = 0;
-    std::ifstream(task.path() / "schedstat") >> ran >> ready;
-    nanoseconds += ready;
-  }
-  return 1e-9 * nanoseconds;
 }
 
 }  // namespace lariat

@@ -1,5 +1,4 @@
 #pragma once
-#include <chrono>
 
 // The threads that share a piece of work with the one that has it, and how they wait for the next. Every
 // thread that asks has a team of its own, for as long as it lives.
@@ -24,23 +23,5 @@ void run_team(int threads, const Body& body) {
   const auto call = [](const void* context, int worker) { (*static_cast<const Body*>(context))(worker); };
   run_team(threads, call, &body);
 }
-
-// Whether others have the cores.
-class CoreWatch {
- public:
-  explicit CoreWatch(int threads) : threads_(threads) {}
-  double seconds() const;  // since it was made
-  // The part of the time of `threads` threads since then in which they were ready to run and had no core; 0
-  // where the system does not say. Up to a tenth is nothing to speak of.
-  double share() const;
-  static constexpr double kMost = 0.1;
-
- private:
-  static double waited();  // seconds so far, of the threads that this process has
-
-  int threads_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  double before_ = waited();
-};
 
 }  // namespace lariat

@@ -25,10 +25,6 @@ std::string_view name_of(DType dtype) {
   return "?";
 }
 
-std::string_view name_of(const Form& form) {
-  return form.dtype == DType::kQ4 && form.grouping.plain() ? "q4_0" : name_of(form.dtype);
-}
-
 DType parse_dtype(std::string_view name) {
   for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     if (name == name_of(dtype)) return dtype;

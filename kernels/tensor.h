@@ -29,8 +29,6 @@ struct Form {
   bool operator==(const Form&) const = default;
 };
 
-std::string_view name_of(const Form& form);  // likewise; "q4_0": 4 bits with a bf16 scale alone
-
 // A non-owning row-major matrix in the backend's memory: row r starts at data + r * stride elements.
 // A vector is a matrix of one row. A quantised matrix is one block of memory without rows that could be taken
 // out of it; its stride means nothing.

@@ -14,9 +14,9 @@ namespace lariat {
 struct Model {
   ModelSpec spec;
   Weights weights;
-  // As --quantize has it: "none", "q8", "q4" or "q4_0"; of a checkpoint's codes, how wide they are.
+  // As --quantize has it: "none", "q8" or "q4"; of a checkpoint's codes, how wide they are.
   std::string_view quantization() const {
-    return is_quantized(weights.form.dtype) ? name_of(weights.form) : "none";
+    return is_quantized(weights.form.dtype) ? name_of(weights.form.dtype) : "none";
   }
   // The dtype that decides the limit of products (kernels/limits.h).
   DType product_dtype() const {

@@ -93,10 +93,10 @@ done
 
 divergence=(perplexity --model model.gguf --file text.txt --method chunks --ctx 512 --max-tokens $((512 * ${CHUNKS:-32}))
   --kv-dtype f16 --against same --against-dtype f32 --json --quiet)
-for quantize in q8 q4_0; do
+for quantize in q8 q4; do
   step "divergence-$quantize.json" "$lariat" "${divergence[@]}" --quantize "$quantize"
 done
-for weights in f32 q8 q4_0; do
+for weights in f32 q8 q4; do
   dtype=(--quantize "$weights"); [ "$weights" = f32 ] && dtype=(--dtype f32)
   step "speed-lariat-$weights.json" "$lariat" bench --model model.gguf --device cpu --prompt 512 --gen 64 --reps 3 \
     --threads "$threads" "${dtype[@]}" --json --quiet

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <iostream>
 
 #include "engine/eval/sweep.h"
@@ -12,7 +13,6 @@
 #include "kernels/counted.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/limits.h"
-#include "kernels/team.h"
 #include "tools/common.h"
 #include "tools/help.h"
 
@@ -176,7 +176,7 @@ void print_row(const BenchResult& r, const Model& model, const Limits& limits) {
     fmt::print(std::cout, "; {}, {:.2f}% of the time", counted(r.rerotations.count, "re-rotation"),
                100 * r.rerotations.seconds / r.seconds);
   }
-  if (r.waited > CoreWatch::kMost) {
+  if (r.waited > 0.1) {
     fmt::print(std::cout, "; the load exceeds the cores, which the threads waited for {:.0f} % of the time",
                100 * r.waited);
   }
@@ -188,11 +188,24 @@ void print_results(const std::vector<BenchResult>& results, const Engine& engine
   json["results"] = nlohmann::ordered_json::array();
   for (const auto& result : results) json["results"].push_back(to_json(result));
   json["device"] = engine.backend->description();
-  json["dtype"] = name_of(engine.model.weights.form);
+  json["dtype"] = name_of(engine.model.weights.form.dtype);
   json["quantize"] = engine.model.quantization();
   json["limits"] = {{"read_gb_s", limits.read_bytes_per_second / 1e9},
                     {"gemm_tflop_s", limits.flops_per_second / 1e12}};
   print_json(json);
+}
+
+// Seconds in which this process's threads were ready to run without a core; 0 where the system does not
+// report it.
+double waited_for_cores() {
+  double nanoseconds = 0;
+  std::error_code none;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", none)) {
+    double ran = 0, ready = 0;
+    std::ifstream(task.path() / "schedstat") >> ran >> ready;
+    nanoseconds += ready;
+  }
+  return 1e-9 * nanoseconds;
 }
 
 std::vector<BenchResult> wanted_results(const BenchCommand& command) {
@@ -227,6 +240,7 @@ void run(BenchCommand& command) {
   double bandwidth = limits.read_bytes_per_second;
   Session session(engine.model, *engine.backend, engine.session);
   Sequence context = session.new_sequence();
+  const int threads = cpu != nullptr ? cpu->threads() : 1;
   std::vector<BenchResult> results;
   bool complete = true;
   if (!command.json) print_heading(dtype, limits);
@@ -234,9 +248,10 @@ void run(BenchCommand& command) {
     for (BenchResult& result : wanted_results(command)) {
       if (result.depth > context.length()) fill(command, session, context, result.depth);
       warm_up(session, context, result);
-      const CoreWatch watch(cpu != nullptr ? cpu->threads() : 1);
+      const double waited = waited_for_cores();
+      const auto start = Stopwatch::now();
       for (int64_t i = 0; i < command.reps; ++i) repeat(session, context, result);
-      result.waited = watch.share();
+      result.waited = (waited_for_cores() - waited) / (threads * seconds_since(start));
       result.read_before = bandwidth;
       const Limits after = measure();
       result.read_after = bandwidth = after.read_bytes_per_second;

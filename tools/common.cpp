@@ -119,7 +119,12 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
   options.command = &command;
   begin_group(command, kRopeOptions);
   add_rope_options(command, options.open);
-  add_position_method(command, options.open);
+  command
+      .add_option("--position-method", options.open.position_method,
+                  "at which distances tokens see each other: one of " + known_position_methods(", ") +
+                      ", with settings as in dca/chunk=6144/window=2048")
+      ->type_name("NAME[/KEY=N...]")
+      ->default_str("the model's own");
   begin_group(command, kMemoryOptions);
   command.add_option("--device", options.open.device, "where to run; auto: on a GPU if there is one")
       ->type_name(kDevices)
@@ -132,9 +137,8 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
       ->check(CLI::IsMember({"auto", "f32", "bf16", "f16"}));
   command
       .add_option("--quantize", options.quantize,
-                  "turn weights into groups of 8 or 4 bit integers while loading; q4_0: 4 bits "
-                  "without a search, quicker to load and worse")
-      ->check(CLI::IsMember({"none", "q8", "q4", "q4_0"}));
+                  "turn weights into groups of 8 or 4 bit integers while loading")
+      ->check(CLI::IsMember({"none", "q8", "q4"}));
   add_kv_dtype_option(
       command, "--kv-dtype", options.kv_dtype,
       "KV cache, or k=..,v=.. with q8 for values; auto: f16 keys, values in the model's dtype");
@@ -172,15 +176,6 @@ CLI::Option* add_template_var_option(CLI::App& command, CommonOptions& options) 
       ->type_name("NAME=VALUE")
       ->take_all()
       ->expected(1);
-}
-
-CLI::Option* add_position_method(CLI::App& command, OpenOptions& options) {
-  return command
-      .add_option("--position-method", options.position_method,
-                  "at which distances tokens see each other: one of " + known_position_methods(", ") +
-                      ", with settings as in dca/chunk=6144/window=2048")
-      ->type_name("NAME[/KEY=N...]")
-      ->default_str("the model's own");
 }
 
 void add_rope_options(CLI::App& command, OpenOptions& options) {
@@ -243,9 +238,7 @@ Engine open_engine(const CommonOptions& options, Reads reads) {
   open.reads = reads;
   if (options.dtype != "auto") open.dtype = parse_dtype(options.dtype);
   if (options.quantize != "none") {
-    open.quantize = options.quantize == "q8"     ? Form(DType::kQ8)
-                    : options.quantize == "q4_0" ? Form(DType::kQ4)
-                                                 : searched_form(DType::kQ4, kSearchBlock);
+    open.quantize = options.quantize == "q8" ? Form(DType::kQ8) : searched_form(DType::kQ4, kSearchBlock);
   }
   open.kv_dtype = parse_kv_dtypes(options.kv_dtype);
   if (!options.quiet) open.warn = [](const std::string& line) { print_warnings({line}, false); };

@@ -34,7 +34,6 @@ void add_score_command(CLI::App& app);
 void add_perplexity_command(CLI::App& app);
 void add_passkey_command(CLI::App& app);
 void add_sweep_command(CLI::App& app);
-void add_join_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
 void add_rope_command(CLI::App& app);
 
@@ -54,7 +53,6 @@ void add_common_options(CLI::App& command, CommonOptions& options);
 // --rope-scaling, --rope-factor, --rope-original-ctx, --rope-theta, --rope-config, --rope-steps and
 // --rope-cache. Parsing throws UsageError.
 void add_rope_options(CLI::App& command, OpenOptions& options);
-CLI::Option* add_position_method(CLI::App& command, OpenOptions& options);  // --position-method
 
 // An option that names a file which is written. Any other FILE or DIR of a command is read.
 CLI::Option* add_output_option(CLI::App& command, const std::string& name, std::filesystem::path& file,

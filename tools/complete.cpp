@@ -10,10 +10,6 @@ namespace {
 
 bool is_option(const std::string& word) { return word.size() > 1 && word[0] == '-'; }
 
-void candidate(std::ostream& out, const std::string& word, const std::string& text) {
-  out << word << "\t" << text << "\n";
-}
-
 // The values that a type tells of: "auto|cpu|cuda" three words, "DIR" folders, "N" none.
 void print_values(const CLI::Option& option, const std::string& current, std::ostream& out) {
   const std::string type = plain_type(option);
@@ -24,7 +20,7 @@ void print_values(const CLI::Option& option, const std::string& current, std::os
     if (value == "FILE") out << ":file\n";
     if (value == "DIR") out << ":dir\n";
     const bool literal = std::ranges::none_of(value, [](char c) { return c >= 'A' && c <= 'Z'; });
-    if (literal && (before + value).starts_with(current)) candidate(out, before + value, "");
+    if (literal && (before + value).starts_with(current)) out << before << value << "\n";
   }
 }
 
@@ -35,7 +31,7 @@ void print_options(const CLI::App& command, const std::vector<std::string>& give
     const auto same = [&](const std::string& word) { return is_option(word) && option->check_name(word); };
     if (!repeatable && std::ranges::any_of(given, same)) continue;
     for (const std::string& name : option->get_lnames()) {
-      if (("--" + name).starts_with(current)) candidate(out, "--" + name, option->get_description());
+      if (("--" + name).starts_with(current)) out << "--" << name << "\n";
     }
   }
 }
@@ -70,13 +66,10 @@ void print_completions(const CLI::App& app, const std::vector<std::string>& word
   const bool help = before.size() == 1 && before[0] == "help";
   if (help) before.clear();  // commands follow it, as they stand at the beginning
   const CLI::App* command = &app;
-  if (before.empty() && !help && std::string_view("help").starts_with(current))
-    candidate(out, "help", "of the program, or of a command");
+  if (before.empty() && !help && std::string_view("help").starts_with(current)) out << "help\n";
   for (const CLI::App* sub : commands_of(app)) {
     if (!before.empty() && sub->get_name() == before[0]) command = sub;
-    if (before.empty() && sub->get_name().starts_with(current)) {
-      candidate(out, sub->get_name(), sub->get_description());
-    }
+    if (before.empty() && sub->get_name().starts_with(current)) out << sub->get_name() << "\n";
   }
   if (command == &app && !before.empty()) return;  // after a command that does not exist
   const CLI::Option* waiting = is_option(current) ? nullptr : option_waiting(*command, before);

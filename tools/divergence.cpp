@@ -63,7 +63,7 @@ CommonOptions options_of_reference(const CommonOptions& first, const AgainstOpti
 // The properties of a model and of how it is run that may differ.
 nlohmann::ordered_json to_json(const std::filesystem::path& folder, Session& session) {
   return {{"folder", folder.string()},
-          {"weights", name_of(session.model().weights.form)},
+          {"weights", name_of(session.model().weights.form.dtype)},
           {"keys", name_of(session.options().k_dtype)},
           {"values", name_of(session.options().v_dtype)},
           {"rope", name_of(session.rope().type)},
@@ -79,6 +79,14 @@ void check_same_ids(const TokenSource& source, const Tokenizer& tokenizer, const
     throw Error(reference.string() +
                 ": its tokenizer makes other ids of the text than the first model's; --against takes a model "
                 "with the same tokenizer");
+  }
+}
+
+// Adds each figure by its key, and its error as "key_stderr".
+void add_figures(nlohmann::ordered_json& json, const std::vector<DivergenceFigure>& of) {
+  for (const DivergenceFigure& figure : of) {
+    json[figure.key] = figure.value;  // NaN becomes null
+    if (figure.error) json[std::string(figure.key) + "_stderr"] = *figure.error;
   }
 }
 
@@ -135,8 +143,7 @@ void add_against_options(CLI::App& command, AgainstOptions& against) {
         ->default_str("as the first model's")
         ->needs(reference);
   };
-  add("--against-quantize", against.quantize, "its --quantize")
-      ->check(CLI::IsMember({"none", "q8", "q4", "q4_0"}));
+  add("--against-quantize", against.quantize, "its --quantize")->check(CLI::IsMember({"none", "q8", "q4"}));
   add("--against-dtype", against.dtype, "its --dtype")->check(CLI::IsMember({"auto", "f32", "bf16", "f16"}));
   add_kv_dtype_option(command, "--against-kv-dtype", against.kv_dtype, "its --kv-dtype")
       ->default_str("as the first model's")

@@ -26,7 +26,6 @@ struct GenerateCommand {
   CommonOptions common;
   std::optional<std::string> prompt;
   std::optional<std::filesystem::path> prompt_file, prompts;  // "-": stdin
-  std::string final_newline;                                  // keep, drop; "": keep it and say so
   WritingOptions writing;
   std::optional<int64_t> first_tokens;
   bool chat = false, raw = false, escape = false, ignore_eos = false, json = false;
@@ -68,17 +67,10 @@ void check_usage(GenerateCommand& command) {
 }
 
 std::string prompt_text(const GenerateCommand& command) {
-  if (!command.prompt_file) warn_idle(command.common, {"--final-newline"}, "without --prompt-file");
   if (command.prompt) return std::string(without_bom(*command.prompt, "--prompt"));
   const std::string name = input_name(*command.prompt_file);
   std::string text = read_text(*command.prompt_file, kMaxPromptBytes);
-  if (text.ends_with('\n') && command.final_newline == "drop")
-    text.erase(text.size() - (text.ends_with("\r\n") ? 2 : 1));
-  if (text.ends_with('\n') && command.final_newline.empty() && command.writing.generate.max_new_tokens > 0)
-    print_warnings(
-        {name + ": ends in a line break, behind which the text goes on; use --final-newline drop, or "
-                "keep to be told no more"},
-        command.common.quiet);
+  if (text.ends_with('\n')) text.erase(text.size() - (text.ends_with("\r\n") ? 2 : 1));
   if (text.empty()) throw Error(name + ": the prompt file is empty; put some text in it");
   return text;
 }
@@ -306,12 +298,10 @@ void add_generate_command(CLI::App& app) {
   add_model_option(sub, command->common);
   auto* source = sub.add_option_group("prompt", "what to continue");
   source->add_option("-p,--prompt", command->prompt, "the text itself");
-  source->add_option("-f,--prompt-file", command->prompt_file, "a file with the text; -: standard input")
+  source
+      ->add_option("-f,--prompt-file", command->prompt_file,
+                   "a file with the text, without a final line break; -: standard input")
       ->type_name("FILE");
-  sub.add_option("--final-newline", command->final_newline,
-                 "at the end of the prompt file: keep it, or drop it, as llama.cpp does")
-      ->check(CLI::IsMember({"keep", "drop"}))
-      ->default_str("keep");
   source
       ->add_option(
           "--prompts", command->prompts,

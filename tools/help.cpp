@@ -161,7 +161,6 @@ std::unique_ptr<CLI::App> make_app() {
   add_perplexity_command(*app);
   add_passkey_command(*app);
   add_sweep_command(*app);
-  add_join_command(*app);
   add_bench_command(*app);
   add_inspect_command(*app);
   add_rope_command(*app);

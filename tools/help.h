@@ -57,9 +57,8 @@ std::string option_text(const CLI::Option& option);
 // The ways to call a subcommand, each as "lariat generate --model DIR ... [options]".
 std::vector<std::string> usage_of(const CLI::App& command);
 
-// Answers the shells (scripts/completion): candidates for the last of `words`, which follow the
-// program's name, as lines of "candidate TAB description"; ":file" and ":dir" stand for the shell's own names
-// of files and folders.
+// Prints bash completions (scripts/completion) for the last of `words`, which follow the program's name: a
+// candidate per line. ":file" and ":dir" stand for the shell's own names of files and folders.
 void print_completions(const CLI::App& app, const std::vector<std::string>& words, std::ostream& out);
 // The man page, as troff.
 void print_man_page(const CLI::App& app, std::ostream& out);

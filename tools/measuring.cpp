@@ -72,13 +72,6 @@ CLI::Option* add_passkey_options(CLI::App& command, PasskeyOptions& options, std
   return task;
 }
 
-void add_figures(nlohmann::ordered_json& json, const std::vector<DivergenceFigure>& of) {
-  for (const DivergenceFigure& figure : of) {
-    json[figure.key] = figure.value;  // NaN becomes null
-    if (figure.error) json[std::string(figure.key) + "_stderr"] = *figure.error;
-  }
-}
-
 void add_result_files(CLI::App& command, ResultFiles& files, bool pictures) {
   add_output_option(command, "--csv", files.csv, "write the results as CSV too, a row per measurement")
       ->group(kOutputOptions);

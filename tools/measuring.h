@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/eval/divergence.h"
 #include "engine/eval/sweep.h"
 #include "engine/eval/sweep_table.h"
 #include "engine/stopwatch.h"
@@ -24,8 +23,6 @@ void add_perplexity_options(CLI::App& command, std::string& method, int64_t& str
 // --task, which is returned, --needles, --haystack, --depths, --trials and --seed.
 CLI::Option* add_passkey_options(CLI::App& command, PasskeyOptions& options, std::vector<std::string>& tasks,
                                  std::string& haystack);
-// Each by its key, and its error as "key_stderr".
-void add_figures(nlohmann::ordered_json& json, const std::vector<DivergenceFigure>& of);
 // What a measurement leaves beside what it prints.
 struct ResultFiles {
   std::filesystem::path csv, svg, results;  // empty: none

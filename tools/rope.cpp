@@ -151,22 +151,15 @@ void print_table(const RopeScaling& rope, int64_t length, double seen) {
 }
 
 void run(const Args& args) {
-  const auto [rope, query_scale, own_method, warnings] = rope_of(args);
+  const auto [rope, query_scale, method, warnings] = rope_of(args);
   warn_of_still_scale(args.common, rope);
-  const std::string& asked = args.common.open.position_method;
-  const int64_t usual =
-      asked.empty() ? std::max(rope.original_ctx, rope.max_position_embeddings) : 2 * rope.original_ctx;
-  const int64_t length = args.length.value_or(usual);
+  const int64_t length = args.length.value_or(std::max(rope.original_ctx, rope.max_position_embeddings));
   if (length < 1 || length > INT32_MAX)
     throw UsageError(fmt::format("--length: expected an integer from 1 to {}", INT32_MAX));
-  const PositionMethod method =
-      asked.empty() ? own_method : parse_position_method(asked, rope.original_ctx, length);
   const double seen = rope_step_length(rope, length, args.common.open.rope_steps);
   // The picture first: a reader of the table that closes the pipe early does not lose it.
   if (!args.svg.empty()) {
-    const bool map = !asked.empty() && !method.ranges.empty();
-    write_file_atomically(
-        args.svg, map ? method_svg(method, rope.original_ctx, length) : rope_svg(rope, seen, args.panels));
+    write_file_atomically(args.svg, rope_svg(rope, seen, args.panels));
     say("wrote " + args.svg.string());
   }
   if (args.json) {
@@ -191,21 +184,18 @@ void add_rope_command(CLI::App& app) {
          "that most have are read")
       ->type_name("DIR|FILE");
   sub.add_option("--head-dim", args->head_dim, "instead of a model: size of a head")->type_name("N");
-  sub.add_option("--length", args->length, "length of the sequence; of a method's map twice the original one")
-      ->default_str("the model's maximum");
+  sub.add_option("--length", args->length, "length of the sequence")->default_str("the model's maximum");
   add_output_option(sub, "--svg", args->svg, "also draw the scalings into this file");
   sub.add_option("--only", args->panels, "a part of that picture; frequencies: and wavelengths")
       ->transform(
           CLI::CheckedTransformer(std::map<std::string, RopePanels>{{"frequencies", RopePanels::kFrequencies},
-                                                                    {"decay", RopePanels::kDecay},
-                                                                    {"positions", RopePanels::kPositions}})
+                                                                    {"decay", RopePanels::kDecay}})
               .description(""))
-      ->type_name("frequencies|decay|positions")
+      ->type_name("frequencies|decay")
       ->default_str("all")
       ->needs("--svg");
   sub.add_flag("--json", args->json, "one JSON object instead of the table")->group(kOutputOptions);
   begin_group(sub, kRopeOptions);
-  add_position_method(sub, args->common.open)->needs("--svg")->excludes("--only");
   args->common.open.rope_steps = 0;  // the formula itself, unless --rope-steps is given
   add_rope_options(sub, args->common.open);
   args->common.command = &sub;

@@ -236,12 +236,4 @@ DivergenceResult measure_divergence(Session& session, Session& reference, const 
   return result;
 }
 
-void compare_continuations(Session& session, Sequence sequence, Sequence reference,
-                           std::span<const int32_t> tokens, const std::atomic<bool>* interrupted,
-                           DivergenceResult& result) {
-  const PerplexityOptions options{.ctx = {}, .interrupted = interrupted};
-  Comparison comparison({session, std::move(sequence)}, {session, std::move(reference)}, options, 0);
-  comparison.go_on(tokens, 0, result, [](int64_t) {});
-}
-
 }  // namespace lariat

@@ -1,5 +1,4 @@
 #pragma once
-#include <atomic>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -69,11 +68,5 @@ bool same_frequencies(const Session& session, const Session& reference, const Pe
 DivergenceResult measure_divergence(Session& session, Session& reference, const TokenSource& text,
                                     const PerplexityOptions& options, int threads = 0,
                                     const std::function<void(int64_t position)>& progress = {});
-
-// Two sequences of a session read the same tokens, each behind a context of its own. What they predict of all
-// but the first joins result.tokens, at its place among `tokens`. Throws Interrupted.
-void compare_continuations(Session& session, Sequence sequence, Sequence reference,
-                           std::span<const int32_t> tokens, const std::atomic<bool>* interrupted,
-                           DivergenceResult& result);
 
 }  // namespace lariat

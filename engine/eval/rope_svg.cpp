@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <complex>
+#include <functional>
 #include <numbers>
 #include <utility>
 
@@ -53,14 +54,11 @@ text { font: 13px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", s
 .llama3 { stroke: #8b35d6; stroke-dasharray: 8 5; } .own { stroke: #be185d; }
 .chosen { stroke-width: 3.4; }
 .sinus { stroke: #8a939d; stroke-dasharray: 2 5; }
-.ink { stroke: #1f2328; stroke-width: 1.6; } .table { fill: #59636e; fill-opacity: 0.14; }
-.map { shape-rendering: crispEdges; } .hot { fill: #0b7285; } .cold { fill: #d9480f; }
 @media (prefers-color-scheme: dark) {
 text { fill: #e6e9ed; } .note, .tick, .sub { fill: #9aa4af; } .paper { fill: #0f1318; } .mark { stroke: #0f1318; }
 .grid { stroke: #262d35; } .rule { stroke: #9aa4af; } .plain, .sinus { stroke: #7d8893; }
 .linear { stroke: #ff9a4d; } .ntk { stroke: #7aa9ff; } .yarn { stroke: #34d3c3; } .llama3 { stroke: #c893ff; }
-.own { stroke: #ff7ab8; } .ink { stroke: #e6e9ed; } .table { fill: #9aa4af; } .hot { fill: #3bc9db; }
-.cold { fill: #ff9a4d; }
+.own { stroke: #ff7ab8; }
 }
 </style>
 )";
@@ -112,14 +110,6 @@ std::vector<Curve> make_series(const RopeScaling& rope, double length, double fa
   return all;
 }
 
-// The class of the curve that is `rope` itself.
-std::string chosen_style(const std::vector<Curve>& all) {
-  for (const Curve& s : all) {
-    if (s.style.ends_with(" chosen")) return s.style;
-  }
-  return all.front().style;
-}
-
 std::string draw_ratios(const std::vector<Curve>& all, Chart chart) {
   const auto& plain = all.front().inv_freq;
   double low = 0.5;
@@ -168,6 +158,23 @@ std::string draw_wavelengths(const std::vector<Curve>& all, double l0, double re
          svg_text(chart.left + 8, chart.y(reach) - 7, "start", "mark", "stretched to " + grouped(reach));
 }
 
+// A curve over distances 1..reach, log-spaced. The scores wiggle faster than a pixel; each point is the mean
+// over the distances within an eighth of it.
+Points over_distances(double reach, const std::function<double(double)>& decay) {
+  constexpr int kPoints = 160, kMost = 24;
+  Points points;
+  for (int i = 0; i < kPoints; ++i) {
+    const double at = std::pow(reach, static_cast<double>(i) / (kPoints - 1));
+    const double from = std::ceil(at / 1.125 - 1e-9), to = std::max(from, std::floor(at * 1.125));
+    const int n = static_cast<int>(std::min<double>(kMost, to - from + 1.0));
+    if (n == 1 && at != 1.0 && points.back().first == from) continue;
+    double sum = 0.0;
+    for (int k = 0; k < n; ++k) sum += decay(n == 1 ? from : from + std::floor((to - from) * k / (n - 1)));
+    points.emplace_back(n == 1 ? std::min(from, reach) : at, sum / n);
+  }
+  return points;
+}
+
 std::string draw_decay(const std::vector<Curve>& all, double l0, double reach, Chart chart) {
   chart.across = {1.0, reach, true};
   std::string svg =
@@ -185,7 +192,7 @@ std::string draw_decay(const std::vector<Curve>& all, double l0, double reach, C
   svg += svg_text(chart.right - 6, chart.top + 32, "end", "mark", "stretched to " + grouped(reach));
   const auto sinus = sinusoidal_frequencies(all.front().inv_freq.size());
   svg += chart.curve("curve sinus",
-                     over_distances(reach, [&](double m) { return std::abs(rotary_score(sinus, m)); }));
+                     over_distances(reach, [&](double m) { return std::abs(sinusoidal_score(sinus, m)); }));
   for (const Curve& s : all) {
     svg += chart.curve("curve " + s.style,
                        over_distances(reach, [&](double m) { return rope_decay(s.inv_freq, m); }));
@@ -215,21 +222,6 @@ std::string draw_legend(const std::vector<Curve>& all, bool sinus, double& y) {
 
 }  // namespace
 
-Points over_distances(double reach, const std::function<double(double)>& decay) {
-  constexpr int kPoints = 160, kMost = 24;
-  Points points;
-  for (int i = 0; i < kPoints; ++i) {
-    const double at = std::pow(reach, static_cast<double>(i) / (kPoints - 1));
-    const double from = std::ceil(at / 1.125 - 1e-9), to = std::max(from, std::floor(at * 1.125));
-    const int n = static_cast<int>(std::min<double>(kMost, to - from + 1.0));
-    if (n == 1 && at != 1.0 && points.back().first == from) continue;
-    double sum = 0.0;
-    for (int k = 0; k < n; ++k) sum += decay(n == 1 ? from : from + std::floor((to - from) * k / (n - 1)));
-    points.emplace_back(n == 1 ? std::min(from, reach) : at, sum / n);
-  }
-  return points;
-}
-
 double rope_decay(const std::vector<double>& inv_freq, double distance) {
   std::complex<double> sum = 0.0;
   double total = 0.0;
@@ -241,12 +233,17 @@ double rope_decay(const std::vector<double>& inv_freq, double distance) {
   return total / (n * (n + 1.0) / 2.0);
 }
 
-std::string rope_picture(double width, double height, const std::string& name, const std::string& inside) {
-  return fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
-      "height=\"{1:.0f}\" role=\"img\" aria-label=\"{2}\">\n"
-      "{3}<rect class=\"paper\" width=\"{0:.0f}\" height=\"{1:.0f}\"/>\n{4}</svg>\n",
-      width, height, name, kRopeStyle, inside);
+std::vector<double> sinusoidal_frequencies(size_t pairs) {
+  std::vector<double> frequencies;
+  for (size_t i = 0; i < pairs; ++i)
+    frequencies.push_back(std::pow(1e4, -static_cast<double>(i) / static_cast<double>(pairs)));
+  return frequencies;
+}
+
+double sinusoidal_score(const std::vector<double>& inv_freq, double distance) {
+  double sum = 0.0;
+  for (const double f : inv_freq) sum += std::cos(distance * f);
+  return sum / static_cast<double>(inv_freq.size());
 }
 
 std::string rope_svg(const RopeScaling& rope, double length, RopePanels panels) {
@@ -271,11 +268,11 @@ std::string rope_svg(const RopeScaling& rope, double length, RopePanels panels) 
     body += draw_decay(all, l0, reach, {kLeft, y, kRight, y + 280.0});
     y += 280.0 + 104.0;
   }
-  if (drawn(RopePanels::kPositions)) {
-    body += positions_svg(rope, chosen_style(all), length, reach, kLeft, kRight, y);
-    y += 104.0;
-  }
-  return rope_picture(kWidth, y - 60.0, "RoPE scalings compared", body);
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
+      "height=\"{1:.0f}\" role=\"img\" aria-label=\"RoPE scalings compared\">\n"
+      "{2}<rect class=\"paper\" width=\"{0:.0f}\" height=\"{1:.0f}\"/>\n{3}</svg>\n",
+      kWidth, y - 60.0, kRopeStyle, body);
 }
 
 }  // namespace lariat

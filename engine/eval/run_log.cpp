@@ -73,7 +73,7 @@ Json run_header(const Engine& engine, const SessionOptions& session, const std::
           {"options",
            {{"backend", engine.backend->name()},
             {"weights", stored_format(engine.model)},
-            {"dtype", name_of(engine.model.weights.form)},
+            {"dtype", name_of(engine.model.weights.form.dtype)},
             {"k_dtype", name_of(session.k_dtype)},
             {"v_dtype", name_of(session.v_dtype)},
             {"factor", rope.factor},

@@ -40,9 +40,9 @@ void refuse_foreign_tensors(const Tensors& checkpoint);
 // computed, and biases of zeros); a vision tower beside a text model is a warning.
 void check_unread_tensors(ModelSpec& spec, const Tensors& checkpoint, const std::set<std::string>& read);
 
-// Says what `path` is where it is no checkpoint's folder: nothing, a URL, the name of a model on the hub, a
-// file (but a config with `config_file`), a LoRA adapter, pickled weights, the folder above a GGUF file, a
-// snapshot or checkpoints, an empty one. Throws Error then; returns where it may be one.
+// Throws Error where `path` is not a checkpoint folder: it does not exist, names a model on the hub, is a
+// file (a config file is allowed with `config_file`), a LoRA adapter, pickled weights, or the folder of a
+// GGUF file or of snapshots.
 void refuse_other_formats(const std::filesystem::path& path, bool config_file = false);
 
 }  // namespace lariat

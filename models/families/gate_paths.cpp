@@ -1,13 +1,11 @@
 #include <algorithm>
-#include <cctype>
 #include <fstream>
 
 #include "kernels/error.h"
-#include "models/families/family.h"
 #include "models/families/gate.h"
 #include "models/io/text_file.h"
 
-// The paths that are no checkpoint's folder.
+// Paths that are not a checkpoint folder.
 namespace lariat {
 namespace {
 
@@ -54,29 +52,14 @@ fs::path first_file(const fs::path& dir, std::string_view extension) {
                    dir.string() + "').merge_and_unload().save_pretrained('MERGED')");
 }
 
-// Whether transformers has no class of the model, so that it cannot convert it.
-bool is_foreign_to_transformers(const fs::path& dir) {
-  if (!has_file(dir, "config.json")) return false;
-  const nlohmann::json json = read_json_object(dir / "config.json");
-  const auto type = json.find("model_type");
-  return std::ranges::any_of(families(), [&](const Family& family) {
-    return !family.in_transformers && type != json.end() && *type == family.model_type;
-  });
-}
-
 [[noreturn]] void refuse_pickle(const fs::path& file) {
   const fs::path dir = file.parent_path();
-  const std::string all = (dir / ("*" + file.extension().string())).string();
-  refuse(
-      file,
-      "pickled weights, which lariat does not open; convert them, in Python: " +
-          (is_foreign_to_transformers(dir)
-               ? "import glob, torch; from safetensors.torch import save_file; save_file({k: v.clone() for f "
-                 "in glob.glob('" +
-                     all + "') for k, v in torch.load(f, map_location='cpu', weights_only=True).items()}, '" +
-                     (dir / "model.safetensors").string() + "')"
-               : "from transformers import AutoModelForCausalLM; AutoModelForCausalLM.from_pretrained('" +
-                     dir.string() + "').save_pretrained('CONVERTED')"));
+  refuse(file,
+         "pickled weights, which lariat does not open; convert them, in Python: import glob, torch; from "
+         "safetensors.torch import save_file; save_file({k: v.clone() for f in glob.glob('" +
+             (dir / ("*" + file.extension().string())).string() +
+             "') for k, v in torch.load(f, map_location='cpu', weights_only=True).items()}, '" +
+             (dir / "model.safetensors").string() + "')");
 }
 
 // The hub's cache: NAME/refs/main holds the name of a folder in NAME/snapshots.
@@ -88,51 +71,16 @@ fs::path snapshot_in(const fs::path& dir) {
   return all.empty() ? dir / "snapshots" / "HASH" : all.front();
 }
 
-// The checkpoints in the folders of `dir`, and in the hub's cache of models, which is one or holds one.
-std::vector<fs::path> checkpoints_in(const fs::path& dir) {
-  std::vector<fs::path> found;
-  for (const fs::path& inner : entries(dir)) {
-    if (has_file(inner, "config.json")) found.push_back(inner);
-    if (has_file(inner, "snapshots")) found.push_back(snapshot_in(inner));
-    if (inner.filename() != "hub") continue;
-    for (const fs::path& cached : checkpoints_in(inner)) found.push_back(cached);
-  }
-  std::sort(found.begin(), found.end());
-  return found;
-}
-
-// "org/name", as models are called on the hub.
-bool is_hub_name(std::string_view name) {
-  const auto is_part = [](std::string_view part) {
-    const auto is_plain = [](unsigned char c) { return std::isalnum(c) != 0; };
-    return !part.empty() && is_plain(part.front()) &&
-           std::ranges::all_of(part, [&](char c) { return is_plain(c) || c == '.' || c == '_' || c == '-'; });
-  };
-  const auto parts = split(name, '/');
-  return parts.size() == 2 && is_part(parts[0]) && is_part(parts[1]);
-}
-
-// A URL with its scheme, or as people copy it: "some.host/org/name".
-bool is_url(std::string_view name) {
-  const size_t dot = name.find('.'), slash = name.find('/');
-  return name.find("://") != std::string_view::npos ||
-         (dot > 0 && dot < slash && std::ranges::count(name, '/') >= 2);
-}
-
-// A path that leads nowhere may be the name of something else.
+// A path of two words may be the name of a model on the hub.
 [[noreturn]] void refuse_missing(const fs::path& path) {
   std::error_code ec;
-  const bool nowhere = !fs::exists(*path.begin(), ec);
-  if (nowhere && is_url(path.string())) {
-    refuse(path,
-           "is a URL, and lariat downloads nothing; download the model's files (config.json, *.safetensors, "
-           "tokenizer*) into a folder and give that");
-  }
-  if (nowhere && is_hub_name(path.string())) {
+  const std::string name = path.string();
+  const auto parts = split(name, '/');
+  if (parts.size() == 2 && !parts[0].empty() && !parts[1].empty() && !fs::exists(*path.begin(), ec)) {
     refuse(path,
            "no such folder; if it is a model on the hub, download it first, which lariat does not do: hf "
            "download " +
-               path.string() + " --local-dir " + path.filename().string() + "; then give that folder");
+               name + " --local-dir " + path.filename().string() + "; then give that folder");
   }
   refuse(path, "no such folder; check the path");
 }
@@ -141,19 +89,6 @@ bool is_url(std::string_view name) {
   const fs::path folder = file.has_parent_path() ? file.parent_path() : ".";
   refuse(file, "is a file; give its folder, " + folder.string() +
                    ", which has to hold config.json, the weights as *.safetensors and the tokenizer");
-}
-
-// A folder with nothing that any command could use.
-void refuse_other_folders(const fs::path& dir) {
-  for (const char* name : {"config.json", "tokenizer.json", "tokenizer.model", "model.safetensors"}) {
-    if (has_file(dir, name)) return;
-  }
-  if (entries(dir).empty())
-    refuse(dir, "the folder is empty; put the model into it: config.json, *.safetensors and the tokenizer");
-  const std::vector<fs::path> inner = checkpoints_in(dir);
-  if (inner.empty()) return;
-  refuse(dir, "a folder of models, and no model; use `model` " + inner.front().string() +
-                  (inner.size() == 1 ? "" : " (or one of " + std::to_string(inner.size() - 1) + " more)"));
 }
 
 }  // namespace
@@ -179,7 +114,6 @@ void refuse_other_formats(const fs::path& path, bool config_file) {
   for (const char* extension : {".bin", ".pth", ".pt"}) {
     if (const fs::path file = first_file(path, extension); !file.empty()) refuse_pickle(file);
   }
-  refuse_other_folders(path);
 }
 
 }  // namespace lariat

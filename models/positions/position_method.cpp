@@ -179,16 +179,4 @@ PositionMethod::Places PositionMethod::unseen(int64_t p) const {
   return places;
 }
 
-std::optional<double> PositionMethod::distance(int64_t i, int64_t j) const {
-  const double stretched = stretch ? stretch(static_cast<double>(i + 1)) : 1;
-  const auto position = [&](size_t table, int64_t place) {
-    return positions[table] ? positions[table](place, stretched) : static_cast<double>(place);
-  };
-  for (const VisibleRange& range : ranges) {
-    if (j >= range.begin.at(i) && j < range.end.at(i))
-      return position(range.table, i) - position(range.second_keys, j);
-  }
-  return std::nullopt;
-}
-
 }  // namespace lariat

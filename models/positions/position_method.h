@@ -35,8 +35,6 @@ struct PositionMethod {
     int64_t first, last;
   };
   Places unseen(int64_t p) const;
-  // At which the token at place i sees the key at place j <= i; none: it does not.
-  std::optional<double> distance(int64_t i, int64_t j) const;
 };
 
 // "dca", or "dca/chunk=6144/window=2048/temperature=log"; "none" and nothing: no method. What is not given

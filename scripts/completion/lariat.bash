@@ -7,7 +7,7 @@ _lariat() {
       # Readline's own names, which it quotes and expands, where none of the candidates fits.
       :file) compopt -o default ;;
       :dir) compopt -o dirnames ;;
-      *) COMPREPLY+=("${line%%$'\t'*}") ;;
+      *) COMPREPLY+=("$line") ;;
     esac
   done < <("${COMP_WORDS[0]/#\~/$HOME}" __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
 }

@@ -40,7 +40,7 @@ TEST(EngineOpen, ReadsWhatIsAskedFor) {
   EXPECT_NE(refusal_to_open(checkpoint_dir("llama_gqa"), {}), "");
   const OpenOptions random{
       .reads = Reads::kTokens, .device = "cpu", .quantize = DType::kQ4, .random_weights = true};
-  EXPECT_EQ(Engine::open(demo_dir() / "config.json", random).model.quantization(), "q4_0");
+  EXPECT_EQ(Engine::open(demo_dir() / "config.json", random).model.quantization(), "q4");
 }
 
 TEST(EngineOpen, RefusesWhatMakesNoSense) {

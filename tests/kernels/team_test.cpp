@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <fstream>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -89,23 +88,6 @@ TEST(Team, OfMoreThreadsThanCoresGoesOn) {
     EXPECT_EQ(shares(2, 20000), std::vector<int>(2, 20000));
     EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);  // 0.1; where waiting threads spin: minutes
   });
-}
-
-TEST(CoreWatch, SeesThreadsWithoutACore) {
-  if (!std::ifstream("/proc/self/schedstat")) LARIAT_SKIP("there is no /proc/self/schedstat");
-  const auto busy = [](int) {
-    for (const auto end = std::chrono::steady_clock::now() + 300ms; std::chrono::steady_clock::now() < end;) {
-    }
-  };
-  on_one_core([&] {
-    const CoreWatch watch(2);
-    run_team(2, busy);
-    EXPECT_GT(watch.share(), 0.2);
-    EXPECT_GT(watch.seconds(), 0.29);
-  });
-  const CoreWatch watch(2);
-  std::this_thread::sleep_for(500ms);
-  EXPECT_LT(watch.share(), CoreWatch::kMost);  // nobody wanted one
 }
 
 TEST(Team, ThatWaitsSleeps) {

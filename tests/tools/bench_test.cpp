@@ -29,6 +29,7 @@ TEST(Bench, MeasuresEveryPromptAtEveryDepth) {
     measured += n / result["tok_s_min"].get<double>() + n / median + n / result["tok_s_max"].get<double>();
     const double read = prompt ? weights / n : weights + kCache * (result["depth"].get<double>() + n / 2);
     EXPECT_NEAR(gb_s * 1e9 / median, read, 1);
+    EXPECT_GE(result["waited_for_cores"], 0);
     ASSERT_EQ(result["limit_gb_s"].size(), 2U);
     EXPECT_EQ(result["limit_gb_s"][0], bandwidth);
     bandwidth = result["limit_gb_s"][1];

@@ -211,11 +211,6 @@ TEST(Completion, LeavesFilesAndFoldersToBash) {
   EXPECT_EQ(bash_offers({"sweep", "--merge", "x.jsonl", "a"}), Words{"compopt -o default"});
 }
 
-TEST(Completion, IsValidZsh) {
-  if (!have("zsh")) LARIAT_SKIP("zsh is not installed");
-  EXPECT_EQ(shell("zsh -n " + (kCompletion / "_lariat").string()), 0);
-}
-
 TEST(ManPage, TellsOfEveryOption) {
   const std::string page = run_lariat("__man").out;
   for (const char* section :

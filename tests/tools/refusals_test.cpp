@@ -37,8 +37,8 @@ class Commands : public FolderTest {
     const std::string config = slurp(kDemo / "config.json"), text = "Once upon a time";
     put("hub/models--org--name/snapshots/0a1b/config.json", config);
     put("hub/models--org--name/refs/main", "0a1b\n");
-    for (const char* name : {"models/one", "models/two", "chat", "refuses", "lfs", "lfs-config",
-                             "lfs-tokenizer", "lfs-json", "other"})
+    for (const char* name :
+         {"models/one", "chat", "refuses", "lfs", "lfs-config", "lfs-tokenizer", "lfs-json", "other"})
       link_files(kDemo, dir_ / name);
     put("chat/chat_template.jinja", "{% for m in messages %}{{ m['content'] }}{% endfor %}{{ end }}");
     put("refuses/chat_template.jinja", "\n{{ raise_exception('One at\na time') }}");

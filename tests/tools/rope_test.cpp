@@ -114,25 +114,14 @@ TEST(RopeCommand, DrawsAPictureBesideTheJson) {
   EXPECT_TRUE(nlohmann::json::accept(outcome.out));
   EXPECT_EQ(slurp(svg).rfind("<svg ", 0), 0U);
   // A part of it.
-  const std::vector<std::string> titles = {"Wavelengths", "Long-range decay", "Positions side by side"};
-  for (const auto& [part, title] : {std::pair("frequencies", 0), {"decay", 1}, {"positions", 2}}) {
+  const std::vector<std::string> titles = {"Wavelengths", "Long-range decay"};
+  for (const auto& [part, title] : {std::pair("frequencies", 0), {"decay", 1}}) {
     EXPECT_EQ(rope(kHead + "--svg " + svg.string() + " --only " + part).code, 0);
     const std::string drawn = slurp(svg);
     for (size_t i = 0; i < titles.size(); ++i)
       EXPECT_EQ(drawn.find(titles[i]) != std::string::npos, static_cast<int>(i) == title)
           << part << titles[i];
   }
-}
-
-TEST(RopeCommand, DrawsTheDistancesOfAMethod) {
-  const TempFolder folder;
-  const fs::path svg = folder.path / "dca.svg";
-  const Outcome outcome = rope(kHead + "--position-method dca --svg " + svg.string());
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(names(outcome.out, "8192"));
-  EXPECT_TRUE(holds(slurp(svg), ">dca/chunk=3072/window=1024</text>"));
-  EXPECT_EQ(rope(kHead + "--position-method string --length 6000 --svg " + svg.string()).code, 0);
-  EXPECT_TRUE(holds(slurp(svg), ">string/shift=2032/window=128</text>"));
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ TEST_F(JsonLineProgram, ALineAloneIsScoredAsAmongOthers) {
     EXPECT_NEAR(json_lines(all.out).at(7)["sum"], json_lines(alone.out).at(0)["sum"].get<double>(), 0.01)
         << dtype;
   }
-  const Outcome quantized = run(last, "--quantize q4_0");
+  const Outcome quantized = run(last, "--quantize q4");
   EXPECT_EQ(quantized.code, 0);
   EXPECT_TRUE(holds(quantized.err, "lariat: warning: "));
   EXPECT_TRUE(holds(quantized.err, "--dtype f32"));

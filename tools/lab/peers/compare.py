@@ -78,7 +78,7 @@ def lariat_once(args, dtype, depth):
     else:
         command += ["--model", args.model or args.ggufs[dtype]]
     if args.config or args.model:
-        command += ["--quantize", dtype] if dtype in ("q8", "q4", "q4_0") else ["--dtype", dtype]
+        command += ["--quantize", dtype] if dtype in ("q8", "q4") else ["--dtype", dtype]
     out = run_json(command)
     return {result["test"]: result["tok_s_median"] for result in out["results"]}, out["limits"]
 

@@ -78,7 +78,7 @@ LARIAT_KEYS = {"kl": "kl", "kl_99": "kl_p99", "dp": "p_diff_rms", "top": "same_t
 
 def divergence_table(folder):
     rows = []
-    for weights in ("q8", "q4_0"):
+    for weights, peer in (("q8", "q8"), ("q4", "q4_0")):
         if data := read(folder, f"divergence-{weights}.json"):
             row = [f"lariat {weights}"]
             for key, name in LARIAT_KEYS.items():
@@ -86,7 +86,7 @@ def divergence_table(folder):
                 error = data.get(name + "_stderr")
                 row.append(f"{scale * data[name]:.4g}" + (f" ± {scale * error:.2g}" if error is not None else ""))
             rows.append(row)
-        path = folder / f"divergence-llama.cpp-{weights}.txt"
+        path = folder / f"divergence-llama.cpp-{peer}.txt"
         if path.exists():
             text, row = path.read_text(errors="replace"), [f"llama.cpp {weights[:2].upper()}_0"]
             for pattern in LLAMA_LINES.values():
@@ -99,11 +99,11 @@ def divergence_table(folder):
 
 def speed_table(folder):
     rows = []
-    for weights in ("f32", "q8", "q4_0"):
+    for weights, peer in (("f32", "f32"), ("q8", "q8"), ("q4", "q4_0")):
         if data := read(folder, f"speed-lariat-{weights}.json"):
             rates = {result["test"]: result["tok_s_median"] for result in data["results"]}
             rows.append([f"lariat {weights}", f"{rates['pp']:.0f}", f"{rates['tg']:.1f}"])
-        if data := read(folder, f"speed-llama.cpp-{weights}.json"):
+        if data := read(folder, f"speed-llama.cpp-{peer}.json"):
             rates = {"pp" if test["n_prompt"] > 0 else "tg": test["avg_ts"] for test in data}
             label = "F32" if weights == "f32" else weights[:2].upper() + "_0"
             rows.append([f"llama.cpp {label}", f"{rates['pp']:.0f}", f"{rates['tg']:.1f}"])
