@@ -104,7 +104,7 @@ std::string model_fingerprint(const Model& model) {
 }
 
 std::string tokenizer_fingerprint(const ModelTexts& texts) {
-  for (const char* name : {"tokenizer.json", "qwen.tiktoken", "tokenizer.model"}) {
+  for (const char* name : {"tokenizer.json", "qwen.tiktoken", "tokenizer.model", "tokenizer.ggml"}) {
     if (!texts.has(name)) continue;
     Summary summary;
     summary.add_text(texts.read(name, kMaxText));
@@ -120,7 +120,9 @@ std::string texts_fingerprint(const ModelTexts& texts) {
     summary.add_text(name);
     if (texts.has(name)) summary.add_text(texts.read(name, kMaxText));
   }
-  if (texts.has("qwen.tiktoken")) summary.add_text(texts.read("qwen.tiktoken", kMaxText));
+  for (const char* name : {"qwen.tiktoken", "tokenizer.ggml"}) {
+    if (texts.has(name)) summary.add_text(texts.read(name, kMaxText));
+  }
   return summary.hex();
 }
 

@@ -156,11 +156,7 @@ void add_memory(OrderedJson& found, const ModelSpec& spec, const Tensors& tensor
 
 void add_texts(OrderedJson& found, const ModelTexts& texts) {
   const Tokenizer tokenizer = Tokenizer::load(texts);
-  std::string kind = "SentencePiece";
-  if (texts.has("tokenizer.json")) {
-    const nlohmann::json json = texts.json("tokenizer.json");
-    kind = JsonFields(json, "").need_object("model").string("type").value_or("BPE");
-  }
+  const char* kind = tokenizer.has_pieces() ? "SentencePiece" : "BPE";
   OrderedJson special = OrderedJson::object();
   for (const auto& [name, token] : tokenizer.special_tokens()) special[name] = token;
   found["tokenizer"] = {{"kind", kind}, {"vocabulary", tokenizer.vocab_size()}, {"special_tokens", special}};

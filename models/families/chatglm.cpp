@@ -1,5 +1,5 @@
 #include "models/families/family.h"
-#include "models/text/tokenizer_settings.h"
+#include "models/families/tokenizers.h"
 
 namespace lariat {
 
@@ -34,7 +34,7 @@ ModelSpec read_chatglm(const JsonFields& config) {
   defaults.norm_eps = 1e-5;
   const double ratio = config.number("rope_ratio", 1.0, 1e6).value_or(1.0);
   // ChatGLM2 divides positions by rope_ratio, and what came behind it multiplies the base.
-  const bool second = tok::is_chatglm2(config), divides = ratio != 1.0 && second;
+  const bool second = tok::has_version(config, tok::kChatGlm2), divides = ratio != 1.0 && second;
   defaults.rope = {.theta = divides ? 1e4 : 1e4 * ratio,
                    .partial_rotary_factor = 0.5,
                    .interleaved = true,

@@ -144,6 +144,25 @@ ModelSpec read_deepseek_v3(const JsonFields& config) {
   return spec;
 }
 
+// Keys that GGUF files may lack. Files before 2025-12 do not name the groups, which the published models of
+// 160 or 256 experts have.
+void adapt_deepseek(nlohmann::json& config) {
+  if (!config.contains("num_local_experts")) return;
+  const nlohmann::json n = config["n_routed_experts"] = config["num_local_experts"];
+  config.erase("num_local_experts");
+  const bool v2 = n == 160, v3 = n == 256;
+  config.emplace("n_shared_experts", 0);
+  config.emplace("first_k_dense_replace", 0);
+  config.emplace("routed_scaling_factor", 1.0);
+  config.emplace("norm_topk_prob", false);
+  config.emplace("n_group", v2 || v3 ? 8 : 1);
+  config.emplace("topk_group", v2 ? 3 : v3 ? 4 : 1);
+  if (config["routed_scaling_factor"] == 0) config["routed_scaling_factor"] = 1.0;
+  const bool third = config["model_type"] == "deepseek_v3", groups = config["n_group"] > 1;
+  config["topk_method"] = third ? "noaux_tc" : groups ? "group_limited_greedy" : "greedy";
+  if (third) config["num_nextn_predict_layers"] = 0;
+}
+
 // Dense, with the multipliers of MiniCPM; what is rotated is paired half and half.
 ModelSpec read_minicpm3(const JsonFields& config) {
   Defaults defaults;

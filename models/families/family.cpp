@@ -13,7 +13,7 @@ namespace lariat {
 namespace {
 
 constexpr Family kFamilies[] = {
-#define LARIAT_FAMILY(architecture, type, reader, ...) \
+#define LARIAT_FAMILY(architecture, type, reader, tokenizer, ...) \
   {.name = #architecture, .model_type = #type, .read = reader, __VA_ARGS__},
 #include "models/families/families.def"
 };

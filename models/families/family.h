@@ -11,6 +11,18 @@
 // are.
 namespace lariat {
 
+// How the GGUF files of a family differ from its folders. Families may share an architecture.
+struct GgufFamily {
+  std::string_view architecture{};  // general.architecture; "": the family has no GGUF files
+  std::string_view when{};  // a key of the architecture that is at least `least` in this family's files
+  int64_t least = 1;
+  bool paired_rows = false;     // llama.cpp's converter orders the rows of q and k by pairs
+  bool norms_hold_one = false;  // llama.cpp's converter adds the 1 that norms add to their weights
+  std::string_view names{};     // parts of a layer that other families' files call otherwise (gguf_names.cpp)
+  std::string_view strips{};    // parts of general.name: after a special token llama.cpp drops white space
+  void (*adapt)(nlohmann::json& config) = nullptr;  // corrects the config that the metadata becomes
+};
+
 struct Family {
   std::string_view name;                        // in "architectures"
   std::string_view model_type;                  // where that is missing
@@ -18,6 +30,7 @@ struct Family {
   std::string_view alias{};                     // another spelling of the name
   bool in_transformers = true;                  // else its files name code of their own
   bool has_rope = true;
+  GgufFamily gguf{};
 };
 
 // All of families.def.
@@ -40,6 +53,13 @@ TextPart text_part(nlohmann::json config, const std::string& file);
 
 #define LARIAT_FAMILY(architecture, type, reader, ...) ModelSpec reader(const JsonFields& config);
 #include "models/families/families.def"
+
+// GgufFamily::names and GgufFamily::adapt of families.
+inline constexpr std::string_view kMixtralParts =
+    "ffn_gate_inp block_sparse_moe.gate ffn_gate_exps block_sparse_moe.experts.{}.w1 "
+    "ffn_up_exps block_sparse_moe.experts.{}.w3 ffn_down_exps block_sparse_moe.experts.{}.w2";
+using AdaptConfig = void(nlohmann::json& config);
+AdaptConfig adapt_gemma, adapt_granite, adapt_mixtral, adapt_qwen3_moe, adapt_deepseek, adapt_gpt_oss;
 
 // --- what families share -----------------------------------------------------------------------------------
 

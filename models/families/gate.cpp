@@ -43,7 +43,7 @@ constexpr KeyRule kRefused[] = {
     {"use_rope", "true", "leaves RoPE out"},
     {"no_rope_layers", "ones", "leaves RoPE out of layers (SmolLM3, Llama 4)"},
     {"no_rope_layer_interval", "", "leaves RoPE out of layers (SmolLM3, Llama 4)"},
-    {"rope_local_base_freq local_rope_theta", "", "is another RoPE base for some layers (Gemma 3)"},
+    {"rope_local_base_freq local_rope_theta", "rope_theta", "is another RoPE base for some layers (Gemma 3)"},
     {"rotary_pct rope_pct", "1", "rotates a part of each head (GPT-NeoX, StableLM)"},
     {"rotary_dim", "head_dim", "rotates a part of each head (GPT-J)"},
     {"rotary_emb_base", "10000", "is the RoPE base of GPT-NeoX, instead of rope_theta"},

@@ -92,4 +92,20 @@ ModelSpec read_gemma3(const JsonFields& config) {
   return spec;
 }
 
+// GGUF files have the scale itself, or nothing: only the 27B, which its layers tell, scales by another size
+// than the head's. Google's quantised files have the larger models' RoPE scaling in the 1B too, which has 26
+// layers.
+void adapt_gemma(nlohmann::json& config) {
+  const bool second = config["model_type"] == "gemma2";
+  const nlohmann::json layers = config["num_hidden_layers"],
+                       scale = config.value("attention_multiplier", nlohmann::json(0.0));
+  if (!second && layers == 26) config.erase("rope_scaling");
+  if (!scale.is_number()) return;
+  const auto number = [&](const char* key) { return config[key].get<double>(); };
+  const double wide = number("hidden_size") / number("num_attention_heads");
+  const double size = layers == (second ? 46 : 62) ? wide : number("head_dim"), factor = scale;
+  config["query_pre_attn_scalar"] = factor != 0.0 ? 1.0 / (factor * factor) : size;
+  config.erase("attention_multiplier");
+}
+
 }  // namespace lariat

@@ -46,4 +46,11 @@ ModelSpec read_gpt_oss(const JsonFields& config) {
   return spec;
 }
 
+// llama.cpp itself rounds the ends of yarn's ramp here too; the model was trained without.
+void adapt_gpt_oss(nlohmann::json& config) {
+  adapt_mixtral(config);
+  if (config.contains("rope_scaling") && config["rope_scaling"]["rope_type"] == "yarn")
+    config["rope_scaling"]["truncate"] = false;
+}
+
 }  // namespace lariat

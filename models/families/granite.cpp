@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "models/families/family.h"
 
 namespace lariat {
@@ -15,6 +17,11 @@ ModelSpec read_granite(const JsonFields& config) {
     layer.residual_multiplier = static_cast<float>(multiplier("residual_multiplier", 0.0));
   }
   return spec;
+}
+
+void adapt_granite(nlohmann::json& config) {
+  if (config.value("attention_multiplier", nlohmann::json(0)) == 0)
+    config["attention_multiplier"] = 1.0 / std::sqrt(config["head_dim"].get<double>());
 }
 
 }  // namespace lariat

@@ -27,4 +27,10 @@ ModelSpec read_mixtral(const JsonFields& config) {
   return spec;
 }
 
+void adapt_mixtral(nlohmann::json& config) {
+  if (!config.contains("moe_intermediate_size")) return;
+  config["intermediate_size"] = config["moe_intermediate_size"];
+  config.erase("moe_intermediate_size");
+}
+
 }  // namespace lariat

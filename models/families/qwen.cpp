@@ -173,6 +173,8 @@ ModelSpec read_qwen3_moe(const JsonFields& config) {
   return spec;
 }
 
+void adapt_qwen3_moe(nlohmann::json& config) { config["norm_topk_prob"] = true; }
+
 // The text side of Qwen 3-VL, which has no windows.
 ModelSpec read_qwen3_vl(const JsonFields& config) {
   Defaults defaults = qwen_defaults();

@@ -10,10 +10,10 @@ namespace {
 // tie_weights). In all others it is enough that one of top and text_config says so.
 struct TopTies {
   std::string_view name, model_type;
-  bool missing;
+  std::optional<bool> missing;
 };
 constexpr TopTies kTopTies[] = {
-#define LARIAT_TOP_TIES(architecture, type, missing) {#architecture, #type, missing},
+#define LARIAT_WRAPPER(architecture, type, tokenizer, ties) {#architecture, #type, ties},
 #include "models/families/families.def"
 };
 
@@ -22,10 +22,11 @@ void read_ties(const JsonFields& top, nlohmann::json& text) {
   const std::string type = top.string("model_type").value_or("");
   const auto names = top.strings("architectures").value_or(std::vector<std::string>{});
   const auto rule = std::ranges::find_if(kTopTies, [&](const TopTies& each) {
-    return each.model_type == type || (type.empty() && !names.empty() && each.name == names.front());
+    return each.missing &&
+           (each.model_type == type || (type.empty() && !names.empty() && each.name == names.front()));
   });
   if (rule != std::end(kTopTies)) {
-    text["tie_word_embeddings"] = tied.value_or(rule->missing);
+    text["tie_word_embeddings"] = tied.value_or(*rule->missing);
   } else if (tied.value_or(false)) {
     text["tie_word_embeddings"] = true;
   }

@@ -99,28 +99,18 @@ std::shared_ptr<Opened> open(const fs::path& path) {
 ModelFiles open_gguf(const fs::path& path) {
   const std::shared_ptr<const Opened> opened = open(path);
   ModelTexts::Makers makers = {{"config.json", [opened] { return text_of(gguf_config(opened->file)); }}};
-  ModelTexts::Lists lists;
-  if (gguf_has_bpe(opened->file)) {
-    makers["tokenizer.json"] = [opened] { return gguf_tokenizer_json(opened->file, true); };
-    makers[ModelTexts::kWithoutLists] = [opened] { return gguf_tokenizer_json(opened->file, false); };
-    if (!opened->file.has("tokenizer.huggingface.json"))
-      lists = [opened](std::string_view name) {
-        return opened->file.strings(fmt::format("tokenizer.ggml.{}", name));
-      };
-  } else if (gguf_has_sentencepiece(opened->file)) {
-    makers["tokenizer.model"] = [opened] { return gguf_tokenizer_model(opened->file); };
+  ModelTexts::Vocabulary vocabulary;
+  if (const auto json = opened->file.string("tokenizer.huggingface.json")) {
+    makers["tokenizer.json"] = [opened, json] { return std::string(*json); };
   } else {
-    makers[ModelTexts::kNoTokenizer] = [opened]() -> std::string {
-      constexpr const char* kModel = "tokenizer.ggml.model";
-      opened->file.fail(kModel, fmt::format("'{:.60}' does not run; known: gpt2, llama",
-                                            opened->file.string(kModel).value_or("none")));
-    };
+    vocabulary = [opened](tok::Pipeline& pipeline) { gguf_vocabulary(opened->file, pipeline); };
+    makers["tokenizer.ggml"] = [opened] { return gguf_vocabulary_text(opened->file); };
   }
   if (const nlohmann::json sampling = gguf_generation_config(opened->file); !sampling.empty())
     makers["generation_config.json"] = [text = text_of(sampling)] { return text; };
   makers["tokenizer_config.json"] = [opened] { return text_of(gguf_tokenizer_config(opened->file)); };
   ModelFiles files;
-  files.texts = ModelTexts(path, std::move(makers), std::move(lists), gguf_wording(opened->file));
+  files.texts = ModelTexts(path, std::move(makers), std::move(vocabulary), gguf_wording(opened->file));
   files.tensors = opened->tensors;
   return files;
 }

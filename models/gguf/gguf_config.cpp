@@ -8,7 +8,6 @@
 #include <set>
 
 #include "kernels/error.h"
-#include "models/families/family.h"
 #include "models/gguf/gguf_model.h"
 
 // Keys and their defaults: llama.cpp, src/llama-arch.cpp, src/llama-model.cpp and src/models; what its
@@ -18,20 +17,10 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::pair<std::string_view, std::string_view> kFamilies[] = {
-    {"llama", "LlamaForCausalLM"},
-    {"qwen2", "Qwen2ForCausalLM"},
-    {"qwen3", "Qwen3ForCausalLM"},
-    {"gemma", "GemmaForCausalLM"},
-    {"gemma2", "Gemma2ForCausalLM"},
-    {"gemma3", "Gemma3ForCausalLM"},
-    {"phi3", "Phi3ForCausalLM"},
-    {"granite", "GraniteForCausalLM"},
-    {"olmo2", "Olmo2ForCausalLM"},
-    {"qwen3moe", "Qwen3MoeForCausalLM"},
-    {"deepseek2", "DeepseekV2ForCausalLM"},  // or V3
-    {"gpt-oss", "GptOssForCausalLM"}};
-constexpr int64_t kSigmoid = 2;  // expert_gating_func
+// Whether attention is latent (DeepSeek's): what is rotated of a head is then a part of its own.
+bool is_latent(const GgufFile& file) {
+  return file.metadata.contains(gguf_architecture(file) + ".attention.kv_lora_rank");
+}
 
 // Reads the metadata of one architecture and writes the config.
 class Config {
@@ -44,15 +33,15 @@ class Config {
     tokens();
     rope();
     windows();
-    multipliers();
     if (has("expert_count") && size("expert_count", 0) > 0) experts();
-    if (arch_ == "deepseek2") latent();
+    if (is_latent(file_)) latent();
     // Keys about training, the file's layout or other uses, and yarn's keys under another scaling.
     gguf_add_unread(
         file_, arch_ + ".",
         "vocab_size tensor_data_layout pooling_type rope.scaling.finetuned rope.scaling.yarn_attn_factor "
         "rope.scaling.yarn_beta_* rope.scaling.yarn_log_multiplier",
         json_);
+    if (family_.gguf.adapt != nullptr) family_.gguf.adapt(json_);
     return std::move(json_);
   }
 
@@ -65,16 +54,11 @@ class Config {
   double number(std::string_view name, double missing) const {
     return file_.number(key(name)).value_or(missing);
   }
-  // Writes what the file says, if it does, and a value with which the key means nothing is none.
-  void copy(std::string_view name, const char* to, double neutral) {
-    if (const auto value = file_.number(key(name)); value && *value != neutral) json_[to] = *value;
-  }
   bool has_tensor(const char* name) const { return file_.tensor(name) != nullptr; }
 
   void sizes() {
-    const auto known = std::ranges::find(families(), family_, &Family::name);
-    json_["architectures"] = {family_};
-    json_["model_type"] = known->model_type;
+    json_["architectures"] = {family_.name};
+    json_["model_type"] = family_.model_type;
     const StoredTensor* embed = file_.tensor("token_embd.weight");
     if (embed == nullptr || embed->shape.size() != 2)
       throw Error(file_.path.string() + ": tensor 'token_embd.weight' is missing, or no matrix");
@@ -94,11 +78,9 @@ class Config {
     json_["rms_norm_eps"] = *file_.number(eps);
     json_["tie_word_embeddings"] = !has_tensor("output.weight");
     json_["torch_dtype"] = dtype();
-    if (arch_ == "llama" || arch_ == "granite" || arch_ == "qwen3") {
-      json_["attention_bias"] = has_tensor("blk.0.attn_output.bias") || has_tensor("blk.0.attn_q.bias");
-      if (arch_ != "qwen3") json_["mlp_bias"] = has_tensor("blk.0.ffn_down.bias");
-    }
-    if (size("attention.value_length", head_dim_) != head_dim_ && arch_ != "deepseek2")
+    json_["attention_bias"] = has_tensor("blk.0.attn_output.bias");
+    json_["mlp_bias"] = has_tensor("blk.0.ffn_down.bias");
+    if (size("attention.value_length", head_dim_) != head_dim_ && !is_latent(file_))
       file_.fail(key("attention.value_length"), "values of another size than keys are not supported");
   }
 
@@ -153,7 +135,7 @@ class Config {
 
   void rope() {
     json_["rope_theta"] = number("rope.freq_base", 10000.0);
-    const int64_t rotated = arch_ == "deepseek2" ? head_dim_ : size("rope.dimension_count", head_dim_);
+    const int64_t rotated = size("rope.dimension_count", head_dim_);
     if (rotated > head_dim_) file_.fail(key("rope.dimension_count"), "more than a head has");
     if (rotated < head_dim_)
       json_["partial_rotary_factor"] = static_cast<double>(rotated) / static_cast<double>(head_dim_);
@@ -178,9 +160,7 @@ class Config {
     if (type != "none" && type != "linear" && type != "yarn")
       file_.fail(key("rope.scaling.type"), type == "longrope" ? "tensor 'rope_factors_long.weight' is missing"
                                                               : "known: none, linear, yarn, longrope");
-    // Gemma 3's files quantised by Google have the larger models' factor in the 1B too, of 26 layers.
-    const bool stray = arch_ == "gemma3" && n_layers_ == 26;
-    if (factor == 1.0 || factor == 0.0 || stray) type = "none";
+    if (factor == 1.0 || factor == 0.0) type = "none";
     if (!divisors.empty()) {
       if (type != "none")
         file_.fail(key("rope.scaling.type"), "stands beside rope_freqs.weight; one must go");
@@ -222,8 +202,6 @@ class Config {
           std::pair("yarn_attn_factor", "attention_factor")}) {
       if (const auto value = file_.number(key(std::string("rope.scaling.") + name))) scaling[to] = *value;
     }
-    // llama.cpp itself rounds the ramp's ends in gpt-oss too, which was trained without.
-    if (arch_ == "gpt-oss") scaling["truncate"] = false;
     // DeepSeek's: its published models have one value for both.
     if (const double log = number("rope.scaling.yarn_log_multiplier", 0.0); log != 0.0)
       scaling["mscale"] = scaling["mscale_all_dim"] = std::round(log * 1e7) / 1e6;
@@ -231,20 +209,12 @@ class Config {
 
   void windows() {
     const int64_t window = size("attention.sliding_window", 0);
-    const bool local = family_.starts_with("Gemma3");
-    const double theta = json_["rope_theta"], swa = number("rope.freq_base_swa", local ? 10000.0 : theta);
-    if (local || swa != theta) json_["rope_local_base_freq"] = swa;
     const std::string pattern = key("attention.sliding_window_pattern");
-    if (window == 0) return void(file_.has(pattern));  // nothing slides
-    // Qwen's files may name one that is switched off.
-    if (arch_ == "llama" || arch_ == "phi3" || arch_ == "olmo2" || arch_ == "gemma2" || arch_ == "gemma3" ||
-        arch_ == "gpt-oss")
-      json_["sliding_window"] = window;
     const auto found = file_.metadata.find(pattern);
-    if (found == file_.metadata.end() ||
-        (arch_ != "gemma2" && arch_ != "gemma3" && arch_ != "olmo2" && arch_ != "gpt-oss"))
-      return;
     const std::vector<int64_t> given = file_.integers(pattern);
+    if (window == 0) return;  // no layer has a window
+    json_["sliding_window"] = window;
+    if (found == file_.metadata.end()) return;
     if (found->second.array && std::ssize(given) < n_layers_)
       file_.fail(pattern, "expected one for each layer");
     if (!found->second.array && given.front() < 1) file_.fail(pattern, "expected a number of layers");
@@ -254,73 +224,26 @@ class Config {
     }
   }
 
-  void multipliers() {
-    copy("embedding_scale", "embedding_multiplier", 1.0);
-    copy("residual_scale", "residual_multiplier", 1.0);
-    copy("logit_scale", "logits_scaling", arch_ == "granite" ? 0.0 : 1.0);
-    copy("attn_logit_softcapping", "attn_logit_softcapping", 0.0);
-    copy("final_logit_softcapping", "final_logit_softcapping", 0.0);
-    copy("attention.clamp_kqv", "clip_qkv", 0.0);
-    const double scale = number("attention.scale", 0.0), size = static_cast<double>(head_dim_);
-    if (arch_ == "gemma2" || arch_ == "gemma3") {
-      // Only the 27B of either, told by its layers, scales by another size than the head's.
-      const bool large = n_layers_ == (arch_ == "gemma2" ? 46 : 62);
-      const double wide = json_["hidden_size"].get<double>() / static_cast<double>(heads_);
-      json_["query_pre_attn_scalar"] = scale != 0.0 ? 1.0 / (scale * scale) : large ? wide : size;
-    } else if (arch_ == "granite" || scale != 0.0) {
-      json_["attention_multiplier"] = scale != 0.0 ? scale : 1.0 / std::sqrt(size);
-    }
-  }
-
   void experts() {
-    const int64_t n = size("expert_count");
-    if (arch_ == "deepseek2") return deepseek_experts(n);
-    const bool local = family_.starts_with("Mixtral") || arch_ == "gpt-oss";
-    json_[local ? "num_local_experts" : "num_experts"] = n;
+    json_["num_local_experts"] = size("expert_count");
     json_["num_experts_per_tok"] = size("expert_used_count");
-    if (local) json_["intermediate_size"] = size("expert_feed_forward_length", json_["intermediate_size"]);
-    if (arch_ != "qwen3moe") return;
     json_["moe_intermediate_size"] = size("expert_feed_forward_length", json_["intermediate_size"]);
-    json_["norm_topk_prob"] = true;
-  }
-
-  void deepseek_experts(int64_t n) {
-    json_["n_routed_experts"] = n;
-    json_["num_experts_per_tok"] = size("expert_used_count");
-    json_["moe_intermediate_size"] = size("expert_feed_forward_length");
-    json_["n_shared_experts"] = size("expert_shared_count", 0);
-    json_["first_k_dense_replace"] = size("leading_dense_block_count", 0);
-    const double scale = number("expert_weights_scale", 1.0);
-    json_["routed_scaling_factor"] = scale == 0.0 ? 1.0 : scale;
-    json_["norm_topk_prob"] = file_.boolean(key("expert_weights_norm")).value_or(false);
-    // Files before 2025-12 do not name the groups, which the published models of so many experts have.
-    const bool v2 = n == 160, v3 = n == 256;
-    const int64_t groups = size("expert_group_count", v2 || v3 ? 8 : 1);
-    json_["n_group"] = groups;
-    json_["topk_group"] = size("expert_group_used_count", v2 ? 3 : v3 ? 4 : 1);
-    const bool sigmoid = family_ == "DeepseekV3ForCausalLM";
-    if (file_.integer(key("expert_gating_func")).value_or(1) > kSigmoid)
-      file_.fail(key("expert_gating_func"), "known: 1 (softmax), 2 (sigmoid)");
-    json_["topk_method"] = sigmoid ? "noaux_tc" : groups > 1 ? "group_limited_greedy" : "greedy";
-    json_["scoring_func"] = sigmoid ? "sigmoid" : "softmax";
-    if (sigmoid) json_["num_nextn_predict_layers"] = 0;
+    if (const auto gating = file_.integer(key("expert_gating_func")).value_or(0))
+      json_["scoring_func"] = gating == 1 ? "softmax" : gating == 2 ? "sigmoid" : std::to_string(gating);
   }
 
   // Newer files speak of the heads as the absorbed attention has them, and of the true ones in *_mla.
   void latent() {
-    const int64_t rotated = size("rope.dimension_count");
     const int64_t whole = size("attention.key_length_mla", size("attention.key_length"));
-    json_["kv_lora_rank"] = size("attention.kv_lora_rank");
-    if (has("attention.q_lora_rank")) json_["q_lora_rank"] = size("attention.q_lora_rank");
-    json_["qk_rope_head_dim"] = json_["head_dim"] = rotated;
-    json_["qk_nope_head_dim"] = whole - rotated;
+    json_["qk_rope_head_dim"] = head_dim_;
+    json_["qk_nope_head_dim"] = whole - head_dim_;
     json_["v_head_dim"] = size("attention.value_length_mla", size("attention.value_length"));
     json_["num_key_value_heads"] = heads_;
   }
 
   const GgufFile& file_;
   std::string arch_;
-  std::string_view family_;
+  const Family& family_;
   int64_t heads_ = 0, head_dim_ = 0, n_layers_ = 0, context_ = 0;
   Json json_ = Json::object();
 };
@@ -335,24 +258,21 @@ std::string gguf_architecture(const GgufFile& file) {
   return std::string(arch->substr(0, 60));
 }
 
-std::string_view gguf_family(const GgufFile& file) {
+const Family& gguf_family(const GgufFile& file) {
   const std::string arch = gguf_architecture(file);
-  const auto* known =
-      std::ranges::find(kFamilies, arch, &std::pair<std::string_view, std::string_view>::first);
-  if (known == std::end(kFamilies)) {
-    std::vector<std::string_view> names;
-    for (const auto& [name, family] : kFamilies) names.push_back(name);
-    file.fail("general.architecture",
-              fmt::format("'{}' does not run; known: {}", arch, fmt::join(names, ", ")));
+  const Family* family = nullptr;
+  std::set<std::string_view> known;
+  for (const Family& each : families()) {
+    const GgufFamily& gguf = each.gguf;
+    if (!gguf.architecture.empty()) known.insert(gguf.architecture);
+    if (gguf.architecture == arch &&
+        (gguf.when.empty() || gguf_size(file, fmt::format("{}.{}", arch, gguf.when), 0) >= gguf.least))
+      family = &each;  // the last one, whose condition is the narrowest
   }
-  const bool windows = gguf_size(file, arch + ".attention.sliding_window", 0) > 0;
-  const bool experts = gguf_size(file, arch + ".expert_count", 0) > 0;
-  if (arch == "llama" && experts) return "MixtralForCausalLM";
-  if (arch == "llama" && windows) return "MistralForCausalLM";
-  if (arch == "olmo2" && windows) return "Olmo3ForCausalLM";
-  if (arch == "deepseek2" && file.integer("deepseek2.expert_gating_func").value_or(1) == kSigmoid)
-    return "DeepseekV3ForCausalLM";
-  return known->second;
+  if (family == nullptr)
+    file.fail("general.architecture",
+              fmt::format("'{}' does not run; known: {}", arch, fmt::join(known, ", ")));
+  return *family;
 }
 
 int64_t gguf_size(const GgufFile& file, const std::string& key, std::optional<int64_t> missing) {
@@ -371,7 +291,7 @@ int64_t gguf_size(const GgufFile& file, const std::string& key, std::optional<in
 
 int64_t gguf_head_dim(const GgufFile& file) {
   const std::string arch = gguf_architecture(file);
-  if (arch == "deepseek2") return gguf_size(file, arch + ".rope.dimension_count");
+  if (is_latent(file)) return gguf_size(file, arch + ".rope.dimension_count");
   const int64_t hidden = gguf_size(file, arch + ".embedding_length");
   const int64_t heads = gguf_size(file, arch + ".attention.head_count");
   return gguf_size(file, arch + ".attention.key_length", std::max<int64_t>(hidden / heads, 1));

@@ -11,37 +11,10 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Keys of a Hugging Face folder, each followed by the GGUF's key for the same setting; an architecture's
-// keys are without the architecture.
+// Keys of a Hugging Face folder, each followed by the GGUF's key for the same setting; an architecture's keys
+// are without the architecture. A key that is not asked for goes into the folder's file under the first of
+// its names, so that a family reads it or the gate refuses it.
 constexpr std::string_view kKeys =
-    "architectures general.architecture model_type general.architecture hidden_size embedding_length "
-    "num_hidden_layers block_count intermediate_size feed_forward_length num_attention_heads "
-    "attention.head_count num_key_value_heads attention.head_count_kv head_dim attention.key_length "
-    "max_position_embeddings context_length rms_norm_eps attention.layer_norm_rms_epsilon "
-    "sliding_window attention.sliding_window layer_types attention.sliding_window_pattern clip_qkv "
-    "attention.clamp_kqv attention_multiplier attention.scale query_pre_attn_scalar attention.scale "
-    "v_head_dim attention.value_length_mla qk_nope_head_dim attention.key_length_mla qk_rope_head_dim "
-    "rope.dimension_count partial_rotary_factor rope.dimension_count rope_theta rope.freq_base "
-    "rope_local_base_freq rope.freq_base_swa original_max_position_embeddings "
-    "rope.scaling.original_context_length rope_scaling.original_max_position_embeddings "
-    "rope.scaling.original_context_length rope_scaling.attention_factor rope.scaling.yarn_attn_factor "
-    "rope_scaling.beta_fast rope.scaling.yarn_beta_fast rope_scaling.beta_slow "
-    "rope.scaling.yarn_beta_slow rope_scaling.mscale rope.scaling.yarn_log_multiplier "
-    "rope_scaling.mscale_all_dim rope.scaling.yarn_log_multiplier rope_scaling.factor "
-    "rope.scaling.factor rope_scaling rope.scaling.type embedding_multiplier embedding_scale "
-    "residual_multiplier residual_scale logits_scaling logit_scale attn_logit_softcapping "
-    "attn_logit_softcapping final_logit_softcapping final_logit_softcapping num_experts expert_count "
-    "num_local_experts expert_count n_routed_experts expert_count num_experts_per_tok "
-    "expert_used_count first_k_dense_replace leading_dense_block_count routed_scaling_factor "
-    "expert_weights_scale n_group expert_group_count topk_group expert_group_used_count bos_token_id "
-    "tokenizer.ggml.bos_token_id eos_token_id tokenizer.ggml.eos_token_id add_bos_token "
-    "tokenizer.ggml.add_bos_token add_eos_token tokenizer.ggml.add_eos_token chat_template "
-    "tokenizer.chat_template model.vocab tokenizer.ggml.tokens model.merges tokenizer.ggml.merges "
-    "added_tokens tokenizer.ggml.tokens added_tokens_decoder tokenizer.ggml.tokens pre_tokenizer "
-    "tokenizer.ggml.pre post_processor tokenizer.ggml.bos_token_id";
-// Keys passed on under Hugging Face's names if no reader asks for them: samplers, and settings that the gate
-// refuses.
-constexpr std::string_view kUnread =
     "is_causal attention.causal alibi attention.max_alibi_bias attention_out_multiplier "
     "attention.output_scale llama_4_scaling_beta attention.temperature_scale num_kv_shared_layers "
     "attention.shared_kv_layers q_lora_rank attention.q_lora_rank kv_lora_rank attention.kv_lora_rank "
@@ -49,7 +22,29 @@ constexpr std::string_view kUnread =
     "use_parallel_residual use_parallel_residual n_shared_experts expert_shared_count "
     "moe_intermediate_size expert_feed_forward_length norm_topk_prob expert_weights_norm temperature "
     "general.sampling.temp top_k general.sampling.top_k top_p general.sampling.top_p min_p "
-    "general.sampling.min_p repetition_penalty general.sampling.penalty_repeat";
+    "general.sampling.min_p repetition_penalty general.sampling.penalty_repeat clip_qkv "
+    "attention.clamp_kqv rope_local_base_freq rope.freq_base_swa embedding_multiplier embedding_scale "
+    "residual_multiplier residual_scale logits_scaling logit_scale attn_logit_softcapping "
+    "attn_logit_softcapping final_logit_softcapping final_logit_softcapping first_k_dense_replace "
+    "leading_dense_block_count routed_scaling_factor expert_weights_scale n_group expert_group_count "
+    "topk_group expert_group_used_count attention_multiplier attention.scale architectures "
+    "general.architecture model_type general.architecture hidden_size embedding_length num_hidden_layers "
+    "block_count intermediate_size feed_forward_length num_attention_heads attention.head_count "
+    "num_key_value_heads attention.head_count_kv head_dim attention.key_length max_position_embeddings "
+    "context_length rms_norm_eps attention.layer_norm_rms_epsilon sliding_window attention.sliding_window "
+    "layer_types attention.sliding_window_pattern query_pre_attn_scalar attention.scale v_head_dim "
+    "attention.value_length_mla qk_nope_head_dim attention.key_length_mla qk_rope_head_dim "
+    "rope.dimension_count partial_rotary_factor rope.dimension_count rope_theta rope.freq_base "
+    "original_max_position_embeddings rope.scaling.original_context_length "
+    "rope_scaling.original_max_position_embeddings rope.scaling.original_context_length "
+    "rope_scaling.attention_factor rope.scaling.yarn_attn_factor rope_scaling.beta_fast "
+    "rope.scaling.yarn_beta_fast rope_scaling.beta_slow rope.scaling.yarn_beta_slow rope_scaling.mscale "
+    "rope.scaling.yarn_log_multiplier rope_scaling.mscale_all_dim rope.scaling.yarn_log_multiplier "
+    "rope_scaling.factor rope.scaling.factor rope_scaling rope.scaling.type num_experts expert_count "
+    "num_local_experts expert_count n_routed_experts expert_count num_experts_per_tok expert_used_count "
+    "bos_token_id tokenizer.ggml.bos_token_id eos_token_id tokenizer.ggml.eos_token_id add_bos_token "
+    "tokenizer.ggml.add_bos_token add_eos_token tokenizer.ggml.add_eos_token chat_template "
+    "tokenizer.chat_template scoring_func expert_gating_func";
 
 // The other half of the first pair whose half `side` (0, 1) fits; empty: none.
 std::string_view partner(std::string_view pairs, size_t side, const auto& fits) {
@@ -79,7 +74,7 @@ void gguf_add_unread(const GgufFile& file, std::string_view prefix, std::string_
     if (has_match(known, name)) continue;
     const Json found = value_of(file, key, value);
     const auto is_it = [&, whole = std::string_view(key)](auto own) { return own == name || own == whole; };
-    if (const auto same = partner(kUnread, 1, is_it); !same.empty()) {
+    if (const auto same = partner(kKeys, 1, is_it); !same.empty()) {
       json.emplace(same, found);
     } else if (says_something(&found)) {
       json[valid_utf8(key)] = found;
@@ -97,7 +92,6 @@ JsonFields::Wording gguf_wording(const GgufFile& file) {
           return path.starts_with(key) && (next == '\0' || next == '.' || next == '[');
         };
         std::string own(partner(kKeys, 0, is_it));
-        if (own.empty()) own = partner(kUnread, 0, is_it);
         if (own.empty()) return JsonFields::with_key(name, path, value, what);
         const bool whole = own.starts_with("general.") || own.starts_with("tokenizer.");
         return JsonFields::with_key(name, whole ? own : arch + "." + own, value, what);

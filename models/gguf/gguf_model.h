@@ -6,8 +6,9 @@
 #include <string_view>
 #include <vector>
 
+#include "models/families/family.h"
 #include "models/gguf/gguf_file.h"
-#include "models/io/json_fields.h"
+#include "models/io/model_texts.h"
 
 // What a GGUF says of its model, in the words of a Hugging Face folder.
 namespace lariat {
@@ -21,12 +22,10 @@ nlohmann::json gguf_config(const GgufFile& file);
 // file and tensor.
 std::vector<StoredTensor> gguf_tensors(const GgufFile& file);
 
-// Its tokenizer: tokenizer.json for byte-level BPE, whose tokens and merges are left out without `lists`,
-// else the bytes of a SentencePiece tokenizer.model; which, and the tokenizer_config.json that belongs to it.
-bool gguf_has_sentencepiece(const GgufFile& file);
-bool gguf_has_bpe(const GgufFile& file);
-std::string gguf_tokenizer_json(const GgufFile& file, bool lists);
-std::string gguf_tokenizer_model(const GgufFile& file);
+// Its vocabulary, byte-level BPE or SentencePiece, as the parts of a tokenizer, or as one text that tells
+// files apart; its tokenizer_config.json. Throws Error naming file and key.
+void gguf_vocabulary(const GgufFile& file, tok::Pipeline& pipeline);
+std::string gguf_vocabulary_text(const GgufFile& file);
 nlohmann::json gguf_tokenizer_config(const GgufFile& file);
 
 // Its generation_config.json: general.sampling.*, or an empty object.
@@ -37,10 +36,10 @@ JsonFields::Wording gguf_wording(const GgufFile& file);
 
 // --- what these share --------------------------------------------------------------------------------------
 
-// The architecture in words of the metadata ("llama"); the family of lariat's that it is
-// ("LlamaForCausalLM").
+// The architecture in words of the metadata ("llama"), and its family. Throws Error for one that does not
+// run.
 std::string gguf_architecture(const GgufFile& file);
-std::string_view gguf_family(const GgufFile& file);
+const Family& gguf_family(const GgufFile& file);
 
 // The size of a head, rotated or not.
 int64_t gguf_head_dim(const GgufFile& file);

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "kernels/error.h"
-#include "models/families/family.h"
 #include "models/forms/gguf_blocks.h"
 #include "models/gguf/gguf_model.h"
 #include "models/io/json_fields.h"
@@ -15,27 +14,20 @@ namespace {
 constexpr std::pair<std::string_view, std::string_view> kModel[] = {
     {"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}};
 
-// Of a layer: GGUF's name and Hugging Face's, in which {} is an expert's index, of the families that begin
-// with one of these words; of several the first counts.
-constexpr std::pair<std::string_view, std::string_view> kLayer[] = {
-    {"Phi3", "attn_qkv self_attn.qkv_proj ffn_up mlp.gate_up_proj"},
-    {"Gemma2 Gemma3", "ffn_norm pre_feedforward_layernorm"},
-    {"GptOss", "ffn_gate_inp mlp.router"},
-    {"Mixtral",
-     "ffn_gate_inp block_sparse_moe.gate ffn_gate_exps block_sparse_moe.experts.{}.w1 "
-     "ffn_up_exps block_sparse_moe.experts.{}.w3 ffn_down_exps block_sparse_moe.experts.{}.w2"},
-    {"",
-     "attn_norm input_layernorm attn_q self_attn.q_proj attn_k self_attn.k_proj attn_v self_attn.v_proj "
-     "attn_output self_attn.o_proj attn_q_norm self_attn.q_norm attn_k_norm self_attn.k_norm "
-     "ffn_norm post_attention_layernorm post_attention_norm post_attention_layernorm "
-     "post_ffw_norm post_feedforward_layernorm ffn_gate mlp.gate_proj ffn_up mlp.up_proj "
-     "ffn_down mlp.down_proj ffn_gate_inp mlp.gate ffn_gate_exps mlp.experts.{}.gate_proj "
-     "ffn_up_exps mlp.experts.{}.up_proj ffn_down_exps mlp.experts.{}.down_proj "
-     "ffn_gate_shexp mlp.shared_experts.gate_proj ffn_up_shexp mlp.shared_experts.up_proj "
-     "ffn_down_shexp mlp.shared_experts.down_proj attn_q_a self_attn.q_a_proj "
-     "attn_q_a_norm self_attn.q_a_layernorm attn_q_b self_attn.q_b_proj "
-     "attn_kv_a_mqa self_attn.kv_a_proj_with_mqa attn_kv_a_norm self_attn.kv_a_layernorm "
-     "attn_kv_b self_attn.kv_b_proj attn_k_b self_attn.k_b_proj attn_v_b self_attn.v_b_proj"}};
+// Parts of a layer by GGUF's name, each followed by Hugging Face's, in which {} is an expert's index: those
+// of most families.
+constexpr std::string_view kLayer =
+    "attn_norm input_layernorm attn_q self_attn.q_proj attn_k self_attn.k_proj attn_v self_attn.v_proj "
+    "attn_output self_attn.o_proj attn_q_norm self_attn.q_norm attn_k_norm self_attn.k_norm "
+    "ffn_norm post_attention_layernorm post_attention_norm post_attention_layernorm "
+    "post_ffw_norm post_feedforward_layernorm ffn_gate mlp.gate_proj ffn_up mlp.up_proj "
+    "ffn_down mlp.down_proj ffn_gate_inp mlp.gate ffn_gate_exps mlp.experts.{}.gate_proj "
+    "ffn_up_exps mlp.experts.{}.up_proj ffn_down_exps mlp.experts.{}.down_proj "
+    "ffn_gate_shexp mlp.shared_experts.gate_proj ffn_up_shexp mlp.shared_experts.up_proj "
+    "ffn_down_shexp mlp.shared_experts.down_proj attn_q_a self_attn.q_a_proj "
+    "attn_q_a_norm self_attn.q_a_layernorm attn_q_b self_attn.q_b_proj "
+    "attn_kv_a_mqa self_attn.kv_a_proj_with_mqa attn_kv_a_norm self_attn.kv_a_layernorm "
+    "attn_kv_b self_attn.kv_b_proj attn_k_b self_attn.k_b_proj attn_v_b self_attn.v_b_proj";
 
 bool is_digits(std::string_view text) {
   return !text.empty() && text.size() < 6 && text.find_first_not_of("0123456789") == std::string_view::npos;
@@ -56,9 +48,8 @@ class Renamer {
  private:
   // The name under which Hugging Face has a part of a layer; "" where there is none.
   std::string_view find(std::string_view part) const {
-    for (const auto& [families, names] : kLayer) {
-      const auto all = split(families, ' '), words = split(names, ' ');
-      if (std::ranges::none_of(all, [&](auto family) { return family_.starts_with(family); })) continue;
+    for (const std::string_view names : {family_.gguf.names, kLayer}) {
+      const auto words = split(names, ' ');
       for (size_t i = 0; i + 1 < words.size(); i += 2) {
         if (words[i] == part) return words[i + 1];
       }
@@ -67,17 +58,15 @@ class Renamer {
   }
 
   void add(StoredTensor tensor, std::string name) {
-    // Gemma's converter adds the 1 that these norms add to their weights (transformers keeps it apart).
-    if (family_.starts_with("Gemma") && tensor.name.ends_with("norm.weight")) tensor.plus = -1.0F;
+    if (family_.gguf.norms_hold_one && tensor.name.ends_with("norm.weight")) tensor.plus = -1.0F;
     tensor.name = std::move(name);
     out_.push_back(std::move(tensor));
   }
 
-  // q and k, whose rows llama.cpp's converter orders by pairs in these two.
+  // q and k, whose rows llama.cpp's converter orders by pairs in some families.
   void add_projection(StoredTensor tensor, std::string_view part, std::string name) {
     const bool rotated = part == "attn_q" || part == "attn_k";
-    const std::string arch = gguf_architecture(file_);
-    if (rotated && (arch == "llama" || arch == "granite")) {
+    if (rotated && family_.gguf.paired_rows) {
       tensor.pair_rows = gguf_head_dim(file_);
       const int64_t rows = tensor.shape.empty() ? 0 : tensor.shape.front();
       if (tensor.pair_rows % 2 != 0 || rows % tensor.pair_rows != 0) {
@@ -176,7 +165,7 @@ class Renamer {
   }
 
   const GgufFile& file_;
-  std::string_view family_;
+  const Family& family_;
   std::vector<StoredTensor> out_;
 };
 

@@ -7,7 +7,7 @@
 #include "kernels/error.h"
 #include "models/gguf/gguf_model.h"
 #include "models/io/json_fields.h"
-#include "models/text/regex.h"
+#include "models/text/pipeline.h"
 #include "models/text/unicode.h"
 
 // llama.cpp, src/llama-vocab.cpp, and what its converter makes of tokenizers: conversion/base.py.
@@ -96,37 +96,36 @@ Vocabulary read_vocabulary(const GgufFile& file) {
   return v;
 }
 
-// The tokens that are found in a text before it is cut into words, as tokenizer.json lists them. llama.cpp
-// knows the markers of Phi-3, which strip the white space after them, by the model's name.
-Json added_tokens(const GgufFile& file, const Vocabulary& v) {
+// Adds the tokens that are found in a text before it is cut into words. llama.cpp knows by the model's name
+// whether they strip the white space after them.
+void add_markers(const GgufFile& file, const Vocabulary& v, tok::Pipeline& pipeline) {
   std::string name(file.string("general.name").value_or(""));
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
-  const bool phi = name.find("phi-3") != std::string::npos || name.find("phi3") != std::string::npos;
-  Json added = Json::array();
+  bool strips = false;
+  for (const Family& family : families()) {
+    for (const auto part : split(family.gguf.strips, ' '))
+      strips |= !part.empty() && name.find(part) != std::string::npos;
+  }
   for (size_t i = 0; i < v.tokens.size(); ++i) {
     const int64_t type = v.types[i];
     if ((type != kControl && type != kUserDefined && type != kUnknown) || v.tokens[i].empty()) continue;
-    added.push_back({{"id", i},
-                     {"content", valid_utf8(v.tokens[i])},
-                     {"normalized", false},
-                     {"special", type != kUserDefined},
-                     {"rstrip", phi && !has_name("<unk> <s> <|endoftext|>", v.tokens[i])}});
+    tok::add_token(pipeline, {.content = valid_utf8(v.tokens[i]),
+                              .id = static_cast<int32_t>(i),
+                              .rstrip = strips && !has_name("<unk> <s> <|endoftext|>", v.tokens[i]),
+                              .normalized = false,
+                              .special = type != kUserDefined});
   }
-  return added;
-}
-
-// As JSON; what is no UTF-8 becomes what decoders show for it.
-std::string quoted(std::string_view text) {
-  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string_view model_of(const GgufFile& file) {
   return file.string("tokenizer.ggml.model").value_or("none");
 }
 
+bool has_sentencepiece(const GgufFile& file) { return model_of(file) == "llama"; }
+
 // Whether BOS goes in front of every text.
 bool adds_bos(const GgufFile& file) {
-  const bool missing = gguf_has_sentencepiece(file) || words_of(file).adds_bos;
+  const bool missing = has_sentencepiece(file) || words_of(file).adds_bos;
   return file.boolean("tokenizer.ggml.add_bos_token").value_or(missing) && gguf_token_id(file, "bos");
 }
 
@@ -145,77 +144,50 @@ void put(std::string& out, uint64_t field, std::string_view bytes) {
   out += bytes;
 }
 
-}  // namespace
-
-std::optional<int64_t> gguf_token_id(const GgufFile& file, std::string_view role) {
-  const auto given = file.integer(fmt::format("tokenizer.ggml.{}_token_id", role));
-  std::optional<int64_t> missing;
-  if (gguf_has_sentencepiece(file))
-    missing = role == "bos" ? 1 : role == "eos" ? 2 : role == "unknown" ? 0 : -1;
-  const auto tokens = file.metadata.find("tokenizer.ggml.tokens");
-  const uint64_t count = tokens == file.metadata.end() ? 0 : tokens->second.count;
-  const int64_t id = given.value_or(missing.value_or(-1));
-  return id >= 0 && static_cast<uint64_t>(id) < count ? std::optional(id) : std::nullopt;
-}
-
-bool gguf_has_sentencepiece(const GgufFile& file) { return model_of(file) == "llama"; }
-bool gguf_has_bpe(const GgufFile& file) {
-  return model_of(file) == "gpt2" || file.has("tokenizer.huggingface.json");
-}
-
-bool gguf_ends_text(std::string_view token) {
-  constexpr std::string_view kEnds[] = {
-      "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>",
-      "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]",
-      "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>",
-      "<\uFF5Cend\u2581of\u2581sentence\uFF5C>", "[e~[",
-      // Fill-in-the-middle: padding, the next repository, the next file.
-      "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", "<|fim_repo|>", "<|repo_name|>",
-      "<fim-repo>", "<REPO>", "<reponame>", "<|file_sep|>"};
-  return std::ranges::find(kEnds, token) != std::end(kEnds);
-}
-
-std::string gguf_tokenizer_json(const GgufFile& file, bool lists) {
-  if (const auto whole = file.string("tokenizer.huggingface.json")) return std::string(*whole);
-  const Vocabulary v = read_vocabulary(file);
+void read_bpe(const GgufFile& file, const Vocabulary& v, tok::Pipeline& pipeline) {
+  constexpr const char *kTokens = "tokenizer.ggml.tokens", *kMerges = "tokenizer.ggml.merges";
   const Words& words = words_of(file);
-  Json steps = Json::array();
-  for (const std::string& pattern : words.patterns) {
-    steps.push_back({{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}});
+  if (!file.has("tokenizer.ggml.pre")) {
+    pipeline.warnings.push_back(
+        pipeline.file +
+        ": key 'tokenizer.ggml.pre': is missing, so words are cut as llama.cpp's default does, "
+        "and ids may differ from the model's; use a newer conversion of it");
   }
-  steps.push_back({{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}});
-  Json parts = {{"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", steps}}},
-                {"decoder", {{"type", "ByteLevel"}}},
-                {"added_tokens", added_tokens(file, v)}};
-  if (words.nfc) parts["normalizer"] = {{"type", "NFC"}};
-  if (adds_bos(file)) {
-    const auto id = static_cast<size_t>(*gguf_token_id(file, "bos"));
-    parts["post_processor"] = {
-        {"type", "TemplateProcessing"},
-        {"single", {{{"SpecialToken", {{"id", "bos"}}}}, {{"Sequence", {{"id", "A"}}}}}},
-        {"special_tokens", {{"bos", {{"ids", {id}}}}}}};
+  if (words.nfc) pipeline.normalizer.push_back({.kind = tok::NormalizeStep::Kind::kForm});
+  for (const std::string& pattern : words.patterns)
+    pipeline.pre_tokenizer.push_back(
+        {.regex = tok::Regex(pattern, pipeline.file + ": key 'tokenizer.ggml.pre'")});
+  pipeline.decode_steps.push_back({.kind = tok::DecodeStep::Kind::kByteLevel});
+  tok::BpeSpec spec;
+  spec.byte_level = true;
+  spec.ignore_merges = words.whole_words;
+  spec.vocab_key = kTokens, spec.merges_key = kMerges;
+  spec.vocab.reserve(v.tokens.size());
+  for (const std::string_view token : v.tokens) {
+    if (token.size() > tok::kMaxTokenBytes)
+      file.fail(kTokens, fmt::format("a token of {} bytes", token.size()));
+    if (!spec.vocab.emplace(valid_utf8(token), static_cast<int32_t>(spec.vocab.size())).second)
+      file.fail(kTokens, fmt::format("the token '{:.60}' is listed twice", token));
   }
-  std::string vocab, merges;
-  for (size_t i = 0; lists && i < v.tokens.size(); ++i)
-    vocab += fmt::format("{}{}:{}", i == 0 ? "" : ",", quoted(v.tokens[i]), i);
-  for (const std::string_view merge : file.strings("tokenizer.ggml.merges"))
-    if (lists) merges += (merges.empty() ? "" : ",") + quoted(merge);
-  std::string text = parts.dump(-1, ' ', false, Json::error_handler_t::replace);
-  text.back() = ',';
-  return text + fmt::format(R"("model":{{"type":"BPE","ignore_merges":{},"vocab":{{{}}},"merges":[{}]}}}})",
-                            words.whole_words, vocab, merges);
+  const std::vector<std::string_view> merges = file.strings(kMerges);
+  spec.merges.reserve(merges.size());
+  for (size_t i = 0; i < merges.size(); ++i) {
+    if (!tok::add_merge(spec, i, valid_utf8(merges[i])))
+      file.fail(fmt::format("{}[{}]", kMerges, i), "expected two tokens with one space between them");
+  }
+  pipeline.bpe.emplace(std::move(spec), pipeline.file);
+  if (adds_bos(file)) pipeline.template_prefix = {static_cast<int32_t>(*gguf_token_id(file, "bos"))};
 }
 
-// Field numbers: sentencepiece_model.proto.
-std::string gguf_tokenizer_model(const GgufFile& file) {
-  Vocabulary v = read_vocabulary(file);
-  // SentencePiece needs one; Gemma 3's files call theirs a control token.
-  if (const auto unknown = gguf_token_id(file, "unknown")) v.types[static_cast<size_t>(*unknown)] = kUnknown;
+// The serialized SentencePiece model, as libsentencepiece loads it. Field numbers: sentencepiece_model.proto.
+std::string sentencepiece_model(const GgufFile& file, const Vocabulary& v) {
   const std::vector<double> scores = file.numbers("tokenizer.ggml.scores");
   if (scores.size() != v.tokens.size()) {
     file.fail("tokenizer.ggml.scores",
               fmt::format("has {} entries for {} tokens", scores.size(), v.tokens.size()));
   }
+  // SentencePiece needs one; Gemma 3's files call theirs a control token.
+  const std::optional<int64_t> unknown = gguf_token_id(file, "unknown");
   const auto n_bytes = std::ranges::count(v.types, kByte);
   std::string out, trainer, normalizer;
   for (size_t i = 0; i < v.tokens.size(); ++i) {
@@ -224,7 +196,7 @@ std::string gguf_tokenizer_model(const GgufFile& file) {
     const float score = static_cast<float>(scores[i]);
     piece += static_cast<char>(2 << 3 | 5);
     piece.append(reinterpret_cast<const char*>(&score), sizeof score);
-    put(piece, 3, static_cast<uint64_t>(v.types[i]));
+    put(piece, 3, static_cast<uint64_t>(static_cast<int64_t>(i) == unknown ? kUnknown : v.types[i]));
     put(out, 1, piece);
   }
   put(trainer, 3, uint64_t{2});                // model_type: BPE
@@ -240,6 +212,49 @@ std::string gguf_tokenizer_model(const GgufFile& file) {
   return out;
 }
 
+}  // namespace
+
+std::optional<int64_t> gguf_token_id(const GgufFile& file, std::string_view role) {
+  const auto given = file.integer(fmt::format("tokenizer.ggml.{}_token_id", role));
+  std::optional<int64_t> missing;
+  if (has_sentencepiece(file)) missing = role == "bos" ? 1 : role == "eos" ? 2 : role == "unknown" ? 0 : -1;
+  const auto tokens = file.metadata.find("tokenizer.ggml.tokens");
+  const uint64_t count = tokens == file.metadata.end() ? 0 : tokens->second.count;
+  const int64_t id = given.value_or(missing.value_or(-1));
+  return id >= 0 && static_cast<uint64_t>(id) < count ? std::optional(id) : std::nullopt;
+}
+
+bool gguf_ends_text(std::string_view token) {
+  constexpr std::string_view kEnds[] = {
+      "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>",
+      "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]",
+      "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>",
+      "<\uFF5Cend\u2581of\u2581sentence\uFF5C>", "[e~[",
+      // Fill-in-the-middle: padding, the next repository, the next file.
+      "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", "<|fim_repo|>", "<|repo_name|>",
+      "<fim-repo>", "<REPO>", "<reponame>", "<|file_sep|>"};
+  return std::ranges::find(kEnds, token) != std::end(kEnds);
+}
+
+void gguf_vocabulary(const GgufFile& file, tok::Pipeline& pipeline) {
+  pipeline.file = file.path.string();
+  if (!has_sentencepiece(file) && model_of(file) != "gpt2")
+    file.fail("tokenizer.ggml.model",
+              fmt::format("'{:.60}' does not run; known: gpt2, llama", model_of(file)));
+  const Vocabulary v = read_vocabulary(file);
+  has_sentencepiece(file) ? tok::load_sentencepiece(sentencepiece_model(file, v), {}, pipeline)
+                          : read_bpe(file, v, pipeline);
+  add_markers(file, v, pipeline);
+}
+
+std::string gguf_vocabulary_text(const GgufFile& file) {
+  std::string text(model_of(file));
+  for (const char* key : {"tokenizer.ggml.tokens", "tokenizer.ggml.merges"}) {
+    for (const std::string_view each : file.strings(key)) (text += '\n') += each;
+  }
+  return text;
+}
+
 Json gguf_tokenizer_config(const GgufFile& file) {
   Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"}};
   const std::vector<std::string_view> tokens = file.strings("tokenizer.ggml.tokens");
@@ -247,13 +262,7 @@ Json gguf_tokenizer_config(const GgufFile& file) {
                                    std::pair("unknown", "unk_token"), std::pair("padding", "pad_token")}) {
     if (const auto id = gguf_token_id(file, role)) config[name] = tokens[static_cast<size_t>(*id)];
   }
-  if (gguf_has_sentencepiece(file)) {
-    config["add_bos_token"] = adds_bos(file);
-    for (const Json& token : added_tokens(file, read_vocabulary(file)))
-      config["added_tokens_decoder"][token["id"].dump()] = token;
-  } else if (!file.has("tokenizer.ggml.pre") && !file.has("tokenizer.huggingface.json")) {
-    config["tokenizer.ggml.pre"] = "default";
-  }
+  if (has_sentencepiece(file)) config["add_bos_token"] = adds_bos(file);
   if (file.boolean("tokenizer.ggml.add_eos_token").value_or(false)) config["add_eos_token"] = true;
   gguf_add_unread(file, "tokenizer.",
                   "chat_template* huggingface.json ggml.model ggml.pre ggml.tokens ggml.scores ggml.merges "

@@ -13,10 +13,11 @@ ModelTexts::ModelTexts(std::filesystem::path path) : path_(std::move(path)) {
   config_ = std::filesystem::is_directory(path_, ec) ? path_ / "config.json" : path_;
 }
 
-ModelTexts::ModelTexts(std::filesystem::path path, Makers makers, Lists lists, JsonFields::Wording wording)
+ModelTexts::ModelTexts(std::filesystem::path path, Makers makers, Vocabulary vocabulary,
+                       JsonFields::Wording wording)
     : path_(std::move(path)),
       makers_(std::move(makers)),
-      lists_(std::move(lists)),
+      vocabulary_(std::move(vocabulary)),
       wording_(std::move(wording)) {}
 
 std::filesystem::path ModelTexts::file(std::string_view name) const {

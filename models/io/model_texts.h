@@ -13,6 +13,10 @@
 
 namespace lariat {
 
+namespace tok {
+struct Pipeline;
+}
+
 // The texts of a model, its settings and vocabularies, by the names that they have in a Hugging Face folder
 // ("config.json", "tokenizer.json", ...). Nothing is opened before it is asked for.
 class ModelTexts {
@@ -23,19 +27,17 @@ class ModelTexts {
   // Of one file that holds them in another form: each is made when it is asked for, and errors call it by the
   // file's name.
   using Makers = std::map<std::string, std::function<std::string()>, std::less<>>;
-  // The lists "tokens" and "merges", for a "tokenizer.json" that can be made without them too: to write some
-  // 300,000 texts as JSON and to read that takes longer than all else of a small model.
-  using Lists = std::function<std::vector<std::string_view>(std::string_view name)>;
-  static constexpr const char* kWithoutLists = "tokenizer.json without lists";
-  // The text that a file without a known tokenizer has, of which reading is the Error that says so.
-  static constexpr const char* kNoTokenizer = "no tokenizer";
-  ModelTexts(std::filesystem::path path, Makers makers, Lists lists = {}, JsonFields::Wording wording = {});
+  // Reads a vocabulary that is none of these texts into the parts of a tokenizer. Throws Error naming the
+  // file.
+  using Vocabulary = std::function<void(tok::Pipeline&)>;
+  ModelTexts(std::filesystem::path path, Makers makers, Vocabulary vocabulary = {},
+             JsonFields::Wording wording = {});
 
   const std::filesystem::path& path() const { return path_; }
   // What errors call the text.
   std::filesystem::path file(std::string_view name) const;
   bool has(std::string_view name) const;
-  const Lists& lists() const { return lists_; }  // nothing: there is no such text
+  const Vocabulary& vocabulary() const { return vocabulary_; }  // empty: a text holds it
   // Wording of errors about a member of a text.
   JsonFields::Wording wording(JsonFields::Wording plain) const { return wording_ ? wording_ : plain; }
   // Its bytes, at most so many. Throws Error naming the file.
@@ -46,7 +48,7 @@ class ModelTexts {
  private:
   std::filesystem::path path_, config_;
   std::optional<Makers> makers_;
-  Lists lists_;
+  Vocabulary vocabulary_;
   JsonFields::Wording wording_;
 };
 

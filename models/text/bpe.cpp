@@ -37,6 +37,21 @@ const Alphabet& alphabet() {
 
 }  // namespace
 
+void add_splits(BpeSpec& spec, std::string_view token) {
+  for (size_t at = utf8_step(token, 0).length; at < token.size(); at += utf8_step(token, at).length) {
+    const std::string_view left = token.substr(0, at), right = token.substr(at);
+    if (spec.vocab.contains(left) && spec.vocab.contains(right)) spec.merges.emplace_back(left, right);
+  }
+}
+
+bool add_merge(BpeSpec& spec, size_t i, std::string_view text) {
+  const size_t space = text.find(' ');
+  if (i == 0 && text.starts_with("#version")) return true;
+  if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos) return false;
+  spec.merges.emplace_back(text.substr(0, space), text.substr(space + 1));
+  return true;
+}
+
 char32_t byte_to_alphabet(uint8_t byte) { return alphabet().letter[byte]; }
 int alphabet_to_byte(char32_t c) { return c < 512 ? alphabet().byte[c] : -1; }
 

@@ -21,6 +21,12 @@ struct BpeSpec {
   bool byte_level = false;  // words are bytes, and the vocabulary is written in ByteLevel's alphabet
 };
 
+// Adds every way to make the token of two tokens as a merge.
+void add_splits(BpeSpec& spec, std::string_view token);
+// Adds merge number i of a list, "left right"; a list may begin with its version. Returns false for other
+// texts.
+bool add_merge(BpeSpec& spec, size_t i, std::string_view text);
+
 // The character that stands for a byte in the vocabulary of a byte-level BPE (GPT-2's bytes_to_unicode), and
 // the way back (-1: the character stands for none).
 char32_t byte_to_alphabet(uint8_t byte);

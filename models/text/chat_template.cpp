@@ -65,37 +65,13 @@ ordered_json prepared(const ordered_json& messages) {
   return out;
 }
 
-// What the code beside published files does that have no template: make_context of qwen_generation_utils.py
-// (where generation_config.json says chatml), and build_prompt or build_chat_input of
-// tokenization_chatglm.py. ChatGLM3 encodes each content apart, with a space in front.
-constexpr const char* kQwen = R"({% if messages[0].role != 'system' %}<|im_start|>system
-You are a helpful assistant.<|im_end|>
-{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}
-{{ m.content }}<|im_end|>
-{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
-{% endif %})";
-constexpr const char* kChatGlm2 =
-    R"([gMASK]sop{% for m in messages %}{% if m.role == 'user' %}[Round {{ loop.index0 // 2 + 1 }}]
-
-问：{{ m.content }}
-
-答：{% elif m.role == 'assistant' %}{{ m.content }}
-
-{% else %}{{ raise_exception('ChatGLM2 knows user and assistant alone') }}{% endif %}{% endfor %})";
-constexpr const char* kChatGlm3 = R"([gMASK]sop{% for m in messages %}<|{{ m.role }}|>{{ m.metadata }}
-{% if m.content %} {{ m.content }}{% endif %}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %})";
-constexpr const char* kGlm4 = R"([gMASK]<sop>{% for m in messages %}<|{{ m.role }}|>{{ m.metadata }}
-{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %})";
-
-const char* template_in_code(const ModelTexts& texts, const Tokenizer& tokenizer) {
-  const Json tokens = object_of(texts, "tokenizer_config.json"),
-             generation = object_of(texts, "generation_config.json");
-  const Json name = tokens.value("tokenizer_class", Json());
-  if (texts.has("qwen.tiktoken"))
-    return generation.value("chat_format", Json()) == "chatml" ? kQwen : nullptr;
-  if (name == "ChatGLM4Tokenizer") return kGlm4;
-  if (name != "ChatGLMTokenizer") return nullptr;
-  return tokenizer.token_to_id("<|user|>") ? kChatGlm3 : kChatGlm2;
+// The template of the tokenizer's class; nullptr: it has none.
+const char* template_in_code(const ModelTexts& texts) {
+  const Json declared = object_of(texts, "tokenizer_config.json").value("tokenizer_class", Json(""));
+  const auto* known = tok::find_class(texts, declared.is_string() ? declared.get<std::string>() : "");
+  if (known == nullptr || known->chat_template == nullptr) return nullptr;
+  const Json format = object_of(texts, "generation_config.json").value("chat_format", Json());
+  return known->chat_format == nullptr || format == known->chat_format ? known->chat_template : nullptr;
 }
 
 std::string where(const fs::path& file, size_t message) {
@@ -115,7 +91,7 @@ std::optional<ChatTemplate> ChatTemplate::load(const ModelTexts& texts, const To
     if (const auto text = template_text(object_of(texts, name), file))
       return parse(*text, file + ": chat_template", std::move(all));
   }
-  if (const char* text = template_in_code(texts, tokenizer))
+  if (const char* text = template_in_code(texts))
     return parse(text, texts.path().string() + ": chat markup of the published code", std::move(all));
   return std::nullopt;
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
+
 #include "kernels/error.h"
 
 namespace lariat::tok {
@@ -100,6 +102,20 @@ void add_token(Pipeline& pipeline, AddedToken token) {
   token.id = old.id;
   token.special |= old.special;
   old = std::move(token);
+}
+
+void add_class_tokens(const TokenizerClass& known, int32_t next, Pipeline& pipeline) {
+  for (const std::string_view each : split(known.added, ' ')) {
+    const int count = each.empty() ? 0 : each.find("{}") != std::string_view::npos ? known.numbered : 1;
+    for (int i = 0; i < count; ++i) {
+      AddedToken token{.content = fmt::format(fmt::runtime(each), i), .id = next++, .normalized = false};
+      token.special = true;
+      token.behind_token =
+          std::isalpha(static_cast<unsigned char>(each.front())) != 0;  // a word as well ("sop")
+      if (has_name(known.prefix, token.content)) pipeline.template_prefix.push_back(token.id);
+      add_token(pipeline, std::move(token));
+    }
+  }
 }
 
 std::optional<int32_t> vocabulary_id(const Pipeline& pipeline, const std::string& token) {

@@ -42,6 +42,7 @@ struct Pipeline {
   std::vector<PreTokenizeStep> pre_tokenizer;
   std::optional<Bpe> bpe;  // or
   std::optional<SentencePiece> sentencepiece;
+  bool has_pieces = false;  // of a SentencePiece model, which either of them may run
   std::vector<DecodeStep> decode_steps;
   // The ids that the post-processor puts in front of a text and behind it.
   std::vector<int32_t> template_prefix, template_suffix;
@@ -72,16 +73,21 @@ struct Pipeline {
 // Fills `pipeline` from a tokenizer.json. Throws Error naming the file and the key.
 void load_tokenizer_json(const ModelTexts& texts, Pipeline& pipeline);
 
-// Fills it from a SentencePiece tokenizer.model: libsentencepiece, or where transformers 5 builds a pipeline
-// of its own from the pieces (LlamaTokenizer that is not "legacy"), that one.
-void load_sentencepiece(const ModelTexts& texts, const TokenizerSettings& settings, Pipeline& pipeline);
+// Fills it from a tokenizer.model: a SentencePiece model, or a tiktoken vocabulary under that name.
+void load_model(const ModelTexts& texts, const TokenizerSettings& settings, Pipeline& pipeline);
+// Fills it from the bytes of a SentencePiece model: libsentencepiece, or where transformers 5 builds a
+// pipeline of its own from the pieces (LlamaTokenizer that is not "legacy"), that one. pipeline.file names
+// the model.
+void load_sentencepiece(const std::string& bytes, const TokenizerSettings& settings, Pipeline& pipeline);
 
-// A tiktoken vocabulary: the file of Qwen 1, or GLM-4's under the name of a SentencePiece model.
-inline constexpr std::string_view kQwenTiktoken = "qwen.tiktoken";
+// Fills it from a tiktoken vocabulary, which may have the name of a SentencePiece model.
 inline constexpr uint64_t kMaxTiktokenBytes = uint64_t{16} << 20;
 bool looks_like_tiktoken(std::string_view bytes);
 void load_tiktoken(const ModelTexts& texts, std::string_view name, const TokenizerSettings& settings,
                    Pipeline& pipeline);
+
+// Adds the tokens of a class, whose ids begin with `next`, and the prefix of every text.
+void add_class_tokens(const TokenizerClass& known, int32_t next, Pipeline& pipeline);
 
 // Adds a token, or replaces the flags of the one of the same content (which keeps its id, and stays special).
 void add_token(Pipeline& pipeline, AddedToken token);

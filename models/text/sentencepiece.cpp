@@ -7,8 +7,6 @@
 #include <utility>
 
 #include "kernels/error.h"
-#include "models/io/json_fields.h"
-#include "models/io/json_file.h"
 #include "models/text/pipeline.h"
 #include "models/text/unicode.h"
 
@@ -127,16 +125,7 @@ BpeSpec as_bpe(const SentencePiece& model) {
   for (int32_t id = 0; id < model.size(); ++id) {
     if (std::string piece = model.piece(id); !piece.empty()) spec.vocab.emplace(std::move(piece), id);
   }
-  for (int32_t id = 0; id < model.size(); ++id) {
-    const std::string piece = model.piece(id);
-    for (size_t at = 0; at < piece.size();) {
-      at += utf8_step(piece, at).length;
-      const std::string_view left = std::string_view(piece).substr(0, at),
-                             right = std::string_view(piece).substr(at);
-      if (right.empty() || !spec.vocab.contains(left) || !spec.vocab.contains(right)) continue;
-      spec.merges.emplace_back(left, right);
-    }
-  }
+  for (int32_t id = 0; id < model.size(); ++id) add_splits(spec, model.piece(id));
   return spec;
 }
 
@@ -157,33 +146,18 @@ void load_llama(const SentencePiece& model, PreTokenizeStep::Prepend space_in_fr
   pipeline.decode_steps = decode_steps(prefixed ? 1 : 0, Utf8Assembler::Replace::kWhole);
 }
 
-// Tokens that count on from the pieces, and what every text begins with (tokenization_chatglm.py of
-// THUDM/chatglm2-6b and chatglm3-6b). "sop" and "eop" are words, too: in a text they are tokens behind one
-// alone.
-void add_chatglm_tokens(const ModelTexts& texts, int32_t next, Pipeline& pipeline) {
-  const nlohmann::json config =
-      texts.has("config.json") ? texts.json("config.json") : nlohmann::json::object();
-  const bool second = is_chatglm2(JsonFields(config, texts.file("config.json").string()));
-  pipeline.template_prefix = {next + 1, next + 3};
-  for (const std::string_view token :
-       split(second ? "[MASK] [gMASK] [sMASK] sop eop"
-                    : "[MASK] [gMASK] [sMASK] sop eop <|system|> <|user|> <|assistant|> <|observation|>",
-             ' ')) {
-    add_token(pipeline, {.content = std::string(token),
-                         .id = next++,
-                         .normalized = false,
-                         .behind_token = token.size() == 3,
-                         .special = true});
-  }
-}
-
 }  // namespace
 
-void load_sentencepiece(const ModelTexts& texts, const TokenizerSettings& settings, Pipeline& pipeline) {
-  using Prepend = PreTokenizeStep::Prepend;
+void load_model(const ModelTexts& texts, const TokenizerSettings& settings, Pipeline& pipeline) {
   pipeline.file = texts.file("tokenizer.model").string();
   const std::string bytes = texts.read("tokenizer.model", kMaxModelBytes);
   if (looks_like_tiktoken(bytes)) return load_tiktoken(texts, "tokenizer.model", settings, pipeline);
+  load_sentencepiece(bytes, settings, pipeline);
+}
+
+void load_sentencepiece(const std::string& bytes, const TokenizerSettings& settings, Pipeline& pipeline) {
+  using Prepend = PreTokenizeStep::Prepend;
+  pipeline.has_pieces = true;
   SentencePiece model(bytes, pipeline.file);
   if (model.bos() >= 0) pipeline.bos = model.bos();
   if (model.eos() >= 0) pipeline.eos = model.eos();
@@ -197,9 +171,9 @@ void load_sentencepiece(const ModelTexts& texts, const TokenizerSettings& settin
     // As in the slow LlamaTokenizer, control pieces are tokens wherever they stand in a text.
     add_token(pipeline, {.content = model.piece(id), .id = id, .normalized = false, .special = true});
   }
-  if (settings.tokenizer_class == "ChatGLMTokenizer") add_chatglm_tokens(texts, model.size(), pipeline);
-  const bool never = settings.is_llama() && settings.add_prefix_space == false;
-  if (never || !settings.legacy.value_or(!settings.is_llama()))
+  if (settings.known != nullptr) add_class_tokens(*settings.known, model.size(), pipeline);
+  const bool never = settings.rebuilds() && settings.add_prefix_space == false;
+  if (never || !settings.legacy.value_or(!settings.rebuilds()))
     return load_llama(model, never ? Prepend::kNever : Prepend::kFirst, pipeline);
   pipeline.space_in_front = model.strips_leading_space() ? Prepend::kAlways : Prepend::kNever;
   const size_t strip = model.strips_all_leading_space() ? std::string::npos

@@ -9,37 +9,12 @@
 
 // Vocabularies of the tiktoken package: lines of "base64 rank". A token's rank is its id, and of two
 // neighbours those are merged first that make the token of the lowest rank (tiktoken 0.14, src/lib.rs,
-// byte_pair_merge). What else a tokenizer is, its pattern and its special tokens, stands in code beside the
-// published files.
+// byte_pair_merge). The tokenizer's class has the pattern and the special tokens.
 namespace lariat::tok {
 namespace {
 
 constexpr std::string_view kBase64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 constexpr size_t kMaxBytes = 256;  // of a token
-
-// Special tokens count on from the vocabulary's lines; {} stands for the numbers 0 to `numbered` - 1.
-struct Tokenizing {
-  bool nfc;
-  const char* pattern;
-  std::string_view specials, prefix, eos;
-  int numbered = 0;
-};
-
-// tokenization_qwen.py of Qwen/Qwen-7B.
-constexpr Tokenizing kQwen{
-    true,
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-    "<|endoftext|> <|im_start|> <|im_end|> <|extra_{}|>",
-    "",
-    "<|endoftext|>",
-    205};
-// tokenization_chatglm.py and tokenizer_config.json of THUDM/glm-4-9b.
-constexpr Tokenizing kGlm4{
-    false,
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-    "<|endoftext|> [MASK] [gMASK] [sMASK] <sop> <eop> <|system|> <|user|> <|assistant|> <|observation|> "
-    "<|begin_of_image|> <|end_of_image|> <|begin_of_video|> <|end_of_video|>",
-    "[gMASK] <sop>", "<|endoftext|>"};
 
 // The letters of the bytes that a word of base64 spells; "" where it is none.
 std::string letters_of(std::string_view word) {
@@ -57,17 +32,6 @@ std::string letters_of(std::string_view word) {
     append_utf8(letters, byte_to_alphabet(static_cast<uint8_t>((bits >> held) & 0xFF)));
   }
   return letters;
-}
-
-// Every way to make a token of two tokens is a merge.
-void add_merges(BpeSpec& spec) {
-  for (const auto& [token, id] : spec.vocab) {
-    const std::string_view whole = token;
-    for (size_t at = utf8_step(whole, 0).length; at < whole.size(); at += utf8_step(whole, at).length) {
-      if (spec.vocab.contains(whole.substr(0, at)) && spec.vocab.contains(whole.substr(at)))
-        spec.merges.emplace_back(whole.substr(0, at), whole.substr(at));
-    }
-  }
 }
 
 BpeSpec read_vocabulary(std::string_view bytes, const std::string& file) {
@@ -95,7 +59,7 @@ BpeSpec read_vocabulary(std::string_view bytes, const std::string& file) {
   }
   if (single != 256)
     throw Error(fmt::format("{}: has {} of the 256 bytes as tokens; download it again", file, single));
-  add_merges(spec);
+  for (const auto& [token, id] : spec.vocab) add_splits(spec, token);
   return spec;
 }
 
@@ -114,27 +78,18 @@ bool looks_like_tiktoken(std::string_view bytes) {
 void load_tiktoken(const ModelTexts& texts, std::string_view name, const TokenizerSettings& settings,
                    Pipeline& pipeline) {
   pipeline.file = texts.file(name).string();
-  const bool qwen = name == kQwenTiktoken;
-  if (!qwen && settings.tokenizer_class != "ChatGLM4Tokenizer") {
+  if (settings.known == nullptr || settings.known->pattern == nullptr) {
     throw Error(pipeline.file +
                 ": a tiktoken vocabulary (lines of base64 and rank), not a SentencePiece model; put the " +
                 "model's tokenizer.json next to it");
   }
-  const Tokenizing& rules = qwen ? kQwen : kGlm4;
   BpeSpec spec = read_vocabulary(texts.read(name, kMaxTiktokenBytes), pipeline.file);
-  auto next = static_cast<int32_t>(spec.vocab.size());
+  const auto next = static_cast<int32_t>(spec.vocab.size());
   pipeline.bpe.emplace(std::move(spec), pipeline.file);
-  for (const std::string_view special : split(rules.specials, ' ')) {
-    const bool many = special.find("{}") != std::string_view::npos;
-    for (int i = 0; i < (many ? rules.numbered : 1); ++i) {
-      const std::string content = many ? fmt::format(fmt::runtime(special), i) : std::string(special);
-      if (has_name(rules.prefix, content)) pipeline.template_prefix.push_back(next);
-      add_token(pipeline, {.content = content, .id = next++, .normalized = false, .special = true});
-    }
-  }
-  pipeline.own_roles["eos_token"] = rules.eos;
-  if (rules.nfc) pipeline.normalizer.push_back({.kind = NormalizeStep::Kind::kForm});
-  pipeline.pre_tokenizer.push_back({.regex = Regex(rules.pattern, pipeline.file)});
+  add_class_tokens(*settings.known, next, pipeline);
+  pipeline.own_roles["eos_token"] = "<|endoftext|>";
+  if (settings.known->nfc) pipeline.normalizer.push_back({.kind = NormalizeStep::Kind::kForm});
+  pipeline.pre_tokenizer.push_back({.regex = Regex(settings.known->pattern, pipeline.file)});
   pipeline.decode_steps.push_back({.kind = DecodeStep::Kind::kByteLevel});
 }
 

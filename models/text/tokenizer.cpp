@@ -91,7 +91,7 @@ void warn_beside_json(const Pipeline& pipeline, TokenizerSettings& settings) {
     settings.warn("add_prefix_space",
                   fmt::format("{}, but tokenizer.json puts {} in front of a text, and is followed",
                               *settings.add_prefix_space, front == Prepend::kNever ? "no space" : "a space"));
-  } else if (settings.is_llama() && settings.legacy && front != Prepend::kNever &&
+  } else if (settings.rebuilds() && settings.legacy && front != Prepend::kNever &&
              *settings.legacy != (front == Prepend::kAlways)) {
     settings.warn(
         "legacy",
@@ -103,17 +103,14 @@ void warn_beside_json(const Pipeline& pipeline, TokenizerSettings& settings) {
 }
 
 void warn_beside_model(TokenizerSettings& settings) {
-  constexpr std::string_view kAlike =
-      "LlamaTokenizer LlamaTokenizerFast CodeLlamaTokenizer CodeLlamaTokenizerFast GemmaTokenizer "
-      "GemmaTokenizerFast BaichuanTokenizer BaiChuanTokenizer InternLMTokenizer InternLM2Tokenizer "
-      "PreTrainedTokenizerFast TokenizersBackend QWenTokenizer ChatGLMTokenizer ChatGLM4Tokenizer";
-  if (!settings.tokenizer_class.empty() && !has_name(kAlike, settings.tokenizer_class)) {
+  const bool alike = settings.known != nullptr && settings.known->pieces != tok::Pieces::kNone;
+  if (!settings.tokenizer_class.empty() && !alike) {
     settings.warn("tokenizer_class",
-                  fmt::format("'{:.60}' is not known; tokenizer.model is read as LlamaTokenizer does",
+                  fmt::format("'{:.60}' is not known; tokenizer.model is read as SentencePiece itself does",
                               settings.tokenizer_class));
   }
-  if (settings.add_prefix_space == false && !settings.is_llama())
-    settings.warn("add_prefix_space", "false, which transformers heeds in LlamaTokenizer alone; ignored");
+  if (settings.add_prefix_space == false && !settings.rebuilds())
+    settings.warn("add_prefix_space", "false, which transformers ignores in this class; ignored");
 }
 
 // A prompt is to be continued, so nothing is put behind it.
@@ -141,18 +138,19 @@ void shorten(std::vector<std::string>& warnings) {
 Tokenizer Tokenizer::load(const ModelTexts& texts) {
   auto pipeline = std::make_shared<Pipeline>();
   TokenizerSettings settings = tok::read_tokenizer_settings(texts);
-  const bool has_json = texts.has("tokenizer.json");
-  if (has_json) {
+  if (texts.vocabulary()) {
+    texts.vocabulary()(*pipeline);
+  } else if (texts.has("tokenizer.json")) {
     tok::load_tokenizer_json(texts, *pipeline);
-  } else if (texts.has(tok::kQwenTiktoken)) {
-    tok::load_tiktoken(texts, tok::kQwenTiktoken, settings, *pipeline);
+  } else if (settings.known != nullptr && *settings.known->tiktoken != '\0') {
+    tok::load_tiktoken(texts, settings.known->tiktoken, settings, *pipeline);
   } else if (texts.has("tokenizer.model")) {
-    tok::load_sentencepiece(texts, settings, *pipeline);
+    tok::load_model(texts, settings, *pipeline);
   } else {
-    if (texts.has(ModelTexts::kNoTokenizer)) texts.read(ModelTexts::kNoTokenizer, 0);
     throw Error(texts.path().string() +
                 ": no tokenizer.json and no tokenizer.model; put the model's tokenizer there");
   }
+  const bool has_json = texts.has("tokenizer.json") || (texts.vocabulary() && !pipeline->has_pieces);
   pipeline->split_special = settings.split_special;
   for (const AddedToken& token : settings.added) tok::add_token(*pipeline, token);
   for (const AddedToken& token : settings.added_beside) {
@@ -184,6 +182,7 @@ std::vector<int32_t> Tokenizer::eos_ids() const {
   return pipeline_->eos ? std::vector{*pipeline_->eos} : std::vector<int32_t>{};
 }
 const std::vector<std::string>& Tokenizer::warnings() const { return pipeline_->warnings; }
+bool Tokenizer::has_pieces() const { return pipeline_->has_pieces; }
 bool Tokenizer::adds_bos() const { return pipeline_->adds_bos; }
 const std::map<std::string, std::string>& Tokenizer::special_tokens() const { return pipeline_->roles; }
 

@@ -56,6 +56,7 @@ class Tokenizer {
   // The tokenizer's own end-of-text token, or nothing: where a generation ends when neither
   // generation_config.json nor config.json says it (ModelSpec::eos_token_ids).
   std::vector<int32_t> eos_ids() const;
+  bool has_pieces() const;  // of a SentencePiece model
   // Whether the tokenizer by itself puts a BOS in front of a text: pass it to encode() to do as HF does.
   bool adds_bos() const;
 

@@ -245,28 +245,6 @@ StringMap read_vocab(const JsonFields& model) {
   return vocab;
 }
 
-// Of a list by id.
-StringMap listed_vocab(const JsonFields& model, const std::vector<std::string_view>& tokens) {
-  StringMap vocab;
-  if (std::ssize(tokens) >= kMaxId) model.fail("vocab", fmt::format("{} tokens", tokens.size()));
-  vocab.reserve(tokens.size());
-  for (const std::string_view token : tokens) {
-    if (token.size() > kMaxTokenBytes) model.fail("vocab", fmt::format("a token of {} bytes", token.size()));
-    if (!vocab.emplace(valid_utf8(token), static_cast<int32_t>(vocab.size())).second)
-      model.fail("vocab", fmt::format("the token '{:.60}' stands there twice", token));
-  }
-  return vocab;
-}
-
-// Number i of them, as "left right".
-void read_merge(const JsonFields& model, size_t i, const std::string& text, BpeSpec& spec) {
-  const size_t space = text.find(' ');
-  if (i == 0 && text.starts_with("#version")) return;
-  if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos)
-    model.fail(fmt::format("merges[{}]", i), "expected two tokens with one space between them");
-  spec.merges.emplace_back(text.substr(0, space), text.substr(space + 1));
-}
-
 // Merges are "left right" or ["left", "right"].
 void read_merges(const JsonFields& model, BpeSpec& spec) {
   const nlohmann::json* merges = model.find("merges");
@@ -275,7 +253,9 @@ void read_merges(const JsonFields& model, BpeSpec& spec) {
   for (size_t i = 0; i < merges->size(); ++i) {
     const nlohmann::json& merge = (*merges)[i];
     if (merge.is_string()) {
-      read_merge(model, i, merge.get_ref<const std::string&>(), spec);
+      const std::string& text = merge.get_ref<const std::string&>();
+      if (!add_merge(spec, i, text))
+        model.fail(fmt::format("merges[{}]", i), "expected two tokens with one space between them");
     } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
       spec.merges.emplace_back(merge[0].get<std::string>(), merge[1].get<std::string>());
     } else {
@@ -284,7 +264,7 @@ void read_merges(const JsonFields& model, BpeSpec& spec) {
   }
 }
 
-BpeSpec read_model(const JsonFields& model, const ModelTexts::Lists& lists, Warnings& warnings) {
+BpeSpec read_model(const JsonFields& model, Warnings& warnings) {
   BpeSpec spec;
   if (model.has("type")) read_name(model, "type", {"BPE"});
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
@@ -296,16 +276,8 @@ BpeSpec read_model(const JsonFields& model, const ModelTexts::Lists& lists, Warn
   spec.fuse_unk = model.boolean("fuse_unk").value_or(false);
   spec.byte_fallback = model.boolean("byte_fallback").value_or(false);
   spec.ignore_merges = model.boolean("ignore_merges").value_or(false);
-  if (lists) {
-    spec.vocab_key = "tokenizer.ggml.tokens", spec.merges_key = "tokenizer.ggml.merges";
-    spec.vocab = listed_vocab(model, lists("tokens"));
-    const std::vector<std::string_view> merges = lists("merges");
-    spec.merges.reserve(merges.size());
-    for (size_t i = 0; i < merges.size(); ++i) read_merge(model, i, valid_utf8(merges[i]), spec);
-  } else {
-    spec.vocab = read_vocab(model);
-    read_merges(model, spec);
-  }
+  spec.vocab = read_vocab(model);
+  read_merges(model, spec);
   warn_of_unread(model, "", warnings);
   return spec;
 }
@@ -327,7 +299,7 @@ PreTokenizeStep::Prepend space_in_front(const std::vector<NormalizeStep>& normal
 
 void load_tokenizer_json(const ModelTexts& texts, Pipeline& pipeline) {
   pipeline.file = texts.file("tokenizer.json").string();
-  const nlohmann::json json = texts.json(texts.lists() ? ModelTexts::kWithoutLists : "tokenizer.json");
+  const nlohmann::json json = texts.json("tokenizer.json");
   const JsonFields root(json, pipeline.file, "", texts.wording(JsonFields::with_key));
   if (root.string("version").value_or("1.0") != "1.0") root.fail("version", "expected \"1.0\"");
   std::vector<NormalizeStep> normalize_steps;
@@ -337,7 +309,7 @@ void load_tokenizer_json(const ModelTexts& texts, Pipeline& pipeline) {
   if (const auto fields = root.object("pre_tokenizer")) read_pre_tokenizer(*fields, steps, pipeline.warnings);
   pipeline.space_in_front = space_in_front(normalize_steps, steps);
   pipeline.normalizer = std::move(normalize_steps);
-  BpeSpec spec = read_model(root.need_object("model"), texts.lists(), pipeline.warnings);
+  BpeSpec spec = read_model(root.need_object("model"), pipeline.warnings);
   spec.byte_level = !steps.empty() && steps.back().kind == PreTokenizeStep::Kind::kByteLevel;
   pipeline.pre_tokenizer = std::move(steps);
   pipeline.bpe.emplace(std::move(spec), pipeline.file);

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "kernels/error.h"
-#include "models/io/json_file.h"
+#include "models/families/tokenizers.h"
 
 namespace lariat::tok {
 namespace {
@@ -27,41 +27,18 @@ constexpr std::string_view kConfig = "tokenizer_config.json", kSpecialTokensMap 
 
 constexpr const char* kUnknown = "no such key is known; ignored";
 
-// Classes, and the defaults of their __init__ in transformers 5.24 (models/*/tokenization_*.py).
-constexpr std::pair<std::string_view, std::string_view> kTokensOfClass[] = {
-    {"LlamaTokenizer", "bos_token <s> eos_token </s> unk_token <unk>"},
-    {"CodeLlamaTokenizer",
-     "bos_token <s> eos_token </s> unk_token <unk> prefix_token ▁<PRE> middle_token ▁<MID> suffix_token "
-     "▁<SUF> eot_token ▁<EOT> fill_token <FILL_ME>"},
-    {"Qwen2Tokenizer Qwen3_5Tokenizer",
-     "eos_token <|endoftext|> unk_token <|endoftext|> pad_token <|endoftext|>"},
-    {"GPT2Tokenizer", "bos_token <|endoftext|> eos_token <|endoftext|> unk_token <|endoftext|>"},
-    {"GPTNeoXTokenizer",
-     "bos_token <|endoftext|> eos_token <|endoftext|> unk_token <|endoftext|> pad_token <|padding|>"},
-    {"GemmaTokenizer", "bos_token <bos> eos_token <eos> unk_token <unk> pad_token <pad> mask_token <mask>"},
-    {"CohereTokenizer",
-     "bos_token <BOS_TOKEN> eos_token <|END_OF_TURN_TOKEN|> unk_token <UNK> sep_token <SEP> pad_token <PAD> "
-     "cls_token <CLS> mask_token <MASK_TOKEN>"},
-};
-// TOKENIZER_MAPPING_NAMES of models/auto/tokenization_auto.py, of the types of models that lariat knows. "":
-// a plain TokenizersBackend, whatever the files declare.
+// AutoTokenizer's class for a model_type (transformers 5.24, models/auto/tokenization_auto.py). After "=" it
+// overrides the declared class; "=" alone is a plain TokenizersBackend. "": the declared class.
 constexpr std::pair<std::string_view, std::string_view> kClassOfType[] = {
-    {"qwen2 qwen2_vl qwen2_5_vl qwen3 qwen3_moe qwen3_vl", "Qwen2Tokenizer"},
-    {"gemma gemma2 gemma3 gemma3_text", "GemmaTokenizer"},
-    {"gpt_neox mpt", "GPTNeoXTokenizer"},
-    {"glm glm4 granite internlm2 llava minicpm3 ministral ministral3 mistral mistral3 mixtral olmo2 olmo3 "
-     "phi3",
-     ""},
+#define LARIAT_FAMILY(architecture, type, reader, tokenizer, ...) {#type, tokenizer},
+#define LARIAT_WRAPPER(architecture, type, tokenizer, ties) {#type, tokenizer},
+#include "models/families/families.def"
 };
 
 constexpr std::pair<const char*, const char*> kWarned[] = {
     {"auto_map", "the tokenizer has code of its own, which is not run; the tokenizer's files are followed"},
     {"do_lower_case", "ignored, as in transformers 5: texts keep their case"},
     {"fix_mistral_regex", "ignored: the pattern of tokenizer.json is followed as it stands"},
-    {"tokenizer.ggml.pre",
-     "is missing, so words are cut as llama.cpp's default does, and ids may differ from the model's; use a "
-     "newer "
-     "conversion of it"},
     {"sp_model_kwargs", "ignored: SentencePiece runs without options"},
 };
 
@@ -192,9 +169,29 @@ TokenizerSettings read_tokenizer_settings(const ModelTexts& texts) {
     lists_added = root.has("added_tokens_decoder");
   }
   if (!lists_added && texts.has(kSpecialTokensMap)) read_special_tokens_map(texts, settings);
+  settings.known = find_class(texts, settings.tokenizer_class);
   if (texts.has(kAddedTokens))
     lists_added ? warn_of_added_tokens(texts, settings) : read_added_tokens(texts, settings);
   return settings;
+}
+
+bool has_version(const JsonFields& config, const TokenizerClass& known) {
+  return config.string("transformers_version").value_or("") == known.version ||
+         config.string("_name_or_path").value_or("").find(known.path) != std::string::npos;
+}
+
+const TokenizerClass* find_class(const ModelTexts& texts, std::string_view declared) {
+  if (declared.ends_with("Fast")) declared.remove_suffix(4);
+  const auto is_it = [&](const TokenizerClass& known) {
+    if (*known.tiktoken != '\0') return texts.has(known.tiktoken);
+    const bool named = has_name(known.names, declared);
+    if (!named || known.version.empty()) return named;
+    const nlohmann::json config =
+        texts.has("config.json") ? texts.json("config.json") : nlohmann::json::object();
+    return has_version(JsonFields(config, texts.file("config.json").string()), known);
+  };
+  const auto* known = std::ranges::find_if(kTokenizerClasses, is_it);
+  return known == std::end(kTokenizerClasses) ? nullptr : known;
 }
 
 std::map<std::string, std::string> tokens_of_class(const ModelTexts& texts, std::string declared,
@@ -209,24 +206,18 @@ std::map<std::string, std::string> tokens_of_class(const ModelTexts& texts, std:
   };
   const std::string type = text("model_type");
   if (declared.empty()) declared = text("tokenizer_class");
-  if (declared.ends_with("Fast")) declared.resize(declared.size() - 4);
-  if (declared == "LlamaTokenizer" && byte_level && type != "qwen2") declared = "TokenizersBackend";
-  for (const auto& [types, registered] : kClassOfType) {
-    // Files of Qwen 2 are known to declare other classes (MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS).
-    if (has_name(types, type) && (declared == "-" || registered.empty() || type == "qwen2"))
-      declared = registered;
+  const TokenizerClass* known = find_class(texts, declared);
+  if (known != nullptr && known->pieces == Pieces::kRebuilt && byte_level) known = nullptr;
+  // Some files are known to declare other classes (MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS).
+  for (const auto& [name, registered] : kClassOfType) {
+    const bool overrides = registered.starts_with('=');
+    if (name == type && !registered.empty() && (overrides || declared == "-"))
+      known = find_class(texts, registered.substr(overrides ? 1 : 0));
   }
   std::map<std::string, std::string> tokens;
-  for (const auto& [classes, defaults] : kTokensOfClass) {
-    const auto words = split(has_name(classes, declared) ? defaults : "", ' ');
-    for (size_t i = 0; i + 1 < words.size(); i += 2) tokens.emplace(words[i], words[i + 1]);
-  }
+  const auto words = split(known != nullptr ? known->tokens : "", ' ');
+  for (size_t i = 0; i + 1 < words.size(); i += 2) tokens.emplace(words[i], words[i + 1]);
   return tokens;
-}
-
-bool is_chatglm2(const JsonFields& config) {
-  return config.string("transformers_version").value_or("") == "4.27.1" ||
-         config.string("_name_or_path").value_or("").find("chatglm2") != std::string::npos;
 }
 
 void warn_of_unread(const JsonFields& fields, std::string_view harmless, std::vector<std::string>& warnings) {

@@ -12,6 +12,34 @@
 
 namespace lariat::tok {
 
+// How a tokenizer's class uses a SentencePiece tokenizer.model: not at all, as libsentencepiece does, or with
+// a pipeline that transformers builds from the pieces.
+enum class Pieces : uint8_t { kNone, kPlain, kRebuilt };
+
+// Rules that a tokenizer's class has in code, in transformers or next to the published files
+// (models/families/tokenizers.h).
+struct TokenizerClass {
+  std::string_view names;     // in tokenizer_config.json, without "Fast" at the end
+  std::string_view tokens{};  // special tokens that no file needs to name, each after its role
+  Pieces pieces = Pieces::kPlain;
+  // config.json of an older release under the same name: transformers_version, or a part of _name_or_path.
+  std::string_view version{}, path{};
+  // Tokens that continue the vocabulary's ids ({}: each of the numbers 0 to `numbered` - 1), and those of
+  // them that every text begins with.
+  std::string_view added{}, prefix{};
+  int numbered = 0;
+  const char* tiktoken = "";      // the file of its vocabulary; "": a tokenizer.model may be one
+  const char* pattern = nullptr;  // how texts are cut into words, with a tiktoken vocabulary
+  bool nfc = false;
+  const char* chat_template = nullptr;  // for models without one
+  const char* chat_format = nullptr;    // generation_config.json must have this format
+};
+
+// Whether config.json is of the class's version.
+bool has_version(const JsonFields& config, const TokenizerClass& known);
+// The class of a folder that declares this name; nullptr: no such class is known.
+const TokenizerClass* find_class(const ModelTexts& texts, std::string_view declared);
+
 // A special token that a settings file names, without an id.
 struct NamedToken {
   std::string where;  // file and key, for messages; "": no file names it, the tokenizer's class does
@@ -25,6 +53,7 @@ struct TokenizerSettings {
   std::string file;  // tokenizer_config.json
   JsonFields::Wording wording = JsonFields::with_key;
   std::string tokenizer_class;
+  const TokenizerClass* known = nullptr;  // the class with its rules
   std::optional<bool> add_bos, add_eos, add_prefix_space, legacy;
   bool split_special = false;
   std::vector<AddedToken> added;            // of added_tokens_decoder: these replace the flags of others
@@ -33,10 +62,8 @@ struct TokenizerSettings {
   std::set<std::string> given;              // the keys of `named` that a file has, null included
   std::vector<std::string> warnings;
 
-  // Whether transformers builds LlamaTokenizer's own pipeline.
-  bool is_llama() const {
-    return tokenizer_class == "LlamaTokenizer" || tokenizer_class == "LlamaTokenizerFast";
-  }
+  // Whether transformers builds a pipeline of its own for a tokenizer.model.
+  bool rebuilds() const { return known != nullptr && known->pieces == Pieces::kRebuilt; }
   // A warning about a key of tokenizer_config.json.
   void warn(std::string_view key, const std::string& what);
 };
@@ -51,10 +78,6 @@ inline constexpr std::string_view kRoles =
 // folder, `declared` in tokenizer_config.json ("": none), over a tokenizer.json that is `byte_level`.
 std::map<std::string, std::string> tokens_of_class(const ModelTexts& texts, std::string declared,
                                                    bool byte_level);
-
-// Whether a config.json is ChatGLM2's, whose class and type ChatGLM3 and GLM-4 have too: by its name, or the
-// version that its files were written with.
-bool is_chatglm2(const JsonFields& config);
 
 // Warns of each key that was not asked for and says something (is not null, false, 0 or empty), but for those
 // in `harmless`, words with spaces between them.

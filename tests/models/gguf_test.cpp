@@ -191,9 +191,7 @@ TEST_F(GgufFiles, TokenizersGiveTheIdsOfTheirSource) {
     EXPECT_EQ(tokenizer.decode(ids), want.decode(ids));
     EXPECT_TRUE(names(files.texts.read("tokenizer_config.json", 1 << 20), "messages[0].content"));
     EXPECT_EQ(files.tensors->all().size(), 1U);
-    if (pre == nullptr) continue;
-    put("tokenizer.json", files.texts.read("tokenizer.json", 1 << 24));
-    EXPECT_EQ(Tokenizer::load(dir_).encode(text, tokenizer.adds_bos()), ids);
+    EXPECT_TRUE(holds(files.texts.read("tokenizer.ggml", 1 << 24), "\n" + want.id_to_token(ids.back())));
   }
 }
 
