@@ -47,9 +47,10 @@ SUITES = {
     "models/forms/gguf_blocks.cpp": [("models_test", "Gguf*"), ("engine_test", "*Gguf*")],
     "models/decoder.cpp": RUNNING + [("engine_test", "*LongOther*:*Qwen*:*FormLogits*:*Gguf*:Alibi*")],
     "kernels/cpu/rerotate_keys.cpp": [("kernels_test", "*Rerotat*"), ("engine_test", "Placed*:Latent*:Saturat*:OwnScaling*")],
-    "engine/kv_cache.cpp": [("engine_test", "KvCaches*")] + RUNNING,
+    "engine/kv_cache.cpp": [("engine_test", "KvCaches*:KvPools*")] + RUNNING,
     "engine/session.cpp": RUNNING,
-    "engine/session_positions.cpp": RUNNING,
+    "engine/sequence.cpp": RUNNING,
+    "engine/step_builder.cpp": RUNNING,
     **{f"models/positions/{name}.cpp": METHODS
        for name in ("dca", "lm_infinite", "position_method", "rerope", "self_extend", "sinks", "string")},
     "engine/eval/verdict.cpp": [("engine_test", "Verdict*:*Sweep*:*Report*")],

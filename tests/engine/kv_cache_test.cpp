@@ -60,6 +60,24 @@ TEST_F(KvCaches, HaveRoomWhereEveryPageToBeWrittenIsTheirOwn) {
   EXPECT_FALSE(cache.has_room(11));
 }
 
+// Scalings change the first RoPE alone: layers of another one or of none are not re-rotated.
+TEST(KvPools, ReRotateTheLayersOfTheFirstRope) {
+  CpuBackend backend(1);
+  for (const char* name : {"smollm3", "gemma3"}) {
+    const ModelSpec spec = load_config(checkpoint_dir(name));
+    const auto rotated =
+        std::ranges::count_if(spec.layers, [](const LayerSpec& layer) { return layer.attention.rope == 0; });
+    ASSERT_LT(rotated, std::ssize(spec.layers)) << name;
+    EXPECT_EQ(std::ssize(KvPool(spec, backend, DType::kF16, DType::kF16).rotated_layers()), rotated) << name;
+  }
+}
+
+TEST(KvPools, RefuseLatentValuesOfEightBits) {
+  CpuBackend backend(1);
+  const ModelSpec spec = load_config(checkpoint_dir("deepseek_v2"));
+  EXPECT_THROW(KvPool(spec, backend, DType::kF16, DType::kQ8), UsageError);
+}
+
 TEST_F(KvCaches, CountWhatReRotationsCost) {
   KvCache cache = filled(10);
   change_frequencies(cache, true);
