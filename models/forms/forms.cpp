@@ -139,13 +139,13 @@ void check_quantization(const JsonFields& config) {
 std::pair<nlohmann::json, std::string> quantization_config(const ModelTexts& texts) {
   constexpr std::pair<const char*, const char*> kBeside[] = {
       {"quantize_config.json", "gptq"}, {"quant_config.json", "awq"}, {"hf_quant_config.json", "modelopt"}};
-  std::pair all(texts.json("config.json"), texts.file("config.json").string());
+  std::pair all(texts.object("config.json"), texts.file("config.json").string());
   const TextPart text = text_part(all.first, all.second);
   if (settings(JsonFields(text.json, all.second, text.prefix))) return all;
   for (const auto& [name, method] : kBeside) {
     if (!texts.has(name)) continue;
-    nlohmann::json found = texts.json(name);
-    if (found.is_object() && found.contains("quantization")) found = nlohmann::json(found["quantization"]);
+    nlohmann::json found = texts.object(name);
+    if (found.contains("quantization")) found = nlohmann::json(found["quantization"]);
     if (found.is_object() && !found.contains("quant_method")) found["quant_method"] = method;
     return {{{"quantization_config", found}}, texts.file(name).string()};
   }

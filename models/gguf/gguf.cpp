@@ -20,10 +20,6 @@ struct Opened {
   std::shared_ptr<const Tensors> tensors;
 };
 
-std::string text_of(const nlohmann::json& json) {
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
 // The other files of a model that was split, by the pattern that llama.cpp calls them after.
 std::vector<fs::path> other_parts(const GgufFile& first) {
   constexpr int64_t kMostParts = 1000;
@@ -98,7 +94,7 @@ std::shared_ptr<Opened> open(const fs::path& path) {
 
 ModelFiles open_gguf(const fs::path& path) {
   const std::shared_ptr<const Opened> opened = open(path);
-  ModelTexts::Makers makers = {{"config.json", [opened] { return text_of(gguf_config(opened->file)); }}};
+  ModelTexts::Makers makers = {{"config.json", [opened] { return gguf_config(opened->file); }}};
   ModelTexts::Lists lists;
   if (gguf_has_bpe(opened->file)) {
     makers["tokenizer.json"] = [opened] { return gguf_tokenizer_json(opened->file, true); };
@@ -117,8 +113,8 @@ ModelFiles open_gguf(const fs::path& path) {
     };
   }
   if (const nlohmann::json sampling = gguf_generation_config(opened->file); !sampling.empty())
-    makers["generation_config.json"] = [text = text_of(sampling)] { return text; };
-  makers["tokenizer_config.json"] = [opened] { return text_of(gguf_tokenizer_config(opened->file)); };
+    makers["generation_config.json"] = [sampling] { return sampling; };
+  makers["tokenizer_config.json"] = [opened] { return gguf_tokenizer_config(opened->file); };
   ModelFiles files;
   files.texts = ModelTexts(path, std::move(makers), std::move(lists), gguf_wording(opened->file));
   files.tensors = opened->tensors;

@@ -162,7 +162,7 @@ void load_llama(const SentencePiece& model, PreTokenizeStep::Prepend space_in_fr
 // alone.
 void add_chatglm_tokens(const ModelTexts& texts, int32_t next, Pipeline& pipeline) {
   const nlohmann::json config =
-      texts.has("config.json") ? texts.json("config.json") : nlohmann::json::object();
+      texts.has("config.json") ? texts.object("config.json") : nlohmann::json::object();
   const bool second = is_chatglm2(JsonFields(config, texts.file("config.json").string()));
   pipeline.template_prefix = {next + 1, next + 3};
   for (const std::string_view token :

@@ -139,7 +139,7 @@ void read_config(const JsonFields& root, TokenizerSettings& settings) {
 }
 
 void read_special_tokens_map(const ModelTexts& texts, TokenizerSettings& settings) {
-  const nlohmann::json json = texts.json(kSpecialTokensMap);
+  const nlohmann::json& json = texts.object(kSpecialTokensMap);
   const JsonFields root(json, texts.file(kSpecialTokensMap).string(), "", JsonFields::with_key);
   read_named(root, settings);
   warn_of_unread(root, "", settings.warnings);
@@ -147,7 +147,7 @@ void read_special_tokens_map(const ModelTexts& texts, TokenizerSettings& setting
 
 // {"token": id}
 void read_added_tokens(const ModelTexts& texts, TokenizerSettings& settings) {
-  const nlohmann::json json = texts.json(kAddedTokens);
+  const nlohmann::json& json = texts.object(kAddedTokens);
   const JsonFields root(json, texts.file(kAddedTokens).string(), "", JsonFields::with_key);
   for (const std::string& content : root.keys()) {
     if (content.empty()) root.fail("", "an empty token");
@@ -162,7 +162,7 @@ void read_added_tokens(const ModelTexts& texts, TokenizerSettings& settings) {
 
 // Where tokenizer_config.json lists the added tokens, transformers does not open added_tokens.json.
 void warn_of_added_tokens(const ModelTexts& texts, TokenizerSettings& settings) {
-  const nlohmann::json json = texts.json(kAddedTokens);
+  const nlohmann::json& json = texts.object(kAddedTokens);
   const JsonFields root(json, texts.file(kAddedTokens).string(), "", JsonFields::with_key);
   for (const std::string& content : root.keys()) {
     const bool known = std::any_of(settings.added.begin(), settings.added.end(),
@@ -186,7 +186,7 @@ TokenizerSettings read_tokenizer_settings(const ModelTexts& texts) {
   settings.wording = texts.wording(JsonFields::with_key);
   bool lists_added = false;
   if (texts.has(kConfig)) {
-    const nlohmann::json json = texts.json(kConfig);
+    const nlohmann::json& json = texts.object(kConfig);
     const JsonFields root(json, settings.file, "", settings.wording);
     read_config(root, settings);
     lists_added = root.has("added_tokens_decoder");
@@ -201,7 +201,7 @@ std::map<std::string, std::string> tokens_of_class(const ModelTexts& texts, std:
                                                    bool byte_level) {
   nlohmann::json config;
   try {
-    config = texts.json("config.json");
+    config = texts.object("config.json");
   } catch (const Error&) {  // whoever needs the model says what is wrong with it
   }
   const auto text = [&](const char* key) {
