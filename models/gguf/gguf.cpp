@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "kernels/error.h"
-#include "models/forms/gguf_blocks.h"
 #include "models/gguf/gguf_model.h"
 
 namespace lariat {
@@ -56,9 +55,7 @@ GgufFile parse(const MappedFile& mapped, const fs::path& path) {
 // The tensors of one file, which the first says how to call.
 std::vector<StoredTensor> named(const GgufFile& first, GgufFile part) {
   part.metadata = first.metadata;
-  std::vector<StoredTensor> tensors = gguf_tensors(part);
-  for (StoredTensor& tensor : tensors) tensor.codes = gguf_codes(tensor);
-  return tensors;
+  return gguf_tensors(part);
 }
 
 std::shared_ptr<Opened> open(const fs::path& path) {
